@@ -1,0 +1,43 @@
+# How every target of the project is declared: one warning set, one sanitizer switch, one way to register a test.
+include_guard(GLOBAL)
+include(GoogleTest)
+find_package(Threads REQUIRED)
+
+add_library(tier_flags INTERFACE)
+target_compile_options(tier_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-qual -Wno-missing-field-initializers -Werror)
+target_include_directories(tier_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+if(TIER_SANITIZE)
+  target_compile_options(tier_flags INTERFACE
+    -fsanitize=${TIER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(tier_flags INTERFACE -fsanitize=${TIER_SANITIZE})
+endif()
+
+# tier_library(NAME SOURCES ... DEPS ...): a static library of one layer. Private use of its own headers is by
+# project-relative path ("daemon/base/check.h"), so the style test can read the layer off every #include.
+function(tier_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE tier_flags)
+    target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}")
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE ${ARG_DEPS})
+    target_include_directories(${name} INTERFACE "${PROJECT_SOURCE_DIR}")
+  endif()
+endfunction()
+
+# tier_test(NAME SOURCES ... DEPS ... LABELS unit|property|sim|crash|...): a GoogleTest binary registered with CTest, each
+# case on its own so that a failure names it.
+function(tier_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  find_package(GTest REQUIRED)
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} tier_flags GTest::gmock GTest::gtest_main Threads::Threads)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,56 @@
+// BlockPool: hands out whole 2 MiB blocks and runs of 4 KiB pages ("slots") from regions of blocks. Serves both the
+// windows of one owner and the data area of one SSD device. Pure bookkeeping: touches no memory, no file.
+//
+// The idea: large things take whole blocks, which may be scattered, so nothing between them can ever be too small;
+// small things and tails share *slot blocks*, tracked by a 512-page map each. Slots prefer the fullest slot block that
+// fits; a slot block whose last slot is freed becomes a whole block again. Runs of consecutive blocks are preferred,
+// never required.
+//
+// Invariant: free_pages + used_pages == 512 × blocks in regions. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "daemon/base/page_run.h"
+
+namespace tier::base {
+
+class BlockPool {
+ public:
+  BlockPool();
+  ~BlockPool();
+  BlockPool(BlockPool&&) noexcept;
+  BlockPool& operator=(BlockPool&&) noexcept;
+
+  // Adds blocks [first, first + count). slots_allowed = false (hugetlb windows): whole blocks only.
+  // REQUIRES: disjoint from the regions present. Regions are removed as they were added.
+  void AddRegion(uint32_t first, uint32_t count, bool slots_allowed);
+  // REQUIRES: RegionEmpty(first).
+  void RemoveRegion(uint32_t first);
+  bool RegionEmpty(uint32_t first) const;
+
+  // Appends `blocks` whole blocks in ascending order (runs preferred), then one slot of `tail_pages` pages if that is
+  // not 0 (right behind the run where that costs no whole block). All or nothing: false leaves everything as it was.
+  // REQUIRES: tail_pages < 512.
+  [[nodiscard]] bool TryAllocate(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs);
+  // One run of 1 … 512 pages.
+  [[nodiscard]] PageRun TryAllocateRun(uint32_t pages);
+  // Marks a given run used (replaying an index). False if any page of it is outside the regions or already used.
+  [[nodiscard]] bool TryTake(PageRun run);
+  void Free(PageRun run);  // REQUIRES: exactly a run that was handed out and not freed since.
+
+  uint64_t free_pages() const;         // All of them.
+  uint64_t free_block_count() const;   // Wholly free blocks.
+  uint64_t used_pages() const;
+  uint64_t slot_block_count() const;   // Blocks that hold at least one slot.
+  void CheckInvariants() const;        // Aborts with figures if the books do not balance. O(blocks).
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tier::base

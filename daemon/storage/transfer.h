@@ -1,0 +1,75 @@
+// TransferPort: moves one piece between window memory and an extent, checksummed. What lies behind it (workers that
+// compute CRC32C, io_uring or the thread pool, retries, continuation of short transfers, merging of neighbours into
+// larger requests) is storage's affair; the engine sees one start and one result for each piece.
+//
+// Engine thread only. A started transfer always ends in exactly one result. Its memory and extent stay untouched by the
+// engine until then.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/storage/extent.h"
+#include "proto/codes.h"
+#include "proto/units.h"
+
+namespace tier::storage {
+
+enum class Direction : uint8_t { kWrite, kRead };
+
+struct Transfer {
+  uint64_t cookie = 0;           // Comes back in the result.
+  Direction direction = Direction::kWrite;
+  Extent extent;
+  WindowIndex window{};          // Which registered buffer `memory` lies in.
+  std::byte* memory = nullptr;   // Page-aligned, extent.run.size_bytes() long.
+  uint32_t length = 0;           // Bytes of content (the checksum covers these); I/O is rounded up to whole pages.
+  uint32_t crc = 0;              // Read: CRC32C that the content must have.
+};
+
+enum class TransferOutcome : uint8_t {
+  kDone,
+  kDeviceError,  // The device failed, after one retry: quarantine the extent. `error_number` says how.
+  kNoSpace,      // ENOSPC/EDQUOT from the file system beneath.
+  kCorrupt,      // Checksum mismatch on two reads: charged to the tensor.
+  kWindowFault,  // The memory could not be touched (a client punched its window): the owner's sessions end.
+};
+
+struct TransferResult {
+  uint64_t cookie = 0;
+  TransferOutcome outcome = TransferOutcome::kDone;
+  uint32_t crc = 0;         // Of the content, when kDone (write) or as found (kCorrupt).
+  int error_number = 0;     // errno, with kDeviceError and kNoSpace.
+  uint64_t device_offset = 0;  // Bytes from the start of the device, for messages.
+};
+
+struct DeviceTraffic {  // Since start.
+  uint64_t read_bytes = 0;
+  uint64_t written_bytes = 0;
+  uint64_t read_requests = 0;
+  uint64_t write_requests = 0;
+  uint64_t errors = 0;      // After retries.
+  uint64_t retries = 0;
+  uint32_t inflight = 0;
+};
+
+class TransferPort {
+ public:
+  virtual ~TransferPort() = default;
+  // Announces a window's memory (registered with io_uring where rights allow), and takes it back.
+  // REQUIRES for Remove: no transfer in flight on it.
+  virtual void AddWindow(WindowIndex window, std::byte* address, uint64_t size) = 0;
+  virtual void RemoveWindow(WindowIndex window) = 0;
+  virtual void Start(const Transfer& transfer) = 0;
+  // Hands everything started since the last call to workers and devices: called once at the end of an engine turn.
+  virtual void Submit() = 0;
+  // Appends finished transfers; never blocks.
+  virtual void Poll(std::vector<TransferResult>* results) = 0;
+  virtual uint32_t inflight() const = 0;      // Started and not yet polled.
+  virtual uint32_t inflight_max() const = 0;  // The engine starts no more than this.
+  virtual DeviceTraffic traffic(uint16_t device) const = 0;
+};
+
+}  // namespace tier::storage

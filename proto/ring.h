@@ -1,0 +1,129 @@
+// The shared memory of one session: a header page, two single-producer single-consumer rings of 64-byte slots, and the
+// read-only engine page that every client of a daemon maps.
+//
+//   session region (memfd made by the daemon, sealed against resizing, mapped read-write by both sides)
+//     0      SessionHeader         written once by the daemon before the client sees it, never read back by it
+//     4096   RingControl requests, RingControl completions
+//     8192   request slots, then completion slots (both page-aligned)
+//
+// Positions count slots since the session began and never wrap (2^64 slots outlast any machine); slot index = position
+// mod ring size. The producer publishes `tail` with release order, the consumer `head`. Neither side may crash or hang
+// on what it finds in the other's position: it checks `head <= tail <= head + slots` and ends the session otherwise.
+//
+// Sleeping. Daemon: sets EnginePage::sleeping, fences, looks at every ring once more, sleeps on its eventfds. A client
+// that publishes fences, reads `sleeping`, and writes its doorbell eventfd if set. Client: reads wake_sequence, sets
+// `consumer_waiting`, fences, looks once more, FUTEX_WAITs on wake_sequence. The daemon, after publishing: fences, and
+// if consumer_waiting is set clears it, increments wake_sequence and FUTEX_WAKEs all.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "proto/message.h"
+#include "proto/units.h"
+
+namespace tier::proto {
+
+inline constexpr uint64_t kSessionMagic = 0x5345535352454954;  // "TIERSESS"
+inline constexpr uint64_t kEngineMagic = 0x45474e4552454954;   // "TIERENGE"
+inline constexpr uint32_t kRingLayoutVersion = 1;
+
+struct alignas(64) RingControl {
+  alignas(64) std::atomic<uint64_t> tail;              // Producer.
+  alignas(64) std::atomic<uint64_t> head;              // Consumer.
+  alignas(64) std::atomic<uint32_t> wake_sequence;     // Futex word; completions only.
+  std::atomic<uint32_t> consumer_waiting;              // 1 while the consumer may be asleep; completions only.
+};
+static_assert(sizeof(RingControl) == 192 && std::atomic<uint64_t>::is_always_lock_free);
+static_assert(offsetof(RingControl, head) == 64 && offsetof(RingControl, wake_sequence) == 128);
+
+struct SessionHeader {
+  uint64_t magic;
+  uint32_t layout_version;
+  uint32_t request_slots;
+  uint32_t completion_slots;
+  uint32_t reserved;
+  uint64_t epoch;
+  uint64_t session;
+  uint64_t request_offset;     // Bytes from the start of the region.
+  uint64_t completion_offset;
+  uint64_t region_size;
+};
+static_assert(sizeof(SessionHeader) == 64);
+
+struct EnginePage {   // One page, mapped read-only by clients (F_SEAL_FUTURE_WRITE).
+  uint64_t magic;
+  uint64_t epoch;
+  alignas(64) std::atomic<uint32_t> sleeping;  // 1: ring the doorbell after publishing.
+};
+
+inline constexpr uint64_t kControlOffset = kPageSize;
+inline constexpr uint64_t kRequestOffset = 2 * kPageSize;
+inline constexpr uint64_t kCompletionOffset = kRequestOffset + uint64_t{kRequestSlots} * kSlotSize;
+inline constexpr uint64_t kSessionRegionSize = kCompletionOffset + uint64_t{kCompletionSlots} * kSlotSize;
+static_assert(kCompletionOffset % kPageSize == 0 && kSessionRegionSize % kPageSize == 0);
+
+// What a side sees of one ring. Pointers into the region; the view owns nothing.
+struct RingView {
+  RingControl* control = nullptr;
+  std::byte* slots = nullptr;
+  uint32_t slot_count = 0;  // A power of two.
+  std::byte* Slot(uint64_t position) const { return slots + (position & (slot_count - 1)) * kSlotSize; }
+};
+inline RingView RequestRing(std::byte* region) {
+  return {reinterpret_cast<RingControl*>(region + kControlOffset), region + kRequestOffset, kRequestSlots};
+}
+inline RingView CompletionRing(std::byte* region) {
+  return {reinterpret_cast<RingControl*>(region + kControlOffset) + 1, region + kCompletionOffset, kCompletionSlots};
+}
+
+// The producing side. Keeps its own tail: what lies in shared memory is for the other side only.
+// REQUIRES: one thread at a time.
+class RingProducer {
+ public:
+  explicit RingProducer(RingView ring) : ring_(ring) {}
+  // False if the consumer's head is impossible; free slots otherwise in *slots_free.
+  [[nodiscard]] bool Free(uint32_t* slots_free) const {
+    const uint64_t head = ring_.control->head.load(std::memory_order_acquire);
+    if (head > tail_ || tail_ - head > ring_.slot_count) return false;
+    *slots_free = ring_.slot_count - static_cast<uint32_t>(tail_ - head);
+    return true;
+  }
+  // Copies 64-byte slots behind the tail without publishing them. REQUIRES: Free() said there is room.
+  void Stage(const void* source, uint32_t slots);
+  // Makes everything staged visible.
+  void Publish() { ring_.control->tail.store(tail_, std::memory_order_release); }
+  uint64_t tail() const { return tail_; }
+
+ private:
+  RingView ring_;
+  uint64_t tail_ = 0;
+};
+
+// The consuming side, likewise with its own head.
+class RingConsumer {
+ public:
+  explicit RingConsumer(RingView ring) : ring_(ring) {}
+  // False if the producer's tail is impossible; slots waiting otherwise in *slots_ready.
+  [[nodiscard]] bool Ready(uint32_t* slots_ready) const {
+    const uint64_t tail = ring_.control->tail.load(std::memory_order_acquire);
+    if (tail < head_ || tail - head_ > ring_.slot_count) return false;
+    *slots_ready = static_cast<uint32_t>(tail - head_);
+    return true;
+  }
+  // Copies `slots` slots starting `skip` slots behind the head out of shared memory. REQUIRES: that many are ready.
+  void Peek(void* target, uint32_t slots, uint32_t skip = 0) const;
+  // Gives slots back to the producer, visible at once.
+  void Consume(uint32_t slots) {
+    head_ += slots;
+    ring_.control->head.store(head_, std::memory_order_release);
+  }
+  uint64_t head() const { return head_; }
+
+ private:
+  RingView ring_;
+  uint64_t head_ = 0;
+};
+
+}  // namespace tier::proto
