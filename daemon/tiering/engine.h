@@ -1,0 +1,100 @@
+// Engine: decides where every piece of every tensor lies, who may touch it, and what moves next.
+//
+// Deterministic: everything it knows of the world comes through the ports given at construction and the time passed to
+// Turn, so the whole of it runs in a simulator from one seed. It blocks on nothing. One thread (the engine thread)
+// calls it; the session layer wraps it in a loop (session/engine_loop.h).
+//
+// A turn: take finished windows and transfers; grant what can be granted; expire deadlines; start evictions, write-outs
+// and reads; commit the index; publish replies. Replies are buffered from Submit until the Publish of the same turn.
+//
+// Invariants (CheckInvariants, run after each step in simulations):
+//   every RAM run of every piece is taken exactly once in its owner's pool, every extent exactly once in its device;
+//   a piece under a lease, or in a transfer, is never moved, evicted or freed;
+//   a sealed piece has at least one copy, or its tensor answers TORN, CORRUPT or IO_ERROR;
+//   what a dead session held is free when EndSession's turn ends, but for pieces in transfer, free when that ends.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/time.h"
+#include "daemon/memory/window_source.h"
+#include "daemon/storage/extent_store.h"
+#include "daemon/storage/index.h"
+#include "daemon/storage/transfer.h"
+#include "daemon/tiering/request.h"
+#include "daemon/tiering/snapshot.h"
+
+namespace tier::tiering {
+
+struct EngineOptions {
+  base::Duration deadline_default = std::chrono::seconds(60);
+  uint32_t tensors_per_job_max = 1u << 24;
+  uint32_t leases_per_session_max = 1u << 16;
+  uint32_t keys_per_job_max = 1u << 22;
+  double write_behind_start = 0.50;  // Of a share in dirty bytes: begin writing the coldest.
+  double evict_start = 0.90;         // Of a share in use: begin dropping clean, cold pieces.
+  uint64_t prefetch_bytes_max = 0;   // In flight a job; 0: a quarter of its share.
+};
+
+struct EnginePorts {
+  memory::WindowSource& windows;
+  storage::ExtentStore& extents;
+  storage::TransferPort& transfers;
+  storage::Index& index;
+  storage::ManifestStore* manifests;  // Null: persist is DENIED (a private daemon without data_dir).
+  ReplySink& replies;
+};
+
+struct JobOptions {
+  std::string key;              // "uid/name": names its manifest.
+  uint64_t guarantee_bytes = 0; // 0: the default part of the unguaranteed arena.
+  uint64_t limit_bytes = 0;     // 0: none.
+  bool named = false;           // Kept when its last session ends.
+  bool resume = false;          // Load its manifest.
+};
+
+class Engine {
+ public:
+  Engine(const EngineOptions& options, const EnginePorts& ports);
+  ~Engine();
+
+  // Jobs. The registry of names, uids and tokens is the session layer's; the engine knows shares and tensors.
+  // NO_MEMORY when the guarantee cannot be given (figures); NOT_FOUND for a resume without manifest.
+  Status OpenJob(JobId job, const JobOptions& options);
+  Status SetJob(JobId job, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes);
+  // Ends its sessions (REVOKED) and frees everything. A named job's manifest stays unless `forget`.
+  void CloseJob(JobId job, const std::string& reason, bool forget);
+
+  // Sessions. EndSession is for death and goodbye: everything held is reclaimed, write leases revert or tear.
+  Status OpenSession(SessionId session, JobId job);
+  void EndSession(SessionId session, const std::string& reason);
+  void WindowReturned(SessionId session, WindowIndex window);  // Unmapped and unregistered by the client.
+
+  // One request; answered in this or a later turn, exactly once, unless the session ends first.
+  void Submit(SessionId session, const Request& request);
+  uint32_t outstanding(SessionId session) const;  // Submitted and not yet answered.
+
+  // One turn. Returns whether anything happened (else the loop may sleep until NextDeadline or an event).
+  bool Turn(base::TimePoint now);
+  std::optional<base::TimePoint> NextDeadline() const;
+
+  // Orderly stop: refuses creates and acquires with DISCONNECTED from now on; idle() once nothing is in flight.
+  void StartDrain(const std::string& reason);
+  bool idle() const;
+  // Empties a device: no new extents there, live ones are rewritten elsewhere.
+  Status StartDrainDevice(uint16_t device);
+
+  EngineSnapshot Snapshot() const;
+  std::vector<TensorView> Tensors(JobId job, size_t max) const;
+  void CheckInvariants() const;  // O(everything). For tests and simulations.
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tier::tiering

@@ -1,0 +1,55 @@
+// What the engine is asked and what it answers: the decoded form of the messages on a session's rings.
+//
+// The session layer copies a message out of shared memory and checks its shape (slots, op, flags, counts, sequence);
+// whether it makes sense is the engine's to decide. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "proto/codes.h"
+#include "proto/message.h"
+#include "proto/units.h"
+
+namespace tier::tiering {
+
+enum class SessionId : uint64_t {};  // Unique within an epoch, never reused, never 0.
+enum class JobId : uint64_t {};      // Likewise.
+
+struct Request {
+  uint64_t sequence = 0;
+  proto::Op op = proto::Op::kNone;
+  uint32_t flags = 0;
+  uint32_t timeout_ms = 0;
+  uint64_t argument = 0;
+  std::span<const proto::RequestItem> items;  // Valid during Submit only.
+  std::string_view text;                      // kIntern; likewise.
+};
+
+struct Reply {
+  uint64_t sequence = 0;
+  Code code = Code::kOk;
+  uint64_t value = 0;
+  std::span<const proto::SpanRecord> spans;  // Create, acquire.
+  const proto::ErrorRecord* error = nullptr;    // code != kOk.
+  std::string_view detail;                      // code != kOk: one sentence.
+  const proto::TensorRecord* tensor = nullptr;  // Stat.
+};
+
+// Where answers and notices go. Calls are made while the engine's turn is being published, after its index transaction;
+// nothing passed is valid after the call returns.
+class ReplySink {
+ public:
+  virtual ~ReplySink() = default;
+  virtual void OnReply(SessionId session, const Reply& reply) = 0;
+  // This session may now see spans in this window: give it the descriptor (before the reply that needs it).
+  virtual void OnWindow(SessionId session, WindowIndex window, uint32_t page_size) = 0;
+  // Ask for a window back; the session layer answers with Engine::WindowReturned.
+  virtual void OnWindowReturn(SessionId session, WindowIndex window) = 0;
+  // The engine ends this session (REVOKED and so on); it has been reclaimed when this is called.
+  virtual void OnSessionEnded(SessionId session, Code code, const std::string& reason) = 0;
+};
+
+}  // namespace tier::tiering
