@@ -1,0 +1,97 @@
+// SsdTier: the SSD half of the daemon as main() needs it. Opens the configured devices (creating the default file where
+// asked), and holds what the engine works with: the ExtentStore, the TransferPort, and what people want to know.
+//
+// Open on any thread; from then on everything but the static functions belongs to the engine thread.
+// Each device stays locked (flock on the very description its I/O uses) until the tier is destroyed and its last request
+// has landed. REQUIRES at destruction: no transfer in flight.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/workers.h"
+#include "daemon/storage/extent_store.h"
+#include "daemon/storage/transfer.h"
+#include "proto/result.h"
+
+namespace tier::storage {
+
+enum class IoChoice : uint8_t {
+  kAuto,     // io_uring where the machine allows it, else threads (said in `io_mode_reason`).
+  kUring,    // io_uring or a refusal.
+  kThreads,  // The thread pool.
+};
+enum class IoMode : uint8_t { kUring, kThreads };
+
+struct SsdDeviceOptions {
+  std::string path;        // A block device, a file (made when absent), or, with private_file, a directory.
+  uint64_t size = 0;       // Bytes, files only. 0: as the file stands, or for a new one by sizing.h's rule.
+  bool private_file = false;  // A file without a name in directory `path`: gone with the daemon.
+};
+
+struct SsdTierOptions {
+  std::vector<SsdDeviceOptions> devices;  // None: a tier without room; every Allocate answers NO_SPACE.
+  IoChoice io = IoChoice::kAuto;
+  uint32_t io_depth = 32;                 // Requests on one device at a time, 1 … kIoDepthMax.
+  uint32_t inflight_max = 1024;           // Transfers started and not yet polled.
+  uint32_t merge_bytes_max = 0;           // Neighbouring transfers become one request up to this; 0: the default.
+  uint32_t windows_max = kWindowsMax;     // Window indices are below this.
+  bool discard_at_format = true;          // Block devices: BLKDISCARD before the first use.
+  bool allow_any_file_system = false;     // Tests: take tmpfs, overlayfs, FUSE and network file systems too.
+};
+
+struct SsdDeviceDescription {
+  std::string path;              // As configured; "(private file in DIR)" for one without a name.
+  std::string uuid;              // 36 characters.
+  uint64_t size = 0;             // Bytes, superblock area included.
+  uint64_t capacity = 0;         // Bytes of the data area.
+  uint64_t superblock_commit = 0;
+  bool block_device = false;
+  bool private_file = false;
+  bool created = false;          // Formatted by this Open.
+  uint32_t alignment = 0;        // Bytes that direct I/O asks for.
+};
+
+class SsdTier {
+ public:
+  // INVALID: foreign content (left untouched; says what to type), a file system that cannot serve, impossible sizes.
+  // ALREADY_EXISTS: a device in use by another process. NO_SPACE: no room for the file, with figures. DENIED: rights.
+  static Result<std::unique_ptr<SsdTier>> Open(const SsdTierOptions& options, base::Workers& workers);
+  ~SsdTier();
+  SsdTier(const SsdTier&) = delete;
+  SsdTier& operator=(const SsdTier&) = delete;
+
+  ExtentStore& extents();
+  TransferPort& transfers();
+
+  // Readable when TransferPort::Poll may have something (an eventfd, non-blocking). Register it edge-triggered
+  // (EPOLLET) and never read it, or level-triggered and call ClearWakeup() before each Poll that it woke.
+  // io_uring may interrupt the engine's waits: treat EINTR from epoll as a wake-up.
+  int completion_fd() const;
+  void ClearWakeup();
+
+  IoMode io_mode() const;
+  const std::string& io_mode_reason() const;  // Why not io_uring; empty when it is.
+  bool pinned() const;                        // False: the mode "unpinned", windows are not registered for I/O.
+  const std::string& unpinned_reason() const; // Empty when pinned.
+  uint16_t device_count() const;
+  const SsdDeviceDescription& device(uint16_t index) const;
+
+ private:
+  struct State;
+  explicit SsdTier(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Without opening a tier: for `tierctl device list|format` and doctor.
+// FormatDevice writes a fresh superblock pair on a block device or an existing file. INVALID when foreign content or a
+// superblock of ours lies there and `force` is false; ALREADY_EXISTS when a daemon holds it.
+Result<SsdDeviceDescription> FormatDevice(const std::string& path, bool force);
+// Reads the superblock. NOT_FOUND: blank. INVALID: foreign content. CORRUPT: ours, both copies damaged.
+Result<SsdDeviceDescription> DescribeDevice(const std::string& path);
+// What the default file would get in `directory` now, by the sizing rule, or the refusal with its figures.
+Result<uint64_t> DefaultFileSize(const std::string& directory);
+
+}  // namespace tier::storage

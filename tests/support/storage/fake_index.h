@@ -1,0 +1,81 @@
+// FakeIndex and FakeManifestStore: the two index environments in ordinary memory, for the simulator and engine tests.
+// Deterministic; a committed state can be handed to the next engine, as after a restart.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/storage/index.h"
+
+namespace tier::storage::testing {
+
+using IndexContents = std::map<TensorKey, std::vector<std::byte>>;
+
+class FakeIndex final : public Index {
+ public:
+  // `committed`: what an earlier engine left. Staged operations are lost with the FakeIndex, committed ones are not.
+  explicit FakeIndex(std::shared_ptr<IndexContents> committed = nullptr);
+
+  void Put(const TensorKey& key, std::span<const std::byte> value) override;
+  void Erase(const TensorKey& key) override;
+  void EraseSpace(uint64_t job, uint64_t space) override;
+  // On NO_MEMORY erases are applied and puts stay staged, as the real one does.
+  Status Commit() override;
+  void Scan(const std::function<void(const TensorKey&, std::span<const std::byte>)>& visit) const override;
+  uint64_t used_bytes() const override;
+
+  void SetCapacity(uint64_t bytes) { capacity_bytes_ = bytes; }  // Values and keys together; 0: unlimited.
+  const IndexContents& committed() const { return *committed_; }
+  const std::shared_ptr<IndexContents>& shared_contents() const { return committed_; }
+  uint64_t commit_count() const { return commit_count_; }
+  uint64_t staged_count() const { return puts_.size() + erases_.size(); }
+
+ private:
+  static uint64_t BytesOf(const IndexContents& contents);
+  std::shared_ptr<IndexContents> committed_;
+  IndexContents puts_;
+  std::map<TensorKey, bool> erases_;  // As a set.
+  uint64_t capacity_bytes_ = 0;
+  uint64_t commit_count_ = 0;
+};
+
+class FakeManifestStore final : public ManifestStore {
+ public:
+  using Contents = std::map<std::string, std::vector<std::byte>, std::less<>>;
+  explicit FakeManifestStore(std::shared_ptr<Contents> committed = nullptr);
+
+  void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) override;
+  void StartErase(uint64_t cookie, std::string job) override;
+  void Poll(std::vector<ManifestResult>* results) override;
+  Result<std::vector<std::byte>> Load(std::string_view job) const override;
+  std::vector<std::string> Jobs() const override;
+
+  // The script. Each request takes `turns` further calls of Poll before it is committed (0: at the next Poll).
+  void SetDelay(uint32_t turns) { delay_turns_ = turns; }
+  void FailNext(Code code, std::string message);  // The next request ends like this and changes nothing.
+  void Crash() { queue_.clear(); }                // The daemon dies: what was not committed never will be.
+  const std::shared_ptr<Contents>& shared_contents() const { return committed_; }
+  uint64_t commit() const { return commit_; }
+
+ private:
+  struct Request {
+    uint64_t cookie = 0;
+    std::string job;
+    std::vector<std::byte> manifest;
+    bool erase = false;
+    uint64_t due_turn = 0;
+  };
+  void Enqueue(Request request);
+  std::shared_ptr<Contents> committed_;
+  std::deque<Request> queue_;
+  std::deque<Error> failures_;
+  uint32_t delay_turns_ = 0;
+  uint64_t turn_ = 0;
+  uint64_t commit_ = 0;
+};
+
+}  // namespace tier::storage::testing
