@@ -1,0 +1,20 @@
+# shellcheck shell=bash
+# bench: every speed as a table and as JSON lines, each with its ceiling measured in the same run.
+
+help_bench() {
+  cat <<'TEXT'
+usage: tools/dev bench [OPTIONS of the bench]
+
+Builds release and measures memory, latency, SSD and step-time figures beside their ceilings. The table goes to the
+terminal, JSON lines to build/reports/bench.jsonl. Options are passed on; `tools/dev bench -- --help` lists them.
+TEXT
+}
+
+dev_bench() {
+  if [[ ${1:-} == -- ]]; then
+    shift
+  fi
+  dev_build release
+  mkdir -p build/reports
+  with_build_tree run .venv/bin/python tools/bench/run.py --json build/reports/bench.jsonl "$@"
+}

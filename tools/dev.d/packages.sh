@@ -1,0 +1,26 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034  # Read by setup.sh and preflight.sh.
+# What set-up may install, by name. Nothing in BASE_PACKAGES or FULL_PACKAGES carries a service.
+
+# To build, test and package: about 245 MB on a system with a compiler, 600 MB on a bare one.
+BASE_PACKAGES=(
+  ca-certificates git file pkg-config cmake ninja-build g++-12 gcc-12 ccache mold dpkg-dev
+  python3 python3-venv
+  libboost1.81-dev libboost-context1.81-dev liburing-dev libgrpc++-dev protobuf-compiler protobuf-compiler-grpc
+  libprotobuf-dev prometheus-cpp-dev libtomlplusplus-dev libcli11-dev liblmdb-dev libspdlog-dev libfmt-dev
+  libisal-dev libnuma-dev libsystemd-dev libcap-ng-dev libseccomp-dev libxxhash-dev nlohmann-json3-dev libhwy-dev
+  libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev
+  fio
+)
+
+# What only some tests and chores need: fuzzing and tidying, scripts, faulty devices, a bare Debian root.
+FULL_PACKAGES=(
+  clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev llvm-19
+  shellcheck nbdkit libnbd-bin fuse3 mmdebstrap fakeroot
+)
+
+# Pulls in man-db, whose timer would start on a machine that runs systemd and does not have it yet.
+LINTIAN_PACKAGES=(lintian)
+
+# Carry services: unpacked into .cache/tools, never installed, so that nothing starts on anybody's machine.
+UNPACKED_PACKAGES=(prometheus systemd-container libsystemd-shared)

@@ -1,0 +1,83 @@
+# shellcheck shell=bash
+# What is looked at before the first download, in well under a second: disk, memory, compiler, io_uring; and what the
+# phases will cost.
+
+# io_uring: "yes", "no: reason" or "unknown".
+io_uring_state() {
+  local disabled=0
+  if [[ -r /proc/sys/kernel/io_uring_disabled ]]; then
+    disabled=$(</proc/sys/kernel/io_uring_disabled)
+  fi
+  if [[ $disabled == 2 ]] || { [[ $disabled == 1 ]] && ((EUID != 0)); }; then
+    echo "no: kernel.io_uring_disabled is $disabled"
+  elif [[ ! -x /usr/bin/python3 ]]; then
+    echo "unknown until set-up"
+  else
+    /usr/bin/python3 - <<'PYTHON'
+import ctypes, os
+fd = ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(256))
+print("yes" if fd >= 0 else "no: " + os.strerror(ctypes.get_errno()))
+PYTHON
+  fi
+}
+
+compiler_state() {
+  if have g++-12; then
+    echo "g++-12 present"
+  elif ((EUID == 0)); then
+    echo "g++-12 will be installed"
+  else
+    echo "g++-12 missing"
+  fi
+}
+
+# CPU wheel: 0.2 GB. Where pip is not told of one, the index's default wheel brings CUDA libraries.
+torch_download() {
+  local places=${PIP_FIND_LINKS:-} wheel
+  for place in $places; do
+    for wheel in "$place"/torch-2.13.0+cpu-*.whl; do
+      if [[ -e $wheel ]]; then
+        echo "0.2 GB to read, 0.9 GB on disk (the CPU wheel that pip is configured with)"
+        return
+      fi
+    done
+  done
+  echo "0.2 GB with a CPU wheel configured (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL), else about 3 GB with CUDA libraries"
+}
+
+# scaled MINUTES: from the reference machine, 2 cores, to this one.
+scaled() {
+  awk -v minutes="$1" -v cores="$(nproc)" 'BEGIN {m = minutes * 2 / cores; printf "%.1f", m < 0.2 ? 0.2 : m}'
+}
+
+# preflight DISK_MIB MEMORY_MIB: prints what is there; ends with one sentence where something is missing.
+preflight() {
+  local disk_needed=$1 memory_needed=$2 disk memory uring compiler
+  disk=$(disk_free_mib)
+  memory=$(memory_available_mib)
+  uring=$(io_uring_state)
+  compiler=$(compiler_state)
+  printf 'disk      %6d MiB free here, %d needed\n' "$disk" "$disk_needed"
+  printf 'memory    %6d MiB available, %d needed; %d cores\n' "$memory" "$memory_needed" "$(nproc)"
+  printf 'compiler  %s\n' "$compiler"
+  printf 'io_uring  %s%s\n' "$uring" "$([[ $uring == no* ]] && echo ' (the slower thread pool will be used)')"
+  ((disk >= disk_needed)) || fail 1 "needs $disk_needed MiB of disk in $ROOT, there are $disk: free some, or clone elsewhere"
+  ((memory >= memory_needed)) || fail 1 "needs $memory_needed MiB of available memory, there are $memory: end something"
+  if [[ $(uname -sm) != "Linux x86_64" ]]; then
+    fail 1 "runs on Linux x86_64; this is $(uname -sm)"
+  fi
+}
+
+# phases: one line a phase with its size and expected minutes on this machine; phases already done say so.
+print_phases() {
+  local missing venv="to do" built="to do"
+  mapfile -t missing < <(missing_packages "${BASE_PACKAGES[@]}")
+  [[ -e .venv/tierd-installed.txt ]] && venv="done"
+  [[ -x build/release/daemon/tierd ]] && built="done, or nearly"
+  printf '%-28s %-62s %s\n' \
+    phase size "minutes here" \
+    "1 Debian packages" "$(((${#missing[@]})) && echo "${#missing[@]} missing, about 0.25 GB (0.6 GB on a bare system)" || echo "done")" 0.5-2 \
+    "2 Python packages, .venv" "$([[ $venv == done ]] && echo "done" || torch_download)" 1-3 \
+    "3 build, build/release" "$([[ $built == done* ]] && echo "$built" || echo "0.4 GB on disk")" "$(scaled 6)" \
+    "4 the demo itself" "up to 4 GB of disk, removed at the end" "up to 4"
+}

@@ -1,0 +1,123 @@
+# shellcheck shell=bash
+# setup: what building needs, and only what is missing. Debian packages as root; Python packages into .venv; packages
+# that carry services are unpacked into .cache/tools. No sysctl, limit or service of the machine is touched.
+
+readonly TORCH_REQUIREMENT="torch==2.13.0"
+
+help_setup() {
+  cat <<'TEXT'
+usage: tools/dev setup [--full]
+
+Installs the Debian packages that building and testing need and that are missing (as root; otherwise prints the one
+line that does it and exits 2), and the Python packages into .venv. Repeating it costs a second.
+
+  --full   also what only some tests and chores need: clang 19, shellcheck, lintian, nbdkit, mmdebstrap. Packages that
+           carry services (prometheus, systemd-container) are unpacked into .cache/tools, not installed: nothing starts.
+TEXT
+}
+
+dev_setup() {
+  local full=0
+  for argument in "$@"; do
+    case $argument in
+      --full) full=1 ;;
+      *) fail 2 "setup: unknown option '$argument'; see tools/dev setup --help" ;;
+    esac
+  done
+  local wanted=("${BASE_PACKAGES[@]}")
+  if ((full)); then
+    wanted+=("${FULL_PACKAGES[@]}")
+    if lintian_starts_nothing; then
+      wanted+=("${LINTIAN_PACKAGES[@]}")
+    else
+      say "lintian left out: it brings man-db, whose timer would start here; its test will be skipped"
+    fi
+  fi
+  install_debian_packages "${wanted[@]}"
+  if ((full)); then
+    unpack_service_packages
+  fi
+  install_python_packages
+}
+
+lintian_starts_nothing() {
+  package_present man-db || [[ ! -d /run/systemd/system ]]
+}
+
+package_present() {
+  [[ $(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null) == ii* ]]
+}
+
+missing_packages() {
+  local package
+  for package in "$@"; do
+    if ! package_present "$package"; then
+      echo "$package"
+    fi
+  done
+}
+
+install_debian_packages() {
+  local missing
+  mapfile -t missing < <(missing_packages "$@")
+  if ((${#missing[@]} == 0)); then
+    say "Debian packages: all ${#} present"
+    return
+  fi
+  have apt-get || fail 2 "this set-up knows Debian's apt only; install the likes of: ${missing[*]}"
+  if ((EUID != 0)); then
+    echo "tools/dev: ${#missing[@]} Debian packages are missing; run this line, then repeat:" >&2
+    echo "sudo apt-get install -y --no-install-recommends ${missing[*]}"
+    exit 2
+  fi
+  say "Debian packages: installing ${#missing[@]} of $#"
+  export DEBIAN_FRONTEND=noninteractive
+  run apt-get update -q || say "apt-get update reported errors; going on with the lists that are there"
+  run apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
+
+unpack_service_packages() {
+  local debs="$ROOT/.cache/debs" tools="$ROOT/.cache/tools" package deb
+  mkdir -p "$debs" "$tools"
+  for package in "${UNPACKED_PACKAGES[@]}"; do
+    if [[ -e $debs/$package.unpacked ]]; then
+      continue
+    fi
+    if ! (cd "$debs" && run apt-get download -q "$package" 2> >(grep -v 'unsandboxed' >&2)); then
+      say "$package could not be fetched; the tests that need it will be skipped"
+      continue
+    fi
+    for deb in "$debs/${package}"_*.deb; do
+      run dpkg-deb -x "$deb" "$tools"
+    done
+    rm -f "$debs/${package}"_*.deb
+    touch "$debs/$package.unpacked"
+  done
+}
+
+install_python_packages() {
+  local venv="$ROOT/.venv" wanted
+  wanted=$(cat "$ROOT/tools/dev.d/requirements.txt" <(echo "$TORCH_REQUIREMENT"))
+  if [[ -x $venv/bin/python && $(cat "$venv/tierd-installed.txt" 2>/dev/null) == "$wanted" ]]; then
+    say "Python packages: .venv is up to date"
+    return
+  fi
+  say "Python packages: into .venv"
+  [[ -x $venv/bin/python ]] || run /usr/bin/python3 -m venv "$venv"
+  local pip=("$venv/bin/python" -m pip install --disable-pip-version-check)
+  [[ -t 1 ]] || pip+=(--quiet)  # A log needs no progress bar; a person waiting for torch does.
+  run "${pip[@]}" "$TORCH_REQUIREMENT"
+  run "${pip[@]}" -r tools/dev.d/requirements.txt
+  printf '%s\n' "$wanted" >"$venv/tierd-installed.txt"
+}
+
+# For verbs that need set-up: does nothing, and says nothing, when all is there.
+ensure_setup() {
+  local missing
+  mapfile -t missing < <(missing_packages "${BASE_PACKAGES[@]}")
+  if ((${#missing[@]})) || [[ ! -e $ROOT/.venv/tierd-installed.txt ]]; then
+    dev_setup
+  else
+    install_python_packages 2>/dev/null
+  fi
+}

@@ -1,0 +1,109 @@
+# shellcheck shell=bash
+# test: builds and runs every test, and ends with one line of counts. What a phase found is in build/reports/*.xml.
+
+help_test() {
+  cat <<'TEXT'
+usage: tools/dev test [--full] [--full-tools] [--only PHASE]...
+
+Builds release and runs all of its tests (ctest, pytest); builds with the address and undefined-behaviour sanitizers and
+runs the unit and property tests. Ends with counts, the reasons of skipped tests, and `N passed, N failed, N skipped`.
+
+  --full         adds the thread sanitizer and a slice of every fuzzer (TIERD_FUZZ_SECONDS each, default 20)
+  --full-tools   runs `setup --full` first, so that fewer tests are skipped
+  --only PHASE   only this phase: release, python, asan, tsan, fuzz (may be repeated)
+TEXT
+}
+
+readonly REPORTS=build/reports
+
+dev_test() {
+  local phases=() full=0
+  while (($#)); do
+    case $1 in
+      --full) full=1 ;;
+      --full-tools) dev_setup --full ;;
+      --only)
+        phases+=("${2:?--only needs a phase}")
+        shift
+        ;;
+      *) fail 2 "test: unknown option '$1'; see tools/dev test --help" ;;
+    esac
+    shift
+  done
+  if ((${#phases[@]} == 0)); then
+    phases=(release python asan)
+    ((full)) && phases+=(tsan fuzz)
+  fi
+  ensure_setup
+  rm -rf "$REPORTS"
+  mkdir -p "$REPORTS"
+  local phase
+  for phase in "${phases[@]}"; do
+    case $phase in
+      release | python | asan | tsan | fuzz) run_phase "$phase" ;;
+      *) fail 2 "test: unknown phase '$phase'; one of: release python asan tsan fuzz" ;;
+    esac
+  done
+  run .venv/bin/python tools/dev.d/count_tests.py --minutes "$(minutes_so_far)" "$REPORTS"
+}
+
+# A phase that fails before its tests ran (a build error) still counts: as one failure named after the phase.
+run_phase() {
+  local phase=$1 before=$SECONDS
+  say "test: $phase"
+  # Not in an `if`: bash would ignore -e inside.
+  set +e
+  (set -e; "test_$phase")
+  local status=$?
+  set -e
+  printf '%s %d %d\n' "$phase" "$status" $((SECONDS - before)) >>"$REPORTS/phases.txt"
+}
+
+run_ctest() {
+  local preset=$1 report=$2
+  shift 2
+  run ctest --test-dir "build/$preset" -j "$(nproc)" --output-on-failure --no-tests=error \
+    --output-junit "$ROOT/$REPORTS/$report.xml" --quiet -O "$ROOT/$REPORTS/$report.log" "$@" ||
+    { tail -n 300 "$REPORTS/$report.log"; return 1; }
+  tail -n 3 "$REPORTS/$report.log"
+}
+
+test_release() {
+  dev_build release
+  run_ctest release ctest-release
+}
+
+test_python() {
+  dev_build release
+  with_build_tree run .venv/bin/python -m pytest -q -ra --junitxml "$REPORTS/pytest.xml"
+}
+
+# Only the binaries that will run: the sanitizer builds are the slow ones.
+build_sanitized_tests() {
+  local preset=$1 targets
+  configure_preset "$preset"
+  mapfile -t targets < <(test_targets "$preset" 'unit|property')
+  run cmake --build "build/$preset" -j "$(build_jobs)" --target "${targets[@]##*/}"
+}
+
+test_asan() {
+  build_sanitized_tests asan
+  export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:detect_leaks=1"
+  export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
+  run_ctest asan ctest-asan -L '^(unit|property)$'
+}
+
+# Tests labelled grpc run with gRPC's own, uninstrumented code left out; a suppression list would hide races of ours.
+test_tsan() {
+  build_sanitized_tests tsan
+  export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1"
+  run_ctest tsan ctest-tsan -L '^(unit|property)$' -LE '^grpc$'
+  if [[ -n $(ctest --test-dir build/tsan -N -L '^grpc$' | sed -n 's/^Total Tests: 0*\([1-9].*\)/\1/p') ]]; then
+    export TSAN_OPTIONS="$TSAN_OPTIONS:ignore_noninstrumented_modules=1:ignore_interceptors_accesses=1"
+    run_ctest tsan ctest-tsan-grpc -L '^grpc$'
+  fi
+}
+
+test_fuzz() {
+  dev_fuzz all "${TIERD_FUZZ_SECONDS:-20}"
+}
