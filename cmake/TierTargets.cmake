@@ -1,5 +1,6 @@
 # How every target of the project is declared: one warning set, one sanitizer switch, one way to register a test.
 include_guard(GLOBAL)
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL TRUE)  # A layer names its packages once; every folder above links them.
 include(GoogleTest)
 find_package(Threads REQUIRED)
 
