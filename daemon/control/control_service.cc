@@ -1,0 +1,107 @@
+#include "daemon/control/control_service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "daemon/control/convert.h"
+#include "daemon/control/watch_reactor.h"
+
+namespace tier::control {
+namespace {
+
+grpc::Status StatusOf(const tier::Status& status, grpc::ServerContextBase* context) {
+  return status ? grpc::Status::OK : ToStatus(status.error(), context);
+}
+
+}  // namespace
+
+session::Caller ControlService::CallerOf(const grpc::ServerContextBase& context) const {
+  session::Caller caller{.uid = uid_, .admin = admin_, .token = {}};
+  const auto& metadata = context.client_metadata();
+  if (const auto token = metadata.find(kTokenMetadataKey); token != metadata.end()) {
+    // Longer than any token is no token: cut, so that it is refused as a wrong one and never copied around whole.
+    caller.token.assign(token->second.data(), std::min<size_t>(token->second.size(), proto::kTokenSize));
+  }
+  return caller;
+}
+
+grpc::Status ControlService::GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest*, v1::Status* response) {
+  const auto description = api_.Describe();
+  if (!description) return ToStatus(description.error(), context);
+  ToMessage(*description, response);
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::OpenJob(grpc::ServerContext* context, const v1::OpenJobRequest* request, v1::Job* response) {
+  session::OpenJobRequest open = FromMessage(*request);
+  session::Caller caller = CallerOf(*context);
+  if (open.token.empty()) open.token = caller.token;
+  if (const auto valid = session::ValidateOpenJob(open); !valid) return ToStatus(valid.error(), context);
+  const auto job = api_.OpenJob(caller, open);
+  if (!job) return ToStatus(job.error(), context);
+  ToMessage(*job, response);
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::CloseJob(grpc::ServerContext* context, const v1::CloseJobRequest* request,
+                                      v1::CloseJobResponse*) {
+  return StatusOf(api_.CloseJob(CallerOf(*context), request->name(), request->forget()), context);
+}
+
+grpc::Status ControlService::SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request, v1::Job* response) {
+  std::optional<uint64_t> guarantee;
+  std::optional<uint64_t> limit;
+  if (request->has_guarantee_bytes()) guarantee = request->guarantee_bytes();
+  if (request->has_limit_bytes()) limit = request->limit_bytes();
+  const auto job = api_.SetJob(CallerOf(*context), request->name(), guarantee, limit);
+  if (!job) return ToStatus(job.error(), context);
+  ToMessage(*job, response);
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest*,
+                                      v1::ListJobsResponse* response) {
+  for (const auto& job : api_.ListJobs(CallerOf(*context))) ToMessage(job, response->add_jobs());
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::ListTensors(grpc::ServerContext* context, const v1::ListTensorsRequest* request,
+                                         v1::ListTensorsResponse* response) {
+  const uint32_t asked = request->max() == 0 ? kTensorsListedDefault : request->max();
+  const size_t max = std::min(asked, kTensorsListedMax);
+  const auto tensors = api_.ListTensors(CallerOf(*context), request->job(), max + 1);
+  if (!tensors) return ToStatus(tensors.error(), context);
+  response->set_truncated(tensors->size() > max);
+  for (size_t i = 0; i < std::min(tensors->size(), max); ++i) ToMessage((*tensors)[i], response->add_tensors());
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::ListDevices(grpc::ServerContext* context, const v1::ListDevicesRequest*,
+                                         v1::ListDevicesResponse* response) {
+  const auto description = api_.Describe();
+  if (!description) return ToStatus(description.error(), context);
+  for (const auto& device : description->devices) ToMessage(device, response->add_devices());
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request, v1::DrainResponse*) {
+  const uint32_t asked = request->timeout_ms() == 0 ? kDrainTimeoutDefaultMs : request->timeout_ms();
+  const std::chrono::milliseconds timeout(std::min(asked, kDrainTimeoutMaxMs));
+  return StatusOf(api_.Drain(CallerOf(*context), request->job(), timeout), context);
+}
+
+grpc::Status ControlService::DrainDevice(grpc::ServerContext* context, const v1::DrainDeviceRequest* request,
+                                         v1::DrainResponse*) {
+  if (request->device() > UINT16_MAX) {
+    return ToStatus(Error{Code::kNotFound, "no device " + std::to_string(request->device())}, context);
+  }
+  return StatusOf(api_.DrainDevice(CallerOf(*context), static_cast<uint16_t>(request->device())), context);
+}
+
+grpc::ServerWriteReactor<v1::Event>* ControlService::Watch(grpc::CallbackServerContext* context, const v1::WatchRequest*) {
+  return WatchReactor::Start(api_, CallerOf(*context));
+}
+
+}  // namespace tier::control

@@ -1,0 +1,48 @@
+// tier.v1.Control: each RPC is one call of session::ControlApi. One instance serves the connections of one identity
+// (grpc_server.h), so `uid` and `admin` are what the kernel said, and only the token comes from the caller.
+// Thread-safe: gRPC calls it from many threads; ControlApi carries each call to the engine thread.
+#pragma once
+
+#include <cstdint>
+
+#include <grpcpp/grpcpp.h>
+
+#include "control.grpc.pb.h"
+#include "daemon/session/control_api.h"
+
+namespace tier::control {
+
+inline constexpr uint32_t kTensorsListedDefault = 1000;
+inline constexpr uint32_t kTensorsListedMax = 100'000;
+inline constexpr uint32_t kDrainTimeoutDefaultMs = 60'000;
+inline constexpr uint32_t kDrainTimeoutMaxMs = 3'600'000;
+
+class ControlService final : public v1::Control::WithCallbackMethod_Watch<v1::Control::Service> {
+ public:
+  ControlService(session::ControlApi& api, uint32_t uid, bool admin) : api_(api), uid_(uid), admin_(admin) {}
+
+  grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request, v1::Status* response) override;
+  grpc::Status OpenJob(grpc::ServerContext* context, const v1::OpenJobRequest* request, v1::Job* response) override;
+  grpc::Status CloseJob(grpc::ServerContext* context, const v1::CloseJobRequest* request,
+                        v1::CloseJobResponse* response) override;
+  grpc::Status SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request, v1::Job* response) override;
+  grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
+                        v1::ListJobsResponse* response) override;
+  grpc::Status ListTensors(grpc::ServerContext* context, const v1::ListTensorsRequest* request,
+                           v1::ListTensorsResponse* response) override;
+  grpc::Status ListDevices(grpc::ServerContext* context, const v1::ListDevicesRequest* request,
+                           v1::ListDevicesResponse* response) override;
+  grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request, v1::DrainResponse* response) override;
+  grpc::Status DrainDevice(grpc::ServerContext* context, const v1::DrainDeviceRequest* request,
+                           v1::DrainResponse* response) override;
+  grpc::ServerWriteReactor<v1::Event>* Watch(grpc::CallbackServerContext* context, const v1::WatchRequest* request) override;
+
+ private:
+  session::Caller CallerOf(const grpc::ServerContextBase& context) const;
+
+  session::ControlApi& api_;
+  const uint32_t uid_;
+  const bool admin_;
+};
+
+}  // namespace tier::control

@@ -1,0 +1,146 @@
+#include "daemon/control/convert.h"
+
+#include <string>
+
+namespace tier::control {
+
+grpc::StatusCode ToGrpcCode(Code code) {
+  switch (code) {
+    case Code::kOk: return grpc::StatusCode::OK;
+    case Code::kInvalid: return grpc::StatusCode::INVALID_ARGUMENT;
+    case Code::kNotFound: return grpc::StatusCode::NOT_FOUND;
+    case Code::kAlreadyExists: return grpc::StatusCode::ALREADY_EXISTS;
+    case Code::kDenied: return grpc::StatusCode::PERMISSION_DENIED;
+    case Code::kNoMemory:
+    case Code::kNoSpace: return grpc::StatusCode::RESOURCE_EXHAUSTED;
+    case Code::kIoError:
+    case Code::kCorrupt:
+    case Code::kTorn: return grpc::StatusCode::DATA_LOSS;
+    case Code::kStale:
+    case Code::kWouldDeadlock: return grpc::StatusCode::FAILED_PRECONDITION;
+    case Code::kDisconnected: return grpc::StatusCode::UNAVAILABLE;
+    case Code::kRevoked: return grpc::StatusCode::ABORTED;
+    case Code::kTimeout: return grpc::StatusCode::DEADLINE_EXCEEDED;
+    case Code::kVersion: return grpc::StatusCode::UNIMPLEMENTED;
+  }
+  return grpc::StatusCode::UNKNOWN;
+}
+
+grpc::Status ToStatus(const Error& error, grpc::ServerContextBase* context) {
+  if (context != nullptr) context->AddTrailingMetadata(kCodeMetadataKey, std::string(CodeName(error.code)));
+  return grpc::Status(ToGrpcCode(error.code), error.message);
+}
+
+session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message) {
+  session::OpenJobRequest request;
+  request.name = message.name();
+  request.token = message.token();
+  // An unknown number is kept as it is: ValidateOpenJob refuses it with the same words as the handshake's.
+  request.mode = static_cast<proto::OpenMode>(static_cast<uint16_t>(message.mode()));
+  request.named = message.named();
+  // proto3 cannot tell rank 0 from no rank: it counts only within a world.
+  request.rank = message.world_size() > 0 ? message.rank() : -1;
+  request.world_size = message.world_size();
+  request.guarantee_bytes = message.guarantee_bytes();
+  request.limit_bytes = message.limit_bytes();
+  return request;
+}
+
+void ToMessage(const session::JobDescription& job, v1::Job* message) {
+  message->set_id(job.id);
+  message->set_name(job.name);
+  message->set_uid(job.uid);
+  message->set_named(job.named);
+  message->set_world_size(job.world_size);
+  for (const int32_t rank : job.ranks) message->add_ranks(rank);
+  message->set_token(job.token);
+  const tiering::JobCounters& c = job.counters;
+  message->set_ram_bytes(c.ram_bytes);
+  message->set_ssd_bytes(c.ssd_bytes);
+  message->set_leased_bytes(c.leased_bytes);
+  message->set_dirty_bytes(c.dirty_bytes);
+  message->set_guarantee_bytes(c.guarantee_bytes);
+  message->set_limit_bytes(c.limit_bytes);
+  message->set_share_bytes(c.share_bytes);
+  message->set_window_count(c.window_count);
+  message->set_session_count(c.session_count);
+  message->set_tensor_count(c.tensor_count);
+  message->set_torn_count(c.torn_count);
+  message->set_lease_count(c.lease_count);
+  message->set_swap_out_bytes_total(c.swap_out_bytes);
+  message->set_swap_in_bytes_total(c.swap_in_bytes);
+  message->set_acquire_hits_total(c.acquire_hits);
+  message->set_acquire_misses_total(c.acquire_misses);
+  message->set_stall_seconds_total(static_cast<double>(c.stall_ns) * 1e-9);
+}
+
+void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
+  message->set_version(daemon.version);
+  message->set_epoch(daemon.epoch);
+  message->set_pid(daemon.pid);
+  message->set_uptime_seconds(daemon.uptime_seconds);
+  message->set_io_mode(daemon.io_mode);
+  message->set_memory_mode(daemon.memory_mode);
+  message->set_spin_mode(daemon.spin_mode);
+  message->set_huge_page_mode(daemon.huge_page_mode);
+  message->set_draining(daemon.draining);
+  message->set_private_daemon(daemon.is_private);
+  message->set_socket_directory(daemon.socket_directory);
+  message->set_data_directory(daemon.data_directory);
+  const tiering::EngineSnapshot& engine = daemon.engine;
+  message->set_arena_bytes(engine.arena_bytes);
+  message->set_arena_max_bytes(engine.arena_max_bytes);
+  message->set_arena_free_bytes(engine.arena_free_bytes);
+  message->set_window_size(engine.window_size);
+  message->set_window_count(engine.window_count);
+  message->set_job_count(engine.jobs.size());
+  message->set_session_count(engine.session_count);
+  message->set_tensor_count(engine.tensor_count);
+  message->set_torn_count(engine.torn_count);
+  message->set_lease_count(engine.lease_count);
+  message->set_waiting_count(engine.waiting_count);
+  message->set_host_available_bytes(daemon.host_available_bytes);
+  message->set_psi_memory_some_ratio(daemon.psi_memory_some_ratio);
+  for (const session::DeviceDescription& device : daemon.devices) ToMessage(device, message->add_devices());
+}
+
+void ToMessage(const session::DeviceDescription& device, v1::Device* message) {
+  message->set_index(device.index);
+  message->set_path(device.path);
+  message->set_uuid(device.uuid);
+  message->set_block_device(device.block_device);
+  message->set_draining(device.draining);
+  message->set_capacity_bytes(device.space.capacity);
+  message->set_free_bytes(device.space.free);
+  message->set_live_bytes(device.space.live);
+  message->set_pending_bytes(device.space.pending);
+  message->set_quarantined_bytes(device.space.quarantined);
+  message->set_read_bytes_total(device.traffic.read_bytes);
+  message->set_written_bytes_total(device.traffic.written_bytes);
+  message->set_errors_total(device.traffic.errors);
+  message->set_inflight_count(device.traffic.inflight);
+}
+
+void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message) {
+  message->set_space(tensor.space);
+  message->set_id(tensor.tensor);
+  message->set_key(tensor.key);
+  message->set_size(tensor.size);
+  message->set_generation(tensor.generation);
+  message->set_ram_bytes(tensor.ram_bytes);
+  message->set_ssd_bytes(tensor.ssd_bytes);
+  message->set_lease_count(tensor.lease_count);
+  message->set_piece_count(tensor.piece_count);
+  message->set_sealed(tensor.sealed);
+  message->set_torn(tensor.torn);
+}
+
+void ToMessage(const session::Event& event, v1::Event* message) {
+  message->set_sequence(event.sequence);
+  message->set_unix_time_ms(event.unix_time_ms);
+  message->set_kind(event.kind);
+  message->set_job(event.job);
+  message->set_message(event.message);
+}
+
+}  // namespace tier::control

@@ -1,0 +1,30 @@
+// Between session::ControlApi's structs and tier.v1's messages, and from tier::Error to grpc::Status: the one place for
+// both. Pure functions.
+#pragma once
+
+#include <string_view>
+
+#include <grpcpp/grpcpp.h>
+
+#include "control.pb.h"
+#include "daemon/session/control_api.h"
+#include "proto/result.h"
+
+namespace tier::control {
+
+inline constexpr char kCodeMetadataKey[] = "tier-code";        // Trailing: "NO_MEMORY".
+inline constexpr char kTokenMetadataKey[] = "tier-job-token";  // Leading, from the caller.
+
+// The gRPC code that makes stock clients behave rightly (retry only what may succeed later).
+grpc::StatusCode ToGrpcCode(Code code);
+// Adds `tier-code` to the trailing metadata of `context`, if there is one.
+grpc::Status ToStatus(const Error& error, grpc::ServerContextBase* context);
+
+session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message);
+void ToMessage(const session::JobDescription& job, v1::Job* message);
+void ToMessage(const session::DaemonDescription& daemon, v1::Status* message);
+void ToMessage(const session::DeviceDescription& device, v1::Device* message);
+void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message);
+void ToMessage(const session::Event& event, v1::Event* message);
+
+}  // namespace tier::control

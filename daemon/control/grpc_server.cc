@@ -1,0 +1,121 @@
+#include "daemon/control/grpc_server.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <grp.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include "daemon/control/identity_servers.h"
+#include "daemon/control/peer.h"
+#include "proto/mapping.h"
+
+namespace tier::control {
+namespace {
+
+constexpr int kBacklog = 128;
+
+Status PathFits(const std::string& path) {
+  if (path.size() < sizeof(sockaddr_un::sun_path)) return {};
+  return Fail(Code::kInvalid, "socket path too long (" + std::to_string(path.size()) + " bytes, at most " +
+                                  std::to_string(sizeof(sockaddr_un::sun_path) - 1) + "): " + path);
+}
+
+Result<proto::FileDescriptor> Listen(const std::string& path, uint32_t mode) {
+  if (const auto fits = PathFits(path); !fits) return std::unexpected(fits.error());
+  proto::FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return Fail(Code::kInvalid, std::string("cannot make a socket: ") + std::strerror(errno));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  (void)::unlink(path.c_str());  // A stale one of a daemon that died; the directory's lock says that none lives.
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      ::chmod(path.c_str(), mode) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+    const int error = errno;
+    return Fail(error == EACCES || error == EPERM || error == EROFS ? Code::kDenied : Code::kInvalid,
+                "cannot listen on " + path + ": " + std::strerror(error));
+  }
+  return fd;
+}
+
+// Lets the admin group reach the socket; where the group does not exist, its owner and root remain.
+void GiveToGroup(const std::string& path, const std::string& group) {
+  const struct group* record = ::getgrnam(group.c_str());  // Before any other thread runs.
+  if (record != nullptr) (void)!::chown(path.c_str(), static_cast<uid_t>(-1), record->gr_gid);
+}
+
+}  // namespace
+
+struct GrpcServer::State {
+  GrpcServerOptions options;
+  proto::FileDescriptor control;
+  proto::FileDescriptor admin;
+  proto::FileDescriptor stop;
+  std::unique_ptr<IdentityServers> servers;
+  std::thread accept_thread;
+
+  void AcceptOne(int listener, bool admin_socket) {
+    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) return;  // Gone again, or out of descriptors: the caller will retry.
+    const auto peer = PeerOf(fd);
+    if (!peer || (admin_socket && !MayAdminister(*peer, options.admin_group))) {
+      ::close(fd);
+      return;
+    }
+    const Identity identity = admin_socket ? Identity{peer->uid, true} : Identity{peer->uid, false};
+    (void)servers->Adopt(identity, listener, fd);  // On failure the client sees the connection closed.
+  }
+
+  void AcceptUntilStopped() {
+    pollfd polled[] = {{stop.get(), POLLIN, 0}, {control.get(), POLLIN, 0}, {admin.get(), POLLIN, 0}};
+    while ((polled[0].revents & POLLIN) == 0) {
+      if (::poll(polled, 3, -1) < 0 && errno != EINTR) return;
+      if ((polled[1].revents & POLLIN) != 0) AcceptOne(control.get(), false);
+      if ((polled[2].revents & POLLIN) != 0) AcceptOne(admin.get(), true);
+    }
+  }
+};
+
+GrpcServer::GrpcServer() : state_(std::make_unique<State>()) {}
+GrpcServer::~GrpcServer() { Stop(); }
+
+Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& options, session::ControlApi& api) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  std::unique_ptr<GrpcServer> server(new GrpcServer());
+  State& state = *server->state_;
+  state.options = options;
+  auto control = Listen(options.control_socket, options.control_socket_mode);
+  if (!control) return std::unexpected(control.error());
+  state.control = std::move(*control);
+  auto admin = Listen(options.admin_socket, options.admin_socket_mode);
+  if (!admin) return std::unexpected(admin.error());
+  state.admin = std::move(*admin);
+  GiveToGroup(options.admin_socket, options.admin_group);
+  state.stop = proto::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!state.stop) return Fail(Code::kNoMemory, std::string("eventfd: ") + std::strerror(errno));
+  state.servers = std::make_unique<IdentityServers>(api, kIdentitiesMax);
+  state.accept_thread = std::thread([&state] { state.AcceptUntilStopped(); });
+  return server;
+}
+
+void GrpcServer::Stop() {
+  if (!state_->accept_thread.joinable()) return;
+  (void)::eventfd_write(state_->stop.get(), 1);
+  state_->accept_thread.join();
+  state_->servers->Stop();
+  (void)::unlink(state_->options.control_socket.c_str());
+  (void)::unlink(state_->options.admin_socket.c_str());
+}
+
+}  // namespace tier::control

@@ -1,0 +1,45 @@
+// GrpcServer: the control sockets and the gRPC servers behind them.
+//
+// gRPC does not tell a handler who called, so each identity gets a gRPC server of its own: the accept thread reads
+// SO_PEERCRED, picks (or makes) the server of that uid, and hands it the connection. Calls on the admin socket go to
+// one server whose callers may administer; others are turned away at accept. Any stock client works, health and
+// reflection included.
+//
+// Threads: one accept thread, and gRPC's own. Start and Stop from one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "daemon/session/control_api.h"
+#include "proto/result.h"
+
+namespace tier::control {
+
+inline constexpr size_t kIdentitiesMax = 256;  // Distinct uids with a server; the one idle longest makes room.
+
+struct GrpcServerOptions {
+  std::string control_socket;       // For everybody: the kernel's uid and the job's token decide.
+  std::string admin_socket;         // For root, the daemon's own user and `admin_group`.
+  std::string admin_group = "tierd";
+  uint32_t control_socket_mode = 0666;
+  uint32_t admin_socket_mode = 0660;
+};
+
+class GrpcServer {
+ public:
+  // Binds both sockets and serves at once. Stale socket files are replaced: the caller holds the directory's lock.
+  // INVALID or DENIED name the path. `api` must outlive the server.
+  static Result<std::unique_ptr<GrpcServer>> Start(const GrpcServerOptions& options, session::ControlApi& api);
+  ~GrpcServer();  // Stop().
+  // Refuses new calls, cancels streams, waits for calls under way (≤ 2 s), removes the socket files.
+  void Stop();
+
+ private:
+  GrpcServer();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tier::control

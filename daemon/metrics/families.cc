@@ -1,0 +1,210 @@
+#include "daemon/metrics/families.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tier::metrics {
+namespace {
+
+using Labels = std::vector<std::pair<std::string, std::string>>;
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// Collects families one after the other; each Add goes to the family begun last.
+class Builder {
+ public:
+  Builder& Gauge(const char* name, const char* help) { return Begin(name, help, MetricType::Gauge); }
+  Builder& Counter(const char* name, const char* help) { return Begin(name, help, MetricType::Counter); }
+  Builder& Histogram(const char* name, const char* help) { return Begin(name, help, MetricType::Histogram); }
+  Builder& Add(double value, const Labels& labels = {}) {
+    ClientMetric& metric = NewMetric(labels);
+    if (families_.back().type == MetricType::Counter) {
+      metric.counter.value = value;
+    } else {
+      metric.gauge.value = value;
+    }
+    return *this;
+  }
+  ClientMetric& NewMetric(const Labels& labels) {
+    ClientMetric& metric = families_.back().metric.emplace_back();
+    for (const auto& [name, value] : labels) {
+      metric.label.emplace_back();
+      metric.label.back().name = name;
+      metric.label.back().value = value;
+    }
+    return metric;
+  }
+  std::vector<MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  Builder& Begin(const char* name, const char* help, MetricType type) {
+    MetricFamily& family = families_.emplace_back();
+    family.name = name;
+    family.help = help;
+    family.type = type;
+    return *this;
+  }
+  std::vector<MetricFamily> families_;
+};
+
+double Number(uint64_t value) { return static_cast<double>(value); }
+
+struct JobField {
+  const char* name;
+  const char* help;
+  bool counter;
+  uint64_t tiering::JobCounters::*member;
+};
+
+constexpr JobField kJobFields[] = {
+    {"tier_job_ram_bytes", "Bytes of arena pages that hold the job's tensors.", false, &tiering::JobCounters::ram_bytes},
+    {"tier_job_ssd_bytes", "Bytes of extents that hold the job's tensors.", false, &tiering::JobCounters::ssd_bytes},
+    {"tier_job_leased_bytes", "Bytes under leases.", false, &tiering::JobCounters::leased_bytes},
+    {"tier_job_dirty_bytes", "Sealed bytes in RAM without a valid SSD copy.", false, &tiering::JobCounters::dirty_bytes},
+    {"tier_job_guarantee_bytes", "RAM that the job must always get.", false, &tiering::JobCounters::guarantee_bytes},
+    {"tier_job_limit_bytes", "RAM that the job may never exceed; 0 means no limit.", false,
+     &tiering::JobCounters::limit_bytes},
+    {"tier_job_session_count", "Attached client processes.", false, &tiering::JobCounters::session_count},
+    {"tier_job_tensor_count", "Tensors stored.", false, &tiering::JobCounters::tensor_count},
+    {"tier_swap_out_bytes_total", "Bytes written to SSD for the job.", true, &tiering::JobCounters::swap_out_bytes},
+    {"tier_swap_in_bytes_total", "Bytes read back from SSD for the job.", true, &tiering::JobCounters::swap_in_bytes},
+    {"tier_acquire_hit_total", "Acquires whose range was in RAM.", true, &tiering::JobCounters::acquire_hits},
+    {"tier_acquire_miss_total", "Acquires that had to wait for the SSD.", true, &tiering::JobCounters::acquire_misses},
+};
+
+void AddArena(Builder& out, const session::DaemonDescription& daemon) {
+  const tiering::EngineSnapshot& engine = daemon.engine;
+  out.Gauge("tier_arena_bytes", "Host memory in windows.").Add(Number(engine.arena_bytes));
+  out.Gauge("tier_arena_max_bytes", "Host memory that windows may reach now.").Add(Number(engine.arena_max_bytes));
+  out.Gauge("tier_arena_free_bytes", "Free pages in windows.").Add(Number(engine.arena_free_bytes));
+  out.Gauge("tier_lease_bound_bytes", "Free pages in blocks that hold a leased slot.").Add(Number(engine.lease_bound_bytes));
+  out.Gauge("tier_window_count", "Windows of the arena.").Add(Number(engine.window_count));
+  out.Gauge("tier_window_hugetlb_count", "Windows in 2 MiB pages.").Add(Number(engine.window_hugetlb_count));
+  out.Gauge("tier_session_count", "Attached client processes.").Add(Number(engine.session_count));
+  out.Gauge("tier_lease_count", "Leases held by clients.").Add(Number(engine.lease_count));
+  out.Gauge("tier_waiting_request_count", "Requests waiting for RAM, SSD or a lease.").Add(Number(engine.waiting_count));
+  out.Gauge("tier_torn_tensor_count", "Tensors that answer TORN.").Add(Number(engine.torn_count));
+  out.Gauge("tier_index_bytes", "Bytes used in an index environment.").Add(Number(engine.index_bytes), {{"environment", "ram"}});
+  out.Counter("tier_engine_turn_total", "Turns of the engine thread.").Add(Number(engine.turns));
+}
+
+void AddRequests(Builder& out, const tiering::EngineSnapshot& engine) {
+  constexpr const char* kOpNames[proto::kOpCount] = {"none", "create", "acquire", "release", "free",   "prefetch", "step",
+                                                     "persist", "flush", "accept", "intern",  "stat", "drop"};
+  out.Counter("tier_request_total", "Requests answered, by operation and code.");
+  for (size_t op = 1; op < engine.requests.size(); ++op) {
+    for (size_t code = 0; code < engine.requests[op].size(); ++code) {
+      // OK is always shown, so that a rate exists before the first request; refusals once they have happened.
+      if (code != 0 && engine.requests[op][code] == 0) continue;
+      out.Add(Number(engine.requests[op][code]),
+              {{"op", kOpNames[op]}, {"code", std::string(CodeName(static_cast<Code>(code)))}});
+    }
+  }
+  out.Histogram("tier_acquire_wait_seconds", "How long creates and acquires waited.");
+  ClientMetric& metric = out.NewMetric({});
+  uint64_t cumulative = 0;
+  for (size_t i = 0; i < engine.wait_histogram.size(); ++i) {
+    cumulative += engine.wait_histogram[i];
+    const bool last = i == tiering::kWaitBucketsSeconds.size();
+    ClientMetric::Bucket bucket;
+    bucket.cumulative_count = cumulative;
+    bucket.upper_bound = last ? std::numeric_limits<double>::infinity() : tiering::kWaitBucketsSeconds[i];
+    metric.histogram.bucket.push_back(bucket);
+  }
+  metric.histogram.sample_count = cumulative;
+  metric.histogram.sample_sum = Number(engine.wait_sum_ns) * 1e-9;
+}
+
+// The jobs that get a label: the largest in RAM; all others become one row, so that labels stay bounded.
+std::vector<std::pair<std::string, tiering::JobCounters>> LabelledJobs(std::vector<session::JobDescription> jobs) {
+  std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
+    return std::pair(b.counters.ram_bytes, a.name) < std::pair(a.counters.ram_bytes, b.name);
+  });
+  std::vector<std::pair<std::string, tiering::JobCounters>> rows;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (i < kJobLabelsMax) {
+      rows.emplace_back(jobs[i].name, jobs[i].counters);
+      continue;
+    }
+    if (i == kJobLabelsMax) rows.emplace_back("other", tiering::JobCounters{});
+    tiering::JobCounters& other = rows.back().second;
+    for (const JobField& field : kJobFields) other.*field.member += jobs[i].counters.*field.member;
+    other.stall_ns += jobs[i].counters.stall_ns;
+  }
+  return rows;
+}
+
+void AddJobs(Builder& out, std::vector<session::JobDescription> jobs) {
+  // Two users may own jobs of one name; a series must be unique.
+  std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) { return std::pair(a.name, a.uid) < std::pair(b.name, b.uid); });
+  for (size_t i = jobs.size(); i-- > 1;) {
+    if (jobs[i].name == jobs[i - 1].name) jobs[i].name += "@" + std::to_string(jobs[i].uid);
+  }
+  uint64_t evicted = 0;
+  uint64_t avoided = 0;
+  for (const auto& job : jobs) {
+    evicted += job.counters.evicted_bytes;
+    avoided += job.counters.write_avoided_bytes;
+  }
+  out.Counter("tier_eviction_bytes_total", "Bytes dropped from RAM to make room.").Add(Number(evicted));
+  out.Counter("tier_writeback_avoided_bytes_total", "Bytes that needed no SSD write: unchanged, or dead before it.")
+      .Add(Number(avoided));
+  const auto rows = LabelledJobs(std::move(jobs));
+  for (const JobField& field : kJobFields) {
+    field.counter ? out.Counter(field.name, field.help) : out.Gauge(field.name, field.help);
+    for (const auto& [name, counters] : rows) out.Add(Number(counters.*field.member), {{"job", name}});
+  }
+  out.Counter("tier_stall_seconds_total", "Time that the job's requests waited.");
+  for (const auto& [name, counters] : rows) out.Add(Number(counters.stall_ns) * 1e-9, {{"job", name}});
+}
+
+void AddDevices(Builder& out, const std::vector<session::DeviceDescription>& devices) {
+  const auto row = [&](auto figure) {
+    for (const auto& device : devices) out.Add(Number(figure(device)), {{"device", std::to_string(device.index)}});
+  };
+  using Device = session::DeviceDescription;
+  out.Gauge("tier_device_capacity_bytes", "Size of the device's data area.");
+  row([](const Device& d) { return d.space.capacity; });
+  out.Gauge("tier_device_free_bytes", "Bytes free for extents.");
+  row([](const Device& d) { return d.space.free; });
+  out.Gauge("tier_device_live_bytes", "Bytes of live extents.");
+  row([](const Device& d) { return d.space.live; });
+  out.Gauge("tier_device_quarantined_bytes", "Bytes never used again after a device error.");
+  row([](const Device& d) { return d.space.quarantined; });
+  out.Counter("tier_device_read_bytes_total", "Bytes read.");
+  row([](const Device& d) { return d.traffic.read_bytes; });
+  out.Counter("tier_device_written_bytes_total", "Bytes written.");
+  row([](const Device& d) { return d.traffic.written_bytes; });
+  out.Counter("tier_device_errors_total", "Requests that failed after a retry.");
+  row([](const Device& d) { return d.traffic.errors; });
+  out.Gauge("tier_device_inflight_count", "Requests at the device now.");
+  row([](const Device& d) { return uint64_t{d.traffic.inflight}; });
+}
+
+void AddModes(Builder& out, const session::DaemonDescription& daemon) {
+  out.Gauge("tier_engine_spin_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.spin_mode}});
+  out.Gauge("tier_io_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.io_mode}});
+  out.Gauge("tier_memory_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.memory_mode}});
+  out.Gauge("tier_host_available_bytes", "MemAvailable of the host.").Add(Number(daemon.host_available_bytes));
+  out.Gauge("tier_psi_memory_some_ratio", "Part of the last 10 s in which some task waited for memory.")
+      .Add(daemon.psi_memory_some_ratio);
+  out.Gauge("tier_build_info", "1, labelled with the version.").Add(1, {{"version", daemon.version}});
+}
+
+}  // namespace
+
+std::vector<MetricFamily> BuildFamilies(const session::DaemonDescription& daemon, std::vector<session::JobDescription> jobs) {
+  Builder out;
+  AddArena(out, daemon);
+  AddRequests(out, daemon.engine);
+  AddJobs(out, std::move(jobs));
+  AddDevices(out, daemon.devices);
+  AddModes(out, daemon);
+  return out.Take();
+}
+
+}  // namespace tier::metrics
