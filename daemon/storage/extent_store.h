@@ -3,7 +3,8 @@
 //
 // Invariant, per device: free + live + pending + quarantined == capacity. Engine thread only.
 //
-// Extents are write-once: an update allocates new ones, commits, then frees the old. An extent named by the last synced
+// Extents are striped: one device takes kStripePages, then the next one does, so that neighbours can still become one
+// request. Extents are write-once: an update allocates new ones, commits, then frees the old. An extent named by the last synced
 // index must not be reused before a later synced commit drops it: FreeAfterSync parks it until OnSynced().
 #pragma once
 
@@ -15,6 +16,9 @@
 #include "proto/result.h"
 
 namespace tier::storage {
+
+inline constexpr uint32_t kStripePages = 2 * kPagesPerBlock;  // 4 MiB: one merged request.
+inline constexpr size_t kSyncsInflightMax = 1024;
 
 struct DeviceSpace {  // Bytes.
   uint64_t capacity = 0;
@@ -35,7 +39,10 @@ class ExtentStore {
   Status Take(Extent extent);
   void Free(Extent extent);           // Reusable at once. REQUIRES: live, no I/O in flight on it.
   void FreeAfterSync(Extent extent);  // live → pending.
-  void OnSynced();                    // Every extent pending before this commit began becomes free.
+  // A synced commit begins: what is pending now, it drops. Commits may overlap but end in the order they began.
+  void OnSyncStarted();
+  void OnSynced();  // Every extent pending before this commit began becomes free (all, if no start was told).
+  void OnSyncFailed();  // The oldest commit under way dropped nothing; its extents wait for the next one.
   void Quarantine(Extent extent);     // live → quarantined: a device error was seen there; never handed out again.
   void SetDraining(uint16_t device, bool draining);
 
@@ -55,9 +62,15 @@ class ExtentStore {
     uint64_t quarantined_pages = 0;
     bool draining = false;
   };
+  Device& CheckedDevice(Extent extent);
+  const Device& CheckedDevice(uint16_t device) const;
+  void ReleaseOldestPending(size_t count);
+
   std::vector<Device> devices_;
-  std::vector<Extent> pending_;
-  uint16_t next_device_ = 0;
+  std::vector<Extent> pending_;           // In the order they were freed.
+  std::vector<size_t> sync_boundaries_;   // For each commit under way: how many of pending_ it drops. Ascending.
+  uint16_t next_device_ = 0;              // Takes the next extent …
+  uint32_t stripe_pages_left_ = 0;        // … until it has taken this many more pages.
 };
 
 }  // namespace tier::storage

@@ -1,0 +1,53 @@
+// DeviceIo: raw positioned direct I/O on all devices of the tier, with completions. Knows nothing of checksums, retries
+// or extents: it hands back what the kernel said. Backends: UringIo, ThreadPoolIo, and the tests' FakeDevice; one
+// conformance suite runs over each.
+//
+// Engine thread only. A started request ends in exactly one completion. Nothing is allocated after the Add… calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/storage/transfer.h"
+#include "proto/result.h"
+#include "proto/units.h"
+
+namespace tier::storage {
+
+inline constexpr uint32_t kIoDepthMax = 256;    // Requests on one device at a time.
+inline constexpr uint16_t kDevicesMax = 16;     // Devices of one daemon.
+
+struct IoRequest {
+  uint64_t token = 0;  // Comes back in the completion.
+  Direction direction = Direction::kRead;
+  uint16_t device = 0;
+  WindowIndex window{};         // Announced by AddWindow; `memory` lies in it.
+  std::byte* memory = nullptr;  // Aligned as the device asks; `length` bytes.
+  uint64_t offset = 0;          // Bytes from the start of the device.
+  uint32_t length = 0;          // Bytes, > 0.
+};
+
+struct IoCompletion {
+  uint64_t token = 0;
+  int32_t result = 0;  // Bytes moved (fewer than asked: the caller continues; 0: end of the file), or -errno.
+};
+
+class DeviceIo {
+ public:
+  virtual ~DeviceIo() = default;
+  // Devices are added at start, from index 0. The descriptor stays the caller's and open as long as this lives.
+  virtual Status AddDevice(int fd) = 0;
+  // Registers a window's memory where rights allow; else its I/O goes unregistered (pinned() turns false).
+  virtual void AddWindow(WindowIndex window, std::byte* address, uint64_t size) = 0;
+  virtual void RemoveWindow(WindowIndex window) = 0;  // REQUIRES: no request in flight on it.
+  virtual void Start(const IoRequest& request) = 0;   // REQUIRES: fewer than inflight_max() in flight.
+  virtual void Submit() = 0;                          // Hands all started requests to the kernel or the threads.
+  virtual void Poll(std::vector<IoCompletion>* completions) = 0;  // Appends; never blocks.
+  virtual uint32_t inflight_max() const = 0;
+  virtual bool pinned() const = 0;
+  virtual const std::string& unpinned_reason() const = 0;  // Empty while pinned.
+};
+
+}  // namespace tier::storage

@@ -1,0 +1,175 @@
+// Books of the pages on SSD: counters beside one BlockPool a device, and the list of extents a synced index still names.
+#include "daemon/storage/extent_store.h"
+
+#include <algorithm>
+
+#include "daemon/base/check.h"
+
+namespace tier::storage {
+
+ExtentStore::Device& ExtentStore::CheckedDevice(Extent extent) {
+  TIER_CHECK(extent.device < devices_.size(), "device {} of {}", extent.device, devices_.size());
+  Device& device = devices_[extent.device];
+  TIER_CHECK(extent.run.pages != 0 && device.live_pages >= extent.run.pages, "extent of {} pages, {} live on device {}",
+             extent.run.pages, device.live_pages, extent.device);
+  return device;
+}
+
+const ExtentStore::Device& ExtentStore::CheckedDevice(uint16_t device) const {
+  TIER_CHECK(device < devices_.size(), "device {} of {}", device, devices_.size());
+  return devices_[device];
+}
+
+uint16_t ExtentStore::AddDevice(uint32_t blocks) {
+  TIER_CHECK(blocks != 0 && devices_.size() < UINT16_MAX, "{} blocks, {} devices", blocks, devices_.size());
+  Device& device = devices_.emplace_back();
+  device.pool.AddRegion(0, blocks, /*slots_allowed=*/true);
+  device.capacity_pages = uint64_t{blocks} * kPagesPerBlock;
+  return static_cast<uint16_t>(devices_.size() - 1);
+}
+
+Result<Extent> ExtentStore::Allocate(uint32_t pages) {
+  TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "{} pages", pages);
+  for (size_t tried = 0; tried < devices_.size(); ++tried) {
+    if (stripe_pages_left_ == 0) {
+      next_device_ = static_cast<uint16_t>((next_device_ + 1u) % devices_.size());
+      stripe_pages_left_ = kStripePages;
+    }
+    Device& device = devices_[next_device_];
+    const base::PageRun run = device.draining ? base::PageRun{} : device.pool.TryAllocateRun(pages);
+    if (run) {
+      TIER_CHECK(run.pages == pages, "asked {} got {}", pages, run.pages);
+      device.live_pages += pages;
+      stripe_pages_left_ -= std::min(pages, stripe_pages_left_);
+      return Extent{.run = run, .device = next_device_};
+    }
+    stripe_pages_left_ = 0;
+  }
+  if (devices_.empty()) return Fail(Code::kNoSpace, "no SSD device is configured: name one under [ssd] in the config");
+  const DeviceSpace sum = total();
+  return Fail(Code::kNoSpace,
+              fmt::format("the SSD tier cannot hold {} bytes in one run: {} of {} bytes free, {} live, {} waiting for a "
+                          "synced commit, {} quarantined",
+                          pages * kPageSize, sum.free, sum.capacity, sum.live, sum.pending, sum.quarantined));
+}
+
+Status ExtentStore::Take(Extent extent) {
+  const base::PageRun run = extent.run;
+  const bool shaped = run.pages != 0 && run.pages <= kPagesPerBlock && run.page + run.pages <= kPagesPerBlock;
+  if (extent.device >= devices_.size() || !shaped || !devices_[extent.device].pool.TryTake(run)) {
+    return Fail(Code::kCorrupt, fmt::format("the index names device {} block {} page {} + {}, which overlaps another "
+                                            "extent or lies outside the device",
+                                            extent.device, run.block, run.page, run.pages));
+  }
+  devices_[extent.device].live_pages += run.pages;
+  return {};
+}
+
+void ExtentStore::Free(Extent extent) {
+  Device& device = CheckedDevice(extent);
+  device.pool.Free(extent.run);
+  device.live_pages -= extent.run.pages;
+}
+
+void ExtentStore::FreeAfterSync(Extent extent) {
+  Device& device = CheckedDevice(extent);
+  device.live_pages -= extent.run.pages;
+  device.pending_pages += extent.run.pages;
+  pending_.push_back(extent);
+}
+
+void ExtentStore::OnSyncStarted() {
+  TIER_CHECK(sync_boundaries_.size() < kSyncsInflightMax, "{} commits under way", sync_boundaries_.size());
+  sync_boundaries_.push_back(pending_.size());
+}
+
+void ExtentStore::OnSynced() {
+  if (sync_boundaries_.empty()) {
+    ReleaseOldestPending(pending_.size());
+    return;
+  }
+  const size_t count = sync_boundaries_.front();
+  sync_boundaries_.erase(sync_boundaries_.begin());
+  for (size_t& boundary : sync_boundaries_) boundary -= count;
+  ReleaseOldestPending(count);
+}
+
+void ExtentStore::OnSyncFailed() {
+  TIER_CHECK(!sync_boundaries_.empty(), "no commit under way");
+  sync_boundaries_.erase(sync_boundaries_.begin());
+}
+
+void ExtentStore::ReleaseOldestPending(size_t count) {
+  TIER_CHECK(count <= pending_.size(), "{} of {} pending extents", count, pending_.size());
+  for (size_t i = 0; i < count; ++i) {
+    const Extent extent = pending_[i];
+    Device& device = devices_[extent.device];
+    TIER_CHECK(device.pending_pages >= extent.run.pages, "{} pending pages, extent of {}", device.pending_pages,
+               extent.run.pages);
+    device.pool.Free(extent.run);
+    device.pending_pages -= extent.run.pages;
+  }
+  pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(count));
+}
+
+void ExtentStore::Quarantine(Extent extent) {
+  Device& device = CheckedDevice(extent);
+  device.live_pages -= extent.run.pages;
+  device.quarantined_pages += extent.run.pages;
+}
+
+void ExtentStore::SetDraining(uint16_t device, bool draining) {
+  TIER_CHECK(device < devices_.size(), "device {} of {}", device, devices_.size());
+  devices_[device].draining = draining;
+}
+
+bool ExtentStore::HasRoom(uint64_t bytes) const {
+  uint64_t free_pages = 0;
+  for (const Device& device : devices_) {
+    if (!device.draining) free_pages += device.pool.free_pages();
+  }
+  return PagesFor(bytes) <= free_pages;
+}
+
+DeviceSpace ExtentStore::space(uint16_t index) const {
+  const Device& device = CheckedDevice(index);
+  return {.capacity = device.capacity_pages * kPageSize,
+          .free = device.pool.free_pages() * kPageSize,
+          .live = device.live_pages * kPageSize,
+          .pending = device.pending_pages * kPageSize,
+          .quarantined = device.quarantined_pages * kPageSize};
+}
+
+DeviceSpace ExtentStore::total() const {
+  DeviceSpace sum;
+  for (uint16_t i = 0; i < device_count(); ++i) {
+    const DeviceSpace one = space(i);
+    sum.capacity += one.capacity;
+    sum.free += one.free;
+    sum.live += one.live;
+    sum.pending += one.pending;
+    sum.quarantined += one.quarantined;
+  }
+  return sum;
+}
+
+void ExtentStore::CheckInvariants() const {
+  std::vector<uint64_t> pending(devices_.size());
+  for (const Extent& extent : pending_) pending[extent.device] += extent.run.pages;
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    const Device& device = devices_[i];
+    device.pool.CheckInvariants();
+    const uint64_t used = device.live_pages + device.pending_pages + device.quarantined_pages;
+    TIER_CHECK(device.pool.used_pages() == used, "device {}: pool says {} used, live {} + pending {} + quarantined {}",
+               i, device.pool.used_pages(), device.live_pages, device.pending_pages, device.quarantined_pages);
+    TIER_CHECK(device.pool.free_pages() + used == device.capacity_pages, "device {}: free {} + used {} of {}", i,
+               device.pool.free_pages(), used, device.capacity_pages);
+    TIER_CHECK(pending[i] == device.pending_pages, "device {}: listed {} pending {}", i, pending[i],
+               device.pending_pages);
+  }
+  TIER_CHECK(std::is_sorted(sync_boundaries_.begin(), sync_boundaries_.end()) &&
+                 (sync_boundaries_.empty() || sync_boundaries_.back() <= pending_.size()),
+             "{} boundaries over {} pending", sync_boundaries_.size(), pending_.size());
+}
+
+}  // namespace tier::storage

@@ -1,0 +1,243 @@
+// See fake_transfer.h. Everything is ordered by (due turn, sequence), so a seed fully determines a run.
+#include "tests/support/storage/fake_transfer.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "daemon/base/check.h"
+#include "daemon/storage/checksum.h"
+
+namespace tier::storage::testing {
+namespace {
+
+constexpr auto kPoison = std::byte{0xa5};
+
+uint32_t PagesOf(const Transfer& transfer) { return static_cast<uint32_t>(PagesFor(transfer.length)); }
+uint64_t IoBytes(const Transfer& transfer) { return PagesFor(transfer.length) * kPageSize; }
+
+bool ExtentsMeet(Extent a, Extent b) {
+  return a.device == b.device && a.run.offset_bytes() < b.run.offset_bytes() + b.run.size_bytes() &&
+         b.run.offset_bytes() < a.run.offset_bytes() + a.run.size_bytes();
+}
+
+bool MemoryMeets(const Transfer& a, const Transfer& b) {
+  return a.memory < b.memory + IoBytes(b) && b.memory < a.memory + IoBytes(a);
+}
+
+}  // namespace
+
+uint64_t MemoryDisk::KeyOf(Extent extent, uint32_t page) {
+  return (uint64_t{extent.device} << 48) + uint64_t{extent.run.block} * kPagesPerBlock + extent.run.page + page;
+}
+
+void MemoryDisk::Write(Extent extent, const std::byte* bytes, uint32_t pages) {
+  for (uint32_t i = 0; i < pages; ++i) {
+    auto& page = pages_[KeyOf(extent, i)];
+    if (!page) page = std::make_unique<Page>();
+    std::memcpy(page->data(), bytes + i * kPageSize, kPageSize);
+  }
+}
+
+void MemoryDisk::Read(Extent extent, std::byte* bytes, uint32_t pages) const {
+  for (uint32_t i = 0; i < pages; ++i) {
+    const auto found = pages_.find(KeyOf(extent, i));
+    TIER_CHECK(found != pages_.end(), "device {} block {} page {} was never written", extent.device, extent.run.block,
+               extent.run.page + i);
+    std::memcpy(bytes + i * kPageSize, found->second->data(), kPageSize);
+  }
+}
+
+bool MemoryDisk::Written(Extent extent) const {
+  for (uint32_t i = 0; i < extent.run.pages; ++i) {
+    if (!pages_.contains(KeyOf(extent, i))) return false;
+  }
+  return true;
+}
+
+void MemoryDisk::FlipByte(Extent extent, uint64_t offset) {
+  const auto found = pages_.find(KeyOf(extent, static_cast<uint32_t>(offset / kPageSize)));
+  TIER_CHECK(found != pages_.end(), "offset {} was never written", offset);
+  (*found->second)[offset % kPageSize] ^= std::byte{0xff};
+}
+
+void MemoryDisk::Erase(Extent extent) {
+  for (uint32_t i = 0; i < extent.run.pages; ++i) pages_.erase(KeyOf(extent, i));
+}
+
+FakeTransferPort::FakeTransferPort(FakeTransferOptions options, std::shared_ptr<MemoryDisk> disk)
+    : options_(options),
+      disk_(disk ? std::move(disk) : std::make_shared<MemoryDisk>()),
+      random_(options.seed),
+      traffic_(options.device_count) {
+  SetDelay(options.delay_turns_min, options.delay_turns_max);
+}
+
+FakeTransferPort::~FakeTransferPort() = default;
+
+void FakeTransferPort::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
+  TIER_CHECK(address != nullptr && size % kPageSize == 0 && size != 0, "window {} size {}", Value(window), size);
+  const bool added = windows_.emplace(Value(window), Window{.address = address, .size = size}).second;
+  TIER_CHECK(added, "window {} announced twice", Value(window));
+}
+
+void FakeTransferPort::RemoveWindow(WindowIndex window) {
+  for (const auto* list : {&started_, &submitted_}) {
+    for (const Flight& flight : *list) {
+      TIER_CHECK(flight.transfer.window != window, "window {} removed under transfer {}", Value(window),
+                 flight.transfer.cookie);
+    }
+  }
+  TIER_CHECK(windows_.erase(Value(window)) == 1, "window {} is not announced", Value(window));
+}
+
+void FakeTransferPort::CheckStart(const Transfer& t) const {
+  TIER_CHECK(inflight() < options_.inflight_max, "{} in flight", inflight());
+  TIER_CHECK(t.extent && t.extent.device < options_.device_count, "device {} of {}", t.extent.device,
+             options_.device_count);
+  TIER_CHECK(t.extent.run.page + t.extent.run.pages <= kPagesPerBlock, "page {} + {}", t.extent.run.page,
+             t.extent.run.pages);
+  TIER_CHECK(t.length != 0 && t.length <= t.extent.run.size_bytes(), "length {} in {}", t.length,
+             t.extent.run.size_bytes());
+  const auto window = windows_.find(Value(t.window));
+  TIER_CHECK(window != windows_.end(), "window {} is not announced", Value(t.window));
+  const std::byte* begin = window->second.address;
+  TIER_CHECK(t.memory >= begin && t.memory + IoBytes(t) <= begin + window->second.size &&
+                 static_cast<uint64_t>(t.memory - begin) % kPageSize == 0,
+             "memory at {} + {} of a window of {}", t.memory - begin, IoBytes(t), window->second.size);
+  for (const auto* list : {&started_, &submitted_}) {
+    for (const Flight& other : *list) {
+      const bool both_read = t.direction == Direction::kRead && other.transfer.direction == Direction::kRead;
+      const bool both_write = t.direction == Direction::kWrite && other.transfer.direction == Direction::kWrite;
+      TIER_CHECK(both_read || !ExtentsMeet(t.extent, other.transfer.extent), "transfers {} and {} share an extent",
+                 t.cookie, other.transfer.cookie);
+      TIER_CHECK(both_write || !MemoryMeets(t, other.transfer), "transfers {} and {} share memory", t.cookie,
+                 other.transfer.cookie);
+    }
+  }
+}
+
+void FakeTransferPort::Start(const Transfer& transfer) {
+  CheckStart(transfer);
+  started_.push_back({.transfer = transfer, .sequence = sequence_++});
+}
+
+void FakeTransferPort::Submit() {
+  for (Flight& flight : started_) {
+    const Transfer& t = flight.transfer;
+    flight.due_turn = turn_ + options_.delay_turns_min +
+                      Draw(options_.delay_turns_max - options_.delay_turns_min + uint64_t{1});
+    if (t.direction == Direction::kWrite) {
+      flight.crc_at_submit = Crc32c({t.memory, t.length});
+    } else {
+      std::memset(t.memory, static_cast<int>(kPoison), IoBytes(t));
+    }
+    ++traffic_[t.extent.device].inflight;
+    submitted_.push_back(flight);
+  }
+  started_.clear();
+}
+
+void FakeTransferPort::Poll(std::vector<TransferResult>* results) {
+  const uint64_t now = turn_++;
+  if (held_) return;
+  std::vector<Flight> due;
+  std::erase_if(submitted_, [&](const Flight& flight) {
+    if (flight.due_turn > now) return false;
+    due.push_back(flight);
+    return true;
+  });
+  std::sort(due.begin(), due.end(), [](const Flight& a, const Flight& b) {
+    return std::pair(a.due_turn, a.sequence) < std::pair(b.due_turn, b.sequence);
+  });
+  for (const Flight& flight : due) results->push_back(Complete(flight));
+}
+
+std::optional<FakeFault> FakeTransferPort::TakeFault(const Transfer& transfer) {
+  if (windows_.at(Value(transfer.window)).punched) {
+    return FakeFault{transfer.direction, TransferOutcome::kWindowFault, EFAULT};
+  }
+  for (const BadExtent& bad : bad_extents_) {
+    if (ExtentsMeet(bad.extent, transfer.extent)) return FakeFault{transfer.direction, bad.outcome, EIO};
+  }
+  const auto scripted = std::find_if(scripted_.begin(), scripted_.end(), [&](const FakeFault& fault) {
+    return fault.direction == transfer.direction;
+  });
+  if (scripted != scripted_.end()) {
+    const FakeFault fault = *scripted;
+    scripted_.erase(scripted);
+    return fault;
+  }
+  for (const auto& [fault, per_million] : rates_) {
+    if (fault.direction == transfer.direction && Draw(1'000'000) < per_million) return fault;
+  }
+  return std::nullopt;
+}
+
+TransferResult FakeTransferPort::Complete(const Flight& flight) {
+  const Transfer& t = flight.transfer;
+  DeviceTraffic& traffic = traffic_[t.extent.device];
+  --traffic.inflight;
+  if (const auto fault = TakeFault(t); fault && fault->outcome != TransferOutcome::kDone) {
+    ++traffic.errors;
+    return {.cookie = t.cookie,
+            .outcome = fault->outcome,
+            .error_number = fault->error_number,
+            .device_offset = t.extent.run.offset_bytes()};
+  }
+  return t.direction == Direction::kWrite ? CompleteWrite(flight) : CompleteRead(flight);
+}
+
+TransferResult FakeTransferPort::CompleteWrite(const Flight& flight) {
+  const Transfer& t = flight.transfer;
+  if (Crc32c({t.memory, t.length}) != flight.crc_at_submit) ++memory_changes_;
+  disk_->Write(t.extent, t.memory, PagesOf(t));
+  traffic_[t.extent.device].written_bytes += IoBytes(t);
+  ++traffic_[t.extent.device].write_requests;
+  return {.cookie = t.cookie, .crc = flight.crc_at_submit, .device_offset = t.extent.run.offset_bytes()};
+}
+
+TransferResult FakeTransferPort::CompleteRead(const Flight& flight) {
+  const Transfer& t = flight.transfer;
+  disk_->Read(t.extent, t.memory, PagesOf(t));
+  traffic_[t.extent.device].read_bytes += IoBytes(t);
+  ++traffic_[t.extent.device].read_requests;
+  const uint32_t crc = Crc32c({t.memory, t.length});
+  return {.cookie = t.cookie,
+          .outcome = crc == t.crc ? TransferOutcome::kDone : TransferOutcome::kCorrupt,
+          .crc = crc,
+          .device_offset = t.extent.run.offset_bytes()};
+}
+
+void FakeTransferPort::SetDelay(uint32_t turns_min, uint32_t turns_max) {
+  TIER_CHECK(turns_min <= turns_max, "delay {} … {}", turns_min, turns_max);
+  options_.delay_turns_min = turns_min;
+  options_.delay_turns_max = turns_max;
+}
+
+void FakeTransferPort::FailNext(FakeFault fault, uint32_t count) { scripted_.insert(scripted_.end(), count, fault); }
+
+void FakeTransferPort::SetFaultRate(FakeFault fault, uint32_t per_million) {
+  std::erase_if(rates_, [&](const auto& rate) {
+    return rate.first.direction == fault.direction && rate.first.outcome == fault.outcome;
+  });
+  if (per_million != 0) rates_.emplace_back(fault, per_million);
+}
+
+void FakeTransferPort::FailExtent(Extent extent, TransferOutcome outcome) { bad_extents_.push_back({extent, outcome}); }
+
+void FakeTransferPort::PunchWindow(WindowIndex window) { windows_.at(Value(window)).punched = true; }
+
+void FakeTransferPort::Crash() {
+  for (const Flight& flight : submitted_) {
+    const Transfer& t = flight.transfer;
+    if (t.direction == Direction::kRead) continue;
+    disk_->Write(t.extent, t.memory, static_cast<uint32_t>(Draw(PagesOf(t) + uint64_t{1})));
+  }
+  started_.clear();
+  submitted_.clear();
+  windows_.clear();
+  for (DeviceTraffic& traffic : traffic_) traffic.inflight = 0;
+}
+
+}  // namespace tier::storage::testing
