@@ -58,7 +58,7 @@ check_shell() {
 }
 
 check_types() {
-  run .venv/bin/python -m mypy --strict tools/dev.d/count_tests.py
+  run .venv/bin/python -m mypy --strict tools/dev.d/count_tests.py tests/style/*.py
   if [[ -d bindings/python/tierd ]]; then
     (cd bindings/python && run "$ROOT/.venv/bin/python" -m mypy --strict -p tierd)
   fi

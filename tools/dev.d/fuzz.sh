@@ -37,9 +37,11 @@ configure_fuzz() {
 }
 
 fuzz_one() {
-  local binary=$1 name=$2 seconds=$3
+  local binary=$1 name=$2 seconds=$3 corpora=("build/fuzz/corpus/$2")
+  if [[ -d tests/fuzz/corpus/$name ]]; then
+    corpora+=("tests/fuzz/corpus/$name")
+  fi
   mkdir -p "build/fuzz/corpus/$name" build/fuzz/findings
   run "build/fuzz/$binary" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-    -artifact_prefix="build/fuzz/findings/$name-" "build/fuzz/corpus/$name" \
-    $([[ -d tests/fuzz/corpus/$name ]] && echo "tests/fuzz/corpus/$name")
+    -artifact_prefix="build/fuzz/findings/$name-" "${corpora[@]}"
 }

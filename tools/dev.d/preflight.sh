@@ -37,12 +37,12 @@ torch_download() {
   for place in $places; do
     for wheel in "$place"/torch-2.13.0+cpu-*.whl; do
       if [[ -e $wheel ]]; then
-        echo "0.2 GB to read, 0.9 GB on disk (the CPU wheel that pip is configured with)"
+        echo "0.2 GB, 0.9 GB on disk (the CPU wheel that pip is configured with)"
         return
       fi
     done
   done
-  echo "0.2 GB with a CPU wheel configured (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL), else about 3 GB with CUDA libraries"
+  echo "about 3 GB with CUDA libraries, or 0.2 GB where PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL names a CPU wheel"
 }
 
 # scaled MINUTES: from the reference machine, 2 cores, to this one.
@@ -61,23 +61,33 @@ preflight() {
   printf 'memory    %6d MiB available, %d needed; %d cores\n' "$memory" "$memory_needed" "$(nproc)"
   printf 'compiler  %s\n' "$compiler"
   printf 'io_uring  %s%s\n' "$uring" "$([[ $uring == no* ]] && echo ' (the slower thread pool will be used)')"
-  ((disk >= disk_needed)) || fail 1 "needs $disk_needed MiB of disk in $ROOT, there are $disk: free some, or clone elsewhere"
-  ((memory >= memory_needed)) || fail 1 "needs $memory_needed MiB of available memory, there are $memory: end something"
+  ((disk >= disk_needed)) ||
+    fail 1 "needs $disk_needed MiB of disk in $ROOT, there are $disk: free some, or clone elsewhere"
+  ((memory >= memory_needed)) ||
+    fail 1 "needs $memory_needed MiB of available memory, there are $memory: end something"
   if [[ $(uname -sm) != "Linux x86_64" ]]; then
     fail 1 "runs on Linux x86_64; this is $(uname -sm)"
   fi
 }
 
-# phases: one line a phase with its size and expected minutes on this machine; phases already done say so.
+# One line a phase with its size and expected minutes on this machine; a phase that is done says so.
 print_phases() {
-  local missing venv="to do" built="to do"
+  local missing debian="done" venv="done" build="done, or nearly" minutes=(0 0 0)
   mapfile -t missing < <(missing_packages "${BASE_PACKAGES[@]}")
-  [[ -e .venv/tierd-installed.txt ]] && venv="done"
-  [[ -x build/release/daemon/tierd ]] && built="done, or nearly"
-  printf '%-28s %-62s %s\n' \
-    phase size "minutes here" \
-    "1 Debian packages" "$(((${#missing[@]})) && echo "${#missing[@]} missing, about 0.25 GB (0.6 GB on a bare system)" || echo "done")" 0.5-2 \
-    "2 Python packages, .venv" "$([[ $venv == done ]] && echo "done" || torch_download)" 1-3 \
-    "3 build, build/release" "$([[ $built == done* ]] && echo "$built" || echo "0.4 GB on disk")" "$(scaled 6)" \
-    "4 the demo itself" "up to 4 GB of disk, removed at the end" "up to 4"
+  if ((${#missing[@]})); then
+    debian="${#missing[@]} missing, 0.25 GB (0.6 GB on a bare system)"
+    minutes[0]="0.5-2"
+  fi
+  if [[ ! -e .venv/tierd-installed.txt ]]; then
+    venv=$(torch_download)
+    minutes[1]="0.5-3"
+  fi
+  if [[ ! -x build/release/daemon/tierd ]]; then
+    build="0.4 GB on disk"
+    minutes[2]=$(scaled 6)
+  fi
+  printf 'phase 1   Debian packages: %s; minutes: %s\n' "$debian" "${minutes[0]}"
+  printf 'phase 2   Python packages: %s; minutes: %s\n' "$venv" "${minutes[1]}"
+  printf 'phase 3   build: %s; minutes: %s\n' "$build" "${minutes[2]}"
+  printf 'phase 4   the demo: up to 4 GB of disk, removed at the end; minutes: up to 4\n'
 }

@@ -72,8 +72,10 @@ install_debian_packages() {
   fi
   say "Debian packages: installing ${#missing[@]} of $#"
   export DEBIAN_FRONTEND=noninteractive
-  run apt-get update -q || say "apt-get update reported errors; going on with the lists that are there"
-  run apt-get install -y -q --no-install-recommends "${missing[@]}"
+  local quiet=()
+  [[ -t 1 ]] || quiet=(-qq -o Dpkg::Use-Pty=0)
+  run apt-get update "${quiet[@]}" || say "apt-get update reported errors; going on with the lists that are there"
+  run apt-get install -y "${quiet[@]}" --no-install-recommends "${missing[@]}"
 }
 
 unpack_service_packages() {
