@@ -36,8 +36,9 @@ class BlockPool {
   // not 0 (right behind the run where that costs no whole block). All or nothing: false leaves everything as it was.
   // REQUIRES: tail_pages < 512.
   [[nodiscard]] bool TryAllocate(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs);
-  // One run of 1 … 512 pages.
-  [[nodiscard]] PageRun TryAllocateRun(uint32_t pages);
+  // One run of 1 … 512 pages. A block that must be broken into is the lowest free one at or after block `near` (else
+  // the lowest of all): a stream that passes its last block stays sequential.
+  [[nodiscard]] PageRun TryAllocateRun(uint32_t pages, uint32_t near = 0);
   // Marks a given run used (replaying an index). False if any page of it is outside the regions or already used.
   [[nodiscard]] bool TryTake(PageRun run);
   void Free(PageRun run);  // REQUIRES: exactly a run that was handed out and not freed since.

@@ -1,0 +1,244 @@
+// BlockPool over two maps of whole blocks (those that may become slot blocks, and those that may not) and the slot
+// blocks. A block is in exactly one of four conditions: free in its map; a slot block; handed out whole; no member.
+#include "daemon/base/block_pool.h"
+
+#include <algorithm>
+#include <map>
+
+#include "daemon/base/check.h"
+#include "daemon/base/free_block_map.h"
+#include "daemon/base/slot_blocks.h"
+
+namespace tier::base {
+namespace {
+
+constexpr uint32_t kNone = FreeBlockMap::kNone;
+
+PageRun WholeBlock(uint32_t block) { return {block, 0, static_cast<uint16_t>(kPagesPerBlock)}; }
+
+}  // namespace
+
+struct BlockPool::State {
+  struct Region {
+    uint32_t count = 0;
+    bool slots_allowed = false;
+  };
+
+  std::map<uint32_t, Region> regions;  // By first block.
+  FreeBlockMap slotable;               // Members of regions where slots may lie.
+  FreeBlockMap whole_only;
+  SlotBlocks slots;
+
+  FreeBlockMap* MapOf(uint32_t block) {
+    if (slotable.IsMember(block)) return &slotable;
+    return whole_only.IsMember(block) ? &whole_only : nullptr;
+  }
+  uint64_t free_blocks() const { return slotable.free_count() + whole_only.free_count(); }
+
+  void TakeRun(FreeBlockMap* map, uint32_t first, uint32_t count, std::vector<PageRun>* runs);
+  // Takes `blocks` blocks as few runs, longest first. REQUIRES: that many are free in `map`.
+  void TakeScattered(FreeBlockMap* map, uint32_t blocks, std::vector<PageRun>* runs);
+  bool TakeSlotBehind(uint32_t last_block, uint32_t pages, std::vector<PageRun>* runs);
+  bool TryTakeBlocksWithNewSlotBlock(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs);
+  void TakeBlocks(uint32_t blocks, std::vector<PageRun>* runs);
+  PageRun TryTakeSlot(uint32_t pages, uint32_t near);
+  PageRun TryTakeBlock(uint32_t near);
+};
+
+void BlockPool::State::TakeRun(FreeBlockMap* map, uint32_t first, uint32_t count, std::vector<PageRun>* runs) {
+  map->MarkUsed(first, count);
+  for (uint32_t i = 0; i < count; ++i) runs->push_back(WholeBlock(first + i));
+}
+
+void BlockPool::State::TakeScattered(FreeBlockMap* map, uint32_t blocks, std::vector<PageRun>* runs) {
+  while (blocks != 0) {
+    const uint32_t count = std::min(blocks, map->longest_run());
+    TIER_CHECK(count != 0, "{} blocks short", blocks);
+    TakeRun(map, map->FindRun(count), count, runs);
+    blocks -= count;
+  }
+}
+
+// One run where there is one, blocks that cannot hold slots first: what is left then serves the most requests.
+void BlockPool::State::TakeBlocks(uint32_t blocks, std::vector<PageRun>* runs) {
+  const size_t begin = runs->size();
+  for (FreeBlockMap* map : {&whole_only, &slotable}) {
+    const uint32_t first = map->FindRun(blocks);
+    if (first != kNone) return TakeRun(map, first, blocks, runs);
+  }
+  const auto whole = static_cast<uint32_t>(std::min<uint64_t>(blocks, whole_only.free_count()));
+  TakeScattered(&whole_only, whole, runs);
+  TakeScattered(&slotable, blocks - whole, runs);
+  std::sort(runs->begin() + static_cast<ptrdiff_t>(begin), runs->end(),
+            [](const PageRun& a, const PageRun& b) { return a.block < b.block; });
+}
+
+// When the slot needs a new slot block anyhow: the one behind the run, if there is such a run. False: nothing done.
+bool BlockPool::State::TryTakeBlocksWithNewSlotBlock(uint32_t blocks, uint32_t tail_pages,
+                                                     std::vector<PageRun>* runs) {
+  const uint32_t first = slotable.FindRun(blocks + 1);
+  if (first == kNone) return false;
+  const uint32_t behind = first + blocks;
+  if (blocks != 0) TakeRun(&slotable, first, blocks, runs);
+  slotable.MarkUsed(behind, 1);
+  slots.Add(behind);
+  const PageRun tail{behind, 0, static_cast<uint16_t>(tail_pages)};
+  slots.Take(tail);
+  runs->push_back(tail);
+  return true;
+}
+
+bool BlockPool::State::TakeSlotBehind(uint32_t last_block, uint32_t pages, std::vector<PageRun>* runs) {
+  const PageRun behind{last_block + 1, 0, static_cast<uint16_t>(pages)};
+  if (!slots.IsFree(behind)) return false;
+  slots.Take(behind);
+  runs->push_back(behind);
+  return true;
+}
+
+PageRun BlockPool::State::TryTakeSlot(uint32_t pages, uint32_t near) {
+  const PageRun run = slots.TryAllocate(pages);
+  if (run) return run;
+  uint32_t block = slotable.FindAtOrAfter(near);
+  if (block == kNone) block = slotable.FindAtOrAfter(0);
+  if (block == kNone) return {};
+  slotable.MarkUsed(block, 1);
+  slots.Add(block);
+  return slots.TryAllocate(pages);
+}
+
+PageRun BlockPool::State::TryTakeBlock(uint32_t near) {
+  for (FreeBlockMap* map : {&whole_only, &slotable}) {
+    uint32_t block = map->FindAtOrAfter(near);
+    if (block == kNone) block = map->FindAtOrAfter(0);
+    if (block == kNone) continue;
+    map->MarkUsed(block, 1);
+    return WholeBlock(block);
+  }
+  return {};
+}
+
+BlockPool::BlockPool() : state_(std::make_unique<State>()) {}
+BlockPool::~BlockPool() = default;
+BlockPool::BlockPool(BlockPool&&) noexcept = default;
+BlockPool& BlockPool::operator=(BlockPool&&) noexcept = default;
+
+void BlockPool::AddRegion(uint32_t first, uint32_t count, bool slots_allowed) {
+  State& s = *state_;
+  TIER_CHECK(count != 0 && !s.slotable.AnyMember(first, count) && !s.whole_only.AnyMember(first, count),
+             "first {} count {}", first, count);
+  (slots_allowed ? s.slotable : s.whole_only).AddMembers(first, count);
+  s.regions[first] = {count, slots_allowed};
+}
+
+void BlockPool::RemoveRegion(uint32_t first) {
+  const auto region = state_->regions.find(first);
+  TIER_CHECK(region != state_->regions.end(), "first {}", first);
+  (region->second.slots_allowed ? state_->slotable : state_->whole_only).RemoveMembers(first, region->second.count);
+  state_->regions.erase(region);
+}
+
+bool BlockPool::RegionEmpty(uint32_t first) const {
+  const auto region = state_->regions.find(first);
+  TIER_CHECK(region != state_->regions.end(), "first {}", first);
+  return (region->second.slots_allowed ? state_->slotable : state_->whole_only).AllFree(first, region->second.count);
+}
+
+bool BlockPool::TryAllocate(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs) {
+  State& s = *state_;
+  TIER_CHECK(tail_pages < kPagesPerBlock, "tail {}", tail_pages);
+  const bool slot_at_hand = tail_pages == 0 || s.slots.CanAllocate(tail_pages);
+  const uint64_t needed = uint64_t{blocks} + (slot_at_hand ? 0 : 1);
+  if (needed > s.free_blocks() || (!slot_at_hand && s.slotable.free_count() == 0)) return false;
+
+  runs->reserve(runs->size() + blocks + 1);
+  if (!slot_at_hand) {
+    // Not while blocks that can hold no slots could serve: contiguity is a wish, room for slots a promise.
+    if (s.whole_only.free_count() == 0 && s.TryTakeBlocksWithNewSlotBlock(blocks, tail_pages, runs)) return true;
+    // The slot first, so that the blocks cannot take the last block that could hold it.
+    const PageRun tail = s.TryTakeSlot(tail_pages, 0);
+    TIER_CHECK(tail, "tail {} free blocks {}", tail_pages, s.free_blocks());
+    if (blocks != 0) s.TakeBlocks(blocks, runs);
+    runs->push_back(tail);
+    return true;
+  }
+  if (blocks != 0) s.TakeBlocks(blocks, runs);
+  if (tail_pages == 0 || (blocks != 0 && s.TakeSlotBehind(runs->back().block, tail_pages, runs))) return true;
+  runs->push_back(s.slots.TryAllocate(tail_pages));
+  TIER_CHECK(runs->back(), "tail {}", tail_pages);
+  return true;
+}
+
+PageRun BlockPool::TryAllocateRun(uint32_t pages, uint32_t near) {
+  TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "pages {}", pages);
+  return pages == kPagesPerBlock ? state_->TryTakeBlock(near) : state_->TryTakeSlot(pages, near);
+}
+
+bool BlockPool::TryTake(PageRun run) {
+  State& s = *state_;
+  if (run.pages == 0 || unsigned{run.page} + run.pages > kPagesPerBlock) return false;
+  if (run.whole_block()) {
+    FreeBlockMap* map = s.MapOf(run.block);
+    if (map == nullptr || !map->IsFree(run.block)) return false;
+    map->MarkUsed(run.block, 1);
+    return true;
+  }
+  if (s.slotable.IsFree(run.block)) {
+    s.slotable.MarkUsed(run.block, 1);
+    s.slots.Add(run.block);
+  }
+  if (!s.slots.IsFree(run)) return false;
+  s.slots.Take(run);
+  return true;
+}
+
+void BlockPool::Free(PageRun run) {
+  State& s = *state_;
+  TIER_CHECK(run && unsigned{run.page} + run.pages <= kPagesPerBlock, "block {} page {} pages {}", run.block, run.page,
+             run.pages);
+  if (run.whole_block()) {
+    FreeBlockMap* map = s.MapOf(run.block);
+    TIER_CHECK(map != nullptr && !s.slots.Contains(run.block), "block {}", run.block);
+    map->MarkFree(run.block);
+    return;
+  }
+  if (!s.slots.Free(run)) return;
+  s.slots.Remove(run.block);
+  s.slotable.MarkFree(run.block);
+}
+
+uint64_t BlockPool::free_pages() const {
+  return state_->free_blocks() * kPagesPerBlock + state_->slots.free_pages();
+}
+
+uint64_t BlockPool::free_block_count() const { return state_->free_blocks(); }
+
+uint64_t BlockPool::used_pages() const {
+  return (state_->slotable.member_count() + state_->whole_only.member_count()) * kPagesPerBlock - free_pages();
+}
+
+uint64_t BlockPool::slot_block_count() const { return state_->slots.count(); }
+
+void BlockPool::CheckInvariants() const {
+  const State& s = *state_;
+  s.slotable.CheckInvariants();
+  s.whole_only.CheckInvariants();
+  s.slots.CheckInvariants();
+  uint64_t members = 0;
+  uint64_t slot_blocks = 0;
+  for (const auto& [first, region] : s.regions) {
+    members += region.count;
+    const FreeBlockMap& map = region.slots_allowed ? s.slotable : s.whole_only;
+    for (uint32_t block = first; block < first + region.count; ++block) {
+      TIER_CHECK(map.IsMember(block), "block {}", block);
+      if (!s.slots.Contains(block)) continue;
+      ++slot_blocks;
+      TIER_CHECK(region.slots_allowed && !map.IsFree(block), "block {}", block);
+    }
+  }
+  TIER_CHECK(slot_blocks == s.slots.count(), "slot blocks {} of {}", slot_blocks, s.slots.count());
+  TIER_CHECK(members * kPagesPerBlock == free_pages() + used_pages(), "blocks {} free {} used {}", members,
+             free_pages(), used_pages());
+}
+
+}  // namespace tier::base

@@ -1,0 +1,174 @@
+// Page maps and the lists they stand in.
+#include "daemon/base/slot_blocks.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "daemon/base/check.h"
+
+namespace tier::base {
+
+uint32_t& SlotBlocks::Place(uint32_t block) {
+  const uint32_t group = block / kGroupBlocks;
+  if (group >= groups_.size()) groups_.resize(group + 1);
+  if (groups_[group] == nullptr) {
+    groups_[group] = std::make_unique<uint32_t[]>(kGroupBlocks);
+    std::fill_n(groups_[group].get(), kGroupBlocks, kNone);
+  }
+  return groups_[group][block % kGroupBlocks];
+}
+
+unsigned SlotBlocks::ListFor(unsigned pages) const {
+  unsigned word = pages / 64;
+  uint64_t bits = nonempty_[word] & (~uint64_t{0} << (pages % 64));
+  while (bits == 0) {
+    if (++word == nonempty_.size()) return kPagesPerBlock + 1;
+    bits = nonempty_[word];
+  }
+  return word * 64 + static_cast<unsigned>(std::countr_zero(bits));
+}
+
+void SlotBlocks::Link(uint32_t index) {
+  Entry& entry = entries_[index];
+  const unsigned list = entry.longest_hole;
+  entry.previous = kNone;
+  entry.next = lists_[list];
+  if (entry.next != kNone) entries_[entry.next].previous = index;
+  lists_[list] = index;
+  nonempty_[list / 64] |= uint64_t{1} << (list % 64);
+}
+
+void SlotBlocks::Unlink(uint32_t index) {
+  const Entry& entry = entries_[index];
+  const unsigned list = entry.longest_hole;
+  if (entry.next != kNone) entries_[entry.next].previous = entry.previous;
+  if (entry.previous != kNone) {
+    entries_[entry.previous].next = entry.next;
+    return;
+  }
+  lists_[list] = entry.next;
+  if (entry.next == kNone) nonempty_[list / 64] &= ~(uint64_t{1} << (list % 64));
+}
+
+void SlotBlocks::SetLongest(uint32_t index, unsigned pages) {
+  if (entries_[index].longest_hole == pages) return;
+  Unlink(index);
+  entries_[index].longest_hole = static_cast<uint16_t>(pages);
+  Link(index);
+}
+
+void SlotBlocks::Add(uint32_t block) {
+  uint32_t& place = Place(block);
+  TIER_CHECK(place == kNone, "block {} entry {}", block, place);
+  if (unused_ == kNone) {
+    unused_ = static_cast<uint32_t>(entries_.size());
+    entries_.emplace_back();
+  }
+  const uint32_t index = unused_;
+  unused_ = entries_[index].next;
+  entries_[index] = Entry{};
+  entries_[index].block = block;
+  entries_[index].free_pages = kPagesPerBlock;
+  entries_[index].longest_hole = kPagesPerBlock;
+  Link(index);
+  place = index;
+  ++count_;
+  free_pages_ += kPagesPerBlock;
+}
+
+void SlotBlocks::Remove(uint32_t block) {
+  const uint32_t index = Find(block);
+  TIER_CHECK(index != kNone, "block {}", block);
+  Entry& entry = entries_[index];
+  TIER_CHECK(entry.free_pages == kPagesPerBlock, "block {} free pages {}", block, entry.free_pages);
+  Unlink(index);
+  entry.block = kNone;
+  entry.next = unused_;
+  unused_ = index;
+  Place(block) = kNone;
+  --count_;
+  free_pages_ -= kPagesPerBlock;
+}
+
+void SlotBlocks::Occupy(uint32_t index, unsigned page, unsigned pages) {
+  Entry& entry = entries_[index];
+  TIER_CHECK(entry.free_pages >= pages, "block {} free {} asked {}", entry.block, entry.free_pages, pages);
+  const unsigned hole_start = entry.used.HoleStart(page);
+  const unsigned hole_end = entry.used.NextSet(page);
+  TIER_CHECK(hole_end >= page + pages, "block {} page {} hole ends {}", entry.block, page, hole_end);
+  entry.used.Set(page, pages);
+  entry.starts.Set(page, 1);
+  entry.free_pages = static_cast<uint16_t>(entry.free_pages - pages);
+  free_pages_ -= pages;
+  // Only when the longest hole itself was cut can the longest have become shorter.
+  if (hole_end - hole_start == entry.longest_hole) SetLongest(index, entry.used.LongestHole(entry.longest_hole));
+}
+
+PageRun SlotBlocks::TryAllocate(unsigned pages) {
+  TIER_CHECK(pages != 0 && pages < kPagesPerBlock, "pages {}", pages);
+  const unsigned list = ListFor(pages);
+  if (list > kPagesPerBlock) return {};
+  const uint32_t index = lists_[list];
+  const PageMap::Hole hole = entries_[index].used.BestHole(pages);
+  TIER_CHECK(hole.pages >= pages, "block {} list {} hole {}", entries_[index].block, list, hole.pages);
+  Occupy(index, hole.page, pages);
+  return {entries_[index].block, static_cast<uint16_t>(hole.page), static_cast<uint16_t>(pages)};
+}
+
+bool SlotBlocks::IsFree(PageRun run) const {
+  const uint32_t index = Find(run.block);
+  return index != kNone && entries_[index].used.NoneSet(run.page, run.pages);
+}
+
+void SlotBlocks::Take(PageRun run) {
+  TIER_CHECK(IsFree(run), "block {} page {} pages {}", run.block, run.page, run.pages);
+  Occupy(Find(run.block), run.page, run.pages);
+}
+
+bool SlotBlocks::Free(PageRun run) {
+  const uint32_t index = Find(run.block);
+  TIER_CHECK(index != kNone, "block {} page {} pages {}: no slot block", run.block, run.page, run.pages);
+  Entry& entry = entries_[index];
+  const unsigned end = unsigned{run.page} + run.pages;
+  TIER_CHECK(entry.used.AllSet(run.page, run.pages), "block {} page {} pages {}: freed twice", run.block, run.page,
+             run.pages);
+  TIER_CHECK(entry.starts.Test(run.page) && entry.starts.NextSet(run.page + 1U) >= end &&
+                 (end == kPagesPerBlock || !entry.used.Test(end) || entry.starts.Test(end)),
+             "block {} page {} pages {}: no such slot", run.block, run.page, run.pages);
+  entry.used.Clear(run.page, run.pages);
+  entry.starts.Clear(run.page, 1);
+  entry.free_pages = static_cast<uint16_t>(entry.free_pages + run.pages);
+  free_pages_ += run.pages;
+  const unsigned hole = entry.used.NextSet(run.page) - entry.used.HoleStart(run.page);
+  if (hole > entry.longest_hole) SetLongest(index, hole);
+  return entry.free_pages == kPagesPerBlock;
+}
+
+void SlotBlocks::CheckInvariants() const {
+  uint64_t seen = 0;
+  uint64_t free = 0;
+  for (uint32_t i = 0; i < entries_.size(); ++i) {
+    const Entry& entry = entries_[i];
+    if (entry.block == kNone) continue;
+    ++seen;
+    free += entry.free_pages;
+    TIER_CHECK(Find(entry.block) == i, "block {} entry {}", entry.block, i);
+    TIER_CHECK(entry.free_pages + entry.used.CountSet() == kPagesPerBlock, "block {} free {}", entry.block,
+               entry.free_pages);
+    TIER_CHECK(entry.longest_hole == entry.used.LongestHole(), "block {} longest {}", entry.block, entry.longest_hole);
+    TIER_CHECK(entry.free_pages != kPagesPerBlock, "block {} is a slot block without slots", entry.block);
+  }
+  TIER_CHECK(seen == count_ && free == free_pages_, "blocks {} of {} free {} of {}", seen, count_, free, free_pages_);
+  uint64_t listed = 0;
+  for (unsigned list = 0; list < lists_.size(); ++list) {
+    const bool marked = (nonempty_[list / 64] >> (list % 64) & 1) != 0;
+    TIER_CHECK(marked == (lists_[list] != kNone), "list {}", list);
+    for (uint32_t i = lists_[list]; i != kNone; i = entries_[i].next) {
+      TIER_CHECK(entries_[i].longest_hole == list, "entry {} list {}", i, list);
+      ++listed;
+    }
+  }
+  TIER_CHECK(listed == count_, "listed {} of {}", listed, count_);
+}
+
+}  // namespace tier::base

@@ -1,0 +1,79 @@
+// SlotBlocks: the blocks that are shared by slots (runs of fewer than 512 pages), with one page map each.
+//
+// The idea: every slot block stands in the list of its longest hole; a request takes the first block of the shortest
+// list that can hold it, so the block with least room to spare fills up first and the others get a chance to empty.
+// 152 bytes a slot block and 4 a block of every started group of 1024; no allocation in steady state.
+//
+// Invariant: a block of list n has a longest hole of exactly n pages. Pure bookkeeping; not thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/base/page_map.h"
+#include "daemon/base/page_run.h"
+
+namespace tier::base {
+
+class SlotBlocks {
+ public:
+  bool Contains(uint32_t block) const { return Find(block) != kNone; }
+  uint64_t count() const { return count_; }
+  uint64_t free_pages() const { return free_pages_; }
+
+  void Add(uint32_t block);     // As a slot block without slots. REQUIRES: not contained.
+  void Remove(uint32_t block);  // REQUIRES: contained, without slots.
+
+  bool CanAllocate(unsigned pages) const { return ListFor(pages) <= kPagesPerBlock; }
+  PageRun TryAllocate(unsigned pages);
+  // Whether exactly this run could be taken: its block is contained and its pages are free.
+  bool IsFree(PageRun run) const;
+  void Take(PageRun run);  // REQUIRES: IsFree(run).
+  // Gives back exactly a run that was handed out; returns whether its block is without slots now.
+  bool Free(PageRun run);
+
+  void CheckInvariants() const;
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr uint32_t kGroupBlocks = 1024;
+  struct Entry {
+    PageMap used;
+    PageMap starts;  // First pages of slots: what tells a double or partial Free from a right one.
+    uint32_t block = kNone;
+    uint32_t next = kNone;  // In its list, or in the list of unused entries.
+    uint32_t previous = kNone;
+    uint16_t free_pages = 0;
+    uint16_t longest_hole = 0;
+  };
+
+  uint32_t Find(uint32_t block) const {
+    const uint32_t group = block / kGroupBlocks;
+    if (group >= groups_.size() || groups_[group] == nullptr) return kNone;
+    return groups_[group][block % kGroupBlocks];
+  }
+  uint32_t& Place(uint32_t block);
+  unsigned ListFor(unsigned pages) const;  // The shortest list whose blocks can hold `pages`; > 512: none.
+  void Link(uint32_t index);
+  void Unlink(uint32_t index);
+  void Occupy(uint32_t index, unsigned page, unsigned pages);
+  void SetLongest(uint32_t index, unsigned pages);
+
+  std::vector<std::unique_ptr<uint32_t[]>> groups_;  // Block → index in entries_.
+  std::vector<Entry> entries_;
+  uint32_t unused_ = kNone;
+  std::array<uint32_t, kPagesPerBlock + 1> lists_ = FilledLists();  // By longest hole.
+  std::array<uint64_t, kPagesPerBlock / 64 + 1> nonempty_{};          // Bit n: list n has a block.
+  uint64_t count_ = 0;
+  uint64_t free_pages_ = 0;
+
+  static constexpr std::array<uint32_t, kPagesPerBlock + 1> FilledLists() {
+    std::array<uint32_t, kPagesPerBlock + 1> lists{};
+    lists.fill(kNone);
+    return lists;
+  }
+};
+
+}  // namespace tier::base

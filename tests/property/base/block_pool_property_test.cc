@@ -1,0 +1,213 @@
+// Random programs of BlockPool operations against a model that knows only, of every page, which allocation has it.
+// A failure prints RapidCheck's seed and the shrunken program; replay with RC_PARAMS="seed=<seed>".
+#include "daemon/base/block_pool.h"
+
+#include <array>
+#include <map>
+#include <ostream>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+namespace tier::base {
+namespace {
+
+constexpr uint32_t kRegionBlocks = 5;
+constexpr uint32_t kRegions = 8;
+constexpr uint16_t kWhole = kPagesPerBlock;
+
+enum class Action : uint8_t { kAllocate, kRun, kFree, kTake, kAddRegion, kRemoveRegion };
+
+struct Step {
+  Action action;
+  uint32_t first;
+  uint32_t second;
+};
+std::ostream& operator<<(std::ostream& out, const Step& step) {
+  return out << "{" << static_cast<int>(step.action) << ", " << step.first << ", " << step.second << "}";
+}
+
+// Of every page of every region: 0 free, else the number of its allocation.
+class Model {
+ public:
+  struct Block {
+    bool slots_allowed = false;
+    std::array<uint32_t, kWhole> owner{};
+    bool whole = false;  // Handed out as one block.
+    unsigned used() const {
+      unsigned count = 0;
+      for (const uint32_t page : owner) count += page != 0;
+      return count;
+    }
+    unsigned longest_hole() const {
+      unsigned longest = 0;
+      unsigned length = 0;
+      for (const uint32_t page : owner) {
+        length = page == 0 ? length + 1 : 0;
+        longest = std::max(longest, length);
+      }
+      return longest;
+    }
+    bool IsSlotBlock() const { return !whole && used() != 0; }
+  };
+
+  std::map<uint32_t, Block> blocks;
+
+  uint64_t free_pages() const {
+    uint64_t pages = 0;
+    for (const auto& [number, block] : blocks) pages += kWhole - block.used();
+    return pages;
+  }
+  uint64_t free_blocks(bool slotable_only) const {
+    uint64_t count = 0;
+    for (const auto& [number, block] : blocks) count += block.used() == 0 && (block.slots_allowed || !slotable_only);
+    return count;
+  }
+  uint64_t slot_blocks() const {
+    uint64_t count = 0;
+    for (const auto& [number, block] : blocks) count += block.IsSlotBlock();
+    return count;
+  }
+  bool SlotFits(uint32_t pages) const {
+    for (const auto& [number, block] : blocks) {
+      if (block.IsSlotBlock() && block.longest_hole() >= pages) return true;
+    }
+    return false;
+  }
+  bool Fits(uint64_t whole, uint32_t tail) const {
+    if (tail == 0 || SlotFits(tail)) return whole <= free_blocks(false);
+    return free_blocks(true) >= 1 && whole + 1 <= free_blocks(false);
+  }
+  bool CanTake(PageRun run) const {
+    const auto found = blocks.find(run.block);
+    if (found == blocks.end() || run.pages == 0 || run.page + run.pages > kWhole) return false;
+    if (run.pages != kWhole && !found->second.slots_allowed) return false;
+    for (unsigned page = run.page; page < unsigned{run.page} + run.pages; ++page) {
+      if (found->second.owner[page] != 0) return false;
+    }
+    return true;
+  }
+  void Mark(PageRun run, uint32_t owner) {
+    Block& block = blocks.at(run.block);
+    for (unsigned page = run.page; page < unsigned{run.page} + run.pages; ++page) {
+      RC_ASSERT((block.owner[page] == 0) != (owner == 0));
+      block.owner[page] = owner;
+    }
+    if (run.whole_block()) block.whole = owner != 0;
+    RC_ASSERT(run.whole_block() || block.slots_allowed);
+  }
+};
+
+class Program {
+ public:
+  void Do(const Step& step) {
+    switch (step.action) {
+      case Action::kAllocate: return Allocate(step.first % 12, step.second % 512);
+      case Action::kRun: return AllocateRun(step.first % 4 == 0 ? kWhole : 1 + step.second % 511, step.second % 64);
+      case Action::kFree: return Free(step.first);
+      case Action::kTake: return Take(step);
+      case Action::kAddRegion: return AddRegion(step.first % kRegions, step.second % 3 != 0);
+      case Action::kRemoveRegion: return RemoveRegion(step.first % kRegions);
+    }
+  }
+  void Check() const {
+    pool_.CheckInvariants();
+    RC_ASSERT(pool_.free_pages() == model_.free_pages());
+    RC_ASSERT(pool_.free_block_count() == model_.free_blocks(false));
+    RC_ASSERT(pool_.used_pages() == model_.blocks.size() * kWhole - model_.free_pages());
+    RC_ASSERT(pool_.slot_block_count() == model_.slot_blocks());
+  }
+  void FreeAll() {
+    while (!live_.empty()) Free(0);
+    Check();
+    RC_ASSERT(pool_.used_pages() == 0U);
+  }
+
+ private:
+  void Keep(PageRun run) {
+    model_.Mark(run, next_++);
+    live_.push_back(run);
+  }
+  void Allocate(uint32_t blocks, uint32_t tail) {
+    std::vector<PageRun> runs;
+    const bool expected = model_.Fits(blocks, tail);
+    RC_ASSERT(pool_.TryAllocate(blocks, tail, &runs) == expected);
+    RC_ASSERT(runs.size() == (expected ? blocks + (tail != 0) : 0U));
+    for (size_t i = 0; i < runs.size(); ++i) {
+      RC_ASSERT(runs[i].pages == (i < blocks ? kWhole : tail));
+      RC_ASSERT(i == 0 || i == blocks || runs[i - 1].block < runs[i].block);
+      Keep(runs[i]);
+    }
+  }
+  void AllocateRun(uint32_t pages, uint32_t near) {
+    const bool expected = pages == kWhole ? model_.Fits(1, 0) : model_.Fits(0, pages);
+    const PageRun run = pool_.TryAllocateRun(pages, near);
+    RC_ASSERT(static_cast<bool>(run) == expected);
+    if (!run) return;
+    RC_ASSERT(run.pages == pages);
+    Keep(run);
+  }
+  void Free(uint32_t which) {
+    if (live_.empty()) return;
+    const size_t at = which % live_.size();
+    pool_.Free(live_[at]);
+    model_.Mark(live_[at], 0);
+    live_.erase(live_.begin() + static_cast<ptrdiff_t>(at));
+  }
+  void Take(const Step& step) {
+    const PageRun run{step.first % (kRegions * kRegionBlocks + 2), static_cast<uint16_t>(step.second % 512),
+                      static_cast<uint16_t>(step.second % 7 == 0 ? 512 : step.second % 40)};
+    const PageRun wanted = run.pages == kWhole ? PageRun{run.block, 0, run.pages} : run;
+    const bool expected = model_.CanTake(wanted);
+    RC_ASSERT(pool_.TryTake(wanted) == expected);
+    if (expected) Keep(wanted);
+  }
+  void AddRegion(uint32_t region, bool slots_allowed) {
+    if (regions_[region]) return;
+    regions_[region] = true;
+    pool_.AddRegion(region * kRegionBlocks, kRegionBlocks, slots_allowed);
+    for (uint32_t i = 0; i < kRegionBlocks; ++i) model_.blocks[region * kRegionBlocks + i].slots_allowed = slots_allowed;
+  }
+  void RemoveRegion(uint32_t region) {
+    if (!regions_[region]) return;
+    bool empty = true;
+    for (uint32_t i = 0; i < kRegionBlocks; ++i) empty &= model_.blocks[region * kRegionBlocks + i].used() == 0;
+    RC_ASSERT(pool_.RegionEmpty(region * kRegionBlocks) == empty);
+    if (!empty) return;
+    pool_.RemoveRegion(region * kRegionBlocks);
+    regions_[region] = false;
+    for (uint32_t i = 0; i < kRegionBlocks; ++i) model_.blocks.erase(region * kRegionBlocks + i);
+  }
+
+  BlockPool pool_;
+  Model model_;
+  std::vector<PageRun> live_;
+  std::array<bool, kRegions> regions_{};
+  uint32_t next_ = 1;
+};
+
+rc::Gen<std::vector<Step>> Programs() {
+  const auto action = rc::gen::weightedElement<Action>({{6, Action::kAllocate},
+                                                        {10, Action::kRun},
+                                                        {10, Action::kFree},
+                                                        {3, Action::kTake},
+                                                        {2, Action::kAddRegion},
+                                                        {1, Action::kRemoveRegion}});
+  const auto number = rc::gen::inRange<uint32_t>(0, 1U << 16);
+  return rc::gen::container<std::vector<Step>>(rc::gen::construct<Step>(action, number, number));
+}
+
+RC_GTEST_PROP(BlockPoolProperty, AgreesWithAPageOwnerModelAfterEveryStep, ()) {
+  const auto steps = *rc::gen::scale(3.0, Programs());
+  Program program;
+  program.Do({Action::kAddRegion, 0, 1});
+  program.Do({Action::kAddRegion, 1, 1});
+  for (const Step& step : steps) {
+    program.Do(step);
+    program.Check();
+  }
+  program.FreeAll();
+}
+
+}  // namespace
+}  // namespace tier::base

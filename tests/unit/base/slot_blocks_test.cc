@@ -1,0 +1,71 @@
+#include "daemon/base/slot_blocks.h"
+
+#include <gtest/gtest.h>
+
+namespace tier::base {
+namespace {
+
+TEST(SlotBlocks, PrefersTheBlockWithTheShortestHoleThatFits) {
+  SlotBlocks blocks;
+  blocks.Add(1);
+  ASSERT_TRUE(blocks.TryAllocate(500));
+  blocks.Add(2);
+  blocks.Take({2, 0, 300});
+  EXPECT_EQ(blocks.TryAllocate(12).block, 1U);
+  EXPECT_EQ(blocks.TryAllocate(12).block, 2U);
+  EXPECT_FALSE(blocks.CanAllocate(201));
+  EXPECT_TRUE(blocks.CanAllocate(200));
+  blocks.CheckInvariants();
+}
+
+TEST(SlotBlocks, FreedHolesMergeWithBothNeighbours) {
+  SlotBlocks blocks;
+  blocks.Add(9);
+  const PageRun a = blocks.TryAllocate(100);
+  const PageRun b = blocks.TryAllocate(100);
+  const PageRun c = blocks.TryAllocate(100);
+  const PageRun rest = blocks.TryAllocate(212);
+  ASSERT_TRUE(a && b && c && rest);
+  EXPECT_FALSE(blocks.CanAllocate(1));
+  EXPECT_FALSE(blocks.Free(a));
+  EXPECT_FALSE(blocks.Free(c));
+  EXPECT_FALSE(blocks.CanAllocate(101));
+  EXPECT_FALSE(blocks.Free(b));
+  EXPECT_TRUE(blocks.CanAllocate(300));
+  blocks.CheckInvariants();
+  EXPECT_TRUE(blocks.Free(rest));
+  blocks.Remove(9);
+  EXPECT_EQ(blocks.count(), 0U);
+  EXPECT_EQ(blocks.free_pages(), 0U);
+  blocks.CheckInvariants();
+}
+
+TEST(SlotBlocks, EntriesOfRemovedBlocksAreUsedAgain) {
+  SlotBlocks blocks;
+  for (uint32_t block = 0; block < 3000; block += 100) {
+    blocks.Add(block);
+    const PageRun run = blocks.TryAllocate(7);
+    ASSERT_EQ(run.block, block);
+    EXPECT_TRUE(blocks.Free(run));
+    blocks.Remove(block);
+    EXPECT_FALSE(blocks.Contains(block));
+  }
+  blocks.CheckInvariants();
+}
+
+TEST(SlotBlocksDeathTest, TellsADoubleAndAPartialFreeFromARightOne) {
+  SlotBlocks blocks;
+  blocks.Add(0);
+  const PageRun a = blocks.TryAllocate(10);
+  const PageRun b = blocks.TryAllocate(10);
+  ASSERT_TRUE(a && b);
+  EXPECT_DEATH((void)blocks.Free({a.block, a.page, 5}), "no such slot");
+  EXPECT_DEATH((void)blocks.Free({a.block, a.page, 20}), "no such slot");
+  EXPECT_DEATH((void)blocks.Free({a.block, static_cast<uint16_t>(a.page + 1), 9}), "no such slot");
+  EXPECT_FALSE(blocks.Free(a));
+  EXPECT_DEATH((void)blocks.Free(a), "freed twice");
+  EXPECT_DEATH((void)blocks.Free({7, 0, 1}), "no slot block");
+}
+
+}  // namespace
+}  // namespace tier::base
