@@ -1,0 +1,231 @@
+// The C functions of tier/control.h. No exception passes them; every failure leaves its sentence in this thread's buffer.
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "libclient/control/channel.h"
+#include "libclient/control/watch.h"
+#include "tier/control.h"
+
+using tier::Code;
+using tier::Error;
+using tier::control_client::Channel;
+using tier::control_client::WatchStream;
+using Stub = tier::v1::Control::Stub;
+
+struct tier_control {
+  std::unique_ptr<Channel> channel;
+};
+struct tier_control_watch {
+  std::unique_ptr<WatchStream> stream;
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+int Refuse(const Error& error) {
+  last_error = error.message;
+  return static_cast<int>(error.code);
+}
+int Refuse(Code code, const char* message) { return Refuse(Error{code, message}); }
+
+// Runs `body`, which returns a code, and turns exceptions into codes.
+template <typename Body>
+int Guarded(Body&& body) {
+  try {
+    last_error.clear();
+    return body();
+  } catch (const std::bad_alloc&) {
+    return static_cast<int>(Code::kNoMemory);
+  } catch (const std::exception& e) {
+    return Refuse(Code::kInvalid, e.what());
+  }
+}
+
+int Answer(const tier::Status& status) { return status ? TIER_OK : Refuse(status.error()); }
+
+template <size_t kSize>
+void CopyText(char (&target)[kSize], const std::string& source) {
+  const size_t length = std::min(source.size(), kSize - 1);
+  std::memcpy(target, source.data(), length);
+  target[length] = '\0';
+}
+
+// Fills a caller's struct, never past the size it was compiled with.
+template <typename Struct>
+int Deliver(const Struct& full, Struct* target) {
+  if (target->struct_size < sizeof(size_t) || target->struct_size > sizeof(Struct)) {
+    return Refuse(Code::kInvalid, "struct_size is not that of any known version of this struct");
+  }
+  const size_t size = target->struct_size;
+  std::memcpy(target, &full, size);
+  target->struct_size = size;
+  return TIER_OK;
+}
+
+tier_control_job ToJob(const tier::v1::Job& message) {
+  tier_control_job job{};
+  job.id = message.id();
+  CopyText(job.name, message.name());
+  CopyText(job.token, message.token());
+  job.uid = message.uid();
+  job.named = message.named() ? 1 : 0;
+  job.world_size = message.world_size();
+  job.guarantee_bytes = message.guarantee_bytes();
+  job.limit_bytes = message.limit_bytes();
+  job.share_bytes = message.share_bytes();
+  job.ram_bytes = message.ram_bytes();
+  job.ssd_bytes = message.ssd_bytes();
+  job.leased_bytes = message.leased_bytes();
+  job.dirty_bytes = message.dirty_bytes();
+  job.session_count = message.session_count();
+  job.tensor_count = message.tensor_count();
+  job.torn_count = message.torn_count();
+  return job;
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* tier_control_last_error(void) { return last_error.c_str(); }
+
+int tier_control_connect(const char* socket, const char* token, tier_control** control) {
+  return Guarded([&] {
+    if (control == nullptr) return Refuse(Code::kInvalid, "control must not be NULL");
+    *control = nullptr;
+    auto channel = Channel::Connect(socket, token);
+    if (!channel) return Refuse(channel.error());
+    *control = new tier_control{std::move(*channel)};
+    return static_cast<int>(TIER_OK);
+  });
+}
+
+void tier_control_close(tier_control* control) { delete control; }
+
+int tier_control_open_job(tier_control* control, const tier_control_open_options* options, tier_control_job* job) {
+  return Guarded([&] {
+    tier_control_open_options open = TIER_CONTROL_OPEN_OPTIONS_INIT;
+    if (control == nullptr || job == nullptr) return Refuse(Code::kInvalid, "control and job must not be NULL");
+    if (options != nullptr) {
+      if (options->struct_size < sizeof(size_t) || options->struct_size > sizeof(open)) {
+        return Refuse(Code::kInvalid, "struct_size of tier_control_open_options is wrong");
+      }
+      std::memcpy(&open, options, options->struct_size);
+    }
+    if (open.mode < TIER_MODE_ATTACH || open.mode > TIER_MODE_RESUME) return Refuse(Code::kInvalid, "unknown mode");
+    tier::v1::OpenJobRequest request;
+    if (open.name != nullptr) request.set_name(open.name);
+    if (open.token != nullptr) request.set_token(open.token);
+    request.set_mode(static_cast<tier::v1::OpenMode>(open.mode));
+    request.set_named(open.named != 0);
+    request.set_rank(open.rank);
+    request.set_world_size(open.world_size);
+    request.set_guarantee_bytes(open.guarantee_bytes);
+    request.set_limit_bytes(open.limit_bytes);
+    tier::v1::Job response;
+    const auto status = control->channel->Call(&Stub::OpenJob, request, &response);
+    if (!status) return Refuse(status.error());
+    return Deliver(ToJob(response), job);
+  });
+}
+
+int tier_control_close_job(tier_control* control, const char* name, int forget) {
+  return Guarded([&] {
+    if (control == nullptr || name == nullptr) return Refuse(Code::kInvalid, "control and name must not be NULL");
+    tier::v1::CloseJobRequest request;
+    request.set_name(name);
+    request.set_forget(forget != 0);
+    tier::v1::CloseJobResponse response;
+    return Answer(control->channel->Call(&Stub::CloseJob, request, &response));
+  });
+}
+
+int tier_control_set_job(tier_control* control, const char* name, const uint64_t* guarantee_bytes,
+                         const uint64_t* limit_bytes, tier_control_job* job) {
+  return Guarded([&] {
+    if (control == nullptr || name == nullptr) return Refuse(Code::kInvalid, "control and name must not be NULL");
+    tier::v1::SetJobRequest request;
+    request.set_name(name);
+    if (guarantee_bytes != nullptr) request.set_guarantee_bytes(*guarantee_bytes);
+    if (limit_bytes != nullptr) request.set_limit_bytes(*limit_bytes);
+    tier::v1::Job response;
+    const auto status = control->channel->Call(&Stub::SetJob, request, &response);
+    if (!status) return Refuse(status.error());
+    return job == nullptr ? static_cast<int>(TIER_OK) : Deliver(ToJob(response), job);
+  });
+}
+
+int tier_control_list_jobs(tier_control* control, tier_control_job* jobs, size_t max, size_t* count) {
+  return Guarded([&] {
+    if (control == nullptr || count == nullptr || (jobs == nullptr && max > 0)) {
+      return Refuse(Code::kInvalid, "control, count and (with max > 0) jobs must not be NULL");
+    }
+    tier::v1::ListJobsResponse response;
+    const auto status = control->channel->Call(&Stub::ListJobs, tier::v1::ListJobsRequest(), &response);
+    if (!status) return Refuse(status.error());
+    *count = static_cast<size_t>(response.jobs_size());
+    for (size_t i = 0; i < std::min(max, *count); ++i) {
+      const int code = Deliver(ToJob(response.jobs(static_cast<int>(i))), &jobs[i]);
+      if (code != TIER_OK) return code;
+    }
+    return static_cast<int>(TIER_OK);
+  });
+}
+
+int tier_control_drain(tier_control* control, const char* name, uint32_t timeout_ms) {
+  return Guarded([&] {
+    if (control == nullptr || name == nullptr) return Refuse(Code::kInvalid, "control and name must not be NULL");
+    tier::v1::DrainRequest request;
+    request.set_job(name);
+    request.set_timeout_ms(timeout_ms);
+    tier::v1::DrainResponse response;
+    const std::chrono::milliseconds wait(timeout_ms == 0 ? 60'000 : timeout_ms);
+    return Answer(control->channel->Call(&Stub::Drain, request, &response, wait + tier::control_client::kCallTimeout));
+  });
+}
+
+int tier_control_drain_device(tier_control* control, uint32_t device) {
+  return Guarded([&] {
+    if (control == nullptr) return Refuse(Code::kInvalid, "control must not be NULL");
+    tier::v1::DrainDeviceRequest request;
+    request.set_device(device);
+    tier::v1::DrainResponse response;
+    return Answer(control->channel->Call(&Stub::DrainDevice, request, &response));
+  });
+}
+
+int tier_control_watch_start(tier_control* control, tier_control_watch** watch) {
+  return Guarded([&] {
+    if (control == nullptr || watch == nullptr) return Refuse(Code::kInvalid, "control and watch must not be NULL");
+    *watch = nullptr;
+    auto stream = WatchStream::Start(*control->channel);
+    if (!stream) return Refuse(stream.error());
+    *watch = new tier_control_watch{std::move(*stream)};
+    return static_cast<int>(TIER_OK);
+  });
+}
+
+int tier_control_watch_next(tier_control_watch* watch, uint32_t timeout_ms, tier_control_event* event) {
+  return Guarded([&] {
+    if (watch == nullptr || event == nullptr) return Refuse(Code::kInvalid, "watch and event must not be NULL");
+    const auto next = watch->stream->Next(std::chrono::milliseconds(timeout_ms));
+    if (!next) return Refuse(next.error());
+    tier_control_event full{};
+    full.sequence = next->sequence();
+    full.unix_time_ms = next->unix_time_ms();
+    CopyText(full.kind, next->kind());
+    CopyText(full.job, next->job());
+    CopyText(full.message, next->message());
+    return Deliver(full, event);
+  });
+}
+
+void tier_control_watch_stop(tier_control_watch* watch) { delete watch; }
+
+}  // extern "C"

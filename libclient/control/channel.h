@@ -1,0 +1,51 @@
+// One gRPC channel to a daemon's control socket. Thread-safe: gRPC's stub is, and nothing else is kept.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+
+#include "control.grpc.pb.h"
+#include "proto/result.h"
+
+namespace tier::control_client {
+
+inline constexpr std::chrono::milliseconds kConnectTimeout{5'000};
+inline constexpr std::chrono::milliseconds kCallTimeout{10'000};
+
+// The sockets to try, most specific first: `socket` alone if given; else control.sock beside $TIERD_SOCKET; else those
+// of the runtime directories.
+std::vector<std::string> SocketCandidates(const char* socket);
+
+// The code that the daemon sent beside a gRPC status (metadata tier-code), or the nearest for gRPC's own failures.
+Error ToError(const grpc::Status& status, const grpc::ClientContext& context, const std::string& socket);
+
+class Channel {
+ public:
+  static Result<std::unique_ptr<Channel>> Connect(const char* socket, const char* token);
+
+  // Calls `method` of the stub with a deadline and the token.
+  template <typename Method, typename RequestMessage, typename ResponseMessage>
+  Status Call(Method method, const RequestMessage& request, ResponseMessage* response,
+              std::chrono::milliseconds timeout = kCallTimeout) const {
+    grpc::ClientContext context;
+    Prepare(&context);
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
+    const grpc::Status status = (stub_.get()->*method)(&context, request, response);
+    if (!status.ok()) return std::unexpected(ToError(status, context, socket_));
+    return {};
+  }
+  void Prepare(grpc::ClientContext* context) const;
+  v1::Control::Stub& stub() const { return *stub_; }
+  const std::string& socket() const { return socket_; }
+
+ private:
+  std::string socket_;
+  std::string token_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Control::Stub> stub_;
+};
+
+}  // namespace tier::control_client

@@ -1,0 +1,97 @@
+/* control.h - the C interface of libtier-control: jobs, limits, events and draining, over gRPC.
+ *
+ * For launchers, tools and trainers that manage jobs; the data path is tier.h. Functions return TIER_OK or a code of
+ * tier.h and leave a sentence for tier_control_last_error() of the calling thread. All functions are thread-safe, all
+ * block: calls for at most 10 s unless they say otherwise. Strings are UTF-8.
+ */
+#ifndef TIER_CONTROL_H
+#define TIER_CONTROL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tier/tier.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tier_control tier_control;             /* a channel to one daemon */
+typedef struct tier_control_watch tier_control_watch; /* a stream of events */
+
+/* The sentence of the last failure on this thread ("" if none). Valid until the next call on this thread. */
+TIER_API const char* tier_control_last_error(void);
+
+/* Opens a channel. `socket`: path of control.sock or admin.sock; NULL: control.sock beside $TIERD_SOCKET, else in
+ * $XDG_RUNTIME_DIR/tierd/, else in /run/tierd/. `token`: of a job, sent with every call; NULL: $TIERD_JOB_TOKEN or none.
+ * DISCONNECTED names the socket when nobody answers within 5 s. */
+TIER_API int tier_control_connect(const char* socket, const char* token, tier_control** control);
+TIER_API void tier_control_close(tier_control* control); /* NULL is allowed */
+
+typedef struct tier_control_job {
+  size_t struct_size;
+  uint64_t id;
+  char name[128];
+  char token[65];            /* hand it to the other ranks as TIERD_JOB_TOKEN; "" if not yours to see */
+  uint32_t uid;
+  int named;
+  int world_size;
+  uint64_t guarantee_bytes;
+  uint64_t limit_bytes;      /* 0: none */
+  uint64_t share_bytes;
+  uint64_t ram_bytes;
+  uint64_t ssd_bytes;
+  uint64_t leased_bytes;
+  uint64_t dirty_bytes;
+  uint64_t session_count;
+  uint64_t tensor_count;
+  uint64_t torn_count;
+} tier_control_job;
+#define TIER_CONTROL_JOB_INIT {.struct_size = sizeof(tier_control_job)}
+
+typedef struct tier_control_open_options {
+  size_t struct_size;
+  const char* name;          /* NULL: the daemon makes one */
+  const char* token;         /* NULL: the channel's, or the daemon makes one */
+  int mode;                  /* TIER_MODE_... */
+  int named;
+  int rank;                  /* counts only with world_size > 0 */
+  int world_size;
+  uint64_t guarantee_bytes;
+  uint64_t limit_bytes;
+} tier_control_open_options;
+#define TIER_CONTROL_OPEN_OPTIONS_INIT {sizeof(tier_control_open_options), NULL, NULL, TIER_MODE_ATTACH, 0, -1, 0, 0, 0}
+
+/* Opens a job for processes that will attach to it. The same rules and refusals as tier_connect. */
+TIER_API int tier_control_open_job(tier_control* control, const tier_control_open_options* options, tier_control_job* job);
+/* Ends its sessions (they get REVOKED) and frees its tensors; `forget`: a named job's manifest too. */
+TIER_API int tier_control_close_job(tier_control* control, const char* name, int forget);
+/* Changes guarantee or limit; NULL leaves one as it is. `job` may be NULL. */
+TIER_API int tier_control_set_job(tier_control* control, const char* name, const uint64_t* guarantee_bytes,
+                                  const uint64_t* limit_bytes, tier_control_job* job);
+/* The jobs this caller may see: writes up to `max` (each with struct_size set), *count = how many there are. */
+TIER_API int tier_control_list_jobs(tier_control* control, tier_control_job* jobs, size_t max, size_t* count);
+/* Writes what the job has dirty to SSD and waits up to timeout_ms (0: 60 s). */
+TIER_API int tier_control_drain(tier_control* control, const char* name, uint32_t timeout_ms);
+/* Empties a device (admin). Returns when started. */
+TIER_API int tier_control_drain_device(tier_control* control, uint32_t device);
+
+typedef struct tier_control_event {
+  size_t struct_size;
+  uint64_t sequence;         /* a gap: events were dropped, the watcher was too slow */
+  int64_t unix_time_ms;
+  char kind[32];             /* job_opened, job_changed, session_attached ... */
+  char job[128];
+  char message[512];
+} tier_control_event;
+
+/* Begins a stream of events. From its return on no event is missed. */
+TIER_API int tier_control_watch_start(tier_control* control, tier_control_watch** watch);
+/* The next event; TIMEOUT after timeout_ms without one; DISCONNECTED when the daemon is gone. */
+TIER_API int tier_control_watch_next(tier_control_watch* watch, uint32_t timeout_ms, tier_control_event* event);
+TIER_API void tier_control_watch_stop(tier_control_watch* watch); /* NULL is allowed */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* TIER_CONTROL_H */
