@@ -1,0 +1,104 @@
+// A ControlApi without a daemon: answers from fields that a test sets, and keeps what it was asked.
+// Thread-safe, as the contract asks.
+#pragma once
+
+#include <algorithm>
+#include <list>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/session/control_api.h"
+
+namespace tier::test {
+
+class FakeControlApi final : public session::ControlApi {
+ public:
+  Result<session::JobDescription> OpenJob(const session::Caller& caller, const session::OpenJobRequest& request) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    opened.push_back(request);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    session::JobDescription job;
+    job.id = opened.size();
+    job.name = request.name;
+    job.uid = caller.uid;
+    job.token = std::string(64, 'a');
+    job.counters.guarantee_bytes = request.guarantee_bytes;
+    jobs.push_back(job);
+    return job;
+  }
+  Status CloseJob(const session::Caller& caller, const std::string& name, bool) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    const auto removed = std::erase_if(jobs, [&](const auto& job) { return job.name == name; });
+    if (removed == 0) return Fail(Code::kNotFound, "no job " + name);
+    return {};
+  }
+  Result<session::JobDescription> SetJob(const session::Caller&, const std::string& name, std::optional<uint64_t> guarantee,
+                                         std::optional<uint64_t> limit) override {
+    const std::lock_guard lock(mutex_);
+    for (auto& job : jobs) {
+      if (job.name != name) continue;
+      if (guarantee) job.counters.guarantee_bytes = *guarantee;
+      if (limit) job.counters.limit_bytes = *limit;
+      return job;
+    }
+    return Fail(Code::kNotFound, "no job " + name);
+  }
+  std::vector<session::JobDescription> ListJobs(const session::Caller& caller) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    return jobs;
+  }
+  Result<std::vector<tiering::TensorView>> ListTensors(const session::Caller&, const std::string&, size_t max) override {
+    const std::lock_guard lock(mutex_);
+    return std::vector<tiering::TensorView>(tensors.begin(), tensors.begin() + std::min(max, tensors.size()));
+  }
+  Result<session::DaemonDescription> Describe() override {
+    const std::lock_guard lock(mutex_);
+    return description;
+  }
+  Status Drain(const session::Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    drained.emplace_back(job, timeout);
+    return {};
+  }
+  Status DrainDevice(const session::Caller&, uint16_t device) override {
+    if (device != 0) return Fail(Code::kNotFound, "no device " + std::to_string(device));
+    return {};
+  }
+  std::shared_ptr<void> Watch(const session::Caller&, std::function<void(const session::Event&)> callback) override {
+    const std::lock_guard lock(mutex_);
+    watchers.push_back(std::move(callback));
+    const auto entry = std::prev(watchers.end());
+    return std::shared_ptr<void>(nullptr, [this, entry](void*) {
+      const std::lock_guard inner(mutex_);
+      watchers.erase(entry);
+    });
+  }
+  void Emit(const session::Event& event) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& watcher : watchers) watcher(event);
+  }
+  size_t watcher_count() {
+    const std::lock_guard lock(mutex_);
+    return watchers.size();
+  }
+
+  Error refusal{Code::kOk, {}};
+  session::DaemonDescription description;
+  std::vector<session::JobDescription> jobs;
+  std::vector<tiering::TensorView> tensors;
+  std::vector<session::Caller> callers;
+  std::vector<session::OpenJobRequest> opened;
+  std::vector<std::pair<std::string, std::chrono::milliseconds>> drained;
+  std::list<std::function<void(const session::Event&)>> watchers;
+
+ private:
+  std::mutex mutex_;
+};
+
+}  // namespace tier::test

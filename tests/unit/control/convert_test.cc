@@ -1,0 +1,68 @@
+#include "daemon/control/convert.h"
+
+#include <gtest/gtest.h>
+
+namespace tier::control {
+namespace {
+
+TEST(Convert, EveryCodeHasAGrpcCodeOfItsKind) {
+  for (uint16_t i = 1; i < kCodeCount; ++i) {
+    const auto code = ToGrpcCode(static_cast<Code>(i));
+    EXPECT_NE(code, grpc::StatusCode::OK) << CodeName(static_cast<Code>(i));
+    EXPECT_NE(code, grpc::StatusCode::UNKNOWN) << CodeName(static_cast<Code>(i));
+  }
+  EXPECT_EQ(ToGrpcCode(Code::kOk), grpc::StatusCode::OK);
+  EXPECT_EQ(ToGrpcCode(static_cast<Code>(4711)), grpc::StatusCode::UNKNOWN);
+}
+
+TEST(Convert, StatusKeepsTheSentence) {
+  const grpc::Status status = ToStatus(Error{Code::kNoMemory, "asked 3, has 2"}, nullptr);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_message(), "asked 3, has 2");
+}
+
+TEST(Convert, RankCountsOnlyWithinAWorld) {
+  v1::OpenJobRequest message;
+  EXPECT_EQ(FromMessage(message).rank, -1);
+  message.set_world_size(2);
+  EXPECT_EQ(FromMessage(message).rank, 0);
+}
+
+TEST(Convert, OpenJobKeepsEveryField) {
+  v1::OpenJobRequest message;
+  message.set_name("run-7");
+  message.set_token("t");
+  message.set_mode(v1::OPEN_MODE_RESUME);
+  message.set_named(true);
+  message.set_rank(3);
+  message.set_world_size(8);
+  message.set_guarantee_bytes(1);
+  message.set_limit_bytes(2);
+  const session::OpenJobRequest request = FromMessage(message);
+  EXPECT_EQ(request.name, "run-7");
+  EXPECT_EQ(request.token, "t");
+  EXPECT_EQ(request.mode, proto::OpenMode::kResume);
+  EXPECT_TRUE(request.named);
+  EXPECT_EQ(request.rank, 3);
+  EXPECT_EQ(request.world_size, 8);
+  EXPECT_EQ(request.guarantee_bytes, 1u);
+  EXPECT_EQ(request.limit_bytes, 2u);
+}
+
+TEST(Convert, JobCarriesCountersAndRanks) {
+  session::JobDescription job;
+  job.name = "j";
+  job.uid = 7;
+  job.ranks = {0, 1};
+  job.counters.ram_bytes = 10;
+  job.counters.stall_ns = 1'500'000'000;
+  v1::Job message;
+  ToMessage(job, &message);
+  EXPECT_EQ(message.name(), "j");
+  EXPECT_EQ(message.ranks_size(), 2);
+  EXPECT_EQ(message.ram_bytes(), 10u);
+  EXPECT_DOUBLE_EQ(message.stall_seconds_total(), 1.5);
+}
+
+}  // namespace
+}  // namespace tier::control
