@@ -1,0 +1,3 @@
+# Run by CPack over its staging folder: the configuration goes to /etc, which `cmake --install` must not touch.
+file(INSTALL "${CMAKE_CURRENT_LIST_DIR}/tierd.toml" DESTINATION "${CPACK_TEMPORARY_INSTALL_DIRECTORY}/etc/tierd"
+     FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
