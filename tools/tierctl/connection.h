@@ -1,0 +1,16 @@
+// How tierctl finds the daemon: the admin socket where this user may, else the control socket.
+#pragma once
+
+#include <memory>
+
+#include "libclient/control/channel.h"
+#include "tools/tierctl/daemon_verbs.h"
+
+namespace tier::tierctl {
+
+// DISCONNECTED lists every socket tried and how to start a daemon.
+Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& options);
+// Prints the error's sentence and gives its exit code.
+int Explain(const Error& error);
+
+}  // namespace tier::tierctl

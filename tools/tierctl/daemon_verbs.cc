@@ -1,0 +1,346 @@
+#include "tools/tierctl/daemon_verbs.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tools/tierctl/connection.h"
+
+#ifndef TIER_VERSION
+#error "TIER_VERSION comes from the build"
+#endif
+
+namespace tier::tierctl {
+namespace {
+
+using control_client::Channel;
+using Json = nlohmann::ordered_json;
+using Stub = v1::Control::Stub;
+
+// Field names as in control.proto, 64-bit numbers as numbers.
+Json ToJson(const google::protobuf::Message& message);
+
+Json FieldToJson(const google::protobuf::Message& message, const google::protobuf::FieldDescriptor& field) {
+  using Field = google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  if (field.is_repeated()) {
+    Json array = Json::array();
+    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+      array.push_back(field.cpp_type() == Field::CPPTYPE_MESSAGE ? ToJson(reflection.GetRepeatedMessage(message, &field, i))
+                                                                 : Json(reflection.GetRepeatedInt32(message, &field, i)));
+    }
+    return array;
+  }
+  switch (field.cpp_type()) {
+    case Field::CPPTYPE_BOOL: return reflection.GetBool(message, &field);
+    case Field::CPPTYPE_INT32: return reflection.GetInt32(message, &field);
+    case Field::CPPTYPE_UINT32: return reflection.GetUInt32(message, &field);
+    case Field::CPPTYPE_INT64: return reflection.GetInt64(message, &field);
+    case Field::CPPTYPE_UINT64: return reflection.GetUInt64(message, &field);
+    case Field::CPPTYPE_DOUBLE: return reflection.GetDouble(message, &field);
+    case Field::CPPTYPE_STRING: return reflection.GetString(message, &field);
+    case Field::CPPTYPE_MESSAGE: return ToJson(reflection.GetMessage(message, &field));
+    default: return nullptr;
+  }
+}
+
+Json ToJson(const google::protobuf::Message& message) {
+  Json object = Json::object();
+  const google::protobuf::Descriptor& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) object[type.field(i)->name()] = FieldToJson(message, *type.field(i));
+  return object;
+}
+
+void PrintJson(const Json& document) { fmt::print("{}\n", document.dump(2)); }
+
+// Connects, calls, and hands the response to `show`; or explains what went wrong.
+template <typename ResponseMessage, typename Method, typename RequestMessage, typename Show>
+int Ask(const DaemonOptions& options, Method method, const RequestMessage& request, Show&& show,
+        std::chrono::milliseconds timeout = control_client::kCallTimeout) {
+  const auto channel = Connect(options);
+  if (!channel) return Explain(channel.error());
+  ResponseMessage response;
+  const auto status = (*channel)->Call(method, request, &response, timeout);
+  if (!status) return Explain(status.error());
+  return show(response);
+}
+
+void PrintFields(const std::vector<std::pair<std::string, std::string>>& fields) {
+  size_t width = 0;
+  for (const auto& [name, value] : fields) width = std::max(width, name.size());
+  for (const auto& [name, value] : fields) fmt::print("{:<{}}  {}\n", name, width, value);
+}
+
+template <typename Rows, typename Cell>
+Column MakeColumn(const char* title, const Rows& rows, bool right, Cell&& cell) {
+  Column column{title, {}, right};
+  for (const auto& row : rows) column.cells.push_back(cell(row));
+  return column;
+}
+
+std::string LimitText(uint64_t limit) { return limit == 0 ? "none" : HumanBytes(limit); }
+
+int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices) {
+  fmt::print("{}", RenderTable({
+      MakeColumn("DEVICE", devices, true, [](const v1::Device& d) { return std::to_string(d.index()); }),
+      MakeColumn("PATH", devices, false, [](const v1::Device& d) { return d.path(); }),
+      MakeColumn("CAPACITY", devices, true, [](const v1::Device& d) { return HumanBytes(d.capacity_bytes()); }),
+      MakeColumn("FREE", devices, true, [](const v1::Device& d) { return HumanBytes(d.free_bytes()); }),
+      MakeColumn("LIVE", devices, true, [](const v1::Device& d) { return HumanBytes(d.live_bytes()); }),
+      MakeColumn("QUARANTINED", devices, true, [](const v1::Device& d) { return HumanBytes(d.quarantined_bytes()); }),
+      MakeColumn("ERRORS", devices, true, [](const v1::Device& d) { return std::to_string(d.errors_total()); }),
+      MakeColumn("STATE", devices, false, [](const v1::Device& d) { return d.draining() ? "draining" : "in use"; }),
+  }));
+  return kExitOk;
+}
+
+bool Degraded(const v1::Status& status) {
+  if (status.draining() || status.torn_count() > 0) return true;
+  for (const v1::Device& device : status.devices()) {
+    if (device.errors_total() > 0 || device.quarantined_bytes() > 0) return true;
+  }
+  return false;
+}
+
+void PrintStatus(const v1::Status& status, const OutputOptions& output) {
+  const bool degraded = Degraded(status);
+  PrintFields({
+      {"tierd", status.version() + (degraded ? Paint("  degraded", Mood::kWarning, output) : Paint("  ok", Mood::kGood, output))},
+      {"pid", fmt::format("{}, up {:.0f} s, epoch {:x}", status.pid(), status.uptime_seconds(), status.epoch())},
+      {"sockets", status.socket_directory() + (status.private_daemon() ? "  (private daemon)" : "")},
+      {"data directory", status.data_directory().empty() ? "none" : status.data_directory()},
+      {"modes", fmt::format("I/O {}, memory {}, pages {}, spin {}", status.io_mode(), status.memory_mode(),
+                            status.huge_page_mode(), status.spin_mode())},
+      {"arena", fmt::format("{} of {} in {} windows of {}, {} free", HumanBytes(status.arena_bytes()),
+                            HumanBytes(status.arena_max_bytes()), status.window_count(), HumanBytes(status.window_size()),
+                            HumanBytes(status.arena_free_bytes()))},
+      {"host", fmt::format("{} available, waiting for memory {:.1f} % of the time", HumanBytes(status.host_available_bytes()),
+                           100 * status.psi_memory_some_ratio())},
+      {"jobs", fmt::format("{} with {} sessions, {} tensors ({} torn), {} leases, {} requests waiting", status.job_count(),
+                           status.session_count(), status.tensor_count(), status.torn_count(), status.lease_count(),
+                           status.waiting_count())},
+  });
+  fmt::print("\n");
+  PrintDevices(status.devices());
+}
+
+void PrintJob(const v1::Job& job) {
+  std::string ranks;
+  for (const int32_t rank : job.ranks()) ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
+  PrintFields({
+      {"job", job.name() + (job.named() ? "  (named)" : "")},
+      {"owner", fmt::format("uid {}", job.uid())},
+      {"ranks", job.world_size() > 0 ? fmt::format("{} of {}", ranks, job.world_size()) : fmt::format("{} sessions", job.session_count())},
+      {"RAM", fmt::format("{} held, {} leased, {} dirty", HumanBytes(job.ram_bytes()), HumanBytes(job.leased_bytes()),
+                          HumanBytes(job.dirty_bytes()))},
+      {"share", fmt::format("{}, guarantee {}, limit {}", HumanBytes(job.share_bytes()), HumanBytes(job.guarantee_bytes()),
+                            LimitText(job.limit_bytes()))},
+      {"SSD", fmt::format("{} held, {} written, {} read", HumanBytes(job.ssd_bytes()), HumanBytes(job.swap_out_bytes_total()),
+                          HumanBytes(job.swap_in_bytes_total()))},
+      {"tensors", fmt::format("{} ({} torn), {} leases", job.tensor_count(), job.torn_count(), job.lease_count())},
+      {"acquires", fmt::format("{} from RAM, {} from SSD, waited {:.3f} s", job.acquire_hits_total(),
+                               job.acquire_misses_total(), job.stall_seconds_total())},
+  });
+  if (!job.token().empty()) fmt::print("TIERD_JOB_TOKEN={}\n", job.token());
+}
+
+int ShowOneJob(const DaemonOptions& options, const v1::Job& job) {
+  options.output.json ? PrintJson(ToJson(job)) : PrintJob(job);
+  return kExitOk;
+}
+
+Json TensorsJson(const v1::ListTensorsResponse& response) { return ToJson(response); }
+
+}  // namespace
+
+std::optional<uint64_t> ParseBytes(const std::string& text) {
+  constexpr std::pair<const char*, uint64_t> kUnits[] = {
+      {"", 1},          {"B", 1},           {"KiB", 1ull << 10},       {"MiB", 1ull << 20},           {"GiB", 1ull << 30},
+      {"TiB", 1ull << 40}, {"kB", 1000},    {"KB", 1000},              {"MB", 1000ull * 1000},        {"GB", 1000ull * 1000 * 1000},
+      {"TB", 1000ull * 1000 * 1000 * 1000}};
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (error != std::errc() || number < 0) return std::nullopt;
+  std::string unit(rest, end);
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
+  for (const auto& [name, factor] : kUnits) {
+    if (unit != name) continue;
+    const double bytes = number * static_cast<double>(factor);
+    if (bytes >= 9.2e18) return std::nullopt;
+    return static_cast<uint64_t>(std::llround(bytes));
+  }
+  return std::nullopt;
+}
+
+int ShowStatus(const DaemonOptions& options) {
+  return Ask<v1::Status>(options, &Stub::GetStatus, v1::GetStatusRequest(), [&](const v1::Status& status) {
+    if (options.output.json) {
+      Json document = ToJson(status);
+      document["degraded"] = Degraded(status);
+      PrintJson(document);
+    } else {
+      PrintStatus(status, options.output);
+    }
+    return Degraded(status) ? kExitDegraded : kExitOk;
+  });
+}
+
+int ListJobs(const DaemonOptions& options) {
+  return Ask<v1::ListJobsResponse>(options, &Stub::ListJobs, v1::ListJobsRequest(), [&](const v1::ListJobsResponse& answer) {
+    if (options.output.json) {
+      PrintJson(ToJson(answer));
+      return kExitOk;
+    }
+    const auto& jobs = answer.jobs();
+    fmt::print("{}", RenderTable({
+        MakeColumn("JOB", jobs, false, [](const v1::Job& j) { return j.name(); }),
+        MakeColumn("UID", jobs, true, [](const v1::Job& j) { return std::to_string(j.uid()); }),
+        MakeColumn("SESSIONS", jobs, true, [](const v1::Job& j) { return std::to_string(j.session_count()); }),
+        MakeColumn("TENSORS", jobs, true, [](const v1::Job& j) { return std::to_string(j.tensor_count()); }),
+        MakeColumn("RAM", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ram_bytes()); }),
+        MakeColumn("SHARE", jobs, true, [](const v1::Job& j) { return HumanBytes(j.share_bytes()); }),
+        MakeColumn("DIRTY", jobs, true, [](const v1::Job& j) { return HumanBytes(j.dirty_bytes()); }),
+        MakeColumn("SSD", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ssd_bytes()); }),
+        MakeColumn("STALLED", jobs, true, [](const v1::Job& j) { return fmt::format("{:.2f} s", j.stall_seconds_total()); }),
+    }));
+    return kExitOk;
+  });
+}
+
+int ShowJob(const DaemonOptions& options, const std::string& name) {
+  return Ask<v1::ListJobsResponse>(options, &Stub::ListJobs, v1::ListJobsRequest(), [&](const v1::ListJobsResponse& answer) {
+    for (const v1::Job& job : answer.jobs()) {
+      if (job.name() == name) return ShowOneJob(options, job);
+    }
+    return Explain(Error{Code::kNotFound, "no job " + name + " among the " + std::to_string(answer.jobs_size()) +
+                                              " that you may see (tierctl job list)"});
+  });
+}
+
+int SetJob(const DaemonOptions& options, const JobChange& change) {
+  v1::SetJobRequest request;
+  request.set_name(change.name);
+  if (change.guarantee_bytes) request.set_guarantee_bytes(*change.guarantee_bytes);
+  if (change.limit_bytes) request.set_limit_bytes(*change.limit_bytes);
+  return Ask<v1::Job>(options, &Stub::SetJob, request, [&](const v1::Job& job) { return ShowOneJob(options, job); });
+}
+
+int OpenJob(const DaemonOptions& options, const JobChange& job, bool named) {
+  v1::OpenJobRequest request;
+  request.set_name(job.name);
+  request.set_mode(v1::OPEN_MODE_CREATE);
+  request.set_named(named);
+  request.set_guarantee_bytes(job.guarantee_bytes.value_or(0));
+  request.set_limit_bytes(job.limit_bytes.value_or(0));
+  return Ask<v1::Job>(options, &Stub::OpenJob, request, [&](const v1::Job& opened) { return ShowOneJob(options, opened); });
+}
+
+int RemoveJob(const DaemonOptions& options, const std::string& name, bool forget) {
+  v1::CloseJobRequest request;
+  request.set_name(name);
+  request.set_forget(forget);
+  return Ask<v1::CloseJobResponse>(options, &Stub::CloseJob, request, [&](const v1::CloseJobResponse&) {
+    options.output.json ? PrintJson({{"removed", name}}) : fmt::print("removed job {}\n", name);
+    return kExitOk;
+  });
+}
+
+int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max) {
+  v1::ListTensorsRequest request;
+  request.set_job(job);
+  request.set_max(max);
+  return Ask<v1::ListTensorsResponse>(options, &Stub::ListTensors, request, [&](const v1::ListTensorsResponse& answer) {
+    if (options.output.json) {
+      PrintJson(TensorsJson(answer));
+      return kExitOk;
+    }
+    const auto& tensors = answer.tensors();
+    fmt::print("{}", RenderTable({
+        MakeColumn("TENSOR", tensors, false, [](const v1::Tensor& t) { return t.key().empty() ? fmt::format("{:#x}", t.id()) : t.key(); }),
+        MakeColumn("SPACE", tensors, false, [](const v1::Tensor& t) { return t.space() == 0 ? "shared" : std::to_string(t.space()); }),
+        MakeColumn("SIZE", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.size()); }),
+        MakeColumn("GENERATION", tensors, true, [](const v1::Tensor& t) { return std::to_string(t.generation()); }),
+        MakeColumn("RAM", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.ram_bytes()); }),
+        MakeColumn("SSD", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.ssd_bytes()); }),
+        MakeColumn("LEASES", tensors, true, [](const v1::Tensor& t) { return std::to_string(t.lease_count()); }),
+        MakeColumn("STATE", tensors, false, [](const v1::Tensor& t) { return t.torn() ? "torn" : t.sealed() ? "sealed" : "creating"; }),
+    }));
+    if (answer.truncated()) fmt::print("… more; ask for them with --max\n");
+    return kExitOk;
+  });
+}
+
+int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key) {
+  uint64_t id = 0;
+  const bool hexadecimal = id_or_key.starts_with("0x");
+  const char* begin = id_or_key.data() + (hexadecimal ? 2 : 0);
+  const char* end = id_or_key.data() + id_or_key.size();
+  const auto [rest, error] = std::from_chars(begin, end, id, hexadecimal ? 16 : 10);
+  const bool is_number = error == std::errc() && rest == end;
+  v1::ListTensorsRequest request;
+  request.set_job(job);
+  request.set_max(100'000);
+  return Ask<v1::ListTensorsResponse>(options, &Stub::ListTensors, request, [&](const v1::ListTensorsResponse& answer) {
+    Json found = Json::array();
+    for (const v1::Tensor& tensor : answer.tensors()) {
+      if (tensor.key() == id_or_key || (is_number && tensor.id() == id)) found.push_back(ToJson(tensor));
+    }
+    if (found.empty()) return Explain(Error{Code::kNotFound, "no tensor " + id_or_key + " in job " + job});
+    if (options.output.json) {
+      PrintJson(found);
+      return kExitOk;
+    }
+    for (const Json& tensor : found) {
+      for (const auto& [name, value] : tensor.items()) fmt::print("{:<12}  {}\n", name, value.dump());
+    }
+    return kExitOk;
+  });
+}
+
+int ListDevices(const DaemonOptions& options) {
+  return Ask<v1::ListDevicesResponse>(options, &Stub::ListDevices, v1::ListDevicesRequest(), [&](const v1::ListDevicesResponse& answer) {
+    if (!options.output.json) return PrintDevices(answer.devices());
+    PrintJson(ToJson(answer));
+    return kExitOk;
+  });
+}
+
+int DrainDevice(const DaemonOptions& options, uint32_t device) {
+  v1::DrainDeviceRequest request;
+  request.set_device(device);
+  return Ask<v1::DrainResponse>(options, &Stub::DrainDevice, request, [&](const v1::DrainResponse&) {
+    options.output.json ? PrintJson({{"draining", device}}) : fmt::print("device {} is being emptied\n", device);
+    return kExitOk;
+  });
+}
+
+int Drain(const DaemonOptions& options, const std::string& job, uint32_t timeout_ms) {
+  v1::DrainRequest request;
+  request.set_job(job);
+  request.set_timeout_ms(timeout_ms);
+  const std::chrono::milliseconds wait(timeout_ms + 10'000ll);
+  return Ask<v1::DrainResponse>(options, &Stub::Drain, request, [&](const v1::DrainResponse&) {
+    const std::string what = job.empty() ? "tierd" : "job " + job;
+    options.output.json ? PrintJson({{"drained", job}}) : fmt::print("{}: everything dirty is on SSD\n", what);
+    return kExitOk;
+  }, wait);
+}
+
+int ShowVersion(const DaemonOptions& options) {
+  const auto channel = Connect(options);
+  Json document = {{"tierctl", TIER_VERSION}, {"tierd", nullptr}};
+  v1::Status status;
+  if (channel && (*channel)->Call(&Stub::GetStatus, v1::GetStatusRequest(), &status)) document["tierd"] = status.version();
+  if (options.output.json) {
+    PrintJson(document);
+  } else {
+    fmt::print("tierctl {}\ntierd   {}\n", TIER_VERSION, document["tierd"].is_null() ? "not running" : status.version());
+  }
+  return kExitOk;
+}
+
+}  // namespace tier::tierctl

@@ -1,0 +1,41 @@
+// The verbs that ask a running daemon. Each prints its answer and returns an exit code; failures go to standard error
+// as one sentence.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tools/tierctl/output.h"
+
+namespace tier::tierctl {
+
+struct DaemonOptions {
+  std::string socket;   // Empty: admin.sock where this user may, else control.sock, of the usual places.
+  std::string token;    // Empty: $TIERD_JOB_TOKEN.
+  OutputOptions output;
+};
+
+int ShowStatus(const DaemonOptions& options);
+int ListJobs(const DaemonOptions& options);
+int ShowJob(const DaemonOptions& options, const std::string& name);
+struct JobChange {
+  std::string name;
+  std::optional<uint64_t> guarantee_bytes;
+  std::optional<uint64_t> limit_bytes;
+};
+int SetJob(const DaemonOptions& options, const JobChange& change);
+int OpenJob(const DaemonOptions& options, const JobChange& job, bool named);
+int RemoveJob(const DaemonOptions& options, const std::string& name, bool forget);
+int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max);
+int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key);
+int ListDevices(const DaemonOptions& options);
+int DrainDevice(const DaemonOptions& options, uint32_t device);
+// Job empty: the whole daemon, which then takes no new work.
+int Drain(const DaemonOptions& options, const std::string& job, uint32_t timeout_ms);
+int ShowVersion(const DaemonOptions& options);
+
+// "64GiB", "1.5 TB", "4096": bytes. Nothing if it is no size.
+std::optional<uint64_t> ParseBytes(const std::string& text);
+
+}  // namespace tier::tierctl

@@ -1,0 +1,172 @@
+// tierctl: the operator's command. Parses the command line (CLI11) and calls one verb.
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "tools/tierctl/completion.h"
+#include "tools/tierctl/daemon_verbs.h"
+#include "tools/tierctl/device_verbs.h"
+#include "tools/tierctl/doctor.h"
+
+namespace tier::tierctl {
+namespace {
+
+// Everything the options of all verbs fill in.
+struct Arguments {
+  DaemonOptions daemon;
+  std::string job;
+  std::string tensor;
+  std::string path;
+  std::string shell;
+  std::string guarantee;
+  std::string limit;
+  uint32_t device = 0;
+  uint32_t max = 1000;
+  uint32_t timeout_s = 60;
+  bool force = false;
+  bool named = false;
+  bool forget = false;
+};
+
+class CommandLine {
+ public:
+  CommandLine() : app_("Operates tierd, the memory-tiering daemon.", "tierctl") {
+    app_.require_subcommand(1);
+    app_.fallthrough();
+    app_.add_flag("--json", args_.daemon.output.json, "Print JSON instead of tables");
+    app_.add_option("--socket", args_.daemon.socket, "Control or admin socket (default: the usual places)");
+    app_.add_option("--token", args_.daemon.token, "Job token (default: $TIERD_JOB_TOKEN)");
+    app_.footer("Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 daemon unreachable, 5 refused, 6 degraded.");
+    AddTopVerbs();
+    AddJobVerbs();
+    AddTensorVerbs();
+    AddDeviceVerbs();
+  }
+
+  int Run(int argc, char** argv) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+      return app_.exit(e) == 0 ? kExitOk : kExitUsage;
+    }
+    args_.daemon.output.colour = ColourWanted();
+    return verb_();
+  }
+
+ private:
+  CLI::App* Verb(CLI::App* parent, const char* name, const char* help, std::function<int()> body) {
+    CLI::App* verb = parent->add_subcommand(name, help);
+    verb->fallthrough();
+    verb->callback([this, body = std::move(body)] { verb_ = body; });
+    return verb;
+  }
+  CLI::App* Noun(const char* name, const char* help) {
+    CLI::App* noun = app_.add_subcommand(name, help);
+    noun->require_subcommand(1);
+    noun->fallthrough();
+    return noun;
+  }
+
+  void AddTopVerbs() {
+    Verb(&app_, "status", "Version, modes, arena and devices of the daemon", [this] { return ShowStatus(args_.daemon); });
+    Verb(&app_, "doctor", "What this machine lacks, and the line that grants it", [this] { return Doctor(args_.daemon); });
+    Verb(&app_, "version", "Versions of tierctl and of the daemon", [this] { return ShowVersion(args_.daemon); });
+    CLI::App* drain = Verb(&app_, "drain", "Write everything dirty to SSD and wait", [this] {
+      return Drain(args_.daemon, args_.job, args_.timeout_s * 1000);
+    });
+    drain->add_option("job", args_.job, "Only this job; without it the daemon stops taking new work");
+    drain->add_option("--timeout", args_.timeout_s, "Seconds to wait")->check(CLI::Range(1u, 3600u));
+    CLI::App* completion = Verb(&app_, "completion", "Shell completion script", [this] { return PrintCompletion(); });
+    completion->add_option("shell", args_.shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
+  }
+
+  void AddJobVerbs() {
+    CLI::App* noun = Noun("job", "Jobs: named users of the node");
+    Verb(noun, "list", "All jobs that you may see", [this] { return ListJobs(args_.daemon); });
+    CLI::App* show = Verb(noun, "show", "One job", [this] { return ShowJob(args_.daemon, args_.job); });
+    CLI::App* open = Verb(noun, "open", "Open a job for processes that will attach to it", [this] { return WithChange([this](const JobChange& c) {
+      return OpenJob(args_.daemon, c, args_.named); }); });
+    CLI::App* set = Verb(noun, "set", "Change guarantee or limit", [this] { return WithChange([this](const JobChange& c) {
+      return SetJob(args_.daemon, c); }); });
+    CLI::App* remove = Verb(noun, "remove", "End a job's sessions and free its tensors",
+                            [this] { return RemoveJob(args_.daemon, args_.job, args_.forget); });
+    for (CLI::App* verb : {show, open, set, remove}) verb->add_option("job", args_.job, "Name of the job")->required();
+    for (CLI::App* verb : {open, set}) {
+      verb->add_option("--guarantee", args_.guarantee, "RAM that it always gets, such as 16GiB");
+      verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: none");
+    }
+    open->add_flag("--named", args_.named, "Keep it until it is removed");
+    remove->add_flag("--forget", args_.forget, "Its persisted tensors too");
+  }
+
+  void AddTensorVerbs() {
+    CLI::App* noun = Noun("tensor", "Tensors of a job");
+    CLI::App* list = Verb(noun, "list", "Tensors and where they lie", [this] { return ListTensors(args_.daemon, args_.job, args_.max); });
+    CLI::App* show = Verb(noun, "show", "One tensor, by key or id", [this] { return ShowTensor(args_.daemon, args_.job, args_.tensor); });
+    list->add_option("job", args_.job, "Name of the job")->required();
+    list->add_option("--max", args_.max, "At most this many")->check(CLI::Range(1u, 100'000u));
+    show->add_option("job", args_.job, "Name of the job")->required();
+    show->add_option("tensor", args_.tensor, "Key, number or 0x…")->required();
+  }
+
+  void AddDeviceVerbs() {
+    CLI::App* noun = Noun("device", "SSD devices and files");
+    Verb(noun, "list", "Devices of the daemon", [this] { return ListDevices(args_.daemon); });
+    CLI::App* show = Verb(noun, "show", "What the superblock of a device or file says", [this] { return ShowDevice(args_.path, args_.daemon.output); });
+    CLI::App* format = Verb(noun, "format", "Write a fresh superblock (loses what lies there)", [this] { return FormatDevice(args_.path, args_.force, args_.daemon.output); });
+    CLI::App* drain = Verb(noun, "drain", "Empty a device", [this] { return DrainDevice(args_.daemon, args_.device); });
+    for (CLI::App* verb : {show, format}) verb->add_option("path", args_.path, "Block device or file")->required();
+    format->add_flag("--force", args_.force, "Even over foreign content");
+    drain->add_option("device", args_.device, "Number of the device (tierctl device list)")->required();
+  }
+
+  int WithChange(const std::function<int(const JobChange&)>& body) {
+    JobChange change{args_.job, {}, {}};
+    for (const auto& [text, target] : {std::pair(&args_.guarantee, &change.guarantee_bytes), std::pair(&args_.limit, &change.limit_bytes)}) {
+      if (text->empty()) continue;
+      *target = ParseBytes(*text);
+      if (*target) continue;
+      fmt::print(stderr, "tierctl: \"{}\" is no size; write it as 512MiB or 16GiB\n", *text);
+      return kExitUsage;
+    }
+    return body(change);
+  }
+
+  static CommandWords WordsOf(const CLI::App& app, const std::string& name) {
+    CommandWords entry{name, {}};
+    for (const CLI::App* child : app.get_subcommands([](const CLI::App*) { return true; })) entry.words.push_back(child->get_name());
+    for (const CLI::Option* option : app.get_options()) {
+      if (!option->get_lnames().empty()) entry.words.push_back("--" + option->get_lnames().front());
+    }
+    return entry;
+  }
+
+  int PrintCompletion() {
+    std::vector<CommandWords> commands = {WordsOf(app_, "")};
+    for (const CLI::App* noun : app_.get_subcommands([](const CLI::App*) { return true; })) commands.push_back(WordsOf(*noun, noun->get_name()));
+    fmt::print("{}", CompletionScript(args_.shell, commands));
+    return kExitOk;
+  }
+
+  Arguments args_;
+  CLI::App app_;
+  std::function<int()> verb_;
+};
+
+}  // namespace
+}  // namespace tier::tierctl
+
+int main(int argc, char** argv) {
+  try {
+    return tier::tierctl::CommandLine().Run(argc, argv);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "tierctl: {}\n", e.what());
+    return tier::tierctl::kExitFailure;
+  }
+}
