@@ -40,7 +40,7 @@ struct CopyPlan {
 bool IsSupported(const CopyPlan& plan);
 
 struct CopyOutcome {
-  uint64_t non_finite_count = 0;  // NaN or ±∞ in the target as written: includes finite fp32 that fp16/bf16 cannot hold.
+  uint64_t non_finite_count = 0;  // NaN or ±∞ in the target as written: finite fp32 beyond the range of fp16 too.
   double sum_of_squares = 0;      // Of the source elements, before any cast. NaN or ∞ if one of them is.
 };
 
@@ -52,7 +52,7 @@ struct CopyOutcome {
 CopyOutcome FusedCopy(void* target, const void* source, size_t elements, const CopyPlan& plan);
 
 // Squares are added per lane in element order; the lanes are added pairwise at the end.
-inline constexpr size_t kSumLanes = 32;
+inline constexpr size_t kSumLanes = 16;
 
 // ---- For tests and benchmarks ----
 
@@ -61,11 +61,14 @@ struct CopyVariant {
   std::string_view name;  // "scalar", "sse4", "avx2", "avx3"
   bool runnable = false;
   // As FusedCopy. `streaming`: whether stores bypass the cache.
-  CopyOutcome (*copy)(void* target, const void* source, size_t elements, const CopyPlan& plan, bool streaming) = nullptr;
+  CopyOutcome (*copy)(void* target, const void* source, size_t elements, const CopyPlan& plan,
+                      bool streaming) = nullptr;
 };
 // From the slowest to the fastest; the first is "scalar" and always runs.
 std::span<const CopyVariant> CopyVariants();
-// What FusedCopy uses in this process.
+// The runnable variant of that name, else the fastest runnable one.
+const CopyVariant& BestVariant(std::string_view wanted);
+// What FusedCopy uses in this process: BestVariant of $TIER_COPY_VARIANT.
 const CopyVariant& ChosenVariant();
 // Targets of at least this many bytes are written with streaming stores.
 size_t StreamingThresholdBytes();

@@ -57,7 +57,7 @@ class Gpu {
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  // The process's own, made at the first call from the environment and never destroyed (the driver may go first at exit).
+  // The process's own, from the environment at the first call. Never destroyed: at exit the driver may go first.
   static Gpu& Get();
 
   virtual GpuState state() const = 0;
@@ -74,8 +74,9 @@ class Gpu {
   virtual Status UnregisterWindow(void* address) = 0;
   virtual uint64_t windows_registered() const = 0;
 
-  // Queues copies on `stream` in list order, split where `host` crosses the border of a registered window. All `device`
-  // pointers belong to one context, the stream's. On failure some may be queued: wait for the stream before reusing host.
+  // Queues copies on `stream` in list order, split where `host` crosses the border of a registered window. All
+  // `device` pointers belong to one context, the stream's. On failure some may be queued: wait for
+  // the stream before reusing host.
   virtual Status CopyToDeviceAsync(std::span<const DeviceCopy> copies, StreamHandle stream) = 0;
   virtual Status CopyFromDeviceAsync(std::span<const DeviceCopy> copies, StreamHandle stream) = 0;
 
