@@ -1,0 +1,311 @@
+// See device_file.h. Order matters: locked before it is read, read before it is believed, and nothing is written before
+// the label area was seen to be blank or ours.
+#include "daemon/storage/device_file.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/base/check.h"
+#include "daemon/storage/device_lock.h"
+#include "daemon/storage/file_system.h"
+#include "daemon/storage/os_error.h"
+
+namespace tier::storage {
+namespace {
+
+constexpr int kOpenFlags = O_RDWR | O_DIRECT | O_CLOEXEC;
+constexpr mode_t kFileMode = 0600;
+
+struct AlignedFree {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+using AlignedBuffer = std::unique_ptr<std::byte, AlignedFree>;
+
+AlignedBuffer ZeroedBuffer(uint64_t size) {
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kPageSize, size));
+  TIER_CHECK(memory != nullptr, "{} bytes", size);
+  std::memset(memory, 0, size);
+  return AlignedBuffer(memory);
+}
+
+Status ReadFully(int fd, std::byte* to, uint64_t length, uint64_t* got) {
+  *got = 0;
+  while (*got < length) {
+    const ssize_t moved = ::pread(fd, to + *got, length - *got, static_cast<off_t>(*got));
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved < 0) return FailErrno(errno, fmt::format("reading the label at {}", *got));
+    if (moved == 0) return {};
+    *got += static_cast<uint64_t>(moved);
+  }
+  return {};
+}
+
+Status WriteFully(int fd, const std::byte* from, uint64_t length, uint64_t offset) {
+  for (uint64_t done = 0; done < length;) {
+    const ssize_t moved = ::pwrite(fd, from + done, length - done, static_cast<off_t>(offset + done));
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) return FailErrno(moved == 0 ? EIO : errno, fmt::format("writing the label at {}", offset + done));
+    done += static_cast<uint64_t>(moved);
+  }
+  return {};
+}
+
+Result<proto::Superblock> ReadLabelOf(int fd) {
+  const AlignedBuffer buffer = ZeroedBuffer(proto::kLabelAreaSize);
+  uint64_t got = 0;
+  if (Status status = ReadFully(fd, buffer.get(), proto::kLabelAreaSize, &got); !status) {
+    return std::unexpected(status.error());
+  }
+  return ReadLabel({buffer.get(), got});
+}
+
+// What to tell the one who configured a path whose label is not usable.
+std::unexpected<Error> Refusal(const std::string& path, const Error& why) {
+  if (why.code != Code::kInvalid && why.code != Code::kCorrupt) return Fail(why.code, path + ": " + why.message);
+  return Fail(why.code, fmt::format("{} is left untouched: {}; if nothing on it is needed, type: tierctl device format "
+                                    "--force {}",
+                                    path, why.message, path));
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const auto parent = std::filesystem::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+std::unexpected<Error> OpenFailure(int error, const std::string& path) {
+  if (error == EINVAL) {
+    return Fail(Code::kInvalid, path + ": its file system does no direct I/O (O_DIRECT); name another one");
+  }
+  if (error == EBUSY) {
+    return Fail(Code::kAlreadyExists, path + " is mounted or otherwise in use by the kernel: name a free device");
+  }
+  return FailErrno(error, "opening " + path);
+}
+
+}  // namespace
+
+DeviceFile::~DeviceFile() {
+  if (fd_) UnlockDevice(fd_.get());
+}
+
+Result<DeviceFile> DeviceFile::Open(const DeviceFileOptions& options) {
+  DeviceFile file;
+  file.path_ = options.private_file ? fmt::format("(private file in {})", options.path) : options.path;
+  struct stat about {};
+  Status status;
+  if (options.private_file) {
+    status = file.OpenPrivate(options);
+  } else if (::stat(options.path.c_str(), &about) == 0) {
+    status = file.OpenPresent(options);
+  } else if (errno == ENOENT) {
+    status = file.OpenNew(options);
+  } else {
+    status = FailErrno(errno, "looking at " + options.path);
+  }
+  if (!status) return std::unexpected(status.error());
+  return file;
+}
+
+Status DeviceFile::OpenPrivate(const DeviceFileOptions& options) {
+  if (!options.allow_any_file_system) {
+    if (Status status = CheckFileSystem(options.path); !status) return status;
+  }
+  private_file_ = true;
+  fd_ = proto::FileDescriptor(::open(options.path.c_str(), O_TMPFILE | kOpenFlags, kFileMode));
+  if (!fd_ && (errno == EOPNOTSUPP || errno == EISDIR)) {  // A file system without O_TMPFILE: a name for an instant.
+    std::string name = options.path + "/.tierd-XXXXXX";
+    fd_ = proto::FileDescriptor(::mkostemp(name.data(), O_DIRECT | O_CLOEXEC));
+    if (fd_) (void)::unlink(name.c_str());  // Fails only if somebody else removed it: the same outcome.
+  }
+  if (!fd_) return OpenFailure(errno, options.path);
+  if (Status status = Lock(); !status) return status;
+  if (Status status = MakeRoom(options.size, options.path); !status) return status;
+  if (Status status = CheckAlignment(); !status) return status;
+  return FormatNow(/*discard=*/false);
+}
+
+Status DeviceFile::OpenNew(const DeviceFileOptions& options) {
+  const std::string directory = DirectoryOf(path_);
+  if (!options.allow_any_file_system) {
+    if (Status status = CheckFileSystem(directory); !status) return status;
+  }
+  fd_ = proto::FileDescriptor(::open(path_.c_str(), kOpenFlags | O_CREAT | O_EXCL, kFileMode));
+  if (!fd_) {
+    const int error = errno;
+    if (error == EINVAL) (void)::unlink(path_.c_str());  // Linux makes the file before it refuses O_DIRECT.
+    return OpenFailure(error, path_);
+  }
+  Status status = Lock();
+  if (status) status = MakeRoom(options.size, directory);
+  if (status) status = CheckAlignment();
+  if (status) status = FormatNow(/*discard=*/false);
+  if (!status) (void)::unlink(path_.c_str());  // Ours, and of no use: leaves the directory as it was.
+  return status;
+}
+
+Status DeviceFile::OpenNode(bool allow_any_file_system) {
+  struct stat about {};
+  if (::stat(path_.c_str(), &about) != 0) return FailErrno(errno, "looking at " + path_);
+  block_device_ = S_ISBLK(about.st_mode);
+  if (!block_device_ && !S_ISREG(about.st_mode)) {
+    return Fail(Code::kInvalid, path_ + " is neither a block device nor a regular file");
+  }
+  if (!block_device_ && !allow_any_file_system) {
+    if (Status status = CheckFileSystem(path_); !status) return status;
+  }
+  // O_EXCL on a block device: refused while it is mounted or part of something.
+  fd_ = proto::FileDescriptor(::open(path_.c_str(), kOpenFlags | (block_device_ ? O_EXCL : 0)));
+  if (!fd_) return OpenFailure(errno, path_);
+  size_ = static_cast<uint64_t>(about.st_size);
+  if (block_device_ && ::ioctl(fd_.get(), BLKGETSIZE64, &size_) != 0) return FailErrno(errno, "sizing " + path_);
+  if (Status status = Lock(); !status) return status;
+  return CheckAlignment();
+}
+
+Status DeviceFile::OpenPresent(const DeviceFileOptions& options) {
+  if (Status status = OpenNode(options.allow_any_file_system); !status) return status;
+  const Result<proto::Superblock> label = ReadLabelOf(fd_.get());
+  if (label) return Adopt(options, *label);
+  if (label.error().code != Code::kNotFound) return Refusal(path_, label.error());
+  if (!block_device_) {
+    const std::string directory = DirectoryOf(path_);
+    const bool as_it_stands = size_ != 0 && options.size == 0;
+    Status status = as_it_stands ? Preallocate(size_, directory) : MakeRoom(options.size, directory);
+    if (!status) return status;
+  }
+  if (size_ < proto::kDiskSizeMin) {
+    return Fail(Code::kInvalid, fmt::format("{} holds {}, at least {} are needed", path_, FormatBytes(size_),
+                                            FormatBytes(proto::kDiskSizeMin)));
+  }
+  return FormatNow(options.discard_at_format);
+}
+
+Status DeviceFile::Adopt(const DeviceFileOptions& options, const proto::Superblock& found) {
+  if (found.device_size > size_) {
+    return Fail(Code::kCorrupt, fmt::format("{} was formatted with {} and holds only {} now: it was cut short",
+                                            path_, FormatBytes(found.device_size), FormatBytes(size_)));
+  }
+  const uint64_t wanted = options.size / kBlockSize * kBlockSize;
+  if (!block_device_ && wanted != 0 && wanted != found.device_size) {
+    return Fail(Code::kInvalid,
+                fmt::format("{} was made with {}, the configuration says {}: set that size, or remove the file to have "
+                            "it made anew",
+                            path_, FormatBytes(found.device_size), FormatBytes(wanted)));
+  }
+  superblock_ = found;
+  return block_device_ ? Status{} : Preallocate(found.device_size, DirectoryOf(path_));
+}
+
+Status DeviceFile::MakeRoom(uint64_t requested, const std::string& directory) {
+  const Result<FileSystemSpace> space = SpaceOf(directory);
+  if (!space) return std::unexpected(space.error());
+  const Result<uint64_t> size = PlanFileSize(*space, requested, directory);
+  if (!size) return std::unexpected(size.error());
+  return Preallocate(*size, directory);
+}
+
+Status DeviceFile::Preallocate(uint64_t size, const std::string& directory) {
+  if (::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) == 0) {
+    size_ = std::max(size_, size);
+    return {};
+  }
+  if (errno == EOPNOTSUPP) {
+    return Fail(Code::kInvalid, fmt::format("the file system of {} cannot preallocate files: name another", directory));
+  }
+  return FailErrno(errno, fmt::format("preallocating {} in {}", FormatBytes(size), directory));
+}
+
+Status DeviceFile::Lock() { return LockDevice(fd_.get(), path_); }
+
+Status DeviceFile::CheckAlignment() {
+  struct statx about {};
+  alignment_ = kPageSize;
+  if (::statx(fd_.get(), "", AT_EMPTY_PATH, STATX_DIOALIGN, &about) == 0 && (about.stx_mask & STATX_DIOALIGN) != 0) {
+    if (about.stx_dio_offset_align == 0) {
+      return Fail(Code::kInvalid, path_ + ": direct I/O is not supported there (STATX_DIOALIGN); name another device");
+    }
+    alignment_ = std::max(about.stx_dio_offset_align, about.stx_dio_mem_align);
+  } else if (int sector = 0; block_device_ && ::ioctl(fd_.get(), BLKSSZGET, &sector) == 0) {
+    alignment_ = static_cast<uint32_t>(sector);
+  }
+  if (alignment_ <= kDeviceAlignmentMax) return {};
+  return Fail(Code::kInvalid, fmt::format("{} needs I/O aligned to {} bytes, more than the {} of a page", path_,
+                                          alignment_, kDeviceAlignmentMax));
+}
+
+Status DeviceFile::FormatNow(bool discard) {
+  if (block_device_ && discard) {
+    const uint64_t range[2] = {0, size_};
+    (void)::ioctl(fd_.get(), BLKDISCARD, range);  // Best effort: many devices cannot.
+  }
+  const AlignedBuffer zeros = ZeroedBuffer(proto::kLabelAreaSize);
+  if (Status status = WriteFully(fd_.get(), zeros.get(), proto::kLabelAreaSize, 0); !status) return status;
+  superblock_ = MakeSuperblock(DrawUuid(), size_, static_cast<uint64_t>(::time(nullptr)));
+  for (int copy = 0; copy < 2; ++copy) {
+    if (copy == 1) ++superblock_.commit;
+    SealSuperblock(&superblock_);
+    if (Status status = WriteCopy(superblock_); !status) return status;
+  }
+  created_ = true;
+  return {};
+}
+
+Status DeviceFile::WriteCopy(const proto::Superblock& superblock) {
+  const AlignedBuffer buffer = ZeroedBuffer(proto::kSuperblockSize);
+  std::memcpy(buffer.get(), &superblock, sizeof superblock);
+  const uint64_t offset = CopyOffset(superblock.commit);
+  if (Status status = WriteFully(fd_.get(), buffer.get(), proto::kSuperblockSize, offset); !status) return status;
+  if (::fdatasync(fd_.get()) != 0) return FailErrno(errno, "flushing " + path_);
+  return {};
+}
+
+Status DeviceFile::CommitIndex(const Uuid& index, uint64_t index_commit) {
+  proto::Superblock next = superblock_;
+  ++next.commit;
+  std::memcpy(next.index_uuid, index.data(), index.size());
+  next.index_commit = index_commit;
+  SealSuperblock(&next);
+  if (Status status = WriteCopy(next); !status) return status;
+  superblock_ = next;
+  return {};
+}
+
+Result<DeviceFile> DeviceFile::Format(const std::string& path, bool force) {
+  DeviceFile file;
+  file.path_ = path;
+  if (Status status = file.OpenNode(/*allow_any_file_system=*/true); !status) return std::unexpected(status.error());
+  if (file.size_ < proto::kDiskSizeMin) {
+    return Fail(Code::kInvalid, fmt::format("{} holds {}, at least {} are needed", path, FormatBytes(file.size_),
+                                            FormatBytes(proto::kDiskSizeMin)));
+  }
+  const Result<proto::Superblock> label = ReadLabelOf(file.fd());
+  if (!force && label) {
+    return Fail(Code::kInvalid, fmt::format("{} already belongs to tierd (uuid {}): what it holds would be lost; to "
+                                            "format it anyhow, type: tierctl device format --force {}",
+                                            path, FormatUuid(UuidOf(*label)), path));
+  }
+  if (!force && label.error().code != Code::kNotFound) return Refusal(path, label.error());
+  if (Status status = file.FormatNow(/*discard=*/true); !status) return std::unexpected(status.error());
+  return file;
+}
+
+Result<proto::Superblock> DeviceFile::ReadSuperblock(const std::string& path) {
+  const proto::FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return FailErrno(errno, "opening " + path);
+  Result<proto::Superblock> label = ReadLabelOf(fd.get());
+  if (!label) return Fail(label.error().code, path + ": " + label.error().message);
+  return label;
+}
+
+}  // namespace tier::storage

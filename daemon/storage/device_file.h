@@ -1,0 +1,77 @@
+// DeviceFile: one SSD device as a descriptor for direct I/O: a raw block device, a preallocated file, or a private file
+// without a name. Opening means: it can serve, nobody else has it, and what lies on it is ours.
+//
+// The lock is flock on the very description that I/O goes through, so that it stays held until a dead daemon's last
+// request has landed. Any thread, one at a time; CommitIndex may run on another thread than I/O.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "daemon/storage/superblock.h"
+#include "proto/disk.h"
+#include "proto/mapping.h"
+#include "proto/result.h"
+
+namespace tier::storage {
+
+inline constexpr uint32_t kDeviceAlignmentMax = kPageSize;  // What direct I/O may ask for at most.
+
+struct DeviceFileOptions {
+  std::string path;
+  uint64_t size = 0;                   // Files only. 0: as it stands, or by sizing.h's rule.
+  bool private_file = false;           // `path` is the directory of a file without a name.
+  bool discard_at_format = true;       // Block devices.
+  bool allow_any_file_system = false;  // Tests.
+};
+
+class DeviceFile {
+ public:
+  static Result<DeviceFile> Open(const DeviceFileOptions& options);
+  DeviceFile(DeviceFile&&) noexcept = default;
+  DeviceFile& operator=(DeviceFile&&) = delete;
+  ~DeviceFile();  // Unlocks at once. REQUIRES: no I/O in flight on fd().
+
+  int fd() const { return fd_.get(); }
+  const std::string& path() const { return path_; }
+  const proto::Superblock& superblock() const { return superblock_; }
+  uint64_t data_offset() const { return superblock_.data_offset; }
+  uint32_t block_count() const { return static_cast<uint32_t>(superblock_.block_count); }
+  bool block_device() const { return block_device_; }
+  bool private_file() const { return private_file_; }
+  bool created() const { return created_; }  // Formatted by this Open.
+  uint32_t alignment() const { return alignment_; }
+
+  // Names the synced index that extents on this device belong to and its last commit: one superblock write and a flush.
+  Status CommitIndex(const Uuid& index, uint64_t index_commit);
+
+  // For tools. Format: as FormatDevice in ssd_tier.h. ReadSuperblock: as DescribeDevice.
+  static Result<DeviceFile> Format(const std::string& path, bool force);
+  static Result<proto::Superblock> ReadSuperblock(const std::string& path);
+
+ private:
+  DeviceFile() = default;
+  Status OpenPrivate(const DeviceFileOptions& options);
+  Status OpenNew(const DeviceFileOptions& options);
+  Status OpenPresent(const DeviceFileOptions& options);
+  Status OpenNode(bool allow_any_file_system);
+  Status MakeRoom(uint64_t requested, const std::string& directory);
+  Status Preallocate(uint64_t size, const std::string& directory);
+  Status Lock();
+  Status CheckAlignment();
+  Status Adopt(const DeviceFileOptions& options, const proto::Superblock& found);
+  Status FormatNow(bool discard);
+  Status WriteCopy(const proto::Superblock& superblock);
+
+  proto::FileDescriptor fd_;
+  std::string path_;
+  proto::Superblock superblock_{};
+  uint64_t size_ = 0;  // Bytes.
+  uint32_t alignment_ = 0;
+  bool block_device_ = false;
+  bool private_file_ = false;
+  bool created_ = false;
+};
+
+}  // namespace tier::storage

@@ -1,0 +1,59 @@
+// DispatchQueue: device requests that wait for their turn on one device. Reads go before writes, because a trainer waits
+// for reads; a write passed over kReadsAheadMax times goes all the same.
+//
+// An intrusive list through Request::next: holds what it is given and allocates nothing. Engine thread only.
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/base/check.h"
+#include "daemon/storage/transfer.h"
+
+namespace tier::storage {
+
+inline constexpr uint32_t kReadsAheadMax = 16;
+
+template <typename Request>
+class RequestList {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  void PushBack(Request* request) {
+    TIER_CHECK(request->next == nullptr && request != last_, "request is in a list");
+    (last_ == nullptr ? first_ : last_->next) = request;
+    last_ = request;
+  }
+  Request* PopFront() {
+    TIER_CHECK(first_ != nullptr, "empty list");
+    Request* request = first_;
+    first_ = request->next;
+    if (first_ == nullptr) last_ = nullptr;
+    request->next = nullptr;
+    return request;
+  }
+  Request* back() const { return last_; }
+
+ private:
+  Request* first_ = nullptr;
+  Request* last_ = nullptr;
+};
+
+template <typename Request>
+class DispatchQueue {
+ public:
+  void Push(Request* request) {
+    (request->direction == Direction::kRead ? reads_ : writes_).PushBack(request);
+  }
+  bool empty() const { return reads_.empty() && writes_.empty(); }
+  Request* Pop() {
+    const bool take_write = reads_.empty() || (!writes_.empty() && reads_ahead_ >= kReadsAheadMax);
+    reads_ahead_ = take_write || writes_.empty() ? 0 : reads_ahead_ + 1;
+    return (take_write ? writes_ : reads_).PopFront();
+  }
+
+ private:
+  RequestList<Request> reads_;
+  RequestList<Request> writes_;
+  uint32_t reads_ahead_ = 0;  // Reads taken in a row while a write waited.
+};
+
+}  // namespace tier::storage

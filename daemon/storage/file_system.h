@@ -1,0 +1,22 @@
+// Which file systems can hold the SSD file, and how much room they have. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "daemon/storage/sizing.h"
+#include "proto/result.h"
+
+namespace tier::storage {
+
+// Why a file system of this statfs type cannot serve ("tmpfs: …"); nothing if it may.
+std::optional<std::string_view> ReasonAgainstFileSystem(uint64_t type);
+
+// INVALID with the reason when the file system beneath `path` cannot serve; NOT_FOUND, DENIED when it cannot be asked.
+Status CheckFileSystem(const std::string& path);
+
+Result<FileSystemSpace> SpaceOf(const std::string& path);
+
+}  // namespace tier::storage

@@ -1,0 +1,42 @@
+// See sizing.h.
+#include "daemon/storage/sizing.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace tier::storage {
+
+std::string FormatBytes(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (bytes < kKiB) return fmt::format("{} bytes", bytes);
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return fmt::format("{:.2f} {}", value, kUnits[unit]);
+}
+
+Result<uint64_t> PlanFileSize(FileSystemSpace space, uint64_t requested, const std::string& directory) {
+  if (requested != 0) {
+    if (requested < proto::kDiskSizeMin) {
+      return Fail(Code::kInvalid, fmt::format("an SSD file of {} is too small: at least {}", FormatBytes(requested),
+                                              FormatBytes(proto::kDiskSizeMin)));
+    }
+    if (requested > space.available) {
+      return Fail(Code::kNoSpace, fmt::format("an SSD file of {} does not fit into {}: {} of {} are available",
+                                              FormatBytes(requested), directory, FormatBytes(space.available),
+                                              FormatBytes(space.total)));
+    }
+    return requested / kBlockSize * kBlockSize;
+  }
+  const uint64_t size = std::min(kDefaultFileMax, space.available / kDefaultFreeDivisor) / kBlockSize * kBlockSize;
+  const uint64_t leave = std::max(kLeaveFreeMin, space.total / kLeaveFreeDivisor);
+  if (size >= proto::kDiskSizeMin && space.available - size >= leave) return size;
+  return Fail(Code::kNoSpace,
+              fmt::format("no room for the default SSD file in {}: {} of {} are available, it would take {} and must "
+                          "leave {} free; free some space, or configure a size, another directory or a device",
+                          directory, FormatBytes(space.available), FormatBytes(space.total), FormatBytes(size),
+                          FormatBytes(leave)));
+}
+
+}  // namespace tier::storage

@@ -1,0 +1,171 @@
+// See ssd_tier.h. Opening goes from what can be refused (devices) to what cannot (bookkeeping).
+#include "daemon/storage/ssd_tier.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+#include "daemon/storage/completion_signal.h"
+#include "daemon/storage/device_file.h"
+#include "daemon/storage/file_system.h"
+#include "daemon/storage/thread_pool_io.h"
+#include "daemon/storage/transfer_engine.h"
+#include "daemon/storage/uring.h"
+
+namespace tier::storage {
+namespace {
+
+SsdDeviceDescription Describe(const std::string& path, const proto::Superblock& superblock) {
+  SsdDeviceDescription description;
+  description.path = path;
+  description.uuid = FormatUuid(UuidOf(superblock));
+  description.size = superblock.device_size;
+  description.capacity = superblock.block_count * superblock.block_size;
+  description.superblock_commit = superblock.commit;
+  return description;
+}
+
+SsdDeviceDescription Describe(const DeviceFile& file) {
+  SsdDeviceDescription description = Describe(file.path(), file.superblock());
+  description.block_device = file.block_device();
+  description.private_file = file.private_file();
+  description.created = file.created();
+  description.alignment = file.alignment();
+  return description;
+}
+
+Status CheckOptions(const SsdTierOptions& options) {
+  if (options.devices.size() > kDevicesMax) {
+    return Fail(Code::kInvalid, fmt::format("{} SSD devices, at most {}", options.devices.size(), kDevicesMax));
+  }
+  if (options.io_depth == 0 || options.io_depth > kIoDepthMax) {
+    return Fail(Code::kInvalid, fmt::format("an I/O depth of {}: it goes from 1 to {}", options.io_depth, kIoDepthMax));
+  }
+  if (options.inflight_max == 0 || options.inflight_max > kTransfersInflightMax) {
+    return Fail(Code::kInvalid, fmt::format("{} transfers in flight: from 1 to {}", options.inflight_max,
+                                            kTransfersInflightMax));
+  }
+  const uint32_t merge = options.merge_bytes_max == 0 ? kMergeBytesDefault : options.merge_bytes_max;
+  if (merge >= kBlockSize && merge <= kMergeBytesMax) return {};
+  return Fail(Code::kInvalid, fmt::format("requests merged up to {}: from {} to {}", FormatBytes(merge),
+                                          FormatBytes(kBlockSize), FormatBytes(kMergeBytesMax)));
+}
+
+}  // namespace
+
+struct SsdTier::State {
+  // Destroyed from the bottom up: transfers before I/O, I/O before the devices it goes to.
+  CompletionSignal signal;
+  std::vector<DeviceFile> files;
+  std::vector<SsdDeviceDescription> descriptions;
+  ExtentStore extents;
+  IoMode mode = IoMode::kUring;
+  std::string mode_reason;
+  std::unique_ptr<DeviceIo> io;
+  std::unique_ptr<TransferEngine> transfers;
+
+  Status OpenDevices(const SsdTierOptions& options);
+  Status OpenIo(const SsdTierOptions& options);
+};
+
+Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
+  files.reserve(options.devices.size());
+  for (const SsdDeviceOptions& device : options.devices) {
+    Result<DeviceFile> file = DeviceFile::Open({.path = device.path,
+                                                .size = device.size,
+                                                .private_file = device.private_file,
+                                                .discard_at_format = options.discard_at_format,
+                                                .allow_any_file_system = options.allow_any_file_system});
+    if (!file) return std::unexpected(file.error());
+    const Uuid uuid = UuidOf(file->superblock());
+    for (const DeviceFile& other : files) {
+      if (UuidOf(other.superblock()) != uuid) continue;
+      return Fail(Code::kAlreadyExists, fmt::format("{} and {} carry the same uuid {}: one is a copy of the other",
+                                                    other.path(), file->path(), FormatUuid(uuid)));
+    }
+    descriptions.push_back(Describe(*file));
+    extents.AddDevice(file->block_count());
+    files.push_back(std::move(*file));
+  }
+  return {};
+}
+
+Status SsdTier::State::OpenIo(const SsdTierOptions& options) {
+  const auto inflight_max = static_cast<uint32_t>(std::max<size_t>(files.size(), 1) * options.io_depth);
+  if (options.io != IoChoice::kThreads) {
+    auto uring = UringIo::Create({.inflight_max = inflight_max, .windows_max = options.windows_max}, signal);
+    if (uring) {
+      io = std::move(*uring);
+    } else if (options.io == IoChoice::kUring) {
+      return std::unexpected(uring.error());
+    } else {
+      mode_reason = uring.error().message;
+    }
+  } else {
+    mode_reason = "configured";
+  }
+  if (!io) {
+    mode = IoMode::kThreads;
+    io = std::make_unique<ThreadPoolIo>(ThreadPoolIoOptions{.inflight_max = inflight_max}, signal);
+  }
+  for (const DeviceFile& file : files) {
+    if (Status status = io->AddDevice(file.fd()); !status) return status;
+  }
+  return {};
+}
+
+Result<std::unique_ptr<SsdTier>> SsdTier::Open(const SsdTierOptions& options, base::Workers& workers) {
+  if (Status status = CheckOptions(options); !status) return std::unexpected(status.error());
+  auto state = std::make_unique<State>();
+  if (Status status = state->OpenDevices(options); !status) return std::unexpected(status.error());
+  if (Status status = state->OpenIo(options); !status) return std::unexpected(status.error());
+  TransferEngineOptions engine{.io_depth = options.io_depth,
+                               .inflight_max = options.inflight_max,
+                               .windows_max = options.windows_max};
+  if (options.merge_bytes_max != 0) engine.merge_bytes_max = options.merge_bytes_max;
+  for (const DeviceFile& file : state->files) {
+    engine.devices.push_back({.data_offset = file.data_offset(), .capacity_bytes = file.block_count() * kBlockSize});
+  }
+  state->transfers = std::make_unique<TransferEngine>(engine, *state->io, workers, state->signal);
+  return std::unique_ptr<SsdTier>(new SsdTier(std::move(state)));
+}
+
+SsdTier::SsdTier(std::unique_ptr<State> state) : state_(std::move(state)) {}
+SsdTier::~SsdTier() = default;
+
+ExtentStore& SsdTier::extents() { return state_->extents; }
+TransferPort& SsdTier::transfers() { return *state_->transfers; }
+int SsdTier::completion_fd() const { return state_->signal.fd(); }
+void SsdTier::ClearWakeup() { state_->signal.Clear(); }
+IoMode SsdTier::io_mode() const { return state_->mode; }
+const std::string& SsdTier::io_mode_reason() const { return state_->mode_reason; }
+bool SsdTier::pinned() const { return state_->io->pinned(); }
+const std::string& SsdTier::unpinned_reason() const { return state_->io->unpinned_reason(); }
+uint16_t SsdTier::device_count() const { return static_cast<uint16_t>(state_->files.size()); }
+
+const SsdDeviceDescription& SsdTier::device(uint16_t index) const {
+  TIER_CHECK(index < state_->descriptions.size(), "device {} of {}", index, state_->descriptions.size());
+  return state_->descriptions[index];
+}
+
+Result<SsdDeviceDescription> FormatDevice(const std::string& path, bool force) {
+  const Result<DeviceFile> file = DeviceFile::Format(path, force);
+  if (!file) return std::unexpected(file.error());
+  return Describe(*file);
+}
+
+Result<SsdDeviceDescription> DescribeDevice(const std::string& path) {
+  const Result<proto::Superblock> superblock = DeviceFile::ReadSuperblock(path);
+  if (!superblock) return std::unexpected(superblock.error());
+  return Describe(path, *superblock);
+}
+
+Result<uint64_t> DefaultFileSize(const std::string& directory) {
+  if (Status status = CheckFileSystem(directory); !status) return std::unexpected(status.error());
+  const Result<FileSystemSpace> space = SpaceOf(directory);
+  if (!space) return std::unexpected(space.error());
+  return PlanFileSize(*space, 0, directory);
+}
+
+}  // namespace tier::storage

@@ -1,0 +1,114 @@
+// See thread_pool_io.h. The mutex is held to move requests in and results out, never across a read or a write.
+#include "daemon/storage/thread_pool_io.h"
+
+#include <cerrno>
+#include <csignal>
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "daemon/base/check.h"
+
+namespace tier::storage {
+
+ThreadPoolIo::ThreadPoolIo(const ThreadPoolIoOptions& options, const CompletionSignal& signal)
+    : options_(options), signal_(signal), ring_(options.inflight_max) {
+  TIER_CHECK(options.inflight_max != 0 && options.threads != 0, "{} in flight, {} threads", options.inflight_max,
+             options.threads);
+  started_.reserve(options.inflight_max);
+  done_.reserve(options.inflight_max);
+  devices_.reserve(kDevicesMax);
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // Signals belong to the thread that asks for them.
+  for (uint32_t i = 0; i < options.threads; ++i) {
+    threads_.emplace_back([this] { Run(); });
+    pthread_setname_np(threads_.back().native_handle(), fmt::format("tier-io-{}", i).c_str());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ThreadPoolIo::~ThreadPoolIo() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+Status ThreadPoolIo::AddDevice(int fd) {
+  TIER_CHECK(devices_.size() < kDevicesMax && fd >= 0, "{} devices, descriptor {}", devices_.size(), fd);
+  devices_.push_back(fd);
+  return {};
+}
+
+void ThreadPoolIo::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
+  TIER_CHECK(address != nullptr && size != 0, "window {} of {} bytes", Value(window), size);
+}
+
+void ThreadPoolIo::RemoveWindow(WindowIndex /*window*/) {}
+
+void ThreadPoolIo::Start(const IoRequest& request) {
+  TIER_CHECK(inflight_ < options_.inflight_max, "{} in flight", inflight_);
+  TIER_CHECK(request.device < devices_.size() && request.length != 0, "device {} of {}, {} bytes", request.device,
+             devices_.size(), request.length);
+  started_.push_back(request);
+  ++inflight_;
+}
+
+void ThreadPoolIo::Submit() {
+  if (started_.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    TIER_CHECK(queued_ + started_.size() <= ring_.size(), "{} queued + {}", queued_, started_.size());
+    for (const IoRequest& request : started_) ring_[(head_ + queued_++) % ring_.size()] = request;
+  }
+  if (started_.size() == 1) {
+    wake_.notify_one();
+  } else {
+    wake_.notify_all();
+  }
+  started_.clear();
+}
+
+void ThreadPoolIo::Poll(std::vector<IoCompletion>* completions) {
+  if (inflight_ == 0) return;
+  const std::lock_guard lock(mutex_);
+  completions->insert(completions->end(), done_.begin(), done_.end());
+  TIER_CHECK(done_.size() <= inflight_, "{} done, {} in flight", done_.size(), inflight_);
+  inflight_ -= static_cast<uint32_t>(done_.size());
+  done_.clear();
+}
+
+int32_t ThreadPoolIo::Execute(const IoRequest& request) const {
+  const int fd = devices_[request.device];
+  const auto offset = static_cast<off_t>(request.offset);
+  const ssize_t moved = request.direction == Direction::kRead ? ::pread(fd, request.memory, request.length, offset)
+                                                              : ::pwrite(fd, request.memory, request.length, offset);
+  return moved >= 0 ? static_cast<int32_t>(moved) : -errno;
+}
+
+void ThreadPoolIo::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return queued_ != 0 || stopping_; });
+    if (queued_ == 0) return;
+    const IoRequest request = ring_[head_];
+    head_ = (head_ + 1) % ring_.size();
+    --queued_;
+    lock.unlock();
+    const int32_t result = Execute(request);
+    lock.lock();
+    const bool first = done_.empty();
+    done_.push_back({request.token, result});
+    if (!first) continue;
+    lock.unlock();
+    signal_.Signal();
+    lock.lock();
+  }
+}
+
+}  // namespace tier::storage

@@ -1,0 +1,60 @@
+// ThreadPoolIo: DeviceIo by pread and pwrite on threads of its own, for machines where io_uring is forbidden. Same
+// contract, same conformance suite; windows are never registered ("unpinned").
+//
+// Requests go to the threads in the order they were submitted. Invariant: queued + running + done == in flight.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/storage/completion_signal.h"
+#include "daemon/storage/device_io.h"
+
+namespace tier::storage {
+
+struct ThreadPoolIoOptions {
+  uint32_t inflight_max = 256;  // Requests on all devices together.
+  uint32_t threads = 8;         // Requests that truly run at once; eight of 2–4 MiB keep one SSD busy.
+};
+
+class ThreadPoolIo final : public DeviceIo {
+ public:
+  ThreadPoolIo(const ThreadPoolIoOptions& options, const CompletionSignal& signal);  // `signal` outlives this.
+  ~ThreadPoolIo() override;  // Ends what was submitted, then joins.
+
+  Status AddDevice(int fd) override;
+  void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
+  void RemoveWindow(WindowIndex window) override;
+  void Start(const IoRequest& request) override;
+  void Submit() override;
+  void Poll(std::vector<IoCompletion>* completions) override;
+  uint32_t inflight_max() const override { return options_.inflight_max; }
+  bool pinned() const override { return false; }
+  const std::string& unpinned_reason() const override { return unpinned_reason_; }
+
+ private:
+  void Run();
+  int32_t Execute(const IoRequest& request) const;
+
+  ThreadPoolIoOptions options_;
+  const CompletionSignal& signal_;
+  const std::string unpinned_reason_ = "the thread pool registers no memory";
+  std::vector<int> devices_;  // Constant once the first request is submitted.
+  std::vector<IoRequest> started_;
+  uint32_t inflight_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<IoRequest> ring_;     // inflight_max places; `head_` is the oldest of `queued_`. Under mutex_.
+  size_t head_ = 0;
+  size_t queued_ = 0;
+  std::vector<IoCompletion> done_;  // Under mutex_.
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tier::storage

@@ -1,0 +1,376 @@
+// See transfer_engine.h for the path of a transfer.
+#include "daemon/storage/transfer_engine.h"
+
+#include <cerrno>
+#include <thread>
+
+#include "daemon/base/check.h"
+#include "daemon/base/fault_guard.h"
+#include "daemon/storage/checksum.h"
+
+namespace tier::storage {
+namespace {
+
+uint32_t IoBytes(const Transfer& transfer) { return static_cast<uint32_t>(PagesFor(transfer.length) * kPageSize); }
+
+// Says nothing about the device: the kernel was short of something for the moment.
+bool IsTransient(int error) {
+  return error == EAGAIN || error == EINTR || error == EBUSY || error == ENOMEM || error == ECANCELED;
+}
+
+}  // namespace
+
+TransferEngine::TransferEngine(const TransferEngineOptions& options, DeviceIo& io, base::Workers& workers,
+                               const CompletionSignal& signal)
+    : options_(options),
+      io_(io),
+      workers_(workers),
+      signal_(signal),
+      windows_(options.windows_max),
+      devices_(options.devices.size()),
+      members_(options.inflight_max),
+      requests_(options.inflight_max) {
+  TIER_CHECK(options.io_depth != 0 && options.io_depth <= kIoDepthMax, "depth {}", options.io_depth);
+  TIER_CHECK(options.inflight_max != 0 && options.inflight_max <= kTransfersInflightMax, "{} transfers",
+             options.inflight_max);
+  TIER_CHECK(options.merge_bytes_max >= kBlockSize && options.merge_bytes_max <= kMergeBytesMax, "merge up to {} bytes",
+             options.merge_bytes_max);
+  TIER_CHECK(io.inflight_max() >= devices_.size() * options.io_depth, "{} requests for {} devices of depth {}",
+             io.inflight_max(), devices_.size(), options.io_depth);
+  for (size_t i = 0; i < devices_.size(); ++i) devices_[i].place = options.devices[i];
+  for (Member& member : members_) {
+    member.next = free_members_;
+    free_members_ = &member;
+  }
+  for (Request& request : requests_) free_requests_.PushBack(&request);
+  io_completions_.reserve(io.inflight_max());
+  results_.reserve(options.inflight_max);
+  base::InstallFaultGuard();
+}
+
+TransferEngine::~TransferEngine() {
+  TIER_CHECK(inflight_ == 0, "{} transfers in flight", inflight_);
+  // A worker may be between handing over the last request and returning: some instructions, no I/O.
+  while (checksums_running_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+}
+
+void TransferEngine::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
+  TIER_CHECK(Value(window) < windows_.size(), "window {} of {}", Value(window), windows_.size());
+  Window& entry = windows_[Value(window)];
+  TIER_CHECK(entry.address == nullptr && address != nullptr && size != 0, "window {} of {} bytes", Value(window), size);
+  entry = {.address = address, .size = size};
+  io_.AddWindow(window, address, size);
+}
+
+void TransferEngine::RemoveWindow(WindowIndex window) {
+  TIER_CHECK(Value(window) < windows_.size(), "window {} of {}", Value(window), windows_.size());
+  Window& entry = windows_[Value(window)];
+  TIER_CHECK(entry.address != nullptr && entry.inflight == 0, "window {}: {} transfers in flight", Value(window),
+             entry.inflight);
+  io_.RemoveWindow(window);
+  entry = {};
+}
+
+void TransferEngine::CheckTransfer(const Transfer& t) const {
+  TIER_CHECK(inflight_ < options_.inflight_max, "{} transfers in flight", inflight_);
+  TIER_CHECK(t.extent.device < devices_.size(), "device {} of {}", t.extent.device, devices_.size());
+  TIER_CHECK(t.length != 0 && t.length <= t.extent.run.size_bytes(), "{} bytes in an extent of {}", t.length,
+             t.extent.run.size_bytes());
+  TIER_CHECK(t.extent.run.offset_bytes() + t.extent.run.size_bytes() <= devices_[t.extent.device].place.capacity_bytes,
+             "block {} page {} beyond the data area", t.extent.run.block, t.extent.run.page);
+  TIER_CHECK(Value(t.window) < windows_.size(), "window {} of {}", Value(t.window), windows_.size());
+  const Window& window = windows_[Value(t.window)];
+  TIER_CHECK(window.address != nullptr && t.memory >= window.address &&
+                 t.memory + IoBytes(t) <= window.address + window.size &&
+                 static_cast<uint64_t>(t.memory - window.address) % kPageSize == 0,
+             "memory at {} + {} of window {}", t.memory - window.address, IoBytes(t), Value(t.window));
+}
+
+bool TransferEngine::CanMerge(const Request& request, const Transfer& t) const {
+  return request.direction == t.direction && request.device == t.extent.device && request.window == t.window &&
+         request.memory + request.length == t.memory &&
+         request.offset + request.length == devices_[request.device].place.data_offset + t.extent.run.offset_bytes() &&
+         request.length + IoBytes(t) <= options_.merge_bytes_max;
+}
+
+TransferEngine::Request* TransferEngine::NewRequest(Member* member) {
+  const Transfer& t = member->transfer;
+  Request* request = free_requests_.PopFront();
+  *request = {.first = member,
+              .last = member,
+              .direction = t.direction,
+              .device = t.extent.device,
+              .window = t.window,
+              .memory = t.memory,
+              .offset = devices_[t.extent.device].place.data_offset + t.extent.run.offset_bytes(),
+              .length = IoBytes(t)};
+  member->next = nullptr;
+  return request;
+}
+
+void TransferEngine::FreeRequest(Request* request) {
+  request->first = nullptr;
+  free_requests_.PushBack(request);
+}
+
+void TransferEngine::Start(const Transfer& transfer) {
+  CheckTransfer(transfer);
+  Member* member = free_members_;
+  TIER_CHECK(member != nullptr, "{} transfers in flight", inflight_);
+  free_members_ = member->next;
+  *member = {.transfer = transfer};
+  ++inflight_;
+  ++windows_[Value(transfer.window)].inflight;
+  ++devices_[transfer.extent.device].traffic.inflight;
+  Request* last = started_.back();
+  if (last == nullptr || !CanMerge(*last, transfer)) {
+    started_.PushBack(NewRequest(member));
+    return;
+  }
+  last->last->next = member;
+  last->last = member;
+  last->length += IoBytes(transfer);
+}
+
+void TransferEngine::Submit() {
+  while (!started_.empty()) {
+    Request* request = started_.PopFront();
+    if (request->direction == Direction::kWrite) {
+      StartChecksum(request);
+    } else {
+      Enqueue(request);
+    }
+  }
+  Dispatch();
+}
+
+void TransferEngine::Poll(std::vector<TransferResult>* results) {
+  if (inflight_ == 0) return;
+  if (checksummed_.load(std::memory_order_relaxed) != nullptr) TakeChecksummed();
+  io_completions_.clear();
+  io_.Poll(&io_completions_);
+  for (const IoCompletion& completion : io_completions_) OnIoCompletion(completion);
+  Dispatch();
+  results->insert(results->end(), results_.begin(), results_.end());
+  inflight_ -= static_cast<uint32_t>(results_.size());
+  results_.clear();
+}
+
+// ---- checksums
+
+void TransferEngine::StartChecksum(Request* request) {
+  if (request->length > options_.inline_bytes_max) {
+    checksums_running_.fetch_add(1, std::memory_order_relaxed);
+    if (workers_.TryPost([this, request] {
+          ComputeChecksums(request);
+          PushChecksummed(request);
+        })) {
+      return;
+    }
+    checksums_running_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  ComputeChecksums(request);  // Too small for a worker's wake-up, or the workers have more than they can hold.
+  OnChecksummed(request);
+}
+
+void TransferEngine::ComputeChecksums(Request* request) {
+  for (Member* member = request->first; member != nullptr; member = member->next) {
+    const Transfer& t = member->transfer;
+    member->faulted = !base::RunGuarded([member, &t] { member->crc = Crc32c({t.memory, t.length}); });
+  }
+}
+
+void TransferEngine::PushChecksummed(Request* request) {
+  Request* head = checksummed_.load(std::memory_order_relaxed);
+  do {
+    request->next = head;
+  } while (!checksummed_.compare_exchange_weak(head, request, std::memory_order_release, std::memory_order_relaxed));
+  if (head == nullptr) signal_.Signal();
+  checksums_running_.fetch_sub(1, std::memory_order_release);  // The last touch: the engine may now be destroyed.
+}
+
+void TransferEngine::TakeChecksummed() {
+  Request* newest = checksummed_.exchange(nullptr, std::memory_order_acquire);
+  Request* oldest = nullptr;
+  while (newest != nullptr) {  // Back into the order the workers finished in.
+    Request* next = newest->next;
+    newest->next = oldest;
+    oldest = newest;
+    newest = next;
+  }
+  while (oldest != nullptr) {
+    Request* request = oldest;
+    oldest = request->next;
+    request->next = nullptr;
+    OnChecksummed(request);
+  }
+}
+
+void TransferEngine::OnChecksummed(Request* request) {
+  bool any_faulted = false;
+  for (const Member* member = request->first; member != nullptr; member = member->next) {
+    any_faulted = any_faulted || member->faulted;
+  }
+  if (request->direction == Direction::kWrite && !any_faulted) {
+    Enqueue(request);
+    return;
+  }
+  Member* member = request->first;
+  const Direction direction = request->direction;
+  FreeRequest(request);
+  while (member != nullptr) {
+    Member* next = member->next;
+    if (member->faulted) {
+      Finish(member, TransferOutcome::kWindowFault, EFAULT);
+    } else if (direction == Direction::kRead) {
+      VerifyRead(member);
+    } else {
+      Enqueue(NewRequest(member));
+    }
+    member = next;
+  }
+}
+
+void TransferEngine::VerifyRead(Member* member) {
+  if (member->crc == member->transfer.crc) {
+    Finish(member, TransferOutcome::kDone, 0);
+  } else if (member->read_again) {
+    Finish(member, TransferOutcome::kCorrupt, 0);
+  } else {
+    member->read_again = true;
+    ++devices_[member->transfer.extent.device].traffic.retries;
+    Enqueue(NewRequest(member));
+  }
+}
+
+// ---- devices
+
+void TransferEngine::Dispatch() {
+  bool any = false;
+  for (Device& device : devices_) {
+    while (device.inflight < options_.io_depth && !device.waiting.empty()) {
+      Request* request = device.waiting.Pop();
+      TIER_CHECK(request->done < request->length, "{} of {} bytes done", request->done, request->length);
+      io_.Start({.token = static_cast<uint64_t>(request - requests_.data()),
+                 .direction = request->direction,
+                 .device = request->device,
+                 .window = request->window,
+                 .memory = request->memory + request->done,
+                 .offset = request->offset + request->done,
+                 .length = request->length - request->done});
+      ++device.inflight;
+      ++(request->direction == Direction::kRead ? device.traffic.read_requests : device.traffic.write_requests);
+      any = true;
+    }
+  }
+  if (any) io_.Submit();
+}
+
+void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
+  TIER_CHECK(completion.token < requests_.size(), "token {} of {}", completion.token, requests_.size());
+  Request* request = &requests_[completion.token];
+  Device& device = devices_[request->device];
+  TIER_CHECK(device.inflight != 0 && request->first != nullptr, "device {}: {} in flight", request->device,
+             device.inflight);
+  --device.inflight;
+  if (completion.result < 0) {
+    OnIoError(request, -completion.result);
+    return;
+  }
+  const auto moved = static_cast<uint32_t>(completion.result);
+  TIER_CHECK(moved <= request->length - request->done, "{} bytes moved of {}", moved, request->length - request->done);
+  (request->direction == Direction::kRead ? device.traffic.read_bytes : device.traffic.written_bytes) += moved;
+  if (moved == request->length - request->done) {
+    OnMoved(request);
+    return;
+  }
+  // Direct I/O goes on at a page boundary; less than a page of progress is the end of a file cut short beneath us.
+  const auto pages = static_cast<uint32_t>(moved / kPageSize * kPageSize);
+  if (pages == 0) {
+    OnDeviceError(request, EIO);
+    return;
+  }
+  request->done += pages;
+  ++device.traffic.retries;
+  Enqueue(request);
+}
+
+void TransferEngine::OnMoved(Request* request) {
+  if (request->direction == Direction::kRead) {
+    StartChecksum(request);
+  } else {
+    FinishRequest(request, TransferOutcome::kDone, 0);
+  }
+}
+
+void TransferEngine::OnIoError(Request* request, int error) {
+  if (IsTransient(error) && request->tries_again < kTriesAgainMax) {
+    ++request->tries_again;
+    ++devices_[request->device].traffic.retries;
+    Enqueue(request);
+  } else if (error == ENOSPC || error == EDQUOT) {
+    FinishRequest(request, TransferOutcome::kNoSpace, error);
+  } else if (error == EFAULT) {
+    FinishRequest(request, TransferOutcome::kWindowFault, error);
+  } else {
+    OnDeviceError(request, error);
+  }
+}
+
+void TransferEngine::OnDeviceError(Request* request, int error) {
+  if (request->retried) {
+    FinishRequest(request, TransferOutcome::kDeviceError, error);
+    return;
+  }
+  RetryEachMember(request);
+}
+
+void TransferEngine::RetryEachMember(Request* request) {
+  Member* member = request->first;
+  FreeRequest(request);
+  while (member != nullptr) {
+    Member* next = member->next;
+    Request* single = NewRequest(member);
+    single->retried = true;
+    ++devices_[single->device].traffic.retries;
+    Enqueue(single);
+    member = next;
+  }
+}
+
+// ---- results
+
+void TransferEngine::FinishRequest(Request* request, TransferOutcome outcome, int error) {
+  Member* member = request->first;
+  FreeRequest(request);
+  while (member != nullptr) {
+    Member* next = member->next;
+    Finish(member, outcome, error);
+    member = next;
+  }
+}
+
+void TransferEngine::Finish(Member* member, TransferOutcome outcome, int error) {
+  const Transfer& t = member->transfer;
+  Device& device = devices_[t.extent.device];
+  Window& window = windows_[Value(t.window)];
+  TIER_CHECK(window.inflight != 0 && device.traffic.inflight != 0, "window {}: {}, device {}: {}", Value(t.window),
+             window.inflight, t.extent.device, device.traffic.inflight);
+  --window.inflight;
+  --device.traffic.inflight;
+  if (outcome != TransferOutcome::kDone) ++device.traffic.errors;
+  results_.push_back({.cookie = t.cookie,
+                      .outcome = outcome,
+                      .crc = member->crc,
+                      .error_number = error,
+                      .device_offset = device.place.data_offset + t.extent.run.offset_bytes()});
+  member->next = free_members_;
+  free_members_ = member;
+}
+
+DeviceTraffic TransferEngine::traffic(uint16_t device) const {
+  TIER_CHECK(device < devices_.size(), "device {} of {}", device, devices_.size());
+  return devices_[device].traffic;
+}
+
+}  // namespace tier::storage

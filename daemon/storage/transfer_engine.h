@@ -1,0 +1,135 @@
+// TransferEngine: the TransferPort. Turns transfers of pieces into device requests and back, with a CRC32C over each
+// piece's content.
+//
+//   write:  Start → merge with neighbours → checksum on a worker → wait for depth → device → result
+//   read:   Start → merge with neighbours → wait for depth → device → verify on a worker → result
+//
+// One *request* is what one device command moves: one transfer, or several that follow each other in memory and on the
+// device. A merged request that fails is taken apart, so that only what failed is retried and reported. Small requests
+// are checksummed in place: a worker's wake-up costs more than they do.
+//
+// Engine thread, but for the checksum tasks, which own their request until they push it on `checksummed_`.
+// Invariant: inflight() == transfers in requests + results waiting for Poll. Nothing is allocated after construction.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "daemon/base/workers.h"
+#include "daemon/storage/completion_signal.h"
+#include "daemon/storage/device_io.h"
+#include "daemon/storage/dispatch_queue.h"
+#include "daemon/storage/transfer.h"
+
+namespace tier::storage {
+
+inline constexpr uint32_t kMergeBytesDefault = 4 * kMiB;
+inline constexpr uint32_t kMergeBytesMax = 64 * kMiB;
+inline constexpr uint32_t kInlineBytesDefault = 64 * kKiB;
+inline constexpr uint32_t kTransfersInflightMax = 65536;
+inline constexpr uint32_t kTriesAgainMax = 256;  // EAGAIN and its like on one request before it counts as a failure.
+
+struct DevicePlace {
+  uint64_t data_offset = 0;     // Bytes: where block 0 of the device lies.
+  uint64_t capacity_bytes = 0;  // Of the data area.
+};
+
+struct TransferEngineOptions {
+  std::vector<DevicePlace> devices;  // As added to the DeviceIo, in the same order.
+  uint32_t io_depth = 32;            // Requests on one device at a time.
+  uint32_t inflight_max = 1024;      // Transfers.
+  uint32_t merge_bytes_max = kMergeBytesDefault;
+  uint32_t inline_bytes_max = kInlineBytesDefault;  // Requests up to this are checksummed on the engine thread.
+  uint32_t windows_max = kWindowsMax;
+};
+
+class TransferEngine final : public TransferPort {
+ public:
+  // All three outlive it. REQUIRES: io.inflight_max() >= devices × io_depth.
+  TransferEngine(const TransferEngineOptions& options, DeviceIo& io, base::Workers& workers,
+                 const CompletionSignal& signal);
+  ~TransferEngine() override;  // REQUIRES: nothing in flight.
+
+  void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
+  void RemoveWindow(WindowIndex window) override;
+  void Start(const Transfer& transfer) override;
+  void Submit() override;
+  void Poll(std::vector<TransferResult>* results) override;
+  uint32_t inflight() const override { return inflight_; }
+  uint32_t inflight_max() const override { return options_.inflight_max; }
+  DeviceTraffic traffic(uint16_t device) const override;
+
+ private:
+  struct Member {  // One transfer.
+    Transfer transfer;
+    uint32_t crc = 0;        // As computed over the content.
+    bool faulted = false;    // The content could not be touched.
+    bool read_again = false; // It has been read twice.
+    Member* next = nullptr;
+  };
+  struct Request {
+    Member* first = nullptr;  // In the order of their memory; null while the request is free.
+    Member* last = nullptr;
+    Direction direction = Direction::kRead;
+    uint16_t device = 0;
+    WindowIndex window{};
+    std::byte* memory = nullptr;
+    uint64_t offset = 0;    // Bytes from the start of the device.
+    uint32_t length = 0;    // Bytes, whole pages.
+    uint32_t done = 0;      // Bytes of these that the device has moved.
+    uint32_t tries_again = 0;
+    bool retried = false;   // After a device error.
+    Request* next = nullptr;
+  };
+  struct Window {
+    std::byte* address = nullptr;
+    uint64_t size = 0;
+    uint32_t inflight = 0;
+  };
+  struct Device {
+    DevicePlace place;
+    DispatchQueue<Request> waiting;
+    uint32_t inflight = 0;
+    DeviceTraffic traffic;
+  };
+
+  void CheckTransfer(const Transfer& transfer) const;
+  bool CanMerge(const Request& request, const Transfer& transfer) const;
+  Request* NewRequest(Member* member);
+  void FreeRequest(Request* request);
+  void StartChecksum(Request* request);
+  static void ComputeChecksums(Request* request);
+  void PushChecksummed(Request* request);
+  void TakeChecksummed();
+  void OnChecksummed(Request* request);
+  void VerifyRead(Member* member);
+  void Enqueue(Request* request) { devices_[request->device].waiting.Push(request); }
+  void Dispatch();
+  void OnIoCompletion(const IoCompletion& completion);
+  void OnMoved(Request* request);
+  void OnIoError(Request* request, int error);
+  void OnDeviceError(Request* request, int error);
+  void RetryEachMember(Request* request);
+  void FinishRequest(Request* request, TransferOutcome outcome, int error);
+  void Finish(Member* member, TransferOutcome outcome, int error);
+
+  TransferEngineOptions options_;
+  DeviceIo& io_;
+  base::Workers& workers_;
+  const CompletionSignal& signal_;
+  std::vector<Window> windows_;
+  std::vector<Device> devices_;
+  std::vector<Member> members_;
+  std::vector<Request> requests_;
+  Member* free_members_ = nullptr;
+  RequestList<Request> free_requests_;
+  RequestList<Request> started_;             // Since the last Submit.
+  std::vector<IoCompletion> io_completions_;
+  std::vector<TransferResult> results_;      // Finished, not yet polled.
+  uint32_t inflight_ = 0;
+  std::atomic<Request*> checksummed_{nullptr};  // A stack: workers push, the engine takes all.
+  std::atomic<uint32_t> checksums_running_{0};  // Tasks that may still touch this object.
+};
+
+}  // namespace tier::storage
