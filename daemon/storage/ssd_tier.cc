@@ -9,6 +9,7 @@
 #include "daemon/storage/completion_signal.h"
 #include "daemon/storage/device_file.h"
 #include "daemon/storage/file_system.h"
+#include "daemon/storage/lmdb_manifest_store.h"
 #include "daemon/storage/thread_pool_io.h"
 #include "daemon/storage/transfer_engine.h"
 #include "daemon/storage/uring.h"
@@ -64,9 +65,11 @@ struct SsdTier::State {
   std::string mode_reason;
   std::unique_ptr<DeviceIo> io;
   std::unique_ptr<TransferEngine> transfers;
+  std::unique_ptr<LmdbManifestStore> manifests;  // Its thread writes superblocks: gone before the files.
 
   Status OpenDevices(const SsdTierOptions& options);
   Status OpenIo(const SsdTierOptions& options);
+  Status OpenManifests(const std::string& data_dir);
 };
 
 Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
@@ -115,11 +118,35 @@ Status SsdTier::State::OpenIo(const SsdTierOptions& options) {
   return {};
 }
 
+Status SsdTier::State::OpenManifests(const std::string& data_dir) {
+  ManifestStoreOptions options{.path = data_dir + "/index.mdb", .signal = &signal};
+  for (const DeviceFile& file : files) {
+    ManifestDevice& device = options.devices.emplace_back();
+    device.path = file.path();
+    device.uuid = UuidOf(file.superblock());
+    std::copy_n(file.superblock().index_uuid, device.index_uuid.size(), device.index_uuid.begin());
+    device.index_commit = file.superblock().index_commit;
+  }
+  options.on_commit = [this](const Uuid& index, uint64_t commit) -> Status {
+    for (DeviceFile& file : files) {
+      if (Status status = file.CommitIndex(index, commit); !status) return status;
+    }
+    return {};
+  };
+  auto store = LmdbManifestStore::Open(std::move(options));
+  if (!store) return std::unexpected(store.error());
+  manifests = std::move(*store);
+  return {};
+}
+
 Result<std::unique_ptr<SsdTier>> SsdTier::Open(const SsdTierOptions& options, base::Workers& workers) {
   if (Status status = CheckOptions(options); !status) return std::unexpected(status.error());
   auto state = std::make_unique<State>();
   if (Status status = state->OpenDevices(options); !status) return std::unexpected(status.error());
   if (Status status = state->OpenIo(options); !status) return std::unexpected(status.error());
+  if (!options.data_dir.empty()) {
+    if (Status status = state->OpenManifests(options.data_dir); !status) return std::unexpected(status.error());
+  }
   TransferEngineOptions engine{.io_depth = options.io_depth,
                                .inflight_max = options.inflight_max,
                                .windows_max = options.windows_max};
@@ -136,6 +163,7 @@ SsdTier::~SsdTier() = default;
 
 ExtentStore& SsdTier::extents() { return state_->extents; }
 TransferPort& SsdTier::transfers() { return *state_->transfers; }
+ManifestStore* SsdTier::manifests() { return state_->manifests.get(); }
 int SsdTier::completion_fd() const { return state_->signal.fd(); }
 void SsdTier::ClearWakeup() { state_->signal.Clear(); }
 IoMode SsdTier::io_mode() const { return state_->mode; }

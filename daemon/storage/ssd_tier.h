@@ -13,6 +13,7 @@
 
 #include "daemon/base/workers.h"
 #include "daemon/storage/extent_store.h"
+#include "daemon/storage/index.h"
 #include "daemon/storage/transfer.h"
 #include "proto/result.h"
 
@@ -39,6 +40,7 @@ struct SsdTierOptions {
   uint32_t merge_bytes_max = 0;           // Neighbouring transfers become one request up to this; 0: the default.
   uint32_t windows_max = kWindowsMax;     // Window indices are below this.
   bool discard_at_format = true;          // Block devices: BLKDISCARD before the first use.
+  std::string data_dir;                   // Holds the manifests' index; empty: nothing persists (private daemons).
   bool allow_any_file_system = false;     // Tests: take tmpfs, overlayfs, FUSE and network file systems too.
 };
 
@@ -65,6 +67,7 @@ class SsdTier {
 
   ExtentStore& extents();
   TransferPort& transfers();
+  ManifestStore* manifests();  // Null without data_dir. Its results wake completion_fd() too.
 
   // Readable when TransferPort::Poll may have something (an eventfd, non-blocking). Register it edge-triggered
   // (EPOLLET) and never read it, or level-triggered and call ClearWakeup() before each Poll that it woke.

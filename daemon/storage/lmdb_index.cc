@@ -1,0 +1,226 @@
+// See lmdb_index.h. NOLOCK: one process, one thread. NOSYNC: the bytes are memory anyhow.
+#include "daemon/storage/lmdb_index.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include "daemon/base/check.h"
+#include "daemon/storage/lmdb_transaction.h"
+#include "daemon/storage/os_error.h"
+
+namespace tier::storage {
+namespace {
+
+constexpr unsigned kOpenFlags = MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC | MDB_NOMETASYNC | MDB_WRITEMAP;
+constexpr uint64_t kMapSizeMin = kMiB;
+constexpr size_t kStagedReserve = 4096;  // Operations of an ordinary turn.
+constexpr size_t kValuesReserve = 512 * kKiB;
+
+MDB_val AsValue(std::span<const unsigned char> bytes) {
+  return {bytes.size(), const_cast<unsigned char*>(bytes.data())};  // LMDB only reads what is put.
+}
+
+}  // namespace
+
+struct LmdbIndex::Environment {
+  LmdbEnvironment handle;
+  MDB_dbi database = 0;
+};
+
+Result<std::unique_ptr<LmdbIndex>> LmdbIndex::Open(const RamIndexOptions& options) {
+  proto::FileDescriptor file(options.memory_file);
+  uint64_t map_size = AlignUp(std::max(options.map_size, kMapSizeMin), kPageSize);
+  if (file) {
+    struct stat about {};
+    if (::fstat(file.get(), &about) != 0) return FailErrno(errno, "looking at the kept index");
+    map_size = static_cast<uint64_t>(about.st_size);
+    if (map_size < kMapSizeMin) return Fail(Code::kCorrupt, fmt::format("the kept index has {} bytes", map_size));
+  } else {
+    auto made = proto::CreateMemoryFile("tier-index", map_size);
+    if (!made) return std::unexpected(made.error());
+    file = std::move(*made);
+  }
+  auto environment = std::make_unique<Environment>();
+  MDB_env* handle = nullptr;
+  if (const int error = mdb_env_create(&handle); error != 0) return FailLmdb(error, "creating the index");
+  environment->handle.reset(handle);
+  int error = mdb_env_set_mapsize(handle, map_size);
+  const std::string path = fmt::format("/proc/self/fd/{}", file.get());
+  if (error == 0) error = mdb_env_open(handle, path.c_str(), kOpenFlags, 0600);
+  if (error != 0) return FailLmdb(error, "opening the index");
+  auto transaction = LmdbTransaction::Begin(handle, 0);
+  if (!transaction) return std::unexpected(transaction.error());
+  error = mdb_dbi_open(transaction->get(), nullptr, 0, &environment->database);
+  if (error == 0) error = transaction->Commit();
+  if (error != 0) return FailLmdb(error, "opening the index database");
+  return std::unique_ptr<LmdbIndex>(new LmdbIndex(std::move(environment), std::move(file), map_size));
+}
+
+LmdbIndex::LmdbIndex(std::unique_ptr<Environment> environment, proto::FileDescriptor memory_file, uint64_t map_size)
+    : environment_(std::move(environment)), memory_file_(std::move(memory_file)), map_size_(map_size) {
+  staged_.reserve(kStagedReserve);
+  values_.reserve(kValuesReserve);
+}
+
+LmdbIndex::~LmdbIndex() = default;
+
+LmdbIndex::KeyBytes LmdbIndex::Encode(const TensorKey& key) {
+  KeyBytes bytes;
+  const uint64_t parts[3] = {key.job, key.space, key.tensor};
+  for (size_t i = 0; i < 3; ++i) {
+    const uint64_t big_endian = __builtin_bswap64(parts[i]);
+    std::memcpy(bytes.data() + 8 * i, &big_endian, 8);
+  }
+  return bytes;
+}
+static_assert(std::endian::native == std::endian::little);
+
+TensorKey LmdbIndex::Decode(const unsigned char* bytes) {
+  uint64_t parts[3];
+  std::memcpy(parts, bytes, sizeof parts);
+  return {.job = __builtin_bswap64(parts[0]), .space = __builtin_bswap64(parts[1]), .tensor = __builtin_bswap64(parts[2])};
+}
+
+void LmdbIndex::Stage(const TensorKey& key, uint64_t value_offset, uint32_t value_size) {
+  TIER_CHECK(staged_.size() < kStagedOperationsMax, "{} operations staged", staged_.size());
+  staged_.push_back({.key = Encode(key),
+                     .sequence = static_cast<uint32_t>(staged_.size()),
+                     .value_size = value_size,
+                     .value_offset = value_offset});
+}
+
+void LmdbIndex::Put(const TensorKey& key, std::span<const std::byte> value) {
+  TIER_CHECK(!value.empty() && value.size() < map_size_, "value of {} bytes", value.size());
+  Stage(key, values_.size(), static_cast<uint32_t>(value.size()));
+  values_.insert(values_.end(), value.begin(), value.end());
+}
+
+void LmdbIndex::Erase(const TensorKey& key) { Stage(key, kErase, 0); }
+
+void LmdbIndex::EraseSpace(uint64_t job, uint64_t space) {
+  std::erase_if(staged_, [&](const Staged& operation) {
+    const TensorKey key = Decode(operation.key.data());
+    return key.job == job && key.space == space;
+  });
+  for (size_t i = 0; i < staged_.size(); ++i) staged_[i].sequence = static_cast<uint32_t>(i);
+  erased_spaces_.push_back({job, space});
+}
+
+void LmdbIndex::KeepLastOfEachKey() {
+  std::sort(staged_.begin(), staged_.end(), [](const Staged& a, const Staged& b) {
+    return std::tie(a.key, a.sequence) < std::tie(b.key, b.sequence);
+  });
+  size_t kept = 0;
+  for (size_t i = 0; i < staged_.size(); ++i) {
+    const bool last_of_key = i + 1 == staged_.size() || staged_[i + 1].key != staged_[i].key;
+    if (!last_of_key) continue;
+    staged_[kept] = staged_[i];
+    staged_[kept].sequence = static_cast<uint32_t>(kept);
+    ++kept;
+  }
+  staged_.resize(kept);
+}
+
+Status LmdbIndex::Commit() {
+  if (staged_.empty() && erased_spaces_.empty()) return {};
+  KeepLastOfEachKey();
+  Status all = CommitStaged(/*puts_too=*/true);
+  if (all) {
+    staged_.clear();
+    values_.clear();
+    erased_spaces_.clear();
+    return {};
+  }
+  if (all.error().code != Code::kNoMemory) return all;
+  if (CommitStaged(/*puts_too=*/false)) {
+    std::erase_if(staged_, [](const Staged& operation) { return operation.value_offset == kErase; });
+    erased_spaces_.clear();
+  }
+  return Fail(Code::kNoMemory, fmt::format("the index is full: {} of {} bytes used, {} changes wait; free tensors, or "
+                                           "raise its map size",
+                                           used_bytes(), map_size_, staged_.size()));
+}
+
+Status LmdbIndex::CommitStaged(bool puts_too) {
+  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), 0);
+  if (!transaction) return std::unexpected(transaction.error());
+  int error = Apply(transaction->get(), puts_too);
+  if (error == 0) error = transaction->Commit();
+  if (error != 0) return FailLmdb(error, "committing to the index");
+  return {};
+}
+
+int LmdbIndex::Apply(MDB_txn* transaction, bool puts_too) {
+  for (const Space& space : erased_spaces_) {
+    if (const int error = ApplySpaceErase(transaction, space); error != 0) return error;
+  }
+  // Erases first: they make the room that puts may need.
+  for (const Staged& operation : staged_) {
+    if (operation.value_offset != kErase) continue;
+    MDB_val key = AsValue(operation.key);
+    const int error = mdb_del(transaction, environment_->database, &key, nullptr);
+    if (error != 0 && error != MDB_NOTFOUND) return error;
+  }
+  if (!puts_too) return 0;
+  for (const Staged& operation : staged_) {
+    if (operation.value_offset == kErase) continue;
+    MDB_val key = AsValue(operation.key);
+    MDB_val value{operation.value_size, values_.data() + operation.value_offset};
+    const int error = mdb_put(transaction, environment_->database, &key, &value, 0);
+    if (error != 0) return error;
+  }
+  return 0;
+}
+
+int LmdbIndex::ApplySpaceErase(MDB_txn* transaction, const Space& space) {
+  MDB_cursor* cursor = nullptr;
+  if (const int error = mdb_cursor_open(transaction, environment_->database, &cursor); error != 0) return error;
+  const KeyBytes first = Encode({.job = space.job, .space = space.space, .tensor = 0});
+  MDB_val key = AsValue(first);
+  MDB_val value{};
+  int error = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+  while (error == 0 && std::memcmp(key.mv_data, first.data(), 16) == 0) {
+    error = mdb_cursor_del(cursor, 0);
+    if (error == 0) error = mdb_cursor_get(cursor, &key, &value, MDB_GET_CURRENT);
+    // Deleting a page's last record leaves the cursor on none.
+    if (error == EINVAL || error == MDB_NOTFOUND) {
+      key = AsValue(first);
+      error = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+    }
+  }
+  mdb_cursor_close(cursor);
+  return error == MDB_NOTFOUND ? 0 : error;
+}
+
+void LmdbIndex::Scan(const std::function<void(const TensorKey&, std::span<const std::byte>)>& visit) const {
+  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), MDB_RDONLY);
+  TIER_CHECK(transaction.has_value(), "{}", transaction.error().message);
+  MDB_cursor* cursor = nullptr;
+  const int opened = mdb_cursor_open(transaction->get(), environment_->database, &cursor);
+  TIER_CHECK(opened == 0, "{}", mdb_strerror(opened));
+  MDB_val key{};
+  MDB_val value{};
+  int error = mdb_cursor_get(cursor, &key, &value, MDB_FIRST);
+  for (; error == 0; error = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) {
+    TIER_CHECK(key.mv_size == sizeof(KeyBytes), "key of {} bytes", key.mv_size);
+    visit(Decode(static_cast<const unsigned char*>(key.mv_data)),
+          {static_cast<const std::byte*>(value.mv_data), value.mv_size});
+  }
+  mdb_cursor_close(cursor);
+  TIER_CHECK(error == MDB_NOTFOUND, "{}", mdb_strerror(error));
+}
+
+uint64_t LmdbIndex::used_bytes() const {
+  MDB_stat about{};
+  const int error = mdb_env_stat(environment_->handle.get(), &about);
+  TIER_CHECK(error == 0, "{}", mdb_strerror(error));
+  return (about.ms_branch_pages + about.ms_leaf_pages + about.ms_overflow_pages) * uint64_t{about.ms_psize};
+}
+
+}  // namespace tier::storage

@@ -1,0 +1,293 @@
+// See lmdb_manifest_store.h. Two databases: "manifests" (job → manifest) and "binding" (uuid, devices, commit).
+#include "daemon/storage/lmdb_manifest_store.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/stat.h>
+
+#include "daemon/base/check.h"
+#include "daemon/storage/device_lock.h"
+#include "daemon/storage/lmdb_transaction.h"
+#include "daemon/storage/os_error.h"
+
+namespace tier::storage {
+namespace {
+
+constexpr MDB_dbi kDatabasesMax = 2;
+constexpr std::string_view kKeyUuid = "uuid";
+constexpr std::string_view kKeyDevices = "devices";
+constexpr std::string_view kKeyCommit = "commit";
+
+MDB_val AsValue(std::string_view text) { return {text.size(), const_cast<char*>(text.data())}; }
+MDB_val AsValue(std::span<const std::byte> bytes) { return {bytes.size(), const_cast<std::byte*>(bytes.data())}; }
+
+// A fixed-size value of the binding; false: absent or of another size.
+template <typename T>
+bool Get(MDB_txn* transaction, MDB_dbi database, std::string_view name, T* value) {
+  MDB_val key = AsValue(name);
+  MDB_val found{};
+  if (mdb_get(transaction, database, &key, &found) != 0 || found.mv_size != sizeof(T)) return false;
+  std::memcpy(value, found.mv_data, sizeof(T));
+  return true;
+}
+
+int Put(MDB_txn* transaction, MDB_dbi database, std::string_view name, std::span<const std::byte> bytes) {
+  MDB_val key = AsValue(name);
+  MDB_val value = AsValue(bytes);
+  return mdb_put(transaction, database, &key, &value, 0);
+}
+
+std::vector<Uuid> GetUuids(MDB_txn* transaction, MDB_dbi database) {
+  MDB_val key = AsValue(kKeyDevices);
+  MDB_val found{};
+  std::vector<Uuid> uuids;
+  if (mdb_get(transaction, database, &key, &found) != 0) return uuids;
+  uuids.resize(found.mv_size / sizeof(Uuid));
+  if (!uuids.empty()) std::memcpy(uuids.data(), found.mv_data, uuids.size() * sizeof(Uuid));
+  return uuids;
+}
+
+}  // namespace
+
+struct LmdbManifestStore::Environment {
+  LmdbEnvironment handle;
+  MDB_dbi manifests = 0;
+  MDB_dbi binding = 0;
+};
+
+LmdbManifestStore::LmdbManifestStore(ManifestStoreOptions options) : options_(std::move(options)) {}
+
+Result<std::unique_ptr<LmdbManifestStore>> LmdbManifestStore::Open(ManifestStoreOptions options) {
+  TIER_CHECK(options.map_size >= kManifestMapSizeMin, "map of {} bytes", options.map_size);
+  std::unique_ptr<LmdbManifestStore> store(new LmdbManifestStore(std::move(options)));
+  Status status = store->OpenFile();
+  if (status) status = store->OpenEnvironment();
+  if (status) status = store->Bind();
+  if (!status) return std::unexpected(status.error());
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // Signals belong to the thread that asks for them.
+  store->thread_ = std::thread([raw = store.get()] { raw->Run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(store->thread_.native_handle(), "tier-manifest");
+  return store;
+}
+
+LmdbManifestStore::~LmdbManifestStore() {
+  if (thread_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+  environment_.reset();
+  if (file_) UnlockDevice(file_.get());
+}
+
+Status LmdbManifestStore::OpenFile() {
+  file_ = proto::FileDescriptor(::open(options_.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file_) return FailErrno(errno, "opening the index " + options_.path);
+  return LockDevice(file_.get(), options_.path);
+}
+
+Status LmdbManifestStore::OpenEnvironment() {
+  struct stat about {};
+  if (::fstat(file_.get(), &about) != 0) return FailErrno(errno, "looking at the index " + options_.path);
+  const uint64_t map_size = AlignUp(std::max(options_.map_size, static_cast<uint64_t>(about.st_size)), kPageSize);
+  environment_ = std::make_unique<Environment>();
+  MDB_env* handle = nullptr;
+  if (const int error = mdb_env_create(&handle); error != 0) return FailLmdb(error, "creating the index");
+  environment_->handle.reset(handle);
+  int error = mdb_env_set_mapsize(handle, map_size);
+  if (error == 0) error = mdb_env_set_maxdbs(handle, kDatabasesMax);
+  if (error == 0) error = mdb_env_open(handle, options_.path.c_str(), MDB_NOSUBDIR | MDB_NOTLS, 0600);
+  if (error != 0) return FailLmdb(error, "opening the index " + options_.path);
+  // Only now: LMDB takes an empty file for a new environment, one of zeros for a damaged one.
+  if (::fallocate(file_.get(), 0, 0, static_cast<off_t>(map_size)) != 0) {
+    return FailErrno(errno, fmt::format("allocating {} bytes for the index {}", map_size, options_.path));
+  }
+  auto transaction = LmdbTransaction::Begin(handle, 0);
+  if (!transaction) return std::unexpected(transaction.error());
+  error = mdb_dbi_open(transaction->get(), "manifests", MDB_CREATE, &environment_->manifests);
+  if (error == 0) error = mdb_dbi_open(transaction->get(), "binding", MDB_CREATE, &environment_->binding);
+  if (error == 0) error = transaction->Commit();
+  if (error != 0) return FailLmdb(error, "opening the databases of " + options_.path);
+  return {};
+}
+
+Status LmdbManifestStore::CheckDevices(bool fresh, std::span<const Uuid> known) const {
+  for (const ManifestDevice& device : options_.devices) {
+    const bool bound = device.index_uuid != Uuid{};
+    if (bound && (fresh || device.index_uuid != uuid_)) {
+      return Fail(Code::kCorrupt,
+                  fmt::format("device {} belongs to the index {} (commit {}), which {} is not: restore that file, or "
+                              "format the device",
+                              device.path, FormatUuid(device.index_uuid), device.index_commit, options_.path));
+    }
+    if (bound && device.index_commit > commit_) {
+      return Fail(Code::kCorrupt, fmt::format("{} is an old copy: its last commit is {}, device {} has seen {}",
+                                              options_.path, commit_, device.path, device.index_commit));
+    }
+  }
+  for (const Uuid& uuid : known) {
+    const bool present = std::any_of(options_.devices.begin(), options_.devices.end(),
+                                     [&](const ManifestDevice& device) { return device.uuid == uuid; });
+    if (!present) {
+      return Fail(Code::kInvalid, fmt::format("the index {} names extents on device {}, which is not configured or was "
+                                              "formatted anew: name it again, or remove the index",
+                                              options_.path, FormatUuid(uuid)));
+    }
+  }
+  return {};
+}
+
+Status LmdbManifestStore::Bind() {
+  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), 0);
+  if (!transaction) return std::unexpected(transaction.error());
+  MDB_txn* txn = transaction->get();
+  const MDB_dbi binding = environment_->binding;
+  const bool fresh = !Get(txn, binding, kKeyUuid, &uuid_);
+  if (fresh) {
+    uuid_ = DrawUuid();
+  } else if (!Get(txn, binding, kKeyCommit, &commit_)) {
+    return Fail(Code::kCorrupt, "the index " + options_.path + " lacks its commit number");
+  }
+  if (Status status = CheckDevices(fresh, GetUuids(txn, binding)); !status) return status;
+  std::vector<Uuid> uuids;
+  for (const ManifestDevice& device : options_.devices) uuids.push_back(device.uuid);
+  const uint64_t commit = commit_ + 1;
+  int error = Put(txn, binding, kKeyUuid, std::as_bytes(std::span(uuid_)));
+  if (error == 0) error = Put(txn, binding, kKeyDevices, std::as_bytes(std::span(uuids)));
+  if (error == 0) error = Put(txn, binding, kKeyCommit, std::as_bytes(std::span(&commit, 1)));
+  if (error == 0) error = transaction->Commit();
+  if (error != 0) return FailLmdb(error, "binding the index " + options_.path);
+  commit_ = commit;
+  return options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
+}
+
+void LmdbManifestStore::Enqueue(Request request) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= kManifestRequestsMax || request.job.empty() || request.job.size() > kManifestJobNameMax) {
+      const bool full = waiting_.size() >= kManifestRequestsMax;
+      results_.push_back({.cookie = request.cookie,
+                          .code = full ? Code::kNoMemory : Code::kInvalid,
+                          .message = full ? fmt::format("{} manifests wait to be written already", waiting_.size())
+                                          : fmt::format("a job name of {} bytes", request.job.size())});
+    } else {
+      waiting_.push_back(std::move(request));
+    }
+  }
+  wake_.notify_one();
+  if (options_.signal != nullptr) options_.signal->Signal();  // For a refusal; harmless otherwise.
+}
+
+void LmdbManifestStore::StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) {
+  Enqueue({.cookie = cookie, .job = std::move(job), .manifest = std::move(manifest)});
+}
+
+void LmdbManifestStore::StartErase(uint64_t cookie, std::string job) {
+  Enqueue({.cookie = cookie, .job = std::move(job), .erase = true});
+}
+
+void LmdbManifestStore::Poll(std::vector<ManifestResult>* results) {
+  const std::lock_guard lock(mutex_);
+  std::move(results_.begin(), results_.end(), std::back_inserter(*results));
+  results_.clear();
+}
+
+void LmdbManifestStore::Run() {
+  std::vector<Request> batch;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return !waiting_.empty() || stopping_; });
+    if (waiting_.empty()) return;
+    batch.swap(waiting_);
+    lock.unlock();
+    std::vector<ManifestResult> done = CommitBatch(batch);
+    batch.clear();
+    lock.lock();
+    std::move(done.begin(), done.end(), std::back_inserter(results_));
+    if (options_.signal != nullptr) options_.signal->Signal();
+  }
+}
+
+std::vector<ManifestResult> LmdbManifestStore::CommitBatch(std::span<const Request> batch) {
+  std::vector<ManifestResult> results;
+  uint64_t commit = 0;
+  Status status = CommitTogether(batch, &commit);
+  if (!status && batch.size() > 1) {  // One of them does not fit: let each stand for itself.
+    for (size_t i = 0; i < batch.size(); ++i) {
+      std::vector<ManifestResult> one = CommitBatch(batch.subspan(i, 1));
+      results.push_back(std::move(one.front()));
+    }
+    return results;
+  }
+  for (const Request& request : batch) {
+    ManifestResult& result = results.emplace_back(ManifestResult{.cookie = request.cookie, .commit = commit});
+    if (status) continue;
+    // For the caller a full index of manifests is a full SSD tier.
+    result.code = status.error().code == Code::kNoMemory ? Code::kNoSpace : status.error().code;
+    result.message = status.error().message;
+  }
+  return results;
+}
+
+Status LmdbManifestStore::CommitTogether(std::span<const Request> batch, uint64_t* commit) {
+  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), 0);
+  if (!transaction) return std::unexpected(transaction.error());
+  *commit = commit_ + 1;
+  int error = Put(transaction->get(), environment_->binding, kKeyCommit, std::as_bytes(std::span(commit, 1)));
+  for (const Request& request : batch) {
+    if (error != 0) break;
+    if (!request.erase) {
+      error = Put(transaction->get(), environment_->manifests, request.job, request.manifest);
+      continue;
+    }
+    MDB_val key = AsValue(request.job);
+    error = mdb_del(transaction->get(), environment_->manifests, &key, nullptr);
+    if (error == MDB_NOTFOUND) error = 0;
+  }
+  if (error == 0) error = transaction->Commit();
+  if (error != 0) return FailLmdb(error, "committing manifests to " + options_.path);
+  commit_ = *commit;
+  return options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
+}
+
+Result<std::vector<std::byte>> LmdbManifestStore::Load(std::string_view job) const {
+  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), MDB_RDONLY);
+  if (!transaction) return std::unexpected(transaction.error());
+  MDB_val key = AsValue(job);
+  MDB_val found{};
+  const int error = mdb_get(transaction->get(), environment_->manifests, &key, &found);
+  if (error != 0) return FailLmdb(error, fmt::format("reading the manifest of job {}", job));
+  const auto* bytes = static_cast<const std::byte*>(found.mv_data);
+  return std::vector<std::byte>(bytes, bytes + found.mv_size);
+}
+
+std::vector<std::string> LmdbManifestStore::Jobs() const {
+  std::vector<std::string> jobs;
+  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), MDB_RDONLY);
+  TIER_CHECK(transaction.has_value(), "{}", transaction.error().message);
+  MDB_cursor* cursor = nullptr;
+  const int opened = mdb_cursor_open(transaction->get(), environment_->manifests, &cursor);
+  TIER_CHECK(opened == 0, "{}", mdb_strerror(opened));
+  MDB_val key{};
+  MDB_val value{};
+  while (mdb_cursor_get(cursor, &key, &value, MDB_NEXT) == 0) {
+    jobs.emplace_back(static_cast<const char*>(key.mv_data), key.mv_size);
+  }
+  mdb_cursor_close(cursor);
+  return jobs;
+}
+
+}  // namespace tier::storage

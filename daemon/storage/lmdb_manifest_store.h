@@ -1,0 +1,93 @@
+// LmdbManifestStore: the `ssd` environment, one file in data_dir that says what must survive the machine. Its file is
+// allocated to its map size before first use and never memory-mapped for writing, so a full disk is an error and not a
+// SIGBUS. Commits run on a thread of its own, all waiting requests in one synced transaction.
+//
+// It is bound to its devices: it knows their uuids, each superblock names it and its last commit. Losing one half shows.
+// Engine thread, but for the commit thread. Invariant: requests started == committed + failed + waiting.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/storage/completion_signal.h"
+#include "daemon/storage/index.h"
+#include "daemon/storage/superblock.h"
+#include "proto/mapping.h"
+
+namespace tier::storage {
+
+inline constexpr uint64_t kManifestMapSizeDefault = 256 * kMiB;
+inline constexpr uint64_t kManifestMapSizeMin = kMiB;
+inline constexpr size_t kManifestRequestsMax = 1024;  // Waiting; beyond it the answer is NO_MEMORY at once.
+inline constexpr size_t kManifestJobNameMax = 480;    // Bytes; LMDB's keys end at 511.
+
+struct ManifestDevice {
+  std::string path;             // For messages.
+  Uuid uuid{};
+  Uuid index_uuid{};            // As its superblock says; zero: bound to no index yet.
+  uint64_t index_commit = 0;
+};
+
+struct ManifestStoreOptions {
+  std::string path;             // The file; "<path>-lock" lies beside it.
+  uint64_t map_size = kManifestMapSizeDefault;  // Bytes. A larger file that is there already keeps its size.
+  std::vector<ManifestDevice> devices;
+  const CompletionSignal* signal = nullptr;  // Rung when Poll has something; may be null.
+  // Called on the commit thread after each synced commit, and once by Open: writes the superblocks.
+  std::function<Status(const Uuid& index, uint64_t commit)> on_commit;
+};
+
+class LmdbManifestStore final : public ManifestStore {
+ public:
+  // CORRUPT: a device names an index that is not here, or a later commit of this one (an old copy of the file).
+  // INVALID: the index names a device that is not configured. ALREADY_EXISTS: in use. NO_SPACE: cannot be allocated.
+  static Result<std::unique_ptr<LmdbManifestStore>> Open(ManifestStoreOptions options);
+  ~LmdbManifestStore() override;  // Commits what waits, then joins.
+
+  void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) override;
+  void StartErase(uint64_t cookie, std::string job) override;
+  void Poll(std::vector<ManifestResult>* results) override;
+  Result<std::vector<std::byte>> Load(std::string_view job) const override;
+  std::vector<std::string> Jobs() const override;
+
+  const Uuid& uuid() const { return uuid_; }
+
+ private:
+  struct Request {
+    uint64_t cookie = 0;
+    std::string job;
+    std::vector<std::byte> manifest;
+    bool erase = false;
+  };
+  struct Environment;
+  explicit LmdbManifestStore(ManifestStoreOptions options);
+  Status OpenFile();
+  Status OpenEnvironment();
+  Status Bind();
+  Status CheckDevices(bool fresh, std::span<const Uuid> known) const;
+  void Enqueue(Request request);
+  void Run();
+  std::vector<ManifestResult> CommitBatch(std::span<const Request> batch);
+  Status CommitTogether(std::span<const Request> batch, uint64_t* commit);
+
+  ManifestStoreOptions options_;
+  proto::FileDescriptor file_;  // Holds the lock.
+  std::unique_ptr<Environment> environment_;
+  Uuid uuid_{};
+  uint64_t commit_ = 0;  // Last synced. Commit thread, once it runs.
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Request> waiting_;         // Under mutex_.
+  std::vector<ManifestResult> results_;  // Under mutex_.
+  bool stopping_ = false;                // Under mutex_.
+  std::thread thread_;
+};
+
+}  // namespace tier::storage

@@ -1,0 +1,39 @@
+// What both index environments share: an LMDB environment and a transaction that abort and close themselves, and LMDB's
+// errors as codes. Private to lmdb_*.cc, the only files that know LMDB.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include <lmdb.h>
+
+#include "proto/result.h"
+
+namespace tier::storage {
+
+struct CloseEnvironment {
+  void operator()(MDB_env* environment) const { mdb_env_close(environment); }
+};
+using LmdbEnvironment = std::unique_ptr<MDB_env, CloseEnvironment>;
+
+// MDB_MAP_FULL → NO_MEMORY, a damaged environment → CORRUPT, errno values as os_error.h has them.
+std::unexpected<Error> FailLmdb(int error, std::string_view doing);
+
+class LmdbTransaction {
+ public:
+  static Result<LmdbTransaction> Begin(MDB_env* environment, unsigned flags);
+  LmdbTransaction(LmdbTransaction&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  LmdbTransaction& operator=(LmdbTransaction&&) = delete;
+  ~LmdbTransaction() {
+    if (handle_ != nullptr) mdb_txn_abort(handle_);
+  }
+  MDB_txn* get() const { return handle_; }
+  int Commit() { return mdb_txn_commit(std::exchange(handle_, nullptr)); }
+
+ private:
+  explicit LmdbTransaction(MDB_txn* handle) : handle_(handle) {}
+  MDB_txn* handle_;
+};
+
+}  // namespace tier::storage
