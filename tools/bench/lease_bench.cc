@@ -1,0 +1,175 @@
+// Latency and rate of leases, beside a bare futex round trip between two processes.
+
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tools/bench/client.h"
+#include "tools/bench/parts.h"
+#include "tools/bench/samples.h"
+
+namespace tier::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr uint64_t kTensorBytes = 64 << 10;
+constexpr auto kPause = std::chrono::milliseconds(5);  // Long enough that daemon and core have gone to sleep.
+constexpr size_t kBatch = 512;
+
+double Microseconds(Clock::time_point start) { return SecondsSince(start) * 1e6; }
+
+void MakeTensors(const BenchClient& client, uint64_t first, size_t count, uint64_t bytes) {
+  std::vector<tier_range> ranges;
+  std::vector<tier_lease*> leases(kBatch);
+  for (size_t made = 0; made < count; made += ranges.size()) {
+    ranges.clear();
+    for (size_t i = made; i < std::min(count, made + kBatch); ++i) ranges.push_back({first + i, 0, 0, bytes});
+    Require(tier_create_batch(client.get(), ranges.data(), ranges.size(), 0, 0, leases.data()), "create");
+    Require(tier_release_batch(leases.data(), ranges.size(), 0), "seal");
+  }
+}
+
+void FreeTensors(const BenchClient& client, uint64_t first, size_t count) {
+  std::vector<uint64_t> ids;
+  for (size_t done = 0; done < count; done += ids.size()) {
+    ids.clear();
+    for (size_t i = done; i < std::min(count, done + kBatch); ++i) ids.push_back(first + i);
+    Require(tier_free_batch(client.get(), ids.data(), ids.size(), 0), "free");
+  }
+}
+
+void AcquireRelease(const BenchClient& client, uint64_t tensor) {
+  const tier_range range = {tensor, 0, 0, 0};
+  tier_lease* lease = nullptr;
+  Require(tier_acquire(client.get(), &range, 0, 0, &lease), "acquire");
+  Require(tier_release(lease, 0), "release");
+}
+
+long Futex(std::atomic<uint32_t>* word, int op, uint32_t value) { return ::syscall(SYS_futex, word, op, value, nullptr, nullptr, 0); }
+
+void FutexWait(std::atomic<uint32_t>* word, uint32_t value) {
+  while (word->load() != value) Futex(word, FUTEX_WAIT, word->load() == value ? value + 1 : value - 1);
+}
+void FutexPost(std::atomic<uint32_t>* word, uint32_t value) {
+  word->store(value);
+  Futex(word, FUTEX_WAKE, 1);
+}
+
+struct PingPong {
+  alignas(64) std::atomic<uint32_t> ping;
+  alignas(64) std::atomic<uint32_t> pong;
+};
+
+// Two processes, two words, both asleep before each trip: what any daemon reached by futex must pay.
+class FutexPeer {
+ public:
+  explicit FutexPeer(uint32_t trips) {
+    shared_ = static_cast<PingPong*>(::mmap(nullptr, sizeof(PingPong), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    child_ = ::fork();
+    if (child_ != 0) return;
+    for (uint32_t i = 1; i <= trips; ++i) {
+      FutexWait(&shared_->ping, i);
+      FutexPost(&shared_->pong, i);
+    }
+    ::_exit(0);
+  }
+  ~FutexPeer() {
+    ::waitpid(child_, nullptr, 0);
+    ::munmap(shared_, sizeof(PingPong));
+  }
+  void RoundTrip(uint32_t number) const {
+    FutexPost(&shared_->ping, number);
+    FutexWait(&shared_->pong, number);
+  }
+
+ private:
+  PingPong* shared_ = nullptr;
+  pid_t child_ = 0;
+};
+
+}  // namespace
+
+void LeaseLatency(const PartOptions& options) {
+  const BenchClient client(options.socket, options.spin);
+  MakeTensors(client, 1, 64, kTensorBytes);
+  for (uint32_t i = 0; i < 10'000; ++i) AcquireRelease(client, 1 + i % 64);
+  Samples latency;
+  for (uint32_t i = 0; i < options.count; ++i) {
+    const auto start = Clock::now();
+    AcquireRelease(client, 1 + i % 64);
+    latency.Add(Microseconds(start));
+  }
+  FreeTensors(client, 1, 64);
+  PrintFigure("acquire_release_busy", "us", latency);
+}
+
+void LeaseLatencyIdle(const PartOptions& options) {
+  const FutexPeer peer(options.count);  // Forks before there is a client.
+  const BenchClient client(options.socket, options.spin);
+  MakeTensors(client, 1, 1, kTensorBytes);
+  AcquireRelease(client, 1);
+  Samples latency;
+  Samples bare;
+  for (uint32_t i = 1; i <= options.count; ++i) {
+    std::this_thread::sleep_for(kPause);
+    auto start = Clock::now();
+    peer.RoundTrip(i);
+    bare.Add(Microseconds(start));
+    std::this_thread::sleep_for(kPause);
+    start = Clock::now();
+    AcquireRelease(client, 1);
+    latency.Add(Microseconds(start));
+  }
+  FreeTensors(client, 1, 1);
+  PrintFigure("futex_round_trip_idle", "us", bare);
+  PrintFigure("acquire_release_idle", "us", latency);
+}
+
+void LeaseRate(const PartOptions& options) {
+  const BenchClient client(options.socket, options.spin);
+  MakeTensors(client, 1, kBatch, kTensorBytes);
+  std::vector<tier_range> ranges;
+  for (size_t i = 0; i < kBatch; ++i) ranges.push_back({1 + i, 0, 0, 0});
+  std::vector<tier_lease*> leases(kBatch);
+  Samples acquires;
+  for (uint32_t round = 0; round < options.rounds; ++round) {
+    const auto start = Clock::now();
+    for (uint32_t i = 0; i < options.count; ++i) {
+      Require(tier_acquire_batch(client.get(), ranges.data(), kBatch, 0, 0, leases.data()), "acquire");
+      Require(tier_release_batch(leases.data(), kBatch, 0), "release");
+    }
+    acquires.Add(static_cast<double>(kBatch) * options.count / SecondsSince(start));
+  }
+  FreeTensors(client, 1, kBatch);
+  Samples creates;
+  const size_t tensors = size_t{kBatch} * 8;
+  for (uint32_t round = 0; round < options.rounds; ++round) {
+    const auto start = Clock::now();
+    MakeTensors(client, 1, tensors, kTensorBytes / 16);
+    creates.Add(static_cast<double>(tensors) / SecondsSince(start));
+    FreeTensors(client, 1, tensors);
+  }
+  PrintFigure("batched_acquire_release", "1/s", acquires);
+  PrintFigure("batched_create_seal", "1/s", creates);
+}
+
+void ManyTensors(const PartOptions& options) {
+  const BenchClient client(options.socket, options.spin);
+  MakeTensors(client, 1, options.count, 4096);
+  Require(tier_flush(client.get(), nullptr, 0, 0), "flush");
+  fmt::print("{{\"ready\": {}}}\n", options.count);
+  std::fflush(stdout);
+  (void)std::getchar();  // run.py measures the daemon meanwhile.
+  FreeTensors(client, 1, options.count);
+}
+
+}  // namespace tier::bench

@@ -1,0 +1,33 @@
+// tier_bench: one part of a measurement against a running daemon. `tools/dev bench` (run.py) composes the parts.
+
+#include <map>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "tools/bench/parts.h"
+
+int main(int argc, char** argv) {
+  using tier::bench::PartOptions;
+  const std::map<std::string, void (*)(const PartOptions&)> parts = {
+      {"swap-ram", tier::bench::SwapInRam},          {"fused", tier::bench::FusedPass},
+      {"lease-busy", tier::bench::LeaseLatency},     {"lease-idle", tier::bench::LeaseLatencyIdle},
+      {"lease-rate", tier::bench::LeaseRate},        {"many", tier::bench::ManyTensors},
+      {"ssd", tier::bench::SsdShell},
+  };
+  PartOptions options;
+  std::string part;
+  std::string spin = "auto";
+  CLI::App app("Runs one part of a measurement against a running tierd; prints JSON lines.", "tier_bench");
+  app.add_option("part", part, "Which part")->required()->check(CLI::IsMember(parts));
+  app.add_option("--socket", options.socket, "Data socket of the daemon")->required();
+  app.add_option("--bytes", options.bytes, "Bytes of one transfer");
+  app.add_option("--total", options.total, "Bytes of all tensors together");
+  app.add_option("--rounds", options.rounds, "Rounds");
+  app.add_option("--count", options.count, "Tensors or operations");
+  app.add_option("--spin", spin, "How the client waits")->check(CLI::IsMember({"auto", "always", "never"}));
+  CLI11_PARSE(app, argc, argv);
+  options.spin = spin == "always" ? 1 : spin == "never" ? 2 : 0;
+  parts.at(part)(options);
+  return 0;
+}

@@ -1,0 +1,92 @@
+// Swaps through the SSD: data much larger than the arena, a write ending only when its bytes are on the device. A small
+// shell on standard input lets run.py alternate each transfer with fio on the same file.
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "tools/bench/client.h"
+#include "tools/bench/parts.h"
+#include "tools/bench/samples.h"
+
+namespace tier::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Several operations under way at a time, as a trainer that swaps layer after layer has.
+constexpr size_t kOpsInFlight = 4;
+
+class SsdSession {
+ public:
+  explicit SsdSession(const PartOptions& options)
+      : client_(options.socket, options.spin), bytes_(options.bytes), tensors_(options.total / options.bytes) {
+    buffers_.resize(kOpsInFlight);
+    for (auto& buffer : buffers_) {
+      buffer.resize(bytes_);
+      for (size_t i = 0; i < buffer.size(); i += 8) {
+        state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+        std::memcpy(&buffer[i], &state_, std::min<size_t>(8, buffer.size() - i));
+      }
+    }
+  }
+
+  double Write() {
+    const auto start = Clock::now();
+    Stream([&](uint64_t tensor, std::vector<char>& buffer, tier_op** op) {
+      return tier_swap_out(client_.get(), tensor, buffer.data(), bytes_, nullptr, op);
+    });
+    Require(tier_flush(client_.get(), nullptr, 0, 0), "flush");
+    return Rate(start);
+  }
+  double Read() {
+    Require(tier_drop(client_.get(), nullptr, 0, 0), "drop");  // Every byte must come from the device.
+    const auto start = Clock::now();
+    Stream([&](uint64_t tensor, std::vector<char>& buffer, tier_op** op) {
+      return tier_swap_in(client_.get(), tensor, buffer.data(), bytes_, nullptr, op);
+    });
+    return Rate(start);
+  }
+  double Free() {
+    const auto start = Clock::now();
+    for (uint64_t tensor = 1; tensor <= tensors_; ++tensor) client_.Free(tensor);
+    return Rate(start);
+  }
+
+ private:
+  template <typename Start>
+  void Stream(Start&& begin) {
+    std::vector<tier_op*> ops(kOpsInFlight, nullptr);
+    for (uint64_t i = 0; i < tensors_ + kOpsInFlight; ++i) {
+      tier_op*& op = ops[i % kOpsInFlight];
+      if (op != nullptr) Require(tier_wait(op, 0, nullptr), "wait");
+      op = nullptr;
+      if (i < tensors_) Require(begin(1 + i, buffers_[i % kOpsInFlight], &op), "start");
+    }
+  }
+  double Rate(Clock::time_point start) const { return static_cast<double>(bytes_ * tensors_) * 1e-9 / SecondsSince(start); }
+
+  BenchClient client_;
+  const uint64_t bytes_;
+  const uint64_t tensors_;
+  std::vector<std::vector<char>> buffers_;
+  uint64_t state_ = 1;
+};
+
+}  // namespace
+
+void SsdShell(const PartOptions& options) {
+  SsdSession session(options);
+  fmt::print("{{\"ready\": true}}\n");
+  std::fflush(stdout);
+  for (std::string line; std::getline(std::cin, line);) {
+    const double rate = line == "write" ? session.Write() : line == "read" ? session.Read() : session.Free();
+    fmt::print("{{\"{}\": {:.6g}}}\n", line, rate);
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace tier::bench
