@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "daemon/base/check.h"
-#include "daemon/storage/lmdb_transaction.h"
+#include "daemon/storage/index_transaction.h"
 #include "daemon/storage/os_error.h"
 
 namespace tier::storage {
@@ -29,7 +29,7 @@ MDB_val AsValue(std::span<const unsigned char> bytes) {
 }  // namespace
 
 struct LmdbIndex::Environment {
-  LmdbEnvironment handle;
+  IndexEnvironment handle;
   MDB_dbi database = 0;
 };
 
@@ -48,17 +48,17 @@ Result<std::unique_ptr<LmdbIndex>> LmdbIndex::Open(const RamIndexOptions& option
   }
   auto environment = std::make_unique<Environment>();
   MDB_env* handle = nullptr;
-  if (const int error = mdb_env_create(&handle); error != 0) return FailLmdb(error, "creating the index");
+  if (const int error = mdb_env_create(&handle); error != 0) return FailIndex(error, "creating the index");
   environment->handle.reset(handle);
   int error = mdb_env_set_mapsize(handle, map_size);
   const std::string path = fmt::format("/proc/self/fd/{}", file.get());
   if (error == 0) error = mdb_env_open(handle, path.c_str(), kOpenFlags, 0600);
-  if (error != 0) return FailLmdb(error, "opening the index");
-  auto transaction = LmdbTransaction::Begin(handle, 0);
+  if (error != 0) return FailIndex(error, "opening the index");
+  auto transaction = IndexTransaction::Begin(handle, 0);
   if (!transaction) return std::unexpected(transaction.error());
   error = mdb_dbi_open(transaction->get(), nullptr, 0, &environment->database);
   if (error == 0) error = transaction->Commit();
-  if (error != 0) return FailLmdb(error, "opening the index database");
+  if (error != 0) return FailIndex(error, "opening the index database");
   return std::unique_ptr<LmdbIndex>(new LmdbIndex(std::move(environment), std::move(file), map_size));
 }
 
@@ -148,11 +148,11 @@ Status LmdbIndex::Commit() {
 }
 
 Status LmdbIndex::CommitStaged(bool puts_too) {
-  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), 0);
+  auto transaction = IndexTransaction::Begin(environment_->handle.get(), 0);
   if (!transaction) return std::unexpected(transaction.error());
   int error = Apply(transaction->get(), puts_too);
   if (error == 0) error = transaction->Commit();
-  if (error != 0) return FailLmdb(error, "committing to the index");
+  if (error != 0) return FailIndex(error, "committing to the index");
   return {};
 }
 
@@ -199,7 +199,7 @@ int LmdbIndex::ApplySpaceErase(MDB_txn* transaction, const Space& space) {
 }
 
 void LmdbIndex::Scan(const std::function<void(const TensorKey&, std::span<const std::byte>)>& visit) const {
-  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), MDB_RDONLY);
+  auto transaction = IndexTransaction::Begin(environment_->handle.get(), MDB_RDONLY);
   TIER_CHECK(transaction.has_value(), "{}", transaction.error().message);
   MDB_cursor* cursor = nullptr;
   const int opened = mdb_cursor_open(transaction->get(), environment_->database, &cursor);

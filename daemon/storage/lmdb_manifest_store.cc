@@ -13,7 +13,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/storage/device_lock.h"
-#include "daemon/storage/lmdb_transaction.h"
+#include "daemon/storage/index_transaction.h"
 #include "daemon/storage/os_error.h"
 
 namespace tier::storage {
@@ -56,7 +56,7 @@ std::vector<Uuid> GetUuids(MDB_txn* transaction, MDB_dbi database) {
 }  // namespace
 
 struct LmdbManifestStore::Environment {
-  LmdbEnvironment handle;
+  IndexEnvironment handle;
   MDB_dbi manifests = 0;
   MDB_dbi binding = 0;
 };
@@ -105,22 +105,22 @@ Status LmdbManifestStore::OpenEnvironment() {
   const uint64_t map_size = AlignUp(std::max(options_.map_size, static_cast<uint64_t>(about.st_size)), kPageSize);
   environment_ = std::make_unique<Environment>();
   MDB_env* handle = nullptr;
-  if (const int error = mdb_env_create(&handle); error != 0) return FailLmdb(error, "creating the index");
+  if (const int error = mdb_env_create(&handle); error != 0) return FailIndex(error, "creating the index");
   environment_->handle.reset(handle);
   int error = mdb_env_set_mapsize(handle, map_size);
   if (error == 0) error = mdb_env_set_maxdbs(handle, kDatabasesMax);
   if (error == 0) error = mdb_env_open(handle, options_.path.c_str(), MDB_NOSUBDIR | MDB_NOTLS, 0600);
-  if (error != 0) return FailLmdb(error, "opening the index " + options_.path);
+  if (error != 0) return FailIndex(error, "opening the index " + options_.path);
   // Only now: LMDB takes an empty file for a new environment, one of zeros for a damaged one.
   if (::fallocate(file_.get(), 0, 0, static_cast<off_t>(map_size)) != 0) {
     return FailErrno(errno, fmt::format("allocating {} bytes for the index {}", map_size, options_.path));
   }
-  auto transaction = LmdbTransaction::Begin(handle, 0);
+  auto transaction = IndexTransaction::Begin(handle, 0);
   if (!transaction) return std::unexpected(transaction.error());
   error = mdb_dbi_open(transaction->get(), "manifests", MDB_CREATE, &environment_->manifests);
   if (error == 0) error = mdb_dbi_open(transaction->get(), "binding", MDB_CREATE, &environment_->binding);
   if (error == 0) error = transaction->Commit();
-  if (error != 0) return FailLmdb(error, "opening the databases of " + options_.path);
+  if (error != 0) return FailIndex(error, "opening the databases of " + options_.path);
   return {};
 }
 
@@ -151,7 +151,7 @@ Status LmdbManifestStore::CheckDevices(bool fresh, std::span<const Uuid> known) 
 }
 
 Status LmdbManifestStore::Bind() {
-  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), 0);
+  auto transaction = IndexTransaction::Begin(environment_->handle.get(), 0);
   if (!transaction) return std::unexpected(transaction.error());
   MDB_txn* txn = transaction->get();
   const MDB_dbi binding = environment_->binding;
@@ -169,7 +169,7 @@ Status LmdbManifestStore::Bind() {
   if (error == 0) error = Put(txn, binding, kKeyDevices, std::as_bytes(std::span(uuids)));
   if (error == 0) error = Put(txn, binding, kKeyCommit, std::as_bytes(std::span(&commit, 1)));
   if (error == 0) error = transaction->Commit();
-  if (error != 0) return FailLmdb(error, "binding the index " + options_.path);
+  if (error != 0) return FailIndex(error, "binding the index " + options_.path);
   commit_ = commit;
   return options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
 }
@@ -243,7 +243,7 @@ std::vector<ManifestResult> LmdbManifestStore::CommitBatch(std::span<const Reque
 }
 
 Status LmdbManifestStore::CommitTogether(std::span<const Request> batch, uint64_t* commit) {
-  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), 0);
+  auto transaction = IndexTransaction::Begin(environment_->handle.get(), 0);
   if (!transaction) return std::unexpected(transaction.error());
   *commit = commit_ + 1;
   int error = Put(transaction->get(), environment_->binding, kKeyCommit, std::as_bytes(std::span(commit, 1)));
@@ -258,25 +258,25 @@ Status LmdbManifestStore::CommitTogether(std::span<const Request> batch, uint64_
     if (error == MDB_NOTFOUND) error = 0;
   }
   if (error == 0) error = transaction->Commit();
-  if (error != 0) return FailLmdb(error, "committing manifests to " + options_.path);
+  if (error != 0) return FailIndex(error, "committing manifests to " + options_.path);
   commit_ = *commit;
   return options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
 }
 
 Result<std::vector<std::byte>> LmdbManifestStore::Load(std::string_view job) const {
-  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), MDB_RDONLY);
+  auto transaction = IndexTransaction::Begin(environment_->handle.get(), MDB_RDONLY);
   if (!transaction) return std::unexpected(transaction.error());
   MDB_val key = AsValue(job);
   MDB_val found{};
   const int error = mdb_get(transaction->get(), environment_->manifests, &key, &found);
-  if (error != 0) return FailLmdb(error, fmt::format("reading the manifest of job {}", job));
+  if (error != 0) return FailIndex(error, fmt::format("reading the manifest of job {}", job));
   const auto* bytes = static_cast<const std::byte*>(found.mv_data);
   return std::vector<std::byte>(bytes, bytes + found.mv_size);
 }
 
 std::vector<std::string> LmdbManifestStore::Jobs() const {
   std::vector<std::string> jobs;
-  auto transaction = LmdbTransaction::Begin(environment_->handle.get(), MDB_RDONLY);
+  auto transaction = IndexTransaction::Begin(environment_->handle.get(), MDB_RDONLY);
   TIER_CHECK(transaction.has_value(), "{}", transaction.error().message);
   MDB_cursor* cursor = nullptr;
   const int opened = mdb_cursor_open(transaction->get(), environment_->manifests, &cursor);

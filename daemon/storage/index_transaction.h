@@ -1,5 +1,5 @@
 // What both index environments share: an LMDB environment and a transaction that abort and close themselves, and LMDB's
-// errors as codes. Private to lmdb_*.cc, the only files that know LMDB.
+// errors as codes. Private to lmdb_*.cc; the only file that includes LMDB.
 #pragma once
 
 #include <memory>
@@ -15,24 +15,24 @@ namespace tier::storage {
 struct CloseEnvironment {
   void operator()(MDB_env* environment) const { mdb_env_close(environment); }
 };
-using LmdbEnvironment = std::unique_ptr<MDB_env, CloseEnvironment>;
+using IndexEnvironment = std::unique_ptr<MDB_env, CloseEnvironment>;
 
 // MDB_MAP_FULL → NO_MEMORY, a damaged environment → CORRUPT, errno values as os_error.h has them.
-std::unexpected<Error> FailLmdb(int error, std::string_view doing);
+std::unexpected<Error> FailIndex(int error, std::string_view doing);
 
-class LmdbTransaction {
+class IndexTransaction {
  public:
-  static Result<LmdbTransaction> Begin(MDB_env* environment, unsigned flags);
-  LmdbTransaction(LmdbTransaction&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  LmdbTransaction& operator=(LmdbTransaction&&) = delete;
-  ~LmdbTransaction() {
+  static Result<IndexTransaction> Begin(MDB_env* environment, unsigned flags);
+  IndexTransaction(IndexTransaction&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  IndexTransaction& operator=(IndexTransaction&&) = delete;
+  ~IndexTransaction() {
     if (handle_ != nullptr) mdb_txn_abort(handle_);
   }
   MDB_txn* get() const { return handle_; }
   int Commit() { return mdb_txn_commit(std::exchange(handle_, nullptr)); }
 
  private:
-  explicit LmdbTransaction(MDB_txn* handle) : handle_(handle) {}
+  explicit IndexTransaction(MDB_txn* handle) : handle_(handle) {}
   MDB_txn* handle_;
 };
 

@@ -1,5 +1,5 @@
-// See lmdb_transaction.h.
-#include "daemon/storage/lmdb_transaction.h"
+// See index_transaction.h.
+#include "daemon/storage/index_transaction.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 namespace tier::storage {
 
-std::unexpected<Error> FailLmdb(int error, std::string_view doing) {
+std::unexpected<Error> FailIndex(int error, std::string_view doing) {
   if (error > 0) return FailErrno(error, doing);  // LMDB's own codes are negative.
   Code code = Code::kIoError;
   if (error == MDB_MAP_FULL || error == MDB_TXN_FULL) code = Code::kNoMemory;
@@ -19,12 +19,12 @@ std::unexpected<Error> FailLmdb(int error, std::string_view doing) {
   return Fail(code, fmt::format("{}: {}", doing, mdb_strerror(error)));
 }
 
-Result<LmdbTransaction> LmdbTransaction::Begin(MDB_env* environment, unsigned flags) {
+Result<IndexTransaction> IndexTransaction::Begin(MDB_env* environment, unsigned flags) {
   MDB_txn* handle = nullptr;
   if (const int error = mdb_txn_begin(environment, nullptr, flags, &handle); error != 0) {
-    return FailLmdb(error, "beginning an index transaction");
+    return FailIndex(error, "beginning an index transaction");
   }
-  return LmdbTransaction(handle);
+  return IndexTransaction(handle);
 }
 
 }  // namespace tier::storage

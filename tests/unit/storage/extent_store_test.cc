@@ -1,0 +1,192 @@
+// The books of the SSD pages: what becomes free when, and that figures always add up.
+#include "daemon/storage/extent_store.h"
+
+#include <set>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tier::storage {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<Extent> FillUp(ExtentStore* store, uint32_t pages) {
+  std::vector<Extent> extents;
+  for (auto extent = store->Allocate(pages); extent; extent = store->Allocate(pages)) extents.push_back(*extent);
+  return extents;
+}
+
+TEST(ExtentStore, GivesOutEveryPageOnce) {
+  ExtentStore store;
+  store.AddDevice(4);
+  std::set<uint64_t> offsets;
+  for (const Extent& extent : FillUp(&store, 512)) EXPECT_TRUE(offsets.insert(extent.run.offset_bytes()).second);
+  EXPECT_EQ(offsets.size(), 4u);
+  EXPECT_EQ(store.space(0).free, 0u);
+  EXPECT_EQ(store.space(0).live, 4 * kBlockSize);
+  store.CheckInvariants();
+}
+
+TEST(ExtentStore, KeepsAStreamOfWholeBlocksSequential) {
+  ExtentStore store;
+  store.AddDevice(64);
+  uint64_t expected = store.Allocate(512)->run.offset_bytes();
+  for (int i = 0; i < 60; ++i) {
+    expected += kBlockSize;
+    EXPECT_EQ(store.Allocate(512)->run.offset_bytes(), expected);
+  }
+}
+
+TEST(ExtentStore, AnswersNoSpaceWithFigures) {
+  ExtentStore store;
+  store.AddDevice(2);
+  (void)FillUp(&store, 512);
+  const auto refused = store.Allocate(3);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kNoSpace);
+  EXPECT_THAT(refused.error().message, HasSubstr("12288 bytes"));
+  EXPECT_THAT(refused.error().message, HasSubstr("0 of 4194304 bytes free"));
+}
+
+TEST(ExtentStore, AnswersNoSpaceWithoutDevices) {
+  ExtentStore store;
+  EXPECT_EQ(store.Allocate(1).error().code, Code::kNoSpace);
+  EXPECT_FALSE(store.HasRoom(1));
+  EXPECT_TRUE(store.HasRoom(0));
+}
+
+TEST(ExtentStore, ReusesFreedPagesAtOnce) {
+  ExtentStore store;
+  store.AddDevice(1);
+  const Extent extent = *store.Allocate(512);
+  EXPECT_FALSE(store.Allocate(1));
+  store.Free(extent);
+  EXPECT_TRUE(store.Allocate(512));
+  store.CheckInvariants();
+}
+
+TEST(ExtentStore, KeepsPendingExtentsUntilASyncedCommit) {
+  ExtentStore store;
+  store.AddDevice(1);
+  const Extent extent = *store.Allocate(512);
+  store.FreeAfterSync(extent);
+  EXPECT_EQ(store.space(0).pending, kBlockSize);
+  EXPECT_EQ(store.space(0).live, 0u);
+  EXPECT_FALSE(store.Allocate(1)) << "an extent that the synced index names was handed out";
+  store.OnSynced();
+  EXPECT_EQ(store.space(0).pending, 0u);
+  EXPECT_TRUE(store.Allocate(512));
+}
+
+TEST(ExtentStore, ReleasesOnlyWhatWasPendingWhenTheCommitBegan) {
+  ExtentStore store;
+  store.AddDevice(3);
+  const Extent a = *store.Allocate(512);
+  const Extent b = *store.Allocate(512);
+  const Extent c = *store.Allocate(512);
+  store.FreeAfterSync(a);
+  store.OnSyncStarted();
+  store.FreeAfterSync(b);
+  store.OnSyncStarted();
+  store.FreeAfterSync(c);
+  store.OnSynced();
+  EXPECT_EQ(store.space(0).pending, 2 * kBlockSize);
+  EXPECT_EQ(store.Allocate(512)->run, a.run);
+  store.OnSynced();
+  EXPECT_EQ(store.space(0).pending, kBlockSize);
+  store.OnSyncStarted();
+  store.OnSynced();
+  EXPECT_EQ(store.space(0).pending, 0u);
+  store.CheckInvariants();
+}
+
+TEST(ExtentStore, KeepsExtentsPendingWhenTheCommitFailed) {
+  ExtentStore store;
+  store.AddDevice(2);
+  store.FreeAfterSync(*store.Allocate(512));
+  store.OnSyncStarted();
+  store.FreeAfterSync(*store.Allocate(512));
+  store.OnSyncStarted();
+  store.OnSyncFailed();
+  EXPECT_EQ(store.space(0).pending, 2 * kBlockSize);
+  store.OnSynced();
+  EXPECT_EQ(store.space(0).pending, 0u) << "the later commit drops what the failed one would have";
+}
+
+TEST(ExtentStore, NeverHandsOutQuarantinedPages) {
+  ExtentStore store;
+  store.AddDevice(2);
+  const Extent bad = *store.Allocate(512);
+  store.Quarantine(bad);
+  EXPECT_EQ(store.space(0).quarantined, kBlockSize);
+  for (const Extent& extent : FillUp(&store, 1)) EXPECT_NE(extent.run.block, bad.run.block);
+  EXPECT_EQ(store.space(0).live, kBlockSize);
+  store.CheckInvariants();
+}
+
+TEST(ExtentStore, PutsNothingOnADrainingDevice) {
+  ExtentStore store;
+  store.AddDevice(2);
+  store.AddDevice(2);
+  store.SetDraining(0, true);
+  const std::vector<Extent> extents = FillUp(&store, 512);
+  EXPECT_EQ(extents.size(), 2u);
+  for (const Extent& extent : extents) EXPECT_EQ(extent.device, 1);
+  EXPECT_FALSE(store.HasRoom(1));
+  store.SetDraining(0, false);
+  EXPECT_TRUE(store.HasRoom(2 * kBlockSize));
+  EXPECT_TRUE(store.Allocate(512));
+}
+
+TEST(ExtentStore, StripesOverDevicesInRunsThatCanBecomeOneRequest) {
+  ExtentStore store;
+  for (int i = 0; i < 3; ++i) store.AddDevice(64);
+  std::vector<uint16_t> devices;
+  for (int i = 0; i < 12; ++i) devices.push_back(store.Allocate(512)->device);
+  for (size_t i = 0; i < devices.size(); i += 2) EXPECT_EQ(devices[i], devices[i + 1]);
+  EXPECT_EQ(std::set(devices.begin(), devices.end()).size(), 3u);
+  for (uint16_t i = 0; i < 3; ++i) EXPECT_EQ(store.space(i).live, 4 * kBlockSize);
+}
+
+TEST(ExtentStore, FallsBackToWhicheverDeviceHasRoom) {
+  ExtentStore store;
+  store.AddDevice(1);
+  store.AddDevice(8);
+  EXPECT_EQ(FillUp(&store, 512).size(), 9u);
+}
+
+TEST(ExtentStore, TakesWhatAnIndexNamesAndRefusesOverlaps) {
+  ExtentStore store;
+  store.AddDevice(4);
+  EXPECT_TRUE(store.Take({.run = {.block = 1, .page = 8, .pages = 16}}));
+  EXPECT_EQ(store.Take({.run = {.block = 1, .page = 23, .pages = 1}}).error().code, Code::kCorrupt);
+  EXPECT_TRUE(store.Take({.run = {.block = 1, .page = 24, .pages = 1}}));
+  EXPECT_TRUE(store.Take({.run = {.block = 2, .page = 0, .pages = 512}}));
+  EXPECT_EQ(store.space(0).live, (16 + 1 + 512) * kPageSize);
+  store.CheckInvariants();
+}
+
+TEST(ExtentStore, RefusesExtentsThatNoDeviceCouldHold) {
+  ExtentStore store;
+  store.AddDevice(4);
+  const Extent impossible[] = {{.run = {.block = 4, .page = 0, .pages = 1}},
+                               {.run = {.block = 0, .page = 0, .pages = 0}},
+                               {.run = {.block = 0, .page = 511, .pages = 2}},
+                               {.run = {.block = 0, .page = 0, .pages = 513}},
+                               {.run = {.block = 0, .page = 0, .pages = 1}, .device = 1}};
+  for (const Extent& extent : impossible) EXPECT_EQ(store.Take(extent).error().code, Code::kCorrupt);
+  EXPECT_EQ(store.space(0).live, 0u);
+}
+
+TEST(ExtentStoreDeathTest, AbortsOnAFreeOfWhatIsNotLive) {
+  ExtentStore store;
+  store.AddDevice(1);
+  const Extent extent = *store.Allocate(8);
+  store.Free(extent);
+  EXPECT_DEATH(store.Free(extent), "live");
+}
+
+}  // namespace
+}  // namespace tier::storage
