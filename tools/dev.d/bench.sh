@@ -15,6 +15,7 @@ dev_bench() {
     shift
   fi
   dev_build release
+  setup_fio
   mkdir -p build/reports
   with_build_tree run .venv/bin/python tools/bench/run.py --json build/reports/bench.jsonl "$@"
 }

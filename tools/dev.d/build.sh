@@ -32,7 +32,7 @@ configure_preset() {
 test_targets() {
   local preset=$1 kinds=$2
   ninja -C "build/$preset" -t targets all |
-    sed -nE "s#^(tests/($kinds)/.*): C(XX)?_EXECUTABLE_LINKER.*#\1#p"
+    sed -nE "s#^(tests/($kinds)/[^][:]+): C(XX)?_EXECUTABLE_LINKER.*#\1#p"
 }
 
 help_clean() {

@@ -58,7 +58,8 @@ check_shell() {
 }
 
 check_types() {
-  run .venv/bin/python -m mypy --strict tools/dev.d/count_tests.py tests/style/*.py
+  MYPYPATH=bindings/python run .venv/bin/python -m mypy --strict \
+    tools/dev.d/count_tests.py tests/style tests/dev tests/deploy/*.py tests/e2e/launcher.py
   if [[ -d bindings/python/tierd ]]; then
     (cd bindings/python && run "$ROOT/.venv/bin/python" -m mypy --strict -p tierd)
   fi

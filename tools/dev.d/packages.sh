@@ -10,7 +10,6 @@ BASE_PACKAGES=(
   libprotobuf-dev prometheus-cpp-dev libtomlplusplus-dev libcli11-dev liblmdb-dev libspdlog-dev libfmt-dev
   libisal-dev libnuma-dev libsystemd-dev libcap-ng-dev libseccomp-dev libxxhash-dev nlohmann-json3-dev libhwy-dev
   libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev
-  fio
 )
 
 # What only some tests and chores need: fuzzing and tidying, scripts, faulty devices, a bare Debian root.
@@ -24,3 +23,7 @@ LINTIAN_PACKAGES=(lintian)
 
 # Carry services: unpacked into .cache/tools, never installed, so that nothing starts on anybody's machine.
 UNPACKED_PACKAGES=(prometheus systemd-container libsystemd-shared)
+
+# The benchmark's yardstick. It carries a service too; its libraries do not.
+FIO_PACKAGES=(fio)
+FIO_LIBRARIES=(libaio1 libgfapi0 libibverbs1 libnbd0 libpmemblk1 librbd1 librdmacm1)

@@ -12,7 +12,8 @@ Installs the Debian packages that building and testing need and that are missing
 line that does it and exits 2), and the Python packages into .venv. Repeating it costs a second.
 
   --full   also what only some tests and chores need: clang 19, shellcheck, lintian, nbdkit, mmdebstrap. Packages that
-           carry services (prometheus, systemd-container) are unpacked into .cache/tools, not installed: nothing starts.
+           carry services (prometheus, systemd-container, fio) are unpacked into .cache/tools, not installed: nothing
+           starts.
 TEXT
 }
 
@@ -35,9 +36,18 @@ dev_setup() {
   fi
   install_debian_packages "${wanted[@]}"
   if ((full)); then
-    unpack_service_packages
+    unpack_packages "${UNPACKED_PACKAGES[@]}"
+    setup_fio
   fi
   install_python_packages
+}
+
+# What tools/dev bench measures against.
+setup_fio() {
+  if ! have fio; then
+    install_debian_packages "${FIO_LIBRARIES[@]}"
+    unpack_packages "${FIO_PACKAGES[@]}"
+  fi
 }
 
 lintian_starts_nothing() {
@@ -78,10 +88,10 @@ install_debian_packages() {
   run apt-get install -y "${quiet[@]}" --no-install-recommends "${missing[@]}"
 }
 
-unpack_service_packages() {
+unpack_packages() {
   local debs="$ROOT/.cache/debs" tools="$ROOT/.cache/tools" package deb
   mkdir -p "$debs" "$tools"
-  for package in "${UNPACKED_PACKAGES[@]}"; do
+  for package in "$@"; do
     if [[ -e $debs/$package.unpacked ]]; then
       continue
     fi

@@ -1,0 +1,35 @@
+"""What the tests of deploy/ share: the Debian package (built once), a place on a real disk."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from surroundings import BUILD, ROOT, find_tool
+
+
+@pytest.fixture(scope="session")
+def deb() -> pathlib.Path:
+    """The Debian package, as the README's command makes it."""
+    if not (BUILD / "daemon/tierd").exists():
+        pytest.skip(f"needs a build: {BUILD} has no tierd")
+    find_tool("dpkg-shlibdeps", "apt-get install dpkg-dev")
+    subprocess.run([ROOT / "tools/dev", "package", "deb"], cwd=ROOT, check=True)
+    packages = list((ROOT / "dist").glob("tierd_*.deb"))
+    assert len(packages) == 1
+    return packages[0]
+
+
+@pytest.fixture
+def disk() -> Iterator[pathlib.Path]:
+    """A folder on the disk of the checkout: the system's temporary folder may be a tmpfs, which no SSD tier can be on."""
+    (ROOT / ".cache").mkdir(exist_ok=True)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="deploy-", dir=ROOT / ".cache"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

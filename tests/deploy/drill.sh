@@ -1,0 +1,90 @@
+#!/bin/bash
+# Runs as a service inside the booted container of test_systemd.py and writes one line a step to /drill/log:
+# "ok NAME" or "FAILED NAME". Ends by powering the container off.
+set -u
+trap 'systemctl poweroff --force' EXIT
+exec >/drill/output 2>&1
+set -x
+
+step() {
+  local name=$1
+  shift
+  if "$@"; then
+    echo "ok $name" >>/drill/log
+  else
+    echo "FAILED $name (exit status $?)" >>/drill/log
+    systemctl status tierd --no-pager --lines=50
+    journalctl -u tierd --no-pager --lines=100
+  fi
+}
+
+install_package() {
+  # What README.md says, without a network.
+  apt-get install -y --no-download /drill/tierd.deb || dpkg -i /drill/tierd.deb
+}
+
+nothing_started() {
+  ! systemctl is-active --quiet tierd && ! systemctl is-enabled --quiet tierd
+}
+
+unit_is_read_without_a_word() {
+  [[ -z $(systemd-analyze verify --man=no tierd.service tierd.socket 2>&1) ]]
+}
+
+swap_as_another_user() {
+  setpriv --reuid=54321 --regid=54321 --clear-groups --no-new-privs \
+    env -i PATH=/usr/bin:/bin HOME=/tmp PYTHONPATH=/drill TIERD_LIBRARY="$(echo /usr/lib*/libtier.so.0)" \
+    "$PYTHON" /drill/swap_script.py
+}
+
+main_pid() {
+  systemctl show tierd --property=MainPID --value
+}
+
+restarts_after_kill() {
+  local before
+  before=$(main_pid)
+  kill -9 "$before" || return 1
+  for _ in $(seq 100); do
+    if [[ $(main_pid) != 0 && $(main_pid) != "$before" ]] && systemctl is-active --quiet tierd; then
+      return 0
+    fi
+    sleep 0.1
+  done
+  return 1
+}
+
+status_answers() {
+  # Exit status 6: degraded, as on a machine without a right or huge pages.
+  local status=0
+  tierctl status || status=$?
+  [[ $status == 0 || $status == 6 ]]
+}
+
+leaves_nothing() {
+  local left
+  left=$(find /etc /usr /var /run /srv -xdev \( -iname '*tierd*' -o -name 'libtier*' -o -name tierctl \) \
+    -not -path '/run/systemd/*' -not -path '/run/user/*' -not -path '*/dist-packages/*' -not -path '/var/cache/*' \
+    -not -path '/var/lib/apt/*' -not -path '/var/lib/dpkg/*' -not -path '/var/lib/tierd' -not -path '/var/log/*')
+  echo "left: $left"
+  [[ -z $left && -z $(ls -A /var/lib/tierd 2>/dev/null) ]] && ! getent passwd tierd && ! getent group tierd
+}
+
+step "the package installs" install_package
+step "installing makes the user" id tierd
+step "installing starts nothing" nothing_started
+cp /drill/tierd.toml /etc/tierd/tierd.toml
+step "systemd reads the units without a word" unit_is_read_without_a_word
+step "the service starts" systemctl enable --now tierd
+step "it runs as its own user" test "$(stat -c %U "/proc/$(main_pid)")" = tierd
+step "tierctl status answers" status_answers
+step "another user swaps 1 GiB through SSD" swap_as_another_user
+step "a killed daemon is started again" restarts_after_kill
+step "the restarted daemon serves" swap_as_another_user
+step "the service stops" systemctl stop tierd
+step "a stopped service is not failed" test "$(systemctl show tierd --property=Result --value)" = success
+step "with the socket unit it starts on the first connection" systemctl start tierd.socket
+step "a client wakes it" swap_as_another_user
+step "socket and service stop" systemctl stop tierd.socket tierd.service
+step "purge runs" apt-get purge -y tierd
+step "purge leaves nothing" leaves_nothing

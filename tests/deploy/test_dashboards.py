@@ -1,0 +1,195 @@
+"""Every query of every dashboard against a real Prometheus that scrapes a daemon under load; and the metrics table."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import launcher
+import pytest
+from surroundings import ROOT, find_tool
+
+DASHBOARDS = sorted((ROOT / "deploy/grafana").glob("*.json"))
+SCRAPE_SECONDS_MAX = 60
+_DECLARED = re.compile(r"^\| `(tier_\w+)` \| (gauge|counter|histogram) \|", re.MULTILINE)
+
+
+def panels() -> list[Any]:
+    """(dashboard, panel title, query) of every target."""
+    return [
+        pytest.param(target["expr"], id=f"{path.stem}-{panel['title']}-{target['refId']}".replace(" ", "_"))
+        for path in DASHBOARDS
+        for panel in json.loads(path.read_text())["panels"]
+        for target in panel["targets"]
+    ]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Prometheus:
+    """A real one, on a free port, that scrapes one daemon four times a second by the configuration in deploy/."""
+
+    def __init__(self, program: str, folder: pathlib.Path, metrics_url: str) -> None:
+        target = urllib.parse.urlsplit(metrics_url).netloc
+        text = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
+        text = text.replace("127.0.0.1:9464", target).replace("scrape_interval: 15s", "scrape_interval: 250ms")
+        configuration = folder / "prometheus.yml"
+        configuration.write_text(text)
+        self.instance = target
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self._process = subprocess.Popen(
+            [program, f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'series'}",
+             f"--web.listen-address={self.url.removeprefix('http://')}", "--log.level=error"],
+            stdout=(folder / "prometheus.log").open("w"), stderr=subprocess.STDOUT)
+
+    def query(self, expression: str) -> list[float]:
+        """The values of an instant query; an exception where Prometheus refuses it."""
+        arguments = urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{arguments}", timeout=5) as reply:
+            answer = json.load(reply)
+        assert answer["status"] == "success"
+        return [float(series["value"][1]) for series in answer["data"]["result"]]
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+
+class Load(threading.Thread):
+    """A client that keeps more than the arena and reads it round and round, and asks for what is not there."""
+
+    def __init__(self, socket_path: str) -> None:
+        super().__init__(daemon=True)
+        self._socket = socket_path
+        self.ended = threading.Event()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._swap()
+        except BaseException as failure:  # noqa: BLE001: reported by the fixture's teardown
+            self.failure = failure
+
+    def _swap(self) -> None:
+        import tierd
+
+        block = bytearray(range(256)) * (32 << 10)
+        with tierd.connect(job="dashboards", socket=self._socket) as client:
+            for index in range(24):
+                client.put(index + 1, block)
+            while not self.ended.is_set():
+                for index in range(24):
+                    client.get_into(index + 1, block)
+                client.put(25, block)
+                client.delete(25)
+                try:
+                    client.get_into(99, block)
+                except tierd.NotFound:
+                    pass
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Daemon]:
+    with launcher.start(tmp_path_factory.mktemp("daemon"), arena="64MiB", tier="1GiB") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def load(daemon: launcher.Daemon) -> Iterator[None]:
+    pytest.importorskip("tierd", reason="needs the Python package: PYTHONPATH=bindings/python")
+    client = Load(daemon.socket)
+    client.start()
+    yield
+    client.ended.set()
+    client.join(60)
+    assert client.failure is None, client.failure
+
+
+@pytest.fixture(scope="module")
+def prometheus(daemon: launcher.Daemon, load: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    running = Prometheus(find_tool("prometheus"), tmp_path_factory.mktemp("prometheus"), daemon.metrics_url)
+    yield running
+    running.stop()
+
+
+def filled_in(expression: str, instance: str) -> str:
+    """The query as Grafana would send it with everything selected."""
+    for variable, value in (("$__rate_interval", "5s"), ("$instance", instance), ("$job", ".+")):
+        expression = expression.replace(variable, value)
+    assert "$" not in expression
+    return expression
+
+
+@pytest.mark.parametrize("expression", panels())
+def test_the_query_of_the_panel_returns_data(prometheus: Prometheus, expression: str) -> None:
+    query = filled_in(expression, prometheus.instance)
+    deadline = time.monotonic() + SCRAPE_SECONDS_MAX
+    values: list[float] = []
+    refusal = ""
+    while time.monotonic() < deadline:
+        try:
+            values = prometheus.query(query)
+        except OSError as error:  # Not up yet.
+            refusal = str(error)
+        if any(value == value for value in values):  # Not only NaN.
+            return
+        time.sleep(0.25)
+    pytest.fail(f"no data for {query}: {values} {refusal}")
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_the_dashboard_is_whole(path: pathlib.Path) -> None:
+    board = json.loads(path.read_text())
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    numbers = [panel["id"] for panel in board["panels"]]
+    assert len(set(numbers)) == len(numbers) and board["uid"] and board["schemaVersion"] >= 36
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
+                 for y in range(place["y"], place["y"] + place["h"])}
+        assert not cells & taken and place["x"] + place["w"] <= 24, panel["title"]
+        taken |= cells
+        assert panel["description"] and panel["datasource"]["uid"] == "${datasource}", panel["title"]
+        for target in panel["targets"]:
+            used = set(re.findall(r"\$(\w+)", target["expr"])) - {"__rate_interval"}
+            assert used <= variables, panel["title"]
+
+
+def scrape(daemon: launcher.Daemon) -> str:
+    with urllib.request.urlopen(daemon.metrics_url, timeout=5) as reply:
+        return str(reply.read().decode())
+
+
+def test_the_table_of_metrics_is_what_the_daemon_serves(daemon: launcher.Daemon, load: None) -> None:
+    declared = dict(_DECLARED.findall((ROOT / "docs/metrics.md").read_text()))
+    deadline = time.monotonic() + 10
+    while "tier_job_ram_bytes{" not in scrape(daemon) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    served = dict(re.findall(r"^# TYPE (tier_\w+) (\w+)$", scrape(daemon), re.MULTILINE))
+    assert served == declared
+
+
+def test_promtool_finds_nothing_to_mend(daemon: launcher.Daemon, load: None) -> None:
+    found = subprocess.run([find_tool("promtool"), "check", "metrics"], input=scrape(daemon),
+                           capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout + found.stderr) == (0, "")
+
+
+def test_promtool_accepts_the_scrape_configuration() -> None:
+    found = subprocess.run([find_tool("promtool"), "check", "config", str(ROOT / "deploy/prometheus/prometheus.yml")],
+                           capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr

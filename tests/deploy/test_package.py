@@ -1,0 +1,69 @@
+"""The Debian package as dpkg and lintian see it. tests/deploy/test_systemd.py installs it."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+from surroundings import ROOT, find_tool
+
+WANTED = (
+    "/etc/tierd/tierd.toml",
+    "/usr/bin/tierd",
+    "/usr/bin/tierctl",
+    "/usr/include/tier/tier.h",
+    "/usr/include/tier/tier.hpp",
+    "/usr/include/tier/control.h",
+    "/usr/lib/systemd/system/tierd.service",
+    "/usr/lib/systemd/system/tierd.socket",
+    "/usr/lib/sysusers.d/tierd.conf",
+    "/usr/lib/tmpfiles.d/tierd.conf",
+    "/usr/share/man/man8/tierd.8.gz",
+    "/usr/share/man/man1/tierctl.1.gz",
+    "/usr/share/doc/tierd/copyright",
+    "/usr/share/doc/tierd/changelog.gz",
+    "/usr/share/tierd/grafana/node.json",
+)
+WANTED_NAMES = (r"libtier\.so\.0", r"libtier-control\.so\.0", r"pkgconfig/tier\.pc", r"cmake/tier/\w+\.cmake")
+
+
+def contents(deb: pathlib.Path) -> dict[str, str]:
+    """Path -> mode, owner of every entry."""
+    listing = subprocess.run(["dpkg-deb", "-c", str(deb)], check=True, capture_output=True, text=True).stdout
+    entries = {}
+    for line in listing.splitlines():
+        mode, owner, _, _, _, path = line.split(maxsplit=5)
+        entries[path.split(" -> ")[0].removeprefix(".")] = f"{mode} {owner}"
+    return entries
+
+
+@pytest.mark.parametrize("path", WANTED)
+def test_the_package_holds(deb: pathlib.Path, path: str) -> None:
+    assert path in contents(deb)
+
+
+@pytest.mark.parametrize("name", WANTED_NAMES)
+def test_the_package_holds_the_libraries(deb: pathlib.Path, name: str) -> None:
+    assert any(re.search(name, path) for path in contents(deb))
+
+
+def test_everything_in_it_is_owned_by_root_and_lies_where_packages_may_put_it(deb: pathlib.Path) -> None:
+    for path, state in contents(deb).items():
+        assert state.endswith("root/root"), path
+        assert path.startswith(("/usr/", "/etc/")) or path in ("/", "/usr/", "/etc/"), path
+        assert "/local/" not in path and "/test" not in path, path
+
+
+def test_lintian_has_nothing_to_say(deb: pathlib.Path) -> None:
+    found = subprocess.run([find_tool("lintian"), "--allow-root", "--fail-on=error,warning", str(deb)],
+                           capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
+
+
+def test_package_and_changelog_name_one_version(deb: pathlib.Path) -> None:
+    version = subprocess.run(["dpkg-deb", "-f", str(deb), "Version"], check=True, capture_output=True, text=True)
+    packaged = version.stdout.strip()
+    assert f"tierd ({packaged})" in (ROOT / "deploy/deb/changelog").read_text()
+    assert f"## {packaged}" in (ROOT / "CHANGELOG.md").read_text()

@@ -1,0 +1,124 @@
+"""tools/dev as a person meets it: help, refusals, the preflight, the last line of a test run."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEV = ROOT / "tools/dev"
+VERBS = ("setup", "build", "test", "check", "fmt", "tidy", "demo", "bench", "fuzz", "package", "clean")
+PARTS = ("say", "packages", "preflight", "setup")
+
+
+def dev(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([DEV, *arguments], capture_output=True, text=True, check=False)
+
+
+def parts(script: str, *prefix: str) -> subprocess.CompletedProcess[str]:
+    """Runs `script` with the functions of tools/dev at hand."""
+    sources = "; ".join(f"source {ROOT}/tools/dev.d/{part}.sh" for part in PARTS)
+    return subprocess.run([*prefix, "bash", "-c", f"set -euo pipefail; ROOT={ROOT}; cd {ROOT}; {sources}; {script}"],
+                          capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb: str) -> None:
+    answer = dev(verb, "--help")
+    assert answer.returncode == 0 and answer.stdout.startswith(f"usage: tools/dev {verb}")
+
+
+def test_the_list_of_verbs_is_whole() -> None:
+    answer = dev("--help")
+    assert answer.returncode == 0 and all(f"\n  {verb} " in answer.stdout for verb in VERBS)
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("build", "nonsense"), ("setup", "--nonsense"),
+                                       ("test", "--nonsense"), ("package", "nonsense")])
+def test_a_wrong_word_is_refused_with_the_right_ones(arguments: tuple[str, ...]) -> None:
+    answer = dev(*arguments)
+    assert answer.returncode == 2 and "nonsense" in answer.stderr and ("one of" in answer.stderr or
+                                                                       "--help" in answer.stderr or
+                                                                       "wheel or deb" in answer.stderr)
+
+
+def test_without_root_setup_prints_the_one_line_and_exits_2() -> None:
+    prefix = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups") if os.geteuid() == 0 else ()
+    if prefix and shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv: Debian's util-linux")
+    answer = parts("package_present() { return 1; }; install_debian_packages one-dev two-dev", *prefix)
+    if "Permission denied" in answer.stderr:
+        pytest.skip("needs a checkout that others may read: it lies below a private folder")
+    assert answer.returncode == 2
+    assert answer.stdout == "sudo apt-get install -y --no-install-recommends one-dev two-dev\n"
+
+
+def test_what_is_installed_is_not_installed_again() -> None:
+    answer = parts("package_present() { return 0; }; install_debian_packages one-dev two-dev")
+    assert answer.returncode == 0 and "apt-get" not in answer.stderr + answer.stdout
+
+
+def test_the_preflight_takes_less_than_a_second_and_shows_the_machine() -> None:
+    before = time.monotonic()
+    answer = parts("preflight 1 1; print_phases")
+    assert time.monotonic() - before < 1.0
+    assert answer.returncode == 0, answer.stderr
+    for word in ("disk ", "memory ", "compiler ", "io_uring ", "phase 1", "phase 4", "minutes"):
+        assert word in answer.stdout
+
+
+@pytest.mark.parametrize(("needs", "word"), [("999999999 1", "of disk"), ("1 999999999", "of available memory")])
+def test_the_preflight_refuses_with_the_figures(needs: str, word: str) -> None:
+    answer = parts(f"preflight {needs}")
+    assert answer.returncode == 1 and word in answer.stderr and "999999999" in answer.stderr
+
+
+def test_set_up_installs_no_package_that_carries_a_service() -> None:
+    answer = parts('printf "%s\\n" "${BASE_PACKAGES[@]}" "${FULL_PACKAGES[@]}" "${FIO_LIBRARIES[@]}"')
+    if shutil.which("dpkg") is None:
+        pytest.skip("needs dpkg: Debian")
+    present = parts(f"for p in {' '.join(answer.stdout.split())}; do package_present $p && echo $p || true; done").stdout
+    listing = subprocess.run(["dpkg", "-L", *present.split()], capture_output=True, text=True, check=False).stdout
+    services = [line for line in listing.splitlines() if "/systemd/system/" in line]
+    assert present and not services
+
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="a" name="good" status="run"/>
+<testcase classname="a" name="bad" status="fail"><failure message="x"/></testcase>
+<testcase classname="a" name="left out" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
+<system-out>x_test.cc:7: Skipped
+needs hugepages: none are free
+</system-out></testcase>
+</testsuite></testsuites>"""
+
+
+def count(folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["/usr/bin/python3", ROOT / "tools/dev.d/count_tests.py", "--minutes", "1.0", folder],
+                          capture_output=True, text=True, check=False)
+
+
+def test_the_last_line_of_a_run_counts_and_reasons_are_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "ctest-release.xml").write_text(REPORT)
+    (tmp_path / "phases.txt").write_text("release 8 60\n")
+    answer = count(tmp_path)
+    assert answer.returncode == 1
+    assert answer.stdout.splitlines()[-1] == "1 passed, 1 failed, 1 skipped"
+    assert "needs hugepages: none are free" in answer.stdout and "FAILED ctest-release: a::bad" in answer.stdout
+
+
+def test_a_phase_that_broke_before_its_tests_is_a_failure(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "pytest.xml").write_text(REPORT.replace('<failure message="x"/>', ""))
+    (tmp_path / "phases.txt").write_text("python 0 1\nasan 1 1\n")
+    answer = count(tmp_path)
+    assert answer.returncode == 1 and answer.stdout.splitlines()[-1] == "2 passed, 1 failed, 1 skipped"
+    assert "phase asan" in answer.stdout
+
+
+def test_nothing_run_is_no_success(tmp_path: pathlib.Path) -> None:
+    assert count(tmp_path).returncode == 1
