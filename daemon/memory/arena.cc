@@ -1,0 +1,290 @@
+// The table of windows and the rules of growth.
+#include "daemon/memory/arena.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
+
+namespace tier::memory {
+namespace {
+
+using base::FormatBytes;
+
+constexpr uint64_t kOtherDescriptors = 4096;  // Sockets, devices, rings of clients beside the windows.
+
+// Best effort: where the hard limit is lower too, StartCreate's answer says what to raise.
+void RaiseDescriptorLimit(uint64_t wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min<rlim_t>(wanted, limit.rlim_max);
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+Arena::Arena(ArenaOptions options, base::Workers* workers)
+    : options_(std::move(options)),
+      entries_(options_.sizes.windows_max),
+      max_now_bytes_(options_.sizes.max_bytes),
+      maker_(workers, options_.on_event) {
+  const ArenaSizes& sizes = options_.sizes;
+  TIER_CHECK(sizes.window_size >= kWindowSizeMin && sizes.window_size % kBlockSize == 0, "window {}",
+             sizes.window_size);
+  TIER_CHECK(sizes.windows_max <= kWindowsMax && sizes.windows_max >= sizes.max_bytes / sizes.window_size,
+             "windows {} maximum {} of {}", sizes.windows_max, sizes.max_bytes, sizes.window_size);
+  unused_.AddMembers(0, sizes.windows_max);
+  RaiseDescriptorLimit(sizes.windows_max + kOtherDescriptors);
+  base::InstallFaultGuard();
+}
+
+Arena::~Arena() = default;
+
+Arena::Entry& Arena::At(WindowIndex window) {
+  TIER_CHECK(Value(window) < entries_.size(), "window {} of {}", Value(window), entries_.size());
+  return entries_[Value(window)];
+}
+
+int Arena::Descriptor(WindowIndex window) const {
+  TIER_CHECK(Value(window) < entries_.size(), "window {} of {}", Value(window), entries_.size());
+  const Entry& entry = entries_[Value(window)];
+  TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
+  return entry.window.descriptor();
+}
+
+Result<WindowIndex> Arena::StartCreate(OwnerId owner) {
+  if (!stock_.empty()) return HandOutStock(owner);
+  const Result<Growth> growth = AllowGrowth();
+  if (!growth) return std::unexpected(growth.error());
+  auto index = StartMake(State::kMaking, owner, *growth);
+  if (index) owned_bytes_ += window_size();
+  return index;
+}
+
+WindowIndex Arena::HandOutStock(OwnerId owner) {
+  const WindowIndex index = stock_.back();
+  stock_.pop_back();
+  Entry& entry = At(index);
+  TIER_CHECK(entry.state == State::kStock, "window {} state {}", Value(index), static_cast<int>(entry.state));
+  entry.owner = owner;
+  entry.state = State::kMaking;  // Until its event is polled.
+  stock_bytes_ -= window_size();
+  owned_bytes_ += window_size();
+  handed_out_.push_back(index);
+  if (options_.on_event) options_.on_event();
+  return index;
+}
+
+Result<Arena::Growth> Arena::AllowGrowth() {
+  if (owned_bytes_ + stock_bytes_ + window_size() > options_.sizes.max_bytes) {
+    ++refusals_at_maximum_;
+    return Fail(Code::kNoMemory,
+                fmt::format("the arena is at its maximum: {} in windows and {} more asked for, of {}; raise the "
+                            "arena's maximum or free tensors",
+                            FormatBytes(owned_bytes_ + stock_bytes_), FormatBytes(window_size()),
+                            FormatBytes(options_.sizes.max_bytes)));
+  }
+  const bool covered = options_.huge_pages == HugePagePolicy::kAlways ? huge_credit_bytes_ >= window_size()
+                                                                      : small_credit_bytes_ >= window_size();
+  if (!covered) RefreshHost();
+  return AllowFromHost();
+}
+
+Result<Arena::Growth> Arena::AllowFromHost() {
+  const bool huge = options_.huge_pages != HugePagePolicy::kNever && huge_credit_bytes_ >= window_size();
+  const bool small = options_.huge_pages != HugePagePolicy::kAlways && small_credit_bytes_ >= window_size();
+  if (huge) return small ? Growth::kHugeElseSmall : Growth::kHuge;
+  if (small) return Growth::kSmall;
+  ++refusals_by_host_;
+  if (host_.memory_total == 0) {
+    return Fail(Code::kNoMemory, "cannot tell how much memory the host has left: " + options_.host_root +
+                                     "/proc/meminfo cannot be read");
+  }
+  if (options_.huge_pages == HugePagePolicy::kAlways) {
+    return Fail(Code::kNoMemory,
+                fmt::format("a window of {} in huge pages was asked for and {} of them are free; raise "
+                            "vm.nr_hugepages or set huge_pages = \"auto\"",
+                            FormatBytes(window_size()), host_.huge_pages_free));
+  }
+  if (host_.pressure_full_avg10 > options_.pressure_full_avg10_max) {
+    return Fail(Code::kNoMemory,
+                fmt::format("the host is short of memory (PSI full avg10 {:.1f} %, limit {:.1f} %): the arena stays at {}",
+                            host_.pressure_full_avg10, options_.pressure_full_avg10_max, FormatBytes(owned_bytes_)));
+  }
+  return Fail(Code::kNoMemory,
+              fmt::format("a window of {} would cut into the host reserve: {} available{}, {} still to be populated, "
+                          "reserve {}; the arena stays at {}",
+                          FormatBytes(window_size()), FormatBytes(host_.available()),
+                          host_.cgroup_available < host_.memory_available ? " by the cgroup limit" : "",
+                          FormatBytes(making_bytes_), FormatBytes(options_.sizes.host_reserve_bytes),
+                          FormatBytes(owned_bytes_)));
+}
+
+Result<WindowIndex> Arena::StartMake(State state, OwnerId owner, Growth growth) {
+  const uint32_t number = unused_.FindAtOrAfter(0);
+  if (number == base::FreeBlockMap::kNone) {
+    ++refusals_at_maximum_;
+    return Fail(Code::kNoMemory,
+                fmt::format("all {} window indices are in use, {} of windows are still being closed; try again",
+                            windows_max(), FormatBytes(closing_bytes_)));
+  }
+  unused_.MarkUsed(number, 1);
+  const WindowIndex index{number};
+  Entry& entry = At(index);
+  TIER_CHECK(entry.state == State::kUnused, "window {} state {}", number, static_cast<int>(entry.state));
+  entry.state = state;
+  entry.owner = owner;
+  making_bytes_ += window_size();
+  uint64_t& credit = growth == Growth::kSmall ? small_credit_bytes_ : huge_credit_bytes_;
+  credit -= std::min(credit, window_size());
+
+  WindowOrder order;
+  order.window = {.index = index,
+                  .size = window_size(),
+                  .pages = growth == Growth::kSmall ? PageKind::kSmall : PageKind::kHuge,
+                  .numa_node = options_.numa_node};
+  order.may_fall_back = growth == Growth::kHugeElseSmall;
+  order.collapse = state == State::kMakingStock && options_.collapse == CollapsePolicy::kAuto;
+  maker_.StartMake(order);
+  return index;
+}
+
+Status Arena::StartPrefault(uint64_t bytes) {
+  const uint64_t windows = bytes / window_size();
+  for (uint64_t i = 0; i < windows; ++i) {
+    const Result<Growth> growth = AllowGrowth();
+    if (!growth) return std::unexpected(growth.error());
+    const auto index = StartMake(State::kMakingStock, OwnerId{}, *growth);
+    if (!index) return std::unexpected(index.error());
+    stock_bytes_ += window_size();
+    prefault_target_bytes_ += window_size();
+  }
+  return {};
+}
+
+void Arena::Retire(WindowIndex window) {
+  const Entry& entry = At(window);
+  TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
+  TIER_CHECK(owned_bytes_ >= window_size(), "owned {}", owned_bytes_);
+  owned_bytes_ -= window_size();
+  StartClose(window);
+}
+
+void Arena::StartClose(WindowIndex window) {
+  Entry& entry = At(window);
+  entry.state = State::kClosing;
+  closing_bytes_ += window_size();
+  maker_.StartClose(window, std::exchange(entry.window, Window()));
+}
+
+void Arena::Poll(std::vector<WindowEvent>* events) {
+  for (const WindowIndex index : handed_out_) {
+    Entry& entry = At(index);
+    entry.state = State::kReady;
+    events->push_back({index, entry.owner, Code::kOk, {}, entry.window.address(), entry.window.page_size()});
+  }
+  handed_out_.clear();
+  maker_.Poll(&made_);
+  for (MadeWindow& made : made_) OnMade(std::move(made), events);
+  made_.clear();
+}
+
+void Arena::OnMade(MadeWindow made, std::vector<WindowEvent>* events) {
+  Entry& entry = At(made.index);
+  if (made.closed) {
+    TIER_CHECK(entry.state == State::kClosing && closing_bytes_ >= window_size(), "window {} state {}",
+               Value(made.index), static_cast<int>(entry.state));
+    closing_bytes_ -= window_size();
+    entry.state = State::kUnused;
+    unused_.MarkFree(Value(made.index));
+    return;
+  }
+  const bool for_stock = entry.state == State::kMakingStock;
+  TIER_CHECK(for_stock || entry.state == State::kMaking, "window {} state {}", Value(made.index),
+             static_cast<int>(entry.state));
+  making_bytes_ -= window_size();
+  if (!made.window) {
+    ++create_failures_;
+    (for_stock ? stock_bytes_ : owned_bytes_) -= window_size();
+    if (for_stock) prefault_target_bytes_ -= window_size();
+    entry.state = State::kUnused;
+    unused_.MarkFree(Value(made.index));
+    if (!for_stock) {
+      events->push_back({made.index, entry.owner, made.error.code, std::move(made.error.message), nullptr, 0});
+    }
+    return;
+  }
+  entry.window = std::move(made.window);
+  entry.state = for_stock ? State::kStock : State::kReady;
+  if (for_stock) {
+    prefault_done_bytes_ += window_size();
+    stock_.push_back(made.index);
+    return;
+  }
+  events->push_back({made.index, entry.owner, Code::kOk, {}, entry.window.address(), entry.window.page_size()});
+}
+
+uint64_t Arena::HugePageBytesFree() const {
+  return host_.huge_page_size == kBlockSize ? host_.huge_pages_free * kBlockSize : 0;
+}
+
+void Arena::RefreshHost() {
+  const Result<HostReading> host = ReadHost(options_.host_root);
+  SetHost(host ? *host : HostReading{});  // Unreadable: nothing may be had, and the refusal says so.
+}
+
+void Arena::SetHost(const HostReading& host) {
+  host_ = host;
+  // Windows in the making are not in the reading yet, those being closed still are.
+  const uint64_t taken = options_.sizes.host_reserve_bytes + making_bytes_;
+  const uint64_t given = host_.available() + closing_bytes_;
+  uint64_t room = given > taken ? given - taken : 0;
+  uint64_t huge_room = HugePageBytesFree();
+  huge_room -= std::min(huge_room, making_bytes_);
+  const bool pressed = host_.pressure_full_avg10 > options_.pressure_full_avg10_max;
+  if (pressed) room = 0;
+  small_credit_bytes_ = std::min(room, std::max(kReadingCoversBytes, window_size()));
+  huge_credit_bytes_ = huge_room;
+
+  const uint64_t growth = (options_.huge_pages == HugePagePolicy::kAlways ? 0 : room) +
+                          (options_.huge_pages == HugePagePolicy::kNever ? 0 : huge_room);
+  uint64_t reachable = owned_bytes_ + stock_bytes_ + growth;
+  // Below the reserve already: as much as is missing should come back, stock first.
+  uint64_t missing = !pressed && taken > given ? taken - given : 0;
+  if (host_.memory_total == 0) missing = 0;  // Not known is not short.
+  for (; missing != 0 && !stock_.empty(); missing -= std::min(missing, window_size())) {
+    const WindowIndex index = stock_.back();
+    stock_.pop_back();
+    stock_bytes_ -= window_size();
+    StartClose(index);
+    reachable -= window_size();
+  }
+  reachable -= std::min(reachable, missing);
+  max_now_bytes_ = std::min(options_.sizes.max_bytes, reachable / window_size() * window_size());
+}
+
+ArenaSnapshot Arena::snapshot() const {
+  ArenaSnapshot snapshot{.owned_bytes = owned_bytes_,
+                         .stock_bytes = stock_bytes_,
+                         .making_bytes = making_bytes_,
+                         .closing_bytes = closing_bytes_,
+                         .huge_page_bytes = 0,
+                         .prefault_target_bytes = prefault_target_bytes_,
+                         .prefault_done_bytes = prefault_done_bytes_,
+                         .refusals_at_maximum = refusals_at_maximum_,
+                         .refusals_by_host = refusals_by_host_,
+                         .create_failures = create_failures_,
+                         .made = maker_.counters(),
+                         .host = host_};
+  for (const Entry& entry : entries_) {
+    if (entry.window && entry.window.page_size() != kPageSize) snapshot.huge_page_bytes += window_size();
+  }
+  return snapshot;
+}
+
+}  // namespace tier::memory

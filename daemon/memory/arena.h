@@ -1,0 +1,128 @@
+// Arena: the windows of a real daemon. Decides whether one more may be made (the arena's maximum, the host reserve, the
+// cgroup, memory pressure) and keeps the table of whose it is; WindowMaker does the work on worker threads.
+//
+// Engine thread only. An index goes unused → making → (stock →) ready → closing → unused, and back to unused when it
+// could not be made. Invariants: owned + stock windows <= arena maximum / window size; an index is handed out again only
+// after its window's file is closed.
+//
+// Host memory is read before growth and at RefreshHost(). One reading covers the next kReadingCoversBytes of growth, so
+// that a burst of 2 MiB windows does not read /proc for each.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/free_block_map.h"
+#include "daemon/base/workers.h"
+#include "daemon/memory/arena_sizing.h"
+#include "daemon/memory/host_memory.h"
+#include "daemon/memory/window_maker.h"
+#include "daemon/memory/window_source.h"
+
+namespace tier::memory {
+
+enum class HugePagePolicy : uint8_t {
+  kAuto,    // hugetlb while the kernel's pool has pages, else shmem: the named mode `small_pages`, counted.
+  kAlways,  // hugetlb, or NO_MEMORY.
+  kNever,
+};
+enum class CollapsePolicy : uint8_t {
+  kAuto,  // Windows prefaulted at start, before anybody has them.
+  kNever,
+};
+
+struct ArenaOptions {
+  ArenaSizes sizes;
+  HugePagePolicy huge_pages = HugePagePolicy::kAuto;
+  CollapsePolicy collapse = CollapsePolicy::kAuto;
+  int numa_node = kAnyNode;
+  double pressure_full_avg10_max = 10;    // % (PSI): above it the arena does not grow.
+  std::string host_root = "/";            // Where proc and sys lie.
+  std::function<void()> on_event;         // Wakes the engine; see WindowMaker. May be null.
+};
+
+struct ArenaSnapshot {  // For metrics, doctor and log. Bytes are windows × window size.
+  uint64_t owned_bytes = 0;          // Made or being made for an owner.
+  uint64_t stock_bytes = 0;          // Prefaulted at start, nobody's yet.
+  uint64_t making_bytes = 0;
+  uint64_t closing_bytes = 0;
+  uint64_t huge_page_bytes = 0;      // Of owned and stock: in hugetlb windows.
+  uint64_t prefault_target_bytes = 0;  // StartPrefault: what was asked, and what of it is done.
+  uint64_t prefault_done_bytes = 0;
+  uint64_t refusals_at_maximum = 0;
+  uint64_t refusals_by_host = 0;     // Reserve, cgroup, pressure.
+  uint64_t create_failures = 0;      // The kernel would not.
+  MakerCounters made;
+  HostReading host;                  // The last one.
+};
+
+class Arena final : public WindowSource {
+ public:
+  static constexpr uint64_t kReadingCoversBytes = 256 * kMiB;
+
+  // `workers` must outlive the arena. Raises this process's soft limit of open files for one descriptor a window.
+  Arena(ArenaOptions options, base::Workers* workers);
+  ~Arena() override;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  uint64_t window_size() const override { return options_.sizes.window_size; }
+  uint32_t windows_max() const override { return options_.sizes.windows_max; }
+  uint64_t arena_max_bytes() const override { return max_now_bytes_; }
+  uint64_t arena_bytes() const override { return owned_bytes_; }
+  Result<WindowIndex> StartCreate(OwnerId owner) override;
+  void Retire(WindowIndex window) override;
+  void Poll(std::vector<WindowEvent>* events) override;
+  int Descriptor(WindowIndex window) const override;
+
+  // Makes windows ahead of need, `bytes` of them in all, which StartCreate then hands out at once. NO_MEMORY as there.
+  Status StartPrefault(uint64_t bytes);
+  // Reads the host's memory anew and sets arena_max_bytes() by it; stock windows go first when the host runs short.
+  // To be called every second or so.
+  void RefreshHost();
+  ArenaSnapshot snapshot() const;
+
+ private:
+  enum class State : uint8_t { kUnused, kMaking, kMakingStock, kStock, kReady, kClosing };
+  struct Entry {
+    State state = State::kUnused;
+    OwnerId owner{};
+    Window window;
+  };
+  enum class Growth : uint8_t { kSmall, kHuge, kHugeElseSmall };
+
+  Entry& At(WindowIndex window);
+  Result<Growth> AllowGrowth();
+  Result<Growth> AllowFromHost();
+  Result<WindowIndex> StartMake(State state, OwnerId owner, Growth growth);
+  WindowIndex HandOutStock(OwnerId owner);
+  void SetHost(const HostReading& host);
+  void StartClose(WindowIndex window);
+  void OnMade(MadeWindow made, std::vector<WindowEvent>* events);
+  uint64_t HugePageBytesFree() const;
+
+  ArenaOptions options_;
+  std::vector<Entry> entries_;
+  base::FreeBlockMap unused_;          // Of window indices; the lowest is taken first.
+  std::vector<WindowIndex> stock_;
+  std::vector<WindowIndex> handed_out_;  // Out of stock since the last Poll.
+  uint64_t owned_bytes_ = 0;
+  uint64_t stock_bytes_ = 0;           // Made and being made.
+  uint64_t making_bytes_ = 0;
+  uint64_t closing_bytes_ = 0;
+  uint64_t max_now_bytes_ = 0;
+  HostReading host_;
+  uint64_t small_credit_bytes_ = 0;    // Growth in small pages that the last reading still covers.
+  uint64_t huge_credit_bytes_ = 0;
+  uint64_t prefault_target_bytes_ = 0;
+  uint64_t prefault_done_bytes_ = 0;
+  uint64_t refusals_at_maximum_ = 0;
+  uint64_t refusals_by_host_ = 0;
+  uint64_t create_failures_ = 0;
+  std::vector<MadeWindow> made_;       // Poll's, kept for its room.
+  WindowMaker maker_;                  // Last: its tasks end first.
+};
+
+}  // namespace tier::memory

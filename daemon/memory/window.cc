@@ -1,0 +1,148 @@
+// The system calls of one window. Order matters: seals before anybody else can have the descriptor, binding before the
+// first page, pages before collapse.
+#include "daemon/memory/window.h"
+
+#include <fcntl.h>
+#include <linux/mman.h>
+#include <numaif.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
+
+namespace tier::memory {
+namespace {
+
+using base::FormatBytes;
+
+#ifndef MADV_COLLAPSE
+constexpr int kMadviseCollapse = 25;  // Linux 6.1; younger than the C library's headers.
+#else
+constexpr int kMadviseCollapse = MADV_COLLAPSE;
+#endif
+
+std::unexpected<Error> NoMemory(const char* what, const Window::Options& options) {
+  const int error = errno;
+  std::string message = fmt::format("cannot {} a window of {} ({} pages): {}", what, FormatBytes(options.size),
+                                    options.pages == PageKind::kHuge ? "huge" : "small", std::strerror(error));
+  if (error == EMFILE || error == ENFILE) message += "; raise the limit of open files (LimitNOFILE=, ulimit -n)";
+  return Fail(Code::kNoMemory, std::move(message));
+}
+
+Result<proto::FileDescriptor> MakeFile(const Window::Options& options) {
+  unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  if (options.pages == PageKind::kHuge) flags |= MFD_HUGETLB | HUGETLB_FLAG_ENCODE_2MB;
+  const std::string name = fmt::format("tierd-window-{}", Value(options.index));
+  proto::FileDescriptor file(::memfd_create(name.c_str(), flags));
+  if (!file) return NoMemory("create", options);
+  if (::fchmod(file.get(), 0600) != 0) return NoMemory("protect", options);
+  if (::ftruncate(file.get(), static_cast<off_t>(options.size)) != 0) return NoMemory("size", options);
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return NoMemory("seal", options);
+  }
+  return file;
+}
+
+// Maps the file at a 2 MiB boundary, so that its blocks can be huge pages. The place is reserved first: mapping over
+// one's own reservation is the only way to choose an address without a race.
+Result<proto::Mapping> MapAligned(int file, const Window::Options& options) {
+  const uint64_t reserved_size = options.size + kBlockSize;
+  void* reserved = ::mmap(nullptr, reserved_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return NoMemory("reserve addresses for", options);
+  const auto begin = reinterpret_cast<uintptr_t>(reserved);
+  const uintptr_t aligned = AlignUp(begin, kBlockSize);
+  auto mapping = proto::Mapping::Map(file, 0, options.size, proto::Access::kReadWrite,
+                                     reinterpret_cast<void*>(aligned));
+  if (!mapping) {
+    ::munmap(reserved, reserved_size);
+    return Fail(Code::kNoMemory, fmt::format("cannot map a window of {}: {}", FormatBytes(options.size),
+                                             mapping.error().message));
+  }
+  const uintptr_t end = begin + reserved_size;
+  if (aligned != begin) ::munmap(reserved, aligned - begin);
+  if (aligned + options.size != end) {
+    ::munmap(reinterpret_cast<void*>(aligned + options.size), end - aligned - options.size);
+  }
+  return mapping;
+}
+
+// Whatever thread touches a page first, it comes from this node: the policy goes with the file.
+Status BindToNode(const proto::Mapping& mapping, const Window::Options& options) {
+  constexpr unsigned kBits = sizeof(unsigned long) * CHAR_BIT;
+  std::array<unsigned long, 1024 / kBits> nodes{};
+  const auto node = static_cast<unsigned>(options.numa_node);
+  TIER_CHECK(node < nodes.size() * kBits, "node {}", node);
+  nodes[node / kBits] = 1UL << (node % kBits);
+  // The kernel reads one bit less than it is told.
+  if (::mbind(mapping.data(), mapping.size(), MPOL_BIND, nodes.data(), nodes.size() * kBits + 1, 0) != 0) {
+    return NoMemory(fmt::format("bind to NUMA node {}", node).c_str(), options);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Window> Window::Open(const Options& options) {
+  TIER_CHECK(options.size != 0 && options.size % kBlockSize == 0, "size {}", options.size);
+  Result<proto::FileDescriptor> file = MakeFile(options);
+  if (!file) return std::unexpected(std::move(file.error()));
+  Result<proto::Mapping> mapping = MapAligned(file->get(), options);
+  if (!mapping) return std::unexpected(std::move(mapping.error()));
+  TIER_CHECK(reinterpret_cast<uintptr_t>(mapping->data()) % kBlockSize == 0, "address {}",
+             static_cast<void*>(mapping->data()));
+  if (options.numa_node != kAnyNode) {
+    if (Status bound = BindToNode(*mapping, options); !bound) return std::unexpected(std::move(bound.error()));
+  }
+  // Best effort: a core dump of the daemon shall not hold every tensor of the node; it is not dumpable anyhow.
+  (void)::madvise(mapping->data(), mapping->size(), MADV_DONTDUMP);
+  // Where the kernel leaves shmem huge pages to advice, one fault makes 2 MiB: the same file to everybody, only faster.
+  if (options.pages == PageKind::kSmall) (void)::madvise(mapping->data(), mapping->size(), MADV_HUGEPAGE);
+
+  Window window;
+  window.file_ = std::move(*file);
+  window.mapping_ = std::move(*mapping);
+  window.guarded_ = base::GuardedRange(window.mapping_.data(), window.mapping_.size());
+  window.pages_ = options.pages;
+  return window;
+}
+
+Status Window::Populate(uint64_t offset, uint64_t length) const {
+  TIER_CHECK(offset % kPageSize == 0 && offset + length <= size(), "offset {} length {} size {}", offset, length,
+             size());
+  while (::madvise(address() + offset, length, MADV_POPULATE_WRITE) != 0) {
+    if (errno == EINTR || errno == EAGAIN) continue;
+    // EFAULT stands for the SIGBUS that touching the page would have been: no huge page, or a limit was met.
+    const bool exhausted = errno == EFAULT || errno == ENOMEM || errno == ENOSPC;
+    return Fail(Code::kNoMemory,
+                fmt::format("cannot populate a window of {} ({} KiB pages) at offset {}: {}", FormatBytes(size()),
+                            page_size() / kKiB, offset, exhausted ? "no page is to be had" : std::strerror(errno)));
+  }
+  return {};
+}
+
+bool Window::TryCollapse(uint64_t offset, uint64_t length) const {
+  TIER_CHECK(pages_ == PageKind::kSmall, "page size {}", page_size());
+  return ::madvise(address() + offset, length, kMadviseCollapse) == 0;
+}
+
+void Window::Close() {
+  if (!file_) return;
+  guarded_ = base::GuardedRange();
+  // Best effort: where nobody else maps the file, closing gives the pages back as well.
+  (void)::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size()));
+  mapping_ = proto::Mapping();
+  file_.Reset();
+}
+
+}  // namespace tier::memory

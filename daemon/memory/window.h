@@ -1,0 +1,58 @@
+// Window: one memfd of the arena, sealed against any change of size, mapped at a 2 MiB boundary, kept out of core dumps
+// and registered with the fault guard (a client may punch holes into it).
+//
+// Movable; thread-compatible: different ranges of one window may be populated by different threads at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/base/fault_guard.h"
+#include "proto/mapping.h"
+#include "proto/result.h"
+#include "proto/units.h"
+
+namespace tier::memory {
+
+enum class PageKind : uint8_t {
+  kSmall,  // shmem, 4 KiB: slots and whole blocks.
+  kHuge,   // hugetlb, 2 MiB: whole blocks only.
+};
+
+inline constexpr int kAnyNode = -1;
+
+class Window {
+ public:
+  struct Options {
+    WindowIndex index{};  // For its name in /proc.
+    uint64_t size = 0;    // Bytes, a multiple of kBlockSize.
+    PageKind pages = PageKind::kSmall;
+    int numa_node = kAnyNode;
+  };
+
+  Window() = default;
+  // Makes, seals and maps the file; no page of it is there yet. NO_MEMORY with errno's text.
+  static Result<Window> Open(const Options& options);
+
+  // Has the kernel make the pages of a range, zeroed. NO_MEMORY when it cannot.
+  Status Populate(uint64_t offset, uint64_t length) const;
+  // Turns populated small pages into huge ones (MADV_COLLAPSE); false: the kernel would not. To be done before the
+  // window is registered with any device or handed to anybody.
+  bool TryCollapse(uint64_t offset, uint64_t length) const;
+  // Gives every page back, whoever still has the file mapped, and closes it.
+  void Close();
+
+  explicit operator bool() const { return static_cast<bool>(file_); }
+  std::byte* address() const { return mapping_.data(); }
+  uint64_t size() const { return mapping_.size(); }
+  int descriptor() const { return file_.get(); }
+  uint32_t page_size() const { return static_cast<uint32_t>(pages_ == PageKind::kHuge ? kBlockSize : kPageSize); }
+
+ private:
+  proto::FileDescriptor file_;
+  proto::Mapping mapping_;
+  base::GuardedRange guarded_;
+  PageKind pages_ = PageKind::kSmall;
+};
+
+}  // namespace tier::memory

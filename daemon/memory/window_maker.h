@@ -1,0 +1,68 @@
+// WindowMaker: makes, prefaults, collapses and closes windows on worker threads.
+//
+// The idea: a window becomes a queue of steps (open, populate 8 MiB at a time, done), taken by at most one task a worker
+// thread, each of which does some 8 MiB worth (about 5 ms) and goes back to the end of the workers' queue. So several
+// threads prefault one large window, one task makes several small ones, checksums are never kept waiting for long, and a
+// full workers' queue only delays.
+//
+// Engine thread only; what the tasks share lies behind one mutex that is never held across a system call. Windows still
+// in the making when the maker ends are dropped by the tasks themselves.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/workers.h"
+#include "daemon/memory/window.h"
+
+namespace tier::memory {
+
+struct WindowOrder {
+  Window::Options window;
+  bool may_fall_back = false;  // window.pages is kHuge: small pages will do where no huge ones are to be had.
+  bool collapse = false;       // Small pages: collapse after populating, which takes some 3 s a GiB.
+};
+
+struct MadeWindow {
+  WindowIndex index{};
+  Window window;                 // Without a file: it was not made, `error` says why; or it was closed.
+  Error error{Code::kOk, {}};
+  bool closed = false;           // The answer to StartClose.
+};
+
+struct MakerCounters {  // Since start.
+  uint64_t populated_bytes = 0;
+  uint64_t huge_fallbacks = 0;    // Windows in small pages for want of huge ones.
+  uint64_t collapsed_bytes = 0;
+  uint64_t collapse_refused = 0;  // Steps of which the kernel collapsed nothing.
+};
+
+class WindowMaker {
+ public:
+  static constexpr uint64_t kStepBytes = 8 * kMiB;
+
+  // `on_finished` is called by a worker after something has become ready for Poll; it must not block, and must stay
+  // callable for as long as the workers live. May be null.
+  WindowMaker(base::Workers* workers, std::function<void()> on_finished);
+  ~WindowMaker();
+
+  void StartMake(const WindowOrder& order);
+  void StartClose(WindowIndex index, Window window);
+  // Appends what has finished; never blocks for long.
+  void Poll(std::vector<MadeWindow>* made);
+  uint32_t unfinished() const { return unfinished_; }  // Started, not yet polled.
+  MakerCounters counters() const;
+
+ private:
+  struct Shared;
+  void PostTasks();
+
+  base::Workers* workers_;
+  std::shared_ptr<Shared> shared_;
+  uint32_t unfinished_ = 0;
+};
+
+}  // namespace tier::memory

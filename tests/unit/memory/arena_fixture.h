@@ -1,0 +1,70 @@
+// An arena over real memfds and a fake host, and how to wait for its events without sleeping.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <semaphore>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "daemon/memory/arena.h"
+#include "tests/unit/memory/fake_host.h"
+
+namespace tier::memory {
+
+class ArenaTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kWindow = kWindowSizeMin;
+  static constexpr OwnerId kOwner{7};
+
+  ArenaTest() { host_.SetMemory(64 * kGiB, 32 * kGiB); }
+
+  ArenaOptions Options(uint32_t windows, uint64_t window_size = kWindow) const {
+    return {.sizes = {.max_bytes = windows * window_size,
+                      .window_size = window_size,
+                      .windows_max = windows + 4,
+                      .host_reserve_bytes = kGiB},
+            .huge_pages = HugePagePolicy::kNever,
+            .host_root = host_.root()};
+  }
+  void Start(ArenaOptions options) {
+    options.on_event = [this] { events_ready_.release(); };
+    arena_.emplace(std::move(options), &workers_);
+  }
+  std::vector<WindowEvent> Await(size_t count) {
+    std::vector<WindowEvent> events;
+    arena_->Poll(&events);
+    while (events.size() < count && events_ready_.try_acquire_for(std::chrono::seconds(30))) arena_->Poll(&events);
+    EXPECT_EQ(events.size(), count);
+    return events;
+  }
+  // Polls until everything asked of the worker threads is done and known.
+  void AwaitQuiet() {
+    std::vector<WindowEvent> events;
+    while (arena_->snapshot().closing_bytes + arena_->snapshot().making_bytes != 0 &&
+           events_ready_.try_acquire_for(std::chrono::seconds(30))) {
+      arena_->Poll(&events);
+    }
+    EXPECT_TRUE(events.empty());
+    EXPECT_EQ(arena_->snapshot().closing_bytes + arena_->snapshot().making_bytes, 0U);
+  }
+  WindowEvent Create() {
+    const auto index = arena_->StartCreate(kOwner);
+    EXPECT_TRUE(index) << index.error().message;
+    return Await(1).at(0);
+  }
+  std::string Refusal() {
+    const auto index = arena_->StartCreate(kOwner);
+    if (index) return "";
+    EXPECT_EQ(index.error().code, Code::kNoMemory);
+    return index.error().message;
+  }
+
+  FakeHost host_;
+  std::counting_semaphore<> events_ready_{0};
+  base::Workers workers_{2, "arena"};
+  std::optional<Arena> arena_;
+};
+
+}  // namespace tier::memory

@@ -1,0 +1,133 @@
+// What the host's state does to the arena's growth: reserve, cgroup, pressure, huge pages.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/memory/arena_fixture.h"
+
+namespace tier::memory {
+namespace {
+
+using testing::HasSubstr;
+
+using ArenaHostTest = ArenaTest;
+
+TEST_F(ArenaHostTest, KeepsTheHostReserve) {
+  host_.SetMemory(64 * kGiB, kGiB + 3 * kMiB);  // Reserve: 1 GiB. One window fits.
+  Start(Options(8));
+  ASSERT_TRUE(arena_->StartCreate(kOwner));
+  EXPECT_THAT(Refusal(), HasSubstr("a window of 2 MiB would cut into the host reserve: 1.0 GiB available, 2 MiB still to "
+                                   "be populated, reserve 1 GiB; the arena stays at 2 MiB"));
+  EXPECT_EQ(arena_->snapshot().refusals_by_host, 1U);
+  (void)Await(1);
+  // What was in the making is in the reading now, which is still 3 MiB above the reserve.
+  EXPECT_TRUE(arena_->StartCreate(kOwner));
+  (void)Await(1);
+}
+
+TEST_F(ArenaHostTest, KeepsTheCgroupLimit) {
+  host_.Write("proc/self/cgroup", "0::/\n");
+  host_.Write("sys/fs/cgroup/memory.max", fmt::format("{}", 2 * kGiB));
+  host_.Write("sys/fs/cgroup/memory.current", fmt::format("{}", kGiB - kMiB));
+  Start(Options(8));
+  EXPECT_THAT(Refusal(), HasSubstr("by the cgroup limit"));
+  EXPECT_EQ(arena_->arena_max_bytes(), 0U);
+}
+
+TEST_F(ArenaHostTest, DoesNotGrowUnderMemoryPressure) {
+  Start(Options(8));
+  (void)Create();
+  host_.SetPressure(80, 40);
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), kWindow);
+  EXPECT_THAT(Refusal(), HasSubstr("PSI full avg10 40.0 %, limit 10.0 %"));
+  host_.SetPressure(20, 1);
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), 8 * kWindow);
+  (void)Create();
+}
+
+TEST_F(ArenaHostTest, TheMaximumFallsByWhatTheHostMissesAndStockGoesFirst) {
+  Start(Options(8));
+  ASSERT_TRUE(arena_->StartPrefault(2 * kWindow));
+  AwaitQuiet();
+  std::vector<WindowEvent> events;
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner));
+  (void)Await(6);
+  ASSERT_TRUE(arena_->StartPrefault(kWindow));
+  AwaitQuiet();
+  host_.SetMemory(64 * kGiB, kGiB - 2 * kWindow);
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->snapshot().stock_bytes, 0U);
+  EXPECT_EQ(arena_->arena_max_bytes(), 5 * kWindow);
+  AwaitQuiet();
+}
+
+TEST_F(ArenaHostTest, OneReadingCoversABurst) {
+  Start(Options(16));
+  (void)Create();
+  host_.SetMemory(64 * kGiB, 0);  // Unseen: the reading before covers 256 MiB of growth.
+  (void)Create();
+  arena_->RefreshHost();
+  EXPECT_NE(Refusal(), "");
+}
+
+TEST_F(ArenaHostTest, AnUnreadableHostRefusesGrowthAndSaysWhy) {
+  host_.Remove("proc/meminfo");
+  Start(Options(8));
+  EXPECT_THAT(Refusal(), HasSubstr("meminfo cannot be read"));
+}
+
+TEST_F(ArenaHostTest, HugePagesAlwaysRefusesWhereThePoolIsEmpty) {
+  ArenaOptions options = Options(8);
+  options.huge_pages = HugePagePolicy::kAlways;
+  Start(std::move(options));
+  EXPECT_THAT(Refusal(), HasSubstr("vm.nr_hugepages"));
+}
+
+TEST_F(ArenaHostTest, HugePagesAutoGoesOnInSmallPagesWhenThePoolTurnsOutEmpty) {
+  const auto probe = Window::Open({.size = kWindow, .pages = PageKind::kHuge});
+  if (probe) GTEST_SKIP() << "needs a kernel without free huge pages";
+  host_.SetMemory(64 * kGiB, 32 * kGiB, /*huge_pages_free=*/100);  // The fake host promises what the kernel has not.
+  ArenaOptions options = Options(8);
+  options.huge_pages = HugePagePolicy::kAuto;
+  Start(std::move(options));
+  const WindowEvent event = Create();
+  EXPECT_EQ(event.code, Code::kOk);
+  EXPECT_EQ(event.page_size, 4096U);
+  EXPECT_EQ(arena_->snapshot().made.huge_fallbacks, 1U);
+  EXPECT_EQ(arena_->snapshot().huge_page_bytes, 0U);
+}
+
+TEST_F(ArenaHostTest, HugePagesAreNoWayAroundTheReserve) {
+  const auto probe = Window::Open({.size = kWindow, .pages = PageKind::kHuge});
+  if (probe) GTEST_SKIP() << "needs a kernel without free huge pages";
+  host_.SetMemory(64 * kGiB, 0, /*huge_pages_free=*/100);
+  ArenaOptions options = Options(8);
+  options.huge_pages = HugePagePolicy::kAuto;
+  Start(std::move(options));
+  EXPECT_EQ(Create().code, Code::kNoMemory);  // Not tried in small pages: those are the host's.
+}
+
+TEST_F(ArenaHostTest, HugeWindowsHoldWholeBlocksOnlyAndComeBackZeroed) {
+  const auto probe = Window::Open({.size = kWindow, .pages = PageKind::kHuge});
+  if (!probe) GTEST_SKIP() << "needs huge pages: " << probe.error().message;
+  host_.SetMemory(64 * kGiB, 32 * kGiB, 1);
+  ArenaOptions options = Options(8);
+  options.huge_pages = HugePagePolicy::kAlways;
+  options.sizes.max_bytes = kWindow;
+  Start(std::move(options));
+  for (int i = 0; i < 2; ++i) {
+    const WindowEvent event = Create();
+    ASSERT_EQ(event.code, Code::kOk) << event.message;
+    EXPECT_EQ(event.page_size, kBlockSize);
+    EXPECT_EQ(event.address[0], std::byte{0});
+    EXPECT_EQ(event.address[kWindow - 1], std::byte{0});
+    EXPECT_EQ(arena_->snapshot().huge_page_bytes, kWindow);
+    std::fill_n(event.address, kWindow, std::byte{1});
+    arena_->Retire(event.window);
+    AwaitQuiet();
+  }
+}
+
+}  // namespace
+}  // namespace tier::memory

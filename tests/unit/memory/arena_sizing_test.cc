@@ -1,0 +1,84 @@
+#include "daemon/memory/arena_sizing.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/units.h"
+
+namespace tier::memory {
+namespace {
+
+HostReading Host(uint64_t total, uint64_t cgroup_limit = kUnlimited) {
+  return {.memory_total = total, .memory_available = total, .cgroup_limit = cgroup_limit};
+}
+
+std::string Refusal(const ArenaRequest& request, const HostReading& host) {
+  const auto sizes = ArenaSizing(request, host);
+  if (sizes) return "";
+  EXPECT_EQ(sizes.error().code, Code::kInvalid);
+  return sizes.error().message;
+}
+
+TEST(ArenaSizing, TakesAQuarterOfTheMachine) {
+  const auto sizes = ArenaSizing({}, Host(64 * kGiB));
+  ASSERT_TRUE(sizes);
+  EXPECT_EQ(sizes->max_bytes, 16 * kGiB);
+  EXPECT_EQ(sizes->window_size, 4 * kMiB);
+  EXPECT_EQ(sizes->windows_max, 4096U + 512);
+  EXPECT_EQ(sizes->host_reserve_bytes, 4 * kGiB);
+}
+
+TEST(ArenaSizing, TakesAQuarterOfTheCgroupLimitWhereThatIsLess) {
+  EXPECT_EQ(ArenaSizing({}, Host(64 * kGiB, 2 * kGiB))->max_bytes, 512 * kMiB);
+}
+
+TEST(ArenaSizing, WindowsAreAPowerOfTwoWithinTheirBounds) {
+  EXPECT_EQ(ArenaSizing({}, Host(23 * kGiB))->window_size, 2 * kMiB);
+  EXPECT_EQ(ArenaSizing({}, Host(24 * kGiB))->max_bytes, 6 * kGiB);
+  EXPECT_EQ(ArenaSizing({.max_bytes = 28 * kGiB}, Host(64 * kGiB))->window_size, 4 * kMiB);
+  EXPECT_EQ(ArenaSizing({.max_bytes = 1024 * kGiB}, Host(2048 * kGiB))->window_size, 256 * kMiB);
+  EXPECT_EQ(ArenaSizing({.max_bytes = 9000 * kGiB}, Host(16384 * kGiB))->window_size, kGiB);
+}
+
+TEST(ArenaSizing, RoundsTheMaximumDownToWholeWindows) {
+  const auto sizes = ArenaSizing({.max_bytes = 100 * kMiB + 1, .window_bytes = 8 * kMiB}, Host(8 * kGiB));
+  ASSERT_TRUE(sizes);
+  EXPECT_EQ(sizes->max_bytes, 96 * kMiB);
+  EXPECT_EQ(sizes->windows_max, 12U + 16);
+}
+
+TEST(ArenaSizing, IndicesStayWithinWhatDevicesCanRegister) {
+  const auto sizes = ArenaSizing({.max_bytes = 32 * kGiB, .window_bytes = 2 * kMiB}, Host(64 * kGiB));
+  ASSERT_TRUE(sizes);
+  EXPECT_EQ(sizes->windows_max, kWindowsMax);
+  EXPECT_NE(Refusal({.max_bytes = 33 * kGiB, .window_bytes = 2 * kMiB}, Host(64 * kGiB)).find("16896"),
+            std::string::npos);
+}
+
+TEST(ArenaSizing, RefusesAnArenaLargerThanTheMemoryWithFigures) {
+  EXPECT_EQ(Refusal({.max_bytes = 65 * kGiB}, Host(64 * kGiB)),
+            "an arena of 65 GiB is larger than the memory for it: 64 GiB of this machine, less the host reserve of "
+            "4 GiB, leaves 60 GiB; set a smaller arena");
+  EXPECT_EQ(Refusal({.max_bytes = 3 * kGiB}, Host(64 * kGiB, 2 * kGiB)),
+            "an arena of 3 GiB is larger than the memory for it: 2 GiB allowed by the cgroup limit (machine: 64 GiB), "
+            "less the host reserve of 128 MiB, leaves 1.9 GiB; set a smaller arena");
+  EXPECT_NE(Refusal({.max_bytes = kGiB, .host_reserve_bytes = 8 * kGiB}, Host(8 * kGiB)), "");
+}
+
+TEST(ArenaSizing, RefusesWindowsThatCannotBe) {
+  EXPECT_NE(Refusal({.window_bytes = 3 * kMiB}, Host(64 * kGiB)).find("power of two"), std::string::npos);
+  EXPECT_NE(Refusal({.window_bytes = kMiB}, Host(64 * kGiB)), "");
+  EXPECT_NE(Refusal({.window_bytes = 2 * kGiB}, Host(64 * kGiB)), "");
+  EXPECT_NE(Refusal({.max_bytes = 64 * kMiB, .window_bytes = 128 * kMiB}, Host(64 * kGiB)).find("do not fit"),
+            std::string::npos);
+  EXPECT_NE(Refusal({.max_bytes = kMiB}, Host(64 * kGiB)).find("not one window"), std::string::npos);
+}
+
+TEST(ArenaSizing, ASmallMachineStillGetsAnArena) {
+  const auto sizes = ArenaSizing({}, Host(128 * kMiB));
+  ASSERT_TRUE(sizes);
+  EXPECT_EQ(sizes->max_bytes, 32 * kMiB);
+  EXPECT_NE(Refusal({}, Host(64 * kMiB)), "");
+}
+
+}  // namespace
+}  // namespace tier::memory

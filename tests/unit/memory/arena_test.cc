@@ -1,0 +1,172 @@
+#include "daemon/memory/arena.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/memory/arena_fixture.h"
+
+namespace tier::memory {
+namespace {
+
+using testing::HasSubstr;
+
+bool IsZero(const WindowEvent& event, uint64_t size) {
+  return std::all_of(event.address, event.address + size, [](std::byte b) { return b == std::byte{0}; });
+}
+
+TEST_F(ArenaTest, GivesAZeroedPrefaultedSealedWindow) {
+  Start(Options(4));
+  const auto index = arena_->StartCreate(kOwner);
+  ASSERT_TRUE(index);
+  EXPECT_EQ(arena_->arena_bytes(), kWindow);
+  const WindowEvent event = Await(1).at(0);
+  EXPECT_EQ(event.window, *index);
+  EXPECT_EQ(event.owner, kOwner);
+  EXPECT_EQ(event.code, Code::kOk);
+  EXPECT_EQ(event.page_size, 4096U);
+  EXPECT_TRUE(IsZero(event, kWindow));
+  struct stat status {};
+  ASSERT_EQ(::fstat(arena_->Descriptor(event.window), &status), 0);
+  EXPECT_EQ(static_cast<uint64_t>(status.st_size), kWindow);
+  EXPECT_EQ(static_cast<uint64_t>(status.st_blocks) * 512, kWindow);
+  EXPECT_EQ(::fcntl(arena_->Descriptor(event.window), F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+}
+
+TEST_F(ArenaTest, IndicesAreDenseAndAddressesDistinct) {
+  Start(Options(32));
+  for (int i = 0; i < 32; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner));
+  std::set<std::byte*> addresses;
+  std::set<uint32_t> indices;
+  for (const WindowEvent& event : Await(32)) {
+    addresses.insert(event.address);
+    indices.insert(Value(event.window));
+  }
+  EXPECT_EQ(addresses.size(), 32U);
+  EXPECT_EQ(indices.size(), 32U);
+  EXPECT_EQ(*indices.rbegin(), 31U);
+  EXPECT_EQ(arena_->arena_bytes(), 32 * kWindow);
+}
+
+TEST_F(ArenaTest, ARetiredIndexIsUsedAgainOnceClosedAndItsMemoryIsZero) {
+  Start(Options(1));
+  const WindowEvent first = Create();
+  std::fill_n(first.address, kWindow, std::byte{0xab});
+  arena_->Retire(first.window);
+  EXPECT_EQ(arena_->arena_bytes(), 0U);
+  AwaitQuiet();
+  const WindowEvent again = Create();
+  EXPECT_EQ(again.window, first.window);
+  EXPECT_TRUE(IsZero(again, kWindow));
+}
+
+TEST_F(ArenaTest, AWindowCanBeMadeWhileTheOneBeforeIsStillBeingClosed) {
+  Start(Options(1));
+  const WindowEvent first = Create();
+  arena_->Retire(first.window);
+  const auto second = arena_->StartCreate(kOwner);
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_NE(*second, first.window);
+  EXPECT_EQ(Await(1).at(0).code, Code::kOk);
+}
+
+TEST_F(ArenaTest, RefusesAtItsMaximumWithFigures) {
+  Start(Options(2));
+  (void)Create();
+  ASSERT_TRUE(arena_->StartCreate(kOwner));
+  EXPECT_THAT(Refusal(), HasSubstr("4 MiB in windows and 2 MiB more asked for, of 4 MiB"));
+  EXPECT_EQ(arena_->snapshot().refusals_at_maximum, 1U);
+  (void)Await(1);
+}
+
+TEST_F(ArenaTest, AWindowThatCannotBeMadeIsAnEventAndItsIndexIsFree) {
+  ArenaOptions options = Options(2);
+  options.numa_node = 500;
+  Start(std::move(options));
+  const auto index = arena_->StartCreate(kOwner);
+  ASSERT_TRUE(index);
+  const WindowEvent event = Await(1).at(0);
+  EXPECT_EQ(event.code, Code::kNoMemory);
+  EXPECT_EQ(event.window, *index);
+  EXPECT_EQ(event.owner, kOwner);
+  EXPECT_THAT(event.message, HasSubstr("NUMA node 500"));
+  EXPECT_EQ(arena_->arena_bytes(), 0U);
+  EXPECT_EQ(arena_->snapshot().create_failures, 1U);
+  EXPECT_EQ(*arena_->StartCreate(kOwner), *index);
+  (void)Await(1);
+}
+
+TEST_F(ArenaTest, LargeWindowsArePopulatedWhole) {
+  Start(Options(1, 32 * kMiB));
+  const WindowEvent event = Create();
+  struct stat status {};
+  ASSERT_EQ(::fstat(arena_->Descriptor(event.window), &status), 0);
+  EXPECT_EQ(static_cast<uint64_t>(status.st_blocks) * 512, 32 * kMiB);
+}
+
+TEST_F(ArenaTest, PrefaultedWindowsAreHandedOutAtOnce) {
+  Start(Options(4));
+  ASSERT_TRUE(arena_->StartPrefault(3 * kWindow));
+  EXPECT_EQ(arena_->snapshot().prefault_target_bytes, 3 * kWindow);
+  AwaitQuiet();
+  EXPECT_EQ(arena_->snapshot().prefault_done_bytes, 3 * kWindow);
+  EXPECT_EQ(arena_->snapshot().stock_bytes, 3 * kWindow);
+  EXPECT_EQ(arena_->arena_bytes(), 0U);
+
+  ASSERT_TRUE(arena_->StartCreate(kOwner));
+  std::vector<WindowEvent> events;
+  arena_->Poll(&events);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].owner, kOwner);
+  EXPECT_TRUE(IsZero(events[0], kWindow));
+  EXPECT_EQ(arena_->arena_bytes(), kWindow);
+  EXPECT_EQ(arena_->snapshot().stock_bytes, 2 * kWindow);
+  // Prefaulted at start: collapse was tried on each, whatever the kernel said.
+  EXPECT_EQ(arena_->snapshot().made.collapsed_bytes / kWindow + arena_->snapshot().made.collapse_refused, 3U);
+}
+
+TEST_F(ArenaTest, StockCountsTowardsTheMaximum) {
+  Start(Options(3));
+  ASSERT_TRUE(arena_->StartPrefault(2 * kWindow));
+  AwaitQuiet();
+  EXPECT_FALSE(arena_->StartPrefault(2 * kWindow));
+  AwaitQuiet();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner));
+  EXPECT_NE(Refusal(), "");
+  (void)Await(3);
+}
+
+TEST_F(ArenaTest, MayEndWhileWindowsAreInTheMaking) {
+  Start(Options(16));
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner));
+  arena_.reset();
+}
+
+TEST_F(ArenaTest, RaisesTheSoftLimitOfOpenFilesForItsWindows) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  Start(Options(64));
+  rlimit after{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &after), 0);
+  EXPECT_GE(after.rlim_cur, std::min<rlim_t>(before.rlim_max, 4096 + 68));
+}
+
+TEST_F(ArenaTest, DeathOnWhatOnlyABugCouldAsk) {
+  Start(Options(2));
+  const WindowEvent event = Create();
+  EXPECT_DEATH(arena_->Retire(WindowIndex{1}), "CHECK failed");
+  EXPECT_DEATH(arena_->Retire(WindowIndex{1000}), "CHECK failed");
+  EXPECT_DEATH((void)arena_->Descriptor(WindowIndex{1}), "CHECK failed");
+  arena_->Retire(event.window);
+  EXPECT_DEATH(arena_->Retire(event.window), "CHECK failed");
+  AwaitQuiet();
+}
+
+}  // namespace
+}  // namespace tier::memory
