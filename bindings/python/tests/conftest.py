@@ -1,0 +1,28 @@
+"""Fixtures of the package's unit tests: a client over the fake library, no daemon."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import tierd  # noqa: E402
+from fake_library import FakeLibrary  # noqa: E402
+from tierd.session import Session  # noqa: E402
+
+
+@pytest.fixture
+def fake() -> FakeLibrary:
+    return FakeLibrary()
+
+
+@pytest.fixture
+def client(fake: FakeLibrary) -> Iterator[tierd.Client]:
+    client = tierd.Client(Session(fake, 1))  # type: ignore[arg-type]
+    yield client
+    client.close()

@@ -1,0 +1,221 @@
+"""A tierd of one process, behind the functions of libtier that the Python package calls: for tests of the package's own
+rules (lifetimes, counting, errors, slicing) that need no daemon.
+
+It keeps whole tensors in anonymous memory. Its invariants: no write lease overlaps another lease on the same bytes, a
+tensor is visible when all of its bytes have been sealed once, and memory under a lease is there until the lease ends,
+whatever happened to tensor and client. It never waits: what would have to is TIMEOUT, or WOULD_DEADLOCK with
+TIER_NO_WAIT_OWN.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import Any
+
+from tierd import library
+
+INVALID, NOT_FOUND, ALREADY_EXISTS, NO_MEMORY, STALE, WOULD_DEADLOCK, TIMEOUT = 1, 2, 3, 5, 10, 13, 14
+
+
+class Refusal(Exception):
+    def __init__(self, code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+class Tensor:
+    def __init__(self, size: int) -> None:
+        self.size = size
+        # Aligned as windows are, so that kernels see the alignment they will see with a daemon.
+        self.memory = ctypes.create_string_buffer(size + 4096)
+        self.address = (ctypes.addressof(self.memory) + 4095) // 4096 * 4096
+        ctypes.memset(self.address, 0xA5, size)
+        self.sealed_ranges: list[tuple[int, int]] = []
+
+    @property
+    def sealed(self) -> bool:
+        reached = 0
+        for begin, end in sorted(self.sealed_ranges):
+            if begin > reached:
+                return False
+            reached = max(reached, end)
+        return reached >= self.size
+
+
+class LeaseRecord:
+    def __init__(self, key: tuple[int, int], tensor: Tensor, begin: int, end: int, write: bool) -> None:
+        self.key, self.tensor, self.begin, self.end, self.write = key, tensor, begin, end, write
+
+
+class FakeLibrary:
+    """Only what tests look at is public: ``tensors``, ``leases``, ``calls``, ``closed``; set ``lease_bytes_max`` to make
+    larger requests NO_MEMORY."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[tuple[int, int], Tensor] = {}
+        self.leases: dict[int, LeaseRecord] = {}
+        self.names: dict[bytes, int] = {}
+        self.closed: list[int] = []
+        self.calls: list[str] = []
+        self.prefetched: list[int] = []
+        self.lease_bytes_max = 1 << 40
+        self.abandoned = 0
+        self._numbers = itertools.count(1)
+        self._error = b""
+
+    # ---- Errors ----
+
+    def _guard(self, name: str, work: Any) -> int:
+        self.calls.append(name)
+        try:
+            work()
+        except Refusal as refusal:
+            self._error = str(refusal).encode()
+            return refusal.code
+        return 0
+
+    def tier_last_error(self) -> bytes:
+        return self._error
+
+    # ---- Session ----
+
+    def tier_connect(self, options: Any, handle: Any) -> int:
+        handle._obj.value = next(self._numbers)
+        return 0
+
+    def tier_close(self, handle: int) -> None:
+        self.closed.append(handle)
+
+    def tier_session(self, handle: int, view: Any) -> int:
+        fields = view._obj
+        fields.job, fields.token, fields.socket, fields.connected = b"job", b"", b"/fake", 1
+        return 0
+
+    def tier_intern(self, handle: int, key: bytes, length: int, number: Any) -> int:
+        number._obj.value = self.names.setdefault(key, len(self.names) + 1)
+        return 0
+
+    def tier_stats(self, handle: int, view: Any) -> int:
+        view._obj.leases_open = len(self.leases)
+        return 0
+
+    def tier_step(self, handle: int, step: int) -> int:
+        return self._guard("step", lambda: None)
+
+    # ---- Leases ----
+
+    def tier_create_batch(self, handle: int, ranges: Any, count: int, flags: int, timeout: int, leases: Any) -> int:
+        def work() -> None:
+            for item in ranges:
+                key = (item.tensor, flags & library.SHARED)
+                if key in self.tensors:
+                    raise Refusal(ALREADY_EXISTS, f"tensor {item.tensor} exists")
+                if item.size == 0:
+                    raise Refusal(INVALID, "size 0")
+            for item in ranges:
+                self.tensors[item.tensor, flags & library.SHARED] = Tensor(item.size)
+            try:
+                self._grant(ranges, flags | library.WRITE, leases)
+            except Refusal:
+                for item in ranges:
+                    del self.tensors[item.tensor, flags & library.SHARED]
+                raise
+
+        return self._guard("create", work)
+
+    def tier_acquire_batch(self, handle: int, ranges: Any, count: int, flags: int, timeout: int, leases: Any) -> int:
+        return self._guard("acquire", lambda: self._grant(ranges, flags, leases))
+
+    def _grant(self, ranges: Any, flags: int, leases: Any) -> None:
+        write = bool(flags & library.WRITE)
+        records = []
+        for item in ranges:
+            key = (item.tensor, flags & library.SHARED)
+            tensor = self.tensors.get(key)
+            if tensor is None or not (write or tensor.sealed):
+                raise Refusal(NOT_FOUND, f"no tensor {item.tensor}")
+            length = item.length or tensor.size - item.offset
+            if item.offset + length > tensor.size:
+                raise Refusal(INVALID, "range beyond the end")
+            records.append(LeaseRecord(key, tensor, item.offset, item.offset + length, write))
+        if sum(record.end - record.begin for record in records) > self.lease_bytes_max:
+            raise Refusal(NO_MEMORY, f"at most {self.lease_bytes_max} bytes")
+        for record in records:
+            for other in self.leases.values():
+                overlap = other.tensor is record.tensor and other.begin < record.end and record.begin < other.end
+                if overlap and (other.write or write):
+                    raise Refusal(WOULD_DEADLOCK if flags & library.NO_WAIT_OWN else TIMEOUT, "leased")
+        for index, record in enumerate(records):
+            number = next(self._numbers)
+            self.leases[number] = record
+            leases[index] = number
+
+    def tier_lease_data(self, lease: int, address: Any, length: Any) -> int:
+        record = self.leases[lease]
+        address._obj.value = record.tensor.address + record.begin
+        length._obj.value = record.end - record.begin
+        return 0
+
+    def tier_release(self, lease: int, flags: int) -> int:
+        record = self.leases.pop(lease)
+        if flags & library.ABANDON:
+            self.abandoned += 1
+            if not record.tensor.sealed:
+                self.tensors.pop(record.key, None)
+        elif record.write:
+            record.tensor.sealed_ranges.append((record.begin, record.end))
+        return 0
+
+    # ---- Tensors ----
+
+    def tier_free(self, handle: int, tensor: int, flags: int) -> int:
+        return self.tier_free_batch(handle, [tensor], 1, flags)
+
+    def tier_free_batch(self, handle: int, tensors: Any, count: int, flags: int) -> int:
+        def work() -> None:
+            for tensor in tensors:
+                if self.tensors.pop((tensor, flags), None) is None:
+                    raise Refusal(NOT_FOUND, f"no tensor {tensor}")
+
+        return self._guard("free", work)
+
+    def tier_prefetch(self, handle: int, ranges: Any, count: int, flags: int) -> int:
+        self.prefetched += [item.tensor for item in ranges]
+        return 0
+
+    def tier_tensor(self, handle: int, tensor: int, flags: int, view: Any) -> int:
+        def work() -> None:
+            found = self.tensors.get((tensor, flags))
+            if found is None:
+                raise Refusal(NOT_FOUND, f"no tensor {tensor}")
+            view._obj.size, view._obj.ram_bytes, view._obj.sealed = found.size, found.size, found.sealed
+
+        return self._guard("tensor", work)
+
+    # ---- Copies ----
+
+    def tier_swap_out(self, handle: int, tensor: int, pointer: int, size: int, options: Any, operation: Any) -> int:
+        key = (tensor, options._obj.flags)
+        self.tensors[key] = Tensor(size)
+        self.tensors[key].sealed_ranges.append((0, size))
+        ctypes.memmove(self.tensors[key].address, pointer, size)
+        operation._obj.value = 1
+        return self._guard("swap_out", lambda: None)
+
+    def tier_swap_in(self, handle: int, tensor: int, pointer: int, size: int, options: Any, operation: Any) -> int:
+        def work() -> None:
+            found = self.tensors.get((tensor, options._obj.flags))
+            if found is None or not found.sealed:
+                raise Refusal(NOT_FOUND, f"no tensor {tensor}")
+            if found.size != size:
+                raise Refusal(INVALID, f"the tensor holds {found.size} bytes, not {size}")
+            ctypes.memmove(pointer, found.address, size)
+            operation._obj.value = 1
+
+        return self._guard("swap_in", work)
+
+    def tier_wait(self, operation: Any, timeout: int, outcome: Any) -> int:
+        if outcome is not None:
+            outcome._obj.bytes = 0
+        return 0

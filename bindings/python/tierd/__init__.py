@@ -1,0 +1,65 @@
+"""tierd for Python: tensors that live in the node's memory-tiering daemon, in RAM and on SSD.
+
+    import numpy, tierd
+
+    with tierd.connect(job="demo") as client:
+        client.put("w", numpy.arange(1000.0))
+        with client.lease("w", write=True) as lease:
+            lease.numpy()[:] *= 2
+        print(client.get("w").sum())
+
+``tierd.torch`` (imported by itself) holds optimizers and activation offload for torch, ``tierd.control`` the control
+channel of the daemon (the extra ``tierd[control]``).
+"""
+
+from .client import Client, Key, Part, SessionState, Stats, TensorState, connect
+from .errors import (
+    AlreadyExists,
+    Corrupt,
+    Denied,
+    Disconnected,
+    Error,
+    Invalid,
+    IoError,
+    LiveViews,
+    NoMemory,
+    NoSpace,
+    NotFound,
+    Revoked,
+    Stale,
+    Timeout,
+    Torn,
+    VersionMismatch,
+    WouldDeadlock,
+)
+from .lease import Lease
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyExists",
+    "Client",
+    "Corrupt",
+    "Denied",
+    "Disconnected",
+    "Error",
+    "Invalid",
+    "IoError",
+    "Key",
+    "Lease",
+    "LiveViews",
+    "NoMemory",
+    "NoSpace",
+    "NotFound",
+    "Part",
+    "Revoked",
+    "SessionState",
+    "Stale",
+    "Stats",
+    "TensorState",
+    "Timeout",
+    "Torn",
+    "VersionMismatch",
+    "WouldDeadlock",
+    "connect",
+]

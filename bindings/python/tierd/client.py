@@ -1,0 +1,505 @@
+"""Client: one session with a tierd daemon, for Python.
+
+Keys are integers (64 bits, the tensor's id itself) or strings (given an id by the daemon, the same in every session of
+the job). A tensor lives in the namespace of its session, so that ranks cannot collide, or with ``shared=True`` in the
+job's, where every rank sees it. All methods may be called from any thread and let other threads run while they wait.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import types
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from . import autostart as autostarts
+from . import layout as layouts
+from . import library
+from .errors import AlreadyExists, Disconnected, Invalid, NoMemory, NotFound, WouldDeadlock
+from .layout import Layout
+from .lease import Lease
+from .quantity import byte_count
+from .session import Grant, Session
+
+Key: TypeAlias = "int | str"
+
+# A tensor larger than this is filled range by range, so that it need not fit into RAM at once.
+RANGE_BYTES = 16 << 20
+_BLOCK = 2 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stats:
+    """What this client has done so far. Bytes and counts since it connected, but for the last four."""
+
+    swap_out_bytes: int
+    swap_in_bytes: int
+    acquires: int
+    acquire_waits: int  # Those that took longer than 20 µs.
+    acquire_wait_ns: int
+    leases_open: int
+    windows_mapped: int
+    stitched_mappings: int
+    windows_registered: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorState:
+    """Where a tensor lies at this moment. Bytes."""
+
+    size: int
+    generation: int
+    ram_bytes: int
+    ssd_bytes: int
+    sealed: bool
+    torn: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SessionState:
+    """Which daemon and job this client belongs to. ``token`` lets other ranks join (``TIERD_JOB_TOKEN``)."""
+
+    epoch: int
+    session: int
+    window_size: int
+    job: str
+    token: str
+    socket: str
+    connected: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """One byte range of one tensor, for :meth:`Client.lease_many`. ``size`` creates the tensor with that many bytes."""
+
+    key: Key
+    offset: int = 0
+    length: int = 0  # 0: to the end.
+    size: int = 0
+
+
+def connect(
+    job: str | None = None,
+    socket: str | os.PathLike[str] | None = None,
+    guarantee: int | str | None = None,
+    limit: int | str | None = None,
+    mode: str = "attach",
+    autostart: bool = True,
+    *,
+    token: str | None = None,
+    named: bool = False,
+    rank: int | None = None,
+    world_size: int | None = None,
+    spin: str = "auto",
+    copy_threads: int = 1,
+) -> Client:
+    """Opens a session with the node's daemon.
+
+    ``socket`` defaults to ``$TIERD_SOCKET``, ``$XDG_RUNTIME_DIR/tierd/tierd.sock``, ``/run/tierd/tierd.sock``. When
+    none answers, none was named and ``autostart`` is left on, a private daemon is started, which says so on stderr and
+    ends with its last client. ``guarantee`` is RAM the job always gets, ``limit`` RAM it never exceeds: bytes or a
+    quantity such as ``"64GiB"``. ``mode`` is ``attach`` (create the job, or join it), ``create``, ``join`` or
+    ``resume``. ``rank`` and ``world_size`` default to the launcher's environment. ``spin`` says how waiting calls wait:
+    ``auto``, ``always`` or ``never``.
+    """
+    functions = library.load()
+    options = library.ConnectOptions(
+        struct_size=ctypes.sizeof(library.ConnectOptions),
+        socket=_encoded(os.fspath(socket) if socket is not None else None),
+        job=_encoded(job),
+        token=_encoded(token),
+        mode=_choice("mode", mode, library.MODES),
+        named=int(named),
+        rank=-1 if rank is None else rank,
+        world_size=world_size or 0,
+        guarantee_bytes=byte_count(guarantee, "guarantee"),
+        limit_bytes=byte_count(limit, "limit"),
+        copy_threads=copy_threads,
+        spin=_choice("spin", spin, library.SPINS),
+    )
+    may_start = autostart and socket is None and not os.environ.get("TIERD_SOCKET")
+
+    def attempt() -> int:
+        handle = ctypes.c_void_p()
+        code = functions.tier_connect(ctypes.byref(options), ctypes.byref(handle))
+        if code != library.OK:
+            raise library.failure(functions, code)
+        return handle.value or 0
+
+    try:
+        handle = attempt()
+    except (NotFound, Disconnected):
+        if not may_start:
+            raise
+        handle = autostarts.start_and_connect(options, attempt)
+    return Client(Session(functions, handle))
+
+
+class Client:
+    """A session with a daemon. Close it, use it as a context manager, or let it go."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._ids: dict[str, int] = {}
+        self._layouts: dict[tuple[int, bool], Layout] = {}
+
+    # ---- Whole tensors ----
+
+    def put(
+        self, key: Key, array: Any, *, shared: bool = False, replace: bool = False, timeout: float | None = None
+    ) -> None:
+        """Stores a copy of ``array`` under ``key``: a numpy array, a torch tensor, or anything with a buffer of bytes.
+
+        When it returns the bytes are the daemon's, and ``array`` may change. ``AlreadyExists`` when the key is taken,
+        unless ``replace``; ``NoSpace`` before a byte is written when RAM and SSD together cannot hold it.
+        """
+        tensor = self.tensor_id(key)
+        with layouts.readable(array) as memory:
+            if memory.size == 0:
+                raise Invalid(f"the array for {key!r} holds no bytes; a tensor must")
+            if replace or memory.stream is not None:
+                if not replace and self._exists(tensor, shared):
+                    raise AlreadyExists(f"a tensor {key!r} exists: pass replace=True to store another in its place")
+                self._swap("tier_swap_out", tensor, memory, _shared(shared), timeout)
+            else:
+                self._fill_new(tensor, key, memory, _shared(shared), timeout)
+            self._layouts[tensor, shared] = memory.layout
+
+    def get(
+        self,
+        key: Key,
+        dtype: Any = None,
+        shape: Sequence[int] | int | None = None,
+        *,
+        shared: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """A copy of the tensor, the caller's own: what was put, or an array of the ``dtype`` (numpy's or torch's) and
+        ``shape`` stated. A tensor that another process put has neither here: state them, or get a ``bytearray``."""
+        tensor = self.tensor_id(key)
+        layout = None if dtype is not None or shape is not None else self._layouts.get((tensor, shared))
+        if layout is None:
+            layout = layouts.declared(dtype, shape, self.tensor(key, shared=shared).size)
+        array = layouts.empty(layout)
+        self.get_into(key, array, shared=shared, timeout=timeout)
+        return array
+
+    def get_into(self, key: Key, out: Any, *, shared: bool = False, timeout: float | None = None) -> None:
+        """Fills ``out`` (contiguous, as many bytes as the tensor) with the tensor's bytes, whatever its dtype."""
+        tensor = self.tensor_id(key)
+        with layouts.writable(out) as memory:
+            if memory.size > RANGE_BYTES or memory.stream is not None:
+                self._swap("tier_swap_in", tensor, memory, _shared(shared), timeout)
+                return
+            grant = self._grant_one(Part(key), _shared(shared), timeout)
+            try:
+                grant.locate()
+                if grant.length != memory.size:
+                    raise Invalid(f"{key!r} holds {grant.length} bytes, the array to fill {memory.size}")
+                ctypes.memmove(memory.address, grant.address, memory.size)
+            finally:
+                grant.end()
+
+    def delete(self, *keys: Key, shared: bool = False) -> None:
+        """Frees tensors, in RAM and on SSD. Waits for leases of other threads on them."""
+        ids = [self.tensor_id(key) for key in keys]
+        if not ids:
+            return
+        self._tensors_call("tier_free_batch", ids, shared)
+        for tensor in ids:
+            self._layouts.pop((tensor, shared), None)
+
+    def discard(self, tensor: int) -> None:
+        """Frees a tensor of this session that nobody holds a lease on. For finalizers: it does not handle signals."""
+        self._session.call("tier_free", tensor, 0)
+        self._layouts.pop((tensor, False), None)
+
+    # ---- In place ----
+
+    def lease(
+        self,
+        key: Key,
+        write: bool = False,
+        *,
+        offset: int = 0,
+        length: int = 0,
+        shared: bool = False,
+        discard: bool = False,
+        timeout: float | None = None,
+    ) -> Lease:
+        """A right to touch ``length`` bytes (0: to the end) from ``offset`` on where they lie, once they are in RAM;
+        exclusive with ``write``. ``discard`` with ``write``: the old bytes are not needed, so they need not be read.
+
+        ``with client.lease("w") as lease: a = lease.numpy(); ...; del a``
+        """
+        flags = _shared(shared) | (library.WRITE if write else 0) | (library.DISCARD if discard else 0)
+        grant = self._grant_one(Part(key, offset, length), flags, timeout)
+        return Lease(grant, key, write, self._layouts.get((self.tensor_id(key), shared)))
+
+    def create(
+        self,
+        key: Key,
+        shape: Sequence[int] | int,
+        dtype: Any = None,
+        *,
+        shared: bool = False,
+        timeout: float | None = None,
+    ) -> Lease:
+        """Makes a tensor of ``shape`` and ``dtype`` (none: bytes) and gives a write lease on all of it, to be filled in
+        place. It is there for others when the lease ends; its first bytes are not defined."""
+        layout = layouts.declared(dtype, shape, None)
+        if layout.size == 0:
+            raise Invalid(f"the tensor {key!r} would hold no bytes; it must")
+        grant = self._grant_one(Part(key, size=layout.size), _shared(shared), timeout)
+        self._layouts[self.tensor_id(key), shared] = layout
+        return Lease(grant, key, True, layout)
+
+    def lease_many(
+        self, parts: Sequence[Part], write: bool = False, *, shared: bool = False, timeout: float | None = None
+    ) -> list[Lease]:
+        """Leases on several ranges in one request, all or nothing. Parts with a ``size`` are created (all or none)."""
+        creating = {part.size > 0 for part in parts}
+        if len(creating) != 1:
+            raise Invalid("state at least one part; either all of them create a tensor or none does")
+        name = "tier_create_batch" if creating.pop() else "tier_acquire_batch"
+        write = write or name == "tier_create_batch"
+        flags = _shared(shared) | (library.WRITE if write and name == "tier_acquire_batch" else 0)
+        grants = self._session.grant(name, [self._range(part) for part in parts], flags, _milliseconds(timeout))
+        leases: list[Lease] = []
+        try:
+            for part, grant in zip(parts, grants, strict=True):
+                leases.append(Lease(grant, part.key, write, self._layouts.get((self.tensor_id(part.key), shared))))
+        except BaseException:
+            for grant in grants:
+                grant.end()
+            raise
+        return leases
+
+    # ---- Hints and durability ----
+
+    def prefetch(self, keys: Key | Part | Iterable[Key | Part], *, shared: bool = False) -> None:
+        """Asks that tensors, or parts of them, be brought into RAM soon; returns at once."""
+        parts = [key if isinstance(key, Part) else Part(key) for key in _several(keys)]
+        for begin in range(0, len(parts), library.BATCH_MAX):
+            ranges = [self._range(part) for part in parts[begin : begin + library.BATCH_MAX]]
+            self._session.call("tier_prefetch", (library.Range * len(ranges))(*ranges), len(ranges), _shared(shared))
+
+    def step(self, step: int | None = None) -> None:
+        """Marks the end of a training step; without a number, of the next one."""
+        self._session.call("tier_step", library.NEXT_STEP if step is None else step)
+
+    def persist(self, *keys: Key, shared: bool = False) -> None:
+        """Makes tensors (none named: all of the job) survive the machine, atomically. ``Denied`` in a private daemon
+        without ``data_dir``."""
+        self._tensors_call("tier_persist", [self.tensor_id(key) for key in keys], shared)
+
+    def flush(self, *keys: Key, shared: bool = False) -> None:
+        """Returns when tensors (none named: all of this session) have a copy on SSD."""
+        self._tensors_call("tier_flush", [self.tensor_id(key) for key in keys], shared)
+
+    def drop(self, *keys: Key, shared: bool = False) -> None:
+        """Drops RAM copies that SSD has too: a hint that the tensors will not be used soon."""
+        self._tensors_call("tier_drop", [self.tensor_id(key) for key in keys], shared)
+
+    def accept(self, key: Key, *, shared: bool = False) -> None:
+        """Takes a :class:`tierd.Torn` tensor as it stands."""
+        self._session.call("tier_accept", self.tensor_id(key), _shared(shared))
+
+    # ---- Figures ----
+
+    def stats(self) -> Stats:
+        fields = library.StatsFields(struct_size=ctypes.sizeof(library.StatsFields))
+        self._session.call("tier_stats", ctypes.byref(fields))
+        return Stats(*(int(getattr(fields, field.name)) for field in dataclasses.fields(Stats)))
+
+    def tensor(self, key: Key, *, shared: bool = False) -> TensorState:
+        """Size and whereabouts of a tensor; ``NotFound`` if there is none."""
+        fields = library.TensorFields(struct_size=ctypes.sizeof(library.TensorFields))
+        self._session.call("tier_tensor", self.tensor_id(key), _shared(shared), ctypes.byref(fields))
+        return TensorState(
+            fields.size, fields.generation, fields.ram_bytes, fields.ssd_bytes, bool(fields.sealed), bool(fields.torn)
+        )
+
+    @property
+    def session(self) -> SessionState:
+        fields = library.SessionFields(struct_size=ctypes.sizeof(library.SessionFields))
+        self._session.call("tier_session", ctypes.byref(fields))
+        return SessionState(
+            fields.epoch, fields.session, fields.window_size,
+            (fields.job or b"").decode(), (fields.token or b"").decode(), os.fsdecode(fields.socket or b""),
+            bool(fields.connected),
+        )  # fmt: skip
+
+    def tensor_id(self, key: Key) -> int:
+        """The 64-bit id behind a key."""
+        if isinstance(key, str):
+            known = self._ids.get(key)
+            return self._intern(key) if known is None else known
+        if isinstance(key, bool) or not isinstance(key, int):
+            raise Invalid(f"a key is an int or a str, not {type(key).__name__}")
+        if not 0 <= key < 1 << 64:
+            raise Invalid(f"key {key} does not fit into 64 bits")
+        return key
+
+    # ---- The end ----
+
+    @property
+    def closed(self) -> bool:
+        return self._session.closed
+
+    def close(self) -> None:
+        """Ends the session. In an ephemeral job's last session everything stored is freed. With arrays over leases
+        still alive it warns, and ends when the last of them is gone."""
+        alive = self._session.close()
+        if alive:
+            warnings.warn(
+                f"closed with {alive} lease{'s' if alive > 1 else ''} alive; the session ends with the last of them",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        session = getattr(self, "_session", None)
+        if session is not None:
+            session.close()
+
+    def __repr__(self) -> str:
+        if self._session.closed:
+            return "<tierd.Client closed>"
+        if self._session.forked:
+            return "<tierd.Client of the parent process>"
+        state = self.session
+        return f"<tierd.Client job {state.job!r} at {state.socket}>"
+
+    # ---- Within ----
+
+    def _intern(self, key: str) -> int:
+        text = key.encode()
+        if not 1 <= len(text) <= 1024:
+            raise Invalid(f"a string key has 1 to 1024 bytes, this one {len(text)}")
+        number = ctypes.c_uint64()
+        self._session.call("tier_intern", text, len(text), ctypes.byref(number))
+        self._ids[key] = number.value
+        return number.value
+
+    def _exists(self, tensor: int, shared: bool) -> bool:
+        try:
+            self.tensor(tensor, shared=shared)
+        except NotFound:
+            return False
+        return True
+
+    def _range(self, part: Part) -> library.Range:
+        return library.Range(self.tensor_id(part.key), part.offset, part.length, part.size)
+
+    def _grant_one(self, part: Part, flags: int, timeout: float | None) -> Grant:
+        name = "tier_create_batch" if part.size else "tier_acquire_batch"
+        return self._session.grant(name, [self._range(part)], flags, _milliseconds(timeout))[0]
+
+    def _tensors_call(self, name: str, ids: list[int], shared: bool) -> None:
+        call = self._session.call if name == "tier_drop" else self._session.call_waiting
+        if not ids:
+            call(name, None, 0, _shared(shared))
+        for begin in range(0, len(ids), library.BATCH_MAX):
+            batch = ids[begin : begin + library.BATCH_MAX]
+            call(name, (ctypes.c_uint64 * len(batch))(*batch), len(batch), _shared(shared))
+
+    def _swap(self, name: str, tensor: int, memory: layouts.Memory, flags: int, timeout: float | None) -> None:
+        options = library.CopyOptions(
+            struct_size=ctypes.sizeof(library.CopyOptions),
+            stream=memory.stream,
+            flags=flags,
+            timeout_ms=_milliseconds(timeout) or 0,
+            whole=1,
+        )
+        self._session.copy(name, tensor, memory.address, memory.size, options)
+
+    def _fill_new(self, tensor: int, key: Key, memory: layouts.Memory, flags: int, timeout: float | None) -> None:
+        """Creates the tensor by its first range, which claims the key, and fills range after range."""
+        length, done = min(memory.size, RANGE_BYTES), 0
+
+        def take(length: int) -> Grant:
+            if done == 0:
+                return self._grant_one(Part(tensor, 0, length, memory.size), flags, timeout)
+            return self._grant_one(Part(tensor, done, length), flags | library.WRITE | library.DISCARD, timeout)
+
+        try:
+            while done < memory.size:
+                length = min(length, memory.size - done)
+                grant, length = _take_less(take, length)
+                try:
+                    grant.locate()
+                    ctypes.memmove(grant.address, memory.address + done, length)
+                except BaseException:
+                    grant.abandon = True
+                    raise
+                finally:
+                    grant.end()
+                done += length
+        except AlreadyExists as error:
+            raise AlreadyExists(f"a tensor {key!r} exists: pass replace=True to store another in its place") from error
+        except BaseException:
+            if done:
+                self._free_quietly(tensor, flags)
+            raise
+
+    def _free_quietly(self, tensor: int, flags: int) -> None:
+        """Removes what an interrupted put has left. The first failure is the one to report."""
+        try:
+            self._session.call("tier_free", tensor, flags)
+        except Exception:  # noqa: S110
+            pass
+
+
+def _take_less(take: Callable[[int], Grant], length: int) -> tuple[Grant, int]:
+    """``take(length)``, with less where RAM cannot hold that much at once, down to one block."""
+    while True:
+        try:
+            return take(length), length
+        except (NoMemory, WouldDeadlock):
+            if length <= _BLOCK:
+                raise
+            length = max(_BLOCK, length // 2 // _BLOCK * _BLOCK)
+
+
+def _several(keys: Key | Part | Iterable[Key | Part]) -> Iterable[Key | Part]:
+    return [keys] if isinstance(keys, (int, str, Part)) else keys
+
+
+def _shared(shared: bool) -> int:
+    return library.SHARED if shared else 0
+
+
+def _milliseconds(timeout: float | None) -> int | None:
+    """Seconds to whole milliseconds; 0 means not to wait, ``None`` the default deadline."""
+    if timeout is None:
+        return None
+    if not 0 <= timeout <= 4_000_000:
+        raise Invalid(f"timeout is {timeout} seconds: it must lie between 0 and 4,000,000")
+    return 0 if timeout == 0 else max(1, int(timeout * 1000))
+
+
+def _choice(name: str, value: str, values: dict[str, int]) -> int:
+    if value not in values:
+        raise Invalid(f"{name} is {value!r}: one of {', '.join(values)}")
+    return values[value]
+
+
+def _encoded(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    encoded = os.fsencode(text)
+    if b"\0" in encoded:
+        raise Invalid(f"{text!r} holds a NUL")
+    return encoded

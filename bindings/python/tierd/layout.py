@@ -1,0 +1,203 @@
+"""Layout: what the bytes of a tensor mean to Python. The daemon knows sizes only.
+
+A process remembers the layout of every tensor it has put or created, so that ``get(key)`` gives back what went in. A
+tensor of another rank has no layout here: pass ``dtype`` and ``shape`` to ``get`` and ``lease``, or fill an array of
+your own with ``get_into``; without them its bytes come as a ``bytearray``.
+
+numpy and torch are never imported on the caller's behalf: whoever passes an array has imported its library, and a
+``dtype`` of torch's means torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from .errors import Invalid
+
+Kind = Literal["numpy", "torch", "bytes"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    kind: Kind
+    dtype: Any  # numpy.dtype, torch.dtype, or None for bytes.
+    shape: tuple[int, ...]
+    size: int  # Bytes of the whole tensor.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Memory:
+    """Where an array's bytes lie, contiguous in C order, for as long as ``owner`` is alive and pinned."""
+
+    address: int
+    size: int
+    layout: Layout
+    owner: object
+    stream: int | None = None  # CUDA: the stream whose work the copy must follow.
+
+
+class _PyBuffer(ctypes.Structure):
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = (ctypes.POINTER(_PyBuffer),)
+_release_buffer.restype = None
+_SIMPLE, _WRITABLE = 0, 1
+
+
+def is_torch(value: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_numpy(value: object) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+@contextlib.contextmanager
+def readable(value: object) -> Iterator[Memory]:
+    """The bytes of an array to be stored; one that is not contiguous is copied first."""
+    if is_torch(value):
+        yield _torch_memory(value, must_be_contiguous=False)
+    elif is_numpy(value):
+        yield _numpy_memory(value, must_be_contiguous=False)
+    else:
+        with _buffer_memory(value, _SIMPLE) as memory:
+            yield memory
+
+
+@contextlib.contextmanager
+def writable(value: object) -> Iterator[Memory]:
+    """The bytes of an array to be filled. Raises ``Invalid`` where that cannot be done in place."""
+    if is_torch(value):
+        yield _torch_memory(value, must_be_contiguous=True)
+    elif is_numpy(value):
+        memory = _numpy_memory(value, must_be_contiguous=True)
+        if not memory.owner.flags.writeable:  # type: ignore[attr-defined]
+            raise Invalid("the array to fill is read-only")
+        yield memory
+    else:
+        with _buffer_memory(value, _WRITABLE) as memory:
+            yield memory
+
+
+def _torch_memory(value: Any, must_be_contiguous: bool) -> Memory:
+    torch = sys.modules["torch"]
+    tensor = value.detach()
+    if tensor.layout is not torch.strided or tensor.is_meta:
+        raise Invalid(f"a {tensor.layout} tensor on {tensor.device} has no bytes of its own: make it dense first")
+    if must_be_contiguous:
+        if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+            raise Invalid("the tensor to fill must be contiguous")
+    else:
+        tensor = tensor.resolve_conj().resolve_neg().contiguous()
+    stream = None
+    if tensor.is_cuda:
+        stream = torch.cuda.current_stream(tensor.device).cuda_stream
+    elif tensor.device.type != "cpu":
+        raise Invalid(f"tensors on {tensor.device} cannot be moved: copy to cpu first")
+    size = tensor.numel() * tensor.element_size()
+    return Memory(tensor.data_ptr(), size, Layout("torch", tensor.dtype, tuple(tensor.shape), size), tensor, stream)
+
+
+def _numpy_memory(value: Any, must_be_contiguous: bool) -> Memory:
+    numpy = sys.modules["numpy"]
+    if value.dtype.hasobject:
+        raise Invalid(f"an array of dtype {value.dtype} holds Python objects, which cannot leave this process")
+    if must_be_contiguous:
+        if not value.flags.c_contiguous:
+            raise Invalid("the array to fill must be contiguous in C order")
+    else:
+        value = numpy.asarray(value, order="C")
+    return Memory(value.ctypes.data, value.nbytes, Layout("numpy", value.dtype, value.shape, value.nbytes), value)
+
+
+@contextlib.contextmanager
+def _buffer_memory(value: object, flags: int) -> Iterator[Memory]:
+    view = _PyBuffer()
+    try:
+        _get_buffer(value, ctypes.byref(view), flags)
+    except (TypeError, BufferError) as error:
+        raise Invalid(f"a {type(value).__name__} cannot be used: {error}") from None
+    try:
+        yield Memory(view.buf or 0, view.len, Layout("bytes", None, (view.len,), view.len), value)
+    finally:
+        _release_buffer(ctypes.byref(view))
+
+
+def declared(dtype: Any, shape: Sequence[int] | int | None, size: int | None) -> Layout:
+    """The layout a caller states by ``dtype`` and ``shape``. ``size``, in bytes, is the tensor's where that is known;
+    a shape left out is then all of it, flat."""
+    torch = sys.modules.get("torch")
+    if dtype is None:
+        kind: Kind = "bytes"
+        item = 1
+    elif torch is not None and isinstance(dtype, torch.dtype):
+        kind, item = "torch", dtype.itemsize
+    else:
+        import numpy  # The caller named a dtype that is not torch's, so wants an array of numpy's.
+
+        dtype = numpy.dtype(dtype)
+        if dtype.hasobject:
+            raise Invalid(f"dtype {dtype} holds Python objects, which cannot leave this process")
+        kind, item = "numpy", dtype.itemsize
+    if shape is None:
+        if size is None:
+            raise Invalid("state the shape of a tensor to be created")
+        if size % item:
+            raise Invalid(f"{size} bytes are no whole number of elements of {dtype} ({item} bytes each)")
+        shape = (size // item,)
+    shape = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
+    stated = math.prod(shape) * item
+    if any(extent < 0 for extent in shape):
+        raise Invalid(f"shape {shape} has a negative extent")
+    if size is not None and stated != size:
+        raise Invalid(f"shape {shape} of {dtype} is {stated} bytes, the tensor holds {size}")
+    return Layout(kind, dtype, shape, stated)
+
+
+def empty(layout: Layout) -> Any:
+    """An array of the caller's own to be filled."""
+    if layout.kind == "torch":
+        return sys.modules["torch"].empty(layout.shape, dtype=layout.dtype)
+    if layout.kind == "numpy":
+        return sys.modules["numpy"].empty(layout.shape, dtype=layout.dtype)
+    return bytearray(layout.size)
+
+
+def numpy_over(buffer: Any, layout: Layout, write: bool) -> Any:
+    """A numpy array that keeps ``buffer`` alive."""
+    import numpy
+
+    array = numpy.frombuffer(buffer, dtype=layout.dtype).reshape(layout.shape)
+    array.flags.writeable = write
+    return array
+
+
+def torch_over(buffer: Any, layout: Layout) -> Any:
+    """A torch tensor whose storage keeps ``buffer`` alive."""
+    import torch
+
+    return torch.frombuffer(buffer, dtype=layout.dtype).view(layout.shape)

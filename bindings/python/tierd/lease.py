@@ -1,0 +1,128 @@
+"""Lease: the right to touch a tensor's bytes where they lie, and arrays over them that never outlive it.
+
+The rule (design §10): every array is made over one buffer object; libtier's lease ends in the *finalizer of that
+buffer*, so after the last array, storage or memoryview over it is gone, and never in a hook or in ``__exit__``. Leaving a
+``with`` block while one is alive raises :class:`tierd.LiveViews` (only warns when an exception is passing anyway);
+either way the memory stays valid until the last is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import types
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from . import layout as layouts
+from .errors import Invalid, LiveViews, Stale
+from .layout import Layout
+from .session import Grant
+
+
+class Lease:
+    """A lease on one byte range of one tensor; made by :meth:`tierd.Client.lease` and :meth:`tierd.Client.create`.
+
+    Use it in a ``with`` block, or call :meth:`release`. Not to be shared between threads without care of your own; the
+    arrays may be.
+    """
+
+    def __init__(self, grant: Grant, key: object, write: bool, layout: Layout | None) -> None:
+        try:
+            grant.locate()
+        except BaseException:
+            grant.end()
+            raise
+        self.write = write
+        self.nbytes = grant.length
+        self._key = key
+        self._layout = layout
+        self._grant = grant
+        buffer = (ctypes.c_ubyte * grant.length).from_address(grant.address)
+        # Not at exit: arrays may still be read then, and the daemon takes back what a dead process held.
+        weakref.finalize(buffer, grant.end).atexit = False
+        self._buffer: Any = buffer
+
+    def numpy(self, dtype: Any = None, shape: Sequence[int] | int | None = None) -> Any:
+        """A numpy array over the leased bytes, read-only unless the lease is for writing. Without ``dtype``: the one
+        the tensor was put with, or bytes."""
+        stated = self._stated("numpy", dtype, shape)
+        if stated.dtype is None:
+            stated = Layout("numpy", "u1", stated.shape, stated.size)
+        return layouts.numpy_over(self._open(), stated, self.write)
+
+    def torch(self, dtype: Any = None, shape: Sequence[int] | int | None = None) -> Any:
+        """A torch tensor over the leased bytes. torch has no read-only tensors: under a lease that is not for writing,
+        whoever writes to it alters what every other reader sees, and what a later ``get`` returns is not defined."""
+        import torch
+
+        stated = self._stated("torch", dtype, shape)
+        if stated.dtype is None:
+            stated = Layout("torch", torch.uint8, stated.shape, stated.size)
+        return layouts.torch_over(self._open(), stated)
+
+    def memoryview(self) -> memoryview:
+        """The leased bytes as they lie, read-only unless the lease is for writing."""
+        view = memoryview(self._open()).cast("B")
+        return view if self.write else view.toreadonly()
+
+    def release(self) -> None:
+        """Ends the lease as soon as no array is alive over it; :class:`tierd.LiveViews` if one is. May be repeated."""
+        if self._close():
+            raise LiveViews(self._complaint())
+
+    def abandon(self) -> None:
+        """Marks what was written under this lease as not final: when the lease ends, the daemon reverts it."""
+        self._grant.abandon = True
+
+    def __enter__(self) -> Lease:
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        if kind is not None and self.write and self._buffer is not None:
+            self._grant.abandon = True  # Half-written content must not pass for final.
+        if not self._close():
+            return
+        if kind is None:
+            raise LiveViews(self._complaint())
+        warnings.warn(self._complaint(), RuntimeWarning, stacklevel=2)
+
+    def __repr__(self) -> str:
+        state = "ended" if self._buffer is None else "open"
+        return f"<tierd.Lease {'write' if self.write else 'read'} {self._key!r} {self.nbytes} bytes, {state}>"
+
+    def _open(self) -> Any:
+        if self._buffer is None:
+            raise Stale(f"the lease on {self._key!r} has ended")
+        return self._buffer
+
+    def _close(self) -> bool:
+        """Lets go of the buffer. Whether something else still holds it."""
+        if self._buffer is None:
+            return False
+        alive = weakref.ref(self._buffer)
+        self._buffer = None
+        return alive() is not None
+
+    def _complaint(self) -> str:
+        return (
+            f"arrays over the lease on {self._key!r} are still alive; it lasts until the last of them is gone "
+            "(delete them before the with block ends)"
+        )
+
+    def _stated(self, kind: layouts.Kind, dtype: Any, shape: Sequence[int] | int | None) -> Layout:
+        known = self._layout
+        if dtype is None and shape is None and known is not None and known.size == self.nbytes:
+            if known.kind == kind:
+                return known
+            if known.kind == "bytes":
+                return layouts.declared(None, None, self.nbytes)
+        if dtype is None and known is not None and known.kind == kind:
+            dtype = known.dtype
+        if dtype is None and known is not None and known.kind != "bytes":
+            raise Invalid(f"{self._key!r} was put as a {known.kind} array of {known.dtype}: state the {kind} dtype")
+        return layouts.declared(dtype, shape, self.nbytes)

@@ -1,0 +1,195 @@
+"""libtier.so as Python sees it: where it lies, its structures and its signatures, in the order of ``tier/tier.h``.
+
+Nothing here decides anything. Calls are made through :class:`ctypes.CDLL`, so the interpreter's lock is free while
+they run. Loading is lazy and happens once: importing :mod:`tierd` on a machine without the library works.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pathlib
+from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+
+from .errors import Error, NotFound, from_code
+
+PACKAGE = pathlib.Path(__file__).resolve().parent
+SONAME = "libtier.so.0"
+
+OK = 0
+TIMEOUT = 14
+NO_MEMORY = 5
+
+MODES = {"attach": 0, "create": 1, "join": 2, "resume": 3}
+SPINS = {"auto": 0, "always": 1, "never": 2}
+
+WRITE = 1 << 0
+SHARED = 1 << 1
+ABANDON = 1 << 2
+NO_WAIT_OWN = 1 << 3
+DISCARD = 1 << 4
+NO_WAIT = 1 << 5
+FREE_AFTER = 1 << 6
+
+BATCH_MAX = 1023
+NEXT_STEP = (1 << 64) - 1
+
+
+class ConnectOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("socket", c_char_p),
+        ("job", c_char_p),
+        ("token", c_char_p),
+        ("mode", c_int),
+        ("named", c_int),
+        ("rank", c_int),
+        ("world_size", c_int),
+        ("guarantee_bytes", c_uint64),
+        ("limit_bytes", c_uint64),
+        ("copy_threads", c_int),
+        ("spin", c_int),
+    ]
+
+
+class SessionFields(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("epoch", c_uint64),
+        ("session", c_uint64),
+        ("window_size", c_uint64),
+        ("job", c_char_p),
+        ("token", c_char_p),
+        ("socket", c_char_p),
+        ("connected", c_int),
+    ]
+
+
+class Range(ctypes.Structure):
+    _fields_ = [("tensor", c_uint64), ("offset", c_uint64), ("length", c_uint64), ("size", c_uint64)]
+
+
+class TensorFields(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("size", c_uint64),
+        ("generation", c_uint64),
+        ("ram_bytes", c_uint64),
+        ("ssd_bytes", c_uint64),
+        ("sealed", c_int),
+        ("torn", c_int),
+    ]
+
+
+class CopyOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("memory_type", c_int),
+        ("tensor_type", c_int),
+        ("check_finite", c_int),
+        ("sum_squares", c_int),
+        ("stream", c_void_p),
+        ("flags", c_uint32),
+        ("timeout_ms", c_uint32),
+        ("offset", c_uint64),
+        ("whole", c_int),
+    ]
+
+
+class CopyOutcome(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("bytes", c_uint64),
+        ("non_finite_count", c_uint64),
+        ("sum_of_squares", c_double),
+    ]
+
+
+class StatsFields(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("swap_out_bytes", c_uint64),
+        ("swap_in_bytes", c_uint64),
+        ("acquires", c_uint64),
+        ("acquire_waits", c_uint64),
+        ("acquire_wait_ns", c_uint64),
+        ("leases_open", c_uint64),
+        ("windows_mapped", c_uint64),
+        ("stitched_mappings", c_uint64),
+        ("windows_registered", c_uint64),
+    ]
+
+
+_TENSORS = (c_void_p, POINTER(c_uint64), c_size_t, c_uint32)
+_LEASE_ONE = (c_void_p, POINTER(Range), c_uint32, c_uint32, POINTER(c_void_p))
+_LEASE_MANY = (c_void_p, POINTER(Range), c_size_t, c_uint32, c_uint32, POINTER(c_void_p))
+
+# name: (result, arguments)
+SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
+    "tier_code_name": (c_char_p, (c_int,)),
+    "tier_last_error": (c_char_p, ()),
+    "tier_version": (c_char_p, ()),
+    "tier_connect": (c_int, (POINTER(ConnectOptions), POINTER(c_void_p))),
+    "tier_close": (None, (c_void_p,)),
+    "tier_session": (c_int, (c_void_p, POINTER(SessionFields))),
+    "tier_create": (c_int, _LEASE_ONE),
+    "tier_acquire": (c_int, _LEASE_ONE),
+    "tier_create_batch": (c_int, _LEASE_MANY),
+    "tier_acquire_batch": (c_int, _LEASE_MANY),
+    "tier_lease_data": (c_int, (c_void_p, POINTER(c_void_p), POINTER(c_uint64))),
+    "tier_release": (c_int, (c_void_p, c_uint32)),
+    "tier_release_batch": (c_int, (POINTER(c_void_p), c_size_t, c_uint32)),
+    "tier_free": (c_int, (c_void_p, c_uint64, c_uint32)),
+    "tier_free_batch": (c_int, _TENSORS),
+    "tier_prefetch": (c_int, (c_void_p, POINTER(Range), c_size_t, c_uint32)),
+    "tier_accept": (c_int, (c_void_p, c_uint64, c_uint32)),
+    "tier_step": (c_int, (c_void_p, c_uint64)),
+    "tier_persist": (c_int, _TENSORS),
+    "tier_flush": (c_int, _TENSORS),
+    "tier_drop": (c_int, _TENSORS),
+    "tier_intern": (c_int, (c_void_p, c_char_p, c_size_t, POINTER(c_uint64))),
+    "tier_tensor": (c_int, (c_void_p, c_uint64, c_uint32, POINTER(TensorFields))),
+    "tier_swap_out": (c_int, (c_void_p, c_uint64, c_void_p, c_uint64, POINTER(CopyOptions), POINTER(c_void_p))),
+    "tier_swap_in": (c_int, (c_void_p, c_uint64, c_void_p, c_uint64, POINTER(CopyOptions), POINTER(c_void_p))),
+    "tier_wait": (c_int, (c_void_p, c_uint32, POINTER(CopyOutcome))),
+    "tier_done": (c_int, (c_void_p,)),
+    "tier_cancel": (None, (c_void_p,)),
+    "tier_stats": (c_int, (c_void_p, POINTER(StatsFields))),
+}
+
+
+def candidates() -> list[str]:
+    """Where the library is looked for, first found first: $TIERD_LIBRARY alone where that is set, else this package
+    (the wheel), a build tree named by $TIERD_BUILD, and the system's search path."""
+    named = os.environ.get("TIERD_LIBRARY")
+    if named:
+        return [named]
+    places = [str(PACKAGE / "bundled" / SONAME)]
+    build = os.environ.get("TIERD_BUILD")
+    if build:
+        places.append(str(pathlib.Path(build) / "libclient" / SONAME))
+    return [place for place in places if pathlib.Path(place).exists()] + [SONAME]
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """The library with its signatures set. Raises :class:`tierd.NotFound` naming every place tried."""
+    tried = []
+    for place in candidates():
+        try:
+            library = ctypes.CDLL(place)
+        except OSError as error:
+            tried.append(str(error))
+            continue
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype = result
+            function.argtypes = arguments
+        return library
+    raise NotFound(f"libtier could not be loaded ({'; '.join(tried)}): install the wheel, or set TIERD_LIBRARY")
+
+
+def failure(library: ctypes.CDLL, code: int) -> Error:
+    """The exception for ``code``, with the sentence libtier left on this thread."""
+    return from_code(code, library.tier_last_error().decode("utf-8", "replace"))

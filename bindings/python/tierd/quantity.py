@@ -1,0 +1,46 @@
+"""Byte quantities the way people write them: ``"64GiB"``, ``"1.5 MiB"``, ``"512"``, or a plain integer."""
+
+from __future__ import annotations
+
+import re
+
+from .errors import Invalid
+
+_UNITS = {
+    "": 1, "B": 1,
+    "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+}  # fmt: skip
+_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
+_LARGEST = (1 << 63) - 1
+
+
+def byte_count(value: int | str | None, name: str = "size") -> int:
+    """``value`` in bytes; ``None`` is 0, which the daemon reads as "the default".
+
+    Raises :class:`tierd.Invalid` naming ``name`` when it is negative, too large, or not a quantity.
+    """
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        match = _PATTERN.match(value)
+        unit = _UNITS.get(match.group(2).upper()) if match else None
+        if match is None or unit is None:
+            raise Invalid(f'{name} is "{value}": write a number of bytes or a quantity such as "64GiB"')
+        # A fraction of a unit is rounded down; whole numbers stay exact at any size.
+        number = match.group(1)
+        value = int(float(number) * unit) if "." in number else int(number) * unit
+    elif isinstance(value, bool) or not isinstance(value, int):
+        raise Invalid(f'{name} is {value!r}: write a number of bytes or a quantity such as "64GiB"')
+    if not 0 <= value <= _LARGEST:
+        raise Invalid(f"{name} is {value} bytes: it must lie between 0 and {_LARGEST}")
+    return value
+
+
+def format_bytes(count: float) -> str:
+    """``count`` for people: three significant digits and a binary unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 1000 else f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.4g} TiB"

@@ -1,0 +1,17 @@
+"""tierd for torch on CPU: optimizers whose state lives in tierd, and activations offloaded between forward and backward.
+
+    client = tierd.connect(job="gpt")
+    optimizer = tierd.torch.AdamW(model.parameters(), lr=3e-4, client=client)
+    with tierd.torch.offload_activations(client, model=model):
+        loss = model(batch)
+    loss.backward()
+    optimizer.step()
+
+Both give the same bits as plain torch: ``AdamW`` here as ``torch.optim.AdamW(fused=True)``.
+"""
+
+from .activations import offload_activations
+from .malloc import return_freed_memory
+from .optimizer import Adam, AdamW
+
+__all__ = ["Adam", "AdamW", "offload_activations", "return_freed_memory"]

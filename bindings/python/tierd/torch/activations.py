@@ -1,0 +1,257 @@
+"""Activations that wait for backward in tierd instead of in the process: saved-tensor hooks (after SSDTrain, arXiv
+2408.10013).
+
+The idea: when autograd saves a tensor, the range of its storage that it looks at is copied into tierd and only a handle
+stays in the graph; backward gets a fresh copy with the same offset and strides.
+
+What holds:
+  the copy is complete before pack returns, so later in-place changes never reach the saved bytes;
+  two saved tensors share one copy when they lie in the same storage at the same version: the storage is known by a weak
+  reference that keeps its identity from being given to another, never by an address;
+  a copy is freed when the last handle to it goes, be that after backward or with a graph that never ran;
+  parameters and views of them, other leaves that require gradients, tensor subclasses, other devices and small tensors
+  stay in the graph as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import types
+import weakref
+from typing import Any
+
+import torch
+
+from ..client import Client, Part
+from ..errors import Error
+from ..quantity import byte_count
+from .storage_identity import StorageIdentity
+
+# Ids of activations: far from those of string keys and from what people type.
+_ids = itertools.count(0x4143_0000_0000_0000)
+
+# The start of a stored range keeps its offset within a cache line, and so the alignment that kernels see.
+_ALIGNMENT = 64
+
+
+class _Copy:
+    """Bytes [begin, end) of one storage at one version, in tierd. Freed by the finalizer of this object."""
+
+    __slots__ = ("__weakref__", "begin", "end", "prefetched", "restored", "sequence", "tensor")
+
+    def __init__(self, tensor: int, sequence: int, begin: int, end: int) -> None:
+        self.tensor = tensor
+        self.sequence = sequence
+        self.begin = begin
+        self.end = end
+        self.prefetched = False
+        self.restored: StorageIdentity | None = None  # What backward got last, while it is alive.
+
+
+class _Packed:
+    """What the graph holds instead of a tensor."""
+
+    __slots__ = ("copy", "dtype", "offset", "shape", "strides")
+
+    def __init__(self, copy: _Copy, value: torch.Tensor) -> None:
+        self.copy = copy
+        self.dtype = value.dtype
+        self.shape = value.shape
+        self.strides = value.stride()
+        self.offset = value.storage_offset() - copy.begin // value.element_size()
+
+
+class _Storage:
+    """A storage that was alive when something in it was saved, with the copies made of it."""
+
+    __slots__ = ("copies", "identity")
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self.identity = StorageIdentity(storage)
+        self.copies: dict[int, weakref.ref[_Copy]] = {}  # By sequence.
+
+
+class _Registry:
+    """The copies alive. Outlives the context manager: graphs are freed after it. Any thread; finalizers may run in the
+    middle of any method, so the lock is re-entrant."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.lock = threading.RLock()
+        self.storages: dict[tuple[int, int, int], _Storage] = {}  # By storage, version and size.
+        self.order: dict[int, weakref.ref[_Copy]] = {}
+        self.sequence = 0
+
+    def find(self, key: tuple[int, int, int], begin: int, end: int) -> _Copy | None:
+        with self.lock:
+            entry = self.storages.get(key)
+            if entry is None or entry.identity.expired():
+                return None
+            for reference in list(entry.copies.values()):
+                copy = reference()
+                if copy is not None and copy.begin <= begin and end <= copy.end:
+                    return copy
+        return None
+
+    def add(self, key: tuple[int, int, int], storage: torch.UntypedStorage, begin: int, end: int) -> _Copy:
+        tensor = next(_ids)
+        whole = torch.empty(0, dtype=torch.uint8).set_(storage, begin, (end - begin,), (1,))
+        self.client.put(tensor, whole)
+        with self.lock:
+            self.sequence += 1
+            copy = _Copy(tensor, self.sequence, begin, end)
+            weakref.finalize(copy, self.forget, key, tensor, self.sequence).atexit = False
+            reference = weakref.ref(copy)
+            self.storages.setdefault(key, _Storage(storage)).copies[self.sequence] = reference
+            self.order[self.sequence] = reference
+        return copy
+
+    def forget(self, key: tuple[int, int, int], tensor: int, sequence: int) -> None:
+        with self.lock:
+            self.order.pop(sequence, None)
+            entry = self.storages.get(key)
+            if entry is not None:
+                entry.copies.pop(sequence, None)
+                if not entry.copies:
+                    del self.storages[key]
+        try:
+            self.client.discard(tensor)
+        except Error:
+            pass  # The session is over, and the tensor with it.
+
+    def before(self, copy: _Copy, bytes_max: int) -> list[_Copy]:
+        """What backward will want after ``copy``: the copies made before it, latest first, up to ``bytes_max``."""
+        wanted: list[_Copy] = []
+        with self.lock:
+            for sequence in range(copy.sequence - 1, 0, -1):
+                reference = self.order.get(sequence)
+                earlier = reference() if reference is not None else None
+                if earlier is None:
+                    if sequence < copy.sequence - 64:
+                        break  # A gap this long is another step's graph.
+                    continue
+                bytes_max -= earlier.end - earlier.begin
+                if bytes_max < 0:
+                    break
+                if not earlier.prefetched:
+                    earlier.prefetched = True
+                    wanted.append(earlier)
+        return wanted
+
+
+class offload_activations:
+    """Context manager: tensors that autograd saves inside it lie in tierd until backward asks for them.
+
+    ``model`` (or ``None``) names the parameters to leave out that autograd shows only as anonymous views; parameters it
+    shows directly, or as views of them, are recognised without. Tensors below ``min_bytes`` stay where they are.
+    ``prefetch`` bytes are asked for ahead of backward, in backward order. May be entered again, also nested; the graph
+    may outlive it, but not the client.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        model: torch.nn.Module | None = None,
+        min_bytes: int | str = "64KiB",
+        prefetch: int | str = "32MiB",
+    ) -> None:
+        self._registry = _Registry(client)
+        self._model = model
+        self._min_bytes = max(1, byte_count(min_bytes, "min_bytes"))
+        self._prefetch_bytes = byte_count(prefetch, "prefetch")
+        self._parameters: dict[int, StorageIdentity] = {}
+        self._hooks: list[Any] = []
+        self.offloaded_bytes = 0  # Copied into tierd.
+        self.shared_bytes = 0  # Saved again without a copy.
+
+    @property
+    def alive(self) -> int:
+        """How many copies wait in tierd."""
+        return len(self._registry.order)
+
+    def __enter__(self) -> offload_activations:
+        self._parameters = {key: ref for key, ref in self._parameters.items() if not ref.expired()}
+        if self._model is not None:
+            for parameter in self._model.parameters():
+                self._leave_out(parameter)
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        hooks.__enter__()
+        self._hooks.append(hooks)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self._hooks.pop().__exit__(kind, error, trace)
+
+    def _leave_out(self, parameter: torch.Tensor) -> None:
+        if type(parameter) in (torch.Tensor, torch.nn.Parameter) and parameter.layout is torch.strided:
+            storage = parameter.untyped_storage()
+            if storage._cdata not in self._parameters:
+                self._parameters[storage._cdata] = StorageIdentity(storage)
+
+    def _is_parameter(self, value: torch.Tensor) -> bool:
+        base = value if value._base is None else value._base
+        if isinstance(base, torch.nn.Parameter) or (base.is_leaf and base.requires_grad):
+            self._leave_out(base)
+            return True
+        known = self._parameters.get(value.untyped_storage()._cdata)
+        return known is not None and not known.expired()
+
+    def _pack(self, value: torch.Tensor) -> torch.Tensor | _Packed:
+        if not _is_plain(value) or self._is_parameter(value):
+            return value
+        storage = value.untyped_storage()
+        begin, end = _range_of(value)
+        if end - begin < self._min_bytes:
+            return value
+        if 2 * (end - begin) >= storage.nbytes():
+            begin, end = 0, storage.nbytes()  # Its other views will likely be saved too: one copy serves them all.
+        key = (storage._cdata, value._version, storage.nbytes())
+        copy = self._registry.find(key, begin, end)
+        if copy is None:
+            copy = self._registry.add(key, storage, begin, end)
+            self.offloaded_bytes += end - begin
+        else:
+            self.shared_bytes += end - begin
+        return _Packed(copy, value)
+
+    def _unpack(self, packed: torch.Tensor | _Packed) -> torch.Tensor:
+        if not isinstance(packed, _Packed):
+            return packed
+        copy = packed.copy
+        ahead = self._registry.before(copy, self._prefetch_bytes)
+        if ahead:
+            self._registry.client.prefetch(Part(earlier.tensor) for earlier in ahead)
+        storage = copy.restored.storage() if copy.restored is not None else None
+        if storage is None:
+            whole = torch.empty(copy.end - copy.begin, dtype=torch.uint8)
+            self._registry.client.get_into(copy.tensor, whole)
+            storage = whole.untyped_storage()
+            copy.restored = StorageIdentity(storage)
+            copy.prefetched = False
+        return torch.empty(0, dtype=packed.dtype).set_(storage, packed.offset, packed.shape, packed.strides)
+
+
+def _is_plain(value: torch.Tensor) -> bool:
+    return (
+        type(value) is torch.Tensor
+        and value.layout is torch.strided
+        and value.device.type == "cpu"
+        and value.numel() > 0
+        and not value.is_conj()
+        and not value.is_neg()
+        and not value.is_quantized
+        and not value.is_inference()
+        and not torch._C._functorch.is_functorch_wrapped_tensor(value)
+    )
+
+
+def _range_of(value: torch.Tensor) -> tuple[int, int]:
+    """The bytes of its storage that ``value`` can reach, the begin rounded down to a cache line."""
+    last = sum((extent - 1) * stride for extent, stride in zip(value.shape, value.stride(), strict=True))
+    item = value.element_size()
+    begin = int(value.storage_offset()) * item
+    return begin // _ALIGNMENT * _ALIGNMENT, begin + int(last + 1) * item

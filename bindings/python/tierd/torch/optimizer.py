@@ -1,0 +1,348 @@
+"""Adam and AdamW whose state lies in tierd, updated in place, slice by slice, by torch's fused kernel.
+
+The idea: a parameter's ``exp_avg`` and ``exp_avg_sq`` are tensors of tierd. ``step()`` walks over all parameters in
+slices of whole blocks; for each it takes write leases, runs the kernel on the leased memory, and gives them back, while
+the next slices are being fetched. What lies in RAM at once is a few slices, whatever the size of the model.
+
+The result is the same, bit for bit, as ``torch.optim.AdamW(fused=True)`` with the same number of threads, and
+``state_dict()`` has plain torch's format in both directions.
+
+Not thread-safe, like every optimizer of torch's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from .. import library
+from ..client import Client, Part
+from ..errors import Error, Invalid, LiveViews, NoMemory, WouldDeadlock
+from ..lease import Lease
+from ..quantity import byte_count
+from . import slots as slotting
+from .slots import Piece, Slot
+
+_numbers = itertools.count(1)
+_KINDS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master")
+
+
+class _Tiered(torch.optim.Adam):
+    """What Adam and AdamW share; they differ in ``_kernel`` only."""
+
+    _kernel: Callable[..., None]
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | torch.Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        client: Client,
+        maximize: bool = False,
+        master_weights: bool = False,
+        slice_bytes: int | str = "8MiB",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize, fused=True
+        )
+        self._step_supports_amp_scaling = False  # torch.amp.GradScaler is then to unscale gradients by itself.
+        self._client = client
+        self._slice_bytes = byte_count(slice_bytes, "slice_bytes")
+        self._master_weights = master_weights
+        self._name = name or f"{type(self).__name__.lower()}-{next(_numbers)}"
+        self._slots: dict[torch.Tensor, Slot] = {}
+        self._fetch_hook: Callable[[Sequence[Part]], None] | None = None
+        keys: set[str] = set()
+        self._keys = keys  # Everything that may exist in tierd.
+        weakref.finalize(self, _free_all, client, keys).atexit = False
+
+    # ---- The step ----
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update. Raises ``Invalid`` before anything changed for gradients it cannot use; an error of tierd's in the
+        middle leaves the update half done, as an exception in any optimizer does."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        work = [(group, self._pieces(group)) for group in self.param_groups]
+        for group, pieces in work:
+            self._update_group(group, pieces)
+        return loss
+
+    def _pieces(self, group: dict[str, Any]) -> list[Piece]:
+        pieces: list[Piece] = []
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                continue
+            _check(parameter)
+            slot = self._slot(parameter, group)
+            values = slotting.flat(parameter)
+            gradient = slotting.flat_like(parameter.grad, parameter)
+            step = self.state[parameter]["step"]
+            pieces += slotting.pieces_of(slot, values, gradient, step, self._slice_bytes)
+        return pieces
+
+    def _slot(self, parameter: torch.Tensor, group: dict[str, Any]) -> Slot:
+        """The parameter's slot; made, and filled by the first update, when it has none."""
+        state = self.state[parameter]
+        if "step" not in state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+        slot = self._slots.get(parameter)
+        if slot is None:
+            low_precision = parameter.dtype in (torch.bfloat16, torch.float16)
+            master = self._master_weights and low_precision
+            kinds = ["exp_avg", "exp_avg_sq"]
+            if group["amsgrad"]:
+                kinds.append("max_exp_avg_sq")
+            if master:
+                kinds.append("master")
+            number = len(self._slots)
+            keys = {kind: f"{self._name}/{number}/{kind}" for kind in kinds}
+            slot = Slot(parameter, keys, torch.float32 if master else parameter.dtype)
+            self._slots[parameter] = slot
+            self._keys.update(keys.values())
+        elif group["amsgrad"] and "max_exp_avg_sq" not in slot.keys:
+            raise Invalid("amsgrad was turned on after the first step: the state has no max_exp_avg_sq")
+        return slot
+
+    def _update_group(self, group: dict[str, Any], pieces: list[Piece]) -> None:
+        steps = {id(piece.step): piece.step for piece in pieces}
+        if steps:
+            torch._foreach_add_(list(steps.values()), 1)
+        units = slotting.units_of(pieces, self._slice_bytes, library.BATCH_MAX)
+        asked = 0
+        try:
+            for index, unit in enumerate(units):
+                asked = self._ask_ahead(units, index, asked)
+                self._update(group, unit)
+                for piece in unit:
+                    if piece.begin + piece.count == piece.values.numel():
+                        piece.slot.created = True
+        except BaseException:
+            self._drop_unfinished(pieces)
+            raise
+
+    def _ask_ahead(self, units: list[list[Piece]], index: int, asked: int) -> int:
+        """Has units up to the next but one fetched; returns how many units have been asked for."""
+        for ahead in range(max(asked, index), min(index + 3, len(units))):
+            parts = [part for piece in units[ahead] if piece.slot.created for part in piece.parts()]
+            if parts:
+                if self._fetch_hook is not None:
+                    self._fetch_hook(parts)
+                if ahead > index:
+                    self._client.prefetch(parts)
+        return max(asked, min(index + 3, len(units)))
+
+    def _update(self, group: dict[str, Any], unit: list[Piece]) -> None:
+        """Updates a unit, or, where RAM cannot hold its leases at once, one half after the other."""
+        try:
+            leases = self._take(unit)
+        except (NoMemory, WouldDeadlock):
+            halves = [[piece] for piece in unit] if len(unit) > 1 else [[half] for half in unit[0].halves()]
+            if len(halves) < 2:
+                raise
+            for half in halves:
+                self._update(group, half)
+            return
+        try:
+            self._run_kernel(group, unit, leases)
+        except BaseException:
+            _end_after_failure(unit, leases)
+            raise
+        for lease in leases:
+            lease.release()
+
+    def _take(self, unit: list[Piece]) -> list[Lease]:
+        first = unit[0]
+        if not first.slot.created and first.begin == 0:
+            return self._client.lease_many(first.creating_parts())
+        return self._client.lease_many([part for piece in unit for part in piece.parts()], write=True)
+
+    def _run_kernel(self, group: dict[str, Any], unit: list[Piece], leases: list[Lease]) -> None:
+        views = iter(leases)
+        state: dict[str, list[torch.Tensor]] = {kind: [] for kind in _KINDS}
+        for piece in unit:
+            for kind in piece.slot.keys:
+                view = next(views).torch(piece.slot.dtype)
+                if not piece.slot.created:
+                    _fill_initial(kind, view, piece)
+                state[kind].append(view)
+        values = [piece.values.narrow(0, piece.begin, piece.count) for piece in unit]
+        gradients = [piece.gradient.narrow(0, piece.begin, piece.count) for piece in unit]
+        master = state["master"]
+        if master:
+            gradients = [gradient.to(torch.float32) for gradient in gradients]
+        type(self)._kernel(
+            master or values,
+            gradients,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            state["max_exp_avg_sq"] if group["amsgrad"] else [],
+            [piece.step for piece in unit],
+            amsgrad=group["amsgrad"],
+            lr=group["lr"],
+            beta1=float(group["betas"][0]),
+            beta2=float(group["betas"][1]),
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=group["maximize"],
+            grad_scale=None,
+            found_inf=None,
+        )
+        for value, exact in zip(values, master, strict=False):
+            value.copy_(exact)
+
+    def _drop_unfinished(self, pieces: Iterable[Piece]) -> None:
+        """Forgets state that was being made when the step failed: it starts from zero again in the next one."""
+        for slot in {id(piece.slot): piece.slot for piece in pieces if not piece.slot.created}.values():
+            _free_quietly(self._client, slot.keys.values())
+
+    # ---- Plain torch's format ----
+
+    def tiered_keys(self, parameter: torch.Tensor) -> dict[str, str]:
+        """Under which keys the parameter's state lies in tierd: ``{"exp_avg": "adamw-1/0/exp_avg", …}``."""
+        slot = self._slots.get(parameter)
+        return dict(slot.keys) if slot is not None and slot.created else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything in plain torch's format, copied out of tierd: as much memory as ``torch.optim.AdamW`` holds."""
+        packed = super().state_dict()
+        for index, parameter in enumerate(self._parameters()):
+            slot = self._slots.get(parameter)
+            if slot is None or index not in packed["state"]:
+                continue
+            state = dict(packed["state"][index])
+            for kind, key in slot.keys.items():
+                value = torch.zeros_like(parameter, dtype=slot.dtype, memory_format=torch.preserve_format)
+                if slot.created and slot.size:
+                    self._client.get_into(key, slotting.flat(value.detach()))
+                state[kind] = value
+            packed["state"][index] = state
+        return packed
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes a ``state_dict()`` of this class or of ``torch.optim.Adam``/``AdamW``; its tensors go into tierd."""
+        light = dict(state_dict)
+        light["state"] = {
+            index: {key: value for key, value in state.items() if key not in _KINDS}
+            for index, state in state_dict["state"].items()
+        }
+        super().load_state_dict(light)
+        for group in self.param_groups:
+            group["fused"], group["foreach"] = True, None
+        _free_quietly(self._client, [key for slot in self._slots.values() for key in slot.keys.values()])
+        self._slots.clear()
+        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
+        groups = [(group, parameter) for group in self.param_groups for parameter in group["params"]]
+        for index, (group, parameter) in zip(indices, groups, strict=True):
+            heavy = state_dict["state"].get(index)
+            if heavy:
+                self._load(parameter, group, heavy)
+
+    def _load(self, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        step = self.state[parameter]["step"]
+        self.state[parameter]["step"] = torch.as_tensor(step, dtype=torch.float32).clone()
+        slot = self._slot(parameter, group)
+        for kind, key in slot.keys.items():
+            if kind in state:
+                value = state[kind]
+            elif kind == "master":
+                value = parameter.detach()
+            else:
+                raise Invalid(f"the state of a parameter of shape {tuple(parameter.shape)} has no {kind}")
+            if value.shape != parameter.shape:
+                raise Invalid(f"{kind} has shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}")
+            if slot.size:
+                self._client.put(key, slotting.flat_like(value.detach().to("cpu", slot.dtype), parameter), replace=True)
+        slot.created = True
+
+    def _parameters(self) -> list[torch.Tensor]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    def __reduce__(self) -> str:
+        raise Invalid("an optimizer with state in tierd cannot be pickled or deep-copied: use its state_dict()")
+
+
+class AdamW(_Tiered, torch.optim.AdamW):
+    """``torch.optim.AdamW`` with its state in tierd.
+
+    Arguments are torch's, and ``client``; ``master_weights`` keeps an fp32 copy of bf16 and fp16 parameters in tierd and
+    updates that; ``slice_bytes`` is how much of each kind of state is leased at once (rounded down to 2 MiB, and halved
+    where the arena is too small); ``name`` is the prefix of the keys.
+    """
+
+    _kernel = staticmethod(torch._fused_adamw_)
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | torch.Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
+
+
+class Adam(_Tiered):
+    """``torch.optim.Adam`` with its state in tierd. Arguments as for :class:`AdamW`."""
+
+    _kernel = staticmethod(torch._fused_adam_)
+
+
+def _check(parameter: torch.Tensor) -> None:
+    gradient = parameter.grad
+    assert gradient is not None
+    if gradient.layout is not torch.strided:
+        raise Invalid("sparse gradients are not supported, as in torch.optim.AdamW(fused=True): make them dense first")
+    if parameter.device.type != "cpu":
+        raise Invalid(f"parameters on {parameter.device} are not supported: tierd updates state that lies in host memory")
+    if not parameter.is_floating_point():
+        raise Invalid(f"parameters of dtype {parameter.dtype} are not supported: use a real floating-point one")
+    if gradient.dtype != parameter.dtype:
+        raise Invalid(f"a gradient of dtype {gradient.dtype} for a parameter of {parameter.dtype}")
+
+
+def _fill_initial(kind: str, view: torch.Tensor, piece: Piece) -> None:
+    if kind == "master":
+        view.copy_(piece.values.narrow(0, piece.begin, piece.count))
+    else:
+        view.zero_()
+
+
+def _end_after_failure(unit: list[Piece], leases: list[Lease]) -> None:
+    """Gives leases back while an exception, whose frames may hold views, is passing. State that was being made is given
+    up; state that was there is whole, before or after the kernel, and is sealed as it stands."""
+    creating = not unit[0].slot.created
+    for lease in leases:
+        if creating:
+            lease.abandon()
+        with contextlib.suppress(LiveViews):
+            lease.release()
+
+
+def _free_quietly(client: Client, keys: Iterable[str]) -> None:
+    for key in keys:
+        try:
+            client.delete(key)
+        except Error:
+            pass  # Not there, or the session is over and the tensor with it.
+
+
+def _free_all(client: Client, keys: set[str]) -> None:
+    if not client.closed:
+        _free_quietly(client, keys)
