@@ -1,0 +1,183 @@
+#include "daemon/session/connection.h"
+
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+
+namespace tier::session {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+template <typename Packet>
+std::span<const std::byte> BytesOf(const Packet& packet) {
+  return std::as_bytes(std::span(&packet, 1));
+}
+
+}  // namespace
+
+Connection::Connection(asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer, ConnectionOwner& owner)
+    : socket_(io, socket.Release()), process_(io), timer_(io), retry_timer_(io), peer_(peer), owner_(owner) {}
+
+void Connection::Start(std::chrono::milliseconds handshake_timeout) {
+  timer_.expires_after(handshake_timeout);
+  timer_.async_wait([self = shared_from_this(), handshake_timeout](error_code error) {
+    if (error || self->state_ != State::kHello) return;
+    self->Refuse({Code::kTimeout, fmt::format("no hello came within {} ms", handshake_timeout.count())});
+  });
+  WaitReadable();
+}
+
+void Connection::WaitReadable() {
+  socket_.async_wait(asio::posix::descriptor_base::wait_read, [self = shared_from_this()](error_code error) {
+    if (!error && self->state_ != State::kClosed) self->OnReadable();
+  });
+}
+
+void Connection::OnReadable() {
+  for (int i = 0; i < kPacketsPerWakeMax; ++i) {
+    ReceivedPacket packet;
+    switch (ReceivePacket(socket_.native_handle(), &packet)) {
+      case SocketOutcome::kDone: OnReceived(std::move(packet)); break;
+      case SocketOutcome::kGone: return Gone("the client hung up");
+      case SocketOutcome::kWouldBlock:
+      case SocketOutcome::kBusy: return WaitReadable();
+    }
+    if (state_ == State::kClosed) return;
+  }
+  // The reactor is edge-triggered: what was left would not be told again.
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->state_ != State::kClosed) self->OnReadable();
+  });
+}
+
+void Connection::OnReceived(ReceivedPacket packet) {
+  if (state_ == State::kHello) return OnHelloPacket(std::move(packet));
+  if (state_ == State::kFarewell) return;  // Too late for it to matter.
+  if (packet.truncated) return owner_.OnViolation(shared_from_this(), "a packet is longer than any of the protocol");
+  const auto parsed = ParseClientPacket(packet.bytes, packet.descriptors.size());
+  if (!parsed) return owner_.OnViolation(shared_from_this(), parsed.error().message);
+  owner_.OnPacket(shared_from_this(), *parsed);
+}
+
+void Connection::OnHelloPacket(ReceivedPacket packet) {
+  if (packet.truncated) return Refuse({Code::kInvalid, "handshake: the packet is longer than any of the protocol"});
+  auto hello = ParseHello(packet.bytes, packet.descriptors.size());
+  if (!hello) return Refuse(hello.error());
+  if (auto watched = WatchProcess(std::move(packet.descriptors)); !watched) return Refuse(watched.error());
+  timer_.cancel();
+  owner_.OnHello(shared_from_this(), std::move(*hello));
+}
+
+Status Connection::WatchProcess(std::vector<proto::FileDescriptor> descriptors) {
+  proto::FileDescriptor pidfd;
+  if (!descriptors.empty()) {
+    if (auto ok = CheckPidfd(descriptors.front().get(), peer_); !ok) return ok;
+    pidfd = std::move(descriptors.front());
+  } else {
+    auto opened = OpenPeerPidfd(socket_.native_handle(), peer_);
+    if (!opened) return std::unexpected(std::move(opened.error()));
+    pidfd = std::move(*opened);
+  }
+  if (!pidfd) return {};
+  error_code error;
+  process_.assign(pidfd.get(), error);
+  if (error) return Fail(Code::kIoError, fmt::format("cannot watch the client's process: {}", error.message()));
+  (void)pidfd.Release();  // process_ closes it.
+  process_.async_wait(asio::posix::descriptor_base::wait_read, [self = shared_from_this()](error_code failed) {
+    if (!failed) self->Gone("its process ended");
+  });
+  return {};
+}
+
+bool Connection::Send(std::span<const std::byte> bytes, std::vector<proto::FileDescriptor> descriptors) {
+  if (state_ == State::kClosed) return true;
+  if (queue_.size() == kPacketsQueuedMax) return false;
+  queue_.push_back({{bytes.begin(), bytes.end()}, std::move(descriptors)});
+  if (!write_pending_) FlushQueue();
+  return true;
+}
+
+void Connection::FlushQueue() {
+  write_pending_ = false;
+  while (!queue_.empty()) {
+    const auto outcome = SendPacket(socket_.native_handle(), queue_.front().bytes, queue_.front().descriptors);
+    if (outcome == SocketOutcome::kDone) {
+      queue_.pop_front();
+      continue;
+    }
+    if (outcome == SocketOutcome::kGone) {
+      queue_.clear();  // The reading side sees the hang-up, and any last words, by itself.
+      break;
+    }
+    write_pending_ = true;
+    const auto again = [self = shared_from_this()](error_code error) {
+      if (!error && self->state_ != State::kClosed) self->FlushQueue();
+    };
+    if (outcome == SocketOutcome::kWouldBlock) {
+      socket_.async_wait(asio::posix::descriptor_base::wait_write, again);
+    } else {
+      retry_timer_.expires_after(kBusyRetry);
+      retry_timer_.async_wait(again);
+    }
+    return;
+  }
+  if (state_ == State::kFarewell) Close();
+}
+
+void Connection::SetOpening(tiering::SessionId session) {
+  TIER_CHECK(state_ == State::kHello, "state {}", static_cast<int>(state_));
+  state_ = State::kOpening;
+  session_ = session;
+}
+
+void Connection::SetAttached() {
+  TIER_CHECK(state_ == State::kOpening, "state {}", static_cast<int>(state_));
+  state_ = State::kAttached;
+}
+
+void Connection::Refuse(const Error& error) { Farewell(BytesOf(MakeRefusal(error))); }
+
+void Connection::Farewell(std::span<const std::byte> bytes) {
+  if (state_ == State::kClosed || state_ == State::kFarewell) return;
+  timer_.expires_after(kFarewellTime);
+  timer_.async_wait([self = shared_from_this()](error_code error) {
+    if (!error) self->Close();
+  });
+  if (!Send(bytes)) return Close();
+  state_ = State::kFarewell;
+  if (queue_.empty()) Close();
+}
+
+void Connection::Gone(const std::string& why) {
+  if (state_ == State::kClosed) return;
+  owner_.OnGone(shared_from_this(), why);
+  Close();
+}
+
+void Connection::Close() {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  DiscardIncoming();
+  error_code ignored;
+  socket_.close(ignored);
+  process_.close(ignored);
+  timer_.cancel();
+  retry_timer_.cancel();
+  queue_.clear();
+}
+
+// A Unix socket that is closed with unread data resets the other side, which then loses its last packet from us.
+void Connection::DiscardIncoming() {
+  for (int i = 0; i < kPacketsPerWakeMax; ++i) {
+    ReceivedPacket packet;
+    if (ReceivePacket(socket_.native_handle(), &packet) != SocketOutcome::kDone) return;
+  }
+}
+
+}  // namespace tier::session

@@ -1,0 +1,96 @@
+// Connection: one client's data socket, from accept to close. Knows packets, who the peer is and when it dies; what a
+// packet means is its owner's affair.
+//
+// The idea: sending never waits. What the socket does not take is queued, up to kPacketsQueuedMax: a client that asks for
+// windows and reads none of them has to go. Death is whichever comes first of the pidfd and a hang-up.
+// Socket thread only. Kept alive by its pending operations until Close.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "daemon/session/handshake_codec.h"
+#include "daemon/session/packet_socket.h"
+#include "daemon/session/peer_identity.h"
+#include "daemon/tiering/request.h"
+
+namespace tier::session {
+
+inline constexpr size_t kPacketsQueuedMax = 4096;
+inline constexpr int kPacketsPerWakeMax = 64;                             // Read in one go; then others have their turn.
+inline constexpr auto kFarewellTime = std::chrono::seconds(1);            // For a last packet to leave.
+inline constexpr auto kBusyRetry = std::chrono::milliseconds(5);
+
+class Connection;
+
+class ConnectionOwner {
+ public:
+  virtual ~ConnectionOwner() = default;
+  virtual void OnHello(const std::shared_ptr<Connection>& connection, ParsedHello hello) = 0;
+  virtual void OnPacket(const std::shared_ptr<Connection>& connection, const ClientPacket& packet) = 0;
+  // An attached client sent what no client sends. The owner ends the session.
+  virtual void OnViolation(const std::shared_ptr<Connection>& connection, const std::string& what) = 0;
+  // The process ended or hung up. The connection closes itself behind this call.
+  virtual void OnGone(const std::shared_ptr<Connection>& connection, const std::string& why) = 0;
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  enum class State : uint8_t { kHello, kOpening, kAttached, kFarewell, kClosed };
+
+  Connection(boost::asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer, ConnectionOwner& owner);
+
+  // Begins to listen; a hello must come within `handshake_timeout`.
+  void Start(std::chrono::milliseconds handshake_timeout);
+  // Sends without waiting. False: the client does not read what it is sent.
+  [[nodiscard]] bool Send(std::span<const std::byte> bytes, std::vector<proto::FileDescriptor> descriptors = {});
+  // From Hello to a session that the engine knows.
+  void SetOpening(tiering::SessionId session);
+  void SetAttached();
+  // A last packet, then close.
+  void Farewell(std::span<const std::byte> bytes);
+  void Close();
+
+  State state() const { return state_; }
+  tiering::SessionId session() const { return session_; }  // 0 before SetOpening.
+  const PeerIdentity& peer() const { return peer_; }
+
+ private:
+  struct Queued {
+    std::vector<std::byte> bytes;
+    std::vector<proto::FileDescriptor> descriptors;
+  };
+  void WaitReadable();
+  void OnReadable();
+  void OnReceived(ReceivedPacket packet);
+  void OnHelloPacket(ReceivedPacket packet);
+  Status WatchProcess(std::vector<proto::FileDescriptor> descriptors);
+  void Refuse(const Error& error);
+  void Gone(const std::string& why);
+  void FlushQueue();
+  void DiscardIncoming();
+
+  boost::asio::posix::stream_descriptor socket_;
+  boost::asio::posix::stream_descriptor process_;  // pidfd; closed where there is none.
+  boost::asio::steady_timer timer_;                // Handshake, then farewell.
+  boost::asio::steady_timer retry_timer_;
+  const PeerIdentity peer_;
+  ConnectionOwner& owner_;
+  State state_ = State::kHello;
+  tiering::SessionId session_{};
+  std::deque<Queued> queue_;
+  bool write_pending_ = false;
+};
+
+}  // namespace tier::session

@@ -1,0 +1,219 @@
+#include "daemon/session/control_server.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tier::session {
+namespace {
+
+std::unexpected<Error> NotAdmin(const char* what) {
+  return Fail(Code::kDenied, fmt::format("only an administrator may {}: use the admin socket as root or a member of group "
+                                         "tierd", what));
+}
+
+}  // namespace
+
+ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
+    : facts_(std::move(facts)),
+      parts_(parts),
+      started_(parts.clock.Now()),
+      devices_draining_(facts_.devices.size()),
+      errors_seen_(facts_.devices.size()) {}
+
+template <typename T>
+Result<T> ControlServer::Ask(std::function<Result<T>()> ask) {
+  // Shared: the answer may come after nobody waits for it any more.
+  auto answer = std::make_shared<std::promise<Result<T>>>();
+  auto future = answer->get_future();
+  if (!parts_.mailbox.TryPost([ask = std::move(ask), answer] { answer->set_value(ask()); })) {
+    return Fail(Code::kTimeout, fmt::format("the engine has {} calls waiting, its limit: try again", parts_.mailbox.waiting()));
+  }
+  if (future.wait_for(kAnswerTimeout) != std::future_status::ready) {
+    return Fail(Code::kTimeout, fmt::format("the engine did not answer within {} s", kAnswerTimeout.count()));
+  }
+  return future.get();
+}
+
+JobDescription ControlServer::Describe(const Job& job, const tiering::EngineSnapshot& snapshot, bool with_token) const {
+  JobDescription description = {.id = static_cast<uint64_t>(job.id),
+                                .name = job.name,
+                                .uid = job.uid,
+                                .named = job.named,
+                                .world_size = job.world_size,
+                                .ranks = {},
+                                .token = with_token ? job.token : std::string(),
+                                .counters = {}};
+  for (const Member& member : job.members) description.ranks.push_back(member.rank);
+  std::sort(description.ranks.begin(), description.ranks.end());
+  const auto view = std::find_if(snapshot.jobs.begin(), snapshot.jobs.end(),
+                                 [&job](const tiering::JobView& v) { return v.id == job.id; });
+  if (view != snapshot.jobs.end()) description.counters = view->counters;
+  return description;
+}
+
+Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJobRequest& request) {
+  if (auto valid = ValidateOpenJob(request); !valid) return std::unexpected(std::move(valid.error()));
+  return Ask<JobDescription>([this, caller, request]() -> Result<JobDescription> {
+    if (draining()) return Fail(Code::kDisconnected, "the daemon is draining and opens no more jobs");
+    const auto job = parts_.jobs.Open(caller.uid, request, std::nullopt, parts_.clock.Now());
+    if (!job) return std::unexpected(job.error());
+    return Describe(**job, parts_.jobs.engine().Snapshot(), true);
+  });
+}
+
+Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bool forget) {
+  return Ask<void>([this, caller, name, forget]() -> Status {
+    const auto job = parts_.jobs.registry().FindFor(caller, name);
+    if (!job) return std::unexpected(job.error());
+    parts_.jobs.Close((*job)->id, fmt::format("closed by request of uid {}", caller.uid), forget);
+    return {};
+  });
+}
+
+Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,
+                                             std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) {
+  return Ask<JobDescription>([=, this]() -> Result<JobDescription> {
+    const auto found = parts_.jobs.registry().FindFor(caller, name);
+    if (!found) return std::unexpected(found.error());
+    const Job& job = **found;
+    if (auto set = parts_.jobs.engine().SetJob(job.id, guarantee_bytes, limit_bytes); !set) {
+      return std::unexpected(std::move(set.error()));
+    }
+    const JobDescription description = Describe(job, parts_.jobs.engine().Snapshot(), true);
+    parts_.events.Emit("job_changed", &job, fmt::format("job '{}' has guarantee {} and limit {} bytes", job.name,
+                                                        description.counters.guarantee_bytes, description.counters.limit_bytes));
+    return description;
+  });
+}
+
+std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
+  const auto jobs = Ask<std::vector<JobDescription>>([this, caller]() -> Result<std::vector<JobDescription>> {
+    const tiering::EngineSnapshot snapshot = parts_.jobs.engine().Snapshot();
+    std::vector<JobDescription> visible;
+    for (const auto& [id, job] : parts_.jobs.registry().jobs()) {
+      if (JobRegistry::MaySee(caller, job)) visible.push_back(Describe(job, snapshot, true));
+    }
+    return visible;
+  });
+  return jobs.value_or(std::vector<JobDescription>{});
+}
+
+Result<std::vector<tiering::TensorView>> ControlServer::ListTensors(const Caller& caller, const std::string& job, size_t max) {
+  using Views = std::vector<tiering::TensorView>;
+  return Ask<Views>([this, caller, job, max]() -> Result<Views> {
+    const auto found = parts_.jobs.registry().FindFor(caller, job);
+    if (!found) return std::unexpected(found.error());
+    return parts_.jobs.engine().Tensors((*found)->id, max);
+  });
+}
+
+Result<DaemonDescription> ControlServer::Describe() {
+  auto description = Ask<DaemonDescription>([this]() -> Result<DaemonDescription> {
+    DaemonDescription d;
+    d.engine = parts_.jobs.engine().Snapshot();
+    d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
+    d.devices = facts_.devices;
+    for (size_t i = 0; i < d.devices.size(); ++i) {
+      d.devices[i].draining = devices_draining_[i];
+      if (i < d.engine.devices.size()) d.devices[i].space = d.engine.devices[i];
+      if (i < d.engine.traffic.size()) d.devices[i].traffic = d.engine.traffic[i];
+    }
+    return d;
+  });
+  if (!description) return description;
+  description->version = facts_.version;
+  description->epoch = facts_.epoch;
+  description->pid = ::getpid();
+  const base::Duration uptime = parts_.clock.Now() - started_;
+  description->uptime_seconds = std::chrono::duration<double>(uptime).count();
+  description->io_mode = facts_.io_mode;
+  description->memory_mode = facts_.memory_mode;
+  description->spin_mode = facts_.spin_mode;
+  description->draining = draining();
+  description->is_private = facts_.is_private;
+  description->socket_directory = facts_.socket_directory;
+  description->data_directory = facts_.data_directory;
+  if (facts_.read_host) {
+    const HostFigures host = facts_.read_host();
+    description->host_available_bytes = host.available_bytes;
+    description->psi_memory_some_ratio = host.psi_memory_some_ratio;
+  }
+  return description;
+}
+
+// Engine thread.
+void ControlServer::StartDrain(const Caller& caller, const std::string& name, uint32_t timeout_ms, SessionFlush::Done done) {
+  const auto group = std::make_shared<SessionFlush::Group>(std::move(done));
+  if (!name.empty()) {
+    const auto job = parts_.jobs.registry().FindFor(caller, name);
+    if (!job) return group->Fail(job.error());
+    parts_.events.Emit("drain", *job, fmt::format("job '{}' is being drained", name));
+    return parts_.sessions.Flush((*job)->id, timeout_ms, group);
+  }
+  if (!caller.admin) return group->Fail(NotAdmin("drain the daemon").error());
+  parts_.events.Emit("drain", nullptr, "the daemon is being drained and takes no new work");
+  SetDraining();
+  for (const auto& [id, job] : parts_.jobs.registry().jobs()) parts_.sessions.Flush(id, timeout_ms, group);
+  parts_.jobs.engine().StartDrain("the daemon is being drained");
+}
+
+Status ControlServer::Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) {
+  auto answer = std::make_shared<std::promise<Status>>();
+  auto future = answer->get_future();
+  const auto timeout_ms = static_cast<uint32_t>(std::clamp<int64_t>(timeout.count(), 1, UINT32_MAX));
+  const auto start = [this, caller, job, timeout_ms, answer] {
+    StartDrain(caller, job, timeout_ms, [answer](const Status& status) { answer->set_value(status); });
+  };
+  if (!parts_.mailbox.TryPost(start)) return Fail(Code::kTimeout, "the engine has too many calls waiting: try again");
+  if (future.wait_for(timeout + kDrainSlack) != std::future_status::ready) {
+    return Fail(Code::kTimeout, fmt::format("not everything was written within {} ms", timeout.count()));
+  }
+  return future.get();
+}
+
+Status ControlServer::DrainDevice(const Caller& caller, uint16_t device) {
+  if (!caller.admin) return NotAdmin("drain a device");
+  return Ask<void>([this, device]() -> Status {
+    if (device >= facts_.devices.size()) {
+      return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, facts_.devices.size()));
+    }
+    if (auto started = parts_.jobs.engine().StartDrainDevice(device); !started) return started;
+    devices_draining_[device] = true;
+    parts_.events.Emit("drain", nullptr, fmt::format("device {} ({}) is being emptied", device, facts_.devices[device].path));
+    return {};
+  });
+}
+
+std::shared_ptr<void> ControlServer::Watch(const Caller& caller, std::function<void(const Event&)> callback) {
+  return parts_.events.Watch(caller, std::move(callback));
+}
+
+void ControlServer::EmitChanges() {
+  if (parts_.events.watchers() == 0) return;
+  const tiering::EngineSnapshot snapshot = parts_.jobs.engine().Snapshot();
+  for (const tiering::JobView& view : snapshot.jobs) {
+    const Job* job = parts_.jobs.registry().Find(view.id);
+    if (job == nullptr || view.counters.torn_count == 0 || snapshot.torn_count <= torn_seen_) continue;
+    parts_.events.Emit("torn", job, fmt::format("job '{}' has {} torn tensors", job->name, view.counters.torn_count));
+  }
+  torn_seen_ = snapshot.torn_count;
+  for (size_t i = 0; i < std::min(errors_seen_.size(), snapshot.traffic.size()); ++i) {
+    const uint64_t errors = snapshot.traffic[i].errors;
+    if (errors > errors_seen_[i]) {
+      parts_.events.Emit("io_error", nullptr, fmt::format("device {} ({}) failed {} requests", i, facts_.devices[i].path,
+                                                          errors - errors_seen_[i]));
+    }
+    errors_seen_[i] = errors;
+  }
+  if (snapshot.waiting_count > 0 && waiting_seen_ == 0) {
+    parts_.events.Emit("pressure", nullptr, fmt::format("{} requests wait for memory, SSD or leases", snapshot.waiting_count));
+  }
+  waiting_seen_ = snapshot.waiting_count;
+}
+
+}  // namespace tier::session

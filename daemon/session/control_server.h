@@ -1,0 +1,92 @@
+// ControlServer: ControlApi over the engine thread. Each call is a closure in the mailbox and a wait for what it leaves;
+// who may do what is asked of the registry there, where the answer cannot change under it.
+//
+// Any thread but the engine's. Stop the callers before the engine loop: a call that nobody runs ends with
+// TIMEOUT after kAnswerTimeout.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/mailbox.h"
+#include "daemon/session/control_api.h"
+#include "daemon/session/session_table.h"
+
+namespace tier::session {
+
+inline constexpr auto kAnswerTimeout = std::chrono::seconds(10);
+inline constexpr auto kDrainSlack = std::chrono::seconds(2);  // The engine's own timeout comes first.
+
+struct HostFigures {
+  uint64_t available_bytes = 0;
+  double psi_memory_some_ratio = 0;
+};
+
+// What does not change while the daemon runs.
+struct DaemonFacts {
+  std::string version;
+  uint64_t epoch = 0;
+  std::string io_mode;
+  std::string memory_mode;
+  std::string spin_mode;
+  bool is_private = false;
+  std::string socket_directory;
+  std::string data_directory;
+  std::vector<DeviceDescription> devices;  // Without their figures.
+  std::function<HostFigures()> read_host;
+  // Of the windows that there are; engine thread.
+  std::function<std::string()> huge_page_mode;
+};
+
+struct ControlServerParts {
+  base::Mailbox& mailbox;
+  JobDesk& jobs;            // Touched only in closures, as are the sessions.
+  SessionTable& sessions;
+  EventLog& events;
+  const base::Clock& clock;
+};
+
+class ControlServer final : public ControlApi {
+ public:
+  ControlServer(DaemonFacts facts, const ControlServerParts& parts);
+
+  Result<JobDescription> OpenJob(const Caller& caller, const OpenJobRequest& request) override;
+  Status CloseJob(const Caller& caller, const std::string& name, bool forget) override;
+  Result<JobDescription> SetJob(const Caller& caller, const std::string& name, std::optional<uint64_t> guarantee_bytes,
+                                std::optional<uint64_t> limit_bytes) override;
+  std::vector<JobDescription> ListJobs(const Caller& caller) override;
+  Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job, size_t max) override;
+  Result<DaemonDescription> Describe() override;
+  Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;
+  Status DrainDevice(const Caller& caller, uint16_t device) override;
+  std::shared_ptr<void> Watch(const Caller& caller, std::function<void(const Event&)> callback) override;
+
+  // Compares the engine's figures with those of the last call and tells watchers what became worse. Engine thread,
+  // every second or so; nothing to do while nobody watches.
+  void EmitChanges();
+  void SetDraining() { draining_.store(true, std::memory_order_relaxed); }
+  bool draining() const { return draining_.load(std::memory_order_relaxed); }
+
+ private:
+  // Runs `ask` on the engine thread and waits for its answer.
+  template <typename T>
+  Result<T> Ask(std::function<Result<T>()> ask);
+  JobDescription Describe(const Job& job, const tiering::EngineSnapshot& snapshot, bool with_token) const;
+  void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);
+
+  const DaemonFacts facts_;
+  ControlServerParts parts_;
+  const base::TimePoint started_;
+  std::atomic<bool> draining_{false};
+  std::vector<bool> devices_draining_;     // Engine thread.
+  uint64_t torn_seen_ = 0;                 // Engine thread, as those below.
+  uint64_t waiting_seen_ = 0;
+  std::vector<uint64_t> errors_seen_;
+};
+
+}  // namespace tier::session

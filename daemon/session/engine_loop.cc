@@ -1,0 +1,95 @@
+#include "daemon/session/engine_loop.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/base/check.h"
+
+namespace tier::session {
+namespace {
+
+void RelaxCpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+unsigned AllowedCpus() {
+  // Larger than any machine's mask, so that EINVAL cannot be about its size.
+  constexpr size_t kCpusMax = 8192;
+  cpu_set_t* set = CPU_ALLOC(kCpusMax);
+  const size_t size = CPU_ALLOC_SIZE(kCpusMax);
+  unsigned cpus = 1;
+  if (set != nullptr && ::sched_getaffinity(0, size, set) == 0) cpus = static_cast<unsigned>(CPU_COUNT_S(size, set));
+  CPU_FREE(set);
+  return std::max(cpus, 1u);
+}
+
+EngineLoop::EngineLoop(const EngineLoopParts& parts, SpinPolicy spin) : parts_(parts), spin_(spin) {
+  const auto added = parts_.poller.AddSource(parts_.mailbox.wake_fd(), &on_mailbox_);
+  TIER_CHECK(added.has_value(), "{}", added.error().message);
+}
+
+Status EngineLoop::AddWakeup(int fd, std::function<void()> clear) {
+  wakeups_.push_back(std::make_unique<std::function<void()>>(std::move(clear)));
+  return parts_.poller.AddSource(fd, wakeups_.back().get());
+}
+
+bool EngineLoop::RunOnce() {
+  passes_.fetch_add(1, std::memory_order_relaxed);
+  bool heard = false;
+  if (!parts_.mailbox.empty()) heard |= parts_.mailbox.Drain() > 0;
+  heard |= parts_.sessions.Receive() > 0;
+  now_ = parts_.clock.Now();
+  if (heard) spin_.OnMessage(now_);
+  bool happened = parts_.engine.Turn(now_);
+  happened |= parts_.sessions.Publish();
+  if (const auto expiry = parts_.jobs.NextExpiry(); expiry && *expiry <= now_) {
+    parts_.jobs.CloseExpired(now_);
+    happened = true;
+  }
+  if (heard || happened) backlog_retry_ = kBacklogRetryFirst;
+  return heard || happened;
+}
+
+void EngineLoop::Run() {
+  while (!stopping_.load(std::memory_order_acquire)) {
+    if (RunOnce()) continue;
+    if (spin_.ShouldSpin(now_)) {
+      RelaxCpu();
+    } else {
+      Sleep();
+    }
+  }
+}
+
+std::optional<base::Duration> EngineLoop::SleepTime() {
+  std::optional<base::Duration> longest;
+  const auto until = [&](std::optional<base::TimePoint> deadline) {
+    if (deadline) longest = std::min(longest.value_or(base::Duration::max()), *deadline - now_);
+  };
+  until(parts_.engine.NextDeadline());
+  until(parts_.jobs.NextExpiry());
+  if (parts_.sessions.backlogged()) {
+    longest = std::min(longest.value_or(base::Duration::max()), backlog_retry_);
+    backlog_retry_ = std::min(2 * backlog_retry_, kBacklogRetryMax);
+  }
+  return longest;
+}
+
+void EngineLoop::Sleep() {
+  parts_.page.SetSleeping(true);
+  if (parts_.mailbox.empty() && !parts_.sessions.HasRequests()) {
+    sleeps_.fetch_add(1, std::memory_order_relaxed);
+    parts_.poller.Wait(SleepTime());
+  }
+  parts_.page.SetSleeping(false);
+}
+
+}  // namespace tier::session

@@ -1,0 +1,71 @@
+// EngineLoop: the life of the engine thread. Takes what other threads posted and what clients put into their rings, gives the
+// engine its turn, shows clients their answers, and sleeps when there is nothing to do: woken by doorbells, the
+// mailbox, finished I/O or the engine's next deadline.
+//
+// Before it sleeps it says so on the engine page and looks once more (proto/ring.h), so that no client rings in vain.
+// Run, RunOnce: the engine thread. Stop, progress: any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/mailbox.h"
+#include "daemon/session/engine_page.h"
+#include "daemon/session/engine_port.h"
+#include "daemon/session/job_desk.h"
+#include "daemon/session/poller.h"
+#include "daemon/session/session_table.h"
+#include "daemon/session/spin_policy.h"
+
+namespace tier::session {
+
+// Where the loop finds its parts; all outlive it.
+struct EngineLoopParts {
+  EnginePort& engine;
+  SessionTable& sessions;
+  JobDesk& jobs;
+  base::Mailbox& mailbox;
+  EnginePageOwner& page;
+  Poller& poller;
+  const base::Clock& clock;
+};
+
+// While answers lie unread in a backlog the loop looks again after this long, doubling up to the maximum.
+inline constexpr base::Duration kBacklogRetryFirst = std::chrono::microseconds(100);
+inline constexpr base::Duration kBacklogRetryMax = std::chrono::milliseconds(50);
+
+class EngineLoop {
+ public:
+  EngineLoop(const EngineLoopParts& parts, SpinPolicy spin);
+
+  // Wakes the loop while `fd` is readable; `clear` makes it unreadable. Before Run.
+  Status AddWakeup(int fd, std::function<void()> clear);
+  void Run();
+  void Stop() { stopping_.store(true, std::memory_order_release); }  // Takes effect at the next wake-up: post something.
+
+  // One pass without sleeping. Returns whether anything happened. For tests, and Run's body.
+  bool RunOnce();
+  // Passes made: a watchdog sees by it that the thread lives.
+  uint64_t passes() const { return passes_.load(std::memory_order_relaxed); }
+  uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
+
+ private:
+  void Sleep();
+  std::optional<base::Duration> SleepTime();
+
+  EngineLoopParts parts_;
+  SpinPolicy spin_;
+  std::vector<std::unique_ptr<std::function<void()>>> wakeups_;
+  std::function<void()> on_mailbox_ = [] {};  // Drain reads the eventfd.
+  base::TimePoint now_;
+  base::Duration backlog_retry_ = kBacklogRetryFirst;
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> passes_{0};
+  std::atomic<uint64_t> sleeps_{0};
+};
+
+}  // namespace tier::session

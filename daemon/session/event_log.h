@@ -1,0 +1,45 @@
+// EventLog: what happens in the daemon, told to whoever watches: operators' tools by gRPC, the daemon's own log.
+//
+// The idea: each watcher has its own thread and a short queue, so that a slow one loses its own events and holds up
+// nobody. Sequence numbers count the events that a watcher may see, lost ones too: a gap tells it so.
+//
+// Thread-safe. Invariants: watchers <= kWatchersMax; events queued for one <= kEventsQueuedMax.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "daemon/session/control_api.h"
+#include "daemon/session/job_registry.h"
+
+namespace tier::session {
+
+inline constexpr size_t kWatchersMax = 64;
+inline constexpr size_t kEventsQueuedMax = 1024;
+
+class EventLog {
+ public:
+  EventLog();
+  ~EventLog();
+
+  // `job` null: the event is about the machine and everybody may see it; else only those who may see the job.
+  void Emit(const char* kind, const Job* job, std::string message);
+  // Null when there are kWatchersMax watchers. Destroying the subscription waits for a callback under way, so never
+  // destroy it inside one.
+  std::shared_ptr<void> Watch(const Caller& caller, std::function<void(const Event&)> callback);
+
+  size_t watchers() const;
+  uint64_t dropped() const;  // Events that watchers were too slow for, since start.
+
+ private:
+  class Watcher;
+  struct Shared;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace tier::session

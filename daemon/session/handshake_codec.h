@@ -1,0 +1,52 @@
+// The packets of the data socket, parsed and built. Pure: bytes and a count of descriptors in, checked values out.
+// Nothing that a client sent is used before it passed here. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+
+#include "daemon/session/control_api.h"
+#include "proto/handshake.h"
+#include "proto/result.h"
+#include "proto/units.h"
+
+namespace tier::session {
+
+struct ParsedHello {
+  OpenJobRequest open;     // Passed ValidateOpenJob.
+  int32_t pid = 0;         // As the client sees itself; for display only.
+  std::string client;      // For display only; printable.
+};
+
+// The first packet of a connection. VERSION for a client of another protocol, INVALID naming the field for the rest,
+// and ValidateOpenJob's refusals.
+Result<ParsedHello> ParseHello(std::span<const std::byte> packet, size_t descriptors);
+
+struct GoodbyePacket {};
+struct WindowReturnedPacket {
+  WindowIndex window{};
+};
+using ClientPacket = std::variant<GoodbyePacket, WindowReturnedPacket>;
+// Any packet after the first.
+Result<ClientPacket> ParseClientPacket(std::span<const std::byte> packet, size_t descriptors);
+
+struct WelcomeFields {
+  uint64_t epoch = 0;
+  uint64_t session = 0;
+  uint64_t job = 0;
+  uint64_t window_size = 0;
+  uint32_t windows_max = 0;
+  uint32_t reconnect_timeout_ms = 0;
+  std::string job_name;
+  std::string token;
+  std::string daemon;
+};
+proto::Welcome MakeWelcome(const WelcomeFields& fields);
+proto::Welcome MakeRefusal(const Error& error);
+proto::WindowPacket MakeWindowPacket(proto::PacketKind kind, WindowIndex window, uint32_t page_size);
+proto::SessionEnd MakeSessionEnd(Code code, const std::string& reason);
+
+}  // namespace tier::session

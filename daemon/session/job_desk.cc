@@ -1,0 +1,54 @@
+#include "daemon/session/job_desk.h"
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+
+namespace tier::session {
+
+Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
+                                 base::TimePoint now) {
+  const auto admission = registry_.Admit(uid, request);
+  if (!admission) return std::unexpected(admission.error());
+  const Job& asked = admission->job;
+  if (admission->created) {
+    const auto opened = engine_.OpenJob(asked.id, {.key = asked.EngineKey(),
+                                                   .guarantee_bytes = request.guarantee_bytes,
+                                                   .limit_bytes = request.limit_bytes,
+                                                   .named = asked.named,
+                                                   .resume = admission->resume});
+    if (!opened) return std::unexpected(opened.error());
+  }
+  if (session) {
+    if (auto opened = engine_.OpenSession(*session, asked.id); !opened) {
+      if (admission->created) engine_.CloseJob(asked.id, opened.error().message, false);
+      return std::unexpected(std::move(opened.error()));
+    }
+  }
+  const Job& job = registry_.Commit(*admission, request, session, now);
+  if (admission->created) events_.Emit("job_opened", &job, fmt::format("job '{}' of uid {} opened", job.name, job.uid));
+  return &job;
+}
+
+void JobDesk::Leave(tiering::JobId job, tiering::SessionId session, const std::string& reason) {
+  const auto closing = registry_.Leave(job, session);
+  if (closing) Close(*closing, fmt::format("its last session ended: {}", reason), false);
+}
+
+void JobDesk::Close(tiering::JobId id, const std::string& reason, bool forget) {
+  const Job* found = registry_.Find(id);
+  TIER_CHECK(found != nullptr, "job {}", static_cast<uint64_t>(id));
+  const Job job = *found;
+  // Out of the registry first: sessions that the engine ends meanwhile find no job to leave.
+  registry_.Remove(id);
+  engine_.CloseJob(id, reason, forget);
+  events_.Emit("job_closed", &job, fmt::format("job '{}' of uid {} closed: {}", job.name, job.uid, reason));
+}
+
+void JobDesk::CloseExpired(base::TimePoint now) {
+  for (const tiering::JobId id : registry_.Expired(now)) {
+    Close(id, "nobody attached a session in time", false);
+  }
+}
+
+}  // namespace tier::session

@@ -1,0 +1,42 @@
+// JobDesk: opens and closes jobs in both places that know of them, the registry (whose they are) and the engine (what
+// they hold), so that neither ever has one that the other lacks. Engine thread only.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "daemon/session/engine_port.h"
+#include "daemon/session/event_log.h"
+#include "daemon/session/job_registry.h"
+
+namespace tier::session {
+
+class JobDesk {
+ public:
+  JobDesk(EnginePort& engine, JobRegistry& registry, EventLog& events)
+      : engine_(engine), registry_(registry), events_(events) {}
+
+  // Opens or joins a job; with a session, that session becomes its member and is known to the engine.
+  // Refusals: those of JobRegistry::Admit and of Engine::OpenJob. All or nothing.
+  Result<const Job*> Open(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
+                          base::TimePoint now);
+  // Takes a session that the engine has forgotten out of its job; an ephemeral job goes with its last one.
+  void Leave(tiering::JobId job, tiering::SessionId session, const std::string& reason);
+  // Ends its sessions and frees everything; `forget`: a named job's manifest too.
+  void Close(tiering::JobId job, const std::string& reason, bool forget);
+  // Closes the ephemeral jobs that nobody has attached to in time.
+  void CloseExpired(base::TimePoint now);
+  std::optional<base::TimePoint> NextExpiry() const { return registry_.NextExpiry(); }
+
+  // For those who serve control calls on the engine thread.
+  EnginePort& engine() { return engine_; }
+  const JobRegistry& registry() const { return registry_; }
+  EventLog& events() { return events_; }
+
+ private:
+  EnginePort& engine_;
+  JobRegistry& registry_;
+  EventLog& events_;
+};
+
+}  // namespace tier::session

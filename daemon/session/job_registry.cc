@@ -1,0 +1,188 @@
+#include "daemon/session/job_registry.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+
+namespace tier::session {
+namespace {
+
+using proto::OpenMode;
+
+// "1000/name" as admins write it where several owners use one name.
+std::optional<std::pair<uint32_t, std::string>> ParseQualifiedName(const std::string& text) {
+  const size_t slash = text.find('/');
+  if (slash == std::string::npos) return std::nullopt;
+  uint32_t uid = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + slash, uid);
+  if (error != std::errc() || end != text.data() + slash) return std::nullopt;
+  return std::pair(uid, text.substr(slash + 1));
+}
+
+}  // namespace
+
+std::string Job::EngineKey() const { return fmt::format("{}/{}", uid, name); }
+
+Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request) {
+  if (uid == kUnknownUid) return Fail(Code::kDenied, "the kernel does not say who opens this job");
+  if (uid == kOverflowUid && request.token.empty()) {
+    return Fail(Code::kDenied, fmt::format("uid {} stands for every user of another namespace: it needs a job token "
+                                           "(TIERD_JOB_TOKEN)", uid));
+  }
+  if (!options_.persistent && (request.named || request.mode == OpenMode::kResume)) {
+    return Fail(Code::kDenied, "named jobs and resume need a daemon that keeps its data: set data_dir= (option data_directory)");
+  }
+  const Job* job = request.name.empty() ? nullptr : FindOwned(uid, request.name);
+  if (job == nullptr) {
+    if (request.mode == OpenMode::kJoin) {
+      return Fail(Code::kNotFound, fmt::format("uid {} has no job '{}' to join", uid, request.name));
+    }
+    return AdmitNew(uid, request, request.mode == OpenMode::kResume);
+  }
+  if (request.mode == OpenMode::kCreate) {
+    return Fail(Code::kAlreadyExists, fmt::format("job '{}' is live with {} sessions", job->name, job->members.size()));
+  }
+  if (request.mode == OpenMode::kResume && (!job->named || !job->members.empty())) {
+    return Fail(Code::kAlreadyExists, fmt::format("job '{}' is live with {} sessions; resume takes a named job without any",
+                                                  job->name, job->members.size()));
+  }
+  if (auto ok = CheckToken(*job, request); !ok) return std::unexpected(std::move(ok.error()));
+  if (auto ok = CheckWorld(*job, request); !ok) return std::unexpected(std::move(ok.error()));
+  return Admission{.job = *job};
+}
+
+Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume) {
+  const auto owned = std::count_if(jobs_.begin(), jobs_.end(), [uid](const auto& entry) { return entry.second.uid == uid; });
+  if (owned >= static_cast<int64_t>(options_.jobs_per_uid_max)) {
+    return Fail(Code::kDenied, fmt::format("uid {} has {} jobs, the limit (option jobs.max_jobs_per_uid) is {}", uid, owned,
+                                           options_.jobs_per_uid_max));
+  }
+  Admission admission{.job = {}, .created = true, .resume = resume};
+  Job& job = admission.job;
+  job.id = static_cast<tiering::JobId>(++last_id_);
+  job.uid = uid;
+  job.name = request.name;
+  while (job.name.empty() || (request.name.empty() && FindOwned(uid, job.name) != nullptr)) job.name = tokens_.MakeJobName();
+  job.token = request.token.empty() ? tokens_.MakeToken() : request.token;
+  job.named = request.named || resume;
+  job.world_size = request.world_size;
+  return admission;
+}
+
+Status JobRegistry::CheckToken(const Job& job, const OpenJobRequest& request) const {
+  if (SameToken(job.token, request.token)) return {};
+  if (!request.token.empty()) return Fail(Code::kDenied, fmt::format("this is not the token of job '{}'", job.name));
+  if (request.mode == OpenMode::kJoin) {
+    return Fail(Code::kDenied, fmt::format("joining job '{}' needs its token (TIERD_JOB_TOKEN)", job.name));
+  }
+  // Without live sessions its owner, whom the kernel names, may come back to a named job.
+  if (job.named && job.members.empty() && job.uid != kOverflowUid) return {};
+  return Fail(Code::kAlreadyExists, fmt::format("job '{}' is live with {} sessions; pass its token (TIERD_JOB_TOKEN) to join "
+                                                "it, or choose another name", job.name, job.members.size()));
+}
+
+Status JobRegistry::CheckWorld(const Job& job, const OpenJobRequest& request) const {
+  if (request.world_size == 0) return {};
+  // Opened by a launcher that did not say how large the world is: the first rank does.
+  const bool open = std::all_of(job.members.begin(), job.members.end(), [](const Member& m) { return m.rank < 0; });
+  if (job.world_size != request.world_size && !(open && job.world_size == 0)) {
+    return Fail(Code::kAlreadyExists, fmt::format("job '{}' has world size {}, this process says {}", job.name,
+                                                  job.world_size, request.world_size));
+  }
+  for (const Member& member : job.members) {
+    if (member.rank != request.rank) continue;
+    return Fail(Code::kAlreadyExists, fmt::format("rank {} of job '{}' is present already (session {})", request.rank,
+                                                  job.name, static_cast<uint64_t>(member.session)));
+  }
+  return {};
+}
+
+const Job& JobRegistry::Commit(const Admission& admission, const OpenJobRequest& request,
+                               std::optional<tiering::SessionId> session, base::TimePoint now) {
+  const auto [place, inserted] = jobs_.try_emplace(admission.job.id, admission.job);
+  TIER_CHECK(inserted == admission.created, "job {} created {} inserted {}", admission.job.name, admission.created, inserted);
+  Job& job = place->second;
+  by_name_.insert_or_assign(std::pair(job.uid, job.name), job.id);
+  if (session) {
+    job.members.push_back({.session = *session, .rank = request.rank});
+    job.expires.reset();
+    if (request.world_size > 0) job.world_size = request.world_size;
+  } else if (inserted && !job.named) {
+    job.expires = now + kUnattachedJobLifetime;
+  }
+  return job;
+}
+
+std::optional<tiering::JobId> JobRegistry::Leave(tiering::JobId id, tiering::SessionId session) {
+  const auto place = jobs_.find(id);
+  if (place == jobs_.end()) return std::nullopt;  // Closed under its sessions.
+  Job& job = place->second;
+  const size_t left = std::erase_if(job.members, [session](const Member& m) { return m.session == session; });
+  TIER_CHECK(left == 1, "session {} is {} times in job {}", static_cast<uint64_t>(session), left, job.name);
+  if (job.members.empty() && !job.named) return id;
+  return std::nullopt;
+}
+
+void JobRegistry::Remove(tiering::JobId id) {
+  const auto place = jobs_.find(id);
+  TIER_CHECK(place != jobs_.end(), "job {}", static_cast<uint64_t>(id));
+  by_name_.erase({place->second.uid, place->second.name});
+  jobs_.erase(place);
+}
+
+std::vector<tiering::JobId> JobRegistry::Expired(base::TimePoint now) const {
+  std::vector<tiering::JobId> expired;
+  for (const auto& [id, job] : jobs_) {
+    if (job.expires && *job.expires <= now) expired.push_back(id);
+  }
+  return expired;
+}
+
+std::optional<base::TimePoint> JobRegistry::NextExpiry() const {
+  std::optional<base::TimePoint> next;
+  for (const auto& [id, job] : jobs_) {
+    if (job.expires && (!next || *job.expires < *next)) next = job.expires;
+  }
+  return next;
+}
+
+const Job* JobRegistry::Find(tiering::JobId id) const {
+  const auto place = jobs_.find(id);
+  return place == jobs_.end() ? nullptr : &place->second;
+}
+
+const Job* JobRegistry::FindOwned(uint32_t uid, const std::string& name) const {
+  const auto place = by_name_.find({uid, name});
+  return place == by_name_.end() ? nullptr : Find(place->second);
+}
+
+bool JobRegistry::MaySee(const Caller& caller, const Job& job) {
+  if (caller.admin) return true;
+  if (!caller.token.empty()) return SameToken(caller.token, job.token);
+  return caller.uid == job.uid && caller.uid != kOverflowUid && caller.uid != kUnknownUid;
+}
+
+Result<const Job*> JobRegistry::FindFor(const Caller& caller, const std::string& name) const {
+  const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt;
+  if (qualified) {
+    if (const Job* job = FindOwned(qualified->first, qualified->second); job != nullptr) return job;
+  }
+  std::vector<const Job*> found;
+  bool owned_by_caller = false;
+  for (const auto& [id, job] : jobs_) {
+    if (job.name != name) continue;
+    if (MaySee(caller, job)) found.push_back(&job);
+    owned_by_caller |= job.uid == caller.uid;
+  }
+  if (found.size() == 1) return found.front();
+  if (found.size() > 1) {
+    return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", found.size(), name, name));
+  }
+  if (owned_by_caller) return Fail(Code::kDenied, fmt::format("this is not the token of job '{}'", name));
+  return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
+}
+
+}  // namespace tier::session

@@ -1,0 +1,99 @@
+// JobRegistry: which jobs there are, whose they are, and who may join them. Names, owners, tokens and ranks live here;
+// shares and tensors are the engine's.
+//
+// The idea: opening is two steps. Admit decides and changes nothing; Commit, called once the engine has agreed too,
+// makes it so. A job is known by (uid, name); its token speaks for its owner.
+//
+// Rules: create refuses a live job; join and a second attach need the token; resume wants a named job without sessions;
+// a rank is present once; every member of a world names the same size. The overflow uid stands for everybody whom the
+// kernel cannot name here, so it owns nothing without a token.
+// Invariants: jobs of a uid <= jobs_per_uid_max; a session is in exactly one job. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/time.h"
+#include "daemon/session/control_api.h"
+#include "daemon/session/token_source.h"
+
+namespace tier::session {
+
+inline constexpr uint32_t kOverflowUid = 65534;
+inline constexpr uint32_t kUnknownUid = ~0u;
+inline constexpr int32_t kWorldSizeMax = 1 << 20;
+// An ephemeral job that was opened without a session waits this long for its first one.
+inline constexpr base::Duration kUnattachedJobLifetime = std::chrono::seconds(60);
+
+struct JobRegistryOptions {
+  uint32_t jobs_per_uid_max = 64;
+  bool persistent = true;  // False: the daemon keeps nothing; named jobs and resume are DENIED.
+};
+
+struct Member {
+  tiering::SessionId session{};
+  int32_t rank = -1;
+};
+
+struct Job {
+  tiering::JobId id{};
+  uint32_t uid = 0;
+  std::string name;
+  std::string token;
+  bool named = false;
+  int32_t world_size = 0;
+  std::vector<Member> members;
+  std::optional<base::TimePoint> expires;  // Ephemeral and never attached.
+  std::string EngineKey() const;           // "uid/name".
+};
+
+// What Admit decided.
+struct Admission {
+  Job job;               // As it will be (new), or a copy of what is there.
+  bool created = false;  // The engine must open it before Commit.
+  bool resume = false;   // … with its manifest.
+};
+
+class JobRegistry {
+ public:
+  JobRegistry(const JobRegistryOptions& options, TokenSource& tokens) : options_(options), tokens_(tokens) {}
+
+  // May this uid open this job now? REQUIRES: ValidateOpenJob(request). Changes nothing but the count of ids.
+  Result<Admission> Admit(uint32_t uid, const OpenJobRequest& request);
+  // Makes an admission true. With a session: it is a member from now on. Without: a new ephemeral job expires.
+  // REQUIRES: nothing was committed or removed since Admit.
+  const Job& Commit(const Admission& admission, const OpenJobRequest& request,
+                    std::optional<tiering::SessionId> session, base::TimePoint now);
+
+  // Takes a session out of its job. Returns the job if it must be closed now (ephemeral, its last session).
+  std::optional<tiering::JobId> Leave(tiering::JobId job, tiering::SessionId session);
+  void Remove(tiering::JobId job);
+  // Jobs whose time without a session is over.
+  std::vector<tiering::JobId> Expired(base::TimePoint now) const;
+  std::optional<base::TimePoint> NextExpiry() const;
+
+  const Job* Find(tiering::JobId job) const;
+  // The job that `caller` means by `name` and may control: its owner, whoever holds its token, an admin (who may write
+  // "uid/name"). NOT_FOUND also where it exists and is somebody else's: its name is not their affair.
+  Result<const Job*> FindFor(const Caller& caller, const std::string& name) const;
+  static bool MaySee(const Caller& caller, const Job& job);
+  const std::map<tiering::JobId, Job>& jobs() const { return jobs_; }
+
+ private:
+  Result<Admission> AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume);
+  Status CheckToken(const Job& job, const OpenJobRequest& request) const;
+  Status CheckWorld(const Job& job, const OpenJobRequest& request) const;
+  const Job* FindOwned(uint32_t uid, const std::string& name) const;
+
+  const JobRegistryOptions options_;
+  TokenSource& tokens_;
+  uint64_t last_id_ = 0;
+  std::map<tiering::JobId, Job> jobs_;
+  std::map<std::pair<uint32_t, std::string>, tiering::JobId> by_name_;
+};
+
+}  // namespace tier::session

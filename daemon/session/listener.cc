@@ -1,0 +1,253 @@
+#include "daemon/session/listener.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+
+namespace tier::session {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+template <typename Packet>
+std::span<const std::byte> BytesOf(const Packet& packet) {
+  return std::as_bytes(std::span(&packet, 1));
+}
+
+Result<proto::FileDescriptor> Duplicate(int fd) {
+  proto::FileDescriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) return Fail(Code::kNoMemory, fmt::format("no descriptor left for a session: {}", std::strerror(errno)));
+  return copy;
+}
+
+}  // namespace
+
+Listener::Listener(const ListenerOptions& options, const ListenerParts& parts)
+    : options_(options), parts_(parts), listening_(parts.io), accept_timer_(parts.io), post_timer_(parts.io) {}
+
+Listener::~Listener() = default;
+
+void Listener::Warn(const std::string& text) const {
+  if (options_.on_warning) options_.on_warning(text);
+}
+
+void Listener::Start(proto::FileDescriptor listening) {
+  listening_.assign(listening.Release());
+  WaitForConnection();
+}
+
+void Listener::StopAccepting() {
+  error_code ignored;
+  listening_.close(ignored);
+  accept_timer_.cancel();
+}
+
+void Listener::WaitForConnection() {
+  listening_.async_wait(asio::posix::descriptor_base::wait_read, [this](error_code error) {
+    if (!error) AcceptAll();
+  });
+}
+
+void Listener::AcceptAll() {
+  while (listening_.is_open()) {
+    auto socket = AcceptConnection(listening_.native_handle());
+    if (!socket) {
+      Warn(fmt::format("cannot accept clients: {}; trying again", socket.error().message));
+      accept_timer_.expires_after(kAcceptRetry);
+      accept_timer_.async_wait([this](error_code error) {
+        if (!error) AcceptAll();
+      });
+      return;
+    }
+    if (!*socket) return WaitForConnection();
+    Admit(std::move(*socket));
+  }
+}
+
+void Listener::Admit(proto::FileDescriptor socket) {
+  const auto peer = IdentifyPeer(socket.get());
+  const auto connection = std::make_shared<Connection>(parts_.io, std::move(socket), peer.value_or(PeerIdentity{}),
+                                                       static_cast<ConnectionOwner&>(*this));
+  if (!peer) return Refuse(connection, peer.error());
+  if (open_.size() >= kHandshakesMax) {
+    return Refuse(connection, {Code::kDenied, fmt::format("{} clients are in their handshake, the limit is {}: try again",
+                                                          open_.size(), kHandshakesMax)});
+  }
+  open_.insert(connection);
+  connection->Start(options_.handshake_timeout);
+}
+
+void Listener::OnHello(const ConnectionPtr& connection, ParsedHello hello) {
+  const auto session = static_cast<tiering::SessionId>(++last_session_);
+  std::vector<proto::FileDescriptor> for_client;
+  auto prepared = Prepare(session, connection, hello, &for_client);
+  if (!prepared) return Refuse(connection, prepared.error());
+  connection->SetOpening(session);
+  struct Opening {
+    AttachRequest request;
+    std::vector<proto::FileDescriptor> for_client;
+  };
+  auto opening = std::make_shared<Opening>(std::move(*prepared), std::move(for_client));
+  PostToEngine([this, connection, opening] {
+    auto attached = parts_.sessions.Attach(std::move(opening->request), parts_.clock.Now());
+    asio::post(parts_.io, [this, connection, opening, attached = std::move(attached)] {
+      OnAttached(connection, std::move(opening->for_client), attached);
+    });
+  });
+}
+
+Result<AttachRequest> Listener::Prepare(tiering::SessionId session, const ConnectionPtr& connection, const ParsedHello& hello,
+                                        std::vector<proto::FileDescriptor>* for_client) {
+  auto region = MakeSessionRegion(options_.epoch, session);
+  if (!region) return std::unexpected(std::move(region.error()));
+  proto::FileDescriptor doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!doorbell) return Fail(Code::kNoMemory, fmt::format("no descriptor left for a session: {}", std::strerror(errno)));
+  auto page = Duplicate(parts_.page.descriptor());
+  if (!page) return std::unexpected(std::move(page.error()));
+  auto bell = Duplicate(doorbell.get());
+  if (!bell) return std::unexpected(std::move(bell.error()));
+  for_client->push_back(std::move(region->descriptor));
+  for_client->push_back(std::move(*page));
+  for_client->push_back(std::move(*bell));
+  return AttachRequest{.session = session,
+                       .uid = connection->peer().uid,
+                       .open = hello.open,
+                       .region = std::move(region->mapping),
+                       .doorbell = std::move(doorbell)};
+}
+
+void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::FileDescriptor> for_client,
+                          const Result<Attached>& attached) {
+  // Gone meanwhile: OnGone has posted the session's end behind its beginning.
+  if (connection->state() != Connection::State::kOpening) return;
+  if (!attached) return Refuse(connection, attached.error());
+  open_.erase(connection);
+  attached_.emplace(static_cast<uint64_t>(connection->session()), connection);
+  connection->SetAttached();
+  const auto welcome = MakeWelcome({.epoch = options_.epoch,
+                                    .session = static_cast<uint64_t>(connection->session()),
+                                    .job = attached->job,
+                                    .window_size = options_.window_size,
+                                    .windows_max = options_.windows_max,
+                                    .reconnect_timeout_ms = options_.reconnect_timeout_ms,
+                                    .job_name = attached->job_name,
+                                    .token = attached->token,
+                                    .daemon = options_.daemon_version});
+  SendOrEnd(connection->session(), BytesOf(welcome), std::move(for_client));
+  if (options_.on_session_count) options_.on_session_count(attached_.size());
+}
+
+void Listener::Refuse(const ConnectionPtr& connection, const Error& error) {
+  Warn(fmt::format("refused a client of uid {} (pid {}): {} {}", connection->peer().uid, connection->peer().pid,
+                   CodeName(error.code), error.message));
+  connection->Farewell(BytesOf(MakeRefusal(error)));
+  open_.erase(connection);
+}
+
+void Listener::OnPacket(const ConnectionPtr& connection, const ClientPacket& packet) {
+  const tiering::SessionId session = connection->session();
+  if (std::holds_alternative<GoodbyePacket>(packet)) {
+    DetachLater(session, "the client said goodbye");
+    Drop(connection);
+    connection->Close();
+    return;
+  }
+  const WindowIndex window = std::get<WindowReturnedPacket>(packet).window;
+  PostToEngine([this, session, window] { parts_.sessions.WindowReturned(session, window); });
+}
+
+void Listener::OnViolation(const ConnectionPtr& connection, const std::string& what) {
+  const tiering::SessionId session = connection->session();
+  Warn(fmt::format("session {}: {}", static_cast<uint64_t>(session), what));
+  PostToEngine([this, session, what] { parts_.sessions.End(session, Code::kRevoked, what); });
+}
+
+void Listener::OnGone(const ConnectionPtr& connection, const std::string& why) {
+  if (connection->session() != tiering::SessionId{}) DetachLater(connection->session(), why);
+  Drop(connection);
+}
+
+void Listener::DetachLater(tiering::SessionId session, const std::string& why) {
+  PostToEngine([this, session, why] { parts_.sessions.Detach(session, why); });
+}
+
+void Listener::Drop(const ConnectionPtr& connection) {
+  open_.erase(connection);
+  const bool was_attached = attached_.erase(static_cast<uint64_t>(connection->session())) > 0;
+  if (was_attached && options_.on_session_count) options_.on_session_count(attached_.size());
+}
+
+void Listener::CloseAll() {
+  for (const auto& connection : open_) connection->Close();
+  for (const auto& [session, connection] : attached_) connection->Close();
+  open_.clear();
+  attached_.clear();
+}
+
+void Listener::PostToEngine(std::function<void()> closure) {
+  const bool in_order = late_.empty();
+  late_.push_back(std::move(closure));
+  if (in_order) PostLate();
+}
+
+void Listener::PostLate() {
+  while (!late_.empty()) {
+    if (!parts_.mailbox.TryPost(late_.front())) {
+      post_timer_.expires_after(kPostRetry);
+      post_timer_.async_wait([this](error_code error) {
+        if (!error) PostLate();
+      });
+      return;
+    }
+    late_.pop_front();
+  }
+}
+
+void Listener::SendOrEnd(tiering::SessionId session, std::span<const std::byte> bytes,
+                         std::vector<proto::FileDescriptor> descriptors) {
+  const auto place = attached_.find(static_cast<uint64_t>(session));
+  if (place == attached_.end()) return;
+  if (place->second->Send(bytes, std::move(descriptors))) return;
+  PostToEngine([this, session] {
+    parts_.sessions.End(session, Code::kRevoked,
+                        fmt::format("{} packets wait because the client does not read its socket", kPacketsQueuedMax));
+  });
+}
+
+void Listener::SendWindow(tiering::SessionId session, WindowIndex window, proto::FileDescriptor descriptor,
+                          uint32_t page_size) {
+  auto held = std::make_shared<proto::FileDescriptor>(std::move(descriptor));
+  asio::post(parts_.io, [this, session, window, held, page_size] {
+    std::vector<proto::FileDescriptor> descriptors;
+    descriptors.push_back(std::move(*held));
+    SendOrEnd(session, BytesOf(MakeWindowPacket(proto::PacketKind::kWindow, window, page_size)), std::move(descriptors));
+  });
+}
+
+void Listener::SendWindowReturn(tiering::SessionId session, WindowIndex window) {
+  asio::post(parts_.io, [this, session, window] {
+    SendOrEnd(session, BytesOf(MakeWindowPacket(proto::PacketKind::kWindowReturn, window, 0)), {});
+  });
+}
+
+void Listener::SendEnd(tiering::SessionId session, Code code, const std::string& reason) {
+  asio::post(parts_.io, [this, session, code, reason] {
+    const auto place = attached_.find(static_cast<uint64_t>(session));
+    if (place == attached_.end()) return;
+    const ConnectionPtr connection = place->second;
+    connection->Farewell(BytesOf(MakeSessionEnd(code, reason)));
+    Drop(connection);
+  });
+}
+
+}  // namespace tier::session

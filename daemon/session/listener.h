@@ -1,0 +1,108 @@
+// Listener: the data socket. Accepts clients, takes them through the handshake, gives them their session's memory and
+// carries what is said on sockets to the engine thread and back.
+//
+// The idea: this thread owns sockets and no state of the engine's; the engine thread owns sessions and no sockets. They meet
+// in the mailbox (from here) and in posted handlers (to here), both in order: a session's end can never overtake its
+// beginning.
+//
+// Socket thread, except the SessionNotices, which the engine thread calls.
+// Invariants: connections in handshake <= kHandshakesMax; a session id is given once.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <boost/asio/io_context.hpp>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/mailbox.h"
+#include "daemon/session/connection.h"
+#include "daemon/session/engine_page.h"
+#include "daemon/session/session_table.h"
+
+namespace tier::session {
+
+inline constexpr size_t kHandshakesMax = 256;
+inline constexpr auto kAcceptRetry = std::chrono::milliseconds(100);  // When no descriptor is to be had.
+inline constexpr auto kPostRetry = std::chrono::milliseconds(1);      // When the mailbox is full.
+
+struct ListenerOptions {
+  uint64_t epoch = 0;
+  uint64_t window_size = 0;
+  uint32_t windows_max = 0;
+  uint32_t reconnect_timeout_ms = 0;
+  std::string daemon_version;               // "tierd 0.1.0".
+  std::chrono::milliseconds handshake_timeout{5000};
+  // Told whenever a session begins or ends: how many there are. May be empty.
+  std::function<void(size_t)> on_session_count;
+  // Told what no client hears: refused handshakes, accept errors. May be empty.
+  std::function<void(const std::string&)> on_warning;
+};
+
+struct ListenerParts {
+  boost::asio::io_context& io;
+  base::Mailbox& mailbox;
+  SessionTable& sessions;         // Touched only inside closures for the engine thread.
+  const EnginePageOwner& page;
+  const base::Clock& clock;
+};
+
+class Listener final : public SessionNotices, private ConnectionOwner {
+ public:
+  Listener(const ListenerOptions& options, const ListenerParts& parts);
+  ~Listener() override;
+
+  void Start(proto::FileDescriptor listening);
+  void StopAccepting();
+  size_t session_count() const { return attached_.size(); }
+  bool idle() const { return attached_.empty() && open_.empty(); }  // Nobody is connected.
+  void CloseAll();
+
+  // SessionNotices; engine thread.
+  void SendWindow(tiering::SessionId session, WindowIndex window, proto::FileDescriptor descriptor,
+                  uint32_t page_size) override;
+  void SendWindowReturn(tiering::SessionId session, WindowIndex window) override;
+  void SendEnd(tiering::SessionId session, Code code, const std::string& reason) override;
+
+ private:
+  using ConnectionPtr = std::shared_ptr<Connection>;
+
+  void WaitForConnection();
+  void AcceptAll();
+  void Admit(proto::FileDescriptor socket);
+  void OnHello(const ConnectionPtr& connection, ParsedHello hello) override;
+  void OnPacket(const ConnectionPtr& connection, const ClientPacket& packet) override;
+  void OnViolation(const ConnectionPtr& connection, const std::string& what) override;
+  void OnGone(const ConnectionPtr& connection, const std::string& why) override;
+  Result<AttachRequest> Prepare(tiering::SessionId session, const ConnectionPtr& connection, const ParsedHello& hello,
+                                std::vector<proto::FileDescriptor>* for_client);
+  void OnAttached(const ConnectionPtr& connection, std::vector<proto::FileDescriptor> for_client,
+                  const Result<Attached>& attached);
+  void Refuse(const ConnectionPtr& connection, const Error& error);
+  // Runs `closure` on the engine thread, after those posted before it, however full the mailbox is.
+  void PostToEngine(std::function<void()> closure);
+  void PostLate();
+  void DetachLater(tiering::SessionId session, const std::string& why);
+  void SendOrEnd(tiering::SessionId session, std::span<const std::byte> bytes,
+                 std::vector<proto::FileDescriptor> descriptors);
+  void Drop(const ConnectionPtr& connection);
+  void Warn(const std::string& text) const;
+
+  const ListenerOptions options_;
+  ListenerParts parts_;
+  boost::asio::posix::stream_descriptor listening_;
+  boost::asio::steady_timer accept_timer_;
+  boost::asio::steady_timer post_timer_;
+  std::deque<std::function<void()>> late_;  // For the engine, when its mailbox was full; at most two a connection.
+  uint64_t last_session_ = 0;
+  std::unordered_set<ConnectionPtr> open_;                      // In handshake or opening.
+  std::unordered_map<uint64_t, ConnectionPtr> attached_;        // By session.
+};
+
+}  // namespace tier::session

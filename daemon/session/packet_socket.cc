@@ -1,0 +1,117 @@
+#include "daemon/session/packet_socket.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+
+namespace tier::session {
+namespace {
+
+constexpr size_t kControlSize = CMSG_SPACE(kDescriptorsReceivedMax * sizeof(int));
+
+void TakeDescriptors(const msghdr& message, std::vector<proto::FileDescriptor>* descriptors) {
+  for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;
+       control = CMSG_NXTHDR(const_cast<msghdr*>(&message), control)) {
+    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(fd));
+      descriptors->emplace_back(fd);
+    }
+  }
+}
+
+}  // namespace
+
+SocketOutcome ReceivePacket(int socket, ReceivedPacket* packet) {
+  packet->bytes.resize(proto::kPacketSizeMax + 1);
+  packet->descriptors.clear();
+  alignas(cmsghdr) std::array<std::byte, kControlSize> control;
+  iovec part = {.iov_base = packet->bytes.data(), .iov_len = packet->bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t received = -1;
+  do {
+    received = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) return errno == EAGAIN ? SocketOutcome::kWouldBlock : SocketOutcome::kGone;
+  TakeDescriptors(message, &packet->descriptors);
+  packet->truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  packet->bytes.resize(static_cast<size_t>(received));
+  return received == 0 ? SocketOutcome::kGone : SocketOutcome::kDone;
+}
+
+SocketOutcome SendPacket(int socket, std::span<const std::byte> bytes, std::span<const proto::FileDescriptor> descriptors) {
+  TIER_CHECK(descriptors.size() <= proto::kPacketDescriptorsMax, "descriptors {}", descriptors.size());
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(proto::kPacketDescriptorsMax * sizeof(int))> control{};
+  iovec part = {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
+    cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
+    for (size_t i = 0; i < descriptors.size(); ++i) {
+      const int fd = descriptors[i].get();
+      std::memcpy(CMSG_DATA(rights) + i * sizeof(int), &fd, sizeof(fd));
+    }
+  }
+  ssize_t sent = -1;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent >= 0) return SocketOutcome::kDone;
+  if (errno == EAGAIN || errno == ENOBUFS) return SocketOutcome::kWouldBlock;
+  return errno == ETOOMANYREFS ? SocketOutcome::kBusy : SocketOutcome::kGone;
+}
+
+Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return Fail(Code::kInvalid, fmt::format("the socket path {} has {} characters, at most {} are allowed: choose a shorter "
+                                            "socket_directory", path, path.size(), sizeof(address.sun_path) - 1));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return Fail(Code::kIoError, fmt::format("cannot make a socket: {}", std::strerror(errno)));
+  (void)::unlink(path.c_str());  // A dead daemon's, if any: bind says what else stands there.
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return Fail(errno == EACCES ? Code::kDenied : Code::kIoError,
+                fmt::format("cannot make the socket {}: {}", path, std::strerror(errno)));
+  }
+  // Nobody can connect before listen: the permissions hold from the first moment that matters.
+  if (::chmod(path.c_str(), mode) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
+    return Fail(Code::kIoError, fmt::format("cannot listen at {}: {}", path, std::strerror(errno)));
+  }
+  return socket;
+}
+
+Result<proto::FileDescriptor> AcceptConnection(int listening) {
+  for (;;) {
+    const int fd = ::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) return proto::FileDescriptor(fd);
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EAGAIN) return proto::FileDescriptor();
+    return Fail(Code::kIoError, fmt::format("accept: {}", std::strerror(errno)));
+  }
+}
+
+}  // namespace tier::session

@@ -1,0 +1,193 @@
+#include "daemon/session/ring_port.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+#include "daemon/session/request_decoder.h"
+
+namespace tier::session {
+namespace {
+
+using proto::CompletionHeader;
+using proto::CompletionRecord;
+using proto::CompletionSlot;
+using proto::SpanRecord;
+
+// How many slots a reply takes.
+uint32_t SlotsFor(const tiering::Reply& reply) {
+  if (reply.code != Code::kOk) {
+    const auto length = static_cast<uint32_t>(std::min<size_t>(reply.detail.size(), proto::kDetailLengthMax));
+    return proto::SlotsForText(length);
+  }
+  if (reply.tensor != nullptr) return 1;
+  return proto::SlotsForRecords(static_cast<uint32_t>(reply.spans.size()));
+}
+
+// Writes a reply's slots; padding is zeroed so that no bytes of another session's answer leave by it.
+void Encode(const tiering::Reply& reply, uint32_t slots, CompletionSlot* out) {
+  std::memset(static_cast<void*>(out), 0, size_t{slots} * sizeof(CompletionSlot));
+  CompletionHeader& header = out->header;
+  header.sequence = reply.sequence;
+  header.code = static_cast<uint16_t>(reply.code);
+  header.slots = static_cast<uint16_t>(slots);
+  header.value = reply.value;
+  if (reply.code != Code::kOk) {
+    header.record_count = 1;
+    if (reply.error != nullptr) out->first.error = *reply.error;
+    header.detail_length = static_cast<uint32_t>(std::min<size_t>(reply.detail.size(), proto::kDetailLengthMax));
+    std::memcpy(static_cast<void*>(out + 1), reply.detail.data(), header.detail_length);
+    return;
+  }
+  if (reply.tensor != nullptr) {
+    header.record_count = 1;
+    out->first.tensor = *reply.tensor;
+    return;
+  }
+  header.record_count = static_cast<uint32_t>(reply.spans.size());
+  // Records follow the header without a gap.
+  std::memcpy(static_cast<void*>(&out->first), reply.spans.data(), reply.spans.size_bytes());
+}
+
+}  // namespace
+
+RingScratch::RingScratch() : requests(proto::kRequestSlots), completion(proto::kCompletionSlotsPerMessageMax) {}
+
+RingPort::RingPort(tiering::SessionId session, proto::Mapping region)
+    : session_(session),
+      region_(std::move(region)),
+      requests_(proto::RequestRing(region_.data())),
+      completions_(proto::CompletionRing(region_.data())),
+      completion_control_(proto::CompletionRing(region_.data()).control) {
+  TIER_CHECK(region_.size() == proto::kSessionRegionSize, "region of {} bytes", region_.size());
+}
+
+bool RingPort::HasRequests() const {
+  uint32_t ready = 0;
+  // An impossible tail counts as something to look at: Receive then ends the session.
+  if (!requests_.Ready(&ready)) return true;
+  return ready > 0 && backlog_.empty() && outstanding_ < proto::kRequestsOutstandingMax;
+}
+
+Result<uint32_t> RingPort::Receive(EnginePort& engine, RingScratch& scratch, uint32_t messages_max) {
+  uint32_t ready = 0;
+  if (!requests_.Ready(&ready)) {
+    return Fail(Code::kRevoked, fmt::format("the request ring's tail is impossible (head {})", requests_.head()));
+  }
+  if (ready == 0 || !backlog_.empty()) return 0;
+  messages_max = std::min(messages_max, proto::kRequestsOutstandingMax - outstanding_);
+  if (messages_max == 0) return 0;
+  // What `messages_max` short messages take, and room for one of the longest.
+  const uint32_t copied = std::min(ready, messages_max - 1 + proto::kRequestSlotsPerMessageMax);
+  requests_.Peek(scratch.requests.data(), copied);
+  uint32_t taken = 0;
+  uint32_t messages = 0;
+  while (messages < messages_max && taken < copied) {
+    // The copy may end in the middle of a message of which all was published: that one is for the next call.
+    if (copied < ready && copied - taken < proto::kRequestSlotsPerMessageMax) break;
+    tiering::Request request;
+    const auto slots = DecodeRequest({scratch.requests.data() + taken, copied - taken}, sequence_ + 1, &request);
+    if (!slots) return std::unexpected(slots.error());
+    taken += *slots;
+    ++messages;
+    ++sequence_;
+    ++outstanding_;
+    engine.Submit(session_, request);
+  }
+  requests_.Consume(taken);
+  return messages;
+}
+
+void RingPort::SubmitInternal(EnginePort& engine, const tiering::Request& request) {
+  TIER_CHECK(request.sequence >= kInternalSequenceFirst, "sequence {}", request.sequence);
+  engine.Submit(session_, request);
+}
+
+void RingPort::Send(const tiering::Reply& reply, RingScratch& scratch) {
+  TIER_CHECK(outstanding_ > 0 && reply.sequence <= sequence_, "session {} outstanding {} sequence {} last {}",
+             static_cast<uint64_t>(session_), outstanding_, reply.sequence, sequence_);
+  TIER_CHECK(reply.spans.size() <= proto::kSpansPerCompletionMax, "spans {}", reply.spans.size());
+  --outstanding_;
+  const uint32_t slots = SlotsFor(reply);
+  Encode(reply, slots, scratch.completion.data());
+  Stage(scratch.completion.data(), slots);
+}
+
+void RingPort::Stage(const CompletionSlot* slots, uint32_t count) {
+  uint32_t room = 0;
+  impossible_head_ |= !completions_.Free(&room);
+  if (backlog_.empty() && !impossible_head_ && room >= count) {
+    completions_.Stage(slots, count);
+    return;
+  }
+  // Beyond the limit Flush ends the session; what it is not going to read need not be kept.
+  if (backlog_.size() * proto::kSlotSize <= kBacklogBytesMax) backlog_.insert(backlog_.end(), slots, slots + count);
+}
+
+bool RingPort::MoveBacklog() {
+  while (backlog_taken_ < backlog_.size()) {
+    const CompletionSlot* message = backlog_.data() + backlog_taken_;
+    uint32_t room = 0;
+    if (!completions_.Free(&room)) return false;
+    if (room < message->header.slots) return true;
+    completions_.Stage(message, message->header.slots);
+    backlog_taken_ += message->header.slots;
+  }
+  backlog_.clear();
+  backlog_taken_ = 0;
+  return true;
+}
+
+Status RingPort::Flush() {
+  if (impossible_head_ || !MoveBacklog()) {
+    return Fail(Code::kRevoked, fmt::format("the completion ring's head is impossible (tail {})", completions_.tail()));
+  }
+  if (backlog_.size() * proto::kSlotSize > kBacklogBytesMax) {
+    return Fail(Code::kRevoked, fmt::format("{} bytes of answers wait because the completions are not read; the limit is {}",
+                                            backlog_.size() * proto::kSlotSize, kBacklogBytesMax));
+  }
+  if (completions_.tail() == published_) return {};
+  published_ = completions_.tail();
+  completions_.Publish();
+  WakeClient();
+  return {};
+}
+
+void RingPort::WakeClient() {
+  // Pairs with the client's fence between setting consumer_waiting and its last look at the tail.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (completion_control_->consumer_waiting.load(std::memory_order_relaxed) == 0) return;
+  completion_control_->consumer_waiting.store(0, std::memory_order_relaxed);
+  completion_control_->wake_sequence.fetch_add(1, std::memory_order_release);
+  ++wakes_;
+  (void)::syscall(SYS_futex, &completion_control_->wake_sequence, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+Result<SessionRegion> MakeSessionRegion(uint64_t epoch, tiering::SessionId session) {
+  auto descriptor = proto::CreateMemoryFile("tierd-session", proto::kSessionRegionSize);
+  if (!descriptor) return std::unexpected(std::move(descriptor.error()));
+  auto mapping = proto::Mapping::Map(descriptor->get(), 0, proto::kSessionRegionSize, proto::Access::kReadWrite);
+  if (!mapping) return std::unexpected(std::move(mapping.error()));
+  const proto::SessionHeader header = {.magic = proto::kSessionMagic,
+                                       .layout_version = proto::kRingLayoutVersion,
+                                       .request_slots = proto::kRequestSlots,
+                                       .completion_slots = proto::kCompletionSlots,
+                                       .reserved = 0,
+                                       .epoch = epoch,
+                                       .session = static_cast<uint64_t>(session),
+                                       .request_offset = proto::kRequestOffset,
+                                       .completion_offset = proto::kCompletionOffset,
+                                       .region_size = proto::kSessionRegionSize};
+  std::memcpy(mapping->data(), &header, sizeof(header));
+  return SessionRegion{std::move(*descriptor), std::move(*mapping)};
+}
+
+}  // namespace tier::session

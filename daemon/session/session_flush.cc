@@ -1,0 +1,41 @@
+#include "daemon/session/session_flush.h"
+
+#include <string>
+
+namespace tier::session {
+
+void SessionFlush::Submit(const std::shared_ptr<Group>& group, RingPort& port, EnginePort& engine, uint32_t timeout_ms) {
+  for (const uint32_t flags : {uint32_t{0}, proto::kFlagShared}) {
+    const uint64_t sequence = next_sequence_++;
+    waiting_.emplace(sequence, Waiting{port.session(), group});
+    port.SubmitInternal(engine, {.sequence = sequence,
+                                 .op = proto::Op::kFlush,
+                                 .flags = flags,
+                                 .timeout_ms = timeout_ms,
+                                 .argument = 0,
+                                 .items = {},
+                                 .text = {}});
+  }
+}
+
+void SessionFlush::OnReply(const tiering::Reply& reply) {
+  const auto place = waiting_.find(reply.sequence);
+  if (place == waiting_.end()) return;  // Its session ended in the same turn.
+  // The group's last reference may call back: take it out first.
+  const std::shared_ptr<Group> group = std::move(place->second.group);
+  waiting_.erase(place);
+  if (reply.code != Code::kOk) group->Fail({reply.code, std::string(reply.detail)});
+}
+
+void SessionFlush::OnSessionEnded(tiering::SessionId session) {
+  for (auto place = waiting_.begin(); place != waiting_.end();) {
+    if (place->second.session != session) {
+      ++place;
+      continue;
+    }
+    const std::shared_ptr<Group> group = std::move(place->second.group);
+    place = waiting_.erase(place);
+  }
+}
+
+}  // namespace tier::session

@@ -1,0 +1,201 @@
+#include "daemon/session/session_table.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+
+namespace tier::session {
+
+SessionTable::SessionTable(const SessionTableOptions& options, Poller& poller, const memory::WindowSource& windows)
+    : options_(options), poller_(poller), windows_(windows) {}
+
+SessionTable::~SessionTable() {
+  for (const auto& entry : sessions_) poller_.Remove(entry->doorbell.get());
+}
+
+void SessionTable::Connect(JobDesk& desk, SessionNotices& notices) {
+  desk_ = &desk;
+  notices_ = &notices;
+}
+
+SessionTable::Entry* SessionTable::Find(tiering::SessionId session) {
+  const auto place = by_id_.find(static_cast<uint64_t>(session));
+  return place == by_id_.end() ? nullptr : place->second;
+}
+
+Result<Attached> SessionTable::Attach(AttachRequest request, base::TimePoint now) {
+  TIER_CHECK(Find(request.session) == nullptr, "session {} twice", static_cast<uint64_t>(request.session));
+  if (sessions_.size() >= options_.sessions_max) {
+    return Fail(Code::kDenied, fmt::format("{} sessions are attached, the limit (option jobs.max_sessions) is {}",
+                                           sessions_.size(), options_.sessions_max));
+  }
+  if (auto watched = poller_.AddDoorbell(request.doorbell.get()); !watched) return std::unexpected(watched.error());
+  const auto opened = desk_->Open(request.uid, request.open, request.session, now);
+  if (!opened) {
+    poller_.Remove(request.doorbell.get());
+    return std::unexpected(opened.error());
+  }
+  const Job& job = **opened;
+  sessions_.push_back(std::make_unique<Entry>(job.id, std::move(request.doorbell),
+                                              RingPort(request.session, std::move(request.region))));
+  by_id_.emplace(static_cast<uint64_t>(request.session), sessions_.back().get());
+  desk_->events().Emit("session_attached", &job,
+                       fmt::format("session {} of uid {} attached to job '{}' (rank {})",
+                                   static_cast<uint64_t>(request.session), request.uid, job.name, request.open.rank));
+  return Attached{.job = static_cast<uint64_t>(job.id), .job_name = job.name, .token = job.token};
+}
+
+void SessionTable::Detach(tiering::SessionId session, const std::string& reason) {
+  Entry* entry = Find(session);
+  if (entry == nullptr) return;  // Its end came from the other side first.
+  Forget(entry, reason);
+}
+
+void SessionTable::End(tiering::SessionId session, Code code, const std::string& reason) {
+  if (Find(session) == nullptr) return;
+  Detach(session, reason);
+  notices_->SendEnd(session, code, reason);
+}
+
+void SessionTable::EndAll(Code code, const std::string& reason) {
+  for (const tiering::SessionId session : Sessions()) End(session, code, reason);
+}
+
+// Everything the session held is reclaimed, by the engine and here.
+void SessionTable::Forget(Entry* entry, const std::string& reason) {
+  const tiering::SessionId session = entry->port.session();
+  const tiering::JobId job = entry->job;
+  if (entry->engine_knows) desk_->engine().EndSession(session, reason);
+  if (const Job* known = desk_->registry().Find(job); known != nullptr) {
+    desk_->events().Emit("session_ended", known, fmt::format("session {} of job '{}' ended: {}",
+                                                             static_cast<uint64_t>(session), known->name, reason));
+  }
+  poller_.Remove(entry->doorbell.get());
+  std::erase(answered_, entry);
+  by_id_.erase(static_cast<uint64_t>(session));
+  std::erase_if(sessions_, [entry](const auto& held) { return held.get() == entry; });
+  flush_.OnSessionEnded(session);
+  desk_->Leave(job, session, reason);
+}
+
+void SessionTable::WindowReturned(tiering::SessionId session, WindowIndex window) {
+  if (Find(session) != nullptr) desk_->engine().WindowReturned(session, window);
+}
+
+bool SessionTable::HasRequests() const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry->port.HasRequests(); });
+}
+
+uint32_t SessionTable::Receive() {
+  ApplyEndings();  // Closing a job between turns ends its sessions.
+  uint32_t received = 0;
+  const size_t count = sessions_.size();
+  if (count == 0) return 0;
+  first_ = (first_ + 1) % count;
+  for (size_t i = 0; i < count; ++i) {
+    RingPort& port = sessions_[(first_ + i) % count]->port;
+    const auto messages = port.Receive(desk_->engine(), scratch_, kMessagesPerTurnMax);
+    if (messages) {
+      received += *messages;
+    } else {
+      ++violations_;
+      EndLater(port.session(), Code::kRevoked, messages.error().message);
+    }
+  }
+  // A session that broke the protocol must not get another turn of the engine.
+  ApplyEndings();
+  return received;
+}
+
+bool SessionTable::Publish() {
+  bool happened = !answered_.empty();
+  if (backlogged_) {
+    for (const auto& entry : sessions_) {
+      if (entry->port.backlogged() && !entry->answered) answered_.push_back(entry.get());
+    }
+  }
+  backlogged_ = false;
+  for (Entry* entry : answered_) {
+    entry->answered = false;
+    if (const auto flushed = entry->port.Flush(); !flushed) {
+      ++violations_;
+      EndLater(entry->port.session(), Code::kRevoked, flushed.error().message);
+    }
+    backlogged_ |= entry->port.backlogged();
+  }
+  answered_.clear();
+  happened |= ApplyEndings();
+  return happened;
+}
+
+void SessionTable::EndLater(tiering::SessionId session, Code code, std::string reason) {
+  endings_.push_back({session, code, std::move(reason)});
+}
+
+bool SessionTable::ApplyEndings() {
+  if (endings_.empty()) return false;
+  // Ending a session may close its job, which ends others of it: those are appended and taken up here as well.
+  for (size_t i = 0; i < endings_.size(); ++i) {
+    const Ending ending = std::move(endings_[i]);
+    Entry* entry = Find(ending.session);
+    if (entry == nullptr) continue;
+    Forget(entry, ending.reason);
+    notices_->SendEnd(ending.session, ending.code, ending.reason);
+  }
+  endings_.clear();
+  return true;
+}
+
+void SessionTable::Flush(tiering::JobId job, uint32_t timeout_ms, const std::shared_ptr<SessionFlush::Group>& group) {
+  for (const auto& entry : sessions_) {
+    if (entry->job == job) flush_.Submit(group, entry->port, desk_->engine(), timeout_ms);
+  }
+}
+
+std::vector<tiering::SessionId> SessionTable::Sessions() const {
+  std::vector<tiering::SessionId> sessions;
+  for (const auto& entry : sessions_) sessions.push_back(entry->port.session());
+  return sessions;
+}
+
+void SessionTable::OnReply(tiering::SessionId session, const tiering::Reply& reply) {
+  if (reply.sequence >= kInternalSequenceFirst) {
+    flush_.OnReply(reply);
+    return;
+  }
+  Entry* entry = Find(session);
+  if (entry == nullptr) return;  // Answered and ended in one turn.
+  entry->port.Send(reply, scratch_);
+  if (!std::exchange(entry->answered, true)) answered_.push_back(entry);
+}
+
+void SessionTable::OnWindow(tiering::SessionId session, WindowIndex window, uint32_t page_size) {
+  const int descriptor = windows_.Descriptor(window);
+  // Duplicated here: the arena may close its own before the socket thread gets to send it.
+  proto::FileDescriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!copy) {
+    EndLater(session, Code::kRevoked,
+             fmt::format("cannot hand over window {}: {}; raise the daemon's open-file limit", Value(window),
+                         std::strerror(errno)));
+    return;
+  }
+  notices_->SendWindow(session, window, std::move(copy), page_size);
+}
+
+void SessionTable::OnWindowReturn(tiering::SessionId session, WindowIndex window) {
+  notices_->SendWindowReturn(session, window);
+}
+
+void SessionTable::OnSessionEnded(tiering::SessionId session, Code code, const std::string& reason) {
+  if (Entry* entry = Find(session); entry != nullptr) entry->engine_knows = false;
+  EndLater(session, code, reason);
+}
+
+}  // namespace tier::session

@@ -1,0 +1,130 @@
+// SessionTable: the live sessions as the engine thread sees them. Takes requests off their rings in turn, hands the
+// engine's answers back, and ends a session from whichever side its end comes: the client died or said goodbye
+// (Detach), it broke the protocol, or the engine ended it.
+//
+// Invariant: a session is here exactly while the engine knows it, but for the moment between the engine's
+// OnSessionEnded and the end of that turn. Engine thread only. No allocation in steady state.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/memory/window_source.h"
+#include "daemon/session/job_desk.h"
+#include "daemon/session/poller.h"
+#include "daemon/session/ring_port.h"
+#include "daemon/session/session_flush.h"
+#include "daemon/tiering/request.h"
+
+namespace tier::session {
+
+// A session's messages taken in one turn; then the next session has its turn.
+inline constexpr uint32_t kMessagesPerTurnMax = 128;
+
+// What clients are told by their sockets. Called on the engine thread; must not block.
+class SessionNotices {
+ public:
+  virtual ~SessionNotices() = default;
+  virtual void SendWindow(tiering::SessionId session, WindowIndex window, proto::FileDescriptor descriptor,
+                          uint32_t page_size) = 0;
+  virtual void SendWindowReturn(tiering::SessionId session, WindowIndex window) = 0;
+  // The session is over; the connection closes behind this message.
+  virtual void SendEnd(tiering::SessionId session, Code code, const std::string& reason) = 0;
+};
+
+struct AttachRequest {
+  tiering::SessionId session{};
+  uint32_t uid = kUnknownUid;
+  OpenJobRequest open;
+  proto::Mapping region;
+  proto::FileDescriptor doorbell;  // eventfd; the client holds the other reference.
+};
+
+struct Attached {
+  uint64_t job = 0;
+  std::string job_name;
+  std::string token;
+};
+
+struct SessionTableOptions {
+  uint32_t sessions_max = 1024;
+};
+
+class SessionTable final : public tiering::ReplySink {
+ public:
+  SessionTable(const SessionTableOptions& options, Poller& poller, const memory::WindowSource& windows);
+  ~SessionTable() override;
+  // Before the first call of anything else: the engine is made after the sink that it answers to.
+  void Connect(JobDesk& desk, SessionNotices& notices);
+
+  Result<Attached> Attach(AttachRequest request, base::TimePoint now);
+  // The client is gone (or says so): everything it held is reclaimed now.
+  void Detach(tiering::SessionId session, const std::string& reason);
+  // The client is at fault, or the daemon stops: the same, and it is told why.
+  void End(tiering::SessionId session, Code code, const std::string& reason);
+  void EndAll(Code code, const std::string& reason);
+  void WindowReturned(tiering::SessionId session, WindowIndex window);
+
+  bool HasRequests() const;
+  // Gives the engine what clients have asked; returns how many requests.
+  uint32_t Receive();
+  // After the engine's turn: shows clients their answers, ends the sessions whose end that turn brought.
+  // Returns whether anything was shown or ended.
+  bool Publish();
+  // True while a client leaves answers unread: nobody tells the daemon when it reads them, so look again soon.
+  bool backlogged() const { return backlogged_; }
+
+  // Writes every dirty piece of the job's sessions to SSD; the group ends when that is done.
+  void Flush(tiering::JobId job, uint32_t timeout_ms, const std::shared_ptr<SessionFlush::Group>& group);
+  std::vector<tiering::SessionId> Sessions() const;
+  size_t size() const { return sessions_.size(); }
+  uint64_t violations() const { return violations_; }
+
+  // tiering::ReplySink.
+  void OnReply(tiering::SessionId session, const tiering::Reply& reply) override;
+  void OnWindow(tiering::SessionId session, WindowIndex window, uint32_t page_size) override;
+  void OnWindowReturn(tiering::SessionId session, WindowIndex window) override;
+  void OnSessionEnded(tiering::SessionId session, Code code, const std::string& reason) override;
+
+ private:
+  struct Entry {
+    tiering::JobId job{};
+    proto::FileDescriptor doorbell;
+    RingPort port;
+    bool answered = false;      // Something to publish.
+    bool engine_knows = true;   // Until the engine says that it ended this session.
+    Entry(tiering::JobId j, proto::FileDescriptor d, RingPort p)
+        : job(j), doorbell(std::move(d)), port(std::move(p)) {}
+  };
+  struct Ending {
+    tiering::SessionId session{};
+    Code code = Code::kOk;
+    std::string reason;
+  };
+  Entry* Find(tiering::SessionId session);
+  void EndLater(tiering::SessionId session, Code code, std::string reason);
+  void Forget(Entry* entry, const std::string& reason);
+  bool ApplyEndings();
+
+  const SessionTableOptions options_;
+  Poller& poller_;
+  const memory::WindowSource& windows_;
+  JobDesk* desk_ = nullptr;
+  SessionNotices* notices_ = nullptr;
+  SessionFlush flush_;
+  RingScratch scratch_;
+  std::vector<std::unique_ptr<Entry>> sessions_;  // In the order of their turns.
+  std::unordered_map<uint64_t, Entry*> by_id_;
+  std::vector<Entry*> answered_;
+  std::vector<Ending> endings_;
+  size_t first_ = 0;  // Whose turn it is to be first.
+  bool backlogged_ = false;
+  uint64_t violations_ = 0;
+};
+
+}  // namespace tier::session
