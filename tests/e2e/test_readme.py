@@ -1,0 +1,49 @@
+"""The README's snippets, as a reader would use them: pasted into files, compiled, run."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import launcher
+import pytest
+from launcher import BUILD, ROOT
+
+
+def snippet(language: str) -> str:
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 1, f"README.md has {len(blocks)} {language} blocks"
+    return str(blocks[0])
+
+
+@pytest.fixture
+def daemon(tmp_path: pathlib.Path) -> Iterator[launcher.Daemon]:
+    with launcher.start(tmp_path, arena="64MiB", tier="1GiB") as running:
+        yield running
+
+
+def environment(daemon: launcher.Daemon) -> dict[str, str]:
+    return dict(os.environ, TIERD_SOCKET=daemon.socket, PYTHONPATH=str(ROOT / "bindings/python"), TIERD_BUILD=str(BUILD))
+
+
+def test_the_python_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launcher.Daemon) -> None:
+    script = tmp_path / "pasted.py"
+    script.write_text(snippet("python"))
+    found = subprocess.run([sys.executable, script], env=environment(daemon), capture_output=True, text=True,
+                           check=False, timeout=60)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_the_c_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launcher.Daemon) -> None:
+    (tmp_path / "pasted.c").write_text(snippet("c"))
+    library = BUILD / "libclient"
+    subprocess.run(["gcc-12", "-std=c11", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror",
+                    f"-I{ROOT / 'libclient/include'}", "pasted.c", f"-L{library}", "-ltier", f"-Wl,-rpath,{library}",
+                    "-o", "pasted"], cwd=tmp_path, check=True)
+    found = subprocess.run([tmp_path / "pasted"], env=environment(daemon), capture_output=True, text=True,
+                           check=False, timeout=60)
+    assert (found.returncode, found.stdout) == (0, f"OK, {8 << 20} bytes\n"), found.stdout + found.stderr
