@@ -207,10 +207,24 @@ TIER_API int tier_swap_in(tier_client* client, uint64_t tensor, void* pointer, u
 /* Waits for an operation (timeout_ms 0: until it ends; its ranges have deadlines of their own), fills *outcome if not
  * NULL, and frees the handle unless the wait itself timed out (TIMEOUT with tier_done() still 0). Interrupted by no signal. */
 TIER_API int tier_wait(tier_op* op, uint32_t timeout_ms, tier_copy_outcome* outcome);
+/* Waits like tier_wait (timeout_ms 0: not at all), but takes nothing and frees nothing: 1 when the operation has ended, 0
+ * when the time passed first. For callers that look up while they wait, such as interpreters with signal handlers. */
+TIER_API int tier_poll(tier_op* op, uint32_t timeout_ms);
 /* 1 when tier_wait would not wait. */
 TIER_API int tier_done(const tier_op* op);
 /* Asks that the operation end early (TIMEOUT); still needs tier_wait. */
 TIER_API void tier_cancel(tier_op* op);
+
+/* ---- Calls that are waited for later ------------------------------------------------------------------------------- */
+
+/* The calls above of the same name, split in two: the request is sent, tier_wait brings its outcome. tier_poll waits in
+ * slices; tier_cancel followed by tier_wait gives up (what is granted afterwards is given back by itself). `leases` is
+ * filled by tier_wait and must stay valid until then. Lists hold 1 … 1023 entries. */
+TIER_API int tier_create_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags, uint32_t timeout_ms, tier_lease** leases, tier_op** op);
+TIER_API int tier_acquire_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags, uint32_t timeout_ms, tier_lease** leases, tier_op** op);
+TIER_API int tier_free_start(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags, tier_op** op);
+TIER_API int tier_flush_start(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags, tier_op** op);
+TIER_API int tier_persist_start(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags, tier_op** op);
 
 /* ---- Figures --------------------------------------------------------------------------------------------------------- */
 

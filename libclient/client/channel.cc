@@ -1,0 +1,145 @@
+// The request side of the channel, its end, and deferred failures. Waiting and draining: channel_wait.cc.
+#include "libclient/client/channel.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace tier::client {
+namespace {
+
+bool ShouldSpin(SpinMode mode) {
+  if (mode != SpinMode::kAuto) return mode == SpinMode::kAlways;
+  cpu_set_t allowed;
+  return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) >= 4;
+}
+
+}  // namespace
+
+Channel::Channel(std::byte* region, const proto::EnginePage* engine, int doorbell, SpinMode spin)
+    : region_(region),
+      engine_(engine),
+      doorbell_(doorbell),
+      spins_(ShouldSpin(spin)),
+      completion_view_(proto::CompletionRing(region)),
+      requests_(proto::RequestRing(region)),
+      completions_(completion_view_) {
+  pool_.reserve(proto::kRequestsOutstandingMax);
+  for (uint32_t i = 0; i < proto::kRequestsOutstandingMax; ++i) pool_.push_back(&storage_.emplace_back());
+}
+
+Result<Pending*> Channel::Submit(const Submission& submission, Group* group) {
+  return Place(submission, group, false);
+}
+
+Status Channel::SubmitDetached(const Submission& submission) {
+  auto placed = Place(submission, nullptr, true);
+  if (!placed) return std::unexpected(placed.error());
+  return {};
+}
+
+Result<Pending*> Channel::Place(const Submission& submission, Group* group, bool detached) {
+  const uint32_t slots = submission.op == proto::Op::kIntern
+                             ? proto::SlotsForText(static_cast<uint32_t>(submission.text.size()))
+                             : proto::SlotsForRecords(static_cast<uint32_t>(submission.items.size()));
+  while (!ended()) {
+    {
+      std::lock_guard lock(request_mutex_);
+      Pending* pending = nullptr;
+      if (TryPlace(submission, slots, &pending)) {
+        pending->group_ = group;
+        pending->detached_ = detached;
+        requests_.Publish();
+        RingDoorbell();
+        return pending;
+      }
+    }
+    // The ring or the pool is full: answers make room in both.
+    if (!ended() && !Drain(false)) PauseForRoom();
+  }
+  return std::unexpected(end_reason());
+}
+
+bool Channel::TryPlace(const Submission& submission, uint32_t slots, Pending** placed) {
+  uint32_t room = 0;
+  if (!requests_.Free(&room)) {
+    EndMalformed("the request ring's head is beyond its tail");
+    return false;
+  }
+  if (room < slots || pool_.empty()) return false;
+  Pending* const pending = pool_.back();
+  pool_.pop_back();
+  pending->done_.store(false, std::memory_order_relaxed);
+  pending->sequence_ = next_sequence_++;
+  pending->is_acquire_ = submission.op == proto::Op::kAcquire;
+  table_.Insert(pending->sequence_, pending);
+  Stage(submission, slots);
+  *placed = pending;
+  return true;
+}
+
+void Channel::Stage(const Submission& submission, uint32_t slots) {
+  proto::RequestSlot first{};
+  const auto& items = submission.items;
+  const bool is_text = submission.op == proto::Op::kIntern;
+  first.header = {next_sequence_ - 1,
+                  static_cast<uint16_t>(submission.op),
+                  static_cast<uint16_t>(slots),
+                  submission.flags,
+                  static_cast<uint32_t>(is_text ? submission.text.size() : items.size()),
+                  submission.timeout_ms,
+                  submission.argument};
+  if (!items.empty()) first.first = items.front();
+  requests_.Stage(&first, 1);
+  const auto* rest = is_text ? submission.text.data() : reinterpret_cast<const char*>(items.data() + 1);
+  size_t bytes = is_text ? submission.text.size() : (items.empty() ? 0 : (items.size() - 1) * sizeof items[0]);
+  const auto whole = static_cast<uint32_t>(bytes / proto::kSlotSize);
+  if (whole > 0) requests_.Stage(rest, whole);
+  bytes -= size_t{whole} * proto::kSlotSize;
+  if (bytes == 0) return;
+  std::array<char, proto::kSlotSize> last{};
+  std::memcpy(last.data(), rest + size_t{whole} * proto::kSlotSize, bytes);
+  requests_.Stage(last.data(), 1);
+}
+
+void Channel::RingDoorbell() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (engine_->sleeping.load(std::memory_order_relaxed) == 0) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(doorbell_, &one, sizeof one);  // Full means it is ringing already.
+}
+
+void Channel::Finish(Pending* pending) {
+  if (!pending->done()) return;
+  std::lock_guard lock(request_mutex_);
+  pool_.push_back(pending);
+}
+
+void Channel::End(Code code, std::string message) {
+  {
+    std::lock_guard lock(error_mutex_);
+    if (ended()) return;
+    end_reason_ = {code, std::move(message)};
+    ended_.store(true, std::memory_order_seq_cst);
+  }
+  WakeRing();
+  { std::lock_guard lock(sleep_mutex_); }  // Whoever was between its look and its sleep is asleep now, or has looked.
+  followers_wake_.notify_all();
+}
+
+Error Channel::end_reason() const {
+  std::lock_guard lock(error_mutex_);
+  return end_reason_;
+}
+
+std::optional<Error> Channel::TakeDeferred() {
+  if (!has_deferred_.load(std::memory_order_relaxed)) return std::nullopt;
+  std::lock_guard lock(error_mutex_);
+  has_deferred_.store(false, std::memory_order_relaxed);
+  return std::exchange(deferred_, std::nullopt);
+}
+
+}  // namespace tier::client

@@ -1,0 +1,137 @@
+// Channel: requests out, completions back, and how threads wait for them.
+//
+// The idea: any waiting thread drains the completion ring for all. One of those that must sleep is the leader, asleep on
+// the ring's futex word; the others sleep on a condition variable until the leader finishes their request or leaves.
+// Threads: any. `request_mutex_` guards the request ring, the table and the pool; `consumer_mutex_` the completion ring.
+//
+// Invariants: pool + table + (done, not finished) == kRequestsOutstandingMax;
+//   whoever sets `done` afterwards looks for a sleeping leader and for followers (Dekker, sequentially consistent);
+//   after End() every wait returns, and what had been published before is still delivered.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "libclient/client/pending.h"
+#include "proto/mapping.h"
+#include "proto/ring.h"
+
+namespace tier::client {
+
+using Clock = std::chrono::steady_clock;
+
+enum class SpinMode { kAuto, kAlways, kNever };  // kAuto: not at all with fewer than 4 allowed processors.
+inline constexpr std::chrono::microseconds kSpinMax{20};
+
+struct Submission {
+  proto::Op op = proto::Op::kNone;
+  uint32_t flags = 0;
+  uint32_t timeout_ms = 0;
+  uint64_t argument = 0;
+  std::span<const proto::RequestItem> items;  // At most kItemsPerRequestMax.
+  std::string_view text;                      // kIntern, instead of items.
+};
+
+struct WaitFigures {
+  std::atomic<uint64_t> waits{0};    // Acquires whose answer took longer than kSpinMax.
+  std::atomic<uint64_t> wait_ns{0};  // Time in those.
+};
+
+class Channel {
+ public:
+  // `region` and `engine` are mapped for as long as the channel lives; `doorbell` stays the caller's.
+  Channel(std::byte* region, const proto::EnginePage* engine, int doorbell, SpinMode spin);
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  // Puts a request on the ring, waiting for room when it is full. Fails only when the session has ended.
+  // The result is the caller's until Finish. `group`: counts its completion.
+  Result<Pending*> Submit(const Submission& submission, Group* group = nullptr);
+  // The same, and nobody waits: a refusal is remembered for TakeDeferred.
+  Status SubmitDetached(const Submission& submission);
+  // Blocks until done. TIMEOUT when `deadline` comes first (the request stays on its way); the reason when the session
+  // ends without an answer.
+  Status Wait(const Pending* pending, Clock::time_point deadline = Clock::time_point::max());
+  // Blocks until group.events differs from `seen`, or the deadline. False at the deadline or the session's end.
+  bool WaitGroup(const Group& group, uint64_t seen, Clock::time_point deadline = Clock::time_point::max());
+  // Takes in what has been answered, without waiting.
+  void Poll() { Drain(false); }
+  // Wakes whoever waits for the group.
+  void Kick(Group& group);
+  // Gives an answered request back to the pool. One that was never answered (the session ended) is kept out of use.
+  void Finish(Pending* pending);
+
+  // Ends the session, once: every waiting and every later call gets this error.
+  void End(Code code, std::string message);
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  Error end_reason() const;
+  // The first failure of a detached request since the last call.
+  std::optional<Error> TakeDeferred();
+
+  const WaitFigures& figures() const { return figures_; }
+
+ private:
+  struct Target {  // What a thread waits for: a request, or any event of a group.
+    const Pending* pending = nullptr;
+    const Group* group = nullptr;
+    uint64_t seen = 0;
+    bool Reached() const { return pending != nullptr ? pending->done() : group->events.load() != seen; }
+  };
+
+  Result<Pending*> Place(const Submission& submission, Group* group, bool detached);
+  bool TryPlace(const Submission& submission, uint32_t slots, Pending** placed);
+  void Stage(const Submission& submission, uint32_t slots);
+  void RingDoorbell();
+  bool WaitTarget(const Target& target, Clock::time_point deadline);
+  bool Spin(const Target& target, Clock::time_point deadline);
+  void SleepUntil(const Target& target, Clock::time_point deadline);
+  void Lead(const Target& target, Clock::time_point deadline);
+  void PauseForRoom();
+
+  // True if at least one completion was taken. `leader`: the caller needs no waking itself.
+  bool Drain(bool leader);
+  bool TakeOne(uint32_t ready, uint32_t* taken);
+  bool CheckShape(const proto::CompletionHeader& header, uint32_t ready) const;
+  void Deliver(Pending* pending);
+  void WakeSleepers(bool leader);
+  void WakeRing();
+  void EndMalformed(const char* what);
+
+  std::byte* region_;
+  const proto::EnginePage* engine_;
+  int doorbell_;
+  bool spins_;
+  proto::RingView completion_view_;
+
+  std::mutex request_mutex_;
+  proto::RingProducer requests_;     // request_mutex_
+  uint64_t next_sequence_ = 1;       // request_mutex_
+  PendingTable table_;               // request_mutex_
+  std::deque<Pending> storage_;      // request_mutex_; addresses are stable
+  std::vector<Pending*> pool_;       // request_mutex_
+
+  std::mutex consumer_mutex_;
+  proto::RingConsumer completions_;  // consumer_mutex_
+
+  std::mutex sleep_mutex_;
+  std::condition_variable followers_wake_;
+  bool leader_present_ = false;      // sleep_mutex_
+  std::atomic<uint32_t> followers_{0};
+  std::atomic<bool> leader_asleep_{false};
+
+  std::atomic<bool> ended_{false};
+  mutable std::mutex error_mutex_;
+  Error end_reason_;                     // error_mutex_
+  std::optional<Error> deferred_;        // error_mutex_
+  std::atomic<bool> has_deferred_{false};
+  WaitFigures figures_;
+};
+
+}  // namespace tier::client

@@ -1,0 +1,33 @@
+// ForkGuard: knows when this process is a forked child, in which every client is dead.
+//
+// The idea: a counter raised in the child of every fork; a session remembers its value at birth. The child's copies of
+// the sockets are closed there and then, so that the parent's death is a hang-up whatever its children do.
+// Threads: any. A child touches none of the parent's locks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace tier::client {
+
+class ForkGuard {
+ public:
+  static constexpr uint32_t kDescriptorsMax = 4096;  // Two for each client of this process.
+
+  // Forks between this process and the one that started: equal values mean the same process.
+  static uint32_t Generation() { return generation_.load(std::memory_order_relaxed); }
+
+  // From now on a child closes this descriptor at once; Forget when the parent is about to close it.
+  static void CloseInChild(int fd);
+  static void Forget(int fd);
+
+ private:
+  static void Install();
+  static void BeforeFork();
+  static void AfterForkInParent();
+  static void AfterForkInChild();
+
+  static std::atomic<uint32_t> generation_;
+};
+
+}  // namespace tier::client

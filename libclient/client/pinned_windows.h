@@ -1,0 +1,38 @@
+// PinnedWindows: which windows are registered with CUDA. Lazily, one window at a time, on the path of a device copy;
+// undone before a window goes back to the daemon, because memory must not change beneath a registration.
+//
+// Threads: any. Invariant: a window in `pinned_` is mapped.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <span>
+
+#include "libclient/client/lease.h"
+#include "libclient/client/window_map.h"
+#include "libclient/cuda/gpu.h"
+#include "proto/result.h"
+
+namespace tier::client {
+
+class PinnedWindows {
+ public:
+  explicit PinnedWindows(const WindowMap& windows) : windows_(windows) {}
+
+  // Registers the windows of these runs. Nothing happens while the process has no CUDA context. A refusal of the
+  // driver comes back with its error name; copies then still work, slower.
+  Status Pin(cuda::Gpu& gpu, std::span<const Run> runs);
+  Status Unpin(uint32_t window);
+  // All of them; for the end of a session.
+  void UnpinAll();
+  uint64_t count() const;
+
+ private:
+  const WindowMap& windows_;
+  mutable std::mutex mutex_;
+  std::set<uint32_t> pinned_;
+  cuda::Gpu* gpu_ = nullptr;  // The one that pinned them; none as long as no device pointer was seen.
+};
+
+}  // namespace tier::client

@@ -1,0 +1,118 @@
+// Session: one attached client. Owns the link, the rings, the windows, the leases and the service thread.
+//
+// The service thread receives windows, requests for windows back, and the end of the session; it blocks in poll() and
+// answers while the program computes. All signals are blocked in it.
+// Threads: any. Lifetime: counted users: the client handle, each open lease, each operation. Close() ends the session;
+// the memory goes with the last user. Invariant: after Close() no window is mapped.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "libclient/client/channel.h"
+#include "libclient/client/lease.h"
+#include "libclient/client/pinned_windows.h"
+#include "libclient/client/stitch_cache.h"
+#include "libclient/client/window_map.h"
+#include "libclient/link/packet.h"
+#include "libclient/link/session_link.h"
+#include "proto/mapping.h"
+
+namespace tier::client {
+
+struct SessionOptions {
+  link::AttachOptions attach;
+  SpinMode spin = SpinMode::kAuto;
+  std::chrono::milliseconds window_timeout{5000};  // From a completion that names a window to the window itself.
+};
+
+struct SessionCounters {
+  std::atomic<uint64_t> swap_out_bytes{0};
+  std::atomic<uint64_t> swap_in_bytes{0};
+  std::atomic<uint64_t> acquires{0};
+};
+
+class Session {
+ public:
+  // Attaches and starts the service thread. The result has one user.
+  static Result<Session*> Open(const SessionOptions& options);
+  void Hold(uint64_t users = 1) { users_.fetch_add(users, std::memory_order_relaxed); }
+  void Drop(uint64_t users = 1);
+
+  // Says goodbye and waits for the daemon to take it in, so that what the session held is free when this returns.
+  // In a forked child: nothing. Once.
+  void Close();
+
+  // May this call go on? DISCONNECTED in a forked child; the reason after the end; a deferred failure, once.
+  Status Enter();
+  // The same without deferred failures, for calls that only give back.
+  Status Alive() const;
+  bool forked() const { return generation_ != ForkGeneration(); }
+
+  // Sends one request and waits for its answer. The Pending is the caller's until channel().Finish.
+  Result<Pending*> Ask(const Submission& submission);
+  // Ask for requests answered by a code alone.
+  Status AskStatus(const Submission& submission);
+
+  // Create or acquire, all or nothing: one lease for each item.
+  Status Acquire(const Submission& submission, std::span<Lease*> leases);
+  // The leases of an answered create or acquire. A malformed answer ends the session.
+  Status Grant(const Pending& pending, const Submission& submission, std::span<Lease*> leases);
+  // Ends leases without waiting. The handles are gone whatever is returned; all belong to this session.
+  Status Release(std::span<Lease* const> leases, uint32_t flags);
+  // The contiguous bytes of a lease, stitched if need be.
+  Result<std::byte*> Data(Lease& lease);
+
+  Channel& channel() { return *channel_; }
+  WindowMap& windows() { return *windows_; }
+  PinnedWindows& pinned() { return *pinned_; }
+  SessionCounters& counters() { return counters_; }
+  uint64_t leases_open() const { return slab_.open_count(); }
+  uint64_t stitched_count() const { return stitches_->view_count(); }
+  const proto::Welcome& welcome() const { return welcome_; }
+  const std::string& socket_path() const { return socket_path_; }
+
+ private:
+  Session() = default;
+  ~Session();
+  static uint32_t ForkGeneration();
+  Status Setup(const SessionOptions& options, link::Attachment attachment);
+  Status MapRegions(const link::Attachment& attachment);
+
+  void Serve();
+  bool ServePacket();
+  void TakeWindow(link::Packet& packet);
+  void ReturnWindow(const link::Packet& packet);
+  void End(Code code, std::string message);
+
+  Status FillLease(Lease& lease, std::span<const proto::SpanRecord> spans, uint64_t length_asked);
+  void Detach(Lease& lease);
+  Status PostReleases(std::span<const proto::RequestItem> items, uint32_t flags);
+
+  std::atomic<uint64_t> users_{1};
+  uint32_t generation_ = 0;
+  std::atomic<bool> closed_{false};
+  std::string socket_path_;
+  proto::Welcome welcome_{};
+  std::chrono::milliseconds window_timeout_{};
+  proto::FileDescriptor socket_;
+  proto::FileDescriptor doorbell_;
+  proto::FileDescriptor stop_;  // eventfd: the service thread is to end.
+  proto::Mapping region_;
+  proto::Mapping engine_page_;
+  std::unique_ptr<WindowMap> windows_;
+  std::unique_ptr<StitchCache> stitches_;
+  std::unique_ptr<PinnedWindows> pinned_;
+  std::unique_ptr<Channel> channel_;
+  LeaseSlab slab_;
+  std::mutex stitch_mutex_;  // Guards Lease::address and ::view while a lease is being stitched.
+  SessionCounters counters_;
+  std::thread service_;
+};
+
+}  // namespace tier::client

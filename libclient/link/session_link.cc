@@ -1,0 +1,143 @@
+#include "libclient/link/session_link.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "libclient/link/packet.h"
+#include "proto/ring.h"
+#include "proto/units.h"
+
+namespace tier::link {
+namespace {
+
+constexpr char kHowToStart[] =
+    "start one with `tierd` or `systemctl start tierd`, or name its socket in TIERD_SOCKET";
+
+// Job names and tokens that do not fit are refused, not cut: a cut name is another name.
+template <size_t N>
+Status FillText(const std::string& text, const char* field, char (&target)[N]) {
+  if (text.size() >= N) {
+    return Fail(Code::kInvalid, std::string(field) + " of " + std::to_string(text.size()) +
+                                    " bytes is too long: at most " + std::to_string(N - 1));
+  }
+  std::memcpy(target, text.data(), text.size());
+  return {};
+}
+
+Result<proto::Hello> MakeHello(const AttachOptions& options) {
+  proto::Hello hello{};
+  hello.header = MakeHeader(proto::PacketKind::kHello, sizeof hello);
+  hello.version_min = proto::kProtocolVersionMin;
+  hello.mode = static_cast<uint16_t>(options.mode);
+  hello.named = options.named ? 1 : 0;
+  hello.rank = options.identity.rank;
+  hello.world_size = options.identity.world_size;
+  hello.pid = ::getpid();
+  hello.guarantee_bytes = options.guarantee_bytes;
+  hello.limit_bytes = options.limit_bytes;
+  if (auto ok = FillText(options.identity.name, "the job name", hello.job); !ok) return std::unexpected(ok.error());
+  if (auto ok = FillText(options.identity.token, "the job token", hello.token); !ok) return std::unexpected(ok.error());
+  std::snprintf(hello.client, sizeof hello.client, "libtier 0.1.0 (%.40s)", program_invocation_short_name);
+  return hello;
+}
+
+Status CheckWelcome(const proto::Welcome& welcome, uint32_t descriptor_count) {
+  const bool power_of_two = (welcome.window_size & (welcome.window_size - 1)) == 0;
+  if (descriptor_count != 3 || welcome.window_size < kWindowSizeMin || welcome.window_size > kWindowSizeMax ||
+      !power_of_two || welcome.windows_max == 0 || welcome.windows_max > kWindowsMax ||
+      welcome.session_region_size != proto::kSessionRegionSize) {
+    return Fail(Code::kVersion, "the daemon's welcome does not fit this libtier: window size " +
+                                    std::to_string(welcome.window_size) + ", windows " +
+                                    std::to_string(welcome.windows_max) + ", session region " +
+                                    std::to_string(welcome.session_region_size) +
+                                    ": install the libtier that came with the daemon");
+  }
+  return {};
+}
+
+struct Attempt {
+  proto::FileDescriptor socket;
+  int error = 0;  // errno of the failure
+};
+
+Attempt Connect(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return {{}, ENAMETOOLONG};
+  std::memcpy(address.sun_path, path.data(), path.size());
+  proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket) return {{}, errno};
+  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (errno != EINTR) return {{}, errno};
+  }
+  return {std::move(socket), 0};
+}
+
+Code CodeOf(int error) {
+  if (error == EACCES || error == EPERM) return Code::kDenied;
+  if (error == ENOENT || error == ENOTDIR) return Code::kNotFound;
+  if (error == ENAMETOOLONG) return Code::kInvalid;
+  return Code::kDisconnected;
+}
+
+const char* MeaningOf(int error) {
+  if (error == EACCES || error == EPERM) return "no permission: ask for group tierd, or start a daemon of your own";
+  if (error == ENOENT || error == ENOTDIR) return "no such socket";
+  if (error == ECONNREFUSED) return "no daemon listens there any more";
+  return std::strerror(error);
+}
+
+}  // namespace
+
+Result<Attachment> Greet(proto::FileDescriptor socket, const AttachOptions& options) {
+  auto hello = MakeHello(options);
+  if (!hello) return std::unexpected(hello.error());
+  // Optional by protocol: without it (old kernel, seccomp) the daemon sees our end by the hang-up.
+  const proto::FileDescriptor own(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (auto sent = Send(socket.get(), &*hello, sizeof *hello, own.get()); !sent) return std::unexpected(sent.error());
+  Packet packet;
+  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+  if (auto got = Receive(socket.get(), deadline, packet); !got) return std::unexpected(got.error());
+  if (packet.kind() != proto::PacketKind::kWelcome) {
+    return Fail(Code::kInvalid, "the daemon answered Hello with a packet of kind " +
+                                    std::to_string(packet.As<proto::PacketHeader>().kind));
+  }
+  const auto& welcome = packet.As<proto::Welcome>();
+  if (welcome.code != 0) {
+    const Code code = welcome.code < kCodeCount ? static_cast<Code>(welcome.code) : Code::kInvalid;
+    return Fail(code, welcome.message);
+  }
+  if (auto fits = CheckWelcome(welcome, packet.descriptor_count); !fits) return std::unexpected(fits.error());
+  return Attachment{{},
+                    std::move(socket),
+                    std::move(packet.descriptors[0]),
+                    std::move(packet.descriptors[1]),
+                    std::move(packet.descriptors[2]),
+                    welcome};
+}
+
+Result<Attachment> Attach(const AttachOptions& options) {
+  std::string tried;
+  Code code = Code::kNotFound;
+  for (const std::string& path : options.sockets) {
+    Attempt attempt = Connect(path);
+    if (attempt.socket) {
+      auto attached = Greet(std::move(attempt.socket), options);
+      if (!attached) return Fail(attached.error().code, attached.error().message + " (socket " + path + ")");
+      attached->socket_path = path;
+      return attached;
+    }
+    // The most telling code wins: a socket that exists says more than one that does not.
+    if (code == Code::kNotFound) code = CodeOf(attempt.error);
+    tried += (tried.empty() ? "" : "; ") + path + ": " + MeaningOf(attempt.error);
+  }
+  return Fail(code, "no tierd daemon could be reached (tried " + tried + "): " + kHowToStart);
+}
+
+}  // namespace tier::link

@@ -1,0 +1,44 @@
+// SessionLink: finds the daemon's socket, says Hello with this process's own pidfd, and brings back what Welcome gave.
+//
+// Blocks until the daemon has answered. One call makes one session; nothing is retried here.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "libclient/link/environment.h"
+#include "proto/handshake.h"
+#include "proto/mapping.h"
+#include "proto/result.h"
+
+namespace tier::link {
+
+struct AttachOptions {
+  std::vector<std::string> sockets;  // Tried in order; the first that a daemon answers on is used.
+  JobIdentity identity;
+  proto::OpenMode mode = proto::OpenMode::kAttach;
+  bool named = false;
+  uint64_t guarantee_bytes = 0;
+  uint64_t limit_bytes = 0;
+  std::chrono::milliseconds timeout{30'000};  // For the answer; a daemon that prefaults its arena takes its time.
+};
+
+struct Attachment {
+  std::string socket_path;
+  proto::FileDescriptor socket;
+  proto::FileDescriptor session_region;
+  proto::FileDescriptor engine_page;
+  proto::FileDescriptor doorbell;
+  proto::Welcome welcome;
+};
+
+// NOT_FOUND, DENIED or DISCONNECTED name every socket tried and say how to start a daemon. VERSION for another
+// protocol. What the daemon refuses comes back with its code and its sentence.
+Result<Attachment> Attach(const AttachOptions& options);
+
+// One attempt on one connected socket, the second half of Attach. For tests that own the other end.
+Result<Attachment> Greet(proto::FileDescriptor socket, const AttachOptions& options);
+
+}  // namespace tier::link

@@ -1,0 +1,257 @@
+#include "libclient/swap/copy_crew.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "libclient/swap/request_operation.h"
+
+namespace tier::swap {
+namespace {
+
+using client::Clock;
+using client::Lease;
+using client::Pending;
+using proto::Op;
+
+// An eighth of the largest arena there can be, so that several clients fit; at least a block.
+uint64_t BudgetFor(const client::WindowMap& windows) {
+  const uint64_t arena_max = windows.windows_max() * windows.window_size();
+  return std::clamp(AlignUp(arena_max / 8, kBlockSize), kBlockSize, kBudgetBytesMax);
+}
+
+}  // namespace
+
+CopyCrew::CopyCrew(client::Session& session, int threads) : session_(session), threads_wanted_(threads) {
+  session_.Hold();
+  budget_bytes_ = BudgetFor(session.windows());
+  range_bytes_ = std::clamp(budget_bytes_ / 4 / kBlockSize * kBlockSize, kBlockSize, kRangeBytesMax);
+}
+
+CopyCrew::~CopyCrew() { session_.Drop(); }
+
+Result<std::shared_ptr<Operation>> CopyCrew::StartCopy(const CopyRequest& request) {
+  if (auto fits = CheckRequest(request); !fits) return std::unexpected(fits.error());
+  auto device = DevicePort::Open(request);
+  if (!device) return std::unexpected(device.error());
+  const bool small = *device == nullptr && request.size < kInlineBytesMax;
+  auto operation = std::make_shared<CopyOperation>(shared_from_this(), request, std::move(*device));
+  const bool was_idle = unfinished_.load() == 0;
+  Enqueue(operation);
+  if (small && was_idle && RunInline(operation)) return operation;
+  EnsureThreads();
+  WakeThreads();
+  return operation;
+}
+
+Result<std::shared_ptr<Operation>> CopyCrew::StartRequest(const client::Submission& submission,
+                                                          std::span<Lease*> leases) {
+  for (const auto& item : submission.items) WaitForTensor(item.tensor, submission.flags);
+  auto pending = session_.channel().Submit(submission);
+  if (!pending) return std::unexpected(pending.error());
+  return std::make_shared<RequestOperation>(shared_from_this(), *pending, submission, leases);
+}
+
+void CopyCrew::Enqueue(const std::shared_ptr<CopyOperation>& operation) {
+  std::lock_guard lock(mutex_);
+  const auto& request = operation->request();
+  by_tensor_[KeyOf(request.tensor, request.flags)].push_back(operation.get());
+  queued_.push_back(operation);
+  unfinished_.fetch_add(1);
+}
+
+bool CopyCrew::RunInline(const std::shared_ptr<CopyOperation>& operation) {
+  const auto deadline = Clock::now() + kInlineWaitMax;
+  std::unique_lock lock(mutex_);
+  while (!operation->ended()) {
+    const uint64_t seen = group_.events.load();
+    if (TakeTurn(lock) == Turn::kWorked) continue;
+    if (operation->ended() || Clock::now() >= deadline) break;
+    lock.unlock();
+    session_.channel().WaitGroup(group_, seen, deadline);
+    lock.lock();
+  }
+  return operation->ended();
+}
+
+void CopyCrew::EnsureThreads() {
+  std::lock_guard lock(mutex_);
+  if (!threads_.empty() || stopping_) return;
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (int i = 0; i < threads_wanted_; ++i) {
+    threads_.emplace_back([this] { Run(); });
+    ::pthread_setname_np(threads_.back().native_handle(), "tier-copy");
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void CopyCrew::WakeThreads() {
+  bool kick = false;
+  {
+    std::lock_guard lock(mutex_);
+    kick = waiting_in_group_ > 0;
+  }
+  work_.notify_all();
+  if (kick) session_.channel().Kick(group_);
+}
+
+void CopyCrew::Run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    const uint64_t seen = group_.events.load();
+    const Turn turn = TakeTurn(lock);
+    if (turn == Turn::kWorked || stopping_) continue;
+    if (turn == Turn::kIdle) {
+      work_.wait(lock, [this] { return stopping_ || !queued_.empty() || !active_.empty() || !orphans_.empty(); });
+    } else if (session_.channel().ended()) {
+      work_.wait_for(lock, std::chrono::milliseconds(1));  // Only a copy in another thread is left to end.
+    } else {
+      waiting_in_group_++;
+      lock.unlock();
+      session_.channel().WaitGroup(group_, seen);
+      lock.lock();
+      waiting_in_group_--;
+    }
+  }
+}
+
+CopyCrew::Turn CopyCrew::TakeTurn(std::unique_lock<std::mutex>& lock) {
+  Admit();
+  bool ended = false;
+  for (auto operation = active_.begin(); operation != active_.end();) {
+    if (!(*operation)->Advance()) {
+      ++operation;
+      continue;
+    }
+    Forget(**operation);
+    operation = active_.erase(operation);
+    ended = true;
+  }
+  SettleOrphans();
+  if (ended || CopyOne(lock)) return Turn::kWorked;
+  return active_.empty() && queued_.empty() && orphans_.empty() ? Turn::kIdle : Turn::kWaiting;
+}
+
+bool CopyCrew::CopyOne(std::unique_lock<std::mutex>& lock) {
+  const auto run = [&](std::shared_ptr<CopyOperation> operation, CopyOperation::Piece* piece) {
+    const bool was_on_device = static_cast<bool>(piece->event);
+    lock.unlock();
+    const Status status = operation->Copy(*piece);
+    lock.lock();
+    operation->Copied(*piece, status, !was_on_device && static_cast<bool>(piece->event));
+    return true;
+  };
+  for (const auto& operation : active_) {
+    if (auto* piece = operation->Claim()) return run(operation, piece);
+  }
+  for (const auto& operation : active_) {
+    if (auto* piece = operation->ClaimOnDevice()) return run(operation, piece);
+  }
+  return false;
+}
+
+void CopyCrew::Admit() {
+  for (auto entry = queued_.begin(); entry != queued_.end() && active_.size() < kActiveOperationsMax;) {
+    if (!Admissible(**entry)) {
+      ++entry;
+      continue;
+    }
+    active_.push_back(*entry);
+    entry = queued_.erase(entry);
+  }
+}
+
+bool CopyCrew::Admissible(const CopyOperation& operation) const {
+  const auto shares = [](const CopyRequest& request) {
+    return request.direction == Direction::kIn && (request.flags & proto::kFlagFreeAfter) == 0;
+  };
+  const auto& request = operation.request();
+  for (const CopyOperation* before : by_tensor_.at(KeyOf(request.tensor, request.flags))) {
+    if (before == &operation) return true;
+    if (!shares(before->request()) || !shares(request)) return false;
+  }
+  return true;
+}
+
+void CopyCrew::Forget(const CopyOperation& operation) {
+  const auto entry = by_tensor_.find(KeyOf(operation.request().tensor, operation.request().flags));
+  std::erase(entry->second, &operation);
+  if (entry->second.empty()) by_tensor_.erase(entry);
+  unfinished_.fetch_sub(1);
+  finished_.notify_all();
+}
+
+bool CopyCrew::Busy(uint64_t tensor, uint32_t flags) {
+  if (unfinished_.load() == 0) return false;
+  std::lock_guard lock(mutex_);
+  return by_tensor_.contains(KeyOf(tensor, flags));
+}
+
+void CopyCrew::WaitForTensor(uint64_t tensor, uint32_t flags) {
+  if (unfinished_.load() == 0) return;
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [&] { return !by_tensor_.contains(KeyOf(tensor, flags)); });
+}
+
+void CopyCrew::WaitForAll() {
+  if (unfinished_.load() == 0) return;
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [this] { return unfinished_.load() == 0; });
+}
+
+void CopyCrew::Close() {
+  WaitForAll();
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  WakeThreads();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void CopyCrew::Adopt(Pending* pending, const client::Submission& submission) {
+  {
+    std::lock_guard lock(mutex_);
+    AdoptLocked(pending, submission);
+  }
+  EnsureThreads();
+  WakeThreads();
+}
+
+void CopyCrew::AdoptLocked(Pending* pending, const client::Submission& submission) {
+  Orphan& orphan = orphans_.emplace_back(Orphan{pending, submission, {submission.items.begin(), submission.items.end()}});
+  orphan.submission.items = orphan.items;
+}
+
+void CopyCrew::SettleOrphans() {
+  if (session_.channel().ended()) orphans_.clear();
+  for (auto orphan = orphans_.begin(); orphan != orphans_.end();) {
+    if (!orphan->pending->done()) {
+      ++orphan;
+      continue;
+    }
+    Settle(*orphan);
+    orphan = orphans_.erase(orphan);
+  }
+}
+
+void CopyCrew::Settle(Orphan& orphan) {
+  const Op op = orphan.submission.op;
+  const bool grants = (op == Op::kCreate || op == Op::kAcquire) && orphan.pending->code() == Code::kOk;
+  std::vector<Lease*> leases(grants ? orphan.items.size() : 0);
+  const bool granted = grants && session_.Grant(*orphan.pending, orphan.submission, leases).has_value();
+  session_.channel().Finish(orphan.pending);
+  if (!granted) return;
+  const bool writes = op == Op::kCreate || (orphan.submission.flags & proto::kFlagWrite) != 0;
+  (void)session_.Release(leases, writes ? proto::kFlagAbandon : 0);  // Fails only when the session has ended.
+  if (op != Op::kCreate) return;
+  for (proto::RequestItem& item : orphan.items) item = {.tensor = item.tensor};
+  const client::Submission undo{.op = Op::kFree, .flags = orphan.submission.flags & proto::kFlagShared, .items = orphan.items};
+  if (auto pending = session_.channel().Submit(undo, &group_)) AdoptLocked(*pending, undo);
+}
+
+}  // namespace tier::swap

@@ -1,0 +1,104 @@
+// CopyCrew: the copy threads of one client, and the order among its swaps.
+//
+// The idea: every operation is a state machine; a thread takes turns over all of them, copying whichever range is
+// granted and sleeping only when none is. Operations on one tensor keep their order (reads may run side by side), so a
+// swap-in behind its own swap-out is served from RAM. A small swap in an idle client is done by the caller's own thread.
+// Threads: any. Lock order: the crew's lock, then the channel's.
+//
+// Invariants: inflight_bytes_ == Σ lengths of ranges asked for and not finished; it exceeds budget_bytes_ only when a
+//   single range does; unfinished_ == operations queued or active.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "libclient/client/session.h"
+#include "libclient/swap/copy_operation.h"
+#include "libclient/swap/operation.h"
+
+namespace tier::swap {
+
+inline constexpr int kCopyThreadsMax = 64;
+inline constexpr uint32_t kActiveOperationsMax = 64;  // Those that may ask for ranges at the same time.
+inline constexpr uint64_t kRangeBytesMax = 8 * kMiB;
+inline constexpr uint64_t kBudgetBytesMax = 64 * kMiB;
+inline constexpr uint64_t kInlineBytesMax = kMiB;     // Below it the caller's thread may copy.
+inline constexpr std::chrono::microseconds kInlineWaitMax{200};
+
+class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
+ public:
+  CopyCrew(client::Session& session, int threads);
+  ~CopyCrew();
+  CopyCrew(const CopyCrew&) = delete;
+  CopyCrew& operator=(const CopyCrew&) = delete;
+
+  // Starts a swap. INVALID for what can never be right.
+  Result<std::shared_ptr<Operation>> StartCopy(const CopyRequest& request);
+  // Starts a request that is waited for later; a create or acquire fills `leases` when its outcome is taken.
+  Result<std::shared_ptr<Operation>> StartRequest(const client::Submission& submission,
+                                                  std::span<client::Lease*> leases);
+  // Returns when no swap of this tensor is unfinished, or of any.
+  void WaitForTensor(uint64_t tensor, uint32_t flags);
+  void WaitForAll();
+  bool Busy(uint64_t tensor, uint32_t flags);
+  // Waits for all swaps, then ends the threads.
+  void Close();
+
+  // A request nobody waits for any more. What it grants is given back, abandoned if it was for writing.
+  void Adopt(client::Pending* pending, const client::Submission& submission);
+
+  client::Session& session() { return session_; }
+
+ private:
+  friend class CopyOperation;
+  using Key = std::pair<uint64_t, uint32_t>;  // Tensor, kFlagShared or 0.
+  enum class Turn { kWorked, kWaiting, kIdle };
+  struct Orphan {
+    client::Pending* pending;
+    client::Submission submission;
+    std::vector<proto::RequestItem> items;
+  };
+
+  static Key KeyOf(uint64_t tensor, uint32_t flags) { return {tensor, flags & proto::kFlagShared}; }
+  void Enqueue(const std::shared_ptr<CopyOperation>& operation);
+  bool RunInline(const std::shared_ptr<CopyOperation>& operation);
+  void EnsureThreads();
+  void WakeThreads();
+  void Run();
+  Turn TakeTurn(std::unique_lock<std::mutex>& lock);
+  bool CopyOne(std::unique_lock<std::mutex>& lock);
+  void Admit();
+  bool Admissible(const CopyOperation& operation) const;
+  void AdoptLocked(client::Pending* pending, const client::Submission& submission);
+  void SettleOrphans();
+  void Settle(Orphan& orphan);
+  void Forget(const CopyOperation& operation);
+
+  client::Session& session_;
+  const int threads_wanted_;
+  uint64_t range_bytes_;
+  uint64_t budget_bytes_;
+
+  std::mutex mutex_;
+  std::condition_variable work_;      // Something to do for a thread that sleeps without requests on their way.
+  std::condition_variable finished_;  // An operation ended.
+  client::Group group_;               // Answers to the crew's requests.
+  std::deque<std::shared_ptr<CopyOperation>> queued_;
+  std::list<std::shared_ptr<CopyOperation>> active_;
+  std::map<Key, std::deque<CopyOperation*>> by_tensor_;  // Unfinished ones, in the order asked.
+  std::list<Orphan> orphans_;
+  std::atomic<uint64_t> unfinished_{0};
+  uint64_t inflight_bytes_ = 0;
+  uint32_t waiting_in_group_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tier::swap

@@ -1,0 +1,146 @@
+// The stages of a swap. Ranges and undoing: copy_ranges.cc.
+#include "libclient/swap/copy_operation.h"
+
+#include "libclient/swap/copy_crew.h"
+
+namespace tier::swap {
+
+using client::Pending;
+using proto::Op;
+
+CopyOperation::CopyOperation(std::shared_ptr<CopyCrew> crew, const CopyRequest& request,
+                             std::unique_ptr<DevicePort> device)
+    : crew_(std::move(crew)), session_(crew_->session()), request_(request), device_(std::move(device)) {}
+
+bool CopyOperation::done() {
+  std::lock_guard lock(crew_->mutex_);
+  return stage_ == Stage::kDone;
+}
+
+bool CopyOperation::Wait(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(crew_->mutex_);
+  const auto ended = [this] { return stage_ == Stage::kDone; };
+  const auto an_hour = std::chrono::hours(1);  // time_point::max overflows in some clocks.
+  while (!ended() && client::Clock::now() < deadline) {
+    crew_->finished_.wait_until(lock, std::min(deadline, client::Clock::now() + an_hour), ended);
+  }
+  return ended();
+}
+
+Result<Outcome> CopyOperation::Take() {
+  std::lock_guard lock(crew_->mutex_);
+  if (error_) return std::unexpected(*error_);
+  return outcome_;
+}
+
+void CopyOperation::Cancel() {
+  {
+    std::lock_guard lock(crew_->mutex_);
+    cancelled_ = true;
+  }
+  crew_->WakeThreads();
+}
+
+bool CopyOperation::Advance() {
+  if (stage_ == Stage::kDone) return true;
+  if (!error_ && session_.channel().ended()) Abort(session_.channel().end_reason());
+  if (!error_ && cancelled_) Abort({Code::kTimeout, "the swap of tensor " + std::to_string(request_.tensor) + " was cancelled"});
+  if (!error_ && stage_ == Stage::kQueued) Begin();
+  if (!error_) TakeOpening();
+  if (!error_) TakeSizeCheck();
+  if (!error_ && stage_ == Stage::kStreaming) TakeRanges();
+  if (!error_ && stage_ == Stage::kStreaming) AskForRanges();
+  if (error_) return Unwind();
+  Retire();
+  const bool asked_all = next_ == request_.offset + request_.tensor_bytes();
+  if (stage_ == Stage::kStreaming && asked_all && ranges_.empty() && check_ == nullptr) stage_ = Stage::kDone;
+  return stage_ == Stage::kDone;
+}
+
+void CopyOperation::Begin() {
+  next_ = request_.offset;
+  stage_ = Stage::kStreaming;
+  if (!request_.whole) return;
+  Ask(Op::kStat, 0);
+  if (request_.direction == Direction::kOut) {
+    stage_ = Stage::kLooking;
+  } else {
+    check_ = std::exchange(opening_, nullptr);
+  }
+}
+
+void CopyOperation::Ask(Op op, uint32_t flags) {
+  const proto::RequestItem item{.tensor = request_.tensor};
+  auto pending = session_.channel().Submit({.op = op,
+                                            .flags = flags | (request_.flags & proto::kFlagShared),
+                                            .timeout_ms = request_.timeout_ms,
+                                            .items = {&item, 1}},
+                                           &crew_->group_);
+  if (!pending) return Abort(pending.error());
+  opening_ = *pending;
+}
+
+void CopyOperation::TakeOpening() {
+  if (stage_ == Stage::kCreating && !ranges_.empty() && ranges_.front().pending->done()) return TakeCreate();
+  if (opening_ == nullptr || !opening_->done()) return;
+  if (stage_ == Stage::kLooking) return TakeLook();
+  const Status freed = opening_->ToStatus();
+  session_.channel().Finish(std::exchange(opening_, nullptr));
+  if (!freed && freed.error().code != Code::kNotFound) return Abort(freed.error());
+  Create();
+}
+
+void CopyOperation::TakeLook() {
+  const Status looked = opening_->ToStatus();
+  const proto::TensorRecord found = opening_->tensor();
+  const bool sealed = (opening_->value() & proto::kTensorSealed) != 0;
+  session_.channel().Finish(std::exchange(opening_, nullptr));
+  if (!looked && looked.error().code == Code::kNotFound) return Create();
+  if (!looked) return Abort(looked.error());
+  if (found.size == request_.tensor_bytes() && sealed) {
+    stage_ = Stage::kStreaming;
+    return;
+  }
+  stage_ = Stage::kFreeing;
+  Ask(Op::kFree, 0);
+}
+
+void CopyOperation::Create() {
+  stage_ = Stage::kCreating;
+  Piece& piece = ranges_.emplace_back();
+  piece.range = NextRange(request_, next_, crew_->range_bytes_);
+  proto::RequestItem item;
+  auto pending = session_.channel().Submit(SubmissionFor(piece, &item), &crew_->group_);
+  if (!pending) {
+    ranges_.pop_back();
+    return Abort(pending.error());
+  }
+  piece.pending = *pending;
+  next_ += piece.range.length;
+  crew_->inflight_bytes_ += piece.range.length;
+}
+
+void CopyOperation::TakeCreate() {
+  if (!TakeRange(ranges_.front())) return;
+  created_ = true;
+  stage_ = Stage::kStreaming;
+}
+
+// A swap-in fills exactly the tensor, never a part of it by mistake.
+void CopyOperation::TakeSizeCheck() {
+  if (check_ == nullptr || !check_->done()) return;
+  const Status looked = check_->ToStatus();
+  const uint64_t size = check_->tensor().size;
+  session_.channel().Finish(std::exchange(check_, nullptr));
+  if (!looked) return Abort(looked.error());
+  if (size == request_.tensor_bytes()) return;
+  Abort({Code::kInvalid, "tensor " + std::to_string(request_.tensor) + " has " + std::to_string(size) +
+                             " bytes, the swap asks for " + std::to_string(request_.tensor_bytes()) +
+                             ": give the right size, or whole = 0 for a part"});
+}
+
+void CopyOperation::Abort(Error error) {
+  if (!error_) error_ = std::move(error);
+}
+
+}  // namespace tier::swap

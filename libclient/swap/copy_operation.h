@@ -1,0 +1,91 @@
+// CopyOperation: one swap under way, as a state machine: opening (does the tensor exist, how large is it), streaming
+// (several ranges asked for ahead, so that I/O and copying overlap), done.
+//
+// Threads: everything but Copy() runs under the crew's lock; Copy() works on one claimed range without it.
+// Invariants: ranges_ is in tensor order; bytes of ranges not yet finished are counted in the crew's budget;
+//   after a failure no lease of the operation is sealed any more: what was under way is abandoned.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "libclient/client/session.h"
+#include "libclient/swap/copy_request.h"
+#include "libclient/swap/device_copy.h"
+#include "libclient/swap/operation.h"
+
+namespace tier::swap {
+
+class CopyCrew;
+
+class CopyOperation final : public Operation, public std::enable_shared_from_this<CopyOperation> {
+ public:
+  CopyOperation(std::shared_ptr<CopyCrew> crew, const CopyRequest& request, std::unique_ptr<DevicePort> device);
+
+  bool done() override;
+  bool Wait(std::chrono::steady_clock::time_point deadline) override;
+  Result<Outcome> Take() override;
+  void Cancel() override;
+
+  // ---- For the crew, under its lock ----
+  struct Piece {  // One range and what has become of it.
+    enum class State { kAsked, kGranted, kCopying, kOnDevice, kCopied };
+    Range range;
+    State state = State::kAsked;
+    client::Pending* pending = nullptr;
+    client::Lease* lease = nullptr;
+    copy::CopyOutcome outcome;
+    cuda::Event event;
+  };
+  const CopyRequest& request() const { return request_; }
+  bool ended() const { return stage_ == Stage::kDone; }
+  // Takes in what was answered, asks for more. True when the operation has ended.
+  bool Advance();
+  // A range to copy, now the caller's; null when there is none.
+  Piece* Claim();
+  // Moves the bytes of a claimed range. Without the lock.
+  Status Copy(Piece& piece);
+  void Copied(Piece& piece, const Status& status, bool started_on_device);
+  // The oldest copy that a device is at, now the caller's to wait for with Copy(); null when there is none.
+  Piece* ClaimOnDevice();
+
+ private:
+  enum class Stage { kQueued, kLooking, kFreeing, kCreating, kStreaming, kDone };
+
+  void Begin();
+  void Ask(proto::Op op, uint32_t flags);
+  void TakeOpening();
+  void TakeLook();
+  void Create();
+  void TakeCreate();
+  void TakeSizeCheck();
+  void AskForRanges();
+  void TakeRanges();
+  bool TakeRange(Piece& piece);
+  void Finish(Piece& piece);
+  void Retire();
+  void Abort(Error error);
+  bool Unwind();
+  void Undo();
+  void DropPiece(Piece& piece);
+  Result<std::vector<Segment>> SegmentsOf(const client::Lease& lease) const;
+  client::Submission SubmissionFor(const Piece& piece, proto::RequestItem* item) const;
+
+  std::shared_ptr<CopyCrew> crew_;
+  client::Session& session_;
+  const CopyRequest request_;
+  std::unique_ptr<DevicePort> device_;
+  Stage stage_ = Stage::kQueued;
+  client::Pending* opening_ = nullptr;  // Stat, free or create of this operation.
+  client::Pending* check_ = nullptr;    // Stat of a swap-in, in parallel to its first ranges.
+  std::deque<Piece> ranges_;
+  uint64_t next_ = 0;                   // First byte of the tensor that is not asked for yet.
+  bool created_ = false;
+  bool sealed_some_ = false;            // A range has been given back as final.
+  bool cancelled_ = false;
+  std::optional<Error> error_;
+  Outcome outcome_;
+};
+
+}  // namespace tier::swap

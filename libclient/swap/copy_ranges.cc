@@ -1,0 +1,210 @@
+// The ranges of a swap: asked for, copied, given back; and what is undone when it fails.
+#include "libclient/swap/copy_crew.h"
+#include "libclient/swap/copy_operation.h"
+
+namespace tier::swap {
+
+using client::Lease;
+using proto::Op;
+
+client::Submission CopyOperation::SubmissionFor(const Piece& piece, proto::RequestItem* item) const {
+  const bool out = request_.direction == Direction::kOut;
+  const bool creating = stage_ == Stage::kCreating;
+  *item = {request_.tensor, piece.range.offset, piece.range.length, creating ? request_.tensor_bytes() : 0};
+  uint32_t flags = request_.flags & proto::kFlagShared;
+  if (out && !creating) flags |= proto::kFlagWrite | (piece.range.discard ? proto::kFlagDiscard : 0);
+  return {.op = creating ? Op::kCreate : Op::kAcquire,
+          .flags = flags,
+          .timeout_ms = request_.timeout_ms,
+          .items = {item, 1}};
+}
+
+void CopyOperation::AskForRanges() {
+  const uint64_t last = request_.offset + request_.tensor_bytes();
+  while (next_ < last) {
+    const Range range = NextRange(request_, next_, crew_->range_bytes_);
+    const bool fits = crew_->inflight_bytes_ + range.length <= crew_->budget_bytes_;
+    if (!fits && crew_->inflight_bytes_ > 0) return;
+    Piece& piece = ranges_.emplace_back();
+    piece.range = range;
+    proto::RequestItem item;
+    auto pending = session_.channel().Submit(SubmissionFor(piece, &item), &crew_->group_);
+    if (!pending) {
+      ranges_.pop_back();
+      return Abort(pending.error());
+    }
+    piece.pending = *pending;
+    next_ += range.length;
+    crew_->inflight_bytes_ += range.length;
+  }
+}
+
+void CopyOperation::TakeRanges() {
+  for (Piece& piece : ranges_) {
+    if (piece.state != Piece::State::kAsked || !piece.pending->done()) continue;
+    if (!TakeRange(piece)) return;
+  }
+}
+
+bool CopyOperation::TakeRange(Piece& piece) {
+  proto::RequestItem item;
+  const auto submission = SubmissionFor(piece, &item);
+  const Status granted = session_.Grant(*piece.pending, submission, {&piece.lease, 1});
+  session_.channel().Finish(std::exchange(piece.pending, nullptr));
+  if (!granted) {
+    piece.lease = nullptr;
+    Abort(granted.error());
+    return false;
+  }
+  piece.state = Piece::State::kGranted;
+  return true;
+}
+
+CopyOperation::Piece* CopyOperation::Claim() {
+  if (error_ || check_ != nullptr || stage_ != Stage::kStreaming) return nullptr;
+  for (Piece& piece : ranges_) {
+    if (piece.state != Piece::State::kGranted) continue;
+    piece.state = Piece::State::kCopying;
+    return &piece;
+  }
+  return nullptr;
+}
+
+CopyOperation::Piece* CopyOperation::ClaimOnDevice() {
+  for (Piece& piece : ranges_) {
+    if (piece.state != Piece::State::kOnDevice) continue;
+    piece.state = Piece::State::kCopying;
+    return &piece;
+  }
+  return nullptr;
+}
+
+Result<std::vector<Segment>> CopyOperation::SegmentsOf(const Lease& lease) const {
+  std::vector<Segment> segments;
+  const uint64_t element = copy::ElementSize(request_.tensor_type);
+  for (const client::Run& run : lease.runs) {
+    if (run.length % element != 0) {
+      return Fail(Code::kInvalid, "the daemon split tensor " + std::to_string(request_.tensor) + " inside an element");
+    }
+    segments.push_back({session_.windows().AddressOf(run.window, run.offset), run.length});
+  }
+  return segments;
+}
+
+Status CopyOperation::Copy(Piece& piece) {
+  if (piece.event) return DevicePort::Await(piece.event);
+  auto segments = SegmentsOf(*piece.lease);
+  if (!segments) return std::unexpected(segments.error());
+  const bool plain = request_.memory_type == request_.tensor_type && !request_.check_finite && !request_.sum_squares;
+  if (device_ != nullptr && plain) {
+    auto event = device_->Start(session_, request_, *piece.lease, *segments);
+    if (!event) return std::unexpected(event.error());
+    piece.event = std::move(*event);
+    return {};
+  }
+  if (device_ != nullptr) {
+    auto outcome = device_->CopyThroughHost(request_, piece.range.offset, *segments);
+    if (!outcome) return std::unexpected(outcome.error());
+    piece.outcome = *outcome;
+    return {};
+  }
+  const auto plan = request_.plan();
+  const bool out = request_.direction == Direction::kOut;
+  uint64_t offset = piece.range.offset;
+  for (const Segment& segment : *segments) {
+    std::byte* const memory = request_.MemoryAt(offset);
+    const uint64_t elements = segment.length / copy::ElementSize(request_.tensor_type);
+    const auto part = copy::FusedCopy(out ? segment.data : memory, out ? memory : segment.data, elements, plan);
+    piece.outcome.non_finite_count += part.non_finite_count;
+    piece.outcome.sum_of_squares += part.sum_of_squares;
+    offset += segment.length;
+  }
+  return {};
+}
+
+void CopyOperation::Copied(Piece& piece, const Status& status, bool started_on_device) {
+  if (!status) Abort(status.error());
+  if (started_on_device && status) {
+    piece.state = Piece::State::kOnDevice;
+  } else if (error_) {
+    piece.state = Piece::State::kGranted;  // Unwind abandons it.
+  } else {
+    Finish(piece);
+  }
+}
+
+// Gives a copied range back: written ones are sealed; the last one read takes the tensor with it if asked.
+void CopyOperation::Finish(Piece& piece) {
+  const bool out = request_.direction == Direction::kOut;
+  piece.state = Piece::State::kCopied;
+  crew_->inflight_bytes_ -= piece.range.length;
+  bool last = next_ == request_.offset + request_.tensor_bytes();
+  for (const Piece& other : ranges_) last = last && other.state == Piece::State::kCopied;
+  const uint32_t flags = !out && last ? request_.flags & proto::kFlagFreeAfter : 0;
+  sealed_some_ = sealed_some_ || out;
+  Lease* const lease = std::exchange(piece.lease, nullptr);
+  if (auto released = session_.Release({&lease, 1}, flags); !released) return Abort(released.error());
+  const uint64_t bytes = piece.range.length / copy::ElementSize(request_.tensor_type) * copy::ElementSize(request_.memory_type);
+  auto& counters = session_.counters();
+  (out ? counters.swap_out_bytes : counters.swap_in_bytes).fetch_add(bytes, std::memory_order_relaxed);
+  outcome_.bytes += bytes;
+}
+
+// Adds up in tensor order, whatever order the copies ended in: sums are the same in every run.
+void CopyOperation::Retire() {
+  while (!ranges_.empty() && ranges_.front().state == Piece::State::kCopied) {
+    outcome_.non_finite_count += ranges_.front().outcome.non_finite_count;
+    outcome_.sum_of_squares += ranges_.front().outcome.sum_of_squares;
+    ranges_.pop_front();
+  }
+}
+
+bool CopyOperation::Unwind() {
+  bool busy = false;
+  for (Piece& piece : ranges_) {
+    // The caller's memory stays in use until its copies have ended.
+    if (piece.state == Piece::State::kCopying || piece.state == Piece::State::kOnDevice) {
+      busy = true;
+    } else if (piece.state != Piece::State::kCopied) {
+      DropPiece(piece);
+    }
+  }
+  if (busy) return false;
+  for (client::Pending* pending : {std::exchange(opening_, nullptr), std::exchange(check_, nullptr)}) {
+    if (pending != nullptr) crew_->AdoptLocked(pending, {.op = Op::kStat});
+  }
+  ranges_.clear();
+  Undo();
+  stage_ = Stage::kDone;
+  return true;
+}
+
+void CopyOperation::DropPiece(Piece& piece) {
+  proto::RequestItem item;
+  if (piece.pending != nullptr) crew_->AdoptLocked(piece.pending, SubmissionFor(piece, &item));
+  const uint32_t flags = request_.direction == Direction::kOut ? proto::kFlagAbandon : 0;
+  // The session may have ended: then everything is given back anyway.
+  if (piece.lease != nullptr) (void)session_.Release({&piece.lease, 1}, flags);
+  piece.pending = nullptr;
+  piece.lease = nullptr;
+  piece.state = Piece::State::kCopied;
+  crew_->inflight_bytes_ -= piece.range.length;
+}
+
+// A half-made tensor is freed. One that was half replaced must not pass for whole: a write lease on it is abandoned,
+// which tears it unless the daemon can go back to the older bytes.
+void CopyOperation::Undo() {
+  if (request_.direction == Direction::kIn || session_.channel().ended() || !(created_ || sealed_some_)) return;
+  const proto::RequestItem item{.tensor = request_.tensor,
+                                .offset = created_ ? 0 : request_.offset,
+                                .length = created_ ? 0 : std::min(request_.tensor_bytes(), kBlockSize)};
+  const uint32_t shared = request_.flags & proto::kFlagShared;
+  const uint32_t tear = proto::kFlagWrite | proto::kFlagDiscard | proto::kFlagNoWait;
+  const client::Submission submission{.op = created_ ? Op::kFree : Op::kAcquire,
+                                      .flags = shared | (created_ ? 0 : tear),
+                                      .items = {&item, 1}};
+  auto pending = session_.channel().Submit(submission, &crew_->group_);
+  if (pending) crew_->AdoptLocked(*pending, submission);
+}
+
+}  // namespace tier::swap

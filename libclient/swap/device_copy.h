@@ -1,0 +1,47 @@
+// DevicePort: the GPU side of one swap: its place in the caller's stream, and copies between device memory and leases.
+//
+// The copies run on a stream of the shim's own, behind everything that the caller had queued when the swap was asked.
+// Threads: one at a time.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "libclient/client/session.h"
+#include "libclient/cuda/gpu.h"
+#include "libclient/swap/copy_request.h"
+
+namespace tier::swap {
+
+struct Segment {  // Contiguous bytes of a lease.
+  std::byte* data = nullptr;
+  uint64_t length = 0;
+};
+
+class DevicePort {
+ public:
+  // Null when the request's memory is host memory. Called on the asking thread: it marks the place in the stream.
+  static Result<std::unique_ptr<DevicePort>> Open(const CopyRequest& request);
+
+  // Queues the copy of one range and marks its end. Pins the windows of `lease` first; where the driver refuses, the
+  // copy goes on unpinned.
+  Result<cuda::Event> Start(client::Session& session, const CopyRequest& request, const client::Lease& lease,
+                            std::span<const Segment> segments);
+  // The same through a buffer of this port's, where elements are cast, checked or summed. Blocks until copied.
+  Result<copy::CopyOutcome> CopyThroughHost(const CopyRequest& request, uint64_t tensor_offset,
+                                            std::span<const Segment> segments);
+  static Result<bool> Finished(const cuda::Event& event) { return cuda::Gpu::Get().QueryEvent(event); }
+  static Status Await(const cuda::Event& event) { return cuda::Gpu::Get().WaitEvent(event); }
+
+ private:
+  Status Order();
+  Status Move(Direction direction, std::byte* device, std::span<const Segment> host);
+
+  cuda::StreamHandle stream_ = nullptr;
+  cuda::Event before_;  // What the caller had queued.
+  bool ordered_ = false;
+  std::vector<std::byte> buffer_;
+};
+
+}  // namespace tier::swap
