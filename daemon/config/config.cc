@@ -1,0 +1,286 @@
+#include "daemon/config/config.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include "daemon/base/check.h"
+#include "daemon/config/options.h"
+#include "daemon/config/quantity.h"
+#include "proto/units.h"
+
+namespace tier::config {
+namespace {
+
+std::unexpected<Error> Wrong(const Option& option, std::string_view what) {
+  return Fail(Code::kInvalid, fmt::format("option {}: {}", option.key, what));
+}
+
+Result<std::string> TextOf(const Option& option, const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  return Wrong(option, "must be a text in quotes");
+}
+
+Status CheckRange(const Option& option, uint64_t value, std::string_view unit) {
+  if (value >= option.min && value <= option.max) return {};
+  return Wrong(option, fmt::format("{} {}is out of range, allowed are {} to {}", value, unit, option.min, option.max));
+}
+
+Status SetBool(const Option& option, const toml::node& node, bool* field) {
+  const auto value = node.value_exact<bool>();
+  if (!value) return Wrong(option, "must be true or false");
+  *field = *value;
+  return {};
+}
+
+Status SetInteger(const Option& option, const toml::node& node, const Field& field) {
+  const auto value = node.value_exact<int64_t>();
+  if (!value) return Wrong(option, "must be a number without a unit");
+  const bool is_signed = option.kind == Kind::kInteger;
+  const auto low = static_cast<int64_t>(option.min);
+  const auto high = static_cast<int64_t>(std::min<uint64_t>(option.max, INT64_MAX));
+  if (*value < low || *value > high) return Wrong(option, fmt::format("{} is out of range, allowed are {} to {}", *value, low, high));
+  if (is_signed) {
+    *std::get<int64_t*>(field) = *value;
+  } else {
+    *std::get<uint64_t*>(field) = static_cast<uint64_t>(*value);
+  }
+  return {};
+}
+
+// Sizes: 0 needs no unit, everything else does.
+Result<uint64_t> SizeOf(const Option& option, const toml::node& node) {
+  if (const auto number = node.value_exact<int64_t>()) {
+    if (*number == 0) return 0;
+    return Wrong(option, fmt::format("{} has no unit; write it like \"64GiB\"", *number));
+  }
+  const auto text = TextOf(option, node);
+  if (!text) return Wrong(option, "must be a size like \"64GiB\"");
+  const auto size = text->empty() ? Fail(Code::kInvalid, "'' is not a size") : ParseSize(*text);
+  if (!size) return Wrong(option, size.error().message);
+  if (*size == 0) return 0;
+  if (auto ok = CheckRange(option, *size, "bytes "); !ok) return std::unexpected(std::move(ok.error()));
+  return *size;
+}
+
+Status SetSizeOrShare(const Option& option, const toml::node& node, SizeOrShare* field) {
+  const auto text = node.value_exact<std::string>();
+  if (text && text->ends_with('%')) {
+    const auto share = ParseShare(*text);
+    if (!share) return Wrong(option, share.error().message);
+    *field = {.bytes = 0, .share = *share};
+    return {};
+  }
+  const auto size = SizeOf(option, node);
+  if (!size) return std::unexpected(size.error());
+  *field = {.bytes = *size, .share = 0};
+  return {};
+}
+
+Status SetShare(const Option& option, const toml::node& node, double* field) {
+  const auto text = node.value_exact<std::string>();
+  const auto share = text && !text->empty() ? ParseShare(*text) : Fail(Code::kInvalid, "must be a share like \"50%\"");
+  if (!share) return Wrong(option, share.error().message);
+  *field = *share;
+  return {};
+}
+
+Status SetDuration(const Option& option, const toml::node& node, base::Duration* field) {
+  const auto text = node.value_exact<std::string>();
+  const auto duration = text && !text->empty() ? ParseDuration(*text) : Fail(Code::kInvalid, "must be a time like \"250ms\"");
+  if (!duration) return Wrong(option, duration.error().message);
+  if (auto ok = CheckRange(option, static_cast<uint64_t>(duration->count()), "ns "); !ok) return ok;
+  *field = *duration;
+  return {};
+}
+
+Status SetText(const Option& option, const toml::node& node, std::string* field) {
+  auto text = TextOf(option, node);
+  if (!text) return std::unexpected(std::move(text.error()));
+  if (text->find('\0') != std::string::npos) return Wrong(option, "holds a NUL character");
+  *field = std::move(*text);
+  return {};
+}
+
+Status SetChoice(const Option& option, const toml::node& node, std::string* field) {
+  auto text = TextOf(option, node);
+  if (!text) return std::unexpected(std::move(text.error()));
+  std::string choices(option.choices);
+  std::string known;
+  for (size_t at = 0; at <= choices.size();) {
+    const size_t bar = std::min(choices.find('|', at), choices.size());
+    const std::string choice = choices.substr(at, bar - at);
+    if (choice == *text) {
+      *field = choice;
+      return {};
+    }
+    known += (known.empty() ? "\"" : ", \"") + choice + "\"";
+    at = bar + 1;
+  }
+  return Wrong(option, fmt::format("\"{}\" is not one of {}", *text, known));
+}
+
+Status SetPaths(const Option& option, const toml::node& node, std::vector<std::string>* field) {
+  const toml::array* array = node.as_array();
+  if (array == nullptr) return Wrong(option, "must be a list like [\"/dev/nvme0n1\"]");
+  std::vector<std::string> paths;
+  for (const toml::node& element : *array) {
+    auto path = TextOf(option, element);
+    if (!path) return std::unexpected(std::move(path.error()));
+    if (path->empty() || path->find('\0') != std::string::npos) return Wrong(option, "holds an empty path");
+    paths.push_back(std::move(*path));
+  }
+  *field = std::move(paths);
+  return {};
+}
+
+Status Set(const Option& option, const toml::node& node, Config* config) {
+  const Field field = option.field(*config);
+  switch (option.kind) {
+    case Kind::kBool: return SetBool(option, node, std::get<bool*>(field));
+    case Kind::kCount:
+    case Kind::kInteger: return SetInteger(option, node, field);
+    case Kind::kSize: {
+      const auto size = SizeOf(option, node);
+      if (!size) return std::unexpected(size.error());
+      *std::get<uint64_t*>(field) = *size;
+      return {};
+    }
+    case Kind::kSizeOrShare: return SetSizeOrShare(option, node, std::get<SizeOrShare*>(field));
+    case Kind::kShare: return SetShare(option, node, std::get<double*>(field));
+    case Kind::kDuration: return SetDuration(option, node, std::get<base::Duration*>(field));
+    case Kind::kText: return SetText(option, node, std::get<std::string*>(field));
+    case Kind::kChoice: return SetChoice(option, node, std::get<std::string*>(field));
+    case Kind::kPaths: return SetPaths(option, node, std::get<std::vector<std::string>*>(field));
+  }
+  return {};
+}
+
+bool IsSection(std::string_view key) {
+  const auto options = Options();
+  return std::any_of(options.begin(), options.end(), [key](const Option& o) {
+    return o.key.size() > key.size() && o.key.starts_with(key) && o.key[key.size()] == '.';
+  });
+}
+
+std::unexpected<Error> Unknown(const std::string& key) {
+  return Fail(Code::kInvalid, fmt::format("unknown option '{}'; the nearest is '{}'", key, NearestOption(key)->key));
+}
+
+Status ApplyTable(const toml::table& table, const std::string& prefix, const std::string& source, Config* config) {
+  for (const auto& [name, node] : table) {
+    const std::string key = prefix + std::string(name.str());
+    const auto at = [&, line = node.source().begin.line](const Error& error) {
+      return Fail(error.code, fmt::format("{}:{}: {}", source, line, error.message));
+    };
+    if (const toml::table* section = node.as_table(); section != nullptr && IsSection(key)) {
+      if (auto applied = ApplyTable(*section, key + ".", source, config); !applied) return applied;
+      continue;
+    }
+    const Option* option = FindOption(key);
+    if (option == nullptr) return at(Unknown(key).error());
+    if (auto set = Set(*option, node, config); !set) return at(set.error());
+  }
+  return {};
+}
+
+Result<toml::table> ParseToml(std::string_view text, const std::string& source) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    return Fail(Code::kInvalid, fmt::format("{}:{}: {}", source, error.source().begin.line, error.description()));
+  }
+}
+
+}  // namespace
+
+Config DefaultConfig() {
+  Config config;
+  for (const Option& option : Options()) {
+    const toml::table table = toml::parse(fmt::format("value = {}", option.default_toml));
+    const auto set = Set(option, *table.get("value"), &config);
+    TIER_CHECK(set.has_value(), "{}", set.error().message);
+  }
+  return config;
+}
+
+Result<Config> ParseConfig(std::string_view text, const std::string& source) {
+  const auto table = ParseToml(text, source);
+  if (!table) return std::unexpected(table.error());
+  Config config = DefaultConfig();
+  if (auto applied = ApplyTable(*table, "", source, &config); !applied) return std::unexpected(std::move(applied.error()));
+  if (auto ok = CheckConfig(config); !ok) return Fail(ok.error().code, fmt::format("{}: {}", source, ok.error().message));
+  return config;
+}
+
+Result<Config> LoadConfig(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file) {
+    const int error = errno;
+    return Fail(error == EACCES ? Code::kDenied : Code::kNotFound,
+                fmt::format("cannot read the configuration {}: {}", path, error != 0 ? std::strerror(error) : "not a file"));
+  }
+  return ParseConfig(text.str(), path);
+}
+
+Status ApplyOverride(const std::string& assignment, Config* config) {
+  const size_t equals = assignment.find('=');
+  if (equals == std::string::npos) {
+    return Fail(Code::kInvalid, fmt::format("'{}' is not OPTION=VALUE, such as arena.maximum=64GiB", assignment));
+  }
+  const std::string key = assignment.substr(0, equals);
+  const std::string value = assignment.substr(equals + 1);
+  const Option* option = FindOption(key);
+  if (option == nullptr) return Unknown(key);
+  // Texts need no quotes here: what is no TOML value by itself is one.
+  const bool quoted = option->kind != Kind::kText && option->kind != Kind::kChoice;
+  const auto parsed = quoted ? ParseToml("value = " + value, key) : Fail(Code::kInvalid, "");
+  if (parsed && parsed->size() == 1) return Set(*option, *parsed->get("value"), config);
+  return Set(*option, toml::value<std::string>(value), config);
+}
+
+Status CheckConfig(const Config& config) {
+  if (config.arena.window_size != 0 && !std::has_single_bit(config.arena.window_size)) {
+    return Fail(Code::kInvalid, fmt::format("option arena.window_size: {} bytes are not a power of two", config.arena.window_size));
+  }
+  if (config.arena.maximum.derived()) return Fail(Code::kInvalid, "option arena.maximum: must not be 0");
+  if (config.arena.maximum.share == 0 && config.arena.maximum.bytes < config.arena.window_size) {
+    return Fail(Code::kInvalid, fmt::format("option arena.maximum: {} bytes are less than one window of {}",
+                                            config.arena.maximum.bytes, config.arena.window_size));
+  }
+  if (config.engine.write_behind > config.engine.evict) {
+    return Fail(Code::kInvalid, "option engine.write_behind: must not be above engine.evict, or nothing clean is left to evict");
+  }
+  const bool none = std::find(config.ssd.devices.begin(), config.ssd.devices.end(), "none") != config.ssd.devices.end();
+  if (none && config.ssd.devices.size() > 1) return Fail(Code::kInvalid, "option ssd.devices: \"none\" stands alone");
+  return {};
+}
+
+std::string PrintDefaultConfig() {
+  std::string text = "# Configuration of tierd: every option, at its default.\n";
+  std::string section;
+  for (const Option& option : Options()) {
+    const size_t dot = option.key.find('.');
+    const std::string of(dot == std::string_view::npos ? "" : option.key.substr(0, dot));
+    if (of != section) text += fmt::format("\n[{}]\n", of);
+    section = of;
+    text += '\n';
+    std::istringstream help{std::string(option.help)};
+    for (std::string line; std::getline(help, line);) text += fmt::format("# {}\n", line);
+    text += fmt::format("{} = {}\n", option.key.substr(dot == std::string_view::npos ? 0 : dot + 1), option.default_toml);
+  }
+  return text;
+}
+
+}  // namespace tier::config

@@ -1,0 +1,130 @@
+#include "daemon/config/options.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "proto/units.h"
+
+namespace tier::config {
+namespace {
+
+constexpr uint64_t kMillisecond = 1'000'000;
+constexpr uint64_t kSecond = 1'000 * kMillisecond;
+constexpr uint64_t kHour = 3'600 * kSecond;
+constexpr uint64_t kTiB = 1024 * kGiB;
+
+#define TIER_FIELD(member) [](Config& c) -> Field { return &c.member; }
+
+constexpr auto kOptions = std::to_array<Option>({
+    {"daemon.socket_directory", Kind::kText, TIER_FIELD(daemon.socket_directory), "\"\"",
+     "Where tierd.sock, control.sock, admin.sock and tierd.lock lie.\n"
+     "Empty: $XDG_RUNTIME_DIR/tierd, or /run/tierd without that variable."},
+    {"daemon.data_directory", Kind::kText, TIER_FIELD(daemon.data_directory), "\"\"",
+     "Where the SSD tier's file and the index lie.\n"
+     "Empty: /var/lib/tierd for root, else $XDG_STATE_HOME/tierd (~/.local/state/tierd)."},
+    {"daemon.admin_group", Kind::kText, TIER_FIELD(daemon.admin_group), "\"tierd\"",
+     "Members of this group may use admin.sock; root and the daemon's own user always may."},
+    {"daemon.private", Kind::kBool, TIER_FIELD(daemon.is_private), "false",
+     "A daemon that one program starts for itself: no TCP port, an SSD file without a name, only its own user;\n"
+     "it ends 5 s after its last session, or 30 s after its starter died without any session."},
+    {"daemon.starter_pid", Kind::kInteger, TIER_FIELD(daemon.starter_pid), "0", "The process that started a private daemon; 0: none.", 0,
+     1 << 30},
+    {"arena.maximum", Kind::kSizeOrShare, TIER_FIELD(arena.maximum), "\"25%\"",
+     "All memory that tensors may take, as a size or a share of the machine's (or the cgroup's) memory.", kBlockSize,
+     1024 * kTiB},
+    {"arena.window_size", Kind::kSize, TIER_FIELD(arena.window_size), "0",
+     "Bytes of one window, a power of two. 0: maximum / 4096, within 2 MiB and 1 GiB.", kWindowSizeMin, kWindowSizeMax},
+    {"arena.prefault", Kind::kBool, TIER_FIELD(arena.prefault), "false",
+     "Make all of the arena at start, instead of growing on demand."},
+    {"arena.host_reserve", Kind::kSizeOrShare, TIER_FIELD(arena.host_reserve), "0",
+     "Memory that is left to everybody else: the arena does not grow into it.\n"
+     "0: a sixteenth of the memory, within 64 MiB and 16 GiB.", 0, 1024 * kTiB},
+    {"arena.huge_pages", Kind::kChoice, TIER_FIELD(arena.huge_pages), "\"auto\"",
+     "2 MiB pages of the kernel's pool: auto takes what is there, always refuses to start without.", 0, UINT64_MAX,
+     "auto|always|never"},
+    {"arena.collapse", Kind::kChoice, TIER_FIELD(arena.collapse), "\"auto\"",
+     "Whether prefaulted windows are collapsed into transparent huge pages.", 0, UINT64_MAX, "auto|never"},
+    {"arena.numa_node", Kind::kInteger, TIER_FIELD(arena.numa_node), "-1", "Node to take memory from; -1: any.",
+     static_cast<uint64_t>(int64_t{-1}), 1023},
+    {"ssd.devices", Kind::kPaths, TIER_FIELD(ssd.devices), "[]",
+     "Block devices or files of the SSD tier; foreign content is refused, never overwritten.\n"
+     "Empty: one file, tier.ssd, in daemon.data_directory. [\"none\"]: no SSD tier."},
+    {"ssd.file_size", Kind::kSize, TIER_FIELD(ssd.file_size), "0",
+     "Size of a file that is made. 0: the smaller of 64 GiB and 25 % of the free space, leaving 10 GiB and 10 % free.",
+     64 * kMiB, 1024 * kTiB},
+    {"ssd.engine", Kind::kChoice, TIER_FIELD(ssd.engine), "\"auto\"",
+     "How devices are driven: auto takes io_uring where the machine allows it.", 0, UINT64_MAX, "auto|io_uring|threads"},
+    {"ssd.queue_depth", Kind::kCount, TIER_FIELD(ssd.queue_depth), "32", "Requests at a time on one device.", 1, 256},
+    {"ssd.discard", Kind::kBool, TIER_FIELD(ssd.discard), "true", "Discard a block device's content when it is formatted."},
+    {"ssd.any_file_system", Kind::kBool, TIER_FIELD(ssd.any_file_system), "false",
+     "Take files on tmpfs, overlay and network file systems too, where direct I/O is slow or a pretence. For tests."},
+    {"engine.spin", Kind::kChoice, TIER_FIELD(engine.spin), "\"auto\"",
+     "How the engine waits: auto looks for work for 20 us before it sleeps (not at all on fewer than 4 CPUs),\n"
+     "always never sleeps and takes a core, never sleeps at once.", 0, UINT64_MAX, "auto|always|never"},
+    {"engine.deadline", Kind::kDuration, TIER_FIELD(engine.deadline), "\"60s\"",
+     "How long a request waits for memory, SSD or a lease when its caller does not say.", 10 * kMillisecond, 24 * kHour},
+    {"engine.write_behind", Kind::kShare, TIER_FIELD(engine.write_behind), "\"50%\"",
+     "Unwritten bytes, of a job's share of memory, from which on the coldest are written to SSD ahead of need."},
+    {"engine.evict", Kind::kShare, TIER_FIELD(engine.evict), "\"90%\"",
+     "Use of a job's share of memory from which on clean, cold tensors leave it."},
+    {"engine.prefetch_maximum", Kind::kSize, TIER_FIELD(engine.prefetch_maximum), "0",
+     "Bytes of one job being prefetched at a time. 0: a quarter of its share.", 0, 1024 * kTiB},
+    {"engine.workers", Kind::kCount, TIER_FIELD(engine.workers), "0",
+     "Threads for zeroing, checksums and the like. 0: half of the CPUs, at least 2 and at most 16.", 0, 256},
+    {"engine.drain_timeout", Kind::kDuration, TIER_FIELD(engine.drain_timeout), "\"30s\"",
+     "How long an orderly stop waits for transfers under way.", 0, kHour},
+    {"jobs.max_sessions", Kind::kCount, TIER_FIELD(jobs.max_sessions), "1024", "Processes attached at a time.", 1, 16384},
+    {"jobs.max_jobs_per_uid", Kind::kCount, TIER_FIELD(jobs.max_jobs_per_uid), "64", "Jobs of one user at a time.", 1, 65536},
+    {"jobs.max_tensors", Kind::kCount, TIER_FIELD(jobs.max_tensors), "16777216", "Tensors of one job.", 1, 1u << 28},
+    {"jobs.max_leases", Kind::kCount, TIER_FIELD(jobs.max_leases), "65536", "Leases of one session at a time.", 1, 1u << 24},
+    {"metrics.listen", Kind::kText, TIER_FIELD(metrics.listen), "\"127.0.0.1:9464\"",
+     "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
+     "the socket directory); empty: nowhere. A private daemon never listens."},
+    {"log.level", Kind::kChoice, TIER_FIELD(log.level), "\"info\"", "What is logged to standard error.", 0, UINT64_MAX,
+     "debug|info|warning|error"},
+    {"log.format", Kind::kChoice, TIER_FIELD(log.format), "\"auto\"",
+     "auto: journal under systemd (priorities, no time), else text.", 0, UINT64_MAX, "auto|text|journal"},
+});
+
+#undef TIER_FIELD
+
+// Levenshtein's distance, in one row.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// An option in the wrong section is a likelier mistake than most others.
+size_t Unlikeness(std::string_view typed, std::string_view key) {
+  const auto last = [](std::string_view text) { return text.substr(text.rfind('.') + 1); };
+  return std::min(Distance(typed, key), Distance(last(typed), last(key)) + 1);
+}
+
+}  // namespace
+
+std::span<const Option> Options() { return kOptions; }
+
+const Option* FindOption(std::string_view key) {
+  const auto place = std::find_if(kOptions.begin(), kOptions.end(), [key](const Option& o) { return o.key == key; });
+  return place == kOptions.end() ? nullptr : &*place;
+}
+
+const Option* NearestOption(std::string_view key) {
+  key = key.substr(0, 64);  // Longer than any option: what follows tells nothing.
+  return &*std::min_element(kOptions.begin(), kOptions.end(), [key](const Option& a, const Option& b) {
+    return Unlikeness(key, a.key) < Unlikeness(key, b.key);
+  });
+}
+
+}  // namespace tier::config

@@ -1,0 +1,49 @@
+// The table of options: each one declared once. Parsing, unknown-option errors, range checks, defaults and
+// --print-default-config all come from it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "daemon/config/config.h"
+
+namespace tier::config {
+
+// Where an option's value lives in a Config.
+using Field = std::variant<bool*, uint64_t*, int64_t*, double*, base::Duration*, std::string*, std::vector<std::string>*,
+                           SizeOrShare*>;
+
+enum class Kind : uint8_t {
+  kBool,
+  kCount,     // Integer without unit.
+  kInteger,   // Likewise, may be negative.
+  kSize,      // "64GiB"; 0 without unit.
+  kSizeOrShare,  // "64GiB" or "25%".
+  kShare,     // "50%".
+  kDuration,  // "250ms", "60s", "2min".
+  kText,
+  kChoice,
+  kPaths,
+};
+
+struct Option {
+  std::string_view key;        // "arena.maximum"; without a dot: at the top.
+  Kind kind;
+  Field (*field)(Config&);
+  std::string_view default_toml;  // As it would stand in the file.
+  std::string_view help;          // One or two sentences; '\n' between lines.
+  uint64_t min = 0;               // Of counts (and integers, taken as signed), bytes, nanoseconds.
+  uint64_t max = UINT64_MAX;
+  std::string_view choices = {};  // "auto|always|never".
+};
+
+std::span<const Option> Options();
+const Option* FindOption(std::string_view key);
+// The option whose name is most like `key`; never null.
+const Option* NearestOption(std::string_view key);
+
+}  // namespace tier::config
