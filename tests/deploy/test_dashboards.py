@@ -16,6 +16,7 @@ from typing import Any
 
 import launcher
 import pytest
+import tierd
 from surroundings import ROOT, find_tool
 
 DASHBOARDS = sorted((ROOT / "deploy/grafana").glob("*.json"))
@@ -84,8 +85,6 @@ class Load(threading.Thread):
             self.failure = failure
 
     def _swap(self) -> None:
-        import tierd
-
         block = bytearray(range(256)) * (32 << 10)
         with tierd.connect(job="dashboards", socket=self._socket) as client:
             for index in range(24):
@@ -102,14 +101,13 @@ class Load(threading.Thread):
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Daemon]:
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Running]:
     with launcher.start(tmp_path_factory.mktemp("daemon"), arena="64MiB", tier="1GiB") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def load(daemon: launcher.Daemon) -> Iterator[None]:
-    pytest.importorskip("tierd", reason="needs the Python package: PYTHONPATH=bindings/python")
+def load(daemon: launcher.Running) -> Iterator[None]:
     client = Load(daemon.socket)
     client.start()
     yield
@@ -119,7 +117,7 @@ def load(daemon: launcher.Daemon) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def prometheus(daemon: launcher.Daemon, load: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def prometheus(daemon: launcher.Running, load: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     running = Prometheus(find_tool("prometheus"), tmp_path_factory.mktemp("prometheus"), daemon.metrics_url)
     yield running
     running.stop()
@@ -169,12 +167,12 @@ def test_the_dashboard_is_whole(path: pathlib.Path) -> None:
             assert used <= variables, panel["title"]
 
 
-def scrape(daemon: launcher.Daemon) -> str:
+def scrape(daemon: launcher.Running) -> str:
     with urllib.request.urlopen(daemon.metrics_url, timeout=5) as reply:
         return str(reply.read().decode())
 
 
-def test_the_table_of_metrics_is_what_the_daemon_serves(daemon: launcher.Daemon, load: None) -> None:
+def test_the_table_of_metrics_is_what_the_daemon_serves(daemon: launcher.Running, load: None) -> None:
     declared = dict(_DECLARED.findall((ROOT / "docs/metrics.md").read_text()))
     deadline = time.monotonic() + 10
     while "tier_job_ram_bytes{" not in scrape(daemon) and time.monotonic() < deadline:
@@ -183,7 +181,7 @@ def test_the_table_of_metrics_is_what_the_daemon_serves(daemon: launcher.Daemon,
     assert served == declared
 
 
-def test_promtool_finds_nothing_to_mend(daemon: launcher.Daemon, load: None) -> None:
+def test_promtool_finds_nothing_to_mend(daemon: launcher.Running, load: None) -> None:
     found = subprocess.run([find_tool("promtool"), "check", "metrics"], input=scrape(daemon),
                            capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout + found.stderr) == (0, "")

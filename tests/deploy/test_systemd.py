@@ -29,12 +29,14 @@ Type=oneshot
 Environment=PYTHON={python}
 ExecStart=/bin/bash /drill/drill.sh
 """
-# A quarter of what the client puts in; the tier where the unit lets it write.
+# A quarter of what the client puts in.
 CONFIGURATION = """
+[daemon]
+data_directory = "/var/lib/tierd"
 [arena]
-max = "256MiB"
+maximum = "256MiB"
 [ssd]
-size = "3GiB"
+file_size = "3GiB"
 """
 STEPS = 17
 

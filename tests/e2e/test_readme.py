@@ -21,16 +21,16 @@ def snippet(language: str) -> str:
 
 
 @pytest.fixture
-def daemon(tmp_path: pathlib.Path) -> Iterator[launcher.Daemon]:
+def daemon(tmp_path: pathlib.Path) -> Iterator[launcher.Running]:
     with launcher.start(tmp_path, arena="64MiB", tier="1GiB") as running:
         yield running
 
 
-def environment(daemon: launcher.Daemon) -> dict[str, str]:
+def environment(daemon: launcher.Running) -> dict[str, str]:
     return dict(os.environ, TIERD_SOCKET=daemon.socket, PYTHONPATH=str(ROOT / "bindings/python"), TIERD_BUILD=str(BUILD))
 
 
-def test_the_python_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launcher.Daemon) -> None:
+def test_the_python_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launcher.Running) -> None:
     script = tmp_path / "pasted.py"
     script.write_text(snippet("python"))
     found = subprocess.run([sys.executable, script], env=environment(daemon), capture_output=True, text=True,
@@ -38,7 +38,7 @@ def test_the_python_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launche
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-def test_the_c_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launcher.Daemon) -> None:
+def test_the_c_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launcher.Running) -> None:
     (tmp_path / "pasted.c").write_text(snippet("c"))
     library = BUILD / "libclient"
     subprocess.run(["gcc-12", "-std=c11", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror",

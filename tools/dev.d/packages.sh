@@ -2,7 +2,7 @@
 # shellcheck disable=SC2034  # Read by setup.sh and preflight.sh.
 # What set-up may install, by name. Nothing in BASE_PACKAGES or FULL_PACKAGES carries a service.
 
-# To build, test and package: about 245 MB on a system with a compiler, 600 MB on a bare one.
+# To build, test and package: about 245 MB on a system with a compiler, 1.1 GB on a bare one.
 BASE_PACKAGES=(
   ca-certificates git file pkg-config cmake ninja-build g++-12 gcc-12 ccache dpkg-dev
   python3 python3-venv

@@ -75,7 +75,7 @@ print_phases() {
   local missing debian="done" venv="done" build="done, or nearly" minutes=(0 0 0)
   mapfile -t missing < <(missing_packages "${BASE_PACKAGES[@]}")
   if ((${#missing[@]})); then
-    debian="${#missing[@]} missing, 0.25 GB (0.6 GB on a bare system)"
+    debian="${#missing[@]} missing, 0.25 GB (1.1 GB on a bare system)"
     minutes[0]="0.5-2"
   fi
   if [[ ! -e .venv/tierd-installed.txt ]]; then
