@@ -20,7 +20,7 @@ inline constexpr uint64_t kDiskMagic = 0x4b53494452454954;  // "TIERDISK"
 inline constexpr uint32_t kDiskVersion = 1;
 inline constexpr uint32_t kSuperblockSize = 4096;
 inline constexpr uint64_t kSuperblockOffsets[2] = {0, 512 * kKiB};
-inline constexpr uint64_t kLabelAreaSize = kMiB;      // Any byte here that is not ours means foreign content.
+inline constexpr uint64_t kLabelAreaSize = kMiB;       // Any byte here that is not ours means foreign content.
 inline constexpr uint64_t kDiskDataOffset = 2 * kMiB;  // A whole block, so that extents keep the device's alignment.
 inline constexpr uint64_t kDiskSizeMin = kDiskDataOffset + 16 * kBlockSize;
 inline constexpr uint64_t kDiskBlocksMax = uint64_t{1} << 31;  // 4 PiB.
@@ -28,20 +28,20 @@ inline constexpr uint64_t kDiskBlocksMax = uint64_t{1} << 31;  // 4 PiB.
 struct Superblock {
   uint64_t magic;
   uint32_t version;
-  uint32_t header_size;      // sizeof(Superblock): lets a later version append.
-  uint8_t uuid[16];          // Of the device, drawn at format.
-  uint64_t commit;           // Of this superblock, from 1; copy (commit & 1) holds it.
-  uint64_t device_size;      // Bytes, at format.
-  uint64_t data_offset;      // Bytes.
-  uint64_t block_count;      // Of the data area.
-  uint32_t block_size;       // 2 MiB.
-  uint32_t page_size;        // 4 KiB.
-  uint8_t index_uuid[16];    // The synced index that names extents here; zero: none yet.
-  uint64_t index_commit;     // Last synced commit of that index: an older index must not be believed.
-  uint64_t formatted_at;     // Seconds since 1970, for people.
+  uint32_t header_size;    // sizeof(Superblock): lets a later version append.
+  uint8_t uuid[16];        // Of the device, drawn at format.
+  uint64_t commit;         // Of this superblock, from 1; copy (commit & 1) holds it.
+  uint64_t device_size;    // Bytes, at format.
+  uint64_t data_offset;    // Bytes.
+  uint64_t block_count;    // Of the data area.
+  uint32_t block_size;     // 2 MiB.
+  uint32_t page_size;      // 4 KiB.
+  uint8_t index_uuid[16];  // The synced index that names extents here; zero: none yet.
+  uint64_t index_commit;   // Last synced commit of that index: an older index must not be believed.
+  uint64_t formatted_at;   // Seconds since 1970, for people.
   uint8_t reserved[3984];
-  uint32_t flags;            // None defined: zero.
-  uint32_t crc;              // CRC32C of the 4,092 bytes before it.
+  uint32_t flags;  // None defined: zero.
+  uint32_t crc;    // CRC32C of the 4,092 bytes before it.
 };
 
 static_assert(sizeof(Superblock) == kSuperblockSize);

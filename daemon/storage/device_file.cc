@@ -102,7 +102,7 @@ DeviceFile::~DeviceFile() {
 Result<DeviceFile> DeviceFile::Open(const DeviceFileOptions& options) {
   DeviceFile file;
   file.path_ = options.private_file ? fmt::format("(private file in {})", options.path) : options.path;
-  struct stat about {};
+  struct stat about{};
   Status status;
   if (options.private_file) {
     status = file.OpenPrivate(options);
@@ -155,7 +155,7 @@ Status DeviceFile::OpenNew(const DeviceFileOptions& options) {
 }
 
 Status DeviceFile::OpenNode(bool allow_any_file_system) {
-  struct stat about {};
+  struct stat about{};
   if (::stat(path_.c_str(), &about) != 0) return FailErrno(errno, "looking at " + path_);
   block_device_ = S_ISBLK(about.st_mode);
   if (!block_device_ && !S_ISREG(about.st_mode)) {
@@ -193,8 +193,8 @@ Status DeviceFile::OpenPresent(const DeviceFileOptions& options) {
 
 Status DeviceFile::Adopt(const DeviceFileOptions& options, const proto::Superblock& found) {
   if (found.device_size > size_) {
-    return Fail(Code::kCorrupt, fmt::format("{} was formatted with {} and holds only {} now: it was cut short",
-                                            path_, FormatBytes(found.device_size), FormatBytes(size_)));
+    return Fail(Code::kCorrupt, fmt::format("{} was formatted with {} and holds only {} now: it was cut short", path_,
+                                            FormatBytes(found.device_size), FormatBytes(size_)));
   }
   const uint64_t wanted = options.size / kBlockSize * kBlockSize;
   if (!block_device_ && wanted != 0 && wanted != found.device_size) {
@@ -226,10 +226,12 @@ Status DeviceFile::Preallocate(uint64_t size, const std::string& directory) {
   return FailErrno(errno, fmt::format("preallocating {} in {}", FormatBytes(size), directory));
 }
 
-Status DeviceFile::Lock() { return LockDevice(fd_.get(), path_); }
+Status DeviceFile::Lock() {
+  return LockDevice(fd_.get(), path_);
+}
 
 Status DeviceFile::CheckAlignment() {
-  struct statx about {};
+  struct statx about{};
   alignment_ = kPageSize;
   if (::statx(fd_.get(), "", AT_EMPTY_PATH, STATX_DIOALIGN, &about) == 0 && (about.stx_mask & STATX_DIOALIGN) != 0) {
     if (about.stx_dio_offset_align == 0) {

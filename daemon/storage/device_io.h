@@ -16,8 +16,8 @@
 
 namespace tier::storage {
 
-inline constexpr uint32_t kIoDepthMax = 256;    // Requests on one device at a time.
-inline constexpr uint16_t kDevicesMax = 16;     // Devices of one daemon.
+inline constexpr uint32_t kIoDepthMax = 256;  // Requests on one device at a time.
+inline constexpr uint16_t kDevicesMax = 16;   // Devices of one daemon.
 
 struct IoRequest {
   uint64_t token = 0;  // Comes back in the completion.

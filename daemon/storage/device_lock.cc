@@ -17,7 +17,7 @@ namespace {
 
 // " (process 4711)", or nothing. A line reads "1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF".
 std::string HolderOf(int fd) {
-  struct stat about {};
+  struct stat about{};
   if (::fstat(fd, &about) != 0) return "";
   const std::string file = fmt::format("{:02x}:{:02x}:{}", major(about.st_dev), minor(about.st_dev), about.st_ino);
   std::ifstream locks("/proc/locks");
@@ -35,8 +35,9 @@ std::string HolderOf(int fd) {
 Status LockDevice(int fd, const std::string& path) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return {};
   if (errno != EWOULDBLOCK) return FailErrno(errno, "locking " + path);
-  return Fail(Code::kAlreadyExists,
-              fmt::format("{} is in use by another daemon{}: stop that one, or name another device", path, HolderOf(fd)));
+  return Fail(
+      Code::kAlreadyExists,
+      fmt::format("{} is in use by another daemon{}: stop that one, or name another device", path, HolderOf(fd)));
 }
 
 void UnlockDevice(int fd) {

@@ -1,5 +1,5 @@
-// DispatchQueue: device requests that wait for their turn on one device. Reads go before writes, because a trainer waits
-// for reads; a write passed over kReadsAheadMax times goes all the same.
+// DispatchQueue: device requests that wait for their turn on one device. Reads go before writes, because a trainer
+// waits for reads; a write passed over kReadsAheadMax times goes all the same.
 //
 // An intrusive list through Request::next: holds what it is given and allocates nothing. Engine thread only.
 #pragma once
@@ -40,9 +40,7 @@ class RequestList {
 template <typename Request>
 class DispatchQueue {
  public:
-  void Push(Request* request) {
-    (request->direction == Direction::kRead ? reads_ : writes_).PushBack(request);
-  }
+  void Push(Request* request) { (request->direction == Direction::kRead ? reads_ : writes_).PushBack(request); }
   bool empty() const { return reads_.empty() && writes_.empty(); }
   Request* Pop() {
     const bool take_write = reads_.empty() || (!writes_.empty() && reads_ahead_ >= kReadsAheadMax);

@@ -8,8 +8,8 @@
 namespace tier::storage {
 
 struct Extent {
-  base::PageRun run;     // In the device's data area; run.pages == 0: no extent.
-  uint16_t device = 0;   // Index of the device.
+  base::PageRun run;    // In the device's data area; run.pages == 0: no extent.
+  uint16_t device = 0;  // Index of the device.
 
   explicit operator bool() const { return static_cast<bool>(run); }
   friend bool operator==(const Extent&, const Extent&) = default;

@@ -1,4 +1,4 @@
-// Books of the pages on SSD: counters beside one BlockPool a device, and the list of extents a synced index still names.
+// Books of the pages on SSD: counters beside one BlockPool a device, and the extents a synced index still names.
 #include "daemon/storage/extent_store.h"
 
 #include <algorithm>
@@ -47,10 +47,11 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
   }
   if (devices_.empty()) return Fail(Code::kNoSpace, "no SSD device is configured: name one under [ssd] in the config");
   const DeviceSpace sum = total();
-  return Fail(Code::kNoSpace,
-              fmt::format("the SSD tier cannot hold {} bytes in one run: {} of {} bytes free, {} live, {} waiting for a "
-                          "synced commit, {} quarantined",
-                          pages * kPageSize, sum.free, sum.capacity, sum.live, sum.pending, sum.quarantined));
+  return Fail(
+      Code::kNoSpace,
+      fmt::format("the SSD tier cannot hold {} bytes in one run: {} of {} bytes free, {} live, {} waiting for a "
+                  "synced commit, {} quarantined",
+                  pages * kPageSize, sum.free, sum.capacity, sum.live, sum.pending, sum.quarantined));
 }
 
 Status ExtentStore::Take(Extent extent) {

@@ -1,11 +1,11 @@
-// ExtentStore: which pages of which device are free, live, pending or quarantined. Pure bookkeeping over one BlockPool a
-// device; the bytes move through TransferPort.
+// ExtentStore: which pages of which device are free, live, pending or quarantined. Pure bookkeeping over one BlockPool
+// a device; the bytes move through TransferPort.
 //
 // Invariant, per device: free + live + pending + quarantined == capacity. Engine thread only.
 //
 // Extents are striped: one device takes kStripePages, then the next one does, so that neighbours can still become one
-// request. Extents are write-once: an update allocates new ones, commits, then frees the old. An extent named by the last synced
-// index must not be reused before a later synced commit drops it: FreeAfterSync parks it until OnSynced().
+// request. Extents are write-once: an update allocates new ones, commits, then frees the old. An extent named by the
+// last synced index must not be reused before a later synced commit drops it: FreeAfterSync parks it until OnSynced().
 #pragma once
 
 #include <cstdint>
@@ -41,9 +41,9 @@ class ExtentStore {
   void FreeAfterSync(Extent extent);  // live → pending.
   // A synced commit begins: what is pending now, it drops. Commits may overlap but end in the order they began.
   void OnSyncStarted();
-  void OnSynced();  // Every extent pending before this commit began becomes free (all, if no start was told).
+  void OnSynced();      // Every extent pending before this commit began becomes free (all, if no start was told).
   void OnSyncFailed();  // The oldest commit under way dropped nothing; its extents wait for the next one.
-  void Quarantine(Extent extent);     // live → quarantined: a device error was seen there; never handed out again.
+  void Quarantine(Extent extent);  // live → quarantined: a device error was seen there; never handed out again.
   void SetDraining(uint16_t device, bool draining);
 
   // Whether `bytes` more could be stored now, were everything page-rounded.
@@ -67,10 +67,10 @@ class ExtentStore {
   void ReleaseOldestPending(size_t count);
 
   std::vector<Device> devices_;
-  std::vector<Extent> pending_;           // In the order they were freed.
-  std::vector<size_t> sync_boundaries_;   // For each commit under way: how many of pending_ it drops. Ascending.
-  uint16_t next_device_ = 0;              // Takes the next extent …
-  uint32_t stripe_pages_left_ = 0;        // … until it has taken this many more pages.
+  std::vector<Extent> pending_;          // In the order they were freed.
+  std::vector<size_t> sync_boundaries_;  // For each commit under way: how many of pending_ it drops. Ascending.
+  uint16_t next_device_ = 0;             // Takes the next extent …
+  uint32_t stripe_pages_left_ = 0;       // … until it has taken this many more pages.
 };
 
 }  // namespace tier::storage

@@ -42,7 +42,7 @@ std::optional<std::string_view> ReasonAgainstFileSystem(uint64_t type) {
 }
 
 Status CheckFileSystem(const std::string& path) {
-  struct statfs about {};
+  struct statfs about{};
   if (::statfs(path.c_str(), &about) != 0) return FailErrno(errno, "asking for the file system of " + path);
   // f_type is signed on some machines; the magic numbers are 32 bits.
   const auto reason = ReasonAgainstFileSystem(static_cast<uint32_t>(about.f_type));
@@ -52,7 +52,7 @@ Status CheckFileSystem(const std::string& path) {
 }
 
 Result<FileSystemSpace> SpaceOf(const std::string& path) {
-  struct statvfs about {};
+  struct statvfs about{};
   if (::statvfs(path.c_str(), &about) != 0) return FailErrno(errno, "asking for the free space of " + path);
   return FileSystemSpace{.total = about.f_blocks * about.f_frsize, .available = about.f_bavail * about.f_frsize};
 }

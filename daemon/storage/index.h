@@ -1,8 +1,8 @@
 // Index: what lies where, so that a restarted daemon can say so. References only, never tensor bytes.
 //
 // Two environments (design: LMDB). `ram` lives on a memfd kept with the windows, is not synced, and takes one
-// transaction for each engine turn: Put and Erase stage, Commit ends the turn's transaction. Replies of a turn are published only
-// after its Commit. `ssd` (ManifestStore) says what must survive the machine; it commits off the engine thread.
+// transaction for each engine turn: Put and Erase stage, Commit ends the turn's transaction. Replies of a turn are
+// published only after its Commit. `ssd` (ManifestStore) says what must survive the machine; it commits off the engine thread.
 // Values are opaque here (tiering encodes them; layout in proto/index_record.h). Engine thread only.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace tier::storage {
 
 struct TensorKey {
   uint64_t job = 0;
-  uint64_t space = 0;   // 0: the job's shared namespace; else the session whose namespace it is.
+  uint64_t space = 0;  // 0: the job's shared namespace; else the session whose namespace it is.
   uint64_t tensor = 0;
   friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
 };
@@ -41,7 +41,7 @@ struct ManifestResult {
   uint64_t cookie = 0;
   Code code = Code::kOk;
   std::string message;
-  uint64_t commit = 0;   // Number of the synced commit.
+  uint64_t commit = 0;  // Number of the synced commit.
 };
 
 class ManifestStore {
@@ -51,7 +51,7 @@ class ManifestStore {
   virtual void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) = 0;
   virtual void StartErase(uint64_t cookie, std::string job) = 0;
   virtual void Poll(std::vector<ManifestResult>* results) = 0;
-  // The last committed manifest. NOT_FOUND if there is none. Blocks for a read of the environment: start and resume only.
+  // The last committed manifest. NOT_FOUND if there is none. Blocks for a read of the file: start and resume only.
   virtual Result<std::vector<std::byte>> Load(std::string_view job) const = 0;
   virtual std::vector<std::string> Jobs() const = 0;
 };

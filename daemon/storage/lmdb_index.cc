@@ -37,7 +37,7 @@ Result<std::unique_ptr<LmdbIndex>> LmdbIndex::Open(const RamIndexOptions& option
   proto::FileDescriptor file(options.memory_file);
   uint64_t map_size = AlignUp(std::max(options.map_size, kMapSizeMin), kPageSize);
   if (file) {
-    struct stat about {};
+    struct stat about{};
     if (::fstat(file.get(), &about) != 0) return FailErrno(errno, "looking at the kept index");
     map_size = static_cast<uint64_t>(about.st_size);
     if (map_size < kMapSizeMin) return Fail(Code::kCorrupt, fmt::format("the kept index has {} bytes", map_size));
@@ -84,7 +84,8 @@ static_assert(std::endian::native == std::endian::little);
 TensorKey LmdbIndex::Decode(const unsigned char* bytes) {
   uint64_t parts[3];
   std::memcpy(parts, bytes, sizeof parts);
-  return {.job = __builtin_bswap64(parts[0]), .space = __builtin_bswap64(parts[1]), .tensor = __builtin_bswap64(parts[2])};
+  return {
+      .job = __builtin_bswap64(parts[0]), .space = __builtin_bswap64(parts[1]), .tensor = __builtin_bswap64(parts[2])};
 }
 
 void LmdbIndex::Stage(const TensorKey& key, uint64_t value_offset, uint32_t value_size) {
@@ -101,7 +102,9 @@ void LmdbIndex::Put(const TensorKey& key, std::span<const std::byte> value) {
   values_.insert(values_.end(), value.begin(), value.end());
 }
 
-void LmdbIndex::Erase(const TensorKey& key) { Stage(key, kErase, 0); }
+void LmdbIndex::Erase(const TensorKey& key) {
+  Stage(key, kErase, 0);
+}
 
 void LmdbIndex::EraseSpace(uint64_t job, uint64_t space) {
   std::erase_if(staged_, [&](const Staged& operation) {
@@ -113,9 +116,8 @@ void LmdbIndex::EraseSpace(uint64_t job, uint64_t space) {
 }
 
 void LmdbIndex::KeepLastOfEachKey() {
-  std::sort(staged_.begin(), staged_.end(), [](const Staged& a, const Staged& b) {
-    return std::tie(a.key, a.sequence) < std::tie(b.key, b.sequence);
-  });
+  std::sort(staged_.begin(), staged_.end(),
+            [](const Staged& a, const Staged& b) { return std::tie(a.key, a.sequence) < std::tie(b.key, b.sequence); });
   size_t kept = 0;
   for (size_t i = 0; i < staged_.size(); ++i) {
     const bool last_of_key = i + 1 == staged_.size() || staged_[i + 1].key != staged_[i].key;

@@ -47,7 +47,7 @@ class LmdbIndex final : public Index {
   using KeyBytes = std::array<unsigned char, 24>;  // Big-endian, so that a namespace is one range.
   struct Staged {
     KeyBytes key;
-    uint32_t sequence;    // Of two operations on one key the later counts.
+    uint32_t sequence;  // Of two operations on one key the later counts.
     uint32_t value_size;
     uint64_t value_offset;  // In values_; kErase: no value.
   };

@@ -24,8 +24,12 @@ constexpr std::string_view kKeyUuid = "uuid";
 constexpr std::string_view kKeyDevices = "devices";
 constexpr std::string_view kKeyCommit = "commit";
 
-MDB_val AsValue(std::string_view text) { return {text.size(), const_cast<char*>(text.data())}; }
-MDB_val AsValue(std::span<const std::byte> bytes) { return {bytes.size(), const_cast<std::byte*>(bytes.data())}; }
+MDB_val AsValue(std::string_view text) {
+  return {text.size(), const_cast<char*>(text.data())};
+}
+MDB_val AsValue(std::span<const std::byte> bytes) {
+  return {bytes.size(), const_cast<std::byte*>(bytes.data())};
+}
 
 // A fixed-size value of the binding; false: absent or of another size.
 template <typename T>
@@ -100,7 +104,7 @@ Status LmdbManifestStore::OpenFile() {
 }
 
 Status LmdbManifestStore::OpenEnvironment() {
-  struct stat about {};
+  struct stat about{};
   if (::fstat(file_.get(), &about) != 0) return FailErrno(errno, "looking at the index " + options_.path);
   const uint64_t map_size = AlignUp(std::max(options_.map_size, static_cast<uint64_t>(about.st_size)), kPageSize);
   environment_ = std::make_unique<Environment>();

@@ -2,7 +2,7 @@
 // allocated to its map size before first use and never memory-mapped for writing, so a full disk is an error and not a
 // SIGBUS. Commits run on a thread of its own, all waiting requests in one synced transaction.
 //
-// It is bound to its devices: it knows their uuids, each superblock names it and its last commit. Losing one half shows.
+// It is bound to its devices: it knows their uuids, each superblock names it and its last commit. A lost half shows.
 // Engine thread, but for the commit thread. Invariant: requests started == committed + failed + waiting.
 #pragma once
 
@@ -28,14 +28,14 @@ inline constexpr size_t kManifestRequestsMax = 1024;  // Waiting; beyond it the 
 inline constexpr size_t kManifestJobNameMax = 480;    // Bytes; LMDB's keys end at 511.
 
 struct ManifestDevice {
-  std::string path;             // For messages.
+  std::string path;  // For messages.
   Uuid uuid{};
-  Uuid index_uuid{};            // As its superblock says; zero: bound to no index yet.
+  Uuid index_uuid{};  // As its superblock says; zero: bound to no index yet.
   uint64_t index_commit = 0;
 };
 
 struct ManifestStoreOptions {
-  std::string path;             // The file; "<path>-lock" lies beside it.
+  std::string path;                             // The file; "<path>-lock" lies beside it.
   uint64_t map_size = kManifestMapSizeDefault;  // Bytes. A larger file that is there already keeps its size.
   std::vector<ManifestDevice> devices;
   const CompletionSignal* signal = nullptr;  // Rung when Poll has something; may be null.

@@ -23,9 +23,9 @@ Result<uint64_t> PlanFileSize(FileSystemSpace space, uint64_t requested, const s
                                               FormatBytes(proto::kDiskSizeMin)));
     }
     if (requested > space.available) {
-      return Fail(Code::kNoSpace, fmt::format("an SSD file of {} does not fit into {}: {} of {} are available",
-                                              FormatBytes(requested), directory, FormatBytes(space.available),
-                                              FormatBytes(space.total)));
+      return Fail(Code::kNoSpace,
+                  fmt::format("an SSD file of {} does not fit into {}: {} of {} are available", FormatBytes(requested),
+                              directory, FormatBytes(space.available), FormatBytes(space.total)));
     }
     return requested / kBlockSize * kBlockSize;
   }

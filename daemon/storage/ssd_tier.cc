@@ -44,8 +44,8 @@ Status CheckOptions(const SsdTierOptions& options) {
     return Fail(Code::kInvalid, fmt::format("an I/O depth of {}: it goes from 1 to {}", options.io_depth, kIoDepthMax));
   }
   if (options.inflight_max == 0 || options.inflight_max > kTransfersInflightMax) {
-    return Fail(Code::kInvalid, fmt::format("{} transfers in flight: from 1 to {}", options.inflight_max,
-                                            kTransfersInflightMax));
+    return Fail(Code::kInvalid,
+                fmt::format("{} transfers in flight: from 1 to {}", options.inflight_max, kTransfersInflightMax));
   }
   const uint32_t merge = options.merge_bytes_max == 0 ? kMergeBytesDefault : options.merge_bytes_max;
   if (merge >= kBlockSize && merge <= kMergeBytesMax) return {};
@@ -147,9 +147,8 @@ Result<std::unique_ptr<SsdTier>> SsdTier::Open(const SsdTierOptions& options, ba
   if (!options.data_dir.empty()) {
     if (Status status = state->OpenManifests(options.data_dir); !status) return std::unexpected(status.error());
   }
-  TransferEngineOptions engine{.io_depth = options.io_depth,
-                               .inflight_max = options.inflight_max,
-                               .windows_max = options.windows_max};
+  TransferEngineOptions engine{
+      .io_depth = options.io_depth, .inflight_max = options.inflight_max, .windows_max = options.windows_max};
   if (options.merge_bytes_max != 0) engine.merge_bytes_max = options.merge_bytes_max;
   for (const DeviceFile& file : state->files) {
     engine.devices.push_back({.data_offset = file.data_offset(), .capacity_bytes = file.block_count() * kBlockSize});
@@ -161,16 +160,36 @@ Result<std::unique_ptr<SsdTier>> SsdTier::Open(const SsdTierOptions& options, ba
 SsdTier::SsdTier(std::unique_ptr<State> state) : state_(std::move(state)) {}
 SsdTier::~SsdTier() = default;
 
-ExtentStore& SsdTier::extents() { return state_->extents; }
-TransferPort& SsdTier::transfers() { return *state_->transfers; }
-ManifestStore* SsdTier::manifests() { return state_->manifests.get(); }
-int SsdTier::completion_fd() const { return state_->signal.fd(); }
-void SsdTier::ClearWakeup() { state_->signal.Clear(); }
-IoMode SsdTier::io_mode() const { return state_->mode; }
-const std::string& SsdTier::io_mode_reason() const { return state_->mode_reason; }
-bool SsdTier::pinned() const { return state_->io->pinned(); }
-const std::string& SsdTier::unpinned_reason() const { return state_->io->unpinned_reason(); }
-uint16_t SsdTier::device_count() const { return static_cast<uint16_t>(state_->files.size()); }
+ExtentStore& SsdTier::extents() {
+  return state_->extents;
+}
+TransferPort& SsdTier::transfers() {
+  return *state_->transfers;
+}
+ManifestStore* SsdTier::manifests() {
+  return state_->manifests.get();
+}
+int SsdTier::completion_fd() const {
+  return state_->signal.fd();
+}
+void SsdTier::ClearWakeup() {
+  state_->signal.Clear();
+}
+IoMode SsdTier::io_mode() const {
+  return state_->mode;
+}
+const std::string& SsdTier::io_mode_reason() const {
+  return state_->mode_reason;
+}
+bool SsdTier::pinned() const {
+  return state_->io->pinned();
+}
+const std::string& SsdTier::unpinned_reason() const {
+  return state_->io->unpinned_reason();
+}
+uint16_t SsdTier::device_count() const {
+  return static_cast<uint16_t>(state_->files.size());
+}
 
 const SsdDeviceDescription& SsdTier::device(uint16_t index) const {
   TIER_CHECK(index < state_->descriptions.size(), "device {} of {}", index, state_->descriptions.size());

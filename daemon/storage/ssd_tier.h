@@ -2,8 +2,8 @@
 // asked), and holds what the engine works with: the ExtentStore, the TransferPort, and what people want to know.
 //
 // Open on any thread; from then on everything but the static functions belongs to the engine thread.
-// Each device stays locked (flock on the very description its I/O uses) until the tier is destroyed and its last request
-// has landed. REQUIRES at destruction: no transfer in flight.
+// Each device stays locked (flock on the very description its I/O uses) until the tier is destroyed and its last
+// request has landed. REQUIRES at destruction: no transfer in flight.
 #pragma once
 
 #include <cstdint>
@@ -27,33 +27,33 @@ enum class IoChoice : uint8_t {
 enum class IoMode : uint8_t { kUring, kThreads };
 
 struct SsdDeviceOptions {
-  std::string path;        // A block device, a file (made when absent), or, with private_file, a directory.
-  uint64_t size = 0;       // Bytes, files only. 0: as the file stands, or for a new one by sizing.h's rule.
+  std::string path;           // A block device, a file (made when absent), or, with private_file, a directory.
+  uint64_t size = 0;          // Bytes, files only. 0: as the file stands, or for a new one by sizing.h's rule.
   bool private_file = false;  // A file without a name in directory `path`: gone with the daemon.
 };
 
 struct SsdTierOptions {
   std::vector<SsdDeviceOptions> devices;  // None: a tier without room; every Allocate answers NO_SPACE.
   IoChoice io = IoChoice::kAuto;
-  uint32_t io_depth = 32;                 // Requests on one device at a time, 1 … kIoDepthMax.
-  uint32_t inflight_max = 1024;           // Transfers started and not yet polled.
-  uint32_t merge_bytes_max = 0;           // Neighbouring transfers become one request up to this; 0: the default.
-  uint32_t windows_max = kWindowsMax;     // Window indices are below this.
-  bool discard_at_format = true;          // Block devices: BLKDISCARD before the first use.
-  std::string data_dir;                   // Holds the manifests' index; empty: nothing persists (private daemons).
-  bool allow_any_file_system = false;     // Tests: take tmpfs, overlayfs, FUSE and network file systems too.
+  uint32_t io_depth = 32;              // Requests on one device at a time, 1 … kIoDepthMax.
+  uint32_t inflight_max = 1024;        // Transfers started and not yet polled.
+  uint32_t merge_bytes_max = 0;        // Neighbouring transfers become one request up to this; 0: the default.
+  uint32_t windows_max = kWindowsMax;  // Window indices are below this.
+  bool discard_at_format = true;       // Block devices: BLKDISCARD before the first use.
+  std::string data_dir;                // Holds the manifests' index; empty: nothing persists (private daemons).
+  bool allow_any_file_system = false;  // Tests: take tmpfs, overlayfs, FUSE and network file systems too.
 };
 
 struct SsdDeviceDescription {
-  std::string path;              // As configured; "(private file in DIR)" for one without a name.
-  std::string uuid;              // 36 characters.
-  uint64_t size = 0;             // Bytes, superblock area included.
-  uint64_t capacity = 0;         // Bytes of the data area.
+  std::string path;       // As configured; "(private file in DIR)" for one without a name.
+  std::string uuid;       // 36 characters.
+  uint64_t size = 0;      // Bytes, superblock area included.
+  uint64_t capacity = 0;  // Bytes of the data area.
   uint64_t superblock_commit = 0;
   bool block_device = false;
   bool private_file = false;
-  bool created = false;          // Formatted by this Open.
-  uint32_t alignment = 0;        // Bytes that direct I/O asks for.
+  bool created = false;    // Formatted by this Open.
+  uint32_t alignment = 0;  // Bytes that direct I/O asks for.
 };
 
 class SsdTier {
@@ -76,9 +76,9 @@ class SsdTier {
   void ClearWakeup();
 
   IoMode io_mode() const;
-  const std::string& io_mode_reason() const;  // Why not io_uring; empty when it is.
-  bool pinned() const;                        // False: the mode "unpinned", windows are not registered for I/O.
-  const std::string& unpinned_reason() const; // Empty when pinned.
+  const std::string& io_mode_reason() const;   // Why not io_uring; empty when it is.
+  bool pinned() const;                         // False: the mode "unpinned", windows are not registered for I/O.
+  const std::string& unpinned_reason() const;  // Empty when pinned.
   uint16_t device_count() const;
   const SsdDeviceDescription& device(uint16_t index) const;
 

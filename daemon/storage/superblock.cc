@@ -63,9 +63,10 @@ Status CheckFields(const Superblock& s) {
   const bool shape = s.header_size == proto::kSuperblockSize && s.commit != 0 && s.flags == 0 &&
                      AllZero(std::as_bytes(std::span(s.reserved)));
   if (geometry && shape) return {};
-  return Fail(Code::kCorrupt, fmt::format("the superblock (commit {}) describes an impossible device: {} bytes, {} blocks "
-                                          "of {} bytes from {}",
-                                          s.commit, s.device_size, s.block_count, s.block_size, s.data_offset));
+  return Fail(Code::kCorrupt,
+              fmt::format("the superblock (commit {}) describes an impossible device: {} bytes, {} blocks "
+                          "of {} bytes from {}",
+                          s.commit, s.device_size, s.block_count, s.block_size, s.data_offset));
 }
 
 }  // namespace
@@ -111,7 +112,9 @@ Superblock MakeSuperblock(const Uuid& uuid, uint64_t device_size, uint64_t forma
   return s;
 }
 
-void SealSuperblock(Superblock* superblock) { superblock->crc = ChecksumOf(*superblock); }
+void SealSuperblock(Superblock* superblock) {
+  superblock->crc = ChecksumOf(*superblock);
+}
 
 Result<Superblock> ParseSuperblock(Bytes copy) {
   if (copy.size() < sizeof(Superblock) || !HasMagic(copy)) return Fail(Code::kCorrupt, "no superblock of tierd");

@@ -49,7 +49,7 @@ class ThreadPoolIo final : public DeviceIo {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<IoRequest> ring_;     // inflight_max places; `head_` is the oldest of `queued_`. Under mutex_.
+  std::vector<IoRequest> ring_;  // inflight_max places; `head_` is the oldest of `queued_`. Under mutex_.
   size_t head_ = 0;
   size_t queued_ = 0;
   std::vector<IoCompletion> done_;  // Under mutex_.

@@ -20,13 +20,13 @@ namespace tier::storage {
 enum class Direction : uint8_t { kWrite, kRead };
 
 struct Transfer {
-  uint64_t cookie = 0;           // Comes back in the result.
+  uint64_t cookie = 0;  // Comes back in the result.
   Direction direction = Direction::kWrite;
   Extent extent;
-  WindowIndex window{};          // Which registered buffer `memory` lies in.
-  std::byte* memory = nullptr;   // Page-aligned, extent.run.size_bytes() long.
-  uint32_t length = 0;           // Bytes of content (the checksum covers these); I/O is rounded up to whole pages.
-  uint32_t crc = 0;              // Read: CRC32C that the content must have.
+  WindowIndex window{};         // Which registered buffer `memory` lies in.
+  std::byte* memory = nullptr;  // Page-aligned, extent.run.size_bytes() long.
+  uint32_t length = 0;          // Bytes of content (the checksum covers these); I/O is rounded up to whole pages.
+  uint32_t crc = 0;             // Read: CRC32C that the content must have.
 };
 
 enum class TransferOutcome : uint8_t {
@@ -40,8 +40,8 @@ enum class TransferOutcome : uint8_t {
 struct TransferResult {
   uint64_t cookie = 0;
   TransferOutcome outcome = TransferOutcome::kDone;
-  uint32_t crc = 0;         // Of the content, when kDone (write) or as found (kCorrupt).
-  int error_number = 0;     // errno, with kDeviceError and kNoSpace.
+  uint32_t crc = 0;            // Of the content, when kDone (write) or as found (kCorrupt).
+  int error_number = 0;        // errno, with kDeviceError and kNoSpace.
   uint64_t device_offset = 0;  // Bytes from the start of the device, for messages.
 };
 
@@ -50,7 +50,7 @@ struct DeviceTraffic {  // Since start.
   uint64_t written_bytes = 0;
   uint64_t read_requests = 0;
   uint64_t write_requests = 0;
-  uint64_t errors = 0;      // After retries.
+  uint64_t errors = 0;  // After retries.
   uint64_t retries = 0;
   uint32_t inflight = 0;
 };

@@ -11,7 +11,9 @@
 namespace tier::storage {
 namespace {
 
-uint32_t IoBytes(const Transfer& transfer) { return static_cast<uint32_t>(PagesFor(transfer.length) * kPageSize); }
+uint32_t IoBytes(const Transfer& transfer) {
+  return static_cast<uint32_t>(PagesFor(transfer.length) * kPageSize);
+}
 
 // Says nothing about the device: the kernel was short of something for the moment.
 bool IsTransient(int error) {

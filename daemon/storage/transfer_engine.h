@@ -63,9 +63,9 @@ class TransferEngine final : public TransferPort {
  private:
   struct Member {  // One transfer.
     Transfer transfer;
-    uint32_t crc = 0;        // As computed over the content.
-    bool faulted = false;    // The content could not be touched.
-    bool read_again = false; // It has been read twice.
+    uint32_t crc = 0;         // As computed over the content.
+    bool faulted = false;     // The content could not be touched.
+    bool read_again = false;  // It has been read twice.
     Member* next = nullptr;
   };
   struct Request {
@@ -75,11 +75,11 @@ class TransferEngine final : public TransferPort {
     uint16_t device = 0;
     WindowIndex window{};
     std::byte* memory = nullptr;
-    uint64_t offset = 0;    // Bytes from the start of the device.
-    uint32_t length = 0;    // Bytes, whole pages.
-    uint32_t done = 0;      // Bytes of these that the device has moved.
+    uint64_t offset = 0;  // Bytes from the start of the device.
+    uint32_t length = 0;  // Bytes, whole pages.
+    uint32_t done = 0;    // Bytes of these that the device has moved.
     uint32_t tries_again = 0;
-    bool retried = false;   // After a device error.
+    bool retried = false;  // After a device error.
     Request* next = nullptr;
   };
   struct Window {
@@ -124,9 +124,9 @@ class TransferEngine final : public TransferPort {
   std::vector<Request> requests_;
   Member* free_members_ = nullptr;
   RequestList<Request> free_requests_;
-  RequestList<Request> started_;             // Since the last Submit.
+  RequestList<Request> started_;  // Since the last Submit.
   std::vector<IoCompletion> io_completions_;
-  std::vector<TransferResult> results_;      // Finished, not yet polled.
+  std::vector<TransferResult> results_;  // Finished, not yet polled.
   uint32_t inflight_ = 0;
   std::atomic<Request*> checksummed_{nullptr};  // A stack: workers push, the engine takes all.
   std::atomic<uint32_t> checksums_running_{0};  // Tasks that may still touch this object.

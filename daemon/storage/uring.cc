@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 #include <liburing.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "daemon/base/check.h"
 
@@ -19,7 +21,9 @@ constexpr uint32_t kSetupAttempts[] = {
     IORING_SETUP_R_DISABLED,
 };
 
-std::string ErrorText(int error) { return std::strerror(error); }
+std::string ErrorText(int error) {
+  return std::strerror(error);
+}
 
 Status InitRing(uint32_t entries, io_uring* ring) {
   int error = 0;
@@ -96,9 +100,11 @@ Status UringIo::AddDevice(int fd) {
 }
 
 void UringIo::EnsureEnabled() {
-  if (enabled_) [[likely]] return;
-  const int result = io_uring_enable_rings(ring_.get());
-  TIER_CHECK(result == 0, "io_uring_enable_rings: {}", ErrorText(-result));
+  if (enabled_) [[likely]]
+    return;
+  // By hand: liburing 2.3 declares io_uring_enable_rings and does not export it.
+  const long result = ::syscall(SYS_io_uring_register, ring_->ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
+  TIER_CHECK(result == 0, "enabling the ring: {}", ErrorText(errno));
   enabled_ = true;
 }
 
@@ -117,8 +123,10 @@ void UringIo::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
   if (entry.registered) return;
   unpinned_reason_ =
       result == -ENOMEM
-          ? fmt::format("registering a window of {} bytes passes RLIMIT_MEMLOCK: raise it (LimitMEMLOCK=infinity, "
-                        "or 'ulimit -l unlimited')", size)
+          ? fmt::format(
+                "registering a window of {} bytes passes RLIMIT_MEMLOCK: raise it (LimitMEMLOCK=infinity, "
+                "or 'ulimit -l unlimited')",
+                size)
           : fmt::format("registering a window of {} bytes: {}", size, ErrorText(-result));
 }
 

@@ -1,7 +1,8 @@
 // UringIo: DeviceIo over one io_uring for all devices, with registered files and one registered buffer a window.
 //
 // The ring belongs to the thread that first uses it after the AddDevice calls (the engine thread): there the kernel
-// posts completions only when asked (DEFER_TASKRUN), and never interrupts it. Invariant: started == completed + in flight.
+// posts completions only when asked (DEFER_TASKRUN), and never interrupts it.
+// Invariant: started == completed + in flight.
 #pragma once
 
 #include <cstdint>

@@ -46,6 +46,7 @@ class FakeDevice final : public DeviceIo {
   void CompleteAtMost(size_t per_poll) { per_poll_ = per_poll; }
 
   std::vector<std::byte>& bytes() { return bytes_; }
+  bool idle() const { return started_.empty() && submitted_.empty(); }
   const std::vector<IoRequest>& history() const { return history_; }  // Every request, in the order of submission.
   size_t unspent_faults() const { return faults_.size(); }
   uint32_t inflight_peak() const { return inflight_peak_; }

@@ -13,8 +13,12 @@ namespace {
 
 constexpr auto kPoison = std::byte{0xa5};
 
-uint32_t PagesOf(const Transfer& transfer) { return static_cast<uint32_t>(PagesFor(transfer.length)); }
-uint64_t IoBytes(const Transfer& transfer) { return PagesFor(transfer.length) * kPageSize; }
+uint32_t PagesOf(const Transfer& transfer) {
+  return static_cast<uint32_t>(PagesFor(transfer.length));
+}
+uint64_t IoBytes(const Transfer& transfer) {
+  return PagesFor(transfer.length) * kPageSize;
+}
 
 bool ExtentsMeet(Extent a, Extent b) {
   return a.device == b.device && a.run.offset_bytes() < b.run.offset_bytes() + b.run.size_bytes() &&
@@ -125,8 +129,8 @@ void FakeTransferPort::Start(const Transfer& transfer) {
 void FakeTransferPort::Submit() {
   for (Flight& flight : started_) {
     const Transfer& t = flight.transfer;
-    flight.due_turn = turn_ + options_.delay_turns_min +
-                      Draw(options_.delay_turns_max - options_.delay_turns_min + uint64_t{1});
+    flight.due_turn =
+        turn_ + options_.delay_turns_min + Draw(options_.delay_turns_max - options_.delay_turns_min + uint64_t{1});
     if (t.direction == Direction::kWrite) {
       flight.crc_at_submit = Crc32c({t.memory, t.length});
     } else {
@@ -160,9 +164,8 @@ std::optional<FakeFault> FakeTransferPort::TakeFault(const Transfer& transfer) {
   for (const BadExtent& bad : bad_extents_) {
     if (ExtentsMeet(bad.extent, transfer.extent)) return FakeFault{transfer.direction, bad.outcome, EIO};
   }
-  const auto scripted = std::find_if(scripted_.begin(), scripted_.end(), [&](const FakeFault& fault) {
-    return fault.direction == transfer.direction;
-  });
+  const auto scripted = std::find_if(scripted_.begin(), scripted_.end(),
+                                     [&](const FakeFault& fault) { return fault.direction == transfer.direction; });
   if (scripted != scripted_.end()) {
     const FakeFault fault = *scripted;
     scripted_.erase(scripted);
@@ -215,7 +218,9 @@ void FakeTransferPort::SetDelay(uint32_t turns_min, uint32_t turns_max) {
   options_.delay_turns_max = turns_max;
 }
 
-void FakeTransferPort::FailNext(FakeFault fault, uint32_t count) { scripted_.insert(scripted_.end(), count, fault); }
+void FakeTransferPort::FailNext(FakeFault fault, uint32_t count) {
+  scripted_.insert(scripted_.end(), count, fault);
+}
 
 void FakeTransferPort::SetFaultRate(FakeFault fault, uint32_t per_million) {
   std::erase_if(rates_, [&](const auto& rate) {
@@ -224,9 +229,13 @@ void FakeTransferPort::SetFaultRate(FakeFault fault, uint32_t per_million) {
   if (per_million != 0) rates_.emplace_back(fault, per_million);
 }
 
-void FakeTransferPort::FailExtent(Extent extent, TransferOutcome outcome) { bad_extents_.push_back({extent, outcome}); }
+void FakeTransferPort::FailExtent(Extent extent, TransferOutcome outcome) {
+  bad_extents_.push_back({extent, outcome});
+}
 
-void FakeTransferPort::PunchWindow(WindowIndex window) { windows_.at(Value(window)).punched = true; }
+void FakeTransferPort::PunchWindow(WindowIndex window) {
+  windows_.at(Value(window)).punched = true;
+}
 
 void FakeTransferPort::Crash() {
   for (const Flight& flight : submitted_) {

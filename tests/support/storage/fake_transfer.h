@@ -71,11 +71,11 @@ class FakeTransferPort final : public TransferPort {
 
   // The script.
   void SetDelay(uint32_t turns_min, uint32_t turns_max);
-  void Hold() { held_ = true; }        // Nothing completes …
-  void Release() { held_ = false; }    // … until now.
-  void FailNext(FakeFault fault, uint32_t count = 1);  // The next `count` completions of that direction.
+  void Hold() { held_ = true; }                              // Nothing completes …
+  void Release() { held_ = false; }                          // … until now.
+  void FailNext(FakeFault fault, uint32_t count = 1);        // The next `count` completions of that direction.
   void SetFaultRate(FakeFault fault, uint32_t per_million);  // Each completion of that direction, by the seed. 0: off.
-  void FailExtent(Extent extent, TransferOutcome outcome);  // Whatever touches these pages, until they are healed.
+  void FailExtent(Extent extent, TransferOutcome outcome);   // Whatever touches these pages, until they are healed.
   void HealExtents() { bad_extents_.clear(); }
   void PunchWindow(WindowIndex window);  // Everything on it ends in kWindowFault until it is removed.
   // The daemon dies: nothing is polled any more; each write in flight lands whole, in part or not at all, by the seed.

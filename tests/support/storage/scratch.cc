@@ -35,7 +35,9 @@ WindowMemory::WindowMemory(uint64_t size) {
   mapping_ = std::move(*mapping);
 }
 
-void WindowMemory::Fill(uint64_t seed) const { FillRandom(bytes(), seed); }
+void WindowMemory::Fill(uint64_t seed) const {
+  FillRandom(bytes(), seed);
+}
 
 void FillRandom(std::span<std::byte> bytes, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -45,7 +47,9 @@ void FillRandom(std::span<std::byte> bytes, uint64_t seed) {
   }
 }
 
-bool RunCommand(const std::string& command) { return std::system(("{ " + command + " ; } >/dev/null 2>&1").c_str()) == 0; }
+bool RunCommand(const std::string& command) {
+  return std::system(("{ " + command + " ; } >/dev/null 2>&1").c_str()) == 0;
+}
 
 std::string CommandLine(const std::string& command) {
   struct Close {
@@ -58,9 +62,13 @@ std::string CommandLine(const std::string& command) {
   return line;
 }
 
-bool IsRoot() { return ::geteuid() == 0; }
+bool IsRoot() {
+  return ::geteuid() == 0;
+}
 
-bool HasTool(const std::string& name) { return RunCommand("command -v " + name); }
+bool HasTool(const std::string& name) {
+  return RunCommand("command -v " + name);
+}
 
 Cleanup::~Cleanup() {
   for (auto command = commands_.rbegin(); command != commands_.rend(); ++command) (void)RunCommand(*command);

@@ -35,7 +35,9 @@ class Label : public ::testing::Test {
   std::vector<std::byte> bytes_;
 };
 
-TEST_F(Label, IsNotFoundOnABlankDevice) { EXPECT_EQ(CodeOf(), Code::kNotFound); }
+TEST_F(Label, IsNotFoundOnABlankDevice) {
+  EXPECT_EQ(CodeOf(), Code::kNotFound);
+}
 
 TEST_F(Label, GivesBackWhatWasFormatted) {
   Store(Make(1));
@@ -93,8 +95,8 @@ TEST_F(Label, OfALaterFormatIsRefusedByVersion) {
 }
 
 TEST_F(Label, IsForeignWhereverAByteIsNotOurs) {
-  for (const size_t at : {size_t{0}, size_t{510}, size_t{4096}, size_t{512 * kKiB - 1}, size_t{516 * kKiB},
-                          bytes_.size() - 1}) {
+  for (const size_t at :
+       {size_t{0}, size_t{510}, size_t{4096}, size_t{512 * kKiB - 1}, size_t{516 * kKiB}, bytes_.size() - 1}) {
     bytes_.assign(bytes_.size(), std::byte{0});
     bytes_[at] = std::byte{1};
     EXPECT_EQ(CodeOf(), Code::kInvalid) << "byte " << at;
@@ -150,20 +152,20 @@ TEST_P(SealedSuperblock, WithAnImpossibleFieldIsCorrupt) {
   EXPECT_EQ(parsed.error().code, Code::kCorrupt);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Fields, SealedSuperblock,
-    ::testing::Values(BadField{"BlockSize", [](Superblock* s) { s->block_size = 4096; }},
-                      BadField{"PageSize", [](Superblock* s) { s->page_size = 512; }},
-                      BadField{"DataOffset", [](Superblock* s) { s->data_offset = kMiB; }},
-                      BadField{"NoBlocks", [](Superblock* s) { s->block_count = 0; }},
-                      BadField{"TooManyBlocks", [](Superblock* s) { ++s->block_count; }},
-                      BadField{"HugeBlockCount", [](Superblock* s) { s->block_count = UINT64_MAX; }},
-                      BadField{"TinyDevice", [](Superblock* s) { s->device_size = kMiB; }},
-                      BadField{"NoCommit", [](Superblock* s) { s->commit = 0; }},
-                      BadField{"HeaderSize", [](Superblock* s) { s->header_size = 512; }},
-                      BadField{"Flags", [](Superblock* s) { s->flags = 1; }},
-                      BadField{"Reserved", [](Superblock* s) { s->reserved[100] = 1; }}),
-    [](const auto& param_info) { return param_info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Fields, SealedSuperblock,
+                         ::testing::Values(BadField{"BlockSize", [](Superblock* s) { s->block_size = 4096; }},
+                                           BadField{"PageSize", [](Superblock* s) { s->page_size = 512; }},
+                                           BadField{"DataOffset", [](Superblock* s) { s->data_offset = kMiB; }},
+                                           BadField{"NoBlocks", [](Superblock* s) { s->block_count = 0; }},
+                                           BadField{"TooManyBlocks", [](Superblock* s) { ++s->block_count; }},
+                                           BadField{"HugeBlockCount",
+                                                    [](Superblock* s) { s->block_count = UINT64_MAX; }},
+                                           BadField{"TinyDevice", [](Superblock* s) { s->device_size = kMiB; }},
+                                           BadField{"NoCommit", [](Superblock* s) { s->commit = 0; }},
+                                           BadField{"HeaderSize", [](Superblock* s) { s->header_size = 512; }},
+                                           BadField{"Flags", [](Superblock* s) { s->flags = 1; }},
+                                           BadField{"Reserved", [](Superblock* s) { s->reserved[100] = 1; }}),
+                         [](const auto& param_info) { return param_info.param.name; });
 
 TEST(SuperblockBytes, ChangeOfAnyByteIsNoticed) {
   Superblock s = MakeSuperblock(DrawUuid(), kDeviceSize, 12345);

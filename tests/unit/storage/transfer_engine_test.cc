@@ -1,0 +1,361 @@
+// The path of a transfer over a scripted device: what is merged, what is retried, and which outcome each fault becomes.
+#include "daemon/storage/transfer_engine.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "daemon/base/fault_guard.h"
+#include "daemon/storage/checksum.h"
+#include "tests/support/storage/fake_device.h"
+#include "tests/support/storage/scratch.h"
+
+namespace tier::storage {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::FakeDevice;
+using testing::IoFault;
+using testing::WindowMemory;
+
+constexpr WindowIndex kWindow{2};
+constexpr uint64_t kDataOffset = 2 * kMiB;
+constexpr uint64_t kCapacity = 8 * kBlockSize;
+constexpr uint64_t kWindowSize = 5 * kBlockSize;
+constexpr int kWaitMs = 30'000;
+
+class TransferEngineTest : public ::testing::TestWithParam<bool> {
+ protected:
+  TransferEngineTest() { Rebuild({}); }
+  ~TransferEngineTest() override {
+    if (engine_->inflight() == 0) engine_->RemoveWindow(kWindow);
+  }
+
+  // GetParam(): checksums in place (deterministic) or on workers.
+  void Rebuild(TransferEngineOptions options) {
+    if (engine_) engine_->RemoveWindow(kWindow);
+    engine_.reset();
+    options.devices = {{.data_offset = kDataOffset, .capacity_bytes = kCapacity}};
+    options.inline_bytes_max = GetParam() ? UINT32_MAX : 0;
+    engine_ = std::make_unique<TransferEngine>(options, device_, workers_, signal_);
+    engine_->AddWindow(kWindow, memory_.data(), memory_.size());
+  }
+
+  // A transfer of `length` bytes between memory page and device page of the same number.
+  Transfer Make(Direction direction, uint64_t page, uint32_t length = kPageSize) {
+    const auto pages = static_cast<uint16_t>(PagesFor(length));
+    return {.cookie = page,
+            .direction = direction,
+            .extent = {.run = {.block = static_cast<uint32_t>(page / kPagesPerBlock),
+                               .page = static_cast<uint16_t>(page % kPagesPerBlock),
+                               .pages = pages}},
+            .window = kWindow,
+            .memory = memory_.data() + page * kPageSize,
+            .length = length,
+            .crc = crcs_[page]};
+  }
+
+  std::map<uint64_t, TransferResult> Finish() {
+    engine_->Submit();
+    std::map<uint64_t, TransferResult> results;
+    std::vector<TransferResult> polled;
+    engine_->Poll(&polled);
+    // Polling moves work on as well (a checksum done starts the write), so look again until nothing is in flight.
+    while (engine_->inflight() != 0) {
+      if (!GetParam()) (void)testing::WaitReadable(signal_.fd(), device_.idle() ? kWaitMs : 0);
+      signal_.Clear();
+      engine_->Poll(&polled);
+    }
+    for (const TransferResult& result : polled) {
+      EXPECT_TRUE(results.emplace(result.cookie, result).second) << "two results for " << result.cookie;
+    }
+    return results;
+  }
+
+  // Writes and remembers what must come back.
+  void WriteAll(const std::vector<Transfer>& transfers) {
+    for (const Transfer& transfer : transfers) engine_->Start(transfer);
+    for (const auto& [cookie, result] : Finish()) {
+      ASSERT_EQ(result.outcome, TransferOutcome::kDone);
+      crcs_[cookie] = result.crc;
+    }
+  }
+  void WriteOne(uint64_t page, uint32_t length = kPageSize) { WriteAll({Make(Direction::kWrite, page, length)}); }
+  TransferResult ReadOne(uint64_t page, uint32_t length = kPageSize) {
+    engine_->Start(Make(Direction::kRead, page, length));
+    return Finish().at(page);
+  }
+
+  base::Workers workers_{2, "test"};
+  CompletionSignal signal_;
+  FakeDevice device_{kDataOffset + kCapacity};
+  WindowMemory memory_{kWindowSize};
+  base::GuardedRange guard_{memory_.data(), memory_.size()};
+  std::map<uint64_t, uint32_t> crcs_;
+  std::unique_ptr<TransferEngine> engine_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Checksums, TransferEngineTest, ::testing::Bool(),
+                         [](const auto& param_info) { return param_info.param ? "InPlace" : "OnWorkers"; });
+
+TEST_P(TransferEngineTest, ReadsBackWhatItWroteAndSaysTheChecksum) {
+  memory_.Fill(1);
+  const std::vector<std::byte> before(memory_.data(), memory_.data() + kBlockSize);
+  WriteOne(0, kBlockSize);
+  EXPECT_EQ(crcs_[0], Crc32c(before));
+  std::memset(memory_.data(), 0, kBlockSize);
+  const TransferResult result = ReadOne(0, kBlockSize);
+  EXPECT_EQ(result.outcome, TransferOutcome::kDone);
+  EXPECT_EQ(result.device_offset, kDataOffset);
+  EXPECT_EQ(std::memcmp(memory_.data(), before.data(), kBlockSize), 0);
+}
+
+TEST_P(TransferEngineTest, ChecksumsTheContentAndMovesWholePages) {
+  memory_.Fill(2);
+  WriteOne(5, 5000);
+  EXPECT_EQ(crcs_[5], Crc32c({memory_.data() + 5 * kPageSize, 5000}));
+  ASSERT_EQ(device_.history().size(), 1u);
+  EXPECT_EQ(device_.history()[0].length, 8192u);
+  EXPECT_EQ(device_.history()[0].offset, kDataOffset + 5 * kPageSize);
+  memory_.data()[5 * kPageSize + 6000] ^= std::byte{1};  // Behind the content: nobody's.
+  EXPECT_EQ(ReadOne(5, 5000).outcome, TransferOutcome::kDone);
+}
+
+TEST_P(TransferEngineTest, MergesNeighboursUpToTheLimit) {
+  std::vector<Transfer> blocks;
+  for (uint64_t block = 0; block < 4; ++block) {
+    blocks.push_back(Make(Direction::kWrite, block * kPagesPerBlock, kBlockSize));
+  }
+  memory_.Fill(3);
+  WriteAll(blocks);
+  ASSERT_EQ(device_.history().size(), 2u);
+  EXPECT_EQ(device_.history()[0].length, kMergeBytesDefault);
+  EXPECT_EQ(device_.history()[1].length, kMergeBytesDefault);
+  EXPECT_EQ(engine_->traffic(0).write_requests, 2u);
+  for (uint64_t block = 0; block < 4; ++block) engine_->Start(Make(Direction::kRead, block * kPagesPerBlock, kBlockSize));
+  for (const auto& [cookie, result] : Finish()) EXPECT_EQ(result.outcome, TransferOutcome::kDone);
+  EXPECT_EQ(device_.history().size(), 4u);
+}
+
+TEST_P(TransferEngineTest, DoesNotMergeAcrossAGapInMemoryOrOnTheDevice) {
+  Transfer apart = Make(Direction::kWrite, 9);
+  apart.memory = memory_.data() + 100 * kPageSize;
+  engine_->Start(Make(Direction::kWrite, 8));
+  engine_->Start(apart);                        // Follows on the device, not in memory.
+  engine_->Start(Make(Direction::kWrite, 20));  // Follows nowhere.
+  EXPECT_EQ(Finish().size(), 3u);
+  EXPECT_EQ(device_.history().size(), 3u);
+}
+
+TEST_P(TransferEngineTest, DoesNotMergeReadsWithWrites) {
+  memory_.Fill(4);
+  WriteOne(9);
+  engine_->Start(Make(Direction::kWrite, 8));
+  engine_->Start(Make(Direction::kRead, 9));
+  for (const auto& [cookie, result] : Finish()) EXPECT_EQ(result.outcome, TransferOutcome::kDone);
+  EXPECT_EQ(device_.history().size(), 3u);
+}
+
+TEST_P(TransferEngineTest, KeepsToItsDepth) {
+  Rebuild({.io_depth = 3});
+  for (uint64_t page = 0; page < 200; page += 2) engine_->Start(Make(Direction::kWrite, page));
+  EXPECT_EQ(Finish().size(), 100u);
+  EXPECT_LE(device_.inflight_peak(), 3u);
+  EXPECT_EQ(engine_->traffic(0).write_requests, 100u);
+  EXPECT_EQ(engine_->traffic(0).inflight, 0u);
+}
+
+TEST_P(TransferEngineTest, ContinuesAShortTransfer) {
+  memory_.Fill(5);
+  device_.Inject({.direction = Direction::kWrite, .short_bytes = 12 * 1024});
+  device_.Inject({.direction = Direction::kWrite, .short_bytes = 6000});  // Not even whole pages.
+  WriteOne(0, kBlockSize);
+  EXPECT_EQ(device_.history().size(), 3u);
+  EXPECT_EQ(device_.history()[2].offset, kDataOffset + 16 * 1024);
+  device_.Inject({.direction = Direction::kRead, .short_bytes = 8192});
+  EXPECT_EQ(ReadOne(0, kBlockSize).outcome, TransferOutcome::kDone);
+  EXPECT_EQ(engine_->traffic(0).retries, 3u);
+  EXPECT_EQ(engine_->traffic(0).errors, 0u);
+}
+
+TEST_P(TransferEngineTest, RetriesAnIoErrorOnce) {
+  memory_.Fill(6);
+  device_.Inject({.direction = Direction::kWrite, .error = EIO});
+  WriteOne(0);
+  device_.Inject({.direction = Direction::kRead, .error = EIO});
+  EXPECT_EQ(ReadOne(0).outcome, TransferOutcome::kDone);
+  EXPECT_EQ(engine_->traffic(0).retries, 2u);
+  EXPECT_EQ(engine_->traffic(0).errors, 0u);
+}
+
+TEST_P(TransferEngineTest, ReportsADeviceErrorAfterASecondIoError) {
+  memory_.Fill(7);
+  WriteOne(3);
+  device_.Inject({.direction = Direction::kRead, .error = EIO}, 2);
+  const TransferResult result = ReadOne(3);
+  EXPECT_EQ(result.outcome, TransferOutcome::kDeviceError);
+  EXPECT_EQ(result.error_number, EIO);
+  EXPECT_EQ(result.device_offset, kDataOffset + 3 * kPageSize);
+  EXPECT_EQ(engine_->traffic(0).errors, 1u);
+  EXPECT_EQ(ReadOne(3).outcome, TransferOutcome::kDone) << "the engine may try again later";
+}
+
+TEST_P(TransferEngineTest, BlamesOnlyTheFailingMemberOfAMergedRequest) {
+  memory_.Fill(8);
+  for (uint64_t page = 0; page < 4; ++page) engine_->Start(Make(Direction::kWrite, page));
+  device_.Inject({.direction = Direction::kWrite, .error = EIO, .covering_offset = kDataOffset + 2 * kPageSize}, 2);
+  const auto results = Finish();
+  for (uint64_t page = 0; page < 4; ++page) {
+    EXPECT_EQ(results.at(page).outcome, page == 2 ? TransferOutcome::kDeviceError : TransferOutcome::kDone) << page;
+  }
+  EXPECT_EQ(device_.history().size(), 5u) << "one merged request, then each on its own";
+}
+
+TEST_P(TransferEngineTest, ReportsNoSpaceWithoutRetrying) {
+  for (const int error : {ENOSPC, EDQUOT}) {
+    device_.Inject({.direction = Direction::kWrite, .error = error});
+    engine_->Start(Make(Direction::kWrite, 0));
+    const TransferResult result = Finish().at(0);
+    EXPECT_EQ(result.outcome, TransferOutcome::kNoSpace);
+    EXPECT_EQ(result.error_number, error);
+  }
+  EXPECT_EQ(device_.history().size(), 2u);
+}
+
+TEST_P(TransferEngineTest, RidesOutPassingShortages) {
+  memory_.Fill(9);
+  for (const int error : {EAGAIN, EINTR, EBUSY, ENOMEM}) {
+    device_.Inject({.direction = Direction::kWrite, .error = error}, 5);
+  }
+  WriteOne(0);
+  EXPECT_EQ(ReadOne(0).outcome, TransferOutcome::kDone);
+}
+
+TEST_P(TransferEngineTest, GivesUpOnAShortageThatDoesNotPass) {
+  device_.Inject({.direction = Direction::kWrite, .error = EAGAIN}, 10 * kTriesAgainMax);
+  engine_->Start(Make(Direction::kWrite, 0));
+  const TransferResult result = Finish().at(0);
+  EXPECT_EQ(result.outcome, TransferOutcome::kDeviceError);
+  EXPECT_EQ(result.error_number, EAGAIN);
+}
+
+TEST_P(TransferEngineTest, ReportsADeviceCutShortBeneathItAsADeviceError) {
+  memory_.Fill(10);
+  WriteOne(600, 64 * kKiB);
+  device_.bytes().resize(kDataOffset + 604 * kPageSize + 100);
+  const TransferResult result = ReadOne(600, 64 * kKiB);
+  EXPECT_EQ(result.outcome, TransferOutcome::kDeviceError);
+  EXPECT_EQ(result.error_number, EIO);
+}
+
+TEST_P(TransferEngineTest, ReadsAgainOnceWhenTheChecksumIsWrong) {
+  memory_.Fill(11);
+  WriteOne(0, kBlockSize);
+  device_.Inject({.direction = Direction::kRead, .flip_at = 1000});
+  EXPECT_EQ(ReadOne(0, kBlockSize).outcome, TransferOutcome::kDone);
+  EXPECT_EQ(engine_->traffic(0).retries, 1u);
+}
+
+TEST_P(TransferEngineTest, ReportsCorruptionWhenBothReadsAreWrong) {
+  memory_.Fill(12);
+  WriteOne(0, kBlockSize);
+  device_.bytes()[kDataOffset + 777] ^= std::byte{1};
+  const TransferResult result = ReadOne(0, kBlockSize);
+  EXPECT_EQ(result.outcome, TransferOutcome::kCorrupt);
+  EXPECT_NE(result.crc, crcs_[0]);
+  EXPECT_EQ(result.device_offset, kDataOffset);
+  EXPECT_EQ(engine_->traffic(0).errors, 1u);
+}
+
+TEST_P(TransferEngineTest, BlamesOnlyTheCorruptMemberOfAMergedRead) {
+  memory_.Fill(13);
+  std::vector<Transfer> writes;
+  for (uint64_t page = 0; page < 4; ++page) writes.push_back(Make(Direction::kWrite, page));
+  WriteAll(writes);
+  device_.bytes()[kDataOffset + kPageSize] ^= std::byte{1};
+  for (uint64_t page = 0; page < 4; ++page) engine_->Start(Make(Direction::kRead, page));
+  const auto results = Finish();
+  for (uint64_t page = 0; page < 4; ++page) {
+    EXPECT_EQ(results.at(page).outcome, page == 1 ? TransferOutcome::kCorrupt : TransferOutcome::kDone) << page;
+  }
+}
+
+TEST_P(TransferEngineTest, ReportsAnUnmappableWindowFromTheKernelAsAWindowFault) {
+  device_.Inject({.direction = Direction::kWrite, .error = EFAULT});
+  engine_->Start(Make(Direction::kWrite, 0));
+  EXPECT_EQ(Finish().at(0).outcome, TransferOutcome::kWindowFault);
+}
+
+TEST_P(TransferEngineTest, ReportsMemoryThatCannotBeTouchedAsAWindowFaultAndWritesTheRest) {
+  memory_.Fill(14);
+  // What a window in huge pages does when its owner punched it and the pool is empty: the touch faults.
+  ASSERT_EQ(::mprotect(memory_.data() + 2 * kPageSize, kPageSize, PROT_NONE), 0);
+  for (uint64_t page = 0; page < 4; ++page) engine_->Start(Make(Direction::kWrite, page));
+  const auto results = Finish();
+  ASSERT_EQ(::mprotect(memory_.data() + 2 * kPageSize, kPageSize, PROT_READ | PROT_WRITE), 0);
+  for (uint64_t page = 0; page < 4; ++page) {
+    EXPECT_EQ(results.at(page).outcome, page == 2 ? TransferOutcome::kWindowFault : TransferOutcome::kDone) << page;
+  }
+}
+
+TEST_P(TransferEngineTest, LetsReadsPassWaitingWrites) {
+  if (!GetParam()) GTEST_SKIP() << "needs checksums in place: with workers the order of writes is theirs";
+  memory_.Fill(15);
+  WriteOne(400);
+  Rebuild({.io_depth = 1});
+  const size_t before = device_.history().size();
+  for (uint64_t page = 0; page < 6; page += 2) engine_->Start(Make(Direction::kWrite, page));
+  engine_->Start(Make(Direction::kRead, 400));
+  (void)Finish();
+  EXPECT_EQ(device_.history()[before].direction, Direction::kRead);
+}
+
+TEST_P(TransferEngineTest, FinishesEverythingInWhateverOrderTheDeviceAnswers) {
+  memory_.Fill(16);
+  device_.SetNewestFirst(true);
+  device_.CompleteAtMost(2);
+  for (uint64_t page = 0; page < 300; page += 3) engine_->Start(Make(Direction::kWrite, page, 8192));
+  EXPECT_EQ(Finish().size(), 100u);
+}
+
+TEST_P(TransferEngineTest, CountsWhatIsInFlightUntilItIsPolled) {
+  EXPECT_EQ(engine_->inflight(), 0u);
+  engine_->Start(Make(Direction::kWrite, 0));
+  engine_->Start(Make(Direction::kWrite, 2));
+  EXPECT_EQ(engine_->inflight(), 2u);
+  (void)Finish();
+  EXPECT_EQ(engine_->inflight(), 0u);
+  EXPECT_EQ(engine_->traffic(0).written_bytes, 2 * kPageSize);
+}
+
+TEST_P(TransferEngineTest, AcceptsAsManyTransfersAsItPromises) {
+  Rebuild({.inflight_max = 64});
+  for (int round = 0; round < 3; ++round) {
+    for (uint64_t page = 0; page < 64; ++page) engine_->Start(Make(Direction::kWrite, page));
+    EXPECT_EQ(Finish().size(), 64u);
+  }
+}
+
+using TransferEngineDeathTest = TransferEngineTest;
+INSTANTIATE_TEST_SUITE_P(Checksums, TransferEngineDeathTest, ::testing::Values(true));
+
+TEST_P(TransferEngineDeathTest, AbortsOnWhatOnlyABrokenEngineAsksFor) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Transfer outside = Make(Direction::kWrite, 0);
+  outside.memory = memory_.data() + memory_.size();
+  EXPECT_DEATH(engine_->Start(outside), "window");
+  Transfer beyond = Make(Direction::kWrite, 0);
+  beyond.extent.run.block = 8;
+  EXPECT_DEATH(engine_->Start(beyond), "data area");
+  Transfer unknown = Make(Direction::kWrite, 0);
+  unknown.window = WindowIndex{5};
+  EXPECT_DEATH(engine_->Start(unknown), "window");
+}
+
+}  // namespace
+}  // namespace tier::storage
