@@ -49,8 +49,7 @@ class LeaseRecord:
 
 
 class FakeLibrary:
-    """Only what tests look at is public: ``tensors``, ``leases``, ``calls``, ``closed``; set ``lease_bytes_max`` to make
-    larger requests NO_MEMORY."""
+    """Only what tests look at is public; set ``lease_bytes_max`` to make larger requests NO_MEMORY."""
 
     def __init__(self) -> None:
         self.tensors: dict[tuple[int, int], Tensor] = {}

@@ -12,7 +12,7 @@
 channel of the daemon (the extra ``tierd[control]``).
 """
 
-from .client import Client, Key, Part, SessionState, Stats, TensorState, connect
+from .client import Client, connect
 from .errors import (
     AlreadyExists,
     Corrupt,
@@ -33,6 +33,7 @@ from .errors import (
     WouldDeadlock,
 )
 from .lease import Lease
+from .states import Key, Part, SessionState, Stats, TensorState
 
 __version__ = "0.1.0"
 

@@ -32,9 +32,9 @@ def socket_directory() -> pathlib.Path:
     return pathlib.Path(tempfile.gettempdir()) / f"tierd-{os.geteuid()}"
 
 
-def private_sections(directory: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """The configuration of a private daemon: defaults, but for its place and that it is private."""
-    return {"daemon": {"private": True, "socket_directory": str(directory)}}
+def private_settings(directory: pathlib.Path) -> dict[str, Any]:
+    """The configuration of a private daemon: defaults, but for its place and who it is for."""
+    return {"private": True, "starter_pid": os.getpid(), "socket_directory": str(directory)}
 
 
 def start_and_connect(options: library.ConnectOptions, attempt: Callable[[], int]) -> int:
@@ -48,7 +48,7 @@ def start_and_connect(options: library.ConnectOptions, attempt: Callable[[], int
             return attempt()  # Another rank was first.
         except (NotFound, Disconnected):
             pass
-        daemon = Daemon(directory, private_sections(directory), detached=True)
+        daemon = Daemon(directory, private_settings(directory), detached=True)
         _started.append(daemon)
         print(
             f"tierd: no daemon was running; started a private one (pid {daemon.process.pid}, {directory}/tierd.sock, "

@@ -13,7 +13,7 @@ import os
 import types
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from . import autostart as autostarts
 from . import layout as layouts
@@ -23,62 +23,11 @@ from .layout import Layout
 from .lease import Lease
 from .quantity import byte_count
 from .session import Grant, Session
-
-Key: TypeAlias = "int | str"
+from .states import Key, Part, SessionState, Stats, TensorState
 
 # A tensor larger than this is filled range by range, so that it need not fit into RAM at once.
 RANGE_BYTES = 16 << 20
 _BLOCK = 2 << 20
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stats:
-    """What this client has done so far. Bytes and counts since it connected, but for the last four."""
-
-    swap_out_bytes: int
-    swap_in_bytes: int
-    acquires: int
-    acquire_waits: int  # Those that took longer than 20 µs.
-    acquire_wait_ns: int
-    leases_open: int
-    windows_mapped: int
-    stitched_mappings: int
-    windows_registered: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TensorState:
-    """Where a tensor lies at this moment. Bytes."""
-
-    size: int
-    generation: int
-    ram_bytes: int
-    ssd_bytes: int
-    sealed: bool
-    torn: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SessionState:
-    """Which daemon and job this client belongs to. ``token`` lets other ranks join (``TIERD_JOB_TOKEN``)."""
-
-    epoch: int
-    session: int
-    window_size: int
-    job: str
-    token: str
-    socket: str
-    connected: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Part:
-    """One byte range of one tensor, for :meth:`Client.lease_many`. ``size`` creates the tensor with that many bytes."""
-
-    key: Key
-    offset: int = 0
-    length: int = 0  # 0: to the end.
-    size: int = 0
 
 
 def connect(

@@ -25,8 +25,8 @@ READY_SECONDS = 60.0
 
 
 def find_program(name: str = "tierd") -> str:
-    """The program's path: $TIERD_BINARY (for tierd), else the wheel's own, a build tree named by $TIERD_BUILD, and PATH.
-    ``NotFound`` naming all of them."""
+    """The program's path: $TIERD_BINARY (for tierd), else the wheel's own, a build tree named by $TIERD_BUILD, and
+    PATH. ``NotFound`` naming all of them."""
     places = []
     if name == "tierd" and os.environ.get("TIERD_BINARY"):
         places.append(pathlib.Path(os.environ["TIERD_BINARY"]))
@@ -44,14 +44,13 @@ def find_program(name: str = "tierd") -> str:
     return found
 
 
-def toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """Tables of strings, booleans, numbers and lists of them as TOML."""
-    lines = []
-    for section, keys in sections.items():
-        lines.append(f"[{section}]")
-        lines += [f"{key} = {_toml_value(value)}" for key, value in keys.items()]
-        lines.append("")
-    return "\n".join(lines)
+def toml(settings: Mapping[str, Any]) -> str:
+    """A table of strings, booleans, numbers, lists of them, and tables, as TOML."""
+    lines = [f"{key} = {_toml_value(value)}" for key, value in settings.items() if not isinstance(value, Mapping)]
+    for section, keys in settings.items():
+        if isinstance(keys, Mapping):
+            lines += ["", f"[{section}]"] + [f"{key} = {_toml_value(value)}" for key, value in keys.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _toml_value(value: Any) -> str:
@@ -71,19 +70,19 @@ class Daemon:
     def __init__(
         self,
         directory: str | os.PathLike[str],
-        sections: Mapping[str, Mapping[str, Any]],
+        settings: Mapping[str, Any],
         *,
         detached: bool = False,
         program: str | None = None,
     ) -> None:
-        """Starts it with ``sections`` as its configuration, written into ``directory`` beside its log. ``detached``: it
+        """Starts it with ``settings`` as its configuration, written into ``directory`` beside its log. ``detached``: it
         outlives this process's terminal and signals. Raises ``Disconnected`` with the end of its log when it ends
         instead of becoming ready."""
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.log = self.directory / "tierd.log"
         config = self.directory / "tierd.toml"
-        config.write_text(toml(sections))
+        config.write_text(toml(settings))
         command = [program or find_program(), "--config", str(config)]
         with tempfile.TemporaryDirectory(prefix="tierd-ready-") as ready, open(self.log, "ab") as log:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:

@@ -1,8 +1,8 @@
 """Lease: the right to touch a tensor's bytes where they lie, and arrays over them that never outlive it.
 
 The rule (design §10): every array is made over one buffer object; libtier's lease ends in the *finalizer of that
-buffer*, so after the last array, storage or memoryview over it is gone, and never in a hook or in ``__exit__``. Leaving a
-``with`` block while one is alive raises :class:`tierd.LiveViews` (only warns when an exception is passing anyway);
+buffer*, so after the last array, storage or memoryview over it is gone, and never in a hook or in ``__exit__``. Leaving
+a ``with`` block while one is alive raises :class:`tierd.LiveViews` (only warns when an exception is passing anyway);
 either way the memory stays valid until the last is gone.
 """
 

@@ -41,6 +41,6 @@ def format_bytes(count: float) -> str:
     """``count`` for people: three significant digits and a binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 1000 else f"{count:.0f} {unit}"
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 1000 else f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:.4g} TiB"

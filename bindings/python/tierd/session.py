@@ -26,7 +26,7 @@ from .errors import Disconnected, Stale
 SLICE_MS = 200
 DEADLINE_MS = 60_000
 
-_NOT_FILLED = (1 << 64) - 1
+_GOES_ON = b"it goes on"
 
 _T = TypeVar("_T")
 
@@ -216,7 +216,9 @@ class Session:
         for lease in leases:
             self.library.tier_release(lease, library.ABANDON)
 
-    def copy(self, name: str, tensor: int, address: int, size: int, options: library.CopyOptions) -> library.CopyOutcome:
+    def copy(
+        self, name: str, tensor: int, address: int, size: int, options: library.CopyOptions
+    ) -> library.CopyOutcome:
         """``tier_swap_out`` or ``tier_swap_in`` with its wait. When a signal's handler raises, the copy is cancelled
         and has stopped touching the memory before the exception goes on."""
         thread = self._enter()
@@ -227,12 +229,12 @@ class Session:
                     self._handle, tensor, address, size, ctypes.byref(options), ctypes.byref(operation)
                 )
             )
-            outcome = library.CopyOutcome(struct_size=ctypes.sizeof(library.CopyOutcome), bytes=_NOT_FILLED)
+            outcome = library.CopyOutcome(struct_size=ctypes.sizeof(library.CopyOutcome))
             try:
                 while True:
                     code = self.library.tier_wait(operation, SLICE_MS, ctypes.byref(outcome))
-                    # The operation is freed, and the outcome filled, unless it was the wait itself that timed out.
-                    if code != library.TIMEOUT or outcome.bytes != _NOT_FILLED:
+                    # TIMEOUT is how the operation ended, and its handle freed, unless the sentence says it goes on.
+                    if code != library.TIMEOUT or _GOES_ON not in self.library.tier_last_error():
                         break
             except BaseException:
                 self.library.tier_cancel(operation)

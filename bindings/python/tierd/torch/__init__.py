@@ -1,4 +1,4 @@
-"""tierd for torch on CPU: optimizers whose state lives in tierd, and activations offloaded between forward and backward.
+"""tierd for torch on CPU: optimizers whose state lives in tierd, and activations that wait there for backward.
 
     client = tierd.connect(job="gpt")
     optimizer = tierd.torch.AdamW(model.parameters(), lr=3e-4, client=client)

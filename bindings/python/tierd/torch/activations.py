@@ -23,9 +23,10 @@ from typing import Any
 
 import torch
 
-from ..client import Client, Part
+from ..client import Client
 from ..errors import Error
 from ..quantity import byte_count
+from ..states import Part
 from .storage_identity import StorageIdentity
 
 # Ids of activations: far from those of string keys and from what people type.

@@ -21,10 +21,11 @@ from typing import Any
 import torch
 
 from .. import library
-from ..client import Client, Part
+from ..client import Client
 from ..errors import Error, Invalid, LiveViews, NoMemory, WouldDeadlock
 from ..lease import Lease
 from ..quantity import byte_count
+from ..states import Part
 from . import slots as slotting
 from .slots import Piece, Slot
 
@@ -53,8 +54,9 @@ class _Tiered(torch.optim.Adam):
         name: str | None = None,
     ) -> None:
         super().__init__(
-            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize, fused=True
-        )
+            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+            maximize=maximize, fused=True,
+        )  # fmt: skip
         self._step_supports_amp_scaling = False  # torch.amp.GradScaler is then to unscale gradients by itself.
         self._client = client
         self._slice_bytes = byte_count(slice_bytes, "slice_bytes")
@@ -70,8 +72,8 @@ class _Tiered(torch.optim.Adam):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update. Raises ``Invalid`` before anything changed for gradients it cannot use; an error of tierd's in the
-        middle leaves the update half done, as an exception in any optimizer does."""
+        """One update. Raises ``Invalid`` before anything changed for gradients it cannot use; an error of tierd's in
+        the middle leaves the update half done, as an exception in any optimizer does."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -278,9 +280,9 @@ class _Tiered(torch.optim.Adam):
 class AdamW(_Tiered, torch.optim.AdamW):
     """``torch.optim.AdamW`` with its state in tierd.
 
-    Arguments are torch's, and ``client``; ``master_weights`` keeps an fp32 copy of bf16 and fp16 parameters in tierd and
-    updates that; ``slice_bytes`` is how much of each kind of state is leased at once (rounded down to 2 MiB, and halved
-    where the arena is too small); ``name`` is the prefix of the keys.
+    Arguments are torch's, and ``client``; ``master_weights`` keeps an fp32 copy of bf16 and fp16 parameters in tierd
+    and updates that; ``slice_bytes`` is how much of each kind of state is leased at once (rounded down to 2 MiB, and
+    halved where the arena is too small); ``name`` is the prefix of the keys.
     """
 
     _kernel = staticmethod(torch._fused_adamw_)
@@ -308,9 +310,9 @@ def _check(parameter: torch.Tensor) -> None:
     gradient = parameter.grad
     assert gradient is not None
     if gradient.layout is not torch.strided:
-        raise Invalid("sparse gradients are not supported, as in torch.optim.AdamW(fused=True): make them dense first")
+        raise Invalid("sparse gradients are not supported, as in torch's fused AdamW: make them dense first")
     if parameter.device.type != "cpu":
-        raise Invalid(f"parameters on {parameter.device} are not supported: tierd updates state that lies in host memory")
+        raise Invalid(f"parameters on {parameter.device} are not supported: the state lies in host memory")
     if not parameter.is_floating_point():
         raise Invalid(f"parameters of dtype {parameter.dtype} are not supported: use a real floating-point one")
     if gradient.dtype != parameter.dtype:

@@ -1,8 +1,8 @@
 """Slots: the state tensors of one parameter, in tierd, cut into pieces that the update takes one after another.
 
 A piece is a range of whole 2 MiB blocks (the last one: the rest). Whole blocks because a fused kernel over such slices
-gives the same bits as one over the whole tensor (each is a multiple of every vector width, so that only the tensor's own
-end is computed by the scalar tail), and because no two pieces then share a piece of the daemon's.
+gives the same bits as one over the whole tensor (each is a multiple of every vector width, so that only the tensor's
+own end is computed by the scalar tail), and because no two pieces then share a piece of the daemon's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from ..client import Part
+from ..states import Part
 from ..errors import Invalid
 
 BLOCK = 2 << 20

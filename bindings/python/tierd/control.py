@@ -1,0 +1,286 @@
+"""The control channel of the daemon (gRPC service ``tier.v1.Control``): jobs, limits, events, drain. No tensors.
+
+Needs the extra ``tierd[control]`` (grpcio, protobuf). Messages are made from control.proto's descriptors at run time.
+
+    with tierd.control.connect() as control:
+        job = control.open_job("nightly", guarantee="8GiB")
+        control.set_job("nightly", limit="16GiB")
+        for event in control.watch(): ...
+
+Calls are authorised by the kernel's word for this process's uid; for another user's job, by that job's token.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from . import errors
+from .library import MODES, PACKAGE
+from .quantity import byte_count
+
+try:
+    import grpc  # type: ignore[import-untyped]
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
+except ImportError as missing:  # pragma: no cover
+    raise ImportError("tierd.control needs grpcio and protobuf: pip install 'tierd[control]'") from missing
+
+_SERVICE = "tier.v1.Control"
+_BY_NAME = {kind.name: kind for kind in errors.BY_CODE.values()}
+# Refusals that do not come from tierd itself.
+_BY_STATUS = {
+    grpc.StatusCode.UNAVAILABLE: errors.Disconnected,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.Timeout,
+    grpc.StatusCode.PERMISSION_DENIED: errors.Denied,
+    grpc.StatusCode.UNAUTHENTICATED: errors.Denied,
+    grpc.StatusCode.NOT_FOUND: errors.NotFound,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.Invalid,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """A job as the daemon describes it. Bytes and counts; ``token`` only for its owner and for administrators."""
+
+    id: int
+    name: str
+    uid: int
+    named: bool
+    world_size: int
+    ranks: tuple[int, ...]
+    token: str
+    ram_bytes: int
+    ssd_bytes: int
+    leased_bytes: int
+    dirty_bytes: int
+    guarantee_bytes: int
+    limit_bytes: int
+    share_bytes: int
+    window_count: int
+    session_count: int
+    tensor_count: int
+    torn_count: int
+    lease_count: int
+    swap_out_bytes_total: int
+    swap_in_bytes_total: int
+    acquire_hits_total: int
+    acquire_misses_total: int
+    stall_seconds_total: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in the daemon. A gap in ``sequence`` means that the watcher was too slow."""
+
+    sequence: int
+    unix_time_ms: int
+    kind: str
+    job: str
+    message: str
+
+
+def socket_path(socket: str | os.PathLike[str] | None = None) -> str:
+    """The control socket: the one named, the one beside ``$TIERD_SOCKET``, or the first that is there of the user's
+    runtime directory and the system's."""
+    if socket is not None:
+        path = pathlib.Path(socket)
+        return str(path / "control.sock" if path.is_dir() else path)
+    named = os.environ.get("TIERD_SOCKET")
+    if named:
+        return str(pathlib.Path(named).with_name("control.sock"))
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    places = [pathlib.Path(runtime) / "tierd" / "control.sock"] if runtime else []
+    places.append(pathlib.Path("/run/tierd/control.sock"))
+    return str(next((place for place in places if place.exists()), places[0]))
+
+
+def connect(
+    socket: str | os.PathLike[str] | None = None, *, token: str | None = None, timeout: float = 10.0
+) -> Control:
+    """A control channel to the daemon at ``socket`` (the path of a control or admin socket, or their directory).
+    ``token`` speaks for one job of another user's; it defaults to ``$TIERD_JOB_TOKEN``. ``timeout`` is for each call,
+    in seconds."""
+    return Control(socket_path(socket), token or os.environ.get("TIERD_JOB_TOKEN") or "", timeout)
+
+
+class Control:
+    """Any thread may call any method."""
+
+    def __init__(self, path: str, token: str, timeout: float) -> None:
+        self.path = path
+        self._timeout = timeout
+        self._metadata = [("tier-job-token", token)] if token else []
+        self._messages = _load_messages()
+        self._channel = grpc.insecure_channel(f"unix:{path}")
+
+    def status(self) -> Any:
+        """Version, modes, arena and device figures: the message ``tier.v1.Status``."""
+        return self._call("GetStatus", "GetStatusRequest", "Status")
+
+    def open_job(
+        self,
+        name: str = "",
+        *,
+        mode: str = "attach",
+        named: bool = False,
+        rank: int = -1,
+        world_size: int = 0,
+        guarantee: int | str | None = None,
+        limit: int | str | None = None,
+        token: str = "",
+    ) -> Job:
+        """Opens a job without a session; its first session attaches with the token that comes back."""
+        if mode not in MODES:
+            raise errors.Invalid(f"mode is {mode!r}: one of {', '.join(MODES)}")
+        fields = {
+            "name": name,
+            "token": token,
+            "mode": MODES[mode],
+            "named": named,
+            "rank": rank,
+            "world_size": world_size,
+            "guarantee_bytes": byte_count(guarantee, "guarantee"),
+            "limit_bytes": byte_count(limit, "limit"),
+        }
+        return _job(self._call("OpenJob", "OpenJobRequest", "Job", **fields))
+
+    def set_job(self, name: str, *, guarantee: int | str | None = None, limit: int | str | None = None) -> Job:
+        """Changes what a job is guaranteed and limited to; ``None`` leaves it, a limit of 0 lifts it."""
+        fields: dict[str, Any] = {"name": name}
+        if guarantee is not None:
+            fields["guarantee_bytes"] = byte_count(guarantee, "guarantee")
+        if limit is not None:
+            fields["limit_bytes"] = byte_count(limit, "limit")
+        return _job(self._call("SetJob", "SetJobRequest", "Job", **fields))
+
+    def close_job(self, name: str, *, forget: bool = False) -> None:
+        """Ends the job's sessions (they get ``Revoked``) and frees all it stored; ``forget``: its manifest too."""
+        self._call("CloseJob", "CloseJobRequest", "CloseJobResponse", name=name, forget=forget)
+
+    def list_jobs(self) -> list[Job]:
+        """The jobs this caller may see."""
+        return [_job(message) for message in self._call("ListJobs", "ListJobsRequest", "ListJobsResponse").jobs]
+
+    def list_tensors(self, job: str, limit: int = 0) -> list[Any]:
+        """The job's tensors, as messages ``tier.v1.Tensor``; at most ``limit`` (0: 1,000)."""
+        return list(self._call("ListTensors", "ListTensorsRequest", "ListTensorsResponse", job=job, max=limit).tensors)
+
+    def drain(self, job: str = "", *, timeout: float = 60.0) -> None:
+        """Returns when all that the job has stored is on SSD. Without a job: the whole daemon, which then takes no new
+        work; for administrators."""
+        milliseconds = max(1, int(timeout * 1000))
+        self._call("Drain", "DrainRequest", "DrainResponse", timeout + 5, job=job, timeout_ms=milliseconds)
+
+    def watch(self) -> Watch:
+        """Events from now on. The subscription stands when this returns."""
+        call = self._channel.unary_stream(
+            f"/{_SERVICE}/Watch",
+            request_serializer=_serialize,
+            response_deserializer=self._messages["Event"].FromString,
+        )(self._messages["WatchRequest"](), metadata=self._metadata)
+        call.initial_metadata()  # Comes when the subscription stands, or the call has failed.
+        if not call.is_active():
+            raise _translated(call, self.path)
+        return Watch(call, self.path)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __enter__(self) -> Control:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, method: str, request: str, response: str, timeout: float | None = None, /, **fields: Any) -> Any:
+        call = self._channel.unary_unary(
+            f"/{_SERVICE}/{method}",
+            request_serializer=_serialize,
+            response_deserializer=self._messages[response].FromString,
+        )
+        try:
+            return call(
+                self._messages[request](**fields), timeout=timeout or self._timeout, metadata=self._metadata
+            )
+        except grpc.RpcError as error:
+            raise _translated(error, self.path) from None
+
+
+class Watch:
+    """Events as they come: an iterator, ended by :meth:`cancel`."""
+
+    def __init__(self, call: Any, path: str) -> None:
+        self._call = call
+        self._path = path
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        try:
+            message = next(self._call)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.CANCELLED:
+                raise StopIteration from None
+            raise _translated(error, self._path) from None
+        return Event(message.sequence, message.unix_time_ms, message.kind, message.job, message.message)
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self.cancel()
+
+
+def _serialize(message: Any) -> bytes:
+    text: bytes = message.SerializeToString()
+    return text
+
+
+def _job(message: Any) -> Job:
+    fields = {field.name: getattr(message, field.name) for field in dataclasses.fields(Job)}
+    fields["ranks"] = tuple(message.ranks)
+    return Job(**fields)
+
+
+def _translated(error: Any, path: str) -> errors.Error:
+    """The one translation point from gRPC."""
+    trailing = dict(error.trailing_metadata() or ())
+    kind = _BY_NAME.get(str(trailing.get("tier-code", ""))) or _BY_STATUS.get(error.code(), errors.Error)
+    return kind(f"{error.details() or error.code().name} (at {path})")
+
+
+def descriptor_file() -> pathlib.Path:
+    """control.proto's descriptors: in the wheel, or in the build tree named by $TIERD_BUILD."""
+    places = [PACKAGE / "bundled" / "control.binpb"]
+    build = os.environ.get("TIERD_BUILD")
+    if build:
+        places.append(pathlib.Path(build) / "bindings" / "python" / "control.binpb")
+    for place in places:
+        if place.exists():
+            return place
+    raise errors.NotFound(f"control.binpb is missing (tried {', '.join(map(str, places))}): install the wheel")
+
+
+def _load_messages() -> dict[str, Any]:
+    """Message classes by name, in a pool of their own, so that another package's tier.v1 cannot collide."""
+    files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_file().read_bytes())
+    pool = descriptor_pool.DescriptorPool()
+    messages = {}
+    for file in files.file:
+        pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
+        for message in file.message_type:
+            descriptor = pool.FindMessageTypeByName(f"{file.package}.{message.name}")
+            messages[message.name] = message_factory.GetMessageClass(descriptor)
+    return messages

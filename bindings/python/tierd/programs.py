@@ -1,0 +1,22 @@
+"""The wheel's commands: ``tierd`` and ``tierctl`` are the programs it carries."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from .daemon import find_program
+
+
+def tierd() -> NoReturn:
+    _become("tierd")
+
+
+def tierctl() -> NoReturn:
+    _become("tierctl")
+
+
+def _become(name: str) -> NoReturn:
+    program = find_program(name)
+    os.execv(program, [program, *sys.argv[1:]])
