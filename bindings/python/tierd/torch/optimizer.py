@@ -63,7 +63,7 @@ class _Tiered(torch.optim.Adam):
         self._master_weights = master_weights
         self._name = name or f"{type(self).__name__.lower()}-{next(_numbers)}"
         self._slots: dict[torch.Tensor, Slot] = {}
-        self._fetch_hook: Callable[[Sequence[Part]], None] | None = None
+        self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
         keys: set[str] = set()
         self._keys = keys  # Everything that may exist in tierd.
         weakref.finalize(self, _free_all, client, keys).atexit = False
@@ -141,8 +141,8 @@ class _Tiered(torch.optim.Adam):
         for ahead in range(max(asked, index), min(index + 3, len(units))):
             parts = [part for piece in units[ahead] if piece.slot.created for part in piece.parts()]
             if parts:
-                if self._fetch_hook is not None:
-                    self._fetch_hook(parts)
+                if self.fetch_hook is not None:
+                    self.fetch_hook(parts)
                 if ahead > index:
                     self._client.prefetch(parts)
         return max(asked, min(index + 3, len(units)))
