@@ -32,6 +32,12 @@ constinit std::array<Range, kGuardedRangesMax> ranges{};
 constinit std::atomic<uint32_t> ranges_top{0};  // Slots ever used: what the handler has to look through.
 constinit std::atomic<uint64_t> faults{0};
 constinit std::mutex ranges_mutex;  // Orders writers of `ranges`; the handler takes no lock.
+#if defined(__SANITIZE_THREAD__)
+constexpr int kSaveMask = 1;  // ThreadSanitizer runs handlers with every signal blocked, whatever was asked.
+#else
+constexpr int kSaveMask = 0;  // SA_NODEFER leaves the mask alone; saving it would cost a system call.
+#endif
+
 struct sigaction previous_bus;
 struct sigaction previous_segv;
 
@@ -115,7 +121,7 @@ namespace fault_internal {
 bool Run(void (*call)(void* context), void* context) noexcept {
   Frame frame;
   frame.outer = innermost;
-  if (sigsetjmp(frame.jump, 0) != 0) {
+  if (sigsetjmp(frame.jump, kSaveMask) != 0) {
     innermost = frame.outer;
     return false;
   }

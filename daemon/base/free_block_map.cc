@@ -191,18 +191,6 @@ uint32_t FreeBlockMap::FindRun(uint32_t count) const {
   return first + FindOnes(free_[i - leaves_], count);
 }
 
-uint32_t FreeBlockMap::RunLengthAt(uint32_t first, uint32_t limit) const {
-  uint32_t length = 0;
-  while (length < limit && first + length < blocks_) {
-    const uint32_t block = first + length;
-    const uint32_t bit = block % kBitsPerWord;
-    const auto ones = static_cast<uint32_t>(std::countr_one(free_[block / kBitsPerWord] >> bit));
-    length += ones;
-    if (ones < kBitsPerWord - bit) break;
-  }
-  return std::min(length, limit);
-}
-
 void FreeBlockMap::CheckInvariants() const {
   uint64_t members = 0;
   uint64_t free = 0;

@@ -30,8 +30,6 @@ class FreeBlockMap {
   uint32_t longest_run() const { return tree_.empty() ? 0 : tree_[1].longest; }
   uint32_t FindAtOrAfter(uint32_t block) const;  // The lowest free block not below `block`, or kNone.
   uint32_t FindRun(uint32_t count) const;        // Where the lowest run of at least `count` begins, or kNone.
-  // How many blocks from `first` on are free, counting no further than `limit`.
-  uint32_t RunLengthAt(uint32_t first, uint32_t limit) const;
   void CheckInvariants() const;  // O(blocks).
 
  private:

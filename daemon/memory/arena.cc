@@ -63,6 +63,8 @@ Result<WindowIndex> Arena::StartCreate(OwnerId owner) {
   if (!growth) return std::unexpected(growth.error());
   auto index = StartMake(State::kMaking, owner, *growth);
   if (index) owned_bytes_ += window_size();
+  TIER_CHECK(owned_bytes_ + stock_bytes_ <= options_.sizes.max_bytes, "owned {} stock {} maximum {}", owned_bytes_,
+             stock_bytes_, options_.sizes.max_bytes);
   return index;
 }
 
@@ -113,7 +115,8 @@ Result<Arena::Growth> Arena::AllowFromHost() {
   }
   if (host_.pressure_full_avg10 > options_.pressure_full_avg10_max) {
     return Fail(Code::kNoMemory,
-                fmt::format("the host is short of memory (PSI full avg10 {:.1f} %, limit {:.1f} %): the arena stays at {}",
+                fmt::format("the host is short of memory (PSI full avg10 {:.1f} %, limit {:.1f} %): the arena stays "
+                            "at {}",
                             host_.pressure_full_avg10, options_.pressure_full_avg10_max, FormatBytes(owned_bytes_)));
   }
   return Fail(Code::kNoMemory,
@@ -170,7 +173,7 @@ Status Arena::StartPrefault(uint64_t bytes) {
 void Arena::Retire(WindowIndex window) {
   const Entry& entry = At(window);
   TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
-  TIER_CHECK(owned_bytes_ >= window_size(), "owned {}", owned_bytes_);
+  TIER_CHECK(entry.window && owned_bytes_ >= window_size(), "window {} owned {}", Value(window), owned_bytes_);
   owned_bytes_ -= window_size();
   StartClose(window);
 }
@@ -207,8 +210,10 @@ void Arena::OnMade(MadeWindow made, std::vector<WindowEvent>* events) {
   const bool for_stock = entry.state == State::kMakingStock;
   TIER_CHECK(for_stock || entry.state == State::kMaking, "window {} state {}", Value(made.index),
              static_cast<int>(entry.state));
+  TIER_CHECK(making_bytes_ >= window_size(), "making {}", making_bytes_);
   making_bytes_ -= window_size();
   if (!made.window) {
+    TIER_CHECK(made.error.code != Code::kOk, "window {} failed without a reason", Value(made.index));
     ++create_failures_;
     (for_stock ? stock_bytes_ : owned_bytes_) -= window_size();
     if (for_stock) prefault_target_bytes_ -= window_size();
@@ -219,6 +224,7 @@ void Arena::OnMade(MadeWindow made, std::vector<WindowEvent>* events) {
     }
     return;
   }
+  TIER_CHECK(made.window.size() == window_size(), "size {}", made.window.size());
   entry.window = std::move(made.window);
   entry.state = for_stock ? State::kStock : State::kReady;
   if (for_stock) {

@@ -1,9 +1,9 @@
 // Arena: the windows of a real daemon. Decides whether one more may be made (the arena's maximum, the host reserve, the
 // cgroup, memory pressure) and keeps the table of whose it is; WindowMaker does the work on worker threads.
 //
-// Engine thread only. An index goes unused → making → (stock →) ready → closing → unused, and back to unused when it
-// could not be made. Invariants: owned + stock windows <= arena maximum / window size; an index is handed out again only
-// after its window's file is closed.
+// Engine thread only. An index goes unused → making → (stock →) ready → closing → unused, or back to unused when its
+// window could not be made. Invariants: owned + stock windows <= arena maximum / window size; an index is handed out
+// again only after its window's file is closed.
 //
 // Host memory is read before growth and at RefreshHost(). One reading covers the next kReadingCoversBytes of growth, so
 // that a burst of 2 MiB windows does not read /proc for each.

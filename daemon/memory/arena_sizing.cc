@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
 #include "proto/units.h"
 
@@ -79,6 +80,7 @@ Result<ArenaSizes> ArenaSizing(const ArenaRequest& request, const HostReading& h
   }
   sizes.max_bytes = windows * sizes.window_size;
   const auto count = static_cast<uint32_t>(windows);
+  TIER_CHECK(windows != 0 && sizes.max_bytes <= wanted, "windows {} of {}", windows, sizes.window_size);
   sizes.windows_max = std::min(kWindowsMax, count + std::max(kSpareWindowsMin, count / kSpareWindowsShare));
   return sizes;
 }

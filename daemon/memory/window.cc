@@ -132,7 +132,8 @@ Status Window::Populate(uint64_t offset, uint64_t length) const {
 }
 
 bool Window::TryCollapse(uint64_t offset, uint64_t length) const {
-  TIER_CHECK(pages_ == PageKind::kSmall, "page size {}", page_size());
+  TIER_CHECK(pages_ == PageKind::kSmall && offset + length <= size(), "page size {} offset {} length {}", page_size(),
+             offset, length);
   return ::madvise(address() + offset, length, kMadviseCollapse) == 0;
 }
 

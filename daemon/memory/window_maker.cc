@@ -130,6 +130,7 @@ void WindowMaker::Shared::Open(const std::shared_ptr<Job>& job) {
     return EndStep(job, std::unexpected(std::move(window.error())));
   }
   job->window = std::move(*window);
+  TIER_CHECK(!job->close, "window {}", Value(job->order.window.index));
   const uint64_t size = job->window.size();
   if (size <= kStepBytes) {  // The common small window: no detour over the queue.
     job->steps_left = 1;
@@ -225,6 +226,7 @@ void WindowMaker::StartMake(const WindowOrder& order) {
 }
 
 void WindowMaker::StartClose(WindowIndex index, Window window) {
+  TIER_CHECK(window, "window {} has no file", Value(index));
   auto job = std::make_shared<Job>();
   job->order.window.index = index;
   job->close = true;

@@ -1,9 +1,9 @@
 // WindowMaker: makes, prefaults, collapses and closes windows on worker threads.
 //
-// The idea: a window becomes a queue of steps (open, populate 8 MiB at a time, done), taken by at most one task a worker
-// thread, each of which does some 8 MiB worth (about 5 ms) and goes back to the end of the workers' queue. So several
-// threads prefault one large window, one task makes several small ones, checksums are never kept waiting for long, and a
-// full workers' queue only delays.
+// The idea: a window becomes a queue of steps (open, populate 8 MiB at a time, done), taken by at most one task a
+// worker thread, each of which does some 8 MiB worth (about 5 ms) and goes back to the end of the workers' queue. So
+// several threads prefault one large window, one task makes several small ones, checksums are never kept waiting for
+// long, and a full workers' queue only delays.
 //
 // Engine thread only; what the tasks share lies behind one mutex that is never held across a system call. Windows still
 // in the making when the maker ends are dropped by the tasks themselves.

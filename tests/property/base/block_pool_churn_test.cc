@@ -81,7 +81,8 @@ class Churn {
     pages_live_ += pages;
     live_.push_back({std::move(runs), pages});
     const double held = static_cast<double>(blocks_ - pool_.free_block_count()) * kPagesPerBlock;
-    if (pages_live_ > pages_live_max_ / 2) overhead_max_ = std::max(overhead_max_, held / static_cast<double>(pages_live_));
+    const auto live = static_cast<double>(pages_live_);
+    if (pages_live_ > pages_live_max_ / 2) overhead_max_ = std::max(overhead_max_, held / live);
   }
   void FreeOne() {
     ASSERT_FALSE(live_.empty());

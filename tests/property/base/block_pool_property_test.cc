@@ -135,7 +135,8 @@ class Program {
     RC_ASSERT(runs.size() == (expected ? blocks + (tail != 0) : 0U));
     for (size_t i = 0; i < runs.size(); ++i) {
       RC_ASSERT(runs[i].pages == (i < blocks ? kWhole : tail));
-      RC_ASSERT(i == 0 || i == blocks || runs[i - 1].block < runs[i].block);
+      const bool ascends = i == 0 || i == blocks || runs[i - 1].block < runs[i].block;
+      RC_ASSERT(ascends);  // Not inside: the macro's operators do not short-circuit.
       Keep(runs[i]);
     }
   }
@@ -166,7 +167,8 @@ class Program {
     if (regions_[region]) return;
     regions_[region] = true;
     pool_.AddRegion(region * kRegionBlocks, kRegionBlocks, slots_allowed);
-    for (uint32_t i = 0; i < kRegionBlocks; ++i) model_.blocks[region * kRegionBlocks + i].slots_allowed = slots_allowed;
+    const uint32_t first = region * kRegionBlocks;
+    for (uint32_t i = 0; i < kRegionBlocks; ++i) model_.blocks[first + i].slots_allowed = slots_allowed;
   }
   void RemoveRegion(uint32_t region) {
     if (!regions_[region]) return;

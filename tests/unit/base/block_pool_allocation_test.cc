@@ -13,14 +13,15 @@ namespace {
 std::atomic<uint64_t> allocations{0};
 }  // namespace
 
-void* operator new(size_t size) {
+// Not inlined: seeing malloc behind new, the compiler warns of mismatched pairs.
+__attribute__((noinline)) void* operator new(size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   void* memory = std::malloc(size == 0 ? 1 : size);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t /*size*/) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t /*size*/) noexcept { std::free(memory); }
 
 namespace tier::base {
 namespace {

@@ -71,16 +71,6 @@ TEST(FreeBlockMap, MembersMayBeSparseAndGrowLater) {
   map.CheckInvariants();
 }
 
-TEST(FreeBlockMap, RunLengthStopsAtTheLimitAndAtTheFirstUsedBlock) {
-  FreeBlockMap map;
-  map.AddMembers(0, 256);
-  map.MarkUsed(130, 1);
-  EXPECT_EQ(map.RunLengthAt(1, 1000), 129U);
-  EXPECT_EQ(map.RunLengthAt(1, 70), 70U);
-  EXPECT_EQ(map.RunLengthAt(130, 10), 0U);
-  EXPECT_EQ(map.RunLengthAt(131, 1000), 125U);
-}
-
 TEST(FreeBlockMapDeathTest, RefusesWhatOnlyABugCouldAsk) {
   FreeBlockMap map;
   map.AddMembers(0, 8);

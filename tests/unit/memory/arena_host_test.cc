@@ -15,8 +15,8 @@ TEST_F(ArenaHostTest, KeepsTheHostReserve) {
   host_.SetMemory(64 * kGiB, kGiB + 3 * kMiB);  // Reserve: 1 GiB. One window fits.
   Start(Options(8));
   ASSERT_TRUE(arena_->StartCreate(kOwner));
-  EXPECT_THAT(Refusal(), HasSubstr("a window of 2 MiB would cut into the host reserve: 1.0 GiB available, 2 MiB still to "
-                                   "be populated, reserve 1 GiB; the arena stays at 2 MiB"));
+  EXPECT_THAT(Refusal(), HasSubstr("a window of 2 MiB would cut into the host reserve: 1.0 GiB available, 2 MiB still "
+                                   "to be populated, reserve 1 GiB; the arena stays at 2 MiB"));
   EXPECT_EQ(arena_->snapshot().refusals_by_host, 1U);
   (void)Await(1);
   // What was in the making is in the reading now, which is still 3 MiB above the reserve.
