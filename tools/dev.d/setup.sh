@@ -109,7 +109,7 @@ unpack_packages() {
 
 install_python_packages() {
   local venv="$ROOT/.venv" wanted
-  wanted=$(cat "$ROOT/tools/dev.d/requirements.txt" <(echo "$TORCH_REQUIREMENT"))
+  wanted=$(cat "$ROOT"/bindings/python/requirements*.txt <(echo "$TORCH_REQUIREMENT"))
   if [[ -x $venv/bin/python && $(cat "$venv/tierd-installed.txt" 2>/dev/null) == "$wanted" ]]; then
     say "Python packages: .venv is up to date"
     return
@@ -119,7 +119,7 @@ install_python_packages() {
   local pip=("$venv/bin/python" -m pip install --disable-pip-version-check)
   [[ -t 1 ]] || pip+=(--quiet)  # A log needs no progress bar; a person waiting for torch does.
   run "${pip[@]}" "$TORCH_REQUIREMENT"
-  run "${pip[@]}" -r tools/dev.d/requirements.txt
+  run "${pip[@]}" -r bindings/python/requirements-test.txt
   printf '%s\n' "$wanted" >"$venv/tierd-installed.txt"
 }
 
