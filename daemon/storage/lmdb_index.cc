@@ -42,7 +42,8 @@ Result<std::unique_ptr<LmdbIndex>> LmdbIndex::Open(const RamIndexOptions& option
     map_size = static_cast<uint64_t>(about.st_size);
     if (map_size < kMapSizeMin) return Fail(Code::kCorrupt, fmt::format("the kept index has {} bytes", map_size));
   } else {
-    auto made = proto::CreateMemoryFile("tier-index", map_size);
+    // Empty, for LMDB takes zeros for a damaged environment; it sizes the file itself.
+    auto made = proto::CreateMemoryFile("tier-index", 0, /*seal=*/false);
     if (!made) return std::unexpected(made.error());
     file = std::move(*made);
   }
@@ -133,6 +134,13 @@ Status LmdbIndex::Commit() {
   if (staged_.empty() && erased_spaces_.empty()) return {};
   KeepLastOfEachKey();
   Status all = CommitStaged(/*puts_too=*/true);
+  // Full: what erases needs little room, and two transactions later LMDB reuses the pages that it gave back.
+  for (int round = 0; round < 2 && !all && all.error().code == Code::kNoMemory; ++round) {
+    if (!CommitStaged(/*puts_too=*/false)) break;
+    std::erase_if(staged_, [](const Staged& operation) { return operation.value_offset == kErase; });
+    erased_spaces_.clear();
+    all = CommitStaged(/*puts_too=*/true);
+  }
   if (all) {
     staged_.clear();
     values_.clear();
@@ -140,10 +148,6 @@ Status LmdbIndex::Commit() {
     return {};
   }
   if (all.error().code != Code::kNoMemory) return all;
-  if (CommitStaged(/*puts_too=*/false)) {
-    std::erase_if(staged_, [](const Staged& operation) { return operation.value_offset == kErase; });
-    erased_spaces_.clear();
-  }
   return Fail(Code::kNoMemory, fmt::format("the index is full: {} of {} bytes used, {} changes wait; free tensors, or "
                                            "raise its map size",
                                            used_bytes(), map_size_, staged_.size()));
@@ -169,7 +173,7 @@ int LmdbIndex::Apply(MDB_txn* transaction, bool puts_too) {
     const int error = mdb_del(transaction, environment_->database, &key, nullptr);
     if (error != 0 && error != MDB_NOTFOUND) return error;
   }
-  if (!puts_too) return 0;
+  if (!puts_too) return TouchFirst(transaction);
   for (const Staged& operation : staged_) {
     if (operation.value_offset == kErase) continue;
     MDB_val key = AsValue(operation.key);
@@ -178,6 +182,22 @@ int LmdbIndex::Apply(MDB_txn* transaction, bool puts_too) {
     if (error != 0) return error;
   }
   return 0;
+}
+
+int LmdbIndex::TouchFirst(MDB_txn* transaction) {
+  MDB_cursor* cursor = nullptr;
+  if (const int error = mdb_cursor_open(transaction, environment_->database, &cursor); error != 0) return error;
+  MDB_val key{};
+  MDB_val value{};
+  int error = mdb_cursor_get(cursor, &key, &value, MDB_FIRST);
+  if (error == 0) {
+    const std::vector<std::byte> same(static_cast<const std::byte*>(value.mv_data),
+                                      static_cast<const std::byte*>(value.mv_data) + value.mv_size);
+    MDB_val again{same.size(), const_cast<std::byte*>(same.data())};
+    error = mdb_cursor_put(cursor, &key, &again, MDB_CURRENT);
+  }
+  mdb_cursor_close(cursor);
+  return error == MDB_NOTFOUND ? 0 : error;
 }
 
 int LmdbIndex::ApplySpaceErase(MDB_txn* transaction, const Space& space) {

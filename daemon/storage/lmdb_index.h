@@ -35,7 +35,7 @@ class LmdbIndex final : public Index {
   void Put(const TensorKey& key, std::span<const std::byte> value) override;
   void Erase(const TensorKey& key) override;
   void EraseSpace(uint64_t job, uint64_t space) override;
-  // On NO_MEMORY everything that only erases is committed, and what is to be put stays staged for the next Commit.
+  // On NO_MEMORY what only erases is committed all the same, and what is to be put stays staged for the next Commit.
   Status Commit() override;
   void Scan(const std::function<void(const TensorKey&, std::span<const std::byte>)>& visit) const override;
   uint64_t used_bytes() const override;
@@ -65,6 +65,7 @@ class LmdbIndex final : public Index {
   void KeepLastOfEachKey();
   Status CommitStaged(bool puts_too);
   int Apply(MDB_txn* transaction, bool puts_too);
+  int TouchFirst(MDB_txn* transaction);  // An empty transaction would not count as one.
   int ApplySpaceErase(MDB_txn* transaction, const Space& space);
 
   std::unique_ptr<Environment> environment_;

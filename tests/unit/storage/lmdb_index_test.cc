@@ -1,0 +1,222 @@
+// The ram index: what a commit keeps, what a full map does, and that kill -9 loses no committed turn.
+#include "daemon/storage/lmdb_index.h"
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace tier::storage {
+namespace {
+
+using ::testing::HasSubstr;
+using Contents = std::map<TensorKey, std::string>;
+
+std::span<const std::byte> Bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+Contents ContentsOf(const Index& index) {
+  Contents contents;
+  index.Scan([&](const TensorKey& key, std::span<const std::byte> value) {
+    contents[key] = std::string(reinterpret_cast<const char*>(value.data()), value.size());
+  });
+  return contents;
+}
+
+std::unique_ptr<LmdbIndex> Make(uint64_t map_size = 64 * kMiB) {
+  auto index = LmdbIndex::Open({.map_size = map_size});
+  EXPECT_TRUE(index) << index.error().message;
+  return std::move(*index);
+}
+
+TEST(LmdbIndex, ShowsWhatWasCommittedAndNothingStaged) {
+  const auto index = Make();
+  index->Put({1, 2, 3}, Bytes("abc"));
+  EXPECT_TRUE(ContentsOf(*index).empty());
+  ASSERT_TRUE(index->Commit());
+  EXPECT_EQ(ContentsOf(*index), (Contents{{{1, 2, 3}, "abc"}}));
+}
+
+TEST(LmdbIndex, CommitsAnEmptyTurn) { EXPECT_TRUE(Make()->Commit()); }
+
+TEST(LmdbIndex, LetsTheLastOperationOnAKeyWin) {
+  const auto index = Make();
+  index->Put({1, 0, 1}, Bytes("old"));
+  index->Put({1, 0, 1}, Bytes("new"));
+  index->Put({1, 0, 2}, Bytes("gone"));
+  index->Erase({1, 0, 2});
+  index->Erase({1, 0, 3});
+  index->Put({1, 0, 3}, Bytes("back"));
+  ASSERT_TRUE(index->Commit());
+  EXPECT_EQ(ContentsOf(*index), (Contents{{{1, 0, 1}, "new"}, {{1, 0, 3}, "back"}}));
+}
+
+TEST(LmdbIndex, ErasesWhatIsNotThereWithoutComplaint) {
+  const auto index = Make();
+  index->Erase({9, 9, 9});
+  EXPECT_TRUE(index->Commit());
+}
+
+TEST(LmdbIndex, ErasesOneNamespaceAndNoOther) {
+  const auto index = Make();
+  for (uint64_t tensor = 0; tensor < 500; ++tensor) {
+    index->Put({1, 7, tensor}, Bytes("mine"));
+    index->Put({1, 8, tensor}, Bytes("other"));
+    index->Put({2, 7, tensor}, Bytes("another"));
+  }
+  ASSERT_TRUE(index->Commit());
+  index->Put({1, 7, 1000}, Bytes("staged before"));
+  index->EraseSpace(1, 7);
+  index->Put({1, 7, 1001}, Bytes("staged after"));
+  ASSERT_TRUE(index->Commit());
+  const Contents contents = ContentsOf(*index);
+  EXPECT_EQ(contents.size(), 1001u);
+  EXPECT_FALSE(contents.contains({1, 7, 1000}));
+  EXPECT_FALSE(contents.contains({1, 7, 3}));
+  EXPECT_TRUE(contents.contains({1, 7, 1001}));
+}
+
+TEST(LmdbIndex, ErasesTheLastNamespaceOfAll) {
+  const auto index = Make();
+  index->Put({UINT64_MAX, UINT64_MAX, UINT64_MAX}, Bytes("x"));
+  ASSERT_TRUE(index->Commit());
+  index->EraseSpace(UINT64_MAX, UINT64_MAX);
+  ASSERT_TRUE(index->Commit());
+  EXPECT_TRUE(ContentsOf(*index).empty());
+}
+
+TEST(LmdbIndex, ScansInTheOrderOfKeysWhateverTheirBytes) {
+  const auto index = Make();
+  const uint64_t values[] = {256, 1, UINT64_MAX, 255, 65536, 0};
+  for (const uint64_t value : values) index->Put({value, 0, value}, Bytes("v"));
+  ASSERT_TRUE(index->Commit());
+  std::vector<uint64_t> seen;
+  index->Scan([&](const TensorKey& key, std::span<const std::byte>) { seen.push_back(key.job); });
+  EXPECT_THAT(seen, ::testing::ElementsAre(0, 1, 255, 256, 65536, UINT64_MAX));
+}
+
+TEST(LmdbIndex, KeepsLargeValuesWhole) {
+  const auto index = Make();
+  const std::string large(100'000, 'q');
+  index->Put({1, 0, 1}, Bytes(large));
+  ASSERT_TRUE(index->Commit());
+  EXPECT_EQ(ContentsOf(*index).at({1, 0, 1}), large);
+}
+
+TEST(LmdbIndex, AnswersNoMemoryWhenFullAndRecoversAfterErases) {
+  const auto index = Make(2 * kMiB);
+  const std::string value(1000, 'v');
+  uint64_t tensor = 0;
+  Status status;
+  while (status) {
+    for (int i = 0; i < 100; ++i) index->Put({1, 0, tensor++}, Bytes(value));
+    status = index->Commit();
+    ASSERT_LT(tensor, 10'000u) << "2 MiB never became full";
+  }
+  EXPECT_EQ(status.error().code, Code::kNoMemory);
+  EXPECT_THAT(status.error().message, HasSubstr("100 changes wait"));
+  const size_t held = ContentsOf(*index).size();
+  EXPECT_EQ(held, tensor - 100) << "a refused commit changed something";
+  // Erasing is possible even now, and what waited then fits.
+  for (uint64_t i = 0; i < 300; ++i) index->Erase({1, 0, i});
+  status = index->Commit();
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(ContentsOf(*index).size(), tensor - 300);
+}
+
+TEST(LmdbIndex, CountsUsedBytesUpAndDown) {
+  const auto index = Make();
+  for (uint64_t i = 0; i < 5000; ++i) index->Put({1, 3, i}, Bytes("some value of a tensor"));
+  ASSERT_TRUE(index->Commit());
+  const uint64_t full = index->used_bytes();
+  EXPECT_GT(full, 5000u * 40);
+  index->EraseSpace(1, 3);
+  ASSERT_TRUE(index->Commit());
+  EXPECT_LT(index->used_bytes(), full / 10);
+}
+
+TEST(LmdbIndex, IsFoundAgainThroughItsKeptFile) {
+  int kept = -1;
+  {
+    const auto index = Make(8 * kMiB);
+    index->Put({1, 2, 3}, Bytes("kept"));
+    ASSERT_TRUE(index->Commit());
+    index->Put({1, 2, 4}, Bytes("staged only"));
+    kept = ::dup(index->memory_file());
+  }
+  auto again = LmdbIndex::Open({.memory_file = kept});
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(ContentsOf(**again), (Contents{{{1, 2, 3}, "kept"}}));
+  EXPECT_EQ((*again)->map_size(), 8 * kMiB);
+}
+
+TEST(LmdbIndex, RefusesAKeptFileThatIsNoIndex) {
+  auto garbage = proto::CreateMemoryFile("garbage", 2 * kMiB);
+  ASSERT_TRUE(garbage);
+  ASSERT_EQ(::pwrite(garbage->get(), "no index", 8, 0), 8);
+  const auto index = LmdbIndex::Open({.memory_file = garbage->Release()});
+  ASSERT_FALSE(index);
+  EXPECT_EQ(index.error().code, Code::kCorrupt);
+}
+
+// A child commits numbered turns of 64 records, says each over a pipe once committed, and is killed at some moment.
+TEST(LmdbIndex, LosesNoCommittedTurnAndTearsNoneWhenItsProcessIsKilled) {
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const int memory = ::dup(Make(32 * kMiB)->memory_file());
+    int said[2];
+    ASSERT_EQ(::pipe(said), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto index = LmdbIndex::Open({.memory_file = ::dup(memory)});
+      for (uint64_t turn = 1; index; ++turn) {
+        const std::string value = std::to_string(turn);
+        for (uint64_t i = 0; i < 64; ++i) (*index)->Put({1, 0, i}, Bytes(value));
+        if (!(*index)->Commit()) ::_exit(1);
+        if (::write(said[1], &turn, sizeof turn) != sizeof turn) ::_exit(1);
+      }
+      ::_exit(2);
+    }
+    ::close(said[1]);
+    uint64_t last = 0;
+    // Killed once it has got this far, in the middle of whatever it then does.
+    while (last < 100 + static_cast<uint64_t>(attempt) * 37 && ::read(said[0], &last, sizeof last) == sizeof last) {
+    }
+    ::kill(child, SIGKILL);
+    for (uint64_t more = 0; ::read(said[0], &more, sizeof more) == sizeof more;) last = more;
+    ::close(said[0]);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
+    auto index = LmdbIndex::Open({.memory_file = memory});
+    ASSERT_TRUE(index) << index.error().message;
+    const Contents contents = ContentsOf(**index);
+    ASSERT_EQ(contents.size(), 64u);
+    const uint64_t found = std::stoull(contents.begin()->second);
+    EXPECT_GE(found, last);
+    for (const auto& [key, value] : contents) EXPECT_EQ(value, contents.begin()->second) << "a torn turn";
+  }
+}
+
+TEST(LmdbIndex, TakesHundredsOfThousandsOfRecordsASecond) {
+  const auto index = Make(256 * kMiB);
+  const std::string value(80, 'r');
+  constexpr uint64_t kRecords = 200'000;
+  const auto start = std::chrono::steady_clock::now();
+  for (uint64_t i = 0; i < kRecords; ++i) {
+    index->Put({1, 0, (i * 7919) % kRecords}, Bytes(value));
+    if (i % 1000 != 999) continue;
+    ASSERT_TRUE(index->Commit());
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  RecordProperty("records_per_second", static_cast<int>(kRecords / took.count()));
+  std::printf("%.0f records/s in commits of 1,000\n", kRecords / took.count());
+  EXPECT_EQ(ContentsOf(*index).size(), kRecords);
+}
+
+}  // namespace
+}  // namespace tier::storage

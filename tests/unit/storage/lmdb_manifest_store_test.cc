@@ -1,0 +1,233 @@
+// The ssd index: synced commits off the engine thread, and its bond with its devices.
+#include "daemon/storage/lmdb_manifest_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/storage/scratch.h"
+
+namespace tier::storage {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+using testing::ScratchDirectory;
+
+std::vector<std::byte> Manifest(const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+class ManifestStoreTest : public ::testing::Test {
+ protected:
+  ManifestStoreOptions Options() {
+    return {.path = path_,
+            .map_size = 4 * kMiB,
+            .devices = {device_},
+            .signal = &signal_,
+            .on_commit = [this](const Uuid& index, uint64_t commit) -> Status {
+              device_.index_uuid = index;
+              device_.index_commit = commit;
+              return commit_status_;
+            }};
+  }
+  std::unique_ptr<LmdbManifestStore> Open() {
+    auto store = LmdbManifestStore::Open(Options());
+    EXPECT_TRUE(store) << store.error().message;
+    return store ? std::move(*store) : nullptr;
+  }
+  std::map<uint64_t, ManifestResult> Wait(LmdbManifestStore* store, size_t count) {
+    std::vector<ManifestResult> results;
+    store->Poll(&results);
+    while (results.size() < count && testing::WaitReadable(signal_.fd(), 30'000)) {
+      signal_.Clear();
+      store->Poll(&results);
+    }
+    EXPECT_EQ(results.size(), count);
+    std::map<uint64_t, ManifestResult> by_cookie;
+    for (const ManifestResult& result : results) by_cookie[result.cookie] = result;
+    return by_cookie;
+  }
+
+  ScratchDirectory directory_;
+  const std::string path_ = directory_.File("index.mdb");
+  CompletionSignal signal_;
+  Status commit_status_;
+  ManifestDevice device_{.path = "/dev/first", .uuid = DrawUuid()};
+};
+
+TEST_F(ManifestStoreTest, KeepsAManifestAcrossReopening) {
+  {
+    const auto store = Open();
+    store->StartPut(7, "1000/train", Manifest("one"));
+    const auto results = Wait(store.get(), 1);
+    EXPECT_EQ(results.at(7).code, Code::kOk) << results.at(7).message;
+    EXPECT_GT(results.at(7).commit, 0u);
+  }
+  const auto store = Open();
+  EXPECT_EQ(*store->Load("1000/train"), Manifest("one"));
+  EXPECT_THAT(store->Jobs(), UnorderedElementsAre("1000/train"));
+}
+
+TEST_F(ManifestStoreTest, ReplacesAndErases) {
+  const auto store = Open();
+  store->StartPut(1, "a", Manifest("first"));
+  store->StartPut(2, "a", Manifest("second"));
+  store->StartPut(3, "b", Manifest("other"));
+  store->StartErase(4, "b");
+  store->StartErase(5, "never there");
+  for (const auto& [cookie, result] : Wait(store.get(), 5)) EXPECT_EQ(result.code, Code::kOk) << result.message;
+  EXPECT_EQ(*store->Load("a"), Manifest("second"));
+  EXPECT_EQ(store->Load("b").error().code, Code::kNotFound);
+  EXPECT_THAT(store->Jobs(), UnorderedElementsAre("a"));
+}
+
+TEST_F(ManifestStoreTest, IsAllocatedToItsWholeSize) {
+  const auto store = Open();
+  struct stat about {};
+  ASSERT_EQ(::stat(path_.c_str(), &about), 0);
+  EXPECT_EQ(static_cast<uint64_t>(about.st_size), 4 * kMiB);
+  EXPECT_GE(static_cast<uint64_t>(about.st_blocks) * 512, 4 * kMiB);
+}
+
+TEST_F(ManifestStoreTest, AnswersNoSpaceForAManifestThatDoesNotFitAndKeepsTheOthers) {
+  const auto store = Open();
+  store->StartPut(1, "small", Manifest("fits"));
+  store->StartPut(2, "large", std::vector<std::byte>(8 * kMiB));
+  store->StartPut(3, "small too", Manifest("fits"));
+  const auto results = Wait(store.get(), 3);
+  EXPECT_EQ(results.at(1).code, Code::kOk) << results.at(1).message;
+  EXPECT_EQ(results.at(2).code, Code::kNoSpace) << results.at(2).message;
+  EXPECT_EQ(results.at(3).code, Code::kOk) << results.at(3).message;
+  EXPECT_THAT(store->Jobs(), UnorderedElementsAre("small", "small too"));
+}
+
+TEST_F(ManifestStoreTest, RefusesNamesNoIndexCanHold) {
+  const auto store = Open();
+  store->StartPut(1, std::string(1000, 'n'), Manifest("x"));
+  store->StartPut(2, "", Manifest("x"));
+  const auto results = Wait(store.get(), 2);
+  EXPECT_EQ(results.at(1).code, Code::kInvalid);
+  EXPECT_EQ(results.at(2).code, Code::kInvalid);
+}
+
+TEST_F(ManifestStoreTest, ReportsAFailingSuperblockWriteWithTheCommit) {
+  const auto store = Open();
+  commit_status_ = Fail(Code::kIoError, "superblock: no");
+  store->StartPut(1, "a", Manifest("x"));
+  const auto results = Wait(store.get(), 1);
+  EXPECT_EQ(results.at(1).code, Code::kIoError);
+  EXPECT_THAT(results.at(1).message, HasSubstr("superblock"));
+}
+
+TEST_F(ManifestStoreTest, IsUsedByOneDaemonAtATime) {
+  const auto store = Open();
+  const auto second = LmdbManifestStore::Open(Options());
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Code::kAlreadyExists);
+}
+
+TEST_F(ManifestStoreTest, NumbersItsCommitsUpwardsAcrossReopening) {
+  uint64_t last = 0;
+  for (int i = 0; i < 3; ++i) {
+    const auto store = Open();
+    store->StartPut(1, "a", Manifest("x"));
+    const uint64_t commit = Wait(store.get(), 1).at(1).commit;
+    EXPECT_GT(commit, last);
+    EXPECT_EQ(device_.index_commit, commit);
+    last = commit;
+  }
+}
+
+TEST_F(ManifestStoreTest, ReportsALostIndexAndDoesNotStartAnew) {
+  (void)Open();
+  ASSERT_NE(device_.index_uuid, Uuid{});
+  ASSERT_EQ(::unlink(path_.c_str()), 0);
+  const auto store = LmdbManifestStore::Open(Options());
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, Code::kCorrupt);
+  EXPECT_THAT(store.error().message, HasSubstr("/dev/first"));
+}
+
+TEST_F(ManifestStoreTest, RefusesAnOldCopyOfItself) {
+  (void)Open();
+  ASSERT_TRUE(testing::RunCommand("cp " + path_ + " " + path_ + ".old"));
+  {
+    const auto store = Open();
+    store->StartPut(1, "a", Manifest("x"));
+    (void)Wait(store.get(), 1);
+  }
+  ASSERT_TRUE(testing::RunCommand("mv " + path_ + ".old " + path_));
+  device_.index_commit += 1;  // Opening the copy once more must not be what makes it current.
+  const auto store = LmdbManifestStore::Open(Options());
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, Code::kCorrupt);
+  EXPECT_THAT(store.error().message, HasSubstr("old copy"));
+}
+
+TEST_F(ManifestStoreTest, NamesADeviceThatIsMissing) {
+  (void)Open();
+  const Uuid lost = device_.uuid;
+  device_ = {.path = "/dev/second", .uuid = DrawUuid()};
+  const auto store = LmdbManifestStore::Open(Options());
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, Code::kInvalid);
+  EXPECT_THAT(store.error().message, HasSubstr(FormatUuid(lost)));
+}
+
+TEST_F(ManifestStoreTest, RefusesADeviceOfAnotherIndex) {
+  device_.index_uuid = DrawUuid();
+  device_.index_commit = 12;
+  const auto store = LmdbManifestStore::Open(Options());
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, Code::kCorrupt);
+}
+
+TEST_F(ManifestStoreTest, RefusesAFileThatIsNoIndex) {
+  ASSERT_TRUE(testing::RunCommand("head -c 100000 /dev/urandom > " + path_));
+  const auto store = LmdbManifestStore::Open(Options());
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, Code::kCorrupt);
+}
+
+TEST_F(ManifestStoreTest, AnswersNotFoundInADirectoryThatIsNotThere) {
+  ManifestStoreOptions options = Options();
+  options.path = directory_.File("none/index.mdb");
+  EXPECT_EQ(LmdbManifestStore::Open(options).error().code, Code::kNotFound);
+}
+
+// A child puts numbered manifests of two jobs, each pair started together, and is killed.
+TEST_F(ManifestStoreTest, HoldsTheLastAnsweredCommitAfterItsProcessWasKilled) {
+  int said[2];
+  ASSERT_EQ(::pipe(said), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto store = Open();
+    for (uint64_t i = 1; store; ++i) {
+      store->StartPut(i, "job", Manifest(std::to_string(i)));
+      if (Wait(store.get(), 1).at(i).code != Code::kOk) ::_exit(1);
+      if (::write(said[1], &i, sizeof i) != sizeof i) ::_exit(1);
+    }
+    ::_exit(2);
+  }
+  ::close(said[1]);
+  uint64_t last = 0;
+  while (last < 30 && ::read(said[0], &last, sizeof last) == sizeof last) {
+  }
+  ::kill(child, SIGKILL);
+  for (uint64_t more = 0; ::read(said[0], &more, sizeof more) == sizeof more;) last = more;
+  ::waitpid(child, nullptr, 0);
+  const auto store = Open();
+  ASSERT_NE(store, nullptr);
+  const auto manifest = store->Load("job");
+  ASSERT_TRUE(manifest) << manifest.error().message;
+  const uint64_t found = std::stoull(std::string(reinterpret_cast<const char*>(manifest->data()), manifest->size()));
+  EXPECT_GE(found, last);
+  EXPECT_LE(found, last + 1);
+}
+
+}  // namespace
+}  // namespace tier::storage
