@@ -78,7 +78,7 @@ print_phases() {
     debian="${#missing[@]} missing, 0.25 GB (1.1 GB on a bare system)"
     minutes[0]="0.5-2"
   fi
-  if [[ ! -e .venv/tierd-installed.txt ]]; then
+  if ! python_packages_present; then
     venv=$(torch_download)
     minutes[1]="0.5-3"
   fi

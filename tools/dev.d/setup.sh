@@ -107,10 +107,18 @@ unpack_packages() {
   done
 }
 
+python_packages_wanted() {
+  cat "$ROOT"/bindings/python/requirements*.txt
+  echo "$TORCH_REQUIREMENT"
+}
+
+python_packages_present() {
+  [[ -x $ROOT/.venv/bin/python && $(cat "$ROOT/.venv/tierd-installed.txt" 2>/dev/null) == "$(python_packages_wanted)" ]]
+}
+
 install_python_packages() {
-  local venv="$ROOT/.venv" wanted
-  wanted=$(cat "$ROOT"/bindings/python/requirements*.txt <(echo "$TORCH_REQUIREMENT"))
-  if [[ -x $venv/bin/python && $(cat "$venv/tierd-installed.txt" 2>/dev/null) == "$wanted" ]]; then
+  local venv="$ROOT/.venv"
+  if python_packages_present; then
     say "Python packages: .venv is up to date"
     return
   fi
@@ -120,16 +128,14 @@ install_python_packages() {
   [[ -t 1 ]] || pip+=(--quiet)  # A log needs no progress bar; a person waiting for torch does.
   run "${pip[@]}" "$TORCH_REQUIREMENT"
   run "${pip[@]}" -r bindings/python/requirements-test.txt
-  printf '%s\n' "$wanted" >"$venv/tierd-installed.txt"
+  python_packages_wanted >"$venv/tierd-installed.txt"
 }
 
 # For verbs that need set-up: does nothing, and says nothing, when all is there.
 ensure_setup() {
   local missing
   mapfile -t missing < <(missing_packages "${BASE_PACKAGES[@]}")
-  if ((${#missing[@]})) || [[ ! -e $ROOT/.venv/tierd-installed.txt ]]; then
+  if ((${#missing[@]})) || ! python_packages_present; then
     dev_setup
-  else
-    install_python_packages 2>/dev/null
   fi
 }

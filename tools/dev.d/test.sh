@@ -75,7 +75,9 @@ test_release() {
 
 test_python() {
   dev_build release
-  with_build_tree run .venv/bin/python -m pytest -q -ra --junitxml "$REPORTS/pytest.xml"
+  # A test that hangs must not take the whole run with it.
+  with_build_tree run timeout --foreground --kill-after=30 1200 \
+    .venv/bin/python -m pytest -q -ra --junitxml "$REPORTS/pytest.xml"
 }
 
 # Only the binaries that will run: the sanitizer builds are the slow ones.
