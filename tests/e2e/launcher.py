@@ -42,7 +42,8 @@ def start(folder: pathlib.Path, arena: str = "64MiB", tier: str = "1GiB") -> Ite
     (ROOT / ".cache").mkdir(exist_ok=True)
     disk = pathlib.Path(tempfile.mkdtemp(prefix="tier-", dir=ROOT / ".cache"))
     sections = {
-        "daemon": {"socket_directory": str(folder), "data_directory": str(disk)},
+        "socket_directory": str(folder),
+        "data_directory": str(disk),
         "arena": {"maximum": arena},
         "ssd": {"file_size": tier},
         "metrics": {"listen": "127.0.0.1:0"},

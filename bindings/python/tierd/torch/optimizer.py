@@ -120,9 +120,9 @@ class _Tiered(torch.optim.Adam):
         return slot
 
     def _update_group(self, group: dict[str, Any], pieces: list[Piece]) -> None:
-        steps = {id(piece.step): piece.step for piece in pieces}
+        steps = [self.state[parameter]["step"] for parameter in group["params"] if parameter.grad is not None]
         if steps:
-            torch._foreach_add_(list(steps.values()), 1)
+            torch._foreach_add_(steps, 1)
         units = slotting.units_of(pieces, self._slice_bytes, library.BATCH_MAX)
         asked = 0
         try:

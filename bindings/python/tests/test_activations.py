@@ -1,0 +1,296 @@
+"""offload_activations: the same losses and gradients, whatever the graph does, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import pathlib
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from fake_library import FakeLibrary
+from torch.utils.checkpoint import checkpoint
+
+import tierd
+import tierd.torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "demo"))
+import gpt  # noqa: E402
+
+
+@pytest.fixture
+def offload(client: tierd.Client) -> tierd.torch.offload_activations:
+    return tierd.torch.offload_activations(client, min_bytes=1)
+
+
+def gradients_of(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [p.grad.clone() for p in module.parameters() if p.grad is not None]
+
+
+def small_gpt() -> tuple[gpt.Gpt, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(5)
+    model = gpt.Gpt(gpt.Shape(layers=2, width=64, heads=4, context=32))
+    tokens = torch.randint(0, 256, (3, 33))
+    return model, tokens[:, :-1], tokens[:, 1:]
+
+
+def test_a_gpt_has_the_same_losses_and_gradients(
+    offload: tierd.torch.offload_activations, fake: FakeLibrary
+) -> None:
+    model, inputs, targets = small_gpt()
+    for _ in range(2):
+        model.zero_grad()
+        plain = model(inputs, targets)
+        plain.backward()
+        expected = gradients_of(model)
+        model.zero_grad()
+        with offload:
+            loss = model(inputs, targets)
+        assert offload.alive > 10 and len(fake.tensors) == offload.alive
+        loss.backward()
+        assert torch.equal(loss, plain)
+        assert all(torch.equal(a, b) for a, b in zip(gradients_of(model), expected, strict=True))
+        del loss
+        gc.collect()
+        assert offload.alive == 0 and fake.tensors == {} and fake.leases == {}
+
+
+def test_storages_saved_twice_are_stored_once(offload: tierd.torch.offload_activations, fake: FakeLibrary) -> None:
+    x = torch.randn(1000, requires_grad=True)
+    with offload:
+        y = x * 2
+        loss = (y * y + y.view(10, 100).sin().view(-1)).sum()
+    assert len(fake.tensors) == 1 and offload.shared_bytes == 2 * 4000
+    loss.backward()
+    assert torch.allclose(x.grad, 2 * (4 * x + torch.cos(2 * x)), atol=1e-5)
+
+
+def test_queries_keys_and_values_share_their_storage(
+    offload: tierd.torch.offload_activations, fake: FakeLibrary
+) -> None:
+    x = torch.randn(8, 96, requires_grad=True)
+    with offload:
+        q, k, v = (x * 1).split(32, dim=1)
+        loss = (q * k * v).sum()
+    assert offload.offloaded_bytes <= 8 * 96 * 4 + 8 * 32 * 4  # The three views, and the product q * k.
+    loss.backward()
+    assert torch.equal(x.grad[:, :32], (x[:, 32:64] * x[:, 64:]).detach())
+
+
+def test_a_change_in_place_after_pack_does_not_reach_the_saved_bytes(
+    offload: tierd.torch.offload_activations,
+) -> None:
+    x = torch.randn(1000, requires_grad=True)
+    with offload:
+        y = x * 3
+        z = y.square()
+    kept = y.detach().clone()
+    with torch.no_grad():
+        y.fill_(7)
+    z.sum().backward()
+    assert torch.equal(x.grad, 2 * kept * 3)
+
+
+def test_a_later_version_is_another_copy(offload: tierd.torch.offload_activations, fake: FakeLibrary) -> None:
+    x = torch.randn(100, requires_grad=True)
+    with offload:
+        y = x * 1
+        first = y.square().sum()
+        with torch.no_grad():
+            y.mul_(2)
+        second = y.square().sum()
+    assert len(fake.tensors) == 2
+    (first + second).backward()
+    assert torch.allclose(x.grad, 2 * x + 4 * x)
+
+
+def test_a_freed_storages_address_is_not_taken_for_it(offload: tierd.torch.offload_activations) -> None:
+    gradients, expected = [], []
+    for turn in range(20):  # The allocator gives the same address again and again.
+        x = torch.full((5000,), float(turn), requires_grad=True)
+        with offload:
+            loss = (x * 1).square().sum()
+        expected.append(2.0 * turn)
+        gradients.append((loss, x))
+    for (loss, x), value in zip(gradients, expected, strict=True):
+        loss.backward()
+        assert (x.grad == value).all()
+
+
+def test_unpack_may_happen_twice(offload: tierd.torch.offload_activations, fake: FakeLibrary) -> None:
+    x = torch.randn(1000, requires_grad=True)
+    with offload:
+        loss = (x * 2).exp().sum()
+    loss.backward(retain_graph=True)
+    first = x.grad.clone()
+    x.grad = None
+    loss.backward()
+    assert torch.equal(x.grad, first)
+    del loss
+    assert fake.tensors == {}
+
+
+def test_double_backward_has_the_same_result(offload: tierd.torch.offload_activations, fake: FakeLibrary) -> None:
+    def second_order(x: torch.Tensor) -> torch.Tensor:
+        (gradient,) = torch.autograd.grad((x.sin() * x).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(gradient.square().sum(), x)
+        return second
+
+    x = torch.randn(1000, requires_grad=True)
+    expected = second_order(x)
+    with offload:
+        got = second_order(x)
+    assert torch.equal(got, expected)
+    gc.collect()
+    assert fake.tensors == {}
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_inside_has_the_same_result(
+    offload: tierd.torch.offload_activations, fake: FakeLibrary, reentrant: bool
+) -> None:
+    torch.manual_seed(1)
+    layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(3))
+    x = torch.randn(16, 64, requires_grad=True)
+
+    def forward() -> torch.Tensor:
+        value = x * 1
+        for layer in layers:
+            value = checkpoint(lambda v, layer=layer: layer(v).relu(), value, use_reentrant=reentrant)
+        return value.square().sum()
+
+    forward().backward()
+    expected = [*gradients_of(layers), x.grad.clone()]
+    layers.zero_grad()
+    x.grad = None
+    with offload:
+        loss = forward()
+    loss.backward()
+    assert all(torch.equal(a, b) for a, b in zip([*gradients_of(layers), x.grad], expected, strict=True))
+    del loss
+    gc.collect()
+    assert fake.tensors == {}
+
+
+def test_a_graph_that_never_ran_frees_its_bytes(offload: tierd.torch.offload_activations, fake: FakeLibrary) -> None:
+    x = torch.randn(1000, requires_grad=True)
+    with offload:
+        loss = (x * 2).exp().sum()
+    assert len(fake.tensors) > 0
+    del loss
+    gc.collect()
+    assert fake.tensors == {} and offload.alive == 0
+
+
+def test_a_graph_may_be_built_by_one_that_failed(offload: tierd.torch.offload_activations, fake: FakeLibrary) -> None:
+    x = torch.randn(1000, requires_grad=True)
+    with pytest.raises(ZeroDivisionError):
+        with offload:
+            y = (x * 2).exp()
+            raise ZeroDivisionError
+    del y
+    gc.collect()
+    assert fake.tensors == {}
+    with offload:
+        pass
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda t: t[:1].expand(50, 100),
+        lambda t: t.t(),
+        lambda t: t[3:7, 5:90:2],
+        lambda t: t.view(-1)[17:4017].view(40, 100),
+        lambda t: t.unfold(1, 3, 2),
+    ],
+)
+def test_views_keep_their_shape_and_strides(
+    offload: tierd.torch.offload_activations, client: tierd.Client, view: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    value = torch.randn(50, 100)
+    packed = offload._pack(view(value * 1))
+    back = offload._unpack(packed)
+    expected = view(value * 1)
+    assert not isinstance(packed, torch.Tensor)
+    assert torch.equal(back, expected) and back.stride() == expected.stride()
+
+
+def test_an_expanded_view_costs_what_it_expands(offload: tierd.torch.offload_activations) -> None:
+    packed = offload._pack((torch.randn(1000) * 1).expand(1000, 1000))
+    assert offload.offloaded_bytes == 4000
+    assert offload._unpack(packed).shape == (1000, 1000)
+
+
+def test_a_small_view_of_a_large_storage_costs_its_own_range(offload: tierd.torch.offload_activations) -> None:
+    large = torch.randn(1_000_000)
+    value = large[500_003:500_103]
+    packed = offload._pack(value)
+    assert offload.offloaded_bytes < 600
+    back = offload._unpack(packed)
+    assert torch.equal(back, value) and back.data_ptr() % 64 == value.data_ptr() % 64
+
+
+def test_parameters_and_their_views_stay_in_the_graph(client: tierd.Client, fake: FakeLibrary) -> None:
+    offload = tierd.torch.offload_activations(client, min_bytes=1)
+    weight = torch.nn.Parameter(torch.randn(64, 64))
+    for value in (weight, weight.t(), weight.view(-1)[3:], weight.detach().view(-1)):
+        assert offload._pack(value) is value
+    assert fake.tensors == {}
+
+
+def test_a_model_names_parameters_that_show_only_as_anonymous_views(client: tierd.Client) -> None:
+    model = torch.nn.Linear(64, 64)
+    view = model.weight.data.t()
+    with tierd.torch.offload_activations(client, model=model, min_bytes=1) as offload:
+        assert offload._pack(view) is view
+    stranger = tierd.torch.offload_activations(client, min_bytes=1)
+    assert stranger._pack(view) is not view
+
+
+def test_what_is_not_a_plain_cpu_tensor_passes_through(offload: tierd.torch.offload_activations) -> None:
+    class Mine(torch.Tensor):
+        pass
+
+    others = [
+        torch.randn(4, 4).as_subclass(Mine),
+        torch.randn(4, 4).to_sparse(),
+        torch.zeros(4, device="meta"),
+        torch.zeros(0),
+        torch.randn(4, dtype=torch.complex64).conj(),
+    ]
+    for value in others:
+        assert offload._pack(value) is value
+
+
+def test_tensors_below_the_limit_stay(client: tierd.Client, fake: FakeLibrary) -> None:
+    x = torch.randn(100, requires_grad=True)
+    with tierd.torch.offload_activations(client):
+        (x * 2).exp().sum()
+    assert fake.calls == []
+
+
+def test_backward_asks_ahead_for_what_comes_next(client: tierd.Client, fake: FakeLibrary) -> None:
+    offload = tierd.torch.offload_activations(client, min_bytes=1, prefetch=3 * 4000)
+    x = torch.randn(1000, requires_grad=True)
+    with offload:
+        y = x
+        for _ in range(6):
+            y = (y * 1.5).exp().log()
+        loss = y.sum()
+    packed = sorted(tensor for tensor, _ in fake.tensors)
+    loss.backward()
+    assert fake.prefetched == packed[-2::-1]
+
+
+def test_a_session_that_ended_does_not_break_the_freeing(
+    client: tierd.Client, offload: tierd.torch.offload_activations
+) -> None:
+    x = torch.randn(1000, requires_grad=True)
+    with offload:
+        loss = (x * 2).exp().sum()
+    client.close()
+    del loss
+    gc.collect()
+    assert offload.alive == 0

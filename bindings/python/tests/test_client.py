@@ -1,0 +1,258 @@
+"""Client: what goes in comes out, keys, errors, and who may still use what after close and fork."""
+
+from __future__ import annotations
+
+import array
+import gc
+import os
+import threading
+import warnings
+
+import numpy
+import pytest
+import torch
+from fake_library import FakeLibrary
+
+import tierd
+from tierd import client as client_module
+from tierd import errors
+from tierd.quantity import byte_count, format_bytes
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        numpy.arange(12.0).reshape(3, 4),
+        numpy.arange(12).reshape(3, 4)[:, ::2],
+        numpy.asfortranarray(numpy.arange(12).reshape(3, 4)),
+        numpy.array(7.5),
+        numpy.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
+    ],
+)
+def test_get_gives_back_a_numpy_array_as_it_was_put(client: tierd.Client, value: numpy.ndarray) -> None:
+    client.put("key", value)
+    got = client.get("key")
+    assert got.dtype == value.dtype and got.shape == value.shape
+    assert (got == value).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.complex64])
+def test_get_gives_back_a_torch_tensor_as_it_was_put(client: tierd.Client, dtype: torch.dtype) -> None:
+    value = torch.arange(12).reshape(3, 4).to(dtype)
+    client.put(7, value.t())
+    got = client.get(7)
+    assert got.dtype == dtype and torch.equal(got, value.t())
+
+
+def test_a_conjugated_view_is_stored_as_its_values(client: tierd.Client) -> None:
+    value = torch.tensor([1 + 2j]).conj()
+    client.put("c", value)
+    assert torch.equal(client.get("c"), value.resolve_conj())
+
+
+@pytest.mark.parametrize("value", [b"bytes", bytearray(b"array"), memoryview(b"view"), array.array("d", [1.0, 2.0])])
+def test_anything_with_a_buffer_can_be_put(client: tierd.Client, value: object) -> None:
+    client.put("key", value)
+    assert client.get("key") == bytes(memoryview(value))  # type: ignore[arg-type]
+
+
+def test_a_tensor_of_another_rank_needs_dtype_and_shape_stated(client: tierd.Client, fake: FakeLibrary) -> None:
+    client.put("key", numpy.arange(6, dtype="i4"))
+    other = tierd.Client(client_module.Session(fake, 2))  # type: ignore[arg-type]
+    assert other.get("key") == numpy.arange(6, dtype="i4").tobytes()
+    assert (other.get("key", dtype="i4", shape=(2, 3)) == numpy.arange(6).reshape(2, 3)).all()
+    assert torch.equal(other.get("key", dtype=torch.int32), torch.arange(6, dtype=torch.int32))
+    with pytest.raises(tierd.Invalid, match="20 bytes, the tensor holds 24"):
+        other.get("key", dtype="i4", shape=5)
+
+
+def test_get_into_fills_arrays_of_every_kind(client: tierd.Client) -> None:
+    client.put("key", numpy.arange(8, dtype="f4"))
+    for out in (numpy.zeros(8, "f4"), torch.zeros(8), bytearray(32)):
+        client.get_into("key", out)
+        assert bytes(memoryview(out if not isinstance(out, torch.Tensor) else out.numpy())) == client.get("key").tobytes()
+
+
+@pytest.mark.parametrize(
+    "out", [numpy.zeros((4, 4), "f4")[:, :2], torch.zeros(4, 4).t()[:2], b"fixed", numpy.zeros(3, "f4")]
+)
+def test_get_into_refuses_what_cannot_be_filled_in_place(client: tierd.Client, out: object) -> None:
+    client.put("key", numpy.arange(8, dtype="f4"))
+    with pytest.raises(tierd.Invalid):
+        client.get_into("key", out)
+
+
+def test_a_read_only_array_is_not_filled(client: tierd.Client) -> None:
+    client.put("key", numpy.arange(8, dtype="f4"))
+    out = numpy.zeros(8, "f4")
+    out.flags.writeable = False
+    with pytest.raises(tierd.Invalid, match="read-only"):
+        client.get_into("key", out)
+
+
+def test_a_taken_key_is_refused_unless_replaced(client: tierd.Client) -> None:
+    client.put("key", b"one")
+    with pytest.raises(tierd.AlreadyExists, match="replace=True"):
+        client.put("key", b"two")
+    assert client.get("key") == b"one"
+    client.put("key", b"three", replace=True)
+    assert client.get("key") == b"three"
+
+
+def test_shared_and_own_namespace_do_not_meet(client: tierd.Client) -> None:
+    client.put(1, b"mine")
+    client.put(1, b"ours", shared=True)
+    assert (client.get(1), client.get(1, shared=True)) == (b"mine", b"ours")
+    client.delete(1)
+    assert client.get(1, shared=True) == b"ours"
+
+
+def test_a_large_tensor_goes_range_by_range(client: tierd.Client, fake: FakeLibrary) -> None:
+    content = numpy.random.default_rng(1).bytes(2 * client_module.RANGE_BYTES + 12345)
+    client.put("key", content)
+    assert fake.calls.count("create") == 1 and fake.calls.count("acquire") == 2
+    assert client.get("key") == content
+
+
+def test_a_range_shrinks_where_memory_is_short(client: tierd.Client, fake: FakeLibrary) -> None:
+    fake.lease_bytes_max = 5 << 20
+    content = numpy.random.default_rng(1).bytes(20 << 20)
+    client.put("key", content)
+    assert client.get("key") == content
+
+
+def test_a_put_that_fails_leaves_nothing_behind(client: tierd.Client, fake: FakeLibrary) -> None:
+    fake.lease_bytes_max = 1 << 20
+    with pytest.raises(tierd.NoMemory, match="1048576"):
+        client.put("key", bytes(20 << 20))
+    assert fake.tensors == {} and fake.leases == {}
+
+
+@pytest.mark.parametrize("key", ["", "x" * 1025, -1, 1 << 64, True, 1.5, None])
+def test_impossible_keys_are_refused(client: tierd.Client, key: object) -> None:
+    with pytest.raises(tierd.Invalid):
+        client.put(key, b"x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", numpy.zeros((3, 0)), torch.zeros(0), torch.zeros(2, 2).to_sparse(), numpy.array([object()]), object(), 3,
+     torch.zeros(2, device="meta")],
+)  # fmt: skip
+def test_what_has_no_bytes_is_refused(client: tierd.Client, value: object) -> None:
+    with pytest.raises(tierd.Invalid):
+        client.put("key", value)
+
+
+def test_missing_keys_are_not_found(client: tierd.Client) -> None:
+    for call in (client.get, client.delete, client.tensor, client.lease):
+        with pytest.raises(tierd.NotFound):
+            call("nobody")
+
+
+def test_every_code_has_its_exception() -> None:
+    names = ("INVALID NOT_FOUND ALREADY_EXISTS DENIED NO_MEMORY NO_SPACE IO_ERROR CORRUPT TORN STALE DISCONNECTED REVOKED "
+             "WOULD_DEADLOCK TIMEOUT VERSION").split()  # fmt: skip
+    assert [errors.from_code(code, "").name for code in range(1, 16)] == names
+    assert isinstance(errors.from_code(99, "odd"), tierd.Error)
+    assert errors.from_code(99, "odd").code == 99
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("64GiB", 64 << 30), ("1.5 MiB", 3 << 19), (" 12 ", 12), ("3kB", 3000), (None, 0), (7, 7)]
+)
+def test_quantities_are_read(text: str | int | None, count: int) -> None:
+    assert byte_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "1 XB", "-1", -1, True, 1.5, "1e9", 1 << 63])
+def test_other_quantities_are_refused_by_name(text: object) -> None:
+    with pytest.raises(tierd.Invalid, match="limit"):
+        byte_count(text, "limit")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1000, "1000 B"), (1 << 20, "1 MiB"), (1023 << 20, "1023 MiB")])
+def test_bytes_are_written_for_people(count: int, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+def test_a_closed_client_refuses_everything(client: tierd.Client, fake: FakeLibrary) -> None:
+    client.close()
+    client.close()
+    assert fake.closed == [1]
+    for call in (lambda: client.get("a"), lambda: client.put("a", b"x"), client.stats, client.step):
+        with pytest.raises(tierd.Stale, match="closed"):
+            call()
+    assert repr(client) == "<tierd.Client closed>"
+
+
+def test_the_handle_outlives_close_until_the_last_array_is_gone(client: tierd.Client, fake: FakeLibrary) -> None:
+    client.put("a", numpy.arange(4.0))
+    view = client.lease("a").numpy()
+    with pytest.warns(ResourceWarning, match="1 lease alive"):
+        client.close()
+    assert fake.closed == []
+    assert view.sum() == 6
+    del view
+    assert fake.closed == [1] and fake.leases == {}
+
+
+def test_a_client_let_go_is_closed(fake: FakeLibrary) -> None:
+    client = tierd.Client(client_module.Session(fake, 3))  # type: ignore[arg-type]
+    del client
+    gc.collect()
+    assert fake.closed == [3]
+
+
+def test_a_forked_child_has_no_session_and_ends_nobody_elses(client: tierd.Client, fake: FakeLibrary) -> None:
+    client.put("a", numpy.arange(4.0))
+    view = client.lease("a").numpy()
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            client.get("a")
+        except tierd.Disconnected as error:
+            os.write(writer, str(error).encode())
+        del view
+        client.close()
+        os.write(writer, f"|{fake.closed}|{len(fake.leases)}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        sentence, closed, leases = pipe.read().decode().split("|")
+    assert "forked" in sentence and (closed, leases) == ("[]", "1")
+    assert view.sum() == 6
+
+
+def test_threads_share_a_client(client: tierd.Client, fake: FakeLibrary) -> None:
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(50):
+                key = f"{number}/{turn}"
+                client.put(key, numpy.full(100, number))
+                assert (client.get(key) == number).all()
+                client.delete(key)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == [] and fake.tensors == {} and fake.leases == {}
+
+
+def test_options_that_cannot_be_meant_are_refused(monkeypatch: pytest.MonkeyPatch, fake: FakeLibrary) -> None:
+    monkeypatch.setattr("tierd.library.load", lambda: fake)
+    for options in ({"mode": "take"}, {"spin": "fast"}, {"limit": "1 stone"}, {"job": "a\0b"}):
+        with pytest.raises(tierd.Invalid):
+            tierd.connect(**options)  # type: ignore[arg-type]
+    with tierd.connect(job="x", limit="1GiB") as client:
+        assert client.session.job == "job"

@@ -1,0 +1,133 @@
+"""Daemon and autostart against a stand-in for the tierd program: readiness, failures, one start for many ranks."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import threading
+import tomllib
+
+import pytest
+
+import tierd
+from tierd import autostart, library
+from tierd.daemon import Daemon, find_program, toml
+
+READY = """\
+import os, signal, socket, sys
+print("listening", flush=True)
+notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+notify.sendto(b"STATUS=starting", os.environ["NOTIFY_SOCKET"])
+notify.sendto(b"READY=1\\nSTATUS=serving", os.environ["NOTIFY_SOCKET"])
+signal.sigwait([signal.SIGTERM])
+sys.exit(0)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "tierd-stand-in"
+    path.write_text(f"#!{sys.executable}\n{READY}")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_a_configuration_survives_toml() -> None:
+    settings = {
+        "private": True,
+        "path": 'a "quoted" \\ path',
+        "arena": {"maximum": "64MiB", "numa_node": -1},
+        "ssd": {"devices": ["one", "two"], "share": 0.5},
+    }
+    assert tomllib.loads(toml(settings)) == settings
+
+
+def test_a_daemon_is_there_when_it_said_ready_and_gone_when_stopped(
+    tmp_path: pathlib.Path, program: pathlib.Path
+) -> None:
+    with Daemon(tmp_path / "d", {"private": True}, program=str(program)) as daemon:
+        assert daemon.process.poll() is None
+        assert daemon.log_tail() == "listening"
+        assert tomllib.loads((tmp_path / "d" / "tierd.toml").read_text()) == {"private": True}
+    assert daemon.process.returncode == 0
+
+
+def test_a_daemon_that_ends_instead_is_reported_with_its_words(tmp_path: pathlib.Path, program: pathlib.Path) -> None:
+    program.write_text(f"#!{sys.executable}\nimport sys\nsys.exit('arena.maximum is larger than the memory')\n")
+    with pytest.raises(tierd.Disconnected, match=r"status 1 .*arena.maximum is larger"):
+        Daemon(tmp_path / "d", {}, program=str(program))
+
+
+def test_a_daemon_that_does_not_stop_is_killed(tmp_path: pathlib.Path, program: pathlib.Path) -> None:
+    program.write_text(program.read_text().replace("sigwait([signal.SIGTERM])", "sigwait([signal.SIGUSR1])").replace(
+        "import os,", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nimport os,"))  # fmt: skip
+    daemon = Daemon(tmp_path / "d", {}, program=str(program))
+    assert daemon.stop(timeout=0.05) == -9
+
+
+def test_programs_are_found_by_name_tree_and_path(monkeypatch: pytest.MonkeyPatch, program: pathlib.Path) -> None:
+    monkeypatch.setenv("TIERD_BINARY", str(program))
+    assert find_program() == str(program)
+    monkeypatch.delenv("TIERD_BINARY")
+    monkeypatch.delenv("TIERD_BUILD", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(tierd.NotFound, match="TIERD_BINARY"):
+        find_program()
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert find_program(program.name) == str(program)
+
+
+@pytest.fixture
+def runtime(tmp_path: pathlib.Path, program: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TIERD_BINARY", str(program))
+    return tmp_path / "tierd"
+
+
+def test_ranks_that_come_at_once_start_one_daemon(
+    runtime: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Daemon] = []
+    monkeypatch.setattr(autostart, "_started", started)
+    handles: list[int] = []
+
+    def attempt() -> int:
+        if not started:
+            raise tierd.NotFound("nobody there")
+        return 5
+
+    def rank() -> None:
+        handles.append(autostart.start_and_connect(library.ConnectOptions(), attempt))
+
+    threads = [threading.Thread(target=rank) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert handles == [5] * 4 and len(started) == 1
+    assert capfd.readouterr().err.count("started a private one") == 1
+    settings = tomllib.loads((runtime / "tierd.toml").read_text())
+    assert settings["private"] is True and settings["starter_pid"] == os.getpid()
+    started[0].stop()
+
+
+def test_a_directory_of_another_user_is_not_used(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: gives a directory to another user")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "tierd").mkdir()
+    os.chown(tmp_path / "tierd", 65534, 65534)
+    with pytest.raises(tierd.Denied, match="65534"):
+        autostart.start_and_connect(library.ConnectOptions(), lambda: 0)
+
+
+def test_importing_the_package_loads_neither_numpy_nor_torch_nor_grpc() -> None:
+    code = "import sys, tierd; print([name for name in ('numpy', 'torch', 'grpc') if name in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(tierd.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "[]"
