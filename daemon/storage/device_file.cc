@@ -226,9 +226,7 @@ Status DeviceFile::Preallocate(uint64_t size, const std::string& directory) {
   return FailErrno(errno, fmt::format("preallocating {} in {}", FormatBytes(size), directory));
 }
 
-Status DeviceFile::Lock() {
-  return LockDevice(fd_.get(), path_);
-}
+Status DeviceFile::Lock() { return LockDevice(fd_.get(), path_); }
 
 Status DeviceFile::CheckAlignment() {
   struct statx about{};

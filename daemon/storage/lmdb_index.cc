@@ -103,9 +103,7 @@ void LmdbIndex::Put(const TensorKey& key, std::span<const std::byte> value) {
   values_.insert(values_.end(), value.begin(), value.end());
 }
 
-void LmdbIndex::Erase(const TensorKey& key) {
-  Stage(key, kErase, 0);
-}
+void LmdbIndex::Erase(const TensorKey& key) { Stage(key, kErase, 0); }
 
 void LmdbIndex::EraseSpace(uint64_t job, uint64_t space) {
   std::erase_if(staged_, [&](const Staged& operation) {

@@ -24,12 +24,8 @@ constexpr std::string_view kKeyUuid = "uuid";
 constexpr std::string_view kKeyDevices = "devices";
 constexpr std::string_view kKeyCommit = "commit";
 
-MDB_val AsValue(std::string_view text) {
-  return {text.size(), const_cast<char*>(text.data())};
-}
-MDB_val AsValue(std::span<const std::byte> bytes) {
-  return {bytes.size(), const_cast<std::byte*>(bytes.data())};
-}
+MDB_val AsValue(std::string_view text) { return {text.size(), const_cast<char*>(text.data())}; }
+MDB_val AsValue(std::span<const std::byte> bytes) { return {bytes.size(), const_cast<std::byte*>(bytes.data())}; }
 
 // A fixed-size value of the binding; false: absent or of another size.
 template <typename T>

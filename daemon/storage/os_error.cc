@@ -12,31 +12,24 @@ Code CodeOfErrno(int error) {
   switch (error) {
     case ENOENT:
     case ENXIO:
-    case ENODEV:
-      return Code::kNotFound;
+    case ENODEV: return Code::kNotFound;
     case EACCES:
     case EPERM:
-    case EROFS:
-      return Code::kDenied;
+    case EROFS: return Code::kDenied;
     case ENOSPC:
     case EDQUOT:
-    case EFBIG:
-      return Code::kNoSpace;
+    case EFBIG: return Code::kNoSpace;
     case EEXIST:
     case EBUSY:
-    case EWOULDBLOCK:
-      return Code::kAlreadyExists;
-    case ENOMEM:
-      return Code::kNoMemory;
+    case EWOULDBLOCK: return Code::kAlreadyExists;
+    case ENOMEM: return Code::kNoMemory;
     case EINVAL:
     case ENOTDIR:
     case EISDIR:
     case ENAMETOOLONG:
     case ELOOP:
-    case EOPNOTSUPP:
-      return Code::kInvalid;
-    default:
-      return Code::kIoError;
+    case EOPNOTSUPP: return Code::kInvalid;
+    default: return Code::kIoError;
   }
 }
 

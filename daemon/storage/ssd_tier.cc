@@ -160,36 +160,16 @@ Result<std::unique_ptr<SsdTier>> SsdTier::Open(const SsdTierOptions& options, ba
 SsdTier::SsdTier(std::unique_ptr<State> state) : state_(std::move(state)) {}
 SsdTier::~SsdTier() = default;
 
-ExtentStore& SsdTier::extents() {
-  return state_->extents;
-}
-TransferPort& SsdTier::transfers() {
-  return *state_->transfers;
-}
-ManifestStore* SsdTier::manifests() {
-  return state_->manifests.get();
-}
-int SsdTier::completion_fd() const {
-  return state_->signal.fd();
-}
-void SsdTier::ClearWakeup() {
-  state_->signal.Clear();
-}
-IoMode SsdTier::io_mode() const {
-  return state_->mode;
-}
-const std::string& SsdTier::io_mode_reason() const {
-  return state_->mode_reason;
-}
-bool SsdTier::pinned() const {
-  return state_->io->pinned();
-}
-const std::string& SsdTier::unpinned_reason() const {
-  return state_->io->unpinned_reason();
-}
-uint16_t SsdTier::device_count() const {
-  return static_cast<uint16_t>(state_->files.size());
-}
+ExtentStore& SsdTier::extents() { return state_->extents; }
+TransferPort& SsdTier::transfers() { return *state_->transfers; }
+ManifestStore* SsdTier::manifests() { return state_->manifests.get(); }
+int SsdTier::completion_fd() const { return state_->signal.fd(); }
+void SsdTier::ClearWakeup() { state_->signal.Clear(); }
+IoMode SsdTier::io_mode() const { return state_->mode; }
+const std::string& SsdTier::io_mode_reason() const { return state_->mode_reason; }
+bool SsdTier::pinned() const { return state_->io->pinned(); }
+const std::string& SsdTier::unpinned_reason() const { return state_->io->unpinned_reason(); }
+uint16_t SsdTier::device_count() const { return static_cast<uint16_t>(state_->files.size()); }
 
 const SsdDeviceDescription& SsdTier::device(uint16_t index) const {
   TIER_CHECK(index < state_->descriptions.size(), "device {} of {}", index, state_->descriptions.size());

@@ -112,9 +112,7 @@ Superblock MakeSuperblock(const Uuid& uuid, uint64_t device_size, uint64_t forma
   return s;
 }
 
-void SealSuperblock(Superblock* superblock) {
-  superblock->crc = ChecksumOf(*superblock);
-}
+void SealSuperblock(Superblock* superblock) { superblock->crc = ChecksumOf(*superblock); }
 
 Result<Superblock> ParseSuperblock(Bytes copy) {
   if (copy.size() < sizeof(Superblock) || !HasMagic(copy)) return Fail(Code::kCorrupt, "no superblock of tierd");

@@ -26,9 +26,7 @@ proto::Superblock MakeSuperblock(const Uuid& uuid, uint64_t device_size, uint64_
 // Computes the checksum over what is in it now.
 void SealSuperblock(proto::Superblock* superblock);
 // Which copy holds commit `commit`.
-constexpr uint64_t CopyOffset(uint64_t commit) {
-  return proto::kSuperblockOffsets[commit & 1];
-}
+constexpr uint64_t CopyOffset(uint64_t commit) { return proto::kSuperblockOffsets[commit & 1]; }
 
 // One copy. CORRUPT: damaged or fields that cannot be; VERSION: of a later tierd.
 Result<proto::Superblock> ParseSuperblock(std::span<const std::byte> copy);

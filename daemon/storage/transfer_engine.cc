@@ -11,9 +11,7 @@
 namespace tier::storage {
 namespace {
 
-uint32_t IoBytes(const Transfer& transfer) {
-  return static_cast<uint32_t>(PagesFor(transfer.length) * kPageSize);
-}
+uint32_t IoBytes(const Transfer& transfer) { return static_cast<uint32_t>(PagesFor(transfer.length) * kPageSize); }
 
 // Says nothing about the device: the kernel was short of something for the moment.
 bool IsTransient(int error) {

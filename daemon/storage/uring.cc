@@ -21,9 +21,7 @@ constexpr uint32_t kSetupAttempts[] = {
     IORING_SETUP_R_DISABLED,
 };
 
-std::string ErrorText(int error) {
-  return std::strerror(error);
-}
+std::string ErrorText(int error) { return std::strerror(error); }
 
 Status InitRing(uint32_t entries, io_uring* ring) {
   int error = 0;

@@ -12,9 +12,7 @@ FakeDevice::~FakeDevice() {
   TIER_CHECK(started_.empty() && submitted_.empty(), "{} + {} in flight", started_.size(), submitted_.size());
 }
 
-Status FakeDevice::AddDevice(int /*fd*/) {
-  return {};
-}
+Status FakeDevice::AddDevice(int /*fd*/) { return {}; }
 
 void FakeDevice::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
   TIER_CHECK(windows_.emplace(Value(window), std::pair(address, size)).second, "window {} twice", Value(window));

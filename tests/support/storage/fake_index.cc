@@ -57,9 +57,7 @@ void FakeIndex::Scan(const std::function<void(const TensorKey&, std::span<const 
   for (const auto& [key, value] : *committed_) visit(key, value);
 }
 
-uint64_t FakeIndex::used_bytes() const {
-  return BytesOf(*committed_);
-}
+uint64_t FakeIndex::used_bytes() const { return BytesOf(*committed_); }
 
 FakeManifestStore::FakeManifestStore(std::shared_ptr<Contents> committed)
     : committed_(committed ? std::move(committed) : std::make_shared<Contents>()) {}

@@ -13,12 +13,8 @@ namespace {
 
 constexpr auto kPoison = std::byte{0xa5};
 
-uint32_t PagesOf(const Transfer& transfer) {
-  return static_cast<uint32_t>(PagesFor(transfer.length));
-}
-uint64_t IoBytes(const Transfer& transfer) {
-  return PagesFor(transfer.length) * kPageSize;
-}
+uint32_t PagesOf(const Transfer& transfer) { return static_cast<uint32_t>(PagesFor(transfer.length)); }
+uint64_t IoBytes(const Transfer& transfer) { return PagesFor(transfer.length) * kPageSize; }
 
 bool ExtentsMeet(Extent a, Extent b) {
   return a.device == b.device && a.run.offset_bytes() < b.run.offset_bytes() + b.run.size_bytes() &&
@@ -218,9 +214,7 @@ void FakeTransferPort::SetDelay(uint32_t turns_min, uint32_t turns_max) {
   options_.delay_turns_max = turns_max;
 }
 
-void FakeTransferPort::FailNext(FakeFault fault, uint32_t count) {
-  scripted_.insert(scripted_.end(), count, fault);
-}
+void FakeTransferPort::FailNext(FakeFault fault, uint32_t count) { scripted_.insert(scripted_.end(), count, fault); }
 
 void FakeTransferPort::SetFaultRate(FakeFault fault, uint32_t per_million) {
   std::erase_if(rates_, [&](const auto& rate) {
@@ -229,13 +223,9 @@ void FakeTransferPort::SetFaultRate(FakeFault fault, uint32_t per_million) {
   if (per_million != 0) rates_.emplace_back(fault, per_million);
 }
 
-void FakeTransferPort::FailExtent(Extent extent, TransferOutcome outcome) {
-  bad_extents_.push_back({extent, outcome});
-}
+void FakeTransferPort::FailExtent(Extent extent, TransferOutcome outcome) { bad_extents_.push_back({extent, outcome}); }
 
-void FakeTransferPort::PunchWindow(WindowIndex window) {
-  windows_.at(Value(window)).punched = true;
-}
+void FakeTransferPort::PunchWindow(WindowIndex window) { windows_.at(Value(window)).punched = true; }
 
 void FakeTransferPort::Crash() {
   for (const Flight& flight : submitted_) {

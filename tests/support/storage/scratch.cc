@@ -35,9 +35,7 @@ WindowMemory::WindowMemory(uint64_t size) {
   mapping_ = std::move(*mapping);
 }
 
-void WindowMemory::Fill(uint64_t seed) const {
-  FillRandom(bytes(), seed);
-}
+void WindowMemory::Fill(uint64_t seed) const { FillRandom(bytes(), seed); }
 
 void FillRandom(std::span<std::byte> bytes, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -62,13 +60,9 @@ std::string CommandLine(const std::string& command) {
   return line;
 }
 
-bool IsRoot() {
-  return ::geteuid() == 0;
-}
+bool IsRoot() { return ::geteuid() == 0; }
 
-bool HasTool(const std::string& name) {
-  return RunCommand("command -v " + name);
-}
+bool HasTool(const std::string& name) { return RunCommand("command -v " + name); }
 
 Cleanup::~Cleanup() {
   for (auto command = commands_.rbegin(); command != commands_.rend(); ++command) (void)RunCommand(*command);

@@ -38,9 +38,7 @@ TEST(Checksum, KnowsTheVectorsOfRfc3720) {
   EXPECT_EQ(Crc32c(std::as_bytes(std::span(bytes))), 0x113fdb5cu);
 }
 
-TEST(Checksum, OfNothingIsZero) {
-  EXPECT_EQ(Crc32c({}), 0u);
-}
+TEST(Checksum, OfNothingIsZero) { EXPECT_EQ(Crc32c({}), 0u); }
 
 TEST(Checksum, AgreesWithABitwiseTwinAtEveryLengthAndAlignment) {
   std::mt19937_64 random(7);

@@ -18,9 +18,9 @@ namespace tier::storage {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::HasSubstr;
 using testing::Cleanup;
 using testing::CommandLine;
+using ::testing::HasSubstr;
 using testing::HasTool;
 using testing::IsRoot;
 using testing::RunCommand;
@@ -49,7 +49,7 @@ TEST_F(DeviceFileTest, MakesAFileThatIsAllocatedAndPrivate) {
   const auto file = Open();
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_TRUE(file->created());
-  struct stat about {};
+  struct stat about{};
   ASSERT_EQ(::stat(path_.c_str(), &about), 0);
   EXPECT_EQ(static_cast<uint64_t>(about.st_size), kSize);
   EXPECT_GE(static_cast<uint64_t>(about.st_blocks) * 512, kSize) << "the file is sparse";
@@ -110,7 +110,7 @@ TEST_F(DeviceFileTest, TakesABlankFileAsItStands) {
 TEST_F(DeviceFileTest, AllocatesTheHolesOfASparseFile) {
   ASSERT_TRUE(RunCommand("truncate -s 40M " + path_));
   ASSERT_TRUE(Open(0));
-  struct stat about {};
+  struct stat about{};
   ASSERT_EQ(::stat(path_.c_str(), &about), 0);
   EXPECT_GE(static_cast<uint64_t>(about.st_blocks) * 512, kSize);
 }

@@ -41,8 +41,8 @@ class DeviceIoConformance : public ::testing::TestWithParam<Backend> {
   void SetUp() override {
     io_ = GetParam().make(signal_);
     if (!io_) GTEST_SKIP() << "needs io_uring: the kernel or a filter forbids it";
-    file_ = proto::FileDescriptor(
-        ::open(directory_.File("device").c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600));
+    file_ =
+        proto::FileDescriptor(::open(directory_.File("device").c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600));
     ASSERT_TRUE(file_) << "O_DIRECT in " << directory_.path();
     ASSERT_EQ(::fallocate(file_.get(), 0, 0, kFileSize), 0);
     ASSERT_TRUE(io_->AddDevice(file_.get()));
@@ -171,21 +171,22 @@ std::unique_ptr<DeviceIo> MakeUring(const CompletionSignal& signal) {
   return uring ? std::move(*uring) : nullptr;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Backends, DeviceIoConformance,
-    ::testing::Values(Backend{"Uring", &MakeUring, true},
-                      Backend{"ThreadPool",
-                              [](const CompletionSignal& signal) {
-                                return std::make_unique<ThreadPoolIo>(
-                                    ThreadPoolIoOptions{.inflight_max = kInflightMax, .threads = 3}, signal);
-                              },
-                              true},
-                      Backend{"Fake",
-                              [](const CompletionSignal&) {
-                                return std::make_unique<FakeDevice>(kFileSize, kInflightMax);
-                              },
-                              false}),
-    [](const auto& param_info) { return param_info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Backends, DeviceIoConformance,
+                         ::testing::Values(Backend{"Uring", &MakeUring, true},
+                                           Backend{"ThreadPool",
+                                                   [](const CompletionSignal& signal) {
+                                                     return std::make_unique<ThreadPoolIo>(
+                                                         ThreadPoolIoOptions{.inflight_max = kInflightMax,
+                                                                             .threads = 3},
+                                                         signal);
+                                                   },
+                                                   true},
+                                           Backend{"Fake",
+                                                   [](const CompletionSignal&) {
+                                                     return std::make_unique<FakeDevice>(kFileSize, kInflightMax);
+                                                   },
+                                                   false}),
+                         [](const auto& param_info) { return param_info.param.name; });
 
 // What only io_uring promises.
 
@@ -203,7 +204,8 @@ TEST(UringIo, KeepsUsingAWindowsPagesAfterItsMemoryWasPunched) {
   uring->AddWindow(kWindow, memory.data(), memory.size());
   if (!uring->pinned()) GTEST_SKIP() << "needs registered buffers: " << uring->unpinned_reason();
   ASSERT_EQ(::fallocate(memory.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kMiB), 0);
-  uring->Start({.token = 1, .direction = Direction::kWrite, .window = kWindow, .memory = memory.data(), .length = 4096});
+  uring->Start(
+      {.token = 1, .direction = Direction::kWrite, .window = kWindow, .memory = memory.data(), .length = 4096});
   uring->Submit();
   std::vector<IoCompletion> completions;
   while (completions.empty() && WaitReadable(signal.fd(), kWaitMs)) {

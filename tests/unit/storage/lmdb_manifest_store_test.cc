@@ -13,8 +13,8 @@ namespace tier::storage {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::UnorderedElementsAre;
 using testing::ScratchDirectory;
+using ::testing::UnorderedElementsAre;
 
 std::vector<std::byte> Manifest(const std::string& text) {
   const auto bytes = std::as_bytes(std::span(text));
@@ -87,7 +87,7 @@ TEST_F(ManifestStoreTest, ReplacesAndErases) {
 
 TEST_F(ManifestStoreTest, IsAllocatedToItsWholeSize) {
   const auto store = Open();
-  struct stat about {};
+  struct stat about{};
   ASSERT_EQ(::stat(path_.c_str(), &about), 0);
   EXPECT_EQ(static_cast<uint64_t>(about.st_size), 4 * kMiB);
   EXPECT_GE(static_cast<uint64_t>(about.st_blocks) * 512, 4 * kMiB);

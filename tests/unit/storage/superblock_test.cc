@@ -35,9 +35,7 @@ class Label : public ::testing::Test {
   std::vector<std::byte> bytes_;
 };
 
-TEST_F(Label, IsNotFoundOnABlankDevice) {
-  EXPECT_EQ(CodeOf(), Code::kNotFound);
-}
+TEST_F(Label, IsNotFoundOnABlankDevice) { EXPECT_EQ(CodeOf(), Code::kNotFound); }
 
 TEST_F(Label, GivesBackWhatWasFormatted) {
   Store(Make(1));

@@ -137,7 +137,8 @@ TEST_P(TransferEngineTest, MergesNeighboursUpToTheLimit) {
   EXPECT_EQ(device_.history()[0].length, kMergeBytesDefault);
   EXPECT_EQ(device_.history()[1].length, kMergeBytesDefault);
   EXPECT_EQ(engine_->traffic(0).write_requests, 2u);
-  for (uint64_t block = 0; block < 4; ++block) engine_->Start(Make(Direction::kRead, block * kPagesPerBlock, kBlockSize));
+  for (uint64_t block = 0; block < 4; ++block)
+    engine_->Start(Make(Direction::kRead, block * kPagesPerBlock, kBlockSize));
   for (const auto& [cookie, result] : Finish()) EXPECT_EQ(result.outcome, TransferOutcome::kDone);
   EXPECT_EQ(device_.history().size(), 4u);
 }

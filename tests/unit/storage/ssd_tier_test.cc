@@ -1,0 +1,343 @@
+// The tier as main() opens it: real files, both I/O modes, tools, and the bond between index and devices.
+#include "daemon/storage/ssd_tier.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "daemon/base/fault_guard.h"
+#include "tests/support/storage/scratch.h"
+
+namespace tier::storage {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::ScratchDirectory;
+using testing::WindowMemory;
+
+constexpr uint64_t kSize = 64 * kMiB;
+constexpr WindowIndex kWindow{0};
+constexpr int kWaitMs = 30'000;
+
+class SsdTierTest : public ::testing::Test {
+ protected:
+  SsdTierOptions Options() {
+    SsdTierOptions options;
+    options.devices = {{.path = directory_.File("tier.img"), .size = kSize}};
+    options.windows_max = 64;
+    return options;
+  }
+  std::unique_ptr<SsdTier> Open(const SsdTierOptions& options) {
+    auto tier = SsdTier::Open(options, workers_);
+    EXPECT_TRUE(tier) << tier.error().message;
+    return tier ? std::move(*tier) : nullptr;
+  }
+  Code Refusal(const SsdTierOptions& options) {
+    const auto tier = SsdTier::Open(options, workers_);
+    return tier ? Code::kOk : tier.error().code;
+  }
+
+  ScratchDirectory directory_;
+  base::Workers workers_{2, "test"};
+};
+
+std::map<uint64_t, TransferResult> Finish(SsdTier* tier) {
+  TransferPort& port = tier->transfers();
+  port.Submit();
+  std::vector<TransferResult> results;
+  port.Poll(&results);
+  while (port.inflight() != 0) {
+    if (!testing::WaitReadable(tier->completion_fd(), kWaitMs)) break;
+    tier->ClearWakeup();
+    port.Poll(&results);
+  }
+  EXPECT_EQ(port.inflight(), 0u) << "nothing came for 30 s";
+  std::map<uint64_t, TransferResult> by_cookie;
+  for (const TransferResult& result : results) by_cookie[result.cookie] = result;
+  return by_cookie;
+}
+
+// Fills a window, writes it as extents of many sizes, forgets it, reads it back and compares.
+void ExpectRoundTrip(SsdTier* tier) {
+  const WindowMemory memory(24 * kMiB);
+  const base::GuardedRange guard(memory.data(), memory.size());
+  memory.Fill(42);
+  const std::vector<std::byte> before(memory.data(), memory.data() + memory.size());
+  TransferPort& port = tier->transfers();
+  port.AddWindow(kWindow, memory.data(), memory.size());
+  std::vector<Transfer> transfers;
+  uint64_t at = 0;
+  for (const uint32_t length : {2097152u, 2097152u, 2097152u, 5000u, 1u, 4096u, 65536u, 65537u, 2097151u, 1000000u}) {
+    const auto extent = tier->extents().Allocate(static_cast<uint32_t>(PagesFor(length)));
+    ASSERT_TRUE(extent) << extent.error().message;
+    transfers.push_back({.cookie = transfers.size(),
+                         .extent = *extent,
+                         .window = kWindow,
+                         .memory = memory.data() + at,
+                         .length = length});
+    at += PagesFor(length) * kPageSize;
+  }
+  for (const Transfer& transfer : transfers) port.Start(transfer);
+  for (const auto& [cookie, result] : Finish(tier)) {
+    ASSERT_EQ(result.outcome, TransferOutcome::kDone) << result.error_number;
+    transfers[cookie].crc = result.crc;
+  }
+  std::memset(memory.data(), 0x77, memory.size());
+  for (Transfer& transfer : transfers) {
+    transfer.direction = Direction::kRead;
+    port.Start(transfer);
+  }
+  for (const auto& [cookie, result] : Finish(tier)) ASSERT_EQ(result.outcome, TransferOutcome::kDone) << cookie;
+  for (const Transfer& transfer : transfers) {
+    EXPECT_EQ(std::memcmp(transfer.memory, before.data() + (transfer.memory - memory.data()), transfer.length), 0);
+    tier->extents().Free(transfer.extent);
+  }
+  port.RemoveWindow(kWindow);
+}
+
+TEST_F(SsdTierTest, MovesBytesThereAndBack) {
+  const auto tier = Open(Options());
+  ASSERT_NE(tier, nullptr);
+  ExpectRoundTrip(tier.get());
+  EXPECT_GT(tier->transfers().traffic(0).written_bytes, 9 * kMiB);
+  EXPECT_EQ(tier->transfers().traffic(0).errors, 0u);
+}
+
+TEST_F(SsdTierTest, MovesTheSameBytesByThreads) {
+  SsdTierOptions options = Options();
+  options.io = IoChoice::kThreads;
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->io_mode(), IoMode::kThreads);
+  EXPECT_NE(tier->io_mode_reason(), "");
+  EXPECT_FALSE(tier->pinned());
+  EXPECT_NE(tier->unpinned_reason(), "");
+  ExpectRoundTrip(tier.get());
+}
+
+TEST_F(SsdTierTest, StripesOverSeveralDevices) {
+  SsdTierOptions options = Options();
+  options.devices.push_back({.path = directory_.path(), .size = kSize, .private_file = true});
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  ASSERT_EQ(tier->device_count(), 2);
+  ExpectRoundTrip(tier.get());
+  EXPECT_GT(tier->transfers().traffic(0).written_bytes, 0u);
+  EXPECT_GT(tier->transfers().traffic(1).written_bytes, 0u);
+}
+
+// This thread without CAP_IPC_LOCK and with 1 MiB of lockable memory, as an ordinary user's daemon.
+class WithoutMemoryLock {
+ public:
+  WithoutMemoryLock() {
+    ::getrlimit(RLIMIT_MEMLOCK, &limit_before_);
+    const rlimit small{.rlim_cur = kMiB, .rlim_max = limit_before_.rlim_max};
+    ::setrlimit(RLIMIT_MEMLOCK, &small);
+    ::syscall(SYS_capget, &header_, before_);
+    __user_cap_data_struct fewer[2] = {before_[0], before_[1]};
+    fewer[0].effective &= ~(1u << CAP_IPC_LOCK);
+    ::syscall(SYS_capset, &header_, fewer);
+  }
+  ~WithoutMemoryLock() {
+    ::syscall(SYS_capset, &header_, before_);
+    ::setrlimit(RLIMIT_MEMLOCK, &limit_before_);
+  }
+
+ private:
+  rlimit limit_before_{};
+  __user_cap_header_struct header_{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct before_[2]{};
+};
+
+TEST_F(SsdTierTest, WorksUnpinnedWithoutTheRightToLockMemory) {
+  const WithoutMemoryLock ordinary;
+  const auto tier = Open(Options());
+  ASSERT_NE(tier, nullptr);
+  if (tier->io_mode() != IoMode::kUring) GTEST_SKIP() << "needs io_uring: " << tier->io_mode_reason();
+  EXPECT_TRUE(tier->pinned()) << tier->unpinned_reason();
+  ExpectRoundTrip(tier.get());
+  EXPECT_FALSE(tier->pinned()) << "24 MiB were registered under a limit of 1 MiB";
+  EXPECT_THAT(tier->unpinned_reason(), HasSubstr("RLIMIT_MEMLOCK"));
+}
+
+TEST_F(SsdTierTest, DescribesItsDevices) {
+  const auto tier = Open(Options());
+  ASSERT_NE(tier, nullptr);
+  const SsdDeviceDescription& device = tier->device(0);
+  EXPECT_EQ(device.path, directory_.File("tier.img"));
+  EXPECT_EQ(device.uuid.size(), 36u);
+  EXPECT_EQ(device.size, kSize);
+  EXPECT_EQ(device.capacity, kSize - 2 * kMiB);
+  EXPECT_EQ(device.capacity, tier->extents().total().capacity);
+  EXPECT_TRUE(device.created);
+  EXPECT_FALSE(device.block_device);
+}
+
+TEST_F(SsdTierTest, WithoutDevicesHasNoRoomButStands) {
+  const auto tier = Open({});
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->extents().Allocate(1).error().code, Code::kNoSpace);
+  EXPECT_EQ(tier->manifests(), nullptr);
+}
+
+TEST_F(SsdTierTest, CanBeOpenedAgainAtOnce) {
+  std::string uuid;
+  for (int i = 0; i < 5; ++i) {
+    const auto tier = Open(Options());
+    ASSERT_NE(tier, nullptr) << "round " << i;
+    EXPECT_TRUE(i == 0 || tier->device(0).uuid == uuid);
+    uuid = tier->device(0).uuid;
+    ExpectRoundTrip(tier.get());
+  }
+}
+
+TEST_F(SsdTierTest, RefusesADeviceInUse) {
+  const auto tier = Open(Options());
+  EXPECT_EQ(Refusal(Options()), Code::kAlreadyExists);
+}
+
+TEST_F(SsdTierTest, RefusesTwoCopiesOfOneDevice) {
+  {
+    const auto tier = Open(Options());
+  }
+  ASSERT_TRUE(testing::RunCommand("cp " + directory_.File("tier.img") + " " + directory_.File("copy.img")));
+  SsdTierOptions options = Options();
+  options.devices.push_back({.path = directory_.File("copy.img")});
+  const auto tier = SsdTier::Open(options, workers_);
+  ASSERT_FALSE(tier);
+  EXPECT_EQ(tier.error().code, Code::kAlreadyExists);
+  EXPECT_THAT(tier.error().message, AllOf(HasSubstr("tier.img"), HasSubstr("copy.img")));
+}
+
+TEST_F(SsdTierTest, RefusesOptionsThatCannotBe) {
+  SsdTierOptions deep = Options();
+  deep.io_depth = kWindowsMax;
+  EXPECT_EQ(Refusal(deep), Code::kInvalid);
+  SsdTierOptions none = Options();
+  none.inflight_max = 0;
+  EXPECT_EQ(Refusal(none), Code::kInvalid);
+  SsdTierOptions merge = Options();
+  merge.merge_bytes_max = 4096;
+  EXPECT_EQ(Refusal(merge), Code::kInvalid);
+  SsdTierOptions many = Options();
+  many.devices.resize(100);
+  EXPECT_EQ(Refusal(many), Code::kInvalid);
+}
+
+TEST_F(SsdTierTest, KeepsManifestsInItsDataDirectory) {
+  SsdTierOptions options = Options();
+  options.data_dir = directory_.path();
+  const auto bytes = std::as_bytes(std::span("manifest"));
+  {
+    const auto tier = Open(options);
+    ASSERT_NE(tier->manifests(), nullptr);
+    tier->manifests()->StartPut(1, "1000/job", {bytes.begin(), bytes.end()});
+    std::vector<ManifestResult> results;
+    tier->manifests()->Poll(&results);
+    while (results.empty() && testing::WaitReadable(tier->completion_fd(), kWaitMs)) {
+      tier->ClearWakeup();
+      tier->manifests()->Poll(&results);
+    }
+    ASSERT_EQ(results.size(), 1u);
+    EXPECT_EQ(results[0].code, Code::kOk) << results[0].message;
+  }
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->manifests()->Load("1000/job")->size(), bytes.size());
+}
+
+TEST_F(SsdTierTest, RefusesItsDeviceWithAnotherIndex) {
+  SsdTierOptions options = Options();
+  options.data_dir = directory_.path();
+  {
+    const auto tier = Open(options);
+  }
+  ASSERT_EQ(::unlink(directory_.File("index.mdb").c_str()), 0);
+  EXPECT_EQ(Refusal(options), Code::kCorrupt);
+  ASSERT_TRUE(FormatDevice(directory_.File("tier.img"), true));
+  EXPECT_EQ(Refusal(options), Code::kOk) << "a formatted device starts anew";
+}
+
+TEST_F(SsdTierTest, LetsToolsFormatAndDescribe) {
+  const std::string path = directory_.File("tool.img");
+  EXPECT_EQ(DescribeDevice(path).error().code, Code::kNotFound);
+  ASSERT_TRUE(testing::RunCommand("truncate -s 64M " + path));
+  EXPECT_EQ(DescribeDevice(path).error().code, Code::kNotFound);
+  const auto formatted = FormatDevice(path, false);
+  ASSERT_TRUE(formatted) << formatted.error().message;
+  const auto described = DescribeDevice(path);
+  ASSERT_TRUE(described);
+  EXPECT_EQ(described->uuid, formatted->uuid);
+  EXPECT_EQ(described->size, kSize);
+  EXPECT_EQ(FormatDevice(path, false).error().code, Code::kInvalid);
+  EXPECT_TRUE(FormatDevice(path, true));
+  ASSERT_TRUE(testing::RunCommand("echo foreign > " + path));
+  EXPECT_EQ(DescribeDevice(path).error().code, Code::kInvalid);
+}
+
+TEST_F(SsdTierTest, SaysWhatTheDefaultFileWouldGet) {
+  const auto size = DefaultFileSize(directory_.path());
+  if (size) {
+    EXPECT_EQ(*size % kBlockSize, 0u);
+  } else {
+    EXPECT_THAT(size.error().message, HasSubstr("iB"));
+  }
+  EXPECT_FALSE(DefaultFileSize("/proc")) << "a file system without room";
+}
+
+TEST_F(SsdTierTest, ReportsAFileCutShortBeneathItAsADeviceError) {
+  const auto tier = Open(Options());
+  const WindowMemory memory(4 * kMiB);
+  const base::GuardedRange guard(memory.data(), memory.size());
+  TransferPort& port = tier->transfers();
+  port.AddWindow(kWindow, memory.data(), memory.size());
+  const Extent extent = *tier->extents().Allocate(512);
+  Transfer transfer{.extent = extent, .window = kWindow, .memory = memory.data(), .length = kBlockSize};
+  port.Start(transfer);
+  transfer.crc = Finish(tier.get()).at(0).crc;
+  ASSERT_EQ(::truncate(directory_.File("tier.img").c_str(), static_cast<off_t>(3 * kMiB)), 0);
+  transfer.direction = Direction::kRead;
+  port.Start(transfer);
+  const TransferResult result = Finish(tier.get()).at(0);
+  EXPECT_EQ(result.outcome, TransferOutcome::kDeviceError);
+  EXPECT_NE(result.error_number, 0);
+  port.RemoveWindow(kWindow);
+}
+
+TEST_F(SsdTierTest, NoticesAByteFlippedOnTheDevice) {
+  const auto tier = Open(Options());
+  const WindowMemory memory(4 * kMiB);
+  const base::GuardedRange guard(memory.data(), memory.size());
+  memory.Fill(1);
+  TransferPort& port = tier->transfers();
+  port.AddWindow(kWindow, memory.data(), memory.size());
+  Transfer transfer{
+      .extent = *tier->extents().Allocate(512), .window = kWindow, .memory = memory.data(), .length = kBlockSize};
+  port.Start(transfer);
+  const TransferResult written = Finish(tier.get()).at(0);
+  transfer.crc = written.crc;
+  {
+    const proto::FileDescriptor file(::open(directory_.File("tier.img").c_str(), O_WRONLY));
+    const char other = static_cast<char>(~std::to_integer<int>(memory.data()[1'000'000]));
+    ASSERT_EQ(::pwrite(file.get(), &other, 1, static_cast<off_t>(written.device_offset + 1'000'000)), 1);
+    ASSERT_EQ(::fsync(file.get()), 0);
+  }
+  transfer.direction = Direction::kRead;
+  port.Start(transfer);
+  const TransferResult result = Finish(tier.get()).at(0);
+  EXPECT_EQ(result.outcome, TransferOutcome::kCorrupt);
+  EXPECT_EQ(result.device_offset, written.device_offset);
+  port.RemoveWindow(kWindow);
+}
+
+}  // namespace
+}  // namespace tier::storage
