@@ -1,4 +1,4 @@
-"""Starts a private daemon for a test: own sockets, own SSD file, own metrics port, everything gone at the end.
+"""Starts a daemon for a test: own sockets, own SSD file, own metrics port, everything gone at the end.
 
     with launcher.start(tmp_path, arena="64MiB", tier="1GiB") as daemon:
         tierd.connect(socket=daemon.socket)
@@ -13,13 +13,15 @@ import dataclasses
 import os
 import pathlib
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("TIERD_BUILD", ROOT / "build/release"))
+BUILD = pathlib.Path(os.environ.get("TIERD_BUILD", ROOT / "build/release")).resolve()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,29 +31,53 @@ class Running:
     socket: str
     metrics_url: str
     pid: int
+    directory: pathlib.Path
+    process: subprocess.Popen[bytes]
 
 
-@contextlib.contextmanager
-def start(folder: pathlib.Path, arena: str = "64MiB", tier: str = "1GiB") -> Iterator[Running]:
-    """A daemon with its sockets in `folder`, until the context ends. Skips without a build."""
+def environment(**extra: str) -> dict[str, str]:
+    """For a Python child that is to find the package in the checkout and its library in the build tree."""
+    return dict(os.environ, PYTHONPATH=str(ROOT / "bindings/python"), TIERD_BUILD=str(BUILD), **extra)
+
+
+def need_build() -> pathlib.Path:
+    """The daemon's program; skips without one."""
     program = BUILD / "daemon/tierd"
     if not program.exists():
         pytest.skip(f"needs a build: {program} is not there")
-    from tierd.daemon import Daemon
+    return program
 
+
+@contextlib.contextmanager
+def disk_folder() -> Iterator[pathlib.Path]:
+    """A new folder on the checkout's disk, removed afterwards."""
     (ROOT / ".cache").mkdir(exist_ok=True)
     disk = pathlib.Path(tempfile.mkdtemp(prefix="tier-", dir=ROOT / ".cache"))
-    sections = {
-        "socket_directory": str(folder),
-        "data_directory": str(disk),
-        "arena": {"maximum": arena},
-        "ssd": {"file_size": tier},
-        "metrics": {"listen": "127.0.0.1:0"},
-    }
-    daemon = Daemon(folder, sections, program=str(program))
     try:
-        port = int((folder / "metrics.port").read_text())
-        yield Running(str(folder / "tierd.sock"), f"http://127.0.0.1:{port}/metrics", daemon.process.pid)
+        yield disk
     finally:
-        daemon.stop()
         shutil.rmtree(disk, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def start(
+    folder: pathlib.Path, arena: str = "64MiB", tier: str = "1GiB", settings: Mapping[str, Any] | None = None
+) -> Iterator[Running]:
+    """A daemon with its sockets in `folder`, until the context ends; `settings` replace sections. Skips without a
+    build."""
+    program = need_build()
+    from tierd.daemon import Daemon
+
+    with disk_folder() as disk:
+        sections = {
+            "daemon": {"socket_directory": str(folder), "data_directory": str(disk)},
+            "arena": {"maximum": arena},
+            "ssd": {"file_size": tier},
+            "metrics": {"listen": "127.0.0.1:0"},
+            **(settings or {}),
+        }
+        with Daemon(folder, sections, program=str(program)) as daemon:
+            port_file = folder / "metrics.port"
+            port = int(port_file.read_text()) if port_file.exists() else 0
+            url = f"http://127.0.0.1:{port}/metrics"
+            yield Running(str(folder / "tierd.sock"), url, daemon.process.pid, folder, daemon.process)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import re
 import subprocess
@@ -27,7 +26,7 @@ def daemon(tmp_path: pathlib.Path) -> Iterator[launcher.Running]:
 
 
 def environment(daemon: launcher.Running) -> dict[str, str]:
-    return dict(os.environ, TIERD_SOCKET=daemon.socket, PYTHONPATH=str(ROOT / "bindings/python"), TIERD_BUILD=str(BUILD))
+    return launcher.environment(TIERD_SOCKET=daemon.socket)
 
 
 def test_the_python_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launcher.Running) -> None:

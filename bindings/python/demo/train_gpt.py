@@ -119,10 +119,12 @@ def private_daemon(arguments: argparse.Namespace, folder: pathlib.Path) -> Itera
     """A daemon and its socket directory: short, because socket paths are at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="tierd-") as sockets:
         settings = {
-            "private": True,
-            "starter_pid": os.getpid(),
-            "socket_directory": sockets,
-            "data_directory": str(folder),
+            "daemon": {
+                "private": True,
+                "starter_pid": os.getpid(),
+                "socket_directory": sockets,
+                "data_directory": str(folder),
+            },
             "arena": {"maximum": arena_bytes(arguments), "window_size": BLOCK},
             "ssd": {"file_size": arguments.ssd},
             "engine": {"spin": arguments.spin},
@@ -231,9 +233,9 @@ def report(arguments: argparse.Namespace, plain: Outcome | None, tiered: Outcome
     steps = len(tiered.losses)
     rows = [
         ("memory, peak", column(lambda o: format_bytes(o.peak), plain), format_bytes(tiered.peak)),
-        ("  the trainer's own", column(lambda o: format_bytes(o.peak_trainer), plain), format_bytes(tiered.peak_trainer)),
+        ("  trainer", column(lambda o: format_bytes(o.peak_trainer), plain), format_bytes(tiered.peak_trainer)),
         ("  arena and rings", "-", format_bytes(tiered.peak_memfd)),
-        ("  the daemon's own", "-", format_bytes(tiered.peak_daemon)),
+        ("  daemon", "-", format_bytes(tiered.peak_daemon)),
         ("step, median", column(seconds, plain), seconds(tiered)),
         ("written to SSD", "-", format_bytes(tiered.swap_out_bytes)),
         ("read from SSD", "-", format_bytes(tiered.swap_in_bytes)),

@@ -70,7 +70,8 @@ def test_get_into_fills_arrays_of_every_kind(client: tierd.Client) -> None:
     client.put("key", numpy.arange(8, dtype="f4"))
     for out in (numpy.zeros(8, "f4"), torch.zeros(8), bytearray(32)):
         client.get_into("key", out)
-        assert bytes(memoryview(out if not isinstance(out, torch.Tensor) else out.numpy())) == client.get("key").tobytes()
+        view = memoryview(out.numpy() if isinstance(out, torch.Tensor) else out)
+        assert bytes(view) == client.get("key").tobytes()
 
 
 @pytest.mark.parametrize(
@@ -151,8 +152,10 @@ def test_missing_keys_are_not_found(client: tierd.Client) -> None:
 
 
 def test_every_code_has_its_exception() -> None:
-    names = ("INVALID NOT_FOUND ALREADY_EXISTS DENIED NO_MEMORY NO_SPACE IO_ERROR CORRUPT TORN STALE DISCONNECTED REVOKED "
-             "WOULD_DEADLOCK TIMEOUT VERSION").split()  # fmt: skip
+    names = (
+        "INVALID NOT_FOUND ALREADY_EXISTS DENIED NO_MEMORY NO_SPACE IO_ERROR CORRUPT TORN STALE DISCONNECTED "
+        "REVOKED WOULD_DEADLOCK TIMEOUT VERSION"
+    ).split()
     assert [errors.from_code(code, "").name for code in range(1, 16)] == names
     assert isinstance(errors.from_code(99, "odd"), tierd.Error)
     assert errors.from_code(99, "odd").code == 99
@@ -171,7 +174,9 @@ def test_other_quantities_are_refused_by_name(text: object) -> None:
         byte_count(text, "limit")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1000, "1000 B"), (1 << 20, "1 MiB"), (1023 << 20, "1023 MiB")])
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1000, "1000 B"), (1 << 20, "1 MiB"), (1023 << 20, "1023 MiB")]
+)
 def test_bytes_are_written_for_people(count: int, text: str) -> None:
     assert format_bytes(count) == text
 

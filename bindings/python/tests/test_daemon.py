@@ -18,6 +18,7 @@ from tierd.daemon import Daemon, find_program, toml
 
 READY = """\
 import os, signal, socket, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print("listening", flush=True)
 notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 notify.sendto(b"STATUS=starting", os.environ["NOTIFY_SOCKET"])
@@ -62,8 +63,7 @@ def test_a_daemon_that_ends_instead_is_reported_with_its_words(tmp_path: pathlib
 
 
 def test_a_daemon_that_does_not_stop_is_killed(tmp_path: pathlib.Path, program: pathlib.Path) -> None:
-    program.write_text(program.read_text().replace("sigwait([signal.SIGTERM])", "sigwait([signal.SIGUSR1])").replace(
-        "import os,", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nimport os,"))  # fmt: skip
+    program.write_text(program.read_text().replace("sigwait([signal.SIGTERM])", "sigwait([signal.SIGUSR1])"))
     daemon = Daemon(tmp_path / "d", {}, program=str(program))
     assert daemon.stop(timeout=0.05) == -9
 
@@ -109,7 +109,7 @@ def test_ranks_that_come_at_once_start_one_daemon(
         thread.join()
     assert handles == [5] * 4 and len(started) == 1
     assert capfd.readouterr().err.count("started a private one") == 1
-    settings = tomllib.loads((runtime / "tierd.toml").read_text())
+    settings = tomllib.loads((runtime / "tierd.toml").read_text())["daemon"]
     assert settings["private"] is True and settings["starter_pid"] == os.getpid()
     started[0].stop()
 

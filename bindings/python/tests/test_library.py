@@ -55,7 +55,7 @@ def test_every_function_named_here_is_declared_there() -> None:
     declared = set(re.findall(r"TIER_API [\w *]+?\b(tier_\w+)\(", HEADER))
     assert set(library.SIGNATURES) <= declared
     for name, (_, arguments) in library.SIGNATURES.items():
-        declaration = re.search(rf"\b{name}\(([^)]*)\)", HEADER)
+        declaration = re.search(rf"TIER_API [\w *]+?\b{name}\(([^)]*)\)", HEADER)
         assert declaration is not None
         count = 0 if declaration.group(1) == "void" else declaration.group(1).count(",") + 1
         assert len(arguments) == count, name

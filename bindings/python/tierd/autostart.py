@@ -34,7 +34,7 @@ def socket_directory() -> pathlib.Path:
 
 def private_settings(directory: pathlib.Path) -> dict[str, Any]:
     """The configuration of a private daemon: defaults, but for its place and who it is for."""
-    return {"private": True, "starter_pid": os.getpid(), "socket_directory": str(directory)}
+    return {"daemon": {"private": True, "starter_pid": os.getpid(), "socket_directory": str(directory)}}
 
 
 def start_and_connect(options: library.ConnectOptions, attempt: Callable[[], int]) -> int:

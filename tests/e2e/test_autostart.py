@@ -1,0 +1,78 @@
+"""A private daemon of one's own: started when none answers, once for all ranks, gone after its last client."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import select
+import subprocess
+import sys
+
+import launcher
+import pytest
+
+import tierd
+
+RANK = """
+import sys, tierd
+client = tierd.connect(job="ranks", rank=int(sys.argv[1]), world_size=2, token="%s")
+client.put("key", b"x")
+print("attached", flush=True)
+input()
+""" % ("a" * 64)
+
+
+@pytest.fixture
+def environment(socket_folder: pathlib.Path) -> dict[str, str]:
+    launcher.need_build()
+    with launcher.disk_folder() as disk:
+        settings = launcher.environment(XDG_RUNTIME_DIR=str(socket_folder), XDG_STATE_HOME=str(disk), HOME=str(disk))
+        settings.pop("TIERD_SOCKET", None)
+        yield settings
+
+
+def test_two_ranks_start_one_daemon_that_ends_after_them(
+    environment: dict[str, str], socket_folder: pathlib.Path
+) -> None:
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", RANK, str(number)], env=environment, stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+        for number in range(2)
+    ]
+    lines = [rank.stdout.readline().strip() for rank in ranks]  # type: ignore[union-attr]
+    daemon = None
+    try:
+        pids = set()
+        if lines == ["attached", "attached"]:
+            daemon = os.pidfd_open(daemon_pid(socket_folder))
+        errors = [rank.communicate("\n", timeout=60)[1] for rank in ranks]
+        assert lines == ["attached", "attached"], errors
+        pids = set(re.findall(r"started a private one \(pid (\d+)", "".join(errors)))
+        assert len(pids) == 1 and "".join(errors).count("started a private one") == 1
+        assert daemon is not None
+        ended, _, _ = select.select([daemon], [], [], 30)
+        assert ended, "the private daemon did not end after its last session"
+    finally:
+        for rank in ranks:
+            rank.kill()
+        if daemon is not None:
+            os.close(daemon)
+
+
+def daemon_pid(folder: pathlib.Path) -> int:
+    control = pytest.importorskip("tierd.control")
+    with control.connect(folder / "tierd") as channel:
+        return int(channel.status().pid)
+
+
+def test_without_autostart_it_is_not_found(environment: dict[str, str]) -> None:
+    code = "import tierd\ntry: tierd.connect(autostart=False)\nexcept tierd.NotFound as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "tierd.sock" in done.stdout
+
+
+def test_a_socket_that_was_named_is_not_replaced_by_a_private_daemon(socket_folder: pathlib.Path) -> None:
+    launcher.need_build()
+    with pytest.raises(tierd.NotFound, match=str(socket_folder)):
+        tierd.connect(socket=socket_folder / "tierd.sock")

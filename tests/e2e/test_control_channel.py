@@ -1,0 +1,137 @@
+"""The control channel beside the data path: Python's tierd.control and stock gRPC clients against a real daemon."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import launcher
+import numpy
+import pytest
+
+import tierd
+
+control = pytest.importorskip("tierd.control")
+grpc = pytest.importorskip("grpc")
+
+
+def test_a_job_is_opened_limited_watched_drained_and_closed(daemon: launcher.Running) -> None:
+    with control.connect(daemon.directory) as channel, channel.watch() as events:
+        job = channel.open_job("steered", guarantee="4MiB")
+        assert job.name == "steered" and job.guarantee_bytes == 4 << 20 and len(job.token) == 64
+        client = tierd.connect(job="steered", token=job.token, mode="join", socket=daemon.socket)
+        stop = threading.Event()
+
+        def swap() -> None:
+            number = 0
+            while not stop.is_set():
+                client.put("content", numpy.full(1 << 18, number), replace=True)
+                assert client.get("content")[0] == number
+                number += 1
+
+        trainer = threading.Thread(target=swap)
+        trainer.start()
+        try:
+            assert channel.set_job("steered", limit="32MiB").limit_bytes == 32 << 20
+            kinds: list[str] = []
+            for event in events:
+                if event.job == "steered":
+                    kinds.append(event.kind)
+                if event.kind == "job_changed":
+                    break
+            assert "job_opened" in kinds and "session_attached" in kinds
+            assert [job.limit_bytes for job in channel.list_jobs() if job.name == "steered"] == [32 << 20]
+        finally:
+            stop.set()
+            trainer.join()
+        channel.drain("steered")
+        (found,) = channel.list_jobs()[:1] if len(channel.list_jobs()) == 1 else [
+            job for job in channel.list_jobs() if job.name == "steered"
+        ]
+        assert found.dirty_bytes == 0 and found.tensor_count == 1
+        channel.close_job("steered")
+        with pytest.raises((tierd.Revoked, tierd.Disconnected)):
+            client.get("content")
+        client.close()
+        assert "steered" not in [job.name for job in channel.list_jobs()]
+
+
+def test_the_tensors_of_a_job_are_listed_by_key(client: tierd.Client, daemon: launcher.Running) -> None:
+    client.put("weights/0", b"x" * 5000)
+    with control.connect(daemon.directory) as channel:
+        (tensor,) = channel.list_tensors(client.session.job)
+        assert (tensor.key, tensor.size, tensor.sealed) == ("weights/0", 5000, True)
+
+
+def test_a_job_that_is_not_there_is_not_found(daemon: launcher.Running) -> None:
+    with control.connect(daemon.directory) as channel:
+        for call in (lambda: channel.set_job("nobody", limit=1 << 30), lambda: channel.close_job("nobody")):
+            with pytest.raises(tierd.NotFound):
+                call()
+        with pytest.raises(tierd.Invalid):
+            channel.open_job("a name with spaces")
+
+
+def test_a_wrong_token_is_refused(daemon: launcher.Running) -> None:
+    with control.connect(daemon.directory) as channel:
+        channel.open_job("guarded")
+        try:
+            with pytest.raises(tierd.Denied):
+                tierd.connect(job="guarded", token="f" * 64, mode="join", socket=daemon.socket)
+        finally:
+            channel.close_job("guarded")
+
+
+def test_another_user_is_refused(daemon: launcher.Running) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: becomes another user")
+    program = f"""
+import os, sys
+os.setgid(65534); os.setgroups([]); os.setuid(65534)
+import tierd, tierd.control
+with tierd.control.connect({str(daemon.directory)!r}) as channel:
+    for token in ("", "e" * 64):
+        channel._metadata = [("tier-job-token", token)] if token else []
+        for call in (lambda: channel.set_job("foreign", limit=1 << 30), lambda: channel.close_job("foreign"),
+                     lambda: channel.drain("foreign"), lambda: channel.drain()):
+            try:
+                call()
+            except (tierd.Denied, tierd.NotFound) as error:
+                continue
+            sys.exit("not refused")
+        if channel.list_jobs():
+            sys.exit("sees foreign jobs")
+print("refused")
+"""
+    os.chmod(daemon.directory, 0o755)
+    with control.connect(daemon.directory) as channel:
+        channel.open_job("foreign")
+        try:
+            done = subprocess.run([sys.executable, "-c", program], env=launcher.environment(), capture_output=True,
+                                  text=True, check=False, timeout=60)  # fmt: skip
+            if "Permission denied" in done.stderr and "ModuleNotFound" in done.stderr:
+                pytest.skip("needs a checkout that uid 65534 can read")
+            assert done.stdout == "refused\n", done.stderr
+            assert "foreign" in [job.name for job in channel.list_jobs()]
+        finally:
+            channel.close_job("foreign")
+
+
+def test_health_and_reflection_answer_a_stock_client(daemon: launcher.Running) -> None:
+    health = pytest.importorskip("grpc_health.v1.health_pb2")
+    health_grpc = pytest.importorskip("grpc_health.v1.health_pb2_grpc")
+    reflection = pytest.importorskip("grpc_reflection.v1alpha.proto_reflection_descriptor_database")
+    with grpc.insecure_channel(f"unix:{daemon.directory}/control.sock") as channel:
+        answer = health_grpc.HealthStub(channel).Check(health.HealthCheckRequest(), timeout=10)
+        assert answer.status == health.HealthCheckResponse.SERVING
+        services = reflection.ProtoReflectionDescriptorDatabase(channel).get_services()
+        assert {"tier.v1.Control", "grpc.health.v1.Health"} <= set(services)
+
+
+def test_a_daemon_that_is_not_there_is_disconnected(tmp_path: pathlib.Path) -> None:
+    launcher.need_build()
+    with control.connect(tmp_path / "control.sock", timeout=5) as channel, pytest.raises(tierd.Disconnected):
+        channel.list_jobs()

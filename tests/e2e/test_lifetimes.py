@@ -1,0 +1,202 @@
+"""What happens to a client when something else ends: a signal, a fork, the daemon, a lease's holder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+
+import launcher
+import numpy
+import pytest
+
+import tierd
+
+
+def child(source: str, **environment: str) -> subprocess.Popen[str]:
+    """A Python program of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(source)], env=launcher.environment(**environment),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    if not line:
+        pytest.fail(f"the child said nothing: {process.communicate()[1]}")
+    return line
+
+
+@pytest.mark.parametrize("call", ["client.lease('key', write=True, shared=True)", "client.delete('key', shared=True)"])
+def test_an_interrupt_ends_a_wait_within_a_second(
+    client: tierd.Client, daemon: launcher.Running, call: str
+) -> None:
+    client.put("key", b"x" * 100, shared=True)
+    with client.lease("key", shared=True):
+        waiter = child(
+            f"""
+            import time, tierd
+            client = tierd.connect(job={client.session.job!r}, token={client.session.token!r}, socket={daemon.socket!r})
+            print("waiting", flush=True)
+            try:
+                {call}
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            client.put("after", b"still usable")
+            print(client.get("after").decode(), flush=True)
+            """
+        )
+        assert line_of(waiter) == "waiting"
+        # It may not be inside the call yet; an interrupt before it is one too, so let it get there first.
+        wait_until(lambda: threads_waiting(waiter.pid))
+        begin = time.monotonic()
+        waiter.send_signal(signal.SIGINT)
+        assert line_of(waiter) == "interrupted"
+        assert time.monotonic() - begin < 1
+        assert line_of(waiter) == "still usable"
+    waiter.communicate(timeout=20)
+    assert waiter.returncode == 0
+
+
+def threads_waiting(pid: int) -> bool:
+    """Whether the process has the helper thread on which a long wait goes on."""
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] != "S":
+                return False
+    return len(os.listdir(f"/proc/{pid}/task")) >= 4
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Polls, with an event nobody sets instead of a sleep."""
+    never = threading.Event()
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        never.wait(0.01)
+
+
+def test_a_daemon_that_dies_is_noticed_within_a_second_by_who_waits(own_daemon: launcher.Running) -> None:
+    holder = tierd.connect(job="j", socket=own_daemon.socket)
+    waiter = tierd.connect(job="j", token=holder.session.token, socket=own_daemon.socket)
+    holder.put("key", numpy.arange(1000), shared=True)
+    view = holder.lease("key", shared=True).numpy("i8")
+    ended: list[tuple[BaseException, float]] = []
+    entered = threading.Event()
+
+    def wait() -> None:
+        entered.set()
+        try:
+            waiter.lease("key", write=True, shared=True)
+        except BaseException as error:
+            ended.append((error, time.monotonic()))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    entered.wait()
+    own_daemon.process.kill()
+    begin = time.monotonic()
+    own_daemon.process.wait()
+    thread.join(5)
+    (error, at), = ended
+    assert isinstance(error, tierd.Disconnected)
+    assert at - begin < 1
+    assert (view == numpy.arange(1000)).all()  # What was leased is there while it is leased.
+    with pytest.raises(tierd.Disconnected):
+        holder.put("another", b"x")
+    assert not holder.session.connected
+    del view
+    holder.close()
+    waiter.close()
+
+
+def test_a_forked_child_has_no_client_and_the_parent_goes_on(client: tierd.Client, daemon: launcher.Running) -> None:
+    program = child(
+        f"""
+        import os, numpy, tierd
+        client = tierd.connect(job="forking", socket={daemon.socket!r})
+        client.put("key", numpy.arange(10))
+        view = client.lease("key").numpy()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                client.get("key")
+            except tierd.Disconnected as error:
+                print("child:", "forked" in str(error), flush=True)
+            own = tierd.connect(job="forking-child", socket={daemon.socket!r})
+            own.put("key", b"mine")
+            print("child:", own.get("key").decode(), flush=True)
+            own.close()
+            del view
+            client.close()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        print("parent:", view.sum(), client.get("key").sum(), flush=True)
+        """
+    )
+    out, err = program.communicate(timeout=60)
+    assert out.splitlines() == ["child: True", "child: mine", "parent: 45 45"], err
+    assert program.returncode == 0
+
+
+def test_a_leaseholder_that_is_killed_frees_its_lease(client: tierd.Client, daemon: launcher.Running) -> None:
+    client.put("key", b"x" * 100, shared=True)
+    victim = child(
+        f"""
+        import tierd
+        client = tierd.connect(job={client.session.job!r}, token={client.session.token!r}, socket={daemon.socket!r})
+        lease = client.lease("key", shared=True)
+        print("holding", flush=True)
+        input()
+        """
+    )
+    assert line_of(victim) == "holding"
+    with pytest.raises(tierd.Timeout):
+        client.lease("key", write=True, shared=True, timeout=0.05)
+    victim.kill()
+    victim.communicate()
+    with client.lease("key", write=True, shared=True, timeout=5) as lease:
+        assert lease.nbytes == 100
+
+
+def test_a_writer_that_is_killed_leaves_torn_or_the_old_content(client: tierd.Client, daemon: launcher.Running) -> None:
+    client.put("key", b"a" * 100, shared=True)
+    client.flush("key", shared=True)
+    victim = child(
+        f"""
+        import tierd
+        client = tierd.connect(job={client.session.job!r}, token={client.session.token!r}, socket={daemon.socket!r})
+        with client.lease("key", write=True, shared=True) as lease:
+            lease.memoryview()[:50] = b"b" * 50
+            print("writing", flush=True)
+            input()
+        """
+    )
+    assert line_of(victim) == "writing"
+    victim.kill()
+    victim.communicate()
+    try:
+        assert client.get("key", shared=True) == b"a" * 100
+    except tierd.Torn:
+        client.accept("key", shared=True)
+        assert len(client.get("key", shared=True)) == 100
+
+
+def test_nothing_is_said_at_interpreter_shutdown(daemon: launcher.Running) -> None:
+    program = child(
+        f"""
+        import numpy, tierd
+        client = tierd.connect(job="leaving", socket={daemon.socket!r})
+        client.put("key", numpy.arange(10))
+        view = client.lease("key").numpy()
+        """
+    )
+    out, err = program.communicate(timeout=60)
+    assert (program.returncode, out, err) == (0, "", "")
