@@ -25,7 +25,7 @@
 
 namespace tier::proto {
 
-inline constexpr uint64_t kSessionMagic = 0x5345535352454954;  // "TIERSESS"
+inline constexpr uint64_t kSessionMagic = 0x5353455352454954;  // "TIERSESS"
 inline constexpr uint64_t kEngineMagic = 0x45474e4552454954;   // "TIERENGE"
 inline constexpr uint32_t kRingLayoutVersion = 1;
 

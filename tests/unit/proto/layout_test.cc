@@ -1,0 +1,91 @@
+// Layouts that other programs and other versions rely on: sizes, places and sums of what crosses processes.
+#include <cstring>
+#include <set>
+#include <string>
+#include <type_traits>
+
+#include <gtest/gtest.h>
+
+#include "proto/codes.h"
+#include "proto/handshake.h"
+#include "proto/message.h"
+#include "proto/ring.h"
+
+namespace tier::proto {
+namespace {
+
+template <typename... T>
+constexpr bool kAllPlain = (... && (std::is_trivially_copyable_v<T> && std::is_standard_layout_v<T>));
+
+TEST(Layout, EverythingThatCrossesIsPlainMemory) {
+  EXPECT_TRUE((kAllPlain<PacketHeader, Hello, Welcome, WindowPacket, SessionEnd, Goodbye>));
+  EXPECT_TRUE((kAllPlain<RequestSlot, CompletionSlot, SpanRecord, ErrorRecord, TensorRecord, SessionHeader>));
+  EXPECT_TRUE((std::has_unique_object_representations_v<RequestSlot>));
+  EXPECT_TRUE((std::has_unique_object_representations_v<PacketHeader>));
+  EXPECT_TRUE((std::has_unique_object_representations_v<WindowPacket>));
+}
+
+TEST(Layout, HelloHasNoHiddenPadding) {
+  EXPECT_EQ(offsetof(Hello, job) + kJobNameSize, offsetof(Hello, token));
+  EXPECT_EQ(offsetof(Hello, token) + kTokenSize, offsetof(Hello, client));
+  EXPECT_EQ(offsetof(Hello, client) + sizeof(Hello::client), sizeof(Hello));
+}
+
+TEST(Layout, WelcomeHasNoHiddenPadding) {
+  EXPECT_EQ(offsetof(Welcome, message), sizeof(PacketHeader) + 8);
+  EXPECT_EQ(offsetof(Welcome, job_name) + kJobNameSize, offsetof(Welcome, token));
+  EXPECT_EQ(offsetof(Welcome, daemon) + sizeof(Welcome::daemon), sizeof(Welcome));
+}
+
+TEST(Layout, MagicsSpellWhatTheySay) {
+  const auto spelled = [](uint64_t magic) {
+    std::string text(8, '\0');
+    std::memcpy(text.data(), &magic, 8);
+    return text;
+  };
+  EXPECT_EQ(spelled(kHandshakeMagic), "TERHELLO");
+  EXPECT_EQ(spelled(kSessionMagic), "TIERSESS");
+  EXPECT_EQ(spelled(kEngineMagic), "TIERENGE");
+}
+
+TEST(Layout, SlotsForRecordsHoldsThem) {
+  for (uint32_t records = 0; records <= kSpansPerCompletionMax; ++records) {
+    const uint32_t slots = SlotsForRecords(records);
+    ASSERT_GE(slots * 2 - 1, records);
+    ASSERT_TRUE(slots == 1 || (slots - 1) * 2 - 1 < records) << records;
+  }
+  EXPECT_EQ(SlotsForRecords(kItemsPerRequestMax), kRequestSlotsPerMessageMax);
+  EXPECT_EQ(SlotsForRecords(kSpansPerCompletionMax), kCompletionSlotsPerMessageMax);
+}
+
+TEST(Layout, SlotsForTextBeginsInTheSecondSlot) {
+  EXPECT_EQ(SlotsForText(0), 1u);
+  EXPECT_EQ(SlotsForText(1), 2u);
+  EXPECT_EQ(SlotsForText(kSlotSize), 2u);
+  EXPECT_EQ(SlotsForText(kSlotSize + 1), 3u);
+  EXPECT_LE(SlotsForText(kKeyLengthMax), kRequestSlotsPerMessageMax);
+  EXPECT_LE(SlotsForText(kDetailLengthMax), kCompletionSlotsPerMessageMax);
+}
+
+TEST(Layout, LongestMessagesFitTheirRings) {
+  EXPECT_LE(kRequestSlotsPerMessageMax, kRequestSlots);
+  EXPECT_LE(kCompletionSlotsPerMessageMax, kCompletionSlots);
+  EXPECT_EQ(kRequestSlots & (kRequestSlots - 1), 0u);
+  EXPECT_EQ(kCompletionSlots & (kCompletionSlots - 1), 0u);
+}
+
+TEST(Layout, CursorsOfBothSidesLieOnDifferentCacheLines) {
+  EXPECT_GE(offsetof(RingControl, head) - offsetof(RingControl, tail), 64u);
+  EXPECT_GE(offsetof(RingControl, wake_sequence) - offsetof(RingControl, head), 64u);
+}
+
+TEST(Codes, EachHasItsOwnName) {
+  std::set<std::string_view> names;
+  for (uint16_t code = 0; code < kCodeCount; ++code) names.insert(CodeName(static_cast<Code>(code)));
+  EXPECT_EQ(names.size(), kCodeCount);
+  EXPECT_FALSE(names.contains("UNKNOWN"));
+  EXPECT_EQ(CodeName(static_cast<Code>(kCodeCount)), "UNKNOWN");
+}
+
+}  // namespace
+}  // namespace tier::proto
