@@ -188,9 +188,13 @@ class Session:
                 rest_ms = max(1, total_ms - int((time.monotonic() - begin) * 1000))
 
                 def again() -> list[int]:
-                    granted = self._try_grant(name, array, flags, rest_ms, False)
-                    assert granted is not None
-                    return granted
+                    helper = self._enter()  # This call may outlive ours, and the handle must outlive it.
+                    try:
+                        granted = self._try_grant(name, array, flags, rest_ms, False)
+                        assert granted is not None
+                        return granted
+                    finally:
+                        self._leave(helper)
 
                 leases = _run_aside(again, self._give_back)
             return self._add_grants(leases, thread)
