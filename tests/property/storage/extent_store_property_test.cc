@@ -1,0 +1,203 @@
+// Random programs against a model of ExtentStore that is a map of pages: no page is ever in two hands, figures add up,
+// and nothing that a synced index may still name is handed out.
+#include "daemon/storage/extent_store.h"
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+namespace tier::storage {
+namespace {
+
+constexpr uint32_t kBlocks[] = {3, 5};
+
+// What each page of each device is, kept the slow and obvious way.
+class Model {
+ public:
+  enum class State { kFree, kLive, kPending, kQuarantined };
+
+  Model() {
+    for (uint16_t device = 0; device < std::size(kBlocks); ++device) {
+      for (uint32_t page = 0; page < kBlocks[device] * kPagesPerBlock; ++page) pages_[{device, page}] = State::kFree;
+    }
+  }
+  void Move(Extent extent, State from, State to) {
+    for (uint32_t i = 0; i < extent.run.pages; ++i) {
+      const auto key = std::pair(extent.device, extent.run.block * kPagesPerBlock + extent.run.page + i);
+      RC_ASSERT(pages_.at(key) == from);
+      pages_[key] = to;
+    }
+  }
+  bool AllFree(Extent extent) const {
+    for (uint32_t i = 0; i < extent.run.pages; ++i) {
+      const auto found = pages_.find({extent.device, extent.run.block * kPagesPerBlock + extent.run.page + i});
+      if (found == pages_.end() || found->second != State::kFree) return false;
+    }
+    return true;
+  }
+  // A whole free block, or room for `pages` in a row within one block.
+  bool HasRun(uint16_t device, uint32_t pages) const {
+    uint32_t in_row = 0;
+    for (uint32_t page = 0; page < kBlocks[device] * kPagesPerBlock; ++page) {
+      if (page % kPagesPerBlock == 0) in_row = 0;
+      in_row = pages_.at({device, page}) == State::kFree ? in_row + 1 : 0;
+      if (in_row == pages) return true;
+    }
+    return false;
+  }
+  uint64_t Bytes(uint16_t device, State state) const {
+    uint64_t pages = 0;
+    for (const auto& [key, value] : pages_) pages += key.first == device && value == state ? 1 : 0;
+    return pages * kPageSize;
+  }
+
+ private:
+  std::map<std::pair<uint16_t, uint32_t>, State> pages_;
+};
+
+class Program {
+ public:
+  Program() {
+    for (const uint32_t blocks : kBlocks) store_.AddDevice(blocks);
+  }
+
+  void Step() {
+    switch (*rc::gen::weightedElement<int>({{10, 0}, {5, 1}, {4, 2}, {1, 3}, {2, 4}, {2, 5}, {1, 6}, {2, 7}, {1, 8}})) {
+      case 0: Allocate(); break;
+      case 1: WithLive([this](Extent e) { store_.Free(e); }, Model::State::kFree); break;
+      case 2: FreeAfterSync(); break;
+      case 3: WithLive([this](Extent e) { store_.Quarantine(e); }, Model::State::kQuarantined); break;
+      case 4: StartSync(); break;
+      case 5: EndSync(); break;
+      case 6: FailSync(); break;
+      case 7: Take(); break;
+      case 8: Drain(); break;
+    }
+    Compare();
+  }
+
+ private:
+  void Allocate() {
+    const auto pages = *rc::gen::weightedOneOf<uint32_t>({{1, rc::gen::inRange<uint32_t>(1, 513)},
+                                                          {1, rc::gen::just(uint32_t{kPagesPerBlock})}});
+    const auto extent = store_.Allocate(pages);
+    if (!extent) {
+      RC_ASSERT(extent.error().code == Code::kNoSpace);
+      for (uint16_t device = 0; device < std::size(kBlocks); ++device) {
+        RC_ASSERT(draining_.contains(device) || !model_.HasRun(device, pages));
+      }
+      return;
+    }
+    RC_ASSERT(extent->run.pages == pages);
+    RC_ASSERT(!draining_.contains(extent->device));
+    model_.Move(*extent, Model::State::kFree, Model::State::kLive);
+    live_.push_back(*extent);
+  }
+
+  void WithLive(const std::function<void(Extent)>& operation, Model::State to) {
+    if (live_.empty()) return;
+    const size_t at = *rc::gen::inRange<size_t>(0, live_.size());
+    const Extent extent = live_[at];
+    live_.erase(live_.begin() + static_cast<ptrdiff_t>(at));
+    operation(extent);
+    model_.Move(extent, Model::State::kLive, to);
+    last_moved_ = extent;
+  }
+
+  void FreeAfterSync() {
+    const size_t before = live_.size();
+    WithLive([this](Extent e) { store_.FreeAfterSync(e); }, Model::State::kPending);
+    if (live_.size() != before) unsynced_.push_back(last_moved_);
+  }
+
+  void StartSync() {
+    if (syncs_.size() > 3) return;
+    store_.OnSyncStarted();
+    syncs_.push_back(unsynced_);
+    unsynced_.clear();
+  }
+
+  void EndSync() {
+    if (syncs_.empty()) return;
+    store_.OnSynced();
+    for (const Extent& extent : syncs_.front()) model_.Move(extent, Model::State::kPending, Model::State::kFree);
+    syncs_.pop_front();
+  }
+
+  // What the failed commit would have dropped, the next one drops.
+  void FailSync() {
+    if (syncs_.empty()) return;
+    store_.OnSyncFailed();
+    std::vector<Extent> kept = syncs_.front();
+    syncs_.pop_front();
+    std::vector<Extent>& next = syncs_.empty() ? unsynced_ : syncs_.front();
+    next.insert(next.begin(), kept.begin(), kept.end());
+  }
+
+  void Take() {
+    const auto device = *rc::gen::inRange<uint16_t>(0, 3);
+    const auto page = *rc::gen::inRange<uint16_t>(0, kPagesPerBlock);
+    const Extent extent{.run = {.block = *rc::gen::inRange<uint32_t>(0, 6),
+                                .page = page,
+                                .pages = *rc::gen::inRange<uint16_t>(0, 40)},
+                        .device = device};
+    const bool possible = extent.run.pages != 0 && page + extent.run.pages <= kPagesPerBlock && model_.AllFree(extent);
+    const Status taken = store_.Take(extent);
+    RC_ASSERT(taken.has_value() == possible);
+    if (!taken) return;
+    model_.Move(extent, Model::State::kFree, Model::State::kLive);
+    live_.push_back(extent);
+  }
+
+  void Drain() {
+    const auto device = *rc::gen::inRange<uint16_t>(0, std::size(kBlocks));
+    const bool draining = !draining_.contains(device);
+    store_.SetDraining(device, draining);
+    if (draining) {
+      draining_.insert(device);
+    } else {
+      draining_.erase(device);
+    }
+  }
+
+  void Compare() {
+    store_.CheckInvariants();
+    uint64_t room = 0;
+    for (uint16_t device = 0; device < std::size(kBlocks); ++device) {
+      const DeviceSpace space = store_.space(device);
+      RC_ASSERT(space.free == model_.Bytes(device, Model::State::kFree));
+      RC_ASSERT(space.live == model_.Bytes(device, Model::State::kLive));
+      RC_ASSERT(space.pending == model_.Bytes(device, Model::State::kPending));
+      RC_ASSERT(space.quarantined == model_.Bytes(device, Model::State::kQuarantined));
+      RC_ASSERT(space.free + space.live + space.pending + space.quarantined == space.capacity);
+      if (!draining_.contains(device)) room += space.free;
+    }
+    RC_ASSERT(store_.HasRoom(room));
+    RC_ASSERT(!store_.HasRoom(room + 1));
+  }
+
+  ExtentStore store_;
+  Model model_;
+  std::vector<Extent> live_;
+  std::vector<Extent> unsynced_;            // Pending, and in no commit under way.
+  std::deque<std::vector<Extent>> syncs_;   // What each commit under way drops.
+  std::set<uint16_t> draining_;
+  Extent last_moved_;
+};
+
+TEST(ExtentStoreProperty, AgreesWithAModelOfPages) {
+  const bool holds = rc::check("extent store", [] {
+    Program program;
+    const auto steps = *rc::gen::inRange(1, 120);
+    for (int i = 0; i < steps; ++i) program.Step();
+  });
+  EXPECT_TRUE(holds) << "RapidCheck printed the seed: replay with RC_PARAMS=\"reproduce=…\"";
+}
+
+}  // namespace
+}  // namespace tier::storage
