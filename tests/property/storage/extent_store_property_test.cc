@@ -83,8 +83,8 @@ class Program {
 
  private:
   void Allocate() {
-    const auto pages = *rc::gen::weightedOneOf<uint32_t>({{1, rc::gen::inRange<uint32_t>(1, 513)},
-                                                          {1, rc::gen::just(uint32_t{kPagesPerBlock})}});
+    const auto pages = *rc::gen::weightedOneOf<uint32_t>(
+        {{1, rc::gen::inRange<uint32_t>(1, 513)}, {1, rc::gen::just(uint32_t{kPagesPerBlock})}});
     const auto extent = store_.Allocate(pages);
     if (!extent) {
       RC_ASSERT(extent.error().code == Code::kNoSpace);
@@ -142,10 +142,9 @@ class Program {
   void Take() {
     const auto device = *rc::gen::inRange<uint16_t>(0, 3);
     const auto page = *rc::gen::inRange<uint16_t>(0, kPagesPerBlock);
-    const Extent extent{.run = {.block = *rc::gen::inRange<uint32_t>(0, 6),
-                                .page = page,
-                                .pages = *rc::gen::inRange<uint16_t>(0, 40)},
-                        .device = device};
+    const Extent extent{
+        .run = {.block = *rc::gen::inRange<uint32_t>(0, 6), .page = page, .pages = *rc::gen::inRange<uint16_t>(0, 40)},
+        .device = device};
     const bool possible = extent.run.pages != 0 && page + extent.run.pages <= kPagesPerBlock && model_.AllFree(extent);
     const Status taken = store_.Take(extent);
     RC_ASSERT(taken.has_value() == possible);
@@ -184,8 +183,8 @@ class Program {
   ExtentStore store_;
   Model model_;
   std::vector<Extent> live_;
-  std::vector<Extent> unsynced_;            // Pending, and in no commit under way.
-  std::deque<std::vector<Extent>> syncs_;   // What each commit under way drops.
+  std::vector<Extent> unsynced_;           // Pending, and in no commit under way.
+  std::deque<std::vector<Extent>> syncs_;  // What each commit under way drops.
   std::set<uint16_t> draining_;
   Extent last_moved_;
 };

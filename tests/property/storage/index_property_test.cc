@@ -44,9 +44,8 @@ void Stage(Index* index, Contents* model) {
       break;
     default:
       index->EraseSpace(key.job, key.space);
-      std::erase_if(*model, [&](const auto& entry) {
-        return entry.first.job == key.job && entry.first.space == key.space;
-      });
+      std::erase_if(*model,
+                    [&](const auto& entry) { return entry.first.job == key.job && entry.first.space == key.space; });
       break;
   }
 }

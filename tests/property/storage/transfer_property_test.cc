@@ -32,7 +32,8 @@ struct Stored {
 
 class Program {
  public:
-  Program(TransferPort* port, std::span<std::byte> memory, uint64_t seed) : port_(port), memory_(memory), random_(seed) {}
+  Program(TransferPort* port, std::span<std::byte> memory, uint64_t seed)
+      : port_(port), memory_(memory), random_(seed) {}
 
   // One turn: some transfers on disjoint pages, all finished.
   void Turn(bool faults_expected) {
