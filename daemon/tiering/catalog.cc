@@ -1,0 +1,209 @@
+// See catalog.h.
+#include "daemon/tiering/catalog.h"
+
+#include "daemon/tiering/index_journal.h"
+#include "daemon/tiering/residency.h"
+
+namespace tier::tiering {
+namespace {
+
+storage::TensorKey KeyOf(const Tensor& tensor) {
+  return {static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
+}
+
+TensorSlot& HeadOf(Core& core, const Tensor& tensor) {
+  if (tensor.space == 0) return tensor.job->shared_tensors;
+  if (tensor.space == kInheritedSpace) return tensor.job->inherited_tensors;
+  SessionState* session = core.FindSession(SessionId{tensor.space});
+  TIER_CHECK(session != nullptr, "tensor {} of session {}, which is gone", tensor.id, tensor.space);
+  return session->tensors;
+}
+
+void Link(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  TensorSlot& head = HeadOf(core, tensor);
+  tensor.previous = kNoTensor;
+  tensor.next = head;
+  if (head != kNoTensor) core.tensors[head].previous = slot;
+  head = slot;
+}
+
+void Unlink(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  if (tensor.next != kNoTensor) core.tensors[tensor.next].previous = tensor.previous;
+  (tensor.previous == kNoTensor ? HeadOf(core, tensor) : core.tensors[tensor.previous].next) = tensor.next;
+  tensor.next = kNoTensor;
+  tensor.previous = kNoTensor;
+}
+
+PieceId AddPiece(Core& core, TensorSlot slot, uint32_t number) {
+  const PieceId id = core.pieces.Allocate();
+  Piece& piece = core.pieces[id];
+  piece = Piece{};
+  piece.tensor = slot;
+  piece.number = number;
+  return id;
+}
+
+bool InTransfer(const Piece& piece) {
+  return piece.activity == Activity::kWritingOut || piece.activity == Activity::kReadingIn ||
+         piece.activity == Activity::kDraining;
+}
+
+void ReleasePiece(Core& core, PieceId id) {
+  Piece& piece = core.pieces[id];
+  if (piece.ssd_run) DropExtent(core, id);
+  if (piece.ram) DropRam(core, id);
+  core.pieces.Free(id);
+}
+
+void FreePiece(Core& core, PieceId id) {
+  Piece& piece = core.pieces[id];
+  JobState& job = core.JobOf(piece);
+  TIER_CHECK(piece.read_leases == 0 && piece.activity != Activity::kLeasedWrite, "piece {} is leased", Value(id));
+  if (piece.copies == Copies::kRam) job.counters.write_avoided_bytes += piece.ram.size_bytes();
+  if (piece.has(kWanted)) job.claims.Forget(id);
+  piece.pins = 0;  // Waiters name it through the tensor, whose salt has risen.
+  if (InTransfer(piece)) {
+    SetState(core, id, {Copies::kFreed, piece.activity});
+    return;
+  }
+  SetState(core, id, {Copies::kFreed, Activity::kNone});
+  ReleasePiece(core, id);
+}
+
+void ReleaseTensor(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  tensor.pieces.reset();
+  tensor.creation.reset();
+  tensor.piece_count = 0;
+  tensor.only_piece = kNoPiece;
+  tensor.flags = 0;
+  --core.live_tensors;
+  --tensor.job->counters.tensor_count;
+  tensor.job = nullptr;
+  core.tensors.Free(slot);
+}
+
+}  // namespace
+
+TensorSlot FindTensor(const Core& core, const SessionState& session, uint64_t id, bool shared) {
+  const auto job = static_cast<uint64_t>(session.job->id);
+  if (shared) return core.table.Find({job, 0, id});
+  const TensorSlot own = core.table.Find({job, static_cast<uint64_t>(session.id), id});
+  if (own != kNoTensor || session.job->inherited_tensors == kNoTensor) return own;
+  return core.table.Find({job, kInheritedSpace, id});
+}
+
+TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
+  TIER_CHECK(added.size != 0 && PieceCountOf(added.size) < UINT32_MAX, "size {}", added.size);
+  const TensorSlot slot = core.tensors.Allocate();
+  Tensor& tensor = core.tensors[slot];
+  tensor.job = &job;
+  tensor.space = added.space;
+  tensor.id = added.id;
+  tensor.size = added.size;
+  tensor.creator = added.creator == nullptr ? 0 : static_cast<uint64_t>(added.creator->id);
+  tensor.piece_count = static_cast<uint32_t>(PieceCountOf(added.size));
+  tensor.generation = 0;
+  tensor.lease_count = 0;
+  tensor.transfer_count = 0;
+  tensor.torn_count = 0;
+  tensor.flags = added.creator == nullptr ? kVisible : uint8_t{0};
+  core.table.Insert(KeyOf(tensor), slot);
+  Link(core, slot);
+  if (tensor.piece_count == 1) {
+    tensor.only_piece = AddPiece(core, slot, 0);
+  } else {
+    tensor.pieces = std::make_unique<PieceId[]>(tensor.piece_count);
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) tensor.pieces[k] = AddPiece(core, slot, k);
+  }
+  if (added.creator != nullptr) {
+    ++added.creator->creating_count;
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+      SetState(core, tensor.piece(k), {Copies::kCreating, Activity::kNone});
+    }
+  }
+  job.logical_pages += PagesOf(added.size);
+  ++job.counters.tensor_count;
+  ++core.live_tensors;
+  return slot;
+}
+
+void MakeVisible(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  TIER_CHECK(!tensor.has(kVisible), "tensor {} is visible", tensor.id);
+  SessionState* creator = core.FindSession(SessionId{tensor.creator});
+  if (creator != nullptr) --creator->creating_count;
+  tensor.creator = 0;
+  tensor.creation.reset();
+  tensor.set(kVisible);
+  MarkIndexDirty(core, slot);
+  if (!tensor.job->waiters.empty()) tensor.job->pump = true;
+}
+
+void Detach(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  TIER_CHECK(!tensor.has(kDetached), "tensor {} detached twice", tensor.id);
+  EraseFromIndex(core, slot);
+  core.table.Erase(KeyOf(tensor));
+  Unlink(core, slot);
+  if (!tensor.has(kVisible)) {
+    SessionState* creator = core.FindSession(SessionId{tensor.creator});
+    if (creator != nullptr) --creator->creating_count;
+  }
+  if (tensor.torn()) {
+    --core.torn_tensors;
+    --tensor.job->counters.torn_count;
+    tensor.torn_count = 0;
+  }
+  tensor.clear(kIndexDirty);
+  tensor.set(kDetached);
+  ++tensor.salt;
+  tensor.job->logical_pages -= PagesOf(tensor.size);
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) Delist(core, tensor.piece(k));
+  if (!tensor.job->waiters.empty()) tensor.job->pump = true;
+  FinishDetached(core, slot);
+}
+
+void FinishDetached(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  TIER_CHECK(tensor.has(kDetached), "tensor {} is not detached", tensor.id);
+  if (tensor.lease_count != 0) return;
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) FreePiece(core, tensor.piece(k));
+  if (tensor.transfer_count == 0) {
+    ReleaseTensor(core, slot);
+    return;
+  }
+  tensor.pieces.reset();  // What is left is reached through its transfers.
+  tensor.piece_count = 0;
+}
+
+void FinishFreedPiece(Core& core, PieceId id) {
+  const TensorSlot slot = core.pieces[id].tensor;
+  SetState(core, id, {Copies::kFreed, Activity::kNone});
+  ReleasePiece(core, id);
+  Tensor& tensor = core.tensors[slot];
+  TIER_CHECK(tensor.has(kDetached) && tensor.transfer_count != 0, "tensor {} transfers {}", tensor.id,
+             tensor.transfer_count);
+  if (--tensor.transfer_count == 0 && tensor.piece_count == 0) ReleaseTensor(core, slot);
+}
+
+void AddTornPiece(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  if (tensor.torn_count++ != 0) return;
+  ++core.torn_tensors;
+  ++tensor.job->counters.torn_count;
+  MarkIndexDirty(core, slot);
+}
+
+void RemoveTornPiece(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  TIER_CHECK(tensor.torn_count != 0, "tensor {} is not torn", tensor.id);
+  if (--tensor.torn_count != 0) return;
+  --core.torn_tensors;
+  --tensor.job->counters.torn_count;
+  MarkIndexDirty(core, slot);
+}
+
+}  // namespace tier::tiering

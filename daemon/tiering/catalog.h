@@ -1,0 +1,31 @@
+// Catalog: tensors come and go. Engine thread only.
+//
+// Freeing is two steps: Detach takes the id away at once (the next create may use it); the pieces go when no lease and no
+// transfer needs them any more, which is now if there are none.
+#pragma once
+
+#include "daemon/tiering/core.h"
+
+namespace tier::tiering {
+
+TensorSlot FindTensor(const Core& core, const SessionState& session, uint64_t id, bool shared);
+// A tensor whose bytes nobody has yet. REQUIRES: the id is free in that namespace.
+struct NewTensor {
+  uint64_t space = 0;
+  uint64_t id = 0;
+  uint64_t size = 0;
+  SessionState* creator = nullptr;  // Null: it is replayed and visible.
+};
+TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& tensor);
+// Every byte of it was sealed once.
+void MakeVisible(Core& core, TensorSlot slot);
+void Detach(Core& core, TensorSlot slot);
+// Detached, and the last lease or transfer may have ended: frees what can be freed.
+void FinishDetached(Core& core, TensorSlot slot);
+// The transfer of a freed piece ended.
+void FinishFreedPiece(Core& core, PieceId id);
+// Counts a piece in or out of what makes its tensor TORN.
+void AddTornPiece(Core& core, TensorSlot slot);
+void RemoveTornPiece(Core& core, TensorSlot slot);
+
+}  // namespace tier::tiering

@@ -1,0 +1,128 @@
+// Core: the tables that every part of the engine works on. No behaviour of its own beyond finding things.
+//
+// The parts are groups of functions over a Core, each in its own header: residency (what lies where), catalog (tensors
+// come and go), grants (who may touch what), transfers (what moves), room (whence the memory comes), waiting (who is
+// next), requests (what was asked), death (what remains). Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/storage/extent_store.h"
+#include "daemon/tiering/engine.h"
+#include "daemon/tiering/job_state.h"
+#include "daemon/tiering/lease_table.h"
+#include "daemon/tiering/reply_buffer.h"
+#include "daemon/tiering/tensor_table.h"
+#include "daemon/tiering/window_ledger.h"
+
+namespace tier::tiering {
+
+enum class FlightSlot : uint32_t {};
+
+// A transfer that was decided on: queued here until the port takes it, then in flight until its result.
+struct Flight {
+  PieceId piece = kNoPiece;
+  storage::Extent extent;
+  storage::Direction direction = storage::Direction::kWrite;
+  bool started = false;   // The port has it.
+  bool prefetch = false;
+};
+
+// A change of a job's manifest that was handed to the store.
+struct ManifestCommit {
+  std::string key;              // Of the job.
+  uint64_t waiter = 0;          // That it answers, if it still waits.
+  uint32_t mark = 0;            // The job's mark clock when it was captured.
+  std::vector<TensorRef> tensors;
+};
+
+struct Core {
+  Core(const EngineOptions& engine_options, const EnginePorts& engine_ports)
+      : options(engine_options),
+        ports(engine_ports),
+        windows(engine_ports.windows.window_size(), engine_ports.windows.windows_max()),
+        table(tensors) {}
+
+  EngineOptions options;
+  EnginePorts ports;
+  base::TimePoint now;
+  uint64_t turns = 0;
+  bool acted = false;      // This turn did something.
+
+  PieceSlab pieces;
+  TensorSlab tensors;
+  WindowLedger windows;
+  TensorTable table;
+  LeaseTable leases;
+  ReplyBuffer replies;
+
+  std::vector<std::unique_ptr<SessionState>> sessions;  // By slot; null: free.
+  std::unordered_map<SessionId, SessionState*> session_by_id;
+  SessionState* last_session = nullptr;                 // The last one found.
+  std::unordered_map<JobId, std::unique_ptr<JobState>> jobs;
+  std::vector<std::unique_ptr<JobState>> closing_jobs;
+  uint32_t next_owner = 1;
+
+  Slab<Flight, FlightSlot> flights;
+  std::vector<FlightSlot> read_queue;    // Decided on, waiting for the port; oldest first from read_queue_head.
+  size_t read_queue_head = 0;
+  bool started_transfers = false;        // Submit is owed.
+  uint32_t writes_inflight = 0;
+
+  uint64_t next_waiter = 1;
+  DeadlineQueue deadlines;
+  std::unordered_map<uint64_t, WaiterList::iterator> waiter_by_number;
+  std::vector<uint64_t> untimed_waiters;  // Came since the last turn.
+
+  std::vector<TensorSlot> index_dirty;   // Records to put at the end of this turn.
+  bool index_staged = false;             // Something awaits Commit.
+  bool index_full = false;               // The last Commit had no room.
+  std::vector<std::byte> record_scratch;
+
+  std::unordered_map<std::string, ManifestHolds> parked_manifests;  // Of jobs that are not open, by key.
+  std::unordered_map<std::string, Error> broken_manifests;          // Found at start, and not to be believed.
+  std::unordered_map<uint64_t, ManifestCommit> commits;             // By cookie.
+  uint64_t next_cookie = 1;
+  std::vector<ManifestHolds::Dropped> dropped_scratch;
+
+  uint64_t draining_devices = 0;         // Bit per device.
+  uint32_t drain_cursor = 0;             // The piece looked at last.
+  bool draining = false;
+  std::string drain_reason;
+
+  std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> request_counts{};
+  std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};
+  uint64_t wait_sum_ns = 0;
+  uint64_t torn_tensors = 0;
+  uint64_t live_tensors = 0;
+
+  // Scratch, so that the steady state allocates nothing.
+  std::vector<WaitItem> items;
+  std::vector<base::PageRun> runs;
+  std::vector<storage::TransferResult> results;
+  std::vector<memory::WindowEvent> events;
+  std::vector<storage::ManifestResult> manifest_results;
+  std::vector<uint32_t> order;
+
+  SessionState* FindSession(SessionId id) {
+    if (last_session != nullptr && last_session->id == id) return last_session;
+    const auto found = session_by_id.find(id);
+    if (found == session_by_id.end()) return nullptr;
+    last_session = found->second;
+    return last_session;
+  }
+  JobState* FindJob(JobId id) const {
+    const auto found = jobs.find(id);
+    return found == jobs.end() ? nullptr : found->second.get();
+  }
+  bool Alive(TensorRef ref) const { return ref.slot != kNoTensor && tensors[ref.slot].salt == ref.salt; }
+  TensorRef RefOf(TensorSlot slot) const { return {slot, tensors[slot].salt}; }
+  Piece& PieceOf(const Tensor& tensor, uint32_t number) { return pieces[tensor.piece(number)]; }
+  const Piece& PieceOf(const Tensor& tensor, uint32_t number) const { return pieces[tensor.piece(number)]; }
+  JobState& JobOf(const Piece& piece) { return *tensors[piece.tensor].job; }
+};
+
+}  // namespace tier::tiering

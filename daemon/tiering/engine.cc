@@ -1,0 +1,238 @@
+// The engine's face: jobs, sessions, turns. What is decided stands in the parts over Core. See engine.h.
+#include "daemon/tiering/engine.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "daemon/base/format_bytes.h"
+#include "daemon/tiering/tenancy.h"
+#include "daemon/tiering/core.h"
+#include "daemon/tiering/death.h"
+#include "daemon/tiering/device_drain.h"
+#include "daemon/tiering/index_journal.h"
+#include "daemon/tiering/inspection.h"
+#include "daemon/tiering/persist.h"
+#include "daemon/tiering/recency.h"
+#include "daemon/tiering/requests.h"
+#include "daemon/tiering/room.h"
+#include "daemon/tiering/transfers.h"
+#include "daemon/tiering/waiting.h"
+
+namespace tier::tiering {
+
+struct Engine::State {
+  State(const EngineOptions& options, const EnginePorts& ports) : core(options, ports) {}
+  Core core;
+};
+
+namespace {
+
+// Explicit guarantees are promises: together they must fit the arena.
+Status CheckGuarantee(const Core& core, const JobState* job, uint64_t guarantee_bytes) {
+  uint64_t others = 0;
+  for (const auto& [id, other] : core.jobs) {
+    if (other.get() != job) others += other->options.guarantee_bytes;
+  }
+  const uint64_t arena = core.ports.windows.arena_max_bytes();
+  if (others <= arena && guarantee_bytes <= arena - others) return {};
+  return Fail(Code::kNoMemory,
+              fmt::format("a guarantee of {} cannot be given: the arena has {}, other jobs are guaranteed {}, {} are left",
+                          base::FormatBytes(guarantee_bytes), base::FormatBytes(arena), base::FormatBytes(others),
+                          base::FormatBytes(arena > others ? arena - others : 0)));
+}
+
+uint16_t FreeSessionSlot(Core& core) {
+  for (size_t slot = 0; slot < core.sessions.size(); ++slot) {
+    if (core.sessions[slot] == nullptr) return static_cast<uint16_t>(slot);
+  }
+  if (core.sessions.size() == kSessionsMax) return kNoSessionSlot;
+  core.sessions.emplace_back();
+  return static_cast<uint16_t>(core.sessions.size() - 1);
+}
+
+// Takes what the world has finished since the last turn.
+void TakeEvents(Core& core) {
+  core.acted |= TakeWindows(core);
+  core.acted |= TakeResults(core);
+  core.acted |= TakeManifestResults(core);
+  SweepClosedJobs(core);
+}
+
+void WorkOnJobs(Core& core) {
+  TimeNewWaiters(core);
+  for (const auto& [id, job] : core.jobs) {
+    if (job->write_retries && core.now >= job->write_retry_at) {
+      job->write_retries = false;
+      job->pump = true;
+      job->upkeep = true;
+    }
+    PumpJob(core, *job);
+  }
+  ExpireWaiters(core);
+  bool short_of_room = false;
+  for (const auto& [id, job] : core.jobs) {
+    if (job->upkeep) {
+      job->upkeep = false;
+      Upkeep(core, *job);
+    }
+    short_of_room |= job->shortage_pages != 0;
+  }
+  if (short_of_room) HandOver(core);
+  if (core.draining_devices != 0) DrainDevices(core);
+}
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options, const EnginePorts& ports) : state_(std::make_unique<State>(options, ports)) {
+  LoadManifests(state_->core);
+}
+
+Engine::~Engine() = default;
+
+Status Engine::OpenJob(JobId id, const JobOptions& options) {
+  Core& core = state_->core;
+  TIER_CHECK(core.FindJob(id) == nullptr && id != JobId{}, "job {} opened twice", static_cast<uint64_t>(id));
+  const bool live = std::any_of(core.jobs.begin(), core.jobs.end(),
+                                [&](const auto& entry) { return entry.second->options.key == options.key; });
+  if (live && !options.key.empty()) return Fail(Code::kAlreadyExists, fmt::format("job {} is open", options.key));
+  for (const auto& closing : core.closing_jobs) {
+    if (closing->options.key != options.key || closing->manifest.empty()) continue;
+    return Fail(Code::kTimeout, fmt::format("job {} is still being closed; try again", options.key));
+  }
+  if (Status given = CheckGuarantee(core, nullptr, options.guarantee_bytes); !given) return given;
+  auto job = std::make_unique<JobState>();
+  job->id = id;
+  job->options = options;
+  job->owner = memory::OwnerId{core.next_owner++};
+  job->policy = std::make_unique<RecencyPolicy>(core.pieces);
+  JobState& opened = *core.jobs.emplace(id, std::move(job)).first->second;
+  const Status adopted = AdoptManifest(core, opened, options.resume);
+  if (!adopted) CloseJob(id, "its manifest cannot be resumed", false);
+  return adopted;
+}
+
+Status Engine::SetJob(JobId id, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) {
+  Core& core = state_->core;
+  JobState* job = core.FindJob(id);
+  if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(id)));
+  if (guarantee_bytes) {
+    if (Status given = CheckGuarantee(core, job, *guarantee_bytes); !given) return given;
+    job->options.guarantee_bytes = *guarantee_bytes;
+  }
+  if (limit_bytes) job->options.limit_bytes = *limit_bytes;
+  job->pump = true;
+  job->upkeep = true;
+  return {};
+}
+
+void Engine::CloseJob(JobId id, const std::string& reason, bool forget) {
+  JobState* job = state_->core.FindJob(id);
+  if (job != nullptr) tiering::CloseJob(state_->core, *job, reason, forget);
+}
+
+Status Engine::OpenSession(SessionId id, JobId job_id) {
+  Core& core = state_->core;
+  JobState* job = core.FindJob(job_id);
+  if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(job_id)));
+  TIER_CHECK(core.FindSession(id) == nullptr && id != SessionId{} && static_cast<uint64_t>(id) != kInheritedSpace,
+             "session {} opened twice", static_cast<uint64_t>(id));
+  const uint16_t slot = FreeSessionSlot(core);
+  if (slot == kNoSessionSlot) {
+    return Fail(Code::kNoMemory, fmt::format("{} sessions are attached, at most {}", core.session_by_id.size(), kSessionsMax));
+  }
+  core.sessions[slot] = std::make_unique<SessionState>();
+  SessionState& session = *core.sessions[slot];
+  session.id = id;
+  session.slot = slot;
+  session.job = job;
+  // Marks of the slot's earlier holders lie behind it.
+  session.mark = job->mark_clock == UINT32_MAX ? UINT32_MAX : ++job->mark_clock;
+  session.step = job->steps;
+  job->sessions.push_back(&session);
+  core.session_by_id.emplace(id, &session);
+  return {};
+}
+
+void Engine::EndSession(SessionId id, const std::string& reason) {
+  SessionState* session = state_->core.FindSession(id);
+  if (session != nullptr) tiering::EndSession(state_->core, *session, {Code::kOk, reason});
+}
+
+void Engine::WindowReturned(SessionId id, WindowIndex window) {
+  SessionState* session = state_->core.FindSession(id);
+  if (session == nullptr) return;
+  OnWindowReturned(state_->core, *session, window);
+  for (const auto& [job_id, job] : state_->core.jobs) job->pump = job->pump || job->shortage_pages != 0;
+}
+
+void Engine::Submit(SessionId id, const Request& request) {
+  SessionState* session = state_->core.FindSession(id);
+  if (session == nullptr) return;  // It ended while its last requests were on their way.
+  state_->core.acted = true;
+  SubmitRequest(state_->core, *session, request);
+}
+
+uint32_t Engine::outstanding(SessionId id) const {
+  const SessionState* session = state_->core.FindSession(id);
+  return session == nullptr ? 0 : session->outstanding;
+}
+
+bool Engine::Turn(base::TimePoint now) {
+  Core& core = state_->core;
+  core.now = std::max(core.now, now);
+  ++core.turns;
+  TakeEvents(core);
+  WorkOnJobs(core);
+  StartQueuedReads(core);
+  if (core.started_transfers) core.ports.transfers.Submit();
+  core.started_transfers = false;
+  core.acted |= !core.replies.empty();
+  const bool committed = CommitIndex(core);
+  core.replies.Publish(committed, core.ports.replies);
+  return std::exchange(core.acted, false);
+}
+
+std::optional<base::TimePoint> Engine::NextDeadline() const {
+  const Core& core = state_->core;
+  if (!core.untimed_waiters.empty()) return core.now;  // Their deadlines are set by the next turn.
+  std::optional<base::TimePoint> next;
+  const auto consider = [&next](base::TimePoint at) { next = next ? std::min(*next, at) : at; };
+  if (!core.deadlines.empty()) consider(core.deadlines.begin()->first);
+  for (const auto& [id, job] : core.jobs) {
+    if (job->write_retries) consider(job->write_retry_at);
+    if (job->pump) consider(core.now);
+  }
+  return next;
+}
+
+void Engine::StartDrain(const std::string& reason) {
+  Core& core = state_->core;
+  core.draining = true;
+  core.drain_reason = reason;
+  for (const auto& [id, job] : core.jobs) {
+    RefuseAll(core, *job, {Code::kDisconnected, reason, {}});
+    job->prefetches.clear();
+  }
+}
+
+bool Engine::idle() const {
+  const Core& core = state_->core;
+  return core.ports.transfers.inflight() == 0 && core.read_queue.empty() && core.commits.empty() &&
+         core.waiter_by_number.empty() && core.replies.empty() && !core.index_staged;
+}
+
+Status Engine::StartDrainDevice(uint16_t device) {
+  Core& core = state_->core;
+  const uint16_t count = core.ports.extents.device_count();
+  if (device >= count) return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, count));
+  core.ports.extents.SetDraining(device, true);
+  core.draining_devices |= uint64_t{1} << device;
+  return {};
+}
+
+EngineSnapshot Engine::Snapshot() const { return TakeSnapshot(state_->core); }
+std::vector<TensorView> Engine::Tensors(JobId job, size_t max) const { return ListTensors(state_->core, job, max); }
+void Engine::CheckInvariants() const { tiering::CheckInvariants(state_->core); }
+
+}  // namespace tier::tiering

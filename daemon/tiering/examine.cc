@@ -1,0 +1,190 @@
+// Examine: what stands in the way of a request for leases. See grants.h.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "daemon/tiering/grants.h"
+
+namespace tier::tiering {
+namespace {
+
+using proto::Op;
+
+constexpr uint32_t kOwnLeasesScannedMax = 1024;
+
+// A thread of the session that reads the piece already may read it again, or it could wait for itself.
+bool HoldsLeaseOn(const Core& core, const SessionState& session, TensorSlot tensor, uint32_t piece) {
+  uint32_t scanned = 0;
+  for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next) {
+    const Lease& lease = core.leases[slot];
+    if (lease.tensor == tensor && piece - lease.first_piece < lease.piece_count) return true;
+    if (++scanned == kOwnLeasesScannedMax) return true;
+  }
+  return false;
+}
+
+Blocker BlockerOfRead(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+  if (piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
+  if (!piece.has(kWanted)) return Blocker::kNone;
+  const bool claimed = ask.session->job->claims.EarlierThan(ask.number, core.tensors[item.tensor.slot].piece(piece.number)) != 0;
+  const bool nested = claimed && HoldsLeaseOn(core, *ask.session, item.tensor.slot, piece.number);
+  return claimed && !nested ? Blocker::kClaim : Blocker::kNone;
+}
+
+Blocker BlockerOfWrite(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+  if (piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
+  // A free takes what is being moved with it when the transfer ends; a writer cannot share it.
+  if (ask.op == Op::kFree) return Blocker::kNone;
+  if (piece.activity == Activity::kReadingIn) return ask.discards() ? Blocker::kTransfer : Blocker::kNone;
+  if (piece.activity != Activity::kNone) return Blocker::kTransfer;
+  if (!piece.has(kWanted)) return Blocker::kNone;
+  const PieceId id = core.tensors[item.tensor.slot].piece(piece.number);
+  return ask.session->job->claims.EarlierThan(ask.number, id) != 0 ? Blocker::kClaim : Blocker::kNone;
+}
+
+bool MayRewriteTorn(const Ask& ask, const WaitItem& item, const Tensor& tensor) {
+  if (!ask.exclusive() || !ask.discards()) return false;
+  const uint32_t last = item.first_piece + item.piece_count - 1;
+  return CoversPiece(item, tensor, item.first_piece) && CoversPiece(item, tensor, last);
+}
+
+// Verdict on the tensor as a whole: kReady, kBlocked or kRefused.
+Examination ExamineTensor(const Core& core, const Ask& ask, uint32_t index) {
+  const WaitItem& item = ask.items[index];
+  const Examination refused{.verdict = Verdict::kRefused, .item = index, .piece = item.first_piece};
+  if (!core.Alive(item.tensor)) return refused;
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  if (ask.op == Op::kFree) return {};
+  if (!tensor.has(kVisible)) {
+    const bool creates = ask.exclusive() && tensor.creator == static_cast<uint64_t>(ask.session->id);
+    if (creates) return {};
+    return {.verdict = Verdict::kBlocked, .blocker = Blocker::kUnsealed, .item = index, .piece = item.first_piece};
+  }
+  if (tensor.torn() && !MayRewriteTorn(ask, item, tensor)) return refused;
+  return {};
+}
+
+Blocker BlockerOf(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+  return ask.exclusive() ? BlockerOfWrite(core, ask, item, piece) : BlockerOfRead(core, ask, item, piece);
+}
+
+}  // namespace
+
+bool CoversPiece(const WaitItem& item, const Tensor& tensor, uint32_t number) {
+  const uint64_t begin = uint64_t{number} * kBlockSize;
+  return item.offset <= begin && item.offset + item.length >= begin + tensor.piece_length(number);
+}
+
+bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece) {
+  if (ask.op == Op::kFree) return false;
+  if (piece.copies == Copies::kCreating || piece.copies == Copies::kTorn) return !piece.ram;
+  const bool overwritten = ask.exclusive() && ask.discards() && CoversPiece(item, tensor, piece.number);
+  if (overwritten && piece.activity == Activity::kNone) return !piece.ram;
+  return !piece.readable();
+}
+
+Examination Examine(Core& core, const Ask& ask) {
+  Examination found;
+  for (uint32_t i = 0; i < ask.items.size(); ++i) {
+    const WaitItem& item = ask.items[i];
+    const Examination whole = ExamineTensor(core, ask, i);
+    if (whole.verdict != Verdict::kReady) return whole;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      const Piece& piece = core.PieceOf(tensor, k);
+      const Blocker blocker = BlockerOf(core, ask, item, piece);
+      if (blocker != Blocker::kNone) return {Verdict::kBlocked, blocker, i, k};
+      if (!NeedsRoom(ask, item, tensor, piece)) continue;
+      if (piece.has(kCorrupt)) return {Verdict::kRefused, Blocker::kNone, i, k};
+      if (found.verdict == Verdict::kReady) found = {Verdict::kNeedsRoom, Blocker::kNone, i, k};
+    }
+  }
+  return found;
+}
+
+bool StillBlocked(Core& core, const Ask& ask, uint32_t index, uint32_t number) {
+  const Examination whole = ExamineTensor(core, ask, index);
+  if (whole.verdict != Verdict::kReady) return whole.verdict == Verdict::kBlocked;
+  const WaitItem& item = ask.items[index];
+  return BlockerOf(core, ask, item, core.PieceOf(core.tensors[item.tensor.slot], number)) != Blocker::kNone;
+}
+
+Ask AskOf(Core& core, const Waiter& waiter) {
+  SessionState* session = core.sessions[waiter.session_slot].get();
+  TIER_CHECK(session != nullptr && session->id == waiter.session, "waiter {} of a session that is gone", waiter.number);
+  return {.session = session,
+          .sequence = waiter.sequence,
+          .op = waiter.op,
+          .flags = waiter.flags,
+          .number = waiter.number,
+          .items = waiter.items};
+}
+
+bool OwnLeasesBlock(const Core& core, const SessionState& session, const Examination& at, const Ask& ask) {
+  const WaitItem& item = ask.items[at.item];
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  if (at.blocker == Blocker::kUnsealed) return tensor.creator == static_cast<uint64_t>(session.id);
+  if (at.blocker != Blocker::kLease) return false;
+  const Piece& piece = core.PieceOf(tensor, at.piece);
+  uint32_t own = 0;
+  for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next) {
+    const Lease& lease = core.leases[slot];
+    if (lease.tensor != item.tensor.slot || at.piece - lease.first_piece >= lease.piece_count) continue;
+    if (lease.exclusive()) return true;
+    ++own;
+  }
+  return piece.activity != Activity::kLeasedWrite && own == piece.read_leases;
+}
+
+namespace {
+
+std::string DescribeTorn(const Core& core, const Tensor& tensor, uint64_t* offset) {
+  std::string list;
+  uint32_t named = 0;
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const Piece& piece = core.PieceOf(tensor, k);
+    if (piece.copies != Copies::kTorn && !piece.has(kMixed)) continue;
+    if (named == 0) *offset = uint64_t{k} * kBlockSize;
+    if (named++ == 32) {
+      list += ", ...";
+      break;
+    }
+    list += fmt::format("{}{} ({} {})", named == 1 ? "" : ", ", k,
+                        piece.copies == Copies::kTorn ? "torn at generation" : "back at generation", piece.generation);
+  }
+  return list;
+}
+
+}  // namespace
+
+Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examination) {
+  const WaitItem& item = ask.items[examination.item];
+  Refusal refusal;
+  if (!core.Alive(item.tensor)) {
+    refusal.code = Code::kNotFound;
+    refusal.detail = "the tensor was freed, or its creation given up, while the request waited";
+    return refusal;
+  }
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  refusal.record.tensor = tensor.id;
+  refusal.record.limit = tensor.size;
+  if (tensor.torn()) {
+    refusal.code = Code::kTorn;
+    const std::string list = DescribeTorn(core, tensor, &refusal.record.requested);
+    refusal.detail = fmt::format(
+        "a writer of tensor {:#x} ended in the middle: of {} pieces at generation {}, these are not what was being "
+        "written: {}; rewrite them whole with discard, free the tensor, or accept it as it stands",
+        tensor.id, tensor.piece_count, tensor.generation, list);
+    return refusal;
+  }
+  const Piece& piece = core.PieceOf(tensor, examination.piece);
+  TIER_CHECK(piece.has(kCorrupt), "tensor {} piece {} was refused without a reason", tensor.id, examination.piece);
+  refusal.code = Code::kCorrupt;
+  refusal.record.requested = uint64_t{examination.piece} * kBlockSize;
+  refusal.detail = fmt::format(
+      "tensor {:#x} at byte {} came back from device {} at byte {} with a wrong checksum, twice; write it anew or free it",
+      tensor.id, refusal.record.requested, piece.ssd_device, piece.ssd_run.offset_bytes());
+  return refusal;
+}
+
+}  // namespace tier::tiering

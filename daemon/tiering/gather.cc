@@ -1,0 +1,163 @@
+// See gather.h.
+#include "daemon/tiering/gather.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "daemon/tiering/persist.h"
+#include "daemon/tiering/refusals.h"
+#include "daemon/tiering/residency.h"
+#include "daemon/tiering/room.h"
+#include "daemon/tiering/transfers.h"
+#include "daemon/tiering/waiting.h"
+
+namespace tier::tiering {
+namespace {
+
+uint32_t PagesOfPiece(const Tensor& tensor, uint32_t number) {
+  return static_cast<uint32_t>(PagesFor(tensor.piece_length(number)));
+}
+
+bool Missing(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece) {
+  return !piece.ram && NeedsRoom(ask, item, tensor, piece);
+}
+
+// All of an item in one piece of the pool, where it has that much: runs are what makes a tensor contiguous.
+bool GiveWhole(Core& core, const Ask& ask, const WaitItem& item) {
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  uint32_t blocks = 0;
+  uint32_t tail = 0;
+  for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+    if (!Missing(ask, item, tensor, core.PieceOf(tensor, k))) continue;
+    const uint32_t pages = PagesOfPiece(tensor, k);
+    (pages == kPagesPerBlock ? blocks : tail) += pages == kPagesPerBlock ? 1 : pages;
+  }
+  if (blocks + tail == 0) return true;
+  if (!TakeRuns(core, *tensor.job, blocks, tail)) return false;
+  size_t next = 0;
+  for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+    if (Missing(ask, item, tensor, core.PieceOf(tensor, k))) GiveRam(core, tensor.piece(k), core.runs[next++]);
+  }
+  TIER_CHECK(next == core.runs.size(), "{} runs for {} pieces", core.runs.size(), next);
+  return true;
+}
+
+bool GiveOneByOne(Core& core, const Ask& ask, const WaitItem& item, bool may_evict) {
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+    if (!Missing(ask, item, tensor, core.PieceOf(tensor, k))) continue;
+    const base::PageRun run = TakeRun(core, *tensor.job, PagesOfPiece(tensor, k), may_evict);
+    if (!run) return false;
+    GiveRam(core, tensor.piece(k), run);
+  }
+  return true;
+}
+
+void StartReads(Core& core, const Ask& ask) {
+  for (const WaitItem& item : ask.items) {
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      const Piece& piece = core.PieceOf(tensor, k);
+      const bool unread = piece.copies == Copies::kSsd && piece.activity == Activity::kNone && piece.has(kReserved);
+      if (unread && NeedsRoom(ask, item, tensor, piece)) StartRead(core, tensor.piece(k), false);
+    }
+  }
+}
+
+bool Written(const Piece& piece) {
+  return piece.ssd_run && piece.activity != Activity::kLeasedWrite;
+}
+
+bool Writable(const Piece& piece) { return piece.copies == Copies::kRam && piece.activity == Activity::kNone; }
+
+// Starts writes from the cursor on, as far as the port takes them.
+void WriteAhead(Core& core, Waiter& waiter) {
+  JobState& job = *waiter.job;
+  uint32_t looked = 0;
+  const uint32_t look_max = 2 * core.ports.transfers.inflight_max();
+  for (uint32_t i = waiter.cursor_item; i < waiter.items.size() && looked < look_max; ++i) {
+    const WaitItem& item = waiter.items[i];
+    if (!core.Alive(item.tensor)) continue;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    uint32_t k = i == waiter.cursor_item ? waiter.cursor_piece : 0;
+    for (; k < tensor.piece_count && looked < look_max; ++k, ++looked) {
+      if (!Writable(core.PieceOf(tensor, k))) continue;
+      if (!CanStartWrite(core, job) || !StartWrite(core, tensor.piece(k))) return;
+      core.acted = true;
+    }
+  }
+}
+
+// Moves the cursor over what is written. True: everything is.
+bool AllWritten(Core& core, Waiter& waiter) {
+  for (; waiter.cursor_item < waiter.items.size(); ++waiter.cursor_item, waiter.cursor_piece = 0) {
+    const WaitItem& item = waiter.items[waiter.cursor_item];
+    if (!core.Alive(item.tensor)) continue;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (; waiter.cursor_piece < tensor.piece_count; ++waiter.cursor_piece) {
+      if (!Written(core.PieceOf(tensor, waiter.cursor_piece))) return false;
+    }
+  }
+  return true;
+}
+
+bool TornAtCursor(const Core& core, const Waiter& waiter) {
+  const WaitItem& item = waiter.items[waiter.cursor_item];
+  return core.Alive(item.tensor) && core.tensors[item.tensor.slot].torn();
+}
+
+}  // namespace
+
+uint64_t PagesMissing(const Core& core, const Ask& ask) {
+  uint64_t pages = 0;
+  for (const WaitItem& item : ask.items) {
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      if (Missing(ask, item, tensor, core.PieceOf(tensor, k))) pages += PagesOfPiece(tensor, k);
+    }
+  }
+  return pages;
+}
+
+bool Gather(Core& core, const Ask& ask) {
+  JobState& job = *ask.session->job;
+  const uint64_t missing = PagesMissing(core, ask);
+  bool complete = true;
+  if (missing != 0) {
+    const bool covered = Grow(core, job, missing);
+    // What windows under way will hold is waited for; beyond that, cold pieces make room.
+    const bool wait_for_windows = covered && job.windows_making != 0;
+    for (const WaitItem& item : ask.items) {
+      complete = GiveWhole(core, ask, item) || GiveOneByOne(core, ask, item, !wait_for_windows);
+      if (!complete) break;
+    }
+    job.upkeep = true;
+  }
+  StartReads(core, ask);
+  return complete;
+}
+
+bool AdvanceFlush(Core& core, WaiterList::iterator waiter) {
+  if (waiter->cookie != 0) return false;  // Its manifest is being committed.
+  if (!AllWritten(core, *waiter)) {
+    JobState& job = *waiter->job;
+    if (TornAtCursor(core, *waiter)) {
+      const Ask ask = AskOf(core, *waiter);
+      RefuseWaiter(core, waiter, RefusalOf(core, ask, {.verdict = Verdict::kRefused, .item = waiter->cursor_item}),
+                   waiter->cursor_item);
+      return true;
+    }
+    WriteAhead(core, *waiter);
+    const bool failing = job.write_backoff >= kWriteFailuresBeforeRefusal &&
+                         job.write_failure_count > waiter->write_failures && job.writing_pages == 0;
+    if (!failing) return false;
+    RefuseWaiter(core, waiter, WriteFailureRefusal(core, job, waiter->requested_bytes), waiter->cursor_item);
+    return true;
+  }
+  if (waiter->op == proto::Op::kPersist) return StartManifest(core, waiter);
+  FinishWaiter(core, waiter, 0);
+  return true;
+}
+
+}  // namespace tier::tiering

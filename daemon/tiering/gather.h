@@ -1,0 +1,18 @@
+// Gather: room and bytes for a request that nothing conflicts with any more; and flushes, which want the opposite.
+// Engine thread only.
+#pragma once
+
+#include "daemon/tiering/grants.h"
+
+namespace tier::tiering {
+
+// Pages of the pieces it asks for that have no room yet.
+uint64_t PagesMissing(const Core& core, const Ask& ask);
+// Gives room to as many pieces as possible and starts their reads. True: every piece has room; what is missing comes by
+// itself. REQUIRES: the pieces are pinned.
+bool Gather(Core& core, const Ask& ask);
+
+// Writes out what the waiter asked to be flushed, some pieces ahead. True: the waiter was answered and is gone.
+bool AdvanceFlush(Core& core, WaiterList::iterator waiter);
+
+}  // namespace tier::tiering

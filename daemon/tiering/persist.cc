@@ -1,0 +1,303 @@
+// See persist.h.
+#include "daemon/tiering/persist.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "daemon/base/format_bytes.h"
+#include "daemon/tiering/catalog.h"
+#include "daemon/tiering/manifest_codec.h"
+#include "daemon/tiering/residency.h"
+#include "daemon/tiering/waiting.h"
+
+namespace tier::tiering {
+namespace {
+
+storage::Extent ExtentOf(const proto::ManifestPieceRecord& piece) {
+  return {.run = {.block = piece.block, .page = piece.page, .pages = piece.pages}, .device = piece.device};
+}
+
+bool Settled(const Piece& piece) { return piece.ssd_run && piece.activity != Activity::kLeasedWrite; }
+
+bool AllSettled(const Core& core, const Waiter& waiter) {
+  for (const WaitItem& item : waiter.items) {
+    if (!core.Alive(item.tensor)) continue;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+      if (!Settled(core.PieceOf(tensor, k))) return false;
+    }
+  }
+  return true;
+}
+
+ManifestTensor Capture(const Core& core, const Tensor& tensor) {
+  ManifestTensor captured;
+  captured.record = {.tensor = tensor.id,
+                     .size = tensor.size,
+                     .generation = tensor.generation,
+                     .piece_count = tensor.piece_count,
+                     .space = tensor.space == 0 ? 0u : 1u};
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const Piece& piece = core.PieceOf(tensor, k);
+    captured.pieces.push_back({.block = piece.ssd_run.block,
+                               .page = piece.ssd_run.page,
+                               .pages = piece.ssd_run.pages,
+                               .crc = piece.crc,
+                               .generation = piece.generation,
+                               .device = piece.ssd_device});
+  }
+  return captured;
+}
+
+// Two sessions' tensors of one id would become one after a resume.
+const Tensor* FindCollision(const Core& core, const Waiter& waiter) {
+  std::unordered_set<uint64_t> ids;
+  for (const WaitItem& item : waiter.items) {
+    if (!core.Alive(item.tensor)) continue;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    if (tensor.space != 0 && !ids.insert(tensor.id).second) return &tensor;
+  }
+  return nullptr;
+}
+
+bool CommitUnderWay(const Core& core, const std::string& key) {
+  return std::any_of(core.commits.begin(), core.commits.end(),
+                     [&](const auto& entry) { return entry.second.key == key; });
+}
+
+void FreeDropped(Core& core) {
+  for (const ManifestHolds::Dropped& dropped : core.dropped_scratch) {
+    if (dropped.bad) {
+      core.ports.extents.Quarantine(dropped.extent);
+    } else {
+      core.ports.extents.Free(dropped.extent);
+    }
+  }
+  core.dropped_scratch.clear();
+}
+
+JobState* JobOfKey(Core& core, const std::string& key) {
+  for (const auto& [id, job] : core.jobs) {
+    if (job->options.key == key) return job.get();
+  }
+  for (const auto& job : core.closing_jobs) {
+    if (job->options.key == key) return job.get();
+  }
+  return nullptr;
+}
+
+ManifestHolds* HoldsOf(Core& core, const std::string& key) {
+  JobState* job = JobOfKey(core, key);
+  if (job != nullptr) return &job->manifest;
+  const auto parked = core.parked_manifests.find(key);
+  return parked == core.parked_manifests.end() ? nullptr : &parked->second;
+}
+
+// What the manifest holds is finished: a writer's death later cannot mix it with what came before.
+void MarkFinished(Core& core, const ManifestCommit& commit) {
+  for (const TensorRef ref : commit.tensors) {
+    if (!core.Alive(ref)) continue;
+    const Tensor& tensor = core.tensors[ref.slot];
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+      Piece& piece = core.PieceOf(tensor, k);
+      if (piece.changed_at < commit.mark) piece.changed_by = kChangedByNobody;
+    }
+  }
+}
+
+void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
+  const auto found = core.commits.find(result.cookie);
+  TIER_CHECK(found != core.commits.end(), "result of manifest {}", result.cookie);
+  const ManifestCommit commit = std::move(found->second);
+  core.commits.erase(found);
+  ManifestHolds* holds = HoldsOf(core, commit.key);
+  if (holds != nullptr) {
+    if (result.code == Code::kOk) {
+      holds->OnSynced(&core.dropped_scratch);
+    } else {
+      holds->OnFailed(&core.dropped_scratch);
+    }
+    FreeDropped(core);
+  }
+  if (result.code == Code::kOk) MarkFinished(core, commit);
+  if (JobState* job = JobOfKey(core, commit.key)) job->pump = true;
+  const auto waiter = core.waiter_by_number.find(commit.waiter);
+  if (waiter == core.waiter_by_number.end()) return;
+  if (result.code == Code::kOk) {
+    FinishWaiter(core, waiter->second, result.commit);
+  } else {
+    RefuseWaiter(core, waiter->second, {result.code, "the manifest was not committed: " + result.message, {}}, 0);
+  }
+}
+
+Status ReplayTensor(Core& core, JobState& job, const ManifestTensor& saved) {
+  const uint64_t space = saved.record.space == 0 ? 0 : kInheritedSpace;
+  if (core.table.Find({static_cast<uint64_t>(job.id), space, saved.record.tensor}) != kNoTensor) {
+    return Fail(Code::kCorrupt, fmt::format("the manifest names tensor {:#x} twice", saved.record.tensor));
+  }
+  for (size_t k = 0; k < saved.pieces.size(); ++k) {
+    if (job.manifest.Use(ExtentOf(saved.pieces[k]))) continue;
+    for (size_t used = 0; used < k; ++used) job.manifest.Orphan(ExtentOf(saved.pieces[used]), false);
+    return Fail(Code::kCorrupt, fmt::format("the manifest gives one extent to tensor {:#x} and to another",
+                                            saved.record.tensor));
+  }
+  const TensorSlot slot = AddTensor(core, job, {.space = space, .id = saved.record.tensor, .size = saved.record.size});
+  Tensor& tensor = core.tensors[slot];
+  tensor.generation = static_cast<uint32_t>(saved.record.generation);
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const PieceId id = tensor.piece(k);
+    GiveExtent(core, id, ExtentOf(saved.pieces[k]));
+    Piece& piece = core.pieces[id];
+    piece.crc = saved.pieces[k].crc;
+    piece.generation = saved.pieces[k].generation;
+    piece.ssd_generation = piece.generation;
+    SetState(core, id, {Copies::kSsd, Activity::kNone});
+  }
+  return {};
+}
+
+Status Replay(Core& core, JobState& job, const Manifest& manifest) {
+  for (const ManifestKey& key : manifest.keys) {
+    if (Status restored = job.keys.Restore(key.key, key.id); !restored) return restored;
+  }
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    if (Status replayed = ReplayTensor(core, job, tensor); !replayed) return replayed;
+  }
+  job.steps = manifest.step;
+  return {};
+}
+
+// Takes every extent that a manifest names. On failure what was taken stays taken: it may be somebody's.
+Status TakeExtents(Core& core, const Manifest& manifest, ManifestHolds* holds) {
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    for (const proto::ManifestPieceRecord& piece : tensor.pieces) {
+      if (Status taken = core.ports.extents.Take(ExtentOf(piece)); !taken) return taken;
+      holds->Adopt(ExtentOf(piece));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+bool ReservePersist(Core& core, const Ask& ask) {
+  uint64_t bytes = 0;
+  for (const WaitItem& item : ask.items) {
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+      if (!Settled(core.PieceOf(tensor, k))) bytes += PagesFor(tensor.piece_length(k)) * kPageSize;
+    }
+  }
+  if (bytes == 0 || core.ports.extents.HasRoom(bytes)) return true;
+  const storage::DeviceSpace space = core.ports.extents.total();
+  const uint64_t held = ask.session->job->manifest.orphan_pages() * kPageSize;
+  AnswerRefusal(core, *ask.session, {ask.sequence, ask.op, 0},
+                {Code::kNoSpace,
+                 fmt::format("persisting needs {} more on SSD, {} of {} are free ({} are held only by the last manifest); "
+                             "free tensors or add a device",
+                             base::FormatBytes(bytes), base::FormatBytes(space.free), base::FormatBytes(space.capacity),
+                             base::FormatBytes(held)),
+                 {.requested = bytes, .available = space.free, .limit = space.capacity}});
+  return false;
+}
+
+bool StartManifest(Core& core, WaiterList::iterator waiter) {
+  JobState& job = *waiter->job;
+  if (CommitUnderWay(core, job.options.key)) return false;
+  if (!AllSettled(core, *waiter)) {  // Something was written again meanwhile.
+    waiter->cursor_item = 0;
+    waiter->cursor_piece = 0;
+    return false;
+  }
+  if (const Tensor* twice = FindCollision(core, *waiter)) {
+    const uint64_t id = twice->id;
+    RefuseWaiter(core, waiter,
+                 {Code::kInvalid,
+                  fmt::format("two sessions have a tensor {:#x}: a resumed job could not tell them apart; use the shared "
+                              "namespace, or different ids",
+                              id),
+                  {.tensor = id}},
+                 0);
+    return true;
+  }
+  Manifest manifest{.step = job.steps, .tensors = {}, .keys = {}};
+  ManifestCommit commit{.key = job.options.key, .waiter = waiter->number, .mark = 0, .tensors = {}};
+  for (const WaitItem& item : waiter->items) {
+    if (!core.Alive(item.tensor)) continue;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    manifest.tensors.push_back(Capture(core, tensor));
+    commit.tensors.push_back(item.tensor);
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) job.manifest.Name(core.PieceOf(tensor, k).extent());
+  }
+  for (const auto& [id, key] : job.keys.keys()) manifest.keys.push_back({id, key});
+  if (job.mark_clock != UINT32_MAX) commit.mark = ++job.mark_clock;
+  waiter->cookie = core.next_cookie++;
+  core.commits.emplace(waiter->cookie, std::move(commit));
+  core.ports.manifests->StartPut(waiter->cookie, job.options.key, EncodeManifest(manifest));
+  core.acted = true;
+  return false;
+}
+
+bool TakeManifestResults(Core& core) {
+  if (core.ports.manifests == nullptr) return false;
+  core.manifest_results.clear();
+  core.ports.manifests->Poll(&core.manifest_results);
+  for (const storage::ManifestResult& result : core.manifest_results) TakeManifestResult(core, result);
+  return !core.manifest_results.empty();
+}
+
+void LoadManifests(Core& core) {
+  if (core.ports.manifests == nullptr) return;
+  for (const std::string& key : core.ports.manifests->Jobs()) {
+    const Result<std::vector<std::byte>> bytes = core.ports.manifests->Load(key);
+    if (!bytes) {
+      core.broken_manifests.emplace(key, bytes.error());
+      continue;
+    }
+    const Result<Manifest> manifest = DecodeManifest(*bytes);
+    if (!manifest) {
+      core.broken_manifests.emplace(key, manifest.error());
+      continue;
+    }
+    if (Status taken = TakeExtents(core, *manifest, &core.parked_manifests[key]); !taken) {
+      core.broken_manifests.emplace(key, taken.error());
+    }
+  }
+}
+
+Status AdoptManifest(Core& core, JobState& job, bool resume) {
+  const std::string& key = job.options.key;
+  if (resume && core.ports.manifests == nullptr) {
+    return Fail(Code::kDenied, "this daemon was started without data_dir=, so no job can be resumed; set data_dir");
+  }
+  Result<Manifest> manifest = Fail(Code::kNotFound, "");
+  if (resume) {
+    if (const auto broken = core.broken_manifests.find(key); broken != core.broken_manifests.end()) {
+      return std::unexpected(broken->second);
+    }
+    const Result<std::vector<std::byte>> bytes = core.ports.manifests->Load(key);
+    if (!bytes) return std::unexpected(bytes.error());
+    manifest = DecodeManifest(*bytes);
+    if (!manifest) return std::unexpected(manifest.error());
+  }
+  if (auto parked = core.parked_manifests.extract(key); !parked.empty()) job.manifest = std::move(parked.mapped());
+  return resume ? Replay(core, job, *manifest) : Status{};
+}
+
+void ParkManifest(Core& core, JobState& job) {
+  if (job.manifest.empty()) return;
+  const bool fresh = core.parked_manifests.emplace(job.options.key, std::move(job.manifest)).second;
+  TIER_CHECK(fresh, "two manifests of job {}", job.options.key);
+}
+
+void ForgetManifest(Core& core, JobState& job) {
+  if (core.ports.manifests == nullptr) return;
+  const uint64_t cookie = core.next_cookie++;
+  core.commits.emplace(cookie, ManifestCommit{.key = job.options.key, .waiter = 0, .mark = 0, .tensors = {}});
+  core.broken_manifests.erase(job.options.key);
+  core.ports.manifests->StartErase(cookie, job.options.key);
+}
+
+}  // namespace tier::tiering

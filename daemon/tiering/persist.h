@@ -1,0 +1,25 @@
+// Persist: manifests of named jobs. A persist request first has its tensors flushed, then captures where each piece lies
+// as one manifest and hands it to the synced store; resuming a job replays its manifest. Engine thread only.
+//
+// Extents that the last synced manifest names (or one under way) are not freed before a later one drops them: see
+// manifest_holds.h. One manifest of a job is under way at a time.
+#pragma once
+
+#include "daemon/tiering/grants.h"
+
+namespace tier::tiering {
+
+// Whether the dirty pieces of what is asked fit on SSD. False: refused with NO_SPACE, nothing changed.
+bool ReservePersist(Core& core, const Ask& ask);
+// Everything the waiter asked for is on SSD: captures and hands over. True: answered and gone (a refusal).
+bool StartManifest(Core& core, WaiterList::iterator waiter);
+bool TakeManifestResults(Core& core);
+
+// At start: the extents that manifests name are taken out of the free space before anything else is.
+void LoadManifests(Core& core);
+// A job of this key opens: what its manifest names is its own again. With `resume` its tensors come back, on SSD.
+Status AdoptManifest(Core& core, JobState& job, bool resume);
+void ParkManifest(Core& core, JobState& job);
+void ForgetManifest(Core& core, JobState& job);
+
+}  // namespace tier::tiering

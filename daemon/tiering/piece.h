@@ -1,0 +1,81 @@
+// Piece: at most one block of a tensor; the grain at which bytes have copies, a generation, a checksum and leases.
+//
+// 64 bytes, so that a hundred thousand small tensors cost the daemon little: one cache line a piece. Engine thread only.
+//
+// Invariants: `ram` is set exactly while the piece has a RAM copy, is being read in or written by a lease, or holds
+// room for a waiter (kReserved); `ssd` exactly while copies contain ssd. The pair (copies, activity) changes only by
+// the moves of transitions.h.
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/base/page_run.h"
+#include "daemon/storage/extent.h"
+
+namespace tier::tiering {
+
+enum class PieceId : uint32_t {};
+enum class TensorSlot : uint32_t {};
+inline constexpr PieceId kNoPiece{UINT32_MAX};
+inline constexpr TensorSlot kNoTensor{UINT32_MAX};
+constexpr uint32_t Value(PieceId id) { return static_cast<uint32_t>(id); }
+constexpr uint32_t Value(TensorSlot slot) { return static_cast<uint32_t>(slot); }
+
+enum class Copies : uint8_t {
+  kCreating,  // Not every byte was sealed yet; bytes in RAM are nobody's but the creator's.
+  kRam,       // Sealed, in RAM only: dirty.
+  kSsd,
+  kRamSsd,    // Clean; under a write lease: the SSD copy is what the lease would revert to.
+  kTorn,      // A writer died over it and nothing older exists; `ram` holds what it left.
+  kFreed,     // Nobody's any more; waits for its transfer to end.
+};
+inline constexpr uint8_t kCopiesCount = 6;
+
+enum class Activity : uint8_t { kNone, kWritingOut, kReadingIn, kLeasedWrite, kMoving, kDraining };
+inline constexpr uint8_t kActivityCount = 6;
+
+// Piece::flags.
+inline constexpr uint8_t kListed = 1u << 0;       // In its job's eviction order.
+inline constexpr uint8_t kReserved = 1u << 1;     // `ram` is room held for a waiter; its bytes mean nothing.
+inline constexpr uint8_t kMixed = 1u << 2;        // Fell back behind what the same writer changed elsewhere in the tensor.
+inline constexpr uint8_t kCorrupt = 1u << 3;      // The SSD copy has a wrong checksum; sticky until rewritten.
+inline constexpr uint8_t kBadExtent = 1u << 4;    // The device failed to read it: quarantined, not freed, when dropped.
+inline constexpr uint8_t kWanted = 1u << 5;       // A waiting writer has a claim on it (Claims).
+inline constexpr uint8_t kFreshExtent = 1u << 6;  // Written since it last left RAM: evicting it avoided no write.
+inline constexpr uint8_t kPrefetched = 1u << 7;   // Came by prefetch and was not used yet.
+
+inline constexpr uint16_t kChangedByNobody = 0;
+inline constexpr uint16_t kChangedByMany = UINT16_MAX;
+
+struct Piece {
+  base::PageRun ram;
+  base::PageRun ssd_run;
+  uint8_t ssd_device = 0;
+  uint8_t flags = 0;
+  Copies copies = Copies::kFreed;
+  Activity activity = Activity::kNone;
+  uint32_t crc = 0;             // CRC32C of the content at ssd.
+  TensorSlot tensor = kNoTensor;
+  uint32_t number = 0;          // Piece k holds the bytes from k × 2 MiB on.
+  uint32_t generation = 0;
+  uint32_t ssd_generation = 0;  // Of the bytes at ssd.
+  PieceId newer = kNoPiece;     // Neighbours in the eviction order.
+  PieceId older = kNoPiece;
+  uint32_t used_at = 0;         // Stamp of the last use, by the policy's own clock.
+  uint32_t changed_at = 0;      // The job's mark clock when it last changed …
+  uint16_t changed_by = kChangedByNobody;  // … and the session slot + 1 that did.
+  uint16_t pins = 0;            // Waiters that gather this piece: it keeps its place meanwhile.
+  uint32_t read_leases = 0;
+
+  bool has(uint8_t flag) const { return (flags & flag) != 0; }
+  void set(uint8_t flag) { flags = static_cast<uint8_t>(flags | flag); }
+  void clear(uint8_t flag) { flags = static_cast<uint8_t>(flags & ~flag); }
+  storage::Extent extent() const { return {ssd_run, ssd_device}; }
+  // The bytes in RAM are the piece's newest sealed content.
+  bool readable() const {
+    return (copies == Copies::kRam || copies == Copies::kRamSsd) && activity != Activity::kLeasedWrite;
+  }
+};
+static_assert(sizeof(Piece) == 64);
+
+}  // namespace tier::tiering

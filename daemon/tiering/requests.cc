@@ -1,0 +1,304 @@
+// See requests.h. The requests about leases: create, acquire, release, free.
+#include "daemon/tiering/requests.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "daemon/base/format_bytes.h"
+#include "daemon/tiering/catalog.h"
+#include "daemon/tiering/death.h"
+#include "daemon/tiering/gather.h"
+#include "daemon/tiering/grants.h"
+#include "daemon/tiering/refusals.h"
+#include "daemon/tiering/residency.h"
+#include "daemon/tiering/room.h"
+#include "daemon/tiering/waiting.h"
+
+namespace tier::tiering {
+namespace {
+
+using base::FormatBytes;
+using proto::RequestItem;
+
+bool IsShared(const Request& request) { return (request.flags & proto::kFlagShared) != 0; }
+
+// The range of an item in a tensor of that size. False: it reaches beyond.
+bool SetRange(const RequestItem& asked, uint64_t size, WaitItem* item) {
+  if (asked.offset >= size || asked.length > size - asked.offset) return false;
+  item->offset = asked.offset;
+  item->length = asked.length == 0 ? size - asked.offset : asked.length;
+  item->first_piece = static_cast<uint32_t>(item->offset / kBlockSize);
+  item->piece_count = static_cast<uint32_t>((item->offset + item->length - 1) / kBlockSize) - item->first_piece + 1;
+  return true;
+}
+
+Refusal BadRange(const RequestItem& asked, uint64_t size) {
+  return {Code::kInvalid,
+          fmt::format("bytes {} + {} do not lie in tensor {:#x} of {} bytes", asked.offset, asked.length, asked.tensor, size),
+          {.tensor = asked.tensor, .requested = asked.offset, .available = asked.length, .limit = size}};
+}
+
+// Limits on what one request may ask for, and on what a session may hold.
+bool CheckLimits(Core& core, SessionState& session, const Request& request) {
+  uint64_t pieces = 0;
+  uint64_t pages = 0;
+  for (const WaitItem& item : core.items) {
+    pieces += item.piece_count;
+    pages += PagesFor(item.length);
+  }
+  const uint64_t leases = session.lease_count + core.items.size();
+  if (pieces > proto::kSpansPerCompletionMax) {
+    Refuse(core, session, request, 0,
+           {Code::kInvalid, fmt::format("{} pieces of 2 MiB in one request, at most {}: ask in smaller ranges", pieces,
+                                        proto::kSpansPerCompletionMax),
+            {.requested = pieces, .limit = proto::kSpansPerCompletionMax}});
+    return false;
+  }
+  if (leases > core.options.leases_per_session_max) {
+    Refuse(core, session, request, 0,
+           {Code::kNoMemory,
+            fmt::format("the session would hold {} leases, at most {}: release some", leases,
+                        core.options.leases_per_session_max),
+            {.requested = core.items.size(), .available = core.options.leases_per_session_max - session.lease_count,
+             .limit = core.options.leases_per_session_max}});
+    return false;
+  }
+  const uint64_t share = ShareOf(core, *session.job);
+  if (pages * kPageSize <= AlignUp(share, kPageSize)) return true;
+  Refusal refusal = NoMemoryRefusal(core, *session.job, pages * kPageSize);
+  refusal.detail = "more than the job can ever have in RAM at once, ask by ranges: " + refusal.detail;
+  Refuse(core, session, request, 0, std::move(refusal));
+  return false;
+}
+
+bool RefuseWhileDraining(Core& core, SessionState& session, const Request& request) {
+  if (!core.draining) return false;
+  Refuse(core, session, request, 0, {Code::kDisconnected, core.drain_reason, {}});
+  return true;
+}
+
+bool CheckNewTensor(Core& core, SessionState& session, const Request& request, uint64_t pages_before) {
+  const size_t index = core.items.size();
+  const RequestItem& asked = request.items[index];
+  JobState& job = *session.job;
+  if (asked.value == 0) {
+    Refuse(core, session, request, index, {Code::kInvalid, "a tensor has at least one byte", {.tensor = asked.tensor}});
+    return false;
+  }
+  const storage::DeviceSpace space = core.ports.extents.total();
+  const uint64_t ram = ShareOf(core, job);
+  const uint64_t capacity = ram + space.capacity - space.quarantined;
+  const uint64_t held = (job.logical_pages + pages_before) * kPageSize;
+  if (asked.value > capacity || held + AlignUp(asked.value, kPageSize) > capacity) {
+    Refuse(core, session, request, index,
+           {Code::kNoSpace,
+            fmt::format("tensor {:#x} of {} does not fit: the job may hold {} in RAM, SSD devices hold {}, its tensors "
+                        "take {} of both",
+                        asked.tensor, FormatBytes(asked.value), FormatBytes(ram), FormatBytes(space.capacity),
+                        FormatBytes(held)),
+            {.tensor = asked.tensor, .requested = asked.value, .available = capacity - std::min(capacity, held),
+             .limit = capacity}});
+    return false;
+  }
+  WaitItem item;
+  if (!SetRange(asked, asked.value, &item)) {
+    Refuse(core, session, request, index, BadRange(asked, asked.value));
+    return false;
+  }
+  core.items.push_back(item);
+  return true;
+}
+
+// Adds the tensors of core.items. On a duplicate nothing is left of the request.
+bool AddTensors(Core& core, SessionState& session, const Request& request) {
+  JobState& job = *session.job;
+  const uint64_t space = IsShared(request) ? 0 : static_cast<uint64_t>(session.id);
+  for (size_t i = 0; i < core.items.size(); ++i) {
+    const RequestItem& asked = request.items[i];
+    const TensorSlot present = core.table.Find({static_cast<uint64_t>(job.id), space, asked.tensor});
+    if (present == kNoTensor) {
+      core.items[i].tensor =
+          core.RefOf(AddTensor(core, job, {.space = space, .id = asked.tensor, .size = asked.value, .creator = &session}));
+      continue;
+    }
+    const Tensor& tensor = core.tensors[present];
+    Refusal refusal{Code::kAlreadyExists,
+                    fmt::format("tensor {:#x} exists, of {} bytes{}; free it first, or acquire it for writing", tensor.id,
+                                tensor.size, tensor.has(kVisible) ? "" : ", still being created"),
+                    {.tensor = tensor.id, .requested = asked.value, .limit = tensor.size}};
+    for (size_t added = 0; added < i; ++added) Detach(core, core.items[added].tensor.slot);
+    Refuse(core, session, request, i, std::move(refusal));
+    return false;
+  }
+  return true;
+}
+
+// Pieces that were given room but are not waited for after all lose it again.
+void ReleaseUnused(Core& core, const Ask& ask) {
+  for (const WaitItem& item : ask.items) {
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      if (core.PieceOf(tensor, k).has(kReserved) && Pin(core, tensor.piece(k))) Unpin(core, tensor.piece(k));
+    }
+  }
+}
+
+uint64_t BytesAsked(const Core& core) {
+  uint64_t bytes = 0;
+  for (const WaitItem& item : core.items) bytes += item.length;
+  return bytes;
+}
+
+// Two items of one exclusive request must not name the same piece: it would wait for itself.
+bool ItemsOverlap(Core& core) {
+  if (core.items.size() < 2) return false;
+  core.order.resize(core.items.size());
+  for (uint32_t i = 0; i < core.order.size(); ++i) core.order[i] = i;
+  const auto key = [&](uint32_t i) {
+    return std::pair(Value(core.items[i].tensor.slot), core.items[i].first_piece);
+  };
+  std::sort(core.order.begin(), core.order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+  for (size_t i = 1; i < core.order.size(); ++i) {
+    const WaitItem& before = core.items[core.order[i - 1]];
+    const WaitItem& after = core.items[core.order[i]];
+    const bool same = before.tensor.slot == after.tensor.slot;
+    if (same && after.first_piece < before.first_piece + before.piece_count) return true;
+  }
+  return false;
+}
+
+Ask AskFor(Core& core, SessionState& session, const Request& request) {
+  return {.session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
+}
+
+void ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags) {
+  const TensorRef tensor = core.RefOf(core.leases[slot].tensor);
+  const bool attached = !core.tensors[tensor.slot].has(kDetached);
+  if ((flags & proto::kFlagAbandon) != 0 && core.leases[slot].exclusive()) {
+    Abandon(core, slot);
+  } else {
+    Release(core, slot);
+  }
+  if ((flags & proto::kFlagFreeAfter) != 0 && attached && core.Alive(tensor)) Detach(core, tensor.slot);
+}
+
+}  // namespace
+
+void Refuse(Core& core, SessionState& session, const Request& request, uint64_t item, Refusal refusal) {
+  AnswerRefusal(core, session, {request.sequence, request.op, item}, std::move(refusal));
+}
+
+bool ResolveItems(Core& core, SessionState& session, const Request& request, bool ranges) {
+  core.items.clear();
+  const bool shared = IsShared(request);
+  for (size_t i = 0; i < request.items.size(); ++i) {
+    const RequestItem& asked = request.items[i];
+    const TensorSlot slot = FindTensor(core, session, asked.tensor, shared);
+    if (slot == kNoTensor) {
+      Refuse(core, session, request, i,
+             {Code::kNotFound,
+              fmt::format("no tensor {:#x} in the {} namespace", asked.tensor, shared ? "shared" : "session's"),
+              {.tensor = asked.tensor}});
+      return false;
+    }
+    const Tensor& tensor = core.tensors[slot];
+    WaitItem item{.tensor = {slot, tensor.salt}};
+    const RequestItem whole{.tensor = asked.tensor};
+    if (!SetRange(ranges ? asked : whole, tensor.size, &item)) {
+      Refuse(core, session, request, i, BadRange(asked, tensor.size));
+      return false;
+    }
+    core.items.push_back(item);
+  }
+  return true;
+}
+
+void SubmitCreate(Core& core, SessionState& session, const Request& request) {
+  if (RefuseWhileDraining(core, session, request)) return;
+  JobState& job = *session.job;
+  if (core.index_full || job.counters.tensor_count + request.items.size() > core.options.tensors_per_job_max) {
+    Refuse(core, session, request, 0,
+           {Code::kNoMemory,
+            core.index_full ? "the daemon's index is full; free tensors first"
+                            : fmt::format("the job has {} tensors, at most {}", job.counters.tensor_count,
+                                          core.options.tensors_per_job_max),
+            {.requested = request.items.size(), .limit = core.options.tensors_per_job_max}});
+    return;
+  }
+  core.items.clear();
+  uint64_t pages = 0;
+  for (const RequestItem& asked : request.items) {
+    if (!CheckNewTensor(core, session, request, pages)) return;
+    pages += PagesFor(asked.value);
+  }
+  if (!CheckLimits(core, session, request) || !AddTensors(core, session, request)) return;
+  const Ask ask = AskFor(core, session, request);
+  if (job.shortage_pages == 0 && Gather(core, ask) && Examine(core, ask).verdict == Verdict::kReady) {
+    Grant(core, ask);
+    return;
+  }
+  ReleaseUnused(core, ask);
+  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = BytesAsked(core)});
+}
+
+void SubmitAcquire(Core& core, SessionState& session, const Request& request) {
+  if (RefuseWhileDraining(core, session, request)) return;
+  if (!ResolveItems(core, session, request, true) || !CheckLimits(core, session, request)) return;
+  const Ask ask = AskFor(core, session, request);
+  if (ask.exclusive() && ItemsOverlap(core)) {
+    Refuse(core, session, request, 0,
+           {Code::kInvalid, "two items of one write request name the same 2 MiB piece of a tensor; join their ranges", {}});
+    return;
+  }
+  const Examination found = Examine(core, ask);
+  if (found.verdict == Verdict::kReady) {
+    session.job->counters.acquire_hits += core.items.size();
+    Grant(core, ask);
+  } else if (found.verdict == Verdict::kRefused) {
+    Refuse(core, session, request, found.item, RefusalOf(core, ask, found));
+  } else {
+    Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = BytesAsked(core)});
+  }
+}
+
+void SubmitRelease(Core& core, SessionState& session, const Request& request) {
+  Refusal refusal{.code = Code::kOk};
+  size_t failed = 0;
+  for (size_t i = 0; i < request.items.size(); ++i) {
+    const LeaseSlot slot = core.leases.Find(request.items[i].value, session.slot);
+    if (slot != kNoLease) {
+      ReleaseOne(core, slot, request.flags);
+    } else if (refusal.code == Code::kOk) {
+      failed = i;
+      refusal = {Code::kStale,
+                 fmt::format("lease {:#x} is not one this session holds: it ended, or belongs to another epoch",
+                             request.items[i].value),
+                 {.tensor = request.items[i].tensor}};
+    }
+  }
+  if (refusal.code != Code::kOk) {
+    Refuse(core, session, request, failed, std::move(refusal));
+  } else {
+    AnswerValue(core, session, request.sequence, request.op, 0);
+  }
+}
+
+void SubmitFree(Core& core, SessionState& session, const Request& request) {
+  if (!ResolveItems(core, session, request, false)) return;
+  const Ask ask = AskFor(core, session, request);
+  const Examination found = Examine(core, ask);
+  if (found.verdict != Verdict::kReady) {
+    Enqueue(core, ask, {.timeout_ms = request.timeout_ms});
+    return;
+  }
+  uint64_t freed = 0;
+  for (const WaitItem& item : core.items) {
+    if (!core.Alive(item.tensor)) continue;  // Named twice.
+    Detach(core, item.tensor.slot);
+    ++freed;
+  }
+  AnswerValue(core, session, request.sequence, request.op, freed);
+}
+
+}  // namespace tier::tiering

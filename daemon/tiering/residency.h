@@ -1,0 +1,32 @@
+// Residency: what lies where. The only functions that change a piece's state, its RAM run or its extent; the books of
+// its job (dirty, used, on SSD) and the eviction order follow from each change. Engine thread only.
+#pragma once
+
+#include "daemon/tiering/core.h"
+#include "daemon/tiering/transitions.h"
+
+namespace tier::tiering {
+
+// CHECK-fails on a move that transitions.h does not allow. REQUIRES: `ram` as it is on the side that has a RAM copy.
+void SetState(Core& core, PieceId id, PieceState to);
+
+// The run becomes the piece's room. REQUIRES: out of its job's pool; the piece has none.
+void GiveRam(Core& core, PieceId id, base::PageRun run);
+void DropRam(Core& core, PieceId id);     // Back to the pool.
+// Frees the extent, or leaves it to the manifest that names it, or quarantines it. REQUIRES: there is one.
+void DropExtent(Core& core, PieceId id);
+void GiveExtent(Core& core, PieceId id, storage::Extent extent);
+void FreeExtent(Core& core, JobState& job, storage::Extent extent, bool bad);
+
+// A lease or a pin on it ended, or it was read: enters the eviction order at the hot end where it may be evicted.
+void Touch(Core& core, PieceId id);
+// Takes it out of the eviction order, until the next Touch or change of state.
+void Delist(Core& core, PieceId id);
+// Clean, unleased → on SSD only.
+void Evict(Core& core, PieceId id);
+
+// A waiter needs it to stay where it is. False: too many do.
+bool Pin(Core& core, PieceId id);
+void Unpin(Core& core, PieceId id);
+
+}  // namespace tier::tiering

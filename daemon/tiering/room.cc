@@ -1,0 +1,218 @@
+// See room.h.
+#include "daemon/tiering/room.h"
+
+#include <algorithm>
+
+#include "daemon/tiering/tenancy.h"
+#include "daemon/tiering/residency.h"
+#include "daemon/tiering/transfers.h"
+
+namespace tier::tiering {
+namespace {
+
+constexpr uint32_t kBlockSearchMax = 64;
+constexpr uint64_t kNoLimit = UINT64_MAX;
+
+// The coldest clean piece that may go; of the coldest few one that frees a whole block, where that is what is needed.
+PieceId ColdestClean(Core& core, JobState& job, bool whole_block) {
+  PieceId coldest = kNoPiece;
+  uint32_t seen = 0;
+  for (PieceId at = job.policy->Coldest(EvictionOrder::kClean); at != kNoPiece && seen < kBlockSearchMax;) {
+    const PieceId warmer = job.policy->Warmer(at);
+    const Piece& piece = core.pieces[at];
+    if (piece.read_leases != 0 || piece.pins != 0) {
+      Delist(core, at);  // Comes back when its last lease or pin ends.
+    } else if (!whole_block || piece.ram.whole_block()) {
+      return at;
+    } else {
+      if (coldest == kNoPiece) coldest = at;
+      ++seen;
+    }
+    at = warmer;
+  }
+  return coldest;
+}
+
+bool EvictOne(Core& core, JobState& job, bool whole_block) {
+  const PieceId id = ColdestClean(core, job, whole_block);
+  if (id == kNoPiece) return false;
+  Evict(core, id);
+  core.acted = true;
+  return true;
+}
+
+bool WithinLimit(const JobState& job, uint64_t pages) {
+  const uint64_t limit = job.options.limit_bytes;
+  return limit == 0 || job.used_pages() + pages <= std::max(limit / kPageSize, uint64_t{1});
+}
+
+base::PageRun TakeFree(JobState& job, uint32_t pages, uint32_t near) {
+  if (!WithinLimit(job, pages)) return {};
+  const base::PageRun run = job.pool.TryAllocateRun(pages, near);
+  if (run || pages == kPagesPerBlock || job.pool.free_block_count() == 0) return run;
+  return job.pool.TryAllocateRun(kPagesPerBlock, near);  // Only whole-block windows are left: a slot takes a block.
+}
+
+// The coldest dirty piece that nobody holds.
+PieceId ColdestDirty(Core& core, JobState& job) {
+  for (;;) {
+    const PieceId id = job.policy->Coldest(EvictionOrder::kDirty);
+    if (id == kNoPiece) return id;
+    const Piece& piece = core.pieces[id];
+    if (piece.read_leases == 0 && piece.pins == 0) return id;
+    Delist(core, id);
+  }
+}
+
+void WriteColdest(Core& core, JobState& job, uint64_t pages) {
+  while (job.writing_pages < pages && CanStartWrite(core, job)) {
+    const PieceId id = ColdestDirty(core, job);
+    if (id == kNoPiece || !StartWrite(core, id)) return;
+    core.acted = true;
+  }
+}
+
+uint64_t Threshold(uint64_t pages, double part) { return static_cast<uint64_t>(static_cast<double>(pages) * part); }
+
+// What it can hold as things stand: its share, or less where others have the arena.
+uint64_t ReachablePages(const Core& core, const JobState& job) {
+  const uint64_t arena_max = core.ports.windows.arena_max_bytes();
+  const uint64_t arena = core.ports.windows.arena_bytes();
+  const uint64_t reachable = WindowBytes(core, job) + (arena_max > arena ? arena_max - arena : 0);
+  return std::min(ShareOf(core, job), reachable) / kPageSize;
+}
+
+void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
+  const uint64_t start = Threshold(reachable, core.options.write_behind_start);
+  const uint64_t dirty = job.dirty_pages;
+  uint64_t wanted = dirty > start ? dirty - start : 0;
+  wanted = std::max(wanted, std::min(job.shortage_pages, dirty));
+  if (wanted != 0) WriteColdest(core, job, wanted);
+}
+
+void EvictAhead(Core& core, JobState& job, uint64_t reachable) {
+  const uint64_t start = Threshold(reachable, core.options.evict_start);
+  while (job.used_pages() > start && EvictOne(core, job, false)) {
+  }
+}
+
+bool FetchNext(Core& core, JobState& job, PrefetchItem& item) {
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  const PieceId id = tensor.piece(item.next_piece);
+  Piece& piece = core.pieces[id];
+  const bool wanted = piece.copies == Copies::kSsd && piece.activity == Activity::kNone && !piece.ram &&
+                      !piece.has(kCorrupt);
+  if (!wanted) return true;
+  const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(item.next_piece)));
+  const base::PageRun run = TakeRun(core, job, pages, true);
+  if (!run) return false;
+  GiveRam(core, id, run);
+  StartRead(core, id, true);
+  core.acted = true;
+  return true;
+}
+
+void Fetch(Core& core, JobState& job, uint64_t reachable) {
+  uint64_t budget = core.options.prefetch_bytes_max / kPageSize;
+  if (budget == 0) budget = std::max<uint64_t>(reachable / 4, kPagesPerBlock);
+  while (!job.prefetches.empty() && job.shortage_pages == 0 && job.prefetching_pages < budget) {
+    PrefetchItem& item = job.prefetches.front();
+    if (!core.Alive(item.tensor) || item.next_piece == item.end_piece) {
+      job.prefetches.pop_front();
+      continue;
+    }
+    if (!FetchNext(core, job, item)) return;
+    ++item.next_piece;
+  }
+}
+
+void GrowAhead(Core& core, JobState& job) {
+  const uint64_t used = job.used_pages();
+  if (used == 0 || job.windows_making != 0) return;
+  // Not when the arena is getting full: what is made ahead here is missing elsewhere.
+  if (core.ports.windows.arena_bytes() > core.ports.windows.arena_max_bytes() / 4 * 3) return;
+  const uint64_t ahead = std::min(used / kAheadDivisor, kAheadBytesMax / kPageSize);
+  if (job.pool.free_pages() < ahead) Grow(core, job, ahead);
+}
+
+}  // namespace
+
+uint64_t GuaranteeOf(const Core& core, const JobState& job) {
+  if (job.options.guarantee_bytes != 0) return job.options.guarantee_bytes;
+  uint64_t guaranteed = 0;
+  uint64_t others = 0;
+  for (const auto& [id, other] : core.jobs) {
+    guaranteed += other->options.guarantee_bytes;
+    others += other->options.guarantee_bytes == 0 ? 1 : 0;
+  }
+  const uint64_t arena = core.ports.windows.arena_max_bytes();
+  return arena > guaranteed ? (arena - guaranteed) / std::max<uint64_t>(others, 1) : 0;
+}
+
+uint64_t ShareOf(const Core& core, const JobState& job) {
+  uint64_t guaranteed = 0;
+  for (const auto& [id, other] : core.jobs) {
+    if (other.get() != &job) guaranteed += other->options.guarantee_bytes;
+  }
+  const uint64_t arena = core.ports.windows.arena_max_bytes();
+  const uint64_t reach = arena > guaranteed ? arena - guaranteed : 0;
+  const uint64_t limit = job.options.limit_bytes == 0 ? kNoLimit : job.options.limit_bytes;
+  return std::min(limit, reach);
+}
+
+uint64_t WindowBytes(const Core& core, const JobState& job) {
+  return (job.windows.size() + job.windows_making) * core.windows.window_size();
+}
+
+bool MayGrow(const Core& core, const JobState& job) {
+  // A limit is kept page by page (WithinLimit); the last window may reach beyond it.
+  const uint64_t window = core.windows.window_size();
+  const uint64_t share = job.options.limit_bytes == 0 ? ShareOf(core, job) : AlignUp(ShareOf(core, job), window);
+  return !job.closing && WindowBytes(core, job) + window <= share;
+}
+
+bool Grow(Core& core, JobState& job, uint64_t pages) {
+  const uint64_t window_pages = core.windows.window_pages();
+  uint64_t coming = job.pool.free_pages() + job.windows_making * window_pages;
+  while (coming < pages) {
+    if (!MayGrow(core, job) || !StartWindow(core, job)) return false;
+    coming += window_pages;
+  }
+  return true;
+}
+
+base::PageRun TakeRun(Core& core, JobState& job, uint32_t pages, bool may_evict) {
+  for (;;) {
+    const base::PageRun run = TakeFree(job, pages, 0);
+    if (run || !may_evict) return run;
+    if (!EvictOne(core, job, pages == kPagesPerBlock)) return {};
+  }
+}
+
+bool TakeRuns(Core& core, JobState& job, uint32_t blocks, uint32_t tail_pages) {
+  core.runs.clear();
+  if (!WithinLimit(job, uint64_t{blocks} * kPagesPerBlock + tail_pages)) return false;
+  return job.pool.TryAllocate(blocks, tail_pages, &core.runs);
+}
+
+bool RoomMayCome(const Core& core, const JobState& job) {
+  if (job.windows_making != 0 || job.writing_pages != 0 || job.reading_pages != 0) return true;
+  if (job.policy->count(EvictionOrder::kClean) != 0) return true;
+  if (job.policy->count(EvictionOrder::kDirty) != 0 && job.write_backoff < kWriteFailuresBeforeRefusal) return true;
+  return MayGrow(core, job);  // The arena is full: others may give some back.
+}
+
+bool OwnLeasesHoldRoom(const Core& core, const SessionState& session) {
+  const JobState& job = *session.job;
+  return session.lease_count != 0 && session.lease_count == job.counters.lease_count && !RoomMayCome(core, job);
+}
+
+void Upkeep(Core& core, JobState& job) {
+  const uint64_t reachable = ReachablePages(core, job);
+  WriteBehind(core, job, reachable);
+  EvictAhead(core, job, reachable);
+  Fetch(core, job, reachable);
+  GrowAhead(core, job);
+}
+
+}  // namespace tier::tiering

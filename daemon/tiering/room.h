@@ -1,0 +1,41 @@
+// Room: whence a job's memory comes. First what is free in its windows, then new windows up to its share, then clean
+// pieces that were not used for longest, then dirty ones, which are written first. Engine thread only.
+#pragma once
+
+#include "daemon/tiering/core.h"
+
+namespace tier::tiering {
+
+// Windows made ahead of need while a job's use rises: this part of what it uses, at most kAheadBytesMax.
+inline constexpr uint64_t kAheadDivisor = 8;
+inline constexpr uint64_t kAheadBytesMax = 256 * kMiB;
+// Empty windows a job keeps while another waits for memory.
+inline constexpr uint32_t kEmptyWindowsKept = 1;
+inline constexpr uint32_t kWriteFailuresBeforeRefusal = 4;
+
+// Bytes of windows it may hold: its limit, what the arena can reach, less what others are guaranteed.
+uint64_t ShareOf(const Core& core, const JobState& job);
+// The least that it is entitled to: its guarantee, or an equal part of what is not guaranteed.
+uint64_t GuaranteeOf(const Core& core, const JobState& job);
+uint64_t WindowBytes(const Core& core, const JobState& job);  // Ready and being made.
+bool MayGrow(const Core& core, const JobState& job);
+
+// Starts windows until `pages` are free or coming. False: its share or the arena does not reach that far.
+bool Grow(Core& core, JobState& job, uint64_t pages);
+// Room for `pages` (≤ 512) right now, evicting clean pieces where that helps. Empty: not now.
+base::PageRun TakeRun(Core& core, JobState& job, uint32_t pages, bool may_evict);
+// Several whole blocks and a tail in one, as a run where there is one. Evicts nothing.
+bool TakeRuns(Core& core, JobState& job, uint32_t blocks, uint32_t tail_pages);
+
+// Something under way may free room for this job without any client doing anything.
+bool RoomMayCome(const Core& core, const JobState& job);
+// Only this session's leases keep its job's memory.
+bool OwnLeasesHoldRoom(const Core& core, const SessionState& session);
+
+// Once a turn for each job: writes out what write-behind or a shortage asks for, evicts ahead of need, fetches what was
+// announced, makes windows ahead.
+void Upkeep(Core& core, JobState& job);
+// A job waits for memory that others hold beyond their guarantee: empties and returns their windows.
+void HandOver(Core& core);
+
+}  // namespace tier::tiering

@@ -1,0 +1,44 @@
+// SessionState: what the engine keeps of one attached client process. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/tiering/lease_table.h"
+#include "daemon/tiering/request.h"
+
+namespace tier::tiering {
+
+inline constexpr uint16_t kSessionsMax = UINT16_MAX - 1;  // Slots; slot + 1 stands in Piece::changed_by.
+inline constexpr uint16_t kNoSessionSlot = UINT16_MAX;
+
+struct SessionState {
+  SessionId id{};
+  uint16_t slot = 0;
+  JobState* job = nullptr;
+  LeaseSlot leases = kNoLease;       // Head of its list, newest first.
+  uint32_t lease_count = 0;
+  uint32_t outstanding = 0;          // Requests submitted and not yet answered.
+  uint32_t waiter_count = 0;
+  uint32_t creating_count = 0;       // Tensors it creates that are not visible yet.
+  uint32_t mark = 0;                 // The job's mark clock at its last step: older changes are finished.
+  uint64_t leased_bytes = 0;
+  uint64_t step = 0;
+  TensorSlot tensors = kNoTensor;    // Head of its namespace.
+  std::vector<uint64_t> windows;     // Bit per window: announced to it and not returned.
+
+  bool knows(WindowIndex window) const {
+    const uint32_t index = tier::Value(window);
+    return index / 64 < windows.size() && (windows[index / 64] >> (index % 64) & 1) != 0;
+  }
+  void learn(WindowIndex window) {
+    const uint32_t index = tier::Value(window);
+    if (index / 64 >= windows.size()) windows.resize(index / 64 + 1);
+    windows[index / 64] |= uint64_t{1} << (index % 64);
+  }
+  void forget(WindowIndex window) {
+    if (knows(window)) windows[tier::Value(window) / 64] &= ~(uint64_t{1} << (tier::Value(window) % 64));
+  }
+};
+
+}  // namespace tier::tiering

@@ -1,0 +1,214 @@
+// The front door of requests, and the requests that grant nothing. See requests.h.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "daemon/tiering/catalog.h"
+#include "daemon/tiering/index_journal.h"
+#include "daemon/tiering/persist.h"
+#include "daemon/tiering/requests.h"
+#include "daemon/tiering/residency.h"
+#include "daemon/tiering/waiting.h"
+
+namespace tier::tiering {
+namespace {
+
+using proto::Op;
+
+bool NeedsItems(Op op) {
+  return op != Op::kStep && op != Op::kIntern && op != Op::kFlush && op != Op::kPersist;
+}
+
+bool CheckShape(Core& core, SessionState& session, const Request& request) {
+  const char* wrong = nullptr;
+  if (request.op == Op::kNone || static_cast<uint16_t>(request.op) >= proto::kOpCount) wrong = "unknown operation";
+  if ((request.flags & ~proto::kFlagsKnown) != 0) wrong = "unknown flags";
+  if (request.items.size() > proto::kItemsPerRequestMax) wrong = "too many items in one request";
+  if (wrong == nullptr && NeedsItems(request.op) && request.items.empty()) wrong = "a request without items";
+  if (wrong == nullptr) return true;
+  Refuse(core, session, request, 0,
+         {Code::kInvalid,
+          fmt::format("{} (operation {}, flags {:#x}, {} items)", wrong, static_cast<uint16_t>(request.op), request.flags,
+                      request.items.size()),
+          {.requested = request.items.size(), .limit = proto::kItemsPerRequestMax}});
+  return false;
+}
+
+bool AllOnSsd(const Core& core, const Tensor& tensor) {
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const Piece& piece = core.PieceOf(tensor, k);
+    if (!piece.ssd_run || piece.activity == Activity::kLeasedWrite) return false;
+  }
+  return true;
+}
+
+void AddFlushItems(Core& core, TensorSlot head, bool all) {
+  for (TensorSlot slot = head; slot != kNoTensor; slot = core.tensors[slot].next) {
+    const Tensor& tensor = core.tensors[slot];
+    if (!tensor.has(kVisible) || (!all && AllOnSsd(core, tensor))) continue;
+    core.items.push_back({.tensor = {slot, tensor.salt}, .piece_count = tensor.piece_count, .length = tensor.size});
+  }
+}
+
+bool DropPiece(Core& core, PieceId id) {
+  const Piece& piece = core.pieces[id];
+  const bool idle = piece.copies == Copies::kRamSsd && piece.activity == Activity::kNone && piece.read_leases == 0 &&
+                    piece.pins == 0;
+  if (idle) Evict(core, id);
+  return idle;
+}
+
+void AcceptPiece(Core& core, PieceId id) {
+  Piece& piece = core.pieces[id];
+  const bool torn = piece.copies == Copies::kTorn;
+  // One that is being rewritten stops being torn when it is sealed.
+  if ((!torn && !piece.has(kMixed)) || piece.activity == Activity::kLeasedWrite) return;
+  piece.clear(kMixed);
+  piece.changed_by = kChangedByNobody;
+  if (torn) SetState(core, id, {Copies::kRam, Activity::kNone});
+  RemoveTornPiece(core, piece.tensor);
+}
+
+}  // namespace
+
+void SubmitRequest(Core& core, SessionState& session, const Request& request) {
+  ++session.outstanding;
+  if (!CheckShape(core, session, request)) return;
+  switch (request.op) {
+    case Op::kCreate: return SubmitCreate(core, session, request);
+    case Op::kAcquire: return SubmitAcquire(core, session, request);
+    case Op::kRelease: return SubmitRelease(core, session, request);
+    case Op::kFree: return SubmitFree(core, session, request);
+    case Op::kPrefetch: return SubmitPrefetch(core, session, request);
+    case Op::kStep: return SubmitStep(core, session, request);
+    case Op::kPersist:
+    case Op::kFlush: return SubmitFlush(core, session, request);
+    case Op::kAccept: return SubmitAccept(core, session, request);
+    case Op::kIntern: return SubmitIntern(core, session, request);
+    case Op::kStat: return SubmitStat(core, session, request);
+    case Op::kDrop: return SubmitDrop(core, session, request);
+    case Op::kNone: break;
+  }
+  TIER_CHECK(false, "operation {} passed the check of its shape", static_cast<uint16_t>(request.op));
+}
+
+void SubmitPrefetch(Core& core, SessionState& session, const Request& request) {
+  if (!ResolveItems(core, session, request, true)) return;
+  JobState& job = *session.job;
+  uint64_t queued = 0;
+  for (const WaitItem& item : core.items) {
+    if (job.prefetches.size() >= kPrefetchItemsMax) break;  // A hint may be dropped; the value says how many were taken.
+    job.prefetches.push_back({item.tensor, item.first_piece, item.first_piece + item.piece_count});
+    ++queued;
+  }
+  job.upkeep = true;
+  AnswerValue(core, session, request.sequence, request.op, queued);
+}
+
+void SubmitFlush(Core& core, SessionState& session, const Request& request) {
+  const bool persist = request.op == Op::kPersist;
+  JobState& job = *session.job;
+  if (persist && core.ports.manifests == nullptr) {
+    Refuse(core, session, request, 0,
+           {Code::kDenied, "this daemon was started without data_dir=, so nothing can be made to survive it; set data_dir", {}});
+    return;
+  }
+  if (!ResolveItems(core, session, request, false)) return;
+  if (request.items.empty()) {
+    AddFlushItems(core, session.tensors, persist);
+    if (persist) {
+      for (const SessionState* other : job.sessions) {
+        if (other != &session) AddFlushItems(core, other->tensors, true);
+      }
+      AddFlushItems(core, job.shared_tensors, true);
+      AddFlushItems(core, job.inherited_tensors, true);
+    }
+  }
+  if (core.items.size() > kFlushTensorsMax) {
+    Refuse(core, session, request, 0,
+           {Code::kInvalid, fmt::format("{} tensors in one request, at most {}", core.items.size(), kFlushTensorsMax), {}});
+    return;
+  }
+  uint64_t bytes = 0;
+  for (const WaitItem& item : core.items) bytes += item.length;
+  const Ask ask{.session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
+  if (persist && !ReservePersist(core, ask)) return;
+  if (core.items.empty() && !persist) {
+    AnswerValue(core, session, request.sequence, request.op, 0);
+    return;
+  }
+  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = bytes});
+}
+
+void SubmitDrop(Core& core, SessionState& session, const Request& request) {
+  if (!ResolveItems(core, session, request, true)) return;
+  uint64_t dropped = 0;
+  for (const WaitItem& item : core.items) {
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      if (DropPiece(core, tensor.piece(k))) dropped += tensor.piece_length(k);
+    }
+  }
+  AnswerValue(core, session, request.sequence, request.op, dropped);
+}
+
+void SubmitAccept(Core& core, SessionState& session, const Request& request) {
+  if (!ResolveItems(core, session, request, false)) return;
+  for (const WaitItem& item : core.items) {
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = 0; tensor.torn() && k < tensor.piece_count; ++k) AcceptPiece(core, tensor.piece(k));
+  }
+  session.job->pump = true;
+  AnswerValue(core, session, request.sequence, request.op, core.tensors[core.items[0].tensor.slot].generation);
+}
+
+void SubmitStat(Core& core, SessionState& session, const Request& request) {
+  if (!ResolveItems(core, session, request, false)) return;
+  const Tensor& tensor = core.tensors[core.items[0].tensor.slot];
+  proto::TensorRecord record{.size = tensor.size, .generation = tensor.generation};
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const Piece& piece = core.PieceOf(tensor, k);
+    const bool in_ram = piece.ram && !piece.has(kReserved) && piece.activity != Activity::kReadingIn;
+    if (in_ram) record.ram_bytes += tensor.piece_length(k);
+    if (piece.ssd_run && piece.activity != Activity::kLeasedWrite) record.ssd_bytes += tensor.piece_length(k);
+  }
+  const uint64_t flags =
+      (tensor.has(kVisible) ? proto::kTensorSealed : 0) | (tensor.torn() ? proto::kTensorTorn : 0);
+  --session.outstanding;
+  ++core.request_counts[static_cast<size_t>(request.op)][0];
+  core.replies.Stat({session.id, request.sequence}, record, flags);
+}
+
+void SubmitIntern(Core& core, SessionState& session, const Request& request) {
+  const bool has_nul = request.text.find('\0') != std::string_view::npos;
+  if (request.text.empty() || request.text.size() > proto::kKeyLengthMax || has_nul) {
+    Refuse(core, session, request, 0,
+           {Code::kInvalid,
+            fmt::format("a string key has 1 to {} bytes and no NUL; this one has {} bytes", proto::kKeyLengthMax,
+                        request.text.size()),
+            {.requested = request.text.size(), .limit = proto::kKeyLengthMax}});
+    return;
+  }
+  InternTable& keys = session.job->keys;
+  const Result<uint64_t> id = keys.Intern(request.text, core.options.keys_per_job_max);
+  if (id) {
+    AnswerValue(core, session, request.sequence, request.op, *id);
+  } else {
+    Refuse(core, session, request, 0,
+           {id.error().code, id.error().message,
+            {.requested = 1, .available = core.options.keys_per_job_max - keys.size(), .limit = core.options.keys_per_job_max}});
+  }
+}
+
+void SubmitStep(Core& core, SessionState& session, const Request& request) {
+  JobState& job = *session.job;
+  session.step = request.argument == UINT64_MAX ? session.step + 1 : request.argument;
+  job.steps = std::max(job.steps, session.step);
+  // What it changed so far is finished: its death can no longer mix it with what comes. At the clock's end nothing is
+  // ever finished, which errs on the side of TORN.
+  if (job.mark_clock != UINT32_MAX) session.mark = ++job.mark_clock;
+  job.policy->Step(session.step);
+  AnswerValue(core, session, request.sequence, request.op, session.step);
+}
+
+}  // namespace tier::tiering

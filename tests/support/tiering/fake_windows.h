@@ -1,0 +1,64 @@
+// FakeWindowSource: windows made of ordinary memory at scripted times, for the engine's tests and the simulator.
+// Single-threaded and deterministic: time is counted in calls of Poll.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "daemon/memory/window_source.h"
+
+namespace tier::memory::testing {
+
+struct FakeWindowOptions {
+  uint64_t window_size = 8 * kMiB;
+  uint64_t arena_max_bytes = 64 * kMiB;
+  uint32_t windows_max = 64;
+  uint32_t delay_turns = 0;    // A window comes after this many further calls of Poll.
+  uint32_t page_size = 4096;   // Of every window; 2 MiB: whole blocks only.
+};
+
+class FakeWindowSource final : public WindowSource {
+ public:
+  explicit FakeWindowSource(FakeWindowOptions options) : options_(options) {}
+  ~FakeWindowSource() override;
+
+  uint64_t window_size() const override { return options_.window_size; }
+  uint32_t windows_max() const override { return options_.windows_max; }
+  uint64_t arena_max_bytes() const override { return options_.arena_max_bytes; }
+  uint64_t arena_bytes() const override { return windows_.size() * options_.window_size; }
+  Result<WindowIndex> StartCreate(OwnerId owner) override;
+  void Retire(WindowIndex window) override;
+  void Poll(std::vector<WindowEvent>* events) override;
+  int Descriptor(WindowIndex) const override { return -1; }
+
+  // The script.
+  void SetDelay(uint32_t turns) { options_.delay_turns = turns; }
+  void SetArenaMax(uint64_t bytes) { options_.arena_max_bytes = bytes; }
+  void SetPageSize(uint32_t page_size) { options_.page_size = page_size; }
+  void FailNext(uint32_t count) { failures_ += count; }  // The next windows under way cannot be made.
+  std::byte* address(WindowIndex window) const { return windows_.at(Value(window)).memory.get(); }
+  uint64_t window_count() const { return windows_.size(); }
+  uint64_t made_count() const { return made_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  struct Window {
+    OwnerId owner{};
+    std::unique_ptr<std::byte, Free> memory;
+    uint64_t due_turn = 0;
+    bool ready = false;
+  };
+  FakeWindowOptions options_;
+  std::map<uint32_t, Window> windows_;
+  uint32_t failures_ = 0;
+  uint64_t turn_ = 0;
+  uint64_t made_ = 0;
+};
+
+}  // namespace tier::memory::testing

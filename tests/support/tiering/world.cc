@@ -1,0 +1,221 @@
+// See world.h.
+#include "tests/support/tiering/world.h"
+
+#include <cstring>
+
+#include "daemon/base/check.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+constexpr uint32_t kTurnsMax = 20000;
+
+// Eight bytes of the pattern, at a multiple of eight.
+uint64_t PatternWord(uint64_t tensor, uint64_t seed, uint64_t word) {
+  uint64_t value = tensor * 0x9e3779b97f4a7c15 + seed * 0xc2b2ae3d27d4eb4f + word * 0x165667b19e3779f9;
+  value ^= value >> 29;
+  return value * 0xbf58476d1ce4e5b9;
+}
+
+}  // namespace
+
+std::byte PatternByte(uint64_t tensor, uint64_t seed, uint64_t offset) {
+  return static_cast<std::byte>(PatternWord(tensor, seed, offset / 8) >> (offset % 8 * 8));
+}
+
+void RecordingSink::OnReply(SessionId session, const Reply& reply) {
+  Answer answer{.code = reply.code, .value = reply.value};
+  answer.spans.assign(reply.spans.begin(), reply.spans.end());
+  if (reply.error != nullptr) answer.error = *reply.error;
+  if (reply.tensor != nullptr) answer.tensor = *reply.tensor;
+  answer.detail = reply.detail;
+  const auto& known = windows[static_cast<uint64_t>(session)];
+  for (const proto::SpanRecord& span : reply.spans) {
+    TIER_CHECK(known.contains(span.window), "session {} was not told of window {}", static_cast<uint64_t>(session), span.window);
+  }
+  const bool fresh = answers.emplace(std::pair(static_cast<uint64_t>(session), reply.sequence), std::move(answer)).second;
+  TIER_CHECK(fresh, "session {} request {} answered twice", static_cast<uint64_t>(session), reply.sequence);
+}
+
+void RecordingSink::OnWindow(SessionId session, WindowIndex window, uint32_t) {
+  windows[static_cast<uint64_t>(session)].insert(Value(window));
+}
+
+void RecordingSink::OnWindowReturn(SessionId session, WindowIndex window) {
+  returns.emplace_back(static_cast<uint64_t>(session), Value(window));
+}
+
+void RecordingSink::OnSessionEnded(SessionId session, Code code, const std::string& reason) {
+  ended[static_cast<uint64_t>(session)] = {code, reason};
+}
+
+World::World(WorldOptions world_options)
+    : options(world_options), windows(options.windows), transfers(options.transfers) {
+  for (uint16_t device = 0; device < options.transfers.device_count; ++device) extents.AddDevice(options.device_blocks);
+  engine = std::make_unique<Engine>(options.engine, EnginePorts{.windows = windows,
+                                                                .extents = extents,
+                                                                .transfers = transfers,
+                                                                .index = index,
+                                                                .manifests = options.manifests ? &manifests : nullptr,
+                                                                .replies = sink});
+}
+
+World::~World() = default;
+
+JobId World::OpenJob(JobOptions job_options) {
+  const JobId job{next_id_++};
+  if (job_options.key.empty()) job_options.key = "0/job-" + std::to_string(static_cast<uint64_t>(job));
+  const Status opened = engine->OpenJob(job, job_options);
+  TIER_CHECK(opened.has_value(), "{}", opened.error().message);
+  return job;
+}
+
+SessionId World::OpenSession(JobId job) {
+  const SessionId session{next_id_++};
+  const Status opened = engine->OpenSession(session, job);
+  TIER_CHECK(opened.has_value(), "{}", opened.error().message);
+  return session;
+}
+
+uint64_t World::Send(SessionId session, proto::Op op, std::vector<proto::RequestItem> items, uint32_t flags) {
+  const uint64_t sequence = ++sequences_[static_cast<uint64_t>(session)];
+  engine->Submit(session, {.sequence = sequence, .op = op, .flags = flags, .items = items, .text = {}});
+  engine->CheckInvariants();
+  return sequence;
+}
+
+uint64_t World::SendText(SessionId session, const std::string& text) {
+  const uint64_t sequence = ++sequences_[static_cast<uint64_t>(session)];
+  engine->Submit(session, {.sequence = sequence, .op = proto::Op::kIntern, .items = {}, .text = text});
+  return sequence;
+}
+
+uint64_t World::SendArgument(SessionId session, proto::Op op, uint64_t argument) {
+  const uint64_t sequence = ++sequences_[static_cast<uint64_t>(session)];
+  engine->Submit(session, {.sequence = sequence, .op = op, .argument = argument, .items = {}, .text = {}});
+  return sequence;
+}
+
+std::optional<Answer> World::Answered(SessionId session, uint64_t sequence) const {
+  const auto found = sink.answers.find({static_cast<uint64_t>(session), sequence});
+  return found == sink.answers.end() ? std::nullopt : std::optional(found->second);
+}
+
+Answer World::Wait(SessionId session, uint64_t sequence) {
+  for (uint32_t turn = 0; turn < kTurnsMax; ++turn) {
+    if (const auto answer = Answered(session, sequence)) return *answer;
+    Turn();
+  }
+  TIER_CHECK(false, "session {} request {} was not answered in {} turns", static_cast<uint64_t>(session), sequence, kTurnsMax);
+}
+
+Answer World::Create(SessionId session, uint64_t tensor, uint64_t size, uint32_t flags) {
+  return Ask(session, proto::Op::kCreate, {{tensor, 0, 0, size}}, flags);
+}
+
+Answer World::CreateRange(SessionId session, uint64_t tensor, uint64_t size, uint64_t offset, uint64_t length) {
+  return Ask(session, proto::Op::kCreate, {{tensor, offset, length, size}});
+}
+
+Answer World::Acquire(SessionId session, uint64_t tensor, uint32_t flags, uint64_t offset, uint64_t length) {
+  return Ask(session, proto::Op::kAcquire, {{tensor, offset, length, 0}}, flags);
+}
+
+Answer World::Release(SessionId session, uint64_t lease, uint32_t flags) {
+  return Ask(session, proto::Op::kRelease, {{0, 0, 0, lease}}, flags);
+}
+
+Answer World::Free(SessionId session, uint64_t tensor, uint32_t flags) {
+  return Ask(session, proto::Op::kFree, {{tensor, 0, 0, 0}}, flags);
+}
+
+Answer World::Flush(SessionId session, uint64_t tensor, uint32_t flags) {
+  return Ask(session, proto::Op::kFlush, {{tensor, 0, 0, 0}}, flags);
+}
+
+Answer World::Drop(SessionId session, uint64_t tensor, uint32_t flags) {
+  return Ask(session, proto::Op::kDrop, {{tensor, 0, 0, 0}}, flags);
+}
+
+void World::Put(SessionId session, uint64_t tensor, uint64_t size, uint64_t seed, uint32_t flags) {
+  const Answer created = Create(session, tensor, size, flags);
+  TIER_CHECK(created.code == Code::kOk, "{}", created.detail);
+  Fill(created.spans, tensor, seed);
+  const Answer sealed = Release(session, LeaseOf(created));
+  TIER_CHECK(sealed.code == Code::kOk, "{}", sealed.detail);
+}
+
+void World::PutOnSsd(SessionId session, uint64_t tensor, uint64_t size, uint64_t seed, uint32_t flags) {
+  Put(session, tensor, size, seed, flags);
+  const Answer flushed = Flush(session, tensor, flags);
+  TIER_CHECK(flushed.code == Code::kOk, "{}", flushed.detail);
+  const Answer dropped = Drop(session, tensor, flags);
+  TIER_CHECK(dropped.code == Code::kOk && dropped.value == size, "{} of {}", dropped.value, size);
+}
+
+Answer World::Rewrite(SessionId session, uint64_t tensor, uint64_t seed, uint32_t flags) {
+  const Answer acquired = Acquire(session, tensor, flags | proto::kFlagWrite);
+  if (acquired.code != Code::kOk) return acquired;
+  Fill(acquired.spans, tensor, seed);
+  return Release(session, LeaseOf(acquired));
+}
+
+Code World::Check(SessionId session, uint64_t tensor, uint64_t seed, uint32_t flags) {
+  const Answer acquired = Acquire(session, tensor, flags);
+  if (acquired.code != Code::kOk) return acquired.code;
+  TIER_CHECK(Matches(acquired.spans, tensor, seed), "tensor {} does not hold pattern {}", tensor, seed);
+  const Answer released = Release(session, LeaseOf(acquired));
+  TIER_CHECK(released.code == Code::kOk, "{}", released.detail);
+  return Code::kOk;
+}
+
+std::byte* World::AddressOf(const proto::SpanRecord& span) const {
+  TIER_CHECK(span.offset + span.length <= options.windows.window_size, "span {} + {}", span.offset, span.length);
+  return windows.address(WindowIndex{span.window}) + span.offset;
+}
+
+void World::Fill(const std::vector<proto::SpanRecord>& spans, uint64_t tensor, uint64_t seed, uint64_t offset) {
+  for (const proto::SpanRecord& span : spans) {
+    std::byte* at = AddressOf(span);
+    for (uint64_t i = 0; i < span.length; ++i) at[i] = PatternByte(tensor, seed, offset + i);
+    offset += span.length;
+  }
+}
+
+bool World::Matches(const std::vector<proto::SpanRecord>& spans, uint64_t tensor, uint64_t seed, uint64_t offset) const {
+  for (const proto::SpanRecord& span : spans) {
+    const std::byte* at = AddressOf(span);
+    for (uint64_t i = 0; i < span.length; ++i) {
+      if (at[i] != PatternByte(tensor, seed, offset + i)) return false;
+    }
+    offset += span.length;
+  }
+  return true;
+}
+
+uint64_t World::LeaseOf(const Answer& answer, uint32_t item) {
+  for (const proto::SpanRecord& span : answer.spans) {
+    if (span.item == item) return span.lease;
+  }
+  TIER_CHECK(false, "no lease for item {}: {}", item, answer.detail);
+}
+
+bool World::Turn() {
+  const bool acted = engine->Turn(now);
+  engine->CheckInvariants();
+  now = now + std::chrono::microseconds(10);
+  return acted;
+}
+
+void World::Turns(uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) Turn();
+}
+
+JobCounters World::Job(JobId job) const {
+  for (const JobView& view : engine->Snapshot().jobs) {
+    if (view.id == job) return view.counters;
+  }
+  TIER_CHECK(false, "no job {}", static_cast<uint64_t>(job));
+}
+
+}  // namespace tier::tiering::testing

@@ -1,0 +1,119 @@
+// World: an engine over fakes with a scripted clock, and clients that speak to it in whole sentences. For unit tests.
+// Single-threaded.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/tiering/engine.h"
+#include "tests/support/storage/fake_index.h"
+#include "tests/support/storage/fake_transfer.h"
+#include "tests/support/tiering/fake_windows.h"
+
+namespace tier::tiering::testing {
+
+struct Answer {
+  Code code = Code::kOk;
+  uint64_t value = 0;
+  std::vector<proto::SpanRecord> spans;
+  proto::ErrorRecord error{};
+  std::string detail;
+  proto::TensorRecord tensor{};
+};
+
+// Keeps what was said to whom.
+class RecordingSink final : public ReplySink {
+ public:
+  void OnReply(SessionId session, const Reply& reply) override;
+  void OnWindow(SessionId session, WindowIndex window, uint32_t page_size) override;
+  void OnWindowReturn(SessionId session, WindowIndex window) override;
+  void OnSessionEnded(SessionId session, Code code, const std::string& reason) override;
+
+  std::map<std::pair<uint64_t, uint64_t>, Answer> answers;  // By session, sequence.
+  std::map<uint64_t, std::set<uint32_t>> windows;           // Announced, by session.
+  std::vector<std::pair<uint64_t, uint32_t>> returns;       // Asked back: session, window.
+  std::map<uint64_t, std::pair<Code, std::string>> ended;
+};
+
+struct WorldOptions {
+  memory::testing::FakeWindowOptions windows;
+  storage::testing::FakeTransferOptions transfers;
+  EngineOptions engine;
+  uint32_t device_blocks = 64;  // Of each device.
+  bool manifests = false;
+};
+
+class World {
+ public:
+  explicit World(WorldOptions world_options = {});
+  ~World();
+
+  JobId OpenJob(JobOptions job_options = {});
+  SessionId OpenSession(JobId job);
+  SessionId Open(JobOptions job_options = {}) { return OpenSession(OpenJob(std::move(job_options))); }
+
+  // Submits and returns the sequence number.
+  uint64_t Send(SessionId session, proto::Op op, std::vector<proto::RequestItem> items, uint32_t flags = 0);
+  uint64_t SendText(SessionId session, const std::string& text);
+  uint64_t SendArgument(SessionId session, proto::Op op, uint64_t argument);
+  // The answer, if it has come.
+  std::optional<Answer> Answered(SessionId session, uint64_t sequence) const;
+  // Takes turns until it comes; fails the test after turns_max.
+  Answer Wait(SessionId session, uint64_t sequence);
+  Answer Ask(SessionId session, proto::Op op, std::vector<proto::RequestItem> items, uint32_t flags = 0) {
+    return Wait(session, Send(session, op, std::move(items), flags));
+  }
+
+  // In whole sentences.
+  Answer Create(SessionId session, uint64_t tensor, uint64_t size, uint32_t flags = 0);  // All of it.
+  Answer CreateRange(SessionId session, uint64_t tensor, uint64_t size, uint64_t offset, uint64_t length);
+  Answer Acquire(SessionId session, uint64_t tensor, uint32_t flags = 0, uint64_t offset = 0, uint64_t length = 0);
+  Answer Release(SessionId session, uint64_t lease, uint32_t flags = 0);
+  Answer Free(SessionId session, uint64_t tensor, uint32_t flags = 0);
+  Answer Flush(SessionId session, uint64_t tensor, uint32_t flags = 0);
+  Answer Drop(SessionId session, uint64_t tensor, uint32_t flags = 0);
+  // Creates, fills with the pattern of (tensor, seed), seals.
+  void Put(SessionId session, uint64_t tensor, uint64_t size, uint64_t seed = 1, uint32_t flags = 0);
+  // Put, on SSD only.
+  void PutOnSsd(SessionId session, uint64_t tensor, uint64_t size, uint64_t seed = 1, uint32_t flags = 0);
+  // Acquires for writing, fills, seals.
+  Answer Rewrite(SessionId session, uint64_t tensor, uint64_t seed, uint32_t flags = 0);
+  // Acquires, compares with the pattern, releases. The code of the acquire.
+  Code Check(SessionId session, uint64_t tensor, uint64_t seed = 1, uint32_t flags = 0);
+
+  void Fill(const std::vector<proto::SpanRecord>& spans, uint64_t tensor, uint64_t seed, uint64_t offset = 0);
+  bool Matches(const std::vector<proto::SpanRecord>& spans, uint64_t tensor, uint64_t seed, uint64_t offset = 0) const;
+  static uint64_t LeaseOf(const Answer& answer, uint32_t item = 0);
+  std::byte* AddressOf(const proto::SpanRecord& span) const;
+
+  // One turn at the present time; then CheckInvariants.
+  bool Turn();
+  void Turns(uint32_t count);
+  void Advance(base::Duration duration) { now = now + duration; }
+  JobCounters Job(JobId job) const;
+
+  WorldOptions options;
+  memory::testing::FakeWindowSource windows;
+  storage::ExtentStore extents;
+  storage::testing::FakeTransferPort transfers;
+  storage::testing::FakeIndex index;
+  storage::testing::FakeManifestStore manifests;
+  RecordingSink sink;
+  base::TimePoint now{std::chrono::seconds(1)};
+  std::unique_ptr<Engine> engine;
+
+ private:
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, uint64_t> sequences_;
+};
+
+// Byte `offset` of the pattern (tensor, seed).
+std::byte PatternByte(uint64_t tensor, uint64_t seed, uint64_t offset);
+
+}  // namespace tier::tiering::testing
