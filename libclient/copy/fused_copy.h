@@ -52,7 +52,7 @@ struct CopyOutcome {
 CopyOutcome FusedCopy(void* target, const void* source, size_t elements, const CopyPlan& plan);
 
 // Squares are added per lane in element order; the lanes are added pairwise at the end.
-inline constexpr size_t kSumLanes = 16;
+inline constexpr size_t kSumLanes = 32;
 
 // ---- For tests and benchmarks ----
 

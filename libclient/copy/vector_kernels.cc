@@ -245,6 +245,7 @@ HWY_INLINE void CopyPair(std::byte* target, const std::byte* source, size_t posi
   const auto* const from = reinterpret_cast<const typename Source::Carrier*>(source) + position;
   if constexpr (sizeof(*from) == 8) {
     const D64 d64;
+#pragma GCC unroll 4
     for (size_t i = 0; i < kPair; i += kLanes64) {
       const V64 bits = hn::LoadU(d64, from + i);
       Store<kStream>(bits, d64, to + i);
