@@ -43,7 +43,7 @@ enum class RegisterOutcome {
 };
 
 enum class GpuState {
-  kAbsent,    // Not looked for yet, or no driver in this process so far.
+  kAbsent,  // Not looked for yet, or no driver in this process so far.
   kReady,
   kDisabled,  // TIER_CUDA=off
   kFailed,    // A driver is there but could not be used; reason() says why.
@@ -128,8 +128,8 @@ class Event {
 };
 
 struct GpuOptions {
-  bool enabled = true;      // False: the null twin.
-  std::string library;      // Path of the driver; empty: libcuda.so.1, and only if the process has loaded it.
+  bool enabled = true;  // False: the null twin.
+  std::string library;  // Path of the driver; empty: libcuda.so.1, and only if the process has loaded it.
 };
 // From TIER_CUDA and TIER_CUDA_LIBRARY.
 GpuOptions GpuOptionsFromEnvironment();
