@@ -70,9 +70,12 @@ std::vector<std::string> SocketCandidates(const std::string& given, const Lookup
 }
 
 JobIdentity CompleteIdentity(JobIdentity given, uint32_t uid, const Lookup& environment) {
+  const bool asked = given.rank != -1 || given.world_size != 0;
   FillNumber(environment, "RANK", -1, given.rank);
   FillNumber(environment, "WORLD_SIZE", 0, given.world_size);
-  if (given.world_size <= 0 || given.rank >= given.world_size) given.world_size = 0, given.rank = -1;
+  // Half a launcher's environment is none; what the caller asked for is the daemon's to judge.
+  const bool complete = given.rank >= 0 && given.rank < given.world_size;
+  if (!asked && !complete) given.world_size = 0, given.rank = -1;
   if (given.token.empty()) given.token = ValueOf(environment, "TIERD_JOB_TOKEN");
   const Launch launch = FindLaunch(environment);
   if (launch.secret.empty()) return given;

@@ -48,7 +48,8 @@ Result<std::shared_ptr<Operation>> CopyCrew::StartCopy(const CopyRequest& reques
 Result<std::shared_ptr<Operation>> CopyCrew::StartRequest(const client::Submission& submission,
                                                           std::span<Lease*> leases) {
   for (const auto& item : submission.items) WaitForTensor(item.tensor, submission.flags);
-  auto pending = session_.channel().Submit(submission);
+  // In the group from the start: should it be given up, a thread of the crew waits for it.
+  auto pending = session_.channel().Submit(submission, &group_);
   if (!pending) return std::unexpected(pending.error());
   return std::make_shared<RequestOperation>(shared_from_this(), *pending, submission, leases);
 }

@@ -1,0 +1,159 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/unit/libclient/client_fixture.h"
+
+namespace tier::session_fake {
+namespace {
+
+using ::testing::HasSubstr;
+
+int ConnectTo(const std::string& socket, tier_client** client) {
+  tier_connect_options options = TIER_CONNECT_OPTIONS_INIT;
+  options.socket = socket.c_str();
+  return tier_connect(&options, client);
+}
+
+// A socket file that nobody listens on, as a crashed daemon leaves it.
+class DeadSocket {
+ public:
+  DeadSocket() {
+    char pattern[] = "/tmp/tier-dead-XXXXXX";
+    directory_ = ::mkdtemp(pattern);
+    const proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path().data(), path().size());
+    EXPECT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  ~DeadSocket() { std::filesystem::remove_all(directory_); }
+  std::string path() const { return directory_ + "/tierd.sock"; }
+
+ private:
+  std::string directory_;
+};
+
+TEST(Connect, NamesTheSocketAndTheWayToStartADaemon) {
+  tier_client* client = nullptr;
+  EXPECT_TIER_ERROR(ConnectTo("/nonexistent/tierd.sock", &client), TIER_NOT_FOUND, "/nonexistent/tierd.sock");
+  EXPECT_THAT(tier_last_error(), HasSubstr("systemctl start tierd"));
+  EXPECT_EQ(client, nullptr);
+}
+
+TEST(Connect, ToASocketWithoutADaemonIsDisconnected) {
+  const DeadSocket socket;
+  tier_client* client = nullptr;
+  EXPECT_TIER_ERROR(ConnectTo(socket.path(), &client), TIER_DISCONNECTED, "no daemon listens there any more");
+}
+
+TEST(Connect, RefusesATooLongPath) {
+  tier_client* client = nullptr;
+  EXPECT_TIER_ERROR(ConnectTo("/" + std::string(200, 'x'), &client), TIER_INVALID, "xxx");
+}
+
+TEST(Connect, FindsTheSocketInTheEnvironment) {
+  const FakeDaemon daemon;
+  ASSERT_EQ(::setenv("TIERD_SOCKET", daemon.socket_path().c_str(), 1), 0);
+  tier_client* client = nullptr;
+  EXPECT_TIER_OK(tier_connect(nullptr, &client));
+  ::unsetenv("TIERD_SOCKET");
+  tier_session_view view{};
+  view.struct_size = sizeof view;
+  EXPECT_TIER_OK(tier_session(client, &view));
+  EXPECT_EQ(view.epoch, 77u);
+  EXPECT_STREQ(view.job, "fake-job");
+  EXPECT_EQ(std::string(view.token).size(), 64u);
+  EXPECT_EQ(view.socket, daemon.socket_path());
+  EXPECT_EQ(view.connected, 1);
+  tier_close(client);
+}
+
+TEST(Connect, SendsItsOwnPidfd) {
+  FakeDaemon daemon;
+  tier_client* const client = Connect(daemon);
+  EXPECT_EQ(daemon.counters().pidfds.load(), 1u);
+  tier_close(client);
+}
+
+TEST(Connect, HandsOnTheDaemonsRefusal) {
+  const FakeDaemon daemon({.refusal = Code::kDenied});
+  tier_client* client = nullptr;
+  EXPECT_TIER_ERROR(ConnectTo(daemon.socket_path(), &client), TIER_DENIED, "the fake refuses everybody");
+}
+
+TEST(Connect, ToAnotherProtocolIsAVersionMismatch) {
+  const FakeDaemon daemon({.protocol_version = 9});
+  tier_client* client = nullptr;
+  EXPECT_TIER_ERROR(ConnectTo(daemon.socket_path(), &client), TIER_VERSION_MISMATCH, "protocol 9");
+}
+
+TEST(Connect, RefusesOptionsOfNoSize) {
+  tier_connect_options options{};
+  tier_client* client = nullptr;
+  EXPECT_TIER_ERROR(tier_connect(&options, &client), TIER_INVALID, "struct_size");
+  EXPECT_TIER_ERROR(tier_connect(nullptr, nullptr), TIER_INVALID, "place for the client");
+}
+
+TEST(Connect, ReadsOptionsOfAnOlderHeader) {
+  const FakeDaemon daemon;
+  tier_connect_options options = TIER_CONNECT_OPTIONS_INIT;
+  options.socket = daemon.socket_path().c_str();
+  options.struct_size = offsetof(tier_connect_options, guarantee_bytes);
+  options.spin = 99;  // Beyond what that older header had: must not be looked at.
+  tier_client* client = nullptr;
+  EXPECT_TIER_OK(tier_connect(&options, &client));
+  tier_close(client);
+}
+
+TEST(Connect, RefusesImpossibleOptions) {
+  tier_client* client = nullptr;
+  tier_connect_options options = TIER_CONNECT_OPTIONS_INIT;
+  options.mode = 7;
+  EXPECT_TIER_ERROR(tier_connect(&options, &client), TIER_INVALID, "mode 7");
+  options = TIER_CONNECT_OPTIONS_INIT;
+  options.spin = 3;
+  EXPECT_TIER_ERROR(tier_connect(&options, &client), TIER_INVALID, "spin 3");
+  options = TIER_CONNECT_OPTIONS_INIT;
+  options.copy_threads = 1000;
+  EXPECT_TIER_ERROR(tier_connect(&options, &client), TIER_INVALID, "copy_threads");
+  const std::string name(200, 'n');
+  const FakeDaemon daemon;
+  options = TIER_CONNECT_OPTIONS_INIT;
+  options.socket = daemon.socket_path().c_str();
+  options.job = name.c_str();
+  EXPECT_TIER_ERROR(tier_connect(&options, &client), TIER_INVALID, "too long");
+}
+
+TEST(Connect, CloseSaysGoodbye) {
+  FakeDaemon daemon;
+  tier_close(Connect(daemon));
+  EXPECT_EQ(daemon.counters().goodbyes.load(), 1u);
+  tier_close(nullptr);
+}
+
+TEST(Connect, LeavesNoDescriptorsBehind) {
+  FakeDaemon daemon;
+  const auto count = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  tier_close(Connect(daemon));
+  const auto before = count();
+  for (int i = 0; i < 5; ++i) tier_close(Connect(daemon));
+  EXPECT_EQ(count(), before);
+}
+
+TEST(Codes, HaveNames) {
+  EXPECT_STREQ(tier_code_name(TIER_WOULD_DEADLOCK), "WOULD_DEADLOCK");
+  EXPECT_STREQ(tier_code_name(-1), "UNKNOWN");
+  EXPECT_STREQ(tier_code_name(99), "UNKNOWN");
+  EXPECT_STREQ(tier_version(), "0.1.0");
+}
+
+}  // namespace
+}  // namespace tier::session_fake

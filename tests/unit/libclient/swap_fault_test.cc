@@ -1,0 +1,141 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/unit/libclient/client_fixture.h"
+
+namespace tier::session_fake {
+namespace {
+
+using proto::Op;
+
+class SwapFaultTest : public ClientTest {
+ protected:
+  tier_op* StartOut(uint64_t tensor, std::span<const std::byte> bytes) {
+    tier_op* op = nullptr;
+    EXPECT_TIER_OK(tier_swap_out(client_, tensor, bytes.data(), bytes.size(), nullptr, &op));
+    return op;
+  }
+  uint64_t Requests(Op op) const { return daemon_->counters().requests[static_cast<size_t>(op)].load(); }
+};
+
+TEST_F(SwapFaultTest, RefusesWhatCanNeverBeRight) {
+  Start();
+  std::byte byte{};
+  tier_op* op = nullptr;
+  EXPECT_TIER_ERROR(tier_swap_out(client_, 1, &byte, 0, nullptr, &op), TIER_INVALID, "at least one byte");
+  EXPECT_TIER_ERROR(tier_swap_out(client_, 1, nullptr, 1, nullptr, &op), TIER_INVALID, "not NULL");
+  EXPECT_TIER_ERROR(tier_swap_out(client_, 1, &byte, 1, nullptr, nullptr), TIER_INVALID, "operation");
+  tier_copy_options options = TIER_COPY_OPTIONS_INIT;
+  options.memory_type = 17;
+  EXPECT_TIER_ERROR(tier_swap_out(client_, 1, &byte, 1, &options, &op), TIER_INVALID, "element type 17");
+  options = TIER_COPY_OPTIONS_INIT;
+  options.check_finite = 1;
+  EXPECT_TIER_ERROR(tier_swap_out(client_, 1, &byte, 1, &options, &op), TIER_INVALID, "neither checked nor summed");
+  options = TIER_COPY_OPTIONS_INIT;
+  options.flags = TIER_FREE_AFTER;
+  EXPECT_TIER_ERROR(tier_swap_out(client_, 1, &byte, 1, &options, &op), TIER_INVALID, "flags");
+  options = TIER_COPY_OPTIONS_INIT;
+  options.stream = &byte;
+  EXPECT_TIER_ERROR(tier_swap_out(client_, 1, &byte, 1, &options, &op), TIER_INVALID, "not device memory");
+  EXPECT_EQ(op, nullptr);
+}
+
+TEST_F(SwapFaultTest, AFailedCreationLeavesNoTensor) {
+  Start({.windows = 20});
+  const auto content = Random(50 * kMiB, 1);
+  daemon_->Refuse(Op::kAcquire, Code::kNoSpace, "the SSD tier has 3 bytes left");
+  EXPECT_TIER_ERROR(tier_wait(StartOut(1, content), 0, nullptr), TIER_NO_SPACE, "3 bytes left");
+  daemon_->Await([&] { return Requests(Op::kFree) == 1 && daemon_->leases_open() == 0; });
+  tier_tensor_view view{};
+  view.struct_size = sizeof view;
+  EXPECT_TIER_ERROR(tier_tensor(client_, 1, 0, &view), TIER_NOT_FOUND, "no tensor 1");
+  EXPECT_TIER_OK(tier_step(client_, 1));  // The failed swap left no deferred failure behind.
+}
+
+TEST_F(SwapFaultTest, AHalfReplacedTensorDoesNotPassForWhole) {
+  Start({.windows = 20});
+  const auto content = Random(60 * kMiB, 1);
+  ASSERT_TIER_OK(tier_wait(StartOut(1, content), 0, nullptr));
+  daemon_->Refuse(Op::kAcquire, Code::kIoError, "the device is gone", /*skip=*/20);  // Some ranges are final by then.
+  EXPECT_TIER_ERROR(tier_wait(StartOut(1, content), 0, nullptr), TIER_IO_ERROR, "the device is gone");
+  daemon_->Await([&] { return daemon_->counters().abandoned.load() > 0 && daemon_->leases_open() == 0; });
+  tier_tensor_view view{};
+  view.struct_size = sizeof view;
+  EXPECT_TIER_OK(tier_tensor(client_, 1, 0, &view));
+  EXPECT_EQ(view.torn, 1);
+}
+
+TEST_F(SwapFaultTest, ACancelledSwapEndsAtOnceAndGivesBackLater) {
+  Start({.windows = 20});
+  const auto content = Random(20 * kMiB, 1);
+  ASSERT_TIER_OK(tier_wait(StartOut(1, content), 0, nullptr));
+  daemon_->Hold(Op::kAcquire);
+  tier_op* const op = StartOut(1, content);
+  daemon_->Await([&] { return daemon_->held() > 0; });
+  tier_cancel(op);
+  EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "cancelled");
+  daemon_->Resume();
+  daemon_->Await([&] { return daemon_->leases_open() == 0; });
+  EXPECT_EQ(Stats().leases_open, 0u);
+}
+
+TEST_F(SwapFaultTest, AHangUpEndsASwap) {
+  Start({.windows = 20});
+  daemon_->Hold(Op::kCreate);
+  const auto content = Random(20 * kMiB, 1);
+  tier_op* const op = StartOut(1, content);
+  tier_op* const queued = StartOut(1, content);
+  daemon_->Await([&] { return daemon_->held() == 1; });
+  daemon_->HangUp();
+  EXPECT_EQ(tier_wait(op, 0, nullptr), TIER_DISCONNECTED) << tier_last_error();
+  EXPECT_EQ(tier_wait(queued, 0, nullptr), TIER_DISCONNECTED) << tier_last_error();
+}
+
+TEST_F(SwapFaultTest, CloseWaitsForCopiesUnderWay) {
+  Start({.windows = 20});
+  const auto content = Random(40 * kMiB, 1);
+  tier_op* const op = StartOut(1, content);
+  tier_close(std::exchange(client_, nullptr));
+  EXPECT_EQ(tier_done(op), 1);
+  tier_copy_outcome outcome{};
+  outcome.struct_size = sizeof outcome;
+  EXPECT_TIER_OK(tier_wait(op, 0, &outcome));
+  EXPECT_EQ(outcome.bytes, content.size());
+}
+
+TEST_F(SwapFaultTest, WaitTimesOutAndTheSwapGoesOn) {
+  Start({.windows = 20});
+  daemon_->Hold(Op::kCreate);
+  const auto content = Random(3 * kMiB, 1);
+  tier_op* const op = StartOut(1, content);
+  EXPECT_EQ(tier_wait(op, 5, nullptr), TIER_TIMEOUT);
+  EXPECT_EQ(tier_done(op), 0);
+  EXPECT_EQ(tier_poll(op, 1), 0);
+  daemon_->Resume();
+  EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+}
+
+TEST_F(SwapFaultTest, ASmallSwapDoesNotBlockItsCaller) {
+  Start({.windows = 20});
+  daemon_->Hold(Op::kStat);
+  const auto content = Random(100, 1);
+  const auto started = std::chrono::steady_clock::now();
+  tier_op* const op = StartOut(1, content);
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(5));
+  EXPECT_EQ(tier_done(op), 0);
+  daemon_->Await([&] { return daemon_->held() == 1; });
+  daemon_->Resume();
+  EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+}
+
+TEST_F(SwapFaultTest, NoMemoryArrivesWithTheDaemonsSentence) {
+  Start({.windows = 2});
+  const auto content = Random(64 * kMiB, 1);
+  EXPECT_TIER_ERROR(tier_wait(StartOut(1, content), 0, nullptr), TIER_NO_MEMORY, "the fake is full");
+  EXPECT_TIER_OK(tier_step(client_, 1));
+}
+
+}  // namespace
+}  // namespace tier::session_fake
