@@ -3,6 +3,7 @@
 #include "libclient/cuda/driver.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <utility>
 
@@ -56,6 +57,16 @@ class SymbolFinder {
 };
 
 }  // namespace
+
+uint64_t LibrariesLoaded() {
+  uint64_t loaded = 0;
+  const auto first_only = [](dl_phdr_info* module, size_t, void* count) {
+    *static_cast<uint64_t*>(count) = module->dlpi_adds;
+    return 1;
+  };
+  (void)dl_iterate_phdr(first_only, &loaded);  // Answers with what the callback returns.
+  return loaded;
+}
 
 Result<std::unique_ptr<Driver>> Driver::Open(const std::string& library, OpenHow how) {
   const int flags = RTLD_NOW | RTLD_LOCAL | (how == OpenHow::kIfLoaded ? RTLD_NOLOAD : 0);

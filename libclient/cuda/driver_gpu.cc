@@ -91,8 +91,11 @@ Status DriverGpu::Open(OpenHow how) {  // Under load_mutex_.
 
 DriverGpu::Session* DriverGpu::SessionIfPresent() {
   if (Session* const session = session_.load(std::memory_order_acquire)) return session;
+  const uint64_t loaded = LibrariesLoaded();
+  if (only_if_loaded_ && loaded == looked_at_.load(std::memory_order_relaxed)) return nullptr;
   const std::scoped_lock lock(load_mutex_);
   (void)Open(only_if_loaded_ ? OpenHow::kIfLoaded : OpenHow::kLoad);  // A failure is kept in failure_.
+  looked_at_.store(loaded, std::memory_order_relaxed);
   return session_.load(std::memory_order_acquire);
 }
 

@@ -65,6 +65,7 @@ class DriverGpu final : public Gpu {
   const pid_t process_;
   mutable std::mutex load_mutex_;
   std::atomic<Session*> session_{nullptr};  // Owned; published once.
+  std::atomic<uint64_t> looked_at_{0};      // LibrariesLoaded() when the process last had no driver.
   bool initialised_ = false;                // cuInit has been called by the shim; under load_mutex_.
   std::string failure_;                     // Why there is no driver, once that is final; under load_mutex_.
   std::mutex registration_mutex_;
