@@ -1,0 +1,312 @@
+#include "daemon/composition.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/format_bytes.h"
+#include "daemon/version.h"
+
+namespace tier {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+constexpr auto kTick = std::chrono::seconds(1);
+constexpr auto kStopCheck = std::chrono::milliseconds(5);     // While an orderly stop waits for transfers, then farewells.
+constexpr auto kFarewellsMax = std::chrono::milliseconds(1500);  // Connections give up after a second.
+constexpr unsigned kSharedSocketMode = 0666;                  // Everybody may come; the kernel says who it is.
+constexpr unsigned kPrivateSocketMode = 0600;
+
+uint64_t MakeEpoch() {
+  session::KernelTokenSource source;
+  uint64_t epoch = 0;
+  while (epoch == 0) epoch = source.Random();
+  return epoch;
+}
+
+}  // namespace
+
+Daemon::Daemon(const config::Config& config, const DaemonPaths& paths, session::ServiceManager manager)
+    : config_(config), paths_(paths), manager_(std::move(manager)), epoch_(MakeEpoch()) {}
+
+Daemon::~Daemon() { TearDown(); }
+
+Result<std::unique_ptr<Daemon>> Daemon::Start(const config::Config& config, const DaemonPaths& paths,
+                                              session::ServiceManager manager) {
+  std::unique_ptr<Daemon> daemon(new Daemon(config, paths, std::move(manager)));
+  if (auto composed = daemon->Compose(); !composed) return std::unexpected(std::move(composed.error()));
+  return daemon;
+}
+
+Status Daemon::Compose() {
+  const bool only_owner = config_.daemon.is_private || ::geteuid() != 0;
+  auto lock = session::InstanceLock::Take(paths_.socket_directory, only_owner);
+  if (!lock) return std::unexpected(std::move(lock.error()));
+  lock_.emplace(std::move(*lock));
+  auto engine = EngineSide::Make(config_, paths_, epoch_);
+  if (!engine) return std::unexpected(std::move(engine.error()));
+  engine_ = std::move(*engine);
+  if (auto opened = OpenDataSocket(); !opened) return opened;
+  engine_->Start(*listener_);
+  if (auto opened = OpenControl(); !opened) return opened;
+  WatchEvents();
+  WatchSignals();
+  if (config_.daemon.is_private && config_.daemon.starter_pid > 0) WatchStarter();
+  Tick();
+  FeedWatchdog();
+  AnnounceReady();
+  return {};
+}
+
+Status Daemon::OpenDataSocket() {
+  const unsigned mode = config_.daemon.is_private ? kPrivateSocketMode : kSharedSocketMode;
+  proto::FileDescriptor socket = manager_.TakeSocket("data");
+  if (!socket) {
+    auto listening = session::ListenAt(paths_.socket_directory + "/tierd.sock", mode);
+    if (!listening) return std::unexpected(std::move(listening.error()));
+    socket = std::move(*listening);
+    made_socket_ = true;
+  }
+  session::ListenerOptions options;
+  options.epoch = epoch_;
+  options.window_size = engine_->arena().window_size();
+  options.windows_max = engine_->arena().windows_max();
+  options.daemon_version = fmt::format("tierd {}", kVersion);
+  options.on_session_count = [this](size_t sessions) { OnSessionCount(sessions); };
+  options.on_warning = [](const std::string& text) { spdlog::warn("{}", text); };
+  listener_ = std::make_unique<session::Listener>(
+      options, session::ListenerParts{.io = io_,
+                                      .mailbox = engine_->mailbox(),
+                                      .sessions = engine_->sessions(),
+                                      .page = engine_->page(),
+                                      .clock = engine_->clock()});
+  listener_->Start(std::move(socket));
+  return {};
+}
+
+session::DaemonFacts Daemon::Facts() {
+  storage::SsdTier& ssd = engine_->ssd();
+  session::DaemonFacts facts;
+  facts.version = kVersion;
+  facts.epoch = epoch_;
+  facts.io_mode = ssd.io_mode() == storage::IoMode::kUring ? "io_uring" : "threads";
+  facts.memory_mode = ssd.pinned() ? "pinned" : "unpinned";
+  facts.spin_mode = session::SpinModeName(engine_->spin().mode());
+  facts.is_private = config_.daemon.is_private;
+  facts.socket_directory = paths_.socket_directory;
+  facts.data_directory = paths_.persistent ? paths_.data_directory : std::string();
+  for (uint16_t i = 0; i < ssd.device_count(); ++i) {
+    const storage::SsdDeviceDescription& device = ssd.device(i);
+    facts.devices.push_back({.index = i, .path = device.path, .uuid = device.uuid, .block_device = device.block_device});
+  }
+  facts.read_host = [] {
+    const auto host = memory::ReadHost();
+    if (!host) return session::HostFigures{};
+    return session::HostFigures{.available_bytes = host->available(),
+                                .psi_memory_some_ratio = host->pressure_some_avg10 / 100};
+  };
+  facts.huge_page_mode = [this] { return engine_->HugePageMode(); };
+  return facts;
+}
+
+Status Daemon::OpenControl() {
+  control_ = std::make_unique<session::ControlServer>(Facts(), session::ControlServerParts{.mailbox = engine_->mailbox(),
+                                                                                          .jobs = engine_->jobs(),
+                                                                                          .sessions = engine_->sessions(),
+                                                                                          .events = engine_->events(),
+                                                                                          .clock = engine_->clock()});
+  control::GrpcServerOptions options;
+  options.control_socket = paths_.socket_directory + "/control.sock";
+  options.admin_socket = paths_.socket_directory + "/admin.sock";
+  options.admin_group = config_.daemon.admin_group;
+  if (config_.daemon.is_private) {
+    options.control_socket_mode = kPrivateSocketMode;
+    options.admin_socket_mode = kPrivateSocketMode;
+  }
+  auto grpc = control::GrpcServer::Start(options, *control_);
+  if (!grpc) return std::unexpected(std::move(grpc.error()));
+  grpc_ = std::move(*grpc);
+  if (config_.metrics.listen.empty() || config_.daemon.is_private) return {};
+  auto exporter = metrics::Exporter::Start(config_.metrics.listen, *control_);
+  if (!exporter) return std::unexpected(std::move(exporter.error()));
+  exporter_ = std::move(*exporter);
+  std::ofstream(paths_.socket_directory + "/metrics.port") << exporter_->port() << '\n';
+  return {};
+}
+
+void Daemon::WatchEvents() {
+  log_subscription_ = control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [](const session::Event& event) {
+    const bool bad = event.kind == "io_error" || event.kind == "torn";
+    spdlog::log(bad ? spdlog::level::warn : spdlog::level::info, "{}: {}", event.kind, event.message);
+  });
+}
+
+void Daemon::WatchSignals() {
+  signals_.add(SIGTERM);
+  signals_.add(SIGINT);
+  signals_.async_wait([this](error_code error, int signal) {
+    if (!error) BeginStop(signal == SIGINT ? "tierd was interrupted" : "tierd is being stopped");
+  });
+}
+
+void Daemon::WatchStarter() {
+  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(config_.daemon.starter_pid), 0));
+  const auto died = [this] {
+    lifetime_.OnStarterDied(engine_->clock().Now());
+    ScheduleEnd();
+  };
+  if (pidfd < 0) return died();  // It has ended already.
+  starter_.assign(pidfd);
+  starter_.async_wait(asio::posix::descriptor_base::wait_read, [died](error_code error) {
+    if (!error) died();
+  });
+}
+
+void Daemon::AnnounceReady() {
+  storage::SsdTier& ssd = engine_->ssd();
+  const session::DaemonFacts facts = Facts();
+  if (!ssd.io_mode_reason().empty()) spdlog::warn("I/O mode {}: {}", facts.io_mode, ssd.io_mode_reason());
+  if (!ssd.unpinned_reason().empty()) spdlog::warn("memory mode unpinned: {}", ssd.unpinned_reason());
+  for (uint16_t i = 0; i < ssd.device_count(); ++i) {
+    const auto& device = ssd.device(i);
+    spdlog::info("device {}: {} ({}{})", i, device.path, base::FormatBytes(device.capacity),
+                 device.created ? ", formatted now" : "");
+  }
+  const std::string metrics = exporter_ ? fmt::format("; metrics port {}", exporter_->port()) : std::string();
+  const std::string status = fmt::format("serving at {}/tierd.sock; arena up to {} in windows of {}; {}, {}, spin {}{}",
+                                         paths_.socket_directory, base::FormatBytes(engine_->arena().arena_max_bytes()),
+                                         base::FormatBytes(engine_->arena().window_size()), facts.io_mode,
+                                         facts.memory_mode, facts.spin_mode, metrics);
+  spdlog::info("tierd {} {}", kVersion, status);
+  manager_.Notify(fmt::format("READY=1\nSTATUS={}\n", status));
+}
+
+void Daemon::Tick() {
+  tick_timer_.expires_after(kTick);
+  tick_timer_.async_wait([this](error_code error) {
+    if (error) return;
+    // A mailbox without room means an engine with more urgent things to do.
+    (void)engine_->mailbox().TryPost([this] {
+      engine_->Refresh();
+      control_->EmitChanges();
+    });
+    Tick();
+  });
+}
+
+// The watchdog is fed by what the engine thread has done, never by this timer alone: a closure must have run there since
+// the last time.
+void Daemon::FeedWatchdog() {
+  const auto interval = manager_.watchdog();
+  if (!interval) return;
+  (void)engine_->mailbox().TryPost([this] {
+    asio::post(io_, [this] { manager_.Notify("WATCHDOG=1\n"); });
+  });
+  watchdog_timer_.expires_after(*interval / 3);
+  watchdog_timer_.async_wait([this](error_code error) {
+    if (!error) FeedWatchdog();
+  });
+}
+
+void Daemon::OnSessionCount(size_t sessions) {
+  if (!config_.daemon.is_private) return;
+  lifetime_.OnSessionCount(sessions, engine_->clock().Now());
+  ScheduleEnd();
+}
+
+void Daemon::ScheduleEnd() {
+  end_timer_.cancel();
+  const auto end = lifetime_.end();
+  if (!end) return;
+  end_timer_.expires_after(std::max(*end - engine_->clock().Now(), base::Duration{0}));
+  end_timer_.async_wait([this](error_code error) {
+    if (!error) BeginStop("nobody needs this private tierd any more");
+  });
+}
+
+void Daemon::BeginStop(const std::string& reason) {
+  if (std::exchange(stopping_, true)) return;
+  spdlog::info("stopping: {}", reason);
+  manager_.Notify(fmt::format("STOPPING=1\nSTATUS={}\n", reason));
+  listener_->StopAccepting();
+  control_->SetDraining();
+  stop_deadline_ = engine_->clock().Now() + config_.engine.drain_timeout;
+  (void)engine_->mailbox().TryPost([this, reason] { engine_->engine().StartDrain(reason); });
+  AwaitIdle();
+}
+
+void Daemon::AwaitIdle() {
+  const bool posted = engine_->mailbox().TryPost([this] {
+    const bool idle = engine_->engine().idle();
+    asio::post(io_, [this, idle] {
+      const bool late = engine_->clock().Now() >= stop_deadline_;
+      if (idle || late) return SayFarewell(idle);
+      stop_timer_.expires_after(kStopCheck);
+      stop_timer_.async_wait([this](error_code error) {
+        if (!error) AwaitIdle();
+      });
+    });
+  });
+  if (!posted) asio::post(io_, [this] { AwaitIdle(); });
+}
+
+void Daemon::SayFarewell(bool drained) {
+  if (!drained) {
+    spdlog::warn("transfers are still under way after {} ms (option engine.drain_timeout); stopping without them",
+                 std::chrono::duration_cast<std::chrono::milliseconds>(config_.engine.drain_timeout).count());
+  }
+  stop_deadline_ = engine_->clock().Now() + kFarewellsMax;
+  (void)engine_->mailbox().TryPost([this] {
+    engine_->sessions().EndAll(Code::kDisconnected, "tierd has stopped");
+    asio::post(io_, [this] { AwaitFarewells(); });
+  });
+}
+
+void Daemon::AwaitFarewells() {
+  if (listener_->idle() || engine_->clock().Now() >= stop_deadline_) {
+    io_.stop();
+    return;
+  }
+  stop_timer_.expires_after(kStopCheck);
+  stop_timer_.async_wait([this](error_code error) {
+    if (!error) AwaitFarewells();
+  });
+}
+
+void Daemon::Run() { io_.run(); }
+
+void Daemon::TearDown() {
+  // Callers first: they wait for the engine thread.
+  log_subscription_.reset();
+  if (exporter_) {
+    std::error_code ignored;
+    std::filesystem::remove(paths_.socket_directory + "/metrics.port", ignored);
+  }
+  exporter_.reset();
+  grpc_.reset();
+  if (engine_) engine_->Stop();
+  if (engine_ && !engine_->quiet()) {
+    // What a device still writes must not find its memory gone: leave it to the kernel.
+    spdlog::warn("leaving with transfers under way");
+    std::_Exit(0);
+  }
+  if (listener_) listener_->CloseAll();
+  if (made_socket_) {
+    std::error_code ignored;
+    std::filesystem::remove(paths_.socket_directory + "/tierd.sock", ignored);
+  }
+}
+
+}  // namespace tier

@@ -1,0 +1,82 @@
+// Daemon: the whole of tierd put together, from the configuration to the last farewell. The main thread runs
+// sockets, signals and timers (Asio); EngineSide has the engine's; gRPC and metrics bring their own.
+//
+// Start refuses with one sentence. Run returns when the daemon has ended in order: SIGTERM or SIGINT, or, for a private
+// daemon, when nobody needs it any more.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "daemon/config/config.h"
+#include "daemon/control/grpc_server.h"
+#include "daemon/daemon_paths.h"
+#include "daemon/engine_side.h"
+#include "daemon/metrics/exporter.h"
+#include "daemon/session/control_server.h"
+#include "daemon/session/instance_lock.h"
+#include "daemon/session/listener.h"
+#include "daemon/session/private_lifetime.h"
+#include "daemon/session/service_manager.h"
+
+namespace tier {
+
+class Daemon {
+ public:
+  static Result<std::unique_ptr<Daemon>> Start(const config::Config& config, const DaemonPaths& paths,
+                                               session::ServiceManager manager);
+  ~Daemon();
+  void Run();
+
+ private:
+  Daemon(const config::Config& config, const DaemonPaths& paths, session::ServiceManager manager);
+  Status Compose();
+  Status OpenDataSocket();
+  Status OpenControl();
+  session::DaemonFacts Facts();
+  void WatchSignals();
+  void WatchStarter();
+  void WatchEvents();
+  void AnnounceReady();
+  void Tick();
+  void FeedWatchdog();
+  void OnSessionCount(size_t sessions);
+  void ScheduleEnd();
+  void BeginStop(const std::string& reason);
+  void AwaitIdle();
+  void SayFarewell(bool drained);
+  void AwaitFarewells();
+  void TearDown();
+
+  const config::Config config_;
+  const DaemonPaths paths_;
+  session::ServiceManager manager_;
+  const uint64_t epoch_;
+  std::optional<session::InstanceLock> lock_;
+  std::unique_ptr<EngineSide> engine_;
+  boost::asio::io_context io_{1};
+  std::unique_ptr<session::Listener> listener_;
+  std::unique_ptr<session::ControlServer> control_;
+  std::unique_ptr<control::GrpcServer> grpc_;
+  std::unique_ptr<metrics::Exporter> exporter_;
+  std::shared_ptr<void> log_subscription_;
+
+  boost::asio::signal_set signals_{io_};
+  boost::asio::steady_timer tick_timer_{io_};
+  boost::asio::steady_timer watchdog_timer_{io_};
+  boost::asio::steady_timer stop_timer_{io_};
+  boost::asio::steady_timer end_timer_{io_};
+  boost::asio::posix::stream_descriptor starter_{io_};
+  session::PrivateLifetime lifetime_;
+  base::TimePoint stop_deadline_;
+  bool stopping_ = false;
+  bool made_socket_ = false;  // Not systemd's, nor somebody else's.
+};
+
+}  // namespace tier

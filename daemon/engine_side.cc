@@ -1,0 +1,197 @@
+#include "daemon/engine_side.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/check.h"
+#include "daemon/base/fault_guard.h"
+#include "daemon/base/format_bytes.h"
+
+namespace tier {
+namespace {
+
+constexpr unsigned kWorkersMin = 2;
+constexpr unsigned kWorkersMax = 16;
+
+unsigned WorkerCount(const config::Config& config) {
+  if (config.engine.workers != 0) return static_cast<unsigned>(config.engine.workers);
+  return std::clamp(session::AllowedCpus() / 2, kWorkersMin, kWorkersMax);
+}
+
+session::SpinMode SpinModeOf(const std::string& text) {
+  if (text == "always") return session::SpinMode::kAlways;
+  return text == "never" ? session::SpinMode::kNever : session::SpinMode::kAuto;
+}
+
+memory::HugePagePolicy HugePagesOf(const std::string& text) {
+  if (text == "always") return memory::HugePagePolicy::kAlways;
+  return text == "never" ? memory::HugePagePolicy::kNever : memory::HugePagePolicy::kAuto;
+}
+
+storage::IoChoice IoChoiceOf(const std::string& text) {
+  if (text == "io_uring") return storage::IoChoice::kUring;
+  return text == "threads" ? storage::IoChoice::kThreads : storage::IoChoice::kAuto;
+}
+
+Status MakeDataDirectory(const std::string& directory) {
+  std::error_code error;
+  const bool made = std::filesystem::create_directories(directory, error);
+  if (error) {
+    return Fail(Code::kDenied, fmt::format("cannot make the data directory {}: {}; set daemon.data_directory", directory,
+                                           error.message()));
+  }
+  // Tensors are nobody else's to read.
+  if (made) std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
+  return {};
+}
+
+std::vector<storage::SsdDeviceOptions> DevicesOf(const config::Config& config, const DaemonPaths& paths) {
+  std::vector<storage::SsdDeviceOptions> devices;
+  if (config.ssd.devices == std::vector<std::string>{"none"}) return devices;
+  for (const std::string& path : config.ssd.devices) {
+    devices.push_back({.path = path, .size = config.ssd.file_size, .private_file = false});
+  }
+  if (!devices.empty()) return devices;
+  const bool unnamed = !paths.persistent;
+  devices.push_back({.path = unnamed ? paths.data_directory : paths.data_directory + "/tier.ssd",
+                     .size = config.ssd.file_size,
+                     .private_file = unnamed});
+  return devices;
+}
+
+}  // namespace
+
+EngineSide::EngineSide(const config::Config& config)
+    : workers_(WorkerCount(config), "tierd-work"),
+      spin_(SpinModeOf(config.engine.spin), session::AllowedCpus()) {}
+
+EngineSide::~EngineSide() { Stop(); }
+
+Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& config, const DaemonPaths& paths, uint64_t epoch) {
+  base::InstallFaultGuard();
+  std::unique_ptr<EngineSide> side(new EngineSide(config));
+  if (auto ok = side->OpenMemory(config); !ok) return std::unexpected(std::move(ok.error()));
+  if (auto ok = side->OpenStorage(config, paths); !ok) return std::unexpected(std::move(ok.error()));
+  if (auto ok = side->MakeEngine(config, paths, epoch); !ok) return std::unexpected(std::move(ok.error()));
+  return side;
+}
+
+Status EngineSide::OpenMemory(const config::Config& config) {
+  const auto host = memory::ReadHost();
+  if (!host) return std::unexpected(host.error());
+  const uint64_t memory = host->memory_limit();
+  const auto sizes = memory::ArenaSizing({.max_bytes = config.arena.maximum.Of(memory),
+                                          .window_bytes = config.arena.window_size,
+                                          .host_reserve_bytes = config.arena.host_reserve.Of(memory)},
+                                         *host);
+  if (!sizes) return std::unexpected(sizes.error());
+  memory::ArenaOptions options;
+  options.sizes = *sizes;
+  options.huge_pages = HugePagesOf(config.arena.huge_pages);
+  options.collapse = config.arena.collapse == "never" ? memory::CollapsePolicy::kNever : memory::CollapsePolicy::kAuto;
+  options.numa_node = static_cast<int>(config.arena.numa_node);
+  // An empty closure wakes the engine, which then polls. A full mailbox means that it is awake.
+  options.on_event = [this] { (void)mailbox_.TryPost([] {}); };
+  arena_ = std::make_unique<memory::Arena>(std::move(options), &workers_);
+  if (config.arena.prefault) {
+    if (auto started = arena_->StartPrefault(sizes->max_bytes); !started) return started;
+  }
+  return {};
+}
+
+Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& paths) {
+  if (auto made = MakeDataDirectory(paths.data_directory); !made) return made;
+  storage::SsdTierOptions options;
+  options.devices = DevicesOf(config, paths);
+  options.io = IoChoiceOf(config.ssd.engine);
+  options.io_depth = static_cast<uint32_t>(config.ssd.queue_depth);
+  options.windows_max = arena_->windows_max();
+  options.discard_at_format = config.ssd.discard;
+  options.data_dir = paths.persistent ? paths.data_directory : std::string();
+  options.allow_any_file_system = config.ssd.any_file_system;
+  auto ssd = storage::SsdTier::Open(options, workers_);
+  if (!ssd) return std::unexpected(std::move(ssd.error()));
+  ssd_ = std::move(*ssd);
+  auto index = storage::LmdbIndex::Open({});
+  if (!index) return std::unexpected(std::move(index.error()));
+  index_ = std::move(*index);
+  return {};
+}
+
+Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch) {
+  auto page = session::EnginePageOwner::Make(epoch);
+  if (!page) return std::unexpected(std::move(page.error()));
+  page_ = std::make_unique<session::EnginePageOwner>(std::move(*page));
+  const session::SessionTableOptions table = {.sessions_max = static_cast<uint32_t>(config.jobs.max_sessions)};
+  sessions_ = std::make_unique<session::SessionTable>(table, poller_, *arena_);
+  tiering::EngineOptions options;
+  options.deadline_default = config.engine.deadline;
+  options.tensors_per_job_max = static_cast<uint32_t>(config.jobs.max_tensors);
+  options.leases_per_session_max = static_cast<uint32_t>(config.jobs.max_leases);
+  options.write_behind_start = config.engine.write_behind;
+  options.evict_start = config.engine.evict;
+  options.prefetch_bytes_max = config.engine.prefetch_maximum;
+  engine_ = std::make_unique<tiering::Engine>(options, tiering::EnginePorts{.windows = *arena_,
+                                                                            .extents = ssd_->extents(),
+                                                                            .transfers = ssd_->transfers(),
+                                                                            .index = *index_,
+                                                                            .manifests = ssd_->manifests(),
+                                                                            .replies = *sessions_});
+  port_ = std::make_unique<session::EngineAdapter>(*engine_);
+  const session::JobRegistryOptions jobs = {.jobs_per_uid_max = static_cast<uint32_t>(config.jobs.max_jobs_per_uid),
+                                            .persistent = paths.persistent};
+  registry_ = std::make_unique<session::JobRegistry>(jobs, tokens_);
+  jobs_ = std::make_unique<session::JobDesk>(*port_, *registry_, events_);
+  loop_ = std::make_unique<session::EngineLoop>(session::EngineLoopParts{.engine = *port_,
+                                                                         .sessions = *sessions_,
+                                                                         .jobs = *jobs_,
+                                                                         .mailbox = mailbox_,
+                                                                         .page = *page_,
+                                                                         .poller = poller_,
+                                                                         .clock = clock_},
+                                                spin_);
+  return loop_->AddWakeup(ssd_->completion_fd(), [this] { ssd_->ClearWakeup(); });
+}
+
+std::string EngineSide::HugePageMode() const {
+  const memory::ArenaSnapshot snapshot = arena_->snapshot();
+  if (snapshot.huge_page_bytes > 0) return "hugetlb";
+  return snapshot.made.collapsed_bytes > 0 ? "thp" : "small";
+}
+
+void EngineSide::Start(session::SessionNotices& notices) {
+  sessions_->Connect(*jobs_, notices);
+  // Signals are the main thread's: it has a descriptor for them.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  const int blocked = ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  TIER_CHECK(blocked == 0, "pthread_sigmask {}", blocked);
+  thread_ = std::thread([this] {
+    (void)::pthread_setname_np(::pthread_self(), "tierd-engine");
+    // Faults of our own must end us, not be held back; and the fault guard lives on them.
+    sigset_t faults;
+    sigemptyset(&faults);
+    for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT}) sigaddset(&faults, fault);
+    (void)::pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
+    loop_->Run();
+  });
+  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void EngineSide::Stop() {
+  if (!thread_.joinable()) return;
+  loop_->Stop();
+  (void)mailbox_.TryPost([] {});  // Wakes it; when the box is full it is awake.
+  thread_.join();
+}
+
+}  // namespace tier

@@ -1,0 +1,84 @@
+// EngineSide: everything that belongs to the engine thread, put together: arena, SSD tier, index, engine, jobs,
+// sessions and the loop that runs them. Made on the main thread before the engine thread starts, destroyed there after
+// it has ended.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/mailbox.h"
+#include "daemon/base/workers.h"
+#include "daemon/config/config.h"
+#include "daemon/daemon_paths.h"
+#include "daemon/memory/arena.h"
+#include "daemon/session/engine_loop.h"
+#include "daemon/session/engine_port.h"
+#include "daemon/session/event_log.h"
+#include "daemon/session/job_desk.h"
+#include "daemon/session/job_registry.h"
+#include "daemon/session/session_table.h"
+#include "daemon/storage/lmdb_index.h"
+#include "daemon/storage/ssd_tier.h"
+#include "daemon/tiering/engine.h"
+
+namespace tier {
+
+class EngineSide {
+ public:
+  // Opens devices and index; each refusal is one sentence that says what to do.
+  static Result<std::unique_ptr<EngineSide>> Make(const config::Config& config, const DaemonPaths& paths, uint64_t epoch);
+  ~EngineSide();
+
+  // Starts the thread. `notices` outlives it.
+  void Start(session::SessionNotices& notices);
+  // Ends and joins it.
+  void Stop();
+
+  // Once a second, on the engine thread.
+  void Refresh() { arena_->RefreshHost(); }
+  std::string HugePageMode() const;  // Engine thread.
+  // Nothing is in flight on any device; only then may this be destroyed. Engine thread, or after Stop.
+  bool quiet() const { return ssd_->transfers().inflight() == 0; }
+
+  base::Mailbox& mailbox() { return mailbox_; }
+  const base::Clock& clock() const { return clock_; }
+  session::SessionTable& sessions() { return *sessions_; }
+  session::JobDesk& jobs() { return *jobs_; }
+  session::EventLog& events() { return events_; }
+  session::EnginePort& engine() { return *port_; }
+  session::EnginePageOwner& page() { return *page_; }
+  session::SpinPolicy spin() const { return spin_; }
+  const session::EngineLoop& loop() const { return *loop_; }
+  memory::Arena& arena() { return *arena_; }
+  storage::SsdTier& ssd() { return *ssd_; }
+
+ private:
+  explicit EngineSide(const config::Config& config);
+  Status OpenMemory(const config::Config& config);
+  Status OpenStorage(const config::Config& config, const DaemonPaths& paths);
+  Status MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch);
+
+  // In the order of what needs what; destroyed in the opposite one.
+  base::SteadyClock clock_;
+  base::Mailbox mailbox_;
+  base::Workers workers_;
+  session::SpinPolicy spin_;
+  std::unique_ptr<memory::Arena> arena_;
+  std::unique_ptr<storage::SsdTier> ssd_;
+  std::unique_ptr<storage::LmdbIndex> index_;
+  session::EventLog events_;
+  session::KernelTokenSource tokens_;
+  session::Poller poller_;
+  std::unique_ptr<session::EnginePageOwner> page_;
+  std::unique_ptr<session::SessionTable> sessions_;
+  std::unique_ptr<tiering::Engine> engine_;
+  std::unique_ptr<session::EngineAdapter> port_;
+  std::unique_ptr<session::JobRegistry> registry_;
+  std::unique_ptr<session::JobDesk> jobs_;
+  std::unique_ptr<session::EngineLoop> loop_;
+  std::thread thread_;
+};
+
+}  // namespace tier

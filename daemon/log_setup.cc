@@ -1,0 +1,46 @@
+#include "daemon/log_setup.h"
+
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace tier {
+namespace {
+
+// %* in the pattern: the priority of sd-daemon(3).
+class PriorityFlag final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& text) override {
+    const char* prefix = "<6>";
+    switch (message.level) {
+      case spdlog::level::trace:
+      case spdlog::level::debug: prefix = "<7>"; break;
+      case spdlog::level::warn: prefix = "<4>"; break;
+      case spdlog::level::err: prefix = "<3>"; break;
+      case spdlog::level::critical: prefix = "<2>"; break;
+      default: break;
+    }
+    text.append(prefix, prefix + 3);
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<PriorityFlag>(); }
+};
+
+}  // namespace
+
+void SetUpLog(const config::LogConfig& config) {
+  auto logger = std::make_shared<spdlog::logger>("tierd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  // systemd sets JOURNAL_STREAM for what it connects to the journal.
+  const bool journal = config.format == "journal" || (config.format == "auto" && std::getenv("JOURNAL_STREAM") != nullptr);
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<PriorityFlag>('*').set_pattern(journal ? "%*%v" : "%Y-%m-%d %H:%M:%S.%e %l %v");
+  logger->set_formatter(std::move(formatter));
+  logger->set_level(spdlog::level::from_str(config.level));
+  logger->flush_on(spdlog::level::debug);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+}  // namespace tier

@@ -1,0 +1,102 @@
+// tierd: the daemon's command line. Everything that can be wrong at start is one sentence on standard error and exit status
+// 1; a wrong command line is 2.
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "daemon/composition.h"
+#include "daemon/config/config.h"
+#include "daemon/daemon_paths.h"
+#include "daemon/log_setup.h"
+#include "daemon/session/service_manager.h"
+#include "daemon/version.h"
+
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  bool is_private = false;
+  bool check_config = false;
+  bool print_default_config = false;
+};
+
+// 0, or what CLI11 wants the process to end with.
+int ParseArguments(int argc, char** argv, Arguments* arguments) {
+  CLI::App app("tierd owns a training node's pinned memory and SSD space and lends them to training processes.");
+  app.set_version_flag("--version", fmt::format("tierd {}", tier::kVersion));
+  app.add_option("--config", arguments->config, "TOML configuration; without one every option has its default")
+      ->type_name("FILE");
+  app.add_option("--set", arguments->overrides, "One option, over the configuration; may be repeated")->type_name("OPTION=VALUE");
+  app.add_flag("--private", arguments->is_private, "The same as --set daemon.private=true");
+  app.add_flag("--check-config", arguments->check_config, "Check the configuration and end");
+  app.add_flag("--print-default-config", arguments->print_default_config, "Print every option with its default and end");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int status = app.exit(error);
+    return status == 0 ? -1 : 2;
+  }
+  return 0;
+}
+
+tier::Result<tier::config::Config> ReadConfig(const Arguments& arguments) {
+  auto config = arguments.config.empty() ? tier::Result<tier::config::Config>(tier::config::DefaultConfig())
+                                         : tier::config::LoadConfig(arguments.config);
+  if (!config) return config;
+  for (const std::string& assignment : arguments.overrides) {
+    if (auto set = tier::config::ApplyOverride(assignment, &*config); !set) return std::unexpected(std::move(set.error()));
+  }
+  if (arguments.is_private) config->daemon.is_private = true;
+  if (auto ok = tier::config::CheckConfig(*config); !ok) return std::unexpected(std::move(ok.error()));
+  return config;
+}
+
+int Refuse(const tier::Error& error) {
+  fmt::print(stderr, "tierd: {}\n", error.message);
+  return 1;
+}
+
+// Other processes of this user may not read tensors out of this one; and a window takes a descriptor.
+void PrepareProcess() {
+  (void)::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    (void)::setrlimit(RLIMIT_NOFILE, &files);  // Best effort: with fewer there are fewer sessions.
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments arguments;
+  if (const int status = ParseArguments(argc, argv, &arguments); status != 0) return status < 0 ? 0 : status;
+  if (arguments.print_default_config) {
+    fmt::print("{}", tier::config::PrintDefaultConfig());
+    return 0;
+  }
+  const auto config = ReadConfig(arguments);
+  if (!config) return Refuse(config.error());
+  const auto paths = tier::ChoosePaths(config->daemon, tier::DaemonEnvironment::OfProcess());
+  if (!paths) return Refuse(paths.error());
+  if (arguments.check_config) {
+    fmt::print("{}: no mistake found\n", arguments.config.empty() ? "the default configuration" : arguments.config);
+    return 0;
+  }
+  PrepareProcess();
+  tier::SetUpLog(config->log);
+  auto daemon = tier::Daemon::Start(*config, *paths, tier::session::ServiceManager::FromEnvironment());
+  if (!daemon) return Refuse(daemon.error());
+  (*daemon)->Run();
+  daemon->reset();
+  spdlog::info("stopped");
+  return 0;
+}

@@ -1,0 +1,171 @@
+// FakeEngine: an engine of a few lines for tests of rings, sessions and sockets. Answers every request in the next turn,
+// with what the test says; checks that the session layer keeps its side (no request of an unknown session, no job
+// opened twice) and aborts otherwise.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/check.h"
+#include "daemon/session/engine_port.h"
+
+namespace tier::session::testing {
+
+struct SubmittedRequest {
+  tiering::SessionId session{};
+  uint64_t sequence = 0;
+  proto::Op op = proto::Op::kNone;
+  uint32_t flags = 0;
+  uint32_t timeout_ms = 0;
+  uint64_t argument = 0;
+  std::vector<proto::RequestItem> items;
+  std::string text;
+};
+
+// What the fake answers; spans are kept here for as long as the reply is in use.
+struct ScriptedReply {
+  Code code = Code::kOk;
+  uint64_t value = 0;
+  std::vector<proto::SpanRecord> spans;
+  proto::ErrorRecord error{};
+  std::string detail;
+  std::optional<proto::TensorRecord> tensor;
+};
+
+class FakeEngine final : public EnginePort {
+ public:
+  using Answer = std::function<ScriptedReply(const SubmittedRequest&)>;
+
+  void Connect(tiering::ReplySink& sink) { sink_ = &sink; }
+
+  // The script.
+  Answer answer = [](const SubmittedRequest& request) { return ScriptedReply{.value = request.sequence}; };
+  bool hold = false;               // Requests wait until it is false.
+  Status open_job_answer;          // What the next OpenJob says.
+  Status open_session_answer;
+  std::optional<base::TimePoint> deadline;
+  bool is_idle = true;
+  // Ends a session from the engine's side, in the next turn's publishing.
+  void EndInTurn(tiering::SessionId session, Code code, std::string reason) { endings_.push_back({session, code, reason}); }
+  void ShowWindow(tiering::SessionId session, WindowIndex window) { windows_.push_back({session, window}); }
+
+  // What happened.
+  std::map<uint64_t, tiering::JobOptions> jobs;
+  std::map<uint64_t, uint64_t> sessions;  // To their jobs.
+  std::vector<SubmittedRequest> submitted;
+  std::vector<std::string> log;           // "end 3: reason" and so on.
+  std::vector<std::pair<uint64_t, uint32_t>> windows_returned;
+  bool draining = false;
+  uint64_t turns = 0;
+  tiering::EngineSnapshot snapshot;
+
+  Status OpenJob(tiering::JobId job, const tiering::JobOptions& options) override {
+    if (!open_job_answer) return std::exchange(open_job_answer, Status{});
+    const bool added = jobs.emplace(static_cast<uint64_t>(job), options).second;
+    TIER_CHECK(added, "job {} twice", static_cast<uint64_t>(job));
+    return {};
+  }
+  Status SetJob(tiering::JobId job, std::optional<uint64_t> guarantee, std::optional<uint64_t> limit) override {
+    tiering::JobOptions& options = jobs.at(static_cast<uint64_t>(job));
+    options.guarantee_bytes = guarantee.value_or(options.guarantee_bytes);
+    options.limit_bytes = limit.value_or(options.limit_bytes);
+    return {};
+  }
+  void CloseJob(tiering::JobId job, const std::string& reason, bool forget) override {
+    const size_t removed = jobs.erase(static_cast<uint64_t>(job));
+    TIER_CHECK(removed == 1, "job {}", static_cast<uint64_t>(job));
+    log.push_back("close " + std::to_string(static_cast<uint64_t>(job)) + (forget ? " forget: " : ": ") + reason);
+    for (auto place = sessions.begin(); place != sessions.end();) {
+      if (place->second != static_cast<uint64_t>(job)) {
+        ++place;
+        continue;
+      }
+      endings_.push_back({static_cast<tiering::SessionId>(place->first), Code::kRevoked, reason});
+      place = sessions.erase(place);
+    }
+  }
+  Status OpenSession(tiering::SessionId session, tiering::JobId job) override {
+    if (!open_session_answer) return std::exchange(open_session_answer, Status{});
+    TIER_CHECK(jobs.contains(static_cast<uint64_t>(job)), "job {}", static_cast<uint64_t>(job));
+    const bool added = sessions.emplace(static_cast<uint64_t>(session), static_cast<uint64_t>(job)).second;
+    TIER_CHECK(added, "session {} twice", static_cast<uint64_t>(session));
+    return {};
+  }
+  void EndSession(tiering::SessionId session, const std::string& reason) override {
+    const size_t removed = sessions.erase(static_cast<uint64_t>(session));
+    TIER_CHECK(removed == 1, "session {}", static_cast<uint64_t>(session));
+    log.push_back("end " + std::to_string(static_cast<uint64_t>(session)) + ": " + reason);
+    std::erase_if(waiting_, [session](const SubmittedRequest& request) { return request.session == session; });
+  }
+  void WindowReturned(tiering::SessionId session, WindowIndex window) override {
+    windows_returned.emplace_back(static_cast<uint64_t>(session), Value(window));
+  }
+  void Submit(tiering::SessionId session, const tiering::Request& request) override {
+    TIER_CHECK(sessions.contains(static_cast<uint64_t>(session)), "session {}", static_cast<uint64_t>(session));
+    SubmittedRequest copy = {.session = session,
+                             .sequence = request.sequence,
+                             .op = request.op,
+                             .flags = request.flags,
+                             .timeout_ms = request.timeout_ms,
+                             .argument = request.argument,
+                             .items = {request.items.begin(), request.items.end()},
+                             .text = std::string(request.text)};
+    if (keep_submitted) submitted.push_back(copy);
+    waiting_.push_back(std::move(copy));
+  }
+  bool Turn(base::TimePoint) override {
+    ++turns;
+    bool happened = !endings_.empty() || !windows_.empty();
+    for (const auto& [session, window] : windows_) sink_->OnWindow(session, window, 4096);
+    windows_.clear();
+    for (const Ending& ending : std::exchange(endings_, {})) {
+      sessions.erase(static_cast<uint64_t>(ending.session));
+      sink_->OnSessionEnded(ending.session, ending.code, ending.reason);
+    }
+    if (hold) return happened;
+    for (const SubmittedRequest& request : std::exchange(waiting_, {})) {
+      if (!sessions.contains(static_cast<uint64_t>(request.session))) continue;
+      Reply(request);
+      happened = true;
+    }
+    return happened;
+  }
+  std::optional<base::TimePoint> NextDeadline() const override { return deadline; }
+  void StartDrain(const std::string&) override { draining = true; }
+  bool idle() const override { return is_idle; }
+  Status StartDrainDevice(uint16_t) override { return {}; }
+  tiering::EngineSnapshot Snapshot() const override { return snapshot; }
+  std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t max) const override {
+    return std::vector<tiering::TensorView>(std::min<size_t>(max, 3));
+  }
+  size_t waiting() const { return waiting_.size(); }
+  bool keep_submitted = true;
+
+ private:
+  struct Ending {
+    tiering::SessionId session{};
+    Code code = Code::kOk;
+    std::string reason;
+  };
+  void Reply(const SubmittedRequest& request) {
+    const ScriptedReply scripted = answer(request);
+    sink_->OnReply(request.session, {.sequence = request.sequence,
+                                     .code = scripted.code,
+                                     .value = scripted.value,
+                                     .spans = scripted.spans,
+                                     .error = scripted.code == Code::kOk ? nullptr : &scripted.error,
+                                     .detail = scripted.detail,
+                                     .tensor = scripted.tensor ? &*scripted.tensor : nullptr});
+  }
+
+  tiering::ReplySink* sink_ = nullptr;
+  std::vector<SubmittedRequest> waiting_;
+  std::vector<Ending> endings_;
+  std::vector<std::pair<tiering::SessionId, WindowIndex>> windows_;
+};
+
+}  // namespace tier::session::testing

@@ -1,0 +1,210 @@
+// Packets of the data socket: what is accepted, and that every wrong byte is refused and named.
+#include <cstring>
+#include <random>
+#include <span>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/session/handshake_codec.h"
+#include "proto/ring.h"
+
+namespace tier::session {
+namespace {
+
+using proto::Hello;
+using proto::PacketKind;
+using ::testing::HasSubstr;
+
+Hello GoodHello() {
+  Hello hello{};
+  hello.header = {.magic = proto::kHandshakeMagic,
+                  .kind = static_cast<uint16_t>(PacketKind::kHello),
+                  .version = proto::kProtocolVersion,
+                  .size = sizeof(Hello)};
+  hello.version_min = proto::kProtocolVersionMin;
+  hello.rank = -1;
+  hello.pid = 42;
+  std::strcpy(hello.job, "train");
+  std::strcpy(hello.client, "test 1.0");
+  return hello;
+}
+
+template <typename Packet>
+std::span<const std::byte> Bytes(const Packet& packet) {
+  return std::as_bytes(std::span(&packet, 1));
+}
+
+Error Refusal(const Hello& hello, size_t descriptors = 0) {
+  const auto parsed = ParseHello(Bytes(hello), descriptors);
+  return parsed ? Error{Code::kOk, "accepted"} : parsed.error();
+}
+
+TEST(ParseHello, TakesEveryFieldOver) {
+  Hello hello = GoodHello();
+  hello.mode = static_cast<uint16_t>(proto::OpenMode::kCreate);
+  hello.named = 1;
+  hello.rank = 2;
+  hello.world_size = 8;
+  hello.guarantee_bytes = 5;
+  hello.limit_bytes = 9;
+  std::memset(hello.token, 'a', 64);
+  const auto parsed = ParseHello(Bytes(hello), 1);
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_EQ(parsed->open.name, "train");
+  EXPECT_EQ(parsed->open.token, std::string(64, 'a'));
+  EXPECT_EQ(parsed->open.mode, proto::OpenMode::kCreate);
+  EXPECT_TRUE(parsed->open.named);
+  EXPECT_EQ(parsed->open.rank, 2);
+  EXPECT_EQ(parsed->open.world_size, 8);
+  EXPECT_EQ(parsed->open.guarantee_bytes, 5u);
+  EXPECT_EQ(parsed->open.limit_bytes, 9u);
+  EXPECT_EQ(parsed->pid, 42);
+  EXPECT_EQ(parsed->client, "test 1.0");
+}
+
+TEST(ParseHello, DisplayTextIsMadePrintable) {
+  Hello hello = GoodHello();
+  std::strcpy(hello.client, "a\nb\x1b[31m");
+  EXPECT_EQ(ParseHello(Bytes(hello), 0)->client, "a?b?[31m");
+}
+
+struct BadHello {
+  const char* what;
+  void (*spoil)(Hello&);
+  Code code;
+  const char* message;
+};
+
+TEST(ParseHello, EachWrongFieldIsNamed) {
+  const BadHello cases[] = {
+      {"magic", [](Hello& h) { h.header.magic ^= 1; }, Code::kInvalid, "magic"},
+      {"kind", [](Hello& h) { h.header.kind = 7; }, Code::kInvalid, "kind 7"},
+      {"size", [](Hello& h) { h.header.size -= 1; }, Code::kInvalid, "size"},
+      {"newer version", [](Hello& h) { h.header.version = 9; h.version_min = 9; }, Code::kVersion, "versions 9 to 9"},
+      {"older version", [](Hello& h) { h.header.version = 0; h.version_min = 0; }, Code::kVersion, "versions 0 to 0"},
+      {"versions upside down", [](Hello& h) { h.version_min = 2; }, Code::kVersion, "versions 2 to 1"},
+      {"mode", [](Hello& h) { h.mode = 4; }, Code::kInvalid, "mode is 4"},
+      {"named", [](Hello& h) { h.named = 2; }, Code::kInvalid, "named"},
+      {"reserved0", [](Hello& h) { h.reserved0 = 1; }, Code::kInvalid, "reserved"},
+      {"reserved1", [](Hello& h) { h.reserved1 = 1; }, Code::kInvalid, "reserved"},
+      {"job without NUL", [](Hello& h) { std::memset(h.job, 'j', sizeof(h.job)); }, Code::kInvalid, "`job` has no NUL"},
+      {"bytes behind job", [](Hello& h) { h.job[100] = 'x'; }, Code::kInvalid, "`job` holds bytes behind"},
+      {"token without NUL", [](Hello& h) { std::memset(h.token, 'a', sizeof(h.token)); }, Code::kInvalid, "`token` has no NUL"},
+      {"short token", [](Hello& h) { h.token[0] = 'a'; }, Code::kInvalid, "64 hexadecimal"},
+      {"client without NUL", [](Hello& h) { std::memset(h.client, 'c', sizeof(h.client)); }, Code::kInvalid, "`client`"},
+      {"job name", [](Hello& h) { std::strcpy(h.job, "a b c"); }, Code::kInvalid, "job name"},
+      {"rank", [](Hello& h) { h.rank = 3; }, Code::kInvalid, "rank is 3"},
+  };
+  for (const BadHello& c : cases) {
+    Hello hello = GoodHello();
+    c.spoil(hello);
+    const Error error = Refusal(hello);
+    EXPECT_EQ(error.code, c.code) << c.what << ": " << error.message;
+    EXPECT_THAT(error.message, HasSubstr(c.message)) << c.what;
+  }
+}
+
+TEST(ParseHello, ClientOfANewerVersionThatStillSpeaksOursIsWelcome) {
+  Hello hello = GoodHello();
+  hello.header.version = 7;
+  hello.version_min = 1;
+  EXPECT_EQ(Refusal(hello).code, Code::kOk);
+}
+
+TEST(ParseHello, LongerHelloOfANewerVersionGetsVersionNotInvalid) {
+  std::vector<std::byte> packet(sizeof(Hello) + 64);
+  Hello hello = GoodHello();
+  hello.header.version = 2;
+  hello.version_min = 2;
+  hello.header.size = static_cast<uint32_t>(packet.size());
+  std::memcpy(packet.data(), &hello, sizeof(hello));
+  EXPECT_EQ(ParseHello(packet, 0).error().code, Code::kVersion);
+}
+
+TEST(ParseHello, EveryTruncationIsRefused) {
+  const Hello hello = GoodHello();
+  for (size_t size = 0; size < sizeof(hello); ++size) {
+    EXPECT_FALSE(ParseHello(Bytes(hello).first(size), 0)) << size;
+  }
+}
+
+TEST(ParseHello, TwoDescriptorsAreOneTooMany) {
+  EXPECT_EQ(Refusal(GoodHello(), 1).code, Code::kOk);
+  EXPECT_THAT(Refusal(GoodHello(), 2).message, HasSubstr("2 descriptors"));
+}
+
+TEST(ParseHello, RandomBytesBehindARightHeaderNeverCrash) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 20'000; ++round) {
+    Hello hello = GoodHello();
+    auto* bytes = reinterpret_cast<unsigned char*>(&hello);
+    for (uint64_t i = 0, n = random() % 8; i < n; ++i) bytes[16 + random() % (sizeof(hello) - 16)] = static_cast<uint8_t>(random());
+    const auto parsed = ParseHello(Bytes(hello), random() % 3);
+    EXPECT_TRUE(!parsed || ValidateOpenJob(parsed->open));
+  }
+}
+
+TEST(ParseClientPacket, KnowsGoodbyeAndWindowReturned) {
+  proto::Goodbye goodbye{};
+  goodbye.header = {.magic = proto::kHandshakeMagic,
+                    .kind = static_cast<uint16_t>(PacketKind::kGoodbye),
+                    .version = 1,
+                    .size = sizeof(goodbye)};
+  const auto parsed = ParseClientPacket(Bytes(goodbye), 0);
+  ASSERT_TRUE(parsed);
+  EXPECT_TRUE(std::holds_alternative<GoodbyePacket>(*parsed));
+  const auto returned = MakeWindowPacket(PacketKind::kWindowReturned, WindowIndex{12}, 0);
+  EXPECT_EQ(std::get<WindowReturnedPacket>(ParseClientPacket(Bytes(returned), 0).value()).window, WindowIndex{12});
+}
+
+TEST(ParseClientPacket, RefusesWhatAClientDoesNotSend) {
+  for (const uint16_t kind : {0, 1, 2, 3, 4, 6, 8, 65535}) {
+    auto packet = MakeWindowPacket(PacketKind::kWindowReturned, WindowIndex{1}, 0);
+    packet.header.kind = kind;
+    EXPECT_FALSE(ParseClientPacket(Bytes(packet), 0)) << kind;
+  }
+  const auto returned = MakeWindowPacket(PacketKind::kWindowReturned, WindowIndex{kWindowsMax}, 0);
+  EXPECT_THAT(ParseClientPacket(Bytes(returned), 0).error().message, HasSubstr("window"));
+  const auto with_fd = MakeWindowPacket(PacketKind::kWindowReturned, WindowIndex{1}, 0);
+  EXPECT_THAT(ParseClientPacket(Bytes(with_fd), 1).error().message, HasSubstr("descriptors"));
+  EXPECT_FALSE(ParseClientPacket({}, 0));
+}
+
+TEST(MakeWelcome, FillsInEverythingAndTerminatesItsTexts) {
+  const auto welcome = MakeWelcome({.epoch = 1,
+                                    .session = 2,
+                                    .job = 3,
+                                    .window_size = 4,
+                                    .windows_max = 5,
+                                    .reconnect_timeout_ms = 6,
+                                    .job_name = std::string(500, 'j'),
+                                    .token = std::string(64, 't'),
+                                    .daemon = "tierd 0.1.0"});
+  EXPECT_EQ(welcome.header.kind, static_cast<uint16_t>(PacketKind::kWelcome));
+  EXPECT_EQ(welcome.header.size, sizeof(welcome));
+  EXPECT_EQ(welcome.code, 0);
+  EXPECT_EQ(welcome.session_region_size, proto::kSessionRegionSize);
+  EXPECT_EQ(std::strlen(welcome.job_name), proto::kJobNameSize - 1);
+  EXPECT_EQ(std::strlen(welcome.token), 64u);
+  EXPECT_STREQ(welcome.daemon, "tierd 0.1.0");
+}
+
+TEST(MakeRefusal, KeepsOnlyCodeAndSentence) {
+  const auto refusal = MakeRefusal({Code::kDenied, std::string(5000, 'x')});
+  EXPECT_EQ(refusal.code, static_cast<uint16_t>(Code::kDenied));
+  EXPECT_EQ(std::strlen(refusal.message), proto::kMessageSize - 1);
+  EXPECT_EQ(refusal.session, 0u);
+  EXPECT_EQ(refusal.token[0], 0);
+}
+
+TEST(MakeRefusal, NeverCutsAUtf8SequenceInTwo) {
+  std::string text(proto::kMessageSize - 2, 'x');
+  text += "\xc3\xa4\xc3\xa4";
+  const auto refusal = MakeRefusal({Code::kDenied, text});
+  EXPECT_EQ(std::string(refusal.message), std::string(proto::kMessageSize - 2, 'x'));
+}
+
+}  // namespace
+}  // namespace tier::session

@@ -1,0 +1,266 @@
+// Whose job is it, and who may join: design §8, rule by rule.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/session/job_registry.h"
+
+namespace tier::session {
+namespace {
+
+using proto::OpenMode;
+using ::testing::HasSubstr;
+
+class CountingTokens final : public TokenSource {
+ public:
+  uint64_t Random() override { return ++last_ * 0x9e3779b97f4a7c15; }
+
+ private:
+  uint64_t last_ = 0;
+};
+
+constexpr uint32_t kAlice = 1000;
+constexpr uint32_t kBob = 1001;
+constexpr base::TimePoint kStart{std::chrono::seconds(1000)};
+
+class JobRegistryTest : public ::testing::Test {
+ protected:
+  // Admit and Commit in one: the engine agrees to everything.
+  Result<Job> Open(uint32_t uid, OpenJobRequest request, bool with_session = true) {
+    EXPECT_TRUE(ValidateOpenJob(request));
+    auto admission = registry_.Admit(uid, request);
+    if (!admission) return std::unexpected(admission.error());
+    last_created_ = admission->created;
+    std::optional<tiering::SessionId> session;
+    if (with_session) session = static_cast<tiering::SessionId>(++last_session_);
+    return registry_.Commit(*admission, request, session, kStart);
+  }
+  Code Refusal(uint32_t uid, const OpenJobRequest& request) {
+    const auto opened = Open(uid, request);
+    return opened ? Code::kOk : opened.error().code;
+  }
+
+  CountingTokens tokens_;
+  JobRegistry registry_{{.jobs_per_uid_max = 3}, tokens_};
+  uint64_t last_session_ = 0;
+  bool last_created_ = false;
+};
+
+TEST_F(JobRegistryTest, AttachCreatesThenJoinsWithTheToken) {
+  const Job first = Open(kAlice, {.name = "train"}).value();
+  EXPECT_TRUE(last_created_);
+  EXPECT_TRUE(IsToken(first.token));
+  const Job second = Open(kAlice, {.name = "train", .token = first.token}).value();
+  EXPECT_FALSE(last_created_);
+  EXPECT_EQ(second.id, first.id);
+  EXPECT_EQ(second.members.size(), 2u);
+}
+
+TEST_F(JobRegistryTest, AttachWithoutTokenDoesNotJoinBySharingAName) {
+  ASSERT_TRUE(Open(kAlice, {.name = "train"}));
+  EXPECT_EQ(Refusal(kAlice, {.name = "train"}), Code::kAlreadyExists);
+}
+
+TEST_F(JobRegistryTest, WrongTokenIsDenied) {
+  ASSERT_TRUE(Open(kAlice, {.name = "train"}));
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = std::string(64, 'a')}), Code::kDenied);
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = std::string(64, 'a'), .mode = OpenMode::kJoin}), Code::kDenied);
+}
+
+TEST_F(JobRegistryTest, CreateRefusesALiveJob) {
+  const Job job = Open(kAlice, {.name = "train", .mode = OpenMode::kCreate}).value();
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = job.token, .mode = OpenMode::kCreate}), Code::kAlreadyExists);
+}
+
+TEST_F(JobRegistryTest, JoinNeedsTheJobAndItsToken) {
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .mode = OpenMode::kJoin}), Code::kNotFound);
+  const Job job = Open(kAlice, {.name = "train"}).value();
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .mode = OpenMode::kJoin}), Code::kDenied);
+  EXPECT_TRUE(Open(kAlice, {.name = "train", .token = job.token, .mode = OpenMode::kJoin}));
+}
+
+TEST_F(JobRegistryTest, NamesOfDifferentUsersAreDifferentJobs) {
+  const Job alices = Open(kAlice, {.name = "train"}).value();
+  const Job bobs = Open(kBob, {.name = "train"}).value();
+  EXPECT_NE(alices.id, bobs.id);
+  EXPECT_EQ(Refusal(kBob, {.name = "train", .token = alices.token, .mode = OpenMode::kJoin}), Code::kDenied);
+}
+
+TEST_F(JobRegistryTest, RanksAreThereOnceAndAgreeOnTheWorld) {
+  const Job job = Open(kAlice, {.name = "train", .rank = 0, .world_size = 4}).value();
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = job.token, .rank = 0, .world_size = 4}), Code::kAlreadyExists);
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = job.token, .rank = 1, .world_size = 8}), Code::kAlreadyExists);
+  EXPECT_TRUE(Open(kAlice, {.name = "train", .token = job.token, .rank = 3, .world_size = 4}));
+  EXPECT_TRUE(Open(kAlice, {.name = "train", .token = job.token})) << "a helper process outside the world may join";
+}
+
+TEST_F(JobRegistryTest, RankMayComeBackAfterItsSessionEnded) {
+  const Job job = Open(kAlice, {.name = "train", .rank = 0, .world_size = 2}).value();
+  ASSERT_TRUE(Open(kAlice, {.name = "train", .token = job.token, .rank = 1, .world_size = 2}));
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+  EXPECT_TRUE(Open(kAlice, {.name = "train", .token = job.token, .rank = 0, .world_size = 2}));
+}
+
+TEST_F(JobRegistryTest, FirstRankTellsTheWorldOfAJobThatALauncherOpened) {
+  const Job job = Open(kAlice, {.name = "train"}, false).value();
+  EXPECT_TRUE(Open(kAlice, {.name = "train", .token = job.token, .rank = 1, .world_size = 2}));
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = job.token, .rank = 0, .world_size = 3}), Code::kAlreadyExists);
+}
+
+TEST_F(JobRegistryTest, EphemeralJobGoesWithItsLastSession) {
+  const Job job = Open(kAlice, {.name = "train"}).value();
+  ASSERT_TRUE(Open(kAlice, {.name = "train", .token = job.token}));
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+  EXPECT_EQ(registry_.Leave(job.id, tiering::SessionId{2}), job.id);
+  registry_.Remove(job.id);
+  EXPECT_TRUE(registry_.jobs().empty());
+  EXPECT_TRUE(Open(kAlice, {.name = "train", .mode = OpenMode::kCreate}));
+}
+
+TEST_F(JobRegistryTest, NamedJobStaysAndItsOwnerComesBack) {
+  const Job job = Open(kAlice, {.name = "train", .named = true}).value();
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+  EXPECT_EQ(Open(kAlice, {.name = "train"}).value().id, job.id);
+}
+
+TEST_F(JobRegistryTest, ResumeTakesANamedJobWithoutSessions) {
+  const Job job = Open(kAlice, {.name = "train", .named = true}).value();
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = job.token, .mode = OpenMode::kResume}), Code::kAlreadyExists);
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+  EXPECT_EQ(Open(kAlice, {.name = "train", .mode = OpenMode::kResume}).value().id, job.id);
+  ASSERT_TRUE(Open(kAlice, {.name = "brief"}));
+  EXPECT_EQ(Refusal(kAlice, {.name = "brief", .mode = OpenMode::kResume}), Code::kAlreadyExists);
+}
+
+TEST_F(JobRegistryTest, ResumeOfAnUnknownJobAsksTheEngineForItsManifest) {
+  const auto admission = registry_.Admit(kAlice, {.name = "old", .mode = OpenMode::kResume});
+  ASSERT_TRUE(admission);
+  EXPECT_TRUE(admission->created && admission->resume && admission->job.named);
+  EXPECT_EQ(admission->job.EngineKey(), "1000/old");
+}
+
+TEST_F(JobRegistryTest, NothingIsKeptByADaemonWithoutData) {
+  JobRegistry registry({.persistent = false}, tokens_);
+  const OpenJobRequest named = {.name = "train", .named = true};
+  EXPECT_THAT(registry.Admit(kAlice, named).error().message, HasSubstr("data_dir="));
+  const OpenJobRequest resumed = {.name = "train", .mode = OpenMode::kResume};
+  EXPECT_EQ(registry.Admit(kAlice, resumed).error().code, Code::kDenied);
+  EXPECT_TRUE(registry.Admit(kAlice, {.name = "train"}));
+}
+
+TEST_F(JobRegistryTest, OverflowUidOwnsNothingWithoutAToken) {
+  EXPECT_EQ(Refusal(kOverflowUid, {.name = "train"}), Code::kDenied);
+  const std::string token(64, 'b');
+  ASSERT_TRUE(Open(kOverflowUid, {.name = "train", .token = token}));
+  EXPECT_EQ(Refusal(kOverflowUid, {.name = "train", .token = std::string(64, 'c')}), Code::kDenied);
+  EXPECT_TRUE(Open(kOverflowUid, {.name = "train", .token = token}));
+}
+
+TEST_F(JobRegistryTest, UnknownUidOpensNothing) { EXPECT_EQ(Refusal(kUnknownUid, {.name = "x"}), Code::kDenied); }
+
+TEST_F(JobRegistryTest, JobsOfAUserAreLimited) {
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Open(kAlice, {.name = "job" + std::to_string(i)}));
+  const auto refused = Open(kAlice, {.name = "job3"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kDenied);
+  EXPECT_THAT(refused.error().message, HasSubstr("max_jobs_per_uid"));
+  EXPECT_TRUE(Open(kBob, {.name = "job3"}));
+}
+
+TEST_F(JobRegistryTest, UnnamedJobsGetNamesOfTheirOwn) {
+  const Job first = Open(kAlice, {}).value();
+  const Job second = Open(kAlice, {}).value();
+  EXPECT_TRUE(first.name.starts_with("job-") && first.name.size() == 12) << first.name;
+  EXPECT_NE(first.name, second.name);
+}
+
+TEST_F(JobRegistryTest, JobWithoutSessionExpiresUnlessSomebodyAttaches) {
+  const Job job = Open(kAlice, {.name = "train"}, false).value();
+  EXPECT_EQ(registry_.NextExpiry(), kStart + kUnattachedJobLifetime);
+  EXPECT_TRUE(registry_.Expired(kStart).empty());
+  EXPECT_EQ(registry_.Expired(kStart + kUnattachedJobLifetime), std::vector{job.id});
+  ASSERT_TRUE(Open(kAlice, {.name = "train", .token = job.token}));
+  EXPECT_EQ(registry_.NextExpiry(), std::nullopt);
+}
+
+TEST_F(JobRegistryTest, RefusedAdmissionChangesNothing) {
+  ASSERT_TRUE(registry_.Admit(kAlice, {.name = "train"}));
+  EXPECT_TRUE(registry_.jobs().empty());
+  EXPECT_EQ(registry_.FindFor({.admin = true}, "train").error().code, Code::kNotFound);
+}
+
+TEST_F(JobRegistryTest, ControlNeedsOwnerTokenOrAdmin) {
+  const Job job = Open(kAlice, {.name = "train"}).value();
+  EXPECT_TRUE(registry_.FindFor({.uid = kAlice}, "train"));
+  EXPECT_TRUE(registry_.FindFor({.token = job.token}, "train"));
+  EXPECT_TRUE(registry_.FindFor({.uid = kBob, .admin = true}, "train"));
+  EXPECT_TRUE(registry_.FindFor({.uid = kBob, .token = job.token}, "train"));
+  EXPECT_EQ(registry_.FindFor({.uid = kBob}, "train").error().code, Code::kNotFound);
+  EXPECT_EQ(registry_.FindFor({.uid = kBob, .token = std::string(64, 'a')}, "train").error().code, Code::kNotFound);
+  EXPECT_EQ(registry_.FindFor({.uid = kAlice, .token = std::string(64, 'a')}, "train").error().code, Code::kDenied);
+  EXPECT_EQ(registry_.FindFor({}, "train").error().code, Code::kNotFound);
+}
+
+TEST_F(JobRegistryTest, AdminSaysWhoseJobWhereSeveralHaveTheName) {
+  ASSERT_TRUE(Open(kAlice, {.name = "train"}));
+  ASSERT_TRUE(Open(kBob, {.name = "train"}));
+  EXPECT_EQ(registry_.FindFor({.admin = true}, "train").error().code, Code::kInvalid);
+  EXPECT_EQ(registry_.FindFor({.admin = true}, "1001/train").value()->uid, kBob);
+}
+
+TEST_F(JobRegistryTest, OverflowUidControlsOnlyByToken) {
+  const std::string token(64, 'b');
+  ASSERT_TRUE(Open(kOverflowUid, {.name = "train", .token = token}));
+  EXPECT_FALSE(registry_.FindFor({.uid = kOverflowUid}, "train"));
+  EXPECT_TRUE(registry_.FindFor({.uid = kOverflowUid, .token = token}, "train"));
+}
+
+struct OpenJobCase {
+  const char* what;
+  OpenJobRequest request;
+  const char* message;  // Null: valid.
+};
+
+TEST(ValidateOpenJob, EachFieldIsCheckedAndNamed) {
+  const OpenJobCase cases[] = {
+      {"nothing at all", {}, nullptr},
+      {"every character a name may have", {.name = "aZ09._:/@-"}, nullptr},
+      {"longest name", {.name = std::string(127, 'n')}, nullptr},
+      {"name too long", {.name = std::string(128, 'n')}, "128 characters"},
+      {"blank in name", {.name = "a b"}, "letters, digits"},
+      {"NUL in name", {.name = std::string("a\0b", 3)}, "letters, digits"},
+      {"umlaut in name", {.name = "tr\xc3\xa4in"}, "letters, digits"},
+      {"token of other length", {.name = "a", .token = "abc"}, "64 hexadecimal"},
+      {"token with other digits", {.name = "a", .token = std::string(64, 'g')}, "64 hexadecimal"},
+      {"unknown mode", {.name = "a", .mode = static_cast<OpenMode>(4)}, "mode is 4"},
+      {"join of nothing", {.mode = OpenMode::kJoin}, "need the job's name"},
+      {"named without name", {.named = true}, "needs a name"},
+      {"rank without world", {.name = "a", .rank = 0}, "without a world_size"},
+      {"world without rank", {.name = "a", .world_size = 2}, "rank is -1"},
+      {"rank beyond world", {.name = "a", .rank = 2, .world_size = 2}, "0 to 1"},
+      {"negative world", {.name = "a", .rank = 0, .world_size = -1}, "world_size is -1"},
+      {"huge world", {.name = "a", .rank = 0, .world_size = kWorldSizeMax + 1}, "world_size"},
+      {"limit below guarantee", {.name = "a", .guarantee_bytes = 2, .limit_bytes = 1}, "below guarantee_bytes"},
+      {"guarantee without limit", {.name = "a", .guarantee_bytes = 2}, nullptr},
+  };
+  for (const OpenJobCase& c : cases) {
+    const auto valid = ValidateOpenJob(c.request);
+    EXPECT_EQ(valid.has_value(), c.message == nullptr) << c.what;
+    if (!valid && c.message != nullptr) {
+      EXPECT_EQ(valid.error().code, Code::kInvalid) << c.what;
+      EXPECT_THAT(valid.error().message, HasSubstr(c.message)) << c.what;
+    }
+  }
+}
+
+TEST(Token, IsSixtyFourHexadecimalDigitsAndNeverTheSame) {
+  KernelTokenSource source;
+  const std::string token = source.MakeToken();
+  EXPECT_TRUE(IsToken(token));
+  EXPECT_NE(token, source.MakeToken());
+  EXPECT_TRUE(SameToken(token, token));
+  EXPECT_FALSE(SameToken(token, source.MakeToken()));
+  EXPECT_FALSE(SameToken("", "")) << "no token is nobody's token";
+}
+
+}  // namespace
+}  // namespace tier::session
