@@ -68,8 +68,8 @@ constexpr JobField kJobFields[] = {
     {"tier_job_guarantee_bytes", "RAM that the job must always get.", false, &tiering::JobCounters::guarantee_bytes},
     {"tier_job_limit_bytes", "RAM that the job may never exceed; 0 means no limit.", false,
      &tiering::JobCounters::limit_bytes},
-    {"tier_job_session_count", "Attached client processes.", false, &tiering::JobCounters::session_count},
-    {"tier_job_tensor_count", "Tensors stored.", false, &tiering::JobCounters::tensor_count},
+    {"tier_job_sessions", "Attached client processes.", false, &tiering::JobCounters::session_count},
+    {"tier_job_tensors", "Tensors stored.", false, &tiering::JobCounters::tensor_count},
     {"tier_swap_out_bytes_total", "Bytes written to SSD for the job.", true, &tiering::JobCounters::swap_out_bytes},
     {"tier_swap_in_bytes_total", "Bytes read back from SSD for the job.", true, &tiering::JobCounters::swap_in_bytes},
     {"tier_acquire_hit_total", "Acquires whose range was in RAM.", true, &tiering::JobCounters::acquire_hits},
@@ -82,12 +82,12 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
   out.Gauge("tier_arena_max_bytes", "Host memory that windows may reach now.").Add(Number(engine.arena_max_bytes));
   out.Gauge("tier_arena_free_bytes", "Free pages in windows.").Add(Number(engine.arena_free_bytes));
   out.Gauge("tier_lease_bound_bytes", "Free pages in blocks that hold a leased slot.").Add(Number(engine.lease_bound_bytes));
-  out.Gauge("tier_window_count", "Windows of the arena.").Add(Number(engine.window_count));
-  out.Gauge("tier_window_hugetlb_count", "Windows in 2 MiB pages.").Add(Number(engine.window_hugetlb_count));
-  out.Gauge("tier_session_count", "Attached client processes.").Add(Number(engine.session_count));
-  out.Gauge("tier_lease_count", "Leases held by clients.").Add(Number(engine.lease_count));
-  out.Gauge("tier_waiting_request_count", "Requests waiting for RAM, SSD or a lease.").Add(Number(engine.waiting_count));
-  out.Gauge("tier_torn_tensor_count", "Tensors that answer TORN.").Add(Number(engine.torn_count));
+  out.Gauge("tier_windows", "Windows of the arena.").Add(Number(engine.window_count));
+  out.Gauge("tier_windows_hugetlb", "Windows in 2 MiB pages.").Add(Number(engine.window_hugetlb_count));
+  out.Gauge("tier_sessions", "Attached client processes.").Add(Number(engine.session_count));
+  out.Gauge("tier_leases", "Leases held by clients.").Add(Number(engine.lease_count));
+  out.Gauge("tier_requests_waiting", "Requests waiting for RAM, SSD or a lease.").Add(Number(engine.waiting_count));
+  out.Gauge("tier_tensors_torn", "Tensors that answer TORN.").Add(Number(engine.torn_count));
   out.Gauge("tier_index_bytes", "Bytes used in an index environment.").Add(Number(engine.index_bytes), {{"environment", "ram"}});
   out.Counter("tier_engine_turn_total", "Turns of the engine thread.").Add(Number(engine.turns));
 }
@@ -181,7 +181,7 @@ void AddDevices(Builder& out, const std::vector<session::DeviceDescription>& dev
   row([](const Device& d) { return d.traffic.written_bytes; });
   out.Counter("tier_device_errors_total", "Requests that failed after a retry.");
   row([](const Device& d) { return d.traffic.errors; });
-  out.Gauge("tier_device_inflight_count", "Requests at the device now.");
+  out.Gauge("tier_device_requests_inflight", "Requests at the device now.");
   row([](const Device& d) { return uint64_t{d.traffic.inflight}; });
 }
 

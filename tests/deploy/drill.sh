@@ -44,6 +44,7 @@ main_pid() {
 restarts_after_kill() {
   local before
   before=$(main_pid)
+  [[ $before -gt 0 ]] || return 1
   kill -9 "$before" || return 1
   for _ in $(seq 100); do
     if [[ $(main_pid) != 0 && $(main_pid) != "$before" ]] && systemctl is-active --quiet tierd; then
@@ -86,5 +87,5 @@ step "a stopped service is not failed" test "$(systemctl show tierd --property=R
 step "with the socket unit it starts on the first connection" systemctl start tierd.socket
 step "a client wakes it" swap_as_another_user
 step "socket and service stop" systemctl stop tierd.socket tierd.service
-step "purge runs" apt-get purge -y tierd
+step "purge runs" dpkg --purge tierd
 step "purge leaves nothing" leaves_nothing

@@ -64,7 +64,8 @@ def container(disk: pathlib.Path, deb: pathlib.Path) -> Iterator[pathlib.Path]:
         shutil.copytree(ROOT / "bindings/python/tierd", disk / "drill/tierd")
         shutil.copy(deb, disk / "drill/tierd.deb")
         (disk / "drill/tierd.toml").write_text(CONFIGURATION)
-        subprocess.run(["chmod", "-R", "a+rX", str(disk)], check=True)
+        subprocess.run(["chmod", "-R", "a+rX", str(disk / "drill")], check=True)
+        disk.chmod(0o755)
         yield merged
     finally:
         subprocess.run(["umount", str(merged)], check=False)
