@@ -166,14 +166,10 @@ template <class Body>
 TIER_COPY_INLINE CopyOutcome WithFormats(const CopyPlan& plan, const Body& body) {
   if (plan.source_type == plan.target_type) {
     switch (plan.source_type) {
-      case ElementType::kFp32:
-        return WithFlags<Fp32, Fp32>(plan, body);
-      case ElementType::kBf16:
-        return WithFlags<Bf16, Bf16>(plan, body);
-      case ElementType::kFp16:
-        return WithFlags<Fp16, Fp16>(plan, body);
-      default:
-        return WithFlags<Fp64, Fp64>(plan, body);
+      case ElementType::kFp32: return WithFlags<Fp32, Fp32>(plan, body);
+      case ElementType::kBf16: return WithFlags<Bf16, Bf16>(plan, body);
+      case ElementType::kFp16: return WithFlags<Fp16, Fp16>(plan, body);
+      default: return WithFlags<Fp64, Fp64>(plan, body);
     }
   }
   if (plan.source_type == ElementType::kBf16) return WithFlags<Bf16, Fp32>(plan, body);

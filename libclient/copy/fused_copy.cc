@@ -53,9 +53,7 @@ bool IsSupported(const CopyPlan& plan) {
          (is_half(plan.source_type) && plan.target_type == ElementType::kFp32);
 }
 
-std::span<const CopyVariant> CopyVariants() {
-  return {AllVariants().list.data(), AllVariants().count};
-}
+std::span<const CopyVariant> CopyVariants() { return {AllVariants().list.data(), AllVariants().count}; }
 
 const CopyVariant& BestVariant(std::string_view wanted) {
   const CopyVariant* best = nullptr;
@@ -75,9 +73,7 @@ const CopyVariant& ChosenVariant() {
   return chosen;
 }
 
-size_t StreamingThresholdBytes() {
-  return size_t{1} << 20;
-}
+size_t StreamingThresholdBytes() { return size_t{1} << 20; }
 
 CopyOutcome FusedCopy(void* target, const void* source, size_t elements, const CopyPlan& plan) {
   if (!IsSupported(plan)) {

@@ -6,9 +6,7 @@
 namespace tier::cuda {
 namespace {
 
-driver::DevicePointer AsDevicePointer(const void* pointer) {
-  return reinterpret_cast<driver::DevicePointer>(pointer);
-}
+driver::DevicePointer AsDevicePointer(const void* pointer) { return reinterpret_cast<driver::DevicePointer>(pointer); }
 
 }  // namespace
 

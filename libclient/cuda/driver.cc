@@ -15,21 +15,17 @@ using GetProcAddress12 = driver::Code (*)(const char* name, void** function, int
 
 Code CodeFor(driver::Code code) {
   switch (static_cast<unsigned>(code)) {
-    case static_cast<unsigned>(driver::kOutOfMemory):
-      return Code::kNoMemory;
+    case static_cast<unsigned>(driver::kOutOfMemory): return Code::kNoMemory;
     case static_cast<unsigned>(driver::kInvalidValue):
     case static_cast<unsigned>(driver::kInvalidContext):
     case static_cast<unsigned>(driver::kInvalidHandle):
-    case static_cast<unsigned>(driver::kInvalidDevice):
-      return Code::kInvalid;
+    case static_cast<unsigned>(driver::kInvalidDevice): return Code::kInvalid;
     case static_cast<unsigned>(driver::kNotInitialized):
     case static_cast<unsigned>(driver::kDeinitialized):
     case static_cast<unsigned>(driver::kNoDevice):
     case static_cast<unsigned>(driver::kNotPermitted):
-    case static_cast<unsigned>(driver::kNotSupported):
-      return Code::kDenied;
-    default:
-      return Code::kIoError;
+    case static_cast<unsigned>(driver::kNotSupported): return Code::kDenied;
+    default: return Code::kIoError;
   }
 }
 
@@ -82,9 +78,7 @@ Result<std::unique_ptr<Driver>> Driver::Open(const std::string& library, OpenHow
   return driver;
 }
 
-Driver::~Driver() {
-  (void)dlclose(handle_);
-}  // Gives back one count; the trainer's own keeps the library.
+Driver::~Driver() { (void)dlclose(handle_); }  // Gives back one count; the trainer's own keeps the library.
 
 Status Driver::Resolve() {
   const SymbolFinder finder(handle_);

@@ -10,22 +10,12 @@ namespace {
 
 constexpr const char* kDefaultLibrary = "libcuda.so.1";
 
-driver::DevicePointer AsDevicePointer(const void* pointer) {
-  return reinterpret_cast<driver::DevicePointer>(pointer);
-}
-driver::Stream AsStream(StreamHandle stream) {
-  return static_cast<driver::Stream>(stream);
-}
-driver::EventHandle AsEvent(const Event& event) {
-  return static_cast<driver::EventHandle>(event.handle());
-}
-driver::Context AsContext(void* context) {
-  return static_cast<driver::Context>(context);
-}
+driver::DevicePointer AsDevicePointer(const void* pointer) { return reinterpret_cast<driver::DevicePointer>(pointer); }
+driver::Stream AsStream(StreamHandle stream) { return static_cast<driver::Stream>(stream); }
+driver::EventHandle AsEvent(const Event& event) { return static_cast<driver::EventHandle>(event.handle()); }
+driver::Context AsContext(void* context) { return static_cast<driver::Context>(context); }
 
-std::string Bytes(uint64_t bytes) {
-  return std::to_string(bytes) + " bytes";
-}
+std::string Bytes(uint64_t bytes) { return std::to_string(bytes) + " bytes"; }
 
 std::unexpected<Error> InAChild() {
   return Fail(Code::kDenied, "CUDA cannot be used in a forked child: connect again from a process started by exec");
@@ -58,9 +48,7 @@ DriverGpu::~DriverGpu() {
   delete session;
 }
 
-bool DriverGpu::Forked() const {
-  return getpid() != process_;
-}
+bool DriverGpu::Forked() const { return getpid() != process_; }
 
 GpuState DriverGpu::state() const {
   if (Forked()) return GpuState::kFailed;

@@ -9,9 +9,7 @@
 namespace tier::cuda {
 namespace {
 
-uintptr_t Number(const void* address) {
-  return reinterpret_cast<uintptr_t>(address);
-}
+uintptr_t Number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
 
 }  // namespace
 

@@ -85,12 +85,8 @@ int fake_leave(int code) {
   return code;
 }
 
-fake_context* fake_current(void) {
-  return depth > 0 ? stack[depth - 1] : NULL;
-}
-fake_context* fake_primary(int device) {
-  return &primaries[device];
-}
+fake_context* fake_current(void) { return depth > 0 ? stack[depth - 1] : NULL; }
+fake_context* fake_primary(int device) { return &primaries[device]; }
 
 int fake_context_alive(const fake_context* context) {
   for (int device = 0; device < device_count; ++device) {
@@ -362,9 +358,7 @@ static uint64_t control_calls(const char* function) {
   return calls;
 }
 
-static int control_primary_retains(int device) {
-  return primaries[device].retains;
-}
+static int control_primary_retains(int device) { return primaries[device].retains; }
 
 EXPORT const fake_cuda_control_table* fake_cuda_control(void) {
   static const fake_cuda_control_table table = {

@@ -69,9 +69,7 @@ void fake_streams_of_context_end(const fake_context* context) {
   }
 }
 
-fake_stream* fake_streams(void) {
-  return streams;
-}
+fake_stream* fake_streams(void) { return streams; }
 
 static fake_stream* find_stream(const void* handle) {
   for (fake_stream* stream = streams; stream != NULL; stream = stream->next) {
@@ -266,9 +264,7 @@ int fake_cuEventSynchronize(void* handle) {
   return fake_leave(code);
 }
 
-void fake_hold(int hold) {
-  holding = hold;
-}
+void fake_hold(int hold) { holding = hold; }
 
 uint64_t fake_count_streams(void) { /* Default streams are nobody's. */
   uint64_t count = 0;

@@ -30,9 +30,7 @@ std::vector<Target> Cast(const std::vector<Source>& source, ElementType from, El
   return target;
 }
 
-double Bf16Value(uint32_t bits) {
-  return std::bit_cast<float>(bits << 16);
-}
+double Bf16Value(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
 
 // The nearest bf16 by exact distances, ties to the even pattern; the step above the largest finite one counts as ∞.
 uint16_t NearestBf16(uint32_t bits) {

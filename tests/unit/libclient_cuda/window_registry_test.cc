@@ -9,9 +9,7 @@
 namespace tier::cuda {
 namespace {
 
-const void* At(uintptr_t address) {
-  return reinterpret_cast<const void*>(address);
-}
+const void* At(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
 TEST(WindowRegistry, KnowsExactlyWhatWasAdded) {
   WindowRegistry registry;
