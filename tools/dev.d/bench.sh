@@ -14,7 +14,7 @@ dev_bench() {
   if [[ ${1:-} == -- ]]; then
     shift
   fi
-  dev_build release
+  dev_build release tierd tierctl tier tier_bench
   setup_fio
   mkdir -p build/reports
   with_build_tree run .venv/bin/python tools/bench/run.py --json build/reports/bench.jsonl "$@"

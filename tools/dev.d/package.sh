@@ -16,7 +16,7 @@ dev_package() {
     all | wheel | deb) ;;
     *) fail 2 "package: unknown kind '$what'; wheel or deb" ;;
   esac
-  dev_build release
+  dev_build release tierd tierctl tier tier-control tier_manual tier_python_descriptors
   mkdir -p dist
   if [[ $what != deb ]]; then
     run .venv/bin/python bindings/python/build_wheel.py --build build/release --out dist
