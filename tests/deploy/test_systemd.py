@@ -31,8 +31,6 @@ ExecStart=/bin/bash /drill/drill.sh
 """
 # A quarter of what the client puts in.
 CONFIGURATION = """
-[daemon]
-data_directory = "/var/lib/tierd"
 [arena]
 maximum = "256MiB"
 [ssd]
