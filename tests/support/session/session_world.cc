@@ -1,0 +1,77 @@
+#include "tests/support/session/session_world.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace tier::session::testing {
+
+namespace {
+
+std::string MakeScratchDirectory() {
+  std::string path = (std::filesystem::temp_directory_path() / "tier-session-XXXXXX").string();
+  TIER_CHECK(::mkdtemp(path.data()) != nullptr, "{}", path);
+  TIER_CHECK(::chmod(path.c_str(), 0755) == 0, "{}", path);  // Tests of other uids connect.
+  return path;
+}
+
+}  // namespace
+
+SessionWorld::SessionWorld(const SessionWorldOptions& options)
+    : directory_(MakeScratchDirectory()),
+      socket_path_(directory_ + "/tierd.sock"),
+      page_(EnginePageOwner::Make(77).value()) {
+  table_ = std::make_unique<SessionTable>(options.table, poller_, windows_);
+  engine.Connect(*table_);
+  registry_ = std::make_unique<JobRegistry>(options.jobs, tokens_);
+  desk_ = std::make_unique<JobDesk>(engine, *registry_, events);
+  loop_ = std::make_unique<EngineLoop>(EngineLoopParts{.engine = engine,
+                                                       .sessions = *table_,
+                                                       .jobs = *desk_,
+                                                       .mailbox = mailbox_,
+                                                       .page = page_,
+                                                       .poller = poller_,
+                                                       .clock = clock_},
+                                       SpinPolicy(options.spin, 1));
+  ListenerOptions listener;
+  listener.epoch = 77;
+  listener.window_size = windows_.window_size();
+  listener.windows_max = windows_.windows_max();
+  listener.daemon_version = "tierd test";
+  listener.handshake_timeout = options.handshake_timeout;
+  listener_ = std::make_unique<Listener>(
+      listener,
+      ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});
+  table_->Connect(*desk_, *listener_);
+  DaemonFacts facts;
+  facts.version = "test";
+  facts.devices.resize(1);
+  control_ = std::make_unique<ControlServer>(
+      facts, ControlServerParts{
+                 .mailbox = mailbox_, .jobs = *desk_, .sessions = *table_, .events = events, .clock = clock_});
+  listener_->Start(ListenAt(socket_path_, 0666).value());
+  engine_thread_ = std::thread([this] { loop_->Run(); });
+  socket_thread_ = std::thread([this] { io_.run(); });
+}
+
+SessionWorld::~SessionWorld() {
+  io_.stop();
+  socket_thread_.join();
+  loop_->Stop();
+  (void)mailbox_.TryPost([] {});
+  engine_thread_.join();
+  listener_->CloseAll();
+  std::filesystem::remove_all(directory_);
+}
+
+bool SessionWorld::WaitForSessions(size_t count) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
+  while (std::chrono::steady_clock::now() < deadline) {
+    if (sessions() == count) return true;
+  }
+  return false;
+}
+
+}  // namespace tier::session::testing

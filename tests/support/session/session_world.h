@@ -1,0 +1,106 @@
+// SessionWorld: the whole session layer around a FakeEngine, as the daemon puts it together: an engine thread with its
+// loop, a socket thread with its listener in a temporary directory. Tests talk to it as clients do.
+#pragma once
+
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include "daemon/session/control_server.h"
+#include "daemon/session/engine_loop.h"
+#include "daemon/session/listener.h"
+#include "tests/support/session/data_client.h"
+#include "tests/support/session/fake_engine.h"
+
+namespace tier::session::testing {
+
+// Windows that are only descriptors.
+class FakeWindows final : public memory::WindowSource {
+ public:
+  uint64_t window_size() const override { return kWindowSizeMin; }
+  uint32_t windows_max() const override { return 64; }
+  uint64_t arena_max_bytes() const override { return 64 * kWindowSizeMin; }
+  uint64_t arena_bytes() const override { return 0; }
+  Result<WindowIndex> StartCreate(memory::OwnerId) override { return Fail(Code::kNoMemory, "no windows here"); }
+  void Retire(WindowIndex) override {}
+  void Poll(std::vector<memory::WindowEvent>*) override {}
+  int Descriptor(WindowIndex window) const override { return Value(window) == kMissing ? -1 : file_.get(); }
+  static constexpr uint32_t kMissing = 63;  // A window whose descriptor cannot be had.
+
+ private:
+  proto::FileDescriptor file_ = proto::CreateMemoryFile("fake-window", kPageSize).value();
+};
+
+struct SessionWorldOptions {
+  SessionTableOptions table;
+  JobRegistryOptions jobs;
+  std::chrono::milliseconds handshake_timeout{60'000};
+  SpinMode spin = SpinMode::kNever;
+};
+
+class SessionWorld {
+ public:
+  explicit SessionWorld(const SessionWorldOptions& options = {});
+  ~SessionWorld();
+
+  const std::string& socket_path() const { return socket_path_; }
+  FakeEngine engine;  // Touch it only through OnEngine.
+  EventLog events;
+
+  // Runs on the engine thread and waits for it.
+  template <typename F>
+  auto OnEngine(F&& function) {
+    using R = std::invoke_result_t<F>;
+    std::promise<R> done;
+    auto future = done.get_future();
+    const bool posted = mailbox_.TryPost([&] {
+      if constexpr (std::is_void_v<R>) {
+        function();
+        done.set_value();
+      } else {
+        done.set_value(function());
+      }
+    });
+    TIER_CHECK(posted, "mailbox");
+    return future.get();
+  }
+  size_t sessions() {
+    return OnEngine([this] { return table_->size(); });
+  }
+  // Waits until the engine thread sees `count` sessions; false after kWaitMs.
+  bool WaitForSessions(size_t count);
+  SessionTable& table() { return *table_; }
+  JobDesk& jobs() { return *desk_; }
+  ControlServer& control() { return *control_; }
+  EngineLoop& loop() { return *loop_; }
+  std::vector<std::string> EngineLog() {
+    return OnEngine([this] { return engine.log; });
+  }
+
+ private:
+  std::string directory_;
+  std::string socket_path_;
+  base::SteadyClock clock_;
+  base::Mailbox mailbox_;
+  Poller poller_;
+  FakeWindows windows_;
+  KernelTokenSource tokens_;
+  EnginePageOwner page_;
+  std::unique_ptr<SessionTable> table_;
+  std::unique_ptr<JobRegistry> registry_;
+  std::unique_ptr<JobDesk> desk_;
+  std::unique_ptr<EngineLoop> loop_;
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{io_.get_executor()};
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<ControlServer> control_;
+  std::thread engine_thread_;
+  std::thread socket_thread_;
+};
+
+}  // namespace tier::session::testing

@@ -1,0 +1,445 @@
+// From connect to the end of a session, over a real socket, with honest clients, hostile ones and dying ones.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <random>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/session/session_world.h"
+
+namespace tier::session {
+namespace {
+
+using proto::Op;
+using proto::PacketKind;
+using proto::RequestItem;
+using testing::DataClient;
+using testing::IncomingPacket;
+using testing::MakeHello;
+using testing::SessionWorld;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+// Runs `body` in a child process and returns its exit status.
+int InChild(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+uint16_t CodeOf(Code code) { return static_cast<uint16_t>(code); }
+
+// The sentence of a refusal, after which the connection must be closed.
+proto::Welcome Refused(DataClient& client) {
+  const IncomingPacket packet = client.Receive();
+  EXPECT_FALSE(packet.closed);
+  EXPECT_EQ(packet.kind(), PacketKind::kWelcome);
+  EXPECT_TRUE(packet.descriptors.empty());
+  EXPECT_TRUE(client.Receive().closed);
+  return packet.As<proto::Welcome>();
+}
+
+TEST(Listener, WelcomesAClientWithItsSession) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  const proto::Welcome welcome = client.Attach(MakeHello("train"));
+  ASSERT_EQ(welcome.code, 0) << welcome.message;
+  EXPECT_EQ(welcome.epoch, 77u);
+  EXPECT_GT(welcome.session, 0u);
+  EXPECT_STREQ(welcome.job_name, "train");
+  EXPECT_EQ(std::strlen(welcome.token), 64u);
+  EXPECT_EQ(welcome.window_size, kWindowSizeMin);
+  EXPECT_EQ(welcome.windows_max, 64u);
+  EXPECT_EQ(welcome.session_region_size, proto::kSessionRegionSize);
+  EXPECT_STREQ(welcome.daemon, "tierd test");
+  EXPECT_EQ(world.sessions(), 1u);
+}
+
+TEST(Listener, RequestsAreAnsweredThroughTheRings) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  for (uint64_t i = 1; i <= 500; ++i) {
+    const RequestItem item{.tensor = i};
+    ASSERT_TRUE(client.ring().Send(Op::kFree, {&item, 1}));
+    client.Ring();
+    const auto answers = client.WaitForCompletions(1);
+    ASSERT_EQ(answers[0].header.sequence, i);
+  }
+}
+
+TEST(Listener, MemoryOfASessionCannotBeResizedAndThePageNotWritten) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  EXPECT_NE(::ftruncate(client.region_descriptor(), 0), 0);
+  EXPECT_EQ(::mmap(nullptr, kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED, client.page_descriptor(), 0), MAP_FAILED);
+  const char byte = 1;
+  EXPECT_LT(::pwrite(client.page_descriptor(), &byte, 1, 64), 0);
+  EXPECT_NE(::fallocate(client.page_descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPageSize), 0);
+}
+
+TEST(Listener, GoodbyeEndsTheSessionAndItsJob) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  client.SendGoodbye();
+  EXPECT_TRUE(client.Receive().closed);
+  ASSERT_TRUE(world.WaitForSessions(0));
+  EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("end 1: the client said goodbye")));
+  EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("close 1")));
+}
+
+TEST(Listener, HangUpEndsTheSession) {
+  SessionWorld world;
+  {
+    DataClient client(world.socket_path());
+    ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  }
+  EXPECT_TRUE(world.WaitForSessions(0));
+}
+
+TEST(Listener, DeathIsSeenByPidfdThoughAForkedChildHoldsTheSocket) {
+  SessionWorld world;
+  int pipe_fds[2];
+  ASSERT_EQ(::pipe2(pipe_fds, O_CLOEXEC), 0);
+  const pid_t client_process = ::fork();
+  if (client_process == 0) {
+    DataClient client(world.socket_path());
+    if (client.Attach(MakeHello("train")).code != 0) ::_exit(1);
+    const pid_t holder = ::fork();
+    if (holder == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    (void)!::write(pipe_fds[1], &holder, sizeof(holder));
+    ::pause();
+    ::_exit(0);
+  }
+  pid_t holder = 0;
+  ASSERT_EQ(::read(pipe_fds[0], &holder, sizeof(holder)), static_cast<ssize_t>(sizeof(holder)));
+  EXPECT_EQ(world.sessions(), 1u);
+  ::kill(client_process, SIGKILL);
+  EXPECT_TRUE(world.WaitForSessions(0));
+  EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("its process ended")));
+  ::kill(holder, SIGKILL);
+  ::waitpid(client_process, nullptr, 0);
+}
+
+TEST(Listener, DeathIsSeenWithoutAPidfdFromTheClient) {
+  SessionWorld world;
+  const int status = InChild([&] {
+    DataClient client(world.socket_path());
+    return client.Attach(MakeHello("train"), false).code == 0 ? 0 : 1;
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(world.WaitForSessions(0));
+}
+
+TEST(Listener, DescriptorThatIsNoPidfdIsRefused) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  const proto::FileDescriptor file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const int number = file.get();
+  ASSERT_TRUE(client.Send(MakeHello("train"), {&number, 1}));
+  const auto refusal = Refused(client);
+  EXPECT_EQ(refusal.code, CodeOf(Code::kInvalid));
+  EXPECT_THAT(refusal.message, HasSubstr("not a pidfd"));
+}
+
+TEST(Listener, PidfdOfAnotherProcessIsRefused) {
+  SessionWorld world;
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  DataClient client(world.socket_path());
+  const proto::FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, other, 0)));
+  const int number = pidfd.get();
+  ASSERT_TRUE(client.Send(MakeHello("train"), {&number, 1}));
+  EXPECT_THAT(Refused(client).message, HasSubstr("a client sends its own"));
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+}
+
+TEST(Listener, TooManyDescriptorsAreRefusedAndClosed) {
+  SessionWorld world;
+  for (const size_t count : {size_t{2}, size_t{16}, size_t{60}}) {
+    DataClient client(world.socket_path());
+    const std::vector<int> numbers(count, STDERR_FILENO);
+    ASSERT_TRUE(client.Send(MakeHello("train"), numbers));
+    EXPECT_EQ(Refused(client).code, CodeOf(Code::kInvalid)) << count;
+  }
+  EXPECT_EQ(world.sessions(), 0u);
+}
+
+TEST(Listener, GarbageIsRefusedAndHurtsNobodyElse) {
+  SessionWorld world;
+  DataClient neighbour(world.socket_path());
+  ASSERT_EQ(neighbour.Attach(MakeHello("neighbour")).code, 0);
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 100; ++round) {
+    DataClient client(world.socket_path());
+    std::vector<std::byte> bytes(1 + random() % 4000);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    ASSERT_TRUE(client.SendBytes(bytes));
+    EXPECT_EQ(Refused(client).code, CodeOf(Code::kInvalid));
+  }
+  const RequestItem item{.tensor = 1};
+  ASSERT_TRUE(neighbour.ring().Send(Op::kFree, {&item, 1}));
+  neighbour.Ring();
+  EXPECT_EQ(neighbour.WaitForCompletions(1).size(), 1u);
+}
+
+TEST(Listener, OtherVersionsAreToldSo) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  proto::Hello hello = MakeHello("train");
+  hello.header.version = 9;
+  hello.version_min = 9;
+  ASSERT_TRUE(client.Send(hello));
+  const auto refusal = Refused(client);
+  EXPECT_EQ(refusal.code, CodeOf(Code::kVersion));
+  EXPECT_EQ(refusal.header.version, proto::kProtocolVersion);
+}
+
+TEST(Listener, HandshakeThatNeverComesEndsByItself) {
+  SessionWorld world({.handshake_timeout = std::chrono::milliseconds(1)});
+  DataClient client(world.socket_path());
+  const auto refusal = Refused(client);
+  EXPECT_EQ(refusal.code, CodeOf(Code::kTimeout));
+}
+
+TEST(Listener, RefusalsOfTheRegistryAndTheEngineReachTheClient) {
+  SessionWorld world;
+  DataClient first(world.socket_path());
+  ASSERT_EQ(first.Attach(MakeHello("train")).code, 0);
+  DataClient second(world.socket_path());
+  const auto refusal = second.Attach(MakeHello("train"));
+  EXPECT_EQ(refusal.code, CodeOf(Code::kAlreadyExists));
+  world.OnEngine([&] { world.engine.open_job_answer = Fail(Code::kNoMemory, "the guarantee cannot be given"); });
+  DataClient third(world.socket_path());
+  const auto no_memory = third.Attach(MakeHello("other"));
+  EXPECT_EQ(no_memory.code, CodeOf(Code::kNoMemory));
+  EXPECT_STREQ(no_memory.message, "the guarantee cannot be given");
+  EXPECT_EQ(world.sessions(), 1u);
+}
+
+TEST(Listener, SessionThatTheEngineRefusesLeavesNoJobBehind) {
+  SessionWorld world;
+  world.OnEngine([&] { world.engine.open_session_answer = Fail(Code::kNoMemory, "no session"); });
+  DataClient client(world.socket_path());
+  EXPECT_EQ(client.Attach(MakeHello("train")).code, CodeOf(Code::kNoMemory));
+  EXPECT_TRUE(world.OnEngine([&] { return world.engine.jobs.empty() && world.jobs().registry().jobs().empty(); }));
+  DataClient again(world.socket_path());
+  EXPECT_EQ(again.Attach(MakeHello("train")).code, 0);
+}
+
+TEST(Listener, SessionsAreLimited) {
+  SessionWorld world({.table = {.sessions_max = 2}});
+  DataClient first(world.socket_path());
+  DataClient second(world.socket_path());
+  DataClient third(world.socket_path());
+  EXPECT_EQ(first.Attach(MakeHello("a")).code, 0);
+  EXPECT_EQ(second.Attach(MakeHello("b")).code, 0);
+  const auto refusal = third.Attach(MakeHello("c"));
+  EXPECT_EQ(refusal.code, CodeOf(Code::kDenied));
+  EXPECT_THAT(refusal.message, HasSubstr("max_sessions"));
+}
+
+TEST(Listener, SixtyFiveClientsAtOnceAllGetIn) {
+  SessionWorld world({.jobs = {.jobs_per_uid_max = 100}});
+  std::vector<std::unique_ptr<DataClient>> clients;
+  for (int i = 0; i < 65; ++i) clients.push_back(std::make_unique<DataClient>(world.socket_path()));
+  for (size_t i = 0; i < clients.size(); ++i) {
+    ASSERT_TRUE(clients[i]->Send(MakeHello("job" + std::to_string(i))));
+  }
+  std::set<uint64_t> sessions;
+  for (auto& client : clients) {
+    const auto welcome = client->Receive().As<proto::Welcome>();
+    ASSERT_EQ(welcome.code, 0) << welcome.message;
+    sessions.insert(welcome.session);
+  }
+  EXPECT_EQ(sessions.size(), 65u);
+  EXPECT_EQ(world.sessions(), 65u);
+  clients.clear();
+  EXPECT_TRUE(world.WaitForSessions(0));
+}
+
+TEST(Listener, BrokenRingEndsTheSessionWithAReasonThatNamesTheField) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  DataClient neighbour(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  ASSERT_EQ(neighbour.Attach(MakeHello("neighbour")).code, 0);
+  const RequestItem item{.tensor = 1};
+  ASSERT_TRUE(client.ring().Send(Op::kFree, {&item, 1}, 1u << 31));
+  client.Ring();
+  const IncomingPacket packet = client.Receive();
+  ASSERT_EQ(packet.kind(), PacketKind::kSessionEnd);
+  const auto end = packet.As<proto::SessionEnd>();
+  EXPECT_EQ(end.code, CodeOf(Code::kRevoked));
+  EXPECT_THAT(end.message, HasSubstr("`flags`"));
+  EXPECT_TRUE(client.Receive().closed);
+  EXPECT_EQ(world.sessions(), 1u);
+}
+
+TEST(Listener, ImpossibleCursorEndsTheSession) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  client.ring().request_control().tail.store(UINT64_MAX);
+  client.Ring();
+  EXPECT_THAT(client.Receive().As<proto::SessionEnd>().message, HasSubstr("tail"));
+}
+
+TEST(Listener, HolesPunchedIntoTheSessionRegionEndAtMostThatSession) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  const RequestItem item{.tensor = 1};
+  ASSERT_TRUE(client.ring().Send(Op::kFree, {&item, 1}));
+  (void)::fallocate(client.region_descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                    static_cast<off_t>(proto::kSessionRegionSize));
+  client.Ring();
+  DataClient neighbour(world.socket_path());
+  EXPECT_EQ(neighbour.Attach(MakeHello("neighbour")).code, 0);
+}
+
+TEST(Listener, StrangePacketOfAnAttachedClientEndsItsSession) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  ASSERT_TRUE(client.Send(MakeHello("train")));
+  const auto end = client.Receive().As<proto::SessionEnd>();
+  EXPECT_EQ(end.code, CodeOf(Code::kRevoked));
+  EXPECT_TRUE(world.WaitForSessions(0));
+}
+
+TEST(Listener, WindowsArriveWithTheirDescriptorAndAreGivenBack) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  const auto welcome = client.Attach(MakeHello("train"));
+  world.OnEngine([&] { world.engine.ShowWindow(static_cast<tiering::SessionId>(welcome.session), WindowIndex{5}); });
+  const IncomingPacket packet = client.Receive();
+  ASSERT_EQ(packet.kind(), PacketKind::kWindow);
+  EXPECT_EQ(packet.As<proto::WindowPacket>().window, 5u);
+  EXPECT_EQ(packet.As<proto::WindowPacket>().page_size, 4096u);
+  ASSERT_EQ(packet.descriptors.size(), 1u);
+  world.OnEngine([&] { world.table().OnWindowReturn(static_cast<tiering::SessionId>(welcome.session), WindowIndex{5}); });
+  EXPECT_EQ(client.Receive().kind(), PacketKind::kWindowReturn);
+  ASSERT_TRUE(client.Send(MakeWindowPacket(PacketKind::kWindowReturned, WindowIndex{5}, 0)));
+  client.SendGoodbye();
+  ASSERT_TRUE(world.WaitForSessions(0));
+  EXPECT_THAT(world.OnEngine([&] { return world.engine.windows_returned; }), Contains(std::pair(welcome.session, 5u)));
+}
+
+TEST(Listener, WindowThatCannotBeHandedOverEndsTheSession) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  const auto welcome = client.Attach(MakeHello("train"));
+  world.OnEngine([&] {
+    world.engine.ShowWindow(static_cast<tiering::SessionId>(welcome.session), WindowIndex{testing::FakeWindows::kMissing});
+  });
+  EXPECT_THAT(client.Receive().As<proto::SessionEnd>().message, HasSubstr("cannot hand over window"));
+}
+
+TEST(Listener, ClientThatReadsNoneOfItsWindowsHasToGo) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  const auto welcome = client.Attach(MakeHello("train"));
+  for (size_t i = 0; i < 2 * kPacketsQueuedMax && world.sessions() > 0; i += 64) {
+    world.OnEngine([&] {
+      for (uint32_t w = 0; w < 64; ++w) {
+        world.engine.ShowWindow(static_cast<tiering::SessionId>(welcome.session), WindowIndex{w % 60});
+      }
+    });
+  }
+  EXPECT_TRUE(world.WaitForSessions(0));
+  EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("does not read its socket")));
+}
+
+TEST(Listener, EngineMayEndASession) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  const auto welcome = client.Attach(MakeHello("train"));
+  world.OnEngine([&] {
+    world.engine.EndInTurn(static_cast<tiering::SessionId>(welcome.session), Code::kRevoked, "window 3 was punched");
+  });
+  const auto end = client.Receive().As<proto::SessionEnd>();
+  EXPECT_EQ(end.code, CodeOf(Code::kRevoked));
+  EXPECT_STREQ(end.message, "window 3 was punched");
+  EXPECT_TRUE(client.Receive().closed);
+  EXPECT_EQ(world.sessions(), 0u);
+}
+
+TEST(Listener, ClientsOfOtherUsersCannotJoinEachOthersJobs) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root: two uids";
+  SessionWorld world;
+  DataClient mine(world.socket_path());
+  const auto welcome = mine.Attach(MakeHello("train"));
+  ASSERT_EQ(welcome.code, 0);
+  const std::string token = welcome.token;
+  const int status = InChild([&] {
+    if (::setgid(12345) != 0 || ::setuid(12345) != 0) return 90;
+    DataClient theirs(world.socket_path());
+    proto::Hello hello = MakeHello("train", token);
+    hello.mode = static_cast<uint16_t>(proto::OpenMode::kJoin);
+    if (theirs.Attach(hello).code != CodeOf(Code::kNotFound)) return 1;
+    DataClient own(world.socket_path());
+    return own.Attach(MakeHello("train")).code == 0 ? 0 : 2;
+  });
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Listener, OverflowUidNeedsATokenAtTheSocketToo) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root: two uids";
+  SessionWorld world;
+  const int status = InChild([&] {
+    if (::setgid(kOverflowUid) != 0 || ::setuid(kOverflowUid) != 0) return 90;
+    DataClient without(world.socket_path());
+    if (without.Attach(MakeHello("train")).code != CodeOf(Code::kDenied)) return 1;
+    DataClient with(world.socket_path());
+    return with.Attach(MakeHello("train", std::string(64, 'a'))).code == 0 ? 0 : 2;
+  });
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Listener, TwoHundredClientsKilledInTheMiddleLeaveNothing) {
+  SessionWorld world;
+  for (int round = 0; round < 200; ++round) {
+    const pid_t client_process = ::fork();
+    if (client_process == 0) {
+      DataClient client(world.socket_path());
+      if (client.Attach(MakeHello("train" + std::to_string(round % 8))).code != 0) ::_exit(1);
+      const RequestItem item{.tensor = 1};
+      for (;;) {
+        (void)client.ring().Send(Op::kFree, {&item, 1});
+        client.Ring();
+        (void)client.ring().Receive();
+      }
+    }
+    ASSERT_TRUE(world.WaitForSessions(1));
+    ::kill(client_process, SIGKILL);
+    ::waitpid(client_process, nullptr, 0);
+    ASSERT_TRUE(world.WaitForSessions(0));
+  }
+  EXPECT_TRUE(world.OnEngine([&] {
+    return world.engine.jobs.empty() && world.engine.sessions.empty() && world.jobs().registry().jobs().empty();
+  }));
+}
+
+}  // namespace
+}  // namespace tier::session
