@@ -17,12 +17,15 @@
 #include <unistd.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
 #include "daemon/storage/device_lock.h"
 #include "daemon/storage/file_system.h"
 #include "daemon/storage/os_error.h"
 
 namespace tier::storage {
 namespace {
+
+using base::FormatBytes;
 
 constexpr int kOpenFlags = O_RDWR | O_DIRECT | O_CLOEXEC;
 constexpr mode_t kFileMode = 0600;

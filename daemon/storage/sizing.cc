@@ -5,16 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/format_bytes.h"
+
 namespace tier::storage {
 
-std::string FormatBytes(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  if (bytes < kKiB) return fmt::format("{} bytes", bytes);
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  return fmt::format("{:.2f} {}", value, kUnits[unit]);
-}
+using base::FormatBytes;
 
 Result<uint64_t> PlanFileSize(FileSystemSpace space, uint64_t requested, const std::string& directory) {
   if (requested != 0) {

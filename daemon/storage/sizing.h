@@ -23,7 +23,4 @@ struct FileSystemSpace {  // Bytes.
 // blocks. NO_SPACE with the figures when the rule cannot be kept; INVALID when `requested` is too small to be of use.
 Result<uint64_t> PlanFileSize(FileSystemSpace space, uint64_t requested, const std::string& directory);
 
-// "1.50 GiB": for sentences.
-std::string FormatBytes(uint64_t bytes);
-
 }  // namespace tier::storage

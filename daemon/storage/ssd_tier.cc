@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
 #include "daemon/storage/completion_signal.h"
 #include "daemon/storage/device_file.h"
 #include "daemon/storage/file_system.h"
@@ -16,6 +17,8 @@
 
 namespace tier::storage {
 namespace {
+
+using base::FormatBytes;
 
 SsdDeviceDescription Describe(const std::string& path, const proto::Superblock& superblock) {
   SsdDeviceDescription description;

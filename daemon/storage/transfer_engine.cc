@@ -245,10 +245,14 @@ void TransferEngine::VerifyRead(Member* member) {
 
 // ---- devices
 
+bool TransferEngine::HasRoomFor(const Device& device) const {
+  return device.inflight < options_.io_depth && device.inflight_bytes < options_.io_bytes_max;
+}
+
 void TransferEngine::Dispatch() {
   bool any = false;
   for (Device& device : devices_) {
-    while (device.inflight < options_.io_depth && !device.waiting.empty()) {
+    while (!device.waiting.empty() && HasRoomFor(device)) {
       Request* request = device.waiting.Pop();
       TIER_CHECK(request->done < request->length, "{} of {} bytes done", request->done, request->length);
       io_.Start({.token = static_cast<uint64_t>(request - requests_.data()),
@@ -259,6 +263,7 @@ void TransferEngine::Dispatch() {
                  .offset = request->offset + request->done,
                  .length = request->length - request->done});
       ++device.inflight;
+      device.inflight_bytes += request->length - request->done;
       ++(request->direction == Direction::kRead ? device.traffic.read_requests : device.traffic.write_requests);
       any = true;
     }
@@ -273,6 +278,7 @@ void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
   TIER_CHECK(device.inflight != 0 && request->first != nullptr, "device {}: {} in flight", request->device,
              device.inflight);
   --device.inflight;
+  device.inflight_bytes -= request->length - request->done;
   if (completion.result < 0) {
     OnIoError(request, -completion.result);
     return;

@@ -27,6 +27,7 @@ namespace tier::storage {
 inline constexpr uint32_t kMergeBytesDefault = 4 * kMiB;
 inline constexpr uint32_t kMergeBytesMax = 64 * kMiB;
 inline constexpr uint32_t kInlineBytesDefault = 64 * kKiB;
+inline constexpr uint64_t kIoBytesDefault = 32 * kMiB;  // Eight merged requests: keeps a 7 GB/s device busy for 4 ms.
 inline constexpr uint32_t kTransfersInflightMax = 65536;
 inline constexpr uint32_t kTriesAgainMax = 256;  // EAGAIN and its like on one request before it counts as a failure.
 
@@ -36,9 +37,10 @@ struct DevicePlace {
 };
 
 struct TransferEngineOptions {
-  std::vector<DevicePlace> devices;  // As added to the DeviceIo, in the same order.
-  uint32_t io_depth = 32;            // Requests on one device at a time.
-  uint32_t inflight_max = 1024;      // Transfers.
+  std::vector<DevicePlace> devices;         // As added to the DeviceIo, in the same order.
+  uint32_t io_depth = 32;                   // Requests on one device at a time.
+  uint64_t io_bytes_max = kIoBytesDefault;  // Bytes on one device at a time: what a read may have to wait behind.
+  uint32_t inflight_max = 1024;             // Transfers.
   uint32_t merge_bytes_max = kMergeBytesDefault;
   uint32_t inline_bytes_max = kInlineBytesDefault;  // Requests up to this are checksummed on the engine thread.
   uint32_t windows_max = kWindowsMax;
@@ -90,7 +92,8 @@ class TransferEngine final : public TransferPort {
   struct Device {
     DevicePlace place;
     DispatchQueue<Request> waiting;
-    uint32_t inflight = 0;
+    uint32_t inflight = 0;        // Requests …
+    uint64_t inflight_bytes = 0;  // … and what they are to move.
     DeviceTraffic traffic;
   };
 
@@ -105,6 +108,7 @@ class TransferEngine final : public TransferPort {
   void OnChecksummed(Request* request);
   void VerifyRead(Member* member);
   void Enqueue(Request* request) { devices_[request->device].waiting.Push(request); }
+  bool HasRoomFor(const Device& device) const;
   void Dispatch();
   void OnIoCompletion(const IoCompletion& completion);
   void OnMoved(Request* request);

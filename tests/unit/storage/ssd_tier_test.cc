@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <thread>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -197,6 +198,19 @@ TEST_F(SsdTierTest, CanBeOpenedAgainAtOnce) {
     EXPECT_TRUE(i == 0 || tier->device(0).uuid == uuid);
     uuid = tier->device(0).uuid;
     ExpectRoundTrip(tier.get());
+  }
+}
+
+TEST_F(SsdTierTest, IsOpenedByMainUsedByTheEngineThreadAndClosedByMain) {
+  for (const IoChoice io : {IoChoice::kAuto, IoChoice::kThreads}) {
+    SsdTierOptions options = Options();
+    options.io = io;
+    for (int i = 0; i < 3; ++i) {
+      auto tier = Open(options);
+      ASSERT_NE(tier, nullptr) << "round " << i;
+      std::thread engine([&] { ExpectRoundTrip(tier.get()); });
+      engine.join();
+    }
   }
 }
 

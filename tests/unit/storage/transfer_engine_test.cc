@@ -171,6 +171,13 @@ TEST_P(TransferEngineTest, KeepsToItsDepth) {
   EXPECT_EQ(engine_->traffic(0).inflight, 0u);
 }
 
+TEST_P(TransferEngineTest, KeepsToItsBytesInFlight) {
+  Rebuild({.io_bytes_max = 10 * kPageSize, .merge_bytes_max = kBlockSize});
+  for (uint64_t page = 0; page < 600; page += 6) engine_->Start(Make(Direction::kWrite, page, 4 * kPageSize));
+  EXPECT_EQ(Finish().size(), 100u);
+  EXPECT_EQ(device_.inflight_peak(), 3u) << "a request starts while fewer bytes than the limit are in flight";
+}
+
 TEST_P(TransferEngineTest, ContinuesAShortTransfer) {
   memory_.Fill(5);
   device_.Inject({.direction = Direction::kWrite, .short_bytes = 12 * 1024});
