@@ -10,7 +10,7 @@ step() {
   local name=$1
   shift
   if "$@"; then
-    echo "ok $name" >>/drill/log
+    echo "ok $name (at ${SECONDS} s)" >>/drill/log
   else
     echo "FAILED $name (exit status $?)" >>/drill/log
     systemctl status tierd --no-pager --lines=50
