@@ -1,0 +1,48 @@
+"""libtier-control and libtier in one C program: a job is opened, watched, limited, drained and closed while it swaps."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+
+import launcher
+import pytest
+
+DRILL = launcher.BUILD / "tests/e2e/control/control_drill"
+
+
+def drill(daemon: launcher.Running, **options: object) -> subprocess.CompletedProcess[str]:
+    if not DRILL.exists():
+        pytest.skip(f"needs a build with tests: {DRILL} is not there")
+    folder = pathlib.Path(daemon.socket).parent
+    return subprocess.run([DRILL, folder / "control.sock", daemon.socket], capture_output=True, text=True, timeout=90, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_c_launcher_steers_a_job_while_it_swaps(own_daemon: launcher.Running) -> None:
+    result = drill(own_daemon)
+    assert result.returncode == 0, result.stderr
+    for step in ("event job_opened", "event session_attached", "wrong token", "event job_changed", "event job_closed", "drill done"):
+        assert step in result.stdout
+
+
+def test_tierctl_finds_the_same_daemon(own_daemon: launcher.Running) -> None:
+    program = launcher.BUILD / "tools/tierctl/tierctl"
+    if not program.exists():
+        pytest.skip(f"needs a build: {program} is not there")
+    environment = dict(os.environ, TIERD_SOCKET=own_daemon.socket)
+    status = subprocess.run([program, "status"], capture_output=True, text=True, env=environment, timeout=30)
+    assert status.returncode == 0, status.stderr
+    assert "tierd" in status.stdout and "arena" in status.stdout
+    missing = subprocess.run([program, "job", "show", "absent"], capture_output=True, text=True, env=environment, timeout=30)
+    assert missing.returncode == 3, missing.stderr
+
+
+def test_tierctl_without_a_daemon_says_what_it_tried(socket_folder: pathlib.Path) -> None:
+    program = launcher.BUILD / "tools/tierctl/tierctl"
+    if not program.exists():
+        pytest.skip(f"needs a build: {program} is not there")
+    environment = dict(os.environ, TIERD_SOCKET=str(socket_folder / "tierd.sock"))
+    result = subprocess.run([program, "status"], capture_output=True, text=True, env=environment, timeout=30)
+    assert result.returncode == 4
+    assert str(socket_folder / "control.sock") in result.stderr and "systemctl start tierd" in result.stderr
