@@ -1,0 +1,60 @@
+"""The ceiling of the SSD figures: fio on the daemon's own file, with its kind of buffer, in the best of several shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import shutil
+import statistics
+import subprocess
+
+# The daemon keeps its superblocks in the first bytes of the file: fio stays behind them.
+OFFSET = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """One way to ask the device: bytes of a request, requests under way, processes."""
+
+    block_kib: int
+    depth: int
+    jobs: int
+
+    def __str__(self) -> str:
+        return f"{self.block_kib} KiB × {self.depth} × {self.jobs}"
+
+
+# design: block size 1-8 MiB, depth 4-32, 1-2 jobs; the corners and the middle.
+SHAPES = [Shape(*parts) for parts in itertools.product((1024, 4096), (8, 32), (1, 2))]
+
+
+def available() -> bool:
+    return shutil.which("fio") is not None
+
+
+def run(path: pathlib.Path, direction: str, total: int, shape: Shape) -> float:
+    """GB/s of one pass of ``direction`` ("read" or "write") over ``total`` bytes of ``path``."""
+    size = total // shape.jobs
+    command = [
+        "fio", "--name=ceiling", f"--filename={path}", f"--rw={direction}", f"--bs={shape.block_kib}k",
+        f"--size={size}", f"--io_size={size}", f"--offset={OFFSET}", f"--offset_increment={size}",
+        f"--numjobs={shape.jobs}", f"--iodepth={shape.depth}", "--ioengine=io_uring", "--direct=1", "--fixedbufs",
+        "--registerfiles", "--iomem=mmapshared", "--group_reporting", "--allow_file_create=0", "--output-format=json",
+        "--randrepeat=1", "--norandommap", "--refill_buffers=0", "--thread=0",
+    ]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    job = json.loads(result.stdout[result.stdout.index("{"):])["jobs"][0][direction]
+    # Wall time of the whole group, as for the daemon: bytes over the slowest job's time.
+    return float(job["io_bytes"]) / (float(job["runtime"]) * 1e-3) * 1e-9
+
+
+def best_shape(path: pathlib.Path, direction: str, total: int, rounds: int = 3) -> tuple[Shape, float]:
+    """The shape with the highest median; rounds alternate over the shapes."""
+    rates: dict[Shape, list[float]] = {shape: [] for shape in SHAPES}
+    for _ in range(rounds):
+        for shape in SHAPES:
+            rates[shape].append(run(path, direction, total, shape))
+    best = max(SHAPES, key=lambda shape: statistics.median(rates[shape]))
+    return best, statistics.median(rates[best])
