@@ -7,6 +7,7 @@ a function, or an initialiser; which one is read off the text before it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 
 from source_tree import code_of
@@ -164,6 +165,7 @@ class _Scanner:
                 Function(name, scope.first_line, self._line, _split_parameters(inside), scope.deepest))
 
 
+@functools.cache
 def functions_of(text: str) -> list[Function]:
     """The functions of a C++ source, in the order in which they end."""
     return _Scanner(code_of(text)).scan()

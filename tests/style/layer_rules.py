@@ -28,6 +28,8 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     # Tools stand beside both: a client of libtier and libtier-control that may read on-disk formats.
     "tools/": ("proto/", "libclient/", "daemon/base/", "daemon/storage/"),
     "bindings/": ("libclient/",),
+    # What a user would write: public headers only.
+    "examples/": ("libclient/include/",),
     "tests/": ("proto/", "daemon/", "libclient/", "tools/"),
 }
 

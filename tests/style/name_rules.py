@@ -7,7 +7,9 @@ import re
 
 from source_tree import CXX_SUFFIXES, Finding, SourceTree, code_of
 
-EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "impl", "data", "info"}
+# Nouns that say nothing: as the last word of a name. The others say nothing anywhere in it.
+EMPTY_NOUNS = {"data", "info", "common", "impl", "manager"}
+EMPTY_WORDS = {"utils", "util", "helpers", "helper", "misc"}
 _FILE_NAME = re.compile(r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")
 _EMPTY_TYPE = re.compile(r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(\w*(?:Manager|Helpers?|Utils?|Impl|Misc))\b")
 _UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
@@ -25,8 +27,8 @@ def check_file_names(tree: SourceTree) -> list[Finding]:
     findings = []
     for path in tree.paths(*CXX_SUFFIXES, ".py"):
         name = pathlib.PurePosixPath(path).name
-        words = set(re.split(r"[_.]", name.rsplit(".", 1)[0]))
-        empty = words & EMPTY_WORDS
+        words = re.split(r"[_.]", name.rsplit(".", 1)[0])
+        empty = (set(words) & EMPTY_WORDS) | (set(words[-1:]) & EMPTY_NOUNS)
         if empty:
             findings.append(Finding("names", path, 0, f"'{min(empty)}' says nothing about what is inside"))
         if not _FILE_NAME.match(name):

@@ -15,25 +15,33 @@ _LIST = "tests/style/exceptions.toml"
 _PUBLIC = ("libclient/include/", "libclient/control/include/")
 
 
-def _registered(tree: SourceTree, path: str) -> bool:
-    """Whether a CMakeLists.txt (or .cmake file) of a folder above names the file, relative to itself."""
+def _lists(tree: SourceTree) -> dict[str, str]:
+    """Folder -> the text of its CMakeLists.txt and .cmake files, without comments."""
+    texts: dict[str, str] = {}
+    for path in tree.paths("CMakeLists.txt", ".cmake"):
+        folder = str(pathlib.PurePosixPath(path).parent)
+        texts[folder] = texts.get(folder, "") + re.sub(r"#[^\n]*", "", tree.text(path)) + "\n"
+    return texts
+
+
+def _registered(path: str, lists: dict[str, str]) -> bool:
+    """Whether a folder above names the file relative to itself, or any folder names it behind a variable."""
     file = pathlib.PurePosixPath(path)
-    for folder in file.parents:
-        lists = "CMakeLists.txt" if str(folder) == "." else f"{folder}/CMakeLists.txt"
-        if lists not in tree:
-            continue
-        relative = re.escape(str(file.relative_to(folder)))
-        text = re.sub(r"#[^\n]*", "", tree.text(lists))
-        if re.search(rf"(?<![\w/.]){relative}(?![\w.])|[}}/]{relative}(?![\w.])", text):
+    for folder in map(str, file.parents):
+        relative = re.escape(path if folder == "." else path.removeprefix(f"{folder}/"))
+        if re.search(rf"(?:(?<![\w/.])|(?<=[}}/])){relative}(?![\w.])", lists.get(folder, "")):
             return True
-    return False
+    tails = "|".join(re.escape("/".join(file.parts[start:])) for start in range(len(file.parts)))
+    behind_variable = re.compile(rf"\}}/({tails})(?![\w.])")
+    return any(behind_variable.search(text) for text in lists.values())
 
 
 def check_sources_are_built(tree: SourceTree) -> list[Finding]:
     """Unregistered tests and dead sources: a .cc or .c that no CMakeLists.txt names."""
     findings = []
+    lists = _lists(tree)
     for path in tree.paths(".cc", ".c"):
-        if not _registered(tree, path):
+        if not _registered(path, lists):
             kind = "unregistered-test" if path.startswith("tests/") else "dead-file"
             findings.append(Finding(kind, path, 0, "no CMakeLists.txt above names it"))
     return findings

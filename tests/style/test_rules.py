@@ -156,9 +156,14 @@ def test_fewer_tests_than_code_is_found() -> None:
 
 
 @pytest.mark.parametrize("path", ["proto/utils.h", "daemon/base/string_helpers.cc", "daemon/session/session_manager.h",
-                                  "bindings/python/tierd/common.py", "proto/CamelCase.h"])
+                                  "bindings/python/tierd/common.py", "proto/CamelCase.h",
+                                  "proto/tensor_info.h"])
 def test_a_file_name_that_says_nothing_is_found(path: str) -> None:
     assert rules(name_rules.check_file_names(SourceTree.of({path: ""}))) == [("names", path)]
+
+
+def test_an_adjective_is_no_empty_noun() -> None:
+    assert name_rules.check_file_names(SourceTree.of({"tests/support/session/data_client.h": ""})) == []
 
 
 def test_a_type_name_that_says_nothing_is_found() -> None:
@@ -191,6 +196,13 @@ def test_an_unregistered_test_is_found() -> None:
                          "tests/unit/proto/a_test.cc": "", "tests/unit/proto/b_test.cc": "", "proto/dead.cc": ""})
     assert rules(registration_rules.check_sources_are_built(bad)) == [
         ("dead-file", "proto/dead.cc"), ("unregistered-test", "tests/unit/proto/b_test.cc")]
+
+
+def test_a_source_named_from_the_root_or_by_a_cmake_file_is_registered() -> None:
+    good = SourceTree.of({"tests/unit/a/CMakeLists.txt": "x(${PROJECT_SOURCE_DIR}/tests/support/fake.cc)",
+                          "tests/support/fake.cc": "", "daemon/main.cmake": "add_executable(tierd main.cc)",
+                          "daemon/main.cc": "", "lib/CMakeLists.txt": "foreach(k ${D}/kernels.cc)", "lib/kernels.cc": ""})
+    assert registration_rules.check_sources_are_built(good) == []
 
 
 def test_a_python_test_that_is_not_collected_is_found() -> None:

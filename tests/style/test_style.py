@@ -41,6 +41,11 @@ def exceptions() -> dict[str, Any]:
     return tomllib.loads((ROOT / "tests/style/exceptions.toml").read_text())
 
 
+@functools.cache
+def findings_of(rule: str) -> list[Finding]:
+    return RULES[rule](SourceTree.read(ROOT))
+
+
 def excuses(entry: dict[str, str], finding: Finding) -> bool:
     return (entry["rule"] == finding.rule and entry["path"] == finding.path
             and entry.get("contains", "") in finding.text)
@@ -58,7 +63,7 @@ def unexcused(findings: list[Finding]) -> list[Finding]:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_tree_keeps(rule: str) -> None:
-    require_none(unexcused(RULES[rule](SourceTree.read(ROOT))))
+    require_none(unexcused(findings_of(rule)))
 
 
 def test_every_readme_command_is_run_or_listed() -> None:
@@ -67,8 +72,7 @@ def test_every_readme_command_is_run_or_listed() -> None:
 
 
 def test_every_exception_has_a_reason_and_is_needed() -> None:
-    tree = SourceTree.read(ROOT)
-    findings = [finding for rule in RULES.values() for finding in rule(tree)]
+    findings = [finding for rule in RULES for finding in findings_of(rule)]
     for entry in exceptions().get("exception", []):
         assert len(entry.get("reason", "")) > 20, f"{entry}: say why"
         assert any(excuses(entry, finding) for finding in findings), f"{entry}: nothing needs it any more"
