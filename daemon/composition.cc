@@ -55,7 +55,7 @@ Status Daemon::Compose() {
   auto lock = session::InstanceLock::Take(paths_.socket_directory, only_owner);
   if (!lock) return std::unexpected(std::move(lock.error()));
   lock_.emplace(std::move(*lock));
-  auto engine = EngineSide::Make(config_, paths_, epoch_);
+  auto engine = EngineSide::Make(config_, paths_, {.epoch = epoch_, .predecessor_crashed = lock_->predecessor_crashed()});
   if (!engine) return std::unexpected(std::move(engine.error()));
   engine_ = std::move(*engine);
   if (auto opened = OpenDataSocket(); !opened) return opened;
@@ -73,7 +73,9 @@ Status Daemon::Compose() {
 Status Daemon::OpenDataSocket() {
   const unsigned mode = config_.daemon.is_private ? kPrivateSocketMode : kSharedSocketMode;
   proto::FileDescriptor socket = manager_.TakeSocket("data");
-  if (!socket) {
+  if (socket) {
+    if (auto ok = session::CheckListening(socket.get()); !ok) return ok;
+  } else {
     auto listening = session::ListenAt(paths_.socket_directory + "/tierd.sock", mode);
     if (!listening) return std::unexpected(std::move(listening.error()));
     socket = std::move(*listening);
@@ -307,6 +309,9 @@ void Daemon::TearDown() {
     std::error_code ignored;
     std::filesystem::remove(paths_.socket_directory + "/tierd.sock", ignored);
   }
+  listener_.reset();
+  engine_.reset();
+  if (lock_) lock_->MarkEnded();
 }
 
 }  // namespace tier

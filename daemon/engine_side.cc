@@ -18,6 +18,7 @@
 namespace tier {
 namespace {
 
+constexpr auto kDeviceLockRetry = std::chrono::milliseconds(10);
 constexpr unsigned kWorkersMin = 2;
 constexpr unsigned kWorkersMax = 16;
 
@@ -67,6 +68,17 @@ std::vector<storage::SsdDeviceOptions> DevicesOf(const config::Config& config, c
   return devices;
 }
 
+// A killed predecessor's device is in use until its last request has landed; there is no event to wait for.
+Result<std::unique_ptr<storage::SsdTier>> OpenSsd(const storage::SsdTierOptions& options, base::Workers& workers, bool wait) {
+  const auto give_up = std::chrono::steady_clock::now() + (wait ? kDeviceLockWait : std::chrono::seconds(0));
+  for (;;) {
+    auto ssd = storage::SsdTier::Open(options, workers);
+    const bool busy = !ssd && ssd.error().code == Code::kAlreadyExists;
+    if (!busy || std::chrono::steady_clock::now() >= give_up) return ssd;
+    std::this_thread::sleep_for(kDeviceLockRetry);
+  }
+}
+
 }  // namespace
 
 EngineSide::EngineSide(const config::Config& config)
@@ -75,12 +87,13 @@ EngineSide::EngineSide(const config::Config& config)
 
 EngineSide::~EngineSide() { Stop(); }
 
-Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& config, const DaemonPaths& paths, uint64_t epoch) {
+Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& config, const DaemonPaths& paths,
+                                                     const Incarnation& incarnation) {
   base::InstallFaultGuard();
   std::unique_ptr<EngineSide> side(new EngineSide(config));
   if (auto ok = side->OpenMemory(config); !ok) return std::unexpected(std::move(ok.error()));
-  if (auto ok = side->OpenStorage(config, paths); !ok) return std::unexpected(std::move(ok.error()));
-  if (auto ok = side->MakeEngine(config, paths, epoch); !ok) return std::unexpected(std::move(ok.error()));
+  if (auto ok = side->OpenStorage(config, paths, incarnation.predecessor_crashed); !ok) return std::unexpected(std::move(ok.error()));
+  if (auto ok = side->MakeEngine(config, paths, incarnation.epoch); !ok) return std::unexpected(std::move(ok.error()));
   return side;
 }
 
@@ -107,7 +120,7 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   return {};
 }
 
-Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& paths) {
+Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& paths, bool wait_for_devices) {
   if (auto made = MakeDataDirectory(paths.data_directory); !made) return made;
   storage::SsdTierOptions options;
   options.devices = DevicesOf(config, paths);
@@ -117,7 +130,7 @@ Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& 
   options.discard_at_format = config.ssd.discard;
   options.data_dir = paths.persistent ? paths.data_directory : std::string();
   options.allow_any_file_system = config.ssd.any_file_system;
-  auto ssd = storage::SsdTier::Open(options, workers_);
+  auto ssd = OpenSsd(options, workers_, wait_for_devices);
   if (!ssd) return std::unexpected(std::move(ssd.error()));
   ssd_ = std::move(*ssd);
   auto index = storage::LmdbIndex::Open({});

@@ -3,6 +3,7 @@
 // it has ended.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -25,10 +26,20 @@
 
 namespace tier {
 
+// How long to wait for the devices of a predecessor that was killed: its last requests land after it is gone, and only
+// then does the kernel let go of its lock (seen: 4 s).
+inline constexpr auto kDeviceLockWait = std::chrono::seconds(15);
+
+struct Incarnation {
+  uint64_t epoch = 0;
+  bool predecessor_crashed = false;
+};
+
 class EngineSide {
  public:
   // Opens devices and index; each refusal is one sentence that says what to do.
-  static Result<std::unique_ptr<EngineSide>> Make(const config::Config& config, const DaemonPaths& paths, uint64_t epoch);
+  static Result<std::unique_ptr<EngineSide>> Make(const config::Config& config, const DaemonPaths& paths,
+                                                  const Incarnation& incarnation);
   ~EngineSide();
 
   // Starts the thread. `notices` outlives it.
@@ -57,7 +68,7 @@ class EngineSide {
  private:
   explicit EngineSide(const config::Config& config);
   Status OpenMemory(const config::Config& config);
-  Status OpenStorage(const config::Config& config, const DaemonPaths& paths);
+  Status OpenStorage(const config::Config& config, const DaemonPaths& paths, bool wait_for_devices);
   Status MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch);
 
   // In the order of what needs what; destroyed in the opposite one.

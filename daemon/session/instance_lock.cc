@@ -27,13 +27,13 @@ Status MakeDirectory(const std::string& directory, bool only_owner) {
                           std::strerror(errno)));
 }
 
-// Who wrote its number there last.
-std::string HolderOf(int file) {
+// Who wrote its number there last; 0: nobody who did not also take it away.
+long HolderOf(int file) {
   std::array<char, 32> text{};
   const ssize_t length = ::pread(file, text.data(), text.size(), 0);
   long pid = 0;
-  if (length <= 0 || std::from_chars(text.data(), text.data() + length, pid).ec != std::errc()) return "another process";
-  return fmt::format("process {}", pid);
+  if (length <= 0 || std::from_chars(text.data(), text.data() + length, pid).ec != std::errc()) return 0;
+  return pid;
 }
 
 }  // namespace
@@ -48,14 +48,17 @@ Result<InstanceLock> InstanceLock::Take(const std::string& directory, bool only_
   }
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return Fail(Code::kIoError, fmt::format("cannot lock {}: {}", path, std::strerror(errno)));
-    return Fail(Code::kAlreadyExists, fmt::format("a tierd runs with socket directory {} already ({}): stop it, or choose "
-                                                  "another socket_directory", directory, HolderOf(file.get())));
+    return Fail(Code::kAlreadyExists, fmt::format("a tierd runs with socket directory {} already (process {}): stop it, or "
+                                                  "choose another socket_directory", directory, HolderOf(file.get())));
   }
+  const bool predecessor_crashed = HolderOf(file.get()) != 0;
   const std::string pid = fmt::format("{}\n", ::getpid());
   if (::ftruncate(file.get(), 0) != 0 || ::pwrite(file.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
     return Fail(Code::kIoError, fmt::format("cannot write {}: {}", path, std::strerror(errno)));
   }
-  return InstanceLock(std::move(file));
+  return InstanceLock(std::move(file), predecessor_crashed);
 }
+
+void InstanceLock::MarkEnded() { (void)!::ftruncate(file_.get(), 0); }  // Best effort: at worst the next one waits.
 
 }  // namespace tier::session

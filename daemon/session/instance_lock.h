@@ -1,6 +1,6 @@
 // InstanceLock: one daemon per socket directory. The lock is a flock on `tierd.lock` in it, which the kernel drops
-// when the holder ends, however it ends; the file stays and names the last holder. Whoever holds the lock may replace
-// stale sockets.
+// when the holder ends, however it ends; the file stays and names the last holder, unless that one ended in order.
+// Whoever holds the lock may replace stale sockets.
 #pragma once
 
 #include <string>
@@ -15,9 +15,15 @@ class InstanceLock {
   // Makes the directory (mode 0700 if `only_owner`, else 0755) where it is missing. ALREADY_EXISTS names the process that holds it.
   static Result<InstanceLock> Take(const std::string& directory, bool only_owner);
 
+  // The last holder did not come to MarkEnded: what it had under way may still be landing on its devices.
+  bool predecessor_crashed() const { return predecessor_crashed_; }
+  void MarkEnded();
+
  private:
-  explicit InstanceLock(proto::FileDescriptor file) : file_(std::move(file)) {}
+  InstanceLock(proto::FileDescriptor file, bool predecessor_crashed)
+      : file_(std::move(file)), predecessor_crashed_(predecessor_crashed) {}
   proto::FileDescriptor file_;
+  bool predecessor_crashed_;
 };
 
 }  // namespace tier::session

@@ -104,6 +104,17 @@ Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode) {
   return socket;
 }
 
+Status CheckListening(int fd) {
+  const auto option = [fd](int name) {
+    int value = -1;
+    socklen_t size = sizeof(value);
+    return ::getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
+  };
+  if (option(SO_DOMAIN) == AF_UNIX && option(SO_TYPE) == SOCK_SEQPACKET && option(SO_ACCEPTCONN) == 1) return {};
+  return Fail(Code::kInvalid, "the socket passed by the service manager is no listening Unix socket of packets: the unit needs "
+                              "ListenSequentialPacket=");
+}
+
 Result<proto::FileDescriptor> AcceptConnection(int listening) {
   for (;;) {
     const int fd = ::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);

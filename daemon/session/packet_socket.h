@@ -35,6 +35,8 @@ SocketOutcome SendPacket(int socket, std::span<const std::byte> bytes, std::span
 // A listening data socket at `path` with these permissions. REQUIRES: the caller holds the directory's lock, so what
 // stands there is a dead daemon's.
 Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode);
+// Whether a passed descriptor is what ListenAt makes; INVALID says what it is not.
+Status CheckListening(int fd);
 // Next connection, non-blocking and close-on-exec. An empty descriptor: none is waiting.
 Result<proto::FileDescriptor> AcceptConnection(int listening);
 

@@ -58,7 +58,7 @@ ServiceManager ServiceManager::FromEnvironment() {
   if (listen_pid != ::getpid() || !listen_fds || *listen_fds < 0 || *listen_fds > kListenFdsMax) return manager;
   for (int i = 0; i < *listen_fds; ++i) {
     const int fd = kListenFdsStart + i;
-    (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) continue;  // Promised and not there.
     (void)::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
     manager.passed_.push_back({NthName(names, i), proto::FileDescriptor(fd)});
   }
