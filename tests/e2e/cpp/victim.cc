@@ -1,0 +1,78 @@
+// victim: a client that brings itself into one state of the protocol, says "ready", and waits there to be killed.
+//   victim SOCKET STATE MIB    STATE: create, write, read, waiting, swap_out, swap_in, idle
+#include <tier/tier.hpp>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+void SayReady() {
+  std::puts("ready");
+  std::fflush(stdout);
+}
+
+[[noreturn]] void WaitToBeKilled() {
+  while (true) ::pause();
+}
+
+void FillAndSeal(tier::Client& client, uint64_t tensor, uint64_t bytes) {
+  tier::Lease lease = client.Create(tensor, bytes);
+  std::memset(lease.bytes().data(), 0x5a, bytes);
+  lease.Seal();
+}
+
+[[noreturn]] void Copying(tier::Client& client, bool in, uint64_t bytes) {
+  std::vector<std::byte> memory(bytes, std::byte{1});
+  for (uint64_t tensor = 0;; ++tensor) {
+    client.SwapOut(tensor % 3, memory).Wait();
+    tier::Operation under_way = in ? client.SwapIn(tensor % 3, memory) : client.SwapOut((tensor + 1) % 3, memory);
+    if (tensor == 1) SayReady();
+    under_way.Wait();
+  }
+}
+
+[[noreturn]] void Enter(tier::Client& client, const std::string& state, uint64_t bytes) {
+  tier::Lease lease;
+  if (state == "create") {
+    lease = client.Create(1, bytes);
+  } else if (state == "write") {
+    FillAndSeal(client, 1, bytes);
+    lease = client.Acquire(1, TIER_WRITE);
+  } else if (state == "read") {
+    FillAndSeal(client, 1, bytes);
+    lease = client.Acquire(1);
+  } else if (state == "waiting") {
+    lease = client.Create(1, bytes);
+    std::thread([&client] { (void)client.Acquire(1, 0, {}, 3'600'000); }).detach();
+    client.Step();  // Answered behind the acquire or beside it: either way the request is with the daemon soon.
+  } else if (state == "swap_out" || state == "swap_in") {
+    Copying(client, state == "swap_in", bytes);
+  } else if (state != "idle") {
+    std::fprintf(stderr, "victim: no state %s\n", state.c_str());
+    std::exit(2);
+  }
+  SayReady();
+  WaitToBeKilled();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  try {
+    tier::ConnectOptions options;
+    options.socket = argv[1];
+    tier::Client client(options);
+    Enter(client, argv[2], std::strtoull(argv[3], nullptr, 10) << 20);
+  } catch (const tier::Error& error) {
+    std::fprintf(stderr, "victim: %s\n", error.what());
+    return 3;
+  }
+}
