@@ -31,8 +31,9 @@ configure_preset() {
 # The test binaries of the given kinds (folders of tests/), as Ninja targets.
 test_targets() {
   local preset=$1 kinds=$2
+  cmake "build/$preset" >/dev/null  # New folders are globbed at configure time.
   ninja -C "build/$preset" -t targets all |
-    sed -nE "s#^(tests/($kinds)/[^][:]+): C(XX)?_EXECUTABLE_LINKER.*#\1#p"
+    sed -nE "s#^(tests/($kinds)/[^]:[]+): C(XX)?_EXECUTABLE_LINKER.*#\1#p"
 }
 
 help_clean() {
