@@ -108,7 +108,7 @@ unpack_packages() {
 }
 
 python_packages_wanted() {
-  cat "$ROOT"/bindings/python/requirements*.txt
+  cat "$ROOT/tools/dev.d/requirements.txt"
   echo "$TORCH_REQUIREMENT"
 }
 
@@ -127,7 +127,7 @@ install_python_packages() {
   local pip=("$venv/bin/python" -m pip install --disable-pip-version-check)
   [[ -t 1 ]] || pip+=(--quiet)  # A log needs no progress bar; a person waiting for torch does.
   run "${pip[@]}" "$TORCH_REQUIREMENT"
-  run "${pip[@]}" -r bindings/python/requirements-test.txt
+  run "${pip[@]}" -r tools/dev.d/requirements.txt
   python_packages_wanted >"$venv/tierd-installed.txt"
 }
 
