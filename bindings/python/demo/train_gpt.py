@@ -125,7 +125,7 @@ def private_daemon(arguments: argparse.Namespace, folder: pathlib.Path) -> Itera
                 "socket_directory": sockets,
                 "data_directory": str(folder),
             },
-            "arena": {"maximum": arena_bytes(arguments), "window_size": BLOCK},
+            "arena": {"maximum": f"{arena_bytes(arguments) >> 20}MiB", "window_size": "2MiB"},
             "ssd": {"file_size": arguments.ssd},
             "engine": {"spin": arguments.spin},
         }
