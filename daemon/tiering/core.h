@@ -50,6 +50,7 @@ struct Core {
   EnginePorts ports;
   base::TimePoint now;
   uint64_t turns = 0;
+  uint32_t publications = 0;  // Turns whose replies were told.
   bool acted = false;      // This turn did something.
 
   PieceSlab pieces;

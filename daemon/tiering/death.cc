@@ -49,8 +49,8 @@ void RevertPiece(Core& core, PieceId id, std::vector<Reverted>* reverted) {
   }
 }
 
-// Nobody can name the tensor any more: its pieces only have to stop being leased.
-void EndDetachedWrite(Core& core, PieceId id) {
+// Nobody will see the tensor any more: its pieces only have to stop being leased.
+void EndUnnamedWrite(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   const bool had_ssd = piece.copies == Copies::kRamSsd;
   SetState(core, id, {had_ssd ? Copies::kSsd : piece.copies, Activity::kNone});
@@ -63,10 +63,8 @@ void RevertLease(Core& core, const Lease& lease, std::vector<Reverted>* reverted
     const PieceId id = tensor.piece(k);
     if (tensor.has(kVisible) && !tensor.has(kDetached)) {
       RevertPiece(core, id, reverted);
-    } else if (!tensor.has(kVisible)) {
-      SetState(core, id, {Copies::kCreating, Activity::kNone});
     } else {
-      EndDetachedWrite(core, id);
+      EndUnnamedWrite(core, id);
     }
   }
 }
@@ -105,7 +103,18 @@ void MarkMixtures(Core& core, const SessionState& session, std::vector<Reverted>
   }
 }
 
+// Leases that it was granted but never told of: it cannot have written a byte.
+void WithdrawUntold(Core& core, SessionState& session) {
+  for (LeaseSlot slot = session.leases; slot != kNoLease;) {
+    const LeaseSlot next = core.leases[slot].next;
+    const Lease& lease = core.leases[slot];
+    if (lease.exclusive() && lease.publication == core.publications) Withdraw(core, slot);
+    slot = next;
+  }
+}
+
 void EndLeases(Core& core, SessionState& session) {
+  WithdrawUntold(core, session);
   std::vector<Reverted> reverted;
   for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next) {
     if (core.leases[slot].exclusive()) RevertLease(core, core.leases[slot], &reverted);
@@ -147,6 +156,7 @@ void FreeCreations(Core& core, SessionState& session) {
 void CloseNow(Core& core, JobState& job) {
   TIER_CHECK(job.sessions.empty() && job.waiters.empty(), "sessions {} waiters {}", job.sessions.size(),
              job.waiters.size());
+  if (!job.options.named && !job.manifest.empty()) ForgetManifest(core, job);  // All of an ephemeral job goes with it.
   FreeSpace(core, job, job.shared_tensors, 0);
   FreeSpace(core, job, job.inherited_tensors, kInheritedSpace);
   job.closing = true;
@@ -170,6 +180,27 @@ void Abandon(Core& core, LeaseSlot slot) {
   const bool visible = core.tensors[tensor.slot].has(kVisible);
   EndLease(core, slot);
   if (attached && !visible) Detach(core, tensor.slot);
+}
+
+void Withdraw(Core& core, LeaseSlot slot) {
+  const Lease& lease = core.leases[slot];
+  const TensorSlot tensor_slot = lease.tensor;
+  const Tensor& tensor = core.tensors[tensor_slot];
+  TIER_CHECK(lease.exclusive(), "lease {} is shared", Value(slot));
+  for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
+    const PieceId id = tensor.piece(k);
+    Piece& piece = core.pieces[id];
+    // What was to be overwritten whole may have been given room without its bytes.
+    const bool hollow = piece.copies == Copies::kRamSsd && lease.discard;
+    if (piece.copies == Copies::kRamSsd) piece.generation = piece.ssd_generation;
+    SetState(core, id, {hollow ? Copies::kSsd : piece.copies, Activity::kNone});
+    if (!hollow) continue;
+    piece.set(kReserved);
+    if (piece.pins == 0) DropRam(core, id);
+  }
+  const bool created = lease.kind == LeaseKind::kCreate && !tensor.has(kDetached);
+  EndLease(core, slot);
+  if (created) Detach(core, tensor_slot);
 }
 
 void EndSession(Core& core, SessionState& session, const Ending& ending) {

@@ -2,6 +2,8 @@
 #include "daemon/tiering/engine.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -80,6 +82,19 @@ void WorkOnJobs(Core& core) {
   }
   if (short_of_room) HandOver(core);
   if (core.draining_devices != 0) DrainDevices(core);
+}
+
+// A write lease counts only once the index knows of it: what it cannot take in was never granted.
+void RefuseUncommitted(Core& core) {
+  const Refusal refusal{Code::kNoMemory, "the daemon's index is full; free tensors, or give it more room", {}};
+  core.replies.RefuseUncommitted(refusal, [&core](SessionId id, std::span<const proto::SpanRecord> spans) {
+    SessionState* session = core.FindSession(id);
+    TIER_CHECK(session != nullptr, "session {} is gone", static_cast<uint64_t>(id));
+    for (const proto::SpanRecord& span : spans) {
+      const LeaseSlot slot = core.leases.Find(span.lease, session->slot);
+      if (slot != kNoLease) Withdraw(core, slot);
+    }
+  });
 }
 
 }  // namespace
@@ -188,8 +203,9 @@ bool Engine::Turn(base::TimePoint now) {
   if (core.started_transfers) core.ports.transfers.Submit();
   core.started_transfers = false;
   core.acted |= !core.replies.empty();
-  const bool committed = CommitIndex(core);
-  core.replies.Publish(committed, core.ports.replies);
+  if (!CommitIndex(core)) RefuseUncommitted(core);
+  ++core.publications;
+  core.replies.Publish(core.ports.replies);
   return std::exchange(core.acted, false);
 }
 

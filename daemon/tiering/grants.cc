@@ -76,6 +76,7 @@ void GrantItem(Core& core, const Ask& ask, uint32_t index, LeaseKind kind) {
   lease.session = ask.session->slot;
   lease.kind = kind;
   lease.discard = ask.discards();
+  lease.publication = core.publications;
   ++tensor.lease_count;
   LinkLease(core, *ask.session, slot);
   if (kind != LeaseKind::kRead) ++tensor.generation;

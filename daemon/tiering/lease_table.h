@@ -28,9 +28,12 @@ struct Lease {
   uint16_t session = 0;       // Slot.
   LeaseKind kind = LeaseKind::kNone;
   bool discard = false;       // Granted without the old bytes.
+  uint32_t publication = 0;   // How many turns had been published when it was granted.
 
   bool exclusive() const { return kind == LeaseKind::kWrite || kind == LeaseKind::kCreate; }
 };
+
+static_assert(sizeof(Lease) == 48);
 
 class LeaseTable {
  public:

@@ -111,26 +111,13 @@ void ReplyBuffer::Tell(const Batch& batch, const Entry& entry, ReplySink& sink) 
   sink.OnReply(entry.session, reply);
 }
 
-void ReplyBuffer::Keep(const Batch& told, const Entry& entry) {
-  Batch& batch = current();
-  Entry kept = entry;
-  kept.first = static_cast<uint32_t>(batch.spans.size());
-  batch.spans.insert(batch.spans.end(), told.spans.begin() + entry.first, told.spans.begin() + entry.first + entry.count);
-  batch.entries.push_back(kept);
-}
-
-void ReplyBuffer::Publish(bool committed, ReplySink& sink) {
+void ReplyBuffer::Publish(ReplySink& sink) {
   Batch& told = current();
   now_ ^= 1;
   TIER_CHECK(current().entries.empty(), "{} replies in a batch that was told", current().entries.size());
   for (const Notice& notice : told.windows) sink.OnWindow(notice.session, notice.window, notice.page_size);
   for (const Entry& entry : told.entries) {
-    if (entry.session == SessionId{}) continue;
-    if (entry.needs_commit && !committed) {
-      Keep(told, entry);
-    } else {
-      Tell(told, entry, sink);
-    }
+    if (entry.session != SessionId{}) Tell(told, entry, sink);
   }
   for (const Notice& notice : told.returns) sink.OnWindowReturn(notice.session, notice.window);
   for (const Ending& ending : told.endings) sink.OnSessionEnded(ending.session, ending.code, ending.reason);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,20 @@ class ReplyBuffer {
   void Forget(SessionId session);
 
   bool empty() const;
-  // `committed`: the index holds this turn. If not, replies that need it are kept for a later Publish.
-  void Publish(bool committed, ReplySink& sink);
+  // The index has no room for this turn: each reply that needs it becomes this refusal, after undo(session, spans).
+  template <typename Undo>
+  void RefuseUncommitted(const Refusal& refusal, Undo undo) {
+    Batch& batch = current();
+    for (Entry& entry : batch.entries) {
+      if (!entry.needs_commit || entry.session == SessionId{}) continue;
+      undo(entry.session, std::span<const proto::SpanRecord>(batch.spans.data() + entry.first, entry.count));
+      entry.kind = Entry::Kind::kRefusal;
+      entry.needs_commit = false;
+      entry.first = static_cast<uint32_t>(batch.refusals.size());
+      batch.refusals.push_back(refusal);
+    }
+  }
+  void Publish(ReplySink& sink);
 
  private:
   struct Entry {
@@ -79,7 +92,6 @@ class ReplyBuffer {
   };
   Batch& current() { return batches_[now_]; }
   void Tell(const Batch& batch, const Entry& entry, ReplySink& sink) const;
-  void Keep(const Batch& told, const Entry& entry);
 
   Batch batches_[2];
   uint32_t now_ = 0;

@@ -41,6 +41,7 @@ class FakeWindowSource final : public WindowSource {
   void SetPageSize(uint32_t page_size) { options_.page_size = page_size; }
   void FailNext(uint32_t count) { failures_ += count; }  // The next windows under way cannot be made.
   std::byte* address(WindowIndex window) const { return windows_.at(Value(window)).memory.get(); }
+  bool ready(WindowIndex window) const { return windows_.contains(Value(window)) && windows_.at(Value(window)).ready; }
   uint64_t window_count() const { return windows_.size(); }
   uint64_t made_count() const { return made_; }
 

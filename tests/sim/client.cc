@@ -1,0 +1,378 @@
+// See client.h.
+#include "tests/sim/client.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace tier::tiering::sim {
+namespace {
+
+using proto::Op;
+using proto::RequestItem;
+
+constexpr size_t kPendingMax = 8;
+
+}  // namespace
+
+void SimClient::Send(PendingRequest request) {
+  const uint64_t sequence = ++sequence_;
+  const auto timeout_ms = static_cast<uint32_t>(world_.chance.Between(1, 200));
+  request.deadline = world_.now + std::chrono::milliseconds(timeout_ms);
+  const PendingRequest& sent = pending_[sequence] = std::move(request);
+  world_.engine.Submit(session_, {.sequence = sequence,
+                                  .op = sent.op,
+                                  .flags = sent.flags,
+                                  .timeout_ms = timeout_ms,
+                                  .items = sent.items,
+                                  .text = {}});
+}
+
+uint64_t SimClient::RandomSize() {
+  const uint64_t max = world_.plan.tensor_max_bytes;
+  switch (world_.chance.Below(4)) {
+    case 0: return world_.chance.Between(1, 4096);
+    case 1: return world_.chance.Between(1, std::min<uint64_t>(max, 64 * kKiB));
+    case 2: return world_.chance.Between(1, 4) * kPageSize;
+    default: return world_.chance.Between(1, max);
+  }
+}
+
+void SimClient::Act() {
+  if (world_.plan.hostile_one_in != 0 && world_.chance.OneIn(world_.plan.hostile_one_in)) Hostile();
+  if (pending_.size() >= kPendingMax) return ReleaseSome();
+  const bool full = leases_.size() >= world_.plan.leases_max;
+  switch (world_.chance.Below(18)) {
+    case 0: case 1: case 2: return full ? ReleaseSome() : Create();
+    case 3: case 4: case 5: case 16: case 17: return full ? ReleaseSome() : Acquire(false);
+    case 6: case 7: return full ? ReleaseSome() : Acquire(true);
+    case 8: return GrowCreation();
+    case 9: return world_.chance.OneIn(4) ? CreateDuplicate() : Free();
+    case 10: return Name(world_.chance.OneIn(2) ? Op::kFlush : Op::kPrefetch);
+    case 11: return Name(world_.chance.OneIn(2) ? Op::kDrop : Op::kStat);
+    case 12: return world_.chance.OneIn(3) ? Step() : Name(Op::kAccept);
+    case 13: return world_.chance.OneIn(4) ? Name(Op::kPersist) : Intern();
+    default: return ReleaseSome();
+  }
+}
+
+void SimClient::Create() {
+  const bool shared = world_.chance.OneIn(2);
+  const uint64_t count = world_.chance.OneIn(4) ? world_.chance.Between(2, 5) : 1;
+  PendingRequest request{.op = Op::kCreate, .flags = shared ? proto::kFlagShared : 0};
+  if (world_.chance.OneIn(6)) request.flags |= proto::kFlagNoWaitOwn;
+  if (world_.chance.OneIn(12)) request.flags |= proto::kFlagNoWait;
+  for (uint64_t i = 0; i < count; ++i) {
+    auto tensor = std::make_shared<TensorModel>();
+    tensor->job = job_;
+    tensor->space = shared ? 0 : static_cast<uint64_t>(session_);
+    tensor->id = world_.next_tensor++;
+    tensor->size = RandomSize();
+    tensor->creator = static_cast<uint64_t>(session_);
+    tensor->seeds.assign(tensor->page_count(), kUnknown);
+    tensor->sealed.assign(tensor->page_count(), false);
+    tensor->doubtful.assign((tensor->size + kBlockSize - 1) / kBlockSize, false);
+    uint64_t length = 0;
+    if (tensor->page_count() > 2 && world_.chance.OneIn(3)) {
+      length = world_.chance.Between(1, tensor->page_count() - 1) * kPageSize;
+    }
+    request.items.push_back({tensor->id, 0, length, tensor->size});
+    request.tensors.push_back(tensor);
+    world_.model.Add(tensor);
+  }
+  Send(std::move(request));
+}
+
+void SimClient::CreateDuplicate() {
+  uint32_t flags = 0;
+  const TensorPtr tensor = PickTensor(&flags);
+  if (tensor == nullptr || tensor->freeing) return;
+  Send({.op = Op::kCreate, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 4096}}, .duplicate = true});
+}
+
+TensorPtr SimClient::PickTensor(uint32_t* flags) {
+  const bool shared = world_.chance.OneIn(2);
+  *flags = shared ? proto::kFlagShared : 0;
+  return world_.model.Pick(job_, shared ? 0 : static_cast<uint64_t>(session_), world_.chance.Any());
+}
+
+void SimClient::Acquire(bool write) {
+  uint32_t flags = 0;
+  const TensorPtr first = PickTensor(&flags);
+  if (first == nullptr) return;
+  PendingRequest request{.op = Op::kAcquire, .flags = flags | (write ? proto::kFlagWrite : 0)};
+  if (write && world_.chance.OneIn(3)) request.flags |= proto::kFlagDiscard;
+  if (world_.chance.OneIn(6)) request.flags |= proto::kFlagNoWaitOwn;
+  if (world_.chance.OneIn(12)) request.flags |= proto::kFlagNoWait;
+  const uint64_t count = world_.chance.OneIn(3) ? world_.chance.Between(2, 4) : 1;
+  for (uint64_t i = 0; i < count; ++i) {
+    const TensorPtr tensor = i == 0 ? first : world_.model.Pick(job_, first->space, world_.chance.Any());
+    const bool named = std::find(request.tensors.begin(), request.tensors.end(), tensor) != request.tensors.end();
+    if (write && (named || !tensor->visible)) continue;  // Creations grow by GrowCreation; a piece twice is INVALID.
+    uint64_t offset = 0;
+    uint64_t length = 0;
+    if (world_.chance.OneIn(3)) {
+      const uint64_t page = world_.chance.Below(tensor->page_count());
+      offset = page * kPageSize;
+      length = std::min(world_.chance.Between(1, tensor->page_count() - page) * kPageSize, tensor->size - offset);
+    }
+    request.items.push_back({tensor->id, offset, length, 0});
+    request.tensors.push_back(tensor);
+  }
+  if (!request.items.empty()) Send(std::move(request));
+}
+
+void SimClient::GrowCreation() {
+  uint32_t flags = 0;
+  const TensorPtr tensor = PickTensor(&flags);
+  if (tensor == nullptr || tensor->visible || tensor->creator != static_cast<uint64_t>(session_)) return;
+  const auto missing = std::find(tensor->sealed.begin(), tensor->sealed.end(), false);
+  const auto page = static_cast<uint64_t>(missing - tensor->sealed.begin());
+  if (page == tensor->page_count()) return;
+  const uint64_t offset = page * kPageSize;
+  const uint64_t length = std::min(world_.chance.Between(1, tensor->page_count() - page) * kPageSize, tensor->size - offset);
+  Send({.op = Op::kAcquire,
+        .flags = flags | proto::kFlagWrite,
+        .tensors = {tensor},
+        .items = {{tensor->id, offset, length, 0}}});
+}
+
+void SimClient::ReleaseSome() {
+  if (leases_.empty()) return;
+  const size_t index = world_.chance.Below(leases_.size());
+  uint32_t flags = 0;
+  if (leases_[index].write && world_.chance.OneIn(10)) flags = proto::kFlagAbandon;
+  if (!leases_[index].write && world_.chance.OneIn(12)) flags = proto::kFlagFreeAfter;
+  Release(index, flags);
+}
+
+void SimClient::ReleaseAll() {
+  while (!leases_.empty()) Release(leases_.size() - 1, 0);
+}
+
+void SimClient::Seal(const HeldLease& lease) {
+  TensorModel& tensor = *lease.tensor;
+  for (const Patch& patch : lease.patches) {
+    for (uint64_t page = (patch.offset + kPageSize - 1) / kPageSize; page < tensor.page_count(); ++page) {
+      const uint64_t end = std::min((page + 1) * kPageSize, tensor.size);
+      if (end > patch.offset + patch.length) break;
+      tensor.seeds[page] = lease.seed;
+      tensor.sealed[page] = true;
+    }
+  }
+  tensor.visible = tensor.visible || std::find(tensor.sealed.begin(), tensor.sealed.end(), false) == tensor.sealed.end();
+}
+
+void SimClient::Abandon(const HeldLease& lease) {
+  TensorModel& tensor = *lease.tensor;
+  if (!tensor.visible) {
+    tensor.freeing = true;
+    world_.model.Remove(lease.tensor);
+    return;
+  }
+  tensor.tainted = true;
+  const uint64_t first = lease.patches.front().offset / kBlockSize;
+  const uint64_t last = (lease.patches.back().offset + lease.patches.back().length - 1) / kBlockSize;
+  for (uint64_t piece = first; piece <= last; ++piece) tensor.doubtful[piece] = true;
+}
+
+void SimClient::VerifyRead(const HeldLease& lease, const char* when) {
+  for (const Patch& patch : lease.patches) {
+    const auto wrong = FindWrongPage(*lease.tensor, patch);
+    if (!wrong) continue;
+    world_.fail(fmt::format("session {}: tensor {} page {} does not hold seed {} {}", static_cast<uint64_t>(session_),
+                            lease.tensor->id, *wrong, lease.tensor->seeds[*wrong], when));
+  }
+}
+
+void SimClient::Release(size_t index, uint32_t flags) {
+  const HeldLease lease = leases_[index];
+  leases_.erase(leases_.begin() + static_cast<ptrdiff_t>(index));
+  if (lease.write) {
+    for (const Patch& patch : lease.patches) Stamp(*lease.tensor, patch, lease.seed);
+    if ((flags & proto::kFlagAbandon) != 0) {
+      Abandon(lease);
+    } else {
+      Seal(lease);
+    }
+  } else {
+    VerifyRead(lease, "at the end of its lease");
+  }
+  if ((flags & proto::kFlagFreeAfter) != 0) {
+    lease.tensor->freeing = true;
+    world_.model.Remove(lease.tensor);
+  }
+  Send({.op = Op::kRelease, .flags = flags, .tensors = {lease.tensor}, .items = {{0, 0, 0, lease.id}}});
+}
+
+void SimClient::Free() {
+  uint32_t flags = 0;
+  const TensorPtr tensor = PickTensor(&flags);
+  if (tensor == nullptr || tensor->freeing) return;
+  tensor->freeing = true;
+  if (world_.chance.OneIn(2)) flags |= proto::kFlagNoWaitOwn;
+  Send({.op = Op::kFree, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 0}}});
+}
+
+void SimClient::Name(Op op) {
+  uint32_t flags = 0;
+  const TensorPtr tensor = PickTensor(&flags);
+  if (op == Op::kPersist && !world_.plan.manifests) return;
+  if (tensor == nullptr || (op == Op::kFlush && world_.chance.OneIn(4)) || op == Op::kPersist) {
+    if (op == Op::kFlush || op == Op::kPersist) Send({.op = op});
+    return;
+  }
+  Send({.op = op, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 0}}});
+  if (op != Op::kAccept) return;
+  for (uint32_t page = 0; page < tensor->page_count(); ++page) {
+    if (world_.punched || tensor->doubtful[page / kPagesPerBlock]) tensor->seeds[page] = kUnknown;
+  }
+}
+
+void SimClient::Step() { Send({.op = Op::kStep}); }
+
+void SimClient::Intern() {
+  const uint64_t sequence = ++sequence_;
+  pending_[sequence] = {.op = Op::kIntern, .deadline = world_.now + std::chrono::milliseconds(1)};
+  const std::string key = fmt::format("key-{}", world_.chance.Below(50));
+  world_.engine.Submit(session_, {.sequence = sequence, .op = Op::kIntern, .items = {}, .text = key});
+}
+
+// Requests that no honest client sends. Whatever the answer, nothing may break; free and the like are left out of it, since
+// a guess that hits would surprise the model, not the engine.
+void SimClient::Hostile() {
+  static constexpr Op kOps[] = {Op::kNone, Op::kCreate, Op::kAcquire, Op::kRelease, Op::kPrefetch, Op::kStat, Op::kFlush};
+  PendingRequest request{.op = kOps[world_.chance.Below(std::size(kOps))], .hostile = true};
+  if (world_.chance.OneIn(8)) request.op = static_cast<Op>(world_.chance.Any());
+  const bool known = static_cast<uint16_t>(request.op) < proto::kOpCount;
+  if (!known || request.op == Op::kNone) request.flags = static_cast<uint32_t>(world_.chance.Any());
+  for (uint64_t i = world_.chance.Below(4); i != 0; --i) {
+    uint32_t flags = 0;
+    const TensorPtr tensor = PickTensor(&flags);
+    const uint64_t huge = world_.chance.OneIn(2) ? UINT64_MAX - world_.chance.Below(3) : world_.chance.Any();
+    RequestItem item{tensor == nullptr ? huge : tensor->id, huge, world_.chance.OneIn(2) ? huge : 1, huge};
+    if (request.op == Op::kCreate) item = {huge, world_.chance.Any(), world_.chance.Any(), world_.chance.OneIn(3) ? 0 : huge};
+    request.items.push_back(item);
+  }
+  Send(std::move(request));
+}
+
+void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
+  std::vector<HeldLease> taken(request.items.size());
+  for (const proto::SpanRecord& span : reply.spans) {
+    HeldLease& lease = taken.at(span.item);
+    uint64_t offset = request.items[span.item].offset;
+    for (const Patch& patch : lease.patches) offset += patch.length;
+    lease.id = span.lease;
+    lease.patches.push_back({offset, world_.address(span.window, span.offset), span.length});
+  }
+  const bool write = request.op == Op::kCreate || (request.flags & proto::kFlagWrite) != 0;
+  for (size_t i = 0; i < taken.size(); ++i) {
+    HeldLease& lease = taken[i];
+    lease.tensor = request.tensors[i];
+    lease.write = write;
+    lease.create = !lease.tensor->visible;
+    lease.seed = world_.next_seed++;
+    uint64_t length = 0;
+    for (const Patch& patch : lease.patches) length += patch.length;
+    const RequestItem& asked = request.items[i];
+    const uint64_t expected = asked.length == 0 ? lease.tensor->size - asked.offset : asked.length;
+    if (length != expected) world_.fail(fmt::format("a lease of {} bytes covers {}", expected, length));
+    const bool old_bytes = !write || (lease.tensor->visible && (request.flags & proto::kFlagDiscard) == 0);
+    if (old_bytes) VerifyRead(lease, "when granted");
+    // Half the writers begin at once, so that what dies has left its traces.
+    if (write && world_.chance.OneIn(2)) {
+      for (const Patch& patch : lease.patches) Stamp(*lease.tensor, patch, lease.seed);
+    }
+    leases_.push_back(std::move(lease));
+  }
+}
+
+bool SimClient::ExplainedByTensor(const TensorModel& tensor, Code code) const {
+  if (code == Code::kNotFound) return tensor.freeing;
+  if (code == Code::kTorn) return tensor.tainted || world_.punched;
+  return false;
+}
+
+bool SimClient::Explained(const PendingRequest& request, const Reply& reply) const {
+  if (request.hostile) return true;
+  const Plan& plan = world_.plan;
+  switch (reply.code) {
+    case Code::kTimeout:
+    case Code::kWouldDeadlock: return request.op != Op::kRelease;
+    case Code::kNoMemory:
+    case Code::kNoSpace: return request.op == Op::kCreate || request.op == Op::kAcquire || request.op == Op::kFlush || request.op == Op::kPersist;
+    case Code::kIoError: return plan.write_errors + plan.read_errors + plan.no_space != 0;
+    case Code::kCorrupt: return plan.corruptions != 0;
+    case Code::kAlreadyExists: return request.duplicate;
+    case Code::kInvalid: return request.op == Op::kPersist;
+    default: break;
+  }
+  if (request.tensors.empty() && reply.code == Code::kTorn) return true;  // Flush of everything.
+  return std::any_of(request.tensors.begin(), request.tensors.end(),
+                     [&](const TensorPtr& tensor) { return ExplainedByTensor(*tensor, reply.code); });
+}
+
+void SimClient::OnRefusal(const PendingRequest& request, const Reply& reply) {
+  if (!Explained(request, reply)) {
+    world_.fail(fmt::format("session {}: operation {} was refused with {}: {}", static_cast<uint64_t>(session_),
+                            static_cast<int>(request.op), CodeName(reply.code), reply.detail));
+  }
+  if (reply.detail.empty() || reply.error == nullptr) world_.fail("a refusal without a sentence");
+  if (request.hostile || request.duplicate) return;
+  if (request.op == Op::kCreate) {
+    for (const TensorPtr& tensor : request.tensors) {
+      tensor->freeing = true;
+      world_.model.Remove(tensor);
+    }
+  }
+  if (request.op == Op::kFree && reply.code != Code::kNotFound) request.tensors[0]->freeing = false;
+}
+
+void SimClient::OnReply(const Reply& reply) {
+  const auto found = pending_.find(reply.sequence);
+  if (found == pending_.end()) {
+    world_.fail(fmt::format("session {}: an answer to {}, which was not asked", static_cast<uint64_t>(session_), reply.sequence));
+    return;
+  }
+  const PendingRequest request = std::move(found->second);
+  pending_.erase(found);
+  ++answered_;
+  if (reply.code != Code::kOk) return OnRefusal(request, reply);
+  if (request.hostile) return;
+  if (request.duplicate && !request.tensors[0]->freeing) world_.fail("a taken name was created again");
+  if (request.duplicate) return;
+  if (request.op == Op::kCreate || request.op == Op::kAcquire) {
+    ++granted_;
+    TakeLeases(request, reply);
+  }
+  if (request.op == Op::kFree) world_.model.Remove(request.tensors[0]);
+}
+
+void SimClient::Die() {
+  for (const HeldLease& lease : leases_) {
+    if (lease.write) Abandon(lease);
+  }
+  leases_.clear();
+  pending_.clear();
+  std::vector<TensorPtr> creations;
+  for (const auto& [key, tensor] : world_.model.tensors()) {
+    if (!tensor->visible && tensor->creator == static_cast<uint64_t>(session_)) creations.push_back(tensor);
+  }
+  for (const TensorPtr& tensor : creations) {
+    tensor->freeing = true;
+    world_.model.Remove(tensor);
+  }
+  world_.model.RemoveSpace(job_, static_cast<uint64_t>(session_));
+}
+
+void SimClient::CheckDeadlines() const {
+  for (const auto& [sequence, request] : pending_) {
+    if (world_.now <= request.deadline + std::chrono::milliseconds(50)) continue;
+    world_.fail(fmt::format("session {}: request {} (operation {}) is not answered {} ms after its deadline",
+                            static_cast<uint64_t>(session_), sequence, static_cast<int>(request.op),
+                            (world_.now - request.deadline).count() / 1'000'000));
+  }
+}
+
+}  // namespace tier::tiering::sim

@@ -1,0 +1,65 @@
+// What the clients know of their tensors: the plain truth that the engine is held to.
+//
+// Content is stamped page by page: each 4 KiB page of a tensor carries (tensor, page, seed) in its first and last bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "proto/message.h"
+#include "proto/units.h"
+
+namespace tier::tiering::sim {
+
+inline constexpr uint32_t kUnknown = 0;  // A page whose bytes nobody can vouch for (accepted as torn).
+
+struct TensorModel {
+  uint64_t job = 0;
+  uint64_t space = 0;
+  uint64_t id = 0;
+  uint64_t size = 0;
+  uint64_t creator = 0;         // Session.
+  std::vector<uint32_t> seeds;  // By page; of the last seal.
+  std::vector<bool> sealed;     // By page; all: it is visible.
+  bool visible = false;
+  bool freeing = false;         // A free was asked for, or done.
+  bool tainted = false;         // A writer gave up on it: TORN is a right answer.
+  std::vector<bool> doubtful;   // By piece: a writer gave up on it; accepting it means taking whatever is there.
+
+  uint32_t page_count() const { return static_cast<uint32_t>(PagesFor(size)); }
+};
+using TensorPtr = std::shared_ptr<TensorModel>;
+
+// Tensors that can be named now.
+class ModelTable {
+ public:
+  TensorPtr Find(uint64_t job, uint64_t space, uint64_t id) const;
+  void Add(const TensorPtr& tensor);
+  void Remove(const TensorPtr& tensor);  // Only if it is still the one of that name.
+  TensorPtr Pick(uint64_t job, uint64_t space, uint64_t chance) const;
+  void RemoveSpace(uint64_t job, uint64_t space);
+  void RemoveJob(uint64_t job);
+  const auto& tensors() const { return tensors_; }
+
+ private:
+  using Key = std::tuple<uint64_t, uint64_t, uint64_t>;
+  std::map<Key, TensorPtr> tensors_;
+};
+
+// A range of bytes of a tensor as it lies in memory.
+struct Patch {
+  uint64_t offset = 0;  // In the tensor.
+  std::byte* memory = nullptr;
+  uint64_t length = 0;
+};
+
+// Writes the stamps of the pages that lie whole in the patch.
+void Stamp(const TensorModel& tensor, const Patch& patch, uint32_t seed);
+// The first page of the patch whose stamp is not that of its seed, if any.
+std::optional<uint32_t> FindWrongPage(const TensorModel& tensor, const Patch& patch);
+
+}  // namespace tier::tiering::sim

@@ -1,0 +1,48 @@
+// See plan.h.
+#include "tests/sim/plan.h"
+
+#include "proto/units.h"
+
+namespace tier::tiering::sim {
+
+Plan DrawPlan(uint64_t seed) {
+  Chance chance(seed);
+  Plan plan{.seed = seed};
+  plan.jobs = static_cast<uint32_t>(chance.Between(1, 3));
+  plan.clients = static_cast<uint32_t>(chance.Between(plan.jobs, 6));
+  plan.window_size = kBlockSize << chance.Below(3);
+  plan.arena_max_bytes = plan.window_size * chance.Between(2, 8);
+  plan.window_delay_turns = chance.OneIn(2) ? 0 : static_cast<uint32_t>(chance.Below(12));
+  plan.devices = static_cast<uint16_t>(chance.Between(1, 2));
+  plan.device_blocks = static_cast<uint32_t>(chance.OneIn(4) ? chance.Between(2, 6) : chance.Between(16, 64));
+  plan.inflight_max = static_cast<uint32_t>(chance.OneIn(3) ? chance.Between(2, 4) : 64);
+  plan.delay_turns_max = static_cast<uint32_t>(chance.Below(10));
+  if (chance.OneIn(3)) plan.write_errors = static_cast<uint32_t>(chance.Below(200'000));
+  if (chance.OneIn(4)) plan.read_errors = static_cast<uint32_t>(chance.Below(100'000));
+  if (chance.OneIn(5)) plan.no_space = static_cast<uint32_t>(chance.Below(200'000));
+  if (chance.OneIn(4)) plan.corruptions = static_cast<uint32_t>(chance.Below(50'000));
+  if (chance.OneIn(2)) plan.kill_one_in = static_cast<uint32_t>(chance.Between(20, 200));
+  if (chance.OneIn(10)) plan.punch_one_in = static_cast<uint32_t>(chance.Between(100, 400));
+  if (chance.OneIn(3)) plan.hostile_one_in = static_cast<uint32_t>(chance.Between(3, 30));
+  plan.leases_max = static_cast<uint32_t>(chance.OneIn(2) ? chance.Between(1, 2) : chance.Between(3, 12));
+  plan.tensor_max_bytes = chance.OneIn(2) ? 64 * kKiB : 5 * kMiB;
+  if (chance.OneIn(12)) plan.index_capacity = chance.Between(2'000, 20'000);
+  plan.manifests = chance.OneIn(3);
+  return plan;
+}
+
+Plan CrowdedPlan(uint64_t seed) {
+  Chance chance(seed);
+  Plan plan{.seed = seed, .turns = 800, .jobs = 65, .clients = 65};
+  plan.window_size = kBlockSize;
+  plan.arena_max_bytes = kBlockSize * chance.Between(4, 16);
+  plan.devices = 1;
+  plan.device_blocks = 512;
+  plan.inflight_max = 64;
+  plan.delay_turns_max = 2;
+  plan.leases_max = 2;
+  plan.tensor_max_bytes = 256 * kKiB;
+  return plan;
+}
+
+}  // namespace tier::tiering::sim

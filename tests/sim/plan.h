@@ -1,0 +1,51 @@
+// Plan: what one seed means: sizes of the world, how mean its devices are, what its clients like to do.
+#pragma once
+
+#include <cstdint>
+#include <random>
+
+namespace tier::tiering::sim {
+
+// The only source of chance in a simulation.
+class Chance {
+ public:
+  explicit Chance(uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15 + 1) {}
+  uint64_t Below(uint64_t bound) { return bound == 0 ? 0 : random_() % bound; }
+  uint64_t Between(uint64_t low, uint64_t high) { return low + Below(high - low + 1); }
+  bool OneIn(uint64_t n) { return Below(n) == 0; }
+  uint64_t Any() { return random_(); }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+struct Plan {
+  uint64_t seed = 1;
+  uint32_t turns = 600;
+  uint32_t jobs = 2;
+  uint32_t clients = 4;
+  uint64_t window_size = 0;
+  uint64_t arena_max_bytes = 0;
+  uint32_t window_delay_turns = 0;
+  uint32_t device_blocks = 0;
+  uint16_t devices = 1;
+  uint32_t inflight_max = 0;
+  uint32_t delay_turns_max = 0;
+  uint32_t write_errors = 0;   // Per million.
+  uint32_t read_errors = 0;
+  uint32_t no_space = 0;
+  uint32_t corruptions = 0;
+  uint32_t kill_one_in = 0;    // Turns; 0: never.
+  uint32_t punch_one_in = 0;   // Turns; 0: never.
+  uint32_t hostile_one_in = 0; // Actions; 0: never.
+  uint32_t leases_max = 12;    // Of a client at a time.
+  uint64_t tensor_max_bytes = 0;
+  uint64_t index_capacity = 0; // 0: unlimited.
+  bool manifests = false;
+};
+
+Plan DrawPlan(uint64_t seed);
+// 65 jobs of one client each over an arena of a few windows.
+Plan CrowdedPlan(uint64_t seed);
+
+}  // namespace tier::tiering::sim

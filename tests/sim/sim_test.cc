@@ -1,0 +1,33 @@
+// Some hundred seeds of the simulation, in groups. A failure prints the seed and the command that replays it.
+#include <gtest/gtest.h>
+
+#include "tests/sim/simulation.h"
+
+namespace tier::tiering::sim {
+namespace {
+
+constexpr uint64_t kSeedsPerGroup = 20;
+
+class Simulated : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(Simulated, EveryLeaseShowsWhatWasSealedAndNothingIsLeftAtTheEnd) {
+  for (uint64_t seed = GetParam(); seed < GetParam() + kSeedsPerGroup; ++seed) {
+    Simulation simulation(DrawPlan(seed));
+    const Outcome outcome = simulation.Run();
+    ASSERT_FALSE(outcome.finding.has_value()) << *outcome.finding << "\nreplay: tier_sim --seed " << seed << " --seeds 1";
+    ASSERT_GT(outcome.answered, 0u) << "seed " << seed;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, Simulated, ::testing::Range<uint64_t>(1, 241, kSeedsPerGroup));
+
+TEST(SimulatedCrowd, SixtyFiveJobsOverASmallArenaProgressOrAreRefused) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    Simulation simulation(CrowdedPlan(seed));
+    const Outcome outcome = simulation.Run();
+    ASSERT_FALSE(outcome.finding.has_value()) << *outcome.finding << "\nreplay: tier_sim --crowded --seed " << seed << " --seeds 1";
+    ASSERT_GT(outcome.granted, 100u) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace tier::tiering::sim

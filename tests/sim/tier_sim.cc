@@ -1,0 +1,50 @@
+// tier_sim: runs simulations of the engine from seeds; prints the first finding and the command that replays it.
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "tests/sim/simulation.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"Simulates the engine of tierd with faulty devices and clients that die"};
+  uint64_t seed = 1;
+  uint64_t seeds = 100;
+  uint64_t seconds = 0;
+  bool crowded = false;
+  bool verbose = false;
+  app.add_option("--seed", seed, "First seed");
+  app.add_option("--seeds", seeds, "How many seeds, one after the other");
+  app.add_option("--seconds", seconds, "Stop after this many seconds of processor time; 0: after all seeds");
+  app.add_flag("--crowded", crowded, "65 jobs over an arena of a few windows");
+  app.add_flag("--verbose", verbose, "One line for each seed");
+  CLI11_PARSE(app, argc, argv);
+
+  uint64_t answered = 0;
+  uint64_t granted = 0;
+  uint64_t ran = 0;
+  for (; ran < seeds; ++ran) {
+    if (seconds != 0 && static_cast<uint64_t>(std::clock()) / CLOCKS_PER_SEC >= seconds) break;
+    const uint64_t now = seed + ran;
+    if (verbose) {
+      fmt::print("seed {}: ", now);
+      std::fflush(stdout);
+    }
+    tier::tiering::sim::Simulation simulation(crowded ? tier::tiering::sim::CrowdedPlan(now) : tier::tiering::sim::DrawPlan(now));
+    const tier::tiering::sim::Outcome outcome = simulation.Run();
+    answered += outcome.answered;
+    granted += outcome.granted;
+    if (verbose) {
+      fmt::print("{} turns, {} answered, {} granted, {} killed, {} bytes swapped in;{}\n", outcome.turns, outcome.answered,
+                 outcome.granted, outcome.killed, outcome.swapped_in_bytes, outcome.codes);
+    }
+    if (!outcome.finding) continue;
+    fmt::print("seed {}: {}\nreplay: tier_sim --seed {} --seeds 1{}\n", now, *outcome.finding, now, crowded ? " --crowded" : "");
+    return 1;
+  }
+  fmt::print("{} seeds, {} requests answered, {} leases granted, no finding\n", ran, answered, granted);
+  return 0;
+}
