@@ -2,7 +2,8 @@
 //
 // Two environments (design: LMDB). `ram` lives on a memfd kept with the windows, is not synced, and takes one
 // transaction for each engine turn: Put and Erase stage, Commit ends the turn's transaction. Replies of a turn are
-// published only after its Commit. `ssd` (ManifestStore) says what must survive the machine; it commits off the engine thread.
+// published only after its Commit. `ssd` (ManifestStore) says what must survive the machine; it commits off the engine
+// thread.
 // Values are opaque here (tiering encodes them; layout in proto/index_record.h). Engine thread only.
 #pragma once
 

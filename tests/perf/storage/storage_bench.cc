@@ -1,5 +1,5 @@
 // storage_bench: moves bytes between window memory and an SSD file through the whole storage layer, and through fio on
-// the same extents, in alternating pairs. Prints the median of the paired ratios with quartiles, and core seconds per GB.
+// the same extents, in alternating pairs. Prints the median of the paired ratios, quartiles, and core seconds per GB.
 //
 //   storage_bench --file /var/tmp/tier.img --size 2048 --pairs 10 --piece 2048 --fio-bs 2048 --fio-depth 8
 //

@@ -1,5 +1,5 @@
-// Real faults of real devices under the whole tier: a full disk beneath a loop device, a backing file cut short, EIO and
-// a vanished device by nbdkit. Each needs something of the machine and says by name what.
+// Real faults of real devices under the whole tier: a full disk beneath a loop device, a backing file cut short, EIO
+// by nbdkit. Each needs something of the machine and says by name what.
 #include <cerrno>
 #include <cstring>
 #include <map>

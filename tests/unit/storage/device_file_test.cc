@@ -1,4 +1,4 @@
-// Devices as files and block devices: made, found again, locked, refused, never written before they are known to be ours.
+// Devices as files and block devices: made, found again, locked, refused, not written before known to be ours.
 #include "daemon/storage/device_file.h"
 
 #include <cstring>
