@@ -4,6 +4,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string_view>
@@ -226,7 +227,8 @@ Result<Config> LoadConfig(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (file) text << file.rdbuf();
-  if (!file) {
+  std::error_code ignored;
+  if (!file || std::filesystem::is_directory(path, ignored)) {
     const int error = errno;
     return Fail(error == EACCES ? Code::kDenied : Code::kNotFound,
                 fmt::format("cannot read the configuration {}: {}", path, error != 0 ? std::strerror(error) : "not a file"));

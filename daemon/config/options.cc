@@ -76,7 +76,7 @@ constexpr auto kOptions = std::to_array<Option>({
      "How long an orderly stop waits for transfers under way.", 0, kHour},
     {"jobs.max_sessions", Kind::kCount, TIER_FIELD(jobs.max_sessions), "1024", "Processes attached at a time.", 1, 16384},
     {"jobs.max_jobs_per_uid", Kind::kCount, TIER_FIELD(jobs.max_jobs_per_uid), "64", "Jobs of one user at a time.", 1, 65536},
-    {"jobs.max_tensors", Kind::kCount, TIER_FIELD(jobs.max_tensors), "16777216", "Tensors of one job.", 1, 1u << 28},
+    {"jobs.max_tensors", Kind::kCount, TIER_FIELD(jobs.max_tensors), "16777216", "Tensors of one job at a time.", 1, 1u << 28},
     {"jobs.max_leases", Kind::kCount, TIER_FIELD(jobs.max_leases), "65536", "Leases of one session at a time.", 1, 1u << 24},
     {"metrics.listen", Kind::kText, TIER_FIELD(metrics.listen), "\"127.0.0.1:9464\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"

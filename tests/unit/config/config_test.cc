@@ -1,0 +1,211 @@
+// Configuration: what is read, what is refused, and that every mistake is told with its line and what would be right.
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/config/config.h"
+#include "daemon/config/options.h"
+#include "daemon/config/quantity.h"
+#include "proto/units.h"
+
+namespace tier::config {
+namespace {
+
+using ::testing::HasSubstr;
+using std::chrono::milliseconds;
+
+std::string Mistake(const std::string& text) {
+  const auto config = ParseConfig(text, "tierd.toml");
+  if (config) return "accepted";
+  EXPECT_EQ(config.error().code, Code::kInvalid);
+  return config.error().message;
+}
+
+TEST(Config, EmptyFileIsTheDefaults) {
+  EXPECT_EQ(ParseConfig("", "x").value(), DefaultConfig());
+  const Config config = DefaultConfig();
+  EXPECT_EQ(config.arena.maximum.share, 0.25);
+  EXPECT_EQ(config.engine.deadline, std::chrono::seconds(60));
+  EXPECT_EQ(config.metrics.listen, "127.0.0.1:9464");
+  EXPECT_EQ(config.arena.numa_node, -1);
+  EXPECT_FALSE(config.daemon.is_private);
+}
+
+TEST(Config, PrintedDefaultsParseToTheDefaults) {
+  const std::string printed = PrintDefaultConfig();
+  const auto config = ParseConfig(printed, "printed");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(*config, DefaultConfig());
+  for (const Option& option : Options()) {
+    EXPECT_THAT(printed, HasSubstr(std::string(option.key.substr(option.key.find('.') + 1)) + " = ")) << option.key;
+  }
+}
+
+TEST(Config, ReadsEveryKindOfValue) {
+  const auto config = ParseConfig(R"(
+[daemon]
+socket_directory = "/run/x"
+private = true
+starter_pid = 42
+[arena]
+maximum = "64GiB"
+window_size = "256MiB"
+numa_node = -1
+[ssd]
+devices = ["/dev/nvme0n1", "/srv/tier.ssd"]
+queue_depth = 64
+engine = "threads"
+[engine]
+deadline = "250ms"
+write_behind = "12.5%"
+)", "tierd.toml");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->daemon.socket_directory, "/run/x");
+  EXPECT_TRUE(config->daemon.is_private);
+  EXPECT_EQ(config->daemon.starter_pid, 42);
+  EXPECT_EQ(config->arena.maximum.bytes, 64 * kGiB);
+  EXPECT_EQ(config->arena.window_size, 256 * kMiB);
+  EXPECT_EQ(config->ssd.devices, (std::vector<std::string>{"/dev/nvme0n1", "/srv/tier.ssd"}));
+  EXPECT_EQ(config->ssd.queue_depth, 64u);
+  EXPECT_EQ(config->ssd.engine, "threads");
+  EXPECT_EQ(config->engine.deadline, milliseconds(250));
+  EXPECT_EQ(config->engine.write_behind, 0.125);
+}
+
+struct MistakeCase {
+  const char* text;
+  const char* message;
+};
+
+TEST(Config, MistakesAreToldWithLineAndRemedy) {
+  const MistakeCase cases[] = {
+      {"[arena]\nmaximun = \"1GiB\"\n", "tierd.toml:2: unknown option 'arena.maximun'; the nearest is 'arena.maximum'"},
+      {"socket_directory = \"/x\"\n", "tierd.toml:1: unknown option 'socket_directory'; the nearest is 'daemon.socket_directory'"},
+      {"[ssd]\nmaximum = \"1GiB\"\n", "the nearest is 'arena.maximum'"},
+      {"[arena.maximum]\nx = 1\n", "arena.maximum"},
+      {"[nothing]\nx = 1\n", "tierd.toml:1: unknown option 'nothing'"},
+      {"arena = 5\n", "unknown option 'arena'"},
+      {"[arena]\nmaximum = 64\n", "tierd.toml:2: option arena.maximum: 64 has no unit; write it like \"64GiB\""},
+      {"[arena]\nmaximum = \"64 Gigs\"\n", "unit 'Gigs'; known are B, KiB, MiB, GiB"},
+      {"[arena]\nmaximum = \"64\"\n", "no unit"},
+      {"[arena]\nmaximum = \"-1GiB\"\n", "not a quantity"},
+      {"[arena]\nmaximum = \"101%\"\n", "not a share"},
+      {"[arena]\nmaximum = \"1KiB\"\n", "out of range"},
+      {"[arena]\nmaximum = true\n", "must be a size"},
+      {"[arena]\nmaximum = 0\n", "must not be 0"},
+      {"[arena]\nwindow_size = \"3MiB\"\n", "not a power of two"},
+      {"[arena]\nwindow_size = \"2GiB\"\n", "out of range"},
+      {"[arena]\nmaximum = \"64MiB\"\nwindow_size = \"128MiB\"\n", "less than one window"},
+      {"[arena]\nprefault = \"yes\"\n", "must be true or false"},
+      {"[arena]\nhuge_pages = \"maybe\"\n", "\"maybe\" is not one of \"auto\", \"always\", \"never\""},
+      {"[arena]\nnuma_node = -2\n", "allowed are -1 to 1023"},
+      {"[ssd]\ndevices = \"/dev/x\"\n", "must be a list"},
+      {"[ssd]\ndevices = [1]\n", "must be a text"},
+      {"[ssd]\ndevices = [\"\"]\n", "empty path"},
+      {"[ssd]\ndevices = [\"none\", \"/dev/x\"]\n", "stands alone"},
+      {"[ssd]\nqueue_depth = 0\n", "allowed are 1 to 256"},
+      {"[ssd]\nqueue_depth = \"8\"\n", "without a unit"},
+      {"[engine]\ndeadline = \"60\"\n", "no unit; write it like \"250ms\""},
+      {"[engine]\ndeadline = 60\n", "must be a time"},
+      {"[engine]\ndeadline = \"1ns\"\n", "out of range"},
+      {"[engine]\nwrite_behind = \"95%\"\n", "must not be above engine.evict"},
+      {"[engine]\nwrite_behind = 0.5\n", "must be a share"},
+      {"[jobs]\nmax_sessions = 99999999\n", "out of range"},
+      {"[log]\nlevel = \"loud\"\n", "not one of"},
+      {"[arena\n", "tierd.toml:1: "},
+      {"[arena]\nmaximum = \"1GiB\"\nmaximum = \"2GiB\"\n", "tierd.toml:3: "},
+      {"[daemon]\nsocket_directory = \"a\\u0000b\"\n", "NUL"},
+  };
+  for (const MistakeCase& c : cases) EXPECT_THAT(Mistake(c.text), HasSubstr(c.message)) << c.text;
+}
+
+TEST(Config, MissingFileIsNamed) {
+  const auto config = LoadConfig("/nonexistent/tierd.toml");
+  ASSERT_FALSE(config);
+  EXPECT_EQ(config.error().code, Code::kNotFound);
+  EXPECT_THAT(config.error().message, HasSubstr("/nonexistent/tierd.toml"));
+  EXPECT_FALSE(LoadConfig("/")) << "a directory is no file";
+}
+
+TEST(Override, TakesTomlAndPlainText) {
+  Config config = DefaultConfig();
+  EXPECT_TRUE(ApplyOverride("arena.maximum=1GiB", &config));
+  EXPECT_TRUE(ApplyOverride("arena.maximum=\"2GiB\"", &config));
+  EXPECT_EQ(config.arena.maximum.bytes, 2 * kGiB);
+  EXPECT_TRUE(ApplyOverride("daemon.private=true", &config));
+  EXPECT_TRUE(config.daemon.is_private);
+  EXPECT_TRUE(ApplyOverride("ssd.devices=[\"/a\", \"/b\"]", &config));
+  EXPECT_EQ(config.ssd.devices.size(), 2u);
+  EXPECT_TRUE(ApplyOverride("daemon.socket_directory=/tmp/a=b", &config));
+  EXPECT_EQ(config.daemon.socket_directory, "/tmp/a=b");
+  EXPECT_TRUE(ApplyOverride("metrics.listen=", &config));
+  EXPECT_EQ(config.metrics.listen, "");
+  EXPECT_TRUE(ApplyOverride("engine.deadline=2s", &config));
+  EXPECT_EQ(config.engine.deadline, std::chrono::seconds(2));
+}
+
+TEST(Override, RefusesLikeTheFile) {
+  Config config = DefaultConfig();
+  EXPECT_THAT(ApplyOverride("arena.maximum", &config).error().message, HasSubstr("OPTION=VALUE"));
+  EXPECT_THAT(ApplyOverride("arena.max=1GiB", &config).error().message, HasSubstr("arena.maximum"));
+  EXPECT_FALSE(ApplyOverride("arena.maximum=lots", &config));
+  EXPECT_FALSE(ApplyOverride("ssd.queue_depth=-1", &config));
+  EXPECT_FALSE(ApplyOverride("daemon.private=1\nx=2", &config));
+  EXPECT_EQ(config, DefaultConfig());
+}
+
+TEST(Options, NamesAreUniqueAndHelpIsThere) {
+  std::set<std::string_view> keys;
+  for (const Option& option : Options()) {
+    EXPECT_TRUE(keys.insert(option.key).second) << option.key;
+    EXPECT_GT(option.help.size(), 20u) << option.key;
+    EXPECT_EQ(FindOption(option.key), &option);
+    EXPECT_EQ(NearestOption(option.key)->key, option.key);
+    EXPECT_EQ(option.kind == Kind::kChoice, !option.choices.empty()) << option.key;
+  }
+}
+
+TEST(Options, NearestSurvivesAnything) {
+  EXPECT_NE(NearestOption(""), nullptr);
+  EXPECT_NE(NearestOption(std::string(100'000, 'x')), nullptr);
+}
+
+TEST(Quantity, SizesHaveBinaryAndDecimalUnits) {
+  EXPECT_EQ(ParseSize("64GiB").value(), 64 * kGiB);
+  EXPECT_EQ(ParseSize("1.5 GiB").value(), 1536 * kMiB);
+  EXPECT_EQ(ParseSize("0.5MiB").value(), 512 * kKiB);
+  EXPECT_EQ(ParseSize("4096B").value(), 4096u);
+  EXPECT_EQ(ParseSize("1GB").value(), 1'000'000'000u);
+  EXPECT_EQ(ParseSize("2TiB").value(), 2048 * kGiB);
+  for (const char* bad : {"GiB", "1gib", "1e3GiB", "-1GiB", "+1GiB", "1 GiB ", " 1GiB", "1GiBx", "nanGiB", "infGiB", "1e400GiB",
+                          "99999999999TiB", "0x10GiB"}) {
+    EXPECT_FALSE(ParseSize(bad)) << bad;
+  }
+}
+
+TEST(Quantity, TimesHaveUnits) {
+  EXPECT_EQ(ParseDuration("250ms").value(), milliseconds(250));
+  EXPECT_EQ(ParseDuration("1.5s").value(), milliseconds(1500));
+  EXPECT_EQ(ParseDuration("2min").value(), std::chrono::seconds(120));
+  EXPECT_EQ(ParseDuration("1h").value(), std::chrono::hours(1));
+  EXPECT_EQ(ParseDuration("10us").value(), std::chrono::microseconds(10));
+  for (const char* bad : {"5", "5 sec", "s", "-5s", "5d", "1e19s"}) EXPECT_FALSE(ParseDuration(bad)) << bad;
+}
+
+TEST(Quantity, SharesAreZeroToHundredPercent) {
+  EXPECT_EQ(ParseShare("25%").value(), 0.25);
+  EXPECT_EQ(ParseShare("0%").value(), 0.0);
+  EXPECT_EQ(ParseShare("100 %").value(), 1.0);
+  for (const char* bad : {"25", "%", "101%", "-1%", "25%%"}) EXPECT_FALSE(ParseShare(bad)) << bad;
+}
+
+TEST(SizeOrShare, IsOneOrTheOther) {
+  EXPECT_EQ((SizeOrShare{.bytes = 5}).Of(100), 5u);
+  EXPECT_EQ((SizeOrShare{.share = 0.25}).Of(100), 25u);
+  EXPECT_TRUE(SizeOrShare{}.derived());
+}
+
+}  // namespace
+}  // namespace tier::config

@@ -1,0 +1,294 @@
+// ControlApi over a live engine thread: who may do what, what is told, and events.
+#include <future>
+#include <mutex>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/session/session_world.h"
+
+namespace tier::session {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::DataClient;
+using testing::MakeHello;
+using testing::ScriptedReply;
+using testing::SessionWorld;
+using testing::SubmittedRequest;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const Caller kAlice{.uid = 1000};
+const Caller kBob{.uid = 1001};
+const Caller kAdmin{.uid = 0, .admin = true};
+
+// Collects events; Wait gives the n-th.
+class Collector {
+ public:
+  std::function<void(const Event&)> callback() {
+    return [this](const Event& event) {
+      const std::lock_guard lock(mutex_);
+      events_.push_back(event);
+      arrived_.notify_all();
+    };
+  }
+  Event Wait(size_t n) {
+    std::unique_lock lock(mutex_);
+    const bool there = arrived_.wait_for(lock, seconds(20), [&] { return events_.size() > n; });
+    TIER_CHECK(there, "event {}", n);
+    return events_[n];
+  }
+  size_t count() {
+    const std::lock_guard lock(mutex_);
+    return events_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<Event> events_;
+};
+
+TEST(ControlServer, OpensJobsByTheRulesOfTheHandshake) {
+  SessionWorld world;
+  const auto job = world.control().OpenJob(kAlice, {.name = "train", .guarantee_bytes = 5, .limit_bytes = 9});
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_EQ(job->name, "train");
+  EXPECT_EQ(job->uid, 1000u);
+  EXPECT_TRUE(IsToken(job->token));
+  EXPECT_EQ(world.OnEngine([&] { return world.engine.jobs.begin()->second.guarantee_bytes; }), 5u);
+  EXPECT_EQ(world.control().OpenJob(kAlice, {.name = "a b"}).error().code, Code::kInvalid);
+  EXPECT_EQ(world.control().OpenJob(kAlice, {.name = "train"}).error().code, Code::kAlreadyExists);
+  EXPECT_EQ(world.control().OpenJob(Caller{}, {.name = "x"}).error().code, Code::kDenied);
+}
+
+TEST(ControlServer, OnlyOwnerTokenOrAdminTouchAJob) {
+  SessionWorld world;
+  const auto job = world.control().OpenJob(kAlice, {.name = "train"}).value();
+  EXPECT_EQ(world.control().SetJob(kBob, "train", 1, {}).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().CloseJob(kBob, "train", false).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().ListTensors(kBob, "train", 10).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().Drain(kBob, "train", milliseconds(10)).error().code, Code::kNotFound);
+  EXPECT_TRUE(world.control().ListJobs(kBob).empty());
+  const Caller by_token{.uid = kUnknownUid, .admin = false, .token = job.token};
+  EXPECT_TRUE(world.control().SetJob(by_token, "train", 7, 8));
+  EXPECT_EQ(world.OnEngine([&] { return world.engine.jobs.begin()->second.limit_bytes; }), 8u);
+  EXPECT_EQ(world.control().ListTensors(kAlice, "train", 2)->size(), 2u);
+  EXPECT_EQ(world.control().ListJobs(kAdmin).size(), 1u);
+  EXPECT_TRUE(world.control().CloseJob(kAdmin, "train", true));
+  EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("close 1 forget")));
+}
+
+TEST(ControlServer, ClosingAJobEndsItsSessions) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  ASSERT_TRUE(world.control().CloseJob(kAdmin, "train", false));
+  const auto end = client.Receive().As<proto::SessionEnd>();
+  EXPECT_EQ(end.code, static_cast<uint16_t>(Code::kRevoked));
+  EXPECT_TRUE(world.WaitForSessions(0));
+}
+
+TEST(ControlServer, DescribesRanksOfLiveSessions) {
+  SessionWorld world;
+  proto::Hello hello = MakeHello("train");
+  hello.rank = 3;
+  hello.world_size = 4;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(hello).code, 0);
+  const auto jobs = world.control().ListJobs(kAdmin);
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_THAT(jobs[0].ranks, ElementsAre(3));
+  EXPECT_EQ(jobs[0].world_size, 4);
+  EXPECT_EQ(jobs[0].token.size(), 64u);
+}
+
+TEST(ControlServer, DescribesTheDaemonWithTheEnginesFigures) {
+  SessionWorld world;
+  world.OnEngine([&] {
+    world.engine.snapshot.tensor_count = 42;
+    world.engine.snapshot.devices.resize(1);
+    world.engine.snapshot.devices[0].capacity = 99;
+    world.engine.snapshot.traffic.resize(1);
+    world.engine.snapshot.traffic[0].written_bytes = 17;
+  });
+  const auto description = world.control().Describe();
+  ASSERT_TRUE(description);
+  EXPECT_EQ(description->version, "test");
+  EXPECT_EQ(description->engine.tensor_count, 42u);
+  EXPECT_EQ(description->devices.at(0).space.capacity, 99u);
+  EXPECT_EQ(description->devices.at(0).traffic.written_bytes, 17u);
+  EXPECT_GE(description->uptime_seconds, 0);
+  EXPECT_FALSE(description->draining);
+}
+
+TEST(ControlServer, DrainFlushesEverySessionOfTheJobAndNoOther) {
+  SessionWorld world;
+  DataClient first(world.socket_path());
+  DataClient other(world.socket_path());
+  const auto welcome = first.Attach(MakeHello("train"));
+  ASSERT_EQ(other.Attach(MakeHello("other")).code, 0);
+  EXPECT_TRUE(world.control().Drain(kAdmin, "train", seconds(10)));
+  const auto submitted = world.OnEngine([&] { return world.engine.submitted; });
+  ASSERT_EQ(submitted.size(), 2u) << "own tensors and shared ones";
+  for (const SubmittedRequest& request : submitted) {
+    EXPECT_EQ(request.op, proto::Op::kFlush);
+    EXPECT_EQ(static_cast<uint64_t>(request.session), welcome.session);
+    EXPECT_EQ(request.timeout_ms, 10'000u);
+    EXPECT_GE(request.sequence, kInternalSequenceFirst);
+  }
+  EXPECT_TRUE(first.ring().Receive().empty()) << "the client asked nothing and is answered nothing";
+}
+
+TEST(ControlServer, DrainTellsTheFirstFailure) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  world.OnEngine([&] {
+    world.engine.answer = [](const SubmittedRequest&) {
+      return ScriptedReply{.code = Code::kNoSpace, .detail = "the SSD tier is full"};
+    };
+  });
+  const auto drained = world.control().Drain(kAdmin, "train", seconds(10));
+  ASSERT_FALSE(drained);
+  EXPECT_EQ(drained.error().code, Code::kNoSpace);
+  EXPECT_EQ(drained.error().message, "the SSD tier is full");
+}
+
+TEST(ControlServer, DrainOfASessionThatDiesMeanwhileIsDone) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  world.OnEngine([&] { world.engine.hold = true; });
+  auto drained = std::async(std::launch::async, [&] { return world.control().Drain(kAdmin, "train", seconds(20)); });
+  while (world.OnEngine([&] { return world.engine.waiting(); }) < 2) {
+  }
+  client.Close();
+  EXPECT_TRUE(drained.get());
+}
+
+TEST(ControlServer, DrainOfTheDaemonIsForAdminsAndTakesNoNewJobs) {
+  SessionWorld world;
+  EXPECT_EQ(world.control().Drain(kAlice, "", seconds(1)).error().code, Code::kDenied);
+  EXPECT_TRUE(world.control().Drain(kAdmin, "", seconds(10)));
+  EXPECT_TRUE(world.OnEngine([&] { return world.engine.draining; }));
+  EXPECT_TRUE(world.control().Describe()->draining);
+  EXPECT_EQ(world.control().OpenJob(kAlice, {.name = "late"}).error().code, Code::kDisconnected);
+}
+
+TEST(ControlServer, DeviceDrainIsForAdminsAndKnownDevices) {
+  SessionWorld world;
+  EXPECT_EQ(world.control().DrainDevice(kAlice, 0).error().code, Code::kDenied);
+  EXPECT_EQ(world.control().DrainDevice(kAdmin, 1).error().code, Code::kNotFound);
+  EXPECT_TRUE(world.control().DrainDevice(kAdmin, 0));
+  EXPECT_TRUE(world.control().Describe()->devices.at(0).draining);
+}
+
+TEST(ControlServer, WatchersSeeWhatTheyMay) {
+  SessionWorld world;
+  Collector alices;
+  Collector bobs;
+  const auto first = world.control().Watch(kAlice, alices.callback());
+  const auto second = world.control().Watch(kBob, bobs.callback());
+  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train"}));
+  ASSERT_TRUE(world.control().SetJob(kAlice, "train", 1, 2));
+  ASSERT_TRUE(world.control().OpenJob(kBob, {.name = "other"}));
+  EXPECT_EQ(alices.Wait(0).kind, "job_opened");
+  EXPECT_EQ(alices.Wait(1).kind, "job_changed");
+  EXPECT_EQ(alices.Wait(1).sequence, 2u);
+  EXPECT_EQ(bobs.Wait(0).job, "other");
+  EXPECT_EQ(bobs.Wait(0).sequence, 1u) << "what Bob may not see is no gap for him";
+  EXPECT_GT(bobs.Wait(0).unix_time_ms, 1'600'000'000'000);
+}
+
+TEST(ControlServer, TellsWatchersWhatBecameWorse) {
+  SessionWorld world;
+  Collector events;
+  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train"}));
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  world.OnEngine([&] {
+    world.engine.snapshot.traffic.resize(1);
+    world.engine.snapshot.traffic[0].errors = 3;
+    world.engine.snapshot.torn_count = 1;
+    world.engine.snapshot.waiting_count = 2;
+    world.engine.snapshot.jobs = {{.id = tiering::JobId{1}, .counters = {.torn_count = 1}}};
+    world.control().EmitChanges();
+    world.control().EmitChanges();
+  });
+  EXPECT_EQ(events.Wait(0).kind, "torn");
+  EXPECT_EQ(events.Wait(1).kind, "io_error");
+  EXPECT_EQ(events.Wait(2).kind, "pressure");
+  EXPECT_EQ(events.count(), 3u) << "once each";
+}
+
+TEST(ControlServer, CallsFromManyThreadsAllGetTheirAnswers) {
+  SessionWorld world;
+  std::vector<std::future<bool>> calls;
+  for (int i = 0; i < 16; ++i) {
+    calls.push_back(std::async(std::launch::async, [&world, i] {
+      const std::string name = "job" + std::to_string(i);
+      const Caller caller{.uid = 2000u + static_cast<uint32_t>(i)};
+      return world.control().OpenJob(caller, {.name = name}).has_value() && world.control().Describe().has_value() &&
+             world.control().CloseJob(caller, name, false).has_value();
+    }));
+  }
+  for (auto& call : calls) EXPECT_TRUE(call.get());
+}
+
+TEST(EventLog, SlowWatcherLosesItsOwnEventsAndSeesTheGap) {
+  EventLog log;
+  std::promise<void> go;
+  auto gate = go.get_future().share();
+  Collector slow;
+  Collector quick;
+  auto collect = slow.callback();
+  const auto first = log.Watch(kAdmin, [&, gate](const Event& event) {
+    gate.wait();
+    collect(event);
+  });
+  const auto second = log.Watch(kAdmin, quick.callback());
+  constexpr size_t kEvents = 3 * kEventsQueuedMax;
+  for (size_t i = 0; i < kEvents; ++i) {
+    log.Emit("pressure", nullptr, std::to_string(i));
+    (void)quick.Wait(i);
+  }
+  go.set_value();
+  (void)slow.Wait(kEventsQueuedMax - 1);
+  EXPECT_EQ(quick.count(), kEvents);
+  EXPECT_GT(log.dropped(), 0u);
+  log.Emit("pressure", nullptr, "last");
+  for (size_t i = 0;; ++i) {
+    const Event event = slow.Wait(i);
+    if (event.message != "last") continue;
+    EXPECT_GT(event.sequence, i + 1) << "a gap";
+    break;
+  }
+}
+
+TEST(EventLog, WatchersAreLimitedAndComeAndGo) {
+  EventLog log;
+  std::vector<std::shared_ptr<void>> watches;
+  for (size_t i = 0; i < kWatchersMax; ++i) watches.push_back(log.Watch(kAdmin, [](const Event&) {}));
+  EXPECT_EQ(log.Watch(kAdmin, [](const Event&) {}), nullptr);
+  EXPECT_EQ(log.watchers(), kWatchersMax);
+  watches.pop_back();
+  EXPECT_NE(log.Watch(kAdmin, [](const Event&) {}), nullptr);
+}
+
+TEST(EventLog, NothingIsCalledAfterTheSubscriptionWentAway) {
+  EventLog log;
+  std::atomic<bool> alive{true};
+  for (int round = 0; round < 200; ++round) {
+    alive = true;
+    auto watch = log.Watch(kAdmin, [&](const Event&) { ASSERT_TRUE(alive.load()); });
+    for (int i = 0; i < 5; ++i) log.Emit("drain", nullptr, "x");
+    watch.reset();
+    alive = false;
+  }
+}
+
+}  // namespace
+}  // namespace tier::session

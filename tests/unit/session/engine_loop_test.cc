@@ -1,0 +1,267 @@
+// The engine thread: what wakes it, when it sleeps, what it does between.
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "daemon/session/engine_loop.h"
+#include "daemon/session/spin_policy.h"
+#include "tests/support/session/session_world.h"
+
+namespace tier::session {
+namespace {
+
+using proto::Op;
+using proto::RequestItem;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using testing::DataClient;
+using testing::FakeEngine;
+using testing::MakeHello;
+using testing::SessionWorld;
+
+base::TimePoint At(base::Duration since_start) { return {since_start}; }
+
+class ManualClock final : public base::Clock {
+ public:
+  base::TimePoint Now() const override { return now; }
+  base::TimePoint now = At(std::chrono::seconds(100));
+};
+
+class CountingTokens final : public TokenSource {
+ public:
+  uint64_t Random() override { return ++last_; }
+
+ private:
+  uint64_t last_ = 0;
+};
+
+class NoNotices final : public SessionNotices {
+ public:
+  void SendWindow(tiering::SessionId, WindowIndex, proto::FileDescriptor, uint32_t) override {}
+  void SendWindowReturn(tiering::SessionId, WindowIndex) override {}
+  void SendEnd(tiering::SessionId session, Code, const std::string&) override { ended.push_back(static_cast<uint64_t>(session)); }
+  std::vector<uint64_t> ended;
+};
+
+// The parts of the engine thread, driven by hand on the test's own.
+class EngineLoopTest : public ::testing::Test {
+ protected:
+  EngineLoopTest() {
+    engine_.Connect(table_);
+    table_.Connect(desk_, notices_);
+  }
+  // A session without a socket.
+  std::unique_ptr<testing::RingClient> Attach(uint64_t session, const std::string& job) {
+    auto region = MakeSessionRegion(1, static_cast<tiering::SessionId>(session)).value();
+    auto client = std::make_unique<testing::RingClient>(region.descriptor.get());
+    const auto attached = table_.Attach({.session = static_cast<tiering::SessionId>(session),
+                                         .uid = 1000,
+                                         .open = {.name = job},
+                                         .region = std::move(region.mapping),
+                                         .doorbell = proto::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))},
+                                        clock_.now);
+    EXPECT_TRUE(attached);
+    return client;
+  }
+  static bool SendOne(testing::RingClient& client) {
+    const RequestItem item{.tensor = 1};
+    return client.Send(Op::kFree, {&item, 1});
+  }
+
+  ManualClock clock_;
+  base::Mailbox mailbox_;
+  Poller poller_;
+  testing::FakeWindows windows_;
+  CountingTokens tokens_;
+  FakeEngine engine_;
+  EventLog events_;
+  EnginePageOwner page_ = EnginePageOwner::Make(1).value();
+  JobRegistry registry_{{}, tokens_};
+  JobDesk desk_{engine_, registry_, events_};
+  NoNotices notices_;
+  SessionTable table_{{}, poller_, windows_};
+  EngineLoop loop_{{.engine = engine_,
+                    .sessions = table_,
+                    .jobs = desk_,
+                    .mailbox = mailbox_,
+                    .page = page_,
+                    .poller = poller_,
+                    .clock = clock_},
+                   SpinPolicy(SpinMode::kNever, 1)};
+};
+
+TEST_F(EngineLoopTest, OnePassTakesRequestsTurnsAndAnswers) {
+  auto client = Attach(1, "train");
+  EXPECT_FALSE(loop_.RunOnce());
+  ASSERT_TRUE(SendOne(*client));
+  EXPECT_TRUE(loop_.RunOnce());
+  EXPECT_EQ(client->Receive().size(), 1u);
+  EXPECT_FALSE(loop_.RunOnce());
+}
+
+TEST_F(EngineLoopTest, RunsWhatOtherThreadsPost) {
+  int ran = 0;
+  ASSERT_TRUE(mailbox_.TryPost([&] { ++ran; }));
+  EXPECT_TRUE(loop_.RunOnce());
+  EXPECT_EQ(ran, 1);
+}
+
+TEST_F(EngineLoopTest, NoSessionStarvesAnother) {
+  auto busy = Attach(1, "busy");
+  auto quiet = Attach(2, "quiet");
+  while (SendOne(*busy)) {
+  }
+  ASSERT_TRUE(SendOne(*quiet));
+  EXPECT_TRUE(loop_.RunOnce());
+  EXPECT_EQ(quiet->Receive().size(), 1u);
+  EXPECT_EQ(busy->Receive().size(), kMessagesPerTurnMax);
+}
+
+TEST_F(EngineLoopTest, JobThatNobodyAttachesToIsClosedInTime) {
+  ASSERT_TRUE(desk_.Open(1000, {.name = "train"}, std::nullopt, clock_.now));
+  loop_.RunOnce();
+  EXPECT_EQ(engine_.jobs.size(), 1u);
+  clock_.now = clock_.now + kUnattachedJobLifetime;
+  EXPECT_TRUE(loop_.RunOnce());
+  EXPECT_TRUE(engine_.jobs.empty());
+  EXPECT_TRUE(registry_.jobs().empty());
+}
+
+TEST_F(EngineLoopTest, ClosingAJobEndsItsSessionsBeforeTheirNextRequest) {
+  auto client = Attach(1, "train");
+  ASSERT_TRUE(SendOne(*client));
+  desk_.Close(tiering::JobId{1}, "closed by test", false);
+  // The fake aborts if a request of a session it has ended reaches it.
+  engine_.Turn(clock_.now);
+  loop_.RunOnce();
+  EXPECT_EQ(notices_.ended, std::vector<uint64_t>{1});
+  EXPECT_EQ(table_.size(), 0u);
+}
+
+TEST_F(EngineLoopTest, BacklogIsTriedAgainWithoutABell) {
+  engine_.answer = [](const testing::SubmittedRequest&) {
+    return testing::ScriptedReply{.spans = std::vector<proto::SpanRecord>(8000)};
+  };
+  auto client = Attach(1, "train");
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(SendOne(*client));
+  loop_.RunOnce();
+  EXPECT_TRUE(table_.backlogged());
+  EXPECT_EQ(client->Receive().size(), 2u);
+  loop_.RunOnce();
+  EXPECT_EQ(client->Receive().size(), 2u);
+  loop_.RunOnce();
+  EXPECT_FALSE(table_.backlogged());
+}
+
+TEST_F(EngineLoopTest, ReplyAndEndOfASessionInOneTurnDoNotMeet) {
+  auto client = Attach(1, "train");
+  ASSERT_TRUE(SendOne(*client));
+  engine_.EndInTurn(tiering::SessionId{1}, Code::kRevoked, "gone");
+  EXPECT_TRUE(loop_.RunOnce());
+  EXPECT_EQ(table_.size(), 0u);
+  EXPECT_TRUE(engine_.jobs.empty());
+}
+
+TEST(SpinPolicy, AutoSpinsTwentyMicrosecondsAfterAMessage) {
+  SpinPolicy policy(SpinMode::kAuto, 8);
+  const base::TimePoint now = At(std::chrono::seconds(5));
+  EXPECT_FALSE(policy.ShouldSpin(now));
+  policy.OnMessage(now);
+  EXPECT_TRUE(policy.ShouldSpin(now + microseconds(19)));
+  EXPECT_FALSE(policy.ShouldSpin(now + microseconds(20)));
+}
+
+TEST(SpinPolicy, AutoNeverSpinsWithFewCpus) {
+  for (const unsigned cpus : {1u, 2u, 3u}) {
+    SpinPolicy policy(SpinMode::kAuto, cpus);
+    policy.OnMessage(At(std::chrono::seconds(5)));
+    EXPECT_FALSE(policy.ShouldSpin(At(std::chrono::seconds(5)))) << cpus;
+  }
+}
+
+TEST(SpinPolicy, AlwaysAndNeverMeanIt) {
+  SpinPolicy always(SpinMode::kAlways, 1);
+  EXPECT_TRUE(always.ShouldSpin(At(std::chrono::hours(1))));
+  SpinPolicy never(SpinMode::kNever, 64);
+  never.OnMessage(At(std::chrono::seconds(1)));
+  EXPECT_FALSE(never.ShouldSpin(At(std::chrono::seconds(1))));
+}
+
+TEST(SpinPolicy, ThereIsAtLeastOneCpu) { EXPECT_GE(AllowedCpus(), 1u); }
+
+TEST(EngineLoopThread, SleepsWhenIdleAndWakesForABell) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  while (!client.engine_sleeping()) std::this_thread::yield();
+  const uint64_t passes = world.loop().passes();
+  EXPECT_LE(world.loop().passes(), passes + 1) << "asleep";
+  const RequestItem item{.tensor = 1};
+  ASSERT_TRUE(client.ring().Send(Op::kFree, {&item, 1}));
+  client.Ring();
+  EXPECT_EQ(client.WaitForCompletions(1).size(), 1u);
+}
+
+TEST(EngineLoopThread, NoBellIsLostInFiveThousandRaces) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  const RequestItem item{.tensor = 1};
+  for (int i = 0; i < 5000; ++i) {
+    ASSERT_TRUE(client.ring().Send(Op::kFree, {&item, 1}));
+    client.Ring();
+    ASSERT_EQ(client.WaitForCompletions(1).size(), 1u);
+  }
+}
+
+TEST(EngineLoopThread, SpinningEngineNeedsNoBell) {
+  SessionWorld world({.spin = SpinMode::kAlways});
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  const RequestItem item{.tensor = 1};
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(client.ring().Send(Op::kFree, {&item, 1}));
+    ASSERT_EQ(client.WaitForCompletions(1).size(), 1u);
+  }
+  EXPECT_EQ(world.loop().sleeps(), 0u);
+}
+
+TEST(Poller, CallsSourcesUntilTheyAreCleared) {
+  Poller poller;
+  const proto::FileDescriptor event(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+  int calls = 0;
+  std::function<void()> on_ready = [&] {
+    if (++calls < 3) return;
+    uint64_t value = 0;
+    (void)!::read(event.get(), &value, sizeof(value));
+  };
+  ASSERT_TRUE(poller.AddSource(event.get(), &on_ready));
+  for (int i = 0; i < 5; ++i) poller.Wait(base::Duration{0});
+  EXPECT_EQ(calls, 3);
+  poller.Remove(event.get());
+}
+
+TEST(Poller, DoorbellWakesOncePerRingWithoutBeingRead) {
+  Poller poller;
+  const proto::FileDescriptor bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  ASSERT_TRUE(poller.AddDoorbell(bell.get()));
+  EXPECT_EQ(poller.Wait(base::Duration{0}), 0u);
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t one = 1;
+    ASSERT_EQ(::write(bell.get(), &one, sizeof(one)), 8);
+    EXPECT_EQ(poller.Wait(base::Duration{0}), 1u);
+    EXPECT_EQ(poller.Wait(base::Duration{0}), 0u);
+  }
+}
+
+TEST(Poller, BadDescriptorIsAnError) {
+  Poller poller;
+  EXPECT_FALSE(poller.AddDoorbell(-1));
+}
+
+}  // namespace
+}  // namespace tier::session

@@ -1,0 +1,242 @@
+// What makes the daemon a good process: one instance, systemd's protocol, a private one's end.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/session/instance_lock.h"
+#include "daemon/session/packet_socket.h"
+#include "daemon/session/peer_identity.h"
+#include "daemon/session/private_lifetime.h"
+#include "daemon/session/service_manager.h"
+
+namespace tier::session {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+class Scratch {
+ public:
+  Scratch() : path_((std::filesystem::temp_directory_path() / "tier-process-XXXXXX").string()) {
+    EXPECT_NE(::mkdtemp(path_.data()), nullptr);
+  }
+  ~Scratch() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+TEST(InstanceLock, IsTakenOnceAndNamesItsHolder) {
+  const Scratch scratch;
+  auto first = InstanceLock::Take(scratch / "run", false);
+  ASSERT_TRUE(first) << first.error().message;
+  const auto second = InstanceLock::Take(scratch / "run", false);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Code::kAlreadyExists);
+  EXPECT_THAT(second.error().message, HasSubstr("process " + std::to_string(::getpid())));
+}
+
+TEST(InstanceLock, TellsACrashFromAnOrderlyEnd) {
+  const Scratch scratch;
+  { EXPECT_FALSE(InstanceLock::Take(scratch / "run", false)->predecessor_crashed()); }
+  {
+    auto lock = InstanceLock::Take(scratch / "run", false);
+    ASSERT_TRUE(lock);
+    EXPECT_TRUE(lock->predecessor_crashed());
+    lock->MarkEnded();
+  }
+  EXPECT_FALSE(InstanceLock::Take(scratch / "run", false)->predecessor_crashed());
+}
+
+TEST(InstanceLock, MakesAPrivateDirectoryPrivate) {
+  const Scratch scratch;
+  ASSERT_TRUE(InstanceLock::Take(scratch / "a/b/run", true));
+  EXPECT_EQ(std::filesystem::status(scratch / "a/b/run").permissions(), std::filesystem::perms::owner_all);
+}
+
+TEST(InstanceLock, DirectoryThatCannotBeIsNamed) {
+  const Scratch scratch;
+  std::ofstream(scratch / "file") << "x";
+  const auto lock = InstanceLock::Take(scratch / "file/run", false);
+  ASSERT_FALSE(lock);
+  EXPECT_THAT(lock.error().message, HasSubstr("socket_directory"));
+}
+
+TEST(InstanceLock, LinkInPlaceOfTheLockFileIsNotFollowed) {
+  const Scratch scratch;
+  std::filesystem::create_directory(scratch / "run");
+  std::ofstream(scratch / "victim") << "precious";
+  std::filesystem::create_symlink(scratch / "victim", scratch / "run/tierd.lock");
+  EXPECT_FALSE(InstanceLock::Take(scratch / "run", false));
+  std::string content;
+  std::ifstream(scratch / "victim") >> content;
+  EXPECT_EQ(content, "precious");
+}
+
+TEST(PrivateLifetime, EndsFiveSecondsAfterTheLastSession) {
+  PrivateLifetime lifetime;
+  const base::TimePoint start{seconds(100)};
+  EXPECT_EQ(lifetime.end(), std::nullopt) << "nobody has come yet";
+  lifetime.OnSessionCount(1, start);
+  EXPECT_EQ(lifetime.end(), std::nullopt);
+  lifetime.OnSessionCount(0, start + seconds(7));
+  EXPECT_EQ(lifetime.end(), start + seconds(12));
+  lifetime.OnSessionCount(1, start + seconds(8));
+  EXPECT_EQ(lifetime.end(), std::nullopt);
+}
+
+TEST(PrivateLifetime, EndsThirtySecondsAfterItsStarterUnlessSomebodyIsThere) {
+  PrivateLifetime lifetime;
+  const base::TimePoint start{seconds(100)};
+  lifetime.OnStarterDied(start);
+  lifetime.OnStarterDied(start + seconds(10));
+  EXPECT_EQ(lifetime.end(), start + seconds(30));
+  lifetime.OnSessionCount(2, start + seconds(20));
+  EXPECT_EQ(lifetime.end(), std::nullopt) << "a rank that outlives the one that started the daemon keeps it";
+  lifetime.OnSessionCount(0, start + seconds(50));
+  EXPECT_EQ(lifetime.end(), start + seconds(55));
+}
+
+// Variables that a test sets; gone afterwards.
+class Environment {
+ public:
+  void Set(const char* name, const std::string& value) {
+    ::setenv(name, value.c_str(), 1);
+    names_.push_back(name);
+  }
+  ~Environment() {
+    for (const char* name : names_) ::unsetenv(name);
+  }
+
+ private:
+  std::vector<const char*> names_;
+};
+
+TEST(ServiceManager, AbsentOneIsNoTrouble) {
+  ServiceManager manager = ServiceManager::FromEnvironment();
+  EXPECT_FALSE(manager.present());
+  manager.Notify("READY=1\n");
+  EXPECT_EQ(manager.watchdog(), std::nullopt);
+  EXPECT_FALSE(manager.TakeSocket("data"));
+}
+
+TEST(ServiceManager, HearsWhatItIsTold) {
+  const Scratch scratch;
+  const proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, (scratch / "notify").c_str());
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  Environment environment;
+  environment.Set("NOTIFY_SOCKET", scratch / "notify");
+  environment.Set("WATCHDOG_USEC", "30000000");
+  const ServiceManager manager = ServiceManager::FromEnvironment();
+  EXPECT_TRUE(manager.present());
+  EXPECT_EQ(manager.watchdog(), seconds(30));
+  EXPECT_EQ(std::getenv("NOTIFY_SOCKET"), nullptr) << "children must not speak for us";
+  manager.Notify("READY=1\nSTATUS=serving\n");
+  std::array<char, 100> text{};
+  EXPECT_GT(::recv(socket.get(), text.data(), text.size(), MSG_DONTWAIT), 0);
+  EXPECT_STREQ(text.data(), "READY=1\nSTATUS=serving\n");
+}
+
+TEST(ServiceManager, WatchdogOfAnotherProcessIsNotOurs) {
+  Environment environment;
+  environment.Set("WATCHDOG_USEC", "30000000");
+  environment.Set("WATCHDOG_PID", "1");
+  EXPECT_EQ(ServiceManager::FromEnvironment().watchdog(), std::nullopt);
+}
+
+TEST(ServiceManager, NonsenseInTheEnvironmentIsIgnored) {
+  Environment environment;
+  environment.Set("WATCHDOG_USEC", "soon");
+  environment.Set("LISTEN_PID", std::to_string(::getpid()));
+  environment.Set("LISTEN_FDS", "-5");
+  ServiceManager manager = ServiceManager::FromEnvironment();
+  EXPECT_EQ(manager.watchdog(), std::nullopt);
+  EXPECT_FALSE(manager.TakeSocket("data"));
+}
+
+TEST(PacketSocket, OnlyAListeningPacketSocketPasses) {
+  const Scratch scratch;
+  const auto listening = ListenAt(scratch / "s", 0600);
+  ASSERT_TRUE(listening);
+  EXPECT_TRUE(CheckListening(listening->get()));
+  const proto::FileDescriptor stream(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_FALSE(CheckListening(stream.get()));
+  const proto::FileDescriptor file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_FALSE(CheckListening(file.get()));
+}
+
+TEST(PacketSocket, PathThatIsTooLongIsRefusedWithFigures) {
+  const auto listening = ListenAt("/tmp/" + std::string(200, 'x'), 0600);
+  ASSERT_FALSE(listening);
+  EXPECT_THAT(listening.error().message, HasSubstr("at most 107"));
+}
+
+TEST(PacketSocket, FullSocketSaysSoAndHungUpOneToo) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+  const proto::FileDescriptor ours(pair[0]);
+  proto::FileDescriptor theirs(pair[1]);
+  const std::vector<std::byte> bytes(1000);
+  SocketOutcome outcome = SocketOutcome::kDone;
+  for (int i = 0; i < 100'000 && outcome == SocketOutcome::kDone; ++i) outcome = SendPacket(ours.get(), bytes, {});
+  EXPECT_EQ(outcome, SocketOutcome::kWouldBlock);
+  ReceivedPacket packet;
+  EXPECT_EQ(ReceivePacket(ours.get(), &packet), SocketOutcome::kWouldBlock);
+  theirs.Reset();
+  EXPECT_EQ(SendPacket(ours.get(), bytes, {}), SocketOutcome::kGone);
+  EXPECT_EQ(ReceivePacket(ours.get(), &packet), SocketOutcome::kGone);
+}
+
+TEST(PacketSocket, DescriptorsTravelAndAreCloseOnExec) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+  const proto::FileDescriptor ours(pair[0]);
+  const proto::FileDescriptor theirs(pair[1]);
+  std::vector<proto::FileDescriptor> sent;
+  for (int i = 0; i < 3; ++i) sent.emplace_back(::open("/dev/null", O_RDONLY));
+  const std::byte byte{7};
+  ASSERT_EQ(SendPacket(ours.get(), {&byte, 1}, sent), SocketOutcome::kDone);
+  ReceivedPacket packet;
+  ASSERT_EQ(ReceivePacket(theirs.get(), &packet), SocketOutcome::kDone);
+  ASSERT_EQ(packet.descriptors.size(), 3u);
+  EXPECT_NE(::fcntl(packet.descriptors[2].get(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_EQ(packet.bytes, std::vector{byte});
+  EXPECT_FALSE(packet.truncated);
+}
+
+TEST(PeerIdentity, IsWhoConnected) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+  const proto::FileDescriptor ours(pair[0]);
+  const proto::FileDescriptor theirs(pair[1]);
+  const auto peer = IdentifyPeer(ours.get());
+  ASSERT_TRUE(peer);
+  EXPECT_EQ(peer->pid, ::getpid());
+  EXPECT_EQ(peer->uid, ::getuid());
+  const auto pidfd = OpenPeerPidfd(ours.get(), *peer);
+  ASSERT_TRUE(pidfd);
+  EXPECT_TRUE(CheckPidfd(pidfd->get(), *peer));
+}
+
+TEST(PeerIdentity, FileIsNobody) {
+  const proto::FileDescriptor file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_FALSE(IdentifyPeer(file.get()));
+}
+
+}  // namespace
+}  // namespace tier::session
