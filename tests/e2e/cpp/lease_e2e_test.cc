@@ -151,11 +151,13 @@ TEST_F(LeaseEndToEnd, AnInterruptInAWaitBreaksNothing) {
   ::sigaction(SIGINT, &before, nullptr);
 }
 
+constexpr uid_t kOtherUser = 54321;
+
 // In a child with another user's identity: 0 if connecting was refused as `code`.
 int AsOtherUser(const std::string& socket, int code) {
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(9);
+    if (::setgid(kOtherUser) != 0 || ::setuid(kOtherUser) != 0) ::_exit(9);
     tier::ConnectOptions options;
     options.socket = socket;
     const int got = CodeOf([&] { tier::Client client(options); });
