@@ -134,6 +134,8 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, required=True)
     try:
         train(parser.parse_args())
+    except KeyboardInterrupt:
+        sys.exit(130)  # The command above this one says what there is to say.
     except tierd.Error as error:
         say("failed", error=f"{type(error).__name__}: {error}")
         sys.exit(1)
