@@ -26,7 +26,8 @@ def disk() -> Iterator[pathlib.Path]:
 def demo(disk: pathlib.Path, *options: str) -> subprocess.Popen[str]:
     script = launcher.ROOT / "bindings/python/demo/train_gpt.py"
     command = [sys.executable, script, *SMALL, "--ssd", "256MiB", "--directory", disk, *options]
-    return subprocess.Popen(command, env=launcher.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=launcher.environment(), stdout=pipe, stderr=pipe, text=True)
 
 
 def test_both_runs_agree_and_every_state_was_on_ssd(disk: pathlib.Path, tmp_path: pathlib.Path) -> None:
