@@ -18,7 +18,9 @@ using proto::Superblock;
 using Bytes = std::span<const std::byte>;
 
 bool AllZero(Bytes bytes) {
-  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+  // Each byte equals the one before it, at the speed of memcmp: a label area is a megabyte.
+  return bytes.empty() ||
+         (bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
 
 bool HasMagic(Bytes copy) {
