@@ -36,7 +36,8 @@ class Block(nn.Module):
         q, k, v = (part.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for part in parts)
         attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.projection(attended.transpose(1, 2).reshape(batch, length, width))
-        return x + self.narrow(functional.gelu(self.widen(self.feed_norm(x))))
+        fed: torch.Tensor = self.narrow(functional.gelu(self.widen(self.feed_norm(x))))
+        return x + fed
 
 
 class Gpt(nn.Module):

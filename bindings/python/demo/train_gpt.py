@@ -90,9 +90,9 @@ def parse() -> argparse.Namespace:
 
 def state_bytes(arguments: argparse.Namespace) -> int:
     """Of both moments of every parameter."""
-    width = arguments.width
+    width = int(arguments.width)
     block = 12 * width * width + 13 * width
-    parameters = (2 * VOCABULARY + arguments.context + 2) * width + arguments.layers * block
+    parameters = (2 * VOCABULARY + int(arguments.context) + 2) * width + int(arguments.layers) * block
     return parameters * 2 * 4
 
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import corpus
@@ -31,7 +32,7 @@ class SsdWitness:
         self._client = client
         self.returned: set[tierd.Key] = set()
 
-    def look(self, parts: list[Part]) -> None:
+    def look(self, parts: Sequence[Part]) -> None:
         for part in parts:
             if part.offset == 0 and part.key not in self.returned:
                 state = self._client.tensor(part.key)
