@@ -1,5 +1,6 @@
 // victim: a client that brings itself into one state of the protocol, says "ready", and waits there to be killed.
-//   victim SOCKET STATE MIB    STATE: create, write, read, waiting, swap_out, swap_in, idle
+//   victim SOCKET STATE MIB [JOB]    STATE: create, write, read, waiting, swap_out, swap_in, idle
+// With JOB it joins that job by $TIERD_JOB_TOKEN, else it has one of its own.
 #include <tier/tier.hpp>
 
 #include <unistd.h>
@@ -65,10 +66,11 @@ void FillAndSeal(tier::Client& client, uint64_t tensor, uint64_t bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
   try {
     tier::ConnectOptions options;
     options.socket = argv[1];
+    if (argc == 5) options.job = argv[4];
     tier::Client client(options);
     Enter(client, argv[2], std::strtoull(argv[3], nullptr, 10) << 20);
   } catch (const tier::Error& error) {
