@@ -283,7 +283,9 @@ def _run_aside(work: Callable[[], _T], undo: Callable[[_T], None]) -> _T:
 
     threading.Thread(target=run, name="tierd-wait", daemon=True).start()
     try:
-        ended.wait()
+        # In slices: a signal that comes just before the thread sleeps does not wake it.
+        while not ended.wait(SLICE_MS / 1000):
+            pass
     except BaseException:
         with lock:
             abandoned = True
