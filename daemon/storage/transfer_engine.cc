@@ -133,15 +133,21 @@ void TransferEngine::Start(const Transfer& transfer) {
 }
 
 void TransferEngine::Submit() {
+  Request* writes = nullptr;
   while (!started_.empty()) {
     Request* request = started_.PopFront();
     if (request->direction == Direction::kWrite) {
-      StartChecksum(request);
-    } else {
-      Enqueue(request);
+      request->checksummed_next = writes;
+      writes = request;
     }
+    Enqueue(request);
   }
-  Dispatch();
+  Dispatch();  // The device first: waking a worker takes a while.
+  while (writes != nullptr) {
+    Request* request = writes;
+    writes = request->checksummed_next;
+    StartChecksum(request);
+  }
 }
 
 void TransferEngine::Poll(std::vector<TransferResult>* results) {
@@ -183,7 +189,7 @@ void TransferEngine::ComputeChecksums(Request* request) {
 void TransferEngine::PushChecksummed(Request* request) {
   Request* head = checksummed_.load(std::memory_order_relaxed);
   do {
-    request->next = head;
+    request->checksummed_next = head;
   } while (!checksummed_.compare_exchange_weak(head, request, std::memory_order_release, std::memory_order_relaxed));
   if (head == nullptr) signal_.Signal();
   checksums_running_.fetch_sub(1, std::memory_order_release);  // The last touch: the engine may now be destroyed.
@@ -193,42 +199,21 @@ void TransferEngine::TakeChecksummed() {
   Request* newest = checksummed_.exchange(nullptr, std::memory_order_acquire);
   Request* oldest = nullptr;
   while (newest != nullptr) {  // Back into the order the workers finished in.
-    Request* next = newest->next;
-    newest->next = oldest;
+    Request* next = newest->checksummed_next;
+    newest->checksummed_next = oldest;
     oldest = newest;
     newest = next;
   }
   while (oldest != nullptr) {
     Request* request = oldest;
-    oldest = request->next;
-    request->next = nullptr;
+    oldest = request->checksummed_next;
     OnChecksummed(request);
   }
 }
 
 void TransferEngine::OnChecksummed(Request* request) {
-  bool any_faulted = false;
-  for (const Member* member = request->first; member != nullptr; member = member->next) {
-    any_faulted = any_faulted || member->faulted;
-  }
-  if (request->direction == Direction::kWrite && !any_faulted) {
-    Enqueue(request);
-    return;
-  }
-  Member* member = request->first;
-  const Direction direction = request->direction;
-  FreeRequest(request);
-  while (member != nullptr) {
-    Member* next = member->next;
-    if (member->faulted) {
-      Finish(member, TransferOutcome::kWindowFault, EFAULT);
-    } else if (direction == Direction::kRead) {
-      VerifyRead(member);
-    } else {
-      Enqueue(NewRequest(member));
-    }
-    member = next;
-  }
+  request->checksummed = true;
+  if (request->device_ended) Settle(request);
 }
 
 void TransferEngine::VerifyRead(Member* member) {
@@ -287,13 +272,13 @@ void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
   TIER_CHECK(moved <= request->length - request->done, "{} bytes moved of {}", moved, request->length - request->done);
   (request->direction == Direction::kRead ? device.traffic.read_bytes : device.traffic.written_bytes) += moved;
   if (moved == request->length - request->done) {
-    OnMoved(request);
+    EndDevicePart(request, 0);
     return;
   }
   // Direct I/O goes on at a page boundary; less than a page of progress is the end of a file cut short beneath us.
   const auto pages = static_cast<uint32_t>(moved / kPageSize * kPageSize);
   if (pages == 0) {
-    OnDeviceError(request, EIO);
+    EndDevicePart(request, EIO);
     return;
   }
   request->done += pages;
@@ -301,58 +286,64 @@ void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
   Enqueue(request);
 }
 
-void TransferEngine::OnMoved(Request* request) {
-  if (request->direction == Direction::kRead) {
-    StartChecksum(request);
-  } else {
-    FinishRequest(request, TransferOutcome::kDone, 0);
-  }
-}
-
 void TransferEngine::OnIoError(Request* request, int error) {
-  if (IsTransient(error) && request->tries_again < kTriesAgainMax) {
-    ++request->tries_again;
-    ++devices_[request->device].traffic.retries;
-    Enqueue(request);
-  } else if (error == ENOSPC || error == EDQUOT) {
-    FinishRequest(request, TransferOutcome::kNoSpace, error);
-  } else if (error == EFAULT) {
-    FinishRequest(request, TransferOutcome::kWindowFault, error);
-  } else {
-    OnDeviceError(request, error);
-  }
-}
-
-void TransferEngine::OnDeviceError(Request* request, int error) {
-  if (request->retried) {
-    FinishRequest(request, TransferOutcome::kDeviceError, error);
+  if (!IsTransient(error) || request->tries_again >= kTriesAgainMax) {
+    EndDevicePart(request, error);
     return;
   }
-  RetryEachMember(request);
+  ++request->tries_again;
+  ++devices_[request->device].traffic.retries;
+  Enqueue(request);
 }
 
-void TransferEngine::RetryEachMember(Request* request) {
-  Member* member = request->first;
-  FreeRequest(request);
-  while (member != nullptr) {
-    Member* next = member->next;
-    Request* single = NewRequest(member);
-    single->retried = true;
-    ++devices_[single->device].traffic.retries;
-    Enqueue(single);
-    member = next;
+void TransferEngine::EndDevicePart(Request* request, int error) {
+  request->device_ended = true;
+  request->error = error;
+  if (request->direction == Direction::kRead && error == 0) {
+    StartChecksum(request);
+  } else if (request->direction == Direction::kRead || request->checksummed) {
+    Settle(request);
   }
 }
 
 // ---- results
 
-void TransferEngine::FinishRequest(Request* request, TransferOutcome outcome, int error) {
-  Member* member = request->first;
-  FreeRequest(request);
-  while (member != nullptr) {
+void TransferEngine::Settle(Request* request) {
+  const Request ended = *request;
+  FreeRequest(request);  // First: members that go on need requests of their own.
+  for (Member* member = ended.first; member != nullptr;) {
     Member* next = member->next;
-    Finish(member, outcome, error);
+    SettleMember(ended, member);
     member = next;
+  }
+}
+
+void TransferEngine::SettleMember(const Request& ended, Member* member) {
+  if (member->faulted) {
+    Finish(member, TransferOutcome::kWindowFault, EFAULT);
+  } else if (ended.error != 0) {
+    SettleFailed(ended, member);
+  } else if (ended.direction == Direction::kRead) {
+    VerifyRead(member);
+  } else {
+    Finish(member, TransferOutcome::kDone, 0);
+  }
+}
+
+void TransferEngine::SettleFailed(const Request& ended, Member* member) {
+  const bool alone = ended.first == ended.last;
+  if (ended.error == ENOSPC || ended.error == EDQUOT) {
+    Finish(member, TransferOutcome::kNoSpace, ended.error);
+  } else if (ended.error == EFAULT && alone) {
+    Finish(member, TransferOutcome::kWindowFault, ended.error);
+  } else if (ended.retried) {
+    Finish(member, TransferOutcome::kDeviceError, ended.error);
+  } else {
+    Request* single = NewRequest(member);
+    single->retried = true;
+    single->checksummed = ended.checksummed;
+    ++devices_[single->device].traffic.retries;
+    Enqueue(single);
   }
 }
 

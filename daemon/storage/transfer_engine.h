@@ -1,8 +1,11 @@
 // TransferEngine: the TransferPort. Turns transfers of pieces into device requests and back, with a CRC32C over each
 // piece's content.
 //
-//   write:  Start → merge with neighbours → checksum on a worker → wait for depth → device → result
+//   write:  Start → merge with neighbours → wait for depth → device, meanwhile checksum on a worker → result
 //   read:   Start → merge with neighbours → wait for depth → device → verify on a worker → result
+//
+// A write's checksum runs beside its I/O: who scribbles on bytes under write fools either order alike, and is found out
+// when they are read.
 //
 // One *request* is what one device command moves: one transfer, or several that follow each other in memory and on the
 // device. A merged request that fails is taken apart, so that only what failed is retried and reported. Small requests
@@ -81,8 +84,12 @@ class TransferEngine final : public TransferPort {
     uint32_t length = 0;  // Bytes, whole pages.
     uint32_t done = 0;    // Bytes of these that the device has moved.
     uint32_t tries_again = 0;
-    bool retried = false;  // After a device error.
-    Request* next = nullptr;
+    int error = 0;              // errno that the device part ended with.
+    bool device_ended = false;  // The two parts of a request: it is settled once both are over.
+    bool checksummed = false;
+    bool retried = false;                 // After a device error.
+    Request* next = nullptr;              // In a list of the engine's.
+    Request* checksummed_next = nullptr;  // In `checksummed_`, or among writes about to be checksummed.
   };
   struct Window {
     std::byte* address = nullptr;
@@ -111,11 +118,11 @@ class TransferEngine final : public TransferPort {
   bool HasRoomFor(const Device& device) const;
   void Dispatch();
   void OnIoCompletion(const IoCompletion& completion);
-  void OnMoved(Request* request);
   void OnIoError(Request* request, int error);
-  void OnDeviceError(Request* request, int error);
-  void RetryEachMember(Request* request);
-  void FinishRequest(Request* request, TransferOutcome outcome, int error);
+  void EndDevicePart(Request* request, int error);
+  void Settle(Request* request);
+  void SettleMember(const Request& ended, Member* member);
+  void SettleFailed(const Request& ended, Member* member);
   void Finish(Member* member, TransferOutcome outcome, int error);
 
   TransferEngineOptions options_;

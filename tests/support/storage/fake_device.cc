@@ -2,9 +2,11 @@
 #include "tests/support/storage/fake_device.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "daemon/base/check.h"
+#include "daemon/base/fault_guard.h"
 
 namespace tier::storage::testing {
 
@@ -75,13 +77,11 @@ int32_t FakeDevice::Execute(const IoRequest& request) {
   uint64_t moved = std::min<uint64_t>(request.length, bytes_.size() - request.offset);
   if (fault && fault->short_bytes) moved = std::min<uint64_t>(moved, *fault->short_bytes);
   std::byte* on_device = bytes_.data() + request.offset;
-  if (request.direction == Direction::kWrite) {
-    std::memcpy(on_device, request.memory, moved);
-    if (fault && fault->flip_at) on_device[*fault->flip_at] ^= std::byte{0xff};
-  } else {
-    std::memcpy(request.memory, on_device, moved);
-    if (fault && fault->flip_at) request.memory[*fault->flip_at] ^= std::byte{0xff};
-  }
+  const bool write = request.direction == Direction::kWrite;
+  std::byte* to = write ? on_device : request.memory;
+  const std::byte* from = write ? request.memory : on_device;
+  if (!base::RunGuarded([=] { std::memcpy(to, from, moved); })) return -EFAULT;  // As the kernel says it.
+  if (fault && fault->flip_at) to[*fault->flip_at] ^= std::byte{0xff};
   return static_cast<int32_t>(moved);
 }
 
