@@ -12,6 +12,7 @@ import launcher
 import pytest
 
 os.environ.setdefault("TIERD_BUILD", str(launcher.BUILD))
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # Before torch: tests share their cores with daemons.
 
 import tierd  # noqa: E402
 
