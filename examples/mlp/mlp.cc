@@ -67,7 +67,7 @@ int CheckGradients(Network& network, const Arguments& arguments, const Network::
     network.Nudge(layer, row, column, step);
     const double numeric = (above - below) / (2 * step);
     const double error = std::abs(numeric - analytic) / std::max(1e-4, std::abs(numeric) + std::abs(analytic));
-    const bool agrees = error < 1e-5;
+    const bool agrees = error < 5e-5;
     std::printf("layer %llu [%llu, %llu]: gradient %+.9e, by differences %+.9e, relative error %.1e%s\n",
                 static_cast<unsigned long long>(layer), static_cast<unsigned long long>(row),
                 static_cast<unsigned long long>(column), analytic, numeric, error, agrees ? "" : "  WRONG");

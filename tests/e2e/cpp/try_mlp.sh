@@ -5,7 +5,11 @@
 set -eu
 scratch=$(mktemp -d /tmp/tier-mlp-XXXXXX)
 daemon=
-trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true; rm -rf "$scratch"' EXIT
+finish() {
+  [ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; } 2> /dev/null || true
+  rm -rf "$scratch"
+}
+trap finish EXIT
 
 if [ "$1" = --prefix ]; then
   prefix=$2
