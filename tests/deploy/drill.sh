@@ -19,8 +19,8 @@ step() {
 }
 
 install_package() {
-  # What README.md says, without a network.
-  apt-get install -y --no-download /drill/tierd.deb || dpkg -i /drill/tierd.deb
+  # What README.md says; there is no network, and a local package needs none.
+  apt-get install -y /drill/tierd.deb
 }
 
 nothing_started() {
@@ -31,10 +31,11 @@ unit_is_read_without_a_word() {
   [[ -z $(systemd-analyze verify --man=no tierd.service tierd.socket 2>&1) ]]
 }
 
+# swap_as_another_user TENSORS: of 64 MiB each, through an arena of 256 MiB.
 swap_as_another_user() {
   setpriv --reuid=54321 --regid=54321 --clear-groups --no-new-privs \
     env -i PATH=/usr/bin:/bin HOME=/tmp PYTHONPATH=/drill TIERD_LIBRARY="$(echo /usr/lib*/libtier.so.0)" \
-    "$PYTHON" /drill/swap_script.py
+    "$PYTHON" /drill/swap_script.py "$1"
 }
 
 main_pid() {
@@ -79,13 +80,13 @@ step "systemd reads the units without a word" unit_is_read_without_a_word
 step "the service starts" systemctl enable --now tierd
 step "it runs as its own user" test "$(stat -c %U "/proc/$(main_pid)")" = tierd
 step "tierctl status answers" status_answers
-step "another user swaps 1 GiB through SSD" swap_as_another_user
+step "another user swaps 1 GiB through SSD" swap_as_another_user 16
 step "a killed daemon is started again" restarts_after_kill
-step "the restarted daemon serves" swap_as_another_user
+step "the restarted daemon serves" swap_as_another_user 2
 step "the service stops" systemctl stop tierd
 step "a stopped service is not failed" test "$(systemctl show tierd --property=Result --value)" = success
 step "with the socket unit it starts on the first connection" systemctl start tierd.socket
-step "a client wakes it" swap_as_another_user
+step "a client wakes it" swap_as_another_user 2
 step "socket and service stop" systemctl stop tierd.socket tierd.service
 step "purge runs" dpkg --purge tierd
 step "purge leaves nothing" leaves_nothing
