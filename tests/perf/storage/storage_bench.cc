@@ -31,7 +31,8 @@ struct BenchOptions {
   uint64_t size_mib = 1024;  // Moved in each run.
   uint64_t pairs = 10;
   uint64_t piece_kib = 2048;
-  uint64_t window_mib = 64;
+  uint64_t memory_mib = 0;  // Cycled through, as fio cycles through its buffers; 0: as much as is moved.
+  uint64_t window_mib = 32;
   uint64_t depth = 32;
   uint64_t merge_kib = 4096;
   uint64_t inflight = 1024;
@@ -91,11 +92,14 @@ class Bench {
     const double cpu = CpuSeconds();
     size_t started = 0;
     size_t finished = 0;
+    size_t oldest = 0;  // Not finished.
+    std::vector<bool> done(transfers_.size());
     std::vector<TransferResult> results;
     results.reserve(options_.inflight);
     while (finished < transfers_.size()) {
       TransferPort& port = tier_->transfers();
-      for (; started < transfers_.size() && port.inflight() < port.inflight_max(); ++started) {
+      const size_t end = std::min(transfers_.size(), oldest + memory_pieces_);
+      for (; started < end && port.inflight() < port.inflight_max(); ++started) {
         transfers_[started].direction = direction;
         port.Start(transfers_[started]);
       }
@@ -105,7 +109,9 @@ class Bench {
       for (const TransferResult& result : results) {
         TIER_CHECK(result.outcome == TransferOutcome::kDone, "outcome {}", static_cast<int>(result.outcome));
         if (direction == Direction::kWrite) transfers_[result.cookie].crc = result.crc;
+        done[result.cookie] = true;
       }
+      while (oldest < done.size() && done[oldest]) ++oldest;
       finished += results.size();
       if (!results.empty() || finished == transfers_.size()) continue;
       pollfd wait{.fd = tier_->completion_fd(), .events = POLLIN, .revents = 0};
@@ -125,7 +131,7 @@ class Bench {
   void MakeWindows() {
     const uint64_t window_size = options_.window_mib * kMiB;
     base::InstallFaultGuard();
-    for (uint64_t at = 0; at < options_.size_mib * kMiB; at += window_size) {
+    for (uint64_t at = 0; at < MemoryBytes(); at += window_size) {
       Window& window = windows_.emplace_back();
       window.file = std::move(*proto::CreateMemoryFile("bench-window", window_size));
       window.mapping = std::move(*proto::Mapping::Map(window.file.get(), 0, window_size, proto::Access::kReadWrite));
@@ -139,16 +145,20 @@ class Bench {
     }
   }
 
+  uint64_t MemoryBytes() const { return (options_.memory_mib == 0 ? options_.size_mib : options_.memory_mib) * kMiB; }
+
   void MakeTransfers() {
     const uint64_t piece = options_.piece_kib * kKiB;
+    memory_pieces_ = MemoryBytes() / piece;
     for (uint64_t at = 0; at < options_.size_mib * kMiB; at += piece) {
       const auto extent = tier_->extents().Allocate(static_cast<uint32_t>(piece / kPageSize));
       TIER_CHECK(extent.has_value(), "{}", extent.error().message);
-      const uint64_t window = at / (options_.window_mib * kMiB);
+      const uint64_t place = at % MemoryBytes();
+      const uint64_t window = place / (options_.window_mib * kMiB);
       transfers_.push_back({.cookie = transfers_.size(),
                             .extent = *extent,
                             .window = WindowIndex{static_cast<uint32_t>(window)},
-                            .memory = windows_[window].mapping.data() + at % (options_.window_mib * kMiB),
+                            .memory = windows_[window].mapping.data() + place % (options_.window_mib * kMiB),
                             .length = static_cast<uint32_t>(piece)});
     }
   }
@@ -158,6 +168,7 @@ class Bench {
   std::vector<Window> windows_;
   std::unique_ptr<SsdTier> tier_;
   std::vector<Transfer> transfers_;
+  size_t memory_pieces_ = 0;
 };
 
 // The number behind the first `"name" : ` after `from`.
@@ -217,11 +228,19 @@ void Compare(const BenchOptions& options, Direction direction, std::unique_ptr<B
 
 int Main(int argc, char** argv) {
   BenchOptions options;
-  const std::pair<const char*, uint64_t*> numbers[] = {
-      {"--size", &options.size_mib},       {"--pairs", &options.pairs},     {"--piece", &options.piece_kib},
-      {"--window", &options.window_mib},   {"--depth", &options.depth},     {"--merge", &options.merge_kib},
-      {"--inflight", &options.inflight},   {"--workers", &options.workers}, {"--fio-bs", &options.fio_bs_kib},
-      {"--fio-depth", &options.fio_depth}, {"--threads", &options.threads}, {"--fio", &options.fio}};
+  const std::pair<const char*, uint64_t*> numbers[] = {{"--size", &options.size_mib},
+                                                       {"--pairs", &options.pairs},
+                                                       {"--piece", &options.piece_kib},
+                                                       {"--window", &options.window_mib},
+                                                       {"--memory", &options.memory_mib},
+                                                       {"--depth", &options.depth},
+                                                       {"--merge", &options.merge_kib},
+                                                       {"--inflight", &options.inflight},
+                                                       {"--workers", &options.workers},
+                                                       {"--fio-bs", &options.fio_bs_kib},
+                                                       {"--fio-depth", &options.fio_depth},
+                                                       {"--threads", &options.threads},
+                                                       {"--fio", &options.fio}};
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--file") == 0) options.file = argv[i + 1];
     for (const auto& [name, value] : numbers) {
