@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
-import time
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_without_root_setup_prints_the_one_line_and_exits_2() -> None:
     prefix = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups") if os.geteuid() == 0 else ()
     if prefix and shutil.which("setpriv") is None:
         pytest.skip("needs setpriv: Debian's util-linux")
-    answer = parts("package_present() { return 1; }; install_debian_packages one-dev two-dev", *prefix)
+    answer = parts("present_packages() { true; }; install_debian_packages one-dev two-dev", *prefix)
     if "Permission denied" in answer.stderr:
         pytest.skip("needs a checkout that others may read: it lies below a private folder")
     assert answer.returncode == 2
@@ -59,14 +59,16 @@ def test_without_root_setup_prints_the_one_line_and_exits_2() -> None:
 
 
 def test_what_is_installed_is_not_installed_again() -> None:
-    answer = parts("package_present() { return 0; }; install_debian_packages one-dev two-dev")
+    answer = parts("present_packages() { printf "%s\\n" "$@"; }; install_debian_packages one-dev two-dev")
     assert answer.returncode == 0 and "apt-get" not in answer.stderr + answer.stdout
 
 
 def test_the_preflight_takes_less_than_a_second_and_shows_the_machine() -> None:
-    before = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     answer = parts("preflight 1 1; print_phases")
-    assert time.monotonic() - before < 1.0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Of processor time: the machine may be busy with other tests.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
     assert answer.returncode == 0, answer.stderr
     for word in ("disk ", "memory ", "compiler ", "io_uring ", "phase 1", "phase 4", "minutes"):
         assert word in answer.stdout
@@ -82,7 +84,7 @@ def test_set_up_installs_no_package_that_carries_a_service() -> None:
     answer = parts('printf "%s\\n" "${BASE_PACKAGES[@]}" "${FULL_PACKAGES[@]}" "${FIO_LIBRARIES[@]}"')
     if shutil.which("dpkg") is None:
         pytest.skip("needs dpkg: Debian")
-    present = parts(f"for p in {' '.join(answer.stdout.split())}; do package_present $p && echo $p || true; done").stdout
+    present = parts(f"present_packages {' '.join(answer.stdout.split())}").stdout
     listing = subprocess.run(["dpkg", "-L", *present.split()], capture_output=True, text=True, check=False).stdout
     services = [line for line in listing.splitlines() if "/systemd/system/" in line]
     assert present and not services

@@ -51,20 +51,17 @@ setup_fio() {
 }
 
 lintian_starts_nothing() {
-  package_present man-db || [[ ! -d /run/systemd/system ]]
+  [[ -n $(present_packages man-db) ]] || [[ ! -d /run/systemd/system ]]
 }
 
-package_present() {
-  [[ $(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null) == ii* ]]
+# Those of the named packages that are installed, one a line.
+present_packages() {
+  # Unknown names are no error here: they are missing.
+  { dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null || true; } | sed -n 's/^ii *//p'
 }
 
 missing_packages() {
-  local package
-  for package in "$@"; do
-    if ! package_present "$package"; then
-      echo "$package"
-    fi
-  done
+  comm -13 <(present_packages "$@" | sort -u) <(printf '%s\n' "$@" | sort -u)
 }
 
 install_debian_packages() {
