@@ -6,7 +6,7 @@
 //                     then key_count × (ManifestKeyRecord, its bytes, zeros up to a multiple of 8)
 //
 // The key of an index value is (job, space, tensor). All integers are little-endian; reserved fields are zero and
-// checked. A manifest is one value, replaced whole; its crc covers every byte behind the header.
+// checked. A manifest is one value, replaced whole; its crc covers every byte, itself taken as zero.
 // Versions: another `version` is refused whole, never read in part.
 #pragma once
 
@@ -56,7 +56,7 @@ struct IndexPieceRecord {
 struct ManifestHeader {
   uint64_t magic;
   uint32_t version;
-  uint32_t crc;            // CRC32C of what follows the header.
+  uint32_t crc;            // CRC32C of the whole manifest with this field zero.
   uint64_t size;           // Bytes of the whole manifest.
   uint64_t tensor_count;
   uint64_t key_count;

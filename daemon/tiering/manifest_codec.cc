@@ -107,7 +107,8 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   }
   std::vector<std::byte> bytes = std::move(writer.bytes());
   header.size = bytes.size();
-  header.crc = storage::Crc32c(std::span(bytes).subspan(sizeof(header)));
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  header.crc = storage::Crc32c(bytes);
   std::memcpy(bytes.data(), &header, sizeof(header));
   return bytes;
 }
@@ -121,7 +122,9 @@ Result<Manifest> DecodeManifest(std::span<const std::byte> bytes) {
                                             proto::kManifestVersion));
   }
   if (header.size != bytes.size()) return Corrupt(fmt::format("{} bytes of {}", bytes.size(), header.size));
-  if (storage::Crc32c(bytes.subspan(sizeof(header))) != header.crc) return Corrupt("wrong checksum");
+  std::vector<std::byte> summed(bytes.begin(), bytes.end());
+  std::memset(summed.data() + offsetof(proto::ManifestHeader, crc), 0, sizeof(header.crc));
+  if (storage::Crc32c(summed) != header.crc) return Corrupt("wrong checksum");
   Manifest manifest{.step = header.step, .tensors = {}, .keys = {}};
   for (uint64_t i = 0; i < header.tensor_count; ++i) {
     if (!TakeTensor(reader, &manifest.tensors.emplace_back())) return Corrupt(fmt::format("tensor record {}", i));

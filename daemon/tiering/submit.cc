@@ -115,7 +115,8 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
   }
   if (!ResolveItems(core, session, request, false)) return;
   if (request.items.empty()) {
-    AddFlushItems(core, session.tensors, persist);
+    const bool shared = (request.flags & proto::kFlagShared) != 0 && !persist;
+    AddFlushItems(core, shared ? job.shared_tensors : session.tensors, persist);
     if (persist) {
       for (const SessionState* other : job.sessions) {
         if (other != &session) AddFlushItems(core, other->tensors, true);

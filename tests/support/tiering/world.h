@@ -64,7 +64,7 @@ class World {
   uint64_t SendArgument(SessionId session, proto::Op op, uint64_t argument);
   // The answer, if it has come.
   std::optional<Answer> Answered(SessionId session, uint64_t sequence) const;
-  // Takes turns until it comes; fails the test after turns_max.
+  // Takes turns until it comes, moving the clock on when nothing else happens.
   Answer Wait(SessionId session, uint64_t sequence);
   Answer Ask(SessionId session, proto::Op op, std::vector<proto::RequestItem> items, uint32_t flags = 0) {
     return Wait(session, Send(session, op, std::move(items), flags));

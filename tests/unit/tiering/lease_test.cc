@@ -1,0 +1,236 @@
+// Leases: shared and exclusive, conflicts, order, deadlines, deadlocks, forged ids.
+#include <gtest/gtest.h>
+
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+
+class Leases : public ::testing::Test {
+ protected:
+  Leases() : job(world.OpenJob()), a(world.OpenSession(job)), b(world.OpenSession(job)), c(world.OpenSession(job)) {
+    world.Put(a, 1, 5 * kMiB, 1, proto::kFlagShared);
+    world.Put(a, 2, 4096, 1, proto::kFlagShared);
+  }
+  uint64_t Ask(SessionId session, uint64_t tensor, uint32_t flags = 0, uint64_t offset = 0, uint64_t length = 0) {
+    return world.Send(session, Op::kAcquire, {{tensor, offset, length, 0}}, flags | proto::kFlagShared);
+  }
+  bool Waits(SessionId session, uint64_t sequence) {
+    world.Turns(5);
+    return !world.Answered(session, sequence).has_value();
+  }
+  uint64_t Granted(SessionId session, uint64_t sequence) {
+    const Answer answer = world.Wait(session, sequence);
+    EXPECT_EQ(answer.code, Code::kOk) << answer.detail;
+    return World::LeaseOf(answer);
+  }
+
+  World world;
+  JobId job;
+  SessionId a;
+  SessionId b;
+  SessionId c;
+};
+
+TEST_F(Leases, ManyMayReadAtOnce) {
+  for (const SessionId session : {a, b, c}) EXPECT_EQ(world.Wait(session, Ask(session, 1)).code, Code::kOk);
+}
+
+TEST_F(Leases, AWriterWaitsForReadersAndReadersForTheWriter) {
+  const uint64_t reading = Granted(a, Ask(a, 1));
+  const uint64_t writer = Ask(b, 1, proto::kFlagWrite);
+  EXPECT_TRUE(Waits(b, writer));
+  world.Release(a, reading);
+  const uint64_t writing = Granted(b, writer);
+  const uint64_t reader = Ask(c, 1);
+  EXPECT_TRUE(Waits(c, reader));
+  world.Release(b, writing);
+  EXPECT_EQ(world.Wait(c, reader).code, Code::kOk);
+}
+
+TEST_F(Leases, WritersOfDifferentPiecesDoNotMeet) {
+  EXPECT_EQ(world.Wait(a, Ask(a, 1, proto::kFlagWrite, 0, 2 * kMiB)).code, Code::kOk);
+  EXPECT_EQ(world.Wait(b, Ask(b, 1, proto::kFlagWrite, 2 * kMiB, 2 * kMiB)).code, Code::kOk);
+  EXPECT_TRUE(Waits(c, Ask(c, 1, 0, kMiB, 10)));
+}
+
+TEST_F(Leases, AWaitingWriterIsNotOvertakenByReadersThatComeLater) {
+  const uint64_t reading = Granted(a, Ask(a, 1));
+  const uint64_t writer = Ask(b, 1, proto::kFlagWrite);
+  const uint64_t late = Ask(c, 1);
+  EXPECT_TRUE(Waits(c, late));
+  world.Release(a, reading);
+  const uint64_t writing = Granted(b, writer);
+  EXPECT_TRUE(Waits(c, late));
+  world.Release(b, writing);
+  EXPECT_EQ(world.Wait(c, late).code, Code::kOk);
+}
+
+TEST_F(Leases, ASessionThatReadsAPieceMayReadItAgainPastAWaitingWriter) {
+  Granted(a, Ask(a, 1));
+  Ask(b, 1, proto::kFlagWrite);
+  world.Turns(3);
+  EXPECT_EQ(world.Wait(a, Ask(a, 1)).code, Code::kOk) << "else it would wait for a writer that waits for it";
+}
+
+TEST_F(Leases, ABatchIsGrantedAllOrNothing) {
+  const uint64_t writing = Granted(a, Ask(a, 2, proto::kFlagWrite));
+  const uint64_t batch = world.Send(b, Op::kAcquire, {{1, 0, 0, 0}, {2, 0, 0, 0}}, proto::kFlagShared);
+  EXPECT_TRUE(Waits(b, batch));
+  EXPECT_EQ(world.Job(job).lease_count, 1u) << "it holds nothing while it waits";
+  EXPECT_EQ(world.Wait(c, Ask(c, 1, proto::kFlagWrite)).code, Code::kOk) << "and keeps nobody from what it waits for";
+  world.Release(a, writing);
+  EXPECT_TRUE(Waits(b, batch)) << "now the other one is taken";
+}
+
+TEST_F(Leases, TwoBatchesInOppositeOrderBothComeThrough) {
+  const uint64_t hold = Granted(c, Ask(c, 2, proto::kFlagWrite));
+  const uint64_t first = world.Send(a, Op::kAcquire, {{1, 0, 0, 0}, {2, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
+  const uint64_t second = world.Send(b, Op::kAcquire, {{2, 0, 0, 0}, {1, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
+  world.Release(c, hold);
+  const Answer granted = world.Wait(a, first);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_TRUE(Waits(b, second));
+  world.Release(a, World::LeaseOf(granted, 0));
+  world.Release(a, World::LeaseOf(granted, 1));
+  EXPECT_EQ(world.Wait(b, second).code, Code::kOk);
+}
+
+TEST_F(Leases, OnePieceTwiceInAWriteRequestIsInvalid) {
+  EXPECT_EQ(world.Ask(a, Op::kAcquire, {{2, 0, 10, 0}, {2, 20, 10, 0}}, proto::kFlagShared | proto::kFlagWrite).code, Code::kInvalid);
+  EXPECT_EQ(world.Ask(a, Op::kAcquire, {{2, 0, 10, 0}, {2, 20, 10, 0}}, proto::kFlagShared).code, Code::kOk);
+}
+
+TEST_F(Leases, AtTheDeadlineTheWaiterHearsWhoStandsInTheWay) {
+  Granted(a, Ask(a, 1, proto::kFlagWrite));
+  const uint64_t reader = Ask(b, 1);
+  world.Turn();
+  world.Advance(std::chrono::seconds(59));
+  EXPECT_TRUE(Waits(b, reader));
+  world.Advance(std::chrono::seconds(1));
+  const Answer refused = world.Wait(b, reader);
+  EXPECT_EQ(refused.code, Code::kTimeout);
+  EXPECT_NE(refused.detail.find("session " + std::to_string(static_cast<uint64_t>(a)) + " (writing)"), std::string::npos)
+      << refused.detail;
+}
+
+TEST_F(Leases, NextDeadlineIsThatOfTheWaiter) {
+  EXPECT_FALSE(world.engine->NextDeadline().has_value());
+  Granted(a, Ask(a, 1, proto::kFlagWrite));
+  Ask(b, 1);
+  const base::TimePoint before = world.now;
+  world.Turn();
+  EXPECT_EQ(world.engine->NextDeadline(), before + world.options.engine.deadline_default);
+}
+
+TEST_F(Leases, ACallerThatBlocksItselfIsToldAtOnceWhenItAsks) {
+  Granted(a, Ask(a, 1));
+  const Answer refused = world.Wait(a, Ask(a, 1, proto::kFlagWrite | proto::kFlagNoWaitOwn));
+  EXPECT_EQ(refused.code, Code::kWouldDeadlock);
+  EXPECT_NE(refused.detail.find("reading of tensor 0x1 bytes 0 + 5242880"), std::string::npos) << refused.detail;
+}
+
+TEST_F(Leases, ACallerThatBlocksItselfIsToldAtTheDeadlineOtherwise) {
+  Granted(a, Ask(a, 1));
+  const uint64_t writer = Ask(a, 1, proto::kFlagWrite);
+  EXPECT_TRUE(Waits(a, writer));
+  world.Advance(std::chrono::seconds(60));
+  EXPECT_EQ(world.Wait(a, writer).code, Code::kWouldDeadlock);
+}
+
+TEST_F(Leases, NoWaitOwnWaitsWhenSomebodyElseBlocksToo) {
+  Granted(a, Ask(a, 1));
+  const uint64_t other = Granted(b, Ask(b, 1));
+  const uint64_t writer = Ask(a, 1, proto::kFlagWrite | proto::kFlagNoWaitOwn);
+  EXPECT_TRUE(Waits(a, writer));
+  world.Release(b, other);
+  EXPECT_EQ(world.Wait(a, writer).code, Code::kWouldDeadlock) << "now only its own lease is left";
+}
+
+TEST_F(Leases, NoWaitAnswersAtOnce) {
+  Granted(a, Ask(a, 1, proto::kFlagWrite));
+  const uint64_t reader = Ask(b, 1, proto::kFlagNoWait);
+  world.Turn();
+  ASSERT_TRUE(world.Answered(b, reader).has_value());
+  EXPECT_EQ(world.Answered(b, reader)->code, Code::kTimeout);
+}
+
+TEST_F(Leases, ForgedForeignAndEndedLeasesAreStale) {
+  const uint64_t lease = Granted(a, Ask(a, 1));
+  EXPECT_EQ(world.Release(b, lease).code, Code::kStale);
+  EXPECT_EQ(world.Release(a, lease + 1).code, Code::kStale);
+  EXPECT_EQ(world.Release(a, 0).code, Code::kStale);
+  EXPECT_EQ(world.Release(a, UINT64_MAX).code, Code::kStale);
+  EXPECT_EQ(world.Release(a, lease).code, Code::kOk);
+  EXPECT_EQ(world.Release(a, lease).code, Code::kStale);
+}
+
+TEST_F(Leases, AReleaseWithOneStaleItemEndsTheOthers) {
+  const uint64_t lease = Granted(a, Ask(a, 1));
+  const Answer refused = world.Ask(a, Op::kRelease, {{0, 0, 0, 99}, {0, 0, 0, lease}});
+  EXPECT_EQ(refused.code, Code::kStale);
+  EXPECT_EQ(refused.value, 0u);
+  EXPECT_EQ(world.Job(job).lease_count, 0u);
+}
+
+TEST_F(Leases, TooManyLeasesOfASessionAreRefusedWithFigures) {
+  World small({.engine = {.leases_per_session_max = 2}});
+  const SessionId session = small.Open();
+  small.Put(session, 1, 100);
+  EXPECT_EQ(small.Acquire(session, 1).code, Code::kOk);
+  EXPECT_EQ(small.Acquire(session, 1).code, Code::kOk);
+  const Answer refused = small.Acquire(session, 1);
+  EXPECT_EQ(refused.code, Code::kNoMemory);
+  EXPECT_EQ(refused.error.limit, 2u);
+}
+
+TEST_F(Leases, FreeWaitsForLeasesAndTakesTheTensorThen) {
+  const uint64_t lease = Granted(a, Ask(a, 1));
+  const uint64_t freeing = world.Send(b, Op::kFree, {{1, 0, 0, 0}}, proto::kFlagShared);
+  EXPECT_TRUE(Waits(b, freeing));
+  world.Release(a, lease);
+  EXPECT_EQ(world.Wait(b, freeing).code, Code::kOk);
+  EXPECT_EQ(world.Check(a, 1, 1, proto::kFlagShared), Code::kNotFound);
+}
+
+TEST_F(Leases, AWaiterForATensorThatIsFreedHearsSo) {
+  const uint64_t lease = Granted(a, Ask(a, 1, proto::kFlagWrite));
+  const uint64_t freeing = world.Send(b, Op::kFree, {{1, 0, 0, 0}}, proto::kFlagShared);
+  const uint64_t reading = Ask(c, 1);
+  world.Turn();
+  world.Release(a, lease);
+  EXPECT_EQ(world.Wait(b, freeing).code, Code::kOk);
+  EXPECT_EQ(world.Wait(c, reading).code, Code::kNotFound);
+}
+
+TEST_F(Leases, FreeAfterTakesTheNameAtOnceAndTheBytesWithTheLastLease) {
+  const uint64_t first = Granted(a, Ask(a, 1));
+  const Answer second = world.Wait(b, Ask(b, 1));
+  EXPECT_EQ(world.Release(a, first, proto::kFlagFreeAfter).code, Code::kOk);
+  EXPECT_EQ(world.Check(c, 1, 1, proto::kFlagShared), Code::kNotFound);
+  EXPECT_TRUE(world.Matches(second.spans, 1, 1)) << "what is leased stays where it is";
+  world.Put(c, 1, 100, 9, proto::kFlagShared);
+  EXPECT_TRUE(world.Matches(second.spans, 1, 1));
+  EXPECT_EQ(world.Release(b, World::LeaseOf(second)).code, Code::kOk);
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 2u);
+}
+
+TEST_F(Leases, AWriteRaisesTheGeneration) {
+  const uint64_t before = world.Ask(a, Op::kStat, {{1, 0, 0, 0}}, proto::kFlagShared).tensor.generation;
+  EXPECT_EQ(world.Rewrite(b, 1, 2, proto::kFlagShared).code, Code::kOk);
+  EXPECT_GT(world.Ask(a, Op::kStat, {{1, 0, 0, 0}}, proto::kFlagShared).tensor.generation, before);
+  EXPECT_EQ(world.Check(c, 1, 2, proto::kFlagShared), Code::kOk);
+}
+
+TEST_F(Leases, AGrantAndAReplyAreAnsweredOnlyByATurn) {
+  const uint64_t reading = Ask(a, 1);
+  EXPECT_FALSE(world.Answered(a, reading).has_value());
+  EXPECT_EQ(world.engine->outstanding(a), 0u);
+  world.Turn();
+  EXPECT_TRUE(world.Answered(a, reading).has_value());
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing

@@ -1,0 +1,156 @@
+// Manifests as bytes (manifest_codec) and the extents they hold (manifest_holds).
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "daemon/tiering/manifest_codec.h"
+#include "daemon/tiering/manifest_holds.h"
+
+namespace tier::tiering {
+namespace {
+
+Manifest Sample() {
+  Manifest manifest{.step = 12, .tensors = {}, .keys = {{0x77, "weights"}, {0x78, "a longer key than eight bytes"}}};
+  ManifestTensor small{.record = {.tensor = 1, .size = 100, .generation = 4, .piece_count = 1}, .pieces = {}};
+  small.pieces.push_back({.block = 3, .page = 7, .pages = 1, .crc = 0xabcdef, .generation = 4, .device = 1});
+  ManifestTensor large{.record = {.tensor = 2, .size = kBlockSize + 5000, .generation = 9, .piece_count = 2, .space = 1}, .pieces = {}};
+  large.pieces.push_back({.block = 5, .page = 0, .pages = 512, .crc = 1, .generation = 8, .device = 0});
+  large.pieces.push_back({.block = 6, .page = 9, .pages = 2, .crc = 2, .generation = 9, .device = 0});
+  manifest.tensors = {small, large};
+  return manifest;
+}
+
+TEST(ManifestCodec, WhatWasEncodedIsDecoded) {
+  const Result<Manifest> decoded = DecodeManifest(EncodeManifest(Sample()));
+  ASSERT_TRUE(decoded.has_value()) << decoded.error().message;
+  EXPECT_EQ(decoded->step, 12u);
+  ASSERT_EQ(decoded->tensors.size(), 2u);
+  EXPECT_EQ(decoded->tensors[1].record.size, kBlockSize + 5000);
+  EXPECT_EQ(decoded->tensors[1].pieces[1].page, 9);
+  EXPECT_EQ(decoded->tensors[0].pieces[0].crc, 0xabcdefu);
+  ASSERT_EQ(decoded->keys.size(), 2u);
+  EXPECT_EQ(decoded->keys[1].key, "a longer key than eight bytes");
+}
+
+TEST(ManifestCodec, AnEmptyManifestIsAManifest) {
+  EXPECT_TRUE(DecodeManifest(EncodeManifest({})).has_value());
+}
+
+TEST(ManifestCodec, EveryFlippedByteIsNoticed) {
+  const std::vector<std::byte> good = EncodeManifest(Sample());
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::vector<std::byte> bad = good;
+    bad[i] ^= std::byte{0x10};
+    EXPECT_FALSE(DecodeManifest(bad).has_value()) << "byte " << i;
+  }
+}
+
+TEST(ManifestCodec, EveryTruncationIsNoticed) {
+  const std::vector<std::byte> good = EncodeManifest(Sample());
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_FALSE(DecodeManifest(std::span(good).first(size)).has_value()) << size;
+  }
+  std::vector<std::byte> longer = good;
+  longer.resize(good.size() + 8);
+  EXPECT_FALSE(DecodeManifest(longer).has_value());
+}
+
+TEST(ManifestCodec, AnotherVersionIsRefusedByName) {
+  std::vector<std::byte> bytes = EncodeManifest(Sample());
+  bytes[offsetof(proto::ManifestHeader, version)] = std::byte{9};
+  EXPECT_EQ(DecodeManifest(bytes).error().code, Code::kVersion);
+}
+
+TEST(ManifestCodec, NonsenseWithARightChecksumIsRefused) {
+  const auto refuse = [](auto change) {
+    Manifest manifest = Sample();
+    change(manifest);
+    return !DecodeManifest(EncodeManifest(manifest)).has_value();
+  };
+  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.size = 0; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.size = kBlockSize * 2; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.space = 2; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].page = 512; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].pages = 0; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].device = 64; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].reserved1 = 1; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.keys[0].id = 0; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.keys[0].key.clear(); }));
+}
+
+storage::Extent ExtentAt(uint32_t block, uint16_t pages = 4) { return {.run = {block, 0, pages}, .device = 0}; }
+
+TEST(ManifestHolds, AnExtentThatNoManifestNamesIsNotHeld) {
+  ManifestHolds holds;
+  EXPECT_FALSE(holds.Orphan(ExtentAt(1), false));
+  EXPECT_TRUE(holds.empty());
+}
+
+TEST(ManifestHolds, ANamedExtentOutlivesItsPieceUntilAManifestDropsIt) {
+  ManifestHolds holds;
+  std::vector<ManifestHolds::Dropped> dropped;
+  holds.Name(ExtentAt(1));
+  holds.OnSynced(&dropped);
+  EXPECT_TRUE(dropped.empty());
+  EXPECT_TRUE(holds.Orphan(ExtentAt(1), false));
+  EXPECT_EQ(holds.orphan_pages(), 4u);
+  holds.Name(ExtentAt(2));
+  EXPECT_TRUE(dropped.empty()) << "the new manifest is not synced yet";
+  holds.OnSynced(&dropped);
+  ASSERT_EQ(dropped.size(), 1u);
+  EXPECT_EQ(dropped[0].extent, ExtentAt(1));
+  EXPECT_EQ(holds.orphan_pages(), 0u);
+  EXPECT_EQ(holds.size(), 1u);
+}
+
+TEST(ManifestHolds, AFailedCommitLetsNothingOfTheOldManifestGo) {
+  ManifestHolds holds;
+  std::vector<ManifestHolds::Dropped> dropped;
+  holds.Name(ExtentAt(1));
+  holds.OnSynced(&dropped);
+  holds.Name(ExtentAt(2));
+  EXPECT_TRUE(holds.Orphan(ExtentAt(1), false));
+  EXPECT_TRUE(holds.Orphan(ExtentAt(2), true)) << "rewritten while its manifest is being committed";
+  holds.OnFailed(&dropped);
+  ASSERT_EQ(dropped.size(), 1u);
+  EXPECT_EQ(dropped[0].extent, ExtentAt(2));
+  EXPECT_TRUE(dropped[0].bad);
+  EXPECT_TRUE(holds.Names(ExtentAt(1)));
+}
+
+TEST(ManifestHolds, AnExtentNamedByBothStaysUsedByItsPiece) {
+  ManifestHolds holds;
+  std::vector<ManifestHolds::Dropped> dropped;
+  holds.Name(ExtentAt(1));
+  holds.OnSynced(&dropped);
+  holds.Name(ExtentAt(1));
+  holds.OnSynced(&dropped);
+  EXPECT_TRUE(dropped.empty());
+  EXPECT_TRUE(holds.Names(ExtentAt(1)));
+}
+
+TEST(ManifestHolds, AnAdoptedExtentIsAnOrphanUntilItsPieceComesBack) {
+  ManifestHolds holds;
+  holds.Adopt(ExtentAt(1));
+  EXPECT_EQ(holds.orphan_pages(), 4u);
+  EXPECT_TRUE(holds.Use(ExtentAt(1)));
+  EXPECT_EQ(holds.orphan_pages(), 0u);
+  EXPECT_FALSE(holds.Use(ExtentAt(1))) << "by one piece only";
+  EXPECT_FALSE(holds.Use(ExtentAt(2)));
+}
+
+TEST(ManifestHolds, ClearingDropsEveryOrphanAndForgetsTheRest) {
+  ManifestHolds holds;
+  std::vector<ManifestHolds::Dropped> dropped;
+  holds.Name(ExtentAt(1));
+  holds.Name(ExtentAt(2));
+  holds.OnSynced(&dropped);
+  holds.Orphan(ExtentAt(1), false);
+  holds.Clear(&dropped);
+  ASSERT_EQ(dropped.size(), 1u);
+  EXPECT_TRUE(holds.empty());
+  EXPECT_FALSE(holds.Orphan(ExtentAt(2), false)) << "its piece frees it itself";
+}
+
+}  // namespace
+}  // namespace tier::tiering

@@ -1,0 +1,309 @@
+// Memory: growth, eviction, write-behind, limits, refusals with figures, windows between jobs.
+#include <gtest/gtest.h>
+
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+constexpr uint64_t kPiece = kBlockSize;
+
+WorldOptions Small(uint64_t arena = 8 * kMiB, uint64_t window = 8 * kMiB) {
+  return {.windows = {.window_size = window, .arena_max_bytes = arena}};
+}
+
+TEST(Memory, WindowsAreMadeOnDemand) {
+  World world(Small(64 * kMiB));
+  const SessionId session = world.Open();
+  world.Turns(3);
+  EXPECT_EQ(world.windows.window_count(), 0u);
+  world.Put(session, 1, 4096);
+  EXPECT_EQ(world.windows.window_count(), 1u);
+}
+
+TEST(Memory, ABigRequestGetsAllItsWindowsAtOnce) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB, .delay_turns = 10}});
+  const SessionId session = world.Open();
+  const uint64_t asked = world.Send(session, Op::kCreate, {{1, 0, 0, 40 * kMiB}});
+  EXPECT_EQ(world.windows.window_count(), 5u) << "side by side, not one after the other";
+  EXPECT_EQ(world.Wait(session, asked).code, Code::kOk);
+}
+
+TEST(Memory, TheColdestCleanPiecesMakeRoom) {
+  World world(Small());
+  const SessionId session = world.Open();
+  for (uint64_t id = 1; id <= 4; ++id) world.Put(session, id, kPiece, id);
+  for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Flush(session, id).code, Code::kOk);
+  EXPECT_EQ(world.Check(session, 1, 1), Code::kOk);
+  world.Put(session, 5, kPiece, 5);
+  const auto ram = [&](uint64_t id) { return world.Ask(session, Op::kStat, {{id, 0, 0, 0}}).tensor.ram_bytes; };
+  EXPECT_EQ(ram(2), 0u);
+  EXPECT_EQ(ram(1), kPiece) << "it was used last";
+}
+
+TEST(Memory, CleanPiecesAreNotWrittenAgain) {
+  World world(Small());
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  for (uint64_t id = 1; id <= 8; ++id) world.Put(session, id, kPiece, id);
+  for (uint64_t id = 1; id <= 8; ++id) EXPECT_EQ(world.Flush(session, id).code, Code::kOk);
+  const uint64_t written = world.transfers.traffic(0).written_bytes;
+  EXPECT_EQ(written, 8 * kPiece);
+  for (int round = 0; round < 3; ++round) {
+    for (uint64_t id = 1; id <= 8; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  }
+  EXPECT_EQ(world.transfers.traffic(0).written_bytes, written);
+  EXPECT_GT(world.Job(job).write_avoided_bytes, 8 * kPiece);
+}
+
+TEST(Memory, WriteBehindBeginsBeforeMemoryIsShort) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .engine = {.write_behind_start = 0.5}});
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  for (uint64_t id = 1; id <= 4; ++id) world.Put(session, id, kPiece, id);
+  world.Turns(5);
+  EXPECT_EQ(world.transfers.traffic(0).written_bytes, 0u) << "half of the share is not full yet";
+  for (uint64_t id = 5; id <= 6; ++id) world.Put(session, id, kPiece, id);
+  world.Turns(5);
+  EXPECT_EQ(world.transfers.traffic(0).written_bytes, 2 * kPiece);
+  EXPECT_EQ(world.Job(job).dirty_bytes, 4 * kPiece);
+  EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}).tensor.ssd_bytes, kPiece) << "the coldest first";
+}
+
+TEST(Memory, EvictionAheadKeepsSomeRoomFree) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
+               .engine = {.write_behind_start = 0.1, .evict_start = 0.75}});
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  for (uint64_t id = 1; id <= 8; ++id) world.Put(session, id, kPiece, id);
+  world.Turns(20);
+  EXPECT_LE(world.Job(job).ram_bytes, 12 * kMiB);
+}
+
+TEST(Memory, WhenEverythingIsLeasedTheWaiterGetsNoMemoryWithFigures) {
+  World world(Small());
+  const JobId job = world.OpenJob();
+  const SessionId holder = world.OpenSession(job);
+  const SessionId waiter = world.OpenSession(job);
+  EXPECT_EQ(world.Create(holder, 1, 8 * kMiB).code, Code::kOk);
+  const Answer refused = world.Create(waiter, 1, kPiece);
+  EXPECT_EQ(refused.code, Code::kNoMemory);
+  EXPECT_EQ(refused.error.requested, kPiece);
+  EXPECT_EQ(refused.error.available, 0u);
+  EXPECT_EQ(refused.error.limit, 8 * kMiB);
+  EXPECT_NE(refused.detail.find("session " + std::to_string(static_cast<uint64_t>(holder)) + " leases 8"), std::string::npos)
+      << refused.detail;
+  EXPECT_EQ(world.Check(waiter, 1), Code::kNotFound) << "nothing is left of the creation";
+}
+
+TEST(Memory, WhenItsOwnLeasesHoldEverythingTheCallerIsToldItWouldDeadlock) {
+  World world(Small());
+  const SessionId session = world.Open();
+  EXPECT_EQ(world.Create(session, 1, 8 * kMiB).code, Code::kOk);
+  const uint64_t asked = world.Send(session, Op::kCreate, {{2, 0, 0, kPiece}}, proto::kFlagNoWaitOwn);
+  world.Turn();
+  ASSERT_TRUE(world.Answered(session, asked).has_value()) << "at once";
+  EXPECT_EQ(world.Answered(session, asked)->code, Code::kWouldDeadlock);
+  EXPECT_EQ(world.Create(session, 2, kPiece).code, Code::kWouldDeadlock) << "at the deadline";
+}
+
+TEST(Memory, TwoWaitersForHalfOfTheMemoryEachBothGetIt) {
+  World world(Small());
+  const JobId job = world.OpenJob();
+  const SessionId holder = world.OpenSession(job);
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  const Answer held = world.Create(holder, 1, 8 * kMiB);
+  const uint64_t first = world.Send(a, Op::kCreate, {{1, 0, 0, 6 * kMiB}});
+  const uint64_t second = world.Send(b, Op::kCreate, {{1, 0, 0, 6 * kMiB}});
+  world.Turns(5);
+  world.Release(holder, World::LeaseOf(held));
+  const Answer granted = world.Wait(a, first);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_FALSE(world.Answered(b, second).has_value());
+  world.Release(a, World::LeaseOf(granted));
+  EXPECT_EQ(world.Wait(b, second).code, Code::kOk) << world.Wait(b, second).detail;
+}
+
+TEST(Memory, BatchedReadsLargerThanWhatIsFreeEvictTheirPredecessors) {
+  World world(Small(16 * kMiB));
+  const SessionId session = world.Open();
+  for (uint64_t id = 1; id <= 24; ++id) world.PutOnSsd(session, id, kPiece, id);
+  for (uint64_t first = 1; first <= 24; first += 6) {
+    std::vector<proto::RequestItem> items;
+    for (uint64_t id = first; id < first + 6; ++id) items.push_back({id, 0, 0, 0});
+    const Answer granted = world.Ask(session, Op::kAcquire, items);
+    ASSERT_EQ(granted.code, Code::kOk) << granted.detail;
+    for (uint32_t item = 0; item < 6; ++item) {
+      std::vector<proto::SpanRecord> spans;
+      for (const proto::SpanRecord& span : granted.spans) {
+        if (span.item == item) spans.push_back(span);
+      }
+      EXPECT_TRUE(world.Matches(spans, first + item, first + item));
+      world.Release(session, World::LeaseOf(granted, item));
+    }
+  }
+}
+
+TEST(Memory, AJobsLimitIsKeptToThePage) {
+  World world(Small(64 * kMiB));
+  const JobId job = world.OpenJob({.limit_bytes = 3 * kMiB});
+  const SessionId session = world.OpenSession(job);
+  for (uint64_t id = 1; id <= 6; ++id) {
+    world.Put(session, id, kMiB, id);
+    EXPECT_LE(world.Job(job).ram_bytes, 3 * kMiB);
+  }
+  for (uint64_t id = 1; id <= 6; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  EXPECT_EQ(world.CreateRange(session, 9, 4 * kMiB, 0, 4 * kMiB).code, Code::kNoMemory);
+}
+
+TEST(Memory, GuaranteesThatDoNotFitTogetherAreRefusedWithFigures) {
+  World world(Small(64 * kMiB));
+  world.OpenJob({.guarantee_bytes = 40 * kMiB});
+  const Status refused = world.engine->OpenJob(JobId{99}, {.key = "0/x", .guarantee_bytes = 30 * kMiB});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::kNoMemory);
+  EXPECT_NE(refused.error().message.find("24 MiB"), std::string::npos) << refused.error().message;
+}
+
+TEST(Memory, WhatOthersAreGuaranteedIsNotBorrowed) {
+  World world(Small(64 * kMiB));
+  const JobId greedy = world.OpenJob();
+  const SessionId session = world.OpenSession(greedy);
+  const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  for (uint64_t id = 1; id <= 30; ++id) world.Put(session, id, kPiece, id);
+  EXPECT_LE(world.Job(greedy).window_count, 4u);
+  const SessionId other = world.OpenSession(entitled);
+  EXPECT_EQ(world.Create(other, 1, 32 * kMiB).code, Code::kOk);
+}
+
+TEST(Memory, AJobThatBorrowedGivesBackWhatIsNotLeased) {
+  World world(Small(32 * kMiB));
+  const JobId first = world.OpenJob();
+  const SessionId a = world.OpenSession(first);
+  for (uint64_t id = 1; id <= 16; ++id) world.Put(a, id, kPiece, id);
+  EXPECT_EQ(world.Job(first).window_count, 4u) << "alone it may have all of the arena";
+  const JobId second = world.OpenJob();
+  const SessionId b = world.OpenSession(second);
+  const uint64_t asked = world.Send(b, Op::kCreate, {{1, 0, 0, 8 * kMiB}});
+  for (int turn = 0; turn < 200 && !world.Answered(b, asked); ++turn) {
+    world.Turn();
+    for (const auto& [session, window] : std::exchange(world.sink.returns, {})) {
+      world.engine->WindowReturned(SessionId{session}, WindowIndex{window});
+    }
+  }
+  ASSERT_TRUE(world.Answered(b, asked).has_value());
+  EXPECT_EQ(world.Answered(b, asked)->code, Code::kOk);
+  EXPECT_LT(world.Job(first).window_count, 4u);
+  world.Release(b, World::LeaseOf(*world.Answered(b, asked)));
+  for (uint64_t id = 1; id <= 16; ++id) EXPECT_EQ(world.Check(a, id, id), Code::kOk) << "from SSD where it had to go";
+}
+
+TEST(Memory, AWindowIsNotReusedBeforeItsClientGaveItBack) {
+  World world(Small(8 * kMiB));
+  const JobId first = world.OpenJob();
+  const SessionId a = world.OpenSession(first);
+  world.PutOnSsd(a, 1, kPiece);
+  world.OpenJob();
+  const SessionId b = world.Open();
+  const uint64_t asked = world.Send(b, Op::kCreate, {{1, 0, 0, kPiece}});
+  world.Turns(50);
+  EXPECT_FALSE(world.Answered(b, asked).has_value());
+  ASSERT_EQ(world.sink.returns.size(), 1u);
+  EXPECT_EQ(world.windows.made_count(), 1u);
+  world.engine->WindowReturned(b, WindowIndex{0});  // Not one it was asked for.
+  world.Turns(5);
+  EXPECT_FALSE(world.Answered(b, asked).has_value());
+  world.engine->WindowReturned(a, WindowIndex{0});
+  EXPECT_EQ(world.Wait(b, asked).code, Code::kOk);
+  EXPECT_EQ(world.windows.made_count(), 2u) << "the next owner gets a fresh one";
+}
+
+TEST(Memory, ADeadSessionsWindowsNeedNoAnswer) {
+  World world(Small(8 * kMiB));
+  const SessionId a = world.Open();
+  world.PutOnSsd(a, 1, kPiece);
+  const SessionId b = world.Open();
+  const uint64_t asked = world.Send(b, Op::kCreate, {{1, 0, 0, kPiece}});
+  world.Turns(5);
+  world.engine->EndSession(a, "killed");
+  EXPECT_EQ(world.Wait(b, asked).code, Code::kOk);
+}
+
+TEST(Memory, SmallTensorsWorkInWindowsThatHoldOnlyWholeBlocks) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB, .page_size = kBlockSize}});
+  const SessionId session = world.Open();
+  for (uint64_t id = 1; id <= 10; ++id) world.Put(session, id, 5000, id);
+  world.Put(session, 11, kPiece + 5000, 11);
+  for (uint64_t id = 1; id <= 11; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+}
+
+TEST(Memory, AWindowThatCannotBeMadeIsTriedAgain) {
+  World world(Small(16 * kMiB));
+  const SessionId session = world.Open();
+  world.windows.FailNext(2);
+  EXPECT_EQ(world.Create(session, 1, 4096).code, Code::kOk);
+}
+
+TEST(Memory, PrefetchBringsBackWithoutBeingWaitedFor) {
+  World world(Small(16 * kMiB));
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  world.PutOnSsd(session, 1, kPiece);
+  EXPECT_EQ(world.Ask(session, Op::kPrefetch, {{1, 0, 0, 0}}).value, 1u);
+  world.Turns(5);
+  EXPECT_EQ(world.Job(job).prefetched_bytes, kPiece);
+  const uint64_t read = world.transfers.traffic(0).read_bytes;
+  EXPECT_EQ(world.Check(session, 1), Code::kOk);
+  EXPECT_EQ(world.transfers.traffic(0).read_bytes, read) << "a hit";
+}
+
+TEST(Memory, PrefetchIsBoundedInFlight) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB}, .engine = {.prefetch_bytes_max = 2 * kPiece}});
+  const SessionId session = world.Open();
+  for (uint64_t id = 1; id <= 8; ++id) world.PutOnSsd(session, id, kPiece, id);
+  world.transfers.Hold();
+  std::vector<proto::RequestItem> items;
+  for (uint64_t id = 1; id <= 8; ++id) items.push_back({id, 0, 0, 0});
+  EXPECT_EQ(world.Ask(session, Op::kPrefetch, items).code, Code::kOk);
+  world.Turns(5);
+  EXPECT_EQ(world.transfers.inflight(), 2u);
+  world.transfers.Release();
+  world.Turns(30);
+  EXPECT_EQ(world.transfers.traffic(0).read_bytes, 8 * kPiece);
+}
+
+TEST(Memory, APrefetchOfWhatIsFreedMeanwhileDoesNothing) {
+  World world(Small(16 * kMiB));
+  const SessionId session = world.Open();
+  world.PutOnSsd(session, 1, 3 * kPiece);
+  world.transfers.Hold();
+  world.Ask(session, Op::kPrefetch, {{1, 0, 0, 0}});
+  world.Turns(2);
+  EXPECT_EQ(world.Free(session, 1).code, Code::kOk);
+  world.transfers.Release();
+  world.Turns(5);
+  EXPECT_EQ(world.extents.total().live, 0u);
+}
+
+TEST(Memory, AReaderOfAPieceBeingWrittenOutIsServedFromRam) {
+  World world(Small(16 * kMiB));
+  const SessionId session = world.Open();
+  world.Put(session, 1, kPiece);
+  world.transfers.Hold();
+  const uint64_t flushing = world.Send(session, Op::kFlush, {{1, 0, 0, 0}});
+  world.Turns(2);
+  EXPECT_EQ(world.transfers.inflight(), 1u);
+  EXPECT_EQ(world.Check(session, 1), Code::kOk) << "forwarded";
+  const uint64_t writing = world.Send(session, Op::kAcquire, {{1, 0, 0, 0}}, proto::kFlagWrite);
+  world.Turns(5);
+  EXPECT_FALSE(world.Answered(session, writing).has_value()) << "a writer waits for the device";
+  world.transfers.Release();
+  EXPECT_EQ(world.Wait(session, writing).code, Code::kOk);
+  EXPECT_EQ(world.Wait(session, flushing).code, Code::kOk);
+  EXPECT_EQ(world.transfers.memory_changes(), 0u);
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing

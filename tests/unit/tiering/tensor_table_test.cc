@@ -1,0 +1,92 @@
+#include "daemon/tiering/tensor_table.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "daemon/tiering/job_state.h"
+
+namespace tier::tiering {
+namespace {
+
+class TensorTableTest : public ::testing::Test {
+ protected:
+  TensorTableTest() : table(tensors) { job.id = JobId{5}; }
+
+  TensorSlot Add(uint64_t space, uint64_t id) {
+    const TensorSlot slot = tensors.Allocate();
+    tensors[slot].job = &job;
+    tensors[slot].space = space;
+    tensors[slot].id = id;
+    table.Insert({5, space, id}, slot);
+    return slot;
+  }
+
+  JobState job;
+  TensorSlab tensors;
+  TensorTable table;
+};
+
+TEST_F(TensorTableTest, FindsWhatWasInsertedAndNothingElse) {
+  const TensorSlot slot = Add(1, 42);
+  EXPECT_EQ(table.Find({5, 1, 42}), slot);
+  EXPECT_EQ(table.Find({5, 0, 42}), kNoTensor);
+  EXPECT_EQ(table.Find({5, 1, 43}), kNoTensor);
+  EXPECT_EQ(table.Find({6, 1, 42}), kNoTensor);
+}
+
+TEST_F(TensorTableTest, GrowsAndStillFindsEverything) {
+  std::map<uint64_t, TensorSlot> added;
+  for (uint64_t id = 0; id < 50'000; ++id) added[id] = Add(id % 3, id * 4096);
+  EXPECT_EQ(table.size(), 50'000u);
+  EXPECT_LT(table.size(), table.capacity());
+  for (const auto& [id, slot] : added) ASSERT_EQ(table.Find({5, id % 3, id * 4096}), slot);
+}
+
+TEST_F(TensorTableTest, ChurnDoesNotGrowItWithoutBound) {
+  std::mt19937_64 random(7);
+  std::vector<uint64_t> present;
+  for (int i = 0; i < 200'000; ++i) {
+    if (present.size() < 500) {
+      const uint64_t id = random();
+      Add(0, id);
+      present.push_back(id);
+      continue;
+    }
+    const size_t at = random() % present.size();
+    const TensorSlot slot = table.Find({5, 0, present[at]});
+    ASSERT_NE(slot, kNoTensor);
+    table.Erase({5, 0, present[at]});
+    tensors.Free(slot);
+    present[at] = present.back();
+    present.pop_back();
+  }
+  EXPECT_LE(table.capacity(), 4096u);
+  for (const uint64_t id : present) EXPECT_NE(table.Find({5, 0, id}), kNoTensor);
+}
+
+TEST_F(TensorTableTest, AnErasedNameIsGoneAndMayComeBack) {
+  Add(0, 1);
+  table.Erase({5, 0, 1});
+  EXPECT_EQ(table.Find({5, 0, 1}), kNoTensor);
+  const TensorSlot again = Add(0, 1);
+  EXPECT_EQ(table.Find({5, 0, 1}), again);
+}
+
+TEST_F(TensorTableTest, InsertingANameTwiceIsABug) {
+  Add(0, 1);
+  EXPECT_DEATH(Add(0, 1), "twice");
+}
+
+TEST_F(TensorTableTest, SequentialAndAlignedIdsSpreadOverTheTable) {
+  // What people choose: small numbers, addresses, multiples of sizes. The low bits of the hash must not care.
+  for (const uint64_t stride : {uint64_t{1}, uint64_t{64}, uint64_t{4096}, uint64_t{1} << 32}) {
+    std::map<uint64_t, int> buckets;
+    for (uint64_t i = 0; i < 4096; ++i) ++buckets[TensorTable::HashOf({5, 1, i * stride}) & 1023];
+    for (const auto& [bucket, count] : buckets) EXPECT_LT(count, 20) << "stride " << stride;
+  }
+}
+
+}  // namespace
+}  // namespace tier::tiering
