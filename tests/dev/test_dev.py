@@ -59,7 +59,7 @@ def test_without_root_setup_prints_the_one_line_and_exits_2() -> None:
 
 
 def test_what_is_installed_is_not_installed_again() -> None:
-    answer = parts("present_packages() { printf "%s\\n" "$@"; }; install_debian_packages one-dev two-dev")
+    answer = parts('present_packages() { printf "%s\\n" "$@"; }; install_debian_packages one-dev two-dev')
     assert answer.returncode == 0 and "apt-get" not in answer.stderr + answer.stdout
 
 
