@@ -7,10 +7,18 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
+
+// toml++ 3.3 asserts on some malformed keys, which are the file's fault and no bug: make that an error like any other.
+[[noreturn]] static void RejectToml() { throw std::logic_error("malformed"); }
+static constexpr void CheckToml(bool condition) {
+  if (!condition) RejectToml();
+}
+#define TOML_ASSERT(condition) CheckToml(static_cast<bool>(condition))
 #include <toml++/toml.h>
 
 #include "daemon/base/check.h"
@@ -198,6 +206,8 @@ Result<toml::table> ParseToml(std::string_view text, const std::string& source) 
     return toml::parse(text);
   } catch (const toml::parse_error& error) {
     return Fail(Code::kInvalid, fmt::format("{}:{}: {}", source, error.source().begin.line, error.description()));
+  } catch (const std::logic_error&) {
+    return Fail(Code::kInvalid, fmt::format("{}: this is not TOML", source));
   }
 }
 

@@ -158,8 +158,9 @@ void ControlServer::StartDrain(const Caller& caller, const std::string& name, ui
   if (!caller.admin) return group->Fail(NotAdmin("drain the daemon").error());
   parts_.events.Emit("drain", nullptr, "the daemon is being drained and takes no new work");
   SetDraining();
-  for (const auto& [id, job] : parts_.jobs.registry().jobs()) parts_.sessions.Flush(id, timeout_ms, group);
+  // First: it refuses what waits, and the flushes must not be among that.
   parts_.jobs.engine().StartDrain("the daemon is being drained");
+  for (const auto& [id, job] : parts_.jobs.registry().jobs()) parts_.sessions.Flush(id, timeout_ms, group);
 }
 
 Status ControlServer::Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) {
