@@ -40,10 +40,12 @@ Status DevicePort::Move(Direction direction, std::byte* device, std::span<const 
 Result<cuda::Event> DevicePort::Start(client::Session& session, const CopyRequest& request, const client::Lease& lease,
                                       std::span<const Segment> segments) {
   (void)session.pinned().Pin(Gpu::Get(), lease.runs);  // Unpinned copies are slower, not wrong.
-  if (auto moved = Move(request.direction, request.MemoryAt(lease.offset), segments); !moved) {
-    return std::unexpected(moved.error());
-  }
-  return Gpu::Get().RecordEvent(stream_, request.memory);
+  const auto moved = Move(request.direction, request.MemoryAt(lease.offset), segments);
+  auto end = Gpu::Get().RecordEvent(stream_, request.memory);
+  if (moved) return end;
+  // Parts of it may be queued: the lease must not end under them.
+  if (end) (void)Gpu::Get().WaitEvent(*end);
+  return std::unexpected(moved.error());
 }
 
 Result<copy::CopyOutcome> DevicePort::CopyThroughHost(const CopyRequest& request, uint64_t tensor_offset,
