@@ -64,6 +64,11 @@ Examination ExamineTensor(const Core& core, const Ask& ask, uint32_t index) {
   return {};
 }
 
+// The old bytes of the piece are not needed.
+bool Overwritten(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece) {
+  return ask.exclusive() && ask.discards() && CoversPiece(item, tensor, piece.number);
+}
+
 Blocker BlockerOf(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
   return ask.exclusive() ? BlockerOfWrite(core, ask, item, piece) : BlockerOfRead(core, ask, item, piece);
 }
@@ -78,8 +83,7 @@ bool CoversPiece(const WaitItem& item, const Tensor& tensor, uint32_t number) {
 bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece) {
   if (ask.op == Op::kFree) return false;
   if (piece.copies == Copies::kCreating || piece.copies == Copies::kTorn) return !piece.ram;
-  const bool overwritten = ask.exclusive() && ask.discards() && CoversPiece(item, tensor, piece.number);
-  if (overwritten && piece.activity == Activity::kNone) return !piece.ram;
+  if (Overwritten(ask, item, tensor, piece) && piece.activity == Activity::kNone) return !piece.ram;
   return !piece.readable();
 }
 
@@ -95,7 +99,7 @@ Examination Examine(Core& core, const Ask& ask) {
       const Blocker blocker = BlockerOf(core, ask, item, piece);
       if (blocker != Blocker::kNone) return {Verdict::kBlocked, blocker, i, k};
       if (!NeedsRoom(ask, item, tensor, piece)) continue;
-      if (piece.has(kCorrupt)) return {Verdict::kRefused, Blocker::kNone, i, k};
+      if (piece.has(kCorrupt) && !Overwritten(ask, item, tensor, piece)) return {Verdict::kRefused, Blocker::kNone, i, k};
       if (found.verdict == Verdict::kReady) found = {Verdict::kNeedsRoom, Blocker::kNone, i, k};
     }
   }

@@ -1,0 +1,202 @@
+// Devices that fail, fill up and flip bytes; indexes that are full: the RAM copy stays, or the answer is typed.
+#include <gtest/gtest.h>
+
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+using storage::Direction;
+using storage::TransferOutcome;
+constexpr uint64_t kPiece = kBlockSize;
+constexpr storage::testing::FakeFault kWriteError{Direction::kWrite, TransferOutcome::kDeviceError, 5};
+constexpr storage::testing::FakeFault kReadError{Direction::kRead, TransferOutcome::kDeviceError, 5};
+constexpr storage::testing::FakeFault kNoSpace{Direction::kWrite, TransferOutcome::kNoSpace, 28};
+
+WorldOptions Small(uint32_t device_blocks = 64) {
+  return {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB},
+          .engine = {.write_behind_start = 1.0},  // Nothing is written before it has to be.
+          .device_blocks = device_blocks};
+}
+
+TEST(Faults, AFailedWriteIsWrittenAgainElsewhere) {
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 1, kPiece);
+  world.transfers.FailNext(kWriteError);
+  EXPECT_EQ(world.Flush(session, 1).code, Code::kOk);
+  EXPECT_EQ(world.extents.total().quarantined, kPiece) << "the bad place is never used again";
+  EXPECT_EQ(world.Drop(session, 1).value, kPiece);
+  EXPECT_EQ(world.Check(session, 1), Code::kOk);
+}
+
+TEST(Faults, ADeviceThatKeepsFailingEndsAFlushWithTheReason) {
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 1, kPiece);
+  world.transfers.FailNext(kWriteError, 1000);
+  const Answer refused = world.Flush(session, 1);
+  EXPECT_EQ(refused.code, Code::kIoError);
+  EXPECT_EQ(refused.error.tensor, 1u);
+  EXPECT_NE(refused.detail.find("tensor 0x1 at byte 0 on device 0 at byte"), std::string::npos) << refused.detail;
+  EXPECT_EQ(world.Check(session, 1), Code::kOk) << "the RAM copy stays";
+}
+
+TEST(Faults, AShortWaiterHearsThatTheDeviceFails) {
+  World world(Small());
+  const SessionId session = world.Open();
+  for (uint64_t id = 1; id <= 4; ++id) world.Put(session, id, kPiece, id);
+  world.transfers.FailNext(kWriteError, 100000);
+  const Answer refused = world.Create(session, 5, kPiece);
+  EXPECT_EQ(refused.code, Code::kIoError) << refused.detail;
+  for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+}
+
+TEST(Faults, AFileSystemWithoutRoomLeavesTheRamCopy) {
+  World world(Small());
+  const SessionId session = world.Open();
+  for (uint64_t id = 1; id <= 4; ++id) world.Put(session, id, kPiece, id);
+  world.transfers.FailNext(kNoSpace, 100000);
+  EXPECT_EQ(world.Create(session, 5, kPiece).code, Code::kNoSpace);
+  EXPECT_EQ(world.extents.total().quarantined, 0u) << "nothing is wrong with the device";
+  EXPECT_EQ(world.extents.total().live, 0u);
+  for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+}
+
+TEST(Faults, WritingGoesOnWhenTheDeviceRecovers) {
+  World world(Small());
+  const SessionId session = world.Open();
+  for (uint64_t id = 1; id <= 4; ++id) world.Put(session, id, kPiece, id);
+  world.transfers.FailNext(kNoSpace, 3);
+  EXPECT_EQ(world.Create(session, 5, kPiece).code, Code::kOk);
+}
+
+TEST(Faults, AFullSsdTierRefusesWithFigures) {
+  World world(Small(2));
+  const SessionId session = world.Open();
+  // RAM 8 MiB and SSD 4 MiB hold six pieces; a seventh does not fit, however it is cut.
+  for (uint64_t id = 1; id <= 6; ++id) world.Put(session, id, kPiece, id);
+  const Answer refused = world.Create(session, 7, kPiece);
+  EXPECT_EQ(refused.code, Code::kNoSpace);
+  EXPECT_EQ(refused.error.available, 0u);
+  for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Free(session, id).code, Code::kOk);
+  EXPECT_EQ(world.Create(session, 7, kPiece).code, Code::kOk);
+}
+
+TEST(Faults, AReadErrorIsTypedAndTheNextAcquireReadsAgain) {
+  World world;
+  const SessionId session = world.Open();
+  world.PutOnSsd(session, 1, 2 * kPiece);
+  world.transfers.FailNext(kReadError);
+  const Answer refused = world.Acquire(session, 1);
+  EXPECT_EQ(refused.code, Code::kIoError);
+  EXPECT_EQ(refused.error.tensor, 1u);
+  EXPECT_NE(refused.detail.find("device 0"), std::string::npos) << refused.detail;
+  EXPECT_EQ(world.Check(session, 1), Code::kOk);
+}
+
+TEST(Faults, APlaceThatFailedToReadIsQuarantinedWhenItIsGivenUp) {
+  World world;
+  const SessionId session = world.Open();
+  world.PutOnSsd(session, 1, kPiece);
+  world.transfers.FailNext(kReadError);
+  EXPECT_EQ(world.Acquire(session, 1).code, Code::kIoError);
+  EXPECT_EQ(world.extents.total().quarantined, 0u) << "its bytes are the only copy";
+  EXPECT_EQ(world.Free(session, 1).code, Code::kOk);
+  EXPECT_EQ(world.extents.total().quarantined, kPiece);
+}
+
+TEST(Faults, FlippedBytesAreCorruptNamingTensorAndOffset) {
+  World world;
+  const SessionId session = world.Open();
+  world.PutOnSsd(session, 1, 2 * kPiece);
+  // The second piece lies in the second block of the device.
+  world.transfers.disk().FlipByte({.run = {1, 0, kPagesPerBlock}, .device = 0}, 12345);
+  const Answer refused = world.Acquire(session, 1);
+  EXPECT_EQ(refused.code, Code::kCorrupt);
+  EXPECT_EQ(refused.error.tensor, 1u);
+  EXPECT_EQ(refused.error.requested, kPiece) << "the offset of the piece";
+  EXPECT_NE(refused.detail.find("device 0 at byte 2097152"), std::string::npos) << refused.detail;
+}
+
+TEST(Faults, CorruptionIsStickyUntilTheBytesAreWrittenAnew) {
+  World world;
+  const SessionId session = world.Open();
+  world.PutOnSsd(session, 1, 2 * kPiece);
+  world.transfers.disk().FlipByte({.run = {1, 0, kPagesPerBlock}, .device = 0}, 0);
+  EXPECT_EQ(world.Check(session, 1), Code::kCorrupt);
+  EXPECT_EQ(world.Check(session, 1), Code::kCorrupt);
+  EXPECT_EQ(world.Acquire(session, 1, 0, 0, kPiece).code, Code::kOk) << "what is sound is still to be had";
+  EXPECT_EQ(world.Acquire(session, 1, proto::kFlagWrite, kPiece, 100).code, Code::kCorrupt) << "part of it would stay wrong";
+  const Answer granted = world.Acquire(session, 1, proto::kFlagWrite | proto::kFlagDiscard, kPiece, kPiece);
+  ASSERT_EQ(granted.code, Code::kOk) << granted.detail;
+  world.Fill(granted.spans, 1, 1, kPiece);
+  EXPECT_EQ(world.Release(session, World::LeaseOf(granted)).code, Code::kOk);
+  EXPECT_EQ(world.Check(session, 1), Code::kOk);
+}
+
+TEST(Faults, SeveralWaitersOfACorruptPieceAllHearIt) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  world.PutOnSsd(a, 1, kPiece, 1, proto::kFlagShared);
+  world.transfers.disk().FlipByte({.run = {0, 0, kPagesPerBlock}, .device = 0}, 0);
+  const uint64_t first = world.Send(a, Op::kAcquire, {{1, 0, 0, 0}}, proto::kFlagShared);
+  const uint64_t second = world.Send(b, Op::kAcquire, {{1, 0, 0, 0}}, proto::kFlagShared);
+  EXPECT_EQ(world.Wait(a, first).code, Code::kCorrupt);
+  EXPECT_EQ(world.Wait(b, second).code, Code::kCorrupt);
+}
+
+TEST(Faults, AFullIndexRefusesCreationsAndLeavesNothing) {
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 1, 100);
+  world.index.SetCapacity(world.index.used_bytes() + 50);
+  EXPECT_EQ(world.Create(session, 2, 100).code, Code::kNoMemory);
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 1u);
+  EXPECT_EQ(world.Check(session, 1), Code::kOk);
+  EXPECT_EQ(world.Free(session, 1).code, Code::kOk);
+  world.Turns(2);
+  EXPECT_EQ(world.Create(session, 2, 100).code, Code::kOk) << "when there is room again";
+}
+
+TEST(Faults, AWriteLeaseThatTheIndexCannotTakeInWasNeverGranted) {
+  World world;
+  const SessionId session = world.Open();
+  world.PutOnSsd(session, 1, kPiece);
+  EXPECT_EQ(world.Check(session, 1), Code::kOk);
+  world.index.SetCapacity(1);
+  EXPECT_EQ(world.Acquire(session, 1, proto::kFlagWrite).code, Code::kNoMemory);
+  EXPECT_EQ(world.Acquire(session, 1, proto::kFlagWrite | proto::kFlagDiscard).code, Code::kNoMemory);
+  EXPECT_EQ(world.engine->Snapshot().lease_count, 0u);
+  EXPECT_EQ(world.Check(session, 1), Code::kOk);
+  world.index.SetCapacity(0);
+  EXPECT_EQ(world.Rewrite(session, 1, 2).code, Code::kOk);
+  EXPECT_EQ(world.Check(session, 1, 2), Code::kOk);
+}
+
+TEST(Faults, ASmallPortStillMovesEverything) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB}, .transfers = {.inflight_max = 2, .delay_turns_max = 5}});
+  const SessionId session = world.Open();
+  for (uint64_t id = 1; id <= 12; ++id) world.Put(session, id, kPiece, id);
+  for (uint64_t id = 1; id <= 12; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+}
+
+TEST(Faults, DrainingADeviceMovesItsExtentsToTheOther) {
+  World world({.transfers = {.device_count = 2}, .device_blocks = 64});
+  const SessionId session = world.Open();
+  for (uint64_t id = 1; id <= 12; ++id) world.PutOnSsd(session, id, kPiece, id);
+  for (uint64_t id = 13; id <= 16; ++id) world.Put(session, id, kPiece, id);
+  EXPECT_EQ(world.Flush(session, 13).code, Code::kOk);
+  ASSERT_GT(world.extents.space(0).live, 0u);
+  ASSERT_TRUE(world.engine->StartDrainDevice(0).has_value());
+  for (int turn = 0; turn < 500 && world.extents.space(0).live != 0; ++turn) world.Turn();
+  EXPECT_EQ(world.extents.space(0).live, 0u);
+  for (uint64_t id = 1; id <= 16; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  EXPECT_EQ(world.engine->StartDrainDevice(7).error().code, Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing

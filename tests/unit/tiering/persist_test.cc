@@ -1,0 +1,259 @@
+// Manifests of named jobs: persisted, kept, resumed, dropped.
+#include <gtest/gtest.h>
+
+#include "daemon/tiering/manifest_codec.h"
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+constexpr uint64_t kPiece = kBlockSize;
+constexpr uint32_t kShared = proto::kFlagShared;
+const JobOptions kNamed{.key = "1000/training", .named = true};
+const JobOptions kResume{.key = "1000/training", .named = true, .resume = true};
+
+class Persist : public ::testing::Test {
+ protected:
+  Persist() : world({.manifests = true}), job(world.OpenJob(kNamed)), session(world.OpenSession(job)) {}
+
+  Answer PersistAll() { return world.Ask(session, Op::kPersist, {}); }
+  void Reopen() {
+    world.engine->CloseJob(job, "closed", false);
+    world.Turns(5);
+    job = world.OpenJob(kResume);
+    session = world.OpenSession(job);
+  }
+
+  World world;
+  JobId job;
+  SessionId session;
+};
+
+TEST(PersistRefused, WithoutADataDirectoryItIsDeniedByName) {
+  World world;
+  const SessionId session = world.Open();
+  const Answer refused = world.Ask(session, Op::kPersist, {});
+  EXPECT_EQ(refused.code, Code::kDenied);
+  EXPECT_NE(refused.detail.find("data_dir="), std::string::npos);
+  const Status resumed = world.engine->OpenJob(JobId{50}, kResume);
+  EXPECT_EQ(resumed.error().code, Code::kDenied);
+}
+
+TEST_F(Persist, AResumedJobHasItsTensorsBack) {
+  world.Put(session, 1, 3 * kPiece + 777, 1, kShared);
+  world.Put(session, 2, 5000, 2, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  Reopen();
+  EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
+  EXPECT_EQ(world.Check(session, 2, 2, kShared), Code::kOk);
+}
+
+TEST_F(Persist, ASessionsOwnTensorsAreInheritedByTheSessionsThatResume) {
+  world.Put(session, 1, 5000, 1);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  Reopen();
+  EXPECT_EQ(world.Check(session, 1, 1), Code::kOk);
+  const SessionId other = world.OpenSession(job);
+  EXPECT_EQ(world.Check(other, 1, 1), Code::kOk);
+}
+
+TEST_F(Persist, KeysAndStepsComeBack) {
+  const uint64_t id = world.Wait(session, world.SendText(session, "weights")).value;
+  world.Put(session, id, 5000, 1, kShared);
+  world.Wait(session, world.SendArgument(session, Op::kStep, 12));
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  Reopen();
+  EXPECT_EQ(world.engine->Tensors(job, 10).at(0).key, "weights");
+  EXPECT_EQ(world.Wait(session, world.SendArgument(session, Op::kStep, UINT64_MAX)).value, 13u);
+}
+
+TEST_F(Persist, WhatWasWrittenAfterwardsDoesNotReachTheManifest) {
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  EXPECT_EQ(world.Rewrite(session, 1, 2, kShared).code, Code::kOk);
+  EXPECT_EQ(world.Flush(session, 1, kShared).code, Code::kOk);
+  EXPECT_EQ(world.Check(session, 1, 2, kShared), Code::kOk);
+  Reopen();
+  EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk) << "one whole manifest, not a mixture";
+}
+
+TEST_F(Persist, TheExtentsOfTheOldManifestGoWithTheNext) {
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  EXPECT_EQ(world.Rewrite(session, 1, 2, kShared).code, Code::kOk);
+  EXPECT_EQ(world.Flush(session, 1, kShared).code, Code::kOk);
+  EXPECT_EQ(world.extents.total().live, 4 * kPiece) << "old and new";
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  EXPECT_EQ(world.extents.total().live, 2 * kPiece);
+}
+
+TEST_F(Persist, ManifestsReplaceEachOtherWhole) {
+  world.Put(session, 1, 5000, 1, kShared);
+  world.Put(session, 2, 5000, 2, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  EXPECT_EQ(world.Ask(session, Op::kPersist, {{2, 0, 0, 0}}, kShared).code, Code::kOk);
+  Reopen();
+  EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kNotFound);
+  EXPECT_EQ(world.Check(session, 2, 2, kShared), Code::kOk);
+}
+
+TEST_F(Persist, AFailedCommitIsTypedAndLeavesTheOldManifest) {
+  world.Put(session, 1, 5000, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  EXPECT_EQ(world.Rewrite(session, 1, 2, kShared).code, Code::kOk);
+  world.manifests.FailNext(Code::kIoError, "the disk said no");
+  const Answer refused = PersistAll();
+  EXPECT_EQ(refused.code, Code::kIoError);
+  EXPECT_NE(refused.detail.find("the disk said no"), std::string::npos);
+  Reopen();
+  EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
+}
+
+TEST_F(Persist, ItsWorstCaseIsReservedFirst) {
+  World small({.device_blocks = 4, .manifests = true});
+  const SessionId one = small.Open(kNamed);
+  small.Put(one, 1, 3 * kPiece, 1, kShared);
+  EXPECT_EQ(small.Ask(one, Op::kPersist, {}).code, Code::kOk);
+  EXPECT_EQ(small.Rewrite(one, 1, 2, kShared).code, Code::kOk);
+  const Answer refused = small.Ask(one, Op::kPersist, {});
+  EXPECT_EQ(refused.code, Code::kNoSpace);
+  EXPECT_EQ(refused.error.requested, 3 * kPiece);
+  EXPECT_NE(refused.detail.find("held only by the last manifest"), std::string::npos) << refused.detail;
+  EXPECT_EQ(small.manifests.commit(), 1u);
+}
+
+TEST_F(Persist, TwoSessionsTensorsOfOneIdCannotBePersistedTogether) {
+  const SessionId other = world.OpenSession(job);
+  world.Put(session, 1, 5000, 1);
+  world.Put(other, 1, 5000, 2);
+  const Answer refused = PersistAll();
+  EXPECT_EQ(refused.code, Code::kInvalid);
+  EXPECT_EQ(refused.error.tensor, 1u);
+}
+
+TEST_F(Persist, PersistsOfOneJobFollowEachOther) {
+  world.manifests.SetDelay(5);
+  world.Put(session, 1, 5000, 1, kShared);
+  const uint64_t first = world.Send(session, Op::kPersist, {});
+  const uint64_t second = world.Send(session, Op::kPersist, {});
+  EXPECT_EQ(world.Wait(session, first).value, 1u);
+  EXPECT_EQ(world.Wait(session, second).value, 2u);
+}
+
+TEST_F(Persist, AWriterDuringTheCommitChangesNothingOfIt) {
+  world.manifests.SetDelay(8);
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  const uint64_t persisting = world.Send(session, Op::kPersist, {});
+  world.Turns(4);
+  EXPECT_EQ(world.Rewrite(session, 1, 2, kShared).code, Code::kOk);
+  EXPECT_EQ(world.Wait(session, persisting).code, Code::kOk);
+  Reopen();
+  EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
+}
+
+TEST_F(Persist, ForgettingAJobFreesWhatItsManifestHeld) {
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.engine->CloseJob(job, "removed", true);
+  world.Turns(5);
+  EXPECT_EQ(world.extents.total().live, 0u);
+  EXPECT_FALSE(world.manifests.Load("1000/training").has_value());
+  EXPECT_EQ(world.engine->OpenJob(JobId{60}, kResume).error().code, Code::kNotFound);
+}
+
+TEST_F(Persist, AJobClosedWithoutForgettingKeepsItsExtents) {
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.engine->CloseJob(job, "closed", false);
+  world.Turns(5);
+  EXPECT_EQ(world.extents.total().live, 2 * kPiece);
+}
+
+TEST_F(Persist, ANamedJobOutlivesItsSessions) {
+  world.Put(session, 1, 5000, 1, kShared);
+  world.engine->EndSession(session, "gone");
+  world.Turns(3);
+  session = world.OpenSession(job);
+  EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
+}
+
+TEST_F(Persist, APersistCountsAsFinishedForWritersThatDieLater) {
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  const SessionId writer = world.OpenSession(job);
+  const Answer slice = world.Acquire(writer, 1, kShared | proto::kFlagWrite, 0, kPiece);
+  world.Fill(slice.spans, 1, 1);
+  world.Release(writer, World::LeaseOf(slice));
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.Acquire(writer, 1, kShared | proto::kFlagWrite, kPiece, kPiece);
+  world.engine->EndSession(writer, "killed");
+  EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
+}
+
+// The next daemon: the same device and the same manifests, a new engine.
+class NextDaemon {
+ public:
+  explicit NextDaemon(World& before) : windows({}), manifests(before.manifests.shared_contents()), transfers({}, before.transfers.shared_disk()) {
+    extents.AddDevice(before.options.device_blocks);
+    engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, index, &manifests, sink});
+  }
+  memory::testing::FakeWindowSource windows;
+  storage::ExtentStore extents;
+  storage::testing::FakeIndex index;
+  storage::testing::FakeManifestStore manifests;
+  storage::testing::FakeTransferPort transfers;
+  RecordingSink sink;
+  std::unique_ptr<Engine> engine;
+};
+
+TEST_F(Persist, TheNextDaemonTakesTheManifestsExtentsBeforeAnythingElse) {
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  NextDaemon next(world);
+  EXPECT_EQ(next.extents.total().live, 2 * kPiece);
+  ASSERT_TRUE(next.engine->OpenJob(JobId{1}, kResume).has_value());
+  ASSERT_TRUE(next.engine->OpenSession(SessionId{2}, JobId{1}).has_value());
+  const proto::RequestItem item{1, 0, 0, 0};
+  next.engine->Submit(SessionId{2}, {.sequence = 1, .op = Op::kAcquire, .flags = kShared, .items = {&item, 1}, .text = {}});
+  base::TimePoint now;
+  for (int turn = 0; turn < 10; ++turn) {
+    now = now + std::chrono::milliseconds(1);
+    next.engine->Turn(now);
+    next.engine->CheckInvariants();
+  }
+  const Answer& granted = next.sink.answers.at({2, 1});
+  ASSERT_EQ(granted.code, Code::kOk) << granted.detail;
+  uint64_t offset = 0;
+  for (const proto::SpanRecord& span : granted.spans) {
+    const std::byte* at = next.windows.address(WindowIndex{span.window}) + span.offset;
+    for (uint64_t i = 0; i < span.length; i += 4093) ASSERT_EQ(at[i], PatternByte(1, 1, offset + i));
+    offset += span.length;
+  }
+  EXPECT_EQ(offset, 2 * kPiece);
+}
+
+TEST_F(Persist, ADamagedManifestIsReportedAndNeverReplayed) {
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  (*world.manifests.shared_contents())["1000/training"][70] ^= std::byte{1};
+  NextDaemon next(world);
+  const Status resumed = next.engine->OpenJob(JobId{1}, kResume);
+  ASSERT_FALSE(resumed.has_value());
+  EXPECT_EQ(resumed.error().code, Code::kCorrupt);
+  EXPECT_FALSE(next.engine->OpenSession(SessionId{2}, JobId{1}).has_value()) << "nothing of the job is left";
+}
+
+TEST_F(Persist, AManifestThatNamesAnExtentTwiceIsNotBelieved) {
+  world.Put(session, 1, kPiece, 1, kShared);
+  world.Put(session, 2, kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  auto& bytes = (*world.manifests.shared_contents())["1000/training"];
+  Manifest manifest = *DecodeManifest(bytes);
+  manifest.tensors[1].pieces = manifest.tensors[0].pieces;
+  bytes = EncodeManifest(manifest);
+  NextDaemon next(world);
+  EXPECT_EQ(next.engine->OpenJob(JobId{1}, kResume).error().code, Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing

@@ -1,0 +1,301 @@
+// The other requests, hostile ones, figures for operators, and the orderly stop.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "proto/index_record.h"
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+constexpr uint64_t kPiece = kBlockSize;
+
+TEST(Requests, AFlushOfEverythingWritesTheSessionsDirtyPieces) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  for (uint64_t id = 1; id <= 5; ++id) world.Put(session, id, 3 * kPiece + 100, id);
+  EXPECT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk);
+  EXPECT_EQ(world.Job(job).dirty_bytes, 0u);
+  EXPECT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk) << "nothing to do";
+}
+
+TEST(Requests, AFlushWaitsForAWriterAndThenWrites) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  world.Put(a, 1, kPiece, 1, proto::kFlagShared);
+  const Answer writing = world.Acquire(a, 1, proto::kFlagShared | proto::kFlagWrite);
+  const uint64_t flushing = world.Send(b, Op::kFlush, {{1, 0, 0, 0}}, proto::kFlagShared);
+  world.Turns(5);
+  EXPECT_FALSE(world.Answered(b, flushing).has_value());
+  world.Release(a, World::LeaseOf(writing));
+  EXPECT_EQ(world.Wait(b, flushing).code, Code::kOk);
+}
+
+TEST(Requests, AFlushOfATornTensorIsRefused) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  world.Put(a, 1, kPiece, 1, proto::kFlagShared);
+  world.Acquire(a, 1, proto::kFlagShared | proto::kFlagWrite);
+  world.engine->EndSession(a, "killed");
+  EXPECT_EQ(world.Flush(b, 1, proto::kFlagShared).code, Code::kTorn);
+}
+
+TEST(Requests, AFlushOfSomethingFreedMeanwhileIsDone) {
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 1, 3 * kPiece);
+  world.transfers.Hold();
+  const uint64_t flushing = world.Send(session, Op::kFlush, {{1, 0, 0, 0}});
+  world.Turns(2);
+  EXPECT_EQ(world.Free(session, 1).code, Code::kOk);
+  EXPECT_EQ(world.Wait(session, flushing).code, Code::kOk);
+  world.transfers.Release();
+  world.Turns(3);
+  EXPECT_EQ(world.extents.total().live, 0u);
+}
+
+TEST(Requests, DropTakesCleanIdlePiecesOnly) {
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 1, 2 * kPiece);
+  EXPECT_EQ(world.Drop(session, 1).value, 0u) << "dirty";
+  EXPECT_EQ(world.Flush(session, 1).code, Code::kOk);
+  const Answer lease = world.Acquire(session, 1, 0, 0, 10);
+  EXPECT_EQ(world.Drop(session, 1).value, kPiece) << "the other piece is leased";
+  EXPECT_TRUE(world.Matches(lease.spans, 1, 1));
+}
+
+TEST(Requests, StatTellsSizeGenerationAndCopies) {
+  World world;
+  const SessionId session = world.Open();
+  world.PutOnSsd(session, 1, kPiece + 100);
+  const Answer stat = world.Ask(session, Op::kStat, {{1, 0, 0, 0}});
+  EXPECT_EQ(stat.tensor.size, kPiece + 100);
+  EXPECT_EQ(stat.tensor.generation, 1u);
+  EXPECT_EQ(stat.tensor.ram_bytes, 0u);
+  EXPECT_EQ(stat.tensor.ssd_bytes, kPiece + 100);
+  EXPECT_EQ(stat.value, proto::kTensorSealed);
+}
+
+TEST(Requests, KeysAreInternedPerJob) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  const uint64_t id = world.Wait(a, world.SendText(a, "layer.weight")).value;
+  EXPECT_NE(id, 0u);
+  EXPECT_EQ(world.Wait(b, world.SendText(b, "layer.weight")).value, id);
+  world.Put(a, id, 100);
+  const std::vector<TensorView> views = world.engine->Tensors(job, 10);
+  ASSERT_EQ(views.size(), 1u);
+  EXPECT_EQ(views[0].key, "layer.weight");
+  EXPECT_EQ(world.Wait(a, world.SendText(a, "")).code, Code::kInvalid);
+  EXPECT_EQ(world.Wait(a, world.SendText(a, std::string(proto::kKeyLengthMax + 1, 'x'))).code, Code::kInvalid);
+  EXPECT_EQ(world.Wait(a, world.SendText(a, std::string("a\0b", 3))).code, Code::kInvalid);
+}
+
+TEST(Requests, StepsCountUpOrAreNamed) {
+  World world;
+  const SessionId session = world.Open();
+  EXPECT_EQ(world.Wait(session, world.SendArgument(session, Op::kStep, UINT64_MAX)).value, 1u);
+  EXPECT_EQ(world.Wait(session, world.SendArgument(session, Op::kStep, 40)).value, 40u);
+  EXPECT_EQ(world.Wait(session, world.SendArgument(session, Op::kStep, UINT64_MAX)).value, 41u);
+}
+
+TEST(Requests, NothingAHostileClientSendsBreaksAnything) {
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 1, 5000);
+  const uint64_t values[] = {0, 1, 4095, 4999, 5000, 5001, kBlockSize, UINT64_MAX, UINT64_MAX - 4999, uint64_t{1} << 63};
+  for (uint16_t op = 0; op <= proto::kOpCount; ++op) {
+    if (op == static_cast<uint16_t>(Op::kFree)) continue;
+    for (const uint64_t offset : values) {
+      for (const uint64_t length : values) {
+        world.Send(session, static_cast<Op>(op), {{op % 2 == 0 ? 1 : offset, offset, length, length}}, proto::kFlagNoWait);
+      }
+    }
+    world.Turns(2);
+  }
+  for (uint32_t bit = 7; bit < 32; ++bit) {
+    EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}, 1u << bit).code, Code::kInvalid);
+  }
+  EXPECT_EQ(world.Ask(session, static_cast<Op>(999), {{1, 0, 0, 0}}).code, Code::kInvalid);
+  EXPECT_EQ(world.Ask(session, Op::kAcquire, {}).code, Code::kInvalid);
+  EXPECT_EQ(world.Ask(session, Op::kAcquire, std::vector<proto::RequestItem>(proto::kItemsPerRequestMax + 1)).code, Code::kInvalid);
+  world.engine->EndSession(session, "enough");
+  world.Turns(5);
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 0u);
+  EXPECT_EQ(world.extents.total().live, 0u);
+}
+
+TEST(Requests, RangesBeyondTheTensorAreInvalidWithoutOverflow) {
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 1, 5000);
+  EXPECT_EQ(world.Acquire(session, 1, 0, 5000, 1).code, Code::kInvalid);
+  EXPECT_EQ(world.Acquire(session, 1, 0, 1, UINT64_MAX).code, Code::kInvalid);
+  EXPECT_EQ(world.Acquire(session, 1, 0, UINT64_MAX, 2).code, Code::kInvalid);
+  EXPECT_EQ(world.Acquire(session, 1, 0, 4999, 1).code, Code::kOk);
+  EXPECT_EQ(world.CreateRange(session, 2, 100, 50, 51).code, Code::kInvalid);
+  EXPECT_EQ(world.CreateRange(session, 2, UINT64_MAX, 0, 1).code, Code::kNoSpace);
+}
+
+TEST(Requests, MorePiecesThanACompletionHoldsAreInvalid) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = 20'000});
+  const SessionId session = world.Open();
+  const uint64_t size = (proto::kSpansPerCompletionMax + 1) * kBlockSize;
+  EXPECT_EQ(world.Create(session, 1, size).code, Code::kInvalid);
+}
+
+TEST(Requests, ASessionThatIsUnknownIsIgnored) {
+  World world;
+  world.engine->Submit(SessionId{77}, {.sequence = 1, .op = Op::kStep, .items = {}, .text = {}});
+  world.engine->EndSession(SessionId{77}, "never was");
+  world.engine->WindowReturned(SessionId{77}, WindowIndex{3});
+  world.engine->CloseJob(JobId{77}, "never was", true);
+  EXPECT_EQ(world.engine->outstanding(SessionId{77}), 0u);
+  EXPECT_EQ(world.engine->OpenSession(SessionId{78}, JobId{77}).error().code, Code::kNotFound);
+  EXPECT_EQ(world.engine->SetJob(JobId{77}, {}, {}).error().code, Code::kNotFound);
+  world.Turns(2);
+}
+
+TEST(Requests, AnIdleTurnDoesNothingAndSaysSo) {
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 1, 5000);
+  world.Turns(5);
+  EXPECT_FALSE(world.Turn());
+  EXPECT_FALSE(world.engine->NextDeadline().has_value());
+  EXPECT_TRUE(world.engine->idle());
+}
+
+TEST(Requests, AnOrderlyStopRefusesNewWorkAndEndsWhatWaits) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  world.Put(a, 1, 5000, 1, proto::kFlagShared);
+  const Answer lease = world.Acquire(a, 1, proto::kFlagShared | proto::kFlagWrite);
+  const uint64_t waiting = world.Send(b, Op::kAcquire, {{1, 0, 0, 0}}, proto::kFlagShared);
+  world.Turns(2);
+  world.engine->StartDrain("tierd is stopping");
+  const Answer refused = world.Wait(b, waiting);
+  EXPECT_EQ(refused.code, Code::kDisconnected);
+  EXPECT_EQ(refused.detail, "tierd is stopping");
+  EXPECT_EQ(world.Create(a, 2, 100).code, Code::kDisconnected);
+  EXPECT_EQ(world.Release(a, World::LeaseOf(lease)).code, Code::kOk) << "what is held can be given back";
+  EXPECT_TRUE(world.engine->idle());
+}
+
+TEST(Requests, TheSnapshotAddsUp) {
+  World world;
+  const JobId job = world.OpenJob({.guarantee_bytes = 16 * kMiB, .limit_bytes = 32 * kMiB});
+  const SessionId session = world.OpenSession(job);
+  world.Put(session, 1, kPiece);
+  world.Put(session, 2, 5000);
+  const Answer lease = world.Acquire(session, 2);
+  const EngineSnapshot snapshot = world.engine->Snapshot();
+  EXPECT_EQ(snapshot.arena_bytes, snapshot.window_count * snapshot.window_size);
+  EXPECT_EQ(snapshot.tensor_count, 2u);
+  EXPECT_EQ(snapshot.lease_count, 1u);
+  EXPECT_EQ(snapshot.lease_bound_bytes, kPiece - 8192) << "the rest of the slot's block";
+  ASSERT_EQ(snapshot.jobs.size(), 1u);
+  const JobCounters& counters = snapshot.jobs[0].counters;
+  EXPECT_EQ(counters.ram_bytes, kPiece + 8192);
+  EXPECT_EQ(counters.dirty_bytes, kPiece + 8192);
+  EXPECT_EQ(counters.leased_bytes, 5000u);
+  EXPECT_EQ(counters.guarantee_bytes, 16 * kMiB);
+  EXPECT_EQ(counters.limit_bytes, 32 * kMiB);
+  EXPECT_EQ(counters.share_bytes, 32 * kMiB);
+  EXPECT_EQ(counters.acquire_hits, 1u);
+  EXPECT_EQ(snapshot.arena_free_bytes, snapshot.arena_bytes - counters.ram_bytes);
+  EXPECT_EQ(snapshot.requests[static_cast<size_t>(Op::kCreate)][0], 2u);
+}
+
+TEST(Requests, WaitsAreCountedAndTimed) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  world.PutOnSsd(session, 1, kPiece);
+  EXPECT_EQ(world.Check(session, 1), Code::kOk);
+  EXPECT_EQ(world.Check(session, 1), Code::kOk);
+  EXPECT_EQ(world.Job(job).acquire_misses, 1u);
+  EXPECT_EQ(world.Job(job).acquire_hits, 1u);
+  EXPECT_GT(world.Job(job).stall_ns, 0u);
+}
+
+class IndexRecords : public ::testing::Test {
+ protected:
+  std::pair<proto::IndexTensorRecord, std::vector<proto::IndexPieceRecord>> Record(uint64_t id) {
+    for (const auto& [key, value] : world.index.committed()) {
+      if (key.tensor != id) continue;
+      proto::IndexTensorRecord head{};
+      std::memcpy(&head, value.data(), sizeof(head));
+      std::vector<proto::IndexPieceRecord> pieces(head.piece_count);
+      EXPECT_EQ(value.size(), sizeof(head) + pieces.size() * sizeof(pieces[0]));
+      std::memcpy(pieces.data(), value.data() + sizeof(head), pieces.size() * sizeof(pieces[0]));
+      return {head, pieces};
+    }
+    ADD_FAILURE() << "no record of tensor " << id;
+    return {};
+  }
+  World world;
+};
+
+TEST_F(IndexRecords, AWriteLeaseIsInTheIndexBeforeItsHolderHears) {
+  const SessionId session = world.Open();
+  world.PutOnSsd(session, 1, 2 * kPiece);
+  const uint64_t asked = world.Send(session, Op::kAcquire, {{1, 0, kPiece, 0}}, proto::kFlagWrite);
+  while (!world.Answered(session, asked)) world.Turn();
+  const auto [head, pieces] = Record(1);
+  EXPECT_EQ(head.generation, 2u);
+  EXPECT_EQ(head.flags, proto::kIndexTensorVisible);
+  EXPECT_EQ(pieces[0].flags, proto::kIndexPieceDirty);
+  EXPECT_EQ(pieces[0].generation, 2u);
+  EXPECT_EQ(pieces[0].ssd_generation, 1u) << "what it reverts to";
+  EXPECT_EQ(pieces[1].flags, 0);
+}
+
+TEST_F(IndexRecords, TheRecordFollowsThePiece) {
+  const SessionId session = world.Open();
+  world.Put(session, 1, 5000);
+  EXPECT_EQ(Record(1).second[0].copies, static_cast<uint8_t>(proto::IndexCopies::kRam));
+  EXPECT_EQ(Record(1).second[0].ram_pages, 2);
+  world.Flush(session, 1);
+  EXPECT_EQ(Record(1).second[0].copies, static_cast<uint8_t>(proto::IndexCopies::kRamSsd));
+  world.Drop(session, 1);
+  EXPECT_EQ(Record(1).second[0].copies, static_cast<uint8_t>(proto::IndexCopies::kSsd));
+  EXPECT_EQ(Record(1).second[0].ram_pages, 0);
+  world.Free(session, 1);
+  EXPECT_TRUE(world.index.committed().empty());
+}
+
+TEST_F(IndexRecords, ReadingTouchesNoIndex) {
+  const SessionId session = world.Open();
+  world.Put(session, 1, 5000);
+  const uint64_t commits = world.index.commit_count();
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(world.Check(session, 1), Code::kOk);
+  EXPECT_EQ(world.index.commit_count(), commits);
+}
+
+TEST_F(IndexRecords, ATensorThatLivesForLessThanATurnIsNeverPut) {
+  const SessionId session = world.Open();
+  world.Put(session, 1, 5000);
+  const uint64_t commits = world.index.commit_count();
+  world.Send(session, Op::kCreate, {{2, 0, 0, 100}});
+  world.Send(session, Op::kCreate, {{3, 0, 0, 100}});
+  world.engine->EndSession(session, "killed");
+  world.Turns(3);
+  EXPECT_TRUE(world.index.committed().empty());
+  EXPECT_LE(world.index.commit_count(), commits + 1);
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing
