@@ -76,3 +76,14 @@ def test_a_socket_that_was_named_is_not_replaced_by_a_private_daemon(socket_fold
     launcher.need_build()
     with pytest.raises(tierd.NotFound, match=str(socket_folder)):
         tierd.connect(socket=socket_folder / "tierd.sock")
+
+
+def test_a_private_daemon_promises_nothing_beyond_its_life(socket_folder: pathlib.Path) -> None:
+    settings = {"daemon": {"private": True, "socket_directory": str(socket_folder)}}
+    with launcher.start(socket_folder, settings=settings) as daemon:
+        with tierd.connect(job="passing", socket=daemon.socket) as client:
+            client.put("key", b"x")
+            with pytest.raises(tierd.Denied, match="data_dir"):
+                client.persist()
+        with pytest.raises(tierd.Denied, match="data_dir"):
+            tierd.connect(job="staying", named=True, socket=daemon.socket)
