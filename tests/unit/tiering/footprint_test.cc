@@ -1,0 +1,193 @@
+// What the engine costs: no allocation in steady state, and few bytes a tensor. This binary counts every operator new.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "daemon/tiering/engine.h"
+#include "daemon/tiering/lease_table.h"
+#include "tests/support/storage/fake_transfer.h"
+#include "tests/support/tiering/fake_windows.h"
+
+namespace {
+
+uint64_t allocation_count = 0;
+uint64_t allocated_bytes = 0;  // Asked for and not given back.
+
+void* Allocate(size_t size) {
+  ++allocation_count;
+  // The size stands before the bytes, so that what is given back can be counted.
+  auto* block = static_cast<size_t*>(std::malloc(size + 16));
+  if (block == nullptr) throw std::bad_alloc();
+  *block = size;
+  allocated_bytes += size;
+  return block + 2;
+}
+
+void Free(void* bytes) {
+  if (bytes == nullptr) return;
+  auto* block = static_cast<size_t*>(bytes) - 2;
+  allocated_bytes -= *block;
+  std::free(block);
+}
+
+}  // namespace
+
+void* operator new(size_t size) { return Allocate(size); }
+void* operator new[](size_t size) { return Allocate(size); }
+void operator delete(void* bytes) noexcept { Free(bytes); }
+void operator delete[](void* bytes) noexcept { Free(bytes); }
+void operator delete(void* bytes, size_t) noexcept { Free(bytes); }
+void operator delete[](void* bytes, size_t) noexcept { Free(bytes); }
+
+namespace tier::tiering {
+namespace {
+
+using proto::Op;
+using proto::RequestItem;
+
+// Keeps no history: only the leases of the last reply.
+class LastReply final : public ReplySink {
+ public:
+  void OnReply(SessionId, const Reply& reply) override {
+    code = reply.code;
+    ++replies;
+    count = 0;
+    for (const proto::SpanRecord& span : reply.spans) {
+      if (count < std::size(leases) && (count == 0 || leases[count - 1].value != span.lease)) leases[count++] = {0, 0, 0, span.lease};
+    }
+  }
+  void OnWindow(SessionId, WindowIndex, uint32_t) override {}
+  void OnWindowReturn(SessionId, WindowIndex) override {}
+  void OnSessionEnded(SessionId, Code, const std::string&) override {}
+
+  RequestItem leases[1024];
+  size_t count = 0;
+  Code code = Code::kOk;
+  uint64_t replies = 0;
+};
+
+class NullIndex final : public storage::Index {
+ public:
+  void Put(const storage::TensorKey&, std::span<const std::byte>) override { ++puts; }
+  void Erase(const storage::TensorKey&) override {}
+  void EraseSpace(uint64_t, uint64_t) override {}
+  Status Commit() override { return {}; }
+  void Scan(const std::function<void(const storage::TensorKey&, std::span<const std::byte>)>&) const override {}
+  uint64_t used_bytes() const override { return 0; }
+  uint64_t puts = 0;
+};
+
+// Writes end at once and are kept nowhere: the bytes do not matter here.
+class InstantTransfers final : public storage::TransferPort {
+ public:
+  void AddWindow(WindowIndex, std::byte*, uint64_t) override {}
+  void RemoveWindow(WindowIndex) override {}
+  void Start(const storage::Transfer& transfer) override { started_.push_back(transfer.cookie); }
+  void Submit() override {}
+  void Poll(std::vector<storage::TransferResult>* results) override {
+    for (const uint64_t cookie : started_) results->push_back({.cookie = cookie});
+    started_.clear();
+  }
+  uint32_t inflight() const override { return static_cast<uint32_t>(started_.size()); }
+  uint32_t inflight_max() const override { return 1024; }
+  storage::DeviceTraffic traffic(uint16_t) const override { return {}; }
+
+ private:
+  std::vector<uint64_t> started_;
+};
+
+class Footprint : public ::testing::Test {
+ protected:
+  Footprint() : windows({.window_size = 8 * kMiB, .arena_max_bytes = 512 * kMiB, .windows_max = 64}) {
+    extents.AddDevice(1024);
+    engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, index, nullptr, sink});
+    EXPECT_TRUE(engine->OpenJob(JobId{1}, {.key = "0/a"}).has_value());
+    EXPECT_TRUE(engine->OpenSession(SessionId{2}, JobId{1}).has_value());
+  }
+  void Send(Op op, std::span<const RequestItem> items, uint32_t flags = 0) {
+    engine->Submit(SessionId{2}, {.sequence = ++sequence, .op = op, .flags = flags, .items = items, .text = {}});
+  }
+  void Turn() {
+    now = now + std::chrono::microseconds(1);
+    engine->Turn(now);
+  }
+  void Wait() {
+    const uint64_t before = sink.replies;
+    for (int turn = 0; turn < 1000 && sink.replies == before; ++turn) Turn();
+    ASSERT_EQ(sink.code, Code::kOk);
+  }
+  // Creates and seals `count` tensors of `size` bytes, ids from `first` on.
+  void Put(uint64_t first, uint64_t count, uint64_t size) {
+    constexpr uint64_t kBatch = 512;
+    std::vector<RequestItem> items;
+    for (uint64_t done = 0; done < count; done += kBatch) {
+      items.clear();
+      for (uint64_t i = done; i < std::min(count, done + kBatch); ++i) items.push_back({first + i, 0, 0, size});
+      Send(Op::kCreate, items);
+      Wait();
+      Send(Op::kRelease, {sink.leases, sink.count});
+      Wait();
+    }
+  }
+
+  memory::testing::FakeWindowSource windows;
+  storage::ExtentStore extents;
+  InstantTransfers transfers;
+  NullIndex index;
+  LastReply sink;
+  std::unique_ptr<Engine> engine;
+  uint64_t sequence = 0;
+  base::TimePoint now;
+};
+
+TEST_F(Footprint, AcquireAndReleaseAllocateNothingInSteadyState) {
+  Put(1, 1000, 64 * kKiB);
+  std::vector<RequestItem> items;
+  for (uint64_t id = 1; id <= 200; ++id) items.push_back({id, 0, 0, 0});
+  const auto round = [&](uint32_t flags) {
+    Send(Op::kAcquire, items, flags);
+    Turn();
+    ASSERT_EQ(sink.code, Code::kOk);
+    Send(Op::kRelease, {sink.leases, sink.count});
+    Turn();
+  };
+  for (int warm = 0; warm < 5; ++warm) round(0);
+  const uint64_t puts = index.puts;
+  const uint64_t before = allocation_count;
+  for (int i = 0; i < 100; ++i) round(0);
+  EXPECT_EQ(allocation_count - before, 0u);
+  EXPECT_EQ(index.puts, puts) << "reading touches no index";
+  for (int warm = 0; warm < 5; ++warm) round(proto::kFlagWrite);
+  const uint64_t writing = allocation_count;
+  for (int i = 0; i < 100; ++i) round(proto::kFlagWrite);
+  EXPECT_EQ(allocation_count - writing, 0u) << "nor does writing in place allocate";
+}
+
+TEST_F(Footprint, AOnePieceTensorWithASsdCopyCostsAtMostThreeHundredBytes) {
+  Put(1, 1000, 4096);  // Windows, pools and tables are there.
+  Send(Op::kFlush, {});
+  Wait();
+  constexpr uint64_t kCount = 100'000;
+  const uint64_t before = allocated_bytes;
+  const uint64_t windows_before = windows.made_count();
+  Put(2000, kCount, 4096);
+  for (int i = 0; i < 200; ++i) {
+    Send(Op::kFlush, {});
+    Wait();
+  }
+  const uint64_t bytes = allocated_bytes - before;
+  ASSERT_LE(engine->Snapshot().jobs[0].counters.dirty_bytes, 0u);
+  RecordProperty("bytes_per_tensor", static_cast<int>(bytes / kCount));
+  EXPECT_LE(bytes / kCount, 300u) << windows.made_count() - windows_before << " windows were made meanwhile";
+  std::printf("%llu bytes of daemon memory a tensor\n", static_cast<unsigned long long>(bytes / kCount));
+}
+
+TEST_F(Footprint, TheParts) {
+  EXPECT_EQ(sizeof(Piece), 64u);
+  EXPECT_LE(sizeof(Tensor), 120u);
+  EXPECT_EQ(sizeof(Lease), 48u);
+}
+
+}  // namespace
+}  // namespace tier::tiering
