@@ -1,6 +1,6 @@
-# gRPC for executables: Debian's static archives by pkg-config's static list (its CMake package only offers shared ones), so that
-# a binary runs on machines without gRPC. For shared objects the archives do not do (libprotobuf.a, libabsl_*.a are not
-# position-independent): they link tier_grpc_shared.
+# gRPC for executables: Debian's static archives by pkg-config's static list (its CMake package only offers shared
+# ones), so that a binary runs on machines without gRPC. For shared objects the archives do not do (libprotobuf.a,
+# libabsl_*.a are not position-independent): they link tier_grpc_shared.
 include_guard(GLOBAL)
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)

@@ -13,8 +13,8 @@ if(TIER_SANITIZE)
     -fsanitize=${TIER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(tier_flags INTERFACE -fsanitize=${TIER_SANITIZE})
   if(TIER_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # TSan does not follow fences. Ours only order a store before a load (who sleeps, who wakes); data is never published
-    # by them, so nothing is missed and nothing false is reported.
+    # TSan does not follow fences. Ours only order a store before a load (who sleeps, who wakes); data is never
+    # published by them, so nothing is missed and nothing false is reported.
     target_compile_options(tier_flags INTERFACE -Wno-tsan)
   endif()
 endif()
@@ -34,8 +34,8 @@ function(tier_library name)
   endif()
 endfunction()
 
-# tier_test(NAME SOURCES ... DEPS ... LABELS unit|property|sim|crash|...): a GoogleTest binary registered with CTest, each
-# case on its own so that a failure names it.
+# tier_test(NAME SOURCES ... DEPS ... LABELS unit|property|sim|crash|...): a GoogleTest binary registered with CTest,
+# each case on its own so that a failure names it.
 function(tier_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)

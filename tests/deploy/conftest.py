@@ -26,7 +26,7 @@ def deb() -> pathlib.Path:
 
 @pytest.fixture
 def disk() -> Iterator[pathlib.Path]:
-    """A folder on the disk of the checkout: the system's temporary folder may be a tmpfs, which no SSD tier can be on."""
+    """A folder on the disk of the checkout: the temporary folder may be a tmpfs, which no SSD tier can be on."""
     (ROOT / ".cache").mkdir(exist_ok=True)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="deploy-", dir=ROOT / ".cache"))
     try:

@@ -1,6 +1,6 @@
 """What the other user runs in the drill: torch tensors of 64 MiB through an arena of 256 MiB, digests equal.
 
-    swap_script.py TENSORS
+swap_script.py TENSORS
 """
 
 import hashlib

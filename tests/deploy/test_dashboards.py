@@ -52,9 +52,16 @@ class Prometheus:
         self.instance = target
         self.url = f"http://127.0.0.1:{free_port()}"
         self._process = subprocess.Popen(
-            [program, f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'series'}",
-             f"--web.listen-address={self.url.removeprefix('http://')}", "--log.level=error"],
-            stdout=(folder / "prometheus.log").open("w"), stderr=subprocess.STDOUT)
+            [
+                program,
+                f"--config.file={configuration}",
+                f"--storage.tsdb.path={folder / 'series'}",
+                f"--web.listen-address={self.url.removeprefix('http://')}",
+                "--log.level=error",
+            ],
+            stdout=(folder / "prometheus.log").open("w"),
+            stderr=subprocess.STDOUT,
+        )
 
     def query(self, expression: str) -> list[float]:
         """The values of an instant query; an exception where Prometheus refuses it."""
@@ -81,7 +88,7 @@ class Load(threading.Thread):
     def run(self) -> None:
         try:
             self._swap()
-        except BaseException as failure:  # noqa: BLE001: reported by the fixture's teardown
+        except BaseException as failure:  # The fixture's teardown reports it.
             self.failure = failure
 
     def _swap(self) -> None:
@@ -157,8 +164,11 @@ def test_the_dashboard_is_whole(path: pathlib.Path) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in board["panels"]:
         place = panel["gridPos"]
-        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
-                 for y in range(place["y"], place["y"] + place["h"])}
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
         assert not cells & taken and place["x"] + place["w"] <= 24, panel["title"]
         taken |= cells
         assert panel["description"] and panel["datasource"]["uid"] == "${datasource}", panel["title"]
@@ -182,12 +192,17 @@ def test_the_table_of_metrics_is_what_the_daemon_serves(daemon: launcher.Running
 
 
 def test_promtool_finds_nothing_to_mend(daemon: launcher.Running, load: None) -> None:
-    found = subprocess.run([find_tool("promtool"), "check", "metrics"], input=scrape(daemon),
-                           capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [find_tool("promtool"), "check", "metrics"], input=scrape(daemon), capture_output=True, text=True, check=False
+    )
     assert (found.returncode, found.stdout + found.stderr) == (0, "")
 
 
 def test_promtool_accepts_the_scrape_configuration() -> None:
-    found = subprocess.run([find_tool("promtool"), "check", "config", str(ROOT / "deploy/prometheus/prometheus.yml")],
-                           capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [find_tool("promtool"), "check", "config", str(ROOT / "deploy/prometheus/prometheus.yml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert found.returncode == 0, found.stdout + found.stderr

@@ -57,8 +57,12 @@ def test_everything_in_it_is_owned_by_root_and_lies_where_packages_may_put_it(de
 
 
 def test_lintian_has_nothing_to_say(deb: pathlib.Path) -> None:
-    found = subprocess.run([find_tool("lintian"), "--allow-root", "--fail-on=error,warning", str(deb)],
-                           capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [find_tool("lintian"), "--allow-root", "--fail-on=error,warning", str(deb)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
 
 

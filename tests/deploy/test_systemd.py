@@ -47,9 +47,19 @@ def container(disk: pathlib.Path, deb: pathlib.Path) -> Iterator[pathlib.Path]:
     for folder in (merged, disk / "upper", disk / "work", disk / "drill", disk / "state"):
         folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "overlay", "overlay", "-o",
-         f"lowerdir=/,upperdir={disk / 'upper'},workdir={disk / 'work'}", str(merged)],
-        capture_output=True, text=True, check=False)
+        [
+            "mount",
+            "-t",
+            "overlay",
+            "overlay",
+            "-o",
+            f"lowerdir=/,upperdir={disk / 'upper'},workdir={disk / 'work'}",
+            str(merged),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if mounted.returncode != 0:
         pytest.skip(f"needs overlay mounts: {mounted.stderr.strip()}")
     try:
@@ -76,10 +86,30 @@ def boot(disk: pathlib.Path, container: pathlib.Path) -> subprocess.CompletedPro
     if unpacked.exists():
         environment["LD_LIBRARY_PATH"] = str(unpacked)
     return subprocess.run(
-        ["timeout", "--kill-after=10", "300", find_tool("systemd-nspawn"), "-D", str(container), "--boot",
-         "--register=no", "--keep-unit", "--private-network", f"--bind={disk / 'drill'}:/drill",
-         f"--bind={disk / 'state'}:/var/lib/tierd", f"--bind-ro={ROOT}", "--", "systemd.unit=drill.target"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=environment, check=False)
+        [
+            "timeout",
+            "--kill-after=10",
+            "300",
+            find_tool("systemd-nspawn"),
+            "-D",
+            str(container),
+            "--boot",
+            "--register=no",
+            "--keep-unit",
+            "--private-network",
+            f"--bind={disk / 'drill'}:/drill",
+            f"--bind={disk / 'state'}:/var/lib/tierd",
+            f"--bind-ro={ROOT}",
+            "--",
+            "systemd.unit=drill.target",
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=environment,
+        check=False,
+    )
 
 
 def test_the_package_serves_survives_and_leaves_nothing(disk: pathlib.Path, container: pathlib.Path) -> None:
@@ -89,7 +119,9 @@ def test_the_package_serves_survives_and_leaves_nothing(disk: pathlib.Path, cont
     failed = [line for line in lines if not line.startswith("ok ")]
     if failed or len(lines) != STEPS:
         output = disk / "drill/output"
-        tail = output.read_text(errors="replace")[-12000:] if output.exists() else console.stdout[-4000:] + console.stderr
+        tail = (
+            output.read_text(errors="replace")[-12000:] if output.exists() else console.stdout[-4000:] + console.stderr
+        )
         pytest.fail("\n".join([*lines, f"{len(lines)} of {STEPS} steps", tail]), pytrace=False)
 
 

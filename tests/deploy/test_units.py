@@ -14,7 +14,9 @@ UNITS = ROOT / "deploy/systemd"
 # In tenths: 100 is an unhardened unit, 15 what this one reached on 2026-11-21.
 EXPOSURE_MAX = 20
 
-pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: Debian's systemd")
+pytestmark = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: Debian's systemd"
+)
 
 
 @pytest.fixture
@@ -28,24 +30,36 @@ def units(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.parametrize("name", ["tierd.service", "tierd.socket"])
 def test_systemd_reads_the_unit_without_a_word(units: pathlib.Path, name: str) -> None:
-    found = subprocess.run(["systemd-analyze", "verify", "--man=no", str(units / name)],
-                           capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(units / name)], capture_output=True, text=True, check=False
+    )
     assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_a_mistyped_unit_is_not_read_without_a_word(units: pathlib.Path) -> None:
-    """`verify` says 0 to a wrong value; only its stderr tells. That the test above looks there is what this one shows."""
+    """`verify` says 0 to a wrong value; only its stderr tells: why the test above looks there."""
     unit = units / "tierd.service"
     unit.write_text(unit.read_text().replace("WatchdogSec=30s", "WatchdogSec=thirty"))
-    found = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)],
-                           capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+    )
     assert "Failed to parse" in found.stderr
 
 
 def test_the_service_is_hardened() -> None:
     found = subprocess.run(
-        ["systemd-analyze", "security", "--offline=yes", f"--threshold={EXPOSURE_MAX}", "--json=short",
-         str(UNITS / "tierd.service")], capture_output=True, text=True, check=False)
+        [
+            "systemd-analyze",
+            "security",
+            "--offline=yes",
+            f"--threshold={EXPOSURE_MAX}",
+            "--json=short",
+            str(UNITS / "tierd.service"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     weak = [row["name"] for row in json.loads(found.stdout) if float(row.get("exposure") or 0) >= 0.3]
     assert found.returncode == 0, f"above {EXPOSURE_MAX}: {weak}"
 

@@ -23,8 +23,12 @@ def dev(*arguments: str) -> subprocess.CompletedProcess[str]:
 def parts(script: str, *prefix: str) -> subprocess.CompletedProcess[str]:
     """Runs `script` with the functions of tools/dev at hand."""
     sources = "; ".join(f"source {ROOT}/tools/dev.d/{part}.sh" for part in PARTS)
-    return subprocess.run([*prefix, "bash", "-c", f"set -euo pipefail; ROOT={ROOT}; cd {ROOT}; {sources}; {script}"],
-                          capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [*prefix, "bash", "-c", f"set -euo pipefail; ROOT={ROOT}; cd {ROOT}; {sources}; {script}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -38,13 +42,17 @@ def test_the_list_of_verbs_is_whole() -> None:
     assert answer.returncode == 0 and all(f"\n  {verb} " in answer.stdout for verb in VERBS)
 
 
-@pytest.mark.parametrize("arguments", [("nonsense",), ("build", "nonsense"), ("setup", "--nonsense"),
-                                       ("test", "--nonsense"), ("package", "nonsense")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("nonsense",), ("build", "nonsense"), ("setup", "--nonsense"), ("test", "--nonsense"), ("package", "nonsense")],
+)
 def test_a_wrong_word_is_refused_with_the_right_ones(arguments: tuple[str, ...]) -> None:
     answer = dev(*arguments)
-    assert answer.returncode == 2 and "nonsense" in answer.stderr and ("one of" in answer.stderr or
-                                                                       "--help" in answer.stderr or
-                                                                       "wheel or deb" in answer.stderr)
+    assert (
+        answer.returncode == 2
+        and "nonsense" in answer.stderr
+        and ("one of" in answer.stderr or "--help" in answer.stderr or "wheel or deb" in answer.stderr)
+    )
 
 
 def test_without_root_setup_prints_the_one_line_and_exits_2() -> None:
@@ -101,8 +109,12 @@ needs hugepages: none are free
 
 
 def count(folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["/usr/bin/python3", ROOT / "tools/dev.d/count_tests.py", "--minutes", "1.0", folder],
-                          capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["/usr/bin/python3", ROOT / "tools/dev.d/count_tests.py", "--minutes", "1.0", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_the_last_line_of_a_run_counts_and_reasons_are_named(tmp_path: pathlib.Path) -> None:

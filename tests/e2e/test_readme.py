@@ -32,17 +32,35 @@ def environment(daemon: launcher.Running) -> dict[str, str]:
 def test_the_python_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launcher.Running) -> None:
     script = tmp_path / "pasted.py"
     script.write_text(snippet("python"))
-    found = subprocess.run([sys.executable, script], env=environment(daemon), capture_output=True, text=True,
-                           check=False, timeout=60)
+    found = subprocess.run(
+        [sys.executable, script], env=environment(daemon), capture_output=True, text=True, check=False, timeout=60
+    )
     assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_the_c_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launcher.Running) -> None:
     (tmp_path / "pasted.c").write_text(snippet("c"))
     library = BUILD / "libclient"
-    subprocess.run(["gcc-12", "-std=c11", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror",
-                    f"-I{ROOT / 'libclient/include'}", "pasted.c", f"-L{library}", "-ltier", f"-Wl,-rpath,{library}",
-                    "-o", "pasted"], cwd=tmp_path, check=True)
-    found = subprocess.run([tmp_path / "pasted"], env=environment(daemon), capture_output=True, text=True,
-                           check=False, timeout=60)
+    subprocess.run(
+        [
+            "gcc-12",
+            "-std=c11",
+            "-Wall",
+            "-Wextra",
+            "-Wno-missing-field-initializers",
+            "-Werror",
+            f"-I{ROOT / 'libclient/include'}",
+            "pasted.c",
+            f"-L{library}",
+            "-ltier",
+            f"-Wl,-rpath,{library}",
+            "-o",
+            "pasted",
+        ],
+        cwd=tmp_path,
+        check=True,
+    )
+    found = subprocess.run(
+        [tmp_path / "pasted"], env=environment(daemon), capture_output=True, text=True, check=False, timeout=60
+    )
     assert (found.returncode, found.stdout) == (0, f"OK, {8 << 20} bytes\n"), found.stdout + found.stderr

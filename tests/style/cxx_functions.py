@@ -46,7 +46,7 @@ def _split_parameters(inside: str) -> int:
         return 0
     depth = 0
     count = 1
-    for previous, character in zip(" " + inside, inside):
+    for previous, character in zip(" " + inside, inside, strict=False):
         if character in "([{" or (character == "<" and previous not in "<-"):
             depth += 1
         elif character in ")]}" or (character == ">" and previous not in "-="):
@@ -68,7 +68,7 @@ def _parameter_list(header: str) -> tuple[str, str]:
     for position in range(found.end() - 1, len(cleaned)):
         depth += {"(": 1, ")": -1}.get(cleaned[position], 0)
         if depth == 0:
-            return found.group(1), cleaned[found.end():position]
+            return found.group(1), cleaned[found.end() : position]
     return found.group(1), ""
 
 
@@ -162,7 +162,8 @@ class _Scanner:
         if scope.kind == "function":
             name, inside = _parameter_list(scope.header)
             self.functions.append(
-                Function(name, scope.first_line, self._line, _split_parameters(inside), scope.deepest))
+                Function(name, scope.first_line, self._line, _split_parameters(inside), scope.deepest)
+            )
 
 
 @functools.cache

@@ -21,8 +21,15 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     "daemon/session/": (*_BASE, "daemon/memory/", "daemon/storage/", "daemon/tiering/"),
     "daemon/control/": (*_BASE, "daemon/memory/", "daemon/storage/", "daemon/tiering/", "daemon/session/"),
     "daemon/metrics/": (*_BASE, "daemon/memory/", "daemon/storage/", "daemon/tiering/", "daemon/session/"),
-    "daemon/config/": (*_BASE, "daemon/memory/", "daemon/storage/", "daemon/tiering/", "daemon/session/",
-                       "daemon/control/", "daemon/metrics/"),
+    "daemon/config/": (
+        *_BASE,
+        "daemon/memory/",
+        "daemon/storage/",
+        "daemon/tiering/",
+        "daemon/session/",
+        "daemon/control/",
+        "daemon/metrics/",
+    ),
     "daemon/": ("proto/",),  # main.cc and what composes the daemon, beside it.
     "libclient/": ("proto/",),
     # Tools stand beside both: a client of libtier and libtier-control that may read on-disk formats.
@@ -33,8 +40,8 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     "tests/": ("proto/", "daemon/", "libclient/", "tools/"),
 }
 
-# Third-party headers: pattern of the header -> patterns of the files that may include it. Tests may include any. What is
-# beside main.cc counts as main.cc: it is one composition in several files.
+# Third-party headers: pattern of the header -> patterns of the files that may include it. Tests may include any. What
+# is beside main.cc counts as main.cc: it is one composition in several files.
 HOMES: dict[str, tuple[str, ...]] = {
     r"liburing(/|\.h)": (r"daemon/storage/uring",),
     r"boost/asio": (r"daemon/session/", r"daemon/[a-z_]+\.(cc|h)$"),
@@ -55,7 +62,8 @@ HOMES: dict[str, tuple[str, ...]] = {
 TIERING_BANNED = re.compile(
     r"^(thread|mutex|shared_mutex|condition_variable|future|stop_token|atomic|random|fstream|filesystem|iostream|ctime"
     r"|cstdio|stdio\.h|time\.h|unistd\.h|fcntl\.h|poll\.h|pthread\.h|sys/.*|linux/.*|netinet/.*|boost/.*"
-    r"|daemon/base/(clock|worker|mailbox|fault|file).*)$")
+    r"|daemon/base/(clock|worker|mailbox|fault|file).*)$"
+)
 
 
 def includes(tree: SourceTree, path: str) -> Iterator[tuple[int, str, str]]:
@@ -86,7 +94,7 @@ def check_layers(tree: SourceTree) -> list[Finding]:
         for line, quote, name in includes(tree, path):
             target = resolve(tree, path, name)
             if target is None:
-                generated = name.endswith(".pb.h") or name.endswith(".inc")
+                generated = name.endswith((".pb.h", ".inc"))
                 if quote == '"' and not generated and path.startswith(("proto/", "daemon/", "libclient/")):
                     findings.append(Finding("layers", path, line, f'"{name}" is no file of this project'))
                 continue

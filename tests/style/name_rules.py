@@ -70,8 +70,11 @@ def _folders(tree: SourceTree) -> set[str]:
 
 
 def check_readmes(tree: SourceTree) -> list[Finding]:
-    findings = [Finding("readme", folder, 0, "has no README.md: why it exists, what belongs there")
-                for folder in sorted(_folders(tree)) if f"{folder}/README.md" not in tree]
+    findings = [
+        Finding("readme", folder, 0, "has no README.md: why it exists, what belongs there")
+        for folder in sorted(_folders(tree))
+        if f"{folder}/README.md" not in tree
+    ]
     for path in tree.paths("README.md"):
         budget = ROOT_README_LINES_MAX if path == "README.md" else README_LINES_MAX
         lines = tree.text(path).count("\n")

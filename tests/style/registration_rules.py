@@ -74,8 +74,11 @@ def readme_commands(tree: SourceTree) -> list[str]:
 def check_readme_commands(tree: SourceTree, covered: dict[str, str]) -> list[Finding]:
     """`covered`: command -> the test that runs it, or the reason why none does. Both directions must agree."""
     commands = readme_commands(tree)
-    findings = [Finding("readme-command", "README.md", 0, f"`{command}` is neither run by a test nor listed")
-                for command in commands if command not in covered]
+    findings = [
+        Finding("readme-command", "README.md", 0, f"`{command}` is neither run by a test nor listed")
+        for command in commands
+        if command not in covered
+    ]
     for command, by in covered.items():
         if command not in commands:
             findings.append(Finding("readme-command", _LIST, 0, f"`{command}` is not in README.md any more"))

@@ -35,14 +35,30 @@ def check_functions(tree: SourceTree) -> list[Finding]:
         for function in functions_of(tree.text(path)):
             at = function.first_line
             if function.lines > FUNCTION_LINES_MAX:
-                findings.append(Finding("function-size", path, at,
-                                        f"{function.name}: {function.lines} lines, at most {FUNCTION_LINES_MAX}"))
+                findings.append(
+                    Finding(
+                        "function-size",
+                        path,
+                        at,
+                        f"{function.name}: {function.lines} lines, at most {FUNCTION_LINES_MAX}",
+                    )
+                )
             if function.parameters > PARAMETERS_MAX:
-                findings.append(Finding("parameters", path, at, f"{function.name}: {function.parameters} parameters, "
-                                        f"at most {PARAMETERS_MAX}, then an Options struct"))
+                findings.append(
+                    Finding(
+                        "parameters",
+                        path,
+                        at,
+                        f"{function.name}: {function.parameters} parameters, "
+                        f"at most {PARAMETERS_MAX}, then an Options struct",
+                    )
+                )
             if function.nesting > NESTING_MAX:
-                findings.append(Finding("nesting", path, at,
-                                        f"{function.name}: nests {function.nesting} deep, at most {NESTING_MAX}"))
+                findings.append(
+                    Finding(
+                        "nesting", path, at, f"{function.name}: nests {function.nesting} deep, at most {NESTING_MAX}"
+                    )
+                )
     return findings
 
 
@@ -67,17 +83,27 @@ def check_density(tree: SourceTree) -> list[Finding]:
         lines = _code_lines(tree, paths)
         checks = sum(len(_CHECK.findall(tree.text(path))) for path in paths)
         if lines and checks * 1000 < CHECKS_PER_KLOC_MIN * lines:
-            findings.append(Finding("check-density", f"daemon/{area}", 0,
-                                    f"{checks} TIER_CHECKs in {lines} lines: {checks * 1000 / lines:.1f} per thousand, "
-                                    f"at least {CHECKS_PER_KLOC_MIN}"))
+            findings.append(
+                Finding(
+                    "check-density",
+                    f"daemon/{area}",
+                    0,
+                    f"{checks} TIER_CHECKs in {lines} lines: {checks * 1000 / lines:.1f} per thousand, "
+                    f"at least {CHECKS_PER_KLOC_MIN}",
+                )
+            )
     return findings
 
 
 def tests_per_code(tree: SourceTree) -> dict[str, tuple[int, int]]:
     """area -> (lines of tests, lines of code). Tests of an area lie in tests/<kind>/<area>/ or are named after it."""
     ratios = {}
-    for folder, area in (("proto/", "proto"), ("daemon/storage/", "storage"), ("daemon/tiering/", "tiering"),
-                         ("daemon/session/", "session")):
+    for folder, area in (
+        ("proto/", "proto"),
+        ("daemon/storage/", "storage"),
+        ("daemon/tiering/", "tiering"),
+        ("daemon/session/", "session"),
+    ):
         mine = re.compile(rf"tests/\w+/({area}/|{area}_|[a-z_]*{area}\w*\.cc)")
         tests = [path for path in tree.cxx("tests/") if mine.match(path)]
         ratios[area] = (_code_lines(tree, tests), _code_lines(tree, tree.cxx(folder)))
@@ -86,8 +112,12 @@ def tests_per_code(tree: SourceTree) -> dict[str, tuple[int, int]]:
 
 def check_tests_per_code(tree: SourceTree) -> list[Finding]:
     return [
-        Finding("tests-per-code", area, 0,
-                f"{tests} lines of tests for {code} of code: {tests / code:.2f}, at least {TESTS_PER_CODE_MIN:.1f}")
+        Finding(
+            "tests-per-code",
+            area,
+            0,
+            f"{tests} lines of tests for {code} of code: {tests / code:.2f}, at least {TESTS_PER_CODE_MIN:.1f}",
+        )
         for area, (tests, code) in tests_per_code(tree).items()
         if code and tests < TESTS_PER_CODE_MIN * code
     ]

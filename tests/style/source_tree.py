@@ -44,7 +44,10 @@ class SourceTree:
         """Tracked files, and new ones that git does not ignore. Binary files are left out."""
         listed = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-            cwd=root, check=True, capture_output=True, text=True,
+            cwd=root,
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout.split("\0")
         files: dict[str, str] = {}
         for path in listed:
@@ -58,8 +61,7 @@ class SourceTree:
 
     def paths(self, *suffixes: str, under: str = "") -> list[str]:
         """Paths with one of the suffixes (any without), below folder `under`."""
-        return [path for path in self._files
-                if path.startswith(under) and (not suffixes or path.endswith(suffixes))]
+        return [path for path in self._files if path.startswith(under) and (not suffixes or path.endswith(suffixes))]
 
     def text(self, path: str) -> str:
         return self._files[path]

@@ -17,8 +17,12 @@ from source_tree import Finding, SourceTree, code_of
 
 def tree(**files: str) -> SourceTree:
     """tree(daemon__base__x__h="...") -> {"daemon/base/x.h": "..."}"""
-    return SourceTree.of({name.replace("__", "/")[::-1].replace("/", ".", 1)[::-1]: textwrap.dedent(text)
-                          for name, text in files.items()})
+    return SourceTree.of(
+        {
+            name.replace("__", "/")[::-1].replace("/", ".", 1)[::-1]: textwrap.dedent(text)
+            for name, text in files.items()
+        }
+    )
 
 
 def rules(findings: list[Finding]) -> list[tuple[str, str]]:
@@ -32,15 +36,18 @@ def test_an_include_that_points_up_is_found() -> None:
     assert layer_rules.check_layers(good) == []
 
 
-@pytest.mark.parametrize(("path", "target"), [
-    ("daemon/memory/a.h", "daemon/storage/b.h"),
-    ("daemon/storage/b.h", "daemon/memory/a.h"),
-    ("daemon/control/a.h", "daemon/metrics/b.h"),
-    ("daemon/session/a.h", "libclient/ring/b.h"),
-    ("libclient/a.cc", "daemon/base/b.h"),
-    ("proto/a.h", "daemon/base/b.h"),
-    ("daemon/config/a.h", "tests/support/b.h"),
-])
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("daemon/memory/a.h", "daemon/storage/b.h"),
+        ("daemon/storage/b.h", "daemon/memory/a.h"),
+        ("daemon/control/a.h", "daemon/metrics/b.h"),
+        ("daemon/session/a.h", "libclient/ring/b.h"),
+        ("libclient/a.cc", "daemon/base/b.h"),
+        ("proto/a.h", "daemon/base/b.h"),
+        ("daemon/config/a.h", "tests/support/b.h"),
+    ],
+)
 def test_a_forbidden_pair_of_layers_is_found(path: str, target: str) -> None:
     bad = SourceTree.of({path: f'#include "{target}"\n', target: ""})
     assert rules(layer_rules.check_layers(bad)) == [("layers", path)]
@@ -51,24 +58,31 @@ def test_an_include_of_nothing_is_found() -> None:
     assert rules(layer_rules.check_layers(bad)) == [("layers", "daemon/base/x.h")]
 
 
-@pytest.mark.parametrize(("path", "header"), [
-    ("daemon/storage/file.cc", "liburing.h"),
-    ("daemon/tiering/engine.cc", "boost/asio.hpp"),
-    ("daemon/memory/window.cc", "boost/interprocess/mapped_region.hpp"),
-    ("daemon/session/session.cc", "grpcpp/grpcpp.h"),
-    ("daemon/control/service.cc", "prometheus/counter.h"),
-    ("daemon/main.cc", "toml++/toml.h"),
-    ("daemon/storage/extent_store.cc", "lmdb.h"),
-    ("libclient/client.cc", "cuda.h"),
-])
+@pytest.mark.parametrize(
+    ("path", "header"),
+    [
+        ("daemon/storage/file.cc", "liburing.h"),
+        ("daemon/tiering/engine.cc", "boost/asio.hpp"),
+        ("daemon/memory/window.cc", "boost/interprocess/mapped_region.hpp"),
+        ("daemon/session/session.cc", "grpcpp/grpcpp.h"),
+        ("daemon/control/service.cc", "prometheus/counter.h"),
+        ("daemon/main.cc", "toml++/toml.h"),
+        ("daemon/storage/extent_store.cc", "lmdb.h"),
+        ("libclient/client.cc", "cuda.h"),
+    ],
+)
 def test_a_third_party_header_away_from_home_is_found(path: str, header: str) -> None:
     bad = SourceTree.of({path: f"#include <{header}>\n"})
     assert rules(layer_rules.check_homes(bad)) == [("homes", path)]
 
 
 def test_a_third_party_header_at_home_passes() -> None:
-    good = SourceTree.of({"daemon/storage/uring_port.cc": "#include <liburing.h>\n",
-                          "tests/unit/storage/x_test.cc": "#include <lmdb.h>\n"})
+    good = SourceTree.of(
+        {
+            "daemon/storage/uring_port.cc": "#include <liburing.h>\n",
+            "tests/unit/storage/x_test.cc": "#include <lmdb.h>\n",
+        }
+    )
     assert layer_rules.check_homes(good) == []
 
 
@@ -92,11 +106,13 @@ def test_a_long_function_is_found_by_name() -> None:
 
 
 def test_six_parameters_are_found_and_five_are_not() -> None:
-    bad = tree(proto__a__cc="""
+    bad = tree(
+        proto__a__cc="""
         void Six(int a, std::map<int, int> b, int c, int d = f(1, 2), int e, void (*g)(int, int)) {}
         void Five(int a, std::map<int, int> b, int c, int d, int e) {}
         Thing::Thing(int a, int b) : a_{a}, b_(b, 1, 2, 3, 4, 5) { Run(); }
-        """)
+        """
+    )
     findings = size_rules.check_functions(bad)
     assert [finding.text.split(":")[0] for finding in findings] == ["Six"]
 
@@ -109,7 +125,10 @@ def test_nesting_of_four_is_found_and_lambdas_do_not_count() -> None:
 
 
 def test_functions_are_told_from_types_and_initialisers() -> None:
-    names = [function.name for function in functions_of(textwrap.dedent("""
+    names = [
+        function.name
+        for function in functions_of(
+            textwrap.dedent("""
         namespace tier { // {
         enum class Kind : uint8_t { kOne, kTwo };
         constexpr int kTable[] = {1, 2, 3};
@@ -126,7 +145,9 @@ def test_functions_are_told_from_types_and_initialisers() -> None:
         };
         TEST(Thing, DoesWhatItSays) { EXPECT_EQ(1, 1); }
         }
-        """))]
+        """)
+        )
+    ]
     assert names == ["Free", "Type", "operator_call", "get", "TEST"]
 
 
@@ -150,14 +171,27 @@ def test_too_few_checks_are_found() -> None:
 def test_fewer_tests_than_code_is_found() -> None:
     bad = SourceTree.of({"proto/a.cc": "int x;\n" * 10, "tests/unit/proto/a_test.cc": "int x;\n" * 9})
     assert rules(size_rules.check_tests_per_code(bad)) == [("tests-per-code", "proto")]
-    good = SourceTree.of({"proto/a.cc": "int x;\n" * 10, "tests/unit/proto/a_test.cc": "int x;\n" * 6,
-                          "tests/fuzz/proto/a_fuzz.cc": "int x;\n" * 4})
+    good = SourceTree.of(
+        {
+            "proto/a.cc": "int x;\n" * 10,
+            "tests/unit/proto/a_test.cc": "int x;\n" * 6,
+            "tests/fuzz/proto/a_fuzz.cc": "int x;\n" * 4,
+        }
+    )
     assert size_rules.check_tests_per_code(good) == []
 
 
-@pytest.mark.parametrize("path", ["proto/utils.h", "daemon/base/string_helpers.cc", "daemon/session/session_manager.h",
-                                  "bindings/python/tierd/common.py", "proto/CamelCase.h",
-                                  "proto/tensor_info.h"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "proto/utils.h",
+        "daemon/base/string_helpers.cc",
+        "daemon/session/session_manager.h",
+        "bindings/python/tierd/common.py",
+        "proto/CamelCase.h",
+        "proto/tensor_info.h",
+    ],
+)
 def test_a_file_name_that_says_nothing_is_found(path: str) -> None:
     assert rules(name_rules.check_file_names(SourceTree.of({path: ""}))) == [("names", path)]
 
@@ -171,11 +205,16 @@ def test_a_type_name_that_says_nothing_is_found() -> None:
     assert [finding.line for finding in name_rules.check_type_names(bad)] == [1]
 
 
-@pytest.mark.parametrize(("rule", "line"), [
-    ("unfinished", "// TO" + "DO: later"), ("unfinished", "# FIX" + "ME"),
-    ("machine-path", "see /ro" + "ot/x"), ("machine-path", "cd /ho" + "me/me"),
-    ("machine-path", "https://pypi" + ".org/simple"),
-])
+@pytest.mark.parametrize(
+    ("rule", "line"),
+    [
+        ("unfinished", "// TO" + "DO: later"),
+        ("unfinished", "# FIX" + "ME"),
+        ("machine-path", "see /ro" + "ot/x"),
+        ("machine-path", "cd /ho" + "me/me"),
+        ("machine-path", "https://pypi" + ".org/simple"),
+    ],
+)
 def test_a_word_that_must_not_land_is_found(rule: str, line: str) -> None:
     assert rules(name_rules.check_words(SourceTree.of({"proto/a.h": line}))) == [(rule, "proto/a.h")]
 
@@ -188,33 +227,57 @@ def test_ordinary_paths_pass() -> None:
 def test_a_folder_without_readme_and_a_long_readme_are_found() -> None:
     bad = SourceTree.of({"daemon/README.md": "x\n" * 61, "daemon/base/a.h": "", "README.md": "x\n" * 151})
     assert rules(name_rules.check_readmes(bad)) == [
-        ("readme", "daemon/base"), ("readme", "README.md"), ("readme", "daemon/README.md")]
+        ("readme", "daemon/base"),
+        ("readme", "README.md"),
+        ("readme", "daemon/README.md"),
+    ]
 
 
 def test_an_unregistered_test_is_found() -> None:
-    bad = SourceTree.of({"tests/unit/proto/CMakeLists.txt": "tier_test(a SOURCES a_test.cc) # b_test.cc\n",
-                         "tests/unit/proto/a_test.cc": "", "tests/unit/proto/b_test.cc": "", "proto/dead.cc": ""})
+    bad = SourceTree.of(
+        {
+            "tests/unit/proto/CMakeLists.txt": "tier_test(a SOURCES a_test.cc) # b_test.cc\n",
+            "tests/unit/proto/a_test.cc": "",
+            "tests/unit/proto/b_test.cc": "",
+            "proto/dead.cc": "",
+        }
+    )
     assert rules(registration_rules.check_sources_are_built(bad)) == [
-        ("dead-file", "proto/dead.cc"), ("unregistered-test", "tests/unit/proto/b_test.cc")]
+        ("dead-file", "proto/dead.cc"),
+        ("unregistered-test", "tests/unit/proto/b_test.cc"),
+    ]
 
 
 def test_a_source_named_from_the_root_or_by_a_cmake_file_is_registered() -> None:
-    good = SourceTree.of({"tests/unit/a/CMakeLists.txt": "x(${PROJECT_SOURCE_DIR}/tests/support/fake.cc)",
-                          "tests/support/fake.cc": "", "daemon/main.cmake": "add_executable(tierd main.cc)",
-                          "daemon/main.cc": "", "lib/CMakeLists.txt": "foreach(k ${D}/kernels.cc)", "lib/kernels.cc": ""})
+    good = SourceTree.of(
+        {
+            "tests/unit/a/CMakeLists.txt": "x(${PROJECT_SOURCE_DIR}/tests/support/fake.cc)",
+            "tests/support/fake.cc": "",
+            "daemon/main.cmake": "add_executable(tierd main.cc)",
+            "daemon/main.cc": "",
+            "lib/CMakeLists.txt": "foreach(k ${D}/kernels.cc)",
+            "lib/kernels.cc": "",
+        }
+    )
     assert registration_rules.check_sources_are_built(good) == []
 
 
 def test_a_python_test_that_is_not_collected_is_found() -> None:
-    bad = SourceTree.of({"tests/e2e/swap_checks.py": "def test_swap() -> None: ...\n",
-                         "tests/e2e/test_a.py": "def test_a() -> None: ...\n"})
+    bad = SourceTree.of(
+        {
+            "tests/e2e/swap_checks.py": "def test_swap() -> None: ...\n",
+            "tests/e2e/test_a.py": "def test_a() -> None: ...\n",
+        }
+    )
     assert rules(registration_rules.check_python_tests_are_collected(bad)) == [
-        ("unregistered-test", "tests/e2e/swap_checks.py")]
+        ("unregistered-test", "tests/e2e/swap_checks.py")
+    ]
 
 
 def test_a_header_that_nobody_includes_is_found() -> None:
-    bad = SourceTree.of({"proto/a.h": "", "proto/b.h": "", "proto/b.cc": '#include "proto/b.h"\n',
-                         "libclient/include/tier/tier.h": ""})
+    bad = SourceTree.of(
+        {"proto/a.h": "", "proto/b.h": "", "proto/b.cc": '#include "proto/b.h"\n', "libclient/include/tier/tier.h": ""}
+    )
     assert rules(registration_rules.check_headers_are_included(bad)) == [("dead-file", "proto/a.h")]
 
 

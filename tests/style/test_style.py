@@ -47,8 +47,7 @@ def findings_of(rule: str) -> list[Finding]:
 
 
 def excuses(entry: dict[str, str], finding: Finding) -> bool:
-    return (entry["rule"] == finding.rule and entry["path"] == finding.path
-            and entry.get("contains", "") in finding.text)
+    return entry["rule"] == finding.rule and entry["path"] == finding.path and entry.get("contains", "") in finding.text
 
 
 def require_none(findings: list[Finding]) -> None:

@@ -7,8 +7,8 @@ help_check() {
   cat <<'TEXT'
 usage: tools/dev check
 
-The style test (layers, sizes, names, dead files), clang-format, shellcheck, mypy --strict over the Python package, and
-clang-tidy over the sources changed since the last commit. A tool that is missing is named and passed over;
+The style test (layers, sizes, names, dead files), clang-format, ruff, shellcheck, mypy --strict over the Python package,
+and clang-tidy over the sources changed since the last commit. A tool that is missing is named and passed over;
 `tools/dev setup --full` brings them all.
 TEXT
 }
@@ -18,6 +18,8 @@ dev_check() {
   local failed=0
   run .venv/bin/python -m pytest -q tests/style || failed=1
   check_format || failed=1
+  run .venv/bin/ruff check --quiet . || failed=1
+  run .venv/bin/ruff format --quiet --check . || failed=1
   check_shell || failed=1
   check_types || failed=1
   if have clang-tidy-19 && [[ -e build/release/compile_commands.json ]]; then
@@ -69,17 +71,21 @@ help_fmt() {
   cat <<'TEXT'
 usage: tools/dev fmt [FILE...]
 
-Rewrites the C and C++ sources (or the FILEs) by .clang-format.
+Rewrites the C and C++ sources (or the FILEs) by .clang-format, and the Python sources by ruff.toml.
 TEXT
 }
 
 dev_fmt() {
+  ensure_setup
   have clang-format-19 || fail 1 "fmt: clang-format-19 is missing; tools/dev setup --full installs it"
   local files=("$@")
   if (($# == 0)); then
     mapfile -t files < <(sources "${CXX_GLOBS[@]}")
+    run .venv/bin/ruff check --quiet --fix . || say "ruff found what it cannot mend; tools/dev check lists it"
+    run .venv/bin/ruff format --quiet .
   fi
-  run clang-format-19 -i "${files[@]}"
+  say "clang-format over ${#files[@]} files"
+  clang-format-19 -i "${files[@]}"
 }
 
 help_tidy() {
