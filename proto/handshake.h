@@ -18,9 +18,9 @@ inline constexpr uint64_t kHandshakeMagic = 0x4f4c4c4548524554;  // "TERHELLO"
 inline constexpr uint16_t kProtocolVersion = 1;
 inline constexpr uint16_t kProtocolVersionMin = 1;
 
-inline constexpr uint32_t kJobNameSize = 128;    // With the NUL. [A-Za-z0-9._:/@-]+
-inline constexpr uint32_t kTokenSize = 65;       // 64 hexadecimal digits or empty.
-inline constexpr uint32_t kMessageSize = 1024;   // A sentence, with the NUL.
+inline constexpr uint32_t kJobNameSize = 128;   // With the NUL. [A-Za-z0-9._:/@-]+
+inline constexpr uint32_t kTokenSize = 65;      // 64 hexadecimal digits or empty.
+inline constexpr uint32_t kMessageSize = 1024;  // A sentence, with the NUL.
 
 enum class PacketKind : uint16_t {
   kHello = 1,           // client → daemon, + pidfd (optional)
@@ -41,55 +41,55 @@ enum class OpenMode : uint16_t {
 
 struct PacketHeader {
   uint64_t magic;
-  uint16_t kind;      // PacketKind
-  uint16_t version;   // Of the sender; Hello also carries the oldest it can speak.
-  uint32_t size;      // Of the whole packet in bytes.
+  uint16_t kind;     // PacketKind
+  uint16_t version;  // Of the sender; Hello also carries the oldest it can speak.
+  uint32_t size;     // Of the whole packet in bytes.
 };
 
 struct Hello {
   PacketHeader header;
   uint16_t version_min;
-  uint16_t mode;              // OpenMode
-  uint16_t named;             // 1: keep the job until it is removed.
+  uint16_t mode;   // OpenMode
+  uint16_t named;  // 1: keep the job until it is removed.
   uint16_t reserved0;
-  int32_t rank;               // -1: not part of a world.
-  int32_t world_size;         // 0: not part of a world.
-  int32_t pid;                // As the client sees itself; for display only.
+  int32_t rank;        // -1: not part of a world.
+  int32_t world_size;  // 0: not part of a world.
+  int32_t pid;         // As the client sees itself; for display only.
   uint32_t reserved1;
-  uint64_t guarantee_bytes;   // 0: the default share.
-  uint64_t limit_bytes;       // 0: none.
+  uint64_t guarantee_bytes;  // 0: the default share.
+  uint64_t limit_bytes;      // 0: none.
   char job[kJobNameSize];
   char token[kTokenSize];
-  char client[63];            // "libtier 0.1.0 (python 3.11)": for display only.
+  char client[63];  // "libtier 0.1.0 (python 3.11)": for display only.
 };
 
 struct Welcome {
   PacketHeader header;
-  uint16_t code;              // Code; the fields behind `message` are zero unless OK.
+  uint16_t code;  // Code; the fields behind `message` are zero unless OK.
   uint16_t reserved0;
   uint32_t reserved1;
   char message[kMessageSize];
   uint64_t epoch;
   uint64_t session;
   uint64_t job;
-  uint64_t window_size;       // Bytes.
-  uint32_t windows_max;       // Window indices are below this: reserve windows_max × window_size of address range.
+  uint64_t window_size;           // Bytes.
+  uint32_t windows_max;           // Window indices are below this: reserve windows_max × window_size of address range.
   uint32_t reconnect_timeout_ms;  // 0: nobody restarts this daemon; a hang-up is final.
   uint64_t session_region_size;
-  char job_name[kJobNameSize];    // As opened (a suffix may have been added).
-  char token[kTokenSize];         // For other ranks to join; hand it on by TIERD_JOB_TOKEN.
-  char daemon[63];                // "tierd 0.1.0".
+  char job_name[kJobNameSize];  // As opened (a suffix may have been added).
+  char token[kTokenSize];       // For other ranks to join; hand it on by TIERD_JOB_TOKEN.
+  char daemon[63];              // "tierd 0.1.0".
 };
 
-struct WindowPacket {          // kWindow, kWindowReturn, kWindowReturned
+struct WindowPacket {  // kWindow, kWindowReturn, kWindowReturned
   PacketHeader header;
   uint32_t window;
-  uint32_t page_size;          // 4096 or 2 MiB; kWindow only.
+  uint32_t page_size;  // 4096 or 2 MiB; kWindow only.
 };
 
 struct SessionEnd {
   PacketHeader header;
-  uint16_t code;               // Code
+  uint16_t code;  // Code
   uint16_t reserved0;
   uint32_t reserved1;
   char message[kMessageSize];

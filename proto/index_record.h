@@ -29,46 +29,46 @@ inline constexpr uint8_t kIndexPieceMixed = 1u << 1;    // Went back to an older
 inline constexpr uint8_t kIndexPieceCorrupt = 1u << 2;  // Its SSD copy came back with a wrong checksum.
 
 struct IndexTensorRecord {
-  uint64_t size;         // Bytes.
-  uint64_t generation;   // Rises with every write lease.
-  uint64_t session;      // That creates it, until it is visible; else 0.
-  uint32_t version;      // kIndexRecordVersion
-  uint32_t flags;        // kIndexTensor…
+  uint64_t size;        // Bytes.
+  uint64_t generation;  // Rises with every write lease.
+  uint64_t session;     // That creates it, until it is visible; else 0.
+  uint32_t version;     // kIndexRecordVersion
+  uint32_t flags;       // kIndexTensor…
   uint32_t piece_count;
   uint32_t reserved;
 };
 
 struct IndexPieceRecord {
-  uint32_t ram_block;       // Arena-wide block: window × blocks per window + block in the window.
+  uint32_t ram_block;  // Arena-wide block: window × blocks per window + block in the window.
   uint16_t ram_page;
-  uint16_t ram_pages;       // 0: no RAM copy.
-  uint32_t ssd_block;       // Of the device's data area.
+  uint16_t ram_pages;  // 0: no RAM copy.
+  uint32_t ssd_block;  // Of the device's data area.
   uint16_t ssd_page;
-  uint16_t ssd_pages;       // 0: no extent.
-  uint32_t crc;             // CRC32C of the content at ssd.
+  uint16_t ssd_pages;  // 0: no extent.
+  uint32_t crc;        // CRC32C of the content at ssd.
   uint32_t generation;
   uint32_t ssd_generation;  // Of the bytes at ssd.
   uint16_t ssd_device;
-  uint8_t copies;           // IndexCopies
-  uint8_t flags;            // kIndexPiece…
+  uint8_t copies;  // IndexCopies
+  uint8_t flags;   // kIndexPiece…
 };
 
 struct ManifestHeader {
   uint64_t magic;
   uint32_t version;
-  uint32_t crc;            // CRC32C of the whole manifest with this field zero.
-  uint64_t size;           // Bytes of the whole manifest.
+  uint32_t crc;   // CRC32C of the whole manifest with this field zero.
+  uint64_t size;  // Bytes of the whole manifest.
   uint64_t tensor_count;
   uint64_t key_count;
-  uint64_t step;           // The last step marker of the job.
+  uint64_t step;  // The last step marker of the job.
 };
 
 struct ManifestTensorRecord {
   uint64_t tensor;
-  uint64_t size;           // Bytes.
+  uint64_t size;  // Bytes.
   uint64_t generation;
   uint32_t piece_count;
-  uint32_t space;          // 0: the shared namespace; 1: a session's, inherited by the sessions that resume.
+  uint32_t space;  // 0: the shared namespace; 1: a session's, inherited by the sessions that resume.
 };
 
 struct ManifestPieceRecord {
@@ -84,7 +84,7 @@ struct ManifestPieceRecord {
 
 struct ManifestKeyRecord {
   uint64_t id;
-  uint32_t length;         // Bytes.
+  uint32_t length;  // Bytes.
   uint32_t reserved;
 };
 

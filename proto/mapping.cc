@@ -43,7 +43,8 @@ Result<Mapping> Mapping::Map(int fd, uint64_t offset, uint64_t size, Access acce
   const bip::map_options_t options = address == nullptr ? bip::default_map_options : MAP_SHARED | MAP_FIXED;
   try {
     Mapping mapping;
-    mapping.region_ = bip::mapped_region(BorrowedFile{fd}, mode, static_cast<bip::offset_t>(offset), size, address, options);
+    mapping.region_ =
+        bip::mapped_region(BorrowedFile{fd}, mode, static_cast<bip::offset_t>(offset), size, address, options);
     return mapping;
   } catch (const bip::interprocess_exception& e) {
     return Fail(Code::kIoError, std::string("cannot map shared memory: ") + e.what());

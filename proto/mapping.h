@@ -48,7 +48,8 @@ class Mapping {
   boost::interprocess::mapped_region region_;
 };
 
-// An anonymous memory file, close-on-exec, mode 0600, sized and (if `seal`) sealed against shrinking, growing and further seals.
+// An anonymous memory file, close-on-exec, mode 0600, sized and (if `seal`) sealed against shrinking, growing and
+// further seals.
 Result<FileDescriptor> CreateMemoryFile(const char* name, uint64_t size, bool seal = true);
 
 }  // namespace tier::proto

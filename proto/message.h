@@ -14,8 +14,8 @@
 namespace tier::proto {
 
 inline constexpr uint32_t kSlotSize = 64;
-inline constexpr uint32_t kRequestSlots = 1024;      // 64 KiB per session.
-inline constexpr uint32_t kCompletionSlots = 8192;   // 512 KiB per session.
+inline constexpr uint32_t kRequestSlots = 1024;                  // 64 KiB per session.
+inline constexpr uint32_t kCompletionSlots = 8192;               // 512 KiB per session.
 inline constexpr uint32_t kRequestSlotsPerMessageMax = 512;      // 1,023 items.
 inline constexpr uint32_t kCompletionSlotsPerMessageMax = 4096;  // 8,191 spans: 16 GiB even if no two blocks touch.
 inline constexpr uint32_t kRequestsOutstandingMax = 1024;        // Per session; beyond it the daemon stops reading.
@@ -73,15 +73,15 @@ struct RequestSlot {
   RequestItem first;
 };
 
-struct SpanRecord {   // One contiguous run of window bytes under a lease.
+struct SpanRecord {  // One contiguous run of window bytes under a lease.
   uint64_t lease;
-  uint32_t window;    // WindowIndex
-  uint32_t item;      // Which item of the request it answers. Spans come in item order, then tensor order.
-  uint64_t offset;    // Bytes from the start of the window.
-  uint64_t length;    // Bytes.
+  uint32_t window;  // WindowIndex
+  uint32_t item;    // Which item of the request it answers. Spans come in item order, then tensor order.
+  uint64_t offset;  // Bytes from the start of the window.
+  uint64_t length;  // Bytes.
 };
 
-struct ErrorRecord {  // First record of a refusal; the sentence follows as text from the second slot on.
+struct ErrorRecord {   // First record of a refusal; the sentence follows as text from the second slot on.
   uint64_t tensor;     // 0 where none is to blame.
   uint64_t requested;  // Bytes; for CORRUPT, IO_ERROR and TORN the offset in the tensor.
   uint64_t available;  // Bytes.
@@ -98,13 +98,13 @@ inline constexpr uint64_t kTensorSealed = 1u << 0;
 inline constexpr uint64_t kTensorTorn = 1u << 1;
 
 struct CompletionHeader {
-  uint64_t sequence;   // Of the request answered.
-  uint16_t code;       // Code
-  uint16_t slots;      // Slots of this message, this one included.
-  uint32_t flags;      // 0
-  uint32_t record_count;  // SpanRecords (acquire, create), else 0 or 1.
-  uint32_t detail_length; // Bytes of text after the first slot; only with code != OK.
-  uint64_t value;         // Op-specific: interned id, generation, failing item, step number.
+  uint64_t sequence;       // Of the request answered.
+  uint16_t code;           // Code
+  uint16_t slots;          // Slots of this message, this one included.
+  uint32_t flags;          // 0
+  uint32_t record_count;   // SpanRecords (acquire, create), else 0 or 1.
+  uint32_t detail_length;  // Bytes of text after the first slot; only with code != OK.
+  uint64_t value;          // Op-specific: interned id, generation, failing item, step number.
 };
 
 union CompletionRecord {

@@ -30,10 +30,10 @@ inline constexpr uint64_t kEngineMagic = 0x45474e4552454954;   // "TIERENGE"
 inline constexpr uint32_t kRingLayoutVersion = 1;
 
 struct alignas(64) RingControl {
-  alignas(64) std::atomic<uint64_t> tail;              // Producer.
-  alignas(64) std::atomic<uint64_t> head;              // Consumer.
-  alignas(64) std::atomic<uint32_t> wake_sequence;     // Futex word; completions only.
-  std::atomic<uint32_t> consumer_waiting;              // 1 while the consumer may be asleep; completions only.
+  alignas(64) std::atomic<uint64_t> tail;           // Producer.
+  alignas(64) std::atomic<uint64_t> head;           // Consumer.
+  alignas(64) std::atomic<uint32_t> wake_sequence;  // Futex word; completions only.
+  std::atomic<uint32_t> consumer_waiting;           // 1 while the consumer may be asleep; completions only.
 };
 static_assert(sizeof(RingControl) == 192 && std::atomic<uint64_t>::is_always_lock_free);
 static_assert(offsetof(RingControl, head) == 64 && offsetof(RingControl, wake_sequence) == 128);
@@ -46,13 +46,13 @@ struct SessionHeader {
   uint32_t reserved;
   uint64_t epoch;
   uint64_t session;
-  uint64_t request_offset;     // Bytes from the start of the region.
+  uint64_t request_offset;  // Bytes from the start of the region.
   uint64_t completion_offset;
   uint64_t region_size;
 };
 static_assert(sizeof(SessionHeader) == 64);
 
-struct EnginePage {   // One page, mapped read-only by clients (F_SEAL_FUTURE_WRITE).
+struct EnginePage {  // One page, mapped read-only by clients (F_SEAL_FUTURE_WRITE).
   uint64_t magic;
   uint64_t epoch;
   alignas(64) std::atomic<uint32_t> sleeping;  // 1: ring the doorbell after publishing.

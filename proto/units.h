@@ -21,7 +21,9 @@ inline constexpr uint32_t kWindowsMax = 16384;  // io_uring's limit on registere
 enum class WindowIndex : uint32_t {};
 constexpr uint32_t Value(WindowIndex w) { return static_cast<uint32_t>(w); }
 
-constexpr uint64_t AlignUp(uint64_t value, uint64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+constexpr uint64_t AlignUp(uint64_t value, uint64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
 constexpr uint64_t PagesFor(uint64_t bytes) { return (bytes + kPageSize - 1) / kPageSize; }
 
 }  // namespace tier

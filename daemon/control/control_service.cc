@@ -27,14 +27,16 @@ session::Caller ControlService::CallerOf(const grpc::ServerContextBase& context)
   return caller;
 }
 
-grpc::Status ControlService::GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest*, v1::Status* response) {
+grpc::Status ControlService::GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest*,
+                                       v1::Status* response) {
   const auto description = api_.Describe();
   if (!description) return ToStatus(description.error(), context);
   ToMessage(*description, response);
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::OpenJob(grpc::ServerContext* context, const v1::OpenJobRequest* request, v1::Job* response) {
+grpc::Status ControlService::OpenJob(grpc::ServerContext* context, const v1::OpenJobRequest* request,
+                                     v1::Job* response) {
   session::OpenJobRequest open = FromMessage(*request);
   session::Caller caller = CallerOf(*context);
   if (open.token.empty()) open.token = caller.token;
@@ -100,7 +102,8 @@ grpc::Status ControlService::DrainDevice(grpc::ServerContext* context, const v1:
   return StatusOf(api_.DrainDevice(CallerOf(*context), static_cast<uint16_t>(request->device())), context);
 }
 
-grpc::ServerWriteReactor<v1::Event>* ControlService::Watch(grpc::CallbackServerContext* context, const v1::WatchRequest*) {
+grpc::ServerWriteReactor<v1::Event>* ControlService::Watch(grpc::CallbackServerContext* context,
+                                                           const v1::WatchRequest*) {
   return WatchReactor::Start(api_, CallerOf(*context));
 }
 

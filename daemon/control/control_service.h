@@ -21,7 +21,8 @@ class ControlService final : public v1::Control::WithCallbackMethod_Watch<v1::Co
  public:
   ControlService(session::ControlApi& api, uint32_t uid, bool admin) : api_(api), uid_(uid), admin_(admin) {}
 
-  grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request, v1::Status* response) override;
+  grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request,
+                         v1::Status* response) override;
   grpc::Status OpenJob(grpc::ServerContext* context, const v1::OpenJobRequest* request, v1::Job* response) override;
   grpc::Status CloseJob(grpc::ServerContext* context, const v1::CloseJobRequest* request,
                         v1::CloseJobResponse* response) override;
@@ -32,10 +33,12 @@ class ControlService final : public v1::Control::WithCallbackMethod_Watch<v1::Co
                            v1::ListTensorsResponse* response) override;
   grpc::Status ListDevices(grpc::ServerContext* context, const v1::ListDevicesRequest* request,
                            v1::ListDevicesResponse* response) override;
-  grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request, v1::DrainResponse* response) override;
+  grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
+                     v1::DrainResponse* response) override;
   grpc::Status DrainDevice(grpc::ServerContext* context, const v1::DrainDeviceRequest* request,
                            v1::DrainResponse* response) override;
-  grpc::ServerWriteReactor<v1::Event>* Watch(grpc::CallbackServerContext* context, const v1::WatchRequest* request) override;
+  grpc::ServerWriteReactor<v1::Event>* Watch(grpc::CallbackServerContext* context,
+                                             const v1::WatchRequest* request) override;
 
  private:
   session::Caller CallerOf(const grpc::ServerContextBase& context) const;

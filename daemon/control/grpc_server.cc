@@ -1,12 +1,12 @@
 #include "daemon/control/grpc_server.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <grp.h>
 #include <unistd.h>
 
 #include <cerrno>

@@ -20,8 +20,8 @@ namespace tier::control {
 inline constexpr size_t kIdentitiesMax = 256;  // Distinct uids with a server; the one idle longest makes room.
 
 struct GrpcServerOptions {
-  std::string control_socket;       // For everybody: the kernel's uid and the job's token decide.
-  std::string admin_socket;         // For root, the daemon's own user and `admin_group`.
+  std::string control_socket;  // For everybody: the kernel's uid and the job's token decide.
+  std::string admin_socket;    // For root, the daemon's own user and `admin_group`.
   std::string admin_group = "tierd";
   uint32_t control_socket_mode = 0666;
   uint32_t admin_socket_mode = 0660;

@@ -14,7 +14,8 @@ constexpr auto kStopGrace = std::chrono::seconds(2);
 }  // namespace
 
 IdentityServers::Entry* IdentityServers::Find(const Identity& identity) {
-  const auto found = std::find_if(servers_.begin(), servers_.end(), [&](const Entry& e) { return e.identity == identity; });
+  const auto found =
+      std::find_if(servers_.begin(), servers_.end(), [&](const Entry& e) { return e.identity == identity; });
   if (found != servers_.end()) {
     servers_.splice(servers_.begin(), servers_, found);
     return &servers_.front();

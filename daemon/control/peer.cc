@@ -11,14 +11,15 @@
 namespace tier::control {
 namespace {
 
-constexpr int kGroupsMax = 65536;      // NGROUPS_MAX of Linux.
+constexpr int kGroupsMax = 65536;       // NGROUPS_MAX of Linux.
 constexpr size_t kRecordBytes = 65536;  // One passwd or group record with all its members' names.
 
 std::optional<gid_t> GroupId(const std::string& name) {
   std::vector<char> buffer(kRecordBytes);
   group record{};
   group* found = nullptr;
-  if (::getgrnam_r(name.c_str(), &record, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return std::nullopt;
+  if (::getgrnam_r(name.c_str(), &record, buffer.data(), buffer.size(), &found) != 0 || found == nullptr)
+    return std::nullopt;
   return record.gr_gid;
 }
 
@@ -43,7 +44,8 @@ bool UserInGroup(uid_t uid, gid_t gid) {
 std::optional<Peer> PeerOf(int fd) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 || size != sizeof(credentials)) return std::nullopt;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 || size != sizeof(credentials))
+    return std::nullopt;
   // An unconnected socket answers with uid -1.
   if (credentials.uid == static_cast<uid_t>(-1)) return std::nullopt;
   return Peer{credentials.pid, credentials.uid, credentials.gid};

@@ -9,7 +9,7 @@
 namespace tier::control {
 
 struct Peer {
-  pid_t pid = 0;   // 0: in a pid namespace that is not ours.
+  pid_t pid = 0;  // 0: in a pid namespace that is not ours.
   uid_t uid = 0;
   gid_t gid = 0;
 };

@@ -10,10 +10,11 @@ WatchReactor* WatchReactor::Start(session::ControlApi& api, const session::Calle
   auto* reactor = new WatchReactor();  // Owned by gRPC until OnDone.
   reactor->self_ = std::make_shared<WatchReactor*>(reactor);
   // The headers tell the client that events from here on will reach it.
-  reactor->subscription_ = api.Watch(caller, [self = reactor->self_, mutex = reactor->self_mutex_](const session::Event& event) {
-    const std::lock_guard lock(*mutex);
-    if (*self != nullptr) (*self)->Push(event);
-  });
+  reactor->subscription_ =
+      api.Watch(caller, [self = reactor->self_, mutex = reactor->self_mutex_](const session::Event& event) {
+        const std::lock_guard lock(*mutex);
+        if (*self != nullptr) (*self)->Push(event);
+      });
   reactor->StartSendInitialMetadata();
   return reactor;
 }

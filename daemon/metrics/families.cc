@@ -57,14 +57,16 @@ struct JobField {
   const char* name;
   const char* help;
   bool counter;
-  uint64_t tiering::JobCounters::*member;
+  uint64_t tiering::JobCounters::* member;
 };
 
 constexpr JobField kJobFields[] = {
-    {"tier_job_ram_bytes", "Bytes of arena pages that hold the job's tensors.", false, &tiering::JobCounters::ram_bytes},
+    {"tier_job_ram_bytes", "Bytes of arena pages that hold the job's tensors.", false,
+     &tiering::JobCounters::ram_bytes},
     {"tier_job_ssd_bytes", "Bytes of extents that hold the job's tensors.", false, &tiering::JobCounters::ssd_bytes},
     {"tier_job_leased_bytes", "Bytes under leases.", false, &tiering::JobCounters::leased_bytes},
-    {"tier_job_dirty_bytes", "Sealed bytes in RAM without a valid SSD copy.", false, &tiering::JobCounters::dirty_bytes},
+    {"tier_job_dirty_bytes", "Sealed bytes in RAM without a valid SSD copy.", false,
+     &tiering::JobCounters::dirty_bytes},
     {"tier_job_guarantee_bytes", "RAM that the job must always get.", false, &tiering::JobCounters::guarantee_bytes},
     {"tier_job_limit_bytes", "RAM that the job may never exceed; 0 means no limit.", false,
      &tiering::JobCounters::limit_bytes},
@@ -81,20 +83,23 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
   out.Gauge("tier_arena_bytes", "Host memory in windows.").Add(Number(engine.arena_bytes));
   out.Gauge("tier_arena_max_bytes", "Host memory that windows may reach now.").Add(Number(engine.arena_max_bytes));
   out.Gauge("tier_arena_free_bytes", "Free pages in windows.").Add(Number(engine.arena_free_bytes));
-  out.Gauge("tier_lease_bound_bytes", "Free pages in blocks that hold a leased slot.").Add(Number(engine.lease_bound_bytes));
+  out.Gauge("tier_lease_bound_bytes", "Free pages in blocks that hold a leased slot.")
+      .Add(Number(engine.lease_bound_bytes));
   out.Gauge("tier_windows", "Windows of the arena.").Add(Number(engine.window_count));
   out.Gauge("tier_windows_hugetlb", "Windows in 2 MiB pages.").Add(Number(engine.window_hugetlb_count));
   out.Gauge("tier_sessions", "Attached client processes.").Add(Number(engine.session_count));
   out.Gauge("tier_leases", "Leases held by clients.").Add(Number(engine.lease_count));
   out.Gauge("tier_requests_waiting", "Requests waiting for RAM, SSD or a lease.").Add(Number(engine.waiting_count));
   out.Gauge("tier_tensors_torn", "Tensors that answer TORN.").Add(Number(engine.torn_count));
-  out.Gauge("tier_index_bytes", "Bytes used in an index environment.").Add(Number(engine.index_bytes), {{"environment", "ram"}});
+  out.Gauge("tier_index_bytes", "Bytes used in an index environment.")
+      .Add(Number(engine.index_bytes), {{"environment", "ram"}});
   out.Counter("tier_engine_turn_total", "Turns of the engine thread.").Add(Number(engine.turns));
 }
 
 void AddRequests(Builder& out, const tiering::EngineSnapshot& engine) {
-  constexpr const char* kOpNames[proto::kOpCount] = {"none", "create", "acquire", "release", "free",   "prefetch", "step",
-                                                     "persist", "flush", "accept", "intern",  "stat", "drop"};
+  constexpr const char* kOpNames[proto::kOpCount] = {"none",     "create", "acquire", "release", "free",
+                                                     "prefetch", "step",   "persist", "flush",   "accept",
+                                                     "intern",   "stat",   "drop"};
   out.Counter("tier_request_total", "Requests answered, by operation and code.");
   for (size_t op = 1; op < engine.requests.size(); ++op) {
     for (size_t code = 0; code < engine.requests[op].size(); ++code) {
@@ -140,7 +145,8 @@ std::vector<std::pair<std::string, tiering::JobCounters>> LabelledJobs(std::vect
 
 void AddJobs(Builder& out, std::vector<session::JobDescription> jobs) {
   // Two users may own jobs of one name; a series must be unique.
-  std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) { return std::pair(a.name, a.uid) < std::pair(b.name, b.uid); });
+  std::sort(jobs.begin(), jobs.end(),
+            [](const auto& a, const auto& b) { return std::pair(a.name, a.uid) < std::pair(b.name, b.uid); });
   for (size_t i = jobs.size(); i-- > 1;) {
     if (jobs[i].name == jobs[i - 1].name) jobs[i].name += "@" + std::to_string(jobs[i].uid);
   }
@@ -197,7 +203,8 @@ void AddModes(Builder& out, const session::DaemonDescription& daemon) {
 
 }  // namespace
 
-std::vector<MetricFamily> BuildFamilies(const session::DaemonDescription& daemon, std::vector<session::JobDescription> jobs) {
+std::vector<MetricFamily> BuildFamilies(const session::DaemonDescription& daemon,
+                                        std::vector<session::JobDescription> jobs) {
   Builder out;
   AddArena(out, daemon);
   AddRequests(out, daemon.engine);

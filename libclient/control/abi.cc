@@ -1,4 +1,5 @@
-// The C functions of tier/control.h. No exception passes them; every failure leaves its sentence in this thread's buffer.
+// The C functions of tier/control.h. No exception passes them; every failure leaves its sentence in this thread's
+// buffer.
 
 #include <algorithm>
 #include <cstring>

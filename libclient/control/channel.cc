@@ -47,7 +47,8 @@ std::vector<std::string> SocketCandidates(const char* socket) {
 Error ToError(const grpc::Status& status, const grpc::ClientContext& context, const std::string& socket) {
   std::string name;
   const auto& trailing = context.GetServerTrailingMetadata();
-  if (const auto found = trailing.find(kCodeKey); found != trailing.end()) name.assign(found->second.data(), found->second.size());
+  if (const auto found = trailing.find(kCodeKey); found != trailing.end())
+    name.assign(found->second.data(), found->second.size());
   const Code code = CodeOf(name, status.error_code());
   if (code == Code::kDisconnected) {
     return Error{code, "no answer from tierd on " + socket + ": " + status.error_message() + "; is it running?"};
@@ -65,7 +66,8 @@ Result<std::unique_ptr<Channel>> Channel::Connect(const char* socket, const char
     const char* environment = std::getenv("TIERD_JOB_TOKEN");
     channel->token_ = token != nullptr ? token : environment != nullptr ? environment : "";
     grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // Two channels are two connections, each with its identity.
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+                     1);  // Two channels are two connections, each with its identity.
     arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "tierd");
     channel->channel_ = grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments);
     channel->stub_ = v1::Control::NewStub(channel->channel_);

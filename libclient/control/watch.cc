@@ -29,7 +29,8 @@ void WatchStream::ReadAll(const std::string& socket) {
   const grpc::Status status = reader_->Finish();
   const std::lock_guard lock(mutex_);
   ended_ = true;
-  end_ = status.ok() ? Error{Code::kDisconnected, "the daemon ended the event stream"} : ToError(status, context_, socket);
+  end_ =
+      status.ok() ? Error{Code::kDisconnected, "the daemon ended the event stream"} : ToError(status, context_, socket);
   changed_.notify_all();
 }
 

@@ -1,4 +1,4 @@
-"""libtier-control and libtier in one C program: a job is opened, watched, limited, drained and closed while it swaps."""
+"""libtier-control and libtier in one C program: a job is opened, limited, drained and closed while it swaps."""
 
 from __future__ import annotations
 
@@ -16,13 +16,22 @@ def drill(daemon: launcher.Running, **options: object) -> subprocess.CompletedPr
     if not DRILL.exists():
         pytest.skip(f"needs a build with tests: {DRILL} is not there")
     folder = pathlib.Path(daemon.socket).parent
-    return subprocess.run([DRILL, folder / "control.sock", daemon.socket], capture_output=True, text=True, timeout=90, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(
+        [DRILL, folder / "control.sock", daemon.socket], capture_output=True, text=True, timeout=90, **options
+    )  # type: ignore[call-overload,no-any-return]
 
 
 def test_a_c_launcher_steers_a_job_while_it_swaps(own_daemon: launcher.Running) -> None:
     result = drill(own_daemon)
     assert result.returncode == 0, result.stderr
-    for step in ("event job_opened", "event session_attached", "wrong token", "event job_changed", "event job_closed", "drill done"):
+    for step in (
+        "event job_opened",
+        "event session_attached",
+        "wrong token",
+        "event job_changed",
+        "event job_closed",
+        "drill done",
+    ):
         assert step in result.stdout
 
 
@@ -34,7 +43,9 @@ def test_tierctl_finds_the_same_daemon(own_daemon: launcher.Running) -> None:
     status = subprocess.run([program, "status"], capture_output=True, text=True, env=environment, timeout=30)
     assert status.returncode == 0, status.stderr
     assert "tierd" in status.stdout and "arena" in status.stdout
-    missing = subprocess.run([program, "job", "show", "absent"], capture_output=True, text=True, env=environment, timeout=30)
+    missing = subprocess.run(
+        [program, "job", "show", "absent"], capture_output=True, text=True, env=environment, timeout=30
+    )
     assert missing.returncode == 3, missing.stderr
 
 

@@ -26,7 +26,9 @@ std::vector<float> Filled(uint64_t bytes) {
   return data;
 }
 
-double GigabytesPerSecond(uint64_t bytes, Clock::time_point start) { return static_cast<double>(bytes) * 1e-9 / SecondsSince(start); }
+double GigabytesPerSecond(uint64_t bytes, Clock::time_point start) {
+  return static_cast<double>(bytes) * 1e-9 / SecondsSince(start);
+}
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-"""The ceiling of the SSD figures: fio on the daemon's own file, with its kind of buffer, in the best of several shapes."""
+"""The ceiling of the SSD figures: fio on the daemon's own file, with its kind of buffer, in its best shape."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(path: pathlib.Path, direction: str, total: int, shape: Shape) -> float:
         "--randrepeat=1", "--norandommap", "--refill_buffers=0", "--thread=0",
     ]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True, check=True)
-    job = json.loads(result.stdout[result.stdout.index("{"):])["jobs"][0][direction]
+    job = json.loads(result.stdout[result.stdout.index("{") :])["jobs"][0][direction]
     # Wall time of the whole group, as for the daemon: bytes over the slowest job's time.
     return float(job["io_bytes"]) / (float(job["runtime"]) * 1e-3) * 1e-9
 

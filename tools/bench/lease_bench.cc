@@ -54,7 +54,9 @@ void AcquireRelease(const BenchClient& client, uint64_t tensor) {
   Require(tier_release(lease, 0), "release");
 }
 
-long Futex(std::atomic<uint32_t>* word, int op, uint32_t value) { return ::syscall(SYS_futex, word, op, value, nullptr, nullptr, 0); }
+long Futex(std::atomic<uint32_t>* word, int op, uint32_t value) {
+  return ::syscall(SYS_futex, word, op, value, nullptr, nullptr, 0);
+}
 
 void FutexWait(std::atomic<uint32_t>* word, uint32_t value) {
   while (word->load() != value) Futex(word, FUTEX_WAIT, word->load() == value ? value + 1 : value - 1);
@@ -73,7 +75,8 @@ struct PingPong {
 class FutexPeer {
  public:
   explicit FutexPeer(uint32_t trips) {
-    shared_ = static_cast<PingPong*>(::mmap(nullptr, sizeof(PingPong), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    shared_ = static_cast<PingPong*>(
+        ::mmap(nullptr, sizeof(PingPong), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     child_ = ::fork();
     if (child_ != 0) return;
     for (uint32_t i = 1; i <= trips; ++i) {

@@ -10,9 +10,12 @@
 int main(int argc, char** argv) {
   using tier::bench::PartOptions;
   const std::map<std::string, void (*)(const PartOptions&)> parts = {
-      {"swap-ram", tier::bench::SwapInRam},          {"fused", tier::bench::FusedPass},
-      {"lease-busy", tier::bench::LeaseLatency},     {"lease-idle", tier::bench::LeaseLatencyIdle},
-      {"lease-rate", tier::bench::LeaseRate},        {"many", tier::bench::ManyTensors},
+      {"swap-ram", tier::bench::SwapInRam},
+      {"fused", tier::bench::FusedPass},
+      {"lease-busy", tier::bench::LeaseLatency},
+      {"lease-idle", tier::bench::LeaseLatencyIdle},
+      {"lease-rate", tier::bench::LeaseRate},
+      {"many", tier::bench::ManyTensors},
       {"ssd", tier::bench::SsdShell},
   };
   PartOptions options;

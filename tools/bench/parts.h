@@ -8,19 +8,21 @@ namespace tier::bench {
 
 struct PartOptions {
   std::string socket;
-  uint64_t bytes = 0;      // Of one transfer.
-  uint64_t total = 0;      // Of all tensors together (SSD parts).
+  uint64_t bytes = 0;  // Of one transfer.
+  uint64_t total = 0;  // Of all tensors together (SSD parts).
   uint32_t rounds = 15;
-  uint32_t count = 1000;   // Of tensors or of operations, by part.
-  int spin = 0;            // TIER's spin: 0 auto, 1 always, 2 never.
+  uint32_t count = 1000;  // Of tensors or of operations, by part.
+  int spin = 0;           // TIER's spin: 0 auto, 1 always, 2 never.
 };
 
-void SwapInRam(const PartOptions& options);        // swap_out, swap_in, memcpy of the same bytes.
-void FusedPass(const PartOptions& options);        // swap_out plain, with check + norm.
-void LeaseLatency(const PartOptions& options);     // acquire(read) + release, one at a time, busy.
-void LeaseLatencyIdle(const PartOptions& options); // The same after a pause, beside a bare futex round trip after the same pause.
-void LeaseRate(const PartOptions& options);        // Batched acquire + release, batched create + seal.
-void ManyTensors(const PartOptions& options);      // Creates `count` one-page tensors, flushes, then waits for a line on stdin.
-void SsdShell(const PartOptions& options);         // Reads "write", "read", "free" lines, answers each with GB/s.
+void SwapInRam(const PartOptions& options);     // swap_out, swap_in, memcpy of the same bytes.
+void FusedPass(const PartOptions& options);     // swap_out plain, with check + norm.
+void LeaseLatency(const PartOptions& options);  // acquire(read) + release, one at a time, busy.
+void LeaseLatencyIdle(
+    const PartOptions& options);  // The same after a pause, beside a bare futex round trip after the same pause.
+void LeaseRate(const PartOptions& options);  // Batched acquire + release, batched create + seal.
+void ManyTensors(
+    const PartOptions& options);  // Creates `count` one-page tensors, flushes, then waits for a line on stdin.
+void SsdShell(const PartOptions& options);  // Reads "write", "read", "free" lines, answers each with GB/s.
 
 }  // namespace tier::bench

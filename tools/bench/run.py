@@ -1,8 +1,8 @@
 """tools/dev bench: every promised figure beside its ceiling, as a table and as JSON lines.
 
 Daemons are private ones with their own arena and SSD file; each part talks to a fresh one. Ceilings are measured in the
-same run, alternating with tierd; medians are printed with quartiles. Needs a release build; `--quick` shortens rounds for a
-first look (the figures to quote come from the full run).
+same run, alternating with tierd; medians are printed with quartiles. Needs a release build; `--quick` shortens rounds
+for a first look (the figures to quote come from the full run).
 """
 
 from __future__ import annotations
@@ -43,9 +43,26 @@ class Report:
         self.rows: list[dict[str, Any]] = []
         self.file = path.open("w") if path else None
 
-    def add(self, what: str, value: float, unit: str, *, ceiling: str = "", bound: str = "", held: bool | None = None,
-            detail: dict[str, Any] | None = None) -> None:  # fmt: skip
-        row = {"what": what, "value": value, "unit": unit, "ceiling": ceiling, "bound": bound, "held": held, **(detail or {})}
+    def add(
+        self,
+        what: str,
+        value: float,
+        unit: str,
+        *,
+        ceiling: str = "",
+        bound: str = "",
+        held: bool | None = None,
+        detail: dict[str, Any] | None = None,
+    ) -> None:
+        row = {
+            "what": what,
+            "value": value,
+            "unit": unit,
+            "ceiling": ceiling,
+            "bound": bound,
+            "held": held,
+            **(detail or {}),
+        }
         self.rows.append(row)
         if self.file:
             print(json.dumps(row), file=self.file, flush=True)
@@ -53,7 +70,13 @@ class Report:
 
     def table(self) -> Table:
         table = Table(title=f"tierd on {os.cpu_count()} CPUs, uid {os.geteuid()}")
-        for title, justify in (("what", "left"), ("figure", "right"), ("ceiling in the same run", "left"), ("promised", "left"), ("", "left")):
+        for title, justify in (
+            ("what", "left"),
+            ("figure", "right"),
+            ("ceiling in the same run", "left"),
+            ("promised", "left"),
+            ("", "left"),
+        ):
             table.add_column(title, justify=justify)  # type: ignore[arg-type]
         for row in self.rows:
             mark = {True: "held", False: "[red]missed[/red]", None: ""}[row["held"]]
@@ -62,20 +85,26 @@ class Report:
 
 
 @contextlib.contextmanager
-def daemon(arena: int, tier: int, *, spin: str = "auto", prefault: bool = False) -> Iterator[tuple[Daemon, pathlib.Path]]:
+def daemon(
+    arena: int, tier: int, *, spin: str = "auto", prefault: bool = False
+) -> Iterator[tuple[Daemon, pathlib.Path]]:
     """A private daemon with a named SSD file (so that fio can open it too), gone with everything at the end."""
     (ROOT / ".cache").mkdir(exist_ok=True)
     disk = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-", dir=ROOT / ".cache"))
     sockets = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-"))
     try:
-        with Daemon(sockets, sections(sockets, disk, arena, tier, spin, prefault), program=str(BUILD / "daemon/tierd")) as process:
+        with Daemon(
+            sockets, sections(sockets, disk, arena, tier, spin, prefault), program=str(BUILD / "daemon/tierd")
+        ) as process:
             yield process, disk / "tier.ssd"
     finally:
         shutil.rmtree(disk, ignore_errors=True)
         shutil.rmtree(sockets, ignore_errors=True)
 
 
-def sections(sockets: pathlib.Path, disk: pathlib.Path, arena: int, tier: int, spin: str, prefault: bool) -> dict[str, dict[str, Any]]:
+def sections(
+    sockets: pathlib.Path, disk: pathlib.Path, arena: int, tier: int, spin: str, prefault: bool
+) -> dict[str, dict[str, Any]]:
     return {
         "daemon": {"socket_directory": str(sockets), "data_directory": str(disk)},
         "arena": {"maximum": f"{arena // MIB}MiB", "prefault": prefault},
@@ -100,7 +129,7 @@ def quartiles(figure: dict[str, float]) -> str:
     return f"quartiles {figure['q1']:.3g}–{figure['q3']:.3g}"
 
 
-# ---- The parts -----------------------------------------------------------------------------------------------------------
+# ---- The parts ----
 
 
 def swaps_in_ram(report: Report, quick: bool) -> None:
@@ -111,37 +140,71 @@ def swaps_in_ram(report: Report, quick: bool) -> None:
         for direction in ("out", "in"):
             ratio = figures[f"swap_{direction}_ram_ratio_{name}"]
             rate = figures[f"swap_{direction}_ram_{name}"]["median"]
-            report.add(f"swap_{direction} {name} in RAM", ratio["median"], "of memcpy",
-                       ceiling=f"memcpy {figures[f'memcpy_{name}']['median']:.2f} GB/s, tierd {rate:.2f}; {quartiles(ratio)}",
-                       bound="≥ 0.85", held=ratio["median"] >= 0.85)  # fmt: skip
+            report.add(
+                f"swap_{direction} {name} in RAM",
+                ratio["median"],
+                "of memcpy",
+                ceiling=f"memcpy {figures[f'memcpy_{name}']['median']:.2f} GB/s, tierd {rate:.2f}; {quartiles(ratio)}",
+                bound="≥ 0.85",
+                held=ratio["median"] >= 0.85,
+            )
 
 
 def fused_pass(report: Report, quick: bool) -> None:
     with daemon(arena=768 * MIB, tier=2 * GIB, prefault=True) as (process, _):
         ratio = bench(process, "fused", bytes=512 * MIB, rounds=5 if quick else 21)
     figure = ratio["copy_check_norm_ratio"]
-    report.add("finite check + norm fused in the copy", figure["median"], "of the copy's time",
-               ceiling=f"plain {ratio['copy_plain']['median']:.2f} GB/s; {quartiles(figure)}",
-               bound="≤ 1.10", held=figure["median"] <= 1.10)  # fmt: skip
+    report.add(
+        "finite check + norm fused in the copy",
+        figure["median"],
+        "of the copy's time",
+        ceiling=f"plain {ratio['copy_plain']['median']:.2f} GB/s; {quartiles(figure)}",
+        bound="≤ 1.10",
+        held=figure["median"] <= 1.10,
+    )
 
 
 def leases(report: Report, quick: bool) -> None:
     with daemon(arena=256 * MIB, tier=2 * GIB, spin="always") as (process, _):
         busy = bench(process, "lease-busy", count=20_000 if quick else 200_000, spin="always")["acquire_release_busy"]
-        report.add("acquire(read) + release of a RAM tensor, spin = always, p50", busy["median"], "µs",
-                   ceiling=f"p99 {busy['p99']:.2f} µs", bound="≤ 2 µs", held=busy["median"] <= 2)  # fmt: skip
+        report.add(
+            "acquire(read) + release of a RAM tensor, spin = always, p50",
+            busy["median"],
+            "µs",
+            ceiling=f"p99 {busy['p99']:.2f} µs",
+            bound="≤ 2 µs",
+            held=busy["median"] <= 2,
+        )
         rates = bench(process, "lease-rate", rounds=5 if quick else 15, count=50 if quick else 200, spin="always")
         acquires, creates = rates["batched_acquire_release"], rates["batched_create_seal"]
-        report.add("batched acquire(read) + release, 64 KiB tensors", acquires["median"], "/s", ceiling=quartiles(acquires),
-                   bound="≥ 1,000,000/s", held=acquires["median"] >= 1e6)  # fmt: skip
-        report.add("batched create + seal", creates["median"], "/s", ceiling=quartiles(creates), bound="≥ 200,000/s",
-                   held=creates["median"] >= 2e5)  # fmt: skip
+        report.add(
+            "batched acquire(read) + release, 64 KiB tensors",
+            acquires["median"],
+            "/s",
+            ceiling=quartiles(acquires),
+            bound="≥ 1,000,000/s",
+            held=acquires["median"] >= 1e6,
+        )
+        report.add(
+            "batched create + seal",
+            creates["median"],
+            "/s",
+            ceiling=quartiles(creates),
+            bound="≥ 200,000/s",
+            held=creates["median"] >= 2e5,
+        )
     with daemon(arena=256 * MIB, tier=2 * GIB, spin="never") as (process, _):
         idle = bench(process, "lease-idle", count=200 if quick else 1000, spin="never")
     bare, tierd = idle["futex_round_trip_idle"], idle["acquire_release_idle"]
     ratio = tierd["median"] / bare["median"]
-    report.add("the same from idle, p50", ratio, "of a futex round trip",
-               ceiling=f"futex {bare['median']:.1f} µs, tierd {tierd['median']:.1f} µs", bound="≤ 1.5", held=ratio <= 1.5)  # fmt: skip
+    report.add(
+        "the same from idle, p50",
+        ratio,
+        "of a futex round trip",
+        ceiling=f"futex {bare['median']:.1f} µs, tierd {tierd['median']:.1f} µs",
+        bound="≤ 1.5",
+        held=ratio <= 1.5,
+    )
 
 
 class SsdShell:
@@ -149,8 +212,20 @@ class SsdShell:
 
     def __init__(self, process: Daemon, size: int, total: int) -> None:
         self.process = subprocess.Popen(
-            [str(BENCH), "ssd", "--socket", str(process.directory / "tierd.sock"), "--bytes", str(size), "--total", str(total)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
+            [
+                str(BENCH),
+                "ssd",
+                "--socket",
+                str(process.directory / "tierd.sock"),
+                "--bytes",
+                str(size),
+                "--total",
+                str(total),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self._answer()
 
     def _answer(self) -> dict[str, float]:
@@ -195,7 +270,9 @@ def swaps_through_ssd(report: Report, quick: bool) -> None:
             add_ssd_row(report, f"{verb}, {size // MIB} MiB", ratios[direction])
 
 
-def alternate(shell: SsdShell, path: pathlib.Path, total: int, shapes: dict[str, fio.Shape], rounds: int) -> dict[str, list[tuple[float, float]]]:
+def alternate(
+    shell: SsdShell, path: pathlib.Path, total: int, shapes: dict[str, fio.Shape], rounds: int
+) -> dict[str, list[tuple[float, float]]]:
     """Pairs of (tierd, fio) in GB/s. fio writes only while no tensor lives, and reads what tierd wrote."""
     pairs: dict[str, list[tuple[float, float]]] = {"write": [], "read": []}
     for number in range(rounds):
@@ -217,10 +294,21 @@ def alternate(shell: SsdShell, path: pathlib.Path, total: int, shapes: dict[str,
 
 def add_ssd_row(report: Report, what: str, pairs: list[tuple[float, float]]) -> None:
     ratios = sorted(tierd / ceiling for tierd, ceiling in pairs)
+
+    def middle(arm: int) -> float:
+        return statistics.median(pair[arm] for pair in pairs)
+
     low, median, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else (ratios[0],) * 3
-    report.add(what, median, "of fio", bound="≥ 0.90", held=median >= 0.90, detail={"pairs": pairs},
-               ceiling=f"tierd {statistics.median(p[0] for p in pairs):.2f} GB/s, fio {statistics.median(p[1] for p in pairs):.2f}; "
-                       f"quartiles {low:.2f}–{high:.2f}, {len(pairs)} pairs")  # fmt: skip
+    report.add(
+        what,
+        median,
+        "of fio",
+        bound="≥ 0.90",
+        held=median >= 0.90,
+        detail={"pairs": pairs},
+        ceiling=f"tierd {middle(0):.2f} GB/s, fio {middle(1):.2f}; "
+        f"quartiles {low:.2f}–{high:.2f}, {len(pairs)} pairs",
+    )
 
 
 def cpu_seconds(pid: int) -> float:
@@ -257,7 +345,9 @@ def idle_daemon(report: Report, quick: bool) -> None:
         time.sleep(seconds)
         used = (cpu_seconds(process.process.pid) - before) / seconds
         beside = memory_beside_arena(process.process.pid)
-    report.add("idle daemon, CPU", 100 * used, "% of one core", bound="≤ 1 %", held=used <= 0.01, ceiling=f"over {seconds} s")
+    report.add(
+        "idle daemon, CPU", 100 * used, "% of one core", bound="≤ 1 %", held=used <= 0.01, ceiling=f"over {seconds} s"
+    )
     report.add("idle daemon, memory beside the arena", beside / MIB, "MiB", bound="≤ 80 MiB", held=beside <= 80 * MIB)
 
 
@@ -266,8 +356,12 @@ def many_tensors(report: Report, quick: bool) -> None:
     with daemon(arena=GIB, tier=2 * GIB) as (process, _):
         pid = process.process.pid
         before, index_before = memory_beside_arena(pid), index_bytes(pid)
-        client = subprocess.Popen([str(BENCH), "many", "--socket", str(process.directory / "tierd.sock"), "--count", str(count)],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
+        client = subprocess.Popen(
+            [str(BENCH), "many", "--socket", str(process.directory / "tierd.sock"), "--count", str(count)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert client.stdout and client.stdin
         client.stdout.readline()
         index = index_bytes(pid) - index_before
@@ -275,8 +369,20 @@ def many_tensors(report: Report, quick: bool) -> None:
         client.communicate("\n")
     # The ram environment is a mapped memfd: what of it shows in PSS is taken out to get the engine's own.
     own = max(0, beside - index) / count
-    report.add(f"daemon memory a tensor, {count:,} one-piece tensors with SSD copies", own, "B", bound="≤ 300 B", held=own <= 300)
-    report.add("the same with the index environments", own + index / count, "B", bound="≤ 700 B", held=own + index / count <= 700)
+    report.add(
+        f"daemon memory a tensor, {count:,} one-piece tensors with SSD copies",
+        own,
+        "B",
+        bound="≤ 300 B",
+        held=own <= 300,
+    )
+    report.add(
+        "the same with the index environments",
+        own + index / count,
+        "B",
+        bound="≤ 700 B",
+        held=own + index / count <= 700,
+    )
 
 
 def demo_spin(report: Report, quick: bool) -> None:
@@ -285,27 +391,45 @@ def demo_spin(report: Report, quick: bool) -> None:
     times: dict[str, list[float]] = {"never": [], "auto": [], "always": []}
     for _ in range(rounds):
         for mode, seconds in times.items():
-            result = subprocess.run([sys.executable, str(DEMO), "--spin", mode, "--steps", str(steps), "--json", "--without-baseline"],
-                                    capture_output=True, text=True)  # fmt: skip
+            result = subprocess.run(
+                [sys.executable, str(DEMO), "--spin", mode, "--steps", str(steps), "--json", "--without-baseline"],
+                capture_output=True,
+                text=True,
+            )
             if result.returncode != 0:
                 raise SystemExit(f"demo --spin {mode}: {result.stderr[-2000:]}")
             seconds.append(json.loads(result.stdout.splitlines()[-1])["step_seconds_median"])
     base = statistics.median(times["never"])
     for mode, bound in (("always", 1.10), ("auto", 1.02)):
         ratio = statistics.median(times[mode]) / base
-        report.add(f'demo\'s step with spin = "{mode}"', ratio, 'of "never"', bound=f"≤ {bound}", held=ratio <= bound,
-                   ceiling=f"{base * 1e3:.0f} ms a step with never, {os.cpu_count()} CPUs")  # fmt: skip
+        report.add(
+            f'demo\'s step with spin = "{mode}"',
+            ratio,
+            'of "never"',
+            bound=f"≤ {bound}",
+            held=ratio <= bound,
+            ceiling=f"{base * 1e3:.0f} ms a step with never, {os.cpu_count()} CPUs",
+        )
 
 
-PARTS = {"ram": swaps_in_ram, "fused": fused_pass, "leases": leases, "ssd": swaps_through_ssd, "idle": idle_daemon,
-         "tensors": many_tensors, "demo": demo_spin}  # fmt: skip
+PARTS = {
+    "ram": swaps_in_ram,
+    "fused": fused_pass,
+    "leases": leases,
+    "ssd": swaps_through_ssd,
+    "idle": idle_daemon,
+    "tensors": many_tensors,
+    "demo": demo_spin,
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=sorted(PARTS), help="only this part (may be repeated)")
     parser.add_argument("--quick", action="store_true", help="few rounds: a first look, not figures to quote")
-    parser.add_argument("--peers", action="store_true", help="DeepSpeed's asynchronous I/O handle beside the SSD figures (downloads it)")
+    parser.add_argument(
+        "--peers", action="store_true", help="DeepSpeed's asynchronous I/O handle beside the SSD figures (downloads it)"
+    )
     parser.add_argument("--json", type=pathlib.Path, help="write JSON lines here")
     options = parser.parse_args()
     report = Report(options.json)

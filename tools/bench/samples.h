@@ -34,8 +34,11 @@ inline double SecondsSince(std::chrono::steady_clock::time_point start) {
 }
 
 inline void PrintFigure(const std::string& name, const std::string& unit, const Samples& samples) {
-  fmt::print("{{\"figure\": \"{}\", \"unit\": \"{}\", \"median\": {:.6g}, \"q1\": {:.6g}, \"q3\": {:.6g}, \"p99\": {:.6g}, \"samples\": {}}}\n",
-             name, unit, samples.Median(), samples.Quantile(0.25), samples.Quantile(0.75), samples.Quantile(0.99), samples.count());
+  fmt::print(
+      "{{\"figure\": \"{}\", \"unit\": \"{}\", \"median\": {:.6g}, \"q1\": {:.6g}, \"q3\": {:.6g}, \"p99\": {:.6g}, "
+      "\"samples\": {}}}\n",
+      name, unit, samples.Median(), samples.Quantile(0.25), samples.Quantile(0.75), samples.Quantile(0.99),
+      samples.count());
 }
 
 }  // namespace tier::bench

@@ -67,7 +67,9 @@ class SsdSession {
       if (i < tensors_) Require(begin(1 + i, buffers_[i % kOpsInFlight], &op), "start");
     }
   }
-  double Rate(Clock::time_point start) const { return static_cast<double>(bytes_ * tensors_) * 1e-9 / SecondsSince(start); }
+  double Rate(Clock::time_point start) const {
+    return static_cast<double>(bytes_ * tensors_) * 1e-9 / SecondsSince(start);
+  }
 
   BenchClient client_;
   const uint64_t bytes_;

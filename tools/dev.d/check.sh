@@ -7,7 +7,7 @@ help_check() {
   cat <<'TEXT'
 usage: tools/dev check
 
-The style test (layers, sizes, names, dead files), clang-format, ruff, shellcheck, mypy --strict over the Python package,
+The style test (layers, sizes, names, dead files), clang-format, ruff, shellcheck, mypy --strict over the package,
 and clang-tidy over the sources changed since the last commit. A tool that is missing is named and passed over;
 `tools/dev setup --full` brings them all.
 TEXT

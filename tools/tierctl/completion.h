@@ -7,8 +7,8 @@
 namespace tier::tierctl {
 
 struct CommandWords {
-  std::string command;                // "job", or "" for the top level.
-  std::vector<std::string> words;     // Subcommands and options that may follow it.
+  std::string command;             // "job", or "" for the top level.
+  std::vector<std::string> words;  // Subcommands and options that may follow it.
 };
 
 // `shell` is bash or zsh; empty for any other.

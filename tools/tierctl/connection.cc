@@ -20,8 +20,9 @@ Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& op
       tried += (tried.empty() ? "" : ", ") + path;
     }
   }
-  return Fail(Code::kDisconnected, "no tierd answers (tried " + tried +
-                                       "); start one with `systemctl start tierd` or `tierd`, or name its socket with --socket");
+  return Fail(Code::kDisconnected,
+              "no tierd answers (tried " + tried +
+                  "); start one with `systemctl start tierd` or `tierd`, or name its socket with --socket");
 }
 
 int Explain(const Error& error) {

@@ -29,8 +29,9 @@ Json FieldToJson(const google::protobuf::Message& message, const google::protobu
   if (field.is_repeated()) {
     Json array = Json::array();
     for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-      array.push_back(field.cpp_type() == Field::CPPTYPE_MESSAGE ? ToJson(reflection.GetRepeatedMessage(message, &field, i))
-                                                                 : Json(reflection.GetRepeatedInt32(message, &field, i)));
+      array.push_back(field.cpp_type() == Field::CPPTYPE_MESSAGE
+                          ? ToJson(reflection.GetRepeatedMessage(message, &field, i))
+                          : Json(reflection.GetRepeatedInt32(message, &field, i)));
     }
     return array;
   }
@@ -84,16 +85,19 @@ Column MakeColumn(const char* title, const Rows& rows, bool right, Cell&& cell) 
 std::string LimitText(uint64_t limit) { return limit == 0 ? "none" : HumanBytes(limit); }
 
 int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices) {
-  fmt::print("{}", RenderTable({
-      MakeColumn("DEVICE", devices, true, [](const v1::Device& d) { return std::to_string(d.index()); }),
-      MakeColumn("PATH", devices, false, [](const v1::Device& d) { return d.path(); }),
-      MakeColumn("CAPACITY", devices, true, [](const v1::Device& d) { return HumanBytes(d.capacity_bytes()); }),
-      MakeColumn("FREE", devices, true, [](const v1::Device& d) { return HumanBytes(d.free_bytes()); }),
-      MakeColumn("LIVE", devices, true, [](const v1::Device& d) { return HumanBytes(d.live_bytes()); }),
-      MakeColumn("QUARANTINED", devices, true, [](const v1::Device& d) { return HumanBytes(d.quarantined_bytes()); }),
-      MakeColumn("ERRORS", devices, true, [](const v1::Device& d) { return std::to_string(d.errors_total()); }),
-      MakeColumn("STATE", devices, false, [](const v1::Device& d) { return d.draining() ? "draining" : "in use"; }),
-  }));
+  fmt::print(
+      "{}",
+      RenderTable({
+          MakeColumn("DEVICE", devices, true, [](const v1::Device& d) { return std::to_string(d.index()); }),
+          MakeColumn("PATH", devices, false, [](const v1::Device& d) { return d.path(); }),
+          MakeColumn("CAPACITY", devices, true, [](const v1::Device& d) { return HumanBytes(d.capacity_bytes()); }),
+          MakeColumn("FREE", devices, true, [](const v1::Device& d) { return HumanBytes(d.free_bytes()); }),
+          MakeColumn("LIVE", devices, true, [](const v1::Device& d) { return HumanBytes(d.live_bytes()); }),
+          MakeColumn("QUARANTINED", devices, true,
+                     [](const v1::Device& d) { return HumanBytes(d.quarantined_bytes()); }),
+          MakeColumn("ERRORS", devices, true, [](const v1::Device& d) { return std::to_string(d.errors_total()); }),
+          MakeColumn("STATE", devices, false, [](const v1::Device& d) { return d.draining() ? "draining" : "in use"; }),
+      }));
   return kExitOk;
 }
 
@@ -108,20 +112,21 @@ bool Degraded(const v1::Status& status) {
 void PrintStatus(const v1::Status& status, const OutputOptions& output) {
   const bool degraded = Degraded(status);
   PrintFields({
-      {"tierd", status.version() + (degraded ? Paint("  degraded", Mood::kWarning, output) : Paint("  ok", Mood::kGood, output))},
+      {"tierd", status.version() +
+                    (degraded ? Paint("  degraded", Mood::kWarning, output) : Paint("  ok", Mood::kGood, output))},
       {"pid", fmt::format("{}, up {:.0f} s, epoch {:x}", status.pid(), status.uptime_seconds(), status.epoch())},
       {"sockets", status.socket_directory() + (status.private_daemon() ? "  (private daemon)" : "")},
       {"data directory", status.data_directory().empty() ? "none" : status.data_directory()},
       {"modes", fmt::format("I/O {}, memory {}, pages {}, spin {}", status.io_mode(), status.memory_mode(),
                             status.huge_page_mode(), status.spin_mode())},
       {"arena", fmt::format("{} of {} in {} windows of {}, {} free", HumanBytes(status.arena_bytes()),
-                            HumanBytes(status.arena_max_bytes()), status.window_count(), HumanBytes(status.window_size()),
-                            HumanBytes(status.arena_free_bytes()))},
-      {"host", fmt::format("{} available, waiting for memory {:.1f} % of the time", HumanBytes(status.host_available_bytes()),
-                           100 * status.psi_memory_some_ratio())},
-      {"jobs", fmt::format("{} with {} sessions, {} tensors ({} torn), {} leases, {} requests waiting", status.job_count(),
-                           status.session_count(), status.tensor_count(), status.torn_count(), status.lease_count(),
-                           status.waiting_count())},
+                            HumanBytes(status.arena_max_bytes()), status.window_count(),
+                            HumanBytes(status.window_size()), HumanBytes(status.arena_free_bytes()))},
+      {"host", fmt::format("{} available, waiting for memory {:.1f} % of the time",
+                           HumanBytes(status.host_available_bytes()), 100 * status.psi_memory_some_ratio())},
+      {"jobs", fmt::format("{} with {} sessions, {} tensors ({} torn), {} leases, {} requests waiting",
+                           status.job_count(), status.session_count(), status.tensor_count(), status.torn_count(),
+                           status.lease_count(), status.waiting_count())},
   });
   fmt::print("\n");
   PrintDevices(status.devices());
@@ -133,13 +138,14 @@ void PrintJob(const v1::Job& job) {
   PrintFields({
       {"job", job.name() + (job.named() ? "  (named)" : "")},
       {"owner", fmt::format("uid {}", job.uid())},
-      {"ranks", job.world_size() > 0 ? fmt::format("{} of {}", ranks, job.world_size()) : fmt::format("{} sessions", job.session_count())},
+      {"ranks", job.world_size() > 0 ? fmt::format("{} of {}", ranks, job.world_size())
+                                     : fmt::format("{} sessions", job.session_count())},
       {"RAM", fmt::format("{} held, {} leased, {} dirty", HumanBytes(job.ram_bytes()), HumanBytes(job.leased_bytes()),
                           HumanBytes(job.dirty_bytes()))},
-      {"share", fmt::format("{}, guarantee {}, limit {}", HumanBytes(job.share_bytes()), HumanBytes(job.guarantee_bytes()),
-                            LimitText(job.limit_bytes()))},
-      {"SSD", fmt::format("{} held, {} written, {} read", HumanBytes(job.ssd_bytes()), HumanBytes(job.swap_out_bytes_total()),
-                          HumanBytes(job.swap_in_bytes_total()))},
+      {"share", fmt::format("{}, guarantee {}, limit {}", HumanBytes(job.share_bytes()),
+                            HumanBytes(job.guarantee_bytes()), LimitText(job.limit_bytes()))},
+      {"SSD", fmt::format("{} held, {} written, {} read", HumanBytes(job.ssd_bytes()),
+                          HumanBytes(job.swap_out_bytes_total()), HumanBytes(job.swap_in_bytes_total()))},
       {"tensors", fmt::format("{} ({} torn), {} leases", job.tensor_count(), job.torn_count(), job.lease_count())},
       {"acquires", fmt::format("{} from RAM, {} from SSD, waited {:.3f} s", job.acquire_hits_total(),
                                job.acquire_misses_total(), job.stall_seconds_total())},
@@ -157,14 +163,21 @@ Json TensorsJson(const v1::ListTensorsResponse& response) { return ToJson(respon
 }  // namespace
 
 std::optional<uint64_t> ParseBytes(const std::string& text) {
-  constexpr std::pair<const char*, uint64_t> kUnits[] = {
-      {"", 1},          {"B", 1},           {"KiB", 1ull << 10},       {"MiB", 1ull << 20},           {"GiB", 1ull << 30},
-      {"TiB", 1ull << 40}, {"kB", 1000},    {"KB", 1000},              {"MB", 1000ull * 1000},        {"GB", 1000ull * 1000 * 1000},
-      {"TB", 1000ull * 1000 * 1000 * 1000}};
+  constexpr std::pair<const char*, uint64_t> kUnits[] = {{"", 1},
+                                                         {"B", 1},
+                                                         {"KiB", 1ull << 10},
+                                                         {"MiB", 1ull << 20},
+                                                         {"GiB", 1ull << 30},
+                                                         {"TiB", 1ull << 40},
+                                                         {"kB", 1000},
+                                                         {"KB", 1000},
+                                                         {"MB", 1000ull * 1000},
+                                                         {"GB", 1000ull * 1000 * 1000},
+                                                         {"TB", 1000ull * 1000 * 1000 * 1000}};
   double number = 0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
-  if (error != std::errc() || number < 0) return std::nullopt;
+  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
   std::string unit(rest, end);
   unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
   for (const auto& [name, factor] : kUnits) {
@@ -190,35 +203,40 @@ int ShowStatus(const DaemonOptions& options) {
 }
 
 int ListJobs(const DaemonOptions& options) {
-  return Ask<v1::ListJobsResponse>(options, &Stub::ListJobs, v1::ListJobsRequest(), [&](const v1::ListJobsResponse& answer) {
-    if (options.output.json) {
-      PrintJson(ToJson(answer));
-      return kExitOk;
-    }
-    const auto& jobs = answer.jobs();
-    fmt::print("{}", RenderTable({
-        MakeColumn("JOB", jobs, false, [](const v1::Job& j) { return j.name(); }),
-        MakeColumn("UID", jobs, true, [](const v1::Job& j) { return std::to_string(j.uid()); }),
-        MakeColumn("SESSIONS", jobs, true, [](const v1::Job& j) { return std::to_string(j.session_count()); }),
-        MakeColumn("TENSORS", jobs, true, [](const v1::Job& j) { return std::to_string(j.tensor_count()); }),
-        MakeColumn("RAM", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ram_bytes()); }),
-        MakeColumn("SHARE", jobs, true, [](const v1::Job& j) { return HumanBytes(j.share_bytes()); }),
-        MakeColumn("DIRTY", jobs, true, [](const v1::Job& j) { return HumanBytes(j.dirty_bytes()); }),
-        MakeColumn("SSD", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ssd_bytes()); }),
-        MakeColumn("STALLED", jobs, true, [](const v1::Job& j) { return fmt::format("{:.2f} s", j.stall_seconds_total()); }),
-    }));
-    return kExitOk;
-  });
+  return Ask<v1::ListJobsResponse>(
+      options, &Stub::ListJobs, v1::ListJobsRequest(), [&](const v1::ListJobsResponse& answer) {
+        if (options.output.json) {
+          PrintJson(ToJson(answer));
+          return kExitOk;
+        }
+        const auto& jobs = answer.jobs();
+        fmt::print(
+            "{}",
+            RenderTable({
+                MakeColumn("JOB", jobs, false, [](const v1::Job& j) { return j.name(); }),
+                MakeColumn("UID", jobs, true, [](const v1::Job& j) { return std::to_string(j.uid()); }),
+                MakeColumn("SESSIONS", jobs, true, [](const v1::Job& j) { return std::to_string(j.session_count()); }),
+                MakeColumn("TENSORS", jobs, true, [](const v1::Job& j) { return std::to_string(j.tensor_count()); }),
+                MakeColumn("RAM", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ram_bytes()); }),
+                MakeColumn("SHARE", jobs, true, [](const v1::Job& j) { return HumanBytes(j.share_bytes()); }),
+                MakeColumn("DIRTY", jobs, true, [](const v1::Job& j) { return HumanBytes(j.dirty_bytes()); }),
+                MakeColumn("SSD", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ssd_bytes()); }),
+                MakeColumn("STALLED", jobs, true,
+                           [](const v1::Job& j) { return fmt::format("{:.2f} s", j.stall_seconds_total()); }),
+            }));
+        return kExitOk;
+      });
 }
 
 int ShowJob(const DaemonOptions& options, const std::string& name) {
-  return Ask<v1::ListJobsResponse>(options, &Stub::ListJobs, v1::ListJobsRequest(), [&](const v1::ListJobsResponse& answer) {
-    for (const v1::Job& job : answer.jobs()) {
-      if (job.name() == name) return ShowOneJob(options, job);
-    }
-    return Explain(Error{Code::kNotFound, "no job " + name + " among the " + std::to_string(answer.jobs_size()) +
-                                              " that you may see (tierctl job list)"});
-  });
+  return Ask<v1::ListJobsResponse>(
+      options, &Stub::ListJobs, v1::ListJobsRequest(), [&](const v1::ListJobsResponse& answer) {
+        for (const v1::Job& job : answer.jobs()) {
+          if (job.name() == name) return ShowOneJob(options, job);
+        }
+        return Explain(Error{Code::kNotFound, "no job " + name + " among the " + std::to_string(answer.jobs_size()) +
+                                                  " that you may see (tierctl job list)"});
+      });
 }
 
 int SetJob(const DaemonOptions& options, const JobChange& change) {
@@ -236,7 +254,8 @@ int OpenJob(const DaemonOptions& options, const JobChange& job, bool named) {
   request.set_named(named);
   request.set_guarantee_bytes(job.guarantee_bytes.value_or(0));
   request.set_limit_bytes(job.limit_bytes.value_or(0));
-  return Ask<v1::Job>(options, &Stub::OpenJob, request, [&](const v1::Job& opened) { return ShowOneJob(options, opened); });
+  return Ask<v1::Job>(options, &Stub::OpenJob, request,
+                      [&](const v1::Job& opened) { return ShowOneJob(options, opened); });
 }
 
 int RemoveJob(const DaemonOptions& options, const std::string& name, bool forget) {
@@ -259,16 +278,23 @@ int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t m
       return kExitOk;
     }
     const auto& tensors = answer.tensors();
-    fmt::print("{}", RenderTable({
-        MakeColumn("TENSOR", tensors, false, [](const v1::Tensor& t) { return t.key().empty() ? fmt::format("{:#x}", t.id()) : t.key(); }),
-        MakeColumn("SPACE", tensors, false, [](const v1::Tensor& t) { return t.space() == 0 ? "shared" : std::to_string(t.space()); }),
-        MakeColumn("SIZE", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.size()); }),
-        MakeColumn("GENERATION", tensors, true, [](const v1::Tensor& t) { return std::to_string(t.generation()); }),
-        MakeColumn("RAM", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.ram_bytes()); }),
-        MakeColumn("SSD", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.ssd_bytes()); }),
-        MakeColumn("LEASES", tensors, true, [](const v1::Tensor& t) { return std::to_string(t.lease_count()); }),
-        MakeColumn("STATE", tensors, false, [](const v1::Tensor& t) { return t.torn() ? "torn" : t.sealed() ? "sealed" : "creating"; }),
-    }));
+    fmt::print(
+        "{}",
+        RenderTable({
+            MakeColumn("TENSOR", tensors, false,
+                       [](const v1::Tensor& t) { return t.key().empty() ? fmt::format("{:#x}", t.id()) : t.key(); }),
+            MakeColumn("SPACE", tensors, false,
+                       [](const v1::Tensor& t) { return t.space() == 0 ? "shared" : std::to_string(t.space()); }),
+            MakeColumn("SIZE", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.size()); }),
+            MakeColumn("GENERATION", tensors, true, [](const v1::Tensor& t) { return std::to_string(t.generation()); }),
+            MakeColumn("RAM", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.ram_bytes()); }),
+            MakeColumn("SSD", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.ssd_bytes()); }),
+            MakeColumn("LEASES", tensors, true, [](const v1::Tensor& t) { return std::to_string(t.lease_count()); }),
+            MakeColumn("STATE", tensors, false,
+                       [](const v1::Tensor& t) { return t.torn()     ? "torn"
+                                                        : t.sealed() ? "sealed"
+                                                                     : "creating"; }),
+        }));
     if (answer.truncated()) fmt::print("… more; ask for them with --max\n");
     return kExitOk;
   });
@@ -302,11 +328,12 @@ int ShowTensor(const DaemonOptions& options, const std::string& job, const std::
 }
 
 int ListDevices(const DaemonOptions& options) {
-  return Ask<v1::ListDevicesResponse>(options, &Stub::ListDevices, v1::ListDevicesRequest(), [&](const v1::ListDevicesResponse& answer) {
-    if (!options.output.json) return PrintDevices(answer.devices());
-    PrintJson(ToJson(answer));
-    return kExitOk;
-  });
+  return Ask<v1::ListDevicesResponse>(options, &Stub::ListDevices, v1::ListDevicesRequest(),
+                                      [&](const v1::ListDevicesResponse& answer) {
+                                        if (!options.output.json) return PrintDevices(answer.devices());
+                                        PrintJson(ToJson(answer));
+                                        return kExitOk;
+                                      });
 }
 
 int DrainDevice(const DaemonOptions& options, uint32_t device) {
@@ -323,22 +350,27 @@ int Drain(const DaemonOptions& options, const std::string& job, uint32_t timeout
   request.set_job(job);
   request.set_timeout_ms(timeout_ms);
   const std::chrono::milliseconds wait(timeout_ms + 10'000ll);
-  return Ask<v1::DrainResponse>(options, &Stub::Drain, request, [&](const v1::DrainResponse&) {
-    const std::string what = job.empty() ? "tierd" : "job " + job;
-    options.output.json ? PrintJson({{"drained", job}}) : fmt::print("{}: everything dirty is on SSD\n", what);
-    return kExitOk;
-  }, wait);
+  return Ask<v1::DrainResponse>(
+      options, &Stub::Drain, request,
+      [&](const v1::DrainResponse&) {
+        const std::string what = job.empty() ? "tierd" : "job " + job;
+        options.output.json ? PrintJson({{"drained", job}}) : fmt::print("{}: everything dirty is on SSD\n", what);
+        return kExitOk;
+      },
+      wait);
 }
 
 int ShowVersion(const DaemonOptions& options) {
   const auto channel = Connect(options);
   Json document = {{"tierctl", TIER_VERSION}, {"tierd", nullptr}};
   v1::Status status;
-  if (channel && (*channel)->Call(&Stub::GetStatus, v1::GetStatusRequest(), &status)) document["tierd"] = status.version();
+  if (channel && (*channel)->Call(&Stub::GetStatus, v1::GetStatusRequest(), &status))
+    document["tierd"] = status.version();
   if (options.output.json) {
     PrintJson(document);
   } else {
-    fmt::print("tierctl {}\ntierd   {}\n", TIER_VERSION, document["tierd"].is_null() ? "not running" : status.version());
+    fmt::print("tierctl {}\ntierd   {}\n", TIER_VERSION,
+               document["tierd"].is_null() ? "not running" : status.version());
   }
   return kExitOk;
 }

@@ -11,8 +11,8 @@
 namespace tier::tierctl {
 
 struct DaemonOptions {
-  std::string socket;   // Empty: admin.sock where this user may, else control.sock, of the usual places.
-  std::string token;    // Empty: $TIERD_JOB_TOKEN.
+  std::string socket;  // Empty: admin.sock where this user may, else control.sock, of the usual places.
+  std::string token;   // Empty: $TIERD_JOB_TOKEN.
   OutputOptions output;
 };
 

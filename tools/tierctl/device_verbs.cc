@@ -12,9 +12,12 @@ namespace {
 
 int Print(const storage::SsdDeviceDescription& device, const char* verb, const OutputOptions& output) {
   if (output.json) {
-    const nlohmann::ordered_json document = {{"path", device.path},         {"uuid", device.uuid},
-                                             {"size_bytes", device.size},   {"capacity_bytes", device.capacity},
-                                             {"commit", device.superblock_commit}, {"block_device", device.block_device}};
+    const nlohmann::ordered_json document = {{"path", device.path},
+                                             {"uuid", device.uuid},
+                                             {"size_bytes", device.size},
+                                             {"capacity_bytes", device.capacity},
+                                             {"commit", device.superblock_commit},
+                                             {"block_device", device.block_device}};
     fmt::print("{}\n", document.dump(2));
   } else {
     fmt::print("{} {}: uuid {}, {} for extents of {}\n", verb, device.path, device.uuid, HumanBytes(device.capacity),

@@ -7,8 +7,8 @@
 
 namespace tier::tierctl {
 
-// Writes a fresh superblock pair. Refused (exit 5) on foreign content or a superblock of ours unless `force`, and always
-// while a daemon holds the device.
+// Writes a fresh superblock pair. Refused (exit 5) on foreign content or a superblock of ours unless `force`, and
+// always while a daemon holds the device.
 int FormatDevice(const std::string& path, bool force, const OutputOptions& output);
 // What the superblock says; for devices that no daemon has open too.
 int ShowDevice(const std::string& path, const OutputOptions& output);

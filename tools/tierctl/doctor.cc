@@ -22,9 +22,9 @@ namespace tier::tierctl {
 namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr uint64_t kMemlockWanted = kGiB;       // Below it even one large window cannot be registered.
-constexpr uint64_t kOpenFilesWanted = 20'000;   // A descriptor a window, and one for each socket.
-constexpr uint64_t kDiskFloor = 10 * kGiB;      // The SSD file leaves this much free.
+constexpr uint64_t kMemlockWanted = kGiB;      // Below it even one large window cannot be registered.
+constexpr uint64_t kOpenFilesWanted = 20'000;  // A descriptor a window, and one for each socket.
+constexpr uint64_t kDiskFloor = 10 * kGiB;     // The SSD file leaves this much free.
 
 std::string ReadText(const Machine& machine, const std::string& path) {
   std::ifstream file(machine.root + path);
@@ -45,9 +45,11 @@ Finding CheckMemlock(const Machine& machine) {
     const std::string limit = machine.memlock_bytes == ~uint64_t{0} ? "no limit" : HumanBytes(machine.memlock_bytes);
     return {"memlock", Verdict::kGood, "limit: " + limit, ""};
   }
-  return {"memlock", Verdict::kDegraded,
-          fmt::format("limit {}: windows are not registered for I/O (mode unpinned)", HumanBytes(machine.memlock_bytes)),
-          "in the unit: LimitMEMLOCK=infinity; for a login: add `* - memlock unlimited` to /etc/security/limits.d/tierd.conf"};
+  return {
+      "memlock", Verdict::kDegraded,
+      fmt::format("limit {}: windows are not registered for I/O (mode unpinned)", HumanBytes(machine.memlock_bytes)),
+      "in the unit: LimitMEMLOCK=infinity; for a login: add `* - memlock unlimited` to "
+      "/etc/security/limits.d/tierd.conf"};
 }
 
 Finding CheckOpenFiles(const Machine& machine) {
@@ -73,8 +75,10 @@ Finding CheckIoUring(const Machine& machine) {
   disabled.erase(disabled.find_last_not_of(" \n") + 1);
   const bool by_sysctl = !disabled.empty() && disabled != "0";
   return {"io_uring", Verdict::kDegraded,
-          fmt::format("{}{}: I/O runs on a thread pool", std::strerror(error), by_sysctl ? " (kernel.io_uring_disabled=" + disabled + ")" : ""),
-          by_sysctl ? "sysctl kernel.io_uring_disabled=0" : "allow the io_uring system calls in the container's seccomp profile"};
+          fmt::format("{}{}: I/O runs on a thread pool", std::strerror(error),
+                      by_sysctl ? " (kernel.io_uring_disabled=" + disabled + ")" : ""),
+          by_sysctl ? "sysctl kernel.io_uring_disabled=0"
+                    : "allow the io_uring system calls in the container's seccomp profile"};
 }
 
 Finding CheckDisk(const Machine& machine) {
@@ -105,7 +109,8 @@ Finding CheckThp(const Machine& machine) {
   std::string text = ReadText(machine, "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   const size_t open = text.find('[');
   const size_t close = text.find(']');
-  const std::string mode = open == std::string::npos || close < open ? "unknown" : text.substr(open + 1, close - open - 1);
+  const std::string mode =
+      open == std::string::npos || close < open ? "unknown" : text.substr(open + 1, close - open - 1);
   // MADV_COLLAPSE works whatever the mode but "deny"; it says how windows behave before they are collapsed.
   if (mode != "deny") return {"shmem huge pages", Verdict::kGood, "shmem_enabled=" + mode, ""};
   return {"shmem huge pages", Verdict::kDegraded, "shmem_enabled=deny: windows stay in small pages",
@@ -130,7 +135,8 @@ std::string NearestExisting(std::string path) {
 }
 
 std::string DirectoryOf(const char* variable, const char* under_home, const std::string& system, uint32_t uid) {
-  if (const char* value = std::getenv(variable); value != nullptr && *value != '\0') return std::string(value) + "/tierd";
+  if (const char* value = std::getenv(variable); value != nullptr && *value != '\0')
+    return std::string(value) + "/tierd";
   const char* home = std::getenv("HOME");
   if (uid != 0 && under_home != nullptr && home != nullptr) return std::string(home) + under_home;
   return system;
@@ -148,7 +154,10 @@ void PrintFindings(const std::vector<Finding>& findings, const OutputOptions& ou
   if (output.json) {
     nlohmann::ordered_json document = nlohmann::ordered_json::array();
     for (const Finding& f : findings) {
-      document.push_back({{"check", f.check}, {"verdict", kWords[static_cast<int>(f.verdict)]}, {"found", f.found}, {"remedy", f.remedy}});
+      document.push_back({{"check", f.check},
+                          {"verdict", kWords[static_cast<int>(f.verdict)]},
+                          {"found", f.found},
+                          {"remedy", f.remedy}});
     }
     fmt::print("{}\n", document.dump(2));
     return;
@@ -168,7 +177,8 @@ Machine ThisMachine() {
   machine.uid = ::geteuid();
   machine.ipc_lock = capng_get_caps_process() == 0 && capng_have_capability(CAPNG_EFFECTIVE, CAP_IPC_LOCK) != 0;
   rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0) machine.memlock_bytes = limit.rlim_cur == RLIM_INFINITY ? ~uint64_t{0} : limit.rlim_cur;
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0)
+    machine.memlock_bytes = limit.rlim_cur == RLIM_INFINITY ? ~uint64_t{0} : limit.rlim_cur;
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) machine.open_files = limit.rlim_max;
   machine.data_directory = DirectoryOf("XDG_STATE_HOME", "/.local/state/tierd", "/var/lib/tierd", machine.uid);
   machine.runtime_directory = DirectoryOf("XDG_RUNTIME_DIR", nullptr, "/run/tierd", machine.uid);

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "tools/tierctl/completion.h"
 #include "tools/tierctl/daemon_verbs.h"
@@ -74,12 +74,13 @@ class CommandLine {
   }
 
   void AddTopVerbs() {
-    Verb(&app_, "status", "Version, modes, arena and devices of the daemon", [this] { return ShowStatus(args_.daemon); });
-    Verb(&app_, "doctor", "What this machine lacks, and the line that grants it", [this] { return Doctor(args_.daemon); });
+    Verb(&app_, "status", "Version, modes, arena and devices of the daemon",
+         [this] { return ShowStatus(args_.daemon); });
+    Verb(&app_, "doctor", "What this machine lacks, and the line that grants it",
+         [this] { return Doctor(args_.daemon); });
     Verb(&app_, "version", "Versions of tierctl and of the daemon", [this] { return ShowVersion(args_.daemon); });
-    CLI::App* drain = Verb(&app_, "drain", "Write everything dirty to SSD and wait", [this] {
-      return Drain(args_.daemon, args_.job, args_.timeout_s * 1000);
-    });
+    CLI::App* drain = Verb(&app_, "drain", "Write everything dirty to SSD and wait",
+                           [this] { return Drain(args_.daemon, args_.job, args_.timeout_s * 1000); });
     drain->add_option("job", args_.job, "Only this job; without it the daemon stops taking new work");
     drain->add_option("--timeout", args_.timeout_s, "Seconds to wait")->check(CLI::Range(1u, 3600u));
     CLI::App* completion = Verb(&app_, "completion", "Shell completion script", [this] { return PrintCompletion(); });
@@ -90,10 +91,11 @@ class CommandLine {
     CLI::App* noun = Noun("job", "Jobs: named users of the node");
     Verb(noun, "list", "All jobs that you may see", [this] { return ListJobs(args_.daemon); });
     CLI::App* show = Verb(noun, "show", "One job", [this] { return ShowJob(args_.daemon, args_.job); });
-    CLI::App* open = Verb(noun, "open", "Open a job for processes that will attach to it", [this] { return WithChange([this](const JobChange& c) {
-      return OpenJob(args_.daemon, c, args_.named); }); });
-    CLI::App* set = Verb(noun, "set", "Change guarantee or limit", [this] { return WithChange([this](const JobChange& c) {
-      return SetJob(args_.daemon, c); }); });
+    CLI::App* open = Verb(noun, "open", "Open a job for processes that will attach to it", [this] {
+      return WithChange([this](const JobChange& c) { return OpenJob(args_.daemon, c, args_.named); });
+    });
+    CLI::App* set = Verb(noun, "set", "Change guarantee or limit",
+                         [this] { return WithChange([this](const JobChange& c) { return SetJob(args_.daemon, c); }); });
     CLI::App* remove = Verb(noun, "remove", "End a job's sessions and free its tensors",
                             [this] { return RemoveJob(args_.daemon, args_.job, args_.forget); });
     for (CLI::App* verb : {show, open, set, remove}) verb->add_option("job", args_.job, "Name of the job")->required();
@@ -107,8 +109,10 @@ class CommandLine {
 
   void AddTensorVerbs() {
     CLI::App* noun = Noun("tensor", "Tensors of a job");
-    CLI::App* list = Verb(noun, "list", "Tensors and where they lie", [this] { return ListTensors(args_.daemon, args_.job, args_.max); });
-    CLI::App* show = Verb(noun, "show", "One tensor, by key or id", [this] { return ShowTensor(args_.daemon, args_.job, args_.tensor); });
+    CLI::App* list = Verb(noun, "list", "Tensors and where they lie",
+                          [this] { return ListTensors(args_.daemon, args_.job, args_.max); });
+    CLI::App* show = Verb(noun, "show", "One tensor, by key or id",
+                          [this] { return ShowTensor(args_.daemon, args_.job, args_.tensor); });
     list->add_option("job", args_.job, "Name of the job")->required();
     list->add_option("--max", args_.max, "At most this many")->check(CLI::Range(1u, 100'000u));
     show->add_option("job", args_.job, "Name of the job")->required();
@@ -118,8 +122,10 @@ class CommandLine {
   void AddDeviceVerbs() {
     CLI::App* noun = Noun("device", "SSD devices and files");
     Verb(noun, "list", "Devices of the daemon", [this] { return ListDevices(args_.daemon); });
-    CLI::App* show = Verb(noun, "show", "What the superblock of a device or file says", [this] { return ShowDevice(args_.path, args_.daemon.output); });
-    CLI::App* format = Verb(noun, "format", "Write a fresh superblock (loses what lies there)", [this] { return FormatDevice(args_.path, args_.force, args_.daemon.output); });
+    CLI::App* show = Verb(noun, "show", "What the superblock of a device or file says",
+                          [this] { return ShowDevice(args_.path, args_.daemon.output); });
+    CLI::App* format = Verb(noun, "format", "Write a fresh superblock (loses what lies there)",
+                            [this] { return FormatDevice(args_.path, args_.force, args_.daemon.output); });
     CLI::App* drain = Verb(noun, "drain", "Empty a device", [this] { return DrainDevice(args_.daemon, args_.device); });
     for (CLI::App* verb : {show, format}) verb->add_option("path", args_.path, "Block device or file")->required();
     format->add_flag("--force", args_.force, "Even over foreign content");
@@ -128,7 +134,8 @@ class CommandLine {
 
   int WithChange(const std::function<int(const JobChange&)>& body) {
     JobChange change{args_.job, {}, {}};
-    for (const auto& [text, target] : {std::pair(&args_.guarantee, &change.guarantee_bytes), std::pair(&args_.limit, &change.limit_bytes)}) {
+    for (const auto& [text, target] :
+         {std::pair(&args_.guarantee, &change.guarantee_bytes), std::pair(&args_.limit, &change.limit_bytes)}) {
       if (text->empty()) continue;
       *target = ParseBytes(*text);
       if (*target) continue;
@@ -140,7 +147,8 @@ class CommandLine {
 
   static CommandWords WordsOf(const CLI::App& app, const std::string& name) {
     CommandWords entry{name, {}};
-    for (const CLI::App* child : app.get_subcommands([](const CLI::App*) { return true; })) entry.words.push_back(child->get_name());
+    for (const CLI::App* child : app.get_subcommands([](const CLI::App*) { return true; }))
+      entry.words.push_back(child->get_name());
     for (const CLI::Option* option : app.get_options()) {
       if (!option->get_lnames().empty()) entry.words.push_back("--" + option->get_lnames().front());
     }
@@ -149,7 +157,8 @@ class CommandLine {
 
   int PrintCompletion() {
     std::vector<CommandWords> commands = {WordsOf(app_, "")};
-    for (const CLI::App* noun : app_.get_subcommands([](const CLI::App*) { return true; })) commands.push_back(WordsOf(*noun, noun->get_name()));
+    for (const CLI::App* noun : app_.get_subcommands([](const CLI::App*) { return true; }))
+      commands.push_back(WordsOf(*noun, noun->get_name()));
     fmt::print("{}", CompletionScript(args_.shell, commands));
     return kExitOk;
   }

@@ -23,8 +23,8 @@ typedef struct tier_control_watch tier_control_watch; /* a stream of events */
 TIER_API const char* tier_control_last_error(void);
 
 /* Opens a channel. `socket`: path of control.sock or admin.sock; NULL: control.sock beside $TIERD_SOCKET, else in
- * $XDG_RUNTIME_DIR/tierd/, else in /run/tierd/. `token`: of a job, sent with every call; NULL: $TIERD_JOB_TOKEN or none.
- * DISCONNECTED names the socket when nobody answers within 5 s. */
+ * $XDG_RUNTIME_DIR/tierd/, else in /run/tierd/. `token`: of a job, sent with every call; NULL: $TIERD_JOB_TOKEN or
+ * none. DISCONNECTED names the socket when nobody answers within 5 s. */
 TIER_API int tier_control_connect(const char* socket, const char* token, tier_control** control);
 TIER_API void tier_control_close(tier_control* control); /* NULL is allowed */
 
@@ -32,12 +32,12 @@ typedef struct tier_control_job {
   size_t struct_size;
   uint64_t id;
   char name[128];
-  char token[65];            /* hand it to the other ranks as TIERD_JOB_TOKEN; "" if not yours to see */
+  char token[65]; /* hand it to the other ranks as TIERD_JOB_TOKEN; "" if not yours to see */
   uint32_t uid;
   int named;
   int world_size;
   uint64_t guarantee_bytes;
-  uint64_t limit_bytes;      /* 0: none */
+  uint64_t limit_bytes; /* 0: none */
   uint64_t share_bytes;
   uint64_t ram_bytes;
   uint64_t ssd_bytes;
@@ -51,11 +51,11 @@ typedef struct tier_control_job {
 
 typedef struct tier_control_open_options {
   size_t struct_size;
-  const char* name;          /* NULL: the daemon makes one */
-  const char* token;         /* NULL: the channel's, or the daemon makes one */
-  int mode;                  /* TIER_MODE_... */
+  const char* name;  /* NULL: the daemon makes one */
+  const char* token; /* NULL: the channel's, or the daemon makes one */
+  int mode;          /* TIER_MODE_... */
   int named;
-  int rank;                  /* counts only with world_size > 0 */
+  int rank; /* counts only with world_size > 0 */
   int world_size;
   uint64_t guarantee_bytes;
   uint64_t limit_bytes;
@@ -63,7 +63,8 @@ typedef struct tier_control_open_options {
 #define TIER_CONTROL_OPEN_OPTIONS_INIT {sizeof(tier_control_open_options), NULL, NULL, TIER_MODE_ATTACH, 0, -1, 0, 0, 0}
 
 /* Opens a job for processes that will attach to it. The same rules and refusals as tier_connect. */
-TIER_API int tier_control_open_job(tier_control* control, const tier_control_open_options* options, tier_control_job* job);
+TIER_API int tier_control_open_job(tier_control* control, const tier_control_open_options* options,
+                                   tier_control_job* job);
 /* Ends its sessions (they get REVOKED) and frees its tensors; `forget`: a named job's manifest too. */
 TIER_API int tier_control_close_job(tier_control* control, const char* name, int forget);
 /* Changes guarantee or limit; NULL leaves one as it is. `job` may be NULL. */
@@ -78,9 +79,9 @@ TIER_API int tier_control_drain_device(tier_control* control, uint32_t device);
 
 typedef struct tier_control_event {
   size_t struct_size;
-  uint64_t sequence;         /* a gap: events were dropped, the watcher was too slow */
+  uint64_t sequence; /* a gap: events were dropped, the watcher was too slow */
   int64_t unix_time_ms;
-  char kind[32];             /* job_opened, job_changed, session_attached ... */
+  char kind[32]; /* job_opened, job_changed, session_attached ... */
   char job[128];
   char message[512];
 } tier_control_event;

@@ -31,20 +31,20 @@ extern "C" {
 /* Codes: each exists because a caller acts differently on it. */
 enum {
   TIER_OK = 0,
-  TIER_INVALID = 1,         /* the call can never be right */
-  TIER_NOT_FOUND = 2,       /* no such tensor, job, socket */
-  TIER_ALREADY_EXISTS = 3,  /* created twice; a live job opened with mode create */
-  TIER_DENIED = 4,          /* no right to it, or the daemon was started without what it needs */
-  TIER_NO_MEMORY = 5,       /* the share of RAM cannot hold it */
-  TIER_NO_SPACE = 6,        /* the SSD tier cannot hold it */
-  TIER_IO_ERROR = 7,        /* a device failed */
-  TIER_CORRUPT = 8,         /* bytes came back with a wrong checksum */
-  TIER_TORN = 9,            /* a writer died: the tensor would mix generations; see tier_accept */
-  TIER_STALE = 10,          /* a handle of an earlier epoch, or of something already freed */
-  TIER_DISCONNECTED = 11,   /* the daemon is gone */
-  TIER_REVOKED = 12,        /* the daemon ended this session */
-  TIER_WOULD_DEADLOCK = 13, /* only the caller's own leases stand in the way */
-  TIER_TIMEOUT = 14,        /* the deadline passed */
+  TIER_INVALID = 1,          /* the call can never be right */
+  TIER_NOT_FOUND = 2,        /* no such tensor, job, socket */
+  TIER_ALREADY_EXISTS = 3,   /* created twice; a live job opened with mode create */
+  TIER_DENIED = 4,           /* no right to it, or the daemon was started without what it needs */
+  TIER_NO_MEMORY = 5,        /* the share of RAM cannot hold it */
+  TIER_NO_SPACE = 6,         /* the SSD tier cannot hold it */
+  TIER_IO_ERROR = 7,         /* a device failed */
+  TIER_CORRUPT = 8,          /* bytes came back with a wrong checksum */
+  TIER_TORN = 9,             /* a writer died: the tensor would mix generations; see tier_accept */
+  TIER_STALE = 10,           /* a handle of an earlier epoch, or of something already freed */
+  TIER_DISCONNECTED = 11,    /* the daemon is gone */
+  TIER_REVOKED = 12,         /* the daemon ended this session */
+  TIER_WOULD_DEADLOCK = 13,  /* only the caller's own leases stand in the way */
+  TIER_TIMEOUT = 14,         /* the deadline passed */
   TIER_VERSION_MISMATCH = 15 /* library and daemon speak different versions */
 };
 
@@ -65,19 +65,21 @@ enum { TIER_MODE_ATTACH = 0, TIER_MODE_CREATE = 1, TIER_MODE_JOIN = 2, TIER_MODE
 
 typedef struct tier_connect_options {
   size_t struct_size;
-  const char* socket;       /* path of the data socket; NULL: $TIERD_SOCKET, else $XDG_RUNTIME_DIR/tierd/tierd.sock, else /run/tierd/tierd.sock */
-  const char* job;          /* NULL: derived from the launcher's environment, with a random suffix if there is none */
-  const char* token;        /* NULL: $TIERD_JOB_TOKEN, else derived (torchrun, Slurm), else none */
-  int mode;                 /* TIER_MODE_... */
-  int named;                /* 1: the job is kept until `tierctl job remove` */
-  int rank;                 /* -1: $RANK or none */
-  int world_size;           /* 0: $WORLD_SIZE or none */
+  const char* socket; /* path of the data socket; NULL: $TIERD_SOCKET, else $XDG_RUNTIME_DIR/tierd/tierd.sock, else
+                         /run/tierd/tierd.sock */
+  const char* job;    /* NULL: derived from the launcher's environment, with a random suffix if there is none */
+  const char* token;  /* NULL: $TIERD_JOB_TOKEN, else derived (torchrun, Slurm), else none */
+  int mode;           /* TIER_MODE_... */
+  int named;          /* 1: the job is kept until `tierctl job remove` */
+  int rank;           /* -1: $RANK or none */
+  int world_size;     /* 0: $WORLD_SIZE or none */
   uint64_t guarantee_bytes; /* RAM this job must always get; 0: the default share */
   uint64_t limit_bytes;     /* RAM this job must never exceed; 0: none */
   int copy_threads;         /* threads for swap_out and swap_in; 0: 1 */
   int spin;                 /* 0 auto, 1 always, 2 never: how a waiting call waits */
 } tier_connect_options;
-#define TIER_CONNECT_OPTIONS_INIT {sizeof(tier_connect_options), NULL, NULL, NULL, TIER_MODE_ATTACH, 0, -1, 0, 0, 0, 0, 0}
+#define TIER_CONNECT_OPTIONS_INIT \
+  {sizeof(tier_connect_options), NULL, NULL, NULL, TIER_MODE_ATTACH, 0, -1, 0, 0, 0, 0, 0}
 
 /* Opens a session. *client is the caller's until tier_close. `options` may be NULL.
  * NOT_FOUND or DISCONNECTED name every socket tried. */
@@ -88,13 +90,13 @@ TIER_API void tier_close(tier_client* client);
 
 typedef struct tier_session_view {
   size_t struct_size;
-  uint64_t epoch;          /* which run of the daemon */
+  uint64_t epoch; /* which run of the daemon */
   uint64_t session;
   uint64_t window_size;
-  const char* job;         /* owned by the client, until tier_close */
-  const char* token;       /* for other ranks: TIERD_JOB_TOKEN */
+  const char* job;   /* owned by the client, until tier_close */
+  const char* token; /* for other ranks: TIERD_JOB_TOKEN */
   const char* socket;
-  int connected;           /* 0 after a hang-up or revocation */
+  int connected; /* 0 after a hang-up or revocation */
 } tier_session_view;
 TIER_API int tier_session(tier_client* client, tier_session_view* view);
 
@@ -126,12 +128,16 @@ typedef struct tier_segment { /* contiguous memory under a lease */
 
 /* Creates a tensor and grants a write lease on the given range of it (length 0: all). The tensor becomes visible to
  * acquire when every range of it has been sealed. ALREADY_EXISTS, NO_MEMORY, NO_SPACE, TIMEOUT with figures. */
-TIER_API int tier_create(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms, tier_lease** lease);
+TIER_API int tier_create(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
+                         tier_lease** lease);
 /* Grants a lease on a range that is, or is brought, into RAM. Shared unless TIER_WRITE. timeout_ms 0: 60 s. */
-TIER_API int tier_acquire(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms, tier_lease** lease);
+TIER_API int tier_acquire(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
+                          tier_lease** lease);
 /* All or nothing: `count` leases in one request (1 … 1023). `leases` receives count handles. */
-TIER_API int tier_create_batch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags, uint32_t timeout_ms, tier_lease** leases);
-TIER_API int tier_acquire_batch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags, uint32_t timeout_ms, tier_lease** leases);
+TIER_API int tier_create_batch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
+                               uint32_t timeout_ms, tier_lease** leases);
+TIER_API int tier_acquire_batch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
+                                uint32_t timeout_ms, tier_lease** leases);
 /* The leased bytes as one contiguous range. Stitches scattered blocks on first use. Valid until release. */
 TIER_API int tier_lease_data(tier_lease* lease, void** address, uint64_t* length);
 /* The leased bytes as they lie: writes up to `max` segments, returns how many there are in *count. */
@@ -159,7 +165,8 @@ TIER_API int tier_persist(tier_client* client, const uint64_t* tensors, size_t c
 TIER_API int tier_flush(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
 /* Drops RAM copies of clean, unleased pieces (a hint that they will not be used soon). */
 TIER_API int tier_drop(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
-/* The job-wide 64-bit id of a string key (1 … 1024 bytes). The same key gives the same id in every session of the job. */
+/* The job-wide 64-bit id of a string key (1 … 1024 bytes). The same key gives the same id in every session of the job.
+ */
 TIER_API int tier_intern(tier_client* client, const char* key, size_t length, uint64_t* id);
 
 typedef struct tier_tensor_view {
@@ -173,27 +180,28 @@ typedef struct tier_tensor_view {
 } tier_tensor_view;
 TIER_API int tier_tensor(tier_client* client, uint64_t tensor, uint32_t flags, tier_tensor_view* view);
 
-/* ---- Streaming copies ---------------------------------------------------------------------------------------------- */
+/* ---- Streaming copies ----------------------------------------------------------------------------------------------
+ */
 
 enum { TIER_BYTES = 0, TIER_FP32 = 1, TIER_BF16 = 2, TIER_FP16 = 3 };
 
 typedef struct tier_copy_options {
   size_t struct_size;
-  int memory_type;        /* element type at `pointer`: TIER_BYTES, TIER_FP32 … */
-  int tensor_type;        /* element type inside the tensor; a difference asks for a cast (fp32 ↔ bf16/fp16) */
-  int check_finite;       /* count elements that are not finite */
-  int sum_squares;        /* sum of squares of the elements, as read */
-  void* stream;           /* CUstream of a device pointer; NULL: the legacy default stream */
-  uint32_t flags;         /* TIER_SHARED, TIER_DISCARD, TIER_FREE_AFTER (swap_in) */
-  uint32_t timeout_ms;    /* per range; 0: 60 s */
-  uint64_t offset;        /* first byte within the tensor; with `whole` = 0 an existing tensor is updated in part */
-  int whole;              /* 1 (default): the tensor is created, or replaced, with this size */
+  int memory_type;     /* element type at `pointer`: TIER_BYTES, TIER_FP32 … */
+  int tensor_type;     /* element type inside the tensor; a difference asks for a cast (fp32 ↔ bf16/fp16) */
+  int check_finite;    /* count elements that are not finite */
+  int sum_squares;     /* sum of squares of the elements, as read */
+  void* stream;        /* CUstream of a device pointer; NULL: the legacy default stream */
+  uint32_t flags;      /* TIER_SHARED, TIER_DISCARD, TIER_FREE_AFTER (swap_in) */
+  uint32_t timeout_ms; /* per range; 0: 60 s */
+  uint64_t offset;     /* first byte within the tensor; with `whole` = 0 an existing tensor is updated in part */
+  int whole;           /* 1 (default): the tensor is created, or replaced, with this size */
 } tier_copy_options;
 #define TIER_COPY_OPTIONS_INIT {sizeof(tier_copy_options), TIER_BYTES, TIER_BYTES, 0, 0, NULL, 0, 0, 0, 1}
 
 typedef struct tier_copy_outcome {
   size_t struct_size;
-  uint64_t bytes;             /* moved, as counted in memory */
+  uint64_t bytes; /* moved, as counted in memory */
   uint64_t non_finite_count;
   double sum_of_squares;
 } tier_copy_outcome;
@@ -201,40 +209,48 @@ typedef struct tier_copy_outcome {
 /* Streams `size` bytes at `pointer` (host, or device when a GPU is present) into tensor `tensor` by ranges, so that
  * tensors larger than the arena work. Returns at once; `pointer` must stay valid and unchanged until tier_wait.
  * An acquire or swap_in that meets it under way is served from RAM. */
-TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* pointer, uint64_t size, const tier_copy_options* options, tier_op** op);
+TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* pointer, uint64_t size,
+                           const tier_copy_options* options, tier_op** op);
 /* The reverse: fills `size` bytes at `pointer`. */
-TIER_API int tier_swap_in(tier_client* client, uint64_t tensor, void* pointer, uint64_t size, const tier_copy_options* options, tier_op** op);
+TIER_API int tier_swap_in(tier_client* client, uint64_t tensor, void* pointer, uint64_t size,
+                          const tier_copy_options* options, tier_op** op);
 /* Waits for an operation (timeout_ms 0: until it ends; its ranges have deadlines of their own), fills *outcome if not
- * NULL, and frees the handle unless the wait itself timed out (TIMEOUT with tier_done() still 0). Interrupted by no signal. */
+ * NULL, and frees the handle unless the wait itself timed out (TIMEOUT with tier_done() still 0). Interrupted by no
+ * signal. */
 TIER_API int tier_wait(tier_op* op, uint32_t timeout_ms, tier_copy_outcome* outcome);
-/* Waits like tier_wait (timeout_ms 0: not at all), but takes nothing and frees nothing: 1 when the operation has ended, 0
- * when the time passed first. For callers that look up while they wait, such as interpreters with signal handlers. */
+/* Waits like tier_wait (timeout_ms 0: not at all), but takes nothing and frees nothing: 1 when the operation has ended,
+ * 0 when the time passed first. For callers that look up while they wait, such as interpreters with signal handlers. */
 TIER_API int tier_poll(tier_op* op, uint32_t timeout_ms);
 /* 1 when tier_wait would not wait. */
 TIER_API int tier_done(const tier_op* op);
 /* Asks that the operation end early (TIMEOUT); still needs tier_wait. */
 TIER_API void tier_cancel(tier_op* op);
 
-/* ---- Calls that are waited for later ------------------------------------------------------------------------------- */
+/* ---- Calls that are waited for later -------------------------------------------------------------------------------
+ */
 
 /* The calls above of the same name, split in two: the request is sent, tier_wait brings its outcome. tier_poll waits in
  * slices; tier_cancel followed by tier_wait gives up (what is granted afterwards is given back by itself). `leases` is
  * filled by tier_wait and must stay valid until then. Lists hold 1 … 1023 entries. */
-TIER_API int tier_create_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags, uint32_t timeout_ms, tier_lease** leases, tier_op** op);
-TIER_API int tier_acquire_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags, uint32_t timeout_ms, tier_lease** leases, tier_op** op);
+TIER_API int tier_create_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
+                               uint32_t timeout_ms, tier_lease** leases, tier_op** op);
+TIER_API int tier_acquire_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
+                                uint32_t timeout_ms, tier_lease** leases, tier_op** op);
 TIER_API int tier_free_start(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags, tier_op** op);
 TIER_API int tier_flush_start(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags, tier_op** op);
-TIER_API int tier_persist_start(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags, tier_op** op);
+TIER_API int tier_persist_start(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags,
+                                tier_op** op);
 
-/* ---- Figures --------------------------------------------------------------------------------------------------------- */
+/* ---- Figures
+ * --------------------------------------------------------------------------------------------------------- */
 
 typedef struct tier_stats_view {
   size_t struct_size;
-  uint64_t swap_out_bytes;   /* copied in by this client */
-  uint64_t swap_in_bytes;    /* copied out */
+  uint64_t swap_out_bytes; /* copied in by this client */
+  uint64_t swap_in_bytes;  /* copied out */
   uint64_t acquires;
-  uint64_t acquire_waits;    /* that did not complete within 20 µs */
-  uint64_t acquire_wait_ns;  /* time spent waiting, all threads */
+  uint64_t acquire_waits;   /* that did not complete within 20 µs */
+  uint64_t acquire_wait_ns; /* time spent waiting, all threads */
   uint64_t leases_open;
   uint64_t windows_mapped;
   uint64_t stitched_mappings;

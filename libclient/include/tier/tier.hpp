@@ -2,9 +2,9 @@
 //
 // Header only, C++20; links against libtier.so and nothing else, so it works with any C++ runtime. Failures are thrown
 // as tier::Error, which carries the code and the daemon's sentence. (std::expected would need C++23 in every program.)
-// Thread-safety: that of tier.h: a Client may be used by any number of threads; one Lease or Operation by one at a time.
-// Every owner may be destroyed at any time: a Lease is released, an Operation waited for, a Client closed. Leases and
-// operations may outlive their client; their calls then answer STALE.
+// Thread-safety: that of tier.h: a Client may be used by any number of threads; one Lease or Operation by one at a
+// time. Every owner may be destroyed at any time: a Lease is released, an Operation waited for, a Client closed. Leases
+// and operations may outlive their client; their calls then answer STALE.
 #ifndef TIER_TIER_HPP
 #define TIER_TIER_HPP
 
@@ -99,9 +99,9 @@ class Lease {
 
 // What a swap did.
 struct SwapOutcome {
-  uint64_t bytes = 0;              // Moved, as counted in memory.
-  uint64_t non_finite_count = 0;   // With check_finite.
-  double sum_of_squares = 0;       // With sum_squares.
+  uint64_t bytes = 0;             // Moved, as counted in memory.
+  uint64_t non_finite_count = 0;  // With check_finite.
+  double sum_of_squares = 0;      // With sum_squares.
 };
 
 // An asynchronous call under way. The memory it works on must stay valid until Wait() has returned; destruction waits.
@@ -200,7 +200,8 @@ class Client {
   Client& operator=(const Client&) = delete;
   ~Client() { tier_close(handle_); }
 
-  // Creates a tensor of `size` bytes and leases its first range for writing; it becomes visible when all of it is sealed.
+  // Creates a tensor of `size` bytes and leases its first range for writing; it becomes visible when all of it is
+  // sealed.
   Lease Create(uint64_t tensor, uint64_t size, Range range = {}, uint32_t flags = 0, uint32_t timeout_ms = 0) {
     const tier_range asked{tensor, range.offset, range.length, size};
     tier_lease* lease = nullptr;

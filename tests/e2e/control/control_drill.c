@@ -13,11 +13,11 @@
 
 enum { TENSORS = 8, TENSOR_BYTES = 4 << 20, ROUNDS_MAX = 100000 };
 
-static const char *data_socket;
+static const char* data_socket;
 static char token[65];
 static atomic_int rounds;
 
-static void require(int condition, const char *what, const char *why) {
+static void require(int condition, const char* what, const char* why) {
   if (condition) return;
   fprintf(stderr, "control_drill: %s: %s\n", what, why);
   exit(1);
@@ -26,27 +26,28 @@ static void require(int condition, const char *what, const char *why) {
 #define DATA(call) require((call) == TIER_OK, #call, tier_last_error())
 
 /* Swaps until its session is revoked, which is how it learns that the job was closed. */
-static void *swap(void *unused) {
+static void* swap(void* unused) {
   (void)unused;
   tier_connect_options options = TIER_CONNECT_OPTIONS_INIT;
   options.socket = data_socket;
   options.job = "drill";
   options.token = token;
   options.mode = TIER_MODE_JOIN;
-  tier_client *client = NULL;
+  tier_client* client = NULL;
   DATA(tier_connect(&options, &client));
-  unsigned char *bytes = malloc(TENSOR_BYTES);
-  unsigned char *back = malloc(TENSOR_BYTES);
+  unsigned char* bytes = malloc(TENSOR_BYTES);
+  unsigned char* back = malloc(TENSOR_BYTES);
   int code = TIER_OK;
   for (int round = 0; round < ROUNDS_MAX && code == TIER_OK; ++round) {
     memset(bytes, round & 255, TENSOR_BYTES);
-    tier_op *op = NULL;
+    tier_op* op = NULL;
     code = tier_swap_out(client, 1 + (uint64_t)(round % TENSORS), bytes, TENSOR_BYTES, NULL, &op);
     if (code == TIER_OK) code = tier_wait(op, 0, NULL);
     if (code != TIER_OK) break;
     code = tier_swap_in(client, 1 + (uint64_t)(round % TENSORS), back, TENSOR_BYTES, NULL, &op);
     if (code == TIER_OK) code = tier_wait(op, 0, NULL);
-    if (code == TIER_OK) require(memcmp(bytes, back, TENSOR_BYTES) == 0, "swap_in", "other bytes than were swapped out");
+    if (code == TIER_OK)
+      require(memcmp(bytes, back, TENSOR_BYTES) == 0, "swap_in", "other bytes than were swapped out");
     atomic_fetch_add(&rounds, 1);
   }
   require(code == TIER_REVOKED, "the swaps should end by revocation", tier_last_error());
@@ -56,7 +57,7 @@ static void *swap(void *unused) {
   return NULL;
 }
 
-static void wait_for_event(tier_control_watch *watch, const char *kind) {
+static void wait_for_event(tier_control_watch* watch, const char* kind) {
   tier_control_event event = {.struct_size = sizeof(event)};
   do {
     CONTROL(tier_control_watch_next(watch, 10000, &event));
@@ -64,11 +65,11 @@ static void wait_for_event(tier_control_watch *watch, const char *kind) {
   printf("event %s: %s\n", event.kind, event.message);
 }
 
-static void refuse_a_wrong_token(const char *control_socket) {
-  tier_control *stranger = NULL;
+static void refuse_a_wrong_token(const char* control_socket) {
+  tier_control* stranger = NULL;
   tier_control_job job = TIER_CONTROL_JOB_INIT;
   tier_control_open_options open = TIER_CONTROL_OPEN_OPTIONS_INIT;
-  const char *wrong = "0000000000000000000000000000000000000000000000000000000000000000";
+  const char* wrong = "0000000000000000000000000000000000000000000000000000000000000000";
   CONTROL(tier_control_connect(control_socket, wrong, &stranger));
   open.name = "drill";
   open.mode = TIER_MODE_JOIN;
@@ -79,12 +80,12 @@ static void refuse_a_wrong_token(const char *control_socket) {
   tier_control_close(stranger);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   require(argc == 3, "usage", "control_drill CONTROL_SOCKET DATA_SOCKET");
   data_socket = argv[2];
-  tier_control *control = NULL;
+  tier_control* control = NULL;
   CONTROL(tier_control_connect(argv[1], NULL, &control));
-  tier_control_watch *watch = NULL;
+  tier_control_watch* watch = NULL;
   CONTROL(tier_control_watch_start(control, &watch));
 
   tier_control_open_options open = TIER_CONTROL_OPEN_OPTIONS_INIT;
@@ -108,7 +109,8 @@ int main(int argc, char **argv) {
   const int before = atomic_load(&rounds);
   CONTROL(tier_control_drain(control, "drill", 30000));
   size_t count = 0;
-  tier_control_job jobs[4] = {TIER_CONTROL_JOB_INIT, TIER_CONTROL_JOB_INIT, TIER_CONTROL_JOB_INIT, TIER_CONTROL_JOB_INIT};
+  tier_control_job jobs[4] = {TIER_CONTROL_JOB_INIT, TIER_CONTROL_JOB_INIT, TIER_CONTROL_JOB_INIT,
+                              TIER_CONTROL_JOB_INIT};
   CONTROL(tier_control_list_jobs(control, jobs, 4, &count));
   require(count >= 1, "list_jobs", "the job is not listed");
   while (atomic_load(&rounds) < before + 2) { /* The swaps go on under the new limit. */

@@ -15,7 +15,8 @@ namespace tier::test {
 
 class FakeControlApi final : public session::ControlApi {
  public:
-  Result<session::JobDescription> OpenJob(const session::Caller& caller, const session::OpenJobRequest& request) override {
+  Result<session::JobDescription> OpenJob(const session::Caller& caller,
+                                          const session::OpenJobRequest& request) override {
     const std::lock_guard lock(mutex_);
     callers.push_back(caller);
     opened.push_back(request);
@@ -36,8 +37,8 @@ class FakeControlApi final : public session::ControlApi {
     if (removed == 0) return Fail(Code::kNotFound, "no job " + name);
     return {};
   }
-  Result<session::JobDescription> SetJob(const session::Caller&, const std::string& name, std::optional<uint64_t> guarantee,
-                                         std::optional<uint64_t> limit) override {
+  Result<session::JobDescription> SetJob(const session::Caller&, const std::string& name,
+                                         std::optional<uint64_t> guarantee, std::optional<uint64_t> limit) override {
     const std::lock_guard lock(mutex_);
     for (auto& job : jobs) {
       if (job.name != name) continue;
@@ -52,7 +53,8 @@ class FakeControlApi final : public session::ControlApi {
     callers.push_back(caller);
     return jobs;
   }
-  Result<std::vector<tiering::TensorView>> ListTensors(const session::Caller&, const std::string&, size_t max) override {
+  Result<std::vector<tiering::TensorView>> ListTensors(const session::Caller&, const std::string&,
+                                                       size_t max) override {
     const std::lock_guard lock(mutex_);
     return std::vector<tiering::TensorView>(tensors.begin(), tensors.begin() + std::min(max, tensors.size()));
   }

@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include <gtest/gtest.h>
 #include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
 
 #include "control.grpc.pb.h"
 #include "daemon/control/control_service.h"
@@ -48,7 +48,8 @@ class GrpcServerTest : public ::testing::Test {
   std::unique_ptr<v1::Control::Stub> Stub(const std::string& path) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return v1::Control::NewStub(grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
+    return v1::Control::NewStub(
+        grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
   }
   static void SetDeadline(grpc::ClientContext* context) {
     context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));

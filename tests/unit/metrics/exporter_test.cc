@@ -26,7 +26,8 @@ std::string Get(uint16_t port, const std::string& path) {
   if (::write(fd.get(), request.data(), request.size()) != static_cast<ssize_t>(request.size())) return {};
   std::string answer;
   char buffer[4096];
-  for (ssize_t n = 0; (n = ::read(fd.get(), buffer, sizeof(buffer))) > 0;) answer.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n = 0; (n = ::read(fd.get(), buffer, sizeof(buffer))) > 0;)
+    answer.append(buffer, static_cast<size_t>(n));
   return answer;
 }
 

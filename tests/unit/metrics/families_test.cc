@@ -98,7 +98,8 @@ TEST(Families, RefusalsAreShownOnceTheyHappened) {
   ASSERT_NE(requests, nullptr);
   std::map<std::string, double> refused;
   for (const auto& metric : requests->metric) {
-    if (LabelOf(metric, "code") != "OK") refused[LabelOf(metric, "op") + "/" + LabelOf(metric, "code")] = metric.counter.value;
+    if (LabelOf(metric, "code") != "OK")
+      refused[LabelOf(metric, "op") + "/" + LabelOf(metric, "code")] = metric.counter.value;
   }
   EXPECT_EQ(refused, (std::map<std::string, double>{{"create/NO_MEMORY", 4.0}}));
 }

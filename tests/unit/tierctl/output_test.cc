@@ -32,7 +32,8 @@ TEST(ParseBytes, RefusesWhatIsNoSize) {
 }
 
 TEST(RenderTable, AlignsFiguresRightAndLeavesNoTrailingSpace) {
-  const std::string table = RenderTable({{"JOB", {"a", "longer"}, false}, {"RAM", {"5 B", "1.00 GiB"}, true}, {"S", {"", "x"}, false}});
+  const std::string table =
+      RenderTable({{"JOB", {"a", "longer"}, false}, {"RAM", {"5 B", "1.00 GiB"}, true}, {"S", {"", "x"}, false}});
   EXPECT_EQ(table,
             "JOB          RAM  S\n"
             "a            5 B\n"
