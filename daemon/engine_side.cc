@@ -46,8 +46,8 @@ Status MakeDataDirectory(const std::string& directory) {
   std::error_code error;
   const bool made = std::filesystem::create_directories(directory, error);
   if (error) {
-    return Fail(Code::kDenied, fmt::format("cannot make the data directory {}: {}; set daemon.data_directory", directory,
-                                           error.message()));
+    return Fail(Code::kDenied, fmt::format("cannot make the data directory {}: {}; set daemon.data_directory",
+                                           directory, error.message()));
   }
   // Tensors are nobody else's to read.
   if (made) std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
@@ -69,7 +69,8 @@ std::vector<storage::SsdDeviceOptions> DevicesOf(const config::Config& config, c
 }
 
 // A killed predecessor's device is in use until its last request has landed; there is no event to wait for.
-Result<std::unique_ptr<storage::SsdTier>> OpenSsd(const storage::SsdTierOptions& options, base::Workers& workers, bool wait) {
+Result<std::unique_ptr<storage::SsdTier>> OpenSsd(const storage::SsdTierOptions& options, base::Workers& workers,
+                                                  bool wait) {
   const auto give_up = std::chrono::steady_clock::now() + (wait ? kDeviceLockWait : std::chrono::seconds(0));
   for (;;) {
     auto ssd = storage::SsdTier::Open(options, workers);
@@ -82,8 +83,7 @@ Result<std::unique_ptr<storage::SsdTier>> OpenSsd(const storage::SsdTierOptions&
 }  // namespace
 
 EngineSide::EngineSide(const config::Config& config)
-    : workers_(WorkerCount(config), "tierd-work"),
-      spin_(SpinModeOf(config.engine.spin), session::AllowedCpus()) {}
+    : workers_(WorkerCount(config), "tierd-work"), spin_(SpinModeOf(config.engine.spin), session::AllowedCpus()) {}
 
 EngineSide::~EngineSide() { Stop(); }
 
@@ -92,7 +92,8 @@ Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& confi
   base::InstallFaultGuard();
   std::unique_ptr<EngineSide> side(new EngineSide(config));
   if (auto ok = side->OpenMemory(config); !ok) return std::unexpected(std::move(ok.error()));
-  if (auto ok = side->OpenStorage(config, paths, incarnation.predecessor_crashed); !ok) return std::unexpected(std::move(ok.error()));
+  if (auto ok = side->OpenStorage(config, paths, incarnation.predecessor_crashed); !ok)
+    return std::unexpected(std::move(ok.error()));
   if (auto ok = side->MakeEngine(config, paths, incarnation.epoch); !ok) return std::unexpected(std::move(ok.error()));
   return side;
 }
@@ -159,8 +160,10 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
                                                                             .manifests = ssd_->manifests(),
                                                                             .replies = *sessions_});
   port_ = std::make_unique<session::EngineAdapter>(*engine_);
+  const auto only_uid = config.daemon.is_private ? std::optional(::geteuid()) : std::nullopt;
   const session::JobRegistryOptions jobs = {.jobs_per_uid_max = static_cast<uint32_t>(config.jobs.max_jobs_per_uid),
-                                            .persistent = paths.persistent};
+                                            .persistent = paths.persistent,
+                                            .only_uid = only_uid};
   registry_ = std::make_unique<session::JobRegistry>(jobs, tokens_);
   jobs_ = std::make_unique<session::JobDesk>(*port_, *registry_, events_);
   loop_ = std::make_unique<session::EngineLoop>(session::EngineLoopParts{.engine = *port_,

@@ -28,12 +28,20 @@ std::string Job::EngineKey() const { return fmt::format("{}/{}", uid, name); }
 
 Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request) {
   if (uid == kUnknownUid) return Fail(Code::kDenied, "the kernel does not say who opens this job");
+  if (options_.only_uid && uid != *options_.only_uid && uid != 0) {
+    return Fail(Code::kDenied,
+                fmt::format("this private daemon serves uid {} alone, and uid {} asks; run a system daemon "
+                            "(systemctl start tierd) for several users",
+                            *options_.only_uid, uid));
+  }
   if (uid == kOverflowUid && request.token.empty()) {
     return Fail(Code::kDenied, fmt::format("uid {} stands for every user of another namespace: it needs a job token "
-                                           "(TIERD_JOB_TOKEN)", uid));
+                                           "(TIERD_JOB_TOKEN)",
+                                           uid));
   }
   if (!options_.persistent && (request.named || request.mode == OpenMode::kResume)) {
-    return Fail(Code::kDenied, "named jobs and resume need a daemon that keeps its data: set data_dir= (option data_directory)");
+    return Fail(Code::kDenied,
+                "named jobs and resume need a daemon that keeps its data: set data_dir= (option data_directory)");
   }
   const Job* job = request.name.empty() ? nullptr : FindOwned(uid, request.name);
   if (job == nullptr) {
@@ -46,8 +54,9 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
     return Fail(Code::kAlreadyExists, fmt::format("job '{}' is live with {} sessions", job->name, job->members.size()));
   }
   if (request.mode == OpenMode::kResume && (!job->named || !job->members.empty())) {
-    return Fail(Code::kAlreadyExists, fmt::format("job '{}' is live with {} sessions; resume takes a named job without any",
-                                                  job->name, job->members.size()));
+    return Fail(Code::kAlreadyExists,
+                fmt::format("job '{}' is live with {} sessions; resume takes a named job without any", job->name,
+                            job->members.size()));
   }
   if (auto ok = CheckToken(*job, request); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = CheckWorld(*job, request); !ok) return std::unexpected(std::move(ok.error()));
@@ -55,17 +64,19 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
 }
 
 Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume) {
-  const auto owned = std::count_if(jobs_.begin(), jobs_.end(), [uid](const auto& entry) { return entry.second.uid == uid; });
+  const auto owned =
+      std::count_if(jobs_.begin(), jobs_.end(), [uid](const auto& entry) { return entry.second.uid == uid; });
   if (owned >= static_cast<int64_t>(options_.jobs_per_uid_max)) {
-    return Fail(Code::kDenied, fmt::format("uid {} has {} jobs, the limit (option jobs.max_jobs_per_uid) is {}", uid, owned,
-                                           options_.jobs_per_uid_max));
+    return Fail(Code::kDenied, fmt::format("uid {} has {} jobs, the limit (option jobs.max_jobs_per_uid) is {}", uid,
+                                           owned, options_.jobs_per_uid_max));
   }
   Admission admission{.job = {}, .created = true, .resume = resume};
   Job& job = admission.job;
   job.id = static_cast<tiering::JobId>(++last_id_);
   job.uid = uid;
   job.name = request.name;
-  while (job.name.empty() || (request.name.empty() && FindOwned(uid, job.name) != nullptr)) job.name = tokens_.MakeJobName();
+  while (job.name.empty() || (request.name.empty() && FindOwned(uid, job.name) != nullptr))
+    job.name = tokens_.MakeJobName();
   job.token = request.token.empty() ? tokens_.MakeToken() : request.token;
   job.named = request.named || resume;
   job.world_size = request.world_size;
@@ -80,8 +91,10 @@ Status JobRegistry::CheckToken(const Job& job, const OpenJobRequest& request) co
   }
   // Without live sessions its owner, whom the kernel names, may come back to a named job.
   if (job.named && job.members.empty() && job.uid != kOverflowUid) return {};
-  return Fail(Code::kAlreadyExists, fmt::format("job '{}' is live with {} sessions; pass its token (TIERD_JOB_TOKEN) to join "
-                                                "it, or choose another name", job.name, job.members.size()));
+  return Fail(Code::kAlreadyExists,
+              fmt::format("job '{}' is live with {} sessions; pass its token (TIERD_JOB_TOKEN) to join "
+                          "it, or choose another name",
+                          job.name, job.members.size()));
 }
 
 Status JobRegistry::CheckWorld(const Job& job, const OpenJobRequest& request) const {
@@ -103,10 +116,16 @@ Status JobRegistry::CheckWorld(const Job& job, const OpenJobRequest& request) co
 const Job& JobRegistry::Commit(const Admission& admission, const OpenJobRequest& request,
                                std::optional<tiering::SessionId> session, base::TimePoint now) {
   const auto [place, inserted] = jobs_.try_emplace(admission.job.id, admission.job);
-  TIER_CHECK(inserted == admission.created, "job {} created {} inserted {}", admission.job.name, admission.created, inserted);
+  TIER_CHECK(inserted == admission.created, "job {} created {} inserted {}", admission.job.name, admission.created,
+             inserted);
   Job& job = place->second;
+  TIER_CHECK(!job.name.empty() && IsToken(job.token), "job {} name '{}'", static_cast<uint64_t>(job.id), job.name);
   by_name_.insert_or_assign(std::pair(job.uid, job.name), job.id);
+  TIER_CHECK(by_name_.size() == jobs_.size(), "{} names of {} jobs", by_name_.size(), jobs_.size());
   if (session) {
+    const bool member = std::any_of(job.members.begin(), job.members.end(),
+                                    [&session](const Member& m) { return m.session == *session; });
+    TIER_CHECK(!member, "session {} is in job {} already", static_cast<uint64_t>(*session), job.name);
     job.members.push_back({.session = *session, .rank = request.rank});
     job.expires.reset();
     if (request.world_size > 0) job.world_size = request.world_size;
@@ -129,8 +148,10 @@ std::optional<tiering::JobId> JobRegistry::Leave(tiering::JobId id, tiering::Ses
 void JobRegistry::Remove(tiering::JobId id) {
   const auto place = jobs_.find(id);
   TIER_CHECK(place != jobs_.end(), "job {}", static_cast<uint64_t>(id));
-  by_name_.erase({place->second.uid, place->second.name});
+  const size_t names = by_name_.erase({place->second.uid, place->second.name});
+  TIER_CHECK(names == 1, "job {} has {} names", place->second.name, names);
   jobs_.erase(place);
+  TIER_CHECK(by_name_.size() == jobs_.size(), "{} names of {} jobs", by_name_.size(), jobs_.size());
 }
 
 std::vector<tiering::JobId> JobRegistry::Expired(base::TimePoint now) const {
@@ -156,7 +177,10 @@ const Job* JobRegistry::Find(tiering::JobId id) const {
 
 const Job* JobRegistry::FindOwned(uint32_t uid, const std::string& name) const {
   const auto place = by_name_.find({uid, name});
-  return place == by_name_.end() ? nullptr : Find(place->second);
+  if (place == by_name_.end()) return nullptr;
+  const Job* job = Find(place->second);
+  TIER_CHECK(job != nullptr && job->uid == uid && job->name == name, "name '{}' of uid {}", name, uid);
+  return job;
 }
 
 bool JobRegistry::MaySee(const Caller& caller, const Job& job) {

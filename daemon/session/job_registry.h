@@ -32,6 +32,8 @@ inline constexpr base::Duration kUnattachedJobLifetime = std::chrono::seconds(60
 struct JobRegistryOptions {
   uint32_t jobs_per_uid_max = 64;
   bool persistent = true;  // False: the daemon keeps nothing; named jobs and resume are DENIED.
+  std::optional<uint32_t>
+      only_uid;  // A private daemon's own user: others but root are DENIED, whatever the file modes.
 };
 
 struct Member {

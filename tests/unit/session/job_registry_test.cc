@@ -155,6 +155,14 @@ TEST_F(JobRegistryTest, OverflowUidOwnsNothingWithoutAToken) {
   EXPECT_TRUE(Open(kOverflowUid, {.name = "train", .token = token}));
 }
 
+TEST_F(JobRegistryTest, APrivateDaemonServesItsUserAndRootAlone) {
+  JobRegistry registry({.only_uid = kAlice}, tokens_);
+  EXPECT_TRUE(registry.Admit(kAlice, {.name = "train"}));
+  EXPECT_TRUE(registry.Admit(0, {.name = "train"}));
+  EXPECT_EQ(registry.Admit(kAlice + 1, {.name = "train"}).error().code, Code::kDenied);
+  EXPECT_EQ(registry.Admit(kAlice + 1, {.token = std::string(64, 'b')}).error().code, Code::kDenied);
+}
+
 TEST_F(JobRegistryTest, UnknownUidOpensNothing) { EXPECT_EQ(Refusal(kUnknownUid, {.name = "x"}), Code::kDenied); }
 
 TEST_F(JobRegistryTest, JobsOfAUserAreLimited) {
