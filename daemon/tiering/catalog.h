@@ -1,7 +1,7 @@
 // Catalog: tensors come and go. Engine thread only.
 //
-// Freeing is two steps: Detach takes the id away at once (the next create may use it); the pieces go when no lease and no
-// transfer needs them any more, which is now if there are none.
+// Freeing is two steps: Detach takes the id away at once (the next create may use it); the pieces go when no lease and
+// no transfer needs them any more, which is now if there are none.
 #pragma once
 
 #include "daemon/tiering/core.h"

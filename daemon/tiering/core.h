@@ -27,15 +27,15 @@ struct Flight {
   PieceId piece = kNoPiece;
   storage::Extent extent;
   storage::Direction direction = storage::Direction::kWrite;
-  bool started = false;   // The port has it.
+  bool started = false;  // The port has it.
   bool prefetch = false;
 };
 
 // A change of a job's manifest that was handed to the store.
 struct ManifestCommit {
-  std::string key;              // Of the job.
-  uint64_t waiter = 0;          // That it answers, if it still waits.
-  uint32_t mark = 0;            // The job's mark clock when it was captured.
+  std::string key;      // Of the job.
+  uint64_t waiter = 0;  // That it answers, if it still waits.
+  uint32_t mark = 0;    // The job's mark clock when it was captured.
   std::vector<TensorRef> tensors;
 };
 
@@ -51,7 +51,7 @@ struct Core {
   base::TimePoint now;
   uint64_t turns = 0;
   uint32_t publications = 0;  // Turns whose replies were told.
-  bool acted = false;      // This turn did something.
+  bool acted = false;         // This turn did something.
 
   PieceSlab pieces;
   TensorSlab tensors;
@@ -62,15 +62,15 @@ struct Core {
 
   std::vector<std::unique_ptr<SessionState>> sessions;  // By slot; null: free.
   std::unordered_map<SessionId, SessionState*> session_by_id;
-  SessionState* last_session = nullptr;                 // The last one found.
+  SessionState* last_session = nullptr;  // The last one found.
   std::unordered_map<JobId, std::unique_ptr<JobState>> jobs;
   std::vector<std::unique_ptr<JobState>> closing_jobs;
   uint32_t next_owner = 1;
 
   Slab<Flight, FlightSlot> flights;
-  std::vector<FlightSlot> read_queue;    // Decided on, waiting for the port; oldest first from read_queue_head.
+  std::vector<FlightSlot> read_queue;  // Decided on, waiting for the port; oldest first from read_queue_head.
   size_t read_queue_head = 0;
-  bool started_transfers = false;        // Submit is owed.
+  bool started_transfers = false;  // Submit is owed.
   uint32_t writes_inflight = 0;
 
   uint64_t next_waiter = 1;
@@ -78,9 +78,9 @@ struct Core {
   std::unordered_map<uint64_t, WaiterList::iterator> waiter_by_number;
   std::vector<uint64_t> untimed_waiters;  // Came since the last turn.
 
-  std::vector<TensorSlot> index_dirty;   // Records to put at the end of this turn.
-  bool index_staged = false;             // Something awaits Commit.
-  bool index_full = false;               // The last Commit had no room.
+  std::vector<TensorSlot> index_dirty;  // Records to put at the end of this turn.
+  bool index_staged = false;            // Something awaits Commit.
+  bool index_full = false;              // The last Commit had no room.
   std::vector<std::byte> record_scratch;
 
   std::unordered_map<std::string, ManifestHolds> parked_manifests;  // Of jobs that are not open, by key.
@@ -89,8 +89,8 @@ struct Core {
   uint64_t next_cookie = 1;
   std::vector<ManifestHolds::Dropped> dropped_scratch;
 
-  uint64_t draining_devices = 0;         // Bit per device.
-  uint32_t drain_cursor = 0;             // The piece looked at last.
+  uint64_t draining_devices = 0;  // Bit per device.
+  uint32_t drain_cursor = 0;      // The piece looked at last.
   bool draining = false;
   std::string drain_reason;
 

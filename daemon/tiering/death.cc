@@ -6,12 +6,12 @@
 
 #include <fmt/format.h>
 
-#include "daemon/tiering/tenancy.h"
 #include "daemon/tiering/catalog.h"
 #include "daemon/tiering/grants.h"
 #include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/persist.h"
 #include "daemon/tiering/residency.h"
+#include "daemon/tiering/tenancy.h"
 #include "daemon/tiering/waiting.h"
 
 namespace tier::tiering {
@@ -41,11 +41,8 @@ void RevertPiece(Core& core, PieceId id, std::vector<Reverted>* reverted) {
       piece.clear(kMixed);
       SetState(core, id, {Copies::kTorn, Activity::kNone});
       return;
-    case Copies::kTorn:
-      SetState(core, id, {Copies::kTorn, Activity::kNone});
-      return;
-    default:
-      TIER_CHECK(false, "piece {} reverts from {}", Value(id), CopiesName(piece.copies));
+    case Copies::kTorn: SetState(core, id, {Copies::kTorn, Activity::kNone}); return;
+    default: TIER_CHECK(false, "piece {} reverts from {}", Value(id), CopiesName(piece.copies));
   }
 }
 
@@ -87,9 +84,8 @@ bool LeavesMixture(const Core& core, const SessionState& session, const Tensor& 
 void MarkMixtures(Core& core, const SessionState& session, std::vector<Reverted>& reverted) {
   std::unordered_set<uint32_t> covered;
   for (const Reverted& entry : reverted) covered.insert(Value(entry.piece));
-  std::stable_sort(reverted.begin(), reverted.end(), [](const Reverted& a, const Reverted& b) {
-    return Value(a.tensor.slot) < Value(b.tensor.slot);
-  });
+  std::stable_sort(reverted.begin(), reverted.end(),
+                   [](const Reverted& a, const Reverted& b) { return Value(a.tensor.slot) < Value(b.tensor.slot); });
   bool mixture = false;
   for (size_t i = 0; i < reverted.size(); ++i) {
     const TensorSlot slot = reverted[i].tensor.slot;
@@ -211,8 +207,8 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   FreeSpace(core, job, session.tensors, static_cast<uint64_t>(id));
   FreeCreations(core, session);
   ForgetMappings(core, session);
-  TIER_CHECK(session.lease_count == 0 && session.leased_bytes == 0, "session {} holds {} leases", static_cast<uint64_t>(id),
-             session.lease_count);
+  TIER_CHECK(session.lease_count == 0 && session.leased_bytes == 0, "session {} holds {} leases",
+             static_cast<uint64_t>(id), session.lease_count);
   std::erase(job.sessions, &session);
   core.replies.Forget(id);
   if (ending.code != Code::kOk) core.replies.SessionEnded(id, ending.code, ending.reason);
@@ -238,14 +234,14 @@ void EndAfterWindowFault(Core& core, JobState& job, PieceId id) {
         piece.set(kReserved);
         if (piece.pins == 0) DropRam(core, id);
         break;
-      default:
-        SetState(core, id, {piece.copies, Activity::kNone});
+      default: SetState(core, id, {piece.copies, Activity::kNone});
     }
   }
-  const Ending ending{Code::kRevoked,
-                      fmt::format("memory of a window of job {} could not be touched: one of its processes took it away "
-                                  "(punched a hole or truncated); all sessions of the job end",
-                                  job.options.key)};
+  const Ending ending{
+      Code::kRevoked,
+      fmt::format("memory of a window of job {} could not be touched: one of its processes took it away "
+                  "(punched a hole or truncated); all sessions of the job end",
+                  job.options.key)};
   const std::vector<SessionState*> sessions = job.sessions;
   for (SessionState* session : sessions) EndSession(core, *session, ending);
 }

@@ -1,8 +1,8 @@
 // Death: what remains when a writer gives up, a session ends or a job is closed. Engine thread only.
 //
 // Pieces under the dead session's write leases go back to their SSD copies of the last sealed generation; those without
-// one are torn. Unless its leases covered every piece of a tensor that it had changed since the tensor was last whole (a
-// whole seal, a step of that session, a manifest), what went back no longer belongs to what stayed: those pieces are
+// one are torn. Unless its leases covered every piece of a tensor that it had changed since the tensor was last whole
+// (a whole seal, a step of that session, a manifest), what went back no longer belongs to what stayed: those pieces are
 // marked mixed and the tensor answers TORN.
 #pragma once
 

@@ -15,7 +15,8 @@ bool MovePiece(Core& core, JobState& job, PieceId id) {
   if (piece.copies == Copies::kRamSsd) return CanStartWrite(core, job) && StartWrite(core, id);
   if (piece.copies != Copies::kSsd || piece.ram || piece.has(kBadExtent)) return true;
   const Tensor& tensor = core.tensors[piece.tensor];
-  const base::PageRun run = TakeRun(core, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))), true);
+  const base::PageRun run =
+      TakeRun(core, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))), true);
   if (!run) return false;
   GiveRam(core, id, run);
   StartRead(core, id, true);

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
-#include "daemon/tiering/tenancy.h"
 #include "daemon/tiering/core.h"
 #include "daemon/tiering/death.h"
 #include "daemon/tiering/device_drain.h"
@@ -18,6 +17,7 @@
 #include "daemon/tiering/recency.h"
 #include "daemon/tiering/requests.h"
 #include "daemon/tiering/room.h"
+#include "daemon/tiering/tenancy.h"
 #include "daemon/tiering/transfers.h"
 #include "daemon/tiering/waiting.h"
 
@@ -38,10 +38,11 @@ Status CheckGuarantee(const Core& core, const JobState* job, uint64_t guarantee_
   }
   const uint64_t arena = core.ports.windows.arena_max_bytes();
   if (others <= arena && guarantee_bytes <= arena - others) return {};
-  return Fail(Code::kNoMemory,
-              fmt::format("a guarantee of {} cannot be given: the arena has {}, other jobs are guaranteed {}, {} are left",
-                          base::FormatBytes(guarantee_bytes), base::FormatBytes(arena), base::FormatBytes(others),
-                          base::FormatBytes(arena > others ? arena - others : 0)));
+  return Fail(
+      Code::kNoMemory,
+      fmt::format("a guarantee of {} cannot be given: the arena has {}, other jobs are guaranteed {}, {} are left",
+                  base::FormatBytes(guarantee_bytes), base::FormatBytes(arena), base::FormatBytes(others),
+                  base::FormatBytes(arena > others ? arena - others : 0)));
 }
 
 uint16_t FreeSessionSlot(Core& core) {
@@ -99,7 +100,8 @@ void RefuseUncommitted(Core& core) {
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, const EnginePorts& ports) : state_(std::make_unique<State>(options, ports)) {
+Engine::Engine(const EngineOptions& options, const EnginePorts& ports)
+    : state_(std::make_unique<State>(options, ports)) {
   LoadManifests(state_->core);
 }
 
@@ -154,7 +156,8 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
              "session {} opened twice", static_cast<uint64_t>(id));
   const uint16_t slot = FreeSessionSlot(core);
   if (slot == kNoSessionSlot) {
-    return Fail(Code::kNoMemory, fmt::format("{} sessions are attached, at most {}", core.session_by_id.size(), kSessionsMax));
+    return Fail(Code::kNoMemory,
+                fmt::format("{} sessions are attached, at most {}", core.session_by_id.size(), kSessionsMax));
   }
   core.sessions[slot] = std::make_unique<SessionState>();
   SessionState& session = *core.sessions[slot];

@@ -50,11 +50,11 @@ struct EnginePorts {
 };
 
 struct JobOptions {
-  std::string key;              // "uid/name": names its manifest.
-  uint64_t guarantee_bytes = 0; // 0: the default part of the unguaranteed arena.
-  uint64_t limit_bytes = 0;     // 0: none.
-  bool named = false;           // Kept when its last session ends.
-  bool resume = false;          // Load its manifest.
+  std::string key;               // "uid/name": names its manifest.
+  uint64_t guarantee_bytes = 0;  // 0: the default part of the unguaranteed arena.
+  uint64_t limit_bytes = 0;      // 0: none.
+  bool named = false;            // Kept when its last session ends.
+  bool resume = false;           // Load its manifest.
 };
 
 class Engine {

@@ -26,7 +26,8 @@ bool HoldsLeaseOn(const Core& core, const SessionState& session, TensorSlot tens
 Blocker BlockerOfRead(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
   if (piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
   if (!piece.has(kWanted)) return Blocker::kNone;
-  const bool claimed = ask.session->job->claims.EarlierThan(ask.number, core.tensors[item.tensor.slot].piece(piece.number)) != 0;
+  const bool claimed =
+      ask.session->job->claims.EarlierThan(ask.number, core.tensors[item.tensor.slot].piece(piece.number)) != 0;
   const bool nested = claimed && HoldsLeaseOn(core, *ask.session, item.tensor.slot, piece.number);
   return claimed && !nested ? Blocker::kClaim : Blocker::kNone;
 }
@@ -99,7 +100,8 @@ Examination Examine(Core& core, const Ask& ask) {
       const Blocker blocker = BlockerOf(core, ask, item, piece);
       if (blocker != Blocker::kNone) return {Verdict::kBlocked, blocker, i, k};
       if (!NeedsRoom(ask, item, tensor, piece)) continue;
-      if (piece.has(kCorrupt) && !Overwritten(ask, item, tensor, piece)) return {Verdict::kRefused, Blocker::kNone, i, k};
+      if (piece.has(kCorrupt) && !Overwritten(ask, item, tensor, piece))
+        return {Verdict::kRefused, Blocker::kNone, i, k};
       if (found.verdict == Verdict::kReady) found = {Verdict::kNeedsRoom, Blocker::kNone, i, k};
     }
   }
@@ -186,7 +188,8 @@ Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examinati
   refusal.code = Code::kCorrupt;
   refusal.record.requested = uint64_t{examination.piece} * kBlockSize;
   refusal.detail = fmt::format(
-      "tensor {:#x} at byte {} came back from device {} at byte {} with a wrong checksum, twice; write it anew or free it",
+      "tensor {:#x} at byte {} came back from device {} at byte {} with a wrong checksum, twice; write it anew or free "
+      "it",
       tensor.id, refusal.record.requested, piece.ssd_device, piece.ssd_run.offset_bytes());
   return refusal;
 }

@@ -65,9 +65,7 @@ void StartReads(Core& core, const Ask& ask) {
   }
 }
 
-bool Written(const Piece& piece) {
-  return piece.ssd_run && piece.activity != Activity::kLeasedWrite;
-}
+bool Written(const Piece& piece) { return piece.ssd_run && piece.activity != Activity::kLeasedWrite; }
 
 bool Writable(const Piece& piece) { return piece.copies == Copies::kRam && piece.activity == Activity::kNone; }
 

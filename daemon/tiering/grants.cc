@@ -96,7 +96,10 @@ void GrantItem(Core& core, const Ask& ask, uint32_t index, LeaseKind kind) {
     const uint64_t begin = uint64_t{k} * kBlockSize;
     const uint64_t stop = std::min(end, begin + kBlockSize);
     AddSpan(core, *ask.session, piece,
-            {.lease = lease_id, .item = index, .offset = core.windows.OffsetOf(piece.ram) + (at - begin), .length = stop - at});
+            {.lease = lease_id,
+             .item = index,
+             .offset = core.windows.OffsetOf(piece.ram) + (at - begin),
+             .length = stop - at});
     at = stop;
   }
 }

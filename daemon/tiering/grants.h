@@ -1,8 +1,8 @@
-// Grants: who may touch what. Examine says what stands in the way of a request; Grant gives it, whole; EndLease and Seal
-// take it back. Engine thread only.
+// Grants: who may touch what. Examine says what stands in the way of a request; Grant gives it, whole; EndLease and
+// Seal take it back. Engine thread only.
 //
-// Several items are granted all or nothing: nothing is held before everything can be. A write lease makes the old SSD copy
-// the place it would revert to; the seal makes that copy obsolete.
+// Several items are granted all or nothing: nothing is held before everything can be. A write lease makes the old SSD
+// copy the place it would revert to; the seal makes that copy obsolete.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ struct Ask {
   uint64_t sequence = 0;
   proto::Op op = proto::Op::kNone;  // kCreate, kAcquire, kFree.
   uint32_t flags = 0;
-  uint64_t number = UINT64_MAX;     // Of its waiter: who came first. A fresh request came last.
+  uint64_t number = UINT64_MAX;  // Of its waiter: who came first. A fresh request came last.
   std::span<const WaitItem> items;
 
   bool exclusive() const { return op != proto::Op::kAcquire || (flags & proto::kFlagWrite) != 0; }
@@ -36,7 +36,7 @@ enum class Blocker : uint8_t { kNone, kLease, kUnsealed, kTransfer, kClaim };
 struct Examination {
   Verdict verdict = Verdict::kReady;
   Blocker blocker = Blocker::kNone;
-  uint32_t item = 0;   // What blocks it, or what the refusal is about.
+  uint32_t item = 0;  // What blocks it, or what the refusal is about.
   uint32_t piece = 0;
 };
 Examination Examine(Core& core, const Ask& ask);

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "daemon/tiering/tenancy.h"
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/room.h"
+#include "daemon/tiering/tenancy.h"
 #include "daemon/tiering/transfers.h"
 
 namespace tier::tiering {

@@ -1,5 +1,5 @@
-// IndexJournal: which tensors' records changed in this turn. A tensor that is touched many times is put once; one that is
-// created and freed within a turn never reaches the index. Engine thread only.
+// IndexJournal: which tensors' records changed in this turn. A tensor that is touched many times is put once; one that
+// is created and freed within a turn never reaches the index. Engine thread only.
 #pragma once
 
 #include "daemon/tiering/core.h"

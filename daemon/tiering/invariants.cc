@@ -24,15 +24,17 @@ struct Count {
   std::unordered_map<uint32_t, uint32_t> read_leases;   // By piece.
   std::unordered_map<uint32_t, uint32_t> write_leases;  // By piece.
   std::unordered_map<uint32_t, uint32_t> tensor_leases;
-  std::unordered_map<uint32_t, uint32_t> flights;       // By piece.
-  std::map<uint64_t, uint64_t> ram;                     // Run start → end, in pages.
+  std::unordered_map<uint32_t, uint32_t> flights;  // By piece.
+  std::map<uint64_t, uint64_t> ram;                // Run start → end, in pages.
   std::map<uint64_t, uint64_t> ssd;
 };
 
 void Occupy(std::map<uint64_t, uint64_t>* taken, uint64_t first, uint64_t pages) {
   const auto after = taken->lower_bound(first);
-  TIER_CHECK(after == taken->end() || first + pages <= after->first, "pages {} + {} meet {}", first, pages, after->first);
-  TIER_CHECK(after == taken->begin() || std::prev(after)->second <= first, "pages {} + {} meet those before", first, pages);
+  TIER_CHECK(after == taken->end() || first + pages <= after->first, "pages {} + {} meet {}", first, pages,
+             after->first);
+  TIER_CHECK(after == taken->begin() || std::prev(after)->second <= first, "pages {} + {} meet those before", first,
+             pages);
   taken->emplace(first, first + pages);
 }
 
@@ -55,8 +57,8 @@ void CountLeases(const Core& core, Count* count) {
         ++(lease.exclusive() ? count->write_leases : count->read_leases)[Value(tensor.piece(k))];
       }
     }
-    TIER_CHECK(leases == session->lease_count, "session {}: {} leases of {}", static_cast<uint64_t>(session->id), leases,
-               session->lease_count);
+    TIER_CHECK(leases == session->lease_count, "session {}: {} leases of {}", static_cast<uint64_t>(session->id),
+               leases, session->lease_count);
   }
 }
 
@@ -76,17 +78,20 @@ void CheckPiece(const Core& core, PieceId id, Count* count) {
   const uint32_t writers = count->write_leases[Value(id)];
   TIER_CHECK(piece.read_leases == readers && writers <= 1 && (writers == 0 || readers == 0),
              "piece {}: {} read leases of {}, {} write leases", Value(id), readers, piece.read_leases, writers);
-  TIER_CHECK((writers == 1) == (piece.activity == Activity::kLeasedWrite), "piece {}: {} writers, {}", Value(id), writers,
-             ActivityName(piece.activity));
+  TIER_CHECK((writers == 1) == (piece.activity == Activity::kLeasedWrite), "piece {}: {} writers, {}", Value(id),
+             writers, ActivityName(piece.activity));
   const bool has_ssd = piece.copies == Copies::kSsd || piece.copies == Copies::kRamSsd;
-  TIER_CHECK(has_ssd == static_cast<bool>(piece.ssd_run) || piece.copies == Copies::kFreed, "piece {}: {} with {} pages on SSD",
-             Value(id), CopiesName(piece.copies), piece.ssd_run.pages);
-  const bool has_ram = piece.copies == Copies::kRam || piece.copies == Copies::kRamSsd || piece.copies == Copies::kTorn ||
-                       piece.activity == Activity::kReadingIn || readers + writers != 0;
+  TIER_CHECK(has_ssd == static_cast<bool>(piece.ssd_run) || piece.copies == Copies::kFreed,
+             "piece {}: {} with {} pages on SSD", Value(id), CopiesName(piece.copies), piece.ssd_run.pages);
+  const bool has_ram = piece.copies == Copies::kRam || piece.copies == Copies::kRamSsd ||
+                       piece.copies == Copies::kTorn || piece.activity == Activity::kReadingIn ||
+                       readers + writers != 0;
   TIER_CHECK(!has_ram || (piece.ram && !piece.has(kReserved)), "piece {}: {} with {} pages in RAM", Value(id),
              CopiesName(piece.copies), piece.ram.pages);
-  TIER_CHECK(!piece.has(kReserved) || piece.pins != 0 || tensor.has(kDetached), "piece {} holds room for nobody", Value(id));
-  TIER_CHECK(!piece.has(kListed) || (piece.activity == Activity::kNone && !tensor.has(kDetached)), "piece {} is listed", Value(id));
+  TIER_CHECK(!piece.has(kReserved) || piece.pins != 0 || tensor.has(kDetached), "piece {} holds room for nobody",
+             Value(id));
+  TIER_CHECK(!piece.has(kListed) || (piece.activity == Activity::kNone && !tensor.has(kDetached)), "piece {} is listed",
+             Value(id));
   const bool moves = piece.activity == Activity::kWritingOut || piece.activity == Activity::kReadingIn ||
                      piece.activity == Activity::kDraining;
   TIER_CHECK(count->flights[Value(id)] == (moves ? 1u : 0u), "piece {}: {} flights, {}", Value(id),
@@ -98,14 +103,16 @@ void CountFlights(const Core& core, Count* count) {
   std::unordered_set<uint32_t> queued;
   for (size_t i = core.read_queue_head; i < core.read_queue.size(); ++i) {
     const auto slot = static_cast<uint32_t>(core.read_queue[i]);
-    TIER_CHECK(queued.insert(slot).second && !core.flights[core.read_queue[i]].started, "transfer {} queued twice", slot);
+    TIER_CHECK(queued.insert(slot).second && !core.flights[core.read_queue[i]].started, "transfer {} queued twice",
+               slot);
   }
   for (uint32_t slot = 0; slot < core.flights.capacity(); ++slot) {
     const Flight& flight = core.flights[FlightSlot{slot}];
     if (flight.piece == kNoPiece) continue;
     TIER_CHECK(flight.started != queued.contains(slot), "transfer {} is neither queued nor started", slot);
     ++count->flights[Value(flight.piece)];
-    if (flight.direction == storage::Direction::kWrite) Occupy(&count->ssd, PageOf(flight.extent), flight.extent.run.pages);
+    if (flight.direction == storage::Direction::kWrite)
+      Occupy(&count->ssd, PageOf(flight.extent), flight.extent.run.pages);
   }
 }
 
@@ -127,8 +134,8 @@ void CheckTensors(const Core& core, Count* count) {
     if (tensor.job == nullptr) continue;
     TIER_CHECK(tensor.lease_count == count->tensor_leases[i], "tensor {}: {} leases of {}", tensor.id,
                count->tensor_leases[i], tensor.lease_count);
-    TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} torn pieces of {}", tensor.id, torn[i],
-               tensor.torn_count);
+    TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} torn pieces of {}", tensor.id,
+               torn[i], tensor.torn_count);
     if (tensor.has(kDetached)) continue;
     const storage::TensorKey key{static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
     TIER_CHECK(core.table.Find(key) == TensorSlot{i}, "tensor {} is not in the table", tensor.id);
@@ -137,12 +144,13 @@ void CheckTensors(const Core& core, Count* count) {
 
 void CheckJob(const Core& core, const JobState& job, const JobCount& count) {
   job.pool.CheckInvariants();
-  TIER_CHECK(job.pool.used_pages() == count.ram_pages, "job {}: pieces take {} pages, the pool says {}", job.options.key,
-             count.ram_pages, job.pool.used_pages());
+  TIER_CHECK(job.pool.used_pages() == count.ram_pages, "job {}: pieces take {} pages, the pool says {}",
+             job.options.key, count.ram_pages, job.pool.used_pages());
   TIER_CHECK(job.pool.used_pages() + job.pool.free_pages() == job.windows.size() * core.windows.window_pages(),
              "job {}: {} + {} pages in {} windows", job.options.key, job.pool.used_pages(), job.pool.free_pages(),
              job.windows.size());
-  TIER_CHECK(job.ssd_pages == count.ssd_pages, "job {}: {} pages on SSD of {}", job.options.key, count.ssd_pages, job.ssd_pages);
+  TIER_CHECK(job.ssd_pages == count.ssd_pages, "job {}: {} pages on SSD of {}", job.options.key, count.ssd_pages,
+             job.ssd_pages);
   TIER_CHECK(job.dirty_pages == count.dirty_pages, "job {}: {} dirty pages of {}", job.options.key, count.dirty_pages,
              job.dirty_pages);
   const uint64_t listed = job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kDirty);

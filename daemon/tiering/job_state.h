@@ -57,28 +57,28 @@ struct JobState {
 
   WaiterList waiters;
   Claims claims;
-  bool pump = false;              // Something changed that a waiter may wait for.
-  bool upkeep = false;            // Something changed that write-behind, eviction or growth may follow.
-  uint64_t shortage_pages = 0;    // What the first waiter without room still needs.
+  bool pump = false;            // Something changed that a waiter may wait for.
+  bool upkeep = false;          // Something changed that write-behind, eviction or growth may follow.
+  uint64_t shortage_pages = 0;  // What the first waiter without room still needs.
   std::deque<PrefetchItem> prefetches;
   uint64_t prefetching_pages = 0;
 
   // Pages.
-  uint64_t dirty_pages = 0;        // Sealed, in RAM only.
-  uint64_t writing_pages = 0;      // Of them, on their way to a device.
-  uint64_t reading_pages = 0;      // RAM that is being filled.
+  uint64_t dirty_pages = 0;    // Sealed, in RAM only.
+  uint64_t writing_pages = 0;  // Of them, on their way to a device.
+  uint64_t reading_pages = 0;  // RAM that is being filled.
   uint64_t ssd_pages = 0;
-  uint64_t logical_pages = 0;      // Of all its tensors' sizes, page-rounded per piece.
+  uint64_t logical_pages = 0;  // Of all its tensors' sizes, page-rounded per piece.
   uint64_t transfer_count = 0;
 
-  uint32_t mark_clock = 1;         // Rises at each step of a session and each manifest.
+  uint32_t mark_clock = 1;  // Rises at each step of a session and each manifest.
   uint64_t steps = 0;
   uint64_t write_failure_count = 0;
   WriteFailure write_failure;
   base::TimePoint write_retry_at;
-  bool write_retries = false;      // Something waits for that moment.
-  uint32_t write_backoff = 0;      // Consecutive failures.
-  JobCounters counters;            // The counters, and the gauges kept as they change; the rest by Snapshot.
+  bool write_retries = false;  // Something waits for that moment.
+  uint32_t write_backoff = 0;  // Consecutive failures.
+  JobCounters counters;        // The counters, and the gauges kept as they change; the rest by Snapshot.
 
   uint64_t used_pages() const { return pool.used_pages(); }
 };

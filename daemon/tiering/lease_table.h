@@ -1,4 +1,5 @@
-// LeaseTable: who may touch what. A lease is named by slot and salt, so that a forged, stale or foreign id finds nothing.
+// LeaseTable: who may touch what. A lease is named by slot and salt, so that a forged, stale or foreign id finds
+// nothing.
 //
 // Engine thread only; no allocation in steady state. Leases of a session form a list (its head stands in the session).
 #pragma once
@@ -25,10 +26,10 @@ struct Lease {
   uint32_t piece_count = 0;
   LeaseSlot next = kNoLease;  // Of the same session.
   LeaseSlot previous = kNoLease;
-  uint16_t session = 0;       // Slot.
+  uint16_t session = 0;  // Slot.
   LeaseKind kind = LeaseKind::kNone;
-  bool discard = false;       // Granted without the old bytes.
-  uint32_t publication = 0;   // How many turns had been published when it was granted.
+  bool discard = false;      // Granted without the old bytes.
+  uint32_t publication = 0;  // How many turns had been published when it was granted.
 
   bool exclusive() const { return kind == LeaseKind::kWrite || kind == LeaseKind::kCreate; }
 };

@@ -1,5 +1,5 @@
-// ManifestCodec: a job's manifest as bytes and back (layout: proto/index_record.h). Reading trusts nothing: the bytes come
-// from a disk. Thread-compatible.
+// ManifestCodec: a job's manifest as bytes and back (layout: proto/index_record.h). Reading trusts nothing: the bytes
+// come from a disk. Thread-compatible.
 #pragma once
 
 #include <cstddef>

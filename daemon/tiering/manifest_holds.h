@@ -1,5 +1,5 @@
-// ManifestHolds: the extents that a job's manifest names. Such an extent outlives the piece it was written for: it may be
-// reused only after a synced commit that no longer names it.
+// ManifestHolds: the extents that a job's manifest names. Such an extent outlives the piece it was written for: it may
+// be reused only after a synced commit that no longer names it.
 //
 // The idea: each named extent has two bits (by the last synced manifest, by one that is being committed) and knows
 // whether a piece still uses it. Engine thread only.

@@ -140,8 +140,8 @@ Status ReplayTensor(Core& core, JobState& job, const ManifestTensor& saved) {
   for (size_t k = 0; k < saved.pieces.size(); ++k) {
     if (job.manifest.Use(ExtentOf(saved.pieces[k]))) continue;
     for (size_t used = 0; used < k; ++used) job.manifest.Orphan(ExtentOf(saved.pieces[used]), false);
-    return Fail(Code::kCorrupt, fmt::format("the manifest gives one extent to tensor {:#x} and to another",
-                                            saved.record.tensor));
+    return Fail(Code::kCorrupt,
+                fmt::format("the manifest gives one extent to tensor {:#x} and to another", saved.record.tensor));
   }
   const TensorSlot slot = AddTensor(core, job, {.space = space, .id = saved.record.tensor, .size = saved.record.size});
   Tensor& tensor = core.tensors[slot];
@@ -193,13 +193,14 @@ bool ReservePersist(Core& core, const Ask& ask) {
   if (bytes == 0 || core.ports.extents.HasRoom(bytes)) return true;
   const storage::DeviceSpace space = core.ports.extents.total();
   const uint64_t held = ask.session->job->manifest.orphan_pages() * kPageSize;
-  AnswerRefusal(core, *ask.session, {ask.sequence, ask.op, 0},
-                {Code::kNoSpace,
-                 fmt::format("persisting needs {} more on SSD, {} of {} are free ({} are held only by the last manifest); "
-                             "free tensors or add a device",
-                             base::FormatBytes(bytes), base::FormatBytes(space.free), base::FormatBytes(space.capacity),
-                             base::FormatBytes(held)),
-                 {.requested = bytes, .available = space.free, .limit = space.capacity}});
+  AnswerRefusal(
+      core, *ask.session, {ask.sequence, ask.op, 0},
+      {Code::kNoSpace,
+       fmt::format("persisting needs {} more on SSD, {} of {} are free ({} are held only by the last manifest); "
+                   "free tensors or add a device",
+                   base::FormatBytes(bytes), base::FormatBytes(space.free), base::FormatBytes(space.capacity),
+                   base::FormatBytes(held)),
+       {.requested = bytes, .available = space.free, .limit = space.capacity}});
   return false;
 }
 
@@ -213,13 +214,14 @@ bool StartManifest(Core& core, WaiterList::iterator waiter) {
   }
   if (const Tensor* twice = FindCollision(core, *waiter)) {
     const uint64_t id = twice->id;
-    RefuseWaiter(core, waiter,
-                 {Code::kInvalid,
-                  fmt::format("two sessions have a tensor {:#x}: a resumed job could not tell them apart; use the shared "
-                              "namespace, or different ids",
-                              id),
-                  {.tensor = id}},
-                 0);
+    RefuseWaiter(
+        core, waiter,
+        {Code::kInvalid,
+         fmt::format("two sessions have a tensor {:#x}: a resumed job could not tell them apart; use the shared "
+                     "namespace, or different ids",
+                     id),
+         {.tensor = id}},
+        0);
     return true;
   }
   Manifest manifest{.step = job.steps, .tensors = {}, .keys = {}};

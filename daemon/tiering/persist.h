@@ -1,5 +1,5 @@
-// Persist: manifests of named jobs. A persist request first has its tensors flushed, then captures where each piece lies
-// as one manifest and hands it to the synced store; resuming a job replays its manifest. Engine thread only.
+// Persist: manifests of named jobs. A persist request first has its tensors flushed, then captures where each piece
+// lies as one manifest and hands it to the synced store; resuming a job replays its manifest. Engine thread only.
 //
 // Extents that the last synced manifest names (or one under way) are not freed before a later one drops them: see
 // manifest_holds.h. One manifest of a job is under way at a time.

@@ -1,6 +1,7 @@
 // Piece: at most one block of a tensor; the grain at which bytes have copies, a generation, a checksum and leases.
 //
-// 64 bytes, so that a hundred thousand small tensors cost the daemon little: one cache line a piece. Engine thread only.
+// 64 bytes, so that a hundred thousand small tensors cost the daemon little: one cache line a piece. Engine thread
+// only.
 //
 // Invariants: `ram` is set exactly while the piece has a RAM copy, is being read in or written by a lease, or holds
 // room for a waiter (kReserved); `ssd` exactly while copies contain ssd. The pair (copies, activity) changes only by
@@ -25,9 +26,9 @@ enum class Copies : uint8_t {
   kCreating,  // Not every byte was sealed yet; bytes in RAM are nobody's but the creator's.
   kRam,       // Sealed, in RAM only: dirty.
   kSsd,
-  kRamSsd,    // Clean; under a write lease: the SSD copy is what the lease would revert to.
-  kTorn,      // A writer died over it and nothing older exists; `ram` holds what it left.
-  kFreed,     // Nobody's any more; waits for its transfer to end.
+  kRamSsd,  // Clean; under a write lease: the SSD copy is what the lease would revert to.
+  kTorn,    // A writer died over it and nothing older exists; `ram` holds what it left.
+  kFreed,   // Nobody's any more; waits for its transfer to end.
 };
 inline constexpr uint8_t kCopiesCount = 6;
 
@@ -35,10 +36,10 @@ enum class Activity : uint8_t { kNone, kWritingOut, kReadingIn, kLeasedWrite, kM
 inline constexpr uint8_t kActivityCount = 6;
 
 // Piece::flags.
-inline constexpr uint8_t kListed = 1u << 0;       // In its job's eviction order.
-inline constexpr uint8_t kReserved = 1u << 1;     // `ram` is room held for a waiter; its bytes mean nothing.
-inline constexpr uint8_t kMixed = 1u << 2;        // Fell back behind what the same writer changed elsewhere in the tensor.
-inline constexpr uint8_t kCorrupt = 1u << 3;      // The SSD copy has a wrong checksum; sticky until rewritten.
+inline constexpr uint8_t kListed = 1u << 0;    // In its job's eviction order.
+inline constexpr uint8_t kReserved = 1u << 1;  // `ram` is room held for a waiter; its bytes mean nothing.
+inline constexpr uint8_t kMixed = 1u << 2;     // Fell back behind what the same writer changed elsewhere in the tensor.
+inline constexpr uint8_t kCorrupt = 1u << 3;   // The SSD copy has a wrong checksum; sticky until rewritten.
 inline constexpr uint8_t kBadExtent = 1u << 4;    // The device failed to read it: quarantined, not freed, when dropped.
 inline constexpr uint8_t kWanted = 1u << 5;       // A waiting writer has a claim on it (Claims).
 inline constexpr uint8_t kFreshExtent = 1u << 6;  // Written since it last left RAM: evicting it avoided no write.
@@ -54,17 +55,17 @@ struct Piece {
   uint8_t flags = 0;
   Copies copies = Copies::kFreed;
   Activity activity = Activity::kNone;
-  uint32_t crc = 0;             // CRC32C of the content at ssd.
+  uint32_t crc = 0;  // CRC32C of the content at ssd.
   TensorSlot tensor = kNoTensor;
-  uint32_t number = 0;          // Piece k holds the bytes from k × 2 MiB on.
+  uint32_t number = 0;  // Piece k holds the bytes from k × 2 MiB on.
   uint32_t generation = 0;
   uint32_t ssd_generation = 0;  // Of the bytes at ssd.
   PieceId newer = kNoPiece;     // Neighbours in the eviction order.
   PieceId older = kNoPiece;
-  uint32_t used_at = 0;         // Stamp of the last use, by the policy's own clock.
-  uint32_t changed_at = 0;      // The job's mark clock when it last changed …
+  uint32_t used_at = 0;                    // Stamp of the last use, by the policy's own clock.
+  uint32_t changed_at = 0;                 // The job's mark clock when it last changed …
   uint16_t changed_by = kChangedByNobody;  // … and the session slot + 1 that did.
-  uint16_t pins = 0;            // Waiters that gather this piece: it keeps its place meanwhile.
+  uint16_t pins = 0;                       // Waiters that gather this piece: it keeps its place meanwhile.
   uint32_t read_leases = 0;
 
   bool has(uint8_t flag) const { return (flags & flag) != 0; }

@@ -22,8 +22,8 @@ class EvictionPolicy {
   virtual ~EvictionPolicy() = default;
   // Takes the piece in where its last use puts it. REQUIRES: in no order.
   virtual void Add(PieceId piece, EvictionOrder order) = 0;
-  virtual void Remove(PieceId piece, EvictionOrder order) = 0;  // REQUIRES: in that order.
-  virtual void Use(PieceId piece) = 0;  // It was used just now; for pieces in no order too.
+  virtual void Remove(PieceId piece, EvictionOrder order) = 0;     // REQUIRES: in that order.
+  virtual void Use(PieceId piece) = 0;                             // It was used just now; for pieces in no order too.
   virtual void MoveToHot(PieceId piece, EvictionOrder order) = 0;  // After Use, when it is in an order.
   virtual PieceId Coldest(EvictionOrder order) const = 0;          // kNoPiece: none.
   virtual PieceId Warmer(PieceId piece) const = 0;                 // The next after it in its order.

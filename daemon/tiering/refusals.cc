@@ -26,17 +26,16 @@ std::string Holders(const JobState& job) {
             [](const SessionState* a, const SessionState* b) { return a->leased_bytes > b->leased_bytes; });
   std::string text;
   for (size_t i = 0; i < std::min(holders.size(), kNamedMax); ++i) {
-    text += fmt::format("{}session {} leases {} in {} ranges", i == 0 ? "" : ", ", static_cast<uint64_t>(holders[i]->id),
-                        FormatBytes(holders[i]->leased_bytes), holders[i]->lease_count);
+    text +=
+        fmt::format("{}session {} leases {} in {} ranges", i == 0 ? "" : ", ", static_cast<uint64_t>(holders[i]->id),
+                    FormatBytes(holders[i]->leased_bytes), holders[i]->lease_count);
   }
   if (holders.size() > kNamedMax) text += fmt::format(" and {} more", holders.size() - kNamedMax);
   return text;
 }
 
 proto::ErrorRecord Figures(const Core& core, const JobState& job, uint64_t requested_bytes) {
-  return {.requested = requested_bytes,
-          .available = job.pool.free_pages() * kPageSize,
-          .limit = ShareOf(core, job)};
+  return {.requested = requested_bytes, .available = job.pool.free_pages() * kPageSize, .limit = ShareOf(core, job)};
 }
 
 // Who leases the piece, as far as a look at each session's newest leases tells.
@@ -65,9 +64,9 @@ Refusal FlushRefusal(const Core& core, const Waiter& waiter) {
   if (waiter.cursor_item < waiter.items.size() && core.Alive(waiter.items[waiter.cursor_item].tensor)) {
     refusal.record.tensor = core.tensors[waiter.items[waiter.cursor_item].tensor.slot].id;
   }
-  refusal.detail = fmt::format("{} of {} tensors were on SSD at the deadline; {} of the job wait to be written and {}",
-                               waiter.cursor_item, waiter.items.size(), FormatBytes(job.dirty_pages * kPageSize),
-                               Holders(job));
+  refusal.detail =
+      fmt::format("{} of {} tensors were on SSD at the deadline; {} of the job wait to be written and {}",
+                  waiter.cursor_item, waiter.items.size(), FormatBytes(job.dirty_pages * kPageSize), Holders(job));
   return refusal;
 }
 
@@ -103,15 +102,15 @@ Refusal BlockedRefusal(const Core& core, const Ask& ask, const Examination& at) 
                                    tensor.id, tensor.creator);
       break;
     case Blocker::kTransfer:
-      refusal.detail = fmt::format("tensor {:#x} at byte {} is on its way to or from a device; {} it has to wait", tensor.id,
-                                   uint64_t{at.piece} * kBlockSize, what);
+      refusal.detail = fmt::format("tensor {:#x} at byte {} is on its way to or from a device; {} it has to wait",
+                                   tensor.id, uint64_t{at.piece} * kBlockSize, what);
       break;
     case Blocker::kClaim:
     case Blocker::kLease:
     case Blocker::kNone:
-      refusal.detail = fmt::format("{} tensor {:#x} at byte {} has to wait for {}", what, tensor.id,
-                                   uint64_t{at.piece} * kBlockSize,
-                                   HoldersOfPiece(core, *tensor.job, item.tensor.slot, at.piece));
+      refusal.detail =
+          fmt::format("{} tensor {:#x} at byte {} has to wait for {}", what, tensor.id, uint64_t{at.piece} * kBlockSize,
+                      HoldersOfPiece(core, *tensor.job, item.tensor.slot, at.piece));
       break;
   }
   return refusal;

@@ -1,4 +1,5 @@
-// Refusals in words and figures: what was asked, what is there, what the limit is, who holds the rest. Engine thread only.
+// Refusals in words and figures: what was asked, what is there, what the limit is, who holds the rest. Engine thread
+// only.
 #pragma once
 
 #include "daemon/tiering/grants.h"

@@ -94,12 +94,8 @@ bool ReplyBuffer::empty() const {
 void ReplyBuffer::Tell(const Batch& batch, const Entry& entry, ReplySink& sink) const {
   Reply reply{.sequence = entry.sequence, .value = entry.value};
   switch (entry.kind) {
-    case Entry::Kind::kSpans:
-      reply.spans = {batch.spans.data() + entry.first, entry.count};
-      break;
-    case Entry::Kind::kTensor:
-      reply.tensor = &batch.tensors[entry.first];
-      break;
+    case Entry::Kind::kSpans: reply.spans = {batch.spans.data() + entry.first, entry.count}; break;
+    case Entry::Kind::kTensor: reply.tensor = &batch.tensors[entry.first]; break;
     case Entry::Kind::kRefusal: {
       const Refusal& refusal = batch.refusals[entry.first];
       reply.code = refusal.code;

@@ -1,8 +1,8 @@
 // ReplyBuffer: what a turn has to say, held until its index transaction is committed, then told in order: windows first
 // (a reply may name them), then replies, then windows asked back and sessions ended.
 //
-// Engine thread only. Replies with spans allocate nothing in steady state. The sink may submit requests while it is told:
-// those go to the next turn. Bounded by what may be outstanding: one reply a request.
+// Engine thread only. Replies with spans allocate nothing in steady state. The sink may submit requests while it is
+// told: those go to the next turn. Bounded by what may be outstanding: one reply a request.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +65,8 @@ class ReplyBuffer {
     SessionId session{};  // 0: forgotten.
     uint64_t sequence = 0;
     uint64_t value = 0;
-    uint32_t first = 0;   // Index of its first span, of its refusal, of its tensor record.
-    uint32_t count = 0;   // Spans.
+    uint32_t first = 0;  // Index of its first span, of its refusal, of its tensor record.
+    uint32_t count = 0;  // Spans.
     enum class Kind : uint8_t { kSpans, kRefusal, kTensor } kind = Kind::kSpans;
     bool needs_commit = false;
   };

@@ -32,7 +32,7 @@ struct Reply {
   uint64_t sequence = 0;
   Code code = Code::kOk;
   uint64_t value = 0;
-  std::span<const proto::SpanRecord> spans;  // Create, acquire.
+  std::span<const proto::SpanRecord> spans;     // Create, acquire.
   const proto::ErrorRecord* error = nullptr;    // code != kOk.
   std::string_view detail;                      // code != kOk: one sentence.
   const proto::TensorRecord* tensor = nullptr;  // Stat.

@@ -35,7 +35,8 @@ bool SetRange(const RequestItem& asked, uint64_t size, WaitItem* item) {
 
 Refusal BadRange(const RequestItem& asked, uint64_t size) {
   return {Code::kInvalid,
-          fmt::format("bytes {} + {} do not lie in tensor {:#x} of {} bytes", asked.offset, asked.length, asked.tensor, size),
+          fmt::format("bytes {} + {} do not lie in tensor {:#x} of {} bytes", asked.offset, asked.length, asked.tensor,
+                      size),
           {.tensor = asked.tensor, .requested = asked.offset, .available = asked.length, .limit = size}};
 }
 
@@ -50,8 +51,9 @@ bool CheckLimits(Core& core, SessionState& session, const Request& request) {
   const uint64_t leases = session.lease_count + core.items.size();
   if (pieces > proto::kSpansPerCompletionMax) {
     Refuse(core, session, request, 0,
-           {Code::kInvalid, fmt::format("{} pieces of 2 MiB in one request, at most {}: ask in smaller ranges", pieces,
-                                        proto::kSpansPerCompletionMax),
+           {Code::kInvalid,
+            fmt::format("{} pieces of 2 MiB in one request, at most {}: ask in smaller ranges", pieces,
+                        proto::kSpansPerCompletionMax),
             {.requested = pieces, .limit = proto::kSpansPerCompletionMax}});
     return false;
   }
@@ -60,7 +62,8 @@ bool CheckLimits(Core& core, SessionState& session, const Request& request) {
            {Code::kNoMemory,
             fmt::format("the session would hold {} leases, at most {}: release some", leases,
                         core.options.leases_per_session_max),
-            {.requested = core.items.size(), .available = core.options.leases_per_session_max - session.lease_count,
+            {.requested = core.items.size(),
+             .available = core.options.leases_per_session_max - session.lease_count,
              .limit = core.options.leases_per_session_max}});
     return false;
   }
@@ -97,7 +100,9 @@ bool CheckNewTensor(Core& core, SessionState& session, const Request& request, u
                         "take {} of both",
                         asked.tensor, FormatBytes(asked.value), FormatBytes(ram), FormatBytes(space.capacity),
                         FormatBytes(held)),
-            {.tensor = asked.tensor, .requested = asked.value, .available = capacity - std::min(capacity, held),
+            {.tensor = asked.tensor,
+             .requested = asked.value,
+             .available = capacity - std::min(capacity, held),
              .limit = capacity}});
     return false;
   }
@@ -118,14 +123,14 @@ bool AddTensors(Core& core, SessionState& session, const Request& request) {
     const RequestItem& asked = request.items[i];
     const TensorSlot present = core.table.Find({static_cast<uint64_t>(job.id), space, asked.tensor});
     if (present == kNoTensor) {
-      core.items[i].tensor =
-          core.RefOf(AddTensor(core, job, {.space = space, .id = asked.tensor, .size = asked.value, .creator = &session}));
+      core.items[i].tensor = core.RefOf(
+          AddTensor(core, job, {.space = space, .id = asked.tensor, .size = asked.value, .creator = &session}));
       continue;
     }
     const Tensor& tensor = core.tensors[present];
     Refusal refusal{Code::kAlreadyExists,
-                    fmt::format("tensor {:#x} exists, of {} bytes{}; free it first, or acquire it for writing", tensor.id,
-                                tensor.size, tensor.has(kVisible) ? "" : ", still being created"),
+                    fmt::format("tensor {:#x} exists, of {} bytes{}; free it first, or acquire it for writing",
+                                tensor.id, tensor.size, tensor.has(kVisible) ? "" : ", still being created"),
                     {.tensor = tensor.id, .requested = asked.value, .limit = tensor.size}};
     for (size_t added = 0; added < i; ++added) Detach(core, core.items[added].tensor.slot);
     Refuse(core, session, request, i, std::move(refusal));
@@ -155,9 +160,7 @@ bool ItemsOverlap(Core& core) {
   if (core.items.size() < 2) return false;
   core.order.resize(core.items.size());
   for (uint32_t i = 0; i < core.order.size(); ++i) core.order[i] = i;
-  const auto key = [&](uint32_t i) {
-    return std::pair(Value(core.items[i].tensor.slot), core.items[i].first_piece);
-  };
+  const auto key = [&](uint32_t i) { return std::pair(Value(core.items[i].tensor.slot), core.items[i].first_piece); };
   std::sort(core.order.begin(), core.order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
   for (size_t i = 1; i < core.order.size(); ++i) {
     const WaitItem& before = core.items[core.order[i - 1]];
@@ -169,7 +172,8 @@ bool ItemsOverlap(Core& core) {
 }
 
 Ask AskFor(Core& core, SessionState& session, const Request& request) {
-  return {.session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
+  return {
+      .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
 }
 
 void ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags) {
@@ -248,7 +252,9 @@ void SubmitAcquire(Core& core, SessionState& session, const Request& request) {
   const Ask ask = AskFor(core, session, request);
   if (ask.exclusive() && ItemsOverlap(core)) {
     Refuse(core, session, request, 0,
-           {Code::kInvalid, "two items of one write request name the same 2 MiB piece of a tensor; join their ranges", {}});
+           {Code::kInvalid,
+            "two items of one write request name the same 2 MiB piece of a tensor; join their ranges",
+            {}});
     return;
   }
   const Examination found = Examine(core, ask);

@@ -1,5 +1,5 @@
-// Requests: what a session asked, checked field by field (any field may hold any value) and turned into work on the tables.
-// Engine thread only. Each request is answered exactly once, now or by waiting.h.
+// Requests: what a session asked, checked field by field (any field may hold any value) and turned into work on the
+// tables. Engine thread only. Each request is answered exactly once, now or by waiting.h.
 #pragma once
 
 #include "daemon/tiering/core.h"

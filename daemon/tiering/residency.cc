@@ -26,8 +26,9 @@ bool ChangesRecord(PieceState from, PieceState to) {
 void SetState(Core& core, PieceId id, PieceState to) {
   Piece& piece = core.pieces[id];
   const PieceState from{piece.copies, piece.activity};
-  TIER_CHECK(IsLegalMove(from, to), "piece {} of tensor {}: {}/{} to {}/{}", piece.number, core.tensors[piece.tensor].id,
-             CopiesName(from.copies), ActivityName(from.activity), CopiesName(to.copies), ActivityName(to.activity));
+  TIER_CHECK(IsLegalMove(from, to), "piece {} of tensor {}: {}/{} to {}/{}", piece.number,
+             core.tensors[piece.tensor].id, CopiesName(from.copies), ActivityName(from.activity), CopiesName(to.copies),
+             ActivityName(to.activity));
   JobState& job = core.JobOf(piece);
   if (piece.has(kListed)) job.policy->Remove(id, OrderOf(piece));
   if (from.copies == Copies::kRam) {

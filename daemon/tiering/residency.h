@@ -12,7 +12,7 @@ void SetState(Core& core, PieceId id, PieceState to);
 
 // The run becomes the piece's room. REQUIRES: out of its job's pool; the piece has none.
 void GiveRam(Core& core, PieceId id, base::PageRun run);
-void DropRam(Core& core, PieceId id);     // Back to the pool.
+void DropRam(Core& core, PieceId id);  // Back to the pool.
 // Frees the extent, or leaves it to the manifest that names it, or quarantines it. REQUIRES: there is one.
 void DropExtent(Core& core, PieceId id);
 void GiveExtent(Core& core, PieceId id, storage::Extent extent);

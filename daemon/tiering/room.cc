@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "daemon/tiering/tenancy.h"
 #include "daemon/tiering/residency.h"
+#include "daemon/tiering/tenancy.h"
 #include "daemon/tiering/transfers.h"
 
 namespace tier::tiering {
@@ -100,8 +100,8 @@ bool FetchNext(Core& core, JobState& job, PrefetchItem& item) {
   const Tensor& tensor = core.tensors[item.tensor.slot];
   const PieceId id = tensor.piece(item.next_piece);
   Piece& piece = core.pieces[id];
-  const bool wanted = piece.copies == Copies::kSsd && piece.activity == Activity::kNone && !piece.ram &&
-                      !piece.has(kCorrupt);
+  const bool wanted =
+      piece.copies == Copies::kSsd && piece.activity == Activity::kNone && !piece.ram && !piece.has(kCorrupt);
   if (!wanted) return true;
   const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(item.next_piece)));
   const base::PageRun run = TakeRun(core, job, pages, true);

@@ -16,16 +16,16 @@ struct SessionState {
   SessionId id{};
   uint16_t slot = 0;
   JobState* job = nullptr;
-  LeaseSlot leases = kNoLease;       // Head of its list, newest first.
+  LeaseSlot leases = kNoLease;  // Head of its list, newest first.
   uint32_t lease_count = 0;
-  uint32_t outstanding = 0;          // Requests submitted and not yet answered.
+  uint32_t outstanding = 0;  // Requests submitted and not yet answered.
   uint32_t waiter_count = 0;
-  uint32_t creating_count = 0;       // Tensors it creates that are not visible yet.
-  uint32_t mark = 0;                 // The job's mark clock at its last step: older changes are finished.
+  uint32_t creating_count = 0;  // Tensors it creates that are not visible yet.
+  uint32_t mark = 0;            // The job's mark clock at its last step: older changes are finished.
   uint64_t leased_bytes = 0;
   uint64_t step = 0;
-  TensorSlot tensors = kNoTensor;    // Head of its namespace.
-  std::vector<uint64_t> windows;     // Bit per window: announced to it and not returned.
+  TensorSlot tensors = kNoTensor;  // Head of its namespace.
+  std::vector<uint64_t> windows;   // Bit per window: announced to it and not returned.
 
   bool knows(WindowIndex window) const {
     const uint32_t index = tier::Value(window);

@@ -26,7 +26,9 @@ class Slab {
     TIER_CHECK(static_cast<uint32_t>(id) < capacity(), "id {} of {}", static_cast<uint32_t>(id), capacity());
     free_.push_back(static_cast<uint32_t>(id));
   }
-  T& operator[](Id id) { return chunks_[static_cast<uint32_t>(id) / kChunkSize][static_cast<uint32_t>(id) % kChunkSize]; }
+  T& operator[](Id id) {
+    return chunks_[static_cast<uint32_t>(id) / kChunkSize][static_cast<uint32_t>(id) % kChunkSize];
+  }
   const T& operator[](Id id) const {
     return chunks_[static_cast<uint32_t>(id) / kChunkSize][static_cast<uint32_t>(id) % kChunkSize];
   }

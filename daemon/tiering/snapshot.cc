@@ -92,8 +92,9 @@ EngineSnapshot TakeSnapshot(const Core& core) {
     CountWindows(core, *job, &snapshot);
     snapshot.jobs.push_back(ViewOf(core, *job));
   }
-  std::sort(snapshot.jobs.begin(), snapshot.jobs.end(),
-            [](const JobView& a, const JobView& b) { return static_cast<uint64_t>(a.id) < static_cast<uint64_t>(b.id); });
+  std::sort(snapshot.jobs.begin(), snapshot.jobs.end(), [](const JobView& a, const JobView& b) {
+    return static_cast<uint64_t>(a.id) < static_cast<uint64_t>(b.id);
+  });
   for (uint16_t device = 0; device < core.ports.extents.device_count(); ++device) {
     snapshot.devices.push_back(core.ports.extents.space(device));
     snapshot.traffic.push_back(core.ports.transfers.traffic(device));

@@ -18,25 +18,25 @@ inline constexpr std::array<double, 12> kWaitBucketsSeconds = {1e-6, 1e-5, 1e-4,
                                                                1e-2, 5e-2, 1e-1, 5e-1, 1.0,  10.0};
 
 struct JobCounters {
-  uint64_t ram_bytes = 0;         // Bytes of pages that hold its pieces in RAM.
-  uint64_t ssd_bytes = 0;         // Bytes of extents that hold its pieces.
+  uint64_t ram_bytes = 0;  // Bytes of pages that hold its pieces in RAM.
+  uint64_t ssd_bytes = 0;  // Bytes of extents that hold its pieces.
   uint64_t leased_bytes = 0;
-  uint64_t dirty_bytes = 0;       // Sealed in RAM, no valid SSD copy.
+  uint64_t dirty_bytes = 0;  // Sealed in RAM, no valid SSD copy.
   uint64_t guarantee_bytes = 0;
-  uint64_t limit_bytes = 0;       // 0: none.
-  uint64_t share_bytes = 0;       // What it may hold in RAM now.
+  uint64_t limit_bytes = 0;  // 0: none.
+  uint64_t share_bytes = 0;  // What it may hold in RAM now.
   uint64_t window_count = 0;
   uint64_t session_count = 0;
   uint64_t tensor_count = 0;
   uint64_t torn_count = 0;
   uint64_t lease_count = 0;
-  uint64_t swap_out_bytes = 0;    // Written to SSD. Counter.
-  uint64_t swap_in_bytes = 0;     // Read back. Counter.
-  uint64_t acquire_hits = 0;      // Ranges that were in RAM when asked for. Counter.
-  uint64_t acquire_misses = 0;    // Counter.
-  uint64_t stall_ns = 0;          // Time that requests waited. Counter.
-  uint64_t prefetched_bytes = 0;  // Counter.
-  uint64_t evicted_bytes = 0;     // Counter.
+  uint64_t swap_out_bytes = 0;       // Written to SSD. Counter.
+  uint64_t swap_in_bytes = 0;        // Read back. Counter.
+  uint64_t acquire_hits = 0;         // Ranges that were in RAM when asked for. Counter.
+  uint64_t acquire_misses = 0;       // Counter.
+  uint64_t stall_ns = 0;             // Time that requests waited. Counter.
+  uint64_t prefetched_bytes = 0;     // Counter.
+  uint64_t evicted_bytes = 0;        // Counter.
   uint64_t write_avoided_bytes = 0;  // Evicted clean, or freed before written. Counter.
 };
 
@@ -46,9 +46,9 @@ struct JobView {
 };
 
 struct TensorView {
-  uint64_t space = 0;   // 0: shared, else the session.
+  uint64_t space = 0;  // 0: shared, else the session.
   uint64_t tensor = 0;
-  std::string key;      // If it was interned.
+  std::string key;  // If it was interned.
   uint64_t size = 0;
   uint64_t generation = 0;
   uint64_t ram_bytes = 0;
@@ -72,8 +72,8 @@ struct EngineSnapshot {
   uint64_t tensor_count = 0;
   uint64_t torn_count = 0;
   uint64_t lease_count = 0;
-  uint64_t waiting_count = 0;      // Requests waiting for RAM, SSD or a lease.
-  uint64_t index_bytes = 0;        // Of the ram environment.
+  uint64_t waiting_count = 0;  // Requests waiting for RAM, SSD or a lease.
+  uint64_t index_bytes = 0;    // Of the ram environment.
   std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> requests{};  // [op][code]
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};     // Of acquires and creates; last: longer.
   uint64_t wait_sum_ns = 0;

@@ -15,9 +15,7 @@ namespace {
 
 using proto::Op;
 
-bool NeedsItems(Op op) {
-  return op != Op::kStep && op != Op::kIntern && op != Op::kFlush && op != Op::kPersist;
-}
+bool NeedsItems(Op op) { return op != Op::kStep && op != Op::kIntern && op != Op::kFlush && op != Op::kPersist; }
 
 bool CheckShape(Core& core, SessionState& session, const Request& request) {
   const char* wrong = nullptr;
@@ -28,8 +26,8 @@ bool CheckShape(Core& core, SessionState& session, const Request& request) {
   if (wrong == nullptr) return true;
   Refuse(core, session, request, 0,
          {Code::kInvalid,
-          fmt::format("{} (operation {}, flags {:#x}, {} items)", wrong, static_cast<uint16_t>(request.op), request.flags,
-                      request.items.size()),
+          fmt::format("{} (operation {}, flags {:#x}, {} items)", wrong, static_cast<uint16_t>(request.op),
+                      request.flags, request.items.size()),
           {.requested = request.items.size(), .limit = proto::kItemsPerRequestMax}});
   return false;
 }
@@ -52,8 +50,8 @@ void AddFlushItems(Core& core, TensorSlot head, bool all) {
 
 bool DropPiece(Core& core, PieceId id) {
   const Piece& piece = core.pieces[id];
-  const bool idle = piece.copies == Copies::kRamSsd && piece.activity == Activity::kNone && piece.read_leases == 0 &&
-                    piece.pins == 0;
+  const bool idle =
+      piece.copies == Copies::kRamSsd && piece.activity == Activity::kNone && piece.read_leases == 0 && piece.pins == 0;
   if (idle) Evict(core, id);
   return idle;
 }
@@ -97,7 +95,8 @@ void SubmitPrefetch(Core& core, SessionState& session, const Request& request) {
   JobState& job = *session.job;
   uint64_t queued = 0;
   for (const WaitItem& item : core.items) {
-    if (job.prefetches.size() >= kPrefetchItemsMax) break;  // A hint may be dropped; the value says how many were taken.
+    if (job.prefetches.size() >= kPrefetchItemsMax)
+      break;  // A hint may be dropped; the value says how many were taken.
     job.prefetches.push_back({item.tensor, item.first_piece, item.first_piece + item.piece_count});
     ++queued;
   }
@@ -110,7 +109,9 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
   JobState& job = *session.job;
   if (persist && core.ports.manifests == nullptr) {
     Refuse(core, session, request, 0,
-           {Code::kDenied, "this daemon was started without data_dir=, so nothing can be made to survive it; set data_dir", {}});
+           {Code::kDenied,
+            "this daemon was started without data_dir=, so nothing can be made to survive it; set data_dir",
+            {}});
     return;
   }
   if (!ResolveItems(core, session, request, false)) return;
@@ -127,12 +128,15 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
   }
   if (core.items.size() > kFlushTensorsMax) {
     Refuse(core, session, request, 0,
-           {Code::kInvalid, fmt::format("{} tensors in one request, at most {}", core.items.size(), kFlushTensorsMax), {}});
+           {Code::kInvalid,
+            fmt::format("{} tensors in one request, at most {}", core.items.size(), kFlushTensorsMax),
+            {}});
     return;
   }
   uint64_t bytes = 0;
   for (const WaitItem& item : core.items) bytes += item.length;
-  const Ask ask{.session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
+  const Ask ask{
+      .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
   if (persist && !ReservePersist(core, ask)) return;
   if (core.items.empty() && !persist) {
     AnswerValue(core, session, request.sequence, request.op, 0);
@@ -173,8 +177,7 @@ void SubmitStat(Core& core, SessionState& session, const Request& request) {
     if (in_ram) record.ram_bytes += tensor.piece_length(k);
     if (piece.ssd_run && piece.activity != Activity::kLeasedWrite) record.ssd_bytes += tensor.piece_length(k);
   }
-  const uint64_t flags =
-      (tensor.has(kVisible) ? proto::kTensorSealed : 0) | (tensor.torn() ? proto::kTensorTorn : 0);
+  const uint64_t flags = (tensor.has(kVisible) ? proto::kTensorSealed : 0) | (tensor.torn() ? proto::kTensorTorn : 0);
   --session.outstanding;
   ++core.request_counts[static_cast<size_t>(request.op)][0];
   core.replies.Stat({session.id, request.sequence}, record, flags);
@@ -196,8 +199,11 @@ void SubmitIntern(Core& core, SessionState& session, const Request& request) {
     AnswerValue(core, session, request.sequence, request.op, *id);
   } else {
     Refuse(core, session, request, 0,
-           {id.error().code, id.error().message,
-            {.requested = 1, .available = core.options.keys_per_job_max - keys.size(), .limit = core.options.keys_per_job_max}});
+           {id.error().code,
+            id.error().message,
+            {.requested = 1,
+             .available = core.options.keys_per_job_max - keys.size(),
+             .limit = core.options.keys_per_job_max}});
   }
 }
 

@@ -1,7 +1,7 @@
 // Tenancy: windows of jobs, made, taken into a job's pool, asked back from its sessions, retired. Engine thread only.
 //
-// Invariant: a window is in its job's pool exactly while its condition is kReady; it is retired only when no session maps
-// it, or its owner is gone.
+// Invariant: a window is in its job's pool exactly while its condition is kReady; it is retired only when no session
+// maps it, or its owner is gone.
 #pragma once
 
 #include "daemon/tiering/core.h"

@@ -22,24 +22,24 @@ struct Creation {
 };
 
 // Tensor::flags.
-inline constexpr uint8_t kVisible = 1u << 0;     // Every byte was sealed once.
-inline constexpr uint8_t kDetached = 1u << 1;    // Freed; out of the table.
-inline constexpr uint8_t kIndexDirty = 1u << 2;  // In the journal's list of this turn.
-inline constexpr uint8_t kIndexed = 1u << 3;     // The index may hold a record of it.
-inline constexpr uint8_t kSpaceErased = 1u << 4; // Its namespace is erased from the index as a whole.
+inline constexpr uint8_t kVisible = 1u << 0;      // Every byte was sealed once.
+inline constexpr uint8_t kDetached = 1u << 1;     // Freed; out of the table.
+inline constexpr uint8_t kIndexDirty = 1u << 2;   // In the journal's list of this turn.
+inline constexpr uint8_t kIndexed = 1u << 3;      // The index may hold a record of it.
+inline constexpr uint8_t kSpaceErased = 1u << 4;  // Its namespace is erased from the index as a whole.
 
 struct Tensor {
   JobState* job = nullptr;
-  uint64_t space = 0;   // 0: the job's shared namespace, else the session it belongs to.
+  uint64_t space = 0;  // 0: the job's shared namespace, else the session it belongs to.
   uint64_t id = 0;
-  uint64_t size = 0;    // Bytes, > 0.
-  uint64_t creator = 0; // Session, until it is visible.
+  uint64_t size = 0;                   // Bytes, > 0.
+  uint64_t creator = 0;                // Session, until it is visible.
   std::unique_ptr<PieceId[]> pieces;   // With more than one.
   std::unique_ptr<Creation> creation;  // While some ranges were sealed and others not.
   PieceId only_piece = kNoPiece;       // With exactly one.
   uint32_t piece_count = 0;
   uint32_t generation = 0;
-  uint32_t salt = 0;            // Rises when the tensor is detached: what refers to it by TensorRef is then stale.
+  uint32_t salt = 0;  // Rises when the tensor is detached: what refers to it by TensorRef is then stale.
   uint32_t lease_count = 0;
   uint32_t transfer_count = 0;  // Pieces on their way to or from a device.
   uint32_t torn_count = 0;      // Pieces torn or mixed: not 0 means it answers TORN.

@@ -1,5 +1,5 @@
-// TensorTable: finds a tensor by (job, space, id). Open addressing with linear probing; an entry is the tensor's slot and
-// 32 bits of its hash, so that a probe of a wrong entry costs no second cache line.
+// TensorTable: finds a tensor by (job, space, id). Open addressing with linear probing; an entry is the tensor's slot
+// and 32 bits of its hash, so that a probe of a wrong entry costs no second cache line.
 //
 // Engine thread only. Doubles at 3/4 full; no allocation in steady state. Invariant: entries + tombstones < capacity.
 #pragma once

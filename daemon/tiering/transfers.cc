@@ -29,6 +29,9 @@ void Hand(Core& core, FlightSlot slot) {
   flight.started = true;
   core.started_transfers = true;
   const uint64_t begin = uint64_t{piece.number} * kBlockSize;
+  TIER_CHECK(begin < tensor.size, "piece {} begins at {} of {}", piece.number, begin, tensor.size);
+  TIER_CHECK(piece.ram.pages >= flight.extent.run.pages, "{} pages of RAM for {} on SSD", piece.ram.pages,
+             flight.extent.run.pages);
   core.ports.transfers.Start({.cookie = static_cast<uint64_t>(slot),
                               .direction = flight.direction,
                               .extent = flight.extent,
@@ -54,10 +57,16 @@ void EndFlight(Core& core, FlightSlot slot) {
   TIER_CHECK(job.transfer_count != 0, "job {} has no transfers", static_cast<uint64_t>(job.id));
   --job.transfer_count;
   if (flight.direction == Direction::kWrite) {
-    if (piece.activity == Activity::kWritingOut) job.writing_pages -= piece.ram.pages;
+    const uint64_t writing = piece.activity == Activity::kWritingOut ? piece.ram.pages : 0;
+    TIER_CHECK(core.writes_inflight != 0 && job.writing_pages >= writing, "writes {} pages {} of {}",
+               core.writes_inflight, writing, job.writing_pages);
+    job.writing_pages -= writing;
     --core.writes_inflight;
   } else {
+    TIER_CHECK(job.reading_pages >= piece.ram.pages, "pages {} of {}", piece.ram.pages, job.reading_pages);
     job.reading_pages -= piece.ram.pages;
+    TIER_CHECK(!flight.prefetch || job.prefetching_pages >= piece.ram.pages, "pages {} of {}", piece.ram.pages,
+               job.prefetching_pages);
     if (flight.prefetch) job.prefetching_pages -= piece.ram.pages;
   }
   flight.piece = kNoPiece;
@@ -193,6 +202,7 @@ void TakeResult(Core& core, const TransferResult& result) {
     if (result.outcome == TransferOutcome::kWindowFault) EndAfterWindowFault(core, job, kNoPiece);
     return;
   }
+  TIER_CHECK(core.tensors[piece.tensor].transfer_count != 0, "tensor of piece {}", Value(flight.piece));
   --core.tensors[piece.tensor].transfer_count;
   if (flight.direction == Direction::kWrite) {
     FinishWrite(core, flight, result);
@@ -226,8 +236,7 @@ bool StartWrite(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   const Tensor& tensor = core.tensors[piece.tensor];
   JobState& job = *tensor.job;
-  TIER_CHECK(piece.ram && piece.activity == Activity::kNone, "piece {} is {}", Value(id),
-             ActivityName(piece.activity));
+  TIER_CHECK(piece.ram && piece.activity == Activity::kNone, "piece {} is {}", Value(id), ActivityName(piece.activity));
   const uint32_t pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
   Result<storage::Extent> extent = core.ports.extents.Allocate(pages);
   if (!extent) {
@@ -235,6 +244,7 @@ bool StartWrite(Core& core, PieceId id) {
     RetryLater(core, job);
     return false;
   }
+  TIER_CHECK(extent->run.pages == pages, "asked {} pages, got {}", pages, extent->run.pages);
   const FlightSlot slot = AddFlight(core, id, Direction::kWrite, *extent);
   ++core.writes_inflight;
   if (piece.copies == Copies::kRamSsd) {
@@ -263,7 +273,8 @@ void StartQueuedReads(Core& core) {
     core.read_queue.clear();
     core.read_queue_head = 0;
   } else if (core.read_queue_head > 1024 && 2 * core.read_queue_head > core.read_queue.size()) {
-    core.read_queue.erase(core.read_queue.begin(), core.read_queue.begin() + static_cast<ptrdiff_t>(core.read_queue_head));
+    core.read_queue.erase(core.read_queue.begin(),
+                          core.read_queue.begin() + static_cast<ptrdiff_t>(core.read_queue_head));
     core.read_queue_head = 0;
   }
 }

@@ -1,8 +1,8 @@
 // Transfers: pieces on their way to and from devices, from the decision to the result. Engine thread only.
 //
-// Reads are decided on as soon as they have room and queue here for the port; writes are only decided on when the port has
-// a place for them, so that what is freed before its turn comes is never written.
-// Invariant: tensor.transfer_count = flights of its pieces; flights not yet started stand in core.read_queue once.
+// Reads are decided on as soon as they have room and queue here for the port; writes are only decided on when the port
+// has a place for them, so that what is freed before its turn comes is never written. Invariant: tensor.transfer_count
+// = flights of its pieces; flights not yet started stand in core.read_queue once.
 #pragma once
 
 #include "daemon/tiering/core.h"
@@ -17,8 +17,8 @@ inline constexpr base::Duration kWriteRetryMax = std::chrono::seconds(2);
 // REQUIRES: on SSD only, with room given.
 void StartRead(Core& core, PieceId id, bool prefetch);
 bool CanStartWrite(const Core& core, const JobState& job);
-// Writes a dirty piece to a new extent, or (clean, on a draining device) to another one. False: no room on SSD; the job's
-// write_failure says so.
+// Writes a dirty piece to a new extent, or (clean, on a draining device) to another one. False: no room on SSD; the
+// job's write_failure says so.
 bool StartWrite(Core& core, PieceId id);
 // Hands queued reads to the port as far as it takes them.
 void StartQueuedReads(Core& core);

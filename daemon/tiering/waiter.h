@@ -40,20 +40,20 @@ struct Waiter {
 
   base::TimePoint arrived;
   base::TimePoint deadline;
-  bool timed = false;          // arrived and deadline are set: by the first turn after it came.
+  bool timed = false;  // arrived and deadline are set: by the first turn after it came.
   bool pinned = false;
-  bool blocked = false;        // By what stands at the cursor, at the last look.
-  bool claims = false;         // Has entries in its job's Claims.
-  bool missed = false;         // Was counted as not in RAM when asked for.
-  bool starved = false;        // Had no room at the last look.
-  uint64_t needed_pages = 0;   // Without room at the last look.
+  bool blocked = false;       // By what stands at the cursor, at the last look.
+  bool claims = false;        // Has entries in its job's Claims.
+  bool missed = false;        // Was counted as not in RAM when asked for.
+  bool starved = false;       // Had no room at the last look.
+  uint64_t needed_pages = 0;  // Without room at the last look.
   uint64_t requested_bytes = 0;
-  uint32_t cursor_item = 0;    // Where the last conflict was; flush: what is written up to here.
+  uint32_t cursor_item = 0;  // Where the last conflict was; flush: what is written up to here.
   uint32_t cursor_piece = 0;
-  uint64_t write_failures = 0; // Of the job when it came.
-  base::TimePoint stuck_since; // Nothing can make room for it, since then.
+  uint64_t write_failures = 0;  // Of the job when it came.
+  base::TimePoint stuck_since;  // Nothing can make room for it, since then.
   bool stuck = false;
-  uint64_t cookie = 0;         // Persist: of the manifest that is being committed.
+  uint64_t cookie = 0;  // Persist: of the manifest that is being committed.
 };
 
 using WaiterList = std::list<Waiter>;

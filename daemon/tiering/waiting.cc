@@ -198,16 +198,10 @@ Next LookAtLease(Core& core, Iterator waiter, Look& look) {
   waiter->blocked = false;
   const Examination found = Examine(core, ask);
   switch (found.verdict) {
-    case Verdict::kRefused:
-      RefuseWaiter(core, waiter, RefusalOf(core, ask, found), found.item);
-      return Next::kDone;
-    case Verdict::kBlocked:
-      return LookBlocked(core, waiter, ask, found);
-    case Verdict::kReady:
-      GrantWaiter(core, waiter);
-      return Next::kDone;
-    case Verdict::kNeedsRoom:
-      break;
+    case Verdict::kRefused: RefuseWaiter(core, waiter, RefusalOf(core, ask, found), found.item); return Next::kDone;
+    case Verdict::kBlocked: return LookBlocked(core, waiter, ask, found);
+    case Verdict::kReady: GrantWaiter(core, waiter); return Next::kDone;
+    case Verdict::kNeedsRoom: break;
   }
   const Next next = LookForRoom(core, waiter, ask, look);
   if (next == Next::kWait && (ask.flags & proto::kFlagNoWait) != 0) {
@@ -267,7 +261,8 @@ void Enqueue(Core& core, const Ask& ask, const Enqueued& request) {
     Waiter refused{.job = &job, .op = ask.op, .items = {ask.items.begin(), ask.items.end()}};
     GiveUpCreation(core, refused);
     AnswerRefusal(core, *ask.session, {ask.sequence, ask.op, 0},
-                  {Code::kTimeout, "too many requests wait in this daemon; try again later",
+                  {Code::kTimeout,
+                   "too many requests wait in this daemon; try again later",
                    {.requested = 1, .limit = kWaitersMax}});
     return;
   }

@@ -1,5 +1,5 @@
-// Waiting: who is next. Requests that cannot be answered at once wait in their job's order; each change that may help them
-// has the job pumped, which answers what can be answered. Engine thread only.
+// Waiting: who is next. Requests that cannot be answered at once wait in their job's order; each change that may help
+// them has the job pumped, which answers what can be answered. Engine thread only.
 //
 // Nobody waits for ever: every waiter has a deadline, and gets a typed refusal with figures when it passes.
 #pragma once

@@ -34,7 +34,9 @@ struct WindowEntry {
 class WindowLedger {
  public:
   WindowLedger(uint64_t window_size, uint32_t windows_max)
-      : window_size_(window_size), blocks_per_window_(static_cast<uint32_t>(window_size / kBlockSize)), entries_(windows_max) {
+      : window_size_(window_size),
+        blocks_per_window_(static_cast<uint32_t>(window_size / kBlockSize)),
+        entries_(windows_max) {
     TIER_CHECK(window_size % kBlockSize == 0 && std::has_single_bit(window_size), "window size {}", window_size);
     shift_ = static_cast<uint32_t>(std::countr_zero(blocks_per_window_));
   }

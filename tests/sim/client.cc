@@ -43,9 +43,16 @@ void SimClient::Act() {
   if (pending_.size() >= kPendingMax) return ReleaseSome();
   const bool full = leases_.size() >= world_.plan.leases_max;
   switch (world_.chance.Below(18)) {
-    case 0: case 1: case 2: return full ? ReleaseSome() : Create();
-    case 3: case 4: case 5: case 16: case 17: return full ? ReleaseSome() : Acquire(false);
-    case 6: case 7: return full ? ReleaseSome() : Acquire(true);
+    case 0:
+    case 1:
+    case 2: return full ? ReleaseSome() : Create();
+    case 3:
+    case 4:
+    case 5:
+    case 16:
+    case 17: return full ? ReleaseSome() : Acquire(false);
+    case 6:
+    case 7: return full ? ReleaseSome() : Acquire(true);
     case 8: return GrowCreation();
     case 9: return world_.chance.OneIn(4) ? CreateDuplicate() : Free();
     case 10: return Name(world_.chance.OneIn(2) ? Op::kFlush : Op::kPrefetch);
@@ -87,7 +94,8 @@ void SimClient::CreateDuplicate() {
   uint32_t flags = 0;
   const TensorPtr tensor = PickTensor(&flags);
   if (tensor == nullptr || tensor->freeing) return;
-  Send({.op = Op::kCreate, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 4096}}, .duplicate = true});
+  Send(
+      {.op = Op::kCreate, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 4096}}, .duplicate = true});
 }
 
 TensorPtr SimClient::PickTensor(uint32_t* flags) {
@@ -130,7 +138,8 @@ void SimClient::GrowCreation() {
   const auto page = static_cast<uint64_t>(missing - tensor->sealed.begin());
   if (page == tensor->page_count()) return;
   const uint64_t offset = page * kPageSize;
-  const uint64_t length = std::min(world_.chance.Between(1, tensor->page_count() - page) * kPageSize, tensor->size - offset);
+  const uint64_t length =
+      std::min(world_.chance.Between(1, tensor->page_count() - page) * kPageSize, tensor->size - offset);
   Send({.op = Op::kAcquire,
         .flags = flags | proto::kFlagWrite,
         .tensors = {tensor},
@@ -160,7 +169,8 @@ void SimClient::Seal(const HeldLease& lease) {
       tensor.sealed[page] = true;
     }
   }
-  tensor.visible = tensor.visible || std::find(tensor.sealed.begin(), tensor.sealed.end(), false) == tensor.sealed.end();
+  tensor.visible =
+      tensor.visible || std::find(tensor.sealed.begin(), tensor.sealed.end(), false) == tensor.sealed.end();
 }
 
 void SimClient::Abandon(const HeldLease& lease) {
@@ -238,10 +248,11 @@ void SimClient::Intern() {
   world_.engine.Submit(session_, {.sequence = sequence, .op = Op::kIntern, .items = {}, .text = key});
 }
 
-// Requests that no honest client sends. Whatever the answer, nothing may break; free and the like are left out of it, since
-// a guess that hits would surprise the model, not the engine.
+// Requests that no honest client sends. Whatever the answer, nothing may break; free and the like are left out of it,
+// since a guess that hits would surprise the model, not the engine.
 void SimClient::Hostile() {
-  static constexpr Op kOps[] = {Op::kNone, Op::kCreate, Op::kAcquire, Op::kRelease, Op::kPrefetch, Op::kStat, Op::kFlush};
+  static constexpr Op kOps[] = {Op::kNone,     Op::kCreate, Op::kAcquire, Op::kRelease,
+                                Op::kPrefetch, Op::kStat,   Op::kFlush};
   PendingRequest request{.op = kOps[world_.chance.Below(std::size(kOps))], .hostile = true};
   if (world_.chance.OneIn(8)) request.op = static_cast<Op>(world_.chance.Any());
   const bool known = static_cast<uint16_t>(request.op) < proto::kOpCount;
@@ -251,7 +262,8 @@ void SimClient::Hostile() {
     const TensorPtr tensor = PickTensor(&flags);
     const uint64_t huge = world_.chance.OneIn(2) ? UINT64_MAX - world_.chance.Below(3) : world_.chance.Any();
     RequestItem item{tensor == nullptr ? huge : tensor->id, huge, world_.chance.OneIn(2) ? huge : 1, huge};
-    if (request.op == Op::kCreate) item = {huge, world_.chance.Any(), world_.chance.Any(), world_.chance.OneIn(3) ? 0 : huge};
+    if (request.op == Op::kCreate)
+      item = {huge, world_.chance.Any(), world_.chance.Any(), world_.chance.OneIn(3) ? 0 : huge};
     request.items.push_back(item);
   }
   Send(std::move(request));
@@ -301,7 +313,9 @@ bool SimClient::Explained(const PendingRequest& request, const Reply& reply) con
     case Code::kTimeout:
     case Code::kWouldDeadlock: return request.op != Op::kRelease;
     case Code::kNoMemory:
-    case Code::kNoSpace: return request.op == Op::kCreate || request.op == Op::kAcquire || request.op == Op::kFlush || request.op == Op::kPersist;
+    case Code::kNoSpace:
+      return request.op == Op::kCreate || request.op == Op::kAcquire || request.op == Op::kFlush ||
+             request.op == Op::kPersist;
     case Code::kIoError: return plan.write_errors + plan.read_errors + plan.no_space != 0;
     case Code::kCorrupt: return plan.corruptions != 0;
     case Code::kAlreadyExists: return request.duplicate;
@@ -332,7 +346,8 @@ void SimClient::OnRefusal(const PendingRequest& request, const Reply& reply) {
 void SimClient::OnReply(const Reply& reply) {
   const auto found = pending_.find(reply.sequence);
   if (found == pending_.end()) {
-    world_.fail(fmt::format("session {}: an answer to {}, which was not asked", static_cast<uint64_t>(session_), reply.sequence));
+    world_.fail(fmt::format("session {}: an answer to {}, which was not asked", static_cast<uint64_t>(session_),
+                            reply.sequence));
     return;
   }
   const PendingRequest request = std::move(found->second);

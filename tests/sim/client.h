@@ -1,7 +1,8 @@
 // SimClient: one attached process of a simulation: what it asked, what it holds, and what it does next by chance.
 //
-// It plays by the rules (touches only what it leases) but is otherwise as awkward as allowed: overlapping requests, batches,
-// leases held across others, creations by ranges, frees under the feet of neighbours. Hostile requests are sent beside.
+// It plays by the rules (touches only what it leases) but is otherwise as awkward as allowed: overlapping requests,
+// batches, leases held across others, creations by ranges, frees under the feet of neighbours. Hostile requests are
+// sent beside.
 #pragma once
 
 #include <cstdint>

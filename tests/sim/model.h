@@ -1,6 +1,7 @@
 // What the clients know of their tensors: the plain truth that the engine is held to.
 //
-// Content is stamped page by page: each 4 KiB page of a tensor carries (tensor, page, seed) in its first and last bytes.
+// Content is stamped page by page: each 4 KiB page of a tensor carries (tensor, page, seed) in its first and last
+// bytes.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +27,9 @@ struct TensorModel {
   std::vector<uint32_t> seeds;  // By page; of the last seal.
   std::vector<bool> sealed;     // By page; all: it is visible.
   bool visible = false;
-  bool freeing = false;         // A free was asked for, or done.
-  bool tainted = false;         // A writer gave up on it: TORN is a right answer.
-  std::vector<bool> doubtful;   // By piece: a writer gave up on it; accepting it means taking whatever is there.
+  bool freeing = false;        // A free was asked for, or done.
+  bool tainted = false;        // A writer gave up on it: TORN is a right answer.
+  std::vector<bool> doubtful;  // By piece: a writer gave up on it; accepting it means taking whatever is there.
 
   uint32_t page_count() const { return static_cast<uint32_t>(PagesFor(size)); }
 };

@@ -31,16 +31,16 @@ struct Plan {
   uint16_t devices = 1;
   uint32_t inflight_max = 0;
   uint32_t delay_turns_max = 0;
-  uint32_t write_errors = 0;   // Per million.
+  uint32_t write_errors = 0;  // Per million.
   uint32_t read_errors = 0;
   uint32_t no_space = 0;
   uint32_t corruptions = 0;
-  uint32_t kill_one_in = 0;    // Turns; 0: never.
-  uint32_t punch_one_in = 0;   // Turns; 0: never.
-  uint32_t hostile_one_in = 0; // Actions; 0: never.
-  uint32_t leases_max = 12;    // Of a client at a time.
+  uint32_t kill_one_in = 0;     // Turns; 0: never.
+  uint32_t punch_one_in = 0;    // Turns; 0: never.
+  uint32_t hostile_one_in = 0;  // Actions; 0: never.
+  uint32_t leases_max = 12;     // Of a client at a time.
   uint64_t tensor_max_bytes = 0;
-  uint64_t index_capacity = 0; // 0: unlimited.
+  uint64_t index_capacity = 0;  // 0: unlimited.
   bool manifests = false;
 };
 

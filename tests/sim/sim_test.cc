@@ -14,7 +14,8 @@ TEST_P(Simulated, EveryLeaseShowsWhatWasSealedAndNothingIsLeftAtTheEnd) {
   for (uint64_t seed = GetParam(); seed < GetParam() + kSeedsPerGroup; ++seed) {
     Simulation simulation(DrawPlan(seed));
     const Outcome outcome = simulation.Run();
-    ASSERT_FALSE(outcome.finding.has_value()) << *outcome.finding << "\nreplay: tier_sim --seed " << seed << " --seeds 1";
+    ASSERT_FALSE(outcome.finding.has_value())
+        << *outcome.finding << "\nreplay: tier_sim --seed " << seed << " --seeds 1";
     ASSERT_GT(outcome.answered, 0u) << "seed " << seed;
   }
 }
@@ -24,7 +25,8 @@ TEST(SimulatedCrowd, SixtyFiveJobsOverASmallArenaProgressOrAreRefused) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     Simulation simulation(CrowdedPlan(seed));
     const Outcome outcome = simulation.Run();
-    ASSERT_FALSE(outcome.finding.has_value()) << *outcome.finding << "\nreplay: tier_sim --crowded --seed " << seed << " --seeds 1";
+    ASSERT_FALSE(outcome.finding.has_value())
+        << *outcome.finding << "\nreplay: tier_sim --crowded --seed " << seed << " --seeds 1";
     ASSERT_GT(outcome.granted, 100u) << "seed " << seed;
   }
 }

@@ -40,17 +40,17 @@ Simulation::Simulation(const Plan& plan)
                                                  .index = index_,
                                                  .manifests = plan.manifests ? &manifests_ : nullptr,
                                                  .replies = *this});
-  surroundings_ = std::make_unique<Surroundings>(
-      Surroundings{.plan = plan_,
-                   .chance = chance_,
-                   .engine = *engine_,
-                   .model = model_,
-                   .now = now_,
-                   .address = [this](uint32_t window, uint64_t offset) { return windows_.address(WindowIndex{window}) + offset; },
-                   .fail = [this](const std::string& finding) { Fail(finding); },
-                   .punched = punched_,
-                   .next_seed = next_seed_,
-                   .next_tensor = next_tensor_});
+  surroundings_ = std::make_unique<Surroundings>(Surroundings{
+      .plan = plan_,
+      .chance = chance_,
+      .engine = *engine_,
+      .model = model_,
+      .now = now_,
+      .address = [this](uint32_t window, uint64_t offset) { return windows_.address(WindowIndex{window}) + offset; },
+      .fail = [this](const std::string& finding) { Fail(finding); },
+      .punched = punched_,
+      .next_seed = next_seed_,
+      .next_tensor = next_tensor_});
   jobs_.resize(plan.jobs);
 }
 
@@ -93,7 +93,8 @@ void Simulation::Kill(uint64_t session) {
   outcome_.answered += found->second.answered();
   outcome_.granted += found->second.granted();
   clients_.erase(found);
-  const bool last = std::none_of(clients_.begin(), clients_.end(), [&](const auto& entry) { return entry.second.job() == job_id; });
+  const bool last =
+      std::none_of(clients_.begin(), clients_.end(), [&](const auto& entry) { return entry.second.job() == job_id; });
   const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& each) { return each.id == job_id; });
   if (!last || job == jobs_.end() || job->named) return;
   model_.RemoveJob(job_id);

@@ -22,7 +22,7 @@ struct Outcome {
   uint64_t granted = 0;
   uint64_t killed = 0;
   uint64_t swapped_in_bytes = 0;
-  std::string codes;           // Of creates and acquires: "OK 12 TIMEOUT 3 ...".
+  std::string codes;  // Of creates and acquires: "OK 12 TIMEOUT 3 ...".
 };
 
 class Simulation final : public ReplySink {

@@ -4,8 +4,8 @@
 #include <ctime>
 #include <exception>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "tests/sim/simulation.h"
 
@@ -33,16 +33,18 @@ int main(int argc, char** argv) {
       fmt::print("seed {}: ", now);
       std::fflush(stdout);
     }
-    tier::tiering::sim::Simulation simulation(crowded ? tier::tiering::sim::CrowdedPlan(now) : tier::tiering::sim::DrawPlan(now));
+    tier::tiering::sim::Simulation simulation(crowded ? tier::tiering::sim::CrowdedPlan(now)
+                                                      : tier::tiering::sim::DrawPlan(now));
     const tier::tiering::sim::Outcome outcome = simulation.Run();
     answered += outcome.answered;
     granted += outcome.granted;
     if (verbose) {
-      fmt::print("{} turns, {} answered, {} granted, {} killed, {} bytes swapped in;{}\n", outcome.turns, outcome.answered,
-                 outcome.granted, outcome.killed, outcome.swapped_in_bytes, outcome.codes);
+      fmt::print("{} turns, {} answered, {} granted, {} killed, {} bytes swapped in;{}\n", outcome.turns,
+                 outcome.answered, outcome.granted, outcome.killed, outcome.swapped_in_bytes, outcome.codes);
     }
     if (!outcome.finding) continue;
-    fmt::print("seed {}: {}\nreplay: tier_sim --seed {} --seeds 1{}\n", now, *outcome.finding, now, crowded ? " --crowded" : "");
+    fmt::print("seed {}: {}\nreplay: tier_sim --seed {} --seeds 1{}\n", now, *outcome.finding, now,
+               crowded ? " --crowded" : "");
     return 1;
   }
   fmt::print("{} seeds, {} requests answered, {} leases granted, no finding\n", ran, answered, granted);

@@ -32,7 +32,9 @@ class LeaseCollector final : public ReplySink {
 
 class NullIndex final : public storage::Index {
  public:
-  void Put(const storage::TensorKey&, std::span<const std::byte> value) override { benchmark::DoNotOptimize(value.data()); }
+  void Put(const storage::TensorKey&, std::span<const std::byte> value) override {
+    benchmark::DoNotOptimize(value.data());
+  }
   void Erase(const storage::TensorKey&) override {}
   void EraseSpace(uint64_t, uint64_t) override {}
   Status Commit() override { return {}; }
@@ -122,8 +124,14 @@ void AcquireRelease(benchmark::State& state) {
   if (bench.sink.code != Code::kOk) state.SkipWithError("refused");
   state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(batch));
 }
-BENCHMARK(AcquireRelease)->ArgNames({"batch", "tensors", "write"})
-    ->Args({1, 1000, 0})->Args({64, 1000, 0})->Args({512, 1000, 0})->Args({512, 50000, 0})->Args({512, 1000, 1})->Args({512, 50000, 1});
+BENCHMARK(AcquireRelease)
+    ->ArgNames({"batch", "tensors", "write"})
+    ->Args({1, 1000, 0})
+    ->Args({64, 1000, 0})
+    ->Args({512, 1000, 0})
+    ->Args({512, 50000, 0})
+    ->Args({512, 1000, 1})
+    ->Args({512, 50000, 1});
 
 void CreateSealFree(benchmark::State& state) {
   const auto batch = static_cast<uint64_t>(state.range(0));

@@ -17,8 +17,8 @@ struct FakeWindowOptions {
   uint64_t window_size = 8 * kMiB;
   uint64_t arena_max_bytes = 64 * kMiB;
   uint32_t windows_max = 64;
-  uint32_t delay_turns = 0;    // A window comes after this many further calls of Poll.
-  uint32_t page_size = 4096;   // Of every window; 2 MiB: whole blocks only.
+  uint32_t delay_turns = 0;   // A window comes after this many further calls of Poll.
+  uint32_t page_size = 4096;  // Of every window; 2 MiB: whole blocks only.
 };
 
 class FakeWindowSource final : public WindowSource {

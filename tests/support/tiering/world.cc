@@ -32,9 +32,11 @@ void RecordingSink::OnReply(SessionId session, const Reply& reply) {
   answer.detail = reply.detail;
   const auto& known = windows[static_cast<uint64_t>(session)];
   for (const proto::SpanRecord& span : reply.spans) {
-    TIER_CHECK(known.contains(span.window), "session {} was not told of window {}", static_cast<uint64_t>(session), span.window);
+    TIER_CHECK(known.contains(span.window), "session {} was not told of window {}", static_cast<uint64_t>(session),
+               span.window);
   }
-  const bool fresh = answers.emplace(std::pair(static_cast<uint64_t>(session), reply.sequence), std::move(answer)).second;
+  const bool fresh =
+      answers.emplace(std::pair(static_cast<uint64_t>(session), reply.sequence), std::move(answer)).second;
   TIER_CHECK(fresh, "session {} request {} answered twice", static_cast<uint64_t>(session), reply.sequence);
 }
 
@@ -108,7 +110,8 @@ Answer World::Wait(SessionId session, uint64_t sequence) {
     if (turn > kQuickTurns) Advance(std::chrono::milliseconds(100));  // Nothing moves any more: on to the deadline.
     Turn();
   }
-  TIER_CHECK(false, "session {} request {} was not answered in {} turns", static_cast<uint64_t>(session), sequence, kTurnsMax);
+  TIER_CHECK(false, "session {} request {} was not answered in {} turns", static_cast<uint64_t>(session), sequence,
+             kTurnsMax);
 }
 
 Answer World::Create(SessionId session, uint64_t tensor, uint64_t size, uint32_t flags) {
@@ -184,7 +187,8 @@ void World::Fill(const std::vector<proto::SpanRecord>& spans, uint64_t tensor, u
   }
 }
 
-bool World::Matches(const std::vector<proto::SpanRecord>& spans, uint64_t tensor, uint64_t seed, uint64_t offset) const {
+bool World::Matches(const std::vector<proto::SpanRecord>& spans, uint64_t tensor, uint64_t seed,
+                    uint64_t offset) const {
   for (const proto::SpanRecord& span : spans) {
     const std::byte* at = AddressOf(span);
     for (uint64_t i = 0; i < span.length; ++i) {

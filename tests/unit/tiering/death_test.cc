@@ -1,4 +1,5 @@
-// What remains when a writer dies or gives up: reverted pieces, torn pieces, mixtures, and how a tensor gets whole again.
+// What remains when a writer dies or gives up: reverted pieces, torn pieces, mixtures, and how a tensor gets whole
+// again.
 #include <gtest/gtest.h>
 
 #include "tests/support/tiering/world.h"
@@ -16,7 +17,8 @@ class Death : public ::testing::Test {
 
   // Leases pieces [first, first + count) for writing, fills them, and keeps the lease.
   uint64_t Write(uint64_t tensor, uint64_t first, uint64_t count, uint64_t seed, uint32_t flags = 0) {
-    const Answer granted = world.Acquire(writer, tensor, kShared | proto::kFlagWrite | flags, first * kPiece, count * kPiece);
+    const Answer granted =
+        world.Acquire(writer, tensor, kShared | proto::kFlagWrite | flags, first * kPiece, count * kPiece);
     EXPECT_EQ(granted.code, Code::kOk) << granted.detail;
     world.Fill(granted.spans, tensor, seed, first * kPiece);
     return World::LeaseOf(granted);
@@ -160,7 +162,8 @@ TEST_F(Death, RewritingTheTornPiecesMakesItWhole) {
   world.Put(writer, 1, 3 * kPiece, 1, kShared);
   Write(1, 1, 1, 2);
   Kill();
-  EXPECT_EQ(world.Acquire(reader, 1, kShared | proto::kFlagWrite, kPiece, kPiece).code, Code::kTorn) << "the old bytes are not there";
+  EXPECT_EQ(world.Acquire(reader, 1, kShared | proto::kFlagWrite, kPiece, kPiece).code, Code::kTorn)
+      << "the old bytes are not there";
   EXPECT_EQ(world.Acquire(reader, 1, kShared | proto::kFlagWrite | proto::kFlagDiscard, kPiece, 100).code, Code::kTorn);
   const Answer granted = world.Acquire(reader, 1, kShared | proto::kFlagWrite | proto::kFlagDiscard, kPiece, kPiece);
   ASSERT_EQ(granted.code, Code::kOk) << granted.detail;

@@ -128,7 +128,8 @@ TEST(Faults, CorruptionIsStickyUntilTheBytesAreWrittenAnew) {
   EXPECT_EQ(world.Check(session, 1), Code::kCorrupt);
   EXPECT_EQ(world.Check(session, 1), Code::kCorrupt);
   EXPECT_EQ(world.Acquire(session, 1, 0, 0, kPiece).code, Code::kOk) << "what is sound is still to be had";
-  EXPECT_EQ(world.Acquire(session, 1, proto::kFlagWrite, kPiece, 100).code, Code::kCorrupt) << "part of it would stay wrong";
+  EXPECT_EQ(world.Acquire(session, 1, proto::kFlagWrite, kPiece, 100).code, Code::kCorrupt)
+      << "part of it would stay wrong";
   const Answer granted = world.Acquire(session, 1, proto::kFlagWrite | proto::kFlagDiscard, kPiece, kPiece);
   ASSERT_EQ(granted.code, Code::kOk) << granted.detail;
   world.Fill(granted.spans, 1, 1, kPiece);
@@ -178,7 +179,8 @@ TEST(Faults, AWriteLeaseThatTheIndexCannotTakeInWasNeverGranted) {
 }
 
 TEST(Faults, ASmallPortStillMovesEverything) {
-  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB}, .transfers = {.inflight_max = 2, .delay_turns_max = 5}});
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB},
+               .transfers = {.inflight_max = 2, .delay_turns_max = 5}});
   const SessionId session = world.Open();
   for (uint64_t id = 1; id <= 12; ++id) world.Put(session, id, kPiece, id);
   for (uint64_t id = 1; id <= 12; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);

@@ -54,7 +54,8 @@ class LastReply final : public ReplySink {
     ++replies;
     count = 0;
     for (const proto::SpanRecord& span : reply.spans) {
-      if (count < std::size(leases) && (count == 0 || leases[count - 1].value != span.lease)) leases[count++] = {0, 0, 0, span.lease};
+      if (count < std::size(leases) && (count == 0 || leases[count - 1].value != span.lease))
+        leases[count++] = {0, 0, 0, span.lease};
     }
   }
   void OnWindow(SessionId, WindowIndex, uint32_t) override {}

@@ -41,7 +41,8 @@ TEST(LeaseTable, ForgedIdsFindNothing) {
   LeaseTable leases;
   const LeaseSlot slot = Give(leases, 3);
   const uint64_t id = leases.IdOf(slot);
-  for (const uint64_t forged : {uint64_t{0}, id + 1, id ^ (uint64_t{1} << 40), UINT64_MAX, uint64_t{UINT32_MAX}, id >> 32}) {
+  for (const uint64_t forged :
+       {uint64_t{0}, id + 1, id ^ (uint64_t{1} << 40), UINT64_MAX, uint64_t{UINT32_MAX}, id >> 32}) {
     EXPECT_EQ(leases.Find(forged, 3), kNoLease) << forged;
   }
 }

@@ -87,8 +87,10 @@ TEST_F(Leases, ABatchIsGrantedAllOrNothing) {
 
 TEST_F(Leases, TwoBatchesInOppositeOrderBothComeThrough) {
   const uint64_t hold = Granted(c, Ask(c, 2, proto::kFlagWrite));
-  const uint64_t first = world.Send(a, Op::kAcquire, {{1, 0, 0, 0}, {2, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
-  const uint64_t second = world.Send(b, Op::kAcquire, {{2, 0, 0, 0}, {1, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
+  const uint64_t first =
+      world.Send(a, Op::kAcquire, {{1, 0, 0, 0}, {2, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
+  const uint64_t second =
+      world.Send(b, Op::kAcquire, {{2, 0, 0, 0}, {1, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
   world.Release(c, hold);
   const Answer granted = world.Wait(a, first);
   ASSERT_EQ(granted.code, Code::kOk);
@@ -99,7 +101,8 @@ TEST_F(Leases, TwoBatchesInOppositeOrderBothComeThrough) {
 }
 
 TEST_F(Leases, OnePieceTwiceInAWriteRequestIsInvalid) {
-  EXPECT_EQ(world.Ask(a, Op::kAcquire, {{2, 0, 10, 0}, {2, 20, 10, 0}}, proto::kFlagShared | proto::kFlagWrite).code, Code::kInvalid);
+  EXPECT_EQ(world.Ask(a, Op::kAcquire, {{2, 0, 10, 0}, {2, 20, 10, 0}}, proto::kFlagShared | proto::kFlagWrite).code,
+            Code::kInvalid);
   EXPECT_EQ(world.Ask(a, Op::kAcquire, {{2, 0, 10, 0}, {2, 20, 10, 0}}, proto::kFlagShared).code, Code::kOk);
 }
 
@@ -112,7 +115,8 @@ TEST_F(Leases, AtTheDeadlineTheWaiterHearsWhoStandsInTheWay) {
   world.Advance(std::chrono::seconds(1));
   const Answer refused = world.Wait(b, reader);
   EXPECT_EQ(refused.code, Code::kTimeout);
-  EXPECT_NE(refused.detail.find("session " + std::to_string(static_cast<uint64_t>(a)) + " (writing)"), std::string::npos)
+  EXPECT_NE(refused.detail.find("session " + std::to_string(static_cast<uint64_t>(a)) + " (writing)"),
+            std::string::npos)
       << refused.detail;
 }
 

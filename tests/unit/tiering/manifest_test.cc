@@ -13,7 +13,8 @@ Manifest Sample() {
   Manifest manifest{.step = 12, .tensors = {}, .keys = {{0x77, "weights"}, {0x78, "a longer key than eight bytes"}}};
   ManifestTensor small{.record = {.tensor = 1, .size = 100, .generation = 4, .piece_count = 1}, .pieces = {}};
   small.pieces.push_back({.block = 3, .page = 7, .pages = 1, .crc = 0xabcdef, .generation = 4, .device = 1});
-  ManifestTensor large{.record = {.tensor = 2, .size = kBlockSize + 5000, .generation = 9, .piece_count = 2, .space = 1}, .pieces = {}};
+  ManifestTensor large{
+      .record = {.tensor = 2, .size = kBlockSize + 5000, .generation = 9, .piece_count = 2, .space = 1}, .pieces = {}};
   large.pieces.push_back({.block = 5, .page = 0, .pages = 512, .crc = 1, .generation = 8, .device = 0});
   large.pieces.push_back({.block = 6, .page = 9, .pages = 2, .crc = 2, .generation = 9, .device = 0});
   manifest.tensors = {small, large};
@@ -32,9 +33,7 @@ TEST(ManifestCodec, WhatWasEncodedIsDecoded) {
   EXPECT_EQ(decoded->keys[1].key, "a longer key than eight bytes");
 }
 
-TEST(ManifestCodec, AnEmptyManifestIsAManifest) {
-  EXPECT_TRUE(DecodeManifest(EncodeManifest({})).has_value());
-}
+TEST(ManifestCodec, AnEmptyManifestIsAManifest) { EXPECT_TRUE(DecodeManifest(EncodeManifest({})).has_value()); }
 
 TEST(ManifestCodec, EveryFlippedByteIsNoticed) {
   const std::vector<std::byte> good = EncodeManifest(Sample());

@@ -58,7 +58,8 @@ TEST(Memory, CleanPiecesAreNotWrittenAgain) {
 }
 
 TEST(Memory, WriteBehindBeginsBeforeMemoryIsShort) {
-  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .engine = {.write_behind_start = 0.5}});
+  World world(
+      {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .engine = {.write_behind_start = 0.5}});
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
   for (uint64_t id = 1; id <= 4; ++id) world.Put(session, id, kPiece, id);
@@ -92,7 +93,8 @@ TEST(Memory, WhenEverythingIsLeasedTheWaiterGetsNoMemoryWithFigures) {
   EXPECT_EQ(refused.error.requested, kPiece);
   EXPECT_EQ(refused.error.available, 0u);
   EXPECT_EQ(refused.error.limit, 8 * kMiB);
-  EXPECT_NE(refused.detail.find("session " + std::to_string(static_cast<uint64_t>(holder)) + " leases 8"), std::string::npos)
+  EXPECT_NE(refused.detail.find("session " + std::to_string(static_cast<uint64_t>(holder)) + " leases 8"),
+            std::string::npos)
       << refused.detail;
   EXPECT_EQ(world.Check(waiter, 1), Code::kNotFound) << "nothing is left of the creation";
 }
@@ -260,7 +262,8 @@ TEST(Memory, PrefetchBringsBackWithoutBeingWaitedFor) {
 }
 
 TEST(Memory, PrefetchIsBoundedInFlight) {
-  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB}, .engine = {.prefetch_bytes_max = 2 * kPiece}});
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB},
+               .engine = {.prefetch_bytes_max = 2 * kPiece}});
   const SessionId session = world.Open();
   for (uint64_t id = 1; id <= 8; ++id) world.PutOnSsd(session, id, kPiece, id);
   world.transfers.Hold();

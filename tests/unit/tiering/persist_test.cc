@@ -193,9 +193,11 @@ TEST_F(Persist, APersistCountsAsFinishedForWritersThatDieLater) {
 // The next daemon: the same device and the same manifests, a new engine.
 class NextDaemon {
  public:
-  explicit NextDaemon(World& before) : windows({}), manifests(before.manifests.shared_contents()), transfers({}, before.transfers.shared_disk()) {
+  explicit NextDaemon(World& before)
+      : windows({}), manifests(before.manifests.shared_contents()), transfers({}, before.transfers.shared_disk()) {
     extents.AddDevice(before.options.device_blocks);
-    engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, index, &manifests, sink});
+    engine =
+        std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, index, &manifests, sink});
   }
   memory::testing::FakeWindowSource windows;
   storage::ExtentStore extents;
@@ -214,7 +216,8 @@ TEST_F(Persist, TheNextDaemonTakesTheManifestsExtentsBeforeAnythingElse) {
   ASSERT_TRUE(next.engine->OpenJob(JobId{1}, kResume).has_value());
   ASSERT_TRUE(next.engine->OpenSession(SessionId{2}, JobId{1}).has_value());
   const proto::RequestItem item{1, 0, 0, 0};
-  next.engine->Submit(SessionId{2}, {.sequence = 1, .op = Op::kAcquire, .flags = kShared, .items = {&item, 1}, .text = {}});
+  next.engine->Submit(SessionId{2},
+                      {.sequence = 1, .op = Op::kAcquire, .flags = kShared, .items = {&item, 1}, .text = {}});
   base::TimePoint now;
   for (int turn = 0; turn < 10; ++turn) {
     now = now + std::chrono::milliseconds(1);

@@ -113,12 +113,14 @@ TEST(Requests, NothingAHostileClientSendsBreaksAnything) {
   World world;
   const SessionId session = world.Open();
   world.Put(session, 1, 5000);
-  const uint64_t values[] = {0, 1, 4095, 4999, 5000, 5001, kBlockSize, UINT64_MAX, UINT64_MAX - 4999, uint64_t{1} << 63};
+  const uint64_t values[] = {
+      0, 1, 4095, 4999, 5000, 5001, kBlockSize, UINT64_MAX, UINT64_MAX - 4999, uint64_t{1} << 63};
   for (uint16_t op = 0; op <= proto::kOpCount; ++op) {
     if (op == static_cast<uint16_t>(Op::kFree)) continue;
     for (const uint64_t offset : values) {
       for (const uint64_t length : values) {
-        world.Send(session, static_cast<Op>(op), {{op % 2 == 0 ? 1 : offset, offset, length, length}}, proto::kFlagNoWait);
+        world.Send(session, static_cast<Op>(op), {{op % 2 == 0 ? 1 : offset, offset, length, length}},
+                   proto::kFlagNoWait);
       }
     }
     world.Turns(2);
@@ -128,7 +130,8 @@ TEST(Requests, NothingAHostileClientSendsBreaksAnything) {
   }
   EXPECT_EQ(world.Ask(session, static_cast<Op>(999), {{1, 0, 0, 0}}).code, Code::kInvalid);
   EXPECT_EQ(world.Ask(session, Op::kAcquire, {}).code, Code::kInvalid);
-  EXPECT_EQ(world.Ask(session, Op::kAcquire, std::vector<proto::RequestItem>(proto::kItemsPerRequestMax + 1)).code, Code::kInvalid);
+  EXPECT_EQ(world.Ask(session, Op::kAcquire, std::vector<proto::RequestItem>(proto::kItemsPerRequestMax + 1)).code,
+            Code::kInvalid);
   world.engine->EndSession(session, "enough");
   world.Turns(5);
   EXPECT_EQ(world.engine->Snapshot().tensor_count, 0u);

@@ -50,8 +50,10 @@ TEST(Transitions, EveryLegalStateCanBeReachedFromFreedAndCanGetBackThere) {
   const std::set<uint32_t> to_freed = reach(false);
   for (const PieceState state : AllStates()) {
     if (!IsLegalState(state)) continue;
-    EXPECT_TRUE(from_freed.contains(StateNumber(state))) << CopiesName(state.copies) << "/" << ActivityName(state.activity);
-    EXPECT_TRUE(to_freed.contains(StateNumber(state))) << CopiesName(state.copies) << "/" << ActivityName(state.activity);
+    EXPECT_TRUE(from_freed.contains(StateNumber(state)))
+        << CopiesName(state.copies) << "/" << ActivityName(state.activity);
+    EXPECT_TRUE(to_freed.contains(StateNumber(state)))
+        << CopiesName(state.copies) << "/" << ActivityName(state.activity);
   }
 }
 
