@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <set>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -37,9 +37,10 @@ TEST(Families, NamesFollowTheRuleAndAreUnique) {
   daemon.devices.resize(1);
   const auto families = BuildFamilies(daemon, Jobs(2));
   std::set<std::string> names;
-  const std::regex rule("tier_[a-z0-9_]+");
+  constexpr const char* kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_";
   for (const auto& family : families) {
-    EXPECT_TRUE(std::regex_match(family.name, rule)) << family.name;
+    EXPECT_TRUE(family.name.starts_with("tier_")) << family.name;
+    EXPECT_EQ(family.name.find_first_not_of(kAllowed), std::string::npos) << family.name;
     EXPECT_TRUE(names.insert(family.name).second) << family.name << " twice";
     EXPECT_FALSE(family.help.empty()) << family.name;
     const bool total = family.name.ends_with("_total");
