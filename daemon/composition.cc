@@ -9,9 +9,9 @@
 #include <fstream>
 #include <utility>
 
-#include <boost/asio/post.hpp>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <boost/asio/post.hpp>
 
 #include "daemon/base/format_bytes.h"
 #include "daemon/version.h"
@@ -24,9 +24,9 @@ using boost::system::error_code;
 namespace {
 
 constexpr auto kTick = std::chrono::seconds(1);
-constexpr auto kStopCheck = std::chrono::milliseconds(5);     // While an orderly stop waits for transfers, then farewells.
+constexpr auto kStopCheck = std::chrono::milliseconds(5);  // While an orderly stop waits for transfers, then farewells.
 constexpr auto kFarewellsMax = std::chrono::milliseconds(1500);  // Connections give up after a second.
-constexpr unsigned kSharedSocketMode = 0666;                  // Everybody may come; the kernel says who it is.
+constexpr unsigned kSharedSocketMode = 0666;                     // Everybody may come; the kernel says who it is.
 constexpr unsigned kPrivateSocketMode = 0600;
 
 uint64_t MakeEpoch() {
@@ -55,7 +55,8 @@ Status Daemon::Compose() {
   auto lock = session::InstanceLock::Take(paths_.socket_directory, only_owner);
   if (!lock) return std::unexpected(std::move(lock.error()));
   lock_.emplace(std::move(*lock));
-  auto engine = EngineSide::Make(config_, paths_, {.epoch = epoch_, .predecessor_crashed = lock_->predecessor_crashed()});
+  auto engine =
+      EngineSide::Make(config_, paths_, {.epoch = epoch_, .predecessor_crashed = lock_->predecessor_crashed()});
   if (!engine) return std::unexpected(std::move(engine.error()));
   engine_ = std::move(*engine);
   if (auto opened = OpenDataSocket(); !opened) return opened;
@@ -88,12 +89,11 @@ Status Daemon::OpenDataSocket() {
   options.daemon_version = fmt::format("tierd {}", kVersion);
   options.on_session_count = [this](size_t sessions) { OnSessionCount(sessions); };
   options.on_warning = [](const std::string& text) { spdlog::warn("{}", text); };
-  listener_ = std::make_unique<session::Listener>(
-      options, session::ListenerParts{.io = io_,
-                                      .mailbox = engine_->mailbox(),
-                                      .sessions = engine_->sessions(),
-                                      .page = engine_->page(),
-                                      .clock = engine_->clock()});
+  listener_ = std::make_unique<session::Listener>(options, session::ListenerParts{.io = io_,
+                                                                                  .mailbox = engine_->mailbox(),
+                                                                                  .sessions = engine_->sessions(),
+                                                                                  .page = engine_->page(),
+                                                                                  .clock = engine_->clock()});
   listener_->Start(std::move(socket));
   return {};
 }
@@ -111,7 +111,8 @@ session::DaemonFacts Daemon::Facts() {
   facts.data_directory = paths_.persistent ? paths_.data_directory : std::string();
   for (uint16_t i = 0; i < ssd.device_count(); ++i) {
     const storage::SsdDeviceDescription& device = ssd.device(i);
-    facts.devices.push_back({.index = i, .path = device.path, .uuid = device.uuid, .block_device = device.block_device});
+    facts.devices.push_back(
+        {.index = i, .path = device.path, .uuid = device.uuid, .block_device = device.block_device});
   }
   facts.read_host = [] {
     const auto host = memory::ReadHost();
@@ -124,11 +125,12 @@ session::DaemonFacts Daemon::Facts() {
 }
 
 Status Daemon::OpenControl() {
-  control_ = std::make_unique<session::ControlServer>(Facts(), session::ControlServerParts{.mailbox = engine_->mailbox(),
-                                                                                          .jobs = engine_->jobs(),
-                                                                                          .sessions = engine_->sessions(),
-                                                                                          .events = engine_->events(),
-                                                                                          .clock = engine_->clock()});
+  control_ =
+      std::make_unique<session::ControlServer>(Facts(), session::ControlServerParts{.mailbox = engine_->mailbox(),
+                                                                                    .jobs = engine_->jobs(),
+                                                                                    .sessions = engine_->sessions(),
+                                                                                    .events = engine_->events(),
+                                                                                    .clock = engine_->clock()});
   control::GrpcServerOptions options;
   options.control_socket = paths_.socket_directory + "/control.sock";
   options.admin_socket = paths_.socket_directory + "/admin.sock";
@@ -149,10 +151,11 @@ Status Daemon::OpenControl() {
 }
 
 void Daemon::WatchEvents() {
-  log_subscription_ = control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [](const session::Event& event) {
-    const bool bad = event.kind == "io_error" || event.kind == "torn";
-    spdlog::log(bad ? spdlog::level::warn : spdlog::level::info, "{}: {}", event.kind, event.message);
-  });
+  log_subscription_ =
+      control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [](const session::Event& event) {
+        const bool bad = event.kind == "io_error" || event.kind == "torn";
+        spdlog::log(bad ? spdlog::level::warn : spdlog::level::info, "{}: {}", event.kind, event.message);
+      });
 }
 
 void Daemon::WatchSignals() {
@@ -208,14 +211,12 @@ void Daemon::Tick() {
   });
 }
 
-// The watchdog is fed by what the engine thread has done, never by this timer alone: a closure must have run there since
-// the last time.
+// The watchdog is fed by what the engine thread has done, never by this timer alone: a closure must have run there
+// since the last time.
 void Daemon::FeedWatchdog() {
   const auto interval = manager_.watchdog();
   if (!interval) return;
-  (void)engine_->mailbox().TryPost([this] {
-    asio::post(io_, [this] { manager_.Notify("WATCHDOG=1\n"); });
-  });
+  (void)engine_->mailbox().TryPost([this] { asio::post(io_, [this] { manager_.Notify("WATCHDOG=1\n"); }); });
   watchdog_timer_.expires_after(*interval / 3);
   watchdog_timer_.async_wait([this](error_code error) {
     if (!error) FeedWatchdog();

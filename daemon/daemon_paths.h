@@ -20,8 +20,8 @@ struct DaemonEnvironment {
 
 struct DaemonPaths {
   std::string socket_directory;
-  std::string data_directory;      // Where the SSD tier's file lies, named or not.
-  bool persistent = true;          // False: a private daemon that was given no data directory keeps nothing.
+  std::string data_directory;  // Where the SSD tier's file lies, named or not.
+  bool persistent = true;      // False: a private daemon that was given no data directory keeps nothing.
 };
 
 // INVALID when neither configuration nor environment says where.

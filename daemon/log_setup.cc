@@ -34,7 +34,8 @@ class PriorityFlag final : public spdlog::custom_flag_formatter {
 void SetUpLog(const config::LogConfig& config) {
   auto logger = std::make_shared<spdlog::logger>("tierd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   // systemd sets JOURNAL_STREAM for what it connects to the journal.
-  const bool journal = config.format == "journal" || (config.format == "auto" && std::getenv("JOURNAL_STREAM") != nullptr);
+  const bool journal =
+      config.format == "journal" || (config.format == "auto" && std::getenv("JOURNAL_STREAM") != nullptr);
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<PriorityFlag>('*').set_pattern(journal ? "%*%v" : "%Y-%m-%d %H:%M:%S.%e %l %v");
   logger->set_formatter(std::move(formatter));

@@ -1,5 +1,5 @@
-// tierd: the daemon's command line. Everything that can be wrong at start is one sentence on standard error and exit status
-// 1; a wrong command line is 2.
+// tierd: the daemon's command line. Everything that can be wrong at start is one sentence on standard error and exit
+// status 1; a wrong command line is 2.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <CLI/CLI.hpp>
 
 #include "daemon/composition.h"
 #include "daemon/config/config.h"
@@ -34,10 +34,12 @@ int ParseArguments(int argc, char** argv, Arguments* arguments) {
   app.set_version_flag("--version", fmt::format("tierd {}", tier::kVersion));
   app.add_option("--config", arguments->config, "TOML configuration; without one every option has its default")
       ->type_name("FILE");
-  app.add_option("--set", arguments->overrides, "One option, over the configuration; may be repeated")->type_name("OPTION=VALUE");
+  app.add_option("--set", arguments->overrides, "One option, over the configuration; may be repeated")
+      ->type_name("OPTION=VALUE");
   app.add_flag("--private", arguments->is_private, "The same as --set daemon.private=true");
   app.add_flag("--check-config", arguments->check_config, "Check the configuration and end");
-  app.add_flag("--print-default-config", arguments->print_default_config, "Print every option with its default and end");
+  app.add_flag("--print-default-config", arguments->print_default_config,
+               "Print every option with its default and end");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -52,7 +54,8 @@ tier::Result<tier::config::Config> ReadConfig(const Arguments& arguments) {
                                          : tier::config::LoadConfig(arguments.config);
   if (!config) return config;
   for (const std::string& assignment : arguments.overrides) {
-    if (auto set = tier::config::ApplyOverride(assignment, &*config); !set) return std::unexpected(std::move(set.error()));
+    if (auto set = tier::config::ApplyOverride(assignment, &*config); !set)
+      return std::unexpected(std::move(set.error()));
   }
   if (arguments.is_private) config->daemon.is_private = true;
   if (auto ok = tier::config::CheckConfig(*config); !ok) return std::unexpected(std::move(ok.error()));

@@ -13,13 +13,17 @@
 
 #include <fmt/format.h>
 
-// toml++ 3.3 asserts on some malformed keys, which are the file's fault and no bug: make that an error like any other.
+// toml++ 3.3 asserts on some malformed keys, which are the file's fault and no bug; with NDEBUG it even assumes that there
+// are none. Make that an error like any other, in every build.
 [[noreturn]] static void RejectToml() { throw std::logic_error("malformed"); }
-static constexpr void CheckToml(bool condition) {
+[[maybe_unused]] static constexpr void CheckToml(bool condition) {
   if (!condition) RejectToml();
 }
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
 #define TOML_ASSERT(condition) CheckToml(static_cast<bool>(condition))
 #include <toml++/toml.h>
+#pragma pop_macro("NDEBUG")
 
 #include "daemon/base/check.h"
 #include "daemon/config/options.h"
@@ -56,7 +60,8 @@ Status SetInteger(const Option& option, const toml::node& node, const Field& fie
   const bool is_signed = option.kind == Kind::kInteger;
   const auto low = static_cast<int64_t>(option.min);
   const auto high = static_cast<int64_t>(std::min<uint64_t>(option.max, INT64_MAX));
-  if (*value < low || *value > high) return Wrong(option, fmt::format("{} is out of range, allowed are {} to {}", *value, low, high));
+  if (*value < low || *value > high)
+    return Wrong(option, fmt::format("{} is out of range, allowed are {} to {}", *value, low, high));
   if (is_signed) {
     *std::get<int64_t*>(field) = *value;
   } else {
@@ -104,7 +109,8 @@ Status SetShare(const Option& option, const toml::node& node, double* field) {
 
 Status SetDuration(const Option& option, const toml::node& node, base::Duration* field) {
   const auto text = node.value_exact<std::string>();
-  const auto duration = text && !text->empty() ? ParseDuration(*text) : Fail(Code::kInvalid, "must be a time like \"250ms\"");
+  const auto duration =
+      text && !text->empty() ? ParseDuration(*text) : Fail(Code::kInvalid, "must be a time like \"250ms\"");
   if (!duration) return Wrong(option, duration.error().message);
   if (auto ok = CheckRange(option, static_cast<uint64_t>(duration->count()), "ns "); !ok) return ok;
   *field = *duration;
@@ -227,8 +233,10 @@ Result<Config> ParseConfig(std::string_view text, const std::string& source) {
   const auto table = ParseToml(text, source);
   if (!table) return std::unexpected(table.error());
   Config config = DefaultConfig();
-  if (auto applied = ApplyTable(*table, "", source, &config); !applied) return std::unexpected(std::move(applied.error()));
-  if (auto ok = CheckConfig(config); !ok) return Fail(ok.error().code, fmt::format("{}: {}", source, ok.error().message));
+  if (auto applied = ApplyTable(*table, "", source, &config); !applied)
+    return std::unexpected(std::move(applied.error()));
+  if (auto ok = CheckConfig(config); !ok)
+    return Fail(ok.error().code, fmt::format("{}: {}", source, ok.error().message));
   return config;
 }
 
@@ -240,8 +248,9 @@ Result<Config> LoadConfig(const std::string& path) {
   std::error_code ignored;
   if (!file || std::filesystem::is_directory(path, ignored)) {
     const int error = errno;
-    return Fail(error == EACCES ? Code::kDenied : Code::kNotFound,
-                fmt::format("cannot read the configuration {}: {}", path, error != 0 ? std::strerror(error) : "not a file"));
+    return Fail(
+        error == EACCES ? Code::kDenied : Code::kNotFound,
+        fmt::format("cannot read the configuration {}: {}", path, error != 0 ? std::strerror(error) : "not a file"));
   }
   return ParseConfig(text.str(), path);
 }
@@ -264,7 +273,8 @@ Status ApplyOverride(const std::string& assignment, Config* config) {
 
 Status CheckConfig(const Config& config) {
   if (config.arena.window_size != 0 && !std::has_single_bit(config.arena.window_size)) {
-    return Fail(Code::kInvalid, fmt::format("option arena.window_size: {} bytes are not a power of two", config.arena.window_size));
+    return Fail(Code::kInvalid,
+                fmt::format("option arena.window_size: {} bytes are not a power of two", config.arena.window_size));
   }
   if (config.arena.maximum.derived()) return Fail(Code::kInvalid, "option arena.maximum: must not be 0");
   if (config.arena.maximum.share == 0 && config.arena.maximum.bytes < config.arena.window_size) {
@@ -272,7 +282,8 @@ Status CheckConfig(const Config& config) {
                                             config.arena.maximum.bytes, config.arena.window_size));
   }
   if (config.engine.write_behind > config.engine.evict) {
-    return Fail(Code::kInvalid, "option engine.write_behind: must not be above engine.evict, or nothing clean is left to evict");
+    return Fail(Code::kInvalid,
+                "option engine.write_behind: must not be above engine.evict, or nothing clean is left to evict");
   }
   const bool none = std::find(config.ssd.devices.begin(), config.ssd.devices.end(), "none") != config.ssd.devices.end();
   if (none && config.ssd.devices.size() > 1) return Fail(Code::kInvalid, "option ssd.devices: \"none\" stands alone");
@@ -290,7 +301,8 @@ std::string PrintDefaultConfig() {
     text += '\n';
     std::istringstream help{std::string(option.help)};
     for (std::string line; std::getline(help, line);) text += fmt::format("# {}\n", line);
-    text += fmt::format("{} = {}\n", option.key.substr(dot == std::string_view::npos ? 0 : dot + 1), option.default_toml);
+    text +=
+        fmt::format("{} = {}\n", option.key.substr(dot == std::string_view::npos ? 0 : dot + 1), option.default_toml);
   }
   return text;
 }

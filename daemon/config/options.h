@@ -14,24 +14,24 @@
 namespace tier::config {
 
 // Where an option's value lives in a Config.
-using Field = std::variant<bool*, uint64_t*, int64_t*, double*, base::Duration*, std::string*, std::vector<std::string>*,
-                           SizeOrShare*>;
+using Field = std::variant<bool*, uint64_t*, int64_t*, double*, base::Duration*, std::string*,
+                           std::vector<std::string>*, SizeOrShare*>;
 
 enum class Kind : uint8_t {
   kBool,
-  kCount,     // Integer without unit.
-  kInteger,   // Likewise, may be negative.
-  kSize,      // "64GiB"; 0 without unit.
+  kCount,        // Integer without unit.
+  kInteger,      // Likewise, may be negative.
+  kSize,         // "64GiB"; 0 without unit.
   kSizeOrShare,  // "64GiB" or "25%".
-  kShare,     // "50%".
-  kDuration,  // "250ms", "60s", "2min".
+  kShare,        // "50%".
+  kDuration,     // "250ms", "60s", "2min".
   kText,
   kChoice,
   kPaths,
 };
 
 struct Option {
-  std::string_view key;        // "arena.maximum"; without a dot: at the top.
+  std::string_view key;  // "arena.maximum"; without a dot: at the top.
   Kind kind;
   Field (*field)(Config&);
   std::string_view default_toml;  // As it would stand in the file.

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <boost/asio/post.hpp>
 
 #include "daemon/base/check.h"
 
@@ -21,10 +21,12 @@ std::span<const std::byte> BytesOf(const Packet& packet) {
 
 }  // namespace
 
-Connection::Connection(asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer, ConnectionOwner& owner)
+Connection::Connection(asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer,
+                       ConnectionOwner& owner)
     : socket_(io, socket.Release()), process_(io), timer_(io), retry_timer_(io), peer_(peer), owner_(owner) {}
 
 void Connection::Start(std::chrono::milliseconds handshake_timeout) {
+  TIER_CHECK(state_ == State::kHello, "state {}", static_cast<int>(state_));
   timer_.expires_after(handshake_timeout);
   timer_.async_wait([self = shared_from_this(), handshake_timeout](error_code error) {
     if (error || self->state_ != State::kHello) return;
@@ -96,6 +98,8 @@ Status Connection::WatchProcess(std::vector<proto::FileDescriptor> descriptors) 
 }
 
 bool Connection::Send(std::span<const std::byte> bytes, std::vector<proto::FileDescriptor> descriptors) {
+  TIER_CHECK(!bytes.empty() && bytes.size() <= proto::kPacketSizeMax, "packet of {} bytes", bytes.size());
+  TIER_CHECK(descriptors.size() <= proto::kPacketDescriptorsMax, "descriptors {}", descriptors.size());
   if (state_ == State::kClosed) return true;
   if (queue_.size() == kPacketsQueuedMax) return false;
   queue_.push_back({{bytes.begin(), bytes.end()}, std::move(descriptors)});
@@ -105,6 +109,7 @@ bool Connection::Send(std::span<const std::byte> bytes, std::vector<proto::FileD
 
 void Connection::FlushQueue() {
   write_pending_ = false;
+  TIER_CHECK(queue_.size() <= kPacketsQueuedMax, "queued {}", queue_.size());
   while (!queue_.empty()) {
     const auto outcome = SendPacket(socket_.native_handle(), queue_.front().bytes, queue_.front().descriptors);
     if (outcome == SocketOutcome::kDone) {
@@ -132,6 +137,8 @@ void Connection::FlushQueue() {
 
 void Connection::SetOpening(tiering::SessionId session) {
   TIER_CHECK(state_ == State::kHello, "state {}", static_cast<int>(state_));
+  TIER_CHECK(session_ == tiering::SessionId{} && session != tiering::SessionId{}, "session {} after {}",
+             static_cast<uint64_t>(session), static_cast<uint64_t>(session_));
   state_ = State::kOpening;
   session_ = session;
 }

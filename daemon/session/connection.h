@@ -1,9 +1,9 @@
 // Connection: one client's data socket, from accept to close. Knows packets, who the peer is and when it dies; what a
 // packet means is its owner's affair.
 //
-// The idea: sending never waits. What the socket does not take is queued, up to kPacketsQueuedMax: a client that asks for
-// windows and reads none of them has to go. Death is whichever comes first of the pidfd and a hang-up.
-// Socket thread only. Kept alive by its pending operations until Close.
+// The idea: sending never waits. What the socket does not take is queued, up to kPacketsQueuedMax: a client that asks
+// for windows and reads none of them has to go. Death is whichever comes first of the pidfd and a hang-up. Socket
+// thread only. Kept alive by its pending operations until Close.
 #pragma once
 
 #include <chrono>
@@ -28,8 +28,8 @@
 namespace tier::session {
 
 inline constexpr size_t kPacketsQueuedMax = 4096;
-inline constexpr int kPacketsPerWakeMax = 64;                             // Read in one go; then others have their turn.
-inline constexpr auto kFarewellTime = std::chrono::seconds(1);            // For a last packet to leave.
+inline constexpr int kPacketsPerWakeMax = 64;                   // Read in one go; then others have their turn.
+inline constexpr auto kFarewellTime = std::chrono::seconds(1);  // For a last packet to leave.
 inline constexpr auto kBusyRetry = std::chrono::milliseconds(5);
 
 class Connection;
@@ -49,7 +49,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   enum class State : uint8_t { kHello, kOpening, kAttached, kFarewell, kClosed };
 
-  Connection(boost::asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer, ConnectionOwner& owner);
+  Connection(boost::asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer,
+             ConnectionOwner& owner);
 
   // Begins to listen; a hello must come within `handshake_timeout`.
   void Start(std::chrono::milliseconds handshake_timeout);

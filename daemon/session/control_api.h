@@ -20,15 +20,15 @@
 namespace tier::session {
 
 struct Caller {
-  uint32_t uid = ~0u;   // ~0u: unknown; then only the token speaks for it.
-  bool admin = false;   // Came by the admin socket: root or group `tierd`.
-  std::string token;    // Job token, may be empty.
+  uint32_t uid = ~0u;  // ~0u: unknown; then only the token speaks for it.
+  bool admin = false;  // Came by the admin socket: root or group `tierd`.
+  std::string token;   // Job token, may be empty.
 };
 
 // The fields of Hello and of control.proto's OpenJobRequest: one struct, one validation (ValidateOpenJob).
 struct OpenJobRequest {
-  std::string name;               // Empty: derived ("job-" + 8 random hexadecimal digits).
-  std::string token;              // Empty: a new job makes one.
+  std::string name;   // Empty: derived ("job-" + 8 random hexadecimal digits).
+  std::string token;  // Empty: a new job makes one.
   proto::OpenMode mode = proto::OpenMode::kAttach;
   bool named = false;
   int32_t rank = -1;
@@ -45,8 +45,8 @@ struct JobDescription {
   uint32_t uid = 0;
   bool named = false;
   int32_t world_size = 0;
-  std::vector<int32_t> ranks;     // Of live sessions, -1 for those without.
-  std::string token;              // Only for its owner and admins, else empty.
+  std::vector<int32_t> ranks;  // Of live sessions, -1 for those without.
+  std::string token;           // Only for its owner and admins, else empty.
   tiering::JobCounters counters;
 };
 
@@ -65,14 +65,14 @@ struct DaemonDescription {
   uint64_t epoch = 0;
   int64_t pid = 0;
   double uptime_seconds = 0;
-  std::string io_mode;       // "io_uring" or "threads"
-  std::string memory_mode;   // "pinned" or "unpinned"
-  std::string spin_mode;     // "auto", "always", "never"
+  std::string io_mode;         // "io_uring" or "threads"
+  std::string memory_mode;     // "pinned" or "unpinned"
+  std::string spin_mode;       // "auto", "always", "never"
   std::string huge_page_mode;  // "hugetlb", "thp", "small"
   bool draining = false;
   bool is_private = false;
   std::string socket_directory;
-  std::string data_directory;   // Empty: none.
+  std::string data_directory;  // Empty: none.
   tiering::EngineSnapshot engine;
   std::vector<DeviceDescription> devices;
   uint64_t host_available_bytes = 0;
@@ -80,11 +80,11 @@ struct DaemonDescription {
 };
 
 struct Event {
-  uint64_t sequence = 0;      // Rises by one; a gap means the watcher was too slow (events dropped).
+  uint64_t sequence = 0;  // Rises by one; a gap means the watcher was too slow (events dropped).
   int64_t unix_time_ms = 0;
-  std::string kind;           // job_opened job_closed job_changed session_attached session_ended pressure io_error torn drain
-  std::string job;            // Name, or empty.
-  std::string message;        // One sentence.
+  std::string kind;     // job_opened job_closed job_changed session_attached session_ended pressure io_error torn drain
+  std::string job;      // Name, or empty.
+  std::string message;  // One sentence.
 };
 
 class ControlApi {
@@ -93,9 +93,11 @@ class ControlApi {
   virtual Result<JobDescription> OpenJob(const Caller& caller, const OpenJobRequest& request) = 0;
   virtual Status CloseJob(const Caller& caller, const std::string& name, bool forget) = 0;
   virtual Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
-                                        std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) = 0;
+                                        std::optional<uint64_t> guarantee_bytes,
+                                        std::optional<uint64_t> limit_bytes) = 0;
   virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see.
-  virtual Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job, size_t max) = 0;
+  virtual Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
+                                                               size_t max) = 0;
   virtual Result<DaemonDescription> Describe() = 0;
   // Blocks until every session of the job has written its dirty pieces to SSD (job empty: the whole daemon stops taking
   // new work and drains).

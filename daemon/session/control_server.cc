@@ -8,12 +8,16 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/check.h"
+
 namespace tier::session {
 namespace {
 
 std::unexpected<Error> NotAdmin(const char* what) {
-  return Fail(Code::kDenied, fmt::format("only an administrator may {}: use the admin socket as root or a member of group "
-                                         "tierd", what));
+  return Fail(Code::kDenied,
+              fmt::format("only an administrator may {}: use the admin socket as root or a member of group "
+                          "tierd",
+                          what));
 }
 
 }  // namespace
@@ -27,11 +31,13 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
 
 template <typename T>
 Result<T> ControlServer::Ask(std::function<Result<T>()> ask) {
+  TIER_CHECK(ask != nullptr, "nothing to ask");
   // Shared: the answer may come after nobody waits for it any more.
   auto answer = std::make_shared<std::promise<Result<T>>>();
   auto future = answer->get_future();
   if (!parts_.mailbox.TryPost([ask = std::move(ask), answer] { answer->set_value(ask()); })) {
-    return Fail(Code::kTimeout, fmt::format("the engine has {} calls waiting, its limit: try again", parts_.mailbox.waiting()));
+    return Fail(Code::kTimeout,
+                fmt::format("the engine has {} calls waiting, its limit: try again", parts_.mailbox.waiting()));
   }
   if (future.wait_for(kAnswerTimeout) != std::future_status::ready) {
     return Fail(Code::kTimeout, fmt::format("the engine did not answer within {} s", kAnswerTimeout.count()));
@@ -76,7 +82,8 @@ Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bo
 }
 
 Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,
-                                             std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) {
+                                             std::optional<uint64_t> guarantee_bytes,
+                                             std::optional<uint64_t> limit_bytes) {
   return Ask<JobDescription>([=, this]() -> Result<JobDescription> {
     const auto found = parts_.jobs.registry().FindFor(caller, name);
     if (!found) return std::unexpected(found.error());
@@ -85,8 +92,9 @@ Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::st
       return std::unexpected(std::move(set.error()));
     }
     const JobDescription description = Describe(job, parts_.jobs.engine().Snapshot(), true);
-    parts_.events.Emit("job_changed", &job, fmt::format("job '{}' has guarantee {} and limit {} bytes", job.name,
-                                                        description.counters.guarantee_bytes, description.counters.limit_bytes));
+    parts_.events.Emit("job_changed", &job,
+                       fmt::format("job '{}' has guarantee {} and limit {} bytes", job.name,
+                                   description.counters.guarantee_bytes, description.counters.limit_bytes));
     return description;
   });
 }
@@ -103,7 +111,8 @@ std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
   return jobs.value_or(std::vector<JobDescription>{});
 }
 
-Result<std::vector<tiering::TensorView>> ControlServer::ListTensors(const Caller& caller, const std::string& job, size_t max) {
+Result<std::vector<tiering::TensorView>> ControlServer::ListTensors(const Caller& caller, const std::string& job,
+                                                                    size_t max) {
   using Views = std::vector<tiering::TensorView>;
   return Ask<Views>([this, caller, job, max]() -> Result<Views> {
     const auto found = parts_.jobs.registry().FindFor(caller, job);
@@ -147,7 +156,8 @@ Result<DaemonDescription> ControlServer::Describe() {
 }
 
 // Engine thread.
-void ControlServer::StartDrain(const Caller& caller, const std::string& name, uint32_t timeout_ms, SessionFlush::Done done) {
+void ControlServer::StartDrain(const Caller& caller, const std::string& name, uint32_t timeout_ms,
+                               SessionFlush::Done done) {
   const auto group = std::make_shared<SessionFlush::Group>(std::move(done));
   if (!name.empty()) {
     const auto job = parts_.jobs.registry().FindFor(caller, name);
@@ -184,8 +194,11 @@ Status ControlServer::DrainDevice(const Caller& caller, uint16_t device) {
       return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, facts_.devices.size()));
     }
     if (auto started = parts_.jobs.engine().StartDrainDevice(device); !started) return started;
+    TIER_CHECK(devices_draining_.size() == facts_.devices.size(), "{} of {}", devices_draining_.size(),
+               facts_.devices.size());
     devices_draining_[device] = true;
-    parts_.events.Emit("drain", nullptr, fmt::format("device {} ({}) is being emptied", device, facts_.devices[device].path));
+    parts_.events.Emit("drain", nullptr,
+                       fmt::format("device {} ({}) is being emptied", device, facts_.devices[device].path));
     return {};
   });
 }
@@ -196,6 +209,7 @@ std::shared_ptr<void> ControlServer::Watch(const Caller& caller, std::function<v
 
 void ControlServer::EmitChanges() {
   if (parts_.events.watchers() == 0) return;
+  TIER_CHECK(errors_seen_.size() == facts_.devices.size(), "{} of {}", errors_seen_.size(), facts_.devices.size());
   const tiering::EngineSnapshot snapshot = parts_.jobs.engine().Snapshot();
   for (const tiering::JobView& view : snapshot.jobs) {
     const Job* job = parts_.jobs.registry().Find(view.id);
@@ -206,13 +220,15 @@ void ControlServer::EmitChanges() {
   for (size_t i = 0; i < std::min(errors_seen_.size(), snapshot.traffic.size()); ++i) {
     const uint64_t errors = snapshot.traffic[i].errors;
     if (errors > errors_seen_[i]) {
-      parts_.events.Emit("io_error", nullptr, fmt::format("device {} ({}) failed {} requests", i, facts_.devices[i].path,
-                                                          errors - errors_seen_[i]));
+      parts_.events.Emit(
+          "io_error", nullptr,
+          fmt::format("device {} ({}) failed {} requests", i, facts_.devices[i].path, errors - errors_seen_[i]));
     }
     errors_seen_[i] = errors;
   }
   if (snapshot.waiting_count > 0 && waiting_seen_ == 0) {
-    parts_.events.Emit("pressure", nullptr, fmt::format("{} requests wait for memory, SSD or leases", snapshot.waiting_count));
+    parts_.events.Emit("pressure", nullptr,
+                       fmt::format("{} requests wait for memory, SSD or leases", snapshot.waiting_count));
   }
   waiting_seen_ = snapshot.waiting_count;
 }

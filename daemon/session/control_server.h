@@ -1,5 +1,5 @@
-// ControlServer: ControlApi over the engine thread. Each call is a closure in the mailbox and a wait for what it leaves;
-// who may do what is asked of the registry there, where the answer cannot change under it.
+// ControlServer: ControlApi over the engine thread. Each call is a closure in the mailbox and a wait for what it
+// leaves; who may do what is asked of the registry there, where the answer cannot change under it.
 //
 // Any thread but the engine's. Stop the callers before the engine loop: a call that nobody runs ends with
 // TIMEOUT after kAnswerTimeout.
@@ -45,7 +45,7 @@ struct DaemonFacts {
 
 struct ControlServerParts {
   base::Mailbox& mailbox;
-  JobDesk& jobs;            // Touched only in closures, as are the sessions.
+  JobDesk& jobs;  // Touched only in closures, as are the sessions.
   SessionTable& sessions;
   EventLog& events;
   const base::Clock& clock;
@@ -60,7 +60,8 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> SetJob(const Caller& caller, const std::string& name, std::optional<uint64_t> guarantee_bytes,
                                 std::optional<uint64_t> limit_bytes) override;
   std::vector<JobDescription> ListJobs(const Caller& caller) override;
-  Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job, size_t max) override;
+  Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
+                                                       size_t max) override;
   Result<DaemonDescription> Describe() override;
   Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;
   Status DrainDevice(const Caller& caller, uint16_t device) override;
@@ -83,8 +84,8 @@ class ControlServer final : public ControlApi {
   ControlServerParts parts_;
   const base::TimePoint started_;
   std::atomic<bool> draining_{false};
-  std::vector<bool> devices_draining_;     // Engine thread.
-  uint64_t torn_seen_ = 0;                 // Engine thread, as those below.
+  std::vector<bool> devices_draining_;  // Engine thread.
+  uint64_t torn_seen_ = 0;              // Engine thread, as those below.
   uint64_t waiting_seen_ = 0;
   std::vector<uint64_t> errors_seen_;
 };

@@ -37,6 +37,7 @@ EngineLoop::EngineLoop(const EngineLoopParts& parts, SpinPolicy spin) : parts_(p
 }
 
 Status EngineLoop::AddWakeup(int fd, std::function<void()> clear) {
+  TIER_CHECK(fd >= 0 && clear && passes() == 0, "fd {} passes {}", fd, passes());
   wakeups_.push_back(std::make_unique<std::function<void()>>(std::move(clear)));
   return parts_.poller.AddSource(fd, wakeups_.back().get());
 }
@@ -46,7 +47,9 @@ bool EngineLoop::RunOnce() {
   bool heard = false;
   if (!parts_.mailbox.empty()) heard |= parts_.mailbox.Drain() > 0;
   heard |= parts_.sessions.Receive() > 0;
+  const base::TimePoint before = now_;
   now_ = parts_.clock.Now();
+  TIER_CHECK(now_ >= before, "time went back by {} ns", (before - now_).count());
   if (heard) spin_.OnMessage(now_);
   bool happened = parts_.engine.Turn(now_);
   happened |= parts_.sessions.Publish();

@@ -1,6 +1,6 @@
-// EngineLoop: the life of the engine thread. Takes what other threads posted and what clients put into their rings, gives the
-// engine its turn, shows clients their answers, and sleeps when there is nothing to do: woken by doorbells, the
-// mailbox, finished I/O or the engine's next deadline.
+// EngineLoop: the life of the engine thread. Takes what other threads posted and what clients put into their rings,
+// gives the engine its turn, shows clients their answers, and sleeps when there is nothing to do: woken by doorbells,
+// the mailbox, finished I/O or the engine's next deadline.
 //
 // Before it sleeps it says so on the engine page and looks once more (proto/ring.h), so that no client rings in vain.
 // Run, RunOnce: the engine thread. Stop, progress: any thread.
@@ -45,7 +45,9 @@ class EngineLoop {
   // Wakes the loop while `fd` is readable; `clear` makes it unreadable. Before Run.
   Status AddWakeup(int fd, std::function<void()> clear);
   void Run();
-  void Stop() { stopping_.store(true, std::memory_order_release); }  // Takes effect at the next wake-up: post something.
+  void Stop() {
+    stopping_.store(true, std::memory_order_release);
+  }  // Takes effect at the next wake-up: post something.
 
   // One pass without sleeping. Returns whether anything happened. For tests, and Run's body.
   bool RunOnce();

@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/check.h"
+
 namespace tier::session {
 
 static_assert(sizeof(proto::EnginePage) <= kPageSize);
@@ -25,12 +27,14 @@ Result<EnginePageOwner> EnginePageOwner::Make(uint64_t epoch) {
   // Only now: the mapping above stays writable, none made later will be.
   constexpr int kSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   if (::fcntl(descriptor->get(), F_ADD_SEALS, kSeals) != 0) {
-    return Fail(Code::kIoError, fmt::format("cannot seal the engine page: {}; tierd needs Linux 5.1", std::strerror(errno)));
+    return Fail(Code::kIoError,
+                fmt::format("cannot seal the engine page: {}; tierd needs Linux 5.1", std::strerror(errno)));
   }
   return EnginePageOwner(std::move(*descriptor), std::move(*mapping));
 }
 
 void EnginePageOwner::SetSleeping(bool sleeping) {
+  TIER_CHECK(page() != nullptr && page()->magic == proto::kEngineMagic, "the engine page is not ours");
   page()->sleeping.store(sleeping ? 1 : 0, std::memory_order_release);
   if (sleeping) std::atomic_thread_fence(std::memory_order_seq_cst);
 }

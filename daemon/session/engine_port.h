@@ -52,7 +52,9 @@ class EngineAdapter final : public EnginePort {
   void WindowReturned(tiering::SessionId session, WindowIndex window) override {
     engine_.WindowReturned(session, window);
   }
-  void Submit(tiering::SessionId session, const tiering::Request& request) override { engine_.Submit(session, request); }
+  void Submit(tiering::SessionId session, const tiering::Request& request) override {
+    engine_.Submit(session, request);
+  }
   bool Turn(base::TimePoint now) override { return engine_.Turn(now); }
   std::optional<base::TimePoint> NextDeadline() const override { return engine_.NextDeadline(); }
   void StartDrain(const std::string& reason) override { engine_.StartDrain(reason); }

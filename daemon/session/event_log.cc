@@ -7,19 +7,24 @@
 #include <thread>
 #include <utility>
 
+#include "daemon/base/check.h"
+
 namespace tier::session {
 
 // One subscriber: its queue and the thread that empties it.
 class EventLog::Watcher {
  public:
   Watcher(Caller caller, std::function<void(const Event&)> callback)
-      : caller_(std::move(caller)), callback_(std::move(callback)), thread_([this](std::stop_token stop) { Run(stop); }) {}
+      : caller_(std::move(caller)),
+        callback_(std::move(callback)),
+        thread_([this](std::stop_token stop) { Run(stop); }) {}
 
   // False: the queue is full and the event is lost to this watcher.
   bool Offer(const Event& event, const Job* job) {
     if (job != nullptr && !JobRegistry::MaySee(caller_, *job)) return true;
     const std::lock_guard lock(mutex_);
     ++sequence_;
+    TIER_CHECK(queue_.size() <= kEventsQueuedMax, "queued {}", queue_.size());
     if (queue_.size() == kEventsQueuedMax) return false;
     queue_.push_back(event);
     queue_.back().sequence = sequence_;
@@ -73,13 +78,15 @@ void EventLog::Emit(const char* kind, const Job* job, std::string message) {
 
 std::shared_ptr<void> EventLog::Watch(const Caller& caller, std::function<void(const Event&)> callback) {
   const std::lock_guard lock(shared_->mutex);
+  TIER_CHECK(callback != nullptr && shared_->watchers.size() <= kWatchersMax, "watchers {}", shared_->watchers.size());
   if (shared_->watchers.size() == kWatchersMax) return nullptr;
   auto* watcher = new Watcher(caller, std::move(callback));
   shared_->watchers.push_back(watcher);
   return {watcher, [shared = shared_](Watcher* gone) {
             {
               const std::lock_guard erase_lock(shared->mutex);
-              std::erase(shared->watchers, gone);
+              const size_t erased = std::erase(shared->watchers, gone);
+              TIER_CHECK(erased == 1, "watcher {} times", erased);
             }
             delete gone;  // Joins its thread, outside the lock that Emit takes.
           }};

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/check.h"
+
 #include "proto/ring.h"
 
 namespace tier::session {
@@ -34,6 +36,7 @@ template <size_t N>
 void WriteText(char (&field)[N], std::string_view text) {
   size_t length = std::min(text.size(), N - 1);
   while (length < text.size() && length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;
+  TIER_CHECK(length < N, "{} bytes into {}", length, N);
   std::memcpy(field, text.data(), length);
 }
 
@@ -77,10 +80,12 @@ Status CheckVersion(const PacketHeader& header, std::span<const std::byte> packe
   if (packet.size() >= offsetof(Hello, version_min) + sizeof(oldest)) {
     std::memcpy(&oldest, packet.data() + offsetof(Hello, version_min), sizeof(oldest));
   }
-  if (header.version >= proto::kProtocolVersionMin && oldest <= proto::kProtocolVersion && oldest <= header.version) return {};
-  return Fail(Code::kVersion, fmt::format("the client speaks protocol versions {} to {}, this daemon {} to {}: update the older "
-                                          "of the two", oldest, header.version, proto::kProtocolVersionMin,
-                                          proto::kProtocolVersion));
+  if (header.version >= proto::kProtocolVersionMin && oldest <= proto::kProtocolVersion && oldest <= header.version)
+    return {};
+  return Fail(Code::kVersion,
+              fmt::format("the client speaks protocol versions {} to {}, this daemon {} to {}: update the older "
+                          "of the two",
+                          oldest, header.version, proto::kProtocolVersionMin, proto::kProtocolVersion));
 }
 
 std::string Printable(std::string text) {
@@ -100,7 +105,8 @@ Result<ParsedHello> ParseHello(std::span<const std::byte> packet, size_t descrip
   if (auto version = CheckVersion(*header, packet); !version) return std::unexpected(std::move(version.error()));
   const auto hello = ReadPacket<Hello>(packet, "hello");
   if (!hello) return std::unexpected(hello.error());
-  if (descriptors > 1) return Invalid(fmt::format("hello carries {} descriptors, at most one pidfd is allowed", descriptors));
+  if (descriptors > 1)
+    return Invalid(fmt::format("hello carries {} descriptors, at most one pidfd is allowed", descriptors));
   if (auto ok = CheckHelloFields(*hello); !ok) return std::unexpected(std::move(ok.error()));
   auto job = ReadText(hello->job, "job");
   if (!job) return std::unexpected(std::move(job.error()));
@@ -127,7 +133,8 @@ Result<ClientPacket> ParseClientPacket(std::span<const std::byte> packet, size_t
   if (!header) return std::unexpected(header.error());
   if (descriptors != 0) return Invalid(fmt::format("packet kind {} carries {} descriptors", header->kind, descriptors));
   if (header->kind == static_cast<uint16_t>(PacketKind::kGoodbye)) {
-    if (const auto goodbye = ReadPacket<proto::Goodbye>(packet, "goodbye"); !goodbye) return std::unexpected(goodbye.error());
+    if (const auto goodbye = ReadPacket<proto::Goodbye>(packet, "goodbye"); !goodbye)
+      return std::unexpected(goodbye.error());
     return ClientPacket(GoodbyePacket{});
   }
   if (header->kind == static_cast<uint16_t>(PacketKind::kWindowReturned)) {

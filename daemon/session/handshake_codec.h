@@ -16,9 +16,9 @@
 namespace tier::session {
 
 struct ParsedHello {
-  OpenJobRequest open;     // Passed ValidateOpenJob.
-  int32_t pid = 0;         // As the client sees itself; for display only.
-  std::string client;      // For display only; printable.
+  OpenJobRequest open;  // Passed ValidateOpenJob.
+  int32_t pid = 0;      // As the client sees itself; for display only.
+  std::string client;   // For display only; printable.
 };
 
 // The first packet of a connection. VERSION for a client of another protocol, INVALID naming the field for the rest,

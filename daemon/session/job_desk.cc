@@ -26,6 +26,8 @@ Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, st
     }
   }
   const Job& job = registry_.Commit(*admission, request, session, now);
+  TIER_CHECK(job.id == asked.id, "opened job {}, committed {}", static_cast<uint64_t>(asked.id),
+             static_cast<uint64_t>(job.id));
   if (admission->created) events_.Emit("job_opened", &job, fmt::format("job '{}' of uid {} opened", job.name, job.uid));
   return &job;
 }
@@ -41,6 +43,7 @@ void JobDesk::Close(tiering::JobId id, const std::string& reason, bool forget) {
   const Job job = *found;
   // Out of the registry first: sessions that the engine ends meanwhile find no job to leave.
   registry_.Remove(id);
+  TIER_CHECK(registry_.Find(id) == nullptr, "job {} is still there", static_cast<uint64_t>(id));
   engine_.CloseJob(id, reason, forget);
   events_.Emit("job_closed", &job, fmt::format("job '{}' of uid {} closed: {}", job.name, job.uid, reason));
 }

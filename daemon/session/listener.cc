@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <boost/asio/post.hpp>
 
 #include "daemon/base/check.h"
 
@@ -42,6 +42,7 @@ void Listener::Warn(const std::string& text) const {
 }
 
 void Listener::Start(proto::FileDescriptor listening) {
+  TIER_CHECK(listening && !listening_.is_open(), "listening socket {}", listening.get());
   listening_.assign(listening.Release());
   WaitForConnection();
 }
@@ -80,9 +81,11 @@ void Listener::Admit(proto::FileDescriptor socket) {
                                                        static_cast<ConnectionOwner&>(*this));
   if (!peer) return Refuse(connection, peer.error());
   if (open_.size() >= kHandshakesMax) {
-    return Refuse(connection, {Code::kDenied, fmt::format("{} clients are in their handshake, the limit is {}: try again",
-                                                          open_.size(), kHandshakesMax)});
+    return Refuse(connection,
+                  {Code::kDenied, fmt::format("{} clients are in their handshake, the limit is {}: try again",
+                                              open_.size(), kHandshakesMax)});
   }
+  TIER_CHECK(open_.size() < kHandshakesMax, "handshakes {}", open_.size());
   open_.insert(connection);
   connection->Start(options_.handshake_timeout);
 }
@@ -106,12 +109,13 @@ void Listener::OnHello(const ConnectionPtr& connection, ParsedHello hello) {
   });
 }
 
-Result<AttachRequest> Listener::Prepare(tiering::SessionId session, const ConnectionPtr& connection, const ParsedHello& hello,
-                                        std::vector<proto::FileDescriptor>* for_client) {
+Result<AttachRequest> Listener::Prepare(tiering::SessionId session, const ConnectionPtr& connection,
+                                        const ParsedHello& hello, std::vector<proto::FileDescriptor>* for_client) {
   auto region = MakeSessionRegion(options_.epoch, session);
   if (!region) return std::unexpected(std::move(region.error()));
   proto::FileDescriptor doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!doorbell) return Fail(Code::kNoMemory, fmt::format("no descriptor left for a session: {}", std::strerror(errno)));
+  if (!doorbell)
+    return Fail(Code::kNoMemory, fmt::format("no descriptor left for a session: {}", std::strerror(errno)));
   auto page = Duplicate(parts_.page.descriptor());
   if (!page) return std::unexpected(std::move(page.error()));
   auto bell = Duplicate(doorbell.get());
@@ -131,8 +135,10 @@ void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::Fi
   // Gone meanwhile: OnGone has posted the session's end behind its beginning.
   if (connection->state() != Connection::State::kOpening) return;
   if (!attached) return Refuse(connection, attached.error());
+  TIER_CHECK(for_client.size() == proto::kPacketDescriptorsMax, "descriptors {}", for_client.size());
   open_.erase(connection);
-  attached_.emplace(static_cast<uint64_t>(connection->session()), connection);
+  const bool fresh = attached_.emplace(static_cast<uint64_t>(connection->session()), connection).second;
+  TIER_CHECK(fresh, "session {} twice", static_cast<uint64_t>(connection->session()));
   connection->SetAttached();
   const auto welcome = MakeWelcome({.epoch = options_.epoch,
                                     .session = static_cast<uint64_t>(connection->session()),
@@ -156,6 +162,7 @@ void Listener::Refuse(const ConnectionPtr& connection, const Error& error) {
 
 void Listener::OnPacket(const ConnectionPtr& connection, const ClientPacket& packet) {
   const tiering::SessionId session = connection->session();
+  TIER_CHECK(session != tiering::SessionId{}, "a packet before the session");
   if (std::holds_alternative<GoodbyePacket>(packet)) {
     DetachLater(session, "the client said goodbye");
     Drop(connection);
@@ -168,6 +175,7 @@ void Listener::OnPacket(const ConnectionPtr& connection, const ClientPacket& pac
 
 void Listener::OnViolation(const ConnectionPtr& connection, const std::string& what) {
   const tiering::SessionId session = connection->session();
+  TIER_CHECK(session != tiering::SessionId{} && !what.empty(), "violation before the session: {}", what);
   Warn(fmt::format("session {}: {}", static_cast<uint64_t>(session), what));
   PostToEngine([this, session, what] { parts_.sessions.End(session, Code::kRevoked, what); });
 }
@@ -230,7 +238,8 @@ void Listener::SendWindow(tiering::SessionId session, WindowIndex window, proto:
   asio::post(parts_.io, [this, session, window, held, page_size] {
     std::vector<proto::FileDescriptor> descriptors;
     descriptors.push_back(std::move(*held));
-    SendOrEnd(session, BytesOf(MakeWindowPacket(proto::PacketKind::kWindow, window, page_size)), std::move(descriptors));
+    SendOrEnd(session, BytesOf(MakeWindowPacket(proto::PacketKind::kWindow, window, page_size)),
+              std::move(descriptors));
   });
 }
 

@@ -1,9 +1,9 @@
 // Listener: the data socket. Accepts clients, takes them through the handshake, gives them their session's memory and
 // carries what is said on sockets to the engine thread and back.
 //
-// The idea: this thread owns sockets and no state of the engine's; the engine thread owns sessions and no sockets. They meet
-// in the mailbox (from here) and in posted handlers (to here), both in order: a session's end can never overtake its
-// beginning.
+// The idea: this thread owns sockets and no state of the engine's; the engine thread owns sessions and no sockets. They
+// meet in the mailbox (from here) and in posted handlers (to here), both in order: a session's end can never overtake
+// its beginning.
 //
 // Socket thread, except the SessionNotices, which the engine thread calls.
 // Invariants: connections in handshake <= kHandshakesMax; a session id is given once.
@@ -37,7 +37,7 @@ struct ListenerOptions {
   uint64_t window_size = 0;
   uint32_t windows_max = 0;
   uint32_t reconnect_timeout_ms = 0;
-  std::string daemon_version;               // "tierd 0.1.0".
+  std::string daemon_version;  // "tierd 0.1.0".
   std::chrono::milliseconds handshake_timeout{5000};
   // Told whenever a session begins or ends: how many there are. May be empty.
   std::function<void(size_t)> on_session_count;
@@ -48,7 +48,7 @@ struct ListenerOptions {
 struct ListenerParts {
   boost::asio::io_context& io;
   base::Mailbox& mailbox;
-  SessionTable& sessions;         // Touched only inside closures for the engine thread.
+  SessionTable& sessions;  // Touched only inside closures for the engine thread.
   const EnginePageOwner& page;
   const base::Clock& clock;
 };
@@ -101,8 +101,8 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   boost::asio::steady_timer post_timer_;
   std::deque<std::function<void()>> late_;  // For the engine, when its mailbox was full; at most two a connection.
   uint64_t last_session_ = 0;
-  std::unordered_set<ConnectionPtr> open_;                      // In handshake or opening.
-  std::unordered_map<uint64_t, ConnectionPtr> attached_;        // By session.
+  std::unordered_set<ConnectionPtr> open_;                // In handshake or opening.
+  std::unordered_map<uint64_t, ConnectionPtr> attached_;  // By session.
 };
 
 }  // namespace tier::session

@@ -18,7 +18,8 @@ bool IsNameCharacter(char c) {
 
 Status ValidateWorld(const OpenJobRequest& request) {
   if (request.world_size < 0 || request.world_size > kWorldSizeMax) {
-    return Fail(Code::kInvalid, fmt::format("world_size is {}, allowed are 0 (none) to {}", request.world_size, kWorldSizeMax));
+    return Fail(Code::kInvalid,
+                fmt::format("world_size is {}, allowed are 0 (none) to {}", request.world_size, kWorldSizeMax));
   }
   if (request.world_size == 0 && request.rank != -1) {
     return Fail(Code::kInvalid, fmt::format("rank is {} without a world_size; give both or neither", request.rank));
@@ -33,8 +34,8 @@ Status ValidateWorld(const OpenJobRequest& request) {
 
 Status ValidateOpenJob(const OpenJobRequest& request) {
   if (request.name.size() >= proto::kJobNameSize) {
-    return Fail(Code::kInvalid, fmt::format("the job name has {} characters, at most {} are allowed", request.name.size(),
-                                            proto::kJobNameSize - 1));
+    return Fail(Code::kInvalid, fmt::format("the job name has {} characters, at most {} are allowed",
+                                            request.name.size(), proto::kJobNameSize - 1));
   }
   if (!std::all_of(request.name.begin(), request.name.end(), IsNameCharacter)) {
     return Fail(Code::kInvalid, "the job name may hold only letters, digits and . _ : / @ -");

@@ -50,11 +50,13 @@ SocketOutcome ReceivePacket(int socket, ReceivedPacket* packet) {
   if (received < 0) return errno == EAGAIN ? SocketOutcome::kWouldBlock : SocketOutcome::kGone;
   TakeDescriptors(message, &packet->descriptors);
   packet->truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  TIER_CHECK(static_cast<size_t>(received) <= packet->bytes.size(), "received {}", received);
   packet->bytes.resize(static_cast<size_t>(received));
   return received == 0 ? SocketOutcome::kGone : SocketOutcome::kDone;
 }
 
-SocketOutcome SendPacket(int socket, std::span<const std::byte> bytes, std::span<const proto::FileDescriptor> descriptors) {
+SocketOutcome SendPacket(int socket, std::span<const std::byte> bytes,
+                         std::span<const proto::FileDescriptor> descriptors) {
   TIER_CHECK(descriptors.size() <= proto::kPacketDescriptorsMax, "descriptors {}", descriptors.size());
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(proto::kPacketDescriptorsMax * sizeof(int))> control{};
   iovec part = {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
@@ -86,8 +88,10 @@ Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return Fail(Code::kInvalid, fmt::format("the socket path {} has {} characters, at most {} are allowed: choose a shorter "
-                                            "socket_directory", path, path.size(), sizeof(address.sun_path) - 1));
+    return Fail(Code::kInvalid,
+                fmt::format("the socket path {} has {} characters, at most {} are allowed: choose a shorter "
+                            "socket_directory",
+                            path, path.size(), sizeof(address.sun_path) - 1));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -111,8 +115,9 @@ Status CheckListening(int fd) {
     return ::getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
   };
   if (option(SO_DOMAIN) == AF_UNIX && option(SO_TYPE) == SOCK_SEQPACKET && option(SO_ACCEPTCONN) == 1) return {};
-  return Fail(Code::kInvalid, "the socket passed by the service manager is no listening Unix socket of packets: the unit needs "
-                              "ListenSequentialPacket=");
+  return Fail(Code::kInvalid,
+              "the socket passed by the service manager is no listening Unix socket of packets: the unit needs "
+              "ListenSequentialPacket=");
 }
 
 Result<proto::FileDescriptor> AcceptConnection(int listening) {

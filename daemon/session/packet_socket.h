@@ -1,4 +1,5 @@
-// Packets with descriptors over a SOCK_SEQPACKET Unix socket, without ever blocking. Any thread; one at a time a socket.
+// Packets with descriptors over a SOCK_SEQPACKET Unix socket, without ever blocking. Any thread; one at a time a
+// socket.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,8 @@ struct ReceivedPacket {
 };
 
 SocketOutcome ReceivePacket(int socket, ReceivedPacket* packet);
-SocketOutcome SendPacket(int socket, std::span<const std::byte> bytes, std::span<const proto::FileDescriptor> descriptors);
+SocketOutcome SendPacket(int socket, std::span<const std::byte> bytes,
+                         std::span<const proto::FileDescriptor> descriptors);
 
 // A listening data socket at `path` with these permissions. REQUIRES: the caller holds the directory's lock, so what
 // stands there is a dead daemon's.

@@ -51,8 +51,10 @@ Status CheckPidfd(int fd, const PeerIdentity& peer) {
   if (!pid) return Fail(Code::kInvalid, "handshake: the descriptor is not a pidfd");
   if (*pid == -1) return Fail(Code::kInvalid, "handshake: the process of the pidfd has ended");
   if (*pid != peer.pid) {
-    return Fail(Code::kInvalid, fmt::format("handshake: the pidfd is of process {}, the socket of process {}: a client sends "
-                                            "its own", *pid, peer.pid));
+    return Fail(Code::kInvalid,
+                fmt::format("handshake: the pidfd is of process {}, the socket of process {}: a client sends "
+                            "its own",
+                            *pid, peer.pid));
   }
   return {};
 }

@@ -43,7 +43,10 @@ Status Poller::Add(int fd, uint32_t events, std::function<void()>* on_ready) {
 }
 
 Status Poller::AddDoorbell(int fd) { return Add(fd, EPOLLIN | EPOLLET, nullptr); }
-Status Poller::AddSource(int fd, std::function<void()>* on_ready) { return Add(fd, EPOLLIN, on_ready); }
+Status Poller::AddSource(int fd, std::function<void()>* on_ready) {
+  TIER_CHECK(on_ready != nullptr && *on_ready, "fd {} without a callback", fd);
+  return Add(fd, EPOLLIN, on_ready);
+}
 
 void Poller::Remove(int fd) {
   const int removed = ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
@@ -57,6 +60,7 @@ uint32_t Poller::Wait(std::optional<base::Duration> timeout) {
     TIER_CHECK(errno == EINTR, "epoll_wait errno {}", errno);
     return 0;
   }
+  TIER_CHECK(static_cast<uint32_t>(ready) <= kEventsPerWait, "ready {}", ready);
   for (int i = 0; i < ready; ++i) {
     auto* on_ready = static_cast<std::function<void()>*>(events[static_cast<size_t>(i)].data.ptr);
     if (on_ready != nullptr) (*on_ready)();

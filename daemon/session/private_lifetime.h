@@ -1,5 +1,5 @@
-// PrivateLifetime: when a private daemon, which some program started for itself, should end: a few seconds after its last
-// session, or a while after the program that started it died without any session attached. Pure; told the time.
+// PrivateLifetime: when a private daemon, which some program started for itself, should end: a few seconds after its
+// last session, or a while after the program that started it died without any session attached. Pure; told the time.
 #pragma once
 
 #include <cstddef>

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/check.h"
+
 namespace tier::session {
 namespace {
 
@@ -120,9 +122,7 @@ size_t SequenceLength(std::string_view text) {
 
 }  // namespace
 
-const OpShape* ShapeOf(uint16_t op) {
-  return op != 0 && op < proto::kOpCount ? &kShapes[op] : nullptr;
-}
+const OpShape* ShapeOf(uint16_t op) { return op != 0 && op < proto::kOpCount ? &kShapes[op] : nullptr; }
 
 bool IsPlainText(std::string_view text) {
   while (!text.empty()) {
@@ -134,6 +134,7 @@ bool IsPlainText(std::string_view text) {
 }
 
 Result<uint32_t> DecodeRequest(std::span<const RequestSlot> slots, uint64_t sequence, tiering::Request* request) {
+  TIER_CHECK(!slots.empty() && request != nullptr, "slots {}", slots.size());
   const RequestHeader& header = slots.front().header;
   if (auto ok = CheckHeader(header, sequence, slots.size()); !ok) return std::unexpected(std::move(ok.error()));
   const OpShape& shape = *ShapeOf(header.op);
@@ -146,9 +147,11 @@ Result<uint32_t> DecodeRequest(std::span<const RequestSlot> slots, uint64_t sequ
               .text = {}};
   if (shape.text) {
     request->text = {reinterpret_cast<const char*>(slots.data() + 1), header.item_count};
-    if (auto ok = CheckText(header, slots.front().first, request->text); !ok) return std::unexpected(std::move(ok.error()));
+    if (auto ok = CheckText(header, slots.front().first, request->text); !ok)
+      return std::unexpected(std::move(ok.error()));
     return header.slots;
   }
+  TIER_CHECK(header.slots <= slots.size(), "slots {} of {}", header.slots, slots.size());
   // Records follow the header without a gap: the first slot's second half, then two in each further slot.
   request->items = {&slots.front().first, header.item_count};
   if (auto ok = CheckItems(header, shape, request->items); !ok) return std::unexpected(std::move(ok.error()));

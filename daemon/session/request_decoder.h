@@ -19,13 +19,13 @@ namespace tier::session {
 // What a well-formed message of one op looks like.
 struct OpShape {
   std::string_view name;
-  uint32_t flags = 0;         // Those that may be set.
+  uint32_t flags = 0;  // Those that may be set.
   uint32_t items_min = 0;
   uint32_t items_max = 0;
-  bool range = false;         // Items carry offset and length.
-  bool value = false;         // Items carry a value.
+  bool range = false;  // Items carry offset and length.
+  bool value = false;  // Items carry a value.
   bool argument = false;
-  bool text = false;          // Text in place of items, from the second slot on.
+  bool text = false;  // Text in place of items, from the second slot on.
 };
 // Null for an op that does not exist.
 const OpShape* ShapeOf(uint16_t op);

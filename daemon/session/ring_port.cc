@@ -68,6 +68,8 @@ RingPort::RingPort(tiering::SessionId session, proto::Mapping region)
       completions_(proto::CompletionRing(region_.data())),
       completion_control_(proto::CompletionRing(region_.data()).control) {
   TIER_CHECK(region_.size() == proto::kSessionRegionSize, "region of {} bytes", region_.size());
+  TIER_CHECK(reinterpret_cast<uintptr_t>(region_.data()) % kPageSize == 0, "region at {}", fmt::ptr(region_.data()));
+  TIER_CHECK(static_cast<uint64_t>(session_) != 0, "session 0");
 }
 
 bool RingPort::HasRequests() const {
@@ -83,6 +85,8 @@ Result<uint32_t> RingPort::Receive(EnginePort& engine, RingScratch& scratch, uin
     return Fail(Code::kRevoked, fmt::format("the request ring's tail is impossible (head {})", requests_.head()));
   }
   if (ready == 0 || !backlog_.empty()) return 0;
+  TIER_CHECK(outstanding_ <= proto::kRequestsOutstandingMax, "outstanding {}", outstanding_);
+  TIER_CHECK(scratch.requests.size() >= proto::kRequestSlots, "scratch of {} slots", scratch.requests.size());
   messages_max = std::min(messages_max, proto::kRequestsOutstandingMax - outstanding_);
   if (messages_max == 0) return 0;
   // What `messages_max` short messages take, and room for one of the longest.
@@ -102,6 +106,8 @@ Result<uint32_t> RingPort::Receive(EnginePort& engine, RingScratch& scratch, uin
     ++outstanding_;
     engine.Submit(session_, request);
   }
+  TIER_CHECK(taken <= copied && messages <= messages_max, "took {} of {} slots, {} of {} messages", taken, copied,
+             messages, messages_max);
   requests_.Consume(taken);
   return messages;
 }
@@ -115,8 +121,11 @@ void RingPort::Send(const tiering::Reply& reply, RingScratch& scratch) {
   TIER_CHECK(outstanding_ > 0 && reply.sequence <= sequence_, "session {} outstanding {} sequence {} last {}",
              static_cast<uint64_t>(session_), outstanding_, reply.sequence, sequence_);
   TIER_CHECK(reply.spans.size() <= proto::kSpansPerCompletionMax, "spans {}", reply.spans.size());
+  TIER_CHECK(reply.code != Code::kOk || reply.error == nullptr, "an error record with OK");
+  TIER_CHECK(reply.tensor == nullptr || reply.spans.empty(), "a tensor record and {} spans", reply.spans.size());
   --outstanding_;
   const uint32_t slots = SlotsFor(reply);
+  TIER_CHECK(slots >= 1 && slots <= scratch.completion.size(), "slots {} of {}", slots, scratch.completion.size());
   Encode(reply, slots, scratch.completion.data());
   Stage(scratch.completion.data(), slots);
 }
@@ -135,6 +144,9 @@ void RingPort::Stage(const CompletionSlot* slots, uint32_t count) {
 bool RingPort::MoveBacklog() {
   while (backlog_taken_ < backlog_.size()) {
     const CompletionSlot* message = backlog_.data() + backlog_taken_;
+    const size_t left = backlog_.size() - backlog_taken_;
+    TIER_CHECK(message->header.slots >= 1 && message->header.slots <= left, "slots {} of {}", message->header.slots,
+               left);
     uint32_t room = 0;
     if (!completions_.Free(&room)) return false;
     if (room < message->header.slots) return true;
@@ -151,10 +163,12 @@ Status RingPort::Flush() {
     return Fail(Code::kRevoked, fmt::format("the completion ring's head is impossible (tail {})", completions_.tail()));
   }
   if (backlog_.size() * proto::kSlotSize > kBacklogBytesMax) {
-    return Fail(Code::kRevoked, fmt::format("{} bytes of answers wait because the completions are not read; the limit is {}",
-                                            backlog_.size() * proto::kSlotSize, kBacklogBytesMax));
+    return Fail(Code::kRevoked,
+                fmt::format("{} bytes of answers wait because the completions are not read; the limit is {}",
+                            backlog_.size() * proto::kSlotSize, kBacklogBytesMax));
   }
   if (completions_.tail() == published_) return {};
+  TIER_CHECK(completions_.tail() > published_, "tail {} published {}", completions_.tail(), published_);
   published_ = completions_.tail();
   completions_.Publish();
   WakeClient();

@@ -67,9 +67,9 @@ class RingPort {
   proto::RingConsumer requests_;
   proto::RingProducer completions_;
   proto::RingControl* completion_control_;
-  uint64_t sequence_ = 0;      // Of the last request taken.
-  uint32_t outstanding_ = 0;   // Requests of the client submitted and not yet answered.
-  uint64_t published_ = 0;     // Completion tail that the client has been shown.
+  uint64_t sequence_ = 0;     // Of the last request taken.
+  uint32_t outstanding_ = 0;  // Requests of the client submitted and not yet answered.
+  uint64_t published_ = 0;    // Completion tail that the client has been shown.
   uint64_t wakes_ = 0;
   std::vector<proto::CompletionSlot> backlog_;  // Whole messages, oldest first.
   size_t backlog_taken_ = 0;                    // Slots of backlog_ already in the ring.

@@ -2,12 +2,17 @@
 
 #include <string>
 
+#include "daemon/base/check.h"
+
 namespace tier::session {
 
-void SessionFlush::Submit(const std::shared_ptr<Group>& group, RingPort& port, EnginePort& engine, uint32_t timeout_ms) {
+void SessionFlush::Submit(const std::shared_ptr<Group>& group, RingPort& port, EnginePort& engine,
+                          uint32_t timeout_ms) {
   for (const uint32_t flags : {uint32_t{0}, proto::kFlagShared}) {
     const uint64_t sequence = next_sequence_++;
-    waiting_.emplace(sequence, Waiting{port.session(), group});
+    TIER_CHECK(group != nullptr && sequence >= kInternalSequenceFirst, "sequence {}", sequence);
+    const bool fresh = waiting_.emplace(sequence, Waiting{port.session(), group}).second;
+    TIER_CHECK(fresh, "sequence {} twice", sequence);
     port.SubmitInternal(engine, {.sequence = sequence,
                                  .op = proto::Op::kFlush,
                                  .flags = flags,
@@ -24,6 +29,7 @@ void SessionFlush::OnReply(const tiering::Reply& reply) {
   // The group's last reference may call back: take it out first.
   const std::shared_ptr<Group> group = std::move(place->second.group);
   waiting_.erase(place);
+  TIER_CHECK(group != nullptr, "sequence {} without a group", reply.sequence);
   if (reply.code != Code::kOk) group->Fail({reply.code, std::string(reply.detail)});
 }
 

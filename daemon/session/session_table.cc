@@ -21,6 +21,7 @@ SessionTable::~SessionTable() {
 }
 
 void SessionTable::Connect(JobDesk& desk, SessionNotices& notices) {
+  TIER_CHECK(desk_ == nullptr && sessions_.empty(), "connected twice, {} sessions", sessions_.size());
   desk_ = &desk;
   notices_ = &notices;
 }
@@ -31,6 +32,7 @@ SessionTable::Entry* SessionTable::Find(tiering::SessionId session) {
 }
 
 Result<Attached> SessionTable::Attach(AttachRequest request, base::TimePoint now) {
+  TIER_CHECK(desk_ != nullptr && request.doorbell, "desk {} doorbell {}", desk_ != nullptr, request.doorbell.get());
   TIER_CHECK(Find(request.session) == nullptr, "session {} twice", static_cast<uint64_t>(request.session));
   if (sessions_.size() >= options_.sessions_max) {
     return Fail(Code::kDenied, fmt::format("{} sessions are attached, the limit (option jobs.max_sessions) is {}",
@@ -46,6 +48,7 @@ Result<Attached> SessionTable::Attach(AttachRequest request, base::TimePoint now
   sessions_.push_back(std::make_unique<Entry>(job.id, std::move(request.doorbell),
                                               RingPort(request.session, std::move(request.region))));
   by_id_.emplace(static_cast<uint64_t>(request.session), sessions_.back().get());
+  TIER_CHECK(by_id_.size() == sessions_.size(), "{} ids of {} sessions", by_id_.size(), sessions_.size());
   desk_->events().Emit("session_attached", &job,
                        fmt::format("session {} of uid {} attached to job '{}' (rank {})",
                                    static_cast<uint64_t>(request.session), request.uid, job.name, request.open.rank));
@@ -74,13 +77,17 @@ void SessionTable::Forget(Entry* entry, const std::string& reason) {
   const tiering::JobId job = entry->job;
   if (entry->engine_knows) desk_->engine().EndSession(session, reason);
   if (const Job* known = desk_->registry().Find(job); known != nullptr) {
-    desk_->events().Emit("session_ended", known, fmt::format("session {} of job '{}' ended: {}",
-                                                             static_cast<uint64_t>(session), known->name, reason));
+    desk_->events().Emit(
+        "session_ended", known,
+        fmt::format("session {} of job '{}' ended: {}", static_cast<uint64_t>(session), known->name, reason));
   }
   poller_.Remove(entry->doorbell.get());
   std::erase(answered_, entry);
-  by_id_.erase(static_cast<uint64_t>(session));
-  std::erase_if(sessions_, [entry](const auto& held) { return held.get() == entry; });
+  const size_t ids = by_id_.erase(static_cast<uint64_t>(session));
+  const size_t held_count = std::erase_if(sessions_, [entry](const auto& held) { return held.get() == entry; });
+  TIER_CHECK(ids == 1 && held_count == 1, "session {}: {} ids, {} entries", static_cast<uint64_t>(session), ids,
+             held_count);
+  TIER_CHECK(by_id_.size() == sessions_.size(), "{} ids of {} sessions", by_id_.size(), sessions_.size());
   flush_.OnSessionEnded(session);
   desk_->Leave(job, session, reason);
 }
@@ -122,6 +129,7 @@ bool SessionTable::Publish() {
     }
   }
   backlogged_ = false;
+  TIER_CHECK(answered_.size() <= sessions_.size(), "{} answered of {}", answered_.size(), sessions_.size());
   for (Entry* entry : answered_) {
     entry->answered = false;
     if (const auto flushed = entry->port.Flush(); !flushed) {
@@ -186,15 +194,18 @@ void SessionTable::OnWindow(tiering::SessionId session, WindowIndex window, uint
                          std::strerror(errno)));
     return;
   }
+  TIER_CHECK(notices_ != nullptr && Value(window) < windows_.windows_max(), "window {}", Value(window));
   notices_->SendWindow(session, window, std::move(copy), page_size);
 }
 
 void SessionTable::OnWindowReturn(tiering::SessionId session, WindowIndex window) {
+  TIER_CHECK(notices_ != nullptr && Value(window) < windows_.windows_max(), "window {}", Value(window));
   notices_->SendWindowReturn(session, window);
 }
 
 void SessionTable::OnSessionEnded(tiering::SessionId session, Code code, const std::string& reason) {
   if (Entry* entry = Find(session); entry != nullptr) entry->engine_knows = false;
+  TIER_CHECK(code != Code::kOk, "session {} ended with OK", static_cast<uint64_t>(session));
   EndLater(session, code, reason);
 }
 

@@ -96,10 +96,9 @@ class SessionTable final : public tiering::ReplySink {
     tiering::JobId job{};
     proto::FileDescriptor doorbell;
     RingPort port;
-    bool answered = false;      // Something to publish.
-    bool engine_knows = true;   // Until the engine says that it ended this session.
-    Entry(tiering::JobId j, proto::FileDescriptor d, RingPort p)
-        : job(j), doorbell(std::move(d)), port(std::move(p)) {}
+    bool answered = false;     // Something to publish.
+    bool engine_knows = true;  // Until the engine says that it ended this session.
+    Entry(tiering::JobId j, proto::FileDescriptor d, RingPort p) : job(j), doorbell(std::move(d)), port(std::move(p)) {}
   };
   struct Ending {
     tiering::SessionId session{};

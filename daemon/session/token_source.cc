@@ -12,7 +12,9 @@
 namespace tier::session {
 
 std::string TokenSource::MakeToken() {
-  return fmt::format("{:016x}{:016x}{:016x}{:016x}", Random(), Random(), Random(), Random());
+  std::string token = fmt::format("{:016x}{:016x}{:016x}{:016x}", Random(), Random(), Random(), Random());
+  TIER_CHECK(IsToken(token), "token of {} characters", token.size());
+  return token;
 }
 
 std::string TokenSource::MakeJobName() { return fmt::format("job-{:08x}", static_cast<uint32_t>(Random())); }

@@ -19,7 +19,9 @@ struct Arguments {
 };
 
 [[noreturn]] void Usage() {
-  std::fprintf(stderr, "usage: mlp [--width N] [--layers N] [--batch N] [--slice-rows N] [--steps N] [--checks N] [--limit-mib N]\n");
+  std::fprintf(
+      stderr,
+      "usage: mlp [--width N] [--layers N] [--batch N] [--slice-rows N] [--steps N] [--checks N] [--limit-mib N]\n");
   std::exit(2);
 }
 
@@ -29,16 +31,26 @@ Arguments Parse(int argc, char** argv) {
     if (i + 1 == argc) Usage();
     const std::string name = argv[i];
     const uint64_t value = std::strtoull(argv[i + 1], nullptr, 10);
-    if (name == "--width") arguments.shape.width = value;
-    else if (name == "--layers") arguments.shape.layers = value;
-    else if (name == "--batch") arguments.shape.batch = value;
-    else if (name == "--slice-rows") arguments.shape.slice_rows = value;
-    else if (name == "--steps") arguments.steps = value;
-    else if (name == "--checks") arguments.checks = value;
-    else if (name == "--limit-mib") arguments.limit_bytes = value << 20;
-    else Usage();
+    if (name == "--width")
+      arguments.shape.width = value;
+    else if (name == "--layers")
+      arguments.shape.layers = value;
+    else if (name == "--batch")
+      arguments.shape.batch = value;
+    else if (name == "--slice-rows")
+      arguments.shape.slice_rows = value;
+    else if (name == "--steps")
+      arguments.steps = value;
+    else if (name == "--checks")
+      arguments.checks = value;
+    else if (name == "--limit-mib")
+      arguments.limit_bytes = value << 20;
+    else
+      Usage();
   }
-  if (arguments.shape.width == 0 || arguments.shape.layers == 0 || arguments.shape.batch == 0 || arguments.shape.slice_rows == 0) Usage();
+  if (arguments.shape.width == 0 || arguments.shape.layers == 0 || arguments.shape.batch == 0 ||
+      arguments.shape.slice_rows == 0)
+    Usage();
   return arguments;
 }
 
@@ -50,7 +62,8 @@ Network::Batch RandomBatch(const Shape& shape, std::mt19937_64& random) {
 }
 
 // Central differences against the gradient tensors, at random places. Returns how many disagree.
-int CheckGradients(Network& network, const Arguments& arguments, const Network::Batch& inputs, const Network::Batch& targets) {
+int CheckGradients(Network& network, const Arguments& arguments, const Network::Batch& inputs,
+                   const Network::Batch& targets) {
   std::mt19937_64 random(99);
   const double step = 1e-5;
   int wrong = 0;

@@ -100,7 +100,8 @@ void Network::StartActivation(uint64_t layer) {
 void Network::Backward(const Batch& inputs, const Batch& targets) {
   StartActivation(shape_.layers - 1);
   Batch delta(shape_.batch * shape_.width);
-  for (size_t i = 0; i < delta.size(); ++i) delta[i] = 2 * (output_[i] - targets[i]) / static_cast<double>(shape_.batch);
+  for (size_t i = 0; i < delta.size(); ++i)
+    delta[i] = 2 * (output_[i] - targets[i]) / static_cast<double>(shape_.batch);
   for (uint64_t layer = shape_.layers; layer-- > 0;) {
     if (layer > 0) StartActivation(layer - 1);  // One ahead of its use.
     arrivals_[layer].Wait();
@@ -114,8 +115,7 @@ void Network::Backward(const Batch& inputs, const Batch& targets) {
 }
 
 void Network::LayerBackward(uint64_t layer, const Batch& in, const Batch& delta, Batch& delta_in) {
-  const uint64_t width = shape_.width;
-  for (uint64_t first = 0; first < width; first += shape_.slice_rows) {
+  for (uint64_t first = 0; first < shape_.width; first += shape_.slice_rows) {
     const Slice slice = SliceAt(first);
     const tier::Lease parameter = client_.Acquire(Id(Kind::kParameter, layer), 0, slice.range);
     tier::Lease gradient = client_.Acquire(Id(Kind::kGradient, layer), TIER_WRITE, slice.range);
@@ -123,18 +123,21 @@ void Network::LayerBackward(uint64_t layer, const Batch& in, const Batch& delta,
     const auto sums = gradient.as<double>();
     std::ranges::fill(sums, 0.0);
     for (uint64_t row = 0; row < slice.rows; ++row) {
-      const double* const w = &weights[row * columns()];
-      double* const g = &sums[row * columns()];
-      for (uint64_t sample = 0; sample < shape_.batch; ++sample) {
-        const double d = delta[sample * width + first + row];
-        for (uint64_t i = 0; i < width; ++i) {
-          g[i] += d * in[sample * width + i];
-          delta_in[sample * width + i] += d * w[i];
-        }
-        g[width] += d;
-      }
+      RowBackward({&weights[row * columns()], &sums[row * columns()], first + row}, in, delta, delta_in);
     }
     gradient.Seal();
+  }
+}
+
+void Network::RowBackward(const Row& row, const Batch& in, const Batch& delta, Batch& delta_in) const {
+  const uint64_t width = shape_.width;
+  for (uint64_t sample = 0; sample < shape_.batch; ++sample) {
+    const double d = delta[sample * width + row.output];
+    for (uint64_t i = 0; i < width; ++i) {
+      row.gradient[i] += d * in[sample * width + i];
+      delta_in[sample * width + i] += d * row.weights[i];
+    }
+    row.gradient[width] += d;
   }
 }
 

@@ -48,6 +48,11 @@ class Network {
     uint64_t rows;
     tier::Range range;  // In bytes of the tensor.
   };
+  struct Row {
+    const double* weights;
+    double* gradient;
+    uint64_t output;  // Which output of the layer it makes.
+  };
 
   static uint64_t Id(Kind kind, uint64_t layer) { return static_cast<uint64_t>(kind) << 32 | layer; }
   Slice SliceAt(uint64_t first) const;
@@ -55,13 +60,14 @@ class Network {
   void MakeTensor(Kind kind, uint64_t layer, std::mt19937_64* random);
   void LayerForward(uint64_t layer, const Batch& in, Batch& out);
   void LayerBackward(uint64_t layer, const Batch& in, const Batch& delta, Batch& delta_in);
+  void RowBackward(const Row& row, const Batch& in, const Batch& delta, Batch& delta_in) const;
   void StartActivation(uint64_t layer);
 
   tier::Client& client_;
   const Shape shape_;
-  std::vector<Batch> leaving_;              // Activations being swapped out.
+  std::vector<Batch> leaving_;  // Activations being swapped out.
   std::vector<tier::Operation> departures_;
-  std::vector<Batch> arriving_;             // Activations being swapped in.
+  std::vector<Batch> arriving_;  // Activations being swapped in.
   std::vector<tier::Operation> arrivals_;
   Batch output_;
 };

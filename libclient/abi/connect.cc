@@ -13,7 +13,8 @@ std::string TextOf(const char* text) { return text == nullptr ? std::string() : 
 
 Result<client::SessionOptions> SessionOptionsFrom(const tier_connect_options& given) {
   if (given.mode < TIER_MODE_ATTACH || given.mode > TIER_MODE_RESUME) {
-    return Fail(Code::kInvalid, "mode " + std::to_string(given.mode) + " is none of TIER_MODE_ATTACH, _CREATE, _JOIN, _RESUME");
+    return Fail(Code::kInvalid,
+                "mode " + std::to_string(given.mode) + " is none of TIER_MODE_ATTACH, _CREATE, _JOIN, _RESUME");
   }
   if (given.spin < 0 || given.spin > 2) {
     return Fail(Code::kInvalid, "spin " + std::to_string(given.spin) + " is none of 0 (auto), 1 (always), 2 (never)");
@@ -105,10 +106,10 @@ int tier_session(tier_client* client, tier_session_view* view) {
     if (auto ok = abi::CheckClient(client); !ok) return ok;
     const auto& welcome = client->session->welcome();
     const int connected = client->session->Alive().has_value() ? 1 : 0;
-    return abi::WriteView<tier_session_view>({0, welcome.epoch, welcome.session, welcome.window_size,
-                                              client->job.c_str(), client->token.c_str(), client->socket.c_str(),
-                                              connected},
-                                             view);
+    return abi::WriteView<tier_session_view>(
+        {0, welcome.epoch, welcome.session, welcome.window_size, client->job.c_str(), client->token.c_str(),
+         client->socket.c_str(), connected},
+        view);
   });
 }
 
@@ -119,11 +120,10 @@ int tier_stats(tier_client* client, tier_stats_view* view) {
     if (session.forked()) return session.Alive();
     const auto& counters = session.counters();
     const auto& figures = session.channel().figures();
-    return abi::WriteView<tier_stats_view>({0, counters.swap_out_bytes, counters.swap_in_bytes, counters.acquires,
-                                            figures.waits, figures.wait_ns, session.leases_open(),
-                                            session.windows().mapped_count(), session.stitched_count(),
-                                            session.pinned().count()},
-                                           view);
+    return abi::WriteView<tier_stats_view>(
+        {0, counters.swap_out_bytes, counters.swap_in_bytes, counters.acquires, figures.waits, figures.wait_ns,
+         session.leases_open(), session.windows().mapped_count(), session.stitched_count(), session.pinned().count()},
+        view);
   });
 }
 

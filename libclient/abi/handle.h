@@ -14,9 +14,9 @@
 #include "libclient/swap/operation.h"
 
 struct tier_client {
-  tier::client::Session* session = nullptr;        // One user.
-  std::shared_ptr<tier::swap::CopyCrew> crew;      // Shared with operations that outlive tier_close.
-  std::string job, token, socket;                  // What tier_session hands out.
+  tier::client::Session* session = nullptr;    // One user.
+  std::shared_ptr<tier::swap::CopyCrew> crew;  // Shared with operations that outlive tier_close.
+  std::string job, token, socket;              // What tier_session hands out.
 };
 
 struct tier_op {

@@ -157,8 +157,8 @@ int tier_create_batch(tier_client* client, const tier_range* ranges, size_t coun
   return Guarded([&] { return tier::abi::Acquire(Op::kCreate, {client, ranges, count, flags, timeout_ms, leases}); });
 }
 
-int tier_acquire_batch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
-                       uint32_t timeout_ms, tier_lease** leases) {
+int tier_acquire_batch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags, uint32_t timeout_ms,
+                       tier_lease** leases) {
   return Guarded([&] { return tier::abi::Acquire(Op::kAcquire, {client, ranges, count, flags, timeout_ms, leases}); });
 }
 
@@ -167,9 +167,10 @@ int tier_create_start(tier_client* client, const tier_range* ranges, size_t coun
   return Guarded([&] { return tier::abi::Start(Op::kCreate, {client, ranges, count, flags, timeout_ms, leases}, op); });
 }
 
-int tier_acquire_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
-                       uint32_t timeout_ms, tier_lease** leases, tier_op** op) {
-  return Guarded([&] { return tier::abi::Start(Op::kAcquire, {client, ranges, count, flags, timeout_ms, leases}, op); });
+int tier_acquire_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags, uint32_t timeout_ms,
+                       tier_lease** leases, tier_op** op) {
+  return Guarded(
+      [&] { return tier::abi::Start(Op::kAcquire, {client, ranges, count, flags, timeout_ms, leases}, op); });
 }
 
 int tier_lease_data(tier_lease* lease, void** address, uint64_t* length) {

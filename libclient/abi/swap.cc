@@ -16,8 +16,10 @@ struct SwapCall {
   const tier_copy_options* options;
 };
 
-static_assert(TIER_BYTES == static_cast<int>(copy::ElementType::kBytes) && TIER_FP32 == static_cast<int>(copy::ElementType::kFp32));
-static_assert(TIER_BF16 == static_cast<int>(copy::ElementType::kBf16) && TIER_FP16 == static_cast<int>(copy::ElementType::kFp16));
+static_assert(TIER_BYTES == static_cast<int>(copy::ElementType::kBytes) &&
+              TIER_FP32 == static_cast<int>(copy::ElementType::kFp32));
+static_assert(TIER_BF16 == static_cast<int>(copy::ElementType::kBf16) &&
+              TIER_FP16 == static_cast<int>(copy::ElementType::kFp16));
 
 Result<CopyRequest> RequestFrom(Direction direction, const SwapCall& call) {
   tier_copy_options options = TIER_COPY_OPTIONS_INIT;
@@ -27,7 +29,8 @@ Result<CopyRequest> RequestFrom(Direction direction, const SwapCall& call) {
   if (auto ok = CheckFlags("a swap", options.flags, allowed); !ok) return std::unexpected(ok.error());
   for (const int type : {options.memory_type, options.tensor_type}) {
     if (type < TIER_BYTES || type > TIER_FP16) {
-      return Fail(Code::kInvalid, "element type " + std::to_string(type) + " is none of TIER_BYTES, _FP32, _BF16, _FP16");
+      return Fail(Code::kInvalid,
+                  "element type " + std::to_string(type) + " is none of TIER_BYTES, _FP32, _BF16, _FP16");
     }
   }
   return CopyRequest{.direction = direction,

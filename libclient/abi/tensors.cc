@@ -76,10 +76,13 @@ Status Start(const char* call, Op op, const TensorList& list, tier_op** handle) 
 Status Prefetch(tier_client* client, std::span<const tier_range> ranges, uint32_t flags) {
   if (auto ok = Begin(client, "prefetch", flags, TIER_SHARED); !ok) return ok;
   if (ranges.empty()) return {};
-  std::vector<proto::RequestItem> items(ranges.size());
-  for (size_t i = 0; i < ranges.size(); ++i) {
-    items[i] = {ranges[i].tensor, ranges[i].offset, ranges[i].length, 0};
+  std::vector<proto::RequestItem> items;
+  items.reserve(ranges.size());
+  for (const tier_range& range : ranges) {
+    // What is on its way out is in RAM, or not known to the daemon yet.
+    if (!client->crew->Busy(range.tensor, flags)) items.push_back({range.tensor, range.offset, range.length, 0});
   }
+  if (items.empty()) return {};
   return AskInParts(client, Op::kPrefetch, flags, items);
 }
 
@@ -88,7 +91,12 @@ bool IsPlainText(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto byte = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
     const unsigned first = byte(i);
-    const size_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    const size_t length = first < 0x80   ? 1
+                          : first < 0xc2 ? 0
+                          : first < 0xe0 ? 2
+                          : first < 0xf0 ? 3
+                          : first < 0xf5 ? 4
+                                         : 0;
     if (first == 0 || length == 0) return false;
     for (size_t k = 1; k < length; ++k) {
       if ((byte(i + k) & 0xc0) != 0x80) return false;
@@ -104,7 +112,8 @@ bool IsPlainText(std::string_view text) {
 Status Intern(tier_client* client, const char* key, size_t length, uint64_t* id) {
   if (auto ok = Begin(client, "intern"); !ok) return ok;
   if (key == nullptr || id == nullptr || length == 0 || length > proto::kKeyLengthMax) {
-    return Fail(Code::kInvalid, "a key has 1 to " + std::to_string(proto::kKeyLengthMax) + " bytes, got " + std::to_string(length));
+    return Fail(Code::kInvalid,
+                "a key has 1 to " + std::to_string(proto::kKeyLengthMax) + " bytes, got " + std::to_string(length));
   }
   const std::string_view text(key, length);
   if (!IsPlainText(text)) return Fail(Code::kInvalid, "a key is UTF-8 text without NUL bytes");

@@ -31,9 +31,7 @@ Channel::Channel(std::byte* region, const proto::EnginePage* engine, int doorbel
   for (uint32_t i = 0; i < proto::kRequestsOutstandingMax; ++i) pool_.push_back(&storage_.emplace_back());
 }
 
-Result<Pending*> Channel::Submit(const Submission& submission, Group* group) {
-  return Place(submission, group, false);
-}
+Result<Pending*> Channel::Submit(const Submission& submission, Group* group) { return Place(submission, group, false); }
 
 Status Channel::SubmitDetached(const Submission& submission) {
   auto placed = Place(submission, nullptr, true);
@@ -126,7 +124,9 @@ void Channel::End(Code code, std::string message) {
     ended_.store(true, std::memory_order_seq_cst);
   }
   WakeRing();
-  { std::lock_guard lock(sleep_mutex_); }  // Whoever was between its look and its sleep is asleep now, or has looked.
+  {
+    std::lock_guard lock(sleep_mutex_);
+  }  // Whoever was between its look and its sleep is asleep now, or has looked.
   followers_wake_.notify_all();
 }
 

@@ -1,8 +1,9 @@
 // Channel: requests out, completions back, and how threads wait for them.
 //
-// The idea: any waiting thread drains the completion ring for all. One of those that must sleep is the leader, asleep on
-// the ring's futex word; the others sleep on a condition variable until the leader finishes their request or leaves.
-// Threads: any. `request_mutex_` guards the request ring, the table and the pool; `consumer_mutex_` the completion ring.
+// The idea: any waiting thread drains the completion ring for all. One of those that must sleep is the leader, asleep
+// on the ring's futex word; the others sleep on a condition variable until the leader finishes their request or leaves.
+// Threads: any. `request_mutex_` guards the request ring, the table and the pool; `consumer_mutex_` the completion
+// ring.
 //
 // Invariants: pool + table + (done, not finished) == kRequestsOutstandingMax;
 //   whoever sets `done` afterwards looks for a sleeping leader and for followers (Dekker, sequentially consistent);
@@ -111,25 +112,25 @@ class Channel {
   proto::RingView completion_view_;
 
   std::mutex request_mutex_;
-  proto::RingProducer requests_;     // request_mutex_
-  uint64_t next_sequence_ = 1;       // request_mutex_
-  PendingTable table_;               // request_mutex_
-  std::deque<Pending> storage_;      // request_mutex_; addresses are stable
-  std::vector<Pending*> pool_;       // request_mutex_
+  proto::RingProducer requests_;  // request_mutex_
+  uint64_t next_sequence_ = 1;    // request_mutex_
+  PendingTable table_;            // request_mutex_
+  std::deque<Pending> storage_;   // request_mutex_; addresses are stable
+  std::vector<Pending*> pool_;    // request_mutex_
 
   std::mutex consumer_mutex_;
   proto::RingConsumer completions_;  // consumer_mutex_
 
   std::mutex sleep_mutex_;
   std::condition_variable followers_wake_;
-  bool leader_present_ = false;      // sleep_mutex_
+  bool leader_present_ = false;  // sleep_mutex_
   std::atomic<uint32_t> followers_{0};
   std::atomic<bool> leader_asleep_{false};
 
   std::atomic<bool> ended_{false};
   mutable std::mutex error_mutex_;
-  Error end_reason_;                     // error_mutex_
-  std::optional<Error> deferred_;        // error_mutex_
+  Error end_reason_;               // error_mutex_
+  std::optional<Error> deferred_;  // error_mutex_
   std::atomic<bool> has_deferred_{false};
   WaitFigures figures_;
 };

@@ -190,7 +190,9 @@ void Channel::WakeSleepers(bool leader) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!leader && leader_asleep_.load(std::memory_order_relaxed)) WakeRing();
   if (followers_.load(std::memory_order_relaxed) == 0) return;
-  { std::lock_guard lock(sleep_mutex_); }
+  {
+    std::lock_guard lock(sleep_mutex_);
+  }
   followers_wake_.notify_all();
 }
 
@@ -201,8 +203,8 @@ void Channel::WakeRing() {
 }
 
 void Channel::EndMalformed(const char* what) {
-  End(Code::kDisconnected,
-      std::string("the daemon broke the protocol (") + what + "): the session was ended; please report this with the daemon's log");
+  End(Code::kDisconnected, std::string("the daemon broke the protocol (") + what +
+                               "): the session was ended; please report this with the daemon's log");
 }
 
 }  // namespace tier::client

@@ -20,14 +20,14 @@ class Session;
 
 struct Lease {
   Session* session = nullptr;
-  uint64_t id = 0;       // The daemon's.
+  uint64_t id = 0;  // The daemon's.
   uint64_t tensor = 0;
-  uint64_t offset = 0;   // In the tensor.
+  uint64_t offset = 0;  // In the tensor.
   uint64_t length = 0;
-  uint32_t flags = 0;    // Of the request that granted it.
+  uint32_t flags = 0;  // Of the request that granted it.
   std::atomic<bool> open{false};
-  std::vector<Run> runs;           // As they lie, neighbours joined.
-  std::byte* address = nullptr;    // The contiguous bytes, once known; stitch_mutex_ of the session while null.
+  std::vector<Run> runs;         // As they lie, neighbours joined.
+  std::byte* address = nullptr;  // The contiguous bytes, once known; stitch_mutex_ of the session while null.
   StitchCache::View* view = nullptr;
 };
 

@@ -41,8 +41,8 @@ class Pending {
   const void* records() const { return &slots_.front().first; }
 
   std::atomic<bool> done_{false};
-  bool detached_ = false;        // Nobody waits: the drainer finishes it.
-  bool is_acquire_ = false;      // Its wait counts in the figures.
+  bool detached_ = false;    // Nobody waits: the drainer finishes it.
+  bool is_acquire_ = false;  // Its wait counts in the figures.
   Group* group_ = nullptr;
   uint64_t sequence_ = 0;
   std::vector<proto::CompletionSlot> slots_;  // The whole message as it came, copied out of shared memory.

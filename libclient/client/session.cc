@@ -83,8 +83,8 @@ Status Session::Setup(const SessionOptions& options, link::Attachment attachment
 }
 
 Status Session::MapRegions(const link::Attachment& attachment) {
-  auto region = proto::Mapping::Map(attachment.session_region.get(), 0, proto::kSessionRegionSize,
-                                    proto::Access::kReadWrite);
+  auto region =
+      proto::Mapping::Map(attachment.session_region.get(), 0, proto::kSessionRegionSize, proto::Access::kReadWrite);
   if (!region) return std::unexpected(region.error());
   auto engine = proto::Mapping::Map(attachment.engine_page.get(), 0, kPageSize, proto::Access::kReadOnly);
   if (!engine) return std::unexpected(engine.error());
@@ -107,8 +107,9 @@ void Session::Drop(uint64_t users) {
 
 Status Session::Alive() const {
   if (forked()) {
-    return Fail(Code::kDisconnected, "this process was forked from the one that opened the client, and a client does "
-                                     "not live on in a child: call tier_connect here, after fork()");
+    return Fail(Code::kDisconnected,
+                "this process was forked from the one that opened the client, and a client does "
+                "not live on in a child: call tier_connect here, after fork()");
   }
   if (channel_->ended()) return std::unexpected(channel_->end_reason());
   return {};

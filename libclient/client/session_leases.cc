@@ -71,14 +71,15 @@ Status Session::Grant(const Pending& pending, const Submission& submission, std:
 }
 
 Status Session::FillLease(Lease& lease, std::span<const SpanRecord> spans, uint64_t length_asked) {
-  if (spans.empty() || spans.front().lease == 0) return Fail(Code::kDisconnected, "the daemon granted a lease of nothing");
+  if (spans.empty() || spans.front().lease == 0)
+    return Fail(Code::kDisconnected, "the daemon granted a lease of nothing");
   lease.id = spans.front().lease;
   bool contiguous = true;
   for (const SpanRecord& span : spans) {
     if (!windows_->Await(span, Clock::now() + window_timeout_)) {
-      return Fail(Code::kDisconnected, "the daemon granted bytes in window " + std::to_string(span.window) + " (offset " +
-                                           std::to_string(span.offset) + ", length " + std::to_string(span.length) +
-                                           "), which it never sent");
+      return Fail(Code::kDisconnected, "the daemon granted bytes in window " + std::to_string(span.window) +
+                                           " (offset " + std::to_string(span.offset) + ", length " +
+                                           std::to_string(span.length) + "), which it never sent");
     }
     lease.length += span.length;
     Run* const last = lease.runs.empty() ? nullptr : &lease.runs.back();

@@ -48,9 +48,10 @@ Result<StitchCache::View*> StitchCache::Acquire(std::span<const Run> runs) {
     return &view;
   }
   if (!MakeRoom(runs.size())) {
-    return Fail(Code::kNoMemory, "a contiguous view of " + std::to_string(runs.size()) + " scattered runs does not fit beside " +
-                                     std::to_string(vmas_used_) + " runs in use (limit " + std::to_string(vmas_max_) +
-                                     ", a quarter of vm.max_map_count): read the lease by segments, or by shorter ranges");
+    return Fail(Code::kNoMemory,
+                "a contiguous view of " + std::to_string(runs.size()) + " scattered runs does not fit beside " +
+                    std::to_string(vmas_used_) + " runs in use (limit " + std::to_string(vmas_max_) +
+                    ", a quarter of vm.max_map_count): read the lease by segments, or by shorter ranges");
   }
   auto made = Make(runs);
   if (!made) return std::unexpected(made.error());
@@ -99,7 +100,8 @@ Result<StitchCache::View> StitchCache::Make(std::span<const Run> runs) const {
   view.reserved = AlignUp(lead + length, page) + page;
   void* const address = ::mmap(nullptr, view.reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) {
-    return Fail(Code::kNoMemory, std::string("cannot reserve addresses for a contiguous view: ") + std::strerror(errno));
+    return Fail(Code::kNoMemory,
+                std::string("cannot reserve addresses for a contiguous view: ") + std::strerror(errno));
   }
   view.reservation = static_cast<std::byte*>(address);
   std::byte* const start = view.reservation + (page - reinterpret_cast<uintptr_t>(address) % page) % page;
@@ -134,8 +136,8 @@ Status StitchCache::MapRun(const Run& run, std::byte* target, uint64_t page) con
     errno = EMFILE;
   }
   if (mapped == MAP_FAILED) {
-    return Fail(Code::kNoMemory, std::string("cannot map a contiguous view of scattered blocks (") + std::strerror(errno) +
-                                     "): read the lease by segments");
+    return Fail(Code::kNoMemory, std::string("cannot map a contiguous view of scattered blocks (") +
+                                     std::strerror(errno) + "): read the lease by segments");
   }
   // DONTFORK comes along with mremap, not with mmap. Populating is an optimisation, as in WindowMap.
   (void)::madvise(at, length, MADV_DONTFORK);

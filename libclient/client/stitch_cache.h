@@ -74,9 +74,9 @@ class StitchCache {
   const WindowMap& windows_;
   const uint64_t vmas_max_;
   mutable std::mutex mutex_;
-  Order views_;                                             // Most recently used first.
+  Order views_;                                               // Most recently used first.
   std::unordered_multimap<uint64_t, Order::iterator> index_;  // Hash of the runs → view.
-  std::map<uint32_t, proto::FileDescriptor> descriptors_;   // Windows of huge pages.
+  std::map<uint32_t, proto::FileDescriptor> descriptors_;     // Windows of huge pages.
   uint64_t vmas_used_ = 0;
 };
 

@@ -48,7 +48,8 @@ WindowMap::~WindowMap() { ::munmap(reservation_, reserved_); }
 
 Status WindowMap::Map(uint32_t window, uint32_t page_size, int fd) {
   const auto name = "window " + std::to_string(window);
-  if (window >= windows_max_) return Fail(Code::kInvalid, name + " is beyond the " + std::to_string(windows_max_) + " announced");
+  if (window >= windows_max_)
+    return Fail(Code::kInvalid, name + " is beyond the " + std::to_string(windows_max_) + " announced");
   if (page_size != kPageSize && page_size != kBlockSize) {
     return Fail(Code::kInvalid, name + " has an impossible page size of " + std::to_string(page_size));
   }
@@ -85,7 +86,8 @@ Status WindowMap::Unmap(uint32_t window) {
   }
   Window& entry = windows_[window];
   if (const uint32_t leases = entry.leases.load(); leases > 0) {
-    return Fail(Code::kInvalid, "the daemon asked for " + name + " back while " + std::to_string(leases) + " leased runs lie in it");
+    return Fail(Code::kInvalid,
+                "the daemon asked for " + name + " back while " + std::to_string(leases) + " leased runs lie in it");
   }
   entry.mapped.store(false);
   mapped_count_.fetch_sub(1, std::memory_order_relaxed);

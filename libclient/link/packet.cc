@@ -77,8 +77,8 @@ Status Check(const Packet& packet, bool descriptors_fit) {
   if (shape.size == 0 || packet.size != shape.size || header.size != shape.size || !descriptors_fit ||
       packet.descriptor_count > shape.descriptors_max || !TextTerminated(packet)) {
     return Fail(Code::kInvalid, "the daemon sent a malformed packet: kind " + std::to_string(header.kind) + ", " +
-                                    std::to_string(packet.size) + " bytes, " +
-                                    std::to_string(packet.descriptor_count) + " descriptors");
+                                    std::to_string(packet.size) + " bytes, " + std::to_string(packet.descriptor_count) +
+                                    " descriptors");
   }
   return {};
 }

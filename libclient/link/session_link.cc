@@ -16,8 +16,7 @@
 namespace tier::link {
 namespace {
 
-constexpr char kHowToStart[] =
-    "start one with `tierd` or `systemctl start tierd`, or name its socket in TIERD_SOCKET";
+constexpr char kHowToStart[] = "start one with `tierd` or `systemctl start tierd`, or name its socket in TIERD_SOCKET";
 
 // Job names and tokens that do not fit are refused, not cut: a cut name is another name.
 template <size_t N>
@@ -52,11 +51,10 @@ Status CheckWelcome(const proto::Welcome& welcome, uint32_t descriptor_count) {
   if (descriptor_count != 3 || welcome.window_size < kWindowSizeMin || welcome.window_size > kWindowSizeMax ||
       !power_of_two || welcome.windows_max == 0 || welcome.windows_max > kWindowsMax ||
       welcome.session_region_size != proto::kSessionRegionSize) {
-    return Fail(Code::kVersion, "the daemon's welcome does not fit this libtier: window size " +
-                                    std::to_string(welcome.window_size) + ", windows " +
-                                    std::to_string(welcome.windows_max) + ", session region " +
-                                    std::to_string(welcome.session_region_size) +
-                                    ": install the libtier that came with the daemon");
+    return Fail(Code::kVersion,
+                "the daemon's welcome does not fit this libtier: window size " + std::to_string(welcome.window_size) +
+                    ", windows " + std::to_string(welcome.windows_max) + ", session region " +
+                    std::to_string(welcome.session_region_size) + ": install the libtier that came with the daemon");
   }
   return {};
 }

@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4) of a short text, as 64 hexadecimal digits: what a job token derived from a launcher's environment
-// looks like. Small inputs only; no library brings it without weight.
+// SHA-256 (FIPS 180-4) of a short text, as 64 hexadecimal digits: what a job token derived from a launcher's
+// environment looks like. Small inputs only; no library brings it without weight.
 #pragma once
 
 #include <string>

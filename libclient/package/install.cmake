@@ -10,7 +10,7 @@ install(FILES "${CMAKE_CURRENT_SOURCE_DIR}/include/tier/tier.h" "${CMAKE_CURRENT
 set(package_directory ${CMAKE_INSTALL_LIBDIR}/cmake/tier)
 install(EXPORT tierTargets NAMESPACE tier:: DESTINATION ${package_directory} COMPONENT tierd)
 configure_package_config_file(
-  "${CMAKE_CURRENT_LIST_DIR}/tierConfig.cmake.in" "${CMAKE_CURRENT_BINARY_DIR}/tierConfig.cmake" 
+  "${CMAKE_CURRENT_LIST_DIR}/tierConfig.cmake.in" "${CMAKE_CURRENT_BINARY_DIR}/tierConfig.cmake"
   INSTALL_DESTINATION ${package_directory})
 # 0.x: every minor version may change the interface.
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/tierConfigVersion.cmake"

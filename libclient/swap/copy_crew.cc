@@ -224,7 +224,8 @@ void CopyCrew::Adopt(Pending* pending, const client::Submission& submission) {
 }
 
 void CopyCrew::AdoptLocked(Pending* pending, const client::Submission& submission) {
-  Orphan& orphan = orphans_.emplace_back(Orphan{pending, submission, {submission.items.begin(), submission.items.end()}});
+  Orphan& orphan =
+      orphans_.emplace_back(Orphan{pending, submission, {submission.items.begin(), submission.items.end()}});
   orphan.submission.items = orphan.items;
 }
 
@@ -251,7 +252,8 @@ void CopyCrew::Settle(Orphan& orphan) {
   (void)session_.Release(leases, writes ? proto::kFlagAbandon : 0);  // Fails only when the session has ended.
   if (op != Op::kCreate) return;
   for (proto::RequestItem& item : orphan.items) item = {.tensor = item.tensor};
-  const client::Submission undo{.op = Op::kFree, .flags = orphan.submission.flags & proto::kFlagShared, .items = orphan.items};
+  const client::Submission undo{
+      .op = Op::kFree, .flags = orphan.submission.flags & proto::kFlagShared, .items = orphan.items};
   if (auto pending = session_.channel().Submit(undo, &group_)) AdoptLocked(*pending, undo);
 }
 

@@ -2,8 +2,8 @@
 //
 // The idea: every operation is a state machine; a thread takes turns over all of them, copying whichever range is
 // granted and sleeping only when none is. Operations on one tensor keep their order (reads may run side by side), so a
-// swap-in behind its own swap-out is served from RAM. A small swap in an idle client is done by the caller's own thread.
-// Threads: any. Lock order: the crew's lock, then the channel's.
+// swap-in behind its own swap-out is served from RAM. A small swap in an idle client is done by the caller's own
+// thread. Threads: any. Lock order: the crew's lock, then the channel's.
 //
 // Invariants: inflight_bytes_ == Σ lengths of ranges asked for and not finished; it exceeds budget_bytes_ only when a
 //   single range does; unfinished_ == operations queued or active.
@@ -29,7 +29,7 @@ inline constexpr int kCopyThreadsMax = 64;
 inline constexpr uint32_t kActiveOperationsMax = 64;  // Those that may ask for ranges at the same time.
 inline constexpr uint64_t kRangeBytesMax = 8 * kMiB;
 inline constexpr uint64_t kBudgetBytesMax = 64 * kMiB;
-inline constexpr uint64_t kInlineBytesMax = kMiB;     // Below it the caller's thread may copy.
+inline constexpr uint64_t kInlineBytesMax = kMiB;  // Below it the caller's thread may copy.
 inline constexpr std::chrono::microseconds kInlineWaitMax{200};
 
 class CopyCrew : public std::enable_shared_from_this<CopyCrew> {

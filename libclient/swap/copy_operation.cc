@@ -44,7 +44,8 @@ void CopyOperation::Cancel() {
 bool CopyOperation::Advance() {
   if (stage_ == Stage::kDone) return true;
   if (!error_ && session_.channel().ended()) Abort(session_.channel().end_reason());
-  if (!error_ && cancelled_) Abort({Code::kTimeout, "the swap of tensor " + std::to_string(request_.tensor) + " was cancelled"});
+  if (!error_ && cancelled_)
+    Abort({Code::kTimeout, "the swap of tensor " + std::to_string(request_.tensor) + " was cancelled"});
   if (!error_ && stage_ == Stage::kQueued) Begin();
   if (!error_) TakeOpening();
   if (!error_) TakeSizeCheck();

@@ -80,9 +80,9 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   client::Pending* opening_ = nullptr;  // Stat, free or create of this operation.
   client::Pending* check_ = nullptr;    // Stat of a swap-in, in parallel to its first ranges.
   std::deque<Piece> ranges_;
-  uint64_t next_ = 0;                   // First byte of the tensor that is not asked for yet.
+  uint64_t next_ = 0;  // First byte of the tensor that is not asked for yet.
   bool created_ = false;
-  bool sealed_some_ = false;            // A range has been given back as final.
+  bool sealed_some_ = false;  // A range has been given back as final.
   bool cancelled_ = false;
   std::optional<Error> error_;
   Outcome outcome_;

@@ -144,7 +144,8 @@ void CopyOperation::Finish(Piece& piece) {
   sealed_some_ = sealed_some_ || out;
   Lease* const lease = std::exchange(piece.lease, nullptr);
   if (auto released = session_.Release({&lease, 1}, flags); !released) return Abort(released.error());
-  const uint64_t bytes = piece.range.length / copy::ElementSize(request_.tensor_type) * copy::ElementSize(request_.memory_type);
+  const uint64_t bytes =
+      piece.range.length / copy::ElementSize(request_.tensor_type) * copy::ElementSize(request_.memory_type);
   auto& counters = session_.counters();
   (out ? counters.swap_out_bytes : counters.swap_in_bytes).fetch_add(bytes, std::memory_order_relaxed);
   outcome_.bytes += bytes;
@@ -200,9 +201,8 @@ void CopyOperation::Undo() {
                                 .length = created_ ? 0 : std::min(request_.tensor_bytes(), kBlockSize)};
   const uint32_t shared = request_.flags & proto::kFlagShared;
   const uint32_t tear = proto::kFlagWrite | proto::kFlagDiscard | proto::kFlagNoWait;
-  const client::Submission submission{.op = created_ ? Op::kFree : Op::kAcquire,
-                                      .flags = shared | (created_ ? 0 : tear),
-                                      .items = {&item, 1}};
+  const client::Submission submission{
+      .op = created_ ? Op::kFree : Op::kAcquire, .flags = shared | (created_ ? 0 : tear), .items = {&item, 1}};
   auto pending = session_.channel().Submit(submission, &crew_->group_);
   if (pending) crew_->AdoptLocked(*pending, submission);
 }

@@ -19,15 +19,17 @@ Status CheckRequest(const CopyRequest& request) {
     return Fail(Code::kInvalid, "a swap moves at least one byte from or to a pointer that is not NULL");
   }
   if (!copy::IsSupported(request.plan())) {
-    return Fail(Code::kInvalid, "no such swap: types are equal or a cast between fp32 and bf16 or fp16, and plain bytes "
-                                "can be neither checked nor summed");
+    return Fail(Code::kInvalid,
+                "no such swap: types are equal or a cast between fp32 and bf16 or fp16, and plain bytes "
+                "can be neither checked nor summed");
   }
   const uint64_t element = copy::ElementSize(request.memory_type);
   if (request.size % element != 0) {
     return Fail(Code::kInvalid, bytes(request.size) + " are no whole number of elements of " + bytes(element));
   }
   if (request.whole && request.offset != 0) {
-    return Fail(Code::kInvalid, "an offset of " + std::to_string(request.offset) + " asks for a part of the tensor: set whole = 0");
+    return Fail(Code::kInvalid,
+                "an offset of " + std::to_string(request.offset) + " asks for a part of the tensor: set whole = 0");
   }
   if (request.offset % copy::ElementSize(request.tensor_type) != 0) {
     return Fail(Code::kInvalid, "offset " + std::to_string(request.offset) + " is not at an element of the tensor");

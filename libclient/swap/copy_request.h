@@ -17,21 +17,19 @@ enum class Direction { kOut, kIn };  // From the caller's memory into the tensor
 struct CopyRequest {
   Direction direction = Direction::kOut;
   uint64_t tensor = 0;
-  uint32_t flags = 0;              // kFlagShared, kFlagDiscard, kFlagFreeAfter
-  std::byte* memory = nullptr;     // The caller's; only read when swapping out.
-  uint64_t size = 0;               // Bytes of it.
+  uint32_t flags = 0;           // kFlagShared, kFlagDiscard, kFlagFreeAfter
+  std::byte* memory = nullptr;  // The caller's; only read when swapping out.
+  uint64_t size = 0;            // Bytes of it.
   copy::ElementType memory_type = copy::ElementType::kBytes;
   copy::ElementType tensor_type = copy::ElementType::kBytes;
   bool check_finite = false;
   bool sum_squares = false;
-  uint64_t offset = 0;             // First byte within the tensor.
-  bool whole = true;               // The tensor is as long as this request: created, replaced, or checked.
-  uint32_t timeout_ms = 0;         // Of each range.
-  void* stream = nullptr;          // CUstream, for device memory.
+  uint64_t offset = 0;      // First byte within the tensor.
+  bool whole = true;        // The tensor is as long as this request: created, replaced, or checked.
+  uint32_t timeout_ms = 0;  // Of each range.
+  void* stream = nullptr;   // CUstream, for device memory.
 
-  uint64_t tensor_bytes() const {
-    return size / copy::ElementSize(memory_type) * copy::ElementSize(tensor_type);
-  }
+  uint64_t tensor_bytes() const { return size / copy::ElementSize(memory_type) * copy::ElementSize(tensor_type); }
   // Where in the caller's memory a byte of the tensor lies. REQUIRES: an element border.
   std::byte* MemoryAt(uint64_t tensor_offset) const {
     return memory + (tensor_offset - offset) / copy::ElementSize(tensor_type) * copy::ElementSize(memory_type);
@@ -43,11 +41,12 @@ struct CopyRequest {
 Status CheckRequest(const CopyRequest& request);
 
 struct Range {
-  uint64_t offset = 0;   // In the tensor.
+  uint64_t offset = 0;  // In the tensor.
   uint64_t length = 0;
   bool discard = false;  // Every block it touches is written whole: the old bytes need not be read.
 };
-// The range that starts at `from`. `range_bytes` is a multiple of the block size. REQUIRES: from < offset + tensor_bytes.
+// The range that starts at `from`. `range_bytes` is a multiple of the block size. REQUIRES: from < offset +
+// tensor_bytes.
 Range NextRange(const CopyRequest& request, uint64_t from, uint64_t range_bytes);
 
 }  // namespace tier::swap

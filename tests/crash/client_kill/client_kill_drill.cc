@@ -28,8 +28,8 @@ struct Figures {
   double median() const { return milliseconds[milliseconds.size() / 2]; }
   void Print(const char* what) {
     std::ranges::sort(milliseconds);
-    std::printf("%s: %zu kills, memory back after %.1f ms (median), %.1f ms (worst)\n", what, milliseconds.size(), median(),
-                milliseconds.back());
+    std::printf("%s: %zu kills, memory back after %.1f ms (median), %.1f ms (worst)\n", what, milliseconds.size(),
+                median(), milliseconds.back());
   }
 };
 
@@ -78,7 +78,8 @@ TEST_F(ClientKill, WhatADeadRankHeldIsAllocatableWithin100Milliseconds) {
   Figures figures;
   figures.milliseconds.push_back(KillOne(observer, command));
   const size_t descriptors = daemon_->descriptor_count();
-  for (int kill = 1; kill < KillCount() && !HasFailure(); ++kill) figures.milliseconds.push_back(KillOne(observer, command));
+  for (int kill = 1; kill < KillCount() && !HasFailure(); ++kill)
+    figures.milliseconds.push_back(KillOne(observer, command));
   figures.Print("a rank of the same job");
   EXPECT_LE(figures.milliseconds.back(), 100.0);
   ExpectNothingLeaked(observer, descriptors);
@@ -93,7 +94,8 @@ TEST_F(ClientKill, WhatADeadJobHeldGoesToAnotherJob) {
   Figures figures;
   figures.milliseconds.push_back(KillOne(observer, command));
   const size_t descriptors = daemon_->descriptor_count();
-  for (int kill = 1; kill < KillCount() / 4 && !HasFailure(); ++kill) figures.milliseconds.push_back(KillOne(observer, command));
+  for (int kill = 1; kill < KillCount() / 4 && !HasFailure(); ++kill)
+    figures.milliseconds.push_back(KillOne(observer, command));
   figures.Print("another job");
   EXPECT_LE(figures.median(), 250.0);
   ExpectNothingLeaked(observer, descriptors);

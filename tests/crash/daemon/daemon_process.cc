@@ -25,7 +25,8 @@ namespace {
 constexpr int kStartMs = 60'000;
 
 // Only what is safe between fork and exec, but for setenv: the tests have one thread.
-[[noreturn]] void Exec(const std::vector<std::string>& arguments, const DaemonOptions& options, const std::string& output) {
+[[noreturn]] void Exec(const std::vector<std::string>& arguments, const DaemonOptions& options,
+                       const std::string& output) {
   const int log = ::open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   ::dup2(log, STDERR_FILENO);
   ::dup2(log, STDOUT_FILENO);
@@ -34,7 +35,8 @@ constexpr int kStartMs = 60'000;
     value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);
   }
   for (size_t i = 0; i < options.inherited.size(); ++i) {
-    const int copy = ::fcntl(options.inherited[i], F_DUPFD, 100);  // Out of the way: dup2 onto itself would keep close-on-exec.
+    const int copy =
+        ::fcntl(options.inherited[i], F_DUPFD, 100);  // Out of the way: dup2 onto itself would keep close-on-exec.
     ::dup2(copy, static_cast<int>(3 + i));
     ::close(copy);
   }
@@ -70,9 +72,12 @@ ScratchDirectory::~ScratchDirectory() {
 }
 
 std::vector<std::string> SmallDaemon(const ScratchDirectory& scratch) {
-  return {"--set", "daemon.socket_directory=" + scratch / "run", "--set", "daemon.data_directory=" + scratch / "data",
-          "--set", "arena.maximum=64MiB",  "--set", "arena.host_reserve=64MiB",
-          "--set", "ssd.file_size=128MiB", "--set", "metrics.listen="};
+  return {"--set", "daemon.socket_directory=" + scratch / "run",
+          "--set", "daemon.data_directory=" + scratch / "data",
+          "--set", "arena.maximum=64MiB",
+          "--set", "arena.host_reserve=64MiB",
+          "--set", "ssd.file_size=128MiB",
+          "--set", "metrics.listen="};
 }
 
 DaemonProcess::DaemonProcess(const ScratchDirectory& scratch, DaemonOptions options)
@@ -99,8 +104,8 @@ DaemonProcess::~DaemonProcess() { Kill(); }
 
 std::optional<std::string> DaemonProcess::NextNotice(int wait_ms) {
   const proto::FileDescriptor end(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-  std::array<pollfd, 2> polls = {{{.fd = notify_.get(), .events = POLLIN, .revents = 0},
-                                  {.fd = end.get(), .events = POLLIN, .revents = 0}}};
+  std::array<pollfd, 2> polls = {
+      {{.fd = notify_.get(), .events = POLLIN, .revents = 0}, {.fd = end.get(), .events = POLLIN, .revents = 0}}};
   if (::poll(polls.data(), polls.size(), wait_ms) <= 0 || (polls[0].revents & POLLIN) == 0) return std::nullopt;
   std::array<char, 4096> text;
   const ssize_t length = ::recv(notify_.get(), text.data(), text.size(), 0);

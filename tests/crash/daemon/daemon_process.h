@@ -27,10 +27,10 @@ class ScratchDirectory {
 };
 
 struct DaemonOptions {
-  std::vector<std::string> arguments;                              // After the program's name.
-  std::vector<std::pair<std::string, std::string>> environment;    // Added; an empty value removes the variable.
-  std::optional<uid_t> uid;                                        // Needs root.
-  std::vector<int> inherited;                                      // Become descriptors 3, 4, … (socket activation).
+  std::vector<std::string> arguments;                            // After the program's name.
+  std::vector<std::pair<std::string, std::string>> environment;  // Added; an empty value removes the variable.
+  std::optional<uid_t> uid;                                      // Needs root.
+  std::vector<int> inherited;                                    // Become descriptors 3, 4, … (socket activation).
 };
 
 class DaemonProcess {
@@ -50,7 +50,7 @@ class DaemonProcess {
 
   pid_t pid() const { return pid_; }
   const std::string& status() const { return status_; }  // STATUS= of its READY.
-  std::string Output() const;                             // Standard error so far.
+  std::string Output() const;                            // Standard error so far.
   std::string socket() const { return run_ + "/tierd.sock"; }
   const std::string& run_directory() const { return run_; }
 

@@ -37,7 +37,8 @@ uint16_t CodeOf(Code code) { return static_cast<uint16_t>(code); }
 // A client of a real daemon that maps its windows.
 class Trainer {
  public:
-  Trainer(const DaemonProcess& daemon, const std::string& job) : client_(daemon.socket()), welcome_(client_.Attach(MakeHello(job))) {}
+  Trainer(const DaemonProcess& daemon, const std::string& job)
+      : client_(daemon.socket()), welcome_(client_.Attach(MakeHello(job))) {}
 
   ReceivedCompletion Ask(Op op, RequestItem item, uint32_t flags = 0) {
     EXPECT_TRUE(client_.ring().Send(op, {&item, 1}, flags));
@@ -72,7 +73,8 @@ class Trainer {
       IncomingPacket packet = client_.Receive();
       TIER_CHECK(packet.kind() == PacketKind::kWindow, "kind {}", static_cast<int>(packet.kind()));
       windows_[packet.As<proto::WindowPacket>().window] =
-          proto::Mapping::Map(packet.descriptors.at(0).get(), 0, welcome_.window_size, proto::Access::kReadWrite).value();
+          proto::Mapping::Map(packet.descriptors.at(0).get(), 0, welcome_.window_size, proto::Access::kReadWrite)
+              .value();
     }
     return windows_.at(span.window).data() + span.offset;
   }
@@ -235,12 +237,13 @@ TEST(Daemon, ArenaLargerThanTheMachineIsRefusedWithFigures) {
 
 TEST(Daemon, PrivateOneListensOnNoPortKeepsNoFileAndEndsWithItsStarter) {
   ScratchDirectory scratch;
-  // A starter that is gone already: with no session attached the daemon ends 30 s later, with one that has left after 5.
-  DaemonProcess daemon(scratch, {.arguments = {"--private", "--set", "daemon.data_directory=", "--set",
-                                               "metrics.listen=127.0.0.1:9464"},
-                                 .environment = {{"XDG_STATE_HOME", scratch / "state"}, {"STATE_DIRECTORY", scratch / "state/tierd"}},
-                                 .uid = {},
-                                 .inherited = {}});
+  // A starter that is gone already: with no session attached the daemon ends 30 s later, with one that has left
+  // after 5.
+  DaemonProcess daemon(
+      scratch, {.arguments = {"--private", "--set", "daemon.data_directory=", "--set", "metrics.listen=127.0.0.1:9464"},
+                .environment = {{"XDG_STATE_HOME", scratch / "state"}, {"STATE_DIRECTORY", scratch / "state/tierd"}},
+                .uid = {},
+                .inherited = {}});
   ASSERT_TRUE(daemon.WaitReady()) << daemon.Output();
   EXPECT_THAT(daemon.status(), Not(HasSubstr("metrics")));
   struct stat status{};
@@ -279,7 +282,8 @@ TEST(Daemon, TakesTheDataSocketThatTheServiceManagerOpened) {
 
 TEST(Daemon, FeedsTheWatchdogAndSaysThatItStops) {
   ScratchDirectory scratch;
-  DaemonProcess daemon(scratch, {.arguments = {}, .environment = {{"WATCHDOG_USEC", "30000"}}, .uid = {}, .inherited = {}});
+  DaemonProcess daemon(scratch,
+                       {.arguments = {}, .environment = {{"WATCHDOG_USEC", "30000"}}, .uid = {}, .inherited = {}});
   int fed = 0;
   bool ready = false;
   while (fed < 5) {
@@ -298,7 +302,8 @@ TEST(Daemon, FeedsTheWatchdogAndSaysThatItStops) {
 
 TEST(Daemon, MetricsPortIsWrittenDown) {
   ScratchDirectory scratch;
-  DaemonProcess daemon(scratch, {.arguments = {"--set", "metrics.listen=127.0.0.1:0"}, .environment = {}, .uid = {}, .inherited = {}});
+  DaemonProcess daemon(
+      scratch, {.arguments = {"--set", "metrics.listen=127.0.0.1:0"}, .environment = {}, .uid = {}, .inherited = {}});
   ASSERT_TRUE(daemon.WaitReady()) << daemon.Output();
   int port = 0;
   std::ifstream(scratch / "run/metrics.port") >> port;

@@ -18,7 +18,8 @@ TEST_F(LeaseEndToEnd, ATensorLargerThanTheArenaIsWorkedOnByRanges) {
   auto client = Connect();
   constexpr uint64_t kRange = 8 * kMiB, kSize = 160 * kMiB;
   for (uint64_t at = 0; at < kSize; at += kRange) {
-    tier::Lease lease = at == 0 ? client.Create(1, kSize, {0, kRange}) : client.Acquire(1, TIER_WRITE | TIER_DISCARD, {at, kRange});
+    tier::Lease lease =
+        at == 0 ? client.Create(1, kSize, {0, kRange}) : client.Acquire(1, TIER_WRITE | TIER_DISCARD, {at, kRange});
     std::ranges::fill(lease.as<uint64_t>(), at);
     lease.Seal();
   }

@@ -47,8 +47,8 @@ TEST_F(ManyClients, SixtyFiveRanksOfOneJobShareASmallArena) {
   EXPECT_EQ(failed.load(), 0);
 }
 
-// Each a job of its own: windows are not shared between owners, so there are more owners than windows. Whoever gets none
-// in time is told so; whoever gets one gets its bytes back.
+// Each a job of its own: windows are not shared between owners, so there are more owners than windows. Whoever gets
+// none in time is told so; whoever gets one gets its bytes back.
 TEST_F(ManyClients, SixtyFiveJobsGetTheirBytesOrATypedRefusal) {
   Start({.more_toml = "[jobs]\nmax_jobs_per_uid = 100\n[engine]\ndeadline = \"20s\"\n"});
   std::atomic<int> wrong{0}, served{0}, refused{0};
@@ -56,10 +56,12 @@ TEST_F(ManyClients, SixtyFiveJobsGetTheirBytesOrATypedRefusal) {
   for (uint64_t i = 0; i < kClients; ++i) {
     threads.emplace_back([&, i] {
       std::string sentence;
-      const int code = CodeOf([&] {
-        auto client = Connect();
-        SwapSome(client, i, wrong);
-      }, &sentence);
+      const int code = CodeOf(
+          [&] {
+            auto client = Connect();
+            SwapSome(client, i, wrong);
+          },
+          &sentence);
       const bool typed = code == TIER_NO_MEMORY || code == TIER_TIMEOUT || code == TIER_DENIED;
       EXPECT_TRUE(code == TIER_OK || typed) << sentence;
       (code == TIER_OK ? served : refused)++;

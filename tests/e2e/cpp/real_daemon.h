@@ -42,7 +42,9 @@ class RealDaemon : public ::testing::Test {
   }
   tier::Client Connect() const { return tier::Client(Options()); }
   ChildProcess::Options Victim(const std::string& state, uint64_t mib) const {
-    return {.command = {VICTIM_PROGRAM, daemon_->socket_path(), state, std::to_string(mib)}, .environment = {}, .error_file = {}};
+    return {.command = {VICTIM_PROGRAM, daemon_->socket_path(), state, std::to_string(mib)},
+            .environment = {},
+            .error_file = {}};
   }
   static std::vector<std::byte> Random(size_t size, uint64_t seed) {
     std::vector<std::byte> bytes(size);

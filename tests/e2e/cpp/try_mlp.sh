@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the build tree into a scratch prefix, builds examples/mlp against it by find_package and by pkg-config, and
 # trains with both under a daemon whose arena is smaller than the model.
-#   try_mlp.sh BUILD_DIRECTORY SOURCE_DIRECTORY CMAKE CXX      (or: try_mlp.sh --prefix PREFIX SOURCE_DIRECTORY CMAKE CXX)
+#   try_mlp.sh BUILD_DIRECTORY SOURCE_DIRECTORY CMAKE CXX
+#   try_mlp.sh --prefix PREFIX SOURCE_DIRECTORY CMAKE CXX       what is installed there already
 set -eu
 scratch=$(mktemp -d /tmp/tier-mlp-XXXXXX)
 daemon=
@@ -26,7 +27,8 @@ export LD_LIBRARY_PATH
 
 echo "== by find_package"
 cp -r "$source/examples/mlp" "$scratch/one"
-"$cmake" -S "$scratch/one" -B "$scratch/one/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$cxx" > "$scratch/one.log"
+"$cmake" -S "$scratch/one" -B "$scratch/one/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$cxx" \
+  > "$scratch/one.log"
 "$cmake" --build "$scratch/one/build" >> "$scratch/one.log"
 
 echo "== by pkg-config"

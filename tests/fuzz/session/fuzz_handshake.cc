@@ -1,5 +1,5 @@
-// Fuzzes the parsers of the data socket's packets. The first byte chooses parser, descriptors and whether the rest is the
-// packet or is laid over a right one, so that every field is reached. What is accepted must keep its promises.
+// Fuzzes the parsers of the data socket's packets. The first byte chooses parser, descriptors and whether the rest is
+// the packet or is laid over a right one, so that every field is reached. What is accepted must keep its promises.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -39,7 +39,10 @@ class Bytes {
 
 class World final : public tiering::ReplySink {
  public:
-  World() : region_(MakeSessionRegion(1, kSession).value()), base_(region_.mapping.data()), port_(kSession, std::move(region_.mapping)) {
+  World()
+      : region_(MakeSessionRegion(1, kSession).value()),
+        base_(region_.mapping.data()),
+        port_(kSession, std::move(region_.mapping)) {
     engine_.Connect(*this);
     TIER_CHECK(engine_.OpenJob(tiering::JobId{1}, {}) && engine_.OpenSession(kSession, tiering::JobId{1}), "fake");
     engine_.answer = [this](const testing::SubmittedRequest& request) { return Answer(request); };
@@ -118,7 +121,8 @@ class World final : public tiering::ReplySink {
   }
 
   testing::ScriptedReply Answer(const testing::SubmittedRequest& request) {
-    if (request.items.size() % 3 == 1) return {.code = Code::kNoMemory, .detail = std::string(request.items.size() * 7, 'x')};
+    if (request.items.size() % 3 == 1)
+      return {.code = Code::kNoMemory, .detail = std::string(request.items.size() * 7, 'x')};
     return {.value = request.sequence, .spans = std::vector<proto::SpanRecord>(request.items.size() * 5)};
   }
 

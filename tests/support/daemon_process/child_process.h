@@ -1,5 +1,5 @@
-// ChildProcess: a program under test in a process of its own, killed with its parent; its standard output is read line by
-// line. Threads: one.
+// ChildProcess: a program under test in a process of its own, killed with its parent; its standard output is read line
+// by line. Threads: one.
 #pragma once
 
 #include <sys/types.h>

@@ -54,7 +54,8 @@ DaemonProcess::DaemonProcess(const DaemonOptions& options) : options_(options) {
   directory_ = pattern;
   socket_path_ = directory_ + "/run/tierd.sock";
   std::ofstream config(directory_ + "/tierd.toml");
-  config << "[daemon]\nsocket_directory = \"" << directory_ << "/run\"\ndata_directory = \"" << directory_ << "/data\"\n"
+  config << "[daemon]\nsocket_directory = \"" << directory_ << "/run\"\ndata_directory = \"" << directory_
+         << "/data\"\n"
          << "private = " << (options_.is_private ? "true" : "false") << "\n"
          << "[arena]\nmaximum = \"" << options_.arena << "\"\n"
          << "[ssd]\nfile_size = \"" << options_.ssd_file_size << "\"\nany_file_system = true\n";

@@ -10,10 +10,10 @@
 namespace tier::daemon_process {
 
 struct DaemonOptions {
-  std::string program;                 // Path of tierd.
+  std::string program;  // Path of tierd.
   std::string arena = "64MiB";
   std::string ssd_file_size = "1GiB";
-  std::string more_toml;               // As it is, at the end.
+  std::string more_toml;  // As it is, at the end.
   bool is_private = true;
 };
 

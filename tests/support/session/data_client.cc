@@ -36,8 +36,7 @@ proto::Hello MakeHello(const std::string& job, const std::string& token) {
 
 int OpenOwnPidfd() { return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)); }
 
-DataClient::DataClient(const std::string& socket_path)
-    : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+DataClient::DataClient(const std::string& socket_path) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   TIER_CHECK(socket_path.size() < sizeof(address.sun_path), "{}", socket_path);
@@ -137,7 +136,8 @@ std::vector<ReceivedCompletion> DataClient::WaitForCompletions(size_t count) {
     auto some = ring_->Receive();
     all.insert(all.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
     if (!some.empty()) continue;
-    TIER_CHECK(std::chrono::steady_clock::now() < deadline, "{} of {} answers within {} ms", all.size(), count, kWaitMs);
+    TIER_CHECK(std::chrono::steady_clock::now() < deadline, "{} of {} answers within {} ms", all.size(), count,
+               kWaitMs);
     const timespec wait = {.tv_sec = 0, .tv_nsec = 100'000'000};
     ::syscall(SYS_futex, &control.wake_sequence, FUTEX_WAIT, sequence, &wait, nullptr, 0);
   }

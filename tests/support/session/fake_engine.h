@@ -1,5 +1,5 @@
-// FakeEngine: an engine of a few lines for tests of rings, sessions and sockets. Answers every request in the next turn,
-// with what the test says; checks that the session layer keeps its side (no request of an unknown session, no job
+// FakeEngine: an engine of a few lines for tests of rings, sessions and sockets. Answers every request in the next
+// turn, with what the test says; checks that the session layer keeps its side (no request of an unknown session, no job
 // opened twice) and aborts otherwise.
 #pragma once
 
@@ -44,20 +44,22 @@ class FakeEngine final : public EnginePort {
 
   // The script.
   Answer answer = [](const SubmittedRequest& request) { return ScriptedReply{.value = request.sequence}; };
-  bool hold = false;               // Requests wait until it is false.
-  Status open_job_answer;          // What the next OpenJob says.
+  bool hold = false;       // Requests wait until it is false.
+  Status open_job_answer;  // What the next OpenJob says.
   Status open_session_answer;
   std::optional<base::TimePoint> deadline;
   bool is_idle = true;
   // Ends a session from the engine's side, in the next turn's publishing.
-  void EndInTurn(tiering::SessionId session, Code code, std::string reason) { endings_.push_back({session, code, reason}); }
+  void EndInTurn(tiering::SessionId session, Code code, std::string reason) {
+    endings_.push_back({session, code, reason});
+  }
   void ShowWindow(tiering::SessionId session, WindowIndex window) { windows_.push_back({session, window}); }
 
   // What happened.
   std::map<uint64_t, tiering::JobOptions> jobs;
   std::map<uint64_t, uint64_t> sessions;  // To their jobs.
   std::vector<SubmittedRequest> submitted;
-  std::vector<std::string> log;           // "end 3: reason" and so on.
+  std::vector<std::string> log;  // "end 3: reason" and so on.
   std::vector<std::pair<uint64_t, uint32_t>> windows_returned;
   bool draining = false;
   uint64_t turns = 0;

@@ -42,15 +42,14 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   listener.daemon_version = "tierd test";
   listener.handshake_timeout = options.handshake_timeout;
   listener_ = std::make_unique<Listener>(
-      listener,
-      ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});
+      listener, ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});
   table_->Connect(*desk_, *listener_);
   DaemonFacts facts;
   facts.version = "test";
   facts.devices.resize(1);
   control_ = std::make_unique<ControlServer>(
-      facts, ControlServerParts{
-                 .mailbox = mailbox_, .jobs = *desk_, .sessions = *table_, .events = events, .clock = clock_});
+      facts,
+      ControlServerParts{.mailbox = mailbox_, .jobs = *desk_, .sessions = *table_, .events = events, .clock = clock_});
   listener_->Start(ListenAt(socket_path_, 0666).value());
   engine_thread_ = std::thread([this] { loop_->Run(); });
   socket_thread_ = std::thread([this] { io_.run(); });
@@ -70,6 +69,7 @@ bool SessionWorld::WaitForSessions(size_t count) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
   while (std::chrono::steady_clock::now() < deadline) {
     if (sessions() == count) return true;
+    std::this_thread::yield();
   }
   return false;
 }

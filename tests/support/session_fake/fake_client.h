@@ -32,8 +32,16 @@ struct FakeDaemon::Client {
     region_fd = std::move(*proto::CreateMemoryFile("fake-session", proto::kSessionRegionSize));
     region = std::move(*proto::Mapping::Map(region_fd.get(), 0, proto::kSessionRegionSize, proto::Access::kReadWrite));
     auto& header = *reinterpret_cast<proto::SessionHeader*>(region.data());
-    header = {proto::kSessionMagic, proto::kRingLayoutVersion, proto::kRequestSlots, proto::kCompletionSlots, 0, epoch,
-              session, proto::kRequestOffset, proto::kCompletionOffset, proto::kSessionRegionSize};
+    header = {proto::kSessionMagic,
+              proto::kRingLayoutVersion,
+              proto::kRequestSlots,
+              proto::kCompletionSlots,
+              0,
+              epoch,
+              session,
+              proto::kRequestOffset,
+              proto::kCompletionOffset,
+              proto::kSessionRegionSize};
     requests.emplace(proto::RequestRing(region.data()));
     completions.emplace(proto::CompletionRing(region.data()));
   }

@@ -7,8 +7,8 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <functional>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -27,12 +27,12 @@ namespace tier::session_fake {
 struct FakeOptions {
   uint32_t windows = 8;
   uint64_t window_size = 4 * kMiB;
-  bool scatter = false;            // Blocks are handed out last to first: nothing is contiguous.
+  bool scatter = false;  // Blocks are handed out last to first: nothing is contiguous.
   uint32_t page_size = kPageSize;
   uint16_t protocol_version = proto::kProtocolVersion;
-  Code refusal = Code::kOk;        // Of every hello.
-  bool windows_late = false;       // Until SendWindows().
-  bool silent = false;             // Hello gets no answer.
+  Code refusal = Code::kOk;   // Of every hello.
+  bool windows_late = false;  // Until SendWindows().
+  bool silent = false;        // Hello gets no answer.
 };
 
 // What a test may want to know of what clients did.
@@ -77,8 +77,8 @@ class FakeDaemon {
  private:
   struct Tensor {
     uint64_t size = 0;
-    std::vector<uint64_t> blocks;              // Offsets in the fake's memory, one per block.
-    std::map<uint64_t, uint64_t> unsealed;     // Ranges not sealed yet: offset → length.
+    std::vector<uint64_t> blocks;           // Offsets in the fake's memory, one per block.
+    std::map<uint64_t, uint64_t> unsealed;  // Ranges not sealed yet: offset → length.
     bool torn = false;
   };
   struct Lease {
@@ -130,7 +130,7 @@ class FakeDaemon {
   std::atomic<uint64_t> leases_open_{0};
   std::atomic<uint64_t> held_count_{0};
 
-  std::mutex mutex_;               // Guards everything below.
+  std::mutex mutex_;  // Guards everything below.
   std::condition_variable served_;
   std::list<std::unique_ptr<Client>> clients_;
   std::map<uint64_t, Tensor> tensors_;

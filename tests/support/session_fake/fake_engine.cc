@@ -56,8 +56,8 @@ FakeDaemon::Answer FakeDaemon::Execute(const Request& request) {
       if (found == tensors_.end()) return missing(request.items[0].tensor);
       proto::CompletionRecord record{};
       record.tensor = {found->second.size, 1, found->second.size, 0};
-      const uint64_t state = (found->second.unsealed.empty() ? proto::kTensorSealed : 0) |
-                             (found->second.torn ? proto::kTensorTorn : 0);
+      const uint64_t state =
+          (found->second.unsealed.empty() ? proto::kTensorSealed : 0) | (found->second.torn ? proto::kTensorTorn : 0);
       return {Code::kOk, state, {record}, {}};
     }
     default: return {};
@@ -88,7 +88,8 @@ FakeDaemon::Answer FakeDaemon::Grant(const Request& request, bool create) {
     const auto found = tensors_.find(item.tensor);
     if (found == tensors_.end()) return {Code::kNotFound, 0, {}, "no tensor " + std::to_string(item.tensor)};
     Tensor& tensor = found->second;
-    if (item.offset >= tensor.size || item.length > tensor.size - item.offset) return {Code::kInvalid, 0, {}, "beyond its end"};
+    if (item.offset >= tensor.size || item.length > tensor.size - item.offset)
+      return {Code::kInvalid, 0, {}, "beyond its end"};
     const bool write = create || (request.header.flags & proto::kFlagWrite) != 0;
     const Lease lease{item.tensor, item.offset, item.length == 0 ? tensor.size - item.offset : item.length, write};
     const uint64_t id = next_lease_++;
@@ -105,7 +106,8 @@ void FakeDaemon::AppendSpans(const Tensor& tensor, uint64_t lease, uint32_t item
     const uint64_t length = std::min(kBlockSize - within, range.offset + range.length - at);
     const uint64_t place = tensor.blocks[at / kBlockSize] + within;
     proto::CompletionRecord record{};
-    record.span = {lease, static_cast<uint32_t>(place / options_.window_size), item, place % options_.window_size, length};
+    record.span = {lease, static_cast<uint32_t>(place / options_.window_size), item, place % options_.window_size,
+                   length};
     answer.records.push_back(record);
     at += length;
   }
@@ -125,7 +127,8 @@ FakeDaemon::Answer FakeDaemon::Release(const Request& request) {
     if (abandon && lease.write) tensor->second.torn = true;
     // The last range to be written ends the creation: enough for a fake, whose clients write front to back.
     if (lease.write && !abandon && lease.offset + lease.length == tensor->second.size) tensor->second.unsealed.clear();
-    if ((request.header.flags & proto::kFlagFreeAfter) != 0) (void)Free({request.header, {{.tensor = lease.tensor}}, {}});
+    if ((request.header.flags & proto::kFlagFreeAfter) != 0)
+      (void)Free({request.header, {{.tensor = lease.tensor}}, {}});
   }
   return {};
 }
@@ -143,8 +146,8 @@ FakeDaemon::Answer FakeDaemon::Free(const Request& request) {
 void FakeDaemon::Publish(Client& client, const proto::RequestHeader& request, const Answer& answer) {
   const auto records = static_cast<uint32_t>(answer.records.size());
   const bool refused = answer.code != Code::kOk;
-  const uint32_t count = refused ? proto::SlotsForText(static_cast<uint32_t>(answer.detail.size()))
-                                 : proto::SlotsForRecords(records);
+  const uint32_t count =
+      refused ? proto::SlotsForText(static_cast<uint32_t>(answer.detail.size())) : proto::SlotsForRecords(records);
   std::vector<proto::CompletionSlot> slots(count);
   slots[0].header = {request.sequence,
                      static_cast<uint16_t>(answer.code),

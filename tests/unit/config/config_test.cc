@@ -13,8 +13,8 @@
 namespace tier::config {
 namespace {
 
-using ::testing::HasSubstr;
 using std::chrono::milliseconds;
+using ::testing::HasSubstr;
 
 std::string Mistake(const std::string& text) {
   const auto config = ParseConfig(text, "tierd.toml");
@@ -60,7 +60,8 @@ engine = "threads"
 [engine]
 deadline = "250ms"
 write_behind = "12.5%"
-)", "tierd.toml");
+)",
+                                  "tierd.toml");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->daemon.socket_directory, "/run/x");
   EXPECT_TRUE(config->daemon.is_private);
@@ -82,7 +83,8 @@ struct MistakeCase {
 TEST(Config, MistakesAreToldWithLineAndRemedy) {
   const MistakeCase cases[] = {
       {"[arena]\nmaximun = \"1GiB\"\n", "tierd.toml:2: unknown option 'arena.maximun'; the nearest is 'arena.maximum'"},
-      {"socket_directory = \"/x\"\n", "tierd.toml:1: unknown option 'socket_directory'; the nearest is 'daemon.socket_directory'"},
+      {"socket_directory = \"/x\"\n",
+       "tierd.toml:1: unknown option 'socket_directory'; the nearest is 'daemon.socket_directory'"},
       {"[ssd]\nmaximum = \"1GiB\"\n", "the nearest is 'arena.maximum'"},
       {"[arena.maximum]\nx = 1\n", "arena.maximum"},
       {"[nothing]\nx = 1\n", "tierd.toml:1: unknown option 'nothing'"},
@@ -179,8 +181,8 @@ TEST(Quantity, SizesHaveBinaryAndDecimalUnits) {
   EXPECT_EQ(ParseSize("4096B").value(), 4096u);
   EXPECT_EQ(ParseSize("1GB").value(), 1'000'000'000u);
   EXPECT_EQ(ParseSize("2TiB").value(), 2048 * kGiB);
-  for (const char* bad : {"GiB", "1gib", "1e3GiB", "-1GiB", "+1GiB", "1 GiB ", " 1GiB", "1GiBx", "nanGiB", "infGiB", "1e400GiB",
-                          "99999999999TiB", "0x10GiB"}) {
+  for (const char* bad : {"GiB", "1gib", "1e3GiB", "-1GiB", "+1GiB", "1 GiB ", " 1GiB", "1GiBx", "nanGiB", "infGiB",
+                          "1e400GiB", "99999999999TiB", "0x10GiB"}) {
     EXPECT_FALSE(ParseSize(bad)) << bad;
   }
 }

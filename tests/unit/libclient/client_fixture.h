@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
-#include <algorithm>
 #include <random>
 #include <span>
 #include <string>
@@ -18,9 +18,9 @@ namespace tier::session_fake {
 
 #define EXPECT_TIER_OK(call) EXPECT_EQ(call, TIER_OK) << tier_last_error()
 #define ASSERT_TIER_OK(call) ASSERT_EQ(call, TIER_OK) << tier_last_error()
-#define EXPECT_TIER_ERROR(call, code, text)   \
-  do {                                        \
-    EXPECT_EQ(call, code) << tier_last_error(); \
+#define EXPECT_TIER_ERROR(call, code, text)                     \
+  do {                                                          \
+    EXPECT_EQ(call, code) << tier_last_error();                 \
     EXPECT_THAT(tier_last_error(), ::testing::HasSubstr(text)); \
   } while (false)
 

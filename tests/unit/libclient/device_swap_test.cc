@@ -54,7 +54,8 @@ class DeviceSwapTest : public ClientTest {
     return code != TIER_OK ? code : tier_wait(op, 0, nullptr);
   }
   bool DeviceHolds(int value) const {
-    return std::all_of(device_, device_ + kBytes, [value](std::byte byte) { return byte == static_cast<std::byte>(value); });
+    return std::all_of(device_, device_ + kBytes,
+                       [value](std::byte byte) { return byte == static_cast<std::byte>(value); });
   }
 
   cuda::Trainer& trainer_;
@@ -172,7 +173,8 @@ TEST_F(DeviceSwapTest, HostMemoryWithAStreamIsAMistake) {
   Start({.windows = 12});
   std::vector<std::byte> host(100);
   tier_op* op = nullptr;
-  EXPECT_TIER_ERROR(tier_swap_out(client_, 1, host.data(), host.size(), &options_, &op), TIER_INVALID, "not device memory");
+  EXPECT_TIER_ERROR(tier_swap_out(client_, 1, host.data(), host.size(), &options_, &op), TIER_INVALID,
+                    "not device memory");
 }
 
 // The last one: the failure sticks to the process's context, as a real one would.

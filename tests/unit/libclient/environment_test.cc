@@ -33,7 +33,8 @@ TEST(SocketCandidates, AGivenSocketStandsAlone) {
 }
 
 TEST(SocketCandidates, TheEnvironmentsSocketStandsAlone) {
-  EXPECT_THAT(SocketCandidates("", Environment({{"TIERD_SOCKET", "/b"}, {"XDG_RUNTIME_DIR", "/r"}})), ElementsAre("/b"));
+  EXPECT_THAT(SocketCandidates("", Environment({{"TIERD_SOCKET", "/b"}, {"XDG_RUNTIME_DIR", "/r"}})),
+              ElementsAre("/b"));
 }
 
 TEST(SocketCandidates, TheUsersDirectoryComesBeforeTheSystems) {
@@ -51,8 +52,8 @@ TEST(JobIdentity, StaysOpenWithoutALauncher) {
 }
 
 std::map<std::string, std::string> Torchrun(const std::string& rank, const std::string& restart = "0") {
-  return {{"TORCHELASTIC_RUN_ID", "run 7!"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"},
-          {"TORCHELASTIC_RESTART_COUNT", restart}, {"RANK", rank}, {"WORLD_SIZE", "2"}};
+  return {{"TORCHELASTIC_RUN_ID", "run 7!"},       {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"},
+          {"TORCHELASTIC_RESTART_COUNT", restart}, {"RANK", rank},           {"WORLD_SIZE", "2"}};
 }
 
 TEST(JobIdentity, RanksOfOneTorchrunMeetInOneJob) {
@@ -87,8 +88,8 @@ TEST(JobIdentity, SlurmStepsAreJobs) {
 }
 
 TEST(JobIdentity, WhatIsGivenOutranksWhatIsDerived) {
-  const auto identity = CompleteIdentity({.name = "mine", .token = "t", .rank = 3, .world_size = 4}, 1000,
-                                         Environment(Torchrun("0")));
+  const auto identity =
+      CompleteIdentity({.name = "mine", .token = "t", .rank = 3, .world_size = 4}, 1000, Environment(Torchrun("0")));
   EXPECT_EQ(identity.name, "mine");
   EXPECT_EQ(identity.token, "t");
   EXPECT_EQ(identity.rank, 3);

@@ -54,7 +54,8 @@ TEST_F(FaultTest, ARevocationArrivesWithItsReason) {
   Start();
   tier_seal(Create(1, 4096));
   daemon_->Hold(Op::kAcquire);
-  std::thread waiting([&] { EXPECT_TIER_ERROR(AcquireCode(client_, 1), TIER_REVOKED, "beyond its guarantee by 3 GiB"); });
+  std::thread waiting(
+      [&] { EXPECT_TIER_ERROR(AcquireCode(client_, 1), TIER_REVOKED, "beyond its guarantee by 3 GiB"); });
   daemon_->Await([&] { return daemon_->held() == 1; });
   daemon_->EndSessions(Code::kRevoked, "beyond its guarantee by 3 GiB");
   waiting.join();
@@ -102,23 +103,23 @@ TEST_P(DistortionTest, EndsTheSessionWithAReason) {
 
 INSTANTIATE_TEST_SUITE_P(
     Completions, DistortionTest,
-    ::testing::Values(
-        Distortion{"WindowBeyondAll", [](auto& slots) { slots[0].first.span.window = 5000; }},
-        Distortion{"OffsetBeyondTheWindow", [](auto& slots) { slots[0].first.span.offset = ~0ull; }},
-        Distortion{"LengthBeyondTheWindow", [](auto& slots) { slots[0].first.span.length = kGiB; }},
-        Distortion{"NoLength", [](auto& slots) { slots[0].first.span.length = 0; }},
-        Distortion{"NoLease", [](auto& slots) { slots[0].first.span.lease = 0; }},
-        Distortion{"AnotherItem", [](auto& slots) { slots[0].first.span.item = 3; }},
-        Distortion{"NoRecords", [](auto& slots) { slots[0].header.record_count = 0; }},
-        Distortion{"MoreRecordsThanSlots", [](auto& slots) { slots[0].header.record_count = 600; }},
-        Distortion{"NoSlots", [](auto& slots) { slots[0].header.slots = 0; }},
-        Distortion{"MoreSlotsThanPublished", [](auto& slots) { slots[0].header.slots = 4000; }},
-        Distortion{"UnknownCode", [](auto& slots) { slots[0].header.code = 99; }},
-        Distortion{"UnknownSequence", [](auto& slots) { slots[0].header.sequence = 12345; }},
-        Distortion{"SequenceZero", [](auto& slots) { slots[0].header.sequence = 0; }},
-        Distortion{"Flags", [](auto& slots) { slots[0].header.flags = 1; }},
-        Distortion{"DetailWithSuccess", [](auto& slots) { slots[0].header.detail_length = 9; }},
-        Distortion{"EndlessDetail", [](auto& slots) { slots[0].header.code = 5, slots[0].header.detail_length = 60000; }}),
+    ::testing::Values(Distortion{"WindowBeyondAll", [](auto& slots) { slots[0].first.span.window = 5000; }},
+                      Distortion{"OffsetBeyondTheWindow", [](auto& slots) { slots[0].first.span.offset = ~0ull; }},
+                      Distortion{"LengthBeyondTheWindow", [](auto& slots) { slots[0].first.span.length = kGiB; }},
+                      Distortion{"NoLength", [](auto& slots) { slots[0].first.span.length = 0; }},
+                      Distortion{"NoLease", [](auto& slots) { slots[0].first.span.lease = 0; }},
+                      Distortion{"AnotherItem", [](auto& slots) { slots[0].first.span.item = 3; }},
+                      Distortion{"NoRecords", [](auto& slots) { slots[0].header.record_count = 0; }},
+                      Distortion{"MoreRecordsThanSlots", [](auto& slots) { slots[0].header.record_count = 600; }},
+                      Distortion{"NoSlots", [](auto& slots) { slots[0].header.slots = 0; }},
+                      Distortion{"MoreSlotsThanPublished", [](auto& slots) { slots[0].header.slots = 4000; }},
+                      Distortion{"UnknownCode", [](auto& slots) { slots[0].header.code = 99; }},
+                      Distortion{"UnknownSequence", [](auto& slots) { slots[0].header.sequence = 12345; }},
+                      Distortion{"SequenceZero", [](auto& slots) { slots[0].header.sequence = 0; }},
+                      Distortion{"Flags", [](auto& slots) { slots[0].header.flags = 1; }},
+                      Distortion{"DetailWithSuccess", [](auto& slots) { slots[0].header.detail_length = 9; }},
+                      Distortion{"EndlessDetail",
+                                 [](auto& slots) { slots[0].header.code = 5, slots[0].header.detail_length = 60000; }}),
     [](const auto& test) { return test.param.name; });
 
 TEST_F(FaultTest, AnImpossibleTailEndsTheSession) {

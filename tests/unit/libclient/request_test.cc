@@ -24,8 +24,9 @@ TEST_F(RequestTest, TheSameKeyGivesTheSameId) {
 TEST_F(RequestTest, KeysThatAreNoTextNeverReachTheDaemon) {
   Start();
   uint64_t id = 0;
-  for (const std::string& key : {std::string("\xff"), std::string("a\0b", 3), std::string("\xc0\xaf"), std::string("\xe0\x80\x80"),
-                                 std::string("\xed\xa0\x80"), std::string("\xe2\x82"), std::string("\xf4\x90\x80\x80")}) {
+  for (const std::string& key :
+       {std::string("\xff"), std::string("a\0b", 3), std::string("\xc0\xaf"), std::string("\xe0\x80\x80"),
+        std::string("\xed\xa0\x80"), std::string("\xe2\x82"), std::string("\xf4\x90\x80\x80")}) {
     EXPECT_TIER_ERROR(tier_intern(client_, key.data(), key.size(), &id), TIER_INVALID, "UTF-8");
   }
   EXPECT_TIER_ERROR(tier_intern(client_, "x", 0, &id), TIER_INVALID, "1 to 1024");

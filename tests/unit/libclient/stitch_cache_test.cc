@@ -145,7 +145,8 @@ RC_GTEST_FIXTURE_PROP(StitchCacheTest, EveryViewShowsItsPages, ()) {
     std::vector<client::Run> runs;
     const int blocks = *rc::gen::inRange(1, 4);
     for (int i = 0; i < blocks; ++i) {
-      runs.push_back({*rc::gen::inRange<uint32_t>(0, kWindows), *rc::gen::inRange<uint64_t>(0, 2) * kBlockSize, kBlockSize});
+      runs.push_back(
+          {*rc::gen::inRange<uint32_t>(0, kWindows), *rc::gen::inRange<uint64_t>(0, 2) * kBlockSize, kBlockSize});
     }
     runs.push_back({*rc::gen::inRange<uint32_t>(0, kWindows), *rc::gen::inRange<uint64_t>(0, 100) * kPageSize,
                     *rc::gen::inRange<uint64_t>(1, 9 * kPageSize)});

@@ -66,7 +66,8 @@ TEST_F(WindowMapTest, AwaitKnowsSpansThatFit) {
 }
 
 TEST_F(WindowMapTest, AwaitIsEndedByStop) {
-  std::thread waiting([&] { EXPECT_FALSE(map_->Await({1, 1, 0, 0, 10}, steady_clock::now() + std::chrono::hours(1))); });
+  std::thread waiting(
+      [&] { EXPECT_FALSE(map_->Await({1, 1, 0, 0, 10}, steady_clock::now() + std::chrono::hours(1))); });
   map_->Stop();
   waiting.join();
 }

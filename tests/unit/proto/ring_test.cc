@@ -184,7 +184,8 @@ TEST_F(RingTest, TwoProcessesPassAMillionSlotsInOrder) {
       continue;
     }
     consumer_.Peek(batch.data(), ready);
-    for (uint32_t i = 0; i < ready; ++i, ++expected) intact &= batch[i].number == expected && batch[i].rest[0] == ~expected;
+    for (uint32_t i = 0; i < ready; ++i, ++expected)
+      intact &= batch[i].number == expected && batch[i].rest[0] == ~expected;
     consumer_.Consume(ready);
   }
   int status = 0;

@@ -12,14 +12,14 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::Contains;
 using testing::DataClient;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing::MakeHello;
 using testing::ScriptedReply;
 using testing::SessionWorld;
 using testing::SubmittedRequest;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 const Caller kAlice{.uid = 1000};
 const Caller kBob{.uid = 1001};

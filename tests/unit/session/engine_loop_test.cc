@@ -43,7 +43,9 @@ class NoNotices final : public SessionNotices {
  public:
   void SendWindow(tiering::SessionId, WindowIndex, proto::FileDescriptor, uint32_t) override {}
   void SendWindowReturn(tiering::SessionId, WindowIndex) override {}
-  void SendEnd(tiering::SessionId session, Code, const std::string&) override { ended.push_back(static_cast<uint64_t>(session)); }
+  void SendEnd(tiering::SessionId session, Code, const std::string&) override {
+    ended.push_back(static_cast<uint64_t>(session));
+  }
   std::vector<uint64_t> ended;
 };
 

@@ -82,8 +82,18 @@ TEST(ParseHello, EachWrongFieldIsNamed) {
       {"magic", [](Hello& h) { h.header.magic ^= 1; }, Code::kInvalid, "magic"},
       {"kind", [](Hello& h) { h.header.kind = 7; }, Code::kInvalid, "kind 7"},
       {"size", [](Hello& h) { h.header.size -= 1; }, Code::kInvalid, "size"},
-      {"newer version", [](Hello& h) { h.header.version = 9; h.version_min = 9; }, Code::kVersion, "versions 9 to 9"},
-      {"older version", [](Hello& h) { h.header.version = 0; h.version_min = 0; }, Code::kVersion, "versions 0 to 0"},
+      {"newer version",
+       [](Hello& h) {
+         h.header.version = 9;
+         h.version_min = 9;
+       },
+       Code::kVersion, "versions 9 to 9"},
+      {"older version",
+       [](Hello& h) {
+         h.header.version = 0;
+         h.version_min = 0;
+       },
+       Code::kVersion, "versions 0 to 0"},
       {"versions upside down", [](Hello& h) { h.version_min = 2; }, Code::kVersion, "versions 2 to 1"},
       {"mode", [](Hello& h) { h.mode = 4; }, Code::kInvalid, "mode is 4"},
       {"named", [](Hello& h) { h.named = 2; }, Code::kInvalid, "named"},
@@ -91,9 +101,11 @@ TEST(ParseHello, EachWrongFieldIsNamed) {
       {"reserved1", [](Hello& h) { h.reserved1 = 1; }, Code::kInvalid, "reserved"},
       {"job without NUL", [](Hello& h) { std::memset(h.job, 'j', sizeof(h.job)); }, Code::kInvalid, "`job` has no NUL"},
       {"bytes behind job", [](Hello& h) { h.job[100] = 'x'; }, Code::kInvalid, "`job` holds bytes behind"},
-      {"token without NUL", [](Hello& h) { std::memset(h.token, 'a', sizeof(h.token)); }, Code::kInvalid, "`token` has no NUL"},
+      {"token without NUL", [](Hello& h) { std::memset(h.token, 'a', sizeof(h.token)); }, Code::kInvalid,
+       "`token` has no NUL"},
       {"short token", [](Hello& h) { h.token[0] = 'a'; }, Code::kInvalid, "64 hexadecimal"},
-      {"client without NUL", [](Hello& h) { std::memset(h.client, 'c', sizeof(h.client)); }, Code::kInvalid, "`client`"},
+      {"client without NUL", [](Hello& h) { std::memset(h.client, 'c', sizeof(h.client)); }, Code::kInvalid,
+       "`client`"},
       {"job name", [](Hello& h) { std::strcpy(h.job, "a b c"); }, Code::kInvalid, "job name"},
       {"rank", [](Hello& h) { h.rank = 3; }, Code::kInvalid, "rank is 3"},
   };
@@ -140,7 +152,8 @@ TEST(ParseHello, RandomBytesBehindARightHeaderNeverCrash) {
   for (int round = 0; round < 20'000; ++round) {
     Hello hello = GoodHello();
     auto* bytes = reinterpret_cast<unsigned char*>(&hello);
-    for (uint64_t i = 0, n = random() % 8; i < n; ++i) bytes[16 + random() % (sizeof(hello) - 16)] = static_cast<uint8_t>(random());
+    for (uint64_t i = 0, n = random() % 8; i < n; ++i)
+      bytes[16 + random() % (sizeof(hello) - 16)] = static_cast<uint8_t>(random());
     const auto parsed = ParseHello(Bytes(hello), random() % 3);
     EXPECT_TRUE(!parsed || ValidateOpenJob(parsed->open));
   }

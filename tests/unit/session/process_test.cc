@@ -50,7 +50,9 @@ TEST(InstanceLock, IsTakenOnceAndNamesItsHolder) {
 
 TEST(InstanceLock, TellsACrashFromAnOrderlyEnd) {
   const Scratch scratch;
-  { EXPECT_FALSE(InstanceLock::Take(scratch / "run", false)->predecessor_crashed()); }
+  {
+    EXPECT_FALSE(InstanceLock::Take(scratch / "run", false)->predecessor_crashed());
+  }
   {
     auto lock = InstanceLock::Take(scratch / "run", false);
     ASSERT_TRUE(lock);

@@ -173,12 +173,13 @@ TEST(RequestDecoder, KeysMustBePlainText) {
 TEST(PlainText, AcceptsEveryWellFormedLength) {
   EXPECT_TRUE(IsPlainText(""));
   EXPECT_TRUE(IsPlainText("layer.0.weight"));
-  EXPECT_TRUE(IsPlainText("\xc2\x80 \xdf\xbf \xe0\xa0\x80 \xed\x9f\xbf \xee\x80\x80 \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf"));
+  EXPECT_TRUE(
+      IsPlainText("\xc2\x80 \xdf\xbf \xe0\xa0\x80 \xed\x9f\xbf \xee\x80\x80 \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf"));
 }
 
 TEST(PlainText, RefusesWhatUnicodeRefuses) {
-  for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
-                          "\xf5\x80\x80\x80", "\xe2\x82", "\xf0\x9f\x98", "a\xff"}) {
+  for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+                          "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe2\x82", "\xf0\x9f\x98", "a\xff"}) {
     EXPECT_FALSE(IsPlainText(bad)) << bad;
   }
   EXPECT_FALSE(IsPlainText(std::string_view("\0", 1)));

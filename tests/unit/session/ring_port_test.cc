@@ -22,10 +22,10 @@ namespace {
 using proto::Op;
 using proto::RequestItem;
 using testing::FakeEngine;
+using ::testing::HasSubstr;
 using testing::RingClient;
 using testing::ScriptedReply;
 using testing::SubmittedRequest;
-using ::testing::HasSubstr;
 
 constexpr auto kSession = tiering::SessionId{7};
 constexpr auto kJob = tiering::JobId{1};
@@ -228,8 +228,9 @@ TEST_F(RingPortTest, UnusedBytesOfAnAnswerAreZero) {
   // First an answer full of spans, then one of the same length with only two.
   int calls = 0;
   engine_.answer = [&calls](const SubmittedRequest&) {
-    return ScriptedReply{.spans = std::vector<proto::SpanRecord>(
-                             calls++ == 0 ? 3 : 2, {.lease = ~0ull, .window = ~0u, .item = ~0u, .offset = ~0ull, .length = ~0ull})};
+    return ScriptedReply{
+        .spans = std::vector<proto::SpanRecord>(
+            calls++ == 0 ? 3 : 2, {.lease = ~0ull, .window = ~0u, .item = ~0u, .offset = ~0ull, .length = ~0ull})};
   };
   ASSERT_TRUE(SendOne());
   ASSERT_TRUE(SendOne());
@@ -286,7 +287,8 @@ TEST_F(RingPortTest, GarbageNeverReachesTheEngine) {
 }
 
 TEST_F(RingPortTest, ChangingSlotsUnderTheDaemonChangesNothingItHasRead) {
-  // A client that rewrites its slots as fast as it can: every message is either refused or was sound when it was copied.
+  // A client that rewrites its slots as fast as it can: every message is either refused or was sound when it was
+  // copied.
   std::atomic<bool> stop{false};
   const auto ring = proto::RequestRing(client_.region());
   std::thread hostile([&] {
