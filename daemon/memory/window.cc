@@ -54,20 +54,32 @@ Result<proto::FileDescriptor> MakeFile(const Window::Options& options) {
   return file;
 }
 
+// Huge pages lie at such a boundary by themselves. They must not be mapped over a reservation: when too few are to be
+// had the kernel has already taken the reservation away, and what another thread maps there would be unmapped as ours.
+Result<proto::Mapping> MapHuge(int file, const Window::Options& options) {
+  auto mapping = proto::Mapping::Map(file, 0, options.size, proto::Access::kReadWrite);
+  if (mapping) return mapping;
+  return Fail(Code::kNoMemory,
+              fmt::format("cannot map a window of {}: {}", FormatBytes(options.size), mapping.error().message));
+}
+
 // Maps the file at a 2 MiB boundary, so that its blocks can be huge pages. The place is reserved first: mapping over
 // one's own reservation is the only way to choose an address without a race.
 Result<proto::Mapping> MapAligned(int file, const Window::Options& options) {
+  if (options.pages == PageKind::kHuge) return MapHuge(file, options);
   const uint64_t reserved_size = options.size + kBlockSize;
   void* reserved = ::mmap(nullptr, reserved_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return NoMemory("reserve addresses for", options);
   const auto begin = reinterpret_cast<uintptr_t>(reserved);
   const uintptr_t aligned = AlignUp(begin, kBlockSize);
-  auto mapping = proto::Mapping::Map(file, 0, options.size, proto::Access::kReadWrite,
-                                     reinterpret_cast<void*>(aligned));
+  auto mapping =
+      proto::Mapping::Map(file, 0, options.size, proto::Access::kReadWrite, reinterpret_cast<void*>(aligned));
   if (!mapping) {
-    ::munmap(reserved, reserved_size);
-    return Fail(Code::kNoMemory, fmt::format("cannot map a window of {}: {}", FormatBytes(options.size),
-                                             mapping.error().message));
+    // What lay under the attempt may be somebody else's by now: only what is around it is certainly ours.
+    if (aligned != begin) ::munmap(reserved, aligned - begin);
+    ::munmap(reinterpret_cast<void*>(aligned + options.size), begin + reserved_size - aligned - options.size);
+    return Fail(Code::kNoMemory,
+                fmt::format("cannot map a window of {}: {}", FormatBytes(options.size), mapping.error().message));
   }
   const uintptr_t end = begin + reserved_size;
   if (aligned != begin) ::munmap(reserved, aligned - begin);

@@ -44,7 +44,7 @@ void Encode(const tiering::Reply& reply, uint32_t slots, CompletionSlot* out) {
     header.record_count = 1;
     if (reply.error != nullptr) out->first.error = *reply.error;
     header.detail_length = static_cast<uint32_t>(std::min<size_t>(reply.detail.size(), proto::kDetailLengthMax));
-    std::memcpy(static_cast<void*>(out + 1), reply.detail.data(), header.detail_length);
+    if (!reply.detail.empty()) std::memcpy(static_cast<void*>(out + 1), reply.detail.data(), header.detail_length);
     return;
   }
   if (reply.tensor != nullptr) {
@@ -54,7 +54,7 @@ void Encode(const tiering::Reply& reply, uint32_t slots, CompletionSlot* out) {
   }
   header.record_count = static_cast<uint32_t>(reply.spans.size());
   // Records follow the header without a gap.
-  std::memcpy(static_cast<void*>(&out->first), reply.spans.data(), reply.spans.size_bytes());
+  if (!reply.spans.empty()) std::memcpy(static_cast<void*>(&out->first), reply.spans.data(), reply.spans.size_bytes());
 }
 
 }  // namespace
