@@ -306,8 +306,7 @@ def add_ssd_row(report: Report, what: str, pairs: list[tuple[float, float]]) -> 
         bound="≥ 0.90",
         held=median >= 0.90,
         detail={"pairs": pairs},
-        ceiling=f"tierd {middle(0):.2f} GB/s, fio {middle(1):.2f}; "
-        f"quartiles {low:.2f}–{high:.2f}, {len(pairs)} pairs",
+        ceiling=f"tierd {middle(0):.2f} GB/s, fio {middle(1):.2f}; quartiles {low:.2f}–{high:.2f}, {len(pairs)} pairs",
     )
 
 
@@ -427,9 +426,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=sorted(PARTS), help="only this part (may be repeated)")
     parser.add_argument("--quick", action="store_true", help="few rounds: a first look, not figures to quote")
-    parser.add_argument(
-        "--peers", action="store_true", help="DeepSpeed's asynchronous I/O handle beside the SSD figures (downloads it)"
-    )
     parser.add_argument("--json", type=pathlib.Path, help="write JSON lines here")
     options = parser.parse_args()
     report = Report(options.json)
@@ -438,10 +434,6 @@ def main() -> int:
             continue
         print(f"{name}:", flush=True)
         part(report, options.quick)
-    if options.peers:
-        import peers
-
-        peers.compare(report, daemon, SsdShell, options.quick)
     Console(width=180).print(report.table())
     return 0
 
