@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
-// toml++ 3.3 asserts on some malformed keys, which are the file's fault and no bug; with NDEBUG it even assumes that there
-// are none. Make that an error like any other, in every build.
+// toml++ 3.3 asserts on some malformed keys, which are the file's fault and no bug; with NDEBUG it even assumes that
+// there are none. Make that an error like any other, in every build.
 [[noreturn]] static void RejectToml() { throw std::logic_error("malformed"); }
 [[maybe_unused]] static constexpr void CheckToml(bool condition) {
   if (!condition) RejectToml();
