@@ -91,7 +91,8 @@ class RingClient {
       return completion;
     }
     completion.spans.resize(completion.header.record_count);
-    std::memcpy(completion.spans.data(), &slots[0].first, completion.spans.size() * sizeof(proto::SpanRecord));
+    const size_t bytes = completion.spans.size() * sizeof(proto::SpanRecord);
+    if (bytes != 0) std::memcpy(completion.spans.data(), &slots[0].first, bytes);
     return completion;
   }
 
