@@ -40,10 +40,20 @@ bool AllOnSsd(const Core& core, const Tensor& tensor) {
   return true;
 }
 
-void AddFlushItems(Core& core, TensorSlot head, bool all) {
+bool BeingWritten(const Core& core, const Tensor& tensor) {
+  for (uint32_t k = 0; tensor.lease_count != 0 && k < tensor.piece_count; ++k) {
+    if (core.PieceOf(tensor, k).activity == Activity::kLeasedWrite) return true;
+  }
+  return false;
+}
+
+enum class Wanted : uint8_t { kAll, kDirty, kDirtyAndSealed };
+
+void AddFlushItems(Core& core, TensorSlot head, Wanted wanted) {
   for (TensorSlot slot = head; slot != kNoTensor; slot = core.tensors[slot].next) {
     const Tensor& tensor = core.tensors[slot];
-    if (!tensor.has(kVisible) || (!all && AllOnSsd(core, tensor))) continue;
+    if (!tensor.has(kVisible) || (wanted != Wanted::kAll && AllOnSsd(core, tensor))) continue;
+    if (wanted == Wanted::kDirtyAndSealed && BeingWritten(core, tensor)) continue;
     core.items.push_back({.tensor = {slot, tensor.salt}, .piece_count = tensor.piece_count, .length = tensor.size});
   }
 }
@@ -116,14 +126,16 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
   }
   if (!ResolveItems(core, session, request, false)) return;
   if (request.items.empty()) {
-    const bool shared = (request.flags & proto::kFlagShared) != 0 && !persist;
-    AddFlushItems(core, shared ? job.shared_tensors : session.tensors, persist);
+    const Wanted wanted = persist ? Wanted::kAll : Wanted::kDirty;
+    const bool shared_only = !persist && (request.flags & proto::kFlagShared) != 0;
+    if (!shared_only) AddFlushItems(core, session.tensors, wanted);
+    // Unasked for, what others are writing at the moment is not waited for.
+    AddFlushItems(core, job.shared_tensors, persist || shared_only ? wanted : Wanted::kDirtyAndSealed);
     if (persist) {
       for (const SessionState* other : job.sessions) {
-        if (other != &session) AddFlushItems(core, other->tensors, true);
+        if (other != &session) AddFlushItems(core, other->tensors, wanted);
       }
-      AddFlushItems(core, job.shared_tensors, true);
-      AddFlushItems(core, job.inherited_tensors, true);
+      AddFlushItems(core, job.inherited_tensors, wanted);
     }
   }
   if (core.items.size() > kFlushTensorsMax) {

@@ -22,6 +22,18 @@ TEST(Requests, AFlushOfEverythingWritesTheSessionsDirtyPieces) {
   EXPECT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk) << "nothing to do";
 }
 
+TEST(Requests, AFlushOfEverythingTakesInWhatTheJobSharesButNotWhatOthersWrite) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  world.Put(a, 1, kPiece, 1, proto::kFlagShared);
+  world.Put(a, 2, kPiece, 1, proto::kFlagShared);
+  world.Acquire(b, 2, proto::kFlagShared | proto::kFlagWrite);
+  EXPECT_EQ(world.Ask(a, Op::kFlush, {}).code, Code::kOk);
+  EXPECT_EQ(world.Job(job).dirty_bytes, kPiece);
+}
+
 TEST(Requests, AFlushWaitsForAWriterAndThenWrites) {
   World world;
   const JobId job = world.OpenJob();
