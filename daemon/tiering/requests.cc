@@ -106,6 +106,14 @@ bool CheckNewTensor(Core& core, SessionState& session, const Request& request, u
              .limit = capacity}});
     return false;
   }
+  if (PieceCountOf(asked.value) > kPiecesPerTensorMax) {
+    Refuse(core, session, request, index,
+           {Code::kInvalid,
+            fmt::format("tensor {:#x} of {} is larger than {}: use several", asked.tensor, FormatBytes(asked.value),
+                        FormatBytes(kPiecesPerTensorMax * kBlockSize)),
+            {.tensor = asked.tensor, .requested = asked.value, .limit = kPiecesPerTensorMax * kBlockSize}});
+    return false;
+  }
   WaitItem item;
   if (!SetRange(asked, asked.value, &item)) {
     Refuse(core, session, request, index, BadRange(asked, asked.value));

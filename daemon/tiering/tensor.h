@@ -63,6 +63,9 @@ struct TensorRef {
   uint32_t salt = 0;
 };
 
+// A tensor's record in the index names every piece: 4 Mi of them are 8 TiB.
+inline constexpr uint64_t kPiecesPerTensorMax = uint64_t{1} << 22;
+
 constexpr uint64_t PieceCountOf(uint64_t size) { return (size + kBlockSize - 1) / kBlockSize; }
 // Pages that all its pieces take in RAM, or on a device.
 constexpr uint64_t PagesOf(uint64_t size) { return PagesFor(size); }
