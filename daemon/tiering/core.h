@@ -79,7 +79,7 @@ struct Core {
   std::vector<uint64_t> untimed_waiters;  // Came since the last turn.
 
   std::vector<TensorSlot> index_dirty;  // Records to put at the end of this turn.
-  bool index_staged = false;            // Something awaits Commit.
+  uint64_t index_staged = 0;            // Changes that await Commit.
   bool index_full = false;              // The last Commit had no room.
   std::vector<std::byte> record_scratch;
 
@@ -88,6 +88,9 @@ struct Core {
   std::unordered_map<uint64_t, ManifestCommit> commits;             // By cookie.
   uint64_t next_cookie = 1;
   std::vector<ManifestHolds::Dropped> dropped_scratch;
+
+  base::TimePoint next_hand_over;
+  bool short_of_room = false;  // Some job waits for memory.
 
   uint64_t draining_devices = 0;  // Bit per device.
   uint32_t drain_cursor = 0;      // The piece looked at last.

@@ -73,15 +73,18 @@ void WorkOnJobs(Core& core) {
     PumpJob(core, *job);
   }
   ExpireWaiters(core);
-  bool short_of_room = false;
+  core.short_of_room = false;
   for (const auto& [id, job] : core.jobs) {
     if (job->upkeep) {
       job->upkeep = false;
       Upkeep(core, *job);
     }
-    short_of_room |= job->shortage_pages != 0;
+    core.short_of_room |= job->shortage_pages != 0;
   }
-  if (short_of_room) HandOver(core);
+  if (core.short_of_room && core.jobs.size() > 1 && core.now >= core.next_hand_over) {
+    core.next_hand_over = core.now + kHandOverInterval;
+    HandOver(core);
+  }
   if (core.draining_devices != 0) DrainDevices(core);
 }
 
@@ -218,6 +221,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   std::optional<base::TimePoint> next;
   const auto consider = [&next](base::TimePoint at) { next = next ? std::min(*next, at) : at; };
   if (!core.deadlines.empty()) consider(core.deadlines.begin()->first);
+  if (core.short_of_room && core.jobs.size() > 1) consider(core.next_hand_over);
   for (const auto& [id, job] : core.jobs) {
     if (job->write_retries) consider(job->write_retry_at);
     if (job->pump) consider(core.now);
@@ -238,7 +242,7 @@ void Engine::StartDrain(const std::string& reason) {
 bool Engine::idle() const {
   const Core& core = state_->core;
   return core.ports.transfers.inflight() == 0 && core.read_queue.empty() && core.commits.empty() &&
-         core.waiter_by_number.empty() && core.replies.empty() && !core.index_staged;
+         core.waiter_by_number.empty() && core.replies.empty() && core.index_staged == 0;
 }
 
 Status Engine::StartDrainDevice(uint16_t device) {

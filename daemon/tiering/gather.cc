@@ -107,29 +107,32 @@ bool TornAtCursor(const Core& core, const Waiter& waiter) {
 
 }  // namespace
 
-uint64_t PagesMissing(const Core& core, const Ask& ask) {
-  uint64_t pages = 0;
+Need NeedOf(const Core& core, const Ask& ask) {
+  Need need;
   for (const WaitItem& item : ask.items) {
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      if (Missing(ask, item, tensor, core.PieceOf(tensor, k))) pages += PagesOfPiece(tensor, k);
+      if (!Missing(ask, item, tensor, core.PieceOf(tensor, k))) continue;
+      const uint32_t pages = PagesOfPiece(tensor, k);
+      (pages == kPagesPerBlock ? need.blocks : need.slot_pages) += pages == kPagesPerBlock ? 1 : pages;
     }
   }
-  return pages;
+  return need;
 }
 
 bool Gather(Core& core, const Ask& ask) {
   JobState& job = *ask.session->job;
-  const uint64_t missing = PagesMissing(core, ask);
+  const Need need = NeedOf(core, ask);
   bool complete = true;
-  if (missing != 0) {
-    const bool covered = Grow(core, job, missing);
+  if (need.pages() != 0) {
+    const bool covered = Grow(core, job, need);
     // What windows under way will hold is waited for; beyond that, cold pieces make room.
-    const bool wait_for_windows = covered && job.windows_making != 0;
+    const bool may_evict = !covered || job.windows_making == 0;
     for (const WaitItem& item : ask.items) {
-      complete = GiveWhole(core, ask, item) || GiveOneByOne(core, ask, item, !wait_for_windows);
+      complete = GiveWhole(core, ask, item) || GiveOneByOne(core, ask, item, may_evict);
       if (!complete) break;
     }
+    if (!complete && may_evict) GrowByOne(core, job);
     job.upkeep = true;
   }
   StartReads(core, ask);

@@ -3,11 +3,12 @@
 #pragma once
 
 #include "daemon/tiering/grants.h"
+#include "daemon/tiering/room.h"
 
 namespace tier::tiering {
 
-// Pages of the pieces it asks for that have no room yet.
-uint64_t PagesMissing(const Core& core, const Ask& ask);
+// What the pieces it asks for need that have no room yet.
+Need NeedOf(const Core& core, const Ask& ask);
 // Gives room to as many pieces as possible and starts their reads. True: every piece has room; what is missing comes by
 // itself. REQUIRES: the pieces are pinned.
 bool Gather(Core& core, const Ask& ask);

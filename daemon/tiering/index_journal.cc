@@ -31,6 +31,14 @@ proto::IndexPieceRecord RecordOf(const Piece& piece) {
   return record;
 }
 
+// A full index is tried again with what is staged already; nothing is added to it, so that what waits stays bounded.
+bool CommitStaged(Core& core) {
+  if (core.index_staged == 0) return true;
+  core.index_full = !core.ports.index.Commit().has_value();
+  if (!core.index_full) core.index_staged = 0;
+  return !core.index_full;
+}
+
 static_assert(static_cast<uint8_t>(proto::IndexCopies::kCreating) == static_cast<uint8_t>(Copies::kCreating));
 static_assert(static_cast<uint8_t>(proto::IndexCopies::kRamSsd) == static_cast<uint8_t>(Copies::kRamSsd));
 static_assert(static_cast<uint8_t>(proto::IndexCopies::kTorn) == static_cast<uint8_t>(Copies::kTorn));
@@ -48,14 +56,15 @@ void EraseFromIndex(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   if (tensor.has(kIndexed) && !tensor.has(kSpaceErased)) {
     core.ports.index.Erase(KeyOf(tensor));
-    core.index_staged = true;
+    // Early, in parts: what a turn tells is committed before it is told, which is all that matters.
+    if (++core.index_staged >= kIndexStagedMax) CommitStaged(core);
   }
   tensor.clear(kIndexed);
 }
 
 void EraseSpaceFromIndex(Core& core, const JobState& job, uint64_t space) {
   core.ports.index.EraseSpace(static_cast<uint64_t>(job.id), space);
-  core.index_staged = true;
+  ++core.index_staged;
 }
 
 void EncodeRecord(const Core& core, const Tensor& tensor, std::vector<std::byte>* record) {
@@ -77,21 +86,20 @@ void EncodeRecord(const Core& core, const Tensor& tensor, std::vector<std::byte>
 }
 
 bool CommitIndex(Core& core) {
-  for (const TensorSlot slot : core.index_dirty) {
-    Tensor& tensor = core.tensors[slot];
+  if (core.index_full && !CommitStaged(core)) return false;
+  size_t put = 0;
+  for (; put < core.index_dirty.size(); ++put) {
+    Tensor& tensor = core.tensors[core.index_dirty[put]];
     if (!tensor.has(kIndexDirty)) continue;  // Detached since.
+    if (core.index_staged >= kIndexStagedMax && !CommitStaged(core)) break;
     tensor.clear(kIndexDirty);
     EncodeRecord(core, tensor, &core.record_scratch);
     core.ports.index.Put(KeyOf(tensor), core.record_scratch);
     tensor.set(kIndexed);
-    core.index_staged = true;
+    ++core.index_staged;
   }
-  core.index_dirty.clear();
-  if (!core.index_staged) return !core.index_full;
-  const Status committed = core.ports.index.Commit();
-  core.index_full = !committed.has_value();
-  if (committed) core.index_staged = false;
-  return !core.index_full;
+  core.index_dirty.erase(core.index_dirty.begin(), core.index_dirty.begin() + static_cast<ptrdiff_t>(put));
+  return CommitStaged(core);
 }
 
 }  // namespace tier::tiering

@@ -6,6 +6,9 @@
 
 namespace tier::tiering {
 
+// Changes handed to the index before they are committed, at most.
+inline constexpr uint64_t kIndexStagedMax = uint64_t{1} << 20;
+
 void MarkIndexDirty(Core& core, TensorSlot slot);
 // The tensor is being detached: its record goes (with its namespace, when kSpaceErased is set).
 void EraseFromIndex(Core& core, TensorSlot slot);

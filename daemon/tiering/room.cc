@@ -132,7 +132,7 @@ void GrowAhead(Core& core, JobState& job) {
   // Not when the arena is getting full: what is made ahead here is missing elsewhere.
   if (core.ports.windows.arena_bytes() > core.ports.windows.arena_max_bytes() / 4 * 3) return;
   const uint64_t ahead = std::min(used / kAheadDivisor, kAheadBytesMax / kPageSize);
-  if (job.pool.free_pages() < ahead) Grow(core, job, ahead);
+  if (job.pool.free_pages() < ahead) Grow(core, job, {.blocks = ahead / kPagesPerBlock + 1, .slot_pages = 0});
 }
 
 }  // namespace
@@ -171,14 +171,22 @@ bool MayGrow(const Core& core, const JobState& job) {
   return !job.closing && WindowBytes(core, job) + window <= share;
 }
 
-bool Grow(Core& core, JobState& job, uint64_t pages) {
-  const uint64_t window_pages = core.windows.window_pages();
-  uint64_t coming = job.pool.free_pages() + job.windows_making * window_pages;
-  while (coming < pages) {
+bool Grow(Core& core, JobState& job, const Need& need) {
+  const uint64_t free_blocks = job.pool.free_block_count();
+  const uint64_t scattered = job.pool.free_pages() - free_blocks * kPagesPerBlock;
+  const uint64_t slots = need.slot_pages - std::min(need.slot_pages, scattered);
+  const uint64_t blocks = need.blocks + (slots + kPagesPerBlock - 1) / kPagesPerBlock;
+  const uint64_t window_blocks = core.windows.blocks_per_window();
+  uint64_t coming = free_blocks + job.windows_making * window_blocks;
+  while (coming < blocks) {
     if (!MayGrow(core, job) || !StartWindow(core, job)) return false;
-    coming += window_pages;
+    coming += window_blocks;
   }
   return true;
+}
+
+bool GrowByOne(Core& core, JobState& job) {
+  return job.windows_making != 0 || (MayGrow(core, job) && StartWindow(core, job));
 }
 
 base::PageRun TakeRun(Core& core, JobState& job, uint32_t pages, bool may_evict) {

@@ -9,8 +9,8 @@ namespace tier::tiering {
 // Windows made ahead of need while a job's use rises: this part of what it uses, at most kAheadBytesMax.
 inline constexpr uint64_t kAheadDivisor = 8;
 inline constexpr uint64_t kAheadBytesMax = 256 * kMiB;
-// Empty windows a job keeps while another waits for memory.
-inline constexpr uint32_t kEmptyWindowsKept = 1;
+// Looking for windows to hand over reads every piece of their owners: not more often than this.
+inline constexpr base::Duration kHandOverInterval = std::chrono::milliseconds(2);
 inline constexpr uint32_t kWriteFailuresBeforeRefusal = 4;
 
 // Bytes of windows it may hold: its limit, what the arena can reach, less what others are guaranteed.
@@ -20,8 +20,17 @@ uint64_t GuaranteeOf(const Core& core, const JobState& job);
 uint64_t WindowBytes(const Core& core, const JobState& job);  // Ready and being made.
 bool MayGrow(const Core& core, const JobState& job);
 
-// Starts windows until `pages` are free or coming. False: its share or the arena does not reach that far.
-bool Grow(Core& core, JobState& job, uint64_t pages);
+// What a request lacks: whole blocks, and pages of slots.
+struct Need {
+  uint64_t blocks = 0;
+  uint64_t slot_pages = 0;
+  uint64_t pages() const { return blocks * kPagesPerBlock + slot_pages; }
+};
+// Starts windows until there are whole blocks for the blocks, and pages of any kind for the slots, free or coming. False:
+// its share or the arena does not reach that far.
+bool Grow(Core& core, JobState& job, const Need& need);
+// Free pages lie too scattered: one more window, if there may be one.
+bool GrowByOne(Core& core, JobState& job);
 // Room for `pages` (≤ 512) right now, evicting clean pieces where that helps. Empty: not now.
 base::PageRun TakeRun(Core& core, JobState& job, uint32_t pages, bool may_evict);
 // Several whole blocks and a tail in one, as a run where there is one. Evicts nothing.

@@ -172,7 +172,7 @@ Next LookStarved(Core& core, Iterator waiter, const Ask& ask) {
 Next LookForRoom(Core& core, Iterator waiter, const Ask& ask, Look& look) {
   waiter->missed = true;
   DropClaims(core, *waiter);
-  const uint64_t missing = PagesMissing(core, ask);
+  const uint64_t missing = NeedOf(core, ask).pages();
   waiter->needed_pages = missing;
   if (missing != 0 && look.room_blocked) {
     UnpinAll(core, *waiter);
@@ -182,7 +182,7 @@ Next LookForRoom(Core& core, Iterator waiter, const Ask& ask, Look& look) {
   if (!PinAll(core, *waiter)) return Next::kWait;
   const bool complete = Gather(core, ask);
   if (!complete) {
-    waiter->needed_pages = PagesMissing(core, ask);
+    waiter->needed_pages = NeedOf(core, ask).pages();
     look.room_blocked = true;
     return LookStarved(core, waiter, ask);
   }

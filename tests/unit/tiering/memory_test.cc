@@ -191,6 +191,7 @@ TEST(Memory, AJobThatBorrowedGivesBackWhatIsNotLeased) {
   const uint64_t asked = world.Send(b, Op::kCreate, {{1, 0, 0, 8 * kMiB}});
   for (int turn = 0; turn < 200 && !world.Answered(b, asked); ++turn) {
     world.Turn();
+    world.Advance(std::chrono::milliseconds(1));
     for (const auto& [session, window] : std::exchange(world.sink.returns, {})) {
       world.engine->WindowReturned(SessionId{session}, WindowIndex{window});
     }
@@ -239,6 +240,23 @@ TEST(Memory, SmallTensorsWorkInWindowsThatHoldOnlyWholeBlocks) {
   for (uint64_t id = 1; id <= 10; ++id) world.Put(session, id, 5000, id);
   world.Put(session, 11, kPiece + 5000, 11);
   for (uint64_t id = 1; id <= 11; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+}
+
+TEST(Memory, ScatteredSlotsDoNotKeepARequestForBlocksFromGrowing) {
+  // Room for five windows of two blocks; above three quarters none is made ahead.
+  World world({.windows = {.window_size = 4 * kMiB, .arena_max_bytes = 20 * kMiB}});
+  const SessionId session = world.Open();
+  // Two to a block in four windows; then every other one goes, and the rest may not be evicted.
+  for (uint64_t id = 1; id <= 16; ++id) world.Put(session, id, kMiB - 4096, id);
+  for (uint64_t id = 1; id <= 16; ++id) {
+    if (id % 2 == 0) {
+      EXPECT_EQ(world.Acquire(session, id).code, Code::kOk);
+    } else {
+      world.Free(session, id);
+    }
+  }
+  ASSERT_EQ(world.windows.window_count(), 4u);
+  EXPECT_EQ(world.Create(session, 20, kPiece).code, Code::kOk) << "half of each window is free, but no whole block";
 }
 
 TEST(Memory, AWindowThatCannotBeMadeIsTriedAgain) {
