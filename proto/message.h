@@ -39,7 +39,7 @@ enum class Op : uint16_t {
   kAccept = 9,    // items: tensor. Accepts a TORN tensor as it stands.
   kIntern = 10,   // text: a string key; completion.value = its 64-bit id in the job's table. Never 0.
   kStat = 11,     // items: tensor; answered with one TensorRecord.
-  kDrop = 12,     // items: tensor. Drops RAM copies of clean pieces (tests, benchmarks, `evict` hints).
+  kDrop = 12,     // items: tensors, none = all of the session. Drops RAM copies of clean pieces (tests, benchmarks, `evict` hints).
 };
 inline constexpr uint16_t kOpCount = 13;
 

@@ -11,7 +11,8 @@
 // on what it finds in the other's position: it checks `head <= tail <= head + slots` and ends the session otherwise.
 //
 // Sleeping. Daemon: sets EnginePage::sleeping, fences, looks at every ring once more, sleeps on its eventfds. A client
-// that publishes fences, reads `sleeping`, and writes its doorbell eventfd if set. Client: reads wake_sequence, sets
+// that publishes fences, reads `sleeping`, and writes its doorbell eventfd if set; for releases of its own read leases
+// only while kSleepingPatiently is not what it says, or when half of its ring is used. Client: reads wake_sequence, sets
 // `consumer_waiting`, fences, looks once more, FUTEX_WAITs on wake_sequence. The daemon, after publishing: fences, and
 // if consumer_waiting is set clears it, increments wake_sequence and FUTEX_WAKEs all.
 #pragma once
@@ -55,8 +56,14 @@ static_assert(sizeof(SessionHeader) == 64);
 struct EnginePage {  // One page, mapped read-only by clients (F_SEAL_FUTURE_WRITE).
   uint64_t magic;
   uint64_t epoch;
-  alignas(64) std::atomic<uint32_t> sleeping;  // 1: ring the doorbell after publishing.
+  alignas(64) std::atomic<uint32_t> sleeping;  // One of kAwake, kSleeping, kSleepingPatiently.
 };
+inline constexpr uint32_t kAwake = 0;     // Nobody needs to ring.
+inline constexpr uint32_t kSleeping = 1;  // Ring the doorbell after publishing.
+// The same, and nothing waits for a read lease to end: such a release may lie in its ring until something else wakes
+// the engine, which looks by itself every kReleaseLatenessMaxMs while leases are open.
+inline constexpr uint32_t kSleepingPatiently = 2;
+inline constexpr uint32_t kReleaseLatenessMaxMs = 100;
 
 inline constexpr uint64_t kControlOffset = kPageSize;
 inline constexpr uint64_t kRequestOffset = 2 * kPageSize;

@@ -44,9 +44,9 @@ Status EngineLoop::AddWakeup(int fd, std::function<void()> clear) {
 
 bool EngineLoop::RunOnce() {
   passes_.fetch_add(1, std::memory_order_relaxed);
-  bool heard = false;
+  // Rings first: what a control call sees or ends includes every release that was posted before it.
+  bool heard = parts_.sessions.Receive() > 0;
   if (!parts_.mailbox.empty()) heard |= parts_.mailbox.Drain() > 0;
-  heard |= parts_.sessions.Receive() > 0;
   const base::TimePoint before = now_;
   now_ = parts_.clock.Now();
   TIER_CHECK(now_ >= before, "time went back by {} ns", (before - now_).count());
@@ -87,12 +87,15 @@ std::optional<base::Duration> EngineLoop::SleepTime() {
 }
 
 void EngineLoop::Sleep() {
-  parts_.page.SetSleeping(true);
+  const bool patiently = parts_.engine.ReleasesCanWait();
+  parts_.page.SetSleeping(patiently ? proto::kSleepingPatiently : proto::kSleeping);
   if (parts_.mailbox.empty() && !parts_.sessions.HasRequests()) {
     sleeps_.fetch_add(1, std::memory_order_relaxed);
-    parts_.poller.Wait(SleepTime());
+    std::optional<base::Duration> longest = SleepTime();
+    if (patiently) longest = std::min(longest.value_or(base::Duration::max()), kReleaseLatenessMax);
+    parts_.poller.Wait(longest);
   }
-  parts_.page.SetSleeping(false);
+  parts_.page.SetSleeping(proto::kAwake);
 }
 
 }  // namespace tier::session

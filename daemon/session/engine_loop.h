@@ -38,6 +38,9 @@ struct EngineLoopParts {
 inline constexpr base::Duration kBacklogRetryFirst = std::chrono::microseconds(100);
 inline constexpr base::Duration kBacklogRetryMax = std::chrono::milliseconds(50);
 
+// Releases of read leases ring no bell while nothing waits for one (proto/ring.h); leases open, it looks this often.
+inline constexpr base::Duration kReleaseLatenessMax = std::chrono::milliseconds(proto::kReleaseLatenessMaxMs);
+
 class EngineLoop {
  public:
   EngineLoop(const EngineLoopParts& parts, SpinPolicy spin);

@@ -33,10 +33,10 @@ Result<EnginePageOwner> EnginePageOwner::Make(uint64_t epoch) {
   return EnginePageOwner(std::move(*descriptor), std::move(*mapping));
 }
 
-void EnginePageOwner::SetSleeping(bool sleeping) {
+void EnginePageOwner::SetSleeping(uint32_t sleeping) {
   TIER_CHECK(page() != nullptr && page()->magic == proto::kEngineMagic, "the engine page is not ours");
-  page()->sleeping.store(sleeping ? 1 : 0, std::memory_order_release);
-  if (sleeping) std::atomic_thread_fence(std::memory_order_seq_cst);
+  page()->sleeping.store(sleeping, std::memory_order_release);
+  if (sleeping != proto::kAwake) std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 }  // namespace tier::session

@@ -25,6 +25,7 @@ class EnginePort {
   virtual std::optional<base::TimePoint> NextDeadline() const = 0;
   virtual void StartDrain(const std::string& reason) = 0;
   virtual bool idle() const = 0;
+  virtual bool ReleasesCanWait() const = 0;
   virtual Status StartDrainDevice(uint16_t device) = 0;
   virtual tiering::EngineSnapshot Snapshot() const = 0;
   virtual std::vector<tiering::TensorView> Tensors(tiering::JobId job, size_t max) const = 0;
@@ -59,6 +60,7 @@ class EngineAdapter final : public EnginePort {
   std::optional<base::TimePoint> NextDeadline() const override { return engine_.NextDeadline(); }
   void StartDrain(const std::string& reason) override { engine_.StartDrain(reason); }
   bool idle() const override { return engine_.idle(); }
+  bool ReleasesCanWait() const override { return engine_.ReleasesCanWait(); }
   Status StartDrainDevice(uint16_t device) override { return engine_.StartDrainDevice(device); }
   tiering::EngineSnapshot Snapshot() const override { return engine_.Snapshot(); }
   std::vector<tiering::TensorView> Tensors(tiering::JobId job, size_t max) const override {

@@ -245,6 +245,17 @@ bool Engine::idle() const {
          core.waiter_by_number.empty() && core.replies.empty() && core.index_staged == 0;
 }
 
+bool Engine::ReleasesCanWait() const {
+  const Core& core = state_->core;
+  if (!idle() || core.draining || core.draining_devices != 0 || core.short_of_room) return false;
+  uint64_t leases = 0;
+  for (const auto& [id, job] : core.jobs) {
+    if (job->closing || job->upkeep || job->shortage_pages != 0 || !job->prefetches.empty()) return false;
+    leases += job->counters.lease_count;
+  }
+  return leases != 0;
+}
+
 Status Engine::StartDrainDevice(uint16_t device) {
   Core& core = state_->core;
   const uint16_t count = core.ports.extents.device_count();

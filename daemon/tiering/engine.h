@@ -85,6 +85,8 @@ class Engine {
   // Orderly stop: refuses creates and acquires with DISCONNECTED from now on; idle() once nothing is in flight.
   void StartDrain(const std::string& reason);
   bool idle() const;
+  // Leases are open, and nothing would happen if one of the read leases ended now. Not so while somebody waits.
+  bool ReleasesCanWait() const;
   // Empties a device: no new extents there, live ones are rewritten elsewhere.
   Status StartDrainDevice(uint16_t device);
 

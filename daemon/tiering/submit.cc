@@ -15,7 +15,10 @@ namespace {
 
 using proto::Op;
 
-bool NeedsItems(Op op) { return op != Op::kStep && op != Op::kIntern && op != Op::kFlush && op != Op::kPersist; }
+bool NeedsItems(Op op) {
+  return op != Op::kStep && op != Op::kIntern && op != Op::kFlush && op != Op::kPersist &&
+         op != Op::kDrop;
+}
 
 bool CheckShape(Core& core, SessionState& session, const Request& request) {
   const char* wrong = nullptr;
@@ -47,15 +50,30 @@ bool BeingWritten(const Core& core, const Tensor& tensor) {
   return false;
 }
 
-enum class Wanted : uint8_t { kAll, kDirty, kDirtyAndSealed };
-
-void AddFlushItems(Core& core, TensorSlot head, Wanted wanted) {
+// Every visible tensor of the list that `wanted` says.
+template <typename Wanted>
+void AddItems(Core& core, TensorSlot head, Wanted wanted) {
   for (TensorSlot slot = head; slot != kNoTensor; slot = core.tensors[slot].next) {
     const Tensor& tensor = core.tensors[slot];
-    if (!tensor.has(kVisible) || (wanted != Wanted::kAll && AllOnSsd(core, tensor))) continue;
-    if (wanted == Wanted::kDirtyAndSealed && BeingWritten(core, tensor)) continue;
+    if (!tensor.has(kVisible) || !wanted(tensor)) continue;
     core.items.push_back({.tensor = {slot, tensor.salt}, .piece_count = tensor.piece_count, .length = tensor.size});
   }
+}
+
+void AddFlushItems(Core& core, const SessionState& session, const Request& request) {
+  const JobState& job = *session.job;
+  const auto dirty = [&core](const Tensor& tensor) { return !AllOnSsd(core, tensor); };
+  if ((request.flags & proto::kFlagShared) != 0) return AddItems(core, job.shared_tensors, dirty);
+  AddItems(core, session.tensors, dirty);
+  // Unasked for, what others are writing at the moment is not waited for.
+  AddItems(core, job.shared_tensors, [&](const Tensor& tensor) { return dirty(tensor) && !BeingWritten(core, tensor); });
+}
+
+void AddPersistItems(Core& core, const JobState& job) {
+  const auto all = [](const Tensor&) { return true; };
+  for (const SessionState* session : job.sessions) AddItems(core, session->tensors, all);
+  AddItems(core, job.shared_tensors, all);
+  AddItems(core, job.inherited_tensors, all);
 }
 
 bool DropPiece(Core& core, PieceId id) {
@@ -126,17 +144,7 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
   }
   if (!ResolveItems(core, session, request, false)) return;
   if (request.items.empty()) {
-    const Wanted wanted = persist ? Wanted::kAll : Wanted::kDirty;
-    const bool shared_only = !persist && (request.flags & proto::kFlagShared) != 0;
-    if (!shared_only) AddFlushItems(core, session.tensors, wanted);
-    // Unasked for, what others are writing at the moment is not waited for.
-    AddFlushItems(core, job.shared_tensors, persist || shared_only ? wanted : Wanted::kDirtyAndSealed);
-    if (persist) {
-      for (const SessionState* other : job.sessions) {
-        if (other != &session) AddFlushItems(core, other->tensors, wanted);
-      }
-      AddFlushItems(core, job.inherited_tensors, wanted);
-    }
+    persist ? AddPersistItems(core, job) : AddFlushItems(core, session, request);
   }
   if (core.items.size() > kFlushTensorsMax) {
     Refuse(core, session, request, 0,
@@ -159,6 +167,10 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
 
 void SubmitDrop(Core& core, SessionState& session, const Request& request) {
   if (!ResolveItems(core, session, request, true)) return;
+  if (request.items.empty()) {
+    const bool shared = (request.flags & proto::kFlagShared) != 0;
+    AddItems(core, shared ? session.job->shared_tensors : session.tensors, [](const Tensor&) { return true; });
+  }
   uint64_t dropped = 0;
   for (const WaitItem& item : core.items) {
     const Tensor& tensor = core.tensors[item.tensor.slot];

@@ -51,7 +51,7 @@ Result<Pending*> Channel::Place(const Submission& submission, Group* group, bool
         pending->group_ = group;
         pending->detached_ = detached;
         requests_.Publish();
-        RingDoorbell();
+        RingDoorbell(submission.can_wait && !HalfUsed());
         return pending;
       }
     }
@@ -103,9 +103,16 @@ void Channel::Stage(const Submission& submission, uint32_t slots) {
   requests_.Stage(last.data(), 1);
 }
 
-void Channel::RingDoorbell() {
+// Of the ring or of the requests on their way: nobody may find either full of releases that wait.
+bool Channel::HalfUsed() const {
+  uint32_t room = 0;
+  return !requests_.Free(&room) || room < proto::kRequestSlots / 2 || pool_.size() < proto::kRequestsOutstandingMax / 2;
+}
+
+void Channel::RingDoorbell(bool can_wait) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (engine_->sleeping.load(std::memory_order_relaxed) == 0) return;
+  const uint32_t sleeping = engine_->sleeping.load(std::memory_order_relaxed);
+  if (sleeping == proto::kAwake || (can_wait && sleeping == proto::kSleepingPatiently)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(doorbell_, &one, sizeof one);  // Full means it is ringing already.
 }

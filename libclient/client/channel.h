@@ -38,6 +38,7 @@ struct Submission {
   uint64_t argument = 0;
   std::span<const proto::RequestItem> items;  // At most kItemsPerRequestMax.
   std::string_view text;                      // kIntern, instead of items.
+  bool can_wait = false;                      // Only releases of the session's own read leases (proto/ring.h).
 };
 
 struct WaitFigures {
@@ -89,7 +90,8 @@ class Channel {
   Result<Pending*> Place(const Submission& submission, Group* group, bool detached);
   bool TryPlace(const Submission& submission, uint32_t slots, Pending** placed);
   void Stage(const Submission& submission, uint32_t slots);
-  void RingDoorbell();
+  void RingDoorbell(bool can_wait);
+  bool HalfUsed() const;
   bool WaitTarget(const Target& target, Clock::time_point deadline);
   bool Spin(const Target& target, Clock::time_point deadline);
   void SleepUntil(const Target& target, Clock::time_point deadline);

@@ -24,8 +24,8 @@ struct Lease {
   uint64_t tensor = 0;
   uint64_t offset = 0;  // In the tensor.
   uint64_t length = 0;
-  uint32_t flags = 0;  // Of the request that granted it.
   std::atomic<bool> open{false};
+  bool release_can_wait = false;  // Reads, and no other session may wait for it (proto/ring.h).
   std::vector<Run> runs;         // As they lie, neighbours joined.
   std::byte* address = nullptr;  // The contiguous bytes, once known; stitch_mutex_ of the session while null.
   StitchCache::View* view = nullptr;

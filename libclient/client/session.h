@@ -92,7 +92,7 @@ class Session {
 
   Status FillLease(Lease& lease, std::span<const proto::SpanRecord> spans, uint64_t length_asked);
   void Detach(Lease& lease);
-  Status PostReleases(std::span<const proto::RequestItem> items, uint32_t flags);
+  Status PostReleases(std::span<const proto::RequestItem> items, uint32_t flags, bool can_wait);
 
   std::atomic<uint64_t> users_{1};
   uint32_t generation_ = 0;

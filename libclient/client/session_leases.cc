@@ -52,7 +52,8 @@ Status Session::Grant(const Pending& pending, const Submission& submission, std:
     lease.session = this;
     lease.tensor = item.tensor;
     lease.offset = item.offset;
-    lease.flags = submission.flags;
+    lease.release_can_wait = submission.op == proto::Op::kAcquire &&
+                             (submission.flags & (proto::kFlagWrite | proto::kFlagShared)) == 0;
     lease.length = 0;
     const size_t count = status ? CountOfItem(spans, static_cast<uint32_t>(i)) : 0;
     if (status) status = FillLease(lease, spans.first(count), item.length);
@@ -115,6 +116,7 @@ Status Session::Release(std::span<Lease* const> leases, uint32_t flags) {
   while (!leases.empty()) {
     const auto batch = leases.first(std::min<size_t>(leases.size(), items.size()));
     size_t count = 0;
+    bool can_wait = flags == 0;
     for (Lease* lease : batch) {
       if (!lease->open.exchange(false)) {
         status = Fail(Code::kStale, "this lease was released before");
@@ -122,9 +124,10 @@ Status Session::Release(std::span<Lease* const> leases, uint32_t flags) {
       }
       Detach(*lease);
       items[count++] = {.tensor = 0, .offset = 0, .length = 0, .value = lease->id};
+      can_wait = can_wait && lease->release_can_wait;
       slab_.Give({&lease, 1});
     }
-    if (auto posted = PostReleases(std::span(items).first(count), flags); !posted) status = posted;
+    if (auto posted = PostReleases(std::span(items).first(count), flags, can_wait); !posted) status = posted;
     leases = leases.subspan(batch.size());
     released += count;
   }
@@ -132,10 +135,10 @@ Status Session::Release(std::span<Lease* const> leases, uint32_t flags) {
   return status;
 }
 
-Status Session::PostReleases(std::span<const proto::RequestItem> items, uint32_t flags) {
+Status Session::PostReleases(std::span<const proto::RequestItem> items, uint32_t flags, bool can_wait) {
   if (items.empty()) return {};
   if (channel_->ended()) return std::unexpected(channel_->end_reason());
-  return channel_->SubmitDetached({.op = proto::Op::kRelease, .flags = flags, .items = items});
+  return channel_->SubmitDetached({.op = proto::Op::kRelease, .flags = flags, .items = items, .can_wait = can_wait});
 }
 
 Result<std::byte*> Session::Data(Lease& lease) {

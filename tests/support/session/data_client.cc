@@ -114,13 +114,13 @@ proto::Welcome DataClient::Attach(const proto::Hello& hello, bool with_pidfd) {
   return welcome;
 }
 
-bool DataClient::engine_sleeping() const {
-  return reinterpret_cast<const proto::EnginePage*>(page_.data())->sleeping.load(std::memory_order_relaxed) != 0;
+uint32_t DataClient::engine_sleeping() const {
+  return reinterpret_cast<const proto::EnginePage*>(page_.data())->sleeping.load(std::memory_order_relaxed);
 }
 
 void DataClient::Ring() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!engine_sleeping()) return;
+  if (engine_sleeping() == proto::kAwake) return;
   const uint64_t one = 1;
   (void)!::write(doorbell_.get(), &one, sizeof(one));
 }

@@ -56,7 +56,7 @@ class DataClient {
   RingClient& ring() { return *ring_; }
   // Publishes are seen: rings the doorbell if the engine sleeps.
   void Ring();
-  bool engine_sleeping() const;
+  uint32_t engine_sleeping() const;  // One of proto::kAwake and its neighbours.
   // Waits (by futex) until the daemon has answered, and returns what there is.
   std::vector<ReceivedCompletion> WaitForCompletions(size_t count);
   int socket() const { return socket_.get(); }

@@ -49,6 +49,7 @@ class FakeEngine final : public EnginePort {
   Status open_session_answer;
   std::optional<base::TimePoint> deadline;
   bool is_idle = true;
+  bool releases_can_wait = false;
   // Ends a session from the engine's side, in the next turn's publishing.
   void EndInTurn(tiering::SessionId session, Code code, std::string reason) {
     endings_.push_back({session, code, reason});
@@ -139,6 +140,7 @@ class FakeEngine final : public EnginePort {
   std::optional<base::TimePoint> NextDeadline() const override { return deadline; }
   void StartDrain(const std::string&) override { draining = true; }
   bool idle() const override { return is_idle; }
+  bool ReleasesCanWait() const override { return releases_can_wait; }
   Status StartDrainDevice(uint16_t) override { return {}; }
   tiering::EngineSnapshot Snapshot() const override { return snapshot; }
   std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t max) const override {

@@ -60,7 +60,7 @@ FakeDaemon::FakeDaemon(const FakeOptions& options) : options_(options) {
   auto* const page = reinterpret_cast<proto::EnginePage*>(engine_page_.data());
   page->magic = proto::kEngineMagic;
   page->epoch = kEpoch;
-  page->sleeping.store(1);
+  page->sleeping.store(proto::kSleeping);
   for (uint32_t i = 0; i < options_.windows; ++i) {
     windows_.push_back(Must(proto::CreateMemoryFile("fake-window", options_.window_size)));
     for (uint64_t at = 0; at < options_.window_size; at += kBlockSize) {
@@ -209,6 +209,10 @@ void FakeDaemon::Refuse(proto::Op op, Code code, std::string detail, uint32_t sk
 void FakeDaemon::Distort(std::function<void(std::vector<proto::CompletionSlot>&)> distortion) {
   std::lock_guard lock(mutex_);
   distortion_ = std::move(distortion);
+}
+
+void FakeDaemon::SaySleeping(uint32_t sleeping) {
+  reinterpret_cast<proto::EnginePage*>(engine_page_.data())->sleeping.store(sleeping);
 }
 
 void FakeDaemon::SendWindows() {

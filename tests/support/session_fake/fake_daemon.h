@@ -1,7 +1,7 @@
 // FakeDaemon: one thread that serves the handshake and the rings from memory, and breaks every rule it is told to.
 //
 // Threads: the methods may be called from any; switches take effect with the next packet or request. The serving thread
-// sleeps in poll(); doorbells always ring (EnginePage::sleeping stays 1).
+// sleeps in poll(); doorbells ring as the page says (kSleeping, until SaySleeping).
 // Invariant: answers leave in the order of requests, but for those of held ops.
 #pragma once
 
@@ -62,6 +62,8 @@ class FakeDaemon {
   // The next answer to a create or acquire is changed by this before it is published.
   void Distort(std::function<void(std::vector<proto::CompletionSlot>&)> distortion);
 
+  // What the engine page says from now on: one of proto::kAwake and its neighbours.
+  void SaySleeping(uint32_t sleeping);
   void SendWindows();
   void AskBack(uint32_t window);
   void EndSessions(Code code, const std::string& reason);

@@ -10,6 +10,31 @@ namespace {
 
 using LeaseTest = ClientTest;
 
+TEST_F(LeaseTest, ReleasesOfReadLeasesRingNoBellWhileTheyCanWait) {
+  Start();
+  EXPECT_TIER_OK(tier_seal(Create(1, 64)));
+  EXPECT_TIER_OK(tier_release(Acquire(1), 0));
+  daemon_->Await([&] { return daemon_->leases_open() == 0; });
+  daemon_->SaySleeping(proto::kSleepingPatiently);
+  EXPECT_TIER_OK(tier_release(Acquire(1), 0));
+  EXPECT_EQ(daemon_->leases_open(), 1u) << "posted, and nobody was woken";
+  tier_lease* const next = Acquire(1);
+  EXPECT_EQ(daemon_->leases_open(), 1u) << "this one; the request's bell brought the release too";
+  EXPECT_TIER_OK(tier_release(next, 0));
+  EXPECT_TIER_OK(tier_seal(Acquire(1, TIER_WRITE)));
+  daemon_->Await([&] { return daemon_->leases_open() == 0; });  // A write lease's end rings at once.
+}
+
+TEST_F(LeaseTest, ARingFullOfReleasesThatCanWaitIsRungFor) {
+  Start();
+  EXPECT_TIER_OK(tier_seal(Create(1, 64)));
+  std::vector<tier_lease*> leases;
+  for (uint32_t i = 0; i < 2 * proto::kRequestSlots; ++i) leases.push_back(Acquire(1));
+  daemon_->SaySleeping(proto::kSleepingPatiently);
+  for (tier_lease* lease : leases) EXPECT_TIER_OK(tier_release(lease, 0));
+  EXPECT_LT(daemon_->leases_open(), leases.size());
+}
+
 TEST_F(LeaseTest, WhatIsWrittenIsRead) {
   Start();
   const auto content = Random(3 * kMiB + 17, 1);

@@ -208,6 +208,17 @@ TEST(EngineLoopThread, SleepsWhenIdleAndWakesForABell) {
   EXPECT_EQ(client.WaitForCompletions(1).size(), 1u);
 }
 
+TEST(EngineLoopThread, ReleasesThatCanWaitAreTakenWithoutABell) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  world.OnEngine([&] { world.engine.releases_can_wait = true; });
+  while (client.engine_sleeping() != proto::kSleepingPatiently) std::this_thread::yield();
+  const RequestItem item{.value = 1};
+  ASSERT_TRUE(client.ring().Send(Op::kRelease, {&item, 1}));
+  EXPECT_EQ(client.WaitForCompletions(1).size(), 1u) << "the engine looks by itself";
+}
+
 TEST(EngineLoopThread, NoBellIsLostInFiveThousandRaces) {
   SessionWorld world;
   DataClient client(world.socket_path());

@@ -375,6 +375,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     std::optional<base::TimePoint> NextDeadline() const override { return {}; }
     void StartDrain(const std::string&) override {}
     bool idle() const override { return true; }
+    bool ReleasesCanWait() const override { return false; }
     Status StartDrainDevice(uint16_t) override { return {}; }
     tiering::EngineSnapshot Snapshot() const override { return {}; }
     std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t) const override { return {}; }

@@ -34,6 +34,36 @@ TEST(Requests, AFlushOfEverythingTakesInWhatTheJobSharesButNotWhatOthersWrite) {
   EXPECT_EQ(world.Job(job).dirty_bytes, kPiece);
 }
 
+TEST(Requests, ADropOfEverythingDropsTheSessionsCleanCopies) {
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 1, kPiece);
+  world.Put(session, 2, 5000);
+  ASSERT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk);
+  world.Put(session, 3, kPiece);
+  const Answer dropped = world.Ask(session, Op::kDrop, {});
+  EXPECT_EQ(dropped.code, Code::kOk);
+  EXPECT_EQ(dropped.value, kPiece + 5000);
+  for (uint64_t id = 1; id <= 3; ++id) EXPECT_EQ(world.Check(session, id, 1), Code::kOk) << id;
+}
+
+TEST(Requests, ReleasesCanWaitOnlyWhileNothingWouldFollowFromThem) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  world.PutOnSsd(a, 1, kPiece, 1, proto::kFlagShared);
+  EXPECT_FALSE(world.engine->ReleasesCanWait()) << "there is no lease";
+  const Answer reading = world.Acquire(a, 1, proto::kFlagShared);
+  world.Turns(20);
+  EXPECT_TRUE(world.engine->ReleasesCanWait());
+  const uint64_t writing = world.Send(b, Op::kAcquire, {{1, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
+  world.Turn();
+  EXPECT_FALSE(world.engine->ReleasesCanWait()) << "a writer waits";
+  world.Release(a, World::LeaseOf(reading));
+  EXPECT_EQ(world.Wait(b, writing).code, Code::kOk);
+}
+
 TEST(Requests, AFlushWaitsForAWriterAndThenWrites) {
   World world;
   const JobId job = world.OpenJob();
