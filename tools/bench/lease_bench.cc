@@ -1,6 +1,7 @@
 // Latency and rate of leases, beside a bare futex round trip between two processes.
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -66,6 +67,14 @@ void FutexPost(std::atomic<uint32_t>* word, uint32_t value) {
   Futex(word, FUTEX_WAKE, 1);
 }
 
+// The calling process from now on runs on this processor alone.
+void PinTo(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<size_t>(cpu), &set);
+  Require(::sched_setaffinity(0, sizeof set, &set) == 0 ? TIER_OK : TIER_INVALID, "pin");
+}
+
 struct PingPong {
   alignas(64) std::atomic<uint32_t> ping;
   alignas(64) std::atomic<uint32_t> pong;
@@ -74,11 +83,12 @@ struct PingPong {
 // Two processes, two words, both asleep before each trip: what any daemon reached by futex must pay.
 class FutexPeer {
  public:
-  explicit FutexPeer(uint32_t trips) {
+  FutexPeer(uint32_t trips, int cpu) {
     shared_ = static_cast<PingPong*>(
         ::mmap(nullptr, sizeof(PingPong), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     child_ = ::fork();
     if (child_ != 0) return;
+    PinTo(cpu);
     for (uint32_t i = 1; i <= trips; ++i) {
       FutexWait(&shared_->ping, i);
       FutexPost(&shared_->pong, i);
@@ -116,7 +126,10 @@ void LeaseLatency(const PartOptions& options) {
 }
 
 void LeaseLatencyIdle(const PartOptions& options) {
-  const FutexPeer peer(options.count);  // Forks before there is a client.
+  // A wake-up of a processor that sleeps costs several times one on the same processor: daemon (pinned by run.py) and
+  // peer sit on the same one, this process on another.
+  const FutexPeer peer(options.count, options.peer_cpu);  // Forks before there is a client.
+  PinTo(options.cpu);
   const BenchClient client(options.socket, options.spin);
   MakeTensors(client, 1, 1, kTensorBytes);
   AcquireRelease(client, 1);

@@ -28,6 +28,8 @@ int main(int argc, char** argv) {
   app.add_option("--total", options.total, "Bytes of all tensors together");
   app.add_option("--rounds", options.rounds, "Rounds");
   app.add_option("--count", options.count, "Tensors or operations");
+  app.add_option("--cpu", options.cpu, "Processor of this process (lease-idle)");
+  app.add_option("--peer-cpu", options.peer_cpu, "Processor of the futex peer (lease-idle)");
   app.add_option("--spin", spin, "How the client waits")->check(CLI::IsMember({"auto", "always", "never"}));
   CLI11_PARSE(app, argc, argv);
   options.spin = spin == "always" ? 1 : spin == "never" ? 2 : 0;

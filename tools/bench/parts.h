@@ -13,6 +13,8 @@ struct PartOptions {
   uint32_t rounds = 15;
   uint32_t count = 1000;  // Of tensors or of operations, by part.
   int spin = 0;           // TIER's spin: 0 auto, 1 always, 2 never.
+  int cpu = 0;            // Where this process runs, and where its peer does (lease-idle).
+  int peer_cpu = 0;
 };
 
 void SwapInRam(const PartOptions& options);     // swap_out, swap_in, memcpy of the same bytes.
