@@ -177,6 +177,7 @@ void Connection::Close() {
   timer_.cancel();
   retry_timer_.cancel();
   queue_.clear();
+  owner_.OnClosed(shared_from_this());
 }
 
 // A Unix socket that is closed with unread data resets the other side, which then loses its last packet from us.

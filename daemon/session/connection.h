@@ -43,6 +43,8 @@ class ConnectionOwner {
   virtual void OnViolation(const std::shared_ptr<Connection>& connection, const std::string& what) = 0;
   // The process ended or hung up. The connection closes itself behind this call.
   virtual void OnGone(const std::shared_ptr<Connection>& connection, const std::string& why) = 0;
+  // Its socket is closed, for whatever reason; once for each connection.
+  virtual void OnClosed(const std::shared_ptr<Connection>& connection) = 0;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {

@@ -157,7 +157,6 @@ void Listener::Refuse(const ConnectionPtr& connection, const Error& error) {
   Warn(fmt::format("refused a client of uid {} (pid {}): {} {}", connection->peer().uid, connection->peer().pid,
                    CodeName(error.code), error.message));
   connection->Farewell(BytesOf(MakeRefusal(error)));
-  open_.erase(connection);
 }
 
 void Listener::OnPacket(const ConnectionPtr& connection, const ClientPacket& packet) {
@@ -185,6 +184,8 @@ void Listener::OnGone(const ConnectionPtr& connection, const std::string& why) {
   Drop(connection);
 }
 
+void Listener::OnClosed(const ConnectionPtr& connection) { open_.erase(connection); }
+
 void Listener::DetachLater(tiering::SessionId session, const std::string& why) {
   PostToEngine([this, session, why] { parts_.sessions.Detach(session, why); });
 }
@@ -196,10 +197,9 @@ void Listener::Drop(const ConnectionPtr& connection) {
 }
 
 void Listener::CloseAll() {
-  for (const auto& connection : open_) connection->Close();
-  for (const auto& [session, connection] : attached_) connection->Close();
-  open_.clear();
-  attached_.clear();
+  // Out of the way first: each close comes back as OnClosed.
+  for (const auto& connection : std::exchange(open_, {})) connection->Close();
+  for (const auto& [session, connection] : std::exchange(attached_, {})) connection->Close();
 }
 
 void Listener::PostToEngine(std::function<void()> closure) {

@@ -6,7 +6,7 @@
 // its beginning.
 //
 // Socket thread, except the SessionNotices, which the engine thread calls.
-// Invariants: connections in handshake <= kHandshakesMax; a session id is given once.
+// Invariants: connections in handshake <= kHandshakesMax, none of them closed; a session id is given once.
 #pragma once
 
 #include <chrono>
@@ -80,6 +80,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   void OnPacket(const ConnectionPtr& connection, const ClientPacket& packet) override;
   void OnViolation(const ConnectionPtr& connection, const std::string& what) override;
   void OnGone(const ConnectionPtr& connection, const std::string& why) override;
+  void OnClosed(const ConnectionPtr& connection) override;
   Result<AttachRequest> Prepare(tiering::SessionId session, const ConnectionPtr& connection, const ParsedHello& hello,
                                 std::vector<proto::FileDescriptor>* for_client);
   void OnAttached(const ConnectionPtr& connection, std::vector<proto::FileDescriptor> for_client,
@@ -101,7 +102,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   boost::asio::steady_timer post_timer_;
   std::deque<std::function<void()>> late_;  // For the engine, when its mailbox was full; at most two a connection.
   uint64_t last_session_ = 0;
-  std::unordered_set<ConnectionPtr> open_;                // In handshake or opening.
+  std::unordered_set<ConnectionPtr> open_;                // In handshake, opening, or being refused.
   std::unordered_map<uint64_t, ConnectionPtr> attached_;  // By session.
 };
 

@@ -10,6 +10,7 @@
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 
 #include "daemon/session/control_server.h"
 #include "daemon/session/engine_loop.h"
@@ -74,6 +75,12 @@ class SessionWorld {
   }
   // Waits until the engine thread sees `count` sessions; false after kWaitMs.
   bool WaitForSessions(size_t count);
+  // Whether the listener holds no connection in any state.
+  bool ListenerIsIdle() {
+    std::promise<bool> idle;
+    boost::asio::post(io_, [&] { idle.set_value(listener_->idle()); });
+    return idle.get_future().get();
+  }
   SessionTable& table() { return *table_; }
   JobDesk& jobs() { return *desk_; }
   ControlServer& control() { return *control_; }

@@ -203,6 +203,28 @@ TEST(Listener, GarbageIsRefusedAndHurtsNobodyElse) {
   EXPECT_EQ(neighbour.WaitForCompletions(1).size(), 1u);
 }
 
+TEST(Listener, RefusedHandshakesTakeNoPlaceFromLaterClients) {
+  SessionWorld world;
+  for (size_t i = 0; i < kHandshakesMax + 44; ++i) {
+    DataClient client(world.socket_path());
+    ASSERT_TRUE(client.SendBytes(std::as_bytes(std::span("no hello at all"))));
+    ASSERT_EQ(Refused(client).code, CodeOf(Code::kInvalid)) << "client " << i;
+  }
+  EXPECT_TRUE(world.ListenerIsIdle());
+  DataClient good(world.socket_path());
+  const proto::Welcome welcome = good.Attach(MakeHello("train"));
+  EXPECT_EQ(welcome.code, 0) << welcome.message;
+}
+
+TEST(Listener, HandshakesThatNeverCameLeaveItIdle) {
+  SessionWorld world({.handshake_timeout = std::chrono::milliseconds(1)});
+  for (int i = 0; i < 3; ++i) {
+    DataClient client(world.socket_path());
+    EXPECT_EQ(Refused(client).code, CodeOf(Code::kTimeout));
+  }
+  EXPECT_TRUE(world.ListenerIsIdle());
+}
+
 TEST(Listener, OtherVersionsAreToldSo) {
   SessionWorld world;
   DataClient client(world.socket_path());
