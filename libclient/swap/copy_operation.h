@@ -35,6 +35,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
     State state = State::kAsked;
     client::Pending* pending = nullptr;
     client::Lease* lease = nullptr;
+    bool in_port = false;  // A thread is in the device port for it.
     copy::CopyOutcome outcome;
     cuda::Event event;
   };
@@ -42,7 +43,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   bool ended() const { return stage_ == Stage::kDone; }
   // Takes in what was answered, asks for more. True when the operation has ended.
   bool Advance();
-  // A range to copy, now the caller's; null when there is none.
+  // A range to copy, now the caller's; null when there is none, or a thread is in the device port already.
   Piece* Claim();
   // Moves the bytes of a claimed range. Without the lock.
   Status Copy(Piece& piece);

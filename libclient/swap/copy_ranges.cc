@@ -1,4 +1,6 @@
 // The ranges of a swap: asked for, copied, given back; and what is undone when it fails.
+#include <algorithm>
+
 #include "libclient/swap/copy_crew.h"
 #include "libclient/swap/copy_operation.h"
 
@@ -62,9 +64,12 @@ bool CopyOperation::TakeRange(Piece& piece) {
 
 CopyOperation::Piece* CopyOperation::Claim() {
   if (error_ || check_ != nullptr || stage_ != Stage::kStreaming) return nullptr;
+  // Its one buffer and its place in the caller's stream are not to be shared.
+  if (std::ranges::any_of(ranges_, [](const Piece& piece) { return piece.in_port; })) return nullptr;
   for (Piece& piece : ranges_) {
     if (piece.state != Piece::State::kGranted) continue;
     piece.state = Piece::State::kCopying;
+    piece.in_port = device_ != nullptr;
     return &piece;
   }
   return nullptr;
@@ -123,6 +128,7 @@ Status CopyOperation::Copy(Piece& piece) {
 }
 
 void CopyOperation::Copied(Piece& piece, const Status& status, bool started_on_device) {
+  piece.in_port = false;
   if (!status) Abort(status.error());
   if (started_on_device && status) {
     piece.state = Piece::State::kOnDevice;

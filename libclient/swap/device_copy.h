@@ -1,7 +1,7 @@
 // DevicePort: the GPU side of one swap: its place in the caller's stream, and copies between device memory and leases.
 //
 // The copies run on a stream of the shim's own, behind everything that the caller had queued when the swap was asked.
-// Threads: one at a time.
+// Threads: one at a time in Start and CopyThroughHost (CopyOperation::Claim sees to it); Await and Finished any.
 #pragma once
 
 #include <memory>

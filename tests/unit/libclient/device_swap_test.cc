@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "libclient/abi/handle.h"
+#include "libclient/swap/copy_operation.h"
 #include "tests/support/cuda/trainer.h"
 #include "tests/unit/libclient/client_fixture.h"
 
@@ -18,7 +20,8 @@ constexpr int kInvalidValue = 1;
 // Before the library looks for a driver: it looks once in a process.
 [[maybe_unused]] const int g_library = ::setenv("TIER_CUDA_LIBRARY", FAKE_LIBCUDA, 1);
 
-class DeviceSwapTest : public ClientTest {
+// By the number of copy threads: several share one operation.
+class DeviceSwapTest : public ClientTest, public ::testing::WithParamInterface<int> {
  protected:
   static constexpr size_t kBytes = 7 * kMiB + 4100;
 
@@ -27,6 +30,7 @@ class DeviceSwapTest : public ClientTest {
     stream_ = trainer_.MakeStream();
     options_.stream = stream_;
   }
+  void Start(const FakeOptions& options) { ClientTest::Start(options, /*spin=*/2, GetParam()); }
   void TearDown() override {
     tier_close(std::exchange(client_, nullptr));
     trainer_.control().fail("cuMemHostRegister", 0, 0, 0);
@@ -65,7 +69,7 @@ class DeviceSwapTest : public ClientTest {
   tier_copy_options options_ = TIER_COPY_OPTIONS_INIT;
 };
 
-TEST_F(DeviceSwapTest, GoesOutAndInBehindTheCallersStream) {
+TEST_P(DeviceSwapTest, GoesOutAndInBehindTheCallersStream) {
   Start({.windows = 12, .scatter = true});
   trainer_.LaunchFill(stream_, device_, kBytes, 42);  // Still queued when the swap is asked.
   ASSERT_TIER_OK(Out(1));
@@ -77,7 +81,7 @@ TEST_F(DeviceSwapTest, GoesOutAndInBehindTheCallersStream) {
   EXPECT_TRUE(DeviceHolds(42));
 }
 
-TEST_F(DeviceSwapTest, AFillQueuedBeforeASwapInDoesNotOverwriteIt) {
+TEST_P(DeviceSwapTest, AFillQueuedBeforeASwapInDoesNotOverwriteIt) {
   Start({.windows = 12});
   trainer_.LaunchFill(stream_, device_, kBytes, 5);
   ASSERT_TIER_OK(Out(1));
@@ -86,7 +90,7 @@ TEST_F(DeviceSwapTest, AFillQueuedBeforeASwapInDoesNotOverwriteIt) {
   EXPECT_TRUE(DeviceHolds(5));
 }
 
-TEST_F(DeviceSwapTest, TheDefaultStreamCountsToo) {
+TEST_P(DeviceSwapTest, TheDefaultStreamCountsToo) {
   Start({.windows = 12});
   options_.stream = nullptr;
   trainer_.LaunchFill(nullptr, device_, kBytes, 9);
@@ -96,7 +100,7 @@ TEST_F(DeviceSwapTest, TheDefaultStreamCountsToo) {
   EXPECT_TRUE(DeviceHolds(9));
 }
 
-TEST_F(DeviceSwapTest, RegistersTheWindowsItUsesAndUndoesItAtClose) {
+TEST_P(DeviceSwapTest, RegistersTheWindowsItUsesAndUndoesItAtClose) {
   Start({.windows = 12});
   EXPECT_EQ(Stats().windows_registered, 0u);
   ASSERT_TIER_OK(Out(1));
@@ -106,7 +110,7 @@ TEST_F(DeviceSwapTest, RegistersTheWindowsItUsesAndUndoesItAtClose) {
   EXPECT_EQ(trainer_.control().registrations(), 0u);
 }
 
-TEST_F(DeviceSwapTest, AWindowIsUnregisteredBeforeItGoesBack) {
+TEST_P(DeviceSwapTest, AWindowIsUnregisteredBeforeItGoesBack) {
   Start({.windows = 12});
   ASSERT_TIER_OK(Out(1));
   ASSERT_TIER_OK(tier_free(client_, 1, 0));
@@ -117,7 +121,7 @@ TEST_F(DeviceSwapTest, AWindowIsUnregisteredBeforeItGoesBack) {
   EXPECT_EQ(trainer_.control().registrations(), 1u);
 }
 
-TEST_F(DeviceSwapTest, GoesOnUnpinnedWhereTheDriverRefusesToPin) {
+TEST_P(DeviceSwapTest, GoesOnUnpinnedWhereTheDriverRefusesToPin) {
   Start({.windows = 12});
   trainer_.control().fail("cuMemHostRegister", kOutOfMemory, 0, -1);
   trainer_.LaunchFill(stream_, device_, kBytes, 3);
@@ -128,7 +132,7 @@ TEST_F(DeviceSwapTest, GoesOnUnpinnedWhereTheDriverRefusesToPin) {
   EXPECT_EQ(Stats().windows_registered, 0u);
 }
 
-TEST_F(DeviceSwapTest, AFailedCopyIsTypedAndLeavesNoHalfTensor) {
+TEST_P(DeviceSwapTest, AFailedCopyIsTypedAndLeavesNoHalfTensor) {
   Start({.windows = 12});
   trainer_.control().fail("cuMemcpyDtoHAsync", kInvalidValue, 1, 1);
   EXPECT_NE(Out(1), TIER_OK);
@@ -140,7 +144,7 @@ TEST_F(DeviceSwapTest, AFailedCopyIsTypedAndLeavesNoHalfTensor) {
   ASSERT_TIER_OK(Out(1));  // And the next one works.
 }
 
-TEST_F(DeviceSwapTest, CastsGoThroughTheHost) {
+TEST_P(DeviceSwapTest, CastsGoThroughTheHost) {
   Start({.windows = 12, .scatter = true});
   constexpr size_t kValues = 1'000'003;
   auto* const values = reinterpret_cast<float*>(device_);
@@ -158,7 +162,7 @@ TEST_F(DeviceSwapTest, CastsGoThroughTheHost) {
   for (size_t i = 0; i < kValues; ++i) ASSERT_EQ(values[i], static_cast<float>(i % 256)) << i;
 }
 
-TEST_F(DeviceSwapTest, LeavesNoEventsBehind) {
+TEST_P(DeviceSwapTest, LeavesNoEventsBehind) {
   Start({.windows = 12});
   ASSERT_TIER_OK(Out(1));
   const uint64_t before = trainer_.control().events();
@@ -169,7 +173,7 @@ TEST_F(DeviceSwapTest, LeavesNoEventsBehind) {
   EXPECT_EQ(trainer_.control().events(), before);
 }
 
-TEST_F(DeviceSwapTest, HostMemoryWithAStreamIsAMistake) {
+TEST_P(DeviceSwapTest, HostMemoryWithAStreamIsAMistake) {
   Start({.windows = 12});
   std::vector<std::byte> host(100);
   tier_op* op = nullptr;
@@ -177,14 +181,51 @@ TEST_F(DeviceSwapTest, HostMemoryWithAStreamIsAMistake) {
                     "not device memory");
 }
 
-// The last one: the failure sticks to the process's context, as a real one would.
-TEST_F(DeviceSwapTest, AFailedKernelBeforeTheSwapIsReported) {
+// What the copy threads do, step by step: the port has one buffer and one place in the caller's stream.
+TEST_P(DeviceSwapTest, OneThreadAtATimeIsInTheDevicePort) {
+  Start({.windows = 12});
+  ASSERT_TIER_OK(Out(1));
+  const swap::CopyRequest request{
+      .direction = swap::Direction::kIn, .tensor = 1, .memory = device_, .size = kBytes, .stream = stream_};
+  auto device = swap::DevicePort::Open(request);
+  ASSERT_TRUE(device.has_value() && *device != nullptr);
+  auto operation = std::make_shared<swap::CopyOperation>(client_->crew, request, std::move(*device));
+  ASSERT_FALSE(operation->Advance());  // Looks, and asks for the first ranges.
+  daemon_->Await([&] { return daemon_->leases_open() == 3; });
+  client_->session->channel().Poll();
+  ASSERT_FALSE(operation->Advance());
+  auto* first = operation->Claim();
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(operation->Claim(), nullptr) << "the others are granted, but a thread is in the port";
+  while (first != nullptr) {
+    const Status copied = operation->Copy(*first);
+    EXPECT_TRUE(copied.has_value());
+    operation->Copied(*first, copied, /*started_on_device=*/true);
+    first = operation->Claim();
+  }
+  while (!operation->Advance()) {
+    client_->session->channel().Poll();
+    auto* piece = operation->Claim();
+    const bool queues = piece != nullptr;
+    if (!queues) piece = operation->ClaimOnDevice();
+    if (piece != nullptr) operation->Copied(*piece, operation->Copy(*piece), queues);
+  }
+  EXPECT_TRUE(operation->Take().has_value());
+}
+
+// The last one, and once: the failure sticks to the process's context, as a real one would.
+class BrokenContextTest : public DeviceSwapTest {};
+
+TEST_P(BrokenContextTest, AFailedKernelBeforeTheSwapIsReported) {
   Start({.windows = 12});
   context_broken_ = true;
   ASSERT_EQ(trainer_.control().launch_failing(stream_), 0);
   EXPECT_NE(Out(1), TIER_OK);
   daemon_->Await([&] { return daemon_->leases_open() == 0; });
 }
+
+INSTANTIATE_TEST_SUITE_P(CopyThreads, DeviceSwapTest, ::testing::Values(1, 3));
+INSTANTIATE_TEST_SUITE_P(CopyThreads, BrokenContextTest, ::testing::Values(3));
 
 }  // namespace
 }  // namespace tier::session_fake
