@@ -2,8 +2,6 @@
 #include "libclient/client/session.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 #include <cstring>
 
 #include "libclient/client/fork_guard.h"
+#include "libclient/client/start_thread.h"
 
 namespace tier::client {
 namespace {
@@ -31,16 +30,6 @@ Status CheckRegion(const proto::Mapping& region, const proto::Mapping& engine, c
                                     "): install the libtier that came with the daemon");
   }
   return {};
-}
-
-// A thread inherits the creator's mask: with everything blocked, no handler of the program ever runs in ours.
-std::thread StartWithoutSignals(auto function) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(function));
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
 }
 
 }  // namespace
@@ -75,10 +64,11 @@ Status Session::Setup(const SessionOptions& options, link::Attachment attachment
   doorbell_ = std::move(attachment.doorbell);
   channel_ = std::make_unique<Channel>(region_.data(), reinterpret_cast<const proto::EnginePage*>(engine_page_.data()),
                                        doorbell_.get(), options.spin);
+  auto service = StartThread("tier-service", [this] { Serve(); });
+  if (!service) return std::unexpected(service.error());
+  service_ = std::move(*service);
   ForkGuard::CloseInChild(socket_.get());
   ForkGuard::CloseInChild(doorbell_.get());
-  service_ = StartWithoutSignals([this] { Serve(); });
-  ::pthread_setname_np(service_.native_handle(), "tier-service");
   return {};
 }
 

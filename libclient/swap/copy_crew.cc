@@ -1,10 +1,8 @@
 #include "libclient/swap/copy_crew.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 
+#include "libclient/client/start_thread.h"
 #include "libclient/swap/request_operation.h"
 
 namespace tier::swap {
@@ -37,10 +35,18 @@ Result<std::shared_ptr<Operation>> CopyCrew::StartCopy(const CopyRequest& reques
   if (!device) return std::unexpected(device.error());
   const bool small = *device == nullptr && request.size < kInlineBytesMax;
   auto operation = std::make_shared<CopyOperation>(shared_from_this(), request, std::move(*device));
-  const bool was_idle = unfinished_.load() == 0;
+  const bool run_inline = small && unfinished_.load() == 0;
+  if (!run_inline) {
+    // Before it is queued: what the crew has, it will touch.
+    if (auto threads = EnsureThreads(); !threads) return std::unexpected(threads.error());
+  }
   Enqueue(operation);
-  if (small && was_idle && RunInline(operation)) return operation;
-  EnsureThreads();
+  if (run_inline && RunInline(operation, Clock::now() + kInlineWaitMax)) return operation;
+  if (auto threads = EnsureThreads(); !threads) {
+    operation->Cancel();
+    while (!RunInline(operation, Clock::now() + kInlineWaitMax)) continue;
+    return std::unexpected(threads.error());
+  }
   WakeThreads();
   return operation;
 }
@@ -62,8 +68,7 @@ void CopyCrew::Enqueue(const std::shared_ptr<CopyOperation>& operation) {
   unfinished_.fetch_add(1);
 }
 
-bool CopyCrew::RunInline(const std::shared_ptr<CopyOperation>& operation) {
-  const auto deadline = Clock::now() + kInlineWaitMax;
+bool CopyCrew::RunInline(const std::shared_ptr<CopyOperation>& operation, Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   while (!operation->ended()) {
     const uint64_t seen = group_.events.load();
@@ -76,17 +81,18 @@ bool CopyCrew::RunInline(const std::shared_ptr<CopyOperation>& operation) {
   return operation->ended();
 }
 
-void CopyCrew::EnsureThreads() {
+Status CopyCrew::EnsureThreads() {
   std::lock_guard lock(mutex_);
-  if (!threads_.empty() || stopping_) return;
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  if (!threads_.empty() || stopping_) return {};
   for (int i = 0; i < threads_wanted_; ++i) {
-    threads_.emplace_back([this] { Run(); });
-    ::pthread_setname_np(threads_.back().native_handle(), "tier-copy");
+    auto thread = client::StartThread("tier-copy", [this] { Run(); });
+    if (thread) {
+      threads_.push_back(std::move(*thread));
+    } else if (threads_.empty()) {
+      return std::unexpected(thread.error());  // Fewer than wanted are slower, not wrong.
+    }
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return {};
 }
 
 void CopyCrew::WakeThreads() {
@@ -219,7 +225,8 @@ void CopyCrew::Adopt(Pending* pending, const client::Submission& submission) {
     std::lock_guard lock(mutex_);
     AdoptLocked(pending, submission);
   }
-  EnsureThreads();
+  // Without a thread it is settled by the next swap's, or goes with the session.
+  (void)EnsureThreads();
   WakeThreads();
 }
 

@@ -39,7 +39,8 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   CopyCrew(const CopyCrew&) = delete;
   CopyCrew& operator=(const CopyCrew&) = delete;
 
-  // Starts a swap. INVALID for what can never be right.
+  // Starts a swap. INVALID for what can never be right, NO_MEMORY without a thread to do it: then nothing has begun, or
+  // it has ended.
   Result<std::shared_ptr<Operation>> StartCopy(const CopyRequest& request);
   // Starts a request that is waited for later; a create or acquire fills `leases` when its outcome is taken.
   Result<std::shared_ptr<Operation>> StartRequest(const client::Submission& submission,
@@ -68,8 +69,10 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
 
   static Key KeyOf(uint64_t tensor, uint32_t flags) { return {tensor, flags & proto::kFlagShared}; }
   void Enqueue(const std::shared_ptr<CopyOperation>& operation);
-  bool RunInline(const std::shared_ptr<CopyOperation>& operation);
-  void EnsureThreads();
+  // Takes turns on this thread. True when it has ended; false at the deadline.
+  bool RunInline(const std::shared_ptr<CopyOperation>& operation, client::Clock::time_point deadline);
+  // At least one thread runs.
+  Status EnsureThreads();
   void WakeThreads();
   void Run();
   Turn TakeTurn(std::unique_lock<std::mutex>& lock);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cstring>
@@ -32,6 +34,34 @@ inline tier_client* Connect(const FakeDaemon& daemon, int spin = 2, int copy_thr
   tier_client* client = nullptr;
   EXPECT_TIER_OK(tier_connect(&options, &client));
   return client;
+}
+
+// While it lives, this process gets no thread: no address space holds the stack that one would have.
+class NoThreads {
+ public:
+  NoThreads() {
+    ::pthread_getattr_default_np(&before_);
+    pthread_attr_t endless;
+    ::pthread_attr_init(&endless);
+    EXPECT_EQ(::pthread_attr_setstacksize(&endless, size_t{1} << 50), 0);
+    EXPECT_EQ(::pthread_setattr_default_np(&endless), 0);
+    ::pthread_attr_destroy(&endless);
+  }
+  ~NoThreads() {
+    ::pthread_setattr_default_np(&before_);
+    ::pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
+
+inline bool SignalsOpen() {
+  sigset_t now;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &now);
+  return ::sigisemptyset(&now) != 0;
 }
 
 class ClientTest : public ::testing::Test {

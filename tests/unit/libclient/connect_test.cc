@@ -155,5 +155,20 @@ TEST(Codes, HaveNames) {
   EXPECT_STREQ(tier_version(), "0.1.0");
 }
 
+TEST(Connect, WithoutAThreadConnectingIsRefused) {
+  FakeDaemon daemon;
+  tier_connect_options options = TIER_CONNECT_OPTIONS_INIT;
+  options.socket = daemon.socket_path().c_str();
+  tier_client* client = nullptr;
+  {
+    const NoThreads none;
+    EXPECT_TIER_ERROR(tier_connect(&options, &client), TIER_NO_MEMORY, "tier-service");
+  }
+  EXPECT_EQ(client, nullptr);
+  EXPECT_TRUE(SignalsOpen());
+  EXPECT_TIER_OK(tier_connect(&options, &client));
+  tier_close(client);
+}
+
 }  // namespace
 }  // namespace tier::session_fake

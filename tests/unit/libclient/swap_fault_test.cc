@@ -130,6 +130,37 @@ TEST_F(SwapFaultTest, ASmallSwapDoesNotBlockItsCaller) {
   EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
 }
 
+TEST_F(SwapFaultTest, WithoutAThreadASwapIsRefusedAndTouchesNothing) {
+  Start({.windows = 20});
+  const auto content = Random(3 * kMiB, 1);
+  tier_op* op = nullptr;
+  {
+    const NoThreads none;
+    EXPECT_TIER_ERROR(tier_swap_out(client_, 1, content.data(), content.size(), nullptr, &op), TIER_NO_MEMORY,
+                      "tier-copy");
+  }
+  EXPECT_EQ(op, nullptr);
+  EXPECT_TRUE(SignalsOpen());
+  EXPECT_EQ(Requests(Op::kStat), 0u) << "it was queued";
+  EXPECT_TIER_OK(tier_wait(StartOut(1, content), 0, nullptr));
+}
+
+TEST_F(SwapFaultTest, ASmallSwapThatNeedsAThreadAfterAllEndsBeforeItIsRefused) {
+  Start({.windows = 20});
+  daemon_->Hold(Op::kStat);
+  const auto content = Random(100, 1);
+  tier_op* op = nullptr;
+  {
+    const NoThreads none;
+    EXPECT_TIER_ERROR(tier_swap_out(client_, 1, content.data(), content.size(), nullptr, &op), TIER_NO_MEMORY,
+                      "tier-copy");
+  }
+  EXPECT_EQ(op, nullptr);
+  daemon_->Resume();
+  EXPECT_TIER_OK(tier_wait(StartOut(1, content), 0, nullptr));
+  tier_close(std::exchange(client_, nullptr));  // Nothing is left that it could wait for.
+}
+
 TEST_F(SwapFaultTest, NoMemoryArrivesWithTheDaemonsSentence) {
   Start({.windows = 2});
   const auto content = Random(64 * kMiB, 1);
