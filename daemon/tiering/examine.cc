@@ -108,6 +108,19 @@ Examination Examine(Core& core, const Ask& ask) {
   return found;
 }
 
+Examination ExamineContent(const Core& core, const Ask& ask) {
+  for (uint32_t i = 0; i < ask.items.size(); ++i) {
+    const WaitItem& item = ask.items[i];
+    if (!core.Alive(item.tensor)) continue;  // Freed meanwhile: nothing of it is asked for any more.
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    if (tensor.torn()) return {.verdict = Verdict::kRefused, .item = i};
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+      if (core.PieceOf(tensor, k).has(kCorrupt)) return {.verdict = Verdict::kRefused, .item = i, .piece = k};
+    }
+  }
+  return {};
+}
+
 bool StillBlocked(Core& core, const Ask& ask, uint32_t index, uint32_t number) {
   const Examination whole = ExamineTensor(core, ask, index);
   if (whole.verdict != Verdict::kReady) return whole.verdict == Verdict::kBlocked;

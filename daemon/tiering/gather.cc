@@ -139,6 +139,14 @@ bool Gather(Core& core, const Ask& ask) {
   return complete;
 }
 
+bool RefuseDamaged(Core& core, WaiterList::iterator waiter) {
+  const Ask ask = AskOf(core, *waiter);
+  const Examination found = ExamineContent(core, ask);
+  if (found.verdict != Verdict::kRefused) return false;
+  RefuseWaiter(core, waiter, RefusalOf(core, ask, found), found.item);
+  return true;
+}
+
 bool AdvanceFlush(Core& core, WaiterList::iterator waiter) {
   if (waiter->cookie != 0) return false;  // Its manifest is being committed.
   if (!AllWritten(core, *waiter)) {
@@ -157,6 +165,7 @@ bool AdvanceFlush(Core& core, WaiterList::iterator waiter) {
     return true;
   }
   if (waiter->op == proto::Op::kPersist) return StartManifest(core, waiter);
+  if (RefuseDamaged(core, waiter)) return true;
   FinishWaiter(core, waiter, 0);
   return true;
 }

@@ -40,6 +40,8 @@ struct Examination {
   uint32_t piece = 0;
 };
 Examination Examine(Core& core, const Ask& ask);
+// Whether all of every tensor asked for, as it stands, is one content: kRefused where one is torn, mixed or corrupt.
+Examination ExamineContent(const Core& core, const Ask& ask);
 // Whether what blocked the ask there still does; cheaper than examining all of it.
 bool StillBlocked(Core& core, const Ask& ask, uint32_t item, uint32_t piece);
 // Verdict kRefused in words.

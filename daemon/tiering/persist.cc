@@ -8,6 +8,7 @@
 
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/catalog.h"
+#include "daemon/tiering/gather.h"
 #include "daemon/tiering/manifest_codec.h"
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/waiting.h"
@@ -212,6 +213,7 @@ bool StartManifest(Core& core, WaiterList::iterator waiter) {
     waiter->cursor_piece = 0;
     return false;
   }
+  if (RefuseDamaged(core, waiter)) return true;
   if (const Tensor* twice = FindCollision(core, *waiter)) {
     const uint64_t id = twice->id;
     RefuseWaiter(

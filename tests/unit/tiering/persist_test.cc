@@ -190,6 +190,48 @@ TEST_F(Persist, APersistCountsAsFinishedForWritersThatDieLater) {
   EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
 }
 
+TEST_F(Persist, AMixtureIsNotCommittedThoughAllOfItIsOnSsd) {
+  world.PutOnSsd(session, 1, 2 * kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  const SessionId writer = world.OpenSession(job);
+  const Answer slice = world.Acquire(writer, 1, kShared | proto::kFlagWrite, 0, kPiece);
+  world.Fill(slice.spans, 1, 2);
+  world.Release(writer, World::LeaseOf(slice));
+  EXPECT_EQ(world.Flush(session, 1, kShared).code, Code::kOk);
+  world.Acquire(writer, 1, kShared | proto::kFlagWrite, kPiece, kPiece);
+  world.engine->EndSession(writer, "killed");
+  const Answer refused = PersistAll();
+  EXPECT_EQ(refused.code, Code::kTorn) << "piece 0 is of the new step, piece 1 of the old one";
+  EXPECT_EQ(refused.error.tensor, 1u);
+  EXPECT_EQ(world.Flush(session, 1, kShared).code, Code::kTorn);
+  EXPECT_EQ(world.manifests.commit(), 1u);
+  Reopen();
+  EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk) << "the last whole manifest";
+}
+
+TEST_F(Persist, ATensorThatMixesWhilePersistWaitsForItsWriterIsNotCommitted) {
+  world.PutOnSsd(session, 1, 2 * kPiece, 1, kShared);
+  const SessionId writer = world.OpenSession(job);
+  const Answer slice = world.Acquire(writer, 1, kShared | proto::kFlagWrite, 0, kPiece);
+  world.Release(writer, World::LeaseOf(slice));
+  world.Acquire(writer, 1, kShared | proto::kFlagWrite, kPiece, kPiece);
+  const uint64_t persisting = world.Send(session, Op::kPersist, {});
+  world.Turns(10);
+  EXPECT_FALSE(world.Answered(session, persisting).has_value());
+  world.engine->EndSession(writer, "killed");
+  EXPECT_EQ(world.Wait(session, persisting).code, Code::kTorn);
+}
+
+TEST_F(Persist, ACorruptCopyIsNotCommitted) {
+  world.PutOnSsd(session, 1, 2 * kPiece, 1, kShared);
+  world.transfers.FailNext({storage::Direction::kRead, storage::TransferOutcome::kCorrupt, 0}, 2);
+  EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kCorrupt);
+  const Answer refused = PersistAll();
+  EXPECT_EQ(refused.code, Code::kCorrupt);
+  EXPECT_EQ(refused.error.tensor, 1u);
+  EXPECT_EQ(world.manifests.commit(), 0u);
+}
+
 // The next daemon: the same device and the same manifests, a new engine.
 class NextDaemon {
  public:
