@@ -36,6 +36,7 @@ struct ManifestCommit {
   std::string key;      // Of the job.
   uint64_t waiter = 0;  // That it answers, if it still waits.
   uint32_t mark = 0;    // The job's mark clock when it was captured.
+  bool erase = false;   // The job's manifest goes, and nothing comes in its place.
   std::vector<TensorRef> tensors;
 };
 

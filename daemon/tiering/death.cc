@@ -152,7 +152,8 @@ void FreeCreations(Core& core, SessionState& session) {
 void CloseNow(Core& core, JobState& job) {
   TIER_CHECK(job.sessions.empty() && job.waiters.empty(), "sessions {} waiters {}", job.sessions.size(),
              job.waiters.size());
-  if (!job.options.named && !job.manifest.empty()) ForgetManifest(core, job);  // All of an ephemeral job goes with it.
+  // All of an ephemeral job goes with it: what it committed, that is (AdoptManifest gives it nothing else).
+  if (!job.options.named && !job.manifest.empty()) ForgetManifest(core, job);
   FreeSpace(core, job, job.shared_tensors, 0);
   FreeSpace(core, job, job.inherited_tensors, kInheritedSpace);
   job.closing = true;

@@ -124,6 +124,7 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   auto job = std::make_unique<JobState>();
   job->id = id;
   job->options = options;
+  job->options.named |= options.resume;  // What is resumed outlives its sessions again.
   job->owner = memory::OwnerId{core.next_owner++};
   job->policy = std::make_unique<RecencyPolicy>(core.pieces);
   JobState& opened = *core.jobs.emplace(id, std::move(job)).first->second;

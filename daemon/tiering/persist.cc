@@ -89,11 +89,27 @@ JobState* JobOfKey(Core& core, const std::string& key) {
   return nullptr;
 }
 
+// While a manifest is parked, whatever is under way is about it: an ephemeral job that is open meanwhile has none.
 ManifestHolds* HoldsOf(Core& core, const std::string& key) {
-  JobState* job = JobOfKey(core, key);
-  if (job != nullptr) return &job->manifest;
   const auto parked = core.parked_manifests.find(key);
-  return parked == core.parked_manifests.end() ? nullptr : &parked->second;
+  if (parked != core.parked_manifests.end()) return &parked->second;
+  JobState* job = JobOfKey(core, key);
+  return job == nullptr ? nullptr : &job->manifest;
+}
+
+// What an ephemeral job commits goes with it: it must not take the place of what an earlier run was promised.
+bool RefuseToReplace(Core& core, WaiterList::iterator waiter) {
+  const JobState& job = *waiter->job;
+  const std::string& key = job.options.key;
+  if (job.options.named || !(core.parked_manifests.contains(key) || core.broken_manifests.contains(key))) return false;
+  RefuseWaiter(core, waiter,
+               {Code::kDenied,
+                fmt::format("an earlier run of job {} left a manifest, which this ephemeral job would replace and take "
+                            "with it when it ends; open the job as named, or resume it, or choose another name",
+                            key),
+                {}},
+               0);
+  return true;
 }
 
 // What the manifest holds is finished: a writer's death later cannot mix it with what came before.
@@ -121,6 +137,7 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
       holds->OnFailed(&core.dropped_scratch);
     }
     FreeDropped(core);
+    if (commit.erase && result.code == Code::kOk) core.parked_manifests.erase(commit.key);
   }
   if (result.code == Code::kOk) MarkFinished(core, commit);
   if (JobState* job = JobOfKey(core, commit.key)) job->pump = true;
@@ -208,6 +225,7 @@ bool ReservePersist(Core& core, const Ask& ask) {
 bool StartManifest(Core& core, WaiterList::iterator waiter) {
   JobState& job = *waiter->job;
   if (CommitUnderWay(core, job.options.key)) return false;
+  if (RefuseToReplace(core, waiter)) return true;
   if (!AllSettled(core, *waiter)) {  // Something was written again meanwhile.
     waiter->cursor_item = 0;
     waiter->cursor_piece = 0;
@@ -286,7 +304,10 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
     manifest = DecodeManifest(*bytes);
     if (!manifest) return std::unexpected(manifest.error());
   }
-  if (auto parked = core.parked_manifests.extract(key); !parked.empty()) job.manifest = std::move(parked.mapped());
+  // An ephemeral job has nothing to do with what an earlier run of its name persisted: it stays parked.
+  if (job.options.named) {
+    if (auto parked = core.parked_manifests.extract(key); !parked.empty()) job.manifest = std::move(parked.mapped());
+  }
   return resume ? Replay(core, job, *manifest) : Status{};
 }
 
@@ -299,7 +320,8 @@ void ParkManifest(Core& core, JobState& job) {
 void ForgetManifest(Core& core, JobState& job) {
   if (core.ports.manifests == nullptr) return;
   const uint64_t cookie = core.next_cookie++;
-  core.commits.emplace(cookie, ManifestCommit{.key = job.options.key, .waiter = 0, .mark = 0, .tensors = {}});
+  core.commits.emplace(
+      cookie, ManifestCommit{.key = job.options.key, .waiter = 0, .mark = 0, .erase = true, .tensors = {}});
   core.broken_manifests.erase(job.options.key);
   core.ports.manifests->StartErase(cookie, job.options.key);
 }

@@ -17,7 +17,8 @@ bool TakeManifestResults(Core& core);
 
 // At start: the extents that manifests name are taken out of the free space before anything else is.
 void LoadManifests(Core& core);
-// A job of this key opens: what its manifest names is its own again. With `resume` its tensors come back, on SSD.
+// A job of this key opens. If it is named, what its manifest names is its own again, and with `resume` its tensors come
+// back, on SSD. An ephemeral job leaves the manifest of an earlier run as it is, and can persist nothing in its place.
 Status AdoptManifest(Core& core, JobState& job, bool resume);
 void ParkManifest(Core& core, JobState& job);
 void ForgetManifest(Core& core, JobState& job);

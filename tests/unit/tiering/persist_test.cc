@@ -178,6 +178,53 @@ TEST_F(Persist, ANamedJobOutlivesItsSessions) {
   EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
 }
 
+TEST_F(Persist, AnEphemeralJobOfTheSameNameLeavesTheManifestAlone) {
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.engine->CloseJob(job, "closed", false);
+  world.Turns(5);
+  const SessionId ephemeral = world.Open({.key = kNamed.key});
+  world.Put(ephemeral, 1, 5000, 9, kShared);
+  const Answer refused = world.Ask(ephemeral, Op::kPersist, {});
+  EXPECT_EQ(refused.code, Code::kDenied) << "its manifest would go with it";
+  EXPECT_NE(refused.detail.find("ephemeral"), std::string::npos) << refused.detail;
+  world.engine->EndSession(ephemeral, "done");
+  world.Turns(5);
+  EXPECT_EQ(world.extents.total().live, 2 * kPiece);
+  job = world.OpenJob(kResume);
+  session = world.OpenSession(job);
+  EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
+}
+
+TEST_F(Persist, WhatAnEphemeralJobCommittedGoesWithIt) {
+  const JobOptions ephemeral{.key = "1000/notebook"};
+  for (int run = 0; run < 2; ++run) {
+    const SessionId one = world.Open(ephemeral);
+    world.Put(one, 1, kPiece, 1, kShared);
+    EXPECT_EQ(world.Ask(one, Op::kPersist, {}).code, Code::kOk) << "run " << run;
+    world.engine->EndSession(one, "done");
+    world.Turns(5);
+    EXPECT_EQ(world.extents.total().live, 0u);
+    EXPECT_FALSE(world.manifests.Load(ephemeral.key).has_value());
+  }
+}
+
+TEST_F(Persist, AJobThatOpensWhileAnEphemeralOnesManifestIsErasedCanPersist) {
+  const JobOptions ephemeral{.key = "1000/notebook"};
+  const SessionId one = world.Open(ephemeral);
+  world.Put(one, 1, kPiece, 1, kShared);
+  EXPECT_EQ(world.Ask(one, Op::kPersist, {}).code, Code::kOk);
+  world.manifests.SetDelay(20);
+  world.engine->EndSession(one, "done");
+  world.Turns(3);
+  const SessionId two = world.Open(ephemeral);
+  world.Put(two, 1, kPiece, 2, kShared);
+  EXPECT_EQ(world.Ask(two, Op::kPersist, {}).code, Code::kOk) << "once the old one is gone";
+  world.engine->EndSession(two, "done");
+  world.Turns(60);
+  EXPECT_EQ(world.extents.total().live, 0u);
+}
+
 TEST_F(Persist, APersistCountsAsFinishedForWritersThatDieLater) {
   world.Put(session, 1, 2 * kPiece, 1, kShared);
   const SessionId writer = world.OpenSession(job);
@@ -275,6 +322,20 @@ TEST_F(Persist, TheNextDaemonTakesTheManifestsExtentsBeforeAnythingElse) {
     offset += span.length;
   }
   EXPECT_EQ(offset, 2 * kPiece);
+}
+
+TEST_F(Persist, AnEphemeralJobOfTheNextDaemonDoesNotTakeTheManifestWithIt) {
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  NextDaemon next(world);
+  ASSERT_TRUE(next.engine->OpenJob(JobId{1}, {.key = kNamed.key}).has_value());
+  ASSERT_TRUE(next.engine->OpenSession(SessionId{2}, JobId{1}).has_value());
+  next.engine->EndSession(SessionId{2}, "done");
+  base::TimePoint now;
+  for (int turn = 0; turn < 5; ++turn) next.engine->Turn(now = now + std::chrono::milliseconds(1));
+  next.engine->CheckInvariants();
+  EXPECT_EQ(next.extents.total().live, 2 * kPiece);
+  EXPECT_TRUE(next.engine->OpenJob(JobId{3}, kResume).has_value());
 }
 
 TEST_F(Persist, ADamagedManifestIsReportedAndNeverReplayed) {
