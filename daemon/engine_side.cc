@@ -177,6 +177,16 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   return loop_->AddWakeup(ssd_->completion_fd(), [this] { ssd_->ClearWakeup(); });
 }
 
+void EngineSide::Refresh() {
+  arena_->RefreshHost();
+  std::string failure = ssd_->superblock_failure();
+  if (failure == superblock_failure_) return;
+  events_.Emit(failure.empty() ? "superblock" : "io_error", nullptr,
+               failure.empty() ? "every superblock names the index's last commit again"
+                               : "a manifest is committed, but a superblock does not name it yet: " + failure);
+  superblock_failure_ = std::move(failure);
+}
+
 std::string EngineSide::HugePageMode() const {
   const memory::ArenaSnapshot snapshot = arena_->snapshot();
   if (snapshot.huge_page_bytes > 0) return "hugetlb";

@@ -48,7 +48,7 @@ class EngineSide {
   void Stop();
 
   // Once a second, on the engine thread.
-  void Refresh() { arena_->RefreshHost(); }
+  void Refresh();
   std::string HugePageMode() const;  // Engine thread.
   // Nothing is in flight on any device; only then may this be destroyed. Engine thread, or after Stop.
   bool quiet() const { return ssd_->transfers().inflight() == 0; }
@@ -80,6 +80,7 @@ class EngineSide {
   std::unique_ptr<storage::SsdTier> ssd_;
   std::unique_ptr<storage::LmdbIndex> index_;
   session::EventLog events_;
+  std::string superblock_failure_;  // As last told. Engine thread.
   session::KernelTokenSource tokens_;
   session::Poller poller_;
   std::unique_ptr<session::EnginePageOwner> page_;

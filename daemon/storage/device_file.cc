@@ -268,7 +268,13 @@ Status DeviceFile::WriteCopy(const proto::Superblock& superblock) {
   const AlignedBuffer buffer = ZeroedBuffer(proto::kSuperblockSize);
   std::memcpy(buffer.get(), &superblock, sizeof superblock);
   const uint64_t offset = CopyOffset(superblock.commit);
-  if (Status status = WriteFully(fd_.get(), buffer.get(), proto::kSuperblockSize, offset); !status) return status;
+  if (Status status = WriteFully(fd_.get(), buffer.get(), proto::kSuperblockSize, offset); !status) {
+    return Fail(status.error().code, path_ + ": " + status.error().message);
+  }
+  return Flush();
+}
+
+Status DeviceFile::Flush() {
   if (::fdatasync(fd_.get()) != 0) return FailErrno(errno, "flushing " + path_);
   return {};
 }

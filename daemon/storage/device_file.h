@@ -46,6 +46,9 @@ class DeviceFile {
   // Names the synced index that extents on this device belong to and its last commit: one superblock write and a flush.
   Status CommitIndex(const Uuid& index, uint64_t index_commit);
 
+  // Makes every write that has completed durable.
+  Status Flush();
+
   // For tools. Format: as FormatDevice in ssd_tier.h. ReadSuperblock: as DescribeDevice.
   static Result<DeviceFile> Format(const std::string& path, bool force);
   static Result<proto::Superblock> ReadSuperblock(const std::string& path);

@@ -209,10 +209,11 @@ void LmdbManifestStore::Run() {
   std::vector<Request> batch;
   std::unique_lock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [this] { return !waiting_.empty() || stopping_; });
-    if (waiting_.empty()) return;
+    WaitForWork(&lock);
+    if (waiting_.empty() && stopping_) return;
     batch.swap(waiting_);
     lock.unlock();
+    if (batch.empty()) WriteSuperblocks();  // Nothing but time has passed: the retry.
     std::vector<ManifestResult> done = CommitBatch(batch);
     batch.clear();
     lock.lock();
@@ -221,8 +222,40 @@ void LmdbManifestStore::Run() {
   }
 }
 
+void LmdbManifestStore::WaitForWork(std::unique_lock<std::mutex>* lock) {
+  const auto work = [this] { return !waiting_.empty() || stopping_; };
+  if (superblock_failure_.empty()) {
+    wake_.wait(*lock, work);
+  } else {
+    (void)wake_.wait_for(*lock, options_.superblock_retry, work);
+  }
+}
+
+// The kernel reports a failed flush once and then forgets it: a second one that succeeds says nothing about the first.
+Status LmdbManifestStore::FlushDevices() {
+  if (flush_failure_.empty()) {
+    const Status flushed = options_.flush_devices ? options_.flush_devices() : Status{};
+    if (flushed) return {};
+    flush_failure_ = flushed.error().message;
+  }
+  return Fail(Code::kIoError, fmt::format("a device lost a flush ({}): manifests are refused until tierd is restarted",
+                                          flush_failure_));
+}
+
+void LmdbManifestStore::WriteSuperblocks() {
+  const Status written = options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
+  const std::lock_guard lock(mutex_);
+  superblock_failure_ = written ? std::string() : written.error().message;
+}
+
+std::string LmdbManifestStore::superblock_failure() const {
+  const std::lock_guard lock(mutex_);
+  return superblock_failure_;
+}
+
 std::vector<ManifestResult> LmdbManifestStore::CommitBatch(std::span<const Request> batch) {
   std::vector<ManifestResult> results;
+  if (batch.empty()) return results;
   uint64_t commit = 0;
   Status status = CommitTogether(batch, &commit);
   if (!status && batch.size() > 1) {  // One of them does not fit: let each stand for itself.
@@ -242,7 +275,12 @@ std::vector<ManifestResult> LmdbManifestStore::CommitBatch(std::span<const Reque
   return results;
 }
 
+// An error means that LMDB has not committed: what comes after its commit cannot undo it and must not look as if.
 Status LmdbManifestStore::CommitTogether(std::span<const Request> batch, uint64_t* commit) {
+  const bool names_extents = std::any_of(batch.begin(), batch.end(), [](const Request& r) { return !r.erase; });
+  if (names_extents) {
+    if (Status flushed = FlushDevices(); !flushed) return flushed;
+  }
   auto transaction = IndexTransaction::Begin(environment_->handle.get(), 0);
   if (!transaction) return std::unexpected(transaction.error());
   *commit = commit_ + 1;
@@ -260,7 +298,8 @@ Status LmdbManifestStore::CommitTogether(std::span<const Request> batch, uint64_
   if (error == 0) error = transaction->Commit();
   if (error != 0) return FailIndex(error, "committing manifests to " + options_.path);
   commit_ = *commit;
-  return options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
+  WriteSuperblocks();
+  return {};
 }
 
 Result<std::vector<std::byte>> LmdbManifestStore::Load(std::string_view job) const {

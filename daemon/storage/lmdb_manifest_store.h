@@ -3,9 +3,12 @@
 // SIGBUS. Commits run on a thread of its own, all waiting requests in one synced transaction.
 //
 // It is bound to its devices: it knows their uuids, each superblock names it and its last commit. A lost half shows.
+// The order of one commit: flush the devices, so that what the manifests name is durable; LMDB's own synced commit,
+// from which the manifests count; the superblocks, which only let an old copy of the index be told and are tried again.
 // Engine thread, but for the commit thread. Invariant: requests started == committed + failed + waiting.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -39,8 +42,13 @@ struct ManifestStoreOptions {
   uint64_t map_size = kManifestMapSizeDefault;  // Bytes. A larger file that is there already keeps its size.
   std::vector<ManifestDevice> devices;
   const CompletionSignal* signal = nullptr;  // Rung when Poll has something; may be null.
-  // Called on the commit thread after each synced commit, and once by Open: writes the superblocks.
+  // Called on the commit thread before each commit of manifests: makes all that was written to the devices durable.
+  // After one failure nobody can say what is: manifests are refused from then on, until the daemon is started anew.
+  std::function<Status()> flush_devices;
+  // Called on the commit thread after each synced commit, and once by Open: writes the superblocks. A failure takes
+  // nothing back (see superblock_failure()); the call is repeated after `superblock_retry`.
   std::function<Status(const Uuid& index, uint64_t commit)> on_commit;
+  std::chrono::milliseconds superblock_retry{1000};
 };
 
 class LmdbManifestStore final : public ManifestStore {
@@ -57,6 +65,8 @@ class LmdbManifestStore final : public ManifestStore {
   std::vector<std::string> Jobs() const override;
 
   const Uuid& uuid() const { return uuid_; }
+  // Why the devices do not know the last commit; empty when they do. Any thread.
+  std::string superblock_failure() const;
 
  private:
   struct Request {
@@ -73,6 +83,9 @@ class LmdbManifestStore final : public ManifestStore {
   Status CheckDevices(bool fresh, std::span<const Uuid> known) const;
   void Enqueue(Request request);
   void Run();
+  void WaitForWork(std::unique_lock<std::mutex>* lock);
+  Status FlushDevices();
+  void WriteSuperblocks();
   std::vector<ManifestResult> CommitBatch(std::span<const Request> batch);
   Status CommitTogether(std::span<const Request> batch, uint64_t* commit);
 
@@ -80,12 +93,14 @@ class LmdbManifestStore final : public ManifestStore {
   proto::FileDescriptor file_;  // Holds the lock.
   std::unique_ptr<Environment> environment_;
   Uuid uuid_{};
-  uint64_t commit_ = 0;  // Last synced. Commit thread, once it runs.
+  uint64_t commit_ = 0;        // Last synced. Commit thread, once it runs.
+  std::string flush_failure_;  // Empty: every flush came through. Commit thread.
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Request> waiting_;         // Under mutex_.
   std::vector<ManifestResult> results_;  // Under mutex_.
+  std::string superblock_failure_;       // Under mutex_.
   bool stopping_ = false;                // Under mutex_.
   std::thread thread_;
 };

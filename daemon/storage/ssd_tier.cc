@@ -2,6 +2,7 @@
 #include "daemon/storage/ssd_tier.h"
 
 #include <algorithm>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -73,7 +74,17 @@ struct SsdTier::State {
   Status OpenDevices(const SsdTierOptions& options);
   Status OpenIo(const SsdTierOptions& options);
   Status OpenManifests(const std::string& data_dir);
+  // Goes on after a failure; the first one is the answer.
+  Status OnEveryDevice(const std::function<Status(DeviceFile&)>& step);
 };
+
+Status SsdTier::State::OnEveryDevice(const std::function<Status(DeviceFile&)>& step) {
+  Status first;
+  for (DeviceFile& file : files) {
+    if (Status status = step(file); !status && first) first = std::move(status);
+  }
+  return first;
+}
 
 Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
   files.reserve(options.devices.size());
@@ -130,11 +141,9 @@ Status SsdTier::State::OpenManifests(const std::string& data_dir) {
     std::copy_n(file.superblock().index_uuid, device.index_uuid.size(), device.index_uuid.begin());
     device.index_commit = file.superblock().index_commit;
   }
-  options.on_commit = [this](const Uuid& index, uint64_t commit) -> Status {
-    for (DeviceFile& file : files) {
-      if (Status status = file.CommitIndex(index, commit); !status) return status;
-    }
-    return {};
+  options.flush_devices = [this] { return OnEveryDevice([](DeviceFile& file) { return file.Flush(); }); };
+  options.on_commit = [this](const Uuid& index, uint64_t commit) {
+    return OnEveryDevice([&](DeviceFile& file) { return file.CommitIndex(index, commit); });
   };
   auto store = LmdbManifestStore::Open(std::move(options));
   if (!store) return std::unexpected(store.error());
@@ -166,6 +175,9 @@ SsdTier::~SsdTier() = default;
 ExtentStore& SsdTier::extents() { return state_->extents; }
 TransferPort& SsdTier::transfers() { return *state_->transfers; }
 ManifestStore* SsdTier::manifests() { return state_->manifests.get(); }
+std::string SsdTier::superblock_failure() const {
+  return state_->manifests ? state_->manifests->superblock_failure() : std::string();
+}
 int SsdTier::completion_fd() const { return state_->signal.fd(); }
 void SsdTier::ClearWakeup() { state_->signal.Clear(); }
 IoMode SsdTier::io_mode() const { return state_->mode; }

@@ -68,6 +68,9 @@ class SsdTier {
   ExtentStore& extents();
   TransferPort& transfers();
   ManifestStore* manifests();  // Null without data_dir. Its results wake completion_fd() too.
+  // Why the superblocks do not name the index's last commit (it holds all the same; they are tried again each second);
+  // empty when they do.
+  std::string superblock_failure() const;
 
   // Readable when TransferPort::Poll may have something (an eventfd, non-blocking). Register it edge-triggered
   // (EPOLLET) and never read it, or level-triggered and call ClearWakeup() before each Poll that it woke.

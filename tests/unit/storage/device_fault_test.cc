@@ -35,8 +35,9 @@ class DeviceFaultTest : public ::testing::TestWithParam<IoChoice> {
     if (!IsRoot()) GTEST_SKIP() << "needs root: makes loop devices";
   }
 
-  void OpenTier(const std::string& path) {
+  void OpenTier(const std::string& path, const std::string& data_dir = {}) {
     SsdTierOptions options;
+    options.data_dir = data_dir;
     options.devices = {{.path = path}};
     options.io = GetParam();
     options.windows_max = 8;
@@ -85,7 +86,39 @@ class DeviceFaultTest : public ::testing::TestWithParam<IoChoice> {
     return loop;
   }
 
+  // A loop device of 64 MiB whose reads and writes fail with EIO while the file `inject_` is there.
+  void MakeFaultyLoop(std::string* loop) {
+    for (const char* tool : {"nbdkit", "nbdfuse"}) {
+      if (!HasTool(tool)) GTEST_SKIP() << "needs " << tool << ": it is not installed";
+    }
+    const std::string file = directory_.File("disk");
+    const std::string socket = directory_.File("nbd.sock");
+    ASSERT_TRUE(RunCommand("touch " + file));
+    const std::string pids = directory_.File("pids");
+    ASSERT_TRUE(RunCommand("nbdkit -U " + socket + " -P " + pids +
+                           " --filter=error memory 64M error=EIO error-file=" + inject_ + " error-rate=100%"));
+    cleanup_.Add("kill $(cat " + pids + ")");
+    ASSERT_TRUE(RunCommand("nbdfuse " + file + " --unix " + socket + " & i=0; while [ $(stat -c %s " + file +
+                           ") != 67108864 ] && [ $i -lt 100 ]; do sleep 0.1; i=$((i+1)); done; [ $i -lt 100 ]"))
+        << "nbdfuse did not mount";
+    cleanup_.Add("umount " + file);
+    *loop = MakeLoop(file);
+    if (loop->empty()) GTEST_SKIP() << "needs loop devices: losetup -f found none";
+  }
+
+  ManifestResult PutManifest() {
+    tier_->manifests()->StartPut(1, "1000/job", std::vector<std::byte>(16));
+    std::vector<ManifestResult> results;
+    while (results.empty() && testing::WaitReadable(tier_->completion_fd(), kWaitMs)) {
+      tier_->ClearWakeup();
+      tier_->manifests()->Poll(&results);
+    }
+    EXPECT_EQ(results.size(), 1u);
+    return results.empty() ? ManifestResult{.code = Code::kTimeout} : results[0];
+  }
+
   ScratchDirectory directory_;
+  const std::string inject_ = directory_.File("inject");
   Cleanup cleanup_;  // After the tier, before the directory.
   base::Workers workers_{1, "test"};
   WindowMemory memory_{kBlockSize};
@@ -155,35 +188,37 @@ TEST_P(DeviceFaultTest, FileOnAFullFileSystemIsRefusedAtStartWithFigures) {
 }
 
 TEST_P(DeviceFaultTest, IoErrorsOfTheDeviceAreReportedAndPassWhenItHeals) {
-  for (const char* tool : {"nbdkit", "nbdfuse"}) {
-    if (!HasTool(tool)) GTEST_SKIP() << "needs " << tool << ": it is not installed";
-  }
-  const std::string file = directory_.File("disk");
-  const std::string socket = directory_.File("nbd.sock");
-  const std::string inject = directory_.File("inject");
-  ASSERT_TRUE(RunCommand("touch " + file));
-  const std::string pids = directory_.File("pids");
-  ASSERT_TRUE(RunCommand("nbdkit -U " + socket + " -P " + pids +
-                         " --filter=error memory 64M error=EIO error-file=" + inject + " error-rate=100%"));
-  cleanup_.Add("kill $(cat " + pids + ")");
-  ASSERT_TRUE(RunCommand("nbdfuse " + file + " --unix " + socket + " & i=0; while [ $(stat -c %s " + file +
-                         ") != 67108864 ] && [ $i -lt 100 ]; do sleep 0.1; i=$((i+1)); done; [ $i -lt 100 ]"))
-      << "nbdfuse did not mount";
-  cleanup_.Add("umount " + file);
-  const std::string loop = MakeLoop(file);
-  if (loop.empty()) GTEST_SKIP() << "needs loop devices: losetup -f found none";
+  std::string loop;
+  MakeFaultyLoop(&loop);
+  if (IsSkipped() || HasFatalFailure()) return;
   ASSERT_NO_FATAL_FAILURE(OpenTier(loop));
   memory_.Fill(3);
   const uint32_t crc = Run(Block(Direction::kWrite, 3)).crc;
-  ASSERT_TRUE(RunCommand("touch " + inject));
+  ASSERT_TRUE(RunCommand("touch " + inject_));
   EXPECT_EQ(Run(Block(Direction::kWrite, 4)).outcome, TransferOutcome::kDeviceError);
   const TransferResult read = Run(Block(Direction::kRead, 3, crc));
   EXPECT_EQ(read.outcome, TransferOutcome::kDeviceError);
   EXPECT_EQ(read.error_number, EIO);
-  ASSERT_EQ(::unlink(inject.c_str()), 0);
+  ASSERT_EQ(::unlink(inject_.c_str()), 0);
   EXPECT_EQ(Run(Block(Direction::kRead, 3, crc)).outcome, TransferOutcome::kDone);
   EXPECT_EQ(Run(Block(Direction::kWrite, 4)).outcome, TransferOutcome::kDone);
   EXPECT_EQ(tier_->transfers().traffic(0).errors, 2u);
+  CloseTier();
+}
+
+TEST_P(DeviceFaultTest, ManifestCountsThoughItsDeviceTakesNoSuperblockAndGetsItLater) {
+  std::string loop;
+  MakeFaultyLoop(&loop);
+  if (IsSkipped() || HasFatalFailure()) return;
+  ASSERT_NO_FATAL_FAILURE(OpenTier(loop, directory_.path()));
+  ASSERT_TRUE(RunCommand("touch " + inject_));
+  const ManifestResult result = PutManifest();
+  EXPECT_EQ(result.code, Code::kOk) << result.message;
+  EXPECT_THAT(tier_->superblock_failure(), ::testing::HasSubstr(loop));
+  EXPECT_TRUE(tier_->manifests()->Load("1000/job"));
+  ASSERT_EQ(::unlink(inject_.c_str()), 0);
+  EXPECT_EQ(PutManifest().code, Code::kOk);
+  EXPECT_EQ(tier_->superblock_failure(), "");
   CloseTier();
 }
 
