@@ -1,11 +1,16 @@
 // Swaps that stay in RAM against one memcpy of the same bytes into already-faulted memory; the fused pass against the
 // plain one. Arms alternate within each round, so that a slow minute of the machine hits all of them.
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "proto/units.h"
 #include "tools/bench/client.h"
 #include "tools/bench/parts.h"
 #include "tools/bench/samples.h"
@@ -25,6 +30,34 @@ std::vector<float> Filled(uint64_t bytes) {
   }
   return data;
 }
+
+// The most private memory this process has had, in bytes, sampled at 100 Hz by a thread of its own.
+class PrivateMemory {
+ public:
+  PrivateMemory() : first_(Now()), most_(first_), thread_([this] { Sample(); }) {}
+  // What it grew by at its largest. Ends the sampling.
+  double Grown() {
+    stop_.store(true);
+    thread_.join();
+    return static_cast<double>(most_ - first_);
+  }
+
+ private:
+  static int64_t Now() {
+    std::ifstream statm("/proc/self/statm");
+    int64_t size = 0, resident = 0, shared = 0;
+    statm >> size >> resident >> shared;
+    return (resident - shared) * static_cast<int64_t>(kPageSize);
+  }
+  void Sample() {
+    for (; !stop_.load(); std::this_thread::sleep_for(std::chrono::milliseconds(10))) most_ = std::max(most_, Now());
+  }
+
+  const int64_t first_;
+  int64_t most_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
 
 double GigabytesPerSecond(uint64_t bytes, Clock::time_point start) {
   return static_cast<double>(bytes) * 1e-9 / SecondsSince(start);
@@ -77,6 +110,7 @@ void FusedPass(const PartOptions& options) {
   fused.check_finite = 1;
   fused.sum_squares = 1;
   client.SwapOut(kTensor, source.data(), options.bytes, &plain);
+  PrivateMemory memory_used;
   Samples plain_rate;
   Samples fused_rate;
   Samples ratio;
@@ -92,6 +126,9 @@ void FusedPass(const PartOptions& options) {
     ratio.Add(fused_seconds / plain_seconds);
   }
   client.Free(kTensor);
+  Samples memory;
+  memory.Add(memory_used.Grown());
+  PrintFigure("copy_check_norm_memory", "B", memory);
   PrintFigure("copy_plain", "GB/s", plain_rate);
   PrintFigure("copy_check_norm", "GB/s", fused_rate);
   PrintFigure("copy_check_norm_ratio", "of the copy's time", ratio);

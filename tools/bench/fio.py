@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 import pathlib
+import resource
 import shutil
 import statistics
 import subprocess
@@ -34,17 +36,27 @@ def available() -> bool:
     return shutil.which("fio") is not None
 
 
+def may_register(shape: Shape) -> bool:
+    """Whether memlock lets buffers of this shape be registered: without privileges tierd does without, too."""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return limit == resource.RLIM_INFINITY or os.geteuid() == 0 or shape.block_kib * shape.depth * 2048 < limit
+
+
 def run(path: pathlib.Path, direction: str, total: int, shape: Shape) -> float:
     """GB/s of one pass of ``direction`` ("read" or "write") over ``total`` bytes of ``path``."""
     size = total // shape.jobs
     command = [
         "fio", "--name=ceiling", f"--filename={path}", f"--rw={direction}", f"--bs={shape.block_kib}k",
         f"--size={size}", f"--io_size={size}", f"--offset={OFFSET}", f"--offset_increment={size}",
-        f"--numjobs={shape.jobs}", f"--iodepth={shape.depth}", "--ioengine=io_uring", "--direct=1", "--fixedbufs",
-        "--registerfiles", "--iomem=mmapshared", "--group_reporting", "--allow_file_create=0", "--output-format=json",
+        f"--numjobs={shape.jobs}", f"--iodepth={shape.depth}", "--ioengine=io_uring", "--direct=1",
+        "--iomem=mmapshared", "--group_reporting", "--allow_file_create=0", "--output-format=json",
         "--randrepeat=1", "--norandommap", "--refill_buffers=0", "--thread=0",
     ]  # fmt: skip
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    if may_register(shape):
+        command += ["--fixedbufs", "--registerfiles"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise SystemExit(f"fio: {result.stderr.strip()[-400:] or result.stdout.strip()[-400:]}")
     job = json.loads(result.stdout[result.stdout.index("{") :])["jobs"][0][direction]
     # Wall time of the whole group, as for the daemon: bytes over the slowest job's time.
     return float(job["io_bytes"]) / (float(job["runtime"]) * 1e-3) * 1e-9
@@ -58,3 +70,15 @@ def best_shape(path: pathlib.Path, direction: str, total: int, rounds: int = 3) 
             rates[shape].append(run(path, direction, total, shape))
     best = max(SHAPES, key=lambda shape: statistics.median(rates[shape]))
     return best, statistics.median(rates[best])
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """GB/s of one pass over the file in a direction, each in its best shape."""
+
+    path: pathlib.Path
+    total: int
+    shapes: dict[str, Shape]
+
+    def __call__(self, direction: str) -> float:
+        return run(self.path, direction, self.total, self.shapes[direction])

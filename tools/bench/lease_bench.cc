@@ -10,10 +10,12 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <iostream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "proto/ring.h"
 #include "tools/bench/client.h"
 #include "tools/bench/parts.h"
 #include "tools/bench/samples.h"
@@ -109,9 +111,65 @@ class FutexPeer {
   pid_t child_ = 0;
 };
 
+// One slot there and one back through rings in shared memory, both sides spinning: what any protocol over them must
+// pay.
+class RingPeer {
+ public:
+  explicit RingPeer(uint32_t trips) {
+    child_ = ::fork();
+    if (child_ != 0) return;
+    proto::RingConsumer requests(proto::RequestRing(region_));
+    proto::RingProducer completions(proto::CompletionRing(region_));
+    for (uint32_t i = 0; i < trips; ++i) Pass(requests, completions);
+    ::_exit(0);
+  }
+  ~RingPeer() {
+    ::waitpid(child_, nullptr, 0);
+    ::munmap(region_, proto::kSessionRegionSize);
+  }
+  void RoundTrip() {
+    const proto::RequestSlot slot{};
+    requests_.Stage(&slot, 1);
+    requests_.Publish();
+    proto::CompletionSlot answer;
+    Take(completions_, &answer);
+  }
+
+ private:
+  static void Take(proto::RingConsumer& ring, void* slot) {
+    for (uint32_t ready = 0; ready == 0;) Require(ring.Ready(&ready) ? TIER_OK : TIER_INVALID, "ring");
+    ring.Peek(slot, 1);
+    ring.Consume(1);
+  }
+  static void Pass(proto::RingConsumer& from, proto::RingProducer& to) {
+    proto::RequestSlot slot;
+    Take(from, &slot);
+    to.Stage(&slot, 1);
+    to.Publish();
+  }
+
+  std::byte* region_ = static_cast<std::byte*>(
+      ::mmap(nullptr, proto::kSessionRegionSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  pid_t child_ = 0;
+  proto::RingProducer requests_{proto::RequestRing(region_)};
+  proto::RingConsumer completions_{proto::CompletionRing(region_)};
+};
+
+void BareRing(uint32_t trips) {
+  RingPeer peer(trips);
+  Samples latency;
+  for (uint32_t i = 0; i < trips; ++i) {
+    const auto start = Clock::now();
+    peer.RoundTrip();
+    latency.Add(Microseconds(start));
+  }
+  PrintFigure("bare_ring", "us", latency);
+}
+
 }  // namespace
 
 void LeaseLatency(const PartOptions& options) {
+  BareRing(options.count);  // Forks before there is a client.
   const BenchClient client(options.socket, options.spin);
   MakeTensors(client, 1, 64, kTensorBytes);
   for (uint32_t i = 0; i < 10'000; ++i) AcquireRelease(client, 1 + i % 64);
@@ -170,7 +228,7 @@ void LeaseRate(const PartOptions& options) {
   const size_t tensors = size_t{kBatch} * 8;
   for (uint32_t round = 0; round < options.rounds; ++round) {
     const auto start = Clock::now();
-    MakeTensors(client, 1, tensors, kTensorBytes / 16);
+    MakeTensors(client, 1, tensors, kTensorBytes);
     creates.Add(static_cast<double>(tensors) / SecondsSince(start));
     FreeTensors(client, 1, tensors);
   }
@@ -180,11 +238,15 @@ void LeaseRate(const PartOptions& options) {
 
 void ManyTensors(const PartOptions& options) {
   const BenchClient client(options.socket, options.spin);
+  fmt::print("{{\"connected\": true}}\n");
+  std::fflush(stdout);
+  std::string line;
+  std::getline(std::cin, line);  // run.py measures the daemon before,
   MakeTensors(client, 1, options.count, 4096);
   Require(tier_flush(client.get(), nullptr, 0, 0), "flush");
   fmt::print("{{\"ready\": {}}}\n", options.count);
   std::fflush(stdout);
-  (void)std::getchar();  // run.py measures the daemon meanwhile.
+  std::getline(std::cin, line);  // and with all of them.
   FreeTensors(client, 1, options.count);
 }
 

@@ -7,6 +7,7 @@ usage: tools/dev bench [OPTIONS of the bench]
 
 Builds release and measures memory, latency, SSD and step-time figures beside their ceilings. The table goes to the
 terminal, JSON lines to build/reports/bench.jsonl. Options are passed on; `tools/dev bench -- --help` lists them.
+--peers also installs DeepSpeed into .cache/peers and builds its I/O operator there, once (about five minutes).
 TEXT
 }
 
@@ -16,6 +17,11 @@ dev_bench() {
   fi
   dev_build release tierd tierctl tier tier_bench
   setup_fio
+  for argument in "$@"; do
+    if [[ $argument == --peers ]]; then
+      setup_peers
+    fi
+  done
   mkdir -p build/reports
   with_build_tree run .venv/bin/python tools/bench/run.py --json build/reports/bench.jsonl "$@"
 }

@@ -27,3 +27,7 @@ UNPACKED_PACKAGES=(prometheus systemd-container libsystemd-shared)
 # The benchmark's yardstick. It carries a service too; its libraries do not.
 FIO_PACKAGES=(fio)
 FIO_LIBRARIES=(libaio1 libgfapi0 libibverbs1 libnbd0 libpmemblk1 librbd1 librdmacm1)
+
+# What the peer of `bench --peers` is built with. Its own requirements would bring another torch: only these.
+PEER_PACKAGES=(libaio-dev python3-dev)
+PEER_PYTHON=(deepspeed==0.19.8 hjson ninja msgpack py-cpuinfo psutil tqdm einops pydantic packaging)

@@ -50,6 +50,16 @@ setup_fio() {
   fi
 }
 
+# The peer of `tools/dev bench --peers`, beside .venv's torch; its operator is built when it is first loaded.
+setup_peers() {
+  local peers="$ROOT/.cache/peers"
+  install_debian_packages "${PEER_PACKAGES[@]}"
+  if [[ $(cat "$peers/installed.txt" 2>/dev/null) != "${PEER_PYTHON[*]}" ]]; then
+    run "$ROOT/.venv/bin/pip" install -q --upgrade --no-deps --target "$peers" "${PEER_PYTHON[@]}"
+    echo "${PEER_PYTHON[*]}" >"$peers/installed.txt"
+  fi
+}
+
 lintian_starts_nothing() {
   [[ -n $(present_packages man-db) ]] || [[ ! -d /run/systemd/system ]]
 }

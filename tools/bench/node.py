@@ -1,0 +1,97 @@
+"""Daemons to measure, and tier_bench run against them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bindings/python"))
+
+from tierd.daemon import Daemon  # noqa: E402
+
+BUILD = pathlib.Path(os.environ.get("TIERD_BUILD", ROOT / "build/release"))
+BENCH = BUILD / "tools/bench/tier_bench"
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def scratch() -> pathlib.Path:
+    """Where SSD files go: a disk, not a tmpfs. TIER_BENCH_DIRECTORY chooses another one."""
+    folder = pathlib.Path(os.environ.get("TIER_BENCH_DIRECTORY", ROOT / ".cache"))
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def daemon(
+    arena: int, tier: int, *, spin: str = "auto", prefault: bool = False
+) -> Iterator[tuple[Daemon, pathlib.Path]]:
+    """A private daemon with a named SSD file (so that fio can open it too), gone with everything at the end."""
+    disk = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-", dir=scratch()))
+    sockets = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-"))
+    settings = {
+        "daemon": {"socket_directory": str(sockets), "data_directory": str(disk)},
+        "arena": {"maximum": f"{arena // MIB}MiB", "prefault": prefault},
+        "ssd": {"devices": [str(disk / "tier.ssd")], "file_size": f"{tier // MIB}MiB"},
+        "engine": {"spin": spin},
+        "metrics": {"listen": ""},
+    }
+    try:
+        with Daemon(sockets, settings, program=str(BUILD / "daemon/tierd")) as process:
+            yield process, disk / "tier.ssd"
+    finally:
+        shutil.rmtree(disk, ignore_errors=True)
+        shutil.rmtree(sockets, ignore_errors=True)
+
+
+def command(process: Daemon, part: str, **options: Any) -> list[str]:
+    """tier_bench's command line for one part against this daemon."""
+    words = [str(BENCH), part, "--socket", str(process.directory / "tierd.sock")]
+    for name, value in options.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    return words
+
+
+def bench(process: Daemon, part: str, **options: Any) -> dict[str, dict[str, float]]:
+    """Runs one part of tier_bench; its figures by name."""
+    words = command(process, part, **options)
+    result = subprocess.run(words, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise SystemExit(f"{' '.join(words)}: {result.stderr.strip()} {process.log_tail()}")
+    return {line["figure"]: line for line in map(json.loads, result.stdout.splitlines())}
+
+
+class Shell:
+    """A program that answers each line on its stdin with one JSON object on its stdout."""
+
+    def __init__(self, words: list[str], environment: dict[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        self.ready = self._answer()
+
+    def _answer(self) -> dict[str, float]:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.process.args!r} ended with {self.process.wait()}")
+        answer: dict[str, float] = json.loads(line)
+        return answer
+
+    def __call__(self, verb: str) -> float:
+        assert self.process.stdin
+        print(verb, file=self.process.stdin, flush=True)
+        return self._answer()[verb]
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()

@@ -1,0 +1,90 @@
+"""Swaps through the SSD beside fio, and beside DeepSpeed's handle where --peers asks for it, on the same disk."""
+
+from __future__ import annotations
+
+import pathlib
+import statistics
+from collections.abc import Callable
+
+import fio
+import peers
+from node import GIB, MIB, Shell, command, daemon
+from report import Report
+
+Arms = dict[str, Callable[[str], float]]  # Each measures a direction, "write" or "read", in GB/s.
+Rates = dict[str, dict[str, list[float]]]  # By arm and direction, one a round.
+
+
+def swaps_through_ssd(report: Report, quick: bool, with_peers: bool = False) -> None:
+    if not fio.available():
+        print("  skipped: needs fio", flush=True)
+        return
+    total = GIB if quick else 2 * GIB
+    sizes = (4 * MIB, 64 * MIB, GIB // 2) if quick else (4 * MIB, 64 * MIB, 256 * MIB, GIB)
+    shapes: dict[str, fio.Shape] = {}
+    for size in sizes:
+        # The data is many times the arena: next to nothing can be served from RAM.
+        tier = total * 2 + GIB
+        with daemon(arena=256 * MIB, tier=tier) as (process, path):
+            tierd = Shell(command(process, "ssd", bytes=size, total=total))
+            # Written once all over: all arms then work on blocks of the same state.
+            fio.run(path, "write", tier - fio.OFFSET - 64 * MIB, fio.Shape(4096, 8, 1))
+            if not shapes:
+                shapes = choose_shapes(report, path, total, rounds=1 if quick else 3)
+            arms: Arms = {"tierd": tierd, "fio": fio.Arm(path, total, shapes)}
+            peer = peers.DeepSpeed(path.parent, size, total, quick) if with_peers else None
+            if peer is not None:
+                arms["DeepSpeed"] = peer
+            rates = alternate(arms, tierd, rounds=3 if quick else 10)
+            tierd.close()
+            if peer is not None:
+                peer.close()
+        for direction, verb in (("write", "swap_out until on the device"), ("read", "swap_in from the device")):
+            what = f"{verb}, {size // MIB} MiB"
+            add_ratio(report, what, rates, direction, "fio", 0.90)
+            if peer is not None:
+                add_ratio(report, what, rates, direction, "DeepSpeed", 1.0, peer.shape)
+
+
+def choose_shapes(report: Report, path: pathlib.Path, total: int, rounds: int) -> dict[str, fio.Shape]:
+    shapes = {}
+    for direction in ("write", "read"):
+        shapes[direction], rate = fio.best_shape(path, direction, total, rounds)
+        report.add(f"fio {direction}, best shape {shapes[direction]}", rate, "GB/s")
+    return shapes
+
+
+def alternate(arms: Arms, tierd: Shell, rounds: int) -> Rates:
+    """Each round measures every arm once in each direction, beginning with another arm each time. fio writes only while
+    no tensor lives, since it writes into the daemon's file."""
+    rates: Rates = {name: {"write": [], "read": []} for name in arms}
+    names = list(arms)
+    for number in range(rounds):
+        order = names[number % len(names) :] + names[: number % len(names)]
+        for name in order:
+            rates[name]["write"].append(arms[name]("write"))
+            if name == "tierd":
+                rates[name]["read"].append(arms[name]("read"))
+                tierd("free")
+        for name in order:
+            if name != "tierd":
+                rates[name]["read"].append(arms[name]("read"))
+    return rates
+
+
+def add_ratio(
+    report: Report, what: str, rates: Rates, direction: str, beside: str, at_least: float, shape: str = ""
+) -> None:
+    ours, theirs = rates["tierd"][direction], rates[beside][direction]
+    ratios = sorted(mine / other for mine, other in zip(ours, theirs, strict=True))
+    low, median, high = statistics.quantiles(ratios, n=4)
+    note = f" ({shape})" if shape else ""
+    report.add(
+        what,
+        median,
+        f"of {beside}",
+        at_least=at_least,
+        detail={"pairs": list(zip(ours, theirs, strict=True))},
+        ceiling=f"tierd {statistics.median(ours):.2f} GB/s, {beside} {statistics.median(theirs):.2f}{note}; "
+        f"quartiles {low:.2f}–{high:.2f}, {len(ratios)} pairs",
+    )
