@@ -57,6 +57,18 @@ Status CheckOptions(const SsdTierOptions& options) {
                                           FormatBytes(kBlockSize), FormatBytes(kMergeBytesMax)));
 }
 
+// What the manifests of its index name on a bound device would be overwritten by a tier that knows nothing of them.
+Status RefuseBound(const DeviceFile& file) {
+  Uuid index{};
+  std::copy_n(file.superblock().index_uuid, index.size(), index.begin());
+  if (index == Uuid{}) return {};
+  return Fail(
+      Code::kInvalid,
+      fmt::format("{} holds tensors that the index {} (commit {}) names, and no data_dir is configured to find it "
+                  "in: set data_dir, or give up what it holds by: tierctl device format --force {}",
+                  file.path(), FormatUuid(index), file.superblock().index_commit, file.path()));
+}
+
 }  // namespace
 
 struct SsdTier::State {
@@ -95,6 +107,9 @@ Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
                                                 .discard_at_format = options.discard_at_format,
                                                 .allow_any_file_system = options.allow_any_file_system});
     if (!file) return std::unexpected(file.error());
+    if (options.data_dir.empty()) {
+      if (Status unbound = RefuseBound(*file); !unbound) return unbound;
+    }
     const Uuid uuid = UuidOf(file->superblock());
     for (const DeviceFile& other : files) {
       if (UuidOf(other.superblock()) != uuid) continue;

@@ -58,7 +58,8 @@ struct SsdDeviceDescription {
 
 class SsdTier {
  public:
-  // INVALID: foreign content (left untouched; says what to type), a file system that cannot serve, impossible sizes.
+  // INVALID: foreign content (left untouched; says what to type), a file system that cannot serve, impossible sizes, a
+  // device bound to an index while there is no data_dir.
   // ALREADY_EXISTS: a device in use by another process. NO_SPACE: no room for the file, with figures. DENIED: rights.
   static Result<std::unique_ptr<SsdTier>> Open(const SsdTierOptions& options, base::Workers& workers);
   ~SsdTier();

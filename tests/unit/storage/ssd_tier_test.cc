@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "daemon/base/fault_guard.h"
+#include "daemon/storage/device_file.h"
 #include "tests/support/storage/scratch.h"
 
 namespace tier::storage {
@@ -278,6 +279,27 @@ TEST_F(SsdTierTest, RefusesItsDeviceWithAnotherIndex) {
   ASSERT_EQ(::unlink(directory_.File("index.mdb").c_str()), 0);
   EXPECT_EQ(Refusal(options), Code::kCorrupt);
   ASSERT_TRUE(FormatDevice(directory_.File("tier.img"), true));
+  EXPECT_EQ(Refusal(options), Code::kOk) << "a formatted device starts anew";
+}
+
+TEST_F(SsdTierTest, RefusesADeviceOfAnIndexWithoutADataDirectory) {
+  SsdTierOptions options = Options();
+  options.data_dir = directory_.path();
+  {
+    const auto tier = Open(options);
+  }
+  const std::string path = directory_.File("tier.img");
+  const auto label = DeviceFile::ReadSuperblock(path);
+  ASSERT_TRUE(label);
+  Uuid index{};
+  std::copy_n(label->index_uuid, index.size(), index.begin());
+  options.data_dir.clear();
+  const auto refused = SsdTier::Open(options, workers_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kInvalid);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr(path), HasSubstr(FormatUuid(index)), HasSubstr("tierctl device format --force " + path)));
+  ASSERT_TRUE(FormatDevice(path, true));
   EXPECT_EQ(Refusal(options), Code::kOk) << "a formatted device starts anew";
 }
 
