@@ -30,19 +30,28 @@ struct Engine::State {
 
 namespace {
 
-// Explicit guarantees are promises: together they must fit the arena.
+// Explicit guarantees are promises: together they must fit the arena, beside what a job that asked for none keeps: as
+// much as if all open jobs shared the arena equally, and never less than it leases now. So nobody can have a guarantee
+// that stops those who were there before.
 Status CheckGuarantee(const Core& core, const JobState* job, uint64_t guarantee_bytes) {
-  uint64_t others = 0;
-  for (const auto& [id, other] : core.jobs) {
-    if (other.get() != job) others += other->options.guarantee_bytes;
-  }
+  if (guarantee_bytes == 0) return {};
   const uint64_t arena = core.ports.windows.arena_max_bytes();
-  if (others <= arena && guarantee_bytes <= arena - others) return {};
-  return Fail(
-      Code::kNoMemory,
-      fmt::format("a guarantee of {} cannot be given: the arena has {}, other jobs are guaranteed {}, {} are left",
-                  base::FormatBytes(guarantee_bytes), base::FormatBytes(arena), base::FormatBytes(others),
-                  base::FormatBytes(arena > others ? arena - others : 0)));
+  const uint64_t part = arena / (core.jobs.size() + (job == nullptr ? 1 : 0));
+  uint64_t promised = 0;
+  uint64_t kept = 0;
+  for (const auto& [id, other] : core.jobs) {
+    if (other.get() == job) continue;
+    promised += other->options.guarantee_bytes;
+    if (other->options.guarantee_bytes != 0) continue;
+    kept += std::max(std::min(part, ShareOf(core, *other)), other->counters.leased_bytes);
+  }
+  const uint64_t left = arena - std::min(arena, promised + kept);
+  if (guarantee_bytes <= left) return {};
+  return Fail(Code::kNoMemory,
+              fmt::format("a guarantee of {} cannot be given: the arena has {}, other jobs are guaranteed {}, those "
+                          "without a guarantee keep {}, {} are left",
+                          base::FormatBytes(guarantee_bytes), base::FormatBytes(arena), base::FormatBytes(promised),
+                          base::FormatBytes(kept), base::FormatBytes(left)));
 }
 
 uint16_t FreeSessionSlot(Core& core) {

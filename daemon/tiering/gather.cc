@@ -132,7 +132,7 @@ bool Gather(Core& core, const Ask& ask) {
       complete = GiveWhole(core, ask, item) || GiveOneByOne(core, ask, item, may_evict);
       if (!complete) break;
     }
-    if (!complete && may_evict) GrowByOne(core, job);
+    if (!complete && may_evict) GrowByOne(core, job, need);
     job.upkeep = true;
   }
   StartReads(core, ask);

@@ -92,7 +92,8 @@ uint32_t EmptyWindows(Core& core, JobState& job, uint32_t wanted) {
 
 // Windows it waits for and is entitled to.
 uint32_t WindowsOwed(const Core& core, const JobState& job) {
-  if (job.shortage_pages == 0 || WindowBytes(core, job) >= GuaranteeOf(core, job) || !MayGrow(core, job)) return 0;
+  if (job.shortage_pages == 0 || WindowBytes(core, job) >= GuaranteeOf(core, job)) return 0;
+  if (!MayGrow(core, job, job.shortage_pages * kPageSize)) return 0;
   const uint64_t window_pages = core.windows.window_pages();
   const uint64_t free_pages = std::min(job.pool.free_pages(), job.shortage_pages);
   return static_cast<uint32_t>((job.shortage_pages - free_pages) / window_pages + 1);

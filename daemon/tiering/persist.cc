@@ -320,8 +320,8 @@ void ParkManifest(Core& core, JobState& job) {
 void ForgetManifest(Core& core, JobState& job) {
   if (core.ports.manifests == nullptr) return;
   const uint64_t cookie = core.next_cookie++;
-  core.commits.emplace(
-      cookie, ManifestCommit{.key = job.options.key, .waiter = 0, .mark = 0, .erase = true, .tensors = {}});
+  core.commits.emplace(cookie,
+                       ManifestCommit{.key = job.options.key, .waiter = 0, .mark = 0, .erase = true, .tensors = {}});
   core.broken_manifests.erase(job.options.key);
   core.ports.manifests->StartErase(cookie, job.options.key);
 }

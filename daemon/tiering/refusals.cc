@@ -35,7 +35,8 @@ std::string Holders(const JobState& job) {
 }
 
 proto::ErrorRecord Figures(const Core& core, const JobState& job, uint64_t requested_bytes) {
-  return {.requested = requested_bytes, .available = job.pool.free_pages() * kPageSize, .limit = ShareOf(core, job)};
+  return {
+      .requested = requested_bytes, .available = job.pool.free_pages() * kPageSize, .limit = FirmShareOf(core, job)};
 }
 
 // Who leases the piece, as far as a look at each session's newest leases tells.

@@ -40,14 +40,65 @@ Refusal BadRange(const RequestItem& asked, uint64_t size) {
           {.tensor = asked.tensor, .requested = asked.offset, .available = asked.length, .limit = size}};
 }
 
+// What an item needs in RAM to be leased: its pieces come and go whole.
+uint64_t PagesTouched(const WaitItem& item, uint64_t size) {
+  const uint64_t end = (uint64_t{item.first_piece} + item.piece_count) * kBlockSize;
+  return PagesFor(std::min(size, end)) - uint64_t{item.first_piece} * kPagesPerBlock;
+}
+
+uint64_t SizeAsked(const Core& core, const Request& request, size_t index) {
+  return request.op == proto::Op::kCreate ? request.items[index].value
+                                          : core.tensors[core.items[index].tensor.slot].size;
+}
+
+// Sorts core.order so that items over the same pieces stand side by side.
+void SortItems(Core& core) {
+  core.order.resize(core.items.size());
+  for (uint32_t i = 0; i < core.order.size(); ++i) core.order[i] = i;
+  const auto key = [&](uint32_t i) { return std::pair(Value(core.items[i].tensor.slot), core.items[i].first_piece); };
+  std::sort(core.order.begin(), core.order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+}
+
+// Pages of all pieces that an acquire touches, each counted once; 0 if every one of them is in RAM already.
+uint64_t PagesToGather(Core& core) {
+  SortItems(core);
+  uint64_t pages = 0;
+  bool missing = false;
+  TensorSlot slot = kNoTensor;
+  uint32_t next = 0;  // Pieces of that tensor below it are counted.
+  for (const uint32_t index : core.order) {
+    const WaitItem& item = core.items[index];
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    if (item.tensor.slot != slot) next = 0;
+    slot = item.tensor.slot;
+    const uint32_t end = item.first_piece + item.piece_count;
+    for (uint32_t k = std::max(next, item.first_piece); k < end; ++k) {
+      pages += PagesFor(tensor.piece_length(k));
+      missing |= !core.PieceOf(tensor, k).ram;
+    }
+    next = std::max(next, end);
+  }
+  return missing ? pages : 0;
+}
+
+// More than the job may ever lease at once would only wait for its deadline. What lies in RAM is given all the same.
+bool CheckShare(Core& core, SessionState& session, const Request& request) {
+  uint64_t pages = 0;
+  for (size_t i = 0; i < core.items.size(); ++i) pages += PagesTouched(core.items[i], SizeAsked(core, request, i));
+  const uint64_t share = AlignUp(FirmShareOf(core, *session.job), kPageSize);
+  if (pages * kPageSize <= share) return true;
+  if (request.op != proto::Op::kCreate) pages = PagesToGather(core);
+  if (pages * kPageSize <= share) return true;
+  Refusal refusal = NoMemoryRefusal(core, *session.job, pages * kPageSize);
+  refusal.detail = "more than the job can ever have in RAM at once, ask by ranges: " + refusal.detail;
+  Refuse(core, session, request, 0, std::move(refusal));
+  return false;
+}
+
 // Limits on what one request may ask for, and on what a session may hold.
 bool CheckLimits(Core& core, SessionState& session, const Request& request) {
   uint64_t pieces = 0;
-  uint64_t pages = 0;
-  for (const WaitItem& item : core.items) {
-    pieces += item.piece_count;
-    pages += PagesFor(item.length);
-  }
+  for (const WaitItem& item : core.items) pieces += item.piece_count;
   const uint64_t leases = session.lease_count + core.items.size();
   if (pieces > proto::kSpansPerCompletionMax) {
     Refuse(core, session, request, 0,
@@ -67,12 +118,7 @@ bool CheckLimits(Core& core, SessionState& session, const Request& request) {
              .limit = core.options.leases_per_session_max}});
     return false;
   }
-  const uint64_t share = ShareOf(core, *session.job);
-  if (pages * kPageSize <= AlignUp(share, kPageSize)) return true;
-  Refusal refusal = NoMemoryRefusal(core, *session.job, pages * kPageSize);
-  refusal.detail = "more than the job can ever have in RAM at once, ask by ranges: " + refusal.detail;
-  Refuse(core, session, request, 0, std::move(refusal));
-  return false;
+  return CheckShare(core, session, request);
 }
 
 bool RefuseWhileDraining(Core& core, SessionState& session, const Request& request) {
@@ -90,7 +136,7 @@ bool CheckNewTensor(Core& core, SessionState& session, const Request& request, u
     return false;
   }
   const storage::DeviceSpace space = core.ports.extents.total();
-  const uint64_t ram = ShareOf(core, job);
+  const uint64_t ram = FirmShareOf(core, job);
   const uint64_t capacity = ram + space.capacity - space.quarantined;
   const uint64_t held = (job.logical_pages + pages_before) * kPageSize;
   if (asked.value > capacity || held + AlignUp(asked.value, kPageSize) > capacity) {
@@ -166,10 +212,7 @@ uint64_t BytesAsked(const Core& core) {
 // Two items of one exclusive request must not name the same piece: it would wait for itself.
 bool ItemsOverlap(Core& core) {
   if (core.items.size() < 2) return false;
-  core.order.resize(core.items.size());
-  for (uint32_t i = 0; i < core.order.size(); ++i) core.order[i] = i;
-  const auto key = [&](uint32_t i) { return std::pair(Value(core.items[i].tensor.slot), core.items[i].first_piece); };
-  std::sort(core.order.begin(), core.order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+  SortItems(core);
   for (size_t i = 1; i < core.order.size(); ++i) {
     const WaitItem& before = core.items[core.order[i - 1]];
     const WaitItem& after = core.items[core.order[i]];

@@ -11,7 +11,6 @@ namespace tier::tiering {
 namespace {
 
 constexpr uint32_t kBlockSearchMax = 64;
-constexpr uint64_t kNoLimit = UINT64_MAX;
 
 // The coldest clean piece that may go; of the coldest few one that frees a whole block, where that is what is needed.
 PieceId ColdestClean(Core& core, JobState& job, bool whole_block) {
@@ -73,6 +72,13 @@ void WriteColdest(Core& core, JobState& job, uint64_t pages) {
 }
 
 uint64_t Threshold(uint64_t pages, double part) { return static_cast<uint64_t>(static_cast<double>(pages) * part); }
+
+bool MayBorrow(const Core& core, const JobState& job, uint64_t needed_bytes) {
+  if (job.counters.leased_bytes + needed_bytes > FirmShareOf(core, job)) return false;
+  uint64_t dirty_pages = PagesFor(needed_bytes);
+  for (const auto& [id, other] : core.jobs) dirty_pages += other->dirty_pages;
+  return core.ports.extents.HasRoom(dirty_pages * kPageSize);
+}
 
 // What it can hold as things stand: its share, or less where others have the arena.
 uint64_t ReachablePages(const Core& core, const JobState& job) {
@@ -150,25 +156,31 @@ uint64_t GuaranteeOf(const Core& core, const JobState& job) {
 }
 
 uint64_t ShareOf(const Core& core, const JobState& job) {
+  const uint64_t arena = core.ports.windows.arena_max_bytes();
+  return job.options.limit_bytes == 0 ? arena : std::min(job.options.limit_bytes, arena);
+}
+
+uint64_t FirmShareOf(const Core& core, const JobState& job) {
   uint64_t guaranteed = 0;
   for (const auto& [id, other] : core.jobs) {
     if (other.get() != &job) guaranteed += other->options.guarantee_bytes;
   }
   const uint64_t arena = core.ports.windows.arena_max_bytes();
-  const uint64_t reach = arena > guaranteed ? arena - guaranteed : 0;
-  const uint64_t limit = job.options.limit_bytes == 0 ? kNoLimit : job.options.limit_bytes;
-  return std::min(limit, reach);
+  return std::min(ShareOf(core, job), arena > guaranteed ? arena - guaranteed : 0);
 }
 
 uint64_t WindowBytes(const Core& core, const JobState& job) {
   return (job.windows.size() + job.windows_making) * core.windows.window_size();
 }
 
-bool MayGrow(const Core& core, const JobState& job) {
-  // A limit is kept page by page (WithinLimit); the last window may reach beyond it.
+bool MayGrow(const Core& core, const JobState& job, uint64_t needed_bytes) {
+  if (job.closing) return false;
   const uint64_t window = core.windows.window_size();
-  const uint64_t share = job.options.limit_bytes == 0 ? ShareOf(core, job) : AlignUp(ShareOf(core, job), window);
-  return !job.closing && WindowBytes(core, job) + window <= share;
+  const uint64_t held = WindowBytes(core, job) + window;
+  // A limit is kept page by page (WithinLimit); the last window may reach beyond it.
+  const auto windows = [&](uint64_t share) { return job.options.limit_bytes == 0 ? share : AlignUp(share, window); };
+  if (held <= windows(FirmShareOf(core, job))) return true;
+  return held <= windows(ShareOf(core, job)) && MayBorrow(core, job, needed_bytes);
 }
 
 bool Grow(Core& core, JobState& job, const Need& need) {
@@ -179,14 +191,14 @@ bool Grow(Core& core, JobState& job, const Need& need) {
   const uint64_t window_blocks = core.windows.blocks_per_window();
   uint64_t coming = free_blocks + job.windows_making * window_blocks;
   while (coming < blocks) {
-    if (!MayGrow(core, job) || !StartWindow(core, job)) return false;
+    if (!MayGrow(core, job, need.pages() * kPageSize) || !StartWindow(core, job)) return false;
     coming += window_blocks;
   }
   return true;
 }
 
-bool GrowByOne(Core& core, JobState& job) {
-  return job.windows_making != 0 || (MayGrow(core, job) && StartWindow(core, job));
+bool GrowByOne(Core& core, JobState& job, const Need& need) {
+  return job.windows_making != 0 || (MayGrow(core, job, need.pages() * kPageSize) && StartWindow(core, job));
 }
 
 base::PageRun TakeRun(Core& core, JobState& job, uint32_t pages, bool may_evict) {
@@ -207,7 +219,7 @@ bool RoomMayCome(const Core& core, const JobState& job) {
   if (job.windows_making != 0 || job.writing_pages != 0 || job.reading_pages != 0) return true;
   if (job.policy->count(EvictionOrder::kClean) != 0) return true;
   if (job.policy->count(EvictionOrder::kDirty) != 0 && job.write_backoff < kWriteFailuresBeforeRefusal) return true;
-  return MayGrow(core, job);  // The arena is full: others may give some back.
+  return MayGrow(core, job, job.shortage_pages * kPageSize);  // The arena is full: others may give some back.
 }
 
 bool OwnLeasesHoldRoom(const Core& core, const SessionState& session) {

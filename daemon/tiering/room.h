@@ -13,12 +13,17 @@ inline constexpr uint64_t kAheadBytesMax = 256 * kMiB;
 inline constexpr base::Duration kHandOverInterval = std::chrono::milliseconds(2);
 inline constexpr uint32_t kWriteFailuresBeforeRefusal = 4;
 
-// Bytes of windows it may hold: its limit, what the arena can reach, less what others are guaranteed.
+// Bytes of windows it may hold while nobody else needs them: its limit, what the arena can reach.
 uint64_t ShareOf(const Core& core, const JobState& job);
+// Of them, those that no other job is guaranteed: what it leases is made room for here. The rest is lent, see MayGrow.
+uint64_t FirmShareOf(const Core& core, const JobState& job);
 // The least that it is entitled to: its guarantee, or an equal part of what is not guaranteed.
 uint64_t GuaranteeOf(const Core& core, const JobState& job);
 uint64_t WindowBytes(const Core& core, const JobState& job);  // Ready and being made.
-bool MayGrow(const Core& core, const JobState& job);
+// Whether it may have one more window, when it needs that many bytes more under leases. What others are guaranteed and
+// do not use is lent, but must be free to go back: only while the job's leases fit its firm share, and SSD devices have
+// room for everything dirty.
+bool MayGrow(const Core& core, const JobState& job, uint64_t needed_bytes);
 
 // What a request lacks: whole blocks, and pages of slots.
 struct Need {
@@ -26,11 +31,11 @@ struct Need {
   uint64_t slot_pages = 0;
   uint64_t pages() const { return blocks * kPagesPerBlock + slot_pages; }
 };
-// Starts windows until there are whole blocks for the blocks, and pages of any kind for the slots, free or coming. False:
-// its share or the arena does not reach that far.
+// Starts windows until there are whole blocks for the blocks, and pages of any kind for the slots, free or coming.
+// False: its share or the arena does not reach that far.
 bool Grow(Core& core, JobState& job, const Need& need);
 // Free pages lie too scattered: one more window, if there may be one.
-bool GrowByOne(Core& core, JobState& job);
+bool GrowByOne(Core& core, JobState& job, const Need& need);
 // Room for `pages` (≤ 512) right now, evicting clean pieces where that helps. Empty: not now.
 base::PageRun TakeRun(Core& core, JobState& job, uint32_t pages, bool may_evict);
 // Several whole blocks and a tail in one, as a run where there is one. Evicts nothing.

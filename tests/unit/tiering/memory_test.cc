@@ -169,15 +169,92 @@ TEST(Memory, GuaranteesThatDoNotFitTogetherAreRefusedWithFigures) {
   EXPECT_NE(refused.error().message.find("24 MiB"), std::string::npos) << refused.error().message;
 }
 
-TEST(Memory, WhatOthersAreGuaranteedIsNotBorrowed) {
+// Clients unmap at once what is asked back.
+void ReturnWindows(World& world) {
+  for (const auto& [session, window] : std::exchange(world.sink.returns, {})) {
+    world.engine->WindowReturned(SessionId{session}, WindowIndex{window});
+  }
+}
+
+TEST(Memory, AnUnusedGuaranteeIsLentAndComesBack) {
   World world(Small(64 * kMiB));
   const JobId greedy = world.OpenJob();
   const SessionId session = world.OpenSession(greedy);
   const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
   for (uint64_t id = 1; id <= 30; ++id) world.Put(session, id, kPiece, id);
+  EXPECT_EQ(world.Job(greedy).window_count, 8u) << "idle memory is borrowable";
+  const SessionId other = world.OpenSession(entitled);
+  const uint64_t asked = world.Send(other, Op::kCreate, {{1, 0, 0, 32 * kMiB}});
+  for (int turn = 0; turn < 500 && !world.Answered(other, asked); ++turn) {
+    world.Turn();
+    world.Advance(std::chrono::milliseconds(1));
+    ReturnWindows(world);
+  }
+  ASSERT_TRUE(world.Answered(other, asked).has_value());
+  EXPECT_EQ(world.Answered(other, asked)->code, Code::kOk) << world.Answered(other, asked)->detail;
+}
+
+TEST(Memory, LeasesAreNotMadeRoomForInWhatOthersAreGuaranteed) {
+  World world(Small(64 * kMiB));
+  const JobId greedy = world.OpenJob();
+  const SessionId session = world.OpenSession(greedy);
+  const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  for (uint64_t id = 1; id <= 16; ++id) EXPECT_EQ(world.Create(session, id, kPiece).code, Code::kOk);
+  EXPECT_EQ(world.Create(session, 17, kPiece).code, Code::kWouldDeadlock) << "its own leases hold its firm share";
+  EXPECT_EQ(world.Job(greedy).window_count, 4u);
+  const SessionId other = world.OpenSession(entitled);
+  EXPECT_EQ(world.Create(other, 1, 32 * kMiB).code, Code::kOk);
+}
+
+TEST(Memory, WhatCannotGoToSsdIsNotPutIntoLentMemory) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB}, .device_blocks = 4});
+  const JobId greedy = world.OpenJob();
+  const SessionId session = world.OpenSession(greedy);
+  const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  for (uint64_t id = 1; id <= 20; ++id) {
+    const Answer created = world.Create(session, id, kPiece);
+    if (created.code == Code::kOk) world.Release(session, World::LeaseOf(created));
+  }
   EXPECT_LE(world.Job(greedy).window_count, 4u);
   const SessionId other = world.OpenSession(entitled);
   EXPECT_EQ(world.Create(other, 1, 32 * kMiB).code, Code::kOk);
+}
+
+TEST(Memory, AGuaranteeLeavesEveryOpenJobItsPart) {
+  World world(Small(64 * kMiB));
+  const JobId running = world.OpenJob();
+  const SessionId session = world.OpenSession(running);
+  for (uint64_t id = 1; id <= 12; ++id) world.Put(session, id, kPiece, id);
+  const Status all = world.engine->OpenJob(JobId{99}, {.key = "7/greedy", .guarantee_bytes = 64 * kMiB});
+  ASSERT_FALSE(all.has_value());
+  EXPECT_EQ(all.error().code, Code::kNoMemory);
+  EXPECT_NE(all.error().message.find("without a guarantee keep 32 MiB"), std::string::npos) << all.error().message;
+  // As many of them as a user may open, each with all that it can have: the part is still that of equals.
+  for (uint64_t part : {64 / 2, 64 / 6, 64 / 12})
+    world.OpenJob({.key = "7/" + std::to_string(part), .guarantee_bytes = part * kMiB});
+  EXPECT_GE(world.Job(running).guarantee_bytes, 16 * kMiB);
+  for (uint64_t id = 1; id <= 12; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  EXPECT_EQ(world.Create(session, 20, 16 * kMiB).code, Code::kOk);
+}
+
+TEST(Memory, AGuaranteeLeavesWhatIsLeasedNow) {
+  World world(Small(64 * kMiB));
+  const SessionId session = world.Open();
+  const Answer held = world.Create(session, 1, 48 * kMiB);
+  EXPECT_EQ(world.engine->OpenJob(JobId{99}, {.key = "7/a", .guarantee_bytes = 32 * kMiB}).error().code,
+            Code::kNoMemory);
+  world.Release(session, World::LeaseOf(held));
+  EXPECT_TRUE(world.engine->OpenJob(JobId{99}, {.key = "7/a", .guarantee_bytes = 32 * kMiB}).has_value());
+}
+
+TEST(Memory, WhatIsInRamIsLeasedWhateverTheShareHasBecome) {
+  World world(Small(64 * kMiB));
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  world.Put(session, 1, 4 * kPiece);
+  ASSERT_TRUE(world.engine->SetJob(job, std::nullopt, kMiB).has_value());
+  const Answer granted = world.Acquire(session, 1);
+  EXPECT_EQ(granted.code, Code::kOk) << granted.detail;
 }
 
 TEST(Memory, AJobThatBorrowedGivesBackWhatIsNotLeased) {
@@ -192,9 +269,7 @@ TEST(Memory, AJobThatBorrowedGivesBackWhatIsNotLeased) {
   for (int turn = 0; turn < 200 && !world.Answered(b, asked); ++turn) {
     world.Turn();
     world.Advance(std::chrono::milliseconds(1));
-    for (const auto& [session, window] : std::exchange(world.sink.returns, {})) {
-      world.engine->WindowReturned(SessionId{session}, WindowIndex{window});
-    }
+    ReturnWindows(world);
   }
   ASSERT_TRUE(world.Answered(b, asked).has_value());
   EXPECT_EQ(world.Answered(b, asked)->code, Code::kOk);

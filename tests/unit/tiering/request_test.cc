@@ -199,6 +199,22 @@ TEST(Requests, MorePiecesThanACompletionHoldsAreInvalid) {
   EXPECT_EQ(world.Create(session, 1, size).code, Code::kInvalid);
 }
 
+TEST(Requests, OneByteOfAPieceNeedsRoomForAllOfIt) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB}});
+  const SessionId session = world.Open();
+  for (uint64_t id = 1; id <= 8; ++id) world.PutOnSsd(session, id, kPiece, id);
+  std::vector<proto::RequestItem> items;
+  for (uint64_t id = 1; id <= 8; ++id) items.push_back({id, 77, 1, 0});
+  const uint64_t asked = world.Send(session, Op::kAcquire, items);
+  world.Turn();
+  ASSERT_TRUE(world.Answered(session, asked).has_value()) << "at once, not at its deadline";
+  EXPECT_EQ(world.Answered(session, asked)->code, Code::kNoMemory);
+  EXPECT_EQ(world.Answered(session, asked)->error.requested, 8 * kPiece);
+  // The same piece again and again is one piece.
+  items.assign(100, {1, 77, 1, 0});
+  EXPECT_EQ(world.Ask(session, Op::kAcquire, items).code, Code::kOk);
+}
+
 TEST(Requests, ASessionThatIsUnknownIsIgnored) {
   World world;
   world.engine->Submit(SessionId{77}, {.sequence = 1, .op = Op::kStep, .items = {}, .text = {}});
