@@ -61,13 +61,15 @@ client::Submission SubmissionOf(Op op, const Grant& grant, std::span<const proto
 
 Status Acquire(Op op, const Grant& grant) {
   if (auto ok = CheckGrant(op, grant); !ok) return ok;
-  // What this client is still swapping is granted behind the swap, as if it had been quick.
-  for (size_t i = 0; i < grant.count; ++i) grant.client->crew->WaitForTensor(grant.ranges[i].tensor, grant.flags);
   std::array<proto::RequestItem, proto::kItemsPerRequestMax> items;
   std::array<Lease*, proto::kItemsPerRequestMax> leases;
   FillItems(op, grant, items);
+  for (size_t i = 0; i < grant.count; ++i) grant.leases[i] = nullptr;
+  auto submission = SubmissionOf(op, grant, std::span(items).first(grant.count));
+  // What this client is still swapping is granted behind the swap, as if it had been quick.
+  if (auto free = grant.client->crew->WaitForSwaps(&submission); !free) return free;
   const auto wanted = std::span(leases).first(grant.count);
-  auto status = grant.client->session->Acquire(SubmissionOf(op, grant, std::span(items).first(grant.count)), wanted);
+  auto status = grant.client->session->Acquire(submission, wanted);
   for (size_t i = 0; i < grant.count; ++i) grant.leases[i] = status ? Wrap(leases[i]) : nullptr;
   return status;
 }

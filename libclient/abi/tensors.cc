@@ -21,7 +21,6 @@ Status CheckList(const char* call, const TensorList& list) {
   if (list.count > 0 && list.tensors == nullptr) {
     return Fail(Code::kInvalid, std::string(call) + " got no tensors for a count of " + std::to_string(list.count));
   }
-  for (size_t i = 0; i < list.count; ++i) list.client->crew->WaitForTensor(list.tensors[i], list.flags);
   return {};
 }
 
@@ -31,11 +30,14 @@ std::vector<proto::RequestItem> ItemsOf(std::span<const uint64_t> tensors) {
   return items;
 }
 
-// Any number of items, as many a request as fit. Stops at the first refusal.
+// Any number of items, as many a request as fit, each behind the swaps of what it names. Stops at the first refusal.
 Status AskInParts(tier_client* client, Op op, uint32_t flags, std::span<const proto::RequestItem> items) {
   do {
     const auto part = items.first(std::min<size_t>(items.size(), proto::kItemsPerRequestMax));
-    if (auto ok = client->session->AskStatus({.op = op, .flags = flags, .items = part}); !ok) return ok;
+    client::Submission submission{.op = op, .flags = flags, .items = part};
+    const bool hint = op == Op::kPrefetch;
+    if (auto free = hint ? Status() : client->crew->WaitForSwaps(&submission); !free) return free;
+    if (auto ok = client->session->AskStatus(submission); !ok) return ok;
     items = items.subspan(part.size());
   } while (!items.empty());
   return {};
@@ -46,7 +48,6 @@ Status Each(const char* call, Op op, const TensorList& list) {
   // Free and accept of nothing is nothing; flush, drop and persist of nothing means everything.
   const bool none_is_all = op == Op::kFlush || op == Op::kDrop || op == Op::kPersist;
   if (list.count == 0 && !none_is_all) return {};
-  if (list.count == 0) list.client->crew->WaitForAll();
   return AskInParts(list.client, op, list.flags, ItemsOf({list.tensors, list.count}));
 }
 
@@ -127,9 +128,10 @@ Status Intern(tier_client* client, const char* key, size_t length, uint64_t* id)
 
 Status Tensor(tier_client* client, uint64_t tensor, uint32_t flags, tier_tensor_view* view) {
   if (auto ok = Begin(client, "tier_tensor", flags, TIER_SHARED); !ok) return ok;
-  client->crew->WaitForTensor(tensor, flags);
   const proto::RequestItem item{.tensor = tensor};
-  auto pending = client->session->Ask({.op = Op::kStat, .flags = flags, .items = {&item, 1}});
+  client::Submission submission{.op = Op::kStat, .flags = flags, .items = {&item, 1}};
+  if (auto free = client->crew->WaitForSwaps(&submission); !free) return free;
+  auto pending = client->session->Ask(submission);
   if (!pending) return std::unexpected(pending.error());
   auto status = (*pending)->ToStatus();
   const proto::TensorRecord record = (*pending)->tensor();

@@ -58,15 +58,18 @@ class Channel {
   Result<Pending*> Submit(const Submission& submission, Group* group = nullptr);
   // The same, and nobody waits: a refusal is remembered for TakeDeferred.
   Status SubmitDetached(const Submission& submission);
-  // Blocks until done. TIMEOUT when `deadline` comes first (the request stays on its way); the reason when the session
-  // ends without an answer.
-  Status Wait(const Pending* pending, Clock::time_point deadline = Clock::time_point::max());
+  // Blocks until done. TIMEOUT when `deadline` comes first, or `given_up` (then WakeAll): the request stays on its way.
+  // The reason when the session ends without an answer.
+  Status Wait(const Pending* pending, Clock::time_point deadline = Clock::time_point::max(),
+              const std::atomic<bool>* given_up = nullptr);
   // Blocks until group.events differs from `seen`, or the deadline. False at the deadline or the session's end.
   bool WaitGroup(const Group& group, uint64_t seen, Clock::time_point deadline = Clock::time_point::max());
   // Takes in what has been answered, without waiting.
   void Poll() { Drain(false); }
   // Wakes whoever waits for the group.
   void Kick(Group& group);
+  // Wakes every waiting thread, to look again at what it waits for.
+  void WakeAll() { WakeSleepers(false); }
   // Gives an answered request back to the pool. One that was never answered (the session ended) is kept out of use.
   void Finish(Pending* pending);
 
@@ -84,7 +87,11 @@ class Channel {
     const Pending* pending = nullptr;
     const Group* group = nullptr;
     uint64_t seen = 0;
-    bool Reached() const { return pending != nullptr ? pending->done() : group->events.load() != seen; }
+    const std::atomic<bool>* given_up = nullptr;
+    bool Reached() const {
+      if (given_up != nullptr && given_up->load()) return true;
+      return pending != nullptr ? pending->done() : group->events.load() != seen;
+    }
   };
 
   Result<Pending*> Place(const Submission& submission, Group* group, bool detached);

@@ -15,12 +15,15 @@ void PauseProcessor() {
 #endif
 }
 
-constexpr std::chrono::seconds kSleepMax{1};  // Of one futex call; wakes are never lost, this only bounds our mistakes.
+std::optional<std::chrono::nanoseconds> TimeLeft(Clock::time_point deadline) {
+  if (deadline == Clock::time_point::max()) return std::nullopt;
+  return std::max(deadline - Clock::now(), Clock::duration::zero());
+}
 
 }  // namespace
 
-Status Channel::Wait(const Pending* pending, Clock::time_point deadline) {
-  if (WaitTarget({.pending = pending}, deadline)) return {};
+Status Channel::Wait(const Pending* pending, Clock::time_point deadline, const std::atomic<bool>* given_up) {
+  if (WaitTarget({.pending = pending, .given_up = given_up}, deadline) && pending->done()) return {};
   if (ended()) return std::unexpected(end_reason());
   return Fail(Code::kTimeout, "the wait timed out; the request is still on its way");
 }
@@ -83,12 +86,10 @@ void Channel::Lead(const Target& target, Clock::time_point deadline) {
     leader_asleep_.store(true, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!Drain(true) && !target.Reached() && !ended()) {
-      const auto now = Clock::now();
-      if (now >= deadline) break;
-      FutexWait(word, seen, std::min<Clock::duration>(deadline - now, kSleepMax));
+      FutexWait(word, seen, TimeLeft(deadline));
       Drain(true);
     }
-    if (Clock::now() >= deadline) break;
+    if (deadline != Clock::time_point::max() && Clock::now() >= deadline) break;
   }
   leader_asleep_.store(false, std::memory_order_relaxed);
   completion_view_.control->consumer_waiting.store(0, std::memory_order_relaxed);

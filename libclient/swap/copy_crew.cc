@@ -21,6 +21,26 @@ uint64_t BudgetFor(const client::WindowMap& windows) {
 
 }  // namespace
 
+Error BehindSwap() {
+  return {Code::kTimeout, "a swap of this client's own is not finished on a tensor that the request names"};
+}
+
+Status MayWait(uint32_t flags) {
+  if ((flags & proto::kFlagNoWait) != 0) return std::unexpected(BehindSwap());
+  if ((flags & proto::kFlagNoWaitOwn) == 0) return {};
+  return Fail(Code::kWouldDeadlock, BehindSwap().message + ": end it with tier_wait first");
+}
+
+Clock::time_point DeadlineOf(uint32_t timeout_ms) {
+  const bool given = timeout_ms != proto::kTimeoutDefault;
+  return Clock::now() + (given ? std::chrono::milliseconds(timeout_ms) : kRequestTimeoutDefault);
+}
+
+uint32_t LeftUntil(Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  return static_cast<uint32_t>(std::max<int64_t>(left.count(), 1));
+}
+
 CopyCrew::CopyCrew(client::Session& session, int threads) : session_(session), threads_wanted_(threads) {
   session_.Hold();
   budget_bytes_ = BudgetFor(session.windows());
@@ -53,11 +73,19 @@ Result<std::shared_ptr<Operation>> CopyCrew::StartCopy(const CopyRequest& reques
 
 Result<std::shared_ptr<Operation>> CopyCrew::StartRequest(const client::Submission& submission,
                                                           std::span<Lease*> leases) {
-  for (const auto& item : submission.items) WaitForTensor(item.tensor, submission.flags);
-  // In the group from the start: should it be given up, a thread of the crew waits for it.
-  auto pending = session_.channel().Submit(submission, &group_);
-  if (!pending) return std::unexpected(pending.error());
-  return std::make_shared<RequestOperation>(shared_from_this(), *pending, submission, leases);
+  auto operation = std::make_shared<RequestOperation>(shared_from_this(), submission, leases);
+  if (unfinished_.load() != 0) {
+    std::lock_guard lock(mutex_);
+    if (auto before = SwapsBefore(submission); !before.empty()) {
+      if (deferred_.size() >= kDeferredMax) {
+        return Fail(Code::kNoMemory, std::to_string(kDeferredMax) + " started calls wait behind swaps already");
+      }
+      operation->Defer(std::move(before));
+      return operation;
+    }
+  }
+  if (auto sent = operation->Send(); !sent) return std::unexpected(sent.error());
+  return operation;
 }
 
 void CopyCrew::Enqueue(const std::shared_ptr<CopyOperation>& operation) {
@@ -188,7 +216,34 @@ void CopyCrew::Forget(const CopyOperation& operation) {
   std::erase(entry->second, &operation);
   if (entry->second.empty()) by_tensor_.erase(entry);
   unfinished_.fetch_sub(1);
+  SendDeferred(operation);
   finished_.notify_all();
+}
+
+// A swap that waits for others of its tensor has begun nothing: it can end at once.
+void CopyCrew::EndIfQueued(CopyOperation& operation) {
+  const auto entry = std::ranges::find(queued_, &operation, [](const auto& queued) { return queued.get(); });
+  if (entry == queued_.end()) return;
+  const auto ended = std::move(*entry);
+  queued_.erase(entry);
+  if (ended->Advance()) Forget(*ended);
+}
+
+std::vector<const CopyOperation*> CopyCrew::SwapsBefore(const client::Submission& submission) const {
+  std::vector<const CopyOperation*> before;
+  const auto add = [&before](const auto& operations) {
+    before.insert(before.end(), operations.begin(), operations.end());
+  };
+  for (const auto& item : submission.items) {
+    const auto entry = by_tensor_.find(KeyOf(item.tensor, submission.flags));
+    if (entry != by_tensor_.end()) add(entry->second);
+  }
+  if (submission.items.empty()) std::ranges::for_each(by_tensor_, [&](const auto& entry) { add(entry.second); });
+  return before;
+}
+
+void CopyCrew::SendDeferred(const CopyOperation& ended) {
+  std::erase_if(deferred_, [&ended](RequestOperation* request) { return request->SendAfter(ended); });
 }
 
 bool CopyCrew::Busy(uint64_t tensor, uint32_t flags) {
@@ -197,22 +252,22 @@ bool CopyCrew::Busy(uint64_t tensor, uint32_t flags) {
   return by_tensor_.contains(KeyOf(tensor, flags));
 }
 
-void CopyCrew::WaitForTensor(uint64_t tensor, uint32_t flags) {
-  if (unfinished_.load() == 0) return;
+Status CopyCrew::WaitForSwaps(client::Submission* submission) {
+  if (unfinished_.load() == 0) return {};
   std::unique_lock lock(mutex_);
-  finished_.wait(lock, [&] { return !by_tensor_.contains(KeyOf(tensor, flags)); });
-}
-
-void CopyCrew::WaitForAll() {
-  if (unfinished_.load() == 0) return;
-  std::unique_lock lock(mutex_);
-  finished_.wait(lock, [this] { return unfinished_.load() == 0; });
+  const auto busy = [&] { return !SwapsBefore(*submission).empty(); };
+  if (!busy()) return {};
+  if (auto may_wait = MayWait(submission->flags); !may_wait) return may_wait;
+  const auto deadline = DeadlineOf(submission->timeout_ms);
+  if (!finished_.wait_until(lock, deadline, [&] { return !busy(); })) return std::unexpected(BehindSwap());
+  submission->timeout_ms = LeftUntil(deadline);
+  return {};
 }
 
 void CopyCrew::Close() {
-  WaitForAll();
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    finished_.wait(lock, [this] { return unfinished_.load() == 0; });
     stopping_ = true;
   }
   WakeThreads();

@@ -6,7 +6,7 @@
 // thread. Threads: any. Lock order: the crew's lock, then the channel's.
 //
 // Invariants: inflight_bytes_ == Σ lengths of ranges asked for and not finished; it exceeds budget_bytes_ only when a
-//   single range does; unfinished_ == operations queued or active.
+//   single range does; unfinished_ == operations queued or active; what is deferred waits for one of those.
 #pragma once
 
 #include <atomic>
@@ -27,10 +27,20 @@ namespace tier::swap {
 
 inline constexpr int kCopyThreadsMax = 64;
 inline constexpr uint32_t kActiveOperationsMax = 64;  // Those that may ask for ranges at the same time.
+inline constexpr uint32_t kDeferredMax = proto::kRequestsOutstandingMax;
 inline constexpr uint64_t kRangeBytesMax = 8 * kMiB;
 inline constexpr uint64_t kBudgetBytesMax = 64 * kMiB;
 inline constexpr uint64_t kInlineBytesMax = kMiB;  // Below it the caller's thread may copy.
 inline constexpr std::chrono::microseconds kInlineWaitMax{200};
+
+class RequestOperation;
+
+// How requests wait for swaps of their own client: by the flags and the deadline that they carry.
+inline constexpr std::chrono::milliseconds kRequestTimeoutDefault{60'000};  // As the daemon's.
+Error BehindSwap();                                                         // TIMEOUT
+Status MayWait(uint32_t flags);  // TIMEOUT or WOULD_DEADLOCK for flags that forbid it.
+client::Clock::time_point DeadlineOf(uint32_t timeout_ms);
+uint32_t LeftUntil(client::Clock::time_point deadline);  // Milliseconds, 1 at least.
 
 class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
  public:
@@ -42,12 +52,13 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   // Starts a swap. INVALID for what can never be right, NO_MEMORY without a thread to do it: then nothing has begun, or
   // it has ended.
   Result<std::shared_ptr<Operation>> StartCopy(const CopyRequest& request);
-  // Starts a request that is waited for later; a create or acquire fills `leases` when its outcome is taken.
+  // Starts a request that is waited for later; a create or acquire fills `leases` when its outcome is taken. Never
+  // waits: behind unfinished swaps of its tensors it is sent when they have ended.
   Result<std::shared_ptr<Operation>> StartRequest(const client::Submission& submission,
                                                   std::span<client::Lease*> leases);
-  // Returns when no swap of this tensor is unfinished, or of any.
-  void WaitForTensor(uint64_t tensor, uint32_t flags);
-  void WaitForAll();
+  // Returns when no swap of the tensors named (none: of any) is unfinished, by the request's own flags and deadline;
+  // what is left of that stays in submission->timeout_ms. TIMEOUT, WOULD_DEADLOCK.
+  Status WaitForSwaps(client::Submission* submission);
   bool Busy(uint64_t tensor, uint32_t flags);
   // Waits for all swaps, then ends the threads.
   void Close();
@@ -59,6 +70,7 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
 
  private:
   friend class CopyOperation;
+  friend class RequestOperation;
   using Key = std::pair<uint64_t, uint32_t>;  // Tensor, kFlagShared or 0.
   enum class Turn { kWorked, kWaiting, kIdle };
   struct Orphan {
@@ -79,6 +91,9 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   bool CopyOne(std::unique_lock<std::mutex>& lock);
   void Admit();
   bool Admissible(const CopyOperation& operation) const;
+  void EndIfQueued(CopyOperation& operation);
+  std::vector<const CopyOperation*> SwapsBefore(const client::Submission& submission) const;
+  void SendDeferred(const CopyOperation& ended);
   void AdoptLocked(client::Pending* pending, const client::Submission& submission);
   void SettleOrphans();
   void Settle(Orphan& orphan);
@@ -91,12 +106,13 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
 
   std::mutex mutex_;
   std::condition_variable work_;      // Something to do for a thread that sleeps without requests on their way.
-  std::condition_variable finished_;  // An operation ended.
+  std::condition_variable finished_;  // An operation ended, or a deferred request was sent.
   client::Group group_;               // Answers to the crew's requests.
   std::deque<std::shared_ptr<CopyOperation>> queued_;
   std::list<std::shared_ptr<CopyOperation>> active_;
   std::map<Key, std::deque<CopyOperation*>> by_tensor_;  // Unfinished ones, in the order asked.
   std::list<Orphan> orphans_;
+  std::vector<RequestOperation*> deferred_;  // Behind swaps, in the order asked.
   std::atomic<uint64_t> unfinished_{0};
   uint64_t inflight_bytes_ = 0;
   uint32_t waiting_in_group_ = 0;

@@ -37,6 +37,7 @@ void CopyOperation::Cancel() {
   {
     std::lock_guard lock(crew_->mutex_);
     cancelled_ = true;
+    crew_->EndIfQueued(*this);
   }
   crew_->WakeThreads();
 }

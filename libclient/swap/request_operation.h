@@ -1,9 +1,14 @@
 // RequestOperation: one request whose answer is waited for later, in slices if need be. Nobody asked for it any more
 // when it is destroyed unanswered: the crew then gives back what it still grants.
+//
+// It is sent when it is asked for; behind unfinished swaps of its tensors (*deferred*), by the thread that ends the
+// last of them. Threads: any; what is marked so, under the crew's lock. Invariant: it is in the crew's list exactly
+// while `behind_` is not empty.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,22 +20,35 @@ namespace tier::swap {
 class RequestOperation final : public Operation {
  public:
   // `leases` is filled by Take and must live until then.
-  RequestOperation(std::shared_ptr<CopyCrew> crew, client::Pending* pending, const client::Submission& submission,
+  RequestOperation(std::shared_ptr<CopyCrew> crew, const client::Submission& submission,
                    std::span<client::Lease*> leases);
   ~RequestOperation() override;
+
+  // Puts the request on the ring. Fails when the session has ended.
+  Status Send();
+  // Instead: sends it when these have ended. Under the crew's lock.
+  void Defer(std::vector<const CopyOperation*> behind);
+  // A swap ended. True when that was the last: the request has been sent, or refused. Under the crew's lock.
+  bool SendAfter(const CopyOperation& ended);
 
   bool done() override;
   bool Wait(std::chrono::steady_clock::time_point deadline) override;
   Result<Outcome> Take() override;
-  void Cancel() override { cancelled_.store(true); }
+  void Cancel() override;
 
  private:
+  bool WaitUntilSent(client::Clock::time_point deadline);
+  void Undefer();
+
   std::shared_ptr<CopyCrew> crew_;
-  client::Pending* pending_;
+  std::atomic<client::Pending*> pending_{nullptr};  // Null until it is sent.
   client::Submission submission_;
   std::vector<proto::RequestItem> items_;
   std::span<client::Lease*> leases_;
   std::atomic<bool> cancelled_{false};
+  std::vector<const CopyOperation*> behind_;  // The crew's lock.
+  std::optional<Error> error_;                // The crew's lock. Refused before it was sent.
+  client::Clock::time_point expires_;         // While deferred.
 };
 
 }  // namespace tier::swap

@@ -130,7 +130,9 @@ typedef struct tier_segment { /* contiguous memory under a lease */
  * acquire when every range of it has been sealed. ALREADY_EXISTS, NO_MEMORY, NO_SPACE, TIMEOUT with figures. */
 TIER_API int tier_create(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
                          tier_lease** lease);
-/* Grants a lease on a range that is, or is brought, into RAM. Shared unless TIER_WRITE. timeout_ms 0: 60 s. */
+/* Grants a lease on a range that is, or is brought, into RAM. Shared unless TIER_WRITE. timeout_ms 0: 60 s. Behind an
+ * unfinished swap of the same client it waits for that one first, within the same deadline: TIER_NO_WAIT answers TIMEOUT
+ * at once, TIER_NO_WAIT_OWN WOULD_DEADLOCK. So do tier_create and, with 60 s, the calls on whole tensors. */
 TIER_API int tier_acquire(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
                           tier_lease** lease);
 /* All or nothing: `count` leases in one request (1 … 1023). `leases` receives count handles. */
@@ -208,7 +210,8 @@ typedef struct tier_copy_outcome {
 
 /* Streams `size` bytes at `pointer` (host, or device when a GPU is present) into tensor `tensor` by ranges, so that
  * tensors larger than the arena work. Returns at once; `pointer` must stay valid and unchanged until tier_wait.
- * An acquire or swap_in that meets it under way is served from RAM. */
+ * An acquire or swap_in that meets it under way is served from RAM. NO_MEMORY when no thread to copy is to be had: then
+ * `pointer` is not in use. */
 TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* pointer, uint64_t size,
                            const tier_copy_options* options, tier_op** op);
 /* The reverse: fills `size` bytes at `pointer`. */
@@ -223,15 +226,16 @@ TIER_API int tier_wait(tier_op* op, uint32_t timeout_ms, tier_copy_outcome* outc
 TIER_API int tier_poll(tier_op* op, uint32_t timeout_ms);
 /* 1 when tier_wait would not wait. */
 TIER_API int tier_done(const tier_op* op);
-/* Asks that the operation end early (TIMEOUT); still needs tier_wait. */
+/* Asks that the operation end early (TIMEOUT); still needs tier_wait, of which it wakes the one under way. */
 TIER_API void tier_cancel(tier_op* op);
 
 /* ---- Calls that are waited for later -------------------------------------------------------------------------------
  */
 
-/* The calls above of the same name, split in two: the request is sent, tier_wait brings its outcome. tier_poll waits in
- * slices; tier_cancel followed by tier_wait gives up (what is granted afterwards is given back by itself). `leases` is
- * filled by tier_wait and must stay valid until then. Lists hold 1 … 1023 entries. */
+/* The calls above of the same name, split in two: the request is sent, tier_wait brings its outcome. They never wait:
+ * behind unfinished swaps of the same tensors the request is sent when those end. tier_poll waits in slices; tier_cancel
+ * followed by tier_wait gives up (what is granted afterwards is given back by itself). `leases` is filled by tier_wait
+ * and must stay valid until then. Lists hold 1 … 1023 entries. */
 TIER_API int tier_create_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
                                uint32_t timeout_ms, tier_lease** leases, tier_op** op);
 TIER_API int tier_acquire_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,

@@ -1,0 +1,171 @@
+// Requests that meet an unfinished swap of their own client: flags and deadlines hold there too, and what is only
+// started never waits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "tests/unit/libclient/client_fixture.h"
+
+namespace tier::session_fake {
+namespace {
+
+using proto::Op;
+
+class BehindSwapTest : public ClientTest {
+ protected:
+  // A swap of tensor 1 that goes on until Resume.
+  void StartSwap() {
+    Start({.windows = 20});
+    daemon_->Hold(Op::kStat);
+    ASSERT_TIER_OK(tier_swap_out(client_, 1, content_.data(), content_.size(), nullptr, &swap_));
+    daemon_->Await([&] { return daemon_->held() == 1; });
+  }
+  void EndSwap() {
+    daemon_->Resume();
+    EXPECT_TIER_OK(tier_wait(swap_, 0, nullptr));
+  }
+  int AcquireWith(uint32_t flags, uint32_t timeout_ms) {
+    tier_lease* lease = nullptr;
+    const int code = tier_acquire(client_, &kRange, flags, timeout_ms, &lease);
+    EXPECT_EQ(lease, nullptr);
+    return code;
+  }
+  uint64_t Requests(Op op) const { return daemon_->counters().requests[static_cast<size_t>(op)].load(); }
+
+  static constexpr tier_range kRange{1, 0, 0, 0};
+  const std::vector<std::byte> content_ = Random(3 * kMiB, 1);
+  tier_op* swap_ = nullptr;
+};
+
+TEST_F(BehindSwapTest, AnAcquireThatMustNotWaitDoesNot) {
+  StartSwap();
+  EXPECT_TIER_ERROR(AcquireWith(TIER_NO_WAIT, 0), TIER_TIMEOUT, "a swap of this client's own");
+  EXPECT_TIER_ERROR(AcquireWith(TIER_NO_WAIT_OWN, 0), TIER_WOULD_DEADLOCK, "tier_wait");
+  EndSwap();
+}
+
+TEST_F(BehindSwapTest, AnAcquiresDeadlineHoldsThereToo) {
+  StartSwap();
+  EXPECT_TIER_ERROR(AcquireWith(0, 1), TIER_TIMEOUT, "a swap of this client's own");
+  EXPECT_EQ(Requests(Op::kAcquire), 0u);
+  EndSwap();
+}
+
+TEST_F(BehindSwapTest, AStartedAcquireReturnsAndIsSentWhenTheSwapHasEnded) {
+  StartSwap();
+  tier_lease* lease = nullptr;
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_acquire_start(client_, &kRange, 1, 0, 0, &lease, &op));
+  EXPECT_EQ(tier_done(op), 0);
+  EXPECT_EQ(tier_poll(op, 1), 0);
+  EndSwap();
+  ASSERT_TIER_OK(tier_wait(op, 0, nullptr));
+  EXPECT_TRUE(std::ranges::equal(Bytes(lease), content_));
+  tier_release(lease, 0);
+}
+
+TEST_F(BehindSwapTest, AStartedFreeGoesBehindTheSwapsThatWereThere) {
+  StartSwap();
+  const uint64_t tensor = 1;
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_free_start(client_, &tensor, 1, 0, &op));
+  tier_op* later = nullptr;
+  ASSERT_TIER_OK(tier_swap_out(client_, 1, content_.data(), content_.size(), nullptr, &later));
+  EXPECT_EQ(Requests(Op::kFree), 0u);
+  EndSwap();
+  EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+  EXPECT_TIER_OK(tier_wait(later, 0, nullptr));
+  tier_release(Acquire(1), 0);
+}
+
+TEST_F(BehindSwapTest, AStartedFlushOfEverythingIsBehindEverySwap) {
+  StartSwap();
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_flush_start(client_, nullptr, 0, 0, &op));
+  EXPECT_EQ(Requests(Op::kFlush), 0u);
+  EndSwap();
+  EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+}
+
+TEST_F(BehindSwapTest, AStartedAcquireKeepsItsFlagsAndItsDeadline) {
+  StartSwap();
+  tier_lease* lease = nullptr;
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_acquire_start(client_, &kRange, 1, TIER_NO_WAIT, 0, &lease, &op));
+  EXPECT_EQ(tier_done(op), 1);
+  EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "a swap of this client's own");
+  ASSERT_TIER_OK(tier_acquire_start(client_, &kRange, 1, 0, 1, &lease, &op));
+  EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "a swap of this client's own");
+  EndSwap();
+  EXPECT_EQ(Requests(Op::kAcquire), 1u) << "the swap's own";
+}
+
+TEST_F(BehindSwapTest, AStartedAcquireThatIsCancelledIsNeverSent) {
+  StartSwap();
+  tier_lease* lease = nullptr;
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_acquire_start(client_, &kRange, 1, 0, 0, &lease, &op));
+  tier_cancel(op);
+  EXPECT_EQ(tier_done(op), 1);
+  EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "cancelled");
+  EndSwap();
+  EXPECT_EQ(Requests(Op::kAcquire), 1u) << "the swap's own";
+}
+
+TEST_F(BehindSwapTest, AHangUpEndsWhatWasNeverSent) {
+  StartSwap();
+  tier_lease* lease = nullptr;
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_acquire_start(client_, &kRange, 1, 0, 0, &lease, &op));
+  daemon_->HangUp();
+  EXPECT_EQ(tier_wait(op, 0, nullptr), TIER_DISCONNECTED) << tier_last_error();
+  EXPECT_EQ(tier_wait(swap_, 0, nullptr), TIER_DISCONNECTED);
+}
+
+// Whether a thread of this process sleeps in the kernel.
+bool Asleep(pid_t thread) {
+  std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string text;
+  std::getline(stat, text);
+  const size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text.size() > name_end + 2 && text[name_end + 2] == 'S';
+}
+
+// Cancels `op` from here while another thread sleeps in tier_wait of it.
+void CancelUnderAWaiter(tier_op* op) {
+  std::atomic<pid_t> waiter{0};
+  std::thread waiting([&] {
+    waiter = ::gettid();
+    EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "cancelled");
+  });
+  while (waiter.load() == 0 || !Asleep(waiter.load())) std::this_thread::yield();
+  tier_cancel(op);
+  waiting.join();
+}
+
+TEST_F(BehindSwapTest, ACancelWakesTheThreadThatWaits) {
+  Start();
+  tier_seal(Create(1, 4096));
+  daemon_->Hold(Op::kAcquire);
+  tier_lease* lease = nullptr;
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_acquire_start(client_, &kRange, 1, 0, 0, &lease, &op));
+  CancelUnderAWaiter(op);
+  daemon_->Resume();
+  daemon_->Await([&] { return daemon_->leases_open() == 0; });
+}
+
+TEST_F(BehindSwapTest, ACancelWakesTheThreadThatWaitsForTheSwapInFront) {
+  StartSwap();
+  tier_lease* lease = nullptr;
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_acquire_start(client_, &kRange, 1, 0, 0, &lease, &op));
+  CancelUnderAWaiter(op);
+  EndSwap();
+}
+
+}  // namespace
+}  // namespace tier::session_fake
