@@ -81,6 +81,21 @@ TEST_F(SwapFaultTest, ACancelledSwapEndsAtOnceAndGivesBackLater) {
   EXPECT_EQ(Stats().leases_open, 0u);
 }
 
+TEST_F(SwapFaultTest, ASwapBehindAnotherIsCancelledAtOnce) {
+  Start({.windows = 20});
+  const auto content = Random(3 * kMiB, 1);
+  daemon_->Hold(Op::kStat);
+  tier_op* const first = StartOut(1, content);
+  tier_op* const second = StartOut(1, content);
+  tier_op* const third = StartOut(1, content);
+  tier_cancel(second);
+  EXPECT_TIER_ERROR(tier_wait(second, 0, nullptr), TIER_TIMEOUT, "cancelled");
+  EXPECT_EQ(tier_done(first), 0);
+  daemon_->Resume();
+  EXPECT_TIER_OK(tier_wait(first, 0, nullptr));
+  EXPECT_TIER_OK(tier_wait(third, 0, nullptr));
+}
+
 TEST_F(SwapFaultTest, AHangUpEndsASwap) {
   Start({.windows = 20});
   daemon_->Hold(Op::kCreate);
@@ -121,9 +136,7 @@ TEST_F(SwapFaultTest, ASmallSwapDoesNotBlockItsCaller) {
   Start({.windows = 20});
   daemon_->Hold(Op::kStat);
   const auto content = Random(100, 1);
-  const auto started = std::chrono::steady_clock::now();
   tier_op* const op = StartOut(1, content);
-  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(5));
   EXPECT_EQ(tier_done(op), 0);
   daemon_->Await([&] { return daemon_->held() == 1; });
   daemon_->Resume();
