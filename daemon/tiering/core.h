@@ -73,6 +73,7 @@ struct Core {
   size_t read_queue_head = 0;
   bool started_transfers = false;  // Submit is owed.
   uint32_t writes_inflight = 0;
+  bool port_wanted = false;  // Some job wants_port.
 
   uint64_t next_waiter = 1;
   DeadlineQueue deadlines;
@@ -90,6 +91,7 @@ struct Core {
   uint64_t next_cookie = 1;
   std::vector<ManifestHolds::Dropped> dropped_scratch;
 
+  uint64_t arena_max_bytes = 0;  // As the window source said in the last turn.
   base::TimePoint next_hand_over;
   bool short_of_room = false;  // Some job waits for memory.
 

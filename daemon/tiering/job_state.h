@@ -59,6 +59,7 @@ struct JobState {
   Claims claims;
   bool pump = false;            // Something changed that a waiter may wait for.
   bool upkeep = false;          // Something changed that write-behind, eviction or growth may follow.
+  bool wants_port = false;      // Found the transfer port full: to be pumped when transfers end.
   uint64_t shortage_pages = 0;  // What the first waiter without room still needs.
   std::deque<PrefetchItem> prefetches;
   uint64_t prefetching_pages = 0;

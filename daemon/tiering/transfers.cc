@@ -211,6 +211,18 @@ void TakeResult(Core& core, const TransferResult& result) {
   }
 }
 
+// Transfers ended: those that found the port full may look again.
+void WakePortWaiters(Core& core) {
+  if (!core.port_wanted) return;
+  core.port_wanted = false;
+  for (const auto& [id, job] : core.jobs) {
+    if (!job->wants_port) continue;
+    job->wants_port = false;
+    job->pump = true;
+    job->upkeep = true;
+  }
+}
+
 }  // namespace
 
 void StartRead(Core& core, PieceId id, bool prefetch) {
@@ -226,10 +238,14 @@ void StartRead(Core& core, PieceId id, bool prefetch) {
   core.read_queue.push_back(slot);
 }
 
-bool CanStartWrite(const Core& core, const JobState& job) {
+bool CanStartWrite(Core& core, JobState& job) {
+  if (core.now < job.write_retry_at) return false;  // Pumped at that moment.
   const uint32_t inflight_max = core.ports.transfers.inflight_max();
-  return core.ports.transfers.inflight() < inflight_max && core.now >= job.write_retry_at &&
-         core.writes_inflight < std::max(1u, inflight_max - inflight_max / kReadShareDivisor);
+  const bool room = core.ports.transfers.inflight() < inflight_max &&
+                    core.writes_inflight < std::max(1u, inflight_max - inflight_max / kReadShareDivisor);
+  job.wants_port |= !room;
+  core.port_wanted |= !room;
+  return room;
 }
 
 bool StartWrite(Core& core, PieceId id) {
@@ -283,6 +299,7 @@ bool TakeResults(Core& core) {
   core.results.clear();
   core.ports.transfers.Poll(&core.results);
   for (const TransferResult& result : core.results) TakeResult(core, result);
+  if (!core.results.empty()) WakePortWaiters(core);
   return !core.results.empty();
 }
 

@@ -16,7 +16,8 @@ inline constexpr base::Duration kWriteRetryMax = std::chrono::seconds(2);
 
 // REQUIRES: on SSD only, with room given.
 void StartRead(Core& core, PieceId id, bool prefetch);
-bool CanStartWrite(const Core& core, const JobState& job);
+// False: not now. A job that finds the port full is pumped when there is room, whosever transfers fill it.
+bool CanStartWrite(Core& core, JobState& job);
 // Writes a dirty piece to a new extent, or (clean, on a draining device) to another one. False: no room on SSD; the
 // job's write_failure says so.
 bool StartWrite(Core& core, PieceId id);

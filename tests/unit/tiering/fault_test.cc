@@ -200,5 +200,43 @@ TEST(Faults, DrainingADeviceMovesItsExtentsToTheOther) {
   EXPECT_EQ(world.engine->StartDrainDevice(7).error().code, Code::kNotFound);
 }
 
+TEST(Port, AJobThatFindsItFilledByAnotherIsPumpedWhenThereIsRoom) {
+  World world({.transfers = {.inflight_max = 4}});
+  const SessionId a = world.Open();
+  const SessionId b = world.Open();
+  for (uint64_t id = 1; id <= 3; ++id) world.Put(a, id, 5000, id);
+  world.Put(b, 1, 5000);
+  world.transfers.Hold();
+  const uint64_t first = world.Send(a, Op::kFlush, {});
+  world.Turns(3);
+  const uint64_t second = world.Send(b, Op::kFlush, {{1, 0, 0, 0}});
+  world.Turns(3);
+  ASSERT_EQ(world.transfers.inflight(), 3u) << "all that writes may fill, and all of the first job";
+  world.transfers.Release();
+  world.Turns(8);
+  EXPECT_TRUE(world.Answered(a, first).has_value());
+  ASSERT_TRUE(world.Answered(b, second).has_value()) << "nobody else had a reason to pump it";
+  EXPECT_EQ(world.Answered(b, second)->code, Code::kOk);
+}
+
+TEST(Port, WriteBehindGoesOnAfterItFoundThePortFilledByAnother) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 32 * kMiB},
+               .transfers = {.inflight_max = 4},
+               .engine = {.write_behind_start = 0.1}});
+  const SessionId a = world.Open();
+  const JobId job = world.OpenJob();
+  const SessionId b = world.OpenSession(job);
+  world.transfers.Hold();
+  for (uint64_t id = 1; id <= 3; ++id) world.Put(a, id, 5000, id);
+  world.Send(a, Op::kFlush, {});
+  world.Turns(3);
+  for (uint64_t id = 1; id <= 4; ++id) world.Put(b, id, kBlockSize, id);
+  world.Turns(10);
+  EXPECT_EQ(world.Job(job).swap_out_bytes, 0u);
+  world.transfers.Release();
+  world.Turns(20);
+  EXPECT_GT(world.Job(job).swap_out_bytes, 0u);
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
