@@ -194,7 +194,6 @@ void Engine::WindowReturned(SessionId id, WindowIndex window) {
   SessionState* session = state_->core.FindSession(id);
   if (session == nullptr) return;
   OnWindowReturned(state_->core, *session, window);
-  for (const auto& [job_id, job] : state_->core.jobs) job->pump = job->pump || job->shortage_pages != 0;
 }
 
 void Engine::Submit(SessionId id, const Request& request) {

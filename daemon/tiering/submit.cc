@@ -16,8 +16,7 @@ namespace {
 using proto::Op;
 
 bool NeedsItems(Op op) {
-  return op != Op::kStep && op != Op::kIntern && op != Op::kFlush && op != Op::kPersist &&
-         op != Op::kDrop;
+  return op != Op::kStep && op != Op::kIntern && op != Op::kFlush && op != Op::kPersist && op != Op::kDrop;
 }
 
 bool CheckShape(Core& core, SessionState& session, const Request& request) {
@@ -66,7 +65,8 @@ void AddFlushItems(Core& core, const SessionState& session, const Request& reque
   if ((request.flags & proto::kFlagShared) != 0) return AddItems(core, job.shared_tensors, dirty);
   AddItems(core, session.tensors, dirty);
   // Unasked for, what others are writing at the moment is not waited for.
-  AddItems(core, job.shared_tensors, [&](const Tensor& tensor) { return dirty(tensor) && !BeingWritten(core, tensor); });
+  AddItems(core, job.shared_tensors,
+           [&](const Tensor& tensor) { return dirty(tensor) && !BeingWritten(core, tensor); });
 }
 
 void AddPersistItems(Core& core, const JobState& job) {

@@ -19,6 +19,7 @@ void Retire(Core& core, WindowIndex window) {
   core.ports.windows.Retire(window);
   entry = {};
   core.acted = true;
+  WakeShortJobs(core);
 }
 
 void TakeWindow(Core& core, const memory::WindowEvent& event) {
@@ -51,6 +52,10 @@ void TakeWindow(Core& core, const memory::WindowEvent& event) {
 
 }  // namespace
 
+void WakeShortJobs(Core& core) {
+  for (const auto& [id, job] : core.jobs) job->pump |= job->shortage_pages != 0;
+}
+
 bool StartWindow(Core& core, JobState& job) {
   const Result<WindowIndex> window = core.ports.windows.StartCreate(job.owner);
   if (!window) return false;
@@ -64,6 +69,9 @@ bool StartWindow(Core& core, JobState& job) {
 }
 
 bool TakeWindows(Core& core) {
+  const uint64_t arena_max = core.ports.windows.arena_max_bytes();
+  if (arena_max > core.arena_max_bytes) WakeShortJobs(core);
+  core.arena_max_bytes = arena_max;
   core.events.clear();
   core.ports.windows.Poll(&core.events);
   for (const memory::WindowEvent& event : core.events) TakeWindow(core, event);

@@ -8,6 +8,8 @@
 
 namespace tier::tiering {
 
+// Memory came back to the arena, or the arena grew: jobs that wait for room look again.
+void WakeShortJobs(Core& core);
 bool StartWindow(Core& core, JobState& job);  // False: the arena is at its maximum.
 // Takes in what the source has finished. Returns whether there was anything.
 bool TakeWindows(Core& core);

@@ -278,6 +278,35 @@ TEST(Memory, AJobThatBorrowedGivesBackWhatIsNotLeased) {
   for (uint64_t id = 1; id <= 16; ++id) EXPECT_EQ(world.Check(a, id, id), Code::kOk) << "from SSD where it had to go";
 }
 
+TEST(Memory, AWindowThatNobodyMapsWakesTheJobItIsFor) {
+  World world(Small(8 * kMiB));
+  const SessionId a = world.Open({.key = "0/kept", .named = true});
+  world.PutOnSsd(a, 1, kPiece, 1, proto::kFlagShared);
+  world.engine->EndSession(a, "gone, but its job stays");
+  world.Turns(3);
+  const SessionId b = world.Open();
+  const uint64_t asked = world.Send(b, Op::kCreate, {{1, 0, 0, kPiece}});
+  for (int turn = 0; turn < 10; ++turn) {
+    world.Turn();
+    world.Advance(std::chrono::milliseconds(3));
+  }
+  ASSERT_TRUE(world.Answered(b, asked).has_value()) << "the arena is empty";
+  EXPECT_EQ(world.Answered(b, asked)->code, Code::kOk);
+}
+
+TEST(Memory, AnArenaThatGrowsWakesTheJobsThatWait) {
+  World world(Small(8 * kMiB));
+  const SessionId session = world.Open();
+  EXPECT_EQ(world.Create(session, 1, 8 * kMiB).code, Code::kOk);
+  const uint64_t asked = world.Send(session, Op::kCreate, {{2, 0, 0, kPiece}});
+  world.Turns(5);
+  EXPECT_FALSE(world.Answered(session, asked).has_value());
+  world.windows.SetArenaMax(16 * kMiB);
+  world.Turns(5);
+  ASSERT_TRUE(world.Answered(session, asked).has_value());
+  EXPECT_EQ(world.Answered(session, asked)->code, Code::kOk);
+}
+
 TEST(Memory, AWindowIsNotReusedBeforeItsClientGaveItBack) {
   World world(Small(8 * kMiB));
   const JobId first = world.OpenJob();
