@@ -36,8 +36,14 @@ def test_two_ranks_start_one_daemon_that_ends_after_them(
     environment: dict[str, str], socket_folder: pathlib.Path
 ) -> None:
     ranks = [
-        subprocess.Popen([sys.executable, "-c", RANK, str(number)], env=environment, stdin=subprocess.PIPE,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(number)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
         for number in range(2)
     ]
     lines = [rank.stdout.readline().strip() for rank in ranks]  # type: ignore[union-attr]

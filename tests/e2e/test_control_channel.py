@@ -48,9 +48,11 @@ def test_a_job_is_opened_limited_watched_drained_and_closed(daemon: launcher.Run
             stop.set()
             trainer.join()
         channel.drain("steered")
-        (found,) = channel.list_jobs()[:1] if len(channel.list_jobs()) == 1 else [
-            job for job in channel.list_jobs() if job.name == "steered"
-        ]
+        (found,) = (
+            channel.list_jobs()[:1]
+            if len(channel.list_jobs()) == 1
+            else [job for job in channel.list_jobs() if job.name == "steered"]
+        )
         assert found.dirty_bytes == 0 and found.tensor_count == 1
         channel.close_job("steered")
         with pytest.raises((tierd.Revoked, tierd.Disconnected)):

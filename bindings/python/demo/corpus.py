@@ -27,9 +27,7 @@ def load() -> torch.Tensor:
     return torch.frombuffer(content[:BYTES_MAX], dtype=torch.uint8)
 
 
-def batches(
-    corpus: torch.Tensor, batch: int, context: int, seed: int
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def batches(corpus: torch.Tensor, batch: int, context: int, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Endless (inputs, targets), the same for the same seed."""
     draw = random.Random(seed)
     while True:

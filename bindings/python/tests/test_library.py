@@ -39,12 +39,12 @@ def test_structures_and_constants_are_the_headers(tmp_path: pathlib.Path) -> Non
         pytest.skip("needs a C compiler: none is on PATH")
     lines = []
     for name, structure in STRUCTURES.items():
-        lines.append(f"_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, \"size of {name}\");")
+        lines.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "size of {name}");')
         for field, *_ in structure._fields_:
             offset = getattr(structure, field).offset
-            lines.append(f"_Static_assert(offsetof({name}, {field}) == {offset}, \"{name}.{field}\");")
+            lines.append(f'_Static_assert(offsetof({name}, {field}) == {offset}, "{name}.{field}");')
     for constant, value in CONSTANTS.items():
-        lines.append(f"_Static_assert({constant} == {value}, \"{constant}\");")
+        lines.append(f'_Static_assert({constant} == {value}, "{constant}");')
     source = tmp_path / "layout.c"
     source.write_text("#include <tier/tier.h>\n" + "\n".join(lines) + "\n")
     command = [compiler, "-std=c11", "-fsyntax-only", f"-I{INCLUDE}", str(source)]

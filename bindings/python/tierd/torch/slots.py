@@ -72,9 +72,7 @@ def pieces_of(slot: Slot, values: torch.Tensor, gradient: torch.Tensor, step: to
     """The parameter in pieces of at most ``size`` bytes of state, at least one block."""
     stride = max(1, size // BLOCK) * BLOCK // slot.dtype.itemsize
     count = values.numel()
-    return [
-        Piece(slot, values, gradient, step, begin, min(stride, count - begin)) for begin in range(0, count, stride)
-    ]
+    return [Piece(slot, values, gradient, step, begin, min(stride, count - begin)) for begin in range(0, count, stride)]
 
 
 def units_of(pieces: list[Piece], size: int, parts_max: int) -> list[list[Piece]]:
