@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import socket as sockets
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -84,8 +85,8 @@ class Event:
 
 
 def socket_path(socket: str | os.PathLike[str] | None = None) -> str:
-    """The control socket: the one named, the one beside ``$TIERD_SOCKET``, or the first that is there of the user's
-    runtime directory and the system's."""
+    """The control socket: the one named, the one beside ``$TIERD_SOCKET``, or the first of the user's runtime directory
+    and the system's where a daemon listens. ``Disconnected`` naming all of them when none does."""
     if socket is not None:
         path = pathlib.Path(socket)
         return str(path / "control.sock" if path.is_dir() else path)
@@ -93,9 +94,30 @@ def socket_path(socket: str | os.PathLike[str] | None = None) -> str:
     if named:
         return str(pathlib.Path(named).with_name("control.sock"))
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    places = [pathlib.Path(runtime) / "tierd" / "control.sock"] if runtime else []
-    places.append(pathlib.Path("/run/tierd/control.sock"))
-    return str(next((place for place in places if place.exists()), places[0]))
+    places = [f"{runtime}/tierd/control.sock"] if runtime else []
+    return _first_listening([*places, "/run/tierd/control.sock"])
+
+
+def _first_listening(places: list[str]) -> str:
+    tried = []
+    for place in places:
+        reason = _refusal(place)
+        if reason is None:
+            return place
+        tried.append(f"{place}: {reason}")
+    raise errors.Disconnected(f"no tierd daemon could be reached (tried {'; '.join(tried)})")
+
+
+def _refusal(path: str) -> str | None:
+    """Why nobody can be connected to at ``path``: a socket outlives a daemon that crashed."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM | sockets.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            return None  # Somebody is there, and busy.
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
 
 
 def connect(
@@ -205,9 +227,7 @@ class Control:
             response_deserializer=self._messages[response].FromString,
         )
         try:
-            return call(
-                self._messages[request](**fields), timeout=timeout or self._timeout, metadata=self._metadata
-            )
+            return call(self._messages[request](**fields), timeout=timeout or self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             raise _translated(error, self.path) from None
 

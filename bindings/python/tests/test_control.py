@@ -1,0 +1,43 @@
+"""Which control socket is spoken to, where more than one is there."""
+
+from __future__ import annotations
+
+import pathlib
+import socket
+
+import pytest
+
+import tierd
+
+control = pytest.importorskip("tierd.control")
+
+
+def leave_behind(path: pathlib.Path) -> None:
+    """A socket as a crashed daemon leaves it: nobody listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as crashed:
+        crashed.bind(str(path))
+
+
+def test_a_socket_that_nobody_listens_at_hides_no_other(tmp_path: pathlib.Path) -> None:
+    stale, missing, running = (tmp_path / name for name in ("stale", "missing", "running"))
+    leave_behind(stale)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
+        daemon.bind(str(running))
+        daemon.listen()
+        assert control._first_listening([str(stale), str(missing), str(running)]) == str(running)
+
+
+def test_where_no_daemon_listens_every_place_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tierd").mkdir()
+    leave_behind(tmp_path / "tierd" / "control.sock")
+    with pytest.raises(tierd.Disconnected) as failure:
+        control._first_listening([str(tmp_path / "tierd" / "control.sock"), str(tmp_path / "missing")])
+    assert "control.sock: Connection refused" in str(failure.value)
+    assert "missing: No such file" in str(failure.value)
+
+
+def test_a_socket_that_was_named_is_taken_as_it_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert control.socket_path(tmp_path) == str(tmp_path / "control.sock")
+    assert control.socket_path(tmp_path / "other.sock") == str(tmp_path / "other.sock")
+    monkeypatch.setenv("TIERD_SOCKET", str(tmp_path / "tierd.sock"))
+    assert control.socket_path() == str(tmp_path / "control.sock")
