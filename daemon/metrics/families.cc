@@ -99,7 +99,7 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
 void AddRequests(Builder& out, const tiering::EngineSnapshot& engine) {
   constexpr const char* kOpNames[proto::kOpCount] = {"none",     "create", "acquire", "release", "free",
                                                      "prefetch", "step",   "persist", "flush",   "accept",
-                                                     "intern",   "stat",   "drop"};
+                                                     "intern",   "stat",   "drop",    "tear"};
   out.Counter("tier_request_total", "Requests answered, by operation and code.");
   for (size_t op = 1; op < engine.requests.size(); ++op) {
     for (size_t code = 0; code < engine.requests[op].size(); ++code) {
@@ -185,8 +185,12 @@ void AddDevices(Builder& out, const std::vector<session::DeviceDescription>& dev
   row([](const Device& d) { return d.traffic.read_bytes; });
   out.Counter("tier_device_written_bytes_total", "Bytes written.");
   row([](const Device& d) { return d.traffic.written_bytes; });
-  out.Counter("tier_device_errors_total", "Requests that failed after a retry.");
+  out.Counter("tier_device_errors_total", "Transfers that the device failed, after a retry.");
   row([](const Device& d) { return d.traffic.errors; });
+  out.Counter("tier_device_corrupt_total", "Pieces read back with a wrong checksum, twice.");
+  row([](const Device& d) { return d.traffic.corrupt; });
+  out.Counter("tier_device_window_faults_total", "Transfers whose memory a client had taken away.");
+  row([](const Device& d) { return d.traffic.window_faults; });
   out.Gauge("tier_device_requests_inflight", "Requests at the device now.");
   row([](const Device& d) { return uint64_t{d.traffic.inflight}; });
 }

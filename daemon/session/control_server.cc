@@ -27,7 +27,7 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
       parts_(parts),
       started_(parts.clock.Now()),
       devices_draining_(facts_.devices.size()),
-      errors_seen_(facts_.devices.size()) {}
+      traffic_seen_(facts_.devices.size()) {}
 
 template <typename T>
 Result<T> ControlServer::Ask(std::function<Result<T>()> ask) {
@@ -207,9 +207,25 @@ std::shared_ptr<void> ControlServer::Watch(const Caller& caller, std::function<v
   return parts_.events.Watch(caller, std::move(callback));
 }
 
+void ControlServer::EmitTraffic(size_t device, const storage::DeviceTraffic& traffic) {
+  const storage::DeviceTraffic seen = std::exchange(traffic_seen_[device], traffic);
+  const std::string& path = facts_.devices[device].path;
+  if (traffic.errors > seen.errors) {
+    parts_.events.Emit("io_error", nullptr,
+                       fmt::format("device {} ({}) failed {} transfers", device, path, traffic.errors - seen.errors));
+  }
+  if (traffic.corrupt > seen.corrupt) {
+    parts_.events.Emit(
+        "corrupt", nullptr,
+        fmt::format("{} pieces came back from device {} ({}) with a wrong checksum: the device, or a client "
+                    "that wrote to its memory meanwhile",
+                    traffic.corrupt - seen.corrupt, device, path));
+  }
+}
+
 void ControlServer::EmitChanges() {
   if (parts_.events.watchers() == 0) return;
-  TIER_CHECK(errors_seen_.size() == facts_.devices.size(), "{} of {}", errors_seen_.size(), facts_.devices.size());
+  TIER_CHECK(traffic_seen_.size() == facts_.devices.size(), "{} of {}", traffic_seen_.size(), facts_.devices.size());
   const tiering::EngineSnapshot snapshot = parts_.jobs.engine().Snapshot();
   for (const tiering::JobView& view : snapshot.jobs) {
     const Job* job = parts_.jobs.registry().Find(view.id);
@@ -217,14 +233,8 @@ void ControlServer::EmitChanges() {
     parts_.events.Emit("torn", job, fmt::format("job '{}' has {} torn tensors", job->name, view.counters.torn_count));
   }
   torn_seen_ = snapshot.torn_count;
-  for (size_t i = 0; i < std::min(errors_seen_.size(), snapshot.traffic.size()); ++i) {
-    const uint64_t errors = snapshot.traffic[i].errors;
-    if (errors > errors_seen_[i]) {
-      parts_.events.Emit(
-          "io_error", nullptr,
-          fmt::format("device {} ({}) failed {} requests", i, facts_.devices[i].path, errors - errors_seen_[i]));
-    }
-    errors_seen_[i] = errors;
+  for (size_t i = 0; i < std::min(traffic_seen_.size(), snapshot.traffic.size()); ++i) {
+    EmitTraffic(i, snapshot.traffic[i]);
   }
   if (snapshot.waiting_count > 0 && waiting_seen_ == 0) {
     parts_.events.Emit("pressure", nullptr,

@@ -77,6 +77,7 @@ class ControlServer final : public ControlApi {
   // Runs `ask` on the engine thread and waits for its answer.
   template <typename T>
   Result<T> Ask(std::function<Result<T>()> ask);
+  void EmitTraffic(size_t device, const storage::DeviceTraffic& traffic);
   JobDescription Describe(const Job& job, const tiering::EngineSnapshot& snapshot, bool with_token) const;
   void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);
 
@@ -87,7 +88,7 @@ class ControlServer final : public ControlApi {
   std::vector<bool> devices_draining_;  // Engine thread.
   uint64_t torn_seen_ = 0;              // Engine thread, as those below.
   uint64_t waiting_seen_ = 0;
-  std::vector<uint64_t> errors_seen_;
+  std::vector<storage::DeviceTraffic> traffic_seen_;
 };
 
 }  // namespace tier::session

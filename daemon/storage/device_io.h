@@ -27,6 +27,7 @@ struct IoRequest {
   std::byte* memory = nullptr;  // Aligned as the device asks; `length` bytes.
   uint64_t offset = 0;          // Bytes from the start of the device.
   uint32_t length = 0;          // Bytes, > 0.
+  bool unregistered = false;    // Through the mapping, even if the window is registered.
 };
 
 struct IoCompletion {
@@ -42,8 +43,9 @@ class DeviceIo {
   // Registers a window's memory where rights allow; else its I/O goes unregistered (pinned() turns false).
   virtual void AddWindow(WindowIndex window, std::byte* address, uint64_t size) = 0;
   virtual void RemoveWindow(WindowIndex window) = 0;  // REQUIRES: no request in flight on it.
-  virtual void Start(const IoRequest& request) = 0;   // REQUIRES: fewer than inflight_max() in flight.
-  virtual void Submit() = 0;                          // Hands all started requests to the kernel or the threads.
+  virtual bool registered(WindowIndex window) const = 0;
+  virtual void Start(const IoRequest& request) = 0;  // REQUIRES: fewer than inflight_max() in flight.
+  virtual void Submit() = 0;                         // Hands all started requests to the kernel or the threads.
   virtual void Poll(std::vector<IoCompletion>* completions) = 0;  // Appends; never blocks.
   virtual uint32_t inflight_max() const = 0;
   virtual bool pinned() const = 0;

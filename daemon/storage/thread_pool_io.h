@@ -29,6 +29,7 @@ class ThreadPoolIo final : public DeviceIo {
   Status AddDevice(int fd) override;
   void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
   void RemoveWindow(WindowIndex window) override;
+  bool registered(WindowIndex /*window*/) const override { return false; }
   void Start(const IoRequest& request) override;
   void Submit() override;
   void Poll(std::vector<IoCompletion>* completions) override;

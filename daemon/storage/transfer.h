@@ -34,7 +34,9 @@ enum class TransferOutcome : uint8_t {
   kDeviceError,  // The device failed, after one retry: quarantine the extent. `error_number` says how.
   kNoSpace,      // ENOSPC/EDQUOT from the file system beneath.
   kCorrupt,      // Checksum mismatch on two reads: charged to the tensor.
-  kWindowFault,  // The memory could not be touched (a client punched its window): the owner's sessions end.
+  // The memory could not be touched, or its registration leads to pages that are no longer the window's (a client
+  // punched it): the owner's sessions end. The extent is as good as before.
+  kWindowFault,
 };
 
 struct TransferResult {
@@ -50,7 +52,9 @@ struct DeviceTraffic {  // Since start.
   uint64_t written_bytes = 0;
   uint64_t read_requests = 0;
   uint64_t write_requests = 0;
-  uint64_t errors = 0;  // After retries.
+  uint64_t errors = 0;         // Transfers that the device or the file system failed, after retries …
+  uint64_t corrupt = 0;        // … whose content came back wrong twice …
+  uint64_t window_faults = 0;  // … and whose memory could not be touched: the client's doing, not the device's.
   uint64_t retries = 0;
   uint32_t inflight = 0;
 };

@@ -18,6 +18,16 @@ bool IsTransient(int error) {
   return error == EAGAIN || error == EINTR || error == EBUSY || error == ENOMEM || error == ECANCELED;
 }
 
+void Count(TransferOutcome outcome, DeviceTraffic* traffic) {
+  switch (outcome) {
+    case TransferOutcome::kDone: return;
+    case TransferOutcome::kDeviceError:
+    case TransferOutcome::kNoSpace: ++traffic->errors; return;
+    case TransferOutcome::kCorrupt: ++traffic->corrupt; return;
+    case TransferOutcome::kWindowFault: ++traffic->window_faults; return;
+  }
+}
+
 }  // namespace
 
 TransferEngine::TransferEngine(const TransferEngineOptions& options, DeviceIo& io, base::Workers& workers,
@@ -103,7 +113,8 @@ TransferEngine::Request* TransferEngine::NewRequest(Member* member) {
               .window = t.window,
               .memory = t.memory,
               .offset = devices_[t.extent.device].place.data_offset + t.extent.run.offset_bytes(),
-              .length = IoBytes(t)};
+              .length = IoBytes(t),
+              .unregistered = member->attempt == Attempt::kUnregistered};
   member->next = nullptr;
   return request;
 }
@@ -216,16 +227,37 @@ void TransferEngine::OnChecksummed(Request* request) {
   if (request->device_ended) Settle(request);
 }
 
+// Right at the first reading: done. Wrong through the mapping too: the extent is corrupt. Right only through the
+// mapping: either the first reading went wrong on its way, or the registration is not the window's memory; a third
+// reading through it, over memory that is wrong for certain, tells which.
 void TransferEngine::VerifyRead(Member* member) {
-  if (member->crc == member->transfer.crc) {
-    Finish(member, TransferOutcome::kDone, 0);
-  } else if (member->read_again) {
-    Finish(member, TransferOutcome::kCorrupt, 0);
-  } else {
-    member->read_again = true;
-    ++devices_[member->transfer.extent.device].traffic.retries;
-    Enqueue(NewRequest(member));
+  const Transfer& t = member->transfer;
+  const bool right = member->crc == t.crc;
+  if (member->attempt == Attempt::kFirst) {
+    return right ? Finish(member, TransferOutcome::kDone, 0) : ReadAgain(member, Attempt::kUnregistered);
   }
+  if (member->attempt == Attempt::kProof) {
+    return right ? Finish(member, TransferOutcome::kDone, 0) : Finish(member, TransferOutcome::kWindowFault, EFAULT);
+  }
+  if (!right) return Finish(member, TransferOutcome::kCorrupt, 0);
+  if (!io_.registered(t.window)) return Finish(member, TransferOutcome::kDone, 0);
+  if (!Scrub(t)) return Finish(member, TransferOutcome::kWindowFault, EFAULT);
+  ReadAgain(member, Attempt::kProof);
+}
+
+void TransferEngine::ReadAgain(Member* member, Attempt attempt) {
+  TIER_CHECK(attempt > member->attempt, "attempt {} after {}", static_cast<int>(attempt),
+             static_cast<int>(member->attempt));
+  member->attempt = attempt;
+  ++devices_[member->transfer.extent.device].traffic.retries;
+  Enqueue(NewRequest(member));
+}
+
+// Makes every page differ from what it holds. False: it cannot be touched.
+bool TransferEngine::Scrub(const Transfer& t) {
+  return base::RunGuarded([&t] {
+    for (uint32_t at = 0; at < t.length; at += kPageSize) t.memory[at] ^= std::byte{0xff};
+  });
 }
 
 // ---- devices
@@ -246,7 +278,8 @@ void TransferEngine::Dispatch() {
                  .window = request->window,
                  .memory = request->memory + request->done,
                  .offset = request->offset + request->done,
-                 .length = request->length - request->done});
+                 .length = request->length - request->done,
+                 .unregistered = request->unregistered});
       ++device.inflight;
       device.inflight_bytes += request->length - request->done;
       ++(request->direction == Direction::kRead ? device.traffic.read_requests : device.traffic.write_requests);
@@ -355,7 +388,7 @@ void TransferEngine::Finish(Member* member, TransferOutcome outcome, int error) 
              window.inflight, t.extent.device, device.traffic.inflight);
   --window.inflight;
   --device.traffic.inflight;
-  if (outcome != TransferOutcome::kDone) ++device.traffic.errors;
+  Count(outcome, &device.traffic);
   results_.push_back({.cookie = t.cookie,
                       .outcome = outcome,
                       .crc = member->crc,

@@ -11,6 +11,10 @@
 // device. A merged request that fails is taken apart, so that only what failed is retried and reported. Small requests
 // are checksummed in place: a worker's wake-up costs more than they do.
 //
+// Checksums go through the mapping, I/O through the window's registration where there is one. A client can part the two
+// by punching a hole: the device then moves pages that are no longer the window's. So a wrong checksum is read again
+// through the mapping before anybody is blamed.
+//
 // Engine thread, but for the checksum tasks, which own their request until they push it on `checksummed_`.
 // Invariant: inflight() == transfers in requests + results waiting for Poll. Nothing is allocated after construction.
 #pragma once
@@ -66,11 +70,13 @@ class TransferEngine final : public TransferPort {
   DeviceTraffic traffic(uint16_t device) const override;
 
  private:
+  // A read whose checksum is wrong goes on to the next of these (VerifyRead).
+  enum class Attempt : uint8_t { kFirst, kUnregistered, kProof };
   struct Member {  // One transfer.
     Transfer transfer;
-    uint32_t crc = 0;         // As computed over the content.
-    bool faulted = false;     // The content could not be touched.
-    bool read_again = false;  // It has been read twice.
+    uint32_t crc = 0;      // As computed over the content.
+    bool faulted = false;  // The content could not be touched.
+    Attempt attempt = Attempt::kFirst;
     Member* next = nullptr;
   };
   struct Request {
@@ -88,6 +94,7 @@ class TransferEngine final : public TransferPort {
     bool device_ended = false;  // The two parts of a request: it is settled once both are over.
     bool checksummed = false;
     bool retried = false;                 // After a device error.
+    bool unregistered = false;            // Through the mapping.
     Request* next = nullptr;              // In a list of the engine's.
     Request* checksummed_next = nullptr;  // In `checksummed_`, or among writes about to be checksummed.
   };
@@ -114,6 +121,8 @@ class TransferEngine final : public TransferPort {
   void TakeChecksummed();
   void OnChecksummed(Request* request);
   void VerifyRead(Member* member);
+  void ReadAgain(Member* member, Attempt attempt);
+  static bool Scrub(const Transfer& transfer);
   void Enqueue(Request* request) { devices_[request->device].waiting.Push(request); }
   bool HasRoomFor(const Device& device) const;
   void Dispatch();

@@ -154,13 +154,14 @@ void UringIo::Start(const IoRequest& request) {
   io_uring_sqe* sqe = io_uring_get_sqe(ring_.get());
   TIER_CHECK(sqe != nullptr, "submission queue of {} is full", options_.inflight_max);
   const int buffer = static_cast<int>(Value(request.window));
+  const bool fixed = window.registered && !request.unregistered;
   if (request.direction == Direction::kRead) {
-    if (window.registered) {
+    if (fixed) {
       io_uring_prep_read_fixed(sqe, request.device, request.memory, request.length, request.offset, buffer);
     } else {
       io_uring_prep_read(sqe, request.device, request.memory, request.length, request.offset);
     }
-  } else if (window.registered) {
+  } else if (fixed) {
     io_uring_prep_write_fixed(sqe, request.device, request.memory, request.length, request.offset, buffer);
   } else {
     io_uring_prep_write(sqe, request.device, request.memory, request.length, request.offset);

@@ -31,6 +31,7 @@ class UringIo final : public DeviceIo {
   Status AddDevice(int fd) override;
   void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
   void RemoveWindow(WindowIndex window) override;
+  bool registered(WindowIndex window) const override { return windows_[Value(window)].registered; }
   void Start(const IoRequest& request) override;
   void Submit() override;
   void Poll(std::vector<IoCompletion>* completions) override;

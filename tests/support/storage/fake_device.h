@@ -31,6 +31,7 @@ class FakeDevice final : public DeviceIo {
   Status AddDevice(int fd) override;
   void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
   void RemoveWindow(WindowIndex window) override;
+  bool registered(WindowIndex /*window*/) const override { return true; }
   void Start(const IoRequest& request) override;
   void Submit() override;
   void Poll(std::vector<IoCompletion>* completions) override;
@@ -41,6 +42,8 @@ class FakeDevice final : public DeviceIo {
   // The script.
   void Inject(IoFault fault, uint32_t count = 1) { faults_.insert(faults_.end(), count, fault); }
   void SetNewestFirst(bool newest_first) { newest_first_ = newest_first; }
+  // As after a hole was punched into a registered window: what is read through the registration lands nowhere.
+  void OrphanRegistrations() { orphaned_ = true; }
   void Hold() { held_ = true; }
   void Release() { held_ = false; }
   void CompleteAtMost(size_t per_poll) { per_poll_ = per_poll; }
@@ -65,6 +68,7 @@ class FakeDevice final : public DeviceIo {
   std::deque<IoFault> faults_;
   bool newest_first_ = false;
   bool held_ = false;
+  bool orphaned_ = false;
   size_t per_poll_ = SIZE_MAX;
   uint32_t inflight_peak_ = 0;
 };

@@ -113,10 +113,14 @@ TEST(Families, FiguresLandUnderTheirNames) {
   daemon.devices.resize(2);
   daemon.devices[1].index = 1;
   daemon.devices[1].space.free = 5;
+  daemon.devices[1].traffic = {.errors = 2, .corrupt = 3, .window_faults = 4};
   const auto families = BuildFamilies(daemon, {});
   EXPECT_DOUBLE_EQ(Find(families, "tier_arena_bytes")->metric.at(0).gauge.value, 77);
   EXPECT_DOUBLE_EQ(Find(families, "tier_device_free_bytes")->metric.at(1).gauge.value, 5);
   EXPECT_EQ(LabelOf(Find(families, "tier_device_free_bytes")->metric.at(1), "device"), "1");
+  EXPECT_DOUBLE_EQ(Find(families, "tier_device_errors_total")->metric.at(1).counter.value, 2);
+  EXPECT_DOUBLE_EQ(Find(families, "tier_device_corrupt_total")->metric.at(1).counter.value, 3);
+  EXPECT_DOUBLE_EQ(Find(families, "tier_device_window_faults_total")->metric.at(1).counter.value, 4);
   EXPECT_EQ(LabelOf(Find(families, "tier_engine_spin_mode")->metric.at(0), "mode"), "auto");
   EXPECT_EQ(LabelOf(Find(families, "tier_build_info")->metric.at(0), "version"), "1.2.3");
 }

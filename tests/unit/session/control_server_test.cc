@@ -212,6 +212,8 @@ TEST(ControlServer, TellsWatchersWhatBecameWorse) {
   world.OnEngine([&] {
     world.engine.snapshot.traffic.resize(1);
     world.engine.snapshot.traffic[0].errors = 3;
+    world.engine.snapshot.traffic[0].corrupt = 1;
+    world.engine.snapshot.traffic[0].window_faults = 5;
     world.engine.snapshot.torn_count = 1;
     world.engine.snapshot.waiting_count = 2;
     world.engine.snapshot.jobs = {{.id = tiering::JobId{1}, .counters = {.torn_count = 1}}};
@@ -220,8 +222,9 @@ TEST(ControlServer, TellsWatchersWhatBecameWorse) {
   });
   EXPECT_EQ(events.Wait(0).kind, "torn");
   EXPECT_EQ(events.Wait(1).kind, "io_error");
-  EXPECT_EQ(events.Wait(2).kind, "pressure");
-  EXPECT_EQ(events.count(), 3u) << "once each";
+  EXPECT_EQ(events.Wait(2).kind, "corrupt");
+  EXPECT_EQ(events.Wait(3).kind, "pressure");
+  EXPECT_EQ(events.count(), 4u) << "once each";
 }
 
 TEST(ControlServer, CallsFromManyThreadsAllGetTheirAnswers) {

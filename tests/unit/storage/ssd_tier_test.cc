@@ -349,6 +349,34 @@ TEST_F(SsdTierTest, ReportsAFileCutShortBeneathItAsADeviceError) {
   port.RemoveWindow(kWindow);
 }
 
+TEST_F(SsdTierTest, BlamesAPunchedWindowAndKeepsTheExtent) {
+  const auto tier = Open(Options());
+  const WindowMemory memory(4 * kMiB);
+  const base::GuardedRange guard(memory.data(), memory.size());
+  memory.Fill(1);
+  const std::vector<std::byte> before(memory.data(), memory.data() + kBlockSize);
+  TransferPort& port = tier->transfers();
+  port.AddWindow(kWindow, memory.data(), memory.size());
+  if (!tier->pinned()) GTEST_SKIP() << "needs registered buffers: " << tier->unpinned_reason();
+  Transfer transfer{
+      .extent = *tier->extents().Allocate(512), .window = kWindow, .memory = memory.data(), .length = kBlockSize};
+  port.Start(transfer);
+  transfer.crc = Finish(tier.get()).at(0).crc;
+  // What the client's own descriptor lets it do; one page is enough.
+  ASSERT_EQ(::fallocate(memory.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100 * kPageSize, kPageSize), 0);
+  transfer.direction = Direction::kRead;
+  port.Start(transfer);
+  EXPECT_EQ(Finish(tier.get()).at(0).outcome, TransferOutcome::kWindowFault);
+  EXPECT_EQ(port.traffic(0).window_faults, 1u);
+  EXPECT_EQ(port.traffic(0).errors + port.traffic(0).corrupt, 0u);
+  port.RemoveWindow(kWindow);
+  port.AddWindow(kWindow, memory.data(), memory.size());
+  port.Start(transfer);
+  EXPECT_EQ(Finish(tier.get()).at(0).outcome, TransferOutcome::kDone) << "the copy on the device is intact";
+  EXPECT_EQ(std::memcmp(memory.data(), before.data(), kBlockSize), 0);
+  port.RemoveWindow(kWindow);
+}
+
 TEST_F(SsdTierTest, NoticesAByteFlippedOnTheDevice) {
   const auto tier = Open(Options());
   const WindowMemory memory(4 * kMiB);
@@ -372,6 +400,8 @@ TEST_F(SsdTierTest, NoticesAByteFlippedOnTheDevice) {
   const TransferResult result = Finish(tier.get()).at(0);
   EXPECT_EQ(result.outcome, TransferOutcome::kCorrupt);
   EXPECT_EQ(result.device_offset, written.device_offset);
+  EXPECT_EQ(port.traffic(0).corrupt, 1u);
+  EXPECT_EQ(port.traffic(0).errors, 0u);
   port.RemoveWindow(kWindow);
 }
 

@@ -266,7 +266,22 @@ TEST_P(TransferEngineTest, ReadsAgainOnceWhenTheChecksumIsWrong) {
   WriteOne(0, kBlockSize);
   device_.Inject({.direction = Direction::kRead, .flip_at = 1000});
   EXPECT_EQ(ReadOne(0, kBlockSize).outcome, TransferOutcome::kDone);
-  EXPECT_EQ(engine_->traffic(0).retries, 1u);
+  EXPECT_EQ(engine_->traffic(0).retries, 2u) << "through the mapping, then through the registration for proof";
+  EXPECT_EQ(engine_->traffic(0).corrupt + engine_->traffic(0).window_faults + engine_->traffic(0).errors, 0u);
+}
+
+TEST_P(TransferEngineTest, ReportsARegistrationThatIsNoLongerTheWindowAsAWindowFault) {
+  memory_.Fill(11);
+  WriteOne(0, kBlockSize);
+  WriteOne(600, 5000);
+  device_.OrphanRegistrations();
+  std::memset(memory_.data(), 0, memory_.size());
+  engine_->Start(Make(Direction::kRead, 0, kBlockSize));
+  engine_->Start(Make(Direction::kRead, 600, 5000));
+  for (const auto& [page, result] : Finish()) EXPECT_EQ(result.outcome, TransferOutcome::kWindowFault) << page;
+  const DeviceTraffic traffic = engine_->traffic(0);
+  EXPECT_EQ(traffic.window_faults, 2u);
+  EXPECT_EQ(traffic.errors + traffic.corrupt, 0u);
 }
 
 TEST_P(TransferEngineTest, ReportsCorruptionWhenBothReadsAreWrong) {
@@ -277,7 +292,8 @@ TEST_P(TransferEngineTest, ReportsCorruptionWhenBothReadsAreWrong) {
   EXPECT_EQ(result.outcome, TransferOutcome::kCorrupt);
   EXPECT_NE(result.crc, crcs_[0]);
   EXPECT_EQ(result.device_offset, kDataOffset);
-  EXPECT_EQ(engine_->traffic(0).errors, 1u);
+  EXPECT_EQ(engine_->traffic(0).corrupt, 1u);
+  EXPECT_EQ(engine_->traffic(0).errors, 0u);
 }
 
 TEST_P(TransferEngineTest, BlamesOnlyTheCorruptMemberOfAMergedRead) {
