@@ -33,22 +33,21 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("call", ["client.lease('key', write=True, shared=True)", "client.delete('key', shared=True)"])
-def test_an_interrupt_ends_a_wait_within_a_second(
-    client: tierd.Client, daemon: launcher.Running, call: str
-) -> None:
+def test_an_interrupt_ends_a_wait_within_a_second(client: tierd.Client, daemon: launcher.Running, call: str) -> None:
     client.put("key", b"x" * 100, shared=True)
     with client.lease("key", shared=True):
         waiter = child(
             f"""
-            import threading, tierd
+            import tierd
             client = tierd.connect(job={client.session.job!r}, token={client.session.token!r}, socket={daemon.socket!r})
+            poll = client._session.library.tier_poll
 
-            def announce():
-                while not any(thread.name == "tierd-wait" for thread in threading.enumerate()):
-                    threading.Event().wait(0.01)
+            def announced(operation, timeout):
+                client._session.library.tier_poll = poll
                 print("waiting", flush=True)
+                return poll(operation, timeout)
 
-            threading.Thread(target=announce, daemon=True).start()
+            client._session.library.tier_poll = announced
             try:
                 {call}
             except KeyboardInterrupt:
@@ -65,6 +64,57 @@ def test_an_interrupt_ends_a_wait_within_a_second(
         assert line_of(waiter) == "still usable"
     waiter.communicate(timeout=20)
     assert waiter.returncode == 0
+
+
+def test_a_storm_of_signals_loses_no_lease_and_no_copy(client: tierd.Client, daemon: launcher.Running) -> None:
+    program = child(
+        f"""
+        import random, signal, numpy, tierd
+        client = tierd.connect(job="storm", socket={daemon.socket!r})
+        order = random.Random(3)
+
+        class Alarm(Exception):
+            pass
+
+        def handler(number, frame):
+            while frame is not None:  # What is raised in a finalizer, Python reports and drops.
+                if frame.f_code.co_name == "__del__" or frame.f_code.co_filename.endswith("weakref.py"):
+                    return
+                frame = frame.f_back
+            raise Alarm
+
+        def lease():
+            with client.lease(order.randrange(3), write=True) as lease:
+                lease.numpy("u1")[:] = 9
+
+        def replace():
+            client.put(order.randrange(3), numpy.full(order.randrange(1, 9 << 18), 9, "u1"), replace=True)
+
+        def get():
+            assert (client.get(order.randrange(3), "u1") == 9).all()
+
+        signal.signal(signal.SIGALRM, handler)
+        interrupted = 0
+        for key in range(3):
+            client.put(key, numpy.full(1000, 9, "u1"))
+        for turn in range(1500):
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, order.uniform(1e-6, 1e-3))
+                    order.choice([replace, replace, get, lease])()
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except Alarm:
+                interrupted += 1
+            except (tierd.Torn, tierd.NotFound):  # A replacing, or a write lease, that was given up.
+                for key in range(3):
+                    client.put(key, numpy.full(1000, 9, "u1"), replace=True)
+        print(interrupted > 100, client.stats().leases_open, len(client._session._calls))
+        client.close()
+        """
+    )
+    out, err = program.communicate(timeout=120)
+    assert (program.returncode, out) == (0, "True 0 0\n"), err
 
 
 def test_a_daemon_that_dies_is_noticed_within_a_second_by_who_waits(own_daemon: launcher.Running) -> None:
@@ -89,7 +139,7 @@ def test_a_daemon_that_dies_is_noticed_within_a_second_by_who_waits(own_daemon: 
     begin = time.monotonic()
     own_daemon.process.wait()
     thread.join(5)
-    (error, at), = ended
+    ((error, at),) = ended
     assert isinstance(error, tierd.Disconnected)
     assert at - begin < 1
     assert (view == numpy.arange(1000)).all()  # What was leased is there while it is leased.

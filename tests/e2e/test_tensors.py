@@ -73,6 +73,14 @@ def test_a_tensor_larger_than_the_arena_goes_through(client: tierd.Client) -> No
     client.delete("large")
 
 
+@pytest.mark.parametrize("mebibytes", [6, 10, 16, 24])
+def test_a_tensor_larger_than_its_jobs_limit_comes_back(connect: Callable[..., tierd.Client], mebibytes: int) -> None:
+    limited = connect(job=f"limited-{mebibytes}", limit="4MiB")
+    content = noise(mebibytes * MIB - 3)
+    limited.put("key", content)
+    assert (limited.get("key") == content).all()
+
+
 def test_more_tensors_than_ram_stay_what_they_were(client: tierd.Client) -> None:
     tensors = {number: noise(3 * MIB + number, number) for number in range(40)}
     for number, content in tensors.items():

@@ -15,7 +15,7 @@ from typing import Any
 
 from tierd import library
 
-INVALID, NOT_FOUND, ALREADY_EXISTS, NO_MEMORY, STALE, WOULD_DEADLOCK, TIMEOUT = 1, 2, 3, 5, 10, 13, 14
+INVALID, NOT_FOUND, ALREADY_EXISTS, NO_MEMORY, DISCONNECTED, WOULD_DEADLOCK, TIMEOUT = 1, 2, 3, 5, 11, 13, 14
 
 
 class Refusal(Exception):
@@ -57,9 +57,12 @@ class FakeLibrary:
         self.names: dict[bytes, int] = {}
         self.closed: list[int] = []
         self.calls: list[str] = []
-        self.prefetched: list[int] = []
+        self.prefetched: list[tuple[int, int]] = []  # Tensor and length.
+        self.copy_timeouts: list[int] = []
         self.lease_bytes_max = 1 << 40
         self.abandoned = 0
+        self.lost = False  # The daemon died: releases say so.
+        self.operations: dict[int, Any] = {}  # Started, not waited for: what tier_wait is to do and answer.
         self._numbers = itertools.count(1)
         self._error = b""
 
@@ -83,8 +86,8 @@ class FakeLibrary:
         handle._obj.value = next(self._numbers)
         return 0
 
-    def tier_close(self, handle: int) -> None:
-        self.closed.append(handle)
+    def tier_close(self, handle: Any) -> None:
+        self.closed.append(handle.value)
 
     def tier_session(self, handle: int, view: Any) -> int:
         fields = view._obj
@@ -150,20 +153,23 @@ class FakeLibrary:
             self.leases[number] = record
             leases[index] = number
 
-    def tier_lease_data(self, lease: int, address: Any, length: Any) -> int:
-        record = self.leases[lease]
+    def tier_lease_data(self, lease: Any, address: Any, length: Any) -> int:
+        record = self.leases[lease.value]
         address._obj.value = record.tensor.address + record.begin
         length._obj.value = record.end - record.begin
         return 0
 
-    def tier_release(self, lease: int, flags: int) -> int:
-        record = self.leases.pop(lease)
+    def tier_release(self, lease: Any, flags: int) -> int:
+        record = self.leases.pop(lease.value)
         if flags & library.ABANDON:
             self.abandoned += 1
             if not record.tensor.sealed:
                 self.tensors.pop(record.key, None)
         elif record.write:
             record.tensor.sealed_ranges.append((record.begin, record.end))
+        if self.lost:
+            self._error = b"the daemon is gone"
+            return DISCONNECTED
         return 0
 
     # ---- Tensors ----
@@ -180,7 +186,7 @@ class FakeLibrary:
         return self._guard("free", work)
 
     def tier_prefetch(self, handle: int, ranges: Any, count: int, flags: int) -> int:
-        self.prefetched += [item.tensor for item in ranges]
+        self.prefetched += [(item.tensor, item.length) for item in ranges]
         return 0
 
     def tier_tensor(self, handle: int, tensor: int, flags: int, view: Any) -> int:
@@ -195,12 +201,14 @@ class FakeLibrary:
     # ---- Copies ----
 
     def tier_swap_out(self, handle: int, tensor: int, pointer: int, size: int, options: Any, operation: Any) -> int:
-        key = (tensor, options._obj.flags)
-        self.tensors[key] = Tensor(size)
-        self.tensors[key].sealed_ranges.append((0, size))
-        ctypes.memmove(self.tensors[key].address, pointer, size)
-        operation._obj.value = 1
-        return self._guard("swap_out", lambda: None)
+        def work() -> None:
+            key = (tensor, options._obj.flags)
+            self.tensors[key] = Tensor(size)
+            self.tensors[key].sealed_ranges.append((0, size))
+            ctypes.memmove(self.tensors[key].address, pointer, size)
+
+        self.copy_timeouts.append(options._obj.timeout_ms)
+        return self._guard("swap_out", lambda: self.start(operation, work))
 
     def tier_swap_in(self, handle: int, tensor: int, pointer: int, size: int, options: Any, operation: Any) -> int:
         def work() -> None:
@@ -210,11 +218,42 @@ class FakeLibrary:
             if found.size != size:
                 raise Refusal(INVALID, f"the tensor holds {found.size} bytes, not {size}")
             ctypes.memmove(pointer, found.address, size)
-            operation._obj.value = 1
 
-        return self._guard("swap_in", work)
+        self.copy_timeouts.append(options._obj.timeout_ms)
+        return self._guard("swap_in", lambda: self.start(operation, work))
+
+    # ---- Operations ----
+
+    def start(self, operation: Any, work: Any) -> None:
+        """``work`` is done by tier_wait, so that nothing comes of an operation nobody waits for."""
+        number = next(self._numbers)
+        self.operations[number] = work
+        operation._obj.value = number
+
+    def tier_free_start(self, handle: int, tensors: Any, count: int, flags: int, operation: Any) -> int:
+        code = self.tier_free_batch(handle, tensors, count, flags)
+
+        def answer() -> None:
+            if code:
+                raise Refusal(code, self._error.decode())
+
+        return self._guard("start", lambda: self.start(operation, answer))
+
+    def tier_acquire_start(
+        self, handle: int, ranges: Any, count: int, flags: int, timeout: int, leases: Any, operation: Any
+    ) -> int:
+        return self._guard("start", lambda: self.start(operation, lambda: self._grant(ranges, flags, leases)))
+
+    def tier_poll(self, operation: Any, timeout: int) -> int:
+        return 1
+
+    def tier_cancel(self, operation: Any) -> None:
+        def cancelled() -> None:
+            raise Refusal(TIMEOUT, "it was cancelled")
+
+        assert operation.value in self.operations, "cancelled after its handle was freed"
+        self.operations[operation.value] = cancelled
 
     def tier_wait(self, operation: Any, timeout: int, outcome: Any) -> int:
-        if outcome is not None:
-            outcome._obj.bytes = 0
-        return 0
+        assert operation.value in self.operations, "waited for after its handle was freed"
+        return self._guard("wait", self.operations.pop(operation.value))

@@ -281,7 +281,7 @@ def test_backward_asks_ahead_for_what_comes_next(client: tierd.Client, fake: Fak
         loss = y.sum()
     packed = sorted(tensor for tensor, _ in fake.tensors)
     loss.backward()
-    assert fake.prefetched == packed[-2::-1]
+    assert [tensor for tensor, _ in fake.prefetched] == packed[-2::-1]
 
 
 def test_a_session_that_ended_does_not_break_the_freeing(

@@ -15,8 +15,9 @@ from fake_library import FakeLibrary
 
 import tierd
 from tierd import client as client_module
-from tierd import errors
+from tierd import errors, layout
 from tierd.quantity import byte_count, format_bytes
+from tierd.ranges import RANGE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_shared_and_own_namespace_do_not_meet(client: tierd.Client) -> None:
 
 
 def test_a_large_tensor_goes_range_by_range(client: tierd.Client, fake: FakeLibrary) -> None:
-    content = numpy.random.default_rng(1).bytes(2 * client_module.RANGE_BYTES + 12345)
+    content = numpy.random.default_rng(1).bytes(2 * RANGE_BYTES + 12345)
     client.put("key", content)
     assert fake.calls.count("create") == 1 and fake.calls.count("acquire") == 2
     assert client.get("key") == content
@@ -120,6 +121,63 @@ def test_a_range_shrinks_where_memory_is_short(client: tierd.Client, fake: FakeL
     content = numpy.random.default_rng(1).bytes(20 << 20)
     client.put("key", content)
     assert client.get("key") == content
+
+
+@pytest.mark.parametrize("mebibytes", [3, 10, 16, 20])
+def test_what_could_be_put_by_ranges_can_be_got_so(client: tierd.Client, fake: FakeLibrary, mebibytes: int) -> None:
+    fake.lease_bytes_max = 3 << 20
+    content = numpy.random.default_rng(1).bytes((mebibytes << 20) - 5)
+    client.put("key", content)
+    assert client.get("key") == content
+    with pytest.raises(tierd.Invalid, match="holds"):
+        client.get_into("key", bytearray(len(content) - 1))
+    assert fake.leases == {}
+
+
+def test_a_lease_of_ones_own_is_told_at_once_by_a_large_get(client: tierd.Client, fake: FakeLibrary) -> None:
+    client.put("key", bytes(10 << 20))
+    with client.lease("key", write=True):
+        with pytest.raises(tierd.WouldDeadlock):
+            client.get("key")
+    assert "swap_in" not in fake.calls  # It would wait for us until its deadline.
+
+
+def test_a_timeout_of_zero_is_not_the_default_of_a_copy(client: tierd.Client, fake: FakeLibrary) -> None:
+    client.put("key", bytes(100))
+    for timeout in (0, 0.0004, 2, None):
+        client.put("key", bytes(100), replace=True, timeout=timeout)
+    large = bytearray(RANGE_BYTES + 1)
+    client.put("large", large)
+    client.get_into("large", large, timeout=0)
+    assert fake.copy_timeouts == [1, 1, 2000, 0, 1]
+
+
+def test_a_put_reports_that_the_daemon_is_gone(client: tierd.Client, fake: FakeLibrary) -> None:
+    fake.lost = True
+    with pytest.raises(tierd.Disconnected, match="gone"):
+        client.put("key", b"x" * 100)
+    assert fake.leases == {}
+
+
+def test_a_read_is_not_lost_with_the_daemon(client: tierd.Client, fake: FakeLibrary) -> None:
+    client.put("key", b"x" * 100)
+    fake.lost = True
+    assert client.get("key") == b"x" * 100
+
+
+def test_a_buffer_stays_where_it_is_while_its_memory_is_known() -> None:
+    content = bytearray(100)
+    with layout.readable(content) as memory:
+        pass
+    with pytest.raises(BufferError):
+        content.extend(b"more")
+    del memory
+    content.extend(b"more")
+
+
+def test_a_manifest_is_not_made_in_parts(client: tierd.Client) -> None:
+    with pytest.raises(tierd.Invalid, match="one manifest"):
+        client.persist(*range(1024))
 
 
 def test_a_put_that_fails_leaves_nothing_behind(client: tierd.Client, fake: FakeLibrary) -> None:

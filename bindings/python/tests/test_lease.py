@@ -127,6 +127,32 @@ def test_an_exception_abandons_what_was_half_written(stored: tierd.Client, fake:
     assert fake.abandoned == 1 and fake.leases == {}
 
 
+def test_leaving_a_block_reports_that_what_was_written_is_lost(stored: tierd.Client, fake: FakeLibrary) -> None:
+    with pytest.raises(tierd.Disconnected, match="gone"):
+        with stored.lease("a", write=True) as lease:
+            lease.numpy()[:] = 0
+            fake.lost = True
+    assert fake.leases == {}
+    lease.release()  # Said once.
+
+
+def test_neither_reading_nor_giving_up_fails_without_the_daemon(stored: tierd.Client, fake: FakeLibrary) -> None:
+    fake.lost = True
+    with stored.lease("a") as lease:
+        assert lease.numpy()[1] == 1
+    with pytest.raises(RuntimeError, match="the real one"):
+        with stored.lease("a", write=True):
+            raise RuntimeError("the real one")
+    assert fake.leases == {}
+
+
+def test_a_finalizer_says_nothing_of_a_daemon_that_is_gone(stored: tierd.Client, fake: FakeLibrary) -> None:
+    view = stored.lease("a", write=True).numpy()
+    fake.lost = True
+    del view
+    assert fake.leases == {}
+
+
 def test_an_exception_while_creating_leaves_no_tensor(client: tierd.Client, fake: FakeLibrary) -> None:
     with pytest.raises(RuntimeError):
         with client.create("new", (4, 4), torch.float32):

@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import os
 import types
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import autostart as autostarts
 from . import layout as layouts
-from . import library
+from . import library, ranges
 from .errors import AlreadyExists, Disconnected, Invalid, NoMemory, NotFound, WouldDeadlock
 from .layout import Layout
 from .lease import Lease
 from .quantity import byte_count
 from .session import Grant, Session
 from .states import Key, Part, SessionState, Stats, TensorState
-
-# A tensor larger than this is filled range by range, so that it need not fit into RAM at once.
-RANGE_BYTES = 16 << 20
-_BLOCK = 2 << 20
 
 
 def connect(
@@ -114,7 +111,9 @@ class Client:
                     raise AlreadyExists(f"a tensor {key!r} exists: pass replace=True to store another in its place")
                 self._swap("tier_swap_out", tensor, memory, _shared(shared), timeout)
             else:
-                self._fill_new(tensor, key, memory, _shared(shared), timeout)
+                flags = _shared(shared)
+                take, free = self._taker(flags, timeout), functools.partial(self._free_quietly, tensor, flags)
+                ranges.fill_new(take, tensor, key, memory, free)
             self._layouts[tensor, shared] = memory.layout
 
     def get(
@@ -139,25 +138,26 @@ class Client:
     def get_into(self, key: Key, out: Any, *, shared: bool = False, timeout: float | None = None) -> None:
         """Fills ``out`` (contiguous, as many bytes as the tensor) with the tensor's bytes, whatever its dtype."""
         tensor = self.tensor_id(key)
+        take = self._taker(_shared(shared), timeout)
         with layouts.writable(out) as memory:
-            if memory.size > RANGE_BYTES or memory.stream is not None:
-                self._swap("tier_swap_in", tensor, memory, _shared(shared), timeout)
-                return
-            grant = self._grant_one(Part(key), _shared(shared), timeout)
             try:
-                grant.locate()
-                if grant.length != memory.size:
-                    raise Invalid(f"{key!r} holds {grant.length} bytes, the array to fill {memory.size}")
-                ctypes.memmove(memory.address, grant.address, memory.size)
-            finally:
-                grant.end()
+                if memory.size > ranges.RANGE_BYTES or memory.stream is not None:
+                    self._swap("tier_swap_in", tensor, memory, _shared(shared), timeout)
+                else:
+                    ranges.read_whole(take, tensor, key, memory)
+            except (NoMemory, WouldDeadlock):
+                # What was put range by range, where RAM cannot hold it at once, comes back so too.
+                if memory.stream is not None or memory.size <= ranges.BLOCK:
+                    raise
+                ranges.require_size(key, self.tensor(tensor, shared=shared).size, memory)
+                ranges.read_ranges(take, tensor, memory)
 
     def delete(self, *keys: Key, shared: bool = False) -> None:
         """Frees tensors, in RAM and on SSD. Waits for leases of other threads on them."""
         ids = [self.tensor_id(key) for key in keys]
         if not ids:
             return
-        self._tensors_call("tier_free_batch", ids, shared)
+        self._tensors_call("tier_free", ids, shared)
         for tensor in ids:
             self._layouts.pop((tensor, shared), None)
 
@@ -165,6 +165,14 @@ class Client:
         """Frees a tensor of this session that nobody holds a lease on. For finalizers: it does not handle signals."""
         self._session.call("tier_free", tensor, 0)
         self._layouts.pop((tensor, False), None)
+
+    def discard_unwaited(self, keys: Iterable[str]) -> None:
+        """Asks that tensors of this session be freed, and waits for nothing. For finalizers, which may run in the
+        middle of any call, on any thread. Keys never used before name no tensor."""
+        ids = [self._ids[key] for key in list(keys) if key in self._ids]
+        self._session.free_unwaited(ids, 0)
+        for tensor in ids:
+            self._layouts.pop((tensor, False), None)
 
     # ---- In place ----
 
@@ -213,9 +221,9 @@ class Client:
         creating = {part.size > 0 for part in parts}
         if len(creating) != 1:
             raise Invalid("state at least one part; either all of them create a tensor or none does")
-        name = "tier_create_batch" if creating.pop() else "tier_acquire_batch"
-        write = write or name == "tier_create_batch"
-        flags = _shared(shared) | (library.WRITE if write and name == "tier_acquire_batch" else 0)
+        name = "tier_create" if creating.pop() else "tier_acquire"
+        write = write or name == "tier_create"
+        flags = _shared(shared) | (library.WRITE if write and name == "tier_acquire" else 0)
         grants = self._session.grant(name, [self._range(part) for part in parts], flags, _milliseconds(timeout))
         leases: list[Lease] = []
         try:
@@ -223,7 +231,7 @@ class Client:
                 leases.append(Lease(grant, part.key, write, self._layouts.get((self.tensor_id(part.key), shared))))
         except BaseException:
             for grant in grants:
-                grant.end()
+                grant.drop()
             raise
         return leases
 
@@ -233,8 +241,8 @@ class Client:
         """Asks that tensors, or parts of them, be brought into RAM soon; returns at once."""
         parts = [key if isinstance(key, Part) else Part(key) for key in _several(keys)]
         for begin in range(0, len(parts), library.BATCH_MAX):
-            ranges = [self._range(part) for part in parts[begin : begin + library.BATCH_MAX]]
-            self._session.call("tier_prefetch", (library.Range * len(ranges))(*ranges), len(ranges), _shared(shared))
+            batch = [self._range(part) for part in parts[begin : begin + library.BATCH_MAX]]
+            self._session.call("tier_prefetch", (library.Range * len(batch))(*batch), len(batch), _shared(shared))
 
     def step(self, step: int | None = None) -> None:
         """Marks the end of a training step; without a number, of the next one."""
@@ -251,7 +259,8 @@ class Client:
 
     def drop(self, *keys: Key, shared: bool = False) -> None:
         """Drops RAM copies that SSD has too: a hint that the tensors will not be used soon."""
-        self._tensors_call("tier_drop", [self.tensor_id(key) for key in keys], shared)
+        ids = [self.tensor_id(key) for key in keys]
+        self._session.call("tier_drop", (ctypes.c_uint64 * len(ids))(*ids), len(ids), _shared(shared))
 
     def accept(self, key: Key, *, shared: bool = False) -> None:
         """Takes a :class:`tierd.Torn` tensor as it stands."""
@@ -353,55 +362,28 @@ class Client:
         return library.Range(self.tensor_id(part.key), part.offset, part.length, part.size)
 
     def _grant_one(self, part: Part, flags: int, timeout: float | None) -> Grant:
-        name = "tier_create_batch" if part.size else "tier_acquire_batch"
+        name = "tier_create" if part.size else "tier_acquire"
         return self._session.grant(name, [self._range(part)], flags, _milliseconds(timeout))[0]
 
     def _tensors_call(self, name: str, ids: list[int], shared: bool) -> None:
-        call = self._session.call if name == "tier_drop" else self._session.call_waiting
-        if not ids:
-            call(name, None, 0, _shared(shared))
-        for begin in range(0, len(ids), library.BATCH_MAX):
-            batch = ids[begin : begin + library.BATCH_MAX]
-            call(name, (ctypes.c_uint64 * len(batch))(*batch), len(batch), _shared(shared))
+        if name == "tier_persist" and len(ids) > library.BATCH_MAX:
+            raise Invalid(f"persist is one manifest: at most {library.BATCH_MAX} keys, or none for all of the job")
+        for begin in range(0, max(1, len(ids)), library.BATCH_MAX):
+            self._session.call_waiting(name, ids[begin : begin + library.BATCH_MAX], _shared(shared))
 
     def _swap(self, name: str, tensor: int, memory: layouts.Memory, flags: int, timeout: float | None) -> None:
         options = library.CopyOptions(
             struct_size=ctypes.sizeof(library.CopyOptions),
             stream=memory.stream,
             flags=flags,
-            timeout_ms=_milliseconds(timeout) or 0,
+            # libtier's 0 is its default of 60 s, and it has no way not to wait at all: 1 ms comes nearest.
+            timeout_ms=0 if timeout is None else max(1, _milliseconds(timeout) or 0),
             whole=1,
         )
-        self._session.copy(name, tensor, memory.address, memory.size, options)
+        self._session.copy(name, tensor, memory.address, memory.size, options, memory.owner)
 
-    def _fill_new(self, tensor: int, key: Key, memory: layouts.Memory, flags: int, timeout: float | None) -> None:
-        """Creates the tensor by its first range, which claims the key, and fills range after range."""
-        length, done = min(memory.size, RANGE_BYTES), 0
-
-        def take(length: int) -> Grant:
-            if done == 0:
-                return self._grant_one(Part(tensor, 0, length, memory.size), flags, timeout)
-            return self._grant_one(Part(tensor, done, length), flags | library.WRITE | library.DISCARD, timeout)
-
-        try:
-            while done < memory.size:
-                length = min(length, memory.size - done)
-                grant, length = _take_less(take, length)
-                try:
-                    grant.locate()
-                    ctypes.memmove(grant.address, memory.address + done, length)
-                except BaseException:
-                    grant.abandon = True
-                    raise
-                finally:
-                    grant.end()
-                done += length
-        except AlreadyExists as error:
-            raise AlreadyExists(f"a tensor {key!r} exists: pass replace=True to store another in its place") from error
-        except BaseException:
-            if done:
-                self._free_quietly(tensor, flags)
-            raise
+    def _taker(self, flags: int, timeout: float | None) -> ranges.Take:
+        return lambda part, more: self._grant_one(part, flags | more, timeout)
 
     def _free_quietly(self, tensor: int, flags: int) -> None:
         """Removes what an interrupted put has left. The first failure is the one to report."""
@@ -409,17 +391,6 @@ class Client:
             self._session.call("tier_free", tensor, flags)
         except Exception:  # noqa: S110
             pass
-
-
-def _take_less(take: Callable[[int], Grant], length: int) -> tuple[Grant, int]:
-    """``take(length)``, with less where RAM cannot hold that much at once, down to one block."""
-    while True:
-        try:
-            return take(length), length
-        except (NoMemory, WouldDeadlock):
-            if length <= _BLOCK:
-                raise
-            length = max(_BLOCK, length // 2 // _BLOCK * _BLOCK)
 
 
 def _several(keys: Key | Part | Iterable[Key | Part]) -> Iterable[Key | Part]:

@@ -33,7 +33,7 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Memory:
-    """Where an array's bytes lie, contiguous in C order, for as long as ``owner`` is alive and pinned."""
+    """Where an array's bytes lie, contiguous in C order, for as long as ``owner`` is alive."""
 
     address: int
     size: int
@@ -138,11 +138,12 @@ def _numpy_memory(value: Any, must_be_contiguous: bool) -> Memory:
 def _buffer_memory(value: object, flags: int) -> Iterator[Memory]:
     view = _PyBuffer()
     try:
+        owner = memoryview(value)  # type: ignore[arg-type]  # Anything at all: what has no buffer raises.
         _get_buffer(value, ctypes.byref(view), flags)
     except (TypeError, BufferError) as error:
         raise Invalid(f"a {type(value).__name__} cannot be used: {error}") from None
     try:
-        yield Memory(view.buf or 0, view.len, Layout("bytes", None, (view.len,), view.len), value)
+        yield Memory(view.buf or 0, view.len, Layout("bytes", None, (view.len,), view.len), owner)
     finally:
         _release_buffer(ctypes.byref(view))
 

@@ -29,20 +29,21 @@ class Lease:
     """
 
     def __init__(self, grant: Grant, key: object, write: bool, layout: Layout | None) -> None:
-        try:
-            grant.locate()
-        except BaseException:
-            grant.end()
-            raise
         self.write = write
-        self.nbytes = grant.length
         self._key = key
         self._layout = layout
         self._grant = grant
-        buffer = (ctypes.c_ubyte * grant.length).from_address(grant.address)
-        # Not at exit: arrays may still be read then, and the daemon takes back what a dead process held.
-        weakref.finalize(buffer, grant.end).atexit = False
+        try:
+            grant.locate()
+            buffer = (ctypes.c_ubyte * grant.length).from_address(grant.address)
+            # Not at exit: arrays may still be read then, and the daemon takes back what a dead process held.
+            weakref.finalize(buffer, grant.drop).atexit = False
+        except BaseException:
+            grant.drop()
+            raise
+        self.nbytes = grant.length
         self._buffer: Any = buffer
+        grant.abandon = False  # From here on the arrays' owner says what is final.
 
     def numpy(self, dtype: Any = None, shape: Sequence[int] | int | None = None) -> Any:
         """A numpy array over the leased bytes, read-only unless the lease is for writing. Without ``dtype``: the one
@@ -68,9 +69,11 @@ class Lease:
         return view if self.write else view.toreadonly()
 
     def release(self) -> None:
-        """Ends the lease as soon as no array is alive over it; :class:`tierd.LiveViews` if one is. May be repeated."""
+        """Ends the lease as soon as no array is alive over it; :class:`tierd.LiveViews` if one is. May be repeated.
+        Raises why what was written could not be made final: the daemon is gone, or has ended the session."""
         if self._close():
             raise LiveViews(self._complaint())
+        self._grant.end()
 
     def abandon(self) -> None:
         """Marks what was written under this lease as not final: when the lease ends, the daemon reverts it."""
@@ -85,11 +88,10 @@ class Lease:
     ) -> None:
         if kind is not None and self.write and self._buffer is not None:
             self._grant.abandon = True  # Half-written content must not pass for final.
-        if not self._close():
-            return
         if kind is None:
-            raise LiveViews(self._complaint())
-        warnings.warn(self._complaint(), RuntimeWarning, stacklevel=2)
+            self.release()
+        elif self._close():
+            warnings.warn(self._complaint(), RuntimeWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         state = "ended" if self._buffer is None else "open"

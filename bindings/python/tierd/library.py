@@ -122,7 +122,6 @@ class StatsFields(ctypes.Structure):
 
 
 _TENSORS = (c_void_p, POINTER(c_uint64), c_size_t, c_uint32)
-_LEASE_ONE = (c_void_p, POINTER(Range), c_uint32, c_uint32, POINTER(c_void_p))
 _LEASE_MANY = (c_void_p, POINTER(Range), c_size_t, c_uint32, c_uint32, POINTER(c_void_p))
 
 # name: (result, arguments)
@@ -133,15 +132,16 @@ SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "tier_connect": (c_int, (POINTER(ConnectOptions), POINTER(c_void_p))),
     "tier_close": (None, (c_void_p,)),
     "tier_session": (c_int, (c_void_p, POINTER(SessionFields))),
-    "tier_create": (c_int, _LEASE_ONE),
-    "tier_acquire": (c_int, _LEASE_ONE),
     "tier_create_batch": (c_int, _LEASE_MANY),
     "tier_acquire_batch": (c_int, _LEASE_MANY),
     "tier_lease_data": (c_int, (c_void_p, POINTER(c_void_p), POINTER(c_uint64))),
     "tier_release": (c_int, (c_void_p, c_uint32)),
-    "tier_release_batch": (c_int, (POINTER(c_void_p), c_size_t, c_uint32)),
     "tier_free": (c_int, (c_void_p, c_uint64, c_uint32)),
-    "tier_free_batch": (c_int, _TENSORS),
+    "tier_create_start": (c_int, (*_LEASE_MANY, POINTER(c_void_p))),
+    "tier_acquire_start": (c_int, (*_LEASE_MANY, POINTER(c_void_p))),
+    "tier_free_start": (c_int, (*_TENSORS, POINTER(c_void_p))),
+    "tier_flush_start": (c_int, (*_TENSORS, POINTER(c_void_p))),
+    "tier_persist_start": (c_int, (*_TENSORS, POINTER(c_void_p))),
     "tier_prefetch": (c_int, (c_void_p, POINTER(Range), c_size_t, c_uint32)),
     "tier_accept": (c_int, (c_void_p, c_uint64, c_uint32)),
     "tier_step": (c_int, (c_void_p, c_uint64)),
@@ -153,7 +153,7 @@ SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "tier_swap_out": (c_int, (c_void_p, c_uint64, c_void_p, c_uint64, POINTER(CopyOptions), POINTER(c_void_p))),
     "tier_swap_in": (c_int, (c_void_p, c_uint64, c_void_p, c_uint64, POINTER(CopyOptions), POINTER(c_void_p))),
     "tier_wait": (c_int, (c_void_p, c_uint32, POINTER(CopyOutcome))),
-    "tier_done": (c_int, (c_void_p,)),
+    "tier_poll": (c_int, (c_void_p, c_uint32)),
     "tier_cancel": (None, (c_void_p,)),
     "tier_stats": (c_int, (c_void_p, POINTER(StatsFields))),
 }

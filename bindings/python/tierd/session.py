@@ -1,49 +1,48 @@
 """Session: one ``tier_client`` and everything that may still need it.
 
-The idea: libtier's handle is closed by whoever leaves last. Calls under way and leases whose arrays are alive each hold
-a count; ``close()`` refuses new calls at once and frees the handle when both counts are zero, so that no array ever
-loses the memory beneath it.
+The idea: libtier's handle is closed by whoever leaves last. Calls under way and leases whose arrays are alive stand in
+two tables; ``close()`` refuses new calls at once and closes the handle when both are empty, so that no array ever loses
+the memory beneath it.
 
-Any thread may call anything. A finalizer may run in the middle of any of these methods, on the same thread, so the lock
-is re-entrant and what it guards is consistent at every step. After ``fork()`` the child's copy is dead: it calls
-nothing in libtier and answers ``Disconnected``.
+Any thread may call anything, and a finalizer or a signal's handler may come between any two steps. So there is no lock
+to be found held: the tables change by single operations of ``dict``, and every handle (session, operation, lease) has
+an owner before C fills it in, which ends it by one step that nothing can split (see ``waiting``). A call enters its
+table before it looks whether the session is closing, and ``close()`` says so before it looks at the table: one of the
+two sees the other. After ``fork()`` the child's copy is dead: it calls nothing in libtier and answers ``Disconnected``.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from . import library
-from .errors import Disconnected, Stale
+from .errors import Disconnected, Error, Stale
+from .waiting import SLICE_MS, Operation, end_once, run_aside, token_of
 
-# How long a call on the main thread may stay inside C before Python looks for signals again.
-SLICE_MS = 200
 DEADLINE_MS = 60_000
 
-_GOES_ON = b"it goes on"
-
-_T = TypeVar("_T")
-
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+Ids = ctypes.Array[ctypes.c_uint64]
 
 
 class Grant:
-    """One lease of libtier's. Ended exactly once, by ``end``; whoever holds the buffer over it calls that last."""
+    """One lease of libtier's, from before it is granted. Ended exactly once: by :meth:`end`, by :meth:`drop`, or by
+    :meth:`drop` when nobody needs the object any more."""
 
-    __slots__ = ("_ended", "abandon", "address", "length", "_lease", "_session", "_thread", "__weakref__")
+    __slots__ = ("_handle", "_session", "_token", "abandon", "address", "failure", "key", "length", "write")
 
-    def __init__(self, session: Session, lease: int, thread: int) -> None:
+    def __init__(self, session: Session, handle: ctypes.c_void_p, write: bool) -> None:
         self._session = session
-        self._lease = lease
-        self._thread = thread
-        self._ended = False
-        self.abandon = False  # The content is not final: revert it instead of sealing it.
+        self._handle = handle  # Part of the array that libtier fills in.
+        self._token = token_of(handle)
+        self.key = object()  # In the session's table, which must not keep the grant itself alive.
+        self.write = write
+        self.abandon = write  # The content is not final: revert it instead of sealing it.
+        self.failure: Error | None = None  # Why what was written could not be sealed.
         self.address = 0
         self.length = 0
 
@@ -51,32 +50,51 @@ class Grant:
         """Learns where the leased bytes lie, as one range. Raises what stitching raises."""
         address, length = ctypes.c_void_p(), ctypes.c_uint64()
         self._session.check(
-            self._session.library.tier_lease_data(self._lease, ctypes.byref(address), ctypes.byref(length))
+            self._session.library.tier_lease_data(self._handle, ctypes.byref(address), ctypes.byref(length))
         )
         self.address, self.length = address.value or 0, length.value
 
     def end(self) -> None:
-        """Gives the lease back. Safe from finalizers, at interpreter shutdown and in a forked child."""
-        if self._ended:
-            return
-        self._ended = True
-        self._session.end_grant(self._lease, self._thread, library.ABANDON if self.abandon else 0)
+        """Gives the lease back. Raises why what was written under it could not be made final; once."""
+        self.drop()
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+    def drop(self) -> None:
+        """Gives the lease back. Safe from finalizers, at interpreter shutdown, in a forked child, and repeatedly."""
+        session = self._session
+        if not self._handle.value or session.forked:
+            return  # Nothing was granted, or the lease is the parent's.
+        flags = library.ABANDON if self.abandon else 0
+        try:
+            codes = end_once(session.library.tier_release, self._token, flags)
+        finally:
+            session.grants.pop(self.key, None)
+        if codes and codes[0] and self.write and not self.abandon:
+            self.failure = library.failure(session.library, codes[0])
+        session.close_if_last()
+
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # Not at exit: arrays may still be read then, and the daemon takes back what a dead process held. And before the
+        # last attribute was set, nothing had been asked for.
+        if not finalizing() and hasattr(self, "length"):
+            self.drop()
 
 
 class Session:
-    def __init__(self, functions: ctypes.CDLL, handle: int) -> None:
+    def __init__(self, functions: ctypes.CDLL, handle: int = 0) -> None:
         self.library = functions
-        self._handle = handle
-        self._lock = threading.RLock()
+        self.handle = ctypes.c_void_p(handle)  # For tier_connect to fill in.
+        self.grants: dict[object, int] = {}  # Leases alive: the thread that took each.
+        self._token = token_of(self.handle)
         self._process = os.getpid()
         self._closing = False
-        self._calls: dict[int, int] = {}  # Calls under way, by thread.
-        self._grants: dict[int, int] = {}  # Leases alive, by the thread that took them.
-        _sessions.add(self)
+        self._calls: dict[object, int] = {}  # Calls under way: the thread each is made on.
 
     @property
     def closed(self) -> bool:
-        return self._closing or self._handle == 0
+        return self._closing
 
     @property
     def forked(self) -> bool:
@@ -84,65 +102,38 @@ class Session:
 
     # ---- Counting ----
 
-    def _enter(self) -> int:
-        thread = threading.get_ident()
-        with self._lock:
-            if self.forked:
-                raise Disconnected(
-                    f"this client belongs to process {self._process}; process {os.getpid()} was forked from it and "
-                    "has no session: call tierd.connect() here"
-                )
-            if self.closed:
-                raise Stale("this client is closed: call tierd.connect() again")
-            self._calls[thread] = self._calls.get(thread, 0) + 1
-        return thread
-
-    def _leave(self, thread: int) -> None:
-        with self._lock:
-            _decrement(self._calls, thread)
-        self._close_if_last()
-
-    def _add_grants(self, leases: Sequence[int], thread: int) -> list[Grant]:
-        with self._lock:
-            self._grants[thread] = self._grants.get(thread, 0) + len(leases)
-        return [Grant(self, lease, thread) for lease in leases]
-
-    def end_grant(self, lease: int, thread: int, flags: int) -> None:
+    def _enter(self, call: object) -> None:
+        self._calls[call] = threading.get_ident()
         if self.forked:
-            return  # The lease is the parent's.
-        self.library.tier_release(lease, flags)
-        with self._lock:
-            _decrement(self._grants, thread)
-        self._close_if_last()
+            raise Disconnected(
+                f"this client belongs to process {self._process}; process {os.getpid()} was forked from it and "
+                "has no session: call tierd.connect() here"
+            )
+        if self.closed:
+            raise Stale("this client is closed: call tierd.connect() again")
 
-    def _alone(self, thread: int) -> bool:
+    def _alone(self) -> bool:
         """Whether no other thread holds a lease or waits in a call, so that only our own leases can block us."""
-        with self._lock:
-            return all(t == thread for t in self._grants) and all(t == thread for t in self._calls)
+        thread = threading.get_ident()
+        return all(other == thread for table in (self.grants, self._calls) for other in list(table.values()))
 
     # ---- Closing ----
 
     def close(self) -> int:
         """Refuses calls from now on and ends the session when nothing needs it any more. Returns the leases that
         still do."""
-        with self._lock:
-            self._closing = True
-            alive = sum(self._grants.values())
-        self._close_if_last()
+        self._closing = True
+        alive = len(self.grants)
+        self.close_if_last()
         return alive
 
-    def _close_if_last(self) -> None:
-        with self._lock:
-            if not self._closing or self._calls or self._grants or self._handle == 0:
-                return
-            handle, self._handle = self._handle, 0
-        if not self.forked:
-            self.library.tier_close(handle)
-
-    def after_fork_in_child(self) -> None:
-        self._lock = threading.RLock()  # Another thread of the parent may have held it.
+    def close_if_last(self) -> None:
+        if self._closing and not self._calls and not self.grants and self.handle.value and not self.forked:
+            end_once(self.library.tier_close, self._token)
 
     # ---- Calling ----
+    #
+    # Each takes its call out of the table by one step of C in a `finally`, so that no signal can keep it there.
 
     def check(self, code: int) -> None:
         """Raises the exception of ``code`` with the sentence libtier left on this thread."""
@@ -151,155 +142,105 @@ class Session:
 
     def call(self, name: str, *arguments: object) -> None:
         """One call that answers at once, or soon."""
-        thread = self._enter()
+        call = object()
         try:
-            self.check(getattr(self.library, name)(self._handle, *arguments))
+            self._enter(call)
+            self.check(getattr(self.library, name)(self.handle, *arguments))
         finally:
-            self._leave(thread)
+            self._calls.pop(call, None)
+            self.close_if_last()
 
-    def call_waiting(self, name: str, *arguments: object) -> None:
-        """One call that may wait for long and takes no deadline: signals are handled meanwhile. An interrupted call
-        runs to its end on its own thread."""
-        if threading.current_thread() is not threading.main_thread():
-            self.call(name, *arguments)
-            return
-        _run_aside(lambda: self.call(name, *arguments), lambda _: None)
+    def call_waiting(self, name: str, ids: Sequence[int], flags: int) -> None:
+        """``tier_free``, ``tier_flush`` or ``tier_persist``, which may wait for long and take no deadline: signals are
+        handled meanwhile. The daemon carries out an interrupted call all the same."""
+        if ids:
+            self._complete(Operation(self.library, None), f"{name}_start", _array(ids), len(ids), flags)
+        else:  # All there is: an answer that libtier brings only to who waits.
+            run_aside(lambda: self.call(name, None, 0, flags))
 
-    def grant(
-        self, name: str, ranges: Sequence[library.Range], flags: int, timeout_ms: int | None
-    ) -> list[Grant]:
-        """``tier_create_batch`` or ``tier_acquire_batch``: all of ``ranges`` or an exception.
+    def free_unwaited(self, ids: Sequence[int], flags: int) -> None:
+        """Asks that tensors be freed, and waits for nobody's lease and no answer: for finalizers."""
+        for begin in range(0, len(ids), library.BATCH_MAX):
+            batch = ids[begin : begin + library.BATCH_MAX]
+            operation = Operation(self.library, None)
+            self.call("tier_free_start", _array(batch), len(batch), flags, ctypes.byref(operation.handle))
+            operation.end()
 
-        On the main thread the call is first made with a short deadline; if that passes, a helper thread makes it again
-        with the rest of the time and its place in the queue, and the main thread waits where signals reach it.
-        """
-        thread = self._enter()
+    def _complete(self, operation: Operation, name: str, *arguments: object) -> None:
+        """Starts an operation and waits for it. When a signal's handler raises, it is given up and has stopped touching
+        memory before the exception goes on."""
+        call = object()
         try:
-            if self._alone(thread):
+            self._enter(call)
+            self.check(getattr(self.library, name)(self.handle, *arguments, ctypes.byref(operation.handle)))
+            self.check(operation.wait())
+        except BaseException:
+            operation.end()
+            raise
+        finally:
+            self._calls.pop(call, None)
+            self.close_if_last()
+
+    def grant(self, name: str, ranges: Sequence[library.Range], flags: int, timeout_ms: int | None) -> list[Grant]:
+        """``tier_create`` or ``tier_acquire``: leases on all of ``ranges``, or an exception and none. Until the caller
+        says otherwise, a write lease that is let go is abandoned."""
+        leases = (ctypes.c_void_p * len(ranges))()
+        step = ctypes.sizeof(ctypes.c_void_p)
+        handles = [ctypes.c_void_p.from_buffer(leases, index * step) for index in range(len(ranges))]
+        writes = name == "tier_create" or bool(flags & library.WRITE)
+        grants = [Grant(self, handle, writes) for handle in handles]
+        call = object()
+        try:
+            self._enter(call)
+            if self._alone():
                 flags |= library.NO_WAIT_OWN
-            total_ms = DEADLINE_MS if timeout_ms is None else timeout_ms
             if timeout_ms == 0:
                 flags |= library.NO_WAIT
-            array = (library.Range * len(ranges))(*ranges)
-            sliced = total_ms > SLICE_MS and threading.current_thread() is threading.main_thread()
-            begin = time.monotonic()
-            leases = self._try_grant(name, array, flags, SLICE_MS if sliced else total_ms, sliced)
-            if leases is None:
-                rest_ms = max(1, total_ms - int((time.monotonic() - begin) * 1000))
-
-                def again() -> list[int]:
-                    helper = self._enter()  # This call may outlive ours, and the handle must outlive it.
-                    try:
-                        granted = self._try_grant(name, array, flags, rest_ms, False)
-                        assert granted is not None
-                        return granted
-                    finally:
-                        self._leave(helper)
-
-                leases = _run_aside(again, self._give_back)
-            return self._add_grants(leases, thread)
+            self._take(name, (library.Range * len(ranges))(*ranges), flags, timeout_ms, leases, grants)
+            self.grants.update(dict.fromkeys([grant.key for grant in grants], threading.get_ident()))
+            return grants
+        except BaseException:
+            for grant in grants:
+                grant.drop()
+            raise
         finally:
-            self._leave(thread)
+            self._calls.pop(call, None)
+            self.close_if_last()
 
-    def _try_grant(
-        self, name: str, ranges: ctypes.Array[library.Range], flags: int, timeout_ms: int, may_repeat: bool
-    ) -> list[int] | None:
-        leases = (ctypes.c_void_p * len(ranges))()
+    def _take(
+        self,
+        name: str,
+        ranges: ctypes.Array[library.Range],
+        flags: int,
+        timeout_ms: int | None,
+        leases: ctypes.Array[ctypes.c_void_p],
+        grants: list[Grant],
+    ) -> None:
+        """Fills ``leases``. On the main thread the call is first made with a short deadline, which costs least where
+        nothing has to be waited for; if that passes, it is started with the rest of the time and waited for where
+        signals are handled."""
+        total_ms = DEADLINE_MS if timeout_ms is None else timeout_ms
+        sliced = total_ms > SLICE_MS and threading.current_thread() is threading.main_thread()
+        slice_ms = SLICE_MS if sliced else total_ms
         begin = time.monotonic()
-        code = getattr(self.library, name)(self._handle, ranges, len(ranges), flags, timeout_ms, leases)
-        if code == library.OK:
-            return [lease or 0 for lease in leases]
+        code = getattr(self.library, f"{name}_batch")(self.handle, ranges, len(ranges), flags, slice_ms, leases)
+        waited_ms = (time.monotonic() - begin) * 1000
         # A refusal before the slice's end is final; one at its end may be only the slice's.
-        waited = (time.monotonic() - begin) * 1000 >= timeout_ms * 0.9
-        if may_repeat and waited and code in (library.TIMEOUT, library.NO_MEMORY):
-            return None
-        self.check(code)
-        raise AssertionError("unreachable")
-
-    def _give_back(self, leases: list[int]) -> None:
-        for lease in leases:
-            self.library.tier_release(lease, library.ABANDON)
+        if sliced and waited_ms >= slice_ms * 0.9 and code in (library.TIMEOUT, library.NO_MEMORY):
+            rest_ms = max(1, total_ms - int(waited_ms))
+            operation = Operation(self.library, grants)
+            self._complete(operation, f"{name}_start", ranges, len(ranges), flags, rest_ms, leases)
+        else:
+            self.check(code)
 
     def copy(
-        self, name: str, tensor: int, address: int, size: int, options: library.CopyOptions
+        self, name: str, tensor: int, address: int, size: int, options: library.CopyOptions, owner: object
     ) -> library.CopyOutcome:
-        """``tier_swap_out`` or ``tier_swap_in`` with its wait. When a signal's handler raises, the copy is cancelled
-        and has stopped touching the memory before the exception goes on."""
-        thread = self._enter()
-        try:
-            operation = ctypes.c_void_p()
-            self.check(
-                getattr(self.library, name)(
-                    self._handle, tensor, address, size, ctypes.byref(options), ctypes.byref(operation)
-                )
-            )
-            outcome = library.CopyOutcome(struct_size=ctypes.sizeof(library.CopyOutcome))
-            try:
-                while True:
-                    code = self.library.tier_wait(operation, SLICE_MS, ctypes.byref(outcome))
-                    # TIMEOUT is how the operation ended, and its handle freed, unless the sentence says it goes on.
-                    if code != library.TIMEOUT or _GOES_ON not in self.library.tier_last_error():
-                        break
-            except BaseException:
-                self.library.tier_cancel(operation)
-                self.library.tier_wait(operation, 0, None)
-                raise
-            self.check(code)
-            return outcome
-        finally:
-            self._leave(thread)
+        """``tier_swap_out`` or ``tier_swap_in`` with its wait. ``owner`` keeps the memory at ``address`` alive."""
+        operation = Operation(self.library, owner)
+        self._complete(operation, name, tensor, address, size, ctypes.byref(options))
+        return operation.outcome
 
 
-def _decrement(counts: dict[int, int], key: int) -> None:
-    left = counts.get(key, 0) - 1
-    if left > 0:
-        counts[key] = left
-    else:
-        counts.pop(key, None)
-
-
-def _run_aside(work: Callable[[], _T], undo: Callable[[_T], None]) -> _T:
-    """Runs ``work`` on a thread of its own and waits for it where signals are handled. When a handler raises, ``work``
-    goes on alone and ``undo`` takes what it brings."""
-    ended = threading.Event()
-    lock = threading.Lock()
-    abandoned = False
-    results: list[_T] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            result = work()
-        except BaseException as error:
-            failures.append(error)
-        else:
-            with lock:
-                if not abandoned:
-                    results.append(result)
-                    ended.set()
-                    return
-            undo(result)
-        ended.set()
-
-    threading.Thread(target=run, name="tierd-wait", daemon=True).start()
-    try:
-        # In slices: a signal that comes just before the thread sleeps does not wake it.
-        while not ended.wait(SLICE_MS / 1000):
-            pass
-    except BaseException:
-        with lock:
-            abandoned = True
-        for result in results:
-            undo(result)
-        raise
-    if failures:
-        raise failures[0]
-    return results[0]
-
-
-def _revive_in_child() -> None:
-    for session in list(_sessions):
-        session.after_fork_in_child()
-
-
-os.register_at_fork(after_in_child=_revive_in_child)
+def _array(ids: Sequence[int]) -> Ids:
+    return (ctypes.c_uint64 * len(ids))(*ids)
