@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import socket
 import stat
 import subprocess
 import sys
@@ -11,15 +12,22 @@ import threading
 import tomllib
 
 import pytest
+from fake_library import NOT_FOUND, FakeLibrary
 
 import tierd
 from tierd import autostart, library
 from tierd.daemon import Daemon, find_program, toml
 
 READY = """\
-import os, signal, socket, sys
+import os, signal, socket, sys, tomllib
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print("listening", flush=True)
+with open(sys.argv[2], "rb") as config:
+    directory = tomllib.load(config).get("daemon", {}).get("socket_directory")
+if directory:
+    data = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    data.bind(directory + "/tierd.sock")
+    data.listen()
 notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 notify.sendto(b"STATUS=starting", os.environ["NOTIFY_SOCKET"])
 notify.sendto(b"READY=1\\nSTATUS=serving", os.environ["NOTIFY_SOCKET"])
@@ -92,38 +100,76 @@ def test_ranks_that_come_at_once_start_one_daemon(
 ) -> None:
     started: list[Daemon] = []
     monkeypatch.setattr(autostart, "_started", started)
-    handles: list[int] = []
+    connected: list[int] = []
 
-    def attempt() -> int:
-        if not started:
+    def attempt() -> None:
+        if not autostart.answers(runtime / "tierd.sock"):
             raise tierd.NotFound("nobody there")
-        return 5
+        connected.append(5)
 
     def rank() -> None:
-        handles.append(autostart.start_and_connect(library.ConnectOptions(), attempt))
+        autostart.connect_or_start(library.ConnectOptions(), attempt)
 
     threads = [threading.Thread(target=rank) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert handles == [5] * 4 and len(started) == 1
+    assert connected == [5] * 4 and len(started) == 1
     assert capfd.readouterr().err.count("started a private one") == 1
     settings = tomllib.loads((runtime / "tierd.toml").read_text())["daemon"]
     assert settings["private"] is True and settings["starter_pid"] == os.getpid()
     started[0].stop()
 
 
-def test_a_directory_of_another_user_is_not_used(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def refusing(runtime: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A library whose daemon knows no such job; the attempts made. Starting a daemon fails the test."""
+    attempts: list[int] = []
+
+    class Refusing(FakeLibrary):
+        def tier_connect(self, options: object, handle: object) -> int:
+            attempts.append(1)
+            self._error = b"no job named x"
+            return NOT_FOUND
+
+    monkeypatch.setattr(library, "load", Refusing)
+    monkeypatch.setattr(autostart, "Daemon", lambda *_, **__: pytest.fail("started a private daemon"))
+    return attempts
+
+
+@pytest.mark.parametrize("mode", ["join", "resume"])
+def test_a_mode_that_wants_a_job_that_is_there_starts_no_daemon(refusing: list[int], mode: str) -> None:
+    with pytest.raises(tierd.NotFound, match="no job named x"):
+        tierd.connect(job="x", mode=mode)
+    assert len(refusing) == 1
+
+
+def test_the_refusal_of_a_running_daemon_is_the_answer(runtime: pathlib.Path, refusing: list[int]) -> None:
+    runtime.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as running:
+        running.bind(str(runtime / "tierd.sock"))
+        running.listen()
+        with pytest.raises(tierd.NotFound, match="no job named x"):
+            tierd.connect(job="x")
+
+
+def test_the_socket_of_a_crashed_daemon_is_no_running_one(runtime: pathlib.Path) -> None:
+    runtime.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as crashed:
+        crashed.bind(str(runtime / "tierd.sock"))
+    assert not autostart.answers(runtime / "tierd.sock")
+    assert not autostart.answers(runtime / "nobody.sock")
+
+
+def test_a_directory_of_another_user_is_not_used(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: gives a directory to another user")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "tierd").mkdir()
     os.chown(tmp_path / "tierd", 65534, 65534)
     with pytest.raises(tierd.Denied, match="65534"):
-        autostart.start_and_connect(library.ConnectOptions(), lambda: 0)
+        autostart.connect_or_start(library.ConnectOptions(), lambda: None)
 
 
 def test_importing_the_package_loads_neither_numpy_nor_torch_nor_grpc() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pathlib
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -32,31 +33,54 @@ def socket_directory() -> pathlib.Path:
     return pathlib.Path(tempfile.gettempdir()) / f"tierd-{os.geteuid()}"
 
 
+def default_sockets() -> list[pathlib.Path]:
+    """Where clients look for a daemon that was not named, in this order."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return [pathlib.Path(place) / "tierd.sock" for place in ([f"{runtime}/tierd"] if runtime else []) + ["/run/tierd"]]
+
+
 def private_settings(directory: pathlib.Path) -> dict[str, Any]:
     """The configuration of a private daemon: defaults, but for its place and who it is for."""
     return {"daemon": {"private": True, "starter_pid": os.getpid(), "socket_directory": str(directory)}}
 
 
-def start_and_connect(options: library.ConnectOptions, attempt: Callable[[], int]) -> int:
-    """Starts a private daemon, unless another process does or has, and connects to it. Says so on stderr."""
+def answers(path: pathlib.Path) -> bool:
+    """Whether a daemon listens there, whatever it would say to us."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:
+            return True  # It is there, and busy.
+        except OSError:
+            return False
+    return True
+
+
+def connect_or_start(options: library.ConnectOptions, attempt: Callable[[], None]) -> None:
+    """After an attempt that met no daemon, or one that refused: connects to a daemon that is there, else to a private
+    one, which is started, with a word on stderr, unless another process does or has."""
+    if any(answers(place) for place in default_sockets()):
+        try:
+            return attempt()  # Another rank was first. Or it refused, and does so again: that is the answer.
+        except (NotFound, Disconnected):
+            if any(answers(place) for place in default_sockets()):
+                raise
     directory = socket_directory()
     _make_own(directory)
-    options.socket = os.fsencode(directory / "tierd.sock")
+    path = directory / "tierd.sock"
+    options.socket = os.fsencode(path)
     with open(directory / "autostart.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            return attempt()  # Another rank was first.
-        except (NotFound, Disconnected):
-            pass
-        daemon = Daemon(directory, private_settings(directory), detached=True)
-        _started.append(daemon)
-        print(
-            f"tierd: no daemon was running; started a private one (pid {daemon.process.pid}, {directory}/tierd.sock, "
-            f"log {daemon.log}); it ends after its last client",
-            file=sys.stderr,
-            flush=True,
-        )
-        return attempt()
+        if not answers(path):
+            daemon = Daemon(directory, private_settings(directory), detached=True)
+            _started.append(daemon)
+            print(
+                f"tierd: no daemon was running; started a private one (pid {daemon.process.pid}, {path}, "
+                f"log {daemon.log}); it ends after its last client",
+                file=sys.stderr,
+                flush=True,
+            )
+        attempt()
 
 
 def _make_own(directory: pathlib.Path) -> None:

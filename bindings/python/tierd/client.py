@@ -45,11 +45,11 @@ def connect(
     """Opens a session with the node's daemon.
 
     ``socket`` defaults to ``$TIERD_SOCKET``, ``$XDG_RUNTIME_DIR/tierd/tierd.sock``, ``/run/tierd/tierd.sock``. When
-    none answers, none was named and ``autostart`` is left on, a private daemon is started, which says so on stderr and
-    ends with its last client. ``guarantee`` is RAM the job always gets, ``limit`` RAM it never exceeds: bytes or a
-    quantity such as ``"64GiB"``. ``mode`` is ``attach`` (create the job, or join it), ``create``, ``join`` or
-    ``resume``. ``rank`` and ``world_size`` default to the launcher's environment. ``spin`` says how waiting calls wait:
-    ``auto``, ``always`` or ``never``.
+    none can be connected to, none was named and ``autostart`` is left on, a private daemon is started, which says so on
+    stderr and ends with its last client; never for a ``mode`` that wants a job that is there. ``guarantee`` is RAM the
+    job always gets, ``limit`` RAM it never exceeds: bytes or a quantity such as ``"64GiB"``. ``mode`` is ``attach``
+    (create the job, or join it), ``create``, ``join`` or ``resume``. ``rank`` and ``world_size`` default to the
+    launcher's environment. ``spin`` says how waiting calls wait: ``auto``, ``always`` or ``never``.
     """
     functions = library.load()
     options = library.ConnectOptions(
@@ -66,22 +66,24 @@ def connect(
         copy_threads=copy_threads,
         spin=_choice("spin", spin, library.SPINS),
     )
-    may_start = autostart and socket is None and not os.environ.get("TIERD_SOCKET")
+    named_socket = socket is not None or bool(os.environ.get("TIERD_SOCKET"))
+    may_start = autostart and not named_socket and mode in ("attach", "create")
+    session = Session(functions)  # There before its handle is, so that no signal can lose that.
 
-    def attempt() -> int:
-        handle = ctypes.c_void_p()
-        code = functions.tier_connect(ctypes.byref(options), ctypes.byref(handle))
-        if code != library.OK:
-            raise library.failure(functions, code)
-        return handle.value or 0
+    def attempt() -> None:
+        session.check(functions.tier_connect(ctypes.byref(options), ctypes.byref(session.handle)))
 
     try:
-        handle = attempt()
-    except (NotFound, Disconnected):
-        if not may_start:
-            raise
-        handle = autostarts.start_and_connect(options, attempt)
-    return Client(Session(functions, handle))
+        try:
+            attempt()
+        except (NotFound, Disconnected):
+            if not may_start:
+                raise
+            autostarts.connect_or_start(options, attempt)
+        return Client(session)
+    except BaseException:
+        session.close()
+        raise
 
 
 class Client:
