@@ -152,6 +152,19 @@ def test_a_timeout_of_zero_is_not_the_default_of_a_copy(client: tierd.Client, fa
     assert fake.copy_timeouts == [1, 1, 2000, 0, 1]
 
 
+def test_what_others_may_have_replaced_is_not_read_as_what_was_put(client: tierd.Client, fake: FakeLibrary) -> None:
+    other = tierd.Client(client_module.Session(fake, 2))  # type: ignore[arg-type]
+    client.put("key", numpy.ones(4, "f4"), shared=True)
+    other.put("key", numpy.arange(4, dtype="i4"), shared=True, replace=True)
+    with pytest.raises(tierd.Invalid, match="state dtype"):
+        client.get("key", shared=True)
+    with client.lease("key", shared=True) as lease:
+        with pytest.raises(tierd.Invalid, match="state the torch dtype"):
+            lease.torch()
+        assert lease.numpy("i4").tolist() == [0, 1, 2, 3]
+    assert client.get("key", "i4", 4, shared=True).tolist() == [0, 1, 2, 3]
+
+
 def test_a_put_reports_that_the_daemon_is_gone(client: tierd.Client, fake: FakeLibrary) -> None:
     fake.lost = True
     with pytest.raises(tierd.Disconnected, match="gone"):

@@ -128,9 +128,12 @@ class Client:
         timeout: float | None = None,
     ) -> Any:
         """A copy of the tensor, the caller's own: what was put, or an array of the ``dtype`` (numpy's or torch's) and
-        ``shape`` stated. A tensor that another process put has neither here: state them, or get a ``bytearray``."""
+        ``shape`` stated. A tensor that another process put has neither here: state them, or get a ``bytearray``. What
+        was put with ``shared`` as an array needs them too, as others may have replaced it (else ``Invalid``)."""
         tensor = self.tensor_id(key)
-        layout = None if dtype is not None or shape is not None else self._layouts.get((tensor, shared))
+        layout = None if dtype is not None or shape is not None else self._layout_of(tensor, shared)
+        if layout is layouts.UNCERTAIN:
+            raise Invalid(f"any rank may have replaced {key!r}, which is shared: state dtype and shape")
         if layout is None:
             layout = layouts.declared(dtype, shape, self.tensor(key, shared=shared).size)
         array = layouts.empty(layout)
@@ -196,7 +199,7 @@ class Client:
         """
         flags = _shared(shared) | (library.WRITE if write else 0) | (library.DISCARD if discard else 0)
         grant = self._grant_one(Part(key, offset, length), flags, timeout)
-        return Lease(grant, key, write, self._layouts.get((self.tensor_id(key), shared)))
+        return Lease(grant, key, write, self._layout_of(self.tensor_id(key), shared))
 
     def create(
         self,
@@ -230,7 +233,7 @@ class Client:
         leases: list[Lease] = []
         try:
             for part, grant in zip(parts, grants, strict=True):
-                leases.append(Lease(grant, part.key, write, self._layouts.get((self.tensor_id(part.key), shared))))
+                leases.append(Lease(grant, part.key, write, self._layout_of(self.tensor_id(part.key), shared)))
         except BaseException:
             for grant in grants:
                 grant.drop()
@@ -352,6 +355,10 @@ class Client:
         self._session.call("tier_intern", text, len(text), ctypes.byref(number))
         self._ids[key] = number.value
         return number.value
+
+    def _layout_of(self, tensor: int, shared: bool) -> Layout | None:
+        known = self._layouts.get((tensor, shared))
+        return layouts.UNCERTAIN if shared and known is not None and known.kind != "bytes" else known
 
     def _exists(self, tensor: int, shared: bool) -> bool:
         try:

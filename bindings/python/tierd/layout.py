@@ -1,7 +1,8 @@
 """Layout: what the bytes of a tensor mean to Python. The daemon knows sizes only.
 
 A process remembers the layout of every tensor it has put or created, so that ``get(key)`` gives back what went in. A
-tensor of another rank has no layout here: pass ``dtype`` and ``shape`` to ``get`` and ``lease``, or fill an array of
+tensor of another rank has no layout here, and one in the job's namespace none that could be trusted, as every rank may
+have replaced it: pass ``dtype`` and ``shape`` to ``get`` and ``lease``, or fill an array of
 your own with ``get_into``; without them its bytes come as a ``bytearray``.
 
 numpy and torch are never imported on the caller's behalf: whoever passes an array has imported its library, and a
@@ -20,7 +21,7 @@ from typing import Any, Literal
 
 from .errors import Invalid
 
-Kind = Literal["numpy", "torch", "bytes"]
+Kind = Literal["numpy", "torch", "bytes", "uncertain"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,6 +30,10 @@ class Layout:
     dtype: Any  # numpy.dtype, torch.dtype, or None for bytes.
     shape: tuple[int, ...]
     size: int  # Bytes of the whole tensor.
+
+
+# Of an array that this process put where others may have put another since: the caller is to state its own.
+UNCERTAIN = Layout("uncertain", None, (), 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

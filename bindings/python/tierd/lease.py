@@ -125,6 +125,8 @@ class Lease:
                 return layouts.declared(None, None, self.nbytes)
         if dtype is None and known is not None and known.kind == kind:
             dtype = known.dtype
+        if dtype is None and known is layouts.UNCERTAIN:
+            raise Invalid(f"any rank may have replaced {self._key!r}, which is shared: state the {kind} dtype")
         if dtype is None and known is not None and known.kind != "bytes":
             raise Invalid(f"{self._key!r} was put as a {known.kind} array of {known.dtype}: state the {kind} dtype")
         return layouts.declared(dtype, shape, self.nbytes)
