@@ -35,9 +35,7 @@ def small_gpt() -> tuple[gpt.Gpt, torch.Tensor, torch.Tensor]:
     return model, tokens[:, :-1], tokens[:, 1:]
 
 
-def test_a_gpt_has_the_same_losses_and_gradients(
-    offload: tierd.torch.offload_activations, fake: FakeLibrary
-) -> None:
+def test_a_gpt_has_the_same_losses_and_gradients(offload: tierd.torch.offload_activations, fake: FakeLibrary) -> None:
     model, inputs, targets = small_gpt()
     for _ in range(2):
         model.zero_grad()
@@ -281,7 +279,27 @@ def test_backward_asks_ahead_for_what_comes_next(client: tierd.Client, fake: Fak
         loss = y.sum()
     packed = sorted(tensor for tensor, _ in fake.tensors)
     loss.backward()
-    assert [tensor for tensor, _ in fake.prefetched] == packed[-2::-1]
+    assert fake.prefetched == [(tensor, 4000) for tensor in packed[-2::-1]]
+
+
+def test_what_is_larger_than_the_budget_is_asked_for_in_part(client: tierd.Client, fake: FakeLibrary) -> None:
+    offload = tierd.torch.offload_activations(client, min_bytes=1, prefetch=1000)
+    x = torch.randn(1000, requires_grad=True)
+    with offload:
+        y = (x * 1.5).exp().log().sin()
+        loss = y.sum()
+    packed = sorted(tensor for tensor, _ in fake.tensors)
+    loss.backward()
+    assert len(packed) > 1 and fake.prefetched == [(tensor, 1000) for tensor in packed[-2::-1]]
+
+
+def test_no_budget_asks_for_nothing(client: tierd.Client, fake: FakeLibrary) -> None:
+    offload = tierd.torch.offload_activations(client, min_bytes=1, prefetch=0)
+    x = torch.randn(1000, requires_grad=True)
+    with offload:
+        loss = (x * 1.5).exp().log().sum()
+    loss.backward()
+    assert fake.prefetched == []
 
 
 def test_a_session_that_ended_does_not_break_the_freeing(

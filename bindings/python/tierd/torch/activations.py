@@ -121,9 +121,11 @@ class _Registry:
         except Error:
             pass  # The session is over, and the tensor with it.
 
-    def before(self, copy: _Copy, bytes_max: int) -> list[_Copy]:
-        """What backward will want after ``copy``: the copies made before it, latest first, up to ``bytes_max``."""
-        wanted: list[_Copy] = []
+    def before(self, copy: _Copy, bytes_max: int) -> list[Part]:
+        """What backward will want after ``copy``: the copies made before it, latest first, up to ``bytes_max``. Of the
+        next one alone, as much as that where it is larger: its first bytes come while the rest is asked for."""
+        wanted: list[Part] = []
+        left = bytes_max
         with self.lock:
             for sequence in range(copy.sequence - 1, 0, -1):
                 reference = self.order.get(sequence)
@@ -132,12 +134,13 @@ class _Registry:
                     if sequence < copy.sequence - 64:
                         break  # A gap this long is another step's graph.
                     continue
-                bytes_max -= earlier.end - earlier.begin
-                if bytes_max < 0:
+                length = min(earlier.end - earlier.begin, bytes_max)
+                if left < length or left == 0:
                     break
+                left -= length
                 if not earlier.prefetched:
                     earlier.prefetched = True
-                    wanted.append(earlier)
+                    wanted.append(Part(earlier.tensor, 0, length))
         return wanted
 
 
@@ -148,6 +151,10 @@ class offload_activations:
     shows directly, or as views of them, are recognised without. Tensors below ``min_bytes`` stay where they are.
     ``prefetch`` bytes are asked for ahead of backward, in backward order. May be entered again, also nested; the graph
     may outlive it, but not the client.
+
+    A limit: an alias made by ``.data`` or ``set_`` has a version counter of its own, so that a change through it shows
+    neither to autograd's check nor here. When one is changed between two saves of the same storage, the second save may
+    share the copy made for the first, and backward then sees the bytes of before the change.
     """
 
     def __init__(
@@ -225,7 +232,7 @@ class offload_activations:
         copy = packed.copy
         ahead = self._registry.before(copy, self._prefetch_bytes)
         if ahead:
-            self._registry.client.prefetch(Part(earlier.tensor) for earlier in ahead)
+            self._registry.client.prefetch(ahead)
         storage = copy.restored.storage() if copy.restored is not None else None
         if storage is None:
             whole = torch.empty(copy.end - copy.begin, dtype=torch.uint8)
