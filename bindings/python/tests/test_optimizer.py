@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import threading
 from typing import Any
 
 import pytest
@@ -307,3 +308,34 @@ def test_an_optimizer_let_go_frees_its_state(client: tierd.Client, fake: FakeLib
     del optimizer
     gc.collect()
     assert fake.tensors == {} and fake.leases == {}
+
+
+def test_the_finalizer_waits_for_nothing_and_needs_no_other_thread(
+    client: tierd.Client, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = parameters_of([(10,)])
+    optimizer = tierd.torch.AdamW(parameters, client=client)
+    run(optimizer, parameters, 1)
+    cycle = [optimizer]
+    cycle.append(cycle)  # type: ignore[arg-type]  # Only the collector finds it.
+    del optimizer, cycle
+
+    def collecting(handle: int, step: int) -> int:
+        gc.collect()  # In the middle of a call, as it happens.
+        return 0
+
+    monkeypatch.setattr(fake, "tier_step", collecting)
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: pytest.fail("a finalizer started a thread"))
+    monkeypatch.setattr(fake, "tier_poll", lambda operation, timeout: pytest.fail("a finalizer waited"))
+    client.step()
+    assert fake.tensors == {} and fake.operations == {}
+
+
+def test_a_step_reports_that_the_daemon_is_gone(client: tierd.Client, fake: FakeLibrary) -> None:
+    parameters = parameters_of([(10,)])
+    optimizer = tierd.torch.AdamW(parameters, client=client)
+    run(optimizer, parameters, 1)
+    fake.lost = True
+    with pytest.raises(tierd.Disconnected, match="gone"):
+        run(optimizer, parameters, 1)
+    assert fake.leases == {}

@@ -22,7 +22,7 @@ import torch
 
 from .. import library
 from ..client import Client
-from ..errors import Error, Invalid, LiveViews, NoMemory, WouldDeadlock
+from ..errors import Error, Invalid, NoMemory, WouldDeadlock
 from ..lease import Lease
 from ..quantity import byte_count
 from ..states import Part
@@ -163,8 +163,9 @@ class _Tiered(torch.optim.Adam):
         except BaseException:
             _end_after_failure(unit, leases)
             raise
-        for lease in leases:
-            lease.release()
+        with contextlib.ExitStack() as all_of_them:  # Also behind one that fails.
+            for lease in leases:
+                all_of_them.callback(lease.release)
 
     def _take(self, unit: list[Piece]) -> list[Lease]:
         first = unit[0]
@@ -333,7 +334,7 @@ def _end_after_failure(unit: list[Piece], leases: list[Lease]) -> None:
     for lease in leases:
         if creating:
             lease.abandon()
-        with contextlib.suppress(LiveViews):
+        with contextlib.suppress(Error):  # Live views, or a daemon that is gone: the first failure is reported.
             lease.release()
 
 
@@ -346,5 +347,6 @@ def _free_quietly(client: Client, keys: Iterable[str]) -> None:
 
 
 def _free_all(client: Client, keys: set[str]) -> None:
-    if not client.closed:
-        _free_quietly(client, keys)
+    """For the finalizer, which may run in the middle of any call, and so waits for nothing."""
+    with contextlib.suppress(Error):  # The session is over, and the tensors with it.
+        client.discard_unwaited(keys)
