@@ -5,17 +5,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace tier::session {
 namespace {
+
+constexpr mode_t kLockMode = 0600;
 
 Status MakeDirectory(const std::string& directory, bool only_owner) {
   std::error_code error;
@@ -28,7 +34,7 @@ Status MakeDirectory(const std::string& directory, bool only_owner) {
 }
 
 // Who wrote its number there last; 0: nobody who did not also take it away.
-long HolderOf(int file) {
+long WriterOf(int file) {
   std::array<char, 32> text{};
   const ssize_t length = ::pread(file, text.data(), text.size(), 0);
   long pid = 0;
@@ -36,26 +42,61 @@ long HolderOf(int file) {
   return pid;
 }
 
+// Who holds the flock, as the kernel lists it ("1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF"); 0: it cannot say
+// (another pid namespace).
+long HolderOf(int file) {
+  struct stat about{};
+  if (::fstat(file, &about) != 0) return 0;
+  std::ifstream locks("/proc/locks");
+  const std::string inode = fmt::format(":{}", about.st_ino);
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream fields(line);
+    std::string number, kind, advisory, access, place;
+    long pid = 0;
+    fields >> number >> kind >> advisory >> access >> pid >> place;
+    if (fields && kind == "FLOCK" && place.ends_with(inode)) return std::max(pid, 0L);
+  }
+  return 0;
+}
+
+std::unexpected<Error> FailHeld(const std::string& directory, const std::string& path, int file) {
+  const long writer = WriterOf(file);
+  const long holder = HolderOf(file);
+  const bool ended = writer == 0 || (::kill(static_cast<pid_t>(writer), 0) != 0 && errno == ESRCH);
+  if (!ended && (holder == 0 || holder == writer)) {
+    return Fail(Code::kAlreadyExists,
+                fmt::format("a tierd runs with socket directory {} already (process {}): stop it, "
+                            "or choose another socket_directory",
+                            directory, writer));
+  }
+  return Fail(Code::kAlreadyExists,
+              fmt::format("{} is locked by {}, and {}: end the one that holds it, or choose another socket_directory",
+                          path, holder == 0 ? std::string("a process unknown here") : fmt::format("process {}", holder),
+                          writer == 0 ? std::string("it has not written its number there (yet)")
+                                      : fmt::format("the tierd that wrote its number there (process {}) {}", writer,
+                                                    ended ? "has ended" : "is another")));
+}
+
 }  // namespace
 
 Result<InstanceLock> InstanceLock::Take(const std::string& directory, bool only_owner) {
   if (auto made = MakeDirectory(directory, only_owner); !made) return std::unexpected(std::move(made.error()));
   const std::string path = directory + "/tierd.lock";
-  proto::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  proto::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kLockMode));
   if (!file) {
     return Fail(
         errno == EACCES ? Code::kDenied : Code::kIoError,
         fmt::format("cannot open {}: {}; set socket_directory to one that may be written", path, std::strerror(errno)));
   }
-  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK)
-      return Fail(Code::kIoError, fmt::format("cannot lock {}: {}", path, std::strerror(errno)));
-    return Fail(Code::kAlreadyExists,
-                fmt::format("a tierd runs with socket directory {} already (process {}): stop it, or "
-                            "choose another socket_directory",
-                            directory, HolderOf(file.get())));
+  // Who can open it can lock it, for reading too: one that was made with wider rights loses them.
+  if (::fchmod(file.get(), kLockMode) != 0) {
+    return Fail(Code::kDenied, fmt::format("{} belongs to somebody else: {}", path, std::strerror(errno)));
   }
-  const bool predecessor_crashed = HolderOf(file.get()) != 0;
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return FailHeld(directory, path, file.get());
+    return Fail(Code::kIoError, fmt::format("cannot lock {}: {}", path, std::strerror(errno)));
+  }
+  const bool predecessor_crashed = WriterOf(file.get()) != 0;
   const std::string pid = fmt::format("{}\n", ::getpid());
   if (::ftruncate(file.get(), 0) != 0 ||
       ::pwrite(file.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {

@@ -1,5 +1,6 @@
 // InstanceLock: one daemon per socket directory. The lock is a flock on `tierd.lock` in it, which the kernel drops
-// when the holder ends, however it ends; the file stays and names the last holder, unless that one ended in order.
+// when the holder ends, however it ends; the file stays and names the last holder, unless that one ended in order. Only
+// the daemon's user can open it (0600): whoever can open a file can hold its lock.
 // Whoever holds the lock may replace stale sockets.
 #pragma once
 
@@ -13,7 +14,7 @@ namespace tier::session {
 class InstanceLock {
  public:
   // Makes the directory (mode 0700 if `only_owner`, else 0755) where it is missing. ALREADY_EXISTS names the process
-  // that holds it.
+  // that holds it, and says so when that is not the tierd that took it last.
   static Result<InstanceLock> Take(const std::string& directory, bool only_owner);
 
   // The last holder did not come to MarkEnded: what it had under way may still be landing on its devices.

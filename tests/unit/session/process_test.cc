@@ -1,5 +1,6 @@
 // What makes the daemon a good process: one instance, systemd's protocol, a private one's end.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -46,6 +47,35 @@ TEST(InstanceLock, IsTakenOnceAndNamesItsHolder) {
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kAlreadyExists);
   EXPECT_THAT(second.error().message, HasSubstr("process " + std::to_string(::getpid())));
+}
+
+TEST(InstanceLock, FileIsForItsOwnerOnlyAndAnOlderOneBecomesSo) {
+  const Scratch scratch;
+  const auto permissions = [&] { return std::filesystem::status(scratch / "run/tierd.lock").permissions(); };
+  constexpr auto kOwner = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
+  {
+    ASSERT_TRUE(InstanceLock::Take(scratch / "run", false));
+    EXPECT_EQ(permissions(), kOwner);
+  }
+  std::filesystem::permissions(scratch / "run/tierd.lock", std::filesystem::perms{0644});
+  ASSERT_TRUE(InstanceLock::Take(scratch / "run", false));
+  EXPECT_EQ(permissions(), kOwner);
+}
+
+TEST(InstanceLock, SaysThatTheHolderIsNotTheTierdOfTheFile) {
+  const Scratch scratch;
+  const pid_t dead = ::fork();
+  if (dead == 0) ::_exit(0);
+  ::waitpid(dead, nullptr, 0);
+  std::filesystem::create_directory(scratch / "run");
+  std::ofstream(scratch / "run/tierd.lock") << dead << '\n';
+  const proto::FileDescriptor stranger(::open((scratch / "run/tierd.lock").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::flock(stranger.get(), LOCK_EX | LOCK_NB), 0);
+  const auto lock = InstanceLock::Take(scratch / "run", false);
+  ASSERT_FALSE(lock);
+  EXPECT_EQ(lock.error().code, Code::kAlreadyExists);
+  EXPECT_THAT(lock.error().message, HasSubstr(std::to_string(dead) + ") has ended"));
+  EXPECT_THAT(lock.error().message, HasSubstr("locked by"));
 }
 
 TEST(InstanceLock, TellsACrashFromAnOrderlyEnd) {
