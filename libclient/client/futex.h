@@ -10,13 +10,16 @@
 #include <climits>
 #include <cstdint>
 #include <ctime>
+#include <optional>
 
 namespace tier::client {
 
 // Returns when woken, when *word != expected, after `timeout`, or for no reason (a signal): the caller looks again.
-inline void FutexWait(std::atomic<uint32_t>& word, uint32_t expected, std::chrono::nanoseconds timeout) {
-  const timespec time{timeout.count() / 1'000'000'000, timeout.count() % 1'000'000'000};
-  ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);
+// Without a timeout the kernel sets no timer, which costs as much as the call itself on a virtual machine.
+inline void FutexWait(std::atomic<uint32_t>& word, uint32_t expected, std::optional<std::chrono::nanoseconds> timeout) {
+  timespec time{};
+  if (timeout) time = {timeout->count() / 1'000'000'000, timeout->count() % 1'000'000'000};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, timeout ? &time : nullptr, nullptr, 0);
 }
 
 inline void FutexWakeAll(std::atomic<uint32_t>& word) {

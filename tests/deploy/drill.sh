@@ -63,6 +63,11 @@ status_answers() {
   [[ $status == 0 || $status == 6 ]]
 }
 
+# examples/mlp, by find_package and by pkg-config, against what the package installed.
+trainer_builds_and_trains() {
+  sh "$SOURCE/tests/e2e/cpp/try_mlp.sh" --prefix /usr "$SOURCE" /usr/bin/cmake /usr/bin/g++-12
+}
+
 leaves_nothing() {
   local left
   left=$(find /etc /usr /var /run /srv -xdev \( -iname '*tierd*' -o -name 'libtier*' -o -name tierctl \) \
@@ -76,6 +81,7 @@ step "the package installs" install_package
 step "installing makes the user" id tierd
 step "installing starts nothing" nothing_started
 cp /drill/tierd.toml /etc/tierd/tierd.toml
+step "a C++ trainer builds against it and trains" trainer_builds_and_trains
 step "systemd reads the units without a word" unit_is_read_without_a_word
 step "the service starts" systemctl enable --now tierd
 step "it runs as its own user" test "$(stat -c %U "/proc/$(main_pid)")" = tierd

@@ -26,7 +26,7 @@ DRILL = """
 After=basic.target
 [Service]
 Type=oneshot
-Environment=PYTHON={python}
+Environment=PYTHON={python} SOURCE={source}
 ExecStart=/bin/bash /drill/drill.sh
 """
 # A quarter of what the client puts in.
@@ -36,7 +36,7 @@ maximum = "256MiB"
 [ssd]
 file_size = "3GiB"
 """
-STEPS = 17
+STEPS = 18
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def container(disk: pathlib.Path, deb: pathlib.Path) -> Iterator[pathlib.Path]:
         units = merged / "etc/systemd/system"
         units.mkdir(parents=True, exist_ok=True)
         (units / "drill.target").write_text(TARGET)
-        (units / "drill.service").write_text(DRILL.format(python=ROOT / ".venv/bin/python"))
+        (units / "drill.service").write_text(DRILL.format(python=ROOT / ".venv/bin/python", source=ROOT))
         shutil.copy(HERE / "drill.sh", disk / "drill")
         shutil.copy(HERE / "swap_script.py", disk / "drill")
         shutil.copytree(ROOT / "bindings/python/tierd", disk / "drill/tierd")

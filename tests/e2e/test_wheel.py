@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 
 import launcher
 import pytest
@@ -64,6 +67,13 @@ def test_the_wheel_carries_everything_it_needs(wheel: pathlib.Path, tmp_path: pa
                 assert place.startswith(str(bundled)), line
 
 
+def swap_a_gibibyte(python: list[str | pathlib.Path], sockets: pathlib.Path, disk: pathlib.Path) -> None:
+    """1 GiB of noise through an arena of a quarter of it."""
+    done = subprocess.run([*python, "-c", SWAP, sockets, disk], capture_output=True, text=True, check=False,
+                          env={"PATH": "/usr/bin:/bin", "HOME": "/tmp"}, timeout=300)  # fmt: skip
+    assert done.stdout == "1073741824 bytes, digest equal\n", done.stderr
+
+
 def test_a_gibibyte_of_noise_goes_through_a_quarter_of_it(
     wheel: pathlib.Path, tmp_path: pathlib.Path, socket_folder: pathlib.Path
 ) -> None:
@@ -73,8 +83,38 @@ def test_a_gibibyte_of_noise_goes_through_a_quarter_of_it(
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel], check=True,
                    env={"PATH": "/usr/bin:/bin"})  # fmt: skip
     with launcher.disk_folder() as disk:
-        done = subprocess.run([python, "-c", SWAP, socket_folder, disk], capture_output=True, text=True, check=False,
-                              env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, timeout=300)  # fmt: skip
-    assert done.stdout == "1073741824 bytes, digest equal\n", done.stderr
+        swap_a_gibibyte([python], socket_folder, disk)
     version = subprocess.run([environment / "bin" / "tierd", "--version"], capture_output=True, text=True, check=True)
     assert "0.1.0" in version.stdout
+
+
+@pytest.fixture
+def bare_root() -> Iterator[pathlib.Path]:
+    """A Debian 12 root with python3-venv and what that needs."""
+    if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
+        pytest.skip("needs mmdebstrap: as root, after tools/dev setup --full")
+    with launcher.disk_folder() as disk:
+        root = disk / "root"
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=python3-venv", "bookworm", root]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            pytest.skip(f"needs a Debian archive: {made.stderr.strip().splitlines()[-1:]}")
+        mounts = ["proc", "sys", "dev"]
+        try:
+            for name in mounts:
+                subprocess.run(["mount", "--bind", f"/{name}", root / name], check=True)
+            yield root
+        finally:
+            for name in mounts:
+                subprocess.run(["umount", root / name], check=False)
+
+
+def test_the_wheel_works_in_a_bare_root(wheel: pathlib.Path, bare_root: pathlib.Path) -> None:
+    shutil.copy(wheel, bare_root / "tmp")
+    inside: list[str | pathlib.Path] = ["/usr/sbin/chroot", bare_root]
+    subprocess.run([*inside, "python3", "-m", "venv", "/venv"], check=True)
+    subprocess.run([*inside, "/venv/bin/pip", "install", "-q", "--no-index", f"/tmp/{wheel.name}"], check=True,
+                   env={"PATH": "/usr/bin:/bin"})  # fmt: skip
+    for folder in ("run/tier", "srv/tier"):
+        (bare_root / folder).mkdir()
+    swap_a_gibibyte([*inside, "/venv/bin/python"], pathlib.Path("/run/tier"), pathlib.Path("/srv/tier"))
