@@ -40,6 +40,10 @@ struct ManifestCommit {
   std::vector<TensorRef> tensors;
 };
 
+// Pieces that are looked at for waiting requests in one turn: all jobs together, each at least kLooksPerJobMin.
+inline constexpr uint32_t kLooksPerTurn = 16384;
+inline constexpr uint32_t kLooksPerJobMin = 512;
+
 struct Core {
   Core(const EngineOptions& engine_options, const EnginePorts& engine_ports)
       : options(engine_options),
@@ -76,6 +80,7 @@ struct Core {
   bool port_wanted = false;  // Some job wants_port.
 
   uint64_t next_waiter = 1;
+  uint32_t looks_left = kLooksPerTurn;  // Of this job in this turn, or of what is submitted until the next.
   DeadlineQueue deadlines;
   std::unordered_map<uint64_t, WaiterList::iterator> waiter_by_number;
   std::vector<uint64_t> untimed_waiters;  // Came since the last turn.

@@ -73,14 +73,18 @@ void TakeEvents(Core& core) {
 
 void WorkOnJobs(Core& core) {
   TimeNewWaiters(core);
+  const auto job_count = static_cast<uint32_t>(std::max<size_t>(core.jobs.size(), 1));
+  const uint32_t looks = std::max(kLooksPerTurn / job_count, kLooksPerJobMin);
   for (const auto& [id, job] : core.jobs) {
     if (job->write_retries && core.now >= job->write_retry_at) {
       job->write_retries = false;
       job->pump = true;
       job->upkeep = true;
     }
+    core.looks_left = looks;
     PumpJob(core, *job);
   }
+  core.looks_left = looks;
   ExpireWaiters(core);
   core.short_of_room = false;
   for (const auto& [id, job] : core.jobs) {
@@ -233,7 +237,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (core.short_of_room && core.jobs.size() > 1) consider(core.next_hand_over);
   for (const auto& [id, job] : core.jobs) {
     if (job->write_retries) consider(job->write_retry_at);
-    if (job->pump) consider(core.now);
+    if (job->pump || job->pumping) consider(core.now);
   }
   return next;
 }

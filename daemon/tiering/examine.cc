@@ -95,6 +95,7 @@ Examination Examine(Core& core, const Ask& ask) {
     const Examination whole = ExamineTensor(core, ask, i);
     if (whole.verdict != Verdict::kReady) return whole;
     const Tensor& tensor = core.tensors[item.tensor.slot];
+    if (ask.op == Op::kFree && tensor.lease_count == 0) continue;  // However many pieces: only leases stand in its way.
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
       const Piece& piece = core.PieceOf(tensor, k);
       const Blocker blocker = BlockerOf(core, ask, item, piece);

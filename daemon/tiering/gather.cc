@@ -80,6 +80,7 @@ void WriteAhead(Core& core, Waiter& waiter) {
     const Tensor& tensor = core.tensors[item.tensor.slot];
     uint32_t k = i == waiter.cursor_item ? waiter.cursor_piece : 0;
     for (; k < tensor.piece_count && looked < look_max; ++k, ++looked) {
+      core.looks_left -= core.looks_left == 0 ? 0 : 1;
       if (!Writable(core.PieceOf(tensor, k))) continue;
       if (!CanStartWrite(core, job) || !StartWrite(core, tensor.piece(k))) return;
       core.acted = true;
@@ -87,13 +88,19 @@ void WriteAhead(Core& core, Waiter& waiter) {
   }
 }
 
-// Moves the cursor over what is written. True: everything is.
+// Moves the cursor over what is written, as far as the turn's looks reach. True: everything is.
 bool AllWritten(Core& core, Waiter& waiter) {
   for (; waiter.cursor_item < waiter.items.size(); ++waiter.cursor_item, waiter.cursor_piece = 0) {
     const WaitItem& item = waiter.items[waiter.cursor_item];
     if (!core.Alive(item.tensor)) continue;
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (; waiter.cursor_piece < tensor.piece_count; ++waiter.cursor_piece) {
+      if (core.looks_left == 0) {
+        waiter.job->pump = true;
+        core.acted = true;
+        return false;
+      }
+      --core.looks_left;
       if (!Written(core.PieceOf(tensor, waiter.cursor_piece))) return false;
     }
   }

@@ -56,6 +56,8 @@ struct JobState {
   bool closing = false;  // Gone for everybody; waits for its last transfer.
 
   WaiterList waiters;
+  WaiterList::iterator next_look = waiters.end();  // Where the pump goes on, when a turn's looks ran out.
+  bool pumping = false;                            // A pass over the waiters is under way.
   Claims claims;
   bool pump = false;            // Something changed that a waiter may wait for.
   bool upkeep = false;          // Something changed that write-behind, eviction or growth may follow.

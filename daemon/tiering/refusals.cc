@@ -7,6 +7,7 @@
 
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/room.h"
+#include "daemon/tiering/scans.h"
 
 namespace tier::tiering {
 namespace {
@@ -145,6 +146,11 @@ Refusal WriteFailureRefusal(const Core& core, const JobState& job, uint64_t requ
 
 Refusal DeadlineRefusal(Core& core, const Waiter& waiter) {
   if (waiter.op == proto::Op::kFlush || waiter.op == proto::Op::kPersist) return FlushRefusal(core, waiter);
+  if (IsScan(waiter.op)) {
+    return {Code::kTimeout,
+            fmt::format("{} of {} tensors were gone through at the deadline", waiter.scan.item, waiter.items.size()),
+            {.requested = waiter.items.size(), .available = waiter.scan.item}};
+  }
   const Ask ask = AskOf(core, waiter);
   const JobState& job = *waiter.job;
   const Examination found = Examine(core, ask);

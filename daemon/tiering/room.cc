@@ -121,7 +121,12 @@ bool FetchNext(Core& core, JobState& job, PrefetchItem& item) {
 void Fetch(Core& core, JobState& job, uint64_t reachable) {
   uint64_t budget = core.options.prefetch_bytes_max / kPageSize;
   if (budget == 0) budget = std::max<uint64_t>(reachable / 4, kPagesPerBlock);
-  while (!job.prefetches.empty() && job.shortage_pages == 0 && job.prefetching_pages < budget) {
+  for (uint32_t looked = 0; !job.prefetches.empty() && job.shortage_pages == 0 && job.prefetching_pages < budget;) {
+    if (looked++ == kFetchLooksMax) {
+      job.upkeep = true;
+      core.acted = true;
+      return;
+    }
     PrefetchItem& item = job.prefetches.front();
     if (!core.Alive(item.tensor) || item.next_piece == item.end_piece) {
       job.prefetches.pop_front();

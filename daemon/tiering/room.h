@@ -12,6 +12,8 @@ inline constexpr uint64_t kAheadBytesMax = 256 * kMiB;
 // Looking for windows to hand over reads every piece of their owners: not more often than this.
 inline constexpr base::Duration kHandOverInterval = std::chrono::milliseconds(2);
 inline constexpr uint32_t kWriteFailuresBeforeRefusal = 4;
+// Pieces of announced ranges that are looked at in one go: most may be in RAM already.
+inline constexpr uint32_t kFetchLooksMax = 4096;
 
 // Bytes of windows it may hold while nobody else needs them: its limit, what the arena can reach.
 uint64_t ShareOf(const Core& core, const JobState& job);

@@ -7,7 +7,7 @@
 #include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/persist.h"
 #include "daemon/tiering/requests.h"
-#include "daemon/tiering/residency.h"
+#include "daemon/tiering/scans.h"
 #include "daemon/tiering/waiting.h"
 
 namespace tier::tiering {
@@ -74,25 +74,6 @@ void AddPersistItems(Core& core, const JobState& job) {
   for (const SessionState* session : job.sessions) AddItems(core, session->tensors, all);
   AddItems(core, job.shared_tensors, all);
   AddItems(core, job.inherited_tensors, all);
-}
-
-bool DropPiece(Core& core, PieceId id) {
-  const Piece& piece = core.pieces[id];
-  const bool idle =
-      piece.copies == Copies::kRamSsd && piece.activity == Activity::kNone && piece.read_leases == 0 && piece.pins == 0;
-  if (idle) Evict(core, id);
-  return idle;
-}
-
-void AcceptPiece(Core& core, PieceId id) {
-  Piece& piece = core.pieces[id];
-  const bool torn = piece.copies == Copies::kTorn;
-  // One that is being rewritten stops being torn when it is sealed.
-  if ((!torn && !piece.has(kMixed)) || piece.activity == Activity::kLeasedWrite) return;
-  piece.clear(kMixed);
-  piece.changed_by = kChangedByNobody;
-  if (torn) SetState(core, id, {Copies::kRam, Activity::kNone});
-  RemoveTornPiece(core, piece.tensor);
 }
 
 }  // namespace
@@ -171,40 +152,17 @@ void SubmitDrop(Core& core, SessionState& session, const Request& request) {
     const bool shared = (request.flags & proto::kFlagShared) != 0;
     AddItems(core, shared ? session.job->shared_tensors : session.tensors, [](const Tensor&) { return true; });
   }
-  uint64_t dropped = 0;
-  for (const WaitItem& item : core.items) {
-    const Tensor& tensor = core.tensors[item.tensor.slot];
-    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      if (DropPiece(core, tensor.piece(k))) dropped += tensor.piece_length(k);
-    }
-  }
-  AnswerValue(core, session, request.sequence, request.op, dropped);
+  StartScan(core, session, request);
 }
 
 void SubmitAccept(Core& core, SessionState& session, const Request& request) {
-  if (!ResolveItems(core, session, request, false)) return;
-  for (const WaitItem& item : core.items) {
-    const Tensor& tensor = core.tensors[item.tensor.slot];
-    for (uint32_t k = 0; tensor.torn() && k < tensor.piece_count; ++k) AcceptPiece(core, tensor.piece(k));
-  }
-  session.job->pump = true;
-  AnswerValue(core, session, request.sequence, request.op, core.tensors[core.items[0].tensor.slot].generation);
+  if (ResolveItems(core, session, request, false)) StartScan(core, session, request);
 }
 
 void SubmitStat(Core& core, SessionState& session, const Request& request) {
   if (!ResolveItems(core, session, request, false)) return;
-  const Tensor& tensor = core.tensors[core.items[0].tensor.slot];
-  proto::TensorRecord record{.size = tensor.size, .generation = tensor.generation};
-  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-    const Piece& piece = core.PieceOf(tensor, k);
-    const bool in_ram = piece.ram && !piece.has(kReserved) && piece.activity != Activity::kReadingIn;
-    if (in_ram) record.ram_bytes += tensor.piece_length(k);
-    if (piece.ssd_run && piece.activity != Activity::kLeasedWrite) record.ssd_bytes += tensor.piece_length(k);
-  }
-  const uint64_t flags = (tensor.has(kVisible) ? proto::kTensorSealed : 0) | (tensor.torn() ? proto::kTensorTorn : 0);
-  --session.outstanding;
-  ++core.request_counts[static_cast<size_t>(request.op)][0];
-  core.replies.Stat({session.id, request.sequence}, record, flags);
+  core.items.resize(1);
+  StartScan(core, session, request);
 }
 
 void SubmitIntern(Core& core, SessionState& session, const Request& request) {

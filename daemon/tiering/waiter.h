@@ -27,6 +27,14 @@ struct WaitItem {
   uint64_t length = 0;
 };
 
+// How far a request that looks at every piece of its tensors has come.
+struct Scan {
+  uint32_t item = 0;
+  uint32_t piece = 0;  // Of the item's.
+  uint64_t ram_bytes = 0;
+  uint64_t ssd_bytes = 0;
+};
+
 struct Waiter {
   uint64_t number = 0;  // Rises: who came first.
   SessionId session{};
@@ -48,11 +56,13 @@ struct Waiter {
   bool starved = false;       // Had no room at the last look.
   uint64_t needed_pages = 0;  // Without room at the last look.
   uint64_t requested_bytes = 0;
+  uint32_t look_cost = 1;    // Pieces that a whole look at it goes over.
   uint32_t cursor_item = 0;  // Where the last conflict was; flush: what is written up to here.
   uint32_t cursor_piece = 0;
   uint64_t write_failures = 0;  // Of the job when it came.
   base::TimePoint stuck_since;  // Nothing can make room for it, since then.
   bool stuck = false;
+  Scan scan;            // Drop, stat, accept.
   uint64_t cookie = 0;  // Persist: of the manifest that is being committed.
 };
 

@@ -9,6 +9,7 @@
 #include "daemon/tiering/refusals.h"
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/room.h"
+#include "daemon/tiering/scans.h"
 
 namespace tier::tiering {
 namespace {
@@ -87,6 +88,7 @@ Iterator Remove(Core& core, Iterator waiter) {
   JobState& job = *waiter->job;
   job.pump = true;
   core.acted = true;
+  if (job.next_look == waiter) ++job.next_look;
   return job.waiters.erase(waiter);
 }
 
@@ -119,6 +121,9 @@ void GiveUpCreation(Core& core, const Waiter& waiter) {
     if (core.Alive(item.tensor)) Detach(core, item.tensor.slot);
   }
 }
+
+// The others go over their pieces with a cursor, as far as the turn's looks reach.
+bool LooksAtPieces(Op op) { return op == Op::kCreate || op == Op::kAcquire || op == Op::kFree; }
 
 struct Look {
   bool room_blocked = false;  // An earlier waiter of the job has first call on room.
@@ -217,6 +222,7 @@ Next LookAtLease(Core& core, Iterator waiter, Look& look) {
 // REQUIRES after kDone: the waiter is still in the list, answered, unless it was refused (then it is gone).
 bool Advance(Core& core, Iterator waiter, Look& look) {
   if (waiter->op == Op::kFlush || waiter->op == Op::kPersist) return AdvanceFlush(core, waiter);
+  if (IsScan(waiter->op)) return AdvanceScan(core, waiter);
   const uint64_t number = waiter->number;
   if (LookAtLease(core, waiter, look) == Next::kWait) return false;
   if (core.waiter_by_number.contains(number)) Remove(core, waiter);
@@ -239,6 +245,8 @@ void AnswerRefusal(Core& core, SessionState& session, const Answered& to, Refusa
   ++core.request_counts[op][static_cast<size_t>(refusal.code)];
   core.replies.Refuse({session.id, to.sequence}, to.value, std::move(refusal));
 }
+
+void EndWaiter(Core& core, Iterator waiter) { Remove(core, waiter); }
 
 void FinishWaiter(Core& core, Iterator waiter, uint64_t value) {
   AnswerValue(core, *core.sessions[waiter->session_slot], waiter->sequence, waiter->op, value);
@@ -278,6 +286,8 @@ void Enqueue(Core& core, const Ask& ask, const Enqueued& request) {
   waiter->items.assign(ask.items.begin(), ask.items.end());
   waiter->requested_bytes = request.requested_bytes;
   waiter->write_failures = job.write_failure_count;
+  waiter->scan = request.scan;
+  for (const WaitItem& item : ask.items) waiter->look_cost += LooksAtPieces(ask.op) ? item.piece_count : 0;
   core.waiter_by_number.emplace(waiter->number, waiter);
   core.untimed_waiters.push_back(waiter->number);
   ++ask.session->waiter_count;
@@ -286,16 +296,26 @@ void Enqueue(Core& core, const Ask& ask, const Enqueued& request) {
 }
 
 void PumpJob(Core& core, JobState& job) {
-  // A grant or refusal may help those before it. What more rounds would bring, the next turn brings.
-  for (uint32_t round = 0; job.pump && round < kPumpRoundsMax; ++round) {
-    job.pump = false;
-    job.shortage_pages = 0;
-    Look look;
-    for (Iterator waiter = job.waiters.begin(); waiter != job.waiters.end();) {
-      const Iterator next = std::next(waiter);
-      Advance(core, waiter, look);
-      waiter = next;
+  // A grant or refusal may help those before it. What more rounds or looks would bring, the next turns bring.
+  for (uint32_t round = 0; round < kPumpRoundsMax; ++round) {
+    if (!job.pumping) {
+      if (!job.pump) return;
+      job.pump = false;
+      job.pumping = true;
+      job.shortage_pages = 0;
+      job.next_look = job.waiters.begin();
     }
+    Look look{.room_blocked = job.shortage_pages != 0};
+    while (job.next_look != job.waiters.end()) {
+      if (core.looks_left == 0) {
+        core.acted = true;
+        return;
+      }
+      const Iterator waiter = job.next_look++;
+      core.looks_left -= std::min(core.looks_left, waiter->blocked ? 1 : waiter->look_cost);
+      Advance(core, waiter, look);
+    }
+    job.pumping = false;
   }
 }
 

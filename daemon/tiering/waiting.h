@@ -13,6 +13,7 @@ inline constexpr uint32_t kWaitersMax = 1u << 20;  // Of all jobs.
 struct Enqueued {
   uint32_t timeout_ms = 0;
   uint64_t requested_bytes = 0;
+  Scan scan;
 };
 // Answers the request now if that is possible, else keeps it.
 void Enqueue(Core& core, const Ask& ask, const Enqueued& request);
@@ -35,6 +36,8 @@ struct Answered {
 };
 void AnswerRefusal(Core& core, SessionState& session, const Answered& to, Refusal refusal);
 
+// Takes away a waiter that was answered.
+void EndWaiter(Core& core, WaiterList::iterator waiter);
 // Ends a waiter with a value. For the parts that finish requests later (persist).
 void FinishWaiter(Core& core, WaiterList::iterator waiter, uint64_t value);
 void RefuseWaiter(Core& core, WaiterList::iterator waiter, Refusal refusal, uint64_t item);
