@@ -151,8 +151,9 @@ Status Daemon::OpenControl() {
 }
 
 void Daemon::WatchEvents() {
+  // The first of all watchers: there is room.
   log_subscription_ =
-      control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [](const session::Event& event) {
+      *control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [](const session::Event& event) {
         const bool bad = event.kind == "io_error" || event.kind == "corrupt" || event.kind == "torn";
         spdlog::log(bad ? spdlog::level::warn : spdlog::level::info, "{}: {}", event.kind, event.message);
       });

@@ -104,7 +104,7 @@ grpc::Status ControlService::DrainDevice(grpc::ServerContext* context, const v1:
 
 grpc::ServerWriteReactor<v1::Event>* ControlService::Watch(grpc::CallbackServerContext* context,
                                                            const v1::WatchRequest*) {
-  return WatchReactor::Start(api_, CallerOf(*context));
+  return WatchReactor::Start(api_, CallerOf(*context), context);
 }
 
 }  // namespace tier::control

@@ -6,15 +6,23 @@
 
 namespace tier::control {
 
-WatchReactor* WatchReactor::Start(session::ControlApi& api, const session::Caller& caller) {
+WatchReactor* WatchReactor::Start(session::ControlApi& api, const session::Caller& caller,
+                                  grpc::CallbackServerContext* context) {
   auto* reactor = new WatchReactor();  // Owned by gRPC until OnDone.
   reactor->self_ = std::make_shared<WatchReactor*>(reactor);
-  // The headers tell the client that events from here on will reach it.
-  reactor->subscription_ =
+  auto subscription =
       api.Watch(caller, [self = reactor->self_, mutex = reactor->self_mutex_](const session::Event& event) {
         const std::lock_guard lock(*mutex);
         if (*self != nullptr) (*self)->Push(event);
       });
+  if (!subscription) {
+    const std::lock_guard lock(reactor->mutex_);
+    reactor->finished_ = true;
+    reactor->Finish(ToStatus(subscription.error(), context));
+    return reactor;
+  }
+  reactor->subscription_ = std::move(*subscription);
+  // The headers tell the client that events from here on will reach it.
   reactor->StartSendInitialMetadata();
   return reactor;
 }

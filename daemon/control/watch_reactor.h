@@ -20,7 +20,9 @@ inline constexpr size_t kWatchQueueMax = 1024;
 class WatchReactor final : public grpc::ServerWriteReactor<v1::Event> {
  public:
   // Starts the stream; deletes itself when it is done (gRPC's OnDone).
-  static WatchReactor* Start(session::ControlApi& api, const session::Caller& caller);
+  // RESOURCE_EXHAUSTED, and no events, when too many watch already.
+  static WatchReactor* Start(session::ControlApi& api, const session::Caller& caller,
+                             grpc::CallbackServerContext* context);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;

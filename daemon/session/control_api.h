@@ -82,7 +82,8 @@ struct DaemonDescription {
 struct Event {
   uint64_t sequence = 0;  // Rises by one; a gap means the watcher was too slow (events dropped).
   int64_t unix_time_ms = 0;
-  std::string kind;     // job_opened job_closed job_changed session_attached session_ended pressure io_error torn drain
+  std::string
+      kind;  // job_opened job_closed job_changed session_attached session_ended pressure io_error corrupt torn drain …
   std::string job;      // Name, or empty.
   std::string message;  // One sentence.
 };
@@ -104,7 +105,8 @@ class ControlApi {
   virtual Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) = 0;
   virtual Status DrainDevice(const Caller& caller, uint16_t device) = 0;
   // Calls back on a private thread for each event the caller may see until the subscription object is destroyed.
-  virtual std::shared_ptr<void> Watch(const Caller& caller, std::function<void(const Event&)> callback) = 0;
+  // NO_MEMORY: too many watch already.
+  virtual Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback) = 0;
 };
 
 }  // namespace tier::session

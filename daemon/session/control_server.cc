@@ -203,7 +203,7 @@ Status ControlServer::DrainDevice(const Caller& caller, uint16_t device) {
   });
 }
 
-std::shared_ptr<void> ControlServer::Watch(const Caller& caller, std::function<void(const Event&)> callback) {
+Result<std::shared_ptr<void>> ControlServer::Watch(const Caller& caller, std::function<void(const Event&)> callback) {
   return parts_.events.Watch(caller, std::move(callback));
 }
 

@@ -1,11 +1,14 @@
 #include "daemon/session/event_log.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <stop_token>
 #include <thread>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "daemon/base/check.h"
 
@@ -18,6 +21,8 @@ class EventLog::Watcher {
       : caller_(std::move(caller)),
         callback_(std::move(callback)),
         thread_([this](std::stop_token stop) { Run(stop); }) {}
+
+  const Caller& caller() const { return caller_; }
 
   // False: the queue is full and the event is lost to this watcher.
   bool Offer(const Event& event, const Job* job) {
@@ -76,20 +81,36 @@ void EventLog::Emit(const char* kind, const Job* job, std::string message) {
   }
 }
 
-std::shared_ptr<void> EventLog::Watch(const Caller& caller, std::function<void(const Event&)> callback) {
+Status EventLog::CheckRoomFor(const Caller& caller) const {
+  const auto& watchers = shared_->watchers;
+  TIER_CHECK(watchers.size() <= kWatchersMax, "watchers {}", watchers.size());
+  const auto same = [&](const Watcher* watcher) {
+    return watcher->caller().uid == caller.uid && watcher->caller().admin == caller.admin;
+  };
+  const auto own = static_cast<size_t>(std::count_if(watchers.begin(), watchers.end(), same));
+  if (own >= kWatchersPerUidMax) {
+    return Fail(Code::kNoMemory, fmt::format("uid {} watches {} times already, the limit is {}: end one of these",
+                                             caller.uid, own, kWatchersPerUidMax));
+  }
+  const size_t limit = caller.admin ? kWatchersMax : kWatchersMax - kWatchersPerUidMax;
+  if (watchers.size() < limit) return {};
+  return Fail(Code::kNoMemory, fmt::format("{} watchers are there already, the limit is {}", watchers.size(), limit));
+}
+
+Result<std::shared_ptr<void>> EventLog::Watch(const Caller& caller, std::function<void(const Event&)> callback) {
+  TIER_CHECK(callback != nullptr, "uid {} watches without a callback", caller.uid);
   const std::lock_guard lock(shared_->mutex);
-  TIER_CHECK(callback != nullptr && shared_->watchers.size() <= kWatchersMax, "watchers {}", shared_->watchers.size());
-  if (shared_->watchers.size() == kWatchersMax) return nullptr;
+  if (auto room = CheckRoomFor(caller); !room) return std::unexpected(std::move(room.error()));
   auto* watcher = new Watcher(caller, std::move(callback));
   shared_->watchers.push_back(watcher);
-  return {watcher, [shared = shared_](Watcher* gone) {
-            {
-              const std::lock_guard erase_lock(shared->mutex);
-              const size_t erased = std::erase(shared->watchers, gone);
-              TIER_CHECK(erased == 1, "watcher {} times", erased);
-            }
-            delete gone;  // Joins its thread, outside the lock that Emit takes.
-          }};
+  return std::shared_ptr<void>(watcher, [shared = shared_](Watcher* gone) {
+    {
+      const std::lock_guard erase_lock(shared->mutex);
+      const size_t erased = std::erase(shared->watchers, gone);
+      TIER_CHECK(erased == 1, "watcher {} times", erased);
+    }
+    delete gone;  // Joins its thread, outside the lock that Emit takes.
+  });
 }
 
 size_t EventLog::watchers() const {

@@ -3,7 +3,8 @@
 // The idea: each watcher has its own thread and a short queue, so that a slow one loses its own events and holds up
 // nobody. Sequence numbers count the events that a watcher may see, lost ones too: a gap tells it so.
 //
-// Thread-safe. Invariants: watchers <= kWatchersMax; events queued for one <= kEventsQueuedMax.
+// Thread-safe. Invariants: watchers <= kWatchersMax, those of one uid <= kWatchersPerUidMax; the last
+// kWatchersPerUidMax places are for administrators; events queued for one watcher <= kEventsQueuedMax.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,7 @@
 namespace tier::session {
 
 inline constexpr size_t kWatchersMax = 64;
+inline constexpr size_t kWatchersPerUidMax = 8;  // Of an administrator's calls and of others' each.
 inline constexpr size_t kEventsQueuedMax = 1024;
 
 class EventLog {
@@ -29,9 +31,9 @@ class EventLog {
 
   // `job` null: the event is about the machine and everybody may see it; else only those who may see the job.
   void Emit(const char* kind, const Job* job, std::string message);
-  // Null when there are kWatchersMax watchers. Destroying the subscription waits for a callback under way, so never
+  // NO_MEMORY names the limit that is reached. Destroying the subscription waits for a callback under way, so never
   // destroy it inside one.
-  std::shared_ptr<void> Watch(const Caller& caller, std::function<void(const Event&)> callback);
+  Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback);
 
   size_t watchers() const;
   uint64_t dropped() const;  // Events that watchers were too slow for, since start.
@@ -39,6 +41,7 @@ class EventLog {
  private:
   class Watcher;
   struct Shared;
+  Status CheckRoomFor(const Caller& caller) const;  // REQUIRES: the mutex is held.
   std::shared_ptr<Shared> shared_;
 };
 

@@ -72,8 +72,10 @@ class FakeControlApi final : public session::ControlApi {
     if (device != 0) return Fail(Code::kNotFound, "no device " + std::to_string(device));
     return {};
   }
-  std::shared_ptr<void> Watch(const session::Caller&, std::function<void(const session::Event&)> callback) override {
+  Result<std::shared_ptr<void>> Watch(const session::Caller&,
+                                      std::function<void(const session::Event&)> callback) override {
     const std::lock_guard lock(mutex_);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
     watchers.push_back(std::move(callback));
     const auto entry = std::prev(watchers.end());
     return std::shared_ptr<void>(nullptr, [this, entry](void*) {

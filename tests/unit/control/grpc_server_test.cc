@@ -173,6 +173,18 @@ TEST_F(GrpcServerTest, WatchDeliversWhatHappensAfterItsHeaders) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
+TEST_F(GrpcServerTest, WatchThatIsRefusedEndsAtOnceWithTheReason) {
+  api_.refusal = {Code::kNoMemory, "64 watchers are there already, the limit is 64"};
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  auto reader = Stub(options_.control_socket)->Watch(&context, {});
+  v1::Event event;
+  EXPECT_FALSE(reader->Read(&event));
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_message(), api_.refusal.message);
+}
+
 TEST_F(GrpcServerTest, StopEndsOpenStreamsAndRemovesTheSockets) {
   auto stub = Stub(options_.control_socket);
   grpc::ClientContext context;

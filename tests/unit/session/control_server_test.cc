@@ -273,12 +273,31 @@ TEST(EventLog, SlowWatcherLosesItsOwnEventsAndSeesTheGap) {
 
 TEST(EventLog, WatchersAreLimitedAndComeAndGo) {
   EventLog log;
+  const auto ignore = [](const Event&) {};
   std::vector<std::shared_ptr<void>> watches;
-  for (size_t i = 0; i < kWatchersMax; ++i) watches.push_back(log.Watch(kAdmin, [](const Event&) {}));
-  EXPECT_EQ(log.Watch(kAdmin, [](const Event&) {}), nullptr);
-  EXPECT_EQ(log.watchers(), kWatchersMax);
+  for (uint32_t i = 0; i < kWatchersMax - kWatchersPerUidMax; ++i) {
+    auto watch = log.Watch({.uid = i}, ignore);
+    ASSERT_TRUE(watch) << watch.error().message;
+    watches.push_back(std::move(*watch));
+  }
+  const auto refused = log.Watch({.uid = 5000}, ignore);
+  ASSERT_FALSE(refused) << "the last places are for administrators";
+  EXPECT_EQ(refused.error().code, Code::kNoMemory);
+  EXPECT_TRUE(log.Watch(kAdmin, ignore));
+  EXPECT_EQ(log.watchers(), kWatchersMax - kWatchersPerUidMax);
   watches.pop_back();
-  EXPECT_NE(log.Watch(kAdmin, [](const Event&) {}), nullptr);
+  EXPECT_TRUE(log.Watch({.uid = 5000}, ignore));
+}
+
+TEST(EventLog, OneUserCannotTakeAllWatchers) {
+  EventLog log;
+  const auto ignore = [](const Event&) {};
+  std::vector<std::shared_ptr<void>> watches;
+  for (size_t i = 0; i < kWatchersPerUidMax; ++i) watches.push_back(*log.Watch(kAlice, ignore));
+  const auto refused = log.Watch(kAlice, ignore);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("the limit is 8"));
+  EXPECT_TRUE(log.Watch(kBob, ignore));
 }
 
 TEST(EventLog, NothingIsCalledAfterTheSubscriptionWentAway) {
@@ -288,7 +307,7 @@ TEST(EventLog, NothingIsCalledAfterTheSubscriptionWentAway) {
     alive = true;
     auto watch = log.Watch(kAdmin, [&](const Event&) { ASSERT_TRUE(alive.load()); });
     for (int i = 0; i < 5; ++i) log.Emit("drain", nullptr, "x");
-    watch.reset();
+    watch->reset();
     alive = false;
   }
 }
