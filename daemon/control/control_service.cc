@@ -91,7 +91,15 @@ grpc::Status ControlService::ListDevices(grpc::ServerContext* context, const v1:
 grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request, v1::DrainResponse*) {
   const uint32_t asked = request->timeout_ms() == 0 ? kDrainTimeoutDefaultMs : request->timeout_ms();
   const std::chrono::milliseconds timeout(std::min(asked, kDrainTimeoutMaxMs));
-  return StatusOf(api_.Drain(CallerOf(*context), request->job(), timeout), context);
+  if (drains_.fetch_add(1) >= kDrainsMax) {
+    drains_.fetch_sub(1);
+    return ToStatus(Error{Code::kNoMemory, "uid " + std::to_string(uid_) + " drains " + std::to_string(kDrainsMax) +
+                                               " times already, the limit: wait for one of these"},
+                    context);
+  }
+  const tier::Status drained = api_.Drain(CallerOf(*context), request->job(), timeout);
+  drains_.fetch_sub(1);
+  return StatusOf(drained, context);
 }
 
 grpc::Status ControlService::DrainDevice(grpc::ServerContext* context, const v1::DrainDeviceRequest* request,

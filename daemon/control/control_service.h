@@ -3,6 +3,7 @@
 // Thread-safe: gRPC calls it from many threads; ControlApi carries each call to the engine thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include <grpcpp/grpcpp.h>
@@ -16,6 +17,8 @@ inline constexpr uint32_t kTensorsListedDefault = 1000;
 inline constexpr uint32_t kTensorsListedMax = 100'000;
 inline constexpr uint32_t kDrainTimeoutDefaultMs = 60'000;
 inline constexpr uint32_t kDrainTimeoutMaxMs = 3'600'000;
+// At a time, of one identity: each holds one of its server's threads until it is done.
+inline constexpr int kDrainsMax = 4;
 
 class ControlService final : public v1::Control::WithCallbackMethod_Watch<v1::Control::Service> {
  public:
@@ -46,6 +49,7 @@ class ControlService final : public v1::Control::WithCallbackMethod_Watch<v1::Co
   session::ControlApi& api_;
   const uint32_t uid_;
   const bool admin_;
+  std::atomic<int> drains_{0};
 };
 
 }  // namespace tier::control

@@ -1,5 +1,6 @@
 #include "daemon/control/identity_servers.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,8 +9,13 @@
 namespace tier::control {
 namespace {
 
-constexpr int kMessageBytesMax = 4 << 20;
 constexpr auto kStopGrace = std::chrono::seconds(2);
+
+// 0: not open (any more).
+uint64_t InodeOf(int fd) {
+  struct stat about{};
+  return ::fstat(fd, &about) == 0 ? about.st_ino : 0;
+}
 
 }  // namespace
 
@@ -24,24 +30,39 @@ IdentityServers::Entry* IdentityServers::Find(const Identity& identity) {
     servers_.back().server->Shutdown(std::chrono::system_clock::now() + kStopGrace);
     servers_.pop_back();
   }
-  Entry entry{identity, std::make_unique<ControlService>(api_, identity.uid, identity.admin), nullptr, nullptr};
-  grpc::ServerBuilder builder;
-  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
-  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MIN_POLLERS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 2);
-  entry.acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
-  builder.RegisterService(entry.service.get());
-  entry.server = builder.BuildAndStart();
+  Entry entry{identity, {}, std::make_unique<ControlService>(api_, identity.uid, identity.admin), nullptr, nullptr};
+  entry.server = MakeServer(&entry);
   if (entry.server == nullptr) return nullptr;
   servers_.push_front(std::move(entry));
   return &servers_.front();
 }
 
+std::unique_ptr<grpc::Server> IdentityServers::MakeServer(Entry* entry) {
+  grpc::ResourceQuota quota("identity");
+  quota.SetMaxThreads(kThreadsPerIdentityMax).Resize(kBufferBytesPerIdentityMax);
+  grpc::ServerBuilder builder;
+  builder.SetResourceQuota(quota);
+  builder.SetMaxReceiveMessageSize(kRequestBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 2);
+  entry->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+  builder.RegisterService(entry->service.get());
+  return builder.BuildAndStart();
+}
+
+bool IdentityServers::HasRoomFor(Entry* entry, int fd) {
+  std::erase_if(entry->connections, [fd](const Handed& h) { return h.fd == fd || InodeOf(h.fd) != h.inode; });
+  if (entry->connections.size() >= kConnectionsPerIdentityMax) return false;
+  entry->connections.push_back({fd, InodeOf(fd)});
+  return true;
+}
+
 bool IdentityServers::Adopt(const Identity& identity, int listener_fd, int fd) {
   Entry* entry = Find(identity);
-  if (entry == nullptr) {
+  if (entry == nullptr || !HasRoomFor(entry, fd)) {
     ::close(fd);
     return false;
   }

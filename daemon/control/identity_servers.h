@@ -1,10 +1,12 @@
-// IdentityServers: one gRPC server for each identity, made when its first connection comes.
+// IdentityServers: one gRPC server for each identity, made when its first connection comes, with limits of its own on
+// connections, streams, threads and bytes: whoever may connect can exhaust at most what is its own.
 // Not thread-safe: the accept thread's own.
 #pragma once
 
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 
@@ -19,24 +21,38 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
+inline constexpr size_t kConnectionsPerIdentityMax = 64;
+inline constexpr int kStreamsPerConnectionMax = 32;             // Calls at a time; the client's gRPC queues more.
+inline constexpr int kThreadsPerIdentityMax = 16;               // A call beyond them is RESOURCE_EXHAUSTED.
+inline constexpr size_t kBufferBytesPerIdentityMax = 32 << 20;  // What gRPC may hold for it.
+inline constexpr int kRequestBytesMax = 64 << 10;               // The largest request holds names and a token.
+
 class IdentityServers {
  public:
   IdentityServers(session::ControlApi& api, size_t max) : api_(api), max_(max) {}
   ~IdentityServers() { Stop(); }
   // Gives a connected socket to the server of its identity; takes ownership of the descriptor. False if gRPC refused to
-  // make a server (the descriptor is closed).
+  // make a server or the identity has all the connections it may have (the descriptor is closed).
   [[nodiscard]] bool Adopt(const Identity& identity, int listener_fd, int fd);
   void Stop();
   size_t count() const { return servers_.size(); }
 
  private:
+  // A socket that gRPC owns, known again while it is open: its number may be given anew, its inode is not.
+  struct Handed {
+    int fd = -1;
+    uint64_t inode = 0;
+  };
   struct Entry {
     Identity identity;
+    std::vector<Handed> connections;
     std::unique_ptr<ControlService> service;
     std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
     std::unique_ptr<grpc::Server> server;
   };
   Entry* Find(const Identity& identity);
+  static std::unique_ptr<grpc::Server> MakeServer(Entry* entry);
+  static bool HasRoomFor(Entry* entry, int fd);
 
   session::ControlApi& api_;
   const size_t max_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <string>
@@ -59,10 +60,12 @@ class FakeControlApi final : public session::ControlApi {
     return std::vector<tiering::TensorView>(tensors.begin(), tensors.begin() + std::min(max, tensors.size()));
   }
   Result<session::DaemonDescription> Describe() override {
+    if (on_describe) on_describe();
     const std::lock_guard lock(mutex_);
     return description;
   }
   Status Drain(const session::Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override {
+    if (on_drain) on_drain();
     const std::lock_guard lock(mutex_);
     callers.push_back(caller);
     drained.emplace_back(job, timeout);
@@ -92,6 +95,9 @@ class FakeControlApi final : public session::ControlApi {
     return watchers.size();
   }
 
+  // Called first, without the lock: may block. Set before the server starts to be used.
+  std::function<void()> on_describe;
+  std::function<void()> on_drain;
   Error refusal{Code::kOk, {}};
   session::DaemonDescription description;
   std::vector<session::JobDescription> jobs;

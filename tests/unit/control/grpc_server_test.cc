@@ -12,7 +12,9 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <list>
 #include <memory>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +25,8 @@
 #include "control.grpc.pb.h"
 #include "daemon/control/control_service.h"
 #include "daemon/control/convert.h"
+#include "daemon/control/identity_servers.h"
+#include "proto/mapping.h"
 #include "tests/support/control/fake_control_api.h"
 
 namespace tier::control {
@@ -135,6 +139,136 @@ TEST_F(GrpcServerTest, DrainTimeoutsAreBounded) {
   EXPECT_EQ(api_.drained[0].second.count(), kDrainTimeoutDefaultMs);
   EXPECT_EQ(api_.drained[1].second.count(), 5);
   EXPECT_EQ(api_.drained[2].second.count(), kDrainTimeoutMaxMs);
+}
+
+// Calls that stay in the daemon until they are let go.
+class HeldCalls {
+ public:
+  void Enter() {
+    entered_.release();
+    go_future_.wait();
+  }
+  void WaitForOne() { entered_.acquire(); }
+  void LetGo() { go_.set_value(); }
+
+ private:
+  std::counting_semaphore<> entered_{0};
+  std::promise<void> go_;
+  std::shared_future<void> go_future_ = go_.get_future().share();
+};
+
+TEST_F(GrpcServerTest, DrainsUnderWayAreLimitedAndLeaveOtherCallsTheirThreads) {
+  HeldCalls held;
+  api_.on_drain = [&] { held.Enter(); };
+  const auto drain = [this] {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    v1::DrainResponse response;
+    return Stub(options_.control_socket)->Drain(&context, {}, &response);
+  };
+  std::vector<std::future<grpc::Status>> drains;
+  for (int i = 0; i < kDrainsMax; ++i) {
+    drains.push_back(std::async(std::launch::async, drain));
+    held.WaitForOne();
+  }
+  const grpc::Status refused = drain();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(refused.error_message().find("the limit"), std::string::npos);
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::Status status;
+  EXPECT_TRUE(Stub(options_.control_socket)->GetStatus(&context, {}, &status).ok());
+  held.LetGo();
+  for (auto& call : drains) EXPECT_TRUE(call.get().ok());
+  EXPECT_TRUE(drain().ok());
+}
+
+TEST_F(GrpcServerTest, CallsBeyondTheThreadsOfAUserAreRefusedAndNotQueued) {
+  HeldCalls held;
+  api_.on_describe = [&] { held.Enter(); };
+  std::vector<std::future<grpc::Status>> calls;
+  const auto stub = Stub(options_.control_socket);
+  const auto call = [&] {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    v1::Status status;
+    return stub->GetStatus(&context, {}, &status);
+  };
+  // One thread always waits for the next call: one fewer can be in calls.
+  for (int i = 0; i < kThreadsPerIdentityMax - 1; ++i) {
+    calls.push_back(std::async(std::launch::async, call));
+    held.WaitForOne();
+  }
+  std::vector<std::future<grpc::Status>> beyond;
+  for (int i = 0; i < 8; ++i) beyond.push_back(std::async(std::launch::async, call));
+  // At most one of these becomes a call: the thread that waits takes it before it knows that it is the last.
+  size_t refused = 0;
+  while (refused + 1 < beyond.size()) {
+    refused = 0;
+    for (auto& one : beyond) refused += one.wait_for(std::chrono::milliseconds(1)) == std::future_status::ready;
+  }
+  held.LetGo();
+  for (auto& one : calls) EXPECT_TRUE(one.get().ok());
+  size_t exhausted = 0;
+  for (auto& one : beyond) exhausted += one.get().error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+  EXPECT_GE(exhausted, beyond.size() - 1);
+}
+
+TEST_F(GrpcServerTest, RequestsAreBoundedInSize) {
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::OpenJobRequest request;
+  request.set_name(std::string(kRequestBytesMax + 1, 'x'));
+  v1::Job job;
+  EXPECT_EQ(Stub(options_.control_socket)->OpenJob(&context, request, &job).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(api_.opened.empty());
+}
+
+// A connection as the kernel has it, without a client's gRPC behind it.
+class RawConnection {
+ public:
+  explicit RawConnection(const std::string& path) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    EXPECT_EQ(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  // What the server says of itself at once: its SETTINGS frame. Empty: it hung up.
+  std::string Greeting() {
+    std::string bytes(512, '\0');
+    const ssize_t length = ::recv(fd_.get(), bytes.data(), bytes.size(), 0);
+    bytes.resize(length > 0 ? static_cast<size_t>(length) : 0);
+    return bytes;
+  }
+
+ private:
+  proto::FileDescriptor fd_;
+};
+
+TEST_F(GrpcServerTest, ConnectionsOfAUserAreLimitedAndComeAndGo) {
+  std::list<RawConnection> connections;
+  for (size_t i = 0; i < kConnectionsPerIdentityMax; ++i) {
+    ASSERT_NE(connections.emplace_back(options_.control_socket).Greeting(), "") << i;
+  }
+  EXPECT_EQ(RawConnection(options_.control_socket).Greeting(), "");
+  EXPECT_NE(RawConnection(options_.admin_socket).Greeting(), "") << "an administrator's are counted apart";
+  connections.clear();
+  bool admitted = false;  // Once gRPC has noticed that one of the others is gone.
+  for (int i = 0; i < 10'000 && !admitted; ++i) admitted = !RawConnection(options_.control_socket).Greeting().empty();
+  EXPECT_TRUE(admitted);
+}
+
+TEST_F(GrpcServerTest, CallsAtATimeOnAConnectionAreLimited) {
+  const std::string greeting = RawConnection(options_.control_socket).Greeting();
+  // RFC 7540 §6.5: a header of 9 bytes, then pairs of an identifier (2 bytes) and a value (4).
+  ASSERT_GT(greeting.size(), 9u);
+  ASSERT_EQ(greeting[3], 4) << "SETTINGS";
+  int streams = -1;
+  for (size_t at = 9; at + 6 <= 9u + static_cast<uint8_t>(greeting[2]); at += 6) {
+    if (greeting[at] == 0 && greeting[at + 1] == 3) streams = static_cast<uint8_t>(greeting[at + 5]);
+  }
+  EXPECT_EQ(streams, kStreamsPerConnectionMax);
 }
 
 TEST_F(GrpcServerTest, UnknownDevicesAreNotFound) {
