@@ -13,6 +13,7 @@ import torch
 from fake_library import FakeLibrary
 
 import tierd
+from tierd import library
 from tierd.states import Part
 
 
@@ -185,6 +186,15 @@ def test_a_caller_that_would_wait_for_itself_is_told_at_once(stored: tierd.Clien
     with stored.lease("a"):
         with pytest.raises(tierd.WouldDeadlock):
             stored.lease("a", write=True)
+
+
+def test_without_leases_of_its_own_nobody_waits_for_itself(stored: tierd.Client, fake: FakeLibrary) -> None:
+    (number,) = {tensor for tensor, _ in fake.tensors}
+    libtiers = stored._session.grant("tier_acquire", [library.Range(number, 0, 0, 0)], library.WRITE, None)
+    stored._session.grants.clear()  # As a cancelled copy leaves one for a moment.
+    with pytest.raises(tierd.Timeout):
+        stored.lease("a", timeout=0.01)
+    libtiers[0].drop()
 
 
 def test_with_another_threads_lease_about_waiting_is_right(stored: tierd.Client) -> None:

@@ -1,4 +1,4 @@
-"""Whole tensors copied under leases on this thread, range by range where they are large or RAM cannot hold them at once.
+"""Whole tensors copied under leases on this thread, by ranges where they are large or RAM cannot hold them at once.
 
 A range that cannot be had is asked for again with half its length, down to one block: so what could be stored under a
 limit can be read under it, and a lease of the caller's own that stands in the way is told at once.

@@ -112,10 +112,13 @@ class Session:
         if self.closed:
             raise Stale("this client is closed: call tierd.connect() again")
 
-    def _alone(self) -> bool:
-        """Whether no other thread holds a lease or waits in a call, so that only our own leases can block us."""
+    def _blocks_itself(self) -> bool:
+        """Whether this thread holds leases, and no other does or waits in a call: what would have to be waited for can
+        only be ours to give back. Without leases it is libtier's own, which a cancelled copy may leave for a moment."""
         thread = threading.get_ident()
-        return all(other == thread for table in (self.grants, self._calls) for other in list(table.values()))
+        return bool(self.grants) and all(
+            other == thread for table in (self.grants, self._calls) for other in list(table.values())
+        )
 
     # ---- Closing ----
 
@@ -192,7 +195,7 @@ class Session:
         call = object()
         try:
             self._enter(call)
-            if self._alone():
+            if self._blocks_itself():
                 flags |= library.NO_WAIT_OWN
             if timeout_ms == 0:
                 flags |= library.NO_WAIT
