@@ -39,9 +39,11 @@ enum class Op : uint16_t {
   kAccept = 9,    // items: tensor. Accepts a TORN tensor as it stands.
   kIntern = 10,   // text: a string key; completion.value = its 64-bit id in the job's table. Never 0.
   kStat = 11,     // items: tensor; answered with one TensorRecord.
-  kDrop = 12,     // items: tensors, none = all of the session. Drops RAM copies of clean pieces (tests, benchmarks, `evict` hints).
+  kDrop = 12,     // items: tensors, none = all of the session. Drops RAM copies of clean pieces (tests, benchmarks,
+                  // `evict` hints).
+  kTear = 13,     // items: tensor, [offset,length). Marks it TORN as it stands, for a writer that ends in the middle.
 };
-inline constexpr uint16_t kOpCount = 13;
+inline constexpr uint16_t kOpCount = 14;
 
 inline constexpr uint32_t kFlagWrite = 1u << 0;      // Acquire: exclusive.
 inline constexpr uint32_t kFlagShared = 1u << 1;     // Tensor ids are in the job-wide namespace.

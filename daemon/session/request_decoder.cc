@@ -41,6 +41,7 @@ constexpr std::array<OpShape, proto::kOpCount> kShapes = [] {
   at(kIntern) = {.name = "intern", .flags = kFlagShared, .items_min = 1, .items_max = kKeyLengthMax, .text = true};
   at(kStat) = {.name = "stat", .flags = kFlagShared, .items_min = 1, .items_max = 1};
   at(kDrop) = {.name = "drop", .flags = kFlagShared, .items_max = kMany};
+  at(kTear) = {.name = "tear", .flags = kFlagShared, .items_min = 1, .items_max = kMany, .range = true};
   return shapes;
 }();
 

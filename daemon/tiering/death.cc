@@ -228,7 +228,8 @@ void EndAfterWindowFault(Core& core, JobState& job, PieceId id) {
     switch (piece.activity) {
       case Activity::kWritingOut:
         SetState(core, id, {Copies::kTorn, Activity::kNone});
-        if (!core.tensors[tensor].has(kDetached)) AddTornPiece(core, tensor);
+        if (!core.tensors[tensor].has(kDetached) && !piece.has(kMixed)) AddTornPiece(core, tensor);
+        piece.clear(kMixed);
         break;
       case Activity::kReadingIn:
         SetState(core, id, {Copies::kSsd, Activity::kNone});

@@ -19,6 +19,7 @@ void SubmitPrefetch(Core& core, SessionState& session, const Request& request);
 void SubmitFlush(Core& core, SessionState& session, const Request& request);  // And persist.
 void SubmitDrop(Core& core, SessionState& session, const Request& request);
 void SubmitAccept(Core& core, SessionState& session, const Request& request);
+void SubmitTear(Core& core, SessionState& session, const Request& request);
 void SubmitStat(Core& core, SessionState& session, const Request& request);
 void SubmitIntern(Core& core, SessionState& session, const Request& request);
 void SubmitStep(Core& core, SessionState& session, const Request& request);

@@ -2,6 +2,7 @@
 #include "daemon/tiering/scans.h"
 
 #include "daemon/tiering/catalog.h"
+#include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/requests.h"
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/waiting.h"
@@ -32,6 +33,15 @@ void AcceptPiece(Core& core, PieceId id) {
   RemoveTornPiece(core, piece.tensor);
 }
 
+// Whatever its state: it is a mark beside the bytes, so it needs no room and waits for nobody.
+void TearPiece(Core& core, PieceId id) {
+  Piece& piece = core.pieces[id];
+  if (piece.copies == Copies::kTorn || piece.has(kMixed)) return;
+  piece.set(kMixed);
+  AddTornPiece(core, piece.tensor);
+  MarkIndexDirty(core, piece.tensor);
+}
+
 void CountPiece(const Piece& piece, uint32_t length, Scan* scan) {
   const bool in_ram = piece.ram && !piece.has(kReserved) && piece.activity != Activity::kReadingIn;
   if (in_ram) scan->ram_bytes += length;
@@ -45,6 +55,7 @@ void ScanPiece(Core& core, Op op, PieceId id, Scan* scan) {
     case Op::kDrop: return DropPiece(core, id, length, scan);
     case Op::kStat: return CountPiece(piece, length, scan);
     case Op::kAccept: return AcceptPiece(core, id);
+    case Op::kTear: return TearPiece(core, id);
     default: TIER_CHECK(false, "operation {} is no scan", static_cast<uint16_t>(op));
   }
 }
@@ -75,7 +86,7 @@ void AnswerScan(Core& core, const Ask& ask, const Scan& scan) {
                          RefusalOf(core, ask, {.verdict = Verdict::kRefused}));
   }
   const Tensor& tensor = core.tensors[first.tensor.slot];
-  if (ask.op == Op::kAccept) {
+  if (ask.op == Op::kAccept || ask.op == Op::kTear) {
     session.job->pump = true;
     return AnswerValue(core, session, ask.sequence, ask.op, tensor.generation);
   }

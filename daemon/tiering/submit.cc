@@ -94,6 +94,7 @@ void SubmitRequest(Core& core, SessionState& session, const Request& request) {
     case Op::kIntern: return SubmitIntern(core, session, request);
     case Op::kStat: return SubmitStat(core, session, request);
     case Op::kDrop: return SubmitDrop(core, session, request);
+    case Op::kTear: return SubmitTear(core, session, request);
     case Op::kNone: break;
   }
   TIER_CHECK(false, "operation {} passed the check of its shape", static_cast<uint16_t>(request.op));
@@ -157,6 +158,21 @@ void SubmitDrop(Core& core, SessionState& session, const Request& request) {
 
 void SubmitAccept(Core& core, SessionState& session, const Request& request) {
   if (ResolveItems(core, session, request, false)) StartScan(core, session, request);
+}
+
+// A writer that sealed some ranges and cannot go on: what it leaves must not pass for whole.
+void SubmitTear(Core& core, SessionState& session, const Request& request) {
+  if (!ResolveItems(core, session, request, true)) return;
+  for (size_t i = 0; i < core.items.size(); ++i) {
+    const Tensor& tensor = core.tensors[core.items[i].tensor.slot];
+    if (tensor.has(kVisible)) continue;
+    Refuse(core, session, request, i,
+           {Code::kInvalid,
+            fmt::format("tensor {:#x} is still being created, so nobody can take it for whole: free it", tensor.id),
+            {.tensor = tensor.id, .limit = tensor.size}});
+    return;
+  }
+  StartScan(core, session, request);
 }
 
 void SubmitStat(Core& core, SessionState& session, const Request& request) {

@@ -38,8 +38,8 @@ std::string Refusal(const std::vector<RequestSlot>& slots, uint64_t sequence = 1
   return decoded.error().message;
 }
 
-constexpr Op kAllOps[] = {Op::kCreate,  Op::kAcquire, Op::kRelease, Op::kFree,   Op::kPrefetch, Op::kStep,
-                          Op::kPersist, Op::kFlush,   Op::kAccept,  Op::kIntern, Op::kStat,     Op::kDrop};
+constexpr Op kAllOps[] = {Op::kCreate, Op::kAcquire, Op::kRelease, Op::kFree, Op::kPrefetch, Op::kStep, Op::kPersist,
+                          Op::kFlush,  Op::kAccept,  Op::kIntern,  Op::kStat, Op::kDrop,     Op::kTear};
 
 TEST(RequestDecoder, EveryOpIsAcceptedAtItsSmallestAndLargest) {
   for (const Op op : kAllOps) {

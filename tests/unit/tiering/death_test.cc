@@ -33,6 +33,7 @@ class Death : public ::testing::Test {
   bool Torn(uint64_t tensor) {
     return (world.Ask(reader, Op::kStat, {{tensor, 0, 0, 0}}, kShared).value & proto::kTensorTorn) != 0;
   }
+  Code Tear(uint64_t tensor) { return world.Ask(writer, Op::kTear, {{tensor, 0, 0, 0}}, kShared).code; }
   Code Check(uint64_t tensor, uint64_t seed = 1) { return world.Check(reader, tensor, seed, kShared); }
 
   World world;
@@ -172,6 +173,65 @@ TEST_F(Death, RewritingTheTornPiecesMakesItWhole) {
   world.Release(reader, World::LeaseOf(granted));
   EXPECT_FALSE(Torn(1));
   EXPECT_EQ(Check(1, 1), Code::kOk);
+}
+
+TEST_F(Death, AWriterTearsWhatItCannotFinishWithoutAnyRoom) {
+  world.PutOnSsd(writer, 1, 3 * kPiece, 1, kShared);
+  Update(1, 0, 1, 2);
+  EXPECT_EQ(world.Flush(reader, 1, kShared).code, Code::kOk);
+  EXPECT_EQ(world.Drop(reader, 1, kShared).code, Code::kOk);  // All of it is on SSD, new bytes beside old ones.
+  const uint64_t windows = world.windows.window_count();
+  EXPECT_EQ(Tear(1), Code::kOk);
+  EXPECT_EQ(world.windows.window_count(), windows);
+  EXPECT_EQ(Check(1), Code::kTorn);
+  EXPECT_EQ(world.Ask(reader, Op::kAccept, {{1, 0, 0, 0}}, kShared).code, Code::kOk);
+  const Answer granted = world.Acquire(reader, 1, kShared, 0, kPiece);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_TRUE(world.Matches(granted.spans, 1, 2)) << "the bytes themselves are as they were";
+}
+
+TEST_F(Death, APieceOnItsWayToSsdIsTornAllTheSame) {
+  world.Put(writer, 1, 2 * kPiece, 1, kShared);
+  world.transfers.Hold();
+  const uint64_t flushing = world.Send(writer, Op::kFlush, {{1, 0, 0, 0}}, kShared);
+  world.Turns(2);
+  EXPECT_EQ(Tear(1), Code::kOk);
+  EXPECT_EQ(Tear(1), Code::kOk) << "twice is once";
+  EXPECT_TRUE(Torn(1));
+  world.transfers.Release();
+  world.Wait(writer, flushing);
+  EXPECT_EQ(Check(1), Code::kTorn);
+  EXPECT_EQ(world.Rewrite(writer, 1, 3, kShared | proto::kFlagDiscard).code, Code::kOk);
+  EXPECT_EQ(Check(1, 3), Code::kOk) << "rewritten whole, it is whole";
+}
+
+TEST_F(Death, AnotherWritersLeaseOutlivesATear) {
+  world.Put(writer, 1, 2 * kPiece, 1, kShared);
+  const uint64_t lease = Write(1, 0, 2, 3);
+  const uint64_t waiting = world.Send(reader, Op::kAcquire, {{1, 0, 0, 0}}, kShared);
+  EXPECT_EQ(Tear(1), Code::kOk);
+  EXPECT_EQ(world.Wait(reader, waiting).code, Code::kTorn) << "who waits is told";
+  EXPECT_EQ(world.Release(writer, lease).code, Code::kOk);
+  EXPECT_FALSE(Torn(1)) << "every piece was sealed since";
+  EXPECT_EQ(Check(1, 3), Code::kOk);
+}
+
+TEST_F(Death, AWindowThatFaultsUnderATornPieceCountsItOnce) {
+  world.Put(writer, 1, kPiece, 1, kShared);
+  world.transfers.Hold();
+  world.Send(writer, Op::kFlush, {{1, 0, 0, 0}}, kShared);
+  world.Turns(2);
+  EXPECT_EQ(Tear(1), Code::kOk);
+  world.transfers.PunchWindow(WindowIndex{0});
+  world.transfers.Release();
+  world.Turns(3);
+  world.engine->CheckInvariants();
+}
+
+TEST_F(Death, WhatIsStillBeingCreatedIsNotTorn) {
+  ASSERT_EQ(world.CreateRange(writer, 1, 3 * kPiece, 0, kPiece).code, Code::kOk);
+  EXPECT_EQ(world.Ask(writer, Op::kTear, {{1, 0, 0, 0}}).code, Code::kInvalid);
+  EXPECT_EQ(world.Ask(writer, Op::kTear, {{2, 0, 0, 0}}).code, Code::kNotFound);
 }
 
 TEST_F(Death, FreeingATornTensorGivesItsNameBack) {
