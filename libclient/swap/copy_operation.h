@@ -52,7 +52,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   Piece* ClaimOnDevice();
 
  private:
-  enum class Stage { kQueued, kLooking, kFreeing, kCreating, kStreaming, kDone };
+  enum class Stage { kQueued, kLooking, kFreeing, kCreating, kStreaming, kTearing, kDone };
 
   void Begin();
   void Ask(proto::Op op, uint32_t flags);
@@ -69,6 +69,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   void Abort(Error error);
   bool Unwind();
   void Undo();
+  bool TakeTear();
   void DropPiece(Piece& piece);
   Result<std::vector<Segment>> SegmentsOf(const client::Lease& lease) const;
   client::Submission SubmissionFor(const Piece& piece, proto::RequestItem* item) const;
@@ -80,6 +81,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   Stage stage_ = Stage::kQueued;
   client::Pending* opening_ = nullptr;  // Stat, free or create of this operation.
   client::Pending* check_ = nullptr;    // Stat of a swap-in, in parallel to its first ranges.
+  client::Pending* tear_ = nullptr;     // Of what it leaves behind.
   std::deque<Piece> ranges_;
   uint64_t next_ = 0;  // First byte of the tensor that is not asked for yet.
   bool created_ = false;

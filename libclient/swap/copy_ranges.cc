@@ -167,6 +167,7 @@ void CopyOperation::Retire() {
 }
 
 bool CopyOperation::Unwind() {
+  if (stage_ == Stage::kTearing) return TakeTear();
   bool busy = false;
   for (Piece& piece : ranges_) {
     // The caller's memory stays in use until its copies have ended.
@@ -181,9 +182,9 @@ bool CopyOperation::Unwind() {
     if (pending != nullptr) crew_->AdoptLocked(pending, {.op = Op::kStat});
   }
   ranges_.clear();
-  Undo();
   stage_ = Stage::kDone;
-  return true;
+  Undo();
+  return stage_ == Stage::kDone;
 }
 
 void CopyOperation::DropPiece(Piece& piece) {
@@ -198,19 +199,32 @@ void CopyOperation::DropPiece(Piece& piece) {
   crew_->inflight_bytes_ -= piece.range.length;
 }
 
-// A half-made tensor is freed. One that was half replaced must not pass for whole: a write lease on it is abandoned,
-// which tears it unless the daemon can go back to the older bytes.
+// A half-made tensor is freed. One that was half replaced must not pass for whole: it is torn, which needs no room.
 void CopyOperation::Undo() {
   if (request_.direction == Direction::kIn || session_.channel().ended() || !(created_ || sealed_some_)) return;
   const proto::RequestItem item{.tensor = request_.tensor,
                                 .offset = created_ ? 0 : request_.offset,
-                                .length = created_ ? 0 : std::min(request_.tensor_bytes(), kBlockSize)};
-  const uint32_t shared = request_.flags & proto::kFlagShared;
-  const uint32_t tear = proto::kFlagWrite | proto::kFlagDiscard | proto::kFlagNoWait;
+                                .length = created_ ? 0 : request_.tensor_bytes()};
   const client::Submission submission{
-      .op = created_ ? Op::kFree : Op::kAcquire, .flags = shared | (created_ ? 0 : tear), .items = {&item, 1}};
+      .op = created_ ? Op::kFree : Op::kTear, .flags = request_.flags & proto::kFlagShared, .items = {&item, 1}};
   auto pending = session_.channel().Submit(submission, &crew_->group_);
-  if (pending) crew_->AdoptLocked(*pending, submission);
+  if (!pending) return;
+  if (created_) return crew_->AdoptLocked(*pending, submission);
+  tear_ = *pending;
+  stage_ = Stage::kTearing;
+}
+
+// The swap ends when the tear is certain: whoever learns of its failure never reads the mixture as whole.
+bool CopyOperation::TakeTear() {
+  if (!tear_->done() && !session_.channel().ended()) return false;
+  stage_ = Stage::kDone;
+  if (!tear_->done()) return true;
+  const Status torn = tear_->ToStatus();
+  session_.channel().Finish(std::exchange(tear_, nullptr));
+  if (torn || torn.error().code == Code::kNotFound) return true;  // Freed meanwhile: nobody reads it.
+  error_->message +=
+      "; its tensor holds new bytes beside old ones, and could not be marked TORN: " + torn.error().message;
+  return true;
 }
 
 }  // namespace tier::swap

@@ -131,8 +131,8 @@ typedef struct tier_segment { /* contiguous memory under a lease */
 TIER_API int tier_create(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
                          tier_lease** lease);
 /* Grants a lease on a range that is, or is brought, into RAM. Shared unless TIER_WRITE. timeout_ms 0: 60 s. Behind an
- * unfinished swap of the same client it waits for that one first, within the same deadline: TIER_NO_WAIT answers TIMEOUT
- * at once, TIER_NO_WAIT_OWN WOULD_DEADLOCK. So do tier_create and, with 60 s, the calls on whole tensors. */
+ * unfinished swap of the same client it waits for that one first, within the same deadline: TIER_NO_WAIT answers
+ * TIMEOUT at once, TIER_NO_WAIT_OWN WOULD_DEADLOCK. So do tier_create and, with 60 s, the calls on whole tensors. */
 TIER_API int tier_acquire(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
                           tier_lease** lease);
 /* All or nothing: `count` leases in one request (1 … 1023). `leases` receives count handles. */
@@ -233,9 +233,9 @@ TIER_API void tier_cancel(tier_op* op);
  */
 
 /* The calls above of the same name, split in two: the request is sent, tier_wait brings its outcome. They never wait:
- * behind unfinished swaps of the same tensors the request is sent when those end. tier_poll waits in slices; tier_cancel
- * followed by tier_wait gives up (what is granted afterwards is given back by itself). `leases` is filled by tier_wait
- * and must stay valid until then. Lists hold 1 … 1023 entries. */
+ * behind unfinished swaps of the same tensors the request is sent when those end. tier_poll waits in slices;
+ * tier_cancel followed by tier_wait gives up (what is granted afterwards is given back by itself). `leases` is filled
+ * by tier_wait and must stay valid until then. Lists hold 1 … 1023 entries. */
 TIER_API int tier_create_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
                                uint32_t timeout_ms, tier_lease** leases, tier_op** op);
 TIER_API int tier_acquire_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,

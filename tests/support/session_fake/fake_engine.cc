@@ -49,6 +49,12 @@ FakeDaemon::Answer FakeDaemon::Execute(const Request& request) {
     case Op::kAcquire: return Grant(request, false);
     case Op::kRelease: return Release(request);
     case Op::kFree: return Free(request);
+    case Op::kTear: {
+      const auto found = tensors_.find(request.items[0].tensor);
+      if (found == tensors_.end()) return missing(request.items[0].tensor);
+      found->second.torn = true;
+      return {};
+    }
     case Op::kPersist: return {Code::kDenied, 0, {}, "a fake keeps nothing"};
     case Op::kIntern: return {Code::kOk, keys_.try_emplace(request.text, keys_.size() + 1).first->second, {}, {}};
     case Op::kStat: {

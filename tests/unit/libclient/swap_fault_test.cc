@@ -60,11 +60,22 @@ TEST_F(SwapFaultTest, AHalfReplacedTensorDoesNotPassForWhole) {
   ASSERT_TIER_OK(tier_wait(StartOut(1, content), 0, nullptr));
   daemon_->Refuse(Op::kAcquire, Code::kIoError, "the device is gone", /*skip=*/20);  // Some ranges are final by then.
   EXPECT_TIER_ERROR(tier_wait(StartOut(1, content), 0, nullptr), TIER_IO_ERROR, "the device is gone");
-  daemon_->Await([&] { return daemon_->counters().abandoned.load() > 0 && daemon_->leases_open() == 0; });
+  EXPECT_EQ(Requests(Op::kTear), 1u) << "before the caller learned of it, and without asking for room";
   tier_tensor_view view{};
   view.struct_size = sizeof view;
   EXPECT_TIER_OK(tier_tensor(client_, 1, 0, &view));
   EXPECT_EQ(view.torn, 1);
+}
+
+TEST_F(SwapFaultTest, ATearThatIsRefusedIsSaid) {
+  Start({.windows = 20});
+  const auto content = Random(60 * kMiB, 1);
+  ASSERT_TIER_OK(tier_wait(StartOut(1, content), 0, nullptr));
+  daemon_->Refuse(Op::kAcquire, Code::kIoError, "the device is gone", /*skip=*/20);
+  daemon_->Refuse(Op::kTear, Code::kInvalid, "it will not be torn");
+  tier_op* const op = StartOut(1, content);
+  EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_IO_ERROR, "the device is gone; its tensor holds new bytes");
+  EXPECT_THAT(tier_last_error(), ::testing::HasSubstr("it will not be torn"));
 }
 
 TEST_F(SwapFaultTest, ACancelledSwapEndsAtOnceAndGivesBackLater) {
