@@ -11,7 +11,10 @@ storage::TensorKey KeyOf(const Tensor& tensor) {
   return {static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
 }
 
-TensorSlot& HeadOf(Core& core, const Tensor& tensor) {
+TensorSlot& HeadOf(Core& core, TensorSlot slot) {
+  const Tensor& tensor = core.tensors[slot];
+  std::vector<Grave>& graves = tensor.job->graves;
+  if (!graves.empty() && graves.back().head == slot) return graves.back().head;
   if (tensor.space == 0) return tensor.job->shared_tensors;
   if (tensor.space == kInheritedSpace) return tensor.job->inherited_tensors;
   SessionState* session = core.FindSession(SessionId{tensor.space});
@@ -21,7 +24,7 @@ TensorSlot& HeadOf(Core& core, const Tensor& tensor) {
 
 void Link(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
-  TensorSlot& head = HeadOf(core, tensor);
+  TensorSlot& head = HeadOf(core, slot);
   tensor.previous = kNoTensor;
   tensor.next = head;
   if (head != kNoTensor) core.tensors[head].previous = slot;
@@ -31,7 +34,7 @@ void Link(Core& core, TensorSlot slot) {
 void Unlink(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   if (tensor.next != kNoTensor) core.tensors[tensor.next].previous = tensor.previous;
-  (tensor.previous == kNoTensor ? HeadOf(core, tensor) : core.tensors[tensor.previous].next) = tensor.next;
+  (tensor.previous == kNoTensor ? HeadOf(core, slot) : core.tensors[tensor.previous].next) = tensor.next;
   tensor.next = kNoTensor;
   tensor.previous = kNoTensor;
 }
@@ -85,6 +88,14 @@ void ReleaseTensor(Core& core, TensorSlot slot) {
   core.tensors.Free(slot);
 }
 
+// A session's own creations go with its namespace; of the others it keeps count.
+void CountCreated(Core& core, const Tensor& tensor) {
+  SessionState* creator = tensor.space == 0 ? core.FindSession(SessionId{tensor.creator}) : nullptr;
+  if (creator == nullptr) return;
+  TIER_CHECK(creator->creating_count != 0, "tensor {} of session {}", tensor.id, tensor.creator);
+  --creator->creating_count;
+}
+
 }  // namespace
 
 TensorSlot FindTensor(const Core& core, const SessionState& session, uint64_t id, bool shared) {
@@ -119,7 +130,7 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
     for (uint32_t k = 0; k < tensor.piece_count; ++k) tensor.pieces[k] = AddPiece(core, slot, k);
   }
   if (added.creator != nullptr) {
-    ++added.creator->creating_count;
+    if (added.space == 0) ++added.creator->creating_count;
     for (uint32_t k = 0; k < tensor.piece_count; ++k) {
       SetState(core, tensor.piece(k), {Copies::kCreating, Activity::kNone});
     }
@@ -133,8 +144,7 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
 void MakeVisible(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(!tensor.has(kVisible), "tensor {} is visible", tensor.id);
-  SessionState* creator = core.FindSession(SessionId{tensor.creator});
-  if (creator != nullptr) --creator->creating_count;
+  CountCreated(core, tensor);
   tensor.creator = 0;
   tensor.creation.reset();
   tensor.set(kVisible);
@@ -148,10 +158,7 @@ void Detach(Core& core, TensorSlot slot) {
   EraseFromIndex(core, slot);
   core.table.Erase(KeyOf(tensor));
   Unlink(core, slot);
-  if (!tensor.has(kVisible)) {
-    SessionState* creator = core.FindSession(SessionId{tensor.creator});
-    if (creator != nullptr) --creator->creating_count;
-  }
+  if (!tensor.has(kVisible)) CountCreated(core, tensor);
   if (tensor.torn()) {
     --core.torn_tensors;
     --tensor.job->counters.torn_count;

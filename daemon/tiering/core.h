@@ -43,6 +43,8 @@ struct ManifestCommit {
 // Pieces that are looked at for waiting requests in one turn: all jobs together, each at least kLooksPerJobMin.
 inline constexpr uint32_t kLooksPerTurn = 16384;
 inline constexpr uint32_t kLooksPerJobMin = 512;
+// Tensors and pieces freed in one turn of those whose session or job is gone: a few milliseconds of work.
+inline constexpr uint32_t kBurialsPerTurn = 16384;
 
 struct Core {
   Core(const EngineOptions& engine_options, const EnginePorts& engine_ports)
@@ -110,6 +112,7 @@ struct Core {
   uint64_t wait_sum_ns = 0;
   uint64_t torn_tensors = 0;
   uint64_t live_tensors = 0;
+  uint32_t burials_left = kBurialsPerTurn;  // In this turn.
 
   // Scratch, so that the steady state allocates nothing.
   std::vector<WaitItem> items;

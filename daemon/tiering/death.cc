@@ -8,7 +8,7 @@
 
 #include "daemon/tiering/catalog.h"
 #include "daemon/tiering/grants.h"
-#include "daemon/tiering/index_journal.h"
+#include "daemon/tiering/graveyard.h"
 #include "daemon/tiering/persist.h"
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/tenancy.h"
@@ -126,17 +126,6 @@ void EndLeases(Core& core, SessionState& session) {
   }
 }
 
-void FreeSpace(Core& core, JobState& job, TensorSlot head, uint64_t space) {
-  if (head == kNoTensor) return;
-  EraseSpaceFromIndex(core, job, space);
-  while (head != kNoTensor) {
-    const TensorSlot next = core.tensors[head].next;
-    core.tensors[head].set(kSpaceErased);
-    Detach(core, head);
-    head = next;
-  }
-}
-
 // Shared tensors that it was still creating come to nothing.
 void FreeCreations(Core& core, SessionState& session) {
   TensorSlot slot = session.job->shared_tensors;
@@ -154,8 +143,8 @@ void CloseNow(Core& core, JobState& job) {
              job.waiters.size());
   // All of an ephemeral job goes with it: what it committed, that is (AdoptManifest gives it nothing else).
   if (!job.options.named && !job.manifest.empty()) ForgetManifest(core, job);
-  FreeSpace(core, job, job.shared_tensors, 0);
-  FreeSpace(core, job, job.inherited_tensors, kInheritedSpace);
+  Bury(core, job, &job.shared_tensors, 0);
+  Bury(core, job, &job.inherited_tensors, kInheritedSpace);
   job.closing = true;
   job.prefetches.clear();
   const auto found = core.jobs.find(job.id);
@@ -205,7 +194,7 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   const SessionId id = session.id;
   DropWaitersOf(core, session);
   EndLeases(core, session);
-  FreeSpace(core, job, session.tensors, static_cast<uint64_t>(id));
+  Bury(core, job, &session.tensors, static_cast<uint64_t>(id));
   FreeCreations(core, session);
   ForgetMappings(core, session);
   TIER_CHECK(session.lease_count == 0 && session.leased_bytes == 0, "session {} holds {} leases",
@@ -262,7 +251,7 @@ void CloseJob(Core& core, JobState& job, const std::string& reason, bool forget)
 void SweepClosedJobs(Core& core) {
   for (size_t i = 0; i < core.closing_jobs.size();) {
     JobState& job = *core.closing_jobs[i];
-    if (job.transfer_count != 0) {
+    if (job.transfer_count != 0 || !job.graves.empty()) {
       ++i;
       continue;
     }

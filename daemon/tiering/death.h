@@ -20,7 +20,8 @@ struct Ending {
   Code code = Code::kOk;  // kOk: the session layer knows already; else it is told.
   std::string reason;
 };
-// Everything it holds is given back. The last session of an ephemeral job closes the job.
+// Everything it holds is given back, what is much over some turns (graveyard.h). The last session of an ephemeral job
+// closes the job.
 void EndSession(Core& core, SessionState& session, const Ending& ending);
 
 // A transfer could not touch a window of this job: a client of it took the memory away. `id`: the piece, if it still is

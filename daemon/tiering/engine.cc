@@ -11,6 +11,7 @@
 #include "daemon/tiering/core.h"
 #include "daemon/tiering/death.h"
 #include "daemon/tiering/device_drain.h"
+#include "daemon/tiering/graveyard.h"
 #include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/inspection.h"
 #include "daemon/tiering/persist.h"
@@ -68,6 +69,7 @@ void TakeEvents(Core& core) {
   core.acted |= TakeWindows(core);
   core.acted |= TakeResults(core);
   core.acted |= TakeManifestResults(core);
+  EmptyGraves(core);
   SweepClosedJobs(core);
 }
 
@@ -263,7 +265,8 @@ bool Engine::ReleasesCanWait() const {
   if (!idle() || core.draining || core.draining_devices != 0 || core.short_of_room) return false;
   uint64_t leases = 0;
   for (const auto& [id, job] : core.jobs) {
-    if (job->closing || job->upkeep || job->shortage_pages != 0 || !job->prefetches.empty()) return false;
+    if (job->closing || job->upkeep || job->shortage_pages != 0 || !job->prefetches.empty() || !job->graves.empty())
+      return false;
     leases += job->counters.lease_count;
   }
   return leases != 0;

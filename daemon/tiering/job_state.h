@@ -39,6 +39,12 @@ struct WriteFailure {
   std::string message;
 };
 
+// The tensors of a namespace that is gone, until they are freed (graveyard.h).
+struct Grave {
+  TensorSlot head = kNoTensor;
+  uint64_t space = 0;
+};
+
 struct JobState {
   JobId id{};
   JobOptions options;
@@ -53,6 +59,7 @@ struct JobState {
   uint32_t windows_returning = 0;
   TensorSlot shared_tensors = kNoTensor;
   TensorSlot inherited_tensors = kNoTensor;
+  std::vector<Grave> graves;
   bool closing = false;  // Gone for everybody; waits for its last transfer.
 
   WaiterList waiters;

@@ -89,6 +89,7 @@ uint64_t ReachablePages(const Core& core, const JobState& job) {
 }
 
 void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
+  if (!job.graves.empty()) return;  // The coldest may be what is about to be freed: not worth a write.
   const uint64_t start = Threshold(reachable, core.options.write_behind_start);
   const uint64_t dirty = job.dirty_pages;
   uint64_t wanted = dirty > start ? dirty - start : 0;
@@ -221,6 +222,7 @@ bool TakeRuns(Core& core, JobState& job, uint32_t blocks, uint32_t tail_pages) {
 }
 
 bool RoomMayCome(const Core& core, const JobState& job) {
+  if (!job.graves.empty()) return true;
   if (job.windows_making != 0 || job.writing_pages != 0 || job.reading_pages != 0) return true;
   if (job.policy->count(EvictionOrder::kClean) != 0) return true;
   if (job.policy->count(EvictionOrder::kDirty) != 0 && job.write_backoff < kWriteFailuresBeforeRefusal) return true;

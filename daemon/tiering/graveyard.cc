@@ -1,0 +1,46 @@
+// See graveyard.h.
+#include "daemon/tiering/graveyard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/tiering/catalog.h"
+#include "daemon/tiering/index_journal.h"
+
+namespace tier::tiering {
+namespace {
+
+void EmptyGravesOf(Core& core, JobState& job) {
+  while (!job.graves.empty() && core.burials_left != 0) {
+    Grave& grave = job.graves.back();
+    if (grave.head == kNoTensor) {
+      EraseSpaceFromIndex(core, job, grave.space);
+      job.graves.pop_back();
+      continue;
+    }
+    Tensor& tensor = core.tensors[grave.head];
+    TIER_CHECK(tensor.space == grave.space && tensor.lease_count == 0 && tensor.previous == kNoTensor,
+               "tensor {} of space {} in grave {}: {} leases", tensor.id, tensor.space, grave.space,
+               tensor.lease_count);
+    core.burials_left -= std::min(core.burials_left, tensor.piece_count + 1);
+    tensor.set(kSpaceErased);
+    Detach(core, grave.head);  // Moves the head on.
+  }
+  if (!job.graves.empty()) core.acted = true;
+}
+
+}  // namespace
+
+void Bury(Core& core, JobState& job, TensorSlot* head, uint64_t space) {
+  if (*head == kNoTensor) return;
+  job.graves.push_back({.head = std::exchange(*head, kNoTensor), .space = space});
+  EmptyGravesOf(core, job);
+}
+
+void EmptyGraves(Core& core) {
+  core.burials_left = kBurialsPerTurn;
+  for (const auto& [id, job] : core.jobs) EmptyGravesOf(core, *job);
+  for (const auto& job : core.closing_jobs) EmptyGravesOf(core, *job);
+}
+
+}  // namespace tier::tiering
