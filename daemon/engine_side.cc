@@ -152,6 +152,7 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   options.leases_per_session_max = static_cast<uint32_t>(config.jobs.max_leases);
   options.write_behind_start = config.engine.write_behind;
   options.evict_start = config.engine.evict;
+  options.hash_seed = tokens_.Random();
   options.prefetch_bytes_max = config.engine.prefetch_maximum;
   engine_ = std::make_unique<tiering::Engine>(options, tiering::EnginePorts{.windows = *arena_,
                                                                             .extents = ssd_->extents(),

@@ -51,7 +51,7 @@ struct Core {
       : options(engine_options),
         ports(engine_ports),
         windows(engine_ports.windows.window_size(), engine_ports.windows.windows_max()),
-        table(tensors) {}
+        table(tensors, engine_options.hash_seed) {}
 
   EngineOptions options;
   EnginePorts ports;
@@ -110,6 +110,7 @@ struct Core {
   std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> request_counts{};
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};
   uint64_t wait_sum_ns = 0;
+  JobCounters closed_totals;  // Counters of jobs that are gone.
   uint64_t torn_tensors = 0;
   uint64_t live_tensors = 0;
   uint32_t burials_left = kBurialsPerTurn;  // In this turn.

@@ -38,6 +38,7 @@ struct EngineOptions {
   uint32_t keys_per_job_max = 1u << 22;
   double write_behind_start = 0.50;  // Of a share in dirty bytes: begin writing the coldest.
   double evict_start = 0.90;         // Of a share in use: begin dropping clean, cold pieces.
+  uint64_t hash_seed = 0;            // Of the tensor table: nobody who chooses ids should know it.
   uint64_t prefetch_bytes_max = 0;   // In flight a job; 0: a quarter of its share.
 };
 

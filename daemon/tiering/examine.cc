@@ -49,6 +49,13 @@ bool MayRewriteTorn(const Ask& ask, const WaitItem& item, const Tensor& tensor) 
   return CoversPiece(item, tensor, item.first_piece) && CoversPiece(item, tensor, last);
 }
 
+bool TooManyRanges(const WaitItem& item, const Tensor& tensor) {
+  if (tensor.creation == nullptr) return false;
+  const IntervalSet& sealed = tensor.creation->sealed;
+  return sealed.intervals().size() + tensor.lease_count >= kCreationRangesMax &&
+         !sealed.Touches(item.offset, item.offset + item.length);
+}
+
 // Verdict on the tensor as a whole: kReady, kBlocked or kRefused.
 Examination ExamineTensor(const Core& core, const Ask& ask, uint32_t index) {
   const WaitItem& item = ask.items[index];
@@ -58,7 +65,7 @@ Examination ExamineTensor(const Core& core, const Ask& ask, uint32_t index) {
   if (ask.op == Op::kFree) return {};
   if (!tensor.has(kVisible)) {
     const bool creates = ask.exclusive() && tensor.creator == static_cast<uint64_t>(ask.session->id);
-    if (creates) return {};
+    if (creates) return TooManyRanges(item, tensor) ? refused : Examination{};
     return {.verdict = Verdict::kBlocked, .blocker = Blocker::kUnsealed, .item = index, .piece = item.first_piece};
   }
   if (tensor.torn() && !MayRewriteTorn(ask, item, tensor)) return refused;
@@ -195,6 +202,15 @@ Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examinati
         "a writer of tensor {:#x} ended in the middle: of {} pieces at generation {}, these are not what was being "
         "written: {}; rewrite them whole with discard, free the tensor, or accept it as it stands",
         tensor.id, tensor.piece_count, tensor.generation, list);
+    return refusal;
+  }
+  if (!tensor.has(kVisible)) {
+    refusal.code = Code::kNoMemory;
+    refusal.record.requested = item.offset;
+    refusal.record.limit = kCreationRangesMax;
+    refusal.detail = fmt::format(
+        "tensor {:#x} is being created in {} separate ranges, at most {}: go on where a sealed range begins or ends",
+        tensor.id, tensor.creation->sealed.intervals().size() + tensor.lease_count, kCreationRangesMax);
     return refusal;
   }
   const Piece& piece = core.PieceOf(tensor, examination.piece);

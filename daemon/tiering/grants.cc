@@ -122,6 +122,8 @@ void SealCreation(Core& core, const Lease& lease) {
   if (!whole) {
     if (tensor.creation == nullptr) tensor.creation = std::make_unique<Creation>();
     tensor.creation->sealed.Add(lease.offset, lease.offset + lease.length);
+    TIER_CHECK(tensor.creation->sealed.intervals().size() <= kCreationRangesMax + proto::kItemsPerRequestMax,
+               "tensor {} has {} sealed ranges", tensor.id, tensor.creation->sealed.intervals().size());
   }
   for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
     const PieceId id = tensor.piece(k);

@@ -31,6 +31,11 @@ void IntervalSet::Add(uint64_t begin, uint64_t end) {
   intervals_.erase(at + 1, intervals_.begin() + static_cast<ptrdiff_t>(last));
 }
 
+bool IntervalSet::Touches(uint64_t begin, uint64_t end) const {
+  const size_t first = FirstEndingAtOrAfter(begin);
+  return first < intervals_.size() && intervals_[first].begin <= end;
+}
+
 bool IntervalSet::Covers(uint64_t begin, uint64_t end) const {
   const size_t first = FirstEndingAtOrAfter(end);
   return first < intervals_.size() && intervals_[first].begin <= begin;

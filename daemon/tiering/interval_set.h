@@ -17,6 +17,7 @@ class IntervalSet {
 
   void Add(uint64_t begin, uint64_t end);
   bool Covers(uint64_t begin, uint64_t end) const;
+  bool Touches(uint64_t begin, uint64_t end) const;  // Adding it makes no new interval.
   const std::vector<Interval>& intervals() const { return intervals_; }
 
  private:

@@ -57,6 +57,10 @@ struct Tensor {
   }
 };
 
+// Separate ranges in which a tensor may be created: sealed ones, and those under leases. A range that touches a sealed
+// one is always given.
+inline constexpr uint64_t kCreationRangesMax = uint64_t{1} << 16;
+
 // Names a tensor from queues that do not keep it alive.
 struct TensorRef {
   TensorSlot slot = kNoTensor;

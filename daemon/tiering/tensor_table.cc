@@ -21,10 +21,12 @@ constexpr uint64_t Mix(uint64_t value) {  // The finalizer of MurmurHash3 (Apple
 
 }  // namespace
 
-TensorTable::TensorTable(const TensorSlab& tensors) : tensors_(tensors) { Rebuild(kCapacityMin); }
+TensorTable::TensorTable(const TensorSlab& tensors, uint64_t seed) : tensors_(tensors), seed_(seed) {
+  Rebuild(kCapacityMin);
+}
 
-uint64_t TensorTable::HashOf(const storage::TensorKey& key) {
-  return Mix(key.tensor + 0x9e3779b97f4a7c15 * Mix(key.space * 0xbf58476d1ce4e5b9 + key.job));
+uint64_t TensorTable::HashOf(const storage::TensorKey& key) const {
+  return Mix(key.tensor + 0x9e3779b97f4a7c15 * Mix((key.space * 0xbf58476d1ce4e5b9 + key.job) ^ seed_));
 }
 
 bool TensorTable::Matches(const Entry& entry, const storage::TensorKey& key) const {

@@ -17,9 +17,10 @@ using TensorSlab = Slab<Tensor, TensorSlot>;
 
 class TensorTable {
  public:
-  explicit TensorTable(const TensorSlab& tensors);
+  // `seed`: clients choose ids, and could choose such as all fall into one place if they knew it.
+  TensorTable(const TensorSlab& tensors, uint64_t seed);
 
-  static uint64_t HashOf(const storage::TensorKey& key);
+  uint64_t HashOf(const storage::TensorKey& key) const;
 
   TensorSlot Find(const storage::TensorKey& key) const { return Find(key, HashOf(key)); }
   TensorSlot Find(const storage::TensorKey& key, uint64_t hash) const;
@@ -43,6 +44,7 @@ class TensorTable {
   void Place(uint64_t hash, TensorSlot slot);
 
   const TensorSlab& tensors_;
+  const uint64_t seed_;
   std::vector<Entry> entries_;
   uint64_t mask_ = 0;
   uint64_t size_ = 0;

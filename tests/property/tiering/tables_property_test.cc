@@ -40,7 +40,7 @@ RC_GTEST_PROP(TensorTableProperty, BehavesLikeAMap, (const std::vector<std::pair
   JobState job;
   job.id = JobId{3};
   TensorSlab tensors;
-  TensorTable table(tensors);
+  TensorTable table(tensors, 0);
   std::map<uint64_t, TensorSlot> model;
   for (const auto& [id, insert] : program) {
     const storage::TensorKey key{3, uint64_t{id} % 2, id};

@@ -1,6 +1,7 @@
 // Creating tensors: whole, by ranges, in batches; what is refused before anything happens.
 #include <gtest/gtest.h>
 
+#include "daemon/tiering/tensor.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -23,6 +24,39 @@ TEST(Create, ANameThatIsTakenIsRefused) {
   EXPECT_EQ(again.error.tensor, 1u);
   EXPECT_EQ(again.error.limit, 100u);
   EXPECT_EQ(world.Check(session, 1), Code::kOk);
+}
+
+TEST(Create, AReplacementThatIsRefusedLeavesTheOldTensor) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = 8});
+  const SessionId session = world.Open();
+  world.Put(session, 1, 5000, 3);
+  EXPECT_EQ(world.Ask(session, Op::kCreate, {{1, 0, kMiB, 33 * kMiB}}, proto::kFlagReplace).code, Code::kNoSpace);
+  EXPECT_EQ(world.Ask(session, Op::kCreate, {{1, 0, 0, 20 * kMiB}}, proto::kFlagReplace).code, Code::kNoMemory)
+      << "all of it at once is more than RAM";
+  EXPECT_EQ(world.Check(session, 1, 3), Code::kOk);
+}
+
+TEST(Create, AReplacementTakesThePlaceOfTheOldTensor) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = 8});
+  const SessionId session = world.Open();
+  world.Put(session, 1, 12 * kMiB, 3);
+  const Answer reading = world.Acquire(session, 1, 0, 0, 4096);
+  const Answer created = world.Ask(session, Op::kCreate, {{1, 0, 2 * kMiB, 24 * kMiB}}, proto::kFlagReplace);
+  EXPECT_EQ(created.code, Code::kOk) << "beside the old one it would not fit: " << created.detail;
+  EXPECT_TRUE(world.Matches(reading.spans, 1, 3)) << "who reads the old one reads on";
+  EXPECT_EQ(world.Release(session, World::LeaseOf(reading)).code, Code::kOk);
+  EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}).tensor.size, 24 * kMiB);
+}
+
+TEST(Create, WhatAnotherSessionIsCreatingIsNotReplaced) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  ASSERT_EQ(world.Create(a, 7, 4096, proto::kFlagShared).code, Code::kOk);
+  const uint32_t replace = proto::kFlagShared | proto::kFlagReplace;
+  EXPECT_EQ(world.Ask(b, Op::kCreate, {{7, 0, 0, 5000}}, replace).code, Code::kAlreadyExists);
+  EXPECT_EQ(world.Ask(b, Op::kCreate, {{8, 0, 0, 5000}}, replace).code, Code::kOk) << "nothing there to replace";
 }
 
 TEST(Create, TwoRanksWithTheSameSharedKeyGetOneTensor) {
@@ -235,6 +269,36 @@ TEST(Create, WhatDiesYoungIsNeverWritten) {
   }
   EXPECT_EQ(world.transfers.traffic(0).written_bytes, 0u);
   EXPECT_EQ(world.Job(job).write_avoided_bytes, 400 * kMiB);
+}
+
+TEST(CreateByRanges, MoreSeparateRangesThanTheLimitAreRefusedAndAdjoiningOnesAreNot) {
+  World world;
+  const SessionId session = world.Open();
+  constexpr uint64_t kSize = 2 * (kCreationRangesMax + 8);
+  ASSERT_EQ(world.Release(session, World::LeaseOf(world.CreateRange(session, 1, kSize, 0, 1))).code, Code::kOk);
+  // Every other byte, without a proof of the books at each.
+  uint64_t sequence = 1u << 24;
+  for (uint64_t range = 1; range < kCreationRangesMax; ++range) {
+    const proto::RequestItem item{1, 2 * range, 1, 0};
+    world.engine->Submit(session, {.sequence = ++sequence,
+                                   .op = proto::Op::kAcquire,
+                                   .flags = proto::kFlagWrite,
+                                   .items = {&item, 1},
+                                   .text = {}});
+    world.engine->Turn(world.now);
+    const Answer granted = world.Answered(session, sequence).value();
+    ASSERT_EQ(granted.code, Code::kOk) << range;
+    const proto::RequestItem release{0, 0, 0, World::LeaseOf(granted)};
+    world.engine->Submit(session,
+                         {.sequence = ++sequence, .op = proto::Op::kRelease, .items = {&release, 1}, .text = {}});
+  }
+  const Answer refused = world.Acquire(session, 1, proto::kFlagWrite, kSize - 3, 1);
+  EXPECT_EQ(refused.code, Code::kNoMemory);
+  EXPECT_EQ(refused.error.limit, kCreationRangesMax);
+  const Answer between = world.Acquire(session, 1, proto::kFlagWrite, 1, 1);
+  ASSERT_EQ(between.code, Code::kOk) << between.detail;
+  EXPECT_EQ(world.Release(session, World::LeaseOf(between)).code, Code::kOk);
+  EXPECT_EQ(world.Acquire(session, 1, proto::kFlagWrite, kSize - 3, 1).code, Code::kOk) << "there is one range less";
 }
 
 }  // namespace

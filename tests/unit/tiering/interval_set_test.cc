@@ -56,5 +56,17 @@ TEST(IntervalSet, AnyOrderOfPiecesEndsInOneInterval) {
   EXPECT_EQ(set.intervals(), (std::vector<Interval>{{0, 97 * 4}}));
 }
 
+TEST(IntervalSet, ARangeTouchesWhatItOverlapsOrAdjoins) {
+  IntervalSet set;
+  set.Add(10, 20);
+  set.Add(30, 40);
+  EXPECT_TRUE(set.Touches(20, 25));
+  EXPECT_TRUE(set.Touches(25, 30));
+  EXPECT_TRUE(set.Touches(0, 100));
+  EXPECT_FALSE(set.Touches(21, 29));
+  EXPECT_FALSE(set.Touches(41, 50));
+  EXPECT_FALSE(set.Touches(0, 9));
+}
+
 }  // namespace
 }  // namespace tier::tiering

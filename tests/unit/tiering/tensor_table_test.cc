@@ -12,7 +12,7 @@ namespace {
 
 class TensorTableTest : public ::testing::Test {
  protected:
-  TensorTableTest() : table(tensors) { job.id = JobId{5}; }
+  TensorTableTest() : table(tensors, 0x5eed) { job.id = JobId{5}; }
 
   TensorSlot Add(uint64_t space, uint64_t id) {
     const TensorSlot slot = tensors.Allocate();
@@ -79,11 +79,22 @@ TEST_F(TensorTableTest, InsertingANameTwiceIsABug) {
   EXPECT_DEATH(Add(0, 1), "twice");
 }
 
+TEST_F(TensorTableTest, IdsThatCollideUnderOneSeedDoNotUnderAnother) {
+  const TensorTable other(tensors, 0x0ddb);
+  std::vector<uint64_t> chosen;  // As a client that knew the seed would.
+  for (uint64_t id = 1; chosen.size() < 64; ++id) {
+    if ((table.HashOf({5, 1, id}) & 1023) == 0) chosen.push_back(id);
+  }
+  std::map<uint64_t, uint32_t> buckets;
+  for (const uint64_t id : chosen) ++buckets[other.HashOf({5, 1, id}) & 1023];
+  EXPECT_GT(buckets.size(), 48u);
+}
+
 TEST_F(TensorTableTest, SequentialAndAlignedIdsSpreadOverTheTable) {
   // What people choose: small numbers, addresses, multiples of sizes. The low bits of the hash must not care.
   for (const uint64_t stride : {uint64_t{1}, uint64_t{64}, uint64_t{4096}, uint64_t{1} << 32}) {
     std::map<uint64_t, int> buckets;
-    for (uint64_t i = 0; i < 4096; ++i) ++buckets[TensorTable::HashOf({5, 1, i * stride}) & 1023];
+    for (uint64_t i = 0; i < 4096; ++i) ++buckets[table.HashOf({5, 1, i * stride}) & 1023];
     for (const auto& [bucket, count] : buckets) EXPECT_LT(count, 20) << "stride " << stride;
   }
 }
