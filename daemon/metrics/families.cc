@@ -143,6 +143,13 @@ std::vector<std::pair<std::string, tiering::JobCounters>> LabelledJobs(std::vect
   return rows;
 }
 
+// Sums over all jobs there ever were: a counter that fell when a job closed would be read as a restart.
+void AddTotals(Builder& out, const tiering::JobCounters& totals) {
+  out.Counter("tier_eviction_bytes_total", "Bytes dropped from RAM to make room.").Add(Number(totals.evicted_bytes));
+  out.Counter("tier_writeback_avoided_bytes_total", "Bytes that needed no SSD write: unchanged, or dead before it.")
+      .Add(Number(totals.write_avoided_bytes));
+}
+
 void AddJobs(Builder& out, std::vector<session::JobDescription> jobs) {
   // Two users may own jobs of one name; a series must be unique.
   std::sort(jobs.begin(), jobs.end(),
@@ -150,15 +157,6 @@ void AddJobs(Builder& out, std::vector<session::JobDescription> jobs) {
   for (size_t i = jobs.size(); i-- > 1;) {
     if (jobs[i].name == jobs[i - 1].name) jobs[i].name += "@" + std::to_string(jobs[i].uid);
   }
-  uint64_t evicted = 0;
-  uint64_t avoided = 0;
-  for (const auto& job : jobs) {
-    evicted += job.counters.evicted_bytes;
-    avoided += job.counters.write_avoided_bytes;
-  }
-  out.Counter("tier_eviction_bytes_total", "Bytes dropped from RAM to make room.").Add(Number(evicted));
-  out.Counter("tier_writeback_avoided_bytes_total", "Bytes that needed no SSD write: unchanged, or dead before it.")
-      .Add(Number(avoided));
   const auto rows = LabelledJobs(std::move(jobs));
   for (const JobField& field : kJobFields) {
     field.counter ? out.Counter(field.name, field.help) : out.Gauge(field.name, field.help);
@@ -212,6 +210,7 @@ std::vector<MetricFamily> BuildFamilies(const session::DaemonDescription& daemon
   Builder out;
   AddArena(out, daemon);
   AddRequests(out, daemon.engine);
+  AddTotals(out, daemon.engine.totals);
   AddJobs(out, std::move(jobs));
   AddDevices(out, daemon.devices);
   AddModes(out, daemon);

@@ -259,6 +259,7 @@ void SweepClosedJobs(Core& core) {
                "tensors {} dirty {} logical {}", job.counters.tensor_count, job.dirty_pages, job.logical_pages);
     RetireAll(core, job);
     ParkManifest(core, job);
+    AddCounters(job.counters, &core.closed_totals);
     std::swap(core.closing_jobs[i], core.closing_jobs.back());
     core.closing_jobs.pop_back();
     for (const auto& [id, other] : core.jobs) other->pump = true;

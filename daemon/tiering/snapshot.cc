@@ -88,7 +88,10 @@ EngineSnapshot TakeSnapshot(const Core& core) {
   snapshot.requests = core.request_counts;
   snapshot.wait_histogram = core.wait_histogram;
   snapshot.wait_sum_ns = core.wait_sum_ns;
+  snapshot.totals = core.closed_totals;
+  for (const auto& job : core.closing_jobs) AddCounters(job->counters, &snapshot.totals);
   for (const auto& [id, job] : core.jobs) {
+    AddCounters(job->counters, &snapshot.totals);
     CountWindows(core, *job, &snapshot);
     snapshot.jobs.push_back(ViewOf(core, *job));
   }

@@ -40,6 +40,18 @@ struct JobCounters {
   uint64_t write_avoided_bytes = 0;  // Evicted clean, or freed before written. Counter.
 };
 
+// Adds what only rises; gauges are left alone.
+inline void AddCounters(const JobCounters& job, JobCounters* sum) {
+  sum->swap_out_bytes += job.swap_out_bytes;
+  sum->swap_in_bytes += job.swap_in_bytes;
+  sum->acquire_hits += job.acquire_hits;
+  sum->acquire_misses += job.acquire_misses;
+  sum->stall_ns += job.stall_ns;
+  sum->prefetched_bytes += job.prefetched_bytes;
+  sum->evicted_bytes += job.evicted_bytes;
+  sum->write_avoided_bytes += job.write_avoided_bytes;
+}
+
 struct JobView {
   JobId id{};
   JobCounters counters;
@@ -77,6 +89,7 @@ struct EngineSnapshot {
   std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> requests{};  // [op][code]
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};     // Of acquires and creates; last: longer.
   uint64_t wait_sum_ns = 0;
+  JobCounters totals;  // The counters of all jobs, those that are closed too. Its gauges are 0.
   std::vector<JobView> jobs;
   std::vector<storage::DeviceSpace> devices;
   std::vector<storage::DeviceTraffic> traffic;

@@ -48,6 +48,15 @@ TEST(Families, NamesFollowTheRuleAndAreUnique) {
   }
 }
 
+TEST(Families, SumsOverJobsKeepWhatClosedJobsCounted) {
+  session::DaemonDescription daemon;
+  daemon.engine.totals.evicted_bytes = 70;
+  daemon.engine.totals.write_avoided_bytes = 30;
+  const auto families = BuildFamilies(daemon, {});
+  EXPECT_DOUBLE_EQ(Find(families, "tier_eviction_bytes_total")->metric.at(0).counter.value, 70);
+  EXPECT_DOUBLE_EQ(Find(families, "tier_writeback_avoided_bytes_total")->metric.at(0).counter.value, 30);
+}
+
 TEST(Families, NoSeriesAppearsTwice) {
   auto jobs = Jobs(3);
   jobs[0].name = jobs[1].name = jobs[2].name = "same";

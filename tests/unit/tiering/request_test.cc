@@ -169,7 +169,7 @@ TEST(Requests, NothingAHostileClientSendsBreaksAnything) {
     }
     world.Turns(2);
   }
-  for (uint32_t bit = 7; bit < 32; ++bit) {
+  for (uint32_t bit = 8; bit < 32; ++bit) {
     EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}, 1u << bit).code, Code::kInvalid);
   }
   EXPECT_EQ(world.Ask(session, static_cast<Op>(999), {{1, 0, 0, 0}}).code, Code::kInvalid);
@@ -376,6 +376,31 @@ TEST(Requests, WaitsAreCountedAndTimed) {
   EXPECT_EQ(world.Job(job).acquire_misses, 1u);
   EXPECT_EQ(world.Job(job).acquire_hits, 1u);
   EXPECT_GT(world.Job(job).stall_ns, 0u);
+}
+
+TEST(Requests, WhatAClosedJobCountedStaysInTheTotals) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}});
+  const SessionId first = world.Open();
+  world.PutOnSsd(first, 1, kPiece);
+  EXPECT_EQ(world.Check(first, 1), Code::kOk);
+  world.Drop(first, 1);
+  world.Put(first, 2, kPiece);
+  world.engine->EndSession(first, "done");
+  const auto check = [&](const char* when) {
+    const JobCounters totals = world.engine->Snapshot().totals;
+    EXPECT_EQ(totals.evicted_bytes, 2 * kPiece) << when;
+    EXPECT_EQ(totals.write_avoided_bytes, 2 * kPiece) << when << ": dropped unchanged once, freed before written once";
+    EXPECT_EQ(totals.swap_out_bytes, kPiece) << when;
+    EXPECT_EQ(totals.swap_in_bytes, kPiece) << when;
+    EXPECT_EQ(totals.acquire_misses, 1u) << when;
+    EXPECT_EQ(totals.ram_bytes, 0u) << when << ": a gauge";
+  };
+  check("closing");
+  world.Turns(5);
+  EXPECT_TRUE(world.engine->Snapshot().jobs.empty());
+  check("closed");
+  world.PutOnSsd(world.Open(), 1, kPiece);
+  EXPECT_EQ(world.engine->Snapshot().totals.swap_out_bytes, 2 * kPiece);
 }
 
 class IndexRecords : public ::testing::Test {
