@@ -2,8 +2,9 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
-#include <vector>
+#include <cstring>
 
 namespace tier::control_client {
 namespace {
@@ -24,6 +25,17 @@ Code CodeOf(const std::string& name, grpc::StatusCode fallback) {
     case grpc::StatusCode::UNIMPLEMENTED: return Code::kVersion;
     case grpc::StatusCode::RESOURCE_EXHAUSTED: return Code::kNoMemory;
     default: return Code::kDisconnected;
+  }
+}
+
+// How much a failure says about what is wrong: a socket that is not there says nothing, one that no daemon listens on
+// little more; but a right that lacks on one socket says less than what happened on another.
+int Telling(Code code) {
+  switch (code) {
+    case Code::kNotFound: return 0;
+    case Code::kDenied: return 1;
+    case Code::kDisconnected: return 2;
+    default: return 3;
   }
 }
 
@@ -56,29 +68,64 @@ Error ToError(const grpc::Status& status, const grpc::ClientContext& context, co
   return Error{code, status.error_message()};
 }
 
-Result<std::unique_ptr<Channel>> Channel::Connect(const char* socket, const char* token) {
-  std::string tried;
-  for (const std::string& path : SocketCandidates(socket)) {
-    tried += (tried.empty() ? "" : ", ") + path;
-    if (::access(path.c_str(), F_OK) != 0) continue;
-    auto channel = std::make_unique<Channel>();
-    channel->socket_ = path;
-    const char* environment = std::getenv("TIERD_JOB_TOKEN");
-    channel->token_ = token != nullptr ? token : environment != nullptr ? environment : "";
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
-                     1);  // Two channels are two connections, each with its identity.
-    arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "tierd");
-    channel->channel_ = grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments);
-    channel->stub_ = v1::Control::NewStub(channel->channel_);
-    // A status call, and not only a connection: the admin socket hangs up on callers that it does not admit.
-    v1::Status answer;
-    const auto alive = channel->Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &answer, kConnectTimeout);
-    if (alive) return channel;
-    return std::unexpected(alive.error());
+Status Reach(const std::string& path) {
+  // Connecting needs the right to write; gRPC tells its lack from a stale socket by no code.
+  if (::access(path.c_str(), W_OK) == 0) return {};
+  const bool denied = errno == EACCES || errno == EPERM;
+  return Fail(denied ? Code::kDenied : Code::kNotFound, std::strerror(errno));
+}
+
+Error Summary(std::span<const SocketFailure> failures) {
+  Error summary{Code::kNotFound, "no tierd answers ("};
+  for (const SocketFailure& failure : failures) {
+    if (Telling(failure.error.code) > Telling(summary.code)) summary.code = failure.error.code;
+    summary.message += failure.socket + ": " + failure.error.message + (&failure == &failures.back() ? "" : "; ");
   }
-  return Fail(Code::kDisconnected, "no tierd control socket (tried " + tried +
-                                       "); start it with `systemctl start tierd` or `tierd`, or name the socket");
+  switch (summary.code) {
+    case Code::kDenied: summary.message += "): this user has no right to the socket; ask its owner, or use sudo"; break;
+    case Code::kTimeout: summary.message += "): a daemon is there but does not answer in time; look at its log"; break;
+    default:
+      summary.code = Code::kDisconnected;
+      summary.message += "): start it with `systemctl start tierd` or `tierd`, or name the socket";
+  }
+  return summary;
+}
+
+Result<std::unique_ptr<Channel>> Channel::Connect(const char* socket, const char* token) {
+  return ConnectToFirst(SocketCandidates(socket), token);
+}
+
+Result<std::unique_ptr<Channel>> Channel::ConnectToFirst(const std::vector<std::string>& sockets, const char* token,
+                                                         std::chrono::milliseconds timeout) {
+  std::vector<SocketFailure> failures;
+  for (const std::string& path : sockets) {
+    auto reached = Reach(path);
+    if (reached) {
+      auto channel = std::make_unique<Channel>();
+      channel->Open(path, token);
+      // A status call, and not only a connection: the admin socket hangs up on callers that it does not admit.
+      v1::Status answer;
+      reached = channel->Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &answer, timeout);
+      if (reached) return channel;
+      // What a daemon answers is an answer; where none does, another socket may have one.
+      const bool silent = reached.error().code == Code::kDisconnected || reached.error().code == Code::kTimeout;
+      if (!silent) return std::unexpected(reached.error());
+    }
+    failures.push_back({path, std::move(reached.error())});
+  }
+  return std::unexpected(Summary(failures));
+}
+
+void Channel::Open(const std::string& path, const char* token) {
+  socket_ = path;
+  const char* environment = std::getenv("TIERD_JOB_TOKEN");
+  token_ = token != nullptr ? token : environment != nullptr ? environment : "";
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+                   1);  // Two channels are two connections, each with its identity.
+  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "tierd");
+  channel_ = grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments);
+  stub_ = v1::Control::NewStub(channel_);
 }
 
 void Channel::Prepare(grpc::ClientContext* context) const {

@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 
@@ -22,9 +24,23 @@ std::vector<std::string> SocketCandidates(const char* socket);
 // The code that the daemon sent beside a gRPC status (metadata tier-code), or the nearest for gRPC's own failures.
 Error ToError(const grpc::Status& status, const grpc::ClientContext& context, const std::string& socket);
 
+// Whether this user may connect to a socket: NOT_FOUND where there is none, DENIED without the right.
+Status Reach(const std::string& path);
+
+struct SocketFailure {
+  std::string socket;
+  Error error;
+};
+// One error for all sockets tried: each with its reason, and the most telling code: TIMEOUT, DENIED or DISCONNECTED.
+Error Summary(std::span<const SocketFailure> failures);
+
 class Channel {
  public:
   static Result<std::unique_ptr<Channel>> Connect(const char* socket, const char* token);
+  // The first socket on which a daemon answers: a stale one does not hide those behind it. Fails as Summary says, or
+  // with what a daemon answered.
+  static Result<std::unique_ptr<Channel>> ConnectToFirst(const std::vector<std::string>& sockets, const char* token,
+                                                         std::chrono::milliseconds timeout = kConnectTimeout);
 
   // Calls `method` of the stub with a deadline and the token.
   template <typename Method, typename RequestMessage, typename ResponseMessage>
@@ -42,6 +58,8 @@ class Channel {
   const std::string& socket() const { return socket_; }
 
  private:
+  void Open(const std::string& path, const char* token);
+
   std::string socket_;
   std::string token_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -11,18 +11,12 @@ namespace tier::tierctl {
 Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& options) {
   const char* token = options.token.empty() ? nullptr : options.token.c_str();
   if (!options.socket.empty()) return control_client::Channel::Connect(options.socket.c_str(), token);
-  std::string tried;
+  std::vector<std::string> sockets;
   for (const std::string& control : control_client::SocketCandidates(nullptr)) {
-    const std::string admin = control.substr(0, control.rfind('/') + 1) + "admin.sock";
-    for (const std::string& path : {admin, control}) {
-      auto channel = control_client::Channel::Connect(path.c_str(), token);
-      if (channel || channel.error().code == Code::kVersion) return channel;
-      tried += (tried.empty() ? "" : ", ") + path;
-    }
+    sockets.push_back(control.substr(0, control.rfind('/') + 1) + "admin.sock");
+    sockets.push_back(control);
   }
-  return Fail(Code::kDisconnected,
-              "no tierd answers (tried " + tried +
-                  "); start one with `systemctl start tierd` or `tierd`, or name its socket with --socket");
+  return control_client::Channel::ConnectToFirst(sockets, token);
 }
 
 int Explain(const Error& error) {

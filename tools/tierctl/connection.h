@@ -8,7 +8,7 @@
 
 namespace tier::tierctl {
 
-// DISCONNECTED lists every socket tried and how to start a daemon.
+// A refusal lists every socket tried with its reason; DISCONNECTED says how to start a daemon.
 Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& options);
 // Prints the error's sentence and gives its exit code.
 int Explain(const Error& error);

@@ -1,0 +1,145 @@
+// Finding the daemon among several sockets, and what is said when there is none.
+#include "tools/tierctl/connection.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/mapping.h"
+#include "tools/tierctl/output.h"
+
+namespace tier::tierctl {
+namespace {
+
+using control_client::Channel;
+using control_client::SocketFailure;
+using control_client::Summary;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class StatusService final : public v1::Control::Service {
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::Status* status) override {
+    status->set_version("here");
+    return answer;
+  }
+
+ public:
+  grpc::Status answer;
+};
+
+class ConnectionTest : public ::testing::Test {
+ protected:
+  ConnectionTest() {
+    char pattern[] = "/tmp/tier-connection-XXXXXX";
+    directory_ = ::mkdtemp(pattern);
+  }
+  ~ConnectionTest() override {
+    if (server_ != nullptr) server_->Shutdown();
+    std::filesystem::remove_all(directory_);
+  }
+  // A socket that somebody listens on and nobody answers; closed, what a killed daemon leaves behind.
+  proto::FileDescriptor Listen(const std::string& path) {
+    proto::FileDescriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    EXPECT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(listener.get(), 8), 0);
+    return listener;
+  }
+  std::string Serve() {
+    const std::string path = directory_ + "/control.sock";
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    return path;
+  }
+  static Error FailureOf(const std::vector<std::string>& sockets,
+                         std::chrono::milliseconds timeout = control_client::kConnectTimeout) {
+    auto channel = Channel::ConnectToFirst(sockets, nullptr, timeout);
+    EXPECT_FALSE(channel.has_value());
+    return channel ? Error{} : channel.error();
+  }
+
+  std::string directory_;
+  StatusService service_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(ConnectionTest, AStaleSocketDoesNotHideTheDaemonBehindIt) {
+  const std::string stale = directory_ + "/stale.sock";
+  (void)Listen(stale);
+  const std::string live = Serve();
+  const auto channel = Channel::ConnectToFirst({directory_ + "/absent.sock", stale, live}, nullptr);
+  ASSERT_TRUE(channel) << channel.error().message;
+  EXPECT_EQ((*channel)->socket(), live);
+}
+
+TEST_F(ConnectionTest, WithoutADaemonEverySocketIsNamedWithItsReason) {
+  const std::string stale = directory_ + "/stale.sock";
+  (void)Listen(stale);
+  const Error error = FailureOf({directory_ + "/absent.sock", stale});
+  EXPECT_EQ(error.code, Code::kDisconnected);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("absent.sock: No such file"), HasSubstr("stale.sock: "),
+                                   HasSubstr("refused"), HasSubstr("systemctl start tierd")));
+  EXPECT_EQ(Explain(error), kExitUnreachable);
+}
+
+TEST_F(ConnectionTest, ADaemonThatHangsIsNoAbsentOne) {
+  const std::string hung = directory_ + "/hung.sock";
+  const auto listener = Listen(hung);
+  const Error error = FailureOf({directory_ + "/absent.sock", hung}, std::chrono::milliseconds(50));
+  EXPECT_EQ(error.code, Code::kTimeout) << error.message;
+  EXPECT_THAT(error.message, HasSubstr("does not answer in time"));
+  EXPECT_EQ(Explain(error), kExitFailure);
+}
+
+TEST_F(ConnectionTest, WhatADaemonAnswersIsNotPassedOver) {
+  service_.answer = grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "not for you");
+  const Error error = FailureOf({Serve(), directory_ + "/absent.sock"});
+  EXPECT_EQ(error.code, Code::kDenied);
+  EXPECT_EQ(error.message, "not for you");
+  EXPECT_EQ(Explain(error), kExitRefused);
+}
+
+TEST_F(ConnectionTest, ASocketWithoutTheRightToItIsDenied) {
+  const std::string path = directory_ + "/closed.sock";
+  const auto listener = Listen(path);
+  ASSERT_EQ(::chmod(path.c_str(), 0), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool ordinary = ::geteuid() != 0 || ::setuid(65534) == 0;  // Root may connect to every socket.
+    const Status reached = control_client::Reach(path);
+    ::_exit(ordinary && !reached && reached.error().code == Code::kDenied ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(ConnectionSummary, TheMostTellingReasonDecides) {
+  const SocketFailure absent{"/a", {Code::kNotFound, "No such file"}};
+  const SocketFailure denied{"/b", {Code::kDenied, "Permission denied"}};
+  const SocketFailure dead{"/c", {Code::kDisconnected, "Connection refused"}};
+  const SocketFailure hung{"/d", {Code::kTimeout, "Deadline exceeded"}};
+  const auto code = [](std::vector<SocketFailure> failures) { return Summary(failures).code; };
+  EXPECT_EQ(code({absent, absent}), Code::kDisconnected);
+  EXPECT_EQ(code({denied, absent}), Code::kDenied);
+  EXPECT_EQ(code({denied, dead}), Code::kDisconnected) << "an ordinary user never has the admin socket";
+  EXPECT_EQ(code({denied, hung, dead}), Code::kTimeout);
+  EXPECT_EQ(Explain(Summary(std::vector{denied, absent})), kExitRefused);
+  EXPECT_THAT(Summary(std::vector{denied, absent}).message, HasSubstr("/b: Permission denied; /a: No such file"));
+}
+
+}  // namespace
+}  // namespace tier::tierctl
