@@ -52,7 +52,8 @@ inline constexpr uint32_t kFlagNoWaitOwn = 1u << 3;  // Acquire/create: fail at 
 inline constexpr uint32_t kFlagDiscard = 1u << 4;    // Acquire write: old bytes are not needed, do not read them back.
 inline constexpr uint32_t kFlagNoWait = 1u << 5;     // Acquire/create: never wait; TIMEOUT at once instead.
 inline constexpr uint32_t kFlagFreeAfter = 1u << 6;  // Release of a read lease: free the tensor with it.
-inline constexpr uint32_t kFlagsKnown = (1u << 7) - 1;
+inline constexpr uint32_t kFlagReplace = 1u << 7;    // Create of one tensor: in the place of the one of that name.
+inline constexpr uint32_t kFlagsKnown = (1u << 8) - 1;
 
 struct RequestItem {
   uint64_t tensor;

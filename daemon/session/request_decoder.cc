@@ -25,7 +25,12 @@ constexpr std::array<OpShape, proto::kOpCount> kShapes = [] {
   std::array<OpShape, kOpCount> shapes{};
   const auto at = [&shapes](Op op) -> OpShape& { return shapes[static_cast<uint16_t>(op)]; };
   constexpr uint32_t kWaits = kFlagShared | kFlagNoWaitOwn | kFlagNoWait | kFlagWrite | kFlagDiscard;
-  at(kCreate) = {.name = "create", .flags = kWaits, .items_min = 1, .items_max = kMany, .range = true, .value = true};
+  at(kCreate) = {.name = "create",
+                 .flags = kWaits | kFlagReplace,
+                 .items_min = 1,
+                 .items_max = kMany,
+                 .range = true,
+                 .value = true};
   at(kAcquire) = {.name = "acquire", .flags = kWaits, .items_min = 1, .items_max = kMany, .range = true};
   at(kRelease) = {.name = "release",
                   .flags = kFlagAbandon | kFlagFreeAfter | kFlagShared,

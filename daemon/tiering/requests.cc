@@ -127,7 +127,8 @@ bool RefuseWhileDraining(Core& core, SessionState& session, const Request& reque
   return true;
 }
 
-bool CheckNewTensor(Core& core, SessionState& session, const Request& request, uint64_t pages_before) {
+// `pages_held`: by the job's tensors, once all before this one exist.
+bool CheckNewTensor(Core& core, SessionState& session, const Request& request, uint64_t pages_held) {
   const size_t index = core.items.size();
   const RequestItem& asked = request.items[index];
   JobState& job = *session.job;
@@ -138,7 +139,7 @@ bool CheckNewTensor(Core& core, SessionState& session, const Request& request, u
   const storage::DeviceSpace space = core.ports.extents.total();
   const uint64_t ram = FirmShareOf(core, job);
   const uint64_t capacity = ram + space.capacity - space.quarantined;
-  const uint64_t held = (job.logical_pages + pages_before) * kPageSize;
+  const uint64_t held = pages_held * kPageSize;
   if (asked.value > capacity || held + AlignUp(asked.value, kPageSize) > capacity) {
     Refuse(core, session, request, index,
            {Code::kNoSpace,
@@ -167,6 +168,16 @@ bool CheckNewTensor(Core& core, SessionState& session, const Request& request, u
   }
   core.items.push_back(item);
   return true;
+}
+
+// Whose place a create takes, if any: what somebody else is still creating is nobody's to replace.
+TensorSlot ReplacedBy(const Core& core, const SessionState& session, const Request& request) {
+  if ((request.flags & proto::kFlagReplace) == 0 || request.items.size() != 1) return kNoTensor;
+  const TensorSlot present = FindTensor(core, session, request.items[0].tensor, IsShared(request));
+  if (present == kNoTensor) return kNoTensor;
+  const Tensor& tensor = core.tensors[present];
+  const bool ours = tensor.has(kVisible) || tensor.creator == static_cast<uint64_t>(session.id);
+  return ours ? present : kNoTensor;
 }
 
 // Adds the tensors of core.items. On a duplicate nothing is left of the request.
@@ -272,7 +283,10 @@ bool ResolveItems(Core& core, SessionState& session, const Request& request, boo
 void SubmitCreate(Core& core, SessionState& session, const Request& request) {
   if (RefuseWhileDraining(core, session, request)) return;
   JobState& job = *session.job;
-  if (core.index_full || job.counters.tensor_count + request.items.size() > core.options.tensors_per_job_max) {
+  // Counted out of all checks, and freed only when they have passed: a refusal leaves it as it was.
+  const TensorSlot replaced = ReplacedBy(core, session, request);
+  const uint64_t tensors = job.counters.tensor_count - (replaced == kNoTensor ? 0 : 1);
+  if (core.index_full || tensors + request.items.size() > core.options.tensors_per_job_max) {
     Refuse(core, session, request, 0,
            {Code::kNoMemory,
             core.index_full ? "the daemon's index is full; free tensors first"
@@ -282,12 +296,14 @@ void SubmitCreate(Core& core, SessionState& session, const Request& request) {
     return;
   }
   core.items.clear();
-  uint64_t pages = 0;
+  uint64_t pages = job.logical_pages - (replaced == kNoTensor ? 0 : PagesOf(core.tensors[replaced].size));
   for (const RequestItem& asked : request.items) {
     if (!CheckNewTensor(core, session, request, pages)) return;
     pages += PagesFor(asked.value);
   }
-  if (!CheckLimits(core, session, request) || !AddTensors(core, session, request)) return;
+  if (!CheckLimits(core, session, request)) return;
+  if (replaced != kNoTensor) Detach(core, replaced);
+  if (!AddTensors(core, session, request)) return;
   const Ask ask = AskFor(core, session, request);
   if (job.shortage_pages == 0 && Gather(core, ask) && Examine(core, ask).verdict == Verdict::kReady) {
     Grant(core, ask);
