@@ -98,11 +98,21 @@ Status Connection::WatchProcess(std::vector<proto::FileDescriptor> descriptors) 
 }
 
 bool Connection::Send(std::span<const std::byte> bytes, std::vector<proto::FileDescriptor> descriptors) {
-  TIER_CHECK(!bytes.empty() && bytes.size() <= proto::kPacketSizeMax, "packet of {} bytes", bytes.size());
   TIER_CHECK(descriptors.size() <= proto::kPacketDescriptorsMax, "descriptors {}", descriptors.size());
+  return Enqueue({{bytes.begin(), bytes.end()}, std::move(descriptors), nullptr});
+}
+
+bool Connection::SendShared(std::span<const std::byte> bytes, SharedDescriptor descriptor) {
+  TIER_CHECK(descriptor != nullptr && *descriptor, "no descriptor to share");
+  return Enqueue({{bytes.begin(), bytes.end()}, {}, std::move(descriptor)});
+}
+
+bool Connection::Enqueue(Queued packet) {
+  TIER_CHECK(!packet.bytes.empty() && packet.bytes.size() <= proto::kPacketSizeMax, "packet of {} bytes",
+             packet.bytes.size());
   if (state_ == State::kClosed) return true;
   if (queue_.size() == kPacketsQueuedMax) return false;
-  queue_.push_back({{bytes.begin(), bytes.end()}, std::move(descriptors)});
+  queue_.push_back(std::move(packet));
   if (!write_pending_) FlushQueue();
   return true;
 }
@@ -111,7 +121,10 @@ void Connection::FlushQueue() {
   write_pending_ = false;
   TIER_CHECK(queue_.size() <= kPacketsQueuedMax, "queued {}", queue_.size());
   while (!queue_.empty()) {
-    const auto outcome = SendPacket(socket_.native_handle(), queue_.front().bytes, queue_.front().descriptors);
+    const Queued& packet = queue_.front();
+    const auto outcome =
+        SendPacket(socket_.native_handle(), packet.bytes,
+                   packet.shared ? std::span(packet.shared.get(), 1) : std::span(std::as_const(packet.descriptors)));
     if (outcome == SocketOutcome::kDone) {
       queue_.pop_front();
       continue;

@@ -2,7 +2,8 @@
 // packet means is its owner's affair.
 //
 // The idea: sending never waits. What the socket does not take is queued, up to kPacketsQueuedMax: a client that asks
-// for windows and reads none of them has to go. Death is whichever comes first of the pidfd and a hang-up. Socket
+// for windows and reads none of them has to go. Queued packets share the descriptors of windows (SharedDescriptor): one
+// session's packets cost nobody else a descriptor. Death is whichever comes first of the pidfd and a hang-up. Socket
 // thread only. Kept alive by its pending operations until Close.
 #pragma once
 
@@ -27,10 +28,14 @@
 
 namespace tier::session {
 
-inline constexpr size_t kPacketsQueuedMax = 4096;
+// Half the windows of a whole arena, granted in one turn, to a client that is slow to begin reading.
+inline constexpr size_t kPacketsQueuedMax = 2048;
 inline constexpr int kPacketsPerWakeMax = 64;                   // Read in one go; then others have their turn.
 inline constexpr auto kFarewellTime = std::chrono::seconds(1);  // For a last packet to leave.
 inline constexpr auto kBusyRetry = std::chrono::milliseconds(5);
+
+// A descriptor that many packets may carry; closed with the last of them.
+using SharedDescriptor = std::shared_ptr<const proto::FileDescriptor>;
 
 class Connection;
 
@@ -58,6 +63,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Start(std::chrono::milliseconds handshake_timeout);
   // Sends without waiting. False: the client does not read what it is sent.
   [[nodiscard]] bool Send(std::span<const std::byte> bytes, std::vector<proto::FileDescriptor> descriptors = {});
+  [[nodiscard]] bool SendShared(std::span<const std::byte> bytes, SharedDescriptor descriptor);
   // From Hello to a session that the engine knows.
   void SetOpening(tiering::SessionId session);
   void SetAttached();
@@ -73,7 +79,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   struct Queued {
     std::vector<std::byte> bytes;
     std::vector<proto::FileDescriptor> descriptors;
+    SharedDescriptor shared;  // Instead of these, where there is one.
   };
+  bool Enqueue(Queued packet);
   void WaitReadable();
   void OnReadable();
   void OnReceived(ReceivedPacket packet);

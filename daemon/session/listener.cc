@@ -149,7 +149,7 @@ void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::Fi
                                     .job_name = attached->job_name,
                                     .token = attached->token,
                                     .daemon = options_.daemon_version});
-  SendOrEnd(connection->session(), BytesOf(welcome), std::move(for_client));
+  EndUnless(connection->Send(BytesOf(welcome), std::move(for_client)), connection->session());
   if (options_.on_session_count) options_.on_session_count(attached_.size());
 }
 
@@ -221,39 +221,41 @@ void Listener::PostLate() {
   }
 }
 
-void Listener::SendOrEnd(tiering::SessionId session, std::span<const std::byte> bytes,
-                         std::vector<proto::FileDescriptor> descriptors) {
+Listener::ConnectionPtr Listener::ConnectionOf(tiering::SessionId session) const {
   const auto place = attached_.find(static_cast<uint64_t>(session));
-  if (place == attached_.end()) return;
-  if (place->second->Send(bytes, std::move(descriptors))) return;
+  return place == attached_.end() ? nullptr : place->second;
+}
+
+void Listener::EndUnless(bool sent, tiering::SessionId session) {
+  if (sent) return;
   PostToEngine([this, session] {
     parts_.sessions.End(session, Code::kRevoked,
                         fmt::format("{} packets wait because the client does not read its socket", kPacketsQueuedMax));
   });
 }
 
-void Listener::SendWindow(tiering::SessionId session, WindowIndex window, proto::FileDescriptor descriptor,
+void Listener::SendWindow(tiering::SessionId session, WindowIndex window, SharedDescriptor descriptor,
                           uint32_t page_size) {
-  auto held = std::make_shared<proto::FileDescriptor>(std::move(descriptor));
-  asio::post(parts_.io, [this, session, window, held, page_size] {
-    std::vector<proto::FileDescriptor> descriptors;
-    descriptors.push_back(std::move(*held));
-    SendOrEnd(session, BytesOf(MakeWindowPacket(proto::PacketKind::kWindow, window, page_size)),
-              std::move(descriptors));
+  asio::post(parts_.io, [this, session, window, descriptor = std::move(descriptor), page_size] {
+    const ConnectionPtr connection = ConnectionOf(session);
+    if (connection == nullptr) return;
+    const auto packet = MakeWindowPacket(proto::PacketKind::kWindow, window, page_size);
+    EndUnless(connection->SendShared(BytesOf(packet), descriptor), session);
   });
 }
 
 void Listener::SendWindowReturn(tiering::SessionId session, WindowIndex window) {
   asio::post(parts_.io, [this, session, window] {
-    SendOrEnd(session, BytesOf(MakeWindowPacket(proto::PacketKind::kWindowReturn, window, 0)), {});
+    const ConnectionPtr connection = ConnectionOf(session);
+    if (connection == nullptr) return;
+    EndUnless(connection->Send(BytesOf(MakeWindowPacket(proto::PacketKind::kWindowReturn, window, 0))), session);
   });
 }
 
 void Listener::SendEnd(tiering::SessionId session, Code code, const std::string& reason) {
   asio::post(parts_.io, [this, session, code, reason] {
-    const auto place = attached_.find(static_cast<uint64_t>(session));
-    if (place == attached_.end()) return;
-    const ConnectionPtr connection = place->second;
+    const ConnectionPtr connection = ConnectionOf(session);
+    if (connection == nullptr) return;
     connection->Farewell(BytesOf(MakeSessionEnd(code, reason)));
     Drop(connection);
   });

@@ -65,7 +65,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   void CloseAll();
 
   // SessionNotices; engine thread.
-  void SendWindow(tiering::SessionId session, WindowIndex window, proto::FileDescriptor descriptor,
+  void SendWindow(tiering::SessionId session, WindowIndex window, SharedDescriptor descriptor,
                   uint32_t page_size) override;
   void SendWindowReturn(tiering::SessionId session, WindowIndex window) override;
   void SendEnd(tiering::SessionId session, Code code, const std::string& reason) override;
@@ -90,8 +90,9 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   void PostToEngine(std::function<void()> closure);
   void PostLate();
   void DetachLater(tiering::SessionId session, const std::string& why);
-  void SendOrEnd(tiering::SessionId session, std::span<const std::byte> bytes,
-                 std::vector<proto::FileDescriptor> descriptors);
+  // The session's connection; null once it is gone.
+  ConnectionPtr ConnectionOf(tiering::SessionId session) const;
+  void EndUnless(bool sent, tiering::SessionId session);
   void Drop(const ConnectionPtr& connection);
   void Warn(const std::string& text) const;
 

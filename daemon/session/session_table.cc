@@ -1,6 +1,7 @@
 #include "daemon/session/session_table.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,7 +15,7 @@
 namespace tier::session {
 
 SessionTable::SessionTable(const SessionTableOptions& options, Poller& poller, const memory::WindowSource& windows)
-    : options_(options), poller_(poller), windows_(windows) {}
+    : options_(options), poller_(poller), windows_(windows), shared_(windows.windows_max()) {}
 
 SessionTable::~SessionTable() {
   for (const auto& entry : sessions_) poller_.Remove(entry->doorbell.get());
@@ -185,17 +186,27 @@ void SessionTable::OnReply(tiering::SessionId session, const tiering::Reply& rep
 }
 
 void SessionTable::OnWindow(tiering::SessionId session, WindowIndex window, uint32_t page_size) {
+  TIER_CHECK(notices_ != nullptr && Value(window) < windows_.windows_max(), "window {}", Value(window));
+  auto descriptor = Share(window);
+  if (!descriptor) return EndLater(session, Code::kRevoked, descriptor.error().message);
+  notices_->SendWindow(session, window, std::move(*descriptor), page_size);
+}
+
+Result<std::shared_ptr<const proto::FileDescriptor>> SessionTable::Share(WindowIndex window) {
   const int descriptor = windows_.Descriptor(window);
+  struct stat about{};
+  const bool there = ::fstat(descriptor, &about) == 0;
+  Shared& shared = shared_[Value(window)];
+  if (auto held = shared.descriptor.lock(); there && held != nullptr && shared.inode == about.st_ino) return held;
   // Duplicated here: the arena may close its own before the socket thread gets to send it.
   proto::FileDescriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   if (!copy) {
-    EndLater(session, Code::kRevoked,
-             fmt::format("cannot hand over window {}: {}; raise the daemon's open-file limit", Value(window),
-                         std::strerror(errno)));
-    return;
+    return Fail(Code::kNoMemory, fmt::format("cannot hand over window {}: {}; raise the daemon's open-file limit",
+                                             Value(window), std::strerror(errno)));
   }
-  TIER_CHECK(notices_ != nullptr && Value(window) < windows_.windows_max(), "window {}", Value(window));
-  notices_->SendWindow(session, window, std::move(copy), page_size);
+  auto fresh = std::make_shared<const proto::FileDescriptor>(std::move(copy));
+  shared = {.descriptor = fresh, .inode = about.st_ino};
+  return fresh;
 }
 
 void SessionTable::OnWindowReturn(tiering::SessionId session, WindowIndex window) {

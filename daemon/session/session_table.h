@@ -30,8 +30,8 @@ inline constexpr uint32_t kMessagesPerTurnMax = 128;
 class SessionNotices {
  public:
   virtual ~SessionNotices() = default;
-  virtual void SendWindow(tiering::SessionId session, WindowIndex window, proto::FileDescriptor descriptor,
-                          uint32_t page_size) = 0;
+  virtual void SendWindow(tiering::SessionId session, WindowIndex window,
+                          std::shared_ptr<const proto::FileDescriptor> descriptor, uint32_t page_size) = 0;
   virtual void SendWindowReturn(tiering::SessionId session, WindowIndex window) = 0;
   // The session is over; the connection closes behind this message.
   virtual void SendEnd(tiering::SessionId session, Code code, const std::string& reason) = 0;
@@ -105,7 +105,14 @@ class SessionTable final : public tiering::ReplySink {
     Code code = Code::kOk;
     std::string reason;
   };
+  // A duplicate of a window's descriptor, shared by all packets that carry it: those of one window cost one descriptor,
+  // however many sessions do not read theirs.
+  struct Shared {
+    std::weak_ptr<const proto::FileDescriptor> descriptor;
+    uint64_t inode = 0;  // Of the memfd: the next window of this index has another.
+  };
   Entry* Find(tiering::SessionId session);
+  Result<std::shared_ptr<const proto::FileDescriptor>> Share(WindowIndex window);
   void EndLater(tiering::SessionId session, Code code, std::string reason);
   void Forget(Entry* entry, const std::string& reason);
   bool ApplyEndings();
@@ -121,7 +128,8 @@ class SessionTable final : public tiering::ReplySink {
   std::unordered_map<uint64_t, Entry*> by_id_;
   std::vector<Entry*> answered_;
   std::vector<Ending> endings_;
-  size_t first_ = 0;  // Whose turn it is to be first.
+  std::vector<Shared> shared_;  // By window.
+  size_t first_ = 0;            // Whose turn it is to be first.
   bool backlogged_ = false;
   uint64_t violations_ = 0;
 };

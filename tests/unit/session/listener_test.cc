@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <random>
 #include <set>
@@ -378,6 +379,31 @@ TEST(Listener, WindowThatCannotBeHandedOverEndsTheSession) {
                             WindowIndex{testing::FakeWindows::kMissing});
   });
   EXPECT_THAT(client.Receive().As<proto::SessionEnd>().message, HasSubstr("cannot hand over window"));
+}
+
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator own("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(own), end(own)));
+}
+
+TEST(Listener, WindowsThatAClientDoesNotReadCostOneDescriptorEach) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  const auto welcome = client.Attach(MakeHello("train"));
+  const size_t before = OpenDescriptors();
+  for (uint32_t i = 0; i < kPacketsQueuedMax / 64; ++i) {
+    world.OnEngine([&] {
+      for (uint32_t w = 0; w < 64; ++w) {
+        world.engine.ShowWindow(static_cast<tiering::SessionId>(welcome.session), WindowIndex{w % 16});
+      }
+    });
+  }
+  (void)world.ListenerIsIdle();  // Behind everything that was to be sent.
+  EXPECT_EQ(world.sessions(), 1u);
+  EXPECT_LE(OpenDescriptors(), before + 16);
+  const IncomingPacket packet = client.Receive();
+  EXPECT_EQ(packet.kind(), PacketKind::kWindow);
+  EXPECT_EQ(packet.descriptors.size(), 1u);
 }
 
 TEST(Listener, ClientThatReadsNoneOfItsWindowsHasToGo) {
