@@ -85,11 +85,7 @@ void CopyOperation::Ask(Op op, uint32_t flags) {
 void CopyOperation::TakeOpening() {
   if (stage_ == Stage::kCreating && !ranges_.empty() && ranges_.front().pending->done()) return TakeCreate();
   if (opening_ == nullptr || !opening_->done()) return;
-  if (stage_ == Stage::kLooking) return TakeLook();
-  const Status freed = opening_->ToStatus();
-  session_.channel().Finish(std::exchange(opening_, nullptr));
-  if (!freed && freed.error().code != Code::kNotFound) return Abort(freed.error());
-  Create();
+  TakeLook();
 }
 
 void CopyOperation::TakeLook() {
@@ -103,8 +99,8 @@ void CopyOperation::TakeLook() {
     stage_ = Stage::kStreaming;
     return;
   }
-  stage_ = Stage::kFreeing;
-  Ask(Op::kFree, 0);
+  replaces_ = found.size;
+  Create();
 }
 
 void CopyOperation::Create() {

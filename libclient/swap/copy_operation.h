@@ -52,7 +52,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   Piece* ClaimOnDevice();
 
  private:
-  enum class Stage { kQueued, kLooking, kFreeing, kCreating, kStreaming, kTearing, kDone };
+  enum class Stage { kQueued, kLooking, kCreating, kStreaming, kUndoing, kDone };
 
   void Begin();
   void Ask(proto::Op op, uint32_t flags);
@@ -69,7 +69,8 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   void Abort(Error error);
   bool Unwind();
   void Undo();
-  bool TakeTear();
+  bool TakeUndo();
+  std::string Loss() const;
   void DropPiece(Piece& piece);
   Result<std::vector<Segment>> SegmentsOf(const client::Lease& lease) const;
   client::Submission SubmissionFor(const Piece& piece, proto::RequestItem* item) const;
@@ -79,11 +80,12 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   const CopyRequest request_;
   std::unique_ptr<DevicePort> device_;
   Stage stage_ = Stage::kQueued;
-  client::Pending* opening_ = nullptr;  // Stat, free or create of this operation.
+  client::Pending* opening_ = nullptr;  // Stat before a swap-out.
   client::Pending* check_ = nullptr;    // Stat of a swap-in, in parallel to its first ranges.
-  client::Pending* tear_ = nullptr;     // Of what it leaves behind.
+  client::Pending* undo_ = nullptr;     // Tear of what it leaves, or stat of what it was to replace.
   std::deque<Piece> ranges_;
-  uint64_t next_ = 0;  // First byte of the tensor that is not asked for yet.
+  uint64_t next_ = 0;      // First byte of the tensor that is not asked for yet.
+  uint64_t replaces_ = 0;  // Bytes of a tensor of that name and another size.
   bool created_ = false;
   bool sealed_some_ = false;  // A range has been given back as final.
   bool cancelled_ = false;

@@ -14,6 +14,7 @@ client::Submission CopyOperation::SubmissionFor(const Piece& piece, proto::Reque
   const bool creating = stage_ == Stage::kCreating;
   *item = {request_.tensor, piece.range.offset, piece.range.length, creating ? request_.tensor_bytes() : 0};
   uint32_t flags = request_.flags & proto::kFlagShared;
+  if (creating && replaces_ != 0) flags |= proto::kFlagReplace;
   if (out && !creating) flags |= proto::kFlagWrite | (piece.range.discard ? proto::kFlagDiscard : 0);
   return {.op = creating ? Op::kCreate : Op::kAcquire,
           .flags = flags,
@@ -167,7 +168,7 @@ void CopyOperation::Retire() {
 }
 
 bool CopyOperation::Unwind() {
-  if (stage_ == Stage::kTearing) return TakeTear();
+  if (stage_ == Stage::kUndoing) return TakeUndo();
   bool busy = false;
   for (Piece& piece : ranges_) {
     // The caller's memory stays in use until its copies have ended.
@@ -199,31 +200,46 @@ void CopyOperation::DropPiece(Piece& piece) {
   crew_->inflight_bytes_ -= piece.range.length;
 }
 
-// A half-made tensor is freed. One that was half replaced must not pass for whole: it is torn, which needs no room.
+std::string CopyOperation::Loss() const {
+  return "; the tensor of " + std::to_string(replaces_) + " bytes that it was to replace is gone";
+}
+
+// A half-made tensor is freed. One that was half replaced must not pass for whole: it is torn, which needs no room. A
+// replacement that was refused may have been so after the old tensor went: then the caller is told.
 void CopyOperation::Undo() {
-  if (request_.direction == Direction::kIn || session_.channel().ended() || !(created_ || sealed_some_)) return;
-  const proto::RequestItem item{.tensor = request_.tensor,
-                                .offset = created_ ? 0 : request_.offset,
-                                .length = created_ ? 0 : request_.tensor_bytes()};
-  const client::Submission submission{
-      .op = created_ ? Op::kFree : Op::kTear, .flags = request_.flags & proto::kFlagShared, .items = {&item, 1}};
+  if (request_.direction == Direction::kIn || session_.channel().ended()) return;
+  if (!created_ && !sealed_some_ && replaces_ == 0) return;
+  if (created_ && replaces_ != 0) error_->message += Loss();
+  const bool tears = sealed_some_ && !created_;
+  const proto::RequestItem item{
+      .tensor = request_.tensor, .offset = tears ? request_.offset : 0, .length = tears ? request_.tensor_bytes() : 0};
+  const client::Submission submission{.op = created_ ? Op::kFree
+                                            : tears  ? Op::kTear
+                                                     : Op::kStat,
+                                      .flags = request_.flags & proto::kFlagShared,
+                                      .items = {&item, 1}};
   auto pending = session_.channel().Submit(submission, &crew_->group_);
   if (!pending) return;
   if (created_) return crew_->AdoptLocked(*pending, submission);
-  tear_ = *pending;
-  stage_ = Stage::kTearing;
+  undo_ = *pending;
+  stage_ = Stage::kUndoing;
 }
 
-// The swap ends when the tear is certain: whoever learns of its failure never reads the mixture as whole.
-bool CopyOperation::TakeTear() {
-  if (!tear_->done() && !session_.channel().ended()) return false;
+// The swap ends when it is certain what it leaves: whoever learns of its failure never reads a mixture as whole.
+bool CopyOperation::TakeUndo() {
+  if (!undo_->done() && !session_.channel().ended()) return false;
   stage_ = Stage::kDone;
-  if (!tear_->done()) return true;
-  const Status torn = tear_->ToStatus();
-  session_.channel().Finish(std::exchange(tear_, nullptr));
-  if (torn || torn.error().code == Code::kNotFound) return true;  // Freed meanwhile: nobody reads it.
+  if (!undo_->done()) return true;
+  const Status answer = undo_->ToStatus();
+  const bool sealed = answer && (undo_->value() & proto::kTensorSealed) != 0;
+  session_.channel().Finish(std::exchange(undo_, nullptr));
+  if (!sealed_some_) {
+    if (!sealed) error_->message += Loss();
+    return true;
+  }
+  if (answer || answer.error().code == Code::kNotFound) return true;  // Freed meanwhile: nobody reads it.
   error_->message +=
-      "; its tensor holds new bytes beside old ones, and could not be marked TORN: " + torn.error().message;
+      "; its tensor holds new bytes beside old ones, and could not be marked TORN: " + answer.error().message;
   return true;
 }
 

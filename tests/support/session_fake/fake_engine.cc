@@ -89,6 +89,10 @@ FakeDaemon::Answer FakeDaemon::Grant(const Request& request, bool create) {
   Answer answer;
   for (uint32_t i = 0; i < request.items.size(); ++i) {
     const auto& item = request.items[i];
+    const bool replace = create && (request.header.flags & proto::kFlagReplace) != 0;
+    const uint64_t blocks = free_blocks_.size() + (replace ? tensors_[item.tensor].blocks.size() : 0);
+    if (replace && blocks * kBlockSize < item.value) return {Code::kNoSpace, 0, {}, "it would never fit"};
+    if (replace) (void)Free({request.header, {{.tensor = item.tensor}}, {}});
     if (create && tensors_.contains(item.tensor)) return {Code::kAlreadyExists, 0, {}, "it exists"};
     if (create && !CreateTensor(item)) return {Code::kNoMemory, 0, {}, "the fake is full"};
     const auto found = tensors_.find(item.tensor);

@@ -67,6 +67,29 @@ TEST_F(SwapFaultTest, AHalfReplacedTensorDoesNotPassForWhole) {
   EXPECT_EQ(view.torn, 1);
 }
 
+TEST_F(SwapFaultTest, AReplacementThatIsRefusedLeavesTheOldTensor) {
+  Start({.windows = 4});
+  const auto content = Random(5 * kMiB, 1);
+  ASSERT_TIER_OK(tier_wait(StartOut(1, content), 0, nullptr));
+  const auto larger = Random(64 * kMiB, 2);
+  EXPECT_TIER_ERROR(tier_wait(StartOut(1, larger), 0, nullptr), TIER_NO_SPACE, "never fit");
+  EXPECT_THAT(tier_last_error(), ::testing::Not(::testing::HasSubstr("gone")));
+  tier_lease* const lease = Acquire(1);
+  EXPECT_TRUE(std::ranges::equal(Bytes(lease), content));
+  tier_release(lease, 0);
+  EXPECT_EQ(Requests(Op::kFree), 0u);
+}
+
+TEST_F(SwapFaultTest, AReplacementThatFailsInTheMiddleNamesTheLoss) {
+  Start({.windows = 20});
+  const auto content = Random(5 * kMiB, 1);
+  ASSERT_TIER_OK(tier_wait(StartOut(1, content), 0, nullptr));
+  const auto larger = Random(60 * kMiB, 2);
+  daemon_->Refuse(Op::kAcquire, Code::kIoError, "the device is gone");
+  EXPECT_TIER_ERROR(tier_wait(StartOut(1, larger), 0, nullptr), TIER_IO_ERROR,
+                    "the tensor of 5242880 bytes that it was to replace is gone");
+}
+
 TEST_F(SwapFaultTest, ATearThatIsRefusedIsSaid) {
   Start({.windows = 20});
   const auto content = Random(60 * kMiB, 1);
