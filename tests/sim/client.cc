@@ -19,6 +19,7 @@ void SimClient::Send(PendingRequest request) {
   const uint64_t sequence = ++sequence_;
   const auto timeout_ms = static_cast<uint32_t>(world_.chance.Between(1, 200));
   request.deadline = world_.now + std::chrono::milliseconds(timeout_ms);
+  for (const TensorPtr& tensor : request.tensors) request.torn = request.torn || tensor->torn;
   const PendingRequest& sent = pending_[sequence] = std::move(request);
   world_.engine.Submit(session_, {.sequence = sequence,
                                   .op = sent.op,
@@ -58,7 +59,7 @@ void SimClient::Act() {
     case 10: return Name(world_.chance.OneIn(2) ? Op::kFlush : Op::kPrefetch);
     case 11: return Name(world_.chance.OneIn(2) ? Op::kDrop : Op::kStat);
     case 12: return world_.chance.OneIn(3) ? Step() : Name(Op::kAccept);
-    case 13: return world_.chance.OneIn(4) ? Name(Op::kPersist) : Intern();
+    case 13: return world_.chance.OneIn(4) ? Name(Op::kPersist) : world_.chance.OneIn(3) ? Tear() : Intern();
     default: return ReleaseSome();
   }
 }
@@ -161,6 +162,7 @@ void SimClient::ReleaseAll() {
 
 void SimClient::Seal(const HeldLease& lease) {
   TensorModel& tensor = *lease.tensor;
+  tensor.torn = false;
   for (const Patch& patch : lease.patches) {
     for (uint64_t page = (patch.offset + kPageSize - 1) / kPageSize; page < tensor.page_count(); ++page) {
       const uint64_t end = std::min((page + 1) * kPageSize, tensor.size);
@@ -234,9 +236,20 @@ void SimClient::Name(Op op) {
   }
   Send({.op = op, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 0}}});
   if (op != Op::kAccept) return;
+  tensor->torn = false;
   for (uint32_t page = 0; page < tensor->page_count(); ++page) {
     if (world_.punched || tensor->doubtful[page / kPagesPerBlock]) tensor->seeds[page] = kUnknown;
   }
+}
+
+// As a writer does that cannot go on. The bytes stay what they were: accepted, they are read as before.
+void SimClient::Tear() {
+  uint32_t flags = 0;
+  const TensorPtr tensor = PickTensor(&flags);
+  if (tensor == nullptr || !tensor->visible || tensor->freeing) return;
+  tensor->tainted = true;
+  tensor->torn = true;
+  Send({.op = Op::kTear, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 0}}});
 }
 
 void SimClient::Step() { Send({.op = Op::kStep}); }
@@ -292,6 +305,9 @@ void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
     if (length != expected) world_.fail(fmt::format("a lease of {} bytes covers {}", expected, length));
     const bool old_bytes = !write || (lease.tensor->visible && (request.flags & proto::kFlagDiscard) == 0);
     if (old_bytes) VerifyRead(lease, "when granted");
+    if (old_bytes && request.torn && lease.tensor->torn) {
+      world_.fail(fmt::format("tensor {} was torn, and is granted for reading", lease.tensor->id));
+    }
     // Half the writers begin at once, so that what dies has left its traces.
     if (write && world_.chance.OneIn(2)) {
       for (const Patch& patch : lease.patches) Stamp(*lease.tensor, patch, lease.seed);

@@ -34,6 +34,7 @@ struct PendingRequest {
   base::TimePoint deadline;
   bool duplicate = false;  // A create of a name that is taken.
   bool hostile = false;    // Any code is right.
+  bool torn = false;       // Names a tensor that was torn before.
 };
 
 // What a client needs of its world.
@@ -81,6 +82,7 @@ class SimClient {
   void Name(proto::Op op);
   void Step();
   void Intern();
+  void Tear();
   void Hostile();
   TensorPtr PickTensor(uint32_t* flags);
   void Seal(const HeldLease& lease);

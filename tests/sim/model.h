@@ -29,6 +29,7 @@ struct TensorModel {
   bool visible = false;
   bool freeing = false;        // A free was asked for, or done.
   bool tainted = false;        // A writer gave up on it: TORN is a right answer.
+  bool torn = false;           // It was torn on purpose, and nothing was sealed or accepted since: no read is granted.
   std::vector<bool> doubtful;  // By piece: a writer gave up on it; accepting it means taking whatever is there.
 
   uint32_t page_count() const { return static_cast<uint32_t>(PagesFor(size)); }
