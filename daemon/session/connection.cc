@@ -60,11 +60,16 @@ void Connection::OnReadable() {
 
 void Connection::OnReceived(ReceivedPacket packet) {
   if (state_ == State::kHello) return OnHelloPacket(std::move(packet));
-  if (state_ == State::kFarewell) return;  // Too late for it to matter.
-  if (packet.truncated) return owner_.OnViolation(shared_from_this(), "a packet is longer than any of the protocol");
+  if (state_ == State::kFarewell || violated_) return;  // Too late for it to matter.
+  if (packet.truncated) return Violate("a packet is longer than any of the protocol");
   const auto parsed = ParseClientPacket(packet.bytes, packet.descriptors.size());
-  if (!parsed) return owner_.OnViolation(shared_from_this(), parsed.error().message);
+  if (!parsed) return Violate(parsed.error().message);
   owner_.OnPacket(shared_from_this(), *parsed);
+}
+
+void Connection::Violate(const std::string& what) {
+  violated_ = true;
+  owner_.OnViolation(shared_from_this(), what);
 }
 
 void Connection::OnHelloPacket(ReceivedPacket packet) {
@@ -99,12 +104,21 @@ Status Connection::WatchProcess(std::vector<proto::FileDescriptor> descriptors) 
 
 bool Connection::Send(std::span<const std::byte> bytes, std::vector<proto::FileDescriptor> descriptors) {
   TIER_CHECK(descriptors.size() <= proto::kPacketDescriptorsMax, "descriptors {}", descriptors.size());
-  return Enqueue({{bytes.begin(), bytes.end()}, std::move(descriptors), nullptr});
+  return Enqueue({{bytes.begin(), bytes.end()}, std::move(descriptors), nullptr, std::nullopt});
 }
 
-bool Connection::SendShared(std::span<const std::byte> bytes, SharedDescriptor descriptor) {
+bool Connection::SendWindow(WindowIndex window, uint32_t page_size, SharedDescriptor descriptor) {
   TIER_CHECK(descriptor != nullptr && *descriptor, "no descriptor to share");
-  return Enqueue({{bytes.begin(), bytes.end()}, {}, std::move(descriptor)});
+  asked_back_.erase(Value(window));  // What may still come is about the window that had this index before.
+  const auto packet = MakeWindowPacket(proto::PacketKind::kWindow, window, page_size);
+  const auto bytes = BytesOf(packet);
+  return Enqueue({{bytes.begin(), bytes.end()}, {}, std::move(descriptor), std::nullopt});
+}
+
+bool Connection::SendWindowReturn(WindowIndex window) {
+  const auto packet = MakeWindowPacket(proto::PacketKind::kWindowReturn, window, 0);
+  const auto bytes = BytesOf(packet);
+  return Enqueue({{bytes.begin(), bytes.end()}, {}, nullptr, window});
 }
 
 bool Connection::Enqueue(Queued packet) {
@@ -126,6 +140,7 @@ void Connection::FlushQueue() {
         SendPacket(socket_.native_handle(), packet.bytes,
                    packet.shared ? std::span(packet.shared.get(), 1) : std::span(std::as_const(packet.descriptors)));
     if (outcome == SocketOutcome::kDone) {
+      if (packet.asks_back) asked_back_.insert(Value(*packet.asks_back));
       queue_.pop_front();
       continue;
     }

@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -44,7 +45,7 @@ class ConnectionOwner {
   virtual ~ConnectionOwner() = default;
   virtual void OnHello(const std::shared_ptr<Connection>& connection, ParsedHello hello) = 0;
   virtual void OnPacket(const std::shared_ptr<Connection>& connection, const ClientPacket& packet) = 0;
-  // An attached client sent what no client sends. The owner ends the session.
+  // An attached client sent what no client sends. The owner ends the session. Nothing that it sent behind it is told.
   virtual void OnViolation(const std::shared_ptr<Connection>& connection, const std::string& what) = 0;
   // The process ended or hung up. The connection closes itself behind this call.
   virtual void OnGone(const std::shared_ptr<Connection>& connection, const std::string& why) = 0;
@@ -63,7 +64,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Start(std::chrono::milliseconds handshake_timeout);
   // Sends without waiting. False: the client does not read what it is sent.
   [[nodiscard]] bool Send(std::span<const std::byte> bytes, std::vector<proto::FileDescriptor> descriptors = {});
-  [[nodiscard]] bool SendShared(std::span<const std::byte> bytes, SharedDescriptor descriptor);
+  [[nodiscard]] bool SendWindow(WindowIndex window, uint32_t page_size, SharedDescriptor descriptor);
+  [[nodiscard]] bool SendWindowReturn(WindowIndex window);
+  // Once for each SendWindowReturn that has left: whether this client was asked for this window.
+  bool TakeReturn(WindowIndex window) { return asked_back_.erase(Value(window)) > 0; }
   // From Hello to a session that the engine knows.
   void SetOpening(tiering::SessionId session);
   void SetAttached();
@@ -79,12 +83,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   struct Queued {
     std::vector<std::byte> bytes;
     std::vector<proto::FileDescriptor> descriptors;
-    SharedDescriptor shared;  // Instead of these, where there is one.
+    SharedDescriptor shared;               // Instead of these, where there is one.
+    std::optional<WindowIndex> asks_back;  // What kWindowReturn is about.
   };
   bool Enqueue(Queued packet);
   void WaitReadable();
   void OnReadable();
   void OnReceived(ReceivedPacket packet);
+  void Violate(const std::string& what);
   void OnHelloPacket(ReceivedPacket packet);
   Status WatchProcess(std::vector<proto::FileDescriptor> descriptors);
   void Refuse(const Error& error);
@@ -101,7 +107,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   State state_ = State::kHello;
   tiering::SessionId session_{};
   std::deque<Queued> queue_;
+  std::unordered_set<uint32_t> asked_back_;  // Windows whose kWindowReturn has left and is not answered.
   bool write_pending_ = false;
+  bool violated_ = false;  // The first violation ends the session: nothing behind it matters.
 };
 
 }  // namespace tier::session

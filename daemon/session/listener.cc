@@ -169,6 +169,7 @@ void Listener::OnPacket(const ConnectionPtr& connection, const ClientPacket& pac
     return;
   }
   const WindowIndex window = std::get<WindowReturnedPacket>(packet).window;
+  if (!connection->TakeReturn(window)) return;  // Nobody asked: it would only fill the engine's mailbox.
   PostToEngine([this, session, window] { parts_.sessions.WindowReturned(session, window); });
 }
 
@@ -239,8 +240,7 @@ void Listener::SendWindow(tiering::SessionId session, WindowIndex window, Shared
   asio::post(parts_.io, [this, session, window, descriptor = std::move(descriptor), page_size] {
     const ConnectionPtr connection = ConnectionOf(session);
     if (connection == nullptr) return;
-    const auto packet = MakeWindowPacket(proto::PacketKind::kWindow, window, page_size);
-    EndUnless(connection->SendShared(BytesOf(packet), descriptor), session);
+    EndUnless(connection->SendWindow(window, page_size, descriptor), session);
   });
 }
 
@@ -248,7 +248,7 @@ void Listener::SendWindowReturn(tiering::SessionId session, WindowIndex window) 
   asio::post(parts_.io, [this, session, window] {
     const ConnectionPtr connection = ConnectionOf(session);
     if (connection == nullptr) return;
-    EndUnless(connection->Send(BytesOf(MakeWindowPacket(proto::PacketKind::kWindowReturn, window, 0))), session);
+    EndUnless(connection->SendWindowReturn(window), session);
   });
 }
 

@@ -101,7 +101,8 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   boost::asio::posix::stream_descriptor listening_;
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer post_timer_;
-  std::deque<std::function<void()>> late_;  // For the engine, when its mailbox was full; at most two a connection.
+  std::deque<std::function<void()>> late_;  // For the engine, when its mailbox was full. A connection has
+  // at most three there (attach, end, detach) and one for each window it was asked for.
   uint64_t last_session_ = 0;
   std::unordered_set<ConnectionPtr> open_;                // In handshake, opening, or being refused.
   std::unordered_map<uint64_t, ConnectionPtr> attached_;  // By session.

@@ -81,6 +81,8 @@ class SessionWorld {
     boost::asio::post(io_, [&] { idle.set_value(listener_->idle()); });
     return idle.get_future().get();
   }
+  // Closures that wait for the engine thread.
+  size_t posted() const { return mailbox_.waiting(); }
   SessionTable& table() { return *table_; }
   JobDesk& jobs() { return *desk_; }
   ControlServer& control() { return *control_; }

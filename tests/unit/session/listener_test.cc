@@ -1,5 +1,7 @@
 // From connect to the end of a session, over a real socket, with honest clients, hostile ones and dying ones.
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -10,6 +12,7 @@
 #include <functional>
 #include <random>
 #include <set>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -379,6 +382,47 @@ TEST(Listener, WindowThatCannotBeHandedOverEndsTheSession) {
                             WindowIndex{testing::FakeWindows::kMissing});
   });
   EXPECT_THAT(client.Receive().As<proto::SessionEnd>().message, HasSubstr("cannot hand over window"));
+}
+
+// Until the daemon has read all that the client sent.
+void WaitUntilRead(DataClient& client) {
+  int unread = 1;
+  while (::ioctl(client.socket(), SIOCOUTQ, &unread) == 0 && unread > 0) std::this_thread::yield();
+}
+
+TEST(Listener, WindowReturnsThatNobodyAskedForAreIgnored) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  const auto welcome = client.Attach(MakeHello("train"));
+  const auto session = static_cast<tiering::SessionId>(welcome.session);
+  const auto give_back = [&](uint32_t window) {
+    ASSERT_TRUE(client.Send(MakeWindowPacket(PacketKind::kWindowReturned, WindowIndex{window}, 0)));
+  };
+  world.OnEngine([&] { world.engine.ShowWindow(session, WindowIndex{5}); });
+  ASSERT_EQ(client.Receive().kind(), PacketKind::kWindow);
+  for (uint32_t window = 0; window < 60; ++window) give_back(window);
+  WaitUntilRead(client);
+  world.OnEngine([&] { world.table().OnWindowReturn(session, WindowIndex{5}); });
+  ASSERT_EQ(client.Receive().kind(), PacketKind::kWindowReturn);
+  give_back(5);
+  give_back(5);
+  client.SendGoodbye();
+  ASSERT_TRUE(world.WaitForSessions(0));
+  EXPECT_EQ(world.OnEngine([&] { return world.engine.windows_returned; }).size(), 1u);
+}
+
+TEST(Listener, PacketsBehindAViolationDoNotReachTheEngine) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  const size_t posted = world.OnEngine([&] {  // The engine is busy meanwhile.
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(client.Send(MakeHello("train")));
+    WaitUntilRead(client);
+    (void)world.ListenerIsIdle();
+    return world.posted();
+  });
+  EXPECT_EQ(posted, 1u);
+  EXPECT_EQ(client.Receive().As<proto::SessionEnd>().code, CodeOf(Code::kRevoked));
 }
 
 size_t OpenDescriptors() {
