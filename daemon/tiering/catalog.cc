@@ -66,7 +66,9 @@ void FreePiece(Core& core, PieceId id) {
   TIER_CHECK(piece.read_leases == 0 && piece.activity != Activity::kLeasedWrite, "piece {} is leased", Value(id));
   if (piece.copies == Copies::kRam) job.counters.write_avoided_bytes += piece.ram.size_bytes();
   if (piece.has(kWanted)) job.claims.Forget(id);
+  CountUse(core, piece, -1);
   piece.pins = 0;  // Waiters name it through the tensor, whose salt has risen.
+  CountUse(core, piece, 1);
   if (InTransfer(piece)) {
     SetState(core, id, {Copies::kFreed, piece.activity});
     return;

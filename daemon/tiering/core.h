@@ -46,6 +46,13 @@ inline constexpr uint32_t kLooksPerJobMin = 512;
 // Tensors and pieces freed in one turn of those whose session or job is gone: a few milliseconds of work.
 inline constexpr uint32_t kBurialsPerTurn = 16384;
 
+// The windows that are being emptied for somebody else, and what was found in them so far.
+struct Emptying {
+  std::vector<WindowIndex> windows;
+  std::vector<PieceId> pieces;
+  uint32_t cursor = 0;  // Pieces of the slab below it were looked at.
+};
+
 struct Core {
   Core(const EngineOptions& engine_options, const EnginePorts& engine_ports)
       : options(engine_options),
@@ -100,6 +107,7 @@ struct Core {
 
   uint64_t arena_max_bytes = 0;  // As the window source said in the last turn.
   base::TimePoint next_hand_over;
+  Emptying emptying;
   bool short_of_room = false;  // Some job waits for memory.
 
   uint64_t draining_devices = 0;  // Bit per device.

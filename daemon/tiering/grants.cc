@@ -87,8 +87,7 @@ void GrantItem(Core& core, const Ask& ask, uint32_t index, LeaseKind kind) {
     const PieceId id = tensor.piece(k);
     Piece& piece = core.pieces[id];
     if (kind == LeaseKind::kRead) {
-      TIER_CHECK(piece.readable() && piece.read_leases != UINT32_MAX, "piece {} of tensor {}", k, tensor.id);
-      ++piece.read_leases;
+      AddReader(core, id);
       piece.clear(kPrefetched);
     } else {
       TakeForWriting(core, *ask.session, id);
@@ -151,10 +150,7 @@ void SealUpdate(Core& core, const Lease& lease) {
 void ReleaseRead(Core& core, const Lease& lease) {
   const Tensor& tensor = core.tensors[lease.tensor];
   for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
-    const PieceId id = tensor.piece(k);
-    Piece& piece = core.pieces[id];
-    TIER_CHECK(piece.read_leases != 0, "piece {} of tensor {} has no read lease", k, tensor.id);
-    if (--piece.read_leases == 0) Touch(core, id);
+    RemoveReader(core, tensor.piece(k));
   }
 }
 

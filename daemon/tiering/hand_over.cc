@@ -3,7 +3,6 @@
 // Only what is not leased is taken: empty windows first, then windows whose pieces can all be evicted (dirty ones are
 // written out first, and looked at again later). Forced return of leased memory is not done here.
 #include <algorithm>
-#include <unordered_map>
 
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/room.h"
@@ -12,43 +11,6 @@
 
 namespace tier::tiering {
 namespace {
-
-// How the pieces in one window stand.
-struct WindowUse {
-  std::vector<PieceId> clean;
-  std::vector<PieceId> dirty;
-  bool bound = false;  // Something in it is leased, pinned, in transfer or being created.
-};
-using WindowUses = std::unordered_map<uint32_t, WindowUse>;
-
-void NotePiece(Core& core, PieceId id, WindowUses* uses) {
-  const Piece& piece = core.pieces[id];
-  if (!piece.ram) return;
-  WindowUse& use = (*uses)[tier::Value(core.windows.WindowOf(piece.ram))];
-  const bool idle = piece.activity == Activity::kNone && piece.read_leases == 0 && piece.pins == 0;
-  if (idle && piece.copies == Copies::kRamSsd) {
-    use.clean.push_back(id);
-  } else if (idle && piece.copies == Copies::kRam) {
-    use.dirty.push_back(id);
-  } else {
-    use.bound = true;
-  }
-}
-
-void NoteSpace(Core& core, TensorSlot head, WindowUses* uses) {
-  for (TensorSlot slot = head; slot != kNoTensor; slot = core.tensors[slot].next) {
-    const Tensor& tensor = core.tensors[slot];
-    for (uint32_t k = 0; k < tensor.piece_count; ++k) NotePiece(core, tensor.piece(k), uses);
-  }
-}
-
-WindowUses UsesOf(Core& core, JobState& job) {
-  WindowUses uses;
-  NoteSpace(core, job.shared_tensors, &uses);
-  NoteSpace(core, job.inherited_tensors, &uses);
-  for (const SessionState* session : job.sessions) NoteSpace(core, session->tensors, &uses);
-  return uses;
-}
 
 uint32_t ReturnEmpty(Core& core, JobState& job, uint32_t wanted) {
   uint32_t returned = 0;
@@ -62,32 +24,74 @@ uint32_t ReturnEmpty(Core& core, JobState& job, uint32_t wanted) {
   return returned;
 }
 
-// Evicts windows that hold nothing but clean pieces; starts the writes that make others so.
-uint32_t EmptyWindows(Core& core, JobState& job, uint32_t wanted) {
-  WindowUses uses = UsesOf(core, job);
-  std::vector<std::pair<size_t, WindowIndex>> candidates;  // Fewest dirty pieces first.
+// Chooses windows that can be emptied, fewest dirty pieces first.
+uint32_t ChooseWindows(Core& core, const JobState& job, uint32_t wanted) {
+  std::vector<std::pair<uint32_t, WindowIndex>> candidates;
   for (const WindowIndex window : job.windows) {
-    const auto use = uses.find(tier::Value(window));
-    if (use == uses.end() || use->second.bound) continue;
-    candidates.emplace_back(use->second.dirty.size(), window);
+    const WindowEntry& entry = core.windows[window];
+    TIER_CHECK(entry.condition == WindowCondition::kReady && !entry.emptying, "window {}", tier::Value(window));
+    const uint32_t dirty = entry.count(WindowUse::kDirty);
+    if (entry.count(WindowUse::kBound) != 0 || dirty + entry.count(WindowUse::kClean) == 0) continue;
+    candidates.emplace_back(dirty, window);
   }
   std::sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
     return std::pair(a.first, tier::Value(a.second)) < std::pair(b.first, tier::Value(b.second));
   });
-  uint32_t returned = 0;
+  if (candidates.size() > wanted) candidates.resize(wanted);
   for (const auto& [dirty, window] : candidates) {
-    if (returned == wanted) break;
-    const WindowUse& use = uses.at(tier::Value(window));
-    for (const PieceId id : use.dirty) {
-      if (CanStartWrite(core, job)) StartWrite(core, id);
-    }
-    ++returned;
-    if (dirty != 0) continue;  // On its way: looked at again when the writes have ended.
-    for (const PieceId id : use.clean) Evict(core, id);
-    // A detached tensor's transfer may still use a corner of it.
-    if (job.pool.RegionEmpty(core.windows.FirstBlock(window))) ReturnWindow(core, window);
+    core.windows[window].emptying = true;
+    core.emptying.windows.push_back(window);
   }
-  return returned;
+  return static_cast<uint32_t>(candidates.size());
+}
+
+void StopEmptying(Core& core) {
+  for (const WindowIndex window : core.emptying.windows) core.windows[window].emptying = false;
+  core.emptying.windows.clear();
+  core.emptying.pieces.clear();
+  core.emptying.cursor = 0;
+}
+
+// Notes what is clean in the chosen windows, and starts the writes that make the rest so. True: every piece was seen.
+bool LookForPieces(Core& core) {
+  Emptying& emptying = core.emptying;
+  const uint32_t capacity = core.pieces.capacity();
+  TIER_CHECK(emptying.cursor <= capacity, "cursor {} of {}", emptying.cursor, capacity);
+  const uint32_t end = emptying.cursor + std::min(capacity - emptying.cursor, kHandOverLooksMax);
+  for (; emptying.cursor != end; ++emptying.cursor) {
+    const PieceId id{emptying.cursor};
+    const Piece& piece = core.pieces[id];
+    if (!piece.ram || !core.windows[core.windows.WindowOf(piece.ram)].emptying) continue;
+    const WindowUse use = UseOf(piece);
+    JobState& job = core.JobOf(piece);
+    if (use == WindowUse::kClean) emptying.pieces.push_back(id);
+    if (use == WindowUse::kDirty && CanStartWrite(core, job)) StartWrite(core, id);
+  }
+  return emptying.cursor == capacity;
+}
+
+bool CanEmpty(const WindowEntry& entry) {
+  const bool ready = entry.emptying && entry.condition == WindowCondition::kReady;
+  return ready && entry.count(WindowUse::kDirty) == 0 && entry.count(WindowUse::kBound) == 0;
+}
+
+// Evicts windows that hold nothing but clean pieces now. The others were written from, and are looked at again.
+void ReturnEmptied(Core& core) {
+  for (const PieceId id : core.emptying.pieces) {
+    const Piece& piece = core.pieces[id];
+    if (piece.ram && CanEmpty(core.windows[core.windows.WindowOf(piece.ram)])) Evict(core, id);
+  }
+  for (const WindowIndex window : core.emptying.windows) {
+    const WindowEntry& entry = core.windows[window];
+    if (!CanEmpty(entry) || !entry.job->pool.RegionEmpty(core.windows.FirstBlock(window))) continue;
+    ReturnWindow(core, window);
+  }
+}
+
+void EmptyWindows(Core& core) {
+  if (core.emptying.windows.empty() || !LookForPieces(core)) return;
+  ReturnEmptied(core);
+  StopEmptying(core);
 }
 
 // Windows it waits for and is entitled to.
@@ -117,22 +121,24 @@ void HandOver(Core& core) {
   const uint64_t arena_max = core.ports.windows.arena_max_bytes();
   const uint64_t spare = arena_max - std::min(arena_max, core.ports.windows.arena_bytes());
   const uint64_t coming = ReturningWindows(core) + spare / core.windows.window_size();
-  if (owed <= coming) return;
+  if (owed <= coming) return StopEmptying(core);
   owed -= static_cast<uint32_t>(coming);
   const auto excess = [&](const JobState* job) { return WindowBytes(core, *job) - GuaranteeOf(core, *job); };
   std::sort(holders.begin(), holders.end(), [&](const JobState* a, const JobState* b) {
     return std::pair(excess(b), static_cast<uint64_t>(a->id)) < std::pair(excess(a), static_cast<uint64_t>(b->id));
   });
+  const bool chosen = !core.emptying.windows.empty();
   for (JobState* holder : holders) {
-    if (owed == 0) return;
+    if (owed == 0) break;
     // A job that itself waits for room keeps what it needs for that.
     if (holder->shortage_pages != 0 && WindowBytes(core, *holder) <= core.windows.window_size()) continue;
     const auto most = static_cast<uint32_t>(std::max<uint64_t>(excess(holder) / core.windows.window_size(), 1));
     const uint32_t wanted = std::min(owed, most);
     uint32_t given = ReturnEmpty(core, *holder, wanted);
-    if (given < wanted) given += EmptyWindows(core, *holder, wanted - given);
+    if (given < wanted && !chosen) given += ChooseWindows(core, *holder, wanted - given);
     owed -= given;
   }
+  EmptyWindows(core);
 }
 
 }  // namespace tier::tiering

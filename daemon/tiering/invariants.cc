@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "daemon/tiering/inspection.h"
+#include "daemon/tiering/residency.h"
 #include "daemon/tiering/transitions.h"
 
 namespace tier::tiering {
@@ -19,7 +20,10 @@ struct JobCount {
   uint64_t leased_bytes = 0;
 };
 
+using WindowCounts = std::unordered_map<uint32_t, std::array<uint32_t, kWindowUses>>;
+
 struct Count {
+  WindowCounts uses;
   std::unordered_map<const JobState*, JobCount> jobs;
   std::unordered_map<uint32_t, uint32_t> read_leases;   // By piece.
   std::unordered_map<uint32_t, uint32_t> write_leases;  // By piece.
@@ -72,6 +76,9 @@ void CheckPiece(const Core& core, PieceId id, Count* count) {
   job.ssd_pages += piece.ssd_run.pages;
   if (piece.copies == Copies::kRam) job.dirty_pages += piece.ram.pages;
   if (piece.has(kListed)) ++job.listed;
+  if (piece.ram) {
+    ++count->uses[tier::Value(core.windows.WindowOf(piece.ram))][static_cast<size_t>(UseOf(piece))];
+  }
   if (piece.ram) Occupy(&count->ram, PageOf(piece.ram), piece.ram.pages);
   if (piece.ssd_run) Occupy(&count->ssd, PageOf(piece.extent()), piece.ssd_run.pages);
   const uint32_t readers = count->read_leases[Value(id)];
@@ -142,7 +149,7 @@ void CheckTensors(const Core& core, Count* count) {
   }
 }
 
-void CheckJob(const Core& core, const JobState& job, const JobCount& count) {
+void CheckJob(const Core& core, const JobState& job, const JobCount& count, const WindowCounts& uses) {
   job.pool.CheckInvariants();
   TIER_CHECK(job.pool.used_pages() == count.ram_pages, "job {}: pieces take {} pages, the pool says {}",
              job.options.key, count.ram_pages, job.pool.used_pages());
@@ -157,6 +164,13 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count) {
   TIER_CHECK(listed == count.listed, "job {}: {} listed of {}", job.options.key, count.listed, listed);
   TIER_CHECK(job.counters.lease_count == count.leases && job.counters.leased_bytes == count.leased_bytes,
              "job {}: {} leases of {}", job.options.key, count.leases, job.counters.lease_count);
+  for (const WindowIndex window : job.windows) {
+    const WindowEntry& entry = core.windows[window];
+    const auto found = uses.find(tier::Value(window));
+    TIER_CHECK(entry.pieces == (found == uses.end() ? decltype(entry.pieces){} : found->second),
+               "window {}: counts {} clean, {} dirty, {} bound pieces", tier::Value(window),
+               entry.count(WindowUse::kClean), entry.count(WindowUse::kDirty), entry.count(WindowUse::kBound));
+  }
   for (const Waiter& waiter : job.waiters) {
     TIER_CHECK(core.waiter_by_number.contains(waiter.number), "waiter {} is unknown", waiter.number);
   }
@@ -188,8 +202,8 @@ void CheckInvariants(const Core& core) {
   CountLeases(core, &count);
   CountFlights(core, &count);
   CheckTensors(core, &count);
-  for (const auto& [id, job] : core.jobs) CheckJob(core, *job, count.jobs[job.get()]);
-  for (const auto& job : core.closing_jobs) CheckJob(core, *job, count.jobs[job.get()]);
+  for (const auto& [id, job] : core.jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
+  for (const auto& job : core.closing_jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
   CheckExtents(core, &count);
   TIER_CHECK(core.deadlines.size() + core.untimed_waiters.size() >= core.waiter_by_number.size(), "{} deadlines of {}",
              core.deadlines.size(), core.waiter_by_number.size());

@@ -137,7 +137,10 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
       holds->OnFailed(&core.dropped_scratch);
     }
     FreeDropped(core);
-    if (commit.erase && result.code == Code::kOk) core.parked_manifests.erase(commit.key);
+    if (commit.erase && result.code == Code::kOk) {
+      TIER_CHECK(holds->empty(), "the erased manifest of job {} still names {} extents", commit.key, holds->size());
+      core.parked_manifests.erase(commit.key);
+    }
   }
   if (result.code == Code::kOk) MarkFinished(core, commit);
   if (JobState* job = JobOfKey(core, commit.key)) job->pump = true;

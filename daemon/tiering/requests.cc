@@ -42,6 +42,7 @@ Refusal BadRange(const RequestItem& asked, uint64_t size) {
 
 // What an item needs in RAM to be leased: its pieces come and go whole.
 uint64_t PagesTouched(const WaitItem& item, uint64_t size) {
+  TIER_CHECK(uint64_t{item.first_piece} * kBlockSize < size, "piece {} of {} bytes", item.first_piece, size);
   const uint64_t end = (uint64_t{item.first_piece} + item.piece_count) * kBlockSize;
   return PagesFor(std::min(size, end)) - uint64_t{item.first_piece} * kPagesPerBlock;
 }

@@ -23,6 +23,19 @@ bool ChangesRecord(PieceState from, PieceState to) {
 
 }  // namespace
 
+WindowUse UseOf(const Piece& piece) {
+  const bool idle = piece.activity == Activity::kNone && piece.read_leases == 0 && piece.pins == 0;
+  if (idle && piece.copies == Copies::kRamSsd) return WindowUse::kClean;
+  return idle && piece.copies == Copies::kRam ? WindowUse::kDirty : WindowUse::kBound;
+}
+
+void CountUse(Core& core, const Piece& piece, int32_t change) {
+  if (!piece.ram) return;
+  uint32_t& count = core.windows[core.windows.WindowOf(piece.ram)].pieces[static_cast<size_t>(UseOf(piece))];
+  TIER_CHECK(change > 0 || count != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
+  count += static_cast<uint32_t>(change);
+}
+
 void SetState(Core& core, PieceId id, PieceState to) {
   Piece& piece = core.pieces[id];
   const PieceState from{piece.copies, piece.activity};
@@ -39,8 +52,10 @@ void SetState(Core& core, PieceId id, PieceState to) {
     TIER_CHECK(piece.ram, "piece {} of tensor {} has no RAM", piece.number, core.tensors[piece.tensor].id);
     job.dirty_pages += piece.ram.pages;
   }
+  CountUse(core, piece, -1);
   piece.copies = to.copies;
   piece.activity = to.activity;
+  CountUse(core, piece, 1);
   job.upkeep = true;
   if (Evictable(core, piece)) job.policy->Add(id, OrderOf(piece));
   if (ChangesRecord(from, to)) MarkIndexDirty(core, piece.tensor);
@@ -50,6 +65,7 @@ void GiveRam(Core& core, PieceId id, base::PageRun run) {
   Piece& piece = core.pieces[id];
   TIER_CHECK(!piece.ram && run, "piece {} has {} pages", Value(id), piece.ram.pages);
   piece.ram = run;
+  CountUse(core, piece, 1);
   piece.set(kReserved);
 }
 
@@ -57,6 +73,7 @@ void DropRam(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   TIER_CHECK(piece.ram && piece.read_leases == 0, "piece {} leases {}", Value(id), piece.read_leases);
   JobState& job = core.JobOf(piece);
+  CountUse(core, piece, -1);
   job.pool.Free(piece.ram);
   piece.ram = {};
   piece.clear(kReserved);
@@ -91,6 +108,25 @@ void GiveExtent(Core& core, PieceId id, storage::Extent extent) {
   core.JobOf(piece).ssd_pages += extent.run.pages;
 }
 
+void AddReader(Core& core, PieceId id) {
+  Piece& piece = core.pieces[id];
+  TIER_CHECK(piece.readable() && piece.read_leases != UINT32_MAX, "piece {} of tensor {}", piece.number,
+             core.tensors[piece.tensor].id);
+  CountUse(core, piece, -1);
+  ++piece.read_leases;
+  CountUse(core, piece, 1);
+}
+
+void RemoveReader(Core& core, PieceId id) {
+  Piece& piece = core.pieces[id];
+  TIER_CHECK(piece.read_leases != 0, "piece {} of tensor {} has no read lease", piece.number,
+             core.tensors[piece.tensor].id);
+  CountUse(core, piece, -1);
+  --piece.read_leases;
+  CountUse(core, piece, 1);
+  if (piece.read_leases == 0) Touch(core, id);
+}
+
 void Touch(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   JobState& job = core.JobOf(piece);
@@ -123,14 +159,19 @@ void Evict(Core& core, PieceId id) {
 bool Pin(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   if (piece.pins == UINT16_MAX) return false;
+  CountUse(core, piece, -1);
   ++piece.pins;
+  CountUse(core, piece, 1);
   return true;
 }
 
 void Unpin(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   TIER_CHECK(piece.pins != 0, "piece {} is not pinned", Value(id));
-  if (--piece.pins != 0) return;
+  CountUse(core, piece, -1);
+  --piece.pins;
+  CountUse(core, piece, 1);
+  if (piece.pins != 0) return;
   if (piece.has(kReserved)) {
     DropRam(core, id);
   } else if (!piece.has(kListed)) {

@@ -9,8 +9,9 @@ namespace tier::tiering {
 // Windows made ahead of need while a job's use rises: this part of what it uses, at most kAheadBytesMax.
 inline constexpr uint64_t kAheadDivisor = 8;
 inline constexpr uint64_t kAheadBytesMax = 256 * kMiB;
-// Looking for windows to hand over reads every piece of their owners: not more often than this.
+// Looking for windows to hand over: not more often than this, and going over so many pieces at a time.
 inline constexpr base::Duration kHandOverInterval = std::chrono::milliseconds(2);
+inline constexpr uint32_t kHandOverLooksMax = 16384;
 inline constexpr uint32_t kWriteFailuresBeforeRefusal = 4;
 // Pieces of announced ranges that are looked at in one go: most may be in RAM already.
 inline constexpr uint32_t kFetchLooksMax = 4096;

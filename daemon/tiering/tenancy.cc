@@ -15,6 +15,9 @@ JobState* OwnerOf(Core& core, memory::OwnerId owner) {
 
 void Retire(Core& core, WindowIndex window) {
   WindowEntry& entry = core.windows[window];
+  for (const uint32_t count : entry.pieces) {
+    TIER_CHECK(count == 0, "window {} is retired with {} pieces in it", tier::Value(window), count);
+  }
   core.ports.transfers.RemoveWindow(window);
   core.ports.windows.Retire(window);
   entry = {};

@@ -3,6 +3,7 @@
 // The number space of a job's BlockPool is arena-wide: block = window × blocks per window + block in the window.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -23,12 +24,20 @@ enum class WindowCondition : uint8_t {
   kReturning,  // Out of the pool; sessions were asked to unmap it.
 };
 
+// How a piece in a window stands to the window's being emptied.
+enum class WindowUse : uint8_t { kClean, kDirty, kBound };  // Can be evicted; after a write; not now.
+inline constexpr size_t kWindowUses = 3;
+
 struct WindowEntry {
   JobState* job = nullptr;
   std::byte* address = nullptr;
   uint32_t page_size = 0;
   uint32_t unreturned = 0;  // Sessions that still map it.
   WindowCondition condition = WindowCondition::kNone;
+  bool emptying = false;                          // Chosen to be handed over (hand_over.cc).
+  std::array<uint32_t, kWindowUses> pieces = {};  // That have RAM in it, by WindowUse.
+
+  uint32_t count(WindowUse use) const { return pieces[static_cast<size_t>(use)]; }
 };
 
 class WindowLedger {

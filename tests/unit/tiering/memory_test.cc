@@ -1,6 +1,7 @@
 // Memory: growth, eviction, write-behind, limits, refusals with figures, windows between jobs.
 #include <gtest/gtest.h>
 
+#include "daemon/tiering/room.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -305,6 +306,31 @@ TEST(Memory, AnArenaThatGrowsWakesTheJobsThatWait) {
   world.Turns(5);
   ASSERT_TRUE(world.Answered(session, asked).has_value());
   EXPECT_EQ(world.Answered(session, asked)->code, Code::kOk);
+}
+
+TEST(Memory, LookingForWindowsToHandOverGoesOverSomePiecesAtATime) {
+  constexpr uint64_t kPieces = 3 * kHandOverLooksMax;
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kPieces});
+  const JobId first = world.OpenJob();
+  const SessionId a = world.OpenSession(first);
+  // A tensor of which one byte is being created has its pieces, and no memory for them.
+  const Answer range = world.CreateRange(a, 1, kPieces * kPiece, 0, 1);
+  ASSERT_EQ(range.code, Code::kOk);
+  for (uint64_t id = 2; id <= 7; ++id) world.Put(a, id, kPiece, id);
+  ASSERT_EQ(world.Ask(a, Op::kFlush, {}).code, Code::kOk);
+  ASSERT_EQ(world.windows.window_count(), 2u);
+  const SessionId b = world.OpenSession(world.OpenJob());
+  const uint64_t asked = world.Send(b, Op::kCreate, {{1, 0, 0, kPiece}});
+  uint32_t looks = 0;
+  for (; looks < 20 && world.sink.returns.empty(); ++looks) {
+    world.Turn();
+    world.Advance(kHandOverInterval);
+  }
+  EXPECT_GE(looks, 3u) << "not all pieces in one turn";
+  EXPECT_LE(looks, 6u);
+  ReturnWindows(world);
+  EXPECT_EQ(world.Wait(b, asked).code, Code::kOk);
+  for (uint64_t id = 2; id <= 7; ++id) EXPECT_EQ(world.Check(a, id, id), Code::kOk);
 }
 
 TEST(Memory, AWindowIsNotReusedBeforeItsClientGaveItBack) {
