@@ -24,9 +24,7 @@ using boost::system::error_code;
 namespace {
 
 constexpr auto kTick = std::chrono::seconds(1);
-constexpr auto kStopCheck = std::chrono::milliseconds(5);  // While an orderly stop waits for transfers, then farewells.
-constexpr auto kFarewellsMax = std::chrono::milliseconds(1500);  // Connections give up after a second.
-constexpr unsigned kSharedSocketMode = 0666;                     // Everybody may come; the kernel says who it is.
+constexpr unsigned kSharedSocketMode = 0666;  // Everybody may come; the kernel says who it is.
 constexpr unsigned kPrivateSocketMode = 0600;
 
 uint64_t MakeEpoch() {
@@ -63,6 +61,7 @@ Status Daemon::Compose() {
   engine_->Start(*listener_);
   if (auto opened = OpenControl(); !opened) return opened;
   WatchEvents();
+  MakeStop();
   WatchSignals();
   if (config_.daemon.is_private && config_.daemon.starter_pid > 0) WatchStarter();
   Tick();
@@ -240,53 +239,37 @@ void Daemon::ScheduleEnd() {
   });
 }
 
+void Daemon::MakeStop() {
+  session::StopSteps steps;
+  steps.start_drain = [this] { engine_->engine().StartDrain(stop_reason_); };
+  steps.is_drained = [this] { return engine_->engine().idle(); };
+  steps.end_sessions = [this] { engine_->sessions().EndAll(Code::kDisconnected, "tierd has stopped"); };
+  steps.farewells_said = [this] { return listener_->idle(); };
+  steps.done = [this](const session::StopOutcome& outcome) { EndRun(outcome); };
+  stop_.emplace(io_, engine_->mailbox(), std::move(steps));
+}
+
 void Daemon::BeginStop(const std::string& reason) {
-  if (std::exchange(stopping_, true)) return;
+  if (stop_->started()) return;
+  stop_reason_ = reason;
   spdlog::info("stopping: {}", reason);
   manager_.Notify(fmt::format("STOPPING=1\nSTATUS={}\n", reason));
   listener_->StopAccepting();
   control_->SetDraining();
-  stop_deadline_ = engine_->clock().Now() + config_.engine.drain_timeout;
-  (void)engine_->mailbox().TryPost([this, reason] { engine_->engine().StartDrain(reason); });
-  AwaitIdle();
+  stop_->Start({.drain = config_.engine.drain_timeout});
 }
 
-void Daemon::AwaitIdle() {
-  const bool posted = engine_->mailbox().TryPost([this] {
-    const bool idle = engine_->engine().idle();
-    asio::post(io_, [this, idle] {
-      const bool late = engine_->clock().Now() >= stop_deadline_;
-      if (idle || late) return SayFarewell(idle);
-      stop_timer_.expires_after(kStopCheck);
-      stop_timer_.async_wait([this](error_code error) {
-        if (!error) AwaitIdle();
-      });
-    });
-  });
-  if (!posted) asio::post(io_, [this] { AwaitIdle(); });
-}
-
-void Daemon::SayFarewell(bool drained) {
-  if (!drained) {
+void Daemon::EndRun(const session::StopOutcome& outcome) {
+  if (!outcome.drained) {
     spdlog::warn("transfers are still under way after {} ms (option engine.drain_timeout); stopping without them",
                  std::chrono::duration_cast<std::chrono::milliseconds>(config_.engine.drain_timeout).count());
   }
-  stop_deadline_ = engine_->clock().Now() + kFarewellsMax;
-  (void)engine_->mailbox().TryPost([this] {
-    engine_->sessions().EndAll(Code::kDisconnected, "tierd has stopped");
-    asio::post(io_, [this] { AwaitFarewells(); });
-  });
-}
-
-void Daemon::AwaitFarewells() {
-  if (listener_->idle() || engine_->clock().Now() >= stop_deadline_) {
-    io_.stop();
-    return;
+  if (!outcome.engine_answered) {
+    spdlog::critical("the engine thread does not answer; leaving without it");
+    spdlog::shutdown();
+    std::_Exit(1);  // Whoever joins that thread waits for ever.
   }
-  stop_timer_.expires_after(kStopCheck);
-  stop_timer_.async_wait([this](error_code error) {
-    if (!error) AwaitFarewells();
-  });
+  io_.stop();
 }
 
 void Daemon::Run() { io_.run(); }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -22,6 +23,7 @@
 #include "daemon/session/control_server.h"
 #include "daemon/session/instance_lock.h"
 #include "daemon/session/listener.h"
+#include "daemon/session/orderly_stop.h"
 #include "daemon/session/private_lifetime.h"
 #include "daemon/session/service_manager.h"
 
@@ -48,10 +50,9 @@ class Daemon {
   void FeedWatchdog();
   void OnSessionCount(size_t sessions);
   void ScheduleEnd();
+  void MakeStop();
   void BeginStop(const std::string& reason);
-  void AwaitIdle();
-  void SayFarewell(bool drained);
-  void AwaitFarewells();
+  void EndRun(const session::StopOutcome& outcome);
   void TearDown();
 
   const config::Config config_;
@@ -70,12 +71,11 @@ class Daemon {
   boost::asio::signal_set signals_{io_};
   boost::asio::steady_timer tick_timer_{io_};
   boost::asio::steady_timer watchdog_timer_{io_};
-  boost::asio::steady_timer stop_timer_{io_};
   boost::asio::steady_timer end_timer_{io_};
   boost::asio::posix::stream_descriptor starter_{io_};
   session::PrivateLifetime lifetime_;
-  base::TimePoint stop_deadline_;
-  bool stopping_ = false;
+  std::optional<session::OrderlyStop> stop_;
+  std::string stop_reason_;   // Before the stop starts; then the engine thread's to read.
   bool made_socket_ = false;  // Not systemd's, nor somebody else's.
 };
 
