@@ -142,7 +142,7 @@ void CloseNow(Core& core, JobState& job) {
   TIER_CHECK(job.sessions.empty() && job.waiters.empty(), "sessions {} waiters {}", job.sessions.size(),
              job.waiters.size());
   // All of an ephemeral job goes with it: what it committed, that is (AdoptManifest gives it nothing else).
-  if (!job.options.named && !job.manifest.empty()) ForgetManifest(core, job);
+  if (!job.options.named && (job.manifest.stored() || !job.manifest.empty())) ForgetManifest(core, job);
   Bury(core, job, &job.shared_tensors, 0);
   Bury(core, job, &job.inherited_tensors, kInheritedSpace);
   job.closing = true;

@@ -132,7 +132,7 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
                                 [&](const auto& entry) { return entry.second->options.key == options.key; });
   if (live && !options.key.empty()) return Fail(Code::kAlreadyExists, fmt::format("job {} is open", options.key));
   for (const auto& closing : core.closing_jobs) {
-    if (closing->options.key != options.key || closing->manifest.empty()) continue;
+    if (closing->options.key != options.key || (closing->manifest.empty() && !closing->manifest.stored())) continue;
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed; try again", options.key));
   }
   if (Status given = CheckGuarantee(core, nullptr, options.guarantee_bytes); !given) return given;

@@ -18,6 +18,9 @@ namespace tier::tiering {
 class ManifestHolds {
  public:
   bool empty() const { return holds_.empty(); }
+  // The store has a manifest of the job: perhaps one without a single tensor.
+  bool stored() const { return stored_; }
+  void set_stored(bool stored) { stored_ = stored; }
   size_t size() const { return holds_.size(); }
   uint64_t orphan_pages() const { return orphan_pages_; }
   bool Names(storage::Extent extent) const { return holds_.contains(KeyOf(extent)); }
@@ -63,6 +66,7 @@ class ManifestHolds {
 
   std::unordered_map<uint64_t, Hold> holds_;
   uint64_t orphan_pages_ = 0;
+  bool stored_ = false;
 };
 
 }  // namespace tier::tiering

@@ -133,6 +133,7 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
   if (holds != nullptr) {
     if (result.code == Code::kOk) {
       holds->OnSynced(&core.dropped_scratch);
+      holds->set_stored(!commit.erase);
     } else {
       holds->OnFailed(&core.dropped_scratch);
     }
@@ -286,6 +287,7 @@ void LoadManifests(Core& core) {
       core.broken_manifests.emplace(key, manifest.error());
       continue;
     }
+    core.parked_manifests[key].set_stored(true);
     if (Status taken = TakeExtents(core, *manifest, &core.parked_manifests[key]); !taken) {
       core.broken_manifests.emplace(key, taken.error());
     }
@@ -315,7 +317,7 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
 }
 
 void ParkManifest(Core& core, JobState& job) {
-  if (job.manifest.empty()) return;
+  if (job.manifest.empty() && !job.manifest.stored()) return;
   const bool fresh = core.parked_manifests.emplace(job.options.key, std::move(job.manifest)).second;
   TIER_CHECK(fresh, "two manifests of job {}", job.options.key);
 }

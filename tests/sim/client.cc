@@ -335,7 +335,8 @@ bool SimClient::Explained(const PendingRequest& request, const Reply& reply) con
     case Code::kIoError: return plan.write_errors + plan.read_errors + plan.no_space != 0;
     case Code::kCorrupt: return plan.corruptions != 0;
     case Code::kAlreadyExists: return request.duplicate;
-    case Code::kInvalid: return request.op == Op::kPersist;
+    case Code::kInvalid:
+    case Code::kDenied: return request.op == Op::kPersist;
     default: break;
   }
   if (request.tensors.empty() && reply.code == Code::kTorn) return true;  // Flush of everything.

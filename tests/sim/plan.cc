@@ -28,6 +28,7 @@ Plan DrawPlan(uint64_t seed) {
   plan.tensor_max_bytes = chance.OneIn(2) ? 64 * kKiB : 5 * kMiB;
   if (chance.OneIn(12)) plan.index_capacity = chance.Between(2'000, 20'000);
   plan.manifests = chance.OneIn(3);
+  plan.guarantees = chance.OneIn(3);
   return plan;
 }
 

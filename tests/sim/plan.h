@@ -42,6 +42,7 @@ struct Plan {
   uint64_t tensor_max_bytes = 0;
   uint64_t index_capacity = 0;  // 0: unlimited.
   bool manifests = false;
+  bool guarantees = false;  // Some jobs open with one.
 };
 
 Plan DrawPlan(uint64_t seed);

@@ -61,13 +61,21 @@ void Simulation::Fail(const std::string& finding) {
 }
 
 void Simulation::OpenJob(Job& job) {
-  const bool resume = job.named && manifests_.Load(job.key).has_value();
+  const bool persisted = job.named && manifests_.Load(job.key).has_value();
+  if (job.interlude && !persisted) Fail("an ephemeral job took the manifest of an earlier run with it");
+  job.interlude = persisted && chance_.OneIn(4);
+  const bool resume = persisted && !job.interlude;
   job.id = next_id_++;
   if (job.key.empty()) job.key = fmt::format("0/job-{}", job.id);
   job.named = job.named || (plan_.manifests && chance_.OneIn(2));
-  JobOptions options{.key = job.key, .named = job.named, .resume = resume};
+  JobOptions options{.key = job.key, .named = job.named && !job.interlude, .resume = resume};
   if (chance_.OneIn(4)) options.limit_bytes = chance_.Between(1, 4) * plan_.window_size;
-  const Status opened = engine_->OpenJob(JobId{job.id}, options);
+  if (plan_.guarantees && chance_.OneIn(2)) options.guarantee_bytes = chance_.Between(1, plan_.arena_max_bytes);
+  Status opened = engine_->OpenJob(JobId{job.id}, options);
+  if (!opened && options.guarantee_bytes != 0 && opened.error().code == Code::kNoMemory) {
+    options.guarantee_bytes = 0;  // More than others leave.
+    opened = engine_->OpenJob(JobId{job.id}, options);
+  }
   job.open = opened.has_value();
   if (!opened && opened.error().code != Code::kTimeout && opened.error().code != Code::kAlreadyExists) {
     Fail("a job could not be opened: " + opened.error().message);
@@ -96,10 +104,10 @@ void Simulation::Kill(uint64_t session) {
   const bool last =
       std::none_of(clients_.begin(), clients_.end(), [&](const auto& entry) { return entry.second.job() == job_id; });
   const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& each) { return each.id == job_id; });
-  if (!last || job == jobs_.end() || job->named) return;
+  if (!last || job == jobs_.end() || (job->named && !job->interlude)) return;
   model_.RemoveJob(job_id);
   job->open = false;
-  job->key.clear();
+  if (!job->interlude) job->key.clear();
 }
 
 void Simulation::Mishap() {
@@ -123,7 +131,7 @@ void Simulation::Mishap() {
   }
   if (plan_.manifests && chance_.OneIn(150)) {
     Job& job = jobs_[chance_.Below(jobs_.size())];
-    if (!job.open || !job.named) return;
+    if (!job.open || !job.named || job.interlude) return;
     engine_->CloseJob(JobId{job.id}, "closed by the operator", false);
     model_.RemoveJob(job.id);
     job.open = false;

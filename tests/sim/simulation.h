@@ -42,6 +42,7 @@ class Simulation final : public ReplySink {
     std::string key;
     bool named = false;
     bool open = false;
+    bool interlude = false;  // An ephemeral run under the name of a named job that is closed.
   };
   void TakeTurn();
   void Attach();

@@ -196,6 +196,23 @@ TEST_F(Persist, AnEphemeralJobOfTheSameNameLeavesTheManifestAlone) {
   EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
 }
 
+TEST_F(Persist, AManifestWithoutATensorIsAManifestToo) {
+  world.Wait(session, world.SendArgument(session, Op::kStep, 7));
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.engine->CloseJob(job, "closed", false);
+  world.Turns(5);
+  const SessionId ephemeral = world.Open({.key = kNamed.key});
+  EXPECT_EQ(world.Ask(ephemeral, Op::kPersist, {}).code, Code::kDenied);
+  world.engine->EndSession(ephemeral, "done");
+  world.Turns(5);
+  EXPECT_TRUE(world.manifests.Load(kNamed.key).has_value());
+  const SessionId other = world.Open({.key = "1000/notebook"});
+  EXPECT_EQ(world.Ask(other, Op::kPersist, {}).code, Code::kOk);
+  world.engine->EndSession(other, "done");
+  world.Turns(5);
+  EXPECT_FALSE(world.manifests.Load("1000/notebook").has_value());
+}
+
 TEST_F(Persist, WhatAnEphemeralJobCommittedGoesWithIt) {
   const JobOptions ephemeral{.key = "1000/notebook"};
   for (int run = 0; run < 2; ++run) {
