@@ -124,6 +124,8 @@ void AddRequests(Builder& out, const tiering::EngineSnapshot& engine) {
   metric.histogram.sample_sum = Number(engine.wait_sum_ns) * 1e-9;
 }
 
+constexpr const char* kRestLabel = "(other)";  // No legal job name.
+
 // The jobs that get a label: the largest in RAM; all others become one row, so that labels stay bounded.
 std::vector<std::pair<std::string, tiering::JobCounters>> LabelledJobs(std::vector<session::JobDescription> jobs) {
   std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
@@ -135,7 +137,7 @@ std::vector<std::pair<std::string, tiering::JobCounters>> LabelledJobs(std::vect
       rows.emplace_back(jobs[i].name, jobs[i].counters);
       continue;
     }
-    if (i == kJobLabelsMax) rows.emplace_back("other", tiering::JobCounters{});
+    if (i == kJobLabelsMax) rows.emplace_back(kRestLabel, tiering::JobCounters{});
     tiering::JobCounters& other = rows.back().second;
     for (const JobField& field : kJobFields) other.*field.member += jobs[i].counters.*field.member;
     other.stall_ns += jobs[i].counters.stall_ns;
@@ -151,11 +153,11 @@ void AddTotals(Builder& out, const tiering::JobCounters& totals) {
 }
 
 void AddJobs(Builder& out, std::vector<session::JobDescription> jobs) {
-  // Two users may own jobs of one name; a series must be unique.
+  // Two users may own jobs of one name; a series must be unique. No job name holds a space or a bracket.
   std::sort(jobs.begin(), jobs.end(),
             [](const auto& a, const auto& b) { return std::pair(a.name, a.uid) < std::pair(b.name, b.uid); });
   for (size_t i = jobs.size(); i-- > 1;) {
-    if (jobs[i].name == jobs[i - 1].name) jobs[i].name += "@" + std::to_string(jobs[i].uid);
+    if (jobs[i].name == jobs[i - 1].name) jobs[i].name += " (uid " + std::to_string(jobs[i].uid) + ")";
   }
   const auto rows = LabelledJobs(std::move(jobs));
   for (const JobField& field : kJobFields) {

@@ -78,11 +78,28 @@ TEST(Families, JobLabelsAreBoundedAndTheRestIsSummed) {
   const auto* out = Find(families, "tier_swap_out_bytes_total");
   ASSERT_NE(out, nullptr);
   ASSERT_EQ(out->metric.size(), kJobLabelsMax + 1);
-  EXPECT_EQ(LabelOf(out->metric.back(), "job"), "other");
+  EXPECT_EQ(LabelOf(out->metric.back(), "job"), "(other)");
   EXPECT_DOUBLE_EQ(out->metric.back().counter.value, 500);
   // The smallest are the ones without a label.
   const auto* ram = Find(families, "tier_job_ram_bytes");
   EXPECT_DOUBLE_EQ(ram->metric.back().gauge.value, 50 * 51 / 2);
+}
+
+TEST(Families, NoJobNameCollidesWithALabelOfOurs) {
+  auto jobs = Jobs(kJobLabelsMax + 5);
+  const size_t last = jobs.size() - 1;
+  jobs[last].name = "other";
+  jobs[last - 1].name = jobs[last - 2].name = "twice";
+  jobs[last - 1].uid = 1000;
+  jobs[last - 2].uid = 2000;
+  jobs[last - 3].name = "twice@2000";
+  for (const auto& family : BuildFamilies({}, jobs)) {
+    std::set<std::string> seen;
+    for (const auto& metric : family.metric) {
+      const std::string job = LabelOf(metric, "job");
+      EXPECT_TRUE(job.empty() || seen.insert(job).second) << family.name << " has " << job << " twice";
+    }
+  }
 }
 
 TEST(Families, WaitHistogramIsCumulative) {
