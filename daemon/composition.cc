@@ -3,10 +3,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -103,7 +106,6 @@ session::DaemonFacts Daemon::Facts() {
   facts.version = kVersion;
   facts.epoch = epoch_;
   facts.io_mode = ssd.io_mode() == storage::IoMode::kUring ? "io_uring" : "threads";
-  facts.memory_mode = ssd.pinned() ? "pinned" : "unpinned";
   facts.spin_mode = session::SpinModeName(engine_->spin().mode());
   facts.is_private = config_.daemon.is_private;
   facts.socket_directory = paths_.socket_directory;
@@ -120,6 +122,7 @@ session::DaemonFacts Daemon::Facts() {
                                 .psi_memory_some_ratio = host->pressure_some_avg10 / 100};
   };
   facts.huge_page_mode = [this] { return engine_->HugePageMode(); };
+  facts.memory_mode = [this] { return engine_->ssd().pinned() ? "pinned" : "unpinned"; };
   return facts;
 }
 
@@ -153,7 +156,8 @@ void Daemon::WatchEvents() {
   // The first of all watchers: there is room.
   log_subscription_ =
       *control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [](const session::Event& event) {
-        const bool bad = event.kind == "io_error" || event.kind == "corrupt" || event.kind == "torn";
+        constexpr std::array<std::string_view, 4> kBad = {"io_error", "corrupt", "torn", "unpinned"};
+        const bool bad = std::ranges::find(kBad, event.kind) != kBad.end();
         spdlog::log(bad ? spdlog::level::warn : spdlog::level::info, "{}: {}", event.kind, event.message);
       });
 }
@@ -183,17 +187,16 @@ void Daemon::AnnounceReady() {
   storage::SsdTier& ssd = engine_->ssd();
   const session::DaemonFacts facts = Facts();
   if (!ssd.io_mode_reason().empty()) spdlog::warn("I/O mode {}: {}", facts.io_mode, ssd.io_mode_reason());
-  if (!ssd.unpinned_reason().empty()) spdlog::warn("memory mode unpinned: {}", ssd.unpinned_reason());
   for (uint16_t i = 0; i < ssd.device_count(); ++i) {
     const auto& device = ssd.device(i);
     spdlog::info("device {}: {} ({}{})", i, device.path, base::FormatBytes(device.capacity),
                  device.created ? ", formatted now" : "");
   }
   const std::string metrics = exporter_ ? fmt::format("; metrics port {}", exporter_->port()) : std::string();
-  const std::string status = fmt::format("serving at {}/tierd.sock; arena up to {} in windows of {}; {}, {}, spin {}{}",
-                                         paths_.socket_directory, base::FormatBytes(engine_->arena().arena_max_bytes()),
-                                         base::FormatBytes(engine_->arena().window_size()), facts.io_mode,
-                                         facts.memory_mode, facts.spin_mode, metrics);
+  const std::string status =
+      fmt::format("serving at {}/tierd.sock; arena up to {} in windows of {}; {}, spin {}{}", paths_.socket_directory,
+                  base::FormatBytes(engine_->arena().arena_max_bytes()),
+                  base::FormatBytes(engine_->arena().window_size()), facts.io_mode, facts.spin_mode, metrics);
   spdlog::info("tierd {} {}", kVersion, status);
   manager_.Notify(fmt::format("READY=1\nSTATUS={}\n", status));
 }

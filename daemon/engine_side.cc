@@ -180,6 +180,10 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
 
 void EngineSide::Refresh() {
   arena_->RefreshHost();
+  // Known once a window has been registered, or could not be.
+  if (!ssd_->pinned() && !std::exchange(unpinned_told_, true)) {
+    events_.Emit("unpinned", nullptr, "memory mode unpinned: " + ssd_->unpinned_reason());
+  }
   std::string failure = ssd_->superblock_failure();
   if (failure == superblock_failure_) return;
   events_.Emit(failure.empty() ? "superblock" : "io_error", nullptr,

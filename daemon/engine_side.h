@@ -80,7 +80,8 @@ class EngineSide {
   std::unique_ptr<storage::SsdTier> ssd_;
   std::unique_ptr<storage::LmdbIndex> index_;
   session::EventLog events_;
-  std::string superblock_failure_;  // As last told. Engine thread.
+  std::string superblock_failure_;  // As last told. Engine thread, as the next.
+  bool unpinned_told_ = false;
   session::KernelTokenSource tokens_;
   session::Poller poller_;
   std::unique_ptr<session::EnginePageOwner> page_;

@@ -126,6 +126,7 @@ Result<DaemonDescription> ControlServer::Describe() {
     DaemonDescription d;
     d.engine = parts_.jobs.engine().Snapshot();
     d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
+    d.memory_mode = facts_.memory_mode ? facts_.memory_mode() : "unpinned";
     d.devices = facts_.devices;
     for (size_t i = 0; i < d.devices.size(); ++i) {
       d.devices[i].draining = devices_draining_[i];
@@ -141,7 +142,6 @@ Result<DaemonDescription> ControlServer::Describe() {
   const base::Duration uptime = parts_.clock.Now() - started_;
   description->uptime_seconds = std::chrono::duration<double>(uptime).count();
   description->io_mode = facts_.io_mode;
-  description->memory_mode = facts_.memory_mode;
   description->spin_mode = facts_.spin_mode;
   description->draining = draining();
   description->is_private = facts_.is_private;

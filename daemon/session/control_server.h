@@ -32,7 +32,6 @@ struct DaemonFacts {
   std::string version;
   uint64_t epoch = 0;
   std::string io_mode;
-  std::string memory_mode;
   std::string spin_mode;
   bool is_private = false;
   std::string socket_directory;
@@ -41,6 +40,7 @@ struct DaemonFacts {
   std::function<HostFigures()> read_host;
   // Of the windows that there are; engine thread.
   std::function<std::string()> huge_page_mode;
+  std::function<std::string()> memory_mode;
 };
 
 struct ControlServerParts {
@@ -86,7 +86,7 @@ class ControlServer final : public ControlApi {
   const base::TimePoint started_;
   std::atomic<bool> draining_{false};
   std::vector<bool> devices_draining_;  // Engine thread.
-  uint64_t torn_seen_ = 0;              // Engine thread, as those below.
+  uint64_t torn_seen_ = 0;  // Engine thread, as those below.
   uint64_t waiting_seen_ = 0;
   std::vector<storage::DeviceTraffic> traffic_seen_;
 };
