@@ -101,7 +101,7 @@ Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::st
 
 std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
   const auto jobs = Ask<std::vector<JobDescription>>([this, caller]() -> Result<std::vector<JobDescription>> {
-    const tiering::EngineSnapshot snapshot = parts_.jobs.engine().Snapshot();
+    const tiering::EngineSnapshot& snapshot = Figures();
     std::vector<JobDescription> visible;
     for (const auto& [id, job] : parts_.jobs.registry().jobs()) {
       if (JobRegistry::MaySee(caller, job)) visible.push_back(Describe(job, snapshot, true));
@@ -121,10 +121,23 @@ Result<std::vector<tiering::TensorView>> ControlServer::ListTensors(const Caller
   });
 }
 
+const tiering::EngineSnapshot& ControlServer::Figures() {
+  const base::TimePoint now = parts_.clock.Now();
+  if (taken_in_tick_ == 0 || now - tick_began_ >= kSnapshotTick) {
+    tick_began_ = now;
+    taken_in_tick_ = 0;
+  }
+  if (taken_in_tick_ < kSnapshotsPerTickMax) {
+    ++taken_in_tick_;
+    figures_ = parts_.jobs.engine().Snapshot();
+  }
+  return figures_;
+}
+
 Result<DaemonDescription> ControlServer::Describe() {
   auto description = Ask<DaemonDescription>([this]() -> Result<DaemonDescription> {
     DaemonDescription d;
-    d.engine = parts_.jobs.engine().Snapshot();
+    d.engine = Figures();
     d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
     d.memory_mode = facts_.memory_mode ? facts_.memory_mode() : "unpinned";
     d.devices = facts_.devices;

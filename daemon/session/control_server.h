@@ -20,6 +20,10 @@
 namespace tier::session {
 
 inline constexpr auto kAnswerTimeout = std::chrono::seconds(10);
+// Every caller may ask for figures, and they cost the engine thread time: beyond so many in a tick calls share the
+// last.
+inline constexpr auto kSnapshotTick = std::chrono::milliseconds(50);
+inline constexpr uint32_t kSnapshotsPerTickMax = 4;
 inline constexpr auto kDrainSlack = std::chrono::seconds(2);  // The engine's own timeout comes first.
 
 struct HostFigures {
@@ -77,6 +81,7 @@ class ControlServer final : public ControlApi {
   // Runs `ask` on the engine thread and waits for its answer.
   template <typename T>
   Result<T> Ask(std::function<Result<T>()> ask);
+  const tiering::EngineSnapshot& Figures();  // Engine thread; until its next call.
   void EmitTraffic(size_t device, const storage::DeviceTraffic& traffic);
   JobDescription Describe(const Job& job, const tiering::EngineSnapshot& snapshot, bool with_token) const;
   void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);
@@ -86,6 +91,9 @@ class ControlServer final : public ControlApi {
   const base::TimePoint started_;
   std::atomic<bool> draining_{false};
   std::vector<bool> devices_draining_;  // Engine thread.
+  tiering::EngineSnapshot figures_;     // Engine thread, as those below.
+  base::TimePoint tick_began_{};
+  uint32_t taken_in_tick_ = 0;
   uint64_t torn_seen_ = 0;  // Engine thread, as those below.
   uint64_t waiting_seen_ = 0;
   std::vector<storage::DeviceTraffic> traffic_seen_;

@@ -65,6 +65,7 @@ class FakeEngine final : public EnginePort {
   bool draining = false;
   uint64_t turns = 0;
   tiering::EngineSnapshot snapshot;
+  mutable uint64_t snapshots = 0;  // Taken.
 
   Status OpenJob(tiering::JobId job, const tiering::JobOptions& options) override {
     if (!open_job_answer) return std::exchange(open_job_answer, Status{});
@@ -142,7 +143,10 @@ class FakeEngine final : public EnginePort {
   bool idle() const override { return is_idle; }
   bool ReleasesCanWait() const override { return releases_can_wait; }
   Status StartDrainDevice(uint16_t) override { return {}; }
-  tiering::EngineSnapshot Snapshot() const override { return snapshot; }
+  tiering::EngineSnapshot Snapshot() const override {
+    ++snapshots;
+    return snapshot;
+  }
   std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t max) const override {
     return std::vector<tiering::TensorView>(std::min<size_t>(max, 3));
   }

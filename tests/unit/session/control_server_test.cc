@@ -227,6 +227,15 @@ TEST(ControlServer, TellsWatchersWhatBecameWorse) {
   EXPECT_EQ(events.count(), 4u) << "once each";
 }
 
+TEST(ControlServer, ManyQuestionsTakeFewSnapshotsOfTheEngine) {
+  SessionWorld world;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(world.control().Describe());
+  const auto ticks = (std::chrono::steady_clock::now() - begin) / kSnapshotTick + 2;
+  EXPECT_LE(world.OnEngine([&] { return world.engine.snapshots; }),
+            static_cast<uint64_t>(ticks) * kSnapshotsPerTickMax);
+}
+
 TEST(ControlServer, CallsFromManyThreadsAllGetTheirAnswers) {
   SessionWorld world;
   std::vector<std::future<bool>> calls;
