@@ -94,7 +94,7 @@ class ControlServer final : public ControlApi {
   tiering::EngineSnapshot figures_;     // Engine thread, as those below.
   base::TimePoint tick_began_{};
   uint32_t taken_in_tick_ = 0;
-  uint64_t torn_seen_ = 0;  // Engine thread, as those below.
+  uint64_t torn_seen_ = 0;
   uint64_t waiting_seen_ = 0;
   std::vector<storage::DeviceTraffic> traffic_seen_;
 };
