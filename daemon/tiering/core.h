@@ -87,6 +87,7 @@ struct Core {
   bool started_transfers = false;  // Submit is owed.
   uint32_t writes_inflight = 0;
   bool port_wanted = false;  // Some job wants_port.
+  uint32_t port_rivals = 0;  // Jobs that did when transfers last ended: each has its part of the port's writes.
 
   uint64_t next_waiter = 1;
   uint32_t looks_left = kLooksPerTurn;  // Of this job in this turn, or of what is submitted until the next.

@@ -62,6 +62,8 @@ void EndFlight(Core& core, FlightSlot slot) {
                core.writes_inflight, writing, job.writing_pages);
     job.writing_pages -= writing;
     --core.writes_inflight;
+    TIER_CHECK(job.writes_inflight != 0, "job {} has no writes", static_cast<uint64_t>(job.id));
+    --job.writes_inflight;
   } else {
     TIER_CHECK(job.reading_pages >= piece.ram.pages, "pages {} of {}", piece.ram.pages, job.reading_pages);
     job.reading_pages -= piece.ram.pages;
@@ -213,11 +215,13 @@ void TakeResult(Core& core, const TransferResult& result) {
 
 // Transfers ended: those that found the port full may look again.
 void WakePortWaiters(Core& core) {
+  core.port_rivals = 0;
   if (!core.port_wanted) return;
   core.port_wanted = false;
   for (const auto& [id, job] : core.jobs) {
     if (!job->wants_port) continue;
     job->wants_port = false;
+    ++core.port_rivals;
     job->pump = true;
     job->upkeep = true;
   }
@@ -241,8 +245,11 @@ void StartRead(Core& core, PieceId id, bool prefetch) {
 bool CanStartWrite(Core& core, JobState& job) {
   if (core.now < job.write_retry_at) return false;  // Pumped at that moment.
   const uint32_t inflight_max = core.ports.transfers.inflight_max();
-  const bool room = core.ports.transfers.inflight() < inflight_max &&
-                    core.writes_inflight < std::max(1u, inflight_max - inflight_max / kReadShareDivisor);
+  const uint32_t writes_max = std::max(1u, inflight_max - inflight_max / kReadShareDivisor);
+  const uint32_t rivals = std::max(core.port_rivals, 1u);
+  // Who is beyond its part has a write in flight, whose end wakes it.
+  const bool room = core.ports.transfers.inflight() < inflight_max && core.writes_inflight < writes_max &&
+                    job.writes_inflight < (writes_max + rivals - 1) / rivals;
   job.wants_port |= !room;
   core.port_wanted |= !room;
   return room;
@@ -263,6 +270,7 @@ bool StartWrite(Core& core, PieceId id) {
   TIER_CHECK(extent->run.pages == pages, "asked {} pages, got {}", pages, extent->run.pages);
   const FlightSlot slot = AddFlight(core, id, Direction::kWrite, *extent);
   ++core.writes_inflight;
+  ++job.writes_inflight;
   if (piece.copies == Copies::kRamSsd) {
     SetState(core, id, {Copies::kRamSsd, Activity::kDraining});
   } else {

@@ -219,6 +219,25 @@ TEST(Port, AJobThatFindsItFilledByAnotherIsPumpedWhenThereIsRoom) {
   EXPECT_EQ(world.Answered(b, second)->code, Code::kOk);
 }
 
+TEST(Port, ALongFlushOfOneJobLeavesTheOthersTheirPart) {
+  for (const bool first_is_long : {true, false}) {
+    World world({.transfers = {.inflight_max = 4}, .engine = {.write_behind_start = 1.0}});
+    const SessionId a = world.Open();
+    const SessionId b = world.Open();
+    const SessionId busy = first_is_long ? a : b;
+    const SessionId modest = first_is_long ? b : a;
+    for (uint64_t id = 1; id <= 60; ++id) world.Put(busy, id, 5000, id);
+    world.Put(modest, 1, 5000);
+    const uint64_t long_flush = world.Send(busy, Op::kFlush, {});
+    world.Turns(2);
+    const uint64_t short_flush = world.Send(modest, Op::kFlush, {{1, 0, 0, 0}});
+    world.Turns(4);
+    EXPECT_TRUE(world.Answered(modest, short_flush).has_value()) << first_is_long;
+    EXPECT_FALSE(world.Answered(busy, long_flush).has_value());
+    EXPECT_EQ(world.Wait(busy, long_flush).code, Code::kOk);
+  }
+}
+
 TEST(Port, WriteBehindGoesOnAfterItFoundThePortFilledByAnother) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 32 * kMiB},
                .transfers = {.inflight_max = 4},
