@@ -12,7 +12,7 @@
 //
 // Sleeping. Daemon: sets EnginePage::sleeping, fences, looks at every ring once more, sleeps on its eventfds. A client
 // that publishes fences, reads `sleeping`, and writes its doorbell eventfd if set; for releases of its own read leases
-// only while kSleepingPatiently is not what it says, or when half of its ring is used. Client: reads wake_sequence, sets
+// only while that is not kSleepingPatiently, or when half of its ring is used. Client: reads wake_sequence, sets
 // `consumer_waiting`, fences, looks once more, FUTEX_WAITs on wake_sequence. The daemon, after publishing: fences, and
 // if consumer_waiting is set clears it, increments wake_sequence and FUTEX_WAKEs all.
 #pragma once

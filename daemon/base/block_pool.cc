@@ -74,8 +74,7 @@ void BlockPool::State::TakeBlocks(uint32_t blocks, std::vector<PageRun>* runs) {
 }
 
 // When the slot needs a new slot block anyhow: the one behind the run, if there is such a run. False: nothing done.
-bool BlockPool::State::TryTakeBlocksWithNewSlotBlock(uint32_t blocks, uint32_t tail_pages,
-                                                     std::vector<PageRun>* runs) {
+bool BlockPool::State::TryTakeBlocksWithNewSlotBlock(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs) {
   const uint32_t first = slotable.FindRun(blocks + 1);
   if (first == kNone) return false;
   const uint32_t behind = first + blocks;
@@ -207,9 +206,7 @@ void BlockPool::Free(PageRun run) {
   s.slotable.MarkFree(run.block);
 }
 
-uint64_t BlockPool::free_pages() const {
-  return state_->free_blocks() * kPagesPerBlock + state_->slots.free_pages();
-}
+uint64_t BlockPool::free_pages() const { return state_->free_blocks() * kPagesPerBlock + state_->slots.free_pages(); }
 
 uint64_t BlockPool::free_block_count() const { return state_->free_blocks(); }
 

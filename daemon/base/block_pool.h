@@ -43,11 +43,11 @@ class BlockPool {
   [[nodiscard]] bool TryTake(PageRun run);
   void Free(PageRun run);  // REQUIRES: exactly a run that was handed out and not freed since.
 
-  uint64_t free_pages() const;         // All of them.
-  uint64_t free_block_count() const;   // Wholly free blocks.
+  uint64_t free_pages() const;        // All of them.
+  uint64_t free_block_count() const;  // Wholly free blocks.
   uint64_t used_pages() const;
-  uint64_t slot_block_count() const;   // Blocks that hold at least one slot.
-  void CheckInvariants() const;        // Aborts with figures if the books do not balance. O(blocks).
+  uint64_t slot_block_count() const;  // Blocks that hold at least one slot.
+  void CheckInvariants() const;       // Aborts with figures if the books do not balance. O(blocks).
 
  private:
   struct State;

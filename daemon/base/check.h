@@ -13,8 +13,8 @@ namespace tier::base {
 
 }  // namespace tier::base
 
-#define TIER_CHECK(condition, ...)                                                               \
-  do {                                                                                           \
-    if (!(condition)) [[unlikely]]                                                               \
+#define TIER_CHECK(condition, ...)                                                              \
+  do {                                                                                          \
+    if (!(condition)) [[unlikely]]                                                              \
       ::tier::base::CheckFailed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -64,7 +64,7 @@ void OnFault(int signal, siginfo_t* info, void* /*context*/) {
 }
 
 void Install(int signal, struct sigaction* previous) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = &OnFault;
   // SA_NODEFER: a jump out of the handler must not leave the signal blocked (no mask is saved, for speed).
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;

@@ -30,7 +30,7 @@ class FreeBlockMap {
   uint32_t longest_run() const { return tree_.empty() ? 0 : tree_[1].longest; }
   uint32_t FindAtOrAfter(uint32_t block) const;  // The lowest free block not below `block`, or kNone.
   uint32_t FindRun(uint32_t count) const;        // Where the lowest run of at least `count` begins, or kNone.
-  void CheckInvariants() const;  // O(blocks).
+  void CheckInvariants() const;                  // O(blocks).
 
  private:
   using Words = std::vector<uint64_t>;

@@ -16,10 +16,16 @@ class PageMap {
 
   bool Test(unsigned page) const { return (words_[page / 64] >> (page % 64) & 1) != 0; }
   void Set(unsigned page, unsigned count) {
-    ForEachWord(page, count, [this](unsigned w, uint64_t mask) { words_[w] |= mask; return true; });
+    ForEachWord(page, count, [this](unsigned w, uint64_t mask) {
+      words_[w] |= mask;
+      return true;
+    });
   }
   void Clear(unsigned page, unsigned count) {
-    ForEachWord(page, count, [this](unsigned w, uint64_t mask) { words_[w] &= ~mask; return true; });
+    ForEachWord(page, count, [this](unsigned w, uint64_t mask) {
+      words_[w] &= ~mask;
+      return true;
+    });
   }
   bool AllSet(unsigned page, unsigned count) const {
     return ForEachWord(page, count, [this](unsigned w, uint64_t mask) { return (words_[w] & mask) == mask; });

@@ -65,7 +65,7 @@ class SlotBlocks {
   std::vector<Entry> entries_;
   uint32_t unused_ = kNone;
   std::array<uint32_t, kPagesPerBlock + 1> lists_ = FilledLists();  // By longest hole.
-  std::array<uint64_t, kPagesPerBlock / 64 + 1> nonempty_{};          // Bit n: list n has a block.
+  std::array<uint64_t, kPagesPerBlock / 64 + 1> nonempty_{};        // Bit n: list n has a block.
   uint64_t count_ = 0;
   uint64_t free_pages_ = 0;
 

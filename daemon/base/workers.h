@@ -32,8 +32,8 @@ class Workers {
   [[nodiscard]] bool TryPost(Task task);
 
   unsigned threads() const { return static_cast<unsigned>(threads_.size()); }
-  size_t queued() const;      // Posted and not begun.
-  uint64_t refused() const;   // TryPost that returned false, since start.
+  size_t queued() const;     // Posted and not begun.
+  uint64_t refused() const;  // TryPost that returned false, since start.
 
  private:
   void Run();

@@ -38,24 +38,24 @@ struct ArenaOptions {
   HugePagePolicy huge_pages = HugePagePolicy::kAuto;
   CollapsePolicy collapse = CollapsePolicy::kAuto;
   int numa_node = kAnyNode;
-  double pressure_full_avg10_max = 10;    // % (PSI): above it the arena does not grow.
-  std::string host_root = "/";            // Where proc and sys lie.
-  std::function<void()> on_event;         // Wakes the engine; see WindowMaker. May be null.
+  double pressure_full_avg10_max = 10;  // % (PSI): above it the arena does not grow.
+  std::string host_root = "/";          // Where proc and sys lie.
+  std::function<void()> on_event;       // Wakes the engine; see WindowMaker. May be null.
 };
 
-struct ArenaSnapshot {  // For metrics, doctor and log. Bytes are windows × window size.
-  uint64_t owned_bytes = 0;          // Made or being made for an owner.
-  uint64_t stock_bytes = 0;          // Prefaulted at start, nobody's yet.
+struct ArenaSnapshot {       // For metrics, doctor and log. Bytes are windows × window size.
+  uint64_t owned_bytes = 0;  // Made or being made for an owner.
+  uint64_t stock_bytes = 0;  // Prefaulted at start, nobody's yet.
   uint64_t making_bytes = 0;
   uint64_t closing_bytes = 0;
-  uint64_t huge_page_bytes = 0;      // Of owned and stock: in hugetlb windows.
+  uint64_t huge_page_bytes = 0;        // Of owned and stock: in hugetlb windows.
   uint64_t prefault_target_bytes = 0;  // StartPrefault: what was asked, and what of it is done.
   uint64_t prefault_done_bytes = 0;
   uint64_t refusals_at_maximum = 0;
-  uint64_t refusals_by_host = 0;     // Reserve, cgroup, pressure.
-  uint64_t create_failures = 0;      // The kernel would not.
+  uint64_t refusals_by_host = 0;  // Reserve, cgroup, pressure.
+  uint64_t create_failures = 0;   // The kernel would not.
   MakerCounters made;
-  HostReading host;                  // The last one.
+  HostReading host;  // The last one.
 };
 
 class Arena final : public WindowSource {
@@ -105,24 +105,24 @@ class Arena final : public WindowSource {
 
   ArenaOptions options_;
   std::vector<Entry> entries_;
-  base::FreeBlockMap unused_;          // Of window indices; the lowest is taken first.
+  base::FreeBlockMap unused_;  // Of window indices; the lowest is taken first.
   std::vector<WindowIndex> stock_;
   std::vector<WindowIndex> handed_out_;  // Out of stock since the last Poll.
   uint64_t owned_bytes_ = 0;
-  uint64_t stock_bytes_ = 0;           // Made and being made.
+  uint64_t stock_bytes_ = 0;  // Made and being made.
   uint64_t making_bytes_ = 0;
   uint64_t closing_bytes_ = 0;
   uint64_t max_now_bytes_ = 0;
   HostReading host_;
-  uint64_t small_credit_bytes_ = 0;    // Growth in small pages that the last reading still covers.
+  uint64_t small_credit_bytes_ = 0;  // Growth in small pages that the last reading still covers.
   uint64_t huge_credit_bytes_ = 0;
   uint64_t prefault_target_bytes_ = 0;
   uint64_t prefault_done_bytes_ = 0;
   uint64_t refusals_at_maximum_ = 0;
   uint64_t refusals_by_host_ = 0;
   uint64_t create_failures_ = 0;
-  std::vector<MadeWindow> made_;       // Poll's, kept for its room.
-  WindowMaker maker_;                  // Last: its tasks end first.
+  std::vector<MadeWindow> made_;  // Poll's, kept for its room.
+  WindowMaker maker_;             // Last: its tasks end first.
 };
 
 }  // namespace tier::memory

@@ -14,13 +14,13 @@ namespace {
 
 using base::FormatBytes;
 
-constexpr uint64_t kDefaultShare = 4;         // An arena of memory / 4.
-constexpr uint64_t kWindowsAimedAt = 4096;    // So many windows make a full arena.
-constexpr uint64_t kReserveShare = 16;        // memory / 16 stays with everybody else,
-constexpr uint64_t kReserveMin = 64 * kMiB;   // within these bounds.
+constexpr uint64_t kDefaultShare = 4;        // An arena of memory / 4.
+constexpr uint64_t kWindowsAimedAt = 4096;   // So many windows make a full arena.
+constexpr uint64_t kReserveShare = 16;       // memory / 16 stays with everybody else,
+constexpr uint64_t kReserveMin = 64 * kMiB;  // within these bounds.
 constexpr uint64_t kReserveMax = 16 * kGiB;
 constexpr uint32_t kSpareWindowsMin = 16;
-constexpr uint32_t kSpareWindowsShare = 8;    // An eighth more indices than windows.
+constexpr uint32_t kSpareWindowsShare = 8;  // An eighth more indices than windows.
 
 std::string MemoryText(const HostReading& host) {
   if (host.cgroup_limit < host.memory_total) {
@@ -35,9 +35,9 @@ Result<uint64_t> WindowSize(uint64_t requested, uint64_t max_bytes) {
     return std::bit_floor(std::clamp(max_bytes / kWindowsAimedAt, kWindowSizeMin, kWindowSizeMax));
   }
   if (!std::has_single_bit(requested) || requested < kWindowSizeMin || requested > kWindowSizeMax) {
-    return Fail(Code::kInvalid, fmt::format("a window of {} cannot be: use a power of two from {} to {}",
-                                            FormatBytes(requested), FormatBytes(kWindowSizeMin),
-                                            FormatBytes(kWindowSizeMax)));
+    return Fail(Code::kInvalid,
+                fmt::format("a window of {} cannot be: use a power of two from {} to {}", FormatBytes(requested),
+                            FormatBytes(kWindowSizeMin), FormatBytes(kWindowSizeMax)));
   }
   if (max_bytes < requested) {
     return Fail(Code::kInvalid, fmt::format("windows of {} do not fit into an arena of {}: use smaller windows or a "
@@ -58,16 +58,16 @@ Result<ArenaSizes> ArenaSizing(const ArenaRequest& request, const HostReading& h
   const uint64_t usable = memory > sizes.host_reserve_bytes ? memory - sizes.host_reserve_bytes : 0;
   const uint64_t wanted = request.max_bytes != 0 ? request.max_bytes : std::min(memory / kDefaultShare, usable);
   if (wanted > usable) {
-    return Fail(Code::kInvalid,
-                fmt::format("an arena of {} is larger than the memory for it: {}, less the host reserve of {}, leaves "
-                            "{}; set a smaller arena",
-                            FormatBytes(wanted), MemoryText(host), FormatBytes(sizes.host_reserve_bytes),
-                            FormatBytes(usable)));
+    return Fail(
+        Code::kInvalid,
+        fmt::format("an arena of {} is larger than the memory for it: {}, less the host reserve of {}, leaves "
+                    "{}; set a smaller arena",
+                    FormatBytes(wanted), MemoryText(host), FormatBytes(sizes.host_reserve_bytes), FormatBytes(usable)));
   }
   if (wanted < kWindowSizeMin) {
-    return Fail(Code::kInvalid, fmt::format("an arena of {} holds not one window of {}: {}, host reserve {}",
-                                            FormatBytes(wanted), FormatBytes(kWindowSizeMin), MemoryText(host),
-                                            FormatBytes(sizes.host_reserve_bytes)));
+    return Fail(Code::kInvalid,
+                fmt::format("an arena of {} holds not one window of {}: {}, host reserve {}", FormatBytes(wanted),
+                            FormatBytes(kWindowSizeMin), MemoryText(host), FormatBytes(sizes.host_reserve_bytes)));
   }
   const Result<uint64_t> window = WindowSize(request.window_bytes, wanted);
   if (!window) return std::unexpected(window.error());

@@ -103,8 +103,7 @@ void ReadCgroups(const std::string& root, HostReading* reading) {
     ReadCgroup(*path, {{tree, tree + "/unified"}, "memory.max", "memory.current", "inactive_file "}, reading);
   }
   if (const auto path = CgroupPath(*text, /*v2=*/false)) {
-    ReadCgroup(*path,
-               {{tree + "/memory"}, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "},
+    ReadCgroup(*path, {{tree + "/memory"}, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "},
                reading);
   }
 }

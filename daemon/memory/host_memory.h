@@ -15,14 +15,14 @@ inline constexpr uint64_t kUnlimited = UINT64_MAX;
 
 struct HostReading {  // Bytes, where nothing else is said.
   uint64_t memory_total = 0;
-  uint64_t memory_available = 0;               // What the kernel could give without swapping.
-  uint64_t cgroup_limit = kUnlimited;          // The tightest limit above us.
-  uint64_t cgroup_available = kUnlimited;      // What the tightest group could still give, reclaimable cache counted.
-  uint64_t huge_page_size = 0;                 // 0: the kernel has no huge pages.
-  uint64_t huge_pages_free = 0;                // Count; reserved ones taken off.
-  double pressure_some_avg10 = 0;              // % of the last 10 s in which some task waited for memory.
-  double pressure_full_avg10 = 0;              // … in which all of them did.
-  bool pressure_known = false;                 // False: the kernel has no PSI.
+  uint64_t memory_available = 0;           // What the kernel could give without swapping.
+  uint64_t cgroup_limit = kUnlimited;      // The tightest limit above us.
+  uint64_t cgroup_available = kUnlimited;  // What the tightest group could still give, reclaimable cache counted.
+  uint64_t huge_page_size = 0;             // 0: the kernel has no huge pages.
+  uint64_t huge_pages_free = 0;            // Count; reserved ones taken off.
+  double pressure_some_avg10 = 0;          // % of the last 10 s in which some task waited for memory.
+  double pressure_full_avg10 = 0;          // … in which all of them did.
+  bool pressure_known = false;             // False: the kernel has no PSI.
 
   // What may be had by this process: the machine's memory or its cgroup's, whichever is less.
   uint64_t memory_limit() const { return cgroup_limit < memory_total ? cgroup_limit : memory_total; }

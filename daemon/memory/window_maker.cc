@@ -18,8 +18,8 @@ struct Job {
   WindowOrder order;
   Window window;
   bool close = false;
-  uint32_t steps_left = 0;         // Under the mutex.
-  Error error{Code::kOk, {}};      // Under the mutex; the first one stays.
+  uint32_t steps_left = 0;     // Under the mutex.
+  Error error{Code::kOk, {}};  // Under the mutex; the first one stays.
 };
 
 struct Step {
@@ -38,10 +38,10 @@ struct WindowMaker::Shared : std::enable_shared_from_this<WindowMaker::Shared> {
   base::Workers* const workers;
   const std::function<void()> on_finished;
   std::mutex mutex;
-  std::deque<Step> steps;            // At most kWindowsMax jobs of at most kWindowSizeMax / kStepBytes steps.
+  std::deque<Step> steps;  // At most kWindowsMax jobs of at most kWindowSizeMax / kStepBytes steps.
   std::vector<MadeWindow> finished;
-  unsigned tasks = 0;                // Posted or running.
-  unsigned tasks_waiting = 0;        // Posted, not begun.
+  unsigned tasks = 0;          // Posted or running.
+  unsigned tasks_waiting = 0;  // Posted, not begun.
   bool stopping = false;
   std::atomic<uint32_t> finished_count{0};
   std::atomic<uint64_t> populated_bytes{0};
@@ -112,9 +112,7 @@ void WindowMaker::Shared::RunTask() {
 
 void WindowMaker::Shared::Do(const Step& step) {
   switch (step.kind) {
-    case Step::Kind::kClose:
-      step.job->window.Close();
-      return Finish(step.job);
+    case Step::Kind::kClose: step.job->window.Close(); return Finish(step.job);
     case Step::Kind::kOpen: return Open(step.job);
     case Step::Kind::kPopulate: return Populate(step);
   }

@@ -28,14 +28,14 @@ struct WindowOrder {
 
 struct MadeWindow {
   WindowIndex index{};
-  Window window;                 // Without a file: it was not made, `error` says why; or it was closed.
+  Window window;  // Without a file: it was not made, `error` says why; or it was closed.
   Error error{Code::kOk, {}};
-  bool closed = false;           // The answer to StartClose.
+  bool closed = false;  // The answer to StartClose.
 };
 
 struct MakerCounters {  // Since start.
   uint64_t populated_bytes = 0;
-  uint64_t huge_fallbacks = 0;    // Windows in small pages for want of huge ones.
+  uint64_t huge_fallbacks = 0;  // Windows in small pages for want of huge ones.
   uint64_t collapsed_bytes = 0;
   uint64_t collapse_refused = 0;  // Steps of which the kernel collapsed nothing.
 };

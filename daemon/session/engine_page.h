@@ -13,8 +13,8 @@ class EnginePageOwner {
  public:
   static Result<EnginePageOwner> Make(uint64_t epoch);
 
-  // Engine thread. Any but proto::kAwake is followed by a full fence: what is read after it was published before a client
-  // could miss it.
+  // Engine thread. Any but proto::kAwake is followed by a full fence: what is read after it was published before a
+  // client could miss it.
   void SetSleeping(uint32_t sleeping);
   int descriptor() const { return descriptor_.get(); }  // To hand to clients; stays owned here.
 

@@ -26,8 +26,8 @@ struct Lease {
   uint64_t length = 0;
   std::atomic<bool> open{false};
   bool release_can_wait = false;  // Reads, and no other session may wait for it (proto/ring.h).
-  std::vector<Run> runs;         // As they lie, neighbours joined.
-  std::byte* address = nullptr;  // The contiguous bytes, once known; stitch_mutex_ of the session while null.
+  std::vector<Run> runs;          // As they lie, neighbours joined.
+  std::byte* address = nullptr;   // The contiguous bytes, once known; stitch_mutex_ of the session while null.
   StitchCache::View* view = nullptr;
 };
 

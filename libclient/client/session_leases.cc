@@ -52,8 +52,8 @@ Status Session::Grant(const Pending& pending, const Submission& submission, std:
     lease.session = this;
     lease.tensor = item.tensor;
     lease.offset = item.offset;
-    lease.release_can_wait = submission.op == proto::Op::kAcquire &&
-                             (submission.flags & (proto::kFlagWrite | proto::kFlagShared)) == 0;
+    lease.release_can_wait =
+        submission.op == proto::Op::kAcquire && (submission.flags & (proto::kFlagWrite | proto::kFlagShared)) == 0;
     lease.length = 0;
     const size_t count = status ? CountOfItem(spans, static_cast<uint32_t>(i)) : 0;
     if (status) status = FillLease(lease, spans.first(count), item.length);

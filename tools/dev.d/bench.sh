@@ -15,7 +15,7 @@ dev_bench() {
   if [[ ${1:-} == -- ]]; then
     shift
   fi
-  dev_build release tierd tierctl tier tier_bench
+  dev_build release tierd tierctl tier tier_python_descriptors tier_bench
   setup_fio
   for argument in "$@"; do
     if [[ $argument == --peers ]]; then

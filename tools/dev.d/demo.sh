@@ -19,7 +19,7 @@ dev_demo() {
   preflight 8192 4096
   print_phases
   ensure_setup
-  dev_build release tierd tierctl tier
+  dev_build release tierd tierctl tier tier_python_descriptors
   say "the demo; everything before took $(minutes_so_far) minutes"
   with_build_tree run .venv/bin/python bindings/python/demo/train_gpt.py "$@"
 }

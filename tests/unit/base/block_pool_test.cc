@@ -59,10 +59,10 @@ TEST(BlockPool, ATailCostsNoBlockWhileASlotBlockHasRoom) {
 TEST(BlockPool, ATailGoesBehindItsRunWhereASlotBlockIsFreeThere) {
   BlockPool pool;
   pool.AddRegion(0, 6, true);
-  const auto first = Allocate(&pool, 2, 100);                  // Blocks 0 1, tail in 2.
-  const PageRun later = pool.TryAllocateRun(50);               // In 2 too, behind that tail.
+  const auto first = Allocate(&pool, 2, 100);     // Blocks 0 1, tail in 2.
+  const PageRun later = pool.TryAllocateRun(50);  // In 2 too, behind that tail.
   ASSERT_EQ(later, (PageRun{2, 100, 50}));
-  for (const PageRun& run : first) pool.Free(run);             // 0 1 free, head of 2 free.
+  for (const PageRun& run : first) pool.Free(run);  // 0 1 free, head of 2 free.
   const auto again = Allocate(&pool, 2, 60);
   EXPECT_EQ(again[1], (PageRun{1, 0, kWhole}));
   EXPECT_EQ(again[2], (PageRun{2, 0, 60}));

@@ -32,7 +32,7 @@ TEST_F(ArenaTest, GivesAZeroedPrefaultedSealedWindow) {
   EXPECT_EQ(event.code, Code::kOk);
   EXPECT_EQ(event.page_size, 4096U);
   EXPECT_TRUE(IsZero(event, kWindow));
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(::fstat(arena_->Descriptor(event.window), &status), 0);
   EXPECT_EQ(static_cast<uint64_t>(status.st_size), kWindow);
   EXPECT_EQ(static_cast<uint64_t>(status.st_blocks) * 512, kWindow);
@@ -105,7 +105,7 @@ TEST_F(ArenaTest, AWindowThatCannotBeMadeIsAnEventAndItsIndexIsFree) {
 TEST_F(ArenaTest, LargeWindowsArePopulatedWhole) {
   Start(Options(1, 32 * kMiB));
   const WindowEvent event = Create();
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(::fstat(arena_->Descriptor(event.window), &status), 0);
   EXPECT_EQ(static_cast<uint64_t>(status.st_blocks) * 512, 32 * kMiB);
 }

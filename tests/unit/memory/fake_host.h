@@ -33,11 +33,10 @@ class FakeHost {
   }
   void Remove(const std::string& path) const { std::filesystem::remove(root_ / path); }
   void SetMemory(uint64_t total, uint64_t available, uint64_t huge_pages_free = 0) const {
-    Write("proc/meminfo",
-          fmt::format("MemTotal:       {} kB\nMemFree:        1 kB\nMemAvailable:   {} kB\n"
-                      "HugePages_Total:      9\nHugePages_Free:     {}\nHugePages_Rsvd:        0\n"
-                      "Hugepagesize:       2048 kB\n",
-                      total / kKiB, available / kKiB, huge_pages_free));
+    Write("proc/meminfo", fmt::format("MemTotal:       {} kB\nMemFree:        1 kB\nMemAvailable:   {} kB\n"
+                                      "HugePages_Total:      9\nHugePages_Free:     {}\nHugePages_Rsvd:        0\n"
+                                      "Hugepagesize:       2048 kB\n",
+                                      total / kKiB, available / kKiB, huge_pages_free));
   }
   void SetPressure(double some, double full) const {
     Write("proc/pressure/memory",

@@ -22,7 +22,7 @@ Window Open(PageKind pages = PageKind::kSmall) {
 }
 
 uint64_t AllocatedBytes(const Window& window) {
-  struct stat status {};
+  struct stat status{};
   EXPECT_EQ(::fstat(window.descriptor(), &status), 0);
   return static_cast<uint64_t>(status.st_blocks) * 512;
 }
@@ -32,7 +32,7 @@ TEST(Window, IsSealedPrivateAndAlignedToBlocks) {
   EXPECT_EQ(window.size(), kSize);
   EXPECT_EQ(window.page_size(), 4096U);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(window.address()) % kBlockSize, 0U);
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(::fstat(window.descriptor(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600U);
   EXPECT_EQ(::ftruncate(window.descriptor(), 2 * kSize), -1);
@@ -69,7 +69,7 @@ TEST(Window, CloseGivesThePagesBackEvenWhileSomebodyMapsTheFile) {
   ASSERT_TRUE(mapping);
   window.Close();
   EXPECT_FALSE(window);
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(::fstat(other.get(), &status), 0);
   EXPECT_EQ(status.st_blocks, 0);
 }
