@@ -29,8 +29,9 @@
 
 namespace tier::session {
 
-// Half the windows of a whole arena, granted in one turn, to a client that is slow to begin reading.
-inline constexpr size_t kPacketsQueuedMax = 2048;
+// Every window there can be, granted in one turn, to a client that is slow to begin reading: it maps and populates one
+// before it reads the next. Only one that is shown windows, gives none back and reads nothing gets this far.
+inline constexpr size_t kPacketsQueuedMax = kWindowsMax;
 inline constexpr int kPacketsPerWakeMax = 64;                   // Read in one go; then others have their turn.
 inline constexpr auto kFarewellTime = std::chrono::seconds(1);  // For a last packet to leave.
 inline constexpr auto kBusyRetry = std::chrono::milliseconds(5);
