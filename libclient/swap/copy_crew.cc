@@ -311,12 +311,8 @@ void CopyCrew::Settle(Orphan& orphan) {
   session_.channel().Finish(orphan.pending);
   if (!granted) return;
   const bool writes = op == Op::kCreate || (orphan.submission.flags & proto::kFlagWrite) != 0;
+  // Abandoning frees what was created. A free by name would not do: another tensor may bear the name by now.
   (void)session_.Release(leases, writes ? proto::kFlagAbandon : 0);  // Fails only when the session has ended.
-  if (op != Op::kCreate) return;
-  for (proto::RequestItem& item : orphan.items) item = {.tensor = item.tensor};
-  const client::Submission undo{
-      .op = Op::kFree, .flags = orphan.submission.flags & proto::kFlagShared, .items = orphan.items};
-  if (auto pending = session_.channel().Submit(undo, &group_)) AdoptLocked(*pending, undo);
 }
 
 }  // namespace tier::swap

@@ -64,6 +64,11 @@ struct FakeDaemon::Client {
     if (::sendmsg(socket.get(), &header, MSG_NOSIGNAL) < 0) gone = true;
   }
 
+  void PublishStaged() {
+    completions->Publish();
+    WakeConsumer();
+  }
+
   void WakeConsumer() {
     auto& control = *proto::CompletionRing(region.data()).control;
     std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -192,11 +192,14 @@ void FakeDaemon::Resume() {
   {
     std::lock_guard lock(mutex_);
     holding_.clear();
+    resuming_ = true;
     for (const auto& client : clients_) {
       auto waiting = std::exchange(client->held, {});
       held_count_ -= waiting.size();
       for (auto& request : waiting) HandleRequest(*client, {request.header, request.items, request.text});
+      if (!waiting.empty()) client->PublishStaged();
     }
+    resuming_ = false;
   }
   Wake();
 }

@@ -54,7 +54,8 @@ class FakeDaemon {
   const std::string& socket_path() const { return socket_path_; }
   const FakeCounters& counters() const { return counters_; }
 
-  // Requests of this op are not answered until Resume.
+  // Requests of this op are not answered until Resume, which answers all at once: no client sees one without the
+  // others.
   void Hold(proto::Op op);
   void Resume();
   // A request of this op gets this code: the next one, or the one after `skip` others.
@@ -82,12 +83,14 @@ class FakeDaemon {
     std::vector<uint64_t> blocks;           // Offsets in the fake's memory, one per block.
     std::map<uint64_t, uint64_t> unsealed;  // Ranges not sealed yet: offset → length.
     bool torn = false;
+    uint64_t serial = 0;  // Tells it from others that have had its name.
   };
   struct Lease {
     uint64_t tensor;
     uint64_t offset;
     uint64_t length;
     bool write;
+    uint64_t serial;  // Of its tensor.
   };
   struct Client;
   struct Request {
@@ -140,6 +143,8 @@ class FakeDaemon {
   std::vector<uint64_t> free_blocks_;
   std::map<std::string, uint64_t> keys_;
   uint64_t next_lease_ = 1;
+  uint64_t next_serial_ = 1;
+  bool resuming_ = false;
   std::set<proto::Op> holding_;
   struct Refusal {
     Answer answer;

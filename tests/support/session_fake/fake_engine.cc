@@ -71,7 +71,7 @@ FakeDaemon::Answer FakeDaemon::Execute(const Request& request) {
 }
 
 bool FakeDaemon::CreateTensor(const proto::RequestItem& item) {
-  Tensor tensor{.size = item.value};
+  Tensor tensor{.size = item.value, .serial = next_serial_++};
   for (uint64_t at = 0; at < item.value; at += kBlockSize) {
     if (free_blocks_.empty()) {
       for (const uint64_t block : tensor.blocks) free_blocks_.push_back(block);
@@ -101,7 +101,8 @@ FakeDaemon::Answer FakeDaemon::Grant(const Request& request, bool create) {
     if (item.offset >= tensor.size || item.length > tensor.size - item.offset)
       return {Code::kInvalid, 0, {}, "beyond its end"};
     const bool write = create || (request.header.flags & proto::kFlagWrite) != 0;
-    const Lease lease{item.tensor, item.offset, item.length == 0 ? tensor.size - item.offset : item.length, write};
+    const Lease lease{item.tensor, item.offset, item.length == 0 ? tensor.size - item.offset : item.length, write,
+                      tensor.serial};
     const uint64_t id = next_lease_++;
     leases_[id] = lease;
     leases_open_++;
@@ -131,9 +132,13 @@ FakeDaemon::Answer FakeDaemon::Release(const Request& request) {
     leases_.erase(found);
     leases_open_--;
     const auto tensor = tensors_.find(lease.tensor);
-    if (tensor == tensors_.end()) continue;
+    if (tensor == tensors_.end() || tensor->second.serial != lease.serial) continue;  // Freed, or replaced.
     const bool abandon = (request.header.flags & proto::kFlagAbandon) != 0;
     if (abandon) counters_.abandoned++;
+    if (abandon && lease.write && !tensor->second.unsealed.empty()) {
+      (void)Free({request.header, {{.tensor = lease.tensor}}, {}});  // Nobody has seen it, and nobody will.
+      continue;
+    }
     if (abandon && lease.write) tensor->second.torn = true;
     // The last range to be written ends the creation: enough for a fake, whose clients write front to back.
     if (lease.write && !abandon && lease.offset + lease.length == tensor->second.size) tensor->second.unsealed.clear();
@@ -178,8 +183,7 @@ void FakeDaemon::Publish(Client& client, const proto::RequestHeader& request, co
 
 void FakeDaemon::PublishSlots(Client& client, const std::vector<proto::CompletionSlot>& slots) {
   client.completions->Stage(slots.data(), static_cast<uint32_t>(slots.size()));
-  client.completions->Publish();
-  client.WakeConsumer();
+  if (!resuming_) client.PublishStaged();
 }
 
 }  // namespace tier::session_fake

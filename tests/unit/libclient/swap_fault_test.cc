@@ -115,6 +115,26 @@ TEST_F(SwapFaultTest, ACancelledSwapEndsAtOnceAndGivesBackLater) {
   EXPECT_EQ(Stats().leases_open, 0u);
 }
 
+TEST_F(SwapFaultTest, ACancelledCreationGrantedLateTakesNothingFromTheSwapThatReplacesIt) {
+  Start({.windows = 20});
+  const auto content = Random(3 * kMiB, 1);
+  daemon_->Hold(Op::kCreate);
+  const auto first = Random(2 * kMiB, 2);
+  tier_op* const cancelled = StartOut(5, first);
+  daemon_->Await([&] { return daemon_->held() == 1; });
+  tier_cancel(cancelled);
+  EXPECT_TIER_ERROR(tier_wait(cancelled, 0, nullptr), TIER_TIMEOUT, "cancelled");
+  daemon_->Hold(Op::kStat);
+  tier_op* const op = StartOut(5, content);
+  daemon_->Await([&] { return daemon_->held() == 2; });
+  daemon_->Resume();  // The grant and what is there by then arrive together.
+  EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+  tier_lease* const lease = Acquire(5);
+  EXPECT_TRUE(std::ranges::equal(Bytes(lease), content));
+  tier_release(lease, 0);
+  EXPECT_EQ(Stats().leases_open, 0u);
+}
+
 TEST_F(SwapFaultTest, ASwapBehindAnotherIsCancelledAtOnce) {
   Start({.windows = 20});
   const auto content = Random(3 * kMiB, 1);
