@@ -324,7 +324,7 @@ TEST(Daemon, RunsWithoutRootAtAnOrdinaryLimitOfLockedMemory) {
                                  .uid = 12345,
                                  .inherited = {}});
   ASSERT_TRUE(daemon.WaitReady()) << daemon.Output();
-  EXPECT_THAT(daemon.status(), AllOf(HasSubstr("pinned"), HasSubstr("home/run")));
+  EXPECT_THAT(daemon.status(), AllOf(HasSubstr("serving at"), HasSubstr("home/run")));
   EXPECT_EQ(daemon.Stop(), 0) << daemon.Output();
 }
 
