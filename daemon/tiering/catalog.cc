@@ -1,6 +1,7 @@
 // See catalog.h.
 #include "daemon/tiering/catalog.h"
 
+#include "daemon/tiering/everything.h"
 #include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/residency.h"
 
@@ -33,6 +34,7 @@ void Link(Core& core, TensorSlot slot) {
 
 void Unlink(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
+  if (tensor.job->cursor_count != 0) MoveCursorsOn(*tensor.job, slot, tensor.next);
   if (tensor.next != kNoTensor) core.tensors[tensor.next].previous = tensor.previous;
   (tensor.previous == kNoTensor ? HeadOf(core, slot) : core.tensors[tensor.previous].next) = tensor.next;
   tensor.next = kNoTensor;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/tiering/everything.h"
 #include "daemon/tiering/persist.h"
 #include "daemon/tiering/refusals.h"
 #include "daemon/tiering/residency.h"
@@ -155,6 +156,8 @@ bool RefuseDamaged(Core& core, WaiterList::iterator waiter) {
 }
 
 bool AdvanceFlush(Core& core, WaiterList::iterator waiter) {
+  const Listed listed = ListEverything(core, waiter);
+  if (listed != Listed::kReady) return listed == Listed::kGone;
   if (waiter->cookie != 0) return false;  // Its manifest is being committed.
   if (!AllWritten(core, *waiter)) {
     JobState& job = *waiter->job;

@@ -66,9 +66,10 @@ struct JobState {
   WaiterList::iterator next_look = waiters.end();  // Where the pump goes on, when a turn's looks ran out.
   bool pumping = false;                            // A pass over the waiters is under way.
   Claims claims;
-  bool pump = false;        // Something changed that a waiter may wait for.
-  bool upkeep = false;      // Something changed that write-behind, eviction or growth may follow.
-  bool wants_port = false;  // Found the transfer port full: to be pumped when transfers end.
+  uint32_t cursor_count = 0;  // Sessions whose cursor stands at a tensor (everything.h).
+  bool pump = false;          // Something changed that a waiter may wait for.
+  bool upkeep = false;        // Something changed that write-behind, eviction or growth may follow.
+  bool wants_port = false;    // Found the transfer port full: to be pumped when transfers end.
   uint32_t writes_inflight = 0;
   uint64_t shortage_pages = 0;  // What the first waiter without room still needs.
   std::deque<PrefetchItem> prefetches;

@@ -204,26 +204,24 @@ Status TakeExtents(Core& core, const Manifest& manifest, ManifestHolds* holds) {
 
 }  // namespace
 
-bool ReservePersist(Core& core, const Ask& ask) {
+std::optional<Refusal> PersistRefusal(const Core& core, const JobState& job, std::span<const WaitItem> items) {
   uint64_t bytes = 0;
-  for (const WaitItem& item : ask.items) {
+  for (const WaitItem& item : items) {
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (uint32_t k = 0; k < tensor.piece_count; ++k) {
       if (!Settled(core.PieceOf(tensor, k))) bytes += PagesFor(tensor.piece_length(k)) * kPageSize;
     }
   }
-  if (bytes == 0 || core.ports.extents.HasRoom(bytes)) return true;
+  if (bytes == 0 || core.ports.extents.HasRoom(bytes)) return std::nullopt;
   const storage::DeviceSpace space = core.ports.extents.total();
-  const uint64_t held = ask.session->job->manifest.orphan_pages() * kPageSize;
-  AnswerRefusal(
-      core, *ask.session, {ask.sequence, ask.op, 0},
-      {Code::kNoSpace,
-       fmt::format("persisting needs {} more on SSD, {} of {} are free ({} are held only by the last manifest); "
-                   "free tensors or add a device",
-                   base::FormatBytes(bytes), base::FormatBytes(space.free), base::FormatBytes(space.capacity),
-                   base::FormatBytes(held)),
-       {.requested = bytes, .available = space.free, .limit = space.capacity}});
-  return false;
+  const uint64_t held = job.manifest.orphan_pages() * kPageSize;
+  return Refusal{
+      Code::kNoSpace,
+      fmt::format("persisting needs {} more on SSD, {} of {} are free ({} are held only by the last manifest); "
+                  "free tensors or add a device",
+                  base::FormatBytes(bytes), base::FormatBytes(space.free), base::FormatBytes(space.capacity),
+                  base::FormatBytes(held)),
+      {.requested = bytes, .available = space.free, .limit = space.capacity}};
 }
 
 bool StartManifest(Core& core, WaiterList::iterator waiter) {

@@ -5,12 +5,15 @@
 // manifest_holds.h. One manifest of a job is under way at a time.
 #pragma once
 
+#include <optional>
+#include <span>
+
 #include "daemon/tiering/grants.h"
 
 namespace tier::tiering {
 
-// Whether the dirty pieces of what is asked fit on SSD. False: refused with NO_SPACE, nothing changed.
-bool ReservePersist(Core& core, const Ask& ask);
+// Why the dirty pieces of what is to be persisted do not fit on SSD. None: they do.
+std::optional<Refusal> PersistRefusal(const Core& core, const JobState& job, std::span<const WaitItem> items);
 // Everything the waiter asked for is on SSD: captures and hands over. True: answered and gone (a refusal).
 bool StartManifest(Core& core, WaiterList::iterator waiter);
 bool TakeManifestResults(Core& core);

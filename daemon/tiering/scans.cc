@@ -2,6 +2,7 @@
 #include "daemon/tiering/scans.h"
 
 #include "daemon/tiering/catalog.h"
+#include "daemon/tiering/everything.h"
 #include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/requests.h"
 #include "daemon/tiering/residency.h"
@@ -115,13 +116,15 @@ void StartScan(Core& core, SessionState& session, const Request& request) {
 
 bool AdvanceScan(Core& core, WaiterList::iterator waiter) {
   TIER_CHECK(IsScan(waiter->op), "operation {}", static_cast<uint16_t>(waiter->op));
-  const Ask ask = AskOf(core, *waiter);
-  if (!RunScan(core, ask.op, ask.items, &waiter->scan)) {
-    waiter->job->pump = true;
-    core.acted = true;
-    return false;
-  }
-  AnswerScan(core, ask, waiter->scan);
+  do {
+    if (ListEverything(core, waiter) != Listed::kReady) return false;
+    if (!RunScan(core, waiter->op, waiter->items, &waiter->scan)) {
+      waiter->job->pump = true;
+      core.acted = true;
+      return false;
+    }
+  } while (ListNextPart(*waiter));
+  AnswerScan(core, AskOf(core, *waiter), waiter->scan);
   EndWaiter(core, waiter);
   return true;
 }

@@ -1,5 +1,6 @@
 // The front door of requests, and the requests that grant nothing. See requests.h.
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -34,46 +35,11 @@ bool CheckShape(Core& core, SessionState& session, const Request& request) {
   return false;
 }
 
-bool AllOnSsd(const Core& core, const Tensor& tensor) {
-  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-    const Piece& piece = core.PieceOf(tensor, k);
-    if (!piece.ssd_run || piece.activity == Activity::kLeasedWrite) return false;
-  }
-  return true;
-}
-
-bool BeingWritten(const Core& core, const Tensor& tensor) {
-  for (uint32_t k = 0; tensor.lease_count != 0 && k < tensor.piece_count; ++k) {
-    if (core.PieceOf(tensor, k).activity == Activity::kLeasedWrite) return true;
-  }
-  return false;
-}
-
-// Every visible tensor of the list that `wanted` says.
-template <typename Wanted>
-void AddItems(Core& core, TensorSlot head, Wanted wanted) {
-  for (TensorSlot slot = head; slot != kNoTensor; slot = core.tensors[slot].next) {
-    const Tensor& tensor = core.tensors[slot];
-    if (!tensor.has(kVisible) || !wanted(tensor)) continue;
-    core.items.push_back({.tensor = {slot, tensor.salt}, .piece_count = tensor.piece_count, .length = tensor.size});
-  }
-}
-
-void AddFlushItems(Core& core, const SessionState& session, const Request& request) {
-  const JobState& job = *session.job;
-  const auto dirty = [&core](const Tensor& tensor) { return !AllOnSsd(core, tensor); };
-  if ((request.flags & proto::kFlagShared) != 0) return AddItems(core, job.shared_tensors, dirty);
-  AddItems(core, session.tensors, dirty);
-  // Unasked for, what others are writing at the moment is not waited for.
-  AddItems(core, job.shared_tensors,
-           [&](const Tensor& tensor) { return dirty(tensor) && !BeingWritten(core, tensor); });
-}
-
-void AddPersistItems(Core& core, const JobState& job) {
-  const auto all = [](const Tensor&) { return true; };
-  for (const SessionState* session : job.sessions) AddItems(core, session->tensors, all);
-  AddItems(core, job.shared_tensors, all);
-  AddItems(core, job.inherited_tensors, all);
+// Named no tensor: all there are are listed, with some of each turn's looks.
+void EnqueueEverything(Core& core, SessionState& session, const Request& request) {
+  const Ask ask{
+      .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = {}};
+  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .everything = true});
 }
 
 }  // namespace
@@ -116,7 +82,7 @@ void SubmitPrefetch(Core& core, SessionState& session, const Request& request) {
 
 void SubmitFlush(Core& core, SessionState& session, const Request& request) {
   const bool persist = request.op == Op::kPersist;
-  JobState& job = *session.job;
+  const JobState& job = *session.job;
   if (persist && core.ports.manifests == nullptr) {
     Refuse(core, session, request, 0,
            {Code::kDenied,
@@ -124,36 +90,23 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
             {}});
     return;
   }
+  if (request.items.empty()) return EnqueueEverything(core, session, request);
   if (!ResolveItems(core, session, request, false)) return;
-  if (request.items.empty()) {
-    persist ? AddPersistItems(core, job) : AddFlushItems(core, session, request);
-  }
-  if (core.items.size() > kFlushTensorsMax) {
-    Refuse(core, session, request, 0,
-           {Code::kInvalid,
-            fmt::format("{} tensors in one request, at most {}", core.items.size(), kFlushTensorsMax),
-            {}});
-    return;
-  }
   uint64_t bytes = 0;
   for (const WaitItem& item : core.items) bytes += item.length;
   const Ask ask{
       .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
-  if (persist && !ReservePersist(core, ask)) return;
-  if (core.items.empty() && !persist) {
-    AnswerValue(core, session, request.sequence, request.op, 0);
-    return;
+  if (persist) {
+    if (std::optional<Refusal> refusal = PersistRefusal(core, job, core.items)) {
+      return Refuse(core, session, request, 0, *std::move(refusal));
+    }
   }
   Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = bytes});
 }
 
 void SubmitDrop(Core& core, SessionState& session, const Request& request) {
-  if (!ResolveItems(core, session, request, true)) return;
-  if (request.items.empty()) {
-    const bool shared = (request.flags & proto::kFlagShared) != 0;
-    AddItems(core, shared ? session.job->shared_tensors : session.tensors, [](const Tensor&) { return true; });
-  }
-  StartScan(core, session, request);
+  if (request.items.empty()) return EnqueueEverything(core, session, request);
+  if (ResolveItems(core, session, request, true)) StartScan(core, session, request);
 }
 
 void SubmitAccept(Core& core, SessionState& session, const Request& request) {

@@ -35,6 +35,14 @@ struct Scan {
   uint64_t ssd_bytes = 0;
 };
 
+// What a waiter that named no tensor has listed of everything there is (everything.h).
+enum class Listing : uint8_t {
+  kWhole,   // All of it; likewise what was named.
+  kOwn,     // Some of the session's namespace.
+  kShared,  // All of that, where it was asked for, and some of the shared one.
+};
+inline constexpr uint32_t kAllAsked = UINT32_MAX;
+
 struct Waiter {
   uint64_t number = 0;  // Rises: who came first.
   SessionId session{};
@@ -45,6 +53,8 @@ struct Waiter {
   uint32_t flags = 0;
   uint32_t timeout_ms = 0;
   std::vector<WaitItem> items;
+  Listing listing = Listing::kWhole;
+  uint32_t unasked_from = kAllAsked;  // Items from here on are others' as much: a flush that named nothing found them.
 
   base::TimePoint arrived;
   base::TimePoint deadline;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/tiering/catalog.h"
+#include "daemon/tiering/everything.h"
 #include "daemon/tiering/gather.h"
 #include "daemon/tiering/persist.h"
 #include "daemon/tiering/refusals.h"
@@ -85,6 +86,7 @@ Iterator Remove(Core& core, Iterator waiter) {
   SessionState* session = core.sessions[waiter->session_slot].get();
   TIER_CHECK(session != nullptr && session->waiter_count != 0, "waiter {}", waiter->number);
   --session->waiter_count;
+  EndListing(*session, *waiter);
   JobState& job = *waiter->job;
   job.pump = true;
   core.acted = true;
@@ -287,6 +289,7 @@ void Enqueue(Core& core, const Ask& ask, const Enqueued& request) {
   waiter->requested_bytes = request.requested_bytes;
   waiter->write_failures = job.write_failure_count;
   waiter->scan = request.scan;
+  if (request.everything) waiter->listing = Listing::kOwn;
   for (const WaitItem& item : ask.items) waiter->look_cost += LooksAtPieces(ask.op) ? item.piece_count : 0;
   core.waiter_by_number.emplace(waiter->number, waiter);
   core.untimed_waiters.push_back(waiter->number);

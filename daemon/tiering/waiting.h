@@ -14,6 +14,7 @@ struct Enqueued {
   uint32_t timeout_ms = 0;
   uint64_t requested_bytes = 0;
   Scan scan;
+  bool everything = false;  // It names no tensor.
 };
 // Answers the request now if that is possible, else keeps it.
 void Enqueue(Core& core, const Ask& ask, const Enqueued& request);

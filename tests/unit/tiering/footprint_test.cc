@@ -184,6 +184,19 @@ TEST_F(Footprint, AOnePieceTensorWithASsdCopyCostsAtMostThreeHundredBytes) {
   std::printf("%llu bytes of daemon memory a tensor\n", static_cast<unsigned long long>(bytes / kCount));
 }
 
+TEST_F(Footprint, RequestsOnEverythingThatWaitCostNoListEach) {
+  constexpr uint64_t kCount = 4 * 16384;
+  Put(2000, kCount, 4096);
+  for (const Op op : {Op::kFlush, Op::kDrop}) {
+    const uint64_t before = allocated_bytes;
+    for (int i = 0; i < 200; ++i) Send(op, {});
+    engine->Turn(now);
+    EXPECT_LT(allocated_bytes - before, 200 * 1024 + kCount * 64) << "one list, and the requests";
+    for (int i = 0; i < 4000; ++i) engine->Turn(now);
+    EXPECT_TRUE(engine->idle());
+  }
+}
+
 TEST_F(Footprint, TheParts) {
   EXPECT_EQ(sizeof(Piece), 64u);
   EXPECT_LE(sizeof(Tensor), 120u);

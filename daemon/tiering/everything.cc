@@ -1,0 +1,151 @@
+// See everything.h.
+#include "daemon/tiering/everything.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "daemon/tiering/persist.h"
+#include "daemon/tiering/requests.h"
+#include "daemon/tiering/waiting.h"
+
+namespace tier::tiering {
+namespace {
+
+using proto::Op;
+
+void SetCursor(SessionState& session, TensorSlot slot) {
+  JobState& job = *session.job;
+  TIER_CHECK(session.cursor == kNoTensor || job.cursor_count != 0, "a cursor of session {} is not counted",
+             static_cast<uint64_t>(session.id));
+  job.cursor_count -= session.cursor != kNoTensor ? 1 : 0;
+  job.cursor_count += slot != kNoTensor ? 1 : 0;
+  session.cursor = slot;
+}
+
+// Whether a flush has to do with it: something of it is not on SSD. Unasked for, what others write is not waited for.
+bool ToBeFlushed(const Core& core, const Tensor& tensor, bool unasked) {
+  bool dirty = false;
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const Piece& piece = core.PieceOf(tensor, k);
+    const bool writing = piece.activity == Activity::kLeasedWrite;
+    if (writing && unasked) return false;
+    dirty |= writing || !piece.ssd_run;
+  }
+  return dirty;
+}
+
+void List(const Core& core, Waiter& waiter, TensorSlot slot) {
+  const Tensor& tensor = core.tensors[slot];
+  waiter.items.push_back({.tensor = {slot, tensor.salt}, .piece_count = tensor.piece_count, .length = tensor.size});
+  waiter.requested_bytes += tensor.size;
+}
+
+void ListAll(Core& core, Waiter& waiter, TensorSlot head) {
+  for (TensorSlot slot = head; slot != kNoTensor; slot = core.tensors[slot].next) {
+    core.looks_left -= std::min(core.looks_left, core.tensors[slot].piece_count);
+    if (core.tensors[slot].has(kVisible)) List(core, waiter, slot);
+  }
+}
+
+// In one go: a manifest is a picture of one moment, and names every piece at once anyway.
+void ListForPersist(Core& core, Waiter& waiter) {
+  const JobState& job = *waiter.job;
+  for (const SessionState* session : job.sessions) ListAll(core, waiter, session->tensors);
+  ListAll(core, waiter, job.shared_tensors);
+  ListAll(core, waiter, job.inherited_tensors);
+  waiter.listing = Listing::kWhole;
+}
+
+void Begin(SessionState& session, Waiter& waiter) {
+  const bool shared = (waiter.flags & proto::kFlagShared) != 0;
+  session.everything = waiter.number;
+  waiter.listing = shared ? Listing::kShared : Listing::kOwn;
+  SetCursor(session, shared ? session.job->shared_tensors : session.tensors);
+}
+
+// A namespace is at its end: on to what the job shares, for a flush that was asked for no namespace.
+void EndNamespace(SessionState& session, Waiter& waiter) {
+  const bool more = waiter.listing == Listing::kOwn && waiter.op == Op::kFlush;
+  waiter.listing = more ? Listing::kShared : Listing::kWhole;
+  if (!more) return;
+  waiter.unasked_from = static_cast<uint32_t>(waiter.items.size());
+  SetCursor(session, session.job->shared_tensors);
+}
+
+// As far as the looks reach. True: there is something to work on.
+bool GoOn(Core& core, SessionState& session, Waiter& waiter) {
+  const size_t most = waiter.op == Op::kDrop ? kDropListMax : kFlushTensorsMax + 1;
+  while (waiter.listing != Listing::kWhole && waiter.items.size() < most) {
+    const TensorSlot slot = session.cursor;
+    if (slot == kNoTensor) {
+      EndNamespace(session, waiter);
+      continue;
+    }
+    if (core.looks_left == 0) return false;
+    const Tensor& tensor = core.tensors[slot];
+    core.looks_left -= waiter.op == Op::kFlush ? std::min(core.looks_left, tensor.piece_count) : 1;
+    const bool unasked = waiter.unasked_from != kAllAsked;
+    if (tensor.has(kVisible) && (waiter.op != Op::kFlush || ToBeFlushed(core, tensor, unasked))) {
+      List(core, waiter, slot);
+    }
+    SetCursor(session, tensor.next);
+  }
+  return true;
+}
+
+Listed RefuseTooMany(Core& core, WaiterList::iterator waiter) {
+  RefuseWaiter(core, waiter,
+               {Code::kInvalid,
+                fmt::format("more than {} tensors in one request: name them, some at a time", kFlushTensorsMax),
+                {.limit = kFlushTensorsMax}},
+               0);
+  return Listed::kGone;
+}
+
+}  // namespace
+
+Listed ListEverything(Core& core, WaiterList::iterator waiter) {
+  if (waiter->listing == Listing::kWhole) return Listed::kReady;
+  SessionState& session = *core.sessions[waiter->session_slot];
+  if (session.everything == 0) Begin(session, *waiter);
+  if (session.everything != waiter->number) return Listed::kNotYet;  // Its end has the job pumped.
+  const bool persist = waiter->op == Op::kPersist;
+  if (core.looks_left == 0 || !(persist || GoOn(core, session, *waiter))) {
+    waiter->job->pump = true;
+    core.acted = true;
+    return Listed::kNotYet;
+  }
+  if (persist) ListForPersist(core, *waiter);
+  if (waiter->op == Op::kDrop) return Listed::kReady;
+  if (waiter->items.size() > kFlushTensorsMax) return RefuseTooMany(core, waiter);
+  if (!persist) return Listed::kReady;
+  if (std::optional<Refusal> refusal = PersistRefusal(core, *waiter->job, waiter->items)) {
+    RefuseWaiter(core, waiter, *std::move(refusal), 0);
+    return Listed::kGone;
+  }
+  return Listed::kReady;
+}
+
+bool ListNextPart(Waiter& waiter) {
+  if (waiter.listing == Listing::kWhole) return false;
+  waiter.items.clear();
+  waiter.scan.item = 0;
+  waiter.scan.piece = 0;
+  return true;
+}
+
+void EndListing(SessionState& session, const Waiter& waiter) {
+  if (session.everything != waiter.number) return;
+  session.everything = 0;
+  SetCursor(session, kNoTensor);
+}
+
+void MoveCursorsOn(JobState& job, TensorSlot slot, TensorSlot next) {
+  for (SessionState* session : job.sessions) {
+    if (session->cursor == slot) SetCursor(*session, next);
+  }
+}
+
+}  // namespace tier::tiering
