@@ -239,15 +239,20 @@ Ask AskFor(Core& core, SessionState& session, const Request& request) {
       .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
 }
 
-void ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags) {
+// False: it sealed what another request had freed or replaced meanwhile, and its bytes are gone. (A creation is nobody
+// else's: its own session gave it up.)
+bool ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags) {
   const TensorRef tensor = core.RefOf(core.leases[slot].tensor);
   const bool attached = !core.tensors[tensor.slot].has(kDetached);
-  if ((flags & proto::kFlagAbandon) != 0 && core.leases[slot].exclusive()) {
+  const bool exclusive = core.leases[slot].exclusive();
+  const bool rewrites = exclusive && core.tensors[tensor.slot].has(kVisible);
+  if ((flags & proto::kFlagAbandon) != 0 && exclusive) {
     Abandon(core, slot);
   } else {
     Release(core, slot);
   }
   if ((flags & proto::kFlagFreeAfter) != 0 && attached && core.Alive(tensor)) Detach(core, tensor.slot);
+  return attached || !rewrites || (flags & (proto::kFlagAbandon | proto::kFlagFreeAfter)) != 0;
 }
 
 }  // namespace
@@ -341,15 +346,18 @@ void SubmitRelease(Core& core, SessionState& session, const Request& request) {
   size_t failed = 0;
   for (size_t i = 0; i < request.items.size(); ++i) {
     const LeaseSlot slot = core.leases.Find(request.items[i].value, session.slot);
-    if (slot != kNoLease) {
-      ReleaseOne(core, slot, request.flags);
-    } else if (refusal.code == Code::kOk) {
-      failed = i;
-      refusal = {Code::kStale,
-                 fmt::format("lease {:#x} is not one this session holds: it ended, or belongs to another epoch",
-                             request.items[i].value),
-                 {.tensor = request.items[i].tensor}};
-    }
+    const uint64_t tensor = slot == kNoLease ? request.items[i].tensor : core.tensors[core.leases[slot].tensor].id;
+    if (slot != kNoLease && ReleaseOne(core, slot, request.flags)) continue;
+    if (refusal.code != Code::kOk) continue;
+    failed = i;
+    refusal = {Code::kStale,
+               slot == kNoLease
+                   ? fmt::format("lease {:#x} is not one this session holds: it ended, or belongs to another epoch",
+                                 request.items[i].value)
+                   : fmt::format("tensor {:#x} was freed or replaced while it was being written: what was written is "
+                                 "gone with it",
+                                 tensor),
+               {.tensor = tensor}};
   }
   if (refusal.code != Code::kOk) {
     Refuse(core, session, request, failed, std::move(refusal));

@@ -317,7 +317,7 @@ void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
 }
 
 bool SimClient::ExplainedByTensor(const TensorModel& tensor, Code code) const {
-  if (code == Code::kNotFound) return tensor.freeing;
+  if (code == Code::kNotFound || code == Code::kStale) return tensor.freeing;
   if (code == Code::kTorn) return tensor.tainted || world_.punched;
   return false;
 }

@@ -59,6 +59,24 @@ TEST(Create, WhatAnotherSessionIsCreatingIsNotReplaced) {
   EXPECT_EQ(world.Ask(b, Op::kCreate, {{8, 0, 0, 5000}}, replace).code, Code::kOk) << "nothing there to replace";
 }
 
+TEST(Create, WhoSealsWhatWasReplacedMeanwhileIsTold) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  const uint32_t replace = proto::kFlagShared | proto::kFlagReplace;
+  for (const uint32_t how : {0u, proto::kFlagAbandon}) {
+    world.Put(a, 7, 4096, 1, replace);
+    const Answer writing = world.Acquire(b, 7, proto::kFlagShared | proto::kFlagWrite);
+    ASSERT_EQ(writing.code, Code::kOk);
+    world.Put(a, 7, 5000, 2, replace);
+    const Answer sealed = world.Release(b, World::LeaseOf(writing), how);
+    EXPECT_EQ(sealed.code, how == 0 ? Code::kStale : Code::kOk) << "its bytes are nowhere: " << sealed.detail;
+    EXPECT_EQ(world.Release(b, World::LeaseOf(writing)).code, Code::kStale) << "the lease has ended all the same";
+    EXPECT_EQ(world.Check(b, 7, 2, proto::kFlagShared), Code::kOk);
+  }
+}
+
 TEST(Create, TwoRanksWithTheSameSharedKeyGetOneTensor) {
   World world;
   const JobId job = world.OpenJob();
