@@ -31,43 +31,54 @@ Channel::Channel(std::byte* region, const proto::EnginePage* engine, int doorbel
   for (uint32_t i = 0; i < proto::kRequestsOutstandingMax; ++i) pool_.push_back(&storage_.emplace_back());
 }
 
-Result<Pending*> Channel::Submit(const Submission& submission, Group* group) { return Place(submission, group, false); }
+Result<Pending*> Channel::Submit(const Submission& submission, Group* group) {
+  return Place(submission, {.group = group});
+}
+
+Result<Pending*> Channel::TrySubmit(const Submission& submission, Group* group) {
+  Pending* placed = PlaceNow(submission, {.group = group});
+  if (placed == nullptr && !ended() && Drain(false)) placed = PlaceNow(submission, {.group = group});
+  if (placed == nullptr && ended()) return std::unexpected(end_reason());
+  return placed;
+}
 
 Status Channel::SubmitDetached(const Submission& submission) {
-  auto placed = Place(submission, nullptr, true);
+  auto placed = Place(submission, {.detached = true});
   if (!placed) return std::unexpected(placed.error());
   return {};
 }
 
-Result<Pending*> Channel::Place(const Submission& submission, Group* group, bool detached) {
-  const uint32_t slots = submission.op == proto::Op::kIntern
-                             ? proto::SlotsForText(static_cast<uint32_t>(submission.text.size()))
-                             : proto::SlotsForRecords(static_cast<uint32_t>(submission.items.size()));
+Result<Pending*> Channel::Place(const Submission& submission, const Placing& placing) {
   while (!ended()) {
-    {
-      std::lock_guard lock(request_mutex_);
-      Pending* pending = nullptr;
-      if (TryPlace(submission, slots, &pending)) {
-        pending->group_ = group;
-        pending->detached_ = detached;
-        requests_.Publish();
-        RingDoorbell(submission.can_wait && !HalfUsed());
-        return pending;
-      }
-    }
+    if (Pending* const pending = PlaceNow(submission, placing)) return pending;
     // The ring or the pool is full: answers make room in both.
     if (!ended() && !Drain(false)) PauseForRoom();
   }
   return std::unexpected(end_reason());
 }
 
-bool Channel::TryPlace(const Submission& submission, uint32_t slots, Pending** placed) {
+Pending* Channel::PlaceNow(const Submission& submission, const Placing& placing) {
+  if (ended()) return nullptr;
+  std::lock_guard lock(request_mutex_);
+  Pending* pending = nullptr;
+  if (!TryPlace(submission, placing.detached ? 0 : kKeptForDetached, &pending)) return nullptr;
+  pending->group_ = placing.group;
+  pending->detached_ = placing.detached;
+  requests_.Publish();
+  RingDoorbell(submission.can_wait && !HalfUsed());
+  return pending;
+}
+
+bool Channel::TryPlace(const Submission& submission, uint32_t kept, Pending** placed) {
+  const uint32_t slots = submission.op == proto::Op::kIntern
+                             ? proto::SlotsForText(static_cast<uint32_t>(submission.text.size()))
+                             : proto::SlotsForRecords(static_cast<uint32_t>(submission.items.size()));
   uint32_t room = 0;
   if (!requests_.Free(&room)) {
     EndMalformed("the request ring's head is beyond its tail");
     return false;
   }
-  if (room < slots || pool_.empty()) return false;
+  if (room < slots || pool_.size() <= kept) return false;
   Pending* const pending = pool_.back();
   pool_.pop_back();
   pending->done_.store(false, std::memory_order_relaxed);

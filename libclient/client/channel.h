@@ -30,6 +30,9 @@ using Clock = std::chrono::steady_clock;
 
 enum class SpinMode { kAuto, kAlways, kNever };  // kAuto: not at all with fewer than 4 allowed processors.
 inline constexpr std::chrono::microseconds kSpinMax{20};
+// Of the requests on their way. Releases may be sent under locks of their caller's: room for one never depends on when
+// somebody takes another answer, since the drainer takes theirs.
+inline constexpr uint32_t kKeptForDetached = 64;
 
 struct Submission {
   proto::Op op = proto::Op::kNone;
@@ -56,7 +59,9 @@ class Channel {
   // Puts a request on the ring, waiting for room when it is full. Fails only when the session has ended.
   // The result is the caller's until Finish. `group`: counts its completion.
   Result<Pending*> Submit(const Submission& submission, Group* group = nullptr);
-  // The same, and nobody waits: a refusal is remembered for TakeDeferred.
+  // The same without waiting: null when there is no room now.
+  Result<Pending*> TrySubmit(const Submission& submission, Group* group);
+  // As Submit, and nobody waits: a refusal is remembered for TakeDeferred.
   Status SubmitDetached(const Submission& submission);
   // Blocks until done. TIMEOUT when `deadline` comes first, or `given_up` (then WakeAll): the request stays on its way.
   // The reason when the session ends without an answer.
@@ -94,8 +99,13 @@ class Channel {
     }
   };
 
-  Result<Pending*> Place(const Submission& submission, Group* group, bool detached);
-  bool TryPlace(const Submission& submission, uint32_t slots, Pending** placed);
+  struct Placing {
+    Group* group = nullptr;
+    bool detached = false;
+  };
+  Result<Pending*> Place(const Submission& submission, const Placing& placing);
+  Pending* PlaceNow(const Submission& submission, const Placing& placing);
+  bool TryPlace(const Submission& submission, uint32_t kept, Pending** placed);
   void Stage(const Submission& submission, uint32_t slots);
   void RingDoorbell(bool can_wait);
   bool HalfUsed() const;

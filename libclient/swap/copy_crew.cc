@@ -75,12 +75,16 @@ Result<std::shared_ptr<Operation>> CopyCrew::StartRequest(const client::Submissi
                                                           std::span<Lease*> leases) {
   auto operation = std::make_shared<RequestOperation>(shared_from_this(), submission, leases);
   if (unfinished_.load() != 0) {
+    // Without one, who ends the swap sends it, if there is room then, or the next swap's thread.
+    (void)EnsureThreads();
     std::lock_guard lock(mutex_);
-    if (auto before = SwapsBefore(submission); !before.empty()) {
+    if (auto before = SwapsBefore(submission); !before.empty() || AnyReady()) {
       if (deferred_.size() >= kDeferredMax) {
         return Fail(Code::kNoMemory, std::to_string(kDeferredMax) + " started calls wait behind swaps already");
       }
-      operation->Defer(std::move(before));
+      if (!operation->Defer(std::move(before))) return operation;
+      deferred_.push_back(operation);
+      unfinished_.fetch_add(1);
       return operation;
     }
   }
@@ -140,13 +144,14 @@ void CopyCrew::Run() {
     const Turn turn = TakeTurn(lock);
     if (turn == Turn::kWorked || stopping_) continue;
     if (turn == Turn::kIdle) {
-      work_.wait(lock, [this] { return stopping_ || !queued_.empty() || !active_.empty() || !orphans_.empty(); });
+      work_.wait(lock, [this] { return stopping_ || !Idle(); });
     } else if (session_.channel().ended()) {
       work_.wait_for(lock, std::chrono::milliseconds(1));  // Only a copy in another thread is left to end.
     } else {
+      const auto deadline = starved_ ? Clock::now() + kRoomWaitMax : Clock::time_point::max();
       waiting_in_group_++;
       lock.unlock();
-      session_.channel().WaitGroup(group_, seen);
+      session_.channel().WaitGroup(group_, seen, deadline);
       lock.lock();
       waiting_in_group_--;
     }
@@ -154,7 +159,8 @@ void CopyCrew::Run() {
 }
 
 CopyCrew::Turn CopyCrew::TakeTurn(std::unique_lock<std::mutex>& lock) {
-  Admit();
+  starved_ = false;
+  if (SendReady()) Admit();  // A swap that was asked for behind a request does not overtake it.
   bool ended = false;
   for (auto operation = active_.begin(); operation != active_.end();) {
     if (!(*operation)->Advance()) {
@@ -167,8 +173,10 @@ CopyCrew::Turn CopyCrew::TakeTurn(std::unique_lock<std::mutex>& lock) {
   }
   SettleOrphans();
   if (ended || CopyOne(lock)) return Turn::kWorked;
-  return active_.empty() && queued_.empty() && orphans_.empty() ? Turn::kIdle : Turn::kWaiting;
+  return Idle() ? Turn::kIdle : Turn::kWaiting;
 }
+
+bool CopyCrew::Idle() const { return active_.empty() && queued_.empty() && orphans_.empty() && !AnyReady(); }
 
 bool CopyCrew::CopyOne(std::unique_lock<std::mutex>& lock) {
   const auto run = [&](std::shared_ptr<CopyOperation> operation, CopyOperation::Piece* piece) {
@@ -216,7 +224,8 @@ void CopyCrew::Forget(const CopyOperation& operation) {
   std::erase(entry->second, &operation);
   if (entry->second.empty()) by_tensor_.erase(entry);
   unfinished_.fetch_sub(1);
-  SendDeferred(operation);
+  for (const auto& request : deferred_) request->NoLongerBehind(operation);
+  (void)SendReady();  // Else in a later turn.
   finished_.notify_all();
 }
 
@@ -242,8 +251,31 @@ std::vector<const CopyOperation*> CopyCrew::SwapsBefore(const client::Submission
   return before;
 }
 
-void CopyCrew::SendDeferred(const CopyOperation& ended) {
-  std::erase_if(deferred_, [&ended](RequestOperation* request) { return request->SendAfter(ended); });
+Result<Pending*> CopyCrew::TrySubmit(const client::Submission& submission) {
+  auto pending = session_.channel().TrySubmit(submission, &group_);
+  starved_ = starved_ || (pending && *pending == nullptr);
+  return pending;
+}
+
+bool CopyCrew::SendReady() {
+  bool room = true;
+  const auto sent = std::erase_if(deferred_, [&room](const auto& request) {
+    if (!room || !request->ready()) return false;
+    room = request->TrySend();
+    return room;
+  });
+  unfinished_.fetch_sub(sent);
+  if (sent > 0) finished_.notify_all();
+  return room;
+}
+
+bool CopyCrew::AnyReady() const {
+  return std::ranges::any_of(deferred_, [](const auto& request) { return request->ready(); });
+}
+
+void CopyCrew::RemoveDeferred(const RequestOperation& request) {
+  unfinished_.fetch_sub(std::erase_if(deferred_, [&](const auto& deferred) { return deferred.get() == &request; }));
+  finished_.notify_all();
 }
 
 bool CopyCrew::Busy(uint64_t tensor, uint32_t flags) {
@@ -255,7 +287,7 @@ bool CopyCrew::Busy(uint64_t tensor, uint32_t flags) {
 Status CopyCrew::WaitForSwaps(client::Submission* submission) {
   if (unfinished_.load() == 0) return {};
   std::unique_lock lock(mutex_);
-  const auto busy = [&] { return !SwapsBefore(*submission).empty(); };
+  const auto busy = [&] { return !SwapsBefore(*submission).empty() || AnyReady(); };
   if (!busy()) return {};
   if (auto may_wait = MayWait(submission->flags); !may_wait) return may_wait;
   const auto deadline = DeadlineOf(submission->timeout_ms);

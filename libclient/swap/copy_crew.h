@@ -6,7 +6,8 @@
 // thread. Threads: any. Lock order: the crew's lock, then the channel's.
 //
 // Invariants: inflight_bytes_ == Σ lengths of ranges asked for and not finished; it exceeds budget_bytes_ only when a
-//   single range does; unfinished_ == operations queued or active; what is deferred waits for one of those.
+//   single range does; unfinished_ == operations queued or active + requests deferred; nothing is waited for under the
+//   crew's lock: what finds no room on the ring is sent in a later turn.
 #pragma once
 
 #include <atomic>
@@ -32,6 +33,7 @@ inline constexpr uint64_t kRangeBytesMax = 8 * kMiB;
 inline constexpr uint64_t kBudgetBytesMax = 64 * kMiB;
 inline constexpr uint64_t kInlineBytesMax = kMiB;  // Below it the caller's thread may copy.
 inline constexpr std::chrono::microseconds kInlineWaitMax{200};
+inline constexpr std::chrono::milliseconds kRoomWaitMax{1};  // Nothing tells of room in the ring.
 
 class RequestOperation;
 
@@ -93,7 +95,13 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   bool Admissible(const CopyOperation& operation) const;
   void EndIfQueued(CopyOperation& operation);
   std::vector<const CopyOperation*> SwapsBefore(const client::Submission& submission) const;
-  void SendDeferred(const CopyOperation& ended);
+  // Null when there is no room now: to be asked again in a later turn.
+  Result<client::Pending*> TrySubmit(const client::Submission& submission);
+  // Sends the deferred that wait for no swap any more. False when one found no room; none behind it is sent then.
+  bool SendReady();
+  bool AnyReady() const;
+  void RemoveDeferred(const RequestOperation& request);
+  bool Idle() const;
   void AdoptLocked(client::Pending* pending, const client::Submission& submission);
   void SettleOrphans();
   void Settle(Orphan& orphan);
@@ -112,10 +120,11 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   std::list<std::shared_ptr<CopyOperation>> active_;
   std::map<Key, std::deque<CopyOperation*>> by_tensor_;  // Unfinished ones, in the order asked.
   std::list<Orphan> orphans_;
-  std::vector<RequestOperation*> deferred_;  // Behind swaps, in the order asked.
+  std::vector<std::shared_ptr<RequestOperation>> deferred_;  // Behind swaps, or each other, in the order asked.
   std::atomic<uint64_t> unfinished_{0};
   uint64_t inflight_bytes_ = 0;
   uint32_t waiting_in_group_ = 0;
+  bool starved_ = false;  // Something found no room in this turn.
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

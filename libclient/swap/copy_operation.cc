@@ -60,30 +60,27 @@ bool CopyOperation::Advance() {
 }
 
 void CopyOperation::Begin() {
+  client::Pending* const looking = request_.whole ? Ask(Op::kStat) : nullptr;
+  if (request_.whole && looking == nullptr) return;  // No room: in a later turn.
   next_ = request_.offset;
-  stage_ = Stage::kStreaming;
-  if (!request_.whole) return;
-  Ask(Op::kStat, 0);
-  if (request_.direction == Direction::kOut) {
-    stage_ = Stage::kLooking;
-  } else {
-    check_ = std::exchange(opening_, nullptr);
-  }
+  const bool first = request_.whole && request_.direction == Direction::kOut;
+  stage_ = first ? Stage::kLooking : Stage::kStreaming;
+  (first ? opening_ : check_) = looking;
 }
 
-void CopyOperation::Ask(Op op, uint32_t flags) {
+// Null when there is no room, or the session has ended.
+client::Pending* CopyOperation::Ask(Op op) {
   const proto::RequestItem item{.tensor = request_.tensor};
-  auto pending = session_.channel().Submit({.op = op,
-                                            .flags = flags | (request_.flags & proto::kFlagShared),
-                                            .timeout_ms = request_.timeout_ms,
-                                            .items = {&item, 1}},
-                                           &crew_->group_);
-  if (!pending) return Abort(pending.error());
-  opening_ = *pending;
+  auto pending = crew_->TrySubmit(
+      {.op = op, .flags = request_.flags & proto::kFlagShared, .timeout_ms = request_.timeout_ms, .items = {&item, 1}});
+  if (pending) return *pending;
+  Abort(pending.error());
+  return nullptr;
 }
 
 void CopyOperation::TakeOpening() {
-  if (stage_ == Stage::kCreating && !ranges_.empty() && ranges_.front().pending->done()) return TakeCreate();
+  if (stage_ == Stage::kCreating && ranges_.empty()) return Create();  // There was no room.
+  if (stage_ == Stage::kCreating && ranges_.front().pending->done()) return TakeCreate();
   if (opening_ == nullptr || !opening_->done()) return;
   TakeLook();
 }
@@ -108,10 +105,11 @@ void CopyOperation::Create() {
   Piece& piece = ranges_.emplace_back();
   piece.range = NextRange(request_, next_, crew_->range_bytes_);
   proto::RequestItem item;
-  auto pending = session_.channel().Submit(SubmissionFor(piece, &item), &crew_->group_);
-  if (!pending) {
+  auto pending = crew_->TrySubmit(SubmissionFor(piece, &item));
+  if (!pending || *pending == nullptr) {
     ranges_.pop_back();
-    return Abort(pending.error());
+    if (!pending) Abort(pending.error());
+    return;
   }
   piece.pending = *pending;
   next_ += piece.range.length;

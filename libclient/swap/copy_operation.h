@@ -55,7 +55,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   enum class Stage { kQueued, kLooking, kCreating, kStreaming, kUndoing, kDone };
 
   void Begin();
-  void Ask(proto::Op op, uint32_t flags);
+  client::Pending* Ask(proto::Op op);
   void TakeOpening();
   void TakeLook();
   void Create();
@@ -69,6 +69,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   void Abort(Error error);
   bool Unwind();
   void Undo();
+  void SendUndo();
   bool TakeUndo();
   std::string Loss() const;
   void DropPiece(Piece& piece);

@@ -31,10 +31,11 @@ void CopyOperation::AskForRanges() {
     Piece& piece = ranges_.emplace_back();
     piece.range = range;
     proto::RequestItem item;
-    auto pending = session_.channel().Submit(SubmissionFor(piece, &item), &crew_->group_);
-    if (!pending) {
+    auto pending = crew_->TrySubmit(SubmissionFor(piece, &item));
+    if (!pending || *pending == nullptr) {
       ranges_.pop_back();
-      return Abort(pending.error());
+      if (!pending) Abort(pending.error());
+      return;
     }
     piece.pending = *pending;
     next_ += range.length;
@@ -210,6 +211,11 @@ void CopyOperation::Undo() {
   if (request_.direction == Direction::kIn || session_.channel().ended()) return;
   if (!created_ && !sealed_some_ && replaces_ == 0) return;
   if (created_ && replaces_ != 0) error_->message += Loss();
+  stage_ = Stage::kUndoing;
+  SendUndo();
+}
+
+void CopyOperation::SendUndo() {
   const bool tears = sealed_some_ && !created_;
   const proto::RequestItem item{
       .tensor = request_.tensor, .offset = tears ? request_.offset : 0, .length = tears ? request_.tensor_bytes() : 0};
@@ -218,15 +224,18 @@ void CopyOperation::Undo() {
                                                      : Op::kStat,
                                       .flags = request_.flags & proto::kFlagShared,
                                       .items = {&item, 1}};
-  auto pending = session_.channel().Submit(submission, &crew_->group_);
+  auto pending = crew_->TrySubmit(submission);
+  if (pending && *pending == nullptr) return;  // No room: in a later turn.
+  if (!pending || created_) stage_ = Stage::kDone;
   if (!pending) return;
   if (created_) return crew_->AdoptLocked(*pending, submission);
   undo_ = *pending;
-  stage_ = Stage::kUndoing;
 }
 
 // The swap ends when it is certain what it leaves: whoever learns of its failure never reads a mixture as whole.
 bool CopyOperation::TakeUndo() {
+  if (undo_ == nullptr) SendUndo();
+  if (undo_ == nullptr) return stage_ == Stage::kDone;
   if (!undo_->done() && !session_.channel().ended()) return false;
   stage_ = Stage::kDone;
   if (!undo_->done()) return true;

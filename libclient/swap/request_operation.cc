@@ -19,10 +19,6 @@ RequestOperation::RequestOperation(std::shared_ptr<CopyCrew> crew, const client:
 RequestOperation::~RequestOperation() {
   auto& session = crew_->session();
   if (session.forked()) return;
-  {
-    std::lock_guard lock(crew_->mutex_);
-    Undefer();
-  }
   Pending* const pending = pending_.load();
   if (pending != nullptr && !session.channel().ended()) crew_->Adopt(pending, submission_);
 }
@@ -35,31 +31,39 @@ Status RequestOperation::Send() {
   return {};
 }
 
-void RequestOperation::Defer(std::vector<const CopyOperation*> behind) {
+bool RequestOperation::Defer(std::vector<const CopyOperation*> behind) {
   if (auto may_wait = MayWait(submission_.flags); !may_wait) {
     error_ = may_wait.error();
-    return;
+    return false;
   }
+  deferred_ = true;
   behind_ = std::move(behind);
   expires_ = DeadlineOf(submission_.timeout_ms);
-  crew_->deferred_.push_back(this);
+  return true;
 }
 
-bool RequestOperation::SendAfter(const CopyOperation& ended) {
-  std::erase(behind_, &ended);
-  if (!behind_.empty()) return false;
-  submission_.timeout_ms = LeftUntil(expires_);
+bool RequestOperation::TrySend() {
   if (Clock::now() >= expires_) {
+    deferred_ = false;
     error_ = BehindSwap();
-  } else if (auto sent = Send(); !sent) {
-    error_ = sent.error();
+    return true;
+  }
+  submission_.timeout_ms = LeftUntil(expires_);
+  auto pending = crew_->TrySubmit(submission_);
+  if (pending && *pending == nullptr) return false;
+  deferred_ = false;
+  if (!pending) {
+    error_ = pending.error();
+  } else {
+    pending_.store(*pending);  // Last: from here on it may be waited for without the lock.
   }
   return true;
 }
 
 void RequestOperation::Undefer() {
+  if (!std::exchange(deferred_, false)) return;
   behind_.clear();
-  std::erase(crew_->deferred_, this);
+  crew_->RemoveDeferred(*this);
 }
 
 bool RequestOperation::done() {
@@ -73,9 +77,8 @@ bool RequestOperation::done() {
 
 bool RequestOperation::WaitUntilSent(Clock::time_point deadline) {
   std::unique_lock lock(crew_->mutex_);
-  crew_->finished_.wait_until(lock, std::min(deadline, expires_),
-                              [this] { return behind_.empty() || cancelled_.load(); });
-  if (behind_.empty()) return true;
+  crew_->finished_.wait_until(lock, std::min(deadline, expires_), [this] { return !deferred_ || cancelled_.load(); });
+  if (!deferred_ || cancelled_.load()) return true;
   if (Clock::now() < expires_) return false;
   Undefer();
   error_ = BehindSwap();
@@ -95,7 +98,7 @@ Result<Outcome> RequestOperation::Take() {
   std::ranges::fill(leases_, nullptr);
   auto& session = crew_->session();
   Pending* const pending = pending_.load();
-  {
+  if (pending == nullptr) {  // Else no lock: what is taken makes the room that the crew may wait for.
     std::lock_guard lock(crew_->mutex_);
     if (error_) return std::unexpected(*error_);
   }

@@ -2,8 +2,9 @@
 // when it is destroyed unanswered: the crew then gives back what it still grants.
 //
 // It is sent when it is asked for; behind unfinished swaps of its tensors (*deferred*), by the thread that ends the
-// last of them. Threads: any; what is marked so, under the crew's lock. Invariant: it is in the crew's list exactly
-// while `behind_` is not empty.
+// last of them, or in a later turn when the ring had no room.
+// Threads: any; what is marked so, under the crew's lock. Invariant: it is
+// in the crew's list, which keeps it alive, exactly while `deferred_`.
 #pragma once
 
 #include <atomic>
@@ -26,10 +27,12 @@ class RequestOperation final : public Operation {
 
   // Puts the request on the ring. Fails when the session has ended.
   Status Send();
-  // Instead: sends it when these have ended. Under the crew's lock.
-  void Defer(std::vector<const CopyOperation*> behind);
-  // A swap ended. True when that was the last: the request has been sent, or refused. Under the crew's lock.
-  bool SendAfter(const CopyOperation& ended);
+  // Instead: it is to be sent when these have ended. False when it may not wait: it has ended. Under the crew's lock.
+  bool Defer(std::vector<const CopyOperation*> behind);
+  void NoLongerBehind(const CopyOperation& ended) { std::erase(behind_, &ended); }  // Under the crew's lock.
+  bool ready() const { return behind_.empty(); }                                    // Under the crew's lock.
+  // True when it has been sent, or refused; false when there is no room. Under the crew's lock. REQUIRES: ready.
+  bool TrySend();
 
   bool done() override;
   bool Wait(std::chrono::steady_clock::time_point deadline) override;
@@ -46,6 +49,7 @@ class RequestOperation final : public Operation {
   std::vector<proto::RequestItem> items_;
   std::span<client::Lease*> leases_;
   std::atomic<bool> cancelled_{false};
+  bool deferred_ = false;                     // The crew's lock.
   std::vector<const CopyOperation*> behind_;  // The crew's lock.
   std::optional<Error> error_;                // The crew's lock. Refused before it was sent.
   client::Clock::time_point expires_;         // While deferred.

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "libclient/client/channel.h"
 #include "tests/unit/libclient/client_fixture.h"
 
 namespace tier::session_fake {
@@ -32,6 +33,13 @@ class BehindSwapTest : public ClientTest {
     const int code = tier_acquire(client_, &kRange, flags, timeout_ms, &lease);
     EXPECT_EQ(lease, nullptr);
     return code;
+  }
+  // Calls of another tensor, started, answered and not waited for, until there is room for `left` requests more.
+  std::vector<tier_op*> FillButFor(uint32_t left) {
+    std::vector<tier_op*> ops(proto::kRequestsOutstandingMax - client::kKeptForDetached - left);
+    const uint64_t other = 99;
+    for (tier_op*& op : ops) EXPECT_TIER_OK(tier_flush_start(client_, &other, 1, 0, &op));
+    return ops;
   }
   uint64_t Requests(Op op) const { return daemon_->counters().requests[static_cast<size_t>(op)].load(); }
 
@@ -113,6 +121,32 @@ TEST_F(BehindSwapTest, AStartedAcquireThatIsCancelledIsNeverSent) {
   EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "cancelled");
   EndSwap();
   EXPECT_EQ(Requests(Op::kAcquire), 1u) << "the swap's own";
+}
+
+TEST_F(BehindSwapTest, ASwapWaitsForRoomOnTheRingAndHoldsNobodyUp) {
+  Start({.windows = 20});
+  const auto calls = FillButFor(0);
+  ASSERT_TIER_OK(tier_swap_out(client_, 1, content_.data(), content_.size(), nullptr, &swap_));
+  EXPECT_EQ(tier_done(swap_), 0);
+  EXPECT_TIER_ERROR(tier_wait(swap_, 1, nullptr), TIER_TIMEOUT, "it goes on");
+  for (tier_op* call : calls) EXPECT_TIER_OK(tier_wait(call, 0, nullptr));
+  EXPECT_TIER_OK(tier_wait(swap_, 0, nullptr));
+}
+
+TEST_F(BehindSwapTest, WhatASwapHeldBackWaitsForRoomOnTheRingAndHoldsNobodyUp) {
+  StartSwap();
+  const uint64_t tensor = 1;
+  tier_op *first = nullptr, *second = nullptr;
+  ASSERT_TIER_OK(tier_free_start(client_, &tensor, 1, 0, &first));
+  ASSERT_TIER_OK(tier_free_start(client_, &tensor, 1, 0, &second));
+  const auto calls = FillButFor(1);  // The swap has the one.
+  EndSwap();
+  EXPECT_EQ(tier_poll(first, 10'000), 1);
+  EXPECT_EQ(tier_done(second), 0);
+  EXPECT_EQ(Requests(Op::kFree), 1u);
+  EXPECT_TIER_OK(tier_wait(first, 0, nullptr));
+  EXPECT_TIER_ERROR(tier_wait(second, 0, nullptr), TIER_NOT_FOUND, "no tensor 1");
+  for (tier_op* call : calls) EXPECT_TIER_OK(tier_wait(call, 0, nullptr));
 }
 
 TEST_F(BehindSwapTest, AHangUpEndsWhatWasNeverSent) {
