@@ -43,17 +43,20 @@ bool RequestOperation::Defer(std::vector<const CopyOperation*> behind) {
 }
 
 bool RequestOperation::TrySend() {
-  if (Clock::now() >= expires_) {
+  const bool unowned = cancelled_.load();  // Nobody waits for it: it has no deadline either.
+  if (!unowned && Clock::now() >= expires_) {
     deferred_ = false;
     error_ = BehindSwap();
     return true;
   }
-  submission_.timeout_ms = LeftUntil(expires_);
+  if (!unowned) submission_.timeout_ms = LeftUntil(expires_);
   auto pending = crew_->TrySubmit(submission_);
   if (pending && *pending == nullptr) return false;
   deferred_ = false;
   if (!pending) {
     error_ = pending.error();
+  } else if (unowned) {
+    crew_->AdoptLocked(*pending, submission_);
   } else {
     pending_.store(*pending);  // Last: from here on it may be waited for without the lock.
   }
@@ -119,7 +122,7 @@ void RequestOperation::Cancel() {
   {
     std::lock_guard lock(crew_->mutex_);
     cancelled_.store(true);
-    Undefer();
+    if (submission_.op != proto::Op::kFree) Undefer();
   }
   crew_->finished_.notify_all();
   crew_->session().channel().WakeAll();

@@ -2,8 +2,8 @@
 // when it is destroyed unanswered: the crew then gives back what it still grants.
 //
 // It is sent when it is asked for; behind unfinished swaps of its tensors (*deferred*), by the thread that ends the
-// last of them, or in a later turn when the ring had no room.
-// Threads: any; what is marked so, under the crew's lock. Invariant: it is
+// last of them, or in a later turn when the ring had no room. A free that is cancelled while deferred is sent all the
+// same: who lets go of a tensor does not wait. Threads: any; what is marked so, under the crew's lock. Invariant: it is
 // in the crew's list, which keeps it alive, exactly while `deferred_`.
 #pragma once
 

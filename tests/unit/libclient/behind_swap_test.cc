@@ -123,6 +123,20 @@ TEST_F(BehindSwapTest, AStartedAcquireThatIsCancelledIsNeverSent) {
   EXPECT_EQ(Requests(Op::kAcquire), 1u) << "the swap's own";
 }
 
+TEST_F(BehindSwapTest, AStartedFreeThatIsCancelledIsSentAllTheSame) {
+  StartSwap();
+  const uint64_t tensor = 1;
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_free_start(client_, &tensor, 1, 0, &op));
+  tier_cancel(op);
+  EXPECT_EQ(tier_done(op), 1);
+  EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "cancelled");
+  EXPECT_EQ(Requests(Op::kFree), 0u);
+  EndSwap();
+  daemon_->Await([&] { return Requests(Op::kFree) == 1; });
+  EXPECT_TIER_OK(tier_step(client_, 1));
+}
+
 TEST_F(BehindSwapTest, ASwapWaitsForRoomOnTheRingAndHoldsNobodyUp) {
   Start({.windows = 20});
   const auto calls = FillButFor(0);
