@@ -96,7 +96,8 @@ void CopyOperation::TakeLook() {
     stage_ = Stage::kStreaming;
     return;
   }
-  replaces_ = found.size;
+  replaces_ = true;
+  loses_ = sealed ? found.size : 0;  // What is still being created is nothing to lose, or another session's.
   Create();
 }
 

@@ -86,7 +86,8 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   client::Pending* undo_ = nullptr;     // Tear of what it leaves, or stat of what it was to replace.
   std::deque<Piece> ranges_;
   uint64_t next_ = 0;      // First byte of the tensor that is not asked for yet.
-  uint64_t replaces_ = 0;  // Bytes of a tensor of that name and another size.
+  bool replaces_ = false;  // There is a tensor of that name that cannot be overwritten.
+  uint64_t loses_ = 0;     // The bytes of that one, if it was whole.
   bool created_ = false;
   bool sealed_some_ = false;  // A range has been given back as final.
   bool cancelled_ = false;

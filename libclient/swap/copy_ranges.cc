@@ -14,7 +14,7 @@ client::Submission CopyOperation::SubmissionFor(const Piece& piece, proto::Reque
   const bool creating = stage_ == Stage::kCreating;
   *item = {request_.tensor, piece.range.offset, piece.range.length, creating ? request_.tensor_bytes() : 0};
   uint32_t flags = request_.flags & proto::kFlagShared;
-  if (creating && replaces_ != 0) flags |= proto::kFlagReplace;
+  if (creating && replaces_) flags |= proto::kFlagReplace;
   if (out && !creating) flags |= proto::kFlagWrite | (piece.range.discard ? proto::kFlagDiscard : 0);
   return {.op = creating ? Op::kCreate : Op::kAcquire,
           .flags = flags,
@@ -202,15 +202,15 @@ void CopyOperation::DropPiece(Piece& piece) {
 }
 
 std::string CopyOperation::Loss() const {
-  return "; the tensor of " + std::to_string(replaces_) + " bytes that it was to replace is gone";
+  return "; the tensor of " + std::to_string(loses_) + " bytes that it was to replace is gone";
 }
 
 // A half-made tensor is freed. One that was half replaced must not pass for whole: it is torn, which needs no room. A
 // replacement that was refused may have been so after the old tensor went: then the caller is told.
 void CopyOperation::Undo() {
   if (request_.direction == Direction::kIn || session_.channel().ended()) return;
-  if (!created_ && !sealed_some_ && replaces_ == 0) return;
-  if (created_ && replaces_ != 0) error_->message += Loss();
+  if (!created_ && !sealed_some_ && loses_ == 0) return;
+  if (created_ && loses_ != 0) error_->message += Loss();
   stage_ = Stage::kUndoing;
   SendUndo();
 }

@@ -80,6 +80,16 @@ TEST_F(SwapFaultTest, AReplacementThatIsRefusedLeavesTheOldTensor) {
   EXPECT_EQ(Requests(Op::kFree), 0u);
 }
 
+TEST_F(SwapFaultTest, ASwapOntoWhatAnotherStillCreatesSpeaksOfNoLoss) {
+  Start({.windows = 20});
+  tier_lease* const creating = Create(1, 5 * kMiB);
+  daemon_->Refuse(Op::kCreate, Code::kAlreadyExists, "still being created");
+  const auto content = Random(3 * kMiB, 1);
+  EXPECT_TIER_ERROR(tier_wait(StartOut(1, content), 0, nullptr), TIER_ALREADY_EXISTS, "still being created");
+  EXPECT_THAT(tier_last_error(), ::testing::Not(::testing::HasSubstr("gone")));
+  tier_seal(creating);
+}
+
 TEST_F(SwapFaultTest, AReplacementThatFailsInTheMiddleNamesTheLoss) {
   Start({.windows = 20});
   const auto content = Random(5 * kMiB, 1);
