@@ -9,6 +9,7 @@ Left out are points inside finalizers: Python reports what a handler raises ther
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import gc
 import pathlib
@@ -74,6 +75,8 @@ class Interrupter:
         return self._step
 
     def _step(self, frame: types.FrameType, event: str, argument: Any) -> Any:
+        if event == "exception":
+            self._called[id(frame)] = False  # A call that raises is followed by no look.
         if event != "opcode" or self.raised:
             return self._step
         name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
@@ -141,6 +144,44 @@ def test_an_interrupt_at_any_point_of_a_call_leaves_nothing(name: str) -> None:
     assert at >= 5
     client.close()
     assert fake.closed == [1]
+
+
+class InterruptedLibrary(FakeLibrary):
+    """As an acquire returns, another thread closes the client and a signal comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session: Session | None = None  # Once the test is ready.
+        self.released_late = 0
+
+    def tier_acquire_batch(self, handle: int, ranges: Any, count: int, flags: int, timeout: int, leases: Any) -> int:
+        code = super().tier_acquire_batch(handle, ranges, count, flags, timeout, leases)
+        if self.session is None:
+            return code
+        self.session.close()
+        raise KeyboardInterrupt
+
+    def tier_release(self, lease: Any, flags: int) -> int:
+        self.released_late += len(self.closed)
+        return super().tier_release(lease, flags)
+
+
+def test_a_second_interrupt_releases_nothing_of_a_closed_client() -> None:
+    at = 0
+    while True:
+        fake = InterruptedLibrary()
+        client = tierd.Client(Session(fake, 1))  # type: ignore[arg-type]
+        client.put("key", b"k" * 100)
+        fake.session = client._session
+        with Interrupter(at) as interrupter, contextlib.suppress(KeyboardInterrupt):
+            client.lease_many([tierd.states.Part("key")] * 3)
+        client.close()
+        assert_nothing_is_left(fake, client)
+        assert fake.closed == [1] and fake.released_late == 0
+        if not interrupter.raised:
+            break
+        at += 1
+    assert at >= 5
 
 
 @pytest.fixture

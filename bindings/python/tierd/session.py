@@ -64,13 +64,16 @@ class Grant:
     def drop(self) -> None:
         """Gives the lease back. Safe from finalizers, at interpreter shutdown, in a forked child, and repeatedly."""
         session = self._session
-        if not self._handle.value or session.forked:
-            return  # Nothing was granted, or the lease is the parent's.
+        if session.forked:
+            return  # The lease is the parent's.
         flags = library.ABANDON if self.abandon else 0
+        codes: list[int | None] = []
         try:
-            codes = end_once(session.library.tier_release, self._token, flags)
+            if self._handle.value:  # Else nothing was granted.
+                codes = end_once(session.library.tier_release, self._token, flags)
         finally:
-            session.grants.pop(self.key, None)
+            if not self._token or not self._handle.value:  # Else it is for the finalizer to end.
+                session.grants.pop(self.key, None)
         if codes and codes[0] and self.write and not self.abandon:
             self.failure = library.failure(session.library, codes[0])
         session.close_if_last()
@@ -86,7 +89,7 @@ class Session:
     def __init__(self, functions: ctypes.CDLL, handle: int = 0) -> None:
         self.library = functions
         self.handle = ctypes.c_void_p(handle)  # For tier_connect to fill in.
-        self.grants: dict[object, int] = {}  # Leases alive: the thread that took each.
+        self.grants: dict[object, int] = {}  # Leases alive or asked for: the thread that took each.
         self._token = token_of(self.handle)
         self._process = os.getpid()
         self._closing = False
@@ -199,8 +202,9 @@ class Session:
                 flags |= library.NO_WAIT_OWN
             if timeout_ms == 0:
                 flags |= library.NO_WAIT
-            self._take(name, (library.Range * len(ranges))(*ranges), flags, timeout_ms, leases, grants)
+            # Before C fills them in: until the last is let go, whatever interrupts this, the client stays open.
             self.grants.update(dict.fromkeys([grant.key for grant in grants], threading.get_ident()))
+            self._take(name, (library.Range * len(ranges))(*ranges), flags, timeout_ms, leases, grants)
             return grants
         except BaseException:
             for grant in grants:
