@@ -44,7 +44,7 @@ Status CheckGuarantee(const Core& core, const JobState* job, uint64_t guarantee_
     if (other.get() == job) continue;
     promised += other->options.guarantee_bytes;
     if (other->options.guarantee_bytes != 0) continue;
-    kept += std::max(std::min(part, ShareOf(core, *other)), other->counters.leased_bytes);
+    kept += std::max(std::min(part, ShareOf(core, *other)), other->held_pages * kPageSize);
   }
   const uint64_t left = arena - std::min(arena, promised + kept);
   if (guarantee_bytes <= left) return {};
@@ -157,7 +157,7 @@ Status Engine::SetJob(JobId id, std::optional<uint64_t> guarantee_bytes, std::op
     job->options.guarantee_bytes = *guarantee_bytes;
   }
   if (limit_bytes) job->options.limit_bytes = *limit_bytes;
-  job->pump = true;
+  for (const auto& [other_id, other] : core.jobs) other->pump = true;  // Their firm shares are others now.
   job->upkeep = true;
   return {};
 }

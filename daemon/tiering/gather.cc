@@ -2,6 +2,7 @@
 #include "daemon/tiering/gather.h"
 
 #include <algorithm>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -126,6 +127,35 @@ Need NeedOf(const Core& core, const Ask& ask) {
     }
   }
   return need;
+}
+
+uint64_t NewlyHeldPages(const Core& core, std::span<const WaitItem> items) {
+  std::vector<PieceId> fresh;
+  for (const WaitItem& item : items) {
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      if (!Held(core.PieceOf(tensor, k))) fresh.push_back(tensor.piece(k));
+    }
+  }
+  std::sort(fresh.begin(), fresh.end());
+  fresh.erase(std::unique(fresh.begin(), fresh.end()), fresh.end());
+  uint64_t pages = 0;
+  for (const PieceId id : fresh) {
+    const Piece& piece = core.pieces[id];
+    pages += PagesOfPiece(core.tensors[piece.tensor], piece.number);
+  }
+  return pages;
+}
+
+bool LeasesFit(const Core& core, const Ask& ask) {
+  const JobState& job = *ask.session->job;
+  const uint64_t leasable = LeasableOf(core, job);
+  if (leasable == UINT64_MAX || ask.op == proto::Op::kFree) return true;
+  uint64_t most = job.held_pages;  // Where not all of it is in RAM yet, and nothing is there twice.
+  for (const WaitItem& item : ask.items) most += uint64_t{item.piece_count} * kPagesPerBlock;
+  if (most * kPageSize <= leasable) return true;
+  const uint64_t pages = NewlyHeldPages(core, ask.items);
+  return pages == 0 || (job.held_pages + pages) * kPageSize <= leasable;
 }
 
 bool Gather(Core& core, const Ask& ask) {

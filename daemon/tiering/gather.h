@@ -2,6 +2,8 @@
 // Engine thread only.
 #pragma once
 
+#include <span>
+
 #include "daemon/tiering/grants.h"
 #include "daemon/tiering/room.h"
 
@@ -12,6 +14,12 @@ Need NeedOf(const Core& core, const Ask& ask);
 // Gives room to as many pieces as possible and starts their reads. True: every piece has room; what is missing comes by
 // itself. REQUIRES: the pieces are pinned.
 bool Gather(Core& core, const Ask& ask);
+
+// Pages that leases of these items would hold beyond what is held now (JobState::held_pages); each piece counts once.
+uint64_t NewlyHeldPages(const Core& core, std::span<const WaitItem> items);
+// Whether the job's leases, with these, still fit what no other job is guaranteed. Else it waits as for room: what lies
+// in lent memory could not be had back.
+bool LeasesFit(const Core& core, const Ask& ask);
 
 // Refuses a flush or persist of what is not one content: a mixture lies on SSD like anything else. True: refused, gone.
 bool RefuseDamaged(Core& core, WaiterList::iterator waiter);

@@ -15,6 +15,7 @@ struct JobCount {
   uint64_t ram_pages = 0;
   uint64_t ssd_pages = 0;
   uint64_t dirty_pages = 0;
+  uint64_t held_pages = 0;
   uint64_t listed = 0;
   uint64_t leases = 0;
   uint64_t leased_bytes = 0;
@@ -75,6 +76,7 @@ void CheckPiece(const Core& core, PieceId id, Count* count) {
   job.ram_pages += piece.ram.pages;
   job.ssd_pages += piece.ssd_run.pages;
   if (piece.copies == Copies::kRam) job.dirty_pages += piece.ram.pages;
+  if (Held(piece)) job.held_pages += piece.ram.pages;
   if (piece.has(kListed)) ++job.listed;
   if (piece.ram) {
     ++count->uses[tier::Value(core.windows.WindowOf(piece.ram))][static_cast<size_t>(UseOf(piece))];
@@ -160,6 +162,8 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
              job.ssd_pages);
   TIER_CHECK(job.dirty_pages == count.dirty_pages, "job {}: {} dirty pages of {}", job.options.key, count.dirty_pages,
              job.dirty_pages);
+  TIER_CHECK(job.held_pages == count.held_pages, "job {}: {} held pages of {}", job.options.key, count.held_pages,
+             job.held_pages);
   const uint64_t listed = job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kDirty);
   TIER_CHECK(listed == count.listed, "job {}: {} listed of {}", job.options.key, count.listed, listed);
   TIER_CHECK(job.counters.lease_count == count.leases && job.counters.leased_bytes == count.leased_bytes,

@@ -78,6 +78,7 @@ struct JobState {
   // Pages.
   uint64_t dirty_pages = 0;    // Sealed, in RAM only.
   uint64_t writing_pages = 0;  // Of them, on their way to a device.
+  uint64_t held_pages = 0;     // RAM that no write or eviction brings back: leased, being created, torn.
   uint64_t reading_pages = 0;  // RAM that is being filled.
   uint64_t ssd_pages = 0;
   uint64_t logical_pages = 0;  // Of all its tensors' sizes, page-rounded per piece.

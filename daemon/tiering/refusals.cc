@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
+#include "daemon/tiering/gather.h"
 #include "daemon/tiering/room.h"
 #include "daemon/tiering/scans.h"
 
@@ -160,7 +161,8 @@ Refusal DeadlineRefusal(Core& core, const Waiter& waiter) {
     const uint64_t tensor = core.tensors[ask.items[found.item].tensor.slot].id;
     return own ? OwnLeasesRefusal(core, *ask.session, tensor) : BlockedRefusal(core, ask, found);
   }
-  if (OwnLeasesHoldRoom(core, *ask.session)) return OwnLeasesRefusal(core, *ask.session, 0);
+  const bool beyond = !LeasesFit(core, ask) && OnlyOwnLeases(*ask.session);
+  if (beyond || OwnLeasesHoldRoom(core, *ask.session)) return OwnLeasesRefusal(core, *ask.session, 0);
   if (job.write_backoff >= kWriteFailuresBeforeRefusal) return WriteFailureRefusal(core, job, waiter.requested_bytes);
   Refusal refusal = NoMemoryRefusal(core, job, waiter.requested_bytes);
   if (waiter.starved) return refusal;

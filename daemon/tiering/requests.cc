@@ -82,14 +82,18 @@ uint64_t PagesToGather(Core& core) {
   return missing ? pages : 0;
 }
 
-// More than the job may ever lease at once would only wait for its deadline. What lies in RAM is given all the same.
+// More than the job may ever lease at once would only wait for its deadline. What lies in RAM is given beyond the job's
+// own limit, but not beyond what others' guarantees leave.
 bool CheckShare(Core& core, SessionState& session, const Request& request) {
   uint64_t pages = 0;
   for (size_t i = 0; i < core.items.size(); ++i) pages += PagesTouched(core.items[i], SizeAsked(core, request, i));
   const uint64_t share = AlignUp(FirmShareOf(core, *session.job), kPageSize);
   if (pages * kPageSize <= share) return true;
   if (request.op != proto::Op::kCreate) pages = PagesToGather(core);
-  if (pages * kPageSize <= share) return true;
+  if (pages * kPageSize <= share) {
+    pages = NewlyHeldPages(core, core.items);
+    if (pages <= LeasableOf(core, *session.job) / kPageSize) return true;
+  }
   Refusal refusal = NoMemoryRefusal(core, *session.job, pages * kPageSize);
   refusal.detail = "more than the job can ever have in RAM at once, ask by ranges: " + refusal.detail;
   Refuse(core, session, request, 0, std::move(refusal));
@@ -311,7 +315,8 @@ void SubmitCreate(Core& core, SessionState& session, const Request& request) {
   if (replaced != kNoTensor) Detach(core, replaced);
   if (!AddTensors(core, session, request)) return;
   const Ask ask = AskFor(core, session, request);
-  if (job.shortage_pages == 0 && Gather(core, ask) && Examine(core, ask).verdict == Verdict::kReady) {
+  if (job.shortage_pages == 0 && LeasesFit(core, ask) && Gather(core, ask) &&
+      Examine(core, ask).verdict == Verdict::kReady) {
     Grant(core, ask);
     return;
   }
@@ -331,7 +336,7 @@ void SubmitAcquire(Core& core, SessionState& session, const Request& request) {
     return;
   }
   const Examination found = Examine(core, ask);
-  if (found.verdict == Verdict::kReady) {
+  if (found.verdict == Verdict::kReady && LeasesFit(core, ask)) {
     session.job->counters.acquire_hits += core.items.size();
     Grant(core, ask);
   } else if (found.verdict == Verdict::kRefused) {

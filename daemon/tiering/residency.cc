@@ -29,8 +29,19 @@ WindowUse UseOf(const Piece& piece) {
   return idle && piece.copies == Copies::kRam ? WindowUse::kDirty : WindowUse::kBound;
 }
 
+bool Held(const Piece& piece) {
+  if (!piece.ram) return false;
+  const bool leased = piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite;
+  return leased || piece.copies == Copies::kCreating || piece.copies == Copies::kTorn;
+}
+
 void CountUse(Core& core, const Piece& piece, int32_t change) {
   if (!piece.ram) return;
+  if (Held(piece)) {
+    uint64_t& held = core.JobOf(piece).held_pages;
+    TIER_CHECK(change > 0 || held >= piece.ram.pages, "held {} of {}", piece.ram.pages, held);
+    held = change > 0 ? held + piece.ram.pages : held - piece.ram.pages;
+  }
   uint32_t& count = core.windows[core.windows.WindowOf(piece.ram)].pieces[static_cast<size_t>(UseOf(piece))];
   TIER_CHECK(change > 0 || count != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
   count += static_cast<uint32_t>(change);

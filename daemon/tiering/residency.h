@@ -12,6 +12,8 @@ void SetState(Core& core, PieceId id, PieceState to);
 
 // Keeps the ledger's counts of what lies in each window: −1 before a change of what a piece's use depends on, +1 after.
 WindowUse UseOf(const Piece& piece);
+// It has RAM that no write or eviction brings back: leased, being created, torn.
+bool Held(const Piece& piece);
 void CountUse(Core& core, const Piece& piece, int32_t change);
 
 // The run becomes the piece's room. REQUIRES: out of its job's pool; the piece has none.

@@ -74,7 +74,7 @@ void WriteColdest(Core& core, JobState& job, uint64_t pages) {
 uint64_t Threshold(uint64_t pages, double part) { return static_cast<uint64_t>(static_cast<double>(pages) * part); }
 
 bool MayBorrow(const Core& core, const JobState& job, uint64_t needed_bytes) {
-  if (job.counters.leased_bytes + needed_bytes > FirmShareOf(core, job)) return false;
+  if (job.held_pages * kPageSize + needed_bytes > FirmShareOf(core, job)) return false;
   uint64_t dirty_pages = PagesFor(needed_bytes);
   for (const auto& [id, other] : core.jobs) dirty_pages += other->dirty_pages;
   return core.ports.extents.HasRoom(dirty_pages * kPageSize);
@@ -166,13 +166,18 @@ uint64_t ShareOf(const Core& core, const JobState& job) {
   return job.options.limit_bytes == 0 ? arena : std::min(job.options.limit_bytes, arena);
 }
 
-uint64_t FirmShareOf(const Core& core, const JobState& job) {
+uint64_t LeasableOf(const Core& core, const JobState& job) {
   uint64_t guaranteed = 0;
   for (const auto& [id, other] : core.jobs) {
     if (other.get() != &job) guaranteed += other->options.guarantee_bytes;
   }
+  if (guaranteed == 0) return UINT64_MAX;
   const uint64_t arena = core.ports.windows.arena_max_bytes();
-  return std::min(ShareOf(core, job), arena > guaranteed ? arena - guaranteed : 0);
+  return AlignUp(arena - std::min(arena, guaranteed), kPageSize);
+}
+
+uint64_t FirmShareOf(const Core& core, const JobState& job) {
+  return std::min(ShareOf(core, job), LeasableOf(core, job));
 }
 
 uint64_t WindowBytes(const Core& core, const JobState& job) {
@@ -229,9 +234,12 @@ bool RoomMayCome(const Core& core, const JobState& job) {
   return MayGrow(core, job, job.shortage_pages * kPageSize);  // The arena is full: others may give some back.
 }
 
+bool OnlyOwnLeases(const SessionState& session) {
+  return session.lease_count != 0 && session.lease_count == session.job->counters.lease_count;
+}
+
 bool OwnLeasesHoldRoom(const Core& core, const SessionState& session) {
-  const JobState& job = *session.job;
-  return session.lease_count != 0 && session.lease_count == job.counters.lease_count && !RoomMayCome(core, job);
+  return OnlyOwnLeases(session) && !RoomMayCome(core, *session.job);
 }
 
 void Upkeep(Core& core, JobState& job) {

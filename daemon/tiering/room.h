@@ -20,6 +20,8 @@ inline constexpr uint32_t kFetchLooksMax = 4096;
 uint64_t ShareOf(const Core& core, const JobState& job);
 // Of them, those that no other job is guaranteed: what it leases is made room for here. The rest is lent, see MayGrow.
 uint64_t FirmShareOf(const Core& core, const JobState& job);
+// Bytes that its leases may hold: what no other job is guaranteed. UINT64_MAX: nobody is.
+uint64_t LeasableOf(const Core& core, const JobState& job);
 // The least that it is entitled to: its guarantee, or an equal part of what is not guaranteed.
 uint64_t GuaranteeOf(const Core& core, const JobState& job);
 uint64_t WindowBytes(const Core& core, const JobState& job);  // Ready and being made.
@@ -46,6 +48,8 @@ bool TakeRuns(Core& core, JobState& job, uint32_t blocks, uint32_t tail_pages);
 
 // Something under way may free room for this job without any client doing anything.
 bool RoomMayCome(const Core& core, const JobState& job);
+// Only this session of its job has leases.
+bool OnlyOwnLeases(const SessionState& session);
 // Only this session's leases keep its job's memory.
 bool OwnLeasesHoldRoom(const Core& core, const SessionState& session);
 

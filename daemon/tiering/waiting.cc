@@ -199,6 +199,18 @@ Next LookForRoom(Core& core, Iterator waiter, const Ask& ask, Look& look) {
   return Next::kDone;
 }
 
+// Its leases would reach into what others are guaranteed. What it gathered goes back, until some of them end.
+Next LookBeyondFirm(Core& core, Iterator waiter, const Ask& ask, Look& look) {
+  UnpinAll(core, *waiter);
+  DropClaims(core, *waiter);
+  waiter->missed = true;
+  waiter->starved = true;
+  look.room_blocked = true;
+  if ((ask.flags & proto::kFlagNoWaitOwn) == 0 || !OnlyOwnLeases(*ask.session)) return Next::kWait;
+  RefuseWaiter(core, waiter, OwnLeasesRefusal(core, *ask.session, 0), 0);
+  return Next::kDone;
+}
+
 Next LookAtLease(Core& core, Iterator waiter, Look& look) {
   const Ask ask = AskOf(core, *waiter);
   if (waiter->blocked && StillBlocked(core, ask, waiter->cursor_item, waiter->cursor_piece)) return Next::kWait;
@@ -207,10 +219,15 @@ Next LookAtLease(Core& core, Iterator waiter, Look& look) {
   switch (found.verdict) {
     case Verdict::kRefused: RefuseWaiter(core, waiter, RefusalOf(core, ask, found), found.item); return Next::kDone;
     case Verdict::kBlocked: return LookBlocked(core, waiter, ask, found);
-    case Verdict::kReady: GrantWaiter(core, waiter); return Next::kDone;
+    case Verdict::kReady:
     case Verdict::kNeedsRoom: break;
   }
-  const Next next = LookForRoom(core, waiter, ask, look);
+  const bool fits = LeasesFit(core, ask);
+  if (fits && found.verdict == Verdict::kReady) {
+    GrantWaiter(core, waiter);
+    return Next::kDone;
+  }
+  const Next next = fits ? LookForRoom(core, waiter, ask, look) : LookBeyondFirm(core, waiter, ask, look);
   if (next == Next::kWait && (ask.flags & proto::kFlagNoWait) != 0) {
     Refusal refusal = NoMemoryRefusal(core, *waiter->job, waiter->requested_bytes);
     refusal.code = Code::kTimeout;

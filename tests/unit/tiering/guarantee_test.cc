@@ -1,0 +1,197 @@
+// Guarantees: what may be promised, what is lent meanwhile, and how it comes back.
+#include <gtest/gtest.h>
+
+#include "daemon/tiering/room.h"
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+constexpr uint64_t kPiece = kBlockSize;
+
+WorldOptions Small(uint64_t arena = 8 * kMiB, uint64_t window = 8 * kMiB) {
+  return {.windows = {.window_size = window, .arena_max_bytes = arena}};
+}
+
+TEST(Guarantee, GuaranteesThatDoNotFitTogetherAreRefusedWithFigures) {
+  World world(Small(64 * kMiB));
+  world.OpenJob({.guarantee_bytes = 40 * kMiB});
+  const Status refused = world.engine->OpenJob(JobId{99}, {.key = "0/x", .guarantee_bytes = 30 * kMiB});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::kNoMemory);
+  EXPECT_NE(refused.error().message.find("24 MiB"), std::string::npos) << refused.error().message;
+}
+
+// Clients unmap at once what is asked back.
+void ReturnWindows(World& world) {
+  for (const auto& [session, window] : std::exchange(world.sink.returns, {})) {
+    world.engine->WindowReturned(SessionId{session}, WindowIndex{window});
+  }
+}
+
+TEST(Guarantee, AnUnusedGuaranteeIsLentAndComesBack) {
+  World world(Small(64 * kMiB));
+  const JobId greedy = world.OpenJob();
+  const SessionId session = world.OpenSession(greedy);
+  const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  for (uint64_t id = 1; id <= 30; ++id) world.Put(session, id, kPiece, id);
+  EXPECT_EQ(world.Job(greedy).window_count, 8u) << "idle memory is borrowable";
+  const SessionId other = world.OpenSession(entitled);
+  const uint64_t asked = world.Send(other, Op::kCreate, {{1, 0, 0, 32 * kMiB}});
+  for (int turn = 0; turn < 500 && !world.Answered(other, asked); ++turn) {
+    world.Turn();
+    world.Advance(std::chrono::milliseconds(1));
+    ReturnWindows(world);
+  }
+  ASSERT_TRUE(world.Answered(other, asked).has_value());
+  EXPECT_EQ(world.Answered(other, asked)->code, Code::kOk) << world.Answered(other, asked)->detail;
+}
+
+TEST(Guarantee, LeasesAreNotMadeRoomForInWhatOthersAreGuaranteed) {
+  World world(Small(64 * kMiB));
+  const JobId greedy = world.OpenJob();
+  const SessionId session = world.OpenSession(greedy);
+  const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  for (uint64_t id = 1; id <= 16; ++id) EXPECT_EQ(world.Create(session, id, kPiece).code, Code::kOk);
+  EXPECT_EQ(world.Create(session, 17, kPiece).code, Code::kWouldDeadlock) << "its own leases hold its firm share";
+  EXPECT_EQ(world.Job(greedy).window_count, 4u);
+  const SessionId other = world.OpenSession(entitled);
+  EXPECT_EQ(world.Create(other, 1, 32 * kMiB).code, Code::kOk);
+}
+
+TEST(Guarantee, WhatLiesInLentMemoryIsLeasedOnlyUpToTheFirmShare) {
+  World world(Small(64 * kMiB));
+  const JobId greedy = world.OpenJob();
+  const SessionId session = world.OpenSession(greedy);
+  const SessionId second = world.OpenSession(greedy);
+  const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  for (uint64_t id = 1; id <= 28; ++id) world.Put(session, id, kPiece, id, proto::kFlagShared);
+  ASSERT_GT(world.Job(greedy).window_count, 6u) << "idle memory is borrowable";
+  std::vector<uint64_t> leases;
+  for (uint64_t id = 1; id <= 16; ++id) {
+    const Answer granted = world.Acquire(id % 2 == 0 ? session : second, id, proto::kFlagShared);
+    ASSERT_EQ(granted.code, Code::kOk) << granted.detail;
+    leases.push_back(World::LeaseOf(granted));
+  }
+  EXPECT_EQ(world.Acquire(second, 16, proto::kFlagShared).code, Code::kOk) << "what is leased costs nothing more";
+  EXPECT_EQ(world.Acquire(session, 17, proto::kFlagShared | proto::kFlagNoWait).code, Code::kTimeout);
+  const uint64_t waiting = world.Send(session, Op::kAcquire, {{17, 0, 0, 0}}, proto::kFlagShared);
+  const uint64_t creating = world.Send(session, Op::kCreate, {{50, 0, 0, kPiece}}, proto::kFlagShared);
+  world.Turns(20);
+  EXPECT_FALSE(world.Answered(session, waiting).has_value());
+  const SessionId other = world.OpenSession(entitled);
+  const uint64_t asked = world.Send(other, Op::kCreate, {{1, 0, 0, 32 * kMiB}});
+  for (int turn = 0; turn < 500 && !world.Answered(other, asked); ++turn) {
+    world.Turn();
+    world.Advance(std::chrono::milliseconds(1));
+    ReturnWindows(world);
+  }
+  ASSERT_TRUE(world.Answered(other, asked).has_value()) << "a guarantee is kept";
+  EXPECT_EQ(world.Answered(other, asked)->code, Code::kOk) << world.Answered(other, asked)->detail;
+  for (const size_t i : {0, 2}) world.Release(second, leases[i]);
+  EXPECT_EQ(world.Wait(session, waiting).code, Code::kOk) << world.Answered(session, waiting)->detail;
+  EXPECT_EQ(world.Wait(session, creating).code, Code::kOk) << world.Answered(session, creating)->detail;
+}
+
+TEST(Guarantee, WhoseOwnLeasesHoldTheFirmShareIsToldAtOnce) {
+  World world(Small(64 * kMiB));
+  const SessionId session = world.Open();
+  world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  for (uint64_t id = 1; id <= 20; ++id) world.Put(session, id, kPiece, id);
+  for (uint64_t id = 1; id <= 16; ++id) ASSERT_EQ(world.Acquire(session, id).code, Code::kOk);
+  const uint64_t asked = world.Send(session, Op::kAcquire, {{17, 0, 0, 0}}, proto::kFlagNoWaitOwn);
+  world.Turn();
+  ASSERT_TRUE(world.Answered(session, asked).has_value());
+  EXPECT_EQ(world.Answered(session, asked)->code, Code::kWouldDeadlock);
+  std::vector<proto::RequestItem> items;
+  for (uint64_t id = 1; id <= 20; ++id) items.push_back({id, 0, 0, 0});
+  EXPECT_EQ(world.Ask(session, Op::kAcquire, items).code, Code::kWouldDeadlock) << "four of them are new";
+}
+
+TEST(Guarantee, MoreThanTheFirmShareInOneRequestIsRefusedAtOnceThoughInRam) {
+  World world(Small(64 * kMiB));
+  const SessionId session = world.Open();
+  world.Put(session, 1, 40 * kMiB);
+  world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  const uint64_t asked = world.Send(session, Op::kAcquire, {{1, 0, 0, 0}});
+  world.Turn();
+  ASSERT_TRUE(world.Answered(session, asked).has_value());
+  EXPECT_EQ(world.Answered(session, asked)->code, Code::kNoMemory);
+  EXPECT_EQ(world.Acquire(session, 1, 0, 0, 32 * kMiB).code, Code::kOk) << "by ranges";
+}
+
+TEST(Guarantee, WhatCannotGoToSsdIsNotPutIntoLentMemory) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB}, .device_blocks = 4});
+  const JobId greedy = world.OpenJob();
+  const SessionId session = world.OpenSession(greedy);
+  const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  for (uint64_t id = 1; id <= 20; ++id) {
+    const Answer created = world.Create(session, id, kPiece);
+    if (created.code == Code::kOk) world.Release(session, World::LeaseOf(created));
+  }
+  EXPECT_LE(world.Job(greedy).window_count, 4u);
+  const SessionId other = world.OpenSession(entitled);
+  EXPECT_EQ(world.Create(other, 1, 32 * kMiB).code, Code::kOk);
+}
+
+TEST(Guarantee, AGuaranteeLeavesEveryOpenJobItsPart) {
+  World world(Small(64 * kMiB));
+  const JobId running = world.OpenJob();
+  const SessionId session = world.OpenSession(running);
+  for (uint64_t id = 1; id <= 12; ++id) world.Put(session, id, kPiece, id);
+  const Status all = world.engine->OpenJob(JobId{99}, {.key = "7/greedy", .guarantee_bytes = 64 * kMiB});
+  ASSERT_FALSE(all.has_value());
+  EXPECT_EQ(all.error().code, Code::kNoMemory);
+  EXPECT_NE(all.error().message.find("without a guarantee keep 32 MiB"), std::string::npos) << all.error().message;
+  // As many of them as a user may open, each with all that it can have: the part is still that of equals.
+  for (uint64_t part : {64 / 2, 64 / 6, 64 / 12})
+    world.OpenJob({.key = "7/" + std::to_string(part), .guarantee_bytes = part * kMiB});
+  EXPECT_GE(world.Job(running).guarantee_bytes, 16 * kMiB);
+  for (uint64_t id = 1; id <= 12; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  EXPECT_EQ(world.Create(session, 20, 16 * kMiB).code, Code::kOk);
+}
+
+TEST(Guarantee, AGuaranteeLeavesWhatIsLeasedNow) {
+  World world(Small(64 * kMiB));
+  const SessionId session = world.Open();
+  const Answer held = world.Create(session, 1, 48 * kMiB);
+  EXPECT_EQ(world.engine->OpenJob(JobId{99}, {.key = "7/a", .guarantee_bytes = 32 * kMiB}).error().code,
+            Code::kNoMemory);
+  world.Release(session, World::LeaseOf(held));
+  EXPECT_TRUE(world.engine->OpenJob(JobId{99}, {.key = "7/a", .guarantee_bytes = 32 * kMiB}).has_value());
+}
+
+TEST(Guarantee, WhatIsInRamIsLeasedWhateverTheShareHasBecome) {
+  World world(Small(64 * kMiB));
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  world.Put(session, 1, 4 * kPiece);
+  ASSERT_TRUE(world.engine->SetJob(job, std::nullopt, kMiB).has_value());
+  const Answer granted = world.Acquire(session, 1);
+  EXPECT_EQ(granted.code, Code::kOk) << granted.detail;
+}
+
+TEST(Guarantee, AJobThatBorrowedGivesBackWhatIsNotLeased) {
+  World world(Small(32 * kMiB));
+  const JobId first = world.OpenJob();
+  const SessionId a = world.OpenSession(first);
+  for (uint64_t id = 1; id <= 16; ++id) world.Put(a, id, kPiece, id);
+  EXPECT_EQ(world.Job(first).window_count, 4u) << "alone it may have all of the arena";
+  const JobId second = world.OpenJob();
+  const SessionId b = world.OpenSession(second);
+  const uint64_t asked = world.Send(b, Op::kCreate, {{1, 0, 0, 8 * kMiB}});
+  for (int turn = 0; turn < 200 && !world.Answered(b, asked); ++turn) {
+    world.Turn();
+    world.Advance(std::chrono::milliseconds(1));
+    ReturnWindows(world);
+  }
+  ASSERT_TRUE(world.Answered(b, asked).has_value());
+  EXPECT_EQ(world.Answered(b, asked)->code, Code::kOk);
+  EXPECT_LT(world.Job(first).window_count, 4u);
+  world.Release(b, World::LeaseOf(*world.Answered(b, asked)));
+  for (uint64_t id = 1; id <= 16; ++id) EXPECT_EQ(world.Check(a, id, id), Code::kOk) << "from SSD where it had to go";
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing
