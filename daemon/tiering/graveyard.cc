@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "daemon/tiering/catalog.h"
-#include "daemon/tiering/index_journal.h"
 
 namespace tier::tiering {
 namespace {
@@ -14,7 +13,6 @@ void EmptyGravesOf(Core& core, JobState& job) {
   while (!job.graves.empty() && core.burials_left != 0) {
     Grave& grave = job.graves.back();
     if (grave.head == kNoTensor) {
-      EraseSpaceFromIndex(core, job, grave.space);
       job.graves.pop_back();
       continue;
     }
@@ -23,7 +21,6 @@ void EmptyGravesOf(Core& core, JobState& job) {
                "tensor {} of space {} in grave {}: {} leases", tensor.id, tensor.space, grave.space,
                tensor.lease_count);
     core.burials_left -= std::min(core.burials_left, tensor.piece_count + 1);
-    tensor.set(kSpaceErased);
     Detach(core, grave.head);  // Moves the head on.
   }
   if (!job.graves.empty()) core.acted = true;

@@ -54,17 +54,12 @@ void MarkIndexDirty(Core& core, TensorSlot slot) {
 
 void EraseFromIndex(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
-  if (tensor.has(kIndexed) && !tensor.has(kSpaceErased)) {
+  if (tensor.has(kIndexed)) {
     core.ports.index.Erase(KeyOf(tensor));
     // Early, in parts: what a turn tells is committed before it is told, which is all that matters.
     if (++core.index_staged >= kIndexStagedMax) CommitStaged(core);
   }
   tensor.clear(kIndexed);
-}
-
-void EraseSpaceFromIndex(Core& core, const JobState& job, uint64_t space) {
-  core.ports.index.EraseSpace(static_cast<uint64_t>(job.id), space);
-  ++core.index_staged;
 }
 
 void EncodeRecord(const Core& core, const Tensor& tensor, std::vector<std::byte>* record) {

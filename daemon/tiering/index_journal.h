@@ -10,9 +10,8 @@ namespace tier::tiering {
 inline constexpr uint64_t kIndexStagedMax = uint64_t{1} << 20;
 
 void MarkIndexDirty(Core& core, TensorSlot slot);
-// The tensor is being detached: its record goes (with its namespace, when kSpaceErased is set).
+// The tensor is being detached: its record goes.
 void EraseFromIndex(Core& core, TensorSlot slot);
-void EraseSpaceFromIndex(Core& core, const JobState& job, uint64_t space);
 // Puts what is dirty and commits. False: the index had no room; what was put stays staged and is committed later.
 bool CommitIndex(Core& core);
 // The record of a tensor (proto/index_record.h), into `record`.
