@@ -96,7 +96,9 @@ void WorkOnJobs(Core& core) {
     }
     core.short_of_room |= job->shortage_pages != 0;
   }
-  if (core.short_of_room && core.jobs.size() > 1 && core.now >= core.next_hand_over) {
+  if (!core.short_of_room || core.jobs.size() <= 1) {
+    StopHandOver(core);
+  } else if (core.now >= core.next_hand_over) {
     core.next_hand_over = core.now + kHandOverInterval;
     HandOver(core);
   }

@@ -3,6 +3,7 @@
 // Only what is not leased is taken: empty windows first, then windows whose pieces can all be evicted (dirty ones are
 // written out first, and looked at again later). Forced return of leased memory is not done here.
 #include <algorithm>
+#include <unordered_map>
 
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/room.h"
@@ -75,8 +76,26 @@ bool CanEmpty(const WindowEntry& entry) {
   return ready && entry.count(WindowUse::kDirty) == 0 && entry.count(WindowUse::kBound) == 0;
 }
 
+// Windows that a holder may lose: what it has beyond its guarantee, and one where that is less.
+uint32_t MostOf(const Core& core, const JobState& job) {
+  const uint64_t held = WindowBytes(core, job);
+  const uint64_t guarantee = GuaranteeOf(core, job);
+  if (held <= guarantee) return 0;
+  return static_cast<uint32_t>(std::max<uint64_t>((held - guarantee) / core.windows.window_size(), 1));
+}
+
+// Since they were chosen the guarantees may have changed, and what their owners hold.
+void SpareGuaranteed(Core& core) {
+  std::unordered_map<const JobState*, uint32_t> taken;
+  for (const WindowIndex window : core.emptying.windows) {
+    WindowEntry& entry = core.windows[window];
+    if (entry.emptying && ++taken[entry.job] > MostOf(core, *entry.job)) entry.emptying = false;
+  }
+}
+
 // Evicts windows that hold nothing but clean pieces now. The others were written from, and are looked at again.
 void ReturnEmptied(Core& core) {
+  SpareGuaranteed(core);
   for (const PieceId id : core.emptying.pieces) {
     const Piece& piece = core.pieces[id];
     if (piece.ram && CanEmpty(core.windows[core.windows.WindowOf(piece.ram)])) Evict(core, id);
@@ -111,6 +130,8 @@ uint32_t ReturningWindows(const Core& core) {
 
 }  // namespace
 
+void StopHandOver(Core& core) { StopEmptying(core); }
+
 void HandOver(Core& core) {
   uint32_t owed = 0;
   std::vector<JobState*> holders;
@@ -132,8 +153,7 @@ void HandOver(Core& core) {
     if (owed == 0) break;
     // A job that itself waits for room keeps what it needs for that.
     if (holder->shortage_pages != 0 && WindowBytes(core, *holder) <= core.windows.window_size()) continue;
-    const auto most = static_cast<uint32_t>(std::max<uint64_t>(excess(holder) / core.windows.window_size(), 1));
-    const uint32_t wanted = std::min(owed, most);
+    const uint32_t wanted = std::min(owed, MostOf(core, *holder));
     uint32_t given = ReturnEmpty(core, *holder, wanted);
     if (given < wanted && !chosen) given += ChooseWindows(core, *holder, wanted - given);
     owed -= given;

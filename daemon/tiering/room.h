@@ -58,5 +58,7 @@ bool OwnLeasesHoldRoom(const Core& core, const SessionState& session);
 void Upkeep(Core& core, JobState& job);
 // A job waits for memory that others hold beyond their guarantee: empties and returns their windows.
 void HandOver(Core& core);
+// Nobody waits any more: windows that were chosen to be emptied stay.
+void StopHandOver(Core& core);
 
 }  // namespace tier::tiering

@@ -193,5 +193,43 @@ TEST(Guarantee, AJobThatBorrowedGivesBackWhatIsNotLeased) {
   for (uint64_t id = 1; id <= 16; ++id) EXPECT_EQ(world.Check(a, id, id), Code::kOk) << "from SSD where it had to go";
 }
 
+TEST(Guarantee, WindowsChosenForOneWhoGaveUpAreNotTakenLater) {
+  constexpr uint64_t kPieces = 3 * kHandOverLooksMax;
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 32 * kMiB}, .device_blocks = kPieces});
+  const JobId first = world.OpenJob();
+  const SessionId a = world.OpenSession(first);
+  // A tensor of which one byte is being created has its pieces, and no memory for them: going over them takes turns.
+  ASSERT_EQ(world.CreateRange(a, 1, kPieces * kPiece, 0, 1).code, Code::kOk);
+  const JobId second = world.OpenJob();
+  const SessionId d = world.OpenSession(second);
+  for (uint64_t id = 2; id <= 7; ++id) world.Put(a, id, kPiece, id);
+  for (uint64_t id = 1; id <= 7; ++id) world.Put(d, id, kPiece, id);
+  ASSERT_EQ(world.Ask(a, Op::kFlush, {}).code, Code::kOk);
+  ASSERT_EQ(world.Ask(d, Op::kFlush, {}).code, Code::kOk);
+  ASSERT_EQ(world.Job(first).window_count, 2u);
+  ASSERT_EQ(world.Job(second).window_count, 2u);
+  const SessionId b = world.Open();
+  world.Send(b, Op::kCreate, {{1, 0, 0, kPiece}});
+  for (int i = 0; i < 2; ++i) {
+    world.Turn();
+    world.Advance(kHandOverInterval);
+  }
+  ASSERT_TRUE(world.sink.returns.empty()) << "it is still looking";
+  world.engine->EndSession(b, "gave up");
+  world.Turns(3);
+  ASSERT_TRUE(world.engine->SetJob(first, 16 * kMiB, std::nullopt).has_value());
+  const SessionId c = world.Open();
+  const uint64_t asked = world.Send(c, Op::kCreate, {{1, 0, 0, kPiece}});
+  for (int turn = 0; turn < 200 && !world.Answered(c, asked); ++turn) {
+    world.Turn();
+    world.Advance(kHandOverInterval);
+    ReturnWindows(world);
+  }
+  ASSERT_TRUE(world.Answered(c, asked).has_value());
+  EXPECT_EQ(world.Answered(c, asked)->code, Code::kOk);
+  EXPECT_EQ(world.Job(first).window_count, 2u) << "it is within its guarantee";
+  EXPECT_EQ(world.Job(second).window_count, 1u);
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
