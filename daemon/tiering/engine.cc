@@ -137,6 +137,9 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
     if (closing->options.key != options.key || (closing->manifest.empty() && !closing->manifest.stored())) continue;
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed; try again", options.key));
   }
+  if (options.resume && ManifestUnderWay(core, options.key, true)) {
+    return Fail(Code::kTimeout, fmt::format("the manifest of job {} is still being removed; try again", options.key));
+  }
   if (Status given = CheckGuarantee(core, nullptr, options.guarantee_bytes); !given) return given;
   auto job = std::make_unique<JobState>();
   job->id = id;

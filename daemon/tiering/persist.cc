@@ -264,6 +264,11 @@ bool StartManifest(Core& core, WaiterList::iterator waiter) {
   return false;
 }
 
+bool ManifestUnderWay(const Core& core, const std::string& key, bool erase) {
+  return std::any_of(core.commits.begin(), core.commits.end(),
+                     [&](const auto& entry) { return entry.second.key == key && entry.second.erase == erase; });
+}
+
 bool TakeManifestResults(Core& core) {
   if (core.ports.manifests == nullptr) return false;
   core.manifest_results.clear();

@@ -242,6 +242,34 @@ TEST_F(Persist, AJobThatOpensWhileAnEphemeralOnesManifestIsErasedCanPersist) {
   EXPECT_EQ(world.extents.total().live, 0u);
 }
 
+TEST_F(Persist, WhatIsBeingCommittedWhenAnEphemeralJobDiesGoesToo) {
+  const JobOptions ephemeral{.key = "1000/notebook"};
+  for (const bool tensors : {true, false}) {
+    const SessionId one = world.Open(ephemeral);
+    if (tensors) world.Put(one, 1, kPiece, 1, kShared);
+    world.manifests.SetDelay(20);
+    world.Send(one, Op::kPersist, {});
+    world.Turns(10);
+    world.engine->EndSession(one, "killed");
+    world.Turns(60);
+    EXPECT_FALSE(world.manifests.Load(ephemeral.key).has_value()) << "the next daemon would keep it for ever";
+    EXPECT_EQ(world.extents.total().live, 0u);
+  }
+}
+
+TEST_F(Persist, AJobThatIsBeingRemovedIsNotResumed) {
+  world.Put(session, 1, kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.manifests.SetDelay(20);
+  world.engine->CloseJob(job, "removed", true);
+  world.Turns(5);
+  const Status early = world.engine->OpenJob(JobId{50}, kResume);
+  ASSERT_FALSE(early.has_value()) << "what it would resume is about to go";
+  EXPECT_EQ(early.error().code, Code::kTimeout) << early.error().message;
+  world.Turns(30);
+  EXPECT_EQ(world.engine->OpenJob(JobId{50}, kResume).error().code, Code::kNotFound);
+}
+
 TEST_F(Persist, APersistCountsAsFinishedForWritersThatDieLater) {
   world.Put(session, 1, 2 * kPiece, 1, kShared);
   const SessionId writer = world.OpenSession(job);
