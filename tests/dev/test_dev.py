@@ -6,6 +6,7 @@ import os
 import pathlib
 import resource
 import shutil
+import re
 import subprocess
 
 import pytest
@@ -136,3 +137,19 @@ def test_a_phase_that_broke_before_its_tests_is_a_failure(tmp_path: pathlib.Path
 
 def test_nothing_run_is_no_success(tmp_path: pathlib.Path) -> None:
     assert count(tmp_path).returncode == 1
+
+
+def test_clean_deletes_nothing_it_was_not_asked_for() -> None:
+    for arguments in (["--foo"], ["--al"], ["--all", "--foo"]):
+        answer = subprocess.run([ROOT / "tools/dev", "clean", *arguments], capture_output=True, text=True, check=False)
+        assert answer.returncode == 2 and "unknown arguments" in answer.stderr, answer
+    assert not (ROOT / "build").exists() or any((ROOT / "build").iterdir())
+
+
+def test_every_fuzzer_is_run() -> None:
+    pattern = re.search(r"grep -E '/([^']+)'", (ROOT / "tools/dev.d/fuzz.sh").read_text())
+    assert pattern is not None
+    names = {path.stem for path in (ROOT / "tests/fuzz").rglob("*fuzz*.cc") if "_test" not in path.stem}
+    assert len(names) >= 4
+    for name in names:
+        assert re.fullmatch(pattern.group(1).rstrip("$"), name), name

@@ -45,8 +45,11 @@ TEXT
 }
 
 dev_clean() {
-  run rm -rf build dist
-  if [[ ${1:-} == --all ]]; then
-    run rm -rf .venv .cache
-  fi
+  case $# in
+    0) run rm -rf build dist ;;
+    *)
+      [[ $# == 1 && $1 == --all ]] || fail 2 "clean: unknown arguments '$*'; see tools/dev clean --help"
+      run rm -rf build dist .venv .cache
+      ;;
+  esac
 }

@@ -6,7 +6,7 @@ help_fuzz() {
 usage: tools/dev fuzz [TARGET|all] [SECONDS]
 
 Builds the fuzz targets of tests/fuzz with clang 19 into build/fuzz and runs TARGET (default: all) for SECONDS each
-(default 60), from the corpus beside it (corpus/TARGET or corpus). What is found lands in build/fuzz/findings.
+(default 60), from its corpus (tests/fuzz/corpus/TARGET, or corpus beside it). What is found lands in build/fuzz/findings.
 TEXT
 }
 
@@ -15,11 +15,11 @@ dev_fuzz() {
   have clang++-19 || dev_setup --full
   have clang++-19 || fail 1 "fuzz: clang++-19 is missing; tools/dev setup --full installs it"
   configure_fuzz
-  mapfile -t binaries < <(test_targets fuzz fuzz | grep '_fuzz$')
+  mapfile -t binaries < <(test_targets fuzz fuzz | grep -E '/(fuzz_[a-z_]+|[a-z_]+_fuzz)$')
   ((${#binaries[@]})) || fail 1 "fuzz: no fuzz target in tests/fuzz"
-  run cmake --build build/fuzz -j "$(build_jobs)" --target "${binaries[@]##*/}"
   [[ $target == all || " ${binaries[*]##*/} " == *" $target "* ]] ||
     fail 2 "fuzz: unknown target '$target'; one of: ${binaries[*]##*/}"
+  run cmake --build build/fuzz -j "$(build_jobs)" --target "${binaries[@]##*/}"
   for binary in "${binaries[@]}"; do
     name=${binary##*/}
     if [[ $target == all || $target == "$name" ]]; then
@@ -39,12 +39,12 @@ configure_fuzz() {
 }
 
 fuzz_one() {
-  local binary=$1 name=$2 seconds=$3 corpora=("build/fuzz/corpus/$2") folder=${1%/*}/corpus
-  if [[ -d $folder/$name ]]; then
-    corpora+=("$folder/$name")
-  elif [[ -d $folder ]]; then
-    corpora+=("$folder")
-  fi
+  local binary=$1 name=$2 seconds=$3 corpora=("build/fuzz/corpus/$2") folder
+  for folder in "tests/fuzz/corpus/$name" "${binary%/*}/corpus"; do
+    if [[ -d $folder ]]; then
+      corpora+=("$folder")
+    fi
+  done
   mkdir -p "build/fuzz/corpus/$name" build/fuzz/findings
   run "build/fuzz/$binary" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="build/fuzz/findings/$name-" "${corpora[@]}"

@@ -187,7 +187,10 @@ def load() -> ctypes.CDLL:
             function.restype = result
             function.argtypes = arguments
         return library
-    raise NotFound(f"libtier could not be loaded ({'; '.join(tried)}): install the wheel, or set TIERD_LIBRARY")
+    raise NotFound(
+        f"libtier could not be loaded ({'; '.join(tried)}): install the wheel, or set TIERD_LIBRARY, or TIERD_BUILD to "
+        "the build folder of a checkout"
+    )
 
 
 def failure(library: ctypes.CDLL, code: int) -> Error:
