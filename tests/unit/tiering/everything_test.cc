@@ -77,6 +77,45 @@ TEST_F(Everything, WhatIsFreedUnderTheCursorIsPassedOver) {
   EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}).tensor.ram_bytes, 0u) << "the oldest is the last";
 }
 
+// What becomes of a shared tensor after a flush that names nothing has begun is not its caller's affair.
+class EverythingShared : public ::testing::Test {
+ protected:
+  EverythingShared() {
+    world.Put(a, 1, 8 * kBlockSize);
+    world.Put(b, 2, kBlockSize, 1, proto::kFlagShared);
+  }
+  Code WriteDuringFlush(uint32_t flags, bool dies) {
+    const uint64_t flushing = world.Send(a, Op::kFlush, {}, flags);
+    world.Turn();
+    EXPECT_FALSE(world.Answered(a, flushing).has_value());
+    const Answer writing = world.Acquire(b, 2, proto::kFlagShared | proto::kFlagWrite);
+    EXPECT_EQ(writing.code, Code::kOk) << writing.detail;
+    if (dies) world.engine->EndSession(b, "killed");
+    return world.Wait(a, flushing).code;
+  }
+
+  World world{{.transfers = {.inflight_max = 4, .delay_turns_min = 5, .delay_turns_max = 5}}};
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+};
+
+TEST_F(EverythingShared, IsFlushedWithoutWhatOthersBeginToWrite) { EXPECT_EQ(WriteDuringFlush(0, false), Code::kOk); }
+
+TEST_F(EverythingShared, IsFlushedWithoutWhatOthersTear) {
+  EXPECT_EQ(WriteDuringFlush(0, true), Code::kOk);
+  world.Put(a, 3, kBlockSize);
+  EXPECT_EQ(world.Ask(a, Op::kFlush, {}).code, Code::kOk) << "it is torn before, too";
+  EXPECT_EQ(world.Ask(a, Op::kFlush, {}, proto::kFlagShared).code, Code::kTorn) << "this asks for what is shared";
+}
+
+TEST_F(EverythingShared, AFlushOfOnesOwnTornTensorIsRefused) {
+  const Answer writing = world.Acquire(a, 1, proto::kFlagWrite, 0, kBlockSize);
+  world.Release(a, World::LeaseOf(writing));
+  ASSERT_EQ(world.Ask(a, Op::kTear, {{1, 0, 1, 0}}).code, Code::kOk);
+  EXPECT_EQ(world.Ask(a, Op::kFlush, {}).code, Code::kTorn);
+}
+
 TEST_F(Everything, OfOneWhoDiesHalfWayIsForgotten) {
   const JobId job = world.OpenJob();
   const SessionId dead = world.OpenSession(job);
