@@ -1,8 +1,12 @@
 #include "daemon/config/config.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -125,6 +129,38 @@ Status SetText(const Option& option, const toml::node& node, std::string* field)
   return {};
 }
 
+bool IsHost(const std::string& host) {
+  in6_addr address{};
+  if (host.starts_with('[') && host.ends_with(']'))
+    return ::inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &address) == 1;
+  if (host.find_first_not_of("0123456789.") == std::string::npos)
+    return ::inet_pton(AF_INET, host.c_str(), &address) == 1;
+  const auto in_name = [](unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '-'; };
+  return std::all_of(host.begin(), host.end(), in_name) && std::isalnum(static_cast<unsigned char>(host.front())) != 0;
+}
+
+bool IsPort(std::string_view text) {
+  uint16_t port = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && rest == text.data() + text.size();
+}
+
+// What the HTTP server would take for less, such as a port alone, it serves on every interface.
+Status SetAddress(const Option& option, const toml::node& node, std::string* field) {
+  auto text = TextOf(option, node);
+  if (!text) return std::unexpected(std::move(text.error()));
+  const size_t colon = text->rfind(':');
+  const bool whole =
+      colon != std::string::npos && IsHost(text->substr(0, colon)) && IsPort(std::string_view(*text).substr(colon + 1));
+  if (!whole && !text->empty()) {
+    return Wrong(option, fmt::format("\"{}\" is not ADDRESS:PORT; write it like \"127.0.0.1:9464\" or \"[::1]:9464\" "
+                                     "with a port of 0 to 65535, or \"\" for none",
+                                     *text));
+  }
+  *field = std::move(*text);
+  return {};
+}
+
 Status SetChoice(const Option& option, const toml::node& node, std::string* field) {
   auto text = TextOf(option, node);
   if (!text) return std::unexpected(std::move(text.error()));
@@ -173,6 +209,7 @@ Status Set(const Option& option, const toml::node& node, Config* config) {
     case Kind::kShare: return SetShare(option, node, std::get<double*>(field));
     case Kind::kDuration: return SetDuration(option, node, std::get<base::Duration*>(field));
     case Kind::kText: return SetText(option, node, std::get<std::string*>(field));
+    case Kind::kAddress: return SetAddress(option, node, std::get<std::string*>(field));
     case Kind::kChoice: return SetChoice(option, node, std::get<std::string*>(field));
     case Kind::kPaths: return SetPaths(option, node, std::get<std::vector<std::string>*>(field));
   }
@@ -265,7 +302,7 @@ Status ApplyOverride(const std::string& assignment, Config* config) {
   const Option* option = FindOption(key);
   if (option == nullptr) return Unknown(key);
   // Texts need no quotes here: what is no TOML value by itself is one.
-  const bool quoted = option->kind != Kind::kText && option->kind != Kind::kChoice;
+  const bool quoted = option->kind != Kind::kText && option->kind != Kind::kAddress && option->kind != Kind::kChoice;
   const auto parsed = quoted ? ParseToml("value = " + value, key) : Fail(Code::kInvalid, "");
   if (parsed && parsed->size() == 1) return Set(*option, *parsed->get("value"), config);
   return Set(*option, toml::value<std::string>(value), config);

@@ -87,7 +87,7 @@ constexpr auto kOptions = std::to_array<Option>({
      1u << 28},
     {"jobs.max_leases", Kind::kCount, TIER_FIELD(jobs.max_leases), "65536", "Leases of one session at a time.", 1,
      1u << 24},
-    {"metrics.listen", Kind::kText, TIER_FIELD(metrics.listen), "\"127.0.0.1:9464\"",
+    {"metrics.listen", Kind::kAddress, TIER_FIELD(metrics.listen), "\"127.0.0.1:9464\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
      "the socket directory); empty: nowhere. A private daemon never listens."},
     {"log.level", Kind::kChoice, TIER_FIELD(log.level), "\"info\"", "What is logged to standard error.", 0, UINT64_MAX,

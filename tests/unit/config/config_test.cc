@@ -2,6 +2,7 @@
 #include <set>
 #include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -121,6 +122,40 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[daemon]\nsocket_directory = \"a\\u0000b\"\n", "NUL"},
   };
   for (const MistakeCase& c : cases) EXPECT_THAT(Mistake(c.text), HasSubstr(c.message)) << c.text;
+}
+
+TEST(Config, MetricsListenOnAWholeAddressOrNone) {
+  for (const char* text : {"9464",
+                           ":9464",
+                           "foo:",
+                           ":abc",
+                           ":70000",
+                           "localhost:99999",
+                           "localhost:-1",
+                           "localhost:80s",
+                           "localhost: 80",
+                           "1.2.3:80",
+                           "256.0.0.1:80",
+                           "::1:80",
+                           "[::g]:80",
+                           "[]:80",
+                           "a b:80",
+                           "-:80",
+                           "[::1]",
+                           "+80",
+                           "1.2.3.4:80,5.6.7.8:80",
+                           "a\\u0000b:80"}) {
+    EXPECT_THAT(Mistake(fmt::format("[metrics]\nlisten = \"{}\"\n", text)),
+                HasSubstr("tierd.toml:2: option metrics.listen: "))
+        << text;
+  }
+  EXPECT_THAT(Mistake("[metrics]\nlisten = \"9464\"\n"), HasSubstr("\"9464\" is not ADDRESS:PORT; write it like"));
+  EXPECT_THAT(Mistake("[metrics]\nlisten = 9464\n"), HasSubstr("must be a text"));
+  for (const std::string text : {"", "127.0.0.1:0", "0.0.0.0:65535", "[::1]:9464", "localhost:1", "node-3.rack:9464"}) {
+    Config config = DefaultConfig();
+    EXPECT_TRUE(ApplyOverride("metrics.listen=" + text, &config)) << text;
+    EXPECT_EQ(config.metrics.listen, text);
+  }
 }
 
 TEST(Config, MissingFileIsNamed) {
