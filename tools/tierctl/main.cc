@@ -95,7 +95,7 @@ class CommandLine {
       return WithChange([this](const JobChange& c) { return OpenJob(args_.daemon, c, args_.named); });
     });
     CLI::App* set = Verb(noun, "set", "Change guarantee or limit",
-                         [this] { return WithChange([this](const JobChange& c) { return SetJob(args_.daemon, c); }); });
+                         [this] { return WithChange([this](const JobChange& c) { return ChangeJob(c); }); });
     CLI::App* remove = Verb(noun, "remove", "End a job's sessions and free its tensors",
                             [this] { return RemoveJob(args_.daemon, args_.job, args_.forget); });
     for (CLI::App* verb : {show, open, set, remove}) verb->add_option("job", args_.job, "Name of the job")->required();
@@ -139,10 +139,16 @@ class CommandLine {
       if (text->empty()) continue;
       *target = ParseBytes(*text);
       if (*target) continue;
-      fmt::print(stderr, "tierctl: \"{}\" is no size; write it as 512MiB or 16GiB\n", *text);
+      fmt::print(stderr, "tierctl: \"{}\" is no size with a unit; write it as 512MiB or 16GiB\n", *text);
       return kExitUsage;
     }
     return body(change);
+  }
+
+  int ChangeJob(const JobChange& change) {
+    if (change.guarantee_bytes || change.limit_bytes) return SetJob(args_.daemon, change);
+    fmt::print(stderr, "tierctl: nothing to change; name --guarantee, --limit or both\n");
+    return kExitUsage;
   }
 
   static CommandWords WordsOf(const CLI::App& app, const std::string& name) {

@@ -18,7 +18,7 @@ TEST(HumanBytes, KeepsThreeDigits) {
 }
 
 TEST(ParseBytes, TakesUnitsAndFractions) {
-  EXPECT_EQ(ParseBytes("4096"), 4096u);
+  EXPECT_EQ(ParseBytes("4096B"), 4096u);
   EXPECT_EQ(ParseBytes("64GiB"), uint64_t{64} << 30);
   EXPECT_EQ(ParseBytes("1.5 GiB"), uint64_t{3} << 29);
   EXPECT_EQ(ParseBytes("2GB"), 2'000'000'000u);
@@ -26,7 +26,8 @@ TEST(ParseBytes, TakesUnitsAndFractions) {
 }
 
 TEST(ParseBytes, RefusesWhatIsNoSize) {
-  for (const char* text : {"", "GiB", "-1", "12 elephants", "1e5", "99999999999TiB", "nan", "inf", "4KiBs"}) {
+  for (const char* text :
+       {"", "5", "4096", "1.5 ", "GiB", "-1", "12 elephants", "1e5", "99999999999TiB", "nan", "inf", "4KiBs"}) {
     EXPECT_FALSE(ParseBytes(text)) << text;
   }
 }
