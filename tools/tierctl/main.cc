@@ -1,9 +1,11 @@
 // tierctl: the operator's command. Parses the command line (CLI11) and calls one verb.
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,6 +15,7 @@
 #include "tools/tierctl/daemon_verbs.h"
 #include "tools/tierctl/device_verbs.h"
 #include "tools/tierctl/doctor.h"
+#include "tools/tierctl/words.h"
 
 namespace tier::tierctl {
 namespace {
@@ -39,6 +42,7 @@ class CommandLine {
   CommandLine() : app_("Operates tierd, the memory-tiering daemon.", "tierctl") {
     app_.require_subcommand(1);
     app_.fallthrough();
+    app_.set_version_flag("--version", "tierctl " TIER_VERSION, "Print the version of tierctl and exit");
     app_.add_flag("--json", args_.daemon.output.json, "Print JSON instead of tables");
     app_.add_option("--socket", args_.daemon.socket, "Control or admin socket (default: the usual places)");
     app_.add_option("--token", args_.daemon.token, "Job token (default: $TIERD_JOB_TOKEN)");
@@ -49,9 +53,15 @@ class CommandLine {
     AddDeviceVerbs();
   }
 
-  int Run(int argc, char** argv) {
+  int Run(std::vector<std::string> arguments) {
+    arguments = WithHelpAsOption(std::move(arguments));
+    if (const auto unknown = UnknownVerb(app_, arguments)) {
+      fmt::print(stderr, "tierctl: {}\n", *unknown);
+      return kExitUsage;
+    }
     try {
-      app_.parse(argc, argv);
+      std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back.
+      app_.parse(std::move(arguments));
     } catch (const CLI::ParseError& e) {
       return app_.exit(e) == 0 ? kExitOk : kExitUsage;
     }
@@ -83,6 +93,10 @@ class CommandLine {
                            [this] { return Drain(args_.daemon, args_.job, args_.timeout_s * 1000); });
     drain->add_option("job", args_.job, "Only this job; without it the daemon stops taking new work");
     drain->add_option("--timeout", args_.timeout_s, "Seconds to wait")->check(CLI::Range(1u, 3600u));
+    Verb(&app_, "help", "This text, or that of the noun and verb that follow", [this] {
+      fmt::print("{}", app_.help());
+      return kExitOk;
+    });
     CLI::App* completion = Verb(&app_, "completion", "Shell completion script", [this] { return PrintCompletion(); });
     completion->add_option("shell", args_.shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
   }
@@ -179,7 +193,7 @@ class CommandLine {
 
 int main(int argc, char** argv) {
   try {
-    return tier::tierctl::CommandLine().Run(argc, argv);
+    return tier::tierctl::CommandLine().Run(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const std::exception& e) {
     fmt::print(stderr, "tierctl: {}\n", e.what());
     return tier::tierctl::kExitFailure;
