@@ -227,6 +227,10 @@ std::unexpected<Error> Unknown(const std::string& key) {
   return Fail(Code::kInvalid, fmt::format("unknown option '{}'; the nearest is '{}'", key, NearestOption(key)->key));
 }
 
+std::unexpected<Error> UnknownSection(const std::string& name) {
+  return Fail(Code::kInvalid, fmt::format("unknown section '{}'; the nearest is '{}'", name, NearestSection(name)));
+}
+
 Status ApplyTable(const toml::table& table, const std::string& prefix, const std::string& source, Config* config) {
   for (const auto& [name, node] : table) {
     const std::string key = prefix + std::string(name.str());
@@ -238,7 +242,7 @@ Status ApplyTable(const toml::table& table, const std::string& prefix, const std
       continue;
     }
     const Option* option = FindOption(key);
-    if (option == nullptr) return at(Unknown(key).error());
+    if (option == nullptr) return at((node.is_table() ? UnknownSection(key) : Unknown(key)).error());
     if (auto set = Set(*option, node, config); !set) return at(set.error());
   }
   return {};

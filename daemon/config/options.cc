@@ -136,4 +136,12 @@ const Option* NearestOption(std::string_view key) {
   });
 }
 
+std::string_view NearestSection(std::string_view name) {
+  name = name.substr(0, 64);
+  const auto section = [](const Option& option) { return option.key.substr(0, option.key.find('.')); };
+  return section(*std::min_element(kOptions.begin(), kOptions.end(), [&](const Option& a, const Option& b) {
+    return Distance(name, section(a)) < Distance(name, section(b));
+  }));
+}
+
 }  // namespace tier::config
