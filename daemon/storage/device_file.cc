@@ -139,6 +139,7 @@ Status DeviceFile::OpenPrivate(const DeviceFileOptions& options) {
 }
 
 Status DeviceFile::OpenNew(const DeviceFileOptions& options) {
+  if (Status status = CheckNewFile(path_); !status) return status;
   const std::string directory = DirectoryOf(path_);
   if (!options.allow_any_file_system) {
     if (Status status = CheckFileSystem(directory); !status) return status;

@@ -51,6 +51,12 @@ Status CheckFileSystem(const std::string& path) {
               fmt::format("{} cannot hold the SSD file: it is on {}; name a directory on a local disk", path, *reason));
 }
 
+Status CheckNewFile(const std::string& path) {
+  // /dev/shm is no device directory, and refused as tmpfs unless every file system is allowed.
+  if (!path.starts_with("/dev/") || path.starts_with("/dev/shm/")) return {};
+  return Fail(Code::kNotFound, fmt::format("{} does not exist; name a block device that does (lsblk)", path));
+}
+
 Result<FileSystemSpace> SpaceOf(const std::string& path) {
   struct statvfs about{};
   if (::statvfs(path.c_str(), &about) != 0) return FailErrno(errno, "asking for the free space of " + path);

@@ -17,6 +17,9 @@ std::optional<std::string_view> ReasonAgainstFileSystem(uint64_t type);
 // INVALID with the reason when the file system beneath `path` cannot serve; NOT_FOUND, DENIED when it cannot be asked.
 Status CheckFileSystem(const std::string& path);
 
+// NOT_FOUND for a missing path that names a device: under /dev no SSD file is made.
+Status CheckNewFile(const std::string& path);
+
 Result<FileSystemSpace> SpaceOf(const std::string& path);
 
 }  // namespace tier::storage

@@ -60,6 +60,13 @@ TEST_F(DeviceFileTest, MakesAFileThatIsAllocatedAndPrivate) {
   EXPECT_NE(::fcntl(file->fd(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
+TEST_F(DeviceFileTest, AMissingDeviceDoesNotExist) {
+  const auto file = DeviceFile::Open({.path = "/dev/nosuch", .size = kSize, .allow_any_file_system = true});
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code, Code::kNotFound);
+  EXPECT_THAT(file.error().message, HasSubstr("/dev/nosuch does not exist"));
+}
+
 TEST_F(DeviceFileTest, FindsItsFileAgain) {
   Uuid uuid;
   {

@@ -97,6 +97,16 @@ TEST(FileSystem, NamesTmpfsAndThePathWhenAskedAboutAPath) {
   EXPECT_THAT(status.error().message, HasSubstr("tmpfs"));
 }
 
+TEST(FileSystem, MakesNoFileAmongTheDevices) {
+  for (const char* path : {"/dev/nosuch", "/dev/mapper/nosuch"}) {
+    const Status status = CheckNewFile(path);
+    ASSERT_FALSE(status) << path;
+    EXPECT_EQ(status.error().code, Code::kNotFound);
+    EXPECT_THAT(status.error().message, HasSubstr(std::string(path) + " does not exist"));
+  }
+  for (const char* path : {"/srv/tier.ssd", "/dev/shm/x", "/device/x"}) EXPECT_TRUE(CheckNewFile(path)) << path;
+}
+
 TEST(FileSystem, AnswersNotFoundForAPathThatIsNotThere) {
   EXPECT_EQ(CheckFileSystem("/no/such/place").error().code, Code::kNotFound);
   EXPECT_EQ(SpaceOf("/no/such/place").error().code, Code::kNotFound);
