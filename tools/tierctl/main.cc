@@ -44,7 +44,8 @@ class CommandLine {
     app_.fallthrough();
     app_.set_version_flag("--version", "tierctl " TIER_VERSION, "Print the version of tierctl and exit");
     app_.add_flag("--json", args_.daemon.output.json, "Print JSON instead of tables");
-    app_.add_option("--socket", args_.daemon.socket, "Control or admin socket (default: the usual places)");
+    app_.add_option("--socket", args_.daemon.socket,
+                    "Control or admin socket, or the directory of both (default: the usual places)");
     app_.add_option("--token", args_.daemon.token, "Job token (default: $TIERD_JOB_TOKEN)");
     app_.footer("Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 daemon unreachable, 5 refused, 6 degraded.");
     AddTopVerbs();

@@ -95,6 +95,25 @@ TEST_F(ConnectionTest, WithoutADaemonEverySocketIsNamedWithItsReason) {
   EXPECT_EQ(Explain(error), kExitUnreachable);
 }
 
+TEST_F(ConnectionTest, ADirectoryStandsForTheSocketsInIt) {
+  const std::string live = Serve();
+  for (const std::string& socket : {directory_, directory_ + "/", live}) {
+    const auto channel = Connect({.socket = socket, .token = {}, .output = {}});
+    ASSERT_TRUE(channel) << channel.error().message;
+    EXPECT_EQ((*channel)->socket(), live);
+  }
+}
+
+TEST_F(ConnectionTest, WhoNamedASocketIsNotToldTo) {
+  for (const std::string& socket : {directory_, directory_ + "/absent.sock"}) {
+    const auto channel = Connect({.socket = socket, .token = {}, .output = {}});
+    ASSERT_FALSE(channel);
+    EXPECT_EQ(channel.error().code, Code::kDisconnected);
+    EXPECT_THAT(channel.error().message,
+                AllOf(HasSubstr(socket), HasSubstr("or `tierd`"), ::testing::Not(HasSubstr("name the socket"))));
+  }
+}
+
 TEST_F(ConnectionTest, ADaemonThatHangsIsNoAbsentOne) {
   const std::string hung = directory_ + "/hung.sock";
   const auto listener = Listen(hung);
