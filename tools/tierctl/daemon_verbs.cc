@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tools/tierctl/connection.h"
 
@@ -101,19 +102,13 @@ int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices) 
   return kExitOk;
 }
 
-bool Degraded(const v1::Status& status) {
-  if (status.draining() || status.torn_count() > 0) return true;
-  for (const v1::Device& device : status.devices()) {
-    if (device.errors_total() > 0 || device.quarantined_bytes() > 0) return true;
-  }
-  return false;
-}
-
 void PrintStatus(const v1::Status& status, const OutputOptions& output) {
-  const bool degraded = Degraded(status);
+  const std::vector<std::string> causes = DegradedBy(status);
+  const std::string state =
+      causes.empty() ? Paint("  ok", Mood::kGood, output)
+                     : Paint("  degraded", Mood::kWarning, output) + fmt::format(": {}", fmt::join(causes, "; "));
   PrintFields({
-      {"tierd", status.version() +
-                    (degraded ? Paint("  degraded", Mood::kWarning, output) : Paint("  ok", Mood::kGood, output))},
+      {"tierd", status.version() + state},
       {"pid", fmt::format("{}, up {:.0f} s, epoch {:x}", status.pid(), status.uptime_seconds(), status.epoch())},
       {"sockets", status.socket_directory() + (status.private_daemon() ? "  (private daemon)" : "")},
       {"data directory", status.data_directory().empty() ? "none" : status.data_directory()},
@@ -189,16 +184,31 @@ std::optional<uint64_t> ParseBytes(const std::string& text) {
   return std::nullopt;
 }
 
+std::vector<std::string> DegradedBy(const v1::Status& status) {
+  std::vector<std::string> causes;
+  if (status.draining()) causes.emplace_back("draining, new work is refused until a restart");
+  if (status.torn_count() > 0) causes.push_back(fmt::format("torn tensors: {}", status.torn_count()));
+  for (const v1::Device& device : status.devices()) {
+    if (device.errors_total() > 0)
+      causes.push_back(fmt::format("device {} errors: {}", device.index(), device.errors_total()));
+    if (device.quarantined_bytes() > 0)
+      causes.push_back(
+          fmt::format("device {} quarantined: {}", device.index(), HumanBytes(device.quarantined_bytes())));
+  }
+  return causes;
+}
+
 int ShowStatus(const DaemonOptions& options) {
   return Ask<v1::Status>(options, &Stub::GetStatus, v1::GetStatusRequest(), [&](const v1::Status& status) {
     if (options.output.json) {
       Json document = ToJson(status);
-      document["degraded"] = Degraded(status);
+      document["degraded"] = !DegradedBy(status).empty();
+      document["degraded_by"] = DegradedBy(status);
       PrintJson(document);
     } else {
       PrintStatus(status, options.output);
     }
-    return Degraded(status) ? kExitDegraded : kExitOk;
+    return DegradedBy(status).empty() ? kExitOk : kExitDegraded;
   });
 }
 

@@ -5,8 +5,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/tierctl/output.h"
+
+namespace tier::v1 {
+class Status;
+}
 
 namespace tier::tierctl {
 
@@ -16,6 +21,8 @@ struct DaemonOptions {
   OutputOptions output;
 };
 
+// Why a daemon is degraded, each cause in a few words; empty if it is not.
+std::vector<std::string> DegradedBy(const v1::Status& status);
 int ShowStatus(const DaemonOptions& options);
 int ListJobs(const DaemonOptions& options);
 int ShowJob(const DaemonOptions& options, const std::string& name);

@@ -90,9 +90,11 @@ class CommandLine {
     Verb(&app_, "doctor", "What this machine lacks, and the line that grants it",
          [this] { return Doctor(args_.daemon); });
     Verb(&app_, "version", "Versions of tierctl and of the daemon", [this] { return ShowVersion(args_.daemon); });
-    CLI::App* drain = Verb(&app_, "drain", "Write everything dirty to SSD and wait",
-                           [this] { return Drain(args_.daemon, args_.job, args_.timeout_s * 1000); });
-    drain->add_option("job", args_.job, "Only this job; without it the daemon stops taking new work");
+    CLI::App* drain =
+        Verb(&app_, "drain", "Write everything dirty to SSD and wait; without a job, refuse all new work from then on",
+             [this] { return Drain(args_.daemon, args_.job, args_.timeout_s * 1000); });
+    drain->add_option("job", args_.job,
+                      "Only this job; without it the daemon refuses all new work from then on, until it is restarted");
     drain->add_option("--timeout", args_.timeout_s, "Seconds to wait")->check(CLI::Range(1u, 3600u));
     Verb(&app_, "help", "This text, or that of the noun and verb that follow", [this] {
       fmt::print("{}", app_.help());

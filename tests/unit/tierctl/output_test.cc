@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "libclient/control/channel.h"
 #include "tools/tierctl/daemon_verbs.h"
 
 namespace tier::tierctl {
@@ -30,6 +31,21 @@ TEST(ParseBytes, RefusesWhatIsNoSize) {
        {"", "5", "4096", "1.5 ", "GiB", "-1", "12 elephants", "1e5", "99999999999TiB", "nan", "inf", "4KiBs"}) {
     EXPECT_FALSE(ParseBytes(text)) << text;
   }
+}
+
+TEST(DegradedBy, NamesEachCause) {
+  v1::Status status;
+  status.add_devices()->set_index(0);
+  EXPECT_TRUE(DegradedBy(status).empty());
+  status.set_draining(true);
+  status.set_torn_count(3);
+  v1::Device* device = status.add_devices();
+  device->set_index(1);
+  device->set_errors_total(2);
+  device->set_quarantined_bytes(4096);
+  EXPECT_EQ(DegradedBy(status),
+            (std::vector<std::string>{"draining, new work is refused until a restart", "torn tensors: 3",
+                                      "device 1 errors: 2", "device 1 quarantined: 4.00 KiB"}));
 }
 
 TEST(RenderTable, AlignsFiguresRightAndLeavesNoTrailingSpace) {
