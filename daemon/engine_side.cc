@@ -37,6 +37,16 @@ memory::HugePagePolicy HugePagesOf(const std::string& text) {
   return text == "never" ? memory::HugePagePolicy::kNever : memory::HugePagePolicy::kAuto;
 }
 
+// "always" promises to refuse at the start, not in the middle of somebody's step.
+Status CheckHugePages(memory::HugePagePolicy policy, uint64_t window_bytes, const memory::HostReading& host) {
+  const uint64_t free = host.huge_page_size == kBlockSize ? host.huge_pages_free * kBlockSize : 0;
+  if (policy != memory::HugePagePolicy::kAlways || free >= window_bytes) return {};
+  return Fail(Code::kNoMemory,
+              fmt::format("arena.huge_pages is \"always\" and {} of huge pages are free, where one window takes {}: "
+                          "raise vm.nr_hugepages, or set it to \"auto\"",
+                          base::FormatBytes(free), base::FormatBytes(window_bytes)));
+}
+
 storage::IoChoice IoChoiceOf(const std::string& text) {
   if (text == "io_uring") return storage::IoChoice::kUring;
   return text == "threads" ? storage::IoChoice::kThreads : storage::IoChoice::kAuto;
@@ -110,6 +120,7 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   memory::ArenaOptions options;
   options.sizes = *sizes;
   options.huge_pages = HugePagesOf(config.arena.huge_pages);
+  if (auto there = CheckHugePages(options.huge_pages, sizes->window_size, *host); !there) return there;
   options.collapse = config.arena.collapse == "never" ? memory::CollapsePolicy::kNever : memory::CollapsePolicy::kAuto;
   options.numa_node = static_cast<int>(config.arena.numa_node);
   // An empty closure wakes the engine, which then polls. A full mailbox means that it is awake.

@@ -6,7 +6,7 @@ help_fuzz() {
 usage: tools/dev fuzz [TARGET|all] [SECONDS]
 
 Builds the fuzz targets of tests/fuzz with clang 19 into build/fuzz and runs TARGET (default: all) for SECONDS each
-(default 60), from its corpus (tests/fuzz/corpus/TARGET, or corpus beside it). What is found lands in build/fuzz/findings.
+(default 60), from its corpus (tests/fuzz/corpus/TARGET, or corpus beside it). Findings land in build/fuzz/findings.
 TEXT
 }
 

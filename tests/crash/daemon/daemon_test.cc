@@ -235,6 +235,18 @@ TEST(Daemon, ArenaLargerThanTheMachineIsRefusedWithFigures) {
   EXPECT_EQ(std::count(outcome.output.begin(), outcome.output.end(), '\n'), 1) << outcome.output;
 }
 
+TEST(Daemon, HugePagesAlwaysIsRefusedAtTheStartWhereThereAreNone) {
+  uint64_t free = 0;
+  std::ifstream("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages") >> free;
+  if (free != 0) GTEST_SKIP() << "needs a machine without free huge pages";
+  ScratchDirectory scratch;
+  auto arguments = SmallDaemon(scratch);
+  arguments.insert(arguments.end(), {"--set", "arena.huge_pages=always"});
+  const auto outcome = RunTierd(scratch, arguments);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("arena.huge_pages"), HasSubstr("vm.nr_hugepages")));
+}
+
 TEST(Daemon, PrivateOneListensOnNoPortKeepsNoFileAndEndsWithItsStarter) {
   ScratchDirectory scratch;
   // A starter that is gone already: with no session attached the daemon ends 30 s later, with one that has left
