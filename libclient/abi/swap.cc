@@ -121,8 +121,10 @@ int tier_done(const tier_op* op) {
 
 void tier_cancel(tier_op* op) {
   if (op == nullptr || op->forked()) return;
+  // The tier_wait that this wakes frees the handle while Cancel is still at work.
+  const auto operation = op->operation;
   (void)Guarded([&] {
-    op->operation->Cancel();
+    operation->Cancel();
     return tier::Status{};
   });
 }

@@ -253,7 +253,7 @@ std::vector<const CopyOperation*> CopyCrew::SwapsBefore(const client::Submission
 
 Result<Pending*> CopyCrew::TrySubmit(const client::Submission& submission) {
   auto pending = session_.channel().TrySubmit(submission, &group_);
-  starved_ = starved_ || (pending && *pending == nullptr);
+  if (pending && *pending == nullptr) starved_.store(true);
   return pending;
 }
 

@@ -124,7 +124,7 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   std::atomic<uint64_t> unfinished_{0};
   uint64_t inflight_bytes_ = 0;
   uint32_t waiting_in_group_ = 0;
-  bool starved_ = false;  // Something found no room in this turn.
+  std::atomic<bool> starved_{false};  // Something found no room in this turn.
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
