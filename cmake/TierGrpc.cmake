@@ -16,15 +16,10 @@ foreach(library IN LISTS TIER_GRPC_STATIC_LIBRARIES)
 endforeach()
 list(REMOVE_DUPLICATES archives)
 
+add_library(tier_grpc INTERFACE)
+target_link_libraries(tier_grpc INTERFACE
+  -Wl,--start-group -l:libgrpc++_reflection.a -l:libprotobuf.a ${archives} -Wl,--end-group
+  Threads::Threads ${CMAKE_DL_LIBS} m)
+
 add_library(tier_grpc_shared INTERFACE)
 target_link_libraries(tier_grpc_shared INTERFACE grpc++ grpc gpr protobuf absl_synchronization Threads::Threads)
-
-add_library(tier_grpc INTERFACE)
-if(TIER_SANITIZE MATCHES "thread")
-  # Only a module of its own can be told apart as not instrumented.
-  target_link_libraries(tier_grpc INTERFACE tier_grpc_shared grpc++_reflection ${CMAKE_DL_LIBS} m)
-else()
-  target_link_libraries(tier_grpc INTERFACE
-    -Wl,--start-group -l:libgrpc++_reflection.a -l:libprotobuf.a ${archives} -Wl,--end-group
-    Threads::Threads ${CMAKE_DL_LIBS} m)
-endif()

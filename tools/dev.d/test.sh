@@ -95,18 +95,15 @@ test_asan() {
   run_ctest asan ctest-asan -L '^(unit|property)$'
 }
 
-# Test suites that speak gRPC run with gRPC's own, uninstrumented code left out (it is linked as shared objects here); a
-# suppression list would hide races of ours.
+# gRPC and abseil are not instrumented: what they order looks unordered to the thread sanitizer, and a suppression list
+# would hide races of ours. Suites that speak gRPC are left out; ASan runs them.
 readonly GRPC_SUITES='^(GrpcServerTest|ConnectionTest)\.'
 
 test_tsan() {
   build_sanitized_tests tsan
   export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1"
-  local failed=0
-  run_ctest tsan ctest-tsan -L '^(unit|property)$' -E "$GRPC_SUITES" || failed=1
-  export TSAN_OPTIONS="$TSAN_OPTIONS:ignore_noninstrumented_modules=1:ignore_interceptors_accesses=1"
-  run_ctest tsan ctest-tsan-grpc -R "$GRPC_SUITES" || failed=1
-  return "$failed"
+  say "left out under the thread sanitizer: $GRPC_SUITES (gRPC is not instrumented)"
+  run_ctest tsan ctest-tsan -L '^(unit|property)$' -E "$GRPC_SUITES"
 }
 
 test_fuzz() {
