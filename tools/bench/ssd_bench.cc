@@ -17,14 +17,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Several operations under way at a time, as a trainer that swaps layer after layer has.
-constexpr size_t kOpsInFlight = 4;
+// Several operations under way at a time, as a trainer that swaps layer after layer has: 64 MiB of them, and at
+// least 4.
+constexpr size_t kOpsInFlightMin = 4;
+constexpr uint64_t kBytesInFlight = 64 << 20;
 
 class SsdSession {
  public:
   explicit SsdSession(const PartOptions& options)
       : client_(options.socket, options.spin), bytes_(options.bytes), tensors_(options.total / options.bytes) {
-    buffers_.resize(kOpsInFlight);
+    buffers_.resize(std::max<size_t>(kOpsInFlightMin, kBytesInFlight / bytes_));
     for (auto& buffer : buffers_) {
       buffer.resize(bytes_);
       for (size_t i = 0; i < buffer.size(); i += 8) {
@@ -59,12 +61,12 @@ class SsdSession {
  private:
   template <typename Start>
   void Stream(Start&& begin) {
-    std::vector<tier_op*> ops(kOpsInFlight, nullptr);
-    for (uint64_t i = 0; i < tensors_ + kOpsInFlight; ++i) {
-      tier_op*& op = ops[i % kOpsInFlight];
+    std::vector<tier_op*> ops(buffers_.size(), nullptr);
+    for (uint64_t i = 0; i < tensors_ + ops.size(); ++i) {
+      tier_op*& op = ops[i % ops.size()];
       if (op != nullptr) Require(tier_wait(op, 0, nullptr), "wait");
       op = nullptr;
-      if (i < tensors_) Require(begin(1 + i, buffers_[i % kOpsInFlight], &op), "start");
+      if (i < tensors_) Require(begin(1 + i, buffers_[i % ops.size()], &op), "start");
     }
   }
   double Rate(Clock::time_point start) const {
