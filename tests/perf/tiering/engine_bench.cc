@@ -6,6 +6,7 @@
 
 #include "daemon/tiering/engine.h"
 #include "tests/support/tiering/fake_windows.h"
+#include "tests/support/tiering/null_ports.h"
 
 namespace tier::tiering {
 namespace {
@@ -28,36 +29,6 @@ class LeaseCollector final : public ReplySink {
   std::vector<RequestItem> leases;
   Code code = Code::kOk;
   uint64_t replies = 0;
-};
-
-class NullIndex final : public storage::Index {
- public:
-  void Put(const storage::TensorKey&, std::span<const std::byte> value) override {
-    benchmark::DoNotOptimize(value.data());
-  }
-  void Erase(const storage::TensorKey&) override {}
-  void EraseSpace(uint64_t, uint64_t) override {}
-  Status Commit() override { return {}; }
-  void Scan(const std::function<void(const storage::TensorKey&, std::span<const std::byte>)>&) const override {}
-  uint64_t used_bytes() const override { return 0; }
-};
-
-class NullTransfers final : public storage::TransferPort {
- public:
-  void AddWindow(WindowIndex, std::byte*, uint64_t) override {}
-  void RemoveWindow(WindowIndex) override {}
-  void Start(const storage::Transfer& transfer) override { started_.push_back(transfer.cookie); }
-  void Submit() override {}
-  void Poll(std::vector<storage::TransferResult>* results) override {
-    for (const uint64_t cookie : started_) results->push_back({.cookie = cookie});
-    started_.clear();
-  }
-  uint32_t inflight() const override { return static_cast<uint32_t>(started_.size()); }
-  uint32_t inflight_max() const override { return 1024; }
-  storage::DeviceTraffic traffic(uint16_t) const override { return {}; }
-
- private:
-  std::vector<uint64_t> started_;
 };
 
 struct Bench {
@@ -93,8 +64,8 @@ struct Bench {
 
   memory::testing::FakeWindowSource windows;
   storage::ExtentStore extents;
-  NullTransfers transfers;
-  NullIndex index;
+  testing::InstantTransfers transfers;
+  testing::NullIndex index;
   LeaseCollector sink;
   std::unique_ptr<Engine> engine;
   uint64_t sequence = 0;

@@ -8,6 +8,7 @@
 #include "daemon/tiering/lease_table.h"
 #include "tests/support/storage/fake_transfer.h"
 #include "tests/support/tiering/fake_windows.h"
+#include "tests/support/tiering/null_ports.h"
 
 namespace {
 
@@ -68,36 +69,6 @@ class LastReply final : public ReplySink {
   uint64_t replies = 0;
 };
 
-class NullIndex final : public storage::Index {
- public:
-  void Put(const storage::TensorKey&, std::span<const std::byte>) override { ++puts; }
-  void Erase(const storage::TensorKey&) override {}
-  void EraseSpace(uint64_t, uint64_t) override {}
-  Status Commit() override { return {}; }
-  void Scan(const std::function<void(const storage::TensorKey&, std::span<const std::byte>)>&) const override {}
-  uint64_t used_bytes() const override { return 0; }
-  uint64_t puts = 0;
-};
-
-// Writes end at once and are kept nowhere: the bytes do not matter here.
-class InstantTransfers final : public storage::TransferPort {
- public:
-  void AddWindow(WindowIndex, std::byte*, uint64_t) override {}
-  void RemoveWindow(WindowIndex) override {}
-  void Start(const storage::Transfer& transfer) override { started_.push_back(transfer.cookie); }
-  void Submit() override {}
-  void Poll(std::vector<storage::TransferResult>* results) override {
-    for (const uint64_t cookie : started_) results->push_back({.cookie = cookie});
-    started_.clear();
-  }
-  uint32_t inflight() const override { return static_cast<uint32_t>(started_.size()); }
-  uint32_t inflight_max() const override { return 1024; }
-  storage::DeviceTraffic traffic(uint16_t) const override { return {}; }
-
- private:
-  std::vector<uint64_t> started_;
-};
-
 class Footprint : public ::testing::Test {
  protected:
   Footprint() : windows({.window_size = 8 * kMiB, .arena_max_bytes = 512 * kMiB, .windows_max = 64}) {
@@ -134,8 +105,8 @@ class Footprint : public ::testing::Test {
 
   memory::testing::FakeWindowSource windows;
   storage::ExtentStore extents;
-  InstantTransfers transfers;
-  NullIndex index;
+  testing::InstantTransfers transfers;
+  testing::NullIndex index;
   LastReply sink;
   std::unique_ptr<Engine> engine;
   uint64_t sequence = 0;
