@@ -115,14 +115,16 @@ def test_updates_by_ranges_touch_nothing_else(client: tierd.Client) -> None:
 
 
 def test_unknown_and_taken_keys_and_no_bytes_have_their_errors(client: tierd.Client) -> None:
-    with pytest.raises(tierd.NotFound):
+    with pytest.raises(tierd.NotFound, match="no tensor 'nobody' in the session's namespace"):
         client.get("nobody")
+    with pytest.raises(tierd.NotFound, match="no tensor 1000 in the session's namespace"):
+        client.get(1000)
     client.put("key", b"x")
     with pytest.raises(tierd.AlreadyExists):
         client.put("key", b"y")
     with pytest.raises(tierd.AlreadyExists):
         client.create("key", 10)
-    with pytest.raises(tierd.Invalid):
+    with pytest.raises(tierd.Invalid, match="do not lie in tensor 'key' of 1 bytes"):
         client.lease("key", offset=5)
     with pytest.raises(tierd.Invalid):
         client.put("none", b"")

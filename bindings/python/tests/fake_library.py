@@ -112,7 +112,7 @@ class FakeLibrary:
             for item in ranges:
                 key = (item.tensor, flags & library.SHARED)
                 if key in self.tensors:
-                    raise Refusal(ALREADY_EXISTS, f"tensor {item.tensor} exists")
+                    raise Refusal(ALREADY_EXISTS, f"tensor {item.tensor:#x} exists")
                 if item.size == 0:
                     raise Refusal(INVALID, "size 0")
             for item in ranges:
@@ -136,7 +136,7 @@ class FakeLibrary:
             key = (item.tensor, flags & library.SHARED)
             tensor = self.tensors.get(key)
             if tensor is None or not (write or tensor.sealed):
-                raise Refusal(NOT_FOUND, f"no tensor {item.tensor}")
+                raise Refusal(NOT_FOUND, f"no tensor {item.tensor:#x}")
             length = item.length or tensor.size - item.offset
             if item.offset + length > tensor.size:
                 raise Refusal(INVALID, "range beyond the end")
@@ -168,7 +168,7 @@ class FakeLibrary:
         elif record.write:
             record.tensor.sealed_ranges.append((record.begin, record.end))
         if self.lost:
-            self._error = b"the daemon is gone"
+            self._error = f"the writer of tensor {record.key[0]:#x} is gone".encode()
             return DISCONNECTED
         return 0
 
@@ -181,7 +181,7 @@ class FakeLibrary:
         def work() -> None:
             for tensor in tensors:
                 if self.tensors.pop((tensor, flags), None) is None:
-                    raise Refusal(NOT_FOUND, f"no tensor {tensor}")
+                    raise Refusal(NOT_FOUND, f"no tensor {tensor:#x}")
 
         return self._guard("free", work)
 
@@ -193,7 +193,7 @@ class FakeLibrary:
         def work() -> None:
             found = self.tensors.get((tensor, flags))
             if found is None:
-                raise Refusal(NOT_FOUND, f"no tensor {tensor}")
+                raise Refusal(NOT_FOUND, f"no tensor {tensor:#x}")
             view._obj.size, view._obj.ram_bytes, view._obj.sealed = found.size, found.size, found.sealed
 
         return self._guard("tensor", work)
@@ -214,7 +214,7 @@ class FakeLibrary:
         def work() -> None:
             found = self.tensors.get((tensor, options._obj.flags))
             if found is None or not found.sealed:
-                raise Refusal(NOT_FOUND, f"no tensor {tensor}")
+                raise Refusal(NOT_FOUND, f"no tensor {tensor:#x}")
             if found.size != size:
                 raise Refusal(INVALID, f"the tensor holds {found.size} bytes, not {size}")
             ctypes.memmove(pointer, found.address, size)

@@ -222,6 +222,22 @@ def test_missing_keys_are_not_found(client: tierd.Client) -> None:
             call("nobody")
 
 
+@pytest.mark.parametrize(
+    ("key", "name"), [("weights", "'weights'"), (1000, "1000"), ((1 << 64) - 1, str((1 << 64) - 1))]
+)
+def test_a_refusal_names_the_key_as_it_was_given(client: tierd.Client, key: int | str, name: str) -> None:
+    for call in (client.get, client.delete, client.tensor, client.lease):
+        with pytest.raises(tierd.NotFound, match=rf"^no tensor {name}$"):
+            call(key)
+
+
+def test_a_key_that_a_write_fails_under_is_named(client: tierd.Client, fake: FakeLibrary) -> None:
+    client.put("weights", b"old")
+    with pytest.raises(tierd.Disconnected, match="the writer of tensor 'weights' is gone"):
+        with client.lease("weights", write=True):
+            fake.lost = True
+
+
 def test_every_code_has_its_exception() -> None:
     names = (
         "INVALID NOT_FOUND ALREADY_EXISTS DENIED NO_MEMORY NO_SPACE IO_ERROR CORRUPT TORN STALE DISCONNECTED "

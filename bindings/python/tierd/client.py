@@ -354,6 +354,7 @@ class Client:
         number = ctypes.c_uint64()
         self._session.call("tier_intern", text, len(text), ctypes.byref(number))
         self._ids[key] = number.value
+        self._session.keys[number.value] = key
         return number.value
 
     def _layout_of(self, tensor: int, shared: bool) -> Layout | None:

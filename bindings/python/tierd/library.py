@@ -10,6 +10,8 @@ import ctypes
 import functools
 import os
 import pathlib
+import re
+from collections.abc import Mapping
 from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 
 from .errors import Error, NotFound, from_code
@@ -193,6 +195,15 @@ def load() -> ctypes.CDLL:
     )
 
 
-def failure(library: ctypes.CDLL, code: int) -> Error:
-    """The exception for ``code``, with the sentence libtier left on this thread."""
-    return from_code(code, library.tier_last_error().decode("utf-8", "replace"))
+_TENSOR = re.compile(r"\btensor 0x([0-9a-f]{1,16})\b")
+
+
+def failure(library: ctypes.CDLL, code: int, keys: Mapping[int, str]) -> Error:
+    """The exception for ``code``, with the sentence libtier left on this thread. That knows tensors by their ids; here
+    they get the names the caller has for them: the string key whose id it is by ``keys``, else the number."""
+
+    def name(found: re.Match[str]) -> str:
+        tensor = int(found[1], 16)
+        return f"tensor {keys.get(tensor, tensor)!r}"
+
+    return from_code(code, _TENSOR.sub(name, library.tier_last_error().decode("utf-8", "replace")))

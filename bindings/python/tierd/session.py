@@ -75,7 +75,7 @@ class Grant:
             if not self._token or not self._handle.value:  # Else it is for the finalizer to end.
                 session.grants.pop(self.key, None)
         if codes and codes[0] and self.write and not self.abandon:
-            self.failure = library.failure(session.library, codes[0])
+            self.failure = library.failure(session.library, codes[0], session.keys)
         session.close_if_last()
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -89,6 +89,7 @@ class Session:
     def __init__(self, functions: ctypes.CDLL, handle: int = 0) -> None:
         self.library = functions
         self.handle = ctypes.c_void_p(handle)  # For tier_connect to fill in.
+        self.keys: dict[int, str] = {}  # The string keys used so far, by the ids the daemon gave them.
         self.grants: dict[object, int] = {}  # Leases alive or asked for: the thread that took each.
         self._token = token_of(self.handle)
         self._process = os.getpid()
@@ -144,7 +145,7 @@ class Session:
     def check(self, code: int) -> None:
         """Raises the exception of ``code`` with the sentence libtier left on this thread."""
         if code != library.OK:
-            raise library.failure(self.library, code)
+            raise library.failure(self.library, code, self.keys)
 
     def call(self, name: str, *arguments: object) -> None:
         """One call that answers at once, or soon."""
