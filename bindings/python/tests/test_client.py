@@ -238,6 +238,18 @@ def test_a_key_that_a_write_fails_under_is_named(client: tierd.Client, fake: Fak
             fake.lost = True
 
 
+def test_a_wrong_type_is_told_what_is_taken(client: tierd.Client) -> None:
+    client.put("key", b"four")
+    with pytest.raises(
+        tierd.Invalid, match="a list cannot be stored .*numpy array, a torch tensor, or contiguous bytes"
+    ):
+        client.put("list", [1, 2])
+    with pytest.raises(tierd.Invalid, match="a bytes cannot be filled .*writable bytes such as a bytearray"):
+        client.get_into("key", b"four")
+    with pytest.raises(tierd.Invalid, match="a key is an int or a str, not float"):
+        client.prefetch(1.5)  # type: ignore[arg-type]
+
+
 def test_every_code_has_its_exception() -> None:
     names = (
         "INVALID NOT_FOUND ALREADY_EXISTS DENIED NO_MEMORY NO_SPACE IO_ERROR CORRUPT TORN STALE DISCONNECTED "
@@ -343,8 +355,11 @@ def test_threads_share_a_client(client: tierd.Client, fake: FakeLibrary) -> None
 
 def test_options_that_cannot_be_meant_are_refused(monkeypatch: pytest.MonkeyPatch, fake: FakeLibrary) -> None:
     monkeypatch.setattr("tierd.library.load", lambda: fake)
-    for options in ({"mode": "take"}, {"spin": "fast"}, {"limit": "1 stone"}, {"job": "a\0b"}):
-        with pytest.raises(tierd.Invalid):
-            tierd.connect(**options)  # type: ignore[arg-type]
+    for name, value in (
+        ("mode", "take"), ("spin", "fast"), ("limit", "1 stone"), ("job", "a\0b"), ("job", 5), ("socket", b"path"),
+        ("rank", "0"), ("world_size", True), ("copy_threads", -1),
+    ):  # fmt: skip
+        with pytest.raises(tierd.Invalid, match=name):
+            tierd.connect(**{name: value})  # type: ignore[arg-type]
     with tierd.connect(job="x", limit="1GiB") as client:
         assert client.session.job == "job"

@@ -37,6 +37,11 @@ def get_into_large(client: tierd.Client) -> None:
     client.get_into("large", bytearray(RANGE_BYTES + 1))
 
 
+def lease_many(client: tierd.Client) -> None:
+    for lease in client.lease_many([tierd.Part("key")] * 3):
+        lease.release()
+
+
 CALLS: dict[str, Call] = {
     "put": lambda client: client.put("new", b"n" * 100),
     "put by ranges": lambda client: client.put("new", bytes(3 * MIB)),
@@ -45,7 +50,7 @@ CALLS: dict[str, Call] = {
     "get by ranges": lambda client: client.get("ranges"),
     "get large": get_into_large,
     "lease": lambda client: client.lease("key", write=True).release(),
-    "lease many": lambda client: [lease.release() for lease in client.lease_many([tierd.states.Part("key")] * 3)],
+    "lease many": lease_many,
     "create": lambda client: client.create("new", 100).release(),
     "delete": lambda client: client.delete("key"),
     "step": lambda client: client.step(),

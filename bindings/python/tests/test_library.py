@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -76,3 +78,10 @@ def test_a_missing_library_is_reported_with_the_places_tried(monkeypatch: pytest
             library.load()
     finally:
         library.load.cache_clear()
+
+
+def test_without_torch_the_integrations_say_what_to_install() -> None:
+    script = "import sys; sys.modules['torch'] = None; import tierd; import tierd.torch"
+    path = {**os.environ, "PYTHONPATH": str(pathlib.Path(tierd.__file__).parents[1])}
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=path)
+    assert ended.stderr.splitlines()[-1] == "ModuleNotFoundError: tierd.torch needs PyTorch: pip install torch"

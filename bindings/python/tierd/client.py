@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
+import operator
 import os
 import types
 import warnings
@@ -54,16 +55,16 @@ def connect(
     functions = library.load()
     options = library.ConnectOptions(
         struct_size=ctypes.sizeof(library.ConnectOptions),
-        socket=_encoded(os.fspath(socket) if socket is not None else None),
-        job=_encoded(job),
-        token=_encoded(token),
+        socket=_encoded("socket", socket),
+        job=_encoded("job", job),
+        token=_encoded("token", token),
         mode=_choice("mode", mode, library.MODES),
         named=int(named),
-        rank=-1 if rank is None else rank,
-        world_size=world_size or 0,
+        rank=-1 if rank is None else _count("rank", rank),
+        world_size=0 if world_size is None else _count("world_size", world_size),
         guarantee_bytes=byte_count(guarantee, "guarantee"),
         limit_bytes=byte_count(limit, "limit"),
-        copy_threads=copy_threads,
+        copy_threads=_count("copy_threads", copy_threads),
         spin=_choice("spin", spin, library.SPINS),
     )
     named_socket = socket is not None or bool(os.environ.get("TIERD_SOCKET"))
@@ -404,7 +405,7 @@ class Client:
 
 
 def _several(keys: Key | Part | Iterable[Key | Part]) -> Iterable[Key | Part]:
-    return [keys] if isinstance(keys, (int, str, Part)) else keys
+    return keys if isinstance(keys, Iterable) and not isinstance(keys, str) else [keys]
 
 
 def _shared(shared: bool) -> int:
@@ -426,10 +427,22 @@ def _choice(name: str, value: str, values: dict[str, int]) -> int:
     return values[value]
 
 
-def _encoded(text: str | None) -> bytes | None:
+def _count(name: str, value: int) -> int:
+    try:
+        count = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        count = -1
+    if not 0 <= count < 1 << 31:
+        raise Invalid(f"{name} is {value!r}: an int of at least 0")
+    return count
+
+
+def _encoded(name: str, text: str | os.PathLike[str] | None) -> bytes | None:
     if text is None:
         return None
+    if not isinstance(text, (str, os.PathLike)):
+        raise Invalid(f"{name} is {text!r}: a str")
     encoded = os.fsencode(text)
     if b"\0" in encoded:
-        raise Invalid(f"{text!r} holds a NUL")
+        raise Invalid(f"{name} is {text!r}, which holds a NUL")
     return encoded

@@ -146,7 +146,11 @@ def _buffer_memory(value: object, flags: int) -> Iterator[Memory]:
         owner = memoryview(value)  # type: ignore[arg-type]  # Anything at all: what has no buffer raises.
         _get_buffer(value, ctypes.byref(view), flags)
     except (TypeError, BufferError) as error:
-        raise Invalid(f"a {type(value).__name__} cannot be used: {error}") from None
+        use = "filled" if flags == _WRITABLE else "stored"
+        raise Invalid(
+            f"a {type(value).__name__} cannot be {use} ({error}): pass a numpy array, a torch tensor, or contiguous "
+            f"{'writable ' if flags == _WRITABLE else ''}bytes such as a bytearray or memoryview"
+        ) from None
     try:
         yield Memory(view.buf or 0, view.len, Layout("bytes", None, (view.len,), view.len), owner)
     finally:

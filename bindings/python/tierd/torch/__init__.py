@@ -10,6 +10,13 @@
 Both give the same bits as plain torch: ``AdamW`` here as ``torch.optim.AdamW(fused=True)``.
 """
 
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":  # torch is there, and lacks something itself.
+        raise
+    raise ModuleNotFoundError("tierd.torch needs PyTorch: pip install torch", name="torch") from None
+
 from .activations import offload_activations
 from .malloc import return_freed_memory
 from .optimizer import Adam, AdamW
