@@ -41,18 +41,19 @@ int Telling(Code code) {
 
 }  // namespace
 
-std::vector<std::string> SocketCandidates(const char* socket) {
-  if (socket != nullptr && *socket != '\0') return {socket};
+Sockets SocketCandidates(const char* socket) {
+  if (socket != nullptr && *socket != '\0') return {.paths = {socket}, .named = true};
   if (const char* data = std::getenv("TIERD_SOCKET"); data != nullptr && *data != '\0') {
     const std::string path(data);
     const size_t slash = path.rfind('/');
-    return {(slash == std::string::npos ? std::string() : path.substr(0, slash + 1)) + "control.sock"};
+    const std::string directory = slash == std::string::npos ? std::string() : path.substr(0, slash + 1);
+    return {.paths = {directory + "control.sock"}, .named = true};
   }
-  std::vector<std::string> candidates;
+  Sockets candidates;
   if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime != '\0') {
-    candidates.push_back(std::string(runtime) + "/tierd/control.sock");
+    candidates.paths.push_back(std::string(runtime) + "/tierd/control.sock");
   }
-  candidates.emplace_back("/run/tierd/control.sock");
+  candidates.paths.emplace_back("/run/tierd/control.sock");
   return candidates;
 }
 
@@ -75,7 +76,7 @@ Status Reach(const std::string& path) {
   return Fail(denied ? Code::kDenied : Code::kNotFound, std::strerror(errno));
 }
 
-Error Summary(std::span<const SocketFailure> failures) {
+Error Summary(std::span<const SocketFailure> failures, bool named) {
   Error summary{Code::kNotFound, "no tierd answers ("};
   for (const SocketFailure& failure : failures) {
     if (Telling(failure.error.code) > Telling(summary.code)) summary.code = failure.error.code;
@@ -86,7 +87,8 @@ Error Summary(std::span<const SocketFailure> failures) {
     case Code::kTimeout: summary.message += "): a daemon is there but does not answer in time; look at its log"; break;
     default:
       summary.code = Code::kDisconnected;
-      summary.message += "): start it with `systemctl start tierd` or `tierd`, or name the socket";
+      summary.message += "): start it with `systemctl start tierd` or `tierd`";
+      if (!named) summary.message += ", or name the socket";
   }
   return summary;
 }
@@ -95,10 +97,10 @@ Result<std::unique_ptr<Channel>> Channel::Connect(const char* socket, const char
   return ConnectToFirst(SocketCandidates(socket), token);
 }
 
-Result<std::unique_ptr<Channel>> Channel::ConnectToFirst(const std::vector<std::string>& sockets, const char* token,
+Result<std::unique_ptr<Channel>> Channel::ConnectToFirst(const Sockets& sockets, const char* token,
                                                          std::chrono::milliseconds timeout) {
   std::vector<SocketFailure> failures;
-  for (const std::string& path : sockets) {
+  for (const std::string& path : sockets.paths) {
     auto reached = Reach(path);
     if (reached) {
       auto channel = std::make_unique<Channel>();
@@ -113,7 +115,7 @@ Result<std::unique_ptr<Channel>> Channel::ConnectToFirst(const std::vector<std::
     }
     failures.push_back({path, std::move(reached.error())});
   }
-  return std::unexpected(Summary(failures));
+  return std::unexpected(Summary(failures, sockets.named));
 }
 
 void Channel::Open(const std::string& path, const char* token) {

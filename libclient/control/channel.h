@@ -17,9 +17,13 @@ namespace tier::control_client {
 inline constexpr std::chrono::milliseconds kConnectTimeout{5'000};
 inline constexpr std::chrono::milliseconds kCallTimeout{10'000};
 
-// The sockets to try, most specific first: `socket` alone if given; else control.sock beside $TIERD_SOCKET; else those
-// of the runtime directories.
-std::vector<std::string> SocketCandidates(const char* socket);
+struct Sockets {
+  std::vector<std::string> paths;  // To try in turn, most specific first.
+  bool named = false;              // The caller chose them, by argument or environment.
+};
+
+// `socket` alone if given; else control.sock beside $TIERD_SOCKET; else those of the runtime directories.
+Sockets SocketCandidates(const char* socket);
 
 // The code that the daemon sent beside a gRPC status (metadata tier-code), or the nearest for gRPC's own failures.
 Error ToError(const grpc::Status& status, const grpc::ClientContext& context, const std::string& socket);
@@ -31,15 +35,16 @@ struct SocketFailure {
   std::string socket;
   Error error;
 };
-// One error for all sockets tried: each with its reason, and the most telling code: TIMEOUT, DENIED or DISCONNECTED.
-Error Summary(std::span<const SocketFailure> failures);
+// One error for all sockets tried: each with its reason, and the most telling code: TIMEOUT, DENIED or DISCONNECTED;
+// and what to do, which is to name a socket only where none was `named`.
+Error Summary(std::span<const SocketFailure> failures, bool named);
 
 class Channel {
  public:
   static Result<std::unique_ptr<Channel>> Connect(const char* socket, const char* token);
   // The first socket on which a daemon answers: a stale one does not hide those behind it. Fails as Summary says, or
   // with what a daemon answered.
-  static Result<std::unique_ptr<Channel>> ConnectToFirst(const std::vector<std::string>& sockets, const char* token,
+  static Result<std::unique_ptr<Channel>> ConnectToFirst(const Sockets& sockets, const char* token,
                                                          std::chrono::milliseconds timeout = kConnectTimeout);
 
   // Calls `method` of the stub with a deadline and the token.

@@ -3,9 +3,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -13,33 +10,28 @@ namespace tier::tierctl {
 
 namespace {
 
-// With a socket named already, the advice to name one is none.
-Error WithoutSocketAdvice(Error error) {
-  constexpr std::string_view kAdvice = ", or name the socket";
-  if (error.message.ends_with(kAdvice)) error.message.resize(error.message.size() - kAdvice.size());
-  return error;
+// admin.sock beside every control.sock of the usual places; a path alone, or both sockets of a directory, if given.
+control_client::Sockets SocketsOf(const std::string& given) {
+  std::error_code ignored;
+  if (!given.empty()) {
+    const std::filesystem::path path(given);
+    if (!std::filesystem::is_directory(path, ignored)) return {.paths = {given}, .named = true};
+    return {.paths = {(path / "admin.sock").string(), (path / "control.sock").string()}, .named = true};
+  }
+  const control_client::Sockets controls = control_client::SocketCandidates(nullptr);
+  control_client::Sockets sockets{.paths = {}, .named = controls.named};
+  for (const std::string& control : controls.paths) {
+    sockets.paths.push_back(control.substr(0, control.rfind('/') + 1) + "admin.sock");
+    sockets.paths.push_back(control);
+  }
+  return sockets;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& options) {
   const char* token = options.token.empty() ? nullptr : options.token.c_str();
-  std::vector<std::string> sockets;
-  if (!options.socket.empty()) {
-    sockets = control_client::SocketCandidates(options.socket.c_str());
-    const std::filesystem::path directory(options.socket);
-    std::error_code ignored;
-    if (std::filesystem::is_directory(directory, ignored))
-      sockets = {(directory / "admin.sock").string(), (directory / "control.sock").string()};
-    auto channel = control_client::Channel::ConnectToFirst(sockets, token);
-    if (!channel) return std::unexpected(WithoutSocketAdvice(std::move(channel.error())));
-    return channel;
-  }
-  for (const std::string& control : control_client::SocketCandidates(nullptr)) {
-    sockets.push_back(control.substr(0, control.rfind('/') + 1) + "admin.sock");
-    sockets.push_back(control);
-  }
-  return control_client::Channel::ConnectToFirst(sockets, token);
+  return control_client::Channel::ConnectToFirst(SocketsOf(options.socket), token);
 }
 
 int Explain(const Error& error) {

@@ -66,7 +66,7 @@ class ConnectionTest : public ::testing::Test {
   }
   static Error FailureOf(const std::vector<std::string>& sockets,
                          std::chrono::milliseconds timeout = control_client::kConnectTimeout) {
-    auto channel = Channel::ConnectToFirst(sockets, nullptr, timeout);
+    auto channel = Channel::ConnectToFirst({.paths = sockets, .named = false}, nullptr, timeout);
     EXPECT_FALSE(channel.has_value());
     return channel ? Error{} : channel.error();
   }
@@ -80,7 +80,8 @@ TEST_F(ConnectionTest, AStaleSocketDoesNotHideTheDaemonBehindIt) {
   const std::string stale = directory_ + "/stale.sock";
   (void)Listen(stale);
   const std::string live = Serve();
-  const auto channel = Channel::ConnectToFirst({directory_ + "/absent.sock", stale, live}, nullptr);
+  const auto channel =
+      Channel::ConnectToFirst({.paths = {directory_ + "/absent.sock", stale, live}, .named = false}, nullptr);
   ASSERT_TRUE(channel) << channel.error().message;
   EXPECT_EQ((*channel)->socket(), live);
 }
@@ -112,6 +113,15 @@ TEST_F(ConnectionTest, WhoNamedASocketIsNotToldTo) {
     EXPECT_THAT(channel.error().message,
                 AllOf(HasSubstr(socket), HasSubstr("or `tierd`"), ::testing::Not(HasSubstr("name the socket"))));
   }
+}
+
+TEST_F(ConnectionTest, WhoseEnvironmentNamesTheSocketIsNotToldToEither) {
+  ASSERT_EQ(::setenv("TIERD_SOCKET", (directory_ + "/tierd.sock").c_str(), 1), 0);
+  const auto named = Connect({});
+  ASSERT_EQ(::unsetenv("TIERD_SOCKET"), 0);
+  ASSERT_FALSE(named);
+  EXPECT_THAT(named.error().message,
+              AllOf(HasSubstr(directory_ + "/admin.sock: No such file"), ::testing::Not(HasSubstr("name the socket"))));
 }
 
 TEST_F(ConnectionTest, ADaemonThatHangsIsNoAbsentOne) {
@@ -151,13 +161,16 @@ TEST(ConnectionSummary, TheMostTellingReasonDecides) {
   const SocketFailure denied{"/b", {Code::kDenied, "Permission denied"}};
   const SocketFailure dead{"/c", {Code::kDisconnected, "Connection refused"}};
   const SocketFailure hung{"/d", {Code::kTimeout, "Deadline exceeded"}};
-  const auto code = [](std::vector<SocketFailure> failures) { return Summary(failures).code; };
+  const auto code = [](std::vector<SocketFailure> failures) { return Summary(failures, false).code; };
   EXPECT_EQ(code({absent, absent}), Code::kDisconnected);
+  EXPECT_THAT(Summary(std::vector{absent}, false).message, ::testing::EndsWith("or `tierd`, or name the socket"));
+  EXPECT_THAT(Summary(std::vector{absent}, true).message, ::testing::EndsWith("or `tierd`"));
   EXPECT_EQ(code({denied, absent}), Code::kDenied);
   EXPECT_EQ(code({denied, dead}), Code::kDisconnected) << "an ordinary user never has the admin socket";
   EXPECT_EQ(code({denied, hung, dead}), Code::kTimeout);
-  EXPECT_EQ(Explain(Summary(std::vector{denied, absent})), kExitRefused);
-  EXPECT_THAT(Summary(std::vector{denied, absent}).message, HasSubstr("/b: Permission denied; /a: No such file"));
+  EXPECT_EQ(Explain(Summary(std::vector{denied, absent}, false)), kExitRefused);
+  EXPECT_THAT(Summary(std::vector{denied, absent}, false).message,
+              HasSubstr("/b: Permission denied; /a: No such file"));
 }
 
 }  // namespace
