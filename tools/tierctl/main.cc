@@ -37,6 +37,9 @@ struct Arguments {
   bool forget = false;
 };
 
+// Its own description is left out of the help, where the option's words say it.
+CLI::Validator Within(uint32_t least, uint32_t most) { return CLI::Range(least, most).description(""); }
+
 class CommandLine {
  public:
   CommandLine() : app_("Operates tierd, the memory-tiering daemon.", "tierctl") {
@@ -45,9 +48,15 @@ class CommandLine {
     app_.set_version_flag("--version", "tierctl " TIER_VERSION, "Print the version of tierctl and exit");
     app_.add_flag("--json", args_.daemon.output.json, "Print JSON instead of tables");
     app_.add_option("--socket", args_.daemon.socket,
-                    "Control or admin socket, or the directory of both (default: the usual places)");
-    app_.add_option("--token", args_.daemon.token, "Job token (default: $TIERD_JOB_TOKEN)");
-    app_.footer("Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 daemon unreachable, 5 refused, 6 degraded.");
+                    "Control or admin socket, or the directory of both (default: the usual places)")
+        ->type_name("PATH");
+    app_.add_option("--token", args_.daemon.token, "Job token (default: $TIERD_JOB_TOKEN)")->type_name("TOKEN");
+    app_.failure_message([](const CLI::App*, const CLI::Error& e) {
+      return fmt::format("tierctl: {}\n--help behind a verb shows its arguments and options\n", e.what());
+    });
+    app_.footer(
+        "--json, --socket and --token may stand before or behind every verb.\nExit codes: 0 ok, 1 failure, 2 usage, 3 "
+        "not found, 4 daemon unreachable, 5 refused, 6 degraded.");
     AddTopVerbs();
     AddJobVerbs();
     AddTensorVerbs();
@@ -56,8 +65,12 @@ class CommandLine {
 
   int Run(std::vector<std::string> arguments) {
     arguments = WithHelpAsOption(std::move(arguments));
-    if (const auto unknown = UnknownVerb(app_, arguments)) {
+    if (const auto unknown = UnknownWord(app_, arguments)) {
       fmt::print(stderr, "tierctl: {}\n", *unknown);
+      return kExitUsage;
+    }
+    if (const auto help = MissingVerb(app_, arguments)) {
+      fmt::print(stderr, "{}", *help);
       return kExitUsage;
     }
     try {
@@ -95,7 +108,9 @@ class CommandLine {
              [this] { return Drain(args_.daemon, args_.job, args_.timeout_s * 1000); });
     drain->add_option("job", args_.job,
                       "Only this job; without it the daemon refuses all new work from then on, until it is restarted");
-    drain->add_option("--timeout", args_.timeout_s, "Seconds to wait")->check(CLI::Range(1u, 3600u));
+    drain->add_option("--timeout", args_.timeout_s, "How long to wait, 1 to 3600")
+        ->type_name("SECONDS")
+        ->check(Within(1, 3600));
     Verb(&app_, "help", "This text, or that of the noun and verb that follow", [this] {
       fmt::print("{}", app_.help());
       return kExitOk;
@@ -117,8 +132,8 @@ class CommandLine {
                             [this] { return RemoveJob(args_.daemon, args_.job, args_.forget); });
     for (CLI::App* verb : {show, open, set, remove}) verb->add_option("job", args_.job, "Name of the job")->required();
     for (CLI::App* verb : {open, set}) {
-      verb->add_option("--guarantee", args_.guarantee, "RAM that it always gets, such as 16GiB");
-      verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: none");
+      verb->add_option("--guarantee", args_.guarantee, "RAM that it always gets, such as 16GiB")->type_name("SIZE");
+      verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: none")->type_name("SIZE");
     }
     open->add_flag("--named", args_.named, "Keep it until it is removed");
     remove->add_flag("--forget", args_.forget, "Its persisted tensors too");
@@ -131,7 +146,9 @@ class CommandLine {
     CLI::App* show = Verb(noun, "show", "One tensor, by key or id",
                           [this] { return ShowTensor(args_.daemon, args_.job, args_.tensor); });
     list->add_option("job", args_.job, "Name of the job")->required();
-    list->add_option("--max", args_.max, "At most this many")->check(CLI::Range(1u, 100'000u));
+    list->add_option("--max", args_.max, "At most this many, 1 to 100000")
+        ->type_name("COUNT")
+        ->check(Within(1, 100'000));
     show->add_option("job", args_.job, "Name of the job")->required();
     show->add_option("tensor", args_.tensor, "Key, number or 0x…")->required();
   }

@@ -1,33 +1,64 @@
 #include "tools/tierctl/words.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 namespace tier::tierctl {
 
-std::optional<std::string> UnknownVerb(const CLI::App& app, const std::vector<std::string>& arguments) {
-  const CLI::App* at = &app;
-  for (size_t i = 0; i < arguments.size(); ++i) {
+namespace {
+
+// How far the words of a command line lead down the tree of nouns and verbs.
+struct Path {
+  const CLI::App* at;
+  const std::string* unknown = nullptr;  // The first verb or option that is none.
+  bool ended = false;  // At a verb, whose own arguments follow; or help was asked for, or the version.
+};
+
+std::vector<const CLI::App*> VerbsOf(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+Path Follow(const CLI::App& app, const std::vector<std::string>& arguments) {
+  Path path{.at = &app};
+  for (size_t i = 0; i < arguments.size() && !path.ended; ++i) {
     const std::string& word = arguments[i];
-    if (word.starts_with('-')) {
-      const CLI::Option* option = app.get_option_no_throw(word);  // Not found where the value follows a '='.
-      if (option != nullptr && option->get_items_expected_max() > 0) ++i;
-      continue;
+    const bool is_option = word.starts_with('-');
+    const auto verbs = VerbsOf(*path.at);
+    const auto verb = std::ranges::find(verbs, word, [](const CLI::App* known) { return known->get_name(); });
+    const CLI::Option* option = is_option ? app.get_option_no_throw(word.substr(0, word.find('='))) : nullptr;
+    if (is_option ? option == nullptr : verb == verbs.end()) {
+      path.unknown = &word;
+      return path;
     }
-    const CLI::App* next = nullptr;
-    std::vector<std::string> known;
-    for (const CLI::App* verb : at->get_subcommands([](const CLI::App*) { return true; })) {
-      known.push_back(verb->get_name());
-      if (verb->get_name() == word) next = verb;
+    if (is_option) {
+      path.ended = option == app.get_help_ptr() || option == app.get_version_ptr();
+      if (option->get_items_expected_max() > 0 && word.find('=') == std::string::npos) ++i;
+    } else {
+      path.at = *verb;
+      path.ended = VerbsOf(*path.at).empty();
     }
-    if (known.empty()) return std::nullopt;  // What follows a verb are its own arguments.
-    if (next == nullptr) {
-      const std::string of = at == &app ? "" : " of " + at->get_name();
-      return fmt::format("unknown verb '{}'{}; one of {}", word, of, fmt::join(known, ", "));
-    }
-    at = next;
   }
-  return std::nullopt;
+  return path;
+}
+
+}  // namespace
+
+std::optional<std::string> UnknownWord(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const Path path = Follow(app, arguments);
+  if (path.unknown == nullptr) return std::nullopt;
+  if (path.unknown->starts_with('-')) return fmt::format("unknown option '{}' before the verb", *path.unknown);
+  std::vector<std::string> known;
+  for (const CLI::App* verb : VerbsOf(*path.at)) known.push_back(verb->get_name());
+  const std::string of = path.at == &app ? "" : " of " + path.at->get_name();
+  return fmt::format("unknown verb '{}'{}; one of {}", *path.unknown, of, fmt::join(known, ", "));
+}
+
+std::optional<std::string> MissingVerb(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const Path path = Follow(app, arguments);
+  if (path.ended || path.unknown != nullptr) return std::nullopt;
+  return path.at->help(path.at == &app ? "" : app.get_name());
 }
 
 std::vector<std::string> WithHelpAsOption(std::vector<std::string> arguments) {

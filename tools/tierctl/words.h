@@ -1,4 +1,4 @@
-// Words of the command line that are no noun and no verb, told by name before CLI11 merely misses a subcommand.
+// Command lines that name no verb, or one that there is not: told in our words before CLI11 merely misses a subcommand.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,13 @@
 
 namespace tier::tierctl {
 
-// "unknown verb 'frob'; one of …", for the first such word; nothing if each is known. Without the program's name.
-std::optional<std::string> UnknownVerb(const CLI::App& app, const std::vector<std::string>& arguments);
+// "unknown verb 'frob'; one of …", for the first such word; nothing if each is known. Options behind a verb are the
+// parser's to judge. Without the program's name.
+std::optional<std::string> UnknownWord(const CLI::App& app, const std::vector<std::string>& arguments);
+
+// Where the words end before a verb: the help that lists those to choose from. Nothing if there is one, or one that is
+// unknown, or a wish for help or version.
+std::optional<std::string> MissingVerb(const CLI::App& app, const std::vector<std::string>& arguments);
 
 // "help job set" is "job set --help".
 std::vector<std::string> WithHelpAsOption(std::vector<std::string> arguments);

@@ -1,13 +1,19 @@
 #include "tools/tierctl/words.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace tier::tierctl {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Optional;
+
 class WordsTest : public ::testing::Test {
  protected:
   WordsTest() : app_("", "tierctl") {
+    app_.set_version_flag("--version", "0");
     app_.add_flag("--json", json_);
     app_.add_option("--socket", socket_);
     app_.add_subcommand("status");
@@ -22,17 +28,35 @@ class WordsTest : public ::testing::Test {
 };
 
 TEST_F(WordsTest, NamesTheFirstUnknownVerbAndThoseThatAre) {
-  EXPECT_EQ(UnknownVerb(app_, {"frob"}), "unknown verb 'frob'; one of status, job");
-  EXPECT_EQ(UnknownVerb(app_, {"--json", "--socket", "/s", "frob", "x"}), "unknown verb 'frob'; one of status, job");
-  EXPECT_EQ(UnknownVerb(app_, {"--socket=/s", "job", "frob"}), "unknown verb 'frob' of job; one of show, set");
+  EXPECT_EQ(UnknownWord(app_, {"frob"}), "unknown verb 'frob'; one of status, job");
+  EXPECT_EQ(UnknownWord(app_, {"--json", "--socket", "/s", "frob", "x"}), "unknown verb 'frob'; one of status, job");
+  EXPECT_EQ(UnknownWord(app_, {"--socket=/s", "job", "frob"}), "unknown verb 'frob' of job; one of show, set");
+}
+
+TEST_F(WordsTest, NamesAnUnknownOptionWhereThereIsNoVerbToKnowIt) {
+  EXPECT_EQ(UnknownWord(app_, {"--nonsense"}), "unknown option '--nonsense' before the verb");
+  EXPECT_EQ(UnknownWord(app_, {"job", "--nonsense=1", "set"}), "unknown option '--nonsense=1' before the verb");
 }
 
 TEST_F(WordsTest, LeavesEverythingElseToTheParser) {
-  EXPECT_FALSE(UnknownVerb(app_, {}));
-  EXPECT_FALSE(UnknownVerb(app_, {"job"}));
-  EXPECT_FALSE(UnknownVerb(app_, {"--nonsense", "status"}));
-  EXPECT_FALSE(UnknownVerb(app_, {"job", "show", "frob"})) << "a job may be called so";
-  EXPECT_FALSE(UnknownVerb(app_, {"job", "--socket", "frob", "set", "x"}));
+  EXPECT_FALSE(UnknownWord(app_, {}));
+  EXPECT_FALSE(UnknownWord(app_, {"job"}));
+  EXPECT_FALSE(UnknownWord(app_, {"status", "--nonsense"}));
+  EXPECT_FALSE(UnknownWord(app_, {"job", "show", "frob"})) << "a job may be called so";
+  EXPECT_FALSE(UnknownWord(app_, {"job", "--socket", "frob", "set", "x"}));
+}
+
+TEST_F(WordsTest, WhoNamesNoVerbIsShownThem) {
+  EXPECT_THAT(MissingVerb(app_, {}), Optional(AllOf(HasSubstr("Usage: tierctl"), HasSubstr("status"))));
+  EXPECT_THAT(MissingVerb(app_, {"--socket", "status"}), Optional(HasSubstr("Usage: tierctl")));
+  EXPECT_THAT(MissingVerb(app_, {"job", "--json"}), Optional(AllOf(HasSubstr("Usage: tierctl job"), HasSubstr("set"))));
+  EXPECT_FALSE(MissingVerb(app_, {"status"}));
+  EXPECT_FALSE(MissingVerb(app_, {"job", "show"}));
+  EXPECT_FALSE(MissingVerb(app_, {"frob"}));
+  for (const char* option : {"-h", "--help", "--version"}) {
+    EXPECT_FALSE(UnknownWord(app_, {option}));
+    EXPECT_FALSE(MissingVerb(app_, {option}));
+  }
 }
 
 TEST_F(WordsTest, HelpIsAWordToo) {
