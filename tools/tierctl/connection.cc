@@ -34,6 +34,8 @@ Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& op
   return control_client::Channel::ConnectToFirst(SocketsOf(options.socket), token);
 }
 
+bool SocketIsNamed(const DaemonOptions& options) { return SocketsOf(options.socket).named; }
+
 int Explain(const Error& error) {
   fmt::print(stderr, "tierctl: {}: {}\n", CodeName(error.code), error.message);
   switch (error.code) {

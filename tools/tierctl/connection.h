@@ -10,6 +10,8 @@ namespace tier::tierctl {
 
 // A refusal lists every socket tried with its reason; DISCONNECTED says how to start a daemon.
 Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& options);
+// Whether the caller says which daemon it means, by option or environment.
+bool SocketIsNamed(const DaemonOptions& options);
 // Prints the error's sentence and gives its exit code.
 int Explain(const Error& error);
 

@@ -6,12 +6,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include <cap-ng.h>
 #include <fmt/format.h>
@@ -21,10 +24,13 @@
 namespace tier::tierctl {
 namespace {
 
+constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
+constexpr uint64_t kHugePage = 2 * kMiB;
 constexpr uint64_t kMemlockWanted = kGiB;      // Below it even one large window cannot be registered.
 constexpr uint64_t kOpenFilesWanted = 20'000;  // A descriptor a window, and one for each socket.
-constexpr uint64_t kDiskFloor = 10 * kGiB;     // The SSD file leaves this much free.
+constexpr const char* kVerdictWords[] = {"ok", "note", "degraded", "bad"};
+constexpr uint64_t kDiskFloor = 10 * kGiB;  // The SSD file leaves this much free.
 
 std::string ReadText(const Machine& machine, const std::string& path) {
   std::ifstream file(machine.root + path);
@@ -39,82 +45,138 @@ uint64_t Field(const std::string& text, const std::string& key) {
   return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + key.size() + 1, nullptr, 10);
 }
 
+// A line of this user's for what only root may do.
+std::string ByRoot(const Machine& machine, const std::string& line) { return machine.uid == 0 ? line : "sudo " + line; }
+
+// The line that writes `value` to a file of the kernel's, which a container may not even show to its root.
+void GrantBySetting(const Machine& machine, const std::string& value, const std::string& path, Finding* finding) {
+  if (machine.uid == 0 && !machine.settable(path)) {
+    finding->advice = fmt::format("outside of this container: echo {} > {}", value, path);
+  } else {
+    finding->remedy =
+        fmt::format(fmt::runtime(machine.uid == 0 ? "echo {} > {}" : "echo {} | sudo tee {}"), value, path);
+  }
+}
+
+// The line that raises a limit of the shell it is pasted into, and so of the tierd started there.
+void GrantByLimit(const Machine& machine, const char* name, const std::string& value, Finding* finding) {
+  if (machine.uid == 0 && !machine.sys_resource) {
+    finding->advice =
+        fmt::format("start this container with --ulimit {}={}", name, value == "unlimited" ? "-1" : value);
+  } else {
+    finding->remedy = ByRoot(machine, fmt::format("prlimit --pid $$ --{}={}", name, value));
+    finding->advice =
+        fmt::format("for this shell; for every login: `* - {} {}` in a file of /etc/security/limits.d", name, value);
+  }
+}
+
 Finding CheckMemlock(const Machine& machine) {
-  if (machine.ipc_lock) return {"memlock", Verdict::kGood, "CAP_IPC_LOCK: memory may be pinned without limit", ""};
+  if (machine.ipc_lock) return {"memlock", Verdict::kGood, "CAP_IPC_LOCK: memory may be pinned without limit", "", ""};
   if (machine.memlock_bytes >= kMemlockWanted) {
     const std::string limit = machine.memlock_bytes == ~uint64_t{0} ? "no limit" : HumanBytes(machine.memlock_bytes);
-    return {"memlock", Verdict::kGood, "limit: " + limit, ""};
+    return {"memlock", Verdict::kGood, "limit: " + limit, "", ""};
   }
-  return {
-      "memlock", Verdict::kDegraded,
-      fmt::format("limit {}: windows are not registered for I/O (mode unpinned)", HumanBytes(machine.memlock_bytes)),
-      "in the unit: LimitMEMLOCK=infinity; for a login: add `* - memlock unlimited` to "
-      "/etc/security/limits.d/tierd.conf"};
+  const std::string limit = HumanBytes(machine.memlock_bytes);
+  Finding finding{"memlock", Verdict::kDegraded,
+                  "limit " + limit + ": windows are not registered for I/O (mode unpinned)", "", ""};
+  GrantByLimit(machine, "memlock", "unlimited", &finding);
+  return finding;
 }
 
 Finding CheckOpenFiles(const Machine& machine) {
   const std::string found = fmt::format("hard limit {}", machine.open_files);
-  if (machine.open_files >= kOpenFilesWanted) return {"open files", Verdict::kGood, found, ""};
-  return {"open files", Verdict::kDegraded, found + ": bounds windows and sessions",
-          "in the unit: LimitNOFILE=65536; for a login: add `* - nofile 65536` to /etc/security/limits.d/tierd.conf"};
+  if (machine.open_files >= kOpenFilesWanted) return {"open files", Verdict::kGood, found, "", ""};
+  Finding finding{"open files", Verdict::kDegraded, found + ": bounds windows and sessions", "", ""};
+  GrantByLimit(machine, "nofile", "65536", &finding);
+  return finding;
+}
+
+struct HostMemory {
+  uint64_t total = 0;
+  uint64_t available = 0;
+  uint64_t arena_default() const { return total / 4; }
+};
+
+HostMemory MemoryOf(const Machine& machine) {
+  const std::string text = ReadText(machine, "/proc/meminfo");
+  return {Field(text, "MemTotal") * 1024, Field(text, "MemAvailable") * 1024};
 }
 
 Finding CheckHugePages(const Machine& machine) {
   const std::string text = ReadText(machine, "/proc/meminfo");
   const uint64_t total = Field(text, "HugePages_Total");
   const uint64_t free = Field(text, "HugePages_Free");
-  if (free > 0) return {"huge pages", Verdict::kGood, fmt::format("{} of {} free", free, total), ""};
-  return {"huge pages", Verdict::kDegraded, fmt::format("{} of {} free: windows use small pages", free, total),
-          "sysctl vm.nr_hugepages=N (N × 2 MiB of the arena), best at boot"};
+  if (free > 0) return {"huge pages", Verdict::kGood, fmt::format("{} of {} free", free, total), "", ""};
+  Finding finding{"huge pages", Verdict::kNote,
+                  fmt::format("{} of {} free: windows use small pages, or collapsed ones", free, total), "",
+                  "optional; best at boot, while memory is in one piece"};
+  const HostMemory memory = MemoryOf(machine);
+  const uint64_t wanted = std::min(memory.arena_default(), memory.available / 2) / kHugePage;
+  if (wanted > 0) GrantBySetting(machine, std::to_string(total + wanted), "/proc/sys/vm/nr_hugepages", &finding);
+  return finding;
 }
 
 Finding CheckIoUring(const Machine& machine) {
   const int error = machine.try_io_uring();
-  if (error == 0) return {"io_uring", Verdict::kGood, "works", ""};
+  if (error == 0) return {"io_uring", Verdict::kGood, "works", "", ""};
   std::string disabled = ReadText(machine, "/proc/sys/kernel/io_uring_disabled");
   disabled.erase(disabled.find_last_not_of(" \n") + 1);
   const bool by_sysctl = !disabled.empty() && disabled != "0";
-  return {"io_uring", Verdict::kDegraded,
-          fmt::format("{}{}: I/O runs on a thread pool", std::strerror(error),
-                      by_sysctl ? " (kernel.io_uring_disabled=" + disabled + ")" : ""),
-          by_sysctl ? "sysctl kernel.io_uring_disabled=0"
-                    : "allow the io_uring system calls in the container's seccomp profile"};
+  Finding finding{"io_uring", Verdict::kDegraded,
+                  fmt::format("{}{}: I/O runs on a thread pool", std::strerror(error),
+                              by_sysctl ? " (kernel.io_uring_disabled=" + disabled + ")" : ""),
+                  "", ""};
+  if (by_sysctl) {
+    GrantBySetting(machine, "0", "/proc/sys/kernel/io_uring_disabled", &finding);
+  } else {
+    finding.advice = "allow the io_uring system calls in the container's seccomp profile";
+  }
+  return finding;
 }
 
 Finding CheckDisk(const Machine& machine) {
   const uint64_t free = machine.free_bytes(machine.data_directory);
   const std::string found = fmt::format("{} free for {}", HumanBytes(free), machine.data_directory);
-  if (free > kDiskFloor + kGiB) return {"disk", Verdict::kGood, found, ""};
-  return {"disk", Verdict::kBad, found + fmt::format(": the SSD file must leave {} free", HumanBytes(kDiskFloor)),
-          "set ssd.devices to a device or file with room, or data_directory to a larger file system"};
+  if (free > kDiskFloor + kGiB) return {"disk", Verdict::kGood, found, "", ""};
+  return {"disk", Verdict::kBad, found + fmt::format(": the SSD file must leave {} free", HumanBytes(kDiskFloor)), "",
+          "set ssd.devices to a device or file with room, or daemon.data_directory to a larger file system"};
 }
 
 Finding CheckDirectory(const Machine& machine, const char* check, const std::string& path, const char* option) {
-  if (machine.writable(path)) return {check, Verdict::kGood, path + " is writable", ""};
-  return {check, Verdict::kBad, fmt::format("uid {} may not write {}", machine.uid, path),
-          fmt::format("install -d -o {} {}, or set {} to a directory of this user", machine.uid, path, option)};
+  if (machine.writable(path)) return {check, Verdict::kGood, path + " is writable", "", ""};
+  Finding finding{check, Verdict::kBad, fmt::format("uid {} may not write {}", machine.uid, path), "",
+                  fmt::format("{}set {} to a directory of this user's", machine.uid == 0 ? "" : "or ", option)};
+  if (machine.uid != 0) finding.remedy = fmt::format("sudo install -d -o {} {}", machine.uid, path);
+  return finding;
 }
 
 Finding CheckMemory(const Machine& machine) {
-  const std::string text = ReadText(machine, "/proc/meminfo");
-  const uint64_t total = Field(text, "MemTotal") * 1024;
-  const uint64_t available = Field(text, "MemAvailable") * 1024;
-  const std::string found = fmt::format("{} available of {}; the default arena grows to {}", HumanBytes(available),
-                                        HumanBytes(total), HumanBytes(total / 4));
-  if (available > total / 4) return {"memory", Verdict::kGood, found, ""};
-  return {"memory", Verdict::kDegraded, found, "set arena.maximum to what may be spared, or free memory"};
+  const HostMemory memory = MemoryOf(machine);
+  const std::string found =
+      fmt::format("{} available of {}; the default arena grows to {}", HumanBytes(memory.available),
+                  HumanBytes(memory.total), HumanBytes(memory.arena_default()));
+  if (memory.available > memory.arena_default()) return {"memory", Verdict::kGood, found, "", ""};
+  Finding finding{"memory", Verdict::kDegraded, found, "", "or free memory"};
+  const uint64_t spare = memory.available / 2 / kMiB;
+  if (spare >= 64 && !machine.daemon_program.empty())
+    finding.remedy = fmt::format("{} --set arena.maximum={}MiB", machine.daemon_program, spare);
+  else
+    finding.advice = "free memory";
+  return finding;
 }
 
 Finding CheckThp(const Machine& machine) {
-  std::string text = ReadText(machine, "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  constexpr char kPath[] = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  std::string text = ReadText(machine, kPath);
   const size_t open = text.find('[');
   const size_t close = text.find(']');
   const std::string mode =
       open == std::string::npos || close < open ? "unknown" : text.substr(open + 1, close - open - 1);
   // MADV_COLLAPSE works whatever the mode but "deny"; it says how windows behave before they are collapsed.
-  if (mode != "deny") return {"shmem huge pages", Verdict::kGood, "shmem_enabled=" + mode, ""};
-  return {"shmem huge pages", Verdict::kDegraded, "shmem_enabled=deny: windows stay in small pages",
-          "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"};
+  if (mode != "deny") return {"shmem huge pages", Verdict::kGood, "shmem_enabled=" + mode, "", ""};
+  Finding finding{"shmem huge pages", Verdict::kNote, "shmem_enabled=deny: windows stay in small pages", "", ""};
+  GrantBySetting(machine, "advise", kPath, &finding);
+  return finding;
 }
 
 int TryIoUring() {
@@ -142,31 +204,46 @@ std::string DirectoryOf(const char* variable, const char* under_home, const std:
   return system;
 }
 
-Verdict Worst(const std::vector<Finding>& findings) {
-  Verdict worst = Verdict::kGood;
-  for (const Finding& finding : findings) worst = std::max(worst, finding.verdict);
-  return worst;
+// A program as the shell finds it by name, or else beside this one (which a wheel does not put on PATH).
+std::string FindProgram(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::stringstream directories(path == nullptr ? "" : path);
+  for (std::string directory; std::getline(directories, directory, ':');) {
+    if (!directory.empty() && ::access((directory + "/" + name).c_str(), X_OK) == 0) return name;
+  }
+  std::error_code ignored;
+  const std::string beside = std::filesystem::read_symlink("/proc/self/exe", ignored).replace_filename(name).string();
+  return ::access(beside.c_str(), X_OK) == 0 ? beside : "";
+}
+
+bool UnderSystemd(const Machine& machine) {
+  const auto exists = [&](const char* path) { return ::access((machine.root + path).c_str(), F_OK) == 0; };
+  return exists("/run/systemd/system") &&
+         (exists("/usr/lib/systemd/system/tierd.service") || exists("/lib/systemd/system/tierd.service") ||
+          exists("/etc/systemd/system/tierd.service"));
+}
+
+nlohmann::ordered_json ToJson(const std::vector<Finding>& findings) {
+  nlohmann::ordered_json document = nlohmann::ordered_json::array();
+  for (const Finding& f : findings) {
+    document.push_back({{"check", f.check},
+                        {"verdict", kVerdictWords[static_cast<int>(f.verdict)]},
+                        {"found", f.found},
+                        {"remedy", f.remedy},
+                        {"advice", f.advice}});
+  }
+  return document;
 }
 
 void PrintFindings(const std::vector<Finding>& findings, const OutputOptions& output) {
-  constexpr const char* kWords[] = {"ok", "lesser", "bad"};
-  constexpr Mood kMoods[] = {Mood::kGood, Mood::kWarning, Mood::kBad};
-  if (output.json) {
-    nlohmann::ordered_json document = nlohmann::ordered_json::array();
-    for (const Finding& f : findings) {
-      document.push_back({{"check", f.check},
-                          {"verdict", kWords[static_cast<int>(f.verdict)]},
-                          {"found", f.found},
-                          {"remedy", f.remedy}});
-    }
-    fmt::print("{}\n", document.dump(2));
-    return;
-  }
   for (const Finding& f : findings) {
-    const int verdict = static_cast<int>(f.verdict);
-    const std::string word = fmt::format("{:<6}", kWords[verdict]);
-    fmt::print("{}  {:<17} {}\n", Paint(word, kMoods[verdict], output), f.check, f.found);
-    if (!f.remedy.empty()) fmt::print("{:<26}→ {}\n", "", f.remedy);
+    const std::string word = fmt::format("{:<8}", kVerdictWords[static_cast<int>(f.verdict)]);
+    const Mood mood = f.verdict == Verdict::kGood  ? Mood::kGood
+                      : f.verdict == Verdict::kBad ? Mood::kBad
+                                                   : Mood::kWarning;
+    fmt::print("{}  {:<17} {}\n", f.verdict == Verdict::kNote ? word : Paint(word, mood, output), f.check, f.found);
+    if (!f.remedy.empty()) fmt::print("{:<28}→ {}\n", "", f.remedy);
+    if (!f.advice.empty()) fmt::print("{:<28}  {}\n", "", f.advice);
   }
 }
 
@@ -176,13 +253,16 @@ Machine ThisMachine() {
   Machine machine;
   machine.uid = ::geteuid();
   machine.ipc_lock = capng_get_caps_process() == 0 && capng_have_capability(CAPNG_EFFECTIVE, CAP_IPC_LOCK) != 0;
+  machine.sys_resource = capng_have_capability(CAPNG_EFFECTIVE, CAP_SYS_RESOURCE) != 0;
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0)
     machine.memlock_bytes = limit.rlim_cur == RLIM_INFINITY ? ~uint64_t{0} : limit.rlim_cur;
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) machine.open_files = limit.rlim_max;
   machine.data_directory = DirectoryOf("XDG_STATE_HOME", "/.local/state/tierd", "/var/lib/tierd", machine.uid);
   machine.runtime_directory = DirectoryOf("XDG_RUNTIME_DIR", nullptr, "/run/tierd", machine.uid);
+  machine.daemon_program = FindProgram("tierd");
   machine.try_io_uring = TryIoUring;
+  machine.settable = [](const std::string& path) { return ::access(path.c_str(), W_OK) == 0; };
   machine.writable = [](const std::string& path) { return ::access(NearestExisting(path).c_str(), W_OK | X_OK) == 0; };
   machine.free_bytes = [](const std::string& path) -> uint64_t {
     struct statvfs figures{};
@@ -199,25 +279,50 @@ std::vector<Finding> Examine(const Machine& machine) {
           CheckThp(machine),
           CheckIoUring(machine),
           CheckDisk(machine),
-          CheckDirectory(machine, "data directory", machine.data_directory, "data_directory"),
-          CheckDirectory(machine, "sockets", machine.runtime_directory, "socket_directory")};
+          CheckDirectory(machine, "data directory", machine.data_directory, "daemon.data_directory"),
+          CheckDirectory(machine, "sockets", machine.runtime_directory, "daemon.socket_directory")};
+}
+
+Finding WithoutDaemon(const Machine& machine, const Error& error, bool named) {
+  const bool absent = error.code == Code::kDisconnected;
+  Finding finding{"daemon", absent && !named ? Verdict::kNote : Verdict::kDegraded, error.message, "", ""};
+  if (!absent) return finding;
+  finding.remedy = UnderSystemd(machine) ? ByRoot(machine, "systemctl start tierd") : machine.daemon_program;
+  if (finding.remedy.empty()) finding.advice = "tierd is not on PATH: install the package or the wheel";
+  return finding;
+}
+
+std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::Status& status, const std::string& socket) {
+  for (Finding& finding : findings) finding.verdict = std::min(finding.verdict, Verdict::kNote);
+  const bool lesser = status.io_mode() == "threads" || status.memory_mode() == "unpinned";
+  findings.push_back({"daemon", lesser ? Verdict::kDegraded : Verdict::kGood,
+                      fmt::format("{} on {}: I/O {}, memory {}, pages {}", status.version(), socket, status.io_mode(),
+                                  status.memory_mode(), status.huge_page_mode()),
+                      "", lesser ? "its log says why; above is what a tierd started from this shell would find" : ""});
+  return findings;
+}
+
+int ExitCodeOf(const std::vector<Finding>& findings) {
+  Verdict worst = Verdict::kGood;
+  for (const Finding& finding : findings) worst = std::max(worst, finding.verdict);
+  if (worst == Verdict::kBad) return kExitFailure;
+  return worst == Verdict::kDegraded ? kExitDegraded : kExitOk;
 }
 
 int Doctor(const DaemonOptions& options) {
-  std::vector<Finding> findings = Examine(ThisMachine());
-  if (const auto channel = Connect(options)) {
-    v1::Status status;
-    const bool answers = (*channel)->Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &status).has_value();
-    findings.push_back({"daemon", answers ? Verdict::kGood : Verdict::kDegraded,
-                        fmt::format("{} on {}: I/O {}, memory {}, pages {}", status.version(), (*channel)->socket(),
-                                    status.io_mode(), status.memory_mode(), status.huge_page_mode()),
-                        answers ? "" : "tierctl status"});
+  const Machine machine = ThisMachine();
+  std::vector<Finding> findings = Examine(machine);
+  v1::Status status;
+  auto channel = Connect(options);
+  auto answer = channel ? (*channel)->Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &status)
+                        : Status(std::unexpected(channel.error()));
+  if (answer) {
+    findings = WithDaemon(std::move(findings), status, (*channel)->socket());
   } else {
-    findings.push_back({"daemon", Verdict::kDegraded, channel.error().message, "systemctl start tierd"});
+    findings.push_back(WithoutDaemon(machine, answer.error(), SocketIsNamed(options)));
   }
-  PrintFindings(findings, options.output);
-  const Verdict worst = Worst(findings);
-  return worst == Verdict::kGood ? kExitOk : worst == Verdict::kDegraded ? kExitDegraded : kExitFailure;
+  options.output.json ? fmt::print("{}\n", ToJson(findings).dump(2)) : PrintFindings(findings, options.output);
+  return ExitCodeOf(findings);
 }
 
 }  // namespace tier::tierctl

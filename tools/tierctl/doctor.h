@@ -1,8 +1,9 @@
 // tierctl doctor: what this machine lacks for tierd to run at its best, and the line that grants it.
 //
-// Each check reads one thing and finds it good, degraded (tierd runs in a named lesser mode) or bad (tierd does not
-// start). Files are read under `root`, so that tests replace /proc and /sys; the probes that need the running kernel
-// itself come as functions.
+// Each check reads one thing and finds it good, worth a note (tierd runs well; it could be faster), degraded (tierd
+// runs in a named lesser mode) or bad (tierd does not start). A daemon that runs says itself what it lacks: then a lack
+// of this login is a note. Files are read under `root`, so that tests replace /proc and /sys; the probes that need the
+// running kernel itself come as functions.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +11,45 @@
 #include <string>
 #include <vector>
 
+#include "proto/result.h"
 #include "tools/tierctl/daemon_verbs.h"
 
 namespace tier::tierctl {
 
-enum class Verdict { kGood, kDegraded, kBad };
+enum class Verdict { kGood, kNote, kDegraded, kBad };
 
 struct Finding {
   std::string check;  // "memlock"
   Verdict verdict = Verdict::kGood;
   std::string found;   // What is there, with figures.
-  std::string remedy;  // The line that grants what is missing; empty when good.
+  std::string remedy;  // A line to paste into the shell that asked, which grants what is missing. Empty: no line does.
+  std::string advice;  // What there is to say besides, or to do where no line does it. Empty when good.
 };
 
 struct Machine {
   std::string root = "";  // Before /proc and /sys.
   uint32_t uid = 0;
   bool ipc_lock = false;       // CAP_IPC_LOCK is effective: memlock does not bind.
+  bool sys_resource = false;   // CAP_SYS_RESOURCE is effective: hard limits may be raised.
   uint64_t memlock_bytes = 0;  // Soft limit; ~0: none.
   uint64_t open_files = 0;     // Hard limit.
   std::string data_directory;
   std::string runtime_directory;
+  std::string daemon_program;                              // As a shell finds it; empty: not installed.
   std::function<int()> try_io_uring;                       // 0, or the errno of io_uring_setup.
   std::function<bool(const std::string&)> writable;        // May this user make files in that directory (or make it)?
+  std::function<bool(const std::string&)> settable;        // May this user write to that file of the kernel's?
   std::function<uint64_t(const std::string&)> free_bytes;  // Of the file system; 0: it does not exist.
 };
 
 Machine ThisMachine();
 std::vector<Finding> Examine(const Machine& machine);
+// No daemon answers: a note, unless the caller says that there is one by naming its socket.
+Finding WithoutDaemon(const Machine& machine, const Error& error, bool named);
+// One answers: its own modes, before what was found of this machine and login.
+std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::Status& status, const std::string& socket);
+// 0 with notes, 6 degraded, 1 bad.
+int ExitCodeOf(const std::vector<Finding>& findings);
 int Doctor(const DaemonOptions& options);
 
 }  // namespace tier::tierctl

@@ -100,7 +100,7 @@ class CommandLine {
   void AddTopVerbs() {
     Verb(&app_, "status", "Version, modes, arena and devices of the daemon",
          [this] { return ShowStatus(args_.daemon); });
-    Verb(&app_, "doctor", "What this machine lacks, and the line that grants it",
+    Verb(&app_, "doctor", "What this machine lacks, and the line to paste that grants it",
          [this] { return Doctor(args_.daemon); });
     Verb(&app_, "version", "Versions of tierctl and of the daemon", [this] { return ShowVersion(args_.daemon); });
     CLI::App* drain =

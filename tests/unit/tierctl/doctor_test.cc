@@ -6,10 +6,16 @@
 #include <filesystem>
 #include <fstream>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tools/tierctl/connection.h"
 
 namespace tier::tierctl {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
@@ -26,6 +32,9 @@ class DoctorTest : public ::testing::Test {
     machine_.open_files = 65536;
     machine_.data_directory = "/var/lib/tierd";
     machine_.runtime_directory = "/run/tierd";
+    machine_.daemon_program = "tierd";
+    machine_.sys_resource = true;
+    machine_.settable = [](const std::string&) { return true; };
     machine_.try_io_uring = [] { return 0; };
     machine_.writable = [](const std::string&) { return true; };
     machine_.free_bytes = [](const std::string&) { return 500 * kGiB; };
@@ -34,6 +43,15 @@ class DoctorTest : public ::testing::Test {
   void Write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
+  }
+  void LackEverything() {
+    machine_.memlock_bytes = 8 << 20;
+    machine_.open_files = 1024;
+    machine_.try_io_uring = [] { return EPERM; };
+    machine_.writable = [](const std::string&) { return false; };
+    machine_.free_bytes = [](const std::string&) { return 3 * kGiB; };
+    Write("/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 3145728 kB\nHugePages_Total: 0\nHugePages_Free: 0\n");
+    Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise never [deny] force\n");
   }
   Finding Find(const std::string& check) {
     for (const Finding& finding : Examine(machine_)) {
@@ -50,22 +68,90 @@ class DoctorTest : public ::testing::Test {
 TEST_F(DoctorTest, AGoodMachineNeedsNothing) {
   for (const Finding& finding : Examine(machine_)) {
     EXPECT_EQ(finding.verdict, Verdict::kGood) << finding.check << ": " << finding.found;
-    EXPECT_TRUE(finding.remedy.empty()) << finding.check;
+    EXPECT_EQ(finding.remedy + finding.advice, "") << finding.check;
   }
 }
 
-TEST_F(DoctorTest, EveryLackHasARemedy) {
-  machine_.memlock_bytes = 8 << 20;
-  machine_.open_files = 1024;
-  machine_.try_io_uring = [] { return EPERM; };
-  machine_.writable = [](const std::string&) { return false; };
-  machine_.free_bytes = [](const std::string&) { return 3 * kGiB; };
-  Write("/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 1000 kB\nHugePages_Total: 0\nHugePages_Free: 0\n");
-  Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise never [deny] force\n");
-  for (const Finding& finding : Examine(machine_)) {
-    EXPECT_NE(finding.verdict, Verdict::kGood) << finding.check;
-    EXPECT_FALSE(finding.remedy.empty()) << finding.check;
+TEST_F(DoctorTest, EveryLackHasARemedyOrAdvice) {
+  LackEverything();
+  for (const uint32_t uid : {0u, 1000u}) {
+    for (const bool contained : {false, true}) {
+      machine_.uid = uid;
+      machine_.sys_resource = !contained;
+      machine_.settable = [contained](const std::string&) { return !contained; };
+      for (const Finding& finding : Examine(machine_)) {
+        EXPECT_NE(finding.verdict, Verdict::kGood) << finding.check;
+        EXPECT_FALSE(finding.remedy.empty() && finding.advice.empty()) << finding.check;
+      }
+    }
   }
+}
+
+TEST_F(DoctorTest, EveryRemedyIsALineForTheShellOfWhoAsked) {
+  LackEverything();
+  Write("/proc/sys/kernel/io_uring_disabled", "2\n");
+  const auto remedies = [this] {
+    std::vector<std::string> lines;
+    for (const Finding& finding : Examine(machine_)) {
+      if (!finding.remedy.empty()) lines.push_back(finding.remedy);
+    }
+    return lines;
+  };
+  // 3 GiB available: half of it for the arena.
+  EXPECT_THAT(remedies(), ElementsAre("tierd --set arena.maximum=1536MiB", "prlimit --pid $$ --memlock=unlimited",
+                                      "prlimit --pid $$ --nofile=65536", "echo 768 > /proc/sys/vm/nr_hugepages",
+                                      "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                                      "echo 0 > /proc/sys/kernel/io_uring_disabled"));
+  machine_.uid = 1000;
+  EXPECT_THAT(remedies(),
+              ElementsAre("tierd --set arena.maximum=1536MiB", "sudo prlimit --pid $$ --memlock=unlimited",
+                          "sudo prlimit --pid $$ --nofile=65536", "echo 768 | sudo tee /proc/sys/vm/nr_hugepages",
+                          "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                          "echo 0 | sudo tee /proc/sys/kernel/io_uring_disabled",
+                          "sudo install -d -o 1000 /var/lib/tierd", "sudo install -d -o 1000 /run/tierd"));
+}
+
+TEST_F(DoctorTest, WithoutHugePagesAMachineIsWell) {
+  Write("/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 60000000 kB\nHugePages_Total: 8\nHugePages_Free: 0\n");
+  EXPECT_EQ(Find("huge pages").verdict, Verdict::kNote);
+  // The default arena's 16 GiB, besides those in use.
+  EXPECT_EQ(Find("huge pages").remedy, "echo 8200 > /proc/sys/vm/nr_hugepages");
+  EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitOk);
+}
+
+TEST_F(DoctorTest, TheExitCodeIsThatOfTheWorst) {
+  EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitOk);
+  machine_.try_io_uring = [] { return EPERM; };
+  EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitDegraded);
+  machine_.free_bytes = [](const std::string&) { return 3 * kGiB; };
+  EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitFailure);
+}
+
+TEST_F(DoctorTest, ADaemonThatRunsSaysItselfWhatItLacks) {
+  LackEverything();
+  v1::Status status;
+  status.set_version("1");
+  status.set_io_mode("io_uring");
+  status.set_memory_mode("pinned");
+  const auto well = WithDaemon(Examine(machine_), status, "/run/tierd/admin.sock");
+  EXPECT_EQ(ExitCodeOf(well), kExitOk);
+  EXPECT_THAT(well.back().found, HasSubstr("1 on /run/tierd/admin.sock: I/O io_uring, memory pinned"));
+  status.set_io_mode("threads");
+  EXPECT_EQ(ExitCodeOf(WithDaemon(Examine(machine_), status, "/s")), kExitDegraded);
+}
+
+TEST_F(DoctorTest, ADaemonThatWasNamedIsMissedAndOneThatWasNotIsStarted) {
+  const Error absent{Code::kDisconnected, "no tierd answers"};
+  EXPECT_EQ(WithoutDaemon(machine_, absent, false).verdict, Verdict::kNote);
+  EXPECT_EQ(WithoutDaemon(machine_, absent, true).verdict, Verdict::kDegraded);
+  EXPECT_EQ(WithoutDaemon(machine_, absent, false).remedy, "tierd");
+  Write("/run/systemd/system/x", "");
+  EXPECT_EQ(WithoutDaemon(machine_, absent, false).remedy, "tierd") << "no unit is installed";
+  Write("/usr/lib/systemd/system/tierd.service", "");
+  EXPECT_EQ(WithoutDaemon(machine_, absent, false).remedy, "systemctl start tierd");
+  machine_.uid = 1000;
+  EXPECT_EQ(WithoutDaemon(machine_, absent, false).remedy, "sudo systemctl start tierd");
+  EXPECT_EQ(WithoutDaemon(machine_, {Code::kDenied, "no right"}, false).verdict, Verdict::kDegraded);
 }
 
 TEST_F(DoctorTest, SmallMemlockIsALesserModeUnlessTheCapabilityIsThere) {
@@ -78,9 +164,9 @@ TEST_F(DoctorTest, SmallMemlockIsALesserModeUnlessTheCapabilityIsThere) {
 
 TEST_F(DoctorTest, NamesTheSysctlThatForbidsIoUring) {
   machine_.try_io_uring = [] { return EPERM; };
-  EXPECT_NE(Find("io_uring").remedy.find("seccomp"), std::string::npos);
+  EXPECT_THAT(Find("io_uring").advice, HasSubstr("seccomp"));
   Write("/proc/sys/kernel/io_uring_disabled", "2\n");
-  EXPECT_NE(Find("io_uring").remedy.find("sysctl kernel.io_uring_disabled=0"), std::string::npos);
+  EXPECT_EQ(Find("io_uring").remedy, "echo 0 > /proc/sys/kernel/io_uring_disabled");
 }
 
 TEST_F(DoctorTest, AFullDiskStopsTheDaemon) {
@@ -91,7 +177,8 @@ TEST_F(DoctorTest, AFullDiskStopsTheDaemon) {
 TEST_F(DoctorTest, MissingFilesAreNoCrash) {
   machine_.root = root_ + "/absent";
   EXPECT_EQ(Find("memory").verdict, Verdict::kDegraded);
-  EXPECT_EQ(Find("huge pages").verdict, Verdict::kDegraded);
+  EXPECT_EQ(Find("huge pages").verdict, Verdict::kNote);
+  EXPECT_EQ(Find("huge pages").remedy, "");
 }
 
 }  // namespace
