@@ -10,10 +10,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -231,12 +233,14 @@ std::unexpected<Error> UnknownSection(const std::string& name) {
   return Fail(Code::kInvalid, fmt::format("unknown section '{}'; the nearest is '{}'", name, NearestSection(name)));
 }
 
+std::unexpected<Error> At(const std::string& source, toml::source_index line, const Error& error) {
+  return Fail(error.code, fmt::format("{}:{}: {}", source, line, error.message));
+}
+
 Status ApplyTable(const toml::table& table, const std::string& prefix, const std::string& source, Config* config) {
   for (const auto& [name, node] : table) {
     const std::string key = prefix + std::string(name.str());
-    const auto at = [&, line = node.source().begin.line](const Error& error) {
-      return Fail(error.code, fmt::format("{}:{}: {}", source, line, error.message));
-    };
+    const auto at = [&, line = node.source().begin.line](const Error& error) { return At(source, line, error); };
     if (const toml::table* section = node.as_table(); section != nullptr && IsSection(key)) {
       if (auto applied = ApplyTable(*section, key + ".", source, config); !applied) return applied;
       continue;
@@ -248,13 +252,70 @@ Status ApplyTable(const toml::table& table, const std::string& prefix, const std
   return {};
 }
 
+// What two options, or one by itself where its range cannot tell, must not say. The first is named.
+struct Contradiction {
+  std::vector<std::string_view> options;
+  std::string what;
+
+  Error error() const { return {Code::kInvalid, fmt::format("option {}: {}", options.front(), what)}; }
+};
+
+std::optional<Contradiction> ContradictionIn(const Config& config) {
+  const ArenaConfig& arena = config.arena;
+  if (arena.window_size != 0 && !std::has_single_bit(arena.window_size))
+    return Contradiction{{"arena.window_size"}, fmt::format("{} bytes are not a power of two", arena.window_size)};
+  if (arena.maximum.derived()) return Contradiction{{"arena.maximum"}, "must not be 0"};
+  if (arena.maximum.share == 0 && arena.maximum.bytes < arena.window_size) {
+    return Contradiction{
+        {"arena.maximum", "arena.window_size"},
+        fmt::format("{} bytes are less than one window of {}", arena.maximum.bytes, arena.window_size)};
+  }
+  if (config.engine.write_behind > config.engine.evict) {
+    return Contradiction{{"engine.write_behind", "engine.evict"},
+                         "must not be above engine.evict, or nothing clean is left to evict"};
+  }
+  const std::vector<std::string>& devices = config.ssd.devices;
+  if (devices.size() > 1 && std::ranges::find(devices, "none") != devices.end())
+    return Contradiction{{"ssd.devices"}, "\"none\" stands alone"};
+  return std::nullopt;
+}
+
+// Of the first of its options that the file sets; as the defaults agree with each other, it sets one.
+toml::source_index LineOf(const Contradiction& contradiction, const toml::table& table) {
+  for (const std::string_view option : contradiction.options) {
+    if (const auto node = table.at_path(option)) return node.node()->source().begin.line;
+  }
+  return 1;
+}
+
+bool IsMalformed(std::string_view text) {
+  try {
+    (void)toml::parse(text);
+  } catch (const toml::parse_error&) {
+    return false;  // That says where.
+  } catch (const std::logic_error&) {
+    return true;
+  }
+  return false;
+}
+
+// The first line that toml++ gives up on without saying where. It reads in order, so whatever begins with the lines up
+// to that one is malformed, and nothing shorter is.
+ptrdiff_t LineOfMalformed(std::string_view text) {
+  std::vector<size_t> ends;
+  for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', end + 1)) ends.push_back(end);
+  const auto found =
+      std::ranges::partition_point(ends, [text](size_t end) { return !IsMalformed(text.substr(0, end)); });
+  return found - ends.begin() + 1;
+}
+
 Result<toml::table> ParseToml(std::string_view text, const std::string& source) {
   try {
     return toml::parse(text);
   } catch (const toml::parse_error& error) {
     return Fail(Code::kInvalid, fmt::format("{}:{}: {}", source, error.source().begin.line, error.description()));
   } catch (const std::logic_error&) {
-    return Fail(Code::kInvalid, fmt::format("{}: this is not TOML", source));
+    return Fail(Code::kInvalid, fmt::format("{}:{}: this is not TOML", source, LineOfMalformed(text)));
   }
 }
 
@@ -276,8 +337,8 @@ Result<Config> ParseConfig(std::string_view text, const std::string& source) {
   Config config = DefaultConfig();
   if (auto applied = ApplyTable(*table, "", source, &config); !applied)
     return std::unexpected(std::move(applied.error()));
-  if (auto ok = CheckConfig(config); !ok)
-    return Fail(ok.error().code, fmt::format("{}: {}", source, ok.error().message));
+  if (const auto contradiction = ContradictionIn(config))
+    return At(source, LineOf(*contradiction, *table), contradiction->error());
   return config;
 }
 
@@ -313,22 +374,8 @@ Status ApplyOverride(const std::string& assignment, Config* config) {
 }
 
 Status CheckConfig(const Config& config) {
-  if (config.arena.window_size != 0 && !std::has_single_bit(config.arena.window_size)) {
-    return Fail(Code::kInvalid,
-                fmt::format("option arena.window_size: {} bytes are not a power of two", config.arena.window_size));
-  }
-  if (config.arena.maximum.derived()) return Fail(Code::kInvalid, "option arena.maximum: must not be 0");
-  if (config.arena.maximum.share == 0 && config.arena.maximum.bytes < config.arena.window_size) {
-    return Fail(Code::kInvalid, fmt::format("option arena.maximum: {} bytes are less than one window of {}",
-                                            config.arena.maximum.bytes, config.arena.window_size));
-  }
-  if (config.engine.write_behind > config.engine.evict) {
-    return Fail(Code::kInvalid,
-                "option engine.write_behind: must not be above engine.evict, or nothing clean is left to evict");
-  }
-  const bool none = std::find(config.ssd.devices.begin(), config.ssd.devices.end(), "none") != config.ssd.devices.end();
-  if (none && config.ssd.devices.size() > 1) return Fail(Code::kInvalid, "option ssd.devices: \"none\" stands alone");
-  return {};
+  const auto contradiction = ContradictionIn(config);
+  return contradiction ? Status(std::unexpected(contradiction->error())) : Status();
 }
 
 std::string PrintDefaultConfig() {

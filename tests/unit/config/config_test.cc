@@ -1,4 +1,5 @@
 // Configuration: what is read, what is refused, and that every mistake is told with its line and what would be right.
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -16,6 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::string Mistake(const std::string& text) {
   const auto config = ParseConfig(text, "tierd.toml");
@@ -100,23 +102,26 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[arena]\nmaximum = \"101%\"\n", "not a share"},
       {"[arena]\nmaximum = \"1KiB\"\n", "out of range"},
       {"[arena]\nmaximum = true\n", "must be a size"},
-      {"[arena]\nmaximum = 0\n", "must not be 0"},
-      {"[arena]\nwindow_size = \"3MiB\"\n", "not a power of two"},
+      {"[arena]\nmaximum = 0\n", "tierd.toml:2: option arena.maximum: must not be 0"},
+      {"[arena]\nwindow_size = \"3MiB\"\n", "tierd.toml:2: option arena.window_size: 3145728 bytes are not a power"},
       {"[arena]\nwindow_size = \"2GiB\"\n", "out of range"},
-      {"[arena]\nmaximum = \"64MiB\"\nwindow_size = \"128MiB\"\n", "less than one window"},
+      {"[arena]\nmaximum = \"64MiB\"\nwindow_size = \"128MiB\"\n",
+       "tierd.toml:2: option arena.maximum: 67108864 bytes are less than one window"},
       {"[arena]\nprefault = \"yes\"\n", "must be true or false"},
       {"[arena]\nhuge_pages = \"maybe\"\n", "\"maybe\" is not one of \"auto\", \"always\", \"never\""},
       {"[arena]\nnuma_node = -2\n", "allowed are -1 to 1023"},
       {"[ssd]\ndevices = \"/dev/x\"\n", "must be a list"},
       {"[ssd]\ndevices = [1]\n", "must be a text"},
       {"[ssd]\ndevices = [\"\"]\n", "empty path"},
-      {"[ssd]\ndevices = [\"none\", \"/dev/x\"]\n", "stands alone"},
+      {"[ssd]\ndevices = [\"none\", \"/dev/x\"]\n", "tierd.toml:2: option ssd.devices: \"none\" stands alone"},
       {"[ssd]\nqueue_depth = 0\n", "allowed are 1 to 256"},
       {"[ssd]\nqueue_depth = \"8\"\n", "without a unit"},
       {"[engine]\ndeadline = \"60\"\n", "no unit; write it like \"250ms\""},
       {"[engine]\ndeadline = 60\n", "must be a time"},
       {"[engine]\ndeadline = \"1ns\"\n", "out of range"},
-      {"[engine]\nwrite_behind = \"95%\"\n", "must not be above engine.evict"},
+      {"[engine]\nwrite_behind = \"95%\"\n",
+       "tierd.toml:2: option engine.write_behind: must not be above engine.evict"},
+      {"[engine]\n\nevict = \"10%\"\n", "tierd.toml:3: option engine.write_behind: must not be above engine.evict"},
       {"[engine]\nwrite_behind = 0.5\n", "must be a share"},
       {"[jobs]\nmax_sessions = 99999999\n", "out of range"},
       {"[log]\nlevel = \"loud\"\n", "not one of"},
@@ -125,6 +130,38 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[daemon]\nsocket_directory = \"a\\u0000b\"\n", "NUL"},
   };
   for (const MistakeCase& c : cases) EXPECT_THAT(Mistake(c.text), HasSubstr(c.message)) << c.text;
+}
+
+TEST(Config, EveryMistakeOfAFileHasItsLine) {
+  for (const char* line : {"x = 1",
+                           "arena.x = 1",
+                           "[nothing]",
+                           "arena.maximum = 0",
+                           "arena.maximum = lots",
+                           "[arena",
+                           "=",
+                           "a = ",
+
+                           "a.=1",
+                           ".a = 1",
+                           "a..b = 1",
+                           "[]",
+                           "[a.]",
+                           "[.a]",
+                           "\"\\x\" = 1",
+                           "'",
+                           "a b",
+                           "engine = { evict = \"1%\" }",
+                           "ssd.devices = [1]",
+                           "a = 00",
+                           "a = 2020-13-01",
+                           "\x01"}) {
+    for (const std::string before : {"", "\n", "# one\nlog.level = \"info\"\n\n"}) {
+      const auto at = fmt::format("tierd.toml:{}: ", std::ranges::count(before, '\n') + 1);
+      EXPECT_THAT(Mistake(before + line), StartsWith(at)) << line;
+      EXPECT_THAT(Mistake(before + line + "\n# behind\n"), StartsWith(at)) << line;
+    }
+  }
 }
 
 TEST(Config, MetricsListenOnAWholeAddressOrNone) {
