@@ -50,11 +50,6 @@ PieceId AddPiece(Core& core, TensorSlot slot, uint32_t number) {
   return id;
 }
 
-bool InTransfer(const Piece& piece) {
-  return piece.activity == Activity::kWritingOut || piece.activity == Activity::kReadingIn ||
-         piece.activity == Activity::kDraining;
-}
-
 void ReleasePiece(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   if (piece.ssd_run) DropExtent(core, id);
@@ -71,7 +66,7 @@ void FreePiece(Core& core, PieceId id) {
   CountUse(core, piece, -1);
   piece.pins = 0;  // Waiters name it through the tensor, whose salt has risen.
   CountUse(core, piece, 1);
-  if (InTransfer(piece)) {
+  if (piece.in_transfer()) {
     SetState(core, id, {Copies::kFreed, piece.activity});
     return;
   }
@@ -124,25 +119,34 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
   tensor.lease_count = 0;
   tensor.transfer_count = 0;
   tensor.torn_count = 0;
-  tensor.flags = added.creator == nullptr ? kVisible : uint8_t{0};
-  core.table.Insert(KeyOf(tensor), slot);
-  Link(core, slot);
+  tensor.flags = kUnnamed;
   if (tensor.piece_count == 1) {
     tensor.only_piece = AddPiece(core, slot, 0);
   } else {
     tensor.pieces = std::make_unique<PieceId[]>(tensor.piece_count);
     for (uint32_t k = 0; k < tensor.piece_count; ++k) tensor.pieces[k] = AddPiece(core, slot, k);
   }
+  ++job.counters.tensor_count;
+  ++core.live_tensors;
+  if (added.creator == nullptr) tensor.set(kVisible);
+  if (!added.unnamed) NameTensor(core, slot);
   if (added.creator != nullptr) {
     if (added.space == 0) ++added.creator->creating_count;
     for (uint32_t k = 0; k < tensor.piece_count; ++k) {
       SetState(core, tensor.piece(k), {Copies::kCreating, Activity::kNone});
     }
   }
-  job.logical_pages += PagesOf(added.size);
-  ++job.counters.tensor_count;
-  ++core.live_tensors;
   return slot;
+}
+
+void NameTensor(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  TIER_CHECK(tensor.has(kUnnamed), "tensor {} has its name", tensor.id);
+  tensor.clear(kUnnamed);
+  core.table.Insert(KeyOf(tensor), slot);
+  Link(core, slot);
+  tensor.job->logical_pages += PagesOf(tensor.size);
+  if (!tensor.has(kVisible)) MarkIndexDirty(core, slot);
 }
 
 void MakeVisible(Core& core, TensorSlot slot) {
@@ -159,19 +163,21 @@ void MakeVisible(Core& core, TensorSlot slot) {
 void Detach(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(!tensor.has(kDetached), "tensor {} detached twice", tensor.id);
-  EraseFromIndex(core, slot);
-  core.table.Erase(KeyOf(tensor));
-  Unlink(core, slot);
+  if (!tensor.has(kUnnamed)) {
+    EraseFromIndex(core, slot);
+    core.table.Erase(KeyOf(tensor));
+    Unlink(core, slot);
+    tensor.job->logical_pages -= PagesOf(tensor.size);
+  }
   if (!tensor.has(kVisible)) CountCreated(core, tensor);
   if (tensor.torn()) {
     --core.torn_tensors;
     --tensor.job->counters.torn_count;
     tensor.torn_count = 0;
   }
-  tensor.clear(kIndexDirty);
+  tensor.clear(kIndexDirty | kUnnamed);
   tensor.set(kDetached);
   ++tensor.salt;
-  tensor.job->logical_pages -= PagesOf(tensor.size);
   for (uint32_t k = 0; k < tensor.piece_count; ++k) Delist(core, tensor.piece(k));
   if (!tensor.job->waiters.empty()) tensor.job->pump = true;
   FinishDetached(core, slot);

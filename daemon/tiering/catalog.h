@@ -9,14 +9,17 @@
 namespace tier::tiering {
 
 TensorSlot FindTensor(const Core& core, const SessionState& session, uint64_t id, bool shared);
-// A tensor whose bytes nobody has yet. REQUIRES: the id is free in that namespace.
+// A tensor whose bytes nobody has yet. REQUIRES: the id is free in that namespace, or `unnamed`.
 struct NewTensor {
   uint64_t space = 0;
   uint64_t id = 0;
   uint64_t size = 0;
   SessionState* creator = nullptr;  // Null: it is replayed and visible.
+  bool unnamed = false;             // Nobody finds it before NameTensor.
 };
 TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& tensor);
+// REQUIRES: unnamed, and the id is free in its namespace.
+void NameTensor(Core& core, TensorSlot slot);
 // Every byte of it was sealed once.
 void MakeVisible(Core& core, TensorSlot slot);
 void Detach(Core& core, TensorSlot slot);

@@ -189,7 +189,7 @@ Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examinati
   Refusal refusal;
   if (!core.Alive(item.tensor)) {
     refusal.code = Code::kNotFound;
-    refusal.detail = "the tensor was freed, or its creation given up, while the request waited";
+    refusal.detail = "the tensor was freed or replaced, or its creation given up, while the request waited";
     return refusal;
   }
   const Tensor& tensor = core.tensors[item.tensor.slot];

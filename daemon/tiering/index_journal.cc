@@ -47,7 +47,7 @@ static_assert(static_cast<uint8_t>(proto::IndexCopies::kTorn) == static_cast<uin
 
 void MarkIndexDirty(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
-  if (tensor.has(kIndexDirty | kDetached)) return;
+  if (tensor.has(kIndexDirty | kDetached | kUnnamed)) return;
   tensor.set(kIndexDirty);
   core.index_dirty.push_back(slot);
 }

@@ -101,9 +101,7 @@ void CheckPiece(const Core& core, PieceId id, Count* count) {
              Value(id));
   TIER_CHECK(!piece.has(kListed) || (piece.activity == Activity::kNone && !tensor.has(kDetached)), "piece {} is listed",
              Value(id));
-  const bool moves = piece.activity == Activity::kWritingOut || piece.activity == Activity::kReadingIn ||
-                     piece.activity == Activity::kDraining;
-  TIER_CHECK(count->flights[Value(id)] == (moves ? 1u : 0u), "piece {}: {} flights, {}", Value(id),
+  TIER_CHECK(count->flights[Value(id)] == (piece.in_transfer() ? 1u : 0u), "piece {}: {} flights, {}", Value(id),
              count->flights[Value(id)], ActivityName(piece.activity));
 }
 
@@ -145,7 +143,9 @@ void CheckTensors(const Core& core, Count* count) {
                count->tensor_leases[i], tensor.lease_count);
     TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} torn pieces of {}", tensor.id,
                torn[i], tensor.torn_count);
-    if (tensor.has(kDetached)) continue;
+    TIER_CHECK(!tensor.has(kUnnamed) || !tensor.has(kVisible | kIndexed | kIndexDirty | kDetached),
+               "tensor {} has no name and flags {}", tensor.id, tensor.flags);
+    if (tensor.has(kDetached | kUnnamed)) continue;
     const storage::TensorKey key{static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
     TIER_CHECK(core.table.Find(key) == TensorSlot{i}, "tensor {} is not in the table", tensor.id);
   }

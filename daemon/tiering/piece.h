@@ -72,6 +72,9 @@ struct Piece {
   void set(uint8_t flag) { flags = static_cast<uint8_t>(flags | flag); }
   void clear(uint8_t flag) { flags = static_cast<uint8_t>(flags & ~flag); }
   storage::Extent extent() const { return {ssd_run, ssd_device}; }
+  bool in_transfer() const {
+    return activity == Activity::kWritingOut || activity == Activity::kReadingIn || activity == Activity::kDraining;
+  }
   // The bytes in RAM are the piece's newest sealed content.
   bool readable() const {
     return (copies == Copies::kRam || copies == Copies::kRamSsd) && activity != Activity::kLeasedWrite;

@@ -75,6 +75,33 @@ Refusal FlushRefusal(const Core& core, const Waiter& waiter) {
 
 }  // namespace
 
+Refusal ExistsRefusal(const Tensor& present, uint64_t requested_bytes) {
+  return {Code::kAlreadyExists,
+          fmt::format("tensor {:#x} exists, of {} bytes{}; free it first, or acquire it for writing", present.id,
+                      present.size, present.has(kVisible) ? "" : ", still being created"),
+          {.tensor = present.id, .requested = requested_bytes, .limit = present.size}};
+}
+
+Refusal IndexFullRefusal() { return {Code::kNoMemory, "the daemon's index is full; free tensors first", {}}; }
+
+std::optional<Refusal> CapacityRefusal(const Core& core, const JobState& job, const Wanted& wanted,
+                                       uint64_t pages_held) {
+  const storage::DeviceSpace space = core.ports.extents.total();
+  const uint64_t ram = FirmShareOf(core, job);
+  const uint64_t capacity = ram + space.capacity - space.quarantined;
+  const uint64_t held = pages_held * kPageSize;
+  if (wanted.size <= capacity && held + AlignUp(wanted.size, kPageSize) <= capacity) return std::nullopt;
+  return Refusal{Code::kNoSpace,
+                 fmt::format("tensor {:#x} of {} does not fit: the job may hold {} in RAM, SSD devices hold {}, its "
+                             "tensors take {} of both",
+                             wanted.tensor, FormatBytes(wanted.size), FormatBytes(ram), FormatBytes(space.capacity),
+                             FormatBytes(held)),
+                 {.tensor = wanted.tensor,
+                  .requested = wanted.size,
+                  .available = capacity - std::min(capacity, held),
+                  .limit = capacity}};
+}
+
 Refusal OwnLeasesRefusal(const Core& core, const SessionState& session, uint64_t tensor) {
   std::string list;
   uint32_t named = 0;

@@ -2,10 +2,23 @@
 // only.
 #pragma once
 
+#include <optional>
+
 #include "daemon/tiering/grants.h"
 
 namespace tier::tiering {
 
+// The name is taken.
+Refusal ExistsRefusal(const Tensor& present, uint64_t requested_bytes);
+Refusal IndexFullRefusal();
+// A tensor that is asked for.
+struct Wanted {
+  uint64_t tensor = 0;
+  uint64_t size = 0;
+};
+// RAM and SSD together have no room for it beside `pages_held` of the job's tensors. None: they do.
+std::optional<Refusal> CapacityRefusal(const Core& core, const JobState& job, const Wanted& wanted,
+                                       uint64_t pages_held);
 // Nothing can be had because only the asking session's own leases stand in the way; lists them.
 Refusal OwnLeasesRefusal(const Core& core, const SessionState& session, uint64_t tensor);
 // A lease of somebody else, an unsealed tensor or a transfer stood in the way to the end.

@@ -2,6 +2,7 @@
 #include "daemon/tiering/requests.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -11,6 +12,7 @@
 #include "daemon/tiering/gather.h"
 #include "daemon/tiering/grants.h"
 #include "daemon/tiering/refusals.h"
+#include "daemon/tiering/replace.h"
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/room.h"
 #include "daemon/tiering/waiting.h"
@@ -136,26 +138,13 @@ bool RefuseWhileDraining(Core& core, SessionState& session, const Request& reque
 bool CheckNewTensor(Core& core, SessionState& session, const Request& request, uint64_t pages_held) {
   const size_t index = core.items.size();
   const RequestItem& asked = request.items[index];
-  JobState& job = *session.job;
   if (asked.value == 0) {
     Refuse(core, session, request, index, {Code::kInvalid, "a tensor has at least one byte", {.tensor = asked.tensor}});
     return false;
   }
-  const storage::DeviceSpace space = core.ports.extents.total();
-  const uint64_t ram = FirmShareOf(core, job);
-  const uint64_t capacity = ram + space.capacity - space.quarantined;
-  const uint64_t held = pages_held * kPageSize;
-  if (asked.value > capacity || held + AlignUp(asked.value, kPageSize) > capacity) {
-    Refuse(core, session, request, index,
-           {Code::kNoSpace,
-            fmt::format("tensor {:#x} of {} does not fit: the job may hold {} in RAM, SSD devices hold {}, its tensors "
-                        "take {} of both",
-                        asked.tensor, FormatBytes(asked.value), FormatBytes(ram), FormatBytes(space.capacity),
-                        FormatBytes(held)),
-            {.tensor = asked.tensor,
-             .requested = asked.value,
-             .available = capacity - std::min(capacity, held),
-             .limit = capacity}});
+  const Wanted wanted{.tensor = asked.tensor, .size = asked.value};
+  if (std::optional<Refusal> refusal = CapacityRefusal(core, *session.job, wanted, pages_held)) {
+    Refuse(core, session, request, index, *std::move(refusal));
     return false;
   }
   if (PieceCountOf(asked.value) > kPiecesPerTensorMax) {
@@ -175,16 +164,6 @@ bool CheckNewTensor(Core& core, SessionState& session, const Request& request, u
   return true;
 }
 
-// Whose place a create takes, if any: what somebody else is still creating is nobody's to replace.
-TensorSlot ReplacedBy(const Core& core, const SessionState& session, const Request& request) {
-  if ((request.flags & proto::kFlagReplace) == 0 || request.items.size() != 1) return kNoTensor;
-  const TensorSlot present = FindTensor(core, session, request.items[0].tensor, IsShared(request));
-  if (present == kNoTensor) return kNoTensor;
-  const Tensor& tensor = core.tensors[present];
-  const bool ours = tensor.has(kVisible) || tensor.creator == static_cast<uint64_t>(session.id);
-  return ours ? present : kNoTensor;
-}
-
 // Adds the tensors of core.items. On a duplicate nothing is left of the request.
 bool AddTensors(Core& core, SessionState& session, const Request& request) {
   JobState& job = *session.job;
@@ -197,16 +176,31 @@ bool AddTensors(Core& core, SessionState& session, const Request& request) {
           AddTensor(core, job, {.space = space, .id = asked.tensor, .size = asked.value, .creator = &session}));
       continue;
     }
-    const Tensor& tensor = core.tensors[present];
-    Refusal refusal{Code::kAlreadyExists,
-                    fmt::format("tensor {:#x} exists, of {} bytes{}; free it first, or acquire it for writing",
-                                tensor.id, tensor.size, tensor.has(kVisible) ? "" : ", still being created"),
-                    {.tensor = tensor.id, .requested = asked.value, .limit = tensor.size}};
+    Refusal refusal = ExistsRefusal(core.tensors[present], asked.value);
     for (size_t added = 0; added < i; ++added) Detach(core, core.items[added].tensor.slot);
     Refuse(core, session, request, i, std::move(refusal));
     return false;
   }
   return true;
+}
+
+// The tensor that is to take another's place, nameless until then.
+void AddUnnamed(Core& core, SessionState& session, const Request& request) {
+  TIER_CHECK(core.items.size() == 1, "{} tensors take one place", core.items.size());
+  const RequestItem& asked = request.items.front();
+  core.items.front().tensor = core.RefOf(AddTensor(core, *session.job,
+                                                   {.space = IsShared(request) ? 0 : static_cast<uint64_t>(session.id),
+                                                    .id = asked.tensor,
+                                                    .size = asked.value,
+                                                    .creator = &session,
+                                                    .unnamed = true}));
+}
+
+// Room for a create, there and then.
+bool GatherAtOnce(Core& core, const Ask& ask) {
+  if (ask.session->job->shortage_pages != 0 || !LeasesFit(core, ask)) return false;
+  if (AwaitsPlace(core, ask) && GatherInPlace(core, ask)) return true;
+  return Gather(core, ask) && Examine(core, ask).verdict == Verdict::kReady;
 }
 
 // Pieces that were given room but are not waited for after all lose it again.
@@ -293,16 +287,18 @@ bool ResolveItems(Core& core, SessionState& session, const Request& request, boo
 void SubmitCreate(Core& core, SessionState& session, const Request& request) {
   if (RefuseWhileDraining(core, session, request)) return;
   JobState& job = *session.job;
-  // Counted out of all checks, and freed only when they have passed: a refusal leaves it as it was.
-  const TensorSlot replaced = ReplacedBy(core, session, request);
+  // Counted out of all checks, and freed only with the grant: a refusal leaves it as it was.
+  const bool replaces = (request.flags & proto::kFlagReplace) != 0 && request.items.size() == 1;
+  const TensorSlot replaced =
+      replaces ? ReplacedBy(core, session, request.items.front().tensor, IsShared(request)) : kNoTensor;
   const uint64_t tensors = job.counters.tensor_count - (replaced == kNoTensor ? 0 : 1);
-  if (core.index_full || tensors + request.items.size() > core.options.tensors_per_job_max) {
-    Refuse(core, session, request, 0,
-           {Code::kNoMemory,
-            core.index_full ? "the daemon's index is full; free tensors first"
-                            : fmt::format("the job has {} tensors, at most {}", job.counters.tensor_count,
-                                          core.options.tensors_per_job_max),
-            {.requested = request.items.size(), .limit = core.options.tensors_per_job_max}});
+  if (core.index_full) return Refuse(core, session, request, 0, IndexFullRefusal());
+  if (tensors + request.items.size() > core.options.tensors_per_job_max) {
+    Refuse(
+        core, session, request, 0,
+        {Code::kNoMemory,
+         fmt::format("the job has {} tensors, at most {}", job.counters.tensor_count, core.options.tensors_per_job_max),
+         {.requested = request.items.size(), .limit = core.options.tensors_per_job_max}});
     return;
   }
   core.items.clear();
@@ -312,11 +308,14 @@ void SubmitCreate(Core& core, SessionState& session, const Request& request) {
     pages += PagesFor(asked.value);
   }
   if (!CheckLimits(core, session, request)) return;
-  if (replaced != kNoTensor) Detach(core, replaced);
-  if (!AddTensors(core, session, request)) return;
+  if (replaced != kNoTensor) {
+    AddUnnamed(core, session, request);
+  } else if (!AddTensors(core, session, request)) {
+    return;
+  }
   const Ask ask = AskFor(core, session, request);
-  if (job.shortage_pages == 0 && LeasesFit(core, ask) && Gather(core, ask) &&
-      Examine(core, ask).verdict == Verdict::kReady) {
+  if (GatherAtOnce(core, ask)) {
+    TakePlace(core, ask);
     Grant(core, ask);
     return;
   }

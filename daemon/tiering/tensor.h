@@ -26,6 +26,7 @@ inline constexpr uint8_t kVisible = 1u << 0;     // Every byte was sealed once.
 inline constexpr uint8_t kDetached = 1u << 1;    // Freed; out of the table.
 inline constexpr uint8_t kIndexDirty = 1u << 2;  // In the journal's list of this turn.
 inline constexpr uint8_t kIndexed = 1u << 3;     // The index may hold a record of it.
+inline constexpr uint8_t kUnnamed = 1u << 4;  // Waits to take another's place (replace.h); in no table, no namespace.
 
 struct Tensor {
   JobState* job = nullptr;

@@ -2,12 +2,14 @@
 #include "daemon/tiering/waiting.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "daemon/tiering/catalog.h"
 #include "daemon/tiering/everything.h"
 #include "daemon/tiering/gather.h"
 #include "daemon/tiering/persist.h"
 #include "daemon/tiering/refusals.h"
+#include "daemon/tiering/replace.h"
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/room.h"
 #include "daemon/tiering/scans.h"
@@ -32,12 +34,22 @@ void ForEachPiece(Core& core, const Waiter& waiter, Visit visit) {
   }
 }
 
+// And of the tensor whose place it waits for.
+template <typename Visit>
+void ForEachPinned(Core& core, const Waiter& waiter, Visit visit) {
+  ForEachPiece(core, waiter, visit);
+  if (!core.Alive(waiter.place)) return;
+  const Tensor& tensor = core.tensors[waiter.place.slot];
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) visit(tensor.piece(k), core.pieces[tensor.piece(k)]);
+}
+
 bool PinAll(Core& core, Waiter& waiter) {
   if (waiter.pinned) return true;
   bool room = true;
-  ForEachPiece(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < UINT16_MAX / 2; });
+  waiter.place = PlaceToKeep(core, AskOf(core, waiter));
+  ForEachPinned(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < UINT16_MAX / 2; });
   if (!room) return false;
-  ForEachPiece(core, waiter, [&](PieceId id, const Piece&) {
+  ForEachPinned(core, waiter, [&](PieceId id, const Piece&) {
     const bool pinned = Pin(core, id);
     TIER_CHECK(pinned, "piece {} has {} pins", Value(id), core.pieces[id].pins);
   });
@@ -48,7 +60,7 @@ bool PinAll(Core& core, Waiter& waiter) {
 void UnpinAll(Core& core, Waiter& waiter) {
   if (!waiter.pinned) return;
   waiter.pinned = false;
-  ForEachPiece(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
+  ForEachPinned(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
 }
 
 void ClaimAll(Core& core, Waiter& waiter) {
@@ -112,6 +124,7 @@ void GrantWaiter(Core& core, Iterator waiter) {
     }
     AnswerValue(core, *ask.session, ask.sequence, ask.op, freed);
   } else {
+    TakePlace(core, ask);
     Grant(core, ask);
   }
 }
@@ -187,9 +200,10 @@ Next LookForRoom(Core& core, Iterator waiter, const Ask& ask, Look& look) {
     return Next::kWait;
   }
   if (!PinAll(core, *waiter)) return Next::kWait;
-  const bool complete = Gather(core, ask);
+  const bool complete = (AwaitsPlace(core, ask) && GatherInPlace(core, ask)) || Gather(core, ask);
   if (!complete) {
     waiter->needed_pages = NeedOf(core, ask).pages();
+    waiter->needed_pages -= std::min(waiter->needed_pages - 1, VacatedBy(core, ask).pages);
     look.room_blocked = true;
     return LookStarved(core, waiter, ask);
   }
@@ -215,6 +229,12 @@ Next LookAtLease(Core& core, Iterator waiter, Look& look) {
   const Ask ask = AskOf(core, *waiter);
   if (waiter->blocked && StillBlocked(core, ask, waiter->cursor_item, waiter->cursor_piece)) return Next::kWait;
   waiter->blocked = false;
+  if (AwaitsPlace(core, ask)) {
+    if (std::optional<Refusal> refusal = PlaceRefusal(core, ask)) {
+      RefuseWaiter(core, waiter, *std::move(refusal), 0);
+      return Next::kDone;
+    }
+  }
   const Examination found = Examine(core, ask);
   switch (found.verdict) {
     case Verdict::kRefused: RefuseWaiter(core, waiter, RefusalOf(core, ask, found), found.item); return Next::kDone;
@@ -384,7 +404,10 @@ void DropWaitersOf(Core& core, SessionState& session) {
   JobState& job = *session.job;
   for (Iterator waiter = job.waiters.begin(); session.waiter_count != 0 && waiter != job.waiters.end();) {
     const Iterator next = std::next(waiter);
-    if (waiter->session_slot == session.slot) Remove(core, waiter);
+    if (waiter->session_slot == session.slot) {
+      if (AwaitsPlace(core, AskOf(core, *waiter))) GiveUpCreation(core, *waiter);  // The rest goes by its name.
+      Remove(core, waiter);
+    }
     waiter = next;
   }
   TIER_CHECK(session.waiter_count == 0, "{} waiters left", session.waiter_count);

@@ -85,9 +85,10 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   client::Pending* check_ = nullptr;    // Stat of a swap-in, in parallel to its first ranges.
   client::Pending* undo_ = nullptr;     // Tear of what it leaves, or stat of what it was to replace.
   std::deque<Piece> ranges_;
-  uint64_t next_ = 0;      // First byte of the tensor that is not asked for yet.
-  bool replaces_ = false;  // There is a tensor of that name that cannot be overwritten.
-  uint64_t loses_ = 0;     // The bytes of that one, if it was whole.
+  uint64_t next_ = 0;       // First byte of the tensor that is not asked for yet.
+  bool replaces_ = false;   // There is a tensor of that name that cannot be overwritten.
+  uint64_t loses_ = 0;      // The bytes of that one, if it was whole.
+  bool undecided_ = false;  // Given up while the daemon had not answered whether that one is replaced.
   bool created_ = false;
   bool sealed_some_ = false;  // A range has been given back as final.
   bool cancelled_ = false;

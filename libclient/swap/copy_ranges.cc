@@ -192,6 +192,7 @@ bool CopyOperation::Unwind() {
 void CopyOperation::DropPiece(Piece& piece) {
   proto::RequestItem item;
   if (piece.pending != nullptr) crew_->AdoptLocked(piece.pending, SubmissionFor(piece, &item));
+  undecided_ = undecided_ || (piece.pending != nullptr && stage_ == Stage::kCreating && loses_ != 0);
   const uint32_t flags = request_.direction == Direction::kOut ? proto::kFlagAbandon : 0;
   // The session may have ended: then everything is given back anyway.
   if (piece.lease != nullptr) (void)session_.Release({&piece.lease, 1}, flags);
@@ -206,10 +207,16 @@ std::string CopyOperation::Loss() const {
 }
 
 // A half-made tensor is freed. One that was half replaced must not pass for whole: it is torn, which needs no room. A
-// replacement that was refused may have been so after the old tensor went: then the caller is told.
+// replacement that was refused may have been so after the old tensor went: then the caller is told. Likewise that one
+// which nobody waits for any more may still be granted, and takes the old tensor with it.
 void CopyOperation::Undo() {
   if (request_.direction == Direction::kIn || session_.channel().ended()) return;
   if (!created_ && !sealed_some_ && loses_ == 0) return;
+  if (undecided_) {
+    error_->message += "; until the daemon answers, its replacement may still take the place of the tensor of " +
+                       std::to_string(loses_) + " bytes, and is then freed with it";
+    return;
+  }
   if (created_ && loses_ != 0) error_->message += Loss();
   stage_ = Stage::kUndoing;
   SendUndo();

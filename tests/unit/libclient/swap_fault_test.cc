@@ -100,6 +100,20 @@ TEST_F(SwapFaultTest, AReplacementThatFailsInTheMiddleNamesTheLoss) {
                     "the tensor of 5242880 bytes that it was to replace is gone");
 }
 
+TEST_F(SwapFaultTest, AReplacementCancelledWhileItWaitsSaysThatItMayStillBeGranted) {
+  Start({.windows = 20});
+  const auto content = Random(3 * kMiB, 1);
+  ASSERT_TIER_OK(tier_wait(StartOut(5, content), 0, nullptr));
+  daemon_->Hold(Op::kCreate);
+  const auto larger = Random(5 * kMiB, 2);
+  tier_op* const op = StartOut(5, larger);
+  daemon_->Await([&] { return daemon_->held() == 1; });
+  tier_cancel(op);
+  EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "may still take the place of the tensor of 3145728 bytes");
+  daemon_->Resume();
+  daemon_->Await([&] { return daemon_->leases_open() == 0; });
+}
+
 TEST_F(SwapFaultTest, ATearThatIsRefusedIsSaid) {
   Start({.windows = 20});
   const auto content = Random(60 * kMiB, 1);
