@@ -19,7 +19,8 @@ void SimClient::Send(PendingRequest request) {
   const uint64_t sequence = ++sequence_;
   const auto timeout_ms = static_cast<uint32_t>(world_.chance.Between(1, 200));
   request.deadline = world_.now + std::chrono::milliseconds(timeout_ms);
-  for (const TensorPtr& tensor : request.tensors) request.torn = request.torn || tensor->torn;
+  request.turn = world_.turns;
+  for (const TensorPtr& tensor : request.tensors) request.torn = request.torn || tensor->any_torn();
   const PendingRequest& sent = pending_[sequence] = std::move(request);
   world_.engine.Submit(session_, {.sequence = sequence,
                                   .op = sent.op,
@@ -43,7 +44,7 @@ void SimClient::Act() {
   if (world_.plan.hostile_one_in != 0 && world_.chance.OneIn(world_.plan.hostile_one_in)) Hostile();
   if (pending_.size() >= kPendingMax) return ReleaseSome();
   const bool full = leases_.size() >= world_.plan.leases_max;
-  switch (world_.chance.Below(18)) {
+  switch (world_.chance.Below(20)) {
     case 0:
     case 1:
     case 2: return full ? ReleaseSome() : Create();
@@ -59,6 +60,7 @@ void SimClient::Act() {
     case 10: return Name(world_.chance.OneIn(2) ? Op::kFlush : Op::kPrefetch);
     case 11: return Name(world_.chance.OneIn(2) ? Op::kDrop : Op::kStat);
     case 12: return world_.chance.OneIn(3) ? Step() : Name(Op::kAccept);
+    case 18: return full ? ReleaseSome() : Replace();
     case 13: return world_.chance.OneIn(4) ? Name(Op::kPersist) : world_.chance.OneIn(3) ? Tear() : Intern();
     default: return ReleaseSome();
   }
@@ -71,15 +73,11 @@ void SimClient::Create() {
   if (world_.chance.OneIn(6)) request.flags |= proto::kFlagNoWaitOwn;
   if (world_.chance.OneIn(12)) request.flags |= proto::kFlagNoWait;
   for (uint64_t i = 0; i < count; ++i) {
-    auto tensor = std::make_shared<TensorModel>();
-    tensor->job = job_;
-    tensor->space = shared ? 0 : static_cast<uint64_t>(session_);
-    tensor->id = world_.next_tensor++;
-    tensor->size = RandomSize();
-    tensor->creator = static_cast<uint64_t>(session_);
-    tensor->seeds.assign(tensor->page_count(), kUnknown);
-    tensor->sealed.assign(tensor->page_count(), false);
-    tensor->doubtful.assign((tensor->size + kBlockSize - 1) / kBlockSize, false);
+    const TensorPtr tensor = NewTensorModel({.job = job_,
+                                             .space = shared ? 0 : static_cast<uint64_t>(session_),
+                                             .id = world_.next_tensor++,
+                                             .size = RandomSize(),
+                                             .creator = static_cast<uint64_t>(session_)});
     uint64_t length = 0;
     if (tensor->page_count() > 2 && world_.chance.OneIn(3)) {
       length = world_.chance.Between(1, tensor->page_count() - 1) * kPageSize;
@@ -97,6 +95,42 @@ void SimClient::CreateDuplicate() {
   if (tensor == nullptr || tensor->freeing) return;
   Send(
       {.op = Op::kCreate, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 4096}}, .duplicate = true});
+}
+
+// Whatever becomes of it, the old tensor is what the name means until the new one is granted.
+void SimClient::Replace() {
+  uint32_t flags = 0;
+  const TensorPtr old = PickTensor(&flags);
+  if (old == nullptr || old->freeing) return;
+  if (!old->visible && old->creator != static_cast<uint64_t>(session_)) return;
+  const TensorPtr tensor = NewTensorModel({.job = old->job,
+                                           .space = old->space,
+                                           .id = old->id,
+                                           .size = world_.chance.OneIn(3) ? old->size : RandomSize(),
+                                           .creator = static_cast<uint64_t>(session_)});
+  if (world_.chance.OneIn(6)) flags |= proto::kFlagNoWaitOwn;
+  if (world_.chance.OneIn(12)) flags |= proto::kFlagNoWait;
+  uint64_t length = 0;
+  if (tensor->page_count() > 2 && world_.chance.OneIn(3)) {
+    length = world_.chance.Between(1, tensor->page_count() - 1) * kPageSize;
+  }
+  Send({.op = Op::kCreate,
+        .flags = flags | proto::kFlagReplace,
+        .tensors = {tensor},
+        .items = {{tensor->id, 0, length, tensor->size}},
+        .replaces = old});
+}
+
+// Its create was granted.
+void SimClient::Replaced(const PendingRequest& request) {
+  const TensorPtr& tensor = request.tensors.front();
+  const TensorPtr old = world_.model.Find(tensor->job, tensor->space, tensor->id);
+  for (const TensorPtr& gone : {old, Latest(request.replaces)}) {
+    if (gone == nullptr || gone == tensor) continue;
+    gone->freeing = true;
+    gone->replaced_by = tensor;
+  }
+  world_.model.Add(tensor);
 }
 
 TensorPtr SimClient::PickTensor(uint32_t* flags) {
@@ -162,8 +196,10 @@ void SimClient::ReleaseAll() {
 
 void SimClient::Seal(const HeldLease& lease) {
   TensorModel& tensor = *lease.tensor;
-  tensor.torn = false;
   for (const Patch& patch : lease.patches) {
+    for (uint64_t piece = patch.offset / kBlockSize; piece * kBlockSize < patch.offset + patch.length; ++piece) {
+      tensor.torn[piece] = false;
+    }
     for (uint64_t page = (patch.offset + kPageSize - 1) / kPageSize; page < tensor.page_count(); ++page) {
       const uint64_t end = std::min((page + 1) * kPageSize, tensor.size);
       if (end > patch.offset + patch.length) break;
@@ -236,7 +272,7 @@ void SimClient::Name(Op op) {
   }
   Send({.op = op, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 0}}});
   if (op != Op::kAccept) return;
-  tensor->torn = false;
+  tensor->torn.assign(tensor->torn.size(), false);
   for (uint32_t page = 0; page < tensor->page_count(); ++page) {
     if (world_.punched || tensor->doubtful[page / kPagesPerBlock]) tensor->seeds[page] = kUnknown;
   }
@@ -247,9 +283,15 @@ void SimClient::Tear() {
   uint32_t flags = 0;
   const TensorPtr tensor = PickTensor(&flags);
   if (tensor == nullptr || !tensor->visible || tensor->freeing) return;
+  RequestItem item{tensor->id, 0, 0, 0};
+  if (world_.chance.OneIn(2)) {
+    item.offset = world_.chance.Below(tensor->size);
+    item.length = world_.chance.Between(1, tensor->size - item.offset);
+  }
   tensor->tainted = true;
-  tensor->torn = true;
-  Send({.op = Op::kTear, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 0}}});
+  const uint64_t end = item.length == 0 ? tensor->size : item.offset + item.length;
+  for (uint64_t piece = item.offset / kBlockSize; piece * kBlockSize < end; ++piece) tensor->torn[piece] = true;
+  Send({.op = Op::kTear, .flags = flags, .tensors = {tensor}, .items = {item}});
 }
 
 void SimClient::Step() { Send({.op = Op::kStep}); }
@@ -294,7 +336,7 @@ void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
   const bool write = request.op == Op::kCreate || (request.flags & proto::kFlagWrite) != 0;
   for (size_t i = 0; i < taken.size(); ++i) {
     HeldLease& lease = taken[i];
-    lease.tensor = request.tensors[i];
+    lease.tensor = Latest(request.tensors[i]);  // Replaced before it was granted: the name meant the new one by then.
     lease.write = write;
     lease.create = !lease.tensor->visible;
     lease.seed = world_.next_seed++;
@@ -305,7 +347,7 @@ void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
     if (length != expected) world_.fail(fmt::format("a lease of {} bytes covers {}", expected, length));
     const bool old_bytes = !write || (lease.tensor->visible && (request.flags & proto::kFlagDiscard) == 0);
     if (old_bytes) VerifyRead(lease, "when granted");
-    if (old_bytes && request.torn && lease.tensor->torn) {
+    if (old_bytes && request.torn && lease.tensor->any_torn()) {
       world_.fail(fmt::format("tensor {} was torn, and is granted for reading", lease.tensor->id));
     }
     // Half the writers begin at once, so that what dies has left its traces.
@@ -319,6 +361,8 @@ void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
 bool SimClient::ExplainedByTensor(const TensorModel& tensor, Code code) const {
   if (code == Code::kNotFound || code == Code::kStale) return tensor.freeing;
   if (code == Code::kTorn) return tensor.tainted || world_.punched;
+  // Its place was taken, before the request but told after it, by one that ends earlier or is not sealed yet.
+  if (code == Code::kInvalid) return tensor.freeing;
   return false;
 }
 
@@ -334,14 +378,24 @@ bool SimClient::Explained(const PendingRequest& request, const Reply& reply) con
              request.op == Op::kPersist;
     case Code::kIoError: return plan.write_errors + plan.read_errors + plan.no_space != 0;
     case Code::kCorrupt: return plan.corruptions != 0;
-    case Code::kAlreadyExists: return request.duplicate;
-    case Code::kInvalid:
+    case Code::kAlreadyExists: return request.duplicate || (request.replaces != nullptr && request.replaces->freeing);
     case Code::kDenied: return request.op == Op::kPersist;
     default: break;
   }
+  if (request.op == Op::kPersist && reply.code == Code::kInvalid) return true;
   if (request.tensors.empty() && reply.code == Code::kTorn) return true;  // Flush of everything.
-  return std::any_of(request.tensors.begin(), request.tensors.end(),
-                     [&](const TensorPtr& tensor) { return ExplainedByTensor(*tensor, reply.code); });
+  return std::any_of(request.tensors.begin(), request.tensors.end(), [&](const TensorPtr& tensor) {
+    return ExplainedByTensor(*tensor, reply.code) || ExplainedByTensor(*Latest(tensor), reply.code);
+  });
+}
+
+// Nobody knows whether the old tensor is still there.
+void SimClient::Doubt(const PendingRequest& request) {
+  const TensorModel& tensor = *request.tensors.front();
+  if (const TensorPtr old = world_.model.Find(tensor.job, tensor.space, tensor.id)) {
+    old->freeing = true;
+    world_.model.Remove(old);
+  }
 }
 
 void SimClient::OnRefusal(const PendingRequest& request, const Reply& reply) {
@@ -357,7 +411,12 @@ void SimClient::OnRefusal(const PendingRequest& request, const Reply& reply) {
       world_.model.Remove(tensor);
     }
   }
-  if (request.op == Op::kFree && reply.code != Code::kNotFound) request.tensors[0]->freeing = false;
+  if (request.replaces != nullptr && reply.detail.find("index is full") != std::string_view::npos) {
+    Doubt(request);  // Known only after the grant that this undid.
+  }
+  if (request.op == Op::kFree && reply.code != Code::kNotFound && request.tensors[0]->replaced_by == nullptr) {
+    request.tensors[0]->freeing = false;
+  }
 }
 
 void SimClient::OnReply(const Reply& reply) {
@@ -376,9 +435,13 @@ void SimClient::OnReply(const Reply& reply) {
   if (request.duplicate) return;
   if (request.op == Op::kCreate || request.op == Op::kAcquire) {
     ++granted_;
+    if (request.replaces != nullptr) Replaced(request);
     TakeLeases(request, reply);
   }
-  if (request.op == Op::kFree) world_.model.Remove(request.tensors[0]);
+  if (request.op != Op::kFree) return;
+  const TensorPtr freed = Latest(request.tensors[0]);
+  freed->freeing = true;
+  world_.model.Remove(freed);
 }
 
 void SimClient::Die() {
@@ -386,6 +449,11 @@ void SimClient::Die() {
     if (lease.write) Abandon(lease);
   }
   leases_.clear();
+  for (const auto& [sequence, request] : pending_) {
+    // Granted since the last answers were told, perhaps: then the creation went with the client, and took the old one.
+    const bool just_sent = request.turn == world_.turns || (world_.punched && request.turn + 1 == world_.turns);
+    if (request.replaces != nullptr && just_sent) Doubt(request);
+  }
   pending_.clear();
   std::vector<TensorPtr> creations;
   for (const auto& [key, tensor] : world_.model.tensors()) {

@@ -35,6 +35,8 @@ struct PendingRequest {
   bool duplicate = false;  // A create of a name that is taken.
   bool hostile = false;    // Any code is right.
   bool torn = false;       // Names a tensor that was torn before.
+  TensorPtr replaces;      // A create in the place of this one.
+  uint64_t turn = 0;       // When it was sent.
 };
 
 // What a client needs of its world.
@@ -44,6 +46,7 @@ struct Surroundings {
   Engine& engine;
   ModelTable& model;
   const base::TimePoint& now;
+  const uint64_t& turns;
   std::function<std::byte*(uint32_t window, uint64_t offset)> address;
   std::function<void(const std::string&)> fail;  // Ends the run with this finding.
   const bool& punched;  // A window was taken away at some time: anything in RAM only may be torn.
@@ -74,6 +77,9 @@ class SimClient {
   void Send(PendingRequest request);
   void Create();
   void CreateDuplicate();
+  void Replace();
+  void Replaced(const PendingRequest& request);
+  void Doubt(const PendingRequest& request);
   void Acquire(bool write);
   void GrowCreation();
   void ReleaseSome();

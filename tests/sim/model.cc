@@ -29,6 +29,26 @@ bool ForEachPage(const TensorModel& tensor, const Patch& patch, Visit visit) {
 
 }  // namespace
 
+TensorPtr NewTensorModel(const TensorModel& named) {
+  auto tensor = std::make_shared<TensorModel>();
+  tensor->job = named.job;
+  tensor->space = named.space;
+  tensor->id = named.id;
+  tensor->size = named.size;
+  tensor->creator = named.creator;
+  tensor->seeds.assign(tensor->page_count(), kUnknown);
+  tensor->sealed.assign(tensor->page_count(), false);
+  const size_t pieces = (tensor->size + kBlockSize - 1) / kBlockSize;
+  tensor->torn.assign(pieces, false);
+  tensor->doubtful.assign(pieces, false);
+  return tensor;
+}
+
+TensorPtr Latest(TensorPtr tensor) {
+  while (tensor->replaced_by != nullptr) tensor = tensor->replaced_by;
+  return tensor;
+}
+
 TensorPtr ModelTable::Find(uint64_t job, uint64_t space, uint64_t id) const {
   const auto found = tensors_.find({job, space, id});
   return found == tensors_.end() ? nullptr : found->second;

@@ -4,6 +4,7 @@
 // bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -29,12 +30,19 @@ struct TensorModel {
   bool visible = false;
   bool freeing = false;        // A free was asked for, or done.
   bool tainted = false;        // A writer gave up on it: TORN is a right answer.
-  bool torn = false;           // It was torn on purpose, and nothing was sealed or accepted since: no read is granted.
+  std::vector<bool> torn;      // By piece: torn on purpose, neither sealed nor accepted since: no read is granted.
   std::vector<bool> doubtful;  // By piece: a writer gave up on it; accepting it means taking whatever is there.
+  std::shared_ptr<TensorModel> replaced_by;
 
   uint32_t page_count() const { return static_cast<uint32_t>(PagesFor(size)); }
+  bool any_torn() const { return std::find(torn.begin(), torn.end(), true) != torn.end(); }
 };
 using TensorPtr = std::shared_ptr<TensorModel>;
+
+// Nothing of it is sealed yet.
+TensorPtr NewTensorModel(const TensorModel& named);
+// What the name of a tensor means now, if it was replaced.
+TensorPtr Latest(TensorPtr tensor);
 
 // Tensors that can be named now.
 class ModelTable {

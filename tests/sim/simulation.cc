@@ -46,6 +46,7 @@ Simulation::Simulation(const Plan& plan)
       .engine = *engine_,
       .model = model_,
       .now = now_,
+      .turns = outcome_.turns,
       .address = [this](uint32_t window, uint64_t offset) { return windows_.address(WindowIndex{window}) + offset; },
       .fail = [this](const std::string& finding) { Fail(finding); },
       .punched = punched_,
