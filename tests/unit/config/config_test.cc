@@ -141,7 +141,8 @@ TEST(Config, EveryMistakeOfAFileHasItsLine) {
                            "[arena",
                            "=",
                            "a = ",
-
+                           "[=",
+                           "[[+",
                            "a.=1",
                            ".a = 1",
                            "a..b = 1",
