@@ -8,7 +8,6 @@ unprivileged user with 8 MiB of memlock.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pathlib
@@ -21,6 +20,7 @@ from collections.abc import Callable
 
 import footprint
 from node import BUILD, GIB, MIB, ROOT, bench, command, daemon, scratch
+from options import PART_NAMES, parse
 from report import Report, quartiles
 from ssd import swaps_through_ssd
 
@@ -161,15 +161,13 @@ def demo_spin(report: Report, quick: bool) -> None:
         )
 
 
-PARTS: dict[str, Callable[[Report, bool], None]] = {
-    "ram": swaps_in_ram,
-    "fused": fused_pass,
-    "leases": leases,
-    "ssd": swaps_through_ssd,
-    "idle": idle_daemon,
-    "tensors": many_tensors,
-    "demo": demo_spin,
-}
+PARTS: dict[str, Callable[[Report, bool], None]] = dict(
+    zip(
+        PART_NAMES,
+        (swaps_in_ram, fused_pass, leases, swaps_through_ssd, idle_daemon, many_tensors, demo_spin),
+        strict=True,
+    )
+)
 SPEED_PARTS = ("ram", "leases", "ssd")  # What is measured again without privileges.
 
 
@@ -198,12 +196,7 @@ def measure_as_nobody(report: Report, parts: list[str]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=sorted(PARTS), help="only this part (may be repeated)")
-    parser.add_argument("--quick", action="store_true", help="few rounds: a first look, not figures to quote")
-    parser.add_argument("--peers", action="store_true", help="DeepSpeed's tuned handle as a second arm of the SSD part")
-    parser.add_argument("--json", type=pathlib.Path, help="write JSON lines here")
-    options = parser.parse_args()
+    options = parse()
     unprivileged = os.geteuid() == NOBODY
     report = Report(options.json, who="unprivileged: " if unprivileged else "")
     chosen = [name for name in PARTS if not options.only or name in options.only]

@@ -6,7 +6,8 @@ help_bench() {
 usage: tools/dev bench [OPTIONS of the bench]
 
 Builds release and measures memory, latency, SSD and step-time figures beside their ceilings. The table goes to the
-terminal, JSON lines to build/reports/bench.jsonl. Options are passed on; `tools/dev bench -- --help` lists them.
+terminal, JSON lines to build/reports/bench.jsonl. Options are passed on; `tools/dev bench -- --help` lists them, and
+builds nothing.
 --peers also installs DeepSpeed into .cache/peers and builds its I/O operator there, once (about five minutes).
 TEXT
 }
@@ -15,6 +16,7 @@ dev_bench() {
   if [[ ${1:-} == -- ]]; then
     shift
   fi
+  judge_options tools/bench/options.py "$@"
   dev_build release tierd tierctl tier tier_python_descriptors tier_bench
   setup_fio
   for argument in "$@"; do

@@ -8,7 +8,7 @@ usage: tools/dev demo [OPTIONS of the demo]
 Looks at disk, memory, compiler and io_uring, prints what each phase will cost, sets up, builds, and trains a byte-level
 GPT twice: by itself, and with its optimizer state and activations in a private tierd whose arena holds a quarter of
 them. Exit 0 only when the losses of both runs are the same bit for bit and every optimizer state came back from SSD.
-Options are passed on; `tools/dev demo -- --help` lists them.
+Options are passed on; `tools/dev demo -- --help` lists them, and builds nothing.
 TEXT
 }
 
@@ -16,12 +16,29 @@ dev_demo() {
   if [[ ${1:-} == -- ]]; then
     shift
   fi
+  judge_options bindings/python/demo/options.py "$@"
   preflight 8192 4096
   print_phases
   ensure_setup
   dev_build release tierd tierctl tier tier_python_descriptors
   say "the demo; everything before took $(minutes_so_far) minutes"
   with_build_tree run .venv/bin/python bindings/python/demo/train_gpt.py "$@"
+}
+
+# judge_options SCRIPT OPTION...: ends here with the help that was asked for, or with what is wrong, before minutes of
+# set-up. The script needs Python alone; on a machine without it the options are judged later, where they are used.
+judge_options() {
+  local script=$1 option
+  shift
+  if have python3; then
+    with_build_tree python3 "$script" "$@" || exit $?
+  fi
+  for option in "$@"; do
+    if [[ $option == -h || $option == --help ]]; then
+      have python3 || fail 1 "the options are listed by python3, which is missing; tools/dev setup installs it"
+      exit 0
+    fi
+  done
 }
 
 # with_build_tree COMMAND...: Python finds the package in the source tree, and the package its library and daemon in

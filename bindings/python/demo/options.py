@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""What the demo is asked to do. Run by itself it judges the options, or prints their help, with nothing but Python's
+own library: `tools/dev demo` does so before it sets up and builds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from tierd.quantity import byte_count
+
+BLOCK = 2 << 20
+VOCABULARY = 256
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="tools/dev demo",
+        description="Trains a byte-level GPT twice, without tierd and with its states in one, and compares.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--steps", type=int, default=60, help="training steps of each run")
+    parser.add_argument("--layers", type=int, default=8, help="of the model")
+    parser.add_argument("--width", type=int, default=512, help="of a layer")
+    parser.add_argument("--heads", type=int, default=8, help="of a layer")
+    parser.add_argument("--context", type=int, default=128, help="bytes the model sees")
+    parser.add_argument("--batch", type=int, default=2, help="sequences in a step")
+    parser.add_argument("--threads", type=int, default=min(8, len(os.sched_getaffinity(0))), help="of torch, both runs")
+    parser.add_argument("--seed", type=int, default=1, help="of model and order of bytes")
+    parser.add_argument("--arena", default="", help="of the daemon; empty: a quarter of the optimizer states")
+    parser.add_argument("--ssd", default="2GiB", help="size of the daemon's file")
+    parser.add_argument("--spin", choices=["auto", "always", "never"], default="auto", help="of daemon and client")
+    parser.add_argument("--directory", default="", help="where the daemon's file goes; empty: the build folder")
+    parser.add_argument("--no-baseline", action="store_true", help="only the run with tierd (nothing is compared)")
+    parser.add_argument("--json", default="", help="file to append the figures to, as one JSON line")
+    return parser.parse_args()
+
+
+def state_bytes(arguments: argparse.Namespace) -> int:
+    """Of both moments of every parameter."""
+    width = int(arguments.width)
+    block = 12 * width * width + 13 * width
+    parameters = (2 * VOCABULARY + int(arguments.context) + 2) * width + int(arguments.layers) * block
+    return parameters * 2 * 4
+
+
+def arena_bytes(arguments: argparse.Namespace) -> int:
+    if arguments.arena:
+        return byte_count(arguments.arena, "arena") // BLOCK * BLOCK
+    return state_bytes(arguments) // 4 // BLOCK * BLOCK
+
+
+if __name__ == "__main__":
+    parse()

@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+"""What the bench is asked to measure. Run by itself it judges the options, or prints their help, with nothing but
+Python's own library: `tools/dev bench` does so before it sets up and builds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+
+# In the order in which they are measured.
+PART_NAMES = ("ram", "fused", "leases", "ssd", "idle", "tensors", "demo")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="tools/dev bench", description="Every promised figure beside its ceiling, as a table and as JSON lines."
+    )
+    parser.add_argument("--only", action="append", choices=PART_NAMES, help="only this part (may be repeated)")
+    parser.add_argument("--quick", action="store_true", help="few rounds: a first look, not figures to quote")
+    parser.add_argument("--peers", action="store_true", help="DeepSpeed's tuned handle as a second arm of the SSD part")
+    parser.add_argument("--json", type=pathlib.Path, help="write JSON lines here")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    parse()
