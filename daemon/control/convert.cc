@@ -119,6 +119,8 @@ void ToMessage(const session::DeviceDescription& device, v1::Device* message) {
   message->set_written_bytes_total(device.traffic.written_bytes);
   message->set_errors_total(device.traffic.errors);
   message->set_inflight_count(device.traffic.inflight);
+  message->set_corrupt_total(device.traffic.corrupt);
+  message->set_window_faults_total(device.traffic.window_faults);
 }
 
 void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message) {

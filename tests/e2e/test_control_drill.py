@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
@@ -43,6 +44,13 @@ def test_tierctl_finds_the_same_daemon(own_daemon: launcher.Running) -> None:
     status = subprocess.run([program, "status"], capture_output=True, text=True, env=environment, timeout=30)
     assert status.returncode == 0, status.stderr
     assert "tierd" in status.stdout and "arena" in status.stdout
+    devices = subprocess.run([program, "device", "list"], capture_output=True, text=True, env=environment, timeout=30)
+    assert "ERRORS  CORRUPT  WINDOW FAULTS" in devices.stdout, devices.stderr
+    listed = subprocess.run(
+        [program, "device", "list", "--json"], capture_output=True, text=True, env=environment, timeout=30
+    )
+    (device,) = json.loads(listed.stdout)["devices"]
+    assert [device[f"{name}_total"] for name in ("errors", "corrupt", "window_faults")] == [0, 0, 0]
     missing = subprocess.run(
         [program, "job", "show", "absent"], capture_output=True, text=True, env=environment, timeout=30
     )

@@ -97,6 +97,9 @@ int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices) 
           MakeColumn("QUARANTINED", devices, true,
                      [](const v1::Device& d) { return HumanBytes(d.quarantined_bytes()); }),
           MakeColumn("ERRORS", devices, true, [](const v1::Device& d) { return std::to_string(d.errors_total()); }),
+          MakeColumn("CORRUPT", devices, true, [](const v1::Device& d) { return std::to_string(d.corrupt_total()); }),
+          MakeColumn("WINDOW FAULTS", devices, true,
+                     [](const v1::Device& d) { return std::to_string(d.window_faults_total()); }),
           MakeColumn("STATE", devices, false, [](const v1::Device& d) { return d.draining() ? "draining" : "in use"; }),
       }));
   return kExitOk;
@@ -191,6 +194,8 @@ std::vector<std::string> DegradedBy(const v1::Status& status) {
   for (const v1::Device& device : status.devices()) {
     if (device.errors_total() > 0)
       causes.push_back(fmt::format("device {} errors: {}", device.index(), device.errors_total()));
+    if (device.corrupt_total() > 0)
+      causes.push_back(fmt::format("device {} corrupt pieces: {}", device.index(), device.corrupt_total()));
     if (device.quarantined_bytes() > 0)
       causes.push_back(
           fmt::format("device {} quarantined: {}", device.index(), HumanBytes(device.quarantined_bytes())));

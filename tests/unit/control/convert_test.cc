@@ -64,5 +64,20 @@ TEST(Convert, JobCarriesCountersAndRanks) {
   EXPECT_DOUBLE_EQ(message.stall_seconds_total(), 1.5);
 }
 
+TEST(Convert, DeviceKeepsEveryFigureOfItsTraffic) {
+  session::DeviceDescription device;
+  device.index = 3;
+  device.traffic = {.read_bytes = 1, .written_bytes = 2, .errors = 3, .corrupt = 4, .window_faults = 5, .inflight = 6};
+  v1::Device message;
+  ToMessage(device, &message);
+  EXPECT_EQ(message.index(), 3u);
+  EXPECT_EQ(message.read_bytes_total(), 1u);
+  EXPECT_EQ(message.written_bytes_total(), 2u);
+  EXPECT_EQ(message.errors_total(), 3u);
+  EXPECT_EQ(message.corrupt_total(), 4u);
+  EXPECT_EQ(message.window_faults_total(), 5u);
+  EXPECT_EQ(message.inflight_count(), 6u);
+}
+
 }  // namespace
 }  // namespace tier::control

@@ -42,10 +42,13 @@ TEST(DegradedBy, NamesEachCause) {
   v1::Device* device = status.add_devices();
   device->set_index(1);
   device->set_errors_total(2);
+  device->set_corrupt_total(5);
+  device->set_window_faults_total(7);  // A client's doing: the daemon is well.
   device->set_quarantined_bytes(4096);
-  EXPECT_EQ(DegradedBy(status),
-            (std::vector<std::string>{"draining, new work is refused until a restart", "torn tensors: 3",
-                                      "device 1 errors: 2", "device 1 quarantined: 4.00 KiB"}));
+  EXPECT_EQ(
+      DegradedBy(status),
+      (std::vector<std::string>{"draining, new work is refused until a restart", "torn tensors: 3",
+                                "device 1 errors: 2", "device 1 corrupt pieces: 5", "device 1 quarantined: 4.00 KiB"}));
 }
 
 TEST(RenderTable, AlignsFiguresRightAndLeavesNoTrailingSpace) {
