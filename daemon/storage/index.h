@@ -31,7 +31,6 @@ class Index {
   virtual ~Index() = default;
   virtual void Put(const TensorKey& key, std::span<const std::byte> value) = 0;
   virtual void Erase(const TensorKey& key) = 0;
-  virtual void EraseSpace(uint64_t job, uint64_t space) = 0;  // A whole namespace, when its session ends.
   // NO_MEMORY when the environment is full (the map is sized at start): the engine refuses new tensors until it drains.
   virtual Status Commit() = 0;
   virtual void Scan(const std::function<void(const TensorKey&, std::span<const std::byte>)>& visit) const = 0;

@@ -105,15 +105,6 @@ void LmdbIndex::Put(const TensorKey& key, std::span<const std::byte> value) {
 
 void LmdbIndex::Erase(const TensorKey& key) { Stage(key, kErase, 0); }
 
-void LmdbIndex::EraseSpace(uint64_t job, uint64_t space) {
-  std::erase_if(staged_, [&](const Staged& operation) {
-    const TensorKey key = Decode(operation.key.data());
-    return key.job == job && key.space == space;
-  });
-  for (size_t i = 0; i < staged_.size(); ++i) staged_[i].sequence = static_cast<uint32_t>(i);
-  erased_spaces_.push_back({job, space});
-}
-
 void LmdbIndex::KeepLastOfEachKey() {
   std::sort(staged_.begin(), staged_.end(),
             [](const Staged& a, const Staged& b) { return std::tie(a.key, a.sequence) < std::tie(b.key, b.sequence); });
@@ -129,20 +120,18 @@ void LmdbIndex::KeepLastOfEachKey() {
 }
 
 Status LmdbIndex::Commit() {
-  if (staged_.empty() && erased_spaces_.empty()) return {};
+  if (staged_.empty()) return {};
   KeepLastOfEachKey();
   Status all = CommitStaged(/*puts_too=*/true);
   // Full: what erases needs little room, and two transactions later LMDB reuses the pages that it gave back.
   for (int round = 0; round < 2 && !all && all.error().code == Code::kNoMemory; ++round) {
     if (!CommitStaged(/*puts_too=*/false)) break;
     std::erase_if(staged_, [](const Staged& operation) { return operation.value_offset == kErase; });
-    erased_spaces_.clear();
     all = CommitStaged(/*puts_too=*/true);
   }
   if (all) {
     staged_.clear();
     values_.clear();
-    erased_spaces_.clear();
     return {};
   }
   if (all.error().code != Code::kNoMemory) return all;
@@ -161,9 +150,6 @@ Status LmdbIndex::CommitStaged(bool puts_too) {
 }
 
 int LmdbIndex::Apply(MDB_txn* transaction, bool puts_too) {
-  for (const Space& space : erased_spaces_) {
-    if (const int error = ApplySpaceErase(transaction, space); error != 0) return error;
-  }
   // Erases first: they make the room that puts may need.
   for (const Staged& operation : staged_) {
     if (operation.value_offset != kErase) continue;
@@ -193,26 +179,6 @@ int LmdbIndex::TouchFirst(MDB_txn* transaction) {
                                       static_cast<const std::byte*>(value.mv_data) + value.mv_size);
     MDB_val again{same.size(), const_cast<std::byte*>(same.data())};
     error = mdb_cursor_put(cursor, &key, &again, MDB_CURRENT);
-  }
-  mdb_cursor_close(cursor);
-  return error == MDB_NOTFOUND ? 0 : error;
-}
-
-int LmdbIndex::ApplySpaceErase(MDB_txn* transaction, const Space& space) {
-  MDB_cursor* cursor = nullptr;
-  if (const int error = mdb_cursor_open(transaction, environment_->database, &cursor); error != 0) return error;
-  const KeyBytes first = Encode({.job = space.job, .space = space.space, .tensor = 0});
-  MDB_val key = AsValue(first);
-  MDB_val value{};
-  int error = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
-  while (error == 0 && std::memcmp(key.mv_data, first.data(), 16) == 0) {
-    error = mdb_cursor_del(cursor, 0);
-    if (error == 0) error = mdb_cursor_get(cursor, &key, &value, MDB_GET_CURRENT);
-    // Deleting a page's last record leaves the cursor on none.
-    if (error == EINVAL || error == MDB_NOTFOUND) {
-      key = AsValue(first);
-      error = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
-    }
   }
   mdb_cursor_close(cursor);
   return error == MDB_NOTFOUND ? 0 : error;

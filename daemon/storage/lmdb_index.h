@@ -34,7 +34,6 @@ class LmdbIndex final : public Index {
 
   void Put(const TensorKey& key, std::span<const std::byte> value) override;
   void Erase(const TensorKey& key) override;
-  void EraseSpace(uint64_t job, uint64_t space) override;
   // On NO_MEMORY what only erases is committed all the same, and what is to be put stays staged for the next Commit.
   Status Commit() override;
   void Scan(const std::function<void(const TensorKey&, std::span<const std::byte>)>& visit) const override;
@@ -51,10 +50,6 @@ class LmdbIndex final : public Index {
     uint32_t value_size;
     uint64_t value_offset;  // In values_; kErase: no value.
   };
-  struct Space {
-    uint64_t job;
-    uint64_t space;
-  };
   struct Environment;
   static constexpr uint64_t kErase = UINT64_MAX;
 
@@ -66,14 +61,12 @@ class LmdbIndex final : public Index {
   Status CommitStaged(bool puts_too);
   int Apply(MDB_txn* transaction, bool puts_too);
   int TouchFirst(MDB_txn* transaction);  // An empty transaction would not count as one.
-  int ApplySpaceErase(MDB_txn* transaction, const Space& space);
 
   std::unique_ptr<Environment> environment_;
   proto::FileDescriptor memory_file_;
   uint64_t map_size_;
   std::vector<Staged> staged_;
   std::vector<std::byte> values_;
-  std::vector<Space> erased_spaces_;  // Applied before everything staged.
 };
 
 }  // namespace tier::storage

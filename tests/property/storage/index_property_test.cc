@@ -31,22 +31,13 @@ TensorKey DrawKey() {
 
 void Stage(Index* index, Contents* model) {
   const TensorKey key = DrawKey();
-  switch (*rc::gen::weightedElement<int>({{6, 0}, {3, 1}, {1, 2}})) {
-    case 0: {
-      const std::string value(*rc::gen::inRange<size_t>(1, 6000), *rc::gen::inRange('a', 'z'));
-      index->Put(key, std::as_bytes(std::span(value)));
-      (*model)[key] = value;
-      break;
-    }
-    case 1:
-      index->Erase(key);
-      model->erase(key);
-      break;
-    default:
-      index->EraseSpace(key.job, key.space);
-      std::erase_if(*model,
-                    [&](const auto& entry) { return entry.first.job == key.job && entry.first.space == key.space; });
-      break;
+  if (*rc::gen::weightedElement<bool>({{2, true}, {1, false}})) {
+    const std::string value(*rc::gen::inRange<size_t>(1, 6000), *rc::gen::inRange('a', 'z'));
+    index->Put(key, std::as_bytes(std::span(value)));
+    (*model)[key] = value;
+  } else {
+    index->Erase(key);
+    model->erase(key);
   }
 }
 

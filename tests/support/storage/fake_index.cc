@@ -23,14 +23,6 @@ void FakeIndex::Erase(const TensorKey& key) {
   erases_[key] = true;
 }
 
-void FakeIndex::EraseSpace(uint64_t job, uint64_t space) {
-  const auto in_space = [&](const auto& entry) { return entry.first.job == job && entry.first.space == space; };
-  std::erase_if(puts_, in_space);
-  for (const auto& entry : *committed_) {
-    if (in_space(entry)) erases_[entry.first] = true;
-  }
-}
-
 uint64_t FakeIndex::BytesOf(const IndexContents& contents) {
   uint64_t bytes = 0;
   for (const auto& [key, value] : contents) bytes += kKeyBytes + value.size();

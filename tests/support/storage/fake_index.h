@@ -22,7 +22,6 @@ class FakeIndex final : public Index {
 
   void Put(const TensorKey& key, std::span<const std::byte> value) override;
   void Erase(const TensorKey& key) override;
-  void EraseSpace(uint64_t job, uint64_t space) override;
   // On NO_MEMORY erases are applied and puts stay staged, as the real one does.
   Status Commit() override;
   void Scan(const std::function<void(const TensorKey&, std::span<const std::byte>)>& visit) const override;

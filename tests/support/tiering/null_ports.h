@@ -14,7 +14,6 @@ class NullIndex final : public storage::Index {
  public:
   void Put(const storage::TensorKey&, std::span<const std::byte>) override { ++puts; }
   void Erase(const storage::TensorKey&) override {}
-  void EraseSpace(uint64_t, uint64_t) override {}
   Status Commit() override { return {}; }
   void Scan(const std::function<void(const storage::TensorKey&, std::span<const std::byte>)>&) const override {}
   uint64_t used_bytes() const override { return 0; }

@@ -62,34 +62,6 @@ TEST(LmdbIndex, ErasesWhatIsNotThereWithoutComplaint) {
   EXPECT_TRUE(index->Commit());
 }
 
-TEST(LmdbIndex, ErasesOneNamespaceAndNoOther) {
-  const auto index = Make();
-  for (uint64_t tensor = 0; tensor < 500; ++tensor) {
-    index->Put({1, 7, tensor}, Bytes("mine"));
-    index->Put({1, 8, tensor}, Bytes("other"));
-    index->Put({2, 7, tensor}, Bytes("another"));
-  }
-  ASSERT_TRUE(index->Commit());
-  index->Put({1, 7, 1000}, Bytes("staged before"));
-  index->EraseSpace(1, 7);
-  index->Put({1, 7, 1001}, Bytes("staged after"));
-  ASSERT_TRUE(index->Commit());
-  const Contents contents = ContentsOf(*index);
-  EXPECT_EQ(contents.size(), 1001u);
-  EXPECT_FALSE(contents.contains({1, 7, 1000}));
-  EXPECT_FALSE(contents.contains({1, 7, 3}));
-  EXPECT_TRUE(contents.contains({1, 7, 1001}));
-}
-
-TEST(LmdbIndex, ErasesTheLastNamespaceOfAll) {
-  const auto index = Make();
-  index->Put({UINT64_MAX, UINT64_MAX, UINT64_MAX}, Bytes("x"));
-  ASSERT_TRUE(index->Commit());
-  index->EraseSpace(UINT64_MAX, UINT64_MAX);
-  ASSERT_TRUE(index->Commit());
-  EXPECT_TRUE(ContentsOf(*index).empty());
-}
-
 TEST(LmdbIndex, ScansInTheOrderOfKeysWhateverTheirBytes) {
   const auto index = Make();
   const uint64_t values[] = {256, 1, UINT64_MAX, 255, 65536, 0};
@@ -135,7 +107,7 @@ TEST(LmdbIndex, CountsUsedBytesUpAndDown) {
   ASSERT_TRUE(index->Commit());
   const uint64_t full = index->used_bytes();
   EXPECT_GT(full, 5000u * 40);
-  index->EraseSpace(1, 3);
+  for (uint64_t i = 0; i < 5000; ++i) index->Erase({1, 3, i});
   ASSERT_TRUE(index->Commit());
   EXPECT_LT(index->used_bytes(), full / 10);
 }
