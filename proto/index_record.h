@@ -1,12 +1,15 @@
 // What tierd writes down about a tensor: the values of the ram index (what lies where now, for a restarted daemon) and
 // the manifests of named jobs (what must survive the machine). References only, never tensor bytes.
 //
-//   ram index value:  IndexTensorRecord, then piece_count × IndexPieceRecord
+//   ram index:        IndexFormatRecord, before all others, under a key of one zero byte; then for each tensor
+//     record 0          IndexTensorRecord; with at most kIndexChunkPieces pieces, these follow it
+//     record 1 + k      with more: the IndexPieceRecords of its k-th kIndexChunkPieces pieces; as many as are left
 //   manifest:         ManifestHeader, then tensor_count × (ManifestTensorRecord, piece_count × ManifestPieceRecord),
 //                     then key_count × (ManifestKeyRecord, its bytes, zeros up to a multiple of 8)
 //
-// The key of an index value is (job, space, tensor). All integers are little-endian; reserved fields are zero and
-// checked. A manifest is one value, replaced whole; its crc covers every byte, itself taken as zero.
+// The key of an index record is (job, space, tensor: 8 bytes each, record: 4), big-endian. All other integers are
+// little-endian; reserved fields are zero and checked. A manifest is one value, replaced whole; its crc covers every
+// byte, itself taken as zero.
 // Versions: another `version` is refused whole, never read in part.
 #pragma once
 
@@ -15,7 +18,10 @@
 
 namespace tier::proto {
 
-inline constexpr uint32_t kIndexRecordVersion = 1;
+inline constexpr uint64_t kIndexMagic = 0x5844495252454954;  // "TIERRIDX"
+inline constexpr uint32_t kIndexVersion = 2;                 // 1: one record a tensor, and no format record.
+// Pieces of a record: what a change of one piece puts, at most. Seven such records fill a page of LMDB.
+inline constexpr uint32_t kIndexChunkPieces = 16;
 inline constexpr uint64_t kManifestMagic = 0x5453464d52454954;  // "TIERMFST"
 inline constexpr uint32_t kManifestVersion = 1;
 
@@ -28,14 +34,18 @@ inline constexpr uint8_t kIndexPieceDirty = 1u << 0;    // Under a write lease: 
 inline constexpr uint8_t kIndexPieceMixed = 1u << 1;    // Went back to an older generation than its neighbours.
 inline constexpr uint8_t kIndexPieceCorrupt = 1u << 2;  // Its SSD copy came back with a wrong checksum.
 
+struct IndexFormatRecord {
+  uint64_t magic;
+  uint32_t version;  // kIndexVersion
+  uint32_t reserved;
+};
+
 struct IndexTensorRecord {
   uint64_t size;        // Bytes.
   uint64_t generation;  // Rises with every write lease.
   uint64_t session;     // That creates it, until it is visible; else 0.
-  uint32_t version;     // kIndexRecordVersion
   uint32_t flags;       // kIndexTensor…
   uint32_t piece_count;
-  uint32_t reserved;
 };
 
 struct IndexPieceRecord {
@@ -88,8 +98,9 @@ struct ManifestKeyRecord {
   uint32_t reserved;
 };
 
-static_assert(sizeof(IndexTensorRecord) == 40 && sizeof(IndexPieceRecord) == 32);
-static_assert(offsetof(IndexTensorRecord, version) == 24 && offsetof(IndexTensorRecord, piece_count) == 32);
+static_assert(sizeof(IndexFormatRecord) == 16 && offsetof(IndexFormatRecord, version) == 8);
+static_assert(sizeof(IndexTensorRecord) == 32 && sizeof(IndexPieceRecord) == 32);
+static_assert(offsetof(IndexTensorRecord, flags) == 24 && offsetof(IndexTensorRecord, piece_count) == 28);
 static_assert(offsetof(IndexPieceRecord, ssd_block) == 8 && offsetof(IndexPieceRecord, crc) == 16);
 static_assert(offsetof(IndexPieceRecord, generation) == 20 && offsetof(IndexPieceRecord, ssd_device) == 28);
 static_assert(offsetof(IndexPieceRecord, copies) == 30 && offsetof(IndexPieceRecord, flags) == 31);

@@ -4,7 +4,8 @@
 // transaction for each engine turn: Put and Erase stage, Commit ends the turn's transaction. Replies of a turn are
 // published only after its Commit. `ssd` (ManifestStore) says what must survive the machine; it commits off the engine
 // thread.
-// Values are opaque here (tiering encodes them; layout in proto/index_record.h). Engine thread only.
+// A tensor has one record or several, so that a change of a large one puts little. Values are opaque here (tiering
+// encodes them; layout in proto/index_record.h). Engine thread only.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +27,25 @@ struct TensorKey {
   friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
 };
 
+struct RecordKey {
+  uint64_t job = 0;
+  uint64_t space = 0;
+  uint64_t tensor = 0;
+  uint32_t record = 0;  // 0: the tensor's head, before all others of it.
+  TensorKey owner() const { return {job, space, tensor}; }
+  friend auto operator<=>(const RecordKey&, const RecordKey&) = default;
+};
+
 class Index {
  public:
   virtual ~Index() = default;
-  virtual void Put(const TensorKey& key, std::span<const std::byte> value) = 0;
-  virtual void Erase(const TensorKey& key) = 0;
+  virtual void Put(const RecordKey& key, std::span<const std::byte> value) = 0;
+  virtual void Erase(const RecordKey& key) = 0;
   // NO_MEMORY when the environment is full (the map is sized at start): the engine refuses new tensors until it drains.
+  // What was erased is gone all the same, also where something was put in its place since: that waits, staged.
   virtual Status Commit() = 0;
-  virtual void Scan(const std::function<void(const TensorKey&, std::span<const std::byte>)>& visit) const = 0;
+  // What is committed, in the order of the keys.
+  virtual void Scan(const std::function<void(const RecordKey&, std::span<const std::byte>)>& visit) const = 0;
   virtual uint64_t used_bytes() const = 0;
 };
 

@@ -13,6 +13,7 @@
 #include "daemon/base/check.h"
 #include "daemon/storage/index_transaction.h"
 #include "daemon/storage/os_error.h"
+#include "proto/index_record.h"
 
 namespace tier::storage {
 namespace {
@@ -21,9 +22,39 @@ constexpr unsigned kOpenFlags = MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC | MDB_NOM
 constexpr uint64_t kMapSizeMin = kMiB;
 constexpr size_t kStagedReserve = 4096;  // Operations of an ordinary turn.
 constexpr size_t kValuesReserve = 512 * kKiB;
+constexpr std::array<unsigned char, 1> kFormatKey = {0};  // Shorter than any other: the first.
 
 MDB_val AsValue(std::span<const unsigned char> bytes) {
   return {bytes.size(), const_cast<unsigned char*>(bytes.data())};  // LMDB only reads what is put.
+}
+
+bool IsFormatKey(const MDB_val& key) { return key.mv_size == kFormatKey.size(); }
+
+int WriteFormat(MDB_txn* transaction, MDB_dbi database) {
+  proto::IndexFormatRecord format{.magic = proto::kIndexMagic, .version = proto::kIndexVersion, .reserved = 0};
+  MDB_val key = AsValue(kFormatKey);
+  MDB_val value{sizeof(format), &format};
+  return mdb_put(transaction, database, &key, &value, 0);
+}
+
+Status CheckFormat(MDB_txn* transaction, MDB_dbi database) {
+  MDB_val key = AsValue(kFormatKey);
+  MDB_val value{};
+  const int error = mdb_get(transaction, database, &key, &value);
+  if (error != 0 && error != MDB_NOTFOUND) return FailIndex(error, "reading the format of the kept index");
+  proto::IndexFormatRecord format{.magic = proto::kIndexMagic, .version = 1, .reserved = 0};  // 1 did not say so.
+  if (error == 0) {
+    if (value.mv_size != sizeof(format)) {
+      return Fail(Code::kCorrupt, fmt::format("the kept index has a format record of {} bytes", value.mv_size));
+    }
+    std::memcpy(&format, value.mv_data, sizeof(format));
+  }
+  if (format.magic != proto::kIndexMagic || format.reserved != 0)
+    return Fail(Code::kCorrupt, "the kept index is not one of tierd's");
+  if (format.version == proto::kIndexVersion) return {};
+  return Fail(Code::kVersion, fmt::format("the kept index has format {}, this daemon reads format {}: start the daemon "
+                                          "that wrote it, or start without the kept index",
+                                          format.version, proto::kIndexVersion));
 }
 
 }  // namespace
@@ -35,8 +66,9 @@ struct LmdbIndex::Environment {
 
 Result<std::unique_ptr<LmdbIndex>> LmdbIndex::Open(const RamIndexOptions& options) {
   proto::FileDescriptor file(options.memory_file);
+  const bool kept = static_cast<bool>(file);
   uint64_t map_size = AlignUp(std::max(options.map_size, kMapSizeMin), kPageSize);
-  if (file) {
+  if (kept) {
     struct stat about{};
     if (::fstat(file.get(), &about) != 0) return FailErrno(errno, "looking at the kept index");
     map_size = static_cast<uint64_t>(about.st_size);
@@ -58,6 +90,13 @@ Result<std::unique_ptr<LmdbIndex>> LmdbIndex::Open(const RamIndexOptions& option
   auto transaction = IndexTransaction::Begin(handle, 0);
   if (!transaction) return std::unexpected(transaction.error());
   error = mdb_dbi_open(transaction->get(), nullptr, 0, &environment->database);
+  if (error == 0 && kept) {
+    if (Status known = CheckFormat(transaction->get(), environment->database); !known) {
+      return std::unexpected(known.error());
+    }
+  } else if (error == 0) {
+    error = WriteFormat(transaction->get(), environment->database);
+  }
   if (error == 0) error = transaction->Commit();
   if (error != 0) return FailIndex(error, "opening the index database");
   return std::unique_ptr<LmdbIndex>(new LmdbIndex(std::move(environment), std::move(file), map_size));
@@ -71,50 +110,61 @@ LmdbIndex::LmdbIndex(std::unique_ptr<Environment> environment, proto::FileDescri
 
 LmdbIndex::~LmdbIndex() = default;
 
-LmdbIndex::KeyBytes LmdbIndex::Encode(const TensorKey& key) {
+LmdbIndex::KeyBytes LmdbIndex::Encode(const RecordKey& key) {
   KeyBytes bytes;
   const uint64_t parts[3] = {key.job, key.space, key.tensor};
   for (size_t i = 0; i < 3; ++i) {
     const uint64_t big_endian = __builtin_bswap64(parts[i]);
     std::memcpy(bytes.data() + 8 * i, &big_endian, 8);
   }
+  const uint32_t record = __builtin_bswap32(key.record);
+  std::memcpy(bytes.data() + sizeof(parts), &record, sizeof(record));
   return bytes;
 }
 static_assert(std::endian::native == std::endian::little);
 
-TensorKey LmdbIndex::Decode(const unsigned char* bytes) {
+RecordKey LmdbIndex::Decode(const unsigned char* bytes) {
   uint64_t parts[3];
-  std::memcpy(parts, bytes, sizeof parts);
-  return {
-      .job = __builtin_bswap64(parts[0]), .space = __builtin_bswap64(parts[1]), .tensor = __builtin_bswap64(parts[2])};
+  uint32_t record = 0;
+  std::memcpy(parts, bytes, sizeof(parts));
+  std::memcpy(&record, bytes + sizeof(parts), sizeof(record));
+  return {.job = __builtin_bswap64(parts[0]),
+          .space = __builtin_bswap64(parts[1]),
+          .tensor = __builtin_bswap64(parts[2]),
+          .record = __builtin_bswap32(record)};
 }
 
-void LmdbIndex::Stage(const TensorKey& key, uint64_t value_offset, uint32_t value_size) {
+void LmdbIndex::Stage(const RecordKey& key, uint64_t value_offset, uint32_t value_size) {
   TIER_CHECK(staged_.size() < kStagedOperationsMax, "{} operations staged", staged_.size());
   staged_.push_back({.key = Encode(key),
                      .sequence = static_cast<uint32_t>(staged_.size()),
                      .value_size = value_size,
+                     .replaces = false,
                      .value_offset = value_offset});
 }
 
-void LmdbIndex::Put(const TensorKey& key, std::span<const std::byte> value) {
+void LmdbIndex::Put(const RecordKey& key, std::span<const std::byte> value) {
   TIER_CHECK(!value.empty() && value.size() < map_size_, "value of {} bytes", value.size());
   Stage(key, values_.size(), static_cast<uint32_t>(value.size()));
   values_.insert(values_.end(), value.begin(), value.end());
 }
 
-void LmdbIndex::Erase(const TensorKey& key) { Stage(key, kErase, 0); }
+void LmdbIndex::Erase(const RecordKey& key) { Stage(key, kErase, 0); }
 
 void LmdbIndex::KeepLastOfEachKey() {
   std::sort(staged_.begin(), staged_.end(),
             [](const Staged& a, const Staged& b) { return std::tie(a.key, a.sequence) < std::tie(b.key, b.sequence); });
   size_t kept = 0;
+  bool erased = false;
   for (size_t i = 0; i < staged_.size(); ++i) {
-    const bool last_of_key = i + 1 == staged_.size() || staged_[i + 1].key != staged_[i].key;
+    Staged& operation = staged_[i];
+    erased |= operation.value_offset == kErase || operation.replaces;
+    const bool last_of_key = i + 1 == staged_.size() || staged_[i + 1].key != operation.key;
     if (!last_of_key) continue;
-    staged_[kept] = staged_[i];
-    staged_[kept].sequence = static_cast<uint32_t>(kept);
-    ++kept;
+    operation.replaces = erased && operation.value_offset != kErase;
+    operation.sequence = static_cast<uint32_t>(kept);
+    staged_[kept++] = operation;
+    erased = false;
   }
   staged_.resize(kept);
 }
@@ -127,6 +177,7 @@ Status LmdbIndex::Commit() {
   for (int round = 0; round < 2 && !all && all.error().code == Code::kNoMemory; ++round) {
     if (!CommitStaged(/*puts_too=*/false)) break;
     std::erase_if(staged_, [](const Staged& operation) { return operation.value_offset == kErase; });
+    for (Staged& operation : staged_) operation.replaces = false;
     all = CommitStaged(/*puts_too=*/true);
   }
   if (all) {
@@ -152,7 +203,8 @@ Status LmdbIndex::CommitStaged(bool puts_too) {
 int LmdbIndex::Apply(MDB_txn* transaction, bool puts_too) {
   // Erases first: they make the room that puts may need.
   for (const Staged& operation : staged_) {
-    if (operation.value_offset != kErase) continue;
+    // What is replaced goes whole, or some of its records would be of the old and others missing.
+    if (operation.value_offset != kErase && (puts_too || !operation.replaces)) continue;
     MDB_val key = AsValue(operation.key);
     const int error = mdb_del(transaction, environment_->database, &key, nullptr);
     if (error != 0 && error != MDB_NOTFOUND) return error;
@@ -184,7 +236,7 @@ int LmdbIndex::TouchFirst(MDB_txn* transaction) {
   return error == MDB_NOTFOUND ? 0 : error;
 }
 
-void LmdbIndex::Scan(const std::function<void(const TensorKey&, std::span<const std::byte>)>& visit) const {
+void LmdbIndex::Scan(const std::function<void(const RecordKey&, std::span<const std::byte>)>& visit) const {
   auto transaction = IndexTransaction::Begin(environment_->handle.get(), MDB_RDONLY);
   TIER_CHECK(transaction.has_value(), "{}", transaction.error().message);
   MDB_cursor* cursor = nullptr;
@@ -194,6 +246,7 @@ void LmdbIndex::Scan(const std::function<void(const TensorKey&, std::span<const 
   MDB_val value{};
   int error = mdb_cursor_get(cursor, &key, &value, MDB_FIRST);
   for (; error == 0; error = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) {
+    if (IsFormatKey(key)) continue;
     TIER_CHECK(key.mv_size == sizeof(KeyBytes), "key of {} bytes", key.mv_size);
     visit(Decode(static_cast<const unsigned char*>(key.mv_data)),
           {static_cast<const std::byte*>(value.mv_data), value.mv_size});

@@ -77,6 +77,7 @@ void FreePiece(Core& core, PieceId id) {
 void ReleaseTensor(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   tensor.pieces.reset();
+  tensor.dirty_chunks.reset();
   tensor.creation.reset();
   tensor.piece_count = 0;
   tensor.only_piece = kNoPiece;
@@ -123,6 +124,8 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
   if (tensor.piece_count == 1) {
     tensor.only_piece = AddPiece(core, slot, 0);
   } else {
+    const uint32_t words = DirtyChunkWords(tensor.piece_count);
+    if (words != 0) tensor.dirty_chunks = std::make_unique<uint64_t[]>(words);
     tensor.pieces = std::make_unique<PieceId[]>(tensor.piece_count);
     for (uint32_t k = 0; k < tensor.piece_count; ++k) tensor.pieces[k] = AddPiece(core, slot, k);
   }
@@ -146,7 +149,7 @@ void NameTensor(Core& core, TensorSlot slot) {
   core.table.Insert(KeyOf(tensor), slot);
   Link(core, slot);
   tensor.job->logical_pages += PagesOf(tensor.size);
-  if (!tensor.has(kVisible)) MarkIndexDirty(core, slot);
+  MarkHeadDirty(core, slot);
 }
 
 void MakeVisible(Core& core, TensorSlot slot) {
@@ -156,7 +159,7 @@ void MakeVisible(Core& core, TensorSlot slot) {
   tensor.creator = 0;
   tensor.creation.reset();
   tensor.set(kVisible);
-  MarkIndexDirty(core, slot);
+  MarkHeadDirty(core, slot);
   if (!tensor.job->waiters.empty()) tensor.job->pump = true;
 }
 
@@ -175,7 +178,7 @@ void Detach(Core& core, TensorSlot slot) {
     --tensor.job->counters.torn_count;
     tensor.torn_count = 0;
   }
-  tensor.clear(kIndexDirty | kUnnamed);
+  tensor.clear(kUnnamed);
   tensor.set(kDetached);
   ++tensor.salt;
   for (uint32_t k = 0; k < tensor.piece_count; ++k) Delist(core, tensor.piece(k));
@@ -193,6 +196,7 @@ void FinishDetached(Core& core, TensorSlot slot) {
     return;
   }
   tensor.pieces.reset();  // What is left is reached through its transfers.
+  tensor.dirty_chunks.reset();
   tensor.piece_count = 0;
 }
 
@@ -211,7 +215,7 @@ void AddTornPiece(Core& core, TensorSlot slot) {
   if (tensor.torn_count++ != 0) return;
   ++core.torn_tensors;
   ++tensor.job->counters.torn_count;
-  MarkIndexDirty(core, slot);
+  MarkHeadDirty(core, slot);
 }
 
 void RemoveTornPiece(Core& core, TensorSlot slot) {
@@ -220,7 +224,7 @@ void RemoveTornPiece(Core& core, TensorSlot slot) {
   if (--tensor.torn_count != 0) return;
   --core.torn_tensors;
   --tensor.job->counters.torn_count;
-  MarkIndexDirty(core, slot);
+  MarkHeadDirty(core, slot);
 }
 
 }  // namespace tier::tiering

@@ -79,7 +79,10 @@ void GrantItem(Core& core, const Ask& ask, uint32_t index, LeaseKind kind) {
   lease.publication = core.publications;
   ++tensor.lease_count;
   LinkLease(core, *ask.session, slot);
-  if (kind != LeaseKind::kRead) ++tensor.generation;
+  if (kind != LeaseKind::kRead) {
+    ++tensor.generation;
+    MarkHeadDirty(core, lease.tensor);
+  }
   const uint64_t lease_id = core.leases.IdOf(slot);
   uint64_t at = item.offset;
   const uint64_t end = item.offset + item.length;

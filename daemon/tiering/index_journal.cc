@@ -1,34 +1,31 @@
 // See index_journal.h.
 #include "daemon/tiering/index_journal.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
-
-#include "proto/index_record.h"
+#include <span>
+#include <utility>
 
 namespace tier::tiering {
 namespace {
 
-storage::TensorKey KeyOf(const Tensor& tensor) {
-  return {static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
+constexpr uint32_t kChunk = proto::kIndexChunkPieces;
+static_assert(IndexChunksOf(kPiecesPerTensorMax) + 1 < kIndexStagedMax);
+
+storage::RecordKey KeyOf(const Tensor& tensor, uint32_t record) {
+  return {.job = static_cast<uint64_t>(tensor.job->id), .space = tensor.space, .tensor = tensor.id, .record = record};
 }
 
-proto::IndexPieceRecord RecordOf(const Piece& piece) {
-  proto::IndexPieceRecord record{};
-  record.ram_block = piece.ram.block;
-  record.ram_page = piece.ram.page;
-  record.ram_pages = piece.ram.pages;
-  record.ssd_block = piece.ssd_run.block;
-  record.ssd_page = piece.ssd_run.page;
-  record.ssd_pages = piece.ssd_run.pages;
-  record.crc = piece.crc;
-  record.generation = piece.generation;
-  record.ssd_generation = piece.ssd_generation;
-  record.ssd_device = piece.ssd_device;
-  record.copies = static_cast<uint8_t>(piece.copies);
-  if (piece.activity == Activity::kLeasedWrite) record.flags |= proto::kIndexPieceDirty;
-  if (piece.has(kMixed)) record.flags |= proto::kIndexPieceMixed;
-  if (piece.has(kCorrupt)) record.flags |= proto::kIndexPieceCorrupt;
-  return record;
+std::span<uint64_t> DirtyChunks(const Tensor& tensor) {
+  return {tensor.dirty_chunks.get(), DirtyChunkWords(tensor.piece_count)};
+}
+
+void List(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  if (tensor.has(kIndexDirty | kUnnamed)) return;  // Without a name it has no records: they come with it.
+  tensor.set(kIndexDirty);
+  core.index_dirty.push_back(slot);
 }
 
 // A full index is tried again with what is staged already; nothing is added to it, so that what waits stays bounded.
@@ -39,45 +36,76 @@ bool CommitStaged(Core& core) {
   return !core.index_full;
 }
 
-static_assert(static_cast<uint8_t>(proto::IndexCopies::kCreating) == static_cast<uint8_t>(Copies::kCreating));
-static_assert(static_cast<uint8_t>(proto::IndexCopies::kRamSsd) == static_cast<uint8_t>(Copies::kRamSsd));
-static_assert(static_cast<uint8_t>(proto::IndexCopies::kTorn) == static_cast<uint8_t>(Copies::kTorn));
+// Early, in parts: what a turn tells is committed before it is told, which is all that matters.
+bool MakeRoom(Core& core, uint64_t changes) {
+  return core.index_staged + changes <= kIndexStagedMax || CommitStaged(core);
+}
+
+uint64_t DirtyRecords(const Tensor& tensor) {
+  uint64_t records = tensor.has(kHeadDirty) ? 1 : 0;
+  for (const uint64_t word : DirtyChunks(tensor)) records += static_cast<uint64_t>(std::popcount(word));
+  return records;
+}
+
+template <typename Record>
+void Append(const Record& record, std::vector<std::byte>* bytes) {
+  const size_t at = bytes->size();
+  bytes->resize(at + sizeof(record));
+  std::memcpy(bytes->data() + at, &record, sizeof(record));
+}
+
+void Put(Core& core, const Tensor& tensor, uint32_t record, uint32_t first_piece, uint32_t piece_count) {
+  for (uint32_t k = first_piece; k < first_piece + piece_count; ++k) {
+    Append(PieceRecordOf(core.PieceOf(tensor, k)), &core.record_scratch);
+  }
+  core.ports.index.Put(KeyOf(tensor, record), core.record_scratch);
+  core.record_scratch.clear();
+  ++core.index_staged;
+}
+
+void PutDirty(Core& core, Tensor& tensor) {
+  if (tensor.has(kHeadDirty)) {
+    Append(HeadRecordOf(tensor), &core.record_scratch);
+    Put(core, tensor, 0, 0, IndexChunksOf(tensor.piece_count) == 0 ? tensor.piece_count : 0);
+  }
+  const std::span<uint64_t> words = DirtyChunks(tensor);
+  for (size_t i = 0; i < words.size(); ++i) {
+    for (uint64_t word = std::exchange(words[i], 0); word != 0; word &= word - 1) {
+      const auto chunk = static_cast<uint32_t>(i * 64 + static_cast<size_t>(std::countr_zero(word)));
+      Put(core, tensor, 1 + chunk, chunk * kChunk, std::min(kChunk, tensor.piece_count - chunk * kChunk));
+    }
+  }
+  tensor.clear(kIndexDirty | kHeadDirty);
+  tensor.set(kIndexed);
+}
 
 }  // namespace
 
-void MarkIndexDirty(Core& core, TensorSlot slot) {
-  Tensor& tensor = core.tensors[slot];
-  if (tensor.has(kIndexDirty | kDetached | kUnnamed)) return;
-  tensor.set(kIndexDirty);
-  core.index_dirty.push_back(slot);
+void MarkHeadDirty(Core& core, TensorSlot slot) {
+  if (core.tensors[slot].has(kDetached)) return;
+  core.tensors[slot].set(kHeadDirty);
+  List(core, slot);
+}
+
+void MarkPieceDirty(Core& core, PieceId id) {
+  const Piece& piece = core.pieces[id];
+  const Tensor& tensor = core.tensors[piece.tensor];
+  if (tensor.dirty_chunks == nullptr) return MarkHeadDirty(core, piece.tensor);
+  if (tensor.has(kDetached)) return;
+  const uint32_t chunk = piece.number / kChunk;
+  tensor.dirty_chunks[chunk / 64] |= uint64_t{1} << chunk % 64;
+  List(core, piece.tensor);
 }
 
 void EraseFromIndex(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   if (tensor.has(kIndexed)) {
-    core.ports.index.Erase(KeyOf(tensor));
-    // Early, in parts: what a turn tells is committed before it is told, which is all that matters.
-    if (++core.index_staged >= kIndexStagedMax) CommitStaged(core);
+    const uint32_t records = 1 + IndexChunksOf(tensor.piece_count);
+    MakeRoom(core, records);
+    for (uint32_t record = 0; record < records; ++record) core.ports.index.Erase(KeyOf(tensor, record));
+    core.index_staged += records;
   }
-  tensor.clear(kIndexed);
-}
-
-void EncodeRecord(const Core& core, const Tensor& tensor, std::vector<std::byte>* record) {
-  record->resize(sizeof(proto::IndexTensorRecord) + tensor.piece_count * sizeof(proto::IndexPieceRecord));
-  proto::IndexTensorRecord head{};
-  head.size = tensor.size;
-  head.generation = tensor.generation;
-  head.session = tensor.creator;
-  head.version = proto::kIndexRecordVersion;
-  head.flags = (tensor.has(kVisible) ? proto::kIndexTensorVisible : 0) | (tensor.torn() ? proto::kIndexTensorTorn : 0);
-  head.piece_count = tensor.piece_count;
-  std::byte* at = record->data();
-  std::memcpy(at, &head, sizeof(head));
-  at += sizeof(head);
-  for (uint32_t number = 0; number < tensor.piece_count; ++number, at += sizeof(proto::IndexPieceRecord)) {
-    const proto::IndexPieceRecord piece = RecordOf(core.PieceOf(tensor, number));
-    std::memcpy(at, &piece, sizeof(piece));
-  }
+  tensor.clear(kIndexed | kIndexDirty | kHeadDirty);
 }
 
 bool CommitIndex(Core& core) {
@@ -86,12 +114,8 @@ bool CommitIndex(Core& core) {
   for (; put < core.index_dirty.size(); ++put) {
     Tensor& tensor = core.tensors[core.index_dirty[put]];
     if (!tensor.has(kIndexDirty)) continue;  // Detached since.
-    if (core.index_staged >= kIndexStagedMax && !CommitStaged(core)) break;
-    tensor.clear(kIndexDirty);
-    EncodeRecord(core, tensor, &core.record_scratch);
-    core.ports.index.Put(KeyOf(tensor), core.record_scratch);
-    tensor.set(kIndexed);
-    ++core.index_staged;
+    if (!MakeRoom(core, DirtyRecords(tensor))) break;
+    PutDirty(core, tensor);
   }
   core.index_dirty.erase(core.index_dirty.begin(), core.index_dirty.begin() + static_cast<ptrdiff_t>(put));
   return CommitStaged(core);

@@ -1,8 +1,11 @@
 // The proof of the books: recounts everything from the pieces up. See inspection.h.
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "daemon/tiering/index_codec.h"
 #include "daemon/tiering/inspection.h"
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/transitions.h"
@@ -202,6 +205,33 @@ void CheckExtents(const Core& core, Count* count) {
              pages * kPageSize);
 }
 
+// Whatever is committed can be read. It says what the tables say, but for what waits to be committed.
+void CheckIndex(const Core& core) {
+  const Result<std::vector<IndexedTensor>> read = ReadIndex(core.ports.index);
+  TIER_CHECK(read.has_value(), "{}", read.error().message);
+  const bool waits = std::any_of(core.index_dirty.begin(), core.index_dirty.end(),
+                                 [&](TensorSlot slot) { return core.tensors[slot].has(kIndexDirty); });
+  if (waits || core.index_staged != 0) return;
+  TIER_CHECK(read->size() == core.table.size(), "{} tensors in the index of {}", read->size(), core.table.size());
+  for (const IndexedTensor& saved : *read) {
+    const TensorSlot slot = core.table.Find(saved.key);
+    TIER_CHECK(slot != kNoTensor, "the index names tensor {} of space {}", saved.key.tensor, saved.key.space);
+    const Tensor& tensor = core.tensors[slot];
+    const proto::IndexTensorRecord head = HeadRecordOf(tensor);
+    TIER_CHECK(std::memcmp(&saved.head, &head, sizeof(head)) == 0,
+               "tensor {}: {} bytes, generation {}, flags {} in the index; generation {}, flags {}", tensor.id,
+               saved.head.size, saved.head.generation, saved.head.flags, head.generation, head.flags);
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+      const proto::IndexPieceRecord piece = PieceRecordOf(core.PieceOf(tensor, k));
+      const proto::IndexPieceRecord& was = saved.pieces[k];
+      TIER_CHECK(std::memcmp(&was, &piece, sizeof(piece)) == 0,
+                 "piece {} of tensor {}: copies {}, flags {}, {} + {} pages in the index; {}, {}, {} + {}", k,
+                 tensor.id, was.copies, was.flags, was.ram_pages, was.ssd_pages, piece.copies, piece.flags,
+                 piece.ram_pages, piece.ssd_pages);
+    }
+  }
+}
+
 }  // namespace
 
 void CheckInvariants(const Core& core) {
@@ -212,6 +242,7 @@ void CheckInvariants(const Core& core) {
   for (const auto& [id, job] : core.jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
   for (const auto& job : core.closing_jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
   CheckExtents(core, &count);
+  CheckIndex(core);
   TIER_CHECK(core.deadlines.size() + core.untimed_waiters.size() >= core.waiter_by_number.size(), "{} deadlines of {}",
              core.deadlines.size(), core.waiter_by_number.size());
 }

@@ -69,7 +69,7 @@ void SetState(Core& core, PieceId id, PieceState to) {
   CountUse(core, piece, 1);
   job.upkeep = true;
   if (Evictable(core, piece)) job.policy->Add(id, OrderOf(piece));
-  if (ChangesRecord(from, to)) MarkIndexDirty(core, piece.tensor);
+  if (ChangesRecord(from, to)) MarkPieceDirty(core, id);
 }
 
 void GiveRam(Core& core, PieceId id, base::PageRun run) {

@@ -29,6 +29,7 @@ void AcceptPiece(Core& core, PieceId id) {
   // One that is being rewritten stops being torn when it is sealed.
   if ((!torn && !piece.has(kMixed)) || piece.activity == Activity::kLeasedWrite) return;
   piece.clear(kMixed);
+  MarkPieceDirty(core, id);
   piece.changed_by = kChangedByNobody;
   if (torn) SetState(core, id, {Copies::kRam, Activity::kNone});
   RemoveTornPiece(core, piece.tensor);
@@ -40,7 +41,7 @@ void TearPiece(Core& core, PieceId id) {
   if (piece.copies == Copies::kTorn || piece.has(kMixed)) return;
   piece.set(kMixed);
   AddTornPiece(core, piece.tensor);
-  MarkIndexDirty(core, piece.tensor);
+  MarkPieceDirty(core, id);
 }
 
 void CountPiece(const Piece& piece, uint32_t length, Scan* scan) {

@@ -116,7 +116,7 @@ void FinishWrite(Core& core, const Flight& flight, const TransferResult& result)
     job.counters.swap_out_bytes += flight.extent.run.size_bytes();
     job.write_backoff = 0;
     SetState(core, id, {Copies::kRamSsd, Activity::kNone});
-    if (draining) MarkIndexDirty(core, piece.tensor);
+    if (draining) MarkPieceDirty(core, id);
     return;
   }
   if (result.outcome == TransferOutcome::kDeviceError) {
@@ -142,7 +142,7 @@ void FailRead(Core& core, const Flight& flight, const TransferResult& result) {
   if (piece.pins == 0) DropRam(core, id);
   if (result.outcome == TransferOutcome::kCorrupt) {
     piece.set(kCorrupt);
-    MarkIndexDirty(core, piece.tensor);
+    MarkPieceDirty(core, id);
     return;  // Waiters learn it when they look at the piece again.
   }
   Refusal refusal{.code = Code::kIoError};

@@ -13,24 +13,25 @@
 namespace tier::storage {
 namespace {
 
-using Contents = std::map<TensorKey, std::string>;
+using Contents = std::map<RecordKey, std::string>;
 
 Contents ContentsOf(const Index& index) {
   Contents contents;
-  index.Scan([&](const TensorKey& key, std::span<const std::byte> value) {
+  index.Scan([&](const RecordKey& key, std::span<const std::byte> value) {
     contents[key] = std::string(reinterpret_cast<const char*>(value.data()), value.size());
   });
   return contents;
 }
 
-TensorKey DrawKey() {
+RecordKey DrawKey() {
   return {.job = *rc::gen::inRange<uint64_t>(0, 3),
           .space = *rc::gen::inRange<uint64_t>(0, 3),
-          .tensor = *rc::gen::element<uint64_t>(0, 1, 2, 255, 256, 257, UINT64_MAX)};
+          .tensor = *rc::gen::element<uint64_t>(0, 1, 2, 255, 256, 257, UINT64_MAX),
+          .record = *rc::gen::element<uint32_t>(0, 1, 256, UINT32_MAX)};
 }
 
 void Stage(Index* index, Contents* model) {
-  const TensorKey key = DrawKey();
+  const RecordKey key = DrawKey();
   if (*rc::gen::weightedElement<bool>({{2, true}, {1, false}})) {
     const std::string value(*rc::gen::inRange<size_t>(1, 6000), *rc::gen::inRange('a', 'z'));
     index->Put(key, std::as_bytes(std::span(value)));

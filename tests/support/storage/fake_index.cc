@@ -7,18 +7,17 @@
 
 namespace tier::storage::testing {
 namespace {
-constexpr uint64_t kKeyBytes = 24;
+constexpr uint64_t kKeyBytes = 28;
 }
 
 FakeIndex::FakeIndex(std::shared_ptr<IndexContents> committed)
     : committed_(committed ? std::move(committed) : std::make_shared<IndexContents>()) {}
 
-void FakeIndex::Put(const TensorKey& key, std::span<const std::byte> value) {
-  erases_.erase(key);
+void FakeIndex::Put(const RecordKey& key, std::span<const std::byte> value) {
   puts_[key].assign(value.begin(), value.end());
 }
 
-void FakeIndex::Erase(const TensorKey& key) {
+void FakeIndex::Erase(const RecordKey& key) {
   puts_.erase(key);
   erases_[key] = true;
 }
@@ -39,13 +38,14 @@ Status FakeIndex::Commit() {
       return Fail(Code::kNoMemory, "the index is full");
     }
   }
+  put_bytes_ += BytesOf(puts_);
   for (auto& [key, value] : puts_) (*committed_)[key] = std::move(value);
   puts_.clear();
   ++commit_count_;
   return {};
 }
 
-void FakeIndex::Scan(const std::function<void(const TensorKey&, std::span<const std::byte>)>& visit) const {
+void FakeIndex::Scan(const std::function<void(const RecordKey&, std::span<const std::byte>)>& visit) const {
   for (const auto& [key, value] : *committed_) visit(key, value);
 }
 

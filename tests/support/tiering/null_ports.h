@@ -12,10 +12,10 @@ namespace tier::tiering::testing {
 
 class NullIndex final : public storage::Index {
  public:
-  void Put(const storage::TensorKey&, std::span<const std::byte>) override { ++puts; }
-  void Erase(const storage::TensorKey&) override {}
+  void Put(const storage::RecordKey&, std::span<const std::byte>) override { ++puts; }
+  void Erase(const storage::RecordKey&) override {}
   Status Commit() override { return {}; }
-  void Scan(const std::function<void(const storage::TensorKey&, std::span<const std::byte>)>&) const override {}
+  void Scan(const std::function<void(const storage::RecordKey&, std::span<const std::byte>)>&) const override {}
   uint64_t used_bytes() const override { return 0; }
   uint64_t puts = 0;
 };

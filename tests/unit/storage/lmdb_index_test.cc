@@ -12,17 +12,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/storage/index_transaction.h"
+#include "proto/index_record.h"
+#include "tests/support/storage/fake_index.h"
+
 namespace tier::storage {
 namespace {
 
 using ::testing::HasSubstr;
-using Contents = std::map<TensorKey, std::string>;
+using Contents = std::map<RecordKey, std::string>;
 
 std::span<const std::byte> Bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 Contents ContentsOf(const Index& index) {
   Contents contents;
-  index.Scan([&](const TensorKey& key, std::span<const std::byte> value) {
+  index.Scan([&](const RecordKey& key, std::span<const std::byte> value) {
     contents[key] = std::string(reinterpret_cast<const char*>(value.data()), value.size());
   });
   return contents;
@@ -68,7 +72,7 @@ TEST(LmdbIndex, ScansInTheOrderOfKeysWhateverTheirBytes) {
   for (const uint64_t value : values) index->Put({value, 0, value}, Bytes("v"));
   ASSERT_TRUE(index->Commit());
   std::vector<uint64_t> seen;
-  index->Scan([&](const TensorKey& key, std::span<const std::byte>) { seen.push_back(key.job); });
+  index->Scan([&](const RecordKey& key, std::span<const std::byte>) { seen.push_back(key.job); });
   EXPECT_THAT(seen, ::testing::ElementsAre(0, 1, 255, 256, 65536, UINT64_MAX));
 }
 
@@ -99,6 +103,30 @@ TEST(LmdbIndex, AnswersNoMemoryWhenFullAndRecoversAfterErases) {
   status = index->Commit();
   ASSERT_TRUE(status) << status.error().message;
   EXPECT_EQ(ContentsOf(*index).size(), tensor - 300);
+}
+
+// Else some records of a tensor would be its own, and others those of the one it replaces.
+TEST(LmdbIndex, ErasesWhatIsReplacedThoughWhatReplacesItDoesNotFit) {
+  const auto run = [](Index* index) {
+    for (uint32_t record = 0; record < 3; ++record) index->Put({1, 0, 1, record}, Bytes("old"));
+    index->Put({1, 0, 2}, Bytes("other"));
+    ASSERT_TRUE(index->Commit());
+    for (uint32_t record = 0; record < 3; ++record) index->Erase({1, 0, 1, record});
+    index->Put({1, 0, 1, 0}, Bytes(std::string(1'900'000, 'n')));
+    index->Put({1, 0, 2}, Bytes(std::string(1'900'000, 'o')));
+    const Status full = index->Commit();
+    ASSERT_FALSE(full);
+    EXPECT_EQ(full.error().code, Code::kNoMemory);
+    EXPECT_EQ(ContentsOf(*index), (Contents{{{1, 0, 2}, "other"}})) << "what is only changed stays as it was";
+    index->Put({1, 0, 1, 0}, Bytes("new"));
+    index->Put({1, 0, 2}, Bytes("changed"));
+    ASSERT_TRUE(index->Commit());
+    EXPECT_EQ(ContentsOf(*index), (Contents{{{1, 0, 1}, "new"}, {{1, 0, 2}, "changed"}}));
+  };
+  run(Make(2 * kMiB).get());
+  testing::FakeIndex fake;
+  fake.SetCapacity(2'000'000);
+  run(&fake);
 }
 
 TEST(LmdbIndex, CountsUsedBytesUpAndDown) {
@@ -134,6 +162,55 @@ TEST(LmdbIndex, RefusesAKeptFileThatIsNoIndex) {
   const auto index = LmdbIndex::Open({.memory_file = garbage->Release()});
   ASSERT_FALSE(index);
   EXPECT_EQ(index.error().code, Code::kCorrupt);
+}
+
+// Version 1 had one record a tensor, under a key of 24 bytes, and said nothing of its format.
+TEST(LmdbIndex, RefusesAKeptIndexOfTheFirstFormat) {
+  auto memory = proto::CreateMemoryFile("old", 0, /*seal=*/false);
+  ASSERT_TRUE(memory);
+  {
+    MDB_env* handle = nullptr;
+    ASSERT_EQ(mdb_env_create(&handle), 0);
+    const IndexEnvironment environment(handle);
+    ASSERT_EQ(mdb_env_set_mapsize(handle, 2 * kMiB), 0);
+    const std::string path = "/proc/self/fd/" + std::to_string(memory->get());
+    ASSERT_EQ(mdb_env_open(handle, path.c_str(), MDB_NOSUBDIR | MDB_NOLOCK | MDB_WRITEMAP, 0600), 0);
+    auto transaction = IndexTransaction::Begin(handle, 0);
+    ASSERT_TRUE(transaction);
+    MDB_dbi database = 0;
+    ASSERT_EQ(mdb_dbi_open(transaction->get(), nullptr, 0, &database), 0);
+    std::string key(24, 'k');
+    std::string record(72, 'r');
+    MDB_val name{key.size(), key.data()};
+    MDB_val value{record.size(), record.data()};
+    ASSERT_EQ(mdb_put(transaction->get(), database, &name, &value, 0), 0);
+    ASSERT_EQ(transaction->Commit(), 0);
+  }
+  const auto index = LmdbIndex::Open({.memory_file = memory->Release()});
+  ASSERT_FALSE(index);
+  EXPECT_EQ(index.error().code, Code::kVersion);
+  EXPECT_THAT(index.error().message, HasSubstr("format 1, this daemon reads format 2"));
+}
+
+// What the kept file then answers to being opened, when `byte` of its format record is another.
+Error OpenWithFormatByte(size_t byte, char value) {
+  const auto index = Make(2 * kMiB);
+  std::string file(2 * kMiB, '\0');
+  EXPECT_EQ(::pread(index->memory_file(), file.data(), file.size(), 0), static_cast<ssize_t>(file.size()));
+  const std::string_view magic(reinterpret_cast<const char*>(&proto::kIndexMagic), sizeof(proto::kIndexMagic));
+  const size_t at = file.find(magic);
+  EXPECT_NE(at, std::string::npos);
+  EXPECT_EQ(::pwrite(index->memory_file(), &value, 1, static_cast<off_t>(at + byte)), 1);
+  auto again = LmdbIndex::Open({.memory_file = ::dup(index->memory_file())});
+  return again ? Error{Code::kOk, ""} : again.error();
+}
+
+TEST(LmdbIndex, RefusesAKeptIndexOfALaterFormat) {
+  EXPECT_EQ(OpenWithFormatByte(8, proto::kIndexVersion).code, Code::kOk);
+  EXPECT_EQ(OpenWithFormatByte(8, 9).code, Code::kVersion);
+  EXPECT_THAT(OpenWithFormatByte(8, 9).message, HasSubstr("format 9, this daemon reads format 2"));
+  EXPECT_EQ(OpenWithFormatByte(0, 'X').code, Code::kCorrupt);
+  EXPECT_EQ(OpenWithFormatByte(12, 1).code, Code::kCorrupt) << "what is reserved";
 }
 
 // A child commits numbered turns of 64 records, says each over a pipe once committed, and is killed at some moment.
