@@ -150,6 +150,10 @@ void World::Put(SessionId session, uint64_t tensor, uint64_t size, uint64_t seed
   TIER_CHECK(sealed.code == Code::kOk, "{}", sealed.detail);
 }
 
+void World::PutEach(SessionId session, uint64_t first, uint64_t last, uint64_t size, uint32_t flags) {
+  for (uint64_t tensor = first; tensor <= last; ++tensor) Put(session, tensor, size, tensor, flags);
+}
+
 void World::PutOnSsd(SessionId session, uint64_t tensor, uint64_t size, uint64_t seed, uint32_t flags) {
   Put(session, tensor, size, seed, flags);
   const Answer flushed = Flush(session, tensor, flags);
@@ -171,6 +175,13 @@ Code World::Check(SessionId session, uint64_t tensor, uint64_t seed, uint32_t fl
   TIER_CHECK(Matches(acquired.spans, tensor, seed), "tensor {} does not hold pattern {}", tensor, seed);
   const Answer released = Release(session, LeaseOf(acquired));
   TIER_CHECK(released.code == Code::kOk, "{}", released.detail);
+  return Code::kOk;
+}
+
+Code World::CheckEach(SessionId session, uint64_t first, uint64_t last) {
+  for (uint64_t tensor = first; tensor <= last; ++tensor) {
+    if (const Code code = Check(session, tensor, tensor); code != Code::kOk) return code;
+  }
   return Code::kOk;
 }
 

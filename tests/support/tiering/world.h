@@ -80,12 +80,16 @@ class World {
   Answer Drop(SessionId session, uint64_t tensor, uint32_t flags = 0);
   // Creates, fills with the pattern of (tensor, seed), seals.
   void Put(SessionId session, uint64_t tensor, uint64_t size, uint64_t seed = 1, uint32_t flags = 0);
+  // Put of tensors first to last, each of its own pattern: (id, id).
+  void PutEach(SessionId session, uint64_t first, uint64_t last, uint64_t size, uint32_t flags = 0);
   // Put, on SSD only.
   void PutOnSsd(SessionId session, uint64_t tensor, uint64_t size, uint64_t seed = 1, uint32_t flags = 0);
   // Acquires for writing, fills, seals.
   Answer Rewrite(SessionId session, uint64_t tensor, uint64_t seed, uint32_t flags = 0);
   // Acquires, compares with the pattern, releases. The code of the acquire.
   Code Check(SessionId session, uint64_t tensor, uint64_t seed = 1, uint32_t flags = 0);
+  // Check of what PutEach put. OK, or the first other code.
+  Code CheckEach(SessionId session, uint64_t first, uint64_t last);
 
   void Fill(const std::vector<proto::SpanRecord>& spans, uint64_t tensor, uint64_t seed, uint64_t offset = 0);
   bool Matches(const std::vector<proto::SpanRecord>& spans, uint64_t tensor, uint64_t seed, uint64_t offset = 0) const;

@@ -24,8 +24,8 @@ TEST(EngineBasics, ATensorWrittenOutAndDroppedComesBackFromSsd) {
 TEST(EngineBasics, MoreThanTheArenaHoldsGoesThroughSsd) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}});
   const SessionId session = world.Open();
-  for (uint64_t id = 1; id <= 24; ++id) world.Put(session, id, 2 * kMiB, id);
-  for (uint64_t id = 1; id <= 24; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  world.PutEach(session, 1, 24, 2 * kMiB);
+  EXPECT_EQ(world.CheckEach(session, 1, 24), Code::kOk);
 }
 
 TEST(EngineBasics, EndingTheLastSessionOfAnEphemeralJobFreesEverything) {

@@ -46,28 +46,28 @@ TEST(Faults, ADeviceThatKeepsFailingEndsAFlushWithTheReason) {
 TEST(Faults, AShortWaiterHearsThatTheDeviceFails) {
   World world(Small());
   const SessionId session = world.Open();
-  for (uint64_t id = 1; id <= 4; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 1, 4, kPiece);
   world.transfers.FailNext(kWriteError, 100000);
   const Answer refused = world.Create(session, 5, kPiece);
   EXPECT_EQ(refused.code, Code::kIoError) << refused.detail;
-  for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  EXPECT_EQ(world.CheckEach(session, 1, 4), Code::kOk);
 }
 
 TEST(Faults, AFileSystemWithoutRoomLeavesTheRamCopy) {
   World world(Small());
   const SessionId session = world.Open();
-  for (uint64_t id = 1; id <= 4; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 1, 4, kPiece);
   world.transfers.FailNext(kNoSpace, 100000);
   EXPECT_EQ(world.Create(session, 5, kPiece).code, Code::kNoSpace);
   EXPECT_EQ(world.extents.total().quarantined, 0u) << "nothing is wrong with the device";
   EXPECT_EQ(world.extents.total().live, 0u);
-  for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  EXPECT_EQ(world.CheckEach(session, 1, 4), Code::kOk);
 }
 
 TEST(Faults, WritingGoesOnWhenTheDeviceRecovers) {
   World world(Small());
   const SessionId session = world.Open();
-  for (uint64_t id = 1; id <= 4; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 1, 4, kPiece);
   world.transfers.FailNext(kNoSpace, 3);
   EXPECT_EQ(world.Create(session, 5, kPiece).code, Code::kOk);
 }
@@ -76,7 +76,7 @@ TEST(Faults, AFullSsdTierRefusesWithFigures) {
   World world(Small(2));
   const SessionId session = world.Open();
   // RAM 8 MiB and SSD 4 MiB hold six pieces; a seventh does not fit, however it is cut.
-  for (uint64_t id = 1; id <= 6; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 1, 6, kPiece);
   const Answer refused = world.Create(session, 7, kPiece);
   EXPECT_EQ(refused.code, Code::kNoSpace);
   EXPECT_EQ(refused.error.available, 0u);
@@ -182,21 +182,21 @@ TEST(Faults, ASmallPortStillMovesEverything) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB},
                .transfers = {.inflight_max = 2, .delay_turns_max = 5}});
   const SessionId session = world.Open();
-  for (uint64_t id = 1; id <= 12; ++id) world.Put(session, id, kPiece, id);
-  for (uint64_t id = 1; id <= 12; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  world.PutEach(session, 1, 12, kPiece);
+  EXPECT_EQ(world.CheckEach(session, 1, 12), Code::kOk);
 }
 
 TEST(Faults, DrainingADeviceMovesItsExtentsToTheOther) {
   World world({.transfers = {.device_count = 2}, .device_blocks = 64});
   const SessionId session = world.Open();
   for (uint64_t id = 1; id <= 12; ++id) world.PutOnSsd(session, id, kPiece, id);
-  for (uint64_t id = 13; id <= 16; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 13, 16, kPiece);
   EXPECT_EQ(world.Flush(session, 13).code, Code::kOk);
   ASSERT_GT(world.extents.space(0).live, 0u);
   ASSERT_TRUE(world.engine->StartDrainDevice(0).has_value());
   for (int turn = 0; turn < 500 && world.extents.space(0).live != 0; ++turn) world.Turn();
   EXPECT_EQ(world.extents.space(0).live, 0u);
-  for (uint64_t id = 1; id <= 16; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  EXPECT_EQ(world.CheckEach(session, 1, 16), Code::kOk);
   EXPECT_EQ(world.engine->StartDrainDevice(7).error().code, Code::kNotFound);
 }
 
@@ -204,7 +204,7 @@ TEST(Port, AJobThatFindsItFilledByAnotherIsPumpedWhenThereIsRoom) {
   World world({.transfers = {.inflight_max = 4}});
   const SessionId a = world.Open();
   const SessionId b = world.Open();
-  for (uint64_t id = 1; id <= 3; ++id) world.Put(a, id, 5000, id);
+  world.PutEach(a, 1, 3, 5000);
   world.Put(b, 1, 5000);
   world.transfers.Hold();
   const uint64_t first = world.Send(a, Op::kFlush, {});
@@ -226,7 +226,7 @@ TEST(Port, ALongFlushOfOneJobLeavesTheOthersTheirPart) {
     const SessionId b = world.Open();
     const SessionId busy = first_is_long ? a : b;
     const SessionId modest = first_is_long ? b : a;
-    for (uint64_t id = 1; id <= 60; ++id) world.Put(busy, id, 5000, id);
+    world.PutEach(busy, 1, 60, 5000);
     world.Put(modest, 1, 5000);
     const uint64_t long_flush = world.Send(busy, Op::kFlush, {});
     world.Turns(2);
@@ -246,10 +246,10 @@ TEST(Port, WriteBehindGoesOnAfterItFoundThePortFilledByAnother) {
   const JobId job = world.OpenJob();
   const SessionId b = world.OpenSession(job);
   world.transfers.Hold();
-  for (uint64_t id = 1; id <= 3; ++id) world.Put(a, id, 5000, id);
+  world.PutEach(a, 1, 3, 5000);
   world.Send(a, Op::kFlush, {});
   world.Turns(3);
-  for (uint64_t id = 1; id <= 4; ++id) world.Put(b, id, kBlockSize, id);
+  world.PutEach(b, 1, 4, kBlockSize);
   world.Turns(10);
   EXPECT_EQ(world.Job(job).swap_out_bytes, 0u);
   world.transfers.Release();

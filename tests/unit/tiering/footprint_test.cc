@@ -6,7 +6,6 @@
 
 #include "daemon/tiering/engine.h"
 #include "daemon/tiering/lease_table.h"
-#include "tests/support/storage/fake_transfer.h"
 #include "tests/support/tiering/fake_windows.h"
 #include "tests/support/tiering/null_ports.h"
 

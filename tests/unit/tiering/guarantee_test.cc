@@ -35,7 +35,7 @@ TEST(Guarantee, AnUnusedGuaranteeIsLentAndComesBack) {
   const JobId greedy = world.OpenJob();
   const SessionId session = world.OpenSession(greedy);
   const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
-  for (uint64_t id = 1; id <= 30; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 1, 30, kPiece);
   EXPECT_EQ(world.Job(greedy).window_count, 8u) << "idle memory is borrowable";
   const SessionId other = world.OpenSession(entitled);
   const uint64_t asked = world.Send(other, Op::kCreate, {{1, 0, 0, 32 * kMiB}});
@@ -66,7 +66,7 @@ TEST(Guarantee, WhatLiesInLentMemoryIsLeasedOnlyUpToTheFirmShare) {
   const SessionId session = world.OpenSession(greedy);
   const SessionId second = world.OpenSession(greedy);
   const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
-  for (uint64_t id = 1; id <= 28; ++id) world.Put(session, id, kPiece, id, proto::kFlagShared);
+  world.PutEach(session, 1, 28, kPiece, proto::kFlagShared);
   ASSERT_GT(world.Job(greedy).window_count, 6u) << "idle memory is borrowable";
   std::vector<uint64_t> leases;
   for (uint64_t id = 1; id <= 16; ++id) {
@@ -98,7 +98,7 @@ TEST(Guarantee, WhoseOwnLeasesHoldTheFirmShareIsToldAtOnce) {
   World world(Small(64 * kMiB));
   const SessionId session = world.Open();
   world.OpenJob({.guarantee_bytes = 32 * kMiB});
-  for (uint64_t id = 1; id <= 20; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 1, 20, kPiece);
   for (uint64_t id = 1; id <= 16; ++id) ASSERT_EQ(world.Acquire(session, id).code, Code::kOk);
   const uint64_t asked = world.Send(session, Op::kAcquire, {{17, 0, 0, 0}}, proto::kFlagNoWaitOwn);
   world.Turn();
@@ -139,7 +139,7 @@ TEST(Guarantee, AGuaranteeLeavesEveryOpenJobItsPart) {
   World world(Small(64 * kMiB));
   const JobId running = world.OpenJob();
   const SessionId session = world.OpenSession(running);
-  for (uint64_t id = 1; id <= 12; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 1, 12, kPiece);
   const Status all = world.engine->OpenJob(JobId{99}, {.key = "7/greedy", .guarantee_bytes = 64 * kMiB});
   ASSERT_FALSE(all.has_value());
   EXPECT_EQ(all.error().code, Code::kNoMemory);
@@ -148,7 +148,7 @@ TEST(Guarantee, AGuaranteeLeavesEveryOpenJobItsPart) {
   for (uint64_t part : {64 / 2, 64 / 6, 64 / 12})
     world.OpenJob({.key = "7/" + std::to_string(part), .guarantee_bytes = part * kMiB});
   EXPECT_GE(world.Job(running).guarantee_bytes, 16 * kMiB);
-  for (uint64_t id = 1; id <= 12; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  EXPECT_EQ(world.CheckEach(session, 1, 12), Code::kOk);
   EXPECT_EQ(world.Create(session, 20, 16 * kMiB).code, Code::kOk);
 }
 
@@ -176,7 +176,7 @@ TEST(Guarantee, AJobThatBorrowedGivesBackWhatIsNotLeased) {
   World world(Small(32 * kMiB));
   const JobId first = world.OpenJob();
   const SessionId a = world.OpenSession(first);
-  for (uint64_t id = 1; id <= 16; ++id) world.Put(a, id, kPiece, id);
+  world.PutEach(a, 1, 16, kPiece);
   EXPECT_EQ(world.Job(first).window_count, 4u) << "alone it may have all of the arena";
   const JobId second = world.OpenJob();
   const SessionId b = world.OpenSession(second);
@@ -190,7 +190,7 @@ TEST(Guarantee, AJobThatBorrowedGivesBackWhatIsNotLeased) {
   EXPECT_EQ(world.Answered(b, asked)->code, Code::kOk);
   EXPECT_LT(world.Job(first).window_count, 4u);
   world.Release(b, World::LeaseOf(*world.Answered(b, asked)));
-  for (uint64_t id = 1; id <= 16; ++id) EXPECT_EQ(world.Check(a, id, id), Code::kOk) << "from SSD where it had to go";
+  EXPECT_EQ(world.CheckEach(a, 1, 16), Code::kOk) << "from SSD where it had to go";
 }
 
 TEST(Guarantee, WindowsChosenForOneWhoGaveUpAreNotTakenLater) {
@@ -202,8 +202,8 @@ TEST(Guarantee, WindowsChosenForOneWhoGaveUpAreNotTakenLater) {
   ASSERT_EQ(world.CreateRange(a, 1, kPieces * kPiece, 0, 1).code, Code::kOk);
   const JobId second = world.OpenJob();
   const SessionId d = world.OpenSession(second);
-  for (uint64_t id = 2; id <= 7; ++id) world.Put(a, id, kPiece, id);
-  for (uint64_t id = 1; id <= 7; ++id) world.Put(d, id, kPiece, id);
+  world.PutEach(a, 2, 7, kPiece);
+  world.PutEach(d, 1, 7, kPiece);
   ASSERT_EQ(world.Ask(a, Op::kFlush, {}).code, Code::kOk);
   ASSERT_EQ(world.Ask(d, Op::kFlush, {}).code, Code::kOk);
   ASSERT_EQ(world.Job(first).window_count, 2u);

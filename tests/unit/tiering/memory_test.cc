@@ -34,7 +34,7 @@ TEST(Memory, ABigRequestGetsAllItsWindowsAtOnce) {
 TEST(Memory, TheColdestCleanPiecesMakeRoom) {
   World world(Small());
   const SessionId session = world.Open();
-  for (uint64_t id = 1; id <= 4; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 1, 4, kPiece);
   for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Flush(session, id).code, Code::kOk);
   EXPECT_EQ(world.Check(session, 1, 1), Code::kOk);
   world.Put(session, 5, kPiece, 5);
@@ -47,12 +47,12 @@ TEST(Memory, CleanPiecesAreNotWrittenAgain) {
   World world(Small());
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
-  for (uint64_t id = 1; id <= 8; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 1, 8, kPiece);
   for (uint64_t id = 1; id <= 8; ++id) EXPECT_EQ(world.Flush(session, id).code, Code::kOk);
   const uint64_t written = world.transfers.traffic(0).written_bytes;
   EXPECT_EQ(written, 8 * kPiece);
   for (int round = 0; round < 3; ++round) {
-    for (uint64_t id = 1; id <= 8; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+    EXPECT_EQ(world.CheckEach(session, 1, 8), Code::kOk);
   }
   EXPECT_EQ(world.transfers.traffic(0).written_bytes, written);
   EXPECT_GT(world.Job(job).write_avoided_bytes, 8 * kPiece);
@@ -63,10 +63,10 @@ TEST(Memory, WriteBehindBeginsBeforeMemoryIsShort) {
       {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .engine = {.write_behind_start = 0.5}});
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
-  for (uint64_t id = 1; id <= 4; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 1, 4, kPiece);
   world.Turns(5);
   EXPECT_EQ(world.transfers.traffic(0).written_bytes, 0u) << "half of the share is not full yet";
-  for (uint64_t id = 5; id <= 6; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 5, 6, kPiece);
   world.Turns(5);
   EXPECT_EQ(world.transfers.traffic(0).written_bytes, 2 * kPiece);
   EXPECT_EQ(world.Job(job).dirty_bytes, 4 * kPiece);
@@ -78,7 +78,7 @@ TEST(Memory, EvictionAheadKeepsSomeRoomFree) {
                .engine = {.write_behind_start = 0.1, .evict_start = 0.75}});
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
-  for (uint64_t id = 1; id <= 8; ++id) world.Put(session, id, kPiece, id);
+  world.PutEach(session, 1, 8, kPiece);
   world.Turns(20);
   EXPECT_LE(world.Job(job).ram_bytes, 12 * kMiB);
 }
@@ -157,7 +157,7 @@ TEST(Memory, AJobsLimitIsKeptToThePage) {
     world.Put(session, id, kMiB, id);
     EXPECT_LE(world.Job(job).ram_bytes, 3 * kMiB);
   }
-  for (uint64_t id = 1; id <= 6; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  EXPECT_EQ(world.CheckEach(session, 1, 6), Code::kOk);
   EXPECT_EQ(world.CreateRange(session, 9, 4 * kMiB, 0, 4 * kMiB).code, Code::kNoMemory);
 }
 
@@ -205,7 +205,7 @@ TEST(Memory, LookingForWindowsToHandOverGoesOverSomePiecesAtATime) {
   // A tensor of which one byte is being created has its pieces, and no memory for them.
   const Answer range = world.CreateRange(a, 1, kPieces * kPiece, 0, 1);
   ASSERT_EQ(range.code, Code::kOk);
-  for (uint64_t id = 2; id <= 7; ++id) world.Put(a, id, kPiece, id);
+  world.PutEach(a, 2, 7, kPiece);
   ASSERT_EQ(world.Ask(a, Op::kFlush, {}).code, Code::kOk);
   ASSERT_EQ(world.windows.window_count(), 2u);
   const SessionId b = world.OpenSession(world.OpenJob());
@@ -219,7 +219,7 @@ TEST(Memory, LookingForWindowsToHandOverGoesOverSomePiecesAtATime) {
   EXPECT_LE(looks, 6u);
   ReturnWindows(world);
   EXPECT_EQ(world.Wait(b, asked).code, Code::kOk);
-  for (uint64_t id = 2; id <= 7; ++id) EXPECT_EQ(world.Check(a, id, id), Code::kOk);
+  EXPECT_EQ(world.CheckEach(a, 2, 7), Code::kOk);
 }
 
 TEST(Memory, AWindowIsNotReusedBeforeItsClientGaveItBack) {
@@ -256,9 +256,9 @@ TEST(Memory, ADeadSessionsWindowsNeedNoAnswer) {
 TEST(Memory, SmallTensorsWorkInWindowsThatHoldOnlyWholeBlocks) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB, .page_size = kBlockSize}});
   const SessionId session = world.Open();
-  for (uint64_t id = 1; id <= 10; ++id) world.Put(session, id, 5000, id);
+  world.PutEach(session, 1, 10, 5000);
   world.Put(session, 11, kPiece + 5000, 11);
-  for (uint64_t id = 1; id <= 11; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  EXPECT_EQ(world.CheckEach(session, 1, 11), Code::kOk);
 }
 
 TEST(Memory, ScatteredSlotsDoNotKeepARequestForBlocksFromGrowing) {
@@ -266,7 +266,7 @@ TEST(Memory, ScatteredSlotsDoNotKeepARequestForBlocksFromGrowing) {
   World world({.windows = {.window_size = 4 * kMiB, .arena_max_bytes = 20 * kMiB}});
   const SessionId session = world.Open();
   // Two to a block in four windows; then every other one goes, and the rest may not be evicted.
-  for (uint64_t id = 1; id <= 16; ++id) world.Put(session, id, kMiB - 4096, id);
+  world.PutEach(session, 1, 16, kMiB - 4096);
   for (uint64_t id = 1; id <= 16; ++id) {
     if (id % 2 == 0) {
       EXPECT_EQ(world.Acquire(session, id).code, Code::kOk);

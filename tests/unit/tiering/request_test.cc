@@ -18,7 +18,7 @@ TEST(Requests, AFlushOfEverythingWritesTheSessionsDirtyPieces) {
   World world;
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
-  for (uint64_t id = 1; id <= 5; ++id) world.Put(session, id, 3 * kPiece + 100, id);
+  world.PutEach(session, 1, 5, 3 * kPiece + 100);
   EXPECT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk);
   EXPECT_EQ(world.Job(job).dirty_bytes, 0u);
   EXPECT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk) << "nothing to do";
