@@ -174,7 +174,7 @@ TEST(FakeIndex, LosesWhatWasStagedAndKeepsWhatWasCommitted) {
 TEST(FakeIndex, RefusesPutsWhenFullButErases) {
   FakeIndex index;
   const std::vector<std::byte> value(76);
-  index.SetCapacity(1000);
+  index.SetCapacity(10 * (28 + value.size()));  // A key takes 28 bytes.
   for (uint64_t i = 0; i < 10; ++i) index.Put({1, 1, i}, value);
   ASSERT_TRUE(index.Commit());
   index.Put({1, 1, 10}, value);
