@@ -41,9 +41,12 @@ template <typename Request>
 class DispatchQueue {
  public:
   void Push(Request* request) { (request->direction == Direction::kRead ? reads_ : writes_).PushBack(request); }
-  bool empty() const { return reads_.empty() && writes_.empty(); }
-  Request* Pop() {
-    const bool take_write = reads_.empty() || (!writes_.empty() && reads_ahead_ >= kReadsAheadMax);
+  // The next one whose direction the device has room for; null: none.
+  Request* Pop(bool room_to_read, bool room_to_write) {
+    const bool can_read = room_to_read && !reads_.empty();
+    const bool can_write = room_to_write && !writes_.empty();
+    if (!can_read && !can_write) return nullptr;
+    const bool take_write = can_write && (!can_read || reads_ahead_ >= kReadsAheadMax);
     reads_ahead_ = take_write || writes_.empty() ? 0 : reads_ahead_ + 1;
     return (take_write ? writes_ : reads_).PopFront();
   }

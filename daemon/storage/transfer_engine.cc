@@ -262,15 +262,16 @@ bool TransferEngine::Scrub(const Transfer& t) {
 
 // ---- devices
 
-bool TransferEngine::HasRoomFor(const Device& device) const {
-  return device.inflight < options_.io_depth && device.inflight_bytes < options_.io_bytes_max;
+TransferEngine::Request* TransferEngine::TakeNext(Device* device) const {
+  if (device->inflight >= options_.io_depth) return nullptr;
+  return device->waiting.Pop(device->read_bytes < options_.read_bytes_max,
+                             device->write_bytes < options_.write_bytes_max);
 }
 
 void TransferEngine::Dispatch() {
   bool any = false;
   for (Device& device : devices_) {
-    while (!device.waiting.empty() && HasRoomFor(device)) {
-      Request* request = device.waiting.Pop();
+    while (Request* const request = TakeNext(&device)) {
       TIER_CHECK(request->done < request->length, "{} of {} bytes done", request->done, request->length);
       io_.Start({.token = static_cast<uint64_t>(request - requests_.data()),
                  .direction = request->direction,
@@ -281,7 +282,7 @@ void TransferEngine::Dispatch() {
                  .length = request->length - request->done,
                  .unregistered = request->unregistered});
       ++device.inflight;
-      device.inflight_bytes += request->length - request->done;
+      device.InflightBytes(request->direction) += request->length - request->done;
       ++(request->direction == Direction::kRead ? device.traffic.read_requests : device.traffic.write_requests);
       any = true;
     }
@@ -296,7 +297,7 @@ void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
   TIER_CHECK(device.inflight != 0 && request->first != nullptr, "device {}: {} in flight", request->device,
              device.inflight);
   --device.inflight;
-  device.inflight_bytes -= request->length - request->done;
+  device.InflightBytes(request->direction) -= request->length - request->done;
   if (completion.result < 0) {
     OnIoError(request, -completion.result);
     return;

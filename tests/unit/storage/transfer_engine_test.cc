@@ -172,10 +172,19 @@ TEST_P(TransferEngineTest, KeepsToItsDepth) {
 }
 
 TEST_P(TransferEngineTest, KeepsToItsBytesInFlight) {
-  Rebuild({.io_bytes_max = 10 * kPageSize, .merge_bytes_max = kBlockSize});
+  Rebuild({.write_bytes_max = 10 * kPageSize, .merge_bytes_max = kBlockSize});
   for (uint64_t page = 0; page < 600; page += 6) engine_->Start(Make(Direction::kWrite, page, 4 * kPageSize));
   EXPECT_EQ(Finish().size(), 100u);
   EXPECT_EQ(device_.inflight_peak(), 3u) << "a request starts while fewer bytes than the limit are in flight";
+}
+
+TEST_P(TransferEngineTest, ReadsHaveTheirOwnBytesInFlight) {
+  Rebuild({.read_bytes_max = 20 * kPageSize, .write_bytes_max = 10 * kPageSize, .merge_bytes_max = kBlockSize});
+  for (uint64_t page = 0; page < 600; page += 6) WriteOne(page, 4 * kPageSize);
+  for (uint64_t page = 0; page < 600; page += 6) engine_->Start(Make(Direction::kRead, page, 4 * kPageSize));
+  for (uint64_t page = 600; page < 660; page += 6) engine_->Start(Make(Direction::kWrite, page, 4 * kPageSize));
+  EXPECT_EQ(Finish().size(), 110u);
+  EXPECT_EQ(device_.inflight_peak(), 8u) << "five reads beside three writes: neither waits for the other's bytes";
 }
 
 TEST_P(TransferEngineTest, ContinuesAShortTransfer) {
