@@ -16,7 +16,7 @@ from typing import Any
 from node import ROOT, Shell
 
 PEERS = ROOT / ".cache/peers"
-IN_FLIGHT = 4  # Transfers under way, as tier_bench has.
+IN_FLIGHT_MIN, IN_FLIGHT_BYTES = 4, 128 << 20  # Transfers under way, as tier_bench has.
 
 
 class DeepSpeed(Shell):
@@ -37,10 +37,10 @@ class DeepSpeed(Shell):
 
 
 def _pass(handle: Any, direction: str, buffers: list[Any], files: list[str]) -> float:
-    """Seconds for all files: IN_FLIGHT asked for, then waited for together, which is how the handle batches."""
+    """Seconds for all files: as many asked for as there are buffers, then waited for together: so the handle batches."""
     start = time.perf_counter()
     submit = handle.async_pwrite if direction == "write" else handle.async_pread
-    for batch in (files[at : at + IN_FLIGHT] for at in range(0, len(files), IN_FLIGHT)):
+    for batch in (files[at : at + len(buffers)] for at in range(0, len(files), len(buffers))):
         for buffer, name in zip(buffers, batch, strict=False):
             submit(buffer, name, 0)
         done = handle.wait()
@@ -75,7 +75,8 @@ def main() -> None:
     size, total = arguments["size"], arguments["total"]
     files = [f"{arguments['folder']}/peer-{i}" for i in range(total // size)]
     pin = aio.aio_handle(1 << 20, 32, False, True, 1)
-    buffers = [pin.new_cpu_locked_tensor(size, torch.empty(0, dtype=torch.uint8)) for _ in range(IN_FLIGHT)]
+    count = max(IN_FLIGHT_MIN, IN_FLIGHT_BYTES // size)
+    buffers = [pin.new_cpu_locked_tensor(size, torch.empty(0, dtype=torch.uint8)) for _ in range(count)]
     for seed, buffer in enumerate(buffers):
         buffer.random_(0, 256, generator=torch.Generator().manual_seed(seed))
     handle, shape = _tuned(aio, buffers, files, arguments["quick"])

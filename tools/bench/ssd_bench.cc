@@ -17,10 +17,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Several operations under way at a time, as a trainer that swaps layer after layer has: 64 MiB of them, and at
-// least 4.
+// Several operations under way at a time, as a trainer that swaps layer after layer has: 128 MiB of them, like the
+// deepest of fio's shapes, and at least 4.
 constexpr size_t kOpsInFlightMin = 4;
-constexpr uint64_t kBytesInFlight = 64 << 20;
+constexpr uint64_t kBytesInFlight = 128 << 20;
 
 class SsdSession {
  public:
