@@ -10,7 +10,7 @@ namespace {
 
 uint64_t StampOf(const TensorModel& tensor, uint32_t page, uint32_t seed) {
   uint64_t value =
-      tensor.id * 0x9e3779b97f4a7c15 + tensor.space * 0xc2b2ae3d27d4eb4f + page * 0x165667b19e3779f9 + seed;
+      tensor.id * 0x9e3779b97f4a7c15 + tensor.space * 0xc2b2ae3d27d4eb4f + page * 0x165667b19e3779f9u + seed;
   value ^= value >> 31;
   return value * 0xbf58476d1ce4e5b9;
 }
