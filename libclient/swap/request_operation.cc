@@ -115,6 +115,7 @@ Result<Outcome> RequestOperation::Take() {
     std::ranges::fill(leases_, nullptr);
     return std::unexpected(status.error());
   }
+  session.counters().acquires.fetch_add(leases_.size(), std::memory_order_relaxed);
   return Outcome{};
 }
 

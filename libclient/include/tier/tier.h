@@ -252,7 +252,7 @@ typedef struct tier_stats_view {
   size_t struct_size;
   uint64_t swap_out_bytes; /* copied in by this client */
   uint64_t swap_in_bytes;  /* copied out */
-  uint64_t acquires;
+  uint64_t acquires;       /* leases granted by create and acquire, started ones too */
   uint64_t acquire_waits;   /* that did not complete within 20 µs */
   uint64_t acquire_wait_ns; /* time spent waiting, all threads */
   uint64_t leases_open;

@@ -90,6 +90,7 @@ TEST_F(RequestTest, AStartedAcquireIsPolledInSlices) {
   EXPECT_EQ(tier_poll(op, 10'000), 1);
   EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
   EXPECT_EQ(Bytes(lease).size(), 4096u);
+  EXPECT_EQ(Stats().acquires, 2u) << "it and the create";
   tier_release(lease, 0);
 }
 
@@ -108,6 +109,7 @@ TEST_F(RequestTest, ACancelledAcquireGivesBackWhatItIsGranted) {
   daemon_->Resume();
   daemon_->Await([&] { return daemon_->counters().abandoned.load() == 1 && daemon_->leases_open() == 0; });
   EXPECT_EQ(Stats().leases_open, 0u);
+  EXPECT_EQ(Stats().acquires, 1u) << "the create";
 }
 
 TEST_F(RequestTest, StartedCallsBringTheirRefusals) {
