@@ -35,15 +35,25 @@ Result<Pending*> Channel::Submit(const Submission& submission, Group* group) {
   return Place(submission, {.group = group});
 }
 
-Result<Pending*> Channel::TrySubmit(const Submission& submission, Group* group) {
-  Pending* placed = PlaceNow(submission, {.group = group});
-  if (placed == nullptr && !ended() && Drain(false)) placed = PlaceNow(submission, {.group = group});
+Result<Pending*> Channel::TrySubmit(const Submission& submission, Group* group, uint32_t kept) {
+  return TryPlaceNow(submission, {.group = group, .kept = kept});
+}
+
+Result<bool> Channel::TrySubmitDetached(const Submission& submission) {
+  const auto placed = TryPlaceNow(submission, kDetached);
+  if (!placed) return std::unexpected(placed.error());
+  return *placed != nullptr;
+}
+
+Result<Pending*> Channel::TryPlaceNow(const Submission& submission, const Placing& placing) {
+  Pending* placed = PlaceNow(submission, placing);
+  if (placed == nullptr && !ended() && Drain(false)) placed = PlaceNow(submission, placing);
   if (placed == nullptr && ended()) return std::unexpected(end_reason());
   return placed;
 }
 
 Status Channel::SubmitDetached(const Submission& submission) {
-  auto placed = Place(submission, {.detached = true});
+  auto placed = Place(submission, kDetached);
   if (!placed) return std::unexpected(placed.error());
   return {};
 }
@@ -61,7 +71,7 @@ Pending* Channel::PlaceNow(const Submission& submission, const Placing& placing)
   if (ended()) return nullptr;
   std::lock_guard lock(request_mutex_);
   Pending* pending = nullptr;
-  if (!TryPlace(submission, placing.detached ? 0 : kKeptForDetached, &pending)) return nullptr;
+  if (!TryPlace(submission, placing.kept, &pending)) return nullptr;
   pending->group_ = placing.group;
   pending->detached_ = placing.detached;
   requests_.Publish();

@@ -33,6 +33,8 @@ inline constexpr std::chrono::microseconds kSpinMax{20};
 // Of the requests on their way. Releases may be sent under locks of their caller's: room for one never depends on when
 // somebody takes another answer, since the drainer takes theirs.
 inline constexpr uint32_t kKeptForDetached = 64;
+// At the end nobody takes answers any more: what is still to be finished then may use part of that room.
+inline constexpr uint32_t kKeptAtTheEnd = kKeptForDetached / 2;
 
 struct Submission {
   proto::Op op = proto::Op::kNone;
@@ -60,9 +62,11 @@ class Channel {
   // The result is the caller's until Finish. `group`: counts its completion.
   Result<Pending*> Submit(const Submission& submission, Group* group = nullptr);
   // The same without waiting: null when there is no room now.
-  Result<Pending*> TrySubmit(const Submission& submission, Group* group);
+  Result<Pending*> TrySubmit(const Submission& submission, Group* group, uint32_t kept = kKeptForDetached);
   // As Submit, and nobody waits: a refusal is remembered for TakeDeferred.
   Status SubmitDetached(const Submission& submission);
+  // The same without waiting: false when there is no room now.
+  Result<bool> TrySubmitDetached(const Submission& submission);
   // Blocks until done. TIMEOUT when `deadline` comes first, or `given_up` (then WakeAll): the request stays on its way.
   // The reason when the session ends without an answer.
   Status Wait(const Pending* pending, Clock::time_point deadline = Clock::time_point::max(),
@@ -102,7 +106,10 @@ class Channel {
   struct Placing {
     Group* group = nullptr;
     bool detached = false;
+    uint32_t kept = kKeptForDetached;  // Of the pool, for others.
   };
+  static constexpr Placing kDetached{.group = nullptr, .detached = true, .kept = 0};
+  Result<Pending*> TryPlaceNow(const Submission& submission, const Placing& placing);
   Result<Pending*> Place(const Submission& submission, const Placing& placing);
   Pending* PlaceNow(const Submission& submission, const Placing& placing);
   bool TryPlace(const Submission& submission, uint32_t kept, Pending** placed);

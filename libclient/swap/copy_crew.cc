@@ -106,11 +106,18 @@ bool CopyCrew::RunInline(const std::shared_ptr<CopyOperation>& operation, Clock:
     const uint64_t seen = group_.events.load();
     if (TakeTurn(lock) == Turn::kWorked) continue;
     if (operation->ended() || Clock::now() >= deadline) break;
-    lock.unlock();
-    session_.channel().WaitGroup(group_, seen, deadline);
-    lock.lock();
+    AwaitAnswer(lock, seen, deadline);
   }
   return operation->ended();
+}
+
+void CopyCrew::AwaitAnswer(std::unique_lock<std::mutex>& lock, uint64_t seen, Clock::time_point deadline) {
+  if (starved_) deadline = std::min(deadline, Clock::now() + kRoomWaitMax);
+  waiting_in_group_++;
+  lock.unlock();
+  session_.channel().WaitGroup(group_, seen, deadline);
+  lock.lock();
+  waiting_in_group_--;
 }
 
 Status CopyCrew::EnsureThreads() {
@@ -148,12 +155,7 @@ void CopyCrew::Run() {
     } else if (session_.channel().ended()) {
       work_.wait_for(lock, std::chrono::milliseconds(1));  // Only a copy in another thread is left to end.
     } else {
-      const auto deadline = starved_ ? Clock::now() + kRoomWaitMax : Clock::time_point::max();
-      waiting_in_group_++;
-      lock.unlock();
-      session_.channel().WaitGroup(group_, seen, deadline);
-      lock.lock();
-      waiting_in_group_--;
+      AwaitAnswer(lock, seen, Clock::time_point::max());
     }
   }
 }
@@ -252,7 +254,8 @@ std::vector<const CopyOperation*> CopyCrew::SwapsBefore(const client::Submission
 }
 
 Result<Pending*> CopyCrew::TrySubmit(const client::Submission& submission) {
-  auto pending = session_.channel().TrySubmit(submission, &group_);
+  const uint32_t kept = closing_ ? client::kKeptAtTheEnd : client::kKeptForDetached;
+  auto pending = session_.channel().TrySubmit(submission, &group_, kept);
   if (pending && *pending == nullptr) starved_.store(true);
   return pending;
 }
@@ -298,8 +301,21 @@ Status CopyCrew::WaitForSwaps(client::Submission* submission) {
 
 void CopyCrew::Close() {
   {
+    std::lock_guard lock(mutex_);
+    closing_ = Clock::now() + kCloseWaitMax;
+  }
+  WakeThreads();
+  {
     std::unique_lock lock(mutex_);
-    finished_.wait(lock, [this] { return unfinished_.load() == 0; });
+    while (unfinished_.load() != 0) {
+      if (!threads_.empty()) {
+        finished_.wait(lock);
+        continue;
+      }
+      const uint64_t seen = group_.events.load();
+      if (TakeTurn(lock) != Turn::kWorked && unfinished_.load() != 0)
+        AwaitAnswer(lock, seen, Clock::now() + kRoomWaitMax);
+    }
     stopping_ = true;
   }
   WakeThreads();

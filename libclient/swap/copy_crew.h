@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -33,7 +34,8 @@ inline constexpr uint64_t kRangeBytesMax = 8 * kMiB;
 inline constexpr uint64_t kBudgetBytesMax = 64 * kMiB;
 inline constexpr uint64_t kInlineBytesMax = kMiB;  // Below it the caller's thread may copy.
 inline constexpr std::chrono::microseconds kInlineWaitMax{200};
-inline constexpr std::chrono::milliseconds kRoomWaitMax{1};  // Nothing tells of room in the ring.
+inline constexpr std::chrono::milliseconds kRoomWaitMax{1};      // Nothing tells of room in the ring.
+inline constexpr std::chrono::milliseconds kCloseWaitMax{2000};  // For room, to send what Close finds unsent.
 
 class RequestOperation;
 
@@ -62,7 +64,8 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   // what is left of that stays in submission->timeout_ms. TIMEOUT, WOULD_DEADLOCK.
   Status WaitForSwaps(client::Submission* submission);
   bool Busy(uint64_t tensor, uint32_t flags);
-  // Waits for all swaps, then ends the threads.
+  // Waits for all swaps, then ends the threads. What waited behind them is sent if there is room for it by then, or
+  // soon, and nobody gets its answer. Needs nobody to take answers, and no thread.
   void Close();
 
   // A request nobody waits for any more. What it grants is given back, abandoned if it was for writing.
@@ -89,6 +92,8 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   Status EnsureThreads();
   void WakeThreads();
   void Run();
+  // Sleeps until an answer to the crew, or until there may be room, at most until `deadline`.
+  void AwaitAnswer(std::unique_lock<std::mutex>& lock, uint64_t seen, client::Clock::time_point deadline);
   Turn TakeTurn(std::unique_lock<std::mutex>& lock);
   bool CopyOne(std::unique_lock<std::mutex>& lock);
   void Admit();
@@ -126,6 +131,7 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   uint32_t waiting_in_group_ = 0;
   std::atomic<bool> starved_{false};  // Something found no room in this turn.
   bool stopping_ = false;
+  std::optional<client::Clock::time_point> closing_;  // Since Close: until when there is to be room.
   std::vector<std::thread> threads_;
 };
 

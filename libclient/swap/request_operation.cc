@@ -43,6 +43,7 @@ bool RequestOperation::Defer(std::vector<const CopyOperation*> behind) {
 }
 
 bool RequestOperation::TrySend() {
+  if (crew_->closing_) return TrySendAtClose();
   const bool unowned = cancelled_.load();  // Nobody waits for it: it has no deadline either.
   if (!unowned && Clock::now() >= expires_) {
     deferred_ = false;
@@ -60,6 +61,21 @@ bool RequestOperation::TrySend() {
   } else {
     pending_.store(*pending);  // Last: from here on it may be waited for without the lock.
   }
+  return true;
+}
+
+// Nobody takes its answer any more, and it grants nothing that could be used. Best effort: a daemon that makes no room
+// is not worth waiting for.
+bool RequestOperation::TrySendAtClose() {
+  const bool grants = submission_.op == proto::Op::kCreate || submission_.op == proto::Op::kAcquire;
+  auto& channel = crew_->session().channel();
+  const auto sent = grants ? Result<bool>(true) : channel.TrySubmitDetached(submission_);
+  if (sent && !*sent && Clock::now() < *crew_->closing_) {
+    crew_->starved_.store(true);
+    return false;
+  }
+  deferred_ = false;
+  error_ = sent ? Error{Code::kStale, "this client was closed"} : sent.error();
   return true;
 }
 

@@ -40,6 +40,7 @@ class RequestOperation final : public Operation {
   void Cancel() override;
 
  private:
+  bool TrySendAtClose();
   bool WaitUntilSent(client::Clock::time_point deadline);
   void Undefer();
 

@@ -6,8 +6,10 @@
 
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "libclient/client/channel.h"
+#include "libclient/swap/copy_crew.h"
 #include "tests/unit/libclient/client_fixture.h"
 
 namespace tier::session_fake {
@@ -161,6 +163,59 @@ TEST_F(BehindSwapTest, WhatASwapHeldBackWaitsForRoomOnTheRingAndHoldsNobodyUp) {
   EXPECT_TIER_OK(tier_wait(first, 0, nullptr));
   EXPECT_TIER_ERROR(tier_wait(second, 0, nullptr), TIER_NOT_FOUND, "no tensor 1");
   for (tier_op* call : calls) EXPECT_TIER_OK(tier_wait(call, 0, nullptr));
+}
+
+// What a caller has not taken when it closes, it will not take: it is in tier_close.
+TEST_F(BehindSwapTest, ClosingASwapThatFindsNoRoomWaitsForNobodysAnswers) {
+  Start({.windows = 20});
+  const auto calls = FillButFor(0);
+  ASSERT_TIER_OK(tier_swap_out(client_, 1, content_.data(), content_.size(), nullptr, &swap_));
+  EXPECT_EQ(tier_done(swap_), 0);
+  tier_close(std::exchange(client_, nullptr));
+  EXPECT_TIER_OK(tier_wait(swap_, 0, nullptr));
+  for (tier_op* call : calls) EXPECT_TIER_OK(tier_wait(call, 0, nullptr));
+}
+
+TEST_F(BehindSwapTest, WhatASwapHeldBackHoldsNoCloseUp) {
+  StartSwap();
+  const uint64_t tensor = 1;
+  std::vector<tier_op*> frees(3);
+  for (tier_op*& op : frees) ASSERT_TIER_OK(tier_free_start(client_, &tensor, 1, 0, &op));
+  tier_lease* lease = nullptr;
+  tier_op* acquire = nullptr;
+  ASSERT_TIER_OK(tier_acquire_start(client_, &kRange, 1, 0, 0, &lease, &acquire));
+  const auto calls = FillButFor(1);  // The swap has the one.
+  daemon_->Resume();
+  tier_close(std::exchange(client_, nullptr));
+  EXPECT_TIER_OK(tier_wait(swap_, 0, nullptr));
+  EXPECT_TIER_ERROR(tier_wait(acquire, 0, nullptr), TIER_STALE, "this client was closed");
+  EXPECT_EQ(lease, nullptr);
+  for (tier_op* op : frees) EXPECT_NE(tier_wait(op, 0, nullptr), TIER_TIMEOUT);
+  for (tier_op* call : calls) EXPECT_TIER_OK(tier_wait(call, 0, nullptr));
+}
+
+TEST_F(BehindSwapTest, WhatNoThreadIsThereToDoCloseDoes) {
+  daemon_ = std::make_unique<FakeDaemon>(FakeOptions{.windows = 20});
+  client::SessionOptions options;
+  options.attach.sockets = {daemon_->socket_path()};
+  client::Session* const session = client::Session::Open(options).value();
+  auto crew = std::make_shared<swap::CopyCrew>(*session, 0);
+  auto content = content_;
+  auto swapped = crew->StartCopy({.tensor = 1, .memory = content.data(), .size = content.size()}).value();
+  const proto::RequestItem swapping{.tensor = 1}, other{.tensor = 99};
+  auto freed = crew->StartRequest({.op = Op::kFree, .items = {&swapping, 1}}, {}).value();
+  std::vector<std::shared_ptr<swap::Operation>> calls;  // Nobody takes their answers.
+  while (calls.size() < proto::kRequestsOutstandingMax - client::kKeptForDetached)
+    calls.push_back(crew->StartRequest({.op = Op::kFlush, .items = {&other, 1}}, {}).value());
+  EXPECT_FALSE(swapped->done() || freed->done());
+  crew->Close();
+  EXPECT_EQ(swapped->Take().value().bytes, content.size());
+  EXPECT_EQ(freed->Take().error().code, Code::kStale);
+  session->Close();
+  calls.clear();
+  swapped = freed = nullptr;
+  crew = nullptr;
+  session->Drop();
 }
 
 TEST_F(BehindSwapTest, AHangUpEndsWhatWasNeverSent) {
