@@ -6,11 +6,13 @@ help_test() {
 usage: tools/dev test [--full] [--full-tools] [--only PHASE]...
 
 Builds release and runs all of its tests (ctest, pytest); builds with the address and undefined-behaviour sanitizers and
-runs the unit and property tests. Ends with counts, the reasons of skipped tests, and `N passed, N failed, N skipped`.
+runs the unit and property tests; gives every parser of outside bytes mutated input and the simulator fresh seeds for
+some seconds. Ends with counts, the reasons of skipped tests, and `N passed, N failed, N skipped`.
 
-  --full         adds the thread sanitizer and a slice of every fuzzer (TIERD_FUZZ_SECONDS each, default 20)
+  --full         adds the thread sanitizer and the fuzzers: 5 minutes each for ring and handshake, 1 for the others
+                 (TIERD_FUZZ_SECONDS each)
   --full-tools   runs `setup --full` first, so that fewer tests are skipped
-  --only PHASE   only this phase: release, python, asan, tsan, fuzz (may be repeated)
+  --only PHASE   only this phase: release, python, asan, slice, tsan, fuzz (may be repeated)
 TEXT
 }
 
@@ -31,7 +33,7 @@ dev_test() {
     shift
   done
   if ((${#phases[@]} == 0)); then
-    phases=(release python asan)
+    phases=(release python asan slice)
     ((full)) && phases+=(tsan fuzz)
   fi
   ensure_setup
@@ -40,8 +42,8 @@ dev_test() {
   local phase
   for phase in "${phases[@]}"; do
     case $phase in
-      release | python | asan | tsan | fuzz) run_phase "$phase" ;;
-      *) fail 2 "test: unknown phase '$phase'; one of: release python asan tsan fuzz" ;;
+      release | python | asan | slice | tsan | fuzz) run_phase "$phase" ;;
+      *) fail 2 "test: unknown phase '$phase'; one of: release python asan slice tsan fuzz" ;;
     esac
   done
   run .venv/bin/python tools/dev.d/count_tests.py --minutes "$(minutes_so_far)" "$REPORTS"
@@ -106,6 +108,34 @@ test_tsan() {
   run_ctest tsan ctest-tsan -L '^(unit|property)$' -E "$GRPC_SUITES"
 }
 
+# What is different in every run: mutated input for the parsers, with the sanitizers of the asan phase, and the long
+# simulator, which checks itself in every build. A finding is had again by the command that it prints.
+readonly SLICE_SECONDS=5 SIMULATOR_SECONDS=10
+
+test_slice() {
+  local seed slices slice failed=0
+  seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+  say "slice: seed $seed"
+  configure_preset asan
+  mapfile -t slices < <(test_targets asan fuzz | grep '_slice$')
+  run cmake --build build/asan -j "$(build_jobs)" --target "${slices[@]##*/}"
+  dev_build release tier_sim
+  for slice in "${slices[@]}"; do
+    run "build/asan/$slice" "$seed" "$SLICE_SECONDS" || failed=1
+  done
+  run build/release/tests/sim/tier_sim --seed "$seed" --seeds 1000000 --seconds "$SIMULATOR_SECONDS" || failed=1
+  return "$failed"
+}
+
 test_fuzz() {
-  dev_fuzz all "${TIERD_FUZZ_SECONDS:-20}"
+  local failed=0 binary seconds
+  configure_fuzz
+  for binary in $(fuzz_binaries); do
+    case ${binary##*/} in
+      fuzz_ring | fuzz_handshake) seconds=300 ;;
+      *) seconds=60 ;;
+    esac
+    dev_fuzz "${binary##*/}" "${TIERD_FUZZ_SECONDS:-$seconds}" || failed=1
+  done
+  return "$failed"
 }
