@@ -30,8 +30,12 @@ struct Arguments {
 
 // 0, or what CLI11 wants the process to end with.
 int ParseArguments(int argc, char** argv, Arguments* arguments) {
-  CLI::App app("tierd owns a training node's pinned memory and SSD space and lends them to training processes.");
-  app.set_version_flag("--version", fmt::format("tierd {}", tier::kVersion));
+  CLI::App app("tierd owns a training node's pinned memory and SSD space and lends them to training processes.",
+               "tierd");
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return fmt::format("tierd: {}; tierd --help lists the options\n", error.what());
+  });
+  app.set_version_flag("--version", fmt::format("tierd {}", tier::kVersion), "Print the version and end");
   app.add_option("--config", arguments->config, "TOML configuration; without one every option has its default")
       ->type_name("FILE");
   app.add_option("--set", arguments->overrides, "One option, over the configuration; may be repeated")

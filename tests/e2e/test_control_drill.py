@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import launcher
@@ -65,3 +66,14 @@ def test_tierctl_without_a_daemon_says_what_it_tried(socket_folder: pathlib.Path
     result = subprocess.run([program, "status"], capture_output=True, text=True, env=environment, timeout=30)
     assert result.returncode == 4
     assert str(socket_folder / "control.sock") in result.stderr and "systemctl start tierd" in result.stderr
+
+
+def test_the_manual_has_every_option_of_the_daemon_and_a_wrong_one_is_named() -> None:
+    launcher.need_build()
+    program = launcher.BUILD / "daemon/tierd"
+    told = subprocess.run([program, "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
+    manual = (launcher.ROOT / "deploy/man/tierd.8").read_text().replace("\\-", "-")
+    options = set(re.findall(r"--[a-z-]+", told)) - {"--help"}
+    assert len(options) >= 6 and [option for option in options if option not in manual] == []
+    wrong = subprocess.run([program, "--bogus"], capture_output=True, text=True, check=False, timeout=30)
+    assert wrong.returncode == 2 and re.match("tierd: .*--bogus.*--help", wrong.stderr)
