@@ -37,7 +37,7 @@ class DeepSpeed(Shell):
 
 
 def _pass(handle: Any, direction: str, buffers: list[Any], files: list[str]) -> float:
-    """Seconds for all files: as many asked for as there are buffers, then waited for together: so the handle batches."""
+    """Seconds for all files: as many asked for as there are buffers, then waited for together, in batches."""
     start = time.perf_counter()
     submit = handle.async_pwrite if direction == "write" else handle.async_pread
     for batch in (files[at : at + len(buffers)] for at in range(0, len(files), len(buffers))):
