@@ -181,7 +181,6 @@ void Detach(Core& core, TensorSlot slot) {
   tensor.clear(kUnnamed);
   tensor.set(kDetached);
   ++tensor.salt;
-  for (uint32_t k = 0; k < tensor.piece_count; ++k) Delist(core, tensor.piece(k));
   if (!tensor.job->waiters.empty()) tensor.job->pump = true;
   FinishDetached(core, slot);
 }
@@ -189,15 +188,22 @@ void Detach(Core& core, TensorSlot slot) {
 void FinishDetached(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(tensor.has(kDetached), "tensor {} is not detached", tensor.id);
-  if (tensor.lease_count != 0) return;
-  for (uint32_t k = 0; k < tensor.piece_count; ++k) FreePiece(core, tensor.piece(k));
-  if (tensor.transfer_count == 0) {
-    ReleaseTensor(core, slot);
-    return;
+  if (tensor.lease_count == 0 && !FreeRemains(core, slot)) tensor.job->remains.push_back(slot);
+}
+
+bool FreeRemains(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  TIER_CHECK(tensor.has(kDetached) && tensor.lease_count == 0, "tensor {} has {} leases", tensor.id,
+             tensor.lease_count);
+  for (; tensor.piece_count != 0 && core.burials_left != 0; --core.burials_left) {
+    --tensor.piece_count;
+    FreePiece(core, tensor.pieces == nullptr ? tensor.only_piece : tensor.pieces[tensor.piece_count]);
   }
+  if (tensor.piece_count != 0) return false;
   tensor.pieces.reset();  // What is left is reached through its transfers.
   tensor.dirty_chunks.reset();
-  tensor.piece_count = 0;
+  if (tensor.transfer_count == 0) ReleaseTensor(core, slot);
+  return true;
 }
 
 void FinishFreedPiece(Core& core, PieceId id) {

@@ -1,7 +1,7 @@
 // Catalog: tensors come and go. Engine thread only.
 //
 // Freeing is two steps: Detach takes the id away at once (the next create may use it); the pieces go when no lease and
-// no transfer needs them any more, which is now if there are none.
+// no transfer needs them any more, which is now if there are none, and not more of them than a turn frees.
 #pragma once
 
 #include "daemon/tiering/core.h"
@@ -23,8 +23,11 @@ void NameTensor(Core& core, TensorSlot slot);
 // Every byte of it was sealed once.
 void MakeVisible(Core& core, TensorSlot slot);
 void Detach(Core& core, TensorSlot slot);
-// Detached, and the last lease or transfer may have ended: frees what can be freed.
+// Detached, and the last lease may have ended: frees what can be freed in this turn, and leaves the rest to the
+// graveyard.
 void FinishDetached(Core& core, TensorSlot slot);
+// Goes on with that. True: nothing is left. REQUIRES: detached, no leases.
+bool FreeRemains(Core& core, TensorSlot slot);
 // The transfer of a freed piece ended.
 void FinishFreedPiece(Core& core, PieceId id);
 // Counts a piece in or out of what makes its tensor TORN.

@@ -43,8 +43,6 @@ struct ManifestCommit {
 // Pieces that are looked at for waiting requests in one turn: all jobs together, each at least kLooksPerJobMin.
 inline constexpr uint32_t kLooksPerTurn = 16384;
 inline constexpr uint32_t kLooksPerJobMin = 512;
-// Tensors and pieces freed in one turn of those whose session or job is gone: a few milliseconds of work.
-inline constexpr uint32_t kBurialsPerTurn = 16384;
 
 // The windows that are being emptied for somebody else, and what was found in them so far.
 struct Emptying {
@@ -58,7 +56,8 @@ struct Core {
       : options(engine_options),
         ports(engine_ports),
         windows(engine_ports.windows.window_size(), engine_ports.windows.windows_max()),
-        table(tensors, engine_options.hash_seed) {}
+        table(tensors, engine_options.hash_seed),
+        burials_left(engine_options.burials_per_turn) {}
 
   EngineOptions options;
   EnginePorts ports;
@@ -122,7 +121,7 @@ struct Core {
   JobCounters closed_totals;  // Counters of jobs that are gone.
   uint64_t torn_tensors = 0;
   uint64_t live_tensors = 0;
-  uint32_t burials_left = kBurialsPerTurn;  // In this turn.
+  uint32_t burials_left = 0;  // In this turn.
 
   // Scratch, so that the steady state allocates nothing.
   std::vector<WaitItem> items;

@@ -253,7 +253,7 @@ void CloseJob(Core& core, JobState& job, const std::string& reason, bool forget)
 void SweepClosedJobs(Core& core) {
   for (size_t i = 0; i < core.closing_jobs.size();) {
     JobState& job = *core.closing_jobs[i];
-    if (job.transfer_count != 0 || !job.graves.empty()) {
+    if (job.transfer_count != 0 || job.burying()) {
       ++i;
       continue;
     }

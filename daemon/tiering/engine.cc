@@ -270,7 +270,7 @@ bool Engine::ReleasesCanWait() const {
   if (!idle() || core.draining || core.draining_devices != 0 || core.short_of_room) return false;
   uint64_t leases = 0;
   for (const auto& [id, job] : core.jobs) {
-    if (job->closing || job->upkeep || job->shortage_pages != 0 || !job->prefetches.empty() || !job->graves.empty())
+    if (job->closing || job->upkeep || job->shortage_pages != 0 || !job->prefetches.empty() || job->burying())
       return false;
     leases += job->counters.lease_count;
   }

@@ -31,6 +31,10 @@
 
 namespace tier::tiering {
 
+// Tensors and pieces freed, and leases of the dead ended, in one turn: a few milliseconds of work. What is beyond that
+// waits for the next (graveyard.h, departure.h).
+inline constexpr uint32_t kBurialsPerTurn = 16384;
+
 struct EngineOptions {
   base::Duration deadline_default = std::chrono::seconds(60);
   uint32_t tensors_per_job_max = 1u << 24;
@@ -39,7 +43,8 @@ struct EngineOptions {
   double write_behind_start = 0.50;  // Of a share in dirty bytes: begin writing the coldest.
   double evict_start = 0.90;         // Of a share in use: begin dropping clean, cold pieces.
   uint64_t hash_seed = 0;            // Of the tensor table: nobody who chooses ids should know it.
-  uint64_t prefetch_bytes_max = 0;   // In flight a job; 0: a quarter of its share.
+  uint32_t burials_per_turn = kBurialsPerTurn;
+  uint64_t prefetch_bytes_max = 0;  // In flight a job; 0: a quarter of its share.
 };
 
 struct EnginePorts {

@@ -1,7 +1,6 @@
 // See graveyard.h.
 #include "daemon/tiering/graveyard.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "daemon/tiering/catalog.h"
@@ -10,20 +9,21 @@ namespace tier::tiering {
 namespace {
 
 void EmptyGravesOf(Core& core, JobState& job) {
+  while (!job.remains.empty() && FreeRemains(core, job.remains.back())) job.remains.pop_back();
   while (!job.graves.empty() && core.burials_left != 0) {
     Grave& grave = job.graves.back();
     if (grave.head == kNoTensor) {
       job.graves.pop_back();
       continue;
     }
-    Tensor& tensor = core.tensors[grave.head];
+    const Tensor& tensor = core.tensors[grave.head];
     TIER_CHECK(tensor.space == grave.space && tensor.lease_count == 0 && tensor.previous == kNoTensor,
                "tensor {} of space {} in grave {}: {} leases", tensor.id, tensor.space, grave.space,
                tensor.lease_count);
-    core.burials_left -= std::min(core.burials_left, tensor.piece_count + 1);
+    --core.burials_left;
     Detach(core, grave.head);  // Moves the head on.
   }
-  if (!job.graves.empty()) core.acted = true;
+  if (job.burying()) core.acted = true;
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ void Bury(Core& core, JobState& job, TensorSlot* head, uint64_t space) {
 }
 
 void EmptyGraves(Core& core) {
-  core.burials_left = kBurialsPerTurn;
+  core.burials_left = core.options.burials_per_turn;
   for (const auto& [id, job] : core.jobs) EmptyGravesOf(core, *job);
   for (const auto& job : core.closing_jobs) EmptyGravesOf(core, *job);
 }

@@ -1,5 +1,5 @@
-// Graveyard: namespaces of sessions and jobs that are gone. Nobody can name their tensors any more, and a namespace may
-// hold millions: they are freed a bounded number in each turn. Engine thread only.
+// Graveyard: namespaces of sessions and jobs that are gone, and freed tensors of very many pieces. Nobody can name them
+// any more, and there may be millions: they are freed a bounded number in each turn. Engine thread only.
 //
 // Until a tensor's turn comes it is like any other in the books of its job, which stays until its graves are empty. Its
 // memory counts as coming. Its record leaves the index in the turn that frees its memory, which others may use at once:

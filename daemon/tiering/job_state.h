@@ -60,7 +60,8 @@ struct JobState {
   TensorSlot shared_tensors = kNoTensor;
   TensorSlot inherited_tensors = kNoTensor;
   std::vector<Grave> graves;
-  bool closing = false;  // Gone for everybody; waits for its last transfer.
+  std::vector<TensorSlot> remains;  // Detached, without leases, with pieces that are still to be freed.
+  bool closing = false;             // Gone for everybody; waits for its last transfer.
 
   WaiterList waiters;
   WaiterList::iterator next_look = waiters.end();  // Where the pump goes on, when a turn's looks ran out.
@@ -93,6 +94,7 @@ struct JobState {
   uint32_t write_backoff = 0;  // Consecutive failures.
   JobCounters counters;        // The counters, and the gauges kept as they change; the rest by Snapshot.
 
+  bool burying() const { return !graves.empty() || !remains.empty(); }
   uint64_t used_pages() const { return pool.used_pages(); }
 };
 

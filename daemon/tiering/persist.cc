@@ -213,6 +213,10 @@ std::optional<Refusal> PersistRefusal(const Core& core, const JobState& job, std
     }
   }
   if (bytes == 0 || core.ports.extents.HasRoom(bytes)) return std::nullopt;
+  // Extents are being freed turn by turn: what is short in the end is found out by writing.
+  if (std::any_of(core.jobs.begin(), core.jobs.end(), [](const auto& entry) { return entry.second->burying(); })) {
+    return std::nullopt;
+  }
   const storage::DeviceSpace space = core.ports.extents.total();
   const uint64_t held = job.manifest.orphan_pages() * kPageSize;
   return Refusal{

@@ -1,6 +1,7 @@
 // See replace.h.
 #include "daemon/tiering/replace.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
@@ -26,6 +27,7 @@ template <typename Visit>
 void ForEachVacated(const Core& core, TensorSlot slot, Visit visit) {
   if (slot == kNoTensor || core.tensors[slot].lease_count != 0) return;
   const Tensor& tensor = core.tensors[slot];
+  if (tensor.piece_count > kPlacePiecesMax) return;
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
     const Piece& piece = core.PieceOf(tensor, k);
     if (piece.ram && !piece.in_transfer()) visit(piece);
@@ -106,15 +108,17 @@ Vacated VacatedBy(const Core& core, const Ask& ask) {
 TensorRef PlaceToKeep(const Core& core, const Ask& ask) {
   if (!AwaitsPlace(core, ask)) return {};
   const TensorSlot old = OldOf(core, ask);
-  return old == kNoTensor || core.tensors[old].piece_count > kPiecesKeptMax ? TensorRef{} : core.RefOf(old);
+  return old == kNoTensor || core.tensors[old].piece_count > kPlacePiecesMax ? TensorRef{} : core.RefOf(old);
 }
 
 bool GatherInPlace(Core& core, const Ask& ask) {
   JobState& job = *ask.session->job;
   const uint64_t vacated = VacatedBy(core, ask).pages;
   if (vacated == 0 || vacated + job.pool.free_pages() < NeedOf(core, ask).pages()) return false;
-  const std::vector<base::PageRun> runs = PlanRuns(core, ask, OldOf(core, ask));
+  const TensorSlot old = OldOf(core, ask);
+  const std::vector<base::PageRun> runs = PlanRuns(core, ask, old);
   if (runs.empty()) return false;
+  core.burials_left = std::max(core.burials_left, core.tensors[old].piece_count);  // All of it goes now.
   TakePlace(core, ask);
   const WaitItem& item = ask.items.front();
   const Tensor& tensor = core.tensors[item.tensor.slot];

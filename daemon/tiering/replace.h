@@ -5,6 +5,8 @@
 // place in the moment it is granted. RAM that the old one will give up then counts as room, so that what fits only in
 // its place is granted too.
 //
+// Where the old one has more pieces than kPlacePiecesMax the new one is granted beside it, and it goes then.
+//
 // A refusal leaves the old tensor, but for one: where the index turns out to be full in the very turn of the grant.
 #pragma once
 
@@ -13,6 +15,9 @@
 #include "daemon/tiering/grants.h"
 
 namespace tier::tiering {
+
+// Pieces of an old tensor that are gone through, and freed, in one go: 128 GiB of it.
+inline constexpr uint32_t kPlacePiecesMax = 1u << 16;
 
 // Whose place a create takes, if any: what somebody else is still creating is nobody's to replace.
 TensorSlot ReplacedBy(const Core& core, const SessionState& session, uint64_t id, bool shared);
@@ -29,7 +34,6 @@ struct Vacated {
 Vacated VacatedBy(const Core& core, const Ask& ask);
 // What is to stay in RAM while the ask waits: evicted or written out it would make no room that is not counted already,
 // and could not be read meanwhile. None where the ask awaits no place, or the old tensor has too many pieces.
-inline constexpr uint32_t kPiecesKeptMax = 16384;
 TensorRef PlaceToKeep(const Core& core, const Ask& ask);
 // True: with what the old tensor gives up there is room for all of it; it has that room and its place, and is to be
 // granted now. False: nothing happened. REQUIRES: awaits its place, no refusal.

@@ -58,7 +58,8 @@ PieceId ColdestDirty(Core& core, JobState& job) {
     const PieceId id = job.policy->Coldest(EvictionOrder::kDirty);
     if (id == kNoPiece) return id;
     const Piece& piece = core.pieces[id];
-    if (piece.read_leases == 0 && piece.pins == 0) return id;
+    const bool gone = core.tensors[piece.tensor].has(kDetached);  // Not worth a write.
+    if (piece.read_leases == 0 && piece.pins == 0 && !gone) return id;
     Delist(core, id);
   }
 }
@@ -89,7 +90,7 @@ uint64_t ReachablePages(const Core& core, const JobState& job) {
 }
 
 void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
-  if (!job.graves.empty()) return;  // The coldest may be what is about to be freed: not worth a write.
+  if (job.burying()) return;  // The coldest may be what is about to be freed: not worth a write.
   const uint64_t start = Threshold(reachable, core.options.write_behind_start);
   const uint64_t dirty = job.dirty_pages;
   uint64_t wanted = dirty > start ? dirty - start : 0;
@@ -227,7 +228,7 @@ bool TakeRuns(Core& core, JobState& job, uint32_t blocks, uint32_t tail_pages) {
 }
 
 bool RoomMayCome(const Core& core, const JobState& job) {
-  if (!job.graves.empty()) return true;
+  if (job.burying()) return true;
   if (job.windows_making != 0 || job.writing_pages != 0 || job.reading_pages != 0) return true;
   if (job.policy->count(EvictionOrder::kClean) != 0) return true;
   if (job.policy->count(EvictionOrder::kDirty) != 0 && job.write_backoff < kWriteFailuresBeforeRefusal) return true;

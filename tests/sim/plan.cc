@@ -29,6 +29,7 @@ Plan DrawPlan(uint64_t seed) {
   if (chance.OneIn(12)) plan.index_capacity = chance.Between(2'000, 20'000);
   plan.manifests = chance.OneIn(3);
   plan.guarantees = chance.OneIn(3);
+  if (chance.OneIn(3)) plan.burials_per_turn = static_cast<uint32_t>(chance.Between(1, 12));
   return plan;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <random>
 
+#include "daemon/tiering/engine.h"
+
 namespace tier::tiering::sim {
 
 // The only source of chance in a simulation.
@@ -41,6 +43,7 @@ struct Plan {
   uint32_t leases_max = 12;     // Of a client at a time.
   uint64_t tensor_max_bytes = 0;
   uint64_t index_capacity = 0;  // 0: unlimited.
+  uint32_t burials_per_turn = kBurialsPerTurn;
   bool manifests = false;
   bool guarantees = false;  // Some jobs open with one.
 };

@@ -9,6 +9,7 @@ namespace tier::tiering::sim {
 namespace {
 
 constexpr uint32_t kWindDownTurnsMax = 20000;
+constexpr uint32_t kRestTurns = 2000;  // In which all that is left is freed, one piece in a turn.
 constexpr uint32_t kWindowsPerSimulation = 64;
 
 }  // namespace
@@ -33,13 +34,14 @@ Simulation::Simulation(const Plan& plan)
   transfers_.SetFaultRate({Direction::kWrite, TransferOutcome::kNoSpace, 28}, plan.no_space);
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kCorrupt, 0}, plan.corruptions);
   index_.SetCapacity(plan.index_capacity);
-  engine_ = std::make_unique<Engine>(EngineOptions{.deadline_default = std::chrono::milliseconds(100)},
-                                     EnginePorts{.windows = windows_,
-                                                 .extents = extents_,
-                                                 .transfers = transfers_,
-                                                 .index = index_,
-                                                 .manifests = plan.manifests ? &manifests_ : nullptr,
-                                                 .replies = *this});
+  engine_ = std::make_unique<Engine>(
+      EngineOptions{.deadline_default = std::chrono::milliseconds(100), .burials_per_turn = plan.burials_per_turn},
+      EnginePorts{.windows = windows_,
+                  .extents = extents_,
+                  .transfers = transfers_,
+                  .index = index_,
+                  .manifests = plan.manifests ? &manifests_ : nullptr,
+                  .replies = *this});
   surroundings_ = std::make_unique<Surroundings>(Surroundings{
       .plan = plan_,
       .chance = chance_,
@@ -180,13 +182,20 @@ void Simulation::WindDown() {
     engine_->EndSession(SessionId{session}, "goodbye");
     Kill(session);
   }
-  for (uint32_t turn = 0; turn < 50 && !outcome_.finding; ++turn) TakeTurn();  // Closed jobs come to rest.
+  for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && !AtRest(); ++turn)
+    TakeTurn();  // Closed jobs come to rest.
   for (Job& job : jobs_) {
     if (job.named && !job.open) OpenJob(job);
     if (job.open) engine_->CloseJob(JobId{job.id}, "the end", true);
   }
   index_.SetCapacity(0);
-  for (uint32_t turn = 0; turn < 50 && !outcome_.finding; ++turn) TakeTurn();
+  for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && !AtRest(); ++turn) TakeTurn();
+}
+
+// All is freed, where there is nobody left.
+bool Simulation::AtRest() const {
+  const EngineSnapshot snapshot = engine_->Snapshot();
+  return snapshot.tensor_count == 0 && snapshot.lease_count == 0 && windows_.window_count() == 0 && engine_->idle();
 }
 
 void Simulation::CheckEmpty() {

@@ -50,6 +50,7 @@ class Simulation final : public ReplySink {
   void Kill(uint64_t session);
   void Mishap();
   void WindDown();
+  bool AtRest() const;
   void CheckEmpty();
   void Fail(const std::string& finding);
 

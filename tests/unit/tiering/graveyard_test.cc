@@ -96,6 +96,40 @@ TEST_F(Graveyard, WhoWaitsForRoomIsNotRefusedWhileItComes) {
   EXPECT_EQ(world.transfers.traffic(0).written_bytes, written) << "what is about to be freed is not written";
 }
 
+TEST(GraveyardOfPieces, AFreedTensorsPiecesGoTurnByTurn) {
+  constexpr uint64_t kPieces = 3 * kBurialsPerTurn + 100;
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = 2 * kPieces});
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  const SessionId other = world.OpenSession(job);
+  const auto create = [&](uint64_t tensor) {
+    return world.Release(session, World::LeaseOf(world.CreateRange(session, tensor, kPieces * kBlockSize, 0, 4096)));
+  };
+  ASSERT_EQ(create(1).code, Code::kOk);
+  world.Turn();
+  const uint64_t freeing = world.Send(session, Op::kFree, {{1, 0, 0, 0}});
+  world.Turn();
+  EXPECT_EQ(world.Answered(session, freeing)->code, Code::kOk);
+  EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}).code, Code::kNotFound) << "the name is free at once";
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 1u) << "its pieces are not";
+  EXPECT_FALSE(world.engine->ReleasesCanWait());
+  world.Put(other, 2, 5000);
+  EXPECT_EQ(world.Check(other, 2), Code::kOk);
+  uint64_t turns = 0;
+  while (world.Turn()) ++turns;
+  EXPECT_LE(turns, 4u);
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 1u);
+
+  ASSERT_EQ(create(3).code, Code::kOk);  // Again, and its job closes meanwhile.
+  world.Send(session, Op::kFree, {{3, 0, 0, 0}});
+  world.engine->CloseJob(job, "closed", true);
+  world.Turn();
+  EXPECT_GE(world.engine->Snapshot().tensor_count, 1u);
+  world.Turns(5);
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 0u);
+  EXPECT_EQ(world.windows.window_count(), 0u);
+}
+
 TEST_F(Graveyard, CreationsOfTheDeadGoWithTheirNamespace) {
   const JobId job = world.OpenJob();
   const SessionId dead = world.OpenSession(job);
