@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/storage/extent_store.h"
+#include "daemon/tiering/departure.h"
 #include "daemon/tiering/engine.h"
 #include "daemon/tiering/job_state.h"
 #include "daemon/tiering/lease_table.h"
@@ -73,11 +74,12 @@ struct Core {
   LeaseTable leases;
   ReplyBuffer replies;
 
-  std::vector<std::unique_ptr<SessionState>> sessions;  // By slot; null: free.
+  std::vector<std::unique_ptr<SessionState>> sessions;  // By slot, the departing too; null: free.
   std::unordered_map<SessionId, SessionState*> session_by_id;
   SessionState* last_session = nullptr;  // The last one found.
   std::unordered_map<JobId, std::unique_ptr<JobState>> jobs;
   std::vector<std::unique_ptr<JobState>> closing_jobs;
+  std::vector<Departure> departures;
   uint32_t next_owner = 1;
 
   Slab<Flight, FlightSlot> flights;

@@ -2,7 +2,6 @@
 #include "daemon/tiering/death.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -11,119 +10,62 @@
 #include "daemon/tiering/graveyard.h"
 #include "daemon/tiering/persist.h"
 #include "daemon/tiering/residency.h"
+#include "daemon/tiering/reversal.h"
 #include "daemon/tiering/tenancy.h"
 #include "daemon/tiering/waiting.h"
 
 namespace tier::tiering {
 namespace {
 
-// Pieces that went back to an older generation, by tensor.
-struct Reverted {
-  TensorRef tensor;
-  PieceId piece = kNoPiece;
-};
-
-// The bytes under the lease are not final and never will be.
-void RevertPiece(Core& core, PieceId id, std::vector<Reverted>* reverted) {
-  Piece& piece = core.pieces[id];
-  const TensorSlot slot = piece.tensor;
-  reverted->push_back({core.RefOf(slot), id});
-  switch (piece.copies) {
-    case Copies::kRamSsd:
-      piece.generation = piece.ssd_generation;
-      SetState(core, id, {Copies::kSsd, Activity::kNone});
-      piece.set(kReserved);
-      if (piece.pins == 0) DropRam(core, id);
-      return;
-    case Copies::kRam:
-      // It falls from a clean slate only once: a mixed piece that tears counts as it did.
-      if (!piece.has(kMixed)) AddTornPiece(core, slot);
-      piece.clear(kMixed);
-      SetState(core, id, {Copies::kTorn, Activity::kNone});
-      return;
-    case Copies::kTorn: SetState(core, id, {Copies::kTorn, Activity::kNone}); return;
-    default: TIER_CHECK(false, "piece {} reverts from {}", Value(id), CopiesName(piece.copies));
-  }
-}
-
-// Nobody will see the tensor any more: its pieces only have to stop being leased.
-void EndUnnamedWrite(Core& core, PieceId id) {
-  Piece& piece = core.pieces[id];
-  const bool had_ssd = piece.copies == Copies::kRamSsd;
-  SetState(core, id, {had_ssd ? Copies::kSsd : piece.copies, Activity::kNone});
-  if (had_ssd) piece.set(kReserved);
-}
-
-void RevertLease(Core& core, const Lease& lease, std::vector<Reverted>* reverted) {
-  const Tensor& tensor = core.tensors[lease.tensor];
-  for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
-    const PieceId id = tensor.piece(k);
-    if (tensor.has(kVisible) && !tensor.has(kDetached)) {
-      RevertPiece(core, id, reverted);
-    } else {
-      EndUnnamedWrite(core, id);
-    }
-  }
-}
-
-bool ChangedBy(const SessionState& session, const Piece& piece) {
-  const bool changed = piece.changed_by == session.slot + 1 || piece.changed_by == kChangedByMany;
-  return changed && piece.changed_at >= session.mark;
-}
-
-// Whether the session changed a piece of the tensor that did not go back with the others.
-bool LeavesMixture(const Core& core, const SessionState& session, const Tensor& tensor,
-                   const std::unordered_set<uint32_t>& covered) {
-  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-    const PieceId id = tensor.piece(k);
-    if (ChangedBy(session, core.pieces[id]) && !covered.contains(Value(id))) return true;
-  }
-  return false;
-}
-
-void MarkMixtures(Core& core, const SessionState& session, std::vector<Reverted>& reverted) {
-  std::unordered_set<uint32_t> covered;
-  for (const Reverted& entry : reverted) covered.insert(Value(entry.piece));
-  std::stable_sort(reverted.begin(), reverted.end(),
-                   [](const Reverted& a, const Reverted& b) { return Value(a.tensor.slot) < Value(b.tensor.slot); });
-  bool mixture = false;
-  for (size_t i = 0; i < reverted.size(); ++i) {
-    const TensorSlot slot = reverted[i].tensor.slot;
-    const bool first = i == 0 || reverted[i - 1].tensor.slot != slot;
-    if (first) mixture = LeavesMixture(core, session, core.tensors[slot], covered);
-    Piece& piece = core.pieces[reverted[i].piece];
-    if (!mixture && piece.changed_by == session.slot + 1) piece.changed_by = kChangedByNobody;
-    if (!mixture || piece.copies == Copies::kTorn || piece.has(kMixed)) continue;
-    piece.set(kMixed);
-    AddTornPiece(core, slot);
-  }
-}
-
-// Leases that it was granted but never told of: it cannot have written a byte.
+// Leases that it was granted but never told of: it cannot have written a byte. They are its newest.
 void WithdrawUntold(Core& core, SessionState& session) {
   for (LeaseSlot slot = session.leases; slot != kNoLease;) {
     const LeaseSlot next = core.leases[slot].next;
     const Lease& lease = core.leases[slot];
-    if (lease.exclusive() && lease.publication == core.publications) Withdraw(core, slot);
+    if (lease.publication != core.publications) return;
+    if (lease.exclusive()) Withdraw(core, slot);
     slot = next;
   }
 }
 
-void EndLeases(Core& core, SessionState& session) {
-  WithdrawUntold(core, session);
-  std::vector<Reverted> reverted;
-  for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next) {
-    if (core.leases[slot].exclusive()) RevertLease(core, core.leases[slot], &reverted);
-  }
-  MarkMixtures(core, session, reverted);
-  while (session.leases != kNoLease) {
-    const LeaseSlot slot = session.leases;
-    if (core.leases[slot].exclusive()) {
-      EndLease(core, slot);
+void SpendOn(Core& core, const Lease& lease) {
+  core.burials_left -= std::min(core.burials_left, lease.piece_count + 1);
+}
+
+// Ends read leases, and collects what is under the others.
+bool EndReadLeases(Core& core, Departure& departure) {
+  while (departure.next != kNoLease && core.burials_left != 0) {
+    const LeaseSlot slot = departure.next;
+    const Lease& lease = core.leases[slot];
+    departure.next = lease.next;
+    SpendOn(core, lease);
+    if (lease.exclusive()) {
+      AddToReversal(core, lease, &departure.reversal);
     } else {
       Release(core, slot);
     }
   }
+  return departure.next == kNoLease;
+}
+
+// As far as the turn reaches. True: the session has no lease any more.
+bool EndLeases(Core& core, Departure& departure) {
+  SessionState& session = *departure.session;
+  if (!EndReadLeases(core, departure)) return false;
+  if (!JudgeReversal(core, session, &departure.reversal, &core.burials_left)) return false;
+  while (session.leases != kNoLease && core.burials_left != 0) {
+    const LeaseSlot slot = session.leases;
+    SpendOn(core, core.leases[slot]);
+    RevertLease(core, core.leases[slot]);
+    EndLease(core, slot);
+  }
+  return session.leases == kNoLease;
+}
+
+void Forget(Core& core, const SessionState& session) {
+  TIER_CHECK(session.lease_count == 0 && session.leased_bytes == 0, "session {} holds {} leases",
+             static_cast<uint64_t>(session.id), session.lease_count);
+  core.sessions[session.slot].reset();
 }
 
 // Shared tensors that it was still creating come to nothing.
@@ -161,9 +103,11 @@ void Abandon(Core& core, LeaseSlot slot) {
   const Lease& lease = core.leases[slot];
   SessionState& session = *core.sessions[lease.session];
   const TensorRef tensor = core.RefOf(lease.tensor);
-  std::vector<Reverted> reverted;
-  RevertLease(core, lease, &reverted);
-  MarkMixtures(core, session, reverted);
+  Reversal reversal;
+  uint32_t budget = UINT32_MAX;
+  AddToReversal(core, lease, &reversal);
+  JudgeReversal(core, session, &reversal, &budget);
+  RevertLease(core, lease);
   const bool attached = !core.tensors[tensor.slot].has(kDetached);
   const bool visible = core.tensors[tensor.slot].has(kVisible);
   EndLease(core, slot);
@@ -195,21 +139,40 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   JobState& job = *session.job;
   const SessionId id = session.id;
   DropWaitersOf(core, session);
-  EndLeases(core, session);
+  WithdrawUntold(core, session);
+  Departure departure{.session = &session, .next = session.leases, .reversal = {}};
+  const bool departed = EndLeases(core, departure);
   Bury(core, job, &session.tensors, static_cast<uint64_t>(id));
   FreeCreations(core, session);
   ForgetMappings(core, session);
-  TIER_CHECK(session.lease_count == 0 && session.leased_bytes == 0, "session {} holds {} leases",
-             static_cast<uint64_t>(id), session.lease_count);
   std::erase(job.sessions, &session);
   core.replies.Forget(id);
   if (ending.code != Code::kOk) core.replies.SessionEnded(id, ending.code, ending.reason);
   core.last_session = nullptr;
   core.session_by_id.erase(id);
-  core.sessions[session.slot].reset();
+  if (departed) {
+    Forget(core, session);
+  } else {
+    ++job.departing;
+    core.departures.push_back(std::move(departure));
+  }
   job.pump = true;
   core.acted = true;
   if (job.sessions.empty() && !job.options.named && !job.closing) CloseNow(core, job);
+}
+
+void GoOnWithDepartures(Core& core) {
+  core.acted |= !core.departures.empty();
+  for (size_t i = 0; i < core.departures.size() && core.burials_left != 0;) {
+    SessionState& session = *core.departures[i].session;
+    if (!EndLeases(core, core.departures[i])) {
+      ++i;
+      continue;
+    }
+    --session.job->departing;
+    Forget(core, session);
+    core.departures.erase(core.departures.begin() + static_cast<ptrdiff_t>(i));
+  }
 }
 
 void EndAfterWindowFault(Core& core, JobState& job, PieceId id) {

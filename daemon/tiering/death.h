@@ -1,9 +1,7 @@
 // Death: what remains when a writer gives up, a session ends or a job is closed. Engine thread only.
 //
-// Pieces under the dead session's write leases go back to their SSD copies of the last sealed generation; those without
-// one are torn. Unless its leases covered every piece of a tensor that it had changed since the tensor was last whole
-// (a whole seal, a step of that session, a manifest), what went back no longer belongs to what stayed: those pieces are
-// marked mixed and the tensor answers TORN.
+// What a dead session held is given back in the turn of its death, unless it is more than a turn's work: then its
+// leases stand until their turn comes, as if it lived. What becomes of pieces under its write leases: reversal.h.
 #pragma once
 
 #include "daemon/tiering/core.h"
@@ -23,6 +21,9 @@ struct Ending {
 // Everything it holds is given back, what is much over some turns (graveyard.h). The last session of an ephemeral job
 // closes the job.
 void EndSession(Core& core, SessionState& session, const Ending& ending);
+
+// Once a turn: goes on with sessions that had more leases than a turn ends.
+void GoOnWithDepartures(Core& core);
 
 // A transfer could not touch a window of this job: a client of it took the memory away. `id`: the piece, if it still is
 // one. The job's sessions end.

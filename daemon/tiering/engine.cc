@@ -69,6 +69,8 @@ void TakeEvents(Core& core) {
   core.acted |= TakeWindows(core);
   core.acted |= TakeResults(core);
   core.acted |= TakeManifestResults(core);
+  core.burials_left = core.options.burials_per_turn;
+  GoOnWithDepartures(core);
   EmptyGraves(core);
   SweepClosedJobs(core);
 }

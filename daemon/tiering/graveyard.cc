@@ -17,9 +17,8 @@ void EmptyGravesOf(Core& core, JobState& job) {
       continue;
     }
     const Tensor& tensor = core.tensors[grave.head];
-    TIER_CHECK(tensor.space == grave.space && tensor.lease_count == 0 && tensor.previous == kNoTensor,
-               "tensor {} of space {} in grave {}: {} leases", tensor.id, tensor.space, grave.space,
-               tensor.lease_count);
+    TIER_CHECK(tensor.space == grave.space && tensor.previous == kNoTensor, "tensor {} of space {} in grave {}",
+               tensor.id, tensor.space, grave.space);
     --core.burials_left;
     Detach(core, grave.head);  // Moves the head on.
   }
@@ -35,7 +34,6 @@ void Bury(Core& core, JobState& job, TensorSlot* head, uint64_t space) {
 }
 
 void EmptyGraves(Core& core) {
-  core.burials_left = core.options.burials_per_turn;
   for (const auto& [id, job] : core.jobs) EmptyGravesOf(core, *job);
   for (const auto& job : core.closing_jobs) EmptyGravesOf(core, *job);
 }

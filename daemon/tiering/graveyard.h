@@ -10,7 +10,8 @@
 
 namespace tier::tiering {
 
-// The list becomes a grave of its job, and is freed as far as this turn allows. REQUIRES: no lease on any of it.
+// The list becomes a grave of its job, and is freed as far as this turn allows. Leases on it are the
+// dead's own.
 void Bury(Core& core, JobState& job, TensorSlot* head, uint64_t space);
 // Once a turn: goes on with all graves.
 void EmptyGraves(Core& core);

@@ -60,6 +60,7 @@ struct JobState {
   TensorSlot shared_tensors = kNoTensor;
   TensorSlot inherited_tensors = kNoTensor;
   std::vector<Grave> graves;
+  uint32_t departing = 0;           // Sessions that are gone but for their leases.
   std::vector<TensorSlot> remains;  // Detached, without leases, with pieces that are still to be freed.
   bool closing = false;             // Gone for everybody; waits for its last transfer.
 
@@ -94,7 +95,7 @@ struct JobState {
   uint32_t write_backoff = 0;  // Consecutive failures.
   JobCounters counters;        // The counters, and the gauges kept as they change; the rest by Snapshot.
 
-  bool burying() const { return !graves.empty() || !remains.empty(); }
+  bool burying() const { return !graves.empty() || !remains.empty() || departing != 0; }
   uint64_t used_pages() const { return pool.used_pages(); }
 };
 

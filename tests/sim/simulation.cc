@@ -200,7 +200,8 @@ bool Simulation::AtRest() const {
 
 void Simulation::CheckEmpty() {
   const EngineSnapshot snapshot = engine_->Snapshot();
-  if (snapshot.tensor_count != 0) Fail(fmt::format("{} tensors are left", snapshot.tensor_count));
+  if (snapshot.tensor_count != 0)
+    Fail(fmt::format("{} tensors are left, {} leases", snapshot.tensor_count, snapshot.lease_count));
   if (snapshot.lease_count != 0) Fail(fmt::format("{} leases are left", snapshot.lease_count));
   if (snapshot.waiting_count != 0) Fail(fmt::format("{} requests still wait", snapshot.waiting_count));
   if (windows_.window_count() != 0) Fail(fmt::format("{} windows are left", windows_.window_count()));
