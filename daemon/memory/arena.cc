@@ -152,7 +152,7 @@ Result<WindowIndex> Arena::StartMake(State state, OwnerId owner, Growth growth) 
                   .pages = growth == Growth::kSmall ? PageKind::kSmall : PageKind::kHuge,
                   .numa_node = options_.numa_node};
   order.may_fall_back = growth == Growth::kHugeElseSmall;
-  order.collapse = state == State::kMakingStock && options_.collapse == CollapsePolicy::kAuto;
+  order.collapse = options_.collapse == CollapsePolicy::kAuto;
   maker_.StartMake(order);
   return index;
 }

@@ -29,7 +29,7 @@ enum class HugePagePolicy : uint8_t {
   kNever,
 };
 enum class CollapsePolicy : uint8_t {
-  kAuto,  // Windows prefaulted at start, before anybody has them.
+  kAuto,  // Every window in small pages, before anybody has it.
   kNever,
 };
 

@@ -1,5 +1,5 @@
 // The system calls of one window. Order matters: seals before anybody else can have the descriptor, binding before the
-// first page, pages before collapse.
+// first page, one page of a block before its collapse, collapse before the other pages.
 #include "daemon/memory/window.h"
 
 #include <fcntl.h>
@@ -144,8 +144,12 @@ Status Window::Populate(uint64_t offset, uint64_t length) const {
 }
 
 bool Window::TryCollapse(uint64_t offset, uint64_t length) const {
-  TIER_CHECK(pages_ == PageKind::kSmall && offset + length <= size(), "page size {} offset {} length {}", page_size(),
-             offset, length);
+  TIER_CHECK(pages_ == PageKind::kSmall && offset % kBlockSize == 0 && offset + length <= size(),
+             "page size {} offset {} length {}", page_size(), offset, length);
+  // A block without any page is refused; one page is enough, and spares the copying of the other 511.
+  for (uint64_t at = offset; at < offset + length; at += kBlockSize) {
+    if (!Populate(at, kPageSize)) return false;
+  }
   return ::madvise(address() + offset, length, kMadviseCollapse) == 0;
 }
 

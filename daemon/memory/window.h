@@ -36,8 +36,9 @@ class Window {
 
   // Has the kernel make the pages of a range, zeroed. NO_MEMORY when it cannot.
   Status Populate(uint64_t offset, uint64_t length) const;
-  // Turns populated small pages into huge ones (MADV_COLLAPSE); false: the kernel would not. To be done before the
-  // window is registered with any device or handed to anybody.
+  // Backs whole blocks with transparent huge pages (MADV_COLLAPSE), populated before or not; what they hold stays.
+  // False: the kernel would not, for some of them. To be done before the window is registered anywhere: later ones
+  // would leave the registration with the old pages.
   bool TryCollapse(uint64_t offset, uint64_t length) const;
   // Gives every page back, whoever still has the file mapped, and closes it.
   void Close();

@@ -48,6 +48,7 @@ struct WindowMaker::Shared : std::enable_shared_from_this<WindowMaker::Shared> {
   std::atomic<uint64_t> huge_fallbacks{0};
   std::atomic<uint64_t> collapsed_bytes{0};
   std::atomic<uint64_t> collapse_refused{0};
+  std::atomic<int32_t> collapse_pause{0};  // Steps left. Threads that take one at once may take it below 0.
 
   void PostTasks();
   void RunTask();
@@ -55,6 +56,7 @@ struct WindowMaker::Shared : std::enable_shared_from_this<WindowMaker::Shared> {
   void Do(const Step& step);
   void Open(const std::shared_ptr<Job>& job);
   void Populate(const Step& step);
+  void Collapse(const Step& step);
   void EndStep(const std::shared_ptr<Job>& job, Status status);
   bool TryFallBack(const std::shared_ptr<Job>& job);
   void Finish(const std::shared_ptr<Job>& job);
@@ -153,16 +155,22 @@ void WindowMaker::Shared::Populate(const Step& step) {
     wanted = !stopping && step.job->error.code == Code::kOk;
   }
   if (!wanted) return EndStep(step.job, {});
+  if (step.job->order.collapse && window.page_size() == kPageSize) Collapse(step);
   Status status = window.Populate(step.offset, step.length);
-  if (status) {
-    populated_bytes.fetch_add(step.length, std::memory_order_relaxed);
-    if (step.job->order.collapse && window.page_size() == kPageSize) {
-      const bool collapsed = window.TryCollapse(step.offset, step.length);
-      (collapsed ? collapsed_bytes : collapse_refused)
-          .fetch_add(collapsed ? step.length : 1, std::memory_order_relaxed);
-    }
-  }
+  if (status) populated_bytes.fetch_add(step.length, std::memory_order_relaxed);
   EndStep(step.job, std::move(status));
+}
+
+// Before populating: a block made as one huge page needs no small ones, and no copy of them.
+void WindowMaker::Shared::Collapse(const Step& step) {
+  bool collapsed = false;
+  if (collapse_pause.load(std::memory_order_relaxed) > 0) {
+    collapse_pause.fetch_sub(1, std::memory_order_relaxed);
+  } else {
+    collapsed = step.job->window.TryCollapse(step.offset, step.length);
+    if (!collapsed) collapse_pause.store(kCollapsePause, std::memory_order_relaxed);
+  }
+  (collapsed ? collapsed_bytes : collapse_refused).fetch_add(collapsed ? step.length : 1, std::memory_order_relaxed);
 }
 
 void WindowMaker::Shared::EndStep(const std::shared_ptr<Job>& job, Status status) {

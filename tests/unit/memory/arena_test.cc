@@ -131,6 +131,23 @@ TEST_F(ArenaTest, PrefaultedWindowsAreHandedOutAtOnce) {
   EXPECT_EQ(arena_->snapshot().made.collapsed_bytes / kWindow + arena_->snapshot().made.collapse_refused, 3U);
 }
 
+TEST_F(ArenaTest, WindowsMadeOnDemandAreCollapsedToo) {
+  Start(Options(1));
+  EXPECT_TRUE(IsZero(Create(), kWindow));
+  EXPECT_EQ(arena_->snapshot().made.collapsed_bytes / kWindow + arena_->snapshot().made.collapse_refused, 1U);
+}
+
+TEST_F(ArenaTest, CollapsesNothingWhereItIsConfiguredSo) {
+  ArenaOptions options = Options(2);
+  options.collapse = CollapsePolicy::kNever;
+  Start(std::move(options));
+  ASSERT_TRUE(arena_->StartPrefault(kWindow));
+  AwaitQuiet();
+  (void)Create();
+  (void)Create();
+  EXPECT_EQ(arena_->snapshot().made.collapsed_bytes + arena_->snapshot().made.collapse_refused, 0U);
+}
+
 TEST_F(ArenaTest, StockCountsTowardsTheMaximum) {
   Start(Options(3));
   ASSERT_TRUE(arena_->StartPrefault(2 * kWindow));

@@ -103,6 +103,15 @@ TEST_F(WindowMakerTest, CollapsesWhatItPopulatesOnRequest) {
   EXPECT_EQ(counters.collapsed_bytes / WindowMaker::kStepBytes + counters.collapse_refused, 2U);
 }
 
+TEST_F(WindowMakerTest, CollapsesNothingUnasked) {
+  Start(1);
+  maker_->StartMake(Order(0, 16 * kMiB));
+  (void)Await(1);
+  const MakerCounters counters = maker_->counters();
+  EXPECT_EQ(counters.populated_bytes, 16 * kMiB);
+  EXPECT_EQ(counters.collapsed_bytes + counters.collapse_refused, 0U);
+}
+
 TEST_F(WindowMakerTest, AFullWorkersQueueOnlyDelays) {
   Start(1);
   std::latch go_on(1);

@@ -61,6 +61,15 @@ TEST(Window, CollapseKeepsTheContent) {
   EXPECT_EQ(window.address()[0], std::byte{0});
 }
 
+TEST(Window, CollapsesWhatWasNeverPopulated) {
+  const Window window = Open();
+  const bool collapsed = window.TryCollapse(0, kSize);
+  EXPECT_GE(AllocatedBytes(window), collapsed ? kSize : kPageSize);
+  ASSERT_TRUE(window.Populate(0, kSize));
+  EXPECT_EQ(AllocatedBytes(window), kSize);
+  EXPECT_TRUE(std::all_of(window.address(), window.address() + kSize, [](std::byte b) { return b == std::byte{0}; }));
+}
+
 TEST(Window, CloseGivesThePagesBackEvenWhileSomebodyMapsTheFile) {
   Window window = Open();
   ASSERT_TRUE(window.Populate(0, kSize));
