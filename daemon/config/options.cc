@@ -58,7 +58,7 @@ constexpr auto kOptions = std::to_array<Option>({
     {"ssd.engine", Kind::kChoice, TIER_FIELD(ssd.engine), "\"auto\"",
      "How devices are driven: auto takes io_uring where the machine allows it.", 0, UINT64_MAX,
      "auto|io_uring|threads"},
-    {"ssd.queue_depth", Kind::kCount, TIER_FIELD(ssd.queue_depth), "32", "Requests at a time on one device.", 1, 256},
+    {"ssd.queue_depth", Kind::kCount, TIER_FIELD(ssd.queue_depth), "64", "Requests at a time on one device.", 1, 256},
     {"ssd.discard", Kind::kBool, TIER_FIELD(ssd.discard), "true",
      "Discard a block device's content when it is formatted."},
     {"ssd.any_file_system", Kind::kBool, TIER_FIELD(ssd.any_file_system), "false",

@@ -35,7 +35,7 @@ struct SsdDeviceOptions {
 struct SsdTierOptions {
   std::vector<SsdDeviceOptions> devices;  // None: a tier without room; every Allocate answers NO_SPACE.
   IoChoice io = IoChoice::kAuto;
-  uint32_t io_depth = 32;              // Requests on one device at a time, 1 … kIoDepthMax.
+  uint32_t io_depth = 64;              // Requests on one device at a time, 1 … kIoDepthMax.
   uint32_t inflight_max = 1024;        // Transfers started and not yet polled.
   uint32_t merge_bytes_max = 0;        // Neighbouring transfers become one request up to this; 0: the default.
   uint32_t windows_max = kWindowsMax;  // Window indices are below this.
