@@ -13,10 +13,12 @@ using client::Lease;
 using client::Pending;
 using proto::Op;
 
-// An eighth of the largest arena there can be, so that several clients fit; at least a block.
+// Enough for a device to be busy all the time: what is granted waits for its copy, what is asked for waits for the
+// device. A quarter of the largest arena there can be where that is less, so that several clients fit; at least a
+// block.
 uint64_t BudgetFor(const client::WindowMap& windows) {
   const uint64_t arena_max = windows.windows_max() * windows.window_size();
-  return std::clamp(AlignUp(arena_max / 8, kBlockSize), kBlockSize, kBudgetBytesMax);
+  return std::clamp(AlignUp(arena_max / 4, kBlockSize), kBlockSize, kBudgetBytesMax);
 }
 
 }  // namespace
@@ -44,7 +46,7 @@ uint32_t LeftUntil(Clock::time_point deadline) {
 CopyCrew::CopyCrew(client::Session& session, int threads) : session_(session), threads_wanted_(threads) {
   session_.Hold();
   budget_bytes_ = BudgetFor(session.windows());
-  range_bytes_ = std::clamp(budget_bytes_ / 4 / kBlockSize * kBlockSize, kBlockSize, kRangeBytesMax);
+  range_bytes_ = std::clamp(budget_bytes_ / 8 / kBlockSize * kBlockSize, kBlockSize, kRangeBytesMax);
 }
 
 CopyCrew::~CopyCrew() { session_.Drop(); }

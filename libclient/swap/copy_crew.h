@@ -31,7 +31,7 @@ inline constexpr int kCopyThreadsMax = 64;
 inline constexpr uint32_t kActiveOperationsMax = 64;  // Those that may ask for ranges at the same time.
 inline constexpr uint32_t kDeferredMax = proto::kRequestsOutstandingMax;
 inline constexpr uint64_t kRangeBytesMax = 8 * kMiB;
-inline constexpr uint64_t kBudgetBytesMax = 64 * kMiB;
+inline constexpr uint64_t kBudgetBytesMax = 128 * kMiB;
 inline constexpr uint64_t kInlineBytesMax = kMiB;  // Below it the caller's thread may copy.
 inline constexpr std::chrono::microseconds kInlineWaitMax{200};
 inline constexpr std::chrono::milliseconds kRoomWaitMax{1};      // Nothing tells of room in the ring.

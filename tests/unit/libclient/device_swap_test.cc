@@ -190,8 +190,8 @@ TEST_P(DeviceSwapTest, OneThreadAtATimeIsInTheDevicePort) {
   auto device = swap::DevicePort::Open(request);
   ASSERT_TRUE(device.has_value() && *device != nullptr);
   auto operation = std::make_shared<swap::CopyOperation>(client_->crew, request, std::move(*device));
-  ASSERT_FALSE(operation->Advance());  // Looks, and asks for the first ranges.
-  daemon_->Await([&] { return daemon_->leases_open() == 3; });
+  ASSERT_FALSE(operation->Advance());                           // Looks, and asks for the first ranges.
+  daemon_->Await([&] { return daemon_->leases_open() == 4; });  // All that it has.
   auto* first = operation->Claim();
   while (first == nullptr) {  // Another thread may be draining the ring for us.
     client_->session->channel().Poll();
