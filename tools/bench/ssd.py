@@ -19,13 +19,13 @@ def swaps_through_ssd(report: Report, quick: bool, with_peers: bool = False) -> 
     if not fio.available():
         print("  skipped: needs fio", flush=True)
         return
-    total = GIB if quick else 2 * GIB
+    total = GIB if quick else 4 * GIB
     sizes = (4 * MIB, 64 * MIB, GIB // 2) if quick else (4 * MIB, 64 * MIB, 256 * MIB, GIB)
     shapes: dict[str, fio.Shape] = {}
     for size in sizes:
-        # The data is many times the arena: next to nothing can be served from RAM.
+        # The data is eight times the arena: next to nothing can be served from RAM.
         tier = total * 2 + GIB
-        with daemon(arena=256 * MIB, tier=tier) as (process, path):
+        with daemon(arena=total // 8, tier=tier) as (process, path):
             tierd = Shell(command(process, "ssd", bytes=size, total=total))
             # Written once all over: all arms then work on blocks of the same state.
             fio.run(path, "write", tier - fio.OFFSET - 64 * MIB, fio.Shape(4096, 8, 1))
