@@ -1,6 +1,8 @@
 // See catalog.h.
 #include "daemon/tiering/catalog.h"
 
+#include <algorithm>
+
 #include "daemon/tiering/everything.h"
 #include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/residency.h"
@@ -188,7 +190,12 @@ void Detach(Core& core, TensorSlot slot) {
 void FinishDetached(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(tensor.has(kDetached), "tensor {} is not detached", tensor.id);
-  if (tensor.lease_count == 0 && !FreeRemains(core, slot)) tensor.job->remains.push_back(slot);
+  if (tensor.lease_count != 0) return;
+  const bool too_much = core.remains + tensor.piece_count > core.options.remains_max;
+  if (too_much) core.burials_left = std::max(core.burials_left, tensor.piece_count);
+  if (FreeRemains(core, slot)) return;
+  core.remains += tensor.piece_count;
+  tensor.job->remains.push_back(slot);
 }
 
 bool FreeRemains(Core& core, TensorSlot slot) {

@@ -124,6 +124,7 @@ struct Core {
   uint64_t torn_tensors = 0;
   uint64_t live_tensors = 0;
   uint32_t burials_left = 0;  // In this turn.
+  uint64_t remains = 0;       // Pieces in JobState::remains of all jobs.
 
   // Scratch, so that the steady state allocates nothing.
   std::vector<WaitItem> items;

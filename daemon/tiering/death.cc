@@ -163,9 +163,12 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
 
 void GoOnWithDepartures(Core& core) {
   core.acted |= !core.departures.empty();
+  size_t count = core.departures.size();
   for (size_t i = 0; i < core.departures.size() && core.burials_left != 0;) {
     SessionState& session = *core.departures[i].session;
-    if (!EndLeases(core, core.departures[i])) {
+    bool departed = false;
+    SpendPart(core, count--, [&] { departed = EndLeases(core, core.departures[i]); });
+    if (!departed) {
       ++i;
       continue;
     }

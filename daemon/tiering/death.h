@@ -22,7 +22,7 @@ struct Ending {
 // closes the job.
 void EndSession(Core& core, SessionState& session, const Ending& ending);
 
-// Once a turn: goes on with sessions that had more leases than a turn ends.
+// Once a turn: goes on with sessions that had more leases than a turn ends, each for its part.
 void GoOnWithDepartures(Core& core);
 
 // A transfer could not touch a window of this job: a client of it took the memory away. `id`: the piece, if it still is

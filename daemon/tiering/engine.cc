@@ -71,6 +71,7 @@ void TakeEvents(Core& core) {
   core.acted |= TakeManifestResults(core);
   core.burials_left = core.options.burials_per_turn;
   GoOnWithDepartures(core);
+  core.burials_left = core.options.burials_per_turn;  // Anew: the leases of some keep no memory of others.
   EmptyGraves(core);
   SweepClosedJobs(core);
 }

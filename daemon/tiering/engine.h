@@ -31,9 +31,11 @@
 
 namespace tier::tiering {
 
-// Tensors and pieces freed, and leases of the dead ended, in one turn: a few milliseconds of work. What is beyond that
-// waits for the next (graveyard.h, departure.h).
+// Tensors and pieces freed, and as many leases of the dead ended, in one turn: a few milliseconds of work. What is
+// beyond that waits for the next (graveyard.h, departure.h).
 inline constexpr uint32_t kBurialsPerTurn = 16384;
+// Pieces of freed tensors that wait so, of all jobs. Who frees more frees it there and then, in its own requests' time.
+inline constexpr uint32_t kRemainsMax = 1u << 22;
 
 struct EngineOptions {
   base::Duration deadline_default = std::chrono::seconds(60);
@@ -44,6 +46,7 @@ struct EngineOptions {
   double evict_start = 0.90;         // Of a share in use: begin dropping clean, cold pieces.
   uint64_t hash_seed = 0;            // Of the tensor table: nobody who chooses ids should know it.
   uint32_t burials_per_turn = kBurialsPerTurn;
+  uint32_t remains_max = kRemainsMax;
   uint64_t prefetch_bytes_max = 0;  // In flight a job; 0: a quarter of its share.
 };
 

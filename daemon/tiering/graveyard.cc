@@ -8,8 +8,19 @@
 namespace tier::tiering {
 namespace {
 
+void FreeAllRemains(Core& core, JobState& job) {
+  while (!job.remains.empty()) {
+    const TensorSlot slot = job.remains.front();
+    const uint32_t before = core.tensors[slot].piece_count;
+    const bool gone = FreeRemains(core, slot);
+    core.remains -= before - (gone ? 0 : core.tensors[slot].piece_count);
+    if (!gone) return;
+    job.remains.pop_front();
+  }
+}
+
 void EmptyGravesOf(Core& core, JobState& job) {
-  while (!job.remains.empty() && FreeRemains(core, job.remains.back())) job.remains.pop_back();
+  FreeAllRemains(core, job);
   while (!job.graves.empty() && core.burials_left != 0) {
     Grave& grave = job.graves.back();
     if (grave.head == kNoTensor) {
@@ -34,8 +45,15 @@ void Bury(Core& core, JobState& job, TensorSlot* head, uint64_t space) {
 }
 
 void EmptyGraves(Core& core) {
-  for (const auto& [id, job] : core.jobs) EmptyGravesOf(core, *job);
-  for (const auto& job : core.closing_jobs) EmptyGravesOf(core, *job);
+  const auto has_some = [](const JobState& job) { return !job.graves.empty() || !job.remains.empty(); };
+  uint32_t count = 0;
+  for (const auto& [id, job] : core.jobs) count += has_some(*job) ? 1 : 0;
+  for (const auto& job : core.closing_jobs) count += has_some(*job) ? 1 : 0;
+  const auto empty = [&](JobState& job) {
+    if (has_some(job)) SpendPart(core, count--, [&] { EmptyGravesOf(core, job); });
+  };
+  for (const auto& [id, job] : core.jobs) empty(*job);
+  for (const auto& job : core.closing_jobs) empty(*job);
 }
 
 }  // namespace tier::tiering

@@ -231,6 +231,20 @@ void CheckIndex(const Core& core) {
   }
 }
 
+void CheckRemains(const Core& core) {
+  uint64_t pieces = 0;
+  const auto add = [&](const JobState& job) {
+    for (const TensorSlot slot : job.remains) {
+      const Tensor& tensor = core.tensors[slot];
+      TIER_CHECK(tensor.job == &job && tensor.has(kDetached) && tensor.piece_count != 0, "tensor {} remains", tensor.id);
+      pieces += tensor.piece_count;
+    }
+  };
+  for (const auto& [id, job] : core.jobs) add(*job);
+  for (const auto& job : core.closing_jobs) add(*job);
+  TIER_CHECK(pieces == core.remains, "{} pieces remain of {}", pieces, core.remains);
+}
+
 }  // namespace
 
 void CheckInvariants(const Core& core) {
@@ -242,6 +256,7 @@ void CheckInvariants(const Core& core) {
   for (const auto& job : core.closing_jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
   CheckExtents(core, &count);
   CheckIndex(core);
+  CheckRemains(core);
   TIER_CHECK(core.deadlines.size() + core.untimed_waiters.size() >= core.waiter_by_number.size(), "{} deadlines of {}",
              core.deadlines.size(), core.waiter_by_number.size());
 }

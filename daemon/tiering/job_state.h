@@ -61,8 +61,8 @@ struct JobState {
   TensorSlot inherited_tensors = kNoTensor;
   std::vector<Grave> graves;
   uint32_t departing = 0;           // Sessions that are gone but for their leases.
-  std::vector<TensorSlot> remains;  // Detached, without leases, with pieces that are still to be freed.
-  bool closing = false;             // Gone for everybody; waits for its last transfer.
+  std::deque<TensorSlot> remains;  // Detached, without leases, with pieces that are still to be freed; oldest first.
+  bool closing = false;            // Gone for everybody; waits for its last transfer.
 
   WaiterList waiters;
   WaiterList::iterator next_look = waiters.end();  // Where the pump goes on, when a turn's looks ran out.

@@ -130,6 +130,81 @@ TEST(GraveyardOfPieces, AFreedTensorsPiecesGoTurnByTurn) {
   EXPECT_EQ(world.windows.window_count(), 0u);
 }
 
+// Some free more than a turn does, for long; a turn frees 16.
+class GraveyardOfMany : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kPerTurn = 16;
+  static constexpr uint64_t kPieces = 100 * kPerTurn;
+
+  // A tensor that takes many turns to free; little of it was ever written.
+  void PutLarge(SessionId session, uint64_t tensor) {
+    const Answer lease = world.CreateRange(session, tensor, kPieces * kBlockSize, 0, 4096);
+    ASSERT_EQ(world.Release(session, World::LeaseOf(lease)).code, Code::kOk) << lease.detail;
+  }
+
+  World world{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB},
+               .engine = {.burials_per_turn = kPerTurn, .remains_max = 3 * kPieces},
+               .device_blocks = 8 * kPieces}};
+};
+
+TEST_F(GraveyardOfMany, NoJobKeepsTheDeadOfAnotherFromTheirTurn) {
+  const SessionId one = world.Open();
+  const SessionId two = world.Open();
+  PutLarge(one, 1);
+  PutLarge(two, 1);
+  EXPECT_EQ(world.Free(one, 1).code, Code::kOk);
+  EXPECT_EQ(world.Free(two, 1).code, Code::kOk);
+  const SessionId dying = world.Open();  // The last of its job.
+  for (uint64_t id = 1; id <= 20; ++id) world.Put(dying, id, 100);
+  world.engine->EndSession(dying, "killed");
+  const uint64_t windows = world.windows.window_count();
+  world.Turns(20);
+  EXPECT_LT(world.windows.window_count(), windows);
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 2u) << "the others' have begun";
+}
+
+TEST_F(GraveyardOfMany, LeasesOfTheDeadKeepNobodysMemory) {
+  const JobId job = world.OpenJob();
+  const SessionId reader = world.OpenSession(job);
+  const SessionId dying = world.OpenSession(job);
+  world.Put(reader, 1, 100);
+  const std::vector<proto::RequestItem> items(500, {1, 0, 0, 0});
+  ASSERT_EQ(world.Ask(reader, Op::kAcquire, items).code, Code::kOk);
+  for (uint64_t id = 1; id <= 20; ++id) world.Put(dying, id, 100);
+  world.engine->EndSession(reader, "killed");
+  world.engine->EndSession(dying, "killed");
+  world.Turns(20);
+  EXPECT_GT(world.engine->Snapshot().lease_count, 100u) << "a turn ends some";
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 1u) << "what is leased";
+}
+
+TEST_F(GraveyardOfMany, WhoHeldLittleDoesNotWaitForWhoHeldMuch) {
+  const JobId job = world.OpenJob();
+  const SessionId much = world.OpenSession(job);
+  const SessionId little = world.OpenSession(job);
+  const SessionId waiting = world.OpenSession(job);
+  world.Put(waiting, 1, 100, 1, proto::kFlagShared);
+  world.Put(waiting, 2, 100, 2, proto::kFlagShared);
+  const std::vector<proto::RequestItem> items(500, {1, 0, 0, 0});
+  ASSERT_EQ(world.Ask(much, Op::kAcquire, items, proto::kFlagShared).code, Code::kOk);
+  ASSERT_EQ(world.Acquire(little, 2, proto::kFlagShared).code, Code::kOk);
+  world.engine->EndSession(much, "killed");
+  world.engine->EndSession(little, "killed");
+  const uint64_t writing = world.Send(waiting, Op::kAcquire, {{2, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
+  world.Turns(2);
+  EXPECT_TRUE(world.Answered(waiting, writing).has_value());
+  EXPECT_GT(world.engine->Snapshot().lease_count, 400u);
+}
+
+TEST_F(GraveyardOfMany, WhatWaitsToBeFreedIsBounded) {
+  const SessionId session = world.Open();
+  for (uint64_t round = 0; round < 20; ++round) {
+    const Answer lease = world.CreateRange(session, 1, kPieces * kBlockSize, 0, 4096);
+    ASSERT_EQ(world.Release(session, World::LeaseOf(lease), proto::kFlagAbandon).code, Code::kOk) << lease.detail;
+  }
+  EXPECT_LE(world.engine->Snapshot().tensor_count, 3u);
+}
+
 TEST_F(Graveyard, CreationsOfTheDeadGoWithTheirNamespace) {
   const JobId job = world.OpenJob();
   const SessionId dead = world.OpenSession(job);
