@@ -131,6 +131,7 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
     tensor.pieces = std::make_unique<PieceId[]>(tensor.piece_count);
     for (uint32_t k = 0; k < tensor.piece_count; ++k) tensor.pieces[k] = AddPiece(core, slot, k);
   }
+  job.unnamed_pages += PagesOf(added.size);
   ++job.counters.tensor_count;
   ++core.live_tensors;
   if (added.creator == nullptr) tensor.set(kVisible);
@@ -150,6 +151,7 @@ void NameTensor(Core& core, TensorSlot slot) {
   tensor.clear(kUnnamed);
   core.table.Insert(KeyOf(tensor), slot);
   Link(core, slot);
+  tensor.job->unnamed_pages -= PagesOf(tensor.size);
   tensor.job->logical_pages += PagesOf(tensor.size);
   MarkHeadDirty(core, slot);
 }
@@ -168,7 +170,9 @@ void MakeVisible(Core& core, TensorSlot slot) {
 void Detach(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(!tensor.has(kDetached), "tensor {} detached twice", tensor.id);
-  if (!tensor.has(kUnnamed)) {
+  if (tensor.has(kUnnamed)) {
+    tensor.job->unnamed_pages -= PagesOf(tensor.size);
+  } else {
     EraseFromIndex(core, slot);
     core.table.Erase(KeyOf(tensor));
     Unlink(core, slot);

@@ -22,6 +22,8 @@ struct JobCount {
   uint64_t listed = 0;
   uint64_t leases = 0;
   uint64_t leased_bytes = 0;
+  uint64_t logical_pages = 0;
+  uint64_t unnamed_pages = 0;
 };
 
 using WindowCounts = std::unordered_map<uint32_t, std::array<uint32_t, kWindowUses>>;
@@ -147,6 +149,8 @@ void CheckTensors(const Core& core, Count* count) {
                torn[i], tensor.torn_count);
     TIER_CHECK(!tensor.has(kUnnamed) || !tensor.has(kVisible | kIndexed | kIndexDirty | kDetached),
                "tensor {} has no name and flags {}", tensor.id, tensor.flags);
+    JobCount& job = count->jobs[tensor.job];
+    if (!tensor.has(kDetached)) (tensor.has(kUnnamed) ? job.unnamed_pages : job.logical_pages) += PagesOf(tensor.size);
     if (tensor.has(kDetached | kUnnamed)) continue;
     const storage::TensorKey key{static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
     TIER_CHECK(core.table.Find(key) == TensorSlot{i}, "tensor {} is not in the table", tensor.id);
@@ -166,6 +170,9 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
              job.dirty_pages);
   TIER_CHECK(job.held_pages == count.held_pages, "job {}: {} held pages of {}", job.options.key, count.held_pages,
              job.held_pages);
+  TIER_CHECK(job.logical_pages == count.logical_pages && job.unnamed_pages == count.unnamed_pages,
+             "job {}: {} and {} pages in all of {} and {}", job.options.key, count.logical_pages, count.unnamed_pages,
+             job.logical_pages, job.unnamed_pages);
   const uint64_t listed = job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kDirty);
   TIER_CHECK(listed == count.listed, "job {}: {} listed of {}", job.options.key, count.listed, listed);
   TIER_CHECK(job.counters.lease_count == count.leases && job.counters.leased_bytes == count.leased_bytes,

@@ -84,6 +84,7 @@ struct JobState {
   uint64_t reading_pages = 0;  // RAM that is being filled.
   uint64_t ssd_pages = 0;
   uint64_t logical_pages = 0;  // Of all its tensors' sizes, page-rounded per piece.
+  uint64_t unnamed_pages = 0;  // The same of those that wait to take another's place: not in logical_pages.
   uint64_t transfer_count = 0;
 
   uint32_t mark_clock = 1;  // Rises at each step of a session and each manifest.

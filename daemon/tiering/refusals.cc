@@ -60,6 +60,11 @@ std::string HoldersOfPiece(const Core& core, const JobState& job, TensorSlot ten
   return text.empty() ? "another request" : text;
 }
 
+uint64_t CapacityOf(const Core& core, const JobState& job) {
+  const storage::DeviceSpace space = core.ports.extents.total();
+  return FirmShareOf(core, job) + space.capacity - space.quarantined;
+}
+
 Refusal FlushRefusal(const Core& core, const Waiter& waiter) {
   const JobState& job = *waiter.job;
   if (job.write_backoff != 0) return WriteFailureRefusal(core, job, waiter.requested_bytes);
@@ -84,11 +89,25 @@ Refusal ExistsRefusal(const Tensor& present, uint64_t requested_bytes) {
 
 Refusal IndexFullRefusal() { return {Code::kNoMemory, "the daemon's index is full; free tensors first", {}}; }
 
+std::optional<Refusal> QueueRefusal(const Core& core, const JobState& job, const Wanted& wanted) {
+  const uint64_t capacity = CapacityOf(core, job);
+  const uint64_t waiting = job.unnamed_pages * kPageSize;
+  if (waiting + AlignUp(wanted.size, kPageSize) <= capacity) return std::nullopt;
+  return Refusal{Code::kTimeout,
+                 fmt::format("tensors of {} wait to replace others of the job already, which may hold {} in all: try "
+                             "again when some of them have",
+                             FormatBytes(waiting), FormatBytes(capacity)),
+                 {.tensor = wanted.tensor,
+                  .requested = wanted.size,
+                  .available = capacity - std::min(capacity, waiting),
+                  .limit = capacity}};
+}
+
 std::optional<Refusal> CapacityRefusal(const Core& core, const JobState& job, const Wanted& wanted,
                                        uint64_t pages_held) {
   const storage::DeviceSpace space = core.ports.extents.total();
   const uint64_t ram = FirmShareOf(core, job);
-  const uint64_t capacity = ram + space.capacity - space.quarantined;
+  const uint64_t capacity = CapacityOf(core, job);
   const uint64_t held = pages_held * kPageSize;
   if (wanted.size <= capacity && held + AlignUp(wanted.size, kPageSize) <= capacity) return std::nullopt;
   return Refusal{Code::kNoSpace,

@@ -19,6 +19,9 @@ struct Wanted {
 // RAM and SSD together have no room for it beside `pages_held` of the job's tensors. None: they do.
 std::optional<Refusal> CapacityRefusal(const Core& core, const JobState& job, const Wanted& wanted,
                                        uint64_t pages_held);
+// So much waits to replace tensors of the job that with this one it would be more than all of them may be: some are
+// to be replaced several times over, at the price of their pieces in the daemon's memory. None: not so.
+std::optional<Refusal> QueueRefusal(const Core& core, const JobState& job, const Wanted& wanted);
 // Nothing can be had because only the asking session's own leases stand in the way; lists them.
 Refusal OwnLeasesRefusal(const Core& core, const SessionState& session, uint64_t tensor);
 // A lease of somebody else, an unsealed tensor or a transfer stood in the way to the end.

@@ -184,16 +184,22 @@ bool AddTensors(Core& core, SessionState& session, const Request& request) {
   return true;
 }
 
-// The tensor that is to take another's place, nameless until then.
-void AddUnnamed(Core& core, SessionState& session, const Request& request) {
+// Adds the tensor that is to take another's place, nameless until then.
+bool AddUnnamed(Core& core, SessionState& session, const Request& request) {
   TIER_CHECK(core.items.size() == 1, "{} tensors take one place", core.items.size());
   const RequestItem& asked = request.items.front();
+  const Wanted wanted{.tensor = asked.tensor, .size = asked.value};
+  if (std::optional<Refusal> refusal = QueueRefusal(core, *session.job, wanted)) {
+    Refuse(core, session, request, 0, *std::move(refusal));
+    return false;
+  }
   core.items.front().tensor = core.RefOf(AddTensor(core, *session.job,
                                                    {.space = IsShared(request) ? 0 : static_cast<uint64_t>(session.id),
                                                     .id = asked.tensor,
                                                     .size = asked.value,
                                                     .creator = &session,
                                                     .unnamed = true}));
+  return true;
 }
 
 // Room for a create, there and then.
@@ -308,11 +314,9 @@ void SubmitCreate(Core& core, SessionState& session, const Request& request) {
     pages += PagesFor(asked.value);
   }
   if (!CheckLimits(core, session, request)) return;
-  if (replaced != kNoTensor) {
-    AddUnnamed(core, session, request);
-  } else if (!AddTensors(core, session, request)) {
-    return;
-  }
+  const bool added =
+      replaced != kNoTensor ? AddUnnamed(core, session, request) : AddTensors(core, session, request);
+  if (!added) return;
   const Ask ask = AskFor(core, session, request);
   if (GatherAtOnce(core, ask)) {
     TakePlace(core, ask);

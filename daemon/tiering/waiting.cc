@@ -328,6 +328,8 @@ void Enqueue(Core& core, const Ask& ask, const Enqueued& request) {
   waiter->scan = request.scan;
   if (request.everything) waiter->listing = Listing::kOwn;
   for (const WaitItem& item : ask.items) waiter->look_cost += LooksAtPieces(ask.op) ? item.piece_count : 0;
+  const TensorRef place = PlaceToKeep(core, ask);
+  if (core.Alive(place)) waiter->look_cost += core.tensors[place.slot].piece_count;
   core.waiter_by_number.emplace(waiter->number, waiter);
   core.untimed_waiters.push_back(waiter->number);
   ++ask.session->waiter_count;

@@ -1,6 +1,7 @@
 // Replacing a tensor by one of another size: until the new one is granted the old one stays, whole and readable.
 #include <gtest/gtest.h>
 
+#include "daemon/tiering/core.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -151,6 +152,44 @@ TEST_F(Replace, TwoThatWaitForOnePlaceTakeItOneAfterTheOther) {
   EXPECT_EQ(world_.Release(us_, World::LeaseOf(granted)).code, Code::kOk);
   EXPECT_EQ(world_.Wait(us_, second).code, Code::kOk);
   EXPECT_EQ(SizeOf(1), 2 * kPiece - 4096);
+}
+
+TEST_F(Replace, WhatWaitsToReplaceIsNotMoreThanTheJobMayHold) {
+  const uint64_t first = Send(2 * kPiece);  // RAM and device are five blocks.
+  const uint64_t second = Send(2 * kPiece);
+  const uint64_t third = Send(2 * kPiece);
+  world_.Turn();
+  EXPECT_FALSE(world_.Answered(us_, second).has_value());
+  ASSERT_TRUE(world_.Answered(us_, third).has_value()) << "its pieces would be in nobody's books";
+  EXPECT_EQ(world_.Answered(us_, third)->code, Code::kTimeout);
+  EXPECT_EQ(world_.Answered(us_, third)->error.available, kPiece);
+  world_.Release(other_, World::LeaseOf(three_), proto::kFlagAbandon);
+  const Answer granted = world_.Wait(us_, first);
+  EXPECT_EQ(world_.Release(us_, World::LeaseOf(granted)).code, Code::kOk);
+  EXPECT_EQ(world_.Wait(us_, second).code, Code::kOk);
+  EXPECT_EQ(world_.Wait(us_, Send(kPiece)).code, Code::kOk) << "none waits any more";
+}
+
+// Each look at a request goes over all of the tensor that it replaces: a turn has so many.
+TEST(ReplaceLarge, LooksAtWhatIsReplacedAreSpreadOverTurns) {
+  constexpr uint64_t kPieces = 3 * kLooksPerTurn / 4;
+  constexpr uint64_t kWaiters = 10;  // Two looks fill a turn.
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB}, .device_blocks = 2 * kPieces});
+  const JobId job = world.OpenJob();
+  const SessionId us = world.OpenSession(job);
+  const SessionId other = world.OpenSession(job);
+  const Answer lease = world.CreateRange(us, 1, kPieces * kPiece, 0, 4096);
+  ASSERT_EQ(world.Release(us, World::LeaseOf(lease)).code, Code::kOk);
+  ASSERT_EQ(world.Create(other, 2, 2 * kPiece).code, Code::kOk);
+  world.Put(other, 3, 100);
+  const Answer small = world.Acquire(other, 3);
+  for (uint64_t i = 0; i < kWaiters; ++i) world.Send(us, Op::kCreate, {{1, 0, 0, 4 * kPiece}}, proto::kFlagReplace);
+  while (world.Turn()) {
+  }
+  world.Release(other, World::LeaseOf(small));  // Something changed: they are looked at again.
+  uint64_t turns = 0;
+  while (world.Turn()) ++turns;
+  EXPECT_GE(turns, kWaiters / 2);
 }
 
 TEST(ReplaceSmall, InWindowsOfWholeBlocksASlotTakesTheOldOnesBlock) {
