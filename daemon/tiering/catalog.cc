@@ -10,6 +10,8 @@
 namespace tier::tiering {
 namespace {
 
+constexpr uint64_t kCreationsForgottenMin = 64;
+
 storage::TensorKey KeyOf(const Tensor& tensor) {
   return {static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
 }
@@ -90,7 +92,15 @@ void ReleaseTensor(Core& core, TensorSlot slot) {
   core.tensors.Free(slot);
 }
 
-// A session's own creations go with its namespace; of the others it keeps count.
+// A session's own creations go with its namespace; of the others it keeps count and names.
+void AddCreation(Core& core, SessionState& creator, TensorRef tensor) {
+  ++creator.creating_count;
+  if (creator.creations.size() >= kCreationsForgottenMin + 2 * uint64_t{creator.creating_count}) {
+    std::erase_if(creator.creations, [&](TensorRef other) { return !Creates(core, creator, other); });
+  }
+  creator.creations.push_back(tensor);
+}
+
 void CountCreated(Core& core, const Tensor& tensor) {
   SessionState* creator = tensor.space == 0 ? core.FindSession(SessionId{tensor.creator}) : nullptr;
   if (creator == nullptr) return;
@@ -137,7 +147,7 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
   if (added.creator == nullptr) tensor.set(kVisible);
   if (!added.unnamed) NameTensor(core, slot);
   if (added.creator != nullptr) {
-    if (added.space == 0) ++added.creator->creating_count;
+    if (added.space == 0) AddCreation(core, *added.creator, core.RefOf(slot));
     for (uint32_t k = 0; k < tensor.piece_count; ++k) {
       SetState(core, tensor.piece(k), {Copies::kCreating, Activity::kNone});
     }
@@ -225,6 +235,12 @@ void FinishFreedPiece(Core& core, PieceId id) {
   TIER_CHECK(tensor.has(kDetached) && tensor.transfer_count != 0, "tensor {} transfers {}", tensor.id,
              tensor.transfer_count);
   if (--tensor.transfer_count == 0 && tensor.piece_count == 0) ReleaseTensor(core, slot);
+}
+
+bool Creates(const Core& core, const SessionState& session, TensorRef ref) {
+  if (!core.Alive(ref)) return false;
+  const Tensor& tensor = core.tensors[ref.slot];
+  return !tensor.has(kVisible) && tensor.creator == static_cast<uint64_t>(session.id);
 }
 
 void AddTornPiece(Core& core, TensorSlot slot) {

@@ -30,6 +30,8 @@ void FinishDetached(Core& core, TensorSlot slot);
 bool FreeRemains(Core& core, TensorSlot slot);
 // The transfer of a freed piece ended.
 void FinishFreedPiece(Core& core, PieceId id);
+// The session that creates it creates it still.
+bool Creates(const Core& core, const SessionState& session, TensorRef tensor);
 // Counts a piece in or out of what makes its tensor TORN.
 void AddTornPiece(Core& core, TensorSlot slot);
 void RemoveTornPiece(Core& core, TensorSlot slot);

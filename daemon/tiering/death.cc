@@ -70,13 +70,10 @@ void Forget(Core& core, const SessionState& session) {
 
 // Shared tensors that it was still creating come to nothing.
 void FreeCreations(Core& core, SessionState& session) {
-  TensorSlot slot = session.job->shared_tensors;
-  while (session.creating_count != 0 && slot != kNoTensor) {
-    const Tensor& tensor = core.tensors[slot];
-    const TensorSlot next = tensor.next;
-    if (!tensor.has(kVisible) && tensor.creator == static_cast<uint64_t>(session.id)) Detach(core, slot);
-    slot = next;
+  for (const TensorRef tensor : session.creations) {
+    if (Creates(core, session, tensor)) Detach(core, tensor.slot);
   }
+  session.creations.clear();
   TIER_CHECK(session.creating_count == 0, "{} creations left", session.creating_count);
 }
 

@@ -377,6 +377,18 @@ TEST_F(Death, ClosingAJobEndsItsSessionsWithTheReason) {
   EXPECT_EQ(world.engine->Snapshot().tensor_count, 0u);
 }
 
+TEST_F(Death, OfManyThatItCreatedTheUnfinishedOnesGo) {
+  world.PutEach(writer, 1, 300, 100, kShared);  // Many more than it is asked to remember.
+  for (uint64_t id = 301; id <= 303; ++id) (void)world.Create(writer, id, 100, kShared);
+  const uint64_t replaced = world.Send(writer, Op::kCreate, {{301, 0, 0, 200}}, kShared | proto::kFlagReplace);
+  ASSERT_EQ(world.Wait(writer, replaced).code, Code::kOk);
+  EXPECT_EQ(world.Free(writer, 5, kShared).code, Code::kOk);
+  (void)world.Create(reader, 5, 100, kShared);  // Somebody else's now.
+  Kill();
+  for (uint64_t id = 6; id <= 300; ++id) EXPECT_EQ(Check(id, id), Code::kOk) << id;
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 300u);
+}
+
 // More leases than a turn ends.
 class ManyLeases : public ::testing::Test {
  protected:
