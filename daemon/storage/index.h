@@ -47,6 +47,8 @@ class Index {
   // What is committed, in the order of the keys.
   virtual void Scan(const std::function<void(const RecordKey&, std::span<const std::byte>)>& visit) const = 0;
   virtual uint64_t used_bytes() const = 0;
+  // Whether so many more changes, of kIndexChunkPieces pieces each, fit beside what is staged: it may say no too early.
+  virtual bool HasRoom(uint64_t changes) const = 0;
 };
 
 struct ManifestResult {

@@ -21,6 +21,7 @@ namespace {
 constexpr unsigned kOpenFlags = MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC | MDB_NOMETASYNC | MDB_WRITEMAP;
 constexpr uint64_t kMapSizeMin = kMiB;
 constexpr size_t kStagedReserve = 4096;  // Operations of an ordinary turn.
+constexpr uint64_t kRootsReserve = 64 * kPageSize;  // Of each tree some pages are copied in every transaction.
 constexpr size_t kValuesReserve = 512 * kKiB;
 constexpr std::array<unsigned char, 1> kFormatKey = {0};  // Shorter than any other: the first.
 
@@ -260,6 +261,13 @@ uint64_t LmdbIndex::used_bytes() const {
   const int error = mdb_env_stat(environment_->handle.get(), &about);
   TIER_CHECK(error == 0, "{}", mdb_strerror(error));
   return (about.ms_branch_pages + about.ms_leaf_pages + about.ms_overflow_pages) * uint64_t{about.ms_psize};
+}
+
+// A change may copy a page and split it, and what it gave back is had again two transactions later.
+bool LmdbIndex::HasRoom(uint64_t changes) const {
+  constexpr uint64_t kPagesPerChange = 3;
+  const uint64_t needed = (staged_.size() + changes) * kPagesPerChange * kPageSize + kRootsReserve;
+  return used_bytes() + needed <= map_size_;
 }
 
 }  // namespace tier::storage

@@ -40,6 +40,7 @@ class LmdbIndex final : public Index {
   Status Commit() override;
   void Scan(const std::function<void(const RecordKey&, std::span<const std::byte>)>& visit) const override;
   uint64_t used_bytes() const override;
+  bool HasRoom(uint64_t changes) const override;
 
   uint64_t map_size() const { return map_size_; }
   int memory_file() const { return memory_file_.get(); }  // To be kept by somebody; stays owned here.

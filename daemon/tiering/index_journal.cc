@@ -108,6 +108,11 @@ void EraseFromIndex(Core& core, TensorSlot slot) {
   tensor.clear(kIndexed | kIndexDirty | kHeadDirty);
 }
 
+bool IndexHasRoom(const Core& core, uint32_t piece_count) {
+  if (core.index_full) return false;
+  return core.ports.index.HasRoom(core.index_dirty.size() + 1 + IndexChunksOf(piece_count));
+}
+
 bool CommitIndex(Core& core) {
   if (core.index_full && !CommitStaged(core)) return false;
   size_t put = 0;

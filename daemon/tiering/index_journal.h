@@ -21,6 +21,9 @@ void MarkHeadDirty(Core& core, TensorSlot slot);
 void MarkPieceDirty(Core& core, PieceId id);
 // The tensor is being detached: its records go.
 void EraseFromIndex(Core& core, TensorSlot slot);
+// Whether the records of a new tensor of so many pieces fit beside what this turn changes already. Others of the turn
+// may still come between.
+bool IndexHasRoom(const Core& core, uint32_t piece_count);
 // Puts what is dirty and commits. False: the index had no room; what was put stays staged and is committed later.
 bool CommitIndex(Core& core);
 

@@ -7,7 +7,7 @@
 //
 // Where the old one has more pieces than kPlacePiecesMax the new one is granted beside it, and it goes then.
 //
-// A refusal leaves the old tensor, but for one: where the index turns out to be full in the very turn of the grant.
+// A refusal leaves the old tensor, but for one: where others fill the index in the very turn of the grant.
 #pragma once
 
 #include <optional>

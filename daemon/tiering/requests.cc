@@ -11,6 +11,7 @@
 #include "daemon/tiering/death.h"
 #include "daemon/tiering/gather.h"
 #include "daemon/tiering/grants.h"
+#include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/refusals.h"
 #include "daemon/tiering/replace.h"
 #include "daemon/tiering/residency.h"
@@ -189,7 +190,9 @@ bool AddUnnamed(Core& core, SessionState& session, const Request& request) {
   TIER_CHECK(core.items.size() == 1, "{} tensors take one place", core.items.size());
   const RequestItem& asked = request.items.front();
   const Wanted wanted{.tensor = asked.tensor, .size = asked.value};
-  if (std::optional<Refusal> refusal = QueueRefusal(core, *session.job, wanted)) {
+  std::optional<Refusal> refusal = QueueRefusal(core, *session.job, wanted);
+  if (!refusal && !IndexHasRoom(core, static_cast<uint32_t>(PieceCountOf(asked.value)))) refusal = IndexFullRefusal();
+  if (refusal) {
     Refuse(core, session, request, 0, *std::move(refusal));
     return false;
   }

@@ -43,10 +43,14 @@ class Bookkeeper {
     sequence_ = 0;
   }
 
-  Answer Ask(Op op, const RequestItem& item, uint32_t flags = proto::kFlagShared) {
+  // Without a turn.
+  void Submit(Op op, const RequestItem& item, uint32_t flags = proto::kFlagShared) {
     if (op == Op::kRelease) flags &= ~proto::kFlagShared;
     engine_->Submit(SessionId{session_},
                     {.sequence = ++sequence_, .op = op, .flags = flags, .items = {&item, 1}, .text = {}});
+  }
+  Answer Ask(Op op, const RequestItem& item, uint32_t flags = proto::kFlagShared) {
+    Submit(op, item, flags);
     for (int turn = 0; turn < 100'000; ++turn) {
       Turn();
       const auto found = sink_.answers.find({session_, sequence_});
@@ -145,8 +149,8 @@ TEST(IndexJournal, AReplacedTensorIsGoneWholeThoughTheIndexIsFull) {
   ASSERT_TRUE(books.Put(1, 40 * kPiece));
   books.Settle();
   books.index.SetCapacity(1);
-  const Answer refused =
-      books.Ask(Op::kCreate, {1, 0, 0, 20 * kPiece}, proto::kFlagShared | proto::kFlagReplace | proto::kFlagNoWait);
+  books.Submit(Op::kFree, {1, 0, 0, 0});
+  const Answer refused = books.Ask(Op::kCreate, {1, 0, 0, 20 * kPiece}, proto::kFlagShared | proto::kFlagNoWait);
   EXPECT_NE(refused.code, Code::kOk);
   books.CheckInvariants();
   const auto read = ReadIndex(books.index);

@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "daemon/base/check.h"
+#include "proto/index_record.h"
 
 namespace tier::storage::testing {
 namespace {
 constexpr uint64_t kKeyBytes = 28;
+constexpr uint64_t kChunkBytes = proto::kIndexChunkPieces * sizeof(proto::IndexPieceRecord);
 }
 
 FakeIndex::FakeIndex(std::shared_ptr<IndexContents> committed)
@@ -50,6 +52,12 @@ void FakeIndex::Scan(const std::function<void(const RecordKey&, std::span<const 
 }
 
 uint64_t FakeIndex::used_bytes() const { return BytesOf(*committed_); }
+
+bool FakeIndex::HasRoom(uint64_t changes) const {
+  if (capacity_bytes_ == 0) return true;
+  const uint64_t each = kKeyBytes + sizeof(proto::IndexTensorRecord) + kChunkBytes;
+  return BytesOf(*committed_) + BytesOf(puts_) + changes * each <= capacity_bytes_;
+}
 
 FakeManifestStore::FakeManifestStore(std::shared_ptr<Contents> committed)
     : committed_(committed ? std::move(committed) : std::make_shared<Contents>()) {}

@@ -25,6 +25,7 @@ class FakeIndex final : public Index {
   Status Commit() override;
   void Scan(const std::function<void(const RecordKey&, std::span<const std::byte>)>& visit) const override;
   uint64_t used_bytes() const override;
+  bool HasRoom(uint64_t changes) const override;
 
   void SetCapacity(uint64_t bytes) { capacity_bytes_ = bytes; }  // Values and keys together; 0: unlimited.
   const IndexContents& committed() const { return *committed_; }

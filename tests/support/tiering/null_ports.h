@@ -17,6 +17,7 @@ class NullIndex final : public storage::Index {
   Status Commit() override { return {}; }
   void Scan(const std::function<void(const storage::RecordKey&, std::span<const std::byte>)>&) const override {}
   uint64_t used_bytes() const override { return 0; }
+  bool HasRoom(uint64_t) const override { return true; }
   uint64_t puts = 0;
 };
 

@@ -106,6 +106,25 @@ TEST(LmdbIndex, AnswersNoMemoryWhenFullAndRecoversAfterErases) {
 }
 
 // Else some records of a tensor would be its own, and others those of the one it replaces.
+TEST(LmdbIndex, IsNotFullForWhomItSaidThatThereIsRoom) {
+  const auto index = Make(8 * kMiB);
+  constexpr uint32_t kChanges = 50;
+  const std::string value(sizeof(proto::IndexTensorRecord) + 16 * sizeof(proto::IndexPieceRecord), 'x');
+  uint64_t key = 1;
+  uint64_t commits = 0;
+  for (; index->HasRoom(kChanges); ++commits) {
+    for (uint32_t i = 0; i < kChanges; ++i) {
+      key = key * 6364136223846793005 + 1442695040888963407;
+      index->Put({1, 0, key}, Bytes(value));
+    }
+    ASSERT_TRUE(index->Commit()) << "after " << commits;
+  }
+  EXPECT_GT(index->used_bytes(), 6 * kMiB) << "nor says no much too early";
+  EXPECT_TRUE(index->HasRoom(1));
+  for (uint32_t i = 0; i < 500; ++i) index->Put({2, 0, i}, Bytes(value));
+  EXPECT_FALSE(index->HasRoom(1)) << "what is staged takes room too";
+}
+
 TEST(LmdbIndex, ErasesWhatIsReplacedThoughWhatReplacesItDoesNotFit) {
   const auto run = [](Index* index) {
     for (uint32_t record = 0; record < 3; ++record) index->Put({1, 0, 1, record}, Bytes("old"));

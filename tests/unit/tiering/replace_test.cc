@@ -154,6 +154,22 @@ TEST_F(Replace, TwoThatWaitForOnePlaceTakeItOneAfterTheOther) {
   EXPECT_EQ(SizeOf(1), 2 * kPiece - 4096);
 }
 
+TEST_F(Replace, AnIndexThatHasNoRoomForTheNewOneKeepsTheOld) {
+  world_.index.SetCapacity(world_.index.used_bytes() + 100);
+  EXPECT_EQ(world_.Wait(us_, Send(kPiece + 1)).code, Code::kNoMemory);
+  ExpectOld();
+  world_.index.SetCapacity(0);
+  const uint64_t asked = Send(2 * kPiece);  // It waits, and meanwhile the index fills.
+  world_.Turns(5);
+  world_.index.SetCapacity(world_.index.used_bytes() + 100);
+  world_.Release(other_, World::LeaseOf(three_), proto::kFlagAbandon);
+  const Answer refused = world_.Wait(us_, asked);
+  EXPECT_EQ(refused.code, Code::kNoMemory);
+  EXPECT_NE(refused.detail.find("index"), std::string::npos) << refused.detail;
+  ExpectOld();
+  EXPECT_EQ(tensors(), 2u);
+}
+
 TEST_F(Replace, WhatWaitsToReplaceIsNotMoreThanTheJobMayHold) {
   const uint64_t first = Send(2 * kPiece);  // RAM and device are five blocks.
   const uint64_t second = Send(2 * kPiece);
