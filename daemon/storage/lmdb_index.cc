@@ -20,7 +20,7 @@ namespace {
 
 constexpr unsigned kOpenFlags = MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC | MDB_NOMETASYNC | MDB_WRITEMAP;
 constexpr uint64_t kMapSizeMin = kMiB;
-constexpr size_t kStagedReserve = 4096;  // Operations of an ordinary turn.
+constexpr size_t kStagedReserve = 4096;             // Operations of an ordinary turn.
 constexpr uint64_t kRootsReserve = 64 * kPageSize;  // Of each tree some pages are copied in every transaction.
 constexpr size_t kValuesReserve = 512 * kKiB;
 constexpr std::array<unsigned char, 1> kFormatKey = {0};  // Shorter than any other: the first.

@@ -220,10 +220,10 @@ void SweepClosedJobs(Core& core) {
       ++i;
       continue;
     }
-    TIER_CHECK(job.counters.tensor_count == 0 && job.dirty_pages == 0 && job.logical_pages == 0 &&
-                   job.unnamed_pages == 0,
-               "tensors {} dirty {} logical {} unnamed {}", job.counters.tensor_count, job.dirty_pages,
-               job.logical_pages, job.unnamed_pages);
+    TIER_CHECK(
+        job.counters.tensor_count == 0 && job.dirty_pages == 0 && job.logical_pages == 0 && job.unnamed_pages == 0,
+        "tensors {} dirty {} logical {} unnamed {}", job.counters.tensor_count, job.dirty_pages, job.logical_pages,
+        job.unnamed_pages);
     RetireAll(core, job);
     ParkManifest(core, job);
     AddCounters(job.counters, &core.closed_totals);

@@ -243,7 +243,8 @@ void CheckRemains(const Core& core) {
   const auto add = [&](const JobState& job) {
     for (const TensorSlot slot : job.remains) {
       const Tensor& tensor = core.tensors[slot];
-      TIER_CHECK(tensor.job == &job && tensor.has(kDetached) && tensor.piece_count != 0, "tensor {} remains", tensor.id);
+      TIER_CHECK(tensor.job == &job && tensor.has(kDetached) && tensor.piece_count != 0, "tensor {} remains",
+                 tensor.id);
       pieces += tensor.piece_count;
     }
   };

@@ -60,7 +60,7 @@ struct JobState {
   TensorSlot shared_tensors = kNoTensor;
   TensorSlot inherited_tensors = kNoTensor;
   std::vector<Grave> graves;
-  uint32_t departing = 0;           // Sessions that are gone but for their leases.
+  uint32_t departing = 0;          // Sessions that are gone but for their leases.
   std::deque<TensorSlot> remains;  // Detached, without leases, with pieces that are still to be freed; oldest first.
   bool closing = false;            // Gone for everybody; waits for its last transfer.
 

@@ -109,7 +109,14 @@ Vacated VacatedBy(const Core& core, const Ask& ask) {
 TensorRef PlaceToKeep(const Core& core, const Ask& ask) {
   if (!AwaitsPlace(core, ask)) return {};
   const TensorSlot old = OldOf(core, ask);
-  return old == kNoTensor || core.tensors[old].piece_count > kPlacePiecesMax ? TensorRef{} : core.RefOf(old);
+  if (old == kNoTensor || core.tensors[old].piece_count > kPlacePiecesMax) return {};
+  return core.tensors[old].lease_count != 0 ? TensorRef{} : core.RefOf(old);
+}
+
+uint32_t PlacePieces(const Core& core, const Ask& ask) {
+  const TensorSlot old = AwaitsPlace(core, ask) ? OldOf(core, ask) : kNoTensor;
+  const uint32_t count = old == kNoTensor ? 0 : core.tensors[old].piece_count;
+  return count > kPlacePiecesMax ? 0 : count;
 }
 
 bool GatherInPlace(Core& core, const Ask& ask) {

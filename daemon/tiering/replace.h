@@ -33,8 +33,11 @@ struct Vacated {
 };
 Vacated VacatedBy(const Core& core, const Ask& ask);
 // What is to stay in RAM while the ask waits: evicted or written out it would make no room that is not counted already,
-// and could not be read meanwhile. None where the ask awaits no place, or the old tensor has too many pieces.
+// and could not be read meanwhile. None where the ask awaits no place, or the old tensor has too many pieces; nor while
+// that is leased, for then its room is not counted, and its readers would wait for the ask as it for them.
 TensorRef PlaceToKeep(const Core& core, const Ask& ask);
+// Pieces of the old tensor that a look at the ask goes over.
+uint32_t PlacePieces(const Core& core, const Ask& ask);
 // True: with what the old tensor gives up there is room for all of it; it has that room and its place, and is to be
 // granted now. False: nothing happened. REQUIRES: awaits its place, no refusal.
 bool GatherInPlace(Core& core, const Ask& ask);

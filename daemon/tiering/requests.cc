@@ -317,8 +317,7 @@ void SubmitCreate(Core& core, SessionState& session, const Request& request) {
     pages += PagesFor(asked.value);
   }
   if (!CheckLimits(core, session, request)) return;
-  const bool added =
-      replaced != kNoTensor ? AddUnnamed(core, session, request) : AddTensors(core, session, request);
+  const bool added = replaced != kNoTensor ? AddUnnamed(core, session, request) : AddTensors(core, session, request);
   if (!added) return;
   const Ask ask = AskFor(core, session, request);
   if (GatherAtOnce(core, ask)) {

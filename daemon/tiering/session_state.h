@@ -20,9 +20,9 @@ struct SessionState {
   uint32_t lease_count = 0;
   uint32_t outstanding = 0;  // Requests submitted and not yet answered.
   uint32_t waiter_count = 0;
-  uint32_t creating_count = 0;  // Shared tensors it creates that are not visible yet …
+  uint32_t creating_count = 0;       // Shared tensors it creates that are not visible yet …
   std::vector<TensorRef> creations;  // … and which: these, and at most as many that it creates no more (catalog).
-  uint32_t mark = 0;            // The job's mark clock at its last step: older changes are finished.
+  uint32_t mark = 0;                 // The job's mark clock at its last step: older changes are finished.
   uint64_t leased_bytes = 0;
   uint64_t step = 0;
   TensorSlot tensors = kNoTensor;  // Head of its namespace.

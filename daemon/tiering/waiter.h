@@ -53,7 +53,7 @@ struct Waiter {
   uint32_t flags = 0;
   uint32_t timeout_ms = 0;
   std::vector<WaitItem> items;
-  TensorRef place;  // While it is pinned: the tensor that it will replace, whose RAM it counts on (replace.h).
+  TensorRef place;  // Pinned: the tensor that it will replace, whose RAM it counts on (replace.h).
   Listing listing = Listing::kWhole;
   uint32_t unasked_from = kAllAsked;  // Items from here on are others' as much: a flush that named nothing found them.
 

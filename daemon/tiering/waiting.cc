@@ -36,20 +36,39 @@ void ForEachPiece(Core& core, const Waiter& waiter, Visit visit) {
 
 // And of the tensor whose place it waits for.
 template <typename Visit>
-void ForEachPinned(Core& core, const Waiter& waiter, Visit visit) {
-  ForEachPiece(core, waiter, visit);
+void ForEachOfPlace(Core& core, const Waiter& waiter, Visit visit) {
   if (!core.Alive(waiter.place)) return;
   const Tensor& tensor = core.tensors[waiter.place.slot];
   for (uint32_t k = 0; k < tensor.piece_count; ++k) visit(tensor.piece(k), core.pieces[tensor.piece(k)]);
 }
 
+void UnpinPlace(Core& core, Waiter& waiter) {
+  ForEachOfPlace(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
+  waiter.place = {};
+}
+
+// Which place is to be kept may change with every lease on it.
+void PinPlace(Core& core, Waiter& waiter) {
+  const TensorRef place = PlaceToKeep(core, AskOf(core, waiter));
+  if (place.slot == waiter.place.slot && place.salt == waiter.place.salt) return;
+  UnpinPlace(core, waiter);
+  waiter.place = place;
+  bool room = true;
+  ForEachOfPlace(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < UINT16_MAX / 2; });
+  if (!room) waiter.place = {};
+  ForEachOfPlace(core, waiter, [&](PieceId id, const Piece&) {
+    const bool pinned = Pin(core, id);
+    TIER_CHECK(pinned, "piece {} has {} pins", Value(id), core.pieces[id].pins);
+  });
+}
+
 bool PinAll(Core& core, Waiter& waiter) {
+  PinPlace(core, waiter);
   if (waiter.pinned) return true;
   bool room = true;
-  waiter.place = PlaceToKeep(core, AskOf(core, waiter));
-  ForEachPinned(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < UINT16_MAX / 2; });
+  ForEachPiece(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < UINT16_MAX / 2; });
   if (!room) return false;
-  ForEachPinned(core, waiter, [&](PieceId id, const Piece&) {
+  ForEachPiece(core, waiter, [&](PieceId id, const Piece&) {
     const bool pinned = Pin(core, id);
     TIER_CHECK(pinned, "piece {} has {} pins", Value(id), core.pieces[id].pins);
   });
@@ -58,9 +77,10 @@ bool PinAll(Core& core, Waiter& waiter) {
 }
 
 void UnpinAll(Core& core, Waiter& waiter) {
+  UnpinPlace(core, waiter);
   if (!waiter.pinned) return;
   waiter.pinned = false;
-  ForEachPinned(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
+  ForEachPiece(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
 }
 
 void ClaimAll(Core& core, Waiter& waiter) {
@@ -328,8 +348,7 @@ void Enqueue(Core& core, const Ask& ask, const Enqueued& request) {
   waiter->scan = request.scan;
   if (request.everything) waiter->listing = Listing::kOwn;
   for (const WaitItem& item : ask.items) waiter->look_cost += LooksAtPieces(ask.op) ? item.piece_count : 0;
-  const TensorRef place = PlaceToKeep(core, ask);
-  if (core.Alive(place)) waiter->look_cost += core.tensors[place.slot].piece_count;
+  waiter->look_cost += PlacePieces(core, ask);
   core.waiter_by_number.emplace(waiter->number, waiter);
   core.untimed_waiters.push_back(waiter->number);
   ++ask.session->waiter_count;

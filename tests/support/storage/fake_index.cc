@@ -10,7 +10,7 @@ namespace tier::storage::testing {
 namespace {
 constexpr uint64_t kKeyBytes = 28;
 constexpr uint64_t kChunkBytes = proto::kIndexChunkPieces * sizeof(proto::IndexPieceRecord);
-}
+}  // namespace
 
 FakeIndex::FakeIndex(std::shared_ptr<IndexContents> committed)
     : committed_(committed ? std::move(committed) : std::make_shared<IndexContents>()) {}

@@ -154,6 +154,21 @@ TEST_F(Replace, TwoThatWaitForOnePlaceTakeItOneAfterTheOther) {
   EXPECT_EQ(SizeOf(1), 2 * kPiece - 4096);
 }
 
+TEST_F(Replace, WhatReadersHaveDoneWithMakesRoomThoughTheyReadOn) {
+  world_.Release(other_, World::LeaseOf(three_), proto::kFlagAbandon);
+  world_.Put(us_, 1, 2 * kPiece, 7, kReplace);
+  ASSERT_EQ(world_.Create(other_, 4, kPiece).code, Code::kOk);  // Two of the four blocks are leased.
+  const Answer first = world_.Acquire(other_, 1, proto::kFlagShared, 0, kPiece);
+  const Answer second = world_.Acquire(other_, 1, proto::kFlagShared, kPiece, kPiece);
+  ASSERT_EQ(second.code, Code::kOk);
+  const uint64_t asked = Send(kPiece);
+  world_.Turns(5);
+  ASSERT_FALSE(world_.Answered(us_, asked).has_value());
+  EXPECT_EQ(world_.Release(other_, World::LeaseOf(first)).code, Code::kOk);
+  world_.Turns(20);
+  EXPECT_TRUE(world_.Answered(us_, asked).has_value()) << "one piece can go to SSD";
+}
+
 TEST_F(Replace, AnIndexThatHasNoRoomForTheNewOneKeepsTheOld) {
   world_.index.SetCapacity(world_.index.used_bytes() + 100);
   EXPECT_EQ(world_.Wait(us_, Send(kPiece + 1)).code, Code::kNoMemory);
