@@ -36,7 +36,9 @@ void EndUnnamedWrite(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   const bool had_ssd = piece.copies == Copies::kRamSsd;
   SetState(core, id, {had_ssd ? Copies::kSsd : piece.copies, Activity::kNone});
-  if (had_ssd) piece.set(kReserved);
+  if (!had_ssd) return;
+  piece.set(kReserved);
+  if (piece.pins == 0) DropRam(core, id);
 }
 
 bool ChangedBy(const SessionState& session, const Piece& piece) {

@@ -1,0 +1,137 @@
+// Sessions that die with more leases than a turn ends.
+#include <gtest/gtest.h>
+
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+constexpr uint64_t kPiece = kBlockSize;
+
+TEST(DeathOverTurns, ACreationWhoseLeaseEndsBeforeItIsBuriedHoldsNoRoom) {
+  World world{{.engine = {.write_behind_start = 0.0, .burials_per_turn = 1}}};
+  const JobId job = world.OpenJob();
+  const SessionId dying = world.OpenSession(job);
+  world.OpenSession(job);
+  const Answer half = world.CreateRange(dying, 1, 2 * kPiece, 0, kPiece);
+  ASSERT_EQ(world.Release(dying, World::LeaseOf(half)).code, Code::kOk);
+  world.Turns(20);
+  ASSERT_EQ(world.Ask(dying, Op::kStat, {{1, 0, 0, 0}}).tensor.ssd_bytes, kPiece) << "written ahead";
+  ASSERT_EQ(world.Acquire(dying, 1, proto::kFlagWrite, 0, kPiece).code, Code::kOk);
+  world.PutEach(dying, 2, 30, 100);
+  world.engine->EndSession(dying, "killed");
+  while (world.engine->Snapshot().lease_count != 0) world.Turn();
+  EXPECT_GT(world.engine->Snapshot().tensor_count, 10u) << "its turn has not come";
+  EXPECT_LT(world.Job(job).ram_bytes, kPiece);
+  while (world.Turn()) {
+  }
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 0u);
+}
+
+class ManyLeases : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kLeases = 200;
+  static constexpr uint32_t kPerTurn = 16;
+
+  // Acquires each of the tensors 1 ... kLeases, or the first of them as often.
+  void AcquireAll(SessionId session, uint32_t flags, bool same) {
+    std::vector<proto::RequestItem> items;
+    for (uint64_t id = 1; id <= kLeases; ++id) items.push_back({same ? 1 : id, 0, 0, 0});
+    ASSERT_EQ(world.Ask(session, Op::kAcquire, items, proto::kFlagShared | flags).code, Code::kOk);
+  }
+  void PutAll() {
+    for (uint64_t id = 1; id <= kLeases; ++id) world.Put(other, id, 100, id, proto::kFlagShared);
+  }
+  // Read leases on another tensor: they end first.
+  void AcquireAllBesides() {
+    world.Put(other, 1000, 100, 1, proto::kFlagShared);
+    const std::vector<proto::RequestItem> items(kLeases, {1000, 0, 0, 0});
+    ASSERT_EQ(world.Ask(dying, Op::kAcquire, items, proto::kFlagShared).code, Code::kOk);
+  }
+  uint64_t Leases() { return world.engine->Snapshot().lease_count; }
+  // Turns until that many leases are left; each ends at most so many.
+  uint64_t TurnsUntil(uint64_t rest) {
+    uint64_t turns = 0;
+    for (uint64_t left = Leases(); left > rest && turns < 10 * kLeases; ++turns) {
+      EXPECT_TRUE(world.Turn()) << "the next turn follows at once";
+      EXPECT_LE(left - std::min(left, Leases()), kPerTurn);
+      left = Leases();
+    }
+    return turns;
+  }
+
+  World world{{.engine = {.burials_per_turn = kPerTurn}}};
+  const JobId job = world.OpenJob();
+  const SessionId dying = world.OpenSession(job);
+  const SessionId other = world.OpenSession(job);
+};
+
+TEST_F(ManyLeases, OfAReaderEndTurnByTurn) {
+  PutAll();
+  AcquireAll(dying, 0, true);
+  const uint64_t writing = world.Send(other, Op::kAcquire, {{1, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
+  world.Turn();
+  world.engine->EndSession(dying, "killed");
+  EXPECT_GE(Leases(), kLeases - kPerTurn);
+  EXPECT_EQ(world.engine->Snapshot().session_count, 1u);
+  EXPECT_FALSE(world.engine->ReleasesCanWait());
+  EXPECT_EQ(world.Check(other, 2, 2, proto::kFlagShared), Code::kOk) << "others are served meanwhile";
+  EXPECT_GE(Leases(), kLeases / 2);
+  EXPECT_EQ(world.Wait(other, writing).code, Code::kOk) << "when the last of them has ended";
+}
+
+TEST_F(ManyLeases, OfAWriterRevertOrTearTurnByTurnAndNothingIsReadBeforeItIsJudged) {
+  PutAll();
+  for (uint64_t id = 1; id <= kLeases; id += 2) {
+    ASSERT_EQ(world.Flush(other, id, proto::kFlagShared).code, Code::kOk);
+  }
+  AcquireAll(dying, proto::kFlagWrite, false);
+  world.engine->EndSession(dying, "killed");
+  const uint64_t reading = world.Send(other, Op::kAcquire, {{kLeases - 1, 0, 0, 0}}, proto::kFlagShared);
+  world.Turn();
+  EXPECT_FALSE(world.Answered(other, reading).has_value()) << "it is not judged yet";
+  EXPECT_GE(TurnsUntil(1), kLeases / kPerTurn) << "the reader's own is left";
+  EXPECT_TRUE(world.Matches(world.Wait(other, reading).spans, kLeases - 1, kLeases - 1));
+  for (uint64_t id = 1; id <= kLeases; ++id) {
+    EXPECT_EQ(world.Check(other, id, id, proto::kFlagShared), id % 2 == 1 ? Code::kOk : Code::kTorn) << id;
+  }
+}
+
+TEST_F(ManyLeases, OfATensorThatIsMixedAreAllMarkedBeforeOneGoesBack) {
+  world.Put(other, 1, 3 * kBlockSize, 1, proto::kFlagShared);
+  ASSERT_EQ(world.Flush(other, 1, proto::kFlagShared).code, Code::kOk);
+  const uint32_t write = proto::kFlagShared | proto::kFlagWrite;
+  world.Release(dying, World::LeaseOf(world.Acquire(dying, 1, write, 0, kBlockSize)));  // Sealed: this stays.
+  ASSERT_EQ(world.Acquire(dying, 1, write, kBlockSize, kBlockSize).code, Code::kOk);
+  ASSERT_EQ(world.Acquire(dying, 1, write, 2 * kBlockSize, kBlockSize).code, Code::kOk);
+  AcquireAllBesides();
+  world.engine->EndSession(dying, "killed");
+  while (Leases() > 0) {
+    const uint64_t reading =
+        world.Send(other, Op::kAcquire, {{1, kBlockSize, kBlockSize, 0}}, proto::kFlagShared | proto::kFlagNoWait);
+    world.Turn();
+    ASSERT_NE(world.Answered(other, reading)->code, Code::kOk) << "an older step beside a newer one";
+  }
+  EXPECT_EQ(world.Check(other, 1, 1, proto::kFlagShared), Code::kTorn);
+}
+
+TEST_F(ManyLeases, OfTheLastSessionOfAJobEndBeforeItsWindowsGo) {
+  world.engine->EndSession(other, "done");
+  for (uint64_t id = 1; id <= kLeases; ++id) world.Put(dying, id, 100, id, proto::kFlagShared);
+  AcquireAll(dying, 0, false);
+  (void)world.Create(dying, 1000, 5000);
+  (void)world.Create(dying, 1001, 5000, proto::kFlagShared);
+  world.engine->EndSession(dying, "killed");
+  EXPECT_GT(Leases(), 0u);
+  EXPECT_GT(world.windows.window_count(), 0u);
+  while (world.Turn()) {
+  }
+  EXPECT_EQ(Leases(), 0u);
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 0u);
+  EXPECT_EQ(world.windows.window_count(), 0u);
+  EXPECT_TRUE(world.index.committed().empty());
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing
