@@ -30,7 +30,7 @@ def swaps_through_ssd(report: Report, quick: bool, with_peers: bool = False) -> 
             # Written once all over: all arms then work on blocks of the same state.
             fio.run(path, "write", tier - fio.OFFSET - 64 * MIB, fio.Shape(4096, 8, 1))
             if not shapes:
-                shapes = choose_shapes(report, path, total, rounds=1 if quick else 3)
+                shapes = choose_shapes(report, path, min(total, GIB), rounds=1 if quick else 3)
             arms: Arms = {"tierd": tierd, "fio": fio.Arm(path, total, shapes)}
             peer = peers.DeepSpeed(path.parent, size, total, quick) if with_peers else None
             if peer is not None:
