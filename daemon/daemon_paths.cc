@@ -44,7 +44,8 @@ Result<DaemonPaths> ChoosePaths(const config::DaemonConfig& config, const Daemon
   }
   for (const std::string* path : {&paths.socket_directory, &paths.data_directory}) {
     if (!std::filesystem::path(*path).is_absolute()) {
-      return Fail(Code::kInvalid, "the directory '" + *path + "' is not an absolute path");
+      const char* option = path == &paths.socket_directory ? "daemon.socket_directory" : "daemon.data_directory";
+      return Fail(Code::kInvalid, "the directory '" + *path + "' is not an absolute path: set " + option + " to one");
     }
   }
   return paths;

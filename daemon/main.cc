@@ -13,6 +13,7 @@
 
 #include "daemon/composition.h"
 #include "daemon/config/config.h"
+#include "daemon/config/options.h"
 #include "daemon/daemon_paths.h"
 #include "daemon/log_setup.h"
 #include "daemon/session/service_manager.h"
@@ -71,6 +72,12 @@ int Refuse(const tier::Error& error) {
   return 1;
 }
 
+// What the machine refuses names the options to change; this adds where they stand.
+int RefuseStart(const tier::Error& error, const std::string& file) {
+  if (file.empty() || !tier::config::NamesAnOption(error.message)) return Refuse(error);
+  return Refuse({error.code, fmt::format("{} (the configuration is {})", error.message, file)});
+}
+
 // Other processes of this user may not read tensors out of this one; and a window takes a descriptor.
 void PrepareProcess() {
   (void)::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -93,7 +100,7 @@ int main(int argc, char** argv) {
   const auto config = ReadConfig(arguments);
   if (!config) return Refuse(config.error());
   const auto paths = tier::ChoosePaths(config->daemon, tier::DaemonEnvironment::OfProcess());
-  if (!paths) return Refuse(paths.error());
+  if (!paths) return RefuseStart(paths.error(), arguments.config);
   if (arguments.check_config) {
     fmt::print("{}: no mistake found\n", arguments.config.empty() ? "the default configuration" : arguments.config);
     return 0;
@@ -101,7 +108,7 @@ int main(int argc, char** argv) {
   PrepareProcess();
   tier::SetUpLog(config->log);
   auto daemon = tier::Daemon::Start(*config, *paths, tier::session::ServiceManager::FromEnvironment());
-  if (!daemon) return Refuse(daemon.error());
+  if (!daemon) return RefuseStart(daemon.error(), arguments.config);
   (*daemon)->Run();
   daemon->reset();
   spdlog::info("stopped");

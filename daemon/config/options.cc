@@ -137,6 +137,11 @@ const Option* NearestOption(std::string_view key) {
   });
 }
 
+bool NamesAnOption(std::string_view sentence) {
+  return std::ranges::any_of(
+      kOptions, [sentence](const Option& option) { return sentence.find(option.key) != std::string_view::npos; });
+}
+
 std::string_view NearestSection(std::string_view name) {
   name = name.substr(0, 64);
   const auto section = [](const Option& option) { return option.key.substr(0, option.key.find('.')); };

@@ -46,6 +46,8 @@ std::span<const Option> Options();
 const Option* FindOption(std::string_view key);
 // The option whose name is most like `key`; never null.
 const Option* NearestOption(std::string_view key);
+// Whether a sentence names any option.
+bool NamesAnOption(std::string_view sentence);
 // The section, "arena", whose name is most like `name`.
 std::string_view NearestSection(std::string_view name);
 

@@ -86,8 +86,8 @@ Result<Arena::Growth> Arena::AllowGrowth() {
   if (owned_bytes_ + stock_bytes_ + window_size() > options_.sizes.max_bytes) {
     ++refusals_at_maximum_;
     return Fail(Code::kNoMemory,
-                fmt::format("the arena is at its maximum: {} in windows and {} more asked for, of {}; raise the "
-                            "arena's maximum or free tensors",
+                fmt::format("the arena is at its maximum: {} in windows and {} more asked for, of {}; raise "
+                            "arena.maximum or free tensors",
                             FormatBytes(owned_bytes_ + stock_bytes_), FormatBytes(window_size()),
                             FormatBytes(options_.sizes.max_bytes)));
   }
@@ -110,7 +110,7 @@ Result<Arena::Growth> Arena::AllowFromHost() {
   if (options_.huge_pages == HugePagePolicy::kAlways) {
     return Fail(Code::kNoMemory,
                 fmt::format("a window of {} in huge pages was asked for and {} of them are free; raise "
-                            "vm.nr_hugepages or set huge_pages = \"auto\"",
+                            "vm.nr_hugepages or set arena.huge_pages to \"auto\"",
                             FormatBytes(window_size()), host_.huge_pages_free));
   }
   if (host_.pressure_full_avg10 > options_.pressure_full_avg10_max) {

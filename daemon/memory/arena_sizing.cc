@@ -36,12 +36,12 @@ Result<uint64_t> WindowSize(uint64_t requested, uint64_t max_bytes) {
   }
   if (!std::has_single_bit(requested) || requested < kWindowSizeMin || requested > kWindowSizeMax) {
     return Fail(Code::kInvalid,
-                fmt::format("a window of {} cannot be: use a power of two from {} to {}", FormatBytes(requested),
-                            FormatBytes(kWindowSizeMin), FormatBytes(kWindowSizeMax)));
+                fmt::format("a window of {} cannot be: set arena.window_size to a power of two from {} to {}",
+                            FormatBytes(requested), FormatBytes(kWindowSizeMin), FormatBytes(kWindowSizeMax)));
   }
   if (max_bytes < requested) {
-    return Fail(Code::kInvalid, fmt::format("windows of {} do not fit into an arena of {}: use smaller windows or a "
-                                            "larger arena",
+    return Fail(Code::kInvalid, fmt::format("windows of {} do not fit into an arena of {}: lower arena.window_size or "
+                                            "raise arena.maximum",
                                             FormatBytes(requested), FormatBytes(max_bytes)));
   }
   return requested;
@@ -61,22 +61,24 @@ Result<ArenaSizes> ArenaSizing(const ArenaRequest& request, const HostReading& h
     return Fail(
         Code::kInvalid,
         fmt::format("an arena of {} is larger than the memory for it: {}, less the host reserve of {}, leaves "
-                    "{}; set a smaller arena",
+                    "{}; lower arena.maximum or arena.host_reserve",
                     FormatBytes(wanted), MemoryText(host), FormatBytes(sizes.host_reserve_bytes), FormatBytes(usable)));
   }
   if (wanted < kWindowSizeMin) {
-    return Fail(Code::kInvalid,
-                fmt::format("an arena of {} holds not one window of {}: {}, host reserve {}", FormatBytes(wanted),
-                            FormatBytes(kWindowSizeMin), MemoryText(host), FormatBytes(sizes.host_reserve_bytes)));
+    return Fail(Code::kInvalid, fmt::format("an arena of {} holds not one window of {}: {}, host reserve {}; raise "
+                                            "arena.maximum, or lower arena.host_reserve",
+                                            FormatBytes(wanted), FormatBytes(kWindowSizeMin), MemoryText(host),
+                                            FormatBytes(sizes.host_reserve_bytes)));
   }
   const Result<uint64_t> window = WindowSize(request.window_bytes, wanted);
   if (!window) return std::unexpected(window.error());
   sizes.window_size = *window;
   const uint64_t windows = wanted / sizes.window_size;
   if (windows > kWindowsMax) {
-    return Fail(Code::kInvalid, fmt::format("an arena of {} in windows of {} needs {} of them, and {} is the most: use "
-                                            "larger windows",
-                                            FormatBytes(wanted), FormatBytes(sizes.window_size), windows, kWindowsMax));
+    return Fail(Code::kInvalid,
+                fmt::format("an arena of {} in windows of {} needs {} of them, and {} is the most: raise "
+                            "arena.window_size",
+                            FormatBytes(wanted), FormatBytes(sizes.window_size), windows, kWindowsMax));
   }
   sizes.max_bytes = windows * sizes.window_size;
   const auto count = static_cast<uint32_t>(windows);

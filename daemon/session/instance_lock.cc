@@ -28,9 +28,10 @@ Status MakeDirectory(const std::string& directory, bool only_owner) {
   const std::filesystem::path parent = std::filesystem::path(directory).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
   if (::mkdir(directory.c_str(), only_owner ? 0700 : 0755) == 0 || errno == EEXIST) return {};
-  return Fail(errno == EACCES ? Code::kDenied : Code::kIoError,
-              fmt::format("cannot make the socket directory {}: {}; set socket_directory to one that may be written",
-                          directory, std::strerror(errno)));
+  return Fail(
+      errno == EACCES ? Code::kDenied : Code::kIoError,
+      fmt::format("cannot make the socket directory {}: {}; set daemon.socket_directory to one that may be written",
+                  directory, std::strerror(errno)));
 }
 
 // Who wrote its number there last; 0: nobody who did not also take it away.
@@ -66,11 +67,12 @@ std::unexpected<Error> FailHeld(const std::string& directory, const std::string&
   if (!ended && (holder == 0 || holder == writer)) {
     return Fail(Code::kAlreadyExists,
                 fmt::format("a tierd runs with socket directory {} already (process {}): stop it, "
-                            "or choose another socket_directory",
+                            "or choose another daemon.socket_directory",
                             directory, writer));
   }
   return Fail(Code::kAlreadyExists,
-              fmt::format("{} is locked by {}, and {}: end the one that holds it, or choose another socket_directory",
+              fmt::format("{} is locked by {}, and {}: end the one that holds it, or choose another "
+                          "daemon.socket_directory",
                           path, holder == 0 ? std::string("a process unknown here") : fmt::format("process {}", holder),
                           writer == 0 ? std::string("it has not written its number there (yet)")
                                       : fmt::format("the tierd that wrote its number there (process {}) {}", writer,
@@ -84,9 +86,9 @@ Result<InstanceLock> InstanceLock::Take(const std::string& directory, bool only_
   const std::string path = directory + "/tierd.lock";
   proto::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kLockMode));
   if (!file) {
-    return Fail(
-        errno == EACCES ? Code::kDenied : Code::kIoError,
-        fmt::format("cannot open {}: {}; set socket_directory to one that may be written", path, std::strerror(errno)));
+    return Fail(errno == EACCES ? Code::kDenied : Code::kIoError,
+                fmt::format("cannot open {}: {}; set daemon.socket_directory to one that may be written", path,
+                            std::strerror(errno)));
   }
   // Who can open it can lock it, for reading too: one that was made with wider rights loses them.
   if (::fchmod(file.get(), kLockMode) != 0) {

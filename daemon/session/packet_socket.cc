@@ -90,7 +90,7 @@ Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode) {
   if (path.size() >= sizeof(address.sun_path)) {
     return Fail(Code::kInvalid,
                 fmt::format("the socket path {} has {} characters, at most {} are allowed: choose a shorter "
-                            "socket_directory",
+                            "daemon.socket_directory",
                             path, path.size(), sizeof(address.sun_path) - 1));
   }
   std::memcpy(address.sun_path, path.data(), path.size());

@@ -88,7 +88,9 @@ std::string DirectoryOf(const std::string& path) {
 
 std::unexpected<Error> OpenFailure(int error, const std::string& path) {
   if (error == EINVAL) {
-    return Fail(Code::kInvalid, path + ": its file system does no direct I/O (O_DIRECT); name another one");
+    return Fail(Code::kInvalid, path +
+                                    ": its file system does no direct I/O (O_DIRECT); name another place in "
+                                    "daemon.data_directory or ssd.devices");
   }
   if (error == EBUSY) {
     return Fail(Code::kAlreadyExists, path + " is mounted or otherwise in use by the kernel: name a free device");
@@ -189,23 +191,27 @@ Status DeviceFile::OpenPresent(const DeviceFileOptions& options) {
     if (!status) return status;
   }
   if (size_ < proto::kDiskSizeMin) {
-    return Fail(Code::kInvalid, fmt::format("{} holds {}, at least {} are needed", path_, FormatBytes(size_),
-                                            FormatBytes(proto::kDiskSizeMin)));
+    return Fail(Code::kInvalid, fmt::format("{} holds {}, at least {} are needed: name a larger one in ssd.devices",
+                                            path_, FormatBytes(size_), FormatBytes(proto::kDiskSizeMin)));
   }
   return FormatNow(options.discard_at_format);
 }
 
 Status DeviceFile::Adopt(const DeviceFileOptions& options, const proto::Superblock& found) {
   if (found.device_size > size_) {
-    return Fail(Code::kCorrupt, fmt::format("{} was formatted with {} and holds only {} now: it was cut short", path_,
-                                            FormatBytes(found.device_size), FormatBytes(size_)));
+    return Fail(
+        Code::kCorrupt,
+        fmt::format("{} was formatted with {} and holds only {} now: it was cut short; restore it, or give up what it "
+                    "held by: tierctl device format --force {}",
+                    path_, FormatBytes(found.device_size), FormatBytes(size_), path_));
   }
   const uint64_t wanted = options.size / kBlockSize * kBlockSize;
   if (!block_device_ && wanted != 0 && wanted != found.device_size) {
-    return Fail(Code::kInvalid,
-                fmt::format("{} was made with {}, the configuration says {}: set that size, or remove the file to have "
-                            "it made anew",
-                            path_, FormatBytes(found.device_size), FormatBytes(wanted)));
+    return Fail(
+        Code::kInvalid,
+        fmt::format("{} was made with {}, ssd.file_size is {}: set that to the file's size or 0, or remove the file to "
+                    "have it made anew",
+                    path_, FormatBytes(found.device_size), FormatBytes(wanted)));
   }
   superblock_ = found;
   return block_device_ ? Status{} : Preallocate(found.device_size, DirectoryOf(path_));
@@ -225,7 +231,9 @@ Status DeviceFile::Preallocate(uint64_t size, const std::string& directory) {
     return {};
   }
   if (errno == EOPNOTSUPP) {
-    return Fail(Code::kInvalid, fmt::format("the file system of {} cannot preallocate files: name another", directory));
+    return Fail(Code::kInvalid, fmt::format("the file system of {} cannot preallocate files: name another place in "
+                                            "daemon.data_directory or ssd.devices",
+                                            directory));
   }
   return FailErrno(errno, fmt::format("preallocating {} in {}", FormatBytes(size), directory));
 }

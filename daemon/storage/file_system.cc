@@ -47,14 +47,18 @@ Status CheckFileSystem(const std::string& path) {
   // f_type is signed on some machines; the magic numbers are 32 bits.
   const auto reason = ReasonAgainstFileSystem(static_cast<uint32_t>(about.f_type));
   if (!reason) return {};
-  return Fail(Code::kInvalid,
-              fmt::format("{} cannot hold the SSD file: it is on {}; name a directory on a local disk", path, *reason));
+  return Fail(
+      Code::kInvalid,
+      fmt::format("{} cannot hold the SSD file: it is on {}; name a place on a local disk in daemon.data_directory or "
+                  "ssd.devices",
+                  path, *reason));
 }
 
 Status CheckNewFile(const std::string& path) {
   // /dev/shm is no device directory, and refused as tmpfs unless every file system is allowed.
   if (!path.starts_with("/dev/") || path.starts_with("/dev/shm/")) return {};
-  return Fail(Code::kNotFound, fmt::format("{} does not exist; name a block device that does (lsblk)", path));
+  return Fail(Code::kNotFound,
+              fmt::format("{} does not exist; name a block device that does (lsblk) in ssd.devices", path));
 }
 
 Result<FileSystemSpace> SpaceOf(const std::string& path) {

@@ -42,7 +42,8 @@ SsdDeviceDescription Describe(const DeviceFile& file) {
 
 Status CheckOptions(const SsdTierOptions& options) {
   if (options.devices.size() > kDevicesMax) {
-    return Fail(Code::kInvalid, fmt::format("{} SSD devices, at most {}", options.devices.size(), kDevicesMax));
+    return Fail(Code::kInvalid,
+                fmt::format("{} devices in ssd.devices, at most {}", options.devices.size(), kDevicesMax));
   }
   if (options.io_depth == 0 || options.io_depth > kIoDepthMax) {
     return Fail(Code::kInvalid, fmt::format("an I/O depth of {}: it goes from 1 to {}", options.io_depth, kIoDepthMax));
@@ -62,11 +63,10 @@ Status RefuseBound(const DeviceFile& file) {
   Uuid index{};
   std::copy_n(file.superblock().index_uuid, index.size(), index.begin());
   if (index == Uuid{}) return {};
-  return Fail(
-      Code::kInvalid,
-      fmt::format("{} holds tensors that the index {} (commit {}) names, and no data_dir is configured to find it "
-                  "in: set data_dir, or give up what it holds by: tierctl device format --force {}",
-                  file.path(), FormatUuid(index), file.superblock().index_commit, file.path()));
+  return Fail(Code::kInvalid,
+              fmt::format("{} holds tensors that the index {} (commit {}) names, and no data directory to find it in: "
+                          "set daemon.data_directory, or give up what it holds by: tierctl device format --force {}",
+                          file.path(), FormatUuid(index), file.superblock().index_commit, file.path()));
 }
 
 }  // namespace
@@ -113,8 +113,10 @@ Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
     const Uuid uuid = UuidOf(file->superblock());
     for (const DeviceFile& other : files) {
       if (UuidOf(other.superblock()) != uuid) continue;
-      return Fail(Code::kAlreadyExists, fmt::format("{} and {} carry the same uuid {}: one is a copy of the other",
-                                                    other.path(), file->path(), FormatUuid(uuid)));
+      return Fail(Code::kAlreadyExists,
+                  fmt::format("{} and {} carry the same uuid {}: one is a copy of the other; name "
+                              "one of them in ssd.devices",
+                              other.path(), file->path(), FormatUuid(uuid)));
     }
     descriptions.push_back(Describe(*file));
     extents.AddDevice(file->block_count());
@@ -130,7 +132,7 @@ Status SsdTier::State::OpenIo(const SsdTierOptions& options) {
     if (uring) {
       io = std::move(*uring);
     } else if (options.io == IoChoice::kUring) {
-      return std::unexpected(uring.error());
+      return Fail(uring.error().code, uring.error().message + "; set ssd.engine to \"auto\" to go on without");
     } else {
       mode_reason = uring.error().message;
     }

@@ -231,8 +231,19 @@ TEST(Daemon, ArenaLargerThanTheMachineIsRefusedWithFigures) {
   arguments.insert(arguments.end(), {"--set", "arena.maximum=900TiB"});
   const auto outcome = RunTierd(scratch, arguments);
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.output, HasSubstr("arena"));
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("lower arena.maximum"), Not(HasSubstr("configuration"))));
   EXPECT_EQ(std::count(outcome.output.begin(), outcome.output.end(), '\n'), 1) << outcome.output;
+}
+
+TEST(Daemon, WhatTheMachineRefusesIsSaidWithTheFileThatTheOptionStandsIn) {
+  ScratchDirectory scratch;
+  const std::string path = scratch / "tierd.toml";
+  std::ofstream(path) << "[log]\nlevel = \"info\"\n";
+  auto arguments = SmallDaemon(scratch);
+  arguments.insert(arguments.end(), {"--config", path, "--set", "arena.maximum=900TiB"});
+  const auto outcome = RunTierd(scratch, arguments);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("arena.maximum"), HasSubstr("(the configuration is " + path + ")")));
 }
 
 TEST(Daemon, HugePagesAlwaysIsRefusedAtTheStartWhereThereAreNone) {

@@ -245,6 +245,11 @@ TEST(Options, NamesAreUniqueAndHelpIsThere) {
   }
 }
 
+TEST(Options, AreFoundInSentences) {
+  EXPECT_TRUE(NamesAnOption("it is too large; lower arena.maximum"));
+  EXPECT_FALSE(NamesAnOption("the arena is at its maximum"));
+}
+
 TEST(Options, NearestSurvivesAnything) {
   EXPECT_NE(NearestOption(""), nullptr);
   EXPECT_NE(NearestOption(std::string(100'000, 'x')), nullptr);

@@ -57,10 +57,10 @@ TEST(ArenaSizing, IndicesStayWithinWhatDevicesCanRegister) {
 TEST(ArenaSizing, RefusesAnArenaLargerThanTheMemoryWithFigures) {
   EXPECT_EQ(Refusal({.max_bytes = 65 * kGiB}, Host(64 * kGiB)),
             "an arena of 65 GiB is larger than the memory for it: 64 GiB of this machine, less the host reserve of "
-            "4 GiB, leaves 60 GiB; set a smaller arena");
+            "4 GiB, leaves 60 GiB; lower arena.maximum or arena.host_reserve");
   EXPECT_EQ(Refusal({.max_bytes = 3 * kGiB}, Host(64 * kGiB, 2 * kGiB)),
             "an arena of 3 GiB is larger than the memory for it: 2 GiB allowed by the cgroup limit (machine: 64 GiB), "
-            "less the host reserve of 128 MiB, leaves 1.9 GiB; set a smaller arena");
+            "less the host reserve of 128 MiB, leaves 1.9 GiB; lower arena.maximum or arena.host_reserve");
   EXPECT_NE(Refusal({.max_bytes = kGiB, .host_reserve_bytes = 8 * kGiB}, Host(8 * kGiB)), "");
 }
 

@@ -9,6 +9,7 @@
 namespace tier::storage {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(Sizing, TakesAQuarterOfTheFreeSpace) {
@@ -30,6 +31,7 @@ TEST(Sizing, RefusesWhenTenGiBWouldNotStayFree) {
   EXPECT_EQ(size.error().code, Code::kNoSpace);
   EXPECT_THAT(size.error().message, HasSubstr("13 GiB of 20 GiB"));
   EXPECT_THAT(size.error().message, HasSubstr("leave 10 GiB free"));
+  EXPECT_THAT(size.error().message, HasSubstr("ssd.file_size, daemon.data_directory or ssd.devices"));
   EXPECT_THAT(size.error().message, HasSubstr("/d"));
 }
 
@@ -67,13 +69,14 @@ TEST(Sizing, LetsAConfiguredSizeBreakTheDefaultRuleButNotTheDisk) {
   const auto too_large = PlanFileSize(space, 6 * kGiB, "/d");
   ASSERT_FALSE(too_large);
   EXPECT_EQ(too_large.error().code, Code::kNoSpace);
-  EXPECT_THAT(too_large.error().message, HasSubstr("6 GiB"));
+  EXPECT_THAT(too_large.error().message, AllOf(HasSubstr("6 GiB"), HasSubstr("lower ssd.file_size")));
 }
 
 TEST(Sizing, RefusesAUselesslySmallSize) {
   const auto size = PlanFileSize({.total = 20 * kGiB, .available = 5 * kGiB}, kMiB, "/d");
   ASSERT_FALSE(size);
   EXPECT_EQ(size.error().code, Code::kInvalid);
+  EXPECT_THAT(size.error().message, HasSubstr("set ssd.file_size"));
 }
 
 TEST(FileSystem, RefusesWhatIsNotALocalDisk) {
@@ -94,7 +97,7 @@ TEST(FileSystem, NamesTmpfsAndThePathWhenAskedAboutAPath) {
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, Code::kInvalid);
   EXPECT_THAT(status.error().message, HasSubstr("/dev/shm"));
-  EXPECT_THAT(status.error().message, HasSubstr("tmpfs"));
+  EXPECT_THAT(status.error().message, AllOf(HasSubstr("tmpfs"), HasSubstr("daemon.data_directory")));
 }
 
 TEST(FileSystem, MakesNoFileAmongTheDevices) {
@@ -102,7 +105,8 @@ TEST(FileSystem, MakesNoFileAmongTheDevices) {
     const Status status = CheckNewFile(path);
     ASSERT_FALSE(status) << path;
     EXPECT_EQ(status.error().code, Code::kNotFound);
-    EXPECT_THAT(status.error().message, HasSubstr(std::string(path) + " does not exist"));
+    EXPECT_THAT(status.error().message,
+                AllOf(HasSubstr(std::string(path) + " does not exist"), HasSubstr("ssd.devices")));
   }
   for (const char* path : {"/srv/tier.ssd", "/dev/shm/x", "/device/x"}) EXPECT_TRUE(CheckNewFile(path)) << path;
 }
