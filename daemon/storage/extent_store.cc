@@ -4,8 +4,11 @@
 #include <algorithm>
 
 #include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
 
 namespace tier::storage {
+
+using base::FormatBytes;
 
 ExtentStore::Device& ExtentStore::CheckedDevice(Extent extent) {
   TIER_CHECK(extent.device < devices_.size(), "device {} of {}", extent.device, devices_.size());
@@ -45,13 +48,14 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
     }
     stripe_pages_left_ = 0;
   }
-  if (devices_.empty()) return Fail(Code::kNoSpace, "no SSD device is configured: name one under [ssd] in the config");
+  if (devices_.empty()) return Fail(Code::kNoSpace, "no SSD device is configured: name one in ssd.devices");
   const DeviceSpace sum = total();
   return Fail(
       Code::kNoSpace,
-      fmt::format("the SSD tier cannot hold {} bytes in one run: {} of {} bytes free, {} live, {} waiting for a "
-                  "synced commit, {} quarantined",
-                  pages * kPageSize, sum.free, sum.capacity, sum.live, sum.pending, sum.quarantined));
+      fmt::format("the SSD tier cannot hold {} in one run: {} of {} are free, {} live, {} waiting for a synced commit, "
+                  "{} quarantined; free tensors, or enlarge it (ssd.file_size, ssd.devices)",
+                  FormatBytes(pages * kPageSize), FormatBytes(sum.free), FormatBytes(sum.capacity),
+                  FormatBytes(sum.live), FormatBytes(sum.pending), FormatBytes(sum.quarantined)));
 }
 
 Status ExtentStore::Take(Extent extent) {

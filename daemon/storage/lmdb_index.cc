@@ -187,8 +187,7 @@ Status LmdbIndex::Commit() {
     return {};
   }
   if (all.error().code != Code::kNoMemory) return all;
-  return Fail(Code::kNoMemory, fmt::format("the index is full: {} of {} bytes used, {} changes wait; free tensors, or "
-                                           "raise its map size",
+  return Fail(Code::kNoMemory, fmt::format("the index is full: {} of {} bytes used, {} changes wait; free tensors",
                                            used_bytes(), map_size_, staged_.size()));
 }
 

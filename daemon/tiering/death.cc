@@ -176,9 +176,11 @@ void GoOnWithDepartures(Core& core) {
 }
 
 void EndAfterWindowFault(Core& core, JobState& job, PieceId id) {
+  std::string place;
   if (id != kNoPiece) {
     Piece& piece = core.pieces[id];
     const TensorSlot tensor = piece.tensor;
+    place = fmt::format(" (tensor {:#x} at byte {})", core.tensors[tensor].id, uint64_t{piece.number} * kBlockSize);
     switch (piece.activity) {
       case Activity::kWritingOut:
         SetState(core, id, {Copies::kTorn, Activity::kNone});
@@ -195,9 +197,9 @@ void EndAfterWindowFault(Core& core, JobState& job, PieceId id) {
   }
   const Ending ending{
       Code::kRevoked,
-      fmt::format("memory of a window of job {} could not be touched: one of its processes took it away "
+      fmt::format("memory of a window of job {} could not be touched{}: one of its processes took it away "
                   "(punched a hole or truncated); all sessions of the job end",
-                  job.options.key)};
+                  job.options.key, place)};
   const std::vector<SessionState*> sessions = job.sessions;
   for (SessionState* session : sessions) EndSession(core, *session, ending);
 }

@@ -189,7 +189,11 @@ Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examinati
   Refusal refusal;
   if (!core.Alive(item.tensor)) {
     refusal.code = Code::kNotFound;
-    refusal.detail = "the tensor was freed or replaced, or its creation given up, while the request waited";
+    refusal.record.tensor = item.id;
+    refusal.detail = fmt::format(
+        "tensor {:#x} was freed or replaced, or its creation given up, while the request waited: ask again for what is "
+        "there now",
+        item.id);
     return refusal;
   }
   const Tensor& tensor = core.tensors[item.tensor.slot];
@@ -218,8 +222,9 @@ Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examinati
   refusal.code = Code::kCorrupt;
   refusal.record.requested = uint64_t{examination.piece} * kBlockSize;
   refusal.detail = fmt::format(
-      "tensor {:#x} at byte {} came back from device {} at byte {} with a wrong checksum, twice; write it anew or free "
-      "it",
+      "tensor {:#x} at byte {} came back from device {} at byte {} with a wrong checksum, twice: the device "
+      "changed it, or a process of the job changed or took away the memory that it was written from; write it anew or "
+      "free it",
       tensor.id, refusal.record.requested, piece.ssd_device, piece.ssd_run.offset_bytes());
   return refusal;
 }

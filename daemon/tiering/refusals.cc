@@ -69,12 +69,15 @@ Refusal FlushRefusal(const Core& core, const Waiter& waiter) {
   const JobState& job = *waiter.job;
   if (job.write_backoff != 0) return WriteFailureRefusal(core, job, waiter.requested_bytes);
   Refusal refusal{.code = Code::kTimeout};
+  std::string next;
   if (waiter.cursor_item < waiter.items.size() && core.Alive(waiter.items[waiter.cursor_item].tensor)) {
     refusal.record.tensor = core.tensors[waiter.items[waiter.cursor_item].tensor.slot].id;
+    next = fmt::format(", tensor {:#x} was not", refusal.record.tensor);
   }
-  refusal.detail =
-      fmt::format("{} of {} tensors were on SSD at the deadline; {} of the job wait to be written and {}",
-                  waiter.cursor_item, waiter.items.size(), FormatBytes(job.dirty_pages * kPageSize), Holders(job));
+  refusal.detail = fmt::format(
+      "{} of {} tensors were on SSD at the deadline{}; {} of the job wait to be written and {}; end write leases, and "
+      "ask again for the rest",
+      waiter.cursor_item, waiter.items.size(), next, FormatBytes(job.dirty_pages * kPageSize), Holders(job));
   return refusal;
 }
 
@@ -147,19 +150,22 @@ Refusal BlockedRefusal(const Core& core, const Ask& ask, const Examination& at) 
   const char* what = ask.exclusive() ? "writing" : "reading";
   switch (at.blocker) {
     case Blocker::kUnsealed:
-      refusal.detail = fmt::format("tensor {:#x} is still being created by session {}: not every range was sealed",
-                                   tensor.id, tensor.creator);
+      refusal.detail = fmt::format(
+          "tensor {:#x} is still being created by session {}: not every range was sealed; ask again "
+          "when it is",
+          tensor.id, tensor.creator);
       break;
     case Blocker::kTransfer:
-      refusal.detail = fmt::format("tensor {:#x} at byte {} is on its way to or from a device; {} it has to wait",
-                                   tensor.id, uint64_t{at.piece} * kBlockSize, what);
+      refusal.detail =
+          fmt::format("tensor {:#x} at byte {} is on its way to or from a device; {} it has to wait, ask again",
+                      tensor.id, uint64_t{at.piece} * kBlockSize, what);
       break;
     case Blocker::kClaim:
     case Blocker::kLease:
     case Blocker::kNone:
       refusal.detail =
-          fmt::format("{} tensor {:#x} at byte {} has to wait for {}", what, tensor.id, uint64_t{at.piece} * kBlockSize,
-                      HoldersOfPiece(core, *tensor.job, item.tensor.slot, at.piece));
+          fmt::format("{} tensor {:#x} at byte {} has to wait for {}; ask again when that has ended", what, tensor.id,
+                      uint64_t{at.piece} * kBlockSize, HoldersOfPiece(core, *tensor.job, item.tensor.slot, at.piece));
       break;
   }
   return refusal;
@@ -195,7 +201,8 @@ Refusal DeadlineRefusal(Core& core, const Waiter& waiter) {
   if (waiter.op == proto::Op::kFlush || waiter.op == proto::Op::kPersist) return FlushRefusal(core, waiter);
   if (IsScan(waiter.op)) {
     return {Code::kTimeout,
-            fmt::format("{} of {} tensors were gone through at the deadline", waiter.scan.item, waiter.items.size()),
+            fmt::format("{} of {} tensors were gone through at the deadline; ask again for the rest", waiter.scan.item,
+                        waiter.items.size()),
             {.requested = waiter.items.size(), .available = waiter.scan.item}};
   }
   const Ask ask = AskOf(core, waiter);

@@ -156,7 +156,7 @@ bool CheckNewTensor(Core& core, SessionState& session, const Request& request, u
             {.tensor = asked.tensor, .requested = asked.value, .limit = kPiecesPerTensorMax * kBlockSize}});
     return false;
   }
-  WaitItem item;
+  WaitItem item{.id = asked.tensor};
   if (!SetRange(asked, asked.value, &item)) {
     Refuse(core, session, request, index, BadRange(asked, asked.value));
     return false;
@@ -282,7 +282,7 @@ bool ResolveItems(Core& core, SessionState& session, const Request& request, boo
       return false;
     }
     const Tensor& tensor = core.tensors[slot];
-    WaitItem item{.tensor = {slot, tensor.salt}};
+    WaitItem item{.tensor = {slot, tensor.salt}, .id = asked.tensor};
     const RequestItem whole{.tensor = asked.tensor};
     if (!SetRange(ranges ? asked : whole, tensor.size, &item)) {
       Refuse(core, session, request, i, BadRange(asked, tensor.size));

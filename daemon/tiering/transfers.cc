@@ -263,7 +263,9 @@ bool StartWrite(Core& core, PieceId id) {
   const uint32_t pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
   Result<storage::Extent> extent = core.ports.extents.Allocate(pages);
   if (!extent) {
-    job.write_failure = {extent.error().code, tensor.id, extent.error().message};
+    job.write_failure = {extent.error().code, tensor.id,
+                         fmt::format("writing tensor {:#x} at byte {}: {}", tensor.id,
+                                     uint64_t{piece.number} * kBlockSize, extent.error().message)};
     RetryLater(core, job);
     return false;
   }

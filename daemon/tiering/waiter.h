@@ -21,6 +21,7 @@ namespace tier::tiering {
 
 struct WaitItem {
   TensorRef tensor;
+  uint64_t id = 0;  // As asked for: told when the tensor is gone. 0: not asked for by name.
   uint32_t first_piece = 0;
   uint32_t piece_count = 0;
   uint64_t offset = 0;  // Bytes of the tensor.

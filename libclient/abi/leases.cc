@@ -3,6 +3,7 @@
 
 #include "libclient/abi/failure.h"
 #include "libclient/abi/handle.h"
+#include "libclient/client/tensor_name.h"
 
 namespace tier::abi {
 namespace {
@@ -39,10 +40,10 @@ Status CheckGrant(Op op, const Grant& grant) {
   for (size_t i = 0; i < grant.count; ++i) {
     const tier_range& range = grant.ranges[i];
     if (op == Op::kCreate && range.size == 0) {
-      return Fail(Code::kInvalid, "tensor " + std::to_string(range.tensor) + " cannot have a size of 0 bytes");
+      return Fail(Code::kInvalid, client::TensorName(range.tensor) + " cannot have a size of 0 bytes");
     }
     if (range.offset + range.length < range.offset) {
-      return Fail(Code::kInvalid, "the range of tensor " + std::to_string(range.tensor) + " ends beyond 2^64");
+      return Fail(Code::kInvalid, "the range of " + client::TensorName(range.tensor) + " ends beyond 2^64");
     }
   }
   return {};

@@ -1,6 +1,7 @@
 // The stages of a swap. Ranges and undoing: copy_ranges.cc.
 #include "libclient/swap/copy_operation.h"
 
+#include "libclient/client/tensor_name.h"
 #include "libclient/swap/copy_crew.h"
 
 namespace tier::swap {
@@ -46,7 +47,7 @@ bool CopyOperation::Advance() {
   if (stage_ == Stage::kDone) return true;
   if (!error_ && session_.channel().ended()) Abort(session_.channel().end_reason());
   if (!error_ && cancelled_)
-    Abort({Code::kTimeout, "the swap of tensor " + std::to_string(request_.tensor) + " was cancelled"});
+    Abort({Code::kTimeout, "the swap of " + client::TensorName(request_.tensor) + " was cancelled"});
   if (!error_ && stage_ == Stage::kQueued) Begin();
   if (!error_) TakeOpening();
   if (!error_) TakeSizeCheck();
@@ -131,7 +132,7 @@ void CopyOperation::TakeSizeCheck() {
   session_.channel().Finish(std::exchange(check_, nullptr));
   if (!looked) return Abort(looked.error());
   if (size == request_.tensor_bytes()) return;
-  Abort({Code::kInvalid, "tensor " + std::to_string(request_.tensor) + " has " + std::to_string(size) +
+  Abort({Code::kInvalid, client::TensorName(request_.tensor) + " has " + std::to_string(size) +
                              " bytes, the swap asks for " + std::to_string(request_.tensor_bytes()) +
                              ": give the right size, or whole = 0 for a part"});
 }

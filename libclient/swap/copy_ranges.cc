@@ -1,6 +1,7 @@
 // The ranges of a swap: asked for, copied, given back; and what is undone when it fails.
 #include <algorithm>
 
+#include "libclient/client/tensor_name.h"
 #include "libclient/swap/copy_crew.h"
 #include "libclient/swap/copy_operation.h"
 
@@ -91,7 +92,7 @@ Result<std::vector<Segment>> CopyOperation::SegmentsOf(const Lease& lease) const
   const uint64_t element = copy::ElementSize(request_.tensor_type);
   for (const client::Run& run : lease.runs) {
     if (run.length % element != 0) {
-      return Fail(Code::kInvalid, "the daemon split tensor " + std::to_string(request_.tensor) + " inside an element");
+      return Fail(Code::kInvalid, "the daemon split " + client::TensorName(request_.tensor) + " inside an element");
     }
     segments.push_back({session_.windows().AddressOf(run.window, run.offset), run.length});
   }

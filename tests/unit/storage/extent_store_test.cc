@@ -46,13 +46,14 @@ TEST(ExtentStore, AnswersNoSpaceWithFigures) {
   const auto refused = store.Allocate(3);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kNoSpace);
-  EXPECT_THAT(refused.error().message, HasSubstr("12288 bytes"));
-  EXPECT_THAT(refused.error().message, HasSubstr("0 of 4194304 bytes free"));
+  EXPECT_THAT(refused.error().message, HasSubstr("12 KiB"));
+  EXPECT_THAT(refused.error().message, HasSubstr("0 bytes of 4 MiB are free"));
 }
 
 TEST(ExtentStore, AnswersNoSpaceWithoutDevices) {
   ExtentStore store;
   EXPECT_EQ(store.Allocate(1).error().code, Code::kNoSpace);
+  EXPECT_THAT(store.Allocate(1).error().message, HasSubstr("ssd.devices"));
   EXPECT_FALSE(store.HasRoom(1));
   EXPECT_TRUE(store.HasRoom(0));
 }

@@ -362,6 +362,7 @@ TEST_F(Death, AWindowTakenAwayEndsTheJobsSessionsAndNobodyElses) {
     const auto ended = world.sink.ended.find(static_cast<uint64_t>(session));
     ASSERT_NE(ended, world.sink.ended.end());
     EXPECT_EQ(ended->second.first, Code::kRevoked);
+    EXPECT_NE(ended->second.second.find("(tensor 0x1 at byte 0)"), std::string::npos) << ended->second.second;
     EXPECT_NE(ended->second.second.find("punched"), std::string::npos);
   }
   EXPECT_FALSE(world.sink.ended.contains(static_cast<uint64_t>(stranger)));

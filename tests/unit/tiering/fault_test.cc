@@ -117,7 +117,10 @@ TEST(Faults, FlippedBytesAreCorruptNamingTensorAndOffset) {
   EXPECT_EQ(refused.code, Code::kCorrupt);
   EXPECT_EQ(refused.error.tensor, 1u);
   EXPECT_EQ(refused.error.requested, kPiece) << "the offset of the piece";
-  EXPECT_NE(refused.detail.find("device 0 at byte 2097152"), std::string::npos) << refused.detail;
+  EXPECT_NE(refused.detail.find("tensor 0x1 at byte 2097152 came back from device 0 at byte 2097152"),
+            std::string::npos)
+      << refused.detail;
+  EXPECT_NE(refused.detail.find("the memory that it was written from"), std::string::npos) << refused.detail;
 }
 
 TEST(Faults, CorruptionIsStickyUntilTheBytesAreWrittenAnew) {

@@ -206,7 +206,10 @@ TEST_F(Leases, AWaiterForATensorThatIsFreedHearsSo) {
   world.Turn();
   world.Release(a, lease);
   EXPECT_EQ(world.Wait(b, freeing).code, Code::kOk);
-  EXPECT_EQ(world.Wait(c, reading).code, Code::kNotFound);
+  const Answer refused = world.Wait(c, reading);
+  EXPECT_EQ(refused.code, Code::kNotFound);
+  EXPECT_EQ(refused.error.tensor, 1u);
+  EXPECT_NE(refused.detail.find("tensor 0x1 was freed"), std::string::npos) << refused.detail;
 }
 
 TEST_F(Leases, FreeAfterTakesTheNameAtOnceAndTheBytesWithTheLastLease) {

@@ -105,6 +105,21 @@ TEST(Requests, AFlushOfSomethingFreedMeanwhileIsDone) {
   EXPECT_EQ(world.extents.total().live, 0u);
 }
 
+TEST(Requests, AFlushThatReachesItsDeadlineNamesTheTensorItWaitsFor) {
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 0x2a, kPiece);
+  world.transfers.Hold();
+  const uint64_t flushing = world.Send(session, Op::kFlush, {{0x2a, 0, 0, 0}});
+  world.Turns(2);
+  world.Advance(std::chrono::minutes(2));
+  const Answer refused = world.Wait(session, flushing);
+  EXPECT_EQ(refused.code, Code::kTimeout);
+  EXPECT_NE(refused.detail.find("0 of 1 tensors were on SSD at the deadline, tensor 0x2a was not"), std::string::npos)
+      << refused.detail;
+  world.transfers.Release();
+}
+
 TEST(Requests, DropTakesCleanIdlePiecesOnly) {
   World world;
   const SessionId session = world.Open();
