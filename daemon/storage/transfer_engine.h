@@ -13,7 +13,10 @@
 //
 // Checksums go through the mapping, I/O through the window's registration where there is one. A client can part the two
 // by punching a hole: the device then moves pages that are no longer the window's. So a wrong checksum is read again
-// through the mapping before anybody is blamed.
+// through the mapping before anybody is blamed. Of a write nothing can be told: the device takes the pages that the
+// registration still holds, the checksum those that have filled the hole, and both are whole. Only the device's bytes
+// would show it, and reading each write back halves the rate. So it shows when they are read: CORRUPT, of that tensor
+// alone, and never old bytes for new ones.
 //
 // Engine thread, but for the checksum tasks, which own their request until they push it on `checksummed_`.
 // Invariant: inflight() == transfers in requests + results waiting for Poll. Nothing is allocated after construction.

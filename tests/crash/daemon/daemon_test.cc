@@ -64,6 +64,14 @@ class Trainer {
     if (!acquired.spans.empty()) (void)Ask(Op::kRelease, {.value = acquired.spans[0].lease});
     return same;
   }
+  // As only a hostile client does: every window it has seen loses its bytes.
+  void PunchWindows() {
+    for (const proto::FileDescriptor& file : window_files_) {
+      ASSERT_EQ(::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                            static_cast<off_t>(welcome_.window_size)),
+                0);
+    }
+  }
   DataClient& client() { return client_; }
   const proto::Welcome& welcome() const { return welcome_; }
 
@@ -75,6 +83,7 @@ class Trainer {
       windows_[packet.As<proto::WindowPacket>().window] =
           proto::Mapping::Map(packet.descriptors.at(0).get(), 0, welcome_.window_size, proto::Access::kReadWrite)
               .value();
+      window_files_.push_back(std::move(packet.descriptors.at(0)));
     }
     return windows_.at(span.window).data() + span.offset;
   }
@@ -82,6 +91,7 @@ class Trainer {
   DataClient client_;
   proto::Welcome welcome_;
   std::map<uint32_t, proto::Mapping> windows_;
+  std::vector<proto::FileDescriptor> window_files_;
 };
 
 TEST(Daemon, StartsSaysWhereItServesAndStopsInOrder) {
@@ -123,6 +133,28 @@ TEST(Daemon, TensorsGoOutToSsdAndComeBack) {
   }
   for (unsigned char i = 1; i <= 12; ++i) EXPECT_TRUE(trainer.Holds(i, i)) << int{i};
   EXPECT_EQ(daemon.Stop(), 0);
+}
+
+TEST(Daemon, WhatIsWrittenOutOfPunchedWindowsIsLostToTheirOwnerAlone) {
+  ScratchDirectory scratch;
+  DaemonProcess daemon(scratch);
+  ASSERT_TRUE(daemon.WaitReady()) << daemon.Output();
+  Trainer neighbour(daemon, "neighbour");
+  Trainer hostile(daemon, "hostile");
+  ASSERT_EQ(neighbour.Put(1, 8 * kMiB, 1).header.code, 0);
+  ASSERT_EQ(hostile.Put(1, 8 * kMiB, 2).header.code, 0);
+  hostile.PunchWindows();
+  for (Trainer* trainer : {&neighbour, &hostile}) {
+    EXPECT_EQ(trainer->Ask(Op::kFlush, {.tensor = 1}).header.code, 0);
+    EXPECT_EQ(trainer->Ask(Op::kDrop, {.tensor = 1}).header.code, 0);
+  }
+  const auto read = hostile.Ask(Op::kAcquire, {.tensor = 1});
+  if (read.header.code != 0) {  // Else its windows are not registered, and their zeros were written.
+    EXPECT_EQ(read.header.code, CodeOf(Code::kCorrupt)) << read.detail;
+    EXPECT_THAT(read.detail, AllOf(HasSubstr("tensor 0x1 at byte"), HasSubstr("took away the memory")));
+  }
+  EXPECT_TRUE(neighbour.Holds(1, 1));
+  EXPECT_EQ(daemon.Stop(), 0) << daemon.Output();
 }
 
 TEST(Daemon, WhatAKilledClientHeldIsAllocatableAgainWithinATenthOfASecond) {

@@ -377,6 +377,67 @@ TEST_F(SsdTierTest, BlamesAPunchedWindowAndKeepsTheExtent) {
   port.RemoveWindow(kWindow);
 }
 
+// Two blocks of a window, of which the client punched a page of the first and filled it anew before they were written.
+struct PunchedWrite {
+  explicit PunchedWrite(SsdTier* tier) : port(tier->transfers()) {
+    memory.Fill(1);
+    port.AddWindow(kWindow, memory.data(), memory.size());
+    EXPECT_EQ(::fallocate(memory.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100 * kPageSize, kPageSize), 0);
+    std::memset(memory.data() + 100 * kPageSize, 7, kPageSize);
+    for (uint64_t block = 0; block < 2; ++block) {
+      transfers.push_back({.cookie = block,
+                           .extent = *tier->extents().Allocate(512),
+                           .window = kWindow,
+                           .memory = memory.data() + block * kBlockSize,
+                           .length = kBlockSize});
+      port.Start(transfers.back());
+    }
+    for (const auto& [block, result] : Finish(tier)) {
+      EXPECT_EQ(result.outcome, TransferOutcome::kDone) << block;
+      transfers[block].crc = result.crc;
+      transfers[block].direction = Direction::kRead;
+    }
+  }
+  ~PunchedWrite() { port.RemoveWindow(kWindow); }
+
+  TransferPort& port;
+  WindowMemory memory{4 * kMiB};
+  base::GuardedRange guard{memory.data(), memory.size()};
+  std::vector<Transfer> transfers;
+};
+
+// Of the write itself nothing can be told (transfer_engine.h).
+TEST_F(SsdTierTest, FindsAWriteOutOfAPunchedWindowCorruptAndItsNeighbourWhole) {
+  const auto tier = Open(Options());
+  PunchedWrite written(tier.get());
+  if (!tier->pinned()) GTEST_SKIP() << "needs registered buffers: " << tier->unpinned_reason();
+  const std::vector<std::byte> neighbour(written.memory.data() + kBlockSize, written.memory.data() + 2 * kBlockSize);
+  for (int registration = 0; registration < 2; ++registration) {
+    std::memset(written.memory.data(), 0, written.memory.size());  // Others' bytes were there meanwhile.
+    for (const Transfer& transfer : written.transfers) written.port.Start(transfer);
+    const auto results = Finish(tier.get());
+    EXPECT_EQ(results.at(0).outcome, TransferOutcome::kCorrupt) << "never the old page for the new one";
+    EXPECT_EQ(results.at(1).outcome, TransferOutcome::kDone);
+    EXPECT_EQ(std::memcmp(written.memory.data() + kBlockSize, neighbour.data(), kBlockSize), 0);
+    written.port.RemoveWindow(kWindow);
+    written.port.AddWindow(kWindow, written.memory.data(), written.memory.size());
+  }
+  EXPECT_EQ(written.port.traffic(0).corrupt, 2u);
+  EXPECT_EQ(written.port.traffic(0).window_faults + written.port.traffic(0).errors, 0u);
+}
+
+TEST_F(SsdTierTest, WritesWhatFillsAHoleWhereNothingIsRegistered) {
+  SsdTierOptions options = Options();
+  options.io = IoChoice::kThreads;
+  const auto tier = Open(options);
+  PunchedWrite written(tier.get());
+  const std::vector<std::byte> before(written.memory.data(), written.memory.data() + written.memory.size());
+  std::memset(written.memory.data(), 0, written.memory.size());
+  for (const Transfer& transfer : written.transfers) written.port.Start(transfer);
+  for (const auto& [block, result] : Finish(tier.get())) EXPECT_EQ(result.outcome, TransferOutcome::kDone) << block;
+  EXPECT_EQ(std::memcmp(written.memory.data(), before.data(), before.size()), 0);
+}
+
 TEST_F(SsdTierTest, NoticesAByteFlippedOnTheDevice) {
   const auto tier = Open(Options());
   const WindowMemory memory(4 * kMiB);
