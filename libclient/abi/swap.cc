@@ -24,7 +24,7 @@ static_assert(TIER_BF16 == static_cast<int>(copy::ElementType::kBf16) &&
 Result<CopyRequest> RequestFrom(Direction direction, const SwapCall& call) {
   tier_copy_options options = TIER_COPY_OPTIONS_INIT;
   if (auto ok = ReadOptions(call.options, &options); !ok) return std::unexpected(ok.error());
-  uint32_t allowed = TIER_SHARED | TIER_DISCARD;
+  uint32_t allowed = TIER_SHARED | TIER_DISCARD | TIER_NO_WAIT;
   if (direction == Direction::kIn) allowed |= TIER_FREE_AFTER;
   if (auto ok = CheckFlags("a swap", options.flags, allowed); !ok) return std::unexpected(ok.error());
   for (const int type : {options.memory_type, options.tensor_type}) {

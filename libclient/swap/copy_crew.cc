@@ -62,7 +62,7 @@ Result<std::shared_ptr<Operation>> CopyCrew::StartCopy(const CopyRequest& reques
     // Before it is queued: what the crew has, it will touch.
     if (auto threads = EnsureThreads(); !threads) return std::unexpected(threads.error());
   }
-  Enqueue(operation);
+  if (auto queued = Enqueue(operation); !queued) return std::unexpected(queued.error());
   if (run_inline && RunInline(operation, Clock::now() + kInlineWaitMax)) return operation;
   if (auto threads = EnsureThreads(); !threads) {
     operation->Cancel();
@@ -94,12 +94,20 @@ Result<std::shared_ptr<Operation>> CopyCrew::StartRequest(const client::Submissi
   return operation;
 }
 
-void CopyCrew::Enqueue(const std::shared_ptr<CopyOperation>& operation) {
+Status CopyCrew::Enqueue(const std::shared_ptr<CopyOperation>& operation) {
   std::lock_guard lock(mutex_);
   const auto& request = operation->request();
-  by_tensor_[KeyOf(request.tensor, request.flags)].push_back(operation.get());
+  auto& of_tensor = by_tensor_[KeyOf(request.tensor, request.flags)];
+  of_tensor.push_back(operation.get());
+  if (!Admissible(*operation)) {
+    if (auto may_wait = MayWait(request.flags); !may_wait) {
+      of_tensor.pop_back();
+      return may_wait;
+    }
+  }
   queued_.push_back(operation);
   unfinished_.fetch_add(1);
+  return {};
 }
 
 bool CopyCrew::RunInline(const std::shared_ptr<CopyOperation>& operation, Clock::time_point deadline) {

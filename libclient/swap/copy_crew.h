@@ -53,8 +53,8 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   CopyCrew(const CopyCrew&) = delete;
   CopyCrew& operator=(const CopyCrew&) = delete;
 
-  // Starts a swap. INVALID for what can never be right, NO_MEMORY without a thread to do it: then nothing has begun, or
-  // it has ended.
+  // Starts a swap. INVALID for what can never be right, TIMEOUT for what must not wait behind another, NO_MEMORY
+  // without a thread to do it: then nothing has begun, or it has ended.
   Result<std::shared_ptr<Operation>> StartCopy(const CopyRequest& request);
   // Starts a request that is waited for later; a create or acquire fills `leases` when its outcome is taken. Never
   // waits: behind unfinished swaps of its tensors it is sent when they have ended.
@@ -85,7 +85,8 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   };
 
   static Key KeyOf(uint64_t tensor, uint32_t flags) { return {tensor, flags & proto::kFlagShared}; }
-  void Enqueue(const std::shared_ptr<CopyOperation>& operation);
+  // TIMEOUT behind another swap of the tensor, where it must not wait.
+  Status Enqueue(const std::shared_ptr<CopyOperation>& operation);
   // Takes turns on this thread. True when it has ended; false at the deadline.
   bool RunInline(const std::shared_ptr<CopyOperation>& operation, client::Clock::time_point deadline);
   // At least one thread runs.

@@ -14,7 +14,7 @@ client::Submission CopyOperation::SubmissionFor(const Piece& piece, proto::Reque
   const bool out = request_.direction == Direction::kOut;
   const bool creating = stage_ == Stage::kCreating;
   *item = {request_.tensor, piece.range.offset, piece.range.length, creating ? request_.tensor_bytes() : 0};
-  uint32_t flags = request_.flags & proto::kFlagShared;
+  uint32_t flags = request_.flags & (proto::kFlagShared | proto::kFlagNoWait);
   if (creating && replaces_) flags |= proto::kFlagReplace;
   if (out && !creating) flags |= proto::kFlagWrite | (piece.range.discard ? proto::kFlagDiscard : 0);
   return {.op = creating ? Op::kCreate : Op::kAcquire,

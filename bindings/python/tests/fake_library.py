@@ -58,7 +58,7 @@ class FakeLibrary:
         self.closed: list[int] = []
         self.calls: list[str] = []
         self.prefetched: list[tuple[int, int]] = []  # Tensor and length.
-        self.copy_timeouts: list[int] = []
+        self.copy_waits: list[tuple[int, int]] = []  # Milliseconds, and NO_WAIT or 0.
         self.lease_bytes_max = 1 << 40
         self.abandoned = 0
         self.lost = False  # The daemon died: releases say so.
@@ -202,24 +202,24 @@ class FakeLibrary:
 
     def tier_swap_out(self, handle: int, tensor: int, pointer: int, size: int, options: Any, operation: Any) -> int:
         def work() -> None:
-            key = (tensor, options._obj.flags)
+            key = (tensor, options._obj.flags & library.SHARED)
             self.tensors[key] = Tensor(size)
             self.tensors[key].sealed_ranges.append((0, size))
             ctypes.memmove(self.tensors[key].address, pointer, size)
 
-        self.copy_timeouts.append(options._obj.timeout_ms)
+        self.copy_waits.append((options._obj.timeout_ms, options._obj.flags & library.NO_WAIT))
         return self._guard("swap_out", lambda: self.start(operation, work))
 
     def tier_swap_in(self, handle: int, tensor: int, pointer: int, size: int, options: Any, operation: Any) -> int:
         def work() -> None:
-            found = self.tensors.get((tensor, options._obj.flags))
+            found = self.tensors.get((tensor, options._obj.flags & library.SHARED))
             if found is None or not found.sealed:
                 raise Refusal(NOT_FOUND, f"no tensor {tensor:#x}")
             if found.size != size:
                 raise Refusal(INVALID, f"the tensor holds {found.size} bytes, not {size}")
             ctypes.memmove(pointer, found.address, size)
 
-        self.copy_timeouts.append(options._obj.timeout_ms)
+        self.copy_waits.append((options._obj.timeout_ms, options._obj.flags & library.NO_WAIT))
         return self._guard("swap_in", lambda: self.start(operation, work))
 
     # ---- Operations ----

@@ -15,7 +15,7 @@ from fake_library import FakeLibrary
 
 import tierd
 from tierd import client as client_module
-from tierd import errors, layout
+from tierd import errors, layout, library
 from tierd.quantity import byte_count, format_bytes
 from tierd.ranges import RANGE_BYTES
 
@@ -149,7 +149,8 @@ def test_a_timeout_of_zero_is_not_the_default_of_a_copy(client: tierd.Client, fa
     large = bytearray(RANGE_BYTES + 1)
     client.put("large", large)
     client.get_into("large", large, timeout=0)
-    assert fake.copy_timeouts == [1, 1, 2000, 0, 1]
+    never = (0, library.NO_WAIT)
+    assert fake.copy_waits == [never, (1, 0), (2000, 0), (0, 0), never]
 
 
 def test_what_others_may_have_replaced_is_not_read_as_what_was_put(client: tierd.Client, fake: FakeLibrary) -> None:

@@ -3,6 +3,8 @@
 Keys are integers (64 bits, the tensor's id itself) or strings (given an id by the daemon, the same in every session of
 the job). A tensor lives in the namespace of its session, so that ranks cannot collide, or with ``shared=True`` in the
 job's, where every rank sees it. All methods may be called from any thread and let other threads run while they wait.
+``timeout`` is in seconds: how long to wait for another's lease, for room in RAM or for a device (none: 60; 0: not at
+all); then :class:`tierd.Timeout`.
 """
 
 from __future__ import annotations
@@ -103,7 +105,8 @@ class Client:
         """Stores a copy of ``array`` under ``key``: a numpy array, a torch tensor, or anything with a buffer of bytes.
 
         When it returns the bytes are the daemon's, and ``array`` may change. ``AlreadyExists`` when the key is taken,
-        unless ``replace``; ``NoSpace`` before a byte is written when RAM and SSD together cannot hold it.
+        unless ``replace``; ``NoSpace`` before a byte is written when RAM and SSD together cannot hold it. One of the
+        same size is overwritten in place: where that fails half way, or its ``timeout`` passes, it is ``Torn``.
         """
         tensor = self.tensor_id(key)
         with layouts.readable(array) as memory:
@@ -386,9 +389,8 @@ class Client:
         options = library.CopyOptions(
             struct_size=ctypes.sizeof(library.CopyOptions),
             stream=memory.stream,
-            flags=flags,
-            # libtier's 0 is its default of 60 s, and it has no way not to wait at all: 1 ms comes nearest.
-            timeout_ms=0 if timeout is None else max(1, _milliseconds(timeout) or 0),
+            flags=flags | (library.NO_WAIT if timeout == 0 else 0),
+            timeout_ms=_milliseconds(timeout) or 0,  # To libtier, 0 is its default of 60 s.
             whole=1,
         )
         self._session.copy(name, tensor, memory.address, memory.size, options, memory.owner)

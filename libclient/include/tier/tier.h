@@ -194,7 +194,7 @@ typedef struct tier_copy_options {
   int check_finite;    /* count elements that are not finite */
   int sum_squares;     /* sum of squares of the elements, as read */
   void* stream;        /* CUstream of a device pointer; NULL: the legacy default stream */
-  uint32_t flags;      /* TIER_SHARED, TIER_DISCARD, TIER_FREE_AFTER (swap_in) */
+  uint32_t flags;      /* TIER_SHARED, TIER_DISCARD, TIER_NO_WAIT, TIER_FREE_AFTER (swap_in) */
   uint32_t timeout_ms; /* per range; 0: 60 s */
   uint64_t offset;     /* first byte within the tensor; with `whole` = 0 an existing tensor is updated in part */
   int whole;           /* 1 (default): the tensor is created, or replaced, with this size */
@@ -211,7 +211,10 @@ typedef struct tier_copy_outcome {
 /* Streams `size` bytes at `pointer` (host, or device when a GPU is present) into tensor `tensor` by ranges, so that
  * tensors larger than the arena work. Returns at once; `pointer` must stay valid and unchanged until tier_wait.
  * An acquire or swap_in that meets it under way is served from RAM. NO_MEMORY when no thread to copy is to be had: then
- * `pointer` is not in use. */
+ * `pointer` is not in use. One that fails or is cancelled half way leaves no tensor where it was creating one, and one
+ * of the same size that it was overwriting TORN.
+ * With TIER_NO_WAIT it ends with TIMEOUT at the first range that would have to wait for a lease, room in RAM or a
+ * device; behind an unfinished swap of the same tensor by this client nothing is started: TIMEOUT at once. */
 TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* pointer, uint64_t size,
                            const tier_copy_options* options, tier_op** op);
 /* The reverse: fills `size` bytes at `pointer`. */

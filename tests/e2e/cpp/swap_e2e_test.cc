@@ -95,6 +95,28 @@ TEST_F(SwapEndToEnd, FlushedTensorsSurviveADropOfTheirRamCopies) {
   EXPECT_EQ(back, content);
 }
 
+TEST_F(SwapEndToEnd, OneThatMustNotWaitEndsAtWhatIsLeasedOrOnSsd) {
+  Start();
+  auto client = Connect();
+  const auto content = Random(20 * kMiB, 1);
+  client.SwapOut(1, content).Wait();
+  tier_copy_options options = TIER_COPY_OPTIONS_INIT;
+  options.flags = TIER_NO_WAIT;
+  std::vector<std::byte> back(content.size());
+  client.SwapIn(1, back, &options).Wait();
+  EXPECT_EQ(back, content);
+  std::string sentence;
+  auto lease = client.Acquire(1, TIER_WRITE, {18 * kMiB, 4096});
+  EXPECT_EQ(CodeOf([&] { client.SwapIn(1, back, &options).Wait(); }, &sentence), TIER_TIMEOUT);
+  EXPECT_THAT(sentence, ::testing::HasSubstr("reading tensor 0x1 at byte 18874368 has to wait"));
+  lease.Seal();
+  client.Flush();
+  const uint64_t tensor = 1;
+  tier::Check(tier_drop(client.handle(), &tensor, 1, 0));
+  EXPECT_EQ(CodeOf([&] { client.SwapIn(1, back, &options).Wait(); }, &sentence), TIER_TIMEOUT);
+  EXPECT_THAT(sentence, ::testing::HasSubstr("must not wait"));
+}
+
 TEST_F(SwapEndToEnd, CastsAndChecksGoThroughTheSsd) {
   Start();
   auto client = Connect();

@@ -57,6 +57,21 @@ TEST_F(BehindSwapTest, AnAcquireThatMustNotWaitDoesNot) {
   EndSwap();
 }
 
+TEST_F(BehindSwapTest, ASwapThatMustNotWaitDoesNot) {
+  StartSwap();
+  tier_copy_options options = TIER_COPY_OPTIONS_INIT;
+  options.flags = TIER_NO_WAIT;
+  std::vector<std::byte> back(content_.size());
+  tier_op* op = nullptr;
+  const auto swap_in = [&] { return tier_swap_in(client_, 1, back.data(), back.size(), &options, &op); };
+  EXPECT_TIER_ERROR(swap_in(), TIER_TIMEOUT, "a swap of this client's own");
+  EXPECT_EQ(op, nullptr);
+  EndSwap();
+  ASSERT_TIER_OK(swap_in());
+  ASSERT_TIER_OK(tier_wait(op, 0, nullptr));
+  EXPECT_EQ(back, content_);
+}
+
 TEST_F(BehindSwapTest, AnAcquiresDeadlineHoldsThereToo) {
   StartSwap();
   EXPECT_TIER_ERROR(AcquireWith(0, 1), TIER_TIMEOUT, "a swap of this client's own");
