@@ -1,0 +1,94 @@
+// A swap over an existing tensor that ends half way, in an arena too small for what the job holds: its tensor is TORN,
+// whatever lies beside it is whole, and the memory is there again.
+#include <algorithm>
+#include <optional>
+
+#include "tests/e2e/cpp/real_daemon.h"
+
+namespace tier::daemon_process {
+namespace {
+
+constexpr uint64_t kTensor = 1;
+constexpr uint64_t kSize = 48 * kMiB;
+constexpr uint64_t kHalf = 24 * kMiB;
+
+class HalfASwap : public RealDaemon {
+ protected:
+  void SetUp() override {
+    Start({.arena = "32MiB", .ssd_file_size = "512MiB"});
+    writer_.emplace(Options());
+    tier::ConnectOptions same_job = Options();
+    same_job.job = writer_->Session().job;
+    same_job.token = writer_->Session().token;
+    reader_.emplace(same_job);
+    stranger_.emplace(Options());
+    shared_.flags = TIER_SHARED;
+    writer_->SwapOut(kTensor, old_, &shared_).Wait();
+    writer_->SwapOut(kTensor, own_).Wait();  // The same id in another namespace.
+    reader_->SwapOut(kTensor + 1, neighbour_, &shared_).Wait();
+    stranger_->SwapOut(kTensor, strange_).Wait();
+  }
+  // Goes on until it meets the reader's lease in the middle of the tensor; all ranges before that are final by then.
+  tier::Operation SwapUpToTheLease() {
+    const uint64_t before = writer_->Stats().swap_out_bytes;
+    auto swap = writer_->SwapOut(kTensor, new_, &shared_);
+    while (!swap.done() && writer_->Stats().swap_out_bytes < before + kHalf) {
+      (void)swap.WaitFor(std::chrono::milliseconds(1));
+    }
+    EXPECT_FALSE(swap.done());
+    return swap;
+  }
+  void ExpectContent(tier::Client& client, uint64_t tensor, const std::vector<std::byte>& content, uint32_t flags) {
+    tier_copy_options options = TIER_COPY_OPTIONS_INIT;
+    options.flags = flags;
+    std::vector<std::byte> back(content.size());
+    EXPECT_EQ(CodeOf([&] { client.SwapIn(tensor, back, &options).Wait(); }), TIER_OK) << tier_last_error();
+    EXPECT_TRUE(back == content) << "tensor " << tensor;
+  }
+  void ExpectTornAndNeighboursWhole() {
+    EXPECT_EQ(writer_->Tensor(kTensor, TIER_SHARED).torn, 1);
+    for (tier::Client* client : {&*writer_, &*reader_}) {
+      for (const uint64_t offset : {uint64_t{0}, kHalf, kSize - kMiB}) {
+        EXPECT_EQ(CodeOf([&] { client->Acquire(kTensor, TIER_SHARED, {offset, 4096}); }), TIER_TORN) << offset;
+      }
+      std::vector<std::byte> back(kSize);
+      EXPECT_EQ(CodeOf([&] { client->SwapIn(kTensor, back, &shared_).Wait(); }), TIER_TORN);
+    }
+    ExpectContent(*writer_, kTensor, own_, 0);
+    ExpectContent(*writer_, kTensor + 1, neighbour_, TIER_SHARED);
+    ExpectContent(*stranger_, kTensor, strange_, 0);
+  }
+  // The whole of it is written anew, and half of the arena can be leased at once.
+  void ExpectRecovery() {
+    writer_->SwapOut(kTensor, new_, &shared_).Wait();
+    EXPECT_EQ(reader_->Tensor(kTensor, TIER_SHARED).torn, 0);
+    ExpectContent(*reader_, kTensor, new_, TIER_SHARED);
+    writer_->Create(kTensor + 2, 16 * kMiB).Seal();
+    EXPECT_EQ(writer_->Stats().leases_open, 0u);
+  }
+
+  const std::vector<std::byte> old_ = Random(kSize, 1);
+  const std::vector<std::byte> new_ = Random(kSize, 2);
+  const std::vector<std::byte> own_ = Random(10 * kMiB + 1, 3);
+  const std::vector<std::byte> neighbour_ = Random(30 * kMiB + 7, 4);
+  const std::vector<std::byte> strange_ = Random(20 * kMiB, 5);
+  tier_copy_options shared_ = TIER_COPY_OPTIONS_INIT;
+  std::optional<tier::Client> writer_, reader_;  // Of one job …
+  std::optional<tier::Client> stranger_;         // … and of another.
+};
+
+TEST_F(HalfASwap, ThatIsCancelledLeavesItsTensorTorn) {
+  auto lease = reader_->Acquire(kTensor, TIER_SHARED, {kHalf, kMiB});
+  auto swap = SwapUpToTheLease();
+  swap.Cancel();
+  std::string sentence;
+  EXPECT_EQ(CodeOf([&] { swap.Wait(); }, &sentence), TIER_TIMEOUT);
+  EXPECT_THAT(sentence, ::testing::HasSubstr("the swap of tensor 0x1 was cancelled"));
+  EXPECT_TRUE(std::ranges::equal(lease.bytes(), std::span(old_).subspan(kHalf, kMiB))) << "nobody wrote beneath it";
+  ExpectTornAndNeighboursWhole();
+  lease.Release();
+  ExpectRecovery();
+}
+
+}  // namespace
+}  // namespace tier::daemon_process
