@@ -228,6 +228,20 @@ void World::Turns(uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) Turn();
 }
 
+void World::ReturnWindows() {
+  for (const auto& [session, window] : std::exchange(sink.returns, {})) {
+    engine->WindowReturned(SessionId{session}, WindowIndex{window});
+  }
+}
+
+void World::TurnsReturning(SessionId session, uint64_t sequence, uint32_t most, base::Duration pace) {
+  for (uint32_t turn = 0; turn < most && !Answered(session, sequence); ++turn) {
+    Turn();
+    Advance(pace);
+    ReturnWindows();
+  }
+}
+
 JobCounters World::Job(JobId job) const {
   for (const JobView& view : engine->Snapshot().jobs) {
     if (view.id == job) return view.counters;

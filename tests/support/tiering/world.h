@@ -49,6 +49,10 @@ struct WorldOptions {
   bool manifests = false;
 };
 
+inline WorldOptions WithArena(uint64_t arena = 8 * kMiB, uint64_t window = 8 * kMiB) {
+  return {.windows = {.window_size = window, .arena_max_bytes = arena}};
+}
+
 class World {
  public:
   explicit World(WorldOptions world_options = {});
@@ -99,6 +103,10 @@ class World {
   // One turn at the present time; then CheckInvariants.
   bool Turn();
   void Turns(uint32_t count);
+  // Clients unmap at once what is asked back.
+  void ReturnWindows();
+  // Turns at that pace with windows returned after each, until the request is answered or there were so many.
+  void TurnsReturning(SessionId session, uint64_t sequence, uint32_t most, base::Duration pace);
   void Advance(base::Duration duration) { now = now + duration; }
   JobCounters Job(JobId job) const;
 

@@ -10,12 +10,8 @@ namespace {
 using proto::Op;
 constexpr uint64_t kPiece = kBlockSize;
 
-WorldOptions Small(uint64_t arena = 8 * kMiB, uint64_t window = 8 * kMiB) {
-  return {.windows = {.window_size = window, .arena_max_bytes = arena}};
-}
-
 TEST(Guarantee, GuaranteesThatDoNotFitTogetherAreRefusedWithFigures) {
-  World world(Small(64 * kMiB));
+  World world(WithArena(64 * kMiB));
   world.OpenJob({.guarantee_bytes = 40 * kMiB});
   const Status refused = world.engine->OpenJob(JobId{99}, {.key = "0/x", .guarantee_bytes = 30 * kMiB});
   ASSERT_FALSE(refused.has_value());
@@ -23,15 +19,8 @@ TEST(Guarantee, GuaranteesThatDoNotFitTogetherAreRefusedWithFigures) {
   EXPECT_NE(refused.error().message.find("24 MiB"), std::string::npos) << refused.error().message;
 }
 
-// Clients unmap at once what is asked back.
-void ReturnWindows(World& world) {
-  for (const auto& [session, window] : std::exchange(world.sink.returns, {})) {
-    world.engine->WindowReturned(SessionId{session}, WindowIndex{window});
-  }
-}
-
 TEST(Guarantee, AnUnusedGuaranteeIsLentAndComesBack) {
-  World world(Small(64 * kMiB));
+  World world(WithArena(64 * kMiB));
   const JobId greedy = world.OpenJob();
   const SessionId session = world.OpenSession(greedy);
   const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
@@ -39,17 +28,13 @@ TEST(Guarantee, AnUnusedGuaranteeIsLentAndComesBack) {
   EXPECT_EQ(world.Job(greedy).window_count, 8u) << "idle memory is borrowable";
   const SessionId other = world.OpenSession(entitled);
   const uint64_t asked = world.Send(other, Op::kCreate, {{1, 0, 0, 32 * kMiB}});
-  for (int turn = 0; turn < 500 && !world.Answered(other, asked); ++turn) {
-    world.Turn();
-    world.Advance(std::chrono::milliseconds(1));
-    ReturnWindows(world);
-  }
+  world.TurnsReturning(other, asked, 500, std::chrono::milliseconds(1));
   ASSERT_TRUE(world.Answered(other, asked).has_value());
   EXPECT_EQ(world.Answered(other, asked)->code, Code::kOk) << world.Answered(other, asked)->detail;
 }
 
 TEST(Guarantee, LeasesAreNotMadeRoomForInWhatOthersAreGuaranteed) {
-  World world(Small(64 * kMiB));
+  World world(WithArena(64 * kMiB));
   const JobId greedy = world.OpenJob();
   const SessionId session = world.OpenSession(greedy);
   const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
@@ -61,7 +46,7 @@ TEST(Guarantee, LeasesAreNotMadeRoomForInWhatOthersAreGuaranteed) {
 }
 
 TEST(Guarantee, WhatLiesInLentMemoryIsLeasedOnlyUpToTheFirmShare) {
-  World world(Small(64 * kMiB));
+  World world(WithArena(64 * kMiB));
   const JobId greedy = world.OpenJob();
   const SessionId session = world.OpenSession(greedy);
   const SessionId second = world.OpenSession(greedy);
@@ -82,11 +67,7 @@ TEST(Guarantee, WhatLiesInLentMemoryIsLeasedOnlyUpToTheFirmShare) {
   EXPECT_FALSE(world.Answered(session, waiting).has_value());
   const SessionId other = world.OpenSession(entitled);
   const uint64_t asked = world.Send(other, Op::kCreate, {{1, 0, 0, 32 * kMiB}});
-  for (int turn = 0; turn < 500 && !world.Answered(other, asked); ++turn) {
-    world.Turn();
-    world.Advance(std::chrono::milliseconds(1));
-    ReturnWindows(world);
-  }
+  world.TurnsReturning(other, asked, 500, std::chrono::milliseconds(1));
   ASSERT_TRUE(world.Answered(other, asked).has_value()) << "a guarantee is kept";
   EXPECT_EQ(world.Answered(other, asked)->code, Code::kOk) << world.Answered(other, asked)->detail;
   for (const size_t i : {0, 2}) world.Release(second, leases[i]);
@@ -95,7 +76,7 @@ TEST(Guarantee, WhatLiesInLentMemoryIsLeasedOnlyUpToTheFirmShare) {
 }
 
 TEST(Guarantee, WhoseOwnLeasesHoldTheFirmShareIsToldAtOnce) {
-  World world(Small(64 * kMiB));
+  World world(WithArena(64 * kMiB));
   const SessionId session = world.Open();
   world.OpenJob({.guarantee_bytes = 32 * kMiB});
   world.PutEach(session, 1, 20, kPiece);
@@ -110,7 +91,7 @@ TEST(Guarantee, WhoseOwnLeasesHoldTheFirmShareIsToldAtOnce) {
 }
 
 TEST(Guarantee, MoreThanTheFirmShareInOneRequestIsRefusedAtOnceThoughInRam) {
-  World world(Small(64 * kMiB));
+  World world(WithArena(64 * kMiB));
   const SessionId session = world.Open();
   world.Put(session, 1, 40 * kMiB);
   world.OpenJob({.guarantee_bytes = 32 * kMiB});
@@ -136,7 +117,7 @@ TEST(Guarantee, WhatCannotGoToSsdIsNotPutIntoLentMemory) {
 }
 
 TEST(Guarantee, AGuaranteeLeavesEveryOpenJobItsPart) {
-  World world(Small(64 * kMiB));
+  World world(WithArena(64 * kMiB));
   const JobId running = world.OpenJob();
   const SessionId session = world.OpenSession(running);
   world.PutEach(session, 1, 12, kPiece);
@@ -153,7 +134,7 @@ TEST(Guarantee, AGuaranteeLeavesEveryOpenJobItsPart) {
 }
 
 TEST(Guarantee, AGuaranteeLeavesWhatIsLeasedNow) {
-  World world(Small(64 * kMiB));
+  World world(WithArena(64 * kMiB));
   const SessionId session = world.Open();
   const Answer held = world.Create(session, 1, 48 * kMiB);
   EXPECT_EQ(world.engine->OpenJob(JobId{99}, {.key = "7/a", .guarantee_bytes = 32 * kMiB}).error().code,
@@ -163,7 +144,7 @@ TEST(Guarantee, AGuaranteeLeavesWhatIsLeasedNow) {
 }
 
 TEST(Guarantee, WhatIsInRamIsLeasedWhateverTheShareHasBecome) {
-  World world(Small(64 * kMiB));
+  World world(WithArena(64 * kMiB));
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
   world.Put(session, 1, 4 * kPiece);
@@ -173,7 +154,7 @@ TEST(Guarantee, WhatIsInRamIsLeasedWhateverTheShareHasBecome) {
 }
 
 TEST(Guarantee, AJobThatBorrowedGivesBackWhatIsNotLeased) {
-  World world(Small(32 * kMiB));
+  World world(WithArena(32 * kMiB));
   const JobId first = world.OpenJob();
   const SessionId a = world.OpenSession(first);
   world.PutEach(a, 1, 16, kPiece);
@@ -181,11 +162,7 @@ TEST(Guarantee, AJobThatBorrowedGivesBackWhatIsNotLeased) {
   const JobId second = world.OpenJob();
   const SessionId b = world.OpenSession(second);
   const uint64_t asked = world.Send(b, Op::kCreate, {{1, 0, 0, 8 * kMiB}});
-  for (int turn = 0; turn < 200 && !world.Answered(b, asked); ++turn) {
-    world.Turn();
-    world.Advance(std::chrono::milliseconds(1));
-    ReturnWindows(world);
-  }
+  world.TurnsReturning(b, asked, 200, std::chrono::milliseconds(1));
   ASSERT_TRUE(world.Answered(b, asked).has_value());
   EXPECT_EQ(world.Answered(b, asked)->code, Code::kOk);
   EXPECT_LT(world.Job(first).window_count, 4u);
@@ -220,11 +197,7 @@ TEST(Guarantee, WindowsChosenForOneWhoGaveUpAreNotTakenLater) {
   ASSERT_TRUE(world.engine->SetJob(first, 16 * kMiB, std::nullopt).has_value());
   const SessionId c = world.Open();
   const uint64_t asked = world.Send(c, Op::kCreate, {{1, 0, 0, kPiece}});
-  for (int turn = 0; turn < 200 && !world.Answered(c, asked); ++turn) {
-    world.Turn();
-    world.Advance(kHandOverInterval);
-    ReturnWindows(world);
-  }
+  world.TurnsReturning(c, asked, 200, kHandOverInterval);
   ASSERT_TRUE(world.Answered(c, asked).has_value());
   EXPECT_EQ(world.Answered(c, asked)->code, Code::kOk);
   EXPECT_EQ(world.Job(first).window_count, 2u) << "it is within its guarantee";

@@ -10,12 +10,8 @@ namespace {
 using proto::Op;
 constexpr uint64_t kPiece = kBlockSize;
 
-WorldOptions Small(uint64_t arena = 8 * kMiB, uint64_t window = 8 * kMiB) {
-  return {.windows = {.window_size = window, .arena_max_bytes = arena}};
-}
-
 TEST(Memory, WindowsAreMadeOnDemand) {
-  World world(Small(64 * kMiB));
+  World world(WithArena(64 * kMiB));
   const SessionId session = world.Open();
   world.Turns(3);
   EXPECT_EQ(world.windows.window_count(), 0u);
@@ -32,7 +28,7 @@ TEST(Memory, ABigRequestGetsAllItsWindowsAtOnce) {
 }
 
 TEST(Memory, TheColdestCleanPiecesMakeRoom) {
-  World world(Small());
+  World world(WithArena());
   const SessionId session = world.Open();
   world.PutEach(session, 1, 4, kPiece);
   for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Flush(session, id).code, Code::kOk);
@@ -44,7 +40,7 @@ TEST(Memory, TheColdestCleanPiecesMakeRoom) {
 }
 
 TEST(Memory, CleanPiecesAreNotWrittenAgain) {
-  World world(Small());
+  World world(WithArena());
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
   world.PutEach(session, 1, 8, kPiece);
@@ -84,7 +80,7 @@ TEST(Memory, EvictionAheadKeepsSomeRoomFree) {
 }
 
 TEST(Memory, WhenEverythingIsLeasedTheWaiterGetsNoMemoryWithFigures) {
-  World world(Small());
+  World world(WithArena());
   const JobId job = world.OpenJob();
   const SessionId holder = world.OpenSession(job);
   const SessionId waiter = world.OpenSession(job);
@@ -101,7 +97,7 @@ TEST(Memory, WhenEverythingIsLeasedTheWaiterGetsNoMemoryWithFigures) {
 }
 
 TEST(Memory, WhenItsOwnLeasesHoldEverythingTheCallerIsToldItWouldDeadlock) {
-  World world(Small());
+  World world(WithArena());
   const SessionId session = world.Open();
   EXPECT_EQ(world.Create(session, 1, 8 * kMiB).code, Code::kOk);
   const uint64_t asked = world.Send(session, Op::kCreate, {{2, 0, 0, kPiece}}, proto::kFlagNoWaitOwn);
@@ -112,7 +108,7 @@ TEST(Memory, WhenItsOwnLeasesHoldEverythingTheCallerIsToldItWouldDeadlock) {
 }
 
 TEST(Memory, TwoWaitersForHalfOfTheMemoryEachBothGetIt) {
-  World world(Small());
+  World world(WithArena());
   const JobId job = world.OpenJob();
   const SessionId holder = world.OpenSession(job);
   const SessionId a = world.OpenSession(job);
@@ -130,7 +126,7 @@ TEST(Memory, TwoWaitersForHalfOfTheMemoryEachBothGetIt) {
 }
 
 TEST(Memory, BatchedReadsLargerThanWhatIsFreeEvictTheirPredecessors) {
-  World world(Small(16 * kMiB));
+  World world(WithArena(16 * kMiB));
   const SessionId session = world.Open();
   for (uint64_t id = 1; id <= 24; ++id) world.PutOnSsd(session, id, kPiece, id);
   for (uint64_t first = 1; first <= 24; first += 6) {
@@ -150,7 +146,7 @@ TEST(Memory, BatchedReadsLargerThanWhatIsFreeEvictTheirPredecessors) {
 }
 
 TEST(Memory, AJobsLimitIsKeptToThePage) {
-  World world(Small(64 * kMiB));
+  World world(WithArena(64 * kMiB));
   const JobId job = world.OpenJob({.limit_bytes = 3 * kMiB});
   const SessionId session = world.OpenSession(job);
   for (uint64_t id = 1; id <= 6; ++id) {
@@ -161,15 +157,8 @@ TEST(Memory, AJobsLimitIsKeptToThePage) {
   EXPECT_EQ(world.CreateRange(session, 9, 4 * kMiB, 0, 4 * kMiB).code, Code::kNoMemory);
 }
 
-// Clients unmap at once what is asked back.
-void ReturnWindows(World& world) {
-  for (const auto& [session, window] : std::exchange(world.sink.returns, {})) {
-    world.engine->WindowReturned(SessionId{session}, WindowIndex{window});
-  }
-}
-
 TEST(Memory, AWindowThatNobodyMapsWakesTheJobItIsFor) {
-  World world(Small(8 * kMiB));
+  World world(WithArena(8 * kMiB));
   const SessionId a = world.Open({.key = "0/kept", .named = true});
   world.PutOnSsd(a, 1, kPiece, 1, proto::kFlagShared);
   world.engine->EndSession(a, "gone, but its job stays");
@@ -185,7 +174,7 @@ TEST(Memory, AWindowThatNobodyMapsWakesTheJobItIsFor) {
 }
 
 TEST(Memory, AnArenaThatGrowsWakesTheJobsThatWait) {
-  World world(Small(8 * kMiB));
+  World world(WithArena(8 * kMiB));
   const SessionId session = world.Open();
   EXPECT_EQ(world.Create(session, 1, 8 * kMiB).code, Code::kOk);
   const uint64_t asked = world.Send(session, Op::kCreate, {{2, 0, 0, kPiece}});
@@ -217,13 +206,13 @@ TEST(Memory, LookingForWindowsToHandOverGoesOverSomePiecesAtATime) {
   }
   EXPECT_GE(looks, 3u) << "not all pieces in one turn";
   EXPECT_LE(looks, 6u);
-  ReturnWindows(world);
+  world.ReturnWindows();
   EXPECT_EQ(world.Wait(b, asked).code, Code::kOk);
   EXPECT_EQ(world.CheckEach(a, 2, 7), Code::kOk);
 }
 
 TEST(Memory, AWindowIsNotReusedBeforeItsClientGaveItBack) {
-  World world(Small(8 * kMiB));
+  World world(WithArena(8 * kMiB));
   const JobId first = world.OpenJob();
   const SessionId a = world.OpenSession(first);
   world.PutOnSsd(a, 1, kPiece);
@@ -243,7 +232,7 @@ TEST(Memory, AWindowIsNotReusedBeforeItsClientGaveItBack) {
 }
 
 TEST(Memory, ADeadSessionsWindowsNeedNoAnswer) {
-  World world(Small(8 * kMiB));
+  World world(WithArena(8 * kMiB));
   const SessionId a = world.Open();
   world.PutOnSsd(a, 1, kPiece);
   const SessionId b = world.Open();
@@ -279,14 +268,14 @@ TEST(Memory, ScatteredSlotsDoNotKeepARequestForBlocksFromGrowing) {
 }
 
 TEST(Memory, AWindowThatCannotBeMadeIsTriedAgain) {
-  World world(Small(16 * kMiB));
+  World world(WithArena(16 * kMiB));
   const SessionId session = world.Open();
   world.windows.FailNext(2);
   EXPECT_EQ(world.Create(session, 1, 4096).code, Code::kOk);
 }
 
 TEST(Memory, PrefetchBringsBackWithoutBeingWaitedFor) {
-  World world(Small(16 * kMiB));
+  World world(WithArena(16 * kMiB));
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
   world.PutOnSsd(session, 1, kPiece);
@@ -315,7 +304,7 @@ TEST(Memory, PrefetchIsBoundedInFlight) {
 }
 
 TEST(Memory, APrefetchOfWhatIsFreedMeanwhileDoesNothing) {
-  World world(Small(16 * kMiB));
+  World world(WithArena(16 * kMiB));
   const SessionId session = world.Open();
   world.PutOnSsd(session, 1, 3 * kPiece);
   world.transfers.Hold();
@@ -328,7 +317,7 @@ TEST(Memory, APrefetchOfWhatIsFreedMeanwhileDoesNothing) {
 }
 
 TEST(Memory, AReaderOfAPieceBeingWrittenOutIsServedFromRam) {
-  World world(Small(16 * kMiB));
+  World world(WithArena(16 * kMiB));
   const SessionId session = world.Open();
   world.Put(session, 1, kPiece);
   world.transfers.Hold();
