@@ -58,9 +58,15 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
                 fmt::format("job '{}' is live with {} sessions; resume takes a named job without any", job->name,
                             job->members.size()));
   }
+  Admission admission{.job = *job};
+  if (BeginsNewRun(*job, request)) {
+    if (!request.token.empty()) admission.job.token = request.token;
+    admission.job.world_size = request.world_size;
+    return admission;
+  }
   if (auto ok = CheckToken(*job, request); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = CheckWorld(*job, request); !ok) return std::unexpected(std::move(ok.error()));
-  return Admission{.job = *job};
+  return admission;
 }
 
 Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume) {
@@ -83,14 +89,19 @@ Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& requ
   return admission;
 }
 
+// Without live sessions its owner, whom the kernel names, may come back to a named job. The token of a launch that
+// started anew (torchrun, Slurm) is another one, and its world may be: the first to come brings both.
+bool JobRegistry::BeginsNewRun(const Job& job, const OpenJobRequest& request) {
+  if (request.mode == OpenMode::kJoin || SameToken(job.token, request.token)) return false;
+  return job.named && job.members.empty() && job.uid != kOverflowUid;
+}
+
 Status JobRegistry::CheckToken(const Job& job, const OpenJobRequest& request) const {
   if (SameToken(job.token, request.token)) return {};
   if (!request.token.empty()) return Fail(Code::kDenied, fmt::format("this is not the token of job '{}'", job.name));
   if (request.mode == OpenMode::kJoin) {
     return Fail(Code::kDenied, fmt::format("joining job '{}' needs its token (TIERD_JOB_TOKEN)", job.name));
   }
-  // Without live sessions its owner, whom the kernel names, may come back to a named job.
-  if (job.named && job.members.empty() && job.uid != kOverflowUid) return {};
   return Fail(Code::kAlreadyExists,
               fmt::format("job '{}' is live with {} sessions; pass its token (TIERD_JOB_TOKEN) to join "
                           "it, or choose another name",
@@ -119,6 +130,8 @@ const Job& JobRegistry::Commit(const Admission& admission, const OpenJobRequest&
   TIER_CHECK(inserted == admission.created, "job {} created {} inserted {}", admission.job.name, admission.created,
              inserted);
   Job& job = place->second;
+  job.token = admission.job.token;
+  job.world_size = admission.job.world_size;
   TIER_CHECK(!job.name.empty() && IsToken(job.token), "job {} name '{}'", static_cast<uint64_t>(job.id), job.name);
   by_name_.insert_or_assign(std::pair(job.uid, job.name), job.id);
   TIER_CHECK(by_name_.size() == jobs_.size(), "{} names of {} jobs", by_name_.size(), jobs_.size());

@@ -5,7 +5,8 @@
 // makes it so. A job is known by (uid, name); its token speaks for its owner.
 //
 // Rules: create refuses a live job; join and a second attach need the token; resume wants a named job without sessions;
-// a rank is present once; every member of a world names the same size. The overflow uid stands for everybody whom the
+// a rank is present once; every member of a world names the same size. A named job without sessions takes its owner's
+// next run, with that run's token and world. The overflow uid stands for everybody whom the
 // kernel cannot name here, so it owns nothing without a token.
 // Invariants: jobs of a uid <= jobs_per_uid_max; a session is in exactly one job. Engine thread only.
 #pragma once
@@ -55,7 +56,7 @@ struct Job {
 
 // What Admit decided.
 struct Admission {
-  Job job;               // As it will be (new), or a copy of what is there.
+  Job job;               // As it will be: new, or what is there, with the token and the world of its next run.
   bool created = false;  // The engine must open it before Commit.
   bool resume = false;   // … with its manifest.
 };
@@ -87,6 +88,7 @@ class JobRegistry {
 
  private:
   Result<Admission> AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume);
+  static bool BeginsNewRun(const Job& job, const OpenJobRequest& request);
   Status CheckToken(const Job& job, const OpenJobRequest& request) const;
   Status CheckWorld(const Job& job, const OpenJobRequest& request) const;
   const Job* FindOwned(uint32_t uid, const std::string& name) const;

@@ -70,7 +70,7 @@ typedef struct tier_connect_options {
   const char* job;    /* NULL: derived from the launcher's environment, with a random suffix if there is none */
   const char* token;  /* NULL: $TIERD_JOB_TOKEN, else derived (torchrun, Slurm), else none */
   int mode;           /* TIER_MODE_... */
-  int named;          /* 1: the job is kept until `tierctl job remove` */
+  int named;          /* 1: kept until `tierctl job remove`, for its owner's next run, whatever that one's token */
   int rank;           /* -1: $RANK or none */
   int world_size;     /* 0: $WORLD_SIZE or none */
   uint64_t guarantee_bytes; /* RAM this job must always get; 0: the default share */

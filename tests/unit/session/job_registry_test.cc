@@ -122,6 +122,66 @@ TEST_F(JobRegistryTest, NamedJobStaysAndItsOwnerComesBack) {
   EXPECT_EQ(Open(kAlice, {.name = "train"}).value().id, job.id);
 }
 
+// An elastic restart: torchrun and Slurm count it, so the token that libtier derives of the launch is another one.
+TEST_F(JobRegistryTest, NextRunOfANamedJobBringsItsOwnTokenAndWorld) {
+  const std::string first_run(64, 'a');
+  const std::string next_run(64, 'b');
+  const Job job =
+      Open(kAlice, {.name = "train", .token = first_run, .named = true, .rank = 0, .world_size = 2}).value();
+  const OpenJobRequest rank0{.name = "train", .token = next_run, .named = true, .rank = 0, .world_size = 3};
+  EXPECT_EQ(Refusal(kAlice, rank0), Code::kDenied) << "the first run is still there";
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+
+  const auto reopened = Open(kAlice, rank0);
+  ASSERT_TRUE(reopened) << reopened.error().message;
+  EXPECT_EQ(reopened->id, job.id);
+  EXPECT_EQ(reopened->token, next_run);
+  EXPECT_EQ(reopened->world_size, 3);
+  const auto other = Open(kAlice, {.name = "train", .token = next_run, .named = true, .rank = 1, .world_size = 3});
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_EQ(other->members.size(), 2u);
+  const OpenJobRequest straggler{.name = "train", .token = first_run, .named = true, .rank = 1, .world_size = 2};
+  EXPECT_EQ(Refusal(kAlice, straggler), Code::kDenied) << "of the run that is over";
+}
+
+TEST_F(JobRegistryTest, NextRunMayBeOpenedByItsLauncher) {
+  const Job job =
+      Open(kAlice, {.name = "train", .token = std::string(64, 'a'), .named = true, .rank = 0, .world_size = 2}).value();
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+  const std::string token(64, 'b');
+  EXPECT_EQ(Open(kAlice, {.name = "train", .token = token, .named = true}, false).value().token, token);
+  EXPECT_TRUE(Open(kAlice, {.name = "train", .token = token, .rank = 1, .world_size = 4}))
+      << "it left the world to the first rank";
+}
+
+TEST_F(JobRegistryTest, NextRunIsItsOwnersAlone) {
+  const std::string token(64, 'b');
+  const Job job = Open(kAlice, {.name = "train", .named = true}).value();
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+  EXPECT_EQ(Refusal(kBob, {.name = "train", .token = token, .mode = OpenMode::kJoin}), Code::kNotFound);
+  EXPECT_NE(Open(kBob, {.name = "train", .token = token}).value().id, job.id) << "a job of his own";
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = token, .mode = OpenMode::kJoin}), Code::kDenied)
+      << "join is for those who know the token";
+  EXPECT_EQ(registry_.Find(job.id)->token, job.token) << "refusals change nothing";
+
+  const Job nobodys = Open(kOverflowUid, {.name = "train", .token = token, .named = true}).value();
+  EXPECT_FALSE(registry_.Leave(nobodys.id, nobodys.members.front().session));
+  EXPECT_EQ(Refusal(kOverflowUid, {.name = "train", .token = std::string(64, 'c')}), Code::kDenied)
+      << "its uid stands for everybody";
+}
+
+TEST_F(JobRegistryTest, AdmissionToTheNextRunChangesNothingUntilItIsCommitted) {
+  const Job job = Open(kAlice, {.name = "train", .named = true}).value();
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+  ASSERT_TRUE(registry_.Admit(kAlice, {.name = "train", .token = std::string(64, 'b')}));
+  EXPECT_EQ(registry_.Find(job.id)->token, job.token);
+}
+
+TEST_F(JobRegistryTest, EphemeralJobThatNobodyHasJoinedYetKeepsItsToken) {
+  ASSERT_TRUE(Open(kAlice, {.name = "train"}, false));
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = std::string(64, 'b')}), Code::kDenied);
+}
+
 TEST_F(JobRegistryTest, ResumeTakesANamedJobWithoutSessions) {
   const Job job = Open(kAlice, {.name = "train", .named = true}).value();
   EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = job.token, .mode = OpenMode::kResume}), Code::kAlreadyExists);
