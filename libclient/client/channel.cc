@@ -19,6 +19,20 @@ bool ShouldSpin(SpinMode mode) {
 
 }  // namespace
 
+Clock::time_point DeadlineOf(uint32_t timeout_ms) {
+  const bool given = timeout_ms != proto::kTimeoutDefault;
+  return Clock::now() + (given ? std::chrono::milliseconds(timeout_ms) : kRequestTimeoutDefault);
+}
+
+uint32_t LeftUntil(Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  return static_cast<uint32_t>(std::max<int64_t>(left.count(), 1));
+}
+
+Error NoRoom() {
+  return {Code::kTimeout, "no request could be sent: those before it, of all threads, are not answered yet"};
+}
+
 Channel::Channel(std::byte* region, const proto::EnginePage* engine, int doorbell, SpinMode spin)
     : region_(region),
       engine_(engine),
@@ -31,8 +45,18 @@ Channel::Channel(std::byte* region, const proto::EnginePage* engine, int doorbel
   for (uint32_t i = 0; i < proto::kRequestsOutstandingMax; ++i) pool_.push_back(&storage_.emplace_back());
 }
 
-Result<Pending*> Channel::Submit(const Submission& submission, Group* group) {
-  return Place(submission, {.group = group});
+Result<Pending*> Channel::Submit(const Submission& submission) {
+  auto placed = TryPlaceNow(submission, {});
+  if (!placed || *placed != nullptr) return placed;
+  const auto deadline = DeadlineOf(submission.timeout_ms);
+  Submission late = submission;
+  while (Clock::now() < deadline) {
+    PauseForRoom();  // Answers make room in the ring and in the pool.
+    late.timeout_ms = LeftUntil(deadline);
+    placed = TryPlaceNow(late, {});
+    if (!placed || *placed != nullptr) return placed;
+  }
+  return std::unexpected(NoRoom());
 }
 
 Result<Pending*> Channel::TrySubmit(const Submission& submission, Group* group, uint32_t kept) {
@@ -53,18 +77,12 @@ Result<Pending*> Channel::TryPlaceNow(const Submission& submission, const Placin
 }
 
 Status Channel::SubmitDetached(const Submission& submission) {
-  auto placed = Place(submission, kDetached);
-  if (!placed) return std::unexpected(placed.error());
-  return {};
-}
-
-Result<Pending*> Channel::Place(const Submission& submission, const Placing& placing) {
-  while (!ended()) {
-    if (Pending* const pending = PlaceNow(submission, placing)) return pending;
-    // The ring or the pool is full: answers make room in both.
-    if (!ended() && !Drain(false)) PauseForRoom();
+  while (true) {
+    const auto sent = TrySubmitDetached(submission);
+    if (!sent) return std::unexpected(sent.error());
+    if (*sent) return {};
+    PauseForRoom();
   }
-  return std::unexpected(end_reason());
 }
 
 Pending* Channel::PlaceNow(const Submission& submission, const Placing& placing) {

@@ -33,8 +33,15 @@ inline constexpr std::chrono::microseconds kSpinMax{20};
 // Of the requests on their way. Releases may be sent under locks of their caller's: room for one never depends on when
 // somebody takes another answer, since the drainer takes theirs.
 inline constexpr uint32_t kKeptForDetached = 64;
+// A started request keeps its place until its caller takes the answer, who may make other calls first: room for those.
+inline constexpr uint32_t kKeptForCalls = 64;
 // At the end nobody takes answers any more: what is still to be finished then may use part of that room.
 inline constexpr uint32_t kKeptAtTheEnd = kKeptForDetached / 2;
+
+inline constexpr std::chrono::milliseconds kRequestTimeoutDefault{60'000};  // As the daemon's.
+Clock::time_point DeadlineOf(uint32_t timeout_ms);
+uint32_t LeftUntil(Clock::time_point deadline);  // Milliseconds, 1 at least.
+Error NoRoom();                                  // TIMEOUT
 
 struct Submission {
   proto::Op op = proto::Op::kNone;
@@ -58,12 +65,12 @@ class Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  // Puts a request on the ring, waiting for room when it is full. Fails only when the session has ended.
-  // The result is the caller's until Finish. `group`: counts its completion.
-  Result<Pending*> Submit(const Submission& submission, Group* group = nullptr);
-  // The same without waiting: null when there is no room now.
+  // Puts a request on the ring, waiting for room when it is full until the request's own deadline: TIMEOUT. Fails
+  // otherwise only when the session has ended. The result is the caller's until Finish.
+  Result<Pending*> Submit(const Submission& submission);
+  // The same without waiting: null when there is no room now. `group`: counts its completion.
   Result<Pending*> TrySubmit(const Submission& submission, Group* group, uint32_t kept = kKeptForDetached);
-  // As Submit, and nobody waits: a refusal is remembered for TakeDeferred.
+  // As Submit, without a deadline, and nobody waits: a refusal is remembered for TakeDeferred.
   Status SubmitDetached(const Submission& submission);
   // The same without waiting: false when there is no room now.
   Result<bool> TrySubmitDetached(const Submission& submission);
@@ -110,7 +117,6 @@ class Channel {
   };
   static constexpr Placing kDetached{.group = nullptr, .detached = true, .kept = 0};
   Result<Pending*> TryPlaceNow(const Submission& submission, const Placing& placing);
-  Result<Pending*> Place(const Submission& submission, const Placing& placing);
   Pending* PlaceNow(const Submission& submission, const Placing& placing);
   bool TryPlace(const Submission& submission, uint32_t kept, Pending** placed);
   void Stage(const Submission& submission, uint32_t slots);

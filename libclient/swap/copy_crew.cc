@@ -33,16 +33,6 @@ Status MayWait(uint32_t flags) {
   return Fail(Code::kWouldDeadlock, BehindSwap().message + ": end it with tier_wait first");
 }
 
-Clock::time_point DeadlineOf(uint32_t timeout_ms) {
-  const bool given = timeout_ms != proto::kTimeoutDefault;
-  return Clock::now() + (given ? std::chrono::milliseconds(timeout_ms) : kRequestTimeoutDefault);
-}
-
-uint32_t LeftUntil(Clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  return static_cast<uint32_t>(std::max<int64_t>(left.count(), 1));
-}
-
 CopyCrew::CopyCrew(client::Session& session, int threads) : session_(session), threads_wanted_(threads) {
   session_.Hold();
   budget_bytes_ = BudgetFor(session.windows());
@@ -76,22 +66,37 @@ Result<std::shared_ptr<Operation>> CopyCrew::StartCopy(const CopyRequest& reques
 Result<std::shared_ptr<Operation>> CopyCrew::StartRequest(const client::Submission& submission,
                                                           std::span<Lease*> leases) {
   auto operation = std::make_shared<RequestOperation>(shared_from_this(), submission, leases);
+  if (started_.load() > kStartedMax) {
+    return Fail(Code::kNoMemory, std::to_string(kStartedMax) +
+                                     " started calls of this client are not taken, or were given up and are not "
+                                     "answered yet: end some of them with tier_wait before more are started");
+  }
   if (unfinished_.load() != 0) {
     // Without one, who ends the swap sends it, if there is room then, or the next swap's thread.
     (void)EnsureThreads();
     std::lock_guard lock(mutex_);
     if (auto before = SwapsBefore(submission); !before.empty() || AnyReady()) {
-      if (deferred_.size() >= kDeferredMax) {
-        return Fail(Code::kNoMemory, std::to_string(kDeferredMax) + " started calls wait behind swaps already");
-      }
-      if (!operation->Defer(std::move(before))) return operation;
-      deferred_.push_back(operation);
-      unfinished_.fetch_add(1);
+      DeferLocked(operation, std::move(before));
       return operation;
     }
   }
-  if (auto sent = operation->Send(); !sent) return std::unexpected(sent.error());
+  const auto sent = operation->Send();
+  if (!sent) return std::unexpected(sent.error());
+  if (*sent) return operation;
+  // The daemon has yet to read what lies before it.
+  if (auto threads = EnsureThreads(); !threads) return std::unexpected(threads.error());
+  {
+    std::lock_guard lock(mutex_);
+    DeferLocked(operation, SwapsBefore(submission));
+  }
+  WakeThreads();
   return operation;
+}
+
+void CopyCrew::DeferLocked(const std::shared_ptr<RequestOperation>& request, std::vector<const CopyOperation*> behind) {
+  if (!request->Defer(std::move(behind))) return;
+  deferred_.push_back(request);
+  unfinished_.fetch_add(1);
 }
 
 Status CopyCrew::Enqueue(const std::shared_ptr<CopyOperation>& operation) {
@@ -300,12 +305,16 @@ bool CopyCrew::Busy(uint64_t tensor, uint32_t flags) {
 Status CopyCrew::WaitForSwaps(client::Submission* submission) {
   if (unfinished_.load() == 0) return {};
   std::unique_lock lock(mutex_);
-  const auto busy = [&] { return !SwapsBefore(*submission).empty() || AnyReady(); };
-  if (!busy()) return {};
-  if (auto may_wait = MayWait(submission->flags); !may_wait) return may_wait;
-  const auto deadline = DeadlineOf(submission->timeout_ms);
-  if (!finished_.wait_until(lock, deadline, [&] { return !busy(); })) return std::unexpected(BehindSwap());
-  submission->timeout_ms = LeftUntil(deadline);
+  const auto behind_swaps = [&] { return !SwapsBefore(*submission).empty(); };
+  const auto free = [&] { return !behind_swaps() && !AnyReady(); };  // What was asked before it goes first.
+  if (free()) return {};
+  if (behind_swaps()) {
+    if (auto may_wait = MayWait(submission->flags); !may_wait) return may_wait;
+  }
+  const auto deadline = client::DeadlineOf(submission->timeout_ms);
+  if (!finished_.wait_until(lock, deadline, free))
+    return std::unexpected(behind_swaps() ? BehindSwap() : client::NoRoom());
+  submission->timeout_ms = client::LeftUntil(deadline);
   return {};
 }
 
@@ -347,10 +356,14 @@ void CopyCrew::AdoptLocked(Pending* pending, const client::Submission& submissio
   Orphan& orphan =
       orphans_.emplace_back(Orphan{pending, submission, {submission.items.begin(), submission.items.end()}});
   orphan.submission.items = orphan.items;
+  started_.fetch_add(1);
 }
 
 void CopyCrew::SettleOrphans() {
-  if (session_.channel().ended()) orphans_.clear();
+  if (session_.channel().ended()) {
+    started_.fetch_sub(static_cast<uint32_t>(orphans_.size()));
+    orphans_.clear();
+  }
   for (auto orphan = orphans_.begin(); orphan != orphans_.end();) {
     if (!orphan->pending->done()) {
       ++orphan;
@@ -358,6 +371,7 @@ void CopyCrew::SettleOrphans() {
     }
     Settle(*orphan);
     orphan = orphans_.erase(orphan);
+    started_.fetch_sub(1);
   }
 }
 

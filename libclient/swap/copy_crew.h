@@ -7,7 +7,7 @@
 //
 // Invariants: inflight_bytes_ == Σ lengths of ranges asked for and not finished; it exceeds budget_bytes_ only when a
 //   single range does; unfinished_ == operations queued or active + requests deferred; nothing is waited for under the
-//   crew's lock: what finds no room on the ring is sent in a later turn.
+//   crew's lock: what finds no room on the ring is sent in a later turn; started requests leave room for other calls.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,10 @@ namespace tier::swap {
 
 inline constexpr int kCopyThreadsMax = 64;
 inline constexpr uint32_t kActiveOperationsMax = 64;  // Those that may ask for ranges at the same time.
-inline constexpr uint32_t kDeferredMax = proto::kRequestsOutstandingMax;
+// Requests started and not taken, or given up and not answered. What a caller has to take before it can go on never
+// fills the channel: swaps and calls that wait find room.
+inline constexpr uint32_t kStartedMax =
+    proto::kRequestsOutstandingMax - client::kKeptForDetached - client::kKeptForCalls;
 inline constexpr uint64_t kRangeBytesMax = 8 * kMiB;
 inline constexpr uint64_t kBudgetBytesMax = 128 * kMiB;
 inline constexpr uint64_t kInlineBytesMax = kMiB;  // Below it the caller's thread may copy.
@@ -40,11 +43,8 @@ inline constexpr std::chrono::milliseconds kCloseWaitMax{2000};  // For room, to
 class RequestOperation;
 
 // How requests wait for swaps of their own client: by the flags and the deadline that they carry.
-inline constexpr std::chrono::milliseconds kRequestTimeoutDefault{60'000};  // As the daemon's.
-Error BehindSwap();                                                         // TIMEOUT
+Error BehindSwap();              // TIMEOUT
 Status MayWait(uint32_t flags);  // TIMEOUT or WOULD_DEADLOCK for flags that forbid it.
-client::Clock::time_point DeadlineOf(uint32_t timeout_ms);
-uint32_t LeftUntil(client::Clock::time_point deadline);  // Milliseconds, 1 at least.
 
 class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
  public:
@@ -57,7 +57,8 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   // without a thread to do it: then nothing has begun, or it has ended.
   Result<std::shared_ptr<Operation>> StartCopy(const CopyRequest& request);
   // Starts a request that is waited for later; a create or acquire fills `leases` when its outcome is taken. Never
-  // waits: behind unfinished swaps of its tensors it is sent when they have ended.
+  // waits: behind unfinished swaps of its tensors it is sent when they have ended, and on a full ring when there is
+  // room. NO_MEMORY beyond kStartedMax.
   Result<std::shared_ptr<Operation>> StartRequest(const client::Submission& submission,
                                                   std::span<client::Lease*> leases);
   // Returns when no swap of the tensors named (none: of any) is unfinished, by the request's own flags and deadline;
@@ -106,6 +107,8 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   // Sends the deferred that wait for no swap any more. False when one found no room; none behind it is sent then.
   bool SendReady();
   bool AnyReady() const;
+  // To be sent later, unless it may not wait and has ended. Under the crew's lock.
+  void DeferLocked(const std::shared_ptr<RequestOperation>& request, std::vector<const CopyOperation*> behind);
   void RemoveDeferred(const RequestOperation& request);
   bool Idle() const;
   void AdoptLocked(client::Pending* pending, const client::Submission& submission);
@@ -127,6 +130,7 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   std::map<Key, std::deque<CopyOperation*>> by_tensor_;  // Unfinished ones, in the order asked.
   std::list<Orphan> orphans_;
   std::vector<std::shared_ptr<RequestOperation>> deferred_;  // Behind swaps, or each other, in the order asked.
+  std::atomic<uint32_t> started_{0};                         // RequestOperations and orphans.
   std::atomic<uint64_t> unfinished_{0};
   uint64_t inflight_bytes_ = 0;
   uint32_t waiting_in_group_ = 0;

@@ -14,6 +14,7 @@ RequestOperation::RequestOperation(std::shared_ptr<CopyCrew> crew, const client:
       items_(submission.items.begin(), submission.items.end()),
       leases_(leases) {
   submission_.items = items_;
+  crew_->started_.fetch_add(1);
 }
 
 RequestOperation::~RequestOperation() {
@@ -21,24 +22,26 @@ RequestOperation::~RequestOperation() {
   if (session.forked()) return;
   Pending* const pending = pending_.load();
   if (pending != nullptr && !session.channel().ended()) crew_->Adopt(pending, submission_);
+  crew_->started_.fetch_sub(1);
 }
 
-Status RequestOperation::Send() {
+Result<bool> RequestOperation::Send() {
   // In the group from the start: should it be given up, a thread of the crew waits for it.
-  auto pending = crew_->session().channel().Submit(submission_, &crew_->group_);
+  auto pending = crew_->session().channel().TrySubmit(submission_, &crew_->group_);
   if (!pending) return std::unexpected(pending.error());
   pending_.store(*pending);
-  return {};
+  return *pending != nullptr;
 }
 
 bool RequestOperation::Defer(std::vector<const CopyOperation*> behind) {
-  if (auto may_wait = MayWait(submission_.flags); !may_wait) {
+  behind_swaps_ = !behind.empty();
+  if (auto may_wait = MayWait(submission_.flags); behind_swaps_ && !may_wait) {
     error_ = may_wait.error();
     return false;
   }
   deferred_ = true;
   behind_ = std::move(behind);
-  expires_ = DeadlineOf(submission_.timeout_ms);
+  expires_ = client::DeadlineOf(submission_.timeout_ms);
   return true;
 }
 
@@ -47,10 +50,10 @@ bool RequestOperation::TrySend() {
   const bool unowned = cancelled_.load();  // Nobody waits for it: it has no deadline either.
   if (!unowned && Clock::now() >= expires_) {
     deferred_ = false;
-    error_ = BehindSwap();
+    error_ = Expired();
     return true;
   }
-  if (!unowned) submission_.timeout_ms = LeftUntil(expires_);
+  if (!unowned) submission_.timeout_ms = client::LeftUntil(expires_);
   auto pending = crew_->TrySubmit(submission_);
   if (pending && *pending == nullptr) return false;
   deferred_ = false;
@@ -100,7 +103,7 @@ bool RequestOperation::WaitUntilSent(Clock::time_point deadline) {
   if (!deferred_ || cancelled_.load()) return true;
   if (Clock::now() < expires_) return false;
   Undefer();
-  error_ = BehindSwap();
+  error_ = Expired();
   return true;
 }
 

@@ -1,10 +1,10 @@
 // RequestOperation: one request whose answer is waited for later, in slices if need be. Nobody asked for it any more
 // when it is destroyed unanswered: the crew then gives back what it still grants.
 //
-// It is sent when it is asked for; behind unfinished swaps of its tensors (*deferred*), by the thread that ends the
-// last of them, or in a later turn when the ring had no room. A free that is cancelled while deferred is sent all the
-// same: who lets go of a tensor does not wait. Threads: any; what is marked so, under the crew's lock. Invariant: it is
-// in the crew's list, which keeps it alive, exactly while `deferred_`.
+// It is sent when it is asked for; behind unfinished swaps of its tensors or a full ring (*deferred*), by the thread
+// that ends the last of them, or in a later turn when the ring had no room. A free that is cancelled while deferred is
+// sent all the same: who lets go of a tensor does not wait. Threads: any; what is marked so, under the crew's lock.
+// Invariant: it is in the crew's list, which keeps it alive, exactly while `deferred_`.
 #pragma once
 
 #include <atomic>
@@ -25,9 +25,10 @@ class RequestOperation final : public Operation {
                    std::span<client::Lease*> leases);
   ~RequestOperation() override;
 
-  // Puts the request on the ring. Fails when the session has ended.
-  Status Send();
-  // Instead: it is to be sent when these have ended. False when it may not wait: it has ended. Under the crew's lock.
+  // Puts the request on the ring. False when there is no room. Fails when the session has ended.
+  Result<bool> Send();
+  // Instead: it is to be sent when these have ended, and there is room. False when it may not wait for them: it has
+  // ended. Under the crew's lock.
   bool Defer(std::vector<const CopyOperation*> behind);
   void NoLongerBehind(const CopyOperation& ended) { std::erase(behind_, &ended); }  // Under the crew's lock.
   bool ready() const { return behind_.empty(); }                                    // Under the crew's lock.
@@ -42,6 +43,7 @@ class RequestOperation final : public Operation {
  private:
   bool TrySendAtClose();
   bool WaitUntilSent(client::Clock::time_point deadline);
+  Error Expired() const { return behind_swaps_ ? BehindSwap() : client::NoRoom(); }
   void Undefer();
 
   std::shared_ptr<CopyCrew> crew_;
@@ -54,6 +56,7 @@ class RequestOperation final : public Operation {
   std::vector<const CopyOperation*> behind_;  // The crew's lock.
   std::optional<Error> error_;                // The crew's lock. Refused before it was sent.
   client::Clock::time_point expires_;         // While deferred.
+  bool behind_swaps_ = false;                 // What it was deferred for; else for room.
 };
 
 }  // namespace tier::swap

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "libclient/abi/handle.h"
 #include "libclient/client/channel.h"
 #include "libclient/swap/copy_crew.h"
 #include "tests/unit/libclient/client_fixture.h"
@@ -36,12 +37,21 @@ class BehindSwapTest : public ClientTest {
     EXPECT_EQ(lease, nullptr);
     return code;
   }
-  // Calls of another tensor, started, answered and not waited for, until there is room for `left` requests more.
-  std::vector<tier_op*> FillButFor(uint32_t left) {
-    std::vector<tier_op*> ops(proto::kRequestsOutstandingMax - client::kKeptForDetached - left);
-    const uint64_t other = 99;
-    for (tier_op*& op : ops) EXPECT_TIER_OK(tier_flush_start(client_, &other, 1, 0, &op));
-    return ops;
+  // Requests of another tensor whose answers nobody takes, until there is room for `left` more.
+  using Requested = std::vector<client::Pending*>;
+  static Requested FillButFor(client::Channel& channel, uint32_t left) {
+    const proto::RequestItem other{.tensor = 99};
+    Requested requests(proto::kRequestsOutstandingMax - client::kKeptForDetached - left);
+    for (auto& request : requests) request = channel.Submit({.op = Op::kFlush, .items = {&other, 1}}).value();
+    return requests;
+  }
+  Requested FillButFor(uint32_t left) { return FillButFor(client_->session->channel(), left); }
+  void Take(const Requested& requests) {
+    auto& channel = client_->session->channel();
+    for (client::Pending* request : requests) {
+      EXPECT_TRUE(channel.Wait(request));
+      channel.Finish(request);
+    }
   }
   uint64_t Requests(Op op) const { return daemon_->counters().requests[static_cast<size_t>(op)].load(); }
 
@@ -160,8 +170,17 @@ TEST_F(BehindSwapTest, ASwapWaitsForRoomOnTheRingAndHoldsNobodyUp) {
   ASSERT_TIER_OK(tier_swap_out(client_, 1, content_.data(), content_.size(), nullptr, &swap_));
   EXPECT_EQ(tier_done(swap_), 0);
   EXPECT_TIER_ERROR(tier_wait(swap_, 1, nullptr), TIER_TIMEOUT, "it goes on");
-  for (tier_op* call : calls) EXPECT_TIER_OK(tier_wait(call, 0, nullptr));
+  Take(calls);
   EXPECT_TIER_OK(tier_wait(swap_, 0, nullptr));
+}
+
+TEST_F(BehindSwapTest, ACallThatFindsNoRoomKeepsItsDeadline) {
+  Start({.windows = 20});
+  const auto calls = FillButFor(0);
+  EXPECT_TIER_ERROR(AcquireWith(0, 1), TIER_TIMEOUT, "no request could be sent");
+  Take(calls);
+  EXPECT_EQ(AcquireWith(0, 0), TIER_NOT_FOUND);
+  EXPECT_EQ(Requests(Op::kAcquire), 1u);
 }
 
 TEST_F(BehindSwapTest, WhatASwapHeldBackWaitsForRoomOnTheRingAndHoldsNobodyUp) {
@@ -177,18 +196,17 @@ TEST_F(BehindSwapTest, WhatASwapHeldBackWaitsForRoomOnTheRingAndHoldsNobodyUp) {
   EXPECT_EQ(Requests(Op::kFree), 1u);
   EXPECT_TIER_OK(tier_wait(first, 0, nullptr));
   EXPECT_TIER_ERROR(tier_wait(second, 0, nullptr), TIER_NOT_FOUND, "no tensor 1");
-  for (tier_op* call : calls) EXPECT_TIER_OK(tier_wait(call, 0, nullptr));
+  Take(calls);
 }
 
 // What a caller has not taken when it closes, it will not take: it is in tier_close.
 TEST_F(BehindSwapTest, ClosingASwapThatFindsNoRoomWaitsForNobodysAnswers) {
   Start({.windows = 20});
-  const auto calls = FillButFor(0);
+  (void)FillButFor(0);
   ASSERT_TIER_OK(tier_swap_out(client_, 1, content_.data(), content_.size(), nullptr, &swap_));
   EXPECT_EQ(tier_done(swap_), 0);
   tier_close(std::exchange(client_, nullptr));
   EXPECT_TIER_OK(tier_wait(swap_, 0, nullptr));
-  for (tier_op* call : calls) EXPECT_TIER_OK(tier_wait(call, 0, nullptr));
 }
 
 TEST_F(BehindSwapTest, WhatASwapHeldBackHoldsNoCloseUp) {
@@ -199,14 +217,13 @@ TEST_F(BehindSwapTest, WhatASwapHeldBackHoldsNoCloseUp) {
   tier_lease* lease = nullptr;
   tier_op* acquire = nullptr;
   ASSERT_TIER_OK(tier_acquire_start(client_, &kRange, 1, 0, 0, &lease, &acquire));
-  const auto calls = FillButFor(1);  // The swap has the one.
+  (void)FillButFor(1);  // The swap has the one.
   daemon_->Resume();
   tier_close(std::exchange(client_, nullptr));
   EXPECT_TIER_OK(tier_wait(swap_, 0, nullptr));
   EXPECT_TIER_ERROR(tier_wait(acquire, 0, nullptr), TIER_STALE, "this client was closed");
   EXPECT_EQ(lease, nullptr);
   for (tier_op* op : frees) EXPECT_NE(tier_wait(op, 0, nullptr), TIER_TIMEOUT);
-  for (tier_op* call : calls) EXPECT_TIER_OK(tier_wait(call, 0, nullptr));
 }
 
 TEST_F(BehindSwapTest, WhatNoThreadIsThereToDoCloseDoes) {
@@ -217,17 +234,14 @@ TEST_F(BehindSwapTest, WhatNoThreadIsThereToDoCloseDoes) {
   auto crew = std::make_shared<swap::CopyCrew>(*session, 0);
   auto content = content_;
   auto swapped = crew->StartCopy({.tensor = 1, .memory = content.data(), .size = content.size()}).value();
-  const proto::RequestItem swapping{.tensor = 1}, other{.tensor = 99};
+  const proto::RequestItem swapping{.tensor = 1};
   auto freed = crew->StartRequest({.op = Op::kFree, .items = {&swapping, 1}}, {}).value();
-  std::vector<std::shared_ptr<swap::Operation>> calls;  // Nobody takes their answers.
-  while (calls.size() < proto::kRequestsOutstandingMax - client::kKeptForDetached)
-    calls.push_back(crew->StartRequest({.op = Op::kFlush, .items = {&other, 1}}, {}).value());
+  (void)FillButFor(session->channel(), 0);
   EXPECT_FALSE(swapped->done() || freed->done());
   crew->Close();
   EXPECT_EQ(swapped->Take().value().bytes, content.size());
   EXPECT_EQ(freed->Take().error().code, Code::kStale);
   session->Close();
-  calls.clear();
   swapped = freed = nullptr;
   crew = nullptr;
   session->Drop();

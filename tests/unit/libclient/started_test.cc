@@ -1,0 +1,132 @@
+// Started calls that nobody takes, and a ring that the daemon does not read: what must not wait does not, and nothing
+// else hangs for it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "libclient/swap/copy_crew.h"
+#include "tests/unit/libclient/client_fixture.h"
+
+namespace tier::session_fake {
+namespace {
+
+using proto::Op;
+
+class StartedTest : public ClientTest {
+ protected:
+  int StartFlush(tier_op** op) { return tier_flush_start(client_, &kTensor, 1, 0, op); }
+  // As many as there may be.
+  std::vector<tier_op*> StartAll() {
+    std::vector<tier_op*> ops(swap::kStartedMax);
+    for (tier_op*& op : ops) EXPECT_TIER_OK(StartFlush(&op));
+    return ops;
+  }
+  // One that takes half of the request ring.
+  tier_op* StartLong() {
+    const std::vector<uint64_t> tensors(proto::kItemsPerRequestMax, kTensor);
+    tier_op* op = nullptr;
+    EXPECT_TIER_OK(tier_flush_start(client_, tensors.data(), tensors.size(), 0, &op));
+    return op;
+  }
+  int AcquireWith(uint32_t flags, uint32_t timeout_ms) {
+    const tier_range range{kTensor, 0, 0, 0};
+    tier_lease* lease = nullptr;
+    const int code = tier_acquire(client_, &range, flags, timeout_ms, &lease);
+    if (lease != nullptr) tier_release(lease, 0);
+    return code;
+  }
+  // The fake reads no ring meanwhile: this runs under its lock.
+  void WhileNothingIsRead(const std::function<void()>& body) {
+    daemon_->Await([&] {
+      body();
+      return true;
+    });
+  }
+
+  static constexpr uint64_t kTensor = 7;
+};
+
+TEST_F(StartedTest, TheirNumberIsLimitedAndOtherCallsFindRoom) {
+  Start({.windows = 20});
+  auto ops = StartAll();
+  tier_op* more = nullptr;
+  EXPECT_TIER_ERROR(StartFlush(&more), TIER_NO_MEMORY, "896 started calls of this client are not taken");
+  EXPECT_THAT(tier_last_error(), ::testing::HasSubstr("tier_wait"));
+  EXPECT_EQ(more, nullptr);
+  tier_seal(Create(kTensor, 4096));
+  EXPECT_EQ(AcquireWith(0, 0), TIER_OK);
+  EXPECT_TIER_OK(tier_step(client_, 1));
+  const auto content = Random(5 * kMiB, 1);
+  tier_op* swap = nullptr;
+  ASSERT_TIER_OK(tier_swap_out(client_, 1, content.data(), content.size(), nullptr, &swap));
+  EXPECT_TIER_OK(tier_wait(swap, 0, nullptr));
+  EXPECT_TIER_OK(tier_wait(ops.back(), 0, nullptr));
+  EXPECT_TIER_OK(StartFlush(&ops.back()));
+  for (tier_op* op : ops) EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+}
+
+TEST_F(StartedTest, GivenUpOnesCountUntilTheyAreAnswered) {
+  Start();
+  daemon_->Hold(Op::kFlush);
+  for (tier_op* op : StartAll()) {
+    tier_cancel(op);
+    EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "cancelled");
+  }
+  tier_op* more = nullptr;
+  EXPECT_TIER_ERROR(StartFlush(&more), TIER_NO_MEMORY, "given up and are not answered yet");
+  daemon_->Resume();
+  while (StartFlush(&more) == TIER_NO_MEMORY) std::this_thread::yield();
+  EXPECT_TIER_OK(tier_wait(more, 0, nullptr));
+}
+
+TEST_F(StartedTest, TheyWaitForNoRoomOnTheRing) {
+  Start();
+  std::vector<tier_op*> ops;
+  WhileNothingIsRead([&] {
+    while (ops.size() < 4) ops.push_back(StartLong());
+    EXPECT_EQ(tier_done(ops[2]), 0);
+    EXPECT_EQ(tier_poll(ops[3], 1), 0);
+  });
+  for (tier_op* op : ops) EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+  EXPECT_EQ(daemon_->counters().requests[static_cast<size_t>(Op::kFlush)].load(), 4u);
+}
+
+TEST_F(StartedTest, WhatMustNotWaitForASwapWaitsForRoomOnTheRing) {
+  Start();
+  tier_seal(Create(kTensor, 4096));
+  std::vector<tier_op*> ops;
+  const tier_range range{kTensor, 0, 0, 0};
+  tier_lease* lease = nullptr;
+  tier_op* acquire = nullptr;
+  WhileNothingIsRead([&] {
+    while (ops.size() < 3) ops.push_back(StartLong());
+    EXPECT_TIER_OK(tier_acquire_start(client_, &range, 1, TIER_NO_WAIT, 0, &lease, &acquire));
+    EXPECT_EQ(tier_done(acquire), 0);
+  });
+  EXPECT_TIER_OK(tier_wait(acquire, 0, nullptr));
+  tier_release(lease, 0);
+  for (tier_op* op : ops) EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+}
+
+TEST_F(StartedTest, CallsKeepTheirDeadlinesWithoutRoomOnTheRing) {
+  Start();
+  std::vector<tier_op*> ops;
+  tier_op* late = nullptr;
+  WhileNothingIsRead([&] {
+    while (ops.size() < 2) ops.push_back(StartLong());
+    EXPECT_TIER_ERROR(AcquireWith(0, 1), TIER_TIMEOUT, "no request could be sent");
+    ops.push_back(StartLong());  // Waits for room, and what is asked after it goes behind it.
+    EXPECT_TIER_ERROR(AcquireWith(TIER_NO_WAIT_OWN, 1), TIER_TIMEOUT, "no request could be sent");
+    const tier_range range{kTensor, 0, 0, 0};
+    tier_lease* lease = nullptr;
+    EXPECT_TIER_OK(tier_acquire_start(client_, &range, 1, 0, 1, &lease, &late));
+    EXPECT_TIER_ERROR(tier_wait(late, 0, nullptr), TIER_TIMEOUT, "no request could be sent");
+  });
+  for (tier_op* op : ops) EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+  EXPECT_EQ(daemon_->counters().requests[static_cast<size_t>(Op::kAcquire)].load(), 0u);
+}
+
+}  // namespace
+}  // namespace tier::session_fake
