@@ -33,7 +33,6 @@ inline constexpr uint32_t kActiveOperationsMax = 64;  // Those that may ask for 
 // fills the channel: swaps and calls that wait find room.
 inline constexpr uint32_t kStartedMax =
     proto::kRequestsOutstandingMax - client::kKeptForDetached - client::kKeptForCalls;
-inline constexpr uint64_t kRangeBytesMax = 8 * kMiB;
 inline constexpr uint64_t kBudgetBytesMax = 128 * kMiB;
 inline constexpr uint64_t kInlineBytesMax = kMiB;  // Below it the caller's thread may copy.
 inline constexpr std::chrono::microseconds kInlineWaitMax{200};

@@ -14,6 +14,7 @@
 #include "libclient/swap/copy_request.h"
 #include "libclient/swap/device_copy.h"
 #include "libclient/swap/operation.h"
+#include "libclient/swap/range_copy.h"
 
 namespace tier::swap {
 
@@ -36,7 +37,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
     client::Pending* pending = nullptr;
     client::Lease* lease = nullptr;
     bool in_port = false;  // A thread is in the device port for it.
-    copy::CopyOutcome outcome;
+    RangeOutcome outcome;
     cuda::Event event;
   };
   const CopyRequest& request() const { return request_; }

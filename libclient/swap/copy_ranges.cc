@@ -116,17 +116,7 @@ Status CopyOperation::Copy(Piece& piece) {
     piece.outcome = *outcome;
     return {};
   }
-  const auto plan = request_.plan();
-  const bool out = request_.direction == Direction::kOut;
-  uint64_t offset = piece.range.offset;
-  for (const Segment& segment : *segments) {
-    std::byte* const memory = request_.MemoryAt(offset);
-    const uint64_t elements = segment.length / copy::ElementSize(request_.tensor_type);
-    const auto part = copy::FusedCopy(out ? segment.data : memory, out ? memory : segment.data, elements, plan);
-    piece.outcome.non_finite_count += part.non_finite_count;
-    piece.outcome.sum_of_squares += part.sum_of_squares;
-    offset += segment.length;
-  }
+  piece.outcome = CopyRange(request_, piece.range.offset, request_.MemoryAt(piece.range.offset), *segments);
   return {};
 }
 
@@ -160,11 +150,12 @@ void CopyOperation::Finish(Piece& piece) {
   outcome_.bytes += bytes;
 }
 
-// Adds up in tensor order, whatever order the copies ended in: sums are the same in every run.
+// Adds up in tensor order, cell by cell, whatever order the copies ended in: sums are the same in every run.
 void CopyOperation::Retire() {
   while (!ranges_.empty() && ranges_.front().state == Piece::State::kCopied) {
-    outcome_.non_finite_count += ranges_.front().outcome.non_finite_count;
-    outcome_.sum_of_squares += ranges_.front().outcome.sum_of_squares;
+    const RangeOutcome& range = ranges_.front().outcome;
+    outcome_.non_finite_count += range.non_finite_count;
+    for (const double sum : range.cell_sums()) outcome_.sum_of_squares += sum;
     ranges_.pop_front();
   }
 }

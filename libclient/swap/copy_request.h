@@ -9,6 +9,7 @@
 
 #include "libclient/copy/fused_copy.h"
 #include "proto/result.h"
+#include "proto/units.h"
 
 namespace tier::swap {
 
@@ -40,6 +41,7 @@ struct CopyRequest {
 // INVALID with the reason: zero size, odd sizes, casts that do not exist, an offset with `whole`.
 Status CheckRequest(const CopyRequest& request);
 
+inline constexpr uint64_t kRangeBytesMax = 8 * kMiB;
 struct Range {
   uint64_t offset = 0;  // In the tensor.
   uint64_t length = 0;

@@ -48,8 +48,8 @@ Result<cuda::Event> DevicePort::Start(client::Session& session, const CopyReques
   return std::unexpected(moved.error());
 }
 
-Result<copy::CopyOutcome> DevicePort::CopyThroughHost(const CopyRequest& request, uint64_t tensor_offset,
-                                                      std::span<const Segment> segments) {
+Result<RangeOutcome> DevicePort::CopyThroughHost(const CopyRequest& request, uint64_t tensor_offset,
+                                                 std::span<const Segment> segments) {
   uint64_t length = 0;
   for (const Segment& segment : segments) length += segment.length;
   const uint64_t tensor_element = copy::ElementSize(request.tensor_type);
@@ -66,19 +66,11 @@ Result<copy::CopyOutcome> DevicePort::CopyThroughHost(const CopyRequest& request
   if (out) {
     if (auto moved = move(); !moved) return std::unexpected(moved.error());
   }
-  copy::CopyOutcome sum;
-  std::byte* at = buffer_.data();
-  for (const Segment& segment : segments) {
-    const uint64_t elements = segment.length / tensor_element;
-    const auto part = copy::FusedCopy(out ? segment.data : at, out ? at : segment.data, elements, request.plan());
-    sum.non_finite_count += part.non_finite_count;
-    sum.sum_of_squares += part.sum_of_squares;
-    at += elements * memory_element;
-  }
+  const RangeOutcome outcome = CopyRange(request, tensor_offset, buffer_.data(), segments);
   if (!out) {
     if (auto moved = move(); !moved) return std::unexpected(moved.error());
   }
-  return sum;
+  return outcome;
 }
 
 }  // namespace tier::swap

@@ -11,13 +11,9 @@
 #include "libclient/client/session.h"
 #include "libclient/cuda/gpu.h"
 #include "libclient/swap/copy_request.h"
+#include "libclient/swap/range_copy.h"
 
 namespace tier::swap {
-
-struct Segment {  // Contiguous bytes of a lease.
-  std::byte* data = nullptr;
-  uint64_t length = 0;
-};
 
 class DevicePort {
  public:
@@ -29,8 +25,8 @@ class DevicePort {
   Result<cuda::Event> Start(client::Session& session, const CopyRequest& request, const client::Lease& lease,
                             std::span<const Segment> segments);
   // The same through a buffer of this port's, where elements are cast, checked or summed. Blocks until copied.
-  Result<copy::CopyOutcome> CopyThroughHost(const CopyRequest& request, uint64_t tensor_offset,
-                                            std::span<const Segment> segments);
+  Result<RangeOutcome> CopyThroughHost(const CopyRequest& request, uint64_t tensor_offset,
+                                       std::span<const Segment> segments);
   static Result<bool> Finished(const cuda::Event& event) { return cuda::Gpu::Get().QueryEvent(event); }
   static Status Await(const cuda::Event& event) { return cuda::Gpu::Get().WaitEvent(event); }
 

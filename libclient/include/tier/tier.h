@@ -192,7 +192,8 @@ typedef struct tier_copy_options {
   int memory_type;     /* element type at `pointer`: TIER_BYTES, TIER_FP32 … */
   int tensor_type;     /* element type inside the tensor; a difference asks for a cast (fp32 ↔ bf16/fp16) */
   int check_finite;    /* count elements that are not finite */
-  int sum_squares;     /* sum of squares of the elements, as read */
+  int sum_squares;     /* sum of squares of the elements, as read; the same elements at the same offset of a tensor
+                          give the same bits in every run, wherever the tensor lies */
   void* stream;        /* CUstream of a device pointer; NULL: the legacy default stream */
   uint32_t flags;      /* TIER_SHARED, TIER_DISCARD, TIER_NO_WAIT, TIER_FREE_AFTER (swap_in) */
   uint32_t timeout_ms; /* per range; 0: 60 s */

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
+#include <set>
 #include <thread>
 
 #include "tests/unit/libclient/client_fixture.h"
@@ -177,6 +179,29 @@ TEST_F(SwapTest, ChecksAndSumsOverAllRanges) {
   ASSERT_TIER_OK(In(1, std::as_writable_bytes(std::span(back)), &options, &outcome));
   EXPECT_EQ(outcome.sum_of_squares, 4.0 * 3'999'999);
   EXPECT_EQ(back, values);
+}
+
+TEST_F(SwapTest, SumsAreTheSameBitsInEveryArena) {
+  std::mt19937 engine(1);
+  std::vector<float> values(5'000'001);
+  for (float& value : values) value = static_cast<float>(engine()) * 0x1p-32f;
+  tier_copy_options options = TIER_COPY_OPTIONS_INIT;
+  options.memory_type = options.tensor_type = TIER_FP32;
+  options.sum_squares = 1;
+  tier_copy_outcome outcome{};
+  outcome.struct_size = sizeof outcome;
+  std::set<double> sums;
+  const FakeOptions arenas[] = {
+      {.windows = 10, .scatter = true}, {.windows = 64}, {.windows = 8, .window_size = 32 * kMiB}};
+  for (const FakeOptions& arena : arenas) {
+    Start(arena, 2, 2);
+    ASSERT_TIER_OK(Out(1, std::as_bytes(std::span(values)), &options, &outcome));
+    sums.insert(outcome.sum_of_squares);
+    ASSERT_TIER_OK(In(1, std::as_writable_bytes(std::span(values)), &options, &outcome));
+    sums.insert(outcome.sum_of_squares);
+    tier_close(std::exchange(client_, nullptr));
+  }
+  EXPECT_EQ(sums.size(), 1u);
 }
 
 TEST_F(SwapTest, CastsHalveTheTensor) {
