@@ -77,6 +77,12 @@ Status Begin(tier_client* client, const char* call, uint32_t flags, uint32_t all
   return client->session->Enter();
 }
 
+Status BeginAlive(tier_client* client, const char* call, uint32_t flags, uint32_t allowed) {
+  if (auto ok = CheckClient(client); !ok) return ok;
+  if (auto ok = CheckFlags(call, flags, allowed); !ok) return ok;
+  return client->session->Alive();
+}
+
 }  // namespace tier::abi
 
 using namespace tier;

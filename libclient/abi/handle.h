@@ -34,8 +34,10 @@ inline tier_lease* Wrap(client::Lease* lease) { return reinterpret_cast<tier_lea
 Status CheckClient(const tier_client* client);
 // INVALID naming the call when `flags` has bits outside `allowed`: the daemon would end the session for them.
 Status CheckFlags(const char* call, uint32_t flags, uint32_t allowed);
-// A live client, and only these flags.
+// A live client, and only these flags. The failure of an earlier release, once.
 Status Begin(tier_client* client, const char* call, uint32_t flags = 0, uint32_t allowed = 0);
+// The same without that failure, for frees and hints: they do their work, and nobody may look at what they answer.
+Status BeginAlive(tier_client* client, const char* call, uint32_t flags = 0, uint32_t allowed = 0);
 
 // Reads an option struct of any version of this header: what the caller's lacks keeps its default. INVALID when
 // struct_size was not set.

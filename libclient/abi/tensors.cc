@@ -16,8 +16,9 @@ struct TensorList {
   uint32_t flags;
 };
 
-Status CheckList(const char* call, const TensorList& list) {
-  if (auto ok = Begin(list.client, call, list.flags, TIER_SHARED); !ok) return ok;
+Status CheckList(const char* call, Op op, const TensorList& list) {
+  const bool reports = op != Op::kFree && op != Op::kDrop;
+  if (auto ok = (reports ? Begin : BeginAlive)(list.client, call, list.flags, TIER_SHARED); !ok) return ok;
   if (list.count > 0 && list.tensors == nullptr) {
     return Fail(Code::kInvalid, std::string(call) + " got no tensors for a count of " + std::to_string(list.count));
   }
@@ -44,7 +45,7 @@ Status AskInParts(tier_client* client, Op op, uint32_t flags, std::span<const pr
 }
 
 Status Each(const char* call, Op op, const TensorList& list) {
-  if (auto ok = CheckList(call, list); !ok) return ok;
+  if (auto ok = CheckList(call, op, list); !ok) return ok;
   // Free and accept of nothing is nothing; flush, drop and persist of nothing means everything.
   const bool none_is_all = op == Op::kFlush || op == Op::kDrop || op == Op::kPersist;
   if (list.count == 0 && !none_is_all) return {};
@@ -66,7 +67,7 @@ Status Start(const char* call, Op op, const TensorList& list, tier_op** handle) 
     return Fail(Code::kInvalid, std::string(call) + " starts at most " + std::to_string(proto::kItemsPerRequestMax) +
                                     " tensors at a time, got " + std::to_string(list.count));
   }
-  if (auto ok = CheckList(call, list); !ok) return ok;
+  if (auto ok = CheckList(call, op, list); !ok) return ok;
   const auto items = ItemsOf({list.tensors, list.count});
   auto started = list.client->crew->StartRequest({.op = op, .flags = list.flags, .items = items}, {});
   if (!started) return std::unexpected(started.error());
@@ -75,7 +76,7 @@ Status Start(const char* call, Op op, const TensorList& list, tier_op** handle) 
 }
 
 Status Prefetch(tier_client* client, std::span<const tier_range> ranges, uint32_t flags) {
-  if (auto ok = Begin(client, "prefetch", flags, TIER_SHARED); !ok) return ok;
+  if (auto ok = BeginAlive(client, "prefetch", flags, TIER_SHARED); !ok) return ok;
   if (ranges.empty()) return {};
   std::vector<proto::RequestItem> items;
   items.reserve(ranges.size());
@@ -169,7 +170,7 @@ int tier_accept(tier_client* client, uint64_t tensor, uint32_t flags) {
 
 int tier_step(tier_client* client, uint64_t step) {
   return Guarded([&]() -> tier::Status {
-    if (auto ok = tier::abi::Begin(client, "step"); !ok) return ok;
+    if (auto ok = tier::abi::BeginAlive(client, "step"); !ok) return ok;
     return client->session->AskStatus({.op = Op::kStep, .argument = step});
   });
 }

@@ -108,7 +108,7 @@ Status Session::Alive() const {
 Status Session::Enter() {
   if (auto alive = Alive(); !alive) return alive;
   if (auto deferred = channel_->TakeDeferred()) {
-    return Fail(deferred->code, "an earlier release failed: " + deferred->message);
+    return Fail(deferred->code, "an earlier release failed, and this call has done nothing: " + deferred->message);
   }
   return {};
 }

@@ -50,7 +50,7 @@ class Session {
 
   // May this call go on? DISCONNECTED in a forked child; the reason after the end; a deferred failure, once.
   Status Enter();
-  // The same without deferred failures, for calls that only give back.
+  // The same without deferred failures, for calls that give back and for hints.
   Status Alive() const;
   bool forked() const { return generation_ != ForkGeneration(); }
 

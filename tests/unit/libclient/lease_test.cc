@@ -155,14 +155,39 @@ TEST_F(LeaseTest, CreatedTwiceAlreadyExists) {
   EXPECT_EQ(lease, nullptr);
 }
 
-TEST_F(LeaseTest, AFailedReleaseShowsInTheNextCall) {
+TEST_F(LeaseTest, AFailedReleaseShowsInTheNextCallOnce) {
   Start();
   tier_lease* const lease = Create(1, 4096);
   daemon_->Refuse(proto::Op::kRelease, Code::kStale, "lease of yesterday");
   EXPECT_TIER_OK(tier_seal(lease));
   EXPECT_TIER_OK(tier_step(client_, UINT64_MAX));  // Answered behind the release: by then its failure is known.
-  EXPECT_TIER_ERROR(tier_step(client_, UINT64_MAX), TIER_STALE, "lease of yesterday");
+  EXPECT_TIER_ERROR(tier_flush(client_, nullptr, 0, 0), TIER_STALE, "lease of yesterday");
+  EXPECT_EQ(daemon_->counters().requests[static_cast<size_t>(proto::Op::kFlush)].load(), 0u);
+  EXPECT_TIER_OK(tier_flush(client_, nullptr, 0, 0));
+}
+
+TEST_F(LeaseTest, FreesAndHintsDoTheirWorkAndLeaveAFailedReleaseToOthers) {
+  Start();
+  const uint64_t freed[2] = {2, 3};
+  for (const uint64_t tensor : freed) tier_seal(Create(tensor, 4096));
+  tier_lease* const lease = Create(1, 4096);
+  daemon_->Refuse(proto::Op::kRelease, Code::kStale, "lease of yesterday");
+  EXPECT_TIER_OK(tier_seal(lease));
+  EXPECT_TIER_OK(tier_step(client_, UINT64_MAX));  // Answered behind the release: by then its failure is known.
   EXPECT_TIER_OK(tier_step(client_, UINT64_MAX));
+  const tier_range range{2, 0, 0, 0};
+  EXPECT_TIER_OK(tier_prefetch(client_, &range, 1, 0));
+  EXPECT_TIER_OK(tier_drop(client_, freed, 2, 0));
+  EXPECT_TIER_OK(tier_free(client_, 2, 0));
+  tier_op* op = nullptr;
+  EXPECT_TIER_OK(tier_free_start(client_, &freed[1], 1, 0, &op));
+  EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+  for (const proto::Op op_done : {proto::Op::kStep, proto::Op::kFree})
+    EXPECT_EQ(daemon_->counters().requests[static_cast<size_t>(op_done)].load(), 2u);
+  for (const proto::Op op_done : {proto::Op::kPrefetch, proto::Op::kDrop})
+    EXPECT_EQ(daemon_->counters().requests[static_cast<size_t>(op_done)].load(), 1u);
+  tier_lease* again = nullptr;
+  EXPECT_TIER_ERROR(tier_acquire(client_, &range, 0, 0, &again), TIER_STALE, "lease of yesterday");
 }
 
 TEST_F(LeaseTest, LeasesAreStaleAfterClose) {

@@ -51,7 +51,7 @@ TEST_F(SwapFaultTest, AFailedCreationLeavesNoTensor) {
   tier_tensor_view view{};
   view.struct_size = sizeof view;
   EXPECT_TIER_ERROR(tier_tensor(client_, 1, 0, &view), TIER_NOT_FOUND, "no tensor 1");
-  EXPECT_TIER_OK(tier_step(client_, 1));  // The failed swap left no deferred failure behind.
+  EXPECT_TIER_OK(tier_flush(client_, nullptr, 0, 0));  // The failed swap left no deferred failure behind.
 }
 
 TEST_F(SwapFaultTest, AHalfReplacedTensorDoesNotPassForWhole) {
