@@ -244,7 +244,7 @@ void Daemon::ScheduleEnd() {
 
 void Daemon::MakeStop() {
   session::StopSteps steps;
-  steps.start_drain = [this] { engine_->engine().StartDrain(stop_reason_); };
+  steps.start_drain = [this] { engine_->jobs().StartDrain(stop_reason_); };
   steps.is_drained = [this] { return engine_->engine().idle(); };
   steps.end_sessions = [this] { engine_->sessions().EndAll(Code::kDisconnected, "tierd has stopped"); };
   steps.farewells_said = [this] { return listener_->idle(); };
@@ -257,7 +257,7 @@ void Daemon::BeginStop(const std::string& reason) {
   stop_reason_ = reason;
   spdlog::info("stopping: {}", reason);
   manager_.Notify(fmt::format("STOPPING=1\nSTATUS={}\n", reason));
-  listener_->StopAccepting();
+  listener_->StopAccepting(reason);
   control_->SetDraining();
   stop_->Start({.drain = config_.engine.drain_timeout});
 }

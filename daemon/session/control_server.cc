@@ -65,7 +65,6 @@ JobDescription ControlServer::Describe(const Job& job, const tiering::EngineSnap
 Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJobRequest& request) {
   if (auto valid = ValidateOpenJob(request); !valid) return std::unexpected(std::move(valid.error()));
   return Ask<JobDescription>([this, caller, request]() -> Result<JobDescription> {
-    if (draining()) return Fail(Code::kDisconnected, "the daemon is draining and opens no more jobs");
     const auto job = parts_.jobs.Open(caller.uid, request, std::nullopt, parts_.clock.Now());
     if (!job) return std::unexpected(job.error());
     return Describe(**job, parts_.jobs.engine().Snapshot(), true);
@@ -182,7 +181,7 @@ void ControlServer::StartDrain(const Caller& caller, const std::string& name, ui
   parts_.events.Emit("drain", nullptr, "the daemon is being drained and takes no new work");
   SetDraining();
   // First: it refuses what waits, and the flushes must not be among that.
-  parts_.jobs.engine().StartDrain("the daemon is being drained");
+  parts_.jobs.StartDrain("the daemon is being drained");
   for (const auto& [id, job] : parts_.jobs.registry().jobs()) parts_.sessions.Flush(id, timeout_ms, group);
 }
 

@@ -8,6 +8,9 @@ namespace tier::session {
 
 Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
                                  base::TimePoint now) {
+  if (drain_reason_) {
+    return Fail(Code::kDisconnected, fmt::format("{}: no more sessions and jobs are taken", *drain_reason_));
+  }
   const auto admission = registry_.Admit(uid, request);
   if (!admission) return std::unexpected(admission.error());
   const Job& asked = admission->job;
@@ -46,6 +49,11 @@ void JobDesk::Close(tiering::JobId id, const std::string& reason, bool forget) {
   TIER_CHECK(registry_.Find(id) == nullptr, "job {} is still there", static_cast<uint64_t>(id));
   engine_.CloseJob(id, reason, forget);
   events_.Emit("job_closed", &job, fmt::format("job '{}' of uid {} closed: {}", job.name, job.uid, reason));
+}
+
+void JobDesk::StartDrain(const std::string& reason) {
+  drain_reason_ = reason;
+  engine_.StartDrain(reason);
 }
 
 void JobDesk::CloseExpired(base::TimePoint now) {

@@ -17,7 +17,7 @@ class JobDesk {
       : engine_(engine), registry_(registry), events_(events) {}
 
   // Opens or joins a job; with a session, that session becomes its member and is known to the engine.
-  // Refusals: those of JobRegistry::Admit and of Engine::OpenJob. All or nothing.
+  // Refusals: those of JobRegistry::Admit and of Engine::OpenJob; DISCONNECTED once it drains. All or nothing.
   Result<const Job*> Open(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
                           base::TimePoint now);
   // Takes a session that the engine has forgotten out of its job; an ephemeral job goes with its last one.
@@ -28,6 +28,9 @@ class JobDesk {
   void CloseExpired(base::TimePoint now);
   std::optional<base::TimePoint> NextExpiry() const { return registry_.NextExpiry(); }
 
+  // Nothing is opened or joined from now on, and the engine drains; whoever comes is told why.
+  void StartDrain(const std::string& reason);
+
   // For those who serve control calls on the engine thread.
   EnginePort& engine() { return engine_; }
   const JobRegistry& registry() const { return registry_; }
@@ -37,6 +40,7 @@ class JobDesk {
   EnginePort& engine_;
   JobRegistry& registry_;
   EventLog& events_;
+  std::optional<std::string> drain_reason_;
 };
 
 }  // namespace tier::session

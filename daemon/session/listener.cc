@@ -47,10 +47,15 @@ void Listener::Start(proto::FileDescriptor listening) {
   WaitForConnection();
 }
 
-void Listener::StopAccepting() {
+void Listener::StopAccepting(const std::string& reason) {
   error_code ignored;
   listening_.close(ignored);
   accept_timer_.cancel();
+  const auto open = open_;  // A farewell that leaves at once takes its connection out.
+  for (const ConnectionPtr& connection : open) {
+    if (connection->state() != Connection::State::kHello) continue;
+    connection->Farewell(BytesOf(MakeRefusal({Code::kDisconnected, reason})));
+  }
 }
 
 void Listener::WaitForConnection() {

@@ -59,7 +59,8 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   ~Listener() override;
 
   void Start(proto::FileDescriptor listening);
-  void StopAccepting();
+  // Takes no more clients; those that have not said hello yet are told DISCONNECTED and why.
+  void StopAccepting(const std::string& reason);
   size_t session_count() const { return attached_.size(); }
   bool idle() const { return attached_.empty() && open_.empty(); }  // Nobody is connected.
   void CloseAll();

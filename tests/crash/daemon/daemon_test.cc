@@ -192,9 +192,13 @@ TEST(Daemon, ClientIsToldWhenItStops) {
   ScratchDirectory scratch;
   DaemonProcess daemon(scratch);
   ASSERT_TRUE(daemon.WaitReady()) << daemon.Output();
+  DataClient silent(daemon.socket());
   DataClient client(daemon.socket());
-  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0) << "and the one before it was accepted";
   ::kill(daemon.pid(), SIGTERM);
+  const auto refusal = silent.Receive();
+  ASSERT_FALSE(refusal.closed) << "it is not waited for, and told why";
+  EXPECT_EQ(refusal.As<proto::Welcome>().code, CodeOf(Code::kDisconnected));
   const IncomingPacket packet = client.Receive();
   ASSERT_EQ(packet.kind(), PacketKind::kSessionEnd);
   EXPECT_EQ(packet.As<proto::SessionEnd>().code, CodeOf(Code::kDisconnected));

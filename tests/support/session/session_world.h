@@ -81,6 +81,15 @@ class SessionWorld {
     boost::asio::post(io_, [&] { idle.set_value(listener_->idle()); });
     return idle.get_future().get();
   }
+  // As an orderly stop begins.
+  void StopAccepting(const std::string& reason) {
+    std::promise<void> done;
+    boost::asio::post(io_, [&] {
+      listener_->StopAccepting(reason);
+      done.set_value();
+    });
+    done.get_future().get();
+  }
   // Closures that wait for the engine thread.
   size_t posted() const { return mailbox_.waiting(); }
   SessionTable& table() { return *table_; }

@@ -177,6 +177,10 @@ TEST(ControlServer, DrainOfTheDaemonIsForAdminsAndTakesNoNewJobs) {
   EXPECT_TRUE(world.OnEngine([&] { return world.engine.draining; }));
   EXPECT_TRUE(world.control().Describe()->draining);
   EXPECT_EQ(world.control().OpenJob(kAlice, {.name = "late"}).error().code, Code::kDisconnected);
+  DataClient late(world.socket_path());
+  const proto::Welcome refusal = late.Attach(MakeHello("late"));
+  EXPECT_EQ(refusal.code, static_cast<uint16_t>(Code::kDisconnected));
+  EXPECT_THAT(refusal.message, HasSubstr("the daemon is being drained"));
 }
 
 TEST(ControlServer, DeviceDrainIsForAdminsAndKnownDevices) {

@@ -244,6 +244,39 @@ TEST(Listener, HandshakeThatNeverComesEndsByItself) {
   EXPECT_EQ(refusal.code, CodeOf(Code::kTimeout));
 }
 
+TEST(Listener, TakesNoSessionOnceTheDaemonDrains) {
+  SessionWorld world;
+  DataClient first(world.socket_path());
+  const proto::Welcome welcome = first.Attach(MakeHello("train"));
+  ASSERT_EQ(welcome.code, 0);
+  world.OnEngine([&] { world.jobs().StartDrain("tierd is being stopped"); });
+  EXPECT_TRUE(world.OnEngine([&] { return world.engine.draining; }));
+  for (const proto::Hello& hello : {MakeHello("late"), MakeHello("train", welcome.token)}) {
+    DataClient late(world.socket_path());
+    ASSERT_TRUE(late.Send(hello));
+    const auto refusal = Refused(late);
+    EXPECT_EQ(refusal.code, CodeOf(Code::kDisconnected));
+    EXPECT_THAT(refusal.message, HasSubstr("tierd is being stopped"));
+  }
+  EXPECT_EQ(world.sessions(), 1u);
+  EXPECT_EQ(world.OnEngine([&] { return world.jobs().registry().jobs().size(); }), 1u);
+}
+
+TEST(Listener, WhoHasSaidNothingYetIsToldOfAStop) {
+  SessionWorld world;
+  DataClient silent(world.socket_path());
+  DataClient attached(world.socket_path());
+  ASSERT_EQ(attached.Attach(MakeHello("train")).code, 0) << "and the one before it was accepted";
+  world.StopAccepting("tierd is being stopped");
+  const auto refusal = Refused(silent);
+  EXPECT_EQ(refusal.code, CodeOf(Code::kDisconnected));
+  EXPECT_STREQ(refusal.message, "tierd is being stopped");
+  EXPECT_EQ(world.sessions(), 1u) << "the engine tells those that are attached";
+  attached.SendGoodbye();
+  EXPECT_TRUE(attached.Receive().closed);
+  EXPECT_TRUE(world.ListenerIsIdle());
+}
+
 TEST(Listener, RefusalsOfTheRegistryAndTheEngineReachTheClient) {
   SessionWorld world;
   DataClient first(world.socket_path());
