@@ -155,7 +155,8 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   auto page = session::EnginePageOwner::Make(epoch);
   if (!page) return std::unexpected(std::move(page.error()));
   page_ = std::make_unique<session::EnginePageOwner>(std::move(*page));
-  const session::SessionTableOptions table = {.sessions_max = static_cast<uint32_t>(config.jobs.max_sessions)};
+  const session::SessionTableOptions table = {.sessions_max = static_cast<uint32_t>(config.jobs.max_sessions),
+                                              .one_user = config.daemon.is_private};
   sessions_ = std::make_unique<session::SessionTable>(table, poller_, *arena_);
   tiering::EngineOptions options;
   options.deadline_default = config.engine.deadline;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -37,8 +38,9 @@ Listener::Listener(const ListenerOptions& options, const ListenerParts& parts)
 
 Listener::~Listener() = default;
 
-void Listener::Warn(const std::string& text) const {
-  if (options_.on_warning) options_.on_warning(text);
+void Listener::Warn(const std::string& text) {
+  if (!options_.on_warning) return;
+  if (const auto line = warnings_.Pass(text, parts_.clock.Now())) options_.on_warning(*line);
 }
 
 void Listener::Start(proto::FileDescriptor listening) {
@@ -60,24 +62,26 @@ void Listener::StopAccepting(const std::string& reason) {
 
 void Listener::WaitForConnection() {
   listening_.async_wait(asio::posix::descriptor_base::wait_read, [this](error_code error) {
-    if (!error) AcceptAll();
+    if (!error) AcceptSome();
   });
 }
 
-void Listener::AcceptAll() {
-  while (listening_.is_open()) {
+void Listener::AcceptSome() {
+  for (size_t i = 0; i < kAcceptsPerWakeMax; ++i) {
+    if (!listening_.is_open()) return;
     auto socket = AcceptConnection(listening_.native_handle());
     if (!socket) {
       Warn(fmt::format("cannot accept clients: {}; trying again", socket.error().message));
       accept_timer_.expires_after(kAcceptRetry);
       accept_timer_.async_wait([this](error_code error) {
-        if (!error) AcceptAll();
+        if (!error) AcceptSome();
       });
       return;
     }
     if (!*socket) return WaitForConnection();
     Admit(std::move(*socket));
   }
+  asio::post(parts_.io, [this] { AcceptSome(); });
 }
 
 void Listener::Admit(proto::FileDescriptor socket) {
@@ -85,14 +89,34 @@ void Listener::Admit(proto::FileDescriptor socket) {
   const auto connection = std::make_shared<Connection>(parts_.io, std::move(socket), peer.value_or(PeerIdentity{}),
                                                        static_cast<ConnectionOwner&>(*this));
   if (!peer) return Refuse(connection, peer.error());
-  if (open_.size() >= kHandshakesMax) {
-    return Refuse(connection,
-                  {Code::kDenied, fmt::format("{} clients are in their handshake, the limit is {}: try again",
-                                              open_.size(), kHandshakesMax)});
+  if (const auto crowder = handshakes_.Crowder(peer->uid); crowder && !MakeRoom(*crowder)) {
+    return Refuse(connection, {Code::kDenied,
+                               fmt::format("{} clients are in their handshake ({} of uid {}), the limit is {} ({} of "
+                                           "one user): try again",
+                                           open_.size(), handshakes_.HeldBy(*crowder), *crowder, kHandshakesMax,
+                                           handshakes_.of_one_max())});
   }
-  TIER_CHECK(open_.size() < kHandshakesMax, "handshakes {}", open_.size());
-  open_.insert(connection);
+  handshakes_.Take(peer->uid);
+  open_.push_back(connection);
+  TIER_CHECK(open_.size() == handshakes_.taken(), "handshakes {} places {}", open_.size(), handshakes_.taken());
   connection->Start(options_.handshake_timeout);
+}
+
+// Ends the oldest handshake of `uid` in which nothing has been said. False: there is none.
+bool Listener::MakeRoom(uint32_t uid) {
+  const auto silent = std::find_if(open_.begin(), open_.end(), [uid](const ConnectionPtr& one) {
+    return one->peer().uid == uid && one->state() == Connection::State::kHello;
+  });
+  if (silent == open_.end()) return false;
+  const ConnectionPtr connection = *silent;
+  LeaveHandshake(connection);
+  Refuse(connection, {Code::kTimeout, fmt::format("no hello came, and {} others of uid {} are in their handshake",
+                                                  handshakes_.HeldBy(uid), uid)});
+  return true;
+}
+
+void Listener::LeaveHandshake(const ConnectionPtr& connection) {
+  if (std::erase(open_, connection) > 0) handshakes_.Give(connection->peer().uid);
 }
 
 void Listener::OnHello(const ConnectionPtr& connection, ParsedHello hello) {
@@ -141,7 +165,7 @@ void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::Fi
   if (connection->state() != Connection::State::kOpening) return;
   if (!attached) return Refuse(connection, attached.error());
   TIER_CHECK(for_client.size() == proto::kPacketDescriptorsMax, "descriptors {}", for_client.size());
-  open_.erase(connection);
+  LeaveHandshake(connection);
   const bool fresh = attached_.emplace(static_cast<uint64_t>(connection->session()), connection).second;
   TIER_CHECK(fresh, "session {} twice", static_cast<uint64_t>(connection->session()));
   connection->SetAttached();
@@ -190,21 +214,22 @@ void Listener::OnGone(const ConnectionPtr& connection, const std::string& why) {
   Drop(connection);
 }
 
-void Listener::OnClosed(const ConnectionPtr& connection) { open_.erase(connection); }
+void Listener::OnClosed(const ConnectionPtr& connection) { LeaveHandshake(connection); }
 
 void Listener::DetachLater(tiering::SessionId session, const std::string& why) {
   PostToEngine([this, session, why] { parts_.sessions.Detach(session, why); });
 }
 
 void Listener::Drop(const ConnectionPtr& connection) {
-  open_.erase(connection);
+  LeaveHandshake(connection);
   const bool was_attached = attached_.erase(static_cast<uint64_t>(connection->session())) > 0;
   if (was_attached && options_.on_session_count) options_.on_session_count(attached_.size());
 }
 
 void Listener::CloseAll() {
-  // Out of the way first: each close comes back as OnClosed.
-  for (const auto& connection : std::exchange(open_, {})) connection->Close();
+  // Copies: each close comes back as OnClosed.
+  const auto open = open_;
+  for (const ConnectionPtr& connection : open) connection->Close();
   for (const auto& [session, connection] : std::exchange(attached_, {})) connection->Close();
 }
 

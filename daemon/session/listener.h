@@ -6,7 +6,8 @@
 // its beginning.
 //
 // Socket thread, except the SessionNotices, which the engine thread calls.
-// Invariants: connections in handshake <= kHandshakesMax, none of them closed; a session id is given once.
+// Invariants: connections in handshake <= kHandshakesMax, none of them closed, and of one user at most all but an
+// eighth of that: the oldest that has said nothing yet makes room. A session id is given once.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 
@@ -25,10 +26,13 @@
 #include "daemon/session/connection.h"
 #include "daemon/session/engine_page.h"
 #include "daemon/session/session_table.h"
+#include "daemon/session/uid_places.h"
+#include "daemon/session/warning_limit.h"
 
 namespace tier::session {
 
 inline constexpr size_t kHandshakesMax = 256;
+inline constexpr size_t kAcceptsPerWakeMax = 32;  // Then those accepted have their turn to say hello.
 inline constexpr auto kAcceptRetry = std::chrono::milliseconds(100);  // When no descriptor is to be had.
 inline constexpr auto kPostRetry = std::chrono::milliseconds(1);      // When the mailbox is full.
 
@@ -41,7 +45,7 @@ struct ListenerOptions {
   std::chrono::milliseconds handshake_timeout{5000};
   // Told whenever a session begins or ends: how many there are. May be empty.
   std::function<void(size_t)> on_session_count;
-  // Told what no client hears: refused handshakes, accept errors. May be empty.
+  // Told what no client hears: refused handshakes, accept errors; within WarningLimit. May be empty.
   std::function<void(const std::string&)> on_warning;
 };
 
@@ -75,8 +79,10 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   using ConnectionPtr = std::shared_ptr<Connection>;
 
   void WaitForConnection();
-  void AcceptAll();
+  void AcceptSome();
   void Admit(proto::FileDescriptor socket);
+  bool MakeRoom(uint32_t uid);
+  void LeaveHandshake(const ConnectionPtr& connection);
   void OnHello(const ConnectionPtr& connection, ParsedHello hello) override;
   void OnPacket(const ConnectionPtr& connection, const ClientPacket& packet) override;
   void OnViolation(const ConnectionPtr& connection, const std::string& what) override;
@@ -95,7 +101,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   ConnectionPtr ConnectionOf(tiering::SessionId session) const;
   void EndUnless(bool sent, tiering::SessionId session);
   void Drop(const ConnectionPtr& connection);
-  void Warn(const std::string& text) const;
+  void Warn(const std::string& text);
 
   const ListenerOptions options_;
   ListenerParts parts_;
@@ -105,8 +111,10 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   std::deque<std::function<void()>> late_;  // For the engine, when its mailbox was full. A connection has
   // at most three there (attach, end, detach) and one for each window it was asked for.
   uint64_t last_session_ = 0;
-  std::unordered_set<ConnectionPtr> open_;                // In handshake, opening, or being refused.
-  std::unordered_map<uint64_t, ConnectionPtr> attached_;  // By session.
+  WarningLimit warnings_;
+  std::vector<ConnectionPtr> open_;  // In handshake, opening, or being refused; in the order of their arrival.
+  UidPlaces handshakes_{kHandshakesMax, AllButAnEighth(kHandshakesMax)};  // Of open_.
+  std::unordered_map<uint64_t, ConnectionPtr> attached_;                  // By session.
 };
 
 }  // namespace tier::session

@@ -15,7 +15,10 @@
 namespace tier::session {
 
 SessionTable::SessionTable(const SessionTableOptions& options, Poller& poller, const memory::WindowSource& windows)
-    : options_(options), poller_(poller), windows_(windows), shared_(windows.windows_max()) {}
+    : places_(options.sessions_max, options.one_user ? options.sessions_max : AllButAnEighth(options.sessions_max)),
+      poller_(poller),
+      windows_(windows),
+      shared_(windows.windows_max()) {}
 
 SessionTable::~SessionTable() {
   for (const auto& entry : sessions_) poller_.Remove(entry->doorbell.get());
@@ -32,13 +35,20 @@ SessionTable::Entry* SessionTable::Find(tiering::SessionId session) {
   return place == by_id_.end() ? nullptr : place->second;
 }
 
+Status SessionTable::CheckRoomFor(uint32_t uid) const {
+  TIER_CHECK(places_.taken() == sessions_.size(), "{} places of {} sessions", places_.taken(), sessions_.size());
+  const auto crowder = places_.Crowder(uid);
+  if (!crowder) return {};
+  return Fail(Code::kDenied,
+              fmt::format("{} sessions are attached, {} of them of uid {}; the limit (option "
+                          "jobs.max_sessions) is {}, and {} of one user",
+                          places_.taken(), places_.HeldBy(*crowder), *crowder, places_.max(), places_.of_one_max()));
+}
+
 Result<Attached> SessionTable::Attach(AttachRequest request, base::TimePoint now) {
   TIER_CHECK(desk_ != nullptr && request.doorbell, "desk {} doorbell {}", desk_ != nullptr, request.doorbell.get());
   TIER_CHECK(Find(request.session) == nullptr, "session {} twice", static_cast<uint64_t>(request.session));
-  if (sessions_.size() >= options_.sessions_max) {
-    return Fail(Code::kDenied, fmt::format("{} sessions are attached, the limit (option jobs.max_sessions) is {}",
-                                           sessions_.size(), options_.sessions_max));
-  }
+  if (auto room = CheckRoomFor(request.uid); !room) return std::unexpected(std::move(room.error()));
   if (auto watched = poller_.AddDoorbell(request.doorbell.get()); !watched) return std::unexpected(watched.error());
   const auto opened = desk_->Open(request.uid, request.open, request.session, now);
   if (!opened) {
@@ -46,7 +56,8 @@ Result<Attached> SessionTable::Attach(AttachRequest request, base::TimePoint now
     return std::unexpected(opened.error());
   }
   const Job& job = **opened;
-  sessions_.push_back(std::make_unique<Entry>(job.id, std::move(request.doorbell),
+  places_.Take(request.uid);
+  sessions_.push_back(std::make_unique<Entry>(job.id, request.uid, std::move(request.doorbell),
                                               RingPort(request.session, std::move(request.region))));
   by_id_.emplace(static_cast<uint64_t>(request.session), sessions_.back().get());
   TIER_CHECK(by_id_.size() == sessions_.size(), "{} ids of {} sessions", by_id_.size(), sessions_.size());
@@ -83,6 +94,7 @@ void SessionTable::Forget(Entry* entry, const std::string& reason) {
         fmt::format("session {} of job '{}' ended: {}", static_cast<uint64_t>(session), known->name, reason));
   }
   poller_.Remove(entry->doorbell.get());
+  places_.Give(entry->uid);
   std::erase(answered_, entry);
   const size_t ids = by_id_.erase(static_cast<uint64_t>(session));
   const size_t held_count = std::erase_if(sessions_, [entry](const auto& held) { return held.get() == entry; });

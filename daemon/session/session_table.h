@@ -3,7 +3,8 @@
 // (Detach), it broke the protocol, or the engine ended it.
 //
 // Invariant: a session is here exactly while the engine knows it, but for the moment between the engine's
-// OnSessionEnded and the end of that turn. Engine thread only. No allocation in steady state.
+// OnSessionEnded and the end of that turn; one user has at most all but an eighth of them. Engine thread only. No
+// allocation in steady state.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include "daemon/session/poller.h"
 #include "daemon/session/ring_port.h"
 #include "daemon/session/session_flush.h"
+#include "daemon/session/uid_places.h"
 #include "daemon/tiering/request.h"
 
 namespace tier::session {
@@ -53,6 +55,7 @@ struct Attached {
 
 struct SessionTableOptions {
   uint32_t sessions_max = 1024;
+  bool one_user = false;  // Nobody else may come: nothing is kept for others.
 };
 
 class SessionTable final : public tiering::ReplySink {
@@ -94,11 +97,13 @@ class SessionTable final : public tiering::ReplySink {
  private:
   struct Entry {
     tiering::JobId job{};
+    uint32_t uid = kUnknownUid;  // Of the process; it holds one of its user's places.
     proto::FileDescriptor doorbell;
     RingPort port;
     bool answered = false;     // Something to publish.
     bool engine_knows = true;  // Until the engine says that it ended this session.
-    Entry(tiering::JobId j, proto::FileDescriptor d, RingPort p) : job(j), doorbell(std::move(d)), port(std::move(p)) {}
+    Entry(tiering::JobId j, uint32_t u, proto::FileDescriptor d, RingPort p)
+        : job(j), uid(u), doorbell(std::move(d)), port(std::move(p)) {}
   };
   struct Ending {
     tiering::SessionId session{};
@@ -112,12 +117,13 @@ class SessionTable final : public tiering::ReplySink {
     uint64_t inode = 0;  // Of the memfd: the next window of this index has another.
   };
   Entry* Find(tiering::SessionId session);
+  Status CheckRoomFor(uint32_t uid) const;
   Result<std::shared_ptr<const proto::FileDescriptor>> Share(WindowIndex window);
   void EndLater(tiering::SessionId session, Code code, std::string reason);
   void Forget(Entry* entry, const std::string& reason);
   bool ApplyEndings();
 
-  const SessionTableOptions options_;
+  UidPlaces places_;  // Of sessions_.
   Poller& poller_;
   const memory::WindowSource& windows_;
   JobDesk* desk_ = nullptr;

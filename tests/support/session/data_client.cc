@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -35,6 +36,14 @@ proto::Hello MakeHello(const std::string& job, const std::string& token) {
 }
 
 int OpenOwnPidfd() { return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)); }
+
+int InChild(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
 
 DataClient::DataClient(const std::string& socket_path) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
   sockaddr_un address{};
@@ -96,6 +105,14 @@ IncomingPacket DataClient::Receive(int wait_ms) {
     }
   }
   return packet;
+}
+
+proto::Welcome DataClient::ReceiveRefusal() {
+  const IncomingPacket packet = Receive();
+  TIER_CHECK(!packet.closed && packet.kind() == proto::PacketKind::kWelcome && packet.descriptors.empty(),
+             "closed {} descriptors {}", packet.closed, packet.descriptors.size());
+  TIER_CHECK(Receive().closed, "more came behind a refusal");
+  return packet.As<proto::Welcome>();
 }
 
 proto::Welcome DataClient::Attach(const proto::Hello& hello, bool with_pidfd) {

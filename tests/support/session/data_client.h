@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,6 +36,8 @@ struct IncomingPacket {
 
 proto::Hello MakeHello(const std::string& job = {}, const std::string& token = {});
 int OpenOwnPidfd();
+// Runs `body` in a child process and returns what it did, its exit status; -1: it did not get there.
+int InChild(const std::function<int()>& body);
 
 class DataClient {
  public:
@@ -50,6 +53,8 @@ class DataClient {
   }
   void SendGoodbye();
   IncomingPacket Receive(int wait_ms = kWaitMs);
+  // The sentence of a refusal; aborts the test binary unless one comes and the connection closes behind it.
+  proto::Welcome ReceiveRefusal();
 
   // Hello (with a pidfd of this process unless told not to) and Welcome; on OK the session's memory is mapped.
   proto::Welcome Attach(const proto::Hello& hello, bool with_pidfd = true);

@@ -41,6 +41,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   listener.windows_max = windows_.windows_max();
   listener.daemon_version = "tierd test";
   listener.handshake_timeout = options.handshake_timeout;
+  listener.on_warning = options.on_warning;
   listener_ = std::make_unique<Listener>(
       listener, ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});
   table_->Connect(*desk_, *listener_);

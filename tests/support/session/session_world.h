@@ -42,6 +42,7 @@ struct SessionWorldOptions {
   JobRegistryOptions jobs;
   std::chrono::milliseconds handshake_timeout{60'000};
   SpinMode spin = SpinMode::kNever;
+  std::function<void(const std::string&)> on_warning;  // Socket thread.
 };
 
 class SessionWorld {

@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "daemon/session/engine_loop.h"
@@ -20,6 +21,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using testing::DataClient;
 using testing::FakeEngine;
+using ::testing::HasSubstr;
 using testing::MakeHello;
 using testing::SessionWorld;
 
@@ -60,14 +62,15 @@ class EngineLoopTest : public ::testing::Test {
   std::unique_ptr<testing::RingClient> Attach(uint64_t session, const std::string& job) {
     auto region = MakeSessionRegion(1, static_cast<tiering::SessionId>(session)).value();
     auto client = std::make_unique<testing::RingClient>(region.descriptor.get());
-    const auto attached = table_.Attach({.session = static_cast<tiering::SessionId>(session),
-                                         .uid = 1000,
-                                         .open = {.name = job},
-                                         .region = std::move(region.mapping),
-                                         .doorbell = proto::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))},
-                                        clock_.now);
-    EXPECT_TRUE(attached);
+    EXPECT_TRUE(table_.Attach(MakeRequest(session, 1000, job, std::move(region.mapping)), clock_.now));
     return client;
+  }
+  static AttachRequest MakeRequest(uint64_t session, uint32_t uid, const std::string& job, proto::Mapping region) {
+    return {.session = static_cast<tiering::SessionId>(session),
+            .uid = uid,
+            .open = {.name = job},
+            .region = std::move(region),
+            .doorbell = proto::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
   }
   static bool SendOne(testing::RingClient& client) {
     const RequestItem item{.tensor = 1};
@@ -103,6 +106,31 @@ TEST_F(EngineLoopTest, OnePassTakesRequestsTurnsAndAnswers) {
   EXPECT_TRUE(loop_.RunOnce());
   EXPECT_EQ(client->Receive().size(), 1u);
   EXPECT_FALSE(loop_.RunOnce());
+}
+
+TEST_F(EngineLoopTest, OneUserLeavesAnEighthOfTheSessionsToOthers) {
+  for (const bool one_user : {false, true}) {
+    FakeEngine engine;
+    JobRegistry registry({}, tokens_);
+    JobDesk desk(engine, registry, events_);
+    SessionTable table({.sessions_max = 8, .one_user = one_user}, poller_, windows_);
+    engine.Connect(table);
+    table.Connect(desk, notices_);
+    uint64_t session = 0;
+    const auto attach = [&](uint32_t uid) {
+      auto region = MakeSessionRegion(1, static_cast<tiering::SessionId>(++session)).value();
+      const std::string job = "job" + std::to_string(session);
+      const auto attached = table.Attach(MakeRequest(session, uid, job, std::move(region.mapping)), clock_.now);
+      return attached ? std::string() : attached.error().message;
+    };
+    for (int i = 0; i < 7; ++i) EXPECT_EQ(attach(1000), "");
+    EXPECT_EQ(attach(1000).empty(), one_user);
+    if (one_user) continue;
+    EXPECT_EQ(attach(1001), "");
+    EXPECT_THAT(attach(1002), HasSubstr("8 sessions are attached, 7 of them of uid 1000"));
+    table.Detach(tiering::SessionId{1}, "gone");
+    EXPECT_EQ(attach(1000), "") << "the place of the one that left";
+  }
 }
 
 TEST_F(EngineLoopTest, RunsWhatOtherThreadsPost) {

@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <functional>
 #include <random>
-#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,30 +23,12 @@ using ::testing::AnyOf;
 using ::testing::Contains;
 using testing::DataClient;
 using ::testing::HasSubstr;
+using testing::InChild;
 using testing::IncomingPacket;
 using testing::MakeHello;
 using testing::SessionWorld;
 
-// Runs `body` in a child process and returns its exit status.
-int InChild(const std::function<int()>& body) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(body());
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 uint16_t CodeOf(Code code) { return static_cast<uint16_t>(code); }
-
-// The sentence of a refusal, after which the connection must be closed.
-proto::Welcome Refused(DataClient& client) {
-  const IncomingPacket packet = client.Receive();
-  EXPECT_FALSE(packet.closed);
-  EXPECT_EQ(packet.kind(), PacketKind::kWelcome);
-  EXPECT_TRUE(packet.descriptors.empty());
-  EXPECT_TRUE(client.Receive().closed);
-  return packet.As<proto::Welcome>();
-}
 
 TEST(Listener, WelcomesAClientWithItsSession) {
   SessionWorld world;
@@ -153,7 +133,7 @@ TEST(Listener, DescriptorThatIsNoPidfdIsRefused) {
   const proto::FileDescriptor file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const int number = file.get();
   ASSERT_TRUE(client.Send(MakeHello("train"), {&number, 1}));
-  const auto refusal = Refused(client);
+  const auto refusal = client.ReceiveRefusal();
   EXPECT_EQ(refusal.code, CodeOf(Code::kInvalid));
   EXPECT_THAT(refusal.message, HasSubstr("not a pidfd"));
 }
@@ -169,7 +149,7 @@ TEST(Listener, PidfdOfAnotherProcessIsRefused) {
   const proto::FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, other, 0)));
   const int number = pidfd.get();
   ASSERT_TRUE(client.Send(MakeHello("train"), {&number, 1}));
-  EXPECT_THAT(Refused(client).message, HasSubstr("a client sends its own"));
+  EXPECT_THAT(client.ReceiveRefusal().message, HasSubstr("a client sends its own"));
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
 }
@@ -180,7 +160,7 @@ TEST(Listener, TooManyDescriptorsAreRefusedAndClosed) {
     DataClient client(world.socket_path());
     const std::vector<int> numbers(count, STDERR_FILENO);
     ASSERT_TRUE(client.Send(MakeHello("train"), numbers));
-    EXPECT_EQ(Refused(client).code, CodeOf(Code::kInvalid)) << count;
+    EXPECT_EQ(client.ReceiveRefusal().code, CodeOf(Code::kInvalid)) << count;
   }
   EXPECT_EQ(world.sessions(), 0u);
 }
@@ -195,34 +175,12 @@ TEST(Listener, GarbageIsRefusedAndHurtsNobodyElse) {
     std::vector<std::byte> bytes(1 + random() % 4000);
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
     ASSERT_TRUE(client.SendBytes(bytes));
-    EXPECT_EQ(Refused(client).code, CodeOf(Code::kInvalid));
+    EXPECT_EQ(client.ReceiveRefusal().code, CodeOf(Code::kInvalid));
   }
   const RequestItem item{.tensor = 1};
   ASSERT_TRUE(neighbour.ring().Send(Op::kFree, {&item, 1}));
   neighbour.Ring();
   EXPECT_EQ(neighbour.WaitForCompletions(1).size(), 1u);
-}
-
-TEST(Listener, RefusedHandshakesTakeNoPlaceFromLaterClients) {
-  SessionWorld world;
-  for (size_t i = 0; i < kHandshakesMax + 44; ++i) {
-    DataClient client(world.socket_path());
-    ASSERT_TRUE(client.SendBytes(std::as_bytes(std::span("no hello at all"))));
-    ASSERT_EQ(Refused(client).code, CodeOf(Code::kInvalid)) << "client " << i;
-  }
-  EXPECT_TRUE(world.ListenerIsIdle());
-  DataClient good(world.socket_path());
-  const proto::Welcome welcome = good.Attach(MakeHello("train"));
-  EXPECT_EQ(welcome.code, 0) << welcome.message;
-}
-
-TEST(Listener, HandshakesThatNeverCameLeaveItIdle) {
-  SessionWorld world({.handshake_timeout = std::chrono::milliseconds(1)});
-  for (int i = 0; i < 3; ++i) {
-    DataClient client(world.socket_path());
-    EXPECT_EQ(Refused(client).code, CodeOf(Code::kTimeout));
-  }
-  EXPECT_TRUE(world.ListenerIsIdle());
 }
 
 TEST(Listener, OtherVersionsAreToldSo) {
@@ -232,16 +190,9 @@ TEST(Listener, OtherVersionsAreToldSo) {
   hello.header.version = 9;
   hello.version_min = 9;
   ASSERT_TRUE(client.Send(hello));
-  const auto refusal = Refused(client);
+  const auto refusal = client.ReceiveRefusal();
   EXPECT_EQ(refusal.code, CodeOf(Code::kVersion));
   EXPECT_EQ(refusal.header.version, proto::kProtocolVersion);
-}
-
-TEST(Listener, HandshakeThatNeverComesEndsByItself) {
-  SessionWorld world({.handshake_timeout = std::chrono::milliseconds(1)});
-  DataClient client(world.socket_path());
-  const auto refusal = Refused(client);
-  EXPECT_EQ(refusal.code, CodeOf(Code::kTimeout));
 }
 
 TEST(Listener, TakesNoSessionOnceTheDaemonDrains) {
@@ -254,7 +205,7 @@ TEST(Listener, TakesNoSessionOnceTheDaemonDrains) {
   for (const proto::Hello& hello : {MakeHello("late"), MakeHello("train", welcome.token)}) {
     DataClient late(world.socket_path());
     ASSERT_TRUE(late.Send(hello));
-    const auto refusal = Refused(late);
+    const auto refusal = late.ReceiveRefusal();
     EXPECT_EQ(refusal.code, CodeOf(Code::kDisconnected));
     EXPECT_THAT(refusal.message, HasSubstr("tierd is being stopped"));
   }
@@ -268,7 +219,7 @@ TEST(Listener, WhoHasSaidNothingYetIsToldOfAStop) {
   DataClient attached(world.socket_path());
   ASSERT_EQ(attached.Attach(MakeHello("train")).code, 0) << "and the one before it was accepted";
   world.StopAccepting("tierd is being stopped");
-  const auto refusal = Refused(silent);
+  const auto refusal = silent.ReceiveRefusal();
   EXPECT_EQ(refusal.code, CodeOf(Code::kDisconnected));
   EXPECT_STREQ(refusal.message, "tierd is being stopped");
   EXPECT_EQ(world.sessions(), 1u) << "the engine tells those that are attached";
@@ -300,37 +251,6 @@ TEST(Listener, SessionThatTheEngineRefusesLeavesNoJobBehind) {
   EXPECT_TRUE(world.OnEngine([&] { return world.engine.jobs.empty() && world.jobs().registry().jobs().empty(); }));
   DataClient again(world.socket_path());
   EXPECT_EQ(again.Attach(MakeHello("train")).code, 0);
-}
-
-TEST(Listener, SessionsAreLimited) {
-  SessionWorld world({.table = {.sessions_max = 2}});
-  DataClient first(world.socket_path());
-  DataClient second(world.socket_path());
-  DataClient third(world.socket_path());
-  EXPECT_EQ(first.Attach(MakeHello("a")).code, 0);
-  EXPECT_EQ(second.Attach(MakeHello("b")).code, 0);
-  const auto refusal = third.Attach(MakeHello("c"));
-  EXPECT_EQ(refusal.code, CodeOf(Code::kDenied));
-  EXPECT_THAT(refusal.message, HasSubstr("max_sessions"));
-}
-
-TEST(Listener, SixtyFiveClientsAtOnceAllGetIn) {
-  SessionWorld world({.jobs = {.jobs_per_uid_max = 100}});
-  std::vector<std::unique_ptr<DataClient>> clients;
-  for (int i = 0; i < 65; ++i) clients.push_back(std::make_unique<DataClient>(world.socket_path()));
-  for (size_t i = 0; i < clients.size(); ++i) {
-    ASSERT_TRUE(clients[i]->Send(MakeHello("job" + std::to_string(i))));
-  }
-  std::set<uint64_t> sessions;
-  for (auto& client : clients) {
-    const auto welcome = client->Receive().As<proto::Welcome>();
-    ASSERT_EQ(welcome.code, 0) << welcome.message;
-    sessions.insert(welcome.session);
-  }
-  EXPECT_EQ(sessions.size(), 65u);
-  EXPECT_EQ(world.sessions(), 65u);
-  clients.clear();
-  EXPECT_TRUE(world.WaitForSessions(0));
 }
 
 TEST(Listener, BrokenRingEndsTheSessionWithAReasonThatNamesTheField) {

@@ -1,0 +1,30 @@
+// WarningLimit: how much is logged about clients that do wrong. One that is refused in a loop must not fill the log: so
+// many lines a period, and the first one after it says how many were left out.
+//
+// One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "daemon/base/time.h"
+
+namespace tier::session {
+
+inline constexpr uint32_t kWarningsPerPeriodMax = 20;
+inline constexpr base::Duration kWarningPeriod = std::chrono::seconds(10);
+
+class WarningLimit {
+ public:
+  // The line to log now; nothing: it is counted only.
+  std::optional<std::string> Pass(const std::string& text, base::TimePoint now);
+  uint64_t left_out() const { return left_out_; }  // Since the last line.
+
+ private:
+  std::optional<base::TimePoint> period_began_;
+  uint32_t passed_ = 0;  // In this period; <= kWarningsPerPeriodMax.
+  uint64_t left_out_ = 0;
+};
+
+}  // namespace tier::session
