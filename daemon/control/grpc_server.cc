@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <grp.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -16,8 +16,10 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include "daemon/control/accept_loop.h"
 #include "daemon/control/identity_servers.h"
 #include "daemon/control/peer.h"
+#include "daemon/session/packet_socket.h"
 #include "proto/mapping.h"
 
 namespace tier::control {
@@ -64,25 +66,21 @@ struct GrpcServer::State {
   std::unique_ptr<IdentityServers> servers;
   std::thread accept_thread;
 
-  void AcceptOne(int listener, bool admin_socket) {
-    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;  // Gone again, or out of descriptors: the caller will retry.
-    const auto peer = PeerOf(fd);
-    if (!peer || (admin_socket && !MayAdminister(*peer, options.admin_group))) {
-      ::close(fd);
-      return;
-    }
+  // False: the machine has no descriptor or memory for it now.
+  bool AcceptOne(int listener, bool admin_socket) {
+    auto accepted = session::AcceptConnection(listener);
+    if (!accepted || !*accepted) return accepted.has_value();  // Or it is gone again.
+    const auto peer = PeerOf(accepted->get());
+    if (!peer || (admin_socket && !MayAdminister(*peer, options.admin_group))) return true;
     const Identity identity = admin_socket ? Identity{peer->uid, true} : Identity{peer->uid, false};
-    (void)servers->Adopt(identity, listener, fd);  // On failure the client sees the connection closed.
+    // On failure the client sees the connection closed.
+    (void)servers->Adopt(identity, listener, accepted->Release());
+    return true;
   }
 
-  void AcceptUntilStopped() {
-    pollfd polled[] = {{stop.get(), POLLIN, 0}, {control.get(), POLLIN, 0}, {admin.get(), POLLIN, 0}};
-    while ((polled[0].revents & POLLIN) == 0) {
-      if (::poll(polled, 3, -1) < 0 && errno != EINTR) return;
-      if ((polled[1].revents & POLLIN) != 0) AcceptOne(control.get(), false);
-      if ((polled[2].revents & POLLIN) != 0) AcceptOne(admin.get(), true);
-    }
+  void Accept() {
+    const std::array<int, 2> listeners = {control.get(), admin.get()};
+    AcceptUntilStopped(listeners, stop.get(), [&](size_t i) { return AcceptOne(listeners[i], i == 1); });
   }
 };
 
@@ -105,7 +103,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   state.stop = proto::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!state.stop) return Fail(Code::kNoMemory, std::string("eventfd: ") + std::strerror(errno));
   state.servers = std::make_unique<IdentityServers>(api, kIdentitiesMax);
-  state.accept_thread = std::thread([&state] { state.AcceptUntilStopped(); });
+  state.accept_thread = std::thread([&state] { state.Accept(); });
   return server;
 }
 

@@ -1,6 +1,7 @@
 // What makes the daemon a good process: one instance, systemd's protocol, a private one's end.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -216,6 +217,29 @@ TEST(PacketSocket, PathThatIsTooLongIsRefusedWithFigures) {
   const auto listening = ListenAt("/tmp/" + std::string(200, 'x'), 0600);
   ASSERT_FALSE(listening);
   EXPECT_THAT(listening.error().message, HasSubstr("at most 107"));
+}
+
+TEST(PacketSocket, ConnectionWithoutADescriptorLeftIsAnErrorAndStaysWaiting) {
+  const Scratch scratch;
+  const auto listening = ListenAt(scratch / "s", 0600);
+  ASSERT_TRUE(listening);
+  ASSERT_TRUE(AcceptConnection(listening->get()));
+  EXPECT_FALSE(*AcceptConnection(listening->get())) << "nobody has come";
+  const proto::FileDescriptor client(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (scratch / "s").copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto refused = AcceptConnection(listening->get());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(refused);
+  const auto accepted = AcceptConnection(listening->get());
+  ASSERT_TRUE(accepted);
+  EXPECT_TRUE(*accepted);
 }
 
 TEST(PacketSocket, FullSocketSaysSoAndHungUpOneToo) {
