@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <future>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -45,20 +46,17 @@ Result<T> ControlServer::Ask(std::function<Result<T>()> ask) {
   return future.get();
 }
 
-JobDescription ControlServer::Describe(const Job& job, const tiering::EngineSnapshot& snapshot, bool with_token) const {
+JobDescription ControlServer::Describe(const Job& job, const tiering::JobCounters& counters) {
   JobDescription description = {.id = static_cast<uint64_t>(job.id),
                                 .name = job.name,
                                 .uid = job.uid,
                                 .named = job.named,
                                 .world_size = job.world_size,
                                 .ranks = {},
-                                .token = with_token ? job.token : std::string(),
-                                .counters = {}};
+                                .token = job.token,
+                                .counters = counters};
   for (const Member& member : job.members) description.ranks.push_back(member.rank);
   std::sort(description.ranks.begin(), description.ranks.end());
-  const auto view = std::find_if(snapshot.jobs.begin(), snapshot.jobs.end(),
-                                 [&job](const tiering::JobView& v) { return v.id == job.id; });
-  if (view != snapshot.jobs.end()) description.counters = view->counters;
   return description;
 }
 
@@ -67,7 +65,7 @@ Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJo
   return Ask<JobDescription>([this, caller, request]() -> Result<JobDescription> {
     const auto job = parts_.jobs.Open(caller.uid, request, std::nullopt, parts_.clock.Now());
     if (!job) return std::unexpected(job.error());
-    return Describe(**job, parts_.jobs.engine().Snapshot(), true);
+    return Describe(**job, parts_.jobs.engine().Counters((*job)->id));
   });
 }
 
@@ -90,7 +88,7 @@ Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::st
     if (auto set = parts_.jobs.engine().SetJob(job.id, guarantee_bytes, limit_bytes); !set) {
       return std::unexpected(std::move(set.error()));
     }
-    const JobDescription description = Describe(job, parts_.jobs.engine().Snapshot(), true);
+    const JobDescription description = Describe(job, parts_.jobs.engine().Counters(job.id));
     parts_.events.Emit("job_changed", &job,
                        fmt::format("job '{}' has guarantee {} and limit {} bytes", job.name,
                                    description.counters.guarantee_bytes, description.counters.limit_bytes));
@@ -100,10 +98,11 @@ Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::st
 
 std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
   const auto jobs = Ask<std::vector<JobDescription>>([this, caller]() -> Result<std::vector<JobDescription>> {
-    const tiering::EngineSnapshot& snapshot = Figures();
+    std::map<tiering::JobId, tiering::JobCounters> counters;
+    for (const tiering::JobView& view : Figures().jobs) counters.emplace(view.id, view.counters);
     std::vector<JobDescription> visible;
     for (const auto& [id, job] : parts_.jobs.registry().jobs()) {
-      if (JobRegistry::MaySee(caller, job)) visible.push_back(Describe(job, snapshot, true));
+      if (JobRegistry::MaySee(caller, job)) visible.push_back(Describe(job, counters[id]));
     }
     return visible;
   });
@@ -122,13 +121,17 @@ Result<std::vector<tiering::TensorView>> ControlServer::ListTensors(const Caller
 
 const tiering::EngineSnapshot& ControlServer::Figures() {
   const base::TimePoint now = parts_.clock.Now();
-  if (taken_in_tick_ == 0 || now - tick_began_ >= kSnapshotTick) {
+  if (now >= tick_ends_) {
     tick_began_ = now;
+    tick_ends_ = now + kSnapshotTick;
+    snapshot_time_ = {};
     taken_in_tick_ = 0;
   }
-  if (taken_in_tick_ < kSnapshotsPerTickMax) {
+  if (taken_in_tick_ < kSnapshotsPerTickMax && kSnapshotTimeShare * snapshot_time_ < kSnapshotTick) {
     ++taken_in_tick_;
     figures_ = parts_.jobs.engine().Snapshot();
+    snapshot_time_ += parts_.clock.Now() - now;
+    tick_ends_ = std::max(tick_ends_, tick_began_ + kSnapshotTimeShare * snapshot_time_);
   }
   return figures_;
 }
@@ -238,7 +241,7 @@ void ControlServer::EmitTraffic(size_t device, const storage::DeviceTraffic& tra
 void ControlServer::EmitChanges() {
   if (parts_.events.watchers() == 0) return;
   TIER_CHECK(traffic_seen_.size() == facts_.devices.size(), "{} of {}", traffic_seen_.size(), facts_.devices.size());
-  const tiering::EngineSnapshot snapshot = parts_.jobs.engine().Snapshot();
+  const tiering::EngineSnapshot& snapshot = Figures();
   for (const tiering::JobView& view : snapshot.jobs) {
     const Job* job = parts_.jobs.registry().Find(view.id);
     if (job == nullptr || view.counters.torn_count == 0 || snapshot.torn_count <= torn_seen_) continue;

@@ -21,9 +21,10 @@ namespace tier::session {
 
 inline constexpr auto kAnswerTimeout = std::chrono::seconds(10);
 // Every caller may ask for figures, and they cost the engine thread time: beyond so many in a tick calls share the
-// last.
+// last. A tick is so many times as long as its snapshots took, at least: slow ones are taken as much less often.
 inline constexpr auto kSnapshotTick = std::chrono::milliseconds(50);
 inline constexpr uint32_t kSnapshotsPerTickMax = 4;
+inline constexpr int kSnapshotTimeShare = 10;
 inline constexpr auto kDrainSlack = std::chrono::seconds(2);  // The engine's own timeout comes first.
 
 struct HostFigures {
@@ -83,7 +84,7 @@ class ControlServer final : public ControlApi {
   Result<T> Ask(std::function<Result<T>()> ask);
   const tiering::EngineSnapshot& Figures();  // Engine thread; until its next call.
   void EmitTraffic(size_t device, const storage::DeviceTraffic& traffic);
-  JobDescription Describe(const Job& job, const tiering::EngineSnapshot& snapshot, bool with_token) const;
+  static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
   void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);
 
   const DaemonFacts facts_;
@@ -93,6 +94,8 @@ class ControlServer final : public ControlApi {
   std::vector<bool> devices_draining_;  // Engine thread.
   tiering::EngineSnapshot figures_;     // Engine thread, as those below.
   base::TimePoint tick_began_{};
+  base::TimePoint tick_ends_{};
+  base::Duration snapshot_time_{};  // Taken by the snapshots of this tick.
   uint32_t taken_in_tick_ = 0;
   uint64_t torn_seen_ = 0;
   uint64_t waiting_seen_ = 0;

@@ -28,6 +28,7 @@ class EnginePort {
   virtual bool ReleasesCanWait() const = 0;
   virtual Status StartDrainDevice(uint16_t device) = 0;
   virtual tiering::EngineSnapshot Snapshot() const = 0;
+  virtual tiering::JobCounters Counters(tiering::JobId job) const = 0;
   virtual std::vector<tiering::TensorView> Tensors(tiering::JobId job, size_t max) const = 0;
 };
 
@@ -63,6 +64,7 @@ class EngineAdapter final : public EnginePort {
   bool ReleasesCanWait() const override { return engine_.ReleasesCanWait(); }
   Status StartDrainDevice(uint16_t device) override { return engine_.StartDrainDevice(device); }
   tiering::EngineSnapshot Snapshot() const override { return engine_.Snapshot(); }
+  tiering::JobCounters Counters(tiering::JobId job) const override { return engine_.Counters(job); }
   std::vector<tiering::TensorView> Tensors(tiering::JobId job, size_t max) const override {
     return engine_.Tensors(job, max);
   }

@@ -290,6 +290,7 @@ Status Engine::StartDrainDevice(uint16_t device) {
 }
 
 EngineSnapshot Engine::Snapshot() const { return TakeSnapshot(state_->core); }
+JobCounters Engine::Counters(JobId job) const { return CountersOf(state_->core, job); }
 std::vector<TensorView> Engine::Tensors(JobId job, size_t max) const { return ListTensors(state_->core, job, max); }
 void Engine::CheckInvariants() const { tiering::CheckInvariants(state_->core); }
 

@@ -101,6 +101,7 @@ class Engine {
   Status StartDrainDevice(uint16_t device);
 
   EngineSnapshot Snapshot() const;
+  JobCounters Counters(JobId job) const;  // As in Snapshot, without the work for all the others.
   std::vector<TensorView> Tensors(JobId job, size_t max) const;
   void CheckInvariants() const;  // O(everything). For tests and simulations.
 

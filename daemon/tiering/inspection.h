@@ -6,6 +6,7 @@
 namespace tier::tiering {
 
 EngineSnapshot TakeSnapshot(const Core& core);
+JobCounters CountersOf(const Core& core, JobId job);
 std::vector<TensorView> ListTensors(const Core& core, JobId job, size_t max);
 // Aborts with the figures if any of what engine.h promises does not hold. O(everything).
 void CheckInvariants(const Core& core);

@@ -105,6 +105,11 @@ EngineSnapshot TakeSnapshot(const Core& core) {
   return snapshot;
 }
 
+JobCounters CountersOf(const Core& core, JobId id) {
+  const JobState* job = core.FindJob(id);
+  return job == nullptr ? JobCounters{} : ViewOf(core, *job).counters;
+}
+
 std::vector<TensorView> ListTensors(const Core& core, JobId id, size_t max) {
   std::vector<TensorView> views;
   const JobState* job = core.FindJob(id);

@@ -65,7 +65,8 @@ class FakeEngine final : public EnginePort {
   bool draining = false;
   uint64_t turns = 0;
   tiering::EngineSnapshot snapshot;
-  mutable uint64_t snapshots = 0;  // Taken.
+  mutable uint64_t snapshots = 0;     // Taken.
+  std::function<void()> on_snapshot;  // While one is taken.
 
   Status OpenJob(tiering::JobId job, const tiering::JobOptions& options) override {
     if (!open_job_answer) return std::exchange(open_job_answer, Status{});
@@ -145,7 +146,12 @@ class FakeEngine final : public EnginePort {
   Status StartDrainDevice(uint16_t) override { return {}; }
   tiering::EngineSnapshot Snapshot() const override {
     ++snapshots;
+    if (on_snapshot) on_snapshot();
     return snapshot;
+  }
+  tiering::JobCounters Counters(tiering::JobId job) const override {
+    const tiering::JobOptions& options = jobs.at(static_cast<uint64_t>(job));
+    return {.guarantee_bytes = options.guarantee_bytes, .limit_bytes = options.limit_bytes};
   }
   std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t max) const override {
     return std::vector<tiering::TensorView>(std::min<size_t>(max, 3));

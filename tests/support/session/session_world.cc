@@ -22,6 +22,7 @@ std::string MakeScratchDirectory() {
 SessionWorld::SessionWorld(const SessionWorldOptions& options)
     : directory_(MakeScratchDirectory()),
       socket_path_(directory_ + "/tierd.sock"),
+      clock_(options.clock != nullptr ? *options.clock : steady_clock_),
       page_(EnginePageOwner::Make(77).value()) {
   table_ = std::make_unique<SessionTable>(options.table, poller_, windows_);
   engine.Connect(*table_);

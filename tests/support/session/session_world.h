@@ -43,6 +43,7 @@ struct SessionWorldOptions {
   std::chrono::milliseconds handshake_timeout{60'000};
   SpinMode spin = SpinMode::kNever;
   std::function<void(const std::string&)> on_warning;  // Socket thread.
+  const base::Clock* clock = nullptr;                  // Instead of the machine's.
 };
 
 class SessionWorld {
@@ -104,7 +105,8 @@ class SessionWorld {
  private:
   std::string directory_;
   std::string socket_path_;
-  base::SteadyClock clock_;
+  base::SteadyClock steady_clock_;
+  const base::Clock& clock_;
   base::Mailbox mailbox_;
   Poller poller_;
   FakeWindows windows_;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/session/manual_clock.h"
 #include "tests/support/session/session_world.h"
 
 namespace tier::session {
@@ -17,6 +18,7 @@ using testing::DataClient;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::MakeHello;
+using testing::ManualClock;
 using testing::ScriptedReply;
 using testing::SessionWorld;
 using testing::SubmittedRequest;
@@ -238,6 +240,33 @@ TEST(ControlServer, ManyQuestionsTakeFewSnapshotsOfTheEngine) {
   const auto ticks = (std::chrono::steady_clock::now() - begin) / kSnapshotTick + 2;
   EXPECT_LE(world.OnEngine([&] { return world.engine.snapshots; }),
             static_cast<uint64_t>(ticks) * kSnapshotsPerTickMax);
+}
+
+TEST(ControlServer, SlowSnapshotsTakeATenthOfTheEnginesTime) {
+  ManualClock clock;
+  SessionWorld world({.clock = &clock});
+  constexpr auto kSlow = milliseconds(60);
+  const base::TimePoint begin = clock.now;
+  world.OnEngine([&] { world.engine.on_snapshot = [&] { clock.now = clock.now + kSlow; }; });
+  for (int i = 0; i < 500; ++i) {
+    ASSERT_TRUE(world.control().Describe());
+    world.OnEngine([&] { clock.now = clock.now + milliseconds(5); });
+  }
+  const auto taken = static_cast<int64_t>(world.OnEngine([&] { return world.engine.snapshots; }));
+  EXPECT_GE(taken, 3) << "figures become new";
+  EXPECT_LE((taken - 1) * kSlow * kSnapshotTimeShare, clock.now - begin);
+}
+
+TEST(ControlServer, OpeningAndSettingAJobTakeNoSnapshot) {
+  SessionWorld world;
+  const auto opened = world.control().OpenJob(kAlice, {.name = "train", .guarantee_bytes = 5, .limit_bytes = 9});
+  ASSERT_TRUE(opened);
+  EXPECT_EQ(opened->counters.guarantee_bytes, 5u);
+  const auto set = world.control().SetJob(kAlice, "train", 6, {});
+  ASSERT_TRUE(set);
+  EXPECT_EQ(set->counters.guarantee_bytes, 6u);
+  EXPECT_EQ(set->counters.limit_bytes, 9u);
+  EXPECT_EQ(world.OnEngine([&] { return world.engine.snapshots; }), 0u);
 }
 
 TEST(ControlServer, CallsFromManyThreadsAllGetTheirAnswers) {

@@ -10,6 +10,7 @@
 
 #include "daemon/session/engine_loop.h"
 #include "daemon/session/spin_policy.h"
+#include "tests/support/session/manual_clock.h"
 #include "tests/support/session/session_world.h"
 
 namespace tier::session {
@@ -23,15 +24,10 @@ using testing::DataClient;
 using testing::FakeEngine;
 using ::testing::HasSubstr;
 using testing::MakeHello;
+using testing::ManualClock;
 using testing::SessionWorld;
 
 base::TimePoint At(base::Duration since_start) { return {since_start}; }
-
-class ManualClock final : public base::Clock {
- public:
-  base::TimePoint Now() const override { return now; }
-  base::TimePoint now = At(std::chrono::seconds(100));
-};
 
 class CountingTokens final : public TokenSource {
  public:

@@ -378,6 +378,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     bool ReleasesCanWait() const override { return false; }
     Status StartDrainDevice(uint16_t) override { return {}; }
     tiering::EngineSnapshot Snapshot() const override { return {}; }
+    tiering::JobCounters Counters(tiering::JobId) const override { return {}; }
     std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t) const override { return {}; }
   } sink;
   const auto ring = proto::RequestRing(client_.region());

@@ -40,5 +40,29 @@ TEST(EngineBasics, EndingTheLastSessionOfAnEphemeralJobFreesEverything) {
   EXPECT_TRUE(world.index.committed().empty());
 }
 
+TEST(EngineBasics, CountersOfOneJobAreThoseOfTheSnapshot) {
+  World world(WithArena(64 * kMiB));
+  const JobId first = world.OpenJob({.guarantee_bytes = 4 * kMiB});
+  const JobId second = world.OpenJob({.limit_bytes = 8 * kMiB});
+  const SessionId session = world.OpenSession(first);
+  world.Put(session, 1, 3 * kMiB);
+  (void)world.OpenSession(second);
+  const EngineSnapshot snapshot = world.engine->Snapshot();
+  ASSERT_EQ(snapshot.jobs.size(), 2u);
+  for (const JobView& view : snapshot.jobs) {
+    const JobCounters counters = world.engine->Counters(view.id);
+    EXPECT_EQ(counters.ram_bytes, view.counters.ram_bytes);
+    EXPECT_EQ(counters.dirty_bytes, view.counters.dirty_bytes);
+    EXPECT_EQ(counters.guarantee_bytes, view.counters.guarantee_bytes);
+    EXPECT_EQ(counters.limit_bytes, view.counters.limit_bytes);
+    EXPECT_EQ(counters.share_bytes, view.counters.share_bytes);
+    EXPECT_EQ(counters.window_count, view.counters.window_count);
+    EXPECT_EQ(counters.session_count, view.counters.session_count);
+    EXPECT_EQ(counters.tensor_count, view.counters.tensor_count);
+  }
+  EXPECT_EQ(world.engine->Counters(first).tensor_count, 1u);
+  EXPECT_EQ(world.engine->Counters(JobId{99}).guarantee_bytes, 0u) << "nobody's";
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
