@@ -1,13 +1,10 @@
-// What lies behind the opaque handles of the C interface, and how option structs of other versions are read.
+// What lies behind the opaque handles of the C interface, and what its calls check first.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstring>
 #include <memory>
-#include <span>
 #include <string>
 
+#include "libclient/abi/struct_size.h"
 #include "libclient/client/session.h"
 #include "libclient/include/tier/tier.h"
 #include "libclient/swap/copy_crew.h"
@@ -38,30 +35,5 @@ Status CheckFlags(const char* call, uint32_t flags, uint32_t allowed);
 Status Begin(tier_client* client, const char* call, uint32_t flags = 0, uint32_t allowed = 0);
 // The same without that failure, for frees and hints: they do their work, and nobody may look at what they answer.
 Status BeginAlive(tier_client* client, const char* call, uint32_t flags = 0, uint32_t allowed = 0);
-
-// Reads an option struct of any version of this header: what the caller's lacks keeps its default. INVALID when
-// struct_size was not set.
-template <typename T>
-Status ReadOptions(const T* given, T* options) {
-  if (given == nullptr) return {};
-  if (given->struct_size <= sizeof(size_t) || given->struct_size > 4096) {
-    return Fail(Code::kInvalid, "struct_size is " + std::to_string(given->struct_size) +
-                                    ": initialise option structs with their TIER_..._INIT macro");
-  }
-  std::memcpy(options, given, std::min(given->struct_size, sizeof(T)));
-  options->struct_size = sizeof(T);
-  return {};
-}
-
-// Fills a struct that the caller owns, as much of it as the caller's version has.
-template <typename T>
-Status WriteView(T filled, T* view) {
-  if (view == nullptr || view->struct_size <= sizeof(size_t) || view->struct_size > 4096) {
-    return Fail(Code::kInvalid, "set struct_size to the size of the struct before the call");
-  }
-  filled.struct_size = view->struct_size;
-  std::memcpy(view, &filled, std::min(view->struct_size, sizeof(T)));
-  return {};
-}
 
 }  // namespace tier::abi

@@ -8,12 +8,15 @@
 #include <string>
 #include <utility>
 
+#include "libclient/abi/struct_size.h"
 #include "libclient/control/channel.h"
 #include "libclient/control/watch.h"
 #include "tier/control.h"
 
 using tier::Code;
 using tier::Error;
+using tier::abi::CheckView;
+using tier::abi::FillView;
 using tier::control_client::Channel;
 using tier::control_client::WatchStream;
 using Stub = tier::v1::Control::Stub;
@@ -55,18 +58,6 @@ void CopyText(char (&target)[kSize], const std::string& source) {
   const size_t length = std::min(source.size(), kSize - 1);
   std::memcpy(target, source.data(), length);
   target[length] = '\0';
-}
-
-// Fills a caller's struct, never past the size it was compiled with.
-template <typename Struct>
-int Deliver(const Struct& full, Struct* target) {
-  if (target->struct_size < sizeof(size_t) || target->struct_size > sizeof(Struct)) {
-    return Refuse(Code::kInvalid, "struct_size is not that of any known version of this struct");
-  }
-  const size_t size = target->struct_size;
-  std::memcpy(target, &full, size);
-  target->struct_size = size;
-  return TIER_OK;
 }
 
 tier_control_job ToJob(const tier::v1::Job& message) {
@@ -113,12 +104,8 @@ int tier_control_open_job(tier_control* control, const tier_control_open_options
   return Guarded([&] {
     tier_control_open_options open = TIER_CONTROL_OPEN_OPTIONS_INIT;
     if (control == nullptr || job == nullptr) return Refuse(Code::kInvalid, "control and job must not be NULL");
-    if (options != nullptr) {
-      if (options->struct_size < sizeof(size_t) || options->struct_size > sizeof(open)) {
-        return Refuse(Code::kInvalid, "struct_size of tier_control_open_options is wrong");
-      }
-      std::memcpy(&open, options, options->struct_size);
-    }
+    if (const auto read = tier::abi::ReadOptions(options, &open); !read) return Refuse(read.error());
+    if (const auto fits = CheckView(job); !fits) return Refuse(fits.error());
     if (open.mode < TIER_MODE_ATTACH || open.mode > TIER_MODE_RESUME) return Refuse(Code::kInvalid, "unknown mode");
     tier::v1::OpenJobRequest request;
     if (open.name != nullptr) request.set_name(open.name);
@@ -132,7 +119,8 @@ int tier_control_open_job(tier_control* control, const tier_control_open_options
     tier::v1::Job response;
     const auto status = control->channel->Call(&Stub::OpenJob, request, &response);
     if (!status) return Refuse(status.error());
-    return Deliver(ToJob(response), job);
+    FillView(ToJob(response), job->struct_size, job);
+    return static_cast<int>(TIER_OK);
   });
 }
 
@@ -151,6 +139,9 @@ int tier_control_set_job(tier_control* control, const char* name, const uint64_t
                          const uint64_t* limit_bytes, tier_control_job* job) {
   return Guarded([&] {
     if (control == nullptr || name == nullptr) return Refuse(Code::kInvalid, "control and name must not be NULL");
+    if (job != nullptr) {
+      if (const auto fits = CheckView(job); !fits) return Refuse(fits.error());
+    }
     tier::v1::SetJobRequest request;
     request.set_name(name);
     if (guarantee_bytes != nullptr) request.set_guarantee_bytes(*guarantee_bytes);
@@ -158,7 +149,8 @@ int tier_control_set_job(tier_control* control, const char* name, const uint64_t
     tier::v1::Job response;
     const auto status = control->channel->Call(&Stub::SetJob, request, &response);
     if (!status) return Refuse(status.error());
-    return job == nullptr ? static_cast<int>(TIER_OK) : Deliver(ToJob(response), job);
+    if (job != nullptr) FillView(ToJob(response), job->struct_size, job);
+    return static_cast<int>(TIER_OK);
   });
 }
 
@@ -167,14 +159,18 @@ int tier_control_list_jobs(tier_control* control, tier_control_job* jobs, size_t
     if (control == nullptr || count == nullptr || (jobs == nullptr && max > 0)) {
       return Refuse(Code::kInvalid, "control, count and (with max > 0) jobs must not be NULL");
     }
+    if (max > 0) {
+      if (const auto fits = CheckView(jobs); !fits) return Refuse(fits.error());
+    }
     tier::v1::ListJobsResponse response;
     const auto status = control->channel->Call(&Stub::ListJobs, tier::v1::ListJobsRequest(), &response);
     if (!status) return Refuse(status.error());
     *count = static_cast<size_t>(response.jobs_size());
-    for (size_t i = 0; i < std::min(max, *count); ++i) {
-      const int code = Deliver(ToJob(response.jobs(static_cast<int>(i))), &jobs[i]);
-      if (code != TIER_OK) return code;
-    }
+    // An array of the caller's version of the struct: its length is the stride, not ours.
+    const size_t stride = max > 0 ? jobs->struct_size : 0;
+    auto* next = reinterpret_cast<std::byte*>(jobs);
+    for (size_t i = 0; i < std::min(max, *count); ++i, next += stride)
+      FillView(ToJob(response.jobs(static_cast<int>(i))), stride, next);
     return static_cast<int>(TIER_OK);
   });
 }
@@ -215,6 +211,7 @@ int tier_control_watch_start(tier_control* control, tier_control_watch** watch) 
 int tier_control_watch_next(tier_control_watch* watch, uint32_t timeout_ms, tier_control_event* event) {
   return Guarded([&] {
     if (watch == nullptr || event == nullptr) return Refuse(Code::kInvalid, "watch and event must not be NULL");
+    if (const auto fits = CheckView(event); !fits) return Refuse(fits.error());
     const auto next = watch->stream->Next(std::chrono::milliseconds(timeout_ms));
     if (!next) return Refuse(next.error());
     tier_control_event full{};
@@ -223,7 +220,8 @@ int tier_control_watch_next(tier_control_watch* watch, uint32_t timeout_ms, tier
     CopyText(full.kind, next->kind());
     CopyText(full.job, next->job());
     CopyText(full.message, next->message());
-    return Deliver(full, event);
+    FillView(full, event->struct_size, event);
+    return static_cast<int>(TIER_OK);
   });
 }
 

@@ -2,7 +2,8 @@
  *
  * For launchers, tools and trainers that manage jobs; the data path is tier.h. Functions return TIER_OK or a code of
  * tier.h and leave a sentence for tier_control_last_error() of the calling thread. All functions are thread-safe, all
- * block: calls for at most 10 s unless they say otherwise. Strings are UTF-8.
+ * block: calls for at most 10 s unless they say otherwise. Strings are UTF-8. Structs begin with `struct_size`: set it
+ * to sizeof the struct; a library of another version fills and reads no more than that.
  */
 #ifndef TIER_CONTROL_H
 #define TIER_CONTROL_H
@@ -70,7 +71,7 @@ TIER_API int tier_control_close_job(tier_control* control, const char* name, int
 /* Changes guarantee or limit; NULL leaves one as it is. `job` may be NULL. */
 TIER_API int tier_control_set_job(tier_control* control, const char* name, const uint64_t* guarantee_bytes,
                                   const uint64_t* limit_bytes, tier_control_job* job);
-/* The jobs this caller may see: writes up to `max` (each with struct_size set), *count = how many there are. */
+/* The jobs this caller may see: writes up to `max`, each jobs[0].struct_size long; *count = how many there are. */
 TIER_API int tier_control_list_jobs(tier_control* control, tier_control_job* jobs, size_t max, size_t* count);
 /* Writes what the job has dirty to SSD and waits up to timeout_ms (0: 60 s). */
 TIER_API int tier_control_drain(tier_control* control, const char* name, uint32_t timeout_ms);
