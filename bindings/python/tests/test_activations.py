@@ -76,6 +76,85 @@ def test_queries_keys_and_values_share_their_storage(
     assert torch.equal(x.grad[:, :32], (x[:, 32:64] * x[:, 64:]).detach())
 
 
+def test_attention_saves_its_projection_once(offload: tierd.torch.offload_activations, fake: FakeLibrary) -> None:
+    torch.manual_seed(4)
+    project = torch.nn.Linear(64, 3 * 64)
+    x = torch.randn(2, 16, 64, requires_grad=True)
+
+    def attend() -> torch.Tensor:
+        heads = [part.view(2, 16, 4, 16).transpose(1, 2) for part in project(x).chunk(3, dim=2)]
+        return torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=True).square().sum()
+
+    attend().backward()
+    expected = [*gradients_of(project), x.grad.clone()]
+    project.zero_grad()
+    x.grad = None
+    with offload:
+        loss = attend()
+    assert offload.shared_bytes >= 2 * (2 * 16 * 3 * 64 * 4)
+    loss.backward()
+    assert all(torch.equal(a, b) for a, b in zip([*gradients_of(project), x.grad], expected, strict=True))
+
+
+def test_chunks_that_count_their_own_versions_are_not_taken_for_each_other(
+    offload: tierd.torch.offload_activations,
+) -> None:
+    gates = torch.randn(12, 50)
+    for dimension in (0, 1):
+        expected, packed = [], []
+        for chunk in gates.unsafe_chunk(3, dimension):
+            chunk.sigmoid_()  # Of the same storage, and all at version 1.
+            packed.append(offload._pack(chunk))
+            expected.append(chunk.clone())
+        assert all(torch.equal(offload._unpack(p), e) for p, e in zip(packed, expected, strict=True))
+
+
+def test_a_chunk_costs_its_own_range(offload: tierd.torch.offload_activations) -> None:
+    packed = [offload._pack(chunk) for chunk in torch.randn(96, 32).unsafe_chunk(3)]
+    assert len(packed) == 3 and offload.offloaded_bytes == 96 * 32 * 4
+
+
+RECURRENT: dict[str, Callable[[int], torch.nn.Module]] = {
+    "GRU": lambda hidden: torch.nn.GRU(12, hidden, num_layers=2),
+    "GRU, double": lambda hidden: torch.nn.GRU(12, hidden, bidirectional=True, dtype=torch.float64),
+    "LSTM": lambda hidden: torch.nn.LSTM(12, hidden),
+    "LSTM, double": lambda hidden: torch.nn.LSTM(12, hidden, num_layers=2, dtype=torch.float64),
+    "RNN": lambda hidden: torch.nn.RNN(12, hidden),
+    "GRUCell": lambda hidden: torch.nn.GRUCell(12, hidden),
+    "LSTMCell": lambda hidden: torch.nn.LSTMCell(12, hidden),
+}
+
+
+def last_state(module: torch.nn.Module, steps: torch.Tensor) -> torch.Tensor:
+    if not isinstance(module, torch.nn.RNNCellBase):
+        return module(steps)[0]
+    state = None
+    for step in steps:
+        state = module(step, state)
+    return torch.cat(state) if isinstance(state, tuple) else state
+
+
+@pytest.mark.parametrize(("batch", "hidden"), [(1, 8), (1, 64), (4, 16), (5, 33), (32, 64)])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers_have_the_same_gradients(
+    offload: tierd.torch.offload_activations, fake: FakeLibrary, name: str, batch: int, hidden: int
+) -> None:
+    torch.manual_seed(9)
+    module = RECURRENT[name](hidden)
+    steps = torch.randn(6, batch, 12, dtype=next(module.parameters()).dtype)
+    last_state(module, steps).square().sum().backward()
+    expected = gradients_of(module)
+    module.zero_grad()
+    with offload:
+        loss = last_state(module, steps).square().sum()
+    loss.backward()
+    assert offload.offloaded_bytes > 0
+    assert all(torch.equal(a, b) for a, b in zip(gradients_of(module), expected, strict=True))
+    del loss
+    gc.collect()
+    assert fake.tensors == {}
+
+
 def test_a_change_in_place_after_pack_does_not_reach_the_saved_bytes(
     offload: tierd.torch.offload_activations,
 ) -> None:

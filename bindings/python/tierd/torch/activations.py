@@ -6,8 +6,10 @@ stays in the graph; backward gets a fresh copy with the same offset and strides.
 
 What holds:
   the copy is complete before pack returns, so later in-place changes never reach the saved bytes;
-  two saved tensors share one copy when they lie in the same storage at the same version: the storage is known by a weak
-  reference that keeps its identity from being given to another, never by an address;
+  two saved tensors share one copy when they are one tensor, or views of one, at the same version: it is known by its
+  place in its storage, and that by a weak reference that keeps its identity from being given to another, never by an
+  address. To lie in the same storage is not enough: the chunks that ATen's recurrent cells cut count versions of their
+  own;
   a copy is freed when the last handle to it goes, be that after backward or with a graph that never ran;
   parameters and views of them, other leaves that require gradients, tensor subclasses, other devices and small tensors
   stay in the graph as they are.
@@ -19,7 +21,7 @@ import itertools
 import threading
 import types
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,8 +38,20 @@ _ids = itertools.count(0x4143_0000_0000_0000)
 _ALIGNMENT = 64
 
 
+class _Source(NamedTuple):
+    """What counts versions, at one of them: a tensor and all views of it."""
+
+    storage: int
+    storage_bytes: int
+    version: int
+    offset: int
+    shape: torch.Size
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
 class _Copy:
-    """Bytes [begin, end) of one storage at one version, in tierd. Freed by the finalizer of this object."""
+    """Bytes [begin, end) of one storage, as one source had them, in tierd. Freed by the finalizer of this object."""
 
     __slots__ = ("__weakref__", "begin", "end", "prefetched", "restored", "sequence", "tensor")
 
@@ -80,11 +94,11 @@ class _Registry:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.lock = threading.RLock()
-        self.storages: dict[tuple[int, int, int], _Storage] = {}  # By storage, version and size.
+        self.storages: dict[_Source, _Storage] = {}
         self.order: dict[int, weakref.ref[_Copy]] = {}
         self.sequence = 0
 
-    def find(self, key: tuple[int, int, int], begin: int, end: int) -> _Copy | None:
+    def find(self, key: _Source, begin: int, end: int) -> _Copy | None:
         with self.lock:
             entry = self.storages.get(key)
             if entry is None or entry.identity.expired():
@@ -95,7 +109,7 @@ class _Registry:
                     return copy
         return None
 
-    def add(self, key: tuple[int, int, int], storage: torch.UntypedStorage, begin: int, end: int) -> _Copy:
+    def add(self, key: _Source, storage: torch.UntypedStorage, begin: int, end: int) -> _Copy:
         tensor = next(_ids)
         whole = torch.empty(0, dtype=torch.uint8).set_(storage, begin, (end - begin,), (1,))
         self.client.put(tensor, whole)
@@ -108,7 +122,7 @@ class _Registry:
             self.order[self.sequence] = reference
         return copy
 
-    def forget(self, key: tuple[int, int, int], tensor: int, sequence: int) -> None:
+    def forget(self, key: _Source, tensor: int, sequence: int) -> None:
         with self.lock:
             self.order.pop(sequence, None)
             entry = self.storages.get(key)
@@ -152,9 +166,9 @@ class offload_activations:
     ``prefetch`` bytes are asked for ahead of backward, in backward order. May be entered again, also nested; the graph
     may outlive it, but not the client.
 
-    A limit: an alias made by ``.data`` or ``set_`` has a version counter of its own, so that a change through it shows
-    neither to autograd's check nor here. When one is changed between two saves of the same storage, the second save may
-    share the copy made for the first, and backward then sees the bytes of before the change.
+    A limit: an alias made by ``.data``, ``set_`` or ``unsafe_chunk`` has a version counter of its own, so that a change
+    through it shows neither to autograd's check nor here. When one is changed between two saves of the tensor that it
+    is an alias of, the second may share the copy made for the first, and backward then sees the bytes of before.
     """
 
     def __init__(
@@ -201,7 +215,7 @@ class offload_activations:
                 self._parameters[storage._cdata] = StorageIdentity(storage)
 
     def _is_parameter(self, value: torch.Tensor) -> bool:
-        base = value if value._base is None else value._base
+        base = _base_of(value)
         if isinstance(base, torch.nn.Parameter) or (base.is_leaf and base.requires_grad):
             self._leave_out(base)
             return True
@@ -211,13 +225,15 @@ class offload_activations:
     def _pack(self, value: torch.Tensor) -> torch.Tensor | _Packed:
         if not _is_plain(value) or self._is_parameter(value):
             return value
-        storage = value.untyped_storage()
         begin, end = _range_of(value)
         if end - begin < self._min_bytes:
             return value
-        if 2 * (end - begin) >= storage.nbytes():
-            begin, end = 0, storage.nbytes()  # Its other views will likely be saved too: one copy serves them all.
-        key = (storage._cdata, value._version, storage.nbytes())
+        base = _base_of(value)
+        first, last = _range_of(base)
+        if 2 * (end - begin) >= last - first:
+            begin, end = min(begin, first), max(end, last)  # Other views will likely follow: one copy for all.
+        storage = value.untyped_storage()
+        key = _source_of(base, storage)
         copy = self._registry.find(key, begin, end)
         if copy is None:
             copy = self._registry.add(key, storage, begin, end)
@@ -254,6 +270,23 @@ def _is_plain(value: torch.Tensor) -> bool:
         and not value.is_quantized
         and not value.is_inference()
         and not torch._C._functorch.is_functorch_wrapped_tensor(value)
+    )
+
+
+def _base_of(value: torch.Tensor) -> torch.Tensor:
+    """The tensor that ``value`` is a view of, or itself: views count versions with it."""
+    return value if value._base is None else value._base
+
+
+def _source_of(base: torch.Tensor, storage: torch.UntypedStorage) -> _Source:
+    return _Source(
+        storage._cdata,
+        storage.nbytes(),
+        base._version,
+        int(base.storage_offset()),
+        base.shape,
+        base.stride(),
+        base.dtype,
     )
 
 
