@@ -52,6 +52,22 @@ def test_leaving_with_a_live_view_raises_and_keeps_the_memory(
     assert fake.leases == {}
 
 
+@pytest.mark.parametrize("kind", ["numpy", "torch", "memoryview"])
+def test_releasing_again_ends_nothing_under_a_live_view(stored: tierd.Client, fake: FakeLibrary, kind: str) -> None:
+    with pytest.raises(tierd.LiveViews):
+        with stored.lease("a", write=True) as lease:
+            view = lease.torch(torch.float32) if kind == "torch" else getattr(lease, kind)()
+            for _ in range(2):
+                with pytest.raises(tierd.LiveViews):
+                    lease.release()
+    with pytest.raises(tierd.LiveViews):
+        lease.release()
+    assert len(fake.leases) == 1 and "kept by arrays" in repr(lease)
+    del view
+    assert fake.leases == {} and "ended" in repr(lease)
+    lease.release()
+
+
 def test_an_exception_in_the_block_is_not_hidden_by_live_views(stored: tierd.Client, fake: FakeLibrary) -> None:
     with pytest.warns(RuntimeWarning, match="still alive"), pytest.raises(KeyError):
         with stored.lease("a") as lease:

@@ -43,6 +43,7 @@ class Lease:
             raise
         self.nbytes = grant.length
         self._buffer: Any = buffer
+        self._lasting = weakref.ref(buffer)  # As long as anything is over the lease, also when it was let go of here.
         grant.abandon = False  # From here on the arrays' owner says what is final.
 
     def numpy(self, dtype: Any = None, shape: Sequence[int] | int | None = None) -> Any:
@@ -69,8 +70,8 @@ class Lease:
         return view if self.write else view.toreadonly()
 
     def release(self) -> None:
-        """Ends the lease as soon as no array is alive over it; :class:`tierd.LiveViews` if one is. May be repeated.
-        Raises why what was written could not be made final: the daemon is gone, or has ended the session."""
+        """Ends the lease as soon as no array is alive over it; :class:`tierd.LiveViews` as often as one is. May be
+        repeated. Raises why what was written could not be made final: the daemon is gone, or has ended the session."""
         if self._close():
             raise LiveViews(self._complaint())
         self._grant.end()
@@ -94,7 +95,7 @@ class Lease:
             warnings.warn(self._complaint(), RuntimeWarning, stacklevel=2)
 
     def __repr__(self) -> str:
-        state = "ended" if self._buffer is None else "open"
+        state = "open" if self._buffer is not None else "kept by arrays" if self._lasting() is not None else "ended"
         return f"<tierd.Lease {'write' if self.write else 'read'} {self._key!r} {self.nbytes} bytes, {state}>"
 
     def _open(self) -> Any:
@@ -104,11 +105,8 @@ class Lease:
 
     def _close(self) -> bool:
         """Lets go of the buffer. Whether something else still holds it."""
-        if self._buffer is None:
-            return False
-        alive = weakref.ref(self._buffer)
         self._buffer = None
-        return alive() is not None
+        return self._lasting() is not None
 
     def _complaint(self) -> str:
         return (
