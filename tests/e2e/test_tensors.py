@@ -210,6 +210,24 @@ def test_waiting_for_ones_own_lease_is_told_at_once(client: tierd.Client) -> Non
             client.lease("key", write=True)
 
 
+def test_another_threads_lease_is_waited_for(client: tierd.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.put("key", b"x" * 100)
+    held: list[tierd.Lease] = []
+    holder = threading.Thread(target=lambda: held.append(client.lease("key")))
+    holder.start()
+    holder.join()
+    poll = client._session.library.tier_poll
+
+    def ending(operation: object, timeout: int) -> object:
+        while held:
+            held.pop().release()
+        return poll(operation, timeout)
+
+    monkeypatch.setattr(client._session.library, "tier_poll", ending)
+    with client.lease("key", write=True, timeout=30) as lease:
+        assert lease.nbytes == 100 and held == []
+
+
 def test_a_deadline_passes_in_time(connect: Callable[..., tierd.Client]) -> None:
     holder, waiter = connect(), connect()
     holder.put("key", b"x" * 100, shared=True)

@@ -3,8 +3,8 @@ rules (lifetimes, counting, errors, slicing) that need no daemon.
 
 It keeps whole tensors in anonymous memory. Its invariants: no write lease overlaps another lease on the same bytes, a
 tensor is visible when all of its bytes have been sealed once, and memory under a lease is there until the lease ends,
-whatever happened to tensor and client. It never waits: what would have to is TIMEOUT, or WOULD_DEADLOCK with
-TIER_NO_WAIT_OWN.
+whatever happened to tensor and client. It never waits: what would have to has reached its deadline. The answer is then
+the daemon's, WOULD_DEADLOCK, as every lease is of this one client; with TIER_NO_WAIT it is TIMEOUT.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class FakeLibrary:
         self.names: dict[bytes, int] = {}
         self.closed: list[int] = []
         self.calls: list[str] = []
+        self.lease_flags: list[int] = []  # Of each acquire and create.
         self.prefetched: list[tuple[int, int]] = []  # Tensor and length.
         self.copy_waits: list[tuple[int, int]] = []  # Milliseconds, and NO_WAIT or 0.
         self.lease_bytes_max = 1 << 40
@@ -130,6 +131,7 @@ class FakeLibrary:
         return self._guard("acquire", lambda: self._grant(ranges, flags, leases))
 
     def _grant(self, ranges: Any, flags: int, leases: Any) -> None:
+        self.lease_flags.append(flags)
         write = bool(flags & library.WRITE)
         records = []
         for item in ranges:
@@ -147,7 +149,7 @@ class FakeLibrary:
             for other in self.leases.values():
                 overlap = other.tensor is record.tensor and other.begin < record.end and record.begin < other.end
                 if overlap and (other.write or write):
-                    raise Refusal(WOULD_DEADLOCK if flags & library.NO_WAIT_OWN else TIMEOUT, "leased")
+                    raise Refusal(TIMEOUT if flags & library.NO_WAIT else WOULD_DEADLOCK, "leased")
         for index, record in enumerate(records):
             number = next(self._numbers)
             self.leases[number] = record

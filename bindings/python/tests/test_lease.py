@@ -198,28 +198,31 @@ def test_a_dtype_that_does_not_fit_is_refused(stored: tierd.Client) -> None:
             lease.torch()
 
 
-def test_a_caller_that_would_wait_for_itself_is_told_at_once(stored: tierd.Client) -> None:
+def test_a_caller_that_would_wait_for_itself_is_told_at_once(stored: tierd.Client, fake: FakeLibrary) -> None:
     with stored.lease("a"):
         with pytest.raises(tierd.WouldDeadlock):
             stored.lease("a", write=True)
+    assert fake.lease_flags[-1] & library.NO_WAIT_OWN
 
 
 def test_without_leases_of_its_own_nobody_waits_for_itself(stored: tierd.Client, fake: FakeLibrary) -> None:
     (number,) = {tensor for tensor, _ in fake.tensors}
     libtiers = stored._session.grant("tier_acquire", [library.Range(number, 0, 0, 0)], library.WRITE, None)
     stored._session.grants.clear()  # As a cancelled copy leaves one for a moment.
-    with pytest.raises(tierd.Timeout):
+    with pytest.raises(tierd.WouldDeadlock):
         stored.lease("a", timeout=0.01)
+    assert not fake.lease_flags[-1] & library.NO_WAIT_OWN
     libtiers[0].drop()
 
 
-def test_with_another_threads_lease_about_waiting_is_right(stored: tierd.Client) -> None:
+def test_with_another_threads_lease_about_waiting_is_right(stored: tierd.Client, fake: FakeLibrary) -> None:
     held: list[tierd.Lease] = []
     thread = threading.Thread(target=lambda: held.append(stored.lease("a")))
     thread.start()
     thread.join()
-    with pytest.raises(tierd.Timeout):
+    with pytest.raises(tierd.WouldDeadlock):
         stored.lease("a", write=True, timeout=0.01)
+    assert not fake.lease_flags[-1] & library.NO_WAIT_OWN
 
 
 def test_many_ranges_are_leased_in_one_request(stored: tierd.Client, fake: FakeLibrary) -> None:

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from fake_library import TIMEOUT, FakeLibrary, Refusal
+from fake_library import TIMEOUT, WOULD_DEADLOCK, FakeLibrary, Refusal
 
 import tierd
 from tierd.session import Session
@@ -30,7 +30,7 @@ class WaitingLibrary(FakeLibrary):
         self.threads.append(threading.get_ident())
         if not self.gate.wait(timeout / 1000):
             self._error = b"the deadline passed"
-            return TIMEOUT
+            return WOULD_DEADLOCK if self.leases else TIMEOUT
         return super().tier_acquire_batch(handle, ranges, count, flags, timeout, leases)
 
     def tier_acquire_start(
@@ -112,6 +112,36 @@ def test_a_wait_longer_than_a_slice_ends_with_its_lease(client: tierd.Client, fa
         assert lease.nbytes == 100
     opener.join()
     assert len(fake.threads) == 1 and fake.operations == {}
+
+
+def test_another_threads_lease_of_the_same_client_is_waited_for(client: tierd.Client, fake: WaitingLibrary) -> None:
+    fake.gate.set()
+    held: list[tierd.Lease] = []
+    holder = threading.Thread(target=lambda: held.append(client.lease("key")))
+    holder.start()
+    holder.join()
+    fake.gate.clear()
+
+    def end_it() -> None:
+        fake.polled.wait()
+        held.pop().release()
+        fake.gate.set()
+
+    ender = threading.Thread(target=end_it)
+    ender.start()
+    with client.lease("key", write=True) as lease:
+        assert lease.nbytes == 100
+    ender.join()
+    assert fake.operations == {} and fake.leases == {}
+
+
+def test_the_threads_own_lease_is_not_waited_for(client: tierd.Client, fake: WaitingLibrary) -> None:
+    fake.gate.set()
+    with client.lease("key"):
+        fake.gate.clear()
+        with pytest.raises(tierd.WouldDeadlock):
+            client.lease("key", write=True)
+    assert fake.timeouts == []
 
 
 def test_the_deadline_is_the_callers_not_the_slices(

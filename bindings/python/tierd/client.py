@@ -4,7 +4,7 @@ Keys are integers (64 bits, the tensor's id itself) or strings (given an id by t
 the job). A tensor lives in the namespace of its session, so that ranks cannot collide, or with ``shared=True`` in the
 job's, where every rank sees it. All methods may be called from any thread and let other threads run while they wait.
 ``timeout`` is in seconds: how long to wait for another's lease, for room in RAM or for a device (none: 60; 0: not at
-all); then :class:`tierd.Timeout`.
+all); then :class:`tierd.Timeout`, or :class:`tierd.WouldDeadlock` behind leases of this client alone.
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ PACKAGE = pathlib.Path(__file__).resolve().parent
 SONAME = "libtier.so.0"
 
 OK = 0
-TIMEOUT = 14
 NO_MEMORY = 5
+WOULD_DEADLOCK = 13
+TIMEOUT = 14
 
 MODES = {"attach": 0, "create": 1, "join": 2, "resume": 3}
 SPINS = {"auto": 0, "always": 1, "never": 2}

@@ -233,8 +233,12 @@ class Session:
         begin = time.monotonic()
         code = getattr(self.library, f"{name}_batch")(self.handle, ranges, len(ranges), flags, slice_ms, leases)
         waited_ms = (time.monotonic() - begin) * 1000
-        # A refusal before the slice's end is final; one at its end may be only the slice's.
-        if sliced and waited_ms >= slice_ms * 0.9 and code in (library.TIMEOUT, library.NO_MEMORY):
+        # A refusal before the slice's end is final; one at its end may be only the slice's. WOULD_DEADLOCK, there, says
+        # that this client's leases stand in the way: with NO_WAIT_OWN they are this thread's, else others may end them.
+        passing = {library.TIMEOUT, library.NO_MEMORY}
+        if not flags & library.NO_WAIT_OWN:
+            passing.add(library.WOULD_DEADLOCK)
+        if sliced and waited_ms >= slice_ms * 0.9 and code in passing:
             rest_ms = max(1, total_ms - int(waited_ms))
             operation = Operation(self.library, grants)
             self._complete(operation, f"{name}_start", ranges, len(ranges), flags, rest_ms, leases)
