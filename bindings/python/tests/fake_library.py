@@ -182,6 +182,8 @@ class FakeLibrary:
     def tier_free_batch(self, handle: int, tensors: Any, count: int, flags: int) -> int:
         def work() -> None:
             for tensor in tensors:
+                if any(record.key == (tensor, flags) for record in self.leases.values()):
+                    raise Refusal(WOULD_DEADLOCK, f"tensor {tensor:#x} is leased")
                 if self.tensors.pop((tensor, flags), None) is None:
                     raise Refusal(NOT_FOUND, f"no tensor {tensor:#x}")
 

@@ -13,6 +13,7 @@ import torch
 from fake_library import FakeLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_interrupts import Interrupter
 
 import tierd
 import tierd.torch
@@ -242,6 +243,79 @@ def test_a_first_step_that_fails_starts_again_from_nothing(client: tierd.Client,
     run(tiered, ours, 2)
     run(torch.optim.AdamW(theirs, fused=True), theirs, 2)
     assert_same_bits(ours, theirs)
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, turn: int) -> None:
+    """The kernel's call number ``turn`` is interrupted, with the views in its hands."""
+    kernel = tierd.torch.AdamW._kernel
+    turns = iter(range(turn + 1))
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        if next(turns) == turn:
+            raise KeyboardInterrupt
+        kernel(*arguments, **options)
+
+    monkeypatch.setattr(tierd.torch.AdamW, "_kernel", staticmethod(interrupted))
+
+
+@pytest.mark.parametrize("turn", [0, 1, 2])
+def test_an_interrupt_in_the_first_kernel_leaves_nothing_behind(
+    client: tierd.Client, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    ours, theirs = parameters_of([(3 * BLOCK_ELEMENTS,)]), parameters_of([(3 * BLOCK_ELEMENTS,)])
+    tiered = tierd.torch.AdamW(ours, client=client, slice_bytes="2MiB")
+    give_gradients(ours, 0)
+    with monkeypatch.context() as patch:
+        fail_at(patch, turn)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            tiered.step()
+    assert fake.leases == {} and fake.tensors == {}
+    assert caught.traceback[-1].name == "interrupted"  # Who looks at it later still sees where it came from.
+    tiered.state[ours[0]]["step"].zero_()
+    ours[0].data.copy_(theirs[0])
+    run(tiered, ours, 2)
+    run(torch.optim.AdamW(theirs, fused=True), theirs, 2)
+    assert_same_bits(ours, theirs)
+
+
+def test_an_interrupt_in_a_later_kernel_keeps_the_state(
+    client: tierd.Client, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = parameters_of([(700,)]), parameters_of([(700,)])
+    tiered, plain = tierd.torch.AdamW(ours, client=client), torch.optim.AdamW(theirs, fused=True)
+    run(tiered, ours, 1)
+    run(plain, theirs, 1)
+    with monkeypatch.context() as patch:
+        fail_at(patch, 0)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            tiered.step()
+    assert fake.leases == {} and fake.abandoned == 0 and caught.tb is not None
+    tiered.state[ours[0]]["step"].sub_(1)
+    run(tiered, ours, 1)
+    run(plain, theirs, 1)
+    assert_same_bits(ours, theirs)
+
+
+def test_an_interrupt_at_any_point_of_a_first_step_leaves_the_optimizer_usable() -> None:
+    at = 0
+    while True:
+        fake = FakeLibrary()
+        client = tierd.Client(Session(fake, 1))  # type: ignore[arg-type]
+        parameters = parameters_of([(10,), (5,)])
+        tiered = tierd.torch.AdamW(parameters, client=client)
+        give_gradients(parameters, 0)
+        caught: list[BaseException] = []
+        with Interrupter(at) as interrupter:
+            try:
+                tiered.step()
+            except KeyboardInterrupt as error:
+                caught.append(error)  # With its frames, as whoever reports it does.
+        if not interrupter.raised:
+            break
+        assert fake.leases == {} and all(tensor.sealed for tensor in fake.tensors.values()), at
+        tiered.step()
+        at += 1
+    assert at >= 100
 
 
 def test_small_parameters_share_a_request(client: tierd.Client, fake: FakeLibrary) -> None:

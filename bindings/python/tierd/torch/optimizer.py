@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import traceback
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -132,7 +133,9 @@ class _Tiered(torch.optim.Adam):
                 for piece in unit:
                     if piece.begin + piece.count == piece.values.numel():
                         piece.slot.created = True
-        except BaseException:
+        except BaseException as error:
+            # The frames it passed through hold leases and views over them, which the freeing would wait for.
+            traceback.clear_frames(error.__traceback__)
             self._drop_unfinished(pieces)
             raise
 
@@ -161,7 +164,11 @@ class _Tiered(torch.optim.Adam):
         try:
             self._run_kernel(group, unit, leases)
         except BaseException:
-            _end_after_failure(unit, leases)
+            # State that was being made is given up; what was there is whole, before or after the kernel, and is sealed
+            # as it stands. The leases end with their views, which this exception's frames still hold.
+            if not unit[0].slot.created:
+                for lease in leases:
+                    lease.abandon()
             raise
         with contextlib.ExitStack() as all_of_them:  # Also behind one that fails.
             for lease in leases:
@@ -325,17 +332,6 @@ def _fill_initial(kind: str, view: torch.Tensor, piece: Piece) -> None:
         view.copy_(piece.values.narrow(0, piece.begin, piece.count))
     else:
         view.zero_()
-
-
-def _end_after_failure(unit: list[Piece], leases: list[Lease]) -> None:
-    """Gives leases back while an exception, whose frames may hold views, is passing. State that was being made is given
-    up; state that was there is whole, before or after the kernel, and is sealed as it stands."""
-    creating = not unit[0].slot.created
-    for lease in leases:
-        if creating:
-            lease.abandon()
-        with contextlib.suppress(Error):  # Live views, or a daemon that is gone: the first failure is reported.
-            lease.release()
 
 
 def _free_quietly(client: Client, keys: Iterable[str]) -> None:
