@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import pathlib
+import re
 import sys
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -313,7 +316,9 @@ def test_parameters_and_their_views_stay_in_the_graph(client: tierd.Client, fake
     offload = tierd.torch.offload_activations(client, min_bytes=1)
     weight = torch.nn.Parameter(torch.randn(64, 64))
     for value in (weight, weight.t(), weight.view(-1)[3:], weight.detach().view(-1)):
-        assert offload._pack(value) is value
+        back = offload._unpack(offload._pack(value))
+        assert back.data_ptr() == value.data_ptr() and back.stride() == value.stride()
+    assert offload._unpack(offload._pack(weight)) is weight
     assert fake.tensors == {}
 
 
@@ -321,12 +326,14 @@ def test_a_model_names_parameters_that_show_only_as_anonymous_views(client: tier
     model = torch.nn.Linear(64, 64)
     view = model.weight.data.t()
     with tierd.torch.offload_activations(client, model=model, min_bytes=1) as offload:
-        assert offload._pack(view) is view
+        assert offload._unpack(offload._pack(view)).data_ptr() == view.data_ptr()
     stranger = tierd.torch.offload_activations(client, min_bytes=1)
-    assert stranger._pack(view) is not view
+    assert stranger._unpack(stranger._pack(view)).data_ptr() != view.data_ptr()
 
 
-def test_what_is_not_a_plain_cpu_tensor_passes_through(offload: tierd.torch.offload_activations) -> None:
+def test_what_is_not_a_plain_cpu_tensor_passes_through(
+    offload: tierd.torch.offload_activations, fake: FakeLibrary
+) -> None:
     class Mine(torch.Tensor):
         pass
 
@@ -336,9 +343,66 @@ def test_what_is_not_a_plain_cpu_tensor_passes_through(offload: tierd.torch.offl
         torch.zeros(4, device="meta"),
         torch.zeros(0),
         torch.randn(4, dtype=torch.complex64).conj(),
+        torch.inference_mode()(torch.zeros)(4),
     ]
     for value in others:
-        assert offload._pack(value) is value
+        assert offload._unpack(offload._pack(value)) is value
+    assert fake.tensors == {}
+
+
+def graph_of(case: str, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A tensor that backward needs, and what was computed from it."""
+    torch.manual_seed(6)
+    weight = torch.nn.Parameter(torch.randn(10, 10))
+    match case:
+        case "the input of an operation":
+            value = x * 3
+            return value, value.square()
+        case "its output":
+            value = x.exp()
+            return value, value * 1
+        case "a leaf":
+            value = torch.randn(10, 10)
+            return value, x * value
+        case "a parameter":
+            return weight, x * weight
+        case "a parameter behind a view":
+            return weight, x @ weight.t()
+        case _:
+            value = x.to_sparse()
+            return value, torch.sparse.mm(value, weight)
+
+
+@pytest.mark.parametrize("case", ["the input of an operation", "its output", "a leaf", "a parameter",
+                                  "a parameter behind a view", "a sparse tensor"])  # fmt: skip
+def test_what_stays_and_was_changed_in_place_is_refused_in_torchs_words(client: tierd.Client, case: str) -> None:
+    def refusal(hooks: contextlib.AbstractContextManager[object]) -> str:
+        x = torch.ones(10, 10, requires_grad=True)
+        with hooks:
+            changed, result = graph_of(case, x)
+        with torch.no_grad():
+            changed.mul_(2)
+        with pytest.raises(RuntimeError) as caught:
+            result.sum().backward()
+        said = str(caught.value).split(" Hint: ")[0]  # Versions of torch differ in it, and in what they call the node.
+        return re.sub(r"output 0 of \w+", "output 0 of a node", said)
+
+    plain = refusal(contextlib.nullcontext())
+    assert "modified by an inplace operation" in plain
+    assert refusal(tierd.torch.offload_activations(client)) == plain
+
+
+@pytest.mark.parametrize("case", ["the input of an operation", "its output", "a parameter", "a sparse tensor"])
+def test_a_graph_is_not_kept_alive_by_what_stays_in_it(client: tierd.Client, case: str) -> None:
+    gc.disable()
+    try:
+        with tierd.torch.offload_activations(client):
+            saved, result = graph_of(case, torch.ones(10, 10, requires_grad=True))
+        alive = [weakref.ref(saved), weakref.ref(result)]
+        del saved, result
+        assert [reference() for reference in alive] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_tensors_below_the_limit_stay(client: tierd.Client, fake: FakeLibrary) -> None:

@@ -12,7 +12,7 @@ What holds:
   own;
   a copy is freed when the last handle to it goes, be that after backward or with a graph that never ran;
   parameters and views of them, other leaves that require gradients, tensor subclasses, other devices and small tensors
-  stay in the graph as they are.
+  stay in the graph as they are, and backward refuses them as in plain torch when they were changed in place meanwhile.
 """
 
 from __future__ import annotations
@@ -75,6 +75,32 @@ class _Packed:
         self.shape = value.shape
         self.strides = value.stride()
         self.offset = value.storage_offset() - copy.begin // value.element_size()
+
+
+class _Kept:
+    """A tensor that stays in the graph, and the version that backward is to find: torch itself looks at versions only
+    where there are no hooks."""
+
+    __slots__ = ("output", "value", "version")
+
+    def __init__(self, value: torch.Tensor) -> None:
+        # What an operation returned knows its graph, which then would hold itself. A leaf stays the object that it is.
+        self.value = value if value.is_leaf else value.detach()
+        self.version = self.value._version
+        node = value.grad_fn
+        self.output = "" if node is None else f", which is output {value.output_nr} of {node.name()},"
+
+    def unchanged(self) -> torch.Tensor:
+        """The tensor; torch's ``RuntimeError`` when its bytes may not be those that were saved."""
+        version = self.value._version
+        if version == self.version:
+            return self.value
+        hint = "enable anomaly detection to find the operation that failed to compute its gradient, with"
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"[{self.value.type()} {list(self.value.shape)}]{self.output} is at version {version}; expected version "
+            f"{self.version} instead. Hint: {hint} torch.autograd.set_detect_anomaly(True)."
+        )
 
 
 class _Storage:
@@ -222,12 +248,14 @@ class offload_activations:
         known = self._parameters.get(value.untyped_storage()._cdata)
         return known is not None and not known.expired()
 
-    def _pack(self, value: torch.Tensor) -> torch.Tensor | _Packed:
+    def _pack(self, value: torch.Tensor) -> torch.Tensor | _Kept | _Packed:
+        if value.is_inference():
+            return value  # It counts no versions.
         if not _is_plain(value) or self._is_parameter(value):
-            return value
+            return _Kept(value)
         begin, end = _range_of(value)
         if end - begin < self._min_bytes:
-            return value
+            return _Kept(value)
         base = _base_of(value)
         first, last = _range_of(base)
         if 2 * (end - begin) >= last - first:
@@ -242,8 +270,10 @@ class offload_activations:
             self.shared_bytes += end - begin
         return _Packed(copy, value)
 
-    def _unpack(self, packed: torch.Tensor | _Packed) -> torch.Tensor:
-        if not isinstance(packed, _Packed):
+    def _unpack(self, packed: torch.Tensor | _Kept | _Packed) -> torch.Tensor:
+        if isinstance(packed, _Kept):
+            return packed.unchanged()
+        if isinstance(packed, torch.Tensor):
             return packed
         copy = packed.copy
         ahead = self._registry.before(copy, self._prefetch_bytes)
@@ -268,7 +298,6 @@ def _is_plain(value: torch.Tensor) -> bool:
         and not value.is_conj()
         and not value.is_neg()
         and not value.is_quantized
-        and not value.is_inference()
         and not torch._C._functorch.is_functorch_wrapped_tensor(value)
     )
 
