@@ -34,13 +34,13 @@ enum class Op : uint16_t {
   kPrefetch = 5,  // items: tensor, [offset,length). Answered when queued, not when there.
   kStep = 6,      // argument: step number, or ~0 = one more. Marks: all sealed so far belongs to finished steps.
   kPersist = 7,   // items: tensors, none = all of the job. One manifest, atomically.
-  kFlush = 8,     // items: tensors, none = all of the session and what the job shares and nobody writes. Answered when
-                  // each piece has an SSD copy.
+  kFlush = 8,     // items: tensors, none = all of the session, and what the job inherited or shares and nobody writes.
+                  // Answered when each piece has an SSD copy.
   kAccept = 9,    // items: tensor. Accepts a TORN tensor as it stands.
   kIntern = 10,   // text: a string key; completion.value = its 64-bit id in the job's table. Never 0.
   kStat = 11,     // items: tensor; answered with one TensorRecord.
-  kDrop = 12,     // items: tensors, none = all of the session. Drops RAM copies of clean pieces (tests, benchmarks,
-                  // `evict` hints).
+  kDrop = 12,     // items: tensors, none = all of the session and what it inherited. Drops RAM copies of clean pieces
+                  // (tests, benchmarks, `evict` hints).
   kTear = 13,     // items: tensor, [offset,length). Marks it TORN as it stands, for a writer that ends in the middle.
 };
 inline constexpr uint16_t kOpCount = 14;

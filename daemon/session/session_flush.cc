@@ -6,21 +6,31 @@
 
 namespace tier::session {
 
+uint64_t SessionFlush::Add(tiering::SessionId session, const std::shared_ptr<Group>& group) {
+  const uint64_t sequence = next_sequence_++;
+  TIER_CHECK(group != nullptr && sequence >= kInternalSequenceFirst, "sequence {}", sequence);
+  const bool fresh = waiting_.emplace(sequence, Waiting{session, group}).second;
+  TIER_CHECK(fresh, "sequence {} twice", sequence);
+  return sequence;
+}
+
 void SessionFlush::Submit(const std::shared_ptr<Group>& group, RingPort& port, EnginePort& engine,
                           uint32_t timeout_ms) {
-  for (const uint32_t flags : {uint32_t{0}, proto::kFlagShared}) {
-    const uint64_t sequence = next_sequence_++;
-    TIER_CHECK(group != nullptr && sequence >= kInternalSequenceFirst, "sequence {}", sequence);
-    const bool fresh = waiting_.emplace(sequence, Waiting{port.session(), group}).second;
-    TIER_CHECK(fresh, "sequence {} twice", sequence);
-    port.SubmitInternal(engine, {.sequence = sequence,
-                                 .op = proto::Op::kFlush,
-                                 .flags = flags,
-                                 .timeout_ms = timeout_ms,
-                                 .argument = 0,
-                                 .items = {},
-                                 .text = {}});
-  }
+  port.SubmitInternal(engine, {.sequence = Add(port.session(), group),
+                               .op = proto::Op::kFlush,
+                               .timeout_ms = timeout_ms,
+                               .argument = 0,
+                               .items = {},
+                               .text = {}});
+}
+
+void SessionFlush::SubmitJob(const std::shared_ptr<Group>& group, tiering::JobId job, EnginePort& engine,
+                             uint32_t timeout_ms) {
+  const uint64_t sequence = Add(tiering::kDaemonItself, group);
+  const Status submitted = engine.FlushJob(job, sequence, timeout_ms);
+  if (submitted) return;
+  waiting_.erase(sequence);
+  group->Fail(submitted.error());
 }
 
 void SessionFlush::OnReply(const tiering::Reply& reply) {

@@ -33,17 +33,20 @@ class SessionFlush {
     Status status_;
   };
 
-  // Submits one flush of all that `port`'s session holds, own and shared.
+  // Submits a flush of all that `port`'s session holds.
   void Submit(const std::shared_ptr<Group>& group, RingPort& port, EnginePort& engine, uint32_t timeout_ms);
+  // … of what the job's sessions have in common, though it may have none now.
+  void SubmitJob(const std::shared_ptr<Group>& group, tiering::JobId job, EnginePort& engine, uint32_t timeout_ms);
   void OnReply(const tiering::Reply& reply);
   void OnSessionEnded(tiering::SessionId session);  // Its tensors went with it: nothing left to write.
   size_t waiting() const { return waiting_.size(); }
 
  private:
   struct Waiting {
-    tiering::SessionId session{};
+    tiering::SessionId session{};  // kDaemonItself: a job's.
     std::shared_ptr<Group> group;
   };
+  uint64_t Add(tiering::SessionId session, const std::shared_ptr<Group>& group);  // Returns its sequence.
   uint64_t next_sequence_ = kInternalSequenceFirst;
   std::map<uint64_t, Waiting> waiting_;
 };

@@ -178,6 +178,7 @@ void SessionTable::Flush(tiering::JobId job, uint32_t timeout_ms, const std::sha
   for (const auto& entry : sessions_) {
     if (entry->job == job) flush_.Submit(group, entry->port, desk_->engine(), timeout_ms);
   }
+  flush_.SubmitJob(group, job, desk_->engine(), timeout_ms);
 }
 
 std::vector<tiering::SessionId> SessionTable::Sessions() const {

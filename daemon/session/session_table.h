@@ -82,7 +82,7 @@ class SessionTable final : public tiering::ReplySink {
   // True while a client leaves answers unread: nobody tells the daemon when it reads them, so look again soon.
   bool backlogged() const { return backlogged_; }
 
-  // Writes every dirty piece of the job's sessions to SSD; the group ends when that is done.
+  // Writes every dirty piece of the job to SSD, whether it has sessions or not; the group ends when that is done.
   void Flush(tiering::JobId job, uint32_t timeout_ms, const std::shared_ptr<SessionFlush::Group>& group);
   std::vector<tiering::SessionId> Sessions() const;
   size_t size() const { return sessions_.size(); }

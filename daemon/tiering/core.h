@@ -141,6 +141,13 @@ struct Core {
     last_session = found->second;
     return last_session;
   }
+  SessionState& AskerOf(const Waiter& waiter) const {
+    if (waiter.session_slot == kNoSessionSlot) return waiter.job->itself;
+    SessionState* session = sessions[waiter.session_slot].get();
+    TIER_CHECK(session != nullptr && session->id == waiter.session, "waiter {} of a session that is gone",
+               waiter.number);
+    return *session;
+  }
   JobState* FindJob(JobId id) const {
     const auto found = jobs.find(id);
     return found == jobs.end() ? nullptr : found->second.get();

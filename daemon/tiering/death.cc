@@ -78,6 +78,10 @@ void FreeCreations(Core& core, SessionState& session) {
 }
 
 void CloseNow(Core& core, JobState& job) {
+  // What the daemon asked for itself: nothing is left to be written.
+  while (!job.waiters.empty() && job.waiters.front().session == kDaemonItself) {
+    FinishWaiter(core, job.waiters.begin(), 0);
+  }
   TIER_CHECK(job.sessions.empty() && job.waiters.empty(), "sessions {} waiters {}", job.sessions.size(),
              job.waiters.size());
   // All of an ephemeral job goes with it: what it committed, that is (AdoptManifest gives it nothing else).

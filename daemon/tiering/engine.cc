@@ -150,6 +150,9 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   job->options.named |= options.resume;  // What is resumed outlives its sessions again.
   job->owner = memory::OwnerId{core.next_owner++};
   job->policy = std::make_unique<RecencyPolicy>(core.pieces);
+  job->itself.id = kDaemonItself;
+  job->itself.slot = kNoSessionSlot;
+  job->itself.job = job.get();
   JobState& opened = *core.jobs.emplace(id, std::move(job)).first->second;
   const Status adopted = AdoptManifest(core, opened, options.resume);
   if (!adopted) CloseJob(id, "its manifest cannot be resumed", false);
@@ -179,7 +182,7 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   Core& core = state_->core;
   JobState* job = core.FindJob(job_id);
   if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(job_id)));
-  TIER_CHECK(core.FindSession(id) == nullptr && id != SessionId{} && static_cast<uint64_t>(id) != kInheritedSpace,
+  TIER_CHECK(core.FindSession(id) == nullptr && id != SessionId{} && id != kDaemonItself,
              "session {} opened twice", static_cast<uint64_t>(id));
   const uint16_t slot = FreeSessionSlot(core);
   if (slot == kNoSessionSlot) {
@@ -215,6 +218,14 @@ void Engine::Submit(SessionId id, const Request& request) {
   if (session == nullptr) return;  // It ended while its last requests were on their way.
   state_->core.acted = true;
   SubmitRequest(state_->core, *session, request);
+}
+
+Status Engine::FlushJob(JobId id, uint64_t sequence, uint32_t timeout_ms) {
+  JobState* job = state_->core.FindJob(id);
+  if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(id)));
+  state_->core.acted = true;
+  SubmitJobFlush(state_->core, *job, sequence, timeout_ms);
+  return {};
 }
 
 uint32_t Engine::outstanding(SessionId id) const {

@@ -88,6 +88,10 @@ class Engine {
   void Submit(SessionId session, const Request& request);
   uint32_t outstanding(SessionId session) const;  // Submitted and not yet answered.
 
+  // Writes to SSD what the job's sessions have in common, shared and inherited: their own is for flushes of theirs. It
+  // needs no session, and is answered to kDaemonItself: OK also when the job is closed meanwhile. NOT_FOUND: no job.
+  Status FlushJob(JobId job, uint64_t sequence, uint32_t timeout_ms);
+
   // One turn. Returns whether anything happened (else the loop may sleep until NextDeadline or an event).
   bool Turn(base::TimePoint now);
   std::optional<base::TimePoint> NextDeadline() const;

@@ -58,20 +58,40 @@ void ListForPersist(Core& core, Waiter& waiter) {
   waiter.listing = Listing::kWhole;
 }
 
+TensorSlot HeadOf(const SessionState& session, Listing listing) {
+  switch (listing) {
+    case Listing::kOwn: return session.tensors;
+    case Listing::kInherited: return session.job->inherited_tensors;
+    case Listing::kShared: return session.job->shared_tensors;
+    case Listing::kWhole: break;
+  }
+  return kNoTensor;
+}
+
+// Whether what is in there is others' as much as the caller's. The daemon asks for all of the job.
+bool OfOthersToo(const SessionState& session, Listing listing) {
+  if (session.id == kDaemonItself) return false;
+  return listing == Listing::kShared || (listing == Listing::kInherited && session.job->sessions.size() > 1);
+}
+
 void Begin(SessionState& session, Waiter& waiter) {
   const bool shared = (waiter.flags & proto::kFlagShared) != 0;
   session.everything = waiter.number;
   waiter.listing = shared ? Listing::kShared : Listing::kOwn;
-  SetCursor(session, shared ? session.job->shared_tensors : session.tensors);
+  SetCursor(session, HeadOf(session, waiter.listing));
 }
 
-// A namespace is at its end: on to what the job shares, for a flush that was asked for no namespace.
+// A namespace is at its end: on to what goes by the same names, and for a flush to what the job shares.
 void EndNamespace(SessionState& session, Waiter& waiter) {
-  const bool more = waiter.listing == Listing::kOwn && waiter.op == Op::kFlush;
-  waiter.listing = more ? Listing::kShared : Listing::kWhole;
-  if (!more) return;
+  const bool flush = waiter.op == Op::kFlush;
+  switch (waiter.listing) {
+    case Listing::kOwn: waiter.listing = Listing::kInherited; break;
+    case Listing::kInherited: waiter.listing = flush ? Listing::kShared : Listing::kWhole; break;
+    default: waiter.listing = Listing::kWhole;
+  }
+  SetCursor(session, HeadOf(session, waiter.listing));
+  if (!flush || waiter.unasked_from != kAllAsked || !OfOthersToo(session, waiter.listing)) return;
   waiter.unasked_from = static_cast<uint32_t>(waiter.items.size());
-  SetCursor(session, session.job->shared_tensors);
 }
 
 // As far as the looks reach. True: there is something to work on.
@@ -108,7 +128,7 @@ Listed RefuseTooMany(Core& core, WaiterList::iterator waiter) {
 
 Listed ListEverything(Core& core, WaiterList::iterator waiter) {
   if (waiter->listing == Listing::kWhole) return Listed::kReady;
-  SessionState& session = *core.sessions[waiter->session_slot];
+  SessionState& session = core.AskerOf(*waiter);
   if (session.everything == 0) Begin(session, *waiter);
   if (session.everything != waiter->number) return Listed::kNotYet;  // Its end has the job pumped.
   const bool persist = waiter->op == Op::kPersist;
@@ -146,6 +166,7 @@ void MoveCursorsOn(JobState& job, TensorSlot slot, TensorSlot next) {
   for (SessionState* session : job.sessions) {
     if (session->cursor == slot) SetCursor(*session, next);
   }
+  if (job.itself.cursor == slot) SetCursor(job.itself, next);
 }
 
 }  // namespace tier::tiering

@@ -137,9 +137,7 @@ bool StillBlocked(Core& core, const Ask& ask, uint32_t index, uint32_t number) {
 }
 
 Ask AskOf(Core& core, const Waiter& waiter) {
-  SessionState* session = core.sessions[waiter.session_slot].get();
-  TIER_CHECK(session != nullptr && session->id == waiter.session, "waiter {} of a session that is gone", waiter.number);
-  return {.session = session,
+  return {.session = &core.AskerOf(waiter),
           .sequence = waiter.sequence,
           .op = waiter.op,
           .flags = waiter.flags,

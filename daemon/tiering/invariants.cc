@@ -184,7 +184,7 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
                "window {}: counts {} clean, {} dirty, {} bound pieces", tier::Value(window),
                entry.count(WindowUse::kClean), entry.count(WindowUse::kDirty), entry.count(WindowUse::kBound));
   }
-  uint32_t cursors = 0;
+  uint32_t cursors = job.itself.cursor != kNoTensor ? 1 : 0;
   for (const SessionState* session : job.sessions) cursors += session->cursor != kNoTensor ? 1 : 0;
   TIER_CHECK(cursors == job.cursor_count, "{} cursors of {}", cursors, job.cursor_count);
   for (const Waiter& waiter : job.waiters) {

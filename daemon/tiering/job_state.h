@@ -54,6 +54,7 @@ struct JobState {
   InternTable keys;
   ManifestHolds manifest;
   std::vector<SessionState*> sessions;
+  SessionState itself;  // Who asks when the daemon does: kDaemonItself, no slot, no tensors, none of `sessions`.
   std::vector<WindowIndex> windows;  // Ready ones.
   uint32_t windows_making = 0;
   uint32_t windows_returning = 0;

@@ -17,6 +17,7 @@ void SubmitRelease(Core& core, SessionState& session, const Request& request);
 void SubmitFree(Core& core, SessionState& session, const Request& request);
 void SubmitPrefetch(Core& core, SessionState& session, const Request& request);
 void SubmitFlush(Core& core, SessionState& session, const Request& request);  // And persist.
+void SubmitJobFlush(Core& core, JobState& job, uint64_t sequence, uint32_t timeout_ms);  // Engine::FlushJob.
 void SubmitDrop(Core& core, SessionState& session, const Request& request);
 void SubmitAccept(Core& core, SessionState& session, const Request& request);
 void SubmitTear(Core& core, SessionState& session, const Request& request);

@@ -104,6 +104,12 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
   Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = bytes});
 }
 
+void SubmitJobFlush(Core& core, JobState& job, uint64_t sequence, uint32_t timeout_ms) {
+  ++job.itself.outstanding;
+  EnqueueEverything(core, job.itself,
+                    {.sequence = sequence, .op = Op::kFlush, .timeout_ms = timeout_ms, .items = {}, .text = {}});
+}
+
 void SubmitDrop(Core& core, SessionState& session, const Request& request) {
   if (request.items.empty()) return EnqueueEverything(core, session, request);
   if (ResolveItems(core, session, request, true)) StartScan(core, session, request);

@@ -40,7 +40,8 @@ struct Scan {
 enum class Listing : uint8_t {
   kWhole,   // All of it; likewise what was named.
   kOwn,     // Some of the session's namespace.
-  kShared,  // All of that, where it was asked for, and some of the shared one.
+  kInherited,  // All of that, and some of what the job's sessions inherited.
+  kShared,  // All of those, where they were asked for, and some of the shared one.
 };
 inline constexpr uint32_t kAllAsked = UINT32_MAX;
 

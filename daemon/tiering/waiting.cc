@@ -115,10 +115,10 @@ Iterator Remove(Core& core, Iterator waiter) {
   DropClaims(core, *waiter);
   if (waiter->timed) core.deadlines.erase({waiter->deadline, waiter->number});
   core.waiter_by_number.erase(waiter->number);
-  SessionState* session = core.sessions[waiter->session_slot].get();
-  TIER_CHECK(session != nullptr && session->waiter_count != 0, "waiter {}", waiter->number);
-  --session->waiter_count;
-  EndListing(*session, *waiter);
+  SessionState& session = core.AskerOf(*waiter);
+  TIER_CHECK(session.waiter_count != 0, "waiter {}", waiter->number);
+  --session.waiter_count;
+  EndListing(session, *waiter);
   JobState& job = *waiter->job;
   job.pump = true;
   core.acted = true;
@@ -308,12 +308,12 @@ void AnswerRefusal(Core& core, SessionState& session, const Answered& to, Refusa
 void EndWaiter(Core& core, Iterator waiter) { Remove(core, waiter); }
 
 void FinishWaiter(Core& core, Iterator waiter, uint64_t value) {
-  AnswerValue(core, *core.sessions[waiter->session_slot], waiter->sequence, waiter->op, value);
+  AnswerValue(core, core.AskerOf(*waiter), waiter->sequence, waiter->op, value);
   Remove(core, waiter);
 }
 
 void RefuseWaiter(Core& core, Iterator waiter, Refusal refusal, uint64_t item) {
-  SessionState& session = *core.sessions[waiter->session_slot];
+  SessionState& session = core.AskerOf(*waiter);
   const Answered to{waiter->sequence, waiter->op, item};
   CountWait(core, *waiter);
   const Waiter refused = *waiter;

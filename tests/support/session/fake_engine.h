@@ -83,6 +83,11 @@ class FakeEngine final : public EnginePort {
   void CloseJob(tiering::JobId job, const std::string& reason, bool forget) override {
     const size_t removed = jobs.erase(static_cast<uint64_t>(job));
     TIER_CHECK(removed == 1, "job {}", static_cast<uint64_t>(job));
+    // Nothing is left of it to be written.
+    for (const SubmittedRequest& request : waiting_) {
+      if (IsFlushOf(request, job)) closed_.push_back(request.sequence);
+    }
+    std::erase_if(waiting_, [&](const SubmittedRequest& request) { return IsFlushOf(request, job); });
     log.push_back("close " + std::to_string(static_cast<uint64_t>(job)) + (forget ? " forget: " : ": ") + reason);
     for (auto place = sessions.begin(); place != sessions.end();) {
       if (place->second != static_cast<uint64_t>(job)) {
@@ -122,9 +127,23 @@ class FakeEngine final : public EnginePort {
     if (keep_submitted) submitted.push_back(copy);
     waiting_.push_back(std::move(copy));
   }
+  // Submitted by kDaemonItself, with the job as its argument.
+  Status FlushJob(tiering::JobId job, uint64_t sequence, uint32_t timeout_ms) override {
+    TIER_CHECK(jobs.contains(static_cast<uint64_t>(job)), "job {}", static_cast<uint64_t>(job));
+    submitted.push_back({.session = tiering::kDaemonItself,
+                         .sequence = sequence,
+                         .op = proto::Op::kFlush,
+                         .timeout_ms = timeout_ms,
+                         .argument = static_cast<uint64_t>(job)});
+    waiting_.push_back(submitted.back());
+    return {};
+  }
   bool Turn(base::TimePoint) override {
     ++turns;
-    bool happened = !endings_.empty() || !windows_.empty();
+    bool happened = !endings_.empty() || !windows_.empty() || !closed_.empty();
+    for (const uint64_t sequence : std::exchange(closed_, {})) {
+      sink_->OnReply(tiering::kDaemonItself, {.sequence = sequence, .spans = {}, .detail = {}});
+    }
     for (const auto& [session, window] : windows_) sink_->OnWindow(session, window, 4096);
     windows_.clear();
     for (const Ending& ending : std::exchange(endings_, {})) {
@@ -133,7 +152,8 @@ class FakeEngine final : public EnginePort {
     }
     if (hold) return happened;
     for (const SubmittedRequest& request : std::exchange(waiting_, {})) {
-      if (!sessions.contains(static_cast<uint64_t>(request.session))) continue;
+      const bool itself = request.session == tiering::kDaemonItself;
+      if (!itself && !sessions.contains(static_cast<uint64_t>(request.session))) continue;
       Reply(request);
       happened = true;
     }
@@ -165,6 +185,9 @@ class FakeEngine final : public EnginePort {
     Code code = Code::kOk;
     std::string reason;
   };
+  static bool IsFlushOf(const SubmittedRequest& request, tiering::JobId job) {
+    return request.session == tiering::kDaemonItself && request.argument == static_cast<uint64_t>(job);
+  }
   void Reply(const SubmittedRequest& request) {
     const ScriptedReply scripted = answer(request);
     sink_->OnReply(request.session, {.sequence = request.sequence,
@@ -178,6 +201,7 @@ class FakeEngine final : public EnginePort {
 
   tiering::ReplySink* sink_ = nullptr;
   std::vector<SubmittedRequest> waiting_;
+  std::vector<uint64_t> closed_;  // Flushes of jobs that are closed, to be answered.
   std::vector<Ending> endings_;
   std::vector<std::pair<tiering::SessionId, WindowIndex>> windows_;
 };

@@ -135,14 +135,29 @@ TEST(ControlServer, DrainFlushesEverySessionOfTheJobAndNoOther) {
   ASSERT_EQ(other.Attach(MakeHello("other")).code, 0);
   EXPECT_TRUE(world.control().Drain(kAdmin, "train", seconds(10)));
   const auto submitted = world.OnEngine([&] { return world.engine.submitted; });
-  ASSERT_EQ(submitted.size(), 2u) << "own tensors and shared ones";
+  ASSERT_EQ(submitted.size(), 2u) << "what is the session's own and what is the job's";
+  EXPECT_EQ(static_cast<uint64_t>(submitted[0].session), welcome.session);
+  EXPECT_EQ(submitted[1].session, tiering::kDaemonItself);
+  EXPECT_EQ(submitted[1].argument, welcome.job);
   for (const SubmittedRequest& request : submitted) {
     EXPECT_EQ(request.op, proto::Op::kFlush);
-    EXPECT_EQ(static_cast<uint64_t>(request.session), welcome.session);
     EXPECT_EQ(request.timeout_ms, 10'000u);
     EXPECT_GE(request.sequence, kInternalSequenceFirst);
   }
   EXPECT_TRUE(first.ring().Receive().empty()) << "the client asked nothing and is answered nothing";
+}
+
+TEST(ControlServer, DrainWritesWhatJobsWithoutSessionsHold) {
+  SessionWorld world;
+  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "resting", .named = true}));
+  world.OnEngine([&] {
+    world.engine.answer = [](const SubmittedRequest&) {
+      return ScriptedReply{.code = Code::kNoSpace, .detail = "the SSD tier is full"};
+    };
+  });
+  EXPECT_EQ(world.control().Drain(kAlice, "resting", seconds(10)).error().code, Code::kNoSpace);
+  EXPECT_EQ(world.control().Drain(kAdmin, "", seconds(10)).error().code, Code::kNoSpace) << "with all of the daemon";
+  EXPECT_EQ(world.OnEngine([&] { return world.engine.submitted.size(); }), 2u);
 }
 
 TEST(ControlServer, DrainTellsTheFirstFailure) {

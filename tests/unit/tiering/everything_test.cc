@@ -14,13 +14,14 @@ class Everything : public ::testing::Test {
   static constexpr uint64_t kTensors = kLooksPerTurn + 1000;
 
   // Many small tensors on SSD and in RAM, without a proof of the books at each step.
-  void PutMany(SessionId session) {
+  void PutMany(SessionId session, uint32_t flags = 0) {
     constexpr uint64_t kBatch = 512;
     uint64_t sequence = 1u << 20;
     for (uint64_t first = 1; first <= kTensors; first += kBatch) {
       std::vector<proto::RequestItem> items;
       for (uint64_t id = first; id < first + kBatch && id <= kTensors; ++id) items.push_back({id, 0, 0, 1});
-      world.engine->Submit(session, {.sequence = ++sequence, .op = Op::kCreate, .items = items, .text = {}});
+      world.engine->Submit(session,
+                           {.sequence = ++sequence, .op = Op::kCreate, .flags = flags, .items = items, .text = {}});
       for (int turn = 0; turn < 5 && !world.Answered(session, sequence); ++turn) world.engine->Turn(world.now);
       const Answer created = *world.Answered(session, sequence);
       ASSERT_EQ(created.code, Code::kOk) << created.detail;
@@ -77,6 +78,22 @@ TEST_F(Everything, WhatIsFreedUnderTheCursorIsPassedOver) {
   EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}).tensor.ram_bytes, 0u) << "the oldest is the last";
 }
 
+TEST_F(Everything, OfAJobIsGoneThroughWithTheLooksOfTheTurnToo) {
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  PutMany(session, proto::kFlagShared);
+  world.Send(session, Op::kFlush, {}, proto::kFlagShared);  // Takes what is left of this turn's looks.
+  ASSERT_TRUE(world.engine->FlushJob(job, 1, 1000));
+  world.Turn();
+  ASSERT_FALSE(world.Answered(kDaemonItself, 1).has_value()) << "it is more than a turn looks at";
+  for (uint64_t first = 1; first <= 2500; first += 500) {
+    std::vector<proto::RequestItem> items;
+    for (uint64_t id = first; id < first + 500; ++id) items.push_back({id, 0, 0, 0});
+    world.Send(session, Op::kFree, items, proto::kFlagShared);
+  }
+  EXPECT_EQ(world.Wait(kDaemonItself, 1).code, Code::kOk) << "past what was freed under its cursor";
+}
+
 // What becomes of a shared tensor after a flush that names nothing has begun is not its caller's affair.
 class EverythingShared : public ::testing::Test {
  protected:
@@ -107,6 +124,27 @@ TEST_F(EverythingShared, IsFlushedWithoutWhatOthersTear) {
   world.Put(a, 3, kBlockSize);
   EXPECT_EQ(world.Ask(a, Op::kFlush, {}).code, Code::kOk) << "it is torn before, too";
   EXPECT_EQ(world.Ask(a, Op::kFlush, {}, proto::kFlagShared).code, Code::kTorn) << "this asks for what is shared";
+}
+
+TEST_F(EverythingShared, AsksForAllOfTheJobWhenTheDaemonDoes) {
+  ASSERT_TRUE(world.engine->FlushJob(job, 1, 1000));
+  EXPECT_EQ(world.Wait(kDaemonItself, 1).code, Code::kOk);
+  const Answer writing = world.Acquire(b, 2, proto::kFlagShared | proto::kFlagWrite);
+  ASSERT_TRUE(world.engine->FlushJob(job, 2, 1000));
+  world.Turns(10);
+  EXPECT_FALSE(world.Answered(kDaemonItself, 2).has_value()) << "what is being written is waited for";
+  world.Release(b, World::LeaseOf(writing));
+  EXPECT_EQ(world.Wait(kDaemonItself, 2).code, Code::kOk);
+  EXPECT_EQ(world.Rewrite(b, 2, 2, proto::kFlagShared).code, Code::kOk);
+  ASSERT_EQ(world.Ask(b, Op::kTear, {{2, 0, 1, 0}}, proto::kFlagShared).code, Code::kOk);
+  ASSERT_TRUE(world.engine->FlushJob(job, 3, 1000));
+  EXPECT_EQ(world.Wait(kDaemonItself, 3).code, Code::kTorn);
+}
+
+TEST_F(EverythingShared, OfAJobThatIsClosedIsDone) {
+  ASSERT_TRUE(world.engine->FlushJob(job, 1, 1000));
+  world.engine->CloseJob(job, "removed", true);
+  EXPECT_EQ(world.Wait(kDaemonItself, 1).code, Code::kOk) << "nothing is left to be written";
 }
 
 TEST_F(EverythingShared, AFlushOfOnesOwnTornTensorIsRefused) {

@@ -58,6 +58,49 @@ TEST_F(Persist, ASessionsOwnTensorsAreInheritedByTheSessionsThatResume) {
   EXPECT_EQ(world.Check(other, 1, 1), Code::kOk);
 }
 
+TEST_F(Persist, WhatWasInheritedIsFlushedAndDroppedWithTheSessionsOwn) {
+  world.Put(session, 1, 2 * kPiece, 1);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  Reopen();
+  EXPECT_EQ(world.Rewrite(session, 1, 2).code, Code::kOk);
+  EXPECT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk);
+  EXPECT_EQ(world.Job(job).dirty_bytes, 0u);
+  EXPECT_EQ(world.Ask(session, Op::kDrop, {}).value, 2 * kPiece);
+  EXPECT_EQ(world.Check(session, 1, 2), Code::kOk);
+}
+
+TEST_F(Persist, AFlushDoesNotWaitForWhatOthersWriteOfTheInherited) {
+  world.Put(session, 1, kPiece, 1);
+  world.Put(session, 2, kPiece, 2);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  Reopen();
+  const Answer writing = world.Acquire(session, 2, proto::kFlagWrite);
+  const uint64_t alone = world.Send(session, Op::kFlush, {});
+  world.Turns(10);
+  EXPECT_FALSE(world.Answered(session, alone).has_value()) << "it is nobody else's";
+  const SessionId other = world.OpenSession(job);
+  EXPECT_EQ(world.Rewrite(other, 1, 3).code, Code::kOk);
+  EXPECT_EQ(world.Ask(other, Op::kFlush, {}).code, Code::kOk);
+  EXPECT_EQ(world.Job(job).dirty_bytes, 0u);
+  world.Release(session, World::LeaseOf(writing));
+  EXPECT_EQ(world.Wait(session, alone).code, Code::kOk);
+}
+
+TEST_F(Persist, AJobIsFlushedWithoutAnySession) {
+  world.Put(session, 1, 2 * kPiece, 1);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  Reopen();
+  EXPECT_EQ(world.Rewrite(session, 1, 2).code, Code::kOk);
+  world.Put(session, 2, 5000, 2, kShared);
+  world.engine->EndSession(session, "gone");
+  world.Turns(3);
+  EXPECT_NE(world.Job(job).dirty_bytes, 0u);
+  ASSERT_TRUE(world.engine->FlushJob(job, 7, 1000));
+  EXPECT_EQ(world.Wait(kDaemonItself, 7).code, Code::kOk);
+  EXPECT_EQ(world.Job(job).dirty_bytes, 0u);
+  EXPECT_EQ(world.engine->FlushJob(JobId{99}, 8, 1000).error().code, Code::kNotFound);
+}
+
 TEST_F(Persist, KeysAndStepsComeBack) {
   const uint64_t id = world.Wait(session, world.SendText(session, "weights")).value;
   world.Put(session, id, 5000, 1, kShared);
