@@ -42,6 +42,7 @@ struct EngineOptions {
   uint32_t tensors_per_job_max = 1u << 24;
   uint32_t leases_per_session_max = 1u << 16;
   uint32_t keys_per_job_max = 1u << 22;
+  uint64_t key_bytes_per_job_max = 64 * kMiB;  // Of them all together.
   double write_behind_start = 0.50;  // Of a share in dirty bytes: begin writing the coldest.
   double evict_start = 0.90;         // Of a share in use: begin dropping clean, cold pieces.
   uint64_t hash_seed = 0;            // Of the tensor table: nobody who chooses ids should know it.

@@ -16,18 +16,25 @@ uint64_t InternTable::HashOf(std::string_view key, uint32_t probe) {
   return hash == 0 ? 1 : hash;
 }
 
-Result<uint64_t> InternTable::Intern(std::string_view key, uint32_t keys_max) {
+Result<uint64_t> InternTable::Intern(std::string_view key, const Limits& limits) {
   for (uint32_t probe = 0; probe < kProbesMax; ++probe) {
     const uint64_t id = HashOf(key, probe);
     TIER_CHECK(id != 0, "key of {} bytes", key.size());
     const auto found = by_id_.find(id);
     if (found != by_id_.end() && found->second == key) return id;
     if (found != by_id_.end()) continue;
-    if (by_id_.size() >= keys_max) {
+    if (by_id_.size() >= limits.keys_max) {
       return Fail(Code::kNoMemory, fmt::format("the job has {} string keys, at most {}; use numeric ids or fewer keys",
-                                               by_id_.size(), keys_max));
+                                               by_id_.size(), limits.keys_max));
+    }
+    if (bytes_ + key.size() > limits.bytes_max) {
+      return Fail(Code::kNoMemory,
+                  fmt::format("the job's {} string keys have {} bytes, with this one {}, at most {}; use numeric ids "
+                              "or shorter keys",
+                              by_id_.size(), bytes_, bytes_ + key.size(), limits.bytes_max));
     }
     by_id_.emplace(id, key);
+    bytes_ += key.size();
     return id;
   }
   return Fail(Code::kNoMemory, fmt::format("{} other keys have the ids of this one; choose another key", kProbesMax));
@@ -38,6 +45,7 @@ Status InternTable::Restore(std::string_view key, uint64_t id) {
   if (id == 0 || (!fresh && entry->second != key)) {
     return Fail(Code::kCorrupt, fmt::format("the manifest gives id {:#x} to two string keys", id));
   }
+  bytes_ += fresh ? key.size() : 0;
   return {};
 }
 

@@ -151,17 +151,18 @@ void SubmitIntern(Core& core, SessionState& session, const Request& request) {
     return;
   }
   InternTable& keys = session.job->keys;
-  const Result<uint64_t> id = keys.Intern(request.text, core.options.keys_per_job_max);
-  if (id) {
-    AnswerValue(core, session, request.sequence, request.op, *id);
-  } else {
-    Refuse(core, session, request, 0,
-           {id.error().code,
-            id.error().message,
-            {.requested = 1,
-             .available = core.options.keys_per_job_max - keys.size(),
-             .limit = core.options.keys_per_job_max}});
-  }
+  const InternTable::Limits limits{.keys_max = core.options.keys_per_job_max,
+                                   .bytes_max = core.options.key_bytes_per_job_max};
+  const Result<uint64_t> id = keys.Intern(request.text, limits);
+  if (id) return AnswerValue(core, session, request.sequence, request.op, *id);
+  const bool many = keys.size() >= limits.keys_max;
+  const uint64_t limit = many ? limits.keys_max : limits.bytes_max;
+  Refuse(core, session, request, 0,
+         {id.error().code,
+          id.error().message,
+          {.requested = many ? 1 : request.text.size(),
+           .available = limit - std::min<uint64_t>(limit, many ? keys.size() : keys.bytes()),
+           .limit = limit}});
 }
 
 void SubmitStep(Core& core, SessionState& session, const Request& request) {

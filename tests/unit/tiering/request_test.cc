@@ -160,6 +160,17 @@ TEST(Requests, KeysAreInternedPerJob) {
   EXPECT_EQ(world.Wait(a, world.SendText(a, std::string("a\0b", 3))).code, Code::kInvalid);
 }
 
+TEST(Requests, AJobsStringKeysAreLimitedInBytesToo) {
+  World world({.engine = {.key_bytes_per_job_max = 100}});
+  const SessionId session = world.Open();
+  EXPECT_EQ(world.Wait(session, world.SendText(session, std::string(60, 'x'))).code, Code::kOk);
+  const Answer refused = world.Wait(session, world.SendText(session, std::string(41, 'y')));
+  EXPECT_EQ(refused.code, Code::kNoMemory);
+  EXPECT_EQ(refused.error.requested, 41u);
+  EXPECT_EQ(refused.error.available, 40u);
+  EXPECT_EQ(refused.error.limit, 100u);
+}
+
 TEST(Requests, StepsCountUpOrAreNamed) {
   World world;
   const SessionId session = world.Open();
