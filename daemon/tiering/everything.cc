@@ -2,11 +2,9 @@
 #include "daemon/tiering/everything.h"
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 
-#include "daemon/tiering/persist.h"
 #include "daemon/tiering/requests.h"
 #include "daemon/tiering/waiting.h"
 
@@ -44,7 +42,7 @@ void List(const Core& core, Waiter& waiter, TensorSlot slot) {
 
 void ListAll(Core& core, Waiter& waiter, TensorSlot head) {
   for (TensorSlot slot = head; slot != kNoTensor; slot = core.tensors[slot].next) {
-    core.looks_left -= std::min(core.looks_left, core.tensors[slot].piece_count);
+    core.looks_left -= std::min(core.looks_left, 1u);
     if (core.tensors[slot].has(kVisible)) List(core, waiter, slot);
   }
 }
@@ -138,14 +136,8 @@ Listed ListEverything(Core& core, WaiterList::iterator waiter) {
     return Listed::kNotYet;
   }
   if (persist) ListForPersist(core, *waiter);
-  if (waiter->op == Op::kDrop) return Listed::kReady;
-  if (waiter->items.size() > kFlushTensorsMax) return RefuseTooMany(core, waiter);
-  if (!persist) return Listed::kReady;
-  if (std::optional<Refusal> refusal = PersistRefusal(core, *waiter->job, waiter->items)) {
-    RefuseWaiter(core, waiter, *std::move(refusal), 0);
-    return Listed::kGone;
-  }
-  return Listed::kReady;
+  const bool many = waiter->op != Op::kDrop && waiter->items.size() > kFlushTensorsMax;
+  return many ? RefuseTooMany(core, waiter) : Listed::kReady;
 }
 
 bool ListNextPart(Waiter& waiter) {

@@ -34,8 +34,6 @@ Blocker BlockerOfRead(Core& core, const Ask& ask, const WaitItem& item, const Pi
 
 Blocker BlockerOfWrite(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
   if (piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
-  // A free takes what is being moved with it when the transfer ends; a writer cannot share it.
-  if (ask.op == Op::kFree) return Blocker::kNone;
   if (piece.activity == Activity::kReadingIn) return ask.discards() ? Blocker::kTransfer : Blocker::kNone;
   if (piece.activity != Activity::kNone) return Blocker::kTransfer;
   if (!piece.has(kWanted)) return Blocker::kNone;
@@ -62,7 +60,11 @@ Examination ExamineTensor(const Core& core, const Ask& ask, uint32_t index) {
   const Examination refused{.verdict = Verdict::kRefused, .item = index, .piece = item.first_piece};
   if (!core.Alive(item.tensor)) return refused;
   const Tensor& tensor = core.tensors[item.tensor.slot];
-  if (ask.op == Op::kFree) return {};
+  // However many pieces: a free takes what is being moved with it when the transfer ends.
+  if (ask.op == Op::kFree) {
+    if (tensor.lease_count == 0) return {};
+    return {.verdict = Verdict::kBlocked, .blocker = Blocker::kAnyLease, .item = index, .piece = item.first_piece};
+  }
   if (!tensor.has(kVisible)) {
     const bool creates = ask.exclusive() && tensor.creator == static_cast<uint64_t>(ask.session->id);
     if (creates) return TooManyRanges(item, tensor) ? refused : Examination{};
@@ -89,7 +91,6 @@ bool CoversPiece(const WaitItem& item, const Tensor& tensor, uint32_t number) {
 }
 
 bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece) {
-  if (ask.op == Op::kFree) return false;
   if (piece.copies == Copies::kCreating || piece.copies == Copies::kTorn) return !piece.ram;
   if (Overwritten(ask, item, tensor, piece) && piece.activity == Activity::kNone) return !piece.ram;
   return !piece.readable();
@@ -102,7 +103,7 @@ Examination Examine(Core& core, const Ask& ask) {
     const Examination whole = ExamineTensor(core, ask, i);
     if (whole.verdict != Verdict::kReady) return whole;
     const Tensor& tensor = core.tensors[item.tensor.slot];
-    if (ask.op == Op::kFree && tensor.lease_count == 0) continue;  // However many pieces: only leases stand in its way.
+    if (ask.op == Op::kFree) continue;
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
       const Piece& piece = core.PieceOf(tensor, k);
       const Blocker blocker = BlockerOf(core, ask, item, piece);
@@ -129,11 +130,13 @@ Examination ExamineContent(const Core& core, const Ask& ask) {
   return {};
 }
 
-bool StillBlocked(Core& core, const Ask& ask, uint32_t index, uint32_t number) {
+Examination ExamineAt(Core& core, const Ask& ask, uint32_t index, uint32_t number) {
   const Examination whole = ExamineTensor(core, ask, index);
-  if (whole.verdict != Verdict::kReady) return whole.verdict == Verdict::kBlocked;
+  if (whole.verdict != Verdict::kReady || ask.op == Op::kFree) return whole;
   const WaitItem& item = ask.items[index];
-  return BlockerOf(core, ask, item, core.PieceOf(core.tensors[item.tensor.slot], number)) != Blocker::kNone;
+  const Blocker blocker = BlockerOf(core, ask, item, core.PieceOf(core.tensors[item.tensor.slot], number));
+  if (blocker == Blocker::kNone) return {};
+  return {Verdict::kBlocked, blocker, index, number};
 }
 
 Ask AskOf(Core& core, const Waiter& waiter) {
@@ -149,15 +152,17 @@ bool OwnLeasesBlock(const Core& core, const SessionState& session, const Examina
   const WaitItem& item = ask.items[at.item];
   const Tensor& tensor = core.tensors[item.tensor.slot];
   if (at.blocker == Blocker::kUnsealed) return tensor.creator == static_cast<uint64_t>(session.id);
-  if (at.blocker != Blocker::kLease) return false;
+  if (at.blocker != Blocker::kLease && at.blocker != Blocker::kAnyLease) return false;
+  const bool any = at.blocker == Blocker::kAnyLease;
   const Piece& piece = core.PieceOf(tensor, at.piece);
   uint32_t own = 0;
   for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next) {
     const Lease& lease = core.leases[slot];
-    if (lease.tensor != item.tensor.slot || at.piece - lease.first_piece >= lease.piece_count) continue;
-    if (lease.exclusive()) return true;
+    if (lease.tensor != item.tensor.slot || (!any && at.piece - lease.first_piece >= lease.piece_count)) continue;
+    if (!any && lease.exclusive()) return true;
     ++own;
   }
+  if (any) return own == tensor.lease_count;
   return piece.activity != Activity::kLeasedWrite && own == piece.read_leases;
 }
 

@@ -97,6 +97,14 @@ bool Skipped(const Waiter& waiter, const Tensor& tensor, const Piece& piece) {
   return tensor.torn() || piece.activity == Activity::kLeasedWrite;
 }
 
+// The first one is told of, once everything else is written.
+void NoteCorrupt(Waiter& waiter) {
+  if (waiter.corrupt) return;
+  waiter.corrupt = true;
+  waiter.corrupt_item = waiter.cursor_item;
+  waiter.corrupt_piece = waiter.cursor_piece;
+}
+
 // Moves the cursor over what is written, as far as the turn's looks reach. True: everything is.
 bool AllWritten(Core& core, Waiter& waiter) {
   for (; waiter.cursor_item < waiter.items.size(); ++waiter.cursor_item, waiter.cursor_piece = 0) {
@@ -112,8 +120,30 @@ bool AllWritten(Core& core, Waiter& waiter) {
       --core.looks_left;
       const Piece& piece = core.PieceOf(tensor, waiter.cursor_piece);
       if (!Written(piece) && !Skipped(waiter, tensor, piece)) return false;
+      if (piece.has(kCorrupt) && waiter.cursor_item < waiter.unasked_from) NoteCorrupt(waiter);
     }
   }
+  return true;
+}
+
+// A mixture lies on SSD like anything else. Corrupt copies were met on the way.
+Examination FindDamage(const Core& core, const Waiter& waiter) {
+  const auto asked = static_cast<uint32_t>(std::min<size_t>(waiter.items.size(), waiter.unasked_from));
+  for (uint32_t i = 0; i < asked; ++i) {
+    const TensorRef tensor = waiter.items[i].tensor;
+    if (core.Alive(tensor) && core.tensors[tensor.slot].torn()) return {.verdict = Verdict::kRefused, .item = i};
+  }
+  if (!waiter.corrupt || !core.Alive(waiter.items[waiter.corrupt_item].tensor)) return {};
+  const Tensor& tensor = core.tensors[waiter.items[waiter.corrupt_item].tensor.slot];
+  if (!core.PieceOf(tensor, waiter.corrupt_piece).has(kCorrupt)) return {};  // Rewritten meanwhile.
+  return {.verdict = Verdict::kRefused, .item = waiter.corrupt_item, .piece = waiter.corrupt_piece};
+}
+
+// True: the flush was answered, and is gone.
+bool RefuseDamaged(Core& core, WaiterList::iterator waiter) {
+  const Examination found = FindDamage(core, *waiter);
+  if (found.verdict != Verdict::kRefused) return false;
+  RefuseWaiter(core, waiter, RefusalOf(core, AskOf(core, *waiter), found), found.item);
   return true;
 }
 
@@ -186,19 +216,14 @@ bool Gather(Core& core, const Ask& ask) {
   return complete;
 }
 
-bool RefuseDamaged(Core& core, WaiterList::iterator waiter) {
-  Ask ask = AskOf(core, *waiter);
-  ask.items = ask.items.first(std::min<size_t>(ask.items.size(), waiter->unasked_from));
-  const Examination found = ExamineContent(core, ask);
-  if (found.verdict != Verdict::kRefused) return false;
-  RefuseWaiter(core, waiter, RefusalOf(core, ask, found), found.item);
-  return true;
-}
-
 bool AdvanceFlush(Core& core, WaiterList::iterator waiter) {
   const Listed listed = ListEverything(core, waiter);
   if (listed != Listed::kReady) return listed == Listed::kGone;
   if (waiter->cookie != 0) return false;  // Its manifest is being committed.
+  if (waiter->op == proto::Op::kPersist) {
+    const Listed counted = CheckSpace(core, waiter);
+    if (counted != Listed::kReady) return counted == Listed::kGone;
+  }
   if (!AllWritten(core, *waiter)) {
     JobState& job = *waiter->job;
     if (TornAtCursor(core, *waiter)) {

@@ -21,9 +21,6 @@ uint64_t NewlyHeldPages(const Core& core, std::span<const WaitItem> items);
 // in lent memory could not be had back.
 bool LeasesFit(const Core& core, const Ask& ask);
 
-// Refuses a flush or persist of what is not one content: a mixture lies on SSD like anything else. True: refused, gone.
-bool RefuseDamaged(Core& core, WaiterList::iterator waiter);
-
 // Writes out what the waiter asked to be flushed, some pieces ahead. True: the waiter was answered and is gone.
 bool AdvanceFlush(Core& core, WaiterList::iterator waiter);
 

@@ -31,7 +31,14 @@ enum class Verdict : uint8_t {
   kBlocked,    // See `blocker`.
   kRefused,    // See `refusal`.
 };
-enum class Blocker : uint8_t { kNone, kLease, kUnsealed, kTransfer, kClaim };
+enum class Blocker : uint8_t {
+  kNone,
+  kLease,     // Of that piece.
+  kAnyLease,  // Of any piece: a free waits for all of them, and for nothing else.
+  kUnsealed,
+  kTransfer,
+  kClaim,
+};
 
 struct Examination {
   Verdict verdict = Verdict::kReady;
@@ -42,8 +49,8 @@ struct Examination {
 Examination Examine(Core& core, const Ask& ask);
 // Whether all of every tensor asked for, as it stands, is one content: kRefused where one is torn, mixed or corrupt.
 Examination ExamineContent(const Core& core, const Ask& ask);
-// Whether what blocked the ask there still does; cheaper than examining all of it.
-bool StillBlocked(Core& core, const Ask& ask, uint32_t item, uint32_t piece);
+// The same of that one piece: whether what blocked the ask there still does, for less than examining all of it.
+Examination ExamineAt(Core& core, const Ask& ask, uint32_t item, uint32_t piece);
 // Verdict kRefused in words.
 Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examination);
 

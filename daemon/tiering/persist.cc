@@ -2,6 +2,7 @@
 #include "daemon/tiering/persist.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -202,16 +203,8 @@ Status TakeExtents(Core& core, const Manifest& manifest, ManifestHolds* holds) {
   return {};
 }
 
-}  // namespace
-
-std::optional<Refusal> PersistRefusal(const Core& core, const JobState& job, std::span<const WaitItem> items) {
-  uint64_t bytes = 0;
-  for (const WaitItem& item : items) {
-    const Tensor& tensor = core.tensors[item.tensor.slot];
-    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-      if (!Settled(core.PieceOf(tensor, k))) bytes += PagesFor(tensor.piece_length(k)) * kPageSize;
-    }
-  }
+// Why that much more does not fit on SSD. None: it does.
+std::optional<Refusal> SpaceRefusal(const Core& core, const JobState& job, uint64_t bytes) {
   if (bytes == 0 || core.ports.extents.HasRoom(bytes)) return std::nullopt;
   // Extents are being freed turn by turn: what is short in the end is found out by writing.
   if (std::any_of(core.jobs.begin(), core.jobs.end(), [](const auto& entry) { return entry.second->burying(); })) {
@@ -226,6 +219,41 @@ std::optional<Refusal> PersistRefusal(const Core& core, const JobState& job, std
                   base::FormatBytes(bytes), base::FormatBytes(space.free), base::FormatBytes(space.capacity),
                   base::FormatBytes(held)),
       {.requested = bytes, .available = space.free, .limit = space.capacity}};
+}
+
+// A mixture lies on SSD like anything else, and so do bytes that came back wrong.
+bool RefuseDamaged(Core& core, WaiterList::iterator waiter) {
+  const Ask ask = AskOf(core, *waiter);
+  const Examination found = ExamineContent(core, ask);
+  if (found.verdict != Verdict::kRefused) return false;
+  RefuseWaiter(core, waiter, RefusalOf(core, ask, found), found.item);
+  return true;
+}
+
+}  // namespace
+
+Listed CheckSpace(Core& core, WaiterList::iterator waiter) {
+  Scan& scan = waiter->scan;
+  if (scan.item == waiter->items.size()) return Listed::kReady;
+  for (; scan.item < waiter->items.size(); ++scan.item, scan.piece = 0) {
+    const WaitItem& item = waiter->items[scan.item];
+    if (!core.Alive(item.tensor)) continue;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (; scan.piece < tensor.piece_count; ++scan.piece) {
+      if (core.looks_left == 0) {
+        waiter->job->pump = true;
+        core.acted = true;
+        return Listed::kNotYet;
+      }
+      --core.looks_left;
+      const bool settled = Settled(core.PieceOf(tensor, scan.piece));
+      if (!settled) scan.ssd_bytes += PagesFor(tensor.piece_length(scan.piece)) * kPageSize;
+    }
+  }
+  std::optional<Refusal> refusal = SpaceRefusal(core, *waiter->job, scan.ssd_bytes);
+  if (!refusal) return Listed::kReady;
+  RefuseWaiter(core, waiter, *std::move(refusal), 0);
+  return Listed::kGone;
 }
 
 bool StartManifest(Core& core, WaiterList::iterator waiter) {

@@ -5,15 +5,13 @@
 // manifest_holds.h. One manifest of a job is under way at a time.
 #pragma once
 
-#include <optional>
-#include <span>
-
-#include "daemon/tiering/grants.h"
+#include "daemon/tiering/everything.h"
 
 namespace tier::tiering {
 
-// Why the dirty pieces of what is to be persisted do not fit on SSD. None: they do.
-std::optional<Refusal> PersistRefusal(const Core& core, const JobState& job, std::span<const WaitItem> items);
+// Counts what a persist has to write, as far as the turn's looks reach, and refuses what does not fit on SSD before
+// anything of it is written.
+Listed CheckSpace(Core& core, WaiterList::iterator waiter);
 // Everything the waiter asked for is on SSD: captures and hands over. True: answered and gone (a refusal).
 bool StartManifest(Core& core, WaiterList::iterator waiter);
 bool TakeManifestResults(Core& core);

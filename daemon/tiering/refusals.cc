@@ -2,6 +2,7 @@
 #include "daemon/tiering/refusals.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -41,8 +42,8 @@ proto::ErrorRecord Figures(const Core& core, const JobState& job, uint64_t reque
       .requested = requested_bytes, .available = job.pool.free_pages() * kPageSize, .limit = FirmShareOf(core, job)};
 }
 
-// Who leases the piece, as far as a look at each session's newest leases tells.
-std::string HoldersOfPiece(const Core& core, const JobState& job, TensorSlot tensor, uint32_t piece) {
+// Who leases the piece, or any, as far as a look at each session's newest leases tells.
+std::string HoldersOf(const Core& core, const JobState& job, TensorSlot tensor, std::optional<uint32_t> piece) {
   constexpr uint32_t kScannedMax = 256;
   std::string text;
   size_t named = 0;
@@ -51,7 +52,7 @@ std::string HoldersOfPiece(const Core& core, const JobState& job, TensorSlot ten
     LeaseSlot slot = session->leases;
     for (; slot != kNoLease && scanned < kScannedMax; slot = core.leases[slot].next, ++scanned) {
       const Lease& lease = core.leases[slot];
-      if (lease.tensor == tensor && piece - lease.first_piece < lease.piece_count) break;
+      if (lease.tensor == tensor && (!piece || *piece - lease.first_piece < lease.piece_count)) break;
     }
     if (slot == kNoLease || scanned == kScannedMax || named == kNamedMax) continue;
     text += fmt::format("{}session {} ({})", named++ == 0 ? "" : ", ", static_cast<uint64_t>(session->id),
@@ -160,12 +161,16 @@ Refusal BlockedRefusal(const Core& core, const Ask& ask, const Examination& at) 
           fmt::format("tensor {:#x} at byte {} is on its way to or from a device; {} it has to wait, ask again",
                       tensor.id, uint64_t{at.piece} * kBlockSize, what);
       break;
+    case Blocker::kAnyLease:
+      refusal.detail = fmt::format("freeing tensor {:#x} has to wait for {}; ask again when that has ended", tensor.id,
+                                   HoldersOf(core, *tensor.job, item.tensor.slot, std::nullopt));
+      break;
     case Blocker::kClaim:
     case Blocker::kLease:
     case Blocker::kNone:
       refusal.detail =
           fmt::format("{} tensor {:#x} at byte {} has to wait for {}; ask again when that has ended", what, tensor.id,
-                      uint64_t{at.piece} * kBlockSize, HoldersOfPiece(core, *tensor.job, item.tensor.slot, at.piece));
+                      uint64_t{at.piece} * kBlockSize, HoldersOf(core, *tensor.job, item.tensor.slot, at.piece));
       break;
   }
   return refusal;
@@ -207,7 +212,9 @@ Refusal DeadlineRefusal(Core& core, const Waiter& waiter) {
   }
   const Ask ask = AskOf(core, waiter);
   const JobState& job = *waiter.job;
-  const Examination found = Examine(core, ask);
+  Examination found;
+  if (waiter.blocked) found = ExamineAt(core, ask, waiter.cursor_item, waiter.cursor_piece);
+  if (found.verdict != Verdict::kBlocked) found = Examine(core, ask);
   if (found.verdict == Verdict::kRefused) return RefusalOf(core, ask, found);
   if (found.verdict == Verdict::kBlocked) {
     const bool own = OwnLeasesBlock(core, *ask.session, found, ask);

@@ -1,12 +1,11 @@
 // The front door of requests, and the requests that grant nothing. See requests.h.
 #include <algorithm>
-#include <optional>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
 #include "daemon/tiering/catalog.h"
 #include "daemon/tiering/index_journal.h"
-#include "daemon/tiering/persist.h"
 #include "daemon/tiering/requests.h"
 #include "daemon/tiering/scans.h"
 #include "daemon/tiering/waiting.h"
@@ -40,6 +39,20 @@ void EnqueueEverything(Core& core, SessionState& session, const Request& request
   const Ask ask{
       .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = {}};
   Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .everything = true});
+}
+
+// What is named twice is gone through once: the later item names nothing. Returns the bytes of the others.
+uint64_t NameOnce(Core& core) {
+  std::unordered_set<uint32_t> named;
+  uint64_t bytes = 0;
+  for (WaitItem& item : core.items) {
+    if (named.insert(Value(item.tensor.slot)).second) {
+      bytes += item.length;
+    } else {
+      item.tensor = {};
+    }
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -81,9 +94,7 @@ void SubmitPrefetch(Core& core, SessionState& session, const Request& request) {
 }
 
 void SubmitFlush(Core& core, SessionState& session, const Request& request) {
-  const bool persist = request.op == Op::kPersist;
-  const JobState& job = *session.job;
-  if (persist && core.ports.manifests == nullptr) {
+  if (request.op == Op::kPersist && core.ports.manifests == nullptr) {
     Refuse(core, session, request, 0,
            {Code::kDenied,
             "this daemon was started without data_dir=, so nothing can be made to survive it; set data_dir",
@@ -92,15 +103,9 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
   }
   if (request.items.empty()) return EnqueueEverything(core, session, request);
   if (!ResolveItems(core, session, request, false)) return;
-  uint64_t bytes = 0;
-  for (const WaitItem& item : core.items) bytes += item.length;
+  const uint64_t bytes = NameOnce(core);
   const Ask ask{
       .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
-  if (persist) {
-    if (std::optional<Refusal> refusal = PersistRefusal(core, job, core.items)) {
-      return Refuse(core, session, request, 0, *std::move(refusal));
-    }
-  }
   Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = bytes});
 }
 

@@ -38,10 +38,10 @@ struct Scan {
 
 // What a waiter that named no tensor has listed of everything there is (everything.h).
 enum class Listing : uint8_t {
-  kWhole,   // All of it; likewise what was named.
-  kOwn,     // Some of the session's namespace.
+  kWhole,      // All of it; likewise what was named.
+  kOwn,        // Some of the session's namespace.
   kInherited,  // All of that, and some of what the job's sessions inherited.
-  kShared,  // All of those, where they were asked for, and some of the shared one.
+  kShared,     // All of those, where they were asked for, and some of the shared one.
 };
 inline constexpr uint32_t kAllAsked = UINT32_MAX;
 
@@ -72,10 +72,13 @@ struct Waiter {
   uint32_t look_cost = 1;    // Pieces that a whole look at it goes over.
   uint32_t cursor_item = 0;  // Where the last conflict was; flush: what is written up to here.
   uint32_t cursor_piece = 0;
+  bool corrupt = false;  // Flush: a copy on SSD is, there.
+  uint32_t corrupt_item = 0;
+  uint32_t corrupt_piece = 0;
   uint64_t write_failures = 0;  // Of the job when it came.
   base::TimePoint stuck_since;  // Nothing can make room for it, since then.
   bool stuck = false;
-  Scan scan;            // Drop, stat, accept.
+  Scan scan;            // Drop, stat, accept; persist: of what it has to write.
   uint64_t cookie = 0;  // Persist: of the manifest that is being committed.
 };
 

@@ -157,8 +157,11 @@ void GiveUpCreation(Core& core, const Waiter& waiter) {
   }
 }
 
-// The others go over their pieces with a cursor, as far as the turn's looks reach.
-bool LooksAtPieces(Op op) { return op == Op::kCreate || op == Op::kAcquire || op == Op::kFree; }
+// Looks that one look at the item takes. Most requests go over pieces with a cursor, as far as the turn's looks reach.
+uint32_t LookCost(Op op, const WaitItem& item) {
+  if (op == Op::kFree) return 1;
+  return op == Op::kCreate || op == Op::kAcquire ? item.piece_count : 0;
+}
 
 struct Look {
   bool room_blocked = false;  // An earlier waiter of the job has first call on room.
@@ -247,7 +250,10 @@ Next LookBeyondFirm(Core& core, Iterator waiter, const Ask& ask, Look& look) {
 
 Next LookAtLease(Core& core, Iterator waiter, Look& look) {
   const Ask ask = AskOf(core, *waiter);
-  if (waiter->blocked && StillBlocked(core, ask, waiter->cursor_item, waiter->cursor_piece)) return Next::kWait;
+  if (waiter->blocked) {
+    const Examination there = ExamineAt(core, ask, waiter->cursor_item, waiter->cursor_piece);
+    if (there.verdict == Verdict::kBlocked) return Next::kWait;
+  }
   waiter->blocked = false;
   if (AwaitsPlace(core, ask)) {
     if (std::optional<Refusal> refusal = PlaceRefusal(core, ask)) {
@@ -347,7 +353,7 @@ void Enqueue(Core& core, const Ask& ask, const Enqueued& request) {
   waiter->write_failures = job.write_failure_count;
   waiter->scan = request.scan;
   if (request.everything) waiter->listing = Listing::kOwn;
-  for (const WaitItem& item : ask.items) waiter->look_cost += LooksAtPieces(ask.op) ? item.piece_count : 0;
+  for (const WaitItem& item : ask.items) waiter->look_cost += LookCost(ask.op, item);
   waiter->look_cost += PlacePieces(core, ask);
   core.waiter_by_number.emplace(waiter->number, waiter);
   core.untimed_waiters.push_back(waiter->number);
@@ -398,7 +404,14 @@ void TimeNewWaiters(Core& core) {
 
 void ExpireWaiters(Core& core) {
   while (!core.deadlines.empty() && core.deadlines.begin()->first <= core.now) {
+    if (core.looks_left == 0) {  // The next turn is due at once: the deadline is past.
+      core.acted = true;
+      return;
+    }
     const Iterator waiter = core.waiter_by_number.at(core.deadlines.begin()->second);
+    // The refusal names who holds what.
+    const uint64_t cost = waiter->job->sessions.size() + (waiter->blocked ? 1 : waiter->look_cost);
+    core.looks_left -= static_cast<uint32_t>(std::min<uint64_t>(core.looks_left, cost));
     RefuseWaiter(core, waiter, DeadlineRefusal(core, *waiter), waiter->cursor_item);
   }
 }

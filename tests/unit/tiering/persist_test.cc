@@ -1,6 +1,7 @@
 // Manifests of named jobs: persisted, kept, resumed, dropped.
 #include <gtest/gtest.h>
 
+#include "daemon/tiering/core.h"
 #include "daemon/tiering/manifest_codec.h"
 #include "tests/support/tiering/world.h"
 
@@ -164,6 +165,32 @@ TEST_F(Persist, ItsWorstCaseIsReservedFirst) {
   EXPECT_EQ(refused.error.requested, 3 * kPiece);
   EXPECT_NE(refused.detail.find("held only by the last manifest"), std::string::npos) << refused.detail;
   EXPECT_EQ(small.manifests.commit(), 1u);
+}
+
+TEST(PersistOfManyPieces, IsCountedTurnByTurnAndEachTensorOnce) {
+  constexpr uint64_t kPieces = 2 * kLooksPerTurn + 100;
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
+               .device_blocks = kPieces - 4,
+               .manifests = true});
+  const SessionId session = world.Open(kNamed);
+  ASSERT_EQ(world.CreateRange(session, 1, kPieces * kPiece, 0, kPiece).code, Code::kOk);
+  world.Turns(3);
+  const uint64_t asked = world.Send(session, Op::kPersist, std::vector<proto::RequestItem>(100, {1, 0, 0, 0}));
+  world.Turn();
+  EXPECT_FALSE(world.Answered(session, asked).has_value()) << "it is more than a turn looks at";
+  world.Turns(3);
+  ASSERT_TRUE(world.Answered(session, asked).has_value());
+  EXPECT_EQ(world.Answered(session, asked)->code, Code::kNoSpace);
+  EXPECT_EQ(world.Answered(session, asked)->error.requested, kPieces * kPiece);
+}
+
+TEST_F(Persist, WhatIsNamedTwiceIsPersistedOnce) {
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  EXPECT_EQ(world.Ask(session, Op::kPersist, {{1, 0, 0, 0}, {1, 0, 0, 0}}, kShared).code, Code::kOk);
+  world.Put(session, 2, 5000, 2);
+  EXPECT_EQ(world.Ask(session, Op::kPersist, {{2, 0, 0, 0}, {2, 0, 0, 0}}).code, Code::kOk);
+  Reopen();
+  EXPECT_EQ(world.Check(session, 2, 2), Code::kOk);
 }
 
 TEST_F(Persist, TwoSessionsTensorsOfOneIdCannotBePersistedTogether) {

@@ -3,8 +3,6 @@
 
 #include <cstring>
 
-#include "daemon/tiering/core.h"
-#include "daemon/tiering/room.h"
 #include "proto/index_record.h"
 #include "tests/support/tiering/world.h"
 
@@ -243,88 +241,47 @@ TEST(Requests, OneByteOfAPieceNeedsRoomForAllOfIt) {
   EXPECT_EQ(world.Ask(session, Op::kAcquire, items).code, Code::kOk);
 }
 
-// A tensor of more pieces than a turn looks at, of which one is being created.
-constexpr uint64_t kHugePieces = 2 * kLooksPerTurn + 100;
-WorldOptions Huge() {
-  return {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kHugePieces};
-}
-
-TEST(RequestsOfManyPieces, AStatGoesOnInTheNextTurn) {
-  World world(Huge());
-  const SessionId session = world.Open();
-  ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
-  world.Turns(3);
-  const uint64_t asked = world.Send(session, Op::kStat, {{1, 0, 0, 0}});
-  world.Turn();
-  EXPECT_FALSE(world.Answered(session, asked).has_value());
-  EXPECT_EQ(world.Wait(session, asked).tensor.size, kHugePieces * kPiece);
-  const uint64_t again = world.Send(session, Op::kStat, {{1, 0, 0, 0}});
-  world.Free(session, 1, proto::kFlagNoWait);
-  EXPECT_EQ(world.Wait(session, again).code, Code::kOk) << "the creator's lease keeps it";
-}
-
-TEST(RequestsOfManyPieces, ADropAndAnAcceptGoOnToo) {
-  World world(Huge());
-  const SessionId session = world.Open();
-  ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
-  world.PutOnSsd(session, 2, kPiece);
-  EXPECT_EQ(world.Check(session, 2), Code::kOk);
-  world.Turns(3);
-  const uint64_t dropping = world.Send(session, Op::kDrop, {{1, 0, 0, 0}, {2, 0, 0, 0}});
-  world.Turn();
-  EXPECT_FALSE(world.Answered(session, dropping).has_value());
-  EXPECT_EQ(world.Wait(session, dropping).value, kPiece);
-  EXPECT_EQ(world.Ask(session, Op::kAccept, {{1, 0, 0, 0}}).code, Code::kOk);
-}
-
-TEST(RequestsOfManyPieces, AnnouncedRangesAreGoneThroughTurnByTurn) {
-  World world(Huge());
-  const SessionId session = world.Open();
-  ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
-  world.Turns(3);
-  world.Send(session, Op::kPrefetch, std::vector<proto::RequestItem>(4, {1, 0, 0, 0}));
-  uint64_t turns = 0;
-  while (world.Turn()) ++turns;
-  EXPECT_GE(turns, 4 * kHugePieces / kFetchLooksMax);
-  EXPECT_LE(turns, 4 * kHugePieces / kFetchLooksMax + 4);
-}
-
-TEST(RequestsOfManyPieces, AScanThatReachesItsDeadlineSaysHowFarItCame) {
-  World world(Huge());
-  const SessionId session = world.Open();
-  ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
-  world.Turns(3);
-  std::vector<proto::RequestItem> items(8, {1, 0, 0, 0});
-  const uint64_t asked = world.Send(session, Op::kDrop, items);
-  world.Turn();
-  world.Advance(std::chrono::minutes(2));
-  world.Turn();
-  ASSERT_TRUE(world.Answered(session, asked).has_value());
-  EXPECT_EQ(world.Answered(session, asked)->code, Code::kTimeout);
-  EXPECT_NE(world.Answered(session, asked)->detail.find("of 8 tensors"), std::string::npos);
-}
-
-TEST(RequestsOfManyPieces, ManyWaitersAreLookedAtTurnByTurn) {
+TEST(Requests, AFreeIsToldWhoLeasesAnyPieceOfTheTensor) {
   World world;
   const JobId job = world.OpenJob();
-  const SessionId writer = world.OpenSession(job);
-  const SessionId reader = world.OpenSession(job);
-  world.Put(writer, 1, 5000, 1, proto::kFlagShared);
-  const Answer writing = world.Acquire(writer, 1, proto::kFlagShared | proto::kFlagWrite);
-  constexpr uint64_t kReaders = kLooksPerTurn + 500;
-  const proto::RequestItem item{1, 0, 0, 0};
-  for (uint64_t sequence = 1; sequence <= kReaders; ++sequence) {
-    world.engine->Submit(
-        reader,
-        {.sequence = sequence, .op = Op::kAcquire, .flags = proto::kFlagShared, .items = {&item, 1}, .text = {}});
-  }
-  world.Turns(4);
-  world.Send(writer, Op::kRelease, {{0, 0, 0, World::LeaseOf(writing)}});
-  world.Turn();
-  EXPECT_TRUE(world.Answered(reader, 1).has_value());
-  EXPECT_FALSE(world.Answered(reader, kReaders).has_value()) << "a turn is not the whole queue";
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  world.Put(a, 1, 4 * kPiece, 1, proto::kFlagShared);
+  const Answer own = world.Acquire(a, 1, proto::kFlagShared, 3 * kPiece, kPiece);
+  EXPECT_EQ(world.Free(a, 1, proto::kFlagShared | proto::kFlagNoWaitOwn).code, Code::kWouldDeadlock);
+  const Answer others = world.Acquire(b, 1, proto::kFlagShared, 2 * kPiece, kPiece);
+  const Answer refused = world.Free(a, 1, proto::kFlagShared | proto::kFlagNoWait);
+  EXPECT_EQ(refused.code, Code::kTimeout);
+  EXPECT_NE(refused.detail.find("freeing tensor 0x1 has to wait for session"), std::string::npos) << refused.detail;
+  EXPECT_NE(refused.detail.find("(reading)"), std::string::npos) << refused.detail;
+  const uint64_t waiting = world.Send(a, Op::kFree, {{1, 0, 0, 0}}, proto::kFlagShared | proto::kFlagNoWaitOwn);
   world.Turns(3);
-  EXPECT_TRUE(world.Answered(reader, kReaders).has_value());
+  EXPECT_FALSE(world.Answered(a, waiting).has_value()) << "not only its own leases stand in the way";
+  world.Release(a, World::LeaseOf(own));
+  world.Turns(3);
+  EXPECT_FALSE(world.Answered(a, waiting).has_value());
+  world.Release(b, World::LeaseOf(others));
+  EXPECT_EQ(world.Wait(a, waiting).code, Code::kOk);
+}
+
+TEST(Requests, AFlushTellsOfACorruptCopyWhenTheRestIsWritten) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  world.PutOnSsd(session, 1, 2 * kPiece);
+  world.transfers.FailNext({storage::Direction::kRead, storage::TransferOutcome::kCorrupt, 0}, 2);
+  EXPECT_EQ(world.Acquire(session, 1, 0, kPiece, kPiece).code, Code::kCorrupt);
+  world.Put(session, 2, 5000);
+  const Answer refused = world.Ask(session, Op::kFlush, {{1, 0, 0, 0}, {1, 0, 0, 0}, {2, 0, 0, 0}});
+  EXPECT_EQ(refused.code, Code::kCorrupt);
+  EXPECT_EQ(refused.error.tensor, 1u);
+  EXPECT_EQ(refused.error.requested, kPiece);
+  EXPECT_EQ(world.Job(job).dirty_bytes, 0u);
+  const Answer writing = world.Acquire(session, 1, proto::kFlagWrite | proto::kFlagDiscard, kPiece, kPiece);
+  ASSERT_EQ(writing.code, Code::kOk) << writing.detail;
+  const uint64_t flushing = world.Send(session, Op::kFlush, {});
+  world.Release(session, World::LeaseOf(writing));
+  EXPECT_EQ(world.Wait(session, flushing).code, Code::kOk) << "written anew";
 }
 
 TEST(Requests, ASessionThatIsUnknownIsIgnored) {

@@ -1,0 +1,125 @@
+// Requests over more than a turn looks at: they go on in the next, and hold nobody up.
+#include <gtest/gtest.h>
+
+#include "daemon/tiering/core.h"
+#include "daemon/tiering/room.h"
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+constexpr uint64_t kPiece = kBlockSize;
+
+// A tensor of more pieces than a turn looks at, of which one is being created.
+constexpr uint64_t kHugePieces = 2 * kLooksPerTurn + 100;
+WorldOptions Huge() {
+  return {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kHugePieces};
+}
+
+TEST(Looks, AStatGoesOnInTheNextTurn) {
+  World world(Huge());
+  const SessionId session = world.Open();
+  ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
+  world.Turns(3);
+  const uint64_t asked = world.Send(session, Op::kStat, {{1, 0, 0, 0}});
+  world.Turn();
+  EXPECT_FALSE(world.Answered(session, asked).has_value());
+  EXPECT_EQ(world.Wait(session, asked).tensor.size, kHugePieces * kPiece);
+  const uint64_t again = world.Send(session, Op::kStat, {{1, 0, 0, 0}});
+  world.Free(session, 1, proto::kFlagNoWait);
+  EXPECT_EQ(world.Wait(session, again).code, Code::kOk) << "the creator's lease keeps it";
+}
+
+TEST(Looks, ADropAndAnAcceptGoOnToo) {
+  World world(Huge());
+  const SessionId session = world.Open();
+  ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
+  world.PutOnSsd(session, 2, kPiece);
+  EXPECT_EQ(world.Check(session, 2), Code::kOk);
+  world.Turns(3);
+  const uint64_t dropping = world.Send(session, Op::kDrop, {{1, 0, 0, 0}, {2, 0, 0, 0}});
+  world.Turn();
+  EXPECT_FALSE(world.Answered(session, dropping).has_value());
+  EXPECT_EQ(world.Wait(session, dropping).value, kPiece);
+  EXPECT_EQ(world.Ask(session, Op::kAccept, {{1, 0, 0, 0}}).code, Code::kOk);
+}
+
+TEST(Looks, AnnouncedRangesAreGoneThroughTurnByTurn) {
+  World world(Huge());
+  const SessionId session = world.Open();
+  ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
+  world.Turns(3);
+  world.Send(session, Op::kPrefetch, std::vector<proto::RequestItem>(4, {1, 0, 0, 0}));
+  uint64_t turns = 0;
+  while (world.Turn()) ++turns;
+  EXPECT_GE(turns, 4 * kHugePieces / kFetchLooksMax);
+  EXPECT_LE(turns, 4 * kHugePieces / kFetchLooksMax + 4);
+}
+
+TEST(Looks, AScanThatReachesItsDeadlineSaysHowFarItCame) {
+  World world(Huge());
+  const SessionId session = world.Open();
+  ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
+  world.Turns(3);
+  std::vector<proto::RequestItem> items(8, {1, 0, 0, 0});
+  const uint64_t asked = world.Send(session, Op::kDrop, items);
+  world.Turn();
+  world.Advance(std::chrono::minutes(2));
+  world.Turn();
+  ASSERT_TRUE(world.Answered(session, asked).has_value());
+  EXPECT_EQ(world.Answered(session, asked)->code, Code::kTimeout);
+  EXPECT_NE(world.Answered(session, asked)->detail.find("of 8 tensors"), std::string::npos);
+}
+
+TEST(Looks, ManyWaitersAreLookedAtTurnByTurn) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId writer = world.OpenSession(job);
+  const SessionId reader = world.OpenSession(job);
+  world.Put(writer, 1, 5000, 1, proto::kFlagShared);
+  const Answer writing = world.Acquire(writer, 1, proto::kFlagShared | proto::kFlagWrite);
+  constexpr uint64_t kReaders = kLooksPerTurn + 500;
+  const proto::RequestItem item{1, 0, 0, 0};
+  for (uint64_t sequence = 1; sequence <= kReaders; ++sequence) {
+    world.engine->Submit(
+        reader,
+        {.sequence = sequence, .op = Op::kAcquire, .flags = proto::kFlagShared, .items = {&item, 1}, .text = {}});
+  }
+  world.Turns(4);
+  world.Send(writer, Op::kRelease, {{0, 0, 0, World::LeaseOf(writing)}});
+  world.Turn();
+  EXPECT_TRUE(world.Answered(reader, 1).has_value());
+  EXPECT_FALSE(world.Answered(reader, kReaders).has_value()) << "a turn is not the whole queue";
+  world.Turns(3);
+  EXPECT_TRUE(world.Answered(reader, kReaders).has_value());
+}
+
+TEST(Looks, ManyWaitersExpireTurnByTurn) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId writer = world.OpenSession(job);
+  const SessionId reader = world.OpenSession(job);
+  world.Put(writer, 1, 5000, 1, proto::kFlagShared);
+  world.Acquire(writer, 1, proto::kFlagShared | proto::kFlagWrite);
+  constexpr uint64_t kReaders = kLooksPerTurn + 500;
+  const proto::RequestItem item{1, 0, 0, 0};
+  for (uint64_t sequence = 1; sequence <= kReaders; ++sequence) {
+    world.engine->Submit(
+        reader,
+        {.sequence = sequence, .op = Op::kAcquire, .flags = proto::kFlagShared, .items = {&item, 1}, .text = {}});
+  }
+  world.Turns(4);
+  world.Advance(std::chrono::minutes(2));
+  world.Turn();
+  ASSERT_TRUE(world.Answered(reader, 1).has_value());
+  EXPECT_EQ(world.Answered(reader, 1)->code, Code::kTimeout);
+  EXPECT_NE(world.Answered(reader, 1)->detail.find("(writing)"), std::string::npos) << "it names the holder";
+  EXPECT_FALSE(world.Answered(reader, kReaders).has_value()) << "a turn is not the whole queue";
+  EXPECT_LE(world.engine->NextDeadline(), world.now) << "the next one follows at once";
+  world.Turns(4);
+  EXPECT_TRUE(world.Answered(reader, kReaders).has_value());
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing
