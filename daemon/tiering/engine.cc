@@ -32,8 +32,8 @@ struct Engine::State {
 namespace {
 
 // Explicit guarantees are promises: together they must fit the arena, beside what a job that asked for none keeps: as
-// much as if all open jobs shared the arena equally, and never less than it leases now. So nobody can have a guarantee
-// that stops those who were there before.
+// much as if all open jobs shared the arena equally, and never less than it leases now; and beside a last part, which
+// is never promised. So nobody can have a guarantee that stops those who were there before, or those who come after.
 Status CheckGuarantee(const Core& core, const JobState* job, uint64_t guarantee_bytes) {
   if (guarantee_bytes == 0) return {};
   const uint64_t arena = core.ports.windows.arena_max_bytes();
@@ -46,13 +46,14 @@ Status CheckGuarantee(const Core& core, const JobState* job, uint64_t guarantee_
     if (other->options.guarantee_bytes != 0) continue;
     kept += std::max(std::min(part, ShareOf(core, *other)), other->held_pages * kPageSize);
   }
-  const uint64_t left = arena - std::min(arena, promised + kept);
+  const uint64_t last = LastPartOf(core);
+  const uint64_t left = arena - std::min(arena, promised + std::max(kept, last));
   if (guarantee_bytes <= left) return {};
   return Fail(Code::kNoMemory,
               fmt::format("a guarantee of {} cannot be given: the arena has {}, other jobs are guaranteed {}, those "
-                          "without a guarantee keep {}, {} are left",
+                          "without a guarantee keep {}, {} are promised to nobody, {} are left",
                           base::FormatBytes(guarantee_bytes), base::FormatBytes(arena), base::FormatBytes(promised),
-                          base::FormatBytes(kept), base::FormatBytes(left)));
+                          base::FormatBytes(kept), base::FormatBytes(last), base::FormatBytes(left)));
 }
 
 uint16_t FreeSessionSlot(Core& core) {
@@ -182,8 +183,8 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   Core& core = state_->core;
   JobState* job = core.FindJob(job_id);
   if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(job_id)));
-  TIER_CHECK(core.FindSession(id) == nullptr && id != SessionId{} && id != kDaemonItself,
-             "session {} opened twice", static_cast<uint64_t>(id));
+  TIER_CHECK(core.FindSession(id) == nullptr && id != SessionId{} && id != kDaemonItself, "session {} opened twice",
+             static_cast<uint64_t>(id));
   const uint16_t slot = FreeSessionSlot(core);
   if (slot == kNoSessionSlot) {
     return Fail(Code::kNoMemory,

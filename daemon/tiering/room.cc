@@ -181,6 +181,11 @@ uint64_t FirmShareOf(const Core& core, const JobState& job) {
   return std::min(ShareOf(core, job), LeasableOf(core, job));
 }
 
+uint64_t LastPartOf(const Core& core) {
+  const uint64_t arena = core.ports.windows.arena_max_bytes();
+  return std::min(std::max(core.windows.window_size(), arena / kLastPartDivisor), arena / 2);
+}
+
 uint64_t WindowBytes(const Core& core, const JobState& job) {
   return (job.windows.size() + job.windows_making) * core.windows.window_size();
 }

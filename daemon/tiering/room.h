@@ -13,6 +13,7 @@ inline constexpr uint64_t kAheadBytesMax = 256 * kMiB;
 inline constexpr base::Duration kHandOverInterval = std::chrono::milliseconds(2);
 inline constexpr uint32_t kHandOverLooksMax = 16384;
 inline constexpr uint32_t kWriteFailuresBeforeRefusal = 4;
+inline constexpr uint64_t kLastPartDivisor = 16;  // Of the arena.
 // Pieces of announced ranges that are looked at in one go: most may be in RAM already.
 inline constexpr uint32_t kFetchLooksMax = 4096;
 
@@ -24,6 +25,8 @@ uint64_t FirmShareOf(const Core& core, const JobState& job);
 uint64_t LeasableOf(const Core& core, const JobState& job);
 // The least that it is entitled to: its guarantee, or an equal part of what is not guaranteed.
 uint64_t GuaranteeOf(const Core& core, const JobState& job);
+// What is promised to nobody: whoever comes has a share. One window at least, and of a small arena half.
+uint64_t LastPartOf(const Core& core);
 uint64_t WindowBytes(const Core& core, const JobState& job);  // Ready and being made.
 // Whether it may have one more window, when it needs that many bytes more under leases. What others are guaranteed and
 // do not use is lent, but must be free to go back: only while the job's leases fit its firm share, and SSD devices have

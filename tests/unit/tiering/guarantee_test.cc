@@ -16,7 +16,31 @@ TEST(Guarantee, GuaranteesThatDoNotFitTogetherAreRefusedWithFigures) {
   const Status refused = world.engine->OpenJob(JobId{99}, {.key = "0/x", .guarantee_bytes = 30 * kMiB});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Code::kNoMemory);
-  EXPECT_NE(refused.error().message.find("24 MiB"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("8 MiB are promised to nobody, 16 MiB are left"), std::string::npos)
+      << refused.error().message;
+}
+
+TEST(Guarantee, WhoComesAfterTheGreatestGuaranteeHasAShare) {
+  World world(WithArena(256 * kMiB));
+  const JobOptions all{.key = "7/all", .guarantee_bytes = 256 * kMiB};
+  const Status refused = world.engine->OpenJob(JobId{99}, all);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::kNoMemory);
+  EXPECT_NE(refused.error().message.find("16 MiB are promised to nobody, 240 MiB are left"), std::string::npos)
+      << refused.error().message;
+  const JobId first = world.OpenJob({.guarantee_bytes = 240 * kMiB});
+  EXPECT_FALSE(world.engine->SetJob(first, 241 * kMiB, std::nullopt));
+  const SessionId session = world.Open();
+  EXPECT_EQ(world.Create(session, 1, 16 * kMiB).code, Code::kOk) << "under a lease, with nothing lent";
+  const SessionId next = world.Open();
+  EXPECT_EQ(world.Create(next, 1, kPiece).code, Code::kOk);
+}
+
+TEST(Guarantee, OfASmallArenaHalfIsLeft) {
+  World world(WithArena(16 * kMiB, 8 * kMiB));
+  EXPECT_FALSE(world.engine->OpenJob(JobId{99}, {.key = "7/all", .guarantee_bytes = 9 * kMiB}));
+  world.OpenJob({.guarantee_bytes = 8 * kMiB});
+  EXPECT_EQ(world.Create(world.Open(), 1, 8 * kMiB).code, Code::kOk);
 }
 
 TEST(Guarantee, AnUnusedGuaranteeIsLentAndComesBack) {
