@@ -56,6 +56,13 @@ Status CheckGuarantee(const Core& core, const JobState* job, uint64_t guarantee_
                           base::FormatBytes(kept), base::FormatBytes(last), base::FormatBytes(left)));
 }
 
+Status CheckLimit(uint64_t guarantee_bytes, uint64_t limit_bytes) {
+  if (limit_bytes == 0 || guarantee_bytes <= limit_bytes) return {};
+  return Fail(Code::kInvalid,
+              fmt::format("a limit of {} is below the guarantee of {}: raise the limit, or lower the guarantee with it",
+                          base::FormatBytes(limit_bytes), base::FormatBytes(guarantee_bytes)));
+}
+
 uint16_t FreeSessionSlot(Core& core) {
   for (size_t slot = 0; slot < core.sessions.size(); ++slot) {
     if (core.sessions[slot] == nullptr) return static_cast<uint16_t>(slot);
@@ -144,6 +151,7 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   if (options.resume && ManifestUnderWay(core, options.key, true)) {
     return Fail(Code::kTimeout, fmt::format("the manifest of job {} is still being removed; try again", options.key));
   }
+  if (Status checked = CheckLimit(options.guarantee_bytes, options.limit_bytes); !checked) return checked;
   if (Status given = CheckGuarantee(core, nullptr, options.guarantee_bytes); !given) return given;
   auto job = std::make_unique<JobState>();
   job->id = id;
@@ -164,11 +172,14 @@ Status Engine::SetJob(JobId id, std::optional<uint64_t> guarantee_bytes, std::op
   Core& core = state_->core;
   JobState* job = core.FindJob(id);
   if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(id)));
+  const uint64_t guarantee = guarantee_bytes.value_or(job->options.guarantee_bytes);
+  const uint64_t limit = limit_bytes.value_or(job->options.limit_bytes);
+  if (Status checked = CheckLimit(guarantee, limit); !checked) return checked;
   if (guarantee_bytes) {
-    if (Status given = CheckGuarantee(core, job, *guarantee_bytes); !given) return given;
-    job->options.guarantee_bytes = *guarantee_bytes;
+    if (Status given = CheckGuarantee(core, job, guarantee); !given) return given;
   }
-  if (limit_bytes) job->options.limit_bytes = *limit_bytes;
+  job->options.guarantee_bytes = guarantee;
+  job->options.limit_bytes = limit;
   for (const auto& [other_id, other] : core.jobs) other->pump = true;  // Their firm shares are others now.
   job->upkeep = true;
   return {};

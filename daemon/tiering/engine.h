@@ -43,9 +43,9 @@ struct EngineOptions {
   uint32_t leases_per_session_max = 1u << 16;
   uint32_t keys_per_job_max = 1u << 22;
   uint64_t key_bytes_per_job_max = 64 * kMiB;  // Of them all together.
-  double write_behind_start = 0.50;  // Of a share in dirty bytes: begin writing the coldest.
-  double evict_start = 0.90;         // Of a share in use: begin dropping clean, cold pieces.
-  uint64_t hash_seed = 0;            // Of the tensor table: nobody who chooses ids should know it.
+  double write_behind_start = 0.50;            // Of a share in dirty bytes: begin writing the coldest.
+  double evict_start = 0.90;                   // Of a share in use: begin dropping clean, cold pieces.
+  uint64_t hash_seed = 0;                      // Of the tensor table: nobody who chooses ids should know it.
   uint32_t burials_per_turn = kBurialsPerTurn;
   uint32_t remains_max = kRemainsMax;
   uint64_t prefetch_bytes_max = 0;  // In flight a job; 0: a quarter of its share.
@@ -74,8 +74,10 @@ class Engine {
   ~Engine();
 
   // Jobs. The registry of names, uids and tokens is the session layer's; the engine knows shares and tensors.
-  // NO_MEMORY when the guarantee cannot be given (figures); NOT_FOUND for a resume without manifest.
+  // NO_MEMORY when the guarantee cannot be given (figures); INVALID when the limit is below it; NOT_FOUND for a resume
+  // without manifest.
   Status OpenJob(JobId job, const JobOptions& options);
+  // Likewise; what is not given stays, and nothing changes on a refusal.
   Status SetJob(JobId job, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes);
   // Ends its sessions (REVOKED) and frees everything. A named job's manifest stays unless `forget`.
   void CloseJob(JobId job, const std::string& reason, bool forget);

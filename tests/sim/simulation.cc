@@ -73,7 +73,8 @@ void Simulation::OpenJob(Job& job) {
   job.named = job.named || (plan_.manifests && chance_.OneIn(2));
   JobOptions options{.key = job.key, .named = job.named && !job.interlude, .resume = resume};
   if (chance_.OneIn(4)) options.limit_bytes = chance_.Between(1, 4) * plan_.window_size;
-  if (plan_.guarantees && chance_.OneIn(2)) options.guarantee_bytes = chance_.Between(1, plan_.arena_max_bytes);
+  const uint64_t most = options.limit_bytes == 0 ? plan_.arena_max_bytes : options.limit_bytes;
+  if (plan_.guarantees && chance_.OneIn(2)) options.guarantee_bytes = chance_.Between(1, most);
   Status opened = engine_->OpenJob(JobId{job.id}, options);
   if (!opened && options.guarantee_bytes != 0 && opened.error().code == Code::kNoMemory) {
     options.guarantee_bytes = 0;  // More than others leave.

@@ -177,6 +177,24 @@ TEST(Guarantee, WhatIsInRamIsLeasedWhateverTheShareHasBecome) {
   EXPECT_EQ(granted.code, Code::kOk) << granted.detail;
 }
 
+TEST(Guarantee, ALimitIsNeverBelowIt) {
+  World world(WithArena(64 * kMiB));
+  const JobOptions crossed{.key = "7/a", .guarantee_bytes = 16 * kMiB, .limit_bytes = 8 * kMiB};
+  EXPECT_EQ(world.engine->OpenJob(JobId{99}, crossed).error().code, Code::kInvalid);
+  const JobId job = world.OpenJob({.guarantee_bytes = 16 * kMiB, .limit_bytes = 24 * kMiB});
+  const Status limited = world.engine->SetJob(job, std::nullopt, 15 * kMiB);
+  ASSERT_FALSE(limited.has_value());
+  EXPECT_EQ(limited.error().code, Code::kInvalid);
+  EXPECT_NE(limited.error().message.find("a limit of 15 MiB is below the guarantee of 16 MiB"), std::string::npos)
+      << limited.error().message;
+  EXPECT_EQ(world.engine->SetJob(job, 25 * kMiB, std::nullopt).error().code, Code::kInvalid);
+  EXPECT_EQ(world.engine->SetJob(job, 32 * kMiB, 31 * kMiB).error().code, Code::kInvalid);
+  EXPECT_EQ(world.Job(job).guarantee_bytes, 16 * kMiB) << "as it was";
+  EXPECT_EQ(world.Job(job).limit_bytes, 24 * kMiB);
+  EXPECT_TRUE(world.engine->SetJob(job, 8 * kMiB, 8 * kMiB)) << "both at once";
+  EXPECT_TRUE(world.engine->SetJob(job, 16 * kMiB, 0)) << "a limit of 0 is none";
+}
+
 TEST(Guarantee, AJobThatBorrowedGivesBackWhatIsNotLeased) {
   World world(WithArena(32 * kMiB));
   const JobId first = world.OpenJob();
