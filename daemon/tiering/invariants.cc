@@ -265,8 +265,9 @@ void CheckInvariants(const Core& core) {
   CheckExtents(core, &count);
   CheckIndex(core);
   CheckRemains(core);
-  TIER_CHECK(core.deadlines.size() + core.untimed_waiters.size() >= core.waiter_by_number.size(), "{} deadlines of {}",
-             core.deadlines.size(), core.waiter_by_number.size());
+  const size_t awaited = core.deadlines.size() + core.untimed_waiters.size() + core.commits.size();
+  TIER_CHECK(awaited >= core.waiter_by_number.size(), "{} deadlines and {} commits of {}", core.deadlines.size(),
+             core.commits.size(), core.waiter_by_number.size());
 }
 
 }  // namespace tier::tiering

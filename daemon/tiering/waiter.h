@@ -79,7 +79,7 @@ struct Waiter {
   base::TimePoint stuck_since;  // Nothing can make room for it, since then.
   bool stuck = false;
   Scan scan;            // Drop, stat, accept; persist: of what it has to write.
-  uint64_t cookie = 0;  // Persist: of the manifest that is being committed.
+  uint64_t cookie = 0;  // Persist: of the manifest that is being committed. It has no deadline any more.
 };
 
 using WaiterList = std::list<Waiter>;

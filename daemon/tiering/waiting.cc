@@ -404,11 +404,15 @@ void TimeNewWaiters(Core& core) {
 
 void ExpireWaiters(Core& core) {
   while (!core.deadlines.empty() && core.deadlines.begin()->first <= core.now) {
+    const Iterator waiter = core.waiter_by_number.at(core.deadlines.begin()->second);
+    if (waiter->cookie != 0) {  // Its manifest may be committed already: what the store answers is the truth.
+      core.deadlines.erase(core.deadlines.begin());
+      continue;
+    }
     if (core.looks_left == 0) {  // The next turn is due at once: the deadline is past.
       core.acted = true;
       return;
     }
-    const Iterator waiter = core.waiter_by_number.at(core.deadlines.begin()->second);
     // The refusal names who holds what.
     const uint64_t cost = waiter->job->sessions.size() + (waiter->blocked ? 1 : waiter->look_cost);
     core.looks_left -= static_cast<uint32_t>(std::min<uint64_t>(core.looks_left, cost));
@@ -448,7 +452,11 @@ void DropWaitersOf(Core& core, SessionState& session) {
 }
 
 void RefuseAll(Core& core, JobState& job, const Refusal& refusal) {
-  while (!job.waiters.empty()) RefuseWaiter(core, job.waiters.begin(), refusal, 0);
+  for (Iterator waiter = job.waiters.begin(); waiter != job.waiters.end();) {
+    const Iterator next = std::next(waiter);
+    if (waiter->cookie == 0) RefuseWaiter(core, waiter, refusal, 0);
+    waiter = next;
+  }
 }
 
 }  // namespace tier::tiering

@@ -1,7 +1,8 @@
 // Waiting: who is next. Requests that cannot be answered at once wait in their job's order; each change that may help
 // them has the job pumped, which answers what can be answered. Engine thread only.
 //
-// Nobody waits for ever: every waiter has a deadline, and gets a typed refusal with figures when it passes.
+// Nobody waits for ever: every waiter has a deadline, and gets a typed refusal with figures when it passes; but for a
+// persist whose manifest is at the store.
 #pragma once
 
 #include "daemon/tiering/grants.h"
@@ -26,7 +27,7 @@ void ExpireWaiters(Core& core);
 // Those that gather this piece (its bytes could not be read) are refused.
 void RefuseGatherers(Core& core, PieceId id, const Refusal& refusal);
 void DropWaitersOf(Core& core, SessionState& session);
-// Every waiter is refused with this.
+// Every waiter is refused with this, but for those whose manifest is being committed: the store answers them.
 void RefuseAll(Core& core, JobState& job, const Refusal& refusal);
 
 void AnswerValue(Core& core, SessionState& session, uint64_t sequence, proto::Op op, uint64_t value);

@@ -222,6 +222,23 @@ TEST_F(Persist, AWriterDuringTheCommitChangesNothingOfIt) {
   EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
 }
 
+TEST_F(Persist, WhatIsBeingCommittedAtItsDeadlineIsAnsweredByTheStore) {
+  world.manifests.SetDelay(30);
+  world.Put(session, 1, 2 * kPiece, 1, kShared);
+  const uint64_t persisting = world.Send(session, Op::kPersist, {});
+  world.Turns(10);
+  world.Advance(std::chrono::minutes(5));
+  world.Turns(3);
+  EXPECT_FALSE(world.Answered(session, persisting).has_value()) << "it may be on the disk already";
+  world.engine->StartDrain("tierd is stopping");
+  EXPECT_FALSE(world.engine->idle());
+  const Answer committed = world.Wait(session, persisting);
+  EXPECT_EQ(committed.code, Code::kOk) << committed.detail;
+  EXPECT_EQ(committed.value, 1u);
+  world.Turns(3);
+  EXPECT_TRUE(world.engine->idle());
+}
+
 TEST_F(Persist, ForgettingAJobFreesWhatItsManifestHeld) {
   world.Put(session, 1, 2 * kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
