@@ -206,6 +206,14 @@ void BlockPool::Free(PageRun run) {
   s.slotable.MarkFree(run.block);
 }
 
+void BlockPool::Bind(PageRun run) {
+  if (!run.whole_block()) state_->slots.Bind(run.block);
+}
+
+void BlockPool::Unbind(PageRun run) {
+  if (!run.whole_block()) state_->slots.Unbind(run.block);
+}
+
 uint64_t BlockPool::free_pages() const { return state_->free_blocks() * kPagesPerBlock + state_->slots.free_pages(); }
 
 uint64_t BlockPool::free_block_count() const { return state_->free_blocks(); }
@@ -215,6 +223,8 @@ uint64_t BlockPool::used_pages() const {
 }
 
 uint64_t BlockPool::slot_block_count() const { return state_->slots.count(); }
+
+uint64_t BlockPool::bound_free_pages() const { return state_->slots.bound_free_pages(); }
 
 void BlockPool::CheckInvariants() const {
   const State& s = *state_;

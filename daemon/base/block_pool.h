@@ -43,10 +43,15 @@ class BlockPool {
   [[nodiscard]] bool TryTake(PageRun run);
   void Free(PageRun run);  // REQUIRES: exactly a run that was handed out and not freed since.
 
+  // The run cannot be moved, until Unbind: what is free beside it serves slots only. REQUIRES: each run once at a time.
+  void Bind(PageRun run);
+  void Unbind(PageRun run);
+
   uint64_t free_pages() const;        // All of them.
   uint64_t free_block_count() const;  // Wholly free blocks.
   uint64_t used_pages() const;
   uint64_t slot_block_count() const;  // Blocks that hold at least one slot.
+  uint64_t bound_free_pages() const;  // Free pages of blocks that hold a bound slot.
   void CheckInvariants() const;       // Aborts with figures if the books do not balance. O(blocks).
 
  private:

@@ -81,6 +81,7 @@ void SlotBlocks::Remove(uint32_t block) {
   TIER_CHECK(index != kNone, "block {}", block);
   Entry& entry = entries_[index];
   TIER_CHECK(entry.free_pages == kPagesPerBlock, "block {} free pages {}", block, entry.free_pages);
+  TIER_CHECK(entry.bound == 0, "block {} has {} bound slots", block, entry.bound);
   Unlink(index);
   entry.block = kNone;
   entry.next = unused_;
@@ -100,6 +101,7 @@ void SlotBlocks::Occupy(uint32_t index, unsigned page, unsigned pages) {
   entry.starts.Set(page, 1);
   entry.free_pages = static_cast<uint16_t>(entry.free_pages - pages);
   free_pages_ -= pages;
+  if (entry.bound != 0) bound_free_pages_ -= pages;
   // Only when the longest hole itself was cut can the longest have become shorter.
   if (hole_end - hole_start == entry.longest_hole) SetLongest(index, entry.used.LongestHole(entry.longest_hole));
 }
@@ -139,19 +141,34 @@ bool SlotBlocks::Free(PageRun run) {
   entry.starts.Clear(run.page, 1);
   entry.free_pages = static_cast<uint16_t>(entry.free_pages + run.pages);
   free_pages_ += run.pages;
+  if (entry.bound != 0) bound_free_pages_ += run.pages;
   const unsigned hole = entry.used.NextSet(run.page) - entry.used.HoleStart(run.page);
   if (hole > entry.longest_hole) SetLongest(index, hole);
   return entry.free_pages == kPagesPerBlock;
 }
 
+void SlotBlocks::Bind(uint32_t block) {
+  const uint32_t index = Find(block);
+  TIER_CHECK(index != kNone && entries_[index].bound < kPagesPerBlock, "block {} entry {}", block, index);
+  if (entries_[index].bound++ == 0) bound_free_pages_ += entries_[index].free_pages;
+}
+
+void SlotBlocks::Unbind(uint32_t block) {
+  const uint32_t index = Find(block);
+  TIER_CHECK(index != kNone && entries_[index].bound != 0, "block {} entry {}", block, index);
+  if (--entries_[index].bound == 0) bound_free_pages_ -= entries_[index].free_pages;
+}
+
 void SlotBlocks::CheckInvariants() const {
   uint64_t seen = 0;
   uint64_t free = 0;
+  uint64_t bound_free = 0;
   for (uint32_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     if (entry.block == kNone) continue;
     ++seen;
     free += entry.free_pages;
+    bound_free += entry.bound == 0 ? 0 : entry.free_pages;
     TIER_CHECK(Find(entry.block) == i, "block {} entry {}", entry.block, i);
     TIER_CHECK(entry.free_pages + entry.used.CountSet() == kPagesPerBlock, "block {} free {}", entry.block,
                entry.free_pages);
@@ -159,6 +176,7 @@ void SlotBlocks::CheckInvariants() const {
     TIER_CHECK(entry.free_pages != kPagesPerBlock, "block {} is a slot block without slots", entry.block);
   }
   TIER_CHECK(seen == count_ && free == free_pages_, "blocks {} of {} free {} of {}", seen, count_, free, free_pages_);
+  TIER_CHECK(bound_free == bound_free_pages_, "bound free {} of {}", bound_free, bound_free_pages_);
   uint64_t listed = 0;
   for (unsigned list = 0; list < lists_.size(); ++list) {
     const bool marked = (nonempty_[list / 64] >> (list % 64) & 1) != 0;

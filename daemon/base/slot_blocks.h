@@ -34,6 +34,11 @@ class SlotBlocks {
   // Gives back exactly a run that was handed out; returns whether its block is without slots now.
   bool Free(PageRun run);
 
+  // A slot of the block is bound to its place, until Unbind. REQUIRES: contained; each slot once at a time.
+  void Bind(uint32_t block);
+  void Unbind(uint32_t block);
+  uint64_t bound_free_pages() const { return bound_free_pages_; }  // Free pages of blocks with a bound slot.
+
   void CheckInvariants() const;
 
  private:
@@ -47,6 +52,7 @@ class SlotBlocks {
     uint32_t previous = kNone;
     uint16_t free_pages = 0;
     uint16_t longest_hole = 0;
+    uint16_t bound = 0;  // Slots.
   };
 
   uint32_t Find(uint32_t block) const {
@@ -68,6 +74,7 @@ class SlotBlocks {
   std::array<uint64_t, kPagesPerBlock / 64 + 1> nonempty_{};        // Bit n: list n has a block.
   uint64_t count_ = 0;
   uint64_t free_pages_ = 0;
+  uint64_t bound_free_pages_ = 0;
 
   static constexpr std::array<uint32_t, kPagesPerBlock + 1> FilledLists() {
     std::array<uint32_t, kPagesPerBlock + 1> lists{};

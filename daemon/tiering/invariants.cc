@@ -24,6 +24,11 @@ struct JobCount {
   uint64_t leased_bytes = 0;
   uint64_t logical_pages = 0;
   uint64_t unnamed_pages = 0;
+  struct SlotBlock {
+    uint64_t pages = 0;
+    bool leased = false;
+  };
+  std::unordered_map<uint32_t, SlotBlock> slot_blocks;  // By block.
 };
 
 using WindowCounts = std::unordered_map<uint32_t, std::array<uint32_t, kWindowUses>>;
@@ -85,6 +90,11 @@ void CheckPiece(const Core& core, PieceId id, Count* count) {
   if (piece.has(kListed)) ++job.listed;
   if (piece.ram) {
     ++count->uses[tier::Value(core.windows.WindowOf(piece.ram))][static_cast<size_t>(UseOf(piece))];
+  }
+  if (piece.ram && !piece.ram.whole_block()) {
+    JobCount::SlotBlock& block = job.slot_blocks[piece.ram.block];
+    block.pages += piece.ram.pages;
+    block.leased |= piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite;
   }
   if (piece.ram) Occupy(&count->ram, PageOf(piece.ram), piece.ram.pages);
   if (piece.ssd_run) Occupy(&count->ssd, PageOf(piece.extent()), piece.ssd_run.pages);
@@ -164,6 +174,10 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
   TIER_CHECK(job.pool.used_pages() + job.pool.free_pages() == job.windows.size() * core.windows.window_pages(),
              "job {}: {} + {} pages in {} windows", job.options.key, job.pool.used_pages(), job.pool.free_pages(),
              job.windows.size());
+  uint64_t bound = 0;
+  for (const auto& [number, block] : count.slot_blocks) bound += block.leased ? kPagesPerBlock - block.pages : 0;
+  TIER_CHECK(job.pool.bound_free_pages() == bound, "job {}: {} free pages beside leased slots of {}", job.options.key,
+             bound, job.pool.bound_free_pages());
   TIER_CHECK(job.ssd_pages == count.ssd_pages, "job {}: {} pages on SSD of {}", job.options.key, count.ssd_pages,
              job.ssd_pages);
   TIER_CHECK(job.dirty_pages == count.dirty_pages, "job {}: {} dirty pages of {}", job.options.key, count.dirty_pages,

@@ -64,6 +64,8 @@ void SetState(Core& core, PieceId id, PieceState to) {
     job.dirty_pages += piece.ram.pages;
   }
   CountUse(core, piece, -1);
+  if (from.activity == Activity::kLeasedWrite) job.pool.Unbind(piece.ram);
+  if (to.activity == Activity::kLeasedWrite) job.pool.Bind(piece.ram);
   piece.copies = to.copies;
   piece.activity = to.activity;
   CountUse(core, piece, 1);
@@ -124,6 +126,7 @@ void AddReader(Core& core, PieceId id) {
   TIER_CHECK(piece.readable() && piece.read_leases != UINT32_MAX, "piece {} of tensor {}", piece.number,
              core.tensors[piece.tensor].id);
   CountUse(core, piece, -1);
+  if (piece.read_leases == 0) core.JobOf(piece).pool.Bind(piece.ram);
   ++piece.read_leases;
   CountUse(core, piece, 1);
 }
@@ -134,6 +137,7 @@ void RemoveReader(Core& core, PieceId id) {
              core.tensors[piece.tensor].id);
   CountUse(core, piece, -1);
   --piece.read_leases;
+  if (piece.read_leases == 0) core.JobOf(piece).pool.Unbind(piece.ram);
   CountUse(core, piece, 1);
   if (piece.read_leases == 0) Touch(core, id);
 }

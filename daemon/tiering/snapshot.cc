@@ -1,6 +1,5 @@
 // Figures for operators. See inspection.h.
 #include <algorithm>
-#include <unordered_set>
 
 #include "daemon/tiering/inspection.h"
 #include "daemon/tiering/room.h"
@@ -20,24 +19,6 @@ JobView ViewOf(const Core& core, const JobState& job) {
   counters.window_count = job.windows.size();
   counters.session_count = job.sessions.size();
   return view;
-}
-
-// Free pages of slot blocks in which something is leased: they serve slots only, and nothing can move them.
-uint64_t LeaseBoundBytes(const Core& core) {
-  std::unordered_set<uint32_t> blocks;
-  uint64_t leased_pages = 0;
-  for (const auto& session : core.sessions) {
-    if (session == nullptr) continue;
-    for (LeaseSlot slot = session->leases; slot != kNoLease; slot = core.leases[slot].next) {
-      const Lease& lease = core.leases[slot];
-      const Tensor& tensor = core.tensors[lease.tensor];
-      const Piece& last = core.PieceOf(tensor, lease.first_piece + lease.piece_count - 1);
-      if (!last.ram || last.ram.whole_block()) continue;
-      if (blocks.insert(last.ram.block).second) leased_pages += last.ram.pages;
-    }
-  }
-  const uint64_t all = blocks.size() * uint64_t{kPagesPerBlock};
-  return (all - std::min(all, leased_pages)) * kPageSize;
 }
 
 TensorView ViewOf(const Core& core, const Tensor& tensor) {
@@ -65,6 +46,7 @@ void ListSpace(const Core& core, TensorSlot head, size_t max, std::vector<Tensor
 void CountWindows(const Core& core, const JobState& job, EngineSnapshot* snapshot) {
   snapshot->window_count += job.windows.size() + job.windows_returning;
   snapshot->arena_free_bytes += job.pool.free_pages() * kPageSize;
+  snapshot->lease_bound_bytes += job.pool.bound_free_pages() * kPageSize;
   for (const WindowIndex window : job.windows) {
     if (core.windows[window].page_size > kPageSize) ++snapshot->window_hugetlb_count;
   }
@@ -84,7 +66,6 @@ EngineSnapshot TakeSnapshot(const Core& core) {
   snapshot.lease_count = core.leases.used();
   snapshot.waiting_count = core.waiter_by_number.size();
   snapshot.index_bytes = core.ports.index.used_bytes();
-  snapshot.lease_bound_bytes = LeaseBoundBytes(core);
   snapshot.requests = core.request_counts;
   snapshot.wait_histogram = core.wait_histogram;
   snapshot.wait_sum_ns = core.wait_sum_ns;

@@ -40,6 +40,26 @@ TEST(SlotBlocks, FreedHolesMergeWithBothNeighbours) {
   blocks.CheckInvariants();
 }
 
+TEST(SlotBlocks, CountsWhatIsFreeBesideBoundSlots) {
+  SlotBlocks blocks;
+  blocks.Add(3);
+  blocks.Take({3, 0, 100});
+  blocks.Take({3, 100, 12});
+  blocks.Bind(3);
+  EXPECT_EQ(blocks.bound_free_pages(), 400U);
+  blocks.Bind(3);
+  EXPECT_EQ(blocks.bound_free_pages(), 400U) << "once a block";
+  blocks.Take({3, 200, 50});
+  EXPECT_EQ(blocks.bound_free_pages(), 350U);
+  EXPECT_FALSE(blocks.Free({3, 200, 50}));
+  blocks.Unbind(3);
+  EXPECT_EQ(blocks.bound_free_pages(), 400U);
+  blocks.CheckInvariants();
+  blocks.Unbind(3);
+  EXPECT_EQ(blocks.bound_free_pages(), 0U);
+  blocks.CheckInvariants();
+}
+
 TEST(SlotBlocks, EntriesOfRemovedBlocksAreUsedAgain) {
   SlotBlocks blocks;
   for (uint32_t block = 0; block < 3000; block += 100) {

@@ -349,6 +349,23 @@ TEST(Requests, TheSnapshotAddsUp) {
   EXPECT_EQ(snapshot.requests[static_cast<size_t>(Op::kCreate)][0], 2u);
 }
 
+TEST(Requests, WhatIsFreeBesideLeasedSlotsIsCountedOnceABlock) {
+  World world;
+  const SessionId session = world.Open();
+  world.PutEach(session, 1, 3, 5000);
+  EXPECT_EQ(world.engine->Snapshot().lease_bound_bytes, 0u);
+  const Answer reading = world.Acquire(session, 1);
+  const Answer again = world.Acquire(session, 1);
+  EXPECT_EQ(world.engine->Snapshot().lease_bound_bytes, kPiece - 3 * 8192) << "what others take is not free";
+  const Answer writing = world.Acquire(session, 2, proto::kFlagWrite);
+  EXPECT_EQ(world.engine->Snapshot().lease_bound_bytes, kPiece - 3 * 8192);
+  for (const Answer* lease : {&reading, &again}) world.Release(session, World::LeaseOf(*lease));
+  world.Free(session, 3);
+  EXPECT_EQ(world.engine->Snapshot().lease_bound_bytes, kPiece - 2 * 8192);
+  world.Release(session, World::LeaseOf(writing));
+  EXPECT_EQ(world.engine->Snapshot().lease_bound_bytes, 0u);
+}
+
 TEST(Requests, WaitsAreCountedAndTimed) {
   World world;
   const JobId job = world.OpenJob();
