@@ -234,3 +234,36 @@ def test_nothing_is_said_at_interpreter_shutdown(daemon: launcher.Running) -> No
     )
     out, err = program.communicate(timeout=60)
     assert (program.returncode, out, err) == (0, "", "")
+
+
+def test_a_named_job_survives_an_elastic_restart(daemon: launcher.Running) -> None:
+    """Torchrun counts restarts, and the tokens of its runs differ: the next run's ranks find the job of the last."""
+    rank = f"""
+        import sys, tierd
+        client = tierd.connect(job="elastic", socket={daemon.socket!r}, named=True)
+        if client.session.token == sys.stdin.readline().strip():
+            sys.exit("the token of the run before")
+        try:
+            print(client.get("state", shared=True).decode(), client.session.token, flush=True)
+        except tierd.NotFound:
+            client.put("state", b"trained", shared=True)
+            print("new", client.session.token, flush=True)
+        sys.stdin.readline()  # Until all ranks are there.
+        """
+    token, states = "", []
+    for restart, world in enumerate((2, 2, 1)):
+        ranks = []
+        for number in range(world):
+            environment = {"RANK": str(number), "WORLD_SIZE": str(world), "TORCHELASTIC_RESTART_COUNT": str(restart)}
+            process = child(rank, TORCHELASTIC_RUN_ID="run", MASTER_ADDR="here", MASTER_PORT="1", **environment)
+            assert process.stdin is not None
+            process.stdin.write(f"{token}\n")
+            process.stdin.flush()
+            ranks.append((process, line_of(process).split()))
+        assert len({line[1] for _, line in ranks}) == 1
+        states.append([line[0] for _, line in ranks])
+        token = ranks[0][1][1]
+        for process, _ in ranks:
+            process.communicate("\n", timeout=20)
+            assert process.returncode == 0
+    assert states == [["new", "trained"], ["trained", "trained"], ["trained"]]
