@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,20 @@ def test_a_gibibyte_of_noise_goes_through_a_quarter_of_it(
         swap_a_gibibyte([python], socket_folder, disk)
     version = subprocess.run([environment / "bin" / "tierd", "--version"], capture_output=True, text=True, check=True)
     assert "0.1.0" in version.stdout
+
+
+def test_the_readmes_line_installs_it(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """With the system's Python, which takes no packages itself; without numpy, which is downloaded."""
+    (line,) = re.findall(r"`([^`]*\bpip install dist/[^`]*) numpy`", (launcher.ROOT / "README.md").read_text())
+    (tmp_path / "dist").symlink_to(wheel.parent)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PIP_NO_INDEX": "1"}
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    imported = subprocess.run([tmp_path / "tierd/bin/python", "-c", "import tierd; print(tierd.__file__)"],
+                              cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)  # fmt: skip
+    assert imported.stdout.startswith(str(tmp_path / "tierd/lib"))
 
 
 @pytest.fixture
