@@ -81,8 +81,22 @@ def test_a_missing_library_is_reported_with_the_places_tried(monkeypatch: pytest
         library.load.cache_clear()
 
 
-def test_without_torch_the_integrations_say_what_to_install() -> None:
-    script = "import sys; sys.modules['torch'] = None; import tierd; import tierd.torch"
+def last_line_of(script: str) -> str:
+    """What Python says last when it runs ``script``."""
     path = {**os.environ, "PYTHONPATH": str(pathlib.Path(tierd.__file__).parents[1])}
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=path)
-    assert ended.stderr.splitlines()[-1] == "ModuleNotFoundError: tierd.torch needs PyTorch: pip install torch"
+    return ended.stderr.splitlines()[-1]
+
+
+def test_without_torch_the_integrations_say_what_to_install() -> None:
+    said = last_line_of("import sys; sys.modules['torch'] = None; import tierd; import tierd.torch")
+    assert said == "ModuleNotFoundError: tierd.torch needs PyTorch: pip install torch"
+
+
+def test_a_torch_that_is_too_old_is_named() -> None:
+    said = last_line_of(
+        "import sys, types; torch = sys.modules['torch'] = types.ModuleType('torch'); torch.__version__ = '2.6.0'; "
+        "torch.optim = types.SimpleNamespace(Adam=type('Adam', (), {}), AdamW=type('AdamW', (), {})); "
+        "import tierd.torch"
+    )
+    assert said == "ImportError: tierd.torch needs PyTorch 2.7 or later, this is 2.6.0: pip install -U torch"

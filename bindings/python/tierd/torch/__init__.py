@@ -11,11 +11,15 @@ Both give the same bits as plain torch: ``AdamW`` here as ``torch.optim.AdamW(fu
 """
 
 try:
-    import torch as _torch  # noqa: F401
+    import torch as _torch
 except ModuleNotFoundError as missing:
     if missing.name != "torch":  # torch is there, and lacks something itself.
         raise
     raise ModuleNotFoundError("tierd.torch needs PyTorch: pip install torch", name="torch") from None
+
+# Since 2.7, AdamW is an Adam: what the two have here in common rests on that.
+if not issubclass(_torch.optim.AdamW, _torch.optim.Adam):
+    raise ImportError(f"tierd.torch needs PyTorch 2.7 or later, this is {_torch.__version__}: pip install -U torch")
 
 from .activations import offload_activations
 from .malloc import return_freed_memory
