@@ -101,6 +101,32 @@ def test_the_preflight_refuses_with_the_figures(needs: str, word: str) -> None:
     assert answer.returncode == 1 and word in answer.stderr and "999999999" in answer.stderr
 
 
+NO_TORCH = "python_packages_present() { false; }; unset PIP_FIND_LINKS PIP_INDEX_URL PIP_EXTRA_INDEX_URL; "
+
+
+@pytest.mark.parametrize(
+    ("state", "needed"),
+    [
+        ("", 16384),
+        ("PIP_EXTRA_INDEX_URL=https://index.example/simple; ", 16384),
+        ("PIP_EXTRA_INDEX_URL=https://index.example/whl/cpu; ", 8192),
+        ("PIP_FIND_LINKS=/nowhere; ", 16384),
+        ('PIP_FIND_LINKS="/nowhere $WHEELS"; touch "$WHEELS/torch-${TORCH_REQUIREMENT#*==}+cpu-cp311.whl"; ', 8192),
+        ("python_packages_present() { true; }; ", 8192),
+    ],
+)
+def test_the_demo_wants_the_disk_that_its_torch_takes(tmp_path: pathlib.Path, state: str, needed: int) -> None:
+    """With room for one, before anything is set up."""
+    demo = f"source {ROOT}/tools/dev.d/demo.sh; ensure_setup() {{ exit 9; }}; "
+    machine = "disk_free_mib() { echo 12000; }; memory_available_mib() { echo 12000; }; "
+    answer = parts(f"WHEELS={tmp_path}; {NO_TORCH}{state}{demo}{machine}dev_demo")
+    if needed > 12000:
+        assert answer.returncode == 1 and f"needs {needed} MiB of disk" in answer.stderr, answer.stderr
+        assert "12000" in answer.stderr and "PIP_FIND_LINKS" in answer.stderr
+    else:
+        assert answer.returncode == 9 and f"12000 MiB free here, {needed} needed" in answer.stdout, answer.stderr
+
+
 def test_set_up_installs_no_package_that_carries_a_service() -> None:
     answer = parts('printf "%s\\n" "${BASE_PACKAGES[@]}" "${FULL_PACKAGES[@]}" "${FIO_LIBRARIES[@]}"')
     if shutil.which("dpkg") is None:

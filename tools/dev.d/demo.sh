@@ -17,7 +17,7 @@ dev_demo() {
     shift
   fi
   judge_options bindings/python/demo/options.py "$@"
-  preflight 8192 4096
+  preflight "$(demo_disk_mib)" 4096
   print_phases
   ensure_setup
   dev_build release tierd tierctl tier tier_python_descriptors

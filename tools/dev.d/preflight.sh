@@ -31,18 +31,44 @@ compiler_state() {
   fi
 }
 
-# CPU wheel: 0.2 GB. Where pip is not told of one, the index's default wheel brings CUDA libraries.
-torch_download() {
-  local places=${PIP_FIND_LINKS:-} wheel
-  for place in $places; do
-    for wheel in "$place"/torch-2.13.0+cpu-*.whl; do
-      if [[ -e $wheel ]]; then
-        echo "0.2 GB, 0.9 GB on disk (the CPU wheel that pip is configured with)"
-        return
-      fi
+# Whether pip will take torch's CPU wheel; the index's default wheel brings CUDA libraries.
+torch_for_cpu() {
+  local place wheel
+  for place in ${PIP_FIND_LINKS:-}; do
+    for wheel in "$place/torch-${TORCH_REQUIREMENT#torch==}"+cpu-*.whl; do
+      [[ -e $wheel ]] && return
     done
   done
-  echo "about 3 GB with CUDA libraries, or 0.2 GB where PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL names a CPU wheel"
+  for place in ${PIP_INDEX_URL:-} ${PIP_EXTRA_INDEX_URL:-}; do
+    [[ $place == */whl/cpu || $place == */whl/cpu/ ]] && return
+  done
+  return 1
+}
+
+torch_download() {
+  if torch_for_cpu; then
+    echo "0.2 GB, 0.9 GB on disk (the CPU wheel that pip is configured with)"
+  else
+    echo "about 3 GB with CUDA libraries, or 0.2 GB where PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL names a CPU wheel"
+  fi
+}
+
+# What all phases take on disk: 4 GB for the demo's tier, the build, and torch; with CUDA libraries that is 3 GB in
+# pip's cache and 7 GB unpacked.
+demo_disk_mib() {
+  if python_packages_present || torch_for_cpu; then
+    echo 8192
+  else
+    echo 16384
+  fi
+}
+
+disk_advice() {
+  if python_packages_present || torch_for_cpu; then
+    echo "free some, or clone elsewhere"
+  else
+    echo "free some, clone elsewhere, or name a CPU wheel of torch by PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL"
+  fi
 }
 
 # scaled MINUTES: from the reference machine, 2 cores, to this one.
@@ -62,7 +88,7 @@ preflight() {
   printf 'compiler  %s\n' "$compiler"
   printf 'io_uring  %s%s\n' "$uring" "$([[ $uring == no* ]] && echo ' (the slower thread pool will be used)')"
   ((disk >= disk_needed)) ||
-    fail 1 "needs $disk_needed MiB of disk in $ROOT, there are $disk: free some, or clone elsewhere"
+    fail 1 "needs $disk_needed MiB of disk in $ROOT, there are $disk: $(disk_advice)"
   ((memory >= memory_needed)) ||
     fail 1 "needs $memory_needed MiB of available memory, there are $memory: end something"
   if [[ $(uname -sm) != "Linux x86_64" ]]; then
