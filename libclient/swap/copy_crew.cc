@@ -68,8 +68,8 @@ Result<std::shared_ptr<Operation>> CopyCrew::StartRequest(const client::Submissi
   auto operation = std::make_shared<RequestOperation>(shared_from_this(), submission, leases);
   if (started_.load() > kStartedMax) {
     return Fail(Code::kNoMemory, std::to_string(kStartedMax) +
-                                     " started calls of this client are not taken, or were given up and are not "
-                                     "answered yet: end some of them with tier_wait before more are started");
+                                     " started calls of this client are not taken: end some of them with tier_wait "
+                                     "before more are started");
   }
   if (unfinished_.load() != 0) {
     // Without one, who ends the swap sends it, if there is room then, or the next swap's thread.
@@ -356,14 +356,10 @@ void CopyCrew::AdoptLocked(Pending* pending, const client::Submission& submissio
   Orphan& orphan =
       orphans_.emplace_back(Orphan{pending, submission, {submission.items.begin(), submission.items.end()}});
   orphan.submission.items = orphan.items;
-  started_.fetch_add(1);
 }
 
 void CopyCrew::SettleOrphans() {
-  if (session_.channel().ended()) {
-    started_.fetch_sub(static_cast<uint32_t>(orphans_.size()));
-    orphans_.clear();
-  }
+  if (session_.channel().ended()) orphans_.clear();
   for (auto orphan = orphans_.begin(); orphan != orphans_.end();) {
     if (!orphan->pending->done()) {
       ++orphan;
@@ -371,7 +367,6 @@ void CopyCrew::SettleOrphans() {
     }
     Settle(*orphan);
     orphan = orphans_.erase(orphan);
-    started_.fetch_sub(1);
   }
 }
 

@@ -29,8 +29,9 @@ namespace tier::swap {
 
 inline constexpr int kCopyThreadsMax = 64;
 inline constexpr uint32_t kActiveOperationsMax = 64;  // Those that may ask for ranges at the same time.
-// Requests started and not taken, or given up and not answered. What a caller has to take before it can go on never
-// fills the channel: swaps and calls that wait find room.
+// Requests started and not taken. What a caller has to take before it can go on never fills the channel: swaps and
+// calls that wait find room. Those given up do not count: the daemon answers them, and who lets go of a tensor is not
+// refused.
 inline constexpr uint32_t kStartedMax =
     proto::kRequestsOutstandingMax - client::kKeptForDetached - client::kKeptForCalls;
 inline constexpr uint64_t kBudgetBytesMax = 128 * kMiB;
@@ -129,7 +130,7 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   std::map<Key, std::deque<CopyOperation*>> by_tensor_;  // Unfinished ones, in the order asked.
   std::list<Orphan> orphans_;
   std::vector<std::shared_ptr<RequestOperation>> deferred_;  // Behind swaps, or each other, in the order asked.
-  std::atomic<uint32_t> started_{0};                         // RequestOperations and orphans.
+  std::atomic<uint32_t> started_{0};                         // RequestOperations.
   std::atomic<uint64_t> unfinished_{0};
   uint64_t inflight_bytes_ = 0;
   uint32_t waiting_in_group_ = 0;
