@@ -28,6 +28,8 @@ UNPACKED_PACKAGES=(prometheus systemd-container libsystemd-shared)
 FIO_PACKAGES=(fio)
 FIO_LIBRARIES=(libaio1 libgfapi0 libibverbs1 libnbd0 libpmemblk1 librbd1 librdmacm1)
 
-# What the peer of `bench --peers` is built with. Its own requirements would bring another torch: only these.
+# What the peer of `bench --peers` is built with. All it asks for would bring another torch: it comes without, and what
+# it imports comes with its own requirements.
 PEER_PACKAGES=(libaio-dev python3-dev)
-PEER_PYTHON=(deepspeed==0.19.8 hjson ninja msgpack py-cpuinfo psutil tqdm einops pydantic packaging)
+PEER_PYTHON=(deepspeed==0.19.8)
+PEER_IMPORTS=(hjson ninja msgpack py-cpuinfo psutil tqdm einops pydantic packaging)

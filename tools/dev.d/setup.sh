@@ -52,11 +52,12 @@ setup_fio() {
 
 # The peer of `tools/dev bench --peers`, beside .venv's torch; its operator is built when it is first loaded.
 setup_peers() {
-  local peers="$ROOT/.cache/peers"
+  local peers="$ROOT/.cache/peers" all="${PEER_IMPORTS[*]} ${PEER_PYTHON[*]}"
   install_debian_packages "${PEER_PACKAGES[@]}"
-  if [[ $(cat "$peers/installed.txt" 2>/dev/null) != "${PEER_PYTHON[*]}" ]]; then
+  if [[ $(cat "$peers/installed.txt" 2>/dev/null) != "$all" ]]; then
+    run "$ROOT/.venv/bin/pip" install -q --upgrade --target "$peers" "${PEER_IMPORTS[@]}"
     run "$ROOT/.venv/bin/pip" install -q --upgrade --no-deps --target "$peers" "${PEER_PYTHON[@]}"
-    echo "${PEER_PYTHON[*]}" >"$peers/installed.txt"
+    echo "$all" >"$peers/installed.txt"
   fi
 }
 
