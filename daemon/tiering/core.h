@@ -35,6 +35,7 @@ struct Flight {
 // A change of a job's manifest that was handed to the store.
 struct ManifestCommit {
   std::string key;      // Of the job.
+  uint64_t holds = 0;   // ManifestHolds::id of what it is about.
   uint64_t waiter = 0;  // That it answers, if it still waits.
   uint32_t mark = 0;    // The job's mark clock when it was captured.
   bool erase = false;   // The job's manifest goes, and nothing comes in its place.
@@ -105,6 +106,7 @@ struct Core {
   std::unordered_map<std::string, Error> broken_manifests;          // Found at start, and not to be believed.
   std::unordered_map<uint64_t, ManifestCommit> commits;             // By cookie.
   uint64_t next_cookie = 1;
+  uint64_t next_holds = 1;
   std::vector<ManifestHolds::Dropped> dropped_scratch;
 
   uint64_t arena_max_bytes = 0;  // As the window source said in the last turn.

@@ -85,9 +85,7 @@ void CloseNow(Core& core, JobState& job) {
   TIER_CHECK(job.sessions.empty() && job.waiters.empty(), "sessions {} waiters {}", job.sessions.size(),
              job.waiters.size());
   // All of an ephemeral job goes with it: what it committed, that is (AdoptManifest gives it nothing else).
-  const bool committed =
-      job.manifest.stored() || !job.manifest.empty() || ManifestUnderWay(core, job.options.key, false);
-  if (!job.options.named && committed) ForgetManifest(core, job);
+  if (!job.options.named && HasCommitted(core, job)) ForgetManifest(core, job);
   Bury(core, job, &job.shared_tensors, 0);
   Bury(core, job, &job.inherited_tensors, kInheritedSpace);
   job.closing = true;

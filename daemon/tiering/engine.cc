@@ -148,7 +148,7 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
     if (closing->options.key != options.key || (closing->manifest.empty() && !closing->manifest.stored())) continue;
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed; try again", options.key));
   }
-  if (options.resume && ManifestUnderWay(core, options.key, true)) {
+  if (options.resume && ErasureUnderWay(core, options.key)) {
     return Fail(Code::kTimeout, fmt::format("the manifest of job {} is still being removed; try again", options.key));
   }
   if (Status checked = CheckLimit(options.guarantee_bytes, options.limit_bytes); !checked) return checked;

@@ -21,6 +21,10 @@ class ManifestHolds {
   // The store has a manifest of the job: perhaps one without a single tensor.
   bool stored() const { return stored_; }
   void set_stored(bool stored) { stored_ = stored; }
+  // Stays the same while the job closes, is parked and is resumed: commits under way find it by that. Jobs of one name
+  // may follow each other faster than the store.
+  uint64_t id() const { return id_; }
+  void set_id(uint64_t id) { id_ = id; }
   size_t size() const { return holds_.size(); }
   uint64_t orphan_pages() const { return orphan_pages_; }
   bool Names(storage::Extent extent) const { return holds_.contains(KeyOf(extent)); }
@@ -66,6 +70,7 @@ class ManifestHolds {
 
   std::unordered_map<uint64_t, Hold> holds_;
   uint64_t orphan_pages_ = 0;
+  uint64_t id_ = 0;
   bool stored_ = false;
 };
 

@@ -90,12 +90,18 @@ JobState* JobOfKey(Core& core, const std::string& key) {
   return nullptr;
 }
 
-// While a manifest is parked, whatever is under way is about it: an ephemeral job that is open meanwhile has none.
-ManifestHolds* HoldsOf(Core& core, const std::string& key) {
-  const auto parked = core.parked_manifests.find(key);
-  if (parked != core.parked_manifests.end()) return &parked->second;
-  JobState* job = JobOfKey(core, key);
-  return job == nullptr ? nullptr : &job->manifest;
+// Null: the job is gone, and had nothing to hold.
+ManifestHolds* FindHolds(Core& core, uint64_t id) {
+  for (auto& [key, parked] : core.parked_manifests) {
+    if (parked.id() == id) return &parked;
+  }
+  for (const auto& [number, job] : core.jobs) {
+    if (job->manifest.id() == id) return &job->manifest;
+  }
+  for (const auto& job : core.closing_jobs) {
+    if (job->manifest.id() == id) return &job->manifest;
+  }
+  return nullptr;
 }
 
 // What an ephemeral job commits goes with it: it must not take the place of what an earlier run was promised.
@@ -130,7 +136,7 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
   TIER_CHECK(found != core.commits.end(), "result of manifest {}", result.cookie);
   const ManifestCommit commit = std::move(found->second);
   core.commits.erase(found);
-  ManifestHolds* holds = HoldsOf(core, commit.key);
+  ManifestHolds* holds = FindHolds(core, commit.holds);
   if (holds != nullptr) {
     if (result.code == Code::kOk) {
       holds->OnSynced(&core.dropped_scratch);
@@ -141,7 +147,7 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
     FreeDropped(core);
     if (commit.erase && result.code == Code::kOk) {
       TIER_CHECK(holds->empty(), "the erased manifest of job {} still names {} extents", commit.key, holds->size());
-      core.parked_manifests.erase(commit.key);
+      std::erase_if(core.parked_manifests, [&](const auto& parked) { return parked.second.id() == commit.holds; });
     }
   }
   if (result.code == Code::kOk) MarkFinished(core, commit);
@@ -279,7 +285,8 @@ bool StartManifest(Core& core, WaiterList::iterator waiter) {
     return true;
   }
   Manifest manifest{.step = job.steps, .tensors = {}, .keys = {}};
-  ManifestCommit commit{.key = job.options.key, .waiter = waiter->number, .mark = 0, .tensors = {}};
+  ManifestCommit commit{
+      .key = job.options.key, .holds = job.manifest.id(), .waiter = waiter->number, .mark = 0, .tensors = {}};
   for (const WaitItem& item : waiter->items) {
     if (!core.Alive(item.tensor)) continue;
     const Tensor& tensor = core.tensors[item.tensor.slot];
@@ -296,9 +303,16 @@ bool StartManifest(Core& core, WaiterList::iterator waiter) {
   return false;
 }
 
-bool ManifestUnderWay(const Core& core, const std::string& key, bool erase) {
+bool ErasureUnderWay(const Core& core, const std::string& key) {
   return std::any_of(core.commits.begin(), core.commits.end(),
-                     [&](const auto& entry) { return entry.second.key == key && entry.second.erase == erase; });
+                     [&](const auto& entry) { return entry.second.key == key && entry.second.erase; });
+}
+
+bool HasCommitted(const Core& core, const JobState& job) {
+  return job.manifest.stored() || !job.manifest.empty() ||
+         std::any_of(core.commits.begin(), core.commits.end(), [&](const auto& entry) {
+           return entry.second.holds == job.manifest.id() && !entry.second.erase;
+         });
 }
 
 bool TakeManifestResults(Core& core) {
@@ -322,6 +336,7 @@ void LoadManifests(Core& core) {
       core.broken_manifests.emplace(key, manifest.error());
       continue;
     }
+    core.parked_manifests[key].set_id(core.next_holds++);
     core.parked_manifests[key].set_stored(true);
     if (Status taken = TakeExtents(core, *manifest, &core.parked_manifests[key]); !taken) {
       core.broken_manifests.emplace(key, taken.error());
@@ -331,6 +346,7 @@ void LoadManifests(Core& core) {
 
 Status AdoptManifest(Core& core, JobState& job, bool resume) {
   const std::string& key = job.options.key;
+  job.manifest.set_id(core.next_holds++);
   if (resume && core.ports.manifests == nullptr) {
     return Fail(Code::kDenied, "this daemon was started without data_dir=, so no job can be resumed; set data_dir");
   }
@@ -357,13 +373,17 @@ void ParkManifest(Core& core, JobState& job) {
   TIER_CHECK(fresh, "two manifests of job {}", job.options.key);
 }
 
+// That of an earlier run, where one is parked: an ephemeral job that is open meanwhile has none.
 void ForgetManifest(Core& core, JobState& job) {
   if (core.ports.manifests == nullptr) return;
+  const std::string& key = job.options.key;
+  const auto parked = core.parked_manifests.find(key);
+  const ManifestHolds& holds = parked == core.parked_manifests.end() ? job.manifest : parked->second;
   const uint64_t cookie = core.next_cookie++;
-  core.commits.emplace(cookie,
-                       ManifestCommit{.key = job.options.key, .waiter = 0, .mark = 0, .erase = true, .tensors = {}});
-  core.broken_manifests.erase(job.options.key);
-  core.ports.manifests->StartErase(cookie, job.options.key);
+  core.commits.emplace(
+      cookie, ManifestCommit{.key = key, .holds = holds.id(), .waiter = 0, .mark = 0, .erase = true, .tensors = {}});
+  core.broken_manifests.erase(key);
+  core.ports.manifests->StartErase(cookie, key);
 }
 
 }  // namespace tier::tiering

@@ -15,8 +15,10 @@ Listed CheckSpace(Core& core, WaiterList::iterator waiter);
 // Everything the waiter asked for is on SSD: captures and hands over. True: answered and gone (a refusal).
 bool StartManifest(Core& core, WaiterList::iterator waiter);
 bool TakeManifestResults(Core& core);
-// A manifest of that key is handed to the store, or (`erase`) its erasure, and the store has not answered.
-bool ManifestUnderWay(const Core& core, const std::string& key, bool erase);
+// The erasure of a manifest of that key is handed to the store, which has not answered.
+bool ErasureUnderWay(const Core& core, const std::string& key);
+// The store has something of this job, or is about to.
+bool HasCommitted(const Core& core, const JobState& job);
 
 // At start: the extents that manifests name are taken out of the free space before anything else is.
 void LoadManifests(Core& core);

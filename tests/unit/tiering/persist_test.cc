@@ -202,6 +202,25 @@ TEST_F(Persist, TwoSessionsTensorsOfOneIdCannotBePersistedTogether) {
   EXPECT_EQ(refused.error.tensor, 1u);
 }
 
+TEST_F(Persist, WhatIsErasedIsNotAnotherJobsOfThatNameThatStillCloses) {
+  world.Put(session, 1, 5000, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.engine->CloseJob(job, "closed", false);
+  world.Turns(5);
+  const SessionId passing = world.Open({.key = "1000/training"});  // An ephemeral job: the manifest stays parked.
+  world.Put(passing, 7, 5000, 7);
+  world.transfers.Hold();
+  world.Send(passing, Op::kFlush, {{7, 0, 0, 0}});
+  world.Turns(2);
+  world.engine->EndSession(passing, "killed");
+  const JobId resumed = world.OpenJob(kResume);
+  world.engine->CloseJob(resumed, "removed", true);
+  world.Turns(5);
+  world.transfers.Release();
+  world.Turns(10);
+  EXPECT_EQ(world.extents.total().live, 0u);
+}
+
 TEST_F(Persist, PersistsOfOneJobFollowEachOther) {
   world.manifests.SetDelay(5);
   world.Put(session, 1, 5000, 1, kShared);
