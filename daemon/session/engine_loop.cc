@@ -3,12 +3,16 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "daemon/base/check.h"
 
 namespace tier::session {
 namespace {
+
+// While it spins: a few microseconds. Whoever else wants the processor, perhaps the client that is waited for, gets it.
+constexpr uint32_t kIdlePassesPerYield = 16;
 
 void RelaxCpu() {
 #if defined(__x86_64__)
@@ -62,12 +66,16 @@ bool EngineLoop::RunOnce() {
 }
 
 void EngineLoop::Run() {
+  uint32_t idle_passes = 0;
   while (!stopping_.load(std::memory_order_acquire)) {
-    if (RunOnce()) continue;
-    if (spin_.ShouldSpin(now_)) {
-      RelaxCpu();
-    } else {
+    if (RunOnce()) {
+      idle_passes = 0;
+    } else if (!spin_.ShouldSpin(now_)) {
       Sleep();
+    } else if (++idle_passes % kIdlePassesPerYield == 0) {
+      std::this_thread::yield();
+    } else {
+      RelaxCpu();
     }
   }
 }
