@@ -38,9 +38,11 @@ inline constexpr uint32_t kMergeBytesDefault = 4 * kMiB;
 inline constexpr uint32_t kMergeBytesMax = 64 * kMiB;
 inline constexpr uint32_t kInlineBytesDefault = 64 * kKiB;
 // Bytes on one device at a time. Eight merged writes keep a 7 GB/s device busy for 4 ms, which a read may have to wait.
-// Reads go deeper: disks behind a network or a hypervisor need it (fio read a virtual one at 0.99 GB/s with 32 MiB
-// under way and at 1.27 with 128, 2026-11-21).
-inline constexpr uint64_t kReadBytesDefault = 128 * kMiB;
+// Reads go deeper: disks behind a network or a hypervisor need it (fio, with scattered pages, read a virtual one at
+// 0.99 GB/s with 32 MiB under way and at 1.27 with 128). But half of what one client has under way is to be in RAM,
+// being copied: with as much as that on the device, 128 MiB, swaps in ended at 2.97 GB/s, with 64 at 3.28 (the same
+// daemon and file in turns, 2026-11-21).
+inline constexpr uint64_t kReadBytesDefault = 64 * kMiB;
 inline constexpr uint64_t kWriteBytesDefault = 32 * kMiB;
 inline constexpr uint32_t kTransfersInflightMax = 65536;
 inline constexpr uint32_t kTriesAgainMax = 256;  // EAGAIN and its like on one request before it counts as a failure.
