@@ -53,12 +53,14 @@ inline constexpr uint32_t kFlagDiscard = 1u << 4;    // Acquire write: old bytes
 inline constexpr uint32_t kFlagNoWait = 1u << 5;     // Acquire/create: never wait; TIMEOUT at once instead.
 inline constexpr uint32_t kFlagFreeAfter = 1u << 6;  // Release of a read lease: free the tensor with it.
 inline constexpr uint32_t kFlagReplace = 1u << 7;    // Create of one tensor: in the place of the one of that name.
-inline constexpr uint32_t kFlagsKnown = (1u << 8) - 1;
+inline constexpr uint32_t kFlagUntouched = 1u << 8;  // Release: nothing was written. As if never granted.
+inline constexpr uint32_t kFlagMore = 1u << 9;  // Release: what it seals is part of a rewrite, and more is to come.
+inline constexpr uint32_t kFlagsKnown = (1u << 10) - 1;
 
 struct RequestItem {
   uint64_t tensor;
-  uint64_t offset;  // Bytes from the start of the tensor.
-  uint64_t length;  // Bytes.
+  uint64_t offset;  // Bytes from the start of the tensor. Release: of the rewrite that the lease was part of.
+  uint64_t length;  // Bytes. Release: 0 if it was part of none.
   uint64_t value;   // Create: size of the tensor in bytes. Release: the lease. Else 0.
 };
 

@@ -33,9 +33,10 @@ constexpr std::array<OpShape, proto::kOpCount> kShapes = [] {
                  .value = true};
   at(kAcquire) = {.name = "acquire", .flags = kWaits, .items_min = 1, .items_max = kMany, .range = true};
   at(kRelease) = {.name = "release",
-                  .flags = kFlagAbandon | kFlagFreeAfter | kFlagShared,
+                  .flags = kFlagAbandon | kFlagUntouched | kFlagMore | kFlagFreeAfter | kFlagShared,
                   .items_min = 1,
                   .items_max = kMany,
+                  .range = true,
                   .value = true};
   at(kFree) = {.name = "free", .flags = kFlagShared, .items_min = 1, .items_max = kMany};
   at(kPrefetch) = {.name = "prefetch", .flags = kFlagShared, .items_min = 1, .items_max = kMany, .range = true};

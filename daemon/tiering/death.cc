@@ -11,6 +11,7 @@
 #include "daemon/tiering/persist.h"
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/reversal.h"
+#include "daemon/tiering/rewrite.h"
 #include "daemon/tiering/tenancy.h"
 #include "daemon/tiering/waiting.h"
 
@@ -139,6 +140,7 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   const SessionId id = session.id;
   DropWaitersOf(core, session);
   WithdrawUntold(core, session);
+  TearRewrites(core, session);
   Departure departure{.session = &session, .next = session.leases, .reversal = {}};
   const bool departed = EndLeases(core, departure);
   Bury(core, job, &session.tensors, static_cast<uint64_t>(id));

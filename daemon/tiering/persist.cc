@@ -12,6 +12,7 @@
 #include "daemon/tiering/gather.h"
 #include "daemon/tiering/manifest_codec.h"
 #include "daemon/tiering/residency.h"
+#include "daemon/tiering/rewrite.h"
 #include "daemon/tiering/waiting.h"
 
 namespace tier::tiering {
@@ -23,15 +24,18 @@ storage::Extent ExtentOf(const proto::ManifestPieceRecord& piece) {
 
 bool Settled(const Piece& piece) { return piece.ssd_run && piece.activity != Activity::kLeasedWrite; }
 
-bool AllSettled(const Core& core, const Waiter& waiter) {
-  for (const WaitItem& item : waiter.items) {
-    if (!core.Alive(item.tensor)) continue;
+// The first item that is being written, now or between two ranges; as many as there are: none is.
+uint32_t FirstUnsettled(const Core& core, const Waiter& waiter) {
+  const auto unsettled = [&](const WaitItem& item) {
+    if (!core.Alive(item.tensor)) return false;
+    if (BeingRewritten(core, item.tensor)) return true;
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-      if (!Settled(core.PieceOf(tensor, k))) return false;
+      if (!Settled(core.PieceOf(tensor, k))) return true;
     }
-  }
-  return true;
+    return false;
+  };
+  return static_cast<uint32_t>(std::ranges::find_if(waiter.items, unsettled) - waiter.items.begin());
 }
 
 ManifestTensor Capture(const Core& core, const Tensor& tensor) {
@@ -266,8 +270,8 @@ bool StartManifest(Core& core, WaiterList::iterator waiter) {
   JobState& job = *waiter->job;
   if (CommitUnderWay(core, job.options.key)) return false;
   if (RefuseToReplace(core, waiter)) return true;
-  if (!AllSettled(core, *waiter)) {  // Something was written again meanwhile.
-    waiter->cursor_item = 0;
+  if (const uint32_t unsettled = FirstUnsettled(core, *waiter); unsettled != waiter->items.size()) {
+    waiter->cursor_item = unsettled;
     waiter->cursor_piece = 0;
     return false;
   }

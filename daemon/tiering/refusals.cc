@@ -8,6 +8,7 @@
 
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/gather.h"
+#include "daemon/tiering/rewrite.h"
 #include "daemon/tiering/room.h"
 #include "daemon/tiering/scans.h"
 
@@ -73,7 +74,8 @@ Refusal FlushRefusal(const Core& core, const Waiter& waiter) {
   std::string next;
   if (waiter.cursor_item < waiter.items.size() && core.Alive(waiter.items[waiter.cursor_item].tensor)) {
     refusal.record.tensor = core.tensors[waiter.items[waiter.cursor_item].tensor.slot].id;
-    next = fmt::format(", tensor {:#x} was not", refusal.record.tensor);
+    const bool half = BeingRewritten(core, waiter.items[waiter.cursor_item].tensor);
+    next = fmt::format(", tensor {:#x} was {}", refusal.record.tensor, half ? "half rewritten" : "not");
   }
   refusal.detail = fmt::format(
       "{} of {} tensors were on SSD at the deadline{}; {} of the job wait to be written and {}; end write leases, and "

@@ -15,6 +15,7 @@
 #include "daemon/tiering/refusals.h"
 #include "daemon/tiering/replace.h"
 #include "daemon/tiering/residency.h"
+#include "daemon/tiering/rewrite.h"
 #include "daemon/tiering/room.h"
 #include "daemon/tiering/waiting.h"
 
@@ -253,13 +254,34 @@ bool ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags) {
   const bool attached = !core.tensors[tensor.slot].has(kDetached);
   const bool exclusive = core.leases[slot].exclusive();
   const bool rewrites = exclusive && core.tensors[tensor.slot].has(kVisible);
-  if ((flags & proto::kFlagAbandon) != 0 && exclusive) {
+  if ((flags & proto::kFlagUntouched) != 0 && exclusive) {
+    Withdraw(core, slot);
+  } else if ((flags & proto::kFlagAbandon) != 0 && exclusive) {
     Abandon(core, slot);
   } else {
     Release(core, slot);
   }
   if ((flags & proto::kFlagFreeAfter) != 0 && attached && core.Alive(tensor)) Detach(core, tensor.slot);
-  return attached || !rewrites || (flags & (proto::kFlagAbandon | proto::kFlagFreeAfter)) != 0;
+  return attached || !rewrites || (flags & (proto::kFlagAbandon | proto::kFlagUntouched | proto::kFlagFreeAfter)) != 0;
+}
+
+// Whatever is wrong with it, the lease ends.
+std::optional<Refusal> ReleaseItem(Core& core, SessionState& session, const RequestItem& item, uint32_t flags) {
+  const LeaseSlot slot = core.leases.Find(item.value, session.slot);
+  if (slot == kNoLease) {
+    return Refusal{
+        Code::kStale,
+        fmt::format("lease {:#x} is not one this session holds: it ended, or belongs to another epoch", item.value),
+        {.tensor = item.tensor}};
+  }
+  const uint64_t tensor = core.tensors[core.leases[slot].tensor].id;
+  std::optional<Refusal> wrong = NoteRewrite(core, session, slot, item, flags);
+  if (ReleaseOne(core, slot, flags)) return wrong;
+  return Refusal{
+      Code::kStale,
+      fmt::format("tensor {:#x} was freed or replaced while it was being written: what was written is gone with it",
+                  tensor),
+      {.tensor = tensor}};
 }
 
 }  // namespace
@@ -352,25 +374,16 @@ void SubmitAcquire(Core& core, SessionState& session, const Request& request) {
 }
 
 void SubmitRelease(Core& core, SessionState& session, const Request& request) {
-  Refusal refusal{.code = Code::kOk};
+  std::optional<Refusal> refusal;
   size_t failed = 0;
   for (size_t i = 0; i < request.items.size(); ++i) {
-    const LeaseSlot slot = core.leases.Find(request.items[i].value, session.slot);
-    const uint64_t tensor = slot == kNoLease ? request.items[i].tensor : core.tensors[core.leases[slot].tensor].id;
-    if (slot != kNoLease && ReleaseOne(core, slot, request.flags)) continue;
-    if (refusal.code != Code::kOk) continue;
+    std::optional<Refusal> wrong = ReleaseItem(core, session, request.items[i], request.flags);
+    if (!wrong || refusal) continue;
     failed = i;
-    refusal = {Code::kStale,
-               slot == kNoLease
-                   ? fmt::format("lease {:#x} is not one this session holds: it ended, or belongs to another epoch",
-                                 request.items[i].value)
-                   : fmt::format("tensor {:#x} was freed or replaced while it was being written: what was written is "
-                                 "gone with it",
-                                 tensor),
-               {.tensor = tensor}};
+    refusal = std::move(wrong);
   }
-  if (refusal.code != Code::kOk) {
-    Refuse(core, session, request, failed, std::move(refusal));
+  if (refusal) {
+    Refuse(core, session, request, failed, *std::move(refusal));
   } else {
     AnswerValue(core, session, request.sequence, request.op, 0);
   }

@@ -35,15 +35,6 @@ void AcceptPiece(Core& core, PieceId id) {
   RemoveTornPiece(core, piece.tensor);
 }
 
-// Whatever its state: it is a mark beside the bytes, so it needs no room and waits for nobody.
-void TearPiece(Core& core, PieceId id) {
-  Piece& piece = core.pieces[id];
-  if (piece.copies == Copies::kTorn || piece.has(kMixed)) return;
-  piece.set(kMixed);
-  AddTornPiece(core, piece.tensor);
-  MarkPieceDirty(core, id);
-}
-
 void CountPiece(const Piece& piece, uint32_t length, Scan* scan) {
   const bool in_ram = piece.ram && !piece.has(kReserved) && piece.activity != Activity::kReadingIn;
   if (in_ram) scan->ram_bytes += length;
@@ -103,6 +94,14 @@ void AnswerScan(Core& core, const Ask& ask, const Scan& scan) {
 }
 
 }  // namespace
+
+void TearPiece(Core& core, PieceId id) {
+  Piece& piece = core.pieces[id];
+  if (piece.copies == Copies::kTorn || piece.has(kMixed)) return;
+  piece.set(kMixed);
+  AddTornPiece(core, piece.tensor);
+  MarkPieceDirty(core, id);
+}
 
 void StartScan(Core& core, SessionState& session, const Request& request) {
   const Ask ask{

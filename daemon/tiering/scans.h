@@ -14,6 +14,9 @@ constexpr bool IsScan(proto::Op op) {
 }
 // Over core.items. Answers now, or keeps the request. REQUIRES: resolved.
 void StartScan(Core& core, SessionState& session, const Request& request);
+// Its tensor answers TORN until it is rewritten, accepted or freed. Whatever its state: it is a mark beside the bytes,
+// so it needs no room and waits for nobody. REQUIRES: visible.
+void TearPiece(Core& core, PieceId id);
 // True: the waiter was answered and is gone.
 bool AdvanceScan(Core& core, WaiterList::iterator waiter);
 

@@ -68,6 +68,8 @@ inline constexpr uint64_t kCreationRangesMax = uint64_t{1} << 16;
 struct TensorRef {
   TensorSlot slot = kNoTensor;
   uint32_t salt = 0;
+
+  bool operator==(const TensorRef&) const = default;
 };
 
 // A tensor's records in the index name every piece: 4 Mi of them are 8 TiB.

@@ -53,7 +53,7 @@ inline constexpr auto kMoves = [] {
       {{kRamSsd, kNone}, {kSsd, kNone}},
       {{kRamSsd, kNone}, {kRamSsd, kLeasedWrite}},
       {{kRamSsd, kLeasedWrite}, {kRam, kNone}},
-      {{kRamSsd, kLeasedWrite}, {kRamSsd, kNone}},  // A grant that was never told.
+      {{kRamSsd, kLeasedWrite}, {kRamSsd, kNone}},  // Nothing was written.
       {{kRamSsd, kLeasedWrite}, {kSsd, kNone}},
       {{kRamSsd, kNone}, {kFreed, kNone}},
       {{kRamSsd, kNone}, {kRamSsd, kMoving}},

@@ -37,6 +37,12 @@ struct SessionCounters {
   std::atomic<uint64_t> acquires{0};
 };
 
+// What a lease that is released was part of: a write in place of several ranges that only make sense together.
+struct RewrittenRange {
+  uint64_t offset = 0;  // Of all of it, in bytes of the tensor.
+  uint64_t length = 0;  // 0: of none.
+};
+
 class Session {
  public:
   // Attaches and starts the service thread. The result has one user.
@@ -64,7 +70,8 @@ class Session {
   // The leases of an answered create or acquire. A malformed answer ends the session.
   Status Grant(const Pending& pending, const Submission& submission, std::span<Lease*> leases);
   // Ends leases without waiting. The handles are gone whatever is returned; all belong to this session.
-  Status Release(std::span<Lease* const> leases, uint32_t flags);
+  // `rewrite`: with kFlagMore in `flags` while ranges of it are still to come; if the process dies first, it is TORN.
+  Status Release(std::span<Lease* const> leases, uint32_t flags, RewrittenRange rewrite = {});
   // The contiguous bytes of a lease, stitched if need be.
   Result<std::byte*> Data(Lease& lease);
 

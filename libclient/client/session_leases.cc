@@ -109,7 +109,7 @@ void Session::Detach(Lease& lease) {
   lease.runs.clear();
 }
 
-Status Session::Release(std::span<Lease* const> leases, uint32_t flags) {
+Status Session::Release(std::span<Lease* const> leases, uint32_t flags, RewrittenRange rewrite) {
   Status status;
   uint64_t released = 0;
   std::array<proto::RequestItem, proto::kItemsPerRequestMax> items;
@@ -123,7 +123,7 @@ Status Session::Release(std::span<Lease* const> leases, uint32_t flags) {
         continue;
       }
       Detach(*lease);
-      items[count++] = {.tensor = 0, .offset = 0, .length = 0, .value = lease->id};
+      items[count++] = {.tensor = 0, .offset = rewrite.offset, .length = rewrite.length, .value = lease->id};
       can_wait = can_wait && lease->release_can_wait;
       slab_.Give({&lease, 1});
     }

@@ -378,8 +378,8 @@ void CopyCrew::Settle(Orphan& orphan) {
   session_.channel().Finish(orphan.pending);
   if (!granted) return;
   const bool writes = op == Op::kCreate || (orphan.submission.flags & proto::kFlagWrite) != 0;
-  // Abandoning frees what was created. A free by name would not do: another tensor may bear the name by now.
-  (void)session_.Release(leases, writes ? proto::kFlagAbandon : 0);  // Fails only when the session has ended.
+  // What was created goes with that. A free by name would not do: another tensor may bear the name by now.
+  (void)session_.Release(leases, writes ? proto::kFlagUntouched : 0);  // Fails only when the session has ended.
 }
 
 }  // namespace tier::swap

@@ -69,7 +69,7 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   // soon, and nobody gets its answer. Needs nobody to take answers, and no thread.
   void Close();
 
-  // A request nobody waits for any more. What it grants is given back, abandoned if it was for writing.
+  // A request nobody waits for any more. What it grants is given back untouched.
   void Adopt(client::Pending* pending, const client::Submission& submission);
 
   client::Session& session() { return session_; }

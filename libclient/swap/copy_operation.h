@@ -3,7 +3,7 @@
 //
 // Threads: everything but Copy() runs under the crew's lock; Copy() works on one claimed range without it.
 // Invariants: ranges_ is in tensor order; bytes of ranges not yet finished are counted in the crew's budget;
-//   after a failure no lease of the operation is sealed any more: what was under way is abandoned.
+//   after a failure no lease of the operation is sealed any more: what was copied into is abandoned.
 #pragma once
 
 #include <deque>
@@ -37,6 +37,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
     client::Pending* pending = nullptr;
     client::Lease* lease = nullptr;
     bool in_port = false;  // A thread is in the device port for it.
+    bool touched = false;  // Its copy was begun.
     RangeOutcome outcome;
     cuda::Event event;
   };
@@ -73,6 +74,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   void SendUndo();
   bool TakeUndo();
   std::string Loss() const;
+  client::RewrittenRange whole_range() const { return {request_.offset, request_.tensor_bytes()}; }
   void DropPiece(Piece& piece);
   Result<std::vector<Segment>> SegmentsOf(const client::Lease& lease) const;
   client::Submission SubmissionFor(const Piece& piece, proto::RequestItem* item) const;

@@ -72,6 +72,7 @@ CopyOperation::Piece* CopyOperation::Claim() {
   for (Piece& piece : ranges_) {
     if (piece.state != Piece::State::kGranted) continue;
     piece.state = Piece::State::kCopying;
+    piece.touched = true;
     piece.in_port = device_ != nullptr;
     return &piece;
   }
@@ -140,9 +141,12 @@ void CopyOperation::Finish(Piece& piece) {
   bool last = next_ == request_.offset + request_.tensor_bytes();
   for (const Piece& other : ranges_) last = last && other.state == Piece::State::kCopied;
   const uint32_t flags = !out && last ? request_.flags & proto::kFlagFreeAfter : 0;
+  const bool in_parts = out && !created_ && (sealed_some_ || !last);
+  const client::RewrittenRange rewrite = in_parts ? whole_range() : client::RewrittenRange{};
   sealed_some_ = sealed_some_ || out;
   Lease* const lease = std::exchange(piece.lease, nullptr);
-  if (auto released = session_.Release({&lease, 1}, flags); !released) return Abort(released.error());
+  const auto released = session_.Release({&lease, 1}, flags | (in_parts && !last ? proto::kFlagMore : 0), rewrite);
+  if (!released) return Abort(released.error());
   const uint64_t bytes =
       piece.range.length / copy::ElementSize(request_.tensor_type) * copy::ElementSize(request_.memory_type);
   auto& counters = session_.counters();
@@ -185,7 +189,8 @@ void CopyOperation::DropPiece(Piece& piece) {
   proto::RequestItem item;
   if (piece.pending != nullptr) crew_->AdoptLocked(piece.pending, SubmissionFor(piece, &item));
   undecided_ = undecided_ || (piece.pending != nullptr && stage_ == Stage::kCreating && loses_ != 0);
-  const uint32_t flags = request_.direction == Direction::kOut ? proto::kFlagAbandon : 0;
+  const uint32_t given_up = piece.touched ? proto::kFlagAbandon : proto::kFlagUntouched;
+  const uint32_t flags = request_.direction == Direction::kOut ? given_up : 0;
   // The session may have ended: then everything is given back anyway.
   if (piece.lease != nullptr) (void)session_.Release({&piece.lease, 1}, flags);
   piece.pending = nullptr;
@@ -216,8 +221,8 @@ void CopyOperation::Undo() {
 
 void CopyOperation::SendUndo() {
   const bool tears = sealed_some_ && !created_;
-  const proto::RequestItem item{
-      .tensor = request_.tensor, .offset = tears ? request_.offset : 0, .length = tears ? request_.tensor_bytes() : 0};
+  const client::RewrittenRange range = tears ? whole_range() : client::RewrittenRange{};
+  const proto::RequestItem item{.tensor = request_.tensor, .offset = range.offset, .length = range.length};
   const client::Submission submission{.op = created_ ? Op::kFree
                                             : tears  ? Op::kTear
                                                      : Op::kStat,

@@ -185,7 +185,10 @@ void SimClient::ReleaseSome() {
   if (leases_.empty()) return;
   const size_t index = world_.chance.Below(leases_.size());
   uint32_t flags = 0;
-  if (leases_[index].write && world_.chance.OneIn(10)) flags = proto::kFlagAbandon;
+  if (leases_[index].write && world_.chance.OneIn(10)) {
+    const bool untouched = leases_[index].tensor->visible && !leases_[index].touched;
+    flags = untouched ? proto::kFlagUntouched : proto::kFlagAbandon;
+  }
   if (!leases_[index].write && world_.chance.OneIn(12)) flags = proto::kFlagFreeAfter;
   Release(index, flags);
 }
@@ -235,8 +238,11 @@ void SimClient::VerifyRead(const HeldLease& lease, const char* when) {
 
 void SimClient::Release(size_t index, uint32_t flags) {
   const HeldLease lease = leases_[index];
+  const bool was_visible = lease.tensor->visible;
   leases_.erase(leases_.begin() + static_cast<ptrdiff_t>(index));
-  if (lease.write) {
+  if ((flags & proto::kFlagUntouched) != 0) {
+    // Nothing was written, and nothing changes.
+  } else if (lease.write) {
     for (const Patch& patch : lease.patches) Stamp(*lease.tensor, patch, lease.seed);
     if ((flags & proto::kFlagAbandon) != 0) {
       Abandon(lease);
@@ -250,7 +256,23 @@ void SimClient::Release(size_t index, uint32_t flags) {
     lease.tensor->freeing = true;
     world_.model.Remove(lease.tensor);
   }
-  Send({.op = Op::kRelease, .flags = flags, .tensors = {lease.tensor}, .items = {{0, 0, 0, lease.id}}});
+  RequestItem item{0, 0, 0, lease.id};
+  if (lease.write && flags == 0 && was_visible) flags = PartOfARewrite(lease, &item);
+  Send({.op = Op::kRelease, .flags = flags, .tensors = {lease.tensor}, .items = {item}});
+}
+
+// Of all of the tensor, if it says anything of one.
+uint32_t SimClient::PartOfARewrite(const HeldLease& lease, RequestItem* item) {
+  const auto begun = std::ranges::find(rewrites_, lease.tensor);
+  if (begun == rewrites_.end() && !world_.chance.OneIn(4)) return 0;
+  item->length = lease.tensor->size;
+  if (begun == rewrites_.end()) {
+    rewrites_.push_back(lease.tensor);
+    return proto::kFlagMore;
+  }
+  if (world_.chance.OneIn(2)) return proto::kFlagMore;
+  rewrites_.erase(begun);
+  return 0;
 }
 
 void SimClient::Free() {
@@ -291,6 +313,7 @@ void SimClient::Tear() {
   tensor->tainted = true;
   const uint64_t end = item.length == 0 ? tensor->size : item.offset + item.length;
   for (uint64_t piece = item.offset / kBlockSize; piece * kBlockSize < end; ++piece) tensor->torn[piece] = true;
+  if (item.offset < kBlockSize && end > (tensor->torn.size() - 1) * kBlockSize) std::erase(rewrites_, tensor);
   Send({.op = Op::kTear, .flags = flags, .tensors = {tensor}, .items = {item}});
 }
 
@@ -351,7 +374,8 @@ void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
       world_.fail(fmt::format("tensor {} was torn, and is granted for reading", lease.tensor->id));
     }
     // Half the writers begin at once, so that what dies has left its traces.
-    if (write && world_.chance.OneIn(2)) {
+    lease.touched = write && world_.chance.OneIn(2);
+    if (lease.touched) {
       for (const Patch& patch : lease.patches) Stamp(*lease.tensor, patch, lease.seed);
     }
     leases_.push_back(std::move(lease));
@@ -449,6 +473,10 @@ void SimClient::Die() {
     if (lease.write) Abandon(lease);
   }
   leases_.clear();
+  for (const TensorPtr& tensor : rewrites_) {
+    tensor->tainted = true;
+    tensor->torn.assign(tensor->torn.size(), true);
+  }
   for (const auto& [sequence, request] : pending_) {
     // Granted since the last answers were told, perhaps: then the creation went with the client, and took the old one.
     const bool just_sent = request.turn == world_.turns || (world_.punched && request.turn + 1 == world_.turns);

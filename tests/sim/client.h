@@ -23,7 +23,8 @@ struct HeldLease {
   std::vector<Patch> patches;
   bool write = false;
   bool create = false;
-  uint32_t seed = 0;  // What it writes.
+  bool touched = false;  // It has begun to write.
+  uint32_t seed = 0;     // What it writes.
 };
 
 struct PendingRequest {
@@ -84,6 +85,7 @@ class SimClient {
   void GrowCreation();
   void ReleaseSome();
   void Release(size_t index, uint32_t flags);
+  uint32_t PartOfARewrite(const HeldLease& lease, proto::RequestItem* item);
   void Free();
   void Name(proto::Op op);
   void Step();
@@ -107,6 +109,7 @@ class SimClient {
   uint64_t answered_ = 0;
   uint64_t granted_ = 0;
   std::vector<HeldLease> leases_;
+  std::vector<TensorPtr> rewrites_;  // Begun and not ended.
   std::map<uint64_t, PendingRequest> pending_;
 };
 

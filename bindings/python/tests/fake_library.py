@@ -61,7 +61,8 @@ class FakeLibrary:
         self.prefetched: list[tuple[int, int]] = []  # Tensor and length.
         self.copy_waits: list[tuple[int, int]] = []  # Milliseconds, and NO_WAIT or 0.
         self.lease_bytes_max = 1 << 40
-        self.abandoned = 0
+        self.abandoned = 0  # Write leases given up …
+        self.untouched = 0  # … under these of which nothing was written.
         self.lost = False  # The daemon died: releases say so.
         self.operations: dict[int, Any] = {}  # Started, not waited for: what tier_wait is to do and answer.
         self._numbers = itertools.count(1)
@@ -163,8 +164,9 @@ class FakeLibrary:
 
     def tier_release(self, lease: Any, flags: int) -> int:
         record = self.leases.pop(lease.value)
-        if flags & library.ABANDON:
+        if flags & (library.ABANDON | library.UNTOUCHED):
             self.abandoned += 1
+            self.untouched += bool(flags & library.UNTOUCHED)
             if not record.tensor.sealed:
                 self.tensors.pop(record.key, None)
         elif record.write:

@@ -238,6 +238,19 @@ def test_many_ranges_are_leased_in_one_request(stored: tierd.Client, fake: FakeL
     assert fake.leases == {}
 
 
+def test_a_write_lease_that_nobody_saw_is_given_back_untouched(
+    stored: tierd.Client, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scattered(*arguments: object) -> int:
+        return tierd.NoMemory.code
+
+    monkeypatch.setattr(fake, "tier_lease_data", scattered)
+    with pytest.raises(tierd.NoMemory):
+        stored.lease("a", write=True)
+    gc.collect()
+    assert fake.untouched == 1 and fake.leases == {}
+
+
 def test_no_warning_at_all_in_ordinary_use(stored: tierd.Client) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

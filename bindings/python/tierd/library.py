@@ -34,6 +34,7 @@ NO_WAIT_OWN = 1 << 3
 DISCARD = 1 << 4
 NO_WAIT = 1 << 5
 FREE_AFTER = 1 << 6
+UNTOUCHED = 1 << 8
 
 BATCH_MAX = 1023
 NEXT_STEP = (1 << 64) - 1

@@ -66,7 +66,8 @@ class Grant:
         session = self._session
         if session.forked:
             return  # The lease is the parent's.
-        flags = library.ABANDON if self.abandon else 0
+        given_up = library.ABANDON if self.address else library.UNTOUCHED  # Who knew no address has written nothing.
+        flags = given_up if self.abandon else 0
         codes: list[int | None] = []
         try:
             if self._handle.value:  # Else nothing was granted.

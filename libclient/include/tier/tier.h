@@ -110,6 +110,7 @@ enum {
   TIER_DISCARD = 1u << 4,      /* write: old bytes are not needed */
   TIER_NO_WAIT = 1u << 5,      /* TIMEOUT at once instead of waiting */
   TIER_FREE_AFTER = 1u << 6,   /* release, swap_in: free the tensor with it */
+  TIER_UNTOUCHED = 1u << 8,    /* release: nothing was written; as if it had not been granted */
   TIER_SCATTERED_OK = 1u << 16 /* acquire/create: do not stitch; read the pieces with tier_lease_segments */
 };
 
@@ -146,8 +147,8 @@ TIER_API int tier_lease_data(tier_lease* lease, void** address, uint64_t* length
 TIER_API int tier_lease_segments(tier_lease* lease, tier_segment* segments, size_t max, size_t* count);
 /* Ends a write lease: the content of the range is final. The handle is freed. */
 TIER_API int tier_seal(tier_lease* lease);
-/* Ends a lease (a write lease is sealed unless TIER_ABANDON). The handle is freed even on failure. Does not wait for
- * the daemon. What that refuses (STALE: the tensor was freed or replaced meanwhile, and what was written is gone) is
+/* Ends a lease (a write lease is sealed unless TIER_ABANDON or TIER_UNTOUCHED). The handle is freed even on failure.
+ * Does not wait for the daemon. What that refuses (STALE: the tensor was freed or replaced meanwhile, and what was written is gone) is
  * the answer, once, of the next call of any thread that creates, acquires, swaps, flushes, persists, accepts, interns
  * or looks, which does nothing else. Frees and hints (prefetch, drop, step) do their work and leave it to that one. */
 TIER_API int tier_release(tier_lease* lease, uint32_t flags);
@@ -214,8 +215,8 @@ typedef struct tier_copy_outcome {
 /* Streams `size` bytes at `pointer` (host, or device when a GPU is present) into tensor `tensor` by ranges, so that
  * tensors larger than the arena work. Returns at once; `pointer` must stay valid and unchanged until tier_wait.
  * An acquire or swap_in that meets it under way is served from RAM. NO_MEMORY when no thread to copy is to be had: then
- * `pointer` is not in use. One that fails or is cancelled half way leaves no tensor where it was creating one, and one
- * of the same size that it was overwriting TORN.
+ * `pointer` is not in use. One that fails, is cancelled or dies with its process half way leaves no tensor where it was
+ * creating one, and one of the same size that it was overwriting TORN; tier_persist waits for it.
  * With TIER_NO_WAIT it ends with TIMEOUT at the first range that would have to wait for a lease, room in RAM or a
  * device; behind an unfinished swap of the same tensor by this client nothing is started: TIMEOUT at once. */
 TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* pointer, uint64_t size,
@@ -257,9 +258,9 @@ TIER_API int tier_persist_start(tier_client* client, const uint64_t* tensors, si
 
 typedef struct tier_stats_view {
   size_t struct_size;
-  uint64_t swap_out_bytes; /* copied in by this client */
-  uint64_t swap_in_bytes;  /* copied out */
-  uint64_t acquires;       /* leases granted by create and acquire, started ones too */
+  uint64_t swap_out_bytes;  /* copied in by this client */
+  uint64_t swap_in_bytes;   /* copied out */
+  uint64_t acquires;        /* leases granted by create and acquire, started ones too */
   uint64_t acquire_waits;   /* that did not complete within 20 µs */
   uint64_t acquire_wait_ns; /* time spent waiting, all threads */
   uint64_t leases_open;

@@ -90,5 +90,61 @@ TEST_F(HalfASwap, ThatIsCancelledLeavesItsTensorTorn) {
   ExpectRecovery();
 }
 
+using KilledSwap = RealDaemon;
+
+TEST_F(KilledSwap, ThatHeldNoLeaseLeavesItsTensorTorn) {
+  Start({.arena = "32MiB", .ssd_file_size = "512MiB"});
+  auto reader = Connect();
+  tier_copy_options shared = TIER_COPY_OPTIONS_INIT;
+  shared.flags = TIER_SHARED;
+  const auto old_content = Random(12 * kMiB, 1);
+  reader.SwapOut(1, old_content, &shared).Wait();
+  auto lease = reader.Acquire(1, TIER_SHARED, {4 * kMiB, 4096});
+  auto command = Victim("half_swap", 12);
+  command.command.push_back(reader.Session().job);
+  command.environment.emplace("TIERD_JOB_TOKEN", reader.Session().token);
+  ChildProcess victim(command);
+  ASSERT_EQ(victim.ReadLine(), "ready");
+  EXPECT_EQ(reader.Tensor(1, TIER_SHARED).torn, 0);
+  victim.Signal(SIGKILL);
+  ASSERT_TRUE(victim.AwaitDeath(std::chrono::milliseconds(5000)));
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (reader.Tensor(1, TIER_SHARED).torn == 0 && std::chrono::steady_clock::now() < give_up) continue;
+  EXPECT_EQ(CodeOf([&] { reader.Acquire(1, TIER_SHARED, {0, 4096}); }), TIER_TORN);
+  lease.Release();
+  reader.SwapOut(1, old_content, &shared).Wait();
+  std::vector<std::byte> back(old_content.size());
+  reader.SwapIn(1, back, &shared).Wait();
+  EXPECT_TRUE(back == old_content);
+}
+
+using CancelledWait = RealDaemon;
+
+TEST_F(CancelledWait, ForAWriteLeaseLeavesItsTensorAsItWas) {
+  Start();
+  auto writer = Connect();
+  tier::ConnectOptions same_job = Options();
+  same_job.job = writer.Session().job;
+  same_job.token = writer.Session().token;
+  tier::Client reader(same_job);
+  tier_copy_options shared = TIER_COPY_OPTIONS_INIT;
+  shared.flags = TIER_SHARED;
+  const auto content = Random(5 * kMiB, 1);  // In RAM only.
+  writer.SwapOut(1, content, &shared).Wait();
+  auto lease = reader.Acquire(1, TIER_SHARED);
+  const tier_range range{1, 0, 0, 0};
+  tier_lease* unwanted = nullptr;
+  tier_op* op = nullptr;
+  tier::Check(tier_acquire_start(writer.handle(), &range, 1, TIER_SHARED | TIER_WRITE, 0, &unwanted, &op));
+  writer.Step();  // Answered behind it: the daemon has it.
+  tier_cancel(op);
+  EXPECT_EQ(tier_wait(op, 0, nullptr), TIER_TIMEOUT);
+  lease.Release();  // Now it is granted, to nobody.
+  std::vector<std::byte> back(content.size());
+  reader.SwapIn(1, back, &shared).Wait();
+  EXPECT_EQ(back, content);
+  EXPECT_EQ(reader.Tensor(1, TIER_SHARED).torn, 0);
+}
+
 }  // namespace
 }  // namespace tier::daemon_process

@@ -1,5 +1,6 @@
 // victim: a client that brings itself into one state of the protocol, says "ready", and waits there to be killed.
-//   victim SOCKET STATE MIB [JOB]    STATE: create, write, read, waiting, swap_out, swap_in, idle
+//   victim SOCKET STATE MIB [JOB]    STATE: create, write, read, waiting, swap_out, swap_in, half_swap,
+//   idle
 // With JOB it joins that job by $TIERD_JOB_TOKEN, else it has one of its own.
 #include <tier/tier.hpp>
 
@@ -39,6 +40,18 @@ void FillAndSeal(tier::Client& client, uint64_t tensor, uint64_t bytes) {
   }
 }
 
+// Over the shared tensor 1 of that size, until the block that another process holds is all that is missing.
+[[noreturn]] void SwapUpToALease(tier::Client& client, uint64_t bytes) {
+  constexpr uint64_t kBlock = 2 << 20;
+  const std::vector<std::byte> memory(bytes, std::byte{1});
+  tier_copy_options shared = TIER_COPY_OPTIONS_INIT;
+  shared.flags = TIER_SHARED;
+  tier::Operation under_way = client.SwapOut(1, memory, &shared);
+  while (client.Stats().swap_out_bytes < bytes - kBlock) (void)under_way.WaitFor(std::chrono::milliseconds(1));
+  SayReady();
+  WaitToBeKilled();
+}
+
 [[noreturn]] void Enter(tier::Client& client, const std::string& state, uint64_t bytes) {
   tier::Lease lease;
   if (state == "create") {
@@ -55,6 +68,8 @@ void FillAndSeal(tier::Client& client, uint64_t tensor, uint64_t bytes) {
     client.Step();  // Answered behind the acquire or beside it: either way the request is with the daemon soon.
   } else if (state == "swap_out" || state == "swap_in") {
     Copying(client, state == "swap_in", bytes);
+  } else if (state == "half_swap") {
+    SwapUpToALease(client, bytes);
   } else if (state != "idle") {
     std::fprintf(stderr, "victim: no state %s\n", state.c_str());
     std::exit(2);

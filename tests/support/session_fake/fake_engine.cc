@@ -133,13 +133,15 @@ FakeDaemon::Answer FakeDaemon::Release(const Request& request) {
     leases_open_--;
     const auto tensor = tensors_.find(lease.tensor);
     if (tensor == tensors_.end() || tensor->second.serial != lease.serial) continue;  // Freed, or replaced.
-    const bool abandon = (request.header.flags & proto::kFlagAbandon) != 0;
+    const bool untouched = (request.header.flags & proto::kFlagUntouched) != 0;
+    const bool abandon = untouched || (request.header.flags & proto::kFlagAbandon) != 0;
     if (abandon) counters_.abandoned++;
+    if (untouched) counters_.untouched++;
     if (abandon && lease.write && !tensor->second.unsealed.empty()) {
       (void)Free({request.header, {{.tensor = lease.tensor}}, {}});  // Nobody has seen it, and nobody will.
       continue;
     }
-    if (abandon && lease.write) tensor->second.torn = true;
+    if (abandon && !untouched && lease.write) tensor->second.torn = true;
     // The last range to be written ends the creation: enough for a fake, whose clients write front to back.
     if (lease.write && !abandon && lease.offset + lease.length == tensor->second.size) tensor->second.unsealed.clear();
     if ((request.header.flags & proto::kFlagFreeAfter) != 0)

@@ -107,7 +107,7 @@ TEST_F(RequestTest, ACancelledAcquireGivesBackWhatItIsGranted) {
   EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "cancelled");
   daemon_->Await([&] { return daemon_->held() == 1; });
   daemon_->Resume();
-  daemon_->Await([&] { return daemon_->counters().abandoned.load() == 1 && daemon_->leases_open() == 0; });
+  daemon_->Await([&] { return daemon_->counters().untouched.load() == 1 && daemon_->leases_open() == 0; });
   EXPECT_EQ(Stats().leases_open, 0u);
   EXPECT_EQ(Stats().acquires, 1u) << "the create";
 }

@@ -137,6 +137,10 @@ TEST_F(SwapFaultTest, ACancelledSwapEndsAtOnceAndGivesBackLater) {
   daemon_->Resume();
   daemon_->Await([&] { return daemon_->leases_open() == 0; });
   EXPECT_EQ(Stats().leases_open, 0u);
+  tier_tensor_view view{};
+  view.struct_size = sizeof view;
+  EXPECT_TIER_OK(tier_tensor(client_, 1, 0, &view));
+  EXPECT_EQ(view.torn, 0) << "not a byte of it was written";
 }
 
 TEST_F(SwapFaultTest, ACancelledCreationGrantedLateTakesNothingFromTheSwapThatReplacesIt) {

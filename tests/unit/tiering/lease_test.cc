@@ -212,6 +212,27 @@ TEST_F(Leases, AWaiterForATensorThatIsFreedHearsSo) {
   EXPECT_NE(refused.detail.find("tensor 0x1 was freed"), std::string::npos) << refused.detail;
 }
 
+TEST_F(Leases, OneGivenBackUntouchedLeavesWhatWasThere) {
+  world.Put(a, 5, 2 * kBlockSize, 5);
+  world.PutOnSsd(a, 6, 2 * kBlockSize, 6);
+  for (const uint64_t id : {uint64_t{5}, uint64_t{6}}) {
+    for (const uint32_t flags : {uint32_t{0}, proto::kFlagDiscard}) {
+      const Answer granted = world.Acquire(a, id, proto::kFlagWrite | flags, kBlockSize, kBlockSize);
+      ASSERT_EQ(granted.code, Code::kOk) << granted.detail;
+      EXPECT_EQ(world.Release(a, World::LeaseOf(granted), proto::kFlagUntouched).code, Code::kOk);
+      world.engine->CheckInvariants();
+      EXPECT_EQ(world.Check(a, id, id), Code::kOk);
+    }
+  }
+}
+
+TEST_F(Leases, ACreationGivenBackUntouchedLeavesNothing) {
+  const Answer granted = world.Create(a, 5, 2 * kBlockSize);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_EQ(world.Release(a, World::LeaseOf(granted), proto::kFlagUntouched).code, Code::kOk);
+  EXPECT_EQ(world.Check(a, 5), Code::kNotFound);
+}
+
 TEST_F(Leases, FreeAfterTakesTheNameAtOnceAndTheBytesWithTheLastLease) {
   const uint64_t first = Granted(a, Ask(a, 1));
   const Answer second = world.Wait(b, Ask(b, 1));

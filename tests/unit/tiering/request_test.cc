@@ -1,6 +1,7 @@
 // The other requests, hostile ones, figures for operators, and the orderly stop.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 
 #include "proto/index_record.h"
@@ -193,7 +194,7 @@ TEST(Requests, NothingAHostileClientSendsBreaksAnything) {
     }
     world.Turns(2);
   }
-  for (uint32_t bit = 8; bit < 32; ++bit) {
+  for (int bit = std::bit_width(proto::kFlagsKnown); bit < 32; ++bit) {
     EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}, 1u << bit).code, Code::kInvalid);
   }
   EXPECT_EQ(world.Ask(session, static_cast<Op>(999), {{1, 0, 0, 0}}).code, Code::kInvalid);
