@@ -1,0 +1,169 @@
+// What a SimClient makes of its answers, and of its own death. See client.h.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "tests/sim/client.h"
+
+namespace tier::tiering::sim {
+
+using proto::Op;
+using proto::RequestItem;
+
+void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
+  std::vector<HeldLease> taken(request.items.size());
+  for (const proto::SpanRecord& span : reply.spans) {
+    HeldLease& lease = taken.at(span.item);
+    uint64_t offset = request.items[span.item].offset;
+    for (const Patch& patch : lease.patches) offset += patch.length;
+    lease.id = span.lease;
+    lease.patches.push_back({offset, world_.address(span.window, span.offset), span.length});
+  }
+  const bool write = request.op == Op::kCreate || (request.flags & proto::kFlagWrite) != 0;
+  for (size_t i = 0; i < taken.size(); ++i) {
+    HeldLease& lease = taken[i];
+    lease.tensor = Latest(request.tensors[i]);  // Replaced before it was granted: the name meant the new one by then.
+    lease.write = write;
+    lease.create = !lease.tensor->visible;
+    lease.seed = world_.next_seed++;
+    uint64_t length = 0;
+    for (const Patch& patch : lease.patches) length += patch.length;
+    const RequestItem& asked = request.items[i];
+    const uint64_t expected = asked.length == 0 ? lease.tensor->size - asked.offset : asked.length;
+    if (length != expected) world_.fail(fmt::format("a lease of {} bytes covers {}", expected, length));
+    const bool old_bytes = !write || (lease.tensor->visible && (request.flags & proto::kFlagDiscard) == 0);
+    if (old_bytes) VerifyRead(lease, "when granted");
+    if (old_bytes && request.torn && lease.tensor->any_torn()) {
+      world_.fail(fmt::format("tensor {} was torn, and is granted for reading", lease.tensor->id));
+    }
+    // Half the writers begin at once, so that what dies has left its traces.
+    lease.touched = write && world_.chance.OneIn(2);
+    if (lease.touched) {
+      for (const Patch& patch : lease.patches) Stamp(*lease.tensor, patch, lease.seed);
+    }
+    leases_.push_back(std::move(lease));
+  }
+}
+
+bool SimClient::ExplainedByTensor(const TensorModel& tensor, Code code) const {
+  if (code == Code::kNotFound || code == Code::kStale) return tensor.freeing;
+  if (code == Code::kTorn) return tensor.tainted || world_.punched;
+  // Its place was taken, before the request but told after it, by one that ends earlier or is not sealed yet.
+  if (code == Code::kInvalid) return tensor.freeing;
+  return false;
+}
+
+bool SimClient::Explained(const PendingRequest& request, const Reply& reply) const {
+  if (request.hostile) return true;
+  const Plan& plan = world_.plan;
+  switch (reply.code) {
+    case Code::kTimeout:
+    case Code::kWouldDeadlock: return request.op != Op::kRelease;
+    case Code::kNoMemory:
+    case Code::kNoSpace:
+      return request.op == Op::kCreate || request.op == Op::kAcquire || request.op == Op::kFlush ||
+             request.op == Op::kPersist;
+    case Code::kIoError: return plan.write_errors + plan.read_errors + plan.no_space != 0;
+    case Code::kCorrupt: return plan.corruptions != 0;
+    case Code::kAlreadyExists: return request.duplicate || (request.replaces != nullptr && request.replaces->freeing);
+    case Code::kDenied: return request.op == Op::kPersist;
+    default: break;
+  }
+  if (request.op == Op::kPersist && reply.code == Code::kInvalid) return true;
+  if (request.tensors.empty() && reply.code == Code::kTorn) return true;  // Flush of everything.
+  return std::any_of(request.tensors.begin(), request.tensors.end(), [&](const TensorPtr& tensor) {
+    return ExplainedByTensor(*tensor, reply.code) || ExplainedByTensor(*Latest(tensor), reply.code);
+  });
+}
+
+// Nobody knows whether the old tensor is still there.
+void SimClient::Doubt(const PendingRequest& request) {
+  const TensorModel& tensor = *request.tensors.front();
+  if (const TensorPtr old = world_.model.Find(tensor.job, tensor.space, tensor.id)) {
+    old->freeing = true;
+    world_.model.Remove(old);
+  }
+}
+
+void SimClient::OnRefusal(const PendingRequest& request, const Reply& reply) {
+  if (!Explained(request, reply)) {
+    world_.fail(fmt::format("session {}: operation {} was refused with {}: {}", static_cast<uint64_t>(session_),
+                            static_cast<int>(request.op), CodeName(reply.code), reply.detail));
+  }
+  if (reply.detail.empty() || reply.error == nullptr) world_.fail("a refusal without a sentence");
+  if (request.hostile || request.duplicate) return;
+  if (request.op == Op::kCreate) {
+    for (const TensorPtr& tensor : request.tensors) {
+      tensor->freeing = true;
+      world_.model.Remove(tensor);
+    }
+  }
+  if (request.replaces != nullptr && reply.detail.find("give it more room") != std::string_view::npos) {
+    Doubt(request);  // The index turned out to be full only after the grant that this undid.
+  }
+  if (request.op == Op::kFree && reply.code != Code::kNotFound && request.tensors[0]->replaced_by == nullptr) {
+    request.tensors[0]->freeing = false;
+  }
+}
+
+void SimClient::OnReply(const Reply& reply) {
+  const auto found = pending_.find(reply.sequence);
+  if (found == pending_.end()) {
+    world_.fail(fmt::format("session {}: an answer to {}, which was not asked", static_cast<uint64_t>(session_),
+                            reply.sequence));
+    return;
+  }
+  const PendingRequest request = std::move(found->second);
+  pending_.erase(found);
+  ++answered_;
+  if (reply.code != Code::kOk) return OnRefusal(request, reply);
+  if (request.hostile) return;
+  if (request.duplicate && !request.tensors[0]->freeing) world_.fail("a taken name was created again");
+  if (request.duplicate) return;
+  if (request.op == Op::kCreate || request.op == Op::kAcquire) {
+    ++granted_;
+    if (request.replaces != nullptr) Replaced(request);
+    TakeLeases(request, reply);
+  }
+  if (request.op != Op::kFree) return;
+  const TensorPtr freed = Latest(request.tensors[0]);
+  freed->freeing = true;
+  world_.model.Remove(freed);
+}
+
+void SimClient::Die() {
+  for (const HeldLease& lease : leases_) {
+    if (lease.write) Abandon(lease);
+  }
+  leases_.clear();
+  for (const TensorPtr& tensor : rewrites_) {
+    tensor->tainted = true;
+    tensor->torn.assign(tensor->torn.size(), true);
+  }
+  for (const auto& [sequence, request] : pending_) {
+    // Granted since the last answers were told, perhaps: then the creation went with the client, and took the old one.
+    const bool just_sent = request.turn == world_.turns || (world_.punched && request.turn + 1 == world_.turns);
+    if (request.replaces != nullptr && just_sent) Doubt(request);
+  }
+  pending_.clear();
+  std::vector<TensorPtr> creations;
+  for (const auto& [key, tensor] : world_.model.tensors()) {
+    if (!tensor->visible && tensor->creator == static_cast<uint64_t>(session_)) creations.push_back(tensor);
+  }
+  for (const TensorPtr& tensor : creations) {
+    tensor->freeing = true;
+    world_.model.Remove(tensor);
+  }
+  world_.model.RemoveSpace(job_, static_cast<uint64_t>(session_));
+}
+
+void SimClient::CheckDeadlines() const {
+  for (const auto& [sequence, request] : pending_) {
+    if (world_.now <= request.deadline + std::chrono::milliseconds(50)) continue;
+    world_.fail(fmt::format("session {}: request {} (operation {}) is not answered {} ms after its deadline",
+                            static_cast<uint64_t>(session_), sequence, static_cast<int>(request.op),
+                            (world_.now - request.deadline).count() / 1'000'000));
+  }
+}
+
+}  // namespace tier::tiering::sim
