@@ -149,9 +149,9 @@ TIER_API int tier_lease_segments(tier_lease* lease, tier_segment* segments, size
 TIER_API int tier_seal(tier_lease* lease);
 /* Ends a lease (a write lease is sealed unless TIER_ABANDON or TIER_UNTOUCHED). The handle is freed even on failure.
  * Does not wait for the daemon. What that refuses (STALE: the tensor was freed or replaced meanwhile, and what was
- * written is gone) is the answer, once, of the next call of any thread that creates, acquires, swaps, flushes, persists,
- * accepts, interns or looks, which does nothing else. Frees and hints (prefetch, drop, step) do their work and leave it
- * to that one. */
+ * written is gone) is the answer, once, of the next call of any thread that creates, acquires, swaps, flushes,
+ * persists, accepts, interns or looks, which does nothing else. Frees and hints (prefetch, drop, step) do their work
+ * and leave it to that one. */
 TIER_API int tier_release(tier_lease* lease, uint32_t flags);
 TIER_API int tier_release_batch(tier_lease* const* leases, size_t count, uint32_t flags);
 /* Frees the tensor and all copies. Waits for leases of other threads to end (deadline 60 s). */
