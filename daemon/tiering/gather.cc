@@ -11,6 +11,7 @@
 #include "daemon/tiering/refusals.h"
 #include "daemon/tiering/replace.h"
 #include "daemon/tiering/residency.h"
+#include "daemon/tiering/rewrite.h"
 #include "daemon/tiering/room.h"
 #include "daemon/tiering/transfers.h"
 #include "daemon/tiering/waiting.h"
@@ -147,6 +148,12 @@ bool RefuseDamaged(Core& core, WaiterList::iterator waiter) {
   return true;
 }
 
+bool RewrittenAtCursor(const Core& core, const Waiter& waiter) {
+  if (waiter.cursor_item == waiter.items.size()) return false;
+  const TensorRef tensor = waiter.items[waiter.cursor_item].tensor;
+  return core.Alive(tensor) && BeingRewritten(core, tensor);
+}
+
 bool TornAtCursor(const Core& core, const Waiter& waiter) {
   const WaitItem& item = waiter.items[waiter.cursor_item];
   return core.Alive(item.tensor) && core.tensors[item.tensor.slot].torn();
@@ -223,6 +230,10 @@ bool AdvanceFlush(Core& core, WaiterList::iterator waiter) {
   if (waiter->op == proto::Op::kPersist) {
     const Listed counted = CheckSpace(core, waiter);
     if (counted != Listed::kReady) return counted == Listed::kGone;
+    if (RewrittenAtCursor(core, *waiter)) {  // Not to be gone over whole at each pump meanwhile.
+      WriteAhead(core, *waiter);
+      return false;
+    }
   }
   if (!AllWritten(core, *waiter)) {
     JobState& job = *waiter->job;

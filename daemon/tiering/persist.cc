@@ -26,9 +26,10 @@ bool Settled(const Piece& piece) { return piece.ssd_run && piece.activity != Act
 
 // The first item that is being written, now or between two ranges; as many as there are: none is.
 uint32_t FirstUnsettled(const Core& core, const Waiter& waiter) {
+  const std::unordered_set<uint32_t> rewritten = RewrittenTensors(core, *waiter.job);
   const auto unsettled = [&](const WaitItem& item) {
     if (!core.Alive(item.tensor)) return false;
-    if (BeingRewritten(core, item.tensor)) return true;
+    if (rewritten.contains(Value(item.tensor.slot))) return true;
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (uint32_t k = 0; k < tensor.piece_count; ++k) {
       if (!Settled(core.PieceOf(tensor, k))) return true;
@@ -314,9 +315,8 @@ bool ErasureUnderWay(const Core& core, const std::string& key) {
 
 bool HasCommitted(const Core& core, const JobState& job) {
   return job.manifest.stored() || !job.manifest.empty() ||
-         std::any_of(core.commits.begin(), core.commits.end(), [&](const auto& entry) {
-           return entry.second.holds == job.manifest.id() && !entry.second.erase;
-         });
+         std::any_of(core.commits.begin(), core.commits.end(),
+                     [&](const auto& entry) { return entry.second.holds == job.manifest.id() && !entry.second.erase; });
 }
 
 bool TakeManifestResults(Core& core) {

@@ -86,4 +86,14 @@ bool BeingRewritten(const Core& core, TensorRef tensor) {
   return std::ranges::any_of(core.tensors[tensor.slot].job->sessions, rewrites);
 }
 
+std::unordered_set<uint32_t> RewrittenTensors(const Core& core, const JobState& job) {
+  std::unordered_set<uint32_t> tensors;
+  for (const SessionState* session : job.sessions) {
+    for (const Rewrite& rewrite : session->rewrites) {
+      if (core.Alive(rewrite.tensor)) tensors.insert(Value(rewrite.tensor.slot));
+    }
+  }
+  return tensors;
+}
+
 }  // namespace tier::tiering

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <unordered_set>
 
 #include "daemon/tiering/core.h"
 #include "daemon/tiering/request.h"
@@ -25,5 +26,7 @@ void EndRewrites(SessionState& session, const WaitItem& torn);
 // The session ends: what it leaves half rewritten is torn, at once, whatever its size.
 void TearRewrites(Core& core, SessionState& session);
 bool BeingRewritten(const Core& core, TensorRef tensor);
+// All of those of the job, by slot.
+std::unordered_set<uint32_t> RewrittenTensors(const Core& core, const JobState& job);
 
 }  // namespace tier::tiering

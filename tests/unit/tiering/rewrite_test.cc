@@ -111,6 +111,17 @@ TEST_F(Rewrites, AreWaitedForByManifests) {
   EXPECT_EQ(world.Wait(reader, persisting).code, Code::kOk);
 }
 
+TEST_F(Rewrites, HoldUpNothingElseThatAManifestHasToWrite) {
+  EXPECT_EQ(Write(0, kMore).code, Code::kOk);
+  world.Put(writer, 0x2a, 100, 1, kShared);
+  const uint64_t persisting = world.Send(reader, Op::kPersist, {{1, 0, 0, 0}, {0x2a, 0, 0, 0}}, kShared);
+  world.Turns(30);
+  EXPECT_FALSE(world.Answered(reader, persisting));
+  EXPECT_EQ(world.Ask(reader, Op::kStat, {{0x2a, 0, 0, 0}}, kShared).tensor.ssd_bytes, 100u);
+  for (const uint32_t piece : {1u, 2u}) EXPECT_EQ(Write(piece, piece == 1 ? kMore : 0).code, Code::kOk);
+  EXPECT_EQ(world.Wait(reader, persisting).code, Code::kOk);
+}
+
 TEST_F(Rewrites, ThatAManifestWaitedForTooLongAreNamed) {
   world.Put(writer, 0x2a, 100, 1, kShared);
   EXPECT_EQ(Release(Lease(0, 100, 0x2a), kMore, 0, 100).code, Code::kOk);
