@@ -142,7 +142,7 @@ def step_seconds(spin: str, steps: int) -> float:
 
 
 def demo_spin(report: Report, quick: bool) -> None:
-    rounds, steps = (2, 12) if quick else (5, 24)
+    rounds, steps = (2, 12) if quick else (9, 24)
     modes = ["never", "auto", "always"]
     times: dict[str, list[float]] = {mode: [] for mode in modes}
     for number in range(rounds):

@@ -32,7 +32,7 @@ def swaps_through_ssd(report: Report, quick: bool, with_peers: bool = False) -> 
             if not shapes:
                 shapes = choose_shapes(report, path, min(total, GIB), rounds=1 if quick else 3)
             arms: Arms = {"tierd": tierd, "fio": fio.Arm(path, total, shapes)}
-            peer = peers.DeepSpeed(path.parent, size, total, quick) if with_peers else None
+            peer = peers.DeepSpeed(path, size, total, quick) if with_peers else None
             if peer is not None:
                 arms["DeepSpeed"] = peer
             rates = alternate(arms, tierd, rounds=3 if quick else 10)
@@ -55,8 +55,8 @@ def choose_shapes(report: Report, path: pathlib.Path, total: int, rounds: int) -
 
 
 def alternate(arms: Arms, tierd: Shell, rounds: int) -> Rates:
-    """Each round measures every arm once in each direction, beginning with another arm each time. fio writes only while
-    no tensor lives, since it writes into the daemon's file."""
+    """Each round measures every arm once in each direction, beginning with another arm each time. The others write only
+    while no tensor lives, since they write into the daemon's file."""
     rates: Rates = {name: {"write": [], "read": []} for name in arms}
     names = list(arms)
     for number in range(rounds):
