@@ -41,6 +41,7 @@ struct EngineOptions {
   base::Duration deadline_default = std::chrono::seconds(60);
   uint32_t tensors_per_job_max = 1u << 24;
   uint32_t leases_per_session_max = 1u << 16;
+  uint32_t rewrites_per_session_max = 1024;  // Half done at once (rewrite.h); libtier has 64 swaps under way.
   uint32_t keys_per_job_max = 1u << 22;
   uint64_t key_bytes_per_job_max = 64 * kMiB;  // Of them all together.
   double write_behind_start = 0.50;            // Of a share in dirty bytes: begin writing the coldest.

@@ -106,6 +106,16 @@ void NoteCorrupt(Waiter& waiter) {
   waiter.corrupt_piece = waiter.cursor_piece;
 }
 
+// What was noted may be freed or rewritten by now: then the next one behind it counts.
+void ForgetHealed(const Core& core, Waiter& waiter) {
+  if (!waiter.corrupt) return;
+  const TensorRef ref = waiter.items[waiter.corrupt_item].tensor;
+  if (core.Alive(ref) && core.PieceOf(core.tensors[ref.slot], waiter.corrupt_piece).has(kCorrupt)) return;
+  waiter.corrupt = false;
+  waiter.cursor_item = waiter.corrupt_item;
+  waiter.cursor_piece = waiter.corrupt_piece;
+}
+
 // Moves the cursor over what is written, as far as the turn's looks reach. True: everything is.
 bool AllWritten(Core& core, Waiter& waiter) {
   for (; waiter.cursor_item < waiter.items.size(); ++waiter.cursor_item, waiter.cursor_piece = 0) {
@@ -134,9 +144,7 @@ Examination FindDamage(const Core& core, const Waiter& waiter) {
     const TensorRef tensor = waiter.items[i].tensor;
     if (core.Alive(tensor) && core.tensors[tensor.slot].torn()) return {.verdict = Verdict::kRefused, .item = i};
   }
-  if (!waiter.corrupt || !core.Alive(waiter.items[waiter.corrupt_item].tensor)) return {};
-  const Tensor& tensor = core.tensors[waiter.items[waiter.corrupt_item].tensor.slot];
-  if (!core.PieceOf(tensor, waiter.corrupt_piece).has(kCorrupt)) return {};  // Rewritten meanwhile.
+  if (!waiter.corrupt) return {};
   return {.verdict = Verdict::kRefused, .item = waiter.corrupt_item, .piece = waiter.corrupt_piece};
 }
 
@@ -155,6 +163,7 @@ bool RewrittenAtCursor(const Core& core, const Waiter& waiter) {
 }
 
 bool TornAtCursor(const Core& core, const Waiter& waiter) {
+  if (waiter.cursor_item >= waiter.unasked_from) return false;
   const WaitItem& item = waiter.items[waiter.cursor_item];
   return core.Alive(item.tensor) && core.tensors[item.tensor.slot].torn();
 }
@@ -230,12 +239,11 @@ bool AdvanceFlush(Core& core, WaiterList::iterator waiter) {
   if (waiter->op == proto::Op::kPersist) {
     const Listed counted = CheckSpace(core, waiter);
     if (counted != Listed::kReady) return counted == Listed::kGone;
-    if (RewrittenAtCursor(core, *waiter)) {  // Not to be gone over whole at each pump meanwhile.
-      WriteAhead(core, *waiter);
-      return false;
-    }
   }
-  if (!AllWritten(core, *waiter)) {
+  ForgetHealed(core, *waiter);
+  // One that is half rewritten is not gone over whole at each pump meanwhile.
+  const bool rewritten = waiter->op == proto::Op::kPersist && RewrittenAtCursor(core, *waiter);
+  if (rewritten || !AllWritten(core, *waiter)) {
     JobState& job = *waiter->job;
     if (TornAtCursor(core, *waiter)) {
       const Ask ask = AskOf(core, *waiter);

@@ -6,6 +6,7 @@
 #include "daemon/tiering/catalog.h"
 #include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/residency.h"
+#include "daemon/tiering/rewrite.h"
 
 namespace tier::tiering {
 namespace {
@@ -36,14 +37,13 @@ void NoteChange(const SessionState& session, Piece& piece) {
   piece.changed_at = session.job->mark_clock;
 }
 
-void TakeForWriting(Core& core, const SessionState& session, PieceId id) {
+void TakeForWriting(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   const Tensor& tensor = core.tensors[piece.tensor];
   piece.clear(kReserved | kPrefetched);
   piece.generation = tensor.generation;
   Copies copies = piece.copies;
   if (copies == Copies::kSsd) copies = Copies::kRamSsd;  // Overwritten whole; the SSD copy is what it reverts to.
-  if (tensor.has(kVisible)) NoteChange(session, piece);
   SetState(core, id, {copies, Activity::kLeasedWrite});
 }
 
@@ -93,7 +93,7 @@ void GrantItem(Core& core, const Ask& ask, uint32_t index, LeaseKind kind) {
       AddReader(core, id);
       piece.clear(kPrefetched);
     } else {
-      TakeForWriting(core, *ask.session, id);
+      TakeForWriting(core, id);
     }
     const uint64_t begin = uint64_t{k} * kBlockSize;
     const uint64_t stop = std::min(end, begin + kBlockSize);
@@ -143,9 +143,14 @@ void SealCreation(Core& core, const Lease& lease) {
 void SealUpdate(Core& core, const Lease& lease) {
   Tensor& tensor = core.tensors[lease.tensor];
   const bool whole = lease.piece_count == tensor.piece_count;
+  if (whole) ForgetRewrites(core, lease.tensor);
   for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
     const PieceId id = tensor.piece(k);
-    if (whole) core.pieces[id].changed_by = kChangedByNobody;
+    if (whole) {
+      core.pieces[id].changed_by = kChangedByNobody;
+    } else {
+      NoteChange(*core.sessions[lease.session], core.pieces[id]);
+    }
     SealPiece(core, id);
   }
 }

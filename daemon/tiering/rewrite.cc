@@ -15,15 +15,17 @@ bool Within(const proto::RequestItem& range, uint64_t size) {
   return range.offset < size && range.length <= size - range.offset;
 }
 
-std::optional<Refusal> Begin(const Core& core, SessionState& session, const Rewrite& rewrite) {
+std::optional<Refusal> Begin(Core& core, SessionState& session, const Rewrite& rewrite) {
   if (std::find(session.rewrites.begin(), session.rewrites.end(), rewrite) != session.rewrites.end()) return {};
   std::erase_if(session.rewrites, [&](const Rewrite& other) { return !core.Alive(other.tensor); });
-  if (session.rewrites.size() >= kRewritesMax) {
+  const uint32_t most = core.options.rewrites_per_session_max;
+  if (session.rewrites.size() >= most) {
     return Refusal{Code::kInvalid,
-                   fmt::format("the session has {} tensors half rewritten, at most that many", kRewritesMax),
-                   {.tensor = core.tensors[rewrite.tensor.slot].id, .limit = kRewritesMax}};
+                   fmt::format("the session has {} tensors half rewritten, at most that many", most),
+                   {.tensor = core.tensors[rewrite.tensor.slot].id, .limit = most}};
   }
   session.rewrites.push_back(rewrite);
+  core.tensors[rewrite.tensor.slot].set(kRewriting);
   return {};
 }
 
@@ -60,6 +62,15 @@ void EndRewrites(SessionState& session, const WaitItem& torn) {
   });
 }
 
+void ForgetRewrites(Core& core, TensorSlot slot) {
+  Tensor& tensor = core.tensors[slot];
+  if (!tensor.has(kRewriting)) return;
+  tensor.clear(kRewriting);
+  for (SessionState* session : tensor.job->sessions) {
+    std::erase_if(session->rewrites, [&](const Rewrite& rewrite) { return rewrite.tensor == core.RefOf(slot); });
+  }
+}
+
 void TearRewrites(Core& core, SessionState& session) {
   const auto place = [](const Rewrite& rewrite) { return std::tuple(Value(rewrite.tensor.slot), rewrite.first_piece); };
   std::ranges::sort(session.rewrites, {}, place);
@@ -80,6 +91,7 @@ void TearRewrites(Core& core, SessionState& session) {
 }
 
 bool BeingRewritten(const Core& core, TensorRef tensor) {
+  if (!core.tensors[tensor.slot].has(kRewriting)) return false;
   const auto rewrites = [&](const SessionState* session) {
     return std::ranges::any_of(session->rewrites, [&](const Rewrite& rewrite) { return rewrite.tensor == tensor; });
   };

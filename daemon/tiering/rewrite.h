@@ -14,15 +14,14 @@
 
 namespace tier::tiering {
 
-// Under way at once in one session. Clients keep far below.
-inline constexpr size_t kRewritesMax = 1024;
-
 // Takes note of what the release of that lease says of its rewrite: begun, going on, or ended with it. A refusal: it
 // says what cannot be, and nothing was noted.
 std::optional<Refusal> NoteRewrite(Core& core, SessionState& session, LeaseSlot slot, const proto::RequestItem& item,
                                    uint32_t flags);
 // The session tore the range itself: rewrites within it are ended.
 void EndRewrites(SessionState& session, const WaitItem& torn);
+// What stands is one whole, whoever had begun to rewrite it: all of it was sealed at once, or accepted.
+void ForgetRewrites(Core& core, TensorSlot slot);
 // The session ends: what it leaves half rewritten is torn, at once, whatever its size.
 void TearRewrites(Core& core, SessionState& session);
 bool BeingRewritten(const Core& core, TensorRef tensor);

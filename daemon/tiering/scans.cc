@@ -6,6 +6,7 @@
 #include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/requests.h"
 #include "daemon/tiering/residency.h"
+#include "daemon/tiering/rewrite.h"
 #include "daemon/tiering/waiting.h"
 
 namespace tier::tiering {
@@ -70,8 +71,17 @@ bool RunScan(Core& core, Op op, std::span<const WaitItem> items, Scan* scan) {
   return true;
 }
 
+// All of it is torn, or accepted: what its writers leave half done says no more than that.
+void EndRewritesOf(Core& core, const Ask& ask) {
+  for (const WaitItem& item : ask.items) {
+    if (ask.op == Op::kTear) EndRewrites(*ask.session, item);
+    if (ask.op == Op::kAccept && core.Alive(item.tensor)) ForgetRewrites(core, item.tensor.slot);
+  }
+}
+
 void AnswerScan(Core& core, const Ask& ask, const Scan& scan) {
   SessionState& session = *ask.session;
+  EndRewritesOf(core, ask);
   if (ask.op == Op::kDrop) return AnswerValue(core, session, ask.sequence, ask.op, scan.ram_bytes);
   const WaitItem& first = ask.items.front();
   if (!core.Alive(first.tensor)) {

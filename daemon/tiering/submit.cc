@@ -7,7 +7,6 @@
 #include "daemon/tiering/catalog.h"
 #include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/requests.h"
-#include "daemon/tiering/rewrite.h"
 #include "daemon/tiering/scans.h"
 #include "daemon/tiering/waiting.h"
 
@@ -137,7 +136,6 @@ void SubmitTear(Core& core, SessionState& session, const Request& request) {
             {.tensor = tensor.id, .limit = tensor.size}});
     return;
   }
-  for (const WaitItem& item : core.items) EndRewrites(session, item);
   StartScan(core, session, request);
 }
 

@@ -28,6 +28,7 @@ inline constexpr uint8_t kIndexDirty = 1u << 2;  // In the journal's list of thi
 inline constexpr uint8_t kIndexed = 1u << 3;     // The index may hold records of it.
 inline constexpr uint8_t kUnnamed = 1u << 4;    // Waits to take another's place (replace.h); in no table, no namespace.
 inline constexpr uint8_t kHeadDirty = 1u << 5;  // Its head record is to be put.
+inline constexpr uint8_t kRewriting = 1u << 6;  // A session may have it half rewritten (rewrite.h).
 
 struct Tensor {
   JobState* job = nullptr;

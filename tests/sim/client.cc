@@ -13,6 +13,11 @@ using proto::RequestItem;
 
 constexpr size_t kPendingMax = 8;
 
+uint64_t PiecesOf(const HeldLease& lease) {
+  const Patch& last = lease.patches.back();
+  return (last.offset + last.length - 1) / kBlockSize - lease.patches.front().offset / kBlockSize + 1;
+}
+
 }  // namespace
 
 void SimClient::Send(PendingRequest request) {
@@ -199,6 +204,7 @@ void SimClient::ReleaseAll() {
 
 void SimClient::Seal(const HeldLease& lease) {
   TensorModel& tensor = *lease.tensor;
+  if (PiecesOf(lease) == tensor.torn.size()) tensor.rewriters.clear();
   for (const Patch& patch : lease.patches) {
     for (uint64_t piece = patch.offset / kBlockSize; piece * kBlockSize < patch.offset + patch.length; ++piece) {
       tensor.torn[piece] = false;
@@ -263,16 +269,18 @@ void SimClient::Release(size_t index, uint32_t flags) {
 
 // Of all of the tensor, if it says anything of one.
 uint32_t SimClient::PartOfARewrite(const HeldLease& lease, RequestItem* item) {
-  const auto begun = std::ranges::find(rewrites_, lease.tensor);
-  if (begun == rewrites_.end() && !world_.chance.OneIn(4)) return 0;
-  item->length = lease.tensor->size;
-  if (begun == rewrites_.end()) {
-    rewrites_.push_back(lease.tensor);
-    return proto::kFlagMore;
+  TensorModel& tensor = *lease.tensor;
+  const auto me = static_cast<uint64_t>(session_);
+  const bool begun = tensor.rewriters.contains(me);
+  if (!begun && !world_.chance.OneIn(4)) return 0;
+  item->length = tensor.size;
+  if (begun && world_.chance.OneIn(2)) {
+    tensor.rewriters.erase(me);
+    return 0;
   }
-  if (world_.chance.OneIn(2)) return proto::kFlagMore;
-  rewrites_.erase(begun);
-  return 0;
+  if (PiecesOf(lease) != tensor.torn.size()) tensor.rewriters.insert(me);  // Else it is whole with this.
+  tensor.tainted = true;
+  return proto::kFlagMore;
 }
 
 void SimClient::Free() {
@@ -295,6 +303,7 @@ void SimClient::Name(Op op) {
   Send({.op = op, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 0}}});
   if (op != Op::kAccept) return;
   tensor->torn.assign(tensor->torn.size(), false);
+  tensor->rewriters.clear();
   for (uint32_t page = 0; page < tensor->page_count(); ++page) {
     if (world_.punched || tensor->doubtful[page / kPagesPerBlock]) tensor->seeds[page] = kUnknown;
   }
@@ -313,7 +322,9 @@ void SimClient::Tear() {
   tensor->tainted = true;
   const uint64_t end = item.length == 0 ? tensor->size : item.offset + item.length;
   for (uint64_t piece = item.offset / kBlockSize; piece * kBlockSize < end; ++piece) tensor->torn[piece] = true;
-  if (item.offset < kBlockSize && end > (tensor->torn.size() - 1) * kBlockSize) std::erase(rewrites_, tensor);
+  if (item.offset < kBlockSize && end > (tensor->torn.size() - 1) * kBlockSize) {
+    tensor->rewriters.erase(static_cast<uint64_t>(session_));
+  }
   Send({.op = Op::kTear, .flags = flags, .tensors = {tensor}, .items = {item}});
 }
 

@@ -109,7 +109,6 @@ class SimClient {
   uint64_t answered_ = 0;
   uint64_t granted_ = 0;
   std::vector<HeldLease> leases_;
-  std::vector<TensorPtr> rewrites_;  // Begun and not ended.
   std::map<uint64_t, PendingRequest> pending_;
 };
 

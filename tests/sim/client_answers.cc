@@ -136,7 +136,8 @@ void SimClient::Die() {
     if (lease.write) Abandon(lease);
   }
   leases_.clear();
-  for (const TensorPtr& tensor : rewrites_) {
+  for (const auto& [key, tensor] : world_.model.tensors()) {
+    if (tensor->rewriters.erase(static_cast<uint64_t>(session_)) == 0) continue;
     tensor->tainted = true;
     tensor->torn.assign(tensor->torn.size(), true);
   }

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "proto/message.h"
@@ -28,10 +29,11 @@ struct TensorModel {
   std::vector<uint32_t> seeds;  // By page; of the last seal.
   std::vector<bool> sealed;     // By page; all: it is visible.
   bool visible = false;
-  bool freeing = false;        // A free was asked for, or done.
-  bool tainted = false;        // A writer gave up on it: TORN is a right answer.
-  std::vector<bool> torn;      // By piece: torn on purpose, neither sealed nor accepted since: no read is granted.
-  std::vector<bool> doubtful;  // By piece: a writer gave up on it; accepting it means taking whatever is there.
+  bool freeing = false;          // A free was asked for, or done.
+  bool tainted = false;          // A writer gave up on it: TORN is a right answer.
+  std::set<uint64_t> rewriters;  // Sessions that have begun to rewrite it by ranges, and not ended.
+  std::vector<bool> torn;        // By piece: torn on purpose, neither sealed nor accepted since: no read is granted.
+  std::vector<bool> doubtful;    // By piece: a writer gave up on it; accepting it means taking whatever is there.
   std::shared_ptr<TensorModel> replaced_by;
 
   uint32_t page_count() const { return static_cast<uint32_t>(PagesFor(size)); }

@@ -226,6 +226,17 @@ TEST_F(Leases, OneGivenBackUntouchedLeavesWhatWasThere) {
   }
 }
 
+TEST_F(Leases, WhatWasGivenBackUntouchedIsNoChangeOfADeadSession) {
+  world.Put(b, 7, 2 * kBlockSize, 7, proto::kFlagShared);
+  EXPECT_EQ(world.Flush(b, 7, proto::kFlagShared).code, Code::kOk);
+  const uint32_t writing = proto::kFlagShared | proto::kFlagWrite;
+  const Answer untouched = world.Acquire(a, 7, writing, 0, kBlockSize);
+  EXPECT_EQ(world.Release(a, World::LeaseOf(untouched), proto::kFlagUntouched).code, Code::kOk);
+  ASSERT_EQ(world.Acquire(a, 7, writing, kBlockSize, kBlockSize).code, Code::kOk);
+  world.engine->EndSession(a, "killed");
+  EXPECT_EQ(world.Check(b, 7, 7, proto::kFlagShared), Code::kOk) << "every byte is the old one";
+}
+
 TEST_F(Leases, ACreationGivenBackUntouchedLeavesNothing) {
   const Answer granted = world.Create(a, 5, 2 * kBlockSize);
   ASSERT_EQ(granted.code, Code::kOk);

@@ -289,6 +289,23 @@ TEST_F(Persist, ACorruptCopyIsNotCommitted) {
   EXPECT_EQ(world.manifests.commit(), 0u);
 }
 
+TEST_F(Persist, OfTwoCorruptCopiesTheOtherIsToldWhereOneIsFreedMeanwhile) {
+  for (const uint64_t tensor : {1, 2}) {
+    world.PutOnSsd(session, tensor, kPiece, tensor, kShared);
+    world.transfers.FailNext({storage::Direction::kRead, storage::TransferOutcome::kCorrupt, 0}, 2);
+    EXPECT_EQ(world.Check(session, tensor, tensor, kShared), Code::kCorrupt);
+  }
+  world.Put(session, 3, kPiece, 3, kShared);
+  world.transfers.Hold();
+  const uint64_t flushing = world.Send(session, Op::kFlush, {{1, 0, 0, 0}, {2, 0, 0, 0}, {3, 0, 0, 0}}, kShared);
+  world.Turns(2);
+  EXPECT_EQ(world.Free(session, 1, kShared).code, Code::kOk);
+  world.transfers.Release();
+  const Answer refused = world.Wait(session, flushing);
+  EXPECT_EQ(refused.code, Code::kCorrupt);
+  EXPECT_EQ(refused.error.tensor, 2u);
+}
+
 // The next daemon: the same device and the same manifests, a new engine.
 class NextDaemon {
  public:

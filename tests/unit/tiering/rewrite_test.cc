@@ -1,6 +1,7 @@
 // Tensors that are written anew by ranges, and writers that end before the last of them.
 #include <gtest/gtest.h>
 
+#include "daemon/tiering/core.h"
 #include "daemon/tiering/rewrite.h"
 #include "tests/support/tiering/world.h"
 
@@ -16,7 +17,7 @@ constexpr uint32_t kMore = proto::kFlagMore;
 class Rewrites : public ::testing::Test {
  protected:
   Rewrites()
-      : world({.manifests = true}),
+      : world({.engine = {.rewrites_per_session_max = 3}, .manifests = true}),
         job(world.OpenJob({.key = "1000/training", .named = true})),
         writer(world.OpenSession(job)),
         reader(world.OpenSession(job)) {
@@ -85,6 +86,34 @@ TEST_F(Rewrites, ThatTheWriterTearsItselfAreEnded) {
   EXPECT_FALSE(Torn());
 }
 
+TEST_F(Rewrites, WhoseTearWaitsForItsTurnAreNotForgottenMeanwhile) {
+  EXPECT_EQ(Write(0, kMore).code, Code::kOk);
+  std::vector<proto::RequestItem> many(proto::kItemsPerRequestMax, {1, 0, 0, 0});
+  for (uint32_t looks = 0; looks < 2 * kLooksPerTurn; looks += 3 * proto::kItemsPerRequestMax) {
+    world.Send(reader, Op::kDrop, many, kShared);  // All the looks of this turn.
+  }
+  const uint64_t tearing = world.Send(writer, Op::kTear, {{1, 0, kSize, 0}}, kShared);
+  ASSERT_FALSE(world.Answered(writer, tearing));
+  world.engine->EndSession(writer, "killed");
+  EXPECT_TRUE(Torn());
+}
+
+TEST_F(Rewrites, ThatSomebodyWroteWholeSinceAreForgotten) {
+  EXPECT_EQ(Write(0, kMore).code, Code::kOk);
+  EXPECT_EQ(world.Rewrite(reader, 1, 5, kShared).code, Code::kOk);
+  EXPECT_EQ(world.Ask(reader, Op::kPersist, {}).code, Code::kOk) << "nothing to wait for";
+  world.engine->EndSession(writer, "killed");
+  EXPECT_EQ(world.Check(reader, 1, 5, kShared), Code::kOk);
+}
+
+TEST_F(Rewrites, ThatSomebodyAcceptedSinceAreForgotten) {
+  EXPECT_EQ(Write(0, kMore).code, Code::kOk);
+  EXPECT_EQ(world.Ask(reader, Op::kTear, {{1, 0, 1, 0}}, kShared).code, Code::kOk);
+  EXPECT_EQ(world.Ask(reader, Op::kAccept, {{1, 0, 0, 0}}, kShared).code, Code::kOk);
+  world.engine->EndSession(writer, "killed");
+  EXPECT_FALSE(Torn());
+}
+
 TEST_F(Rewrites, GoWithTheirTensor) {
   EXPECT_EQ(Write(0, kMore).code, Code::kOk);
   EXPECT_EQ(world.Free(reader, 1, kShared).code, Code::kOk);
@@ -123,8 +152,8 @@ TEST_F(Rewrites, HoldUpNothingElseThatAManifestHasToWrite) {
 }
 
 TEST_F(Rewrites, ThatAManifestWaitedForTooLongAreNamed) {
-  world.Put(writer, 0x2a, 100, 1, kShared);
-  EXPECT_EQ(Release(Lease(0, 100, 0x2a), kMore, 0, 100).code, Code::kOk);
+  world.Put(writer, 0x2a, kSize, 1, kShared);
+  EXPECT_EQ(Release(Lease(0, kPiece, 0x2a), kMore).code, Code::kOk);
   const uint64_t persisting = world.Send(reader, Op::kPersist, {{1, 0, 0, 0}, {0x2a, 0, 0, 0}}, kShared);
   world.Turns(30);
   world.Advance(std::chrono::minutes(2));
@@ -132,6 +161,12 @@ TEST_F(Rewrites, ThatAManifestWaitedForTooLongAreNamed) {
   EXPECT_EQ(refused.code, Code::kTimeout);
   EXPECT_EQ(refused.error.tensor, 0x2au);
   EXPECT_NE(refused.detail.find("tensor 0x2a was half rewritten"), std::string::npos) << refused.detail;
+}
+
+TEST_F(Rewrites, OfATornTensorAreRefusedToManifestsAtOnce) {
+  EXPECT_EQ(Write(0, kMore).code, Code::kOk);
+  EXPECT_EQ(world.Ask(reader, Op::kTear, {{1, 0, 0, 0}}, kShared).code, Code::kOk);
+  EXPECT_EQ(world.Ask(reader, Op::kPersist, {}).code, Code::kTorn);
 }
 
 TEST_F(Rewrites, ThatNeverEndAreInNoManifest) {
@@ -164,13 +199,13 @@ TEST_F(Rewrites, AskedForInNonsenseAreRefusedAndTheLeaseEnds) {
 }
 
 TEST_F(Rewrites, MoreThanASessionMayHaveAreRefused) {
-  for (uint64_t i = 0; i < kRewritesMax; ++i) {
-    world.Put(writer, 10 + i, 100, 1, kShared);
-    ASSERT_EQ(Release(Lease(0, 100, 10 + i), kMore, 0, 100).code, Code::kOk) << i;
+  for (const uint64_t id : {10, 11, 12}) {
+    world.Put(writer, id, 2 * kPiece, 1, kShared);
+    ASSERT_EQ(Release(Lease(0, kPiece, id), kMore, 0, 2 * kPiece).code, Code::kOk) << id;
   }
   const Answer refused = Write(0, kMore);
   EXPECT_EQ(refused.code, Code::kInvalid);
-  EXPECT_NE(refused.detail.find("1024 tensors half rewritten"), std::string::npos) << refused.detail;
+  EXPECT_NE(refused.detail.find("3 tensors half rewritten"), std::string::npos) << refused.detail;
   EXPECT_EQ(world.Free(writer, 10, kShared).code, Code::kOk);
   EXPECT_EQ(Write(0, kMore).code, Code::kOk) << "that one is gone";
 }
