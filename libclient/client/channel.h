@@ -35,6 +35,7 @@ inline constexpr std::chrono::microseconds kSpinMax{20};
 inline constexpr uint32_t kKeptForDetached = 64;
 // A started request keeps its place until its caller takes the answer, who may make other calls first: room for those.
 inline constexpr uint32_t kKeptForCalls = 64;
+inline constexpr uint32_t kKeptFromStarted = kKeptForDetached + kKeptForCalls;
 // At the end nobody takes answers any more: what is still to be finished then may use part of that room.
 inline constexpr uint32_t kKeptAtTheEnd = kKeptForDetached / 2;
 

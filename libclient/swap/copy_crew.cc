@@ -1,6 +1,7 @@
 #include "libclient/swap/copy_crew.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "libclient/client/start_thread.h"
 #include "libclient/swap/request_operation.h"
@@ -71,12 +72,14 @@ Result<std::shared_ptr<Operation>> CopyCrew::StartRequest(const client::Submissi
                                      " started calls of this client are not taken: end some of them with tier_wait "
                                      "before more are started");
   }
-  if (unfinished_.load() != 0) {
-    // Without one, who ends the swap sends it, if there is room then, or the next swap's thread.
-    (void)EnsureThreads();
-    std::lock_guard lock(mutex_);
-    if (auto before = SwapsBefore(submission); !before.empty() || AnyReady()) {
+  if (unfinished_.load() != 0 || submission.op == Op::kFree) {
+    std::unique_lock lock(mutex_);
+    if (auto before = SwapsBefore(submission); !before.empty() || HeldBack(*operation)) {
       DeferLocked(operation, std::move(before));
+      lock.unlock();
+      // Without one, who ends the swap sends it, if there is room then, or the next swap's thread.
+      (void)EnsureThreads();
+      WakeThreads();
       return operation;
     }
   }
@@ -177,7 +180,9 @@ void CopyCrew::Run() {
 
 CopyCrew::Turn CopyCrew::TakeTurn(std::unique_lock<std::mutex>& lock) {
   starved_ = false;
-  if (SendReady()) Admit();  // A swap that was asked for behind a request does not overtake it.
+  SettleOrphans();
+  SendReady();
+  Admit();
   bool ended = false;
   for (auto operation = active_.begin(); operation != active_.end();) {
     if (!(*operation)->Advance()) {
@@ -188,7 +193,6 @@ CopyCrew::Turn CopyCrew::TakeTurn(std::unique_lock<std::mutex>& lock) {
     operation = active_.erase(operation);
     ended = true;
   }
-  SettleOrphans();
   if (ended || CopyOne(lock)) return Turn::kWorked;
   return Idle() ? Turn::kIdle : Turn::kWaiting;
 }
@@ -215,7 +219,10 @@ bool CopyCrew::CopyOne(std::unique_lock<std::mutex>& lock) {
 
 void CopyCrew::Admit() {
   for (auto entry = queued_.begin(); entry != queued_.end() && active_.size() < kActiveOperationsMax;) {
-    if (!Admissible(**entry)) {
+    const auto& request = (*entry)->request();
+    const proto::RequestItem item{.tensor = request.tensor};
+    // Nor does a swap overtake a request that it was asked for behind.
+    if (!Admissible(**entry) || BehindUnsent({.flags = request.flags, .items = {&item, 1}})) {
       ++entry;
       continue;
     }
@@ -242,7 +249,7 @@ void CopyCrew::Forget(const CopyOperation& operation) {
   if (entry->second.empty()) by_tensor_.erase(entry);
   unfinished_.fetch_sub(1);
   for (const auto& request : deferred_) request->NoLongerBehind(operation);
-  (void)SendReady();  // Else in a later turn.
+  SendReady();  // Else in a later turn.
   finished_.notify_all();
 }
 
@@ -268,23 +275,43 @@ std::vector<const CopyOperation*> CopyCrew::SwapsBefore(const client::Submission
   return before;
 }
 
-Result<Pending*> CopyCrew::TrySubmit(const client::Submission& submission) {
-  const uint32_t kept = closing_ ? client::kKeptAtTheEnd : client::kKeptForDetached;
-  auto pending = session_.channel().TrySubmit(submission, &group_, kept);
+Result<Pending*> CopyCrew::TrySubmit(const client::Submission& submission, uint32_t kept) {
+  auto pending = session_.channel().TrySubmit(submission, &group_, closing_ ? client::kKeptAtTheEnd : kept);
   if (pending && *pending == nullptr) starved_.store(true);
   return pending;
 }
 
-bool CopyCrew::SendReady() {
-  bool room = true;
-  const auto sent = std::erase_if(deferred_, [&room](const auto& request) {
-    if (!room || !request->ready()) return false;
-    room = request->TrySend();
-    return room;
-  });
+void CopyCrew::SendReady() {
+  bool frees_wait = false;
+  for (const auto& request : deferred_) {
+    if (!request->ready()) continue;
+    if (request->frees() && !request->awaited() && orphans_.size() >= kGivenUpMax && !closing_) {
+      frees_wait = true;
+      continue;
+    }
+    if (frees_wait && BehindUnsent(request->submission(), request.get())) continue;
+    if (!request->TrySend()) break;
+  }
+  const auto sent = std::erase_if(deferred_, [](const auto& request) { return !request->deferred(); });
   unfinished_.fetch_sub(sent);
   if (sent > 0) finished_.notify_all();
-  return room;
+}
+
+bool CopyCrew::HeldBack(const RequestOperation& request) const {
+  if (request.frees() && orphans_.size() >= kGivenUpMax) return true;
+  const auto waits = [&](const auto& before) { return before->ready() && (request.frees() || !before->frees()); };
+  return std::ranges::any_of(deferred_, waits) || BehindUnsent(request.submission());
+}
+
+bool CopyCrew::BehindUnsent(const client::Submission& submission, const RequestOperation* until) const {
+  if (deferred_.empty()) return false;
+  std::unordered_set<uint64_t> tensors;
+  for (const auto& item : submission.items) tensors.insert(item.tensor);
+  for (const auto& request : deferred_) {
+    if (request.get() == until) return false;
+    if (request->ready() && request->NamesOneOf(tensors, submission.flags)) return true;
+  }
+  return false;
 }
 
 bool CopyCrew::AnyReady() const {
@@ -306,7 +333,7 @@ Status CopyCrew::WaitForSwaps(client::Submission* submission) {
   if (unfinished_.load() == 0) return {};
   std::unique_lock lock(mutex_);
   const auto behind_swaps = [&] { return !SwapsBefore(*submission).empty(); };
-  const auto free = [&] { return !behind_swaps() && !AnyReady(); };  // What was asked before it goes first.
+  const auto free = [&] { return !behind_swaps() && !BehindUnsent(*submission); };
   if (free()) return {};
   if (behind_swaps()) {
     if (auto may_wait = MayWait(submission->flags); !may_wait) return may_wait;

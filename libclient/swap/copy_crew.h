@@ -7,7 +7,8 @@
 //
 // Invariants: inflight_bytes_ == Σ lengths of ranges asked for and not finished; it exceeds budget_bytes_ only when a
 //   single range does; unfinished_ == operations queued or active + requests deferred; nothing is waited for under the
-//   crew's lock: what finds no room on the ring is sent in a later turn; started requests leave room for other calls.
+//   crew's lock: what finds no room on the ring is sent in a later turn; started requests, whether somebody waits for
+//   them or not, leave kKeptFromStarted places to swaps and calls that wait, and hold up none of other tensors.
 #pragma once
 
 #include <atomic>
@@ -29,11 +30,13 @@ namespace tier::swap {
 
 inline constexpr int kCopyThreadsMax = 64;
 inline constexpr uint32_t kActiveOperationsMax = 64;  // Those that may ask for ranges at the same time.
-// Requests started and not taken. What a caller has to take before it can go on never fills the channel: swaps and
-// calls that wait find room. Those given up do not count: the daemon answers them, and who lets go of a tensor is not
-// refused.
-inline constexpr uint32_t kStartedMax =
-    proto::kRequestsOutstandingMax - client::kKeptForDetached - client::kKeptForCalls;
+// Requests started and not taken: all of them fit into what is not kept from them, so that none depends on another's
+// being taken. Those given up do not count: the daemon answers them, and who lets go of a tensor is not refused.
+inline constexpr uint32_t kStartedMax = proto::kRequestsOutstandingMax - client::kKeptFromStarted;
+// With as many given up and not answered, frees that nobody waits for are sent after the next answers: the daemon may
+// take as long as others hold leases, and other started calls need room too. Half of what makes releases ring
+// (Channel).
+inline constexpr uint32_t kGivenUpMax = proto::kRequestsOutstandingMax / 4;
 inline constexpr uint64_t kBudgetBytesMax = 128 * kMiB;
 inline constexpr uint64_t kInlineBytesMax = kMiB;  // Below it the caller's thread may copy.
 inline constexpr std::chrono::microseconds kInlineWaitMax{200};
@@ -61,8 +64,9 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   // room. NO_MEMORY beyond kStartedMax.
   Result<std::shared_ptr<Operation>> StartRequest(const client::Submission& submission,
                                                   std::span<client::Lease*> leases);
-  // Returns when no swap of the tensors named (none: of any) is unfinished, by the request's own flags and deadline;
-  // what is left of that stays in submission->timeout_ms. TIMEOUT, WOULD_DEADLOCK.
+  // Returns when no swap of the tensors named (none: of any) is unfinished, and no started request of them unsent, by
+  // the request's own flags and deadline; what is left of that stays in submission->timeout_ms. TIMEOUT,
+  // WOULD_DEADLOCK.
   Status WaitForSwaps(client::Submission* submission);
   bool Busy(uint64_t tensor, uint32_t flags);
   // Waits for all swaps, then ends the threads. What waited behind them is sent if there is room for it by then, or
@@ -103,10 +107,15 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   void EndIfQueued(CopyOperation& operation);
   std::vector<const CopyOperation*> SwapsBefore(const client::Submission& submission) const;
   // Null when there is no room now: to be asked again in a later turn.
-  Result<client::Pending*> TrySubmit(const client::Submission& submission);
-  // Sends the deferred that wait for no swap any more. False when one found no room; none behind it is sent then.
-  bool SendReady();
+  Result<client::Pending*> TrySubmit(const client::Submission& submission, uint32_t kept = client::kKeptForDetached);
+  // Sends the deferred that wait for no swap any more, in the order asked until one finds no room. Only frees that
+  // wait for answers are passed, by what names none of their tensors.
+  void SendReady();
   bool AnyReady() const;
+  // Whether it is to be sent after what was asked before it and waits for room, or as a free after answers.
+  bool HeldBack(const RequestOperation& request) const;
+  // Whether what was asked before (`until`: that one) names one of its tensors and waits, for no swap.
+  bool BehindUnsent(const client::Submission& submission, const RequestOperation* until = nullptr) const;
   // To be sent later, unless it may not wait and has ended. Under the crew's lock.
   void DeferLocked(const std::shared_ptr<RequestOperation>& request, std::vector<const CopyOperation*> behind);
   void RemoveDeferred(const RequestOperation& request);
@@ -130,7 +139,7 @@ class CopyCrew : public std::enable_shared_from_this<CopyCrew> {
   std::map<Key, std::deque<CopyOperation*>> by_tensor_;  // Unfinished ones, in the order asked.
   std::list<Orphan> orphans_;
   std::vector<std::shared_ptr<RequestOperation>> deferred_;  // Behind swaps, or each other, in the order asked.
-  std::atomic<uint32_t> started_{0};                         // RequestOperations.
+  std::atomic<uint32_t> started_{0};                         // RequestOperations but deferred frees given up.
   std::atomic<uint64_t> unfinished_{0};
   uint64_t inflight_bytes_ = 0;
   uint32_t waiting_in_group_ = 0;

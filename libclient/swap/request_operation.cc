@@ -22,12 +22,12 @@ RequestOperation::~RequestOperation() {
   if (session.forked()) return;
   Pending* const pending = pending_.load();
   if (pending != nullptr && !session.channel().ended()) crew_->Adopt(pending, submission_);
-  crew_->started_.fetch_sub(1);
+  if (counted_) crew_->started_.fetch_sub(1);
 }
 
 Result<bool> RequestOperation::Send() {
   // In the group from the start: should it be given up, a thread of the crew waits for it.
-  auto pending = crew_->session().channel().TrySubmit(submission_, &crew_->group_);
+  auto pending = crew_->session().channel().TrySubmit(submission_, &crew_->group_, client::kKeptFromStarted);
   if (!pending) return std::unexpected(pending.error());
   pending_.store(*pending);
   return *pending != nullptr;
@@ -45,6 +45,12 @@ bool RequestOperation::Defer(std::vector<const CopyOperation*> behind) {
   return true;
 }
 
+bool RequestOperation::NamesOneOf(const std::unordered_set<uint64_t>& tensors, uint32_t flags) const {
+  if (items_.empty() || tensors.empty()) return true;
+  if (((submission_.flags ^ flags) & proto::kFlagShared) != 0) return false;
+  return std::ranges::any_of(items_, [&](const auto& item) { return tensors.contains(item.tensor); });
+}
+
 bool RequestOperation::TrySend() {
   if (crew_->closing_) return TrySendAtClose();
   const bool unowned = cancelled_.load();  // Nobody waits for it: it has no deadline either.
@@ -54,7 +60,7 @@ bool RequestOperation::TrySend() {
     return true;
   }
   if (!unowned) submission_.timeout_ms = client::LeftUntil(expires_);
-  auto pending = crew_->TrySubmit(submission_);
+  auto pending = crew_->TrySubmit(submission_, client::kKeptFromStarted);
   if (pending && *pending == nullptr) return false;
   deferred_ = false;
   if (!pending) {
@@ -99,6 +105,11 @@ bool RequestOperation::done() {
 
 bool RequestOperation::WaitUntilSent(Clock::time_point deadline) {
   std::unique_lock lock(crew_->mutex_);
+  if (deferred_ && !cancelled_.load() && !std::exchange(awaited_, true)) {
+    lock.unlock();
+    crew_->WakeThreads();
+    lock.lock();
+  }
   crew_->finished_.wait_until(lock, std::min(deadline, expires_), [this] { return !deferred_ || cancelled_.load(); });
   if (!deferred_ || cancelled_.load()) return true;
   if (Clock::now() < expires_) return false;
@@ -142,7 +153,8 @@ void RequestOperation::Cancel() {
   {
     std::lock_guard lock(crew_->mutex_);
     cancelled_.store(true);
-    if (submission_.op != proto::Op::kFree) Undefer();
+    if (!frees()) Undefer();
+    if (deferred_ && std::exchange(counted_, false)) crew_->started_.fetch_sub(1);  // Nobody's to end any more.
   }
   crew_->finished_.notify_all();
   crew_->session().channel().WakeAll();

@@ -244,7 +244,8 @@ TIER_API void tier_cancel(tier_op* op);
  * behind unfinished swaps of the same tensors the request is sent when those end. A client has up to 896 of them that
  * tier_wait has not ended; beyond it NO_MEMORY, and other calls find room all the same. tier_poll waits in slices;
  * tier_cancel followed by tier_wait gives up (what is granted afterwards is given back by itself; a free goes on
- * alone). `leases` is filled by tier_wait and must stay valid until then. Lists hold 1 … 1023 entries. */
+ * alone, however many there are, and calls on other tensors find room beside them). `leases` is filled by tier_wait and
+ * must stay valid until then. Lists hold 1 … 1023 entries. */
 TIER_API int tier_create_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
                                uint32_t timeout_ms, tier_lease** leases, tier_op** op);
 TIER_API int tier_acquire_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,

@@ -189,7 +189,7 @@ TEST_F(BehindSwapTest, WhatASwapHeldBackWaitsForRoomOnTheRingAndHoldsNobodyUp) {
   tier_op *first = nullptr, *second = nullptr;
   ASSERT_TIER_OK(tier_free_start(client_, &tensor, 1, 0, &first));
   ASSERT_TIER_OK(tier_free_start(client_, &tensor, 1, 0, &second));
-  const auto calls = FillButFor(1);  // The swap has the one.
+  const auto calls = FillButFor(client::kKeptForCalls + 1);  // The swap has the one.
   EndSwap();
   EXPECT_EQ(tier_poll(first, 10'000), 1);
   EXPECT_EQ(tier_done(second), 0);

@@ -22,6 +22,14 @@ class StartedTest : public ClientTest {
     for (tier_op*& op : ops) EXPECT_TIER_OK(StartFlush(&op));
     return ops;
   }
+  void FreeUnwaited(uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      tier_op* op = nullptr;
+      ASSERT_TIER_OK(tier_free_start(client_, &kTensor, 1, 0, &op));
+      tier_cancel(op);
+      EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "cancelled");
+    }
+  }
   // One that takes half of the request ring.
   tier_op* StartLong() {
     const std::vector<uint64_t> tensors(proto::kItemsPerRequestMax, kTensor);
@@ -70,19 +78,66 @@ TEST_F(StartedTest, TheirNumberIsLimitedAndOtherCallsFindRoom) {
 TEST_F(StartedTest, FreesThatAreGivenUpAreNeverRefusedNorLost) {
   Start();
   daemon_->Hold(Op::kFree);
-  constexpr uint64_t kCount = proto::kRequestsOutstandingMax + 500;
-  for (uint64_t i = 0; i < kCount; ++i) {
-    tier_op* op = nullptr;
-    ASSERT_TIER_OK(tier_free_start(client_, &kTensor, 1, 0, &op));
-    tier_cancel(op);
-    EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "cancelled");
-  }
+  constexpr uint64_t kCount = 3 * proto::kRequestsOutstandingMax;
+  FreeUnwaited(kCount);
   daemon_->Resume();
   daemon_->Await([&] { return daemon_->counters().requests[static_cast<size_t>(Op::kFree)].load() == kCount; });
   EXPECT_TIER_OK(tier_step(client_, 1));
   tier_op* op = nullptr;
   ASSERT_TIER_OK(StartFlush(&op));
   EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+}
+
+// Another session has leases on what they free, and keeps them.
+TEST_F(StartedTest, FreesThatAreGivenUpHoldUpNothingOfOtherTensors) {
+  Start({.windows = 20});
+  const uint64_t other = kTensor + 1;
+  tier_seal(Create(other, 4096));
+  daemon_->Hold(Op::kFree);
+  FreeUnwaited(3 * proto::kRequestsOutstandingMax);
+  tier_release(Acquire(other), 0);
+  EXPECT_TIER_OK(tier_step(client_, 1));
+  const auto content = Random(5 * kMiB, 1);
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_swap_out(client_, other + 1, content.data(), content.size(), nullptr, &op));
+  EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+  ASSERT_TIER_OK(tier_flush_start(client_, &other, 1, 0, &op));
+  EXPECT_TIER_OK(tier_wait(op, 0, nullptr));
+  daemon_->Resume();
+}
+
+TEST_F(StartedTest, WhatIsAskedBehindAFreeThatWasGivenUpGoesBehindIt) {
+  Start();
+  daemon_->Hold(Op::kFree);
+  FreeUnwaited(swap::kGivenUpMax + 1);
+  const auto content = Random(5 * kMiB, 1);
+  tier_op *swap = nullptr, *flush = nullptr, *other = nullptr;
+  ASSERT_TIER_OK(StartFlush(&flush));
+  ASSERT_TIER_OK(tier_swap_out(client_, kTensor, content.data(), content.size(), nullptr, &swap));
+  const uint64_t other_tensor = kTensor + 1;
+  ASSERT_TIER_OK(tier_flush_start(client_, &other_tensor, 1, 0, &other));
+  EXPECT_TIER_OK(tier_wait(other, 0, nullptr));
+  EXPECT_TIER_ERROR(tier_wait(swap, 1, nullptr), TIER_TIMEOUT, "it goes on");
+  EXPECT_EQ(tier_done(flush), 0);
+  EXPECT_EQ(AcquireWith(0, 1), TIER_TIMEOUT) << tier_last_error();
+  EXPECT_EQ(daemon_->counters().requests[static_cast<size_t>(Op::kStat)].load(), 0u);
+  daemon_->Resume();
+  EXPECT_TIER_OK(tier_wait(swap, 0, nullptr));
+  EXPECT_TIER_OK(tier_wait(flush, 0, nullptr));
+  EXPECT_EQ(AcquireWith(0, 0), TIER_OK);
+}
+
+TEST_F(StartedTest, AFreeThatSomebodyWaitsForIsSentBeforeThoseThatWereGivenUp) {
+  Start();
+  daemon_->Hold(Op::kFree);
+  FreeUnwaited(swap::kGivenUpMax + 1);
+  const uint64_t other = kTensor + 1;
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_free_start(client_, &other, 1, 0, &op));
+  EXPECT_EQ(tier_poll(op, 1), 0);
+  daemon_->Await([&] { return daemon_->held() == swap::kGivenUpMax + 1; });
+  daemon_->Resume();
+  EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_NOT_FOUND, "no tensor 8");
 }
 
 TEST_F(StartedTest, TheyWaitForNoRoomOnTheRing) {
