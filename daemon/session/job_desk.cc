@@ -11,7 +11,7 @@ Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, st
   if (drain_reason_) {
     return Fail(Code::kDisconnected, fmt::format("{}: no more sessions and jobs are taken", *drain_reason_));
   }
-  const auto admission = registry_.Admit(uid, request);
+  const auto admission = registry_.Admit(uid, request, now);
   if (!admission) return std::unexpected(admission.error());
   const Job& asked = admission->job;
   if (admission->created) {

@@ -26,7 +26,7 @@ std::optional<std::pair<uint32_t, std::string>> ParseQualifiedName(const std::st
 
 std::string Job::EngineKey() const { return fmt::format("{}/{}", uid, name); }
 
-Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request) {
+Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request, base::TimePoint now) {
   if (uid == kUnknownUid) return Fail(Code::kDenied, "the kernel does not say who opens this job");
   if (options_.only_uid && uid != *options_.only_uid && uid != 0) {
     return Fail(Code::kDenied,
@@ -59,7 +59,7 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
                             job->members.size()));
   }
   Admission admission{.job = *job};
-  if (BeginsNewRun(*job, request)) {
+  if (BeginsNewRun(*job, request, now)) {
     if (!request.token.empty()) admission.job.token = request.token;
     admission.job.world_size = request.world_size;
     return admission;
@@ -89,15 +89,26 @@ Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& requ
   return admission;
 }
 
-// Without live sessions its owner, whom the kernel names, may come back to a named job. The token of a launch that
-// started anew (torchrun, Slurm) is another one, and its world may be: the first to come brings both.
-bool JobRegistry::BeginsNewRun(const Job& job, const OpenJobRequest& request) {
-  if (request.mode == OpenMode::kJoin || SameToken(job.token, request.token)) return false;
-  return job.named && job.members.empty() && job.uid != kOverflowUid;
+// Without live sessions its owner, whom the kernel names, may come back to a named job.
+bool JobRegistry::IsOpenToOwner(const Job& job, const OpenJobRequest& request) {
+  return job.named && job.members.empty() && job.uid != kOverflowUid && request.mode != OpenMode::kJoin;
+}
+
+// The token of a launch that started anew (torchrun, Slurm) is another one, and its world may be: the first to come
+// brings both. Not while the ranks of a launcher that was here before are on their way with the token it was given.
+bool JobRegistry::BeginsNewRun(const Job& job, const OpenJobRequest& request, base::TimePoint now) {
+  if (!IsOpenToOwner(job, request) || SameToken(job.token, request.token)) return false;
+  return !job.awaited_until || now >= *job.awaited_until;
 }
 
 Status JobRegistry::CheckToken(const Job& job, const OpenJobRequest& request) const {
   if (SameToken(job.token, request.token)) return {};
+  if (request.token.empty() && IsOpenToOwner(job, request)) return {};  // And takes nobody's token away.
+  if (!request.token.empty() && job.awaited_until) {
+    return Fail(Code::kDenied, fmt::format("this is not the token of job '{}', which was opened without a session and "
+                                           "waits up to {} s for those with its token (TIERD_JOB_TOKEN)",
+                                           job.name, kUnattachedJobLifetime / std::chrono::seconds(1)));
+  }
   if (!request.token.empty()) return Fail(Code::kDenied, fmt::format("this is not the token of job '{}'", job.name));
   if (request.mode == OpenMode::kJoin) {
     return Fail(Code::kDenied, fmt::format("joining job '{}' needs its token (TIERD_JOB_TOKEN)", job.name));
@@ -141,9 +152,12 @@ const Job& JobRegistry::Commit(const Admission& admission, const OpenJobRequest&
     TIER_CHECK(!member, "session {} is in job {} already", static_cast<uint64_t>(*session), job.name);
     job.members.push_back({.session = *session, .rank = request.rank});
     job.expires.reset();
+    job.awaited_until.reset();
     if (request.world_size > 0) job.world_size = request.world_size;
   } else if (inserted && !job.named) {
     job.expires = now + kUnattachedJobLifetime;
+  } else if (job.named && job.members.empty()) {
+    job.awaited_until = now + kUnattachedJobLifetime;
   }
   return job;
 }

@@ -6,8 +6,9 @@
 //
 // Rules: create refuses a live job; join and a second attach need the token; resume wants a named job without sessions;
 // a rank is present once; every member of a world names the same size. A named job without sessions takes its owner's
-// next run, with that run's token and world. The overflow uid stands for everybody whom the
-// kernel cannot name here, so it owns nothing without a token.
+// next run, with that run's token and world; while it awaits the run that a launcher opened it for, only those with its
+// token, or with none. The overflow uid stands for everybody whom the kernel cannot name here, so it owns nothing
+// without a token.
 // Invariants: jobs of a uid <= jobs_per_uid_max; a session is in exactly one job. Engine thread only.
 #pragma once
 
@@ -27,7 +28,8 @@ namespace tier::session {
 inline constexpr uint32_t kOverflowUid = 65534;
 inline constexpr uint32_t kUnknownUid = ~0u;
 inline constexpr int32_t kWorldSizeMax = 1 << 20;
-// An ephemeral job that was opened without a session waits this long for its first one.
+// A job that was opened without a session waits this long for its first one: an ephemeral job is closed then, a named
+// one is open to other runs.
 inline constexpr base::Duration kUnattachedJobLifetime = std::chrono::seconds(60);
 
 struct JobRegistryOptions {
@@ -50,8 +52,9 @@ struct Job {
   bool named = false;
   int32_t world_size = 0;
   std::vector<Member> members;
-  std::optional<base::TimePoint> expires;  // Ephemeral and never attached.
-  std::string EngineKey() const;           // "uid/name".
+  std::optional<base::TimePoint> expires;        // Ephemeral and never attached.
+  std::optional<base::TimePoint> awaited_until;  // Named, opened without a session, and not attached since.
+  std::string EngineKey() const;                 // "uid/name".
 };
 
 // What Admit decided.
@@ -66,8 +69,9 @@ class JobRegistry {
   JobRegistry(const JobRegistryOptions& options, TokenSource& tokens) : options_(options), tokens_(tokens) {}
 
   // May this uid open this job now? REQUIRES: ValidateOpenJob(request). Changes nothing but the count of ids.
-  Result<Admission> Admit(uint32_t uid, const OpenJobRequest& request);
-  // Makes an admission true. With a session: it is a member from now on. Without: a new ephemeral job expires.
+  Result<Admission> Admit(uint32_t uid, const OpenJobRequest& request, base::TimePoint now);
+  // Makes an admission true. With a session: it is a member from now on. Without: a new ephemeral job expires, a named
+  // one without members awaits its run.
   // REQUIRES: nothing was committed or removed since Admit.
   const Job& Commit(const Admission& admission, const OpenJobRequest& request,
                     std::optional<tiering::SessionId> session, base::TimePoint now);
@@ -88,7 +92,8 @@ class JobRegistry {
 
  private:
   Result<Admission> AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume);
-  static bool BeginsNewRun(const Job& job, const OpenJobRequest& request);
+  static bool IsOpenToOwner(const Job& job, const OpenJobRequest& request);
+  static bool BeginsNewRun(const Job& job, const OpenJobRequest& request, base::TimePoint now);
   Status CheckToken(const Job& job, const OpenJobRequest& request) const;
   Status CheckWorld(const Job& job, const OpenJobRequest& request) const;
   const Job* FindOwned(uint32_t uid, const std::string& name) const;

@@ -63,7 +63,9 @@ typedef struct tier_control_open_options {
 } tier_control_open_options;
 #define TIER_CONTROL_OPEN_OPTIONS_INIT {sizeof(tier_control_open_options), NULL, NULL, TIER_MODE_ATTACH, 0, -1, 0, 0, 0}
 
-/* Opens a job for processes that will attach to it. The same rules and refusals as tier_connect. */
+/* Opens a job for processes that will attach to it. The same rules and refusals as tier_connect. Its first
+ * process is awaited for 60 s, in which no other token is taken; then an ephemeral job is closed, and a named one open
+ * to any next run of its owner's. */
 TIER_API int tier_control_open_job(tier_control* control, const tier_control_open_options* options,
                                    tier_control_job* job);
 /* Ends its sessions (they get REVOKED) and frees its tensors; `forget`: a named job's manifest too. */

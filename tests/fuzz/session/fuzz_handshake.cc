@@ -54,7 +54,7 @@ void TryHello(std::span<const std::byte> packet, size_t descriptors) {
     uint64_t last_ = 0;
   } tokens;
   JobRegistry registry({}, tokens);
-  const auto admission = registry.Admit(1000, parsed->open);
+  const auto admission = registry.Admit(1000, parsed->open, {});
   if (!admission) return;
   const Job job = registry.Commit(*admission, parsed->open, tiering::SessionId{1}, {});
   const auto welcome = MakeWelcome({.job_name = job.name, .token = job.token});

@@ -27,12 +27,12 @@ class JobRegistryTest : public ::testing::Test {
   // Admit and Commit in one: the engine agrees to everything.
   Result<Job> Open(uint32_t uid, OpenJobRequest request, bool with_session = true) {
     EXPECT_TRUE(ValidateOpenJob(request));
-    auto admission = registry_.Admit(uid, request);
+    auto admission = registry_.Admit(uid, request, now_);
     if (!admission) return std::unexpected(admission.error());
     last_created_ = admission->created;
     std::optional<tiering::SessionId> session;
     if (with_session) session = static_cast<tiering::SessionId>(++last_session_);
-    return registry_.Commit(*admission, request, session, kStart);
+    return registry_.Commit(*admission, request, session, now_);
   }
   Code Refusal(uint32_t uid, const OpenJobRequest& request) {
     const auto opened = Open(uid, request);
@@ -41,6 +41,7 @@ class JobRegistryTest : public ::testing::Test {
 
   CountingTokens tokens_;
   JobRegistry registry_{{.jobs_per_uid_max = 3}, tokens_};
+  base::TimePoint now_ = kStart;
   uint64_t last_session_ = 0;
   bool last_created_ = false;
 };
@@ -154,6 +155,57 @@ TEST_F(JobRegistryTest, NextRunMayBeOpenedByItsLauncher) {
       << "it left the world to the first rank";
 }
 
+TEST_F(JobRegistryTest, RunThatALauncherOpenedIsAwaitedAndTakenOverByNoOther) {
+  const std::string other(64, 'b');
+  const Job job = Open(kAlice, {.name = "train", .named = true}, false).value();
+  const OpenJobRequest other_rank{.name = "train", .token = other, .named = true, .rank = 0, .world_size = 2};
+  const auto refused = Open(kAlice, other_rank);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kDenied);
+  EXPECT_THAT(refused.error().message, HasSubstr("waits up to 60 s"));
+  EXPECT_FALSE(Open(kAlice, {.name = "train", .token = other, .named = true}, false)) << "another launcher";
+
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    const auto joined = Open(kAlice, {.name = "train", .token = job.token, .rank = rank, .world_size = 4});
+    ASSERT_TRUE(joined) << joined.error().message;
+  }
+  EXPECT_EQ(Refusal(kAlice, other_rank), Code::kDenied) << "its run is there";
+  for (uint64_t session = 1; session <= 4; ++session) registry_.Leave(job.id, tiering::SessionId{session});
+  EXPECT_EQ(Open(kAlice, other_rank).value().token, other) << "its run is over";
+}
+
+TEST_F(JobRegistryTest, LauncherThatComesAfterAnotherRunWaitsForItsEnd) {
+  const std::string first_run(64, 'a');
+  const std::string token(64, 'b');
+  const OpenJobRequest rank0{.name = "train", .token = first_run, .named = true, .rank = 0, .world_size = 2};
+  const OpenJobRequest launcher{.name = "train", .token = token, .named = true};
+  const Job job = Open(kAlice, rank0).value();
+  EXPECT_FALSE(Open(kAlice, launcher, false)) << "the run is there";
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+  ASSERT_TRUE(Open(kAlice, launcher, false));
+  EXPECT_EQ(Refusal(kAlice, rank0), Code::kDenied) << "the run is over, and the next one awaited";
+  EXPECT_TRUE(Open(kAlice, {.name = "train", .token = token, .rank = 1, .world_size = 4}));
+}
+
+TEST_F(JobRegistryTest, RunThatNobodyJoinsIsAwaitedNoLongerThanItsTime) {
+  const OpenJobRequest launcher{.name = "train", .token = std::string(64, 'a'), .named = true};
+  const OpenJobRequest other{.name = "train", .token = std::string(64, 'b')};
+  ASSERT_TRUE(Open(kAlice, launcher, false));
+  now_ = kStart + kUnattachedJobLifetime / 2;
+  ASSERT_TRUE(Open(kAlice, launcher, false)) << "and from here again";
+  now_ = kStart + kUnattachedJobLifetime;
+  EXPECT_EQ(Refusal(kAlice, other), Code::kDenied);
+  now_ = now_ + kUnattachedJobLifetime / 2;
+  EXPECT_EQ(Open(kAlice, other).value().token, other.token);
+  EXPECT_EQ(registry_.NextExpiry(), std::nullopt) << "a named job stays";
+}
+
+TEST_F(JobRegistryTest, OwnerWithoutATokenComesToAnAwaitedRunAsItIs) {
+  const Job job = Open(kAlice, {.name = "train", .named = true}, false).value();
+  EXPECT_EQ(Open(kAlice, {.name = "train"}).value().token, job.token);
+  EXPECT_TRUE(Open(kAlice, {.name = "train", .token = job.token, .rank = 0, .world_size = 2}));
+}
+
 TEST_F(JobRegistryTest, NextRunIsItsOwnersAlone) {
   const std::string token(64, 'b');
   const Job job = Open(kAlice, {.name = "train", .named = true}).value();
@@ -173,7 +225,7 @@ TEST_F(JobRegistryTest, NextRunIsItsOwnersAlone) {
 TEST_F(JobRegistryTest, AdmissionToTheNextRunChangesNothingUntilItIsCommitted) {
   const Job job = Open(kAlice, {.name = "train", .named = true}).value();
   EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
-  ASSERT_TRUE(registry_.Admit(kAlice, {.name = "train", .token = std::string(64, 'b')}));
+  ASSERT_TRUE(registry_.Admit(kAlice, {.name = "train", .token = std::string(64, 'b')}, kStart));
   EXPECT_EQ(registry_.Find(job.id)->token, job.token);
 }
 
@@ -192,7 +244,7 @@ TEST_F(JobRegistryTest, ResumeTakesANamedJobWithoutSessions) {
 }
 
 TEST_F(JobRegistryTest, ResumeOfAnUnknownJobAsksTheEngineForItsManifest) {
-  const auto admission = registry_.Admit(kAlice, {.name = "old", .mode = OpenMode::kResume});
+  const auto admission = registry_.Admit(kAlice, {.name = "old", .mode = OpenMode::kResume}, kStart);
   ASSERT_TRUE(admission);
   EXPECT_TRUE(admission->created && admission->resume && admission->job.named);
   EXPECT_EQ(admission->job.EngineKey(), "1000/old");
@@ -201,10 +253,10 @@ TEST_F(JobRegistryTest, ResumeOfAnUnknownJobAsksTheEngineForItsManifest) {
 TEST_F(JobRegistryTest, NothingIsKeptByADaemonWithoutData) {
   JobRegistry registry({.persistent = false}, tokens_);
   const OpenJobRequest named = {.name = "train", .named = true};
-  EXPECT_THAT(registry.Admit(kAlice, named).error().message, HasSubstr("data_dir="));
+  EXPECT_THAT(registry.Admit(kAlice, named, kStart).error().message, HasSubstr("data_dir="));
   const OpenJobRequest resumed = {.name = "train", .mode = OpenMode::kResume};
-  EXPECT_EQ(registry.Admit(kAlice, resumed).error().code, Code::kDenied);
-  EXPECT_TRUE(registry.Admit(kAlice, {.name = "train"}));
+  EXPECT_EQ(registry.Admit(kAlice, resumed, kStart).error().code, Code::kDenied);
+  EXPECT_TRUE(registry.Admit(kAlice, {.name = "train"}, kStart));
 }
 
 TEST_F(JobRegistryTest, OverflowUidOwnsNothingWithoutAToken) {
@@ -217,10 +269,10 @@ TEST_F(JobRegistryTest, OverflowUidOwnsNothingWithoutAToken) {
 
 TEST_F(JobRegistryTest, APrivateDaemonServesItsUserAndRootAlone) {
   JobRegistry registry({.only_uid = kAlice}, tokens_);
-  EXPECT_TRUE(registry.Admit(kAlice, {.name = "train"}));
-  EXPECT_TRUE(registry.Admit(0, {.name = "train"}));
-  EXPECT_EQ(registry.Admit(kAlice + 1, {.name = "train"}).error().code, Code::kDenied);
-  EXPECT_EQ(registry.Admit(kAlice + 1, {.token = std::string(64, 'b')}).error().code, Code::kDenied);
+  EXPECT_TRUE(registry.Admit(kAlice, {.name = "train"}, kStart));
+  EXPECT_TRUE(registry.Admit(0, {.name = "train"}, kStart));
+  EXPECT_EQ(registry.Admit(kAlice + 1, {.name = "train"}, kStart).error().code, Code::kDenied);
+  EXPECT_EQ(registry.Admit(kAlice + 1, {.token = std::string(64, 'b')}, kStart).error().code, Code::kDenied);
 }
 
 TEST_F(JobRegistryTest, UnknownUidOpensNothing) { EXPECT_EQ(Refusal(kUnknownUid, {.name = "x"}), Code::kDenied); }
@@ -251,7 +303,7 @@ TEST_F(JobRegistryTest, JobWithoutSessionExpiresUnlessSomebodyAttaches) {
 }
 
 TEST_F(JobRegistryTest, RefusedAdmissionChangesNothing) {
-  ASSERT_TRUE(registry_.Admit(kAlice, {.name = "train"}));
+  ASSERT_TRUE(registry_.Admit(kAlice, {.name = "train"}, kStart));
   EXPECT_TRUE(registry_.jobs().empty());
   EXPECT_EQ(registry_.FindFor({.admin = true}, "train").error().code, Code::kNotFound);
 }
