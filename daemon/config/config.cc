@@ -309,7 +309,23 @@ ptrdiff_t LineOfMalformed(std::string_view text) {
   return found - ends.begin() + 1;
 }
 
+// Where the text has a character of U+FB26 to U+FEFE (EF AC A6 to EF BB BE), if it does: toml++ 3.3 takes it for
+// unreachable that such a character is asked for being white space.
+std::optional<size_t> FindUnreadable(std::string_view text) {
+  for (size_t at = text.find('\xef'); at != std::string_view::npos; at = text.find('\xef', at + 1)) {
+    const std::string_view character = text.substr(at, 3);
+    if (character >= "\xef\xac\xa6" && character <= "\xef\xbb\xbe") return at;
+  }
+  return {};
+}
+
 Result<toml::table> ParseToml(std::string_view text, const std::string& source) {
+  if (const auto at = FindUnreadable(text)) {
+    return Fail(Code::kInvalid,
+                fmt::format("{}:{}: this has a character of U+FB26 to U+FEFE, which cannot be read here; in a string, "
+                            "write it as \\u and four digits",
+                            source, std::ranges::count(text.substr(0, *at), '\n') + 1));
+  }
   try {
     return toml::parse(text);
   } catch (const toml::parse_error& error) {

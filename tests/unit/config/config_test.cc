@@ -132,6 +132,16 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
   for (const MistakeCase& c : cases) EXPECT_THAT(Mistake(c.text), HasSubstr(c.message)) << c.text;
 }
 
+TEST(Config, CharactersThatTheParserCannotReadAreRefusedByLine) {
+  for (const char* character : {"\xef\xac\xa6", "\xef\xbb\xbb", "\xef\xbb\xbe"}) {
+    const auto refused = ParseConfig(std::string("[arena]\nH") + character + "u = 1\n", "tierd.toml");
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().message.find("tierd.toml:2: this has a character of U+FB26 to U+FEFE"), 0u)
+        << refused.error().message;
+  }
+  EXPECT_TRUE(ParseConfig("# \xef\xac\xa5 \xef\xbb\xbf\n", "tierd.toml").has_value()) << "their neighbours can be";
+}
+
 TEST(Config, EveryMistakeOfAFileHasItsLine) {
   for (const char* line : {"x = 1",
                            "arena.x = 1",
