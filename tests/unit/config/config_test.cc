@@ -132,14 +132,21 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
   for (const MistakeCase& c : cases) EXPECT_THAT(Mistake(c.text), HasSubstr(c.message)) << c.text;
 }
 
-TEST(Config, CharactersThatTheParserCannotReadAreRefusedByLine) {
-  for (const char* character : {"\xef\xac\xa6", "\xef\xbb\xbb", "\xef\xbb\xbe"}) {
-    const auto refused = ParseConfig(std::string("[arena]\nH") + character + "u = 1\n", "tierd.toml");
-    ASSERT_FALSE(refused.has_value());
-    EXPECT_EQ(refused.error().message.find("tierd.toml:2: this has a character of U+FB26 to U+FEFE"), 0u)
-        << refused.error().message;
+// toml++ 3.3 runs into undefined behaviour on them by itself.
+TEST(Config, CharactersFarFromAsciiAreReadOrRefusedByLine) {
+  for (const char* character :
+       {"\xc2\xa1", "\xc3\xa9", "\xc7\xa7", "\xe2\xb1\xa0", "\xe3\x81\x82", "\xef\xac\xa6", "\xef\xbb\xbb"}) {
+    for (const std::string& line :
+         {std::string("H") + character + "u = 1", std::string("[") + character + "]",
+          std::string("maximum = \"\"\"\\") + character + "\"\"\"", std::string("maximum = 1") + character}) {
+      const auto refused = ParseConfig("[arena]\n" + line + "\n", "tierd.toml");
+      ASSERT_FALSE(refused.has_value()) << line;
+      EXPECT_EQ(refused.error().message.find("tierd.toml:2: "), 0u) << refused.error().message;
+    }
+    EXPECT_TRUE(ParseConfig(std::string("# ") + character + "\n", "tierd.toml").has_value());
+    const auto read = ParseConfig(std::string("[daemon]\ndata_directory = \"/") + character + "\"\n", "tierd.toml");
+    EXPECT_TRUE(read.has_value()) << read.error().message;
   }
-  EXPECT_TRUE(ParseConfig("# \xef\xac\xa5 \xef\xbb\xbf\n", "tierd.toml").has_value()) << "their neighbours can be";
 }
 
 TEST(Config, EveryMistakeOfAFileHasItsLine) {
