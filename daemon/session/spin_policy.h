@@ -1,6 +1,6 @@
 // SpinPolicy: how long the engine looks for work before it sleeps. Waking a sleeping core costs 20 to 50 µs, looking
-// costs a core that nobody else wants (engine_loop.cc): `auto` looks for 20 µs after the last message, and not at all
-// on a machine with few CPUs, where the client needs them. Pure.
+// costs a core, though it gives way now and then (engine_loop.cc): `auto` looks for 20 µs after the last message, and
+// not at all on a machine with few CPUs, where the client needs them. Pure.
 #pragma once
 
 #include <cstdint>

@@ -72,6 +72,17 @@ TEST(Looks, AScanThatReachesItsDeadlineSaysHowFarItCame) {
   EXPECT_NE(world.Answered(session, asked)->detail.find("of 8 tensors"), std::string::npos);
 }
 
+// More readers of the shared tensor 1 than a turn looks at; their requests are numbered from 1.
+constexpr uint64_t kReaders = kLooksPerTurn + 500;
+void SendReaders(World& world, SessionId session) {
+  const proto::RequestItem item{1, 0, 0, 0};
+  for (uint64_t sequence = 1; sequence <= kReaders; ++sequence) {
+    world.engine->Submit(
+        session,
+        {.sequence = sequence, .op = Op::kAcquire, .flags = proto::kFlagShared, .items = {&item, 1}, .text = {}});
+  }
+}
+
 TEST(Looks, ManyWaitersAreLookedAtTurnByTurn) {
   World world;
   const JobId job = world.OpenJob();
@@ -79,13 +90,7 @@ TEST(Looks, ManyWaitersAreLookedAtTurnByTurn) {
   const SessionId reader = world.OpenSession(job);
   world.Put(writer, 1, 5000, 1, proto::kFlagShared);
   const Answer writing = world.Acquire(writer, 1, proto::kFlagShared | proto::kFlagWrite);
-  constexpr uint64_t kReaders = kLooksPerTurn + 500;
-  const proto::RequestItem item{1, 0, 0, 0};
-  for (uint64_t sequence = 1; sequence <= kReaders; ++sequence) {
-    world.engine->Submit(
-        reader,
-        {.sequence = sequence, .op = Op::kAcquire, .flags = proto::kFlagShared, .items = {&item, 1}, .text = {}});
-  }
+  SendReaders(world, reader);
   world.Turns(4);
   world.Send(writer, Op::kRelease, {{0, 0, 0, World::LeaseOf(writing)}});
   world.Turn();
@@ -102,13 +107,7 @@ TEST(Looks, ManyWaitersExpireTurnByTurn) {
   const SessionId reader = world.OpenSession(job);
   world.Put(writer, 1, 5000, 1, proto::kFlagShared);
   world.Acquire(writer, 1, proto::kFlagShared | proto::kFlagWrite);
-  constexpr uint64_t kReaders = kLooksPerTurn + 500;
-  const proto::RequestItem item{1, 0, 0, 0};
-  for (uint64_t sequence = 1; sequence <= kReaders; ++sequence) {
-    world.engine->Submit(
-        reader,
-        {.sequence = sequence, .op = Op::kAcquire, .flags = proto::kFlagShared, .items = {&item, 1}, .text = {}});
-  }
+  SendReaders(world, reader);
   world.Turns(4);
   world.Advance(std::chrono::minutes(2));
   world.Turn();
