@@ -27,16 +27,6 @@ using proto::RequestItem;
 
 bool IsShared(const Request& request) { return (request.flags & proto::kFlagShared) != 0; }
 
-// The range of an item in a tensor of that size. False: it reaches beyond.
-bool SetRange(const RequestItem& asked, uint64_t size, WaitItem* item) {
-  if (asked.offset >= size || asked.length > size - asked.offset) return false;
-  item->offset = asked.offset;
-  item->length = asked.length == 0 ? size - asked.offset : asked.length;
-  item->first_piece = static_cast<uint32_t>(item->offset / kBlockSize);
-  item->piece_count = static_cast<uint32_t>((item->offset + item->length - 1) / kBlockSize) - item->first_piece + 1;
-  return true;
-}
-
 Refusal BadRange(const RequestItem& asked, uint64_t size) {
   return {Code::kInvalid,
           fmt::format("bytes {} + {} do not lie in tensor {:#x} of {} bytes", asked.offset, asked.length, asked.tensor,
@@ -285,6 +275,15 @@ std::optional<Refusal> ReleaseItem(Core& core, SessionState& session, const Requ
 }
 
 }  // namespace
+
+bool SetRange(const RequestItem& asked, uint64_t size, WaitItem* item) {
+  if (asked.offset >= size || asked.length > size - asked.offset) return false;
+  item->offset = asked.offset;
+  item->length = asked.length == 0 ? size - asked.offset : asked.length;
+  item->first_piece = static_cast<uint32_t>(item->offset / kBlockSize);
+  item->piece_count = static_cast<uint32_t>((item->offset + item->length - 1) / kBlockSize) - item->first_piece + 1;
+  return true;
+}
 
 void Refuse(Core& core, SessionState& session, const Request& request, uint64_t item, Refusal refusal) {
   AnswerRefusal(core, session, {request.sequence, request.op, item}, std::move(refusal));

@@ -16,7 +16,7 @@ void SubmitAcquire(Core& core, SessionState& session, const Request& request);
 void SubmitRelease(Core& core, SessionState& session, const Request& request);
 void SubmitFree(Core& core, SessionState& session, const Request& request);
 void SubmitPrefetch(Core& core, SessionState& session, const Request& request);
-void SubmitFlush(Core& core, SessionState& session, const Request& request);  // And persist.
+void SubmitFlush(Core& core, SessionState& session, const Request& request);             // And persist.
 void SubmitJobFlush(Core& core, JobState& job, uint64_t sequence, uint32_t timeout_ms);  // Engine::FlushJob.
 void SubmitDrop(Core& core, SessionState& session, const Request& request);
 void SubmitAccept(Core& core, SessionState& session, const Request& request);
@@ -25,6 +25,8 @@ void SubmitStat(Core& core, SessionState& session, const Request& request);
 void SubmitIntern(Core& core, SessionState& session, const Request& request);
 void SubmitStep(Core& core, SessionState& session, const Request& request);
 
+// The range that an item names in a tensor of that size; no length: to its end. False: it reaches beyond.
+bool SetRange(const proto::RequestItem& asked, uint64_t size, WaitItem* item);
 // Finds what each item names and checks its range; fills core.items. False: refused, and answered.
 bool ResolveItems(Core& core, SessionState& session, const Request& request, bool ranges);
 void Refuse(Core& core, SessionState& session, const Request& request, uint64_t item, Refusal refusal);

@@ -6,14 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "daemon/tiering/requests.h"
 #include "daemon/tiering/scans.h"
 
 namespace tier::tiering {
 namespace {
-
-bool Within(const proto::RequestItem& range, uint64_t size) {
-  return range.offset < size && range.length <= size - range.offset;
-}
 
 std::optional<Refusal> Begin(Core& core, SessionState& session, const Rewrite& rewrite) {
   if (std::find(session.rewrites.begin(), session.rewrites.end(), rewrite) != session.rewrites.end()) return {};
@@ -37,7 +34,8 @@ std::optional<Refusal> NoteRewrite(Core& core, SessionState& session, LeaseSlot 
   const Tensor& tensor = core.tensors[lease.tensor];
   const bool more = (flags & proto::kFlagMore) != 0;
   if (item.length == 0 && item.offset == 0 && !more) return {};
-  const bool covers = Within(item, tensor.size) && item.offset <= lease.offset &&
+  WaitItem all;
+  const bool covers = item.length != 0 && SetRange(item, tensor.size, &all) && item.offset <= lease.offset &&
                       lease.offset + lease.length <= item.offset + item.length;
   if (!covers || !lease.exclusive()) {
     return Refusal{Code::kInvalid,
@@ -46,10 +44,8 @@ std::optional<Refusal> NoteRewrite(Core& core, SessionState& session, LeaseSlot 
                    {.tensor = tensor.id, .requested = item.offset, .available = item.length, .limit = tensor.size}};
   }
   if (!tensor.has(kVisible) || tensor.has(kDetached)) return {};
-  const auto first = static_cast<uint32_t>(item.offset / kBlockSize);
-  const Rewrite rewrite{.tensor = core.RefOf(lease.tensor),
-                        .first_piece = first,
-                        .piece_count = static_cast<uint32_t>((item.offset + item.length - 1) / kBlockSize) - first + 1};
+  const Rewrite rewrite{
+      .tensor = core.RefOf(lease.tensor), .first_piece = all.first_piece, .piece_count = all.piece_count};
   if (more) return Begin(core, session, rewrite);
   std::erase(session.rewrites, rewrite);
   return {};
