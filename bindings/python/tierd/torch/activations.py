@@ -11,6 +11,8 @@ What holds:
   address. To lie in the same storage is not enough: the chunks that ATen's recurrent cells cut count versions of their
   own;
   a copy is freed when the last handle to it goes, be that after backward or with a graph that never ran;
+  no two nodes of the graph get the same bytes back: one may change what it got, or give it away as a gradient, which
+  torch then adds to and scales in place;
   parameters and views of them, other leaves that require gradients, tensor subclasses, other devices and small tensors
   stay in the graph as they are, and backward refuses them as in plain torch when they were changed in place meanwhile.
 """
@@ -50,6 +52,20 @@ class _Source(NamedTuple):
     dtype: torch.dtype
 
 
+class _Evaluation(NamedTuple):
+    """One node at work in one backward."""
+
+    backward: int
+    node: int
+
+
+class _Restored(NamedTuple):
+    """What a node got, while it is alive, for the node's other views of it."""
+
+    storage: StorageIdentity
+    by: _Evaluation
+
+
 class _Copy:
     """Bytes [begin, end) of one storage, as one source had them, in tierd. Freed by the finalizer of this object."""
 
@@ -61,7 +77,7 @@ class _Copy:
         self.begin = begin
         self.end = end
         self.prefetched = False
-        self.restored: StorageIdentity | None = None  # What backward got last, while it is alive.
+        self.restored: _Restored | None = None  # What backward got last.
 
 
 class _Packed:
@@ -279,14 +295,23 @@ class offload_activations:
         ahead = self._registry.before(copy, self._prefetch_bytes)
         if ahead:
             self._registry.client.prefetch(ahead)
-        storage = copy.restored.storage() if copy.restored is not None else None
+        by, last = _evaluation(), copy.restored
+        storage = last.storage.storage() if last is not None and by is not None and last.by == by else None
         if storage is None:
             whole = torch.empty(copy.end - copy.begin, dtype=torch.uint8)
             self._registry.client.get_into(copy.tensor, whole)
             storage = whole.untyped_storage()
-            copy.restored = StorageIdentity(storage)
+            copy.restored = None if by is None else _Restored(StorageIdentity(storage), by)
             copy.prefetched = False
         return torch.empty(0, dtype=packed.dtype).set_(storage, packed.offset, packed.shape, packed.strides)
+
+
+def _evaluation() -> _Evaluation | None:
+    """The node that backward is at on this thread; none when a saved tensor is looked at outside of it."""
+    node = torch._C._current_autograd_node()
+    if node is None:
+        return None
+    return _Evaluation(torch._C._current_graph_task_id(), node._sequence_nr())
 
 
 def _is_plain(value: torch.Tensor) -> bool:

@@ -1,0 +1,76 @@
+"""What backward gets back from tierd belongs to the node that gets it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fake_library import FakeLibrary
+
+import tierd
+import tierd.torch
+
+
+@pytest.fixture
+def offload(client: tierd.Client) -> tierd.torch.offload_activations:
+    return tierd.torch.offload_activations(client, min_bytes=1)
+
+
+class GiveSaved(torch.autograd.Function):
+    """Its gradient is what it saved, as with losses that compute theirs in forward."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(gradient)
+        return x.sum()
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, g: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return ctx.saved_tensors[0], None
+
+
+class ChangeSaved(torch.autograd.Function):
+    """The square; computes its gradient in the memory of what it saved."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, g: torch.Tensor) -> torch.Tensor:
+        return ctx.saved_tensors[0].mul_(2).mul_(g)
+
+
+def test_saved_bytes_given_away_as_gradients_have_one_owner_each(offload: tierd.torch.offload_activations) -> None:
+    x, z = torch.zeros(100, requires_grad=True), torch.zeros(100, requires_grad=True)
+    gradient = torch.randn(100)
+    with offload:
+        loss = GiveSaved.apply(x, gradient) + GiveSaved.apply(z, gradient)
+    for _ in range(3):
+        loss.backward(retain_graph=True)
+    assert offload.alive == 1
+    assert torch.equal(x.grad, gradient + gradient + gradient) and torch.equal(z.grad, x.grad)
+    x.grad.mul_(0.5)  # As clipping does, of each gradient once.
+    assert torch.equal(z.grad, gradient + gradient + gradient)
+
+
+def test_a_node_that_changes_what_it_saved_does_so_for_itself(offload: tierd.torch.offload_activations) -> None:
+    x = torch.randn(100, requires_grad=True)
+    with offload:
+        y = x * 1
+        loss = (ChangeSaved.apply(y) + ChangeSaved.apply(y)).sum()
+    loss.backward()
+    assert torch.equal(x.grad, 4 * x)
+
+
+def test_the_views_that_one_node_saved_are_read_once(
+    offload: tierd.torch.offload_activations, fake: FakeLibrary
+) -> None:
+    x = torch.randn(100, 2, requires_grad=True)
+    with offload:
+        a, b = (x * 1).unbind(1)
+        loss = (a * b).sum()
+    fake.calls.clear()
+    loss.backward()
+    assert fake.calls.count("acquire") == 1
+    assert torch.equal(x.grad, x.detach().flip(1))
