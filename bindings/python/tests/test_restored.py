@@ -1,6 +1,9 @@
-"""What backward gets back from tierd belongs to the node that gets it."""
+"""What backward gets back from tierd belongs to the node that gets it, and is asked for ahead while it is there."""
 
 from __future__ import annotations
+
+import gc
+from typing import Any
 
 import pytest
 import torch
@@ -74,3 +77,26 @@ def test_the_views_that_one_node_saved_are_read_once(
     loss.backward()
     assert fake.calls.count("acquire") == 1
     assert torch.equal(x.grad, x.detach().flip(1))
+
+
+def test_a_copy_freed_meanwhile_is_not_asked_for_ahead(
+    client: tierd.Client, offload: tierd.torch.offload_activations, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefetch = fake.tier_prefetch
+    graphs: list[torch.Tensor] = []
+
+    def prefetching(handle: int, ranges: Any, count: int, flags: int) -> int:
+        graphs.clear()  # As another thread, or the collector, may do with a graph of its own.
+        assert all((item.tensor, 0) in fake.tensors for item in ranges)
+        return prefetch(handle, ranges, count, flags)
+
+    monkeypatch.setattr(fake, "tier_prefetch", prefetching)
+    x = torch.randn(1000, requires_grad=True)
+    with offload:
+        graphs.append((x * 2).exp().sum())
+        loss = (x * 3).exp().sum()
+    loss.backward()
+    assert len(fake.prefetched) > 0
+    del loss
+    gc.collect()
+    assert fake.tensors == {}

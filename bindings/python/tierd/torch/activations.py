@@ -177,10 +177,11 @@ class _Registry:
         except Error:
             pass  # The session is over, and the tensor with it.
 
-    def before(self, copy: _Copy, bytes_max: int) -> list[Part]:
-        """What backward will want after ``copy``: the copies made before it, latest first, up to ``bytes_max``. Of the
-        next one alone, as much as that where it is larger: its first bytes come while the rest is asked for."""
-        wanted: list[Part] = []
+    def before(self, copy: _Copy, bytes_max: int) -> list[tuple[_Copy, int]]:
+        """What backward will want after ``copy``, and how many bytes of it: the copies made before it, latest first, up
+        to ``bytes_max``. Of the next one alone, as much as that where it is larger: its first bytes come while the rest
+        is asked for."""
+        wanted: list[tuple[_Copy, int]] = []
         left = bytes_max
         with self.lock:
             for sequence in range(copy.sequence - 1, 0, -1):
@@ -196,7 +197,7 @@ class _Registry:
                 left -= length
                 if not earlier.prefetched:
                     earlier.prefetched = True
-                    wanted.append(Part(earlier.tensor, 0, length))
+                    wanted.append((earlier, length))
         return wanted
 
 
@@ -292,9 +293,10 @@ class offload_activations:
         if isinstance(packed, torch.Tensor):
             return packed
         copy = packed.copy
+        # Held until they have been asked for: another thread, or the collector, may free the graph that they are of.
         ahead = self._registry.before(copy, self._prefetch_bytes)
         if ahead:
-            self._registry.client.prefetch(ahead)
+            self._registry.client.prefetch([Part(earlier.tensor, 0, length) for earlier, length in ahead])
         by, last = _evaluation(), copy.restored
         storage = last.storage.storage() if last is not None and by is not None and last.by == by else None
         if storage is None:
