@@ -88,6 +88,8 @@ Status Daemon::OpenDataSocket() {
   options.epoch = epoch_;
   options.window_size = engine_->arena().window_size();
   options.windows_max = engine_->arena().windows_max();
+  const auto request_timeout = std::chrono::ceil<std::chrono::milliseconds>(config_.engine.deadline);
+  options.request_timeout_ms = static_cast<uint32_t>(request_timeout.count());
   options.daemon_version = fmt::format("tierd {}", kVersion);
   options.on_session_count = [this](size_t sessions) { OnSessionCount(sessions); };
   options.on_warning = [](const std::string& text) { spdlog::warn("{}", text); };

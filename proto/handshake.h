@@ -67,7 +67,7 @@ struct Welcome {
   PacketHeader header;
   uint16_t code;  // Code; the fields behind `message` are zero unless OK.
   uint16_t reserved0;
-  uint32_t reserved1;
+  uint32_t request_timeout_ms;  // What kTimeoutDefault means in requests. 0: not told, 60 s.
   char message[kMessageSize];
   uint64_t epoch;
   uint64_t session;

@@ -155,6 +155,7 @@ proto::Welcome MakeWelcome(const WelcomeFields& fields) {
   welcome.window_size = fields.window_size;
   welcome.windows_max = fields.windows_max;
   welcome.reconnect_timeout_ms = fields.reconnect_timeout_ms;
+  welcome.request_timeout_ms = fields.request_timeout_ms;
   welcome.session_region_size = proto::kSessionRegionSize;
   WriteText(welcome.job_name, fields.job_name);
   WriteText(welcome.token, fields.token);

@@ -40,6 +40,7 @@ struct WelcomeFields {
   uint64_t window_size = 0;
   uint32_t windows_max = 0;
   uint32_t reconnect_timeout_ms = 0;
+  uint32_t request_timeout_ms = 0;
   std::string job_name;
   std::string token;
   std::string daemon;

@@ -175,6 +175,7 @@ void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::Fi
                                     .window_size = options_.window_size,
                                     .windows_max = options_.windows_max,
                                     .reconnect_timeout_ms = options_.reconnect_timeout_ms,
+                                    .request_timeout_ms = options_.request_timeout_ms,
                                     .job_name = attached->job_name,
                                     .token = attached->token,
                                     .daemon = options_.daemon_version});

@@ -41,7 +41,8 @@ struct ListenerOptions {
   uint64_t window_size = 0;
   uint32_t windows_max = 0;
   uint32_t reconnect_timeout_ms = 0;
-  std::string daemon_version;  // "tierd 0.1.0".
+  uint32_t request_timeout_ms = 0;  // Of requests that name none.
+  std::string daemon_version;       // "tierd 0.1.0".
   std::chrono::milliseconds handshake_timeout{5000};
   // Told whenever a session begins or ends: how many there are. May be empty.
   std::function<void(size_t)> on_session_count;

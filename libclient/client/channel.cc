@@ -17,6 +17,13 @@ bool ShouldSpin(SpinMode mode) {
   return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) >= 4;
 }
 
+const char* OpName(proto::Op op) {
+  static constexpr std::array<const char*, proto::kOpCount> kNames = {
+      "none",    "create", "acquire", "release", "free", "prefetch", "step",
+      "persist", "flush",  "accept",  "intern",  "look", "drop",     "tear"};
+  return kNames[static_cast<size_t>(op)];
+}
+
 }  // namespace
 
 Clock::time_point DeadlineOf(uint32_t timeout_ms) {
@@ -33,11 +40,13 @@ Error NoRoom() {
   return {Code::kTimeout, "no request could be sent: those before it, of all threads, are not answered yet"};
 }
 
-Channel::Channel(std::byte* region, const proto::EnginePage* engine, int doorbell, SpinMode spin)
+Channel::Channel(std::byte* region, const proto::EnginePage* engine, int doorbell, const ChannelOptions& options)
     : region_(region),
       engine_(engine),
       doorbell_(doorbell),
-      spins_(ShouldSpin(spin)),
+      spins_(ShouldSpin(options.spin)),
+      request_timeout_(options.request_timeout),
+      lateness_max_(options.lateness_max),
       completion_view_(proto::CompletionRing(region)),
       requests_(proto::RequestRing(region)),
       completions_(completion_view_) {
@@ -111,7 +120,8 @@ bool Channel::TryPlace(const Submission& submission, uint32_t kept, Pending** pl
   pool_.pop_back();
   pending->done_.store(false, std::memory_order_relaxed);
   pending->sequence_ = next_sequence_++;
-  pending->is_acquire_ = submission.op == proto::Op::kAcquire;
+  pending->op_ = submission.op;
+  pending->answer_by_ = watch_ + TimeFor(submission);
   table_.Insert(pending->sequence_, pending);
   Stage(submission, slots);
   *placed = pending;
@@ -154,6 +164,27 @@ void Channel::RingDoorbell(bool can_wait) {
   if (sleeping == proto::kAwake || (can_wait && sleeping == proto::kSleepingPatiently)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(doorbell_, &one, sizeof one);  // Full means it is ringing already.
+}
+
+std::chrono::milliseconds Channel::TimeFor(const Submission& submission) const {
+  using proto::Op;
+  const Op op = submission.op;
+  if (op == Op::kRelease || op == Op::kPrefetch || op == Op::kStep || op == Op::kIntern) return lateness_max_;
+  const bool given = submission.timeout_ms != proto::kTimeoutDefault;
+  const auto deadline = given ? std::chrono::milliseconds(submission.timeout_ms) : request_timeout_;
+  return deadline + lateness_max_ + (op == Op::kPersist ? kCommitTimeMax : std::chrono::milliseconds(0));
+}
+
+Status Channel::LookForLate(std::chrono::milliseconds elapsed) {
+  Drain(false);  // What is answered is not late, whoever is to take it.
+  std::lock_guard lock(request_mutex_);
+  const auto is_late = [this](const Pending& pending) { return pending.answer_by_ < watch_; };
+  watch_ += elapsed;
+  const Pending* const late = table_.Find(is_late);
+  if (late == nullptr) return {};
+  const auto beyond = std::chrono::floor<std::chrono::seconds>(lateness_max_ + watch_ - late->answer_by_);
+  return Fail(Code::kDisconnected, std::string("the daemon hangs, or was stopped: it owes the answer to a request (") +
+                                       OpName(late->op_) + ") since " + std::to_string(beyond.count()) + " s");
 }
 
 void Channel::Finish(Pending* pending) {

@@ -28,6 +28,13 @@ namespace tier::client {
 
 using Clock = std::chrono::steady_clock;
 
+// A daemon answers within the deadline of a request, or at once where it never waits. One that is late by as much
+// hangs, or was stopped: it holds nobody for ever.
+inline constexpr std::chrono::milliseconds kAnswerLatenessMax{30'000};
+// The commit of a manifest, which a persist waits for even beyond its deadline, flushes devices.
+inline constexpr std::chrono::milliseconds kCommitTimeMax{300'000};
+inline constexpr std::chrono::milliseconds kLookPeriod{5'000};  // How often somebody looks whether one is late.
+
 enum class SpinMode { kAuto, kAlways, kNever };  // kAuto: not at all with fewer than 4 allowed processors.
 inline constexpr std::chrono::microseconds kSpinMax{20};
 // Of the requests on their way. Releases may be sent under locks of their caller's: room for one never depends on when
@@ -54,6 +61,12 @@ struct Submission {
   bool can_wait = false;                      // Only releases of the session's own read leases (proto/ring.h).
 };
 
+struct ChannelOptions {
+  SpinMode spin = SpinMode::kAuto;
+  std::chrono::milliseconds request_timeout = kRequestTimeoutDefault;  // The daemon's, of requests that name none.
+  std::chrono::milliseconds lateness_max = kAnswerLatenessMax;
+};
+
 struct WaitFigures {
   std::atomic<uint64_t> waits{0};    // Acquires whose answer took longer than kSpinMax.
   std::atomic<uint64_t> wait_ns{0};  // Time in those.
@@ -62,7 +75,7 @@ struct WaitFigures {
 class Channel {
  public:
   // `region` and `engine` are mapped for as long as the channel lives; `doorbell` stays the caller's.
-  Channel(std::byte* region, const proto::EnginePage* engine, int doorbell, SpinMode spin);
+  Channel(std::byte* region, const proto::EnginePage* engine, int doorbell, const ChannelOptions& options);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
@@ -90,6 +103,10 @@ class Channel {
   // Gives an answered request back to the pool. One that was never answered (the session ended) is kept out of use.
   void Finish(Pending* pending);
 
+  // Lets time pass for requests on their way: `elapsed` since the last call, as somebody saw it who was awake; what the
+  // process was stopped for does not count. DISCONNECTED when one is unanswered though the daemon's time for it is
+  // over.
+  Status LookForLate(std::chrono::milliseconds elapsed);
   // Ends the session, once: every waiting and every later call gets this error.
   void End(Code code, std::string message);
   bool ended() const { return ended_.load(std::memory_order_acquire); }
@@ -121,6 +138,7 @@ class Channel {
   Pending* PlaceNow(const Submission& submission, const Placing& placing);
   bool TryPlace(const Submission& submission, uint32_t kept, Pending** placed);
   void Stage(const Submission& submission, uint32_t slots);
+  std::chrono::milliseconds TimeFor(const Submission& submission) const;
   void RingDoorbell(bool can_wait);
   bool HalfUsed() const;
   bool WaitTarget(const Target& target, Clock::time_point deadline);
@@ -142,14 +160,17 @@ class Channel {
   const proto::EnginePage* engine_;
   int doorbell_;
   bool spins_;
+  std::chrono::milliseconds request_timeout_;
+  std::chrono::milliseconds lateness_max_;
   proto::RingView completion_view_;
 
   std::mutex request_mutex_;
-  proto::RingProducer requests_;  // request_mutex_
-  uint64_t next_sequence_ = 1;    // request_mutex_
-  PendingTable table_;            // request_mutex_
-  std::deque<Pending> storage_;   // request_mutex_; addresses are stable
-  std::vector<Pending*> pool_;    // request_mutex_
+  proto::RingProducer requests_;       // request_mutex_
+  uint64_t next_sequence_ = 1;         // request_mutex_
+  std::chrono::milliseconds watch_{};  // request_mutex_; the time that LookForLate has let pass
+  PendingTable table_;                 // request_mutex_
+  std::deque<Pending> storage_;        // request_mutex_; addresses are stable
+  std::vector<Pending*> pool_;         // request_mutex_
 
   std::mutex consumer_mutex_;
   proto::RingConsumer completions_;  // consumer_mutex_

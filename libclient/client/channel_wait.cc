@@ -39,7 +39,7 @@ bool Channel::WaitTarget(const Target& target, Clock::time_point deadline) {
   const auto started = Clock::now();
   if (spins_ && Spin(target, std::min(deadline, started + kSpinMax))) return true;
   SleepUntil(target, deadline);
-  if (target.pending != nullptr && target.pending->is_acquire_) {
+  if (target.pending != nullptr && target.pending->op_ == proto::Op::kAcquire) {
     figures_.waits.fetch_add(1, std::memory_order_relaxed);
     const auto waited = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - started);
     figures_.wait_ns.fetch_add(static_cast<uint64_t>(waited.count()), std::memory_order_relaxed);

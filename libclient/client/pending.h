@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -41,8 +42,9 @@ class Pending {
   const void* records() const { return &slots_.front().first; }
 
   std::atomic<bool> done_{false};
-  bool detached_ = false;    // Nobody waits: the drainer finishes it.
-  bool is_acquire_ = false;  // Its wait counts in the figures.
+  bool detached_ = false;  // Nobody waits: the drainer finishes it.
+  proto::Op op_ = proto::Op::kNone;
+  std::chrono::milliseconds answer_by_{};  // By the channel's watch: unanswered then, the daemon hangs.
   Group* group_ = nullptr;
   uint64_t sequence_ = 0;
   std::vector<proto::CompletionSlot> slots_;  // The whole message as it came, copied out of shared memory.
@@ -54,6 +56,14 @@ class PendingTable {
   PendingTable();
   void Insert(uint64_t sequence, Pending* pending);
   Pending* Take(uint64_t sequence);  // Null when there is none.
+  // Any of which `predicate` holds; null when there is none. Looks at all.
+  template <typename Predicate>
+  const Pending* Find(Predicate predicate) const {
+    for (const Entry& entry : entries_) {
+      if (entry.sequence != 0 && predicate(*entry.pending)) return entry.pending;
+    }
+    return nullptr;
+  }
 
  private:
   static constexpr uint32_t kSlots = 2 * proto::kRequestsOutstandingMax;

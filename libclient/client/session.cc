@@ -50,6 +50,7 @@ Result<Session*> Session::Open(const SessionOptions& options) {
 Status Session::Setup(const SessionOptions& options, link::Attachment attachment) {
   generation_ = ForkGeneration();
   window_timeout_ = options.window_timeout;
+  look_period_ = options.look_period;
   welcome_ = attachment.welcome;
   socket_path_ = attachment.socket_path;
   if (auto mapped = MapRegions(attachment); !mapped) return mapped;
@@ -62,8 +63,11 @@ Status Session::Setup(const SessionOptions& options, link::Attachment attachment
   if (!stop_) return Fail(Code::kNoMemory, std::string("eventfd: ") + std::strerror(errno));
   socket_ = std::move(attachment.socket);
   doorbell_ = std::move(attachment.doorbell);
+  ChannelOptions channel{.spin = options.spin, .lateness_max = options.lateness_max};
+  if (welcome_.request_timeout_ms != 0)
+    channel.request_timeout = std::chrono::milliseconds(welcome_.request_timeout_ms);
   channel_ = std::make_unique<Channel>(region_.data(), reinterpret_cast<const proto::EnginePage*>(engine_page_.data()),
-                                       doorbell_.get(), options.spin);
+                                       doorbell_.get(), channel);
   auto service = StartThread("tier-service", [this] { Serve(); });
   if (!service) return std::unexpected(service.error());
   service_ = std::move(*service);
@@ -142,12 +146,21 @@ void Session::Close() {
 void Session::Serve() {
   while (true) {
     pollfd entries[2] = {{socket_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
-    if (::poll(entries, 2, -1) < 0 && errno != EINTR) {
+    const int ready = ::poll(entries, 2, static_cast<int>(look_period_.count()));
+    if (ready == 0) LookForLate();
+    if (ready < 0 && errno != EINTR) {
       return End(Code::kDisconnected, std::string("poll on the daemon's socket failed: ") + std::strerror(errno));
     }
     if (entries[1].revents != 0) return;
     if (entries[0].revents != 0 && !ServePacket()) return;
   }
+}
+
+void Session::LookForLate() {
+  auto on_time = channel_->LookForLate(look_period_);
+  if (on_time || channel_->ended()) return;
+  End(on_time.error().code, on_time.error().message + " (socket " + socket_path_ +
+                                "): the session was ended. See the daemon's log, restart it, and connect again");
 }
 
 bool Session::ServePacket() {

@@ -1,7 +1,8 @@
 // Session: one attached client. Owns the link, the rings, the windows, the leases and the service thread.
 //
 // The service thread receives windows, requests for windows back, and the end of the session; it blocks in poll() and
-// answers while the program computes. All signals are blocked in it.
+// answers while the program computes, and ends the session of a daemon that answers nothing. All signals are blocked in
+// it.
 // Threads: any. Lifetime: counted users: the client handle, each open lease, each operation. Close() ends the session;
 // the memory goes with the last user. Invariant: after Close() no window is mapped.
 #pragma once
@@ -28,6 +29,8 @@ namespace tier::client {
 struct SessionOptions {
   link::AttachOptions attach;
   SpinMode spin = SpinMode::kAuto;
+  std::chrono::milliseconds look_period = kLookPeriod;
+  std::chrono::milliseconds lateness_max = kAnswerLatenessMax;
   std::chrono::milliseconds window_timeout{5000};  // From a completion that names a window to the window itself.
 };
 
@@ -93,6 +96,7 @@ class Session {
 
   void Serve();
   bool ServePacket();
+  void LookForLate();
   void TakeWindow(link::Packet& packet);
   void ReturnWindow(const link::Packet& packet);
   void End(Code code, std::string message);
@@ -107,6 +111,7 @@ class Session {
   std::string socket_path_;
   proto::Welcome welcome_{};
   std::chrono::milliseconds window_timeout_{};
+  std::chrono::milliseconds look_period_{};
   proto::FileDescriptor socket_;
   proto::FileDescriptor doorbell_;
   proto::FileDescriptor stop_;  // eventfd: the service thread is to end.

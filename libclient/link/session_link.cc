@@ -64,13 +64,25 @@ struct Attempt {
   int error = 0;  // errno of the failure
 };
 
-Attempt Connect(const std::string& path) {
+std::string NoAnswer(std::chrono::milliseconds waited) {
+  return "the daemon has not answered within " + std::to_string(waited.count()) +
+         " ms: it hangs, was stopped, or still starts; see its log";
+}
+
+// A daemon that accepts and reads nothing any more makes connect() wait once its backlog is full, as sending does.
+bool LimitWaiting(int socket, std::chrono::milliseconds limit) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
+  const timeval wait{seconds.count(), std::chrono::microseconds(limit - seconds).count()};
+  return ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) == 0;
+}
+
+Attempt Connect(const std::string& path, std::chrono::milliseconds timeout) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) return {{}, ENAMETOOLONG};
   std::memcpy(address.sun_path, path.data(), path.size());
   proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!socket) return {{}, errno};
+  if (!socket || !LimitWaiting(socket.get(), timeout)) return {{}, errno};
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     if (errno != EINTR) return {{}, errno};
   }
@@ -81,6 +93,7 @@ Code CodeOf(int error) {
   if (error == EACCES || error == EPERM) return Code::kDenied;
   if (error == ENOENT || error == ENOTDIR) return Code::kNotFound;
   if (error == ENAMETOOLONG) return Code::kInvalid;
+  if (error == EAGAIN) return Code::kTimeout;
   return Code::kDisconnected;
 }
 
@@ -88,6 +101,7 @@ const char* MeaningOf(int error) {
   if (error == EACCES || error == EPERM) return "no permission: ask for group tierd, or start a daemon of your own";
   if (error == ENOENT || error == ENOTDIR) return "no such socket";
   if (error == ECONNREFUSED) return "no daemon listens there any more";
+  if (error == EAGAIN) return "the daemon takes no connection: it hangs or was stopped; see its log";
   return std::strerror(error);
 }
 
@@ -101,7 +115,10 @@ Result<Attachment> Greet(proto::FileDescriptor socket, const AttachOptions& opti
   if (auto sent = Send(socket.get(), &*hello, sizeof *hello, own.get()); !sent) return std::unexpected(sent.error());
   Packet packet;
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
-  if (auto got = Receive(socket.get(), deadline, packet); !got) return std::unexpected(got.error());
+  if (auto got = Receive(socket.get(), deadline, packet); !got) {
+    if (got.error().code == Code::kTimeout) return Fail(Code::kTimeout, NoAnswer(options.timeout));
+    return std::unexpected(got.error());
+  }
   if (packet.kind() != proto::PacketKind::kWelcome) {
     return Fail(Code::kInvalid, "the daemon answered Hello with a packet of kind " +
                                     std::to_string(packet.As<proto::PacketHeader>().kind));
@@ -124,7 +141,7 @@ Result<Attachment> Attach(const AttachOptions& options) {
   std::string tried;
   Code code = Code::kNotFound;
   for (const std::string& path : options.sockets) {
-    Attempt attempt = Connect(path);
+    Attempt attempt = Connect(path, options.timeout);
     if (attempt.socket) {
       auto attached = Greet(std::move(attempt.socket), options);
       if (!attached) return Fail(attached.error().code, attached.error().message + " (socket " + path + ")");

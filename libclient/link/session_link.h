@@ -1,6 +1,6 @@
 // SessionLink: finds the daemon's socket, says Hello with this process's own pidfd, and brings back what Welcome gave.
 //
-// Blocks until the daemon has answered. One call makes one session; nothing is retried here.
+// Blocks until the daemon has answered, twice the timeout at most. One call makes one session; nothing is retried here.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,8 @@ struct AttachOptions {
   bool named = false;
   uint64_t guarantee_bytes = 0;
   uint64_t limit_bytes = 0;
-  std::chrono::milliseconds timeout{30'000};  // For the answer; a daemon that prefaults its arena takes its time.
+  std::chrono::milliseconds timeout{
+      30'000};  // To be let in, and for the answer: a daemon that prefaults its arena takes its time.
 };
 
 struct Attachment {
@@ -35,7 +36,8 @@ struct Attachment {
 };
 
 // NOT_FOUND, DENIED or DISCONNECTED name every socket tried and say how to start a daemon. VERSION for another
-// protocol. What the daemon refuses comes back with its code and its sentence.
+// protocol. TIMEOUT for a daemon that takes or answers nobody. What the daemon refuses comes back with its code and its
+// sentence.
 Result<Attachment> Attach(const AttachOptions& options);
 
 // One attempt on one connected socket, the second half of Attach. For tests that own the other end.

@@ -88,7 +88,7 @@ class Stale(Error):
 
 
 class Disconnected(Error, ConnectionError):
-    """The daemon is gone, or this process was forked from the one that connected."""
+    """The daemon is gone or answers no more, or this process was forked from the one that connected."""
 
     code = 11
     name = "DISCONNECTED"

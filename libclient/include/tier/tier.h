@@ -41,7 +41,7 @@ enum {
   TIER_CORRUPT = 8,          /* bytes came back with a wrong checksum */
   TIER_TORN = 9,             /* a writer died: the tensor would mix generations; see tier_accept */
   TIER_STALE = 10,           /* a handle of an earlier epoch, or of something already freed */
-  TIER_DISCONNECTED = 11,    /* the daemon is gone */
+  TIER_DISCONNECTED = 11,    /* the daemon is gone, or answers no more */
   TIER_REVOKED = 12,         /* the daemon ended this session */
   TIER_WOULD_DEADLOCK = 13,  /* only the caller's own leases stand in the way */
   TIER_TIMEOUT = 14,         /* the deadline passed */
@@ -82,7 +82,9 @@ typedef struct tier_connect_options {
   {sizeof(tier_connect_options), NULL, NULL, NULL, TIER_MODE_ATTACH, 0, -1, 0, 0, 0, 0, 0}
 
 /* Opens a session. *client is the caller's until tier_close. `options` may be NULL.
- * NOT_FOUND or DISCONNECTED name every socket tried. */
+ * NOT_FOUND or DISCONNECTED name every socket tried; TIMEOUT is the answer where a daemon takes nobody, or does not
+ * answer, for 30 s. A daemon that leaves a request unanswered 30 s beyond its deadline (5 minutes more for a persist)
+ * ends the session: DISCONNECTED. */
 TIER_API int tier_connect(const tier_connect_options* options, tier_client** client);
 /* Ends the session: waits for copies under way, then gives back every lease and, in an ephemeral job's last session,
  * every tensor. Leases and ops of the client become STALE but must still be released/freed. NULL is allowed. */

@@ -117,7 +117,9 @@ TEST(Daemon, StartsWithNothingButARuntimeDirectory) {
                                  .inherited = {}});
   ASSERT_TRUE(daemon.WaitReady()) << daemon.Output();
   DataClient client(scratch / "xdg/tierd/tierd.sock");
-  EXPECT_EQ(client.Attach(MakeHello("train")).code, 0);
+  const auto welcome = client.Attach(MakeHello("train"));
+  EXPECT_EQ(welcome.code, 0);
+  EXPECT_EQ(welcome.request_timeout_ms, 60'000u) << "what clients wait for";
 }
 
 TEST(Daemon, TensorsGoOutToSsdAndComeBack) {

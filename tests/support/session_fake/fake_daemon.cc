@@ -161,6 +161,7 @@ void FakeDaemon::Greet(Client& client) {
   welcome.session = ++sessions;
   welcome.window_size = options_.window_size;
   welcome.windows_max = options_.windows;
+  welcome.request_timeout_ms = options_.request_timeout_ms;
   welcome.session_region_size = proto::kSessionRegionSize;
   WriteText("fake-job", welcome.job_name);
   WriteText(std::string(64, 'a'), welcome.token);

@@ -30,9 +30,10 @@ struct FakeOptions {
   bool scatter = false;  // Blocks are handed out last to first: nothing is contiguous.
   uint32_t page_size = kPageSize;
   uint16_t protocol_version = proto::kProtocolVersion;
-  Code refusal = Code::kOk;   // Of every hello.
-  bool windows_late = false;  // Until SendWindows().
-  bool silent = false;        // Hello gets no answer.
+  Code refusal = Code::kOk;         // Of every hello.
+  bool windows_late = false;        // Until SendWindows().
+  bool silent = false;              // Hello gets no answer.
+  uint32_t request_timeout_ms = 0;  // As the welcome says.
 };
 
 // What a test may want to know of what clients did.

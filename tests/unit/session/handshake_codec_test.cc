@@ -192,12 +192,15 @@ TEST(MakeWelcome, FillsInEverythingAndTerminatesItsTexts) {
                                     .window_size = 4,
                                     .windows_max = 5,
                                     .reconnect_timeout_ms = 6,
+                                    .request_timeout_ms = 7,
                                     .job_name = std::string(500, 'j'),
                                     .token = std::string(64, 't'),
                                     .daemon = "tierd 0.1.0"});
   EXPECT_EQ(welcome.header.kind, static_cast<uint16_t>(PacketKind::kWelcome));
   EXPECT_EQ(welcome.header.size, sizeof(welcome));
   EXPECT_EQ(welcome.code, 0);
+  EXPECT_EQ(welcome.reconnect_timeout_ms, 6u);
+  EXPECT_EQ(welcome.request_timeout_ms, 7u);
   EXPECT_EQ(welcome.session_region_size, proto::kSessionRegionSize);
   EXPECT_EQ(std::strlen(welcome.job_name), proto::kJobNameSize - 1);
   EXPECT_EQ(std::strlen(welcome.token), 64u);
