@@ -185,6 +185,23 @@ def test_state_of_an_unfused_optimizer_can_be_loaded(client: tierd.Client) -> No
     assert tiered.state_dict()["state"][0]["step"] == 2
 
 
+@pytest.mark.parametrize("source", sorted(PAIRS))
+@pytest.mark.parametrize("target", sorted(PAIRS))
+def test_state_of_the_other_optimizer_means_what_it_means_to_torch(
+    client: tierd.Client, source: str, target: str
+) -> None:
+    before = parameters_of([(700,)])
+    saved = PAIRS[source][1](before, fused=True, weight_decay=0.5)
+    run(saved, before, 1)
+    ours, theirs = parameters_of([(700,)]), parameters_of([(700,)])
+    tiered, plain = PAIRS[target][0](ours, client=client), PAIRS[target][1](theirs, fused=True)
+    for parameters, optimizer in ((ours, tiered), (theirs, plain)):
+        optimizer.load_state_dict(copy.deepcopy(saved.state_dict()))
+        run(optimizer, parameters, 2)
+    assert_same_bits(ours, theirs)
+    assert_same_state(tiered.state_dict(), plain.state_dict())
+
+
 def test_state_that_is_missing_or_of_another_shape_is_refused(client: tierd.Client) -> None:
     parameters = parameters_of([(30, 30)])
     plain = torch.optim.AdamW(parameters, fused=True)

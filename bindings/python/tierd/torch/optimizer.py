@@ -35,7 +35,8 @@ _KINDS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master")
 
 
 class _Tiered(torch.optim.Adam):
-    """What Adam and AdamW share; they differ in ``_kernel`` only."""
+    """What Adam and AdamW share. As in torch, a group's ``decoupled_weight_decay`` says which of them updates it: each
+    class sets its own, but an ``Adam`` takes over that of a state it loads."""
 
     _kernel: Callable[..., None]
 
@@ -194,7 +195,8 @@ class _Tiered(torch.optim.Adam):
         master = state["master"]
         if master:
             gradients = [gradient.to(torch.float32) for gradient in gradients]
-        type(self)._kernel(
+        kernel = (AdamW if group["decoupled_weight_decay"] else Adam)._kernel
+        kernel(
             master or values,
             gradients,
             state["exp_avg"],
