@@ -105,21 +105,23 @@ class _Tiered(torch.optim.Adam):
             state["step"] = torch.zeros((), dtype=torch.float32)
         slot = self._slots.get(parameter)
         if slot is None:
-            low_precision = parameter.dtype in (torch.bfloat16, torch.float16)
-            master = self._master_weights and low_precision
-            kinds = ["exp_avg", "exp_avg_sq"]
-            if group["amsgrad"]:
-                kinds.append("max_exp_avg_sq")
-            if master:
-                kinds.append("master")
             number = len(self._slots)
-            keys = {kind: f"{self._name}/{number}/{kind}" for kind in kinds}
-            slot = Slot(parameter, keys, torch.float32 if master else parameter.dtype)
+            keys = {kind: f"{self._name}/{number}/{kind}" for kind in self._kinds(parameter, group)}
+            slot = Slot(parameter, keys, torch.float32 if "master" in keys else parameter.dtype)
             self._slots[parameter] = slot
             self._keys.update(keys.values())
         elif group["amsgrad"] and "max_exp_avg_sq" not in slot.keys:
             raise Invalid("amsgrad was turned on after the first step: the state has no max_exp_avg_sq")
         return slot
+
+    def _kinds(self, parameter: torch.Tensor, group: dict[str, Any]) -> list[str]:
+        """What a parameter's state consists of, beside its step, in the order of ``_KINDS``."""
+        kinds = ["exp_avg", "exp_avg_sq"]
+        if group.get("amsgrad"):
+            kinds.append("max_exp_avg_sq")
+        if self._master_weights and parameter.dtype in (torch.bfloat16, torch.float16):
+            kinds.append("master")
+        return kinds
 
     def _update_group(self, group: dict[str, Any], pieces: list[Piece]) -> None:
         steps = [self.state[parameter]["step"] for parameter in group["params"] if parameter.grad is not None]
@@ -229,55 +231,104 @@ class _Tiered(torch.optim.Adam):
         return dict(slot.keys) if slot is not None and slot.created else {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything in plain torch's format, copied out of tierd: as much memory as ``torch.optim.AdamW`` holds."""
-        packed = super().state_dict()
+        """Everything in plain torch's format, copied out of tierd: as much memory as ``torch.optim.AdamW`` holds. Later
+        steps do not change it."""
+
+        def fetch(optimizer: torch.optim.Optimizer, packed: dict[str, Any]) -> None:
+            self._fetch_state(packed)
+
+        fetched = self.register_state_dict_post_hook(fetch, prepend=True)  # Before the caller's own.
+        try:
+            return super().state_dict()
+        finally:
+            fetched.remove()
+
+    def _fetch_state(self, packed: dict[str, Any]) -> None:
         for index, parameter in enumerate(self._parameters()):
-            slot = self._slots.get(parameter)
-            if slot is None or index not in packed["state"]:
+            if index not in packed["state"]:
                 continue
             state = dict(packed["state"][index])
+            packed["state"][index] = state
+            state["step"] = state["step"].clone()
+            slot = self._slots.get(parameter)
+            if slot is None:
+                continue
             for kind, key in slot.keys.items():
                 value = torch.zeros_like(parameter, dtype=slot.dtype, memory_format=torch.preserve_format)
                 if slot.created and slot.size:
                     self._client.get_into(key, slotting.flat(value.detach()))
                 state[kind] = value
-            packed["state"][index] = state
-        return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a ``state_dict()`` of this class or of ``torch.optim.Adam``/``AdamW``; its tensors go into tierd."""
-        light = dict(state_dict)
-        light["state"] = {
-            index: {key: value for key, value in state.items() if key not in _KINDS}
-            for index, state in state_dict["state"].items()
-        }
-        super().load_state_dict(light)
-        for group in self.param_groups:
-            group["fused"], group["foreach"] = True, None
+        """Takes a ``state_dict()`` of this class or of ``torch.optim.Adam``/``AdamW``; its tensors go into tierd.
+        ``Invalid`` before anything changed for one that does not fit the parameters; an error of tierd's in the middle
+        leaves no state at all, as before the first step."""
+        loaded: list[tuple[torch.Tensor, dict[str, Any]]] = []
+
+        def split(optimizer: torch.optim.Optimizer, given: dict[str, Any]) -> dict[str, Any]:
+            loaded.extend(self._fitting(given))
+            states = given["state"].items()
+            light = {
+                index: {kind: value for kind, value in state.items() if kind not in _KINDS} for index, state in states
+            }
+            return {**given, "state": light}
+
+        # Behind the caller's own hooks, which may put the state in order first; and before those that look at it.
+        before = self.register_load_state_dict_pre_hook(split)
+        after = self.register_load_state_dict_post_hook(lambda optimizer: self._replace(loaded), prepend=True)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            before.remove()
+            after.remove()
+
+    def _fitting(self, given: dict[str, Any]) -> list[tuple[torch.Tensor, dict[str, Any]]]:
+        """The parameters that have a state there, with it. ``Invalid`` unless it is one of theirs."""
+        found = []
+        for group, saved in zip(self.param_groups, given["param_groups"], strict=False):
+            for parameter, index in zip(group["params"], saved["params"], strict=False):  # What torch refuses itself.
+                state = given["state"].get(index)
+                if not state:
+                    continue
+                needed = [kind for kind in self._kinds(parameter, saved) if kind != "master"]
+                missing = [kind for kind in ["step", *needed] if kind not in state]
+                if missing:
+                    shape = tuple(parameter.shape)
+                    raise Invalid(f"the state of a parameter of shape {shape} has no {' and no '.join(missing)}")
+                for kind in _KINDS:
+                    if kind in state and state[kind].shape != parameter.shape:
+                        shape = tuple(state[kind].shape)
+                        raise Invalid(f"{kind} has shape {shape}, its parameter {tuple(parameter.shape)}")
+                found.append((parameter, state))
+        return found
+
+    def _replace(self, loaded: list[tuple[torch.Tensor, dict[str, Any]]]) -> None:
+        """Puts state that fits in the place of what there is."""
+        states = dict(loaded)
+        try:
+            self._forget()
+            for group in self.param_groups:
+                group["fused"], group["foreach"] = True, None
+                for parameter in group["params"]:
+                    if parameter in states:
+                        self._load(parameter, group, states[parameter])
+        except BaseException:
+            self._forget()  # Some of it with the step of the rest would pass for a whole one.
+            self.state.clear()
+            raise
+
+    def _forget(self) -> None:
         _free_quietly(self._client, [key for slot in self._slots.values() for key in slot.keys.values()])
         self._slots.clear()
-        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
-        groups = [(group, parameter) for group in self.param_groups for parameter in group["params"]]
-        for index, (group, parameter) in zip(indices, groups, strict=True):
-            heavy = state_dict["state"].get(index)
-            if heavy:
-                self._load(parameter, group, heavy)
 
     def _load(self, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         step = self.state[parameter]["step"]
         self.state[parameter]["step"] = torch.as_tensor(step, dtype=torch.float32).clone()
         slot = self._slot(parameter, group)
         for kind, key in slot.keys.items():
-            if kind in state:
-                value = state[kind]
-            elif kind == "master":
-                value = parameter.detach()
-            else:
-                raise Invalid(f"the state of a parameter of shape {tuple(parameter.shape)} has no {kind}")
-            if value.shape != parameter.shape:
-                raise Invalid(f"{kind} has shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}")
+            value = (parameter if kind == "master" and kind not in state else state[kind]).detach()
             if slot.size:
-                self._client.put(key, slotting.flat_like(value.detach().to("cpu", slot.dtype), parameter), replace=True)
+                self._client.put(key, slotting.flat_like(value.to("cpu", slot.dtype), parameter), replace=True)
         slot.created = True
 
     def _parameters(self) -> list[torch.Tensor]:
