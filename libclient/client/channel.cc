@@ -216,7 +216,10 @@ std::optional<Error> Channel::TakeDeferred() {
   if (!has_deferred_.load(std::memory_order_relaxed)) return std::nullopt;
   std::lock_guard lock(error_mutex_);
   has_deferred_.store(false, std::memory_order_relaxed);
-  return std::exchange(deferred_, std::nullopt);
+  auto first = std::exchange(deferred_, std::nullopt);
+  const uint64_t more = std::exchange(deferred_more_, 0);
+  if (first && more != 0) first->message += " (and " + std::to_string(more) + " more failed after it)";
+  return first;
 }
 
 }  // namespace tier::client

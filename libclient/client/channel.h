@@ -111,7 +111,7 @@ class Channel {
   void End(Code code, std::string message);
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   Error end_reason() const;
-  // The first failure of a detached request since the last call.
+  // The first failure of a detached request since the last call, and in its sentence how many came after it.
   std::optional<Error> TakeDeferred();
 
   const WaitFigures& figures() const { return figures_; }
@@ -185,6 +185,7 @@ class Channel {
   mutable std::mutex error_mutex_;
   Error end_reason_;               // error_mutex_
   std::optional<Error> deferred_;  // error_mutex_
+  uint64_t deferred_more_ = 0;     // error_mutex_; failures after it
   std::atomic<bool> has_deferred_{false};
   WaitFigures figures_;
 };

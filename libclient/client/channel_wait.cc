@@ -180,7 +180,11 @@ void Channel::Deliver(Pending* pending) {
   }
   if (auto status = pending->ToStatus(); !status) {
     std::lock_guard lock(error_mutex_);
-    if (!deferred_) deferred_ = std::move(status.error());
+    if (deferred_) {
+      ++deferred_more_;
+    } else {
+      deferred_ = std::move(status.error());
+    }
     has_deferred_.store(true, std::memory_order_relaxed);
   }
   pending->done_.store(true, std::memory_order_relaxed);

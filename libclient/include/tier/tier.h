@@ -151,7 +151,7 @@ TIER_API int tier_lease_segments(tier_lease* lease, tier_segment* segments, size
 TIER_API int tier_seal(tier_lease* lease);
 /* Ends a lease (a write lease is sealed unless TIER_ABANDON or TIER_UNTOUCHED). The handle is freed even on failure.
  * Does not wait for the daemon. What that refuses (STALE: the tensor was freed or replaced meanwhile, and what was
- * written is gone) is the answer, once, of the next call of any thread that creates, acquires, swaps, flushes,
+ * written is gone; of several the first, and how many requests to release were refused after it) is the answer, once, of the next call of any thread that creates, acquires, swaps, flushes,
  * persists, accepts, interns or looks, which does nothing else. Frees and hints (prefetch, drop, step) do their work
  * and leave it to that one. */
 TIER_API int tier_release(tier_lease* lease, uint32_t flags);

@@ -166,6 +166,24 @@ TEST_F(LeaseTest, AFailedReleaseShowsInTheNextCallOnce) {
   EXPECT_TIER_OK(tier_flush(client_, nullptr, 0, 0));
 }
 
+TEST_F(LeaseTest, OfSeveralFailedReleasesTheFirstIsToldAndTheOthersAreCounted) {
+  Start();
+  std::vector<tier_lease*> leases;
+  for (uint64_t tensor = 1; tensor <= 4; ++tensor) leases.push_back(Create(tensor, 4096));
+  const auto lose = [&](const char* what) {
+    daemon_->Refuse(proto::Op::kRelease, Code::kStale, what);
+    EXPECT_TIER_OK(tier_seal(leases.back()));
+    EXPECT_TIER_OK(tier_step(client_, UINT64_MAX));  // Answered behind the release: by then its failure is known.
+    leases.pop_back();
+  };
+  for (const char* what : {"the first", "the second", "the third"}) lose(what);
+  EXPECT_TIER_ERROR(tier_flush(client_, nullptr, 0, 0), TIER_STALE, "the first (and 2 more failed after it)");
+  EXPECT_TIER_OK(tier_flush(client_, nullptr, 0, 0));
+  lose("the last");
+  EXPECT_TIER_ERROR(tier_flush(client_, nullptr, 0, 0), TIER_STALE, "the last");
+  EXPECT_THAT(tier_last_error(), ::testing::Not(::testing::HasSubstr("more failed")));
+}
+
 TEST_F(LeaseTest, FreesAndHintsDoTheirWorkAndLeaveAFailedReleaseToOthers) {
   Start();
   const uint64_t freed[2] = {2, 3};
