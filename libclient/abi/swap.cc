@@ -68,6 +68,9 @@ client::Clock::time_point DeadlineAfter(uint32_t timeout_ms) {
 Status Wait(tier_op* op, uint32_t timeout_ms, tier_copy_outcome* outcome) {
   if (op == nullptr) return Fail(Code::kInvalid, "the operation handle is NULL");
   if (op->forked()) return Fail(Code::kDisconnected, "this operation was started before fork(), by the parent process");
+  if (outcome != nullptr) {  // Now: what has been taken is gone.
+    if (auto fits = CheckView(outcome); !fits) return fits;
+  }
   if (!op->operation->Wait(DeadlineAfter(timeout_ms))) {
     return Fail(Code::kTimeout, "the operation did not end within " + std::to_string(timeout_ms) + " ms; it goes on");
   }
@@ -75,7 +78,9 @@ Status Wait(tier_op* op, uint32_t timeout_ms, tier_copy_outcome* outcome) {
   auto result = op->operation->Take();
   if (!result) return std::unexpected(result.error());
   if (outcome == nullptr) return {};
-  return WriteView<tier_copy_outcome>({0, result->bytes, result->non_finite_count, result->sum_of_squares}, outcome);
+  FillView<tier_copy_outcome>({0, result->bytes, result->non_finite_count, result->sum_of_squares},
+                              outcome->struct_size, outcome);
+  return {};
 }
 
 }  // namespace

@@ -151,9 +151,9 @@ TIER_API int tier_lease_segments(tier_lease* lease, tier_segment* segments, size
 TIER_API int tier_seal(tier_lease* lease);
 /* Ends a lease (a write lease is sealed unless TIER_ABANDON or TIER_UNTOUCHED). The handle is freed even on failure.
  * Does not wait for the daemon. What that refuses (STALE: the tensor was freed or replaced meanwhile, and what was
- * written is gone; of several the first, and how many requests to release were refused after it) is the answer, once, of the next call of any thread that creates, acquires, swaps, flushes,
- * persists, accepts, interns or looks, which does nothing else. Frees and hints (prefetch, drop, step) do their work
- * and leave it to that one. */
+ * written is gone; of several the first, and how many requests to release were refused after it) is the answer, once,
+ * of the next call of any thread that creates, acquires, swaps, flushes, persists, accepts, interns or looks, which
+ * does nothing else. Frees and hints (prefetch, drop, step) do their work and leave it to that one. */
 TIER_API int tier_release(tier_lease* lease, uint32_t flags);
 TIER_API int tier_release_batch(tier_lease* const* leases, size_t count, uint32_t flags);
 /* Frees the tensor and all copies. Waits for leases of other threads to end (deadline 60 s). */
@@ -228,8 +228,8 @@ TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* poi
 TIER_API int tier_swap_in(tier_client* client, uint64_t tensor, void* pointer, uint64_t size,
                           const tier_copy_options* options, tier_op** op);
 /* Waits for an operation (timeout_ms 0: until it ends; its ranges have deadlines of their own), fills *outcome if not
- * NULL, and frees the handle unless the wait itself timed out (TIMEOUT with tier_done() still 0). Interrupted by no
- * signal. */
+ * NULL, and frees the handle unless the wait itself timed out (TIMEOUT with tier_done() still 0) or the struct_size of
+ * *outcome is not set: that is INVALID before anything is waited for or taken. Interrupted by no signal. */
 TIER_API int tier_wait(tier_op* op, uint32_t timeout_ms, tier_copy_outcome* outcome);
 /* Waits like tier_wait (timeout_ms 0: not at all), but takes nothing and frees nothing: 1 when the operation has ended,
  * 0 when the time passed first. For callers that look up while they wait, such as interpreters with signal handlers. */

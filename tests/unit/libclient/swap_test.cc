@@ -52,6 +52,18 @@ INSTANTIATE_TEST_SUITE_P(Bytes, SwapSizes,
                          ::testing::Values(1, 4095, 4096, kMiB - 1, kMiB, kBlockSize, kBlockSize + 1, 9 * kMiB + 4097,
                                            50 * kMiB));
 
+TEST_F(SwapTest, AnOutcomeWithoutItsSizeIsRefusedBeforeItIsLost) {
+  Start();
+  const auto content = Random(4096, 1);
+  tier_op* op = nullptr;
+  ASSERT_TIER_OK(tier_swap_out(client_, 1, content.data(), content.size(), nullptr, &op));
+  tier_copy_outcome outcome{};
+  EXPECT_TIER_ERROR(tier_wait(op, 0, &outcome), TIER_INVALID, "struct_size");
+  outcome.struct_size = sizeof outcome;
+  EXPECT_TIER_OK(tier_wait(op, 0, &outcome));
+  EXPECT_EQ(outcome.bytes, content.size());
+}
+
 TEST_F(SwapTest, ReplacesATensorOfTheSameSizeInPlace) {
   Start({.windows = 20});
   ASSERT_TIER_OK(Out(1, Random(5 * kMiB, 1)));
