@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from typing import Any
 
 import pytest
@@ -167,3 +168,37 @@ def test_a_state_dict_stays_what_it_was(client: tierd.Client) -> None:
     before = copy.deepcopy(kept)
     run(tiered, parameters, 1)
     assert_same_state(kept, before)
+
+
+def test_a_name_is_one_optimizers_at_a_time(client: tierd.Client, fake: FakeLibrary) -> None:
+    ours, others, theirs = parameters_of([(700,)]), parameters_of([(700,)]), parameters_of([(700,)])
+    first = tierd.torch.AdamW(ours, client=client, name="net")
+    run(first, ours, 1)
+    second = tierd.torch.AdamW(others, client=client, name="net")
+    give_gradients(others, 0)
+    with pytest.raises(tierd.AlreadyExists, match="'net'"):
+        second.step()
+    with pytest.raises(tierd.AlreadyExists, match="'net'"):
+        second.load_state_dict(first.state_dict())
+    del second
+    gc.collect()
+    run(first, ours, 2)
+    plain = torch.optim.AdamW(theirs, fused=True)
+    run(plain, theirs, 1)
+    run(plain, theirs, 2)
+    assert_same_bits(ours, theirs)
+    assert len(fake.tensors) == 2
+
+
+def test_an_optimizer_let_go_lets_go_of_its_name(client: tierd.Client, fake: FakeLibrary) -> None:
+    gc.disable()  # The schedules' cycles are there until the next optimizer needs the name.
+    try:
+        for rate in (0.1, 0.01):
+            parameters = parameters_of([(700,)])
+            optimizer = tierd.torch.AdamW(parameters, lr=rate, client=client, name="net")
+            schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
+            run(optimizer, parameters, 2)
+            schedule.step()
+            assert len(fake.tensors) == 2
+    finally:
+        gc.enable()

@@ -13,6 +13,7 @@ Not thread-safe, like every optimizer of torch's.
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import traceback
 import weakref
@@ -23,7 +24,7 @@ import torch
 
 from .. import library
 from ..client import Client
-from ..errors import Error, Invalid, NoMemory, WouldDeadlock
+from ..errors import AlreadyExists, Error, Invalid, NoMemory, WouldDeadlock
 from ..lease import Lease
 from ..quantity import byte_count
 from ..states import Part
@@ -31,6 +32,10 @@ from . import slots as slotting
 from .slots import Piece, Slot
 
 _numbers = itertools.count(1)
+# Of each client: which optimizer has its state under a name. Those that are gone let go of it.
+_holders: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, torch.optim.Optimizer]] = (
+    weakref.WeakKeyDictionary()
+)
 _KINDS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master")
 
 
@@ -105,6 +110,7 @@ class _Tiered(torch.optim.Adam):
             state["step"] = torch.zeros((), dtype=torch.float32)
         slot = self._slots.get(parameter)
         if slot is None:
+            self._hold_name()
             number = len(self._slots)
             keys = {kind: f"{self._name}/{number}/{kind}" for kind in self._kinds(parameter, group)}
             slot = Slot(parameter, keys, torch.float32 if "master" in keys else parameter.dtype)
@@ -113,6 +119,18 @@ class _Tiered(torch.optim.Adam):
         elif group["amsgrad"] and "max_exp_avg_sq" not in slot.keys:
             raise Invalid("amsgrad was turned on after the first step: the state has no max_exp_avg_sq")
         return slot
+
+    def _hold_name(self) -> None:
+        """``AlreadyExists`` while another optimizer has its state under the name."""
+        holders = _holders.setdefault(self._client, weakref.WeakValueDictionary())
+        if holders.setdefault(self._name, self) is self:
+            return
+        gc.collect()  # Schedulers refer to their optimizer and it to them: one that was let go may still be there.
+        if holders.setdefault(self._name, self) is not self:
+            raise AlreadyExists(
+                f"another optimizer has its state under the name {self._name!r}: let go of it, or give this one a name "
+                "of its own"
+            )
 
     def _kinds(self, parameter: torch.Tensor, group: dict[str, Any]) -> list[str]:
         """What a parameter's state consists of, beside its step, in the order of ``_KINDS``."""
@@ -264,6 +282,7 @@ class _Tiered(torch.optim.Adam):
         ``Invalid`` before anything changed for one that does not fit the parameters; an error of tierd's in the middle
         leaves no state at all, as before the first step."""
         loaded: list[tuple[torch.Tensor, dict[str, Any]]] = []
+        self._hold_name()
 
         def split(optimizer: torch.optim.Optimizer, given: dict[str, Any]) -> dict[str, Any]:
             loaded.extend(self._fitting(given))
@@ -341,9 +360,10 @@ class _Tiered(torch.optim.Adam):
 class AdamW(_Tiered, torch.optim.AdamW):
     """``torch.optim.AdamW`` with its state in tierd.
 
-    Arguments are torch's, and ``client``; ``master_weights`` keeps an fp32 copy of bf16 and fp16 parameters in tierd
-    and updates that; ``slice_bytes`` is how much of each kind of state is leased at once (rounded down to 2 MiB, and
-    halved where the arena is too small); ``name`` is the prefix of the keys.
+    Arguments are torch's, but those that choose among its implementations, and ``client``; ``master_weights`` keeps an
+    fp32 copy of bf16 and fp16 parameters in tierd and updates that; ``slice_bytes`` is how much of each kind of state
+    is leased at once (rounded down to 2 MiB, and halved where the arena is too small); ``name`` is the prefix of the
+    keys: of one optimizer of the client's at a time, from its first step or load on (else ``AlreadyExists``).
     """
 
     _kernel = staticmethod(torch._fused_adamw_)
