@@ -121,7 +121,7 @@ Status JobRegistry::CheckToken(const Job& job, const OpenJobRequest& request) co
 
 Status JobRegistry::CheckWorld(const Job& job, const OpenJobRequest& request) const {
   if (request.world_size == 0) return {};
-  // Opened by a launcher that did not say how large the world is: the first rank does.
+  // Opened by a launcher that did not say how large the world is, or all ranks are gone: the first rank says.
   const bool open = std::all_of(job.members.begin(), job.members.end(), [](const Member& m) { return m.rank < 0; });
   if (job.world_size != request.world_size && !(open && job.world_size == 0)) {
     return Fail(Code::kAlreadyExists, fmt::format("job '{}' has world size {}, this process says {}", job.name,
@@ -166,8 +166,12 @@ std::optional<tiering::JobId> JobRegistry::Leave(tiering::JobId id, tiering::Ses
   const auto place = jobs_.find(id);
   if (place == jobs_.end()) return std::nullopt;  // Closed under its sessions.
   Job& job = place->second;
+  const auto in_world = [](const Member& m) { return m.rank >= 0; };
+  const bool had_world = std::ranges::any_of(job.members, in_world);
   const size_t left = std::erase_if(job.members, [session](const Member& m) { return m.session == session; });
   TIER_CHECK(left == 1, "session {} is {} times in job {}", static_cast<uint64_t>(session), left, job.name);
+  // The world goes with its last rank: those who come after an elastic restart may be more or fewer.
+  if (had_world && std::ranges::none_of(job.members, in_world)) job.world_size = 0;
   if (job.members.empty() && !job.named) return id;
   return std::nullopt;
 }

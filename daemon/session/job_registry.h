@@ -5,7 +5,8 @@
 // makes it so. A job is known by (uid, name); its token speaks for its owner.
 //
 // Rules: create refuses a live job; join and a second attach need the token; resume wants a named job without sessions;
-// a rank is present once; every member of a world names the same size. A named job without sessions takes its owner's
+// a rank is present once; every rank of a world names the same size, and the first one after all are gone names it
+// anew. A named job without sessions takes its owner's
 // next run, with that run's token and world; while it awaits the run that a launcher opened it for, only those with its
 // token, or with none. The overflow uid stands for everybody whom the kernel cannot name here, so it owns nothing
 // without a token.

@@ -145,6 +145,30 @@ TEST_F(JobRegistryTest, NextRunOfANamedJobBringsItsOwnTokenAndWorld) {
   EXPECT_EQ(Refusal(kAlice, straggler), Code::kDenied) << "of the run that is over";
 }
 
+TEST_F(JobRegistryTest, NextRunWithTheSameTokenBringsItsWorld) {
+  const Job job = Open(kAlice, {.name = "train", .named = true, .rank = 0, .world_size = 2}).value();
+  const OpenJobRequest rank1{.name = "train", .token = job.token, .named = true, .rank = 1, .world_size = 3};
+  EXPECT_EQ(Refusal(kAlice, rank1), Code::kAlreadyExists) << "the world of two is still there";
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+
+  const auto reopened = Open(kAlice, rank1);
+  ASSERT_TRUE(reopened) << reopened.error().message;
+  EXPECT_EQ(reopened->world_size, 3);
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = job.token, .rank = 0, .world_size = 2}), Code::kAlreadyExists)
+      << "of the run that is over";
+}
+
+TEST_F(JobRegistryTest, WorldGoesWithItsLastRankAndNotWithAHelper) {
+  const Job job = Open(kAlice, {.name = "train", .rank = 0, .world_size = 2}).value();
+  ASSERT_TRUE(Open(kAlice, {.name = "train", .token = job.token}));
+  ASSERT_TRUE(Open(kAlice, {.name = "train", .token = job.token}));
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{2}));
+  EXPECT_EQ(registry_.Find(job.id)->world_size, 2);
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+  EXPECT_TRUE(Open(kAlice, {.name = "train", .token = job.token, .rank = 0, .world_size = 3}))
+      << "a helper is left, which is of no world";
+}
+
 TEST_F(JobRegistryTest, NextRunMayBeOpenedByItsLauncher) {
   const Job job =
       Open(kAlice, {.name = "train", .token = std::string(64, 'a'), .named = true, .rank = 0, .world_size = 2}).value();
