@@ -65,7 +65,7 @@ constexpr auto kOptions = std::to_array<Option>({
      "Take files on tmpfs, overlay and network file systems too, where direct I/O is slow or a pretence. For tests."},
     {"engine.spin", Kind::kChoice, TIER_FIELD(engine.spin), "\"auto\"",
      "How the engine waits: auto looks for work for 20 us before it sleeps (not at all on fewer than 4 CPUs),\n"
-     "always never sleeps and takes a core, never sleeps at once.",
+     "always keeps looking for as long as nothing else wants its core, never sleeps at once.",
      0, UINT64_MAX, "auto|always|never"},
     {"engine.deadline", Kind::kDuration, TIER_FIELD(engine.deadline), "\"60s\"",
      "How long a request waits for memory, SSD or a lease when its caller does not say.", 10 * kMillisecond,

@@ -11,7 +11,8 @@
 namespace tier::session {
 namespace {
 
-// While it spins: a few microseconds. Whoever else wants the processor, perhaps the client that is waited for, gets it.
+// While it spins: a few microseconds. Whoever else wants the processor, perhaps the client that is waited for, gets it;
+// how long that took tells the spin policy.
 constexpr uint32_t kIdlePassesPerYield = 16;
 
 void RelaxCpu() {
@@ -70,6 +71,7 @@ void EngineLoop::Run() {
   while (!stopping_.load(std::memory_order_acquire)) {
     if (RunOnce()) {
       idle_passes = 0;
+      spin_.OnWork();
     } else if (!spin_.ShouldSpin(now_)) {
       Sleep();
     } else if (++idle_passes % kIdlePassesPerYield == 0) {

@@ -27,8 +27,6 @@ using testing::MakeHello;
 using testing::ManualClock;
 using testing::SessionWorld;
 
-base::TimePoint At(base::Duration since_start) { return {since_start}; }
-
 class CountingTokens final : public TokenSource {
  public:
   uint64_t Random() override { return ++last_; }
@@ -192,33 +190,6 @@ TEST_F(EngineLoopTest, ReplyAndEndOfASessionInOneTurnDoNotMeet) {
   EXPECT_TRUE(engine_.jobs.empty());
 }
 
-TEST(SpinPolicy, AutoSpinsTwentyMicrosecondsAfterAMessage) {
-  SpinPolicy policy(SpinMode::kAuto, 8);
-  const base::TimePoint now = At(std::chrono::seconds(5));
-  EXPECT_FALSE(policy.ShouldSpin(now));
-  policy.OnMessage(now);
-  EXPECT_TRUE(policy.ShouldSpin(now + microseconds(19)));
-  EXPECT_FALSE(policy.ShouldSpin(now + microseconds(20)));
-}
-
-TEST(SpinPolicy, AutoNeverSpinsWithFewCpus) {
-  for (const unsigned cpus : {1u, 2u, 3u}) {
-    SpinPolicy policy(SpinMode::kAuto, cpus);
-    policy.OnMessage(At(std::chrono::seconds(5)));
-    EXPECT_FALSE(policy.ShouldSpin(At(std::chrono::seconds(5)))) << cpus;
-  }
-}
-
-TEST(SpinPolicy, AlwaysAndNeverMeanIt) {
-  SpinPolicy always(SpinMode::kAlways, 1);
-  EXPECT_TRUE(always.ShouldSpin(At(std::chrono::hours(1))));
-  SpinPolicy never(SpinMode::kNever, 64);
-  never.OnMessage(At(std::chrono::seconds(1)));
-  EXPECT_FALSE(never.ShouldSpin(At(std::chrono::seconds(1))));
-}
-
-TEST(SpinPolicy, ThereIsAtLeastOneCpu) { EXPECT_GE(AllowedCpus(), 1u); }
-
 TEST(EngineLoopThread, SleepsWhenIdleAndWakesForABell) {
   SessionWorld world;
   DataClient client(world.socket_path());
@@ -255,16 +226,17 @@ TEST(EngineLoopThread, NoBellIsLostInFiveThousandRaces) {
   }
 }
 
-TEST(EngineLoopThread, SpinningEngineNeedsNoBell) {
-  SessionWorld world({.spin = SpinMode::kAlways});
+TEST(EngineLoopThread, SpinningEngineNeedsABellOnlyWhenItSaysThatItSleeps) {
+  SessionWorld world({.spin = SpinMode::kAlways});  // It sleeps now and then where this test wants its processor.
   DataClient client(world.socket_path());
   ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
   const RequestItem item{.tensor = 1};
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(client.ring().Send(Op::kFree, {&item, 1}));
-    ASSERT_EQ(client.WaitForCompletions(1).size(), 1u);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (client.engine_sleeping() != proto::kAwake) client.Ring();
+    ASSERT_EQ(client.WaitForCompletions(1).size(), 1u) << "a message without a bell was not seen";
   }
-  EXPECT_EQ(world.loop().sleeps(), 0u);
 }
 
 TEST(Poller, CallsSourcesUntilTheyAreCleared) {
