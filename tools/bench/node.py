@@ -32,14 +32,14 @@ def scratch() -> pathlib.Path:
 
 @contextlib.contextmanager
 def daemon(
-    arena: int, tier: int, *, spin: str = "auto", prefault: bool = False
+    arena: int, tier: int, *, spin: str = "auto", prefault: bool = False, window: str = ""
 ) -> Iterator[tuple[Daemon, pathlib.Path]]:
     """A private daemon with a named SSD file (so that fio can open it too), gone with everything at the end."""
     disk = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-", dir=scratch()))
     sockets = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-"))
     settings = {
         "daemon": {"socket_directory": str(sockets), "data_directory": str(disk)},
-        "arena": {"maximum": f"{arena // MIB}MiB", "prefault": prefault},
+        "arena": {"maximum": f"{arena // MIB}MiB", "prefault": prefault} | ({"window_size": window} if window else {}),
         "ssd": {"devices": [str(disk / "tier.ssd")], "file_size": f"{tier // MIB}MiB"},
         "engine": {"spin": spin},
         "metrics": {"listen": ""},

@@ -8,7 +8,6 @@ unprivileged user with 8 MiB of memlock.
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import resource
@@ -19,12 +18,12 @@ import tempfile
 from collections.abc import Callable
 
 import footprint
-from node import BUILD, GIB, MIB, ROOT, bench, command, daemon, scratch
+from node import BUILD, GIB, MIB, bench, command, daemon, scratch
 from options import PART_NAMES, parse
 from report import Report, quartiles
 from ssd import swaps_through_ssd
+from steps import paired_steps
 
-DEMO = ROOT / "bindings/python/demo/train_gpt.py"
 NOBODY = 65533  # No account; 65534 stands for foreign namespaces and is refused.
 UNPRIVILEGED_MEMLOCK = 8 * MIB
 
@@ -131,33 +130,20 @@ def many_tensors(report: Report, quick: bool) -> None:
     report.add(what, whole, "B", at_most=700, ceiling="with both index environments")
 
 
-def step_seconds(spin: str, steps: int) -> float:
-    """The median step of the demo's run with tierd."""
-    with tempfile.NamedTemporaryFile("r", suffix=".json") as figures:
-        words = [sys.executable, str(DEMO), "--spin", spin, "--steps", str(steps), "--no-baseline"]
-        result = subprocess.run([*words, "--json", figures.name], capture_output=True, text=True)
-        if result.returncode != 0:
-            raise SystemExit(f"demo --spin {spin}: {result.stderr[-2000:]}")
-        return float(json.load(figures)["tierd"]["step_seconds"])
-
-
 def demo_spin(report: Report, quick: bool) -> None:
-    rounds, steps = (2, 12) if quick else (9, 24)
-    modes = ["never", "auto", "always"]
-    times: dict[str, list[float]] = {mode: [] for mode in modes}
-    for number in range(rounds):
-        for mode in modes[number % 3 :] + modes[: number % 3]:
-            times[mode].append(step_seconds(mode, steps))
+    rounds, steps = (2, 6) if quick else (12, 8)
+    times = paired_steps(["never", "auto", "always"], rounds, steps)
     for mode, bound in (("always", 1.10), ("auto", 1.02)):
         ratios = [with_it / never for with_it, never in zip(times[mode], times["never"], strict=True)]
+        lower, middle, upper = statistics.quantiles(ratios, n=4)
         report.add(
             f'demo\'s step with spin = "{mode}"',
-            statistics.median(ratios),
+            middle,
             'of "never"',
             at_most=bound,
             detail={"seconds": times},
             ceiling=f"{statistics.median(times['never']) * 1e3:.0f} ms a step with never, "
-            f"{len(os.sched_getaffinity(0))} CPUs, {rounds} rounds",
+            f"{len(os.sched_getaffinity(0))} CPUs, {rounds} × {steps} paired steps; quartiles {lower:.3g}–{upper:.3g}",
         )
 
 

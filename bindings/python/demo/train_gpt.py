@@ -25,13 +25,11 @@ from typing import Any
 
 from display import StepDisplay, show_table
 from footprint import Footprint
-from options import BLOCK, arena_bytes, parse, state_bytes
+from options import HERE, arena_bytes, parse, state_bytes, training_command, training_environment
 
 import tierd.control
 from tierd.daemon import Daemon
 from tierd.quantity import format_bytes
-
-HERE = pathlib.Path(__file__).resolve().parent
 
 
 @dataclasses.dataclass
@@ -97,14 +95,6 @@ def private_daemon(arguments: argparse.Namespace, folder: pathlib.Path) -> Itera
             yield daemon, sockets
 
 
-def command_of(arguments: argparse.Namespace, socket: str) -> list[str]:
-    command = [sys.executable, str(HERE / "training.py"), "--spin", arguments.spin, "--socket", socket]
-    for name in ("steps", "layers", "width", "heads", "context", "batch", "threads", "seed"):
-        command += [f"--{name}", str(getattr(arguments, name))]
-    # Leases of this slice and prefetches of the next two, with two states each, fit into half of the arena.
-    return command + ["--slice-bytes", str(max(BLOCK, arena_bytes(arguments) // 12 // BLOCK * BLOCK))]
-
-
 class Swap:
     """The daemon's figures for the job, between steps."""
 
@@ -134,10 +124,8 @@ def follow(
 ) -> Outcome:
     """Runs training.py to its end, showing its steps."""
     outcome = Outcome()
-    # Both runs: torch's threads sleep while they wait for each other. Spinning, they take the core that the daemon, or
-    # the thread they wait for, needs: 8.5 s a step instead of 2.3 on two cores shared with other work.
-    environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
-    process = subprocess.Popen(command_of(arguments, socket), stdout=subprocess.PIPE, text=True, env=environment)
+    command = training_command(arguments, socket)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=training_environment())
     footprint = Footprint(process.pid, daemon.process.pid if daemon else None)
     display = StepDisplay(title, arguments.steps)
     failure = ""

@@ -110,6 +110,8 @@ def train(arguments: argparse.Namespace) -> None:
     feed = corpus.batches(corpus.load(), arguments.batch, arguments.context, arguments.seed)
     say("ready", parameters=sum(p.numel() for p in model.parameters()), threads=torch.get_num_threads())
     for step in range(1, arguments.steps + 1):
+        if arguments.paced and not sys.stdin.readline():
+            break
         begin = time.perf_counter()
         inputs, targets = next(feed)
         with run.forward():
@@ -130,6 +132,7 @@ def main() -> None:
     parser.add_argument("--socket", default="")
     parser.add_argument("--spin", default="auto")
     parser.add_argument("--slice-bytes", type=int, default=4 << 20)
+    parser.add_argument("--paced", action="store_true", help="begin each step when a line comes on stdin")
     parser.add_argument("--lr", type=float, default=3e-4)
     for name in ("steps", "layers", "width", "heads", "context", "batch", "threads", "seed"):
         parser.add_argument(f"--{name}", type=int, required=True)
