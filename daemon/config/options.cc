@@ -71,7 +71,8 @@ constexpr auto kOptions = std::to_array<Option>({
      "How long a request waits for memory, SSD or a lease when its caller does not say.", 10 * kMillisecond,
      24 * kHour},
     {"engine.write_behind", Kind::kShare, TIER_FIELD(engine.write_behind), "\"50%\"",
-     "Unwritten bytes, of a job's share of memory, from which on the coldest are written to SSD ahead of need."},
+     "Bytes without a copy on SSD, of a job's share of memory, from which on the coldest are written there ahead of\n"
+     "need. Those count that its tensors are still to be filled with."},
     {"engine.evict", Kind::kShare, TIER_FIELD(engine.evict), "\"90%\"",
      "Use of a job's share of memory from which on clean, cold tensors leave it."},
     {"engine.prefetch_maximum", Kind::kSize, TIER_FIELD(engine.prefetch_maximum), "0",

@@ -89,11 +89,19 @@ uint64_t ReachablePages(const Core& core, const JobState& job) {
   return std::min(ShareOf(core, job), reachable) / kPageSize;
 }
 
+// Pages without a copy on SSD: the dirty ones, and what tensors will take that are still being filled. Of more than fits
+// into RAM the first bytes need not wait for the last.
+uint64_t Unsaved(const JobState& job) {
+  const uint64_t saved = std::min(job.logical_pages, job.ssd_pages);  // Manifests keep extents of no tensor.
+  return std::max(job.dirty_pages, job.logical_pages - saved);
+}
+
 void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
   if (job.burying()) return;  // The coldest may be what is about to be freed: not worth a write.
   const uint64_t start = Threshold(reachable, core.options.write_behind_start);
   const uint64_t dirty = job.dirty_pages;
-  uint64_t wanted = dirty > start ? dirty - start : 0;
+  const uint64_t unsaved = Unsaved(job);
+  uint64_t wanted = std::min(unsaved > start ? unsaved - start : 0, dirty);
   wanted = std::max(wanted, std::min(job.shortage_pages, dirty));
   if (wanted != 0) WriteColdest(core, job, wanted);
 }

@@ -69,6 +69,21 @@ TEST(Memory, WriteBehindBeginsBeforeMemoryIsShort) {
   EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}).tensor.ssd_bytes, kPiece) << "the coldest first";
 }
 
+TEST(Memory, OfMoreThanFitsTheFirstBytesAreWrittenWhileTheNextAreFilled) {
+  for (const uint64_t size : {4 * kPiece, 12 * kPiece}) {
+    World world(
+        {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .engine = {.write_behind_start = 0.5}});
+    const SessionId session = world.Open();
+    const Answer first = world.Ask(session, Op::kCreate, {{1, 0, kPiece, size}});
+    ASSERT_EQ(first.code, Code::kOk) << first.detail;
+    world.Fill(first.spans, 1, 1);
+    EXPECT_EQ(world.Release(session, World::LeaseOf(first)).code, Code::kOk);
+    world.Turns(5);
+    const uint64_t written = world.transfers.traffic(0).written_bytes;
+    EXPECT_EQ(written, size > 8 * kMiB ? kPiece : 0) << "of " << size;
+  }
+}
+
 TEST(Memory, EvictionAheadKeepsSomeRoomFree) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
                .engine = {.write_behind_start = 0.1, .evict_start = 0.75}});
