@@ -1,4 +1,4 @@
-// Books of the pages on SSD: counters beside one BlockPool a device, and the extents a synced index still names.
+// Books of the pages on SSD: counters beside one BlockPool a device, and the extents an index still names.
 #include "daemon/storage/extent_store.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
   const DeviceSpace sum = total();
   return Fail(
       Code::kNoSpace,
-      fmt::format("the SSD tier cannot hold {} in one run: {} of {} are free, {} live, {} waiting for a synced commit, "
+      fmt::format("the SSD tier cannot hold {} in one run: {} of {} are free, {} live, {} waiting for a commit, "
                   "{} quarantined; free tensors, or enlarge it (ssd.file_size, ssd.devices)",
                   FormatBytes(pages * kPageSize), FormatBytes(sum.free), FormatBytes(sum.capacity),
                   FormatBytes(sum.live), FormatBytes(sum.pending), FormatBytes(sum.quarantined)));
@@ -76,45 +76,22 @@ void ExtentStore::Free(Extent extent) {
   device.live_pages -= extent.run.pages;
 }
 
-void ExtentStore::FreeAfterSync(Extent extent) {
+void ExtentStore::FreeAfterCommit(Extent extent) {
   Device& device = CheckedDevice(extent);
   device.live_pages -= extent.run.pages;
   device.pending_pages += extent.run.pages;
   pending_.push_back(extent);
 }
 
-void ExtentStore::OnSyncStarted() {
-  TIER_CHECK(sync_boundaries_.size() < kSyncsInflightMax, "{} commits under way", sync_boundaries_.size());
-  sync_boundaries_.push_back(pending_.size());
-}
-
-void ExtentStore::OnSynced() {
-  if (sync_boundaries_.empty()) {
-    ReleaseOldestPending(pending_.size());
-    return;
-  }
-  const size_t count = sync_boundaries_.front();
-  sync_boundaries_.erase(sync_boundaries_.begin());
-  for (size_t& boundary : sync_boundaries_) boundary -= count;
-  ReleaseOldestPending(count);
-}
-
-void ExtentStore::OnSyncFailed() {
-  TIER_CHECK(!sync_boundaries_.empty(), "no commit under way");
-  sync_boundaries_.erase(sync_boundaries_.begin());
-}
-
-void ExtentStore::ReleaseOldestPending(size_t count) {
-  TIER_CHECK(count <= pending_.size(), "{} of {} pending extents", count, pending_.size());
-  for (size_t i = 0; i < count; ++i) {
-    const Extent extent = pending_[i];
+void ExtentStore::OnCommitted() {
+  for (const Extent& extent : pending_) {
     Device& device = devices_[extent.device];
     TIER_CHECK(device.pending_pages >= extent.run.pages, "{} pending pages, extent of {}", device.pending_pages,
                extent.run.pages);
     device.pool.Free(extent.run);
     device.pending_pages -= extent.run.pages;
   }
-  pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(count));
+  pending_.clear();
 }
 
 void ExtentStore::Quarantine(Extent extent) {
@@ -129,11 +106,16 @@ void ExtentStore::SetDraining(uint16_t device, bool draining) {
 }
 
 bool ExtentStore::HasRoom(uint64_t bytes) const {
-  uint64_t free_pages = 0;
+  uint64_t pages = 0;
   for (const Device& device : devices_) {
-    if (!device.draining) free_pages += device.pool.free_pages();
+    if (!device.draining) pages += device.pool.free_pages() + device.pending_pages;
   }
-  return PagesFor(bytes) <= free_pages;
+  return PagesFor(bytes) <= pages;
+}
+
+bool ExtentStore::RoomComes() const {
+  return std::any_of(devices_.begin(), devices_.end(),
+                     [](const Device& device) { return !device.draining && device.pending_pages != 0; });
 }
 
 DeviceSpace ExtentStore::space(uint16_t index) const {
@@ -172,9 +154,6 @@ void ExtentStore::CheckInvariants() const {
     TIER_CHECK(pending[i] == device.pending_pages, "device {}: listed {} pending {}", i, pending[i],
                device.pending_pages);
   }
-  TIER_CHECK(std::is_sorted(sync_boundaries_.begin(), sync_boundaries_.end()) &&
-                 (sync_boundaries_.empty() || sync_boundaries_.back() <= pending_.size()),
-             "{} boundaries over {} pending", sync_boundaries_.size(), pending_.size());
 }
 
 }  // namespace tier::storage

@@ -4,8 +4,9 @@
 // Invariant, per device: free + live + pending + quarantined == capacity. Engine thread only.
 //
 // Extents are striped: one device takes kStripePages, then the next one does, so that neighbours can still become one
-// request. Extents are write-once: an update allocates new ones, commits, then frees the old. An extent named by the
-// last synced index must not be reused before a later synced commit drops it: FreeAfterSync parks it until OnSynced().
+// request. Extents are write-once: an update allocates new ones, commits, then frees the old. An extent that a
+// committed index may name must not be reused before a later commit drops it: FreeAfterCommit parks it until
+// OnCommitted().
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,6 @@
 namespace tier::storage {
 
 inline constexpr uint32_t kStripePages = 2 * kPagesPerBlock;  // 4 MiB: one merged request.
-inline constexpr size_t kSyncsInflightMax = 1024;
 
 struct DeviceSpace {  // Bytes.
   uint64_t capacity = 0;
@@ -37,17 +37,17 @@ class ExtentStore {
   Result<Extent> Allocate(uint32_t pages);
   // Replays an extent out of an index. CORRUPT if it overlaps another or lies outside the device.
   Status Take(Extent extent);
-  void Free(Extent extent);           // Reusable at once. REQUIRES: live, no I/O in flight on it.
-  void FreeAfterSync(Extent extent);  // live → pending.
-  // A synced commit begins: what is pending now, it drops. Commits may overlap but end in the order they began.
-  void OnSyncStarted();
-  void OnSynced();      // Every extent pending before this commit began becomes free (all, if no start was told).
-  void OnSyncFailed();  // The oldest commit under way dropped nothing; its extents wait for the next one.
-  void Quarantine(Extent extent);  // live → quarantined: a device error was seen there; never handed out again.
+  // Reusable at once. REQUIRES: live, no I/O in flight on it, and no index has ever named it.
+  void Free(Extent extent);
+  void FreeAfterCommit(Extent extent);  // live → pending. REQUIRES: no I/O in flight on it.
+  void OnCommitted();                   // No index names what is pending: all of it becomes free.
+  void Quarantine(Extent extent);       // live → quarantined: a device error was seen there; never handed out again.
   void SetDraining(uint16_t device, bool draining);
 
-  // Whether `bytes` more could be stored now, were everything page-rounded.
+  // Whether `bytes` more could be stored now or after the next commit, were everything page-rounded.
   bool HasRoom(uint64_t bytes) const;
+  // Whether the next commit frees something where extents are allocated.
+  bool RoomComes() const;
   uint16_t device_count() const { return static_cast<uint16_t>(devices_.size()); }
   DeviceSpace space(uint16_t device) const;
   DeviceSpace total() const;
@@ -64,13 +64,11 @@ class ExtentStore {
   };
   Device& CheckedDevice(Extent extent);
   const Device& CheckedDevice(uint16_t device) const;
-  void ReleaseOldestPending(size_t count);
 
   std::vector<Device> devices_;
-  std::vector<Extent> pending_;          // In the order they were freed.
-  std::vector<size_t> sync_boundaries_;  // For each commit under way: how many of pending_ it drops. Ascending.
-  uint16_t next_device_ = 0;             // Takes the next extent …
-  uint32_t stripe_pages_left_ = 0;       // … until it has taken this many more pages.
+  std::vector<Extent> pending_;
+  uint16_t next_device_ = 0;        // Takes the next extent …
+  uint32_t stripe_pages_left_ = 0;  // … until it has taken this many more pages.
 };
 
 }  // namespace tier::storage

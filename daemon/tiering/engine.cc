@@ -255,7 +255,11 @@ bool Engine::Turn(base::TimePoint now) {
   if (core.started_transfers) core.ports.transfers.Submit();
   core.started_transfers = false;
   core.acted |= !core.replies.empty();
-  if (!CommitIndex(core)) RefuseUncommitted(core);
+  if (CommitIndex(core)) {
+    core.ports.extents.OnCommitted();
+  } else {
+    RefuseUncommitted(core);
+  }
   ++core.publications;
   core.replies.Publish(core.ports.replies);
   return std::exchange(core.acted, false);

@@ -123,7 +123,7 @@ bool CommitIndex(Core& core) {
     PutDirty(core, tensor);
   }
   core.index_dirty.erase(core.index_dirty.begin(), core.index_dirty.begin() + static_cast<ptrdiff_t>(put));
-  return CommitStaged(core);
+  return core.index_dirty.empty() && CommitStaged(core);
 }
 
 }  // namespace tier::tiering

@@ -100,7 +100,7 @@ void FreeExtent(Core& core, JobState& job, storage::Extent extent, bool bad) {
   if (bad) {
     core.ports.extents.Quarantine(extent);
   } else {
-    core.ports.extents.Free(extent);
+    core.ports.extents.FreeAfterCommit(extent);
   }
 }
 

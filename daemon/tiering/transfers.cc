@@ -262,6 +262,12 @@ bool StartWrite(Core& core, PieceId id) {
   TIER_CHECK(piece.ram && piece.activity == Activity::kNone, "piece {} is {}", Value(id), ActivityName(piece.activity));
   const uint32_t pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
   Result<storage::Extent> extent = core.ports.extents.Allocate(pages);
+  if (!extent && core.ports.extents.RoomComes() && !core.index_full) {
+    job.pump = true;  // This turn's commit frees it: the next one looks again.
+    job.upkeep = true;
+    core.acted = true;
+    return false;
+  }
   if (!extent) {
     job.write_failure = {extent.error().code, tensor.id,
                          fmt::format("writing tensor {:#x} at byte {}: {}", tensor.id,

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "tests/support/tiering/named_places.h"
+
 namespace tier::tiering::sim {
 namespace {
 
@@ -54,6 +56,7 @@ Simulation::Simulation(const Plan& plan)
       .punched = punched_,
       .next_seed = next_seed_,
       .next_tensor = next_tensor_});
+  transfers_.WatchSubmits([this] { CheckWrites(); });
   jobs_.resize(plan.jobs);
 }
 
@@ -148,6 +151,7 @@ void Simulation::TakeTurn() {
   now_ = now_ + std::chrono::microseconds(chance_.Between(10, 3000));
   engine_->Turn(now_);
   engine_->CheckInvariants();
+  CheckWrites();
   for (const uint64_t session : std::exchange(ended_, {})) Kill(session);
   for (const auto& [session, client] : clients_) client.CheckDeadlines();
   // Clients unmap what is asked back, when they get to it.
@@ -158,6 +162,11 @@ void Simulation::TakeTurn() {
       asked_back_.emplace_back(session, window);
     }
   }
+}
+
+// The daemon may die at any moment: what it would leave named is not being written over.
+void Simulation::CheckWrites() {
+  if (const auto overwrite = testing::FindOverwrite(transfers_, index_, manifests_)) Fail(*overwrite);
 }
 
 void Simulation::WindDown() {
@@ -207,6 +216,7 @@ void Simulation::CheckEmpty() {
   if (snapshot.waiting_count != 0) Fail(fmt::format("{} requests still wait", snapshot.waiting_count));
   if (windows_.window_count() != 0) Fail(fmt::format("{} windows are left", windows_.window_count()));
   if (extents_.total().live != 0) Fail(fmt::format("{} bytes are live on SSD", extents_.total().live));
+  if (extents_.total().pending != 0) Fail(fmt::format("{} bytes wait for a commit", extents_.total().pending));
   if (!index_.committed().empty()) Fail(fmt::format("{} records are left in the index", index_.committed().size()));
   if (!engine_->idle()) Fail("the engine is not idle");
   if (transfers_.memory_changes() != 0) Fail("memory changed while it was being written out");

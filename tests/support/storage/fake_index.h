@@ -60,6 +60,14 @@ class FakeManifestStore final : public ManifestStore {
   void FailNext(Code code, std::string message);  // The next request ends like this and changes nothing.
   void Crash() { queue_.clear(); }                // The daemon dies: what was not committed never will be.
   const std::shared_ptr<Contents>& shared_contents() const { return committed_; }
+  // Manifests that a machine which crashes now may come back with: the committed ones, and those that wait.
+  template <typename Visit>
+  void ForEachThatMayBeFound(Visit visit) const {
+    for (const auto& [job, manifest] : *committed_) visit(manifest);
+    for (const Request& request : queue_) {
+      if (!request.erase) visit(request.manifest);
+    }
+  }
   uint64_t commit() const { return commit_; }
 
  private:

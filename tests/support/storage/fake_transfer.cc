@@ -122,7 +122,18 @@ void FakeTransferPort::Start(const Transfer& transfer) {
   started_.push_back({.transfer = transfer, .sequence = sequence_++});
 }
 
+std::vector<Extent> FakeTransferPort::writes() const {
+  std::vector<Extent> extents;
+  for (const auto* list : {&started_, &submitted_}) {
+    for (const Flight& flight : *list) {
+      if (flight.transfer.direction == Direction::kWrite) extents.push_back(flight.transfer.extent);
+    }
+  }
+  return extents;
+}
+
 void FakeTransferPort::Submit() {
+  if (watch_) watch_();
   for (Flight& flight : started_) {
     const Transfer& t = flight.transfer;
     flight.due_turn =

@@ -16,6 +16,7 @@
 #include <random>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "daemon/storage/transfer.h"
@@ -81,6 +82,10 @@ class FakeTransferPort final : public TransferPort {
   // The daemon dies: nothing is polled any more; each write in flight lands whole, in part or not at all, by the seed.
   void Crash();
 
+  // Called by each Submit before anything of it is handed on.
+  void WatchSubmits(std::function<void()> watch) { watch_ = std::move(watch); }
+  std::vector<Extent> writes() const;  // Where those go that are started and have not ended.
+
   MemoryDisk& disk() { return *disk_; }
   const std::shared_ptr<MemoryDisk>& shared_disk() const { return disk_; }
   uint64_t memory_changes() const { return memory_changes_; }  // Writes whose memory changed while in flight.
@@ -123,6 +128,7 @@ class FakeTransferPort final : public TransferPort {
   uint64_t turn_ = 0;
   uint64_t sequence_ = 0;
   uint64_t memory_changes_ = 0;
+  std::function<void()> watch_;
 };
 
 }  // namespace tier::storage::testing

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "daemon/base/check.h"
+#include "tests/support/tiering/named_places.h"
 
 namespace tier::tiering::testing {
 namespace {
@@ -61,6 +62,7 @@ World::World(WorldOptions world_options)
                                                                 .index = index,
                                                                 .manifests = options.manifests ? &manifests : nullptr,
                                                                 .replies = sink});
+  transfers.WatchSubmits([this] { CheckWrites(); });
 }
 
 World::~World() = default;
@@ -220,8 +222,14 @@ uint64_t World::LeaseOf(const Answer& answer, uint32_t item) {
 bool World::Turn() {
   const bool acted = engine->Turn(now);
   engine->CheckInvariants();
+  CheckWrites();
   now = now + std::chrono::microseconds(10);
   return acted;
+}
+
+void World::CheckWrites() const {
+  const auto overwrite = FindOverwrite(transfers, index, manifests);
+  TIER_CHECK(!overwrite, "{}", *overwrite);
 }
 
 void World::Turns(uint32_t count) {

@@ -68,52 +68,32 @@ TEST(ExtentStore, ReusesFreedPagesAtOnce) {
   store.CheckInvariants();
 }
 
-TEST(ExtentStore, KeepsPendingExtentsUntilASyncedCommit) {
+TEST(ExtentStore, KeepsPendingExtentsUntilACommit) {
   ExtentStore store;
   store.AddDevice(1);
   const Extent extent = *store.Allocate(512);
-  store.FreeAfterSync(extent);
+  EXPECT_FALSE(store.RoomComes());
+  store.FreeAfterCommit(extent);
   EXPECT_EQ(store.space(0).pending, kBlockSize);
   EXPECT_EQ(store.space(0).live, 0u);
-  EXPECT_FALSE(store.Allocate(1)) << "an extent that the synced index names was handed out";
-  store.OnSynced();
+  EXPECT_FALSE(store.Allocate(1)) << "an extent that the index names was handed out";
+  EXPECT_TRUE(store.RoomComes());
+  EXPECT_TRUE(store.HasRoom(kBlockSize));
+  store.CheckInvariants();
+  store.OnCommitted();
   EXPECT_EQ(store.space(0).pending, 0u);
+  EXPECT_FALSE(store.RoomComes());
   EXPECT_TRUE(store.Allocate(512));
-}
-
-TEST(ExtentStore, ReleasesOnlyWhatWasPendingWhenTheCommitBegan) {
-  ExtentStore store;
-  store.AddDevice(3);
-  const Extent a = *store.Allocate(512);
-  const Extent b = *store.Allocate(512);
-  const Extent c = *store.Allocate(512);
-  store.FreeAfterSync(a);
-  store.OnSyncStarted();
-  store.FreeAfterSync(b);
-  store.OnSyncStarted();
-  store.FreeAfterSync(c);
-  store.OnSynced();
-  EXPECT_EQ(store.space(0).pending, 2 * kBlockSize);
-  EXPECT_EQ(store.Allocate(512)->run, a.run);
-  store.OnSynced();
-  EXPECT_EQ(store.space(0).pending, kBlockSize);
-  store.OnSyncStarted();
-  store.OnSynced();
-  EXPECT_EQ(store.space(0).pending, 0u);
   store.CheckInvariants();
 }
 
-TEST(ExtentStore, KeepsExtentsPendingWhenTheCommitFailed) {
+TEST(ExtentStore, SaysNothingOfRoomThatComesOnADrainingDevice) {
   ExtentStore store;
-  store.AddDevice(2);
-  store.FreeAfterSync(*store.Allocate(512));
-  store.OnSyncStarted();
-  store.FreeAfterSync(*store.Allocate(512));
-  store.OnSyncStarted();
-  store.OnSyncFailed();
-  EXPECT_EQ(store.space(0).pending, 2 * kBlockSize);
-  store.OnSynced();
-  EXPECT_EQ(store.space(0).pending, 0u) << "the later commit drops what the failed one would have";
+  store.AddDevice(1);
+  store.FreeAfterCommit(*store.Allocate(512));
+  store.SetDraining(0, true);
+  EXPECT_FALSE(store.RoomComes());
+  EXPECT_FALSE(store.HasRoom(1));
 }
 
 TEST(ExtentStore, NeverHandsOutQuarantinedPages) {
