@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import copy
 import gc
 import os
+import pickle
 import threading
 import warnings
 
@@ -307,6 +309,15 @@ def test_a_client_let_go_is_closed(fake: FakeLibrary) -> None:
     del client
     gc.collect()
     assert fake.closed == [3]
+
+
+def test_a_client_is_not_copied(client: tierd.Client, fake: FakeLibrary) -> None:
+    for work in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(tierd.Invalid, match="connect"):
+            work(client)
+    gc.collect()
+    assert fake.closed == []  # A copy's end was the session's.
+    client.put("a", b"x")
 
 
 def test_a_forked_child_has_no_session_and_ends_nobody_elses(client: tierd.Client, fake: FakeLibrary) -> None:

@@ -342,6 +342,11 @@ class Client:
         if session is not None:
             session.close()
 
+    def __reduce__(self) -> str:
+        raise Invalid(
+            "a client is a session of its process and cannot be pickled or copied: call tierd.connect() there"
+        )
+
     def __repr__(self) -> str:
         if self._session.closed:
             return "<tierd.Client closed>"
