@@ -122,6 +122,21 @@ def test_ranks_that_come_at_once_start_one_daemon(
     started[0].stop()
 
 
+def test_a_daemon_that_has_ended_is_reaped_at_the_next_start(
+    runtime: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Daemon] = []
+    monkeypatch.setattr(autostart, "_started", started)
+    for _ in range(2):
+        autostart.connect_or_start(library.ConnectOptions(), lambda: None)
+        process = started[-1].process
+        process.terminate()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # It has ended, and nobody has taken note.
+        (runtime / "tierd.sock").unlink()
+    assert [daemon.process for daemon in started] == [process]
+    process.wait()
+
+
 @pytest.fixture
 def refusing(runtime: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A library whose daemon knows no such job; the attempts made. Starting a daemon fails the test."""

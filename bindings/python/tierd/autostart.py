@@ -72,6 +72,7 @@ def connect_or_start(options: library.ConnectOptions, attempt: Callable[[], None
     with open(directory / "autostart.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not answers(path):
+            _started[:] = [earlier for earlier in _started if earlier.process.poll() is None]  # Leaves no zombies.
             daemon = Daemon(directory, private_settings(directory), detached=True)
             _started.append(daemon)
             print(
