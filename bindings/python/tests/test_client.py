@@ -9,6 +9,8 @@ import os
 import pickle
 import threading
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy
 import pytest
@@ -20,6 +22,21 @@ from tierd import client as client_module
 from tierd import errors, layout, library
 from tierd.quantity import byte_count, format_bytes
 from tierd.ranges import RANGE_BYTES
+
+
+class Pair(torch.Tensor):
+    """A tensor made of two others, as DTensor is of its shards: it has no memory."""
+
+    def __new__(cls, first: torch.Tensor, second: torch.Tensor) -> Pair:
+        return torch.Tensor._make_wrapper_subclass(cls, first.shape, dtype=first.dtype)
+
+    def __init__(self, first: torch.Tensor, second: torch.Tensor) -> None:
+        self.pair = first, second
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        halves = [function(*[a.pair[half] if isinstance(a, Pair) else a for a in arguments]) for half in range(2)]
+        return Pair(*halves) if isinstance(halves[0], torch.Tensor) else halves[0]
 
 
 @pytest.mark.parametrize(
@@ -217,6 +234,24 @@ def test_impossible_keys_are_refused(client: tierd.Client, key: object) -> None:
 def test_what_has_no_bytes_is_refused(client: tierd.Client, value: object) -> None:
     with pytest.raises(tierd.Invalid):
         client.put("key", value)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Pair(torch.ones(3), torch.zeros(3)), "a Pair has no bytes of its own"),
+        (lambda: torch.nested.nested_tensor([torch.ones(3), torch.ones(2)]), "no bytes of its own"),
+        (lambda: torch.ones(3).to_sparse(), "make it dense"),
+        (lambda: torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8), "quantized"),
+        (lambda: numpy.ma.masked_array([1.0, 2.0, 3.0], [False, True, False]), "mask"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*nested tensors.*", "ignore:.*quantized.*", "ignore:.*quantize_per_tensor.*")
+def test_what_is_more_than_its_bytes_is_refused(client: tierd.Client, make: Callable[[], Any], sentence: str) -> None:
+    client.put("key", bytes(24))
+    for work in (lambda: client.put("other", make()), lambda: client.get_into("key", make())):
+        with pytest.raises(tierd.Invalid, match=sentence):
+            work()
 
 
 def test_missing_keys_are_not_found(client: tierd.Client) -> None:

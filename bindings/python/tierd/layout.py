@@ -111,8 +111,10 @@ def writable(value: object) -> Iterator[Memory]:
 def _torch_memory(value: Any, must_be_contiguous: bool) -> Memory:
     torch = sys.modules["torch"]
     tensor = value.detach()
-    if tensor.layout is not torch.strided or tensor.is_meta:
+    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_nested:
         raise Invalid(f"a {tensor.layout} tensor on {tensor.device} has no bytes of its own: make it dense first")
+    if tensor.is_quantized:
+        raise Invalid("a quantized tensor is more than its bytes: store int_repr(), and scale and zero point beside it")
     if must_be_contiguous:
         if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
             raise Invalid("the tensor to fill must be contiguous")
@@ -124,13 +126,20 @@ def _torch_memory(value: Any, must_be_contiguous: bool) -> Memory:
     elif tensor.device.type != "cpu":
         raise Invalid(f"tensors on {tensor.device} cannot be moved: copy to cpu first")
     size = tensor.numel() * tensor.element_size()
-    return Memory(tensor.data_ptr(), size, Layout("torch", tensor.dtype, tuple(tensor.shape), size), tensor, stream)
+    address = tensor.data_ptr()
+    if address == 0 and size > 0:  # It is made of others, as DTensor is.
+        raise Invalid(
+            f"a {type(value).__name__} has no bytes of its own: pass a tensor inside it, such as to_local()'s"
+        )
+    return Memory(address, size, Layout("torch", tensor.dtype, tuple(tensor.shape), size), tensor, stream)
 
 
 def _numpy_memory(value: Any, must_be_contiguous: bool) -> Memory:
     numpy = sys.modules["numpy"]
     if value.dtype.hasobject:
         raise Invalid(f"an array of dtype {value.dtype} holds Python objects, which cannot leave this process")
+    if numpy.ma.isMaskedArray(value):
+        raise Invalid("a masked array is more than its bytes: store its data, and its mask beside it")
     if must_be_contiguous:
         if not value.flags.c_contiguous:
             raise Invalid("the array to fill must be contiguous in C order")
