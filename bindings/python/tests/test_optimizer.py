@@ -13,6 +13,7 @@ import torch
 from fake_library import FakeLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_client import Pair
 from test_interrupts import Interrupter
 
 import tierd
@@ -301,6 +302,10 @@ def test_what_cannot_be_updated_is_refused_before_anything_changed(client: tierd
     gaps.grad = torch.zeros(10, 3)
     with pytest.raises(tierd.Invalid, match="gaps"):
         tierd.torch.AdamW([gaps], client=client).step()
+    pair = Pair(torch.ones(3), torch.ones(3)).requires_grad_()
+    pair.grad = Pair(torch.ones(3), torch.ones(3))
+    with pytest.raises(tierd.Invalid, match="Pair"):
+        tierd.torch.AdamW([pair], client=client).step()
     complex_one = torch.nn.Parameter(torch.zeros(3, dtype=torch.complex64))
     complex_one.grad = torch.zeros(3, dtype=torch.complex64)
     with pytest.raises(tierd.Invalid, match="complex"):

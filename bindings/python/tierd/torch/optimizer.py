@@ -394,6 +394,10 @@ def _check(parameter: torch.Tensor) -> None:
         raise Invalid("sparse gradients are not supported, as in torch's fused AdamW: make them dense first")
     if parameter.device.type != "cpu":
         raise Invalid(f"parameters on {parameter.device} are not supported: the state lies in host memory")
+    if parameter.numel() > 0 and 0 in (parameter.data_ptr(), gradient.data_ptr()):
+        raise Invalid(
+            f"parameters of type {type(parameter).__name__} are not supported: they have no bytes of their own"
+        )
     if not parameter.is_floating_point():
         raise Invalid(f"parameters of dtype {parameter.dtype} are not supported: use a real floating-point one")
     if gradient.dtype != parameter.dtype:
