@@ -94,6 +94,19 @@ def test_get_into_fills_arrays_of_every_kind(client: tierd.Client) -> None:
         assert bytes(view) == client.get("key").tobytes()
 
 
+def test_get_into_is_a_change_in_place_to_autograd(client: tierd.Client) -> None:
+    client.put("a", torch.full((4,), 5.0))
+    weight, batch = torch.ones(4, requires_grad=True), torch.ones(4)
+    product = (weight * batch).sum()
+    client.get_into("a", batch)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+    with torch.inference_mode():
+        uncounted = torch.ones(4)
+    client.get_into("a", uncounted)
+    assert torch.equal(batch, uncounted)
+
+
 @pytest.mark.parametrize(
     "out", [numpy.zeros((4, 4), "f4")[:, :2], torch.zeros(4, 4).t()[:2], b"fixed", numpy.zeros(3, "f4")]
 )

@@ -66,6 +66,19 @@ def test_a_node_that_changes_what_it_saved_does_so_for_itself(offload: tierd.tor
     assert torch.equal(x.grad, 4 * x)
 
 
+def test_a_buffer_filled_anew_is_another_activation(
+    client: tierd.Client, offload: tierd.torch.offload_activations
+) -> None:
+    weight, batch = torch.ones(100, requires_grad=True), torch.ones(100)
+    client.put("next", torch.full((100,), 5.0))
+    with offload:
+        first = (weight * batch).sum()
+        client.get_into("next", batch)
+        second = (weight * batch).sum()
+    (first + second).backward()
+    assert (weight.grad == 1 + 5).all()
+
+
 def test_the_views_that_one_node_saved_are_read_once(
     offload: tierd.torch.offload_activations, fake: FakeLibrary
 ) -> None:

@@ -146,7 +146,8 @@ class Client:
         return array
 
     def get_into(self, key: Key, out: Any, *, shared: bool = False, timeout: float | None = None) -> None:
-        """Fills ``out`` (contiguous, as many bytes as the tensor) with the tensor's bytes, whatever its dtype."""
+        """Fills ``out`` (contiguous, as many bytes as the tensor) with the tensor's bytes, whatever its dtype. To
+        torch's autograd that is a change in place."""
         tensor = self.tensor_id(key)
         take = self._taker(_shared(shared), timeout)
         with layouts.writable(out) as memory:

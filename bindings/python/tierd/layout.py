@@ -97,7 +97,11 @@ def readable(value: object) -> Iterator[Memory]:
 def writable(value: object) -> Iterator[Memory]:
     """The bytes of an array to be filled. Raises ``Invalid`` where that cannot be done in place."""
     if is_torch(value):
-        yield _torch_memory(value, must_be_contiguous=True)
+        memory = _torch_memory(value, must_be_contiguous=True)
+        try:
+            yield memory
+        finally:
+            _count_change(value)
     elif is_numpy(value):
         memory = _numpy_memory(value, must_be_contiguous=True)
         if not memory.owner.flags.writeable:  # type: ignore[attr-defined]
@@ -106,6 +110,12 @@ def writable(value: object) -> Iterator[Memory]:
     else:
         with _buffer_memory(value, _WRITABLE) as memory:
             yield memory
+
+
+def _count_change(tensor: Any) -> None:
+    """Tells autograd of a change that torch has not made, as of any in place."""
+    if not tensor.is_inference():  # Those count no versions.
+        sys.modules["torch"].autograd.graph.increment_version(tensor)
 
 
 def _torch_memory(value: Any, must_be_contiguous: bool) -> Memory:
