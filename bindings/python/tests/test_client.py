@@ -267,6 +267,24 @@ def test_what_is_more_than_its_bytes_is_refused(client: tierd.Client, make: Call
             work()
 
 
+def test_figures_beyond_64_bits_are_not_cut(client: tierd.Client, fake: FakeLibrary) -> None:
+    client.put("a", bytes(64))
+    fake.calls.clear()
+    wrong: list[Callable[[], object]] = [
+        lambda: client.create("b", ((1 << 61) + 1,), "f8"),
+        lambda: client.lease("a", offset=(1 << 64) + 8),
+        lambda: client.lease("a", offset=-8),
+        lambda: client.lease("a", length=1.5),  # type: ignore[arg-type]
+        lambda: client.lease_many([tierd.Part("b", size=(1 << 64) + 8)]),
+        lambda: client.prefetch(tierd.Part("a", 0, -1)),
+        lambda: client.step(-1),
+    ]
+    for work in wrong:
+        with pytest.raises(tierd.Invalid, match="is .*: an int from 0"):
+            work()
+    assert fake.calls == []
+
+
 def test_missing_keys_are_not_found(client: tierd.Client) -> None:
     for call in (client.get, client.delete, client.tensor, client.lease):
         with pytest.raises(tierd.NotFound):

@@ -257,7 +257,8 @@ class Client:
 
     def step(self, step: int | None = None) -> None:
         """Marks the end of a training step; without a number, of the next one."""
-        self._session.call("tier_step", library.NEXT_STEP if step is None else step)
+        number = library.NEXT_STEP if step is None else _unsigned("step", step)
+        self._session.call("tier_step", number)
 
     def persist(self, *keys: Key, shared: bool = False) -> None:
         """Makes tensors (none named: all of the job) survive the machine, atomically. ``Denied`` in a private daemon
@@ -380,7 +381,8 @@ class Client:
         return True
 
     def _range(self, part: Part) -> library.Range:
-        return library.Range(self.tensor_id(part.key), part.offset, part.length, part.size)
+        figures = [_unsigned(name, getattr(part, name)) for name in ("offset", "length", "size")]
+        return library.Range(self.tensor_id(part.key), *figures)
 
     def _grant_one(self, part: Part, flags: int, timeout: float | None) -> Grant:
         name = "tier_create" if part.size else "tier_acquire"
@@ -444,6 +446,17 @@ def _count(name: str, value: int) -> int:
     if not 0 <= count < 1 << 31:
         raise Invalid(f"{name} is {value!r}: an int of at least 0")
     return count
+
+
+def _unsigned(name: str, value: int) -> int:
+    """ctypes would take the lowest 64 bits of any number."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        raise Invalid(f"{name} is {value!r}: an int from 0 to 2^64 - 1")
+    return number
 
 
 def _encoded(name: str, text: str | os.PathLike[str] | None) -> bytes | None:
