@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "daemon/storage/device_io.h"
 #include "proto/units.h"
 
 namespace tier::config {
@@ -13,6 +14,8 @@ constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kSecond = 1'000 * kMillisecond;
 constexpr uint64_t kHour = 3'600 * kSecond;
 constexpr uint64_t kTiB = 1024 * kGiB;
+
+static_assert(storage::kIoDepthDefault == 64, "as ssd.queue_depth says below");
 
 #define TIER_FIELD(member) [](Config& c) -> Field { return &c.member; }
 
@@ -58,7 +61,8 @@ constexpr auto kOptions = std::to_array<Option>({
     {"ssd.engine", Kind::kChoice, TIER_FIELD(ssd.engine), "\"auto\"",
      "How devices are driven: auto takes io_uring where the machine allows it.", 0, UINT64_MAX,
      "auto|io_uring|threads"},
-    {"ssd.queue_depth", Kind::kCount, TIER_FIELD(ssd.queue_depth), "64", "Requests at a time on one device.", 1, 256},
+    {"ssd.queue_depth", Kind::kCount, TIER_FIELD(ssd.queue_depth), "64", "Requests at a time on one device.", 1,
+     storage::kIoDepthMax},
     {"ssd.discard", Kind::kBool, TIER_FIELD(ssd.discard), "true",
      "Discard a block device's content when it is formatted."},
     {"ssd.any_file_system", Kind::kBool, TIER_FIELD(ssd.any_file_system), "false",

@@ -93,7 +93,10 @@ std::unexpected<Error> OpenFailure(int error, const std::string& path) {
                                     "daemon.data_directory or ssd.devices");
   }
   if (error == EBUSY) {
-    return Fail(Code::kAlreadyExists, path + " is mounted or otherwise in use by the kernel: name a free device");
+    return Fail(Code::kAlreadyExists,
+                path +
+                    " is mounted, or part of a volume or RAID (lsblk shows it): free it, or name another device "
+                    "in ssd.devices");
   }
   return FailErrno(error, "opening " + path);
 }

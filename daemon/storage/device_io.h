@@ -16,8 +16,9 @@
 
 namespace tier::storage {
 
-inline constexpr uint32_t kIoDepthMax = 256;  // Requests on one device at a time.
-inline constexpr uint16_t kDevicesMax = 16;   // Devices of one daemon.
+inline constexpr uint32_t kIoDepthMax = 256;     // Requests on one device at a time …
+inline constexpr uint32_t kIoDepthDefault = 64;  // … where nobody says how many (ssd.queue_depth).
+inline constexpr uint16_t kDevicesMax = 16;      // Devices of one daemon.
 
 struct IoRequest {
   uint64_t token = 0;  // Comes back in the completion.

@@ -37,7 +37,9 @@ Status LockDevice(int fd, const std::string& path) {
   if (errno != EWOULDBLOCK) return FailErrno(errno, "locking " + path);
   return Fail(
       Code::kAlreadyExists,
-      fmt::format("{} is in use by another daemon{}: stop that one, or name another device", path, HolderOf(fd)));
+      fmt::format("{} is in use by another daemon{}: stop that one, or name another place in ssd.devices (for the file "
+                  "of the SSD tier and the index in daemon.data_directory)",
+                  path, HolderOf(fd)));
 }
 
 void UnlockDevice(int fd) {

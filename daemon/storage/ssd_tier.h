@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "daemon/base/workers.h"
+#include "daemon/storage/device_io.h"
 #include "daemon/storage/extent_store.h"
 #include "daemon/storage/index.h"
 #include "daemon/storage/transfer.h"
@@ -35,13 +36,13 @@ struct SsdDeviceOptions {
 struct SsdTierOptions {
   std::vector<SsdDeviceOptions> devices;  // None: a tier without room; every Allocate answers NO_SPACE.
   IoChoice io = IoChoice::kAuto;
-  uint32_t io_depth = 64;              // Requests on one device at a time, 1 … kIoDepthMax.
-  uint32_t inflight_max = 1024;        // Transfers started and not yet polled.
-  uint32_t merge_bytes_max = 0;        // Neighbouring transfers become one request up to this; 0: the default.
-  uint32_t windows_max = kWindowsMax;  // Window indices are below this.
-  bool discard_at_format = true;       // Block devices: BLKDISCARD before the first use.
-  std::string data_dir;                // Holds the manifests' index; empty: nothing persists (private daemons).
-  bool allow_any_file_system = false;  // Tests: take tmpfs, overlayfs, FUSE and network file systems too.
+  uint32_t io_depth = kIoDepthDefault;  // Requests on one device at a time, 1 … kIoDepthMax.
+  uint32_t inflight_max = 1024;         // Transfers started and not yet polled.
+  uint32_t merge_bytes_max = 0;         // Neighbouring transfers become one request up to this; 0: the default.
+  uint32_t windows_max = kWindowsMax;   // Window indices are below this.
+  bool discard_at_format = true;        // Block devices: BLKDISCARD before the first use.
+  std::string data_dir;                 // Holds the manifests' index; empty: nothing persists (private daemons).
+  bool allow_any_file_system = false;   // Tests: take tmpfs, overlayfs, FUSE and network file systems too.
 };
 
 struct SsdDeviceDescription {

@@ -53,8 +53,8 @@ struct DevicePlace {
 };
 
 struct TransferEngineOptions {
-  std::vector<DevicePlace> devices;  // As added to the DeviceIo, in the same order.
-  uint32_t io_depth = 64;            // Requests on one device at a time.
+  std::vector<DevicePlace> devices;     // As added to the DeviceIo, in the same order.
+  uint32_t io_depth = kIoDepthDefault;  // Requests on one device at a time.
   uint64_t read_bytes_max = kReadBytesDefault;
   uint64_t write_bytes_max = kWriteBytesDefault;
   uint32_t inflight_max = 1024;  // Transfers.

@@ -176,7 +176,8 @@ TEST_F(DeviceFileTest, IsLockedWhileOpenAndNamesTheHolder) {
   const auto second = Open();
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kAlreadyExists);
-  EXPECT_THAT(second.error().message, AllOf(HasSubstr(path_), HasSubstr("(process " + std::to_string(::getpid()))));
+  EXPECT_THAT(second.error().message, AllOf(HasSubstr(path_), HasSubstr("(process " + std::to_string(::getpid())),
+                                            HasSubstr("ssd.devices"), HasSubstr("daemon.data_directory")));
   EXPECT_EQ(DeviceFile::Format(path_, true).error().code, Code::kAlreadyExists);
 }
 
@@ -332,6 +333,7 @@ TEST_F(LoopDeviceTest, ThatIsMountedIsInUse) {
   const auto device = DeviceFile::Open({.path = loop_});
   ASSERT_FALSE(device);
   EXPECT_EQ(device.error().code, Code::kAlreadyExists);
+  EXPECT_THAT(device.error().message, AllOf(HasSubstr(loop_), HasSubstr("mounted"), HasSubstr("ssd.devices")));
   EXPECT_EQ(DeviceFile::Format(loop_, true).error().code, Code::kAlreadyExists);
 }
 
