@@ -139,6 +139,7 @@ Status Daemon::OpenControl() {
   options.control_socket = paths_.socket_directory + "/control.sock";
   options.admin_socket = paths_.socket_directory + "/admin.sock";
   options.admin_group = config_.daemon.admin_group;
+  options.on_warning = [](const std::string& text) { spdlog::warn("{}", text); };
   if (config_.daemon.is_private) {
     options.control_socket_mode = kPrivateSocketMode;
     options.admin_socket_mode = kPrivateSocketMode;

@@ -80,7 +80,8 @@ struct GrpcServer::State {
 
   void Accept() {
     const std::array<int, 2> listeners = {control.get(), admin.get()};
-    AcceptUntilStopped(listeners, stop.get(), [&](size_t i) { return AcceptOne(listeners[i], i == 1); });
+    const auto take = [&](size_t i) { return AcceptOne(listeners[i], i == 1); };
+    AcceptUntilStopped(listeners, stop.get(), {.take = take, .warn = options.on_warning});
   }
 };
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,8 @@ struct GrpcServerOptions {
   std::string admin_group = "tierd";
   uint32_t control_socket_mode = 0666;
   uint32_t admin_socket_mode = 0660;
+  // Told by the accept thread when it can take nobody, once until it can. May be empty.
+  std::function<void(const std::string&)> on_warning;
 };
 
 class GrpcServer {

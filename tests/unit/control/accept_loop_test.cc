@@ -2,13 +2,16 @@
 #include "daemon/control/accept_loop.h"
 
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <atomic>
 #include <future>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "proto/mapping.h"
@@ -18,6 +21,8 @@ namespace {
 
 using std::chrono::hours;
 using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class AcceptLoopTest : public ::testing::Test {
  protected:
@@ -34,11 +39,12 @@ class AcceptLoopTest : public ::testing::Test {
 
 TEST_F(AcceptLoopTest, TakesFromTheSocketsThatAreReadyUntilItIsStopped) {
   std::vector<size_t> taken;
-  AcceptUntilStopped(listeners_, stop_.get(), [&](size_t listener) {
+  const auto take = [&](size_t listener) {
     taken.push_back(listener);
     if (taken.size() == 3) Stop();
     return true;
-  });
+  };
+  AcceptUntilStopped(listeners_, stop_.get(), {.take = take, .warn = {}});
   EXPECT_EQ(taken, (std::vector<size_t>{0, 0, 0}));
 }
 
@@ -50,7 +56,7 @@ TEST_F(AcceptLoopTest, RestsWhileThereIsNoRoomAndStopsAllTheSame) {
       if (++times == 1) asked.set_value();
       return false;
     };
-    AcceptUntilStopped(listeners_, stop_.get(), refuse, hours(1));
+    AcceptUntilStopped(listeners_, stop_.get(), {.take = refuse, .warn = {}}, hours(1));
   });
   asked.get_future().wait();
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
@@ -65,8 +71,64 @@ TEST_F(AcceptLoopTest, TriesAgainAfterTheRest) {
     if (++times == 2) Stop();
     return times == 2;
   };
-  AcceptUntilStopped(listeners_, stop_.get(), take, milliseconds(1));
+  AcceptUntilStopped(listeners_, stop_.get(), {.take = take, .warn = {}}, milliseconds(1));
   EXPECT_EQ(times, 2);
+}
+
+// Leaves poll() this process's right to as many descriptors, for as long as it lives.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t soft) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit lowered{.rlim_cur = soft, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &lowered), 0);
+  }
+  ~DescriptorLimit() { Lift(); }
+  void Lift() const { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(AcceptLoopTest, ServesAgainWhenPollingWorksAgainAndHasSaidWhyOnce) {
+  std::vector<std::string> warnings;
+  int times = 0;
+  const DescriptorLimit one_at_a_time(1);  // Three are polled: EINVAL.
+  const auto take = [&](size_t) {
+    ++times;
+    Stop();
+    return true;
+  };
+  const auto warn = [&](const std::string& text) {
+    warnings.push_back(text);
+    one_at_a_time.Lift();
+  };
+  AcceptUntilStopped(listeners_, stop_.get(), {.take = take, .warn = warn}, milliseconds(1));
+  EXPECT_EQ(times, 1);
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("control connections are not taken: poll: Invalid argument")));
+}
+
+TEST_F(AcceptLoopTest, CanBeStoppedWhilePollingFails) {
+  int warnings = 0;
+  const DescriptorLimit one_at_a_time(1);
+  const auto warn = [&](const std::string&) { ++warnings, Stop(); };
+  AcceptUntilStopped(listeners_, stop_.get(), {.take = {}, .warn = warn}, hours(1));
+  EXPECT_EQ(warnings, 1);
+}
+
+TEST_F(AcceptLoopTest, RestsWhereASocketIsBrokenAndServesTheOthers) {
+  const std::array<int, 2> listeners = {ready_.get(), 1 << 20};  // The second is no descriptor.
+  int warnings = 0;
+  int times = 0;
+  const auto take = [&](size_t listener) {
+    EXPECT_EQ(listener, 0u);
+    if (++times == 3) Stop();
+    return true;
+  };
+  AcceptUntilStopped(listeners, stop_.get(), {.take = take, .warn = [&](const std::string&) { ++warnings; }},
+                     milliseconds(1));
+  EXPECT_EQ(times, 3);
+  EXPECT_EQ(warnings, 1) << "and not in every round";
 }
 
 }  // namespace
