@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pathlib
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -174,15 +175,31 @@ def measure_as_nobody(report: Report, parts: list[str]) -> None:
         for part in parts:
             words += ["--only", part]
         environment = os.environ | {"TIER_BENCH_DIRECTORY": folder, "TIERD_BUILD": str(BUILD), "HOME": folder}
-        result = subprocess.run(words, preexec_fn=become_nobody, env=environment, capture_output=True, text=True)
-        if result.returncode != 0:
-            print(f"  not measured: {result.stderr.strip()[-400:]}", flush=True)
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            words, preexec_fn=become_nobody, env=environment, stdout=pipe, stderr=pipe, text=True
+        ) as child:
+            try:
+                _, errors = child.communicate()
+            except BaseException:
+                child.terminate()  # Not killed: it has a daemon of its own to end.
+                child.communicate()
+                raise
+        if child.returncode != 0:
+            print(f"  not measured: {errors.strip()[-400:]}", flush=True)
             return
         report.add_lines(lines.read_text())
 
 
+def end_in_order(number: int, _: object) -> None:
+    """SIGTERM as Ctrl-C: daemons and their files go with the context managers that made them."""
+    signal.signal(number, signal.SIG_IGN)  # Once: the second must not break off the clean-up.
+    raise SystemExit(128 + number)
+
+
 def main() -> int:
     options = parse()
+    signal.signal(signal.SIGTERM, end_in_order)
     unprivileged = os.geteuid() == NOBODY
     report = Report(options.json, who="unprivileged: " if unprivileged else "")
     chosen = [name for name in PARTS if not options.only or name in options.only]
