@@ -4,12 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -158,10 +156,9 @@ Status Daemon::OpenControl() {
 void Daemon::WatchEvents() {
   // The first of all watchers: there is room.
   log_subscription_ =
-      *control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [](const session::Event& event) {
-        constexpr std::array<std::string_view, 4> kBad = {"io_error", "corrupt", "torn", "unpinned"};
-        const bool bad = std::ranges::find(kBad, event.kind) != kBad.end();
-        spdlog::log(bad ? spdlog::level::warn : spdlog::level::info, "{}: {}", event.kind, event.message);
+      *control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [this](const session::Event& event) {
+        const auto line = journal_.Pass(event, engine_->clock().Now());
+        if (line) spdlog::log(line->fault ? spdlog::level::warn : spdlog::level::info, "{}", line->text);
       });
 }
 

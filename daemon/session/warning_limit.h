@@ -1,4 +1,4 @@
-// WarningLimit: how much is logged about clients that do wrong. One that is refused in a loop must not fill the log: so
+// WarningLimit: how much is logged about what clients do. One that is refused in a loop must not fill the log: so
 // many lines a period, and the first one after it says how many were left out.
 //
 // One thread at a time.
@@ -17,13 +17,15 @@ inline constexpr base::Duration kWarningPeriod = std::chrono::seconds(10);
 
 class WarningLimit {
  public:
+  explicit WarningLimit(uint32_t lines_max = kWarningsPerPeriodMax) : lines_max_(lines_max) {}
   // The line to log now; nothing: it is counted only.
   std::optional<std::string> Pass(const std::string& text, base::TimePoint now);
   uint64_t left_out() const { return left_out_; }  // Since the last line.
 
  private:
   std::optional<base::TimePoint> period_began_;
-  uint32_t passed_ = 0;  // In this period; <= kWarningsPerPeriodMax.
+  const uint32_t lines_max_;
+  uint32_t passed_ = 0;  // In this period; <= lines_max_.
   uint64_t left_out_ = 0;
 };
 

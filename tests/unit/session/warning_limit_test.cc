@@ -13,7 +13,7 @@ TEST(WarningLimit, TellsAFloodInOneLineOfTheNextPeriod) {
   for (uint32_t i = 0; i < kWarningsPerPeriodMax; ++i) EXPECT_EQ(limit.Pass("refused", kStart), "refused");
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(limit.Pass("refused", kStart + kWarningPeriod / 2), std::nullopt);
   EXPECT_EQ(limit.left_out(), 1000u);
-  EXPECT_EQ(limit.Pass("refused", kStart + kWarningPeriod), "refused (1000 warnings before this one were left out)");
+  EXPECT_EQ(limit.Pass("refused", kStart + kWarningPeriod), "refused (1000 lines before this one were left out)");
   EXPECT_EQ(limit.Pass("again", kStart + kWarningPeriod), "again") << "they are told once";
 }
 

@@ -1,0 +1,19 @@
+#include "daemon/session/event_journal.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace tier::session {
+
+std::optional<EventJournal::Line> EventJournal::Pass(const Event& event, base::TimePoint now) {
+  constexpr std::array<std::string_view, 4> kFaults = {"io_error", "corrupt", "torn", "unpinned"};
+  std::string text = event.kind + ": " + event.message;
+  if (std::ranges::find(kFaults, event.kind) != kFaults.end()) return Line{.fault = true, .text = std::move(text)};
+  auto passed = limit_.Pass(text, now);
+  if (!passed) return std::nullopt;
+  return Line{.text = std::move(*passed)};
+}
+
+}  // namespace tier::session
