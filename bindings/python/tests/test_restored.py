@@ -1,16 +1,20 @@
-"""What backward gets back from tierd belongs to the node that gets it, and is asked for ahead while it is there."""
+"""What is stored for backward goes with its handle; what backward gets back belongs to the node that gets it, and is
+asked for ahead while it is there."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from typing import Any
 
 import pytest
 import torch
 from fake_library import FakeLibrary
+from test_interrupts import Interrupter
 
 import tierd
 import tierd.torch
+from tierd.session import Session
 
 
 @pytest.fixture
@@ -113,3 +117,20 @@ def test_a_copy_freed_meanwhile_is_not_asked_for_ahead(
     del loss
     gc.collect()
     assert fake.tensors == {}
+
+
+def test_an_interrupt_at_any_point_of_a_forward_leaves_nothing_behind() -> None:
+    at = 0
+    while True:
+        fake = FakeLibrary()
+        client = tierd.Client(Session(fake, 1))  # type: ignore[arg-type]
+        offload = tierd.torch.offload_activations(client, min_bytes=1)
+        value = torch.randn(100)
+        with Interrupter(at) as interrupter, contextlib.suppress(KeyboardInterrupt):
+            packed = offload._pack(value)
+        if not interrupter.raised:
+            break
+        assert fake.leases == {} and fake.tensors == {} and offload.alive == 0, at
+        assert torch.equal(offload._unpack(offload._pack(value)), value)
+        at += 1
+    assert at >= 30 and torch.equal(offload._unpack(packed), value)

@@ -152,16 +152,17 @@ class _Registry:
         return None
 
     def add(self, key: _Source, storage: torch.UntypedStorage, begin: int, end: int) -> _Copy:
-        tensor = next(_ids)
-        whole = torch.empty(0, dtype=torch.uint8).set_(storage, begin, (end - begin,), (1,))
-        self.client.put(tensor, whole)
         with self.lock:
             self.sequence += 1
-            copy = _Copy(tensor, self.sequence, begin, end)
-            weakref.finalize(copy, self.forget, key, tensor, self.sequence).atexit = False
+            copy = _Copy(next(_ids), self.sequence, begin, end)
+        # There before the tensor is: whatever interrupts this, that goes with the copy.
+        weakref.finalize(copy, self.forget, key, copy.tensor, copy.sequence).atexit = False
+        whole = torch.empty(0, dtype=torch.uint8).set_(storage, begin, (end - begin,), (1,))
+        self.client.put(copy.tensor, whole)
+        with self.lock:
             reference = weakref.ref(copy)
-            self.storages.setdefault(key, _Storage(storage)).copies[self.sequence] = reference
-            self.order[self.sequence] = reference
+            self.order[copy.sequence] = reference
+            self.storages.setdefault(key, _Storage(storage)).copies[copy.sequence] = reference
         return copy
 
     def forget(self, key: _Source, tensor: int, sequence: int) -> None:
@@ -175,7 +176,7 @@ class _Registry:
         try:
             self.client.discard(tensor)
         except Error:
-            pass  # The session is over, and the tensor with it.
+            pass  # There is none, or the session is over, and the tensor with it.
 
     def before(self, copy: _Copy, bytes_max: int) -> list[tuple[_Copy, int]]:
         """What backward will want after ``copy``, and how many bytes of it: the copies made before it, latest first, up
