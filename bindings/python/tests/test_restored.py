@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -134,3 +136,23 @@ def test_an_interrupt_at_any_point_of_a_forward_leaves_nothing_behind() -> None:
         assert torch.equal(offload._unpack(offload._pack(value)), value)
         at += 1
     assert at >= 30 and torch.equal(offload._unpack(packed), value)
+
+
+@pytest.mark.parametrize("interrupted", [(weakref.finalize, "__call__"), (tierd.Client, "discard")])
+def test_what_a_finalizer_was_interrupted_at_is_freed_with_the_next(
+    client: tierd.Client, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch, interrupted: tuple[type, str]
+) -> None:
+    offload = tierd.torch.offload_activations(client, min_bytes=1)
+    reported: list[Any] = []
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    packed = offload._pack(torch.randn(100))
+    with monkeypatch.context() as patch:
+        patch.setattr(*interrupted, interrupt)
+        patch.setattr(sys, "unraisablehook", reported.append)
+        del packed
+    assert len(reported) == 1 and len(fake.tensors) == 1
+    kept = offload._pack(torch.randn(50))
+    assert kept is not None and len(fake.tensors) == offload.alive == 1

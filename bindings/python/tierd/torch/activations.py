@@ -19,11 +19,12 @@ What holds:
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import types
 import weakref
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -119,6 +120,10 @@ class _Kept:
         )
 
 
+# A copy, and what is to be forgotten of it when it is gone: its source, its tensor and its sequence.
+_Handle: TypeAlias = "weakref.KeyedRef[tuple[_Source, int, int], _Copy]"
+
+
 class _Storage:
     """A storage that was alive when something in it was saved, with the copies made of it."""
 
@@ -126,18 +131,21 @@ class _Storage:
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
         self.identity = StorageIdentity(storage)
-        self.copies: dict[int, weakref.ref[_Copy]] = {}  # By sequence.
+        self.copies: dict[int, _Handle] = {}  # By sequence.
 
 
 class _Registry:
     """The copies alive. Outlives the context manager: graphs are freed after it. Any thread; finalizers may run in the
-    middle of any method, so the lock is re-entrant."""
+    middle of any method, so the lock is re-entrant. A signal's handler may raise in a finalizer, which Python reports
+    and leaves at that: so a copy that goes is first noted, by a call of C, then freed; or else with the next one."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.lock = threading.RLock()
         self.storages: dict[_Source, _Storage] = {}
-        self.order: dict[int, weakref.ref[_Copy]] = {}
+        self.order: dict[int, _Handle] = {}  # Those that are stored, by sequence.
+        self.handles: dict[int, _Handle] = {}  # Those and what is being stored.
+        self.gone: list[_Handle] = []
         self.sequence = 0
 
     def find(self, key: _Source, begin: int, end: int) -> _Copy | None:
@@ -152,31 +160,38 @@ class _Registry:
         return None
 
     def add(self, key: _Source, storage: torch.UntypedStorage, begin: int, end: int) -> _Copy:
+        self.free_gone()
         with self.lock:
             self.sequence += 1
             copy = _Copy(next(_ids), self.sequence, begin, end)
-        # There before the tensor is: whatever interrupts this, that goes with the copy.
-        weakref.finalize(copy, self.forget, key, copy.tensor, copy.sequence).atexit = False
+        # There before the tensor is: whatever interrupts this, that goes with the copy. The last made is called first.
+        weakref.finalize(copy, self.free_gone).atexit = False
+        handle = weakref.KeyedRef(copy, self.gone.append, (key, copy.tensor, copy.sequence))
+        self.handles[copy.sequence] = handle
         whole = torch.empty(0, dtype=torch.uint8).set_(storage, begin, (end - begin,), (1,))
         self.client.put(copy.tensor, whole)
         with self.lock:
-            reference = weakref.ref(copy)
-            self.order[copy.sequence] = reference
-            self.storages.setdefault(key, _Storage(storage)).copies[copy.sequence] = reference
+            self.order[copy.sequence] = handle
+            self.storages.setdefault(key, _Storage(storage)).copies[copy.sequence] = handle
         return copy
+
+    def free_gone(self) -> None:
+        for handle in list(self.gone):
+            self.forget(*handle.key)
+            with contextlib.suppress(ValueError):  # Another thread was at it too, or a finalizer in the middle of this.
+                self.gone.remove(handle)
 
     def forget(self, key: _Source, tensor: int, sequence: int) -> None:
         with self.lock:
             self.order.pop(sequence, None)
+            self.handles.pop(sequence, None)
             entry = self.storages.get(key)
             if entry is not None:
                 entry.copies.pop(sequence, None)
                 if not entry.copies:
                     del self.storages[key]
-        try:
+        with contextlib.suppress(Error):  # There is none, or the session is over, and the tensor with it.
             self.client.discard(tensor)
-        except Error:
-            pass  # There is none, or the session is over, and the tensor with it.
 
     def before(self, copy: _Copy, bytes_max: int) -> list[tuple[_Copy, int]]:
         """What backward will want after ``copy``, and how many bytes of it: the copies made before it, latest first, up
