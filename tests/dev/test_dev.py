@@ -68,6 +68,16 @@ def test_options_are_judged_before_anything_is_set_up(verb: str, option: str, st
         assert "unrecognized arguments: --nonsense" in answer.stderr
 
 
+@pytest.mark.parametrize(
+    "options",
+    ["--steps 0", "--batch x", "--threads 0", "--heads 7", "--arena x", "--arena 1MiB", "--width 8 --heads 1"],
+)
+def test_the_demo_refuses_what_cannot_train_before_it_starts(options: str) -> None:
+    script = f"source {ROOT}/tools/dev.d/demo.sh; PATH=/usr/bin:/bin"
+    answer = parts(f"{script}; judge_options bindings/python/demo/options.py {options}")
+    assert answer.returncode == 2 and "usage: tools/dev demo" in answer.stderr
+
+
 def test_without_root_setup_prints_the_one_line_and_exits_2() -> None:
     prefix = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups") if os.geteuid() == 0 else ()
     if prefix and shutil.which("setpriv") is None:

@@ -25,21 +25,44 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         description="Trains a byte-level GPT twice, without tierd and with its states in one, and compares.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--steps", type=int, default=60, help="training steps of each run")
-    parser.add_argument("--layers", type=int, default=8, help="of the model")
-    parser.add_argument("--width", type=int, default=512, help="of a layer")
-    parser.add_argument("--heads", type=int, default=8, help="of a layer")
-    parser.add_argument("--context", type=int, default=128, help="bytes the model sees")
-    parser.add_argument("--batch", type=int, default=2, help="sequences in a step")
-    parser.add_argument("--threads", type=int, default=min(8, len(os.sched_getaffinity(0))), help="of torch, both runs")
+    parser.add_argument("--steps", type=positive, default=60, help="training steps of each run")
+    parser.add_argument("--layers", type=positive, default=8, help="of the model")
+    parser.add_argument("--width", type=positive, default=512, help="of a layer")
+    parser.add_argument("--heads", type=positive, default=8, help="of a layer")
+    parser.add_argument("--context", type=positive, default=128, help="bytes the model sees")
+    parser.add_argument("--batch", type=positive, default=2, help="sequences in a step")
+    threads = min(8, len(os.sched_getaffinity(0)))
+    parser.add_argument("--threads", type=positive, default=threads, help="of torch, both runs")
     parser.add_argument("--seed", type=int, default=1, help="of model and order of bytes")
-    parser.add_argument("--arena", default="", help="of the daemon; empty: a quarter of the optimizer states")
-    parser.add_argument("--ssd", default="2GiB", help="size of the daemon's file")
+    quarter = "a quarter of the optimizer states"
+    parser.add_argument("--arena", type=quantity, default="", help=f"of the daemon; empty: {quarter}")
+    parser.add_argument("--ssd", type=quantity, default="2GiB", help="size of the daemon's file")
     parser.add_argument("--spin", choices=["auto", "always", "never"], default="auto", help="of daemon and client")
     parser.add_argument("--directory", default="", help="where the daemon's file goes; empty: the build folder")
     parser.add_argument("--no-baseline", action="store_true", help="only the run with tierd (nothing is compared)")
     parser.add_argument("--json", default="", help="file to append the figures to, as one JSON line")
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    if arguments.width % arguments.heads:
+        parser.error(f"--heads {arguments.heads} do not divide --width {arguments.width}")
+    if arena_bytes(arguments) == 0:
+        parser.error("the arena would be less than 2 MiB: state --arena, or train a larger model")
+    return arguments
+
+
+def positive(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return number
+
+
+def quantity(text: str) -> str:
+    """Empty, or as the daemon's configuration takes it."""
+    try:
+        byte_count(text or None)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def state_bytes(arguments: argparse.Namespace) -> int:
