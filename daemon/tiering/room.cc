@@ -89,8 +89,8 @@ uint64_t ReachablePages(const Core& core, const JobState& job) {
   return std::min(ShareOf(core, job), reachable) / kPageSize;
 }
 
-// Pages without a copy on SSD: the dirty ones, and what tensors will take that are still being filled. Of more than fits
-// into RAM the first bytes need not wait for the last.
+// Pages without a copy on SSD: the dirty ones, and what tensors will take that are still being filled. Of more than
+// fits into RAM the first bytes need not wait for the last.
 uint64_t Unsaved(const JobState& job) {
   const uint64_t saved = std::min(job.logical_pages, job.ssd_pages);  // Manifests keep extents of no tensor.
   return std::max(job.dirty_pages, job.logical_pages - saved);
