@@ -229,6 +229,37 @@ def test_an_interrupt_in_the_first_kernel_leaves_nothing_behind(
     assert_same_bits(ours, theirs)
 
 
+@pytest.mark.parametrize("freed", [0, 1])
+def test_a_second_interrupt_while_a_first_step_is_undone_is_made_up_for(
+    client: tierd.Client, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch, freed: int
+) -> None:
+    ours, theirs = parameters_of([(3 * BLOCK_ELEMENTS,)]), parameters_of([(3 * BLOCK_ELEMENTS,)])
+    tiered = tierd.torch.AdamW(ours, client=client, slice_bytes="2MiB")
+    give_gradients(ours, 0)
+
+    def interrupt(patch: pytest.MonkeyPatch, name: str, turn: int) -> None:
+        call, turns = getattr(client, name), iter(range(turn + 1))
+
+        def interrupted(*arguments: Any, **options: Any) -> Any:
+            if next(turns) == turn:
+                raise KeyboardInterrupt
+            return call(*arguments, **options)
+
+        patch.setattr(client, name, interrupted)
+
+    with monkeypatch.context() as patch:
+        interrupt(patch, "lease_many", 1)  # The first slice is filled, the others are not.
+        interrupt(patch, "delete", freed)
+        with pytest.raises(KeyboardInterrupt):
+            tiered.step()
+    assert len(fake.tensors) == 2 - freed and fake.leases == {}
+    tiered.state[ours[0]]["step"].zero_()
+    ours[0].data.copy_(theirs[0])
+    run(tiered, ours, 2)
+    run(torch.optim.AdamW(theirs, fused=True), theirs, 2)
+    assert_same_bits(ours, theirs)
+
+
 def test_an_interrupt_in_a_later_kernel_keeps_the_state(
     client: tierd.Client, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ class _Tiered(torch.optim.Adam):
         return kinds
 
     def _update_group(self, group: dict[str, Any], pieces: list[Piece]) -> None:
+        self._drop_unfinished(pieces)  # Left of a step whose own clean-up was interrupted.
         steps = [self.state[parameter]["step"] for parameter in group["params"] if parameter.grad is not None]
         if steps:
             torch._foreach_add_(steps, 1)
@@ -198,6 +199,7 @@ class _Tiered(torch.optim.Adam):
     def _take(self, unit: list[Piece]) -> list[Lease]:
         first = unit[0]
         if not first.slot.created and first.begin == 0:
+            first.slot.begun = True
             return self._client.lease_many(first.creating_parts())
         return self._client.lease_many([part for piece in unit for part in piece.parts()], write=True)
 
@@ -238,8 +240,11 @@ class _Tiered(torch.optim.Adam):
 
     def _drop_unfinished(self, pieces: Iterable[Piece]) -> None:
         """Forgets state that was being made when the step failed: it starts from zero again in the next one."""
-        for slot in {id(piece.slot): piece.slot for piece in pieces if not piece.slot.created}.values():
-            _free_quietly(self._client, slot.keys.values())
+        for piece in pieces:
+            slot = piece.slot
+            if slot.begun and not slot.created:
+                _free_quietly(self._client, slot.keys.values())
+                slot.begun = False
 
     # ---- Plain torch's format ----
 
