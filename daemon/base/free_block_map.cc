@@ -76,7 +76,7 @@ void FreeBlockMap::Refresh(uint32_t first_word, uint32_t last_word) {
   for (uint32_t l = (leaves_ + first_word) / 2, r = (leaves_ + last_word) / 2; l != 0; l /= 2, r /= 2, half *= 2) {
     bool changed = false;
     for (uint32_t i = l; i <= r; ++i) {
-      const Node node = Join(tree_[2 * i], tree_[2 * i + 1], half);
+      const Node node = Join(Left(i), Right(i), half);
       changed |= !(node == tree_[i]);
       tree_[i] = node;
     }
@@ -94,7 +94,7 @@ void FreeBlockMap::Grow(uint32_t blocks) {
   for (uint32_t w = 0; w < leaves_; ++w) tree_[leaves_ + w] = Leaf(free_[w]);
   uint32_t half = kBitsPerWord;
   for (uint32_t level = leaves_ / 2; level != 0; level /= 2, half *= 2) {
-    for (uint32_t i = level; i < 2 * level; ++i) tree_[i] = Join(tree_[2 * i], tree_[2 * i + 1], half);
+    for (uint32_t i = level; i < 2 * level; ++i) tree_[i] = Join(Left(i), Right(i), half);
   }
 }
 
@@ -164,7 +164,7 @@ uint32_t FreeBlockMap::FindAtOrAfter(uint32_t block) const {
   while (i > 1 && ((i & 1) != 0 || tree_[i + 1].longest == 0)) i /= 2;
   if (i <= 1) return kNone;
   ++i;
-  while (i < leaves_) i = 2 * i + (tree_[2 * i].longest == 0 ? 1 : 0);
+  while (i < leaves_) i = 2 * i + (Left(i).longest == 0 ? 1 : 0);
   const uint32_t found = i - leaves_;
   return found * kBitsPerWord + static_cast<uint32_t>(std::countr_zero(free_[found]));
 }
@@ -177,8 +177,8 @@ uint32_t FreeBlockMap::FindRun(uint32_t count) const {
   uint32_t span = blocks_;
   while (i < leaves_) {
     span /= 2;
-    const Node& left = tree_[2 * i];
-    const Node& right = tree_[2 * i + 1];
+    const Node& left = Left(i);
+    const Node& right = Right(i);
     if (left.longest >= count) {
       i = 2 * i;
     } else if (left.suffix + right.prefix >= count) {
@@ -205,7 +205,7 @@ void FreeBlockMap::CheckInvariants() const {
   uint32_t half = kBitsPerWord;
   for (uint32_t level = leaves_ / 2; level != 0; level /= 2, half *= 2) {
     for (uint32_t i = level; i < 2 * level; ++i) {
-      TIER_CHECK(tree_[i] == Join(tree_[2 * i], tree_[2 * i + 1], half), "node {} half {}", i, half);
+      TIER_CHECK(tree_[i] == Join(Left(i), Right(i), half), "node {} half {}", i, half);
     }
   }
 }

@@ -5,6 +5,7 @@
 // O(log blocks). About 0.6 bytes a block. Pure bookkeeping; not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -46,6 +47,8 @@ class FreeBlockMap {
   static Node Leaf(uint64_t word);
   static Node Join(const Node& left, const Node& right, uint32_t half);
   void Refresh(uint32_t first_word, uint32_t last_word);
+  const Node& Left(uint32_t i) const { return tree_[size_t{2} * i]; }
+  const Node& Right(uint32_t i) const { return tree_[size_t{2} * i + 1]; }
 
   Words members_;
   Words free_;

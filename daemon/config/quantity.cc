@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -53,7 +54,7 @@ Result<uint64_t> ParseWithUnit(std::string_view text, const std::array<Unit, N>&
     if (unit.name != name) continue;
     const double scaled = value * unit.factor;
     if (scaled > kLargest) return Fail(Code::kInvalid, fmt::format("'{}' is too large", text));
-    return static_cast<uint64_t>(scaled + 0.5);
+    return static_cast<uint64_t>(std::llround(scaled));
   }
   if (name.empty()) return Fail(Code::kInvalid, fmt::format("'{}' has no unit; write it like \"{}\"", text, example));
   return Fail(Code::kInvalid, fmt::format("'{}' has the unit '{}'; known are {}", text, name, known));

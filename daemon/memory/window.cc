@@ -70,21 +70,21 @@ Result<proto::Mapping> MapAligned(int file, const Window::Options& options) {
   const uint64_t reserved_size = options.size + kBlockSize;
   void* reserved = ::mmap(nullptr, reserved_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return NoMemory("reserve addresses for", options);
-  const auto begin = reinterpret_cast<uintptr_t>(reserved);
-  const uintptr_t aligned = AlignUp(begin, kBlockSize);
-  auto mapping =
-      proto::Mapping::Map(file, 0, options.size, proto::Access::kReadWrite, reinterpret_cast<void*>(aligned));
+  auto* const begin = static_cast<std::byte*>(reserved);
+  std::byte* const end = begin + reserved_size;
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  std::byte* const aligned = begin + (AlignUp(address, kBlockSize) - address);
+  auto mapping = proto::Mapping::Map(file, 0, options.size, proto::Access::kReadWrite, aligned);
   if (!mapping) {
     // What lay under the attempt may be somebody else's by now: only what is around it is certainly ours.
-    if (aligned != begin) ::munmap(reserved, aligned - begin);
-    ::munmap(reinterpret_cast<void*>(aligned + options.size), begin + reserved_size - aligned - options.size);
+    if (aligned != begin) ::munmap(begin, static_cast<size_t>(aligned - begin));
+    ::munmap(aligned + options.size, static_cast<size_t>(end - (aligned + options.size)));
     return Fail(Code::kNoMemory,
                 fmt::format("cannot map a window of {}: {}", FormatBytes(options.size), mapping.error().message));
   }
-  const uintptr_t end = begin + reserved_size;
-  if (aligned != begin) ::munmap(reserved, aligned - begin);
+  if (aligned != begin) ::munmap(begin, static_cast<size_t>(aligned - begin));
   if (aligned + options.size != end) {
-    ::munmap(reinterpret_cast<void*>(aligned + options.size), end - aligned - options.size);
+    ::munmap(aligned + options.size, static_cast<size_t>(end - (aligned + options.size)));
   }
   return mapping;
 }

@@ -93,7 +93,7 @@ Status Connection::WatchProcess(std::vector<proto::FileDescriptor> descriptors) 
   }
   if (!pidfd) return {};
   error_code error;
-  process_.assign(pidfd.get(), error);
+  (void)process_.assign(pidfd.get(), error);
   if (error) return Fail(Code::kIoError, fmt::format("cannot watch the client's process: {}", error.message()));
   (void)pidfd.Release();  // process_ closes it.
   process_.async_wait(asio::posix::descriptor_base::wait_read, [self = shared_from_this()](error_code failed) {
@@ -200,8 +200,8 @@ void Connection::Close() {
   state_ = State::kClosed;
   DiscardIncoming();
   error_code ignored;
-  socket_.close(ignored);
-  process_.close(ignored);
+  (void)socket_.close(ignored);
+  (void)process_.close(ignored);
   timer_.cancel();
   retry_timer_.cancel();
   queue_.clear();

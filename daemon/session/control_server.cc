@@ -88,7 +88,7 @@ Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::st
     if (auto set = parts_.jobs.engine().SetJob(job.id, guarantee_bytes, limit_bytes); !set) {
       return std::unexpected(std::move(set.error()));
     }
-    const JobDescription description = Describe(job, parts_.jobs.engine().Counters(job.id));
+    JobDescription description = Describe(job, parts_.jobs.engine().Counters(job.id));
     parts_.events.Emit("job_changed", &job,
                        fmt::format("job '{}' has guarantee {} and limit {} bytes", job.name,
                                    description.counters.guarantee_bytes, description.counters.limit_bytes));

@@ -20,7 +20,7 @@ class EventLog::Watcher {
   Watcher(Caller caller, std::function<void(const Event&)> callback)
       : caller_(std::move(caller)),
         callback_(std::move(callback)),
-        thread_([this](std::stop_token stop) { Run(stop); }) {}
+        thread_([this](const std::stop_token& stop) { Run(stop); }) {}
 
   const Caller& caller() const { return caller_; }
 
@@ -38,7 +38,7 @@ class EventLog::Watcher {
   }
 
  private:
-  void Run(std::stop_token stop) {
+  void Run(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     while (wake_.wait(lock, stop, [this] { return !queue_.empty(); })) {
       const Event event = std::move(queue_.front());

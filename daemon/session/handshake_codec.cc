@@ -37,7 +37,7 @@ void WriteText(char (&field)[N], std::string_view text) {
   size_t length = std::min(text.size(), N - 1);
   while (length < text.size() && length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;
   TIER_CHECK(length < N, "{} bytes into {}", length, N);
-  std::memcpy(field, text.data(), length);
+  std::copy_n(text.begin(), length, field);
 }
 
 PacketHeader MakeHeader(PacketKind kind, size_t size) {

@@ -51,7 +51,7 @@ void Listener::Start(proto::FileDescriptor listening) {
 
 void Listener::StopAccepting(const std::string& reason) {
   error_code ignored;
-  listening_.close(ignored);
+  (void)listening_.close(ignored);
   accept_timer_.cancel();
   const auto open = open_;  // A farewell that leaves at once takes its connection out.
   for (const ConnectionPtr& connection : open) {
@@ -108,7 +108,7 @@ bool Listener::MakeRoom(uint32_t uid) {
     return one->peer().uid == uid && one->state() == Connection::State::kHello;
   });
   if (silent == open_.end()) return false;
-  const ConnectionPtr connection = *silent;
+  const ConnectionPtr connection = *silent;  // NOLINT(performance-unnecessary-copy-initialization)
   LeaveHandshake(connection);
   Refuse(connection, {Code::kTimeout, fmt::format("no hello came, and {} others of uid {} are in their handshake",
                                                   handshakes_.HeldBy(uid), uid)});

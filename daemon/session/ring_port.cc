@@ -18,9 +18,7 @@ namespace tier::session {
 namespace {
 
 using proto::CompletionHeader;
-using proto::CompletionRecord;
 using proto::CompletionSlot;
-using proto::SpanRecord;
 
 // How many slots a reply takes.
 uint32_t SlotsFor(const tiering::Reply& reply) {

@@ -72,6 +72,7 @@ void ServiceManager::Notify(const std::string& state) const {
   std::memcpy(address.sun_path, notify_socket_.data(), notify_socket_.size());
   if (address.sun_path[0] == '@') address.sun_path[0] = 0;  // Abstract.
   const proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) return;
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + notify_socket_.size());
   // Best effort: without a listener there is nobody to tell.
   (void)::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),

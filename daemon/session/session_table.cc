@@ -183,6 +183,7 @@ void SessionTable::Flush(tiering::JobId job, uint32_t timeout_ms, const std::sha
 
 std::vector<tiering::SessionId> SessionTable::Sessions() const {
   std::vector<tiering::SessionId> sessions;
+  sessions.reserve(sessions_.size());
   for (const auto& entry : sessions_) sessions.push_back(entry->port.session());
   return sessions;
 }

@@ -163,6 +163,7 @@ Status LmdbManifestStore::Bind() {
   }
   if (Status status = CheckDevices(fresh, GetUuids(txn, binding)); !status) return status;
   std::vector<Uuid> uuids;
+  uuids.reserve(options_.devices.size());
   for (const ManifestDevice& device : options_.devices) uuids.push_back(device.uuid);
   const uint64_t commit = commit_ + 1;
   int error = Put(txn, binding, kKeyUuid, std::as_bytes(std::span(uuid_)));

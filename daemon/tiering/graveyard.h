@@ -16,7 +16,7 @@ namespace tier::tiering {
 // none keeps another from its own.
 template <typename Work>
 void SpendPart(Core& core, size_t count, Work work) {
-  const auto part = std::max(static_cast<uint32_t>(core.burials_left / count), 1u);
+  const auto part = std::max(static_cast<uint32_t>(core.burials_left / std::max<size_t>(count, 1)), 1u);
   const uint32_t kept = core.burials_left - std::min(core.burials_left, part);
   core.burials_left -= kept;
   work();
