@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ class Samples {
     if (values_.empty()) return 0;
     std::vector<double> sorted = values_;
     std::sort(sorted.begin(), sorted.end());
-    const auto rank = static_cast<size_t>(part * static_cast<double>(sorted.size() - 1) + 0.5);
+    const auto rank = static_cast<size_t>(std::lround(part * static_cast<double>(sorted.size() - 1)));
     return sorted[rank];
   }
   double Median() const { return Quantile(0.5); }

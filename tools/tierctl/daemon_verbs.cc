@@ -17,7 +17,6 @@
 namespace tier::tierctl {
 namespace {
 
-using control_client::Channel;
 using Json = nlohmann::ordered_json;
 using Stub = v1::Control::Stub;
 

@@ -209,7 +209,7 @@ std::string FindProgram(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::stringstream directories(path == nullptr ? "" : path);
   for (std::string directory; std::getline(directories, directory, ':');) {
-    if (!directory.empty() && ::access((directory + "/" + name).c_str(), X_OK) == 0) return name;
+    if (!directory.empty() && ::access(fmt::format("{}/{}", directory, name).c_str(), X_OK) == 0) return name;
   }
   std::error_code ignored;
   const std::string beside = std::filesystem::read_symlink("/proc/self/exe", ignored).replace_filename(name).string();
