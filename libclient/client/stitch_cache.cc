@@ -14,6 +14,16 @@
 
 namespace tier::client {
 
+namespace {
+
+uint64_t BytesOf(std::span<const Run> runs) {
+  uint64_t bytes = 0;
+  for (const Run& run : runs) bytes += run.length;
+  return bytes;
+}
+
+}  // namespace
+
 uint64_t StitchCache::DefaultVmasMax() {
   unsigned long long maps = 65530;  // The kernel's default.
   if (std::FILE* file = std::fopen("/proc/sys/vm/max_map_count", "re"); file != nullptr) {
@@ -47,7 +57,8 @@ Result<StitchCache::View*> StitchCache::Acquire(std::span<const Run> runs) {
     views_.splice(views_.begin(), views_, entry->second);
     return &view;
   }
-  if (!MakeRoom(runs.size())) {
+  const uint64_t bytes = BytesOf(runs);
+  if (!MakeRoom(runs.size(), bytes)) {
     return Fail(Code::kNoMemory,
                 "a contiguous view of " + std::to_string(runs.size()) + " scattered runs does not fit beside " +
                     std::to_string(vmas_used_) + " runs in use (limit " + std::to_string(vmas_max_) +
@@ -59,6 +70,7 @@ Result<StitchCache::View*> StitchCache::Acquire(std::span<const Run> runs) {
   views_.front().users = 1;
   index_.emplace(hash, views_.begin());
   vmas_used_ += runs.size();
+  bytes_used_ += bytes;
   return &views_.front();
 }
 
@@ -69,9 +81,10 @@ void StitchCache::Release(View* view) {
   views_.remove_if([view](const View& candidate) { return &candidate == view; });  // What DropAll left behind.
 }
 
-bool StitchCache::MakeRoom(uint64_t vmas) {
-  auto view = views_.end();
-  while (vmas_used_ + vmas > vmas_max_ && view != views_.begin()) {
+bool StitchCache::MakeRoom(uint64_t vmas, uint64_t bytes) {
+  const uint64_t bytes_max = kViewsOfWindowsMax * windows_.mapped_count() * windows_.window_size();
+  const auto over = [&] { return vmas_used_ + vmas > vmas_max_ || bytes_used_ + bytes > bytes_max; };
+  for (auto view = views_.end(); over() && view != views_.begin();) {
     --view;
     if (view->users == 0) view = Erase(view);
   }
@@ -84,16 +97,14 @@ StitchCache::Order::iterator StitchCache::Erase(Order::iterator view) {
   if (entry != last) index_.erase(entry);
   if (view->reservation != nullptr) ::munmap(view->reservation, view->reserved);
   vmas_used_ -= view->runs.size();
+  bytes_used_ -= BytesOf(view->runs);
   return views_.erase(view);
 }
 
 Result<StitchCache::View> StitchCache::Make(std::span<const Run> runs) const {
   uint64_t page = kPageSize;
-  uint64_t length = 0;
-  for (const Run& run : runs) {
-    page = std::max<uint64_t>(page, windows_.page_size(run.window));
-    length += run.length;
-  }
+  for (const Run& run : runs) page = std::max<uint64_t>(page, windows_.page_size(run.window));
+  const uint64_t length = BytesOf(runs);
   const uint64_t lead = runs.front().offset % page;
   View view;
   view.runs.assign(runs.begin(), runs.end());
@@ -182,6 +193,11 @@ uint64_t StitchCache::view_count() const {
 uint64_t StitchCache::vmas_used() const {
   std::lock_guard lock(mutex_);
   return vmas_used_;
+}
+
+uint64_t StitchCache::bytes_used() const {
+  std::lock_guard lock(mutex_);
+  return bytes_used_;
 }
 
 }  // namespace tier::client

@@ -2,8 +2,10 @@
 //
 // The idea: a second mapping of the same pages, run behind run. Views are kept after their lease as long as the pieces
 // stay where they are (the key is the list of runs), because mapping and filling page tables costs as much as copying
-// (145 µs per scattered 2 MiB, measured 2026-11). Bounded in VMAs; the view unused for longest goes first.
-// Threads: any. Invariant: vmas_used() == Σ runs of all views ≤ vmas_max; a view with users > 0 is never unmapped.
+// (145 µs per scattered 2 MiB, measured 2026-11). Bounded in VMAs, and in bytes by what the windows have, since each
+// view counts in the process's resident memory (VmRSS, by which the kernel chooses whom to kill) as if it were memory
+// of its own; the view unused for longest goes first. Threads: any. Invariant: vmas_used() == Σ runs of all views ≤
+// vmas_max; a view with users > 0 is never unmapped.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +40,9 @@ class StitchCache {
     uint32_t users = 0;
   };
 
+  // Of the bytes of all mapped windows: pieces in RAM fill them once, ranges of one tensor may overlap. Views beyond
+  // that are of pieces that have moved, and will not be asked for again. Views in use may be more.
+  static constexpr uint64_t kViewsOfWindowsMax = 2;
   // vm.max_map_count ÷ 4, read once.
   static uint64_t DefaultVmasMax();
 
@@ -62,13 +67,14 @@ class StitchCache {
 
   uint64_t view_count() const;
   uint64_t vmas_used() const;
+  uint64_t bytes_used() const;  // Of address range that shows pages.
 
  private:
   using Order = std::list<View>;
   static uint64_t HashOf(std::span<const Run> runs);
   Result<View> Make(std::span<const Run> runs) const;
   Status MapRun(const Run& run, std::byte* target, uint64_t page) const;
-  bool MakeRoom(uint64_t vmas);
+  bool MakeRoom(uint64_t vmas, uint64_t bytes);
   Order::iterator Erase(Order::iterator view);
 
   const WindowMap& windows_;
@@ -78,6 +84,7 @@ class StitchCache {
   std::unordered_multimap<uint64_t, Order::iterator> index_;  // Hash of the runs → view.
   std::map<uint32_t, proto::FileDescriptor> descriptors_;     // Windows of huge pages.
   uint64_t vmas_used_ = 0;
+  uint64_t bytes_used_ = 0;
 };
 
 }  // namespace tier::client

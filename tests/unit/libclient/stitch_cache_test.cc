@@ -89,6 +89,32 @@ TEST_F(StitchCacheTest, ViewsInUseAreNeverTaken) {
   EXPECT_TRUE(cache.Acquire(b));
 }
 
+TEST_F(StitchCacheTest, ViewsOfWhatHasMovedAreNotKeptBeyondTwiceTheWindows) {
+  StitchCache cache(*map_, 10000);
+  constexpr uint64_t kMax = StitchCache::kViewsOfWindowsMax * kWindows * kWindowSize;
+  const client::Run used[] = {{3, kBlockSize, kBlockSize}, {1, 0, kPageSize}};
+  StitchCache::View* const held = *cache.Acquire(used);
+  for (uint64_t page = 0; page < 100; ++page) {
+    const client::Run runs[] = {{2, 0, kBlockSize}, {1, kBlockSize, kBlockSize}, {0, page * kPageSize, kPageSize}};
+    cache.Release(*cache.Acquire(runs));
+    EXPECT_LE(cache.bytes_used(), kMax);
+  }
+  EXPECT_GE(cache.bytes_used(), kMax / 2) << "what fits is kept";
+  EXPECT_EQ(MarkAt(held->data), 3 * kWindowSize + kBlockSize);
+  cache.Release(held);
+}
+
+TEST_F(StitchCacheTest, ViewsInUseMayShowMoreThanTheWindowsHave) {
+  StitchCache cache(*map_, 10000);
+  std::vector<StitchCache::View*> held;
+  for (uint64_t page = 0; page < 20; ++page) {
+    const client::Run runs[] = {{2, 0, kBlockSize}, {1, kBlockSize, kBlockSize}, {0, page * kPageSize, kPageSize}};
+    held.push_back(*cache.Acquire(runs));
+  }
+  EXPECT_EQ(cache.view_count(), held.size());
+  for (StitchCache::View* view : held) cache.Release(view);
+}
+
 TEST_F(StitchCacheTest, RunsThatMeetInsideAPageAreRefused) {
   StitchCache cache(*map_, 100);
   const client::Run runs[] = {{2, 0, 100}, {1, 0, kPageSize}};
