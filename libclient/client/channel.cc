@@ -183,8 +183,9 @@ Status Channel::LookForLate(std::chrono::milliseconds elapsed) {
   const Pending* const late = table_.Find(is_late);
   if (late == nullptr) return {};
   const auto beyond = std::chrono::floor<std::chrono::seconds>(lateness_max_ + watch_ - late->answer_by_);
-  return Fail(Code::kDisconnected, std::string("the daemon hangs, or was stopped: it owes the answer to a request (") +
-                                       OpName(late->op_) + ") since " + std::to_string(beyond.count()) + " s");
+  return Fail(Code::kDisconnected,
+              std::string("the daemon hangs, or was stopped: it has owed the answer to a request (") +
+                  OpName(late->op_) + ") for " + std::to_string(beyond.count()) + " s");
 }
 
 void Channel::Finish(Pending* pending) {
