@@ -67,7 +67,8 @@ class TransferPort {
   virtual void AddWindow(WindowIndex window, std::byte* address, uint64_t size) = 0;
   virtual void RemoveWindow(WindowIndex window) = 0;
   virtual void Start(const Transfer& transfer) = 0;
-  // Hands everything started since the last call to workers and devices: called once at the end of an engine turn.
+  // Hands everything started since the last call to workers and devices: called once in an engine turn, after its
+  // commit.
   virtual void Submit() = 0;
   // Appends finished transfers; never blocks.
   virtual void Poll(std::vector<TransferResult>* results) = 0;

@@ -252,14 +252,15 @@ bool Engine::Turn(base::TimePoint now) {
   TakeEvents(core);
   WorkOnJobs(core);
   StartQueuedReads(core);
-  if (core.started_transfers) core.ports.transfers.Submit();
-  core.started_transfers = false;
   core.acted |= !core.replies.empty();
   if (CommitIndex(core)) {
     core.ports.extents.OnCommitted();
   } else {
     RefuseUncommitted(core);
   }
+  // Only now: what this turn evicted may be where they read to.
+  if (core.started_transfers) core.ports.transfers.Submit();
+  core.started_transfers = false;
   ++core.publications;
   core.replies.Publish(core.ports.replies);
   return std::exchange(core.acted, false);

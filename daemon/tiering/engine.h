@@ -4,8 +4,9 @@
 // Turn, so the whole of it runs in a simulator from one seed. It blocks on nothing. One thread (the engine thread)
 // calls it; the session layer wraps it in a loop (session/engine_loop.h).
 //
-// A turn: take finished windows and transfers; grant what can be granted; expire deadlines; start evictions, write-outs
-// and reads; commit the index; publish replies. Replies are buffered from Submit until the Publish of the same turn.
+// A turn: take finished windows and transfers; grant what can be granted; expire deadlines; decide on evictions,
+// write-outs and reads; commit the index; submit the transfers; publish replies. Replies are buffered from Submit until
+// the Publish of the same turn.
 //
 // Invariants (CheckInvariants, run after each step in simulations):
 //   every RAM run of every piece is taken exactly once in its owner's pool, every extent exactly once in its device;

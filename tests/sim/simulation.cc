@@ -56,7 +56,7 @@ Simulation::Simulation(const Plan& plan)
       .punched = punched_,
       .next_seed = next_seed_,
       .next_tensor = next_tensor_});
-  transfers_.WatchSubmits([this] { CheckWrites(); });
+  transfers_.WatchSubmits([this] { CheckTransfers(); });
   jobs_.resize(plan.jobs);
 }
 
@@ -151,7 +151,7 @@ void Simulation::TakeTurn() {
   now_ = now_ + std::chrono::microseconds(chance_.Between(10, 3000));
   engine_->Turn(now_);
   engine_->CheckInvariants();
-  CheckWrites();
+  CheckTransfers();
   for (const uint64_t session : std::exchange(ended_, {})) Kill(session);
   for (const auto& [session, client] : clients_) client.CheckDeadlines();
   // Clients unmap what is asked back, when they get to it.
@@ -164,8 +164,8 @@ void Simulation::TakeTurn() {
   }
 }
 
-// The daemon may die at any moment: what it would leave named is not being written over.
-void Simulation::CheckWrites() {
+// The daemon may die at any moment: what it would leave named is not being overwritten.
+void Simulation::CheckTransfers() {
   if (const auto overwrite = testing::FindOverwrite(transfers_, index_, manifests_)) Fail(*overwrite);
 }
 

@@ -45,7 +45,7 @@ class Simulation final : public ReplySink {
     bool interlude = false;  // An ephemeral run under the name of a named job that is closed.
   };
   void TakeTurn();
-  void CheckWrites();
+  void CheckTransfers();
   void Attach();
   void OpenJob(Job& job);
   void Kill(uint64_t session);

@@ -122,14 +122,22 @@ void FakeTransferPort::Start(const Transfer& transfer) {
   started_.push_back({.transfer = transfer, .sequence = sequence_++});
 }
 
-std::vector<Extent> FakeTransferPort::writes() const {
-  std::vector<Extent> extents;
+std::vector<FakeTransferPort::Move> FakeTransferPort::moves() const {
+  std::vector<Move> moves;
   for (const auto* list : {&started_, &submitted_}) {
     for (const Flight& flight : *list) {
-      if (flight.transfer.direction == Direction::kWrite) extents.push_back(flight.transfer.extent);
+      const Transfer& t = flight.transfer;
+      const Window& window = windows_.at(Value(t.window));
+      const auto page = static_cast<uint64_t>(t.memory - window.address) / kPageSize;
+      const uint64_t block = Value(t.window) * (window.size / kBlockSize) + page / kPagesPerBlock;
+      moves.push_back({.direction = t.direction,
+                       .extent = t.extent,
+                       .memory = {.block = static_cast<uint32_t>(block),
+                                  .page = static_cast<uint16_t>(page % kPagesPerBlock),
+                                  .pages = static_cast<uint16_t>(PagesOf(t))}});
     }
   }
-  return extents;
+  return moves;
 }
 
 void FakeTransferPort::Submit() {

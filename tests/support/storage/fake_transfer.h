@@ -84,7 +84,13 @@ class FakeTransferPort final : public TransferPort {
 
   // Called by each Submit before anything of it is handed on.
   void WatchSubmits(std::function<void()> watch) { watch_ = std::move(watch); }
-  std::vector<Extent> writes() const;  // Where those go that are started and have not ended.
+  // What is started and has not ended, with the memory as a run of arena-wide blocks.
+  struct Move {
+    Direction direction;
+    Extent extent;
+    base::PageRun memory;
+  };
+  std::vector<Move> moves() const;
 
   MemoryDisk& disk() { return *disk_; }
   const std::shared_ptr<MemoryDisk>& shared_disk() const { return disk_; }

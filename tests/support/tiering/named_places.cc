@@ -13,20 +13,47 @@
 namespace tier::tiering::testing {
 namespace {
 
-// By block: an extent lies within one.
-class NamedPlaces {
+struct Name {
+  base::PageRun run;
+  uint64_t tensor;
+  const char* by;
+};
+
+// By block: a run lies within one.
+class Places {
  public:
-  void Add(storage::Extent extent, uint64_t tensor, const char* by) {
-    if (extent) blocks_[KeyOf(extent)].push_back({extent.run, tensor, by});
+  void Add(uint16_t device, base::PageRun run, uint64_t tensor, const char* by) {
+    if (run) blocks_[KeyOf(device, run)].push_back({run, tensor, by});
   }
-  void AddIndex(const storage::Index& index) {
+  std::optional<std::string> NamerOf(uint16_t device, base::PageRun run) const {
+    const auto block = blocks_.find(KeyOf(device, run));
+    if (block == blocks_.end()) return std::nullopt;
+    for (const Name& name : block->second) {
+      const bool meets = name.run.page < run.page + run.pages && run.page < name.run.page + name.run.pages;
+      if (meets) return fmt::format("{} names for tensor {:#x}", name.by, name.tensor);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static uint64_t KeyOf(uint16_t device, base::PageRun run) { return uint64_t{device} << 32 | run.block; }
+  std::unordered_map<uint64_t, std::vector<Name>> blocks_;
+};
+
+struct NamedPlaces {
+  Places ssd;
+  Places ram;
+
+  void AddIndex(const storage::testing::FakeIndex& index) {
     const auto tensors = ReadIndex(index);
     TIER_CHECK(tensors.has_value(), "{}", tensors.error().message);
+    const bool full = index.staged_count() != 0;
     for (const IndexedTensor& tensor : *tensors) {
       for (const proto::IndexPieceRecord& piece : tensor.pieces) {
-        Add({.run = {.block = piece.ssd_block, .page = piece.ssd_page, .pages = piece.ssd_pages},
-             .device = piece.ssd_device},
-            tensor.key.tensor, "the committed index");
+        const base::PageRun extent{.block = piece.ssd_block, .page = piece.ssd_page, .pages = piece.ssd_pages};
+        ssd.Add(piece.ssd_device, extent, tensor.key.tensor, "the committed index");
+        const base::PageRun memory{.block = piece.ram_block, .page = piece.ram_page, .pages = piece.ram_pages};
+        if (!full) ram.Add(0, memory, tensor.key.tensor, "the committed index");
       }
     }
   }
@@ -35,30 +62,11 @@ class NamedPlaces {
     if (!manifest) return;  // A test damaged it.
     for (const ManifestTensor& tensor : manifest->tensors) {
       for (const proto::ManifestPieceRecord& piece : tensor.pieces) {
-        Add({.run = {.block = piece.block, .page = piece.page, .pages = piece.pages}, .device = piece.device},
-            tensor.record.tensor, "a manifest");
+        const base::PageRun extent{.block = piece.block, .page = piece.page, .pages = piece.pages};
+        ssd.Add(piece.device, extent, tensor.record.tensor, "a manifest");
       }
     }
   }
-  std::optional<std::string> NamerOf(storage::Extent extent) const {
-    const auto block = blocks_.find(KeyOf(extent));
-    if (block == blocks_.end()) return std::nullopt;
-    for (const Name& name : block->second) {
-      const bool meets =
-          name.run.page < extent.run.page + extent.run.pages && extent.run.page < name.run.page + name.run.pages;
-      if (meets) return fmt::format("{} names for tensor {:#x}", name.by, name.tensor);
-    }
-    return std::nullopt;
-  }
-
- private:
-  struct Name {
-    base::PageRun run;
-    uint64_t tensor;
-    const char* by;
-  };
-  static uint64_t KeyOf(storage::Extent extent) { return uint64_t{extent.device} << 32 | extent.run.block; }
-  std::unordered_map<uint64_t, std::vector<Name>> blocks_;
 };
 
 }  // namespace
@@ -66,16 +74,18 @@ class NamedPlaces {
 std::optional<std::string> FindOverwrite(const storage::testing::FakeTransferPort& transfers,
                                          const storage::testing::FakeIndex& index,
                                          const storage::testing::FakeManifestStore& manifests) {
-  const std::vector<storage::Extent> writes = transfers.writes();
-  if (writes.empty()) return std::nullopt;
+  const auto moves = transfers.moves();
+  if (moves.empty()) return std::nullopt;
   NamedPlaces named;
   named.AddIndex(index);
   manifests.ForEachThatMayBeFound([&](const std::vector<std::byte>& manifest) { named.AddManifest(manifest); });
-  for (const storage::Extent& extent : writes) {
-    const auto namer = named.NamerOf(extent);
+  for (const auto& move : moves) {
+    const bool write = move.direction == storage::Direction::kWrite;
+    const base::PageRun run = write ? move.extent.run : move.memory;
+    const auto namer = write ? named.ssd.NamerOf(move.extent.device, run) : named.ram.NamerOf(0, run);
     if (!namer) continue;
-    return fmt::format("a write goes to device {} block {} page {} + {}, which {}", extent.device, extent.run.block,
-                       extent.run.page, extent.run.pages, *namer);
+    return fmt::format("a {} goes to block {} page {} + {}, which {}", write ? "write" : "read", run.block, run.page,
+                       run.pages, *namer);
   }
   return std::nullopt;
 }

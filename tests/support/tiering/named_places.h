@@ -1,6 +1,6 @@
-// NamedPlaces: what a daemon that died at this moment would leave named: extents in the committed index, extents in
-// manifests that are synced or may be when the machine comes back. No write may go there (design: extents are
-// write-once). For the simulator and the scripted world.
+// NamedPlaces: what a daemon that died at this moment would leave named: extents and RAM in the committed index,
+// extents in manifests that are synced or may be when the machine comes back. No write may go to such an extent
+// (design: extents are write-once), no read to such RAM. For the simulator and the scripted world.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,8 @@
 
 namespace tier::tiering::testing {
 
-// A write under way, or just being submitted, to pages that something names: which, and who names them.
+// A transfer under way, or just being submitted, that overwrites what something names: which, and who names it. An
+// index that is full, and so says of RAM what is no longer true, is not asked about RAM.
 std::optional<std::string> FindOverwrite(const storage::testing::FakeTransferPort& transfers,
                                          const storage::testing::FakeIndex& index,
                                          const storage::testing::FakeManifestStore& manifests);

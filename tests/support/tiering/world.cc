@@ -62,7 +62,7 @@ World::World(WorldOptions world_options)
                                                                 .index = index,
                                                                 .manifests = options.manifests ? &manifests : nullptr,
                                                                 .replies = sink});
-  transfers.WatchSubmits([this] { CheckWrites(); });
+  transfers.WatchSubmits([this] { CheckTransfers(); });
 }
 
 World::~World() = default;
@@ -222,12 +222,12 @@ uint64_t World::LeaseOf(const Answer& answer, uint32_t item) {
 bool World::Turn() {
   const bool acted = engine->Turn(now);
   engine->CheckInvariants();
-  CheckWrites();
+  CheckTransfers();
   now = now + std::chrono::microseconds(10);
   return acted;
 }
 
-void World::CheckWrites() const {
+void World::CheckTransfers() const {
   const auto overwrite = FindOverwrite(transfers, index, manifests);
   TIER_CHECK(!overwrite, "{}", *overwrite);
 }

@@ -100,8 +100,8 @@ class World {
   static uint64_t LeaseOf(const Answer& answer, uint32_t item = 0);
   std::byte* AddressOf(const proto::SpanRecord& span) const;
 
-  // One turn at the present time; then CheckInvariants, and that no write goes where a crash now would leave something
-  // named.
+  // One turn at the present time; then CheckInvariants, and that no transfer goes where a crash now would leave
+  // something named.
   bool Turn();
   void Turns(uint32_t count);
   // Clients unmap at once what is asked back.
@@ -122,7 +122,7 @@ class World {
   std::unique_ptr<Engine> engine;
 
  private:
-  void CheckWrites() const;
+  void CheckTransfers() const;
   uint64_t next_id_ = 1;
   std::map<uint64_t, uint64_t> sequences_;
 };

@@ -1,5 +1,5 @@
 // Extents are write-once: what the committed index names is not written over, and nothing is refused for that. The
-// world compares each write that is submitted with what a crash at that moment would leave named.
+// world compares each transfer that is submitted with what a crash at that moment would leave named.
 #include <gtest/gtest.h>
 
 #include "tests/support/tiering/world.h"
@@ -35,7 +35,7 @@ TEST_F(WriteOnce, AnExtentIsReusedInTheTurnAfterTheCommitThatDropsIt) {
   Seal(lease);
   EXPECT_EQ(world.extents.total().pending, 2 * kPiece);
   const uint64_t flushing = StartFlush(1);
-  EXPECT_TRUE(world.transfers.writes().empty()) << "the index names all that there is";
+  EXPECT_TRUE(world.transfers.moves().empty()) << "the index names all that there is";
   world.Turns(4);
   ASSERT_TRUE(world.Answered(session, flushing).has_value()) << "it waits for a commit, not for a retry's time";
   EXPECT_EQ(world.Answered(session, flushing)->code, Code::kOk);
@@ -49,7 +49,7 @@ TEST_F(WriteOnce, WhatAFreedTensorLeavesGoesToTheNextOneInTheNextTurn) {
   world.Put(session, 2, 2 * kPiece);
   const uint64_t freeing = world.Send(session, Op::kFree, {{1, 0, 0, 0}});
   const uint64_t flushing = StartFlush(2);
-  EXPECT_TRUE(world.transfers.writes().empty());
+  EXPECT_TRUE(world.transfers.moves().empty());
   world.Turns(4);
   EXPECT_EQ(world.Answered(session, freeing)->code, Code::kOk);
   ASSERT_TRUE(world.Answered(session, flushing).has_value());
