@@ -130,7 +130,8 @@ void Withdraw(Core& core, LeaseSlot slot) {
     piece.set(kReserved);
     if (piece.pins == 0) DropRam(core, id);
   }
-  const bool created = lease.kind == LeaseKind::kCreate && !tensor.has(kDetached);
+  // Others of its ranges may have made it visible before the create was granted.
+  const bool created = lease.kind == LeaseKind::kCreate && !tensor.has(kDetached | kVisible);
   EndLease(core, slot);
   if (created) Detach(core, tensor_slot);
 }

@@ -319,5 +319,27 @@ TEST(CreateByRanges, MoreSeparateRangesThanTheLimitAreRefusedAndAdjoiningOnesAre
   EXPECT_EQ(world.Acquire(session, 1, proto::kFlagWrite, kSize - 3, 1).code, Code::kOk) << "there is one range less";
 }
 
+// A create of two waits for room; the range that one of them already has is sealed meanwhile by a lease of its own.
+TEST(Create, OneThatIsGrantedAfterItsTensorWasSealedTakesNothingAwayWhenItIsGivenBackUntouched) {
+  World world(WithArena());
+  const SessionId session = world.Open();
+  world.Put(session, 1, 3 * kBlockSize);
+  const Answer reading = world.Acquire(session, 1);
+  ASSERT_EQ(reading.code, Code::kOk);
+  const uint64_t creating = world.Send(session, Op::kCreate, {{2, 0, 0, kBlockSize}, {3, 0, 0, kBlockSize}});
+  const Answer writing = world.Acquire(session, 2, proto::kFlagWrite);
+  ASSERT_EQ(writing.code, Code::kOk) << writing.detail;
+  world.Fill(writing.spans, 2, 1);
+  ASSERT_EQ(world.Release(session, World::LeaseOf(writing)).code, Code::kOk);
+  ASSERT_FALSE(world.Answered(session, creating).has_value());
+  ASSERT_EQ(world.Release(session, World::LeaseOf(reading)).code, Code::kOk);
+  const Answer created = world.Wait(session, creating);
+  ASSERT_EQ(created.code, Code::kOk) << created.detail;
+  EXPECT_EQ(world.Release(session, World::LeaseOf(created, 0), proto::kFlagUntouched).code, Code::kOk);
+  EXPECT_EQ(world.Release(session, World::LeaseOf(created, 1), proto::kFlagUntouched).code, Code::kOk);
+  EXPECT_EQ(world.Check(session, 2), Code::kOk) << "it was sealed, and that was told";
+  EXPECT_EQ(world.Check(session, 3), Code::kNotFound);
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
