@@ -190,10 +190,47 @@ def test_a_first_step_that_fails_starts_again_from_nothing(client: tierd.Client,
         tiered.step()
     assert fake.tensors == {} and fake.leases == {}
     fake.lease_bytes_max = 1 << 40
-    tiered.state[ours[0]]["step"].zero_()
     run(tiered, ours, 2)
     run(torch.optim.AdamW(theirs, fused=True), theirs, 2)
     assert_same_bits(ours, theirs)
+
+
+def test_a_first_step_that_finds_no_room_is_made_up_for_by_the_next(
+    client: tierd.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = [(0, 4), (700,), (3 * BLOCK_ELEMENTS,), (5,)]
+    ours, theirs = parameters_of(shapes), parameters_of(shapes)
+    tiered, plain = tierd.torch.AdamW(ours, client=client), torch.optim.AdamW(theirs, fused=True)
+    lease_many = client.lease_many
+
+    def full(parts: list[tierd.Part], write: bool = False) -> list[tierd.Lease]:
+        if parts[0].key == tiered._slots[ours[refused]].keys["exp_avg"]:
+            raise tierd.NoSpace("full")
+        return lease_many(parts, write)
+
+    for refused in (1, 2):
+        give_gradients(ours, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "lease_many", full)
+            with pytest.raises(tierd.NoSpace):
+                tiered.step()
+        assert [tiered.state[parameter]["step"].item() for parameter in ours] == [0, refused - 1, 0, 0]
+        ours[1].grad = None  # The only one that moved, and only in the second of these steps.
+    tiered.step()
+    give_gradients(theirs, 0)
+    plain.step()
+    assert_same_bits(ours, theirs)
+    assert_same_state(tiered.state_dict(), plain.state_dict())
+
+
+def test_a_later_step_that_fails_counts_for_those_it_reached(client: tierd.Client, fake: FakeLibrary) -> None:
+    parameters = parameters_of([(700,), (BLOCK_ELEMENTS,), (5,)])
+    tiered = tierd.torch.AdamW(parameters, client=client, slice_bytes="2MiB")
+    run(tiered, parameters, 1)
+    fake.lease_bytes_max = 1 << 20
+    with pytest.raises(tierd.NoMemory):
+        tiered.step()
+    assert [tiered.state[parameter]["step"].item() for parameter in parameters] == [2, 1, 1]
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, turn: int) -> None:
@@ -222,7 +259,6 @@ def test_an_interrupt_in_the_first_kernel_leaves_nothing_behind(
             tiered.step()
     assert fake.leases == {} and fake.tensors == {}
     assert caught.traceback[-1].name == "interrupted"  # Who looks at it later still sees where it came from.
-    tiered.state[ours[0]]["step"].zero_()
     ours[0].data.copy_(theirs[0])
     run(tiered, ours, 2)
     run(torch.optim.AdamW(theirs, fused=True), theirs, 2)
@@ -253,7 +289,6 @@ def test_a_second_interrupt_while_a_first_step_is_undone_is_made_up_for(
         with pytest.raises(KeyboardInterrupt):
             tiered.step()
     assert len(fake.tensors) == 2 - freed and fake.leases == {}
-    tiered.state[ours[0]]["step"].zero_()
     ours[0].data.copy_(theirs[0])
     run(tiered, ours, 2)
     run(torch.optim.AdamW(theirs, fused=True), theirs, 2)

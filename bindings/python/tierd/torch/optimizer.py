@@ -80,7 +80,8 @@ class _Tiered(torch.optim.Adam):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update. Raises ``Invalid`` before anything changed for gradients it cannot use; an error of tierd's in
-        the middle leaves the update half done, as an exception in any optimizer does."""
+        the middle leaves the update half done, as an exception in any optimizer does. Parameters whose turn had not
+        come are as before, ``step`` included; one whose first update failed has no state and ``step`` 0."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -143,9 +144,6 @@ class _Tiered(torch.optim.Adam):
 
     def _update_group(self, group: dict[str, Any], pieces: list[Piece]) -> None:
         self._drop_unfinished(pieces)  # Left of a step whose own clean-up was interrupted.
-        steps = [self.state[parameter]["step"] for parameter in group["params"] if parameter.grad is not None]
-        if steps:
-            torch._foreach_add_(steps, 1)
         units = slotting.units_of(pieces, self._slice_bytes, library.BATCH_MAX)
         asked = 0
         try:
@@ -155,6 +153,7 @@ class _Tiered(torch.optim.Adam):
                 for piece in unit:
                     if piece.begin + piece.count == piece.values.numel():
                         piece.slot.created = True
+            _count_step(self.state[parameter]["step"] for parameter in group["params"] if _is_empty(parameter))
         except BaseException as error:
             # The frames it passed through hold leases and views over them, which the freeing would wait for.
             traceback.clear_frames(error.__traceback__)
@@ -218,6 +217,7 @@ class _Tiered(torch.optim.Adam):
         if master:
             gradients = [gradient.to(torch.float32) for gradient in gradients]
         kernel = (AdamW if group["decoupled_weight_decay"] else Adam)._kernel
+        _count_step(piece.step for piece in unit if piece.begin == 0)  # Not before: what gets no lease has no step.
         kernel(
             master or values,
             gradients,
@@ -244,6 +244,7 @@ class _Tiered(torch.optim.Adam):
             slot = piece.slot
             if slot.begun and not slot.created:
                 _free_quietly(self._client, slot.keys.values())
+                piece.step.zero_()
                 slot.begun = False
 
     # ---- Plain torch's format ----
@@ -407,6 +408,17 @@ def _check(parameter: torch.Tensor) -> None:
         raise Invalid(f"parameters of dtype {parameter.dtype} are not supported: use a real floating-point one")
     if gradient.dtype != parameter.dtype:
         raise Invalid(f"a gradient of dtype {gradient.dtype} for a parameter of {parameter.dtype}")
+
+
+def _is_empty(parameter: torch.Tensor) -> bool:
+    """Whether it is updated without a piece."""
+    return parameter.grad is not None and parameter.numel() == 0
+
+
+def _count_step(steps: Iterable[torch.Tensor]) -> None:
+    counters = list(steps)
+    if counters:
+        torch._foreach_add_(counters, 1)
 
 
 def _fill_initial(kind: str, view: torch.Tensor, piece: Piece) -> None:
