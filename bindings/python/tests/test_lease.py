@@ -6,6 +6,7 @@ import gc
 import threading
 import warnings
 import weakref
+from typing import Any
 
 import numpy
 import pytest
@@ -249,6 +250,21 @@ def test_a_write_lease_that_nobody_saw_is_given_back_untouched(
         stored.lease("a", write=True)
     gc.collect()
     assert fake.untouched == 1 and fake.leases == {}
+
+
+def test_new_tensors_that_are_not_all_to_be_had_are_not_there(
+    stored: tierd.Client, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locate = fake.tier_lease_data
+
+    def scattered(lease: Any, *arguments: Any) -> int:
+        return tierd.NoMemory.code if lease.value == max(fake.leases) else locate(lease, *arguments)
+
+    monkeypatch.setattr(fake, "tier_lease_data", scattered)
+    with pytest.raises(tierd.NoMemory):
+        stored.lease_many([Part("b", size=8), Part("c", size=8)])
+    gc.collect()
+    assert len(fake.tensors) == 1 and fake.leases == {}
 
 
 def test_no_warning_at_all_in_ordinary_use(stored: tierd.Client) -> None:

@@ -242,6 +242,8 @@ class Client:
                 leases.append(Lease(grant, part.key, write, self._layout_of(self.tensor_id(part.key), shared)))
         except BaseException:
             for grant in grants:
+                if name == "tier_create":
+                    grant.abandon = True  # What nobody has filled is not to be there.
                 grant.drop()
             raise
         return leases
