@@ -223,6 +223,54 @@ def test_a_first_step_that_finds_no_room_is_made_up_for_by_the_next(
     assert_same_state(tiered.state_dict(), plain.state_dict())
 
 
+@pytest.mark.parametrize("kind", ["exp_avg", "exp_avg_sq"])
+def test_a_tensor_in_the_way_of_a_first_step_stays_its_owners(
+    client: tierd.Client, fake: FakeLibrary, kind: str
+) -> None:
+    ours, theirs = parameters_of([(700,), (5,)]), parameters_of([(700,), (5,)])
+    client.put(f"net/0/{kind}", b"mine")
+    give_gradients(ours, 0)
+    for _ in range(2):
+        tiered = tierd.torch.AdamW(ours, client=client, name="net")
+        for _ in range(2):
+            with pytest.raises(tierd.AlreadyExists):
+                tiered.step()
+        assert client.get(f"net/0/{kind}") == b"mine" and len(fake.tensors) == 1
+        del tiered  # With what is its own: not this.
+        gc.collect()
+        assert client.get(f"net/0/{kind}") == b"mine"
+    tiered = tierd.torch.AdamW(ours, client=client, name="net")
+    client.delete(f"net/0/{kind}")
+    run(tiered, ours, 2)
+    run(torch.optim.AdamW(theirs, fused=True), theirs, 2)
+    assert_same_bits(ours, theirs)
+
+
+def test_state_that_cannot_be_freed_yet_is_freed_by_the_next_step(client: tierd.Client, fake: FakeLibrary) -> None:
+    ours, theirs = parameters_of([(2 * BLOCK_ELEMENTS,)]), parameters_of([(2 * BLOCK_ELEMENTS,)])
+    tiered = tierd.torch.AdamW(ours, client=client, slice_bytes="2MiB", name="net")
+    held: list[tierd.Lease] = []
+
+    def take(parts: list[tierd.Part], write: bool = False) -> list[tierd.Lease]:
+        if parts[0].offset:
+            held.extend(lease_many([tierd.Part("net/0/exp_avg", 0, 4)], True))
+            raise tierd.NoSpace("full")
+        return lease_many(parts, write)
+
+    lease_many = client.lease_many
+    give_gradients(ours, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "lease_many", take)
+        with pytest.raises(tierd.NoSpace):
+            tiered.step()
+    assert len(fake.tensors) == 1
+    held[0].release()
+    ours[0].data.copy_(theirs[0])
+    run(tiered, ours, 2)
+    run(torch.optim.AdamW(theirs, fused=True), theirs, 2)
+    assert_same_bits(ours, theirs)
+
+
 def test_a_later_step_that_fails_counts_for_those_it_reached(client: tierd.Client, fake: FakeLibrary) -> None:
     parameters = parameters_of([(700,), (BLOCK_ELEMENTS,), (5,)])
     tiered = tierd.torch.AdamW(parameters, client=client, slice_bytes="2MiB")

@@ -24,7 +24,7 @@ import torch
 
 from .. import library
 from ..client import Client
-from ..errors import AlreadyExists, Error, Invalid, NoMemory, WouldDeadlock
+from ..errors import AlreadyExists, Error, Invalid, NoMemory, NotFound, WouldDeadlock
 from ..lease import Lease
 from ..quantity import byte_count
 from ..states import Part
@@ -72,7 +72,7 @@ class _Tiered(torch.optim.Adam):
         self._slots: dict[torch.Tensor, Slot] = {}
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
         keys: set[str] = set()
-        self._keys = keys  # Everything that may exist in tierd.
+        self._keys = keys  # Everything of ours that may exist in tierd.
         weakref.finalize(self, _free_all, client, keys).atexit = False
 
     # ---- The step ----
@@ -116,7 +116,6 @@ class _Tiered(torch.optim.Adam):
             keys = {kind: f"{self._name}/{number}/{kind}" for kind in self._kinds(parameter, group)}
             slot = Slot(parameter, keys, torch.float32 if "master" in keys else parameter.dtype)
             self._slots[parameter] = slot
-            self._keys.update(keys.values())
         elif group["amsgrad"] and "max_exp_avg_sq" not in slot.keys:
             raise Invalid("amsgrad was turned on after the first step: the state has no max_exp_avg_sq")
         return slot
@@ -198,8 +197,13 @@ class _Tiered(torch.optim.Adam):
     def _take(self, unit: list[Piece]) -> list[Lease]:
         first = unit[0]
         if not first.slot.created and first.begin == 0:
-            first.slot.begun = True
-            return self._client.lease_many(first.creating_parts())
+            new = set(first.slot.keys.values()) - self._keys
+            self._keys.update(new)  # Before they are there: an interrupt may come at any point.
+            try:
+                return self._client.lease_many(first.creating_parts())
+            except Error:
+                self._keys.difference_update(new)  # None was made: one that is there is not the optimizer's.
+                raise
         return self._client.lease_many([part for piece in unit for part in piece.parts()], write=True)
 
     def _run_kernel(self, group: dict[str, Any], unit: list[Piece], leases: list[Lease]) -> None:
@@ -242,10 +246,9 @@ class _Tiered(torch.optim.Adam):
         """Forgets state that was being made when the step failed: it starts from zero again in the next one."""
         for piece in pieces:
             slot = piece.slot
-            if slot.begun and not slot.created:
-                _free_quietly(self._client, slot.keys.values())
+            if not slot.created and not self._keys.isdisjoint(slot.keys.values()):
                 piece.step.zero_()
-                slot.begun = False
+                self._free(slot)
 
     # ---- Plain torch's format ----
 
@@ -343,8 +346,18 @@ class _Tiered(torch.optim.Adam):
             raise
 
     def _forget(self) -> None:
-        _free_quietly(self._client, [key for slot in self._slots.values() for key in slot.keys.values()])
+        for slot in self._slots.values():
+            self._free(slot)
         self._slots.clear()
+
+    def _free(self, slot: Slot) -> None:
+        """Frees those of its tensors that are ours; one that cannot be freed now stays ours, to be freed later."""
+        for key in slot.keys.values():
+            if key in self._keys:
+                with contextlib.suppress(Error):
+                    with contextlib.suppress(NotFound):
+                        self._client.delete(key)
+                    self._keys.discard(key)
 
     def _load(self, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         step = self.state[parameter]["step"]
@@ -353,6 +366,7 @@ class _Tiered(torch.optim.Adam):
         for kind, key in slot.keys.items():
             value = (parameter if kind == "master" and kind not in state else state[kind]).detach()
             if slot.size:
+                self._keys.add(key)  # Before it is there, and also where it was another's: a load replaces that.
                 self._client.put(key, slotting.flat_like(value.to("cpu", slot.dtype), parameter), replace=True)
         slot.created = True
 
@@ -426,14 +440,6 @@ def _fill_initial(kind: str, view: torch.Tensor, piece: Piece) -> None:
         view.copy_(piece.values.narrow(0, piece.begin, piece.count))
     else:
         view.zero_()
-
-
-def _free_quietly(client: Client, keys: Iterable[str]) -> None:
-    for key in keys:
-        try:
-            client.delete(key)
-        except Error:
-            pass  # Not there, or the session is over and the tensor with it.
 
 
 def _free_all(client: Client, keys: set[str]) -> None:

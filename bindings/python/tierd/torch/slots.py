@@ -26,7 +26,6 @@ class Slot:
     keys: dict[str, str]  # "exp_avg" → the key in tierd.
     dtype: torch.dtype  # Of all its tensors.
     created: bool = False  # Every range of every tensor has been filled once.
-    begun: bool = False  # Before that: some of its tensors may be there, half made.
 
     @property
     def size(self) -> int:
