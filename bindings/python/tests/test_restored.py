@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import threading
 import weakref
 from typing import Any
 
@@ -70,6 +71,42 @@ def test_a_node_that_changes_what_it_saved_does_so_for_itself(offload: tierd.tor
         loss = (ChangeSaved.apply(y) + ChangeSaved.apply(y)).sum()
     loss.backward()
     assert torch.equal(x.grad, 4 * x)
+
+
+def test_nodes_made_by_several_threads_are_told_apart(offload: tierd.torch.offload_activations) -> None:
+    x = torch.randn(100, requires_grad=True)
+    y = x * 1
+    squares: list[torch.Tensor] = []
+
+    def work() -> None:
+        with offload:
+            squares.append(ChangeSaved.apply(y))
+
+    for _ in range(2):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    first, second = [square.grad_fn._sequence_nr() for square in squares]
+    assert first == second  # Each thread counts for itself.
+    for _ in range(2):
+        x.grad = None
+        sum(squares).sum().backward(retain_graph=True)
+        assert torch.equal(x.grad, 4 * x)
+
+
+def test_what_tells_nodes_apart_keeps_no_graph(offload: tierd.torch.offload_activations, fake: FakeLibrary) -> None:
+    x = torch.randn(100, requires_grad=True)
+    with offload:
+        loss = (x * 1).exp().sum()
+    gc.collect()
+    gc.disable()  # Counting references is enough.
+    try:
+        loss.backward(retain_graph=True)
+        assert offload.alive > 0
+        del loss
+        assert offload.alive == 0 and fake.tensors == {}
+    finally:
+        gc.enable()
 
 
 def test_a_buffer_filled_anew_is_another_activation(

@@ -37,6 +37,9 @@ from .storage_identity import StorageIdentity
 # Ids of activations: far from those of string keys and from what people type.
 _ids = itertools.count(0x4143_0000_0000_0000)
 
+# In a node's metadata: what tells it from all others.
+_TOKEN = "tierd.node"
+
 # The start of a stored range keeps its offset within a cache line, and so the alignment that kernels see.
 _ALIGNMENT = 64
 
@@ -57,7 +60,7 @@ class _Evaluation(NamedTuple):
     """One node at work in one backward."""
 
     backward: int
-    node: int
+    node: object  # Its token.
 
 
 class _Restored(NamedTuple):
@@ -329,7 +332,10 @@ def _evaluation() -> _Evaluation | None:
     node = torch._C._current_autograd_node()
     if node is None:
         return None
-    return _Evaluation(torch._C._current_graph_task_id(), node._sequence_nr())
+    # Neither the number of a node names it, which is counted by each thread for itself, nor its object in Python, which
+    # goes when nobody looks at it. Its metadata live as long as it does; the token in them refers to nothing.
+    metadata: Any = node.metadata  # torch types it as a method.
+    return _Evaluation(torch._C._current_graph_task_id(), metadata.setdefault(_TOKEN, object()))
 
 
 def _is_plain(value: torch.Tensor) -> bool:
