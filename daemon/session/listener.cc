@@ -108,7 +108,8 @@ bool Listener::MakeRoom(uint32_t uid) {
     return one->peer().uid == uid && one->state() == Connection::State::kHello;
   });
   if (silent == open_.end()) return false;
-  const ConnectionPtr connection = *silent;  // NOLINT(performance-unnecessary-copy-initialization)
+  // It leaves open_. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+  const ConnectionPtr connection = *silent;
   LeaveHandshake(connection);
   Refuse(connection, {Code::kTimeout, fmt::format("no hello came, and {} others of uid {} are in their handshake",
                                                   handshakes_.HeldBy(uid), uid)});

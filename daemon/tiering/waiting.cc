@@ -322,6 +322,7 @@ void RefuseWaiter(Core& core, Iterator waiter, Refusal refusal, uint64_t item) {
   SessionState& session = core.AskerOf(*waiter);
   const Answered to{waiter->sequence, waiter->op, item};
   CountWait(core, *waiter);
+  // It is removed next. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
   const Waiter refused = *waiter;
   Remove(core, waiter);
   GiveUpCreation(core, refused);

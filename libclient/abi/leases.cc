@@ -141,7 +141,6 @@ Status Release(std::span<tier_lease* const> handles, uint32_t flags) {
 }  // namespace
 }  // namespace tier::abi
 
-using tier::abi::Grant;
 using tier::abi::Guarded;
 using tier::proto::Op;
 

@@ -56,7 +56,7 @@ bool IsSupported(const CopyPlan& plan) {
 std::span<const CopyVariant> CopyVariants() { return {AllVariants().list.data(), AllVariants().count}; }
 
 const CopyVariant& BestVariant(std::string_view wanted) {
-  const CopyVariant* best = nullptr;
+  const CopyVariant* best = CopyVariants().data();  // The scalar one runs everywhere.
   for (const CopyVariant& variant : CopyVariants()) {
     if (!variant.runnable) continue;
     best = &variant;

@@ -82,8 +82,9 @@ Result<driver::Context> ContextSet::AnyActive() {
 
 Result<driver::Context> ContextSet::OfPointer(const void* device_pointer) {
   driver::Context context{};
+  const auto pointer = AsDevicePointer(device_pointer);
   const driver::Code code =
-      driver_.call().PointerGetAttribute(&context, driver::kAttributeContext, AsDevicePointer(device_pointer));
+      driver_.call().PointerGetAttribute(static_cast<void*>(&context), driver::kAttributeContext, pointer);
   if (code != driver::kSuccess) {
     return std::unexpected(driver_.MakeError(code, "cuPointerGetAttribute of a pointer given as device memory"));
   }

@@ -63,7 +63,7 @@ std::vector<void*> WindowRegistry::OwnAddresses() const {
   const std::scoped_lock lock(mutex_);
   std::vector<void*> addresses;
   for (const auto& [start, window] : windows_) {
-    if (window.own) addresses.push_back(reinterpret_cast<void*>(start));
+    if (window.own) addresses.push_back(reinterpret_cast<void*>(start));  // NOLINT(performance-no-int-to-ptr)
   }
   return addresses;
 }

@@ -88,7 +88,7 @@ Status WaitReadable(int socket, std::chrono::steady_clock::time_point deadline) 
   while (true) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     pollfd entry{socket, POLLIN, 0};
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 3600 * 1000)));
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000)));
     if (ready > 0) return {};
     if (ready == 0 && left <= 0) return Fail(Code::kTimeout, "the daemon did not answer in time");
     if (ready < 0 && errno != EINTR) return Fail(Code::kIoError, std::string("poll: ") + std::strerror(errno));

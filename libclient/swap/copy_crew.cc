@@ -200,6 +200,7 @@ CopyCrew::Turn CopyCrew::TakeTurn(std::unique_lock<std::mutex>& lock) {
 bool CopyCrew::Idle() const { return active_.empty() && queued_.empty() && orphans_.empty() && !AnyReady(); }
 
 bool CopyCrew::CopyOne(std::unique_lock<std::mutex>& lock) {
+  // By value: it may leave active_ while the lock is not held. NOLINTNEXTLINE(performance-unnecessary-value-param)
   const auto run = [&](std::shared_ptr<CopyOperation> operation, CopyOperation::Piece* piece) {
     const bool was_on_device = static_cast<bool>(piece->event);
     lock.unlock();

@@ -6,7 +6,6 @@
 
 namespace tier::swap {
 
-using client::Pending;
 using proto::Op;
 
 CopyOperation::CopyOperation(std::shared_ptr<CopyCrew> crew, const CopyRequest& request,

@@ -212,6 +212,7 @@ void LeaseRate(const PartOptions& options) {
   const BenchClient client(options.socket, options.spin);
   MakeTensors(client, 1, kBatch, kTensorBytes);
   std::vector<tier_range> ranges;
+  ranges.reserve(kBatch);
   for (size_t i = 0; i < kBatch; ++i) ranges.push_back({1 + i, 0, 0, 0});
   std::vector<tier_lease*> leases(kBatch);
   Samples acquires;

@@ -102,7 +102,7 @@ dev_tidy() {
   [[ -e build/release/compile_commands.json ]] || fail 1 "tidy: run tools/dev build first"
   local files=("$@")
   if [[ ${1:-} == --all ]]; then
-    mapfile -t files < <(sources '*.cc')
+    mapfile -t files < <(sources '*.cc' ':!examples')  # Built against an installed tierd.
   elif (($# == 0)); then
     mapfile -t files < <(git diff --name-only HEAD -- '*.cc'; git ls-files --others --exclude-standard -- '*.cc')
   fi

@@ -28,6 +28,7 @@ constexpr int kStartMs = 60'000;
 [[noreturn]] void Exec(const std::vector<std::string>& arguments, const DaemonOptions& options,
                        const std::string& output) {
   const int log = ::open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  if (log < 0) ::_exit(91);
   ::dup2(log, STDERR_FILENO);
   ::dup2(log, STDOUT_FILENO);
   ::close(log);
