@@ -75,8 +75,8 @@ constexpr auto kOptions = std::to_array<Option>({
      "How long a request waits for memory, SSD or a lease when its caller does not say.", 10 * kMillisecond,
      24 * kHour},
     {"engine.write_behind", Kind::kShare, TIER_FIELD(engine.write_behind), "\"50%\"",
-     "Bytes without a copy on SSD, of a job's share of memory, from which on the coldest are written there ahead of\n"
-     "need. Those count that its tensors are still to be filled with."},
+     "Unwritten bytes, of a job's share of memory, from which on the coldest are written to SSD ahead of need.\n"
+     "Of a tensor that is being created and cannot fit, the first are written at once."},
     {"engine.evict", Kind::kShare, TIER_FIELD(engine.evict), "\"90%\"",
      "Use of a job's share of memory from which on clean, cold tensors leave it."},
     {"engine.prefetch_maximum", Kind::kSize, TIER_FIELD(engine.prefetch_maximum), "0",

@@ -58,16 +58,22 @@ PieceId ColdestDirty(Core& core, JobState& job) {
     const PieceId id = job.policy->Coldest(EvictionOrder::kDirty);
     if (id == kNoPiece) return id;
     const Piece& piece = core.pieces[id];
+    TIER_CHECK(piece.ram && piece.copies == Copies::kRam, "piece {} is listed as dirty", Value(id));
     const bool gone = core.tensors[piece.tensor].has(kDetached);  // Not worth a write.
     if (piece.read_leases == 0 && piece.pins == 0 && !gone) return id;
     Delist(core, id);
   }
 }
 
-void WriteColdest(Core& core, JobState& job, uint64_t pages) {
+enum class Which { kAll, kUnfinished };
+
+// `kUnfinished`: while the coldest belongs to a tensor that is still being created.
+void WriteColdest(Core& core, JobState& job, uint64_t pages, Which which) {
   while (job.writing_pages < pages && CanStartWrite(core, job)) {
     const PieceId id = ColdestDirty(core, job);
-    if (id == kNoPiece || !StartWrite(core, id)) return;
+    if (id == kNoPiece) return;
+    if (which == Which::kUnfinished && core.tensors[core.pieces[id].tensor].has(kVisible)) return;
+    if (!StartWrite(core, id)) return;
     core.acted = true;
   }
 }
@@ -89,8 +95,7 @@ uint64_t ReachablePages(const Core& core, const JobState& job) {
   return std::min(ShareOf(core, job), reachable) / kPageSize;
 }
 
-// Pages without a copy on SSD: the dirty ones, and what tensors will take that are still being filled. Of more than
-// fits into RAM the first bytes need not wait for the last.
+// Pages without a copy on SSD: the dirty ones, and what tensors will take that are still being filled.
 uint64_t Unsaved(const JobState& job) {
   const uint64_t saved = std::min(job.logical_pages, job.ssd_pages);  // Manifests keep extents of no tensor.
   return std::max(job.dirty_pages, job.logical_pages - saved);
@@ -100,10 +105,12 @@ void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
   if (job.burying()) return;  // The coldest may be what is about to be freed: not worth a write.
   const uint64_t start = Threshold(reachable, core.options.write_behind_start);
   const uint64_t dirty = job.dirty_pages;
-  const uint64_t unsaved = Unsaved(job);
-  uint64_t wanted = std::min(unsaved > start ? unsaved - start : 0, dirty);
+  uint64_t wanted = dirty > start ? dirty - start : 0;
   wanted = std::max(wanted, std::min(job.shortage_pages, dirty));
-  if (wanted != 0) WriteColdest(core, job, wanted);
+  if (wanted != 0) WriteColdest(core, job, wanted, Which::kAll);
+  // Of a tensor larger than fits the first bytes need not wait for the last. Others stay: they may be gone soon.
+  const uint64_t unsaved = Unsaved(job);
+  if (unsaved > start) WriteColdest(core, job, std::min(unsaved - start, dirty), Which::kUnfinished);
 }
 
 void EvictAhead(Core& core, JobState& job, uint64_t reachable) {

@@ -84,6 +84,20 @@ TEST(Memory, OfMoreThanFitsTheFirstBytesAreWrittenWhileTheNextAreFilled) {
   }
 }
 
+TEST(Memory, ATensorThatIsBegunHasNothingOfOthersWritten) {
+  World world(
+      {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .engine = {.write_behind_start = 0.5}});
+  const SessionId session = world.Open();
+  const Answer begun = world.Ask(session, Op::kCreate, {{1, 0, kPiece, 12 * kPiece}});
+  ASSERT_EQ(begun.code, Code::kOk) << begun.detail;
+  for (uint64_t id = 2; id < 10; ++id) {
+    world.Put(session, id, kPiece);
+    world.Turns(5);
+    EXPECT_EQ(world.Free(session, id).code, Code::kOk);
+  }
+  EXPECT_EQ(world.transfers.traffic(0).written_bytes, 0u);
+}
+
 TEST(Memory, EvictionAheadKeepsSomeRoomFree) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
                .engine = {.write_behind_start = 0.1, .evict_start = 0.75}});
