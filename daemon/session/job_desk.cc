@@ -14,12 +14,21 @@ Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, st
   const auto admission = registry_.Admit(uid, request, now);
   if (!admission) return std::unexpected(admission.error());
   const Job& asked = admission->job;
+  if (request.mode == proto::OpenMode::kResume && !admission->created) {
+    const tiering::JobCounters kept = engine_.Counters(asked.id);
+    if (kept.persisted) {
+      OpenJobRequest again = request;
+      if (again.limit_bytes == 0 && again.guarantee_bytes == 0) again.limit_bytes = kept.limit_bytes;
+      return Reopen(uid, again, asked.id, session, now);
+    }
+  }
   if (admission->created) {
     const auto opened = engine_.OpenJob(asked.id, {.key = asked.EngineKey(),
                                                    .guarantee_bytes = request.guarantee_bytes,
                                                    .limit_bytes = request.limit_bytes,
                                                    .named = asked.named,
-                                                   .resume = admission->resume});
+                                                   .resume = admission->resume,
+                                                   .anew = request.mode == proto::OpenMode::kCreate});
     if (!opened) return std::unexpected(opened.error());
   }
   if (session) {
@@ -33,6 +42,14 @@ Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, st
              static_cast<uint64_t>(job.id));
   if (admission->created) events_.Emit("job_opened", &job, fmt::format("job '{}' of uid {} opened", job.name, job.uid));
   return &job;
+}
+
+// What its sessions left in memory is newer than its manifest, or gone with them: the manifest is one whole, and what
+// resume promises. While the old job's tensors are being freed the engine answers TIMEOUT.
+Result<const Job*> JobDesk::Reopen(uint32_t uid, const OpenJobRequest& request, tiering::JobId vacant,
+                                   std::optional<tiering::SessionId> session, base::TimePoint now) {
+  Close(vacant, "it is resumed from its manifest", false);
+  return Open(uid, request, session, now);
 }
 
 void JobDesk::Leave(tiering::JobId job, tiering::SessionId session, const std::string& reason) {

@@ -17,7 +17,8 @@ class JobDesk {
       : engine_(engine), registry_(registry), events_(events) {}
 
   // Opens or joins a job; with a session, that session becomes its member and is known to the engine.
-  // Refusals: those of JobRegistry::Admit and of Engine::OpenJob; DISCONNECTED once it drains. All or nothing.
+  // Refusals: those of JobRegistry::Admit and of Engine::OpenJob; DISCONNECTED once it drains. All or nothing, but that
+  // a resume closes the named job without sessions whose manifest it opens.
   Result<const Job*> Open(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
                           base::TimePoint now);
   // Takes a session that the engine has forgotten out of its job; an ephemeral job goes with its last one.
@@ -37,6 +38,9 @@ class JobDesk {
   EventLog& events() { return events_; }
 
  private:
+  Result<const Job*> Reopen(uint32_t uid, const OpenJobRequest& request, tiering::JobId vacant,
+                            std::optional<tiering::SessionId> session, base::TimePoint now);
+
   EnginePort& engine_;
   JobRegistry& registry_;
   EventLog& events_;

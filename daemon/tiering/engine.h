@@ -68,6 +68,7 @@ struct JobOptions {
   uint64_t limit_bytes = 0;      // 0: none.
   bool named = false;            // Kept when its last session ends.
   bool resume = false;           // Load its manifest.
+  bool anew = false;             // A manifest that an earlier run left may be replaced, though it was not resumed.
 };
 
 class Engine {

@@ -53,6 +53,7 @@ struct JobState {
   std::unique_ptr<EvictionPolicy> policy;
   InternTable keys;
   ManifestHolds manifest;
+  bool unresumed = false;  // An earlier run left the manifest, and this one was not asked to take its place.
   std::vector<SessionState*> sessions;
   SessionState itself;  // Who asks when the daemon does: kDaemonItself, no slot, no tensors, none of `sessions`.
   std::vector<WindowIndex> windows;  // Ready ones.

@@ -109,10 +109,22 @@ ManifestHolds* FindHolds(Core& core, uint64_t id) {
   return nullptr;
 }
 
-// What an ephemeral job commits goes with it: it must not take the place of what an earlier run was promised.
+// What an earlier run was promised must not be lost to one that does not know of it: not to a named job that never
+// resumed it, nor to an ephemeral one, whose own goes with it.
 bool RefuseToReplace(Core& core, WaiterList::iterator waiter) {
   const JobState& job = *waiter->job;
   const std::string& key = job.options.key;
+  if (job.unresumed) {
+    RefuseWaiter(core, waiter,
+                 {Code::kDenied,
+                  fmt::format("an earlier run of job {} left a manifest, which this run did not resume and would "
+                              "replace; open the job with mode resume to go on from there, or remove that run's first "
+                              "(tierctl job remove --forget) or open it with mode create to begin anew",
+                              key),
+                  {}},
+                 0);
+    return true;
+  }
   if (job.options.named || !(core.parked_manifests.contains(key) || core.broken_manifests.contains(key))) return false;
   RefuseWaiter(core, waiter,
                {Code::kDenied,
@@ -366,7 +378,10 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
   }
   // An ephemeral job has nothing to do with what an earlier run of its name persisted: it stays parked.
   if (job.options.named) {
-    if (auto parked = core.parked_manifests.extract(key); !parked.empty()) job.manifest = std::move(parked.mapped());
+    if (auto parked = core.parked_manifests.extract(key); !parked.empty()) {
+      job.manifest = std::move(parked.mapped());
+      job.unresumed = !resume && !job.options.anew;
+    }
   }
   return resume ? Replay(core, job, *manifest) : Status{};
 }

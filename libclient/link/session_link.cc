@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "libclient/link/packet.h"
 #include "proto/ring.h"
@@ -137,13 +138,32 @@ Result<Attachment> Greet(proto::FileDescriptor socket, const AttachOptions& opti
                     welcome};
 }
 
+namespace {
+
+// A job whose manifest is resumed may still be closing: the daemon then says TIMEOUT at once, and is asked again.
+constexpr std::chrono::milliseconds kResumeRetry{20};
+
+Result<Attachment> ConnectAndGreet(const std::string& path, Attempt* attempt, const AttachOptions& options) {
+  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+  for (;;) {
+    auto attached = Greet(std::move(attempt->socket), options);
+    const bool again = !attached && attached.error().code == Code::kTimeout && options.mode == proto::OpenMode::kResume;
+    if (!again || std::chrono::steady_clock::now() + kResumeRetry > deadline) return attached;
+    std::this_thread::sleep_for(kResumeRetry);
+    *attempt = Connect(path, options.timeout);
+    if (!attempt->socket) return Fail(CodeOf(attempt->error), MeaningOf(attempt->error));
+  }
+}
+
+}  // namespace
+
 Result<Attachment> Attach(const AttachOptions& options) {
   std::string tried;
   Code code = Code::kNotFound;
   for (const std::string& path : options.sockets) {
     Attempt attempt = Connect(path, options.timeout);
     if (attempt.socket) {
-      auto attached = Greet(std::move(attempt.socket), options);
+      auto attached = ConnectAndGreet(path, &attempt, options);
       if (!attached) return Fail(attached.error().code, attached.error().message + " (socket " + path + ")");
       attached->socket_path = path;
       return attached;

@@ -236,6 +236,33 @@ def test_nothing_is_said_at_interpreter_shutdown(daemon: launcher.Running) -> No
     assert (program.returncode, out, err) == (0, "", "")
 
 
+def test_what_was_persisted_is_there_for_the_next_run_of_the_same_daemon(daemon: launcher.Running) -> None:
+    """The trainer's own tensors go with its process; the manifest keeps them, and the next one replaces it."""
+    run = f"""
+        import os, signal, tierd
+        client = tierd.connect(job="kept", socket={daemon.socket!r}, named=True)
+        client.put("weights", bytes(range(200)) * 30_000)
+        client.put("common", b"first", shared=True)
+        client.persist()
+        client.put("weights", b"never persisted", replace=True)
+        client.put("common", b"second", shared=True, replace=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    program = child(run)
+    assert program.wait(timeout=60) == -signal.SIGKILL, program.communicate()[1]
+    with tierd.connect(job="kept", socket=daemon.socket, mode="resume") as client:
+        assert bytes(client.get("weights")) == bytes(range(200)) * 30_000
+        assert bytes(client.get("common", shared=True)) == b"first", "one whole manifest"
+        client.delete("weights")
+        client.put("more", b"bytes", shared=True)
+        client.persist()
+    with tierd.connect(job="kept", socket=daemon.socket, mode="resume") as client:
+        assert bytes(client.get("more", shared=True)) == b"bytes"
+        assert bytes(client.get("common", shared=True)) == b"first"
+        with pytest.raises(tierd.NotFound):
+            client.get("weights")
+
+
 def test_a_named_job_survives_an_elastic_restart(daemon: launcher.Running) -> None:
     """Torchrun counts restarts, and the tokens of its runs differ: the next run's ranks find the job of the last."""
     rank = f"""

@@ -365,6 +365,22 @@ TEST_F(Persist, AnEphemeralJobOfTheNextDaemonDoesNotTakeTheManifestWithIt) {
   EXPECT_TRUE(next.engine->OpenJob(JobId{3}, kResume).has_value());
 }
 
+TEST_F(Persist, AManifestIsReplacedOnlyByARunThatResumedItOrBeginsAnew) {
+  world.Put(session, 1, kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  JobOptions anew = kNamed;
+  anew.anew = true;
+  for (const JobOptions& options : {kNamed, kResume, anew}) {
+    world.engine->CloseJob(job, "done", false);
+    world.Turns(5);
+    job = world.OpenJob(options);
+    session = world.OpenSession(job);
+    world.Put(session, 2, kPiece, 2, kShared | proto::kFlagReplace);
+    const Answer persisted = PersistAll();
+    EXPECT_EQ(persisted.code, options.resume || options.anew ? Code::kOk : Code::kDenied) << persisted.detail;
+  }
+}
+
 TEST_F(Persist, ADamagedManifestIsReportedAndNeverReplayed) {
   world.Put(session, 1, 2 * kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
