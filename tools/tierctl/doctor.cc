@@ -2,6 +2,7 @@
 
 #include <linux/io_uring.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -30,6 +32,8 @@ constexpr uint64_t kHugePage = 2 * kMiB;
 constexpr uint64_t kMemlockWanted = kGiB;      // Below it even one large window cannot be registered.
 constexpr uint64_t kOpenFilesWanted = 20'000;  // A descriptor a window, and one for each socket.
 constexpr const char* kVerdictWords[] = {"ok", "note", "degraded", "bad"};
+constexpr char kDataCheck[] = "data directory";
+constexpr char kSocketsCheck[] = "sockets";
 constexpr uint64_t kDiskFloor = 10 * kGiB;  // The SSD file leaves this much free.
 
 std::string ReadText(const Machine& machine, const std::string& path) {
@@ -142,11 +146,33 @@ Finding CheckDisk(const Machine& machine) {
           "set ssd.devices to a device or file with room, or daemon.data_directory to a larger file system"};
 }
 
-Finding CheckDirectory(const Machine& machine, const char* check, const std::string& path, const char* option) {
-  if (machine.writable(path)) return {check, Verdict::kGood, path + " is writable", "", ""};
-  Finding finding{check, Verdict::kBad, fmt::format("uid {} may not write {}", machine.uid, path), "",
-                  fmt::format("{}set {} to a directory of this user's", machine.uid == 0 ? "" : "or ", option)};
-  if (machine.uid != 0) finding.remedy = fmt::format("sudo install -d -o {} {}", machine.uid, path);
+// A directory that exists keeps its owner: the system's may be where a daemon of root's serves everybody.
+Finding CheckDataDirectory(const Machine& machine) {
+  const std::string& path = machine.data_directory;
+  if (machine.writable(path)) return {kDataCheck, Verdict::kGood, path + " is writable", "", ""};
+  Finding finding{kDataCheck, Verdict::kBad, fmt::format("uid {} may not write {}", machine.uid, path), "",
+                  "set daemon.data_directory to a directory of this user's"};
+  if (machine.uid != 0 && !machine.owner(path)) {
+    finding.remedy = fmt::format("sudo install -d -o {} {}", machine.uid, path);
+    finding.advice = "or " + finding.advice;
+  }
+  return finding;
+}
+
+// Sockets go elsewhere instead: who owns /run/tierd decides which daemon every client of the machine meets.
+Finding CheckSockets(const Machine& machine) {
+  const std::string& path = machine.runtime_directory;
+  if (machine.writable(path)) return {kSocketsCheck, Verdict::kGood, path + " is writable", "", ""};
+  const auto owner = machine.owner(path);
+  const bool foreign = owner && *owner != machine.uid;
+  Finding finding{kSocketsCheck, Verdict::kBad,
+                  fmt::format("uid {} may not write {}{}", machine.uid, path,
+                              foreign ? fmt::format(", which belongs to uid {}", *owner) : ""),
+                  "", "set daemon.socket_directory to a directory of this user's, and TIERD_SOCKET for its clients"};
+  if (machine.daemon_program.empty() || !machine.writable(machine.data_directory)) return finding;
+  const std::string own = machine.data_directory + "-run";
+  finding.remedy = fmt::format("{} --set daemon.socket_directory={}", machine.daemon_program, own);
+  finding.advice = fmt::format("and for its clients: export TIERD_SOCKET={}/tierd.sock", own);
   return finding;
 }
 
@@ -264,6 +290,11 @@ Machine ThisMachine() {
   machine.try_io_uring = TryIoUring;
   machine.settable = [](const std::string& path) { return ::access(path.c_str(), W_OK) == 0; };
   machine.writable = [](const std::string& path) { return ::access(NearestExisting(path).c_str(), W_OK | X_OK) == 0; };
+  machine.owner = [](const std::string& path) -> std::optional<uint32_t> {
+    struct stat about{};
+    if (::stat(path.c_str(), &about) != 0) return std::nullopt;
+    return about.st_uid;
+  };
   machine.free_bytes = [](const std::string& path) -> uint64_t {
     struct statvfs figures{};
     return ::statvfs(NearestExisting(path).c_str(), &figures) == 0 ? uint64_t{figures.f_bavail} * figures.f_frsize : 0;
@@ -272,15 +303,9 @@ Machine ThisMachine() {
 }
 
 std::vector<Finding> Examine(const Machine& machine) {
-  return {CheckMemory(machine),
-          CheckMemlock(machine),
-          CheckOpenFiles(machine),
-          CheckHugePages(machine),
-          CheckThp(machine),
-          CheckIoUring(machine),
-          CheckDisk(machine),
-          CheckDirectory(machine, "data directory", machine.data_directory, "daemon.data_directory"),
-          CheckDirectory(machine, "sockets", machine.runtime_directory, "daemon.socket_directory")};
+  return {CheckMemory(machine),    CheckMemlock(machine),       CheckOpenFiles(machine),
+          CheckHugePages(machine), CheckThp(machine),           CheckIoUring(machine),
+          CheckDisk(machine),      CheckDataDirectory(machine), CheckSockets(machine)};
 }
 
 Finding WithoutDaemon(const Machine& machine, const Error& error, bool named) {
@@ -293,6 +318,10 @@ Finding WithoutDaemon(const Machine& machine, const Error& error, bool named) {
 }
 
 std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::Status& status, const std::string& socket) {
+  // It has its directories: that this login may not write them is no lack.
+  std::erase_if(findings, [](const Finding& finding) {
+    return finding.verdict != Verdict::kGood && (finding.check == kDataCheck || finding.check == kSocketsCheck);
+  });
   for (Finding& finding : findings) finding.verdict = std::min(finding.verdict, Verdict::kNote);
   const bool lesser = status.io_mode() == "threads" || status.memory_mode() == "unpinned";
   findings.push_back({"daemon", lesser ? Verdict::kDegraded : Verdict::kGood,

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,10 @@ struct Machine {
   uint64_t open_files = 0;     // Hard limit.
   std::string data_directory;
   std::string runtime_directory;
-  std::string daemon_program;                              // As a shell finds it; empty: not installed.
-  std::function<int()> try_io_uring;                       // 0, or the errno of io_uring_setup.
-  std::function<bool(const std::string&)> writable;        // May this user make files in that directory (or make it)?
+  std::string daemon_program;                        // As a shell finds it; empty: not installed.
+  std::function<int()> try_io_uring;                 // 0, or the errno of io_uring_setup.
+  std::function<bool(const std::string&)> writable;  // May this user make files in that directory (or make it)?
+  std::function<std::optional<uint32_t>(const std::string&)> owner;  // Of a directory; none: it does not exist.
   std::function<bool(const std::string&)> settable;        // May this user write to that file of the kernel's?
   std::function<uint64_t(const std::string&)> free_bytes;  // Of the file system; 0: it does not exist.
 };
@@ -46,7 +48,8 @@ Machine ThisMachine();
 std::vector<Finding> Examine(const Machine& machine);
 // No daemon answers: a note, unless the caller says that there is one by naming its socket.
 Finding WithoutDaemon(const Machine& machine, const Error& error, bool named);
-// One answers: its own modes, before what was found of this machine and login.
+// One answers: its own modes, after what was found of this machine and login; a login that may not write the daemon's
+// directories lacks nothing.
 std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::Status& status, const std::string& socket);
 // 0 with notes, 6 degraded, 1 bad.
 int ExitCodeOf(const std::vector<Finding>& findings);

@@ -37,6 +37,7 @@ class DoctorTest : public ::testing::Test {
     machine_.settable = [](const std::string&) { return true; };
     machine_.try_io_uring = [] { return 0; };
     machine_.writable = [](const std::string&) { return true; };
+    machine_.owner = [](const std::string&) { return std::nullopt; };
     machine_.free_bytes = [](const std::string&) { return 500 * kGiB; };
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
@@ -103,12 +104,40 @@ TEST_F(DoctorTest, EveryRemedyIsALineForTheShellOfWhoAsked) {
                                       "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
                                       "echo 0 > /proc/sys/kernel/io_uring_disabled"));
   machine_.uid = 1000;
-  EXPECT_THAT(remedies(),
-              ElementsAre("tierd --set arena.maximum=1536MiB", "sudo prlimit --pid $$ --memlock=unlimited",
-                          "sudo prlimit --pid $$ --nofile=65536", "echo 768 | sudo tee /proc/sys/vm/nr_hugepages",
-                          "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled",
-                          "echo 0 | sudo tee /proc/sys/kernel/io_uring_disabled",
-                          "sudo install -d -o 1000 /var/lib/tierd", "sudo install -d -o 1000 /run/tierd"));
+  EXPECT_THAT(
+      remedies(),
+      ElementsAre("tierd --set arena.maximum=1536MiB", "sudo prlimit --pid $$ --memlock=unlimited",
+                  "sudo prlimit --pid $$ --nofile=65536", "echo 768 | sudo tee /proc/sys/vm/nr_hugepages",
+                  "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                  "echo 0 | sudo tee /proc/sys/kernel/io_uring_disabled", "sudo install -d -o 1000 /var/lib/tierd"));
+}
+
+TEST_F(DoctorTest, ADirectoryOfSomebodyElseIsNeverGivenAway) {
+  machine_.uid = 4321;
+  machine_.owner = [](const std::string&) { return 0; };
+  machine_.writable = [](const std::string&) { return false; };
+  for (const char* check : {"sockets", "data directory"}) {
+    EXPECT_EQ(Find(check).verdict, Verdict::kBad);
+    EXPECT_EQ(Find(check).remedy, "");
+  }
+  EXPECT_EQ(Find("sockets").found, "uid 4321 may not write /run/tierd, which belongs to uid 0");
+  EXPECT_THAT(Find("sockets").advice, HasSubstr("TIERD_SOCKET"));
+  machine_.data_directory = "/own/state/tierd";
+  machine_.writable = [](const std::string& path) { return path.starts_with("/own/"); };
+  EXPECT_EQ(Find("sockets").remedy, "tierd --set daemon.socket_directory=/own/state/tierd-run");
+  EXPECT_THAT(Find("sockets").advice, HasSubstr("TIERD_SOCKET=/own/state/tierd-run/tierd.sock"));
+  machine_.owner = [](const std::string&) { return std::nullopt; };
+  EXPECT_THAT(Find("sockets").remedy, HasSubstr("--set daemon.socket_directory=")) << "nor is a new /run/tierd made";
+}
+
+TEST_F(DoctorTest, BesideADaemonItsDirectoriesAreNoLackOfThisLogin) {
+  machine_.uid = 4321;
+  machine_.owner = [](const std::string&) { return 0; };
+  machine_.writable = [](const std::string&) { return false; };
+  for (const Finding& finding : WithDaemon(Examine(machine_), v1::Status(), "/run/tierd/control.sock")) {
+    EXPECT_NE(finding.check, "sockets");
+    EXPECT_NE(finding.check, "data directory");
+  }
 }
 
 TEST_F(DoctorTest, WithoutHugePagesAMachineIsWell) {
