@@ -13,10 +13,13 @@ import pytest
 from launcher import BUILD, ROOT
 
 
-def snippet(language: str) -> str:
+PYTHON_ANSWERS = [r"the same bytes\n", r"loss \d+\.\d+\n"]
+
+
+def snippets(language: str, count: int) -> list[str]:
     blocks = re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 1, f"README.md has {len(blocks)} {language} blocks"
-    return str(blocks[0])
+    assert len(blocks) == count, f"README.md has {len(blocks)} {language} blocks"
+    return [str(block) for block in blocks]
 
 
 @pytest.fixture
@@ -29,17 +32,20 @@ def environment(daemon: launcher.Running) -> dict[str, str]:
     return launcher.environment(TIERD_SOCKET=daemon.socket)
 
 
-def test_the_python_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launcher.Running) -> None:
+@pytest.mark.parametrize(("number", "answer"), list(enumerate(PYTHON_ANSWERS)))
+def test_the_python_lines_work_as_pasted(
+    tmp_path: pathlib.Path, daemon: launcher.Running, number: int, answer: str
+) -> None:
     script = tmp_path / "pasted.py"
-    script.write_text(snippet("python"))
+    script.write_text(snippets("python", len(PYTHON_ANSWERS))[number])
     found = subprocess.run(
         [sys.executable, script], env=environment(daemon), capture_output=True, text=True, check=False, timeout=60
     )
-    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.returncode == 0 and re.fullmatch(answer, found.stdout), found.stdout + found.stderr
 
 
 def test_the_c_lines_work_as_pasted(tmp_path: pathlib.Path, daemon: launcher.Running) -> None:
-    (tmp_path / "pasted.c").write_text(snippet("c"))
+    (tmp_path / "pasted.c").write_text(snippets("c", 1)[0])
     library = BUILD / "libclient"
     subprocess.run(
         [
