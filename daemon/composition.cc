@@ -54,6 +54,8 @@ Status Daemon::Compose() {
   auto lock = session::InstanceLock::Take(paths_.socket_directory, only_owner);
   if (!lock) return std::unexpected(std::move(lock.error()));
   lock_.emplace(std::move(*lock));
+  const std::string closed = only_owner ? std::string() : session::ClosedToOthers(paths_.socket_directory);
+  if (!closed.empty()) spdlog::warn("{}", closed);
   auto engine =
       EngineSide::Make(config_, paths_, {.epoch = epoch_, .predecessor_crashed = lock_->predecessor_crashed()});
   if (!engine) return std::unexpected(std::move(engine.error()));

@@ -27,7 +27,10 @@ Status MakeDirectory(const std::string& directory, bool only_owner) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(directory).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  if (::mkdir(directory.c_str(), only_owner ? 0700 : 0755) == 0 || errno == EEXIST) return {};
+  const mode_t mode = only_owner ? 0700 : 0755;
+  // The mode is set by name: a root's umask of 077 would close a directory that is for everybody.
+  if (::mkdir(directory.c_str(), mode) == 0 && ::chmod(directory.c_str(), mode) == 0) return {};
+  if (errno == EEXIST) return {};
   return Fail(
       errno == EACCES ? Code::kDenied : Code::kIoError,
       fmt::format("cannot make the socket directory {}: {}; set daemon.socket_directory to one that may be written",
@@ -105,6 +108,13 @@ Result<InstanceLock> InstanceLock::Take(const std::string& directory, bool only_
     return Fail(Code::kIoError, fmt::format("cannot write {}: {}", path, std::strerror(errno)));
   }
   return InstanceLock(std::move(file), predecessor_crashed);
+}
+
+std::string ClosedToOthers(const std::string& directory) {
+  struct stat about{};
+  if (::stat(directory.c_str(), &about) != 0 || (about.st_mode & S_IXOTH) != 0) return {};
+  return fmt::format("only some users reach this tierd: the mode of {} is {:o}; to let every user in: chmod 755 {}",
+                     directory, about.st_mode & 07777, directory);
 }
 
 void InstanceLock::MarkEnded() { (void)!::ftruncate(file_.get(), 0); }  // Best effort: at worst the next one waits.

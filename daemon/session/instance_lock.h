@@ -28,4 +28,7 @@ class InstanceLock {
   bool predecessor_crashed_;
 };
 
+// What keeps other users from the sockets in that directory, with the line that lets them in; empty: nothing does.
+std::string ClosedToOthers(const std::string& directory);
+
 }  // namespace tier::session

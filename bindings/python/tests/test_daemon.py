@@ -54,6 +54,13 @@ def test_a_configuration_survives_toml() -> None:
     assert tomllib.loads(toml(settings)) == settings
 
 
+@pytest.mark.parametrize("uid", [0, 4321])
+def test_a_private_daemon_leaves_the_systems_directory_alone(monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert autostart.socket_directory() / "tierd.sock" not in autostart.default_sockets()
+
+
 def test_a_daemon_is_there_when_it_said_ready_and_gone_when_stopped(
     tmp_path: pathlib.Path, program: pathlib.Path
 ) -> None:

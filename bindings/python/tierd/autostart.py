@@ -24,12 +24,13 @@ _started: list[Daemon] = []
 
 
 def socket_directory() -> pathlib.Path:
-    """Where this user's private daemon has its sockets: the first place clients look, else a directory in /tmp."""
+    """Where this user's private daemon has its sockets: the user's runtime directory, else its own place. Never the
+    system's /run/tierd: its directory is for one user, and stays."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime:
         return pathlib.Path(runtime) / "tierd"
     if os.geteuid() == 0:
-        return pathlib.Path("/run/tierd")
+        return pathlib.Path("/run/tierd-private")
     return pathlib.Path(tempfile.gettempdir()) / f"tierd-{os.geteuid()}"
 
 

@@ -122,6 +122,16 @@ TEST(Daemon, StartsWithNothingButARuntimeDirectory) {
   EXPECT_EQ(welcome.request_timeout_ms, 60'000u) << "what clients wait for";
 }
 
+TEST(Daemon, RootsOneForEverybodyWarnsOfADirectoryThatAPrivateOneLeftClosed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root: only its daemon is for every user";
+  ScratchDirectory scratch;
+  std::filesystem::create_directory(scratch / "run");
+  std::filesystem::permissions(scratch / "run", std::filesystem::perms::owner_all);
+  DaemonProcess daemon(scratch);
+  ASSERT_TRUE(daemon.WaitReady()) << daemon.Output();
+  EXPECT_THAT(daemon.Output(), HasSubstr("chmod 755 " + scratch / "run"));
+}
+
 TEST(Daemon, TensorsGoOutToSsdAndComeBack) {
   ScratchDirectory scratch;
   DaemonProcess daemon(scratch);

@@ -3,6 +3,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -97,6 +98,23 @@ TEST(InstanceLock, MakesAPrivateDirectoryPrivate) {
   const Scratch scratch;
   ASSERT_TRUE(InstanceLock::Take(scratch / "a/b/run", true));
   EXPECT_EQ(std::filesystem::status(scratch / "a/b/run").permissions(), std::filesystem::perms::owner_all);
+}
+
+TEST(InstanceLock, MakesASharedDirectoryOpenWhateverTheUmask) {
+  const Scratch scratch;
+  const mode_t before = ::umask(0077);
+  const bool taken = InstanceLock::Take(scratch / "run", false).has_value();
+  ::umask(before);
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(std::filesystem::status(scratch / "run").permissions(), std::filesystem::perms{0755});
+  EXPECT_EQ(ClosedToOthers(scratch / "run"), "");
+}
+
+TEST(InstanceLock, SaysHowToOpenADirectoryThatWasLeftClosed) {
+  const Scratch scratch;
+  ASSERT_TRUE(InstanceLock::Take(scratch / "run", true));
+  ASSERT_TRUE(InstanceLock::Take(scratch / "run", false));
+  EXPECT_THAT(ClosedToOthers(scratch / "run"), HasSubstr("is 700; to let every user in: chmod 755 " + scratch / "run"));
 }
 
 TEST(InstanceLock, DirectoryThatCannotBeIsNamed) {
