@@ -1,6 +1,7 @@
 #include "libclient/link/session_link.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -77,6 +78,13 @@ bool LimitWaiting(int socket, std::chrono::milliseconds limit) {
   return ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) == 0;
 }
 
+// A path that is no socket refuses connections like a socket without a daemon; it is told apart for the message.
+int WhyRefused(const std::string& path) {
+  struct stat about{};
+  if (::stat(path.c_str(), &about) != 0 || S_ISSOCK(about.st_mode)) return ECONNREFUSED;
+  return S_ISDIR(about.st_mode) ? EISDIR : ENOTSOCK;
+}
+
 Attempt Connect(const std::string& path, std::chrono::milliseconds timeout) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -85,6 +93,7 @@ Attempt Connect(const std::string& path, std::chrono::milliseconds timeout) {
   proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket || !LimitWaiting(socket.get(), timeout)) return {{}, errno};
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (errno == ECONNREFUSED) return {{}, WhyRefused(path)};
     if (errno != EINTR) return {{}, errno};
   }
   return {std::move(socket), 0};
@@ -93,7 +102,7 @@ Attempt Connect(const std::string& path, std::chrono::milliseconds timeout) {
 Code CodeOf(int error) {
   if (error == EACCES || error == EPERM) return Code::kDenied;
   if (error == ENOENT || error == ENOTDIR) return Code::kNotFound;
-  if (error == ENAMETOOLONG) return Code::kInvalid;
+  if (error == ENAMETOOLONG || error == EISDIR || error == ENOTSOCK || error == EPROTOTYPE) return Code::kInvalid;
   if (error == EAGAIN) return Code::kTimeout;
   return Code::kDisconnected;
 }
@@ -101,6 +110,9 @@ Code CodeOf(int error) {
 const char* MeaningOf(int error) {
   if (error == EACCES || error == EPERM) return "no permission: ask for group tierd, or start a daemon of your own";
   if (error == ENOENT || error == ENOTDIR) return "no such socket";
+  if (error == EISDIR) return "this is a directory: name the tierd.sock in it";
+  if (error == ENOTSOCK) return "this is no socket: name a daemon's tierd.sock";
+  if (error == EPROTOTYPE) return "this is no data socket, but like control.sock: name the tierd.sock beside it";
   if (error == ECONNREFUSED) return "no daemon listens there any more";
   if (error == EAGAIN) return "the daemon takes no connection: it hangs or was stopped; see its log";
   return std::strerror(error);

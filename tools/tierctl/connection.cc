@@ -10,11 +10,13 @@ namespace tier::tierctl {
 
 namespace {
 
-// admin.sock beside every control.sock of the usual places; a path alone, or both sockets of a directory, if given.
+// admin.sock beside every control.sock of the usual places; a path alone, or both sockets of a directory, if given. The
+// data socket, which libtier and TIERD_SOCKET name, stands for its directory.
 control_client::Sockets SocketsOf(const std::string& given) {
   std::error_code ignored;
   if (!given.empty()) {
-    const std::filesystem::path path(given);
+    std::filesystem::path path(given);
+    if (path.filename() == "tierd.sock") path = path.has_parent_path() ? path.parent_path() : ".";
     if (!std::filesystem::is_directory(path, ignored)) return {.paths = {given}, .named = true};
     return {.paths = {(path / "admin.sock").string(), (path / "control.sock").string()}, .named = true};
   }

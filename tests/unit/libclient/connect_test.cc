@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "tests/unit/libclient/client_fixture.h"
 
@@ -50,6 +52,23 @@ TEST(Connect, ToASocketWithoutADaemonIsDisconnected) {
   const DeadSocket socket;
   tier_client* client = nullptr;
   EXPECT_TIER_ERROR(ConnectTo(socket.path(), &client), TIER_DISCONNECTED, "no daemon listens there any more");
+}
+
+TEST(Connect, SaysWhatAPathIsThatIsNoDataSocket) {
+  const DeadSocket dead;
+  const std::filesystem::path directory = std::filesystem::path(dead.path()).parent_path();
+  tier_client* client = nullptr;
+  EXPECT_TIER_ERROR(ConnectTo(directory, &client), TIER_INVALID, "a directory: name the tierd.sock in it");
+  std::ofstream(directory / "file") << "x";
+  EXPECT_TIER_ERROR(ConnectTo(directory / "file", &client), TIER_INVALID, "no socket: name a daemon's tierd.sock");
+  const std::string control = directory / "control.sock";
+  const proto::FileDescriptor stream(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, control.data(), control.size());
+  ASSERT_EQ(::bind(stream.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(stream.get(), 1), 0);
+  EXPECT_TIER_ERROR(ConnectTo(control, &client), TIER_INVALID, "name the tierd.sock beside it");
 }
 
 TEST(Connect, RefusesATooLongPath) {

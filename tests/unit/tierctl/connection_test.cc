@@ -96,9 +96,9 @@ TEST_F(ConnectionTest, WithoutADaemonEverySocketIsNamedWithItsReason) {
   EXPECT_EQ(Explain(error), kExitUnreachable);
 }
 
-TEST_F(ConnectionTest, ADirectoryStandsForTheSocketsInIt) {
+TEST_F(ConnectionTest, ADirectoryOrTheDataSocketInItStandsForTheSocketsThere) {
   const std::string live = Serve();
-  for (const std::string& socket : {directory_, directory_ + "/", live}) {
+  for (const std::string& socket : {directory_, directory_ + "/", directory_ + "/tierd.sock", live}) {
     const auto channel = Connect({.socket = socket, .token = {}, .output = {}});
     ASSERT_TRUE(channel) << channel.error().message;
     EXPECT_EQ((*channel)->socket(), live);
