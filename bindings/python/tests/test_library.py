@@ -85,7 +85,17 @@ def last_line_of(script: str) -> str:
     """What Python says last when it runs ``script``."""
     path = {**os.environ, "PYTHONPATH": str(pathlib.Path(tierd.__file__).parents[1])}
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=path)
-    return ended.stderr.splitlines()[-1]
+    return (ended.stdout + ended.stderr).splitlines()[-1]
+
+
+def test_the_integrations_are_imported_when_they_are_used() -> None:
+    said = last_line_of("import sys, tierd; before = 'torch' in sys.modules; print(before, tierd.torch.AdamW.__name__)")
+    assert said == "False AdamW"
+
+
+def test_what_the_package_lacks_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'tierd' has no attribute 'tensors'"):
+        _ = tierd.tensors  # type: ignore[attr-defined]
 
 
 def test_without_torch_the_integrations_say_what_to_install() -> None:

@@ -8,9 +8,13 @@
             lease.numpy()[:] *= 2
         print(client.get("w").sum())
 
-``tierd.torch`` (imported by itself) holds optimizers and activation offload for torch, ``tierd.control`` the control
-channel of the daemon (the extra ``tierd[control]``).
+``tierd.torch`` (imported when it is first used) holds optimizers and activation offload for torch, ``tierd.control``
+(imported by itself) the control channel of the daemon (the extra ``tierd[control]``).
 """
+
+import importlib
+import types
+from typing import TYPE_CHECKING
 
 from .client import Client, connect
 from .errors import (
@@ -34,6 +38,17 @@ from .errors import (
 )
 from .lease import Lease
 from .states import Key, Part, SessionState, Stats, TensorState
+
+if TYPE_CHECKING:
+    from . import torch as torch
+else:  # Unseen by type checkers, to whom it would say that every name is here.
+
+    def __getattr__(name: str) -> types.ModuleType:
+        """``tierd.torch``, which imports PyTorch: only for those who use it."""
+        if name == "torch":
+            return importlib.import_module(".torch", __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 
