@@ -109,7 +109,9 @@ class Client:
 
         When it returns the bytes are the daemon's, and ``array`` may change. ``AlreadyExists`` when the key is taken,
         unless ``replace``; ``NoSpace`` before a byte is written when RAM and SSD together cannot hold it. One of the
-        same size is overwritten in place: where that fails half way, or its ``timeout`` passes, it is ``Torn``.
+        same size is overwritten in place: where that fails half way, or its ``timeout`` passes, it is ``Torn``. One of
+        another size is freed when its place is taken: where the write fails after that, both are gone, as the error
+        says.
         """
         tensor = self.tensor_id(key)
         with layouts.readable(array) as memory:
