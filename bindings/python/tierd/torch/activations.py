@@ -32,6 +32,7 @@ from ..client import Client
 from ..errors import Error
 from ..quantity import byte_count
 from ..states import Part
+from .arguments import checked_client
 from .storage_identity import StorageIdentity
 
 # Ids of activations: far from those of string keys and from what people type.
@@ -241,7 +242,7 @@ class offload_activations:
         min_bytes: int | str = "64KiB",
         prefetch: int | str = "32MiB",
     ) -> None:
-        self._registry = _Registry(client)
+        self._registry = _Registry(checked_client(client))
         self._model = model
         self._min_bytes = max(1, byte_count(min_bytes, "min_bytes"))
         self._prefetch_bytes = byte_count(prefetch, "prefetch")

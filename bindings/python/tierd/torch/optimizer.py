@@ -29,6 +29,7 @@ from ..lease import Lease
 from ..quantity import byte_count
 from ..states import Part
 from . import slots as slotting
+from .arguments import checked_client
 from .slots import Piece, Slot
 
 _numbers = itertools.count(1)
@@ -59,7 +60,12 @@ class _Tiered(torch.optim.Adam):
         master_weights: bool = False,
         slice_bytes: int | str = "8MiB",
         name: str | None = None,
+        fused: None = None,
+        foreach: None = None,
     ) -> None:
+        checked_client(client)
+        if fused is not None or foreach is not None:
+            raise TypeError(f"{type(self).__name__} always runs torch's fused kernel: leave out fused and foreach")
         super().__init__(
             params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
             maximize=maximize, fused=True,
