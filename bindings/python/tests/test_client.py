@@ -342,6 +342,17 @@ def test_other_quantities_are_refused_by_name(text: object) -> None:
         byte_count(text, "limit")  # type: ignore[arg-type]
 
 
+def test_an_unknown_unit_is_told_which_there_are() -> None:
+    with pytest.raises(tierd.Invalid, match='limit is "10G": .* KiB, MiB, GiB, TiB, KB, MB, GB, TB'):
+        byte_count("10G", "limit")
+
+
+@pytest.mark.parametrize("timeout", ["5", [5], 5j])
+def test_a_timeout_that_is_no_number_is_refused(client: tierd.Client, timeout: Any) -> None:
+    with pytest.raises(tierd.Invalid, match="timeout is .*: a number of seconds"):
+        client.put("key", bytes(100), timeout=timeout)
+
+
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (1000, "1000 B"), (1 << 20, "1 MiB"), (1023 << 20, "1023 MiB")]
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
+import numbers
 import operator
 import os
 import types
@@ -434,6 +435,8 @@ def _milliseconds(timeout: float | None) -> int | None:
     """Seconds to whole milliseconds; 0 means not to wait, ``None`` the default deadline."""
     if timeout is None:
         return None
+    if not isinstance(timeout, numbers.Real):
+        raise Invalid(f"timeout is {timeout!r}: a number of seconds")
     if not 0 <= timeout <= 4_000_000:
         raise Invalid(f"timeout is {timeout} seconds: it must lie between 0 and 4,000,000")
     return 0 if timeout == 0 else max(1, int(timeout * 1000))

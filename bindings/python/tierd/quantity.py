@@ -11,6 +11,7 @@ _UNITS = {
     "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 }  # fmt: skip
+_UNIT_NAMES = "units: B, KiB, MiB, GiB, TiB, KB, MB, GB, TB"
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _LARGEST = (1 << 63) - 1
 
@@ -26,7 +27,7 @@ def byte_count(value: int | str | None, name: str = "size") -> int:
         match = _PATTERN.match(value)
         unit = _UNITS.get(match.group(2).upper()) if match else None
         if match is None or unit is None:
-            raise Invalid(f'{name} is "{value}": write a number of bytes or a quantity such as "64GiB"')
+            raise Invalid(f'{name} is "{value}": write a number of bytes or a quantity such as "64GiB" ({_UNIT_NAMES})')
         # A fraction of a unit is rounded down; whole numbers stay exact at any size.
         number = match.group(1)
         value = int(float(number) * unit) if "." in number else int(number) * unit
