@@ -4,7 +4,8 @@ Keys are integers (64 bits, the tensor's id itself) or strings (given an id by t
 the job). A tensor lives in the namespace of its session, so that ranks cannot collide, or with ``shared=True`` in the
 job's, where every rank sees it. All methods may be called from any thread and let other threads run while they wait.
 ``timeout`` is in seconds: how long to wait for another's lease, for room in RAM or for a device (none: 60; 0: not at
-all); then :class:`tierd.Timeout`, or :class:`tierd.WouldDeadlock` behind leases of this client alone.
+all); then :class:`tierd.Timeout`, or :class:`tierd.WouldDeadlock` behind leases of this client alone. What is copied
+range by range waits so long for each range, in however many requests.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from typing import Any
 from . import autostart as autostarts
 from . import layout as layouts
 from . import library, ranges
-from .errors import AlreadyExists, Disconnected, Invalid, NoMemory, NotFound, WouldDeadlock
+from .errors import AlreadyExists, Disconnected, Invalid, NoMemory, NotFound, Timeout, WouldDeadlock
 from .layout import Layout
 from .lease import Lease
 from .quantity import byte_count
-from .session import Grant, Session
+from .session import DEADLINE_MS, Grant, Session
 from .states import Key, Part, SessionState, Stats, TensorState
 
 
@@ -155,18 +156,21 @@ class Client:
         torch's autograd that is a change in place."""
         tensor = self.tensor_id(key)
         take = self._taker(_shared(shared), timeout)
+        deadline = ranges.Deadline(take.timeout)
         with layouts.writable(out) as memory:
             try:
-                if memory.size > ranges.RANGE_BYTES or memory.stream is not None:
+                if memory.stream is not None:
                     self._swap("tier_swap_in", tensor, memory, _shared(shared), timeout)
+                elif memory.size > ranges.RANGE_BYTES:
+                    self._swap_in(tensor, memory, _shared(shared), take.timeout / 2)
                 else:
-                    ranges.read_whole(take, tensor, key, memory)
+                    ranges.read_whole(take, tensor, key, memory, deadline)
             except (NoMemory, WouldDeadlock):
                 # What was put range by range, where RAM cannot hold it at once, comes back so too.
                 if memory.stream is not None or memory.size <= ranges.BLOCK:
                     raise
                 ranges.require_size(key, self.tensor(tensor, shared=shared).size, memory)
-                ranges.read_ranges(take, tensor, memory)
+                ranges.read_ranges(take, tensor, memory, deadline)
 
     def delete(self, *keys: Key, shared: bool = False) -> None:
         """Frees tensors, in RAM and on SSD. Waits for leases of other threads on them."""
@@ -412,8 +416,19 @@ class Client:
         )
         self._session.copy(name, tensor, memory.address, memory.size, options, memory.owner)
 
+    def _swap_in(self, tensor: int, memory: layouts.Memory, flags: int, half: float) -> None:
+        """Fills memory that could be filled by ranges too, which half of the time is kept for where room is wanting."""
+        try:
+            self._swap("tier_swap_in", tensor, memory, flags, half)
+        except Timeout:  # Not for room.
+            if half == 0:
+                raise
+            self._swap("tier_swap_in", tensor, memory, flags, half)
+
     def _taker(self, flags: int, timeout: float | None) -> ranges.Take:
-        return lambda part, more: self._grant_one(part, flags | more, timeout)
+        _milliseconds(timeout)  # Raises what cannot be meant.
+        seconds = DEADLINE_MS / 1000 if timeout is None else timeout
+        return ranges.Take(lambda part, more, left: self._grant_one(part, flags | more, left), seconds)
 
     def _free_quietly(self, tensor: int, flags: int) -> None:
         """Removes what an interrupted put has left. The first failure is the one to report."""

@@ -1,17 +1,19 @@
 """Whole tensors copied under leases on this thread, by ranges where they are large or RAM cannot hold them at once.
 
 A range that cannot be had is asked for again with half its length, down to one block: so what could be stored under a
-limit can be read under it, and a lease of the caller's own that stands in the way is told at once.
+limit can be read under it, and a lease of the caller's own that stands in the way is told at once. All that is asked
+for one range waits until one deadline; the next range has one of its own, as those of a swap do.
 """
 
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple
 
 from . import library
-from .errors import AlreadyExists, Invalid, NoMemory, WouldDeadlock
+from .errors import AlreadyExists, Invalid, NoMemory, Timeout, WouldDeadlock
 from .layout import Memory
 from .session import Grant
 from .states import Key, Part
@@ -20,13 +22,32 @@ from .states import Key, Part
 RANGE_BYTES = 16 << 20
 BLOCK = 2 << 20
 
-# A lease on a part, with flags beside those the caller has chosen.
-Take: TypeAlias = "Callable[[Part, int], Grant]"
+
+class Take(NamedTuple):
+    """How leases are asked for."""
+
+    ask: Callable[[Part, int, float], Grant]  # With flags beside those the caller has chosen, and seconds to wait.
+    timeout: float  # Seconds for each range.
 
 
-def read_whole(take: Take, tensor: int, key: Key, memory: Memory) -> None:
+class Deadline:
+    """Until when one range may be waited for."""
+
+    def __init__(self, timeout: float) -> None:
+        self._waits = timeout > 0
+        self._end = time.monotonic() + timeout
+
+    def left(self) -> float:
+        """Seconds: 0 for who is not to wait at all, else a little also at the end, for what is there at once."""
+        return max(0.001, self._end - time.monotonic()) if self._waits else 0.0
+
+    def passed(self) -> bool:
+        return time.monotonic() >= self._end
+
+
+def read_whole(take: Take, tensor: int, key: Key, memory: Memory, deadline: Deadline) -> None:
     """Fills ``memory`` under one lease."""
-    grant = take(Part(tensor), 0)
+    grant = _take_in_time(take, Part(tensor), memory.size, 0, deadline)
     try:
         grant.locate()
         require_size(key, grant.length, memory)
@@ -35,11 +56,13 @@ def read_whole(take: Take, tensor: int, key: Key, memory: Memory) -> None:
         grant.drop()
 
 
-def read_ranges(take: Take, tensor: int, memory: Memory) -> None:
-    """Fills ``memory`` range by range. REQUIRES: it has the tensor's size."""
-    length, done = RANGE_BYTES, 0
+def read_ranges(take: Take, tensor: int, memory: Memory, deadline: Deadline) -> None:
+    """Fills ``memory`` range by range where it could not be filled at once: what is left until ``deadline`` is for the
+    first. REQUIRES: it has the tensor's size."""
+    length, done = _half(min(RANGE_BYTES, memory.size)), 0
     while done < memory.size:
-        grant, length = _take_less(take, Part(tensor, done, min(length, memory.size - done)), 0)
+        part = Part(tensor, done, min(length, memory.size - done))
+        grant, length = _take_less(take, part, 0, Deadline(take.timeout) if done else deadline)
         try:
             grant.locate()
             ctypes.memmove(memory.address + done, grant.address, length)
@@ -56,7 +79,8 @@ def fill_new(take: Take, tensor: int, key: Key, memory: Memory, free: Callable[[
     try:
         while done < memory.size:
             part = Part(tensor, done, min(length, memory.size - done), 0 if done else memory.size)
-            grant, length = _take_less(take, part, library.WRITE | library.DISCARD if done else 0)
+            flags = library.WRITE | library.DISCARD if done else 0
+            grant, length = _take_less(take, part, flags, Deadline(take.timeout))
             grant.locate()
             ctypes.memmove(grant.address, memory.address + done, length)
             grant.abandon = False
@@ -78,13 +102,31 @@ def require_size(key: Key, size: int, memory: Memory) -> None:
         raise Invalid(f"{key!r} holds {size} bytes, the array to fill {memory.size}")
 
 
-def _take_less(take: Take, part: Part, flags: int) -> tuple[Grant, int]:
+def _take_less(take: Take, part: Part, flags: int, deadline: Deadline) -> tuple[Grant, int]:
     """A lease on the part, or on less of it, and on how much."""
     length = part.length
     while True:
+        asked = Part(part.key, part.offset, length, part.size)
         try:
-            return take(Part(part.key, part.offset, length, part.size), flags), length
+            return _take_in_time(take, asked, length, flags, deadline), length
         except (NoMemory, WouldDeadlock):
             if length <= BLOCK:
                 raise
-            length = max(BLOCK, length // 2 // BLOCK * BLOCK)
+            length = _half(length)
+
+
+def _take_in_time(take: Take, part: Part, length: int, flags: int, deadline: Deadline) -> Grant:
+    """A lease on the part, of ``length`` bytes. Where less of it can be asked for, a want of room is waited for only
+    half of the time: the rest is for that."""
+    if length <= BLOCK:
+        return take.ask(part, flags, deadline.left())
+    try:
+        return take.ask(part, flags, deadline.left() / 2)
+    except Timeout:  # Not for room.
+        if deadline.passed():
+            raise
+        return take.ask(part, flags, deadline.left())
+
+
+def _half(length: int) -> int:
+    return max(BLOCK, length // 2 // BLOCK * BLOCK)
