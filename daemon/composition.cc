@@ -124,6 +124,7 @@ session::DaemonFacts Daemon::Facts() {
                                 .psi_memory_some_ratio = host->pressure_some_avg10 / 100};
   };
   facts.huge_page_mode = [this] { return engine_->HugePageMode(); };
+  facts.spin_pauses = [this] { return engine_->loop().spin_pauses(); };
   facts.memory_mode = [this] { return engine_->ssd().pinned() ? "pinned" : "unpinned"; };
   return facts;
 }

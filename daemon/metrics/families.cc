@@ -196,7 +196,9 @@ void AddDevices(Builder& out, const std::vector<session::DeviceDescription>& dev
 }
 
 void AddModes(Builder& out, const session::DaemonDescription& daemon) {
-  out.Gauge("tier_engine_spin_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.spin_mode}});
+  out.Gauge("tier_engine_spin_mode", "1 for the configured mode.").Add(1, {{"mode", daemon.spin_mode}});
+  out.Counter("tier_engine_spin_pauses_total", "Spins that ended because another thread had the processor.")
+      .Add(Number(daemon.spin_pauses));
   out.Gauge("tier_io_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.io_mode}});
   out.Gauge("tier_memory_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.memory_mode}});
   out.Gauge("tier_host_available_bytes", "MemAvailable of the host.").Add(Number(daemon.host_available_bytes));

@@ -67,7 +67,7 @@ struct DaemonDescription {
   double uptime_seconds = 0;
   std::string io_mode;         // "io_uring" or "threads"
   std::string memory_mode;     // "pinned" or "unpinned"
-  std::string spin_mode;       // "auto", "always", "never"
+  std::string spin_mode;       // As configured: "auto", "always", "never"
   std::string huge_page_mode;  // "hugetlb", "thp", "small"
   bool draining = false;
   bool is_private = false;
@@ -75,6 +75,7 @@ struct DaemonDescription {
   std::string data_directory;  // Empty: none.
   tiering::EngineSnapshot engine;
   std::vector<DeviceDescription> devices;
+  uint64_t spin_pauses = 0;  // Spins that ended because another thread had the processor.
   uint64_t host_available_bytes = 0;
   double psi_memory_some_ratio = 0;
 };

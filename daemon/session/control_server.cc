@@ -158,6 +158,7 @@ Result<DaemonDescription> ControlServer::Describe() {
   description->uptime_seconds = std::chrono::duration<double>(uptime).count();
   description->io_mode = facts_.io_mode;
   description->spin_mode = facts_.spin_mode;
+  if (facts_.spin_pauses) description->spin_pauses = facts_.spin_pauses();
   description->draining = draining();
   description->is_private = facts_.is_private;
   description->socket_directory = facts_.socket_directory;

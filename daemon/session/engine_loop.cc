@@ -73,6 +73,7 @@ void EngineLoop::Run() {
       idle_passes = 0;
       spin_.OnWork();
     } else if (!spin_.ShouldSpin(now_)) {
+      spin_pauses_.store(spin_.pauses(), std::memory_order_relaxed);  // A loss ends a spin: none is missed.
       Sleep();
     } else if (++idle_passes % kIdlePassesPerYield == 0) {
       std::this_thread::yield();

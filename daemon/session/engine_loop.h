@@ -57,6 +57,8 @@ class EngineLoop {
   // Passes made: a watchdog sees by it that the thread lives.
   uint64_t passes() const { return passes_.load(std::memory_order_relaxed); }
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
+  // Spins that ended because another thread had the processor.
+  uint64_t spin_pauses() const { return spin_pauses_.load(std::memory_order_relaxed); }
 
  private:
   void Sleep();
@@ -71,6 +73,7 @@ class EngineLoop {
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> passes_{0};
   std::atomic<uint64_t> sleeps_{0};
+  std::atomic<uint64_t> spin_pauses_{0};
 };
 
 }  // namespace tier::session

@@ -45,12 +45,14 @@ class SpinPolicy {
     return spinning_;
   }
   SpinMode mode() const { return mode_; }
+  uint64_t pauses() const { return pauses_; }
 
  private:
   void Pause(base::TimePoint now) {
     const bool again = now - pause_end_ < kSpinPauseMax;
     pause_ = again ? std::clamp(2 * pause_, kSpinPauseFirst, kSpinPauseMax) : kSpinPauseFirst;
     pause_end_ = now + pause_;
+    ++pauses_;
   }
 
   const SpinMode mode_;
@@ -60,6 +62,7 @@ class SpinPolicy {
   base::TimePoint last_look_;
   base::TimePoint pause_end_{base::Duration::min() / 2};
   base::Duration pause_{0};
+  uint64_t pauses_ = 0;
 };
 
 unsigned AllowedCpus();  // By sched_getaffinity; at least 1.

@@ -49,6 +49,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   DaemonFacts facts;
   facts.version = "test";
   facts.devices.resize(1);
+  facts.spin_pauses = [this] { return loop_->spin_pauses(); };
   control_ = std::make_unique<ControlServer>(
       facts,
       ControlServerParts{.mailbox = mailbox_, .jobs = *desk_, .sessions = *table_, .events = events, .clock = clock_});

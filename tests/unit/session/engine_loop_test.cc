@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -26,6 +27,15 @@ using ::testing::HasSubstr;
 using testing::MakeHello;
 using testing::ManualClock;
 using testing::SessionWorld;
+
+// Every look finds that another thread had the processor. Any thread.
+class LosingClock final : public base::Clock {
+ public:
+  base::TimePoint Now() const override { return {kProcessorLost * ++looks_}; }
+
+ private:
+  mutable std::atomic<int64_t> looks_{0};
+};
 
 class CountingTokens final : public TokenSource {
  public:
@@ -237,6 +247,27 @@ TEST(EngineLoopThread, SpinningEngineNeedsABellOnlyWhenItSaysThatItSleeps) {
     if (client.engine_sleeping() != proto::kAwake) client.Ring();
     ASSERT_EQ(client.WaitForCompletions(1).size(), 1u) << "a message without a bell was not seen";
   }
+}
+
+TEST(EngineLoopThread, SpinningEngineThatKeepsItsProcessorNeverSleeps) {
+  const ManualClock still;  // Nothing is ever lost.
+  SessionWorld world({.spin = SpinMode::kAlways, .clock = &still});
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  const RequestItem item{.tensor = 1};
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(client.ring().Send(Op::kFree, {&item, 1}));
+    ASSERT_EQ(client.WaitForCompletions(1).size(), 1u) << "a message without a bell was not seen";
+  }
+  EXPECT_EQ(world.loop().sleeps(), 0u);
+  EXPECT_EQ(world.loop().spin_pauses(), 0u);
+}
+
+TEST(EngineLoopThread, SpinsThatLostTheProcessorAreCounted) {
+  const LosingClock clock;
+  SessionWorld world({.spin = SpinMode::kAlways, .clock = &clock});
+  while (world.loop().spin_pauses() == 0) std::this_thread::yield();
+  EXPECT_GE(world.control().Describe()->spin_pauses, 1u);
 }
 
 TEST(Poller, CallsSourcesUntilTheyAreCleared) {

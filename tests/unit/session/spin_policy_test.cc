@@ -73,6 +73,7 @@ TEST(SpinPolicy, AlwaysSleepsForAWhileWhereAnotherThreadHadItsProcessor) {
   EXPECT_FALSE(spinner.SpinsFor(microseconds(1)));
   EXPECT_EQ(spinner.Pause(), kSpinPauseFirst);
   EXPECT_TRUE(spinner.SpinsFor(milliseconds(50))) << "nobody was there any more";
+  EXPECT_EQ(spinner.policy().pauses(), 1u);
 }
 
 TEST(SpinPolicy, InterruptsAreNotOtherThreads) {
