@@ -1,6 +1,6 @@
-// LmdbManifestStore: the `ssd` environment, one file in data_dir that says what must survive the machine. Its file is
-// allocated to its map size before first use and never memory-mapped for writing, so a full disk is an error and not a
-// SIGBUS. Commits run on a thread of its own, all waiting requests in one synced transaction.
+// LmdbManifestStore: the `ssd` environment, one file in the data directory that says what must survive the machine. Its
+// file is allocated to its map size before first use and never memory-mapped for writing, so a full disk is an error
+// and not a SIGBUS. Commits run on a thread of its own, all waiting requests in one synced transaction.
 //
 // It is bound to its devices: it knows their uuids, each superblock names it and its last commit. A lost half shows.
 // The order of one commit: flush the devices, so that what the manifests name is durable; LMDB's own synced commit,

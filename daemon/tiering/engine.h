@@ -58,7 +58,7 @@ struct EnginePorts {
   storage::ExtentStore& extents;
   storage::TransferPort& transfers;
   storage::Index& index;
-  storage::ManifestStore* manifests;  // Null: persist is DENIED (a private daemon without data_dir).
+  storage::ManifestStore* manifests;  // Null: persist is DENIED (a private daemon without daemon.data_directory).
   ReplySink& replies;
 };
 

@@ -364,7 +364,7 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
   const std::string& key = job.options.key;
   job.manifest.set_id(core.next_holds++);
   if (resume && core.ports.manifests == nullptr) {
-    return Fail(Code::kDenied, "this daemon was started without data_dir=, so no job can be resumed; set data_dir");
+    return Fail(Code::kDenied, "this daemon keeps nothing, so no job can be resumed; set daemon.data_directory");
   }
   Result<Manifest> manifest = Fail(Code::kNotFound, "");
   if (resume) {

@@ -97,7 +97,7 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
   if (request.op == Op::kPersist && core.ports.manifests == nullptr) {
     Refuse(core, session, request, 0,
            {Code::kDenied,
-            "this daemon was started without data_dir=, so nothing can be made to survive it; set data_dir",
+            "this daemon keeps nothing, so nothing can be made to survive it; set daemon.data_directory",
             {}});
     return;
   }

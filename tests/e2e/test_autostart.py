@@ -89,7 +89,7 @@ def test_a_private_daemon_promises_nothing_beyond_its_life(socket_folder: pathli
     with launcher.start(socket_folder, settings=settings) as daemon:
         with tierd.connect(job="passing", socket=daemon.socket) as client:
             client.put("key", b"x")
-            with pytest.raises(tierd.Denied, match="data_dir"):
+            with pytest.raises(tierd.Denied, match="set daemon.data_directory"):
                 client.persist()
-        with pytest.raises(tierd.Denied, match="data_dir"):
+        with pytest.raises(tierd.Denied, match="set daemon.data_directory"):
             tierd.connect(job="staying", named=True, socket=daemon.socket)

@@ -273,8 +273,8 @@ class Client:
 
     def persist(self, *keys: Key, shared: bool = False) -> None:
         """Makes tensors (none named: all of the job) survive the machine, atomically. ``Denied`` in a private daemon
-        without ``data_dir``. What the job persisted before is replaced, keys not named now included: name all in one
-        call. Of an ephemeral job it goes with the job; ``named`` keeps it, for ``mode="resume"``."""
+        without ``daemon.data_directory``. What the job persisted before is replaced, keys not named now included: name
+        all in one call. Of an ephemeral job it goes with the job; ``named`` keeps it, for ``mode="resume"``."""
         self._tensors_call("tier_persist", [self.tensor_id(key) for key in keys], shared)
 
     def flush(self, *keys: Key, shared: bool = False) -> None:

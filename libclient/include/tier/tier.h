@@ -170,7 +170,8 @@ TIER_API int tier_accept(tier_client* client, uint64_t tensor, uint32_t flags);
 /* Marks the end of step `step` (UINT64_MAX: the next one). */
 TIER_API int tier_step(tier_client* client, uint64_t step);
 /* Makes tensors survive the machine: one manifest, atomically. count 0: all of the job. It replaces the job's former
- * one, whatever that named; an ephemeral job's goes with the job. DENIED in a private daemon without data_dir. */
+ * one, whatever that named; an ephemeral job's goes with the job. DENIED in a private daemon without
+ * daemon.data_directory. */
 TIER_API int tier_persist(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
 /* Returns when every piece of the tensors (count 0: all of this session) has an SSD copy. Durable against memory
  * pressure, not against the machine's loss: that is tier_persist. */

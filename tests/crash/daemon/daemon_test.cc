@@ -327,7 +327,7 @@ TEST(Daemon, PrivateOneListensOnNoPortKeepsNoFileAndEndsWithItsStarter) {
     named.named = 1;
     const auto refusal = client.Attach(named);
     EXPECT_EQ(refusal.code, CodeOf(Code::kDenied));
-    EXPECT_THAT(refusal.message, HasSubstr("data_dir="));
+    EXPECT_THAT(refusal.message, HasSubstr("set daemon.data_directory"));
     DataClient plain(daemon.socket());
     EXPECT_EQ(plain.Attach(MakeHello("train")).code, 0);
   }

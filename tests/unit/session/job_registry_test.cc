@@ -277,7 +277,7 @@ TEST_F(JobRegistryTest, ResumeOfAnUnknownJobAsksTheEngineForItsManifest) {
 TEST_F(JobRegistryTest, NothingIsKeptByADaemonWithoutData) {
   JobRegistry registry({.persistent = false}, tokens_);
   const OpenJobRequest named = {.name = "train", .named = true};
-  EXPECT_THAT(registry.Admit(kAlice, named, kStart).error().message, HasSubstr("data_dir="));
+  EXPECT_THAT(registry.Admit(kAlice, named, kStart).error().message, HasSubstr("set daemon.data_directory"));
   const OpenJobRequest resumed = {.name = "train", .mode = OpenMode::kResume};
   EXPECT_EQ(registry.Admit(kAlice, resumed, kStart).error().code, Code::kDenied);
   EXPECT_TRUE(registry.Admit(kAlice, {.name = "train"}, kStart));

@@ -15,7 +15,7 @@ TEST(PersistRefused, WithoutADataDirectoryItIsDeniedByName) {
   const SessionId session = world.Open();
   const Answer refused = world.Ask(session, Op::kPersist, {});
   EXPECT_EQ(refused.code, Code::kDenied);
-  EXPECT_NE(refused.detail.find("data_dir="), std::string::npos);
+  EXPECT_NE(refused.detail.find("set daemon.data_directory"), std::string::npos);
   const Status resumed = world.engine->OpenJob(JobId{50}, kResume);
   EXPECT_EQ(resumed.error().code, Code::kDenied);
 }
