@@ -113,7 +113,8 @@ class Client:
         unless ``replace``; ``NoSpace`` before a byte is written when RAM and SSD together cannot hold it. One of the
         same size is overwritten in place: where that fails half way, or its ``timeout`` passes, it is ``Torn``. One of
         another size is freed when its place is taken: where the write fails after that, both are gone, as the error
-        says.
+        says. A string ``key`` stays known to its job until that ends, also when its tensor is deleted; a job may have 4
+        Mi of them, 64 MiB together (else ``NoMemory``). Instead of new ones each step use keys again, or 64-bit ids.
         """
         tensor = self.tensor_id(key)
         with layouts.readable(array) as memory:
@@ -226,7 +227,8 @@ class Client:
         timeout: float | None = None,
     ) -> Lease:
         """Makes a tensor of ``shape`` and ``dtype`` (none: bytes) and gives a write lease on all of it, to be filled in
-        place. It is there for others when the lease ends; its first bytes are not defined."""
+        place. It is there for others when the lease ends; its first bytes are not defined. String keys stay known
+        to the job, see :meth:`put`."""
         layout = layouts.declared(dtype, shape, None)
         if layout.size == 0:
             raise Invalid(f"the tensor {key!r} would hold no bytes; it must")
@@ -274,11 +276,13 @@ class Client:
     def persist(self, *keys: Key, shared: bool = False) -> None:
         """Makes tensors (none named: all of the job) survive the machine, atomically. ``Denied`` in a private daemon
         without ``daemon.data_directory``. What the job persisted before is replaced, keys not named now included: name
-        all in one call. Of an ephemeral job it goes with the job; ``named`` keeps it, for ``mode="resume"``."""
+        all in one call. Of an ephemeral job it goes with the job; ``named`` keeps it, for ``mode="resume"``. It takes
+        no timeout of its own: ``Timeout`` when the daemon's ``engine.deadline`` (60 s by default) passes first."""
         self._tensors_call("tier_persist", [self.tensor_id(key) for key in keys], shared)
 
     def flush(self, *keys: Key, shared: bool = False) -> None:
-        """Returns when tensors (none named: all of this session) have a copy on SSD."""
+        """Returns when tensors (none named: all of this session) have a copy on SSD. Its deadline is
+        ``engine.deadline`` as for :meth:`persist`, beyond 1023 keys of each 1023."""
         self._tensors_call("tier_flush", [self.tensor_id(key) for key in keys], shared)
 
     def drop(self, *keys: Key, shared: bool = False) -> None:

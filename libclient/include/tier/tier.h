@@ -171,15 +171,17 @@ TIER_API int tier_accept(tier_client* client, uint64_t tensor, uint32_t flags);
 TIER_API int tier_step(tier_client* client, uint64_t step);
 /* Makes tensors survive the machine: one manifest, atomically. count 0: all of the job. It replaces the job's former
  * one, whatever that named; an ephemeral job's goes with the job. DENIED in a private daemon without
- * daemon.data_directory. */
+ * daemon.data_directory. It takes no timeout of its own: TIMEOUT when the daemon's engine.deadline (60 s by default)
+ * passes first. */
 TIER_API int tier_persist(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
 /* Returns when every piece of the tensors (count 0: all of this session) has an SSD copy. Durable against memory
- * pressure, not against the machine's loss: that is tier_persist. */
+ * pressure, not against the machine's loss: that is tier_persist. Its deadline is engine.deadline too. */
 TIER_API int tier_flush(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
 /* Drops RAM copies of clean, unleased pieces (a hint that they will not be used soon). */
 TIER_API int tier_drop(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
-/* The job-wide 64-bit id of a string key (1 … 1024 bytes). The same key gives the same id in every session of the job.
- */
+/* The job-wide 64-bit id of a string key (1 … 1024 bytes). The same key gives the same id in every session of the job,
+ * which knows it until the job ends, also when its tensor is freed. A job may have 4 Mi of them, of 64 MiB together
+ * (else NO_MEMORY): a loop that makes a new key each step gets there. Use keys again, or 64-bit ids of your own. */
 TIER_API int tier_intern(tier_client* client, const char* key, size_t length, uint64_t* id);
 
 typedef struct tier_tensor_view {
