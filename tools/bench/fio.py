@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import mmap
 import os
 import pathlib
 import resource
 import shutil
 import statistics
 import subprocess
+
+from buffers import Buffers
 
 # The daemon keeps its superblocks in the first bytes of the file: fio stays behind them.
 OFFSET = 64 << 20
@@ -42,19 +45,29 @@ def may_register(shape: Shape) -> bool:
     return limit == resource.RLIM_INFINITY or os.geteuid() == 0 or shape.block_kib * shape.depth * 2048 < limit
 
 
-def run(path: pathlib.Path, direction: str, total: int, shape: Shape) -> float:
+def make_buffers() -> Buffers:
+    """Enough for every shape. fio has up to two pages more than its requests need, to align them."""
+    largest = max(shape.block_kib * shape.depth for shape in SHAPES) << 10
+    return Buffers(max(shape.jobs for shape in SHAPES), largest + 2 * mmap.PAGESIZE)
+
+
+def run(path: pathlib.Path, direction: str, total: int, shape: Shape, buffers: Buffers) -> float:
     """GB/s of one pass of ``direction`` ("read" or "write") over ``total`` bytes of ``path``."""
     size = total // shape.jobs
     command = [
-        "fio", "--name=ceiling", f"--filename={path}", f"--rw={direction}", f"--bs={shape.block_kib}k",
-        f"--size={size}", f"--io_size={size}", f"--offset={OFFSET}", f"--offset_increment={size}",
-        f"--numjobs={shape.jobs}", f"--iodepth={shape.depth}", "--ioengine=io_uring", "--direct=1",
-        "--iomem=mmapshared", "--group_reporting", "--allow_file_create=0", "--output-format=json",
-        "--randrepeat=1", "--norandommap", "--refill_buffers=0", "--thread=0",
+        "fio", "--name=global", f"--filename={path}", f"--rw={direction}", f"--bs={shape.block_kib}k",
+        f"--size={size}", f"--io_size={size}", f"--iodepth={shape.depth}", "--ioengine=io_uring", "--direct=1",
+        "--group_reporting", "--allow_file_create=0", "--output-format=json", "--randrepeat=1", "--norandommap",
+        "--refill_buffers=0", "--thread=0",
     ]  # fmt: skip
     if may_register(shape):
         command += ["--fixedbufs", "--registerfiles"]
-    result = subprocess.run(command, capture_output=True, text=True)
+    files = [buffer.file for buffer in buffers.each[: shape.jobs]]
+    for job, file in enumerate(files):
+        # fio maps such a file from its start, and neither truncates nor removes one that is there.
+        memory = f"--iomem=mmapshared:/proc/self/fd/{file}"
+        command += ["--name=ceiling", f"--offset={OFFSET + job * size}", memory]
+    result = subprocess.run(command, capture_output=True, text=True, pass_fds=files)
     if result.returncode != 0:
         raise SystemExit(f"fio: {result.stderr.strip()[-400:] or result.stdout.strip()[-400:]}")
     job = json.loads(result.stdout[result.stdout.index("{") :])["jobs"][0][direction]
@@ -62,12 +75,12 @@ def run(path: pathlib.Path, direction: str, total: int, shape: Shape) -> float:
     return float(job["io_bytes"]) / (float(job["runtime"]) * 1e-3) * 1e-9
 
 
-def best_shape(path: pathlib.Path, direction: str, total: int, rounds: int = 3) -> tuple[Shape, float]:
+def best_shape(path: pathlib.Path, direction: str, total: int, buffers: Buffers, rounds: int) -> tuple[Shape, float]:
     """The shape with the highest median; rounds alternate over the shapes."""
     rates: dict[Shape, list[float]] = {shape: [] for shape in SHAPES}
     for _ in range(rounds):
         for shape in SHAPES:
-            rates[shape].append(run(path, direction, total, shape))
+            rates[shape].append(run(path, direction, total, shape, buffers))
     best = max(SHAPES, key=lambda shape: statistics.median(rates[shape]))
     return best, statistics.median(rates[best])
 
@@ -79,6 +92,7 @@ class Arm:
     path: pathlib.Path
     total: int
     shapes: dict[str, Shape]
+    buffers: Buffers
 
     def __call__(self, direction: str) -> float:
-        return run(self.path, direction, self.total, self.shapes[direction])
+        return run(self.path, direction, self.total, self.shapes[direction], self.buffers)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import fio
 import peers
+from buffers import Buffers
 from node import GIB, MIB, Shell, command, daemon
 from report import Report
 
@@ -19,6 +20,11 @@ def swaps_through_ssd(report: Report, quick: bool, with_peers: bool = False) -> 
     if not fio.available():
         print("  skipped: needs fio", flush=True)
         return
+    with fio.make_buffers() as buffers:
+        beside_fio(report, quick, with_peers, buffers)
+
+
+def beside_fio(report: Report, quick: bool, with_peers: bool, buffers: Buffers) -> None:
     total = GIB if quick else 4 * GIB
     sizes = (4 * MIB, 64 * MIB, GIB // 2) if quick else (4 * MIB, 64 * MIB, 256 * MIB, GIB)
     shapes: dict[str, fio.Shape] = {}
@@ -28,10 +34,10 @@ def swaps_through_ssd(report: Report, quick: bool, with_peers: bool = False) -> 
         with daemon(arena=total // 8, tier=tier) as (process, path):
             tierd = Shell(command(process, "ssd", bytes=size, total=total))
             # Written once all over: all arms then work on blocks of the same state.
-            fio.run(path, "write", tier - fio.OFFSET - 64 * MIB, fio.Shape(4096, 8, 1))
+            fio.run(path, "write", tier - fio.OFFSET - 64 * MIB, fio.Shape(4096, 8, 1), buffers)
             if not shapes:
-                shapes = choose_shapes(report, path, min(total, GIB), rounds=1 if quick else 3)
-            arms: Arms = {"tierd": tierd, "fio": fio.Arm(path, total, shapes)}
+                shapes = choose_shapes(report, path, min(total, GIB), buffers, rounds=1 if quick else 3)
+            arms: Arms = {"tierd": tierd, "fio": fio.Arm(path, total, shapes, buffers)}
             peer = peers.DeepSpeed(path, size, total, quick) if with_peers else None
             if peer is not None:
                 arms["DeepSpeed"] = peer
@@ -41,16 +47,18 @@ def swaps_through_ssd(report: Report, quick: bool, with_peers: bool = False) -> 
                 peer.close()
         for direction, verb in (("write", "swap_out until on the device"), ("read", "swap_in from the device")):
             what = f"{verb}, {size // MIB} MiB"
-            add_ratio(report, what, rates, direction, "fio", 0.90)
+            add_ratio(report, what, rates, direction, "fio", 0.90, buffers.kind)
             if peer is not None:
                 add_ratio(report, what, rates, direction, "DeepSpeed", 1.0, peer.shape)
 
 
-def choose_shapes(report: Report, path: pathlib.Path, total: int, rounds: int) -> dict[str, fio.Shape]:
+def choose_shapes(
+    report: Report, path: pathlib.Path, total: int, buffers: Buffers, rounds: int
+) -> dict[str, fio.Shape]:
     shapes = {}
     for direction in ("write", "read"):
-        shapes[direction], rate = fio.best_shape(path, direction, total, rounds)
-        report.add(f"fio {direction}, best shape {shapes[direction]}", rate, "GB/s")
+        shapes[direction], rate = fio.best_shape(path, direction, total, buffers, rounds)
+        report.add(f"fio {direction}, best shape {shapes[direction]}", rate, "GB/s", ceiling=buffers.kind)
     return shapes
 
 
@@ -72,19 +80,16 @@ def alternate(arms: Arms, tierd: Shell, rounds: int) -> Rates:
     return rates
 
 
-def add_ratio(
-    report: Report, what: str, rates: Rates, direction: str, beside: str, at_least: float, shape: str = ""
-) -> None:
+def add_ratio(report: Report, what: str, rates: Rates, direction: str, beside: str, at_least: float, how: str) -> None:
     ours, theirs = rates["tierd"][direction], rates[beside][direction]
     ratios = sorted(mine / other for mine, other in zip(ours, theirs, strict=True))
     low, median, high = statistics.quantiles(ratios, n=4)
-    note = f" ({shape})" if shape else ""
     report.add(
         what,
         median,
         f"of {beside}",
         at_least=at_least,
         detail={"pairs": list(zip(ours, theirs, strict=True))},
-        ceiling=f"tierd {statistics.median(ours):.2f} GB/s, {beside} {statistics.median(theirs):.2f}{note}; "
+        ceiling=f"tierd {statistics.median(ours):.2f} GB/s, {beside} {statistics.median(theirs):.2f} ({how}); "
         f"quartiles {low:.2f}–{high:.2f}, {len(ratios)} pairs",
     )
