@@ -49,13 +49,13 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
     stripe_pages_left_ = 0;
   }
   if (devices_.empty()) return Fail(Code::kNoSpace, "no SSD device is configured: name one in ssd.devices");
-  const DeviceSpace sum = total();
+  const DeviceSpace sum = usable();
   return Fail(
       Code::kNoSpace,
       fmt::format("the SSD tier cannot hold {} in one run: {} of {} are free, {} live, {} waiting for a commit, "
-                  "{} quarantined; free tensors, or enlarge it (ssd.file_size, ssd.devices)",
+                  "{} quarantined{}; free tensors, or restart tierd with one more device in ssd.devices",
                   FormatBytes(pages * kPageSize), FormatBytes(sum.free), FormatBytes(sum.capacity),
-                  FormatBytes(sum.live), FormatBytes(sum.pending), FormatBytes(sum.quarantined)));
+                  FormatBytes(sum.live), FormatBytes(sum.pending), FormatBytes(sum.quarantined), DrainNote()));
 }
 
 Status ExtentStore::Take(Extent extent) {
@@ -127,9 +127,22 @@ DeviceSpace ExtentStore::space(uint16_t index) const {
           .quarantined = device.quarantined_pages * kPageSize};
 }
 
-DeviceSpace ExtentStore::total() const {
+DeviceSpace ExtentStore::total() const { return Sum(true); }
+
+DeviceSpace ExtentStore::usable() const { return Sum(false); }
+
+std::string ExtentStore::DrainNote() const {
+  const auto count = std::count_if(devices_.begin(), devices_.end(), [](const Device& d) { return d.draining; });
+  if (count == 0) return {};
+  return fmt::format(
+      "; {} of {} {} draining and {} nothing", count == 1 ? "1 device" : fmt::format("{} devices", count),
+      FormatBytes(total().capacity - usable().capacity), count == 1 ? "is" : "are", count == 1 ? "takes" : "take");
+}
+
+DeviceSpace ExtentStore::Sum(bool with_draining) const {
   DeviceSpace sum;
   for (uint16_t i = 0; i < device_count(); ++i) {
+    if (devices_[i].draining && !with_draining) continue;
     const DeviceSpace one = space(i);
     sum.capacity += one.capacity;
     sum.free += one.free;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "daemon/base/block_pool.h"
@@ -51,6 +52,9 @@ class ExtentStore {
   uint16_t device_count() const { return static_cast<uint16_t>(devices_.size()); }
   DeviceSpace space(uint16_t device) const;
   DeviceSpace total() const;
+  DeviceSpace usable() const;  // Of the devices that take extents: without those that drain.
+  // For a refusal's sentence: "; 1 device of 4 MiB is draining and takes nothing". Empty: none is.
+  std::string DrainNote() const;
   void CheckInvariants() const;
 
  private:
@@ -64,6 +68,7 @@ class ExtentStore {
   };
   Device& CheckedDevice(Extent extent);
   const Device& CheckedDevice(uint16_t device) const;
+  DeviceSpace Sum(bool with_draining) const;
 
   std::vector<Device> devices_;
   std::vector<Extent> pending_;

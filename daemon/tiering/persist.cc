@@ -233,14 +233,14 @@ std::optional<Refusal> SpaceRefusal(const Core& core, const JobState& job, uint6
   if (std::any_of(core.jobs.begin(), core.jobs.end(), [](const auto& entry) { return entry.second->burying(); })) {
     return std::nullopt;
   }
-  const storage::DeviceSpace space = core.ports.extents.total();
+  const storage::DeviceSpace space = core.ports.extents.usable();
   const uint64_t held = job.manifest.orphan_pages() * kPageSize;
   return Refusal{
       Code::kNoSpace,
-      fmt::format("persisting needs {} more on SSD, {} of {} are free ({} are held only by the last manifest); "
-                  "free tensors or add a device",
+      fmt::format("persisting needs {} more on SSD, {} of {} are free ({} are held only by the last manifest){}; "
+                  "free tensors, or restart tierd with one more device in ssd.devices",
                   base::FormatBytes(bytes), base::FormatBytes(space.free), base::FormatBytes(space.capacity),
-                  base::FormatBytes(held)),
+                  base::FormatBytes(held), core.ports.extents.DrainNote()),
       {.requested = bytes, .available = space.free, .limit = space.capacity}};
 }
 

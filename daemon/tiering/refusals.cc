@@ -193,7 +193,7 @@ Refusal NoMemoryRefusal(const Core& core, const JobState& job, uint64_t requeste
 
 Refusal WriteFailureRefusal(const Core& core, const JobState& job, uint64_t requested_bytes) {
   Refusal refusal{.code = job.write_failure.code == Code::kOk ? Code::kNoSpace : job.write_failure.code};
-  const storage::DeviceSpace space = core.ports.extents.total();
+  const storage::DeviceSpace space = core.ports.extents.usable();
   refusal.record = {.tensor = job.write_failure.tensor,
                     .requested = requested_bytes,
                     .available = space.free,

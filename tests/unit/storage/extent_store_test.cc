@@ -48,6 +48,7 @@ TEST(ExtentStore, AnswersNoSpaceWithFigures) {
   EXPECT_EQ(refused.error().code, Code::kNoSpace);
   EXPECT_THAT(refused.error().message, HasSubstr("12 KiB"));
   EXPECT_THAT(refused.error().message, HasSubstr("0 bytes of 4 MiB are free"));
+  EXPECT_THAT(refused.error().message, HasSubstr("one more device in ssd.devices")) << "a file keeps its size";
 }
 
 TEST(ExtentStore, AnswersNoSpaceWithoutDevices) {
@@ -119,6 +120,22 @@ TEST(ExtentStore, PutsNothingOnADrainingDevice) {
   store.SetDraining(0, false);
   EXPECT_TRUE(store.HasRoom(2 * kBlockSize));
   EXPECT_TRUE(store.Allocate(512));
+}
+
+TEST(ExtentStore, FreeBytesOfADrainingDeviceAreNotOffered) {
+  ExtentStore store;
+  store.AddDevice(2);
+  store.AddDevice(1);
+  EXPECT_EQ(store.DrainNote(), "");
+  store.SetDraining(0, true);
+  EXPECT_EQ(store.total().free, 3 * kBlockSize);
+  EXPECT_EQ(store.usable().free, kBlockSize);
+  EXPECT_EQ(store.usable().capacity, kBlockSize);
+  (void)store.Allocate(512);
+  EXPECT_THAT(store.Allocate(1).error().message, HasSubstr("0 bytes of 2 MiB are free"));
+  EXPECT_THAT(store.Allocate(1).error().message, HasSubstr("; 1 device of 4 MiB is draining and takes nothing;"));
+  store.SetDraining(1, true);
+  EXPECT_EQ(store.DrainNote(), "; 2 devices of 6 MiB are draining and take nothing");
 }
 
 TEST(ExtentStore, StripesOverDevicesInRunsThatCanBecomeOneRequest) {

@@ -146,6 +146,15 @@ TEST_F(Persist, ItsWorstCaseIsReservedFirst) {
   EXPECT_EQ(small.manifests.commit(), 1u);
 }
 
+TEST_F(Persist, OnADrainingDeviceIsRefusedForTheDrain) {
+  world.Put(session, 1, 5000, 1, kShared);
+  ASSERT_TRUE(world.engine->StartDrainDevice(0).has_value());
+  const Answer refused = PersistAll();
+  EXPECT_EQ(refused.code, Code::kNoSpace);
+  EXPECT_EQ(refused.error.available, 0u);
+  EXPECT_NE(refused.detail.find("is draining and takes nothing"), std::string::npos) << refused.detail;
+}
+
 TEST(PersistOfManyPieces, IsCountedTurnByTurnAndEachTensorOnce) {
   constexpr uint64_t kPieces = 2 * kLooksPerTurn + 100;
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
