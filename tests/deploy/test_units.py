@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -75,6 +76,14 @@ def test_every_line_of_a_unit_stands_under_a_reason(name: str) -> None:
             reason = False
         elif not line.startswith(self_explaining):
             assert reason, f"{name}:{number}: {line}"
+
+
+@pytest.mark.parametrize("name", ["tierd.service", "tierd.socket"])
+def test_a_unit_names_only_options_of_the_daemon(name: str) -> None:
+    known = set(re.findall(r'\{"([a-z]+\.[a-z_]+)"', (ROOT / "daemon/config/options.cc").read_text()))
+    assert "daemon.socket_directory" in known
+    named = re.findall(r"^#.*?`([a-z_.]+)(?: ?=[^`]*)?`", (UNITS / name).read_text(), re.MULTILINE)
+    assert set(named) <= known
 
 
 def test_the_service_keeps_the_promises_of_a_restart() -> None:
