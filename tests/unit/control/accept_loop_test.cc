@@ -110,8 +110,13 @@ TEST_F(AcceptLoopTest, ServesAgainWhenPollingWorksAgainAndHasSaidWhyOnce) {
 
 TEST_F(AcceptLoopTest, CanBeStoppedWhilePollingFails) {
   int warnings = 0;
+  const int stop = stop_.get();
   const DescriptorLimit one_at_a_time(1);
-  const auto warn = [&](const std::string&) { ++warnings, Stop(); };
+  // No member call: the sanitizer's look at the object needs descriptors.
+  const auto warn = [&](const std::string&) {
+    ++warnings;
+    (void)::eventfd_write(stop, 1);
+  };
   AcceptUntilStopped(listeners_, stop_.get(), {.take = {}, .warn = warn}, hours(1));
   EXPECT_EQ(warnings, 1);
 }
