@@ -114,24 +114,15 @@ ManifestHolds* FindHolds(Core& core, uint64_t id) {
 bool RefuseToReplace(Core& core, WaiterList::iterator waiter) {
   const JobState& job = *waiter->job;
   const std::string& key = job.options.key;
-  if (job.unresumed) {
-    RefuseWaiter(core, waiter,
-                 {Code::kDenied,
-                  fmt::format("an earlier run of job {} left a manifest, which this run did not resume and would "
-                              "replace; open the job with mode resume to go on from there, or remove that run's first "
-                              "(tierctl job remove --forget) or open it with mode create to begin anew",
-                              key),
-                  {}},
-                 0);
-    return true;
-  }
-  if (job.options.named || !(core.parked_manifests.contains(key) || core.broken_manifests.contains(key))) return false;
+  const bool parked = core.parked_manifests.contains(key) || core.broken_manifests.contains(key);
+  if (!job.unresumed && (job.options.named || !parked)) return false;
+  const char* const why =
+      job.unresumed ? "run did not resume and would replace; open the job with mode resume to go on from there, or "
+                      "remove that run's first (tierctl job remove --forget) or open it with mode create to begin anew"
+                    : "ephemeral job would replace and take with it when it ends; open the job as named, or resume it, "
+                      "or choose another name";
   RefuseWaiter(core, waiter,
-               {Code::kDenied,
-                fmt::format("an earlier run of job {} left a manifest, which this ephemeral job would replace and take "
-                            "with it when it ends; open the job as named, or resume it, or choose another name",
-                            key),
-                {}},
+               {Code::kDenied, fmt::format("an earlier run of job {} left a manifest, which this {}", key, why), {}},
                0);
   return true;
 }

@@ -95,12 +95,6 @@ uint64_t ReachablePages(const Core& core, const JobState& job) {
   return std::min(ShareOf(core, job), reachable) / kPageSize;
 }
 
-// Pages without a copy on SSD: the dirty ones, and what tensors will take that are still being filled.
-uint64_t Unsaved(const JobState& job) {
-  const uint64_t saved = std::min(job.logical_pages, job.ssd_pages);  // Manifests keep extents of no tensor.
-  return std::max(job.dirty_pages, job.logical_pages - saved);
-}
-
 void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
   if (job.burying()) return;  // The coldest may be what is about to be freed: not worth a write.
   const uint64_t start = Threshold(reachable, core.options.write_behind_start);
@@ -109,7 +103,8 @@ void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
   wanted = std::max(wanted, std::min(job.shortage_pages, dirty));
   if (wanted != 0) WriteColdest(core, job, wanted, Which::kAll);
   // Of a tensor larger than fits the first bytes need not wait for the last. Others stay: they may be gone soon.
-  const uint64_t unsaved = Unsaved(job);
+  // (Manifests keep extents of no tensor: there may be more of them than of what the tensors will take.)
+  const uint64_t unsaved = job.logical_pages - std::min(job.logical_pages, job.ssd_pages);
   if (unsaved > start) WriteColdest(core, job, std::min(unsaved - start, dirty), Which::kUnfinished);
 }
 
