@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -281,17 +282,21 @@ def test_a_later_step_that_fails_counts_for_those_it_reached(client: tierd.Clien
     assert [tiered.state[parameter]["step"].item() for parameter in parameters] == [2, 1, 1]
 
 
-def fail_at(monkeypatch: pytest.MonkeyPatch, turn: int) -> None:
-    """The kernel's call number ``turn`` is interrupted, with the views in its hands."""
-    kernel = tierd.torch.AdamW._kernel
+def interrupting(call: Callable[..., Any], turn: int) -> Callable[..., Any]:
+    """``call``, but its call number ``turn`` is interrupted, with its arguments in its hands."""
     turns = iter(range(turn + 1))
 
-    def interrupted(*arguments: Any, **options: Any) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> Any:
         if next(turns) == turn:
             raise KeyboardInterrupt
-        kernel(*arguments, **options)
+        return call(*arguments, **options)
 
-    monkeypatch.setattr(tierd.torch.AdamW, "_kernel", staticmethod(interrupted))
+    return interrupted
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, turn: int) -> None:
+    kernel = interrupting(tierd.torch.AdamW._kernel, turn)
+    monkeypatch.setattr(tierd.torch.AdamW, "_kernel", staticmethod(kernel))
 
 
 @pytest.mark.parametrize("turn", [0, 1, 2])
@@ -321,19 +326,10 @@ def test_a_second_interrupt_while_a_first_step_is_undone_is_made_up_for(
     tiered = tierd.torch.AdamW(ours, client=client, slice_bytes="2MiB")
     give_gradients(ours, 0)
 
-    def interrupt(patch: pytest.MonkeyPatch, name: str, turn: int) -> None:
-        call, turns = getattr(client, name), iter(range(turn + 1))
-
-        def interrupted(*arguments: Any, **options: Any) -> Any:
-            if next(turns) == turn:
-                raise KeyboardInterrupt
-            return call(*arguments, **options)
-
-        patch.setattr(client, name, interrupted)
-
     with monkeypatch.context() as patch:
-        interrupt(patch, "lease_many", 1)  # The first slice is filled, the others are not.
-        interrupt(patch, "delete", freed)
+        # The first slice is filled, the others are not.
+        patch.setattr(client, "lease_many", interrupting(client.lease_many, 1))
+        patch.setattr(client, "delete", interrupting(client.delete, freed))
         with pytest.raises(KeyboardInterrupt):
             tiered.step()
     assert len(fake.tensors) == 2 - freed and fake.leases == {}

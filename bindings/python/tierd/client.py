@@ -467,11 +467,15 @@ def _choice(name: str, value: str, values: dict[str, int]) -> int:
     return values[value]
 
 
-def _count(name: str, value: int) -> int:
+def _index(value: int) -> int:  # -1 for what is no integer.
     try:
-        count = -1 if isinstance(value, bool) else operator.index(value)
+        return operator.index(value)
     except TypeError:
-        count = -1
+        return -1
+
+
+def _count(name: str, value: int) -> int:
+    count = -1 if isinstance(value, bool) else _index(value)
     if not 0 <= count < 1 << 31:
         raise Invalid(f"{name} is {value!r}: an int of at least 0")
     return count
@@ -479,10 +483,7 @@ def _count(name: str, value: int) -> int:
 
 def _unsigned(name: str, value: int) -> int:
     """ctypes would take the lowest 64 bits of any number."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = -1
+    number = _index(value)
     if not 0 <= number < 1 << 64:
         raise Invalid(f"{name} is {value!r}: an int from 0 to 2^64 - 1")
     return number
