@@ -23,9 +23,9 @@ def _advise(address: int, length: int, advice: int) -> bool:
     return bool(_libc.madvise(address, length, advice) == 0)
 
 
-def pmd_mapped(pid: int, address: int) -> int:
-    """Bytes of shared memory that a process maps by huge entries, in its mapping that begins at ``address``."""
-    with open(f"/proc/{pid}/smaps") as smaps:
+def pmd_mapped(address: int) -> int:
+    """Bytes of shared memory that this process maps by huge entries, in its mapping that begins at ``address``."""
+    with open("/proc/self/smaps") as smaps:
         found = False
         for line in smaps:
             if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
@@ -61,7 +61,7 @@ class Buffer:
             _advise(step, STEP, MADV_COLLAPSE)
         if not _advise(address, self.size, MADV_POPULATE_WRITE):
             raise OSError(ctypes.get_errno(), f"cannot populate a buffer of {self.size} bytes")
-        self.huge = pmd_mapped(os.getpid(), address) == self.size
+        self.huge = pmd_mapped(address) == self.size
 
     def close(self) -> None:
         os.close(self.file)
