@@ -45,7 +45,7 @@ void CopyOperation::Cancel() {
 bool CopyOperation::Advance() {
   if (stage_ == Stage::kDone) return true;
   if (!error_ && session_.channel().ended()) Abort(session_.channel().end_reason());
-  if (!error_ && cancelled_)
+  if (!error_ && cancelled_ && stage_ != Stage::kSettling)
     Abort({Code::kTimeout, "the swap of " + client::TensorName(request_.tensor) + " was cancelled"});
   if (!error_ && stage_ == Stage::kQueued) Begin();
   if (!error_) TakeOpening();
@@ -55,7 +55,10 @@ bool CopyOperation::Advance() {
   if (error_) return Unwind();
   Retire();
   const bool asked_all = next_ == request_.offset + request_.tensor_bytes();
-  if (stage_ == Stage::kStreaming && asked_all && ranges_.empty() && check_ == nullptr) stage_ = Stage::kDone;
+  const bool streamed = stage_ == Stage::kStreaming && asked_all && ranges_.empty() && check_ == nullptr;
+  if (streamed) stage_ = mends_ ? Stage::kSettling : Stage::kDone;
+  if (stage_ == Stage::kSettling) Settle();
+  if (error_) return Unwind();
   return stage_ == Stage::kDone;
 }
 
@@ -89,11 +92,13 @@ void CopyOperation::TakeLook() {
   const Status looked = opening_->ToStatus();
   const proto::TensorRecord found = opening_->tensor();
   const bool sealed = (opening_->value() & proto::kTensorSealed) != 0;
+  const bool torn = (opening_->value() & proto::kTensorTorn) != 0;
   session_.channel().Finish(std::exchange(opening_, nullptr));
   if (!looked && looked.error().code == Code::kNotFound) return Create();
   if (!looked) return Abort(looked.error());
   if (found.size == request_.tensor_bytes() && sealed) {
     stage_ = Stage::kStreaming;
+    mends_ = torn;
     return;
   }
   replaces_ = true;
@@ -134,6 +139,17 @@ void CopyOperation::TakeSizeCheck() {
   Abort({Code::kInvalid, client::TensorName(request_.tensor) + " has " + std::to_string(size) +
                              " bytes, the swap asks for " + std::to_string(request_.tensor_bytes()) +
                              ": give the right size, or whole = 0 for a part"});
+}
+
+// Releases are not waited for: who hears of this swap's end by another way than the daemon would still meet TORN. What
+// is answered behind the last one is answered when the tensor is whole. A cancel has nothing left to undo here.
+void CopyOperation::Settle() {
+  if (settling_ == nullptr && !cancelled_) settling_ = Ask(Op::kStat);
+  const bool answered = settling_ != nullptr && settling_->done();
+  if (!answered && !cancelled_) return;
+  stage_ = Stage::kDone;
+  if (answered) return session_.channel().Finish(std::exchange(settling_, nullptr));
+  if (settling_ != nullptr) crew_->AdoptLocked(std::exchange(settling_, nullptr), {.op = Op::kStat});
 }
 
 void CopyOperation::Abort(Error error) {

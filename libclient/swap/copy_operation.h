@@ -1,5 +1,5 @@
 // CopyOperation: one swap under way, as a state machine: opening (does the tensor exist, how large is it), streaming
-// (several ranges asked for ahead, so that I/O and copying overlap), done.
+// (several ranges asked for ahead, so that I/O and copying overlap), settling, done.
 //
 // Threads: everything but Copy() runs under the crew's lock; Copy() works on one claimed range without it.
 // Invariants: ranges_ is in tensor order; bytes of ranges not yet finished are counted in the crew's budget;
@@ -54,7 +54,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   Piece* ClaimOnDevice();
 
  private:
-  enum class Stage { kQueued, kLooking, kCreating, kStreaming, kUndoing, kDone };
+  enum class Stage { kQueued, kLooking, kCreating, kStreaming, kSettling, kUndoing, kDone };
 
   void Begin();
   client::Pending* Ask(proto::Op op);
@@ -68,6 +68,7 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   bool TakeRange(Piece& piece);
   void Finish(Piece& piece);
   void Retire();
+  void Settle();
   void Abort(Error error);
   bool Unwind();
   void Undo();
@@ -84,11 +85,13 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
   const CopyRequest request_;
   std::unique_ptr<DevicePort> device_;
   Stage stage_ = Stage::kQueued;
-  client::Pending* opening_ = nullptr;  // Stat before a swap-out.
-  client::Pending* check_ = nullptr;    // Stat of a swap-in, in parallel to its first ranges.
-  client::Pending* undo_ = nullptr;     // Tear of what it leaves, or stat of what it was to replace.
+  client::Pending* opening_ = nullptr;   // Stat before a swap-out.
+  client::Pending* check_ = nullptr;     // Stat of a swap-in, in parallel to its first ranges.
+  client::Pending* settling_ = nullptr;  // Stat behind the ranges of one that mends a torn tensor.
+  client::Pending* undo_ = nullptr;      // Tear of what it leaves, or stat of what it was to replace.
   std::deque<Piece> ranges_;
   uint64_t next_ = 0;       // First byte of the tensor that is not asked for yet.
+  bool mends_ = false;      // The tensor that it overwrites whole is TORN.
   bool replaces_ = false;   // There is a tensor of that name that cannot be overwritten.
   uint64_t loses_ = 0;      // The bytes of that one, if it was whole.
   bool undecided_ = false;  // Given up while the daemon had not answered whether that one is replaced.

@@ -176,7 +176,8 @@ bool CopyOperation::Unwind() {
     }
   }
   if (busy) return false;
-  for (client::Pending* pending : {std::exchange(opening_, nullptr), std::exchange(check_, nullptr)}) {
+  for (client::Pending** waiting : {&opening_, &check_, &settling_}) {
+    client::Pending* const pending = std::exchange(*waiting, nullptr);
     if (pending != nullptr) crew_->AdoptLocked(pending, {.op = Op::kStat});
   }
   ranges_.clear();

@@ -226,7 +226,8 @@ typedef struct tier_copy_outcome {
  * tensors larger than the arena work. Returns at once; `pointer` must stay valid and unchanged until tier_wait.
  * An acquire or swap_in that meets it under way is served from RAM. NO_MEMORY when no thread to copy is to be had: then
  * `pointer` is not in use. One that fails, is cancelled or dies with its process half way leaves no tensor where it was
- * creating one, and one of the same size that it was overwriting TORN; tier_persist waits for it.
+ * creating one, and one of the same size that it was overwriting TORN; tier_persist waits for it. One that was TORN
+ * and is written whole is whole for every session of the job when the swap ends.
  * With TIER_NO_WAIT it ends with TIMEOUT at the first range that would have to wait for a lease, room in RAM or a
  * device; behind an unfinished swap of the same tensor by this client nothing is started: TIMEOUT at once. */
 TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* pointer, uint64_t size,

@@ -184,9 +184,9 @@ void FakeDaemon::SendTo(Client& client, const void* message, uint32_t size, int 
   client.SendWith(message, size, fd < 0 ? std::span<const int>() : std::span<const int>(&fd, 1));
 }
 
-void FakeDaemon::Hold(proto::Op op) {
+void FakeDaemon::Hold(proto::Op op, uint32_t skip) {
   std::lock_guard lock(mutex_);
-  holding_.insert(op);
+  holding_[op] = skip;
 }
 
 void FakeDaemon::Resume() {

@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,9 +55,9 @@ class FakeDaemon {
   const std::string& socket_path() const { return socket_path_; }
   const FakeCounters& counters() const { return counters_; }
 
-  // Requests of this op are not answered until Resume, which answers all at once: no client sees one without the
-  // others.
-  void Hold(proto::Op op);
+  // Requests of this op, behind `skip` of them, are not answered until Resume, which answers all at once: no client
+  // sees one without the others.
+  void Hold(proto::Op op, uint32_t skip = 0);
   void Resume();
   // A request of this op gets this code: the next one, or the one after `skip` others.
   void Refuse(proto::Op op, Code code, std::string detail, uint32_t skip = 0);
@@ -147,7 +146,7 @@ class FakeDaemon {
   uint64_t next_lease_ = 1;
   uint64_t next_serial_ = 1;
   bool resuming_ = false;
-  std::set<proto::Op> holding_;
+  std::map<proto::Op, uint32_t> holding_;  // How many pass before.
   struct Refusal {
     Answer answer;
     uint32_t skip;

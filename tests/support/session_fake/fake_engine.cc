@@ -29,11 +29,13 @@ void FakeDaemon::TakeRequests(Client& client) {
 
 void FakeDaemon::HandleRequest(Client& client, Request request) {
   const Op op = static_cast<Op>(request.header.op);
-  if (holding_.contains(op)) {
+  const auto hold = holding_.find(op);
+  if (hold != holding_.end() && hold->second == 0) {
     client.held.push_back(std::move(request));
     held_count_++;
     return;
   }
+  if (hold != holding_.end()) --hold->second;
   const auto refusal = refusals_.find(op);
   const bool passes = refusal == refusals_.end() || refusal->second.skip-- > 0;
   if (passes) return Publish(client, request.header, Execute(request));

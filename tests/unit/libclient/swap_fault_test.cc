@@ -67,6 +67,45 @@ TEST_F(SwapFaultTest, AHalfReplacedTensorDoesNotPassForWhole) {
   EXPECT_EQ(view.torn, 1);
 }
 
+// Of the daemon itself: tests/e2e/cpp/tear_test.cc.
+class MendingSwapTest : public SwapFaultTest {
+ protected:
+  void SetUp() override {
+    Start({.windows = 20});
+    ASSERT_TIER_OK(tier_wait(StartOut(1, content_), 0, nullptr));
+    const tier_range whole{1, 0, 0, 0};
+    tier_lease* lease = nullptr;
+    ASSERT_TIER_OK(tier_acquire(client_, &whole, TIER_WRITE, 0, &lease));
+    ASSERT_TIER_OK(tier_release(lease, TIER_ABANDON));
+    daemon_->Hold(Op::kStat, /*skip=*/1);
+    op_ = StartOut(1, content_);
+    daemon_->Await([&] { return daemon_->held() == 1; });
+  }
+
+  const std::vector<std::byte> content_ = Random(5 * kMiB, 1);
+  tier_op* op_ = nullptr;
+};
+
+TEST_F(MendingSwapTest, EndsWhenTheDaemonHasTakenItsReleases) {
+  EXPECT_EQ(daemon_->leases_open(), 0u) << "asked behind them";
+  EXPECT_EQ(tier_done(op_), 0);
+  daemon_->Resume();
+  EXPECT_TIER_OK(tier_wait(op_, 0, nullptr));
+}
+
+TEST_F(MendingSwapTest, ThatIsCancelledThenHasSucceeded) {
+  tier_cancel(op_);
+  EXPECT_TIER_OK(tier_wait(op_, 0, nullptr));
+  EXPECT_EQ(Requests(Op::kTear), 0u);
+  daemon_->Resume();
+  EXPECT_TIER_OK(tier_flush(client_, nullptr, 0, 0));
+}
+
+TEST_F(MendingSwapTest, EndsWithItsSession) {
+  daemon_->EndSessions(Code::kRevoked, "the engine ends");
+  EXPECT_TIER_ERROR(tier_wait(op_, 0, nullptr), TIER_REVOKED, "the engine ends");
+}
+
 TEST_F(SwapFaultTest, AReplacementThatIsRefusedLeavesTheOldTensor) {
   Start({.windows = 4});
   const auto content = Random(5 * kMiB, 1);
