@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
       {"lease-rate", tier::bench::LeaseRate},
       {"many", tier::bench::ManyTensors},
       {"ssd", tier::bench::SsdShell},
+      {"bare-copy", tier::bench::BareCopyShell},
   };
   PartOptions options;
   std::string part;
@@ -24,6 +25,8 @@ int main(int argc, char** argv) {
   CLI::App app("Runs one part of a measurement against a running tierd; prints JSON lines.", "tier_bench");
   app.add_option("part", part, "Which part")->required()->check(CLI::IsMember(parts));
   app.add_option("--socket", options.socket, "Data socket of the daemon")->required();
+  app.add_option("--file", options.file, "File of the daemon, for what is measured beside it (bare-copy)");
+  app.add_option("--offset", options.offset, "First byte of that file that may be overwritten");
   app.add_option("--bytes", options.bytes, "Bytes of one transfer");
   app.add_option("--total", options.total, "Bytes of all tensors together");
   app.add_option("--rounds", options.rounds, "Rounds");

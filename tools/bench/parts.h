@@ -13,7 +13,9 @@ struct PartOptions {
   uint32_t rounds = 15;
   uint32_t count = 1000;  // Of tensors or of operations, by part.
   int spin = 0;           // TIER's spin: 0 auto, 1 always, 2 never.
-  int cpu = 0;            // Where this process runs, and where its peer does (lease-idle).
+  std::string file;       // Where the bare copy writes, behind `offset` (SSD parts).
+  uint64_t offset = 0;
+  int cpu = 0;  // Where this process runs, and where its peer does (lease-idle).
   int peer_cpu = 0;
 };
 
@@ -25,6 +27,7 @@ void LeaseLatencyIdle(
 void LeaseRate(const PartOptions& options);  // Batched acquire + release, batched create + seal.
 void ManyTensors(
     const PartOptions& options);  // Creates `count` one-page tensors, flushes, then waits for a line on stdin.
-void SsdShell(const PartOptions& options);  // Reads "write", "read", "free" lines, answers each with GB/s.
+void SsdShell(const PartOptions& options);       // Reads "write", "read", "free" lines, answers each with GB/s.
+void BareCopyShell(const PartOptions& options);  // Likewise "write" and "read", without a daemon.
 
 }  // namespace tier::bench

@@ -13,6 +13,8 @@ from node import GIB, MIB, Shell, command, daemon
 from report import Report
 
 Arms = dict[str, Callable[[str], float]]  # Each measures a direction, "write" or "read", in GB/s.
+# Copies, checksums and moves chunks: the least that whoever keeps a checked copy of a tensor must do.
+BARE = "bare copy"
 Rates = dict[str, dict[str, list[float]]]  # By arm and direction, one a round.
 
 
@@ -40,16 +42,23 @@ def beside_fio(report: Report, quick: bool, with_peers: bool, buffers: Buffers) 
             arms: Arms = {"tierd": tierd, "fio": fio.Arm(path, total, shapes, buffers)}
             peer = peers.DeepSpeed(path, size, total, quick) if with_peers else None
             if peer is not None:
-                arms["DeepSpeed"] = peer
+                bare = Shell(command(process, "bare-copy", bytes=size, total=total, file=path, offset=fio.OFFSET))
+                arms |= {"DeepSpeed": peer, BARE: bare}
             rates = alternate(arms, tierd, rounds=3 if quick else 10)
             tierd.close()
             if peer is not None:
                 peer.close()
+                bare.close()
         for direction, verb in (("write", "swap_out until on the device"), ("read", "swap_in from the device")):
             what = f"{verb}, {size // MIB} MiB"
-            add_ratio(report, what, rates, direction, "fio", 0.90, buffers.kind)
+            pair = {arm: rates[arm][direction] for arm in ("tierd", "fio")}
+            add_ratio(report, what, pair, 0.90, buffers.kind)
             if peer is not None:
-                add_ratio(report, what, rates, direction, "DeepSpeed", 1.0, peer.shape)
+                pair = {arm: rates[arm][direction] for arm in ("tierd", "DeepSpeed")}
+                add_ratio(report, what, pair, 1.0, peer.shape)
+                what = f"copy, CRC32C and O_DIRECT {direction} alone, {size // MIB} MiB"
+                pair = {arm: rates[arm][direction] for arm in (BARE, "DeepSpeed")}
+                add_ratio(report, what, pair, None, str(bare.ready["shape"]))
 
 
 def choose_shapes(
@@ -80,8 +89,9 @@ def alternate(arms: Arms, tierd: Shell, rounds: int) -> Rates:
     return rates
 
 
-def add_ratio(report: Report, what: str, rates: Rates, direction: str, beside: str, at_least: float, how: str) -> None:
-    ours, theirs = rates["tierd"][direction], rates[beside][direction]
+def add_ratio(report: Report, what: str, pair: dict[str, list[float]], at_least: float | None, how: str) -> None:
+    """The first arm's rates over those of the second, round by round."""
+    (arm, ours), (beside, theirs) = pair.items()
     ratios = sorted(mine / other for mine, other in zip(ours, theirs, strict=True))
     low, median, high = statistics.quantiles(ratios, n=4)
     report.add(
@@ -90,6 +100,6 @@ def add_ratio(report: Report, what: str, rates: Rates, direction: str, beside: s
         f"of {beside}",
         at_least=at_least,
         detail={"pairs": list(zip(ours, theirs, strict=True))},
-        ceiling=f"tierd {statistics.median(ours):.2f} GB/s, {beside} {statistics.median(theirs):.2f} ({how}); "
+        ceiling=f"{arm} {statistics.median(ours):.2f} GB/s, {beside} {statistics.median(theirs):.2f} ({how}); "
         f"quartiles {low:.2f}–{high:.2f}, {len(ratios)} pairs",
     )

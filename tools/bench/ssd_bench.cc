@@ -11,30 +11,20 @@
 #include "tools/bench/client.h"
 #include "tools/bench/parts.h"
 #include "tools/bench/samples.h"
+#include "tools/bench/user_memory.h"
 
 namespace tier::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Several operations under way at a time, as a trainer that swaps layer after layer has: 128 MiB of them, like the
-// deepest of fio's shapes, and at least 4.
-constexpr size_t kOpsInFlightMin = 4;
-constexpr uint64_t kBytesInFlight = 128 << 20;
-
 class SsdSession {
  public:
   explicit SsdSession(const PartOptions& options)
-      : client_(options.socket, options.spin), bytes_(options.bytes), tensors_(options.total / options.bytes) {
-    buffers_.resize(std::max<size_t>(kOpsInFlightMin, kBytesInFlight / bytes_));
-    for (auto& buffer : buffers_) {
-      buffer.resize(bytes_);
-      for (size_t i = 0; i < buffer.size(); i += 8) {
-        state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-        std::memcpy(&buffer[i], &state_, std::min<size_t>(8, buffer.size() - i));
-      }
-    }
-  }
+      : client_(options.socket, options.spin),
+        bytes_(options.bytes),
+        tensors_(options.total / options.bytes),
+        user_(options.bytes) {}
 
   double Write() {
     const auto start = Clock::now();
@@ -61,12 +51,12 @@ class SsdSession {
  private:
   template <typename Start>
   void Stream(Start&& begin) {
-    std::vector<tier_op*> ops(buffers_.size(), nullptr);
+    std::vector<tier_op*> ops(user_.count(), nullptr);
     for (uint64_t i = 0; i < tensors_ + ops.size(); ++i) {
       tier_op*& op = ops[i % ops.size()];
       if (op != nullptr) Require(tier_wait(op, 0, nullptr), "wait");
       op = nullptr;
-      if (i < tensors_) Require(begin(1 + i, buffers_[i % ops.size()], &op), "start");
+      if (i < tensors_) Require(begin(1 + i, user_.Of(i), &op), "start");
     }
   }
   double Rate(Clock::time_point start) const {
@@ -76,8 +66,7 @@ class SsdSession {
   BenchClient client_;
   const uint64_t bytes_;
   const uint64_t tensors_;
-  std::vector<std::vector<char>> buffers_;
-  uint64_t state_ = 1;
+  UserMemory user_;
 };
 
 }  // namespace

@@ -1,0 +1,113 @@
+// What any design that keeps its own copy of a tensor, with a checksum, must do at least: threads that copy a chunk,
+// compute its CRC32C and move it by one blocking O_DIRECT call, and nothing else. No queue, no lease, no index.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/storage/checksum.h"
+#include "tools/bench/parts.h"
+#include "tools/bench/samples.h"
+#include "tools/bench/user_memory.h"
+
+namespace tier::bench {
+namespace {
+
+constexpr uint64_t kChunk = 2 << 20;  // A block of the daemon's, one page where pages are huge.
+constexpr uint32_t kThreadCounts[] = {4, 8, 16};
+constexpr uint64_t kTuningBytes = 1 << 30;
+
+[[noreturn]] void Fail(const char* what) {
+  std::perror(what);
+  std::exit(1);
+}
+
+class BareCopy {
+ public:
+  explicit BareCopy(const PartOptions& options)
+      : file_(open(options.file.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC)),
+        offset_(options.offset),
+        user_(options.bytes),
+        total_(options.total / kChunk * kChunk) {
+    if (file_ < 0) Fail(options.file.c_str());
+    void* const memory =
+        mmap(nullptr, (std::size(staging_) + 1) * kChunk, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) Fail("mmap");
+    char* const aligned = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory) + kChunk - 1) & ~(kChunk - 1));
+    (void)madvise(aligned, std::size(staging_) * kChunk, MADV_HUGEPAGE);  // Or the pages stay small, as windows do.
+    for (size_t i = 0; i < std::size(staging_); ++i) {
+      staging_[i] = aligned + i * kChunk;
+      std::memset(staging_[i], 1, kChunk);
+    }
+  }
+
+  uint32_t threads() const { return threads_; }
+  void Tune() {
+    const uint64_t bytes = std::min(total_, kTuningBytes);
+    double best = 0;
+    uint32_t chosen = 0;
+    for (const uint32_t threads : kThreadCounts) {
+      threads_ = threads;
+      const double rate = 1 / (1 / Pass(true, bytes) + 1 / Pass(false, bytes));
+      if (rate > best) chosen = threads;
+      best = std::max(best, rate);
+    }
+    threads_ = chosen;
+  }
+  // GB/s over `bytes` of the file.
+  double Pass(bool write, uint64_t bytes) {
+    std::atomic<uint64_t> next = 0;
+    const auto start = std::chrono::steady_clock::now();
+    {
+      std::vector<std::jthread> threads;
+      for (uint32_t i = 0; i < threads_; ++i) {
+        threads.emplace_back([&, staging = staging_[i]] {
+          for (uint64_t at; (at = next.fetch_add(kChunk)) < bytes;) Move(write, at, staging);
+        });
+      }
+    }
+    return static_cast<double>(bytes) * 1e-9 / SecondsSince(start);
+  }
+  double Pass(bool write) { return Pass(write, total_); }
+
+ private:
+  void Move(bool write, uint64_t at, char* staging) {
+    const auto place = static_cast<off_t>(offset_ + at);
+    if (write) std::memcpy(staging, user_.At(at), kChunk);
+    if (!write && pread(file_, staging, kChunk, place) != static_cast<ssize_t>(kChunk)) Fail("pread");
+    checksum_.fetch_xor(storage::Crc32c(std::as_bytes(std::span(staging, kChunk))), std::memory_order_relaxed);
+    if (write && pwrite(file_, staging, kChunk, place) != static_cast<ssize_t>(kChunk)) Fail("pwrite");
+    if (!write) std::memcpy(user_.At(at), staging, kChunk);
+  }
+
+  const int file_;
+  const uint64_t offset_;
+  UserMemory user_;
+  const uint64_t total_;
+  char* staging_[16] = {};
+  uint32_t threads_ = 0;
+  std::atomic<uint32_t> checksum_ = 0;
+};
+
+}  // namespace
+
+void BareCopyShell(const PartOptions& options) {
+  BareCopy copy(options);
+  copy.Tune();
+  fmt::print("{{\"ready\": true, \"shape\": \"{} threads\"}}\n", copy.threads());
+  std::fflush(stdout);
+  for (std::string line; std::getline(std::cin, line);) {
+    fmt::print("{{\"{}\": {:.6g}}}\n", line, copy.Pass(line == "write"));
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace tier::bench
