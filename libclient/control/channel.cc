@@ -39,15 +39,20 @@ int Telling(Code code) {
   }
 }
 
+std::string ControlBeside(const std::string& data_socket) {
+  return data_socket.substr(0, data_socket.rfind('/') + 1) + "control.sock";
+}
+
 }  // namespace
 
 Sockets SocketCandidates(const char* socket) {
-  if (socket != nullptr && *socket != '\0') return {.paths = {socket}, .named = true};
+  if (socket != nullptr && *socket != '\0') {
+    const std::string path(socket);
+    const bool is_data = path.substr(path.rfind('/') + 1) == "tierd.sock";
+    return {.paths = {is_data ? ControlBeside(path) : path}, .named = true};
+  }
   if (const char* data = std::getenv("TIERD_SOCKET"); data != nullptr && *data != '\0') {
-    const std::string path(data);
-    const size_t slash = path.rfind('/');
-    const std::string directory = slash == std::string::npos ? std::string() : path.substr(0, slash + 1);
-    return {.paths = {directory + "control.sock"}, .named = true};
+    return {.paths = {ControlBeside(data)}, .named = true};
   }
   Sockets candidates;
   if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime != '\0') {

@@ -22,7 +22,8 @@ struct Sockets {
   bool named = false;              // The caller chose them, by argument or environment.
 };
 
-// `socket` alone if given; else control.sock beside $TIERD_SOCKET; else those of the runtime directories.
+// `socket` alone if given, or control.sock beside it if it is tierd.sock; else control.sock beside $TIERD_SOCKET; else
+// those of the runtime directories.
 Sockets SocketCandidates(const char* socket);
 
 // The code that the daemon sent beside a gRPC status (metadata tier-code), or the nearest for gRPC's own failures.

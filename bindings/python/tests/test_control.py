@@ -39,5 +39,6 @@ def test_where_no_daemon_listens_every_place_is_named(tmp_path: pathlib.Path, mo
 def test_a_socket_that_was_named_is_taken_as_it_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert control.socket_path(tmp_path) == str(tmp_path / "control.sock")
     assert control.socket_path(tmp_path / "other.sock") == str(tmp_path / "other.sock")
+    assert control.socket_path(tmp_path / "tierd.sock") == str(tmp_path / "control.sock")
     monkeypatch.setenv("TIERD_SOCKET", str(tmp_path / "tierd.sock"))
     assert control.socket_path() == str(tmp_path / "control.sock")

@@ -85,10 +85,13 @@ class Event:
 
 
 def socket_path(socket: str | os.PathLike[str] | None = None) -> str:
-    """The control socket: the one named, the one beside ``$TIERD_SOCKET``, or the first of the user's runtime directory
-    and the system's where a daemon listens. ``Disconnected`` naming all of them when none does."""
+    """The control socket: the one named, or that of the directory or beside the data socket (``tierd.sock``) named; the
+    one beside ``$TIERD_SOCKET``; or the first of the user's runtime directory and the system's where a daemon listens.
+    ``Disconnected`` naming all of them when none does."""
     if socket is not None:
         path = pathlib.Path(socket)
+        if path.name == "tierd.sock":
+            path = path.with_name("control.sock")
         return str(path / "control.sock" if path.is_dir() else path)
     named = os.environ.get("TIERD_SOCKET")
     if named:

@@ -23,9 +23,9 @@ typedef struct tier_control_watch tier_control_watch; /* a stream of events */
 /* The sentence of the last failure on this thread ("" if none). Valid until the next call on this thread. */
 TIER_API const char* tier_control_last_error(void);
 
-/* Opens a channel. `socket`: path of control.sock or admin.sock; NULL: control.sock beside $TIERD_SOCKET, else in
- * $XDG_RUNTIME_DIR/tierd/, else in /run/tierd/. `token`: of a job, sent with every call; NULL: $TIERD_JOB_TOKEN or
- * none. DISCONNECTED names the socket when nobody answers within 5 s. */
+/* Opens a channel. `socket`: path of control.sock or admin.sock, or of tierd.sock, which stands for control.sock beside
+ * it; NULL: control.sock beside $TIERD_SOCKET, else in $XDG_RUNTIME_DIR/tierd/, else in /run/tierd/. `token`: of a job,
+ * sent with every call; NULL: $TIERD_JOB_TOKEN or none. DISCONNECTED names the socket when none answers within 5 s. */
 TIER_API int tier_control_connect(const char* socket, const char* token, tier_control** control);
 TIER_API void tier_control_close(tier_control* control); /* NULL is allowed */
 
