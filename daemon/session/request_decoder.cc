@@ -24,21 +24,22 @@ constexpr std::array<OpShape, proto::kOpCount> kShapes = [] {
   using namespace proto;
   std::array<OpShape, kOpCount> shapes{};
   const auto at = [&shapes](Op op) -> OpShape& { return shapes[static_cast<uint16_t>(op)]; };
-  constexpr uint32_t kWaits = kFlagShared | kFlagNoWaitOwn | kFlagNoWait | kFlagWrite | kFlagDiscard;
+  constexpr uint32_t kMayWait = kFlagShared | kFlagNoWaitOwn | kFlagNoWait;
+  constexpr uint32_t kGrants = kMayWait | kFlagWrite | kFlagDiscard;
   at(kCreate) = {.name = "create",
-                 .flags = kWaits | kFlagReplace,
+                 .flags = kGrants | kFlagReplace,
                  .items_min = 1,
                  .items_max = kMany,
                  .range = true,
                  .value = true};
-  at(kAcquire) = {.name = "acquire", .flags = kWaits, .items_min = 1, .items_max = kMany, .range = true};
+  at(kAcquire) = {.name = "acquire", .flags = kGrants, .items_min = 1, .items_max = kMany, .range = true};
   at(kRelease) = {.name = "release",
                   .flags = kFlagAbandon | kFlagUntouched | kFlagMore | kFlagFreeAfter | kFlagShared,
                   .items_min = 1,
                   .items_max = kMany,
                   .range = true,
                   .value = true};
-  at(kFree) = {.name = "free", .flags = kFlagShared, .items_min = 1, .items_max = kMany};
+  at(kFree) = {.name = "free", .flags = kMayWait, .items_min = 1, .items_max = kMany};
   at(kPrefetch) = {.name = "prefetch", .flags = kFlagShared, .items_min = 1, .items_max = kMany, .range = true};
   at(kStep) = {.name = "step", .argument = true};
   at(kPersist) = {.name = "persist", .flags = kFlagShared, .items_max = kMany};

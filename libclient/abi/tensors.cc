@@ -18,7 +18,8 @@ struct TensorList {
 
 Status CheckList(const char* call, Op op, const TensorList& list) {
   const bool reports = op != Op::kFree && op != Op::kDrop;
-  if (auto ok = (reports ? Begin : BeginAlive)(list.client, call, list.flags, TIER_SHARED); !ok) return ok;
+  const uint32_t allowed = TIER_SHARED | (op == Op::kFree ? TIER_NO_WAIT_OWN | TIER_NO_WAIT : 0);
+  if (auto ok = (reports ? Begin : BeginAlive)(list.client, call, list.flags, allowed); !ok) return ok;
   if (list.count > 0 && list.tensors == nullptr) {
     return Fail(Code::kInvalid, std::string(call) + " got no tensors for a count of " + std::to_string(list.count));
   }

@@ -208,6 +208,9 @@ def test_waiting_for_ones_own_lease_is_told_at_once(client: tierd.Client) -> Non
     with client.lease("key"):
         with pytest.raises(tierd.WouldDeadlock):
             client.lease("key", write=True)
+        with pytest.raises(tierd.WouldDeadlock):
+            client.delete("key")
+    client.delete("key")
 
 
 def test_another_threads_lease_is_waited_for(client: tierd.Client, monkeypatch: pytest.MonkeyPatch) -> None:

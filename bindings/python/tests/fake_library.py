@@ -182,11 +182,13 @@ class FakeLibrary:
         return self.tier_free_batch(handle, [tensor], 1, flags)
 
     def tier_free_batch(self, handle: int, tensors: Any, count: int, flags: int) -> int:
+        shared = flags & library.SHARED
+
         def work() -> None:
             for tensor in tensors:
-                if any(record.key == (tensor, flags) for record in self.leases.values()):
+                if any(record.key == (tensor, shared) for record in self.leases.values()):
                     raise Refusal(WOULD_DEADLOCK, f"tensor {tensor:#x} is leased")
-                if self.tensors.pop((tensor, flags), None) is None:
+                if self.tensors.pop((tensor, shared), None) is None:
                     raise Refusal(NOT_FOUND, f"no tensor {tensor:#x}")
 
         return self._guard("free", work)

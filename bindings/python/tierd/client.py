@@ -174,7 +174,7 @@ class Client:
                 ranges.read_ranges(take, tensor, memory, deadline)
 
     def delete(self, *keys: Key, shared: bool = False) -> None:
-        """Frees tensors, in RAM and on SSD. Waits for leases of other threads on them."""
+        """Frees tensors, in RAM and on SSD. Waits for other threads' leases on them; ``WouldDeadlock`` for its own."""
         ids = [self.tensor_id(key) for key in keys]
         if not ids:
             return

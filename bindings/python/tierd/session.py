@@ -161,6 +161,8 @@ class Session:
     def call_waiting(self, name: str, ids: Sequence[int], flags: int) -> None:
         """``tier_free``, ``tier_flush`` or ``tier_persist``, which may wait for long and take no deadline: signals are
         handled meanwhile. The daemon carries out an interrupted call all the same."""
+        if name == "tier_free" and self._blocks_itself():
+            flags |= library.NO_WAIT_OWN
         if ids:
             self._complete(Operation(self.library, None), f"{name}_start", _array(ids), len(ids), flags)
         else:  # All there is: an answer that libtier brings only to who waits.

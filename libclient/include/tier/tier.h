@@ -160,7 +160,8 @@ TIER_API int tier_seal(tier_lease* lease);
  * does nothing else. Frees and hints (prefetch, drop, step) do their work and leave it to that one. */
 TIER_API int tier_release(tier_lease* lease, uint32_t flags);
 TIER_API int tier_release_batch(tier_lease* const* leases, size_t count, uint32_t flags);
-/* Frees the tensor and all copies. Waits for leases of other threads to end (deadline 60 s). */
+/* Frees the tensor and all copies. Waits for all leases on it to end (deadline 60 s): with TIER_NO_WAIT_OWN
+ * WOULD_DEADLOCK at once if they are this client's own, with TIER_NO_WAIT TIMEOUT at once. */
 TIER_API int tier_free(tier_client* client, uint64_t tensor, uint32_t flags);
 TIER_API int tier_free_batch(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
 /* Asks that ranges be brought into RAM soon; returns at once. */

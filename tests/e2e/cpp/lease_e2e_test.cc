@@ -82,6 +82,8 @@ TEST_F(LeaseEndToEnd, ACallerDeadlockingItselfIsTold) {
   EXPECT_EQ(CodeOf([&] { client.Acquire(1, TIER_WRITE | TIER_NO_WAIT_OWN); }, &sentence), TIER_WOULD_DEADLOCK);
   EXPECT_EQ(CodeOf([&] { client.Acquire(1, TIER_WRITE, {}, 100); }, &sentence), TIER_WOULD_DEADLOCK) << sentence;
   EXPECT_THAT(sentence, ::testing::HasSubstr("lease"));
+  EXPECT_EQ(tier_free(client.handle(), 1, TIER_NO_WAIT_OWN), TIER_WOULD_DEADLOCK);
+  EXPECT_EQ(tier_free(client.handle(), 1, TIER_NO_WAIT), TIER_TIMEOUT);
 }
 
 TEST_F(LeaseEndToEnd, LeasesThatFillTheShareAreNamedWhenMoreIsAsked) {
