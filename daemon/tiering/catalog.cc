@@ -118,6 +118,15 @@ TensorSlot FindTensor(const Core& core, const SessionState& session, uint64_t id
   return core.table.Find({job, kInheritedSpace, id});
 }
 
+bool HasTensor(const Core& core, const JobState& job, uint64_t id) {
+  const auto there = [&](uint64_t space) {
+    return core.table.Find({static_cast<uint64_t>(job.id), space, id}) != kNoTensor;
+  };
+  return there(0) || there(kInheritedSpace) || std::ranges::any_of(job.sessions, there, [](const SessionState* each) {
+           return static_cast<uint64_t>(each->id);
+         });
+}
+
 TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
   TIER_CHECK(added.size != 0 && PieceCountOf(added.size) < UINT32_MAX, "size {}", added.size);
   const TensorSlot slot = core.tensors.Allocate();

@@ -9,6 +9,8 @@
 namespace tier::tiering {
 
 TensorSlot FindTensor(const Core& core, const SessionState& session, uint64_t id, bool shared);
+// Whether any namespace of the job has one of this id.
+bool HasTensor(const Core& core, const JobState& job, uint64_t id);
 // A tensor whose bytes nobody has yet. REQUIRES: the id is free in that namespace, or `unnamed`.
 struct NewTensor {
   uint64_t space = 0;

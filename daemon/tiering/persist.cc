@@ -302,7 +302,7 @@ bool StartManifest(Core& core, WaiterList::iterator waiter) {
     commit.tensors.push_back(item.tensor);
     for (uint32_t k = 0; k < tensor.piece_count; ++k) job.manifest.Name(core.PieceOf(tensor, k).extent());
   }
-  for (const auto& [id, key] : job.keys.keys()) manifest.keys.push_back({id, key});
+  for (const auto& [id, entry] : job.keys.keys()) manifest.keys.push_back({id, entry.key});
   if (job.mark_clock != UINT32_MAX) commit.mark = ++job.mark_clock;
   waiter->cookie = core.next_cookie++;
   core.commits.emplace(waiter->cookie, std::move(commit));

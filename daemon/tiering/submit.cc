@@ -158,7 +158,8 @@ void SubmitIntern(Core& core, SessionState& session, const Request& request) {
   InternTable& keys = session.job->keys;
   const InternTable::Limits limits{.keys_max = core.options.keys_per_job_max,
                                    .bytes_max = core.options.key_bytes_per_job_max};
-  const Result<uint64_t> id = keys.Intern(request.text, limits);
+  const auto in_use = [&](uint64_t tensor) { return HasTensor(core, *session.job, tensor); };
+  const Result<uint64_t> id = keys.Intern(request.text, limits, in_use);
   if (id) return AnswerValue(core, session, request.sequence, request.op, *id);
   const bool many = keys.size() >= limits.keys_max;
   const uint64_t limit = many ? limits.keys_max : limits.bytes_max;

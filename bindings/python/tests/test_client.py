@@ -133,6 +133,15 @@ def test_a_taken_key_is_refused_unless_replaced(client: tierd.Client) -> None:
     assert client.get("key") == b"three"
 
 
+def test_a_client_remembers_no_key_of_what_it_freed(client: tierd.Client) -> None:
+    for step in range(3):
+        client.put(f"step {step}", b"bytes")
+        client.delete(f"step {step}")
+    assert client._ids == {}
+    client.put("step 0", b"again")
+    assert client.get("step 0") == b"again"
+
+
 def test_shared_and_own_namespace_do_not_meet(client: tierd.Client) -> None:
     client.put(1, b"mine")
     client.put(1, b"ours", shared=True)

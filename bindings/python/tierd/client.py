@@ -113,8 +113,7 @@ class Client:
         unless ``replace``; ``NoSpace`` before a byte is written when RAM and SSD together cannot hold it. One of the
         same size is overwritten in place: where that fails half way, or its ``timeout`` passes, it is ``Torn``. One of
         another size is freed when its place is taken: where the write fails after that, both are gone, as the error
-        says. A string ``key`` stays known to its job until that ends, also when its tensor is deleted; a job may have 4
-        Mi of them, 64 MiB together (else ``NoMemory``). Instead of new ones each step use keys again, or 64-bit ids.
+        says. A job may have tensors under 4 Mi string keys, 64 MiB together (else ``NoMemory``).
         """
         tensor = self.tensor_id(key)
         with layouts.readable(array) as memory:
@@ -181,6 +180,8 @@ class Client:
         self._tensors_call("tier_free", ids, shared)
         for tensor in ids:
             self._layouts.pop((tensor, shared), None)
+        for key in keys:
+            self._ids.pop(key, None)  # Asked for again if it comes again: the daemon may have forgotten it by then.
 
     def discard(self, tensor: int) -> None:
         """Frees a tensor of this session that nobody holds a lease on. For finalizers: it does not handle signals."""
@@ -227,8 +228,7 @@ class Client:
         timeout: float | None = None,
     ) -> Lease:
         """Makes a tensor of ``shape`` and ``dtype`` (none: bytes) and gives a write lease on all of it, to be filled in
-        place. It is there for others when the lease ends; its first bytes are not defined. String keys stay known
-        to the job, see :meth:`put`."""
+        place. It is there for others when the lease ends; its first bytes are not defined."""
         layout = layouts.declared(dtype, shape, None)
         if layout.size == 0:
             raise Invalid(f"the tensor {key!r} would hold no bytes; it must")

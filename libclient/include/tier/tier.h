@@ -181,8 +181,8 @@ TIER_API int tier_flush(tier_client* client, const uint64_t* tensors, size_t cou
 /* Drops RAM copies of clean, unleased pieces (a hint that they will not be used soon). */
 TIER_API int tier_drop(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
 /* The job-wide 64-bit id of a string key (1 … 1024 bytes). The same key gives the same id in every session of the job,
- * which knows it until the job ends, also when its tensor is freed. A job may have 4 Mi of them, of 64 MiB together
- * (else NO_MEMORY): a loop that makes a new key each step gets there. Use keys again, or 64-bit ids of your own. */
+ * at all times. A job may have tensors under 4 Mi of them, of 64 MiB together (else NO_MEMORY). From three quarters of
+ * that on, keys without a tensor are forgotten, oldest first: what is created later is shown without its key. */
 TIER_API int tier_intern(tier_client* client, const char* key, size_t length, uint64_t* id);
 
 typedef struct tier_tensor_view {

@@ -142,34 +142,6 @@ TEST(Requests, StatTellsSizeGenerationAndCopies) {
   EXPECT_EQ(stat.value, proto::kTensorSealed);
 }
 
-TEST(Requests, KeysAreInternedPerJob) {
-  World world;
-  const JobId job = world.OpenJob();
-  const SessionId a = world.OpenSession(job);
-  const SessionId b = world.OpenSession(job);
-  const uint64_t id = world.Wait(a, world.SendText(a, "layer.weight")).value;
-  EXPECT_NE(id, 0u);
-  EXPECT_EQ(world.Wait(b, world.SendText(b, "layer.weight")).value, id);
-  world.Put(a, id, 100);
-  const std::vector<TensorView> views = world.engine->Tensors(job, 10);
-  ASSERT_EQ(views.size(), 1u);
-  EXPECT_EQ(views[0].key, "layer.weight");
-  EXPECT_EQ(world.Wait(a, world.SendText(a, "")).code, Code::kInvalid);
-  EXPECT_EQ(world.Wait(a, world.SendText(a, std::string(proto::kKeyLengthMax + 1, 'x'))).code, Code::kInvalid);
-  EXPECT_EQ(world.Wait(a, world.SendText(a, std::string("a\0b", 3))).code, Code::kInvalid);
-}
-
-TEST(Requests, AJobsStringKeysAreLimitedInBytesToo) {
-  World world({.engine = {.key_bytes_per_job_max = 100}});
-  const SessionId session = world.Open();
-  EXPECT_EQ(world.Wait(session, world.SendText(session, std::string(60, 'x'))).code, Code::kOk);
-  const Answer refused = world.Wait(session, world.SendText(session, std::string(41, 'y')));
-  EXPECT_EQ(refused.code, Code::kNoMemory);
-  EXPECT_EQ(refused.error.requested, 41u);
-  EXPECT_EQ(refused.error.available, 40u);
-  EXPECT_EQ(refused.error.limit, 100u);
-}
-
 TEST(Requests, StepsCountUpOrAreNamed) {
   World world;
   const SessionId session = world.Open();

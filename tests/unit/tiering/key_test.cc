@@ -1,0 +1,67 @@
+// String keys as the engine keeps them. The table by itself: intern_table_test.cc.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+
+TEST(Keys, AreInternedPerJob) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  const uint64_t id = world.Wait(a, world.SendText(a, "layer.weight")).value;
+  EXPECT_NE(id, 0u);
+  EXPECT_EQ(world.Wait(b, world.SendText(b, "layer.weight")).value, id);
+  world.Put(a, id, 100);
+  const std::vector<TensorView> views = world.engine->Tensors(job, 10);
+  ASSERT_EQ(views.size(), 1u);
+  EXPECT_EQ(views[0].key, "layer.weight");
+  EXPECT_EQ(world.Wait(a, world.SendText(a, "")).code, Code::kInvalid);
+  EXPECT_EQ(world.Wait(a, world.SendText(a, std::string(proto::kKeyLengthMax + 1, 'x'))).code, Code::kInvalid);
+  EXPECT_EQ(world.Wait(a, world.SendText(a, std::string("a\0b", 3))).code, Code::kInvalid);
+}
+
+TEST(Keys, OfTensorsAreLimitedInBytesToo) {
+  World world({.engine = {.key_bytes_per_job_max = 100}});
+  const SessionId session = world.Open();
+  const Answer first = world.Wait(session, world.SendText(session, std::string(60, 'x')));
+  ASSERT_EQ(first.code, Code::kOk);
+  world.Put(session, first.value, 5000);
+  const Answer refused = world.Wait(session, world.SendText(session, std::string(41, 'y')));
+  EXPECT_EQ(refused.code, Code::kNoMemory);
+  EXPECT_EQ(refused.error.requested, 41u);
+  EXPECT_EQ(refused.error.available, 40u);
+  EXPECT_EQ(refused.error.limit, 100u);
+  EXPECT_EQ(world.Free(session, first.value).code, Code::kOk);
+  EXPECT_EQ(world.Wait(session, world.SendText(session, std::string(41, 'y'))).code, Code::kOk);
+}
+
+TEST(Keys, AreKnownAsLongAsAnyNamespaceHasTheirTensor) {
+  World world({.engine = {.keys_per_job_max = 16}});
+  const JobId job = world.OpenJob();
+  const SessionId a = world.OpenSession(job);
+  const SessionId b = world.OpenSession(job);
+  const uint64_t own = world.Wait(a, world.SendText(a, "own")).value;
+  const uint64_t shared = world.Wait(a, world.SendText(a, "shared")).value;
+  const uint64_t nobodys = world.Wait(a, world.SendText(a, "nobody's")).value;
+  world.Put(a, own, 5000);
+  world.Put(a, shared, 5000, 1, proto::kFlagShared);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(world.Wait(b, world.SendText(b, "key" + std::to_string(i))).code, Code::kOk) << i;
+  }
+  world.Put(a, nobodys, 5000);
+  std::map<uint64_t, std::string> keys;
+  for (const TensorView& view : world.engine->Tensors(job, 10)) keys[view.tensor] = view.key;
+  EXPECT_EQ(keys, (std::map<uint64_t, std::string>{{own, "own"}, {shared, "shared"}, {nobodys, ""}}));
+  EXPECT_EQ(world.Wait(b, world.SendText(b, "nobody's")).value, nobodys);
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing
