@@ -50,7 +50,9 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
     return AdmitNew(uid, request, request.mode == OpenMode::kResume);
   }
   if (request.mode == OpenMode::kCreate) {
-    return Fail(Code::kAlreadyExists, fmt::format("job '{}' is live with {} sessions", job->name, job->members.size()));
+    return Fail(Code::kAlreadyExists,
+                fmt::format("job '{}' is live with {} sessions; attach to it, or remove it first (tierctl job remove)",
+                            job->name, job->members.size()));
   }
   if (request.mode == OpenMode::kResume && (!job->named || !job->members.empty())) {
     return Fail(Code::kAlreadyExists,

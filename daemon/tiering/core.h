@@ -39,6 +39,7 @@ struct ManifestCommit {
   uint64_t waiter = 0;  // That it answers, if it still waits.
   uint32_t mark = 0;    // The job's mark clock when it was captured.
   bool erase = false;   // The job's manifest goes, and nothing comes in its place.
+  bool own = false;     // It names tensors of sessions, which go with these.
   std::vector<TensorRef> tensors;
 };
 

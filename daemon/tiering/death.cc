@@ -160,7 +160,9 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   }
   job.pump = true;
   core.acted = true;
-  if (job.sessions.empty() && !job.options.named && !job.closing) CloseNow(core, job);
+  if (!job.sessions.empty()) return;
+  KeepForResume(job);
+  if (!job.options.named && !job.closing) CloseNow(core, job);
 }
 
 void GoOnWithDepartures(Core& core) {

@@ -53,7 +53,8 @@ struct JobState {
   std::unique_ptr<EvictionPolicy> policy;
   InternTable keys;
   ManifestHolds manifest;
-  bool unresumed = false;  // An earlier run left the manifest, and this one was not asked to take its place.
+  bool unresumed = false;           // An earlier run left the manifest, and this one was not asked to take its place.
+  bool manifest_names_own = false;  // Sessions' tensors: when the last session has gone, it alone has them.
   std::vector<SessionState*> sessions;
   SessionState itself;  // Who asks when the daemon does: kDaemonItself, no slot, no tensors, none of `sessions`.
   std::vector<WindowIndex> windows;  // Ready ones.

@@ -117,10 +117,12 @@ bool RefuseToReplace(Core& core, WaiterList::iterator waiter) {
   const bool parked = core.parked_manifests.contains(key) || core.broken_manifests.contains(key);
   if (!job.unresumed && (job.options.named || !parked)) return false;
   const char* const why =
-      job.unresumed ? "run did not resume and would replace; open the job with mode resume to go on from there, or "
-                      "remove that run's first (tierctl job remove --forget) or open it with mode create to begin anew"
-                    : "ephemeral job would replace and take with it when it ends; open the job as named, or resume it, "
-                      "or choose another name";
+      job.unresumed
+          ? "run did not resume and would replace; open the job with mode resume to go on from there; to begin "
+            "anew remove that run's first (tierctl job remove --forget), or open a job that is closed with mode "
+            "create"
+          : "ephemeral job would replace and take with it when it ends; open the job as named, or resume it, "
+            "or choose another name";
   RefuseWaiter(core, waiter,
                {Code::kDenied, fmt::format("an earlier run of job {} left a manifest, which this {}", key, why), {}},
                0);
@@ -159,7 +161,11 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
     }
   }
   if (result.code == Code::kOk) MarkFinished(core, commit);
-  if (JobState* job = JobOfKey(core, commit.key)) job->pump = true;
+  if (JobState* job = JobOfKey(core, commit.key)) {
+    job->pump = true;
+    if (result.code == Code::kOk && job->manifest.id() == commit.holds) job->manifest_names_own = commit.own;
+    if (job->sessions.empty()) KeepForResume(*job);
+  }
   const auto waiter = core.waiter_by_number.find(commit.waiter);
   if (waiter == core.waiter_by_number.end()) return;
   if (result.code == Code::kOk) {
@@ -299,6 +305,7 @@ bool StartManifest(Core& core, WaiterList::iterator waiter) {
     if (!core.Alive(item.tensor)) continue;
     const Tensor& tensor = core.tensors[item.tensor.slot];
     manifest.tensors.push_back(Capture(core, tensor));
+    commit.own |= tensor.space != 0 && tensor.space != kInheritedSpace;
     commit.tensors.push_back(item.tensor);
     for (uint32_t k = 0; k < tensor.piece_count; ++k) job.manifest.Name(core.PieceOf(tensor, k).extent());
   }
@@ -376,6 +383,8 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
   }
   return resume ? Replay(core, job, *manifest) : Status{};
 }
+
+void KeepForResume(JobState& job) { job.unresumed |= job.options.named && job.manifest_names_own; }
 
 void ParkManifest(Core& core, JobState& job) {
   if (job.manifest.empty() && !job.manifest.stored()) return;

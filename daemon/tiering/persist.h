@@ -26,6 +26,9 @@ void LoadManifests(Core& core);
 // back, on SSD. An ephemeral job leaves the manifest of an earlier run as it is, and can persist nothing in its place.
 Status AdoptManifest(Core& core, JobState& job, bool resume);
 void ParkManifest(Core& core, JobState& job);
+// The job has no session. Where sessions' own tensors are in its manifest alone now, that is resumed before it is
+// replaced.
+void KeepForResume(JobState& job);
 void ForgetManifest(Core& core, JobState& job);
 
 }  // namespace tier::tiering

@@ -250,6 +250,10 @@ def test_what_was_persisted_is_there_for_the_next_run_of_the_same_daemon(daemon:
         """
     program = child(run)
     assert program.wait(timeout=60) == -signal.SIGKILL, program.communicate()[1]
+    with tierd.connect(job="kept", socket=daemon.socket, named=True) as client:
+        assert bytes(client.get("common", shared=True)) == b"second"
+        with pytest.raises(tierd.Denied, match="mode resume"):
+            client.persist()
     with tierd.connect(job="kept", socket=daemon.socket, mode="resume") as client:
         assert bytes(client.get("weights")) == bytes(range(200)) * 30_000
         assert bytes(client.get("common", shared=True)) == b"first", "one whole manifest"

@@ -390,6 +390,53 @@ TEST_F(Persist, AManifestIsReplacedOnlyByARunThatResumedItOrBeginsAnew) {
   }
 }
 
+TEST_F(Persist, WhatTheManifestAloneHasIsNotReplacedByARunThatAttaches) {
+  world.Put(session, 1, kPiece, 1);
+  world.Put(session, 2, kPiece, 2, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  const SessionId other = world.OpenSession(job);
+  world.engine->EndSession(session, "left");
+  session = other;
+  EXPECT_EQ(PersistAll().code, Code::kOk) << "its run goes on, with what is left of it";
+  world.Put(session, 3, kPiece, 3);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.engine->EndSession(session, "left");
+  session = world.OpenSession(job);
+  world.Put(session, 4, kPiece, 4);
+  const Answer refused = PersistAll();
+  EXPECT_EQ(refused.code, Code::kDenied);
+  EXPECT_NE(refused.detail.find("mode resume"), std::string::npos) << refused.detail;
+  Reopen();
+  EXPECT_EQ(world.Check(session, 3, 3), Code::kOk);
+  EXPECT_EQ(world.Check(session, 2, 2, kShared), Code::kOk);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.engine->EndSession(session, "left");
+  session = world.OpenSession(job);
+  EXPECT_EQ(world.Check(session, 3, 3), Code::kOk) << "inherited, so it is the job's";
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+}
+
+TEST_F(Persist, AManifestOfTheSharedNamespaceIsReplacedByWhoAttaches) {
+  world.Put(session, 1, kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.engine->EndSession(session, "left");
+  session = world.OpenSession(job);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+}
+
+TEST_F(Persist, OneThatIsCommittedBehindTheLastSessionsBackIsKeptForResume) {
+  world.manifests.SetDelay(5);
+  world.Put(session, 1, kPiece, 1);
+  world.Send(session, Op::kPersist, {});
+  world.Turns(4);
+  world.engine->EndSession(session, "left");
+  world.Turns(10);
+  session = world.OpenSession(job);
+  EXPECT_EQ(PersistAll().code, Code::kDenied);
+  Reopen();
+  EXPECT_EQ(world.Check(session, 1, 1), Code::kOk);
+}
+
 TEST_F(Persist, ADamagedManifestIsReportedAndNeverReplayed) {
   world.Put(session, 1, 2 * kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
