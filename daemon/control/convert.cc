@@ -74,6 +74,13 @@ void ToMessage(const session::JobDescription& job, v1::Job* message) {
   message->set_stall_seconds_total(static_cast<double>(c.stall_ns) * 1e-9);
 }
 
+void ToMessage(const session::KeptDescription& kept, v1::KeptManifest* message) {
+  message->set_name(kept.name);
+  message->set_uid(kept.uid);
+  message->set_ssd_bytes(kept.ssd_bytes);
+  message->set_damage(kept.damage);
+}
+
 void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
   message->set_version(daemon.version);
   message->set_epoch(daemon.epoch);

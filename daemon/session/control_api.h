@@ -50,6 +50,14 @@ struct JobDescription {
   tiering::JobCounters counters;
 };
 
+// What a job that is not open persisted, for its next run.
+struct KeptDescription {
+  uint32_t uid = 0;
+  std::string name;
+  uint64_t ssd_bytes = 0;
+  std::string damage;  // Why it cannot be resumed; empty: it can.
+};
+
 struct DeviceDescription {
   uint16_t index = 0;
   std::string path;
@@ -83,9 +91,9 @@ struct DaemonDescription {
 struct Event {
   uint64_t sequence = 0;  // Rises by one; a gap means the watcher was too slow (events dropped).
   int64_t unix_time_ms = 0;
-  std::string
-      kind;  // job_opened job_closed job_changed session_attached session_ended pressure io_error corrupt torn drain …
-  std::string job;      // Name, or empty.
+  std::string kind;  // job_opened job_closed job_changed job_forgotten session_attached session_ended pressure io_error
+                     // corrupt torn drain …
+  std::string job;   // Name, or empty.
   std::string message;  // One sentence.
 };
 
@@ -93,11 +101,13 @@ class ControlApi {
  public:
   virtual ~ControlApi() = default;
   virtual Result<JobDescription> OpenJob(const Caller& caller, const OpenJobRequest& request) = 0;
+  // `forget`: with what a named job persisted, also where the job is not open.
   virtual Status CloseJob(const Caller& caller, const std::string& name, bool forget) = 0;
   virtual Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
                                         std::optional<uint64_t> guarantee_bytes,
                                         std::optional<uint64_t> limit_bytes) = 0;
-  virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see.
+  virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;   // Those it may see.
+  virtual std::vector<KeptDescription> ListKept(const Caller& caller) = 0;  // Likewise, of its own uid.
   virtual Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
                                                                size_t max) = 0;
   virtual Result<DaemonDescription> Describe() = 0;

@@ -72,10 +72,45 @@ Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJo
 Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bool forget) {
   return Ask<void>([this, caller, name, forget]() -> Status {
     const auto job = parts_.jobs.registry().FindFor(caller, name);
+    if (!job && job.error().code == Code::kNotFound) return RemoveKept(caller, name, forget);
     if (!job) return std::unexpected(job.error());
     parts_.jobs.Close((*job)->id, fmt::format("closed by request of uid {}", caller.uid), forget);
     return {};
   });
+}
+
+Status ControlServer::RemoveKept(const Caller& caller, const std::string& name, bool forget) {
+  std::vector<KeptDescription> found;
+  for (const KeptDescription& kept : KeptFor(caller)) {
+    const std::string qualified = fmt::format("{}/{}", kept.uid, kept.name);
+    if (kept.name == name || (caller.admin && qualified == name)) found.push_back(kept);
+  }
+  if (found.empty()) return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
+  if (found.size() > 1) {
+    return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", found.size(), name, name));
+  }
+  if (!forget) {
+    return Fail(Code::kNotFound, fmt::format("job '{}' is not open; what it persisted goes with forget alone (tierctl "
+                                             "job remove --forget)",
+                                             name));
+  }
+  const KeptDescription& kept = found.front();
+  return parts_.jobs.ForgetKept(kept.uid, kept.name, fmt::format("by request of uid {}", caller.uid));
+}
+
+std::vector<KeptDescription> ControlServer::KeptFor(const Caller& caller) {
+  std::vector<KeptDescription> visible;
+  for (const tiering::KeptManifest& kept : parts_.jobs.engine().KeptManifests()) {
+    const auto owner = ParseQualifiedName(kept.key);
+    if (!owner || !JobRegistry::MaySeeOf(caller, owner->first)) continue;
+    visible.push_back({.uid = owner->first, .name = owner->second, .ssd_bytes = kept.ssd_bytes, .damage = kept.damage});
+  }
+  return visible;
+}
+
+std::vector<KeptDescription> ControlServer::ListKept(const Caller& caller) {
+  using Kept = std::vector<KeptDescription>;
+  return Ask<Kept>([this, caller]() -> Result<Kept> { return KeptFor(caller); }).value_or(Kept{});
 }
 
 Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,

@@ -66,6 +66,7 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> SetJob(const Caller& caller, const std::string& name, std::optional<uint64_t> guarantee_bytes,
                                 std::optional<uint64_t> limit_bytes) override;
   std::vector<JobDescription> ListJobs(const Caller& caller) override;
+  std::vector<KeptDescription> ListKept(const Caller& caller) override;
   Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
                                                        size_t max) override;
   Result<DaemonDescription> Describe() override;
@@ -83,6 +84,8 @@ class ControlServer final : public ControlApi {
   // Runs `ask` on the engine thread and waits for its answer.
   template <typename T>
   Result<T> Ask(std::function<Result<T>()> ask);
+  std::vector<KeptDescription> KeptFor(const Caller& caller);  // Engine thread, like RemoveKept.
+  Status RemoveKept(const Caller& caller, const std::string& name, bool forget);
   const tiering::EngineSnapshot& Figures();  // Engine thread; until its next call.
   void EmitTraffic(size_t device, const storage::DeviceTraffic& traffic);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);

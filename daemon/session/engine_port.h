@@ -31,6 +31,8 @@ class EnginePort {
   virtual tiering::EngineSnapshot Snapshot() const = 0;
   virtual tiering::JobCounters Counters(tiering::JobId job) const = 0;
   virtual std::vector<tiering::TensorView> Tensors(tiering::JobId job, size_t max) const = 0;
+  virtual std::vector<tiering::KeptManifest> KeptManifests() const = 0;
+  virtual Status ForgetKept(const std::string& key) = 0;
 };
 
 class EngineAdapter final : public EnginePort {
@@ -72,6 +74,8 @@ class EngineAdapter final : public EnginePort {
   std::vector<tiering::TensorView> Tensors(tiering::JobId job, size_t max) const override {
     return engine_.Tensors(job, max);
   }
+  std::vector<tiering::KeptManifest> KeptManifests() const override { return engine_.KeptManifests(); }
+  Status ForgetKept(const std::string& key) override { return engine_.ForgetKept(key); }
 
  private:
   tiering::Engine& engine_;

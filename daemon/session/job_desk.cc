@@ -68,6 +68,14 @@ void JobDesk::Close(tiering::JobId id, const std::string& reason, bool forget) {
   events_.Emit("job_closed", &job, fmt::format("job '{}' of uid {} closed: {}", job.name, job.uid, reason));
 }
 
+Status JobDesk::ForgetKept(uint32_t uid, const std::string& name, const std::string& reason) {
+  const Job gone{.uid = uid, .name = name, .named = true};
+  if (Status forgotten = engine_.ForgetKept(gone.EngineKey()); !forgotten) return forgotten;
+  events_.Emit("job_forgotten", &gone,
+               fmt::format("what job '{}' of uid {} persisted was removed {}", name, uid, reason));
+  return {};
+}
+
 void JobDesk::StartDrain(const std::string& reason) {
   drain_reason_ = reason;
   engine_.StartDrain(reason);

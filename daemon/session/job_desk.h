@@ -25,6 +25,8 @@ class JobDesk {
   void Leave(tiering::JobId job, tiering::SessionId session, const std::string& reason);
   // Ends its sessions and frees everything; `forget`: a named job's manifest too.
   void Close(tiering::JobId job, const std::string& reason, bool forget);
+  // Removes what a job that is not open persisted. NOT_FOUND when there is nothing.
+  Status ForgetKept(uint32_t uid, const std::string& name, const std::string& reason);
   // Closes the ephemeral jobs that nobody has attached to in time.
   void CloseExpired(base::TimePoint now);
   std::optional<base::TimePoint> NextExpiry() const { return registry_.NextExpiry(); }

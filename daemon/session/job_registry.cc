@@ -12,7 +12,8 @@ namespace {
 
 using proto::OpenMode;
 
-// "1000/name" as admins write it where several owners use one name.
+}  // namespace
+
 std::optional<std::pair<uint32_t, std::string>> ParseQualifiedName(const std::string& text) {
   const size_t slash = text.find('/');
   if (slash == std::string::npos) return std::nullopt;
@@ -21,8 +22,6 @@ std::optional<std::pair<uint32_t, std::string>> ParseQualifiedName(const std::st
   if (error != std::errc() || end != text.data() + slash) return std::nullopt;
   return std::pair(uid, text.substr(slash + 1));
 }
-
-}  // namespace
 
 std::string Job::EngineKey() const { return fmt::format("{}/{}", uid, name); }
 
@@ -218,7 +217,12 @@ const Job* JobRegistry::FindOwned(uint32_t uid, const std::string& name) const {
 bool JobRegistry::MaySee(const Caller& caller, const Job& job) {
   if (caller.admin) return true;
   if (!caller.token.empty()) return SameToken(caller.token, job.token);
-  return caller.uid == job.uid && caller.uid != kOverflowUid && caller.uid != kUnknownUid;
+  return MaySeeOf(caller, job.uid);
+}
+
+bool JobRegistry::MaySeeOf(const Caller& caller, uint32_t uid) {
+  if (caller.admin) return true;
+  return caller.token.empty() && caller.uid == uid && caller.uid != kOverflowUid && caller.uid != kUnknownUid;
 }
 
 Result<const Job*> JobRegistry::FindFor(const Caller& caller, const std::string& name) const {

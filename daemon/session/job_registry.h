@@ -33,6 +33,9 @@ inline constexpr int32_t kWorldSizeMax = 1 << 20;
 // one is open to other runs.
 inline constexpr base::Duration kUnattachedJobLifetime = std::chrono::seconds(60);
 
+// "1000/name": the key of a job, and what admins write where several owners use one name.
+std::optional<std::pair<uint32_t, std::string>> ParseQualifiedName(const std::string& text);
+
 struct JobRegistryOptions {
   uint32_t jobs_per_uid_max = 64;
   bool persistent = true;  // False: the daemon keeps nothing; named jobs and resume are DENIED.
@@ -89,6 +92,8 @@ class JobRegistry {
   // "uid/name"). NOT_FOUND also where it exists and is somebody else's: its name is not their affair.
   Result<const Job*> FindFor(const Caller& caller, const std::string& name) const;
   static bool MaySee(const Caller& caller, const Job& job);
+  // What has no token: an admin and its owner may.
+  static bool MaySeeOf(const Caller& caller, uint32_t uid);
   const std::map<tiering::JobId, Job>& jobs() const { return jobs_; }
 
  private:

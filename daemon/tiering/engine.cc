@@ -185,6 +185,10 @@ Status Engine::SetJob(JobId id, std::optional<uint64_t> guarantee_bytes, std::op
   return {};
 }
 
+std::vector<KeptManifest> Engine::KeptManifests() const { return ListKept(state_->core); }
+
+Status Engine::ForgetKept(const std::string& key) { return tiering::ForgetKept(state_->core, key); }
+
 void Engine::CloseJob(JobId id, const std::string& reason, bool forget) {
   JobState* job = state_->core.FindJob(id);
   if (job != nullptr) tiering::CloseJob(state_->core, *job, reason, forget);

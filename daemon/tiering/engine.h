@@ -113,6 +113,9 @@ class Engine {
   EngineSnapshot Snapshot() const;
   JobCounters Counters(JobId job) const;  // As in Snapshot, without the work for all the others.
   std::vector<TensorView> Tensors(JobId job, size_t max) const;
+  std::vector<KeptManifest> KeptManifests() const;
+  // Removes one of those, in the background. NOT_FOUND when there is none of this key.
+  Status ForgetKept(const std::string& key);
   void CheckInvariants() const;  // O(everything). For tests and simulations.
 
  private:

@@ -160,7 +160,10 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
       std::erase_if(core.parked_manifests, [&](const auto& parked) { return parked.second.id() == commit.holds; });
     }
   }
-  if (result.code == Code::kOk) MarkFinished(core, commit);
+  if (result.code == Code::kOk) {
+    MarkFinished(core, commit);
+    core.broken_manifests.erase(commit.key);  // A whole one is in its place.
+  }
   if (JobState* job = JobOfKey(core, commit.key)) {
     job->pump = true;
     if (result.code == Code::kOk && job->manifest.id() == commit.holds) job->manifest_names_own = commit.own;
@@ -384,7 +387,10 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
   return resume ? Replay(core, job, *manifest) : Status{};
 }
 
-void KeepForResume(JobState& job) { job.unresumed |= job.options.named && job.manifest_names_own; }
+void KeepForResume(JobState& job) {
+  TIER_CHECK(job.sessions.empty(), "job {} has {} sessions", job.options.key, job.sessions.size());
+  job.unresumed |= job.options.named && job.manifest_names_own;
+}
 
 void ParkManifest(Core& core, JobState& job) {
   if (job.manifest.empty() && !job.manifest.stored()) return;
@@ -392,17 +398,52 @@ void ParkManifest(Core& core, JobState& job) {
   TIER_CHECK(fresh, "two manifests of job {}", job.options.key);
 }
 
+namespace {
+
+// `holds`: 0 where nothing is known of what it names.
+void StartErase(Core& core, const std::string& key, uint64_t holds) {
+  TIER_CHECK(core.ports.manifests != nullptr, "a manifest of job {} without a store", key);
+  const uint64_t cookie = core.next_cookie++;
+  core.commits.emplace(
+      cookie, ManifestCommit{.key = key, .holds = holds, .waiter = 0, .mark = 0, .erase = true, .tensors = {}});
+  core.broken_manifests.erase(key);
+  core.ports.manifests->StartErase(cookie, key);
+}
+
+bool IsOpenAndNamed(const Core& core, const std::string& key) {
+  return std::ranges::any_of(
+      core.jobs, [&](const auto& entry) { return entry.second->options.named && entry.second->options.key == key; });
+}
+
+}  // namespace
+
 // That of an earlier run, where one is parked: an ephemeral job that is open meanwhile has none.
 void ForgetManifest(Core& core, JobState& job) {
   if (core.ports.manifests == nullptr) return;
-  const std::string& key = job.options.key;
+  const auto parked = core.parked_manifests.find(job.options.key);
+  StartErase(core, job.options.key, (parked == core.parked_manifests.end() ? job.manifest : parked->second).id());
+}
+
+std::vector<KeptManifest> ListKept(const Core& core) {
+  std::vector<KeptManifest> kept;
+  for (const auto& [key, holds] : core.parked_manifests) {
+    kept.push_back({.key = key, .ssd_bytes = holds.orphan_pages() * kPageSize, .damage = {}});
+  }
+  for (const auto& [key, error] : core.broken_manifests) {
+    if (!IsOpenAndNamed(core, key)) kept.push_back({.key = key, .damage = error.message});
+  }
+  std::ranges::sort(kept, {}, &KeptManifest::key);
+  return kept;
+}
+
+Status ForgetKept(Core& core, const std::string& key) {
   const auto parked = core.parked_manifests.find(key);
-  const ManifestHolds& holds = parked == core.parked_manifests.end() ? job.manifest : parked->second;
-  const uint64_t cookie = core.next_cookie++;
-  core.commits.emplace(
-      cookie, ManifestCommit{.key = key, .holds = holds.id(), .waiter = 0, .mark = 0, .erase = true, .tensors = {}});
-  core.broken_manifests.erase(key);
-  core.ports.manifests->StartErase(cookie, key);
+  const bool broken = core.broken_manifests.contains(key) && !IsOpenAndNamed(core, key);
+  if (parked == core.parked_manifests.end() && !broken) {
+    return Fail(Code::kNotFound, fmt::format("job {} is not open, and has no manifest", key));
+  }
+  StartErase(core, key, parked == core.parked_manifests.end() ? 0 : parked->second.id());
+  return {};
 }
 
 }  // namespace tier::tiering

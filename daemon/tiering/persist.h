@@ -29,6 +29,9 @@ void ParkManifest(Core& core, JobState& job);
 // The job has no session. Where sessions' own tensors are in its manifest alone now, that is resumed before it is
 // replaced.
 void KeepForResume(JobState& job);
+std::vector<KeptManifest> ListKept(const Core& core);
+// NOT_FOUND when no job that is not open has a manifest of this key.
+Status ForgetKept(Core& core, const std::string& key);
 void ForgetManifest(Core& core, JobState& job);
 
 }  // namespace tier::tiering

@@ -72,6 +72,13 @@ struct TensorView {
   bool torn = false;
 };
 
+// What a job that is not open persisted: it waits for the run that resumes it, and takes up the SSD until then.
+struct KeptManifest {
+  std::string key;  // JobOptions::key.
+  uint64_t ssd_bytes = 0;
+  std::string damage;  // Why it cannot be resumed; its bytes are not known then. Empty: it can.
+};
+
 struct EngineSnapshot {
   uint64_t turns = 0;
   uint64_t arena_bytes = 0;

@@ -10,6 +10,7 @@ import subprocess
 
 import launcher
 import pytest
+import tierd
 
 DRILL = launcher.BUILD / "tests/e2e/control/control_drill"
 
@@ -56,6 +57,30 @@ def test_tierctl_finds_the_same_daemon(own_daemon: launcher.Running) -> None:
         [program, "job", "show", "absent"], capture_output=True, text=True, env=environment, timeout=30
     )
     assert missing.returncode == 3, missing.stderr
+
+
+def test_what_a_closed_job_persisted_is_listed_and_removed(own_daemon: launcher.Running) -> None:
+    program = launcher.BUILD / "tools/tierctl/tierctl"
+
+    def tierctl(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = dict(os.environ, TIERD_SOCKET=own_daemon.socket)
+        return subprocess.run([program, "job", *words], capture_output=True, text=True, env=environment, timeout=30)
+
+    with tierd.connect(job="finished", socket=own_daemon.socket, named=True) as client:
+        client.put("weights", bytes(5 << 20))
+        client.persist()
+    assert "persisted by" not in tierctl("list").stdout
+    assert tierctl("remove", "finished").returncode == 0
+    listed = tierctl("list")
+    assert "persisted by jobs that are not open" in listed.stdout and "can be resumed" in listed.stdout, listed
+    (kept,) = json.loads(tierctl("list", "--json").stdout)["kept"]
+    assert (kept["name"], kept["ssd_bytes"], kept["damage"]) == ("finished", 5 << 20, "")
+    refused = tierctl("remove", "finished")
+    assert refused.returncode == 3 and "--forget" in refused.stderr
+    assert tierctl("remove", "--forget", "finished").returncode == 0
+    assert "persisted by" not in tierctl("list").stdout
+    with pytest.raises(tierd.NotFound):
+        tierd.connect(job="finished", socket=own_daemon.socket, mode="resume")
 
 
 def test_tierctl_without_a_daemon_says_what_it_tried(socket_folder: pathlib.Path) -> None:

@@ -216,6 +216,24 @@ int ShowStatus(const DaemonOptions& options) {
   });
 }
 
+namespace {
+
+void PrintKept(const google::protobuf::RepeatedPtrField<v1::KeptManifest>& kept) {
+  const auto state = [](const v1::KeptManifest& each) {
+    return each.damage().empty() ? std::string("can be resumed") : "damaged: " + each.damage();
+  };
+  fmt::print(
+      "\npersisted by jobs that are not open (tierctl job remove --forget frees it):\n{}",
+      RenderTable({
+          MakeColumn("JOB", kept, false, [](const v1::KeptManifest& each) { return each.name(); }),
+          MakeColumn("UID", kept, true, [](const v1::KeptManifest& each) { return std::to_string(each.uid()); }),
+          MakeColumn("SSD", kept, true, [](const v1::KeptManifest& each) { return HumanBytes(each.ssd_bytes()); }),
+          MakeColumn("STATE", kept, false, state),
+      }));
+}
+
+}  // namespace
+
 int ListJobs(const DaemonOptions& options) {
   return Ask<v1::ListJobsResponse>(
       options, &Stub::ListJobs, v1::ListJobsRequest(), [&](const v1::ListJobsResponse& answer) {
@@ -238,6 +256,7 @@ int ListJobs(const DaemonOptions& options) {
                 MakeColumn("STALLED", jobs, true,
                            [](const v1::Job& j) { return fmt::format("{:.2f} s", j.stall_seconds_total()); }),
             }));
+        if (answer.kept_size() != 0) PrintKept(answer.kept());
         return kExitOk;
       });
 }

@@ -136,7 +136,7 @@ class CommandLine {
       verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: none")->type_name("SIZE");
     }
     open->add_flag("--named", args_.named, "Keep it until it is removed");
-    remove->add_flag("--forget", args_.forget, "Its persisted tensors too");
+    remove->add_flag("--forget", args_.forget, "Its persisted tensors too, also where the job is not open");
   }
 
   void AddTensorVerbs() {

@@ -54,6 +54,10 @@ class FakeControlApi final : public session::ControlApi {
     callers.push_back(caller);
     return jobs;
   }
+  std::vector<session::KeptDescription> ListKept(const session::Caller&) override {
+    const std::lock_guard lock(mutex_);
+    return kept;
+  }
   Result<std::vector<tiering::TensorView>> ListTensors(const session::Caller&, const std::string&,
                                                        size_t max) override {
     const std::lock_guard lock(mutex_);
@@ -101,6 +105,7 @@ class FakeControlApi final : public session::ControlApi {
   Error refusal{Code::kOk, {}};
   session::DaemonDescription description;
   std::vector<session::JobDescription> jobs;
+  std::vector<session::KeptDescription> kept;
   std::vector<tiering::TensorView> tensors;
   std::vector<session::Caller> callers;
   std::vector<session::OpenJobRequest> opened;

@@ -65,6 +65,7 @@ class FakeEngine final : public EnginePort {
   bool draining = false;
   uint64_t turns = 0;
   tiering::EngineSnapshot snapshot;
+  std::vector<tiering::KeptManifest> kept;
   mutable uint64_t snapshots = 0;     // Taken.
   std::function<void()> on_snapshot;  // While one is taken.
 
@@ -175,6 +176,11 @@ class FakeEngine final : public EnginePort {
   }
   std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t max) const override {
     return std::vector<tiering::TensorView>(std::min<size_t>(max, 3));
+  }
+  std::vector<tiering::KeptManifest> KeptManifests() const override { return kept; }
+  Status ForgetKept(const std::string& key) override {
+    const auto gone = std::erase_if(kept, [&](const tiering::KeptManifest& each) { return each.key == key; });
+    return gone == 1 ? Status{} : Fail(Code::kNotFound, "nothing of " + key);
   }
   size_t waiting() const { return waiting_.size(); }
   bool keep_submitted = true;

@@ -84,6 +84,35 @@ TEST(ControlServer, OnlyOwnerTokenOrAdminTouchAJob) {
   EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("close 1 forget")));
 }
 
+TEST(ControlServer, WhatAClosedJobPersistedIsItsOwnersToSeeAndToRemove) {
+  SessionWorld world;
+  world.OnEngine([&] {
+    world.engine.kept = {{.key = "1000/train", .ssd_bytes = 7, .damage = {}},
+                         {.key = "1001/train", .damage = "bad checksum"},
+                         {.key = "1001/other", .ssd_bytes = 9, .damage = {}}};
+    return 0;
+  });
+  const auto kept = world.control().ListKept(kAlice);
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].uid, 1000u);
+  EXPECT_EQ(kept[0].name, "train");
+  EXPECT_EQ(kept[0].ssd_bytes, 7u);
+  EXPECT_EQ(world.control().ListKept(kAdmin).size(), 3u);
+  EXPECT_TRUE(world.control().ListKept({.uid = 1000, .token = std::string(64, 'a')}).empty()) << "its job's, no more";
+  EXPECT_EQ(world.control().CloseJob(kAlice, "other", true).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().CloseJob(kAlice, "1001/other", true).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().CloseJob(kAdmin, "train", true).error().code, Code::kInvalid) << "of whom?";
+  const Status open = world.control().CloseJob(kAlice, "train", false);
+  EXPECT_EQ(open.error().code, Code::kNotFound);
+  EXPECT_THAT(open.error().message, HasSubstr("--forget"));
+  Collector collector;
+  const auto watching = world.control().Watch(kAlice, collector.callback()).value();
+  EXPECT_TRUE(world.control().CloseJob(kAlice, "train", true));
+  EXPECT_EQ(collector.Wait(0).kind, "job_forgotten");
+  EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", true));
+  EXPECT_EQ(world.control().ListKept(kAdmin).size(), 1u);
+}
+
 TEST(ControlServer, ClosingAJobEndsItsSessions) {
   SessionWorld world;
   DataClient client(world.socket_path());

@@ -29,4 +29,28 @@ class Persist : public ::testing::Test {
   SessionId session;
 };
 
+// The next daemon: the same device and the same manifests, a new engine.
+class NextDaemon {
+ public:
+  explicit NextDaemon(World& before)
+      : windows({}), manifests(before.manifests.shared_contents()), transfers({}, before.transfers.shared_disk()) {
+    extents.AddDevice(before.options.device_blocks);
+    engine =
+        std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, index, &manifests, sink});
+  }
+  memory::testing::FakeWindowSource windows;
+  storage::ExtentStore extents;
+  storage::testing::FakeIndex index;
+  storage::testing::FakeManifestStore manifests;
+  storage::testing::FakeTransferPort transfers;
+  RecordingSink sink;
+  std::unique_ptr<Engine> engine;
+  void Turns(int count) {
+    for (int turn = 0; turn < count; ++turn) engine->Turn(now_ = now_ + std::chrono::milliseconds(1));
+  }
+
+ private:
+  base::TimePoint now_;
+};
+
 }  // namespace tier::tiering::testing

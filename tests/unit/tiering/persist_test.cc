@@ -315,24 +315,6 @@ TEST_F(Persist, OfTwoCorruptCopiesTheOtherIsToldWhereOneIsFreedMeanwhile) {
   EXPECT_EQ(refused.error.tensor, 2u);
 }
 
-// The next daemon: the same device and the same manifests, a new engine.
-class NextDaemon {
- public:
-  explicit NextDaemon(World& before)
-      : windows({}), manifests(before.manifests.shared_contents()), transfers({}, before.transfers.shared_disk()) {
-    extents.AddDevice(before.options.device_blocks);
-    engine =
-        std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, index, &manifests, sink});
-  }
-  memory::testing::FakeWindowSource windows;
-  storage::ExtentStore extents;
-  storage::testing::FakeIndex index;
-  storage::testing::FakeManifestStore manifests;
-  storage::testing::FakeTransferPort transfers;
-  RecordingSink sink;
-  std::unique_ptr<Engine> engine;
-};
-
 TEST_F(Persist, TheNextDaemonTakesTheManifestsExtentsBeforeAnythingElse) {
   world.Put(session, 1, 2 * kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
