@@ -36,7 +36,7 @@ enum class OpenMode : uint16_t {
   kAttach = 0,  // Create when absent, else join. The default.
   kCreate = 1,  // ALREADY_EXISTS on a live job.
   kJoin = 2,    // NOT_FOUND when absent; needs the token.
-  kResume = 3,  // A named job without live sessions.
+  kResume = 3,  // A named job without live sessions, or the one that another rank of the run resumed.
 };
 
 struct PacketHeader {

@@ -14,7 +14,7 @@ Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, st
   const auto admission = registry_.Admit(uid, request, now);
   if (!admission) return std::unexpected(admission.error());
   const Job& asked = admission->job;
-  if (request.mode == proto::OpenMode::kResume && !admission->created) {
+  if (request.mode == proto::OpenMode::kResume && !admission->created && asked.members.empty()) {
     const tiering::JobCounters kept = engine_.Counters(asked.id);
     if (kept.persisted) {
       OpenJobRequest again = request;

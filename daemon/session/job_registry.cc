@@ -53,12 +53,17 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
                 fmt::format("job '{}' is live with {} sessions; attach to it, or remove it first (tierctl job remove)",
                             job->name, job->members.size()));
   }
-  if (request.mode == OpenMode::kResume && (!job->named || !job->members.empty())) {
+  if (request.mode == OpenMode::kResume && !MayResume(*job, request)) {
     return Fail(Code::kAlreadyExists,
-                fmt::format("job '{}' is live with {} sessions; resume takes a named job without any", job->name,
-                            job->members.size()));
+                fmt::format("job '{}' is live with {} sessions; resume takes a named job without any, or one that "
+                            "another rank of the same run has just resumed",
+                            job->name, job->members.size()));
   }
   Admission admission{.job = *job};
+  if (job->members.empty()) {
+    admission.job.resumed = request.mode == OpenMode::kResume;
+    admission.job.resumed_ranks.clear();
+  }
   if (BeginsNewRun(*job, request, now)) {
     if (!request.token.empty()) admission.job.token = request.token;
     admission.job.world_size = request.world_size;
@@ -67,6 +72,15 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
   if (auto ok = CheckToken(*job, request); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = CheckWorld(*job, request); !ok) return std::unexpected(std::move(ok.error()));
   return admission;
+}
+
+// Ranks come in any order, and all of them say what their run wants. One that was there and comes again would meet the
+// others' progress with its own state of the manifest.
+bool JobRegistry::MayResume(const Job& job, const OpenJobRequest& request) {
+  if (!job.named) return false;
+  if (job.members.empty()) return true;
+  if (!job.resumed || request.rank < 0 || !SameToken(job.token, request.token)) return false;
+  return std::ranges::find(job.resumed_ranks, request.rank) == job.resumed_ranks.end();
 }
 
 Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume) {
@@ -85,6 +99,7 @@ Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& requ
     job.name = tokens_.MakeJobName();
   job.token = request.token.empty() ? tokens_.MakeToken() : request.token;
   job.named = request.named || resume;
+  job.resumed = resume;
   job.world_size = request.world_size;
   return admission;
 }
@@ -143,6 +158,10 @@ const Job& JobRegistry::Commit(const Admission& admission, const OpenJobRequest&
   Job& job = place->second;
   job.token = admission.job.token;
   job.world_size = admission.job.world_size;
+  job.resumed = admission.job.resumed;
+  job.resumed_ranks = admission.job.resumed_ranks;
+  const bool came = std::ranges::find(job.resumed_ranks, request.rank) != job.resumed_ranks.end();
+  if (job.resumed && session && request.rank >= 0 && !came) job.resumed_ranks.push_back(request.rank);
   TIER_CHECK(!job.name.empty() && IsToken(job.token), "job {} name '{}'", static_cast<uint64_t>(job.id), job.name);
   by_name_.insert_or_assign(std::pair(job.uid, job.name), job.id);
   TIER_CHECK(by_name_.size() == jobs_.size(), "{} names of {} jobs", by_name_.size(), jobs_.size());

@@ -4,12 +4,12 @@
 // The idea: opening is two steps. Admit decides and changes nothing; Commit, called once the engine has agreed too,
 // makes it so. A job is known by (uid, name); its token speaks for its owner.
 //
-// Rules: create refuses a live job; join and a second attach need the token; resume wants a named job without sessions;
-// a rank is present once; every rank of a world names the same size, and the first one after all are gone names it
-// anew. A named job without sessions takes its owner's
-// next run, with that run's token and world; while it awaits the run that a launcher opened it for, only those with its
-// token, or with none. The overflow uid stands for everybody whom the kernel cannot name here, so it owns nothing
-// without a token.
+// Rules: create refuses a live job; join and a second attach need the token; resume wants a named job without
+// sessions, or, of each further rank, the one that a rank with its token has resumed and that it has not been in
+// since; a rank is present once; every rank of a world names the same size, and the first one after all are gone names
+// it anew. A named job without sessions takes its owner's next run, with that run's token and world; while it awaits
+// the run that a launcher opened it for, only those with its token, or with none. The overflow uid stands for
+// everybody whom the kernel cannot name here, so it owns nothing without a token.
 // Invariants: jobs of a uid <= jobs_per_uid_max; a session is in exactly one job. Engine thread only.
 #pragma once
 
@@ -56,6 +56,8 @@ struct Job {
   bool named = false;
   int32_t world_size = 0;
   std::vector<Member> members;
+  bool resumed = false;                          // Its run asked for what was persisted …
+  std::vector<int32_t> resumed_ranks;            // … and these ranks of it have come since.
   std::optional<base::TimePoint> expires;        // Ephemeral and never attached.
   std::optional<base::TimePoint> awaited_until;  // Named, opened without a session, and not attached since.
   std::string EngineKey() const;                 // "uid/name".
@@ -97,6 +99,7 @@ class JobRegistry {
   const std::map<tiering::JobId, Job>& jobs() const { return jobs_; }
 
  private:
+  static bool MayResume(const Job& job, const OpenJobRequest& request);
   Result<Admission> AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume);
   static bool IsOpenToOwner(const Job& job, const OpenJobRequest& request);
   static bool BeginsNewRun(const Job& job, const OpenJobRequest& request, base::TimePoint now);

@@ -267,6 +267,28 @@ def test_what_was_persisted_is_there_for_the_next_run_of_the_same_daemon(daemon:
             client.get("weights")
 
 
+def test_all_ranks_of_a_run_resume(daemon: launcher.Running) -> None:
+    with tierd.connect(job="ranks", socket=daemon.socket, named=True) as client:
+        for rank in range(3):
+            client.put(f"state of {rank}", bytes([rank]) * 5000)
+        client.persist()
+    resume = f"""
+        import os, sys, tierd
+        client = tierd.connect(job="ranks", socket={daemon.socket!r}, mode="resume")
+        rank = int(os.environ["RANK"])
+        assert bytes(client.get(f"state of {{rank}}")) == bytes([rank]) * 5000
+        print("resumed", flush=True)
+        sys.stdin.readline()  # Until all ranks are there.
+        client.put(f"state of {{rank}}", b"trained", replace=True)
+        """
+    launch = {"WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "run", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
+    ranks = [child(resume, RANK=str(rank), TORCHELASTIC_RESTART_COUNT="0", **launch) for rank in range(3)]
+    assert [line_of(process).split() for process in ranks] == [["resumed"]] * 3
+    for process in ranks:
+        _, errors = process.communicate("\n", timeout=20)
+        assert process.returncode == 0, errors
+
+
 def test_a_named_job_survives_an_elastic_restart(daemon: launcher.Running) -> None:
     """Torchrun counts restarts, and the tokens of its runs differ: the next run's ranks find the job of the last."""
     rank = f"""

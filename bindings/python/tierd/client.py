@@ -54,10 +54,10 @@ def connect(
     stderr and ends with its last client; never for a ``mode`` that wants a job that is there. ``guarantee`` is RAM the
     job always gets, ``limit`` RAM it never exceeds: bytes or a quantity such as ``"64GiB"``. ``mode`` is ``attach``
     (create the job, or join it), ``create``, ``join`` or ``resume`` (a named job without sessions as its last
-    ``persist`` left it; what came after is given up). ``named`` keeps the job beyond its last session, for this user's
-    next run of any token and world size; its shared tensors live on, those of a session only in what was persisted.
-    ``rank`` and ``world_size`` default to the launcher's environment. ``spin`` says how waiting calls wait: ``auto``,
-    ``always`` or ``never``.
+    ``persist`` left it, for all ranks of a run; what came after is given up). ``named`` keeps the job beyond its last
+    session, for this user's next run of any token and world size: its shared tensors live on, of others what was
+    persisted. ``rank`` and ``world_size`` default to the launcher's environment. ``spin`` says how waiting calls wait:
+    ``auto``, ``always`` or ``never``.
     """
     functions = library.load()
     options = library.ConnectOptions(

@@ -61,10 +61,12 @@ typedef struct tier_op tier_op;         /* an asynchronous call under way */
 
 /* ---- Connecting ------------------------------------------------------------------------------------------------ */
 
-/* ATTACH creates the job or joins it as it is; CREATE: ALREADY_EXISTS when it is there; JOIN: NOT_FOUND when it is not.
- * RESUME: a named job without live sessions as its last tier_persist left it, in whichever daemon; what its sessions
- * made since is given up. NOT_FOUND without one. A named job that was opened otherwise while an earlier run's manifest
- * lay there may not replace it (tier_persist: DENIED), unless it was opened by CREATE. */
+/* ATTACH creates the job or joins it as it is; CREATE: ALREADY_EXISTS when it is there; JOIN: NOT_FOUND when it is
+ * not. RESUME: a named job without live sessions as its last tier_persist left it, in whichever daemon; what its
+ * sessions made since is given up. NOT_FOUND without one. All ranks of a run may say so: the first resumes, those that
+ * come behind it with its token join, each once; while it is live others get ALREADY_EXISTS. A named job that was
+ * opened otherwise while an earlier run's manifest lay there, or that was attached to when its last session had gone,
+ * may not replace what the manifest alone has (tier_persist: DENIED), unless it was opened by CREATE. */
 enum { TIER_MODE_ATTACH = 0, TIER_MODE_CREATE = 1, TIER_MODE_JOIN = 2, TIER_MODE_RESUME = 3 };
 
 typedef struct tier_connect_options {

@@ -267,6 +267,31 @@ TEST_F(JobRegistryTest, ResumeTakesANamedJobWithoutSessions) {
   EXPECT_EQ(Refusal(kAlice, {.name = "brief", .mode = OpenMode::kResume}), Code::kAlreadyExists);
 }
 
+TEST_F(JobRegistryTest, AllRanksOfARunMayResume) {
+  const std::string token(64, 'b');
+  const auto rank = [&](int32_t number) {
+    return OpenJobRequest{.name = "train", .token = token, .mode = OpenMode::kResume, .rank = number, .world_size = 3};
+  };
+  const Job job = Open(kAlice, rank(1)).value();
+  EXPECT_EQ(Open(kAlice, rank(0)).value().id, job.id);
+  OpenJobRequest stranger = rank(2);
+  stranger.token = std::string(64, 'c');
+  EXPECT_EQ(Refusal(kAlice, stranger), Code::kAlreadyExists) << "another run";
+  OpenJobRequest rankless = rank(2);
+  rankless.rank = -1;
+  rankless.world_size = 0;
+  EXPECT_EQ(Refusal(kAlice, rankless), Code::kAlreadyExists);
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+  EXPECT_EQ(Refusal(kAlice, rank(1)), Code::kAlreadyExists) << "the others have gone on";
+  EXPECT_EQ(Open(kAlice, rank(2)).value().id, job.id);
+
+  const Job attached =
+      Open(kAlice, {.name = "other", .token = token, .named = true, .rank = 0, .world_size = 3}).value();
+  OpenJobRequest late = rank(1);
+  late.name = attached.name;
+  EXPECT_EQ(Refusal(kAlice, late), Code::kAlreadyExists) << "its run did not resume";
+}
+
 TEST_F(JobRegistryTest, ResumeOfAnUnknownJobAsksTheEngineForItsManifest) {
   const auto admission = registry_.Admit(kAlice, {.name = "old", .mode = OpenMode::kResume}, kStart);
   ASSERT_TRUE(admission);
