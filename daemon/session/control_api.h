@@ -50,6 +50,8 @@ struct JobDescription {
   tiering::JobCounters counters;
 };
 
+inline constexpr size_t kKeptListedMax = 10'000;  // A message of gRPC has 4 MiB.
+
 // What a job that is not open persisted, for its next run.
 struct KeptDescription {
   uint32_t uid = 0;
@@ -106,8 +108,9 @@ class ControlApi {
   virtual Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
                                         std::optional<uint64_t> guarantee_bytes,
                                         std::optional<uint64_t> limit_bytes) = 0;
-  virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;   // Those it may see.
-  virtual std::vector<KeptDescription> ListKept(const Caller& caller) = 0;  // Likewise, of its own uid.
+  virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see.
+  // Likewise, of its own uid: the first kKeptListedMax.
+  virtual std::vector<KeptDescription> ListKept(const Caller& caller) = 0;
   virtual Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
                                                                size_t max) = 0;
   virtual Result<DaemonDescription> Describe() = 0;

@@ -21,6 +21,20 @@ std::unexpected<Error> NotAdmin(const char* what) {
                           what));
 }
 
+// Whoever forgets may mean what somebody else, or an earlier run, persisted under the name of a job that lives.
+Status CheckForget(const Job& job, const std::vector<KeptDescription>& kept) {
+  const auto is_owners = [&job](const KeptDescription& each) { return each.uid == job.uid; };
+  if (!std::ranges::all_of(kept, is_owners)) {
+    return Fail(Code::kInvalid,
+                fmt::format("several owners have a job '{0}', live or persisted: write uid/{0}", job.name));
+  }
+  if (kept.empty() || job.named) return {};
+  return Fail(Code::kInvalid,
+              fmt::format("job '{}' is live, and what is persisted under its name is an earlier run's: remove the live "
+                          "one first, without forget, or wait until it has ended",
+                          job.name));
+}
+
 }  // namespace
 
 ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
@@ -72,45 +86,54 @@ Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJo
 Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bool forget) {
   return Ask<void>([this, caller, name, forget]() -> Status {
     const auto job = parts_.jobs.registry().FindFor(caller, name);
-    if (!job && job.error().code == Code::kNotFound) return RemoveKept(caller, name, forget);
-    if (!job) return std::unexpected(job.error());
+    if (!job && job.error().code != Code::kNotFound) return std::unexpected(job.error());
+    const std::vector<KeptDescription> kept = KeptNamed(caller, name);
+    if (!job) return RemoveKept(caller, name, kept, forget);
+    if (Status clear = forget ? CheckForget(**job, kept) : Status{}; !clear) return clear;
     parts_.jobs.Close((*job)->id, fmt::format("closed by request of uid {}", caller.uid), forget);
     return {};
   });
 }
 
-Status ControlServer::RemoveKept(const Caller& caller, const std::string& name, bool forget) {
-  std::vector<KeptDescription> found;
-  for (const KeptDescription& kept : KeptFor(caller)) {
-    const std::string qualified = fmt::format("{}/{}", kept.uid, kept.name);
-    if (kept.name == name || (caller.admin && qualified == name)) found.push_back(kept);
-  }
-  if (found.empty()) return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
-  if (found.size() > 1) {
-    return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", found.size(), name, name));
+Status ControlServer::RemoveKept(const Caller& caller, const std::string& name,
+                                 const std::vector<KeptDescription>& kept, bool forget) {
+  if (kept.empty()) return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
+  if (kept.size() > 1) {
+    return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", kept.size(), name, name));
   }
   if (!forget) {
     return Fail(Code::kNotFound, fmt::format("job '{}' is not open; what it persisted goes with forget alone (tierctl "
                                              "job remove --forget)",
                                              name));
   }
-  const KeptDescription& kept = found.front();
-  return parts_.jobs.ForgetKept(kept.uid, kept.name, fmt::format("by request of uid {}", caller.uid));
+  return parts_.jobs.ForgetKept(kept.front().uid, kept.front().name, fmt::format("by request of uid {}", caller.uid));
 }
 
-std::vector<KeptDescription> ControlServer::KeptFor(const Caller& caller) {
+std::vector<KeptDescription> ControlServer::KeptFor(const Caller& caller, size_t max) {
+  if (!JobRegistry::MaySeeOf(caller, caller.uid)) return {};
+  const std::string prefix = caller.admin ? std::string() : fmt::format("{}/", caller.uid);
   std::vector<KeptDescription> visible;
-  for (const tiering::KeptManifest& kept : parts_.jobs.engine().KeptManifests()) {
+  for (const tiering::KeptManifest& kept : parts_.jobs.engine().KeptManifests(prefix, max)) {
     const auto owner = ParseQualifiedName(kept.key);
-    if (!owner || !JobRegistry::MaySeeOf(caller, owner->first)) continue;
+    if (!owner) continue;
     visible.push_back({.uid = owner->first, .name = owner->second, .ssd_bytes = kept.ssd_bytes, .damage = kept.damage});
   }
   return visible;
 }
 
+// "uid/name" names one; a name alone may be that of several.
+std::vector<KeptDescription> ControlServer::KeptNamed(const Caller& caller, const std::string& name) {
+  std::vector<KeptDescription> named;
+  for (KeptDescription& kept : KeptFor(caller, SIZE_MAX)) {
+    if (fmt::format("{}/{}", kept.uid, kept.name) == name) return {std::move(kept)};
+    if (kept.name == name) named.push_back(std::move(kept));
+  }
+  return named;
+}
+
 std::vector<KeptDescription> ControlServer::ListKept(const Caller& caller) {
   using Kept = std::vector<KeptDescription>;
-  return Ask<Kept>([this, caller]() -> Result<Kept> { return KeptFor(caller); }).value_or(Kept{});
+  return Ask<Kept>([this, caller]() -> Result<Kept> { return KeptFor(caller, kKeptListedMax); }).value_or(Kept{});
 }
 
 Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,

@@ -84,8 +84,11 @@ class ControlServer final : public ControlApi {
   // Runs `ask` on the engine thread and waits for its answer.
   template <typename T>
   Result<T> Ask(std::function<Result<T>()> ask);
-  std::vector<KeptDescription> KeptFor(const Caller& caller);  // Engine thread, like RemoveKept.
-  Status RemoveKept(const Caller& caller, const std::string& name, bool forget);
+  // Engine thread, like RemoveKept.
+  std::vector<KeptDescription> KeptFor(const Caller& caller, size_t max);
+  std::vector<KeptDescription> KeptNamed(const Caller& caller, const std::string& name);
+  Status RemoveKept(const Caller& caller, const std::string& name, const std::vector<KeptDescription>& kept,
+                    bool forget);
   const tiering::EngineSnapshot& Figures();  // Engine thread; until its next call.
   void EmitTraffic(size_t device, const storage::DeviceTraffic& traffic);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);

@@ -31,7 +31,7 @@ class EnginePort {
   virtual tiering::EngineSnapshot Snapshot() const = 0;
   virtual tiering::JobCounters Counters(tiering::JobId job) const = 0;
   virtual std::vector<tiering::TensorView> Tensors(tiering::JobId job, size_t max) const = 0;
-  virtual std::vector<tiering::KeptManifest> KeptManifests() const = 0;
+  virtual std::vector<tiering::KeptManifest> KeptManifests(const std::string& prefix, size_t max) const = 0;
   virtual Status ForgetKept(const std::string& key) = 0;
 };
 
@@ -74,7 +74,9 @@ class EngineAdapter final : public EnginePort {
   std::vector<tiering::TensorView> Tensors(tiering::JobId job, size_t max) const override {
     return engine_.Tensors(job, max);
   }
-  std::vector<tiering::KeptManifest> KeptManifests() const override { return engine_.KeptManifests(); }
+  std::vector<tiering::KeptManifest> KeptManifests(const std::string& prefix, size_t max) const override {
+    return engine_.KeptManifests(prefix, max);
+  }
   Status ForgetKept(const std::string& key) override { return engine_.ForgetKept(key); }
 
  private:

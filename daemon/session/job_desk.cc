@@ -72,7 +72,7 @@ Status JobDesk::ForgetKept(uint32_t uid, const std::string& name, const std::str
   const Job gone{.uid = uid, .name = name, .named = true};
   if (Status forgotten = engine_.ForgetKept(gone.EngineKey()); !forgotten) return forgotten;
   events_.Emit("job_forgotten", &gone,
-               fmt::format("what job '{}' of uid {} persisted was removed {}", name, uid, reason));
+               fmt::format("what job '{}' of uid {} persisted is being removed {}", name, uid, reason));
   return {};
 }
 

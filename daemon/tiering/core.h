@@ -34,12 +34,13 @@ struct Flight {
 
 // A change of a job's manifest that was handed to the store.
 struct ManifestCommit {
-  std::string key;      // Of the job.
-  uint64_t holds = 0;   // ManifestHolds::id of what it is about.
-  uint64_t waiter = 0;  // That it answers, if it still waits.
-  uint32_t mark = 0;    // The job's mark clock when it was captured.
-  bool erase = false;   // The job's manifest goes, and nothing comes in its place.
-  bool own = false;     // It names tensors of sessions, which go with these.
+  std::string key;        // Of the job.
+  uint64_t holds = 0;     // ManifestHolds::id of what it is about.
+  uint64_t waiter = 0;    // That it answers, if it still waits.
+  uint32_t mark = 0;      // The job's mark clock when it was captured.
+  bool erase = false;     // The job's manifest goes, and nothing comes in its place.
+  bool own = false;       // It names tensors of sessions, which go with these …
+  bool orphaned = false;  // … and the last of these went before the store had answered.
   std::vector<TensorRef> tensors;
 };
 

@@ -161,7 +161,7 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   job.pump = true;
   core.acted = true;
   if (!job.sessions.empty()) return;
-  KeepForResume(job);
+  KeepForResume(core, job);
   if (!job.options.named && !job.closing) CloseNow(core, job);
 }
 
@@ -225,7 +225,7 @@ void CloseJob(Core& core, JobState& job, const std::string& reason, bool forget)
 void SweepClosedJobs(Core& core) {
   for (size_t i = 0; i < core.closing_jobs.size();) {
     JobState& job = *core.closing_jobs[i];
-    if (job.transfer_count != 0 || job.burying()) {
+    if (job.transfer_count != 0 || job.burying() || ManifestUnderWay(core, job)) {
       ++i;
       continue;
     }

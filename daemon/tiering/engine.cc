@@ -145,10 +145,10 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
                                 [&](const auto& entry) { return entry.second->options.key == options.key; });
   if (live && !options.key.empty()) return Fail(Code::kAlreadyExists, fmt::format("job {} is open", options.key));
   for (const auto& closing : core.closing_jobs) {
-    if (closing->options.key != options.key || (closing->manifest.empty() && !closing->manifest.stored())) continue;
+    if (closing->options.key != options.key || !HasCommitted(core, *closing)) continue;
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed; try again", options.key));
   }
-  if (options.resume && ErasureUnderWay(core, options.key)) {
+  if ((options.named || options.resume) && ErasureUnderWay(core, options.key)) {
     return Fail(Code::kTimeout, fmt::format("the manifest of job {} is still being removed; try again", options.key));
   }
   if (Status checked = CheckLimit(options.guarantee_bytes, options.limit_bytes); !checked) return checked;
@@ -185,7 +185,9 @@ Status Engine::SetJob(JobId id, std::optional<uint64_t> guarantee_bytes, std::op
   return {};
 }
 
-std::vector<KeptManifest> Engine::KeptManifests() const { return ListKept(state_->core); }
+std::vector<KeptManifest> Engine::KeptManifests(const std::string& prefix, size_t max) const {
+  return ListKept(state_->core, prefix, max);
+}
 
 Status Engine::ForgetKept(const std::string& key) { return tiering::ForgetKept(state_->core, key); }
 

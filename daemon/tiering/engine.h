@@ -113,8 +113,10 @@ class Engine {
   EngineSnapshot Snapshot() const;
   JobCounters Counters(JobId job) const;  // As in Snapshot, without the work for all the others.
   std::vector<TensorView> Tensors(JobId job, size_t max) const;
-  std::vector<KeptManifest> KeptManifests() const;
-  // Removes one of those, in the background. NOT_FOUND when there is none of this key.
+  // Of the keys that begin so, in order.
+  std::vector<KeptManifest> KeptManifests(const std::string& prefix, size_t max) const;
+  // Begins to remove one of those, which is listed again if it fails. NOT_FOUND when there is none of this key, TIMEOUT
+  // while its job is still being closed.
   Status ForgetKept(const std::string& key);
   void CheckInvariants() const;  // O(everything). For tests and simulations.
 

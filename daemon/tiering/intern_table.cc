@@ -17,7 +17,7 @@ uint64_t InternTable::HashOf(std::string_view key, uint32_t probe) {
 }
 
 void InternTable::Add(uint64_t id, std::string_view key) {
-  by_id_.emplace(id, Entry{.key = std::string(key)});
+  by_id_.emplace(id, key);
   by_age_.push_back(id);
   bytes_ += key.size();
 }
@@ -31,12 +31,12 @@ void InternTable::MakeRoom(uint64_t length, const Limits& limits, const InUse& i
     by_age_.pop_front();
     const auto entry = by_id_.find(id);
     TIER_CHECK(entry != by_id_.end(), "key {:#x} has an age and no name", id);
-    if (entry->second.passed) continue;
+    if (passed_.contains(id)) continue;
     if (in_use(id)) {
       by_age_.push_back(id);
       continue;
     }
-    bytes_ -= entry->second.key.size();
+    bytes_ -= entry->second.size();
     by_id_.erase(entry);
   }
 }
@@ -46,15 +46,16 @@ Result<uint64_t> InternTable::Intern(std::string_view key, const Limits& limits,
     const uint64_t id = HashOf(key, probe);
     TIER_CHECK(id != 0, "key of {} bytes", key.size());
     const auto found = by_id_.find(id);
-    if (found != by_id_.end() && found->second.key == key) return id;
+    if (found != by_id_.end() && found->second == key) return id;
     if (found != by_id_.end()) {
-      found->second.passed = true;
+      passed_.insert(id);
       continue;
     }
     MakeRoom(key.size(), limits, in_use);
     if (by_id_.size() >= limits.keys_max) {
       return Fail(Code::kNoMemory,
-                  fmt::format("the job has tensors under {} string keys, at most {}; use numeric ids or fewer keys",
+                  fmt::format("the job has {} string keys, at most {}, and next to all of them name tensors; use "
+                              "numeric ids or fewer keys",
                               by_id_.size(), limits.keys_max));
     }
     if (bytes_ + key.size() > limits.bytes_max) {
@@ -71,16 +72,17 @@ Result<uint64_t> InternTable::Intern(std::string_view key, const Limits& limits,
 
 Status InternTable::Restore(std::string_view key, uint64_t id) {
   const auto known = by_id_.find(id);
-  if (id == 0 || (known != by_id_.end() && known->second.key != key)) {
+  if (id == 0 || (known != by_id_.end() && known->second != key)) {
     return Fail(Code::kCorrupt, fmt::format("the manifest gives id {:#x} to two string keys", id));
   }
   if (known == by_id_.end()) Add(id, key);
+  for (uint32_t probe = 0; probe < kProbesMax && HashOf(key, probe) != id; ++probe) passed_.insert(HashOf(key, probe));
   return {};
 }
 
 std::string_view InternTable::KeyOf(uint64_t id) const {
   const auto found = by_id_.find(id);
-  return found == by_id_.end() ? std::string_view() : std::string_view(found->second.key);
+  return found == by_id_.end() ? std::string_view() : std::string_view(found->second);
 }
 
 }  // namespace tier::tiering

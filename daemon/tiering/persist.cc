@@ -2,6 +2,7 @@
 #include "daemon/tiering/persist.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <unordered_set>
 
@@ -166,8 +167,10 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
   }
   if (JobState* job = JobOfKey(core, commit.key)) {
     job->pump = true;
-    if (result.code == Code::kOk && job->manifest.id() == commit.holds) job->manifest_names_own = commit.own;
-    if (job->sessions.empty()) KeepForResume(*job);
+    if (result.code == Code::kOk && job->manifest.id() == commit.holds) {
+      job->manifest_names_own = commit.own;
+      job->unresumed |= commit.own && commit.orphaned;
+    }
   }
   const auto waiter = core.waiter_by_number.find(commit.waiter);
   if (waiter == core.waiter_by_number.end()) return;
@@ -312,7 +315,7 @@ bool StartManifest(Core& core, WaiterList::iterator waiter) {
     commit.tensors.push_back(item.tensor);
     for (uint32_t k = 0; k < tensor.piece_count; ++k) job.manifest.Name(core.PieceOf(tensor, k).extent());
   }
-  for (const auto& [id, entry] : job.keys.keys()) manifest.keys.push_back({id, entry.key});
+  for (const auto& [id, key] : job.keys.keys()) manifest.keys.push_back({id, key});
   if (job.mark_clock != UINT32_MAX) commit.mark = ++job.mark_clock;
   waiter->cookie = core.next_cookie++;
   core.commits.emplace(waiter->cookie, std::move(commit));
@@ -326,10 +329,13 @@ bool ErasureUnderWay(const Core& core, const std::string& key) {
                      [&](const auto& entry) { return entry.second.key == key && entry.second.erase; });
 }
 
-bool HasCommitted(const Core& core, const JobState& job) {
-  return job.manifest.stored() || !job.manifest.empty() ||
-         std::any_of(core.commits.begin(), core.commits.end(),
+bool ManifestUnderWay(const Core& core, const JobState& job) {
+  return std::any_of(core.commits.begin(), core.commits.end(),
                      [&](const auto& entry) { return entry.second.holds == job.manifest.id() && !entry.second.erase; });
+}
+
+bool HasCommitted(const Core& core, const JobState& job) {
+  return job.manifest.stored() || !job.manifest.empty() || ManifestUnderWay(core, job);
 }
 
 bool TakeManifestResults(Core& core) {
@@ -387,9 +393,11 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
   return resume ? Replay(core, job, *manifest) : Status{};
 }
 
-void KeepForResume(JobState& job) {
+void KeepForResume(Core& core, JobState& job) {
   TIER_CHECK(job.sessions.empty(), "job {} has {} sessions", job.options.key, job.sessions.size());
-  job.unresumed |= job.options.named && job.manifest_names_own;
+  if (!job.options.named) return;
+  job.unresumed |= job.manifest_names_own;
+  for (auto& [cookie, commit] : core.commits) commit.orphaned |= commit.holds == job.manifest.id();
 }
 
 void ParkManifest(Core& core, JobState& job) {
@@ -406,7 +414,6 @@ void StartErase(Core& core, const std::string& key, uint64_t holds) {
   const uint64_t cookie = core.next_cookie++;
   core.commits.emplace(
       cookie, ManifestCommit{.key = key, .holds = holds, .waiter = 0, .mark = 0, .erase = true, .tensors = {}});
-  core.broken_manifests.erase(key);
   core.ports.manifests->StartErase(cookie, key);
 }
 
@@ -424,19 +431,41 @@ void ForgetManifest(Core& core, JobState& job) {
   StartErase(core, job.options.key, (parked == core.parked_manifests.end() ? job.manifest : parked->second).id());
 }
 
-std::vector<KeptManifest> ListKept(const Core& core) {
-  std::vector<KeptManifest> kept;
+std::vector<KeptManifest> ListKept(const Core& core, const std::string& prefix, size_t max) {
+  std::unordered_set<std::string> gone;  // Open, or about to be removed.
+  for (const auto& [id, job] : core.jobs) {
+    if (job->options.named) gone.insert(job->options.key);
+  }
+  for (const auto& [cookie, commit] : core.commits) {
+    if (commit.erase) gone.insert(commit.key);
+  }
+  std::map<std::string, KeptManifest> kept;
+  const auto add = [&](const std::string& key) -> KeptManifest* {
+    if (!key.starts_with(prefix) || gone.contains(key)) return nullptr;
+    KeptManifest& manifest = kept.try_emplace(key).first->second;
+    manifest.key = key;
+    return &manifest;
+  };
   for (const auto& [key, holds] : core.parked_manifests) {
-    kept.push_back({.key = key, .ssd_bytes = holds.orphan_pages() * kPageSize, .damage = {}});
+    if (KeptManifest* manifest = add(key)) manifest->ssd_bytes = holds.orphan_pages() * kPageSize;
   }
   for (const auto& [key, error] : core.broken_manifests) {
-    if (!IsOpenAndNamed(core, key)) kept.push_back({.key = key, .damage = error.message});
+    if (KeptManifest* manifest = add(key)) manifest->damage = error.message;
   }
-  std::ranges::sort(kept, {}, &KeptManifest::key);
-  return kept;
+  std::vector<KeptManifest> listed;
+  for (auto& [key, manifest] : kept) {
+    if (listed.size() == max) break;
+    listed.push_back(std::move(manifest));
+  }
+  return listed;
 }
 
 Status ForgetKept(Core& core, const std::string& key) {
+  const bool closing = std::ranges::any_of(
+      core.closing_jobs, [&](const auto& job) { return job->options.key == key && HasCommitted(core, *job); });
+  if (closing || ErasureUnderWay(core, key)) {
+    return Fail(Code::kTimeout, fmt::format("job {} is still being closed, or removed; try again", key));
+  }
   const auto parked = core.parked_manifests.find(key);
   const bool broken = core.broken_manifests.contains(key) && !IsOpenAndNamed(core, key);
   if (parked == core.parked_manifests.end() && !broken) {

@@ -17,6 +17,8 @@ bool StartManifest(Core& core, WaiterList::iterator waiter);
 bool TakeManifestResults(Core& core);
 // The erasure of a manifest of that key is handed to the store, which has not answered.
 bool ErasureUnderWay(const Core& core, const std::string& key);
+// One of this job is handed to the store, which has not answered.
+bool ManifestUnderWay(const Core& core, const JobState& job);
 // The store has something of this job, or is about to.
 bool HasCommitted(const Core& core, const JobState& job);
 
@@ -26,11 +28,10 @@ void LoadManifests(Core& core);
 // back, on SSD. An ephemeral job leaves the manifest of an earlier run as it is, and can persist nothing in its place.
 Status AdoptManifest(Core& core, JobState& job, bool resume);
 void ParkManifest(Core& core, JobState& job);
-// The job has no session. Where sessions' own tensors are in its manifest alone now, that is resumed before it is
-// replaced.
-void KeepForResume(JobState& job);
-std::vector<KeptManifest> ListKept(const Core& core);
-// NOT_FOUND when no job that is not open has a manifest of this key.
+// The last session of the job has ended. Where sessions' own tensors are in its manifest alone now, that is resumed
+// before it is replaced.
+void KeepForResume(Core& core, JobState& job);
+std::vector<KeptManifest> ListKept(const Core& core, const std::string& prefix, size_t max);
 Status ForgetKept(Core& core, const std::string& key);
 void ForgetManifest(Core& core, JobState& job);
 

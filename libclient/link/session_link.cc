@@ -152,16 +152,17 @@ Result<Attachment> Greet(proto::FileDescriptor socket, const AttachOptions& opti
 
 namespace {
 
-// A job whose manifest is resumed may still be closing: the daemon then says TIMEOUT at once, and is asked again.
-constexpr std::chrono::milliseconds kResumeRetry{20};
+// A job of that name may still be closing, or its manifest being removed: the daemon then says TIMEOUT at once, and is
+// asked again.
+constexpr std::chrono::milliseconds kClosingRetry{20};
 
 Result<Attachment> ConnectAndGreet(const std::string& path, Attempt* attempt, const AttachOptions& options) {
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   for (;;) {
     auto attached = Greet(std::move(attempt->socket), options);
-    const bool again = !attached && attached.error().code == Code::kTimeout && options.mode == proto::OpenMode::kResume;
-    if (!again || std::chrono::steady_clock::now() + kResumeRetry > deadline) return attached;
-    std::this_thread::sleep_for(kResumeRetry);
+    const bool again = !attached && attached.error().code == Code::kTimeout;
+    if (!again || std::chrono::steady_clock::now() + kClosingRetry > deadline) return attached;
+    std::this_thread::sleep_for(kClosingRetry);
     *attempt = Connect(path, options.timeout);
     if (!attempt->socket) return Fail(CodeOf(attempt->error), MeaningOf(attempt->error));
   }

@@ -223,7 +223,7 @@ void PrintKept(const google::protobuf::RepeatedPtrField<v1::KeptManifest>& kept)
     return each.damage().empty() ? std::string("can be resumed") : "damaged: " + each.damage();
   };
   fmt::print(
-      "\npersisted by jobs that are not open (tierctl job remove --forget frees it):\n{}",
+      "\npersisted by jobs that are not open (tierctl job remove --forget UID/JOB frees it):\n{}",
       RenderTable({
           MakeColumn("JOB", kept, false, [](const v1::KeptManifest& each) { return each.name(); }),
           MakeColumn("UID", kept, true, [](const v1::KeptManifest& each) { return std::to_string(each.uid()); }),

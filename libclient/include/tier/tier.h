@@ -66,7 +66,7 @@ typedef struct tier_op tier_op;         /* an asynchronous call under way */
  * sessions made since is given up. NOT_FOUND without one. All ranks of a run may say so: the first resumes, those that
  * come behind it with its token join, each once; while it is live others get ALREADY_EXISTS. A named job that was
  * opened otherwise while an earlier run's manifest lay there, or that was attached to when its last session had gone,
- * may not replace what the manifest alone has (tier_persist: DENIED), unless it was opened by CREATE. */
+ * may not replace what the manifest alone has (tier_persist: DENIED); one that CREATE made in its place may. */
 enum { TIER_MODE_ATTACH = 0, TIER_MODE_CREATE = 1, TIER_MODE_JOIN = 2, TIER_MODE_RESUME = 3 };
 
 typedef struct tier_connect_options {
@@ -182,9 +182,10 @@ TIER_API int tier_persist(tier_client* client, const uint64_t* tensors, size_t c
 TIER_API int tier_flush(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
 /* Drops RAM copies of clean, unleased pieces (a hint that they will not be used soon). */
 TIER_API int tier_drop(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
-/* The job-wide 64-bit id of a string key (1 … 1024 bytes). The same key gives the same id in every session of the job,
- * at all times. A job may have tensors under 4 Mi of them, of 64 MiB together (else NO_MEMORY). From three quarters of
- * that on, keys without a tensor are forgotten, oldest first: what is created later is shown without its key. */
+/* The job-wide 64-bit id of a string key (1 … 1024 bytes). The same key gives the same id in every session of the
+ * job, at all times. A job may have tensors under nearly 4 Mi of them, of 64 MiB together (else NO_MEMORY). From
+ * three quarters of that on, keys without a tensor are forgotten, oldest first: what is created later is shown
+ * without its key. */
 TIER_API int tier_intern(tier_client* client, const char* key, size_t length, uint64_t* id);
 
 typedef struct tier_tensor_view {

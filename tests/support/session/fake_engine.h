@@ -177,7 +177,12 @@ class FakeEngine final : public EnginePort {
   std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t max) const override {
     return std::vector<tiering::TensorView>(std::min<size_t>(max, 3));
   }
-  std::vector<tiering::KeptManifest> KeptManifests() const override { return kept; }
+  std::vector<tiering::KeptManifest> KeptManifests(const std::string& prefix, size_t max) const override {
+    std::vector<tiering::KeptManifest> listed = kept;
+    std::erase_if(listed, [&](const tiering::KeptManifest& each) { return !each.key.starts_with(prefix); });
+    if (listed.size() > max) listed.resize(max);
+    return listed;
+  }
   Status ForgetKept(const std::string& key) override {
     const auto gone = std::erase_if(kept, [&](const tiering::KeptManifest& each) { return each.key == key; });
     return gone == 1 ? Status{} : Fail(Code::kNotFound, "nothing of " + key);

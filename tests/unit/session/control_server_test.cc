@@ -113,6 +113,30 @@ TEST(ControlServer, WhatAClosedJobPersistedIsItsOwnersToSeeAndToRemove) {
   EXPECT_EQ(world.control().ListKept(kAdmin).size(), 1u);
 }
 
+TEST(ControlServer, ForgettingTakesNoLiveJobForAPersistedOne) {
+  SessionWorld world;
+  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train", .named = true}));
+  ASSERT_TRUE(world.control().OpenJob(kBob, {.name = "brief"}));
+  ASSERT_TRUE(world.control().OpenJob(kBob, {.name = "1000/train", .named = true}).has_value());
+  world.OnEngine([&] {
+    world.engine.kept = {{.key = "1000/1001/train"}, {.key = "1001/brief"}, {.key = "1001/train"}};
+    return 0;
+  });
+  EXPECT_EQ(world.control().CloseJob(kAdmin, "train", true).error().code, Code::kInvalid) << "of whom?";
+  const Status live = world.control().CloseJob(kBob, "brief", true);
+  EXPECT_EQ(live.error().code, Code::kInvalid);
+  EXPECT_THAT(live.error().message, HasSubstr("an earlier run's"));
+  EXPECT_EQ(world.control().ListJobs(kAdmin).size(), 3u);
+  EXPECT_EQ(world.control().ListKept(kAdmin).size(), 3u);
+  EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", true)) << "not that of 1000 with such a name";
+  EXPECT_EQ(world.control().ListKept(kBob).size(), 1u);
+  EXPECT_TRUE(world.control().CloseJob(kAdmin, "1000/train", true));
+  EXPECT_TRUE(world.control().ListJobs(kAlice).empty());
+  EXPECT_TRUE(world.control().CloseJob(kBob, "brief", false));
+  EXPECT_TRUE(world.control().CloseJob(kBob, "brief", true));
+  EXPECT_TRUE(world.control().ListKept(kBob).empty());
+}
+
 TEST(ControlServer, ClosingAJobEndsItsSessions) {
   SessionWorld world;
   DataClient client(world.socket_path());

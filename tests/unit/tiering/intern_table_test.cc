@@ -118,6 +118,18 @@ TEST(InternTable, KeepsAKeyThatAnotherHadToPass) {
   EXPECT_EQ(*table.Intern("late", Keys(16), Never), instead);
 }
 
+TEST(InternTable, KeepsWhatARestoredKeyHadToPass) {
+  const uint64_t wanted = *InternTable().Intern("late", Keys(10), Always);
+  InternTable before;
+  ASSERT_TRUE(before.Restore("early", wanted).has_value());
+  const uint64_t instead = *before.Intern("late", Keys(10), Always);
+  InternTable table;
+  ASSERT_TRUE(table.Restore("late", instead).has_value());
+  ASSERT_TRUE(table.Restore("early", wanted).has_value());
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(table.Intern("key" + std::to_string(i), Keys(16), Never).has_value()) << i;
+  EXPECT_EQ(*table.Intern("late", Keys(16), Never), instead);
+}
+
 TEST(InternTable, RestoresPairsAndRefusesContradictions) {
   InternTable table;
   EXPECT_TRUE(table.Restore("a", 7).has_value());

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "tests/support/tiering/world.h"
+#include "tests/unit/tiering/persist_fixture.h"
 
 namespace tier::tiering::testing {
 namespace {
@@ -61,6 +61,20 @@ TEST(Keys, AreKnownAsLongAsAnyNamespaceHasTheirTensor) {
   for (const TensorView& view : world.engine->Tensors(job, 10)) keys[view.tensor] = view.key;
   EXPECT_EQ(keys, (std::map<uint64_t, std::string>{{own, "own"}, {shared, "shared"}, {nobodys, ""}}));
   EXPECT_EQ(world.Wait(b, world.SendText(b, "nobody's")).value, nobodys);
+}
+
+TEST(Keys, OfWhatAResumedJobInheritedAreKnown) {
+  World world({.engine = {.keys_per_job_max = 16}, .manifests = true});
+  const SessionId before = world.OpenSession(world.OpenJob(kNamed));
+  const uint64_t id = world.Wait(before, world.SendText(before, "inherited")).value;
+  world.Put(before, id, 5000);
+  EXPECT_EQ(world.Ask(before, Op::kPersist, {}).code, Code::kOk);
+  world.engine->CloseJob(JobId{1}, "done", false);
+  world.Turns(5);
+  const JobId job = world.OpenJob(kResume);
+  const SessionId session = world.OpenSession(job);
+  for (int i = 0; i < 100; ++i) world.Wait(session, world.SendText(session, "key" + std::to_string(i)));
+  EXPECT_EQ(world.engine->Tensors(job, 10).at(0).key, "inherited");
 }
 
 }  // namespace

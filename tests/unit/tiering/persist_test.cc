@@ -419,6 +419,29 @@ TEST_F(Persist, OneThatIsCommittedBehindTheLastSessionsBackIsKeptForResume) {
   EXPECT_EQ(world.Check(session, 1, 1), Code::kOk);
 }
 
+TEST_F(Persist, OneThatIsCommittedBehindTheLastSessionIsKeptFromWhoHasComeMeanwhile) {
+  world.manifests.SetDelay(5);
+  world.Put(session, 1, kPiece, 1);
+  world.Send(session, Op::kPersist, {});
+  world.Turns(4);
+  world.engine->EndSession(session, "left");
+  session = world.OpenSession(job);
+  EXPECT_TRUE(world.Job(job).persisted) << "or as good as";
+  world.Turns(10);
+  EXPECT_EQ(PersistAll().code, Code::kDenied);
+}
+
+TEST_F(Persist, APersistThatFailsChangesNothingOfWhatIsKept) {
+  world.Put(session, 1, kPiece, 1);
+  world.Put(session, 2, kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.manifests.FailNext(Code::kIoError, "the disk is gone");
+  EXPECT_EQ(world.Ask(session, Op::kPersist, {{2, 0, 0, 0}}, kShared).code, Code::kIoError);
+  world.engine->EndSession(session, "left");
+  session = world.OpenSession(job);
+  EXPECT_EQ(PersistAll().code, Code::kDenied);
+}
+
 TEST_F(Persist, ADamagedManifestIsReportedAndNeverReplayed) {
   world.Put(session, 1, 2 * kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
