@@ -137,9 +137,21 @@ def test_a_client_remembers_no_key_of_what_it_freed(client: tierd.Client) -> Non
     for step in range(3):
         client.put(f"step {step}", b"bytes")
         client.delete(f"step {step}")
-    assert client._ids == {}
+    assert client._session.ids == {}
     client.put("step 0", b"again")
     assert client.get("step 0") == b"again"
+
+
+def test_a_client_remembers_so_many_keys(
+    client: tierd.Client, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tierd.session.KEYS_REMEMBERED", 10)
+    for step in range(100):
+        with pytest.raises(tierd.NotFound, match=f"step {step}"):
+            client.get(f"step {step}")
+        assert len(client._session.ids) <= 10 and len(client._session.keys) <= 10
+    client.put("step 0", b"bytes")
+    assert client.get("step 0") == b"bytes"
 
 
 def test_shared_and_own_namespace_do_not_meet(client: tierd.Client) -> None:

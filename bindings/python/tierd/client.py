@@ -99,7 +99,6 @@ class Client:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._ids: dict[str, int] = {}
         self._layouts: dict[tuple[int, bool], Layout] = {}
 
     # ---- Whole tensors ----
@@ -113,7 +112,7 @@ class Client:
         unless ``replace``; ``NoSpace`` before a byte is written when RAM and SSD together cannot hold it. One of the
         same size is overwritten in place: where that fails half way, or its ``timeout`` passes, it is ``Torn``. One of
         another size is freed when its place is taken: where the write fails after that, both are gone, as the error
-        says. A job may have tensors under 4 Mi string keys, 64 MiB together (else ``NoMemory``).
+        says. A job may have tensors under nearly 4 Mi string keys, 64 MiB together (else ``NoMemory``).
         """
         tensor = self.tensor_id(key)
         with layouts.readable(array) as memory:
@@ -180,20 +179,19 @@ class Client:
         self._tensors_call("tier_free", ids, shared)
         for tensor in ids:
             self._layouts.pop((tensor, shared), None)
-        for key in keys:
-            self._ids.pop(key, None)  # Asked for again if it comes again: the daemon may have forgotten it by then.
+        for key in (key for key in keys if isinstance(key, str)):
+            self._session.ids.pop(key, None)  # Asked for again: the daemon may have forgotten it by then.
 
     def discard(self, tensor: int) -> None:
         """Frees a tensor of this session that nobody holds a lease on. For finalizers: it does not handle signals."""
         self._session.call("tier_free", tensor, 0)
         self._layouts.pop((tensor, False), None)
 
-    def discard_unwaited(self, keys: Iterable[str]) -> None:
+    def discard_unwaited(self, tensors: Sequence[int]) -> None:
         """Asks that tensors of this session be freed, and waits for nothing. For finalizers, which may run in the
-        middle of any call, on any thread. Keys never used before name no tensor."""
-        ids = [self._ids[key] for key in list(keys) if key in self._ids]
-        self._session.free_unwaited(ids, 0)
-        for tensor in ids:
+        middle of any call, on any thread."""
+        self._session.free_unwaited(tensors, 0)
+        for tensor in tensors:
             self._layouts.pop((tensor, False), None)
 
     # ---- In place ----
@@ -322,8 +320,8 @@ class Client:
     def tensor_id(self, key: Key) -> int:
         """The 64-bit id behind a key."""
         if isinstance(key, str):
-            known = self._ids.get(key)
-            return self._intern(key) if known is None else known
+            known = self._session.ids.get(key)
+            return self._session.intern(key) if known is None else known
         if isinstance(key, bool) or not isinstance(key, int):
             raise Invalid(f"a key is an int or a str, not {type(key).__name__}")
         if not 0 <= key < 1 << 64:
@@ -374,16 +372,6 @@ class Client:
         return f"<tierd.Client job {state.job!r} at {state.socket}>"
 
     # ---- Within ----
-
-    def _intern(self, key: str) -> int:
-        text = key.encode()
-        if not 1 <= len(text) <= 1024:
-            raise Invalid(f"a string key has 1 to 1024 bytes, this one {len(text)}")
-        number = ctypes.c_uint64()
-        self._session.call("tier_intern", text, len(text), ctypes.byref(number))
-        self._ids[key] = number.value
-        self._session.keys[number.value] = key
-        return number.value
 
     def _layout_of(self, tensor: int, shared: bool) -> Layout | None:
         known = self._layouts.get((tensor, shared))

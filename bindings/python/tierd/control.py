@@ -183,11 +183,12 @@ class Control:
         return _job(self._call("SetJob", "SetJobRequest", "Job", **fields))
 
     def close_job(self, name: str, *, forget: bool = False) -> None:
-        """Ends the job's sessions (they get ``Revoked``) and frees all it stored; ``forget``: its manifest too."""
+        """Ends the job's sessions (they get ``Revoked``) and frees all it stored; ``forget``: its manifest too,
+        also where the job is not open."""
         self._call("CloseJob", "CloseJobRequest", "CloseJobResponse", name=name, forget=forget)
 
     def list_jobs(self) -> list[Job]:
-        """The jobs this caller may see."""
+        """The jobs this caller may see that are open; ``tierctl job list`` shows what others have persisted too."""
         return [_job(message) for message in self._call("ListJobs", "ListJobsRequest", "ListJobsResponse").jobs]
 
     def list_tensors(self, job: str, limit: int = 0) -> list[Any]:

@@ -21,10 +21,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from . import library
-from .errors import Disconnected, Error, Stale
+from .errors import Disconnected, Error, Invalid, Stale
 from .waiting import SLICE_MS, Operation, end_once, run_aside, token_of
 
 DEADLINE_MS = 60_000
+KEYS_REMEMBERED = 65_536
 
 Ids = ctypes.Array[ctypes.c_uint64]
 
@@ -90,7 +91,8 @@ class Session:
     def __init__(self, functions: ctypes.CDLL, handle: int = 0) -> None:
         self.library = functions
         self.handle = ctypes.c_void_p(handle)  # For tier_connect to fill in.
-        self.keys: dict[int, str] = {}  # The string keys used so far, by the ids the daemon gave them.
+        self.ids: dict[str, int] = {}  # String keys used lately, with the ids the daemon gave them …
+        self.keys: dict[int, str] = {}  # … and by these.
         self.grants: dict[object, int] = {}  # Leases alive or asked for: the thread that took each.
         self._token = token_of(self.handle)
         self._process = os.getpid()
@@ -157,6 +159,19 @@ class Session:
         finally:
             self._calls.pop(call, None)
             self.close_if_last()
+
+    def intern(self, key: str) -> int:
+        """The id that the daemon gives a string key. Some are remembered, by themselves and for errors to name."""
+        text = key.encode()
+        if not 1 <= len(text) <= 1024:
+            raise Invalid(f"a string key has 1 to 1024 bytes, this one {len(text)}")
+        number = ctypes.c_uint64()
+        self.call("tier_intern", text, len(text), ctypes.byref(number))
+        if len(self.keys) >= KEYS_REMEMBERED:
+            self.ids.clear()
+            self.keys.clear()
+        self.ids[key], self.keys[number.value] = number.value, key
+        return number.value
 
     def call_waiting(self, name: str, ids: Sequence[int], flags: int) -> None:
         """``tier_free``, ``tier_flush`` or ``tier_persist``, which may wait for long and take no deadline: signals are

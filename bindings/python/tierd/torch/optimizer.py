@@ -77,8 +77,8 @@ class _Tiered(torch.optim.Adam):
         self._name = name or f"{type(self).__name__.lower()}-{next(_numbers)}"
         self._slots: dict[torch.Tensor, Slot] = {}
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
-        keys: set[str] = set()
-        self._keys = keys  # Everything of ours that may exist in tierd.
+        keys: dict[str, int] = {}
+        self._keys = keys  # Everything of ours that may exist in tierd, and its id.
         weakref.finalize(self, _free_all, client, keys).atexit = False
 
     # ---- The step ----
@@ -203,12 +203,13 @@ class _Tiered(torch.optim.Adam):
     def _take(self, unit: list[Piece]) -> list[Lease]:
         first = unit[0]
         if not first.slot.created and first.begin == 0:
-            new = set(first.slot.keys.values()) - self._keys
+            new = {key: self._client.tensor_id(key) for key in first.slot.keys.values() if key not in self._keys}
             self._keys.update(new)  # Before they are there: an interrupt may come at any point.
             try:
                 return self._client.lease_many(first.creating_parts())
             except Error:
-                self._keys.difference_update(new)  # None was made: one that is there is not the optimizer's.
+                for key in new:
+                    self._keys.pop(key, None)  # None was made: one that is there is not the optimizer's.
                 raise
         return self._client.lease_many([part for piece in unit for part in piece.parts()], write=True)
 
@@ -252,7 +253,7 @@ class _Tiered(torch.optim.Adam):
         """Forgets state that was being made when the step failed: it starts from zero again in the next one."""
         for piece in pieces:
             slot = piece.slot
-            if not slot.created and not self._keys.isdisjoint(slot.keys.values()):
+            if not slot.created and not self._keys.keys().isdisjoint(slot.keys.values()):
                 piece.step.zero_()
                 self._free(slot)
 
@@ -363,7 +364,7 @@ class _Tiered(torch.optim.Adam):
                 with contextlib.suppress(Error):
                     with contextlib.suppress(NotFound):
                         self._client.delete(key)
-                    self._keys.discard(key)
+                    self._keys.pop(key, None)
 
     def _load(self, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         step = self.state[parameter]["step"]
@@ -372,7 +373,9 @@ class _Tiered(torch.optim.Adam):
         for kind, key in slot.keys.items():
             value = (parameter if kind == "master" and kind not in state else state[kind]).detach()
             if slot.size:
-                self._keys.add(key)  # Before it is there, and also where it was another's: a load replaces that.
+                self._keys[key] = self._client.tensor_id(
+                    key
+                )  # Before it is there, and also where it was another's: a load replaces that.
                 self._client.put(key, slotting.flat_like(value.to("cpu", slot.dtype), parameter), replace=True)
         slot.created = True
 
@@ -448,7 +451,7 @@ def _fill_initial(kind: str, view: torch.Tensor, piece: Piece) -> None:
         view.zero_()
 
 
-def _free_all(client: Client, keys: set[str]) -> None:
+def _free_all(client: Client, keys: dict[str, int]) -> None:
     """For the finalizer, which may run in the middle of any call, and so waits for nothing."""
     with contextlib.suppress(Error):  # The session is over, and the tensors with it.
-        client.discard_unwaited(keys)
+        client.discard_unwaited(list(keys.values()))
