@@ -38,6 +38,11 @@ class BareCopy {
         user_(options.bytes),
         total_(options.total / kChunk * kChunk) {
     if (file_ < 0) Fail(options.file.c_str());
+    if (options.bytes == 0 || options.bytes % kChunk != 0) {
+      std::fprintf(stderr, "tensors of %llu bytes are no whole chunks\n",
+                   static_cast<unsigned long long>(options.bytes));
+      std::exit(1);
+    }
     void* const memory =
         mmap(nullptr, (std::size(staging_) + 1) * kChunk, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) Fail("mmap");
