@@ -21,20 +21,6 @@ std::unexpected<Error> NotAdmin(const char* what) {
                           what));
 }
 
-// Whoever forgets may mean what somebody else, or an earlier run, persisted under the name of a job that lives.
-Status CheckForget(const Job& job, const std::vector<KeptDescription>& kept) {
-  const auto is_owners = [&job](const KeptDescription& each) { return each.uid == job.uid; };
-  if (!std::ranges::all_of(kept, is_owners)) {
-    return Fail(Code::kInvalid,
-                fmt::format("several owners have a job '{0}', live or persisted: write uid/{0}", job.name));
-  }
-  if (kept.empty() || job.named) return {};
-  return Fail(Code::kInvalid,
-              fmt::format("job '{}' is live, and what is persisted under its name is an earlier run's: remove the live "
-                          "one first, without forget, or wait until it has ended",
-                          job.name));
-}
-
 }  // namespace
 
 ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
@@ -89,14 +75,34 @@ Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bo
     if (!job && job.error().code != Code::kNotFound) return std::unexpected(job.error());
     const std::vector<KeptDescription> kept = KeptNamed(caller, name);
     if (!job) return RemoveKept(caller, name, kept, forget);
-    if (Status clear = forget ? CheckForget(**job, kept) : Status{}; !clear) return clear;
+    if (Status clear = forget ? CheckForget(**job, name, kept) : Status{}; !clear) return clear;
     parts_.jobs.Close((*job)->id, fmt::format("closed by request of uid {}", caller.uid), forget);
     return {};
   });
 }
 
+// Whoever forgets may mean what somebody else, or an earlier run, persisted under the name of a job that lives.
+Status ControlServer::CheckForget(const Job& job, const std::string& name, const std::vector<KeptDescription>& kept) {
+  const std::string key = job.EngineKey();
+  const auto is_owners = [&job](const KeptDescription& each) { return each.uid == job.uid; };
+  if (name != key && !std::ranges::all_of(kept, is_owners)) {
+    return Fail(Code::kInvalid,
+                fmt::format("several owners have a job '{0}', live or persisted: write uid/{0}", job.name));
+  }
+  const auto earlier = parts_.jobs.engine().KeptManifests(key, 1);  // Whoever may see it: a token's holder may not.
+  if (earlier.empty() || earlier.front().key != key) return {};
+  return Fail(Code::kInvalid,
+              fmt::format("job '{}' is live, and what is persisted under its name is an earlier run's: remove the live "
+                          "one first, without forget, or wait until it has ended",
+                          job.name));
+}
+
 Status ControlServer::RemoveKept(const Caller& caller, const std::string& name,
                                  const std::vector<KeptDescription>& kept, bool forget) {
+  if (kept.empty() && forget && JobRegistry::MaySeeOf(caller, caller.uid)) {  // It may be closing: the engine knows.
+    const auto owner = caller.admin ? ParseQualifiedName(name) : std::nullopt;
+    return parts_.jobs.ForgetKept(owner ? owner->first : caller.uid, owner ? owner->second : name, "");
+  }
   if (kept.empty()) return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
   if (kept.size() > 1) {
     return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", kept.size(), name, name));

@@ -87,6 +87,7 @@ class ControlServer final : public ControlApi {
   // Engine thread, like RemoveKept.
   std::vector<KeptDescription> KeptFor(const Caller& caller, size_t max);
   std::vector<KeptDescription> KeptNamed(const Caller& caller, const std::string& name);
+  Status CheckForget(const Job& job, const std::string& name, const std::vector<KeptDescription>& kept);
   Status RemoveKept(const Caller& caller, const std::string& name, const std::vector<KeptDescription>& kept,
                     bool forget);
   const tiering::EngineSnapshot& Figures();  // Engine thread; until its next call.

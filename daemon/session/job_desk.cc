@@ -16,6 +16,7 @@ Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, st
   const Job& asked = admission->job;
   if (request.mode == proto::OpenMode::kResume && !admission->created && asked.members.empty()) {
     const tiering::JobCounters kept = engine_.Counters(asked.id);
+    if (kept.persisting) return Fail(Code::kTimeout, fmt::format("job {} is being persisted; try again", asked.name));
     if (kept.persisted) {
       OpenJobRequest again = request;
       if (again.limit_bytes == 0 && again.guarantee_bytes == 0) again.limit_bytes = kept.limit_bytes;

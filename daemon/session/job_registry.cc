@@ -53,6 +53,10 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
                 fmt::format("job '{}' is live with {} sessions; attach to it, or remove it first (tierctl job remove)",
                             job->name, job->members.size()));
   }
+  if (request.mode == OpenMode::kResume && BeganAnew(*job, request)) {
+    return Fail(Code::kNotFound,
+                fmt::format("this run of job '{}' began anew, by a rank that came before: attach to it", job->name));
+  }
   if (request.mode == OpenMode::kResume && !MayResume(*job, request)) {
     return Fail(Code::kAlreadyExists,
                 fmt::format("job '{}' is live with {} sessions; resume takes a named job without any, or one that "
@@ -81,6 +85,13 @@ bool JobRegistry::MayResume(const Job& job, const OpenJobRequest& request) {
   if (job.members.empty()) return true;
   if (!job.resumed || request.rank < 0 || !SameToken(job.token, request.token)) return false;
   return std::ranges::find(job.resumed_ranks, request.rank) == job.resumed_ranks.end();
+}
+
+// The same script in each rank, on its first launch: the first rank found nothing to resume, and attached.
+bool JobRegistry::BeganAnew(const Job& job, const OpenJobRequest& request) {
+  const auto is_there = [&](const Member& member) { return member.rank == request.rank; };
+  return job.named && !job.resumed && !job.members.empty() && request.rank >= 0 &&
+         SameToken(job.token, request.token) && std::ranges::none_of(job.members, is_there);
 }
 
 Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume) {

@@ -99,6 +99,7 @@ class JobRegistry {
   const std::map<tiering::JobId, Job>& jobs() const { return jobs_; }
 
  private:
+  static bool BeganAnew(const Job& job, const OpenJobRequest& request);
   static bool MayResume(const Job& job, const OpenJobRequest& request);
   Result<Admission> AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume);
   static bool IsOpenToOwner(const Job& job, const OpenJobRequest& request);

@@ -215,7 +215,7 @@ void CloseJob(Core& core, JobState& job, const std::string& reason, bool forget)
   const std::vector<SessionState*> sessions = job.sessions;
   const bool ephemeral = !job.options.named;
   const JobId id = job.id;
-  if (forget) ForgetManifest(core, job);
+  if (forget && !ephemeral) ForgetManifest(core, job);  // An ephemeral job's goes with it; an earlier run's stays.
   for (SessionState* session : sessions) EndSession(core, *session, {Code::kRevoked, reason});
   if (ephemeral && !sessions.empty()) return;  // Went with its last session.
   TIER_CHECK(core.FindJob(id) == &job, "job {}", static_cast<uint64_t>(id));
@@ -225,7 +225,7 @@ void CloseJob(Core& core, JobState& job, const std::string& reason, bool forget)
 void SweepClosedJobs(Core& core) {
   for (size_t i = 0; i < core.closing_jobs.size();) {
     JobState& job = *core.closing_jobs[i];
-    if (job.transfer_count != 0 || job.burying() || ManifestUnderWay(core, job)) {
+    if (job.transfer_count != 0 || job.burying()) {
       ++i;
       continue;
     }
@@ -233,12 +233,19 @@ void SweepClosedJobs(Core& core) {
         job.counters.tensor_count == 0 && job.dirty_pages == 0 && job.logical_pages == 0 && job.unnamed_pages == 0,
         "tensors {} dirty {} logical {} unnamed {}", job.counters.tensor_count, job.dirty_pages, job.logical_pages,
         job.unnamed_pages);
-    RetireAll(core, job);
+    if (!job.windows.empty()) {
+      RetireAll(core, job);
+      for (const auto& [id, other] : core.jobs) other->pump = true;
+      core.acted = true;
+    }
+    if (ManifestUnderWay(core, job)) {
+      ++i;
+      continue;
+    }
     ParkManifest(core, job);
     AddCounters(job.counters, &core.closed_totals);
     std::swap(core.closing_jobs[i], core.closing_jobs.back());
     core.closing_jobs.pop_back();
-    for (const auto& [id, other] : core.jobs) other->pump = true;
     core.acted = true;
   }
 }

@@ -424,11 +424,8 @@ bool IsOpenAndNamed(const Core& core, const std::string& key) {
 
 }  // namespace
 
-// That of an earlier run, where one is parked: an ephemeral job that is open meanwhile has none.
 void ForgetManifest(Core& core, JobState& job) {
-  if (core.ports.manifests == nullptr) return;
-  const auto parked = core.parked_manifests.find(job.options.key);
-  StartErase(core, job.options.key, (parked == core.parked_manifests.end() ? job.manifest : parked->second).id());
+  if (core.ports.manifests != nullptr) StartErase(core, job.options.key, job.manifest.id());
 }
 
 std::vector<KeptManifest> ListKept(const Core& core, const std::string& prefix, size_t max) {

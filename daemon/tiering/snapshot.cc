@@ -14,7 +14,8 @@ JobView ViewOf(const Core& core, const JobState& job) {
   counters.ram_bytes = job.used_pages() * kPageSize;
   counters.ssd_bytes = job.ssd_pages * kPageSize;
   counters.dirty_bytes = job.dirty_pages * kPageSize;
-  counters.persisted = HasCommitted(core, job);
+  counters.persisted = job.manifest.stored();
+  counters.persisting = ManifestUnderWay(core, job);
   counters.guarantee_bytes = GuaranteeOf(core, job);
   counters.limit_bytes = job.options.limit_bytes;
   counters.share_bytes = ShareOf(core, job);

@@ -153,17 +153,20 @@ Result<Attachment> Greet(proto::FileDescriptor socket, const AttachOptions& opti
 namespace {
 
 // A job of that name may still be closing, or its manifest being removed: the daemon then says TIMEOUT at once, and is
-// asked again.
-constexpr std::chrono::milliseconds kClosingRetry{20};
+// asked again, less and less often.
+constexpr std::chrono::milliseconds kClosingRetryMin{20}, kClosingRetryMax{200};
 
 Result<Attachment> ConnectAndGreet(const std::string& path, Attempt* attempt, const AttachOptions& options) {
-  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
-  for (;;) {
-    auto attached = Greet(std::move(attempt->socket), options);
+  using std::chrono::steady_clock;
+  const auto deadline = steady_clock::now() + options.timeout;
+  AttachOptions left = options;
+  for (auto pause = kClosingRetryMin;; pause = std::min(2 * pause, kClosingRetryMax)) {
+    auto attached = Greet(std::move(attempt->socket), left);
     const bool again = !attached && attached.error().code == Code::kTimeout;
-    if (!again || std::chrono::steady_clock::now() + kClosingRetry > deadline) return attached;
-    std::this_thread::sleep_for(kClosingRetry);
-    *attempt = Connect(path, options.timeout);
+    if (!again || steady_clock::now() + pause >= deadline) return attached;
+    std::this_thread::sleep_for(pause);
+    left.timeout = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now());
+    *attempt = Connect(path, left.timeout);
     if (!attempt->socket) return Fail(CodeOf(attempt->error), MeaningOf(attempt->error));
   }
 }

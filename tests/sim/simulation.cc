@@ -195,8 +195,11 @@ void Simulation::WindDown() {
   for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && !AtRest(); ++turn)
     TakeTurn();  // Closed jobs come to rest.
   for (Job& job : jobs_) {
-    if (job.named && !job.open) OpenJob(job);
     if (job.open) engine_->CloseJob(JobId{job.id}, "the end", true);
+  }
+  for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && !AtRest(); ++turn) TakeTurn();
+  for (const KeptManifest& kept : engine_->KeptManifests("", SIZE_MAX)) {
+    if (const Status gone = engine_->ForgetKept(kept.key); !gone) Fail(gone.error().message);
   }
   index_.SetCapacity(0);
   for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && !AtRest(); ++turn) TakeTurn();

@@ -126,6 +126,9 @@ TEST(ControlServer, ForgettingTakesNoLiveJobForAPersistedOne) {
   const Status live = world.control().CloseJob(kBob, "brief", true);
   EXPECT_EQ(live.error().code, Code::kInvalid);
   EXPECT_THAT(live.error().message, HasSubstr("an earlier run's"));
+  const std::string token = world.control().ListJobs(kBob).front().token;
+  const Caller by_token{.uid = 1001, .token = token};
+  EXPECT_EQ(world.control().CloseJob(by_token, "brief", true).error().code, Code::kInvalid) << "nor by its token";
   EXPECT_EQ(world.control().ListJobs(kAdmin).size(), 3u);
   EXPECT_EQ(world.control().ListKept(kAdmin).size(), 3u);
   EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", true)) << "not that of 1000 with such a name";

@@ -426,7 +426,7 @@ TEST_F(Persist, OneThatIsCommittedBehindTheLastSessionIsKeptFromWhoHasComeMeanwh
   world.Turns(4);
   world.engine->EndSession(session, "left");
   session = world.OpenSession(job);
-  EXPECT_TRUE(world.Job(job).persisted) << "or as good as";
+  EXPECT_TRUE(world.Job(job).persisting);
   world.Turns(10);
   EXPECT_EQ(PersistAll().code, Code::kDenied);
 }
