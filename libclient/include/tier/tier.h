@@ -63,10 +63,11 @@ typedef struct tier_op tier_op;         /* an asynchronous call under way */
 
 /* ATTACH creates the job or joins it as it is; CREATE: ALREADY_EXISTS when it is there; JOIN: NOT_FOUND when it is
  * not. RESUME: a named job without live sessions as its last tier_persist left it, in whichever daemon; what its
- * sessions made since is given up. NOT_FOUND without one. All ranks of a run may say so: the first resumes, those that
- * come behind it with its token join, each once; while it is live others get ALREADY_EXISTS. A named job that was
- * opened otherwise while an earlier run's manifest lay there, or that was attached to when its last session had gone,
- * may not replace what the manifest alone has (tier_persist: DENIED); one that CREATE made in its place may. */
+ * sessions made since is given up. NOT_FOUND without one. All ranks of a run may say so: the first resumes, those
+ * that come behind it with its token join, each once; while it is live others get ALREADY_EXISTS, and ranks whose
+ * run began by ATTACH NOT_FOUND, as its first one did. A named job that was opened otherwise while an earlier run's
+ * manifest lay there, or that was attached to when its last session had gone, may not replace what the manifest
+ * alone has (tier_persist: DENIED); one that CREATE made in its place may. */
 enum { TIER_MODE_ATTACH = 0, TIER_MODE_CREATE = 1, TIER_MODE_JOIN = 2, TIER_MODE_RESUME = 3 };
 
 typedef struct tier_connect_options {
