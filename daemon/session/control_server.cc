@@ -73,9 +73,11 @@ Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bo
   return Ask<void>([this, caller, name, forget]() -> Status {
     const auto job = parts_.jobs.registry().FindFor(caller, name);
     if (!job && job.error().code != Code::kNotFound) return std::unexpected(job.error());
-    const std::vector<KeptDescription> kept = KeptNamed(caller, name);
-    if (!job) return RemoveKept(caller, name, kept, forget);
-    if (Status clear = forget ? CheckForget(**job, name, kept) : Status{}; !clear) return clear;
+    if (!job || forget) {
+      const std::vector<KeptDescription> kept = KeptNamed(caller, name);
+      if (!job) return RemoveKept(caller, name, kept, forget);
+      if (Status clear = CheckForget(**job, name, kept); !clear) return clear;
+    }
     parts_.jobs.Close((*job)->id, fmt::format("closed by request of uid {}", caller.uid), forget);
     return {};
   });
@@ -99,20 +101,22 @@ Status ControlServer::CheckForget(const Job& job, const std::string& name, const
 
 Status ControlServer::RemoveKept(const Caller& caller, const std::string& name,
                                  const std::vector<KeptDescription>& kept, bool forget) {
-  if (kept.empty() && forget && JobRegistry::MaySeeOf(caller, caller.uid)) {  // It may be closing: the engine knows.
-    const auto owner = caller.admin ? ParseQualifiedName(name) : std::nullopt;
-    return parts_.jobs.ForgetKept(owner ? owner->first : caller.uid, owner ? owner->second : name, "");
-  }
-  if (kept.empty()) return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
   if (kept.size() > 1) {
     return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", kept.size(), name, name));
   }
-  if (!forget) {
+  if (!forget && !kept.empty()) {
     return Fail(Code::kNotFound, fmt::format("job '{}' is not open; what it persisted goes with forget alone (tierctl "
                                              "job remove --forget)",
                                              name));
   }
-  return parts_.jobs.ForgetKept(kept.front().uid, kept.front().name, fmt::format("by request of uid {}", caller.uid));
+  if (!forget || !JobRegistry::MaySeeOf(caller, caller.uid)) {
+    return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
+  }
+  // One that is not listed may be closing, or on its way out already: the engine knows.
+  std::pair owner(caller.uid, name);
+  if (const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt) owner = *qualified;
+  if (!kept.empty()) owner = {kept.front().uid, kept.front().name};
+  return parts_.jobs.ForgetKept(owner.first, owner.second, fmt::format("by request of uid {}", caller.uid));
 }
 
 std::vector<KeptDescription> ControlServer::KeptFor(const Caller& caller, size_t max) {

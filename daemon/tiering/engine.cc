@@ -144,8 +144,7 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   const bool live = std::any_of(core.jobs.begin(), core.jobs.end(),
                                 [&](const auto& entry) { return entry.second->options.key == options.key; });
   if (live && !options.key.empty()) return Fail(Code::kAlreadyExists, fmt::format("job {} is open", options.key));
-  for (const auto& closing : core.closing_jobs) {
-    if (closing->options.key != options.key || !HasCommitted(core, *closing)) continue;
+  if (IsClosing(core, options.key)) {
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed; try again", options.key));
   }
   if ((options.named || options.resume) && ErasureUnderWay(core, options.key)) {

@@ -338,6 +338,11 @@ bool HasCommitted(const Core& core, const JobState& job) {
   return job.manifest.stored() || !job.manifest.empty() || ManifestUnderWay(core, job);
 }
 
+bool IsClosing(const Core& core, const std::string& key) {
+  return std::ranges::any_of(core.closing_jobs,
+                             [&](const auto& job) { return job->options.key == key && HasCommitted(core, *job); });
+}
+
 bool TakeManifestResults(Core& core) {
   if (core.ports.manifests == nullptr) return false;
   core.manifest_results.clear();
@@ -458,9 +463,7 @@ std::vector<KeptManifest> ListKept(const Core& core, const std::string& prefix, 
 }
 
 Status ForgetKept(Core& core, const std::string& key) {
-  const bool closing = std::ranges::any_of(
-      core.closing_jobs, [&](const auto& job) { return job->options.key == key && HasCommitted(core, *job); });
-  if (closing || ErasureUnderWay(core, key)) {
+  if (IsClosing(core, key) || ErasureUnderWay(core, key)) {
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed, or removed; try again", key));
   }
   const auto parked = core.parked_manifests.find(key);

@@ -21,6 +21,8 @@ bool ErasureUnderWay(const Core& core, const std::string& key);
 bool ManifestUnderWay(const Core& core, const JobState& job);
 // The store has something of this job, or is about to.
 bool HasCommitted(const Core& core, const JobState& job);
+// … and the job is being closed: nobody else has that key meanwhile.
+bool IsClosing(const Core& core, const std::string& key);
 
 // At start: the extents that manifests name are taken out of the free space before anything else is.
 void LoadManifests(Core& core);
