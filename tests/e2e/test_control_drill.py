@@ -39,10 +39,15 @@ def test_a_c_launcher_steers_a_job_while_it_swaps(own_daemon: launcher.Running) 
         assert step in result.stdout
 
 
-def test_tierctl_finds_the_same_daemon(own_daemon: launcher.Running) -> None:
+def need_tierctl() -> pathlib.Path:
     program = launcher.BUILD / "tools/tierctl/tierctl"
     if not program.exists():
         pytest.skip(f"needs a build: {program} is not there")
+    return program
+
+
+def test_tierctl_finds_the_same_daemon(own_daemon: launcher.Running) -> None:
+    program = need_tierctl()
     environment = dict(os.environ, TIERD_SOCKET=own_daemon.socket)
     status = subprocess.run([program, "status"], capture_output=True, text=True, env=environment, timeout=30)
     assert status.returncode == 0, status.stderr
@@ -61,7 +66,7 @@ def test_tierctl_finds_the_same_daemon(own_daemon: launcher.Running) -> None:
 
 
 def test_what_a_closed_job_persisted_is_listed_and_removed(own_daemon: launcher.Running) -> None:
-    program = launcher.BUILD / "tools/tierctl/tierctl"
+    program = need_tierctl()
 
     def tierctl(*words: str) -> subprocess.CompletedProcess[str]:
         environment = dict(os.environ, TIERD_SOCKET=own_daemon.socket)
@@ -87,9 +92,7 @@ def test_what_a_closed_job_persisted_is_listed_and_removed(own_daemon: launcher.
 
 
 def test_tierctl_without_a_daemon_says_what_it_tried(socket_folder: pathlib.Path) -> None:
-    program = launcher.BUILD / "tools/tierctl/tierctl"
-    if not program.exists():
-        pytest.skip(f"needs a build: {program} is not there")
+    program = need_tierctl()
     environment = dict(os.environ, TIERD_SOCKET=str(socket_folder / "tierd.sock"))
     result = subprocess.run([program, "status"], capture_output=True, text=True, env=environment, timeout=30)
     assert result.returncode == 4

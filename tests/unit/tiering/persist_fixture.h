@@ -17,6 +17,14 @@ class Persist : public ::testing::Test {
   Persist() : world({.manifests = true}), job(world.OpenJob(kNamed)), session(world.OpenSession(job)) {}
 
   Answer PersistAll() { return world.Ask(session, proto::Op::kPersist, {}); }
+  // With a tensor of its own; the store has not answered yet.
+  void EndTheLastSessionWhileItPersists() {
+    world.manifests.SetDelay(5);
+    world.Put(session, 1, kPiece, 1);
+    world.Send(session, proto::Op::kPersist, {});
+    world.Turns(4);
+    world.engine->EndSession(session, "left");
+  }
   void Reopen() {
     world.engine->CloseJob(job, "closed", false);
     world.Turns(5);

@@ -407,11 +407,7 @@ TEST_F(Persist, AManifestOfTheSharedNamespaceIsReplacedByWhoAttaches) {
 }
 
 TEST_F(Persist, OneThatIsCommittedBehindTheLastSessionsBackIsKeptForResume) {
-  world.manifests.SetDelay(5);
-  world.Put(session, 1, kPiece, 1);
-  world.Send(session, Op::kPersist, {});
-  world.Turns(4);
-  world.engine->EndSession(session, "left");
+  EndTheLastSessionWhileItPersists();
   world.Turns(10);
   session = world.OpenSession(job);
   EXPECT_EQ(PersistAll().code, Code::kDenied);
@@ -420,11 +416,7 @@ TEST_F(Persist, OneThatIsCommittedBehindTheLastSessionsBackIsKeptForResume) {
 }
 
 TEST_F(Persist, OneThatIsCommittedBehindTheLastSessionIsKeptFromWhoHasComeMeanwhile) {
-  world.manifests.SetDelay(5);
-  world.Put(session, 1, kPiece, 1);
-  world.Send(session, Op::kPersist, {});
-  world.Turns(4);
-  world.engine->EndSession(session, "left");
+  EndTheLastSessionWhileItPersists();
   session = world.OpenSession(job);
   EXPECT_TRUE(world.Job(job).persisting);
   world.Turns(10);

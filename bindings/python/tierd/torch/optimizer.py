@@ -373,9 +373,8 @@ class _Tiered(torch.optim.Adam):
         for kind, key in slot.keys.items():
             value = (parameter if kind == "master" and kind not in state else state[kind]).detach()
             if slot.size:
-                self._keys[key] = self._client.tensor_id(
-                    key
-                )  # Before it is there, and also where it was another's: a load replaces that.
+                # Before it is there, and also where it was another's: a load replaces that.
+                self._keys[key] = self._client.tensor_id(key)
                 self._client.put(key, slotting.flat_like(value.to("cpu", slot.dtype), parameter), replace=True)
         slot.created = True
 
