@@ -38,7 +38,7 @@ class BareCopy {
         user_(options.bytes),
         total_(options.total / kChunk * kChunk) {
     if (file_ < 0) Fail(options.file.c_str());
-    if (options.bytes == 0 || options.bytes % kChunk != 0) {
+    if (options.bytes % kChunk != 0) {
       std::fprintf(stderr, "tensors of %llu bytes are no whole chunks\n",
                    static_cast<unsigned long long>(options.bytes));
       std::exit(1);
