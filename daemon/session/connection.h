@@ -25,7 +25,7 @@
 #include "daemon/session/handshake_codec.h"
 #include "daemon/session/packet_socket.h"
 #include "daemon/session/peer_identity.h"
-#include "daemon/tiering/request.h"
+#include "daemon/tiering/api/request.h"
 
 namespace tier::session {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/tiering/snapshot.h"
+#include "daemon/tiering/api/snapshot.h"
 #include "proto/handshake.h"
 #include "proto/result.h"
 

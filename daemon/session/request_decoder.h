@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-#include "daemon/tiering/request.h"
+#include "daemon/tiering/api/request.h"
 #include "proto/message.h"
 #include "proto/result.h"
 

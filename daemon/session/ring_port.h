@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "daemon/session/engine_port.h"
-#include "daemon/tiering/request.h"
+#include "daemon/tiering/api/request.h"
 #include "proto/mapping.h"
 #include "proto/ring.h"
 

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "daemon/session/ring_port.h"
-#include "daemon/tiering/request.h"
+#include "daemon/tiering/api/request.h"
 
 namespace tier::session {
 

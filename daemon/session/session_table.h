@@ -21,7 +21,7 @@
 #include "daemon/session/ring_port.h"
 #include "daemon/session/session_flush.h"
 #include "daemon/session/uid_places.h"
-#include "daemon/tiering/request.h"
+#include "daemon/tiering/api/request.h"
 
 namespace tier::session {
 

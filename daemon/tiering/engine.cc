@@ -8,19 +8,22 @@
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
-#include "daemon/tiering/core.h"
-#include "daemon/tiering/death.h"
-#include "daemon/tiering/device_drain.h"
-#include "daemon/tiering/graveyard.h"
-#include "daemon/tiering/index_journal.h"
-#include "daemon/tiering/inspection.h"
-#include "daemon/tiering/persist.h"
-#include "daemon/tiering/recency.h"
-#include "daemon/tiering/requests.h"
-#include "daemon/tiering/room.h"
-#include "daemon/tiering/tenancy.h"
-#include "daemon/tiering/transfers.h"
-#include "daemon/tiering/waiting.h"
+#include "daemon/tiering/durability/device_drain.h"
+#include "daemon/tiering/durability/manifests.h"
+#include "daemon/tiering/inspection/figures.h"
+#include "daemon/tiering/inspection/invariants.h"
+#include "daemon/tiering/jobs/teardown.h"
+#include "daemon/tiering/leases/abandon.h"
+#include "daemon/tiering/memory/hand_over.h"
+#include "daemon/tiering/memory/room.h"
+#include "daemon/tiering/memory/tenancy.h"
+#include "daemon/tiering/pieces/graveyard.h"
+#include "daemon/tiering/pieces/recency.h"
+#include "daemon/tiering/requests/submit.h"
+#include "daemon/tiering/requests/waiting.h"
+#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/index_journal.h"
+#include "daemon/tiering/transfers/transfers.h"
 
 namespace tier::tiering {
 
@@ -76,7 +79,10 @@ uint16_t FreeSessionSlot(Core& core) {
 void TakeEvents(Core& core) {
   core.acted |= TakeWindows(core);
   core.acted |= TakeResults(core);
+  RefuseFailedReads(core);
+  EndFaultedJobs(core);
   core.acted |= TakeManifestResults(core);
+  AnswerCommitted(core);
   core.burials_left = core.options.burials_per_turn;
   GoOnWithDepartures(core);
   core.burials_left = core.options.burials_per_turn;  // Anew: the leases of some keep no memory of others.

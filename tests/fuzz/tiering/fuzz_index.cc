@@ -12,7 +12,7 @@
 #include <span>
 
 #include "daemon/base/check.h"
-#include "daemon/tiering/index_codec.h"
+#include "daemon/tiering/tables/index_codec.h"
 #include "tests/support/tiering/index_records.h"
 
 namespace tier::tiering {

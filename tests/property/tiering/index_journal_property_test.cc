@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/base/check.h"
-#include "daemon/tiering/index_codec.h"
+#include "daemon/tiering/tables/index_codec.h"
 #include "tests/support/tiering/null_ports.h"
 #include "tests/support/tiering/world.h"
 

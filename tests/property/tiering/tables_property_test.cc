@@ -7,11 +7,11 @@
 #include <map>
 #include <vector>
 
-#include "daemon/tiering/interval_set.h"
-#include "daemon/tiering/job_state.h"
-#include "daemon/tiering/manifest_codec.h"
-#include "daemon/tiering/recency.h"
-#include "daemon/tiering/tensor_table.h"
+#include "daemon/tiering/durability/manifest_codec.h"
+#include "daemon/tiering/pieces/recency.h"
+#include "daemon/tiering/tables/interval_set.h"
+#include "daemon/tiering/tables/job_state.h"
+#include "daemon/tiering/tables/tensor_table.h"
 
 namespace tier::tiering {
 namespace {

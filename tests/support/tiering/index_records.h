@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "daemon/tiering/index_codec.h"
+#include "daemon/tiering/tables/index_codec.h"
 #include "tests/support/storage/fake_index.h"
 
 namespace tier::tiering::testing {

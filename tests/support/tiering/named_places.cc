@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
-#include "daemon/tiering/index_codec.h"
-#include "daemon/tiering/manifest_codec.h"
+#include "daemon/tiering/durability/manifest_codec.h"
+#include "daemon/tiering/tables/index_codec.h"
 
 namespace tier::tiering::testing {
 namespace {

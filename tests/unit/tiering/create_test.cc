@@ -1,7 +1,7 @@
 // Creating tensors: whole, by ranges, in batches; what is refused before anything happens.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/tensor.h"
+#include "daemon/tiering/tables/tensor.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {

@@ -1,7 +1,7 @@
 // Requests that name no tensor and mean all of a namespace, which may hold more than one turn looks at.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/core.h"
+#include "daemon/tiering/tables/core.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {

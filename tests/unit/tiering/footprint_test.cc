@@ -5,7 +5,7 @@
 #include <new>
 
 #include "daemon/tiering/engine.h"
-#include "daemon/tiering/lease_table.h"
+#include "daemon/tiering/tables/lease_table.h"
 #include "tests/support/tiering/fake_windows.h"
 #include "tests/support/tiering/null_ports.h"
 

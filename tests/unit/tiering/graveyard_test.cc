@@ -1,7 +1,7 @@
 // Namespaces of dead sessions and closed jobs that hold more than one turn frees.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/core.h"
+#include "daemon/tiering/tables/core.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {

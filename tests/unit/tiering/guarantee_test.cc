@@ -1,7 +1,8 @@
 // Guarantees: what may be promised, what is lent meanwhile, and how it comes back.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/room.h"
+#include "daemon/tiering/memory/hand_over.h"
+#include "daemon/tiering/memory/room.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {

@@ -1,5 +1,5 @@
 // Reading an index that an earlier daemon left: right ones whole, others not at all and with a reason.
-#include "daemon/tiering/index_codec.h"
+#include "daemon/tiering/tables/index_codec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/tiering/intern_table.h"
+#include "daemon/tiering/tables/intern_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/tiering/interval_set.h"
+#include "daemon/tiering/tables/interval_set.h"
 
 #include <gtest/gtest.h>
 

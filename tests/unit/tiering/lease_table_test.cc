@@ -1,4 +1,4 @@
-#include "daemon/tiering/lease_table.h"
+#include "daemon/tiering/tables/lease_table.h"
 
 #include <gtest/gtest.h>
 

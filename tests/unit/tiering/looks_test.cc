@@ -1,8 +1,8 @@
 // Requests over more than a turn looks at: they go on in the next, and hold nobody up.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/core.h"
-#include "daemon/tiering/room.h"
+#include "daemon/tiering/memory/room.h"
+#include "daemon/tiering/tables/core.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {

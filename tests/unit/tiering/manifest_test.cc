@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "daemon/tiering/manifest_codec.h"
-#include "daemon/tiering/manifest_holds.h"
+#include "daemon/tiering/durability/manifest_codec.h"
+#include "daemon/tiering/tables/manifest_holds.h"
 
 namespace tier::tiering {
 namespace {

@@ -1,7 +1,8 @@
 // Memory: growth, eviction, write-behind, limits, refusals with figures, windows between jobs.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/room.h"
+#include "daemon/tiering/memory/hand_over.h"
+#include "daemon/tiering/memory/room.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {

@@ -1,8 +1,8 @@
 // Manifests of named jobs: persisted, kept, resumed, dropped.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/core.h"
-#include "daemon/tiering/manifest_codec.h"
+#include "daemon/tiering/durability/manifest_codec.h"
+#include "daemon/tiering/tables/core.h"
 #include "tests/unit/tiering/persist_fixture.h"
 
 namespace tier::tiering::testing {

@@ -1,4 +1,4 @@
-#include "daemon/tiering/recency.h"
+#include "daemon/tiering/pieces/recency.h"
 
 #include <gtest/gtest.h>
 

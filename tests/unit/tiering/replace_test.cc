@@ -1,7 +1,7 @@
 // Replacing a tensor by one of another size: until the new one is granted the old one stays, whole and readable.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/core.h"
+#include "daemon/tiering/tables/core.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {

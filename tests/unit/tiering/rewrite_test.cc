@@ -1,8 +1,8 @@
 // Tensors that are written anew by ranges, and writers that end before the last of them.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/core.h"
-#include "daemon/tiering/rewrite.h"
+#include "daemon/tiering/leases/rewrite.h"
+#include "daemon/tiering/tables/core.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {

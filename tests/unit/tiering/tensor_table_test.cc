@@ -1,11 +1,11 @@
-#include "daemon/tiering/tensor_table.h"
+#include "daemon/tiering/tables/tensor_table.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 
-#include "daemon/tiering/job_state.h"
+#include "daemon/tiering/tables/job_state.h"
 
 namespace tier::tiering {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/tiering/transitions.h"
+#include "daemon/tiering/tables/transitions.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,107 @@
+// What the engine tells operators: plain figures, copied out on the engine thread, read anywhere. Byte counts unless
+// the name says otherwise; counters only rise.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/base/time.h"
+#include "daemon/storage/extent_store.h"
+#include "daemon/storage/transfer.h"
+#include "daemon/tiering/api/request.h"
+
+namespace tier::tiering {
+
+inline constexpr std::array<double, 12> kWaitBucketsSeconds = {1e-6, 1e-5, 1e-4, 5e-4, 1e-3, 5e-3,
+                                                               1e-2, 5e-2, 1e-1, 5e-1, 1.0,  10.0};
+
+struct JobCounters {
+  uint64_t ram_bytes = 0;  // Bytes of pages that hold its pieces in RAM.
+  uint64_t ssd_bytes = 0;  // Bytes of extents that hold its pieces.
+  uint64_t leased_bytes = 0;
+  uint64_t dirty_bytes = 0;  // Sealed in RAM, no valid SSD copy.
+  uint64_t guarantee_bytes = 0;
+  uint64_t limit_bytes = 0;  // 0: none.
+  bool persisted = false;    // The store has a manifest of it, its own or an earlier run's …
+  bool persisting = false;   // … or has not answered yet.
+  uint64_t share_bytes = 0;  // What it may hold in RAM now.
+  uint64_t window_count = 0;
+  uint64_t session_count = 0;
+  uint64_t tensor_count = 0;
+  uint64_t torn_count = 0;
+  uint64_t lease_count = 0;
+  uint64_t swap_out_bytes = 0;       // Written to SSD. Counter.
+  uint64_t swap_in_bytes = 0;        // Read back. Counter.
+  uint64_t acquire_hits = 0;         // Ranges that were in RAM when asked for. Counter.
+  uint64_t acquire_misses = 0;       // Counter.
+  uint64_t stall_ns = 0;             // Time that requests waited. Counter.
+  uint64_t prefetched_bytes = 0;     // Counter.
+  uint64_t evicted_bytes = 0;        // Counter.
+  uint64_t write_avoided_bytes = 0;  // Evicted clean, or freed before written. Counter.
+};
+
+// Adds what only rises; gauges are left alone.
+inline void AddCounters(const JobCounters& job, JobCounters* sum) {
+  sum->swap_out_bytes += job.swap_out_bytes;
+  sum->swap_in_bytes += job.swap_in_bytes;
+  sum->acquire_hits += job.acquire_hits;
+  sum->acquire_misses += job.acquire_misses;
+  sum->stall_ns += job.stall_ns;
+  sum->prefetched_bytes += job.prefetched_bytes;
+  sum->evicted_bytes += job.evicted_bytes;
+  sum->write_avoided_bytes += job.write_avoided_bytes;
+}
+
+struct JobView {
+  JobId id{};
+  JobCounters counters;
+};
+
+struct TensorView {
+  uint64_t space = 0;  // 0: shared, else the session.
+  uint64_t tensor = 0;
+  std::string key;  // If it was interned.
+  uint64_t size = 0;
+  uint64_t generation = 0;
+  uint64_t ram_bytes = 0;
+  uint64_t ssd_bytes = 0;
+  uint32_t lease_count = 0;
+  uint32_t piece_count = 0;
+  bool sealed = false;
+  bool torn = false;
+};
+
+// What a job that is not open persisted: it waits for the run that resumes it, and takes up the SSD until then.
+struct KeptManifest {
+  std::string key;  // JobOptions::key.
+  uint64_t ssd_bytes = 0;
+  std::string damage;  // Why it cannot be resumed; its bytes are not known then. Empty: it can.
+};
+
+struct EngineSnapshot {
+  uint64_t turns = 0;
+  uint64_t arena_bytes = 0;
+  uint64_t arena_max_bytes = 0;
+  uint64_t arena_free_bytes = 0;   // Free pages in windows.
+  uint64_t lease_bound_bytes = 0;  // Free pages in blocks that hold a leased slot.
+  uint64_t window_size = 0;
+  uint64_t window_count = 0;
+  uint64_t window_hugetlb_count = 0;
+  uint64_t session_count = 0;
+  uint64_t tensor_count = 0;
+  uint64_t torn_count = 0;
+  uint64_t lease_count = 0;
+  uint64_t waiting_count = 0;  // Requests waiting for RAM, SSD or a lease.
+  uint64_t index_bytes = 0;    // Of the ram environment.
+  std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> requests{};  // [op][code]
+  std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};     // Of acquires and creates; last: longer.
+  uint64_t wait_sum_ns = 0;
+  JobCounters totals;  // The counters of all jobs, those that are closed too. Its gauges are 0.
+  std::vector<JobView> jobs;
+  std::vector<storage::DeviceSpace> devices;
+  std::vector<storage::DeviceTraffic> traffic;
+};
+
+}  // namespace tier::tiering

@@ -1,0 +1,13 @@
+// DeviceDrain: a device is emptied. New extents go elsewhere (the store sees to that); live ones are read in where
+// needed and written to another device, as far as room and the port allow, turn by turn. Engine thread only.
+#pragma once
+
+#include "daemon/tiering/tables/core.h"
+
+namespace tier::tiering {
+
+inline constexpr uint32_t kDrainLooksPerTurn = 4096;  // Pieces looked at in a turn.
+
+void DrainDevices(Core& core);
+
+}  // namespace tier::tiering

@@ -1,0 +1,139 @@
+// See manifest_codec.h.
+#include "daemon/tiering/durability/manifest_codec.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+#include "daemon/storage/checksum.h"
+#include "daemon/tiering/tables/tensor.h"
+#include "proto/message.h"
+
+namespace tier::tiering {
+namespace {
+
+class Writer {
+ public:
+  template <typename Record>
+  void Add(const Record& record) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof(record));
+    std::memcpy(bytes_.data() + at, &record, sizeof(record));
+  }
+  void AddText(std::string_view text) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + AlignUp(text.size(), 8));
+    std::memcpy(bytes_.data() + at, text.data(), text.size());
+  }
+  std::vector<std::byte>& bytes() { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  template <typename Record>
+  bool Take(Record* record) {
+    if (bytes_.size() < sizeof(*record)) return false;
+    std::memcpy(record, bytes_.data(), sizeof(*record));
+    bytes_ = bytes_.subspan(sizeof(*record));
+    return true;
+  }
+  bool TakeText(uint32_t length, std::string* text) {
+    const uint64_t padded = AlignUp(length, 8);
+    if (bytes_.size() < padded) return false;
+    text->assign(reinterpret_cast<const char*>(bytes_.data()), length);
+    bytes_ = bytes_.subspan(padded);
+    return true;
+  }
+  size_t left() const { return bytes_.size(); }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+std::unexpected<Error> Corrupt(std::string what) {
+  return Fail(Code::kCorrupt, "the manifest is damaged: " + std::move(what) + "; persist again from a good state");
+}
+
+bool SanePiece(const proto::ManifestPieceRecord& piece, uint64_t length) {
+  return piece.reserved0 == 0 && piece.reserved1 == 0 && piece.pages == PagesFor(length) && piece.device < 64 &&
+         uint32_t{piece.page} + piece.pages <= kPagesPerBlock;
+}
+
+bool TakeTensor(Reader& reader, ManifestTensor* tensor) {
+  if (!reader.Take(&tensor->record)) return false;
+  const proto::ManifestTensorRecord& record = tensor->record;
+  if (record.size == 0 || record.space > 1 || PieceCountOf(record.size) != record.piece_count) return false;
+  if (reader.left() / sizeof(proto::ManifestPieceRecord) < record.piece_count) return false;
+  tensor->pieces.resize(record.piece_count);
+  for (uint32_t k = 0; k < record.piece_count; ++k) {
+    const uint64_t length = std::min<uint64_t>(kBlockSize, record.size - uint64_t{k} * kBlockSize);
+    if (!reader.Take(&tensor->pieces[k]) || !SanePiece(tensor->pieces[k], length)) return false;
+  }
+  return true;
+}
+
+bool TakeKey(Reader& reader, ManifestKey* key) {
+  proto::ManifestKeyRecord record{};
+  if (!reader.Take(&record) || record.reserved != 0 || record.id == 0) return false;
+  if (record.length == 0 || record.length > proto::kKeyLengthMax) return false;
+  key->id = record.id;
+  return reader.TakeText(record.length, &key->key);
+}
+
+}  // namespace
+
+std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
+  Writer writer;
+  proto::ManifestHeader header{.magic = proto::kManifestMagic, .version = proto::kManifestVersion};
+  header.tensor_count = manifest.tensors.size();
+  header.key_count = manifest.keys.size();
+  header.step = manifest.step;
+  writer.Add(header);
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    TIER_CHECK(tensor.pieces.size() == tensor.record.piece_count, "{} pieces of {}", tensor.pieces.size(),
+               tensor.record.piece_count);
+    writer.Add(tensor.record);
+    for (const proto::ManifestPieceRecord& piece : tensor.pieces) writer.Add(piece);
+  }
+  for (const ManifestKey& key : manifest.keys) {
+    writer.Add(proto::ManifestKeyRecord{.id = key.id, .length = static_cast<uint32_t>(key.key.size())});
+    writer.AddText(key.key);
+  }
+  std::vector<std::byte> bytes = std::move(writer.bytes());
+  header.size = bytes.size();
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  header.crc = storage::Crc32c(bytes);
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  return bytes;
+}
+
+Result<Manifest> DecodeManifest(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  proto::ManifestHeader header{};
+  if (!reader.Take(&header) || header.magic != proto::kManifestMagic) return Corrupt("it does not begin like one");
+  if (header.version != proto::kManifestVersion) {
+    return Fail(Code::kVersion, fmt::format("the manifest has version {}, this daemon reads {}", header.version,
+                                            proto::kManifestVersion));
+  }
+  if (header.size != bytes.size()) return Corrupt(fmt::format("{} bytes of {}", bytes.size(), header.size));
+  std::vector<std::byte> summed(bytes.begin(), bytes.end());
+  std::memset(summed.data() + offsetof(proto::ManifestHeader, crc), 0, sizeof(header.crc));
+  if (storage::Crc32c(summed) != header.crc) return Corrupt("wrong checksum");
+  Manifest manifest{.step = header.step, .tensors = {}, .keys = {}};
+  for (uint64_t i = 0; i < header.tensor_count; ++i) {
+    if (!TakeTensor(reader, &manifest.tensors.emplace_back())) return Corrupt(fmt::format("tensor record {}", i));
+  }
+  for (uint64_t i = 0; i < header.key_count; ++i) {
+    if (!TakeKey(reader, &manifest.keys.emplace_back())) return Corrupt(fmt::format("key record {}", i));
+  }
+  if (reader.left() != 0) return Corrupt(fmt::format("{} bytes too many", reader.left()));
+  return manifest;
+}
+
+}  // namespace tier::tiering

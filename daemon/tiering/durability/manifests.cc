@@ -1,0 +1,458 @@
+// See manifests.h.
+#include "daemon/tiering/durability/manifests.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "daemon/base/format_bytes.h"
+#include "daemon/tiering/durability/manifest_codec.h"
+#include "daemon/tiering/leases/conflicts.h"
+#include "daemon/tiering/leases/rewrite.h"
+#include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/pieces/residency.h"
+
+namespace tier::tiering {
+namespace {
+
+storage::Extent ExtentOf(const proto::ManifestPieceRecord& piece) {
+  return {.run = {.block = piece.block, .page = piece.page, .pages = piece.pages}, .device = piece.device};
+}
+
+bool Settled(const Piece& piece) { return piece.ssd_run && piece.activity != Activity::kLeasedWrite; }
+
+// The first item that is being written, now or between two ranges; as many as there are: none is.
+uint32_t FirstUnsettled(const Core& core, const Waiter& waiter) {
+  const std::unordered_set<uint32_t> rewritten = RewrittenTensors(core, *waiter.job);
+  const auto unsettled = [&](const WaitItem& item) {
+    if (!core.Alive(item.tensor)) return false;
+    if (rewritten.contains(Value(item.tensor.slot))) return true;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+      if (!Settled(core.PieceOf(tensor, k))) return true;
+    }
+    return false;
+  };
+  return static_cast<uint32_t>(std::ranges::find_if(waiter.items, unsettled) - waiter.items.begin());
+}
+
+ManifestTensor Capture(const Core& core, const Tensor& tensor) {
+  ManifestTensor captured;
+  captured.record = {.tensor = tensor.id,
+                     .size = tensor.size,
+                     .generation = tensor.generation,
+                     .piece_count = tensor.piece_count,
+                     .space = tensor.space == 0 ? 0u : 1u};
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const Piece& piece = core.PieceOf(tensor, k);
+    captured.pieces.push_back({.block = piece.ssd_run.block,
+                               .page = piece.ssd_run.page,
+                               .pages = piece.ssd_run.pages,
+                               .crc = piece.crc,
+                               .generation = piece.generation,
+                               .device = piece.ssd_device});
+  }
+  return captured;
+}
+
+// Two sessions' tensors of one id would become one after a resume.
+const Tensor* FindCollision(const Core& core, const Waiter& waiter) {
+  std::unordered_set<uint64_t> ids;
+  for (const WaitItem& item : waiter.items) {
+    if (!core.Alive(item.tensor)) continue;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    if (tensor.space != 0 && !ids.insert(tensor.id).second) return &tensor;
+  }
+  return nullptr;
+}
+
+bool CommitUnderWay(const Core& core, const std::string& key) {
+  return std::any_of(core.commits.begin(), core.commits.end(),
+                     [&](const auto& entry) { return entry.second.key == key; });
+}
+
+void FreeDropped(Core& core) {
+  for (const ManifestHolds::Dropped& dropped : core.dropped_scratch) {
+    if (dropped.bad) {
+      core.ports.extents.Quarantine(dropped.extent);
+    } else {
+      core.ports.extents.FreeAfterCommit(dropped.extent);  // A piece may have used it until this turn.
+    }
+  }
+  core.dropped_scratch.clear();
+}
+
+JobState* JobOfKey(Core& core, const std::string& key) {
+  for (const auto& [id, job] : core.jobs) {
+    if (job->options.key == key) return job.get();
+  }
+  for (const auto& job : core.closing_jobs) {
+    if (job->options.key == key) return job.get();
+  }
+  return nullptr;
+}
+
+// Null: the job is gone, and had nothing to hold.
+ManifestHolds* FindHolds(Core& core, uint64_t id) {
+  for (auto& [key, parked] : core.parked_manifests) {
+    if (parked.id() == id) return &parked;
+  }
+  for (const auto& [number, job] : core.jobs) {
+    if (job->manifest.id() == id) return &job->manifest;
+  }
+  for (const auto& job : core.closing_jobs) {
+    if (job->manifest.id() == id) return &job->manifest;
+  }
+  return nullptr;
+}
+
+// What an earlier run was promised must not be lost to one that does not know of it: not to a named job that never
+// resumed it, nor to an ephemeral one, whose own goes with it.
+std::optional<Refusal> ReplaceRefusal(const Core& core, const JobState& job) {
+  const std::string& key = job.options.key;
+  const bool parked = core.parked_manifests.contains(key) || core.broken_manifests.contains(key);
+  if (!job.unresumed && (job.options.named || !parked)) return std::nullopt;
+  const char* const why =
+      job.unresumed
+          ? "run did not resume and would replace; open the job with mode resume to go on from there; to begin "
+            "anew remove that run's first (tierctl job remove --forget), or open a job that is closed with mode "
+            "create"
+          : "ephemeral job would replace and take with it when it ends; open the job as named, or resume it, "
+            "or choose another name";
+  return Refusal{Code::kDenied, fmt::format("an earlier run of job {} left a manifest, which this {}", key, why), {}};
+}
+
+// What the manifest holds is finished: a writer's death later cannot mix it with what came before.
+void MarkFinished(Core& core, const ManifestCommit& commit) {
+  for (const TensorRef ref : commit.tensors) {
+    if (!core.Alive(ref)) continue;
+    const Tensor& tensor = core.tensors[ref.slot];
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+      Piece& piece = core.PieceOf(tensor, k);
+      if (piece.changed_at < commit.mark) piece.changed_by = kChangedByNobody;
+    }
+  }
+}
+
+void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
+  const auto found = core.commits.find(result.cookie);
+  TIER_CHECK(found != core.commits.end(), "result of manifest {}", result.cookie);
+  const ManifestCommit commit = std::move(found->second);
+  core.commits.erase(found);
+  ManifestHolds* holds = FindHolds(core, commit.holds);
+  if (holds != nullptr) {
+    if (result.code == Code::kOk) {
+      holds->OnSynced(&core.dropped_scratch);
+      holds->set_stored(!commit.erase);
+    } else {
+      holds->OnFailed(&core.dropped_scratch);
+    }
+    FreeDropped(core);
+    if (commit.erase && result.code == Code::kOk) {
+      TIER_CHECK(holds->empty(), "the erased manifest of job {} still names {} extents", commit.key, holds->size());
+      std::erase_if(core.parked_manifests, [&](const auto& parked) { return parked.second.id() == commit.holds; });
+    }
+  }
+  if (result.code == Code::kOk) {
+    MarkFinished(core, commit);
+    core.broken_manifests.erase(commit.key);  // A whole one is in its place.
+  }
+  if (JobState* job = JobOfKey(core, commit.key)) {
+    job->pump = true;
+    if (result.code == Code::kOk && job->manifest.id() == commit.holds) {
+      job->manifest_names_own = commit.own;
+      job->unresumed |= commit.own && commit.orphaned;
+    }
+  }
+  core.committed.push_back(
+      {commit.waiter, result.code == Code::kOk
+                          ? Finished(result.commit)
+                          : Refused({result.code, "the manifest was not committed: " + result.message, {}}, 0)});
+}
+
+Status ReplayTensor(Core& core, JobState& job, const ManifestTensor& saved) {
+  const uint64_t space = saved.record.space == 0 ? 0 : kInheritedSpace;
+  if (core.table.Find({static_cast<uint64_t>(job.id), space, saved.record.tensor}) != kNoTensor) {
+    return Fail(Code::kCorrupt, fmt::format("the manifest names tensor {:#x} twice", saved.record.tensor));
+  }
+  for (size_t k = 0; k < saved.pieces.size(); ++k) {
+    if (job.manifest.Use(ExtentOf(saved.pieces[k]))) continue;
+    for (size_t used = 0; used < k; ++used) job.manifest.Orphan(ExtentOf(saved.pieces[used]), false);
+    return Fail(Code::kCorrupt,
+                fmt::format("the manifest gives one extent to tensor {:#x} and to another", saved.record.tensor));
+  }
+  const TensorSlot slot = AddTensor(core, job, {.space = space, .id = saved.record.tensor, .size = saved.record.size});
+  Tensor& tensor = core.tensors[slot];
+  tensor.generation = static_cast<uint32_t>(saved.record.generation);
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const PieceId id = tensor.piece(k);
+    GiveExtent(core, id, ExtentOf(saved.pieces[k]));
+    Piece& piece = core.pieces[id];
+    piece.crc = saved.pieces[k].crc;
+    piece.generation = saved.pieces[k].generation;
+    piece.ssd_generation = piece.generation;
+    SetState(core, id, {Copies::kSsd, Activity::kNone});
+  }
+  return {};
+}
+
+Status Replay(Core& core, JobState& job, const Manifest& manifest) {
+  for (const ManifestKey& key : manifest.keys) {
+    if (Status restored = job.keys.Restore(key.key, key.id); !restored) return restored;
+  }
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    if (Status replayed = ReplayTensor(core, job, tensor); !replayed) return replayed;
+  }
+  job.steps = manifest.step;
+  return {};
+}
+
+// Takes every extent that a manifest names. On failure what was taken stays taken: it may be somebody's.
+Status TakeExtents(Core& core, const Manifest& manifest, ManifestHolds* holds) {
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    for (const proto::ManifestPieceRecord& piece : tensor.pieces) {
+      if (Status taken = core.ports.extents.Take(ExtentOf(piece)); !taken) return taken;
+      holds->Adopt(ExtentOf(piece));
+    }
+  }
+  return {};
+}
+
+// Why that much more does not fit on SSD. None: it does.
+std::optional<Refusal> SpaceRefusal(const Core& core, const JobState& job, uint64_t bytes) {
+  if (bytes == 0 || core.ports.extents.HasRoom(bytes)) return std::nullopt;
+  // Extents are being freed turn by turn: what is short in the end is found out by writing.
+  if (std::any_of(core.jobs.begin(), core.jobs.end(), [](const auto& entry) { return entry.second->burying(); })) {
+    return std::nullopt;
+  }
+  const storage::DeviceSpace space = core.ports.extents.usable();
+  const uint64_t held = job.manifest.orphan_pages() * kPageSize;
+  return Refusal{
+      Code::kNoSpace,
+      fmt::format("persisting needs {} more on SSD, {} of {} are free ({} are held only by the last manifest){}; "
+                  "free tensors, or restart tierd with one more device in ssd.devices",
+                  base::FormatBytes(bytes), base::FormatBytes(space.free), base::FormatBytes(space.capacity),
+                  base::FormatBytes(held), core.ports.extents.DrainNote()),
+      {.requested = bytes, .available = space.free, .limit = space.capacity}};
+}
+
+}  // namespace
+
+Outcome CheckSpace(Core& core, Waiter& waiter) {
+  Scan& scan = waiter.scan;
+  if (scan.item == waiter.items.size()) return Ready();
+  for (; scan.item < waiter.items.size(); ++scan.item, scan.piece = 0) {
+    const WaitItem& item = waiter.items[scan.item];
+    if (!core.Alive(item.tensor)) continue;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (; scan.piece < tensor.piece_count; ++scan.piece) {
+      if (core.looks_left == 0) {
+        waiter.job->pump = true;
+        core.acted = true;
+        return Waits();
+      }
+      --core.looks_left;
+      const bool settled = Settled(core.PieceOf(tensor, scan.piece));
+      if (!settled) scan.ssd_bytes += PagesFor(tensor.piece_length(scan.piece)) * kPageSize;
+    }
+  }
+  std::optional<Refusal> refusal = SpaceRefusal(core, *waiter.job, scan.ssd_bytes);
+  return refusal ? Refused(*std::move(refusal), 0) : Ready();
+}
+
+Outcome StartManifest(Core& core, Waiter& waiter) {
+  JobState& job = *waiter.job;
+  if (CommitUnderWay(core, job.options.key)) return Waits();
+  if (std::optional<Refusal> refusal = ReplaceRefusal(core, job)) return Refused(*std::move(refusal), 0);
+  if (const uint32_t unsettled = FirstUnsettled(core, waiter); unsettled != waiter.items.size()) {
+    waiter.cursor_item = unsettled;
+    waiter.cursor_piece = 0;
+    return Waits();
+  }
+  // A mixture lies on SSD like anything else, and so do bytes that came back wrong.
+  const Ask ask = AskOf(core, waiter);
+  const Examination damage = ExamineContent(core, ask);
+  if (damage.verdict == Verdict::kRefused) return Refused(RefusalOf(core, ask, damage), damage.item);
+  if (const Tensor* twice = FindCollision(core, waiter)) {
+    return Refused({Code::kInvalid,
+                    fmt::format("two sessions have a tensor {:#x}: a resumed job could not tell them apart; use the "
+                                "shared namespace, or different ids",
+                                twice->id),
+                    {.tensor = twice->id}},
+                   0);
+  }
+  Manifest manifest{.step = job.steps, .tensors = {}, .keys = {}};
+  ManifestCommit commit{
+      .key = job.options.key, .holds = job.manifest.id(), .waiter = waiter.number, .mark = 0, .tensors = {}};
+  for (const WaitItem& item : waiter.items) {
+    if (!core.Alive(item.tensor)) continue;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    manifest.tensors.push_back(Capture(core, tensor));
+    commit.own |= tensor.space != 0 && tensor.space != kInheritedSpace;
+    commit.tensors.push_back(item.tensor);
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) job.manifest.Name(core.PieceOf(tensor, k).extent());
+  }
+  for (const auto& [id, key] : job.keys.keys()) manifest.keys.push_back({id, key});
+  if (job.mark_clock != UINT32_MAX) commit.mark = ++job.mark_clock;
+  waiter.cookie = core.next_cookie++;
+  core.commits.emplace(waiter.cookie, std::move(commit));
+  core.ports.manifests->StartPut(waiter.cookie, job.options.key, EncodeManifest(manifest));
+  core.acted = true;
+  return Waits();
+}
+
+bool ErasureUnderWay(const Core& core, const std::string& key) {
+  return std::any_of(core.commits.begin(), core.commits.end(),
+                     [&](const auto& entry) { return entry.second.key == key && entry.second.erase; });
+}
+
+bool ManifestUnderWay(const Core& core, const JobState& job) {
+  return std::any_of(core.commits.begin(), core.commits.end(),
+                     [&](const auto& entry) { return entry.second.holds == job.manifest.id() && !entry.second.erase; });
+}
+
+bool HasCommitted(const Core& core, const JobState& job) {
+  return job.manifest.stored() || !job.manifest.empty() || ManifestUnderWay(core, job);
+}
+
+bool IsClosing(const Core& core, const std::string& key) {
+  return std::ranges::any_of(core.closing_jobs,
+                             [&](const auto& job) { return job->options.key == key && HasCommitted(core, *job); });
+}
+
+bool TakeManifestResults(Core& core) {
+  if (core.ports.manifests == nullptr) return false;
+  core.manifest_results.clear();
+  core.ports.manifests->Poll(&core.manifest_results);
+  for (const storage::ManifestResult& result : core.manifest_results) TakeManifestResult(core, result);
+  return !core.manifest_results.empty();
+}
+
+void LoadManifests(Core& core) {
+  if (core.ports.manifests == nullptr) return;
+  for (const std::string& key : core.ports.manifests->Jobs()) {
+    const Result<std::vector<std::byte>> bytes = core.ports.manifests->Load(key);
+    if (!bytes) {
+      core.broken_manifests.emplace(key, bytes.error());
+      continue;
+    }
+    const Result<Manifest> manifest = DecodeManifest(*bytes);
+    if (!manifest) {
+      core.broken_manifests.emplace(key, manifest.error());
+      continue;
+    }
+    core.parked_manifests[key].set_id(core.next_holds++);
+    core.parked_manifests[key].set_stored(true);
+    if (Status taken = TakeExtents(core, *manifest, &core.parked_manifests[key]); !taken) {
+      core.broken_manifests.emplace(key, taken.error());
+    }
+  }
+}
+
+Status AdoptManifest(Core& core, JobState& job, bool resume) {
+  const std::string& key = job.options.key;
+  job.manifest.set_id(core.next_holds++);
+  if (resume && core.ports.manifests == nullptr) {
+    return Fail(Code::kDenied, "this daemon keeps nothing, so no job can be resumed; set daemon.data_directory");
+  }
+  Result<Manifest> manifest = Fail(Code::kNotFound, "");
+  if (resume) {
+    if (const auto broken = core.broken_manifests.find(key); broken != core.broken_manifests.end()) {
+      return std::unexpected(broken->second);
+    }
+    const Result<std::vector<std::byte>> bytes = core.ports.manifests->Load(key);
+    if (!bytes) return std::unexpected(bytes.error());
+    manifest = DecodeManifest(*bytes);
+    if (!manifest) return std::unexpected(manifest.error());
+  }
+  // An ephemeral job has nothing to do with what an earlier run of its name persisted: it stays parked.
+  if (job.options.named) {
+    if (auto parked = core.parked_manifests.extract(key); !parked.empty()) {
+      job.manifest = std::move(parked.mapped());
+      job.unresumed = !resume && !job.options.anew;
+    }
+  }
+  return resume ? Replay(core, job, *manifest) : Status{};
+}
+
+void KeepForResume(Core& core, JobState& job) {
+  TIER_CHECK(job.sessions.empty(), "job {} has {} sessions", job.options.key, job.sessions.size());
+  if (!job.options.named) return;
+  job.unresumed |= job.manifest_names_own;
+  for (auto& [cookie, commit] : core.commits) commit.orphaned |= commit.holds == job.manifest.id();
+}
+
+void ParkManifest(Core& core, JobState& job) {
+  if (job.manifest.empty() && !job.manifest.stored()) return;
+  const bool fresh = core.parked_manifests.emplace(job.options.key, std::move(job.manifest)).second;
+  TIER_CHECK(fresh, "two manifests of job {}", job.options.key);
+}
+
+namespace {
+
+// `holds`: 0 where nothing is known of what it names.
+void StartErase(Core& core, const std::string& key, uint64_t holds) {
+  TIER_CHECK(core.ports.manifests != nullptr, "a manifest of job {} without a store", key);
+  const uint64_t cookie = core.next_cookie++;
+  core.commits.emplace(
+      cookie, ManifestCommit{.key = key, .holds = holds, .waiter = 0, .mark = 0, .erase = true, .tensors = {}});
+  core.ports.manifests->StartErase(cookie, key);
+}
+
+bool IsOpenAndNamed(const Core& core, const std::string& key) {
+  return std::ranges::any_of(
+      core.jobs, [&](const auto& entry) { return entry.second->options.named && entry.second->options.key == key; });
+}
+
+}  // namespace
+
+void ForgetManifest(Core& core, JobState& job) {
+  if (core.ports.manifests != nullptr) StartErase(core, job.options.key, job.manifest.id());
+}
+
+std::vector<KeptManifest> ListKept(const Core& core, const std::string& prefix, size_t max) {
+  std::unordered_set<std::string> gone;  // Open, or about to be removed.
+  for (const auto& [id, job] : core.jobs) {
+    if (job->options.named) gone.insert(job->options.key);
+  }
+  for (const auto& [cookie, commit] : core.commits) {
+    if (commit.erase) gone.insert(commit.key);
+  }
+  std::map<std::string, KeptManifest> kept;
+  const auto add = [&](const std::string& key) -> KeptManifest* {
+    if (!key.starts_with(prefix) || gone.contains(key)) return nullptr;
+    KeptManifest& manifest = kept.try_emplace(key).first->second;
+    manifest.key = key;
+    return &manifest;
+  };
+  for (const auto& [key, holds] : core.parked_manifests) {
+    if (KeptManifest* manifest = add(key)) manifest->ssd_bytes = holds.orphan_pages() * kPageSize;
+  }
+  for (const auto& [key, error] : core.broken_manifests) {
+    if (KeptManifest* manifest = add(key)) manifest->damage = error.message;
+  }
+  std::vector<KeptManifest> listed;
+  for (auto& [key, manifest] : kept) {
+    if (listed.size() == max) break;
+    listed.push_back(std::move(manifest));
+  }
+  return listed;
+}
+
+Status ForgetKept(Core& core, const std::string& key) {
+  if (IsClosing(core, key) || ErasureUnderWay(core, key)) {
+    return Fail(Code::kTimeout, fmt::format("job {} is still being closed, or removed; try again", key));
+  }
+  const auto parked = core.parked_manifests.find(key);
+  const bool broken = core.broken_manifests.contains(key) && !IsOpenAndNamed(core, key);
+  if (parked == core.parked_manifests.end() && !broken) {
+    return Fail(Code::kNotFound, fmt::format("job {} is not open, and has no manifest", key));
+  }
+  StartErase(core, key, parked == core.parked_manifests.end() ? 0 : parked->second.id());
+  return {};
+}
+
+}  // namespace tier::tiering

@@ -1,0 +1,108 @@
+// See figures.h.
+#include "daemon/tiering/inspection/figures.h"
+
+#include <algorithm>
+
+#include "daemon/tiering/durability/manifests.h"
+#include "daemon/tiering/memory/room.h"
+
+namespace tier::tiering {
+namespace {
+
+JobView ViewOf(const Core& core, const JobState& job) {
+  JobView view{.id = job.id, .counters = job.counters};
+  JobCounters& counters = view.counters;
+  counters.ram_bytes = job.used_pages() * kPageSize;
+  counters.ssd_bytes = job.ssd_pages * kPageSize;
+  counters.dirty_bytes = job.dirty_pages * kPageSize;
+  counters.persisted = job.manifest.stored();
+  counters.persisting = ManifestUnderWay(core, job);
+  counters.guarantee_bytes = GuaranteeOf(core, job);
+  counters.limit_bytes = job.options.limit_bytes;
+  counters.share_bytes = ShareOf(core, job);
+  counters.window_count = job.windows.size();
+  counters.session_count = job.sessions.size();
+  return view;
+}
+
+TensorView ViewOf(const Core& core, const Tensor& tensor) {
+  TensorView view{.space = tensor.space, .tensor = tensor.id, .key = std::string(tensor.job->keys.KeyOf(tensor.id))};
+  view.size = tensor.size;
+  view.generation = tensor.generation;
+  view.lease_count = tensor.lease_count;
+  view.piece_count = tensor.piece_count;
+  view.sealed = tensor.has(kVisible);
+  view.torn = tensor.torn();
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const Piece& piece = core.PieceOf(tensor, k);
+    view.ram_bytes += piece.ram.size_bytes();
+    view.ssd_bytes += piece.ssd_run.size_bytes();
+  }
+  return view;
+}
+
+void ListSpace(const Core& core, TensorSlot head, size_t max, std::vector<TensorView>* views) {
+  for (TensorSlot slot = head; slot != kNoTensor && views->size() < max; slot = core.tensors[slot].next) {
+    views->push_back(ViewOf(core, core.tensors[slot]));
+  }
+}
+
+void CountWindows(const Core& core, const JobState& job, EngineSnapshot* snapshot) {
+  snapshot->window_count += job.windows.size() + job.windows_returning;
+  snapshot->arena_free_bytes += job.pool.free_pages() * kPageSize;
+  snapshot->lease_bound_bytes += job.pool.bound_free_pages() * kPageSize;
+  for (const WindowIndex window : job.windows) {
+    if (core.windows[window].page_size > kPageSize) ++snapshot->window_hugetlb_count;
+  }
+}
+
+}  // namespace
+
+EngineSnapshot TakeSnapshot(const Core& core) {
+  EngineSnapshot snapshot;
+  snapshot.turns = core.turns;
+  snapshot.arena_bytes = core.ports.windows.arena_bytes();
+  snapshot.arena_max_bytes = core.ports.windows.arena_max_bytes();
+  snapshot.window_size = core.windows.window_size();
+  snapshot.session_count = core.session_by_id.size();
+  snapshot.tensor_count = core.live_tensors;
+  snapshot.torn_count = core.torn_tensors;
+  snapshot.lease_count = core.leases.used();
+  snapshot.waiting_count = core.waiter_by_number.size();
+  snapshot.index_bytes = core.ports.index.used_bytes();
+  snapshot.requests = core.request_counts;
+  snapshot.wait_histogram = core.wait_histogram;
+  snapshot.wait_sum_ns = core.wait_sum_ns;
+  snapshot.totals = core.closed_totals;
+  for (const auto& job : core.closing_jobs) AddCounters(job->counters, &snapshot.totals);
+  for (const auto& [id, job] : core.jobs) {
+    AddCounters(job->counters, &snapshot.totals);
+    CountWindows(core, *job, &snapshot);
+    snapshot.jobs.push_back(ViewOf(core, *job));
+  }
+  std::sort(snapshot.jobs.begin(), snapshot.jobs.end(), [](const JobView& a, const JobView& b) {
+    return static_cast<uint64_t>(a.id) < static_cast<uint64_t>(b.id);
+  });
+  for (uint16_t device = 0; device < core.ports.extents.device_count(); ++device) {
+    snapshot.devices.push_back(core.ports.extents.space(device));
+    snapshot.traffic.push_back(core.ports.transfers.traffic(device));
+  }
+  return snapshot;
+}
+
+JobCounters CountersOf(const Core& core, JobId id) {
+  const JobState* job = core.FindJob(id);
+  return job == nullptr ? JobCounters{} : ViewOf(core, *job).counters;
+}
+
+std::vector<TensorView> ListTensors(const Core& core, JobId id, size_t max) {
+  std::vector<TensorView> views;
+  const JobState* job = core.FindJob(id);
+  if (job == nullptr) return views;
+  ListSpace(core, job->shared_tensors, max, &views);
+  ListSpace(core, job->inherited_tensors, max, &views);
+  for (const SessionState* session : job->sessions) ListSpace(core, session->tensors, max, &views);
+  return views;
+}
+
+}  // namespace tier::tiering

@@ -1,0 +1,288 @@
+// See invariants.h.
+#include "daemon/tiering/inspection/invariants.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "daemon/tiering/pieces/residency.h"
+#include "daemon/tiering/tables/index_codec.h"
+#include "daemon/tiering/tables/transitions.h"
+
+namespace tier::tiering {
+namespace {
+
+// What the pieces of a job add up to.
+struct JobCount {
+  uint64_t ram_pages = 0;
+  uint64_t ssd_pages = 0;
+  uint64_t dirty_pages = 0;
+  uint64_t held_pages = 0;
+  uint64_t listed = 0;
+  uint64_t leases = 0;
+  uint64_t leased_bytes = 0;
+  uint64_t logical_pages = 0;
+  uint64_t unnamed_pages = 0;
+  struct SlotBlock {
+    uint64_t pages = 0;
+    bool leased = false;
+  };
+  std::unordered_map<uint32_t, SlotBlock> slot_blocks;  // By block.
+};
+
+using WindowCounts = std::unordered_map<uint32_t, std::array<uint32_t, kWindowUses>>;
+
+struct Count {
+  WindowCounts uses;
+  std::unordered_map<const JobState*, JobCount> jobs;
+  std::unordered_map<uint32_t, uint32_t> read_leases;   // By piece.
+  std::unordered_map<uint32_t, uint32_t> write_leases;  // By piece.
+  std::unordered_map<uint32_t, uint32_t> tensor_leases;
+  std::unordered_map<uint32_t, uint32_t> flights;  // By piece.
+  std::map<uint64_t, uint64_t> ram;                // Run start → end, in pages.
+  std::map<uint64_t, uint64_t> ssd;
+};
+
+void Occupy(std::map<uint64_t, uint64_t>* taken, uint64_t first, uint64_t pages) {
+  const auto after = taken->lower_bound(first);
+  TIER_CHECK(after == taken->end() || first + pages <= after->first, "pages {} + {} meet {}", first, pages,
+             after->first);
+  TIER_CHECK(after == taken->begin() || std::prev(after)->second <= first, "pages {} + {} meet those before", first,
+             pages);
+  taken->emplace(first, first + pages);
+}
+
+uint64_t PageOf(base::PageRun run) { return uint64_t{run.block} * kPagesPerBlock + run.page; }
+uint64_t PageOf(storage::Extent extent) { return (uint64_t{extent.device} << 48) + PageOf(extent.run); }
+
+void CountLeases(const Core& core, Count* count) {
+  for (const auto& session : core.sessions) {
+    if (session == nullptr) continue;
+    uint32_t leases = 0;
+    for (LeaseSlot slot = session->leases; slot != kNoLease; slot = core.leases[slot].next, ++leases) {
+      const Lease& lease = core.leases[slot];
+      TIER_CHECK(lease.session == session->slot && lease.kind != LeaseKind::kNone, "lease {}", Value(slot));
+      JobCount& job = count->jobs[session->job];
+      ++job.leases;
+      job.leased_bytes += lease.length;
+      ++count->tensor_leases[Value(lease.tensor)];
+      const Tensor& tensor = core.tensors[lease.tensor];
+      for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
+        ++(lease.exclusive() ? count->write_leases : count->read_leases)[Value(tensor.piece(k))];
+      }
+    }
+    TIER_CHECK(leases == session->lease_count, "session {}: {} leases of {}", static_cast<uint64_t>(session->id),
+               leases, session->lease_count);
+  }
+}
+
+void CheckPiece(const Core& core, PieceId id, Count* count) {
+  const Piece& piece = core.pieces[id];
+  const Tensor& tensor = core.tensors[piece.tensor];
+  TIER_CHECK(IsLegalState({piece.copies, piece.activity}), "piece {}: {}/{}", Value(id), CopiesName(piece.copies),
+             ActivityName(piece.activity));
+  JobCount& job = count->jobs[tensor.job];
+  job.ram_pages += piece.ram.pages;
+  job.ssd_pages += piece.ssd_run.pages;
+  if (piece.copies == Copies::kRam) job.dirty_pages += piece.ram.pages;
+  if (Held(piece)) job.held_pages += piece.ram.pages;
+  if (piece.has(kListed)) ++job.listed;
+  if (piece.ram) {
+    ++count->uses[tier::Value(core.windows.WindowOf(piece.ram))][static_cast<size_t>(UseOf(piece))];
+  }
+  if (piece.ram && !piece.ram.whole_block()) {
+    JobCount::SlotBlock& block = job.slot_blocks[piece.ram.block];
+    block.pages += piece.ram.pages;
+    block.leased |= piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite;
+  }
+  if (piece.ram) Occupy(&count->ram, PageOf(piece.ram), piece.ram.pages);
+  if (piece.ssd_run) Occupy(&count->ssd, PageOf(piece.extent()), piece.ssd_run.pages);
+  const uint32_t readers = count->read_leases[Value(id)];
+  const uint32_t writers = count->write_leases[Value(id)];
+  TIER_CHECK(piece.read_leases == readers && writers <= 1 && (writers == 0 || readers == 0),
+             "piece {}: {} read leases of {}, {} write leases", Value(id), readers, piece.read_leases, writers);
+  TIER_CHECK((writers == 1) == (piece.activity == Activity::kLeasedWrite), "piece {}: {} writers, {}", Value(id),
+             writers, ActivityName(piece.activity));
+  const bool has_ssd = piece.copies == Copies::kSsd || piece.copies == Copies::kRamSsd;
+  TIER_CHECK(has_ssd == static_cast<bool>(piece.ssd_run) || piece.copies == Copies::kFreed,
+             "piece {}: {} with {} pages on SSD", Value(id), CopiesName(piece.copies), piece.ssd_run.pages);
+  const bool has_ram = piece.copies == Copies::kRam || piece.copies == Copies::kRamSsd ||
+                       piece.copies == Copies::kTorn || piece.activity == Activity::kReadingIn ||
+                       readers + writers != 0;
+  TIER_CHECK(!has_ram || (piece.ram && !piece.has(kReserved)), "piece {}: {} with {} pages in RAM", Value(id),
+             CopiesName(piece.copies), piece.ram.pages);
+  TIER_CHECK(!piece.has(kReserved) || piece.pins != 0 || tensor.has(kDetached), "piece {} holds room for nobody",
+             Value(id));
+  TIER_CHECK(!piece.has(kListed) || piece.activity == Activity::kNone, "piece {} is listed", Value(id));
+  TIER_CHECK(count->flights[Value(id)] == (piece.in_transfer() ? 1u : 0u), "piece {}: {} flights, {}", Value(id),
+             count->flights[Value(id)], ActivityName(piece.activity));
+}
+
+void CountFlights(const Core& core, Count* count) {
+  // Flights are reached through their pieces' activities; here only the queue can be seen whole.
+  std::unordered_set<uint32_t> queued;
+  for (size_t i = core.read_queue_head; i < core.read_queue.size(); ++i) {
+    const auto slot = static_cast<uint32_t>(core.read_queue[i]);
+    TIER_CHECK(queued.insert(slot).second && !core.flights[core.read_queue[i]].started, "transfer {} queued twice",
+               slot);
+  }
+  for (uint32_t slot = 0; slot < core.flights.capacity(); ++slot) {
+    const Flight& flight = core.flights[FlightSlot{slot}];
+    if (flight.piece == kNoPiece) continue;
+    TIER_CHECK(flight.started != queued.contains(slot), "transfer {} is neither queued nor started", slot);
+    ++count->flights[Value(flight.piece)];
+    if (flight.direction == storage::Direction::kWrite)
+      Occupy(&count->ssd, PageOf(flight.extent), flight.extent.run.pages);
+  }
+}
+
+void CheckTensors(const Core& core, Count* count) {
+  std::unordered_map<uint32_t, uint32_t> torn;
+  uint64_t pieces = 0;
+  for (uint32_t i = 0; i < core.pieces.capacity(); ++i) {
+    const PieceId id{i};
+    const Piece& piece = core.pieces[id];
+    const bool idle = piece.copies == Copies::kFreed && piece.activity == Activity::kNone;
+    if (idle) continue;
+    ++pieces;
+    CheckPiece(core, id, count);
+    if (piece.copies == Copies::kTorn || piece.has(kMixed)) ++torn[Value(piece.tensor)];
+  }
+  TIER_CHECK(pieces == core.pieces.used(), "{} pieces of {}", pieces, core.pieces.used());
+  for (uint32_t i = 0; i < core.tensors.capacity(); ++i) {
+    const Tensor& tensor = core.tensors[TensorSlot{i}];
+    if (tensor.job == nullptr) continue;
+    TIER_CHECK(tensor.lease_count == count->tensor_leases[i], "tensor {}: {} leases of {}", tensor.id,
+               count->tensor_leases[i], tensor.lease_count);
+    TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} torn pieces of {}", tensor.id,
+               torn[i], tensor.torn_count);
+    TIER_CHECK(!tensor.has(kUnnamed) || !tensor.has(kVisible | kIndexed | kIndexDirty | kDetached),
+               "tensor {} has no name and flags {}", tensor.id, tensor.flags);
+    JobCount& job = count->jobs[tensor.job];
+    if (!tensor.has(kDetached)) (tensor.has(kUnnamed) ? job.unnamed_pages : job.logical_pages) += PagesOf(tensor.size);
+    if (tensor.has(kDetached | kUnnamed)) continue;
+    const storage::TensorKey key{static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
+    TIER_CHECK(core.table.Find(key) == TensorSlot{i}, "tensor {} is not in the table", tensor.id);
+  }
+}
+
+void CheckJob(const Core& core, const JobState& job, const JobCount& count, const WindowCounts& uses) {
+  job.pool.CheckInvariants();
+  TIER_CHECK(job.pool.used_pages() == count.ram_pages, "job {}: pieces take {} pages, the pool says {}",
+             job.options.key, count.ram_pages, job.pool.used_pages());
+  TIER_CHECK(job.pool.used_pages() + job.pool.free_pages() == job.windows.size() * core.windows.window_pages(),
+             "job {}: {} + {} pages in {} windows", job.options.key, job.pool.used_pages(), job.pool.free_pages(),
+             job.windows.size());
+  uint64_t bound = 0;
+  for (const auto& [number, block] : count.slot_blocks) bound += block.leased ? kPagesPerBlock - block.pages : 0;
+  TIER_CHECK(job.pool.bound_free_pages() == bound, "job {}: {} free pages beside leased slots of {}", job.options.key,
+             bound, job.pool.bound_free_pages());
+  TIER_CHECK(job.ssd_pages == count.ssd_pages, "job {}: {} pages on SSD of {}", job.options.key, count.ssd_pages,
+             job.ssd_pages);
+  TIER_CHECK(job.dirty_pages == count.dirty_pages, "job {}: {} dirty pages of {}", job.options.key, count.dirty_pages,
+             job.dirty_pages);
+  TIER_CHECK(job.held_pages == count.held_pages, "job {}: {} held pages of {}", job.options.key, count.held_pages,
+             job.held_pages);
+  TIER_CHECK(job.logical_pages == count.logical_pages && job.unnamed_pages == count.unnamed_pages,
+             "job {}: {} and {} pages in all of {} and {}", job.options.key, count.logical_pages, count.unnamed_pages,
+             job.logical_pages, job.unnamed_pages);
+  const uint64_t listed = job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kDirty);
+  TIER_CHECK(listed == count.listed, "job {}: {} listed of {}", job.options.key, count.listed, listed);
+  TIER_CHECK(job.counters.lease_count == count.leases && job.counters.leased_bytes == count.leased_bytes,
+             "job {}: {} leases of {}", job.options.key, count.leases, job.counters.lease_count);
+  for (const WindowIndex window : job.windows) {
+    const WindowEntry& entry = core.windows[window];
+    const auto found = uses.find(tier::Value(window));
+    TIER_CHECK(entry.pieces == (found == uses.end() ? decltype(entry.pieces){} : found->second),
+               "window {}: counts {} clean, {} dirty, {} bound pieces", tier::Value(window),
+               entry.count(WindowUse::kClean), entry.count(WindowUse::kDirty), entry.count(WindowUse::kBound));
+  }
+  uint32_t cursors = job.itself.cursor != kNoTensor ? 1 : 0;
+  for (const SessionState* session : job.sessions) cursors += session->cursor != kNoTensor ? 1 : 0;
+  TIER_CHECK(cursors == job.cursor_count, "{} cursors of {}", cursors, job.cursor_count);
+  for (const Waiter& waiter : job.waiters) {
+    TIER_CHECK(core.waiter_by_number.contains(waiter.number), "waiter {} is unknown", waiter.number);
+  }
+}
+
+void CheckExtents(const Core& core, Count* count) {
+  for (const auto& [id, job] : core.jobs) {
+    job->manifest.ForEachOrphan([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
+  }
+  for (const auto& job : core.closing_jobs) {
+    job->manifest.ForEachOrphan([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
+  }
+  for (const auto& [key, holds] : core.parked_manifests) {
+    holds.ForEachOrphan([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
+  }
+  uint64_t pages = 0;
+  for (const auto& [first, end] : count->ssd) pages += end - first;
+  core.ports.extents.CheckInvariants();
+  const uint64_t live = core.ports.extents.total().live;
+  const bool believed = core.broken_manifests.empty();  // A broken manifest's extents are nobody's, and kept.
+  TIER_CHECK(believed ? live == pages * kPageSize : live >= pages * kPageSize, "{} bytes live on SSD, {} known", live,
+             pages * kPageSize);
+}
+
+// Whatever is committed can be read. It says what the tables say, but for what waits to be committed.
+void CheckIndex(const Core& core) {
+  const Result<std::vector<IndexedTensor>> read = ReadIndex(core.ports.index);
+  TIER_CHECK(read.has_value(), "{}", read.error().message);
+  const bool waits = std::any_of(core.index_dirty.begin(), core.index_dirty.end(),
+                                 [&](TensorSlot slot) { return core.tensors[slot].has(kIndexDirty); });
+  if (waits || core.index_staged != 0) return;
+  TIER_CHECK(read->size() == core.table.size(), "{} tensors in the index of {}", read->size(), core.table.size());
+  for (const IndexedTensor& saved : *read) {
+    const TensorSlot slot = core.table.Find(saved.key);
+    TIER_CHECK(slot != kNoTensor, "the index names tensor {} of space {}", saved.key.tensor, saved.key.space);
+    const Tensor& tensor = core.tensors[slot];
+    const proto::IndexTensorRecord head = HeadRecordOf(tensor);
+    TIER_CHECK(std::memcmp(&saved.head, &head, sizeof(head)) == 0,
+               "tensor {}: {} bytes, generation {}, flags {} in the index; generation {}, flags {}", tensor.id,
+               saved.head.size, saved.head.generation, saved.head.flags, head.generation, head.flags);
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+      const proto::IndexPieceRecord piece = PieceRecordOf(core.PieceOf(tensor, k));
+      const proto::IndexPieceRecord& was = saved.pieces[k];
+      TIER_CHECK(std::memcmp(&was, &piece, sizeof(piece)) == 0,
+                 "piece {} of tensor {}: copies {}, flags {}, {} + {} pages in the index; {}, {}, {} + {}", k,
+                 tensor.id, was.copies, was.flags, was.ram_pages, was.ssd_pages, piece.copies, piece.flags,
+                 piece.ram_pages, piece.ssd_pages);
+    }
+  }
+}
+
+void CheckRemains(const Core& core) {
+  uint64_t pieces = 0;
+  const auto add = [&](const JobState& job) {
+    for (const TensorSlot slot : job.remains) {
+      const Tensor& tensor = core.tensors[slot];
+      TIER_CHECK(tensor.job == &job && tensor.has(kDetached) && tensor.piece_count != 0, "tensor {} remains",
+                 tensor.id);
+      pieces += tensor.piece_count;
+    }
+  };
+  for (const auto& [id, job] : core.jobs) add(*job);
+  for (const auto& job : core.closing_jobs) add(*job);
+  TIER_CHECK(pieces == core.remains, "{} pieces remain of {}", pieces, core.remains);
+}
+
+}  // namespace
+
+void CheckInvariants(const Core& core) {
+  Count count;
+  CountLeases(core, &count);
+  CountFlights(core, &count);
+  CheckTensors(core, &count);
+  for (const auto& [id, job] : core.jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
+  for (const auto& job : core.closing_jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
+  CheckExtents(core, &count);
+  CheckIndex(core);
+  CheckRemains(core);
+  const size_t awaited = core.deadlines.size() + core.untimed_waiters.size() + core.commits.size();
+  TIER_CHECK(awaited >= core.waiter_by_number.size(), "{} deadlines and {} commits of {}", core.deadlines.size(),
+             core.commits.size(), core.waiter_by_number.size());
+}
+
+}  // namespace tier::tiering

@@ -1,0 +1,192 @@
+// See teardown.h.
+#include "daemon/tiering/jobs/teardown.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/tiering/durability/manifests.h"
+#include "daemon/tiering/leases/abandon.h"
+#include "daemon/tiering/leases/grants.h"
+#include "daemon/tiering/leases/reversal.h"
+#include "daemon/tiering/leases/rewrite.h"
+#include "daemon/tiering/memory/tenancy.h"
+#include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/pieces/graveyard.h"
+#include "daemon/tiering/pieces/residency.h"
+#include "daemon/tiering/requests/waiting.h"
+
+namespace tier::tiering {
+namespace {
+
+// Leases that it was granted but never told of: it cannot have written a byte. They are its newest.
+void WithdrawUntold(Core& core, SessionState& session) {
+  for (LeaseSlot slot = session.leases; slot != kNoLease;) {
+    const LeaseSlot next = core.leases[slot].next;
+    const Lease& lease = core.leases[slot];
+    if (lease.publication != core.publications) return;
+    if (lease.exclusive()) Withdraw(core, slot);
+    slot = next;
+  }
+}
+
+void SpendOn(Core& core, const Lease& lease) {
+  core.burials_left -= std::min(core.burials_left, lease.piece_count + 1);
+}
+
+// Ends read leases, and collects what is under the others.
+bool EndReadLeases(Core& core, Departure& departure) {
+  while (departure.next != kNoLease && core.burials_left != 0) {
+    const LeaseSlot slot = departure.next;
+    const Lease& lease = core.leases[slot];
+    departure.next = lease.next;
+    SpendOn(core, lease);
+    if (lease.exclusive()) {
+      AddToReversal(core, lease, &departure.reversal);
+    } else {
+      Release(core, slot);
+    }
+  }
+  return departure.next == kNoLease;
+}
+
+// As far as the turn reaches. True: the session has no lease any more.
+bool EndLeases(Core& core, Departure& departure) {
+  SessionState& session = *departure.session;
+  if (!EndReadLeases(core, departure)) return false;
+  if (!JudgeReversal(core, session, &departure.reversal, &core.burials_left)) return false;
+  while (session.leases != kNoLease && core.burials_left != 0) {
+    const LeaseSlot slot = session.leases;
+    SpendOn(core, core.leases[slot]);
+    RevertLease(core, core.leases[slot]);
+    EndLease(core, slot);
+  }
+  return session.leases == kNoLease;
+}
+
+void Forget(Core& core, const SessionState& session) {
+  TIER_CHECK(session.lease_count == 0 && session.leased_bytes == 0, "session {} holds {} leases",
+             static_cast<uint64_t>(session.id), session.lease_count);
+  core.sessions[session.slot].reset();
+}
+
+// Shared tensors that it was still creating come to nothing.
+void FreeCreations(Core& core, SessionState& session) {
+  for (const TensorRef tensor : session.creations) {
+    if (Creates(core, session, tensor)) Detach(core, tensor.slot);
+  }
+  session.creations.clear();
+  TIER_CHECK(session.creating_count == 0, "{} creations left", session.creating_count);
+}
+
+void CloseNow(Core& core, JobState& job) {
+  // What the daemon asked for itself: nothing is left to be written.
+  FinishInternal(core, job);
+  TIER_CHECK(job.sessions.empty() && job.waiters.empty(), "sessions {} waiters {}", job.sessions.size(),
+             job.waiters.size());
+  // All of an ephemeral job goes with it: what it committed, that is (AdoptManifest gives it nothing else).
+  if (!job.options.named && HasCommitted(core, job)) ForgetManifest(core, job);
+  Bury(core, job, &job.shared_tensors, 0);
+  Bury(core, job, &job.inherited_tensors, kInheritedSpace);
+  job.closing = true;
+  job.prefetches.clear();
+  const auto found = core.jobs.find(job.id);
+  core.closing_jobs.push_back(std::move(found->second));
+  core.jobs.erase(found);
+  for (const auto& [id, other] : core.jobs) other->pump = true;  // The arena has room again, now or soon.
+}
+
+}  // namespace
+
+void EndSession(Core& core, SessionState& session, const Ending& ending) {
+  JobState& job = *session.job;
+  const SessionId id = session.id;
+  DropWaitersOf(core, session);
+  WithdrawUntold(core, session);
+  TearRewrites(core, session);
+  Departure departure{.session = &session, .next = session.leases, .reversal = {}};
+  const bool departed = EndLeases(core, departure);
+  Bury(core, job, &session.tensors, static_cast<uint64_t>(id));
+  FreeCreations(core, session);
+  ForgetMappings(core, session);
+  std::erase(job.sessions, &session);
+  core.replies.Forget(id);
+  if (ending.code != Code::kOk) core.replies.SessionEnded(id, ending.code, ending.reason);
+  core.last_session = nullptr;
+  core.session_by_id.erase(id);
+  if (departed) {
+    Forget(core, session);
+  } else {
+    ++job.departing;
+    core.departures.push_back(std::move(departure));
+  }
+  job.pump = true;
+  core.acted = true;
+  if (!job.sessions.empty()) return;
+  KeepForResume(core, job);
+  if (!job.options.named && !job.closing) CloseNow(core, job);
+}
+
+void GoOnWithDepartures(Core& core) {
+  core.acted |= !core.departures.empty();
+  size_t count = core.departures.size();
+  for (size_t i = 0; i < core.departures.size() && core.burials_left != 0;) {
+    SessionState& session = *core.departures[i].session;
+    bool departed = false;
+    SpendPart(core, count--, [&] { departed = EndLeases(core, core.departures[i]); });
+    if (!departed) {
+      ++i;
+      continue;
+    }
+    --session.job->departing;
+    Forget(core, session);
+    core.departures.erase(core.departures.begin() + static_cast<ptrdiff_t>(i));
+  }
+}
+
+void EndFaultedJobs(Core& core) {
+  for (const WindowFault& fault : std::exchange(core.window_faults, {})) {
+    const std::vector<SessionState*> sessions = fault.job->sessions;
+    for (SessionState* session : sessions) EndSession(core, *session, {Code::kRevoked, fault.reason});
+  }
+}
+
+void CloseJob(Core& core, JobState& job, const std::string& reason, bool forget) {
+  const std::vector<SessionState*> sessions = job.sessions;
+  const bool ephemeral = !job.options.named;
+  const JobId id = job.id;
+  if (forget && !ephemeral) ForgetManifest(core, job);  // An ephemeral job's goes with it; an earlier run's stays.
+  for (SessionState* session : sessions) EndSession(core, *session, {Code::kRevoked, reason});
+  if (ephemeral && !sessions.empty()) return;  // Went with its last session.
+  TIER_CHECK(core.FindJob(id) == &job, "job {}", static_cast<uint64_t>(id));
+  CloseNow(core, job);
+}
+
+void SweepClosedJobs(Core& core) {
+  for (size_t i = 0; i < core.closing_jobs.size();) {
+    JobState& job = *core.closing_jobs[i];
+    if (job.transfer_count != 0 || job.burying()) {
+      ++i;
+      continue;
+    }
+    TIER_CHECK(
+        job.counters.tensor_count == 0 && job.dirty_pages == 0 && job.logical_pages == 0 && job.unnamed_pages == 0,
+        "tensors {} dirty {} logical {} unnamed {}", job.counters.tensor_count, job.dirty_pages, job.logical_pages,
+        job.unnamed_pages);
+    if (!job.windows.empty()) {
+      RetireAll(core, job);
+      for (const auto& [id, other] : core.jobs) other->pump = true;
+      core.acted = true;
+    }
+    if (ManifestUnderWay(core, job)) {
+      ++i;
+      continue;
+    }
+    ParkManifest(core, job);
+    AddCounters(job.counters, &core.closed_totals);
+    std::swap(core.closing_jobs[i], core.closing_jobs.back());
+    core.closing_jobs.pop_back();
+    core.acted = true;
+  }
+}
+
+}  // namespace tier::tiering

@@ -1,0 +1,48 @@
+// See abandon.h.
+#include "daemon/tiering/leases/abandon.h"
+
+#include "daemon/tiering/leases/grants.h"
+#include "daemon/tiering/leases/reversal.h"
+#include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/pieces/residency.h"
+
+namespace tier::tiering {
+
+void Abandon(Core& core, LeaseSlot slot) {
+  const Lease& lease = core.leases[slot];
+  SessionState& session = *core.sessions[lease.session];
+  const TensorRef tensor = core.RefOf(lease.tensor);
+  Reversal reversal;
+  uint32_t budget = UINT32_MAX;
+  AddToReversal(core, lease, &reversal);
+  JudgeReversal(core, session, &reversal, &budget);
+  RevertLease(core, lease);
+  const bool attached = !core.tensors[tensor.slot].has(kDetached);
+  const bool visible = core.tensors[tensor.slot].has(kVisible);
+  EndLease(core, slot);
+  if (attached && !visible) Detach(core, tensor.slot);
+}
+
+void Withdraw(Core& core, LeaseSlot slot) {
+  const Lease& lease = core.leases[slot];
+  const TensorSlot tensor_slot = lease.tensor;
+  const Tensor& tensor = core.tensors[tensor_slot];
+  TIER_CHECK(lease.exclusive(), "lease {} is shared", Value(slot));
+  for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
+    const PieceId id = tensor.piece(k);
+    Piece& piece = core.pieces[id];
+    // What was to be overwritten whole may have been given room without its bytes.
+    const bool hollow = piece.copies == Copies::kRamSsd && lease.discard;
+    if (piece.copies == Copies::kRamSsd) piece.generation = piece.ssd_generation;
+    SetState(core, id, {hollow ? Copies::kSsd : piece.copies, Activity::kNone});
+    if (!hollow) continue;
+    piece.set(kReserved);
+    if (piece.pins == 0) DropRam(core, id);
+  }
+  // Others of its ranges may have made it visible before the create was granted.
+  const bool created = lease.kind == LeaseKind::kCreate && !tensor.has(kDetached | kVisible);
+  EndLease(core, slot);
+  if (created) Detach(core, tensor_slot);
+}
+
+}  // namespace tier::tiering

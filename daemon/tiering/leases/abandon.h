@@ -1,0 +1,15 @@
+// Abandon: write leases that end without a seal while their session lives. Engine thread only.
+#pragma once
+
+#include "daemon/tiering/tables/core.h"
+
+namespace tier::tiering {
+
+// The holder of a write lease gives it up: its pieces go back or tear; a tensor being created is freed.
+void Abandon(Core& core, LeaseSlot slot);
+
+// Takes back an exclusive lease under which nothing was written: its session was never told of it, or says so. A
+// creation by that lease is undone.
+void Withdraw(Core& core, LeaseSlot slot);
+
+}  // namespace tier::tiering

@@ -1,0 +1,235 @@
+// See conflicts.h.
+#include "daemon/tiering/leases/conflicts.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace tier::tiering {
+namespace {
+
+using proto::Op;
+
+constexpr uint32_t kOwnLeasesScannedMax = 1024;
+
+// A thread of the session that reads the piece already may read it again, or it could wait for itself.
+bool HoldsLeaseOn(const Core& core, const SessionState& session, TensorSlot tensor, uint32_t piece) {
+  uint32_t scanned = 0;
+  for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next) {
+    const Lease& lease = core.leases[slot];
+    if (lease.tensor == tensor && piece - lease.first_piece < lease.piece_count) return true;
+    if (++scanned == kOwnLeasesScannedMax) return true;
+  }
+  return false;
+}
+
+Blocker BlockerOfRead(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+  if (piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
+  if (!piece.has(kWanted)) return Blocker::kNone;
+  const bool claimed =
+      ask.session->job->claims.EarlierThan(ask.number, core.tensors[item.tensor.slot].piece(piece.number)) != 0;
+  const bool nested = claimed && HoldsLeaseOn(core, *ask.session, item.tensor.slot, piece.number);
+  return claimed && !nested ? Blocker::kClaim : Blocker::kNone;
+}
+
+Blocker BlockerOfWrite(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+  if (piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
+  if (piece.activity == Activity::kReadingIn) return ask.discards() ? Blocker::kTransfer : Blocker::kNone;
+  if (piece.activity != Activity::kNone) return Blocker::kTransfer;
+  if (!piece.has(kWanted)) return Blocker::kNone;
+  const PieceId id = core.tensors[item.tensor.slot].piece(piece.number);
+  return ask.session->job->claims.EarlierThan(ask.number, id) != 0 ? Blocker::kClaim : Blocker::kNone;
+}
+
+bool MayRewriteTorn(const Ask& ask, const WaitItem& item, const Tensor& tensor) {
+  if (!ask.exclusive() || !ask.discards()) return false;
+  const uint32_t last = item.first_piece + item.piece_count - 1;
+  return CoversPiece(item, tensor, item.first_piece) && CoversPiece(item, tensor, last);
+}
+
+bool TooManyRanges(const WaitItem& item, const Tensor& tensor) {
+  if (tensor.creation == nullptr) return false;
+  const IntervalSet& sealed = tensor.creation->sealed;
+  return sealed.intervals().size() + tensor.lease_count >= kCreationRangesMax &&
+         !sealed.Touches(item.offset, item.offset + item.length);
+}
+
+// Verdict on the tensor as a whole: kReady, kBlocked or kRefused.
+Examination ExamineTensor(const Core& core, const Ask& ask, uint32_t index) {
+  const WaitItem& item = ask.items[index];
+  const Examination refused{.verdict = Verdict::kRefused, .item = index, .piece = item.first_piece};
+  if (!core.Alive(item.tensor)) return refused;
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  // However many pieces: a free takes what is being moved with it when the transfer ends.
+  if (ask.op == Op::kFree) {
+    if (tensor.lease_count == 0) return {};
+    return {.verdict = Verdict::kBlocked, .blocker = Blocker::kAnyLease, .item = index, .piece = item.first_piece};
+  }
+  if (!tensor.has(kVisible)) {
+    const bool creates = ask.exclusive() && tensor.creator == static_cast<uint64_t>(ask.session->id);
+    if (creates) return TooManyRanges(item, tensor) ? refused : Examination{};
+    return {.verdict = Verdict::kBlocked, .blocker = Blocker::kUnsealed, .item = index, .piece = item.first_piece};
+  }
+  if (tensor.torn() && !MayRewriteTorn(ask, item, tensor)) return refused;
+  return {};
+}
+
+// The old bytes of the piece are not needed.
+bool Overwritten(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece) {
+  return ask.exclusive() && ask.discards() && CoversPiece(item, tensor, piece.number);
+}
+
+Blocker BlockerOf(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+  return ask.exclusive() ? BlockerOfWrite(core, ask, item, piece) : BlockerOfRead(core, ask, item, piece);
+}
+
+}  // namespace
+
+bool CoversPiece(const WaitItem& item, const Tensor& tensor, uint32_t number) {
+  const uint64_t begin = uint64_t{number} * kBlockSize;
+  return item.offset <= begin && item.offset + item.length >= begin + tensor.piece_length(number);
+}
+
+bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece) {
+  if (piece.copies == Copies::kCreating || piece.copies == Copies::kTorn) return !piece.ram;
+  if (Overwritten(ask, item, tensor, piece) && piece.activity == Activity::kNone) return !piece.ram;
+  return !piece.readable();
+}
+
+Examination Examine(Core& core, const Ask& ask) {
+  Examination found;
+  for (uint32_t i = 0; i < ask.items.size(); ++i) {
+    const WaitItem& item = ask.items[i];
+    const Examination whole = ExamineTensor(core, ask, i);
+    if (whole.verdict != Verdict::kReady) return whole;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    if (ask.op == Op::kFree) continue;
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      const Piece& piece = core.PieceOf(tensor, k);
+      const Blocker blocker = BlockerOf(core, ask, item, piece);
+      if (blocker != Blocker::kNone) return {Verdict::kBlocked, blocker, i, k};
+      if (!NeedsRoom(ask, item, tensor, piece)) continue;
+      if (piece.has(kCorrupt) && !Overwritten(ask, item, tensor, piece))
+        return {Verdict::kRefused, Blocker::kNone, i, k};
+      if (found.verdict == Verdict::kReady) found = {Verdict::kNeedsRoom, Blocker::kNone, i, k};
+    }
+  }
+  return found;
+}
+
+Examination ExamineContent(const Core& core, const Ask& ask) {
+  for (uint32_t i = 0; i < ask.items.size(); ++i) {
+    const WaitItem& item = ask.items[i];
+    if (!core.Alive(item.tensor)) continue;  // Freed meanwhile: nothing of it is asked for any more.
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    if (tensor.torn()) return {.verdict = Verdict::kRefused, .item = i};
+    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+      if (core.PieceOf(tensor, k).has(kCorrupt)) return {.verdict = Verdict::kRefused, .item = i, .piece = k};
+    }
+  }
+  return {};
+}
+
+Examination ExamineAt(Core& core, const Ask& ask, uint32_t index, uint32_t number) {
+  const Examination whole = ExamineTensor(core, ask, index);
+  if (whole.verdict != Verdict::kReady || ask.op == Op::kFree) return whole;
+  const WaitItem& item = ask.items[index];
+  const Blocker blocker = BlockerOf(core, ask, item, core.PieceOf(core.tensors[item.tensor.slot], number));
+  if (blocker == Blocker::kNone) return {};
+  return {Verdict::kBlocked, blocker, index, number};
+}
+
+Ask AskOf(Core& core, const Waiter& waiter) {
+  return {.session = &core.AskerOf(waiter),
+          .sequence = waiter.sequence,
+          .op = waiter.op,
+          .flags = waiter.flags,
+          .number = waiter.number,
+          .items = waiter.items};
+}
+
+bool OwnLeasesBlock(const Core& core, const SessionState& session, const Examination& at, const Ask& ask) {
+  const WaitItem& item = ask.items[at.item];
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  if (at.blocker == Blocker::kUnsealed) return tensor.creator == static_cast<uint64_t>(session.id);
+  if (at.blocker != Blocker::kLease && at.blocker != Blocker::kAnyLease) return false;
+  const bool any = at.blocker == Blocker::kAnyLease;
+  const Piece& piece = core.PieceOf(tensor, at.piece);
+  uint32_t own = 0;
+  for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next) {
+    const Lease& lease = core.leases[slot];
+    if (lease.tensor != item.tensor.slot || (!any && at.piece - lease.first_piece >= lease.piece_count)) continue;
+    if (!any && lease.exclusive()) return true;
+    ++own;
+  }
+  if (any) return own == tensor.lease_count;
+  return piece.activity != Activity::kLeasedWrite && own == piece.read_leases;
+}
+
+namespace {
+
+std::string DescribeTorn(const Core& core, const Tensor& tensor, uint64_t* offset) {
+  std::string list;
+  uint32_t named = 0;
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const Piece& piece = core.PieceOf(tensor, k);
+    if (piece.copies != Copies::kTorn && !piece.has(kMixed)) continue;
+    if (named == 0) *offset = uint64_t{k} * kBlockSize;
+    if (named++ == 32) {
+      list += ", ...";
+      break;
+    }
+    list += fmt::format("{}{} ({} {})", named == 1 ? "" : ", ", k,
+                        piece.copies == Copies::kTorn ? "torn at generation" : "back at generation", piece.generation);
+  }
+  return list;
+}
+
+}  // namespace
+
+Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examination) {
+  const WaitItem& item = ask.items[examination.item];
+  Refusal refusal;
+  if (!core.Alive(item.tensor)) {
+    refusal.code = Code::kNotFound;
+    refusal.record.tensor = item.id;
+    refusal.detail = fmt::format(
+        "tensor {:#x} was freed or replaced, or its creation given up, while the request waited: ask again for what is "
+        "there now",
+        item.id);
+    return refusal;
+  }
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  refusal.record.tensor = tensor.id;
+  refusal.record.limit = tensor.size;
+  if (tensor.torn()) {
+    refusal.code = Code::kTorn;
+    const std::string list = DescribeTorn(core, tensor, &refusal.record.requested);
+    refusal.detail = fmt::format(
+        "a writer of tensor {:#x} ended in the middle: of {} pieces at generation {}, these are not what was being "
+        "written: {}; rewrite them whole with discard, free the tensor, or accept it as it stands",
+        tensor.id, tensor.piece_count, tensor.generation, list);
+    return refusal;
+  }
+  if (!tensor.has(kVisible)) {
+    refusal.code = Code::kNoMemory;
+    refusal.record.requested = item.offset;
+    refusal.record.limit = kCreationRangesMax;
+    refusal.detail = fmt::format(
+        "tensor {:#x} is being created in {} separate ranges, at most {}: go on where a sealed range begins or ends",
+        tensor.id, tensor.creation->sealed.intervals().size() + tensor.lease_count, kCreationRangesMax);
+    return refusal;
+  }
+  const Piece& piece = core.PieceOf(tensor, examination.piece);
+  TIER_CHECK(piece.has(kCorrupt), "tensor {} piece {} was refused without a reason", tensor.id, examination.piece);
+  refusal.code = Code::kCorrupt;
+  refusal.record.requested = uint64_t{examination.piece} * kBlockSize;
+  refusal.detail = fmt::format(
+      "tensor {:#x} at byte {} came back from device {} at byte {} with a wrong checksum, twice: the device "
+      "changed it, or a process of the job changed or took away the memory that it was written from; write it anew or "
+      "free it",
+      tensor.id, refusal.record.requested, piece.ssd_device, piece.ssd_run.offset_bytes());
+  return refusal;
+}
+
+}  // namespace tier::tiering

@@ -1,0 +1,59 @@
+// Conflicts: what stands in the way of a request for leases. Engine thread only.
+#pragma once
+
+#include <span>
+
+#include "daemon/tiering/tables/core.h"
+
+namespace tier::tiering {
+
+// A request for leases, as examined: fresh, or kept by a waiter.
+struct Ask {
+  SessionState* session = nullptr;
+  uint64_t sequence = 0;
+  proto::Op op = proto::Op::kNone;  // kCreate, kAcquire, kFree.
+  uint32_t flags = 0;
+  uint64_t number = UINT64_MAX;  // Of its waiter: who came first. A fresh request came last.
+  std::span<const WaitItem> items;
+
+  bool exclusive() const { return op != proto::Op::kAcquire || (flags & proto::kFlagWrite) != 0; }
+  bool discards() const { return (flags & proto::kFlagDiscard) != 0; }
+};
+Ask AskOf(Core& core, const Waiter& waiter);
+
+enum class Verdict : uint8_t {
+  kReady,      // Can be granted now.
+  kNeedsRoom,  // Nothing conflicts; pieces have to be given room or read first.
+  kBlocked,    // See `blocker`.
+  kRefused,    // See `refusal`.
+};
+enum class Blocker : uint8_t {
+  kNone,
+  kLease,     // Of that piece.
+  kAnyLease,  // Of any piece: a free waits for all of them, and for nothing else.
+  kUnsealed,
+  kTransfer,
+  kClaim,
+};
+
+struct Examination {
+  Verdict verdict = Verdict::kReady;
+  Blocker blocker = Blocker::kNone;
+  uint32_t item = 0;  // What blocks it, or what the refusal is about.
+  uint32_t piece = 0;
+};
+Examination Examine(Core& core, const Ask& ask);
+// Whether all of every tensor asked for, as it stands, is one content: kRefused where one is torn, mixed or corrupt.
+Examination ExamineContent(const Core& core, const Ask& ask);
+// The same of that one piece: whether what blocked the ask there still does, for less than examining all of it.
+Examination ExamineAt(Core& core, const Ask& ask, uint32_t item, uint32_t piece);
+// Verdict kRefused in words.
+Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examination);
+
+// Whether this piece needs room (or bytes) before the ask can have it.
+bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece);
+bool CoversPiece(const WaitItem& item, const Tensor& tensor, uint32_t number);
+// Only leases of the session itself stand in the way at that piece.
+bool OwnLeasesBlock(const Core& core, const SessionState& session, const Examination& at, const Ask& ask);
+
+}  // namespace tier::tiering

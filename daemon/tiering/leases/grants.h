@@ -1,0 +1,19 @@
+// Grants: who may touch what. Examine says what stands in the way of a request; Grant gives it, whole; EndLease and
+// Seal take it back. Engine thread only.
+//
+// Several items are granted all or nothing: nothing is held before everything can be. A write lease makes the old SSD
+// copy the place it would revert to; the seal makes that copy obsolete.
+#pragma once
+
+#include "daemon/tiering/leases/conflicts.h"
+
+namespace tier::tiering {
+
+// Grants leases and writes the reply. REQUIRES: examined, kReady, nothing changed since.
+void Grant(Core& core, const Ask& ask);
+// Ends a lease; a write lease is sealed.
+void Release(Core& core, LeaseSlot slot);
+// Forgets the lease without touching its pieces.
+void EndLease(Core& core, LeaseSlot slot);
+
+}  // namespace tier::tiering

@@ -1,0 +1,135 @@
+// See tenancy.h.
+#include "daemon/tiering/memory/tenancy.h"
+
+#include <algorithm>
+
+namespace tier::tiering {
+namespace {
+
+JobState* OwnerOf(Core& core, memory::OwnerId owner) {
+  for (const auto& [id, job] : core.jobs) {
+    if (job->owner == owner) return job.get();
+  }
+  return nullptr;
+}
+
+void Retire(Core& core, WindowIndex window) {
+  WindowEntry& entry = core.windows[window];
+  for (const uint32_t count : entry.pieces) {
+    TIER_CHECK(count == 0, "window {} is retired with {} pieces in it", tier::Value(window), count);
+  }
+  core.ports.transfers.RemoveWindow(window);
+  core.ports.windows.Retire(window);
+  entry = {};
+  core.acted = true;
+  WakeShortJobs(core);
+}
+
+void TakeWindow(Core& core, const memory::WindowEvent& event) {
+  WindowEntry& entry = core.windows[event.window];
+  TIER_CHECK(entry.condition == WindowCondition::kMaking, "window {} came in condition {}", tier::Value(event.window),
+             static_cast<int>(entry.condition));
+  JobState* job = OwnerOf(core, event.owner);
+  if (job != nullptr) {
+    TIER_CHECK(job->windows_making != 0, "window {}", tier::Value(event.window));
+    --job->windows_making;
+    job->pump = true;
+  }
+  if (event.code != Code::kOk) {
+    entry = {};
+    return;
+  }
+  if (job == nullptr) {  // Its owner went while it was being made.
+    core.ports.windows.Retire(event.window);
+    entry = {};
+    return;
+  }
+  entry.address = event.address;
+  entry.page_size = event.page_size;
+  entry.condition = WindowCondition::kReady;
+  core.ports.transfers.AddWindow(event.window, event.address, core.windows.window_size());
+  job->pool.AddRegion(core.windows.FirstBlock(event.window), core.windows.blocks_per_window(),
+                      event.page_size == kPageSize);
+  job->windows.push_back(event.window);
+}
+
+}  // namespace
+
+void WakeShortJobs(Core& core) {
+  for (const auto& [id, job] : core.jobs) job->pump |= job->shortage_pages != 0;
+}
+
+bool StartWindow(Core& core, JobState& job) {
+  const Result<WindowIndex> window = core.ports.windows.StartCreate(job.owner);
+  if (!window) return false;
+  WindowEntry& entry = core.windows[*window];
+  TIER_CHECK(entry.condition == WindowCondition::kNone, "window {} given out twice", tier::Value(*window));
+  entry.job = &job;
+  entry.condition = WindowCondition::kMaking;
+  ++job.windows_making;
+  core.acted = true;
+  return true;
+}
+
+bool TakeWindows(Core& core) {
+  const uint64_t arena_max = core.ports.windows.arena_max_bytes();
+  if (arena_max > core.arena_max_bytes) WakeShortJobs(core);
+  core.arena_max_bytes = arena_max;
+  core.events.clear();
+  core.ports.windows.Poll(&core.events);
+  for (const memory::WindowEvent& event : core.events) TakeWindow(core, event);
+  return !core.events.empty();
+}
+
+void ReturnWindow(Core& core, WindowIndex window) {
+  WindowEntry& entry = core.windows[window];
+  TIER_CHECK(entry.condition == WindowCondition::kReady, "window {}", tier::Value(window));
+  JobState& job = *entry.job;
+  job.pool.RemoveRegion(core.windows.FirstBlock(window));
+  std::erase(job.windows, window);
+  entry.unreturned = 0;
+  for (SessionState* session : job.sessions) {
+    if (!session->knows(window)) continue;
+    ++entry.unreturned;
+    core.replies.WindowReturn(session->id, window);
+  }
+  if (entry.unreturned == 0) {
+    Retire(core, window);
+    return;
+  }
+  entry.condition = WindowCondition::kReturning;
+  ++job.windows_returning;
+}
+
+void OnWindowReturned(Core& core, SessionState& session, WindowIndex window) {
+  if (!core.windows.Contains(window) || !session.knows(window)) return;  // The client's claim is not worth a CHECK.
+  WindowEntry& entry = core.windows[window];
+  if (entry.condition != WindowCondition::kReturning || entry.job != session.job) return;
+  session.forget(window);
+  TIER_CHECK(entry.unreturned != 0, "window {}", tier::Value(window));
+  if (--entry.unreturned != 0) return;
+  --session.job->windows_returning;
+  Retire(core, window);
+}
+
+void ForgetMappings(Core& core, SessionState& session) {
+  for (size_t word = 0; word < session.windows.size(); ++word) {
+    for (uint32_t bit = 0; bit < 64; ++bit) {
+      if ((session.windows[word] >> bit & 1) == 0) continue;
+      OnWindowReturned(core, session, WindowIndex{static_cast<uint32_t>(word * 64 + bit)});
+    }
+  }
+  session.windows.clear();
+}
+
+void RetireAll(Core& core, JobState& job) {
+  TIER_CHECK(job.used_pages() == 0 && job.transfer_count == 0 && job.windows_returning == 0,
+             "pages {} transfers {} returning {}", job.used_pages(), job.transfer_count, job.windows_returning);
+  for (const WindowIndex window : job.windows) {
+    job.pool.RemoveRegion(core.windows.FirstBlock(window));
+    Retire(core, window);
+  }
+  job.windows.clear();
+}
+
+}  // namespace tier::tiering

@@ -1,0 +1,29 @@
+// See answers.h.
+#include "daemon/tiering/requests/answers.h"
+
+#include <utility>
+
+namespace tier::tiering {
+
+using proto::Op;
+
+void AnswerValue(Core& core, SessionState& session, uint64_t sequence, Op op, uint64_t value) {
+  TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
+  --session.outstanding;
+  ++core.request_counts[static_cast<size_t>(op)][0];
+  core.replies.Value({session.id, sequence}, value);
+}
+
+void AnswerRefusal(Core& core, SessionState& session, const Answered& to, Refusal refusal) {
+  TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
+  --session.outstanding;
+  const size_t op = static_cast<size_t>(to.op) < proto::kOpCount ? static_cast<size_t>(to.op) : 0;
+  ++core.request_counts[op][static_cast<size_t>(refusal.code)];
+  core.replies.Refuse({session.id, to.sequence}, to.value, std::move(refusal));
+}
+
+void Refuse(Core& core, SessionState& session, const Request& request, uint64_t item, Refusal refusal) {
+  AnswerRefusal(core, session, {request.sequence, request.op, item}, std::move(refusal));
+}
+
+}  // namespace tier::tiering

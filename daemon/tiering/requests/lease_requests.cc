@@ -1,0 +1,365 @@
+// See lease_requests.h.
+#include "daemon/tiering/requests/lease_requests.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "daemon/base/format_bytes.h"
+#include "daemon/tiering/leases/abandon.h"
+#include "daemon/tiering/leases/grants.h"
+#include "daemon/tiering/leases/rewrite.h"
+#include "daemon/tiering/memory/room.h"
+#include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/pieces/residency.h"
+#include "daemon/tiering/requests/answers.h"
+#include "daemon/tiering/requests/capacity.h"
+#include "daemon/tiering/requests/need.h"
+#include "daemon/tiering/requests/refusals.h"
+#include "daemon/tiering/requests/replace.h"
+#include "daemon/tiering/requests/reserve.h"
+#include "daemon/tiering/requests/resolve.h"
+#include "daemon/tiering/requests/waiting.h"
+#include "daemon/tiering/tables/index_journal.h"
+
+namespace tier::tiering {
+namespace {
+
+using base::FormatBytes;
+using proto::RequestItem;
+
+// What an item needs in RAM to be leased: its pieces come and go whole.
+uint64_t PagesTouched(const WaitItem& item, uint64_t size) {
+  TIER_CHECK(uint64_t{item.first_piece} * kBlockSize < size, "piece {} of {} bytes", item.first_piece, size);
+  const uint64_t end = (uint64_t{item.first_piece} + item.piece_count) * kBlockSize;
+  return PagesFor(std::min(size, end)) - uint64_t{item.first_piece} * kPagesPerBlock;
+}
+
+uint64_t SizeAsked(const Core& core, const Request& request, size_t index) {
+  return request.op == proto::Op::kCreate ? request.items[index].value
+                                          : core.tensors[core.items[index].tensor.slot].size;
+}
+
+// Sorts core.order so that items over the same pieces stand side by side.
+void SortItems(Core& core) {
+  core.order.resize(core.items.size());
+  for (uint32_t i = 0; i < core.order.size(); ++i) core.order[i] = i;
+  const auto key = [&](uint32_t i) { return std::pair(Value(core.items[i].tensor.slot), core.items[i].first_piece); };
+  std::sort(core.order.begin(), core.order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+}
+
+// Pages of all pieces that an acquire touches, each counted once; 0 if every one of them is in RAM already.
+uint64_t PagesToGather(Core& core) {
+  SortItems(core);
+  uint64_t pages = 0;
+  bool missing = false;
+  TensorSlot slot = kNoTensor;
+  uint32_t next = 0;  // Pieces of that tensor below it are counted.
+  for (const uint32_t index : core.order) {
+    const WaitItem& item = core.items[index];
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    if (item.tensor.slot != slot) next = 0;
+    slot = item.tensor.slot;
+    const uint32_t end = item.first_piece + item.piece_count;
+    for (uint32_t k = std::max(next, item.first_piece); k < end; ++k) {
+      pages += PagesFor(tensor.piece_length(k));
+      missing |= !core.PieceOf(tensor, k).ram;
+    }
+    next = std::max(next, end);
+  }
+  return missing ? pages : 0;
+}
+
+// More than the job may ever lease at once would only wait for its deadline. What lies in RAM is given beyond the job's
+// own limit, but not beyond what others' guarantees leave.
+bool CheckShare(Core& core, SessionState& session, const Request& request) {
+  uint64_t pages = 0;
+  for (size_t i = 0; i < core.items.size(); ++i) pages += PagesTouched(core.items[i], SizeAsked(core, request, i));
+  const uint64_t share = AlignUp(FirmShareOf(core, *session.job), kPageSize);
+  if (pages * kPageSize <= share) return true;
+  if (request.op != proto::Op::kCreate) pages = PagesToGather(core);
+  if (pages * kPageSize <= share) {
+    pages = NewlyHeldPages(core, core.items);
+    if (pages <= LeasableOf(core, *session.job) / kPageSize) return true;
+  }
+  Refusal refusal = NoMemoryRefusal(core, *session.job, pages * kPageSize);
+  refusal.detail = "more than the job can ever have in RAM at once, ask by ranges: " + refusal.detail;
+  Refuse(core, session, request, 0, std::move(refusal));
+  return false;
+}
+
+// Limits on what one request may ask for, and on what a session may hold.
+bool CheckLimits(Core& core, SessionState& session, const Request& request) {
+  uint64_t pieces = 0;
+  for (const WaitItem& item : core.items) pieces += item.piece_count;
+  const uint64_t leases = session.lease_count + core.items.size();
+  if (pieces > proto::kSpansPerCompletionMax) {
+    Refuse(core, session, request, 0,
+           {Code::kInvalid,
+            fmt::format("{} pieces of 2 MiB in one request, at most {}: ask in smaller ranges", pieces,
+                        proto::kSpansPerCompletionMax),
+            {.requested = pieces, .limit = proto::kSpansPerCompletionMax}});
+    return false;
+  }
+  if (leases > core.options.leases_per_session_max) {
+    Refuse(core, session, request, 0,
+           {Code::kNoMemory,
+            fmt::format("the session would hold {} leases, at most {}: release some", leases,
+                        core.options.leases_per_session_max),
+            {.requested = core.items.size(),
+             .available = core.options.leases_per_session_max - session.lease_count,
+             .limit = core.options.leases_per_session_max}});
+    return false;
+  }
+  return CheckShare(core, session, request);
+}
+
+bool RefuseWhileDraining(Core& core, SessionState& session, const Request& request) {
+  if (!core.draining) return false;
+  Refuse(core, session, request, 0, {Code::kDisconnected, core.drain_reason, {}});
+  return true;
+}
+
+// `pages_held`: by the job's tensors, once all before this one exist.
+bool CheckNewTensor(Core& core, SessionState& session, const Request& request, uint64_t pages_held) {
+  const size_t index = core.items.size();
+  const RequestItem& asked = request.items[index];
+  if (asked.value == 0) {
+    Refuse(core, session, request, index, {Code::kInvalid, "a tensor has at least one byte", {.tensor = asked.tensor}});
+    return false;
+  }
+  const Wanted wanted{.tensor = asked.tensor, .size = asked.value};
+  if (std::optional<Refusal> refusal = CapacityRefusal(core, *session.job, wanted, pages_held)) {
+    Refuse(core, session, request, index, *std::move(refusal));
+    return false;
+  }
+  if (PieceCountOf(asked.value) > kPiecesPerTensorMax) {
+    Refuse(core, session, request, index,
+           {Code::kInvalid,
+            fmt::format("tensor {:#x} of {} is larger than {}: use several", asked.tensor, FormatBytes(asked.value),
+                        FormatBytes(kPiecesPerTensorMax * kBlockSize)),
+            {.tensor = asked.tensor, .requested = asked.value, .limit = kPiecesPerTensorMax * kBlockSize}});
+    return false;
+  }
+  WaitItem item{.id = asked.tensor};
+  if (!SetRange(asked, asked.value, &item)) {
+    Refuse(core, session, request, index, BadRange(asked, asked.value));
+    return false;
+  }
+  core.items.push_back(item);
+  return true;
+}
+
+// Adds the tensors of core.items. On a duplicate nothing is left of the request.
+bool AddTensors(Core& core, SessionState& session, const Request& request) {
+  JobState& job = *session.job;
+  const uint64_t space = IsShared(request) ? 0 : static_cast<uint64_t>(session.id);
+  for (size_t i = 0; i < core.items.size(); ++i) {
+    const RequestItem& asked = request.items[i];
+    const TensorSlot present = core.table.Find({static_cast<uint64_t>(job.id), space, asked.tensor});
+    if (present == kNoTensor) {
+      core.items[i].tensor = core.RefOf(
+          AddTensor(core, job, {.space = space, .id = asked.tensor, .size = asked.value, .creator = &session}));
+      continue;
+    }
+    Refusal refusal = ExistsRefusal(core.tensors[present], asked.value);
+    for (size_t added = 0; added < i; ++added) Detach(core, core.items[added].tensor.slot);
+    Refuse(core, session, request, i, std::move(refusal));
+    return false;
+  }
+  return true;
+}
+
+// Adds the tensor that is to take another's place, nameless until then.
+bool AddUnnamed(Core& core, SessionState& session, const Request& request) {
+  TIER_CHECK(core.items.size() == 1, "{} tensors take one place", core.items.size());
+  const RequestItem& asked = request.items.front();
+  const Wanted wanted{.tensor = asked.tensor, .size = asked.value};
+  std::optional<Refusal> refusal = QueueRefusal(core, *session.job, wanted);
+  if (!refusal && !IndexHasRoom(core, static_cast<uint32_t>(PieceCountOf(asked.value)))) refusal = IndexFullRefusal();
+  if (refusal) {
+    Refuse(core, session, request, 0, *std::move(refusal));
+    return false;
+  }
+  core.items.front().tensor = core.RefOf(AddTensor(core, *session.job,
+                                                   {.space = IsShared(request) ? 0 : static_cast<uint64_t>(session.id),
+                                                    .id = asked.tensor,
+                                                    .size = asked.value,
+                                                    .creator = &session,
+                                                    .unnamed = true}));
+  return true;
+}
+
+// Room for a create, there and then.
+bool GatherAtOnce(Core& core, const Ask& ask) {
+  if (ask.session->job->shortage_pages != 0 || !LeasesFit(core, ask)) return false;
+  if (AwaitsPlace(core, ask) && GatherInPlace(core, ask)) return true;
+  return Gather(core, ask) && Examine(core, ask).verdict == Verdict::kReady;
+}
+
+// Pieces that were given room but are not waited for after all lose it again.
+void ReleaseUnused(Core& core, const Ask& ask) {
+  for (const WaitItem& item : ask.items) {
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      if (core.PieceOf(tensor, k).has(kReserved) && Pin(core, tensor.piece(k))) Unpin(core, tensor.piece(k));
+    }
+  }
+}
+
+uint64_t BytesAsked(const Core& core) {
+  uint64_t bytes = 0;
+  for (const WaitItem& item : core.items) bytes += item.length;
+  return bytes;
+}
+
+// Two items of one exclusive request must not name the same piece: it would wait for itself.
+bool ItemsOverlap(Core& core) {
+  if (core.items.size() < 2) return false;
+  SortItems(core);
+  for (size_t i = 1; i < core.order.size(); ++i) {
+    const WaitItem& before = core.items[core.order[i - 1]];
+    const WaitItem& after = core.items[core.order[i]];
+    const bool same = before.tensor.slot == after.tensor.slot;
+    if (same && after.first_piece < before.first_piece + before.piece_count) return true;
+  }
+  return false;
+}
+
+Ask AskFor(Core& core, SessionState& session, const Request& request) {
+  return {
+      .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
+}
+
+// False: it sealed what another request had freed or replaced meanwhile, and its bytes are gone. (A creation is nobody
+// else's: its own session gave it up.)
+bool ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags) {
+  const TensorRef tensor = core.RefOf(core.leases[slot].tensor);
+  const bool attached = !core.tensors[tensor.slot].has(kDetached);
+  const bool exclusive = core.leases[slot].exclusive();
+  const bool rewrites = exclusive && core.tensors[tensor.slot].has(kVisible);
+  if ((flags & proto::kFlagUntouched) != 0 && exclusive) {
+    Withdraw(core, slot);
+  } else if ((flags & proto::kFlagAbandon) != 0 && exclusive) {
+    Abandon(core, slot);
+  } else {
+    Release(core, slot);
+  }
+  if ((flags & proto::kFlagFreeAfter) != 0 && attached && core.Alive(tensor)) Detach(core, tensor.slot);
+  return attached || !rewrites || (flags & (proto::kFlagAbandon | proto::kFlagUntouched | proto::kFlagFreeAfter)) != 0;
+}
+
+// Whatever is wrong with it, the lease ends.
+std::optional<Refusal> ReleaseItem(Core& core, SessionState& session, const RequestItem& item, uint32_t flags) {
+  const LeaseSlot slot = core.leases.Find(item.value, session.slot);
+  if (slot == kNoLease) {
+    return Refusal{
+        Code::kStale,
+        fmt::format("lease {:#x} is not one this session holds: it ended, or belongs to another epoch", item.value),
+        {.tensor = item.tensor}};
+  }
+  const uint64_t tensor = core.tensors[core.leases[slot].tensor].id;
+  std::optional<Refusal> wrong = NoteRewrite(core, session, slot, item, flags);
+  if (ReleaseOne(core, slot, flags)) return wrong;
+  return Refusal{
+      Code::kStale,
+      fmt::format("tensor {:#x} was freed or replaced while it was being written: what was written is gone with it",
+                  tensor),
+      {.tensor = tensor}};
+}
+
+}  // namespace
+
+void SubmitCreate(Core& core, SessionState& session, const Request& request) {
+  if (RefuseWhileDraining(core, session, request)) return;
+  JobState& job = *session.job;
+  // Counted out of all checks, and freed only with the grant: a refusal leaves it as it was.
+  const bool replaces = (request.flags & proto::kFlagReplace) != 0 && request.items.size() == 1;
+  const TensorSlot replaced =
+      replaces ? ReplacedBy(core, session, request.items.front().tensor, IsShared(request)) : kNoTensor;
+  const uint64_t tensors = job.counters.tensor_count - (replaced == kNoTensor ? 0 : 1);
+  if (core.index_full) return Refuse(core, session, request, 0, IndexFullRefusal());
+  if (tensors + request.items.size() > core.options.tensors_per_job_max) {
+    Refuse(
+        core, session, request, 0,
+        {Code::kNoMemory,
+         fmt::format("the job has {} tensors, at most {}", job.counters.tensor_count, core.options.tensors_per_job_max),
+         {.requested = request.items.size(), .limit = core.options.tensors_per_job_max}});
+    return;
+  }
+  core.items.clear();
+  uint64_t pages = job.logical_pages - (replaced == kNoTensor ? 0 : PagesOf(core.tensors[replaced].size));
+  for (const RequestItem& asked : request.items) {
+    if (!CheckNewTensor(core, session, request, pages)) return;
+    pages += PagesFor(asked.value);
+  }
+  if (!CheckLimits(core, session, request)) return;
+  const bool added = replaced != kNoTensor ? AddUnnamed(core, session, request) : AddTensors(core, session, request);
+  if (!added) return;
+  const Ask ask = AskFor(core, session, request);
+  if (GatherAtOnce(core, ask)) {
+    TakePlace(core, ask);
+    Grant(core, ask);
+    return;
+  }
+  ReleaseUnused(core, ask);
+  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = BytesAsked(core)});
+}
+
+void SubmitAcquire(Core& core, SessionState& session, const Request& request) {
+  if (RefuseWhileDraining(core, session, request)) return;
+  if (!ResolveItems(core, session, request, true) || !CheckLimits(core, session, request)) return;
+  const Ask ask = AskFor(core, session, request);
+  if (ask.exclusive() && ItemsOverlap(core)) {
+    Refuse(core, session, request, 0,
+           {Code::kInvalid,
+            "two items of one write request name the same 2 MiB piece of a tensor; join their ranges",
+            {}});
+    return;
+  }
+  const Examination found = Examine(core, ask);
+  if (found.verdict == Verdict::kReady && LeasesFit(core, ask)) {
+    session.job->counters.acquire_hits += core.items.size();
+    Grant(core, ask);
+  } else if (found.verdict == Verdict::kRefused) {
+    Refuse(core, session, request, found.item, RefusalOf(core, ask, found));
+  } else {
+    Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = BytesAsked(core)});
+  }
+}
+
+void SubmitRelease(Core& core, SessionState& session, const Request& request) {
+  std::optional<Refusal> refusal;
+  size_t failed = 0;
+  for (size_t i = 0; i < request.items.size(); ++i) {
+    std::optional<Refusal> wrong = ReleaseItem(core, session, request.items[i], request.flags);
+    if (!wrong || refusal) continue;
+    failed = i;
+    refusal = std::move(wrong);
+  }
+  if (refusal) {
+    Refuse(core, session, request, failed, *std::move(refusal));
+  } else {
+    AnswerValue(core, session, request.sequence, request.op, 0);
+  }
+}
+
+void SubmitFree(Core& core, SessionState& session, const Request& request) {
+  if (!ResolveItems(core, session, request, false)) return;
+  const Ask ask = AskFor(core, session, request);
+  const Examination found = Examine(core, ask);
+  if (found.verdict != Verdict::kReady) {
+    Enqueue(core, ask, {.timeout_ms = request.timeout_ms});
+    return;
+  }
+  uint64_t freed = 0;
+  for (const WaitItem& item : core.items) {
+    if (!core.Alive(item.tensor)) continue;  // Named twice.
+    Detach(core, item.tensor.slot);
+    ++freed;
+  }
+  AnswerValue(core, session, request.sequence, request.op, freed);
+}
+
+}  // namespace tier::tiering

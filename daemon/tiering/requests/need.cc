@@ -1,0 +1,50 @@
+// See need.h.
+#include "daemon/tiering/requests/need.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "daemon/tiering/pieces/residency.h"
+
+namespace tier::tiering {
+
+uint32_t PagesOfPiece(const Tensor& tensor, uint32_t number) {
+  return static_cast<uint32_t>(PagesFor(tensor.piece_length(number)));
+}
+
+bool Missing(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece) {
+  return !piece.ram && NeedsRoom(ask, item, tensor, piece);
+}
+
+Need NeedOf(const Core& core, const Ask& ask) {
+  Need need;
+  for (const WaitItem& item : ask.items) {
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      if (!Missing(ask, item, tensor, core.PieceOf(tensor, k))) continue;
+      const uint32_t pages = PagesOfPiece(tensor, k);
+      (pages == kPagesPerBlock ? need.blocks : need.slot_pages) += pages == kPagesPerBlock ? 1 : pages;
+    }
+  }
+  return need;
+}
+
+uint64_t NewlyHeldPages(const Core& core, std::span<const WaitItem> items) {
+  std::vector<PieceId> fresh;
+  for (const WaitItem& item : items) {
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      if (!Held(core.PieceOf(tensor, k))) fresh.push_back(tensor.piece(k));
+    }
+  }
+  std::sort(fresh.begin(), fresh.end());
+  fresh.erase(std::unique(fresh.begin(), fresh.end()), fresh.end());
+  uint64_t pages = 0;
+  for (const PieceId id : fresh) {
+    const Piece& piece = core.pieces[id];
+    pages += PagesOfPiece(core.tensors[piece.tensor], piece.number);
+  }
+  return pages;
+}
+
+}  // namespace tier::tiering

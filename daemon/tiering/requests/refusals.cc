@@ -1,0 +1,190 @@
+// See refusals.h.
+#include "daemon/tiering/requests/refusals.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "daemon/base/format_bytes.h"
+#include "daemon/tiering/leases/rewrite.h"
+#include "daemon/tiering/memory/room.h"
+#include "daemon/tiering/requests/reserve.h"
+#include "daemon/tiering/requests/scans.h"
+
+namespace tier::tiering {
+namespace {
+
+using base::FormatBytes;
+
+constexpr size_t kNamedMax = 8;
+
+// "session 3 holds 64 MiB in 2 leases, ..." for the sessions of a job that hold most.
+std::string Holders(const JobState& job) {
+  std::vector<const SessionState*> holders;
+  for (const SessionState* session : job.sessions) {
+    if (session->lease_count != 0) holders.push_back(session);
+  }
+  if (holders.empty()) return "nothing is leased";
+  std::sort(holders.begin(), holders.end(),
+            [](const SessionState* a, const SessionState* b) { return a->leased_bytes > b->leased_bytes; });
+  std::string text;
+  for (size_t i = 0; i < std::min(holders.size(), kNamedMax); ++i) {
+    text +=
+        fmt::format("{}session {} leases {} in {} ranges", i == 0 ? "" : ", ", static_cast<uint64_t>(holders[i]->id),
+                    FormatBytes(holders[i]->leased_bytes), holders[i]->lease_count);
+  }
+  if (holders.size() > kNamedMax) text += fmt::format(" and {} more", holders.size() - kNamedMax);
+  return text;
+}
+
+proto::ErrorRecord Figures(const Core& core, const JobState& job, uint64_t requested_bytes) {
+  return {
+      .requested = requested_bytes, .available = job.pool.free_pages() * kPageSize, .limit = FirmShareOf(core, job)};
+}
+
+// Who leases the piece, or any, as far as a look at each session's newest leases tells.
+std::string HoldersOf(const Core& core, const JobState& job, TensorSlot tensor, std::optional<uint32_t> piece) {
+  constexpr uint32_t kScannedMax = 256;
+  std::string text;
+  size_t named = 0;
+  for (const SessionState* session : job.sessions) {
+    uint32_t scanned = 0;
+    LeaseSlot slot = session->leases;
+    for (; slot != kNoLease && scanned < kScannedMax; slot = core.leases[slot].next, ++scanned) {
+      const Lease& lease = core.leases[slot];
+      if (lease.tensor == tensor && (!piece || *piece - lease.first_piece < lease.piece_count)) break;
+    }
+    if (slot == kNoLease || scanned == kScannedMax || named == kNamedMax) continue;
+    text += fmt::format("{}session {} ({})", named++ == 0 ? "" : ", ", static_cast<uint64_t>(session->id),
+                        core.leases[slot].exclusive() ? "writing" : "reading");
+  }
+  return text.empty() ? "another request" : text;
+}
+
+Refusal FlushRefusal(const Core& core, const Waiter& waiter) {
+  const JobState& job = *waiter.job;
+  if (job.write_backoff != 0) return WriteFailureRefusal(core, job, waiter.requested_bytes);
+  Refusal refusal{.code = Code::kTimeout};
+  std::string next;
+  if (waiter.cursor_item < waiter.items.size() && core.Alive(waiter.items[waiter.cursor_item].tensor)) {
+    refusal.record.tensor = core.tensors[waiter.items[waiter.cursor_item].tensor.slot].id;
+    const bool half = BeingRewritten(core, waiter.items[waiter.cursor_item].tensor);
+    next = fmt::format(", tensor {:#x} was {}", refusal.record.tensor, half ? "half rewritten" : "not");
+  }
+  refusal.detail = fmt::format(
+      "{} of {} tensors were on SSD at the deadline{}; {} of the job wait to be written and {}; end write leases, and "
+      "ask again for the rest",
+      waiter.cursor_item, waiter.items.size(), next, FormatBytes(job.dirty_pages * kPageSize), Holders(job));
+  return refusal;
+}
+
+}  // namespace
+
+Refusal OwnLeasesRefusal(const Core& core, const SessionState& session, uint64_t tensor) {
+  std::string list;
+  uint32_t named = 0;
+  for (LeaseSlot slot = session.leases; slot != kNoLease && named < kNamedMax; slot = core.leases[slot].next, ++named) {
+    const Lease& lease = core.leases[slot];
+    list += fmt::format("{}{} of tensor {:#x} bytes {} + {}", named == 0 ? "" : ", ",
+                        lease.exclusive() ? "writing" : "reading", core.tensors[lease.tensor].id, lease.offset,
+                        lease.length);
+  }
+  Refusal refusal{.code = Code::kWouldDeadlock};
+  refusal.record = Figures(core, *session.job, 0);
+  refusal.record.tensor = tensor;
+  refusal.detail = fmt::format("only leases of this session stand in the way ({} ranges, {}): {}{}; release some first",
+                               session.lease_count, FormatBytes(session.leased_bytes), list,
+                               named < session.lease_count ? ", ..." : "");
+  return refusal;
+}
+
+Refusal BlockedRefusal(const Core& core, const Ask& ask, const Examination& at) {
+  const WaitItem& item = ask.items[at.item];
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  Refusal refusal{.code = Code::kTimeout};
+  refusal.record = {.tensor = tensor.id, .requested = item.length, .limit = tensor.size};
+  const char* what = ask.exclusive() ? "writing" : "reading";
+  switch (at.blocker) {
+    case Blocker::kUnsealed:
+      refusal.detail = fmt::format(
+          "tensor {:#x} is still being created by session {}: not every range was sealed; ask again "
+          "when it is",
+          tensor.id, tensor.creator);
+      break;
+    case Blocker::kTransfer:
+      refusal.detail =
+          fmt::format("tensor {:#x} at byte {} is on its way to or from a device; {} it has to wait, ask again",
+                      tensor.id, uint64_t{at.piece} * kBlockSize, what);
+      break;
+    case Blocker::kAnyLease:
+      refusal.detail = fmt::format("freeing tensor {:#x} has to wait for {}; ask again when that has ended", tensor.id,
+                                   HoldersOf(core, *tensor.job, item.tensor.slot, std::nullopt));
+      break;
+    case Blocker::kClaim:
+    case Blocker::kLease:
+    case Blocker::kNone:
+      refusal.detail =
+          fmt::format("{} tensor {:#x} at byte {} has to wait for {}; ask again when that has ended", what, tensor.id,
+                      uint64_t{at.piece} * kBlockSize, HoldersOf(core, *tensor.job, item.tensor.slot, at.piece));
+      break;
+  }
+  return refusal;
+}
+
+Refusal NoMemoryRefusal(const Core& core, const JobState& job, uint64_t requested_bytes) {
+  Refusal refusal{.code = Code::kNoMemory};
+  refusal.record = Figures(core, job, requested_bytes);
+  const uint64_t arena_max = core.ports.windows.arena_max_bytes();
+  refusal.detail = fmt::format(
+      "{} of RAM asked for, {} free in the job's windows ({} held, share {}); {}; of the arena of {} all jobs hold {}; "
+      "release leases, or raise the job's limit or the arena",
+      FormatBytes(requested_bytes), FormatBytes(refusal.record.available), FormatBytes(WindowBytes(core, job)),
+      FormatBytes(refusal.record.limit), Holders(job), FormatBytes(arena_max),
+      FormatBytes(core.ports.windows.arena_bytes()));
+  return refusal;
+}
+
+Refusal WriteFailureRefusal(const Core& core, const JobState& job, uint64_t requested_bytes) {
+  Refusal refusal{.code = job.write_failure.code == Code::kOk ? Code::kNoSpace : job.write_failure.code};
+  const storage::DeviceSpace space = core.ports.extents.usable();
+  refusal.record = {.tensor = job.write_failure.tensor,
+                    .requested = requested_bytes,
+                    .available = space.free,
+                    .limit = space.capacity};
+  refusal.detail = fmt::format("{} of RAM can only be had by writing to SSD ({} free of {}), and that fails: {}",
+                               FormatBytes(requested_bytes), FormatBytes(space.free), FormatBytes(space.capacity),
+                               job.write_failure.message);
+  return refusal;
+}
+
+Refusal DeadlineRefusal(Core& core, const Waiter& waiter) {
+  if (waiter.op == proto::Op::kFlush || waiter.op == proto::Op::kPersist) return FlushRefusal(core, waiter);
+  if (IsScan(waiter.op)) {
+    return {Code::kTimeout,
+            fmt::format("{} of {} tensors were gone through at the deadline; ask again for the rest", waiter.scan.item,
+                        waiter.items.size()),
+            {.requested = waiter.items.size(), .available = waiter.scan.item}};
+  }
+  const Ask ask = AskOf(core, waiter);
+  const JobState& job = *waiter.job;
+  Examination found;
+  if (waiter.blocked) found = ExamineAt(core, ask, waiter.cursor_item, waiter.cursor_piece);
+  if (found.verdict != Verdict::kBlocked) found = Examine(core, ask);
+  if (found.verdict == Verdict::kRefused) return RefusalOf(core, ask, found);
+  if (found.verdict == Verdict::kBlocked) {
+    const bool own = OwnLeasesBlock(core, *ask.session, found, ask);
+    const uint64_t tensor = core.tensors[ask.items[found.item].tensor.slot].id;
+    return own ? OwnLeasesRefusal(core, *ask.session, tensor) : BlockedRefusal(core, ask, found);
+  }
+  const bool beyond = !LeasesFit(core, ask) && OnlyOwnLeases(*ask.session);
+  if (beyond || OwnLeasesHoldRoom(core, *ask.session)) return OwnLeasesRefusal(core, *ask.session, 0);
+  if (job.write_backoff >= kWriteFailuresBeforeRefusal) return WriteFailureRefusal(core, job, waiter.requested_bytes);
+  Refusal refusal = NoMemoryRefusal(core, job, waiter.requested_bytes);
+  if (waiter.starved) return refusal;
+  refusal.code = Code::kTimeout;
+  refusal.detail = "its bytes were still being read when the deadline passed; " + refusal.detail;
+  return refusal;
+}
+
+}  // namespace tier::tiering

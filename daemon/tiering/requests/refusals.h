@@ -1,0 +1,20 @@
+// Refusals in words and figures: what was asked, what is there, what the limit is, who holds the rest. Engine thread
+// only.
+#pragma once
+
+#include "daemon/tiering/leases/grants.h"
+
+namespace tier::tiering {
+
+// Nothing can be had because only the asking session's own leases stand in the way; lists them.
+Refusal OwnLeasesRefusal(const Core& core, const SessionState& session, uint64_t tensor);
+// A lease of somebody else, an unsealed tensor or a transfer stood in the way to the end.
+Refusal BlockedRefusal(const Core& core, const Ask& ask, const Examination& at);
+// No room in RAM.
+Refusal NoMemoryRefusal(const Core& core, const JobState& job, uint64_t requested_bytes);
+// No room in RAM because nothing could be written out.
+Refusal WriteFailureRefusal(const Core& core, const JobState& job, uint64_t requested_bytes);
+// What a waiter hears when its deadline passes.
+Refusal DeadlineRefusal(Core& core, const Waiter& waiter);
+
+}  // namespace tier::tiering

@@ -1,0 +1,88 @@
+// See gather.h.
+#include "daemon/tiering/requests/reserve.h"
+
+#include "daemon/tiering/memory/room.h"
+#include "daemon/tiering/pieces/residency.h"
+#include "daemon/tiering/requests/need.h"
+#include "daemon/tiering/requests/replace.h"
+#include "daemon/tiering/transfers/transfers.h"
+
+namespace tier::tiering {
+namespace {
+
+// All of an item in one piece of the pool, where it has that much: runs are what makes a tensor contiguous.
+bool GiveWhole(Core& core, const Ask& ask, const WaitItem& item) {
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  uint32_t blocks = 0;
+  uint32_t tail = 0;
+  for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+    if (!Missing(ask, item, tensor, core.PieceOf(tensor, k))) continue;
+    const uint32_t pages = PagesOfPiece(tensor, k);
+    (pages == kPagesPerBlock ? blocks : tail) += pages == kPagesPerBlock ? 1 : pages;
+  }
+  if (blocks + tail == 0) return true;
+  if (!TakeRuns(core, *tensor.job, blocks, tail)) return false;
+  size_t next = 0;
+  for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+    if (Missing(ask, item, tensor, core.PieceOf(tensor, k))) GiveRam(core, tensor.piece(k), core.runs[next++]);
+  }
+  TIER_CHECK(next == core.runs.size(), "{} runs for {} pieces", core.runs.size(), next);
+  return true;
+}
+
+bool GiveOneByOne(Core& core, const Ask& ask, const WaitItem& item, bool may_evict) {
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+    if (!Missing(ask, item, tensor, core.PieceOf(tensor, k))) continue;
+    const base::PageRun run = TakeRun(core, *tensor.job, PagesOfPiece(tensor, k), may_evict);
+    if (!run) return false;
+    GiveRam(core, tensor.piece(k), run);
+  }
+  return true;
+}
+
+void StartReads(Core& core, const Ask& ask) {
+  for (const WaitItem& item : ask.items) {
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      const Piece& piece = core.PieceOf(tensor, k);
+      const bool unread = piece.copies == Copies::kSsd && piece.activity == Activity::kNone && piece.has(kReserved);
+      if (unread && NeedsRoom(ask, item, tensor, piece)) StartRead(core, tensor.piece(k), false);
+    }
+  }
+}
+
+}  // namespace
+
+bool LeasesFit(const Core& core, const Ask& ask) {
+  const JobState& job = *ask.session->job;
+  const uint64_t leasable = LeasableOf(core, job);
+  if (leasable == UINT64_MAX || ask.op == proto::Op::kFree) return true;
+  uint64_t most = job.held_pages;  // Where not all of it is in RAM yet, and nothing is there twice.
+  for (const WaitItem& item : ask.items) most += uint64_t{item.piece_count} * kPagesPerBlock;
+  if (most * kPageSize <= leasable) return true;
+  const uint64_t held = job.held_pages - VacatedBy(core, ask).held_pages;
+  const uint64_t pages = NewlyHeldPages(core, ask.items);
+  return pages == 0 || (held + pages) * kPageSize <= leasable;
+}
+
+bool Gather(Core& core, const Ask& ask) {
+  JobState& job = *ask.session->job;
+  const Need need = NeedOf(core, ask);
+  bool complete = true;
+  if (need.pages() != 0) {
+    const bool covered = Grow(core, job, need);
+    // What windows under way will hold is waited for; beyond that, cold pieces make room.
+    const bool may_evict = !covered || job.windows_making == 0;
+    for (const WaitItem& item : ask.items) {
+      complete = GiveWhole(core, ask, item) || GiveOneByOne(core, ask, item, may_evict);
+      if (!complete) break;
+    }
+    if (!complete && may_evict) GrowByOne(core, job, need);
+    job.upkeep = true;
+  }
+  StartReads(core, ask);
+  return complete;
+}
+
+}  // namespace tier::tiering

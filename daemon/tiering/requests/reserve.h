@@ -1,0 +1,17 @@
+// Reserve: room and bytes for a request that nothing conflicts with any more. Engine thread only.
+#pragma once
+
+#include "daemon/tiering/leases/conflicts.h"
+#include "daemon/tiering/memory/room.h"
+
+namespace tier::tiering {
+
+// Gives room to as many pieces as possible and starts their reads. True: every piece has room; what is missing comes by
+// itself. REQUIRES: the pieces are pinned.
+bool Gather(Core& core, const Ask& ask);
+
+// Whether the job's leases, with these, still fit what no other job is guaranteed. Else it waits as for room: what lies
+// in lent memory could not be had back.
+bool LeasesFit(const Core& core, const Ask& ask);
+
+}  // namespace tier::tiering

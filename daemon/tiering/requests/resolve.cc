@@ -1,0 +1,44 @@
+// See resolve.h.
+#include "daemon/tiering/requests/resolve.h"
+
+#include <fmt/format.h>
+
+#include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/requests/answers.h"
+
+namespace tier::tiering {
+using proto::RequestItem;
+
+Refusal BadRange(const RequestItem& asked, uint64_t size) {
+  return {Code::kInvalid,
+          fmt::format("bytes {} + {} do not lie in tensor {:#x} of {} bytes", asked.offset, asked.length, asked.tensor,
+                      size),
+          {.tensor = asked.tensor, .requested = asked.offset, .available = asked.length, .limit = size}};
+}
+
+bool ResolveItems(Core& core, SessionState& session, const Request& request, bool ranges) {
+  core.items.clear();
+  const bool shared = IsShared(request);
+  for (size_t i = 0; i < request.items.size(); ++i) {
+    const RequestItem& asked = request.items[i];
+    const TensorSlot slot = FindTensor(core, session, asked.tensor, shared);
+    if (slot == kNoTensor) {
+      Refuse(core, session, request, i,
+             {Code::kNotFound,
+              fmt::format("no tensor {:#x} in the {} namespace", asked.tensor, shared ? "shared" : "session's"),
+              {.tensor = asked.tensor}});
+      return false;
+    }
+    const Tensor& tensor = core.tensors[slot];
+    WaitItem item{.tensor = {slot, tensor.salt}, .id = asked.tensor};
+    const RequestItem whole{.tensor = asked.tensor};
+    if (!SetRange(ranges ? asked : whole, tensor.size, &item)) {
+      Refuse(core, session, request, i, BadRange(asked, tensor.size));
+      return false;
+    }
+    core.items.push_back(item);
+  }
+  return true;
+}
+
+}  // namespace tier::tiering

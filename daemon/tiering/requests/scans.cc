@@ -1,0 +1,127 @@
+// See scans.h.
+#include "daemon/tiering/requests/scans.h"
+
+#include "daemon/tiering/leases/rewrite.h"
+#include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/pieces/residency.h"
+#include "daemon/tiering/requests/answers.h"
+#include "daemon/tiering/requests/listing.h"
+#include "daemon/tiering/tables/index_journal.h"
+
+namespace tier::tiering {
+namespace {
+
+using proto::Op;
+
+// Clean and idle: its RAM copy goes.
+void DropPiece(Core& core, PieceId id, uint32_t length, Scan* scan) {
+  const Piece& piece = core.pieces[id];
+  const bool idle =
+      piece.copies == Copies::kRamSsd && piece.activity == Activity::kNone && piece.read_leases == 0 && piece.pins == 0;
+  if (!idle) return;
+  Evict(core, id);
+  scan->ram_bytes += length;
+}
+
+void AcceptPiece(Core& core, PieceId id) {
+  Piece& piece = core.pieces[id];
+  const bool torn = piece.copies == Copies::kTorn;
+  // One that is being rewritten stops being torn when it is sealed.
+  if ((!torn && !piece.has(kMixed)) || piece.activity == Activity::kLeasedWrite) return;
+  piece.clear(kMixed);
+  MarkPieceDirty(core, id);
+  piece.changed_by = kChangedByNobody;
+  if (torn) SetState(core, id, {Copies::kRam, Activity::kNone});
+  RemoveTornPiece(core, piece.tensor);
+}
+
+void CountPiece(const Piece& piece, uint32_t length, Scan* scan) {
+  const bool in_ram = piece.ram && !piece.has(kReserved) && piece.activity != Activity::kReadingIn;
+  if (in_ram) scan->ram_bytes += length;
+  if (piece.ssd_run && piece.activity != Activity::kLeasedWrite) scan->ssd_bytes += length;
+}
+
+void ScanPiece(Core& core, Op op, PieceId id, Scan* scan) {
+  const Piece& piece = core.pieces[id];
+  const uint32_t length = core.tensors[piece.tensor].piece_length(piece.number);
+  switch (op) {
+    case Op::kDrop: return DropPiece(core, id, length, scan);
+    case Op::kStat: return CountPiece(piece, length, scan);
+    case Op::kAccept: return AcceptPiece(core, id);
+    case Op::kTear: return TearPiece(core, id);
+    default: TIER_CHECK(false, "operation {} is no scan", static_cast<uint16_t>(op));
+  }
+}
+
+// True: to the end. An accept ends early where nothing is torn any more.
+bool Go(Core& core, Op op, std::span<const WaitItem> items, Scan* scan) {
+  for (; scan->item < items.size(); ++scan->item, scan->piece = 0) {
+    const WaitItem& item = items[scan->item];
+    if (!core.Alive(item.tensor)) continue;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    TIER_CHECK(item.first_piece + item.piece_count <= tensor.piece_count, "pieces {} + {} of {}", item.first_piece,
+               item.piece_count, tensor.piece_count);
+    for (; scan->piece < item.piece_count && (op != Op::kAccept || tensor.torn()); ++scan->piece) {
+      if (core.looks_left == 0) return false;
+      --core.looks_left;
+      ScanPiece(core, op, tensor.piece(item.first_piece + scan->piece), scan);
+    }
+  }
+  return true;
+}
+
+// All of it is torn, or accepted: what its writers leave half done says no more than that.
+void EndRewritesOf(Core& core, const Ask& ask) {
+  for (const WaitItem& item : ask.items) {
+    if (ask.op == Op::kTear) EndRewrites(*ask.session, item);
+    if (ask.op == Op::kAccept && core.Alive(item.tensor)) ForgetRewrites(core, item.tensor.slot);
+  }
+}
+
+void AnswerScan(Core& core, const Ask& ask, const Scan& scan) {
+  SessionState& session = *ask.session;
+  EndRewritesOf(core, ask);
+  if (ask.op == Op::kDrop) return AnswerValue(core, session, ask.sequence, ask.op, scan.ram_bytes);
+  const WaitItem& first = ask.items.front();
+  if (!core.Alive(first.tensor)) {
+    return AnswerRefusal(core, session, {ask.sequence, ask.op, 0},
+                         RefusalOf(core, ask, {.verdict = Verdict::kRefused}));
+  }
+  const Tensor& tensor = core.tensors[first.tensor.slot];
+  if (ask.op == Op::kAccept || ask.op == Op::kTear) {
+    session.job->pump = true;
+    return AnswerValue(core, session, ask.sequence, ask.op, tensor.generation);
+  }
+  proto::TensorRecord record{.size = tensor.size, .generation = tensor.generation};
+  record.ram_bytes = scan.ram_bytes;
+  record.ssd_bytes = scan.ssd_bytes;
+  const uint64_t flags = (tensor.has(kVisible) ? proto::kTensorSealed : 0) | (tensor.torn() ? proto::kTensorTorn : 0);
+  TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
+  --session.outstanding;
+  ++core.request_counts[static_cast<size_t>(ask.op)][0];
+  core.replies.Stat({session.id, ask.sequence}, record, flags);
+}
+
+}  // namespace
+
+bool RunScan(Core& core, const Ask& ask, Scan* scan) {
+  if (!Go(core, ask.op, ask.items, scan)) return false;
+  AnswerScan(core, ask, *scan);
+  return true;
+}
+
+bool AdvanceScan(Core& core, Waiter& waiter) {
+  TIER_CHECK(IsScan(waiter.op), "operation {}", static_cast<uint16_t>(waiter.op));
+  do {
+    if (ListEverything(core, waiter).progress != Progress::kReady) return false;
+    if (!Go(core, waiter.op, waiter.items, &waiter.scan)) {
+      waiter.job->pump = true;
+      core.acted = true;
+      return false;
+    }
+  } while (ListNextPart(waiter));
+  AnswerScan(core, AskOf(core, waiter), waiter.scan);
+  return true;
+}
+
+}  // namespace tier::tiering

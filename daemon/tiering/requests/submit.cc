@@ -1,0 +1,197 @@
+// See submit.h.
+#include "daemon/tiering/requests/submit.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/requests/answers.h"
+#include "daemon/tiering/requests/lease_requests.h"
+#include "daemon/tiering/requests/resolve.h"
+#include "daemon/tiering/requests/scans.h"
+#include "daemon/tiering/requests/waiting.h"
+#include "daemon/tiering/tables/index_journal.h"
+
+namespace tier::tiering {
+namespace {
+
+using proto::Op;
+
+bool NeedsItems(Op op) {
+  return op != Op::kStep && op != Op::kIntern && op != Op::kFlush && op != Op::kPersist && op != Op::kDrop;
+}
+
+bool CheckShape(Core& core, SessionState& session, const Request& request) {
+  const char* wrong = nullptr;
+  if (request.op == Op::kNone || static_cast<uint16_t>(request.op) >= proto::kOpCount) wrong = "unknown operation";
+  if ((request.flags & ~proto::kFlagsKnown) != 0) wrong = "unknown flags";
+  if (request.items.size() > proto::kItemsPerRequestMax) wrong = "too many items in one request";
+  if (wrong == nullptr && NeedsItems(request.op) && request.items.empty()) wrong = "a request without items";
+  if (wrong == nullptr) return true;
+  Refuse(core, session, request, 0,
+         {Code::kInvalid,
+          fmt::format("{} (operation {}, flags {:#x}, {} items)", wrong, static_cast<uint16_t>(request.op),
+                      request.flags, request.items.size()),
+          {.requested = request.items.size(), .limit = proto::kItemsPerRequestMax}});
+  return false;
+}
+
+// Named no tensor: all there are are listed, with some of each turn's looks.
+void EnqueueEverything(Core& core, SessionState& session, const Request& request) {
+  const Ask ask{
+      .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = {}};
+  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .everything = true});
+}
+
+// What is named twice is gone through once: the later item names nothing. Returns the bytes of the others.
+uint64_t NameOnce(Core& core) {
+  std::unordered_set<uint32_t> named;
+  uint64_t bytes = 0;
+  for (WaitItem& item : core.items) {
+    if (named.insert(Value(item.tensor.slot)).second) {
+      bytes += item.length;
+    } else {
+      item.tensor = {};
+    }
+  }
+  return bytes;
+}
+
+// Answers now, or keeps the request for the turns to come.
+void ScanNow(Core& core, SessionState& session, const Request& request) {
+  const Ask ask{
+      .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
+  Scan scan;
+  if (!RunScan(core, ask, &scan)) Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .scan = scan});
+}
+
+void SubmitPrefetch(Core& core, SessionState& session, const Request& request) {
+  if (!ResolveItems(core, session, request, true)) return;
+  JobState& job = *session.job;
+  uint64_t queued = 0;
+  for (const WaitItem& item : core.items) {
+    if (job.prefetches.size() >= kPrefetchItemsMax)
+      break;  // A hint may be dropped; the value says how many were taken.
+    job.prefetches.push_back({item.tensor, item.first_piece, item.first_piece + item.piece_count});
+    ++queued;
+  }
+  job.upkeep = true;
+  AnswerValue(core, session, request.sequence, request.op, queued);
+}
+
+void SubmitFlush(Core& core, SessionState& session, const Request& request) {
+  if (request.op == Op::kPersist && core.ports.manifests == nullptr) {
+    Refuse(core, session, request, 0,
+           {Code::kDenied,
+            "this daemon keeps nothing, so nothing can be made to survive it; set daemon.data_directory",
+            {}});
+    return;
+  }
+  if (request.items.empty()) return EnqueueEverything(core, session, request);
+  if (!ResolveItems(core, session, request, false)) return;
+  const uint64_t bytes = NameOnce(core);
+  const Ask ask{
+      .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
+  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = bytes});
+}
+
+void SubmitDrop(Core& core, SessionState& session, const Request& request) {
+  if (request.items.empty()) return EnqueueEverything(core, session, request);
+  if (ResolveItems(core, session, request, true)) ScanNow(core, session, request);
+}
+
+void SubmitAccept(Core& core, SessionState& session, const Request& request) {
+  if (ResolveItems(core, session, request, false)) ScanNow(core, session, request);
+}
+
+// A writer that sealed some ranges and cannot go on: what it leaves must not pass for whole.
+void SubmitTear(Core& core, SessionState& session, const Request& request) {
+  if (!ResolveItems(core, session, request, true)) return;
+  for (size_t i = 0; i < core.items.size(); ++i) {
+    const Tensor& tensor = core.tensors[core.items[i].tensor.slot];
+    if (tensor.has(kVisible)) continue;
+    Refuse(core, session, request, i,
+           {Code::kInvalid,
+            fmt::format("tensor {:#x} is still being created, so nobody can take it for whole: free it", tensor.id),
+            {.tensor = tensor.id, .limit = tensor.size}});
+    return;
+  }
+  ScanNow(core, session, request);
+}
+
+void SubmitStat(Core& core, SessionState& session, const Request& request) {
+  if (!ResolveItems(core, session, request, false)) return;
+  core.items.resize(1);
+  ScanNow(core, session, request);
+}
+
+void SubmitIntern(Core& core, SessionState& session, const Request& request) {
+  const bool has_nul = request.text.find('\0') != std::string_view::npos;
+  if (request.text.empty() || request.text.size() > proto::kKeyLengthMax || has_nul) {
+    Refuse(core, session, request, 0,
+           {Code::kInvalid,
+            fmt::format("a string key has 1 to {} bytes and no NUL; this one has {} bytes", proto::kKeyLengthMax,
+                        request.text.size()),
+            {.requested = request.text.size(), .limit = proto::kKeyLengthMax}});
+    return;
+  }
+  InternTable& keys = session.job->keys;
+  const InternTable::Limits limits{.keys_max = core.options.keys_per_job_max,
+                                   .bytes_max = core.options.key_bytes_per_job_max};
+  const auto in_use = [&](uint64_t tensor) { return HasTensor(core, *session.job, tensor); };
+  const Result<uint64_t> id = keys.Intern(request.text, limits, in_use);
+  if (id) return AnswerValue(core, session, request.sequence, request.op, *id);
+  const bool many = keys.size() >= limits.keys_max;
+  const uint64_t limit = many ? limits.keys_max : limits.bytes_max;
+  Refuse(core, session, request, 0,
+         {id.error().code,
+          id.error().message,
+          {.requested = many ? 1 : request.text.size(),
+           .available = limit - std::min<uint64_t>(limit, many ? keys.size() : keys.bytes()),
+           .limit = limit}});
+}
+
+void SubmitStep(Core& core, SessionState& session, const Request& request) {
+  JobState& job = *session.job;
+  session.step = request.argument == UINT64_MAX ? session.step + 1 : request.argument;
+  job.steps = std::max(job.steps, session.step);
+  // What it changed so far is finished: its death can no longer mix it with what comes. At the clock's end nothing is
+  // ever finished, which errs on the side of TORN.
+  if (job.mark_clock != UINT32_MAX) session.mark = ++job.mark_clock;
+  job.policy->Step(session.step);
+  AnswerValue(core, session, request.sequence, request.op, session.step);
+}
+
+}  // namespace
+
+void SubmitRequest(Core& core, SessionState& session, const Request& request) {
+  ++session.outstanding;
+  if (!CheckShape(core, session, request)) return;
+  switch (request.op) {
+    case Op::kCreate: return SubmitCreate(core, session, request);
+    case Op::kAcquire: return SubmitAcquire(core, session, request);
+    case Op::kRelease: return SubmitRelease(core, session, request);
+    case Op::kFree: return SubmitFree(core, session, request);
+    case Op::kPrefetch: return SubmitPrefetch(core, session, request);
+    case Op::kStep: return SubmitStep(core, session, request);
+    case Op::kPersist:
+    case Op::kFlush: return SubmitFlush(core, session, request);
+    case Op::kAccept: return SubmitAccept(core, session, request);
+    case Op::kIntern: return SubmitIntern(core, session, request);
+    case Op::kStat: return SubmitStat(core, session, request);
+    case Op::kDrop: return SubmitDrop(core, session, request);
+    case Op::kTear: return SubmitTear(core, session, request);
+    case Op::kNone: break;
+  }
+  TIER_CHECK(false, "operation {} passed the check of its shape", static_cast<uint16_t>(request.op));
+}
+
+void SubmitJobFlush(Core& core, JobState& job, uint64_t sequence, uint32_t timeout_ms) {
+  ++job.itself.outstanding;
+  EnqueueEverything(core, job.itself,
+                    {.sequence = sequence, .op = Op::kFlush, .timeout_ms = timeout_ms, .items = {}, .text = {}});
+}
+
+}  // namespace tier::tiering

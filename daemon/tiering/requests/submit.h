@@ -1,0 +1,13 @@
+// Submit: the front door of requests, and those that grant nothing. Any field of a request may hold any value. Each is
+// answered exactly once, here or by waiting. Engine thread only.
+#pragma once
+
+#include "daemon/tiering/tables/core.h"
+
+namespace tier::tiering {
+
+void SubmitRequest(Core& core, SessionState& session, const Request& request);
+// Flushes what the job's sessions have in common, for the daemon itself (Engine::FlushJob).
+void SubmitJobFlush(Core& core, JobState& job, uint64_t sequence, uint32_t timeout_ms);
+
+}  // namespace tier::tiering

@@ -1,0 +1,475 @@
+// See waiting.h.
+#include "daemon/tiering/requests/waiting.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "daemon/tiering/durability/manifests.h"
+#include "daemon/tiering/memory/room.h"
+#include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/pieces/residency.h"
+#include "daemon/tiering/requests/answers.h"
+#include "daemon/tiering/requests/flush.h"
+#include "daemon/tiering/requests/listing.h"
+#include "daemon/tiering/requests/need.h"
+#include "daemon/tiering/requests/refusals.h"
+#include "daemon/tiering/requests/replace.h"
+#include "daemon/tiering/requests/reserve.h"
+#include "daemon/tiering/requests/scans.h"
+
+namespace tier::tiering {
+namespace {
+
+using proto::Op;
+using Iterator = WaiterList::iterator;
+
+constexpr uint32_t kPumpRoundsMax = 8;
+
+// Calls visit(id, piece) for each piece of each item that is still there.
+template <typename Visit>
+void ForEachPiece(Core& core, const Waiter& waiter, Visit visit) {
+  for (const WaitItem& item : waiter.items) {
+    if (!core.Alive(item.tensor)) continue;
+    const Tensor& tensor = core.tensors[item.tensor.slot];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      visit(tensor.piece(k), core.pieces[tensor.piece(k)]);
+    }
+  }
+}
+
+// And of the tensor whose place it waits for.
+template <typename Visit>
+void ForEachOfPlace(Core& core, const Waiter& waiter, Visit visit) {
+  if (!core.Alive(waiter.place)) return;
+  const Tensor& tensor = core.tensors[waiter.place.slot];
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) visit(tensor.piece(k), core.pieces[tensor.piece(k)]);
+}
+
+void UnpinPlace(Core& core, Waiter& waiter) {
+  ForEachOfPlace(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
+  waiter.place = {};
+}
+
+// Which place is to be kept may change with every lease on it.
+void PinPlace(Core& core, Waiter& waiter) {
+  const TensorRef place = PlaceToKeep(core, AskOf(core, waiter));
+  if (place.slot == waiter.place.slot && place.salt == waiter.place.salt) return;
+  UnpinPlace(core, waiter);
+  waiter.place = place;
+  bool room = true;
+  ForEachOfPlace(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < UINT16_MAX / 2; });
+  if (!room) waiter.place = {};
+  ForEachOfPlace(core, waiter, [&](PieceId id, const Piece&) {
+    const bool pinned = Pin(core, id);
+    TIER_CHECK(pinned, "piece {} has {} pins", Value(id), core.pieces[id].pins);
+  });
+}
+
+bool PinAll(Core& core, Waiter& waiter) {
+  PinPlace(core, waiter);
+  if (waiter.pinned) return true;
+  bool room = true;
+  ForEachPiece(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < UINT16_MAX / 2; });
+  if (!room) return false;
+  ForEachPiece(core, waiter, [&](PieceId id, const Piece&) {
+    const bool pinned = Pin(core, id);
+    TIER_CHECK(pinned, "piece {} has {} pins", Value(id), core.pieces[id].pins);
+  });
+  waiter.pinned = true;
+  return true;
+}
+
+void UnpinAll(Core& core, Waiter& waiter) {
+  UnpinPlace(core, waiter);
+  if (!waiter.pinned) return;
+  waiter.pinned = false;
+  ForEachPiece(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
+}
+
+void ClaimAll(Core& core, Waiter& waiter) {
+  if (waiter.claims) return;
+  waiter.claims = true;
+  ForEachPiece(core, waiter, [&](PieceId id, Piece& piece) {
+    waiter.job->claims.Claim(waiter.number, id);
+    piece.set(kWanted);
+  });
+}
+
+void DropClaims(Core& core, Waiter& waiter) {
+  if (!waiter.claims) return;
+  waiter.claims = false;
+  ForEachPiece(core, waiter, [&](PieceId id, Piece& piece) {
+    if (waiter.job->claims.Drop(waiter.number, id)) piece.clear(kWanted);
+  });
+}
+
+void CountWait(Core& core, const Waiter& waiter) {
+  const base::Duration waited = waiter.timed ? core.now - waiter.arrived : base::Duration{0};
+  const auto nanoseconds = static_cast<uint64_t>(std::max<int64_t>(waited.count(), 0));
+  const double seconds = static_cast<double>(nanoseconds) * 1e-9;
+  const auto bucket = std::lower_bound(kWaitBucketsSeconds.begin(), kWaitBucketsSeconds.end(), seconds);
+  ++core.wait_histogram[static_cast<size_t>(bucket - kWaitBucketsSeconds.begin())];
+  core.wait_sum_ns += nanoseconds;
+  waiter.job->counters.stall_ns += nanoseconds;
+}
+
+Iterator Remove(Core& core, Iterator waiter) {
+  UnpinAll(core, *waiter);
+  DropClaims(core, *waiter);
+  if (waiter->timed) core.deadlines.erase({waiter->deadline, waiter->number});
+  core.waiter_by_number.erase(waiter->number);
+  SessionState& session = core.AskerOf(*waiter);
+  TIER_CHECK(session.waiter_count != 0, "waiter {}", waiter->number);
+  --session.waiter_count;
+  EndListing(session, *waiter);
+  JobState& job = *waiter->job;
+  job.pump = true;
+  core.acted = true;
+  if (job.next_look == waiter) ++job.next_look;
+  return job.waiters.erase(waiter);
+}
+
+void CountRanges(JobState& job, const Waiter& waiter) {
+  if (waiter.op != Op::kAcquire) return;
+  (waiter.missed ? job.counters.acquire_misses : job.counters.acquire_hits) += waiter.items.size();
+}
+
+void GrantWaiter(Core& core, Iterator waiter) {
+  CountRanges(*waiter->job, *waiter);
+  CountWait(core, *waiter);
+  const Ask ask = AskOf(core, *waiter);
+  if (ask.op == Op::kFree) {
+    uint64_t freed = 0;
+    for (const WaitItem& item : ask.items) {
+      if (!core.Alive(item.tensor)) continue;  // Named twice.
+      Detach(core, item.tensor.slot);
+      ++freed;
+    }
+    AnswerValue(core, *ask.session, ask.sequence, ask.op, freed);
+  } else {
+    TakePlace(core, ask);
+    Grant(core, ask);
+  }
+}
+
+// A creation that comes to nothing leaves nothing behind.
+void GiveUpCreation(Core& core, const Waiter& waiter) {
+  if (waiter.op != Op::kCreate) return;
+  for (const WaitItem& item : waiter.items) {
+    if (core.Alive(item.tensor)) Detach(core, item.tensor.slot);
+  }
+}
+
+void FinishWaiter(Core& core, Iterator waiter, uint64_t value) {
+  AnswerValue(core, core.AskerOf(*waiter), waiter->sequence, waiter->op, value);
+  Remove(core, waiter);
+}
+
+void RefuseWaiter(Core& core, Iterator waiter, Refusal refusal, uint64_t item) {
+  SessionState& session = core.AskerOf(*waiter);
+  const Answered to{waiter->sequence, waiter->op, item};
+  CountWait(core, *waiter);
+  // It is removed next. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+  const Waiter refused = *waiter;
+  Remove(core, waiter);
+  GiveUpCreation(core, refused);
+  AnswerRefusal(core, session, to, std::move(refusal));
+}
+
+// As the unit that worked on it reports. True: it is gone.
+bool End(Core& core, Iterator waiter, Outcome outcome) {
+  switch (outcome.progress) {
+    case Progress::kFinished: FinishWaiter(core, waiter, outcome.value); return true;
+    case Progress::kRefused: RefuseWaiter(core, waiter, std::move(outcome.refusal), outcome.item); return true;
+    default: return false;
+  }
+}
+
+// Looks that one look at the item takes. Most requests go over pieces with a cursor, as far as the turn's looks reach.
+uint32_t LookCost(Op op, const WaitItem& item) {
+  if (op == Op::kFree) return 1;
+  return op == Op::kCreate || op == Op::kAcquire ? item.piece_count : 0;
+}
+
+struct Look {
+  bool room_blocked = false;  // An earlier waiter of the job has first call on room.
+};
+
+enum class Next : uint8_t { kWait, kDone };
+
+void ReleaseHold(Core& core, Waiter& waiter, const Examination& found) {
+  UnpinAll(core, waiter);
+  waiter.starved = false;
+  waiter.cursor_item = found.item;
+  waiter.cursor_piece = found.piece;
+}
+
+Next LookBlocked(Core& core, Iterator waiter, const Ask& ask, const Examination& found) {
+  ReleaseHold(core, *waiter, found);
+  if ((ask.flags & proto::kFlagNoWait) != 0) {
+    RefuseWaiter(core, waiter, BlockedRefusal(core, ask, found), found.item);
+    return Next::kDone;
+  }
+  if ((ask.flags & proto::kFlagNoWaitOwn) != 0 && OwnLeasesBlock(core, *ask.session, found, ask)) {
+    const uint64_t tensor = core.tensors[ask.items[found.item].tensor.slot].id;
+    RefuseWaiter(core, waiter, OwnLeasesRefusal(core, *ask.session, tensor), found.item);
+    return Next::kDone;
+  }
+  if (ask.exclusive() && ask.op == Op::kAcquire) ClaimAll(core, *waiter);
+  waiter->blocked = true;
+  return Next::kWait;
+}
+
+// It is first in line for room and has not got all it needs.
+Next LookStarved(Core& core, Iterator waiter, const Ask& ask) {
+  JobState& job = *waiter->job;
+  waiter->starved = true;
+  if (job.shortage_pages == 0) job.shortage_pages = waiter->needed_pages;
+  Upkeep(core, job);
+  const bool failing = job.write_backoff >= kWriteFailuresBeforeRefusal &&
+                       job.write_failure_count > waiter->write_failures && job.windows_making == 0 &&
+                       job.reading_pages == 0 && job.writing_pages == 0;
+  if (failing) {
+    RefuseWaiter(core, waiter, WriteFailureRefusal(core, job, waiter->requested_bytes), 0);
+    return Next::kDone;
+  }
+  if ((ask.flags & proto::kFlagNoWaitOwn) != 0 && OwnLeasesHoldRoom(core, *ask.session)) {
+    RefuseWaiter(core, waiter, OwnLeasesRefusal(core, *ask.session, 0), 0);
+    return Next::kDone;
+  }
+  return Next::kWait;
+}
+
+Next LookForRoom(Core& core, Iterator waiter, const Ask& ask, Look& look) {
+  waiter->missed = true;
+  DropClaims(core, *waiter);
+  const uint64_t missing = NeedOf(core, ask).pages();
+  waiter->needed_pages = missing;
+  if (missing != 0 && look.room_blocked) {
+    UnpinAll(core, *waiter);
+    waiter->starved = true;
+    return Next::kWait;
+  }
+  if (!PinAll(core, *waiter)) return Next::kWait;
+  const bool complete = (AwaitsPlace(core, ask) && GatherInPlace(core, ask)) || Gather(core, ask);
+  if (!complete) {
+    waiter->needed_pages = NeedOf(core, ask).pages();
+    waiter->needed_pages -= std::min(waiter->needed_pages - 1, VacatedBy(core, ask).pages);
+    look.room_blocked = true;
+    return LookStarved(core, waiter, ask);
+  }
+  waiter->starved = false;
+  if (Examine(core, ask).verdict != Verdict::kReady) return Next::kWait;
+  GrantWaiter(core, waiter);
+  return Next::kDone;
+}
+
+// Its leases would reach into what others are guaranteed. What it gathered goes back, until some of them end.
+Next LookBeyondFirm(Core& core, Iterator waiter, const Ask& ask, Look& look) {
+  UnpinAll(core, *waiter);
+  DropClaims(core, *waiter);
+  waiter->missed = true;
+  waiter->starved = true;
+  look.room_blocked = true;
+  if ((ask.flags & proto::kFlagNoWaitOwn) == 0 || !OnlyOwnLeases(*ask.session)) return Next::kWait;
+  RefuseWaiter(core, waiter, OwnLeasesRefusal(core, *ask.session, 0), 0);
+  return Next::kDone;
+}
+
+Next LookAtLease(Core& core, Iterator waiter, Look& look) {
+  const Ask ask = AskOf(core, *waiter);
+  if (waiter->blocked) {
+    const Examination there = ExamineAt(core, ask, waiter->cursor_item, waiter->cursor_piece);
+    if (there.verdict == Verdict::kBlocked) return Next::kWait;
+  }
+  waiter->blocked = false;
+  if (AwaitsPlace(core, ask)) {
+    if (std::optional<Refusal> refusal = PlaceRefusal(core, ask)) {
+      RefuseWaiter(core, waiter, *std::move(refusal), 0);
+      return Next::kDone;
+    }
+  }
+  const Examination found = Examine(core, ask);
+  switch (found.verdict) {
+    case Verdict::kRefused: RefuseWaiter(core, waiter, RefusalOf(core, ask, found), found.item); return Next::kDone;
+    case Verdict::kBlocked: return LookBlocked(core, waiter, ask, found);
+    case Verdict::kReady:
+    case Verdict::kNeedsRoom: break;
+  }
+  const bool fits = LeasesFit(core, ask);
+  if (fits && found.verdict == Verdict::kReady) {
+    GrantWaiter(core, waiter);
+    return Next::kDone;
+  }
+  const Next next = fits ? LookForRoom(core, waiter, ask, look) : LookBeyondFirm(core, waiter, ask, look);
+  if (next == Next::kWait && (ask.flags & proto::kFlagNoWait) != 0) {
+    Refusal refusal = NoMemoryRefusal(core, *waiter->job, waiter->requested_bytes);
+    refusal.code = Code::kTimeout;
+    refusal.detail = "not in RAM now, and the request must not wait; " + refusal.detail;
+    RefuseWaiter(core, waiter, std::move(refusal), found.item);
+    return Next::kDone;
+  }
+  return next;
+}
+
+// REQUIRES after kDone: the waiter is still in the list, answered, unless it was refused (then it is gone).
+bool Advance(Core& core, Iterator waiter, Look& look) {
+  if (waiter->op == Op::kFlush || waiter->op == Op::kPersist) return End(core, waiter, AdvanceFlush(core, *waiter));
+  if (IsScan(waiter->op)) {
+    if (!AdvanceScan(core, *waiter)) return false;
+    Remove(core, waiter);
+    return true;
+  }
+  const uint64_t number = waiter->number;
+  if (LookAtLease(core, waiter, look) == Next::kWait) return false;
+  if (core.waiter_by_number.contains(number)) Remove(core, waiter);
+  return true;
+}
+
+}  // namespace
+
+void Enqueue(Core& core, const Ask& ask, const Enqueued& request) {
+  JobState& job = *ask.session->job;
+  if (core.waiter_by_number.size() >= kWaitersMax) {
+    Waiter refused{.job = &job, .op = ask.op, .items = {ask.items.begin(), ask.items.end()}};
+    GiveUpCreation(core, refused);
+    AnswerRefusal(core, *ask.session, {ask.sequence, ask.op, 0},
+                  {Code::kTimeout,
+                   "too many requests wait in this daemon; try again later",
+                   {.requested = 1, .limit = kWaitersMax}});
+    return;
+  }
+  const Iterator waiter = job.waiters.insert(job.waiters.end(), Waiter{});
+  waiter->number = core.next_waiter++;
+  waiter->session = ask.session->id;
+  waiter->session_slot = ask.session->slot;
+  waiter->job = &job;
+  waiter->sequence = ask.sequence;
+  waiter->op = ask.op;
+  waiter->flags = ask.flags;
+  waiter->timeout_ms = request.timeout_ms;
+  waiter->items.assign(ask.items.begin(), ask.items.end());
+  waiter->requested_bytes = request.requested_bytes;
+  waiter->write_failures = job.write_failure_count;
+  waiter->scan = request.scan;
+  if (request.everything) waiter->listing = Listing::kOwn;
+  for (const WaitItem& item : ask.items) waiter->look_cost += LookCost(ask.op, item);
+  waiter->look_cost += PlacePieces(core, ask);
+  core.waiter_by_number.emplace(waiter->number, waiter);
+  core.untimed_waiters.push_back(waiter->number);
+  ++ask.session->waiter_count;
+  Look look{.room_blocked = job.shortage_pages != 0};
+  Advance(core, waiter, look);
+}
+
+void PumpJob(Core& core, JobState& job) {
+  // A grant or refusal may help those before it. What more rounds or looks would bring, the next turns bring.
+  for (uint32_t round = 0; round < kPumpRoundsMax; ++round) {
+    if (!job.pumping) {
+      if (!job.pump) return;
+      job.pump = false;
+      job.pumping = true;
+      job.shortage_pages = 0;
+      job.next_look = job.waiters.begin();
+    }
+    Look look{.room_blocked = job.shortage_pages != 0};
+    while (job.next_look != job.waiters.end()) {
+      if (core.looks_left == 0) {
+        core.acted = true;
+        return;
+      }
+      const Iterator waiter = job.next_look++;
+      core.looks_left -= std::min(core.looks_left, waiter->blocked ? 1 : waiter->look_cost);
+      Advance(core, waiter, look);
+    }
+    job.pumping = false;
+  }
+}
+
+void TimeNewWaiters(Core& core) {
+  for (const uint64_t number : core.untimed_waiters) {
+    const auto found = core.waiter_by_number.find(number);
+    if (found == core.waiter_by_number.end()) continue;
+    Waiter& waiter = *found->second;
+    const base::Duration timeout = waiter.timeout_ms == proto::kTimeoutDefault
+                                       ? core.options.deadline_default
+                                       : base::Duration(std::chrono::milliseconds(waiter.timeout_ms));
+    waiter.arrived = core.now;
+    waiter.deadline = core.now + timeout;
+    waiter.timed = true;
+    core.deadlines.emplace(waiter.deadline, number);
+  }
+  core.untimed_waiters.clear();
+}
+
+void ExpireWaiters(Core& core) {
+  while (!core.deadlines.empty() && core.deadlines.begin()->first <= core.now) {
+    const Iterator waiter = core.waiter_by_number.at(core.deadlines.begin()->second);
+    if (waiter->cookie != 0) {  // Its manifest may be committed already: what the store answers is the truth.
+      core.deadlines.erase(core.deadlines.begin());
+      continue;
+    }
+    if (core.looks_left == 0) {  // The next turn is due at once: the deadline is past.
+      core.acted = true;
+      return;
+    }
+    // The refusal names who holds what.
+    const uint64_t cost = waiter->job->sessions.size() + (waiter->blocked ? 1 : waiter->look_cost);
+    core.looks_left -= static_cast<uint32_t>(std::min<uint64_t>(core.looks_left, cost));
+    RefuseWaiter(core, waiter, DeadlineRefusal(core, *waiter), waiter->cursor_item);
+  }
+}
+
+void RefuseFailedReads(Core& core) {
+  for (const FailedRead& failed : std::exchange(core.failed_reads, {})) {
+    if (!core.Alive(failed.tensor)) continue;
+    JobState& job = *core.tensors[failed.tensor.slot].job;
+    for (Iterator waiter = job.waiters.begin(); waiter != job.waiters.end();) {
+      const Iterator next = std::next(waiter);
+      const auto names = [&](const WaitItem& item) {
+        return item.tensor == failed.tensor && failed.piece - item.first_piece < item.piece_count;
+      };
+      const auto item = std::find_if(waiter->items.begin(), waiter->items.end(), names);
+      if (waiter->pinned && item != waiter->items.end()) {
+        RefuseWaiter(core, waiter, failed.refusal, static_cast<uint64_t>(item - waiter->items.begin()));
+      }
+      waiter = next;
+    }
+  }
+}
+
+void AnswerCommitted(Core& core) {
+  for (CommittedManifest& committed : std::exchange(core.committed, {})) {
+    const auto found = core.waiter_by_number.find(committed.waiter);
+    if (found != core.waiter_by_number.end()) End(core, found->second, std::move(committed.outcome));
+  }
+}
+
+void FinishInternal(Core& core, JobState& job) {
+  while (!job.waiters.empty() && job.waiters.front().session == kDaemonItself) {
+    FinishWaiter(core, job.waiters.begin(), 0);
+  }
+}
+
+void DropWaitersOf(Core& core, SessionState& session) {
+  JobState& job = *session.job;
+  for (Iterator waiter = job.waiters.begin(); session.waiter_count != 0 && waiter != job.waiters.end();) {
+    const Iterator next = std::next(waiter);
+    if (waiter->session_slot == session.slot) {
+      if (AwaitsPlace(core, AskOf(core, *waiter))) GiveUpCreation(core, *waiter);  // The rest goes by its name.
+      Remove(core, waiter);
+    }
+    waiter = next;
+  }
+  TIER_CHECK(session.waiter_count == 0, "{} waiters left", session.waiter_count);
+}
+
+void RefuseAll(Core& core, JobState& job, const Refusal& refusal) {
+  for (Iterator waiter = job.waiters.begin(); waiter != job.waiters.end();) {
+    const Iterator next = std::next(waiter);
+    if (waiter->cookie == 0) RefuseWaiter(core, waiter, refusal, 0);
+    waiter = next;
+  }
+}
+
+}  // namespace tier::tiering

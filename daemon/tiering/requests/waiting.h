@@ -1,0 +1,37 @@
+// Waiting: who is next. Requests that cannot be answered at once wait in their job's order; each change that may help
+// them has the job pumped, which answers what can be answered. Engine thread only.
+//
+// Nobody waits for ever: every waiter has a deadline, and gets a typed refusal with figures when it passes; but for a
+// persist whose manifest is at the store.
+#pragma once
+
+#include "daemon/tiering/leases/grants.h"
+
+namespace tier::tiering {
+
+inline constexpr uint32_t kWaitersMax = 1u << 20;  // Of all jobs.
+
+struct Enqueued {
+  uint32_t timeout_ms = 0;
+  uint64_t requested_bytes = 0;
+  Scan scan;
+  bool everything = false;  // It names no tensor.
+};
+// Answers the request now if that is possible, else keeps it.
+void Enqueue(Core& core, const Ask& ask, const Enqueued& request);
+// Looks at the job's waiters, first come first.
+void PumpJob(Core& core, JobState& job);
+// Gives those that came since the last turn their deadlines.
+void TimeNewWaiters(Core& core);
+void ExpireWaiters(Core& core);
+// Refuses the requests that wait for bytes that could not be read (TransferReports::failed_reads).
+void RefuseFailedReads(Core& core);
+// Answers the persists whose manifests the store has answered.
+void AnswerCommitted(Core& core);
+// Answers the daemon's own requests for a job that closes: nothing is left for them to do.
+void FinishInternal(Core& core, JobState& job);
+void DropWaitersOf(Core& core, SessionState& session);
+// Every waiter is refused with this, but for those whose manifest is being committed: the store answers them.
+void RefuseAll(Core& core, JobState& job, const Refusal& refusal);
+
+}  // namespace tier::tiering

@@ -1,0 +1,107 @@
+// JobState: what the engine keeps of one job: its share of the arena, its tensors, its waiters. Engine thread only.
+//
+// Invariant: pool.free_pages + pool.used_pages = pages of its ready windows; used_pages = Σ pages of its pieces' runs.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/block_pool.h"
+#include "daemon/base/time.h"
+#include "daemon/memory/window_source.h"
+#include "daemon/tiering/api/options.h"
+#include "daemon/tiering/api/snapshot.h"
+#include "daemon/tiering/tables/intern_table.h"
+#include "daemon/tiering/tables/manifest_holds.h"
+#include "daemon/tiering/tables/policy.h"
+#include "daemon/tiering/tables/session_state.h"
+#include "daemon/tiering/tables/waiter.h"
+
+namespace tier::tiering {
+
+// The space of tensors that a resumed job's sessions inherit from sessions that are gone.
+inline constexpr uint64_t kInheritedSpace = UINT64_MAX;
+
+// A range that somebody asked to have in RAM soon.
+struct PrefetchItem {
+  TensorRef tensor;
+  uint32_t next_piece = 0;
+  uint32_t end_piece = 0;
+};
+inline constexpr size_t kPrefetchItemsMax = 1u << 16;
+
+// The last failure to write this job's bytes, for refusals.
+struct WriteFailure {
+  Code code = Code::kOk;
+  uint64_t tensor = 0;
+  std::string message;
+};
+
+// The tensors of a namespace that is gone, until they are freed (graveyard.h).
+struct Grave {
+  TensorSlot head = kNoTensor;
+  uint64_t space = 0;
+};
+
+struct JobState {
+  JobId id{};
+  JobOptions options;
+  memory::OwnerId owner{};
+  base::BlockPool pool;
+  std::unique_ptr<EvictionPolicy> policy;
+  InternTable keys;
+  ManifestHolds manifest;
+  bool unresumed = false;           // An earlier run left the manifest, and this one was not asked to take its place.
+  bool manifest_names_own = false;  // Sessions' tensors: when the last session has gone, it alone has them.
+  std::vector<SessionState*> sessions;
+  SessionState itself;  // Who asks when the daemon does: kDaemonItself, no slot, no tensors, none of `sessions`.
+  std::vector<WindowIndex> windows;  // Ready ones.
+  uint32_t windows_making = 0;
+  uint32_t windows_returning = 0;
+  TensorSlot shared_tensors = kNoTensor;
+  TensorSlot inherited_tensors = kNoTensor;
+  std::vector<Grave> graves;
+  uint32_t departing = 0;          // Sessions that are gone but for their leases.
+  std::deque<TensorSlot> remains;  // Detached, without leases, with pieces that are still to be freed; oldest first.
+  bool closing = false;            // Gone for everybody; waits for its last transfer.
+
+  WaiterList waiters;
+  WaiterList::iterator next_look = waiters.end();  // Where the pump goes on, when a turn's looks ran out.
+  bool pumping = false;                            // A pass over the waiters is under way.
+  Claims claims;
+  uint32_t cursor_count = 0;  // Sessions whose cursor stands at a tensor (everything.h).
+  bool pump = false;          // Something changed that a waiter may wait for.
+  bool upkeep = false;        // Something changed that write-behind, eviction or growth may follow.
+  bool wants_port = false;    // Found the transfer port full: to be pumped when transfers end.
+  uint32_t writes_inflight = 0;
+  uint64_t shortage_pages = 0;  // What the first waiter without room still needs.
+  std::deque<PrefetchItem> prefetches;
+  uint64_t prefetching_pages = 0;
+
+  // Pages.
+  uint64_t dirty_pages = 0;    // Sealed, in RAM only.
+  uint64_t writing_pages = 0;  // Of them, on their way to a device.
+  uint64_t held_pages = 0;     // RAM that no write or eviction brings back: leased, being created, torn.
+  uint64_t reading_pages = 0;  // RAM that is being filled.
+  uint64_t ssd_pages = 0;
+  uint64_t logical_pages = 0;  // Of all its tensors' sizes, page-rounded per piece.
+  uint64_t unnamed_pages = 0;  // The same of those that wait to take another's place: not in logical_pages.
+  uint64_t transfer_count = 0;
+
+  uint32_t mark_clock = 1;  // Rises at each step of a session and each manifest.
+  uint64_t steps = 0;
+  uint64_t write_failure_count = 0;
+  WriteFailure write_failure;
+  base::TimePoint write_retry_at;
+  bool write_retries = false;  // Something waits for that moment.
+  uint32_t write_backoff = 0;  // Consecutive failures.
+  JobCounters counters;        // The counters, and the gauges kept as they change; the rest by Snapshot.
+
+  bool burying() const { return !graves.empty() || !remains.empty() || departing != 0; }
+  uint64_t used_pages() const { return pool.used_pages(); }
+};
+
+}  // namespace tier::tiering

@@ -1,0 +1,69 @@
+// LeaseTable: who may touch what. A lease is named by slot and salt, so that a forged, stale or foreign id finds
+// nothing.
+//
+// Engine thread only; no allocation in steady state. Leases of a session form a list (its head stands in the session).
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/tiering/tables/slab.h"
+#include "daemon/tiering/tables/tensor.h"
+
+namespace tier::tiering {
+
+enum class LeaseSlot : uint32_t {};
+inline constexpr LeaseSlot kNoLease{UINT32_MAX};
+constexpr uint32_t Value(LeaseSlot slot) { return static_cast<uint32_t>(slot); }
+
+enum class LeaseKind : uint8_t { kNone, kRead, kWrite, kCreate };
+
+struct Lease {
+  uint64_t offset = 0;  // Bytes of the tensor.
+  uint64_t length = 0;
+  TensorSlot tensor = kNoTensor;
+  uint32_t salt = 1;
+  uint32_t first_piece = 0;
+  uint32_t piece_count = 0;
+  LeaseSlot next = kNoLease;  // Of the same session.
+  LeaseSlot previous = kNoLease;
+  uint16_t session = 0;  // Slot.
+  LeaseKind kind = LeaseKind::kNone;
+  bool discard = false;      // Granted without the old bytes.
+  uint32_t publication = 0;  // How many turns had been published when it was granted.
+
+  bool exclusive() const { return kind == LeaseKind::kWrite || kind == LeaseKind::kCreate; }
+};
+
+static_assert(sizeof(Lease) == 48);
+
+class LeaseTable {
+ public:
+  LeaseSlot Allocate() { return leases_.Allocate(); }
+  void Free(LeaseSlot slot) {
+    Lease& lease = leases_[slot];
+    TIER_CHECK(lease.kind != LeaseKind::kNone, "lease {} ended twice", Value(slot));
+    lease.kind = LeaseKind::kNone;
+    ++lease.salt;
+    leases_.Free(slot);
+  }
+  Lease& operator[](LeaseSlot slot) { return leases_[slot]; }
+  const Lease& operator[](LeaseSlot slot) const { return leases_[slot]; }
+
+  // What clients see; never 0.
+  uint64_t IdOf(LeaseSlot slot) const { return uint64_t{leases_[slot].salt} << 32 | (uint64_t{Value(slot)} + 1); }
+  // The live lease of that name held by that session, else kNoLease.
+  LeaseSlot Find(uint64_t id, uint16_t session) const {
+    const auto number = static_cast<uint32_t>(id);
+    if (number == 0 || number > leases_.capacity()) return kNoLease;
+    const LeaseSlot slot{number - 1};
+    const Lease& lease = leases_[slot];
+    const bool found = lease.kind != LeaseKind::kNone && lease.salt == id >> 32 && lease.session == session;
+    return found ? slot : kNoLease;
+  }
+  uint32_t used() const { return leases_.used(); }
+
+ private:
+  Slab<Lease, LeaseSlot> leases_;
+};
+
+}  // namespace tier::tiering

@@ -1,0 +1,34 @@
+// EvictionPolicy: in which order a job's pieces leave RAM. One per job; it orders, it decides nothing else.
+//
+// Two orders are kept: clean pieces, which can be dropped at once, and dirty ones, which must be written first. Recency
+// (recency.h) goes by the last use; a policy that knows a job's step order goes by the next.
+// Engine thread only. No allocation in Use.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "daemon/tiering/tables/piece.h"
+#include "daemon/tiering/tables/slab.h"
+
+namespace tier::tiering {
+
+using PieceSlab = Slab<Piece, PieceId, 4096>;
+
+enum class EvictionOrder : uint8_t { kClean, kDirty };
+
+class EvictionPolicy {
+ public:
+  virtual ~EvictionPolicy() = default;
+  // Takes the piece in where its last use puts it. REQUIRES: in no order.
+  virtual void Add(PieceId piece, EvictionOrder order) = 0;
+  virtual void Remove(PieceId piece, EvictionOrder order) = 0;     // REQUIRES: in that order.
+  virtual void Use(PieceId piece) = 0;                             // It was used just now; for pieces in no order too.
+  virtual void MoveToHot(PieceId piece, EvictionOrder order) = 0;  // After Use, when it is in an order.
+  virtual PieceId Coldest(EvictionOrder order) const = 0;          // kNoPiece: none.
+  virtual PieceId Warmer(PieceId piece) const = 0;                 // The next after it in its order.
+  virtual uint64_t count(EvictionOrder order) const = 0;
+  virtual void Step(uint64_t step) = 0;  // A step marker of the job.
+};
+
+}  // namespace tier::tiering

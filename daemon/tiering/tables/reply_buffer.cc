@@ -1,0 +1,123 @@
+// See reply_buffer.h.
+#include "daemon/tiering/tables/reply_buffer.h"
+
+#include <utility>
+
+#include "daemon/base/check.h"
+
+namespace tier::tiering {
+
+void ReplyBuffer::Batch::Clear() {
+  entries.clear();
+  spans.clear();
+  refusals.clear();
+  tensors.clear();
+  windows.clear();
+  returns.clear();
+  endings.clear();
+}
+
+void ReplyBuffer::Begin(To to, bool needs_commit) {
+  Batch& batch = current();
+  batch.entries.push_back({.session = to.session,
+                           .sequence = to.sequence,
+                           .first = static_cast<uint32_t>(batch.spans.size()),
+                           .needs_commit = needs_commit});
+}
+
+proto::SpanRecord* ReplyBuffer::LastSpan() {
+  Batch& batch = current();
+  return batch.spans.size() == batch.entries.back().first ? nullptr : &batch.spans.back();
+}
+
+void ReplyBuffer::End(uint64_t value) {
+  Batch& batch = current();
+  Entry& entry = batch.entries.back();
+  entry.count = static_cast<uint32_t>(batch.spans.size()) - entry.first;
+  entry.value = value;
+  TIER_CHECK(entry.count <= proto::kSpansPerCompletionMax, "{} spans", entry.count);
+}
+
+void ReplyBuffer::Value(To to, uint64_t value) {
+  Begin(to, false);
+  End(value);
+}
+
+void ReplyBuffer::Stat(To to, const proto::TensorRecord& record, uint64_t flags) {
+  Batch& batch = current();
+  batch.entries.push_back({.session = to.session,
+                           .sequence = to.sequence,
+                           .value = flags,
+                           .first = static_cast<uint32_t>(batch.tensors.size()),
+                           .kind = Entry::Kind::kTensor});
+  batch.tensors.push_back(record);
+}
+
+void ReplyBuffer::Refuse(To to, uint64_t value, Refusal refusal) {
+  TIER_CHECK(refusal.code != Code::kOk, "refused with OK: {}", refusal.detail);
+  Batch& batch = current();
+  batch.entries.push_back({.session = to.session,
+                           .sequence = to.sequence,
+                           .value = value,
+                           .first = static_cast<uint32_t>(batch.refusals.size()),
+                           .kind = Entry::Kind::kRefusal});
+  if (refusal.detail.size() > proto::kDetailLengthMax) refusal.detail.resize(proto::kDetailLengthMax);
+  batch.refusals.push_back(std::move(refusal));
+}
+
+void ReplyBuffer::Window(SessionId session, WindowIndex window, uint32_t page_size) {
+  current().windows.push_back({session, window, page_size});
+}
+
+void ReplyBuffer::WindowReturn(SessionId session, WindowIndex window) {
+  current().returns.push_back({session, window, 0});
+}
+
+void ReplyBuffer::SessionEnded(SessionId session, Code code, const std::string& reason) {
+  current().endings.push_back({session, code, reason});
+}
+
+void ReplyBuffer::Forget(SessionId session) {
+  Batch& batch = current();
+  for (Entry& entry : batch.entries) {
+    if (entry.session == session) entry.session = {};
+  }
+  std::erase_if(batch.windows, [session](const Notice& notice) { return notice.session == session; });
+  std::erase_if(batch.returns, [session](const Notice& notice) { return notice.session == session; });
+}
+
+bool ReplyBuffer::empty() const {
+  const Batch& batch = batches_[now_];
+  return batch.entries.empty() && batch.windows.empty() && batch.returns.empty() && batch.endings.empty();
+}
+
+void ReplyBuffer::Tell(const Batch& batch, const Entry& entry, ReplySink& sink) const {
+  Reply reply{.sequence = entry.sequence, .value = entry.value};
+  switch (entry.kind) {
+    case Entry::Kind::kSpans: reply.spans = {batch.spans.data() + entry.first, entry.count}; break;
+    case Entry::Kind::kTensor: reply.tensor = &batch.tensors[entry.first]; break;
+    case Entry::Kind::kRefusal: {
+      const Refusal& refusal = batch.refusals[entry.first];
+      reply.code = refusal.code;
+      reply.error = &refusal.record;
+      reply.detail = refusal.detail;
+      break;
+    }
+  }
+  sink.OnReply(entry.session, reply);
+}
+
+void ReplyBuffer::Publish(ReplySink& sink) {
+  Batch& told = current();
+  now_ ^= 1;
+  TIER_CHECK(current().entries.empty(), "{} replies in a batch that was told", current().entries.size());
+  for (const Notice& notice : told.windows) sink.OnWindow(notice.session, notice.window, notice.page_size);
+  for (const Entry& entry : told.entries) {
+    if (entry.session != SessionId{}) Tell(told, entry, sink);
+  }
+  for (const Notice& notice : told.returns) sink.OnWindowReturn(notice.session, notice.window);
+  for (const Ending& ending : told.endings) sink.OnSessionEnded(ending.session, ending.code, ending.reason);
+  told.Clear();
+}
+
+}  // namespace tier::tiering

@@ -1,0 +1,100 @@
+// ReplyBuffer: what a turn has to say, held until its index transaction is committed, then told in order: windows first
+// (a reply may name them), then replies, then windows asked back and sessions ended.
+//
+// Engine thread only. Replies with spans allocate nothing in steady state. The sink may submit requests while it is
+// told: those go to the next turn. Bounded by what may be outstanding: one reply a request.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/tiering/api/request.h"
+#include "proto/result.h"
+
+namespace tier::tiering {
+
+struct Refusal {
+  Code code = Code::kInvalid;
+  std::string detail;
+  proto::ErrorRecord record{};
+};
+
+class ReplyBuffer {
+ public:
+  struct To {
+    SessionId session{};
+    uint64_t sequence = 0;
+  };
+
+  // A reply with spans: Begin, AddSpan …, End.
+  void Begin(To to, bool needs_commit);
+  void AddSpan(const proto::SpanRecord& span) { current().spans.push_back(span); }
+  // The span that the next one may continue, if any since Begin.
+  proto::SpanRecord* LastSpan();
+  void End(uint64_t value);
+
+  void Value(To to, uint64_t value);
+  void Stat(To to, const proto::TensorRecord& record, uint64_t flags);
+  void Refuse(To to, uint64_t value, Refusal refusal);
+  void Window(SessionId session, WindowIndex window, uint32_t page_size);
+  void WindowReturn(SessionId session, WindowIndex window);
+  void SessionEnded(SessionId session, Code code, const std::string& reason);
+  // Nothing more is said to it, but that it ended.
+  void Forget(SessionId session);
+
+  bool empty() const;
+  // The index has no room for this turn: each reply that needs it becomes this refusal, after undo(session, spans).
+  template <typename Undo>
+  void RefuseUncommitted(const Refusal& refusal, Undo undo) {
+    Batch& batch = current();
+    for (Entry& entry : batch.entries) {
+      if (!entry.needs_commit || entry.session == SessionId{}) continue;
+      undo(entry.session, std::span<const proto::SpanRecord>(batch.spans.data() + entry.first, entry.count));
+      entry.kind = Entry::Kind::kRefusal;
+      entry.needs_commit = false;
+      entry.first = static_cast<uint32_t>(batch.refusals.size());
+      batch.refusals.push_back(refusal);
+    }
+  }
+  void Publish(ReplySink& sink);
+
+ private:
+  struct Entry {
+    SessionId session{};  // 0: forgotten.
+    uint64_t sequence = 0;
+    uint64_t value = 0;
+    uint32_t first = 0;  // Index of its first span, of its refusal, of its tensor record.
+    uint32_t count = 0;  // Spans.
+    enum class Kind : uint8_t { kSpans, kRefusal, kTensor } kind = Kind::kSpans;
+    bool needs_commit = false;
+  };
+  struct Notice {
+    SessionId session{};
+    WindowIndex window{};
+    uint32_t page_size = 0;
+  };
+  struct Ending {
+    SessionId session{};
+    Code code = Code::kRevoked;
+    std::string reason;
+  };
+  struct Batch {
+    std::vector<Entry> entries;
+    std::vector<proto::SpanRecord> spans;
+    std::vector<Refusal> refusals;
+    std::vector<proto::TensorRecord> tensors;
+    std::vector<Notice> windows;
+    std::vector<Notice> returns;
+    std::vector<Ending> endings;
+    void Clear();
+  };
+  Batch& current() { return batches_[now_]; }
+  void Tell(const Batch& batch, const Entry& entry, ReplySink& sink) const;
+
+  Batch batches_[2];
+  uint32_t now_ = 0;
+};
+
+}  // namespace tier::tiering

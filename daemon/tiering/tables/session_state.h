@@ -1,0 +1,57 @@
+// SessionState: what the engine keeps of one attached client process. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/tiering/api/request.h"
+#include "daemon/tiering/tables/lease_table.h"
+
+namespace tier::tiering {
+
+inline constexpr uint16_t kSessionsMax = UINT16_MAX - 1;  // Slots; slot + 1 stands in Piece::changed_by.
+inline constexpr uint16_t kNoSessionSlot = UINT16_MAX;
+
+// Ranges of a tensor are sealed one by one, and only all of them together make sense (rewrite.h).
+struct Rewrite {
+  TensorRef tensor;
+  uint32_t first_piece = 0;
+  uint32_t piece_count = 0;
+
+  bool operator==(const Rewrite&) const = default;
+};
+
+struct SessionState {
+  SessionId id{};
+  uint16_t slot = 0;
+  JobState* job = nullptr;
+  LeaseSlot leases = kNoLease;  // Head of its list, newest first.
+  uint32_t lease_count = 0;
+  uint32_t outstanding = 0;  // Requests submitted and not yet answered.
+  uint32_t waiter_count = 0;
+  uint32_t creating_count = 0;       // Shared tensors it creates that are not visible yet …
+  std::vector<TensorRef> creations;  // … and which: these, and at most as many that it creates no more (catalog).
+  std::vector<Rewrite> rewrites;     // Begun and not ended.
+  uint32_t mark = 0;                 // The job's mark clock at its last step: older changes are finished.
+  uint64_t leased_bytes = 0;
+  uint64_t step = 0;
+  TensorSlot tensors = kNoTensor;  // Head of its namespace.
+  uint64_t everything = 0;         // The waiter that lists all its tensors, or did (everything.h); 0: none.
+  TensorSlot cursor = kNoTensor;   // The tensor it lists next.
+  std::vector<uint64_t> windows;   // Bit per window: announced to it and not returned.
+
+  bool knows(WindowIndex window) const {
+    const uint32_t index = tier::Value(window);
+    return index / 64 < windows.size() && (windows[index / 64] >> (index % 64) & 1) != 0;
+  }
+  void learn(WindowIndex window) {
+    const uint32_t index = tier::Value(window);
+    if (index / 64 >= windows.size()) windows.resize(index / 64 + 1);
+    windows[index / 64] |= uint64_t{1} << (index % 64);
+  }
+  void forget(WindowIndex window) {
+    if (knows(window)) windows[tier::Value(window) / 64] &= ~(uint64_t{1} << (tier::Value(window) % 64));
+  }
+};
+
+}  // namespace tier::tiering

@@ -1,0 +1,83 @@
+// Tensor: an id in a namespace of a job, a size, and the list of its pieces. Engine thread only.
+//
+// A one-piece tensor costs a Tensor, a Piece and a table entry, nothing else. A tensor that was freed while leases or
+// transfers stand is *detached*: its id may be used anew, its pieces go when the last of them ends.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "daemon/tiering/tables/interval_set.h"
+#include "daemon/tiering/tables/piece.h"
+#include "proto/units.h"
+
+namespace tier::tiering {
+
+struct JobState;
+
+// While it is created by ranges: which bytes were sealed.
+struct Creation {
+  IntervalSet sealed;
+};
+
+// Tensor::flags.
+inline constexpr uint8_t kVisible = 1u << 0;     // Every byte was sealed once.
+inline constexpr uint8_t kDetached = 1u << 1;    // Freed; out of the table.
+inline constexpr uint8_t kIndexDirty = 1u << 2;  // In the journal's list of this turn.
+inline constexpr uint8_t kIndexed = 1u << 3;     // The index may hold records of it.
+inline constexpr uint8_t kUnnamed = 1u << 4;    // Waits to take another's place (replace.h); in no table, no namespace.
+inline constexpr uint8_t kHeadDirty = 1u << 5;  // Its head record is to be put.
+inline constexpr uint8_t kRewriting = 1u << 6;  // A session may have it half rewritten (rewrite.h).
+
+struct Tensor {
+  JobState* job = nullptr;
+  uint64_t space = 0;  // 0: the job's shared namespace, else the session it belongs to.
+  uint64_t id = 0;
+  uint64_t size = 0;                  // Bytes, > 0.
+  uint64_t creator = 0;               // Session, until it is visible.
+  std::unique_ptr<PieceId[]> pieces;  // With more than one.
+  // With more pieces than one record holds: a bit for each chunk of them whose record is to be put.
+  std::unique_ptr<uint64_t[]> dirty_chunks;
+  std::unique_ptr<Creation> creation;  // While some ranges were sealed and others not.
+  PieceId only_piece = kNoPiece;       // With exactly one.
+  uint32_t piece_count = 0;
+  uint32_t generation = 0;
+  uint32_t salt = 0;  // Rises when the tensor is detached: what refers to it by TensorRef is then stale.
+  uint32_t lease_count = 0;
+  uint32_t transfer_count = 0;  // Pieces on their way to or from a device.
+  uint32_t torn_count = 0;      // Pieces torn or mixed: not 0 means it answers TORN.
+  TensorSlot next = kNoTensor;  // In its namespace.
+  TensorSlot previous = kNoTensor;
+  uint8_t flags = 0;
+
+  bool has(uint8_t flag) const { return (flags & flag) != 0; }
+  void set(uint8_t flag) { flags = static_cast<uint8_t>(flags | flag); }
+  void clear(uint8_t flag) { flags = static_cast<uint8_t>(flags & ~flag); }
+  bool torn() const { return torn_count != 0; }
+  PieceId piece(uint32_t number) const { return piece_count == 1 ? only_piece : pieces[number]; }
+  uint32_t piece_length(uint32_t number) const {
+    return static_cast<uint32_t>(std::min<uint64_t>(kBlockSize, size - uint64_t{number} * kBlockSize));
+  }
+};
+
+// Separate ranges in which a tensor may be created: sealed ones, and those under leases. A range that touches a sealed
+// one is always given.
+inline constexpr uint64_t kCreationRangesMax = uint64_t{1} << 16;
+
+// Names a tensor from queues that do not keep it alive.
+struct TensorRef {
+  TensorSlot slot = kNoTensor;
+  uint32_t salt = 0;
+
+  bool operator==(const TensorRef&) const = default;
+};
+
+// A tensor's records in the index name every piece: 4 Mi of them are 8 TiB.
+inline constexpr uint64_t kPiecesPerTensorMax = uint64_t{1} << 22;
+
+constexpr uint64_t PieceCountOf(uint64_t size) { return (size + kBlockSize - 1) / kBlockSize; }
+// Pages that all its pieces take in RAM, or on a device.
+constexpr uint64_t PagesOf(uint64_t size) { return PagesFor(size); }
+
+}  // namespace tier::tiering
