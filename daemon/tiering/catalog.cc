@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "daemon/tiering/everything.h"
-#include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/residency.h"
 
 namespace tier::tiering {
@@ -12,9 +11,7 @@ namespace {
 
 constexpr uint64_t kCreationsForgottenMin = 64;
 
-storage::TensorKey KeyOf(const Tensor& tensor) {
-  return {static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
-}
+TensorKey KeyOf(const Tensor& tensor) { return {static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id}; }
 
 TensorSlot& HeadOf(Core& core, TensorSlot slot) {
   const Tensor& tensor = core.tensors[slot];
@@ -81,7 +78,6 @@ void FreePiece(Core& core, PieceId id) {
 void ReleaseTensor(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   tensor.pieces.reset();
-  tensor.dirty_chunks.reset();
   tensor.creation.reset();
   tensor.piece_count = 0;
   tensor.only_piece = kNoPiece;
@@ -145,8 +141,6 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
   if (tensor.piece_count == 1) {
     tensor.only_piece = AddPiece(core, slot, 0);
   } else {
-    const uint32_t words = DirtyChunkWords(tensor.piece_count);
-    if (words != 0) tensor.dirty_chunks = std::make_unique<uint64_t[]>(words);
     tensor.pieces = std::make_unique<PieceId[]>(tensor.piece_count);
     for (uint32_t k = 0; k < tensor.piece_count; ++k) tensor.pieces[k] = AddPiece(core, slot, k);
   }
@@ -172,7 +166,6 @@ void NameTensor(Core& core, TensorSlot slot) {
   Link(core, slot);
   tensor.job->unnamed_pages -= PagesOf(tensor.size);
   tensor.job->logical_pages += PagesOf(tensor.size);
-  MarkHeadDirty(core, slot);
 }
 
 void MakeVisible(Core& core, TensorSlot slot) {
@@ -182,7 +175,6 @@ void MakeVisible(Core& core, TensorSlot slot) {
   tensor.creator = 0;
   tensor.creation.reset();
   tensor.set(kVisible);
-  MarkHeadDirty(core, slot);
   if (!tensor.job->waiters.empty()) tensor.job->pump = true;
 }
 
@@ -192,7 +184,6 @@ void Detach(Core& core, TensorSlot slot) {
   if (tensor.has(kUnnamed)) {
     tensor.job->unnamed_pages -= PagesOf(tensor.size);
   } else {
-    EraseFromIndex(core, slot);
     core.table.Erase(KeyOf(tensor));
     Unlink(core, slot);
     tensor.job->logical_pages -= PagesOf(tensor.size);
@@ -231,7 +222,6 @@ bool FreeRemains(Core& core, TensorSlot slot) {
   }
   if (tensor.piece_count != 0) return false;
   tensor.pieces.reset();  // What is left is reached through its transfers.
-  tensor.dirty_chunks.reset();
   if (tensor.transfer_count == 0) ReleaseTensor(core, slot);
   return true;
 }
@@ -257,7 +247,6 @@ void AddTornPiece(Core& core, TensorSlot slot) {
   if (tensor.torn_count++ != 0) return;
   ++core.torn_tensors;
   ++tensor.job->counters.torn_count;
-  MarkHeadDirty(core, slot);
 }
 
 void RemoveTornPiece(Core& core, TensorSlot slot) {
@@ -266,7 +255,6 @@ void RemoveTornPiece(Core& core, TensorSlot slot) {
   if (--tensor.torn_count != 0) return;
   --core.torn_tensors;
   --tensor.job->counters.torn_count;
-  MarkHeadDirty(core, slot);
 }
 
 }  // namespace tier::tiering

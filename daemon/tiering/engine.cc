@@ -2,7 +2,6 @@
 #include "daemon/tiering/engine.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,7 +11,6 @@
 #include "daemon/tiering/death.h"
 #include "daemon/tiering/device_drain.h"
 #include "daemon/tiering/graveyard.h"
-#include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/inspection.h"
 #include "daemon/tiering/persist.h"
 #include "daemon/tiering/recency.h"
@@ -114,19 +112,6 @@ void WorkOnJobs(Core& core) {
     HandOver(core);
   }
   if (core.draining_devices != 0) DrainDevices(core);
-}
-
-// A write lease counts only once the index knows of it: what it cannot take in was never granted.
-void RefuseUncommitted(Core& core) {
-  const Refusal refusal{Code::kNoMemory, "the daemon's index is full; free tensors, or give it more room", {}};
-  core.replies.RefuseUncommitted(refusal, [&core](SessionId id, std::span<const proto::SpanRecord> spans) {
-    SessionState* session = core.FindSession(id);
-    TIER_CHECK(session != nullptr, "session {} is gone", static_cast<uint64_t>(id));
-    for (const proto::SpanRecord& span : spans) {
-      const LeaseSlot slot = core.leases.Find(span.lease, session->slot);
-      if (slot != kNoLease) Withdraw(core, slot);
-    }
-  });
 }
 
 }  // namespace
@@ -258,11 +243,7 @@ bool Engine::Turn(base::TimePoint now) {
   WorkOnJobs(core);
   StartQueuedReads(core);
   core.acted |= !core.replies.empty();
-  if (CommitIndex(core)) {
-    core.ports.extents.OnCommitted();
-  } else {
-    RefuseUncommitted(core);
-  }
+  core.ports.extents.OnTurnEnded();
   // Only now: what this turn evicted may be where they read to.
   if (core.started_transfers) core.ports.transfers.Submit();
   core.started_transfers = false;
@@ -298,7 +279,7 @@ void Engine::StartDrain(const std::string& reason) {
 bool Engine::idle() const {
   const Core& core = state_->core;
   return core.ports.transfers.inflight() == 0 && core.read_queue.empty() && core.commits.empty() &&
-         core.waiter_by_number.empty() && core.replies.empty() && core.index_staged == 0;
+         core.waiter_by_number.empty() && core.replies.empty();
 }
 
 bool Engine::ReleasesCanWait() const {
@@ -326,5 +307,6 @@ EngineSnapshot Engine::Snapshot() const { return TakeSnapshot(state_->core); }
 JobCounters Engine::Counters(JobId job) const { return CountersOf(state_->core, job); }
 std::vector<TensorView> Engine::Tensors(JobId job, size_t max) const { return ListTensors(state_->core, job, max); }
 void Engine::CheckInvariants() const { tiering::CheckInvariants(state_->core); }
+std::vector<PiecePlace> Engine::NamedPlaces() const { return tiering::NamedPlaces(state_->core); }
 
 }  // namespace tier::tiering

@@ -5,8 +5,8 @@
 // calls it; the session layer wraps it in a loop (session/engine_loop.h).
 //
 // A turn: take finished windows and transfers; grant what can be granted; expire deadlines; decide on evictions,
-// write-outs and reads; commit the index; submit the transfers; publish replies. Replies are buffered from Submit until
-// the Publish of the same turn.
+// write-outs and reads; submit the transfers; publish replies. Replies are buffered from Submit until the Publish of the
+// same turn.
 //
 // Invariants (CheckInvariants, run after each step in simulations):
 //   every RAM run of every piece is taken exactly once in its owner's pool, every extent exactly once in its device;
@@ -25,7 +25,7 @@
 #include "daemon/base/time.h"
 #include "daemon/memory/window_source.h"
 #include "daemon/storage/extent_store.h"
-#include "daemon/storage/index.h"
+#include "daemon/storage/manifest_store.h"
 #include "daemon/storage/transfer.h"
 #include "daemon/tiering/request.h"
 #include "daemon/tiering/snapshot.h"
@@ -57,7 +57,6 @@ struct EnginePorts {
   memory::WindowSource& windows;
   storage::ExtentStore& extents;
   storage::TransferPort& transfers;
-  storage::Index& index;
   storage::ManifestStore* manifests;  // Null: persist is DENIED (a private daemon without daemon.data_directory).
   ReplySink& replies;
 };
@@ -118,7 +117,8 @@ class Engine {
   // Begins to remove one of those, which is listed again if it fails. NOT_FOUND when there is none of this key, TIMEOUT
   // while its job is still being closed.
   Status ForgetKept(const std::string& key);
-  void CheckInvariants() const;  // O(everything). For tests and simulations.
+  void CheckInvariants() const;  // O(everything). For tests and simulations, as the next.
+  std::vector<PiecePlace> NamedPlaces() const;
 
  private:
   struct State;

@@ -11,7 +11,6 @@
 #include "daemon/tiering/death.h"
 #include "daemon/tiering/gather.h"
 #include "daemon/tiering/grants.h"
-#include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/refusals.h"
 #include "daemon/tiering/replace.h"
 #include "daemon/tiering/residency.h"
@@ -182,7 +181,6 @@ bool AddUnnamed(Core& core, SessionState& session, const Request& request) {
   const RequestItem& asked = request.items.front();
   const Wanted wanted{.tensor = asked.tensor, .size = asked.value};
   std::optional<Refusal> refusal = QueueRefusal(core, *session.job, wanted);
-  if (!refusal && !IndexHasRoom(core, static_cast<uint32_t>(PieceCountOf(asked.value)))) refusal = IndexFullRefusal();
   if (refusal) {
     Refuse(core, session, request, 0, *std::move(refusal));
     return false;
@@ -322,7 +320,6 @@ void SubmitCreate(Core& core, SessionState& session, const Request& request) {
   const TensorSlot replaced =
       replaces ? ReplacedBy(core, session, request.items.front().tensor, IsShared(request)) : kNoTensor;
   const uint64_t tensors = job.counters.tensor_count - (replaced == kNoTensor ? 0 : 1);
-  if (core.index_full) return Refuse(core, session, request, 0, IndexFullRefusal());
   if (tensors + request.items.size() > core.options.tensors_per_job_max) {
     Refuse(
         core, session, request, 0,

@@ -2,7 +2,6 @@
 #include "daemon/tiering/reversal.h"
 
 #include "daemon/tiering/catalog.h"
-#include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/residency.h"
 
 namespace tier::tiering {
@@ -74,7 +73,6 @@ void MarkPiece(Core& core, const SessionState& session, PieceId id, bool mixture
   if ((!mixture && !tears) || piece.copies == Copies::kTorn || piece.has(kMixed)) return;
   piece.set(kMixed);
   AddTornPiece(core, piece.tensor);
-  MarkPieceDirty(core, id);
 }
 
 }  // namespace

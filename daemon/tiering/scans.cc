@@ -3,7 +3,6 @@
 
 #include "daemon/tiering/catalog.h"
 #include "daemon/tiering/everything.h"
-#include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/requests.h"
 #include "daemon/tiering/residency.h"
 #include "daemon/tiering/rewrite.h"
@@ -30,7 +29,6 @@ void AcceptPiece(Core& core, PieceId id) {
   // One that is being rewritten stops being torn when it is sealed.
   if ((!torn && !piece.has(kMixed)) || piece.activity == Activity::kLeasedWrite) return;
   piece.clear(kMixed);
-  MarkPieceDirty(core, id);
   piece.changed_by = kChangedByNobody;
   if (torn) SetState(core, id, {Copies::kRam, Activity::kNone});
   RemoveTornPiece(core, piece.tensor);
@@ -110,7 +108,6 @@ void TearPiece(Core& core, PieceId id) {
   if (piece.copies == Copies::kTorn || piece.has(kMixed)) return;
   piece.set(kMixed);
   AddTornPiece(core, piece.tensor);
-  MarkPieceDirty(core, id);
 }
 
 void StartScan(Core& core, SessionState& session, const Request& request) {

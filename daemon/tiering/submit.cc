@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "daemon/tiering/catalog.h"
-#include "daemon/tiering/index_journal.h"
 #include "daemon/tiering/requests.h"
 #include "daemon/tiering/scans.h"
 #include "daemon/tiering/waiting.h"
