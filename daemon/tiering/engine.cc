@@ -114,6 +114,19 @@ void WorkOnJobs(Core& core) {
   if (core.draining_devices != 0) DrainDevices(core);
 }
 
+// The one end of a turn. The order is the promise:
+//   1. Extents that this turn freed become free, for transfers of later turns.
+//   2. Replies are published.
+//   3. Transfers are submitted. They may write to RAM that this turn freed, so none of them runs before the turn has
+//      ended.
+void EndTurn(Core& core) {
+  core.ports.extents.OnTurnEnded();
+  ++core.publications;
+  core.replies.Publish(core.ports.replies);
+  if (core.started_transfers) core.ports.transfers.Submit();
+  core.started_transfers = false;
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, const EnginePorts& ports)
@@ -243,12 +256,7 @@ bool Engine::Turn(base::TimePoint now) {
   WorkOnJobs(core);
   StartQueuedReads(core);
   core.acted |= !core.replies.empty();
-  core.ports.extents.OnTurnEnded();
-  // Only now: what this turn evicted may be where they read to.
-  if (core.started_transfers) core.ports.transfers.Submit();
-  core.started_transfers = false;
-  ++core.publications;
-  core.replies.Publish(core.ports.replies);
+  EndTurn(core);
   return std::exchange(core.acted, false);
 }
 

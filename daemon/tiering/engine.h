@@ -5,8 +5,8 @@
 // calls it; the session layer wraps it in a loop (session/engine_loop.h).
 //
 // A turn: take finished windows and transfers; grant what can be granted; expire deadlines; decide on evictions,
-// write-outs and reads; submit the transfers; publish replies. Replies are buffered from Submit until the Publish of the
-// same turn.
+// write-outs and reads; end the turn: extents that it freed become free, replies are published, transfers are
+// submitted. Replies are buffered from Submit until the end of the turn.
 //
 // Invariants (CheckInvariants, run after each step in simulations):
 //   every RAM run of every piece is taken exactly once in its owner's pool, every extent exactly once in its device;
