@@ -145,9 +145,6 @@ Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& 
   auto ssd = OpenSsd(options, workers_, wait_for_devices);
   if (!ssd) return std::unexpected(std::move(ssd.error()));
   ssd_ = std::move(*ssd);
-  auto index = storage::LmdbIndex::Open({});
-  if (!index) return std::unexpected(std::move(index.error()));
-  index_ = std::move(*index);
   return {};
 }
 
@@ -169,7 +166,6 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   engine_ = std::make_unique<tiering::Engine>(options, tiering::EnginePorts{.windows = *arena_,
                                                                             .extents = ssd_->extents(),
                                                                             .transfers = ssd_->transfers(),
-                                                                            .index = *index_,
                                                                             .manifests = ssd_->manifests(),
                                                                             .replies = *sessions_});
   port_ = std::make_unique<session::EngineAdapter>(*engine_);

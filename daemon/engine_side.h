@@ -1,4 +1,4 @@
-// EngineSide: everything that belongs to the engine thread, put together: arena, SSD tier, index, engine, jobs,
+// EngineSide: everything that belongs to the engine thread, put together: arena, SSD tier, engine, jobs,
 // sessions and the loop that runs them. Made on the main thread before the engine thread starts, destroyed there after
 // it has ended.
 #pragma once
@@ -20,7 +20,6 @@
 #include "daemon/session/job_desk.h"
 #include "daemon/session/job_registry.h"
 #include "daemon/session/session_table.h"
-#include "daemon/storage/lmdb_index.h"
 #include "daemon/storage/ssd_tier.h"
 #include "daemon/tiering/engine.h"
 
@@ -37,7 +36,7 @@ struct Incarnation {
 
 class EngineSide {
  public:
-  // Opens devices and index; each refusal is one sentence that says what to do.
+  // Opens the devices and their index of manifests; each refusal is one sentence that says what to do.
   static Result<std::unique_ptr<EngineSide>> Make(const config::Config& config, const DaemonPaths& paths,
                                                   const Incarnation& incarnation);
   ~EngineSide();
@@ -78,7 +77,6 @@ class EngineSide {
   session::SpinPolicy spin_;
   std::unique_ptr<memory::Arena> arena_;
   std::unique_ptr<storage::SsdTier> ssd_;
-  std::unique_ptr<storage::LmdbIndex> index_;
   session::EventLog events_;
   std::string superblock_failure_;  // As last told. Engine thread, as the next.
   bool unpinned_told_ = false;

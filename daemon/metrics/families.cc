@@ -91,8 +91,6 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
   out.Gauge("tier_leases", "Leases held by clients.").Add(Number(engine.lease_count));
   out.Gauge("tier_requests_waiting", "Requests waiting for RAM, SSD or a lease.").Add(Number(engine.waiting_count));
   out.Gauge("tier_tensors_torn", "Tensors that answer TORN.").Add(Number(engine.torn_count));
-  out.Gauge("tier_index_bytes", "Bytes used in an index environment.")
-      .Add(Number(engine.index_bytes), {{"environment", "ram"}});
   out.Counter("tier_engine_turn_total", "Turns of the engine thread.").Add(Number(engine.turns));
 }
 

@@ -1,4 +1,5 @@
-// Books of the pages on SSD: counters beside one BlockPool a device, and the extents an index still names.
+// Books of the pages on SSD: counters beside one BlockPool a device, and the extents that become free when the turn
+// ends.
 #include "daemon/storage/extent_store.h"
 
 #include <algorithm>
@@ -52,7 +53,7 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
   const DeviceSpace sum = usable();
   return Fail(
       Code::kNoSpace,
-      fmt::format("the SSD tier cannot hold {} in one run: {} of {} are free, {} live, {} waiting for a commit, "
+      fmt::format("the SSD tier cannot hold {} in one run: {} of {} are free, {} live, {} about to become free, "
                   "{} quarantined{}; free tensors, or restart tierd with one more device in ssd.devices",
                   FormatBytes(pages * kPageSize), FormatBytes(sum.free), FormatBytes(sum.capacity),
                   FormatBytes(sum.live), FormatBytes(sum.pending), FormatBytes(sum.quarantined), DrainNote()));
@@ -62,7 +63,7 @@ Status ExtentStore::Take(Extent extent) {
   const base::PageRun run = extent.run;
   const bool shaped = run.pages != 0 && run.pages <= kPagesPerBlock && run.page + run.pages <= kPagesPerBlock;
   if (extent.device >= devices_.size() || !shaped || !devices_[extent.device].pool.TryTake(run)) {
-    return Fail(Code::kCorrupt, fmt::format("the index names device {} block {} page {} + {}, which overlaps another "
+    return Fail(Code::kCorrupt, fmt::format("a manifest names device {} block {} page {} + {}, which overlaps another "
                                             "extent or lies outside the device",
                                             extent.device, run.block, run.page, run.pages));
   }
@@ -76,14 +77,14 @@ void ExtentStore::Free(Extent extent) {
   device.live_pages -= extent.run.pages;
 }
 
-void ExtentStore::FreeAfterCommit(Extent extent) {
+void ExtentStore::FreeAtTurnEnd(Extent extent) {
   Device& device = CheckedDevice(extent);
   device.live_pages -= extent.run.pages;
   device.pending_pages += extent.run.pages;
   pending_.push_back(extent);
 }
 
-void ExtentStore::OnCommitted() {
+void ExtentStore::OnTurnEnded() {
   for (const Extent& extent : pending_) {
     Device& device = devices_[extent.device];
     TIER_CHECK(device.pending_pages >= extent.run.pages, "{} pending pages, extent of {}", device.pending_pages,

@@ -4,9 +4,9 @@
 // Invariant, per device: free + live + pending + quarantined == capacity. Engine thread only.
 //
 // Extents are striped: one device takes kStripePages, then the next one does, so that neighbours can still become one
-// request. Extents are write-once: an update allocates new ones, commits, then frees the old. An extent that a
-// committed index may name must not be reused before a later commit drops it: FreeAfterCommit parks it until
-// OnCommitted().
+// request. Extents are write-once: an update allocates new ones, then frees the old. What held a tensor's bytes is not
+// written again in the turn that frees it: FreeAtTurnEnd parks the extent until OnTurnEnded(). An extent that a
+// manifest names is freed only after a synced commit has dropped the name (tiering/manifest_holds.h).
 #pragma once
 
 #include <cstdint>
@@ -36,18 +36,18 @@ class ExtentStore {
   // One extent of 1 … 512 pages, near the last one allocated where possible so that a stream stays sequential.
   // NO_SPACE with figures when no device can hold it. A draining device takes none.
   Result<Extent> Allocate(uint32_t pages);
-  // Replays an extent out of an index. CORRUPT if it overlaps another or lies outside the device.
+  // Takes an extent that a manifest names. CORRUPT if it overlaps another or lies outside the device.
   Status Take(Extent extent);
-  // Reusable at once. REQUIRES: live, no I/O in flight on it, and no index has ever named it.
+  // Reusable at once. REQUIRES: live, no I/O in flight on it, and no piece's bytes were ever complete in it.
   void Free(Extent extent);
-  void FreeAfterCommit(Extent extent);  // live → pending. REQUIRES: no I/O in flight on it.
-  void OnCommitted();                   // No index names what is pending: all of it becomes free.
-  void Quarantine(Extent extent);       // live → quarantined: a device error was seen there; never handed out again.
+  void FreeAtTurnEnd(Extent extent);  // live → pending. REQUIRES: no I/O in flight on it.
+  void OnTurnEnded();                 // All that is pending becomes free.
+  void Quarantine(Extent extent);     // live → quarantined: a device error was seen there; never handed out again.
   void SetDraining(uint16_t device, bool draining);
 
-  // Whether `bytes` more could be stored now or after the next commit, were everything page-rounded.
+  // Whether `bytes` more could be stored now or after this turn, were everything page-rounded.
   bool HasRoom(uint64_t bytes) const;
-  // Whether the next commit frees something where extents are allocated.
+  // Whether the end of this turn frees something where extents are allocated.
   bool RoomComes() const;
   uint16_t device_count() const { return static_cast<uint16_t>(devices_.size()); }
   DeviceSpace space(uint16_t device) const;

@@ -1,5 +1,5 @@
-// What both index environments share: an LMDB environment and a transaction that abort and close themselves, and LMDB's
-// errors as codes. Private to lmdb_*.cc; the only file that includes LMDB.
+// LMDB for the index of manifests: an environment that closes itself, a transaction that aborts itself, and LMDB's
+// errors as codes. Private to lmdb_manifest_store.cc; the only header that includes LMDB.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// LmdbManifestStore: the `ssd` environment, one file in the data directory that says what must survive the machine. Its
-// file is allocated to its map size before first use and never memory-mapped for writing, so a full disk is an error
-// and not a SIGBUS. Commits run on a thread of its own, all waiting requests in one synced transaction.
+// LmdbManifestStore: the index of manifests, one LMDB file in the data directory that says what must survive the
+// machine. Its file is allocated to its map size before first use and never memory-mapped for writing, so a full disk
+// is an error and not a SIGBUS. Commits run on a thread of its own, all waiting requests in one synced transaction.
 //
 // It is bound to its devices: it knows their uuids, each superblock names it and its last commit. A lost half shows.
 // The order of one commit: flush the devices, so that what the manifests name is durable; LMDB's own synced commit,
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "daemon/storage/completion_signal.h"
-#include "daemon/storage/index.h"
+#include "daemon/storage/manifest_store.h"
 #include "daemon/storage/superblock.h"
 #include "proto/mapping.h"
 

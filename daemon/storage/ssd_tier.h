@@ -14,7 +14,7 @@
 #include "daemon/base/workers.h"
 #include "daemon/storage/device_io.h"
 #include "daemon/storage/extent_store.h"
-#include "daemon/storage/index.h"
+#include "daemon/storage/manifest_store.h"
 #include "daemon/storage/transfer.h"
 #include "proto/result.h"
 

@@ -67,8 +67,8 @@ class TransferPort {
   virtual void AddWindow(WindowIndex window, std::byte* address, uint64_t size) = 0;
   virtual void RemoveWindow(WindowIndex window) = 0;
   virtual void Start(const Transfer& transfer) = 0;
-  // Hands everything started since the last call to workers and devices: called once in an engine turn, after its
-  // commit.
+  // Hands everything started since the last call to workers and devices: called at most once in an engine turn, as its
+  // last step.
   virtual void Submit() = 0;
   // Appends finished transfers; never blocks.
   virtual void Poll(std::vector<TransferResult>* results) = 0;

@@ -2,7 +2,6 @@
 #include "daemon/tiering/engine.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,7 +21,6 @@
 #include "daemon/tiering/requests/submit.h"
 #include "daemon/tiering/requests/waiting.h"
 #include "daemon/tiering/tables/core.h"
-#include "daemon/tiering/tables/index_journal.h"
 #include "daemon/tiering/transfers/transfers.h"
 
 namespace tier::tiering {
@@ -122,17 +120,17 @@ void WorkOnJobs(Core& core) {
   if (core.draining_devices != 0) DrainDevices(core);
 }
 
-// A write lease counts only once the index knows of it: what it cannot take in was never granted.
-void RefuseUncommitted(Core& core) {
-  const Refusal refusal{Code::kNoMemory, "the daemon's index is full; free tensors, or give it more room", {}};
-  core.replies.RefuseUncommitted(refusal, [&core](SessionId id, std::span<const proto::SpanRecord> spans) {
-    SessionState* session = core.FindSession(id);
-    TIER_CHECK(session != nullptr, "session {} is gone", static_cast<uint64_t>(id));
-    for (const proto::SpanRecord& span : spans) {
-      const LeaseSlot slot = core.leases.Find(span.lease, session->slot);
-      if (slot != kNoLease) Withdraw(core, slot);
-    }
-  });
+// The one end of a turn. The order is the promise:
+//   1. Extents that this turn freed become free, for transfers of later turns.
+//   2. Replies are published.
+//   3. Transfers are submitted. They may write to RAM that this turn freed, so none of them runs before the turn has
+//      ended.
+void EndTurn(Core& core) {
+  core.ports.extents.OnTurnEnded();
+  ++core.publications;
+  core.replies.Publish(core.ports.replies);
+  if (core.started_transfers) core.ports.transfers.Submit();
+  core.started_transfers = false;
 }
 
 }  // namespace
@@ -264,16 +262,7 @@ bool Engine::Turn(base::TimePoint now) {
   WorkOnJobs(core);
   StartQueuedReads(core);
   core.acted |= !core.replies.empty();
-  if (CommitIndex(core)) {
-    core.ports.extents.OnCommitted();
-  } else {
-    RefuseUncommitted(core);
-  }
-  // Only now: what this turn evicted may be where they read to.
-  if (core.started_transfers) core.ports.transfers.Submit();
-  core.started_transfers = false;
-  ++core.publications;
-  core.replies.Publish(core.ports.replies);
+  EndTurn(core);
   return std::exchange(core.acted, false);
 }
 
@@ -304,7 +293,7 @@ void Engine::StartDrain(const std::string& reason) {
 bool Engine::idle() const {
   const Core& core = state_->core;
   return core.ports.transfers.inflight() == 0 && core.read_queue.empty() && core.commits.empty() &&
-         core.waiter_by_number.empty() && core.replies.empty() && core.index_staged == 0;
+         core.waiter_by_number.empty() && core.replies.empty();
 }
 
 bool Engine::ReleasesCanWait() const {
@@ -332,5 +321,6 @@ EngineSnapshot Engine::Snapshot() const { return TakeSnapshot(state_->core); }
 JobCounters Engine::Counters(JobId job) const { return CountersOf(state_->core, job); }
 std::vector<TensorView> Engine::Tensors(JobId job, size_t max) const { return ListTensors(state_->core, job, max); }
 void Engine::CheckInvariants() const { tiering::CheckInvariants(state_->core); }
+std::vector<PiecePlace> Engine::NamedPlaces() const { return tiering::NamedPlaces(state_->core); }
 
 }  // namespace tier::tiering

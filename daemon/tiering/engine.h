@@ -5,8 +5,8 @@
 // calls it; the session layer wraps it in a loop (session/engine_loop.h).
 //
 // A turn: take finished windows and transfers; grant what can be granted; expire deadlines; decide on evictions,
-// write-outs and reads; commit the index; submit the transfers; publish replies. Replies are buffered from Submit until
-// the Publish of the same turn.
+// write-outs and reads; end the turn: extents that it freed become free, replies are published, transfers are
+// submitted. Replies are buffered from Submit until the end of the turn.
 //
 // Invariants (CheckInvariants, run after each step in simulations):
 //   every RAM run of every piece is taken exactly once in its owner's pool, every extent exactly once in its device;
@@ -76,7 +76,8 @@ class Engine {
   // Begins to remove one of those, which is listed again if it fails. NOT_FOUND when there is none of this key, TIMEOUT
   // while its job is still being closed.
   Status ForgetKept(const std::string& key);
-  void CheckInvariants() const;  // O(everything). For tests and simulations.
+  void CheckInvariants() const;  // O(everything). For tests and simulations, as the next.
+  std::vector<PiecePlace> NamedPlaces() const;
 
  private:
   struct State;

@@ -98,9 +98,6 @@ void SimClient::OnRefusal(const PendingRequest& request, const Reply& reply) {
       world_.model.Remove(tensor);
     }
   }
-  if (request.replaces != nullptr && reply.detail.find("give it more room") != std::string_view::npos) {
-    Doubt(request);  // The index turned out to be full only after the grant that this undid.
-  }
   if (request.op == Op::kFree && reply.code != Code::kNotFound && request.tensors[0]->replaced_by == nullptr) {
     request.tensors[0]->freeing = false;
   }

@@ -26,7 +26,6 @@ Plan DrawPlan(uint64_t seed) {
   if (chance.OneIn(3)) plan.hostile_one_in = static_cast<uint32_t>(chance.Between(3, 30));
   plan.leases_max = static_cast<uint32_t>(chance.OneIn(2) ? chance.Between(1, 2) : chance.Between(3, 12));
   plan.tensor_max_bytes = chance.OneIn(2) ? 64 * kKiB : 5 * kMiB;
-  if (chance.OneIn(12)) plan.index_capacity = chance.Between(2'000, 20'000);
   plan.manifests = chance.OneIn(3);
   plan.guarantees = chance.OneIn(3);
   if (chance.OneIn(3)) plan.burials_per_turn = static_cast<uint32_t>(chance.Between(1, 12));

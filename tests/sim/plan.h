@@ -42,7 +42,6 @@ struct Plan {
   uint32_t hostile_one_in = 0;  // Actions; 0: never.
   uint32_t leases_max = 12;     // Of a client at a time.
   uint64_t tensor_max_bytes = 0;
-  uint64_t index_capacity = 0;  // 0: unlimited.
   uint32_t burials_per_turn = kBurialsPerTurn;
   bool manifests = false;
   bool guarantees = false;  // Some jobs open with one.

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "tests/support/tiering/named_places.h"
-
 namespace tier::tiering::sim {
 namespace {
 
@@ -35,13 +33,11 @@ Simulation::Simulation(const Plan& plan)
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kDeviceError, 5}, plan.read_errors);
   transfers_.SetFaultRate({Direction::kWrite, TransferOutcome::kNoSpace, 28}, plan.no_space);
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kCorrupt, 0}, plan.corruptions);
-  index_.SetCapacity(plan.index_capacity);
   engine_ = std::make_unique<Engine>(
       EngineOptions{.deadline_default = std::chrono::milliseconds(100), .burials_per_turn = plan.burials_per_turn},
       EnginePorts{.windows = windows_,
                   .extents = extents_,
                   .transfers = transfers_,
-                  .index = index_,
                   .manifests = plan.manifests ? &manifests_ : nullptr,
                   .replies = *this});
   surroundings_ = std::make_unique<Surroundings>(Surroundings{
@@ -56,7 +52,10 @@ Simulation::Simulation(const Plan& plan)
       .punched = punched_,
       .next_seed = next_seed_,
       .next_tensor = next_tensor_});
-  transfers_.WatchSubmits([this] { CheckTransfers(); });
+  transfers_.WatchSubmits([this] {
+    if (const auto overwrite = transfer_check_.AtSubmit(engine_->NamedPlaces(), transfers_, manifests_))
+      Fail(*overwrite);
+  });
   jobs_.resize(plan.jobs);
 }
 
@@ -151,7 +150,8 @@ void Simulation::TakeTurn() {
   now_ = now_ + std::chrono::microseconds(chance_.Between(10, 3000));
   engine_->Turn(now_);
   engine_->CheckInvariants();
-  CheckTransfers();
+  if (const auto overwrite = transfer_check_.AfterTurn(engine_->NamedPlaces(), transfers_, manifests_))
+    Fail(*overwrite);
   for (const uint64_t session : std::exchange(ended_, {})) Kill(session);
   for (const auto& [session, client] : clients_) client.CheckDeadlines();
   // Clients unmap what is asked back, when they get to it.
@@ -162,11 +162,6 @@ void Simulation::TakeTurn() {
       asked_back_.emplace_back(session, window);
     }
   }
-}
-
-// The daemon may die at any moment: what it would leave named is not being overwritten.
-void Simulation::CheckTransfers() {
-  if (const auto overwrite = testing::FindOverwrite(transfers_, index_, manifests_)) Fail(*overwrite);
 }
 
 void Simulation::WindDown() {
@@ -201,7 +196,6 @@ void Simulation::WindDown() {
   for (const KeptManifest& kept : engine_->KeptManifests("", SIZE_MAX)) {
     if (const Status gone = engine_->ForgetKept(kept.key); !gone) Fail(gone.error().message);
   }
-  index_.SetCapacity(0);
   for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && !AtRest(); ++turn) TakeTurn();
 }
 
@@ -219,8 +213,7 @@ void Simulation::CheckEmpty() {
   if (snapshot.waiting_count != 0) Fail(fmt::format("{} requests still wait", snapshot.waiting_count));
   if (windows_.window_count() != 0) Fail(fmt::format("{} windows are left", windows_.window_count()));
   if (extents_.total().live != 0) Fail(fmt::format("{} bytes are live on SSD", extents_.total().live));
-  if (extents_.total().pending != 0) Fail(fmt::format("{} bytes wait for a commit", extents_.total().pending));
-  if (!index_.committed().empty()) Fail(fmt::format("{} records are left in the index", index_.committed().size()));
+  if (extents_.total().pending != 0) Fail(fmt::format("{} bytes wait for the end of a turn", extents_.total().pending));
   if (!engine_->idle()) Fail("the engine is not idle");
   if (transfers_.memory_changes() != 0) Fail("memory changed while it was being written out");
 }

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "tests/sim/client.h"
-#include "tests/support/storage/fake_index.h"
+#include "tests/support/storage/fake_manifest_store.h"
 #include "tests/support/storage/fake_transfer.h"
 #include "tests/support/tiering/fake_windows.h"
+#include "tests/support/tiering/transfer_check.h"
 
 namespace tier::tiering::sim {
 
@@ -45,7 +46,6 @@ class Simulation final : public ReplySink {
     bool interlude = false;  // An ephemeral run under the name of a named job that is closed.
   };
   void TakeTurn();
-  void CheckTransfers();
   void Attach();
   void OpenJob(Job& job);
   void Kill(uint64_t session);
@@ -60,8 +60,8 @@ class Simulation final : public ReplySink {
   memory::testing::FakeWindowSource windows_;
   storage::ExtentStore extents_;
   storage::testing::FakeTransferPort transfers_;
-  storage::testing::FakeIndex index_;
   storage::testing::FakeManifestStore manifests_;
+  testing::TransferCheck transfer_check_;
   std::unique_ptr<Engine> engine_;
   base::TimePoint now_{std::chrono::seconds(1)};
   ModelTable model_;

@@ -9,7 +9,7 @@
 #include "daemon/base/time.h"
 #include "daemon/memory/window_source.h"
 #include "daemon/storage/extent_store.h"
-#include "daemon/storage/index.h"
+#include "daemon/storage/manifest_store.h"
 #include "daemon/storage/transfer.h"
 #include "daemon/tiering/api/request.h"
 
@@ -40,7 +40,6 @@ struct EnginePorts {
   memory::WindowSource& windows;
   storage::ExtentStore& extents;
   storage::TransferPort& transfers;
-  storage::Index& index;
   storage::ManifestStore* manifests;  // Null: persist is DENIED (a private daemon without daemon.data_directory).
   ReplySink& replies;
 };

@@ -40,8 +40,8 @@ struct Reply {
   const proto::TensorRecord* tensor = nullptr;  // Stat.
 };
 
-// Where answers and notices go. Calls are made while the engine's turn is being published, after its index transaction;
-// nothing passed is valid after the call returns.
+// Where answers and notices go. The engine calls it at the end of a turn; nothing passed is valid after the call
+// returns.
 class ReplySink {
  public:
   virtual ~ReplySink() = default;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,16 @@ struct TensorView {
   bool torn = false;
 };
 
+// The RAM and the extent that belong to one piece.
+struct PiecePlace {
+  uint64_t tensor = 0;
+  uint32_t piece = 0;  // Its number in the tensor.
+  uint32_t generation = 0;
+  base::PageRun ram;                 // Empty: it has none.
+  storage::Extent extent;            // Likewise.
+  std::optional<uint64_t> transfer;  // Cookie of the transfer that moves it.
+};
+
 // What a job that is not open persisted: it waits for the run that resumes it, and takes up the SSD until then.
 struct KeptManifest {
   std::string key;  // JobOptions::key.
@@ -94,7 +105,6 @@ struct EngineSnapshot {
   uint64_t torn_count = 0;
   uint64_t lease_count = 0;
   uint64_t waiting_count = 0;  // Requests waiting for RAM, SSD or a lease.
-  uint64_t index_bytes = 0;    // Of the ram environment.
   std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> requests{};  // [op][code]
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};     // Of acquires and creates; last: longer.
   uint64_t wait_sum_ns = 0;

@@ -1,5 +1,5 @@
-// ManifestCodec: a job's manifest as bytes and back (layout: proto/index_record.h). Reading trusts nothing: the bytes
-// come from a disk. Thread-compatible.
+// ManifestCodec: a job's manifest as bytes and back (layout: proto/manifest_record.h). Reading trusts nothing: the
+// bytes come from a disk. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/index_record.h"
+#include "proto/manifest_record.h"
 #include "proto/result.h"
 
 namespace tier::tiering {

@@ -79,7 +79,7 @@ void FreeDropped(Core& core) {
     if (dropped.bad) {
       core.ports.extents.Quarantine(dropped.extent);
     } else {
-      core.ports.extents.FreeAfterCommit(dropped.extent);  // A piece may have used it until this turn.
+      core.ports.extents.FreeAtTurnEnd(dropped.extent);  // A piece may have used it until this turn.
     }
   }
   core.dropped_scratch.clear();

@@ -69,7 +69,6 @@ EngineSnapshot TakeSnapshot(const Core& core) {
   snapshot.torn_count = core.torn_tensors;
   snapshot.lease_count = core.leases.used();
   snapshot.waiting_count = core.waiter_by_number.size();
-  snapshot.index_bytes = core.ports.index.used_bytes();
   snapshot.requests = core.request_counts;
   snapshot.wait_histogram = core.wait_histogram;
   snapshot.wait_sum_ns = core.wait_sum_ns;

@@ -2,13 +2,11 @@
 #include "daemon/tiering/inspection/invariants.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "daemon/tiering/pieces/residency.h"
-#include "daemon/tiering/tables/index_codec.h"
 #include "daemon/tiering/tables/transitions.h"
 
 namespace tier::tiering {
@@ -158,12 +156,12 @@ void CheckTensors(const Core& core, Count* count) {
                count->tensor_leases[i], tensor.lease_count);
     TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} torn pieces of {}", tensor.id,
                torn[i], tensor.torn_count);
-    TIER_CHECK(!tensor.has(kUnnamed) || !tensor.has(kVisible | kIndexed | kIndexDirty | kDetached),
-               "tensor {} has no name and flags {}", tensor.id, tensor.flags);
+    TIER_CHECK(!tensor.has(kUnnamed) || !tensor.has(kVisible | kDetached), "tensor {} has no name and flags {}",
+               tensor.id, tensor.flags);
     JobCount& job = count->jobs[tensor.job];
     if (!tensor.has(kDetached)) (tensor.has(kUnnamed) ? job.unnamed_pages : job.logical_pages) += PagesOf(tensor.size);
     if (tensor.has(kDetached | kUnnamed)) continue;
-    const storage::TensorKey key{static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
+    const TensorKey key{static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
     TIER_CHECK(core.table.Find(key) == TensorSlot{i}, "tensor {} is not in the table", tensor.id);
   }
 }
@@ -226,33 +224,6 @@ void CheckExtents(const Core& core, Count* count) {
              pages * kPageSize);
 }
 
-// Whatever is committed can be read. It says what the tables say, but for what waits to be committed.
-void CheckIndex(const Core& core) {
-  const Result<std::vector<IndexedTensor>> read = ReadIndex(core.ports.index);
-  TIER_CHECK(read.has_value(), "{}", read.error().message);
-  const bool waits = std::any_of(core.index_dirty.begin(), core.index_dirty.end(),
-                                 [&](TensorSlot slot) { return core.tensors[slot].has(kIndexDirty); });
-  if (waits || core.index_staged != 0) return;
-  TIER_CHECK(read->size() == core.table.size(), "{} tensors in the index of {}", read->size(), core.table.size());
-  for (const IndexedTensor& saved : *read) {
-    const TensorSlot slot = core.table.Find(saved.key);
-    TIER_CHECK(slot != kNoTensor, "the index names tensor {} of space {}", saved.key.tensor, saved.key.space);
-    const Tensor& tensor = core.tensors[slot];
-    const proto::IndexTensorRecord head = HeadRecordOf(tensor);
-    TIER_CHECK(std::memcmp(&saved.head, &head, sizeof(head)) == 0,
-               "tensor {}: {} bytes, generation {}, flags {} in the index; generation {}, flags {}", tensor.id,
-               saved.head.size, saved.head.generation, saved.head.flags, head.generation, head.flags);
-    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-      const proto::IndexPieceRecord piece = PieceRecordOf(core.PieceOf(tensor, k));
-      const proto::IndexPieceRecord& was = saved.pieces[k];
-      TIER_CHECK(std::memcmp(&was, &piece, sizeof(piece)) == 0,
-                 "piece {} of tensor {}: copies {}, flags {}, {} + {} pages in the index; {}, {}, {} + {}", k,
-                 tensor.id, was.copies, was.flags, was.ram_pages, was.ssd_pages, piece.copies, piece.flags,
-                 piece.ram_pages, piece.ssd_pages);
-    }
-  }
-}
-
 void CheckRemains(const Core& core) {
   uint64_t pieces = 0;
   const auto add = [&](const JobState& job) {
@@ -270,6 +241,27 @@ void CheckRemains(const Core& core) {
 
 }  // namespace
 
+std::vector<PiecePlace> NamedPlaces(const Core& core) {
+  std::unordered_map<uint32_t, uint64_t> transfers;  // Cookie by piece.
+  for (uint32_t slot = 0; slot < core.flights.capacity(); ++slot) {
+    const Flight& flight = core.flights[FlightSlot{slot}];
+    if (flight.piece != kNoPiece) transfers.emplace(Value(flight.piece), slot);
+  }
+  std::vector<PiecePlace> places;
+  for (uint32_t i = 0; i < core.pieces.capacity(); ++i) {
+    const Piece& piece = core.pieces[PieceId{i}];
+    if (!piece.ram && !piece.ssd_run) continue;
+    const auto transfer = transfers.find(i);
+    places.push_back({.tensor = core.tensors[piece.tensor].id,
+                      .piece = piece.number,
+                      .generation = piece.generation,
+                      .ram = piece.ram,
+                      .extent = piece.ssd_run ? piece.extent() : storage::Extent{},
+                      .transfer = transfer == transfers.end() ? std::nullopt : std::optional(transfer->second)});
+  }
+  return places;
+}
+
 void CheckInvariants(const Core& core) {
   Count count;
   CountLeases(core, &count);
@@ -278,7 +270,6 @@ void CheckInvariants(const Core& core) {
   for (const auto& [id, job] : core.jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
   for (const auto& job : core.closing_jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
   CheckExtents(core, &count);
-  CheckIndex(core);
   CheckRemains(core);
   const size_t awaited = core.deadlines.size() + core.untimed_waiters.size() + core.commits.size();
   TIER_CHECK(awaited >= core.waiter_by_number.size(), "{} deadlines and {} commits of {}", core.deadlines.size(),

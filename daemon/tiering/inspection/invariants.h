@@ -8,5 +8,8 @@ namespace tier::tiering {
 // Recounts everything from the pieces up, and aborts with the figures if any of what engine.h promises does not hold.
 // O(everything).
 void CheckInvariants(const Core& core);
+// Where every live piece lies, and every freed one that a transfer still uses. For tests that compare transfers with
+// it. O(everything).
+std::vector<PiecePlace> NamedPlaces(const Core& core);
 
 }  // namespace tier::tiering

@@ -6,7 +6,6 @@
 #include "daemon/tiering/leases/rewrite.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
-#include "daemon/tiering/tables/index_journal.h"
 
 namespace tier::tiering {
 namespace {
@@ -79,10 +78,7 @@ void GrantItem(Core& core, const Ask& ask, uint32_t index, LeaseKind kind) {
   lease.publication = core.publications;
   ++tensor.lease_count;
   LinkLease(core, *ask.session, slot);
-  if (kind != LeaseKind::kRead) {
-    ++tensor.generation;
-    MarkHeadDirty(core, lease.tensor);
-  }
+  if (kind != LeaseKind::kRead) ++tensor.generation;
   const uint64_t lease_id = core.leases.IdOf(slot);
   uint64_t at = item.offset;
   const uint64_t end = item.offset + item.length;
@@ -166,7 +162,7 @@ void ReleaseRead(Core& core, const Lease& lease) {
 
 void Grant(Core& core, const Ask& ask) {
   const LeaseKind kind = KindOf(ask);
-  core.replies.Begin({ask.session->id, ask.sequence}, kind != LeaseKind::kRead);
+  core.replies.Begin({ask.session->id, ask.sequence});
   for (uint32_t i = 0; i < ask.items.size(); ++i) GrantItem(core, ask, i, kind);
   core.replies.End(0);
   --ask.session->outstanding;

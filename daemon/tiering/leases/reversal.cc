@@ -3,7 +3,6 @@
 
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
-#include "daemon/tiering/tables/index_journal.h"
 
 namespace tier::tiering {
 namespace {
@@ -74,7 +73,6 @@ void MarkPiece(Core& core, const SessionState& session, PieceId id, bool mixture
   if ((!mixture && !tears) || piece.copies == Copies::kTorn || piece.has(kMixed)) return;
   piece.set(kMixed);
   AddTornPiece(core, piece.tensor);
-  MarkPieceDirty(core, id);
 }
 
 }  // namespace

@@ -4,16 +4,13 @@
 #include <algorithm>
 
 #include "daemon/tiering/pieces/residency.h"
-#include "daemon/tiering/tables/index_journal.h"
 
 namespace tier::tiering {
 namespace {
 
 constexpr uint64_t kCreationsForgottenMin = 64;
 
-storage::TensorKey KeyOf(const Tensor& tensor) {
-  return {static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
-}
+TensorKey KeyOf(const Tensor& tensor) { return {static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id}; }
 
 TensorSlot& HeadOf(Core& core, TensorSlot slot) {
   const Tensor& tensor = core.tensors[slot];
@@ -88,7 +85,6 @@ void FreePiece(Core& core, PieceId id) {
 void ReleaseTensor(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   tensor.pieces.reset();
-  tensor.dirty_chunks.reset();
   tensor.creation.reset();
   tensor.piece_count = 0;
   tensor.only_piece = kNoPiece;
@@ -152,8 +148,6 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
   if (tensor.piece_count == 1) {
     tensor.only_piece = AddPiece(core, slot, 0);
   } else {
-    const uint32_t words = DirtyChunkWords(tensor.piece_count);
-    if (words != 0) tensor.dirty_chunks = std::make_unique<uint64_t[]>(words);
     tensor.pieces = std::make_unique<PieceId[]>(tensor.piece_count);
     for (uint32_t k = 0; k < tensor.piece_count; ++k) tensor.pieces[k] = AddPiece(core, slot, k);
   }
@@ -179,7 +173,6 @@ void NameTensor(Core& core, TensorSlot slot) {
   Link(core, slot);
   tensor.job->unnamed_pages -= PagesOf(tensor.size);
   tensor.job->logical_pages += PagesOf(tensor.size);
-  MarkHeadDirty(core, slot);
 }
 
 void MakeVisible(Core& core, TensorSlot slot) {
@@ -189,7 +182,6 @@ void MakeVisible(Core& core, TensorSlot slot) {
   tensor.creator = 0;
   tensor.creation.reset();
   tensor.set(kVisible);
-  MarkHeadDirty(core, slot);
   if (!tensor.job->waiters.empty()) tensor.job->pump = true;
 }
 
@@ -199,7 +191,6 @@ void Detach(Core& core, TensorSlot slot) {
   if (tensor.has(kUnnamed)) {
     tensor.job->unnamed_pages -= PagesOf(tensor.size);
   } else {
-    EraseFromIndex(core, slot);
     core.table.Erase(KeyOf(tensor));
     Unlink(core, slot);
     tensor.job->logical_pages -= PagesOf(tensor.size);
@@ -238,7 +229,6 @@ bool FreeRemains(Core& core, TensorSlot slot) {
   }
   if (tensor.piece_count != 0) return false;
   tensor.pieces.reset();  // What is left is reached through its transfers.
-  tensor.dirty_chunks.reset();
   if (tensor.transfer_count == 0) ReleaseTensor(core, slot);
   return true;
 }
@@ -264,7 +254,6 @@ void AddTornPiece(Core& core, TensorSlot slot) {
   if (tensor.torn_count++ != 0) return;
   ++core.torn_tensors;
   ++tensor.job->counters.torn_count;
-  MarkHeadDirty(core, slot);
 }
 
 void RemoveTornPiece(Core& core, TensorSlot slot) {
@@ -273,7 +262,6 @@ void RemoveTornPiece(Core& core, TensorSlot slot) {
   if (--tensor.torn_count != 0) return;
   --core.torn_tensors;
   --tensor.job->counters.torn_count;
-  MarkHeadDirty(core, slot);
 }
 
 void TearPiece(Core& core, PieceId id) {
@@ -281,7 +269,6 @@ void TearPiece(Core& core, PieceId id) {
   if (piece.copies == Copies::kTorn || piece.has(kMixed)) return;
   piece.set(kMixed);
   AddTornPiece(core, piece.tensor);
-  MarkPieceDirty(core, id);
 }
 
 void SetListingCursor(SessionState& session, TensorSlot slot) {

@@ -2,8 +2,7 @@
 // any more, and there may be millions: they are freed a bounded number in each turn. Engine thread only.
 //
 // Until a tensor's turn comes it is like any other in the books of its job, which stays until its graves are empty. Its
-// memory counts as coming. Its record leaves the index in the turn that frees its memory, which others may use at once:
-// no two records of one commit name the same run.
+// memory counts as coming.
 #pragma once
 
 #include <algorithm>

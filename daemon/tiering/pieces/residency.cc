@@ -1,8 +1,6 @@
 // See residency.h.
 #include "daemon/tiering/pieces/residency.h"
 
-#include "daemon/tiering/tables/index_journal.h"
-
 namespace tier::tiering {
 namespace {
 
@@ -14,11 +12,6 @@ EvictionOrder OrderOf(const Piece& piece) {
 bool Evictable(const Core& core, const Piece& piece) {
   return (piece.copies == Copies::kRam || piece.copies == Copies::kRamSsd) && piece.activity == Activity::kNone &&
          piece.read_leases == 0 && piece.pins == 0 && !core.tensors[piece.tensor].has(kDetached);
-}
-
-bool ChangesRecord(PieceState from, PieceState to) {
-  return from.copies != to.copies ||
-         (from.activity == Activity::kLeasedWrite) != (to.activity == Activity::kLeasedWrite);
 }
 
 }  // namespace
@@ -71,7 +64,6 @@ void SetState(Core& core, PieceId id, PieceState to) {
   CountUse(core, piece, 1);
   job.upkeep = true;
   if (Evictable(core, piece)) job.policy->Add(id, OrderOf(piece));
-  if (ChangesRecord(from, to)) MarkPieceDirty(core, id);
 }
 
 void GiveRam(Core& core, PieceId id, base::PageRun run) {
@@ -100,7 +92,7 @@ void FreeExtent(Core& core, JobState& job, storage::Extent extent, bool bad) {
   if (bad) {
     core.ports.extents.Quarantine(extent);
   } else {
-    core.ports.extents.FreeAfterCommit(extent);
+    core.ports.extents.FreeAtTurnEnd(extent);
   }
 }
 

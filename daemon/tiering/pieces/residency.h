@@ -19,8 +19,8 @@ void CountUse(Core& core, const Piece& piece, int32_t change);
 // The run becomes the piece's room. REQUIRES: out of its job's pool; the piece has none.
 void GiveRam(Core& core, PieceId id, base::PageRun run);
 void DropRam(Core& core, PieceId id);  // Back to the pool.
-// Frees the extent with the turn's commit, for until then the index names it; or leaves it to the manifest that names
-// it, or quarantines it. REQUIRES: there is one.
+// Frees the extent at the end of the turn; or leaves it to the manifest that names it, or quarantines it. REQUIRES: the
+// piece has one.
 void DropExtent(Core& core, PieceId id);
 void GiveExtent(Core& core, PieceId id, storage::Extent extent);
 void FreeExtent(Core& core, JobState& job, storage::Extent extent, bool bad);

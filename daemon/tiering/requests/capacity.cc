@@ -27,8 +27,6 @@ Refusal ExistsRefusal(const Tensor& present, uint64_t requested_bytes) {
           {.tensor = present.id, .requested = requested_bytes, .limit = present.size}};
 }
 
-Refusal IndexFullRefusal() { return {Code::kNoMemory, "the daemon's index is full; free tensors first", {}}; }
-
 std::optional<Refusal> QueueRefusal(const Core& core, const JobState& job, const Wanted& wanted) {
   const uint64_t capacity = CapacityOf(core, job);
   const uint64_t waiting = job.unnamed_pages * kPageSize;

@@ -9,7 +9,6 @@ namespace tier::tiering {
 
 // The name is taken.
 Refusal ExistsRefusal(const Tensor& present, uint64_t requested_bytes);
-Refusal IndexFullRefusal();
 // A tensor that is asked for.
 struct Wanted {
   uint64_t tensor = 0;

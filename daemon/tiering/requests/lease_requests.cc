@@ -21,7 +21,6 @@
 #include "daemon/tiering/requests/reserve.h"
 #include "daemon/tiering/requests/resolve.h"
 #include "daemon/tiering/requests/waiting.h"
-#include "daemon/tiering/tables/index_journal.h"
 
 namespace tier::tiering {
 namespace {
@@ -177,7 +176,6 @@ bool AddUnnamed(Core& core, SessionState& session, const Request& request) {
   const RequestItem& asked = request.items.front();
   const Wanted wanted{.tensor = asked.tensor, .size = asked.value};
   std::optional<Refusal> refusal = QueueRefusal(core, *session.job, wanted);
-  if (!refusal && !IndexHasRoom(core, static_cast<uint32_t>(PieceCountOf(asked.value)))) refusal = IndexFullRefusal();
   if (refusal) {
     Refuse(core, session, request, 0, *std::move(refusal));
     return false;
@@ -279,7 +277,6 @@ void SubmitCreate(Core& core, SessionState& session, const Request& request) {
   const TensorSlot replaced =
       replaces ? ReplacedBy(core, session, request.items.front().tensor, IsShared(request)) : kNoTensor;
   const uint64_t tensors = job.counters.tensor_count - (replaced == kNoTensor ? 0 : 1);
-  if (core.index_full) return Refuse(core, session, request, 0, IndexFullRefusal());
   if (tensors + request.items.size() > core.options.tensors_per_job_max) {
     Refuse(
         core, session, request, 0,

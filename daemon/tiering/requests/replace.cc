@@ -11,7 +11,6 @@
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/requests/capacity.h"
 #include "daemon/tiering/requests/need.h"
-#include "daemon/tiering/tables/index_journal.h"
 
 namespace tier::tiering {
 namespace {
@@ -92,7 +91,6 @@ std::optional<Refusal> PlaceRefusal(const Core& core, const Ask& ask) {
   const TensorSlot present = core.table.Find({static_cast<uint64_t>(job.id), tensor.space, tensor.id});
   if (present != kNoTensor && present != old) return ExistsRefusal(core.tensors[present], tensor.size);
   const uint64_t freed = old == kNoTensor ? 0 : PagesOf(core.tensors[old].size);
-  if (!IndexHasRoom(core, tensor.piece_count)) return IndexFullRefusal();
   return CapacityRefusal(core, job, {.tensor = tensor.id, .size = tensor.size}, job.logical_pages - freed);
 }
 

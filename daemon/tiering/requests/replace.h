@@ -1,13 +1,12 @@
 // Replace: a create in the place of a tensor of that name. Engine thread only.
 //
 // Until it is granted the old tensor is what the name means, whole and readable. The new one has pieces and gathers
-// room for them, but no name (kUnnamed): nobody finds it, no record of it reaches the index. It takes the old one's
-// place in the moment it is granted. RAM that the old one will give up then counts as room, so that what fits only in
-// its place is granted too.
+// room for them, but no name (kUnnamed): nobody finds it. It takes the old one's place in the moment it is granted. RAM
+// that the old one will give up then counts as room, so that what fits only in its place is granted too.
 //
 // Where the old one has more pieces than kPlacePiecesMax the new one is granted beside it, and it goes then.
 //
-// A refusal leaves the old tensor, but for one: where others fill the index in the very turn of the grant.
+// A refusal leaves the old tensor as it was.
 #pragma once
 
 #include <optional>

@@ -6,7 +6,6 @@
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/requests/answers.h"
 #include "daemon/tiering/requests/listing.h"
-#include "daemon/tiering/tables/index_journal.h"
 
 namespace tier::tiering {
 namespace {
@@ -29,7 +28,6 @@ void AcceptPiece(Core& core, PieceId id) {
   // One that is being rewritten stops being torn when it is sealed.
   if ((!torn && !piece.has(kMixed)) || piece.activity == Activity::kLeasedWrite) return;
   piece.clear(kMixed);
-  MarkPieceDirty(core, id);
   piece.changed_by = kChangedByNobody;
   if (torn) SetState(core, id, {Copies::kRam, Activity::kNone});
   RemoveTornPiece(core, piece.tensor);

@@ -12,7 +12,6 @@
 #include "daemon/tiering/requests/resolve.h"
 #include "daemon/tiering/requests/scans.h"
 #include "daemon/tiering/requests/waiting.h"
-#include "daemon/tiering/tables/index_journal.h"
 
 namespace tier::tiering {
 namespace {

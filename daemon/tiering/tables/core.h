@@ -122,11 +122,6 @@ struct Core {
   std::unordered_map<uint64_t, WaiterList::iterator> waiter_by_number;
   std::vector<uint64_t> untimed_waiters;  // Came since the last turn.
 
-  std::vector<TensorSlot> index_dirty;  // Records to put at the end of this turn.
-  uint64_t index_staged = 0;            // Changes that await Commit.
-  bool index_full = false;              // The last Commit had no room.
-  std::vector<std::byte> record_scratch;
-
   std::unordered_map<std::string, ManifestHolds> parked_manifests;  // Of jobs that are not open, by key.
   std::unordered_map<std::string, Error> broken_manifests;          // Found at start, and not to be believed.
   std::unordered_map<uint64_t, ManifestCommit> commits;             // By cookie.

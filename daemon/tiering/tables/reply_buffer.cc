@@ -17,12 +17,10 @@ void ReplyBuffer::Batch::Clear() {
   endings.clear();
 }
 
-void ReplyBuffer::Begin(To to, bool needs_commit) {
+void ReplyBuffer::Begin(To to) {
   Batch& batch = current();
-  batch.entries.push_back({.session = to.session,
-                           .sequence = to.sequence,
-                           .first = static_cast<uint32_t>(batch.spans.size()),
-                           .needs_commit = needs_commit});
+  batch.entries.push_back(
+      {.session = to.session, .sequence = to.sequence, .first = static_cast<uint32_t>(batch.spans.size())});
 }
 
 proto::SpanRecord* ReplyBuffer::LastSpan() {
@@ -39,7 +37,7 @@ void ReplyBuffer::End(uint64_t value) {
 }
 
 void ReplyBuffer::Value(To to, uint64_t value) {
-  Begin(to, false);
+  Begin(to);
   End(value);
 }
 

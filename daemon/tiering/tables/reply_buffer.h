@@ -1,5 +1,5 @@
-// ReplyBuffer: what a turn has to say, held until its index transaction is committed, then told in order: windows first
-// (a reply may name them), then replies, then windows asked back and sessions ended.
+// ReplyBuffer: the replies and notices of a turn, held until the end of the turn (EndTurn in engine.cc), then published
+// in order: windows first (a reply may name them), then replies, then windows asked back and sessions ended.
 //
 // Engine thread only. Replies with spans allocate nothing in steady state. The sink may submit requests while it is
 // told: those go to the next turn. Bounded by what may be outstanding: one reply a request.
@@ -29,7 +29,7 @@ class ReplyBuffer {
   };
 
   // A reply with spans: Begin, AddSpan …, End.
-  void Begin(To to, bool needs_commit);
+  void Begin(To to);
   void AddSpan(const proto::SpanRecord& span) { current().spans.push_back(span); }
   // The span that the next one may continue, if any since Begin.
   proto::SpanRecord* LastSpan();
@@ -45,19 +45,6 @@ class ReplyBuffer {
   void Forget(SessionId session);
 
   bool empty() const;
-  // The index has no room for this turn: each reply that needs it becomes this refusal, after undo(session, spans).
-  template <typename Undo>
-  void RefuseUncommitted(const Refusal& refusal, Undo undo) {
-    Batch& batch = current();
-    for (Entry& entry : batch.entries) {
-      if (!entry.needs_commit || entry.session == SessionId{}) continue;
-      undo(entry.session, std::span<const proto::SpanRecord>(batch.spans.data() + entry.first, entry.count));
-      entry.kind = Entry::Kind::kRefusal;
-      entry.needs_commit = false;
-      entry.first = static_cast<uint32_t>(batch.refusals.size());
-      batch.refusals.push_back(refusal);
-    }
-  }
   void Publish(ReplySink& sink);
 
  private:
@@ -68,7 +55,6 @@ class ReplyBuffer {
     uint32_t first = 0;  // Index of its first span, of its refusal, of its tensor record.
     uint32_t count = 0;  // Spans.
     enum class Kind : uint8_t { kSpans, kRefusal, kTensor } kind = Kind::kSpans;
-    bool needs_commit = false;
   };
   struct Notice {
     SessionId session{};

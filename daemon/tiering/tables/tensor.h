@@ -22,23 +22,18 @@ struct Creation {
 };
 
 // Tensor::flags.
-inline constexpr uint8_t kVisible = 1u << 0;     // Every byte was sealed once.
-inline constexpr uint8_t kDetached = 1u << 1;    // Freed; out of the table.
-inline constexpr uint8_t kIndexDirty = 1u << 2;  // In the journal's list of this turn.
-inline constexpr uint8_t kIndexed = 1u << 3;     // The index may hold records of it.
-inline constexpr uint8_t kUnnamed = 1u << 4;    // Waits to take another's place (replace.h); in no table, no namespace.
-inline constexpr uint8_t kHeadDirty = 1u << 5;  // Its head record is to be put.
-inline constexpr uint8_t kRewriting = 1u << 6;  // A session may have it half rewritten (rewrite.h).
+inline constexpr uint8_t kVisible = 1u << 0;    // Every byte was sealed once.
+inline constexpr uint8_t kDetached = 1u << 1;   // Freed; out of the table.
+inline constexpr uint8_t kUnnamed = 1u << 2;    // Waits to take another's place (replace.h); in no table, no namespace.
+inline constexpr uint8_t kRewriting = 1u << 3;  // A session may have it half rewritten (rewrite.h).
 
 struct Tensor {
   JobState* job = nullptr;
   uint64_t space = 0;  // 0: the job's shared namespace, else the session it belongs to.
   uint64_t id = 0;
-  uint64_t size = 0;                  // Bytes, > 0.
-  uint64_t creator = 0;               // Session, until it is visible.
-  std::unique_ptr<PieceId[]> pieces;  // With more than one.
-  // With more pieces than one record holds: a bit for each chunk of them whose record is to be put.
-  std::unique_ptr<uint64_t[]> dirty_chunks;
+  uint64_t size = 0;                   // Bytes, > 0.
+  uint64_t creator = 0;                // Session, until it is visible.
+  std::unique_ptr<PieceId[]> pieces;   // With more than one.
   std::unique_ptr<Creation> creation;  // While some ranges were sealed and others not.
   PieceId only_piece = kNoPiece;       // With exactly one.
   uint32_t piece_count = 0;
@@ -73,7 +68,7 @@ struct TensorRef {
   bool operator==(const TensorRef&) const = default;
 };
 
-// A tensor's records in the index name every piece: 4 Mi of them are 8 TiB.
+// Bounds the piece list of one tensor: 4 Mi pieces are 8 TiB.
 inline constexpr uint64_t kPiecesPerTensorMax = uint64_t{1} << 22;
 
 constexpr uint64_t PieceCountOf(uint64_t size) { return (size + kBlockSize - 1) / kBlockSize; }

@@ -25,16 +25,16 @@ TensorTable::TensorTable(const TensorSlab& tensors, uint64_t seed) : tensors_(te
   Rebuild(kCapacityMin);
 }
 
-uint64_t TensorTable::HashOf(const storage::TensorKey& key) const {
+uint64_t TensorTable::HashOf(const TensorKey& key) const {
   return Mix(key.tensor + 0x9e3779b97f4a7c15 * Mix((key.space * 0xbf58476d1ce4e5b9 + key.job) ^ seed_));
 }
 
-bool TensorTable::Matches(const Entry& entry, const storage::TensorKey& key) const {
+bool TensorTable::Matches(const Entry& entry, const TensorKey& key) const {
   const Tensor& tensor = tensors_[entry.slot];
   return tensor.id == key.tensor && tensor.space == key.space && static_cast<uint64_t>(tensor.job->id) == key.job;
 }
 
-TensorSlot TensorTable::Find(const storage::TensorKey& key, uint64_t hash) const {
+TensorSlot TensorTable::Find(const TensorKey& key, uint64_t hash) const {
   const uint32_t tag = TagOf(hash);
   for (uint64_t at = hash & mask_;; at = (at + 1) & mask_) {
     const Entry& entry = entries_[at];
@@ -68,7 +68,7 @@ void TensorTable::Rebuild(uint64_t capacity) {
   }
 }
 
-void TensorTable::Insert(const storage::TensorKey& key, TensorSlot slot) {
+void TensorTable::Insert(const TensorKey& key, TensorSlot slot) {
   TIER_CHECK(slot != kNoTensor && Find(key) == kNoTensor, "tensor {} space {} of job {} twice", key.tensor, key.space,
              key.job);
   if (4 * (size_ + tombstones_ + 1) > 3 * entries_.size()) {
@@ -77,7 +77,7 @@ void TensorTable::Insert(const storage::TensorKey& key, TensorSlot slot) {
   Place(HashOf(key), slot);
 }
 
-void TensorTable::Erase(const storage::TensorKey& key) {
+void TensorTable::Erase(const TensorKey& key) {
   const uint64_t hash = HashOf(key);
   for (uint64_t at = hash & mask_;; at = (at + 1) & mask_) {
     Entry& entry = entries_[at];

@@ -9,7 +9,6 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
-#include "daemon/tiering/tables/index_journal.h"
 
 namespace tier::tiering {
 namespace {
@@ -142,7 +141,6 @@ void FinishWrite(Core& core, const Flight& flight, const TransferResult& result)
     job.counters.swap_out_bytes += flight.extent.run.size_bytes();
     job.write_backoff = 0;
     SetState(core, id, {Copies::kRamSsd, Activity::kNone});
-    if (draining) MarkPieceDirty(core, id);
     return;
   }
   if (result.outcome == TransferOutcome::kDeviceError) {
@@ -168,7 +166,6 @@ void FailRead(Core& core, const Flight& flight, const TransferResult& result) {
   if (piece.pins == 0) DropRam(core, id);
   if (result.outcome == TransferOutcome::kCorrupt) {
     piece.set(kCorrupt);
-    MarkPieceDirty(core, id);
     return;  // Waiters learn it when they look at the piece again.
   }
   Refusal refusal{.code = Code::kIoError};
@@ -288,8 +285,8 @@ bool StartWrite(Core& core, PieceId id) {
   TIER_CHECK(piece.ram && piece.activity == Activity::kNone, "piece {} is {}", Value(id), ActivityName(piece.activity));
   const uint32_t pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
   Result<storage::Extent> extent = core.ports.extents.Allocate(pages);
-  if (!extent && core.ports.extents.RoomComes() && !core.index_full) {
-    job.pump = true;  // This turn's commit frees it: the next one looks again.
+  if (!extent && core.ports.extents.RoomComes()) {
+    job.pump = true;  // The end of this turn frees some: the next turn looks again.
     job.upkeep = true;
     core.acted = true;
     return false;

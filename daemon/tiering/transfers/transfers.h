@@ -19,7 +19,7 @@ void StartRead(Core& core, PieceId id, bool prefetch);
 // False: not now. A job that finds the port full is pumped when there is room, whosever transfers fill it.
 bool CanStartWrite(Core& core, JobState& job);
 // Writes a dirty piece to a new extent, or (clean, on a draining device) to another one. False: no room on SSD; the
-// job's write_failure says so, unless this turn's commit frees some, which the next turn tries.
+// job's write_failure says so, unless the end of this turn frees some: then the next turn tries again.
 bool StartWrite(Core& core, PieceId id);
 // Hands queued reads to the port as far as it takes them.
 void StartQueuedReads(Core& core);

@@ -34,7 +34,7 @@ class LeaseCollector final : public ReplySink {
 struct Bench {
   Bench() : windows({.window_size = 64 * kMiB, .arena_max_bytes = 2 * kGiB, .windows_max = 64}) {
     extents.AddDevice(4096);
-    engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, index, nullptr, sink});
+    engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, nullptr, sink});
     (void)engine->OpenJob(JobId{1}, {.key = "0/bench"});
     (void)engine->OpenSession(SessionId{2}, JobId{1});
   }
@@ -65,7 +65,6 @@ struct Bench {
   memory::testing::FakeWindowSource windows;
   storage::ExtentStore extents;
   testing::InstantTransfers transfers;
-  testing::NullIndex index;
   LeaseCollector sink;
   std::unique_ptr<Engine> engine;
   uint64_t sequence = 0;

@@ -1,5 +1,5 @@
 // Random programs against a model of ExtentStore that is a map of pages: no page is ever in two hands, figures add up,
-// and nothing that an index may still name is handed out.
+// and nothing that this turn freed is handed out before the turn ends.
 #include "daemon/storage/extent_store.h"
 
 #include <functional>
@@ -69,7 +69,7 @@ class Program {
     switch (*rc::gen::weightedElement<int>({{10, 0}, {5, 1}, {4, 2}, {1, 3}, {2, 4}, {2, 5}, {1, 6}})) {
       case 0: Allocate(); break;
       case 1: WithLive([this](Extent e) { store_.Free(e); }, Model::State::kFree); break;
-      case 2: FreeAfterCommit(); break;
+      case 2: FreeAtTurnEnd(); break;
       case 3: WithLive([this](Extent e) { store_.Quarantine(e); }, Model::State::kQuarantined); break;
       case 4: Commit(); break;
       case 5: Take(); break;
@@ -106,14 +106,14 @@ class Program {
     last_moved_ = extent;
   }
 
-  void FreeAfterCommit() {
+  void FreeAtTurnEnd() {
     const size_t before = live_.size();
-    WithLive([this](Extent e) { store_.FreeAfterCommit(e); }, Model::State::kPending);
+    WithLive([this](Extent e) { store_.FreeAtTurnEnd(e); }, Model::State::kPending);
     if (live_.size() != before) pending_.push_back(last_moved_);
   }
 
   void Commit() {
-    store_.OnCommitted();
+    store_.OnTurnEnded();
     for (const Extent& extent : pending_) model_.Move(extent, Model::State::kPending, Model::State::kFree);
     pending_.clear();
   }

@@ -43,7 +43,7 @@ RC_GTEST_PROP(TensorTableProperty, BehavesLikeAMap, (const std::vector<std::pair
   TensorTable table(tensors, 0);
   std::map<uint64_t, TensorSlot> model;
   for (const auto& [id, insert] : program) {
-    const storage::TensorKey key{3, uint64_t{id} % 2, id};
+    const TensorKey key{3, uint64_t{id} % 2, id};
     const auto found = model.find(id);
     RC_ASSERT(table.Find(key) == (found == model.end() ? kNoTensor : found->second));
     if (insert && found == model.end()) {

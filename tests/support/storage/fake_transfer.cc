@@ -130,7 +130,9 @@ std::vector<FakeTransferPort::Move> FakeTransferPort::moves() const {
       const Window& window = windows_.at(Value(t.window));
       const auto page = static_cast<uint64_t>(t.memory - window.address) / kPageSize;
       const uint64_t block = Value(t.window) * (window.size / kBlockSize) + page / kPagesPerBlock;
-      moves.push_back({.direction = t.direction,
+      moves.push_back({.cookie = t.cookie,
+                       .submitted = list == &submitted_,
+                       .direction = t.direction,
                        .extent = t.extent,
                        .memory = {.block = static_cast<uint32_t>(block),
                                   .page = static_cast<uint16_t>(page % kPagesPerBlock),

@@ -86,6 +86,8 @@ class FakeTransferPort final : public TransferPort {
   void WatchSubmits(std::function<void()> watch) { watch_ = std::move(watch); }
   // What is started and has not ended, with the memory as a run of arena-wide blocks.
   struct Move {
+    uint64_t cookie;
+    bool submitted;
     Direction direction;
     Extent extent;
     base::PageRun memory;

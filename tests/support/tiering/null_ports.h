@@ -2,24 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <vector>
 
 #include "daemon/tiering/engine.h"
 
 namespace tier::tiering::testing {
-
-class NullIndex final : public storage::Index {
- public:
-  void Put(const storage::RecordKey&, std::span<const std::byte>) override { ++puts; }
-  void Erase(const storage::RecordKey&) override {}
-  Status Commit() override { return {}; }
-  void Scan(const std::function<void(const storage::RecordKey&, std::span<const std::byte>)>&) const override {}
-  uint64_t used_bytes() const override { return 0; }
-  bool HasRoom(uint64_t) const override { return true; }
-  uint64_t puts = 0;
-};
 
 // Writes end at once and are kept nowhere: the bytes do not matter here.
 class InstantTransfers final : public storage::TransferPort {

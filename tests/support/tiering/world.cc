@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "daemon/base/check.h"
-#include "tests/support/tiering/named_places.h"
 
 namespace tier::tiering::testing {
 namespace {
@@ -59,10 +58,12 @@ World::World(WorldOptions world_options)
   engine = std::make_unique<Engine>(options.engine, EnginePorts{.windows = windows,
                                                                 .extents = extents,
                                                                 .transfers = transfers,
-                                                                .index = index,
                                                                 .manifests = options.manifests ? &manifests : nullptr,
                                                                 .replies = sink});
-  transfers.WatchSubmits([this] { CheckTransfers(); });
+  transfers.WatchSubmits([this] {
+    const auto overwrite = transfer_check_.AtSubmit(engine->NamedPlaces(), transfers, manifests);
+    TIER_CHECK(!overwrite, "{}", *overwrite);
+  });
 }
 
 World::~World() = default;
@@ -222,14 +223,10 @@ uint64_t World::LeaseOf(const Answer& answer, uint32_t item) {
 bool World::Turn() {
   const bool acted = engine->Turn(now);
   engine->CheckInvariants();
-  CheckTransfers();
+  const auto overwrite = transfer_check_.AfterTurn(engine->NamedPlaces(), transfers, manifests);
+  TIER_CHECK(!overwrite, "{}", *overwrite);
   now = now + std::chrono::microseconds(10);
   return acted;
-}
-
-void World::CheckTransfers() const {
-  const auto overwrite = FindOverwrite(transfers, index, manifests);
-  TIER_CHECK(!overwrite, "{}", *overwrite);
 }
 
 void World::Turns(uint32_t count) {

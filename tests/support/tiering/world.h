@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "daemon/tiering/engine.h"
-#include "tests/support/storage/fake_index.h"
+#include "tests/support/storage/fake_manifest_store.h"
 #include "tests/support/storage/fake_transfer.h"
 #include "tests/support/tiering/fake_windows.h"
+#include "tests/support/tiering/transfer_check.h"
 
 namespace tier::tiering::testing {
 
@@ -100,8 +101,7 @@ class World {
   static uint64_t LeaseOf(const Answer& answer, uint32_t item = 0);
   std::byte* AddressOf(const proto::SpanRecord& span) const;
 
-  // One turn at the present time; then CheckInvariants, and that no transfer goes where a crash now would leave
-  // something named.
+  // One turn at the present time; then CheckInvariants, and that no transfer overwrites another piece (TransferCheck).
   bool Turn();
   void Turns(uint32_t count);
   // Clients unmap at once what is asked back.
@@ -115,14 +115,13 @@ class World {
   memory::testing::FakeWindowSource windows;
   storage::ExtentStore extents;
   storage::testing::FakeTransferPort transfers;
-  storage::testing::FakeIndex index;
   storage::testing::FakeManifestStore manifests;
   RecordingSink sink;
   base::TimePoint now{std::chrono::seconds(1)};
   std::unique_ptr<Engine> engine;
 
  private:
-  void CheckTransfers() const;
+  TransferCheck transfer_check_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, uint64_t> sequences_;
 };

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "daemon/base/fault_guard.h"
-#include "daemon/storage/lmdb_index.h"
 #include "daemon/storage/ssd_tier.h"
 #include "tests/support/storage/scratch.h"
 
@@ -76,20 +75,6 @@ TEST_P(DataPathTest, AllocatesNothingOnTheEngineThreadInSteadyState) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, DataPathTest, ::testing::Values(IoChoice::kUring, IoChoice::kThreads));
-
-TEST(LmdbIndexPath, StagesWithoutAllocatingInSteadyState) {
-  auto index = LmdbIndex::Open({.map_size = 64 * kMiB});
-  ASSERT_TRUE(index);
-  const std::byte value[80] = {};
-  const auto turn = [&] {
-    for (uint64_t i = 0; i < 100; ++i) (*index)->Put({1, 0, i}, value);
-    ASSERT_TRUE((*index)->Commit());
-  };
-  turn();
-  const uint64_t before = allocations;  // LMDB's own malloc is not counted: one per transaction.
-  for (int i = 0; i < 10; ++i) turn();
-  EXPECT_EQ(allocations - before, 0u);
-}
 
 }  // namespace
 }  // namespace tier::storage

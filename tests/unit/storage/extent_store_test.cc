@@ -69,19 +69,19 @@ TEST(ExtentStore, ReusesFreedPagesAtOnce) {
   store.CheckInvariants();
 }
 
-TEST(ExtentStore, KeepsPendingExtentsUntilACommit) {
+TEST(ExtentStore, KeepsPendingExtentsUntilTheTurnEnds) {
   ExtentStore store;
   store.AddDevice(1);
   const Extent extent = *store.Allocate(512);
   EXPECT_FALSE(store.RoomComes());
-  store.FreeAfterCommit(extent);
+  store.FreeAtTurnEnd(extent);
   EXPECT_EQ(store.space(0).pending, kBlockSize);
   EXPECT_EQ(store.space(0).live, 0u);
-  EXPECT_FALSE(store.Allocate(1)) << "an extent that the index names was handed out";
+  EXPECT_FALSE(store.Allocate(1)) << "an extent was handed out in the turn that freed it";
   EXPECT_TRUE(store.RoomComes());
   EXPECT_TRUE(store.HasRoom(kBlockSize));
   store.CheckInvariants();
-  store.OnCommitted();
+  store.OnTurnEnded();
   EXPECT_EQ(store.space(0).pending, 0u);
   EXPECT_FALSE(store.RoomComes());
   EXPECT_TRUE(store.Allocate(512));
@@ -91,7 +91,7 @@ TEST(ExtentStore, KeepsPendingExtentsUntilACommit) {
 TEST(ExtentStore, SaysNothingOfRoomThatComesOnADrainingDevice) {
   ExtentStore store;
   store.AddDevice(1);
-  store.FreeAfterCommit(*store.Allocate(512));
+  store.FreeAtTurnEnd(*store.Allocate(512));
   store.SetDraining(0, true);
   EXPECT_FALSE(store.RoomComes());
   EXPECT_FALSE(store.HasRoom(1));

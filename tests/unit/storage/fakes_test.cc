@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/storage/checksum.h"
-#include "tests/support/storage/fake_index.h"
+#include "tests/support/storage/fake_manifest_store.h"
 #include "tests/support/storage/fake_transfer.h"
 #include "tests/support/storage/scratch.h"
 
@@ -155,36 +155,6 @@ TEST_F(FakeTransfer, AbortsOnAnEngineThatBreaksTheRules) {
   Transfer unknown = Page(Direction::kWrite, 1);
   unknown.window = WindowIndex{99};
   EXPECT_DEATH(port_.Start(unknown), "not announced");
-}
-
-TEST(FakeIndex, LosesWhatWasStagedAndKeepsWhatWasCommitted) {
-  std::shared_ptr<IndexContents> contents;
-  const std::byte value[1] = {std::byte{1}};
-  {
-    FakeIndex index;
-    index.Put({1, 1, 1}, value);
-    ASSERT_TRUE(index.Commit());
-    index.Put({1, 1, 2}, value);
-    contents = index.shared_contents();
-  }
-  const FakeIndex again(contents);
-  EXPECT_EQ(again.committed().size(), 1u);
-}
-
-TEST(FakeIndex, RefusesPutsWhenFullButErases) {
-  FakeIndex index;
-  const std::vector<std::byte> value(76);
-  index.SetCapacity(10 * (28 + value.size()));  // A key takes 28 bytes.
-  for (uint64_t i = 0; i < 10; ++i) index.Put({1, 1, i}, value);
-  ASSERT_TRUE(index.Commit());
-  index.Put({1, 1, 10}, value);
-  index.Erase({1, 1, 0});
-  index.Put({1, 1, 11}, value);
-  EXPECT_EQ(index.Commit().error().code, Code::kNoMemory);
-  EXPECT_EQ(index.committed().size(), 9u);
-  index.Erase({1, 1, 1});
-  EXPECT_TRUE(index.Commit());
-  EXPECT_EQ(index.committed().size(), 10u);
 }
 
 TEST(FakeManifestStore, CommitsInOrderAfterItsDelay) {

@@ -1,4 +1,4 @@
-// The ssd index: synced commits off the engine thread, and its bond with its devices.
+// The index of manifests: synced commits off the engine thread, and its bond with its devices.
 #include "daemon/storage/lmdb_manifest_store.h"
 
 #include <future>

@@ -153,34 +153,6 @@ TEST(Faults, SeveralWaitersOfACorruptPieceAllHearIt) {
   EXPECT_EQ(world.Wait(b, second).code, Code::kCorrupt);
 }
 
-TEST(Faults, AFullIndexRefusesCreationsAndLeavesNothing) {
-  World world;
-  const SessionId session = world.Open();
-  world.Put(session, 1, 100);
-  world.index.SetCapacity(world.index.used_bytes() + 50);
-  EXPECT_EQ(world.Create(session, 2, 100).code, Code::kNoMemory);
-  EXPECT_EQ(world.engine->Snapshot().tensor_count, 1u);
-  EXPECT_EQ(world.Check(session, 1), Code::kOk);
-  EXPECT_EQ(world.Free(session, 1).code, Code::kOk);
-  world.Turns(2);
-  EXPECT_EQ(world.Create(session, 2, 100).code, Code::kOk) << "when there is room again";
-}
-
-TEST(Faults, AWriteLeaseThatTheIndexCannotTakeInWasNeverGranted) {
-  World world;
-  const SessionId session = world.Open();
-  world.PutOnSsd(session, 1, kPiece);
-  EXPECT_EQ(world.Check(session, 1), Code::kOk);
-  world.index.SetCapacity(1);
-  EXPECT_EQ(world.Acquire(session, 1, proto::kFlagWrite).code, Code::kNoMemory);
-  EXPECT_EQ(world.Acquire(session, 1, proto::kFlagWrite | proto::kFlagDiscard).code, Code::kNoMemory);
-  EXPECT_EQ(world.engine->Snapshot().lease_count, 0u);
-  EXPECT_EQ(world.Check(session, 1), Code::kOk);
-  world.index.SetCapacity(0);
-  EXPECT_EQ(world.Rewrite(session, 1, 2).code, Code::kOk);
-  EXPECT_EQ(world.Check(session, 1, 2), Code::kOk);
-}
-
 TEST(Faults, ASmallPortStillMovesEverything) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB},
                .transfers = {.inflight_max = 2, .delay_turns_max = 5}});

@@ -72,7 +72,7 @@ class Footprint : public ::testing::Test {
  protected:
   Footprint() : windows({.window_size = 8 * kMiB, .arena_max_bytes = 512 * kMiB, .windows_max = 64}) {
     extents.AddDevice(1024);
-    engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, index, nullptr, sink});
+    engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, nullptr, sink});
     EXPECT_TRUE(engine->OpenJob(JobId{1}, {.key = "0/a"}).has_value());
     EXPECT_TRUE(engine->OpenSession(SessionId{2}, JobId{1}).has_value());
   }
@@ -105,7 +105,6 @@ class Footprint : public ::testing::Test {
   memory::testing::FakeWindowSource windows;
   storage::ExtentStore extents;
   testing::InstantTransfers transfers;
-  testing::NullIndex index;
   LastReply sink;
   std::unique_ptr<Engine> engine;
   uint64_t sequence = 0;
@@ -124,11 +123,9 @@ TEST_F(Footprint, AcquireAndReleaseAllocateNothingInSteadyState) {
     Turn();
   };
   for (int warm = 0; warm < 5; ++warm) round(0);
-  const uint64_t puts = index.puts;
   const uint64_t before = allocation_count;
   for (int i = 0; i < 100; ++i) round(0);
   EXPECT_EQ(allocation_count - before, 0u);
-  EXPECT_EQ(index.puts, puts) << "reading touches no index";
   for (int warm = 0; warm < 5; ++warm) round(proto::kFlagWrite);
   const uint64_t writing = allocation_count;
   for (int i = 0; i < 100; ++i) round(proto::kFlagWrite);

@@ -43,12 +43,10 @@ class NextDaemon {
   explicit NextDaemon(World& before)
       : windows({}), manifests(before.manifests.shared_contents()), transfers({}, before.transfers.shared_disk()) {
     extents.AddDevice(before.options.device_blocks);
-    engine =
-        std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, index, &manifests, sink});
+    engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, &manifests, sink});
   }
   memory::testing::FakeWindowSource windows;
   storage::ExtentStore extents;
-  storage::testing::FakeIndex index;
   storage::testing::FakeManifestStore manifests;
   storage::testing::FakeTransferPort transfers;
   RecordingSink sink;

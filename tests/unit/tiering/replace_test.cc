@@ -66,13 +66,6 @@ TEST_F(Replace, WhoDiesWhileWaitingLeavesTheOldBytes) {
   EXPECT_EQ(tensors(), 3u) << "the nameless ones went with their creator";
 }
 
-TEST_F(Replace, WhileItWaitsTheIndexNamesTheOldOne) {
-  const auto records = world_.index.committed();
-  (void)Send(2 * kPiece);
-  world_.Turns(20);
-  EXPECT_EQ(world_.index.committed().size(), records.size());
-}
-
 TEST_F(Replace, WhatFitsOnlyInTheOldOnesPlaceIsGrantedAtOnce) {
   world_.Release(other_, World::LeaseOf(two_), proto::kFlagAbandon);
   world_.Put(us_, 1, 2 * kPiece, 7, kReplace);  // Two of the four blocks; the others are leased.
@@ -168,22 +161,6 @@ TEST_F(Replace, WhatReadersHaveDoneWithMakesRoomThoughTheyReadOn) {
   EXPECT_EQ(world_.Release(other_, World::LeaseOf(first)).code, Code::kOk);
   world_.Turns(20);
   EXPECT_TRUE(world_.Answered(us_, asked).has_value()) << "one piece can go to SSD";
-}
-
-TEST_F(Replace, AnIndexThatHasNoRoomForTheNewOneKeepsTheOld) {
-  world_.index.SetCapacity(world_.index.used_bytes() + 100);
-  EXPECT_EQ(world_.Wait(us_, Send(kPiece + 1)).code, Code::kNoMemory);
-  ExpectOld();
-  world_.index.SetCapacity(0);
-  const uint64_t asked = Send(2 * kPiece);  // It waits, and meanwhile the index fills.
-  world_.Turns(5);
-  world_.index.SetCapacity(world_.index.used_bytes() + 100);
-  world_.Release(other_, World::LeaseOf(three_), proto::kFlagAbandon);
-  const Answer refused = world_.Wait(us_, asked);
-  EXPECT_EQ(refused.code, Code::kNoMemory);
-  EXPECT_NE(refused.detail.find("index"), std::string::npos) << refused.detail;
-  ExpectOld();
-  EXPECT_EQ(tensors(), 2u);
 }
 
 TEST_F(Replace, WhatWaitsToReplaceIsNotMoreThanTheJobMayHold) {

@@ -2,9 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cstring>
 
-#include "proto/index_record.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -374,72 +372,6 @@ TEST(Requests, WhatAClosedJobCountedStaysInTheTotals) {
   check("closed");
   world.PutOnSsd(world.Open(), 1, kPiece);
   EXPECT_EQ(world.engine->Snapshot().totals.swap_out_bytes, 2 * kPiece);
-}
-
-class IndexRecords : public ::testing::Test {
- protected:
-  std::pair<proto::IndexTensorRecord, std::vector<proto::IndexPieceRecord>> Record(uint64_t id) {
-    for (const auto& [key, value] : world.index.committed()) {
-      if (key.tensor != id) continue;
-      proto::IndexTensorRecord head{};
-      std::memcpy(&head, value.data(), sizeof(head));
-      std::vector<proto::IndexPieceRecord> pieces(head.piece_count);
-      EXPECT_EQ(value.size(), sizeof(head) + pieces.size() * sizeof(pieces[0]));
-      std::memcpy(pieces.data(), value.data() + sizeof(head), pieces.size() * sizeof(pieces[0]));
-      return {head, pieces};
-    }
-    ADD_FAILURE() << "no record of tensor " << id;
-    return {};
-  }
-  World world;
-};
-
-TEST_F(IndexRecords, AWriteLeaseIsInTheIndexBeforeItsHolderHears) {
-  const SessionId session = world.Open();
-  world.PutOnSsd(session, 1, 2 * kPiece);
-  const uint64_t asked = world.Send(session, Op::kAcquire, {{1, 0, kPiece, 0}}, proto::kFlagWrite);
-  while (!world.Answered(session, asked)) world.Turn();
-  const auto [head, pieces] = Record(1);
-  EXPECT_EQ(head.generation, 2u);
-  EXPECT_EQ(head.flags, proto::kIndexTensorVisible);
-  EXPECT_EQ(pieces[0].flags, proto::kIndexPieceDirty);
-  EXPECT_EQ(pieces[0].generation, 2u);
-  EXPECT_EQ(pieces[0].ssd_generation, 1u) << "what it reverts to";
-  EXPECT_EQ(pieces[1].flags, 0);
-}
-
-TEST_F(IndexRecords, TheRecordFollowsThePiece) {
-  const SessionId session = world.Open();
-  world.Put(session, 1, 5000);
-  EXPECT_EQ(Record(1).second[0].copies, static_cast<uint8_t>(proto::IndexCopies::kRam));
-  EXPECT_EQ(Record(1).second[0].ram_pages, 2);
-  world.Flush(session, 1);
-  EXPECT_EQ(Record(1).second[0].copies, static_cast<uint8_t>(proto::IndexCopies::kRamSsd));
-  world.Drop(session, 1);
-  EXPECT_EQ(Record(1).second[0].copies, static_cast<uint8_t>(proto::IndexCopies::kSsd));
-  EXPECT_EQ(Record(1).second[0].ram_pages, 0);
-  world.Free(session, 1);
-  EXPECT_TRUE(world.index.committed().empty());
-}
-
-TEST_F(IndexRecords, ReadingTouchesNoIndex) {
-  const SessionId session = world.Open();
-  world.Put(session, 1, 5000);
-  const uint64_t commits = world.index.commit_count();
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(world.Check(session, 1), Code::kOk);
-  EXPECT_EQ(world.index.commit_count(), commits);
-}
-
-TEST_F(IndexRecords, ATensorThatLivesForLessThanATurnIsNeverPut) {
-  const SessionId session = world.Open();
-  world.Put(session, 1, 5000);
-  const uint64_t commits = world.index.commit_count();
-  world.Send(session, Op::kCreate, {{2, 0, 0, 100}});
-  world.Send(session, Op::kCreate, {{3, 0, 0, 100}});
-  world.engine->EndSession(session, "killed");
-  world.Turns(3);
-  EXPECT_TRUE(world.index.committed().empty());
-  EXPECT_LE(world.index.commit_count(), commits + 1);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Extents are write-once: what the committed index names is not written over, and nothing is refused for that. The
-// world compares each transfer that is submitted with what a crash at that moment would leave named.
+// Extents are write-once: an extent is not written again in the turn that frees it, and nothing is refused for that.
+// The world compares each transfer with the engine's tables and the manifests (transfer_check.h).
 #include <gtest/gtest.h>
 
 #include "tests/support/tiering/world.h"
@@ -29,15 +29,16 @@ class WriteOnce : public ::testing::Test {
   SessionId session;
 };
 
-TEST_F(WriteOnce, AnExtentIsReusedInTheTurnAfterTheCommitThatDropsIt) {
+TEST_F(WriteOnce, AnExtentIsReusedInTheTurnAfterTheOneThatFreesIt) {
   world.PutOnSsd(session, 1, 2 * kPiece, 1);
   const Answer lease = OpenAndFill(1, 2);
   Seal(lease);
   EXPECT_EQ(world.extents.total().pending, 2 * kPiece);
   const uint64_t flushing = StartFlush(1);
-  EXPECT_TRUE(world.transfers.moves().empty()) << "the index names all that there is";
+  EXPECT_TRUE(world.transfers.moves().empty()) << "the whole device belongs to the old bytes until the turn ends";
   world.Turns(4);
-  ASSERT_TRUE(world.Answered(session, flushing).has_value()) << "it waits for a commit, not for a retry's time";
+  ASSERT_TRUE(world.Answered(session, flushing).has_value())
+      << "it waits for the end of the turn, not for a retry's time";
   EXPECT_EQ(world.Answered(session, flushing)->code, Code::kOk);
   EXPECT_EQ(world.extents.total().pending, 0u);
   EXPECT_EQ(world.Drop(session, 1).value, 2 * kPiece);
@@ -56,25 +57,7 @@ TEST_F(WriteOnce, WhatAFreedTensorLeavesGoesToTheNextOneInTheNextTurn) {
   EXPECT_EQ(world.Answered(session, flushing)->code, Code::kOk);
 }
 
-TEST_F(WriteOnce, WhileTheIndexIsFullItsExtentsStayAndTheRamCopyToo) {
-  world.PutOnSsd(session, 1, 2 * kPiece, 1);
-  const Answer lease = OpenAndFill(1, 2);
-  world.index.SetCapacity(1);  // From now on nothing is put.
-  const uint64_t sealing = Seal(lease);
-  EXPECT_EQ(world.Wait(session, sealing).code, Code::kOk);
-  const Answer refused = world.Wait(session, StartFlush(1));
-  EXPECT_EQ(refused.code, Code::kNoSpace);
-  EXPECT_NE(refused.detail.find("4 MiB waiting for a commit"), std::string::npos) << refused.detail;
-  EXPECT_EQ(world.extents.total().pending, 2 * kPiece);
-  EXPECT_EQ(world.Check(session, 1, 2), Code::kOk);
-
-  world.index.SetCapacity(0);
-  EXPECT_EQ(world.Flush(session, 1).code, Code::kOk);
-  EXPECT_EQ(world.Drop(session, 1).value, 2 * kPiece);
-  EXPECT_EQ(world.Check(session, 1, 2), Code::kOk);
-}
-
-TEST(WriteOncePersist, PersistCountsWhatTheNextCommitFrees) {
+TEST(WriteOncePersist, PersistCountsWhatTheEndOfTheTurnFrees) {
   World named({.device_blocks = 2, .manifests = true});
   const JobId job = named.OpenJob({.key = "0/named", .named = true});
   const SessionId writer = named.OpenSession(job);

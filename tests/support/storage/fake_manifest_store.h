@@ -1,5 +1,5 @@
-// FakeIndex and FakeManifestStore: the two index environments in ordinary memory, for the simulator and engine tests.
-// Deterministic; a committed state can be handed to the next engine, as after a restart.
+// FakeManifestStore: a ManifestStore in ordinary memory, for the simulator and engine tests. Deterministic; the
+// committed state can be handed to the next engine, as after a restart.
 #pragma once
 
 #include <cstdint>
@@ -9,40 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/storage/index.h"
+#include "daemon/storage/manifest_store.h"
 
 namespace tier::storage::testing {
-
-using IndexContents = std::map<RecordKey, std::vector<std::byte>>;
-
-class FakeIndex final : public Index {
- public:
-  // `committed`: what an earlier engine left. Staged operations are lost with the FakeIndex, committed ones are not.
-  explicit FakeIndex(std::shared_ptr<IndexContents> committed = nullptr);
-
-  void Put(const RecordKey& key, std::span<const std::byte> value) override;
-  void Erase(const RecordKey& key) override;
-  Status Commit() override;
-  void Scan(const std::function<void(const RecordKey&, std::span<const std::byte>)>& visit) const override;
-  uint64_t used_bytes() const override;
-  bool HasRoom(uint64_t changes) const override;
-
-  void SetCapacity(uint64_t bytes) { capacity_bytes_ = bytes; }  // Values and keys together; 0: unlimited.
-  const IndexContents& committed() const { return *committed_; }
-  const std::shared_ptr<IndexContents>& shared_contents() const { return committed_; }
-  uint64_t commit_count() const { return commit_count_; }
-  uint64_t put_bytes() const { return put_bytes_; }  // Of keys and values, in all commits.
-  uint64_t staged_count() const { return puts_.size() + erases_.size(); }
-
- private:
-  static uint64_t BytesOf(const IndexContents& contents);
-  std::shared_ptr<IndexContents> committed_;
-  IndexContents puts_;
-  std::map<RecordKey, bool> erases_;  // As a set.
-  uint64_t capacity_bytes_ = 0;
-  uint64_t commit_count_ = 0;
-  uint64_t put_bytes_ = 0;
-};
 
 class FakeManifestStore final : public ManifestStore {
  public:

@@ -1,64 +1,11 @@
-// See fake_index.h.
-#include "tests/support/storage/fake_index.h"
+// See fake_manifest_store.h.
+#include "tests/support/storage/fake_manifest_store.h"
 
 #include <utility>
 
 #include "daemon/base/check.h"
-#include "proto/index_record.h"
 
 namespace tier::storage::testing {
-namespace {
-constexpr uint64_t kKeyBytes = 28;
-constexpr uint64_t kChunkBytes = proto::kIndexChunkPieces * sizeof(proto::IndexPieceRecord);
-}  // namespace
-
-FakeIndex::FakeIndex(std::shared_ptr<IndexContents> committed)
-    : committed_(committed ? std::move(committed) : std::make_shared<IndexContents>()) {}
-
-void FakeIndex::Put(const RecordKey& key, std::span<const std::byte> value) {
-  puts_[key].assign(value.begin(), value.end());
-}
-
-void FakeIndex::Erase(const RecordKey& key) {
-  puts_.erase(key);
-  erases_[key] = true;
-}
-
-uint64_t FakeIndex::BytesOf(const IndexContents& contents) {
-  uint64_t bytes = 0;
-  for (const auto& [key, value] : contents) bytes += kKeyBytes + value.size();
-  return bytes;
-}
-
-Status FakeIndex::Commit() {
-  for (const auto& [key, set] : erases_) committed_->erase(key);
-  erases_.clear();
-  if (capacity_bytes_ != 0) {
-    IndexContents after = *committed_;
-    for (const auto& [key, value] : puts_) after[key] = value;
-    if (BytesOf(after) > capacity_bytes_) {
-      return Fail(Code::kNoMemory, "the index is full");
-    }
-  }
-  put_bytes_ += BytesOf(puts_);
-  for (auto& [key, value] : puts_) (*committed_)[key] = std::move(value);
-  puts_.clear();
-  ++commit_count_;
-  return {};
-}
-
-void FakeIndex::Scan(const std::function<void(const RecordKey&, std::span<const std::byte>)>& visit) const {
-  for (const auto& [key, value] : *committed_) visit(key, value);
-}
-
-uint64_t FakeIndex::used_bytes() const { return BytesOf(*committed_); }
-
-bool FakeIndex::HasRoom(uint64_t changes) const {
-  if (capacity_bytes_ == 0) return true;
-  const uint64_t each = kKeyBytes + sizeof(proto::IndexTensorRecord) + kChunkBytes;
-  return BytesOf(*committed_) + BytesOf(puts_) + changes * each <= capacity_bytes_;
-}
-
 FakeManifestStore::FakeManifestStore(std::shared_ptr<Contents> committed)
     : committed_(committed ? std::move(committed) : std::make_shared<Contents>()) {}
 

@@ -1,0 +1,60 @@
+// What tierd writes down of the tensors of a named job: its manifest, which must survive the machine. References only,
+// never tensor bytes.
+//
+//   ManifestHeader, then tensor_count × (ManifestTensorRecord, piece_count × ManifestPieceRecord),
+//   then key_count × (ManifestKeyRecord, its bytes, zeros up to a multiple of 8)
+//
+// Integers are little-endian; reserved fields are zero and checked. A manifest is one value, replaced whole; its crc
+// covers every byte, itself taken as zero.
+// Versions: another `version` is refused whole, never read in part.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tier::proto {
+
+inline constexpr uint64_t kManifestMagic = 0x5453464d52454954;  // "TIERMFST"
+inline constexpr uint32_t kManifestVersion = 1;
+
+struct ManifestHeader {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t crc;   // CRC32C of the whole manifest with this field zero.
+  uint64_t size;  // Bytes of the whole manifest.
+  uint64_t tensor_count;
+  uint64_t key_count;
+  uint64_t step;  // The last step marker of the job.
+};
+
+struct ManifestTensorRecord {
+  uint64_t tensor;
+  uint64_t size;  // Bytes.
+  uint64_t generation;
+  uint32_t piece_count;
+  uint32_t space;  // 0: the shared namespace; 1: a session's, inherited by the sessions that resume.
+};
+
+struct ManifestPieceRecord {
+  uint32_t block;
+  uint16_t page;
+  uint16_t pages;
+  uint32_t crc;
+  uint32_t generation;
+  uint16_t device;
+  uint16_t reserved0;
+  uint32_t reserved1;
+};
+
+struct ManifestKeyRecord {
+  uint64_t id;
+  uint32_t length;  // Bytes.
+  uint32_t reserved;
+};
+
+static_assert(sizeof(ManifestHeader) == 48 && sizeof(ManifestTensorRecord) == 32);
+static_assert(sizeof(ManifestPieceRecord) == 24 && sizeof(ManifestKeyRecord) == 16);
+static_assert(offsetof(ManifestHeader, crc) == 12 && offsetof(ManifestHeader, tensor_count) == 24);
+static_assert(offsetof(ManifestPieceRecord, crc) == 8 && offsetof(ManifestPieceRecord, device) == 16);
+
+}  // namespace tier::proto
