@@ -66,7 +66,7 @@ grpc::Status ControlService::SetJob(grpc::ServerContext* context, const v1::SetJ
 grpc::Status ControlService::ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest*,
                                       v1::ListJobsResponse* response) {
   for (const auto& job : api_.ListJobs(CallerOf(*context))) ToMessage(job, response->add_jobs());
-  for (const auto& kept : api_.ListKept(CallerOf(*context))) ToMessage(kept, response->add_kept());
+  for (const auto& kept : api_.ListStoredManifests(CallerOf(*context))) ToMessage(kept, response->add_kept());
   return grpc::Status::OK;
 }
 

@@ -110,7 +110,7 @@ class ControlApi {
                                         std::optional<uint64_t> limit_bytes) = 0;
   virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see.
   // Likewise, of its own uid: the first kKeptListedMax.
-  virtual std::vector<KeptDescription> ListKept(const Caller& caller) = 0;
+  virtual std::vector<KeptDescription> ListStoredManifests(const Caller& caller) = 0;
   virtual Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
                                                                size_t max) = 0;
   virtual Result<DaemonDescription> Describe() = 0;

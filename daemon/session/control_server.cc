@@ -91,7 +91,7 @@ Status ControlServer::CheckForget(const Job& job, const std::string& name, const
     return Fail(Code::kInvalid,
                 fmt::format("several owners have a job '{0}', live or persisted: write uid/{0}", job.name));
   }
-  const auto earlier = parts_.jobs.engine().KeptManifests(key, 1);  // Whoever may see it: a token's holder may not.
+  const auto earlier = parts_.jobs.engine().StoredManifests(key, 1);  // Whoever may see it: a token's holder may not.
   if (earlier.empty() || earlier.front().key != key) return {};
   return Fail(Code::kInvalid,
               fmt::format("job '{}' is live, and what is persisted under its name is an earlier run's: remove the live "
@@ -116,14 +116,14 @@ Status ControlServer::RemoveKept(const Caller& caller, const std::string& name,
   std::pair owner(caller.uid, name);
   if (const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt) owner = *qualified;
   if (!kept.empty()) owner = {kept.front().uid, kept.front().name};
-  return parts_.jobs.ForgetKept(owner.first, owner.second, fmt::format("by request of uid {}", caller.uid));
+  return parts_.jobs.DeleteStoredManifest(owner.first, owner.second, fmt::format("by request of uid {}", caller.uid));
 }
 
 std::vector<KeptDescription> ControlServer::KeptFor(const Caller& caller, size_t max) {
   if (!JobRegistry::MaySeeOf(caller, caller.uid)) return {};
   const std::string prefix = caller.admin ? std::string() : fmt::format("{}/", caller.uid);
   std::vector<KeptDescription> visible;
-  for (const tiering::KeptManifest& kept : parts_.jobs.engine().KeptManifests(prefix, max)) {
+  for (const tiering::StoredManifest& kept : parts_.jobs.engine().StoredManifests(prefix, max)) {
     const auto owner = ParseQualifiedName(kept.key);
     if (!owner) continue;
     visible.push_back({.uid = owner->first, .name = owner->second, .ssd_bytes = kept.ssd_bytes, .damage = kept.damage});
@@ -141,7 +141,7 @@ std::vector<KeptDescription> ControlServer::KeptNamed(const Caller& caller, cons
   return named;
 }
 
-std::vector<KeptDescription> ControlServer::ListKept(const Caller& caller) {
+std::vector<KeptDescription> ControlServer::ListStoredManifests(const Caller& caller) {
   using Kept = std::vector<KeptDescription>;
   return Ask<Kept>([this, caller]() -> Result<Kept> { return KeptFor(caller, kKeptListedMax); }).value_or(Kept{});
 }

@@ -66,7 +66,7 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> SetJob(const Caller& caller, const std::string& name, std::optional<uint64_t> guarantee_bytes,
                                 std::optional<uint64_t> limit_bytes) override;
   std::vector<JobDescription> ListJobs(const Caller& caller) override;
-  std::vector<KeptDescription> ListKept(const Caller& caller) override;
+  std::vector<KeptDescription> ListStoredManifests(const Caller& caller) override;
   Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
                                                        size_t max) override;
   Result<DaemonDescription> Describe() override;

@@ -31,8 +31,8 @@ class EnginePort {
   virtual tiering::EngineSnapshot Snapshot() const = 0;
   virtual tiering::JobCounters Counters(tiering::JobId job) const = 0;
   virtual std::vector<tiering::TensorView> Tensors(tiering::JobId job, size_t max) const = 0;
-  virtual std::vector<tiering::KeptManifest> KeptManifests(const std::string& prefix, size_t max) const = 0;
-  virtual Status ForgetKept(const std::string& key) = 0;
+  virtual std::vector<tiering::StoredManifest> StoredManifests(const std::string& prefix, size_t max) const = 0;
+  virtual Status DeleteStoredManifest(const std::string& key) = 0;
 };
 
 class EngineAdapter final : public EnginePort {
@@ -74,10 +74,10 @@ class EngineAdapter final : public EnginePort {
   std::vector<tiering::TensorView> Tensors(tiering::JobId job, size_t max) const override {
     return engine_.Tensors(job, max);
   }
-  std::vector<tiering::KeptManifest> KeptManifests(const std::string& prefix, size_t max) const override {
-    return engine_.KeptManifests(prefix, max);
+  std::vector<tiering::StoredManifest> StoredManifests(const std::string& prefix, size_t max) const override {
+    return engine_.StoredManifests(prefix, max);
   }
-  Status ForgetKept(const std::string& key) override { return engine_.ForgetKept(key); }
+  Status DeleteStoredManifest(const std::string& key) override { return engine_.DeleteStoredManifest(key); }
 
  private:
   tiering::Engine& engine_;

@@ -29,7 +29,7 @@ Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, st
                                                    .limit_bytes = request.limit_bytes,
                                                    .named = asked.named,
                                                    .resume = admission->resume,
-                                                   .anew = request.mode == proto::OpenMode::kCreate});
+                                                   .replace_existing = request.mode == proto::OpenMode::kCreate});
     if (!opened) return std::unexpected(opened.error());
   }
   if (session) {
@@ -69,9 +69,9 @@ void JobDesk::Close(tiering::JobId id, const std::string& reason, bool forget) {
   events_.Emit("job_closed", &job, fmt::format("job '{}' of uid {} closed: {}", job.name, job.uid, reason));
 }
 
-Status JobDesk::ForgetKept(uint32_t uid, const std::string& name, const std::string& reason) {
+Status JobDesk::DeleteStoredManifest(uint32_t uid, const std::string& name, const std::string& reason) {
   const Job gone{.uid = uid, .name = name, .named = true};
-  if (Status forgotten = engine_.ForgetKept(gone.EngineKey()); !forgotten) return forgotten;
+  if (Status forgotten = engine_.DeleteStoredManifest(gone.EngineKey()); !forgotten) return forgotten;
   events_.Emit("job_forgotten", &gone,
                fmt::format("what job '{}' of uid {} persisted is being removed {}", name, uid, reason));
   return {};

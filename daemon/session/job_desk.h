@@ -25,8 +25,8 @@ class JobDesk {
   void Leave(tiering::JobId job, tiering::SessionId session, const std::string& reason);
   // Ends its sessions and frees everything; `forget`: a named job's manifest too.
   void Close(tiering::JobId job, const std::string& reason, bool forget);
-  // Begins to remove what a job that is not open persisted. Refusals: those of Engine::ForgetKept.
-  Status ForgetKept(uint32_t uid, const std::string& name, const std::string& reason);
+  // Begins to remove what a job that is not open persisted. Refusals: those of Engine::DeleteStoredManifest.
+  Status DeleteStoredManifest(uint32_t uid, const std::string& name, const std::string& reason);
   // Closes the ephemeral jobs that nobody has attached to in time.
   void CloseExpired(base::TimePoint now);
   std::optional<base::TimePoint> NextExpiry() const { return registry_.NextExpiry(); }

@@ -26,7 +26,7 @@ void SessionFlush::Submit(const std::shared_ptr<Group>& group, RingPort& port, E
 
 void SessionFlush::SubmitJob(const std::shared_ptr<Group>& group, tiering::JobId job, EnginePort& engine,
                              uint32_t timeout_ms) {
-  const uint64_t sequence = Add(tiering::kDaemonItself, group);
+  const uint64_t sequence = Add(tiering::kInternalSession, group);
   const Status submitted = engine.FlushJob(job, sequence, timeout_ms);
   if (submitted) return;
   waiting_.erase(sequence);

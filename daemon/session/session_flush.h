@@ -43,7 +43,7 @@ class SessionFlush {
 
  private:
   struct Waiting {
-    tiering::SessionId session{};  // kDaemonItself: a job's.
+    tiering::SessionId session{};  // kInternalSession: a job's.
     std::shared_ptr<Group> group;
   };
   uint64_t Add(tiering::SessionId session, const std::shared_ptr<Group>& group);  // Returns its sequence.

@@ -15,8 +15,8 @@
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/memory/hand_over.h"
 #include "daemon/tiering/memory/room.h"
-#include "daemon/tiering/memory/tenancy.h"
-#include "daemon/tiering/pieces/graveyard.h"
+#include "daemon/tiering/memory/window_ownership.h"
+#include "daemon/tiering/pieces/deferred_free.h"
 #include "daemon/tiering/pieces/recency.h"
 #include "daemon/tiering/requests/submit.h"
 #include "daemon/tiering/requests/waiting.h"
@@ -75,39 +75,39 @@ uint16_t FreeSessionSlot(Core& core) {
 
 // Takes what the world has finished since the last turn.
 void TakeEvents(Core& core) {
-  core.acted |= TakeWindows(core);
-  core.acted |= TakeResults(core);
+  core.made_progress |= TakeWindows(core);
+  core.made_progress |= TakeResults(core);
   RefuseFailedReads(core);
   EndFaultedJobs(core);
-  core.acted |= TakeManifestResults(core);
+  core.made_progress |= TakeManifestResults(core);
   AnswerCommitted(core);
-  core.burials_left = core.options.burials_per_turn;
-  GoOnWithDepartures(core);
-  core.burials_left = core.options.burials_per_turn;  // Anew: the leases of some keep no memory of others.
-  EmptyGraves(core);
+  core.free_budget = core.options.frees_per_turn;
+  ContinueTeardowns(core);
+  core.free_budget = core.options.frees_per_turn;  // Anew: the leases of some keep no memory of others.
+  ContinueFrees(core);
   SweepClosedJobs(core);
 }
 
 void WorkOnJobs(Core& core) {
   TimeNewWaiters(core);
   const auto job_count = static_cast<uint32_t>(std::max<size_t>(core.jobs.size(), 1));
-  const uint32_t looks = std::max(kLooksPerTurn / job_count, kLooksPerJobMin);
+  const uint32_t work = std::max(kWorkPerTurn / job_count, kWorkPerJobMin);
   for (const auto& [id, job] : core.jobs) {
     if (job->write_retries && core.now >= job->write_retry_at) {
       job->write_retries = false;
-      job->pump = true;
-      job->upkeep = true;
+      job->retry_waiters = true;
+      job->needs_maintenance = true;
     }
-    core.looks_left = looks;
-    PumpJob(core, *job);
+    core.work_left = work;
+    RetryWaiters(core, *job);
   }
-  core.looks_left = looks;
+  core.work_left = work;
   ExpireWaiters(core);
   core.short_of_room = false;
   for (const auto& [id, job] : core.jobs) {
-    if (job->upkeep) {
-      job->upkeep = false;
-      Upkeep(core, *job);
+    if (job->needs_maintenance) {
+      job->needs_maintenance = false;
+      Maintain(core, *job);
     }
     core.short_of_room |= job->shortage_pages != 0;
   }
@@ -162,9 +162,9 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   job->options.named |= options.resume;  // What is resumed outlives its sessions again.
   job->owner = memory::OwnerId{core.next_owner++};
   job->policy = std::make_unique<RecencyPolicy>(core.pieces);
-  job->itself.id = kDaemonItself;
-  job->itself.slot = kNoSessionSlot;
-  job->itself.job = job.get();
+  job->internal_session.id = kInternalSession;
+  job->internal_session.slot = kNoSessionSlot;
+  job->internal_session.job = job.get();
   JobState& opened = *core.jobs.emplace(id, std::move(job)).first->second;
   const Status adopted = AdoptManifest(core, opened, options.resume);
   if (!adopted) CloseJob(id, "its manifest cannot be resumed", false);
@@ -183,16 +183,16 @@ Status Engine::SetJob(JobId id, std::optional<uint64_t> guarantee_bytes, std::op
   }
   job->options.guarantee_bytes = guarantee;
   job->options.limit_bytes = limit;
-  for (const auto& [other_id, other] : core.jobs) other->pump = true;  // Their firm shares are others now.
-  job->upkeep = true;
+  for (const auto& [other_id, other] : core.jobs) other->retry_waiters = true;  // Their firm shares are others now.
+  job->needs_maintenance = true;
   return {};
 }
 
-std::vector<KeptManifest> Engine::KeptManifests(const std::string& prefix, size_t max) const {
-  return ListKept(state_->core, prefix, max);
+std::vector<StoredManifest> Engine::StoredManifests(const std::string& prefix, size_t max) const {
+  return ListStoredManifests(state_->core, prefix, max);
 }
 
-Status Engine::ForgetKept(const std::string& key) { return tiering::ForgetKept(state_->core, key); }
+Status Engine::DeleteStoredManifest(const std::string& key) { return tiering::DeleteStoredManifest(state_->core, key); }
 
 void Engine::CloseJob(JobId id, const std::string& reason, bool forget) {
   JobState* job = state_->core.FindJob(id);
@@ -203,7 +203,7 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   Core& core = state_->core;
   JobState* job = core.FindJob(job_id);
   if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(job_id)));
-  TIER_CHECK(core.FindSession(id) == nullptr && id != SessionId{} && id != kDaemonItself, "session {} opened twice",
+  TIER_CHECK(core.FindSession(id) == nullptr && id != SessionId{} && id != kInternalSession, "session {} opened twice",
              static_cast<uint64_t>(id));
   const uint16_t slot = FreeSessionSlot(core);
   if (slot == kNoSessionSlot) {
@@ -237,14 +237,14 @@ void Engine::WindowReturned(SessionId id, WindowIndex window) {
 void Engine::Submit(SessionId id, const Request& request) {
   SessionState* session = state_->core.FindSession(id);
   if (session == nullptr) return;  // It ended while its last requests were on their way.
-  state_->core.acted = true;
+  state_->core.made_progress = true;
   SubmitRequest(state_->core, *session, request);
 }
 
 Status Engine::FlushJob(JobId id, uint64_t sequence, uint32_t timeout_ms) {
   JobState* job = state_->core.FindJob(id);
   if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(id)));
-  state_->core.acted = true;
+  state_->core.made_progress = true;
   SubmitJobFlush(state_->core, *job, sequence, timeout_ms);
   return {};
 }
@@ -261,9 +261,9 @@ bool Engine::Turn(base::TimePoint now) {
   TakeEvents(core);
   WorkOnJobs(core);
   StartQueuedReads(core);
-  core.acted |= !core.replies.empty();
+  core.made_progress |= !core.replies.empty();
   EndTurn(core);
-  return std::exchange(core.acted, false);
+  return std::exchange(core.made_progress, false);
 }
 
 std::optional<base::TimePoint> Engine::NextDeadline() const {
@@ -275,7 +275,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (core.short_of_room && core.jobs.size() > 1) consider(core.next_hand_over);
   for (const auto& [id, job] : core.jobs) {
     if (job->write_retries) consider(job->write_retry_at);
-    if (job->pump || job->pumping) consider(core.now);
+    if (job->retry_waiters || job->retrying) consider(core.now);
   }
   return next;
 }
@@ -301,7 +301,8 @@ bool Engine::ReleasesCanWait() const {
   if (!idle() || core.draining || core.draining_devices != 0 || core.short_of_room) return false;
   uint64_t leases = 0;
   for (const auto& [id, job] : core.jobs) {
-    if (job->closing || job->upkeep || job->shortage_pages != 0 || !job->prefetches.empty() || job->burying())
+    if (job->closing || job->needs_maintenance || job->shortage_pages != 0 || !job->prefetches.empty() ||
+        job->has_pending_frees())
       return false;
     leases += job->counters.lease_count;
   }

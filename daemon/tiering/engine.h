@@ -13,7 +13,7 @@
 //   a piece under a lease, or in a transfer, is never moved, evicted or freed;
 //   a sealed piece has at least one copy, or its tensor answers TORN, CORRUPT or IO_ERROR;
 //   what a dead session held is free when EndSession's turn ends, but for pieces in transfer, free when that ends, and
-//   for what exceeds a turn's work (graveyard.h, departure.h).
+//   for what exceeds a turn's work (deferred_free.h, teardown_state.h).
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class Engine {
   uint32_t outstanding(SessionId session) const;  // Submitted and not yet answered.
 
   // Writes to SSD what the job's sessions have in common, shared and inherited: their own is for flushes of theirs. It
-  // needs no session, and is answered to kDaemonItself: OK also when the job is closed meanwhile. NOT_FOUND: no job.
+  // needs no session, and is answered to kInternalSession: OK also when the job is closed meanwhile. NOT_FOUND: no job.
   Status FlushJob(JobId job, uint64_t sequence, uint32_t timeout_ms);
 
   // One turn. Returns whether anything happened (else the loop may sleep until NextDeadline or an event).
@@ -72,10 +72,10 @@ class Engine {
   JobCounters Counters(JobId job) const;  // As in Snapshot, without the work for all the others.
   std::vector<TensorView> Tensors(JobId job, size_t max) const;
   // Of the keys that begin so, in order.
-  std::vector<KeptManifest> KeptManifests(const std::string& prefix, size_t max) const;
+  std::vector<StoredManifest> StoredManifests(const std::string& prefix, size_t max) const;
   // Begins to remove one of those, which is listed again if it fails. NOT_FOUND when there is none of this key, TIMEOUT
   // while its job is still being closed.
-  Status ForgetKept(const std::string& key);
+  Status DeleteStoredManifest(const std::string& key);
   void CheckInvariants() const;  // O(everything). For tests and simulations, as the next.
   std::vector<PiecePlace> NamedPlaces() const;
 

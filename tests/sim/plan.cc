@@ -28,7 +28,7 @@ Plan DrawPlan(uint64_t seed) {
   plan.tensor_max_bytes = chance.OneIn(2) ? 64 * kKiB : 5 * kMiB;
   plan.manifests = chance.OneIn(3);
   plan.guarantees = chance.OneIn(3);
-  if (chance.OneIn(3)) plan.burials_per_turn = static_cast<uint32_t>(chance.Between(1, 12));
+  if (chance.OneIn(3)) plan.frees_per_turn = static_cast<uint32_t>(chance.Between(1, 12));
   return plan;
 }
 

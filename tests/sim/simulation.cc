@@ -34,7 +34,7 @@ Simulation::Simulation(const Plan& plan)
   transfers_.SetFaultRate({Direction::kWrite, TransferOutcome::kNoSpace, 28}, plan.no_space);
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kCorrupt, 0}, plan.corruptions);
   engine_ = std::make_unique<Engine>(
-      EngineOptions{.deadline_default = std::chrono::milliseconds(100), .burials_per_turn = plan.burials_per_turn},
+      EngineOptions{.deadline_default = std::chrono::milliseconds(100), .frees_per_turn = plan.frees_per_turn},
       EnginePorts{.windows = windows_,
                   .extents = extents_,
                   .transfers = transfers_,
@@ -193,8 +193,8 @@ void Simulation::WindDown() {
     if (job.open) engine_->CloseJob(JobId{job.id}, "the end", true);
   }
   for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && !AtRest(); ++turn) TakeTurn();
-  for (const KeptManifest& kept : engine_->KeptManifests("", SIZE_MAX)) {
-    if (const Status gone = engine_->ForgetKept(kept.key); !gone) Fail(gone.error().message);
+  for (const StoredManifest& kept : engine_->StoredManifests("", SIZE_MAX)) {
+    if (const Status gone = engine_->DeleteStoredManifest(kept.key); !gone) Fail(gone.error().message);
   }
   for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && !AtRest(); ++turn) TakeTurn();
 }

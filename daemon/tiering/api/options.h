@@ -16,10 +16,10 @@
 namespace tier::tiering {
 
 // Tensors and pieces freed, and as many leases of the dead ended, in one turn: a few milliseconds of work. What is
-// beyond that waits for the next (graveyard.h, departure.h).
-inline constexpr uint32_t kBurialsPerTurn = 16384;
+// beyond that waits for the next (deferred_free.h, teardown_state.h).
+inline constexpr uint32_t kFreesPerTurn = 16384;
 // Pieces of freed tensors that wait so, of all jobs. Who frees more frees it there and then, in its own requests' time.
-inline constexpr uint32_t kRemainsMax = 1u << 22;
+inline constexpr uint32_t kPendingFreesMax = 1u << 22;
 
 struct EngineOptions {
   base::Duration deadline_default = std::chrono::seconds(60);
@@ -31,8 +31,8 @@ struct EngineOptions {
   double write_behind_start = 0.50;            // Of a share in dirty bytes: begin writing the coldest.
   double evict_start = 0.90;                   // Of a share in use: begin dropping clean, cold pieces.
   uint64_t hash_seed = 0;                      // Of the tensor table: nobody who chooses ids should know it.
-  uint32_t burials_per_turn = kBurialsPerTurn;
-  uint32_t remains_max = kRemainsMax;
+  uint32_t frees_per_turn = kFreesPerTurn;
+  uint32_t pending_frees_max = kPendingFreesMax;
   uint64_t prefetch_bytes_max = 0;  // In flight a job; 0: a quarter of its share.
 };
 
@@ -45,12 +45,12 @@ struct EnginePorts {
 };
 
 struct JobOptions {
-  std::string key;               // "uid/name": names its manifest.
-  uint64_t guarantee_bytes = 0;  // 0: the default part of the unguaranteed arena.
-  uint64_t limit_bytes = 0;      // 0: none.
-  bool named = false;            // Kept when its last session ends.
-  bool resume = false;           // Load its manifest.
-  bool anew = false;             // A manifest that an earlier run left may be replaced, though it was not resumed.
+  std::string key;                // "uid/name": names its manifest.
+  uint64_t guarantee_bytes = 0;   // 0: the default part of the unguaranteed arena.
+  uint64_t limit_bytes = 0;       // 0: none.
+  bool named = false;             // Kept when its last session ends.
+  bool resume = false;            // Load its manifest.
+  bool replace_existing = false;  // A manifest that an earlier run left may be replaced, though it was not resumed.
 };
 
 }  // namespace tier::tiering

@@ -18,7 +18,7 @@ namespace tier::tiering {
 enum class SessionId : uint64_t {};  // Unique within an epoch, never reused, never 0.
 enum class JobId : uint64_t {};      // Likewise.
 // The daemon itself, which asks for a job as a whole: answers to it go there.
-inline constexpr SessionId kDaemonItself{UINT64_MAX};
+inline constexpr SessionId kInternalSession{UINT64_MAX};
 
 struct Request {
   uint64_t sequence = 0;

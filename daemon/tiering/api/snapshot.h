@@ -85,7 +85,7 @@ struct PiecePlace {
 };
 
 // What a job that is not open persisted: it waits for the run that resumes it, and takes up the SSD until then.
-struct KeptManifest {
+struct StoredManifest {
   std::string key;  // JobOptions::key.
   uint64_t ssd_bytes = 0;
   std::string damage;  // Why it cannot be resumed; its bytes are not known then. Empty: it can.

@@ -32,7 +32,7 @@ void DrainDevices(Core& core) {
     if (draining) left += core.ports.extents.space(device).live;
   }
   if (left == 0 || core.pieces.capacity() == 0) return;
-  for (uint32_t look = 0; look < kDrainLooksPerTurn; ++look) {
+  for (uint32_t done = 0; done < kDrainWorkPerTurn; ++done) {
     core.drain_cursor = (core.drain_cursor + 1) % core.pieces.capacity();
     const PieceId id{core.drain_cursor};
     const Piece& piece = core.pieces[id];
@@ -40,9 +40,9 @@ void DrainDevices(Core& core) {
                        (core.draining_devices >> piece.ssd_device & 1) != 0;
     if (!there) continue;
     JobState& job = core.JobOf(piece);
-    if (job.shortage_pages != 0 || job.prefetching_pages > kDrainLooksPerTurn) continue;
+    if (job.shortage_pages != 0 || job.prefetching_pages > kDrainWorkPerTurn) continue;
     if (!MovePiece(core, job, id)) return;
-    core.acted = true;
+    core.made_progress = true;
   }
 }
 

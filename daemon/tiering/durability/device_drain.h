@@ -6,7 +6,7 @@
 
 namespace tier::tiering {
 
-inline constexpr uint32_t kDrainLooksPerTurn = 4096;  // Pieces looked at in a turn.
+inline constexpr uint32_t kDrainWorkPerTurn = 4096;  // Pieces looked at in a turn.
 
 void DrainDevices(Core& core);
 

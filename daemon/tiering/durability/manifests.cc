@@ -97,8 +97,8 @@ JobState* JobOfKey(Core& core, const std::string& key) {
 
 // Null: the job is gone, and had nothing to hold.
 ManifestHolds* FindHolds(Core& core, uint64_t id) {
-  for (auto& [key, parked] : core.parked_manifests) {
-    if (parked.id() == id) return &parked;
+  for (auto& [key, inactive] : core.inactive_manifests) {
+    if (inactive.id() == id) return &inactive;
   }
   for (const auto& [number, job] : core.jobs) {
     if (job->manifest.id() == id) return &job->manifest;
@@ -113,10 +113,10 @@ ManifestHolds* FindHolds(Core& core, uint64_t id) {
 // resumed it, nor to an ephemeral one, whose own goes with it.
 std::optional<Refusal> ReplaceRefusal(const Core& core, const JobState& job) {
   const std::string& key = job.options.key;
-  const bool parked = core.parked_manifests.contains(key) || core.broken_manifests.contains(key);
-  if (!job.unresumed && (job.options.named || !parked)) return std::nullopt;
+  const bool inactive = core.inactive_manifests.contains(key) || core.broken_manifests.contains(key);
+  if (!job.has_unclaimed_manifest && (job.options.named || !inactive)) return std::nullopt;
   const char* const why =
-      job.unresumed
+      job.has_unclaimed_manifest
           ? "run did not resume and would replace; open the job with mode resume to go on from there; to begin "
             "anew remove that run's first (tierctl job remove --forget), or open a job that is closed with mode "
             "create"
@@ -153,7 +153,8 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
     FreeDropped(core);
     if (commit.erase && result.code == Code::kOk) {
       TIER_CHECK(holds->empty(), "the erased manifest of job {} still names {} extents", commit.key, holds->size());
-      std::erase_if(core.parked_manifests, [&](const auto& parked) { return parked.second.id() == commit.holds; });
+      std::erase_if(core.inactive_manifests,
+                    [&](const auto& inactive) { return inactive.second.id() == commit.holds; });
     }
   }
   if (result.code == Code::kOk) {
@@ -161,10 +162,10 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
     core.broken_manifests.erase(commit.key);  // A whole one is in its place.
   }
   if (JobState* job = JobOfKey(core, commit.key)) {
-    job->pump = true;
+    job->retry_waiters = true;
     if (result.code == Code::kOk && job->manifest.id() == commit.holds) {
-      job->manifest_names_own = commit.own;
-      job->unresumed |= commit.own && commit.orphaned;
+      job->includes_session_tensors = commit.own;
+      job->has_unclaimed_manifest |= commit.own && commit.sessions_gone;
     }
   }
   core.committed.push_back(
@@ -180,7 +181,7 @@ Status ReplayTensor(Core& core, JobState& job, const ManifestTensor& saved) {
   }
   for (size_t k = 0; k < saved.pieces.size(); ++k) {
     if (job.manifest.Use(ExtentOf(saved.pieces[k]))) continue;
-    for (size_t used = 0; used < k; ++used) job.manifest.Orphan(ExtentOf(saved.pieces[used]), false);
+    for (size_t used = 0; used < k; ++used) job.manifest.Unuse(ExtentOf(saved.pieces[used]), false);
     return Fail(Code::kCorrupt,
                 fmt::format("the manifest gives one extent to tensor {:#x} and to another", saved.record.tensor));
   }
@@ -225,11 +226,12 @@ Status TakeExtents(Core& core, const Manifest& manifest, ManifestHolds* holds) {
 std::optional<Refusal> SpaceRefusal(const Core& core, const JobState& job, uint64_t bytes) {
   if (bytes == 0 || core.ports.extents.HasRoom(bytes)) return std::nullopt;
   // Extents are being freed turn by turn: what is short in the end is found out by writing.
-  if (std::any_of(core.jobs.begin(), core.jobs.end(), [](const auto& entry) { return entry.second->burying(); })) {
+  if (std::any_of(core.jobs.begin(), core.jobs.end(),
+                  [](const auto& entry) { return entry.second->has_pending_frees(); })) {
     return std::nullopt;
   }
   const storage::DeviceSpace space = core.ports.extents.usable();
-  const uint64_t held = job.manifest.orphan_pages() * kPageSize;
+  const uint64_t held = job.manifest.unused_pages() * kPageSize;
   return Refusal{
       Code::kNoSpace,
       fmt::format("persisting needs {} more on SSD, {} of {} are free ({} are held only by the last manifest){}; "
@@ -249,12 +251,12 @@ Outcome CheckSpace(Core& core, Waiter& waiter) {
     if (!core.Alive(item.tensor)) continue;
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (; scan.piece < tensor.piece_count; ++scan.piece) {
-      if (core.looks_left == 0) {
-        waiter.job->pump = true;
-        core.acted = true;
+      if (core.work_left == 0) {
+        waiter.job->retry_waiters = true;
+        core.made_progress = true;
         return Waits();
       }
-      --core.looks_left;
+      --core.work_left;
       const bool settled = Settled(core.PieceOf(tensor, scan.piece));
       if (!settled) scan.ssd_bytes += PagesFor(tensor.piece_length(scan.piece)) * kPageSize;
     }
@@ -274,7 +276,7 @@ Outcome StartManifest(Core& core, Waiter& waiter) {
   }
   // A mixture lies on SSD like anything else, and so do bytes that came back wrong.
   const Ask ask = AskOf(core, waiter);
-  const Examination damage = ExamineContent(core, ask);
+  const ConflictCheck damage = CheckContent(core, ask);
   if (damage.verdict == Verdict::kRefused) return Refused(RefusalOf(core, ask, damage), damage.item);
   if (const Tensor* twice = FindCollision(core, waiter)) {
     return Refused({Code::kInvalid,
@@ -300,7 +302,7 @@ Outcome StartManifest(Core& core, Waiter& waiter) {
   waiter.cookie = core.next_cookie++;
   core.commits.emplace(waiter.cookie, std::move(commit));
   core.ports.manifests->StartPut(waiter.cookie, job.options.key, EncodeManifest(manifest));
-  core.acted = true;
+  core.made_progress = true;
   return Waits();
 }
 
@@ -344,9 +346,9 @@ void LoadManifests(Core& core) {
       core.broken_manifests.emplace(key, manifest.error());
       continue;
     }
-    core.parked_manifests[key].set_id(core.next_holds++);
-    core.parked_manifests[key].set_stored(true);
-    if (Status taken = TakeExtents(core, *manifest, &core.parked_manifests[key]); !taken) {
+    core.inactive_manifests[key].set_id(core.next_holds++);
+    core.inactive_manifests[key].set_stored(true);
+    if (Status taken = TakeExtents(core, *manifest, &core.inactive_manifests[key]); !taken) {
       core.broken_manifests.emplace(key, taken.error());
     }
   }
@@ -370,24 +372,24 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
   }
   // An ephemeral job has nothing to do with what an earlier run of its name persisted: it stays parked.
   if (job.options.named) {
-    if (auto parked = core.parked_manifests.extract(key); !parked.empty()) {
-      job.manifest = std::move(parked.mapped());
-      job.unresumed = !resume && !job.options.anew;
+    if (auto inactive = core.inactive_manifests.extract(key); !inactive.empty()) {
+      job.manifest = std::move(inactive.mapped());
+      job.has_unclaimed_manifest = !resume && !job.options.replace_existing;
     }
   }
   return resume ? Replay(core, job, *manifest) : Status{};
 }
 
-void KeepForResume(Core& core, JobState& job) {
+void OnSessionsGone(Core& core, JobState& job) {
   TIER_CHECK(job.sessions.empty(), "job {} has {} sessions", job.options.key, job.sessions.size());
   if (!job.options.named) return;
-  job.unresumed |= job.manifest_names_own;
-  for (auto& [cookie, commit] : core.commits) commit.orphaned |= commit.holds == job.manifest.id();
+  job.has_unclaimed_manifest |= job.includes_session_tensors;
+  for (auto& [cookie, commit] : core.commits) commit.sessions_gone |= commit.holds == job.manifest.id();
 }
 
-void ParkManifest(Core& core, JobState& job) {
+void DeactivateManifest(Core& core, JobState& job) {
   if (job.manifest.empty() && !job.manifest.stored()) return;
-  const bool fresh = core.parked_manifests.emplace(job.options.key, std::move(job.manifest)).second;
+  const bool fresh = core.inactive_manifests.emplace(job.options.key, std::move(job.manifest)).second;
   TIER_CHECK(fresh, "two manifests of job {}", job.options.key);
 }
 
@@ -409,11 +411,11 @@ bool IsOpenAndNamed(const Core& core, const std::string& key) {
 
 }  // namespace
 
-void ForgetManifest(Core& core, JobState& job) {
+void DeleteManifest(Core& core, JobState& job) {
   if (core.ports.manifests != nullptr) StartErase(core, job.options.key, job.manifest.id());
 }
 
-std::vector<KeptManifest> ListKept(const Core& core, const std::string& prefix, size_t max) {
+std::vector<StoredManifest> ListStoredManifests(const Core& core, const std::string& prefix, size_t max) {
   std::unordered_set<std::string> gone;  // Open, or about to be removed.
   for (const auto& [id, job] : core.jobs) {
     if (job->options.named) gone.insert(job->options.key);
@@ -421,20 +423,20 @@ std::vector<KeptManifest> ListKept(const Core& core, const std::string& prefix, 
   for (const auto& [cookie, commit] : core.commits) {
     if (commit.erase) gone.insert(commit.key);
   }
-  std::map<std::string, KeptManifest> kept;
-  const auto add = [&](const std::string& key) -> KeptManifest* {
+  std::map<std::string, StoredManifest> kept;
+  const auto add = [&](const std::string& key) -> StoredManifest* {
     if (!key.starts_with(prefix) || gone.contains(key)) return nullptr;
-    KeptManifest& manifest = kept.try_emplace(key).first->second;
+    StoredManifest& manifest = kept.try_emplace(key).first->second;
     manifest.key = key;
     return &manifest;
   };
-  for (const auto& [key, holds] : core.parked_manifests) {
-    if (KeptManifest* manifest = add(key)) manifest->ssd_bytes = holds.orphan_pages() * kPageSize;
+  for (const auto& [key, holds] : core.inactive_manifests) {
+    if (StoredManifest* manifest = add(key)) manifest->ssd_bytes = holds.unused_pages() * kPageSize;
   }
   for (const auto& [key, error] : core.broken_manifests) {
-    if (KeptManifest* manifest = add(key)) manifest->damage = error.message;
+    if (StoredManifest* manifest = add(key)) manifest->damage = error.message;
   }
-  std::vector<KeptManifest> listed;
+  std::vector<StoredManifest> listed;
   for (auto& [key, manifest] : kept) {
     if (listed.size() == max) break;
     listed.push_back(std::move(manifest));
@@ -442,16 +444,16 @@ std::vector<KeptManifest> ListKept(const Core& core, const std::string& prefix, 
   return listed;
 }
 
-Status ForgetKept(Core& core, const std::string& key) {
+Status DeleteStoredManifest(Core& core, const std::string& key) {
   if (IsClosing(core, key) || ErasureUnderWay(core, key)) {
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed, or removed; try again", key));
   }
-  const auto parked = core.parked_manifests.find(key);
+  const auto inactive = core.inactive_manifests.find(key);
   const bool broken = core.broken_manifests.contains(key) && !IsOpenAndNamed(core, key);
-  if (parked == core.parked_manifests.end() && !broken) {
+  if (inactive == core.inactive_manifests.end() && !broken) {
     return Fail(Code::kNotFound, fmt::format("job {} is not open, and has no manifest", key));
   }
-  StartErase(core, key, parked == core.parked_manifests.end() ? 0 : parked->second.id());
+  StartErase(core, key, inactive == core.inactive_manifests.end() ? 0 : inactive->second.id());
   return {};
 }
 

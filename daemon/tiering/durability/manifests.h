@@ -30,12 +30,12 @@ void LoadManifests(Core& core);
 // A job of this key opens. If it is named, what its manifest names is its own again, and with `resume` its tensors come
 // back, on SSD. An ephemeral job leaves the manifest of an earlier run as it is, and can persist nothing in its place.
 Status AdoptManifest(Core& core, JobState& job, bool resume);
-void ParkManifest(Core& core, JobState& job);
+void DeactivateManifest(Core& core, JobState& job);
 // The last session of the job has ended. Where sessions' own tensors are in its manifest alone now, that is resumed
 // before it is replaced.
-void KeepForResume(Core& core, JobState& job);
-std::vector<KeptManifest> ListKept(const Core& core, const std::string& prefix, size_t max);
-Status ForgetKept(Core& core, const std::string& key);
-void ForgetManifest(Core& core, JobState& job);
+void OnSessionsGone(Core& core, JobState& job);
+std::vector<StoredManifest> ListStoredManifests(const Core& core, const std::string& prefix, size_t max);
+Status DeleteStoredManifest(Core& core, const std::string& key);
+void DeleteManifest(Core& core, JobState& job);
 
 }  // namespace tier::tiering

@@ -146,7 +146,7 @@ void CheckTensors(const Core& core, Count* count) {
     if (idle) continue;
     ++pieces;
     CheckPiece(core, id, count);
-    if (piece.copies == Copies::kTorn || piece.has(kMixed)) ++torn[Value(piece.tensor)];
+    if (piece.copies == Copies::kTorn || piece.has(kMixedGeneration)) ++torn[Value(piece.tensor)];
   }
   TIER_CHECK(pieces == core.pieces.used(), "{} pieces of {}", pieces, core.pieces.used());
   for (uint32_t i = 0; i < core.tensors.capacity(); ++i) {
@@ -197,7 +197,7 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
                "window {}: counts {} clean, {} dirty, {} bound pieces", tier::Value(window),
                entry.count(WindowUse::kClean), entry.count(WindowUse::kDirty), entry.count(WindowUse::kBound));
   }
-  uint32_t cursors = job.itself.cursor != kNoTensor ? 1 : 0;
+  uint32_t cursors = job.internal_session.cursor != kNoTensor ? 1 : 0;
   for (const SessionState* session : job.sessions) cursors += session->cursor != kNoTensor ? 1 : 0;
   TIER_CHECK(cursors == job.cursor_count, "{} cursors of {}", cursors, job.cursor_count);
   for (const Waiter& waiter : job.waiters) {
@@ -207,13 +207,13 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
 
 void CheckExtents(const Core& core, Count* count) {
   for (const auto& [id, job] : core.jobs) {
-    job->manifest.ForEachOrphan([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
+    job->manifest.ForEachUnused([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
   }
   for (const auto& job : core.closing_jobs) {
-    job->manifest.ForEachOrphan([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
+    job->manifest.ForEachUnused([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
   }
-  for (const auto& [key, holds] : core.parked_manifests) {
-    holds.ForEachOrphan([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
+  for (const auto& [key, holds] : core.inactive_manifests) {
+    holds.ForEachUnused([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
   }
   uint64_t pages = 0;
   for (const auto& [first, end] : count->ssd) pages += end - first;
@@ -224,10 +224,10 @@ void CheckExtents(const Core& core, Count* count) {
              pages * kPageSize);
 }
 
-void CheckRemains(const Core& core) {
+void CheckPendingFrees(const Core& core) {
   uint64_t pieces = 0;
   const auto add = [&](const JobState& job) {
-    for (const TensorSlot slot : job.remains) {
+    for (const TensorSlot slot : job.freed_tensors) {
       const Tensor& tensor = core.tensors[slot];
       TIER_CHECK(tensor.job == &job && tensor.has(kDetached) && tensor.piece_count != 0, "tensor {} remains",
                  tensor.id);
@@ -236,7 +236,7 @@ void CheckRemains(const Core& core) {
   };
   for (const auto& [id, job] : core.jobs) add(*job);
   for (const auto& job : core.closing_jobs) add(*job);
-  TIER_CHECK(pieces == core.remains, "{} pieces remain of {}", pieces, core.remains);
+  TIER_CHECK(pieces == core.pending_free_pieces, "{} pieces remain of {}", pieces, core.pending_free_pieces);
 }
 
 }  // namespace
@@ -270,7 +270,7 @@ void CheckInvariants(const Core& core) {
   for (const auto& [id, job] : core.jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
   for (const auto& job : core.closing_jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
   CheckExtents(core, &count);
-  CheckRemains(core);
+  CheckPendingFrees(core);
   const size_t awaited = core.deadlines.size() + core.untimed_waiters.size() + core.commits.size();
   TIER_CHECK(awaited >= core.waiter_by_number.size(), "{} deadlines and {} commits of {}", core.deadlines.size(),
              core.commits.size(), core.waiter_by_number.size());

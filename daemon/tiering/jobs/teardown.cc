@@ -7,11 +7,11 @@
 #include "daemon/tiering/durability/manifests.h"
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/leases/grants.h"
-#include "daemon/tiering/leases/reversal.h"
 #include "daemon/tiering/leases/rewrite.h"
-#include "daemon/tiering/memory/tenancy.h"
+#include "daemon/tiering/leases/rollback.h"
+#include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/catalog.h"
-#include "daemon/tiering/pieces/graveyard.h"
+#include "daemon/tiering/pieces/deferred_free.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/requests/waiting.h"
 
@@ -19,42 +19,40 @@ namespace tier::tiering {
 namespace {
 
 // Leases that it was granted but never told of: it cannot have written a byte. They are its newest.
-void WithdrawUntold(Core& core, SessionState& session) {
+void CancelUntoldGrants(Core& core, SessionState& session) {
   for (LeaseSlot slot = session.leases; slot != kNoLease;) {
     const LeaseSlot next = core.leases[slot].next;
     const Lease& lease = core.leases[slot];
     if (lease.publication != core.publications) return;
-    if (lease.exclusive()) Withdraw(core, slot);
+    if (lease.exclusive()) CancelGrant(core, slot);
     slot = next;
   }
 }
 
-void SpendOn(Core& core, const Lease& lease) {
-  core.burials_left -= std::min(core.burials_left, lease.piece_count + 1);
-}
+void SpendOn(Core& core, const Lease& lease) { core.free_budget -= std::min(core.free_budget, lease.piece_count + 1); }
 
 // Ends read leases, and collects what is under the others.
-bool EndReadLeases(Core& core, Departure& departure) {
-  while (departure.next != kNoLease && core.burials_left != 0) {
-    const LeaseSlot slot = departure.next;
+bool EndReadLeases(Core& core, Teardown& teardown) {
+  while (teardown.next != kNoLease && core.free_budget != 0) {
+    const LeaseSlot slot = teardown.next;
     const Lease& lease = core.leases[slot];
-    departure.next = lease.next;
+    teardown.next = lease.next;
     SpendOn(core, lease);
     if (lease.exclusive()) {
-      AddToReversal(core, lease, &departure.reversal);
+      AddToRollback(core, lease, &teardown.rollback);
     } else {
       Release(core, slot);
     }
   }
-  return departure.next == kNoLease;
+  return teardown.next == kNoLease;
 }
 
 // As far as the turn reaches. True: the session has no lease any more.
-bool EndLeases(Core& core, Departure& departure) {
-  SessionState& session = *departure.session;
-  if (!EndReadLeases(core, departure)) return false;
-  if (!JudgeReversal(core, session, &departure.reversal, &core.burials_left)) return false;
-  while (session.leases != kNoLease && core.burials_left != 0) {
+bool EndLeases(Core& core, Teardown& teardown) {
+  SessionState& session = *teardown.session;
+  if (!EndReadLeases(core, teardown)) return false;
+  if (!DetectMixedGenerations(core, session, &teardown.rollback, &core.free_budget)) return false;
+  while (session.leases != kNoLease && core.free_budget != 0) {
     const LeaseSlot slot = session.leases;
     SpendOn(core, core.leases[slot]);
     RevertLease(core, core.leases[slot]);
@@ -84,15 +82,15 @@ void CloseNow(Core& core, JobState& job) {
   TIER_CHECK(job.sessions.empty() && job.waiters.empty(), "sessions {} waiters {}", job.sessions.size(),
              job.waiters.size());
   // All of an ephemeral job goes with it: what it committed, that is (AdoptManifest gives it nothing else).
-  if (!job.options.named && HasCommitted(core, job)) ForgetManifest(core, job);
-  Bury(core, job, &job.shared_tensors, 0);
-  Bury(core, job, &job.inherited_tensors, kInheritedSpace);
+  if (!job.options.named && HasCommitted(core, job)) DeleteManifest(core, job);
+  QueueFree(core, job, &job.shared_tensors, 0);
+  QueueFree(core, job, &job.inherited_tensors, kInheritedSpace);
   job.closing = true;
   job.prefetches.clear();
   const auto found = core.jobs.find(job.id);
   core.closing_jobs.push_back(std::move(found->second));
   core.jobs.erase(found);
-  for (const auto& [id, other] : core.jobs) other->pump = true;  // The arena has room again, now or soon.
+  for (const auto& [id, other] : core.jobs) other->retry_waiters = true;  // The arena has room again, now or soon.
 }
 
 }  // namespace
@@ -101,45 +99,45 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   JobState& job = *session.job;
   const SessionId id = session.id;
   DropWaitersOf(core, session);
-  WithdrawUntold(core, session);
+  CancelUntoldGrants(core, session);
   TearRewrites(core, session);
-  Departure departure{.session = &session, .next = session.leases, .reversal = {}};
-  const bool departed = EndLeases(core, departure);
-  Bury(core, job, &session.tensors, static_cast<uint64_t>(id));
+  Teardown teardown{.session = &session, .next = session.leases, .rollback = {}};
+  const bool done = EndLeases(core, teardown);
+  QueueFree(core, job, &session.tensors, static_cast<uint64_t>(id));
   FreeCreations(core, session);
-  ForgetMappings(core, session);
+  DropMappings(core, session);
   std::erase(job.sessions, &session);
   core.replies.Forget(id);
   if (ending.code != Code::kOk) core.replies.SessionEnded(id, ending.code, ending.reason);
   core.last_session = nullptr;
   core.session_by_id.erase(id);
-  if (departed) {
+  if (done) {
     Forget(core, session);
   } else {
-    ++job.departing;
-    core.departures.push_back(std::move(departure));
+    ++job.teardown_count;
+    core.teardowns.push_back(std::move(teardown));
   }
-  job.pump = true;
-  core.acted = true;
+  job.retry_waiters = true;
+  core.made_progress = true;
   if (!job.sessions.empty()) return;
-  KeepForResume(core, job);
+  OnSessionsGone(core, job);
   if (!job.options.named && !job.closing) CloseNow(core, job);
 }
 
-void GoOnWithDepartures(Core& core) {
-  core.acted |= !core.departures.empty();
-  size_t count = core.departures.size();
-  for (size_t i = 0; i < core.departures.size() && core.burials_left != 0;) {
-    SessionState& session = *core.departures[i].session;
-    bool departed = false;
-    SpendPart(core, count--, [&] { departed = EndLeases(core, core.departures[i]); });
-    if (!departed) {
+void ContinueTeardowns(Core& core) {
+  core.made_progress |= !core.teardowns.empty();
+  size_t count = core.teardowns.size();
+  for (size_t i = 0; i < core.teardowns.size() && core.free_budget != 0;) {
+    SessionState& session = *core.teardowns[i].session;
+    bool done = false;
+    SpendPart(core, count--, [&] { done = EndLeases(core, core.teardowns[i]); });
+    if (!done) {
       ++i;
       continue;
     }
-    --session.job->departing;
+    --session.job->teardown_count;
     Forget(core, session);
-    core.departures.erase(core.departures.begin() + static_cast<ptrdiff_t>(i));
+    core.teardowns.erase(core.teardowns.begin() + static_cast<ptrdiff_t>(i));
   }
 }
 
@@ -154,7 +152,7 @@ void CloseJob(Core& core, JobState& job, const std::string& reason, bool forget)
   const std::vector<SessionState*> sessions = job.sessions;
   const bool ephemeral = !job.options.named;
   const JobId id = job.id;
-  if (forget && !ephemeral) ForgetManifest(core, job);  // An ephemeral job's goes with it; an earlier run's stays.
+  if (forget && !ephemeral) DeleteManifest(core, job);  // An ephemeral job's goes with it; an earlier run's stays.
   for (SessionState* session : sessions) EndSession(core, *session, {Code::kRevoked, reason});
   if (ephemeral && !sessions.empty()) return;  // Went with its last session.
   TIER_CHECK(core.FindJob(id) == &job, "job {}", static_cast<uint64_t>(id));
@@ -164,7 +162,7 @@ void CloseJob(Core& core, JobState& job, const std::string& reason, bool forget)
 void SweepClosedJobs(Core& core) {
   for (size_t i = 0; i < core.closing_jobs.size();) {
     JobState& job = *core.closing_jobs[i];
-    if (job.transfer_count != 0 || job.burying()) {
+    if (job.transfer_count != 0 || job.has_pending_frees()) {
       ++i;
       continue;
     }
@@ -174,18 +172,18 @@ void SweepClosedJobs(Core& core) {
         job.unnamed_pages);
     if (!job.windows.empty()) {
       RetireAll(core, job);
-      for (const auto& [id, other] : core.jobs) other->pump = true;
-      core.acted = true;
+      for (const auto& [id, other] : core.jobs) other->retry_waiters = true;
+      core.made_progress = true;
     }
     if (ManifestUnderWay(core, job)) {
       ++i;
       continue;
     }
-    ParkManifest(core, job);
+    DeactivateManifest(core, job);
     AddCounters(job.counters, &core.closed_totals);
     std::swap(core.closing_jobs[i], core.closing_jobs.back());
     core.closing_jobs.pop_back();
-    core.acted = true;
+    core.made_progress = true;
   }
 }
 

@@ -1,7 +1,7 @@
 // Death: what remains when a writer gives up, a session ends or a job is closed. Engine thread only.
 //
 // What a dead session held is given back in the turn of its death, unless it is more than a turn's work: then its
-// leases stand until their turn comes, as if it lived. What becomes of pieces under its write leases: reversal.h.
+// leases stand until their turn comes, as if it lived. What becomes of pieces under its write leases: rollback.h.
 #pragma once
 
 #include "daemon/tiering/tables/core.h"
@@ -12,12 +12,12 @@ struct Ending {
   Code code = Code::kOk;  // kOk: the session layer knows already; else it is told.
   std::string reason;
 };
-// Everything it holds is given back, what is much over some turns (graveyard.h). The last session of an ephemeral job
-// closes the job.
+// Everything it holds is given back, what is much over some turns (deferred_free.h). The last session of an ephemeral
+// job closes the job.
 void EndSession(Core& core, SessionState& session, const Ending& ending);
 
 // Once a turn: goes on with sessions that had more leases than a turn ends, each for its part.
-void GoOnWithDepartures(Core& core);
+void ContinueTeardowns(Core& core);
 
 // Ends the sessions of jobs whose windows could not be touched (WindowFault).
 void EndFaultedJobs(Core& core);

@@ -2,7 +2,7 @@
 #include "daemon/tiering/leases/abandon.h"
 
 #include "daemon/tiering/leases/grants.h"
-#include "daemon/tiering/leases/reversal.h"
+#include "daemon/tiering/leases/rollback.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
 
@@ -12,10 +12,10 @@ void Abandon(Core& core, LeaseSlot slot) {
   const Lease& lease = core.leases[slot];
   SessionState& session = *core.sessions[lease.session];
   const TensorRef tensor = core.RefOf(lease.tensor);
-  Reversal reversal;
+  Rollback rollback;
   uint32_t budget = UINT32_MAX;
-  AddToReversal(core, lease, &reversal);
-  JudgeReversal(core, session, &reversal, &budget);
+  AddToRollback(core, lease, &rollback);
+  DetectMixedGenerations(core, session, &rollback, &budget);
   RevertLease(core, lease);
   const bool attached = !core.tensors[tensor.slot].has(kDetached);
   const bool visible = core.tensors[tensor.slot].has(kVisible);
@@ -23,7 +23,7 @@ void Abandon(Core& core, LeaseSlot slot) {
   if (attached && !visible) Detach(core, tensor.slot);
 }
 
-void Withdraw(Core& core, LeaseSlot slot) {
+void CancelGrant(Core& core, LeaseSlot slot) {
   const Lease& lease = core.leases[slot];
   const TensorSlot tensor_slot = lease.tensor;
   const Tensor& tensor = core.tensors[tensor_slot];
@@ -32,10 +32,10 @@ void Withdraw(Core& core, LeaseSlot slot) {
     const PieceId id = tensor.piece(k);
     Piece& piece = core.pieces[id];
     // What was to be overwritten whole may have been given room without its bytes.
-    const bool hollow = piece.copies == Copies::kRamSsd && lease.discard;
+    const bool content_missing = piece.copies == Copies::kRamSsd && lease.discard;
     if (piece.copies == Copies::kRamSsd) piece.generation = piece.ssd_generation;
-    SetState(core, id, {hollow ? Copies::kSsd : piece.copies, Activity::kNone});
-    if (!hollow) continue;
+    SetState(core, id, {content_missing ? Copies::kSsd : piece.copies, Activity::kNone});
+    if (!content_missing) continue;
     piece.set(kReserved);
     if (piece.pins == 0) DropRam(core, id);
   }

@@ -10,6 +10,6 @@ void Abandon(Core& core, LeaseSlot slot);
 
 // Takes back an exclusive lease under which nothing was written: its session was never told of it, or says so. A
 // creation by that lease is undone.
-void Withdraw(Core& core, LeaseSlot slot);
+void CancelGrant(Core& core, LeaseSlot slot);
 
 }  // namespace tier::tiering

@@ -55,9 +55,9 @@ bool TooManyRanges(const WaitItem& item, const Tensor& tensor) {
 }
 
 // Verdict on the tensor as a whole: kReady, kBlocked or kRefused.
-Examination ExamineTensor(const Core& core, const Ask& ask, uint32_t index) {
+ConflictCheck CheckTensorConflicts(const Core& core, const Ask& ask, uint32_t index) {
   const WaitItem& item = ask.items[index];
-  const Examination refused{.verdict = Verdict::kRefused, .item = index, .piece = item.first_piece};
+  const ConflictCheck refused{.verdict = Verdict::kRefused, .item = index, .piece = item.first_piece};
   if (!core.Alive(item.tensor)) return refused;
   const Tensor& tensor = core.tensors[item.tensor.slot];
   // However many pieces: a free takes what is being moved with it when the transfer ends.
@@ -67,7 +67,7 @@ Examination ExamineTensor(const Core& core, const Ask& ask, uint32_t index) {
   }
   if (!tensor.has(kVisible)) {
     const bool creates = ask.exclusive() && tensor.creator == static_cast<uint64_t>(ask.session->id);
-    if (creates) return TooManyRanges(item, tensor) ? refused : Examination{};
+    if (creates) return TooManyRanges(item, tensor) ? refused : ConflictCheck{};
     return {.verdict = Verdict::kBlocked, .blocker = Blocker::kUnsealed, .item = index, .piece = item.first_piece};
   }
   if (tensor.torn() && !MayRewriteTorn(ask, item, tensor)) return refused;
@@ -96,11 +96,11 @@ bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const
   return !piece.readable();
 }
 
-Examination Examine(Core& core, const Ask& ask) {
-  Examination found;
+ConflictCheck CheckConflicts(Core& core, const Ask& ask) {
+  ConflictCheck found;
   for (uint32_t i = 0; i < ask.items.size(); ++i) {
     const WaitItem& item = ask.items[i];
-    const Examination whole = ExamineTensor(core, ask, i);
+    const ConflictCheck whole = CheckTensorConflicts(core, ask, i);
     if (whole.verdict != Verdict::kReady) return whole;
     const Tensor& tensor = core.tensors[item.tensor.slot];
     if (ask.op == Op::kFree) continue;
@@ -117,7 +117,7 @@ Examination Examine(Core& core, const Ask& ask) {
   return found;
 }
 
-Examination ExamineContent(const Core& core, const Ask& ask) {
+ConflictCheck CheckContent(const Core& core, const Ask& ask) {
   for (uint32_t i = 0; i < ask.items.size(); ++i) {
     const WaitItem& item = ask.items[i];
     if (!core.Alive(item.tensor)) continue;  // Freed meanwhile: nothing of it is asked for any more.
@@ -130,8 +130,8 @@ Examination ExamineContent(const Core& core, const Ask& ask) {
   return {};
 }
 
-Examination ExamineAt(Core& core, const Ask& ask, uint32_t index, uint32_t number) {
-  const Examination whole = ExamineTensor(core, ask, index);
+ConflictCheck CheckConflictAt(Core& core, const Ask& ask, uint32_t index, uint32_t number) {
+  const ConflictCheck whole = CheckTensorConflicts(core, ask, index);
   if (whole.verdict != Verdict::kReady || ask.op == Op::kFree) return whole;
   const WaitItem& item = ask.items[index];
   const Blocker blocker = BlockerOf(core, ask, item, core.PieceOf(core.tensors[item.tensor.slot], number));
@@ -148,7 +148,7 @@ Ask AskOf(Core& core, const Waiter& waiter) {
           .items = waiter.items};
 }
 
-bool OwnLeasesBlock(const Core& core, const SessionState& session, const Examination& at, const Ask& ask) {
+bool OwnLeasesBlock(const Core& core, const SessionState& session, const ConflictCheck& at, const Ask& ask) {
   const WaitItem& item = ask.items[at.item];
   const Tensor& tensor = core.tensors[item.tensor.slot];
   if (at.blocker == Blocker::kUnsealed) return tensor.creator == static_cast<uint64_t>(session.id);
@@ -173,7 +173,7 @@ std::string DescribeTorn(const Core& core, const Tensor& tensor, uint64_t* offse
   uint32_t named = 0;
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
     const Piece& piece = core.PieceOf(tensor, k);
-    if (piece.copies != Copies::kTorn && !piece.has(kMixed)) continue;
+    if (piece.copies != Copies::kTorn && !piece.has(kMixedGeneration)) continue;
     if (named == 0) *offset = uint64_t{k} * kBlockSize;
     if (named++ == 32) {
       list += ", ...";
@@ -187,8 +187,8 @@ std::string DescribeTorn(const Core& core, const Tensor& tensor, uint64_t* offse
 
 }  // namespace
 
-Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examination) {
-  const WaitItem& item = ask.items[examination.item];
+Refusal RefusalOf(const Core& core, const Ask& ask, const ConflictCheck& check) {
+  const WaitItem& item = ask.items[check.item];
   Refusal refusal;
   if (!core.Alive(item.tensor)) {
     refusal.code = Code::kNotFound;
@@ -220,10 +220,10 @@ Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examinati
         tensor.id, tensor.creation->sealed.intervals().size() + tensor.lease_count, kCreationRangesMax);
     return refusal;
   }
-  const Piece& piece = core.PieceOf(tensor, examination.piece);
-  TIER_CHECK(piece.has(kCorrupt), "tensor {} piece {} was refused without a reason", tensor.id, examination.piece);
+  const Piece& piece = core.PieceOf(tensor, check.piece);
+  TIER_CHECK(piece.has(kCorrupt), "tensor {} piece {} was refused without a reason", tensor.id, check.piece);
   refusal.code = Code::kCorrupt;
-  refusal.record.requested = uint64_t{examination.piece} * kBlockSize;
+  refusal.record.requested = uint64_t{check.piece} * kBlockSize;
   refusal.detail = fmt::format(
       "tensor {:#x} at byte {} came back from device {} at byte {} with a wrong checksum, twice: the device "
       "changed it, or a process of the job changed or took away the memory that it was written from; write it anew or "

@@ -36,24 +36,24 @@ enum class Blocker : uint8_t {
   kClaim,
 };
 
-struct Examination {
+struct ConflictCheck {
   Verdict verdict = Verdict::kReady;
   Blocker blocker = Blocker::kNone;
   uint32_t item = 0;  // What blocks it, or what the refusal is about.
   uint32_t piece = 0;
 };
-Examination Examine(Core& core, const Ask& ask);
+ConflictCheck CheckConflicts(Core& core, const Ask& ask);
 // Whether all of every tensor asked for, as it stands, is one content: kRefused where one is torn, mixed or corrupt.
-Examination ExamineContent(const Core& core, const Ask& ask);
+ConflictCheck CheckContent(const Core& core, const Ask& ask);
 // The same of that one piece: whether what blocked the ask there still does, for less than examining all of it.
-Examination ExamineAt(Core& core, const Ask& ask, uint32_t item, uint32_t piece);
+ConflictCheck CheckConflictAt(Core& core, const Ask& ask, uint32_t item, uint32_t piece);
 // Verdict kRefused in words.
-Refusal RefusalOf(const Core& core, const Ask& ask, const Examination& examination);
+Refusal RefusalOf(const Core& core, const Ask& ask, const ConflictCheck& check);
 
 // Whether this piece needs room (or bytes) before the ask can have it.
 bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece);
 bool CoversPiece(const WaitItem& item, const Tensor& tensor, uint32_t number);
 // Only leases of the session itself stand in the way at that piece.
-bool OwnLeasesBlock(const Core& core, const SessionState& session, const Examination& at, const Ask& ask);
+bool OwnLeasesBlock(const Core& core, const SessionState& session, const ConflictCheck& at, const Ask& ask);
 
 }  // namespace tier::tiering

@@ -107,9 +107,9 @@ void SealPiece(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   JobState& job = core.JobOf(piece);
   if (piece.ssd_run) DropExtent(core, id);
-  const bool counted = piece.copies == Copies::kTorn || piece.has(kMixed);
+  const bool counted = piece.copies == Copies::kTorn || piece.has(kMixedGeneration);
   if (counted && !core.tensors[piece.tensor].has(kDetached)) RemoveTornPiece(core, piece.tensor);
-  piece.clear(kMixed);
+  piece.clear(kMixedGeneration);
   job.policy->Use(id);
   SetState(core, id, {Copies::kRam, Activity::kNone});
 }
@@ -139,7 +139,7 @@ void SealCreation(Core& core, const Lease& lease) {
 void SealUpdate(Core& core, const Lease& lease) {
   Tensor& tensor = core.tensors[lease.tensor];
   const bool whole = lease.piece_count == tensor.piece_count;
-  if (whole) ForgetRewrites(core, lease.tensor);
+  if (whole) EndAllRewrites(core, lease.tensor);
   for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
     const PieceId id = tensor.piece(k);
     if (whole) {
@@ -197,7 +197,7 @@ void EndLease(Core& core, LeaseSlot slot) {
   --tensor.lease_count;
   const TensorSlot tensor_slot = lease.tensor;
   core.leases.Free(slot);
-  if (!job.waiters.empty()) job.pump = true;
+  if (!job.waiters.empty()) job.retry_waiters = true;
   if (tensor.has(kDetached)) FinishDetached(core, tensor_slot);
 }
 

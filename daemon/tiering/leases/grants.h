@@ -1,5 +1,5 @@
-// Grants: who may touch what. Examine says what stands in the way of a request; Grant gives it, whole; EndLease and
-// Seal take it back. Engine thread only.
+// Grants: who may touch what. CheckConflicts says what stands in the way of a request; Grant gives it, whole; EndLease
+// and Seal take it back. Engine thread only.
 //
 // Several items are granted all or nothing: nothing is held before everything can be. A write lease makes the old SSD
 // copy the place it would revert to; the seal makes that copy obsolete.

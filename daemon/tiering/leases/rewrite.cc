@@ -57,7 +57,7 @@ void EndRewrites(SessionState& session, const WaitItem& torn) {
   });
 }
 
-void ForgetRewrites(Core& core, TensorSlot slot) {
+void EndAllRewrites(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   if (!tensor.has(kRewriting)) return;
   tensor.clear(kRewriting);

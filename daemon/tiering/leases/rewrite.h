@@ -21,7 +21,7 @@ std::optional<Refusal> NoteRewrite(Core& core, SessionState& session, LeaseSlot 
 // The session tore the range itself: rewrites within it are ended.
 void EndRewrites(SessionState& session, const WaitItem& torn);
 // What stands is one whole, whoever had begun to rewrite it: all of it was sealed at once, or accepted.
-void ForgetRewrites(Core& core, TensorSlot slot);
+void EndAllRewrites(Core& core, TensorSlot slot);
 // The session ends: what it leaves half rewritten is torn, at once, whatever its size.
 void TearRewrites(Core& core, SessionState& session);
 bool BeingRewritten(const Core& core, TensorRef tensor);

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "daemon/tiering/memory/room.h"
-#include "daemon/tiering/memory/tenancy.h"
+#include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/transfers/transfers.h"
 
@@ -57,7 +57,7 @@ bool LookForPieces(Core& core) {
   Emptying& emptying = core.emptying;
   const uint32_t capacity = core.pieces.capacity();
   TIER_CHECK(emptying.cursor <= capacity, "cursor {} of {}", emptying.cursor, capacity);
-  const uint32_t end = emptying.cursor + std::min(capacity - emptying.cursor, kHandOverLooksMax);
+  const uint32_t end = emptying.cursor + std::min(capacity - emptying.cursor, kHandOverWorkMax);
   for (; emptying.cursor != end; ++emptying.cursor) {
     const PieceId id{emptying.cursor};
     const Piece& piece = core.pieces[id];

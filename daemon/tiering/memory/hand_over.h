@@ -11,7 +11,7 @@ namespace tier::tiering {
 
 // Looking for windows to hand over: not more often than this, and going over so many pieces at a time.
 inline constexpr base::Duration kHandOverInterval = std::chrono::milliseconds(2);
-inline constexpr uint32_t kHandOverLooksMax = 16384;
+inline constexpr uint32_t kHandOverWorkMax = 16384;
 
 // A job waits for memory that others hold beyond their guarantee: empties and returns their windows.
 void HandOver(Core& core);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "daemon/tiering/memory/tenancy.h"
+#include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/transfers/transfers.h"
 
@@ -36,7 +36,7 @@ bool EvictOne(Core& core, JobState& job, bool whole_block) {
   const PieceId id = ColdestClean(core, job, whole_block);
   if (id == kNoPiece) return false;
   Evict(core, id);
-  core.acted = true;
+  core.made_progress = true;
   return true;
 }
 
@@ -74,7 +74,7 @@ void WriteColdest(Core& core, JobState& job, uint64_t pages, Which which) {
     if (id == kNoPiece) return;
     if (which == Which::kUnfinished && core.tensors[core.pieces[id].tensor].has(kVisible)) return;
     if (!StartWrite(core, id)) return;
-    core.acted = true;
+    core.made_progress = true;
   }
 }
 
@@ -96,7 +96,7 @@ uint64_t ReachablePages(const Core& core, const JobState& job) {
 }
 
 void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
-  if (job.burying()) return;  // The coldest may be what is about to be freed: not worth a write.
+  if (job.has_pending_frees()) return;  // The coldest may be what is about to be freed: not worth a write.
   const uint64_t start = Threshold(reachable, core.options.write_behind_start);
   const uint64_t dirty = job.dirty_pages;
   uint64_t wanted = dirty > start ? dirty - start : 0;
@@ -126,7 +126,7 @@ bool FetchNext(Core& core, JobState& job, PrefetchItem& item) {
   if (!run) return false;
   GiveRam(core, id, run);
   StartRead(core, id, true);
-  core.acted = true;
+  core.made_progress = true;
   return true;
 }
 
@@ -134,9 +134,9 @@ void Fetch(Core& core, JobState& job, uint64_t reachable) {
   uint64_t budget = core.options.prefetch_bytes_max / kPageSize;
   if (budget == 0) budget = std::max<uint64_t>(reachable / 4, kPagesPerBlock);
   for (uint32_t looked = 0; !job.prefetches.empty() && job.shortage_pages == 0 && job.prefetching_pages < budget;) {
-    if (looked++ == kFetchLooksMax) {
-      job.upkeep = true;
-      core.acted = true;
+    if (looked++ == kFetchWorkMax) {
+      job.needs_maintenance = true;
+      core.made_progress = true;
       return;
     }
     PrefetchItem& item = job.prefetches.front();
@@ -243,7 +243,7 @@ bool TakeRuns(Core& core, JobState& job, uint32_t blocks, uint32_t tail_pages) {
 }
 
 bool RoomMayCome(const Core& core, const JobState& job) {
-  if (job.burying()) return true;
+  if (job.has_pending_frees()) return true;
   if (job.windows_making != 0 || job.writing_pages != 0 || job.reading_pages != 0) return true;
   if (job.policy->count(EvictionOrder::kClean) != 0) return true;
   if (job.policy->count(EvictionOrder::kDirty) != 0 && job.write_backoff < kWriteFailuresBeforeRefusal) return true;
@@ -258,7 +258,7 @@ bool OwnLeasesHoldRoom(const Core& core, const SessionState& session) {
   return OnlyOwnLeases(session) && !RoomMayCome(core, *session.job);
 }
 
-void Upkeep(Core& core, JobState& job) {
+void Maintain(Core& core, JobState& job) {
   const uint64_t reachable = ReachablePages(core, job);
   WriteBehind(core, job, reachable);
   EvictAhead(core, job, reachable);

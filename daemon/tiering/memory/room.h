@@ -12,7 +12,7 @@ inline constexpr uint64_t kAheadBytesMax = 256 * kMiB;
 inline constexpr uint32_t kWriteFailuresBeforeRefusal = 4;
 inline constexpr uint64_t kLastPartDivisor = 16;  // Of the arena.
 // Pieces of announced ranges that are looked at in one go: most may be in RAM already.
-inline constexpr uint32_t kFetchLooksMax = 4096;
+inline constexpr uint32_t kFetchWorkMax = 4096;
 
 // Bytes of windows it may hold while nobody else needs them: its limit, what the arena can reach.
 uint64_t ShareOf(const Core& core, const JobState& job);
@@ -55,6 +55,6 @@ bool OwnLeasesHoldRoom(const Core& core, const SessionState& session);
 
 // Once a turn for each job: writes out what write-behind or a shortage asks for, evicts ahead of need, fetches what was
 // announced, makes windows ahead.
-void Upkeep(Core& core, JobState& job);
+void Maintain(Core& core, JobState& job);
 
 }  // namespace tier::tiering

@@ -14,8 +14,8 @@ TensorKey KeyOf(const Tensor& tensor) { return {static_cast<uint64_t>(tensor.job
 
 TensorSlot& HeadOf(Core& core, TensorSlot slot) {
   const Tensor& tensor = core.tensors[slot];
-  std::vector<Grave>& graves = tensor.job->graves;
-  if (!graves.empty() && graves.back().head == slot) return graves.back().head;
+  std::vector<FreedNamespace>& freed_namespaces = tensor.job->freed_namespaces;
+  if (!freed_namespaces.empty() && freed_namespaces.back().head == slot) return freed_namespaces.back().head;
   if (tensor.space == 0) return tensor.job->shared_tensors;
   if (tensor.space == kInheritedSpace) return tensor.job->inherited_tensors;
   SessionState* session = core.FindSession(SessionId{tensor.space});
@@ -35,9 +35,9 @@ void Link(Core& core, TensorSlot slot) {
 // The tensor leaves its namespace: cursors at it move on.
 void MoveCursorsOn(JobState& job, TensorSlot slot, TensorSlot next) {
   for (SessionState* session : job.sessions) {
-    if (session->cursor == slot) SetListingCursor(*session, next);
+    if (session->cursor == slot) SetEnumerationCursor(*session, next);
   }
-  if (job.itself.cursor == slot) SetListingCursor(job.itself, next);
+  if (job.internal_session.cursor == slot) SetEnumerationCursor(job.internal_session, next);
 }
 
 void Unlink(Core& core, TensorSlot slot) {
@@ -182,7 +182,7 @@ void MakeVisible(Core& core, TensorSlot slot) {
   tensor.creator = 0;
   tensor.creation.reset();
   tensor.set(kVisible);
-  if (!tensor.job->waiters.empty()) tensor.job->pump = true;
+  if (!tensor.job->waiters.empty()) tensor.job->retry_waiters = true;
 }
 
 void Detach(Core& core, TensorSlot slot) {
@@ -204,7 +204,7 @@ void Detach(Core& core, TensorSlot slot) {
   tensor.clear(kUnnamed);
   tensor.set(kDetached);
   ++tensor.salt;
-  if (!tensor.job->waiters.empty()) tensor.job->pump = true;
+  if (!tensor.job->waiters.empty()) tensor.job->retry_waiters = true;
   FinishDetached(core, slot);
 }
 
@@ -212,18 +212,18 @@ void FinishDetached(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(tensor.has(kDetached), "tensor {} is not detached", tensor.id);
   if (tensor.lease_count != 0) return;
-  const bool too_much = core.remains + tensor.piece_count > core.options.remains_max;
-  if (too_much) core.burials_left = std::max(core.burials_left, tensor.piece_count);
-  if (FreeRemains(core, slot)) return;
-  core.remains += tensor.piece_count;
-  tensor.job->remains.push_back(slot);
+  const bool too_much = core.pending_free_pieces + tensor.piece_count > core.options.pending_frees_max;
+  if (too_much) core.free_budget = std::max(core.free_budget, tensor.piece_count);
+  if (ContinueFree(core, slot)) return;
+  core.pending_free_pieces += tensor.piece_count;
+  tensor.job->freed_tensors.push_back(slot);
 }
 
-bool FreeRemains(Core& core, TensorSlot slot) {
+bool ContinueFree(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(tensor.has(kDetached) && tensor.lease_count == 0, "tensor {} has {} leases", tensor.id,
              tensor.lease_count);
-  for (; tensor.piece_count != 0 && core.burials_left != 0; --core.burials_left) {
+  for (; tensor.piece_count != 0 && core.free_budget != 0; --core.free_budget) {
     --tensor.piece_count;
     FreePiece(core, tensor.pieces == nullptr ? tensor.only_piece : tensor.pieces[tensor.piece_count]);
   }
@@ -266,12 +266,12 @@ void RemoveTornPiece(Core& core, TensorSlot slot) {
 
 void TearPiece(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
-  if (piece.copies == Copies::kTorn || piece.has(kMixed)) return;
-  piece.set(kMixed);
+  if (piece.copies == Copies::kTorn || piece.has(kMixedGeneration)) return;
+  piece.set(kMixedGeneration);
   AddTornPiece(core, piece.tensor);
 }
 
-void SetListingCursor(SessionState& session, TensorSlot slot) {
+void SetEnumerationCursor(SessionState& session, TensorSlot slot) {
   JobState& job = *session.job;
   TIER_CHECK(session.cursor == kNoTensor || job.cursor_count != 0, "a cursor of session {} is not counted",
              static_cast<uint64_t>(session.id));

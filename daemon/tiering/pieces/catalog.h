@@ -29,7 +29,7 @@ void Detach(Core& core, TensorSlot slot);
 // graveyard.
 void FinishDetached(Core& core, TensorSlot slot);
 // Goes on with that. True: nothing is left. REQUIRES: detached, no leases.
-bool FreeRemains(Core& core, TensorSlot slot);
+bool ContinueFree(Core& core, TensorSlot slot);
 // The transfer of a freed piece ended.
 void FinishFreedPiece(Core& core, PieceId id);
 // The session that creates it creates it still.
@@ -41,6 +41,6 @@ void RemoveTornPiece(Core& core, TensorSlot slot);
 // mark beside the bytes, so it needs no room and waits for no lease. REQUIRES: visible.
 void TearPiece(Core& core, PieceId id);
 // The tensor that the session's listing goes on with (requests/listing); it moves on when that tensor is freed.
-void SetListingCursor(SessionState& session, TensorSlot slot);
+void SetEnumerationCursor(SessionState& session, TensorSlot slot);
 
 }  // namespace tier::tiering

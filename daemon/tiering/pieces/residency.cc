@@ -62,7 +62,7 @@ void SetState(Core& core, PieceId id, PieceState to) {
   piece.copies = to.copies;
   piece.activity = to.activity;
   CountUse(core, piece, 1);
-  job.upkeep = true;
+  job.needs_maintenance = true;
   if (Evictable(core, piece)) job.policy->Add(id, OrderOf(piece));
 }
 
@@ -82,13 +82,13 @@ void DropRam(Core& core, PieceId id) {
   job.pool.Free(piece.ram);
   piece.ram = {};
   piece.clear(kReserved);
-  if (!job.waiters.empty()) job.pump = true;
+  if (!job.waiters.empty()) job.retry_waiters = true;
 }
 
 void FreeExtent(Core& core, JobState& job, storage::Extent extent, bool bad) {
   TIER_CHECK(job.ssd_pages >= extent.run.pages, "{} of {}", extent.run.pages, job.ssd_pages);
   job.ssd_pages -= extent.run.pages;
-  if (job.manifest.Orphan(extent, bad)) return;
+  if (job.manifest.Unuse(extent, bad)) return;
   if (bad) {
     core.ports.extents.Quarantine(extent);
   } else {

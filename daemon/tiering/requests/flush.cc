@@ -7,7 +7,7 @@
 #include "daemon/tiering/leases/conflicts.h"
 #include "daemon/tiering/leases/rewrite.h"
 #include "daemon/tiering/memory/room.h"
-#include "daemon/tiering/requests/listing.h"
+#include "daemon/tiering/requests/enumeration.h"
 #include "daemon/tiering/requests/refusals.h"
 #include "daemon/tiering/transfers/transfers.h"
 
@@ -29,17 +29,17 @@ void WriteAhead(Core& core, Waiter& waiter) {
     const Tensor& tensor = core.tensors[item.tensor.slot];
     uint32_t k = i == waiter.cursor_item ? waiter.cursor_piece : 0;
     for (; k < tensor.piece_count && looked < look_max; ++k, ++looked) {
-      core.looks_left -= core.looks_left == 0 ? 0 : 1;
+      core.work_left -= core.work_left == 0 ? 0 : 1;
       if (!Writable(core.PieceOf(tensor, k))) continue;
       if (!CanStartWrite(core, job) || !StartWrite(core, tensor.piece(k))) return;
-      core.acted = true;
+      core.made_progress = true;
     }
   }
 }
 
 // Shared tensors that nobody asked for by name: what became of them since is not the flush's affair.
 bool Skipped(const Waiter& waiter, const Tensor& tensor, const Piece& piece) {
-  if (waiter.cursor_item < waiter.unasked_from) return false;
+  if (waiter.cursor_item < waiter.first_unnamed) return false;
   return tensor.torn() || piece.activity == Activity::kLeasedWrite;
 }
 
@@ -52,7 +52,7 @@ void NoteCorrupt(Waiter& waiter) {
 }
 
 // What was noted may be freed or rewritten by now: then the next one behind it counts.
-void ForgetHealed(const Core& core, Waiter& waiter) {
+void DropRepaired(const Core& core, Waiter& waiter) {
   if (!waiter.corrupt) return;
   const TensorRef ref = waiter.items[waiter.corrupt_item].tensor;
   if (core.Alive(ref) && core.PieceOf(core.tensors[ref.slot], waiter.corrupt_piece).has(kCorrupt)) return;
@@ -68,23 +68,23 @@ bool AllWritten(Core& core, Waiter& waiter) {
     if (!core.Alive(item.tensor)) continue;
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (; waiter.cursor_piece < tensor.piece_count; ++waiter.cursor_piece) {
-      if (core.looks_left == 0) {
-        waiter.job->pump = true;
-        core.acted = true;
+      if (core.work_left == 0) {
+        waiter.job->retry_waiters = true;
+        core.made_progress = true;
         return false;
       }
-      --core.looks_left;
+      --core.work_left;
       const Piece& piece = core.PieceOf(tensor, waiter.cursor_piece);
       if (!Written(piece) && !Skipped(waiter, tensor, piece)) return false;
-      if (piece.has(kCorrupt) && waiter.cursor_item < waiter.unasked_from) NoteCorrupt(waiter);
+      if (piece.has(kCorrupt) && waiter.cursor_item < waiter.first_unnamed) NoteCorrupt(waiter);
     }
   }
   return true;
 }
 
 // A mixture lies on SSD like anything else. Corrupt copies were met on the way.
-Examination FindDamage(const Core& core, const Waiter& waiter) {
-  const auto asked = static_cast<uint32_t>(std::min<size_t>(waiter.items.size(), waiter.unasked_from));
+ConflictCheck FindDamage(const Core& core, const Waiter& waiter) {
+  const auto asked = static_cast<uint32_t>(std::min<size_t>(waiter.items.size(), waiter.first_unnamed));
   for (uint32_t i = 0; i < asked; ++i) {
     const TensorRef tensor = waiter.items[i].tensor;
     if (core.Alive(tensor) && core.tensors[tensor.slot].torn()) return {.verdict = Verdict::kRefused, .item = i};
@@ -100,7 +100,7 @@ bool RewrittenAtCursor(const Core& core, const Waiter& waiter) {
 }
 
 bool TornAtCursor(const Core& core, const Waiter& waiter) {
-  if (waiter.cursor_item >= waiter.unasked_from) return false;
+  if (waiter.cursor_item >= waiter.first_unnamed) return false;
   const WaitItem& item = waiter.items[waiter.cursor_item];
   return core.Alive(item.tensor) && core.tensors[item.tensor.slot].torn();
 }
@@ -123,17 +123,17 @@ Outcome WriteMore(Core& core, Waiter& waiter) {
 }  // namespace
 
 Outcome AdvanceFlush(Core& core, Waiter& waiter) {
-  if (Outcome listed = ListEverything(core, waiter); listed.progress != Progress::kReady) return listed;
+  if (Outcome listed = Enumerate(core, waiter); listed.progress != Progress::kReady) return listed;
   if (waiter.cookie != 0) return Waits();  // Its manifest is being committed.
   if (waiter.op == proto::Op::kPersist) {
     if (Outcome counted = CheckSpace(core, waiter); counted.progress != Progress::kReady) return counted;
   }
-  ForgetHealed(core, waiter);
+  DropRepaired(core, waiter);
   // One that is half rewritten is not gone over whole at each pump meanwhile.
   const bool rewritten = waiter.op == proto::Op::kPersist && RewrittenAtCursor(core, waiter);
   if (rewritten || !AllWritten(core, waiter)) return WriteMore(core, waiter);
   if (waiter.op == proto::Op::kPersist) return StartManifest(core, waiter);
-  const Examination found = FindDamage(core, waiter);
+  const ConflictCheck found = FindDamage(core, waiter);
   if (found.verdict != Verdict::kRefused) return Finished(0);
   return Refused(RefusalOf(core, AskOf(core, waiter), found), found.item);
 }

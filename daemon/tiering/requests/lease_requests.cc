@@ -49,7 +49,7 @@ void SortItems(Core& core) {
 }
 
 // Pages of all pieces that an acquire touches, each counted once; 0 if every one of them is in RAM already.
-uint64_t PagesToGather(Core& core) {
+uint64_t PagesToReserve(Core& core) {
   SortItems(core);
   uint64_t pages = 0;
   bool missing = false;
@@ -77,7 +77,7 @@ bool CheckShare(Core& core, SessionState& session, const Request& request) {
   for (size_t i = 0; i < core.items.size(); ++i) pages += PagesTouched(core.items[i], SizeAsked(core, request, i));
   const uint64_t share = AlignUp(FirmShareOf(core, *session.job), kPageSize);
   if (pages * kPageSize <= share) return true;
-  if (request.op != proto::Op::kCreate) pages = PagesToGather(core);
+  if (request.op != proto::Op::kCreate) pages = PagesToReserve(core);
   if (pages * kPageSize <= share) {
     pages = NewlyHeldPages(core, core.items);
     if (pages <= LeasableOf(core, *session.job) / kPageSize) return true;
@@ -190,10 +190,10 @@ bool AddUnnamed(Core& core, SessionState& session, const Request& request) {
 }
 
 // Room for a create, there and then.
-bool GatherAtOnce(Core& core, const Ask& ask) {
+bool TryReserveNow(Core& core, const Ask& ask) {
   if (ask.session->job->shortage_pages != 0 || !LeasesFit(core, ask)) return false;
-  if (AwaitsPlace(core, ask) && GatherInPlace(core, ask)) return true;
-  return Gather(core, ask) && Examine(core, ask).verdict == Verdict::kReady;
+  if (AwaitsPlace(core, ask) && ReserveInPlace(core, ask)) return true;
+  return Reserve(core, ask) && CheckConflicts(core, ask).verdict == Verdict::kReady;
 }
 
 // Pieces that were given room but are not waited for after all lose it again.
@@ -238,7 +238,7 @@ bool ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags) {
   const bool exclusive = core.leases[slot].exclusive();
   const bool rewrites = exclusive && core.tensors[tensor.slot].has(kVisible);
   if ((flags & proto::kFlagUntouched) != 0 && exclusive) {
-    Withdraw(core, slot);
+    CancelGrant(core, slot);
   } else if ((flags & proto::kFlagAbandon) != 0 && exclusive) {
     Abandon(core, slot);
   } else {
@@ -295,7 +295,7 @@ void SubmitCreate(Core& core, SessionState& session, const Request& request) {
   const bool added = replaced != kNoTensor ? AddUnnamed(core, session, request) : AddTensors(core, session, request);
   if (!added) return;
   const Ask ask = AskFor(core, session, request);
-  if (GatherAtOnce(core, ask)) {
+  if (TryReserveNow(core, ask)) {
     TakePlace(core, ask);
     Grant(core, ask);
     return;
@@ -315,7 +315,7 @@ void SubmitAcquire(Core& core, SessionState& session, const Request& request) {
             {}});
     return;
   }
-  const Examination found = Examine(core, ask);
+  const ConflictCheck found = CheckConflicts(core, ask);
   if (found.verdict == Verdict::kReady && LeasesFit(core, ask)) {
     session.job->counters.acquire_hits += core.items.size();
     Grant(core, ask);
@@ -345,7 +345,7 @@ void SubmitRelease(Core& core, SessionState& session, const Request& request) {
 void SubmitFree(Core& core, SessionState& session, const Request& request) {
   if (!ResolveItems(core, session, request, false)) return;
   const Ask ask = AskFor(core, session, request);
-  const Examination found = Examine(core, ask);
+  const ConflictCheck found = CheckConflicts(core, ask);
   if (found.verdict != Verdict::kReady) {
     Enqueue(core, ask, {.timeout_ms = request.timeout_ms});
     return;

@@ -99,7 +99,7 @@ Refusal OwnLeasesRefusal(const Core& core, const SessionState& session, uint64_t
   return refusal;
 }
 
-Refusal BlockedRefusal(const Core& core, const Ask& ask, const Examination& at) {
+Refusal BlockedRefusal(const Core& core, const Ask& ask, const ConflictCheck& at) {
   const WaitItem& item = ask.items[at.item];
   const Tensor& tensor = core.tensors[item.tensor.slot];
   Refusal refusal{.code = Code::kTimeout};
@@ -168,9 +168,9 @@ Refusal DeadlineRefusal(Core& core, const Waiter& waiter) {
   }
   const Ask ask = AskOf(core, waiter);
   const JobState& job = *waiter.job;
-  Examination found;
-  if (waiter.blocked) found = ExamineAt(core, ask, waiter.cursor_item, waiter.cursor_piece);
-  if (found.verdict != Verdict::kBlocked) found = Examine(core, ask);
+  ConflictCheck found;
+  if (waiter.blocked) found = CheckConflictAt(core, ask, waiter.cursor_item, waiter.cursor_piece);
+  if (found.verdict != Verdict::kBlocked) found = CheckConflicts(core, ask);
   if (found.verdict == Verdict::kRefused) return RefusalOf(core, ask, found);
   if (found.verdict == Verdict::kBlocked) {
     const bool own = OwnLeasesBlock(core, *ask.session, found, ask);

@@ -117,14 +117,14 @@ uint32_t PlacePieces(const Core& core, const Ask& ask) {
   return count > kPlacePiecesMax ? 0 : count;
 }
 
-bool GatherInPlace(Core& core, const Ask& ask) {
+bool ReserveInPlace(Core& core, const Ask& ask) {
   JobState& job = *ask.session->job;
   const uint64_t vacated = VacatedBy(core, ask).pages;
   if (vacated == 0 || vacated + job.pool.free_pages() < NeedOf(core, ask).pages()) return false;
   const TensorSlot old = OldOf(core, ask);
   const std::vector<base::PageRun> runs = PlanRuns(core, ask, old);
   if (runs.empty()) return false;
-  core.burials_left = std::max(core.burials_left, core.tensors[old].piece_count);  // All of it goes now.
+  core.free_budget = std::max(core.free_budget, core.tensors[old].piece_count);  // All of it goes now.
   TakePlace(core, ask);
   const WaitItem& item = ask.items.front();
   const Tensor& tensor = core.tensors[item.tensor.slot];
@@ -136,7 +136,7 @@ bool GatherInPlace(Core& core, const Ask& ask) {
     GiveRam(core, id, runs[next++]);
   }
   TIER_CHECK(next == runs.size(), "{} runs for {} pieces", runs.size(), next);
-  job.upkeep = true;
+  job.needs_maintenance = true;
   return true;
 }
 

@@ -39,7 +39,7 @@ TensorRef PlaceToKeep(const Core& core, const Ask& ask);
 uint32_t PlacePieces(const Core& core, const Ask& ask);
 // True: with what the old tensor gives up there is room for all of it; it has that room and its place, and is to be
 // granted now. False: nothing happened. REQUIRES: awaits its place, no refusal.
-bool GatherInPlace(Core& core, const Ask& ask);
+bool ReserveInPlace(Core& core, const Ask& ask);
 // The old tensor goes, and the name means the new one. Nothing for an ask that awaits no place.
 void TakePlace(Core& core, const Ask& ask);
 

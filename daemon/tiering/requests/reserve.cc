@@ -66,7 +66,7 @@ bool LeasesFit(const Core& core, const Ask& ask) {
   return pages == 0 || (held + pages) * kPageSize <= leasable;
 }
 
-bool Gather(Core& core, const Ask& ask) {
+bool Reserve(Core& core, const Ask& ask) {
   JobState& job = *ask.session->job;
   const Need need = NeedOf(core, ask);
   bool complete = true;
@@ -79,7 +79,7 @@ bool Gather(Core& core, const Ask& ask) {
       if (!complete) break;
     }
     if (!complete && may_evict) GrowByOne(core, job, need);
-    job.upkeep = true;
+    job.needs_maintenance = true;
   }
   StartReads(core, ask);
   return complete;

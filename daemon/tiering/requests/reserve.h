@@ -8,7 +8,7 @@ namespace tier::tiering {
 
 // Gives room to as many pieces as possible and starts their reads. True: every piece has room; what is missing comes by
 // itself. REQUIRES: the pieces are pinned.
-bool Gather(Core& core, const Ask& ask);
+bool Reserve(Core& core, const Ask& ask);
 
 // Whether the job's leases, with these, still fit what no other job is guaranteed. Else it waits as for room: what lies
 // in lent memory could not be had back.

@@ -5,7 +5,7 @@
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/requests/answers.h"
-#include "daemon/tiering/requests/listing.h"
+#include "daemon/tiering/requests/enumeration.h"
 
 namespace tier::tiering {
 namespace {
@@ -26,8 +26,8 @@ void AcceptPiece(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   const bool torn = piece.copies == Copies::kTorn;
   // One that is being rewritten stops being torn when it is sealed.
-  if ((!torn && !piece.has(kMixed)) || piece.activity == Activity::kLeasedWrite) return;
-  piece.clear(kMixed);
+  if ((!torn && !piece.has(kMixedGeneration)) || piece.activity == Activity::kLeasedWrite) return;
+  piece.clear(kMixedGeneration);
   piece.changed_by = kChangedByNobody;
   if (torn) SetState(core, id, {Copies::kRam, Activity::kNone});
   RemoveTornPiece(core, piece.tensor);
@@ -60,8 +60,8 @@ bool Go(Core& core, Op op, std::span<const WaitItem> items, Scan* scan) {
     TIER_CHECK(item.first_piece + item.piece_count <= tensor.piece_count, "pieces {} + {} of {}", item.first_piece,
                item.piece_count, tensor.piece_count);
     for (; scan->piece < item.piece_count && (op != Op::kAccept || tensor.torn()); ++scan->piece) {
-      if (core.looks_left == 0) return false;
-      --core.looks_left;
+      if (core.work_left == 0) return false;
+      --core.work_left;
       ScanPiece(core, op, tensor.piece(item.first_piece + scan->piece), scan);
     }
   }
@@ -72,7 +72,7 @@ bool Go(Core& core, Op op, std::span<const WaitItem> items, Scan* scan) {
 void EndRewritesOf(Core& core, const Ask& ask) {
   for (const WaitItem& item : ask.items) {
     if (ask.op == Op::kTear) EndRewrites(*ask.session, item);
-    if (ask.op == Op::kAccept && core.Alive(item.tensor)) ForgetRewrites(core, item.tensor.slot);
+    if (ask.op == Op::kAccept && core.Alive(item.tensor)) EndAllRewrites(core, item.tensor.slot);
   }
 }
 
@@ -87,7 +87,7 @@ void AnswerScan(Core& core, const Ask& ask, const Scan& scan) {
   }
   const Tensor& tensor = core.tensors[first.tensor.slot];
   if (ask.op == Op::kAccept || ask.op == Op::kTear) {
-    session.job->pump = true;
+    session.job->retry_waiters = true;
     return AnswerValue(core, session, ask.sequence, ask.op, tensor.generation);
   }
   proto::TensorRecord record{.size = tensor.size, .generation = tensor.generation};
@@ -111,13 +111,13 @@ bool RunScan(Core& core, const Ask& ask, Scan* scan) {
 bool AdvanceScan(Core& core, Waiter& waiter) {
   TIER_CHECK(IsScan(waiter.op), "operation {}", static_cast<uint16_t>(waiter.op));
   do {
-    if (ListEverything(core, waiter).progress != Progress::kReady) return false;
+    if (Enumerate(core, waiter).progress != Progress::kReady) return false;
     if (!Go(core, waiter.op, waiter.items, &waiter.scan)) {
-      waiter.job->pump = true;
-      core.acted = true;
+      waiter.job->retry_waiters = true;
+      core.made_progress = true;
       return false;
     }
-  } while (ListNextPart(waiter));
+  } while (EnumerateNextPart(waiter));
   AnswerScan(core, AskOf(core, waiter), waiter.scan);
   return true;
 }

@@ -38,10 +38,10 @@ bool CheckShape(Core& core, SessionState& session, const Request& request) {
 }
 
 // Named no tensor: all there are are listed, with some of each turn's looks.
-void EnqueueEverything(Core& core, SessionState& session, const Request& request) {
+void EnqueueAllTensors(Core& core, SessionState& session, const Request& request) {
   const Ask ask{
       .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = {}};
-  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .everything = true});
+  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .enumerating = true});
 }
 
 // What is named twice is gone through once: the later item names nothing. Returns the bytes of the others.
@@ -76,7 +76,7 @@ void SubmitPrefetch(Core& core, SessionState& session, const Request& request) {
     job.prefetches.push_back({item.tensor, item.first_piece, item.first_piece + item.piece_count});
     ++queued;
   }
-  job.upkeep = true;
+  job.needs_maintenance = true;
   AnswerValue(core, session, request.sequence, request.op, queued);
 }
 
@@ -88,7 +88,7 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
             {}});
     return;
   }
-  if (request.items.empty()) return EnqueueEverything(core, session, request);
+  if (request.items.empty()) return EnqueueAllTensors(core, session, request);
   if (!ResolveItems(core, session, request, false)) return;
   const uint64_t bytes = NameOnce(core);
   const Ask ask{
@@ -97,7 +97,7 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
 }
 
 void SubmitDrop(Core& core, SessionState& session, const Request& request) {
-  if (request.items.empty()) return EnqueueEverything(core, session, request);
+  if (request.items.empty()) return EnqueueAllTensors(core, session, request);
   if (ResolveItems(core, session, request, true)) ScanNow(core, session, request);
 }
 
@@ -188,8 +188,8 @@ void SubmitRequest(Core& core, SessionState& session, const Request& request) {
 }
 
 void SubmitJobFlush(Core& core, JobState& job, uint64_t sequence, uint32_t timeout_ms) {
-  ++job.itself.outstanding;
-  EnqueueEverything(core, job.itself,
+  ++job.internal_session.outstanding;
+  EnqueueAllTensors(core, job.internal_session,
                     {.sequence = sequence, .op = Op::kFlush, .timeout_ms = timeout_ms, .items = {}, .text = {}});
 }
 

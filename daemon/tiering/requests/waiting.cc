@@ -9,8 +9,8 @@
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/requests/answers.h"
+#include "daemon/tiering/requests/enumeration.h"
 #include "daemon/tiering/requests/flush.h"
-#include "daemon/tiering/requests/listing.h"
 #include "daemon/tiering/requests/need.h"
 #include "daemon/tiering/requests/refusals.h"
 #include "daemon/tiering/requests/replace.h"
@@ -23,7 +23,7 @@ namespace {
 using proto::Op;
 using Iterator = WaiterList::iterator;
 
-constexpr uint32_t kPumpRoundsMax = 8;
+constexpr uint32_t kRetryRoundsMax = 8;
 
 // Calls visit(id, piece) for each piece of each item that is still there.
 template <typename Visit>
@@ -121,11 +121,11 @@ Iterator Remove(Core& core, Iterator waiter) {
   SessionState& session = core.AskerOf(*waiter);
   TIER_CHECK(session.waiter_count != 0, "waiter {}", waiter->number);
   --session.waiter_count;
-  EndListing(session, *waiter);
+  EndEnumeration(session, *waiter);
   JobState& job = *waiter->job;
-  job.pump = true;
-  core.acted = true;
-  if (job.next_look == waiter) ++job.next_look;
+  job.retry_waiters = true;
+  core.made_progress = true;
+  if (job.next_retry == waiter) ++job.next_retry;
   return job.waiters.erase(waiter);
 }
 
@@ -186,25 +186,25 @@ bool End(Core& core, Iterator waiter, Outcome outcome) {
 }
 
 // Looks that one look at the item takes. Most requests go over pieces with a cursor, as far as the turn's looks reach.
-uint32_t LookCost(Op op, const WaitItem& item) {
+uint32_t WorkCostOf(Op op, const WaitItem& item) {
   if (op == Op::kFree) return 1;
   return op == Op::kCreate || op == Op::kAcquire ? item.piece_count : 0;
 }
 
-struct Look {
+struct Pass {
   bool room_blocked = false;  // An earlier waiter of the job has first call on room.
 };
 
 enum class Next : uint8_t { kWait, kDone };
 
-void ReleaseHold(Core& core, Waiter& waiter, const Examination& found) {
+void ReleaseHold(Core& core, Waiter& waiter, const ConflictCheck& found) {
   UnpinAll(core, waiter);
   waiter.starved = false;
   waiter.cursor_item = found.item;
   waiter.cursor_piece = found.piece;
 }
 
-Next LookBlocked(Core& core, Iterator waiter, const Ask& ask, const Examination& found) {
+Next OnConflict(Core& core, Iterator waiter, const Ask& ask, const ConflictCheck& found) {
   ReleaseHold(core, *waiter, found);
   if ((ask.flags & proto::kFlagNoWait) != 0) {
     RefuseWaiter(core, waiter, BlockedRefusal(core, ask, found), found.item);
@@ -221,11 +221,11 @@ Next LookBlocked(Core& core, Iterator waiter, const Ask& ask, const Examination&
 }
 
 // It is first in line for room and has not got all it needs.
-Next LookStarved(Core& core, Iterator waiter, const Ask& ask) {
+Next OnShortage(Core& core, Iterator waiter, const Ask& ask) {
   JobState& job = *waiter->job;
   waiter->starved = true;
   if (job.shortage_pages == 0) job.shortage_pages = waiter->needed_pages;
-  Upkeep(core, job);
+  Maintain(core, job);
   const bool failing = job.write_backoff >= kWriteFailuresBeforeRefusal &&
                        job.write_failure_count > waiter->write_failures && job.windows_making == 0 &&
                        job.reading_pages == 0 && job.writing_pages == 0;
@@ -240,46 +240,46 @@ Next LookStarved(Core& core, Iterator waiter, const Ask& ask) {
   return Next::kWait;
 }
 
-Next LookForRoom(Core& core, Iterator waiter, const Ask& ask, Look& look) {
+Next TryReserve(Core& core, Iterator waiter, const Ask& ask, Pass& pass) {
   waiter->missed = true;
   DropClaims(core, *waiter);
   const uint64_t missing = NeedOf(core, ask).pages();
   waiter->needed_pages = missing;
-  if (missing != 0 && look.room_blocked) {
+  if (missing != 0 && pass.room_blocked) {
     UnpinAll(core, *waiter);
     waiter->starved = true;
     return Next::kWait;
   }
   if (!PinAll(core, *waiter)) return Next::kWait;
-  const bool complete = (AwaitsPlace(core, ask) && GatherInPlace(core, ask)) || Gather(core, ask);
+  const bool complete = (AwaitsPlace(core, ask) && ReserveInPlace(core, ask)) || Reserve(core, ask);
   if (!complete) {
     waiter->needed_pages = NeedOf(core, ask).pages();
     waiter->needed_pages -= std::min(waiter->needed_pages - 1, VacatedBy(core, ask).pages);
-    look.room_blocked = true;
-    return LookStarved(core, waiter, ask);
+    pass.room_blocked = true;
+    return OnShortage(core, waiter, ask);
   }
   waiter->starved = false;
-  if (Examine(core, ask).verdict != Verdict::kReady) return Next::kWait;
+  if (CheckConflicts(core, ask).verdict != Verdict::kReady) return Next::kWait;
   GrantWaiter(core, waiter);
   return Next::kDone;
 }
 
 // Its leases would reach into what others are guaranteed. What it gathered goes back, until some of them end.
-Next LookBeyondFirm(Core& core, Iterator waiter, const Ask& ask, Look& look) {
+Next OnLeaseLimit(Core& core, Iterator waiter, const Ask& ask, Pass& pass) {
   UnpinAll(core, *waiter);
   DropClaims(core, *waiter);
   waiter->missed = true;
   waiter->starved = true;
-  look.room_blocked = true;
+  pass.room_blocked = true;
   if ((ask.flags & proto::kFlagNoWaitOwn) == 0 || !OnlyOwnLeases(*ask.session)) return Next::kWait;
   RefuseWaiter(core, waiter, OwnLeasesRefusal(core, *ask.session, 0), 0);
   return Next::kDone;
 }
 
-Next LookAtLease(Core& core, Iterator waiter, Look& look) {
+Next TryLease(Core& core, Iterator waiter, Pass& pass) {
   const Ask ask = AskOf(core, *waiter);
   if (waiter->blocked) {
-    const Examination there = ExamineAt(core, ask, waiter->cursor_item, waiter->cursor_piece);
+    const ConflictCheck there = CheckConflictAt(core, ask, waiter->cursor_item, waiter->cursor_piece);
     if (there.verdict == Verdict::kBlocked) return Next::kWait;
   }
   waiter->blocked = false;
@@ -289,10 +289,10 @@ Next LookAtLease(Core& core, Iterator waiter, Look& look) {
       return Next::kDone;
     }
   }
-  const Examination found = Examine(core, ask);
+  const ConflictCheck found = CheckConflicts(core, ask);
   switch (found.verdict) {
     case Verdict::kRefused: RefuseWaiter(core, waiter, RefusalOf(core, ask, found), found.item); return Next::kDone;
-    case Verdict::kBlocked: return LookBlocked(core, waiter, ask, found);
+    case Verdict::kBlocked: return OnConflict(core, waiter, ask, found);
     case Verdict::kReady:
     case Verdict::kNeedsRoom: break;
   }
@@ -301,7 +301,7 @@ Next LookAtLease(Core& core, Iterator waiter, Look& look) {
     GrantWaiter(core, waiter);
     return Next::kDone;
   }
-  const Next next = fits ? LookForRoom(core, waiter, ask, look) : LookBeyondFirm(core, waiter, ask, look);
+  const Next next = fits ? TryReserve(core, waiter, ask, pass) : OnLeaseLimit(core, waiter, ask, pass);
   if (next == Next::kWait && (ask.flags & proto::kFlagNoWait) != 0) {
     Refusal refusal = NoMemoryRefusal(core, *waiter->job, waiter->requested_bytes);
     refusal.code = Code::kTimeout;
@@ -313,7 +313,7 @@ Next LookAtLease(Core& core, Iterator waiter, Look& look) {
 }
 
 // REQUIRES after kDone: the waiter is still in the list, answered, unless it was refused (then it is gone).
-bool Advance(Core& core, Iterator waiter, Look& look) {
+bool Advance(Core& core, Iterator waiter, Pass& pass) {
   if (waiter->op == Op::kFlush || waiter->op == Op::kPersist) return End(core, waiter, AdvanceFlush(core, *waiter));
   if (IsScan(waiter->op)) {
     if (!AdvanceScan(core, *waiter)) return false;
@@ -321,7 +321,7 @@ bool Advance(Core& core, Iterator waiter, Look& look) {
     return true;
   }
   const uint64_t number = waiter->number;
-  if (LookAtLease(core, waiter, look) == Next::kWait) return false;
+  if (TryLease(core, waiter, pass) == Next::kWait) return false;
   if (core.waiter_by_number.contains(number)) Remove(core, waiter);
   return true;
 }
@@ -352,37 +352,37 @@ void Enqueue(Core& core, const Ask& ask, const Enqueued& request) {
   waiter->requested_bytes = request.requested_bytes;
   waiter->write_failures = job.write_failure_count;
   waiter->scan = request.scan;
-  if (request.everything) waiter->listing = Listing::kOwn;
-  for (const WaitItem& item : ask.items) waiter->look_cost += LookCost(ask.op, item);
-  waiter->look_cost += PlacePieces(core, ask);
+  if (request.enumerating) waiter->enumeration = Enumeration::kOwn;
+  for (const WaitItem& item : ask.items) waiter->work_cost += WorkCostOf(ask.op, item);
+  waiter->work_cost += PlacePieces(core, ask);
   core.waiter_by_number.emplace(waiter->number, waiter);
   core.untimed_waiters.push_back(waiter->number);
   ++ask.session->waiter_count;
-  Look look{.room_blocked = job.shortage_pages != 0};
-  Advance(core, waiter, look);
+  Pass pass{.room_blocked = job.shortage_pages != 0};
+  Advance(core, waiter, pass);
 }
 
-void PumpJob(Core& core, JobState& job) {
+void RetryWaiters(Core& core, JobState& job) {
   // A grant or refusal may help those before it. What more rounds or looks would bring, the next turns bring.
-  for (uint32_t round = 0; round < kPumpRoundsMax; ++round) {
-    if (!job.pumping) {
-      if (!job.pump) return;
-      job.pump = false;
-      job.pumping = true;
+  for (uint32_t round = 0; round < kRetryRoundsMax; ++round) {
+    if (!job.retrying) {
+      if (!job.retry_waiters) return;
+      job.retry_waiters = false;
+      job.retrying = true;
       job.shortage_pages = 0;
-      job.next_look = job.waiters.begin();
+      job.next_retry = job.waiters.begin();
     }
-    Look look{.room_blocked = job.shortage_pages != 0};
-    while (job.next_look != job.waiters.end()) {
-      if (core.looks_left == 0) {
-        core.acted = true;
+    Pass pass{.room_blocked = job.shortage_pages != 0};
+    while (job.next_retry != job.waiters.end()) {
+      if (core.work_left == 0) {
+        core.made_progress = true;
         return;
       }
-      const Iterator waiter = job.next_look++;
-      core.looks_left -= std::min(core.looks_left, waiter->blocked ? 1 : waiter->look_cost);
-      Advance(core, waiter, look);
+      const Iterator waiter = job.next_retry++;
+      core.work_left -= std::min(core.work_left, waiter->blocked ? 1 : waiter->work_cost);
+      Advance(core, waiter, pass);
     }
-    job.pumping = false;
+    job.retrying = false;
   }
 }
 
@@ -409,13 +409,13 @@ void ExpireWaiters(Core& core) {
       core.deadlines.erase(core.deadlines.begin());
       continue;
     }
-    if (core.looks_left == 0) {  // The next turn is due at once: the deadline is past.
-      core.acted = true;
+    if (core.work_left == 0) {  // The next turn is due at once: the deadline is past.
+      core.made_progress = true;
       return;
     }
     // The refusal names who holds what.
-    const uint64_t cost = waiter->job->sessions.size() + (waiter->blocked ? 1 : waiter->look_cost);
-    core.looks_left -= static_cast<uint32_t>(std::min<uint64_t>(core.looks_left, cost));
+    const uint64_t cost = waiter->job->sessions.size() + (waiter->blocked ? 1 : waiter->work_cost);
+    core.work_left -= static_cast<uint32_t>(std::min<uint64_t>(core.work_left, cost));
     RefuseWaiter(core, waiter, DeadlineRefusal(core, *waiter), waiter->cursor_item);
   }
 }
@@ -446,7 +446,7 @@ void AnswerCommitted(Core& core) {
 }
 
 void FinishInternal(Core& core, JobState& job) {
-  while (!job.waiters.empty() && job.waiters.front().session == kDaemonItself) {
+  while (!job.waiters.empty() && job.waiters.front().session == kInternalSession) {
     FinishWaiter(core, job.waiters.begin(), 0);
   }
 }

@@ -15,12 +15,12 @@ struct Enqueued {
   uint32_t timeout_ms = 0;
   uint64_t requested_bytes = 0;
   Scan scan;
-  bool everything = false;  // It names no tensor.
+  bool enumerating = false;  // It names no tensor.
 };
 // Answers the request now if that is possible, else keeps it.
 void Enqueue(Core& core, const Ask& ask, const Enqueued& request);
 // Looks at the job's waiters, first come first.
-void PumpJob(Core& core, JobState& job);
+void RetryWaiters(Core& core, JobState& job);
 // Gives those that came since the last turn their deadlines.
 void TimeNewWaiters(Core& core);
 void ExpireWaiters(Core& core);

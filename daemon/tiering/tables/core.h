@@ -13,11 +13,11 @@
 #include "daemon/storage/extent_store.h"
 #include "daemon/tiering/api/options.h"
 #include "daemon/tiering/api/snapshot.h"
-#include "daemon/tiering/tables/departure.h"
 #include "daemon/tiering/tables/job_state.h"
 #include "daemon/tiering/tables/lease_table.h"
 #include "daemon/tiering/tables/outcome.h"
 #include "daemon/tiering/tables/reply_buffer.h"
+#include "daemon/tiering/tables/teardown_state.h"
 #include "daemon/tiering/tables/tensor_table.h"
 #include "daemon/tiering/tables/window_ledger.h"
 
@@ -36,13 +36,13 @@ struct Flight {
 
 // A change of a job's manifest that was handed to the store.
 struct ManifestCommit {
-  std::string key;        // Of the job.
-  uint64_t holds = 0;     // ManifestHolds::id of what it is about.
-  uint64_t waiter = 0;    // That it answers, if it still waits.
-  uint32_t mark = 0;      // The job's mark clock when it was captured.
-  bool erase = false;     // The job's manifest goes, and nothing comes in its place.
-  bool own = false;       // It names tensors of sessions, which go with these …
-  bool orphaned = false;  // … and the last of these went before the store had answered.
+  std::string key;             // Of the job.
+  uint64_t holds = 0;          // ManifestHolds::id of what it is about.
+  uint64_t waiter = 0;         // That it answers, if it still waits.
+  uint32_t mark = 0;           // The job's mark clock when it was captured.
+  bool erase = false;          // The job's manifest goes, and nothing comes in its place.
+  bool own = false;            // It names tensors of sessions, which go with these …
+  bool sessions_gone = false;  // … and the last of these went before the store had answered.
   std::vector<TensorRef> tensors;
 };
 
@@ -65,9 +65,9 @@ struct WindowFault {
   std::string reason;
 };
 
-// Pieces that are looked at for waiting requests in one turn: all jobs together, each at least kLooksPerJobMin.
-inline constexpr uint32_t kLooksPerTurn = 16384;
-inline constexpr uint32_t kLooksPerJobMin = 512;
+// Pieces that are looked at for waiting requests in one turn: all jobs together, each at least kWorkPerJobMin.
+inline constexpr uint32_t kWorkPerTurn = 16384;
+inline constexpr uint32_t kWorkPerJobMin = 512;
 
 // The windows that are being emptied for somebody else, and what was found in them so far.
 struct Emptying {
@@ -82,14 +82,14 @@ struct Core {
         ports(engine_ports),
         windows(engine_ports.windows.window_size(), engine_ports.windows.windows_max()),
         table(tensors, engine_options.hash_seed),
-        burials_left(engine_options.burials_per_turn) {}
+        free_budget(engine_options.frees_per_turn) {}
 
   EngineOptions options;
   EnginePorts ports;
   base::TimePoint now;
   uint64_t turns = 0;
-  uint32_t publications = 0;  // Turns whose replies were told.
-  bool acted = false;         // This turn did something.
+  uint32_t publications = 0;   // Turns whose replies were told.
+  bool made_progress = false;  // This turn did something.
 
   PieceSlab pieces;
   TensorSlab tensors;
@@ -103,7 +103,7 @@ struct Core {
   SessionState* last_session = nullptr;  // The last one found.
   std::unordered_map<JobId, std::unique_ptr<JobState>> jobs;
   std::vector<std::unique_ptr<JobState>> closing_jobs;
-  std::vector<Departure> departures;
+  std::vector<Teardown> teardowns;
   uint32_t next_owner = 1;
 
   Slab<Flight, FlightSlot> flights;
@@ -117,15 +117,15 @@ struct Core {
   uint32_t port_rivals = 0;  // Jobs that did when transfers last ended: each has its part of the port's writes.
 
   uint64_t next_waiter = 1;
-  uint32_t looks_left = kLooksPerTurn;  // Of this job in this turn, or of what is submitted until the next.
+  uint32_t work_left = kWorkPerTurn;  // Of this job in this turn, or of what is submitted until the next.
   DeadlineQueue deadlines;
   std::unordered_map<uint64_t, WaiterList::iterator> waiter_by_number;
   std::vector<uint64_t> untimed_waiters;  // Came since the last turn.
 
-  std::unordered_map<std::string, ManifestHolds> parked_manifests;  // Of jobs that are not open, by key.
-  std::unordered_map<std::string, Error> broken_manifests;          // Found at start, and not to be believed.
-  std::unordered_map<uint64_t, ManifestCommit> commits;             // By cookie.
-  std::vector<CommittedManifest> committed;                         // Answered by the store, not yet by us.
+  std::unordered_map<std::string, ManifestHolds> inactive_manifests;  // Of jobs that are not open, by key.
+  std::unordered_map<std::string, Error> broken_manifests;            // Found at start, and not to be believed.
+  std::unordered_map<uint64_t, ManifestCommit> commits;               // By cookie.
+  std::vector<CommittedManifest> committed;                           // Answered by the store, not yet by us.
   uint64_t next_cookie = 1;
   uint64_t next_holds = 1;
   std::vector<ManifestHolds::Dropped> dropped_scratch;
@@ -146,8 +146,8 @@ struct Core {
   JobCounters closed_totals;  // Counters of jobs that are gone.
   uint64_t torn_tensors = 0;
   uint64_t live_tensors = 0;
-  uint32_t burials_left = 0;  // In this turn.
-  uint64_t remains = 0;       // Pieces in JobState::remains of all jobs.
+  uint32_t free_budget = 0;          // In this turn.
+  uint64_t pending_free_pieces = 0;  // Pieces in JobState::freed_tensors of all jobs.
 
   // Scratch, so that the steady state allocates nothing.
   std::vector<WaitItem> items;
@@ -165,7 +165,7 @@ struct Core {
     return last_session;
   }
   SessionState& AskerOf(const Waiter& waiter) const {
-    if (waiter.session_slot == kNoSessionSlot) return waiter.job->itself;
+    if (waiter.session_slot == kNoSessionSlot) return waiter.job->internal_session;
     SessionState* session = sessions[waiter.session_slot].get();
     TIER_CHECK(session != nullptr && session->id == waiter.session, "waiter {} of a session that is gone",
                waiter.number);

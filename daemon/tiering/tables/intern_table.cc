@@ -23,7 +23,7 @@ void InternTable::Add(uint64_t id, std::string_view key) {
 }
 
 void InternTable::MakeRoom(uint64_t length, const Limits& limits, const InUse& in_use) {
-  for (uint32_t looks = 0; looks < kLooksPerKey && !by_age_.empty(); ++looks) {
+  for (uint32_t probes = 0; probes < kProbesPerKey && !by_age_.empty(); ++probes) {
     const bool many = by_id_.size() >= limits.keys_max - limits.keys_max / 4;
     const bool long_ones = bytes_ + length > limits.bytes_max - limits.bytes_max / 4;
     if (!many && !long_ones) return;

@@ -24,7 +24,7 @@ namespace tier::tiering {
 class InternTable {
  public:
   static constexpr uint32_t kProbesMax = 64;
-  static constexpr uint32_t kLooksPerKey = 16;     // At what might be forgotten for a new one.
+  static constexpr uint32_t kProbesPerKey = 16;    // At what might be forgotten for a new one.
   using InUse = std::function<bool(uint64_t id)>;  // Whether a tensor has it.
   struct Limits {
     uint32_t keys_max = 0;

@@ -40,8 +40,8 @@ struct WriteFailure {
   std::string message;
 };
 
-// The tensors of a namespace that is gone, until they are freed (graveyard.h).
-struct Grave {
+// The tensors of a namespace that is gone, until they are freed (deferred_free.h).
+struct FreedNamespace {
   TensorSlot head = kNoTensor;
   uint64_t space = 0;
 };
@@ -54,28 +54,31 @@ struct JobState {
   std::unique_ptr<EvictionPolicy> policy;
   InternTable keys;
   ManifestHolds manifest;
-  bool unresumed = false;           // An earlier run left the manifest, and this one was not asked to take its place.
-  bool manifest_names_own = false;  // Sessions' tensors: when the last session has gone, it alone has them.
+  bool has_unclaimed_manifest =
+      false;  // An earlier run left the manifest, and this one was not asked to take its place.
+  bool includes_session_tensors = false;  // Sessions' tensors: when the last session has gone, it alone has them.
   std::vector<SessionState*> sessions;
-  SessionState itself;  // Who asks when the daemon does: kDaemonItself, no slot, no tensors, none of `sessions`.
+  SessionState
+      internal_session;  // Who asks when the daemon does: kInternalSession, no slot, no tensors, none of `sessions`.
   std::vector<WindowIndex> windows;  // Ready ones.
   uint32_t windows_making = 0;
   uint32_t windows_returning = 0;
   TensorSlot shared_tensors = kNoTensor;
   TensorSlot inherited_tensors = kNoTensor;
-  std::vector<Grave> graves;
-  uint32_t departing = 0;          // Sessions that are gone but for their leases.
-  std::deque<TensorSlot> remains;  // Detached, without leases, with pieces that are still to be freed; oldest first.
-  bool closing = false;            // Gone for everybody; waits for its last transfer.
+  std::vector<FreedNamespace> freed_namespaces;
+  uint32_t teardown_count = 0;  // Sessions that are gone but for their leases.
+  std::deque<TensorSlot>
+      freed_tensors;     // Detached, without leases, with pieces that are still to be freed; oldest first.
+  bool closing = false;  // Gone for everybody; waits for its last transfer.
 
   WaiterList waiters;
-  WaiterList::iterator next_look = waiters.end();  // Where the pump goes on, when a turn's looks ran out.
-  bool pumping = false;                            // A pass over the waiters is under way.
+  WaiterList::iterator next_retry = waiters.end();  // Where the pump goes on, when a turn's looks ran out.
+  bool retrying = false;                            // A pass over the waiters is under way.
   Claims claims;
-  uint32_t cursor_count = 0;  // Sessions whose cursor stands at a tensor (everything.h).
-  bool pump = false;          // Something changed that a waiter may wait for.
-  bool upkeep = false;        // Something changed that write-behind, eviction or growth may follow.
-  bool wants_port = false;    // Found the transfer port full: to be pumped when transfers end.
+  uint32_t cursor_count = 0;       // Sessions whose cursor stands at a tensor (everything.h).
+  bool retry_waiters = false;      // Something changed that a waiter may wait for.
+  bool needs_maintenance = false;  // Something changed that write-behind, eviction or growth may follow.
+  bool wants_port = false;         // Found the transfer port full: to be pumped when transfers end.
   uint32_t writes_inflight = 0;
   uint64_t shortage_pages = 0;  // What the first waiter without room still needs.
   std::deque<PrefetchItem> prefetches;
@@ -100,7 +103,7 @@ struct JobState {
   uint32_t write_backoff = 0;  // Consecutive failures.
   JobCounters counters;        // The counters, and the gauges kept as they change; the rest by Snapshot.
 
-  bool burying() const { return !graves.empty() || !remains.empty() || departing != 0; }
+  bool has_pending_frees() const { return !freed_namespaces.empty() || !freed_tensors.empty() || teardown_count != 0; }
   uint64_t used_pages() const { return pool.used_pages(); }
 };
 

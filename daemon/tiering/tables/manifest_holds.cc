@@ -5,7 +5,7 @@
 
 namespace tier::tiering {
 
-bool ManifestHolds::Orphan(storage::Extent extent, bool bad) {
+bool ManifestHolds::Unuse(storage::Extent extent, bool bad) {
   if (holds_.empty()) return false;
   const auto found = holds_.find(KeyOf(extent));
   if (found == holds_.end()) return false;
@@ -14,7 +14,7 @@ bool ManifestHolds::Orphan(storage::Extent extent, bool bad) {
              extent.run.block, extent.run.page);
   hold.used = false;
   hold.bad = bad;
-  orphan_pages_ += extent.run.pages;
+  unused_pages_ += extent.run.pages;
   return true;
 }
 
@@ -22,14 +22,14 @@ void ManifestHolds::Adopt(storage::Extent extent) {
   const bool fresh = holds_.try_emplace(KeyOf(extent), Hold{extent, kSynced, false, false}).second;
   TIER_CHECK(fresh && extent, "device {} block {} page {} named twice", extent.device, extent.run.block,
              extent.run.page);
-  orphan_pages_ += extent.run.pages;
+  unused_pages_ += extent.run.pages;
 }
 
 bool ManifestHolds::Use(storage::Extent extent) {
   const auto found = holds_.find(KeyOf(extent));
   if (found == holds_.end() || found->second.used || found->second.extent != extent) return false;
   found->second.used = true;
-  orphan_pages_ -= extent.run.pages;
+  unused_pages_ -= extent.run.pages;
   return true;
 }
 
@@ -51,7 +51,7 @@ void ManifestHolds::Sweep(std::vector<Dropped>* dropped) {
     }
     if (!hold.used) {
       dropped->push_back({hold.extent, hold.bad});
-      orphan_pages_ -= hold.extent.run.pages;
+      unused_pages_ -= hold.extent.run.pages;
     }
     at = holds_.erase(at);
   }

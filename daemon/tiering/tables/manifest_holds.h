@@ -3,7 +3,7 @@
 //
 // The idea: each named extent has two bits (by the last synced manifest, by one that is being committed) and knows
 // whether a piece still uses it. Engine thread only.
-// Invariant: orphan_pages() = Σ pages of named extents that no piece uses; they are live in the ExtentStore.
+// Invariant: unused_pages() = Σ pages of named extents that no piece uses; they are live in the ExtentStore.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +26,11 @@ class ManifestHolds {
   uint64_t id() const { return id_; }
   void set_id(uint64_t id) { id_ = id; }
   size_t size() const { return holds_.size(); }
-  uint64_t orphan_pages() const { return orphan_pages_; }
+  uint64_t unused_pages() const { return unused_pages_; }
   bool Names(storage::Extent extent) const { return holds_.contains(KeyOf(extent)); }
 
   // A piece no longer uses the extent. True: a manifest names it, so it must not be freed now.
-  bool Orphan(storage::Extent extent, bool bad);
+  bool Unuse(storage::Extent extent, bool bad);
   // A synced manifest that was loaded names this extent; no piece uses it yet.
   void Adopt(storage::Extent extent);
   // A piece of the resumed job uses a named extent from now on. False: it is not named, or used already.
@@ -48,7 +48,7 @@ class ManifestHolds {
   // The job's manifest is no more: nothing is named.
   void Clear(std::vector<Dropped>* dropped);
   template <typename Visit>
-  void ForEachOrphan(Visit visit) const {
+  void ForEachUnused(Visit visit) const {
     for (const auto& [key, hold] : holds_) {
       if (!hold.used) visit(hold.extent);
     }
@@ -69,7 +69,7 @@ class ManifestHolds {
   void Sweep(std::vector<Dropped>* dropped);
 
   std::unordered_map<uint64_t, Hold> holds_;
-  uint64_t orphan_pages_ = 0;
+  uint64_t unused_pages_ = 0;
   uint64_t id_ = 0;
   bool stored_ = false;
 };

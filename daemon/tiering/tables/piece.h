@@ -38,7 +38,8 @@ inline constexpr uint8_t kActivityCount = 6;
 // Piece::flags.
 inline constexpr uint8_t kListed = 1u << 0;    // In its job's eviction order.
 inline constexpr uint8_t kReserved = 1u << 1;  // `ram` is room held for a waiter; its bytes mean nothing.
-inline constexpr uint8_t kMixed = 1u << 2;    // Fits not with the rest of the tensor: its writer fell back, or tore it.
+inline constexpr uint8_t kMixedGeneration =
+    1u << 2;                                  // Fits not with the rest of the tensor: its writer fell back, or tore it.
 inline constexpr uint8_t kCorrupt = 1u << 3;  // The SSD copy has a wrong checksum; sticky until rewritten.
 inline constexpr uint8_t kBadExtent = 1u << 4;    // The device failed to read it: quarantined, not freed, when dropped.
 inline constexpr uint8_t kWanted = 1u << 5;       // A waiting writer has a claim on it (Claims).

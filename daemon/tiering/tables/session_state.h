@@ -36,7 +36,7 @@ struct SessionState {
   uint64_t leased_bytes = 0;
   uint64_t step = 0;
   TensorSlot tensors = kNoTensor;  // Head of its namespace.
-  uint64_t everything = 0;         // The waiter that lists all its tensors, or did (everything.h); 0: none.
+  uint64_t enumerating = 0;        // The waiter that lists all its tensors, or did (everything.h); 0: none.
   TensorSlot cursor = kNoTensor;   // The tensor it lists next.
   std::vector<uint64_t> windows;   // Bit per window: announced to it and not returned.
 

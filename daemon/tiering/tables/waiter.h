@@ -29,13 +29,13 @@ struct Scan {
 };
 
 // What a waiter that named no tensor has listed of everything there is (everything.h).
-enum class Listing : uint8_t {
+enum class Enumeration : uint8_t {
   kWhole,      // All of it; likewise what was named.
   kOwn,        // Some of the session's namespace.
   kInherited,  // All of that, and some of what the job's sessions inherited.
   kShared,     // All of those, where they were asked for, and some of the shared one.
 };
-inline constexpr uint32_t kAllAsked = UINT32_MAX;
+inline constexpr uint32_t kAllNamed = UINT32_MAX;
 
 struct Waiter {
   uint64_t number = 0;  // Rises: who came first.
@@ -48,8 +48,8 @@ struct Waiter {
   uint32_t timeout_ms = 0;
   std::vector<WaitItem> items;
   TensorRef place;  // Pinned: the tensor that it will replace, whose RAM it counts on (replace.h).
-  Listing listing = Listing::kWhole;
-  uint32_t unasked_from = kAllAsked;  // Items from here on are others' as much: a flush that named nothing found them.
+  Enumeration enumeration = Enumeration::kWhole;
+  uint32_t first_unnamed = kAllNamed;  // Items from here on are others' as much: a flush that named nothing found them.
 
   base::TimePoint arrived;
   base::TimePoint deadline;
@@ -61,7 +61,7 @@ struct Waiter {
   bool starved = false;       // Had no room at the last look.
   uint64_t needed_pages = 0;  // Without room at the last look.
   uint64_t requested_bytes = 0;
-  uint32_t look_cost = 1;    // Pieces that a whole look at it goes over.
+  uint32_t work_cost = 1;    // Pieces that a whole look at it goes over.
   uint32_t cursor_item = 0;  // Where the last conflict was; flush: what is written up to here.
   uint32_t cursor_piece = 0;
   bool corrupt = false;  // Flush: a copy on SSD is, there.

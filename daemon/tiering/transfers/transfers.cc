@@ -70,7 +70,7 @@ void EndFlight(Core& core, FlightSlot slot) {
   }
   flight.piece = kNoPiece;
   core.flights.Free(slot);
-  job.pump = true;
+  job.retry_waiters = true;
 }
 
 std::string Place(const Tensor& tensor, uint32_t number, const storage::Extent& extent, const TransferResult& result) {
@@ -110,8 +110,8 @@ void ReportWindowFault(Core& core, JobState& job, PieceId id) {
     switch (piece.activity) {
       case Activity::kWritingOut:
         SetState(core, id, {Copies::kTorn, Activity::kNone});
-        if (!core.tensors[tensor].has(kDetached) && !piece.has(kMixed)) AddTornPiece(core, tensor);
-        piece.clear(kMixed);
+        if (!core.tensors[tensor].has(kDetached) && !piece.has(kMixedGeneration)) AddTornPiece(core, tensor);
+        piece.clear(kMixedGeneration);
         break;
       case Activity::kReadingIn:
         SetState(core, id, {Copies::kSsd, Activity::kNone});
@@ -245,8 +245,8 @@ void WakePortWaiters(Core& core) {
     if (!job->wants_port) continue;
     job->wants_port = false;
     ++core.port_rivals;
-    job->pump = true;
-    job->upkeep = true;
+    job->retry_waiters = true;
+    job->needs_maintenance = true;
   }
 }
 
@@ -286,9 +286,9 @@ bool StartWrite(Core& core, PieceId id) {
   const uint32_t pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
   Result<storage::Extent> extent = core.ports.extents.Allocate(pages);
   if (!extent && core.ports.extents.RoomComes()) {
-    job.pump = true;  // The end of this turn frees some: the next turn looks again.
-    job.upkeep = true;
-    core.acted = true;
+    job.retry_waiters = true;  // The end of this turn frees some: the next turn looks again.
+    job.needs_maintenance = true;
+    core.made_progress = true;
     return false;
   }
   if (!extent) {

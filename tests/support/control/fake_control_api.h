@@ -54,7 +54,7 @@ class FakeControlApi final : public session::ControlApi {
     callers.push_back(caller);
     return jobs;
   }
-  std::vector<session::KeptDescription> ListKept(const session::Caller&) override {
+  std::vector<session::KeptDescription> ListStoredManifests(const session::Caller&) override {
     const std::lock_guard lock(mutex_);
     return kept;
   }

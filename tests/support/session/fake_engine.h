@@ -65,7 +65,7 @@ class FakeEngine final : public EnginePort {
   bool draining = false;
   uint64_t turns = 0;
   tiering::EngineSnapshot snapshot;
-  std::vector<tiering::KeptManifest> kept;
+  std::vector<tiering::StoredManifest> kept;
   mutable uint64_t snapshots = 0;     // Taken.
   std::function<void()> on_snapshot;  // While one is taken.
 
@@ -128,10 +128,10 @@ class FakeEngine final : public EnginePort {
     if (keep_submitted) submitted.push_back(copy);
     waiting_.push_back(std::move(copy));
   }
-  // Submitted by kDaemonItself, with the job as its argument.
+  // Submitted by kInternalSession, with the job as its argument.
   Status FlushJob(tiering::JobId job, uint64_t sequence, uint32_t timeout_ms) override {
     TIER_CHECK(jobs.contains(static_cast<uint64_t>(job)), "job {}", static_cast<uint64_t>(job));
-    submitted.push_back({.session = tiering::kDaemonItself,
+    submitted.push_back({.session = tiering::kInternalSession,
                          .sequence = sequence,
                          .op = proto::Op::kFlush,
                          .timeout_ms = timeout_ms,
@@ -143,7 +143,7 @@ class FakeEngine final : public EnginePort {
     ++turns;
     bool happened = !endings_.empty() || !windows_.empty() || !closed_.empty();
     for (const uint64_t sequence : std::exchange(closed_, {})) {
-      sink_->OnReply(tiering::kDaemonItself, {.sequence = sequence, .spans = {}, .detail = {}});
+      sink_->OnReply(tiering::kInternalSession, {.sequence = sequence, .spans = {}, .detail = {}});
     }
     for (const auto& [session, window] : windows_) sink_->OnWindow(session, window, 4096);
     windows_.clear();
@@ -153,7 +153,7 @@ class FakeEngine final : public EnginePort {
     }
     if (hold) return happened;
     for (const SubmittedRequest& request : std::exchange(waiting_, {})) {
-      const bool itself = request.session == tiering::kDaemonItself;
+      const bool itself = request.session == tiering::kInternalSession;
       if (!itself && !sessions.contains(static_cast<uint64_t>(request.session))) continue;
       Reply(request);
       happened = true;
@@ -177,14 +177,14 @@ class FakeEngine final : public EnginePort {
   std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t max) const override {
     return std::vector<tiering::TensorView>(std::min<size_t>(max, 3));
   }
-  std::vector<tiering::KeptManifest> KeptManifests(const std::string& prefix, size_t max) const override {
-    std::vector<tiering::KeptManifest> listed = kept;
-    std::erase_if(listed, [&](const tiering::KeptManifest& each) { return !each.key.starts_with(prefix); });
+  std::vector<tiering::StoredManifest> StoredManifests(const std::string& prefix, size_t max) const override {
+    std::vector<tiering::StoredManifest> listed = kept;
+    std::erase_if(listed, [&](const tiering::StoredManifest& each) { return !each.key.starts_with(prefix); });
     if (listed.size() > max) listed.resize(max);
     return listed;
   }
-  Status ForgetKept(const std::string& key) override {
-    const auto gone = std::erase_if(kept, [&](const tiering::KeptManifest& each) { return each.key == key; });
+  Status DeleteStoredManifest(const std::string& key) override {
+    const auto gone = std::erase_if(kept, [&](const tiering::StoredManifest& each) { return each.key == key; });
     return gone == 1 ? Status{} : Fail(Code::kNotFound, "nothing of " + key);
   }
   size_t waiting() const { return waiting_.size(); }
@@ -197,7 +197,7 @@ class FakeEngine final : public EnginePort {
     std::string reason;
   };
   static bool IsFlushOf(const SubmittedRequest& request, tiering::JobId job) {
-    return request.session == tiering::kDaemonItself && request.argument == static_cast<uint64_t>(job);
+    return request.session == tiering::kInternalSession && request.argument == static_cast<uint64_t>(job);
   }
   void Reply(const SubmittedRequest& request) {
     const ScriptedReply scripted = answer(request);

@@ -221,12 +221,12 @@ uint64_t World::LeaseOf(const Answer& answer, uint32_t item) {
 }
 
 bool World::Turn() {
-  const bool acted = engine->Turn(now);
+  const bool made_progress = engine->Turn(now);
   engine->CheckInvariants();
   const auto overwrite = transfer_check_.AfterTurn(engine->NamedPlaces(), transfers, manifests);
   TIER_CHECK(!overwrite, "{}", *overwrite);
   now = now + std::chrono::microseconds(10);
-  return acted;
+  return made_progress;
 }
 
 void World::Turns(uint32_t count) {

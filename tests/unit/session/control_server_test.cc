@@ -92,13 +92,14 @@ TEST(ControlServer, WhatAClosedJobPersistedIsItsOwnersToSeeAndToRemove) {
                          {.key = "1001/other", .ssd_bytes = 9, .damage = {}}};
     return 0;
   });
-  const auto kept = world.control().ListKept(kAlice);
+  const auto kept = world.control().ListStoredManifests(kAlice);
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].uid, 1000u);
   EXPECT_EQ(kept[0].name, "train");
   EXPECT_EQ(kept[0].ssd_bytes, 7u);
-  EXPECT_EQ(world.control().ListKept(kAdmin).size(), 3u);
-  EXPECT_TRUE(world.control().ListKept({.uid = 1000, .token = std::string(64, 'a')}).empty()) << "its job's, no more";
+  EXPECT_EQ(world.control().ListStoredManifests(kAdmin).size(), 3u);
+  EXPECT_TRUE(world.control().ListStoredManifests({.uid = 1000, .token = std::string(64, 'a')}).empty())
+      << "its job's, no more";
   EXPECT_EQ(world.control().CloseJob(kAlice, "other", true).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().CloseJob(kAlice, "1001/other", true).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().CloseJob(kAdmin, "train", true).error().code, Code::kInvalid) << "of whom?";
@@ -110,7 +111,7 @@ TEST(ControlServer, WhatAClosedJobPersistedIsItsOwnersToSeeAndToRemove) {
   EXPECT_TRUE(world.control().CloseJob(kAlice, "train", true));
   EXPECT_EQ(collector.Wait(0).kind, "job_forgotten");
   EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", true));
-  EXPECT_EQ(world.control().ListKept(kAdmin).size(), 1u);
+  EXPECT_EQ(world.control().ListStoredManifests(kAdmin).size(), 1u);
 }
 
 TEST(ControlServer, ForgettingTakesNoLiveJobForAPersistedOne) {
@@ -130,14 +131,14 @@ TEST(ControlServer, ForgettingTakesNoLiveJobForAPersistedOne) {
   const Caller by_token{.uid = 1001, .token = token};
   EXPECT_EQ(world.control().CloseJob(by_token, "brief", true).error().code, Code::kInvalid) << "nor by its token";
   EXPECT_EQ(world.control().ListJobs(kAdmin).size(), 3u);
-  EXPECT_EQ(world.control().ListKept(kAdmin).size(), 3u);
+  EXPECT_EQ(world.control().ListStoredManifests(kAdmin).size(), 3u);
   EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", true)) << "not that of 1000 with such a name";
-  EXPECT_EQ(world.control().ListKept(kBob).size(), 1u);
+  EXPECT_EQ(world.control().ListStoredManifests(kBob).size(), 1u);
   EXPECT_TRUE(world.control().CloseJob(kAdmin, "1000/train", true));
   EXPECT_TRUE(world.control().ListJobs(kAlice).empty());
   EXPECT_TRUE(world.control().CloseJob(kBob, "brief", false));
   EXPECT_TRUE(world.control().CloseJob(kBob, "brief", true));
-  EXPECT_TRUE(world.control().ListKept(kBob).empty());
+  EXPECT_TRUE(world.control().ListStoredManifests(kBob).empty());
 }
 
 TEST(ControlServer, ClosingAJobEndsItsSessions) {
@@ -193,7 +194,7 @@ TEST(ControlServer, DrainFlushesEverySessionOfTheJobAndNoOther) {
   const auto submitted = world.OnEngine([&] { return world.engine.submitted; });
   ASSERT_EQ(submitted.size(), 2u) << "what is the session's own and what is the job's";
   EXPECT_EQ(static_cast<uint64_t>(submitted[0].session), welcome.session);
-  EXPECT_EQ(submitted[1].session, tiering::kDaemonItself);
+  EXPECT_EQ(submitted[1].session, tiering::kInternalSession);
   EXPECT_EQ(submitted[1].argument, welcome.job);
   for (const SubmittedRequest& request : submitted) {
     EXPECT_EQ(request.op, proto::Op::kFlush);

@@ -381,8 +381,8 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     tiering::EngineSnapshot Snapshot() const override { return {}; }
     tiering::JobCounters Counters(tiering::JobId) const override { return {}; }
     std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t) const override { return {}; }
-    std::vector<tiering::KeptManifest> KeptManifests(const std::string&, size_t) const override { return {}; }
-    Status ForgetKept(const std::string&) override { return {}; }
+    std::vector<tiering::StoredManifest> StoredManifests(const std::string&, size_t) const override { return {}; }
+    Status DeleteStoredManifest(const std::string&) override { return {}; }
   } sink;
   const auto ring = proto::RequestRing(client_.region());
   proto::RequestSlot slot{};

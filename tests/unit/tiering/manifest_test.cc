@@ -81,7 +81,7 @@ storage::Extent ExtentAt(uint32_t block, uint16_t pages = 4) { return {.run = {b
 
 TEST(ManifestHolds, AnExtentThatNoManifestNamesIsNotHeld) {
   ManifestHolds holds;
-  EXPECT_FALSE(holds.Orphan(ExtentAt(1), false));
+  EXPECT_FALSE(holds.Unuse(ExtentAt(1), false));
   EXPECT_TRUE(holds.empty());
 }
 
@@ -91,14 +91,14 @@ TEST(ManifestHolds, ANamedExtentOutlivesItsPieceUntilAManifestDropsIt) {
   holds.Name(ExtentAt(1));
   holds.OnSynced(&dropped);
   EXPECT_TRUE(dropped.empty());
-  EXPECT_TRUE(holds.Orphan(ExtentAt(1), false));
-  EXPECT_EQ(holds.orphan_pages(), 4u);
+  EXPECT_TRUE(holds.Unuse(ExtentAt(1), false));
+  EXPECT_EQ(holds.unused_pages(), 4u);
   holds.Name(ExtentAt(2));
   EXPECT_TRUE(dropped.empty()) << "the new manifest is not synced yet";
   holds.OnSynced(&dropped);
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(dropped[0].extent, ExtentAt(1));
-  EXPECT_EQ(holds.orphan_pages(), 0u);
+  EXPECT_EQ(holds.unused_pages(), 0u);
   EXPECT_EQ(holds.size(), 1u);
 }
 
@@ -108,8 +108,8 @@ TEST(ManifestHolds, AFailedCommitLetsNothingOfTheOldManifestGo) {
   holds.Name(ExtentAt(1));
   holds.OnSynced(&dropped);
   holds.Name(ExtentAt(2));
-  EXPECT_TRUE(holds.Orphan(ExtentAt(1), false));
-  EXPECT_TRUE(holds.Orphan(ExtentAt(2), true)) << "rewritten while its manifest is being committed";
+  EXPECT_TRUE(holds.Unuse(ExtentAt(1), false));
+  EXPECT_TRUE(holds.Unuse(ExtentAt(2), true)) << "rewritten while its manifest is being committed";
   holds.OnFailed(&dropped);
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(dropped[0].extent, ExtentAt(2));
@@ -131,9 +131,9 @@ TEST(ManifestHolds, AnExtentNamedByBothStaysUsedByItsPiece) {
 TEST(ManifestHolds, AnAdoptedExtentIsAnOrphanUntilItsPieceComesBack) {
   ManifestHolds holds;
   holds.Adopt(ExtentAt(1));
-  EXPECT_EQ(holds.orphan_pages(), 4u);
+  EXPECT_EQ(holds.unused_pages(), 4u);
   EXPECT_TRUE(holds.Use(ExtentAt(1)));
-  EXPECT_EQ(holds.orphan_pages(), 0u);
+  EXPECT_EQ(holds.unused_pages(), 0u);
   EXPECT_FALSE(holds.Use(ExtentAt(1))) << "by one piece only";
   EXPECT_FALSE(holds.Use(ExtentAt(2)));
 }
@@ -144,11 +144,11 @@ TEST(ManifestHolds, ClearingDropsEveryOrphanAndForgetsTheRest) {
   holds.Name(ExtentAt(1));
   holds.Name(ExtentAt(2));
   holds.OnSynced(&dropped);
-  holds.Orphan(ExtentAt(1), false);
+  holds.Unuse(ExtentAt(1), false);
   holds.Clear(&dropped);
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_TRUE(holds.empty());
-  EXPECT_FALSE(holds.Orphan(ExtentAt(2), false)) << "its piece frees it itself";
+  EXPECT_FALSE(holds.Unuse(ExtentAt(2), false)) << "its piece frees it itself";
 }
 
 }  // namespace

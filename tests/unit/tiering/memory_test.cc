@@ -217,7 +217,7 @@ TEST(Memory, AnArenaThatGrowsWakesTheJobsThatWait) {
 }
 
 TEST(Memory, LookingForWindowsToHandOverGoesOverSomePiecesAtATime) {
-  constexpr uint64_t kPieces = 3 * kHandOverLooksMax;
+  constexpr uint64_t kPieces = 3 * kHandOverWorkMax;
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kPieces});
   const JobId first = world.OpenJob();
   const SessionId a = world.OpenSession(first);

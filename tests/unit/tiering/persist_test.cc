@@ -76,7 +76,7 @@ TEST_F(Persist, AJobIsFlushedWithoutAnySession) {
   world.Turns(3);
   EXPECT_NE(world.Job(job).dirty_bytes, 0u);
   ASSERT_TRUE(world.engine->FlushJob(job, 7, 1000));
-  EXPECT_EQ(world.Wait(kDaemonItself, 7).code, Code::kOk);
+  EXPECT_EQ(world.Wait(kInternalSession, 7).code, Code::kOk);
   EXPECT_EQ(world.Job(job).dirty_bytes, 0u);
   EXPECT_EQ(world.engine->FlushJob(JobId{99}, 8, 1000).error().code, Code::kNotFound);
 }
@@ -156,7 +156,7 @@ TEST_F(Persist, OnADrainingDeviceIsRefusedForTheDrain) {
 }
 
 TEST(PersistOfManyPieces, IsCountedTurnByTurnAndEachTensorOnce) {
-  constexpr uint64_t kPieces = 2 * kLooksPerTurn + 100;
+  constexpr uint64_t kPieces = 2 * kWorkPerTurn + 100;
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
                .device_blocks = kPieces - 4,
                .manifests = true});
@@ -359,16 +359,17 @@ TEST_F(Persist, AnEphemeralJobOfTheNextDaemonDoesNotTakeTheManifestWithIt) {
 TEST_F(Persist, AManifestIsReplacedOnlyByARunThatResumedItOrBeginsAnew) {
   world.Put(session, 1, kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
-  JobOptions anew = kNamed;
-  anew.anew = true;
-  for (const JobOptions& options : {kNamed, kResume, anew}) {
+  JobOptions replace_existing = kNamed;
+  replace_existing.replace_existing = true;
+  for (const JobOptions& options : {kNamed, kResume, replace_existing}) {
     world.engine->CloseJob(job, "done", false);
     world.Turns(5);
     job = world.OpenJob(options);
     session = world.OpenSession(job);
     world.Put(session, 2, kPiece, 2, kShared | proto::kFlagReplace);
     const Answer persisted = PersistAll();
-    EXPECT_EQ(persisted.code, options.resume || options.anew ? Code::kOk : Code::kDenied) << persisted.detail;
+    EXPECT_EQ(persisted.code, options.resume || options.replace_existing ? Code::kOk : Code::kDenied)
+        << persisted.detail;
   }
 }
 

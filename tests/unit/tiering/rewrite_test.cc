@@ -89,7 +89,7 @@ TEST_F(Rewrites, ThatTheWriterTearsItselfAreEnded) {
 TEST_F(Rewrites, WhoseTearWaitsForItsTurnAreNotForgottenMeanwhile) {
   EXPECT_EQ(Write(0, kMore).code, Code::kOk);
   std::vector<proto::RequestItem> many(proto::kItemsPerRequestMax, {1, 0, 0, 0});
-  for (uint32_t looks = 0; looks < 2 * kLooksPerTurn; looks += 3 * proto::kItemsPerRequestMax) {
+  for (uint32_t looks = 0; looks < 2 * kWorkPerTurn; looks += 3 * proto::kItemsPerRequestMax) {
     world.Send(reader, Op::kDrop, many, kShared);  // All the looks of this turn.
   }
   const uint64_t tearing = world.Send(writer, Op::kTear, {{1, 0, kSize, 0}}, kShared);

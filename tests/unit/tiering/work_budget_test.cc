@@ -12,12 +12,12 @@ using proto::Op;
 constexpr uint64_t kPiece = kBlockSize;
 
 // A tensor of more pieces than a turn looks at, of which one is being created.
-constexpr uint64_t kHugePieces = 2 * kLooksPerTurn + 100;
+constexpr uint64_t kHugePieces = 2 * kWorkPerTurn + 100;
 WorldOptions Huge() {
   return {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kHugePieces};
 }
 
-TEST(Looks, AStatGoesOnInTheNextTurn) {
+TEST(WorkBudget, AStatGoesOnInTheNextTurn) {
   World world(Huge());
   const SessionId session = world.Open();
   ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
@@ -31,7 +31,7 @@ TEST(Looks, AStatGoesOnInTheNextTurn) {
   EXPECT_EQ(world.Wait(session, again).code, Code::kOk) << "the creator's lease keeps it";
 }
 
-TEST(Looks, ADropAndAnAcceptGoOnToo) {
+TEST(WorkBudget, ADropAndAnAcceptGoOnToo) {
   World world(Huge());
   const SessionId session = world.Open();
   ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
@@ -45,7 +45,7 @@ TEST(Looks, ADropAndAnAcceptGoOnToo) {
   EXPECT_EQ(world.Ask(session, Op::kAccept, {{1, 0, 0, 0}}).code, Code::kOk);
 }
 
-TEST(Looks, AnnouncedRangesAreGoneThroughTurnByTurn) {
+TEST(WorkBudget, AnnouncedRangesAreGoneThroughTurnByTurn) {
   World world(Huge());
   const SessionId session = world.Open();
   ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
@@ -53,11 +53,11 @@ TEST(Looks, AnnouncedRangesAreGoneThroughTurnByTurn) {
   world.Send(session, Op::kPrefetch, std::vector<proto::RequestItem>(4, {1, 0, 0, 0}));
   uint64_t turns = 0;
   while (world.Turn()) ++turns;
-  EXPECT_GE(turns, 4 * kHugePieces / kFetchLooksMax);
-  EXPECT_LE(turns, 4 * kHugePieces / kFetchLooksMax + 4);
+  EXPECT_GE(turns, 4 * kHugePieces / kFetchWorkMax);
+  EXPECT_LE(turns, 4 * kHugePieces / kFetchWorkMax + 4);
 }
 
-TEST(Looks, AScanThatReachesItsDeadlineSaysHowFarItCame) {
+TEST(WorkBudget, AScanThatReachesItsDeadlineSaysHowFarItCame) {
   World world(Huge());
   const SessionId session = world.Open();
   ASSERT_EQ(world.CreateRange(session, 1, kHugePieces * kPiece, 0, kPiece).code, Code::kOk);
@@ -73,7 +73,7 @@ TEST(Looks, AScanThatReachesItsDeadlineSaysHowFarItCame) {
 }
 
 // More readers of the shared tensor 1 than a turn looks at; their requests are numbered from 1.
-constexpr uint64_t kReaders = kLooksPerTurn + 500;
+constexpr uint64_t kReaders = kWorkPerTurn + 500;
 void SendReaders(World& world, SessionId session) {
   const proto::RequestItem item{1, 0, 0, 0};
   for (uint64_t sequence = 1; sequence <= kReaders; ++sequence) {
@@ -83,7 +83,7 @@ void SendReaders(World& world, SessionId session) {
   }
 }
 
-TEST(Looks, ManyWaitersAreLookedAtTurnByTurn) {
+TEST(WorkBudget, ManyWaitersAreLookedAtTurnByTurn) {
   World world;
   const JobId job = world.OpenJob();
   const SessionId writer = world.OpenSession(job);
@@ -100,7 +100,7 @@ TEST(Looks, ManyWaitersAreLookedAtTurnByTurn) {
   EXPECT_TRUE(world.Answered(reader, kReaders).has_value());
 }
 
-TEST(Looks, ManyWaitersExpireTurnByTurn) {
+TEST(WorkBudget, ManyWaitersExpireTurnByTurn) {
   World world;
   const JobId job = world.OpenJob();
   const SessionId writer = world.OpenSession(job);

@@ -9,18 +9,18 @@ using proto::Op;
 TEST_F(Persist, WhatAClosedJobKeepsIsListedAndCanBeRemoved) {
   world.Put(session, 1, 3 * kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
-  EXPECT_TRUE(world.engine->KeptManifests("", 100).empty()) << "its job is open";
-  EXPECT_EQ(world.engine->ForgetKept(kNamed.key).error().code, Code::kNotFound);
+  EXPECT_TRUE(world.engine->StoredManifests("", 100).empty()) << "its job is open";
+  EXPECT_EQ(world.engine->DeleteStoredManifest(kNamed.key).error().code, Code::kNotFound);
   world.engine->CloseJob(job, "done", false);
   world.Turns(5);
-  const std::vector<KeptManifest> kept = world.engine->KeptManifests("", 100);
+  const std::vector<StoredManifest> kept = world.engine->StoredManifests("", 100);
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].key, kNamed.key);
   EXPECT_EQ(kept[0].ssd_bytes, 3 * kPiece);
   EXPECT_EQ(kept[0].damage, "");
-  EXPECT_TRUE(world.engine->ForgetKept(kNamed.key).has_value());
+  EXPECT_TRUE(world.engine->DeleteStoredManifest(kNamed.key).has_value());
   world.Turns(5);
-  EXPECT_TRUE(world.engine->KeptManifests("", 100).empty());
+  EXPECT_TRUE(world.engine->StoredManifests("", 100).empty());
   EXPECT_EQ(world.extents.total().live, 0u);
   EXPECT_EQ(world.engine->OpenJob(JobId{77}, kResume).error().code, Code::kNotFound);
 }
@@ -30,12 +30,12 @@ TEST_F(Persist, KeptManifestsAreListedByPrefixInOrderUpToAMaximum) {
   auto& contents = *world.manifests.shared_contents();
   for (const char* key : {"1001/b", "1001/a", "10/a"}) contents[key] = contents[kNamed.key];
   NextDaemon next(world);
-  EXPECT_EQ(next.engine->KeptManifests("", 100).size(), 4u);
-  const std::vector<KeptManifest> kept = next.engine->KeptManifests("1001/", 100);
+  EXPECT_EQ(next.engine->StoredManifests("", 100).size(), 4u);
+  const std::vector<StoredManifest> kept = next.engine->StoredManifests("1001/", 100);
   ASSERT_EQ(kept.size(), 2u);
   EXPECT_EQ(kept[0].key, "1001/a");
   EXPECT_EQ(kept[1].key, "1001/b");
-  EXPECT_EQ(next.engine->KeptManifests("", 3).size(), 3u);
+  EXPECT_EQ(next.engine->StoredManifests("", 3).size(), 3u);
 }
 
 TEST_F(Persist, ARunWaitsForTheRemovalOfWhatTheLastOnePersisted) {
@@ -44,9 +44,9 @@ TEST_F(Persist, ARunWaitsForTheRemovalOfWhatTheLastOnePersisted) {
   world.engine->CloseJob(job, "done", false);
   world.Turns(5);
   world.manifests.SetDelay(10);
-  ASSERT_TRUE(world.engine->ForgetKept(kNamed.key).has_value());
-  EXPECT_TRUE(world.engine->KeptManifests("", 100).empty()) << "it is going";
-  EXPECT_EQ(world.engine->ForgetKept(kNamed.key).error().code, Code::kTimeout);
+  ASSERT_TRUE(world.engine->DeleteStoredManifest(kNamed.key).has_value());
+  EXPECT_TRUE(world.engine->StoredManifests("", 100).empty()) << "it is going";
+  EXPECT_EQ(world.engine->DeleteStoredManifest(kNamed.key).error().code, Code::kTimeout);
   EXPECT_EQ(world.engine->OpenJob(JobId{77}, kNamed).error().code, Code::kTimeout);
   EXPECT_EQ(world.engine->OpenJob(JobId{77}, kResume).error().code, Code::kTimeout);
   world.Turns(20);
@@ -63,13 +63,13 @@ TEST_F(Persist, ARemovalThatFailsLeavesTheManifestListed) {
   (*world.manifests.shared_contents())[kNamed.key][70] ^= std::byte{1};
   NextDaemon next(world);
   next.manifests.FailNext(Code::kNoSpace, "the store is full");
-  ASSERT_TRUE(next.engine->ForgetKept(kNamed.key).has_value());
+  ASSERT_TRUE(next.engine->DeleteStoredManifest(kNamed.key).has_value());
   next.Turns(5);
-  ASSERT_EQ(next.engine->KeptManifests("", 100).size(), 1u);
-  EXPECT_NE(next.engine->KeptManifests("", 100)[0].damage, "");
-  EXPECT_TRUE(next.engine->ForgetKept(kNamed.key).has_value());
+  ASSERT_EQ(next.engine->StoredManifests("", 100).size(), 1u);
+  EXPECT_NE(next.engine->StoredManifests("", 100)[0].damage, "");
+  EXPECT_TRUE(next.engine->DeleteStoredManifest(kNamed.key).has_value());
   next.Turns(5);
-  EXPECT_TRUE(next.engine->KeptManifests("", 100).empty());
+  EXPECT_TRUE(next.engine->StoredManifests("", 100).empty());
 }
 
 TEST_F(Persist, AJobIsClosedWhenTheStoreHasItsManifest) {
@@ -78,11 +78,11 @@ TEST_F(Persist, AJobIsClosedWhenTheStoreHasItsManifest) {
   world.Turns(3);
   world.engine->CloseJob(job, "closed", false);
   EXPECT_EQ(world.engine->OpenJob(JobId{77}, kNamed).error().code, Code::kTimeout) << "there would be two";
-  EXPECT_EQ(world.engine->ForgetKept(kNamed.key).error().code, Code::kTimeout);
+  EXPECT_EQ(world.engine->DeleteStoredManifest(kNamed.key).error().code, Code::kTimeout);
   world.Turns(40);
   EXPECT_EQ(world.manifests.shared_contents()->size(), 1u);
-  EXPECT_EQ(world.engine->KeptManifests("", 100).size(), 1u);
-  EXPECT_TRUE(world.engine->ForgetKept(kNamed.key).has_value());
+  EXPECT_EQ(world.engine->StoredManifests("", 100).size(), 1u);
+  EXPECT_TRUE(world.engine->DeleteStoredManifest(kNamed.key).has_value());
 }
 
 TEST_F(Persist, AManifestThatNamesAnothersExtentsIsListedOnceAsDamaged) {
@@ -91,14 +91,14 @@ TEST_F(Persist, AManifestThatNamesAnothersExtentsIsListedOnceAsDamaged) {
   auto& contents = *world.manifests.shared_contents();
   contents["1000/training2"] = contents[kNamed.key];
   NextDaemon next(world);
-  const std::vector<KeptManifest> kept = next.engine->KeptManifests("", 100);
+  const std::vector<StoredManifest> kept = next.engine->StoredManifests("", 100);
   ASSERT_EQ(kept.size(), 2u);
   EXPECT_EQ((kept[0].damage.empty() ? 1 : 0) + (kept[1].damage.empty() ? 1 : 0), 1);
-  const KeptManifest& damaged = kept[0].damage.empty() ? kept[1] : kept[0];
-  const KeptManifest& whole = kept[0].damage.empty() ? kept[0] : kept[1];
-  ASSERT_TRUE(next.engine->ForgetKept(damaged.key).has_value());
+  const StoredManifest& damaged = kept[0].damage.empty() ? kept[1] : kept[0];
+  const StoredManifest& whole = kept[0].damage.empty() ? kept[0] : kept[1];
+  ASSERT_TRUE(next.engine->DeleteStoredManifest(damaged.key).has_value());
   next.Turns(5);
-  EXPECT_EQ(next.engine->KeptManifests("", 100).size(), 1u);
+  EXPECT_EQ(next.engine->StoredManifests("", 100).size(), 1u);
   EXPECT_EQ(next.extents.total().live, 2 * kPiece);
   EXPECT_TRUE(next.engine->OpenJob(JobId{2}, {.key = whole.key, .named = true, .resume = true}).has_value());
 }
@@ -108,14 +108,14 @@ TEST_F(Persist, ADamagedManifestIsListedWithItsDamageAndCanBeRemoved) {
   EXPECT_EQ(PersistAll().code, Code::kOk);
   (*world.manifests.shared_contents())[kNamed.key][70] ^= std::byte{1};
   NextDaemon next(world);
-  const std::vector<KeptManifest> kept = next.engine->KeptManifests("", 100);
+  const std::vector<StoredManifest> kept = next.engine->StoredManifests("", 100);
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_NE(kept[0].damage, "");
-  ASSERT_TRUE(next.engine->ForgetKept(kNamed.key).has_value());
-  EXPECT_EQ(next.engine->ForgetKept(kNamed.key).error().code, Code::kTimeout);
+  ASSERT_TRUE(next.engine->DeleteStoredManifest(kNamed.key).has_value());
+  EXPECT_EQ(next.engine->DeleteStoredManifest(kNamed.key).error().code, Code::kTimeout);
   EXPECT_EQ(next.engine->OpenJob(JobId{1}, kResume).error().code, Code::kTimeout) << "it is being removed";
   next.Turns(5);
-  EXPECT_TRUE(next.engine->KeptManifests("", 100).empty());
+  EXPECT_TRUE(next.engine->StoredManifests("", 100).empty());
   EXPECT_EQ(next.engine->OpenJob(JobId{2}, kResume).error().code, Code::kNotFound);
 }
 
@@ -125,8 +125,8 @@ TEST_F(Persist, ADamagedManifestThatWasReplacedIsInNobodysWay) {
   NextDaemon next(world);
   EXPECT_EQ(next.engine->OpenJob(JobId{1}, kResume).error().code, Code::kCorrupt);
   ASSERT_TRUE(next.engine->OpenJob(JobId{2}, kNamed).has_value());
-  EXPECT_TRUE(next.engine->KeptManifests("", 100).empty()) << "its job is open";
-  EXPECT_EQ(next.engine->ForgetKept(kNamed.key).error().code, Code::kNotFound);
+  EXPECT_TRUE(next.engine->StoredManifests("", 100).empty()) << "its job is open";
+  EXPECT_EQ(next.engine->DeleteStoredManifest(kNamed.key).error().code, Code::kNotFound);
   ASSERT_TRUE(next.engine->OpenSession(SessionId{2}, JobId{2}).has_value());
   next.engine->Submit(SessionId{2}, {.sequence = 1, .op = Op::kPersist, .items = {}, .text = {}});
   next.Turns(10);

@@ -17,7 +17,7 @@ bool TakeWindows(Core& core);
 void ReturnWindow(Core& core, WindowIndex window);
 void OnWindowReturned(Core& core, SessionState& session, WindowIndex window);
 // The session is gone, and with it its mappings.
-void ForgetMappings(Core& core, SessionState& session);
+void DropMappings(Core& core, SessionState& session);
 // The owner is gone. REQUIRES: nothing of it is in RAM, no transfers.
 void RetireAll(Core& core, JobState& job);
 

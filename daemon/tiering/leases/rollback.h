@@ -12,9 +12,9 @@
 namespace tier::tiering {
 
 // REQUIRES: exclusive.
-void AddToReversal(const Core& core, const Lease& lease, Reversal* reversal);
+void AddToRollback(const Core& core, const Lease& lease, Rollback* rollback);
 // Judges and marks as far as `budget`, which falls with each piece. True: to the end.
-bool JudgeReversal(Core& core, const SessionState& session, Reversal* reversal, uint32_t* budget);
+bool DetectMixedGenerations(Core& core, const SessionState& session, Rollback* rollback, uint32_t* budget);
 // Its pieces go back or tear; of a tensor that nobody can name they only stop being leased. The lease is still to be
 // ended.
 void RevertLease(Core& core, const Lease& lease);

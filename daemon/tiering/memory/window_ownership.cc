@@ -1,5 +1,5 @@
-// See tenancy.h.
-#include "daemon/tiering/memory/tenancy.h"
+// See window_ownership.h.
+#include "daemon/tiering/memory/window_ownership.h"
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ void Retire(Core& core, WindowIndex window) {
   core.ports.transfers.RemoveWindow(window);
   core.ports.windows.Retire(window);
   entry = {};
-  core.acted = true;
+  core.made_progress = true;
   WakeShortJobs(core);
 }
 
@@ -33,7 +33,7 @@ void TakeWindow(Core& core, const memory::WindowEvent& event) {
   if (job != nullptr) {
     TIER_CHECK(job->windows_making != 0, "window {}", tier::Value(event.window));
     --job->windows_making;
-    job->pump = true;
+    job->retry_waiters = true;
   }
   if (event.code != Code::kOk) {
     entry = {};
@@ -56,7 +56,7 @@ void TakeWindow(Core& core, const memory::WindowEvent& event) {
 }  // namespace
 
 void WakeShortJobs(Core& core) {
-  for (const auto& [id, job] : core.jobs) job->pump |= job->shortage_pages != 0;
+  for (const auto& [id, job] : core.jobs) job->retry_waiters |= job->shortage_pages != 0;
 }
 
 bool StartWindow(Core& core, JobState& job) {
@@ -67,7 +67,7 @@ bool StartWindow(Core& core, JobState& job) {
   entry.job = &job;
   entry.condition = WindowCondition::kMaking;
   ++job.windows_making;
-  core.acted = true;
+  core.made_progress = true;
   return true;
 }
 
@@ -112,7 +112,7 @@ void OnWindowReturned(Core& core, SessionState& session, WindowIndex window) {
   Retire(core, window);
 }
 
-void ForgetMappings(Core& core, SessionState& session) {
+void DropMappings(Core& core, SessionState& session) {
   for (size_t word = 0; word < session.windows.size(); ++word) {
     for (uint32_t bit = 0; bit < 64; ++bit) {
       if ((session.windows[word] >> bit & 1) == 0) continue;

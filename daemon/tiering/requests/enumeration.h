@@ -10,16 +10,16 @@
 namespace tier::tiering {
 
 // Tensors of a drop that are listed before they are gone through: then the next ones.
-inline constexpr size_t kDropListMax = 4096;
+inline constexpr size_t kDropEnumerationMax = 4096;
 
 inline constexpr size_t kFlushTensorsMax = 1u << 22;
 
 // Goes on with the waiter's list. Ready: its items can be worked on, all of them or, of a drop, some. A waiter that
 // named its tensors is ready. It never finishes the request.
-Outcome ListEverything(Core& core, Waiter& waiter);
+Outcome Enumerate(Core& core, Waiter& waiter);
 // What a drop has listed was gone through: true if there is more to list.
-bool ListNextPart(Waiter& waiter);
+bool EnumerateNextPart(Waiter& waiter);
 // The waiter goes: the session's next one may list.
-void EndListing(SessionState& session, const Waiter& waiter);
+void EndEnumeration(SessionState& session, const Waiter& waiter);
 
 }  // namespace tier::tiering

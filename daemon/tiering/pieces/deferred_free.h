@@ -15,17 +15,17 @@ namespace tier::tiering {
 // none keeps another from its own.
 template <typename Work>
 void SpendPart(Core& core, size_t count, Work work) {
-  const auto part = std::max(static_cast<uint32_t>(core.burials_left / std::max<size_t>(count, 1)), 1u);
-  const uint32_t kept = core.burials_left - std::min(core.burials_left, part);
-  core.burials_left -= kept;
+  const auto part = std::max(static_cast<uint32_t>(core.free_budget / std::max<size_t>(count, 1)), 1u);
+  const uint32_t kept = core.free_budget - std::min(core.free_budget, part);
+  core.free_budget -= kept;
   work();
-  core.burials_left += kept;
+  core.free_budget += kept;
 }
 
 // The list becomes a grave of its job, and is freed as far as this turn allows. Leases on it are the
 // dead's own.
-void Bury(Core& core, JobState& job, TensorSlot* head, uint64_t space);
+void QueueFree(Core& core, JobState& job, TensorSlot* head, uint64_t space);
 // Once a turn: goes on with all graves, those of each job for its part.
-void EmptyGraves(Core& core);
+void ContinueFrees(Core& core);
 
 }  // namespace tier::tiering

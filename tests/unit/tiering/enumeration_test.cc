@@ -9,9 +9,9 @@ namespace {
 
 using proto::Op;
 
-class Everything : public ::testing::Test {
+class AllTensors : public ::testing::Test {
  protected:
-  static constexpr uint64_t kTensors = kLooksPerTurn + 1000;
+  static constexpr uint64_t kTensors = kWorkPerTurn + 1000;
 
   // Many small tensors on SSD and in RAM, without a proof of the books at each step.
   void PutMany(SessionId session, uint32_t flags = 0) {
@@ -50,17 +50,17 @@ class Everything : public ::testing::Test {
   World world{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 256 * kMiB}, .device_blocks = 128}};
 };
 
-TEST_F(Everything, IsGoneThroughWithTheLooksOfTheTurn) {
+TEST_F(AllTensors, IsGoneThroughWithTheLooksOfTheTurn) {
   const SessionId session = world.Open();
   PutMany(session);
   constexpr uint64_t kRequests = 12;
-  const uint64_t least = kRequests * kTensors / kLooksPerTurn;
+  const uint64_t least = kRequests * kTensors / kWorkPerTurn;
   EXPECT_GE(TurnsFor(session, Op::kFlush, kRequests), least) << "though nothing is to be written";
   EXPECT_GE(TurnsFor(session, Op::kDrop, kRequests), least);
   EXPECT_EQ(world.Ask(session, Op::kStat, {{kTensors, 0, 0, 0}}).tensor.ram_bytes, 0u);
 }
 
-TEST_F(Everything, WhatIsFreedUnderTheCursorIsPassedOver) {
+TEST_F(AllTensors, WhatIsFreedUnderTheCursorIsPassedOver) {
   const SessionId session = world.Open();
   PutMany(session);
   const uint64_t dropping = world.Send(session, Op::kDrop, {});
@@ -78,20 +78,20 @@ TEST_F(Everything, WhatIsFreedUnderTheCursorIsPassedOver) {
   EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}).tensor.ram_bytes, 0u) << "the oldest is the last";
 }
 
-TEST_F(Everything, OfAJobIsGoneThroughWithTheLooksOfTheTurnToo) {
+TEST_F(AllTensors, OfAJobIsGoneThroughWithTheLooksOfTheTurnToo) {
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
   PutMany(session, proto::kFlagShared);
   world.Send(session, Op::kFlush, {}, proto::kFlagShared);  // Takes what is left of this turn's looks.
   ASSERT_TRUE(world.engine->FlushJob(job, 1, 1000));
   world.Turn();
-  ASSERT_FALSE(world.Answered(kDaemonItself, 1).has_value()) << "it is more than a turn looks at";
+  ASSERT_FALSE(world.Answered(kInternalSession, 1).has_value()) << "it is more than a turn looks at";
   for (uint64_t first = 1; first <= 2500; first += 500) {
     std::vector<proto::RequestItem> items;
     for (uint64_t id = first; id < first + 500; ++id) items.push_back({id, 0, 0, 0});
     world.Send(session, Op::kFree, items, proto::kFlagShared);
   }
-  EXPECT_EQ(world.Wait(kDaemonItself, 1).code, Code::kOk) << "past what was freed under its cursor";
+  EXPECT_EQ(world.Wait(kInternalSession, 1).code, Code::kOk) << "past what was freed under its cursor";
 }
 
 // What becomes of a shared tensor after a flush that names nothing has begun is not its caller's affair.
@@ -128,23 +128,23 @@ TEST_F(EverythingShared, IsFlushedWithoutWhatOthersTear) {
 
 TEST_F(EverythingShared, AsksForAllOfTheJobWhenTheDaemonDoes) {
   ASSERT_TRUE(world.engine->FlushJob(job, 1, 1000));
-  EXPECT_EQ(world.Wait(kDaemonItself, 1).code, Code::kOk);
+  EXPECT_EQ(world.Wait(kInternalSession, 1).code, Code::kOk);
   const Answer writing = world.Acquire(b, 2, proto::kFlagShared | proto::kFlagWrite);
   ASSERT_TRUE(world.engine->FlushJob(job, 2, 1000));
   world.Turns(10);
-  EXPECT_FALSE(world.Answered(kDaemonItself, 2).has_value()) << "what is being written is waited for";
+  EXPECT_FALSE(world.Answered(kInternalSession, 2).has_value()) << "what is being written is waited for";
   world.Release(b, World::LeaseOf(writing));
-  EXPECT_EQ(world.Wait(kDaemonItself, 2).code, Code::kOk);
+  EXPECT_EQ(world.Wait(kInternalSession, 2).code, Code::kOk);
   EXPECT_EQ(world.Rewrite(b, 2, 2, proto::kFlagShared).code, Code::kOk);
   ASSERT_EQ(world.Ask(b, Op::kTear, {{2, 0, 1, 0}}, proto::kFlagShared).code, Code::kOk);
   ASSERT_TRUE(world.engine->FlushJob(job, 3, 1000));
-  EXPECT_EQ(world.Wait(kDaemonItself, 3).code, Code::kTorn);
+  EXPECT_EQ(world.Wait(kInternalSession, 3).code, Code::kTorn);
 }
 
 TEST_F(EverythingShared, OfAJobThatIsClosedIsDone) {
   ASSERT_TRUE(world.engine->FlushJob(job, 1, 1000));
   world.engine->CloseJob(job, "removed", true);
-  EXPECT_EQ(world.Wait(kDaemonItself, 1).code, Code::kOk) << "nothing is left to be written";
+  EXPECT_EQ(world.Wait(kInternalSession, 1).code, Code::kOk) << "nothing is left to be written";
 }
 
 TEST_F(EverythingShared, AFlushOfOnesOwnTornTensorIsRefused) {
@@ -154,7 +154,7 @@ TEST_F(EverythingShared, AFlushOfOnesOwnTornTensorIsRefused) {
   EXPECT_EQ(world.Ask(a, Op::kFlush, {}).code, Code::kTorn);
 }
 
-TEST_F(Everything, OfOneWhoDiesHalfWayIsForgotten) {
+TEST_F(AllTensors, OfOneWhoDiesHalfWayIsForgotten) {
   const JobId job = world.OpenJob();
   const SessionId dead = world.OpenSession(job);
   const SessionId alive = world.OpenSession(job);

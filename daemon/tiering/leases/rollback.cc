@@ -1,5 +1,5 @@
-// See reversal.h.
-#include "daemon/tiering/leases/reversal.h"
+// See rollback.h.
+#include "daemon/tiering/leases/rollback.h"
 
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
@@ -7,7 +7,7 @@
 namespace tier::tiering {
 namespace {
 
-bool Nameable(const Tensor& tensor) { return tensor.has(kVisible) && !tensor.has(kDetached); }
+bool IsVisible(const Tensor& tensor) { return tensor.has(kVisible) && !tensor.has(kDetached); }
 
 // The bytes under the lease are not final and never will be.
 void RevertPiece(Core& core, PieceId id) {
@@ -21,8 +21,8 @@ void RevertPiece(Core& core, PieceId id) {
       return;
     case Copies::kRam:
       // It falls from a clean slate only once: a mixed piece that tears counts as it did.
-      if (!piece.has(kMixed)) AddTornPiece(core, piece.tensor);
-      piece.clear(kMixed);
+      if (!piece.has(kMixedGeneration)) AddTornPiece(core, piece.tensor);
+      piece.clear(kMixedGeneration);
       SetState(core, id, {Copies::kTorn, Activity::kNone});
       return;
     case Copies::kTorn: SetState(core, id, {Copies::kTorn, Activity::kNone}); return;
@@ -52,16 +52,17 @@ bool Spend(uint32_t* budget) {
 }
 
 // Whether the session changed a piece of the tensor that does not go back with the others. False: out of budget.
-bool JudgeTensor(const Core& core, const SessionState& session, TensorSlot slot, Reversal* reversal, uint32_t* budget) {
+bool DetectInTensor(const Core& core, const SessionState& session, TensorSlot slot, Rollback* rollback,
+                    uint32_t* budget) {
   const Tensor& tensor = core.tensors[slot];
-  for (; reversal->looking < tensor.piece_count; ++reversal->looking) {
+  for (; rollback->next_piece < tensor.piece_count; ++rollback->next_piece) {
     if (!Spend(budget)) return false;
-    const PieceId id = tensor.piece(reversal->looking);
-    if (!ChangedBy(session, core.pieces[id]) || reversal->covered.contains(Value(id))) continue;
-    reversal->mixtures[Value(slot)] = true;
+    const PieceId id = tensor.piece(rollback->next_piece);
+    if (!ChangedBy(session, core.pieces[id]) || rollback->covered.contains(Value(id))) continue;
+    rollback->mixed_tensors[Value(slot)] = true;
     return true;
   }
-  reversal->mixtures[Value(slot)] = false;
+  rollback->mixed_tensors[Value(slot)] = false;
   return true;
 }
 
@@ -70,36 +71,36 @@ void MarkPiece(Core& core, const SessionState& session, PieceId id, bool mixture
   Piece& piece = core.pieces[id];
   if (!mixture && piece.changed_by == session.slot + 1) piece.changed_by = kChangedByNobody;
   const bool tears = piece.copies == Copies::kRam;
-  if ((!mixture && !tears) || piece.copies == Copies::kTorn || piece.has(kMixed)) return;
-  piece.set(kMixed);
+  if ((!mixture && !tears) || piece.copies == Copies::kTorn || piece.has(kMixedGeneration)) return;
+  piece.set(kMixedGeneration);
   AddTornPiece(core, piece.tensor);
 }
 
 }  // namespace
 
-void AddToReversal(const Core& core, const Lease& lease, Reversal* reversal) {
+void AddToRollback(const Core& core, const Lease& lease, Rollback* rollback) {
   const Tensor& tensor = core.tensors[lease.tensor];
   TIER_CHECK(lease.exclusive(), "a lease on tensor {} is shared", tensor.id);
-  if (!Nameable(tensor)) return;
+  if (!IsVisible(tensor)) return;
   for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
-    reversal->pieces.push_back({core.RefOf(lease.tensor), tensor.piece(k)});
-    reversal->covered.insert(Value(tensor.piece(k)));
+    rollback->pieces.push_back({core.RefOf(lease.tensor), tensor.piece(k)});
+    rollback->covered.insert(Value(tensor.piece(k)));
   }
 }
 
-bool JudgeReversal(Core& core, const SessionState& session, Reversal* reversal, uint32_t* budget) {
-  for (; reversal->judging < reversal->pieces.size(); ++reversal->judging, reversal->looking = 0) {
-    const TensorRef tensor = reversal->pieces[reversal->judging].tensor;
-    const bool judged = !core.Alive(tensor) || reversal->mixtures.contains(Value(tensor.slot));
+bool DetectMixedGenerations(Core& core, const SessionState& session, Rollback* rollback, uint32_t* budget) {
+  for (; rollback->next_to_detect < rollback->pieces.size(); ++rollback->next_to_detect, rollback->next_piece = 0) {
+    const TensorRef tensor = rollback->pieces[rollback->next_to_detect].tensor;
+    const bool judged = !core.Alive(tensor) || rollback->mixed_tensors.contains(Value(tensor.slot));
     if (judged && !Spend(budget)) return false;
     if (judged) continue;
-    if (!JudgeTensor(core, session, tensor.slot, reversal, budget)) return false;
+    if (!DetectInTensor(core, session, tensor.slot, rollback, budget)) return false;
   }
-  for (; reversal->marking < reversal->pieces.size(); ++reversal->marking) {
-    const Reversal::Written& written = reversal->pieces[reversal->marking];
+  for (; rollback->next_to_mark < rollback->pieces.size(); ++rollback->next_to_mark) {
+    const Rollback::Written& written = rollback->pieces[rollback->next_to_mark];
     if (!Spend(budget)) return false;
     if (core.Alive(written.tensor)) {
-      MarkPiece(core, session, written.piece, reversal->mixtures.at(Value(written.tensor.slot)));
+      MarkPiece(core, session, written.piece, rollback->mixed_tensors.at(Value(written.tensor.slot)));
     }
   }
   return true;
@@ -108,7 +109,7 @@ bool JudgeReversal(Core& core, const SessionState& session, Reversal* reversal, 
 void RevertLease(Core& core, const Lease& lease) {
   const Tensor& tensor = core.tensors[lease.tensor];
   for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
-    if (Nameable(tensor)) {
+    if (IsVisible(tensor)) {
       RevertPiece(core, tensor.piece(k));
     } else {
       EndUnnamedWrite(core, tensor.piece(k));

@@ -11,7 +11,7 @@ using proto::Op;
 
 class Graveyard : public ::testing::Test {
  protected:
-  static constexpr uint64_t kTensors = kBurialsPerTurn + 1000;  // Each costs its piece and itself.
+  static constexpr uint64_t kTensors = kFreesPerTurn + 1000;  // Each costs its piece and itself.
 
   // Many small tensors, without a proof of the books at each step.
   void PutMany(SessionId session, uint32_t flags) {
@@ -44,7 +44,7 @@ TEST_F(Graveyard, ADeadSessionsTensorsGoTurnByTurn) {
   const uint64_t ram = world.Job(job).ram_bytes;
   world.engine->EndSession(dead, "killed");
   world.engine->CheckInvariants();
-  EXPECT_GT(Tensors(), kTensors - kBurialsPerTurn) << "a turn belongs to everybody";
+  EXPECT_GT(Tensors(), kTensors - kFreesPerTurn) << "a turn belongs to everybody";
   EXPECT_LT(Tensors(), kTensors);
   EXPECT_TRUE(world.engine->Tensors(job, 10).empty()) << "nobody can name them";
   EXPECT_FALSE(world.engine->ReleasesCanWait());
@@ -80,7 +80,7 @@ TEST_F(Graveyard, WhoWaitsForRoomIsNotRefusedWhileItComes) {
 }
 
 TEST(GraveyardOfPieces, AFreedTensorsPiecesGoTurnByTurn) {
-  constexpr uint64_t kPieces = 3 * kBurialsPerTurn + 100;
+  constexpr uint64_t kPieces = 3 * kFreesPerTurn + 100;
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = 2 * kPieces});
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
@@ -126,7 +126,7 @@ class GraveyardOfMany : public ::testing::Test {
   }
 
   World world{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB},
-               .engine = {.burials_per_turn = kPerTurn, .remains_max = 3 * kPieces},
+               .engine = {.frees_per_turn = kPerTurn, .pending_frees_max = 3 * kPieces},
                .device_blocks = 8 * kPieces}};
 };
 

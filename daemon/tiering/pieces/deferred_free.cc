@@ -1,0 +1,59 @@
+// See deferred_free.h.
+#include "daemon/tiering/pieces/deferred_free.h"
+
+#include <utility>
+
+#include "daemon/tiering/pieces/catalog.h"
+
+namespace tier::tiering {
+namespace {
+
+void ContinueFreedTensors(Core& core, JobState& job) {
+  while (!job.freed_tensors.empty()) {
+    const TensorSlot slot = job.freed_tensors.front();
+    const uint32_t before = core.tensors[slot].piece_count;
+    const bool gone = ContinueFree(core, slot);
+    core.pending_free_pieces -= before - (gone ? 0 : core.tensors[slot].piece_count);
+    if (!gone) return;
+    job.freed_tensors.pop_front();
+  }
+}
+
+void ContinueFreesOf(Core& core, JobState& job) {
+  ContinueFreedTensors(core, job);
+  while (!job.freed_namespaces.empty() && core.free_budget != 0) {
+    FreedNamespace& freed = job.freed_namespaces.back();
+    if (freed.head == kNoTensor) {
+      job.freed_namespaces.pop_back();
+      continue;
+    }
+    const Tensor& tensor = core.tensors[freed.head];
+    TIER_CHECK(tensor.space == freed.space && tensor.previous == kNoTensor, "tensor {} of space {} in grave {}",
+               tensor.id, tensor.space, freed.space);
+    --core.free_budget;
+    Detach(core, freed.head);  // Moves the head on.
+  }
+  if (job.has_pending_frees()) core.made_progress = true;
+}
+
+}  // namespace
+
+void QueueFree(Core& core, JobState& job, TensorSlot* head, uint64_t space) {
+  if (*head == kNoTensor) return;
+  job.freed_namespaces.push_back({.head = std::exchange(*head, kNoTensor), .space = space});
+  ContinueFreesOf(core, job);
+}
+
+void ContinueFrees(Core& core) {
+  const auto has_some = [](const JobState& job) { return !job.freed_namespaces.empty() || !job.freed_tensors.empty(); };
+  uint32_t count = 0;
+  for (const auto& [id, job] : core.jobs) count += has_some(*job) ? 1 : 0;
+  for (const auto& job : core.closing_jobs) count += has_some(*job) ? 1 : 0;
+  const auto empty = [&](JobState& job) {
+    if (has_some(job)) SpendPart(core, count--, [&] { ContinueFreesOf(core, job); });
+  };
+  for (const auto& [id, job] : core.jobs) empty(*job);
+  for (const auto& job : core.closing_jobs) empty(*job);
+}
+
+}  // namespace tier::tiering

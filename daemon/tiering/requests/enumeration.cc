@@ -1,0 +1,142 @@
+// See everything.h.
+#include "daemon/tiering/requests/enumeration.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "daemon/tiering/pieces/catalog.h"
+
+namespace tier::tiering {
+namespace {
+
+using proto::Op;
+
+// Whether a flush has to do with it: something of it is not on SSD. Unasked for, what others write is not waited for.
+bool ToBeFlushed(const Core& core, const Tensor& tensor, bool unnamed_items) {
+  bool dirty = false;
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const Piece& piece = core.PieceOf(tensor, k);
+    const bool writing = piece.activity == Activity::kLeasedWrite;
+    if (writing && unnamed_items) return false;
+    dirty |= writing || !piece.ssd_run;
+  }
+  return dirty;
+}
+
+void List(const Core& core, Waiter& waiter, TensorSlot slot) {
+  const Tensor& tensor = core.tensors[slot];
+  waiter.items.push_back({.tensor = {slot, tensor.salt}, .piece_count = tensor.piece_count, .length = tensor.size});
+  waiter.requested_bytes += tensor.size;
+}
+
+void ListAll(Core& core, Waiter& waiter, TensorSlot head) {
+  for (TensorSlot slot = head; slot != kNoTensor; slot = core.tensors[slot].next) {
+    core.work_left -= std::min(core.work_left, 1u);
+    if (core.tensors[slot].has(kVisible)) List(core, waiter, slot);
+  }
+}
+
+// In one go: a manifest is a picture of one moment, and names every piece at once anyway.
+void EnumerateForPersist(Core& core, Waiter& waiter) {
+  const JobState& job = *waiter.job;
+  for (const SessionState* session : job.sessions) ListAll(core, waiter, session->tensors);
+  ListAll(core, waiter, job.shared_tensors);
+  ListAll(core, waiter, job.inherited_tensors);
+  waiter.enumeration = Enumeration::kWhole;
+}
+
+TensorSlot HeadOf(const SessionState& session, Enumeration enumeration) {
+  switch (enumeration) {
+    case Enumeration::kOwn: return session.tensors;
+    case Enumeration::kInherited: return session.job->inherited_tensors;
+    case Enumeration::kShared: return session.job->shared_tensors;
+    case Enumeration::kWhole: break;
+  }
+  return kNoTensor;
+}
+
+// Whether what is in there is others' as much as the caller's. The daemon asks for all of the job.
+bool OfOthersToo(const SessionState& session, Enumeration enumeration) {
+  if (session.id == kInternalSession) return false;
+  return enumeration == Enumeration::kShared ||
+         (enumeration == Enumeration::kInherited && session.job->sessions.size() > 1);
+}
+
+void Begin(SessionState& session, Waiter& waiter) {
+  const bool shared = (waiter.flags & proto::kFlagShared) != 0;
+  session.enumerating = waiter.number;
+  waiter.enumeration = shared ? Enumeration::kShared : Enumeration::kOwn;
+  SetEnumerationCursor(session, HeadOf(session, waiter.enumeration));
+}
+
+// A namespace is at its end: on to what goes by the same names, and for a flush to what the job shares.
+void EndNamespace(SessionState& session, Waiter& waiter) {
+  const bool flush = waiter.op == Op::kFlush;
+  switch (waiter.enumeration) {
+    case Enumeration::kOwn: waiter.enumeration = Enumeration::kInherited; break;
+    case Enumeration::kInherited: waiter.enumeration = flush ? Enumeration::kShared : Enumeration::kWhole; break;
+    default: waiter.enumeration = Enumeration::kWhole;
+  }
+  SetEnumerationCursor(session, HeadOf(session, waiter.enumeration));
+  if (!flush || waiter.first_unnamed != kAllNamed || !OfOthersToo(session, waiter.enumeration)) return;
+  waiter.first_unnamed = static_cast<uint32_t>(waiter.items.size());
+}
+
+// As far as the looks reach. True: there is something to work on.
+bool GoOn(Core& core, SessionState& session, Waiter& waiter) {
+  const size_t most = waiter.op == Op::kDrop ? kDropEnumerationMax : kFlushTensorsMax + 1;
+  while (waiter.enumeration != Enumeration::kWhole && waiter.items.size() < most) {
+    const TensorSlot slot = session.cursor;
+    if (slot == kNoTensor) {
+      EndNamespace(session, waiter);
+      continue;
+    }
+    if (core.work_left == 0) return false;
+    const Tensor& tensor = core.tensors[slot];
+    core.work_left -= waiter.op == Op::kFlush ? std::min(core.work_left, tensor.piece_count) : 1;
+    const bool unnamed_items = waiter.first_unnamed != kAllNamed;
+    if (tensor.has(kVisible) && (waiter.op != Op::kFlush || ToBeFlushed(core, tensor, unnamed_items))) {
+      List(core, waiter, slot);
+    }
+    SetEnumerationCursor(session, tensor.next);
+  }
+  return true;
+}
+
+}  // namespace
+
+Outcome Enumerate(Core& core, Waiter& waiter) {
+  if (waiter.enumeration == Enumeration::kWhole) return Ready();
+  SessionState& session = core.AskerOf(waiter);
+  if (session.enumerating == 0) Begin(session, waiter);
+  if (session.enumerating != waiter.number) return Waits();  // Its end has the job pumped.
+  const bool persist = waiter.op == Op::kPersist;
+  if (core.work_left == 0 || !(persist || GoOn(core, session, waiter))) {
+    waiter.job->retry_waiters = true;
+    core.made_progress = true;
+    return Waits();
+  }
+  if (persist) EnumerateForPersist(core, waiter);
+  if (waiter.op == Op::kDrop || waiter.items.size() <= kFlushTensorsMax) return Ready();
+  return Refused({Code::kInvalid,
+                  fmt::format("more than {} tensors in one request: name them, some at a time", kFlushTensorsMax),
+                  {.limit = kFlushTensorsMax}},
+                 0);
+}
+
+bool EnumerateNextPart(Waiter& waiter) {
+  if (waiter.enumeration == Enumeration::kWhole) return false;
+  waiter.items.clear();
+  waiter.scan.item = 0;
+  waiter.scan.piece = 0;
+  return true;
+}
+
+void EndEnumeration(SessionState& session, const Waiter& waiter) {
+  if (session.enumerating != waiter.number) return;
+  session.enumerating = 0;
+  SetEnumerationCursor(session, kNoTensor);
+}
+
+}  // namespace tier::tiering
