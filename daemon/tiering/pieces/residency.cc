@@ -74,14 +74,18 @@ void GiveRam(Core& core, PieceId id, base::PageRun run) {
   piece.set(kReserved);
 }
 
-void DropRam(Core& core, PieceId id) {
+void TakeBackRam(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   TIER_CHECK(piece.ram && piece.read_leases == 0, "piece {} leases {}", Value(id), piece.read_leases);
-  JobState& job = core.JobOf(piece);
   CountUse(core, piece, -1);
-  job.pool.Free(piece.ram);
+  core.JobOf(piece).pool.Free(piece.ram);
   piece.ram = {};
   piece.clear(kReserved);
+}
+
+void DropRam(Core& core, PieceId id) {
+  TakeBackRam(core, id);
+  JobState& job = core.JobOf(core.pieces[id]);
   if (!job.waiters.empty()) job.retry_waiters = true;
 }
 

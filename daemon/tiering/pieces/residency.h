@@ -18,7 +18,9 @@ void CountUse(Core& core, const Piece& piece, int32_t change);
 
 // The run becomes the piece's room. REQUIRES: out of its job's pool; the piece has none.
 void GiveRam(Core& core, PieceId id, base::PageRun run);
-void DropRam(Core& core, PieceId id);  // Back to the pool.
+void DropRam(Core& core, PieceId id);  // Back to the pool; requests that wait for room are tried again.
+// The same for room that was given a moment ago and is not needed: nobody has anything to gain from a retry.
+void TakeBackRam(Core& core, PieceId id);
 // Frees the extent at the end of the turn; or leaves it to the manifest that names it, or quarantines it. REQUIRES: the
 // piece has one.
 void DropExtent(Core& core, PieceId id);

@@ -1,5 +1,7 @@
-// See gather.h.
+// See reserve.h.
 #include "daemon/tiering/requests/reserve.h"
+
+#include <vector>
 
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/pieces/residency.h"
@@ -11,7 +13,7 @@ namespace tier::tiering {
 namespace {
 
 // All of an item in one piece of the pool, where it has that much: runs are what makes a tensor contiguous.
-bool GiveWhole(Core& core, const Ask& ask, const WaitItem& item) {
+bool GiveWhole(Core& core, const Ask& ask, const WaitItem& item, std::vector<PieceId>* given) {
   const Tensor& tensor = core.tensors[item.tensor.slot];
   uint32_t blocks = 0;
   uint32_t tail = 0;
@@ -24,20 +26,36 @@ bool GiveWhole(Core& core, const Ask& ask, const WaitItem& item) {
   if (!TakeRuns(core, *tensor.job, blocks, tail)) return false;
   size_t next = 0;
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-    if (Missing(ask, item, tensor, core.PieceOf(tensor, k))) GiveRam(core, tensor.piece(k), core.runs[next++]);
+    if (!Missing(ask, item, tensor, core.PieceOf(tensor, k))) continue;
+    GiveRam(core, tensor.piece(k), core.runs[next++]);
+    given->push_back(tensor.piece(k));
   }
   TIER_CHECK(next == core.runs.size(), "{} runs for {} pieces", core.runs.size(), next);
   return true;
 }
 
-bool GiveOneByOne(Core& core, const Ask& ask, const WaitItem& item, bool may_evict) {
+bool GiveOneByOne(Core& core, const Ask& ask, const WaitItem& item, bool may_evict, std::vector<PieceId>* given) {
   const Tensor& tensor = core.tensors[item.tensor.slot];
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     if (!Missing(ask, item, tensor, core.PieceOf(tensor, k))) continue;
     const base::PageRun run = TakeRun(core, *tensor.job, PagesOfPiece(tensor, k), may_evict);
     if (!run) return false;
     GiveRam(core, tensor.piece(k), run);
+    given->push_back(tensor.piece(k));
   }
+  return true;
+}
+
+// Room for every piece that lacks it, or for none.
+bool GiveAll(Core& core, const Ask& ask, bool may_evict) {
+  std::vector<PieceId>& given = core.given;
+  given.clear();
+  for (const WaitItem& item : ask.items) {
+    if (GiveWhole(core, ask, item, &given) || GiveOneByOne(core, ask, item, may_evict, &given)) continue;
+    for (const PieceId id : given) TakeBackRam(core, id);
+    return false;
+  }
+  TIER_CHECK(NeedOf(core, ask).pages() == 0, "{} pieces were given room, and some have none", given.size());
   return true;
 }
 
@@ -69,20 +87,18 @@ bool LeasesFit(const Core& core, const Ask& ask) {
 bool Reserve(Core& core, const Ask& ask) {
   JobState& job = *ask.session->job;
   const Need need = NeedOf(core, ask);
-  bool complete = true;
   if (need.pages() != 0) {
+    job.needs_maintenance = true;
     const bool covered = Grow(core, job, need);
     // What windows under way will hold is waited for; beyond that, cold pieces make room.
     const bool may_evict = !covered || job.windows_making == 0;
-    for (const WaitItem& item : ask.items) {
-      complete = GiveWhole(core, ask, item) || GiveOneByOne(core, ask, item, may_evict);
-      if (!complete) break;
+    if (!GiveAll(core, ask, may_evict)) {
+      if (may_evict) GrowByOne(core, job, need);
+      return false;
     }
-    if (!complete && may_evict) GrowByOne(core, job, need);
-    job.needs_maintenance = true;
   }
   StartReads(core, ask);
-  return complete;
+  return true;
 }
 
 }  // namespace tier::tiering

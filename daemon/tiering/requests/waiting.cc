@@ -191,9 +191,31 @@ uint32_t WorkCostOf(Op op, const WaitItem& item) {
   return op == Op::kCreate || op == Op::kAcquire ? item.piece_count : 0;
 }
 
+base::Duration TimeoutOf(const Core& core, const Waiter& waiter) {
+  if (waiter.timeout_ms == proto::kTimeoutDefault) return core.options.deadline_default;
+  return std::chrono::milliseconds(waiter.timeout_ms);
+}
+
+// One pass over the waiters of a job, first come first.
 struct Pass {
-  bool room_blocked = false;  // An earlier waiter of the job has first call on room.
+  bool room_blocked = false;  // An earlier waiter did not get the room that it needs.
 };
+
+// Whether a waiter may take room before those that came earlier and did not get theirs. A session that holds leases
+// may: it may have to take more before it can end them, and others may wait for just that. Not past a waiter that has
+// waited for half of its time: it would never be served.
+bool MayTakeRoom(Core& core, const Waiter& waiter, const Pass& pass) {
+  if (!pass.room_blocked) return true;
+  return core.now < waiter.job->room_closes_at && core.AskerOf(waiter).lease_count != 0;
+}
+
+void BlockRoom(Core& core, const Waiter& waiter, Pass* pass) {
+  TIER_CHECK(!waiter.pinned, "waiter {} is short of room and holds some", waiter.number);
+  pass->room_blocked = true;
+  const base::TimePoint arrived = waiter.timed ? waiter.arrived : core.now;
+  base::TimePoint& closes_at = waiter.job->room_closes_at;
+  closes_at = std::min(closes_at, arrived + TimeoutOf(core, waiter) / 2);
+}
 
 enum class Next : uint8_t { kWait, kDone };
 
@@ -245,7 +267,7 @@ Next TryReserve(Core& core, Iterator waiter, const Ask& ask, Pass& pass) {
   DropClaims(core, *waiter);
   const uint64_t missing = NeedOf(core, ask).pages();
   waiter->needed_pages = missing;
-  if (missing != 0 && pass.room_blocked) {
+  if (missing != 0 && !MayTakeRoom(core, *waiter, pass)) {
     UnpinAll(core, *waiter);
     waiter->starved = true;
     return Next::kWait;
@@ -255,7 +277,8 @@ Next TryReserve(Core& core, Iterator waiter, const Ask& ask, Pass& pass) {
   if (!complete) {
     waiter->needed_pages = NeedOf(core, ask).pages();
     waiter->needed_pages -= std::min(waiter->needed_pages - 1, VacatedBy(core, ask).pages);
-    pass.room_blocked = true;
+    UnpinAll(core, *waiter);
+    BlockRoom(core, *waiter, &pass);
     return OnShortage(core, waiter, ask);
   }
   waiter->starved = false;
@@ -270,7 +293,7 @@ Next OnLeaseLimit(Core& core, Iterator waiter, const Ask& ask, Pass& pass) {
   DropClaims(core, *waiter);
   waiter->missed = true;
   waiter->starved = true;
-  pass.room_blocked = true;
+  BlockRoom(core, *waiter, &pass);
   if ((ask.flags & proto::kFlagNoWaitOwn) == 0 || !OnlyOwnLeases(*ask.session)) return Next::kWait;
   RefuseWaiter(core, waiter, OwnLeasesRefusal(core, *ask.session, 0), 0);
   return Next::kDone;
@@ -370,6 +393,7 @@ void RetryWaiters(Core& core, JobState& job) {
       job.retry_waiters = false;
       job.retrying = true;
       job.shortage_pages = 0;
+      job.room_closes_at = kNever;
       job.next_retry = job.waiters.begin();
     }
     Pass pass{.room_blocked = job.shortage_pages != 0};
@@ -391,11 +415,8 @@ void TimeNewWaiters(Core& core) {
     const auto found = core.waiter_by_number.find(number);
     if (found == core.waiter_by_number.end()) continue;
     Waiter& waiter = *found->second;
-    const base::Duration timeout = waiter.timeout_ms == proto::kTimeoutDefault
-                                       ? core.options.deadline_default
-                                       : base::Duration(std::chrono::milliseconds(waiter.timeout_ms));
     waiter.arrived = core.now;
-    waiter.deadline = core.now + timeout;
+    waiter.deadline = core.now + TimeoutOf(core, waiter);
     waiter.timed = true;
     core.deadlines.emplace(waiter.deadline, number);
   }

@@ -152,6 +152,7 @@ struct Core {
   // Scratch, so that the steady state allocates nothing.
   std::vector<WaitItem> items;
   std::vector<base::PageRun> runs;
+  std::vector<PieceId> given;
   std::vector<storage::TransferResult> results;
   std::vector<memory::WindowEvent> events;
   std::vector<storage::ManifestResult> manifest_results;

@@ -25,6 +25,8 @@ namespace tier::tiering {
 // The space of tensors that a resumed job's sessions inherit from sessions that are gone.
 inline constexpr uint64_t kInheritedSpace = UINT64_MAX;
 
+inline constexpr base::TimePoint kNever{base::Duration::max()};
+
 // A range that somebody asked to have in RAM soon.
 struct PrefetchItem {
   TensorRef tensor;
@@ -81,6 +83,8 @@ struct JobState {
   bool wants_port = false;         // Found the transfer port full: to be pumped when transfers end.
   uint32_t writes_inflight = 0;
   uint64_t shortage_pages = 0;  // What the first waiter without room still needs.
+  // From then on nobody takes room before the waiters that did not get theirs.
+  base::TimePoint room_closes_at = kNever;
   std::deque<PrefetchItem> prefetches;
   uint64_t prefetching_pages = 0;
 

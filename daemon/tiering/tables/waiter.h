@@ -1,8 +1,8 @@
 // Waiter: a request that could not be answered at once. Each job keeps its waiters in the order they came.
 //
 // Two stages: *conflict* (a lease of somebody else, an unsealed tensor, a transfer in the way: it holds nothing) and
-// *gathering* (nothing conflicts; its pieces are pinned while room is found and bytes are read). Only the first waiter
-// of a job that is short of room may take room, so two waiters never hold half of what each needs.
+// *reserved* (nothing conflicts and there was room for all of it; its pieces are pinned while bytes are read). A waiter
+// that is short of room holds none, so two waiters never hold half of what each needs.
 #pragma once
 
 #include <cstdint>

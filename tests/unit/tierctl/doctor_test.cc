@@ -55,7 +55,7 @@ class DoctorTest : public ::testing::Test {
     Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise never [deny] force\n");
   }
   Finding Find(const std::string& check) {
-    for (const Finding& finding : CheckConflicts(machine_)) {
+    for (const Finding& finding : Examine(machine_)) {
       if (finding.check == check) return finding;
     }
     ADD_FAILURE() << "no check " << check;
@@ -67,7 +67,7 @@ class DoctorTest : public ::testing::Test {
 };
 
 TEST_F(DoctorTest, AGoodMachineNeedsNothing) {
-  for (const Finding& finding : CheckConflicts(machine_)) {
+  for (const Finding& finding : Examine(machine_)) {
     EXPECT_EQ(finding.verdict, Verdict::kGood) << finding.check << ": " << finding.found;
     EXPECT_EQ(finding.remedy + finding.advice, "") << finding.check;
   }
@@ -80,7 +80,7 @@ TEST_F(DoctorTest, EveryLackHasARemedyOrAdvice) {
       machine_.uid = uid;
       machine_.sys_resource = !contained;
       machine_.settable = [contained](const std::string&) { return !contained; };
-      for (const Finding& finding : CheckConflicts(machine_)) {
+      for (const Finding& finding : Examine(machine_)) {
         EXPECT_NE(finding.verdict, Verdict::kGood) << finding.check;
         EXPECT_FALSE(finding.remedy.empty() && finding.advice.empty()) << finding.check;
       }
@@ -93,7 +93,7 @@ TEST_F(DoctorTest, EveryRemedyIsALineForTheShellOfWhoAsked) {
   Write("/proc/sys/kernel/io_uring_disabled", "2\n");
   const auto remedies = [this] {
     std::vector<std::string> lines;
-    for (const Finding& finding : CheckConflicts(machine_)) {
+    for (const Finding& finding : Examine(machine_)) {
       if (!finding.remedy.empty()) lines.push_back(finding.remedy);
     }
     return lines;
@@ -134,7 +134,7 @@ TEST_F(DoctorTest, BesideADaemonItsDirectoriesAreNoLackOfThisLogin) {
   machine_.uid = 4321;
   machine_.owner = [](const std::string&) { return 0; };
   machine_.writable = [](const std::string&) { return false; };
-  for (const Finding& finding : WithDaemon(CheckConflicts(machine_), v1::Status(), "/run/tierd/control.sock")) {
+  for (const Finding& finding : WithDaemon(Examine(machine_), v1::Status(), "/run/tierd/control.sock")) {
     EXPECT_NE(finding.check, "sockets");
     EXPECT_NE(finding.check, "data directory");
   }
@@ -145,15 +145,15 @@ TEST_F(DoctorTest, WithoutHugePagesAMachineIsWell) {
   EXPECT_EQ(Find("huge pages").verdict, Verdict::kNote);
   // The default arena's 16 GiB, besides those in use.
   EXPECT_EQ(Find("huge pages").remedy, "echo 8200 > /proc/sys/vm/nr_hugepages");
-  EXPECT_EQ(ExitCodeOf(CheckConflicts(machine_)), kExitOk);
+  EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitOk);
 }
 
 TEST_F(DoctorTest, TheExitCodeIsThatOfTheWorst) {
-  EXPECT_EQ(ExitCodeOf(CheckConflicts(machine_)), kExitOk);
+  EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitOk);
   machine_.try_io_uring = [] { return EPERM; };
-  EXPECT_EQ(ExitCodeOf(CheckConflicts(machine_)), kExitDegraded);
+  EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitDegraded);
   machine_.free_bytes = [](const std::string&) { return 3 * kGiB; };
-  EXPECT_EQ(ExitCodeOf(CheckConflicts(machine_)), kExitFailure);
+  EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitFailure);
 }
 
 TEST_F(DoctorTest, ADaemonThatRunsSaysItselfWhatItLacks) {
@@ -162,11 +162,11 @@ TEST_F(DoctorTest, ADaemonThatRunsSaysItselfWhatItLacks) {
   status.set_version("1");
   status.set_io_mode("io_uring");
   status.set_memory_mode("pinned");
-  const auto well = WithDaemon(CheckConflicts(machine_), status, "/run/tierd/admin.sock");
+  const auto well = WithDaemon(Examine(machine_), status, "/run/tierd/admin.sock");
   EXPECT_EQ(ExitCodeOf(well), kExitOk);
   EXPECT_THAT(well.back().found, HasSubstr("1 on /run/tierd/admin.sock: I/O io_uring, memory pinned"));
   status.set_io_mode("threads");
-  EXPECT_EQ(ExitCodeOf(WithDaemon(CheckConflicts(machine_), status, "/s")), kExitDegraded);
+  EXPECT_EQ(ExitCodeOf(WithDaemon(Examine(machine_), status, "/s")), kExitDegraded);
 }
 
 TEST_F(DoctorTest, ADaemonThatWasNamedIsMissedAndOneThatWasNotIsStarted) {

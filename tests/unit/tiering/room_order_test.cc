@@ -1,0 +1,60 @@
+// Who takes room first: requests of one job that are short of memory.
+#include <gtest/gtest.h>
+
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+constexpr uint64_t kPiece = kBlockSize;
+
+// An arena of four blocks. One session leases three of them, and asks for the fourth after another asked for two.
+class FourBlocks : public ::testing::Test {
+ protected:
+  FourBlocks() : world(WithArena(4 * kPiece, 4 * kPiece)), job(world.OpenJob()) {
+    for (uint64_t id = 1; id <= 3; ++id) {
+      const Answer created = world.Create(holder, id, kPiece);
+      EXPECT_EQ(created.code, Code::kOk);
+      leases.push_back(World::LeaseOf(created));
+    }
+    asked_first = world.Send(other, Op::kCreate, {{10, 0, 0, 2 * kPiece}});
+    world.Turns(4);
+  }
+  World world;
+  JobId job;
+  SessionId holder = world.OpenSession(job);
+  SessionId other = world.OpenSession(job);
+  std::vector<uint64_t> leases;
+  uint64_t asked_first = 0;
+};
+
+TEST_F(FourBlocks, ASessionThatHoldsLeasesPassesOneThatHoldsNone) {
+  const uint64_t asked = world.Send(holder, Op::kCreate, {{4, 0, 0, kPiece}});
+  world.Turns(4);
+  ASSERT_TRUE(world.Answered(holder, asked).has_value()) << "a block is free";
+  EXPECT_EQ(world.Answered(holder, asked)->code, Code::kOk);
+  leases.push_back(World::LeaseOf(*world.Answered(holder, asked)));
+  EXPECT_FALSE(world.Answered(other, asked_first).has_value());
+  for (const uint64_t lease : leases) world.Release(holder, lease);
+  EXPECT_EQ(world.Wait(other, asked_first).code, Code::kOk) << "it is served when the leases end";
+}
+
+TEST_F(FourBlocks, NothingPassesARequestThatHasWaitedForHalfOfItsTime) {
+  world.Advance(std::chrono::seconds(31));
+  world.Turns(2);
+  const uint64_t asked = world.Send(holder, Op::kCreate, {{4, 0, 0, kPiece}});
+  world.Turns(4);
+  EXPECT_FALSE(world.Answered(holder, asked).has_value());
+  world.Release(holder, leases.back());
+  world.Turns(4);
+  ASSERT_TRUE(world.Answered(other, asked_first).has_value());
+  EXPECT_EQ(world.Answered(other, asked_first)->code, Code::kOk);
+}
+
+TEST_F(FourBlocks, ARequestHoldsNothingBeforeThereIsRoomForAllOfIt) {
+  EXPECT_EQ(world.Job(job).ram_bytes, 3 * kPiece) << "the block that is free stays free";
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing
