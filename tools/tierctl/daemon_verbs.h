@@ -7,19 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "tools/tierctl/output.h"
+#include "tools/tierctl/daemon_options.h"
 
 namespace tier::v1 {
 class Status;
 }
 
 namespace tier::tierctl {
-
-struct DaemonOptions {
-  std::string socket;  // Empty: admin.sock where this user may, else control.sock, of the usual places.
-  std::string token;   // Empty: $TIERD_JOB_TOKEN.
-  OutputOptions output;
-};
 
 // Why a daemon is degraded, each cause in a few words; empty if it is not.
 std::vector<std::string> DegradedBy(const v1::Status& status);
