@@ -72,7 +72,7 @@ void JobDesk::Close(tiering::JobId id, const std::string& reason, bool forget) {
 Status JobDesk::ForgetKept(uint32_t uid, const std::string& name, const std::string& reason) {
   const Job gone{.uid = uid, .name = name, .named = true};
   if (Status forgotten = engine_.ForgetKept(gone.EngineKey()); !forgotten) return forgotten;
-  events_.Emit("job_forgotten", &gone,
+  events_.Emit("job_purged", &gone,
                fmt::format("what job '{}' of uid {} persisted is being removed {}", name, uid, reason));
   return {};
 }

@@ -27,7 +27,7 @@ struct JobChange {
 };
 int SetJob(const DaemonOptions& options, const JobChange& change);
 int OpenJob(const DaemonOptions& options, const JobChange& job, bool named);
-int RemoveJob(const DaemonOptions& options, const std::string& name, bool forget);
+int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge);
 int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max);
 int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key);
 int ListDevices(const DaemonOptions& options);
