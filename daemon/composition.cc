@@ -273,7 +273,7 @@ void Daemon::EndRun(const session::StopOutcome& outcome) {
   if (!outcome.engine_answered) {
     spdlog::critical("the engine thread does not answer; leaving without it");
     spdlog::shutdown();
-    std::_Exit(1);  // Whoever joins that thread waits for ever.
+    std::_Exit(1);  // A join of that thread would not return.
   }
   io_.stop();
 }

@@ -1,4 +1,4 @@
-// Daemon: the whole of tierd put together, from the configuration to the last farewell. The main thread runs
+// Daemon: the whole of tierd put together, from the configuration to the last packet. The main thread runs
 // sockets, signals and timers (Asio); EngineSide has the engine's; gRPC and metrics bring their own.
 //
 // Start refuses with one sentence. Run returns when the daemon has ended in order: SIGTERM or SIGINT, or, for a private

@@ -39,7 +39,7 @@ def version() -> str:
 
 
 def needed(binary: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Every shared library the dynamic linker loads for ``binary``, but for the system's own."""
+    """Every shared library the dynamic linker loads for ``binary``, except the system's own."""
     lines = subprocess.run(["ldd", str(binary)], check=True, capture_output=True, text=True).stdout.splitlines()
     libraries = {}
     for line in lines:

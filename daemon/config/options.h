@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "daemon/config/config.h"
+#include "daemon/config/config_values.h"
 
 namespace tier::config {
 

@@ -1,6 +1,7 @@
 // The accept thread's loop. A connection that the machine has no descriptor (or memory) for stays in the backlog and
-// its socket ready, so that waiting for it would return at once, for ever: then only the stop is waited for, a while.
-// So it is when the sockets cannot be waited for: the loop goes on until it is stopped, whatever fails.
+// keeps its socket ready: waiting for the socket would return at once, again and again. Then the loop waits for the
+// stop alone, a while. It does the same when the sockets cannot be waited for: no failure ends the loop, only the stop
+// does.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // IdentityServers: one gRPC server for each identity, made when its first connection comes, with limits of its own on
-// connections, streams, threads and bytes: whoever may connect can exhaust at most what is its own.
+// connections, streams, threads and bytes: an identity can exhaust only its own server.
 // Not thread-safe: the accept thread's own.
 #pragma once
 
@@ -38,7 +38,7 @@ class IdentityServers {
   size_t count() const { return servers_.size(); }
 
  private:
-  // A socket that gRPC owns, known again while it is open: its number may be given anew, its inode is not.
+  // A socket that gRPC owns. Its inode identifies it while it is open; its number may be reused.
   struct Handed {
     int fd = -1;
     uint64_t inode = 0;

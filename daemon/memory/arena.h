@@ -79,7 +79,7 @@ class Arena final : public WindowSource {
 
   // Makes windows ahead of need, `bytes` of them in all, which StartCreate then hands out at once. NO_MEMORY as there.
   Status StartPrefault(uint64_t bytes);
-  // Reads the host's memory anew and sets arena_max_bytes() by it; stock windows go first when the host runs short.
+  // Reads the host's memory again and sets arena_max_bytes() by it; stock windows go first when the host runs short.
   // To be called every second or so.
   void RefreshHost();
   ArenaSnapshot snapshot() const;

@@ -40,7 +40,7 @@ class Window {
   // False: the kernel would not, for some of them. To be done before the window is registered anywhere: later ones
   // would leave the registration with the old pages.
   bool TryCollapse(uint64_t offset, uint64_t length) const;
-  // Gives every page back, whoever still has the file mapped, and closes it.
+  // Gives every page back, even where other processes still map the file, and closes it.
   void Close();
 
   explicit operator bool() const { return static_cast<bool>(file_); }

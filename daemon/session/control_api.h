@@ -93,7 +93,7 @@ struct DaemonDescription {
 struct Event {
   uint64_t sequence = 0;  // Rises by one; a gap means the watcher was too slow (events dropped).
   int64_t unix_time_ms = 0;
-  std::string kind;  // job_opened job_closed job_changed job_forgotten session_attached session_ended pressure io_error
+  std::string kind;  // job_opened job_closed job_changed job_purged session_attached session_ended pressure io_error
                      // corrupt torn drain …
   std::string job;   // Name, or empty.
   std::string message;  // One sentence.

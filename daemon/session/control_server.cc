@@ -95,7 +95,7 @@ Status ControlServer::CheckForget(const Job& job, const std::string& name, const
   if (earlier.empty() || earlier.front().key != key) return {};
   return Fail(Code::kInvalid,
               fmt::format("job '{}' is live, and what is persisted under its name is an earlier run's: remove the live "
-                          "one first, without forget, or wait until it has ended",
+                          "one first, without --purge, or wait until it has ended",
                           job.name));
 }
 
@@ -105,8 +105,8 @@ Status ControlServer::RemoveKept(const Caller& caller, const std::string& name,
     return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", kept.size(), name, name));
   }
   if (!forget && !kept.empty()) {
-    return Fail(Code::kNotFound, fmt::format("job '{}' is not open; what it persisted goes with forget alone (tierctl "
-                                             "job remove --forget)",
+    return Fail(Code::kNotFound, fmt::format("job '{}' is not open; only tierctl job remove --purge deletes what it "
+                                             "persisted",
                                              name));
   }
   if (!forget || !JobRegistry::MaySeeOf(caller, caller.uid)) {

@@ -71,8 +71,8 @@ void JobDesk::Close(tiering::JobId id, const std::string& reason, bool forget) {
 
 Status JobDesk::DeleteStoredManifest(uint32_t uid, const std::string& name, const std::string& reason) {
   const Job gone{.uid = uid, .name = name, .named = true};
-  if (Status forgotten = engine_.DeleteStoredManifest(gone.EngineKey()); !forgotten) return forgotten;
-  events_.Emit("job_forgotten", &gone,
+  if (Status deleted = engine_.DeleteStoredManifest(gone.EngineKey()); !deleted) return deleted;
+  events_.Emit("job_purged", &gone,
                fmt::format("what job '{}' of uid {} persisted is being removed {}", name, uid, reason));
   return {};
 }

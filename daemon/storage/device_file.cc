@@ -213,7 +213,7 @@ Status DeviceFile::Adopt(const DeviceFileOptions& options, const proto::Superblo
     return Fail(
         Code::kInvalid,
         fmt::format("{} was made with {}, ssd.file_size is {}: set that to the file's size or 0, or remove the file to "
-                    "have it made anew",
+                    "have it made again",
                     path_, FormatBytes(found.device_size), FormatBytes(wanted)));
   }
   superblock_ = found;

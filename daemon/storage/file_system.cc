@@ -24,7 +24,7 @@ constexpr UnfitFileSystem kUnfit[] = {
     {0x794c7630, "overlayfs: writes are copied up and direct I/O is not the disk's; mount a volume"},
     {0x00006969, "NFS: another machine's latency and failures are not an SSD's"},
     {0x01021997, "9p: another machine's latency and failures are not an SSD's"},
-    {0x65735546, "FUSE: a user process between the daemon and the disk can block it for ever"},
+    {0x65735546, "FUSE: a user process between the daemon and the disk can block it forever"},
     {0xff534d42, "CIFS: another machine's latency and failures are not an SSD's"},
     {0xfe534d42, "SMB: another machine's latency and failures are not an SSD's"},
     {0x00c36400, "CephFS: another machine's latency and failures are not an SSD's"},

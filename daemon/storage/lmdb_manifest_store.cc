@@ -143,7 +143,7 @@ Status LmdbManifestStore::CheckDevices(bool fresh, std::span<const Uuid> known) 
                                      [&](const ManifestDevice& device) { return device.uuid == uuid; });
     if (!present) {
       return Fail(Code::kInvalid, fmt::format("the index {} names extents on device {}, which is not configured or was "
-                                              "formatted anew: name it again, or remove the index",
+                                              "formatted since: name it again, or remove the index",
                                               options_.path, FormatUuid(uuid)));
     }
   }

@@ -5,7 +5,7 @@
 // It is bound to its devices: it knows their uuids, each superblock names it and its last commit. A lost half shows.
 // The order of one commit: flush the devices, so that what the manifests name is durable; LMDB's own synced commit,
 // from which the manifests count; the superblocks, which only let an old copy of the index be told and are tried again.
-// Engine thread, but for the commit thread. Invariant: requests started == committed + failed + waiting.
+// Engine thread, except the commit thread's part. Invariant: requests started == committed + failed + waiting.
 #pragma once
 
 #include <chrono>
@@ -43,7 +43,7 @@ struct ManifestStoreOptions {
   std::vector<ManifestDevice> devices;
   const CompletionSignal* signal = nullptr;  // Rung when Poll has something; may be null.
   // Called on the commit thread before each commit of manifests: makes all that was written to the devices durable.
-  // After one failure nobody can say what is: manifests are refused from then on, until the daemon is started anew.
+  // After one failure it is unknown what is durable: manifests are refused until the daemon is restarted.
   std::function<Status()> flush_devices;
   // Called on the commit thread after each synced commit, and once by Open: writes the superblocks. A failure takes
   // nothing back (see superblock_failure()); the call is repeated after `superblock_retry`.

@@ -18,7 +18,7 @@
 // would show it, and reading each write back halves the rate. So it shows when they are read: CORRUPT, of that tensor
 // alone, and never old bytes for new ones.
 //
-// Engine thread, but for the checksum tasks, which own their request until they push it on `checksummed_`.
+// Engine thread, except the checksum tasks, which own their request until they push it on `checksummed_`.
 // Invariant: inflight() == transfers in requests + results waiting for Poll. Nothing is allocated after construction.
 #pragma once
 

@@ -75,13 +75,13 @@ double Network::Forward(const Batch& inputs, const Batch& targets, bool keep) {
     if (keep) {
       // Out while the next layer computes; the memory stays ours until the operation has ended.
       leaving_[layer] = next;
-      departures_.push_back(
+      swap_outs_.push_back(
           client_.SwapOut(Id(Kind::kActivation, layer), std::as_bytes(std::span<const double>(leaving_[layer]))));
     }
     current = std::move(next);
   }
-  for (tier::Operation& departure : departures_) departure.Wait();
-  departures_.clear();
+  for (tier::Operation& swap_out : swap_outs_) swap_out.Wait();
+  swap_outs_.clear();
   for (Batch& gone : leaving_) Batch().swap(gone);
   double loss = 0;
   for (size_t i = 0; i < current.size(); ++i) loss += (current[i] - targets[i]) * (current[i] - targets[i]);

@@ -66,7 +66,7 @@ class Network {
   tier::Client& client_;
   const Shape shape_;
   std::vector<Batch> leaving_;  // Activations being swapped out.
-  std::vector<tier::Operation> departures_;
+  std::vector<tier::Operation> swap_outs_;
   std::vector<Batch> arriving_;  // Activations being swapped in.
   std::vector<tier::Operation> arrivals_;
   Batch output_;

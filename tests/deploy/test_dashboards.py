@@ -191,7 +191,7 @@ def test_the_table_of_metrics_is_what_the_daemon_serves(daemon: launcher.Running
     assert served == declared
 
 
-def test_promtool_finds_nothing_to_mend(daemon: launcher.Running, load: None) -> None:
+def test_promtool_finds_nothing_to_fix(daemon: launcher.Running, load: None) -> None:
     found = subprocess.run(
         [find_tool("promtool"), "check", "metrics"], input=scrape(daemon), capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""tools/bench/run.py as whoever ends it early leaves it, and the memory it measures fio with."""
+"""What tools/bench/run.py leaves when it is ended early, and the memory it measures fio with."""
 
 from __future__ import annotations
 

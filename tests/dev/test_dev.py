@@ -57,7 +57,7 @@ def test_a_wrong_word_is_refused_with_the_right_ones(arguments: tuple[str, ...])
 
 @pytest.mark.parametrize("verb", ["demo", "bench"])
 @pytest.mark.parametrize(("option", "status"), [("--help", 0), ("-h", 0), ("--nonsense", 2)])
-def test_options_are_judged_before_anything_is_set_up(verb: str, option: str, status: int) -> None:
+def test_options_are_checked_before_anything_is_set_up(verb: str, option: str, status: int) -> None:
     """Without .venv: by the system's Python, which has none of the packages."""
     script = f"source {ROOT}/tools/dev.d/{verb}.sh; dev_setup() {{ exit 9; }}; ensure_setup() {{ exit 9; }}; "
     answer = parts(f"{script} source {ROOT}/tools/dev.d/demo.sh; PATH=/usr/bin:/bin; dev_{verb} -- {option}")

@@ -84,8 +84,8 @@ def test_what_a_closed_job_persisted_is_listed_and_removed(own_daemon: launcher.
     (kept,) = json.loads(tierctl("list", "--json").stdout)["kept"]
     assert (kept["name"], kept["ssd_bytes"], kept["damage"]) == ("finished", 5 << 20, "")
     refused = tierctl("remove", "finished")
-    assert refused.returncode == 3 and "--forget" in refused.stderr
-    assert tierctl("remove", "--forget", "finished").returncode == 0
+    assert refused.returncode == 3 and "--purge" in refused.stderr
+    assert tierctl("remove", "--purge", "finished").returncode == 0
     assert "persisted by" not in tierctl("list").stdout
     with pytest.raises(tierd.NotFound):
         tierd.connect(job="finished", socket=own_daemon.socket, mode="resume")

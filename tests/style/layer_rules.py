@@ -40,6 +40,24 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     "tests/": ("proto/", "daemon/", "libclient/", "tools/"),
 }
 
+# The order of the folders inside a layer, lowest first. A file may include its own folder and lower ones. A file that
+# lies beside the folders is above all of them.
+FOLDER_ORDER: dict[str, tuple[str, ...]] = {
+    "daemon/tiering/": (
+        "api",
+        "tables",
+        "pieces",
+        "transfers",
+        "memory",
+        "leases",
+        "durability",
+        "requests",
+        "jobs",
+        "inspection",
+    ),
+    "libclient/": ("include", "copy", "cuda", "link", "client", "swap", "abi", "control"),
+}
+
 # Third-party headers: pattern of the header -> patterns of the files that may include it. Tests may include any. What
 # is beside main.cc counts as main.cc: it is one composition in several files.
 HOMES: dict[str, tuple[str, ...]] = {
@@ -104,6 +122,33 @@ def check_layers(tree: SourceTree) -> list[Finding]:
             if not target.startswith((layer, *MAY_INCLUDE[layer])):
                 findings.append(Finding("layers", path, line, f"{layer} must not include {target}"))
     return findings
+
+
+def check_folder_order(tree: SourceTree, orders: dict[str, tuple[str, ...]] = FOLDER_ORDER) -> list[Finding]:
+    findings = []
+    for layer, order in orders.items():
+        for path in tree.cxx(layer):
+            folder = _inner_folder(path, layer)
+            if folder and folder not in order:
+                text = f"folder '{folder}' has no place in FOLDER_ORDER of layer_rules.py"
+                findings.append(Finding("folder-order", path, 0, text))
+                continue
+            for line, _, name in includes(tree, path):
+                target = resolve(tree, path, name) or ""
+                if target.startswith(layer) and _rank(target, layer, order) > _rank(path, layer, order):
+                    findings.append(Finding("folder-order", path, line, f"{target} is above it in FOLDER_ORDER"))
+    return findings
+
+
+def _inner_folder(path: str, layer: str) -> str:
+    """daemon/tiering/pieces/piece.h -> pieces; "" for a file beside the folders."""
+    first, separator, _ = path.removeprefix(layer).partition("/")
+    return first if separator else ""
+
+
+def _rank(path: str, layer: str, order: tuple[str, ...]) -> int:
+    folder = _inner_folder(path, layer)
+    return order.index(folder) if folder in order else len(order)
 
 
 def check_homes(tree: SourceTree) -> list[Finding]:

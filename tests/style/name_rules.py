@@ -18,9 +18,18 @@ _HOSTS = re.compile(r"\b(pypi|pythonhosted|deb\.debian|download\.pytorch)" r"\.o
 
 README_LINES_MAX = 60
 ROOT_README_LINES_MAX = 150
-# Folders below these get a README; deeper ones only where somebody wants to say something.
-README_ROOTS = ("proto", "libclient", "daemon", "bindings", "tools", "deploy", "tests", "docs", "cmake")
-README_DEPTH_MAX = 2
+# Root folder -> how deep below it each folder has a README. Deeper folders may have one.
+README_DEPTHS = {
+    "proto": 2,
+    "libclient": 2,
+    "daemon": 3,
+    "bindings": 2,
+    "tools": 2,
+    "deploy": 2,
+    "tests": 2,
+    "docs": 2,
+    "cmake": 2,
+}
 
 
 def check_file_names(tree: SourceTree) -> list[Finding]:
@@ -64,8 +73,8 @@ def _folders(tree: SourceTree) -> set[str]:
     folders: set[str] = set()
     for path in tree.paths():
         parents = pathlib.PurePosixPath(path).parent.parts
-        if parents and parents[0] in README_ROOTS:
-            folders.update("/".join(parents[:depth]) for depth in range(1, min(len(parents), README_DEPTH_MAX) + 1))
+        depth_max = min(len(parents), README_DEPTHS.get(parents[0], 0)) if parents else 0
+        folders.update("/".join(parents[:depth]) for depth in range(1, depth_max + 1))
     return folders
 
 

@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 RULES: dict[str, Callable[[SourceTree], list[Finding]]] = {
     "layers": layer_rules.check_layers,
+    "folder order": layer_rules.check_folder_order,
     "third-party homes": layer_rules.check_homes,
     "tiering is pure": layer_rules.check_tiering_is_pure,
     "file sizes": size_rules.check_file_sizes,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the bench is asked to measure. Run by itself it judges the options, or prints their help, with nothing but
+"""What the bench is asked to measure. Run by itself it checks the options, or prints their help, with nothing but
 Python's own library: `tools/dev bench` does so before it sets up and builds.
 """
 
@@ -9,7 +9,7 @@ import argparse
 import pathlib
 
 # In the order in which they are measured.
-PART_NAMES = ("ram", "fused", "leases", "ssd", "idle", "tensors", "demo")
+PART_NAMES = ("ram", "fused", "leases", "ssd", "idle", "tensors", "reclaim", "demo")
 
 
 def parse() -> argparse.Namespace:

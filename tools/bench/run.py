@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable
 
 import footprint
+import reclaim
 from node import BUILD, GIB, MIB, bench, command, daemon, scratch
 from options import PART_NAMES, parse
 from report import Report, quartiles
@@ -131,6 +132,12 @@ def many_tensors(report: Report, quick: bool) -> None:
     report.add(what, whole, "B", at_most=700, ceiling="with both index environments")
 
 
+def killed_client(report: Report, quick: bool) -> None:
+    times = reclaim.reclaim_ms(quick)
+    what = "a killed client's memory leased by another, after its death"
+    report.add(what, statistics.median(times), "ms", at_most=100, ceiling=reclaim.quartiles_of(times))
+
+
 def demo_spin(report: Report, quick: bool) -> None:
     rounds, steps = (2, 6) if quick else (12, 8)
     times = paired_steps(["never", "auto", "always"], rounds, steps)
@@ -151,7 +158,7 @@ def demo_spin(report: Report, quick: bool) -> None:
 PARTS: dict[str, Callable[[Report, bool], None]] = dict(
     zip(
         PART_NAMES,
-        (swaps_in_ram, fused_pass, leases, swaps_through_ssd, idle_daemon, many_tensors, demo_spin),
+        (swaps_in_ram, fused_pass, leases, swaps_through_ssd, idle_daemon, many_tensors, killed_client, demo_spin),
         strict=True,
     )
 )

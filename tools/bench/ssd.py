@@ -13,7 +13,7 @@ from node import GIB, MIB, Shell, command, daemon
 from report import Report
 
 Arms = dict[str, Callable[[str], float]]  # Each measures a direction, "write" or "read", in GB/s.
-# Copies, checksums and moves chunks: the least that whoever keeps a checked copy of a tensor must do.
+# Copies, checksums and moves chunks: the least work that keeps a checked copy of a tensor.
 BARE = "bare copy"
 Rates = dict[str, dict[str, list[float]]]  # By arm and direction, one a round.
 

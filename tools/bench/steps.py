@@ -3,7 +3,7 @@
 Steps of one run differ by a tenth with what the host does meanwhile, runs of one mode by a few percent with where
 their memory and their file happen to lie. So each mode has a daemon and a trainer of its own, all of them live at once,
 and each step is taken by one after the other, a second apart, while the other trainers wait for their turn and the
-other daemons are stopped; and all of them begin anew several times.
+other daemons are stopped; and all of them start again several times.
 """
 
 from __future__ import annotations

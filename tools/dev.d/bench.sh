@@ -16,7 +16,7 @@ dev_bench() {
   if [[ ${1:-} == -- ]]; then
     shift
   fi
-  judge_options tools/bench/options.py "$@"
+  check_options tools/bench/options.py "$@"
   dev_build release tierd tierctl tier tier_python_descriptors tier_bench
   setup_fio
   for argument in "$@"; do

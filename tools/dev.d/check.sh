@@ -27,7 +27,7 @@ dev_check() {
   else
     say "clang-tidy-19 or build/release is missing: tidy passed over"
   fi
-  ((failed == 0)) || fail 1 "check: something above needs mending"
+  ((failed == 0)) || fail 1 "check: something above needs fixing"
   say "check: all good"
 }
 
@@ -81,7 +81,7 @@ dev_fmt() {
   local files=("$@")
   if (($# == 0)); then
     mapfile -t files < <(sources "${CXX_GLOBS[@]}")
-    run .venv/bin/ruff check --quiet --fix . || say "ruff found what it cannot mend; tools/dev check lists it"
+    run .venv/bin/ruff check --quiet --fix . || say "ruff found what it cannot fix; tools/dev check lists it"
     run .venv/bin/ruff format --quiet .
   fi
   say "clang-format over ${#files[@]} files"

@@ -16,7 +16,7 @@ dev_demo() {
   if [[ ${1:-} == -- ]]; then
     shift
   fi
-  judge_options bindings/python/demo/options.py "$@"
+  check_options bindings/python/demo/options.py "$@"
   preflight "$(demo_disk_mib)" 4096
   print_phases
   ensure_setup
@@ -25,9 +25,9 @@ dev_demo() {
   with_build_tree run .venv/bin/python bindings/python/demo/train_gpt.py "$@"
 }
 
-# judge_options SCRIPT OPTION...: ends here with the help that was asked for, or with what is wrong, before minutes of
-# set-up. The script needs Python alone; on a machine without it the options are judged later, where they are used.
-judge_options() {
+# check_options SCRIPT OPTION...: ends here with the help that was asked for, or with what is wrong, before minutes of
+# set-up. The script needs Python alone; on a machine without it the options are checked later, where they are used.
+check_options() {
   local script=$1 option
   shift
   if have python3; then

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "libclient/control/channel.h"
-#include "tools/tierctl/daemon_verbs.h"
+#include "tools/tierctl/daemon_options.h"
 
 namespace tier::tierctl {
 

@@ -223,7 +223,7 @@ void PrintKept(const google::protobuf::RepeatedPtrField<v1::KeptManifest>& kept)
     return each.damage().empty() ? std::string("can be resumed") : "damaged: " + each.damage();
   };
   fmt::print(
-      "\npersisted by jobs that are not open (tierctl job remove --forget UID/JOB frees it):\n{}",
+      "\npersisted by jobs that are not open (tierctl job remove --purge UID/JOB frees it):\n{}",
       RenderTable({
           MakeColumn("JOB", kept, false, [](const v1::KeptManifest& each) { return each.name(); }),
           MakeColumn("UID", kept, true, [](const v1::KeptManifest& each) { return std::to_string(each.uid()); }),
@@ -291,10 +291,10 @@ int OpenJob(const DaemonOptions& options, const JobChange& job, bool named) {
                       [&](const v1::Job& opened) { return ShowOneJob(options, opened); });
 }
 
-int RemoveJob(const DaemonOptions& options, const std::string& name, bool forget) {
+int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge) {
   v1::CloseJobRequest request;
   request.set_name(name);
-  request.set_forget(forget);
+  request.set_forget(purge);
   return Ask<v1::CloseJobResponse>(options, &Stub::CloseJob, request, [&](const v1::CloseJobResponse&) {
     options.output.json ? PrintJson({{"removed", name}}) : fmt::print("removed job {}\n", name);
     return kExitOk;

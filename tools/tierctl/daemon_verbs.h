@@ -7,19 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "tools/tierctl/output.h"
+#include "tools/tierctl/daemon_options.h"
 
 namespace tier::v1 {
 class Status;
 }
 
 namespace tier::tierctl {
-
-struct DaemonOptions {
-  std::string socket;  // Empty: admin.sock where this user may, else control.sock, of the usual places.
-  std::string token;   // Empty: $TIERD_JOB_TOKEN.
-  OutputOptions output;
-};
 
 // Why a daemon is degraded, each cause in a few words; empty if it is not.
 std::vector<std::string> DegradedBy(const v1::Status& status);
@@ -33,7 +27,7 @@ struct JobChange {
 };
 int SetJob(const DaemonOptions& options, const JobChange& change);
 int OpenJob(const DaemonOptions& options, const JobChange& job, bool named);
-int RemoveJob(const DaemonOptions& options, const std::string& name, bool forget);
+int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge);
 int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max);
 int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key);
 int ListDevices(const DaemonOptions& options);

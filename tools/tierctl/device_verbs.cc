@@ -32,7 +32,7 @@ int FormatDevice(const std::string& path, bool force, const OutputOptions& outpu
   const auto device = storage::FormatDevice(path, force);
   if (device) return Print(*device, "formatted", output);
   (void)Explain(device.error());
-  // Foreign content is the daemon's INVALID, but for the person at the keyboard it is a refusal, not a wrong word.
+  // The daemon calls foreign content INVALID. To the person at the keyboard it is a refusal, not a usage error.
   return device.error().code == Code::kNotFound ? kExitNotFound : kExitRefused;
 }
 

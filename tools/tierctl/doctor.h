@@ -13,7 +13,11 @@
 #include <vector>
 
 #include "proto/result.h"
-#include "tools/tierctl/daemon_verbs.h"
+#include "tools/tierctl/daemon_options.h"
+
+namespace tier::v1 {
+class Status;
+}
 
 namespace tier::tierctl {
 

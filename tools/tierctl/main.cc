@@ -34,7 +34,7 @@ struct Arguments {
   uint32_t timeout_s = 60;
   bool force = false;
   bool named = false;
-  bool forget = false;
+  bool purge = false;
 };
 
 // Its own description is left out of the help, where the option's words say it.
@@ -129,14 +129,14 @@ class CommandLine {
     CLI::App* set = Verb(noun, "set", "Change guarantee or limit",
                          [this] { return WithChange([this](const JobChange& c) { return ChangeJob(c); }); });
     CLI::App* remove = Verb(noun, "remove", "End a job's sessions and free its tensors",
-                            [this] { return RemoveJob(args_.daemon, args_.job, args_.forget); });
+                            [this] { return RemoveJob(args_.daemon, args_.job, args_.purge); });
     for (CLI::App* verb : {show, open, set, remove}) verb->add_option("job", args_.job, "Name of the job")->required();
     for (CLI::App* verb : {open, set}) {
       verb->add_option("--guarantee", args_.guarantee, "RAM that it always gets, such as 16GiB")->type_name("SIZE");
       verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: none")->type_name("SIZE");
     }
     open->add_flag("--named", args_.named, "Keep it until it is removed");
-    remove->add_flag("--forget", args_.forget, "Its persisted tensors too, also where the job is not open");
+    remove->add_flag("--purge", args_.purge, "Its persisted tensors too, also where the job is not open");
   }
 
   void AddTensorVerbs() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the demo is asked to do. Run by itself it judges the options, or prints their help, with nothing but Python's
+"""What the demo is asked to do. Run by itself it checks the options, or prints their help, with nothing but Python's
 own library: `tools/dev demo` does so before it sets up and builds.
 """
 

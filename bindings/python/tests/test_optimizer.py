@@ -205,7 +205,7 @@ def test_a_first_step_that_finds_no_room_is_made_up_for_by_the_next(
     lease_many = client.lease_many
 
     def full(parts: list[tierd.Part], write: bool = False) -> list[tierd.Lease]:
-        if parts[0].key == tiered._slots[ours[refused]].keys["exp_avg"]:
+        if parts[0].key == tiered._tiered[ours[refused]].keys["exp_avg"]:
             raise tierd.NoSpace("full")
         return lease_many(parts, write)
 
@@ -370,7 +370,7 @@ def test_an_interrupt_at_any_point_of_a_first_step_leaves_the_optimizer_usable()
             try:
                 tiered.step()
             except KeyboardInterrupt as error:
-                caught.append(error)  # With its frames, as whoever reports it does.
+                caught.append(error)  # With its frames, as code that reports it does.
         if not interrupter.raised:
             break
         assert fake.leases == {} and all(tensor.sealed for tensor in fake.tensors.values()), at

@@ -109,7 +109,7 @@ def test_what_tells_nodes_apart_keeps_no_graph(offload: tierd.torch.offload_acti
         gc.enable()
 
 
-def test_a_buffer_filled_anew_is_another_activation(
+def test_a_buffer_filled_again_is_another_activation(
     client: tierd.Client, offload: tierd.torch.offload_activations
 ) -> None:
     weight, batch = torch.ones(100, requires_grad=True), torch.ones(100)

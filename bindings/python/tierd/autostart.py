@@ -41,7 +41,7 @@ def default_sockets() -> list[pathlib.Path]:
 
 
 def private_settings(directory: pathlib.Path) -> dict[str, Any]:
-    """The configuration of a private daemon: defaults, but for its place and who it is for."""
+    """The configuration of a private daemon: the defaults, except where its files lie and for whom it runs."""
     return {"daemon": {"private": True, "starter_pid": os.getpid(), "socket_directory": str(directory)}}
 
 

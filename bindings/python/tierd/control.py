@@ -182,10 +182,10 @@ class Control:
             fields["limit_bytes"] = byte_count(limit, "limit")
         return _job(self._call("SetJob", "SetJobRequest", "Job", **fields))
 
-    def close_job(self, name: str, *, forget: bool = False) -> None:
-        """Ends the job's sessions (they get ``Revoked``) and frees all it stored; ``forget``: its manifest too,
-        also where the job is not open."""
-        self._call("CloseJob", "CloseJobRequest", "CloseJobResponse", name=name, forget=forget)
+    def close_job(self, name: str, *, purge: bool = False) -> None:
+        """Ends the job's sessions (they get ``Revoked``) and frees all it stored; ``purge``: what it persisted
+        too, also where the job is not open."""
+        self._call("CloseJob", "CloseJobRequest", "CloseJobResponse", name=name, forget=purge)
 
     def list_jobs(self) -> list[Job]:
         """The jobs this caller may see that are open; ``tierctl job list`` shows what others have persisted too."""

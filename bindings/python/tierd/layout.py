@@ -5,7 +5,7 @@ tensor of another rank has no layout here, and one in the job's namespace none t
 have replaced it: pass ``dtype`` and ``shape`` to ``get`` and ``lease``, or fill an array of
 your own with ``get_into``; without them its bytes come as a ``bytearray``.
 
-numpy and torch are never imported on the caller's behalf: whoever passes an array has imported its library, and a
+numpy and torch are never imported on the caller's behalf: a caller that passes an array has imported its library, and a
 ``dtype`` of torch's means torch.
 """
 

@@ -55,8 +55,8 @@ class Lease:
         return layouts.numpy_over(self._open(), stated, self.write)
 
     def torch(self, dtype: Any = None, shape: Sequence[int] | int | None = None) -> Any:
-        """A torch tensor over the leased bytes. torch has no read-only tensors: under a lease that is not for writing,
-        whoever writes to it alters what every other reader sees, and what a later ``get`` returns is not defined."""
+        """A torch tensor over the leased bytes. torch has no read-only tensors: writing to
+        one under a read lease alters what every other reader sees, and what a later ``get`` returns is not defined."""
         import torch
 
         stated = self._stated("torch", dtype, shape)

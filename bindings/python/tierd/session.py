@@ -1,8 +1,8 @@
 """Session: one ``tier_client`` and everything that may still need it.
 
-The idea: libtier's handle is closed by whoever leaves last. Calls under way and leases whose arrays are alive stand in
-two tables; ``close()`` refuses new calls at once and closes the handle when both are empty, so that no array ever loses
-the memory beneath it.
+The idea: libtier's handle is closed by the last call or lease that ends. Two tables hold the calls under way and the
+leases whose arrays are alive; ``close()`` refuses new calls at once and closes the handle when both are empty, so that
+no array ever loses the memory beneath it.
 
 Any thread may call anything, and a finalizer or a signal's handler may come between any two steps. So there is no lock
 to be found held: the tables change by single operations of ``dict``, and every handle (session, operation, lease) has

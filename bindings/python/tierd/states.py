@@ -10,7 +10,7 @@ Key: TypeAlias = "int | str"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stats:
-    """What this client has done so far. Bytes and counts since it connected, but for the last four."""
+    """What this client has done so far. Bytes and counts since it connected, except the last four."""
 
     swap_out_bytes: int
     swap_in_bytes: int

@@ -118,7 +118,7 @@ std::optional<Refusal> ReplaceRefusal(const Core& core, const JobState& job) {
   const char* const why =
       job.has_unclaimed_manifest
           ? "run did not resume and would replace; open the job with mode resume to go on from there; to begin "
-            "anew remove that run's first (tierctl job remove --forget), or open a job that is closed with mode "
+            "anew remove that run's first (tierctl job remove --purge), or open a job that is closed with mode "
             "create"
           : "ephemeral job would replace and take with it when it ends; open the job as named, or resume it, "
             "or choose another name";

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kStartMs = 60'000;
 
-// Only what is safe between fork and exec, but for setenv: the tests have one thread.
+// Only what is safe between fork and exec, except setenv, which is safe here: the tests have one thread.
 [[noreturn]] void Exec(const std::vector<std::string>& arguments, const DaemonOptions& options,
                        const std::string& output) {
   const int log = ::open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);

@@ -47,8 +47,8 @@ TEST_F(ManyClients, SixtyFiveRanksOfOneJobShareASmallArena) {
   EXPECT_EQ(failed.load(), 0);
 }
 
-// Each a job of its own: windows are not shared between owners, so there are more owners than windows. Whoever gets
-// none in time is told so; whoever gets one gets its bytes back.
+// Each a job of its own: windows are not shared between owners, so there are more owners than windows. A
+// client without one in time gets a typed refusal; a client with one gets its bytes back.
 TEST_F(ManyClients, SixtyFiveJobsGetTheirBytesOrATypedRefusal) {
   Start({.more_toml = "[jobs]\nmax_jobs_per_uid = 100\n[engine]\ndeadline = \"20s\"\n"});
   std::atomic<int> wrong{0}, served{0}, refused{0};

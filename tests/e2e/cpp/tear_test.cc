@@ -58,7 +58,7 @@ class HalfASwap : public RealDaemon {
     ExpectContent(*writer_, kTensor + 1, neighbour_, TIER_SHARED);
     ExpectContent(*stranger_, kTensor, strange_, 0);
   }
-  // The whole of it is written anew, and half of the arena can be leased at once.
+  // The whole tensor is written again, and half of the arena can be leased at once.
   void ExpectRecovery() {
     writer_->SwapOut(kTensor, new_, &shared_).Wait();
     EXPECT_EQ(reader_->Tensor(kTensor, TIER_SHARED).torn, 0);

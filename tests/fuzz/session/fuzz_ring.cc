@@ -80,7 +80,7 @@ class World final : public tiering::ReplySink {
     return true;
   }
 
-  // A message that is right but for what the input changes.
+  // A valid message, except for what the input changes.
   bool WriteMessage(Bytes& input) {
     proto::RequestSlot slot{};
     slot.header.sequence = next_sequence_++;

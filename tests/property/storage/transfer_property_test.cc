@@ -49,7 +49,7 @@ class Program {
       if (read) {
         std::memset(transfer.memory, 0x5a, length);
       } else {
-        ForgetOverlaps(page, length);
+        DropOverlaps(page, length);
         testing::FillRandom({transfer.memory, length}, random_());
       }
       started[page] = transfer;
@@ -78,7 +78,7 @@ class Program {
             .crc = direction == Direction::kRead ? stored_.at(page).crc : 0};
   }
 
-  void ForgetOverlaps(uint64_t page, uint32_t length) {
+  void DropOverlaps(uint64_t page, uint32_t length) {
     std::erase_if(stored_, [&](const auto& entry) {
       return entry.first < page + PagesFor(length) && page < entry.first + PagesFor(entry.second.length);
     });
@@ -91,13 +91,13 @@ class Program {
     RC_ASSERT(results.size() == started.size());
     for (const TransferResult& result : results) {
       RC_ASSERT(started.contains(result.cookie));
-      Judge(started.at(result.cookie), result, faults_expected);
+      CheckResult(started.at(result.cookie), result, faults_expected);
       started.erase(result.cookie);
     }
     RC_ASSERT(started.empty());
   }
 
-  void Judge(const Transfer& transfer, const TransferResult& result, bool faults_expected) {
+  void CheckResult(const Transfer& transfer, const TransferResult& result, bool faults_expected) {
     RC_ASSERT(faults_expected || result.outcome == TransferOutcome::kDone);
     if (result.outcome != TransferOutcome::kDone) return;
     const std::vector<std::byte> now(transfer.memory, transfer.memory + transfer.length);

@@ -29,7 +29,7 @@ struct Plan {
   uint32_t tensors = 0;  // Of each rank.
   uint32_t asks = 0;     // Requests that each rank makes.
   bool nested = false;   // A rank may ask for a second tensor while it leases one.
-  bool stopped = false;  // One rank stops for ever while it holds a lease, and returns no window.
+  bool stopped = false;  // One rank stops without end while it holds a lease, and returns no window.
 };
 
 Plan Draw(std::mt19937_64& random) {

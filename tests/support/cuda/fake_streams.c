@@ -17,7 +17,7 @@ static fake_stream* new_stream(fake_context* context) {
   return stream;
 }
 
-static void forget_event(fake_event* event) {
+static void free_event_if_unused(fake_event* event) {
   if (!event->destroyed || event->references > 0) return;
   fake_event** link = &events;
   while (*link != event) link = &(*link)->next;
@@ -28,7 +28,7 @@ static void forget_event(fake_event* event) {
 static void free_work(fake_work* work) {
   if (work->event != NULL) {
     --work->event->references;
-    forget_event(work->event);
+    free_event_if_unused(work->event);
   }
   free(work->staged);
   free(work);
@@ -218,7 +218,7 @@ int fake_cuEventDestroy(void* handle) {
   if (code == FAKE_LAUNCH_FAILED) code = FAKE_SUCCESS;
   if (code == FAKE_SUCCESS) {
     event->destroyed = 1;
-    forget_event(event);
+    free_event_if_unused(event);
   }
   return fake_leave(code);
 }

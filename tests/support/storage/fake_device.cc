@@ -80,7 +80,7 @@ int32_t FakeDevice::Execute(const IoRequest& request) {
   const bool write = request.direction == Direction::kWrite;
   std::byte* to = write ? on_device : request.memory;
   const std::byte* from = write ? request.memory : on_device;
-  if (orphaned_ && !write && !request.unregistered) return static_cast<int32_t>(moved);
+  if (detached_ && !write && !request.unregistered) return static_cast<int32_t>(moved);
   if (!base::RunGuarded([=] { std::memcpy(to, from, moved); })) return -EFAULT;  // As the kernel says it.
   if (fault && fault->flip_at) to[*fault->flip_at] ^= std::byte{0xff};
   return static_cast<int32_t>(moved);

@@ -43,7 +43,7 @@ class FakeDevice final : public DeviceIo {
   void Inject(IoFault fault, uint32_t count = 1) { faults_.insert(faults_.end(), count, fault); }
   void SetNewestFirst(bool newest_first) { newest_first_ = newest_first; }
   // As after a hole was punched into a registered window: what is read through the registration lands nowhere.
-  void OrphanRegistrations() { orphaned_ = true; }
+  void DetachRegistrations() { detached_ = true; }
   void Hold() { held_ = true; }
   void Release() { held_ = false; }
   void CompleteAtMost(size_t per_poll) { per_poll_ = per_poll; }
@@ -68,7 +68,7 @@ class FakeDevice final : public DeviceIo {
   std::deque<IoFault> faults_;
   bool newest_first_ = false;
   bool held_ = false;
-  bool orphaned_ = false;
+  bool detached_ = false;
   size_t per_poll_ = SIZE_MAX;
   uint32_t inflight_peak_ = 0;
 };

@@ -1,5 +1,5 @@
-// The protocol of sleeping (proto/ring.h), both directions, as two threads that race for it thousands of times: whoever
-// sleeps is woken, and nobody is woken in vain more than once for each time it slept.
+// The protocol of sleeping (proto/ring.h), both directions, as two threads that race for it thousands of times: a side
+// that sleeps is woken, and at most once too often for each time it slept.
 #include <linux/futex.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>

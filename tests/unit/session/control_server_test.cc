@@ -105,11 +105,11 @@ TEST(ControlServer, WhatAClosedJobPersistedIsItsOwnersToSeeAndToRemove) {
   EXPECT_EQ(world.control().CloseJob(kAdmin, "train", true).error().code, Code::kInvalid) << "of whom?";
   const Status open = world.control().CloseJob(kAlice, "train", false);
   EXPECT_EQ(open.error().code, Code::kNotFound);
-  EXPECT_THAT(open.error().message, HasSubstr("--forget"));
+  EXPECT_THAT(open.error().message, HasSubstr("--purge"));
   Collector collector;
   const auto watching = world.control().Watch(kAlice, collector.callback()).value();
   EXPECT_TRUE(world.control().CloseJob(kAlice, "train", true));
-  EXPECT_EQ(collector.Wait(0).kind, "job_forgotten");
+  EXPECT_EQ(collector.Wait(0).kind, "job_purged");
   EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", true));
   EXPECT_EQ(world.control().ListStoredManifests(kAdmin).size(), 1u);
 }

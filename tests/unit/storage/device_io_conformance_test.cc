@@ -221,7 +221,7 @@ TEST(UringIo, GoesOnUnpinnedWhenTheMemoryLockLimitIsReached) {
   CompletionSignal signal;
   auto uring = UringIo::Create({.inflight_max = kInflightMax, .windows_max = 16}, signal);
   if (!uring) GTEST_SKIP() << "needs io_uring: " << uring.error().message;
-  // Memory that cannot be registered whoever we are: no access to it.
+  // Memory that no user can register: it allows no access.
   void* reserved = ::mmap(nullptr, kMiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(reserved, MAP_FAILED);
   (*uring)->AddWindow(kWindow, static_cast<std::byte*>(reserved), kMiB);

@@ -211,7 +211,7 @@ TEST_F(ManifestStoreTest, NumbersItsCommitsUpwardsAcrossReopening) {
   }
 }
 
-TEST_F(ManifestStoreTest, ReportsALostIndexAndDoesNotStartAnew) {
+TEST_F(ManifestStoreTest, ReportsALostIndexAndDoesNotStartEmpty) {
   (void)Open();
   ASSERT_NE(device_.index_uuid, Uuid{});
   ASSERT_EQ(::unlink(path_.c_str()), 0);

@@ -279,7 +279,7 @@ TEST_F(SsdTierTest, RefusesItsDeviceWithAnotherIndex) {
   ASSERT_EQ(::unlink(directory_.File("index.mdb").c_str()), 0);
   EXPECT_EQ(Refusal(options), Code::kCorrupt);
   ASSERT_TRUE(FormatDevice(directory_.File("tier.img"), true));
-  EXPECT_EQ(Refusal(options), Code::kOk) << "a formatted device starts anew";
+  EXPECT_EQ(Refusal(options), Code::kOk) << "a formatted device starts empty";
 }
 
 TEST_F(SsdTierTest, RefusesADeviceOfAnIndexWithoutADataDirectory) {
@@ -300,7 +300,7 @@ TEST_F(SsdTierTest, RefusesADeviceOfAnIndexWithoutADataDirectory) {
   EXPECT_THAT(refused.error().message,
               AllOf(HasSubstr(path), HasSubstr(FormatUuid(index)), HasSubstr("tierctl device format --force " + path)));
   ASSERT_TRUE(FormatDevice(path, true));
-  EXPECT_EQ(Refusal(options), Code::kOk) << "a formatted device starts anew";
+  EXPECT_EQ(Refusal(options), Code::kOk) << "a formatted device starts empty";
 }
 
 TEST_F(SsdTierTest, LetsToolsFormatAndDescribe) {
@@ -377,7 +377,7 @@ TEST_F(SsdTierTest, BlamesAPunchedWindowAndKeepsTheExtent) {
   port.RemoveWindow(kWindow);
 }
 
-// Two blocks of a window, of which the client punched a page of the first and filled it anew before they were written.
+// Two blocks of a window, of which the client punched a page of the first and filled it again before they were written.
 struct PunchedWrite {
   explicit PunchedWrite(SsdTier* tier) : port(tier->transfers()) {
     memory.Fill(1);

@@ -123,7 +123,7 @@ TEST_F(Label, IsForeignWhenAnotherMagicReplacedOurs) {
   EXPECT_EQ(CodeOf(), Code::kInvalid);
 }
 
-TEST_F(Label, OfADeviceThatEndsWithinItIsStillJudged) {
+TEST_F(Label, OfADeviceThatEndsWithinItIsStillChecked) {
   bytes_.resize(100);
   EXPECT_EQ(CodeOf(), Code::kNotFound);
   bytes_[99] = std::byte{7};

@@ -283,7 +283,7 @@ TEST_P(TransferEngineTest, ReportsARegistrationThatIsNoLongerTheWindowAsAWindowF
   memory_.Fill(11);
   WriteOne(0, kBlockSize);
   WriteOne(600, 5000);
-  device_.OrphanRegistrations();
+  device_.DetachRegistrations();
   std::memset(memory_.data(), 0, memory_.size());
   engine_->Start(Make(Direction::kRead, 0, kBlockSize));
   engine_->Start(Make(Direction::kRead, 600, 5000));

@@ -181,11 +181,11 @@ class _Registry:
 
     def free_gone(self) -> None:
         for handle in list(self.gone):
-            self.forget(*handle.key)
+            self.drop(*handle.key)
             with contextlib.suppress(ValueError):  # Another thread was at it too, or a finalizer in the middle of this.
                 self.gone.remove(handle)
 
-    def forget(self, key: _Source, tensor: int, sequence: int) -> None:
+    def drop(self, key: _Source, tensor: int, sequence: int) -> None:
         with self.lock:
             self.order.pop(sequence, None)
             self.handles.pop(sequence, None)

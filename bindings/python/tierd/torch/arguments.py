@@ -1,4 +1,4 @@
-"""What the integrations are given, judged where it is given and not where it is first used."""
+"""Arguments of the integrations, checked where they are given and not where they are first used."""
 
 from __future__ import annotations
 

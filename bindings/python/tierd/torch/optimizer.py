@@ -28,9 +28,9 @@ from ..errors import AlreadyExists, Error, Invalid, NoMemory, NotFound, WouldDea
 from ..lease import Lease
 from ..quantity import byte_count
 from ..states import Part
-from . import slots as slotting
+from . import parameter_state
 from .arguments import checked_client
-from .slots import Piece, Slot
+from .parameter_state import ParameterState, Slice
 
 _numbers = itertools.count(1)
 # Of each client: which optimizer has its state under a name. Those that are gone let go of it.
@@ -75,7 +75,7 @@ class _Tiered(torch.optim.Adam):
         self._slice_bytes = byte_count(slice_bytes, "slice_bytes")
         self._master_weights = master_weights
         self._name = name or f"{type(self).__name__.lower()}-{next(_numbers)}"
-        self._slots: dict[torch.Tensor, Slot] = {}
+        self._tiered: dict[torch.Tensor, ParameterState] = {}
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
         keys: dict[str, int] = {}
         self._keys = keys  # Everything of ours that may exist in tierd, and its id.
@@ -92,39 +92,39 @@ class _Tiered(torch.optim.Adam):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        work = [(group, self._pieces(group)) for group in self.param_groups]
-        for group, pieces in work:
-            self._update_group(group, pieces)
+        work = [(group, self._slices(group)) for group in self.param_groups]
+        for group, slices in work:
+            self._update_group(group, slices)
         return loss
 
-    def _pieces(self, group: dict[str, Any]) -> list[Piece]:
-        pieces: list[Piece] = []
+    def _slices(self, group: dict[str, Any]) -> list[Slice]:
+        slices: list[Slice] = []
         for parameter in group["params"]:
             if parameter.grad is None:
                 continue
             _check(parameter)
-            slot = self._slot(parameter, group)
-            values = slotting.flat(parameter)
-            gradient = slotting.flat_like(parameter.grad, parameter)
+            tiered = self._state_of(parameter, group)
+            values = parameter_state.flat(parameter)
+            gradient = parameter_state.flat_like(parameter.grad, parameter)
             step = self.state[parameter]["step"]
-            pieces += slotting.pieces_of(slot, values, gradient, step, self._slice_bytes)
-        return pieces
+            slices += parameter_state.slices_of(tiered, values, gradient, step, self._slice_bytes)
+        return slices
 
-    def _slot(self, parameter: torch.Tensor, group: dict[str, Any]) -> Slot:
-        """The parameter's slot; made, and filled by the first update, when it has none."""
+    def _state_of(self, parameter: torch.Tensor, group: dict[str, Any]) -> ParameterState:
+        """The parameter's state in tierd; made, and filled by the first update, when it has none."""
         state = self.state[parameter]
         if "step" not in state:
             state["step"] = torch.zeros((), dtype=torch.float32)
-        slot = self._slots.get(parameter)
-        if slot is None:
+        tiered = self._tiered.get(parameter)
+        if tiered is None:
             self._hold_name()
-            number = len(self._slots)
+            number = len(self._tiered)
             keys = {kind: f"{self._name}/{number}/{kind}" for kind in self._kinds(parameter, group)}
-            slot = Slot(parameter, keys, torch.float32 if "master" in keys else parameter.dtype)
-            self._slots[parameter] = slot
-        elif group["amsgrad"] and "max_exp_avg_sq" not in slot.keys:
+            tiered = ParameterState(parameter, keys, torch.float32 if "master" in keys else parameter.dtype)
+            self._tiered[parameter] = tiered
+        elif group["amsgrad"] and "max_exp_avg_sq" not in tiered.keys:
             raise Invalid("amsgrad was turned on after the first step: the state has no max_exp_avg_sq")
-        return slot
+        return tiered
 
     def _hold_name(self) -> None:
         """``AlreadyExists`` while another optimizer has its state under the name."""
@@ -147,28 +147,28 @@ class _Tiered(torch.optim.Adam):
             kinds.append("master")
         return kinds
 
-    def _update_group(self, group: dict[str, Any], pieces: list[Piece]) -> None:
-        self._drop_unfinished(pieces)  # Left of a step whose own clean-up was interrupted.
-        units = slotting.units_of(pieces, self._slice_bytes, library.BATCH_MAX)
+    def _update_group(self, group: dict[str, Any], slices: list[Slice]) -> None:
+        self._drop_unfinished(slices)  # Left of a step whose own clean-up was interrupted.
+        units = parameter_state.units_of(slices, self._slice_bytes, library.BATCH_MAX)
         asked = 0
         try:
             for index, unit in enumerate(units):
                 asked = self._ask_ahead(units, index, asked)
                 self._update(group, unit)
-                for piece in unit:
-                    if piece.begin + piece.count == piece.values.numel():
-                        piece.slot.created = True
+                for each in unit:
+                    if each.begin + each.count == each.values.numel():
+                        each.state.created = True
             _count_step(self.state[parameter]["step"] for parameter in group["params"] if _is_empty(parameter))
         except BaseException as error:
             # The frames it passed through hold leases and views over them, which the freeing would wait for.
             traceback.clear_frames(error.__traceback__)
-            self._drop_unfinished(pieces)
+            self._drop_unfinished(slices)
             raise
 
-    def _ask_ahead(self, units: list[list[Piece]], index: int, asked: int) -> int:
+    def _ask_ahead(self, units: list[list[Slice]], index: int, asked: int) -> int:
         """Has units up to the next but one fetched; returns how many units have been asked for."""
         for ahead in range(max(asked, index), min(index + 3, len(units))):
-            parts = [part for piece in units[ahead] if piece.slot.created for part in piece.parts()]
+            parts = [part for each in units[ahead] if each.state.created for part in each.parts()]
             if parts:
                 if self.fetch_hook is not None:
                     self.fetch_hook(parts)
@@ -176,12 +176,12 @@ class _Tiered(torch.optim.Adam):
                     self._client.prefetch(parts)
         return max(asked, min(index + 3, len(units)))
 
-    def _update(self, group: dict[str, Any], unit: list[Piece]) -> None:
+    def _update(self, group: dict[str, Any], unit: list[Slice]) -> None:
         """Updates a unit, or, where RAM cannot hold its leases at once, one half after the other."""
         try:
             leases = self._take(unit)
         except (NoMemory, WouldDeadlock):
-            halves = [[piece] for piece in unit] if len(unit) > 1 else [[half] for half in unit[0].halves()]
+            halves = [[each] for each in unit] if len(unit) > 1 else [[half] for half in unit[0].halves()]
             if len(halves) < 2:
                 raise
             for half in halves:
@@ -192,7 +192,7 @@ class _Tiered(torch.optim.Adam):
         except BaseException:
             # State that was being made is given up; what was there is whole, before or after the kernel, and is sealed
             # as it stands. The leases end with their views, which this exception's frames still hold.
-            if not unit[0].slot.created:
+            if not unit[0].state.created:
                 for lease in leases:
                     lease.abandon()
             raise
@@ -200,10 +200,10 @@ class _Tiered(torch.optim.Adam):
             for lease in leases:
                 all_of_them.callback(lease.release)
 
-    def _take(self, unit: list[Piece]) -> list[Lease]:
+    def _take(self, unit: list[Slice]) -> list[Lease]:
         first = unit[0]
-        if not first.slot.created and first.begin == 0:
-            new = {key: self._client.tensor_id(key) for key in first.slot.keys.values() if key not in self._keys}
+        if not first.state.created and first.begin == 0:
+            new = {key: self._client.tensor_id(key) for key in first.state.keys.values() if key not in self._keys}
             self._keys.update(new)  # Before they are there: an interrupt may come at any point.
             try:
                 return self._client.lease_many(first.creating_parts())
@@ -211,31 +211,31 @@ class _Tiered(torch.optim.Adam):
                 for key in new:
                     self._keys.pop(key, None)  # None was made: one that is there is not the optimizer's.
                 raise
-        return self._client.lease_many([part for piece in unit for part in piece.parts()], write=True)
+        return self._client.lease_many([part for each in unit for part in each.parts()], write=True)
 
-    def _run_kernel(self, group: dict[str, Any], unit: list[Piece], leases: list[Lease]) -> None:
+    def _run_kernel(self, group: dict[str, Any], unit: list[Slice], leases: list[Lease]) -> None:
         views = iter(leases)
         state: dict[str, list[torch.Tensor]] = {kind: [] for kind in _KINDS}
-        for piece in unit:
-            for kind in piece.slot.keys:
-                view = next(views).torch(piece.slot.dtype)
-                if not piece.slot.created:
-                    _fill_initial(kind, view, piece)
+        for each in unit:
+            for kind in each.state.keys:
+                view = next(views).torch(each.state.dtype)
+                if not each.state.created:
+                    _fill_initial(kind, view, each)
                 state[kind].append(view)
-        values = [piece.values.narrow(0, piece.begin, piece.count) for piece in unit]
-        gradients = [piece.gradient.narrow(0, piece.begin, piece.count) for piece in unit]
+        values = [each.values.narrow(0, each.begin, each.count) for each in unit]
+        gradients = [each.gradient.narrow(0, each.begin, each.count) for each in unit]
         master = state["master"]
         if master:
             gradients = [gradient.to(torch.float32) for gradient in gradients]
         kernel = (AdamW if group["decoupled_weight_decay"] else Adam)._kernel
-        _count_step(piece.step for piece in unit if piece.begin == 0)  # Not before: what gets no lease has no step.
+        _count_step(each.step for each in unit if each.begin == 0)  # Not before: what gets no lease has no step.
         kernel(
             master or values,
             gradients,
             state["exp_avg"],
             state["exp_avg_sq"],
             state["max_exp_avg_sq"] if group["amsgrad"] else [],
-            [piece.step for piece in unit],
+            [each.step for each in unit],
             amsgrad=group["amsgrad"],
             lr=group["lr"],
             beta1=float(group["betas"][0]),
@@ -249,20 +249,20 @@ class _Tiered(torch.optim.Adam):
         for value, exact in zip(values, master, strict=False):
             value.copy_(exact)
 
-    def _drop_unfinished(self, pieces: Iterable[Piece]) -> None:
-        """Forgets state that was being made when the step failed: it starts from zero again in the next one."""
-        for piece in pieces:
-            slot = piece.slot
-            if not slot.created and not self._keys.keys().isdisjoint(slot.keys.values()):
-                piece.step.zero_()
-                self._free(slot)
+    def _drop_unfinished(self, slices: Iterable[Slice]) -> None:
+        """Drops state that was being made when the step failed: it starts from zero again in the next step."""
+        for each in slices:
+            tiered = each.state
+            if not tiered.created and not self._keys.keys().isdisjoint(tiered.keys.values()):
+                each.step.zero_()
+                self._free(tiered)
 
     # ---- Plain torch's format ----
 
     def tiered_keys(self, parameter: torch.Tensor) -> dict[str, str]:
         """Under which keys the parameter's state lies in tierd: ``{"exp_avg": "adamw-1/0/exp_avg", …}``."""
-        slot = self._slots.get(parameter)
-        return dict(slot.keys) if slot is not None and slot.created else {}
+        tiered = self._tiered.get(parameter)
+        return dict(tiered.keys) if tiered is not None and tiered.created else {}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything in plain torch's format, copied out of tierd: as much memory as ``torch.optim.AdamW`` holds. Later
@@ -284,13 +284,13 @@ class _Tiered(torch.optim.Adam):
             state = dict(packed["state"][index])
             packed["state"][index] = state
             state["step"] = state["step"].clone()
-            slot = self._slots.get(parameter)
-            if slot is None:
+            tiered = self._tiered.get(parameter)
+            if tiered is None:
                 continue
-            for kind, key in slot.keys.items():
-                value = torch.zeros_like(parameter, dtype=slot.dtype, memory_format=torch.preserve_format)
-                if slot.created and slot.size:
-                    self._client.get_into(key, slotting.flat(value.detach()))
+            for kind, key in tiered.keys.items():
+                value = torch.zeros_like(parameter, dtype=tiered.dtype, memory_format=torch.preserve_format)
+                if tiered.created and tiered.size:
+                    self._client.get_into(key, parameter_state.flat(value.detach()))
                 state[kind] = value
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -341,25 +341,25 @@ class _Tiered(torch.optim.Adam):
         """Puts state that fits in the place of what there is."""
         states = dict(loaded)
         try:
-            self._forget()
+            self._drop_state()
             for group in self.param_groups:
                 group["fused"], group["foreach"] = True, None
                 for parameter in group["params"]:
                     if parameter in states:
                         self._load(parameter, group, states[parameter])
         except BaseException:
-            self._forget()  # Some of it with the step of the rest would pass for a whole one.
+            self._drop_state()  # Some of it with the step of the rest would pass for a whole one.
             self.state.clear()
             raise
 
-    def _forget(self) -> None:
-        for slot in self._slots.values():
-            self._free(slot)
-        self._slots.clear()
+    def _drop_state(self) -> None:
+        for tiered in self._tiered.values():
+            self._free(tiered)
+        self._tiered.clear()
 
-    def _free(self, slot: Slot) -> None:
+    def _free(self, tiered: ParameterState) -> None:
         """Frees those of its tensors that are ours; one that cannot be freed now stays ours, to be freed later."""
-        for key in slot.keys.values():
+        for key in tiered.keys.values():
             if key in self._keys:
                 with contextlib.suppress(Error):
                     with contextlib.suppress(NotFound):
@@ -369,14 +369,14 @@ class _Tiered(torch.optim.Adam):
     def _load(self, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         step = self.state[parameter]["step"]
         self.state[parameter]["step"] = torch.as_tensor(step, dtype=torch.float32).clone()
-        slot = self._slot(parameter, group)
-        for kind, key in slot.keys.items():
+        tiered = self._state_of(parameter, group)
+        for kind, key in tiered.keys.items():
             value = (parameter if kind == "master" and kind not in state else state[kind]).detach()
-            if slot.size:
+            if tiered.size:
                 # Before it is there, and also where it was another's: a load replaces that.
                 self._keys[key] = self._client.tensor_id(key)
-                self._client.put(key, slotting.flat_like(value.to("cpu", slot.dtype), parameter), replace=True)
-        slot.created = True
+                self._client.put(key, parameter_state.flat_like(value.to("cpu", tiered.dtype), parameter), replace=True)
+        tiered.created = True
 
     def _parameters(self) -> list[torch.Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
@@ -433,7 +433,7 @@ def _check(parameter: torch.Tensor) -> None:
 
 
 def _is_empty(parameter: torch.Tensor) -> bool:
-    """Whether it is updated without a piece."""
+    """Whether it is updated without a slice."""
     return parameter.grad is not None and parameter.numel() == 0
 
 
@@ -443,9 +443,9 @@ def _count_step(steps: Iterable[torch.Tensor]) -> None:
         torch._foreach_add_(counters, 1)
 
 
-def _fill_initial(kind: str, view: torch.Tensor, piece: Piece) -> None:
+def _fill_initial(kind: str, view: torch.Tensor, each: Slice) -> None:
     if kind == "master":
-        view.copy_(piece.values.narrow(0, piece.begin, piece.count))
+        view.copy_(each.values.narrow(0, each.begin, each.count))
     else:
         view.zero_()
 

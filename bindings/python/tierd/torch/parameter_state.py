@@ -1,8 +1,9 @@
-"""Slots: the state tensors of one parameter, in tierd, cut into pieces that the update takes one after another.
+"""ParameterState: the state tensors of one parameter, in tierd, cut into slices that are updated one after another.
 
-A piece is a range of whole 2 MiB blocks (the last one: the rest). Whole blocks because a fused kernel over such slices
-gives the same bits as one over the whole tensor (each is a multiple of every vector width, so that only the tensor's
-own end is computed by the scalar tail), and because no two pieces then share a piece of the daemon's.
+A slice is a range of whole 2 MiB blocks; the last slice is what is left. A fused kernel over whole blocks gives the
+same bits as one over the whole tensor: each slice is a multiple of every vector width, so that only the end of the
+tensor is computed by the scalar tail. Whole blocks also mean that no two slices share a piece (of at most one block) of
+a tensor.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BLOCK = 2 << 20
 
 
 @dataclasses.dataclass(slots=True)
-class Slot:
+class ParameterState:
     """The state of one parameter. Tensors in tierd hold its elements in the order they have in memory."""
 
     parameter: torch.Tensor
@@ -33,10 +34,10 @@ class Slot:
 
 
 @dataclasses.dataclass(slots=True)
-class Piece:
+class Slice:
     """Elements [begin, begin + count) of one parameter."""
 
-    slot: Slot
+    state: ParameterState
     values: torch.Tensor  # Flat, all of the parameter.
     gradient: torch.Tensor  # Likewise.
     step: torch.Tensor
@@ -45,58 +46,62 @@ class Piece:
 
     @property
     def size(self) -> int:
-        """Bytes in each of the slot's tensors."""
-        return self.count * self.slot.dtype.itemsize
+        """Bytes in each of the state's tensors."""
+        return self.count * self.state.dtype.itemsize
 
     def parts(self) -> list[Part]:
-        item = self.slot.dtype.itemsize
-        return [Part(key, self.begin * item, self.size) for key in self.slot.keys.values()]
+        item = self.state.dtype.itemsize
+        return [Part(key, self.begin * item, self.size) for key in self.state.keys.values()]
 
     def creating_parts(self) -> list[Part]:
         assert self.begin == 0
-        return [Part(key, 0, self.size, self.slot.size) for key in self.slot.keys.values()]
+        return [Part(key, 0, self.size, self.state.size) for key in self.state.keys.values()]
 
-    def halves(self) -> list[Piece]:
+    def halves(self) -> list[Slice]:
         """Itself in two, at a block; itself alone when it is one block or less."""
         blocks = math.ceil(self.size / BLOCK)
         if blocks < 2:
             return [self]
-        first = blocks // 2 * BLOCK // self.slot.dtype.itemsize
+        first = blocks // 2 * BLOCK // self.state.dtype.itemsize
         return [
             dataclasses.replace(self, count=first),
             dataclasses.replace(self, begin=self.begin + first, count=self.count - first),
         ]
 
 
-def pieces_of(slot: Slot, values: torch.Tensor, gradient: torch.Tensor, step: torch.Tensor, size: int) -> list[Piece]:
-    """The parameter in pieces of at most ``size`` bytes of state, at least one block."""
-    stride = max(1, size // BLOCK) * BLOCK // slot.dtype.itemsize
+def slices_of(
+    state: ParameterState, values: torch.Tensor, gradient: torch.Tensor, step: torch.Tensor, size: int
+) -> list[Slice]:
+    """The parameter in slices of at most ``size`` bytes of state, at least one block."""
+    stride = max(1, size // BLOCK) * BLOCK // state.dtype.itemsize
     count = values.numel()
-    return [Piece(slot, values, gradient, step, begin, min(stride, count - begin)) for begin in range(0, count, stride)]
+    return [
+        Slice(state, values, gradient, step, begin, min(stride, count - begin)) for begin in range(0, count, stride)
+    ]
 
 
-def units_of(pieces: list[Piece], size: int, parts_max: int) -> list[list[Piece]]:
-    """Consecutive pieces that are leased and updated together: at most ``size`` bytes in each kind of state and
+def units_of(slices: list[Slice], size: int, parts_max: int) -> list[list[Slice]]:
+    """Consecutive slices that are leased and updated together: at most ``size`` bytes in each kind of state and
     ``parts_max`` ranges in all; one dtype, and never new ones beside existing ones."""
-    units: list[list[Piece]] = []
+    units: list[list[Slice]] = []
     filled = 0
-    for piece in pieces:
+    for each in slices:
         unit = units[-1] if units else []
         fits = (
             unit
-            and unit[0].slot.created
-            and piece.slot.created
-            and unit[0].values.dtype == piece.values.dtype
-            and unit[0].slot.dtype == piece.slot.dtype
-            and filled + piece.size <= size
-            and (len(unit) + 1) * len(piece.slot.keys) <= parts_max
+            and unit[0].state.created
+            and each.state.created
+            and unit[0].values.dtype == each.values.dtype
+            and unit[0].state.dtype == each.state.dtype
+            and filled + each.size <= size
+            and (len(unit) + 1) * len(each.state.keys) <= parts_max
         )
         if fits:
-            unit.append(piece)
-            filled += piece.size
+            unit.append(each)
+            filled += each.size
         else:
-            units.append([piece])
-            filled = piece.size
+            units.append([each])
+            filled = each.size
     return units
 
 
