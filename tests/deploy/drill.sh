@@ -63,6 +63,29 @@ status_answers() {
   [[ $status == 0 || $status == 6 ]]
 }
 
+# reloads CONFIGURATION LINE: the daemon takes it over, says LINE and goes on.
+reloads() {
+  local before
+  before=$(main_pid)
+  cat /drill/tierd.toml - <<<"$1" >/etc/tierd/tierd.toml
+  systemctl reload tierd || return 1
+  for _ in $(seq 100); do
+    if journalctl -u tierd --no-pager | grep -F "$2"; then
+      [[ $(main_pid) == "$before" ]]
+      return
+    fi
+    sleep 0.1
+  done
+  return 1
+}
+
+refuses_to_reload_a_mistake() {
+  local before
+  before=$(main_pid)
+  echo "[log" >/etc/tierd/tierd.toml
+  ! systemctl reload tierd && systemctl is-active --quiet tierd && [[ $(main_pid) == "$before" ]]
+}
+
 # examples/mlp, by find_package and by pkg-config, against what the package installed.
 trainer_builds_and_trains() {
   sh "$SOURCE/tests/e2e/cpp/try_mlp.sh" --prefix /usr "$SOURCE" /usr/bin/cmake /usr/bin/g++-12
@@ -86,6 +109,9 @@ step "systemd reads the units without a word" unit_is_read_without_a_word
 step "the service starts" systemctl enable --now tierd
 step "it runs as its own user" test "$(stat -c %U "/proc/$(main_pid)")" = tierd
 step "tierctl status answers" status_answers
+step "a reload takes over the log level" reloads $'[log]\nlevel = "debug"' 'log.level is "debug"'
+step "a reload of a broken configuration fails" refuses_to_reload_a_mistake
+cp /drill/tierd.toml /etc/tierd/tierd.toml
 step "another user swaps 1 GiB through SSD" swap_as_another_user 16
 step "a killed daemon is started again" restarts_after_kill
 step "the restarted daemon serves" swap_as_another_user 2

@@ -36,7 +36,7 @@ maximum = "256MiB"
 [ssd]
 file_size = "3GiB"
 """
-STEPS = 18
+STEPS = 20
 
 
 @pytest.fixture
