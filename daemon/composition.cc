@@ -37,14 +37,18 @@ uint64_t MakeEpoch() {
 
 }  // namespace
 
-Daemon::Daemon(const config::Config& config, const DaemonPaths& paths, session::ServiceManager manager)
-    : config_(config), paths_(paths), manager_(std::move(manager)), epoch_(MakeEpoch()) {}
+Daemon::Daemon(const config::Config& config, const DaemonPaths& paths, session::ServiceManager manager,
+               ConfigSource source)
+    : config_(config), paths_(paths), manager_(std::move(manager)), source_(std::move(source)), epoch_(MakeEpoch()) {
+  // From here on these are collected; they are looked at once the daemon serves.
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2}) signals_.add(signal);
+}
 
 Daemon::~Daemon() { TearDown(); }
 
 Result<std::unique_ptr<Daemon>> Daemon::Start(const config::Config& config, const DaemonPaths& paths,
-                                              session::ServiceManager manager) {
-  std::unique_ptr<Daemon> daemon(new Daemon(config, paths, std::move(manager)));
+                                              session::ServiceManager manager, ConfigSource source) {
+  std::unique_ptr<Daemon> daemon(new Daemon(config, paths, std::move(manager), std::move(source)));
   if (auto composed = daemon->Compose(); !composed) return std::unexpected(std::move(composed.error()));
   return daemon;
 }
@@ -166,11 +170,34 @@ void Daemon::WatchEvents() {
 }
 
 void Daemon::WatchSignals() {
+  // Until here they end the process at once: nothing is served yet.
   signals_.add(SIGTERM);
   signals_.add(SIGINT);
+  AwaitSignal();
+}
+
+void Daemon::AwaitSignal() {
   signals_.async_wait([this](error_code error, int signal) {
-    if (!error) BeginStop(signal == SIGINT ? "tierd was interrupted" : "tierd is being stopped");
+    if (error) return;
+    OnSignal(signal);
+    AwaitSignal();
   });
+}
+
+void Daemon::OnSignal(int signal) {
+  switch (signal) {
+    case SIGTERM: return BeginStop("tierd is being stopped");
+    case SIGINT: return BeginStop("tierd was interrupted");
+    case SIGHUP: return Reload();
+    default: spdlog::info("SIG{} has no meaning for tierd and is ignored", ::sigabbrev_np(signal));
+  }
+}
+
+void Daemon::Reload() {
+  if (stop_->started()) return;
+  manager_.Notify("RELOADING=1\n");
+  ReloadConfig(config_, source_);
+  manager_.Notify("READY=1\n");
 }
 
 void Daemon::WatchStarter() {

@@ -2,10 +2,10 @@
 // sockets, signals and timers (Asio); EngineSide has the engine's; gRPC and metrics bring their own.
 //
 // Start refuses with one sentence. Run returns when the daemon has ended in order: SIGTERM or SIGINT, or, for a private
-// daemon, when nobody needs it any more.
+// daemon, when nobody needs it any more. SIGHUP reads the configuration again; SIGUSR1 and SIGUSR2 are logged and
+// ignored.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +20,7 @@
 #include "daemon/daemon_paths.h"
 #include "daemon/engine_side.h"
 #include "daemon/metrics/exporter.h"
+#include "daemon/reload.h"
 #include "daemon/session/control_server.h"
 #include "daemon/session/event_journal.h"
 #include "daemon/session/instance_lock.h"
@@ -33,17 +34,20 @@ namespace tier {
 class Daemon {
  public:
   static Result<std::unique_ptr<Daemon>> Start(const config::Config& config, const DaemonPaths& paths,
-                                               session::ServiceManager manager);
+                                               session::ServiceManager manager, ConfigSource source);
   ~Daemon();
   void Run();
 
  private:
-  Daemon(const config::Config& config, const DaemonPaths& paths, session::ServiceManager manager);
+  Daemon(const config::Config& config, const DaemonPaths& paths, session::ServiceManager manager, ConfigSource source);
   Status Compose();
   Status OpenDataSocket();
   Status OpenControl();
   session::DaemonFacts Facts();
   void WatchSignals();
+  void AwaitSignal();
+  void OnSignal(int signal);
+  void Reload();
   void WatchStarter();
   void WatchEvents();
   void AnnounceReady();
@@ -59,6 +63,7 @@ class Daemon {
   const config::Config config_;
   const DaemonPaths paths_;
   session::ServiceManager manager_;
+  const ConfigSource source_;
   const uint64_t epoch_;
   std::optional<session::InstanceLock> lock_;
   std::unique_ptr<EngineSide> engine_;

@@ -1,5 +1,6 @@
 #include "daemon/log_setup.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <utility>
@@ -42,6 +43,13 @@ void SetUpLog(const config::LogConfig& config) {
   logger->set_level(spdlog::level::from_str(config.level));
   logger->flush_on(spdlog::level::debug);
   spdlog::set_default_logger(std::move(logger));
+}
+
+void ChangeLogLevel(const std::string& level, const std::function<void()>& say) {
+  const spdlog::level::level_enum wanted = spdlog::level::from_str(level);
+  spdlog::set_level(std::min(spdlog::get_level(), wanted));
+  say();
+  spdlog::set_level(wanted);
 }
 
 }  // namespace tier

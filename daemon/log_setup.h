@@ -1,11 +1,17 @@
 // The daemon's log: one line an event on standard error. Under a journal each line begins with its priority ("<6>") and
-// has no time of its own; a person gets a time and a level. Set up once, before threads start.
+// has no time of its own; a person gets a time and a level.
 #pragma once
+
+#include <functional>
+#include <string>
 
 #include "daemon/config/config.h"
 
 namespace tier {
 
+// Once, before threads start.
 void SetUpLog(const config::LogConfig& config);
+// Any thread. `say` writes the lines that tell of the change; they are logged at the more verbose of both levels.
+void ChangeLogLevel(const std::string& level, const std::function<void()>& say);
 
 }  // namespace tier

@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
+#include <csignal>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ int ParseArguments(int argc, char** argv, Arguments* arguments) {
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("tierd: {}; tierd --help lists the options\n", error.what());
   });
+  app.footer(
+      "SIGTERM and SIGINT stop it in order. SIGHUP reads the configuration again: log.level takes effect at once,\n"
+      "every other option at the next start. Manual: tierd(8).");
   app.set_version_flag("--version", fmt::format("tierd {}", tier::kVersion), "Print the version and end");
   app.add_option("--config", arguments->config, "TOML configuration; without one every option has its default")
       ->type_name("FILE");
@@ -80,6 +84,8 @@ int RefuseStart(const tier::Error& error, const std::string& file) {
 
 // Other processes of this user may not read tensors out of this one; and a window takes a descriptor.
 void PrepareProcess() {
+  // The reader of the log may go away (a closed ssh, a pipe): jobs outlive that.
+  (void)std::signal(SIGPIPE, SIG_IGN);
   (void)::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -107,7 +113,8 @@ int main(int argc, char** argv) {
   }
   PrepareProcess();
   tier::SetUpLog(config->log);
-  auto daemon = tier::Daemon::Start(*config, *paths, tier::session::ServiceManager::FromEnvironment());
+  auto daemon = tier::Daemon::Start(*config, *paths, tier::session::ServiceManager::FromEnvironment(),
+                                    {.file = arguments.config, .read = [&] { return ReadConfig(arguments); }});
   if (!daemon) return RefuseStart(daemon.error(), arguments.config);
   (*daemon)->Run();
   daemon->reset();

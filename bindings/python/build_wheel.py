@@ -21,6 +21,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent
@@ -95,25 +96,31 @@ def stage(build: pathlib.Path, target: pathlib.Path) -> None:
             sys.exit(f"build_wheel: {name} wants glibc {glibc_wanted(copy)}, newer than {TAG} promises")
 
 
+def core_metadata(pyproject: str) -> str:
+    """METADATA of the wheel: what the ``[project]`` table says, and nothing from any other table."""
+    project = tomllib.loads(pyproject)["project"]
+    lines = [
+        "Metadata-Version: 2.1",
+        f"Name: {project['name']}",
+        f"Version: {project['version']}",
+        f"Summary: {project['description']}",
+        f"License: {project['license']['text']}",
+        f"Requires-Python: {project['requires-python']}",
+    ]
+    lines += [f"Requires-Dist: {requirement}" for requirement in project.get("dependencies", [])]
+    for extra, requirements in project.get("optional-dependencies", {}).items():
+        lines.append(f"Provides-Extra: {extra}")
+        for requirement in requirements:
+            name, _, marker = requirement.partition(";")
+            condition = f"({marker.strip()}) and " if marker else ""
+            lines.append(f"Requires-Dist: {name.strip()} ; {condition}extra == '{extra}'")
+    return "\n".join(lines) + "\n"
+
+
 def metadata(target: pathlib.Path) -> None:
     folder = target / f"tierd-{version()}.dist-info"
     folder.mkdir()
-    project = (ROOT / "pyproject.toml").read_text()
-    optional = project.split("[project.optional-dependencies]")[1]
-    extras = dict(re.findall(r'^(\w+) = \["(.+)"\]$', optional, re.MULTILINE))
-    lines = [
-        "Metadata-Version: 2.1",
-        "Name: tierd",
-        f"Version: {version()}",
-        "Summary: Tensors that live in the node's memory-tiering daemon, in RAM and on SSD",
-        "License: Apache-2.0",
-        "Requires-Python: >=3.11",
-    ]
-    for extra, requirements in extras.items():
-        lines.append(f"Provides-Extra: {extra}")
-        for requirement in requirements.split('", "'):
-            lines.append(f"Requires-Dist: {requirement} ; extra == '{extra}'")
-    (folder / "METADATA").write_text("\n".join(lines) + "\n")
+    (folder / "METADATA").write_text(core_metadata((ROOT / "pyproject.toml").read_text()))
     wheel = ["Wheel-Version: 1.0", "Generator: tierd", "Root-Is-Purelib: false", f"Tag: {TAG}"]
     (folder / "WHEEL").write_text("\n".join(wheel) + "\n")
     (folder / "entry_points.txt").write_text(

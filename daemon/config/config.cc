@@ -386,6 +386,19 @@ Status CheckConfig(const Config& config) {
   return contradiction ? Status(std::unexpected(contradiction->error())) : Status();
 }
 
+std::vector<std::string_view> ChangedOptions(const Config& before, const Config& after) {
+  Config old = before;  // Fields are reached through a Config that may be written.
+  Config now = after;
+  std::vector<std::string_view> changed;
+  for (const Option& option : Options()) {
+    const Field field = option.field(now);
+    const bool same =
+        std::visit([&](auto* value) { return *value == *std::get<decltype(value)>(option.field(old)); }, field);
+    if (!same) changed.push_back(option.key);
+  }
+  return changed;
+}
+
 std::string PrintDefaultConfig() {
   std::string text = "# Configuration of tierd: every option, at its default.\n";
   std::string section;

@@ -96,7 +96,8 @@ constexpr auto kOptions = std::to_array<Option>({
     {"metrics.listen", Kind::kAddress, TIER_FIELD(metrics.listen), "\"127.0.0.1:9464\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
      "the socket directory); empty: nowhere. A private daemon never listens."},
-    {"log.level", Kind::kChoice, TIER_FIELD(log.level), "\"info\"", "What is logged to standard error.", 0, UINT64_MAX,
+    {"log.level", Kind::kChoice, TIER_FIELD(log.level), "\"info\"",
+     "What is logged to standard error. SIGHUP takes over a change without a restart.", 0, UINT64_MAX,
      "debug|info|warning|error"},
     {"log.format", Kind::kChoice, TIER_FIELD(log.format), "\"auto\"",
      "auto: journal under systemd (priorities, no time), else text.", 0, UINT64_MAX, "auto|text|journal"},

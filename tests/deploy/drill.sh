@@ -63,9 +63,82 @@ status_answers() {
   [[ $status == 0 || $status == 6 ]]
 }
 
+# reloads CONFIGURATION LINE: the daemon takes it over, says LINE and goes on.
+reloads() {
+  local before
+  before=$(main_pid)
+  cat /drill/tierd.toml - <<<"$1" >/etc/tierd/tierd.toml
+  systemctl reload tierd || return 1
+  for _ in $(seq 100); do
+    if journalctl -u tierd --no-pager | grep -F "$2"; then
+      [[ $(main_pid) == "$before" ]]
+      return
+    fi
+    sleep 0.1
+  done
+  return 1
+}
+
+refuses_to_reload_a_mistake() {
+  local before
+  before=$(main_pid)
+  echo "[log" >/etc/tierd/tierd.toml
+  ! systemctl reload tierd && systemctl is-active --quiet tierd && [[ $(main_pid) == "$before" ]]
+}
+
 # examples/mlp, by find_package and by pkg-config, against what the package installed.
 trainer_builds_and_trains() {
   sh "$SOURCE/tests/e2e/cpp/try_mlp.sh" --prefix /usr "$SOURCE" /usr/bin/cmake /usr/bin/g++-12
+}
+
+attached_client() {
+  exec setpriv --reuid=54321 --regid=54321 --clear-groups --no-new-privs \
+    env -i PATH=/usr/bin:/bin HOME=/tmp PYTHONPATH=/drill TIERD_LIBRARY="$(echo /usr/lib*/libtier.so.0)" \
+    "$PYTHON" /drill/attached_script.py /drill/attached /drill/upgraded
+}
+
+# upgrade VERSION: installs it and shows what dpkg said; fails unless it is installed then.
+upgrade() {
+  dpkg -i "/drill/tierd-$1.deb" >/drill/dpkg-output 2>&1 || return 1
+  cat /drill/dpkg-output
+  [[ $(dpkg-query --show --showformat='${Version}' tierd) == "$1" ]]
+}
+
+# A trainer that holds a tensor lives through the upgrade and gets its bytes back from the old daemon.
+upgrade_under_a_client() {
+  local before client
+  before=$(main_pid)
+  mkfifo -m 666 /drill/attached /drill/upgraded
+  attached_client &
+  client=$!
+  read -r -t 60 _ <>/drill/attached || return 1
+  upgrade "$1" || return 1
+  timeout 60 sh -c 'echo go >/drill/upgraded' || return 1
+  wait "$client" || return 1
+  [[ $(main_pid) == "$before" ]] &&
+    grep -F "the old version keeps running: a restart would end 1 open job(s) with 1 session(s)" /drill/dpkg-output &&
+    grep -F "systemctl restart tierd" /drill/dpkg-output
+}
+
+upgrade_of_a_daemon_that_cannot_be_asked() {
+  local before
+  before=$(main_pid)
+  mv /run/tierd/admin.sock /run/tierd/aside.sock || return 1
+  upgrade "$1" || return 1
+  mv /run/tierd/aside.sock /run/tierd/admin.sock
+  [[ $(main_pid) == "$before" ]] && grep -F "keeps running: it did not say" /drill/dpkg-output
+}
+
+upgrade_without_jobs() {
+  local before
+  before=$(main_pid)
+  # The job of the last client ends a moment after that client.
+  for _ in $(seq 100); do
+    [[ $(tierctl --json status | grep -c '"job_count": 0,') == 1 ]] && break
+    sleep 0.1
+  done
+  upgrade "$1" || return 1
+  [[ $(main_pid) != "$before" ]] && systemctl is-active --quiet tierd && ! grep -F "keeps running" /drill/dpkg-output
 }
 
 leaves_nothing() {
@@ -86,9 +159,15 @@ step "systemd reads the units without a word" unit_is_read_without_a_word
 step "the service starts" systemctl enable --now tierd
 step "it runs as its own user" test "$(stat -c %U "/proc/$(main_pid)")" = tierd
 step "tierctl status answers" status_answers
+step "a reload takes over the log level" reloads $'[log]\nlevel = "debug"' 'log.level is "debug"'
+step "a reload of a broken configuration fails" refuses_to_reload_a_mistake
+cp /drill/tierd.toml /etc/tierd/tierd.toml
 step "another user swaps 1 GiB through SSD" swap_as_another_user 16
 step "a killed daemon is started again" restarts_after_kill
 step "the restarted daemon serves" swap_as_another_user 2
+step "an upgrade leaves a daemon with an attached client running" upgrade_under_a_client 99.1
+step "an upgrade leaves a daemon that does not answer running" upgrade_of_a_daemon_that_cannot_be_asked 99.2
+step "an upgrade restarts a daemon without jobs" upgrade_without_jobs 99.3
 step "the service stops" systemctl stop tierd
 step "a stopped service is not failed" test "$(systemctl show tierd --property=Result --value)" = success
 step "with the socket unit it starts on the first connection" systemctl start tierd.socket

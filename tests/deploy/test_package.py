@@ -10,6 +10,7 @@ import pytest
 from surroundings import ROOT, find_tool
 
 WANTED = (
+    "/etc/needrestart/conf.d/tierd.conf",
     "/etc/tierd/tierd.toml",
     "/usr/bin/tierd",
     "/usr/bin/tierctl",
@@ -64,6 +65,24 @@ def test_lintian_has_nothing_to_say(deb: pathlib.Path) -> None:
         check=False,
     )
     assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
+
+
+def test_needrestart_lists_tierd_and_leaves_it_running(deb: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """The file as needrestart reads it: Perl, evaluated after the defaults, which it must leave as they are."""
+    subprocess.run(["dpkg-deb", "-x", str(deb), str(tmp_path)], check=True)
+    script = (
+        "our %nrconf = (override_rc => {qr(^dbus) => 0}); eval do { local (@ARGV, $/) = shift; <> }; die $@ if $@;"
+        " for my $unit (qw(tierd.service tierd.socket ssh.service dbus.service)) {"
+        " for my $re (keys %{$nrconf{override_rc}}) {"
+        " print qq($unit $nrconf{override_rc}->{$re}\\n) if $unit =~ /$re/ } }"
+    )
+    found = subprocess.run(
+        ["perl", "-e", script, str(tmp_path / "etc/needrestart/conf.d/tierd.conf")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.splitlines() == ["tierd.service 0", "dbus.service 0"]
 
 
 def test_package_and_changelog_name_one_version(deb: pathlib.Path) -> None:

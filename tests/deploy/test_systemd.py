@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -36,7 +37,19 @@ maximum = "256MiB"
 [ssd]
 file_size = "3GiB"
 """
-STEPS = 18
+NEWER = ("99.1", "99.2", "99.3")  # As drill.sh names them.
+STEPS = 23
+
+
+def newer(deb: pathlib.Path, version: str, folder: pathlib.Path) -> None:
+    """The same package under a higher version."""
+    tree = folder / "tree"
+    subprocess.run(["dpkg-deb", "-R", str(deb), str(tree)], check=True)
+    control = tree / "DEBIAN/control"
+    control.write_text(re.sub(r"^Version: .*$", f"Version: {version}", control.read_text(), flags=re.MULTILINE))
+    package = folder / f"tierd-{version}.deb"
+    subprocess.run(["dpkg-deb", "-Znone", "-b", str(tree), str(package)], check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(tree)
 
 
 @pytest.fixture
@@ -69,8 +82,11 @@ def container(disk: pathlib.Path, deb: pathlib.Path) -> Iterator[pathlib.Path]:
         (units / "drill.service").write_text(DRILL.format(python=ROOT / ".venv/bin/python", source=ROOT))
         shutil.copy(HERE / "drill.sh", disk / "drill")
         shutil.copy(HERE / "swap_script.py", disk / "drill")
+        shutil.copy(HERE / "attached_script.py", disk / "drill")
         shutil.copytree(ROOT / "bindings/python/tierd", disk / "drill/tierd")
         shutil.copy(deb, disk / "drill/tierd.deb")
+        for version in NEWER:
+            newer(deb, version, disk / "drill")
         (disk / "drill/tierd.toml").write_text(CONFIGURATION)
         subprocess.run(["chmod", "-R", "a+rX", str(disk / "drill")], check=True)
         disk.chmod(0o755)
@@ -89,7 +105,7 @@ def boot(disk: pathlib.Path, container: pathlib.Path) -> subprocess.CompletedPro
         [
             "timeout",
             "--kill-after=10",
-            "300",
+            "600",
             find_tool("systemd-nspawn"),
             "-D",
             str(container),

@@ -91,5 +91,7 @@ def test_the_service_keeps_the_promises_of_a_restart() -> None:
     for needed in ("Type=notify", "StartLimitIntervalSec=0", "Restart=always", "WatchdogSec=30s", "NotifyAccess=main"):
         assert needed in lines
     assert any(line.startswith("FileDescriptorStoreMax=") for line in lines)
+    reload = [line for line in lines if line.startswith("ExecReload=")]
+    assert "--check-config" in reload[0] and "kill -HUP" in reload[1]
     # It would hide the uids of clients.
     assert not any(line.startswith("PrivateUsers=") for line in lines)

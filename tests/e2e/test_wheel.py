@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import email
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 
@@ -66,6 +68,19 @@ def test_the_wheel_carries_everything_it_needs(wheel: pathlib.Path, tmp_path: pa
             name, _, place = line.strip().partition(" => ")
             if place and not name.startswith(GLIBC):
                 assert place.startswith(str(bundled)), line
+
+
+def test_the_wheel_has_exactly_the_declared_extras(wheel: pathlib.Path) -> None:
+    """pip asks the index for whatever an extra names: a name that nobody declared may be anybody's project."""
+    project = tomllib.loads((launcher.ROOT / "bindings/python/pyproject.toml").read_text())["project"]
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    declared = project["optional-dependencies"]
+    assert metadata.get_all("Provides-Extra") == list(declared)
+    required = [line.split(" ; ")[0] for line in metadata.get_all("Requires-Dist", [])]
+    assert required == [requirement for requirements in declared.values() for requirement in requirements]
+    assert (metadata["Name"], metadata["Version"]) == (project["name"], project["version"])
 
 
 def swap_a_gibibyte(python: list[str | pathlib.Path], sockets: pathlib.Path, disk: pathlib.Path) -> None:

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -27,8 +29,12 @@ constexpr int kStartMs = 60'000;
 // Only what is safe between fork and exec, except setenv, which is safe here: the tests have one thread.
 [[noreturn]] void Exec(const std::vector<std::string>& arguments, const DaemonOptions& options,
                        const std::string& output) {
-  const int log = ::open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  const int log = options.output >= 0 ? options.output : ::open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   if (log < 0) ::_exit(91);
+  if (::isatty(log) == 1) {
+    ::setsid();
+    ::ioctl(log, TIOCSCTTY, 0);
+  }
   ::dup2(log, STDERR_FILENO);
   ::dup2(log, STDOUT_FILENO);
   ::close(log);
@@ -119,6 +125,21 @@ bool DaemonProcess::WaitReady() {
   const size_t at = notice->find("STATUS=");
   status_ = notice->substr(at + 7, notice->find('\n', at) - at - 7);
   return true;
+}
+
+bool DaemonProcess::WaitOutput(const std::string& text) const {
+  const proto::FileDescriptor end(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  const proto::FileDescriptor writes(::inotify_init1(IN_CLOEXEC));
+  TIER_CHECK(::inotify_add_watch(writes.get(), output_path_.c_str(), IN_MODIFY) >= 0, "errno {}", errno);
+  std::array<pollfd, 2> polls = {
+      {{.fd = writes.get(), .events = POLLIN, .revents = 0}, {.fd = end.get(), .events = POLLIN, .revents = 0}}};
+  for (;;) {
+    if (Output().find(text) != std::string::npos) return true;
+    if (::poll(polls.data(), polls.size(), kStartMs) <= 0 || (polls[0].revents & POLLIN) == 0) break;
+    std::array<char, 4096> events;
+    if (::read(writes.get(), events.data(), events.size()) <= 0) break;
+  }
+  return Output().find(text) != std::string::npos;
 }
 
 int DaemonProcess::Stop(int signal) {

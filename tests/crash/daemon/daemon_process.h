@@ -31,6 +31,7 @@ struct DaemonOptions {
   std::vector<std::pair<std::string, std::string>> environment;  // Added; an empty value removes the variable.
   std::optional<uid_t> uid;                                      // Needs root.
   std::vector<int> inherited;                                    // Become descriptors 3, 4, … (socket activation).
+  int output = -1;  // Takes its output instead of the file. A terminal becomes its controlling terminal.
 };
 
 class DaemonProcess {
@@ -43,6 +44,8 @@ class DaemonProcess {
   bool WaitReady();
   // What it told the service manager: the next message, or nothing if it ends or is silent for `wait_ms`.
   std::optional<std::string> NextNotice(int wait_ms);
+  // True once its output holds `text`; false when it ended before, or said nothing like it for a minute.
+  bool WaitOutput(const std::string& text) const;
   // Ends it with SIGTERM (or `signal`) and returns its exit status; -signal if it was killed.
   int Stop(int signal = 15);
   int Wait();

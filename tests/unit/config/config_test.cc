@@ -16,6 +16,7 @@ namespace tier::config {
 namespace {
 
 using std::chrono::milliseconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -249,6 +250,30 @@ TEST(Override, RefusesLikeTheFile) {
   EXPECT_FALSE(ApplyOverride("ssd.queue_depth=-1", &config));
   EXPECT_FALSE(ApplyOverride("daemon.private=1\nx=2", &config));
   EXPECT_EQ(config, DefaultConfig());
+}
+
+TEST(Config, ChangedOptionsAreNamedInTheOrderOfTheTable) {
+  const auto before = ParseConfig("[arena]\nmaximum = \"1GiB\"", "before").value();
+  EXPECT_TRUE(ChangedOptions(before, before).empty());
+  const auto after = ParseConfig(R"(
+[log]
+level = "debug"
+[engine]
+deadline = "1s"
+[ssd]
+devices = ["/dev/nvme0n1"]
+[daemon]
+private = true
+[arena]
+maximum = "25%"
+[metrics]
+listen = "127.0.0.1:9464"
+)",
+                                 "after")
+                         .value();
+  EXPECT_THAT(ChangedOptions(before, after),
+              ElementsAre("daemon.private", "arena.maximum", "ssd.devices", "engine.deadline", "log.level"))
+      << "metrics.listen is what it was";
 }
 
 TEST(Options, NamesAreUniqueAndHelpIsThere) {
