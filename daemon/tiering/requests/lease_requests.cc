@@ -225,6 +225,16 @@ bool ItemsOverlap(Core& core) {
   return false;
 }
 
+// The check of all pieces that the ask names, charged to the turn's work. A client may send a request for thousands of
+// pieces in each message: when the turn has no work left, the request waits for the next one (kNeedsRoom).
+ConflictCheck CheckWithinBudget(Core& core, const Ask& ask) {
+  if (core.work_left == 0) return {.verdict = Verdict::kNeedsRoom};
+  uint32_t pieces = 0;
+  for (const WaitItem& item : ask.items) pieces += item.piece_count;
+  core.work_left -= std::min(core.work_left, pieces);
+  return CheckConflicts(core, ask);
+}
+
 Ask AskFor(Core& core, SessionState& session, const Request& request) {
   return {
       .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
@@ -315,7 +325,7 @@ void SubmitAcquire(Core& core, SessionState& session, const Request& request) {
             {}});
     return;
   }
-  const ConflictCheck found = CheckConflicts(core, ask);
+  const ConflictCheck found = CheckWithinBudget(core, ask);
   if (found.verdict == Verdict::kReady && LeasesFit(core, ask)) {
     session.job->counters.acquire_hits += core.items.size();
     Grant(core, ask);

@@ -121,8 +121,14 @@ void SubmitTear(Core& core, SessionState& session, const Request& request) {
 }
 
 void SubmitStat(Core& core, SessionState& session, const Request& request) {
+  if (request.items.size() > 1) {
+    Refuse(core, session, request, 1,
+           {Code::kInvalid,
+            fmt::format("stat answers for one tensor, and {} are named: ask for each of them", request.items.size()),
+            {.requested = request.items.size(), .limit = 1}});
+    return;
+  }
   if (!ResolveItems(core, session, request, false)) return;
-  core.items.resize(1);
   ScanNow(core, session, request);
 }
 

@@ -232,7 +232,9 @@ Next OnConflict(Core& core, Iterator waiter, const Ask& ask, const ConflictCheck
     RefuseWaiter(core, waiter, BlockedRefusal(core, ask, found), found.item);
     return Next::kDone;
   }
-  if ((ask.flags & proto::kFlagNoWaitOwn) != 0 && OwnLeasesBlock(core, *ask.session, found, ask)) {
+  const bool own_counts = (ask.flags & proto::kFlagNoWaitOwn) != 0;
+  if (own_counts) core.work_left -= std::min(core.work_left, ask.session->lease_count);  // It goes over all of them.
+  if (own_counts && OwnLeasesBlock(core, *ask.session, found, ask)) {
     const uint64_t tensor = core.tensors[ask.items[found.item].tensor.slot].id;
     RefuseWaiter(core, waiter, OwnLeasesRefusal(core, *ask.session, tensor), found.item);
     return Next::kDone;
@@ -381,6 +383,12 @@ void Enqueue(Core& core, const Ask& ask, const Enqueued& request) {
   core.waiter_by_number.emplace(waiter->number, waiter);
   core.untimed_waiters.push_back(waiter->number);
   ++ask.session->waiter_count;
+  if (core.work_left == 0) {  // The next turn tries it.
+    job.retry_waiters = true;
+    core.made_progress = true;
+    return;
+  }
+  core.work_left -= std::min(core.work_left, waiter->work_cost);
   Pass pass{.room_blocked = job.shortage_pages != 0};
   Advance(core, waiter, pass);
 }

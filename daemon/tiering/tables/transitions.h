@@ -47,8 +47,6 @@ inline constexpr auto kMoves = [] {
       {{kRam, kLeasedWrite}, {kTorn, kNone}},
       {{kRam, kNone}, {kTorn, kNone}},
       {{kRam, kNone}, {kFreed, kNone}},
-      {{kRam, kNone}, {kRam, kMoving}},
-      {{kRam, kMoving}, {kRam, kNone}},
       // Clean: evicted, rewritten (reverting to the SSD copy, or obsoleting it), or rewritten elsewhere on SSD.
       {{kRamSsd, kNone}, {kSsd, kNone}},
       {{kRamSsd, kNone}, {kRamSsd, kLeasedWrite}},
@@ -56,8 +54,6 @@ inline constexpr auto kMoves = [] {
       {{kRamSsd, kLeasedWrite}, {kRamSsd, kNone}},  // Nothing was written.
       {{kRamSsd, kLeasedWrite}, {kSsd, kNone}},
       {{kRamSsd, kNone}, {kFreed, kNone}},
-      {{kRamSsd, kNone}, {kRamSsd, kMoving}},
-      {{kRamSsd, kMoving}, {kRamSsd, kNone}},
       {{kRamSsd, kNone}, {kRamSsd, kDraining}},
       {{kRamSsd, kDraining}, {kRamSsd, kNone}},
       {{kRamSsd, kDraining}, {kSsd, kNone}},
@@ -111,8 +107,7 @@ constexpr std::string_view CopiesName(Copies copies) {
   return kNames[static_cast<uint8_t>(copies)];
 }
 constexpr std::string_view ActivityName(Activity activity) {
-  constexpr std::string_view kNames[kActivityCount] = {"none",         "writing_out", "reading_in",
-                                                       "leased_write", "moving",      "draining"};
+  constexpr std::string_view kNames[kActivityCount] = {"none", "writing_out", "reading_in", "leased_write", "draining"};
   return kNames[static_cast<uint8_t>(activity)];
 }
 

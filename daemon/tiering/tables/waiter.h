@@ -68,10 +68,8 @@ struct Waiter {
   uint32_t corrupt_item = 0;
   uint32_t corrupt_piece = 0;
   uint64_t write_failures = 0;  // Of the job when it came.
-  base::TimePoint stuck_since;  // Nothing can make room for it, since then.
-  bool stuck = false;
-  Scan scan;            // Drop, stat, accept; persist: of what it has to write.
-  uint64_t cookie = 0;  // Persist: of the manifest that is being committed. It has no deadline any more.
+  Scan scan;                    // Drop, stat, accept; persist: of what it has to write.
+  uint64_t cookie = 0;          // Persist: of the manifest that is being committed. It has no deadline any more.
 };
 
 using WaiterList = std::list<Waiter>;

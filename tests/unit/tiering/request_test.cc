@@ -128,6 +128,15 @@ TEST(Requests, DropTakesCleanIdlePiecesOnly) {
   EXPECT_TRUE(world.Matches(lease.spans, 1, 1));
 }
 
+TEST(Requests, StatOfSeveralTensorsIsRefusedAndNotAnsweredForOne) {
+  World world;
+  const SessionId session = world.Open();
+  world.PutEach(session, 1, 2, kPageSize);
+  const Answer stat = world.Ask(session, Op::kStat, {{1, 0, 0, 0}, {2, 0, 0, 0}});
+  EXPECT_EQ(stat.code, Code::kInvalid);
+  EXPECT_NE(stat.detail.find("ask for each of them"), std::string::npos) << stat.detail;
+}
+
 TEST(Requests, StatTellsSizeGenerationAndCopies) {
   World world;
   const SessionId session = world.Open();

@@ -65,7 +65,7 @@ TEST(Transitions, NothingIsEvictedOrFreedUnderAWriteLease) {
 }
 
 TEST(Transitions, ADirtyPieceNeverLosesItsOnlyCopyWithoutBeingTornOrFreed) {
-  for (const Activity activity : {Activity::kNone, Activity::kWritingOut, Activity::kLeasedWrite, Activity::kMoving}) {
+  for (const Activity activity : {Activity::kNone, Activity::kWritingOut, Activity::kLeasedWrite}) {
     for (const Move& move : kMoves) {
       if (!(move.from == PieceState{Copies::kRam, activity})) continue;
       EXPECT_NE(move.to.copies, Copies::kSsd);

@@ -100,6 +100,30 @@ TEST(WorkBudget, ManyWaitersAreLookedAtTurnByTurn) {
   EXPECT_TRUE(world.Answered(reader, kReaders).has_value());
 }
 
+// What a session sends between two turns is charged too: requests beyond the work of a turn are left to the next ones.
+TEST(WorkBudget, ManyItemsSubmittedAtOnceAreLookedAtTurnByTurn) {
+  constexpr uint64_t kRequests = 48;
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 1, 5000);
+  world.Turn();
+  const std::vector<proto::RequestItem> items(proto::kItemsPerRequestMax, {1, 0, 0, 0});
+  static_assert(kRequests * proto::kItemsPerRequestMax > 2 * kWorkPerTurn);
+  std::vector<uint64_t> asked;
+  for (uint64_t i = 0; i < kRequests; ++i) {
+    asked.push_back(100 + i);
+    world.engine->Submit(session, {.sequence = asked.back(), .op = Op::kAcquire, .items = items, .text = {}});
+  }
+  world.engine->Turn(world.now);
+  EXPECT_TRUE(world.Answered(session, asked.front()).has_value());
+  EXPECT_FALSE(world.Answered(session, asked.back()).has_value()) << "a turn is not all that was sent";
+  for (int turn = 0; turn < 4; ++turn) world.engine->Turn(world.now);
+  for (const uint64_t sequence : asked) {
+    ASSERT_TRUE(world.Answered(session, sequence).has_value());
+    EXPECT_EQ(world.Answered(session, sequence)->code, Code::kOk);
+  }
+}
+
 TEST(WorkBudget, ManyWaitersExpireTurnByTurn) {
   World world;
   const JobId job = world.OpenJob();
