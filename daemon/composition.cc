@@ -82,6 +82,7 @@ Status Daemon::OpenDataSocket() {
   proto::FileDescriptor socket = manager_.TakeSocket("data");
   if (socket) {
     if (auto ok = session::CheckListening(socket.get()); !ok) return ok;
+    session::RefuseDescriptors(socket.get());
   } else {
     auto listening = session::ListenAt(paths_.socket_directory + "/tierd.sock", mode);
     if (!listening) return std::unexpected(std::move(listening.error()));

@@ -1,7 +1,11 @@
 // The messages on the data socket (`tierd.sock`, AF_UNIX SOCK_SEQPACKET): one packet is one message, descriptors travel
-// with it by SCM_RIGHTS. The client speaks first with Hello (+ its own pidfd); the daemon answers Welcome
-// (+ session region, engine page, doorbell eventfd) or a refusal and closes. After that the daemon sends windows and
-// the end of the session, the client gives windows back.
+// with it by SCM_RIGHTS, from the daemon to the client only. The client speaks first with Hello; the daemon answers
+// Welcome (+ session region, engine page, doorbell eventfd) or a refusal and closes. After that the daemon sends
+// windows and the end of the session, the client gives windows back.
+//
+// A client that sends a descriptor gets EPERM from its kernel (6.16), or is refused by the daemon. A daemon that cannot
+// ask its kernel for the process behind the socket (before 6.5) sends ProcessChallenge before Welcome. The client
+// answers with ProcessProof: the kernel tells the daemon which process sent that.
 //
 // Fixed sizes, little-endian, text NUL-terminated inside its array, reserved fields zero. A packet of another size, an
 // unknown kind, a missing NUL or an unexpected number of descriptors is refused with INVALID and the connection closed.
@@ -23,13 +27,15 @@ inline constexpr uint32_t kTokenSize = 65;      // 64 hexadecimal digits or empt
 inline constexpr uint32_t kMessageSize = 1024;  // A sentence, with the NUL.
 
 enum class PacketKind : uint16_t {
-  kHello = 1,           // client → daemon, + pidfd (optional)
-  kWelcome = 2,         // daemon → client, + 3 descriptors (only when code is OK)
-  kWindow = 3,          // daemon → client, + 1 descriptor: this window may now appear in spans
-  kWindowReturn = 4,    // daemon → client: unmap and unregister this window, then answer kWindowReturned
-  kWindowReturned = 5,  // client → daemon
-  kSessionEnd = 6,      // daemon → client: REVOKED or DISCONNECTED (orderly stop) with the reason
-  kGoodbye = 7,         // client → daemon: orderly end; everything the session held is reclaimed
+  kHello = 1,             // client → daemon
+  kWelcome = 2,           // daemon → client, + 3 descriptors (only when code is OK)
+  kWindow = 3,            // daemon → client, + 1 descriptor: this window may now appear in spans
+  kWindowReturn = 4,      // daemon → client: unmap and unregister this window, then answer kWindowReturned
+  kWindowReturned = 5,    // client → daemon
+  kSessionEnd = 6,        // daemon → client: REVOKED or DISCONNECTED (orderly stop) with the reason
+  kGoodbye = 7,           // client → daemon: orderly end; everything the session held is reclaimed
+  kProcessChallenge = 8,  // daemon → client, at most once and before kWelcome
+  kProcessProof = 9,      // client → daemon: the same nonce, sent by the process that connected
 };
 
 enum class OpenMode : uint16_t {
@@ -99,12 +105,17 @@ struct Goodbye {
   PacketHeader header;
 };
 
+struct ProcessPacket {  // kProcessChallenge, kProcessProof
+  PacketHeader header;
+  uint64_t nonce;
+};
+
 static_assert(sizeof(PacketHeader) == 16);
 static_assert(sizeof(Hello) == 16 + 8 + 16 + 16 + kJobNameSize + kTokenSize + 63);
 static_assert(offsetof(Hello, guarantee_bytes) == 40 && offsetof(Hello, job) == 56);
 static_assert(sizeof(Welcome) == 16 + 8 + kMessageSize + 6 * 8 + kJobNameSize + kTokenSize + 63);
 static_assert(offsetof(Welcome, epoch) == 24 + kMessageSize);
-static_assert(sizeof(WindowPacket) == 24 && sizeof(SessionEnd) == 24 + kMessageSize);
+static_assert(sizeof(WindowPacket) == 24 && sizeof(SessionEnd) == 24 + kMessageSize && sizeof(ProcessPacket) == 24);
 
 inline constexpr uint32_t kPacketSizeMax = sizeof(Welcome);
 inline constexpr uint32_t kPacketDescriptorsMax = 3;

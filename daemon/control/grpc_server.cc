@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -20,6 +21,7 @@
 #include "daemon/control/identity_servers.h"
 #include "daemon/control/peer.h"
 #include "daemon/session/packet_socket.h"
+#include "daemon/session/passed_descriptors.h"
 #include "proto/mapping.h"
 
 namespace tier::control {
@@ -33,13 +35,14 @@ Status PathFits(const std::string& path) {
                                   std::to_string(sizeof(sockaddr_un::sun_path) - 1) + "): " + path);
 }
 
-Result<proto::FileDescriptor> Listen(const std::string& path, uint32_t mode) {
+Result<proto::FileDescriptor> Listen(const std::string& path, uint32_t mode, bool refuse_descriptors) {
   if (const auto fits = PathFits(path); !fits) return std::unexpected(fits.error());
   proto::FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return Fail(Code::kInvalid, std::string("cannot make a socket: ") + std::strerror(errno));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  if (refuse_descriptors) session::RefuseDescriptors(fd.get());
   (void)::unlink(path.c_str());  // A stale one of a daemon that died; the directory's lock says that none lives.
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       ::chmod(path.c_str(), mode) != 0 || ::listen(fd.get(), kBacklog) != 0) {
@@ -64,18 +67,25 @@ struct GrpcServer::State {
   proto::FileDescriptor admin;
   proto::FileDescriptor stop;
   std::unique_ptr<IdentityServers> servers;
+  session::BackgroundCloser closer;  // Of sockets that are turned away and may hold descriptors.
   std::thread accept_thread;
 
   // False: the machine has no descriptor or memory for it now.
   bool AcceptOne(int listener, bool admin_socket) {
+    if (closer.full()) return false;
     auto accepted = session::AcceptConnection(listener);
     if (!accepted || !*accepted) return accepted.has_value();  // Or it is gone again.
-    const auto peer = PeerOf(accepted->get());
-    if (!peer || (admin_socket && !MayAdminister(*peer, options.admin_group))) return true;
-    const Identity identity = admin_socket ? Identity{peer->uid, true} : Identity{peer->uid, false};
-    // On failure the client sees the connection closed.
-    (void)servers->Adopt(identity, listener, accepted->Release());
+    // What nobody adopts is closed: its client sees that.
+    if (!Hand(listener, admin_socket, &*accepted) && !session::DescriptorsRefused(accepted->get())) {
+      closer.Close(std::move(*accepted));
+    }
     return true;
+  }
+
+  bool Hand(int listener, bool admin_socket, proto::FileDescriptor* socket) {
+    const auto peer = PeerOf(socket->get());
+    if (!peer || (admin_socket && !MayAdminister(*peer, options.admin_group))) return false;
+    return servers->Adopt({.uid = peer->uid, .admin = admin_socket}, listener, socket);
   }
 
   void Accept() {
@@ -94,10 +104,10 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   std::unique_ptr<GrpcServer> server(new GrpcServer());
   State& state = *server->state_;
   state.options = options;
-  auto control = Listen(options.control_socket, options.control_socket_mode);
+  auto control = Listen(options.control_socket, options.control_socket_mode, options.descriptors_refused);
   if (!control) return std::unexpected(control.error());
   state.control = std::move(*control);
-  auto admin = Listen(options.admin_socket, options.admin_socket_mode);
+  auto admin = Listen(options.admin_socket, options.admin_socket_mode, options.descriptors_refused);
   if (!admin) return std::unexpected(admin.error());
   state.admin = std::move(*admin);
   GiveToGroup(options.admin_socket, options.admin_group);

@@ -26,6 +26,7 @@ struct GrpcServerOptions {
   std::string admin_group = "tierd";
   uint32_t control_socket_mode = 0666;
   uint32_t admin_socket_mode = 0660;
+  bool descriptors_refused = true;  // False: as with a kernel before 6.16, which lets clients send some. For tests.
   // Told by the accept thread when it can take nobody, once until it can. May be empty.
   std::function<void(const std::string&)> on_warning;
 };

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
+
+#include "daemon/session/passed_descriptors.h"
 
 namespace tier::control {
 namespace {
@@ -30,7 +33,8 @@ IdentityServers::Entry* IdentityServers::Find(const Identity& identity) {
     servers_.back().server->Shutdown(std::chrono::system_clock::now() + kStopGrace);
     servers_.pop_back();
   }
-  Entry entry{identity, {}, std::make_unique<ControlService>(api_, identity.uid, identity.admin), nullptr, nullptr};
+  Entry entry{identity, {},     nullptr, std::make_unique<ControlService>(api_, identity.uid, identity.admin),
+              nullptr,  nullptr};
   entry.server = MakeServer(&entry);
   if (entry.server == nullptr) return nullptr;
   servers_.push_front(std::move(entry));
@@ -53,22 +57,28 @@ std::unique_ptr<grpc::Server> IdentityServers::MakeServer(Entry* entry) {
   return builder.BuildAndStart();
 }
 
-bool IdentityServers::HasRoomFor(Entry* entry, int fd) {
-  std::erase_if(entry->connections, [fd](const Handed& h) { return h.fd == fd || InodeOf(h.fd) != h.inode; });
-  if (entry->connections.size() >= kConnectionsPerIdentityMax) return false;
-  entry->connections.push_back({fd, InodeOf(fd)});
-  return true;
+bool IdentityServers::HasRoom(Entry* entry) {
+  std::erase_if(entry->connections, [](const Handed& h) { return InodeOf(h.fd) != h.inode; });
+  return entry->connections.size() < kConnectionsPerIdentityMax;
 }
 
-bool IdentityServers::Adopt(const Identity& identity, int listener_fd, int fd) {
+// What gRPC is to read: the socket itself, or the relay's. Empty if there is no descriptor for a relay.
+proto::FileDescriptor IdentityServers::ForServer(Entry* entry, proto::FileDescriptor* socket) {
+  if (session::DescriptorsRefused(socket->get())) return std::move(*socket);
+  if (entry->relay == nullptr) entry->relay = std::make_unique<StreamRelay>();
+  auto relayed = entry->relay->Add(socket);
+  return relayed ? std::move(*relayed) : proto::FileDescriptor();
+}
+
+bool IdentityServers::Adopt(const Identity& identity, int listener_fd, proto::FileDescriptor* socket) {
   Entry* entry = Find(identity);
-  if (entry == nullptr || !HasRoomFor(entry, fd)) {
-    ::close(fd);
-    return false;
-  }
+  if (entry == nullptr || !HasRoom(entry)) return false;
+  proto::FileDescriptor adopted = ForServer(entry, socket);
+  if (!adopted) return false;
+  entry->connections.push_back({adopted.get(), InodeOf(adopted.get())});
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
   parameters.listener_fd = listener_fd;
-  parameters.fd = fd;  // gRPC closes it.
+  parameters.fd = adopted.Release();  // gRPC closes it.
   entry->acceptor->HandleNewConnection(&parameters);
   return true;
 }

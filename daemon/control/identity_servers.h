@@ -11,7 +11,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include "daemon/control/control_service.h"
+#include "daemon/control/stream_relay.h"
 #include "daemon/session/control_api.h"
+#include "proto/mapping.h"
 
 namespace tier::control {
 
@@ -31,9 +33,10 @@ class IdentityServers {
  public:
   IdentityServers(session::ControlApi& api, size_t max) : api_(api), max_(max) {}
   ~IdentityServers() { Stop(); }
-  // Gives a connected socket to the server of its identity; takes ownership of the descriptor. False if gRPC refused to
-  // make a server or the identity has all the connections it may have (the descriptor is closed).
-  [[nodiscard]] bool Adopt(const Identity& identity, int listener_fd, int fd);
+  // Gives a connected socket to the server of its identity, through a relay if its client can send descriptors. False
+  // if gRPC refused to make a server or the identity has all the connections it may have: the socket stays the
+  // caller's.
+  [[nodiscard]] bool Adopt(const Identity& identity, int listener_fd, proto::FileDescriptor* socket);
   void Stop();
   size_t count() const { return servers_.size(); }
 
@@ -46,13 +49,15 @@ class IdentityServers {
   struct Entry {
     Identity identity;
     std::vector<Handed> connections;
+    std::unique_ptr<StreamRelay> relay;  // Made when first needed. Outlives the server, whose sockets it feeds.
     std::unique_ptr<ControlService> service;
     std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
     std::unique_ptr<grpc::Server> server;
   };
   Entry* Find(const Identity& identity);
   static std::unique_ptr<grpc::Server> MakeServer(Entry* entry);
-  static bool HasRoomFor(Entry* entry, int fd);
+  static bool HasRoom(Entry* entry);
+  static proto::FileDescriptor ForServer(Entry* entry, proto::FileDescriptor* socket);
 
   session::ControlApi& api_;
   const size_t max_;

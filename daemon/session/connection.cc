@@ -1,11 +1,15 @@
 #include "daemon/session/connection.h"
 
+#include <sys/socket.h>
+
 #include <utility>
 
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>
 
 #include "daemon/base/check.h"
+#include "daemon/session/passed_descriptors.h"
+#include "daemon/session/token_source.h"
 
 namespace tier::session {
 
@@ -22,8 +26,18 @@ std::span<const std::byte> BytesOf(const Packet& packet) {
 }  // namespace
 
 Connection::Connection(asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer,
-                       ConnectionOwner& owner)
-    : socket_(io, socket.Release()), process_(io), timer_(io), retry_timer_(io), peer_(peer), owner_(owner) {}
+                       ConnectionOwner& owner, PidfdSource pidfd_source)
+    : socket_(io, socket.Release()),
+      process_(io),
+      timer_(io),
+      retry_timer_(io),
+      peer_(peer),
+      pidfd_source_(pidfd_source),
+      receive_{.descriptors_refused = DescriptorsRefused(socket_.native_handle())},
+      owner_(owner) {
+  // They show an empty packet as a packet: one with descriptors may stand behind it.
+  if (!receive_.descriptors_refused) receive_.credentials = AskForCredentials(socket_.native_handle());
+}
 
 void Connection::Start(std::chrono::milliseconds handshake_timeout) {
   TIER_CHECK(state_ == State::kHello, "state {}", static_cast<int>(state_));
@@ -44,8 +58,9 @@ void Connection::WaitReadable() {
 void Connection::OnReadable() {
   for (int i = 0; i < kPacketsPerWakeMax; ++i) {
     ReceivedPacket packet;
-    switch (ReceivePacket(socket_.native_handle(), &packet)) {
-      case SocketOutcome::kDone: OnReceived(std::move(packet)); break;
+    switch (ReceivePacket(socket_.native_handle(), receive_, &packet)) {
+      case SocketOutcome::kDone: OnReceived(packet); break;
+      case SocketOutcome::kDescriptors: return OnDescriptors();
       case SocketOutcome::kGone: return Gone("the client hung up");
       case SocketOutcome::kWouldBlock:
       case SocketOutcome::kBusy: return WaitReadable();
@@ -58,12 +73,20 @@ void Connection::OnReadable() {
   });
 }
 
-void Connection::OnReceived(ReceivedPacket packet) {
-  if (state_ == State::kHello) return OnHelloPacket(std::move(packet));
+// Nothing more is read: the packet, and what the client has queued behind it, stays until the socket is closed.
+void Connection::OnDescriptors() {
+  static constexpr char kWhat[] = "a packet carries descriptors, and a client sends none";
+  if (state_ == State::kHello) return Refuse({Code::kInvalid, std::string("handshake: ") + kWhat});
+  if (state_ != State::kFarewell && !violated_) Violate(kWhat);
+}
+
+void Connection::OnReceived(const ReceivedPacket& packet) {
+  if (state_ == State::kHello) return OnHelloPacket(packet);
   if (state_ == State::kFarewell || violated_) return;  // Too late for it to matter.
   if (packet.truncated) return Violate("a packet is longer than any of the protocol");
-  const auto parsed = ParseClientPacket(packet.bytes, packet.descriptors.size());
+  const auto parsed = ParseClientPacket(packet.bytes);
   if (!parsed) return Violate(parsed.error().message);
+  if (const auto* proof = std::get_if<ProcessProofPacket>(&*parsed)) return OnProof(*proof, packet);
   owner_.OnPacket(shared_from_this(), *parsed);
 }
 
@@ -72,26 +95,45 @@ void Connection::Violate(const std::string& what) {
   owner_.OnViolation(shared_from_this(), what);
 }
 
-void Connection::OnHelloPacket(ReceivedPacket packet) {
+void Connection::OnHelloPacket(const ReceivedPacket& packet) {
   if (packet.truncated) return Refuse({Code::kInvalid, "handshake: the packet is longer than any of the protocol"});
-  auto hello = ParseHello(packet.bytes, packet.descriptors.size());
+  auto hello = ParseHello(packet.bytes);
   if (!hello) return Refuse(hello.error());
-  if (auto watched = WatchProcess(std::move(packet.descriptors)); !watched) return Refuse(watched.error());
+  if (auto found = FindProcess(); !found) return Refuse(found.error());
   timer_.cancel();
   owner_.OnHello(shared_from_this(), std::move(*hello));
 }
 
-Status Connection::WatchProcess(std::vector<proto::FileDescriptor> descriptors) {
-  proto::FileDescriptor pidfd;
-  if (!descriptors.empty()) {
-    if (auto ok = CheckPidfd(descriptors.front().get(), peer_); !ok) return ok;
-    pidfd = std::move(descriptors.front());
-  } else {
-    auto opened = OpenPeerPidfd(socket_.native_handle(), peer_);
-    if (!opened) return std::unexpected(std::move(opened.error()));
-    pidfd = std::move(*opened);
-  }
-  if (!pidfd) return {};
+Status Connection::FindProcess() {
+  auto found = OpenPeerPidfd(socket_.native_handle(), peer_, pidfd_source_);
+  if (!found) return std::unexpected(std::move(found.error()));
+  if (!found->descriptor) return {};
+  if (found->proven) return WatchProcess(std::move(found->descriptor));
+  Challenge(std::move(found->descriptor));
+  return {};
+}
+
+// The process that connected may have ended, and its number may be another's now: the pidfd counts once a packet that
+// was sent after it was opened comes from that number, while it still shows the process alive.
+void Connection::Challenge(proto::FileDescriptor pidfd) {
+  receive_.credentials = receive_.credentials || AskForCredentials(socket_.native_handle());
+  if (!receive_.credentials) return;
+  KernelTokenSource random;
+  while (nonce_ == 0) nonce_ = random.Random();
+  unproven_pidfd_ = std::move(pidfd);
+  (void)Send(BytesOf(MakeProcessChallenge(nonce_)));  // The first packet: there is room.
+}
+
+void Connection::OnProof(const ProcessProofPacket& proof, const ReceivedPacket& packet) {
+  if (nonce_ == 0 || proof.nonce != nonce_) return Violate("a process proof answers no challenge");
+  nonce_ = 0;
+  proto::FileDescriptor pidfd = std::move(unproven_pidfd_);
+  // Sent by another process, a forked child perhaps: then only the hang-up tells of the end.
+  if (!packet.sender || packet.sender->pid != peer_.pid || HasEnded(pidfd.get())) return;
+  (void)WatchProcess(std::move(pidfd));  // Without it the hang-up tells.
+}
+
+Status Connection::WatchProcess(proto::FileDescriptor pidfd) {
   error_code error;
   (void)process_.assign(pidfd.get(), error);
   if (error) return Fail(Code::kIoError, fmt::format("cannot watch the client's process: {}", error.message()));
@@ -198,9 +240,8 @@ void Connection::Gone(const std::string& why) {
 void Connection::Close() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
-  DiscardIncoming();
+  CloseSocket();
   error_code ignored;
-  (void)socket_.close(ignored);
   (void)process_.close(ignored);
   timer_.cancel();
   retry_timer_.cancel();
@@ -208,11 +249,21 @@ void Connection::Close() {
   owner_.OnClosed(shared_from_this());
 }
 
-// A Unix socket that is closed with unread data resets the other side, which then loses its last packet from us.
-void Connection::DiscardIncoming() {
-  for (int i = 0; i < kPacketsPerWakeMax; ++i) {
+// A Unix socket that is closed with unread data resets the other side, which then loses its last packet from us. And
+// what is unread may hold descriptors, whose last close is not for this thread.
+void Connection::CloseSocket() {
+  error_code ignored;
+  if (!receive_.descriptors_refused) (void)::shutdown(socket_.native_handle(), SHUT_RD);  // Nothing comes behind this.
+  SocketOutcome outcome = SocketOutcome::kDone;
+  for (int i = 0; i < kPacketsPerWakeMax && outcome == SocketOutcome::kDone; ++i) {
     ReceivedPacket packet;
-    if (ReceivePacket(socket_.native_handle(), &packet) != SocketOutcome::kDone) return;
+    outcome = ReceivePacket(socket_.native_handle(), receive_, &packet);
+  }
+  const bool empty = outcome == SocketOutcome::kGone || outcome == SocketOutcome::kWouldBlock;
+  if (receive_.descriptors_refused || empty) {
+    (void)socket_.close(ignored);
+  } else {
+    owner_.CloseInBackground(proto::FileDescriptor(socket_.release()));
   }
 }
 

@@ -3,8 +3,8 @@
 //
 // The idea: sending never waits. What the socket does not take is queued, up to kPacketsQueuedMax: a client that asks
 // for windows and reads none of them has to go. Queued packets share the descriptors of windows (SharedDescriptor): one
-// session's packets cost nobody else a descriptor. Death is whichever comes first of the pidfd and a hang-up. Socket
-// thread only. Kept alive by its pending operations until Close.
+// session's packets cost nobody else a descriptor. Death is whichever comes first of the pidfd and a hang-up. No
+// descriptor is received (passed_descriptors.h). Socket thread only. Kept alive by its pending operations until Close.
 #pragma once
 
 #include <chrono>
@@ -50,8 +50,10 @@ class ConnectionOwner {
   virtual void OnViolation(const std::shared_ptr<Connection>& connection, const std::string& what) = 0;
   // The process ended or hung up. The connection closes itself behind this call.
   virtual void OnGone(const std::shared_ptr<Connection>& connection, const std::string& why) = 0;
-  // Its socket is closed, for whatever reason; once for each connection.
+  // It is closed, for whatever reason; once for each connection.
   virtual void OnClosed(const std::shared_ptr<Connection>& connection) = 0;
+  // Closes a socket that still holds descriptors of its client, without waiting for it.
+  virtual void CloseInBackground(proto::FileDescriptor socket) = 0;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -59,7 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   enum class State : uint8_t { kHello, kOpening, kAttached, kFarewell, kClosed };
 
   Connection(boost::asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer,
-             ConnectionOwner& owner);
+             ConnectionOwner& owner, PidfdSource pidfd_source = PidfdSource::kSocket);
 
   // Begins to listen; a hello must come within `handshake_timeout`.
   void Start(std::chrono::milliseconds handshake_timeout);
@@ -90,25 +92,33 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool Enqueue(Queued packet);
   void WaitReadable();
   void OnReadable();
-  void OnReceived(ReceivedPacket packet);
+  void OnReceived(const ReceivedPacket& packet);
+  void OnDescriptors();
   void Violate(const std::string& what);
-  void OnHelloPacket(ReceivedPacket packet);
-  Status WatchProcess(std::vector<proto::FileDescriptor> descriptors);
+  void OnHelloPacket(const ReceivedPacket& packet);
+  Status FindProcess();
+  void Challenge(proto::FileDescriptor pidfd);
+  void OnProof(const ProcessProofPacket& proof, const ReceivedPacket& packet);
+  Status WatchProcess(proto::FileDescriptor pidfd);
   void Refuse(const Error& error);
   void Gone(const std::string& why);
   void FlushQueue();
-  void DiscardIncoming();
+  void CloseSocket();
 
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::posix::stream_descriptor process_;  // pidfd; closed where there is none.
   boost::asio::steady_timer timer_;                // Handshake, then farewell.
   boost::asio::steady_timer retry_timer_;
   const PeerIdentity peer_;
+  const PidfdSource pidfd_source_;
+  ReceiveOptions receive_;
   ConnectionOwner& owner_;
   State state_ = State::kHello;
   tiering::SessionId session_{};
   std::deque<Queued> queue_;
   std::unordered_set<uint32_t> asked_back_;  // Windows whose kWindowReturn has left and is not answered.
+  proto::FileDescriptor unproven_pidfd_;     // Until the answer to the challenge.
+  uint64_t nonce_ = 0;                       // Of a challenge that is not answered; else 0.
   bool write_pending_ = false;
   bool violated_ = false;  // The first violation ends the session: nothing behind it matters.
 };

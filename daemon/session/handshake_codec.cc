@@ -95,7 +95,7 @@ std::string Printable(std::string text) {
 
 }  // namespace
 
-Result<ParsedHello> ParseHello(std::span<const std::byte> packet, size_t descriptors) {
+Result<ParsedHello> ParseHello(std::span<const std::byte> packet) {
   const auto header = ReadHeader(packet);
   if (!header) return std::unexpected(header.error());
   if (header->kind != static_cast<uint16_t>(PacketKind::kHello)) {
@@ -105,8 +105,6 @@ Result<ParsedHello> ParseHello(std::span<const std::byte> packet, size_t descrip
   if (auto version = CheckVersion(*header, packet); !version) return std::unexpected(std::move(version.error()));
   const auto hello = ReadPacket<Hello>(packet, "hello");
   if (!hello) return std::unexpected(hello.error());
-  if (descriptors > 1)
-    return Invalid(fmt::format("hello carries {} descriptors, at most one pidfd is allowed", descriptors));
   if (auto ok = CheckHelloFields(*hello); !ok) return std::unexpected(std::move(ok.error()));
   auto job = ReadText(hello->job, "job");
   if (!job) return std::unexpected(std::move(job.error()));
@@ -128,10 +126,9 @@ Result<ParsedHello> ParseHello(std::span<const std::byte> packet, size_t descrip
   return parsed;
 }
 
-Result<ClientPacket> ParseClientPacket(std::span<const std::byte> packet, size_t descriptors) {
+Result<ClientPacket> ParseClientPacket(std::span<const std::byte> packet) {
   const auto header = ReadHeader(packet);
   if (!header) return std::unexpected(header.error());
-  if (descriptors != 0) return Invalid(fmt::format("packet kind {} carries {} descriptors", header->kind, descriptors));
   if (header->kind == static_cast<uint16_t>(PacketKind::kGoodbye)) {
     if (const auto goodbye = ReadPacket<proto::Goodbye>(packet, "goodbye"); !goodbye)
       return std::unexpected(goodbye.error());
@@ -142,6 +139,11 @@ Result<ClientPacket> ParseClientPacket(std::span<const std::byte> packet, size_t
     if (!returned) return std::unexpected(returned.error());
     if (returned->window >= kWindowsMax) return Invalid(fmt::format("field `window` is {}", returned->window));
     return ClientPacket(WindowReturnedPacket{WindowIndex{returned->window}});
+  }
+  if (header->kind == static_cast<uint16_t>(PacketKind::kProcessProof)) {
+    const auto proof = ReadPacket<proto::ProcessPacket>(packet, "process-proof");
+    if (!proof) return std::unexpected(proof.error());
+    return ClientPacket(ProcessProofPacket{proof->nonce});
   }
   return Invalid(fmt::format("field `kind` is {}, which a client does not send here", header->kind));
 }
@@ -173,6 +175,10 @@ proto::Welcome MakeRefusal(const Error& error) {
 
 proto::WindowPacket MakeWindowPacket(PacketKind kind, WindowIndex window, uint32_t page_size) {
   return {.header = MakeHeader(kind, sizeof(proto::WindowPacket)), .window = Value(window), .page_size = page_size};
+}
+
+proto::ProcessPacket MakeProcessChallenge(uint64_t nonce) {
+  return {.header = MakeHeader(PacketKind::kProcessChallenge, sizeof(proto::ProcessPacket)), .nonce = nonce};
 }
 
 proto::SessionEnd MakeSessionEnd(Code code, const std::string& reason) {

@@ -1,4 +1,4 @@
-// The packets of the data socket, parsed and built. Pure: bytes and a count of descriptors in, checked values out.
+// The packets of the data socket, parsed and built. Pure: bytes in, checked values out.
 // Nothing that a client sent is used before it passed here. Any thread.
 #pragma once
 
@@ -23,15 +23,18 @@ struct ParsedHello {
 
 // The first packet of a connection. VERSION for a client of another protocol, INVALID naming the field for the rest,
 // and ValidateOpenJob's refusals.
-Result<ParsedHello> ParseHello(std::span<const std::byte> packet, size_t descriptors);
+Result<ParsedHello> ParseHello(std::span<const std::byte> packet);
 
 struct GoodbyePacket {};
 struct WindowReturnedPacket {
   WindowIndex window{};
 };
-using ClientPacket = std::variant<GoodbyePacket, WindowReturnedPacket>;
+struct ProcessProofPacket {
+  uint64_t nonce = 0;
+};
+using ClientPacket = std::variant<GoodbyePacket, WindowReturnedPacket, ProcessProofPacket>;
 // Any packet after the first.
-Result<ClientPacket> ParseClientPacket(std::span<const std::byte> packet, size_t descriptors);
+Result<ClientPacket> ParseClientPacket(std::span<const std::byte> packet);
 
 struct WelcomeFields {
   uint64_t epoch = 0;
@@ -48,6 +51,7 @@ struct WelcomeFields {
 proto::Welcome MakeWelcome(const WelcomeFields& fields);
 proto::Welcome MakeRefusal(const Error& error);
 proto::WindowPacket MakeWindowPacket(proto::PacketKind kind, WindowIndex window, uint32_t page_size);
+proto::ProcessPacket MakeProcessChallenge(uint64_t nonce);
 proto::SessionEnd MakeSessionEnd(Code code, const std::string& reason);
 
 }  // namespace tier::session

@@ -69,14 +69,11 @@ void Listener::WaitForConnection() {
 void Listener::AcceptSome() {
   for (size_t i = 0; i < kAcceptsPerWakeMax; ++i) {
     if (!listening_.is_open()) return;
+    if (closer_.full()) return AcceptLater();
     auto socket = AcceptConnection(listening_.native_handle());
     if (!socket) {
       Warn(fmt::format("cannot accept clients: {}; trying again", socket.error().message));
-      accept_timer_.expires_after(kAcceptRetry);
-      accept_timer_.async_wait([this](error_code error) {
-        if (!error) AcceptSome();
-      });
-      return;
+      return AcceptLater();
     }
     if (!*socket) return WaitForConnection();
     Admit(std::move(*socket));
@@ -84,10 +81,17 @@ void Listener::AcceptSome() {
   asio::post(parts_.io, [this] { AcceptSome(); });
 }
 
+void Listener::AcceptLater() {
+  accept_timer_.expires_after(kAcceptRetry);
+  accept_timer_.async_wait([this](error_code error) {
+    if (!error) AcceptSome();
+  });
+}
+
 void Listener::Admit(proto::FileDescriptor socket) {
   const auto peer = IdentifyPeer(socket.get());
   const auto connection = std::make_shared<Connection>(parts_.io, std::move(socket), peer.value_or(PeerIdentity{}),
-                                                       static_cast<ConnectionOwner&>(*this));
+                                                       static_cast<ConnectionOwner&>(*this), options_.pidfd_source);
   if (!peer) return Refuse(connection, peer.error());
   if (const auto crowder = handshakes_.Crowder(peer->uid); crowder && !MakeRoom(*crowder)) {
     return Refuse(connection, {Code::kDenied,

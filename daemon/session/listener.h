@@ -25,6 +25,7 @@
 #include "daemon/base/mailbox.h"
 #include "daemon/session/connection.h"
 #include "daemon/session/engine_page.h"
+#include "daemon/session/passed_descriptors.h"
 #include "daemon/session/session_table.h"
 #include "daemon/session/uid_places.h"
 #include "daemon/session/warning_limit.h"
@@ -44,6 +45,7 @@ struct ListenerOptions {
   uint32_t request_timeout_ms = 0;  // Of requests that name none.
   std::string daemon_version;       // "tierd 0.1.0".
   std::chrono::milliseconds handshake_timeout{5000};
+  PidfdSource pidfd_source = PidfdSource::kSocket;
   // Told whenever a session begins or ends: how many there are. May be empty.
   std::function<void(size_t)> on_session_count;
   // Told what no client hears: refused handshakes, accept errors; within WarningLimit. May be empty.
@@ -81,6 +83,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
 
   void WaitForConnection();
   void AcceptSome();
+  void AcceptLater();
   void Admit(proto::FileDescriptor socket);
   bool MakeRoom(uint32_t uid);
   void LeaveHandshake(const ConnectionPtr& connection);
@@ -89,6 +92,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   void OnViolation(const ConnectionPtr& connection, const std::string& what) override;
   void OnGone(const ConnectionPtr& connection, const std::string& why) override;
   void OnClosed(const ConnectionPtr& connection) override;
+  void CloseInBackground(proto::FileDescriptor socket) override { closer_.Close(std::move(socket)); }
   Result<AttachRequest> Prepare(tiering::SessionId session, const ConnectionPtr& connection, const ParsedHello& hello,
                                 std::vector<proto::FileDescriptor>* for_client);
   void OnAttached(const ConnectionPtr& connection, std::vector<proto::FileDescriptor> for_client,
@@ -113,6 +117,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   // at most three there (attach, end, detach) and one for each window it was asked for.
   uint64_t last_session_ = 0;
   WarningLimit warnings_;
+  BackgroundCloser closer_;
   std::vector<ConnectionPtr> open_;  // In handshake, opening, or being refused; in the order of their arrival.
   UidPlaces handshakes_{kHandshakesMax, AllButAnEighth(kHandshakesMax)};  // Of open_.
   std::unordered_map<uint64_t, ConnectionPtr> attached_;                  // By session.

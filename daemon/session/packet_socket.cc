@@ -12,47 +12,71 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/session/passed_descriptors.h"
 
 namespace tier::session {
 namespace {
 
-constexpr size_t kControlSize = CMSG_SPACE(kDescriptorsReceivedMax * sizeof(int));
-
-void TakeDescriptors(const msghdr& message, std::vector<proto::FileDescriptor>* descriptors) {
-  for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;
-       control = CMSG_NXTHDR(const_cast<msghdr*>(&message), control)) {
-    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(fd));
-      descriptors->emplace_back(fd);
+// One recvmsg. The control buffer has room for exactly one ucred, which the kernel writes first: descriptors find no
+// room behind it. Without credentials there is no buffer at all.
+class Incoming {
+ public:
+  explicit Incoming(bool credentials) : credentials_(credentials) {}
+  ssize_t Receive(int socket, std::span<std::byte> bytes, int flags) {
+    iovec part = {.iov_base = bytes.data(), .iov_len = bytes.size()};
+    message_ = {};
+    message_.msg_iov = &part;
+    message_.msg_iovlen = 1;
+    if (credentials_) {
+      message_.msg_control = control_.data();
+      message_.msg_controllen = control_.size();
     }
+    ssize_t received = -1;
+    do {
+      received = ::recvmsg(socket, &message_, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | flags);
+    } while (received < 0 && errno == EINTR);
+    return received;
   }
+  const msghdr& message() const { return message_; }
+
+ private:
+  const bool credentials_;
+  msghdr message_{};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(ucred))> control_{};
+};
+
+std::optional<ucred> SenderOf(const msghdr& message) {
+  const cmsghdr* control = CMSG_FIRSTHDR(&message);
+  if (control == nullptr || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_CREDENTIALS) return {};
+  ucred sender{};
+  std::memcpy(&sender, CMSG_DATA(control), sizeof(sender));
+  return sender;
 }
 
 }  // namespace
 
-SocketOutcome ReceivePacket(int socket, ReceivedPacket* packet) {
+bool AskForCredentials(int socket) {
+  const int on = 1;
+  return ::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0;
+}
+
+SocketOutcome ReceivePacket(int socket, const ReceiveOptions& options, ReceivedPacket* packet) {
   packet->bytes.resize(proto::kPacketSizeMax + 1);
-  packet->descriptors.clear();
-  alignas(cmsghdr) std::array<std::byte, kControlSize> control;
-  iovec part = {.iov_base = packet->bytes.data(), .iov_len = packet->bytes.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  ssize_t received = -1;
-  do {
-    received = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (received < 0 && errno == EINTR);
+  packet->sender.reset();
+  Incoming incoming(options.credentials);
+  if (!options.descriptors_refused) {
+    std::byte first{};
+    const ssize_t next = incoming.Receive(socket, {&first, 1}, MSG_PEEK);
+    if (next >= 0 && (incoming.message().msg_flags & MSG_CTRUNC) != 0) return SocketOutcome::kDescriptors;
+  }
+  const ssize_t received = incoming.Receive(socket, packet->bytes, 0);
   if (received < 0) return errno == EAGAIN ? SocketOutcome::kWouldBlock : SocketOutcome::kGone;
-  TakeDescriptors(message, &packet->descriptors);
-  packet->truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  packet->truncated = (incoming.message().msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  if (options.credentials) packet->sender = SenderOf(incoming.message());
   TIER_CHECK(static_cast<size_t>(received) <= packet->bytes.size(), "received {}", received);
   packet->bytes.resize(static_cast<size_t>(received));
-  return received == 0 ? SocketOutcome::kGone : SocketOutcome::kDone;
+  // With credentials an empty packet is told from the end: nobody has sent that.
+  return received == 0 && !packet->sender ? SocketOutcome::kGone : SocketOutcome::kDone;
 }
 
 SocketOutcome SendPacket(int socket, std::span<const std::byte> bytes,
@@ -101,6 +125,7 @@ Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode) {
     return Fail(errno == EACCES ? Code::kDenied : Code::kIoError,
                 fmt::format("cannot make the socket {}: {}", path, std::strerror(errno)));
   }
+  RefuseDescriptors(socket.get());
   // Nobody can connect before listen: the permissions hold from the first moment that matters.
   if (::chmod(path.c_str(), mode) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
     return Fail(Code::kIoError, fmt::format("cannot listen at {}: {}", path, std::strerror(errno)));

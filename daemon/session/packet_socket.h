@@ -1,9 +1,12 @@
-// Packets with descriptors over a SOCK_SEQPACKET Unix socket, without ever blocking. Any thread; one at a time a
-// socket.
+// Packets over a SOCK_SEQPACKET Unix socket, without ever blocking. Descriptors are sent and never received
+// (passed_descriptors.h). Any thread; one at a time a socket.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,27 +17,33 @@
 
 namespace tier::session {
 
-// Descriptors that one received packet may carry before it counts as an attack (SCM_MAX_FD of Linux is 253).
-inline constexpr size_t kDescriptorsReceivedMax = 16;
-
 enum class SocketOutcome : uint8_t {
   kDone,
-  kWouldBlock,  // Wait until the socket is readable (writable).
-  kBusy,        // Too many descriptors are in flight in the system: try again in a moment.
-  kGone,        // The other side closed, or the connection broke.
+  kWouldBlock,   // Wait until the socket is readable (writable).
+  kBusy,         // Too many descriptors are in flight in the system: try again in a moment.
+  kGone,         // The other side closed, or the connection broke.
+  kDescriptors,  // Receive only: the next packet carries descriptors. It stays where it is, see passed_descriptors.h.
+};
+
+struct ReceiveOptions {
+  bool descriptors_refused = true;  // DescriptorsRefused(socket): none can be in a packet.
+  bool credentials = false;         // AskForCredentials: the kernel says with each packet who sent it.
 };
 
 struct ReceivedPacket {
   std::vector<std::byte> bytes;
-  std::vector<proto::FileDescriptor> descriptors;  // Close-on-exec.
-  bool truncated = false;  // Longer than any packet of the protocol, or with more descriptors than were taken.
+  bool truncated = false;       // Longer than any packet of the protocol.
+  std::optional<ucred> sender;  // With ReceiveOptions::credentials. pid 0: in a pid namespace not visible from here.
 };
 
-SocketOutcome ReceivePacket(int socket, ReceivedPacket* packet);
+// Sets SO_PASSCRED. False: the kernel refuses.
+[[nodiscard]] bool AskForCredentials(int socket);
+SocketOutcome ReceivePacket(int socket, const ReceiveOptions& options, ReceivedPacket* packet);
 SocketOutcome SendPacket(int socket, std::span<const std::byte> bytes,
                          std::span<const proto::FileDescriptor> descriptors);
 
-// A listening data socket at `path` with these permissions. REQUIRES: the caller holds the directory's lock, so what
+// A listening data socket at `path` with these permissions, whose clients can send no descriptors where the kernel
+// supports that. REQUIRES: the caller holds the directory's lock, so what
 // stands there is a dead daemon's.
 Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode);
 // Whether a passed descriptor is what ListenAt makes; INVALID says what it is not.

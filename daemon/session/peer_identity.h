@@ -1,10 +1,10 @@
-// Who is at the other end of a Unix socket, by the kernel's word, and a pidfd that tells when that process ends.
-//
-// A client sends a pidfd of itself, which works across pid namespaces (where SO_PEERCRED says pid 0); without one the
-// daemon opens it. A descriptor that is no pidfd, or that of another process, is refused. Any thread.
+// Who is at the other end of a Unix socket, by the kernel's word, and a pidfd that tells when that process ends. The
+// client is asked for neither. Any thread.
 #pragma once
 
 #include <sys/types.h>
+
+#include <cstdint>
 
 #include "proto/mapping.h"
 #include "proto/result.h"
@@ -20,11 +20,20 @@ struct PeerIdentity {
 // The credentials that connect() left in the kernel.
 Result<PeerIdentity> IdentifyPeer(int socket);
 
-// Checks a descriptor that a client sent as its own pidfd. INVALID otherwise.
-Status CheckPidfd(int fd, const PeerIdentity& peer);
+enum class PidfdSource : uint8_t {
+  kSocket,  // SO_PEERPIDFD where the kernel has it (6.5), else as kNumber.
+  kNumber,  // pidfd_open by the peer's process number: what a kernel before 6.5 leaves. For tests.
+};
 
-// A pidfd of the peer: from the socket where the kernel can (6.5), else by number. An empty descriptor where there is
-// none to be had (pid 0): then only a hang-up tells of its death. NOT_FOUND: it has ended already.
-Result<proto::FileDescriptor> OpenPeerPidfd(int socket, const PeerIdentity& peer);
+struct PeerPidfd {
+  proto::FileDescriptor descriptor;  // Empty where none is to be had: then only a hang-up tells of the process's end.
+  bool proven = true;  // False: opened by number, which may have become another process's since connect().
+};
+
+// NOT_FOUND: the process has ended already. NO_MEMORY: the daemon has no descriptor left.
+Result<PeerPidfd> OpenPeerPidfd(int socket, const PeerIdentity& peer, PidfdSource source);
+
+// Whether the process of a pidfd has ended.
+bool HasEnded(int pidfd);
 
 }  // namespace tier::session

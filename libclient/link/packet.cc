@@ -26,6 +26,7 @@ Shape ShapeOf(PacketKind kind) {
     case PacketKind::kWindow: return {sizeof(proto::WindowPacket), 1};
     case PacketKind::kWindowReturn: return {sizeof(proto::WindowPacket), 0};
     case PacketKind::kSessionEnd: return {sizeof(proto::SessionEnd), 0};
+    case PacketKind::kProcessChallenge: return {sizeof(proto::ProcessPacket), 0};
     default: return {0, 0};
   }
 }
@@ -103,22 +104,8 @@ proto::PacketHeader MakeHeader(PacketKind kind, uint32_t size) {
   return {proto::kHandshakeMagic, static_cast<uint16_t>(kind), proto::kProtocolVersion, size};
 }
 
-Status Send(int socket, const void* message, uint32_t size, int descriptor) {
-  iovec part{const_cast<void*>(message), size};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (descriptor >= 0) {
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-    cmsghdr* rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
-  }
-  while (::sendmsg(socket, &header, MSG_NOSIGNAL) < 0) {
+Status Send(int socket, const void* message, uint32_t size) {
+  while (::send(socket, message, size, MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
     return Fail(Code::kDisconnected, std::string("cannot send to the daemon: ") + std::strerror(errno));
   }

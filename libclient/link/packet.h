@@ -1,4 +1,4 @@
-// Packets on the data socket: one message with its descriptors, sent and received whole, and checked before use.
+// Packets on the data socket: one message, received with its descriptors, whole, and checked before use.
 //
 // Thread-safety: free functions; a socket may be read by one thread while another writes.
 #pragma once
@@ -31,8 +31,8 @@ struct Packet {
 // A header for a message of this library's version.
 proto::PacketHeader MakeHeader(proto::PacketKind kind, uint32_t size);
 
-// Sends one message, with one descriptor unless `descriptor` is negative. DISCONNECTED when the daemon is gone.
-Status Send(int socket, const void* message, uint32_t size, int descriptor = -1);
+// Sends one message. DISCONNECTED when the daemon is gone.
+Status Send(int socket, const void* message, uint32_t size);
 
 // Receives one message: kinds that a daemon sends, of exactly their size, with their number of descriptors, all text
 // terminated. TIMEOUT when nothing comes until `deadline`; DISCONNECTED at a hang-up; VERSION or INVALID for what is

@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -118,17 +117,26 @@ const char* MeaningOf(int error) {
   return std::strerror(error);
 }
 
+// The daemon's answer to Hello. A challenge before it is answered here: the kernel tells the daemon by the answer which
+// process has the socket.
+Status ReceiveAnswer(int socket, std::chrono::steady_clock::time_point deadline, Packet& packet) {
+  if (auto got = Receive(socket, deadline, packet); !got) return got;
+  if (packet.kind() != proto::PacketKind::kProcessChallenge) return {};
+  auto proof = packet.As<proto::ProcessPacket>();
+  proof.header = MakeHeader(proto::PacketKind::kProcessProof, sizeof proof);
+  if (auto sent = Send(socket, &proof, sizeof proof); !sent) return sent;
+  return Receive(socket, deadline, packet);
+}
+
 }  // namespace
 
 Result<Attachment> Greet(proto::FileDescriptor socket, const AttachOptions& options) {
   auto hello = MakeHello(options);
   if (!hello) return std::unexpected(hello.error());
-  // Optional by protocol: without it (old kernel, seccomp) the daemon sees our end by the hang-up.
-  const proto::FileDescriptor own(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  if (auto sent = Send(socket.get(), &*hello, sizeof *hello, own.get()); !sent) return std::unexpected(sent.error());
+  if (auto sent = Send(socket.get(), &*hello, sizeof *hello); !sent) return std::unexpected(sent.error());
   Packet packet;
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
-  if (auto got = Receive(socket.get(), deadline, packet); !got) {
+  if (auto got = ReceiveAnswer(socket.get(), deadline, packet); !got) {
     if (got.error().code == Code::kTimeout) return Fail(Code::kTimeout, NoAnswer(options.timeout));
     return std::unexpected(got.error());
   }

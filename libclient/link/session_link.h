@@ -1,4 +1,4 @@
-// SessionLink: finds the daemon's socket, says Hello with this process's own pidfd, and brings back what Welcome gave.
+// SessionLink: finds the daemon's socket, says Hello and brings back what Welcome gave.
 //
 // Blocks until the daemon has answered, three times the timeout at most. One call makes one session; what is tried
 // again is a job that the daemon says is still being closed.

@@ -11,6 +11,7 @@
 #include "daemon/tiering/requests/answers.h"
 #include "daemon/tiering/requests/enumeration.h"
 #include "daemon/tiering/requests/flush.h"
+#include "daemon/tiering/requests/holds.h"
 #include "daemon/tiering/requests/need.h"
 #include "daemon/tiering/requests/refusals.h"
 #include "daemon/tiering/requests/replace.h"
@@ -24,84 +25,6 @@ using proto::Op;
 using Iterator = WaiterList::iterator;
 
 constexpr uint32_t kRetryRoundsMax = 8;
-
-// Calls visit(id, piece) for each piece of each item that is still there.
-template <typename Visit>
-void ForEachPiece(Core& core, const Waiter& waiter, Visit visit) {
-  for (const WaitItem& item : waiter.items) {
-    if (!core.Alive(item.tensor)) continue;
-    const Tensor& tensor = core.tensors[item.tensor.slot];
-    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      visit(tensor.piece(k), core.pieces[tensor.piece(k)]);
-    }
-  }
-}
-
-// And of the tensor whose place it waits for.
-template <typename Visit>
-void ForEachOfPlace(Core& core, const Waiter& waiter, Visit visit) {
-  if (!core.Alive(waiter.place)) return;
-  const Tensor& tensor = core.tensors[waiter.place.slot];
-  for (uint32_t k = 0; k < tensor.piece_count; ++k) visit(tensor.piece(k), core.pieces[tensor.piece(k)]);
-}
-
-void UnpinPlace(Core& core, Waiter& waiter) {
-  ForEachOfPlace(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
-  waiter.place = {};
-}
-
-// Which place is to be kept may change with every lease on it.
-void PinPlace(Core& core, Waiter& waiter) {
-  const TensorRef place = PlaceToKeep(core, AskOf(core, waiter));
-  if (place.slot == waiter.place.slot && place.salt == waiter.place.salt) return;
-  UnpinPlace(core, waiter);
-  waiter.place = place;
-  bool room = true;
-  ForEachOfPlace(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < UINT16_MAX / 2; });
-  if (!room) waiter.place = {};
-  ForEachOfPlace(core, waiter, [&](PieceId id, const Piece&) {
-    const bool pinned = Pin(core, id);
-    TIER_CHECK(pinned, "piece {} has {} pins", Value(id), core.pieces[id].pins);
-  });
-}
-
-bool PinAll(Core& core, Waiter& waiter) {
-  PinPlace(core, waiter);
-  if (waiter.pinned) return true;
-  bool room = true;
-  ForEachPiece(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < UINT16_MAX / 2; });
-  if (!room) return false;
-  ForEachPiece(core, waiter, [&](PieceId id, const Piece&) {
-    const bool pinned = Pin(core, id);
-    TIER_CHECK(pinned, "piece {} has {} pins", Value(id), core.pieces[id].pins);
-  });
-  waiter.pinned = true;
-  return true;
-}
-
-void UnpinAll(Core& core, Waiter& waiter) {
-  UnpinPlace(core, waiter);
-  if (!waiter.pinned) return;
-  waiter.pinned = false;
-  ForEachPiece(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
-}
-
-void ClaimAll(Core& core, Waiter& waiter) {
-  if (waiter.claims) return;
-  waiter.claims = true;
-  ForEachPiece(core, waiter, [&](PieceId id, Piece& piece) {
-    waiter.job->claims.Claim(waiter.number, id);
-    piece.set(kWanted);
-  });
-}
-
-void DropClaims(Core& core, Waiter& waiter) {
-  if (!waiter.claims) return;
-  waiter.claims = false;
-  ForEachPiece(core, waiter, [&](PieceId id, Piece& piece) {
-    if (waiter.job->claims.Drop(waiter.number, id)) piece.clear(kWanted);
-  });
-}
 
 void CountWait(Core& core, const Waiter& waiter) {
   const base::Duration waited = waiter.timed ? core.now - waiter.arrived : base::Duration{0};

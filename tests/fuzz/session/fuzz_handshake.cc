@@ -1,5 +1,5 @@
-// Fuzzes the parsers of the data socket's packets. The first byte chooses parser, descriptors and whether the rest is
-// the packet or is laid over a right one, so that every field is reached. What is accepted must keep its promises.
+// Fuzzes the parsers of the data socket's packets. The first byte chooses the parser and whether the rest is the packet
+// or is laid over a right one, so that every field is reached. What is accepted must keep its promises.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -37,8 +37,8 @@ std::vector<std::byte> Patched(Packet packet, const uint8_t* data, size_t size) 
   return bytes;
 }
 
-void TryHello(std::span<const std::byte> packet, size_t descriptors) {
-  const auto parsed = ParseHello(packet, descriptors);
+void TryHello(std::span<const std::byte> packet) {
+  const auto parsed = ParseHello(packet);
   if (!parsed) {
     TIER_CHECK(!parsed.error().message.empty(), "a refusal without a word");
     (void)MakeRefusal(parsed.error());
@@ -69,15 +69,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const uint8_t choice = *data++;
   --size;
-  const size_t descriptors = choice >> 2 & 3;
   const auto raw = std::as_bytes(std::span(data, size));
   switch (choice & 3) {
-    case 0: TryHello(raw, descriptors); break;
-    case 1: TryHello(Patched(RightHello(), data, size), descriptors); break;
-    case 2: (void)ParseClientPacket(raw, descriptors); break;
+    case 0: TryHello(raw); break;
+    case 1: TryHello(Patched(RightHello(), data, size)); break;
+    case 2: (void)ParseClientPacket(raw); break;
     default: {
       const auto right = MakeWindowPacket(tier::proto::PacketKind::kWindowReturned, tier::WindowIndex{1}, 0);
-      const auto parsed = ParseClientPacket(Patched(right, data, size), descriptors);
+      const auto parsed = ParseClientPacket(Patched(right, data, size));
       if (!parsed) break;
       if (const auto* returned = std::get_if<WindowReturnedPacket>(&*parsed)) {
         TIER_CHECK(tier::Value(returned->window) < tier::kWindowsMax, "window {}", tier::Value(returned->window));

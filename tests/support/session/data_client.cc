@@ -35,8 +35,6 @@ proto::Hello MakeHello(const std::string& job, const std::string& token) {
   return hello;
 }
 
-int OpenOwnPidfd() { return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)); }
-
 int InChild(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());
@@ -97,6 +95,7 @@ IncomingPacket DataClient::Receive(int wait_ms) {
   const ssize_t received = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
   packet.closed = received <= 0;
   packet.bytes.resize(received > 0 ? static_cast<size_t>(received) : 0);
+  if (received < 0) return packet;  // Without anything in `control`.
   for (cmsghdr* rights = CMSG_FIRSTHDR(&message); rights != nullptr; rights = CMSG_NXTHDR(&message, rights)) {
     for (size_t i = 0; i < (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
       int fd = -1;
@@ -115,11 +114,15 @@ proto::Welcome DataClient::ReceiveRefusal() {
   return packet.As<proto::Welcome>();
 }
 
-proto::Welcome DataClient::Attach(const proto::Hello& hello, bool with_pidfd) {
-  const proto::FileDescriptor pidfd(with_pidfd ? OpenOwnPidfd() : -1);
-  const int number = pidfd.get();
-  (void)Send(hello, with_pidfd ? std::span(&number, 1) : std::span<const int>());
+proto::Welcome DataClient::Attach(const proto::Hello& hello) {
+  (void)Send(hello);
   IncomingPacket packet = Receive();
+  if (!packet.closed && packet.kind() == proto::PacketKind::kProcessChallenge) {
+    auto proof = packet.As<proto::ProcessPacket>();
+    proof.header.kind = static_cast<uint16_t>(proto::PacketKind::kProcessProof);
+    (void)Send(proof);
+    packet = Receive();
+  }
   const auto welcome = packet.As<proto::Welcome>();
   if (packet.closed || welcome.code != 0) return welcome;
   TIER_CHECK(packet.descriptors.size() == 3, "descriptors {}", packet.descriptors.size());

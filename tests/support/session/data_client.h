@@ -35,7 +35,6 @@ struct IncomingPacket {
 };
 
 proto::Hello MakeHello(const std::string& job = {}, const std::string& token = {});
-int OpenOwnPidfd();
 // Runs `body` in a child process and returns what it did, its exit status; -1: it did not get there.
 int InChild(const std::function<int()>& body);
 
@@ -56,8 +55,8 @@ class DataClient {
   // The sentence of a refusal; aborts the test binary unless one comes and the connection closes behind it.
   proto::Welcome ReceiveRefusal();
 
-  // Hello (with a pidfd of this process unless told not to) and Welcome; on OK the session's memory is mapped.
-  proto::Welcome Attach(const proto::Hello& hello, bool with_pidfd = true);
+  // Hello and Welcome, with the answer to a challenge between them; on OK the session's memory is mapped.
+  proto::Welcome Attach(const proto::Hello& hello);
   RingClient& ring() { return *ring_; }
   // Publishes are seen: rings the doorbell if the engine sleeps.
   void Ring();

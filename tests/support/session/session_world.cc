@@ -6,6 +6,8 @@
 
 #include <filesystem>
 
+#include "tests/support/session/hostile_descriptor.h"
+
 namespace tier::session::testing {
 
 namespace {
@@ -42,6 +44,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   listener.windows_max = windows_.windows_max();
   listener.daemon_version = "tierd test";
   listener.handshake_timeout = options.handshake_timeout;
+  listener.pidfd_source = options.pidfd_source;
   listener.on_warning = options.on_warning;
   listener_ = std::make_unique<Listener>(
       listener, ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});
@@ -53,7 +56,9 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   control_ = std::make_unique<ControlServer>(
       facts,
       ControlServerParts{.mailbox = mailbox_, .jobs = *desk_, .sessions = *table_, .events = events, .clock = clock_});
-  listener_->Start(ListenAt(socket_path_, 0666).value());
+  proto::FileDescriptor listening = ListenAt(socket_path_, 0666).value();
+  if (!options.descriptors_refused) AllowDescriptors(listening.get());
+  listener_->Start(std::move(listening));
   engine_thread_ = std::thread([this] { loop_->Run(); });
   socket_thread_ = std::thread([this] { io_.run(); });
 }

@@ -42,6 +42,8 @@ struct SessionWorldOptions {
   JobRegistryOptions jobs;
   std::chrono::milliseconds handshake_timeout{60'000};
   SpinMode spin = SpinMode::kNever;
+  bool descriptors_refused = true;  // False: clients can send some, as with kernels before 6.16.
+  PidfdSource pidfd_source = PidfdSource::kSocket;
   std::function<void(const std::string&)> on_warning;  // Socket thread.
   const base::Clock* clock = nullptr;                  // Instead of the machine's.
 };
@@ -72,6 +74,15 @@ class SessionWorld {
     TIER_CHECK(posted, "mailbox");
     return future.get();
   }
+  // Runs on the socket thread and waits for it.
+  void OnSocketThread(const std::function<void()>& function) {
+    std::promise<void> done;
+    boost::asio::post(io_, [&] {
+      function();
+      done.set_value();
+    });
+    done.get_future().get();
+  }
   size_t sessions() {
     return OnEngine([this] { return table_->size(); });
   }
@@ -79,18 +90,13 @@ class SessionWorld {
   bool WaitForSessions(size_t count);
   // Whether the listener holds no connection in any state.
   bool ListenerIsIdle() {
-    std::promise<bool> idle;
-    boost::asio::post(io_, [&] { idle.set_value(listener_->idle()); });
-    return idle.get_future().get();
+    bool idle = false;
+    OnSocketThread([&] { idle = listener_->idle(); });
+    return idle;
   }
   // As an orderly stop begins.
   void StopAccepting(const std::string& reason) {
-    std::promise<void> done;
-    boost::asio::post(io_, [&] {
-      listener_->StopAccepting(reason);
-      done.set_value();
-    });
-    done.get_future().get();
+    OnSocketThread([&] { listener_->StopAccepting(reason); });
   }
   // Closures that wait for the engine thread.
   size_t posted() const { return mailbox_.waiting(); }

@@ -21,6 +21,7 @@ namespace tier::session_fake {
 namespace {
 
 constexpr uint64_t kEpoch = 77;
+constexpr uint64_t kNonce = 0x6e6f6e6365;
 
 void Require(bool ok, const char* what) {
   if (!ok) throw std::runtime_error(std::string(what) + ": " + std::strerror(errno));
@@ -123,27 +124,34 @@ void FakeDaemon::Accept() {
 bool FakeDaemon::ReadPacket(Client& client) {
   std::array<std::byte, 2048> bytes;
   iovec part{bytes.data(), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t got = ::recvmsg(client.socket.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  const ssize_t got = ::recvmsg(client.socket.get(), &message, MSG_DONTWAIT);
   if (got <= 0) return got < 0 && errno == EAGAIN;
-  for (cmsghdr* rights = CMSG_FIRSTHDR(&message); rights != nullptr; rights = CMSG_NXTHDR(&message, rights)) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
-    ::close(fd);
-    counters_.pidfds++;
-  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) counters_.descriptors++;
   const auto& header = *reinterpret_cast<const proto::PacketHeader*>(bytes.data());
   switch (static_cast<proto::PacketKind>(header.kind)) {
-    case proto::PacketKind::kHello: Greet(client); return true;
+    case proto::PacketKind::kHello: return Challenge(client);
+    case proto::PacketKind::kProcessProof:
+      if (reinterpret_cast<const proto::ProcessPacket*>(bytes.data())->nonce != kNonce) return false;
+      Greet(client);
+      return true;
     case proto::PacketKind::kGoodbye: counters_.goodbyes++; return false;
     case proto::PacketKind::kWindowReturned: counters_.windows_returned++; return true;
     default: return false;
   }
+}
+
+bool FakeDaemon::Challenge(Client& client) {
+  if (!options_.challenges) {
+    Greet(client);
+    return true;
+  }
+  const proto::ProcessPacket challenge{
+      HeaderOf(proto::PacketKind::kProcessChallenge, sizeof challenge, options_.protocol_version), kNonce};
+  SendTo(client, &challenge, sizeof challenge);
+  return true;
 }
 
 void FakeDaemon::Greet(Client& client) {

@@ -32,6 +32,7 @@ struct FakeOptions {
   Code refusal = Code::kOk;         // Of every hello.
   bool windows_late = false;        // Until SendWindows().
   bool silent = false;              // Hello gets no answer.
+  bool challenges = false;          // Hello gets a challenge, and its answer the welcome.
   uint32_t request_timeout_ms = 0;  // As the welcome says.
 };
 
@@ -42,7 +43,7 @@ struct FakeCounters {
   std::atomic<uint64_t> untouched{0};  // … of which under these nothing was written.
   std::atomic<uint64_t> goodbyes{0};
   std::atomic<uint64_t> windows_returned{0};
-  std::atomic<uint64_t> pidfds{0};
+  std::atomic<uint64_t> descriptors{0};  // Packets that carried some.
 };
 
 class FakeDaemon {
@@ -109,6 +110,7 @@ class FakeDaemon {
   void Serve();
   void Accept();
   bool ReadPacket(Client& client);
+  bool Challenge(Client& client);
   void Greet(Client& client);
   void SendWindowsTo(Client& client);
   void TakeRequests(Client& client);

@@ -93,10 +93,16 @@ TEST(Connect, FindsTheSocketInTheEnvironment) {
   tier_close(client);
 }
 
-TEST(Connect, SendsItsOwnPidfd) {
+TEST(Connect, SendsNoDescriptor) {
   FakeDaemon daemon;
   tier_client* const client = Connect(daemon);
-  EXPECT_EQ(daemon.counters().pidfds.load(), 1u);
+  EXPECT_EQ(daemon.counters().descriptors.load(), 0u);
+  tier_close(client);
+}
+
+TEST(Connect, AnswersAChallengeBeforeTheWelcome) {
+  FakeDaemon daemon({.challenges = true});
+  tier_client* const client = Connect(daemon);  // The fake welcomes nobody before the right answer.
   tier_close(client);
 }
 

@@ -2,13 +2,12 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
-#include <filesystem>
-#include <iterator>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/session/hostile_descriptor.h"
 #include "tests/support/session/session_world.h"
 
 namespace tier::session {
@@ -20,6 +19,7 @@ using testing::DataClient;
 using ::testing::HasSubstr;
 using testing::IncomingPacket;
 using testing::MakeHello;
+using testing::OpenDescriptors;
 using testing::SessionWorld;
 
 uint16_t CodeOf(Code code) { return static_cast<uint16_t>(code); }
@@ -93,11 +93,6 @@ TEST(Listener, PacketsBehindAViolationDoNotReachTheEngine) {
   });
   EXPECT_EQ(posted, 1u);
   EXPECT_EQ(client.Receive().As<proto::SessionEnd>().code, CodeOf(Code::kRevoked));
-}
-
-size_t OpenDescriptors() {
-  const std::filesystem::directory_iterator own("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(own), end(own)));
 }
 
 TEST(Listener, WindowsThatAClientDoesNotReadCostOneDescriptorEach) {

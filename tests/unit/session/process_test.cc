@@ -1,5 +1,6 @@
 // What makes the daemon a good process: one instance, systemd's protocol, a private one's end.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -19,9 +20,11 @@
 
 #include "daemon/session/instance_lock.h"
 #include "daemon/session/packet_socket.h"
+#include "daemon/session/passed_descriptors.h"
 #include "daemon/session/peer_identity.h"
 #include "daemon/session/private_lifetime.h"
 #include "daemon/session/service_manager.h"
+#include "tests/support/session/hostile_descriptor.h"
 
 namespace tier::session {
 namespace {
@@ -272,41 +275,113 @@ TEST(PacketSocket, FullSocketSaysSoAndHungUpOneToo) {
   for (int i = 0; i < 100'000 && outcome == SocketOutcome::kDone; ++i) outcome = SendPacket(ours.get(), bytes, {});
   EXPECT_EQ(outcome, SocketOutcome::kWouldBlock);
   ReceivedPacket packet;
-  EXPECT_EQ(ReceivePacket(ours.get(), &packet), SocketOutcome::kWouldBlock);
+  EXPECT_EQ(ReceivePacket(ours.get(), {}, &packet), SocketOutcome::kWouldBlock);
   theirs.Reset();
   EXPECT_EQ(SendPacket(ours.get(), bytes, {}), SocketOutcome::kGone);
-  EXPECT_EQ(ReceivePacket(ours.get(), &packet), SocketOutcome::kGone);
+  EXPECT_EQ(ReceivePacket(ours.get(), {}, &packet), SocketOutcome::kGone);
 }
 
-TEST(PacketSocket, DescriptorsTravelAndAreCloseOnExec) {
-  int pair[2];
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-  const proto::FileDescriptor ours(pair[0]);
-  const proto::FileDescriptor theirs(pair[1]);
-  std::vector<proto::FileDescriptor> sent;
-  for (int i = 0; i < 3; ++i) sent.emplace_back(::open("/dev/null", O_RDONLY));
-  const std::byte byte{7};
-  ASSERT_EQ(SendPacket(ours.get(), {&byte, 1}, sent), SocketOutcome::kDone);
+struct SocketPair {
+  SocketPair() {
+    int pair[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    ours = proto::FileDescriptor(pair[0]);
+    theirs = proto::FileDescriptor(pair[1]);
+  }
+  proto::FileDescriptor ours;
+  proto::FileDescriptor theirs;
+};
+
+constexpr std::byte kByte{7};
+
+std::vector<proto::FileDescriptor> SomeDescriptors() {
+  std::vector<proto::FileDescriptor> some;
+  for (int i = 0; i < 3; ++i) some.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return some;
+}
+
+TEST(PacketSocket, PacketWithDescriptorsStaysInTheQueue) {
+  const SocketPair pair;
+  ASSERT_TRUE(AskForCredentials(pair.theirs.get()));
+  ASSERT_EQ(SendPacket(pair.ours.get(), {&kByte, 1}, {}), SocketOutcome::kDone);
+  ASSERT_EQ(SendPacket(pair.ours.get(), {&kByte, 1}, SomeDescriptors()), SocketOutcome::kDone);
+  const size_t before = testing::OpenDescriptors();
+  for (const bool credentials : {true, false}) {
+    if (!credentials) {
+      const int off = 0;
+      ASSERT_EQ(::setsockopt(pair.theirs.get(), SOL_SOCKET, SO_PASSCRED, &off, sizeof(off)), 0);
+    }
+    const ReceiveOptions options{.descriptors_refused = false, .credentials = credentials};
+    ReceivedPacket packet;
+    if (credentials) {
+      EXPECT_EQ(ReceivePacket(pair.theirs.get(), options, &packet), SocketOutcome::kDone);
+      EXPECT_EQ(packet.bytes, std::vector{kByte});
+      EXPECT_FALSE(packet.truncated);
+      ASSERT_TRUE(packet.sender);
+      EXPECT_EQ(packet.sender->pid, ::getpid());
+    }
+    EXPECT_EQ(ReceivePacket(pair.theirs.get(), options, &packet), SocketOutcome::kDescriptors);
+    EXPECT_EQ(ReceivePacket(pair.theirs.get(), options, &packet), SocketOutcome::kDescriptors) << "as it was";
+  }
+  EXPECT_EQ(testing::OpenDescriptors(), before);
+}
+
+TEST(PacketSocket, EmptyPacketWithCredentialsIsNoEnd) {
+  SocketPair pair;
+  ASSERT_TRUE(AskForCredentials(pair.theirs.get()));
+  ASSERT_EQ(::send(pair.ours.get(), "", 0, 0), 0);
+  pair.ours.Reset();
+  const ReceiveOptions options{.descriptors_refused = false, .credentials = true};
   ReceivedPacket packet;
-  ASSERT_EQ(ReceivePacket(theirs.get(), &packet), SocketOutcome::kDone);
-  ASSERT_EQ(packet.descriptors.size(), 3u);
-  EXPECT_NE(::fcntl(packet.descriptors[2].get(), F_GETFD) & FD_CLOEXEC, 0);
-  EXPECT_EQ(packet.bytes, std::vector{byte});
-  EXPECT_FALSE(packet.truncated);
+  EXPECT_EQ(ReceivePacket(pair.theirs.get(), options, &packet), SocketOutcome::kDone);
+  EXPECT_TRUE(packet.bytes.empty());
+  EXPECT_EQ(ReceivePacket(pair.theirs.get(), options, &packet), SocketOutcome::kGone);
 }
 
 TEST(PeerIdentity, IsWhoConnected) {
-  int pair[2];
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-  const proto::FileDescriptor ours(pair[0]);
-  const proto::FileDescriptor theirs(pair[1]);
-  const auto peer = IdentifyPeer(ours.get());
+  const SocketPair pair;
+  const auto peer = IdentifyPeer(pair.ours.get());
   ASSERT_TRUE(peer);
   EXPECT_EQ(peer->pid, ::getpid());
   EXPECT_EQ(peer->uid, ::getuid());
-  const auto pidfd = OpenPeerPidfd(ours.get(), *peer);
-  ASSERT_TRUE(pidfd);
-  EXPECT_TRUE(CheckPidfd(pidfd->get(), *peer));
+  for (const PidfdSource source : {PidfdSource::kSocket, PidfdSource::kNumber}) {
+    const auto pidfd = OpenPeerPidfd(pair.ours.get(), *peer, source);
+    ASSERT_TRUE(pidfd);
+    ASSERT_TRUE(pidfd->descriptor);
+    EXPECT_FALSE(HasEnded(pidfd->descriptor.get()));
+    EXPECT_TRUE(pidfd->proven == false || source == PidfdSource::kSocket) << "the number may be another's by now";
+  }
+}
+
+TEST(PeerIdentity, NumberOfAnEndedProcessIsNotFound) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const auto pidfd = OpenPeerPidfd(-1, {.pid = child}, PidfdSource::kNumber);
+  ASSERT_FALSE(pidfd);
+  EXPECT_EQ(pidfd.error().code, Code::kNotFound);
+  const auto invisible = OpenPeerPidfd(-1, {.pid = 0}, PidfdSource::kNumber);
+  ASSERT_TRUE(invisible);
+  EXPECT_FALSE(invisible->descriptor);
+}
+
+TEST(BackgroundCloser, ClosesOthersThoughTheFirstWouldLinger) {
+  std::string why_not;
+  const auto lingering = testing::HostileDescriptor::Make(testing::HostileKind::kLingeringSocket, &why_not);
+  ASSERT_NE(lingering, nullptr) << why_not;
+  SocketPair tainted;
+  SocketPair plain;
+  ASSERT_EQ(testing::SendDescriptor(tainted.ours.get(), lingering->fd()), 0);
+  lingering->DropOwn();
+  {
+    BackgroundCloser closer;
+    closer.Close(std::move(tainted.theirs));
+    closer.Close(std::move(plain.theirs));
+    char byte = 0;
+    pollfd hangup = {.fd = plain.ours.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&hangup, 1, testing::kHostileWaitMs), 1) << "the other side of the second";
+    EXPECT_EQ(::recv(plain.ours.get(), &byte, 1, MSG_DONTWAIT), 0);
+  }
 }
 
 TEST(PeerIdentity, FileIsNobody) {

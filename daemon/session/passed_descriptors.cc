@@ -1,0 +1,63 @@
+#include "daemon/session/passed_descriptors.h"
+
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "daemon/base/interrupt_timer.h"
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83  // Linux 6.16; not in older headers.
+#endif
+
+namespace tier::session {
+
+void RefuseDescriptors(int socket) {
+  const int off = 0;
+  (void)::setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off));  // DescriptorsRefused says what came of it.
+}
+
+bool DescriptorsRefused(int socket) {
+  int allowed = 1;
+  socklen_t size = sizeof(allowed);
+  return ::getsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &allowed, &size) == 0 && allowed == 0;
+}
+
+BackgroundCloser::~BackgroundCloser() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void BackgroundCloser::Close(proto::FileDescriptor socket) {
+  waiting_.fetch_add(1, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(socket));
+  }
+  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  changed_.notify_one();
+}
+
+void BackgroundCloser::Run() {
+  base::InterruptTimer timer;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    proto::FileDescriptor socket = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    timer.Start();
+    socket.Reset();
+    timer.Stop();
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+    lock.lock();
+  }
+}
+
+}  // namespace tier::session

@@ -1,0 +1,17 @@
+// Holds: what a waiting request keeps of the pieces that it names. Pins keep them in RAM while bytes are read; claims
+// keep later requests from overtaking a writer. Engine thread only.
+#pragma once
+
+#include "daemon/tiering/tables/core.h"
+
+namespace tier::tiering {
+
+// Pins the pieces of the request, and those of the tensor whose place it takes (requests/replace). False: some piece
+// has as many pins as it can count; then no piece of the request is pinned.
+bool PinAll(Core& core, Waiter& waiter);
+void UnpinAll(Core& core, Waiter& waiter);
+// Claims every piece for the waiter, which is a writer.
+void ClaimAll(Core& core, Waiter& waiter);
+void DropClaims(Core& core, Waiter& waiter);
+
+}  // namespace tier::tiering
