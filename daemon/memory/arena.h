@@ -70,6 +70,7 @@ class Arena final : public WindowSource {
 
   uint64_t window_size() const override { return options_.sizes.window_size; }
   uint32_t windows_max() const override { return options_.sizes.windows_max; }
+  uint64_t arena_limit_bytes() const override { return options_.sizes.max_bytes; }
   uint64_t arena_max_bytes() const override { return max_now_bytes_; }
   uint64_t arena_bytes() const override { return owned_bytes_; }
   Result<WindowIndex> StartCreate(OwnerId owner) override;

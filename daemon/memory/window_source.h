@@ -27,8 +27,9 @@ struct WindowEvent {
 class WindowSource {
  public:
   virtual ~WindowSource() = default;
-  virtual uint64_t window_size() const = 0;      // Bytes; constant for the daemon's life; a multiple of kBlockSize.
-  virtual uint32_t windows_max() const = 0;      // Indices are below this.
+  virtual uint64_t window_size() const = 0;        // Bytes; constant for the daemon's life; a multiple of kBlockSize.
+  virtual uint32_t windows_max() const = 0;        // Indices are below this.
+  virtual uint64_t arena_limit_bytes() const = 0;  // What all windows together may ever reach; constant.
   virtual uint64_t arena_max_bytes() const = 0;  // What all windows together may reach now (falls under host pressure).
   virtual uint64_t arena_bytes() const = 0;      // Windows made or being made × window_size.
   // Starts making a window; the event comes by Poll. NO_MEMORY with figures at the arena's maximum or host reserve.

@@ -25,6 +25,7 @@ class FakeWindows final : public memory::WindowSource {
  public:
   uint64_t window_size() const override { return kWindowSizeMin; }
   uint32_t windows_max() const override { return 64; }
+  uint64_t arena_limit_bytes() const override { return 64 * kWindowSizeMin; }
   uint64_t arena_max_bytes() const override { return 64 * kWindowSizeMin; }
   uint64_t arena_bytes() const override { return 0; }
   Result<WindowIndex> StartCreate(memory::OwnerId) override { return Fail(Code::kNoMemory, "no windows here"); }

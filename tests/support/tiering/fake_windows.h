@@ -16,6 +16,7 @@ namespace tier::memory::testing {
 struct FakeWindowOptions {
   uint64_t window_size = 8 * kMiB;
   uint64_t arena_max_bytes = 64 * kMiB;
+  uint64_t arena_limit_bytes = 0;  // 0: arena_max_bytes, as it is at first.
   uint32_t windows_max = 64;
   uint32_t delay_turns = 0;   // A window comes after this many further calls of Poll.
   uint32_t page_size = 4096;  // Of every window; 2 MiB: whole blocks only.
@@ -23,11 +24,14 @@ struct FakeWindowOptions {
 
 class FakeWindowSource final : public WindowSource {
  public:
-  explicit FakeWindowSource(FakeWindowOptions options) : options_(options) {}
+  explicit FakeWindowSource(FakeWindowOptions options) : options_(options) {
+    if (options_.arena_limit_bytes == 0) options_.arena_limit_bytes = options_.arena_max_bytes;
+  }
   ~FakeWindowSource() override;
 
   uint64_t window_size() const override { return options_.window_size; }
   uint32_t windows_max() const override { return options_.windows_max; }
+  uint64_t arena_limit_bytes() const override { return options_.arena_limit_bytes; }
   uint64_t arena_max_bytes() const override { return options_.arena_max_bytes; }
   uint64_t arena_bytes() const override { return windows_.size() * options_.window_size; }
   Result<WindowIndex> StartCreate(OwnerId owner) override;
