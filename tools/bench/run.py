@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 import footprint
 import reclaim
+from contention import contention
 from node import BUILD, GIB, MIB, bench, command, daemon, scratch
 from options import PART_NAMES, parse
 from report import Report, quartiles
@@ -158,7 +159,17 @@ def demo_spin(report: Report, quick: bool) -> None:
 PARTS: dict[str, Callable[[Report, bool], None]] = dict(
     zip(
         PART_NAMES,
-        (swaps_in_ram, fused_pass, leases, swaps_through_ssd, idle_daemon, many_tensors, killed_client, demo_spin),
+        (
+            swaps_in_ram,
+            fused_pass,
+            leases,
+            swaps_through_ssd,
+            idle_daemon,
+            many_tensors,
+            killed_client,
+            contention,
+            demo_spin,
+        ),
         strict=True,
     )
 )
