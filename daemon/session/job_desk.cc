@@ -25,6 +25,7 @@ Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, st
   }
   if (admission->created) {
     const auto opened = engine_.OpenJob(asked.id, {.key = asked.EngineKey(),
+                                                   .uid = asked.uid,
                                                    .guarantee_bytes = request.guarantee_bytes,
                                                    .limit_bytes = request.limit_bytes,
                                                    .named = asked.named,

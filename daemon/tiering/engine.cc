@@ -32,31 +32,6 @@ struct Engine::State {
 
 namespace {
 
-// Explicit guarantees are promises: together they must fit the arena, beside what a job that asked for none keeps: as
-// much as if all open jobs shared the arena equally, and never less than it leases now; and beside a last part, which
-// is never promised. So nobody can have a guarantee that stops those who were there before, or those who come after.
-Status CheckGuarantee(const Core& core, const JobState* job, uint64_t guarantee_bytes) {
-  if (guarantee_bytes == 0) return {};
-  const uint64_t arena = core.ports.windows.arena_max_bytes();
-  const uint64_t part = arena / (core.jobs.size() + (job == nullptr ? 1 : 0));
-  uint64_t promised = 0;
-  uint64_t kept = 0;
-  for (const auto& [id, other] : core.jobs) {
-    if (other.get() == job) continue;
-    promised += other->options.guarantee_bytes;
-    if (other->options.guarantee_bytes != 0) continue;
-    kept += std::max(std::min(part, ShareOf(core, *other)), other->held_pages * kPageSize);
-  }
-  const uint64_t last = LastPartOf(core);
-  const uint64_t left = arena - std::min(arena, promised + std::max(kept, last));
-  if (guarantee_bytes <= left) return {};
-  return Fail(Code::kNoMemory,
-              fmt::format("a guarantee of {} cannot be given: the arena has {}, other jobs are guaranteed {}, those "
-                          "without a guarantee keep {}, {} are promised to nobody, {} are left",
-                          base::FormatBytes(guarantee_bytes), base::FormatBytes(arena), base::FormatBytes(promised),
-                          base::FormatBytes(kept), base::FormatBytes(last), base::FormatBytes(left)));
-}
-
 Status CheckLimit(uint64_t guarantee_bytes, uint64_t limit_bytes) {
   if (limit_bytes == 0 || guarantee_bytes <= limit_bytes) return {};
   return Fail(Code::kInvalid,
@@ -88,6 +63,10 @@ void TakeEvents(Core& core) {
   SweepClosedJobs(core);
 }
 
+bool HandOverDue(const Core& core) {
+  return core.ledger.anybody_owed() || core.ledger.unbacked_bytes() != 0 || !core.emptying.windows.empty();
+}
+
 void WorkOnJobs(Core& core) {
   TimeNewWaiters(core);
   const auto job_count = static_cast<uint32_t>(std::max<size_t>(core.jobs.size(), 1));
@@ -103,15 +82,19 @@ void WorkOnJobs(Core& core) {
   }
   core.work_left = work;
   ExpireWaiters(core);
+  if (core.ledger.ExpireClaims(core.now)) WakeShortJobs(core);  // Whose turn for windows it is may be another's now.
   core.short_of_room = false;
   for (const auto& [id, job] : core.jobs) {
     if (job->needs_maintenance) {
       job->needs_maintenance = false;
       Maintain(core, *job);
     }
-    core.short_of_room |= job->shortage_pages != 0;
+    if (job->shortage_pages == 0) continue;
+    core.short_of_room = true;
+    core.ledger.RenewClaim(job->entitlement, core.now);
   }
-  if (!core.short_of_room || core.jobs.size() <= 1) {
+  ExpireReturns(core);
+  if (!HandOverDue(core)) {
     StopHandOver(core);
   } else if (core.now >= core.next_hand_over) {
     core.next_hand_over = core.now + kHandOverInterval;
@@ -155,7 +138,9 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
     return Fail(Code::kTimeout, fmt::format("the manifest of job {} is still being removed; try again", options.key));
   }
   if (Status checked = CheckLimit(options.guarantee_bytes, options.limit_bytes); !checked) return checked;
-  if (Status given = CheckGuarantee(core, nullptr, options.guarantee_bytes); !given) return given;
+  if (Status given = core.ledger.AdmitGuarantee(options.uid, kNoEntitlement, options.guarantee_bytes); !given) {
+    return given;
+  }
   auto job = std::make_unique<JobState>();
   job->id = id;
   job->options = options;
@@ -165,6 +150,7 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   job->internal_session.id = kInternalSession;
   job->internal_session.slot = kNoSessionSlot;
   job->internal_session.job = job.get();
+  job->entitlement = core.ledger.Open(id, options.uid, {options.guarantee_bytes, options.limit_bytes});
   JobState& opened = *core.jobs.emplace(id, std::move(job)).first->second;
   const Status adopted = AdoptManifest(core, opened, options.resume);
   if (!adopted) CloseJob(id, "its manifest cannot be resumed", false);
@@ -179,11 +165,12 @@ Status Engine::SetJob(JobId id, std::optional<uint64_t> guarantee_bytes, std::op
   const uint64_t limit = limit_bytes.value_or(job->options.limit_bytes);
   if (Status checked = CheckLimit(guarantee, limit); !checked) return checked;
   if (guarantee_bytes) {
-    if (Status given = CheckGuarantee(core, job, guarantee); !given) return given;
+    if (Status given = core.ledger.AdmitGuarantee(job->options.uid, job->entitlement, guarantee); !given) return given;
   }
   job->options.guarantee_bytes = guarantee;
   job->options.limit_bytes = limit;
-  for (const auto& [other_id, other] : core.jobs) other->retry_waiters = true;  // Their firm shares are others now.
+  core.ledger.Set(job->entitlement, {guarantee, limit});
+  for (const auto& [other_id, other] : core.jobs) other->retry_waiters = true;  // Their entitlements have changed too.
   job->needs_maintenance = true;
   return {};
 }
@@ -218,6 +205,7 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   // Marks of the slot's earlier holders lie behind it.
   session.mark = job->mark_clock == UINT32_MAX ? UINT32_MAX : ++job->mark_clock;
   session.step = job->steps;
+  if (job->sessions.empty()) core.ledger.SetLive(job->entitlement, true);
   job->sessions.push_back(&session);
   core.session_by_id.emplace(id, &session);
   return {};
@@ -272,7 +260,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   std::optional<base::TimePoint> next;
   const auto consider = [&next](base::TimePoint at) { next = next ? std::min(*next, at) : at; };
   if (!core.deadlines.empty()) consider(core.deadlines.begin()->first);
-  if (core.short_of_room && core.jobs.size() > 1) consider(core.next_hand_over);
+  if (HandOverDue(core)) consider(core.next_hand_over);
   for (const auto& [id, job] : core.jobs) {
     if (job->write_retries) consider(job->write_retry_at);
     if (job->retry_waiters || job->retrying) consider(core.now);
@@ -298,7 +286,7 @@ bool Engine::idle() const {
 
 bool Engine::ReleasesCanWait() const {
   const Core& core = state_->core;
-  if (!idle() || core.draining || core.draining_devices != 0 || core.short_of_room) return false;
+  if (!idle() || core.draining || core.draining_devices != 0 || core.short_of_room || HandOverDue(core)) return false;
   uint64_t leases = 0;
   for (const auto& [id, job] : core.jobs) {
     if (job->closing || job->needs_maintenance || job->shortage_pages != 0 || !job->prefetches.empty() ||

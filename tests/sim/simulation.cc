@@ -73,7 +73,8 @@ void Simulation::OpenJob(Job& job) {
   job.id = next_id_++;
   if (job.key.empty()) job.key = fmt::format("0/job-{}", job.id);
   job.named = job.named || (plan_.manifests && chance_.OneIn(2));
-  JobOptions options{.key = job.key, .named = job.named && !job.interlude, .resume = resume};
+  JobOptions options{
+      .key = job.key, .uid = static_cast<uint32_t>(job.id % 3), .named = job.named && !job.interlude, .resume = resume};
   if (chance_.OneIn(4)) options.limit_bytes = chance_.Between(1, 4) * plan_.window_size;
   const uint64_t most = options.limit_bytes == 0 ? plan_.arena_max_bytes : options.limit_bytes;
   if (plan_.guarantees && chance_.OneIn(2)) options.guarantee_bytes = chance_.Between(1, most);

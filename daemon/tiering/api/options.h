@@ -46,6 +46,7 @@ struct EnginePorts {
 
 struct JobOptions {
   std::string key;                // "uid/name": names its manifest.
+  uint32_t uid = 0;               // Whose job it is: all jobs of one user have one equal part of the arena.
   uint64_t guarantee_bytes = 0;   // 0: the default part of the unguaranteed arena.
   uint64_t limit_bytes = 0;       // 0: none.
   bool named = false;             // Kept when its last session ends.

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "daemon/tiering/durability/manifests.h"
-#include "daemon/tiering/memory/room.h"
 
 namespace tier::tiering {
 namespace {
@@ -17,9 +16,9 @@ JobView ViewOf(const Core& core, const JobState& job) {
   counters.dirty_bytes = job.dirty_pages * kPageSize;
   counters.persisted = job.manifest.stored();
   counters.persisting = ManifestUnderWay(core, job);
-  counters.guarantee_bytes = GuaranteeOf(core, job);
+  counters.guarantee_bytes = core.ledger.PromisedTo(job.entitlement);
   counters.limit_bytes = job.options.limit_bytes;
-  counters.share_bytes = ShareOf(core, job);
+  counters.share_bytes = core.ledger.AllowedTo(job.entitlement);
   counters.window_count = job.windows.size();
   counters.session_count = job.sessions.size();
   return view;
@@ -48,7 +47,7 @@ void ListSpace(const Core& core, TensorSlot head, size_t max, std::vector<Tensor
 }
 
 void CountWindows(const Core& core, const JobState& job, EngineSnapshot* snapshot) {
-  snapshot->window_count += job.windows.size() + job.windows_returning;
+  snapshot->window_count += job.windows.size() + core.ledger.ReturningBy(job.entitlement) / core.windows.window_size();
   snapshot->arena_free_bytes += job.pool.free_pages() * kPageSize;
   snapshot->lease_bound_bytes += job.pool.bound_free_pages() * kPageSize;
   for (const WindowIndex window : job.windows) {

@@ -181,8 +181,12 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
              job.ssd_pages);
   TIER_CHECK(job.dirty_pages == count.dirty_pages, "job {}: {} dirty pages of {}", job.options.key, count.dirty_pages,
              job.dirty_pages);
-  TIER_CHECK(job.held_pages == count.held_pages, "job {}: {} held pages of {}", job.options.key, count.held_pages,
-             job.held_pages);
+  const uint64_t leased = core.ledger.LeasedBy(job.entitlement);
+  TIER_CHECK(leased == count.held_pages * kPageSize, "job {}: {} leased pages of {} bytes", job.options.key,
+             count.held_pages, leased);
+  const uint64_t windows = (job.windows.size() + job.windows_making) * core.windows.window_size();
+  TIER_CHECK(core.ledger.HeldBy(job.entitlement) == windows, "job {}: {} in windows of {}", job.options.key, windows,
+             core.ledger.HeldBy(job.entitlement));
   TIER_CHECK(job.logical_pages == count.logical_pages && job.unnamed_pages == count.unnamed_pages,
              "job {}: {} and {} pages in all of {} and {}", job.options.key, count.logical_pages, count.unnamed_pages,
              job.logical_pages, job.unnamed_pages);
@@ -269,6 +273,11 @@ void CheckInvariants(const Core& core) {
   CheckTensors(core, &count);
   for (const auto& [id, job] : core.jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
   for (const auto& job : core.closing_jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
+  core.ledger.CheckInvariants();
+  uint64_t dirty = 0;
+  for (const auto& [id, job] : core.jobs) dirty += job->dirty_pages;
+  for (const auto& job : core.closing_jobs) dirty += job->dirty_pages;
+  TIER_CHECK(dirty == core.dirty_pages, "{} dirty pages of {}", dirty, core.dirty_pages);
   CheckExtents(core, &count);
   CheckPendingFrees(core);
   const size_t awaited = core.deadlines.size() + core.untimed_waiters.size() + core.commits.size();

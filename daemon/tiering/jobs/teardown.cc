@@ -86,6 +86,7 @@ void CloseNow(Core& core, JobState& job) {
   QueueFree(core, job, &job.shared_tensors, 0);
   QueueFree(core, job, &job.inherited_tensors, kInheritedSpace);
   job.closing = true;
+  core.ledger.End(job.entitlement);
   job.prefetches.clear();
   const auto found = core.jobs.find(job.id);
   core.closing_jobs.push_back(std::move(found->second));
@@ -120,6 +121,8 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   job.retry_waiters = true;
   core.made_progress = true;
   if (!job.sessions.empty()) return;
+  core.ledger.SetLive(job.entitlement, false);
+  WakeShortJobs(core);  // Other jobs' parts are larger now.
   OnSessionsGone(core, job);
   if (!job.options.named && !job.closing) CloseNow(core, job);
 }
@@ -179,6 +182,7 @@ void SweepClosedJobs(Core& core) {
       ++i;
       continue;
     }
+    core.ledger.Remove(job.entitlement);
     DeactivateManifest(core, job);
     AddCounters(job.counters, &core.closed_totals);
     std::swap(core.closing_jobs[i], core.closing_jobs.back());

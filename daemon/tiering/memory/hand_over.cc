@@ -17,7 +17,7 @@ uint32_t ReturnEmpty(Core& core, JobState& job, uint32_t wanted) {
   const std::vector<WindowIndex> windows = job.windows;
   for (const WindowIndex window : windows) {
     if (returned == wanted) break;
-    if (!job.pool.RegionEmpty(core.windows.FirstBlock(window))) continue;
+    if (!job.pool.RegionEmpty(core.windows.FirstBlock(window)) || KnownToOverdueSession(job, window)) continue;
     ReturnWindow(core, window);
     ++returned;
   }
@@ -32,6 +32,8 @@ uint32_t ChooseWindows(Core& core, const JobState& job, uint32_t wanted) {
     TIER_CHECK(entry.condition == WindowCondition::kReady && !entry.emptying, "window {}", tier::Value(window));
     const uint32_t dirty = entry.count(WindowUse::kDirty);
     if (entry.count(WindowUse::kBound) != 0 || dirty + entry.count(WindowUse::kClean) == 0) continue;
+    if (dirty != 0 && job.write_backoff != 0) continue;  // Its writes fail: others are to be asked.
+    if (KnownToOverdueSession(job, window)) continue;
     candidates.emplace_back(dirty, window);
   }
   std::sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
@@ -75,26 +77,24 @@ bool CanEmpty(const WindowEntry& entry) {
   return ready && entry.count(WindowUse::kDirty) == 0 && entry.count(WindowUse::kBound) == 0;
 }
 
-// Windows that a holder may lose: what it has beyond its guarantee, and one where that is less.
-uint32_t MostOf(const Core& core, const JobState& job) {
-  const uint64_t held = WindowBytes(core, job);
-  const uint64_t guarantee = GuaranteeOf(core, job);
-  if (held <= guarantee) return 0;
-  return static_cast<uint32_t>(std::max<uint64_t>((held - guarantee) / core.windows.window_size(), 1));
+// Windows that a holder is to lose: some of its surplus to those who are owed, and what it borrowed and cannot back.
+uint32_t WindowsToLose(const Core& core, const JobState& job) {
+  const auto unbacked = static_cast<uint32_t>(core.ledger.UnbackedBy(job.entitlement) / core.windows.window_size());
+  return std::max(core.ledger.WindowsToGive(job.entitlement), unbacked);
 }
 
-// Since they were chosen the guarantees may have changed, and what their owners hold.
-void SpareGuaranteed(Core& core) {
+// Since they were chosen promises may have changed, and what their owners hold.
+void SparePromised(Core& core) {
   std::unordered_map<const JobState*, uint32_t> taken;
   for (const WindowIndex window : core.emptying.windows) {
     WindowEntry& entry = core.windows[window];
-    if (entry.emptying && ++taken[entry.job] > MostOf(core, *entry.job)) entry.emptying = false;
+    if (entry.emptying && ++taken[entry.job] > WindowsToLose(core, *entry.job)) entry.emptying = false;
   }
 }
 
 // Evicts windows that hold nothing but clean pieces now. The others were written from, and are looked at again.
 void ReturnEmptied(Core& core) {
-  SpareGuaranteed(core);
+  SparePromised(core);
   for (const PieceId id : core.emptying.pieces) {
     const Piece& piece = core.pieces[id];
     if (piece.ram && CanEmpty(core.windows[core.windows.WindowOf(piece.ram)])) Evict(core, id);
@@ -112,52 +112,39 @@ void EmptyWindows(Core& core) {
   StopEmptying(core);
 }
 
-// Windows it waits for and is entitled to.
-uint32_t WindowsOwed(const Core& core, const JobState& job) {
-  if (job.shortage_pages == 0 || WindowBytes(core, job) >= GuaranteeOf(core, job)) return 0;
-  if (!MayGrow(core, job, job.shortage_pages * kPageSize)) return 0;
-  const uint64_t window_pages = core.windows.window_pages();
-  const uint64_t free_pages = std::min(job.pool.free_pages(), job.shortage_pages);
-  return static_cast<uint32_t>((job.shortage_pages - free_pages) / window_pages + 1);
-}
-
-uint32_t ReturningWindows(const Core& core) {
-  uint32_t returning = 0;
-  for (const auto& [id, job] : core.jobs) returning += job->windows_returning;
-  return returning;
+// Gives up to `wanted` windows of the holder: returns empty ones, and chooses others to be emptied where `may_choose`.
+uint32_t TakeFrom(Core& core, JobState& holder, uint32_t wanted, bool may_choose) {
+  const uint32_t returned = ReturnEmpty(core, holder, wanted);
+  if (returned == wanted || !may_choose) return returned;
+  return returned + ChooseWindows(core, holder, wanted - returned);
 }
 
 }  // namespace
 
-void StopHandOver(Core& core) { StopEmptying(core); }
+void StopHandOver(Core& core) {
+  StopEmptying(core);
+  core.ledger.SetAllBacked();
+}
 
 void HandOver(Core& core) {
-  uint32_t owed = 0;
-  std::vector<JobState*> holders;
-  for (const auto& [id, job] : core.jobs) {
-    owed += WindowsOwed(core, *job);
-    if (WindowBytes(core, *job) > GuaranteeOf(core, *job)) holders.push_back(job.get());
-  }
-  const uint64_t arena_max = core.ports.windows.arena_max_bytes();
-  const uint64_t spare = arena_max - std::min(arena_max, core.ports.windows.arena_bytes());
-  const uint64_t coming = ReturningWindows(core) + spare / core.windows.window_size();
-  if (owed <= coming) return StopEmptying(core);
-  owed -= static_cast<uint32_t>(coming);
-  const auto excess = [&](const JobState* job) { return WindowBytes(core, *job) - GuaranteeOf(core, *job); };
-  std::sort(holders.begin(), holders.end(), [&](const JobState* a, const JobState* b) {
-    return std::pair(excess(b), static_cast<uint64_t>(a->id)) < std::pair(excess(a), static_cast<uint64_t>(b->id));
-  });
-  const bool chosen = !core.emptying.windows.empty();
-  for (JobState* holder : holders) {
-    if (owed == 0) break;
+  Ledger& ledger = core.ledger;
+  const uint64_t window = core.windows.window_size();
+  auto owed = static_cast<uint32_t>((ledger.BytesToAskBack() + window - 1) / window);
+  if (owed == 0 && ledger.unbacked_bytes() < window) return StopHandOver(core);
+  const bool may_choose = core.emptying.windows.empty();
+  ledger.ListHolders(&core.holders);
+  for (const JobId id : core.holders) {
+    JobState* holder = core.FindJob(id);
+    TIER_CHECK(holder != nullptr, "job {} holds windows and is gone", static_cast<uint64_t>(id));
     // A job that itself waits for room keeps what it needs for that.
-    if (holder->shortage_pages != 0 && WindowBytes(core, *holder) <= core.windows.window_size()) continue;
-    const uint32_t wanted = std::min(owed, MostOf(core, *holder));
-    uint32_t given = ReturnEmpty(core, *holder, wanted);
-    if (given < wanted && !chosen) given += ChooseWindows(core, *holder, wanted - given);
-    owed -= given;
+    if (holder->shortage_pages != 0 && ledger.HeldBy(holder->entitlement) <= window) continue;
+    const auto unbacked = static_cast<uint32_t>(ledger.UnbackedBy(holder->entitlement) / window);
+    const uint32_t wanted = std::max(std::min(owed, ledger.WindowsToGive(holder->entitlement)), unbacked);
+    if (wanted != 0) owed -= std::min(owed, TakeFrom(core, *holder, wanted, may_choose));
   }
   EmptyWindows(core);
+  // Tried once: what is still unbacked is found again when something of the job has changed.
+  if (core.emptying.windows.empty()) ledger.SetAllBacked();
 }
 
 }  // namespace tier::tiering

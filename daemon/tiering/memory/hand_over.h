@@ -1,8 +1,11 @@
-// Hand-over: windows go from jobs that hold more than their guarantee to jobs that wait within theirs. Engine thread
-// only.
+// Hand-over: windows go from the jobs with the largest surplus to the jobs that are owed memory (ledger.h). Engine
+// thread only.
 //
 // Only what is not leased is taken: empty windows first, then windows whose pieces can all be evicted (dirty ones are
-// written out first, and looked at again later). Forced return of leased memory is not done here.
+// written out first, and are looked at again later). A window that its client does not return in time no longer counts
+// as coming, and another job is asked (window_ownership.h). Forced return of leased memory is not done here.
+//
+// Work of one call: one pass over the jobs and over the windows of those with a surplus, and kHandOverWorkMax pieces.
 #pragma once
 
 #include "daemon/tiering/tables/core.h"
@@ -13,9 +16,10 @@ namespace tier::tiering {
 inline constexpr base::Duration kHandOverInterval = std::chrono::milliseconds(2);
 inline constexpr uint32_t kHandOverWorkMax = 16384;
 
-// A job waits for memory that others hold beyond their guarantee: empties and returns their windows.
+// Empties and returns windows of jobs that hold more than they are promised, for those that are owed memory, and
+// windows that were borrowed and are not backed by room on SSD any more.
 void HandOver(Core& core);
-// Nobody waits any more: windows that were chosen to be emptied stay.
+// Nobody is owed anything: windows that were chosen to be emptied stay.
 void StopHandOver(Core& core);
 
 }  // namespace tier::tiering

@@ -80,19 +80,49 @@ void WriteColdest(Core& core, JobState& job, uint64_t pages, Which which) {
 
 uint64_t Threshold(uint64_t pages, double part) { return static_cast<uint64_t>(static_cast<double>(pages) * part); }
 
+// Memory beyond its own part goes back when others ask: its leases must leave room for what they are guaranteed, and
+// SSD devices must have room for everything dirty.
 bool MayBorrow(const Core& core, const JobState& job, uint64_t needed_bytes) {
-  if (job.held_pages * kPageSize + needed_bytes > FirmShareOf(core, job)) return false;
-  uint64_t dirty_pages = PagesFor(needed_bytes);
-  for (const auto& [id, other] : core.jobs) dirty_pages += other->dirty_pages;
-  return core.ports.extents.HasRoom(dirty_pages * kPageSize);
+  if (!core.ledger.MayLease(job.entitlement, needed_bytes)) return false;
+  return core.ports.extents.HasRoom(core.dirty_pages * kPageSize + needed_bytes);
 }
 
-// What it can hold as things stand: its share, or less where others have the arena.
+// Whether it may come to hold one more window, now or later, when it needs that many bytes more under leases.
+bool MayHoldMore(const Core& core, const JobState& job, uint64_t needed_bytes) {
+  const Growth growth = core.ledger.GrowthOf(job.entitlement);
+  return growth == Growth::kOwn || (growth == Growth::kBorrowed && MayBorrow(core, job, needed_bytes));
+}
+
+bool TryStartWindow(Core& core, JobState& job, uint64_t needed_bytes) {
+  return core.ledger.MayGrow(job.entitlement) && MayHoldMore(core, job, needed_bytes) && StartWindow(core, job);
+}
+
+// Starts windows until so many blocks are free or coming. Returns the blocks that are still missing.
+uint64_t StartWindows(Core& core, JobState& job, uint64_t blocks, uint64_t needed_bytes) {
+  const uint64_t window_blocks = core.windows.blocks_per_window();
+  uint64_t coming = job.pool.free_block_count() + job.windows_making * window_blocks;
+  for (; coming < blocks; coming += window_blocks) {
+    if (!TryStartWindow(core, job, needed_bytes)) return blocks - coming;
+  }
+  return 0;
+}
+
+// Pages that it can hold as things stand: what it has, and what the arena has left.
 uint64_t ReachablePages(const Core& core, const JobState& job) {
   const uint64_t arena_max = core.ports.windows.arena_max_bytes();
   const uint64_t arena = core.ports.windows.arena_bytes();
-  const uint64_t reachable = WindowBytes(core, job) + (arena_max > arena ? arena_max - arena : 0);
-  return std::min(ShareOf(core, job), reachable) / kPageSize;
+  const uint64_t reachable = core.ledger.HeldBy(job.entitlement) + (arena_max > arena ? arena_max - arena : 0);
+  return std::min(core.ledger.AllowedTo(job.entitlement), reachable) / kPageSize;
+}
+
+// Pages up to which it need not evict ahead of need. What it is promised counts though others hold it still: it is to
+// ask for that first. The configured arena counts though the host is short: what is evicted would go to nobody.
+uint64_t EntitledPages(const Core& core, const JobState& job) {
+  const uint64_t limit = core.ledger.arena_bytes();
+  const uint64_t arena = core.ports.windows.arena_bytes();
+  const uint64_t reachable = core.ledger.HeldBy(job.entitlement) + (limit > arena ? limit - arena : 0);
+  const uint64_t entitled = std::max(reachable, core.ledger.PromisedTo(job.entitlement));
+  return std::min(core.ledger.AllowedTo(job.entitlement), entitled) / kPageSize;
 }
 
 void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
@@ -108,10 +138,19 @@ void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
   if (unsaved > start) WriteColdest(core, job, std::min(unsaved - start, dirty), Which::kUnfinished);
 }
 
-void EvictAhead(Core& core, JobState& job, uint64_t reachable) {
-  const uint64_t start = Threshold(reachable, core.options.evict_start);
+void EvictAhead(Core& core, JobState& job) {
+  const uint64_t start = Threshold(EntitledPages(core, job), core.options.evict_start);
   while (job.used_pages() > start && EvictOne(core, job, false)) {
   }
+}
+
+// Bytes in memory that it borrowed must be able to leave it. Where SSD devices have no room for them any more, the
+// windows go back while clean pieces can still be dropped for that.
+void NoteUnbacked(Core& core, const JobState& job) {
+  const uint64_t held = core.ledger.HeldBy(job.entitlement);
+  const uint64_t firm = core.ledger.FirmBytes(job.entitlement);
+  const bool backed = held <= firm || core.ports.extents.HasRoom(core.dirty_pages * kPageSize);
+  core.ledger.SetUnbacked(job.entitlement, backed ? 0 : held - firm);
 }
 
 bool FetchNext(Core& core, JobState& job, PrefetchItem& item) {
@@ -155,77 +194,31 @@ void GrowAhead(Core& core, JobState& job) {
   // Not when the arena is getting full: what is made ahead here is missing elsewhere.
   if (core.ports.windows.arena_bytes() > core.ports.windows.arena_max_bytes() / 4 * 3) return;
   const uint64_t ahead = std::min(used / kAheadDivisor, kAheadBytesMax / kPageSize);
-  if (job.pool.free_pages() < ahead) Grow(core, job, {.blocks = ahead / kPagesPerBlock + 1, .slot_pages = 0});
+  if (job.pool.free_pages() >= ahead) return;
+  const uint64_t blocks = ahead / kPagesPerBlock + 1;
+  StartWindows(core, job, blocks, blocks * kBlockSize);
 }
 
 }  // namespace
-
-uint64_t GuaranteeOf(const Core& core, const JobState& job) {
-  if (job.options.guarantee_bytes != 0) return job.options.guarantee_bytes;
-  uint64_t guaranteed = 0;
-  uint64_t others = 0;
-  for (const auto& [id, other] : core.jobs) {
-    guaranteed += other->options.guarantee_bytes;
-    others += other->options.guarantee_bytes == 0 ? 1 : 0;
-  }
-  const uint64_t arena = core.ports.windows.arena_max_bytes();
-  return arena > guaranteed ? (arena - guaranteed) / std::max<uint64_t>(others, 1) : 0;
-}
-
-uint64_t ShareOf(const Core& core, const JobState& job) {
-  const uint64_t arena = core.ports.windows.arena_max_bytes();
-  return job.options.limit_bytes == 0 ? arena : std::min(job.options.limit_bytes, arena);
-}
-
-uint64_t LeasableOf(const Core& core, const JobState& job) {
-  uint64_t guaranteed = 0;
-  for (const auto& [id, other] : core.jobs) {
-    if (other.get() != &job) guaranteed += other->options.guarantee_bytes;
-  }
-  if (guaranteed == 0) return UINT64_MAX;
-  const uint64_t arena = core.ports.windows.arena_max_bytes();
-  return AlignUp(arena - std::min(arena, guaranteed), kPageSize);
-}
-
-uint64_t FirmShareOf(const Core& core, const JobState& job) {
-  return std::min(ShareOf(core, job), LeasableOf(core, job));
-}
-
-uint64_t LastPartOf(const Core& core) {
-  const uint64_t arena = core.ports.windows.arena_max_bytes();
-  return std::min(std::max(core.windows.window_size(), arena / kLastPartDivisor), arena / 2);
-}
-
-uint64_t WindowBytes(const Core& core, const JobState& job) {
-  return (job.windows.size() + job.windows_making) * core.windows.window_size();
-}
-
-bool MayGrow(const Core& core, const JobState& job, uint64_t needed_bytes) {
-  if (job.closing) return false;
-  const uint64_t window = core.windows.window_size();
-  const uint64_t held = WindowBytes(core, job) + window;
-  // A limit is kept page by page (WithinLimit); the last window may reach beyond it.
-  const auto windows = [&](uint64_t share) { return job.options.limit_bytes == 0 ? share : AlignUp(share, window); };
-  if (held <= windows(FirmShareOf(core, job))) return true;
-  return held <= windows(ShareOf(core, job)) && MayBorrow(core, job, needed_bytes);
-}
 
 bool Grow(Core& core, JobState& job, const Need& need) {
   const uint64_t free_blocks = job.pool.free_block_count();
   const uint64_t scattered = job.pool.free_pages() - free_blocks * kPagesPerBlock;
   const uint64_t slots = need.slot_pages - std::min(need.slot_pages, scattered);
   const uint64_t blocks = need.blocks + (slots + kPagesPerBlock - 1) / kPagesPerBlock;
-  const uint64_t window_blocks = core.windows.blocks_per_window();
-  uint64_t coming = free_blocks + job.windows_making * window_blocks;
-  while (coming < blocks) {
-    if (!MayGrow(core, job, need.pages() * kPageSize) || !StartWindow(core, job)) return false;
-    coming += window_blocks;
+  const uint64_t missing = StartWindows(core, job, blocks, need.pages() * kPageSize);
+  if (missing == 0) {
+    core.ledger.DropClaim(job.entitlement);
+    return true;
   }
-  return true;
+  core.ledger.Claim(job.entitlement, missing * kBlockSize, core.now);
+  return false;
 }
 
 bool GrowByOne(Core& core, JobState& job, const Need& need) {
-  return job.windows_making != 0 || (MayGrow(core, job, need.pages() * kPageSize) && StartWindow(core, job));
+  if (job.windows_making != 0 || TryStartWindow(core, job, need.pages() * kPageSize)) return true;
+  core.ledger.Claim(job.entitlement, core.windows.window_size(), core.now);
+  return false;
 }
 
 base::PageRun TakeRun(Core& core, JobState& job, uint32_t pages, bool may_evict) {
@@ -247,7 +240,8 @@ bool RoomMayCome(const Core& core, const JobState& job) {
   if (job.windows_making != 0 || job.writing_pages != 0 || job.reading_pages != 0) return true;
   if (job.policy->count(EvictionOrder::kClean) != 0) return true;
   if (job.policy->count(EvictionOrder::kDirty) != 0 && job.write_backoff < kWriteFailuresBeforeRefusal) return true;
-  return MayGrow(core, job, job.shortage_pages * kPageSize);  // The arena is full: others may give some back.
+  // The arena is full, or the host short: others may give some back.
+  return MayHoldMore(core, job, job.shortage_pages * kPageSize);
 }
 
 bool OnlyOwnLeases(const SessionState& session) {
@@ -261,9 +255,10 @@ bool OwnLeasesHoldRoom(const Core& core, const SessionState& session) {
 void Maintain(Core& core, JobState& job) {
   const uint64_t reachable = ReachablePages(core, job);
   WriteBehind(core, job, reachable);
-  EvictAhead(core, job, reachable);
+  EvictAhead(core, job);
   Fetch(core, job, reachable);
   GrowAhead(core, job);
+  NoteUnbacked(core, job);
 }
 
 }  // namespace tier::tiering

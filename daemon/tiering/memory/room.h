@@ -1,5 +1,6 @@
-// Room: whence a job's memory comes. First what is free in its windows, then new windows up to its share, then clean
-// pieces that were not used for longest, then dirty ones, which are written first. Engine thread only.
+// Room: where the memory of a job comes from. First what is free in its windows, then new windows as far as the ledger
+// allows, then clean pieces that were not used for longest, then dirty ones, which are written first. Engine thread
+// only.
 #pragma once
 
 #include "daemon/tiering/tables/core.h"
@@ -10,25 +11,8 @@ namespace tier::tiering {
 inline constexpr uint64_t kAheadDivisor = 8;
 inline constexpr uint64_t kAheadBytesMax = 256 * kMiB;
 inline constexpr uint32_t kWriteFailuresBeforeRefusal = 4;
-inline constexpr uint64_t kLastPartDivisor = 16;  // Of the arena.
 // Pieces of announced ranges that are looked at in one go: most may be in RAM already.
 inline constexpr uint32_t kFetchWorkMax = 4096;
-
-// Bytes of windows it may hold while nobody else needs them: its limit, what the arena can reach.
-uint64_t ShareOf(const Core& core, const JobState& job);
-// Of them, those that no other job is guaranteed: what it leases is made room for here. The rest is lent, see MayGrow.
-uint64_t FirmShareOf(const Core& core, const JobState& job);
-// Bytes that its leases may hold: what no other job is guaranteed. UINT64_MAX: nobody is.
-uint64_t LeasableOf(const Core& core, const JobState& job);
-// The least that it is entitled to: its guarantee, or an equal part of what is not guaranteed.
-uint64_t GuaranteeOf(const Core& core, const JobState& job);
-// What is promised to nobody: whoever comes has a share. One window at least, and of a small arena half.
-uint64_t LastPartOf(const Core& core);
-uint64_t WindowBytes(const Core& core, const JobState& job);  // Ready and being made.
-// Whether it may have one more window, when it needs that many bytes more under leases. What others are guaranteed and
-// do not use is lent, but must be free to go back: only while the job's leases fit its firm share, and SSD devices have
-// room for everything dirty.
-bool MayGrow(const Core& core, const JobState& job, uint64_t needed_bytes);
 
 // What a request lacks: whole blocks, and pages of slots.
 struct Need {
@@ -37,7 +21,8 @@ struct Need {
   uint64_t pages() const { return blocks * kPagesPerBlock + slot_pages; }
 };
 // Starts windows until there are whole blocks for the blocks, and pages of any kind for the slots, free or coming.
-// False: its share or the arena does not reach that far.
+// False: it is not entitled to so many, or the arena has no more. What it is owed of them it has then claimed
+// (Ledger::Claim), and hand-over brings it.
 bool Grow(Core& core, JobState& job, const Need& need);
 // Free pages lie too scattered: one more window, if there may be one.
 bool GrowByOne(Core& core, JobState& job, const Need& need);

@@ -13,6 +13,10 @@ JobState* OwnerOf(Core& core, memory::OwnerId owner) {
   return nullptr;
 }
 
+void NoteHost(Core& core) {
+  core.ledger.SetHost(core.ports.windows.arena_bytes(), core.ports.windows.arena_max_bytes());
+}
+
 void Retire(Core& core, WindowIndex window) {
   WindowEntry& entry = core.windows[window];
   for (const uint32_t count : entry.pieces) {
@@ -22,7 +26,14 @@ void Retire(Core& core, WindowIndex window) {
   core.ports.windows.Retire(window);
   entry = {};
   core.made_progress = true;
+  NoteHost(core);
   WakeShortJobs(core);
+}
+
+// The last session has unmapped it.
+void Settle(Core& core, JobState& job, WindowIndex window) {
+  core.ledger.TakeBack(job.entitlement, core.windows.window_size(), core.windows[window].overdue);
+  Retire(core, window);
 }
 
 void TakeWindow(Core& core, const memory::WindowEvent& event) {
@@ -37,6 +48,7 @@ void TakeWindow(Core& core, const memory::WindowEvent& event) {
   }
   if (event.code != Code::kOk) {
     entry = {};
+    if (job != nullptr) core.ledger.SubtractHeld(job->entitlement, core.windows.window_size());
     return;
   }
   if (job == nullptr) {  // Its owner went while it was being made.
@@ -67,6 +79,9 @@ bool StartWindow(Core& core, JobState& job) {
   entry.job = &job;
   entry.condition = WindowCondition::kMaking;
   ++job.windows_making;
+  core.ledger.AddHeld(job.entitlement, core.windows.window_size());
+  NoteHost(core);
+  if (core.ledger.anybody_owed()) WakeShortJobs(core);  // It may be the next one's turn.
   core.made_progress = true;
   return true;
 }
@@ -75,6 +90,7 @@ bool TakeWindows(Core& core) {
   const uint64_t arena_max = core.ports.windows.arena_max_bytes();
   if (arena_max > core.arena_max_bytes) WakeShortJobs(core);
   core.arena_max_bytes = arena_max;
+  NoteHost(core);
   core.events.clear();
   core.ports.windows.Poll(&core.events);
   for (const memory::WindowEvent& event : core.events) TakeWindow(core, event);
@@ -88,17 +104,38 @@ void ReturnWindow(Core& core, WindowIndex window) {
   job.pool.RemoveRegion(core.windows.FirstBlock(window));
   std::erase(job.windows, window);
   entry.unreturned = 0;
+  core.ledger.AskBack(job.entitlement, core.windows.window_size(), core.now);
   for (SessionState* session : job.sessions) {
     if (!session->knows(window)) continue;
     ++entry.unreturned;
     core.replies.WindowReturn(session->id, window);
   }
   if (entry.unreturned == 0) {
-    Retire(core, window);
+    Settle(core, job, window);
     return;
   }
   entry.condition = WindowCondition::kReturning;
-  ++job.windows_returning;
+  entry.asked_back_at = core.now;
+  core.asked_back.push_back({window, core.now});
+}
+
+void ExpireReturns(Core& core) {
+  for (; !core.asked_back.empty(); core.asked_back.pop_front()) {
+    const AskedBack asked = core.asked_back.front();
+    WindowEntry& entry = core.windows[asked.window];
+    const bool open = entry.condition == WindowCondition::kReturning && entry.asked_back_at == asked.at;
+    if (!open || entry.overdue) continue;
+    if (core.now < asked.at + kWindowReturnDeadline) return;
+    entry.overdue = true;
+    core.ledger.MissDeadline(entry.job->entitlement, core.windows.window_size());
+    for (SessionState* session : entry.job->sessions) session->overdue_windows += session->knows(asked.window) ? 1 : 0;
+  }
+}
+
+bool KnownToOverdueSession(const JobState& job, WindowIndex window) {
+  return std::any_of(job.sessions.begin(), job.sessions.end(), [&](const SessionState* session) {
+    return session->overdue_windows != 0 && session->knows(window);
+  });
 }
 
 void OnWindowReturned(Core& core, SessionState& session, WindowIndex window) {
@@ -106,10 +143,10 @@ void OnWindowReturned(Core& core, SessionState& session, WindowIndex window) {
   WindowEntry& entry = core.windows[window];
   if (entry.condition != WindowCondition::kReturning || entry.job != session.job) return;
   session.forget(window);
+  if (entry.overdue) --session.overdue_windows;
   TIER_CHECK(entry.unreturned != 0, "window {}", tier::Value(window));
   if (--entry.unreturned != 0) return;
-  --session.job->windows_returning;
-  Retire(core, window);
+  Settle(core, *session.job, window);
 }
 
 void DropMappings(Core& core, SessionState& session) {
@@ -123,10 +160,12 @@ void DropMappings(Core& core, SessionState& session) {
 }
 
 void RetireAll(Core& core, JobState& job) {
-  TIER_CHECK(job.used_pages() == 0 && job.transfer_count == 0 && job.windows_returning == 0,
-             "pages {} transfers {} returning {}", job.used_pages(), job.transfer_count, job.windows_returning);
+  TIER_CHECK(job.used_pages() == 0 && job.transfer_count == 0 && core.ledger.ReturningBy(job.entitlement) == 0,
+             "pages {} transfers {} returning {}", job.used_pages(), job.transfer_count,
+             core.ledger.ReturningBy(job.entitlement));
   for (const WindowIndex window : job.windows) {
     job.pool.RemoveRegion(core.windows.FirstBlock(window));
+    core.ledger.SubtractHeld(job.entitlement, core.windows.window_size());
     Retire(core, window);
   }
   job.windows.clear();

@@ -1,12 +1,21 @@
-// Tenancy: windows of jobs, made, taken into a job's pool, asked back from its sessions, retired. Engine thread only.
+// Window ownership: windows of jobs, made, taken into a job's pool, asked back from its sessions, retired. Engine
+// thread only.
 //
 // Invariant: a window is in its job's pool exactly while its condition is kReady; it is retired only when no session
 // maps it, or its owner is gone.
 #pragma once
 
+#include <chrono>
+
 #include "daemon/tiering/tables/core.h"
 
 namespace tier::tiering {
+
+// A client that was asked for a window and has not returned it after this time does not count as about to return it,
+// and the window is had from another job. libtier's service thread answers within milliseconds, and unregistering a
+// window from a GPU waits for the step under way: two seconds are more than either needs, and less than a job that is
+// owed the memory should wait for one that is stopped.
+inline constexpr base::Duration kWindowReturnDeadline = std::chrono::seconds(2);
 
 // Memory came back to the arena, or the arena grew: jobs that wait for room look again.
 void WakeShortJobs(Core& core);
@@ -15,6 +24,10 @@ bool StartWindow(Core& core, JobState& job);  // False: the arena is at its maxi
 bool TakeWindows(Core& core);
 // Out of the pool, asked of every session that maps it. REQUIRES: ready, empty, no transfer on it.
 void ReturnWindow(Core& core, WindowIndex window);
+// Counts the windows that were not returned in time as overdue.
+void ExpireReturns(Core& core);
+// A session that keeps overdue windows maps this one too: asking for it would bring nothing.
+bool KnownToOverdueSession(const JobState& job, WindowIndex window);
 void OnWindowReturned(Core& core, SessionState& session, WindowIndex window);
 // The session is gone, and with it its mappings.
 void DropMappings(Core& core, SessionState& session);

@@ -31,9 +31,12 @@ bool Held(const Piece& piece) {
 void CountUse(Core& core, const Piece& piece, int32_t change) {
   if (!piece.ram) return;
   if (Held(piece)) {
-    uint64_t& held = core.JobOf(piece).held_pages;
-    TIER_CHECK(change > 0 || held >= piece.ram.pages, "held {} of {}", piece.ram.pages, held);
-    held = change > 0 ? held + piece.ram.pages : held - piece.ram.pages;
+    const EntitlementSlot job = core.JobOf(piece).entitlement;
+    if (change > 0) {
+      core.ledger.AddLeased(job, piece.ram.size_bytes());
+    } else {
+      core.ledger.SubtractLeased(job, piece.ram.size_bytes());
+    }
   }
   uint32_t& count = core.windows[core.windows.WindowOf(piece.ram)].pieces[static_cast<size_t>(UseOf(piece))];
   TIER_CHECK(change > 0 || count != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
@@ -51,10 +54,12 @@ void SetState(Core& core, PieceId id, PieceState to) {
   if (from.copies == Copies::kRam) {
     TIER_CHECK(job.dirty_pages >= piece.ram.pages, "dirty {} of {}", piece.ram.pages, job.dirty_pages);
     job.dirty_pages -= piece.ram.pages;
+    core.dirty_pages -= piece.ram.pages;
   }
   if (to.copies == Copies::kRam) {
     TIER_CHECK(piece.ram, "piece {} of tensor {} has no RAM", piece.number, core.tensors[piece.tensor].id);
     job.dirty_pages += piece.ram.pages;
+    core.dirty_pages += piece.ram.pages;
   }
   CountUse(core, piece, -1);
   if (from.activity == Activity::kLeasedWrite) job.pool.Unbind(piece.ram);

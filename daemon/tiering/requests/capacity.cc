@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
-#include "daemon/tiering/memory/room.h"
 
 namespace tier::tiering {
 namespace {
@@ -15,7 +14,7 @@ using base::FormatBytes;
 
 uint64_t CapacityOf(const Core& core, const JobState& job) {
   const storage::DeviceSpace space = core.ports.extents.total();
-  return FirmShareOf(core, job) + space.capacity - space.quarantined;
+  return core.ledger.FirmBytes(job.entitlement) + space.capacity - space.quarantined;
 }
 
 }  // namespace
@@ -44,7 +43,7 @@ std::optional<Refusal> QueueRefusal(const Core& core, const JobState& job, const
 std::optional<Refusal> CapacityRefusal(const Core& core, const JobState& job, const Wanted& wanted,
                                        uint64_t pages_held) {
   const storage::DeviceSpace space = core.ports.extents.total();
-  const uint64_t ram = FirmShareOf(core, job);
+  const uint64_t ram = core.ledger.FirmBytes(job.entitlement);
   const uint64_t capacity = CapacityOf(core, job);
   const uint64_t held = pages_held * kPageSize;
   if (wanted.size <= capacity && held + AlignUp(wanted.size, kPageSize) <= capacity) return std::nullopt;

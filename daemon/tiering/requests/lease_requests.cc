@@ -75,12 +75,12 @@ uint64_t PagesToReserve(Core& core) {
 bool CheckShare(Core& core, SessionState& session, const Request& request) {
   uint64_t pages = 0;
   for (size_t i = 0; i < core.items.size(); ++i) pages += PagesTouched(core.items[i], SizeAsked(core, request, i));
-  const uint64_t share = AlignUp(FirmShareOf(core, *session.job), kPageSize);
+  const uint64_t share = AlignUp(core.ledger.LeaseMax(session.job->entitlement), kPageSize);
   if (pages * kPageSize <= share) return true;
   if (request.op != proto::Op::kCreate) pages = PagesToReserve(core);
   if (pages * kPageSize <= share) {
     pages = NewlyHeldPages(core, core.items);
-    if (pages <= LeasableOf(core, *session.job) / kPageSize) return true;
+    if (pages <= core.ledger.LeasableBy(session.job->entitlement) / kPageSize) return true;
   }
   Refusal refusal = NoMemoryRefusal(core, *session.job, pages * kPageSize);
   refusal.detail = "more than the job can ever have in RAM at once, ask by ranges: " + refusal.detail;

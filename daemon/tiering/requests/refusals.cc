@@ -18,6 +18,7 @@ namespace {
 using base::FormatBytes;
 
 constexpr size_t kNamedMax = 8;
+constexpr size_t kDebtorsNamedMax = 3;
 
 // "session 3 holds 64 MiB in 2 leases, ..." for the sessions of a job that hold most.
 std::string Holders(const JobState& job) {
@@ -38,9 +39,30 @@ std::string Holders(const JobState& job) {
   return text;
 }
 
+// What keeps the arena below its configured maximum.
+std::string HostShortage(const Core& core) {
+  const uint64_t reachable = core.ports.windows.arena_max_bytes();
+  if (reachable >= core.ledger.arena_bytes()) return {};
+  return fmt::format(", the host has memory for {} of it now", FormatBytes(reachable));
+}
+
+// The jobs whose clients owe most windows.
+std::string Debtors(const Core& core) {
+  std::string text;
+  for (const Ledger::Debtor& debtor : core.ledger.ListDebtors(kDebtorsNamedMax)) {
+    const JobState* job = core.FindJob(debtor.id);
+    if (job == nullptr) continue;
+    const double seconds = std::chrono::duration<double>(core.now - debtor.since).count();
+    text += fmt::format("; job {} was asked for windows {:.1f} s ago and has not returned {} of them", job->options.key,
+                        seconds, FormatBytes(debtor.returning));
+  }
+  return text;
+}
+
 proto::ErrorRecord Figures(const Core& core, const JobState& job, uint64_t requested_bytes) {
-  return {
-      .requested = requested_bytes, .available = job.pool.free_pages() * kPageSize, .limit = FirmShareOf(core, job)};
+  return {.requested = requested_bytes,
+          .available = job.pool.free_pages() * kPageSize,
+          .limit = core.ledger.LeaseMax(job.entitlement)};
 }
 
 // Who leases the piece, or any, as far as a look at each session's newest leases tells.
@@ -135,13 +157,13 @@ Refusal BlockedRefusal(const Core& core, const Ask& ask, const ConflictCheck& at
 Refusal NoMemoryRefusal(const Core& core, const JobState& job, uint64_t requested_bytes) {
   Refusal refusal{.code = Code::kNoMemory};
   refusal.record = Figures(core, job, requested_bytes);
-  const uint64_t arena_max = core.ports.windows.arena_max_bytes();
   refusal.detail = fmt::format(
-      "{} of RAM asked for, {} free in the job's windows ({} held, share {}); {}; of the arena of {} all jobs hold {}; "
-      "release leases, or raise the job's limit or the arena",
-      FormatBytes(requested_bytes), FormatBytes(refusal.record.available), FormatBytes(WindowBytes(core, job)),
-      FormatBytes(refusal.record.limit), Holders(job), FormatBytes(arena_max),
-      FormatBytes(core.ports.windows.arena_bytes()));
+      "{} of RAM asked for, {} free in the job's windows ({} held, share {}); {}; of the arena of {} all jobs hold "
+      "{}{}{}; release leases, or raise the job's limit or the arena",
+      FormatBytes(requested_bytes), FormatBytes(refusal.record.available),
+      FormatBytes(core.ledger.HeldBy(job.entitlement)), FormatBytes(refusal.record.limit), Holders(job),
+      FormatBytes(core.ledger.arena_bytes()), FormatBytes(core.ports.windows.arena_bytes()), HostShortage(core),
+      Debtors(core));
   return refusal;
 }
 

@@ -74,14 +74,12 @@ void StartReads(Core& core, const Ask& ask) {
 
 bool LeasesFit(const Core& core, const Ask& ask) {
   const JobState& job = *ask.session->job;
-  const uint64_t leasable = LeasableOf(core, job);
-  if (leasable == UINT64_MAX || ask.op == proto::Op::kFree) return true;
-  uint64_t most = job.held_pages;  // Where not all of it is in RAM yet, and nothing is there twice.
-  for (const WaitItem& item : ask.items) most += uint64_t{item.piece_count} * kPagesPerBlock;
-  if (most * kPageSize <= leasable) return true;
-  const uint64_t held = job.held_pages - VacatedBy(core, ask).held_pages;
+  uint64_t most = 0;  // Where not all of it is in RAM yet, and nothing is there twice.
+  for (const WaitItem& item : ask.items) most += item.piece_count * kBlockSize;
+  if (ask.op == proto::Op::kFree || core.ledger.MayLease(job.entitlement, most)) return true;
   const uint64_t pages = NewlyHeldPages(core, ask.items);
-  return pages == 0 || (held + pages) * kPageSize <= leasable;
+  const uint64_t ending = VacatedBy(core, ask).held_pages * kPageSize;
+  return pages == 0 || core.ledger.MayLease(job.entitlement, pages * kPageSize, ending);
 }
 
 bool Reserve(Core& core, const Ask& ask) {

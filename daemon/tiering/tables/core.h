@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "daemon/tiering/api/snapshot.h"
 #include "daemon/tiering/tables/job_state.h"
 #include "daemon/tiering/tables/lease_table.h"
+#include "daemon/tiering/tables/ledger.h"
 #include "daemon/tiering/tables/outcome.h"
 #include "daemon/tiering/tables/reply_buffer.h"
 #include "daemon/tiering/tables/teardown_state.h"
@@ -76,11 +78,18 @@ struct Emptying {
   uint32_t cursor = 0;  // Pieces of the slab below it were looked at.
 };
 
+// A window that clients were asked to return; oldest first. Settled when the window says otherwise.
+struct AskedBack {
+  WindowIndex window{};
+  base::TimePoint at;
+};
+
 struct Core {
   Core(const EngineOptions& engine_options, const EnginePorts& engine_ports)
       : options(engine_options),
         ports(engine_ports),
         windows(engine_ports.windows.window_size(), engine_ports.windows.windows_max()),
+        ledger(engine_ports.windows.arena_limit_bytes(), engine_ports.windows.window_size()),
         table(tensors, engine_options.hash_seed),
         free_budget(engine_options.frees_per_turn) {}
 
@@ -94,6 +103,7 @@ struct Core {
   PieceSlab pieces;
   TensorSlab tensors;
   WindowLedger windows;
+  Ledger ledger;
   TensorTable table;
   LeaseTable leases;
   ReplyBuffer replies;
@@ -131,6 +141,8 @@ struct Core {
   std::vector<ManifestHolds::Dropped> dropped_scratch;
 
   uint64_t arena_max_bytes = 0;  // As the window source said in the last turn.
+  uint64_t dirty_pages = 0;      // Of all jobs.
+  std::deque<AskedBack> asked_back;
   base::TimePoint next_hand_over;
   Emptying emptying;
   bool short_of_room = false;  // Some job waits for memory.
@@ -157,6 +169,7 @@ struct Core {
   std::vector<memory::WindowEvent> events;
   std::vector<storage::ManifestResult> manifest_results;
   std::vector<uint32_t> order;
+  std::vector<JobId> holders;
 
   SessionState* FindSession(SessionId id) {
     if (last_session != nullptr && last_session->id == id) return last_session;

@@ -15,6 +15,7 @@
 #include "daemon/tiering/api/options.h"
 #include "daemon/tiering/api/snapshot.h"
 #include "daemon/tiering/tables/intern_table.h"
+#include "daemon/tiering/tables/ledger.h"
 #include "daemon/tiering/tables/manifest_holds.h"
 #include "daemon/tiering/tables/policy.h"
 #include "daemon/tiering/tables/session_state.h"
@@ -51,6 +52,7 @@ struct FreedNamespace {
 struct JobState {
   JobId id{};
   JobOptions options;
+  EntitlementSlot entitlement = kNoEntitlement;  // Its record in the ledger.
   memory::OwnerId owner{};
   base::BlockPool pool;
   std::unique_ptr<EvictionPolicy> policy;
@@ -64,7 +66,6 @@ struct JobState {
       internal_session;  // Who asks when the daemon does: kInternalSession, no slot, no tensors, none of `sessions`.
   std::vector<WindowIndex> windows;  // Ready ones.
   uint32_t windows_making = 0;
-  uint32_t windows_returning = 0;
   TensorSlot shared_tensors = kNoTensor;
   TensorSlot inherited_tensors = kNoTensor;
   std::vector<FreedNamespace> freed_namespaces;
@@ -91,7 +92,6 @@ struct JobState {
   // Pages.
   uint64_t dirty_pages = 0;    // Sealed, in RAM only.
   uint64_t writing_pages = 0;  // Of them, on their way to a device.
-  uint64_t held_pages = 0;     // RAM that no write or eviction brings back: leased, being created, torn.
   uint64_t reading_pages = 0;  // RAM that is being filled.
   uint64_t ssd_pages = 0;
   uint64_t logical_pages = 0;  // Of all its tensors' sizes, page-rounded per piece.

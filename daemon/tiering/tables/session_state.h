@@ -39,6 +39,7 @@ struct SessionState {
   uint64_t enumerating = 0;        // The waiter that lists all its tensors, or did (everything.h); 0: none.
   TensorSlot cursor = kNoTensor;   // The tensor it lists next.
   std::vector<uint64_t> windows;   // Bit per window: announced to it and not returned.
+  uint32_t overdue_windows = 0;    // Of them, asked back longer ago than the deadline.
 
   bool knows(WindowIndex window) const {
     const uint32_t index = tier::Value(window);

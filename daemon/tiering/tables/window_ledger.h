@@ -11,6 +11,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/page_run.h"
+#include "daemon/base/time.h"
 #include "proto/units.h"
 
 namespace tier::tiering {
@@ -35,6 +36,8 @@ struct WindowEntry {
   uint32_t unreturned = 0;  // Sessions that still map it.
   WindowCondition condition = WindowCondition::kNone;
   bool emptying = false;                          // Chosen to be handed over (hand_over.cc).
+  bool overdue = false;                           // Returning, and the deadline has passed.
+  base::TimePoint asked_back_at;                  // While it is returning.
   std::array<uint32_t, kWindowUses> pieces = {};  // That have RAM in it, by WindowUse.
 
   uint32_t count(WindowUse use) const { return pieces[static_cast<size_t>(use)]; }

@@ -47,8 +47,8 @@ TEST(Guarantee, OfASmallArenaHalfIsLeft) {
 TEST(Guarantee, AnUnusedGuaranteeIsLentAndComesBack) {
   World world(WithArena(64 * kMiB));
   const JobId greedy = world.OpenJob();
-  const SessionId session = world.OpenSession(greedy);
   const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  const SessionId session = world.OpenSession(greedy);
   world.PutEach(session, 1, 30, kPiece);
   EXPECT_EQ(world.Job(greedy).window_count, 8u) << "idle memory is borrowable";
   const SessionId other = world.OpenSession(entitled);
@@ -61,8 +61,8 @@ TEST(Guarantee, AnUnusedGuaranteeIsLentAndComesBack) {
 TEST(Guarantee, LeasesAreNotMadeRoomForInWhatOthersAreGuaranteed) {
   World world(WithArena(64 * kMiB));
   const JobId greedy = world.OpenJob();
-  const SessionId session = world.OpenSession(greedy);
   const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  const SessionId session = world.OpenSession(greedy);
   for (uint64_t id = 1; id <= 16; ++id) EXPECT_EQ(world.Create(session, id, kPiece).code, Code::kOk);
   EXPECT_EQ(world.Create(session, 17, kPiece).code, Code::kWouldDeadlock) << "its own leases hold its firm share";
   EXPECT_EQ(world.Job(greedy).window_count, 4u);
@@ -73,9 +73,9 @@ TEST(Guarantee, LeasesAreNotMadeRoomForInWhatOthersAreGuaranteed) {
 TEST(Guarantee, WhatLiesInLentMemoryIsLeasedOnlyUpToTheFirmShare) {
   World world(WithArena(64 * kMiB));
   const JobId greedy = world.OpenJob();
+  const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
   const SessionId session = world.OpenSession(greedy);
   const SessionId second = world.OpenSession(greedy);
-  const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
   world.PutEach(session, 1, 28, kPiece, proto::kFlagShared);
   ASSERT_GT(world.Job(greedy).window_count, 6u) << "idle memory is borrowable";
   std::vector<uint64_t> leases;
@@ -102,8 +102,8 @@ TEST(Guarantee, WhatLiesInLentMemoryIsLeasedOnlyUpToTheFirmShare) {
 
 TEST(Guarantee, WhoseOwnLeasesHoldTheFirmShareIsToldAtOnce) {
   World world(WithArena(64 * kMiB));
-  const SessionId session = world.Open();
   world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  const SessionId session = world.Open();
   world.PutEach(session, 1, 20, kPiece);
   for (uint64_t id = 1; id <= 16; ++id) ASSERT_EQ(world.Acquire(session, id).code, Code::kOk);
   const uint64_t asked = world.Send(session, Op::kAcquire, {{17, 0, 0, 0}}, proto::kFlagNoWaitOwn);
@@ -119,7 +119,7 @@ TEST(Guarantee, MoreThanTheFirmShareInOneRequestIsRefusedAtOnceThoughInRam) {
   World world(WithArena(64 * kMiB));
   const SessionId session = world.Open();
   world.Put(session, 1, 40 * kMiB);
-  world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  world.OpenJob({.guarantee_bytes = 28 * kMiB});
   const uint64_t asked = world.Send(session, Op::kAcquire, {{1, 0, 0, 0}});
   world.Turn();
   ASSERT_TRUE(world.Answered(session, asked).has_value());
@@ -130,8 +130,8 @@ TEST(Guarantee, MoreThanTheFirmShareInOneRequestIsRefusedAtOnceThoughInRam) {
 TEST(Guarantee, WhatCannotGoToSsdIsNotPutIntoLentMemory) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB}, .device_blocks = 4});
   const JobId greedy = world.OpenJob();
-  const SessionId session = world.OpenSession(greedy);
   const JobId entitled = world.OpenJob({.guarantee_bytes = 32 * kMiB});
+  const SessionId session = world.OpenSession(greedy);
   for (uint64_t id = 1; id <= 20; ++id) {
     const Answer created = world.Create(session, id, kPiece);
     if (created.code == Code::kOk) world.Release(session, World::LeaseOf(created));
@@ -149,23 +149,42 @@ TEST(Guarantee, AGuaranteeLeavesEveryOpenJobItsPart) {
   const Status all = world.engine->OpenJob(JobId{99}, {.key = "7/greedy", .guarantee_bytes = 64 * kMiB});
   ASSERT_FALSE(all.has_value());
   EXPECT_EQ(all.error().code, Code::kNoMemory);
-  EXPECT_NE(all.error().message.find("without a guarantee keep 32 MiB"), std::string::npos) << all.error().message;
+  EXPECT_NE(all.error().message.find("without a guarantee keep 28 MiB"), std::string::npos) << all.error().message;
+  EXPECT_NE(all.error().message.find("user 0 has 28 MiB"), std::string::npos) << all.error().message;
   // As many of them as a user may open, each with all that it can have: the part is still that of equals.
-  for (uint64_t part : {64 / 2, 64 / 6, 64 / 12})
+  for (uint64_t part : {56 / 2, 56 / 6, 56 / 12})
     world.OpenJob({.key = "7/" + std::to_string(part), .guarantee_bytes = part * kMiB});
-  EXPECT_GE(world.Job(running).guarantee_bytes, 16 * kMiB);
+  EXPECT_GE(world.Job(running).guarantee_bytes, 14 * kMiB);
   EXPECT_EQ(world.CheckEach(session, 1, 12), Code::kOk);
   EXPECT_EQ(world.Create(session, 20, 16 * kMiB).code, Code::kOk);
+}
+
+// All jobs of one user are one share, however many there are and whatever they ask for.
+TEST(Guarantee, UsersHaveEqualPartsAndSoHaveTheJobsOfEach) {
+  World world(WithArena(64 * kMiB));
+  std::vector<JobId> first;
+  for (int i = 0; i < 4; ++i) first.push_back(world.OpenJob({.uid = 1}));
+  const JobId second = world.OpenJob({.uid = 2});
+  const JobId empty = world.OpenJob({.uid = 3});
+  for (const JobId job : first) world.OpenSession(job);
+  const SessionId last = world.OpenSession(second);
+  for (const JobId job : first) EXPECT_EQ(world.Job(job).guarantee_bytes, 7 * kMiB);
+  EXPECT_EQ(world.Job(second).guarantee_bytes, 28 * kMiB);
+  EXPECT_EQ(world.Job(empty).guarantee_bytes, 0u) << "it has no session";
+  const Status more = world.engine->OpenJob(JobId{99}, {.key = "1/more", .uid = 1, .guarantee_bytes = 30 * kMiB});
+  EXPECT_EQ(more.error().code, Code::kNoMemory) << "half is the other user's";
+  world.engine->EndSession(last, "done");
+  for (const JobId job : first) EXPECT_EQ(world.Job(job).guarantee_bytes, 14 * kMiB);
 }
 
 TEST(Guarantee, AGuaranteeLeavesWhatIsLeasedNow) {
   World world(WithArena(64 * kMiB));
   const SessionId session = world.Open();
   const Answer held = world.Create(session, 1, 48 * kMiB);
-  EXPECT_EQ(world.engine->OpenJob(JobId{99}, {.key = "7/a", .guarantee_bytes = 32 * kMiB}).error().code,
+  EXPECT_EQ(world.engine->OpenJob(JobId{99}, {.key = "7/a", .guarantee_bytes = 28 * kMiB}).error().code,
             Code::kNoMemory);
   world.Release(session, World::LeaseOf(held));
-  EXPECT_TRUE(world.engine->OpenJob(JobId{99}, {.key = "7/a", .guarantee_bytes = 32 * kMiB}).has_value());
+  EXPECT_TRUE(world.engine->OpenJob(JobId{99}, {.key = "7/a", .guarantee_bytes = 28 * kMiB}).has_value());
 }
 
 TEST(Guarantee, WhatIsInRamIsLeasedWhateverTheShareHasBecome) {
@@ -237,6 +256,7 @@ TEST(Guarantee, WindowsChosenForOneWhoGaveUpAreNotTakenLater) {
   ASSERT_TRUE(world.sink.returns.empty()) << "it is still looking";
   world.engine->EndSession(b, "gave up");
   world.Turns(3);
+  ASSERT_TRUE(world.engine->SetJob(second, 2 * kMiB, std::nullopt).has_value());
   ASSERT_TRUE(world.engine->SetJob(first, 16 * kMiB, std::nullopt).has_value());
   const SessionId c = world.Open();
   const uint64_t asked = world.Send(c, Op::kCreate, {{1, 0, 0, kPiece}});

@@ -204,7 +204,7 @@ TEST(Memory, AWindowThatNobodyMapsWakesTheJobItIsFor) {
 }
 
 TEST(Memory, AnArenaThatGrowsWakesTheJobsThatWait) {
-  World world(WithArena(8 * kMiB));
+  World world({.windows = {.arena_max_bytes = 8 * kMiB, .arena_limit_bytes = 16 * kMiB}});
   const SessionId session = world.Open();
   EXPECT_EQ(world.Create(session, 1, 8 * kMiB).code, Code::kOk);
   const uint64_t asked = world.Send(session, Op::kCreate, {{2, 0, 0, kPiece}});
@@ -218,7 +218,7 @@ TEST(Memory, AnArenaThatGrowsWakesTheJobsThatWait) {
 
 TEST(Memory, LookingForWindowsToHandOverGoesOverSomePiecesAtATime) {
   constexpr uint64_t kPieces = 3 * kHandOverWorkMax;
-  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kPieces});
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kPieces + 16});
   const JobId first = world.OpenJob();
   const SessionId a = world.OpenSession(first);
   // A tensor of which one byte is being created has its pieces, and no memory for them.

@@ -1,0 +1,439 @@
+// See ledger.h.
+#include "daemon/tiering/tables/ledger.h"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
+
+namespace tier::tiering {
+namespace {
+
+using base::FormatBytes;
+
+constexpr size_t kUsersNamedMax = 3;
+
+// One window at least, and of a small arena half.
+uint64_t PartForNobodyOf(uint64_t arena, uint64_t window) {
+  return std::min(std::max(window, arena / kPartForNobodyDivisor), arena / 2);
+}
+
+uint64_t AlignDown(uint64_t bytes, uint64_t unit) { return bytes / unit * unit; }
+
+// Of what users have, the most first: "user 7 has 40 MiB of it, user 9 has 2 MiB".
+std::string MostOf(std::vector<std::pair<uint64_t, uint32_t>> users) {
+  std::erase_if(users, [](const auto& user) { return user.first == 0; });
+  std::sort(users.begin(), users.end(),
+            [](const auto& a, const auto& b) { return std::pair(b.first, a.second) < std::pair(a.first, b.second); });
+  std::string text;
+  for (size_t i = 0; i < std::min(users.size(), kUsersNamedMax); ++i) {
+    text += fmt::format("{}user {} has {}", i == 0 ? "; " : ", ", users[i].second, FormatBytes(users[i].first));
+  }
+  return text;
+}
+
+}  // namespace
+
+Ledger::Ledger(uint64_t arena_bytes, uint64_t window_bytes)
+    : arena_(arena_bytes),
+      window_(window_bytes),
+      divisible_(arena_bytes - PartForNobodyOf(arena_bytes, window_bytes)),
+      host_spare_(arena_bytes) {
+  TIER_CHECK(window_ != 0, "arena {} window {}", arena_, window_);
+}
+
+Ledger::Entitlement& Ledger::At(EntitlementSlot job) {
+  TIER_CHECK(static_cast<uint32_t>(job) < jobs_.size() && jobs_[static_cast<uint32_t>(job)].used, "entitlement {}",
+             static_cast<uint32_t>(job));
+  return jobs_[static_cast<uint32_t>(job)];
+}
+
+const Ledger::Entitlement& Ledger::At(EntitlementSlot job) const {
+  TIER_CHECK(static_cast<uint32_t>(job) < jobs_.size() && jobs_[static_cast<uint32_t>(job)].used, "entitlement {}",
+             static_cast<uint32_t>(job));
+  return jobs_[static_cast<uint32_t>(job)];
+}
+
+uint64_t Ledger::Allowed(const Entitlement& job) const {
+  return job.terms.limit_bytes == 0 ? arena_ : std::min(job.terms.limit_bytes, arena_);
+}
+
+uint64_t Ledger::EqualPart(const Entitlement& job, uint64_t unpromised) const {
+  const uint64_t part = unpromised / users_with_parts_ / users_[job.user].equal_parts;
+  return std::min(Allowed(job), AlignDown(part, kPageSize));
+}
+
+Status Ledger::AdmitGuarantee(uint32_t uid, EntitlementSlot job, uint64_t bytes) const {
+  if (bytes == 0) return {};
+  const Entitlement* changed = job == kNoEntitlement ? nullptr : &At(job);
+  const auto found = user_by_uid_.find(uid);
+  const uint32_t own = found == user_by_uid_.end() ? UINT32_MAX : found->second;
+  const bool own_counts = own != UINT32_MAX && users_[own].entitled != 0;
+  uint64_t users = own_counts ? 0 : 1;
+  for (const User& user : users_) users += user.entitled != 0 ? 1 : 0;
+  const uint64_t user_part = divisible_ / users;
+  uint64_t guaranteed = 0;
+  uint64_t kept = 0;
+  std::vector<std::pair<uint64_t, uint32_t>> by_user(users_.size());
+  for (size_t i = 0; i < users_.size(); ++i) by_user[i].second = users_[i].uid;
+  for (const Entitlement& other : jobs_) {
+    if (!other.used || other.ended || &other == changed) continue;
+    uint64_t keeps = other.terms.guarantee_bytes;
+    guaranteed += keeps;
+    if (keeps == 0) {
+      // The job that asks is one of its user's.
+      const bool one_more = other.user == own && (changed == nullptr || !changed->entitled());
+      const uint64_t jobs = users_[other.user].entitled + (one_more ? 1 : 0);
+      keeps = std::max(other.live ? std::min(user_part / jobs, Allowed(other)) : 0, other.leased);
+      kept += keeps;
+    }
+    by_user[other.user].first += keeps;
+  }
+  const uint64_t left = divisible_ - std::min(divisible_, guaranteed + kept);
+  if (bytes <= left) return {};
+  return Fail(Code::kNoMemory,
+              fmt::format("a guarantee of {} cannot be given: the arena has {}, other jobs are guaranteed {}, those "
+                          "without a guarantee keep {}, {} are promised to nobody, {} are left{}",
+                          FormatBytes(bytes), FormatBytes(arena_), FormatBytes(guaranteed), FormatBytes(kept),
+                          FormatBytes(PartForNobody()), FormatBytes(left), MostOf(std::move(by_user))));
+}
+
+uint32_t Ledger::UserOf(uint32_t uid) {
+  const auto found = user_by_uid_.find(uid);
+  if (found != user_by_uid_.end()) return found->second;
+  auto index = static_cast<uint32_t>(users_.size());
+  if (free_users_.empty()) {
+    users_.emplace_back();
+  } else {
+    index = free_users_.back();
+    free_users_.pop_back();
+  }
+  users_[index] = {.uid = uid};
+  user_by_uid_.emplace(uid, index);
+  return index;
+}
+
+template <typename Apply>
+void Ledger::Change(EntitlementSlot job, Apply change) {
+  Entitlement& entry = At(job);
+  User& user = users_[entry.user];
+  const auto count = [&](int32_t sign) {
+    const bool alone = user.equal_parts == (sign > 0 ? 0u : 1u);
+    if (entry.equal_part() && alone) users_with_parts_ += static_cast<uint32_t>(sign);
+    if (entry.equal_part()) user.equal_parts += static_cast<uint32_t>(sign);
+    if (entry.entitled()) user.entitled += static_cast<uint32_t>(sign);
+    if (!entry.ended) guaranteed_ += static_cast<uint64_t>(sign) * entry.terms.guarantee_bytes;
+  };
+  count(-1);
+  change(entry);
+  count(1);
+  Recompute();
+}
+
+void Ledger::Recompute() {
+  TIER_CHECK(guaranteed_ <= divisible_, "guarantees of {} in {}", guaranteed_, divisible_);
+  const uint64_t unpromised = divisible_ - guaranteed_;
+  promised_ = 0;
+  for (Entitlement& job : jobs_) {
+    const uint64_t guarantee = job.ended ? 0 : job.terms.guarantee_bytes;
+    job.promised = job.equal_part() ? EqualPart(job, unpromised) : guarantee;
+    promised_ += job.promised;
+  }
+  std::vector<EntitlementSlot> claims = claims_;
+  for (const EntitlementSlot job : claims) {
+    if (Deficit(job) == 0) RemoveClaim(job);
+  }
+  ChooseTopClaim();
+}
+
+EntitlementSlot Ledger::Open(JobId id, uint32_t uid, Terms terms) {
+  if (free_jobs_.empty()) {
+    free_jobs_.push_back(EntitlementSlot{static_cast<uint32_t>(jobs_.size())});
+    jobs_.emplace_back();
+  }
+  const EntitlementSlot slot = free_jobs_.back();
+  free_jobs_.pop_back();
+  const uint32_t user = UserOf(uid);
+  ++users_[user].jobs;
+  jobs_[static_cast<uint32_t>(slot)] = {.id = id, .user = user, .used = true};
+  Set(slot, terms);
+  return slot;
+}
+
+void Ledger::Set(EntitlementSlot job, Terms terms) {
+  Change(job, [&](Entitlement& entry) { entry.terms = terms; });
+}
+
+void Ledger::SetLive(EntitlementSlot job, bool live) {
+  Change(job, [&](Entitlement& entry) { entry.live = live; });
+}
+
+void Ledger::End(EntitlementSlot job) {
+  DropClaim(job);
+  SetUnbacked(job, 0);
+  TIER_CHECK(!At(job).ended, "job {} ended twice", static_cast<uint64_t>(At(job).id));
+  ended_held_ += At(job).held;
+  Change(job, [](Entitlement& entry) { entry.ended = true; });
+}
+
+void Ledger::Remove(EntitlementSlot job) {
+  Entitlement& entry = At(job);
+  TIER_CHECK(entry.ended && entry.leased == 0 && entry.returning == 0, "job {} leases {}, returns {}",
+             static_cast<uint64_t>(entry.id), entry.leased, entry.returning);
+  ended_held_ -= entry.held;  // Windows that are still being made for it.
+  User& user = users_[entry.user];
+  if (--user.jobs == 0) {
+    user_by_uid_.erase(user.uid);
+    free_users_.push_back(entry.user);
+    user = {};
+  }
+  entry = {};
+  free_jobs_.push_back(job);
+}
+
+void Ledger::AddHeld(EntitlementSlot job, uint64_t bytes) {
+  Entitlement& entry = At(job);
+  TIER_CHECK(!entry.ended, "job {} is closed", static_cast<uint64_t>(entry.id));
+  entry.held += bytes;
+  if (entry.claimed == 0) return;
+  const uint64_t claimed = std::min(entry.claimed, bytes);
+  entry.claimed -= claimed;
+  claimed_ -= claimed;
+  if (entry.claimed == 0 || Deficit(job) == 0) RemoveClaim(job);
+  ChooseTopClaim();
+}
+
+void Ledger::SubtractHeld(EntitlementSlot job, uint64_t bytes) {
+  Entitlement& entry = At(job);
+  TIER_CHECK(entry.held >= bytes, "job {} holds {} of {}", static_cast<uint64_t>(entry.id), entry.held, bytes);
+  entry.held -= bytes;
+  if (entry.ended) ended_held_ -= bytes;
+  if (entry.claimed != 0) ChooseTopClaim();
+}
+
+void Ledger::SubtractLeased(EntitlementSlot job, uint64_t bytes) {
+  Entitlement& entry = At(job);
+  TIER_CHECK(entry.leased >= bytes, "job {} leases {} of {}", static_cast<uint64_t>(entry.id), entry.leased, bytes);
+  entry.leased -= bytes;
+}
+
+void Ledger::AskBack(EntitlementSlot job, uint64_t bytes, base::TimePoint now) {
+  SubtractHeld(job, bytes);
+  Entitlement& entry = At(job);
+  if (entry.returning == 0) entry.returning_since = now;
+  entry.returning += bytes;
+  returning_ += bytes;
+}
+
+void Ledger::MissDeadline(EntitlementSlot job, uint64_t bytes) {
+  Entitlement& entry = At(job);
+  entry.overdue += bytes;
+  overdue_ += bytes;
+  TIER_CHECK(entry.overdue <= entry.returning, "overdue {} of {}", entry.overdue, entry.returning);
+}
+
+void Ledger::TakeBack(EntitlementSlot job, uint64_t bytes, bool overdue) {
+  Entitlement& entry = At(job);
+  TIER_CHECK(entry.returning >= bytes && (!overdue || entry.overdue >= bytes), "{} of {}, {} overdue", bytes,
+             entry.returning, entry.overdue);
+  entry.returning -= bytes;
+  returning_ -= bytes;
+  if (!overdue) return;
+  entry.overdue -= bytes;
+  overdue_ -= bytes;
+}
+
+void Ledger::SetHost(uint64_t owned_bytes, uint64_t reachable_bytes) {
+  host_debt_ = owned_bytes > reachable_bytes ? owned_bytes - reachable_bytes : 0;
+  host_spare_ = reachable_bytes > owned_bytes ? reachable_bytes - owned_bytes : 0;
+}
+
+void Ledger::Claim(EntitlementSlot job, uint64_t bytes, base::TimePoint now) {
+  Entitlement& entry = At(job);
+  const uint64_t owed = entry.ended ? 0 : std::min(AlignUp(bytes, window_), AlignUp(Deficit(job), window_));
+  if (owed == 0) return DropClaim(job);
+  if (entry.claimed == 0) claims_.push_back(job);
+  claimed_ = claimed_ - entry.claimed + owed;
+  entry.claimed = owed;
+  entry.claim_expires = now + kClaimLifetime;
+  ChooseTopClaim();
+}
+
+void Ledger::RenewClaim(EntitlementSlot job, base::TimePoint now) {
+  Entitlement& entry = At(job);
+  if (entry.claimed != 0) entry.claim_expires = now + kClaimLifetime;
+}
+
+void Ledger::DropClaim(EntitlementSlot job) {
+  const auto found = std::find(claims_.begin(), claims_.end(), job);
+  if (found == claims_.end()) return;
+  RemoveClaim(job);
+  ChooseTopClaim();
+}
+
+void Ledger::RemoveClaim(EntitlementSlot job) {
+  std::erase(claims_, job);
+  Entitlement& entry = At(job);
+  claimed_ -= entry.claimed;
+  entry.claimed = 0;
+}
+
+bool Ledger::ExpireClaims(base::TimePoint now) {
+  bool expired = false;
+  for (size_t i = 0; i < claims_.size();) {
+    if (At(claims_[i]).claim_expires > now) {
+      ++i;
+      continue;
+    }
+    RemoveClaim(claims_[i]);
+    expired = true;
+  }
+  if (expired) ChooseTopClaim();
+  return expired;
+}
+
+void Ledger::ChooseTopClaim() {
+  top_claim_ = kNoEntitlement;
+  for (const EntitlementSlot job : claims_) {
+    if (top_claim_ == kNoEntitlement || Deficit(job) > Deficit(top_claim_)) top_claim_ = job;
+  }
+}
+
+void Ledger::SetUnbacked(EntitlementSlot job, uint64_t bytes) {
+  Entitlement& entry = At(job);
+  unbacked_ = unbacked_ - entry.unbacked + bytes;
+  entry.unbacked = bytes;
+}
+
+void Ledger::SetAllBacked() {
+  if (unbacked_ == 0) return;
+  for (Entitlement& job : jobs_) job.unbacked = 0;
+  unbacked_ = 0;
+}
+
+uint64_t Ledger::AllowedTo(EntitlementSlot job) const { return Allowed(At(job)); }
+
+uint64_t Ledger::FirmBytes(EntitlementSlot job) const {
+  const Entitlement& entry = At(job);
+  // One window at least: less than one can be given to nobody else.
+  return std::min(Allowed(entry), std::max(divisible_ - (promised_ - entry.promised), window_));
+}
+
+uint64_t Ledger::Deficit(EntitlementSlot job) const {
+  const Entitlement& entry = At(job);
+  return entry.promised - std::min(entry.promised, entry.held);
+}
+
+uint64_t Ledger::Surplus(EntitlementSlot job) const {
+  const Entitlement& entry = At(job);
+  return entry.ended ? 0 : entry.held - std::min(entry.promised, entry.held);
+}
+
+uint64_t Ledger::LeasableBy(EntitlementSlot job) const {
+  const Entitlement& entry = At(job);
+  const uint64_t others = guaranteed_ - (entry.ended ? 0 : entry.terms.guarantee_bytes);
+  return others == 0 ? UINT64_MAX : AlignUp(arena_ - others, kPageSize);
+}
+
+uint64_t Ledger::LeaseMax(EntitlementSlot job) const { return std::min(Allowed(At(job)), LeasableBy(job)); }
+
+bool Ledger::MayLease(EntitlementSlot job, uint64_t bytes, uint64_t ending_bytes) const {
+  const uint64_t leasable = LeasableBy(job);
+  if (leasable == UINT64_MAX) return true;
+  const uint64_t leased = At(job).leased;
+  return leased - std::min(leased, ending_bytes) + bytes <= leasable;
+}
+
+Growth Ledger::GrowthOf(EntitlementSlot job) const {
+  const Entitlement& entry = At(job);
+  const uint64_t next = entry.held + window_;
+  // A limit is kept page by page where pages are taken; the last window may reach beyond it.
+  const uint64_t most = entry.terms.limit_bytes == 0 ? arena_ : AlignUp(Allowed(entry), window_);
+  if (entry.ended || next > most) return Growth::kNone;
+  return entry.held < entry.promised || next <= FirmBytes(job) ? Growth::kOwn : Growth::kBorrowed;
+}
+
+bool Ledger::MayGrow(EntitlementSlot job) const {
+  const Entitlement& entry = At(job);
+  if (entry.ended || host_debt_ != 0) return false;
+  if (claims_.empty()) return true;
+  if (entry.held >= entry.promised) return false;
+  if (Deficit(job) >= Deficit(top_claim_)) return true;
+  return host_spare_ >= claimed_ - entry.claimed + window_;  // Enough for those before it as well.
+}
+
+uint64_t Ledger::BytesToAskBack() const {
+  if (claims_.empty()) return 0;
+  const uint64_t wanted = claimed_ + host_debt_;
+  const uint64_t coming = returning_ - overdue_ + ended_held_ + AlignDown(host_spare_, window_);
+  return wanted > coming ? wanted - coming : 0;
+}
+
+uint32_t Ledger::WindowsToGive(EntitlementSlot job) const {
+  const uint64_t surplus = Surplus(job);
+  if (surplus >= window_) return static_cast<uint32_t>(surplus / window_);
+  if (surplus == 0 || claims_.empty()) return 0;
+  // It would fall below its promise: only where that is the smaller deficit, or another cannot work at all.
+  const bool less = window_ - surplus < Deficit(top_claim_);
+  return less || At(top_claim_).held == 0 ? 1 : 0;
+}
+
+void Ledger::ListHolders(std::vector<JobId>* holders) const {
+  std::vector<std::pair<uint64_t, uint64_t>> order;  // By surplus, then by id.
+  for (uint32_t i = 0; i < jobs_.size(); ++i) {
+    if (!jobs_[i].used) continue;
+    const uint64_t surplus = Surplus(EntitlementSlot{i});
+    if (surplus != 0) order.emplace_back(UINT64_MAX - surplus, static_cast<uint64_t>(jobs_[i].id));
+  }
+  std::sort(order.begin(), order.end());
+  holders->clear();
+  for (const auto& [surplus, id] : order) holders->push_back(JobId{id});
+}
+
+std::vector<Ledger::Debtor> Ledger::ListDebtors(size_t max) const {
+  std::vector<Debtor> debtors;
+  if (returning_ == 0) return debtors;
+  for (const Entitlement& job : jobs_) {
+    if (job.used && job.returning != 0) debtors.push_back({job.id, job.returning, job.returning_since});
+  }
+  std::sort(debtors.begin(), debtors.end(), [](const Debtor& a, const Debtor& b) { return a.returning > b.returning; });
+  if (debtors.size() > max) debtors.resize(max);
+  return debtors;
+}
+
+void Ledger::CheckInvariants() const {
+  uint64_t promised = 0;
+  uint64_t claimed = 0;
+  uint64_t returning = 0;
+  uint64_t overdue = 0;
+  uint64_t unbacked = 0;
+  uint64_t ended_held = 0;
+  uint64_t claims = 0;
+  for (const Entitlement& job : jobs_) {
+    if (!job.used) continue;
+    TIER_CHECK(job.promised <= Allowed(job), "job {} is promised {} of {}", static_cast<uint64_t>(job.id), job.promised,
+               Allowed(job));
+    TIER_CHECK(job.claimed == 0 || job.held < job.promised, "job {} claims {}, holds {} of {}",
+               static_cast<uint64_t>(job.id), job.claimed, job.held, job.promised);
+    TIER_CHECK(job.overdue <= job.returning, "overdue {} of {}", job.overdue, job.returning);
+    promised += job.promised;
+    claimed += job.claimed;
+    returning += job.returning;
+    overdue += job.overdue;
+    unbacked += job.unbacked;
+    ended_held += job.ended ? job.held : 0;
+    claims += job.claimed != 0 ? 1 : 0;
+  }
+  TIER_CHECK(promised == promised_ && promised + PartForNobody() <= arena_, "promised {} of {}, {} to nobody", promised,
+             arena_, PartForNobody());
+  TIER_CHECK(claimed == claimed_ && claims == claims_.size(), "claims {} of {}, {} of {} jobs", claimed, claimed_,
+             claims, claims_.size());
+  TIER_CHECK(returning == returning_ && overdue == overdue_ && unbacked == unbacked_ && ended_held == ended_held_,
+             "returning {} of {}, overdue {} of {}, unbacked {} of {}, ended {} of {}", returning, returning_, overdue,
+             overdue_, unbacked, unbacked_, ended_held, ended_held_);
+}
+
+}  // namespace tier::tiering

@@ -1,0 +1,202 @@
+// Ledger: the one table of what each user, and within a user each job, is entitled to of RAM. Admission, growth,
+// leases, hand-over and refusals ask it and nothing else. Engine thread only.
+//
+// Of one job, in bytes:
+//   promised   its explicit guarantee, or its equal part of what is not guaranteed. It gets as much when it asks.
+//   allowed    its limit, and at most the arena.
+//   firm       what nobody else is promised, within its limit. Here may lie what cannot leave RAM.
+//   held       its windows, ready or being made.
+//   leased     RAM that no write and no eviction brings back: leased, being created, torn.
+//   claimed    what it asked for below its promise and did not get: it is owed this, until the claim expires.
+//   returning  windows that its clients were asked to return; overdue: of these, what they kept beyond the deadline.
+//
+// A part of the arena is promised to nobody, so that a newcomer can start. The arena less that part and less the
+// explicit guarantees is divided equally among the users that have jobs with sessions and without a guarantee, then
+// among these jobs of each user: N jobs of one user are one share. A job without sessions is promised its explicit
+// guarantee only. What a job leases beyond its promise is a surplus; it does not raise the promise.
+//
+// The arena that is divided is the configured one: promises do not move with the free memory of the host. What the host
+// is short of is a debt (SetHost). While there is one nobody grows, and hand-over asks back the debt in addition to
+// what jobs are owed. Windows are not asked back for the debt alone: giving memory back to the host is not built yet.
+//
+// SSD is not counted here yet; its bytes will be a second set of the same figures in each record.
+//
+// Invariants: Σ promised + PartForNobody() <= arena. promised <= allowed, where a guarantee is at most the limit.
+// claimed != 0 only while held < promised. overdue <= returning. Promises change only in Open, Set, SetLive and End.
+// Every query is O(1), except AdmitGuarantee and the lists, which are O(jobs).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <type_traits>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/base/time.h"
+#include "daemon/tiering/api/request.h"
+#include "proto/result.h"
+
+namespace tier::tiering {
+
+enum class EntitlementSlot : uint32_t {};
+inline constexpr EntitlementSlot kNoEntitlement{UINT32_MAX};
+
+// How long a job is owed what it asked for once. A job that still needs it asks again with its next request, and one
+// whose requests wait for room renews its claim in each turn.
+inline constexpr base::Duration kClaimLifetime = std::chrono::milliseconds(100);
+inline constexpr uint64_t kPartForNobodyDivisor = 16;  // Of the arena.
+
+struct Terms {
+  uint64_t guarantee_bytes = 0;  // 0: an equal part.
+  uint64_t limit_bytes = 0;      // 0: none.
+};
+
+enum class Growth : uint8_t {
+  kNone,      // Its limit or the arena stands in the way.
+  kOwn,       // Of what nobody else is promised.
+  kBorrowed,  // Of what others are promised, or nobody is: it must be able to go back.
+};
+
+class Ledger {
+ public:
+  Ledger(uint64_t arena_bytes, uint64_t window_bytes);
+
+  // May a job of this user have this guarantee? `job`: the one that is changed, or kNoEntitlement for a new one. The
+  // other guarantees stay, the part for nobody stays, and each job with sessions and without a guarantee keeps what it
+  // would have if all users, and all jobs of its user, had equal parts, and never less than it leases now. NO_MEMORY
+  // with figures.
+  Status AdmitGuarantee(uint32_t uid, EntitlementSlot job, uint64_t bytes) const;
+  // REQUIRES (and Set): AdmitGuarantee.
+  EntitlementSlot Open(JobId id, uint32_t uid, Terms terms);
+  void Set(EntitlementSlot job, Terms terms);
+  void SetLive(EntitlementSlot job, bool live);  // Its first session came, or its last one went.
+  void End(EntitlementSlot job);     // It is entitled to nothing any more. What it holds comes back by itself.
+  void Remove(EntitlementSlot job);  // REQUIRES: ended; it leases nothing.
+
+  void AddHeld(EntitlementSlot job, uint64_t bytes);
+  void SubtractHeld(EntitlementSlot job, uint64_t bytes);
+  void AddLeased(EntitlementSlot job, uint64_t bytes) { At(job).leased += bytes; }
+  void SubtractLeased(EntitlementSlot job, uint64_t bytes);
+  void AskBack(EntitlementSlot job, uint64_t bytes, base::TimePoint now);  // From held to returning.
+  void MissDeadline(EntitlementSlot job, uint64_t bytes);                  // From returning to overdue.
+  void TakeBack(EntitlementSlot job, uint64_t bytes, bool overdue);        // They came.
+  // What all windows take, and what they could take as the host is now.
+  void SetHost(uint64_t owned_bytes, uint64_t reachable_bytes);
+
+  // It could not get so many bytes of windows. Below its promise they are owed to it; else nothing happens.
+  void Claim(EntitlementSlot job, uint64_t bytes, base::TimePoint now);
+  void RenewClaim(EntitlementSlot job, base::TimePoint now);
+  void DropClaim(EntitlementSlot job);
+  bool ExpireClaims(base::TimePoint now);  // True: some did.
+  // Its SSD devices have no room for what lies in these bytes beyond its firm ones. Until the next call.
+  void SetUnbacked(EntitlementSlot job, uint64_t bytes);
+  void SetAllBacked();
+
+  uint64_t arena_bytes() const { return arena_; }
+  uint64_t PartForNobody() const { return arena_ - divisible_; }
+  uint64_t PromisedTo(EntitlementSlot job) const { return At(job).promised; }
+  uint64_t AllowedTo(EntitlementSlot job) const;
+  uint64_t FirmBytes(EntitlementSlot job) const;
+  uint64_t HeldBy(EntitlementSlot job) const { return At(job).held; }
+  uint64_t LeasedBy(EntitlementSlot job) const { return At(job).leased; }
+  uint64_t ReturningBy(EntitlementSlot job) const { return At(job).returning; }
+  uint64_t Deficit(EntitlementSlot job) const;
+  uint64_t Surplus(EntitlementSlot job) const;
+  // What it may lease in all: what no other job is guaranteed. UINT64_MAX: no other job is guaranteed anything.
+  uint64_t LeasableBy(EntitlementSlot job) const;
+  uint64_t LeaseMax(EntitlementSlot job) const;  // The same within its limit.
+  // May it lease so many bytes more, when some of its leases end with that?
+  bool MayLease(EntitlementSlot job, uint64_t bytes, uint64_t ending_bytes = 0) const;
+  // On what terms it may come to hold one more window, now or later.
+  Growth GrowthOf(EntitlementSlot job) const;
+  // Is it this job's turn for a window? The host owes nothing, and nobody is owed; else only jobs below their promise
+  // have one, the largest deficit first.
+  bool MayGrow(EntitlementSlot job) const;
+
+  // Hand-over.
+  bool anybody_owed() const { return !claims_.empty(); }
+  uint64_t unbacked_bytes() const { return unbacked_; }
+  uint64_t UnbackedBy(EntitlementSlot job) const { return At(job).unbacked; }
+  uint64_t host_debt() const { return host_debt_; }
+  uint64_t returning_bytes() const { return returning_; }
+  uint64_t BytesToAskBack() const;  // Beyond what is coming and what the arena has left.
+  uint32_t WindowsToGive(EntitlementSlot job) const;
+  // Jobs with a surplus, the largest first.
+  void ListHolders(std::vector<JobId>* holders) const;
+  struct Debtor {
+    JobId id{};
+    uint64_t returning = 0;
+    base::TimePoint since;
+  };
+  // Jobs whose clients still have windows that were asked back, the most first; at most `max`.
+  std::vector<Debtor> ListDebtors(size_t max) const;
+
+  void CheckInvariants() const;  // O(jobs).
+
+ private:
+  struct Entitlement {
+    JobId id{};
+    Terms terms;
+    uint64_t promised = 0;
+    uint64_t held = 0;
+    uint64_t leased = 0;
+    uint64_t claimed = 0;
+    uint64_t returning = 0;
+    uint64_t overdue = 0;
+    uint64_t unbacked = 0;
+    base::TimePoint claim_expires;
+    base::TimePoint returning_since;
+    uint32_t user = 0;
+    bool live = false;
+    bool ended = false;
+    bool used = false;
+
+    bool equal_part() const { return used && !ended && live && terms.guarantee_bytes == 0; }
+    bool entitled() const { return used && !ended && (live || terms.guarantee_bytes != 0); }
+  };
+  static_assert(std::is_trivially_copyable_v<Entitlement>);
+  struct User {
+    uint32_t uid = 0;
+    uint32_t jobs = 0;  // Used records.
+    uint32_t equal_parts = 0;
+    uint32_t entitled = 0;
+  };
+  static_assert(std::is_trivially_copyable_v<User>);
+
+  Entitlement& At(EntitlementSlot job);
+  const Entitlement& At(EntitlementSlot job) const;
+  uint64_t Allowed(const Entitlement& job) const;
+  uint64_t EqualPart(const Entitlement& job, uint64_t unpromised) const;
+  uint32_t UserOf(uint32_t uid);
+  // Around a change of what decides the promises.
+  template <typename Change>
+  void Change(EntitlementSlot job, Change change);
+  void Recompute();
+  void ChooseTopClaim();
+  void RemoveClaim(EntitlementSlot job);
+
+  uint64_t arena_;
+  uint64_t window_;
+  uint64_t divisible_;  // The arena less the part for nobody.
+  std::vector<Entitlement> jobs_;
+  std::vector<EntitlementSlot> free_jobs_;
+  std::vector<User> users_;
+  std::unordered_map<uint32_t, uint32_t> user_by_uid_;
+  std::vector<uint32_t> free_users_;
+
+  // Sums over the records, kept as they change.
+  uint64_t guaranteed_ = 0;
+  uint64_t promised_ = 0;
+  uint64_t claimed_ = 0;
+  uint64_t returning_ = 0;
+  uint64_t overdue_ = 0;
+  uint64_t unbacked_ = 0;
+  uint64_t ended_held_ = 0;
+  uint32_t users_with_parts_ = 0;
+  uint64_t host_debt_ = 0;
+  uint64_t host_spare_ = 0;
+  std::vector<EntitlementSlot> claims_;
+  EntitlementSlot top_claim_ = kNoEntitlement;  // Of them, the largest deficit.
+};
+
+}  // namespace tier::tiering

@@ -1,0 +1,222 @@
+// Jobs that compete for the arena: who may grow, who gives windows back, and what a silent client or a host that is
+// short of memory may not stop.
+#include <gtest/gtest.h>
+
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+using std::chrono::milliseconds;
+constexpr uint64_t kPiece = kBlockSize;
+constexpr uint64_t kArena = 32 * kMiB;
+constexpr uint64_t kWindow = 2 * kMiB;
+
+WorldOptions SmallWindows(uint32_t device_blocks = 256) {
+  return {.windows = {.window_size = kWindow, .arena_max_bytes = kArena}, .device_blocks = device_blocks};
+}
+
+// One request, with windows returned meanwhile.
+Answer Do(World& world, SessionId session, Op op, std::vector<proto::RequestItem> items) {
+  const uint64_t asked = world.Send(session, op, std::move(items));
+  world.TurnsReturning(session, asked, 10'000, milliseconds(1));
+  return world.Answered(session, asked).value_or(Answer{.code = Code::kTimeout, .detail = "not answered"});
+}
+
+// A sealed tensor of one piece, on SSD and in RAM.
+void PutClean(World& world, SessionId session, uint64_t tensor) {
+  const Answer created = Do(world, session, Op::kCreate, {{tensor, 0, 0, kPiece}});
+  ASSERT_EQ(created.code, Code::kOk) << created.detail;
+  ASSERT_EQ(Do(world, session, Op::kRelease, {{0, 0, 0, World::LeaseOf(created)}}).code, Code::kOk);
+  ASSERT_EQ(Do(world, session, Op::kFlush, {{tensor, 0, 0, 0}}).code, Code::kOk);
+}
+
+// A client that acquires its tensors in a circle, one after the other.
+class Cycle {
+ public:
+  Cycle(World& world, JobId job, uint64_t tensors)
+      : world_(world), job_(job), session_(world.OpenSession(job)), count_(tensors) {
+    for (uint64_t tensor = 1; tensor <= tensors; ++tensor) PutClean(world, session_, tensor);
+  }
+
+  void Step() {
+    if (asked_ != 0) {
+      const auto answer = world_.Answered(session_, asked_);
+      if (!answer) return;
+      ASSERT_EQ(answer->code, Code::kOk) << answer->detail;
+      world_.Send(session_, Op::kRelease, {{0, 0, 0, World::LeaseOf(*answer)}});
+    }
+    asked_ = world_.Send(session_, Op::kAcquire, {{next_ + 1, 0, 0, 0}});
+    next_ = (next_ + 1) % count_;
+  }
+  uint64_t held() const { return world_.Job(job_).window_count * kWindow; }
+
+ private:
+  World& world_;
+  JobId job_;
+  SessionId session_;
+  uint64_t count_;
+  uint64_t next_ = 0;
+  uint64_t asked_ = 0;
+};
+
+struct Rivals {
+  uint64_t hog_guarantee = 0;
+  uint64_t other_guarantee = 0;
+  bool hog_first = true;  // It was opened first.
+};
+
+class Contention : public ::testing::TestWithParam<Rivals> {};
+
+// Each cycles over twice the arena; the hog has all of it before the other comes.
+TEST_P(Contention, EachHungryJobHoldsItsPromise) {
+  constexpr uint64_t kTensors = 2 * kArena / kPiece;
+  World world(SmallWindows());
+  JobId other{};
+  if (!GetParam().hog_first) other = world.OpenJob({.uid = 2, .guarantee_bytes = GetParam().other_guarantee});
+  const JobId hog = world.OpenJob({.uid = 1, .guarantee_bytes = GetParam().hog_guarantee});
+  if (GetParam().hog_first) other = world.OpenJob({.uid = 2, .guarantee_bytes = GetParam().other_guarantee});
+  Cycle greedy(world, hog, kTensors);
+  ASSERT_GE(greedy.held(), kArena / 8 * 7) << "idle memory is borrowable";
+  Cycle late(world, other, kTensors);
+  uint64_t greedy_least = UINT64_MAX;
+  uint64_t late_least = UINT64_MAX;
+  for (uint32_t turn = 0; turn < 1500; ++turn) {
+    greedy.Step();
+    late.Step();
+    world.Turn();
+    world.ReturnWindows();
+    world.Advance(milliseconds(1));
+    if (turn < 1000) continue;
+    greedy_least = std::min(greedy_least, greedy.held());
+    late_least = std::min(late_least, late.held());
+  }
+  EXPECT_GE(greedy_least * 10, world.Job(hog).guarantee_bytes * 9);
+  EXPECT_GE(late_least * 10, world.Job(other).guarantee_bytes * 9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Guarantees, Contention,
+                         ::testing::Values(Rivals{}, Rivals{.hog_first = false}, Rivals{14 * kMiB, 14 * kMiB},
+                                           Rivals{7 * kMiB, 21 * kMiB}, Rivals{7 * kMiB, 21 * kMiB, false},
+                                           Rivals{21 * kMiB, 7 * kMiB}));
+
+// `largest` and `second` have borrowed all of the arena, of which `owner` is guaranteed 8 MiB.
+struct ThreeJobs {
+  ThreeJobs() {
+    for (uint64_t tensor = 1; tensor <= 9; ++tensor) PutClean(world, largest, tensor);
+    for (uint64_t tensor = 1; tensor <= 7; ++tensor) PutClean(world, second, tensor);
+  }
+  // Takes turns in which `largest` answers nothing.
+  void TurnsWithoutLargest(uint64_t asked, base::Duration most) {
+    for (const base::TimePoint end = world.now + most; world.now < end && !world.Answered(owner, asked);) {
+      world.Turn();
+      std::erase_if(world.sink.returns, [&](const auto& entry) {
+        if (entry.first == static_cast<uint64_t>(largest)) return false;
+        world.engine->WindowReturned(SessionId{entry.first}, WindowIndex{entry.second});
+        return true;
+      });
+      world.Advance(milliseconds(10));
+    }
+  }
+
+  World world{SmallWindows()};
+  JobId owner_job = world.OpenJob({.key = "3/owner", .uid = 3, .guarantee_bytes = 8 * kMiB});
+  JobId largest_job = world.OpenJob({.key = "1/largest", .uid = 1, .guarantee_bytes = kWindow});
+  JobId second_job = world.OpenJob({.key = "2/second", .uid = 2, .guarantee_bytes = kWindow});
+  SessionId largest = world.OpenSession(largest_job);
+  SessionId second = world.OpenSession(second_job);
+  SessionId owner = world.OpenSession(owner_job);
+};
+
+TEST(HandOver, AHolderThatNeverAnswersIsPassedOver) {
+  ThreeJobs jobs;
+  const uint64_t second_before = jobs.world.Job(jobs.second_job).window_count;
+  ASSERT_GT(jobs.world.Job(jobs.largest_job).window_count, second_before);
+  const base::TimePoint start = jobs.world.now;
+  const uint64_t asked = jobs.world.Send(jobs.owner, Op::kCreate, {{1, 0, 0, 8 * kMiB}});
+  jobs.TurnsWithoutLargest(asked, milliseconds(2500));
+  ASSERT_TRUE(jobs.world.Answered(jobs.owner, asked).has_value());
+  EXPECT_EQ(jobs.world.Answered(jobs.owner, asked)->code, Code::kOk) << jobs.world.Answered(jobs.owner, asked)->detail;
+  EXPECT_GE(jobs.world.now - start, milliseconds(1900)) << "the largest holder was asked first";
+  EXPECT_LT(jobs.world.Job(jobs.second_job).window_count, second_before);
+}
+
+TEST(HandOver, TheRefusalNamesWhoOwesWindows) {
+  ThreeJobs jobs;
+  const Status guaranteed = jobs.world.engine->SetJob(jobs.second_job, 20 * kMiB, std::nullopt);
+  ASSERT_TRUE(guaranteed.has_value()) << guaranteed.error().message;
+  const uint64_t asked = jobs.world.Send(jobs.owner, Op::kCreate, {{1, 0, 0, 8 * kMiB}});
+  jobs.TurnsWithoutLargest(asked, std::chrono::seconds(61));
+  ASSERT_TRUE(jobs.world.Answered(jobs.owner, asked).has_value());
+  const Answer refused = *jobs.world.Answered(jobs.owner, asked);
+  EXPECT_EQ(refused.code, Code::kNoMemory);
+  EXPECT_NE(refused.detail.find("job 1/largest was asked for windows 60.0 s ago and has not returned 4 MiB of them"),
+            std::string::npos)
+      << refused.detail;
+}
+
+TEST(HandOver, AWindowThatComesLateIsWelcome) {
+  ThreeJobs jobs;
+  const Status guaranteed = jobs.world.engine->SetJob(jobs.second_job, 20 * kMiB, std::nullopt);
+  ASSERT_TRUE(guaranteed.has_value()) << guaranteed.error().message;
+  const uint64_t asked = jobs.world.Send(jobs.owner, Op::kCreate, {{1, 0, 0, 8 * kMiB}});
+  jobs.TurnsWithoutLargest(asked, std::chrono::seconds(10));
+  ASSERT_FALSE(jobs.world.Answered(jobs.owner, asked).has_value());
+  jobs.world.TurnsReturning(jobs.owner, asked, 100, milliseconds(10));
+  EXPECT_EQ(jobs.world.Answered(jobs.owner, asked)->code, Code::kOk);
+}
+
+// The host has half the memory for a while.
+TEST(HostShortage, EvictsNothingThatNobodyGets) {
+  World world(WithArena(64 * kMiB));
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  for (uint64_t tensor = 1; tensor <= 27; ++tensor) PutClean(world, session, tensor);
+  ASSERT_EQ(world.windows.window_count(), 7u);
+  world.windows.SetArenaMax(32 * kMiB);
+  PutClean(world, session, 28);  // There is room for it in the last window.
+  world.Turns(10);
+  world.windows.SetArenaMax(64 * kMiB);
+  world.Turns(10);
+  EXPECT_EQ(world.Job(job).evicted_bytes, 0u);
+  EXPECT_EQ(world.Job(job).ram_bytes, 28 * kPiece);
+}
+
+TEST(HostShortage, ARequestWithinTheConfiguredMaximumWaits) {
+  World world(WithArena(64 * kMiB));
+  const SessionId session = world.Open();
+  world.Put(session, 1, kPiece);
+  world.windows.SetArenaMax(16 * kMiB);
+  world.Turns(3);
+  const uint64_t asked = world.Send(session, Op::kCreate, {{2, 0, 0, 40 * kMiB}}, proto::kFlagNoWaitOwn);
+  world.Turns(20);
+  ASSERT_FALSE(world.Answered(session, asked).has_value()) << world.Answered(session, asked)->detail;
+  world.windows.SetArenaMax(64 * kMiB);
+  EXPECT_EQ(world.Wait(session, asked).code, Code::kOk);
+}
+
+TEST(Guarantee, EmptyJobsOfOneUserTakeNothingFromAnother) {
+  World world(WithArena(64 * kMiB));
+  for (int i = 0; i < 64; ++i) world.OpenJob({.uid = 1});
+  const Status opened = world.engine->OpenJob(JobId{999}, {.key = "2/quarter", .uid = 2, .guarantee_bytes = 16 * kMiB});
+  EXPECT_TRUE(opened.has_value()) << opened.error().message;
+}
+
+// The first job has filled RAM and SSD with what cannot go elsewhere.
+TEST(Guarantee, ANewcomerGetsThePartPromisedToNobody) {
+  World world(SmallWindows(16));
+  const SessionId first = world.Open({.uid = 1});
+  for (uint64_t tensor = 1;; ++tensor) {
+    ASSERT_LT(tensor, 2000u);
+    const Answer created = world.Create(first, tensor, kPiece / 32);
+    if (created.code != Code::kOk) break;
+    world.Release(first, World::LeaseOf(created));
+  }
+  const SessionId late = world.Open({.uid = 2});
+  const Answer created = Do(world, late, Op::kCreate, {{1, 0, 0, kMiB}});
+  EXPECT_EQ(created.code, Code::kOk) << created.detail;
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing

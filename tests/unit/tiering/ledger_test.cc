@@ -1,0 +1,115 @@
+// The ledger of entitlement: whose turn it is for a window, what is asked back, and what a host that is short changes.
+#include "daemon/tiering/tables/ledger.h"
+
+#include <gtest/gtest.h>
+
+namespace tier::tiering {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr uint64_t kWindow = 2 * kMiB;
+constexpr uint64_t kArena = 64 * kMiB;  // Of it 4 MiB are promised to nobody.
+
+class LedgerTest : public ::testing::Test {
+ protected:
+  EntitlementSlot Open(uint32_t uid, uint64_t guarantee, uint64_t held) {
+    const EntitlementSlot job = ledger_.Open(JobId{next_++}, uid, {.guarantee_bytes = guarantee});
+    ledger_.SetLive(job, true);
+    ledger_.AddHeld(job, held);
+    return job;
+  }
+  void TearDown() override { ledger_.CheckInvariants(); }
+
+  Ledger ledger_{kArena, kWindow};
+  uint64_t next_ = 1;
+  base::TimePoint now_{std::chrono::seconds(1)};
+};
+
+TEST_F(LedgerTest, WhileAnybodyIsOwedOnlyTheLargestDeficitGrows) {
+  const EntitlementSlot rich = Open(1, 8 * kMiB, 40 * kMiB);
+  const EntitlementSlot near = Open(2, 16 * kMiB, 14 * kMiB);
+  const EntitlementSlot far = Open(3, 20 * kMiB, 10 * kMiB);
+  ledger_.SetHost(kArena, kArena);
+  EXPECT_TRUE(ledger_.MayGrow(rich)) << "nobody is owed";
+  ledger_.Claim(near, kWindow, now_);
+  EXPECT_FALSE(ledger_.MayGrow(rich));
+  EXPECT_TRUE(ledger_.MayGrow(near) && ledger_.MayGrow(far));
+  ledger_.Claim(far, 4 * kMiB, now_);
+  EXPECT_FALSE(ledger_.MayGrow(near)) << "the other lacks more";
+  ledger_.SetHost(kArena - 6 * kMiB, kArena);
+  EXPECT_TRUE(ledger_.MayGrow(near)) << "there is enough for both";
+  EXPECT_FALSE(ledger_.MayGrow(rich));
+  ledger_.AddHeld(far, kWindow);
+  ledger_.AddHeld(far, kWindow);
+  ledger_.AddHeld(near, kWindow);
+  EXPECT_FALSE(ledger_.anybody_owed()) << "they have what they asked for";
+}
+
+TEST_F(LedgerTest, AClaimEndsByItselfAndIsNeverMoreThanTheDeficit) {
+  const EntitlementSlot rich = Open(1, 8 * kMiB, 56 * kMiB);
+  const EntitlementSlot poor = Open(2, 8 * kMiB, 4 * kMiB);
+  ledger_.SetHost(60 * kMiB, 60 * kMiB);
+  ledger_.Claim(rich, kWindow, now_);
+  EXPECT_FALSE(ledger_.anybody_owed()) << "it has all that it is promised";
+  ledger_.Claim(poor, 40 * kMiB, now_);
+  EXPECT_EQ(ledger_.BytesToAskBack(), 4 * kMiB);
+  ledger_.RenewClaim(poor, now_ + milliseconds(50));
+  EXPECT_FALSE(ledger_.ExpireClaims(now_ + kClaimLifetime));
+  EXPECT_TRUE(ledger_.ExpireClaims(now_ + milliseconds(50) + kClaimLifetime));
+  EXPECT_FALSE(ledger_.anybody_owed());
+}
+
+TEST_F(LedgerTest, WindowsThatAreOverdueDoNotCountAsComing) {
+  const EntitlementSlot rich = Open(1, 8 * kMiB, 60 * kMiB);
+  const EntitlementSlot poor = Open(2, 8 * kMiB, 4 * kMiB);
+  ledger_.SetHost(kArena, kArena);
+  ledger_.Claim(poor, 4 * kMiB, now_);
+  ledger_.AskBack(rich, 4 * kMiB, now_);
+  EXPECT_EQ(ledger_.BytesToAskBack(), 0u);
+  EXPECT_EQ(ledger_.HeldBy(rich), 56 * kMiB);
+  ledger_.MissDeadline(rich, 4 * kMiB);
+  EXPECT_EQ(ledger_.BytesToAskBack(), 4 * kMiB);
+  const auto debtors = ledger_.ListDebtors(3);
+  ASSERT_EQ(debtors.size(), 1u);
+  EXPECT_TRUE(debtors[0].id == JobId{1} && debtors[0].returning == 4 * kMiB && debtors[0].since == now_);
+  ledger_.TakeBack(rich, 4 * kMiB, true);
+  EXPECT_EQ(ledger_.returning_bytes(), 0u);
+}
+
+TEST_F(LedgerTest, LessThanAWindowOfSurplusGoesOnlyWhereItIsMissedMore) {
+  const EntitlementSlot holder = Open(1, 7 * kMiB, 8 * kMiB);
+  const EntitlementSlot near = Open(2, 9 * kMiB, 8 * kMiB);
+  EXPECT_EQ(ledger_.WindowsToGive(holder), 0u) << "nobody is owed";
+  ledger_.Claim(near, kWindow, now_);
+  EXPECT_EQ(ledger_.WindowsToGive(holder), 0u) << "they would only change places";
+  const EntitlementSlot empty = Open(3, kMiB, 0);
+  ledger_.DropClaim(near);
+  ledger_.Claim(empty, kWindow, now_);
+  EXPECT_EQ(ledger_.WindowsToGive(holder), 1u) << "without any it cannot work";
+}
+
+TEST_F(LedgerTest, AShortHostIsADebtAndChangesNoPromise) {
+  const EntitlementSlot rich = Open(1, 0, 56 * kMiB);
+  const EntitlementSlot poor = Open(2, 0, 4 * kMiB);
+  ledger_.SetHost(60 * kMiB, 40 * kMiB);
+  EXPECT_EQ(ledger_.host_debt(), 20 * kMiB);
+  EXPECT_FALSE(ledger_.MayGrow(rich) || ledger_.MayGrow(poor));
+  EXPECT_EQ(ledger_.PromisedTo(poor), 30 * kMiB);
+  EXPECT_EQ(ledger_.GrowthOf(poor), Growth::kOwn) << "when the host has memory again";
+  EXPECT_EQ(ledger_.BytesToAskBack(), 0u) << "nothing is asked back for the host alone";
+  ledger_.Claim(poor, kWindow, now_);
+  EXPECT_EQ(ledger_.BytesToAskBack(), 22 * kMiB) << "what comes back pays the debt first";
+}
+
+TEST_F(LedgerTest, ARefusedGuaranteeSaysWhoHasTheRest) {
+  Open(7, 40 * kMiB, 0);
+  Open(8, 0, 0);
+  const Status refused = ledger_.AdmitGuarantee(9, kNoEntitlement, kMiB);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::kNoMemory);
+  EXPECT_NE(refused.error().message.find("user 7 has 40 MiB, user 8 has 20 MiB"), std::string::npos)
+      << refused.error().message;
+}
+
+}  // namespace
+}  // namespace tier::tiering
