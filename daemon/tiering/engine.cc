@@ -15,6 +15,7 @@
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/memory/hand_over.h"
 #include "daemon/tiering/memory/room.h"
+#include "daemon/tiering/memory/stalled.h"
 #include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/deferred_free.h"
 #include "daemon/tiering/pieces/recency.h"
@@ -64,7 +65,8 @@ void TakeEvents(Core& core) {
 }
 
 bool HandOverDue(const Core& core) {
-  return core.ledger.anybody_owed() || core.ledger.unbacked_bytes() != 0 || !core.emptying.windows.empty();
+  return core.ledger.anybody_owed() || core.ledger.serving() || core.ledger.unbacked_bytes() != 0 ||
+         !core.emptying.windows.empty();
 }
 
 void WorkOnJobs(Core& core) {
@@ -94,6 +96,7 @@ void WorkOnJobs(Core& core) {
     core.ledger.RenewClaim(job->entitlement, core.now);
   }
   ExpireReturns(core);
+  ServeStalled(core);
   if (!HandOverDue(core)) {
     StopHandOver(core);
   } else if (core.now >= core.next_hand_over) {

@@ -171,7 +171,10 @@ Next OnConflict(Core& core, Iterator waiter, const Ask& ask, const ConflictCheck
 Next OnShortage(Core& core, Iterator waiter, const Ask& ask) {
   JobState& job = *waiter->job;
   waiter->starved = true;
-  if (job.shortage_pages == 0) job.shortage_pages = waiter->needed_pages;
+  if (job.shortage_pages == 0) {
+    job.shortage_pages = waiter->needed_pages;
+    job.shortage_waiter = waiter->number;
+  }
   Maintain(core, job);
   const bool failing = job.write_backoff >= kWriteFailuresBeforeRefusal &&
                        job.write_failure_count > waiter->write_failures && job.windows_making == 0 &&

@@ -84,6 +84,14 @@ struct AskedBack {
   base::TimePoint at;
 };
 
+// The request that is served beyond its job's promise (memory/stalled).
+struct Serving {
+  JobId job{};          // None: no request is served so.
+  uint64_t waiter = 0;  // Its number; of the last one, while none is.
+  base::TimePoint until;
+  base::TimePoint owed_since;  // Somebody has been owed memory within its promise since then.
+};
+
 struct Core {
   Core(const EngineOptions& engine_options, const EnginePorts& engine_ports)
       : options(engine_options),
@@ -145,6 +153,7 @@ struct Core {
   std::deque<AskedBack> asked_back;
   base::TimePoint next_hand_over;
   Emptying emptying;
+  Serving serving;
   bool short_of_room = false;  // Some job waits for memory.
 
   uint64_t draining_devices = 0;  // Bit per device.

@@ -83,7 +83,8 @@ struct JobState {
   bool needs_maintenance = false;  // Something changed that write-behind, eviction or growth may follow.
   bool wants_port = false;         // Found the transfer port full: to be pumped when transfers end.
   uint32_t writes_inflight = 0;
-  uint64_t shortage_pages = 0;  // What the first waiter without room still needs.
+  uint64_t shortage_pages = 0;   // What the first waiter without room still needs.
+  uint64_t shortage_waiter = 0;  // That waiter's number.
   // From then on nobody takes room before the waiters that did not get theirs.
   base::TimePoint room_closes_at = kNever;
   std::deque<PrefetchItem> prefetches;

@@ -173,6 +173,7 @@ void Ledger::SetLive(EntitlementSlot job, bool live) {
 
 void Ledger::End(EntitlementSlot job) {
   DropClaim(job);
+  if (served_ == job) EndServing();
   SetUnbacked(job, 0);
   TIER_CHECK(!At(job).ended, "job {} ended twice", static_cast<uint64_t>(At(job).id));
   ended_held_ += At(job).held;
@@ -302,6 +303,17 @@ void Ledger::ChooseTopClaim() {
   }
 }
 
+void Ledger::Serve(EntitlementSlot job, uint64_t bytes) {
+  TIER_CHECK(!At(job).ended && bytes != 0, "job {} is served {}", static_cast<uint64_t>(At(job).id), bytes);
+  served_ = job;
+  served_bytes_ = AlignUp(bytes, window_);
+}
+
+void Ledger::EndServing() {
+  served_ = kNoEntitlement;
+  served_bytes_ = 0;
+}
+
 void Ledger::SetUnbacked(EntitlementSlot job, uint64_t bytes) {
   Entitlement& entry = At(job);
   unbacked_ = unbacked_ - entry.unbacked + bytes;
@@ -359,6 +371,7 @@ Growth Ledger::GrowthOf(EntitlementSlot job) const {
 bool Ledger::MayGrow(EntitlementSlot job) const {
   const Entitlement& entry = At(job);
   if (entry.ended || host_debt_ != 0) return false;
+  if (serving()) return served_ == job;
   if (claims_.empty()) return true;
   if (entry.held >= entry.promised) return false;
   if (Deficit(job) >= Deficit(top_claim_)) return true;
@@ -366,13 +379,14 @@ bool Ledger::MayGrow(EntitlementSlot job) const {
 }
 
 uint64_t Ledger::BytesToAskBack() const {
-  if (claims_.empty()) return 0;
-  const uint64_t wanted = claimed_ + host_debt_;
+  if (claims_.empty() && !serving()) return 0;
+  const uint64_t wanted = (serving() ? served_bytes_ : claimed_) + host_debt_;
   const uint64_t coming = returning_ - overdue_ + ended_held_ + AlignDown(host_spare_, window_);
   return wanted > coming ? wanted - coming : 0;
 }
 
 uint32_t Ledger::WindowsToGive(EntitlementSlot job) const {
+  if (serving()) return served_ == job ? 0 : static_cast<uint32_t>(At(job).held / window_);
   const uint64_t surplus = Surplus(job);
   if (surplus >= window_) return static_cast<uint32_t>(surplus / window_);
   if (surplus == 0 || claims_.empty()) return 0;
@@ -385,8 +399,10 @@ void Ledger::ListHolders(std::vector<JobId>* holders) const {
   std::vector<std::pair<uint64_t, uint64_t>> order;  // By surplus, then by id.
   for (uint32_t i = 0; i < jobs_.size(); ++i) {
     if (!jobs_[i].used) continue;
+    // While one job is served all others are asked, those with a surplus first.
+    const bool asked = serving() && EntitlementSlot{i} != served_ && !jobs_[i].ended && jobs_[i].held != 0;
     const uint64_t surplus = Surplus(EntitlementSlot{i});
-    if (surplus != 0) order.emplace_back(UINT64_MAX - surplus, static_cast<uint64_t>(jobs_[i].id));
+    if (asked || surplus != 0) order.emplace_back(UINT64_MAX - surplus, static_cast<uint64_t>(jobs_[i].id));
   }
   std::sort(order.begin(), order.end());
   holders->clear();

@@ -8,6 +8,7 @@
 //   held       its windows, ready or being made.
 //   leased     RAM that no write and no eviction brings back: leased, being created, torn.
 //   claimed    what it asked for below its promise and did not get: it is owed this, until the claim expires.
+//   served     what it needs beyond its promise, for the one job whose turn it is.
 //   returning  windows that its clients were asked to return; overdue: of these, what they kept beyond the deadline.
 //
 // A part of the arena is promised to nobody, so that a newcomer can start. The arena less that part and less the
@@ -88,6 +89,13 @@ class Ledger {
   void RenewClaim(EntitlementSlot job, base::TimePoint now);
   void DropClaim(EntitlementSlot job);
   bool ExpireClaims(base::TimePoint now);  // True: some did.
+  // One job at a time may be served beyond its promise, because its request could never be granted otherwise and nobody
+  // is owed anything (memory/stalled). It needs so many bytes of windows more. Until EndServing, all other jobs are
+  // asked for windows, and this one alone may grow.
+  void Serve(EntitlementSlot job, uint64_t bytes);
+  void EndServing();
+  bool Serves(EntitlementSlot job) const { return served_ == job; }
+  bool serving() const { return served_ != kNoEntitlement; }
   // Its SSD devices have no room for what lies in these bytes beyond its firm ones. Until the next call.
   void SetUnbacked(EntitlementSlot job, uint64_t bytes);
   void SetAllBacked();
@@ -114,7 +122,7 @@ class Ledger {
   bool MayGrow(EntitlementSlot job) const;
 
   // Hand-over.
-  bool anybody_owed() const { return !claims_.empty(); }
+  bool anybody_owed() const { return !claims_.empty(); }  // Below its promise.
   uint64_t unbacked_bytes() const { return unbacked_; }
   uint64_t UnbackedBy(EntitlementSlot job) const { return At(job).unbacked; }
   uint64_t host_debt() const { return host_debt_; }
@@ -197,6 +205,8 @@ class Ledger {
   uint64_t host_spare_ = 0;
   std::vector<EntitlementSlot> claims_;
   EntitlementSlot top_claim_ = kNoEntitlement;  // Of them, the largest deficit.
+  EntitlementSlot served_ = kNoEntitlement;     // Beyond its promise.
+  uint64_t served_bytes_ = 0;
 };
 
 }  // namespace tier::tiering

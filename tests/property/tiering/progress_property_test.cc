@@ -38,9 +38,9 @@ Plan Draw(std::mt19937_64& random) {
   plan.arena = pick(4, 14) * 2 * kMiB;
   plan.jobs = static_cast<uint32_t>(pick(1, 4));
   plan.ranks = static_cast<uint32_t>(pick(1, 3));
-  // What one of so many jobs is promised.
-  const uint64_t most = (plan.arena - std::max(plan.arena / 16, 2 * kMiB)) / plan.jobs / (2 * kMiB) * (2 * kMiB);
-  plan.tensor = std::max(std::min(pick(1, 5) * 2 * kMiB - pick(0, 1) * 5000, most), 20 * kPageSize);
+  // Often more than a job is promised; never more than one could have beside the part that is promised to nobody.
+  const uint64_t most = plan.arena - std::max(plan.arena / 16, 2 * kMiB) - 2 * kMiB;
+  plan.tensor = std::min(pick(1, 5) * 2 * kMiB - pick(0, 1) * 5000, most);
   plan.tensors = static_cast<uint32_t>(pick(2, 4));
   plan.asks = 10;
   return plan;
