@@ -215,8 +215,6 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   session.id = id;
   session.slot = slot;
   session.job = job;
-  // Marks of the slot's earlier holders lie behind it.
-  session.mark = job->mark_clock == UINT32_MAX ? UINT32_MAX : ++job->mark_clock;
   session.step = job->steps;
   job->sessions.push_back(&session);
   core.session_by_id.emplace(id, &session);
