@@ -6,7 +6,8 @@
 //
 // Integers are little-endian; reserved fields are zero and checked. A manifest is one value, replaced whole; its crc
 // covers every byte, itself taken as zero.
-// Versions: another `version` is refused whole, never read in part.
+// Versions: 2 added the flags of a tensor, which are zero in a manifest of version 1. Any other `version` is refused
+// whole, never read in part.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,8 @@
 namespace tier::proto {
 
 inline constexpr uint64_t kManifestMagic = 0x5453464d52454954;  // "TIERMFST"
-inline constexpr uint32_t kManifestVersion = 1;
+inline constexpr uint32_t kManifestVersion = 2;
+inline constexpr uint32_t kManifestVersionOldest = 1;  // That is still read.
 
 struct ManifestHeader {
   uint64_t magic;
@@ -32,8 +34,14 @@ struct ManifestTensorRecord {
   uint64_t size;  // Bytes.
   uint64_t generation;
   uint32_t piece_count;
-  uint32_t space;  // 0: the shared namespace; 1: a session's, inherited by the sessions that resume.
+  uint16_t space;  // 0: the shared namespace; 1: a session's, inherited by the sessions that resume.
+  uint16_t flags;  // ManifestTensorFlag bits.
 };
+
+// A session other than the one that persisted had changed a part of the tensor and not finished: it is TORN once
+// resumed.
+inline constexpr uint16_t kManifestTorn = 1u << 0;
+inline constexpr uint16_t kManifestTensorFlagsKnown = kManifestTorn;
 
 struct ManifestPieceRecord {
   uint32_t block;
@@ -54,6 +62,7 @@ struct ManifestKeyRecord {
 
 static_assert(sizeof(ManifestHeader) == 48 && sizeof(ManifestTensorRecord) == 32);
 static_assert(sizeof(ManifestPieceRecord) == 24 && sizeof(ManifestKeyRecord) == 16);
+static_assert(offsetof(ManifestTensorRecord, space) == 28 && offsetof(ManifestTensorRecord, flags) == 30);
 static_assert(offsetof(ManifestHeader, crc) == 12 && offsetof(ManifestHeader, tensor_count) == 24);
 static_assert(offsetof(ManifestPieceRecord, crc) == 8 && offsetof(ManifestPieceRecord, device) == 16);
 

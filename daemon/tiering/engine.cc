@@ -205,8 +205,6 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   session.id = id;
   session.slot = slot;
   session.job = job;
-  // Marks of the slot's earlier holders lie behind it.
-  session.mark = job->mark_clock == UINT32_MAX ? UINT32_MAX : ++job->mark_clock;
   session.step = job->steps;
   if (job->sessions.empty()) core.ledger.SetLive(job->entitlement, true);
   job->sessions.push_back(&session);

@@ -25,7 +25,10 @@ void SimClient::Send(PendingRequest request) {
   const auto timeout_ms = static_cast<uint32_t>(world_.chance.Between(1, 200));
   request.deadline = world_.now + std::chrono::milliseconds(timeout_ms);
   request.turn = world_.turns;
-  for (const TensorPtr& tensor : request.tensors) request.torn = request.torn || tensor->any_torn();
+  for (const TensorPtr& tensor : request.tensors) {
+    request.torn = request.torn || tensor->any_torn();
+    request.swaps.push_back(tensor->swaps);
+  }
   const PendingRequest& sent = pending_[sequence] = std::move(request);
   world_.engine.Submit(session_, {.sequence = sequence,
                                   .op = sent.op,
@@ -204,7 +207,7 @@ void SimClient::ReleaseAll() {
 
 void SimClient::Seal(const HeldLease& lease) {
   TensorModel& tensor = *lease.tensor;
-  if (PiecesOf(lease) == tensor.torn.size()) tensor.rewriters.clear();
+  if (PiecesOf(lease) == tensor.torn.size()) tensor.FinishWrites();
   for (const Patch& patch : lease.patches) {
     for (uint64_t piece = patch.offset / kBlockSize; piece * kBlockSize < patch.offset + patch.length; ++piece) {
       tensor.torn[piece] = false;
@@ -228,6 +231,7 @@ void SimClient::Abandon(const HeldLease& lease) {
     return;
   }
   tensor.tainted = true;
+  tensor.BreakWrites(static_cast<uint64_t>(session_));
   const uint64_t first = lease.patches.front().offset / kBlockSize;
   const uint64_t last = (lease.patches.back().offset + lease.patches.back().length - 1) / kBlockSize;
   for (uint64_t piece = first; piece <= last; ++piece) tensor.doubtful[piece] = true;
@@ -263,23 +267,41 @@ void SimClient::Release(size_t index, uint32_t flags) {
     world_.model.Remove(lease.tensor);
   }
   RequestItem item{0, 0, 0, lease.id};
-  if (lease.write && flags == 0 && was_visible) flags = PartOfARewrite(lease, &item);
+  if (lease.write && flags == 0 && was_visible) flags = PartOfASwap(lease, &item);
   Send({.op = Op::kRelease, .flags = flags, .tensors = {lease.tensor}, .items = {item}});
 }
 
-// Of all of the tensor, if it says anything of one.
-uint32_t SimClient::PartOfARewrite(const HeldLease& lease, RequestItem* item) {
+// What it sealed by hand belongs to what it sealed before, until it says that a step has ended.
+void SimClient::Change(const HeldLease& lease) {
   TensorModel& tensor = *lease.tensor;
   const auto me = static_cast<uint64_t>(session_);
-  const bool begun = tensor.rewriters.contains(me);
-  if (!begun && !world_.chance.OneIn(4)) return 0;
-  item->length = tensor.size;
-  if (begun && world_.chance.OneIn(2)) {
-    tensor.rewriters.erase(me);
+  if (PiecesOf(lease) == tensor.torn.size()) return;
+  std::set<uint32_t>& changed = tensor.changed[me];
+  const uint64_t first = lease.patches.front().offset / kBlockSize;
+  for (uint64_t piece = first; piece < first + PiecesOf(lease); ++piece) changed.insert(static_cast<uint32_t>(piece));
+  if (changed.size() == tensor.torn.size()) tensor.changed.erase(me);
+  tensor.perhaps_changed.insert(me);
+}
+
+// Of a swap over all of the tensor, if it says anything of one.
+uint32_t SimClient::PartOfASwap(const HeldLease& lease, RequestItem* item) {
+  TensorModel& tensor = *lease.tensor;
+  const auto me = static_cast<uint64_t>(session_);
+  const bool begun = tensor.swaps.contains(me);
+  if (!begun && !world_.chance.OneIn(4)) {
+    Change(lease);
     return 0;
   }
-  if (PiecesOf(lease) != tensor.torn.size()) tensor.rewriters.insert(me);  // Else it is whole with this.
+  item->length = tensor.size;
+  if (begun && world_.chance.OneIn(2)) {
+    tensor.swaps.erase(me);
+    tensor.changed.clear();  // If it wrote all of the tensor: the model does not count that.
+    return 0;
+  }
+  const bool alone = tensor.swaps.empty() || begun;
+  if (alone && PiecesOf(lease) != tensor.torn.size()) tensor.swaps.emplace(me, world_.next_swap++);
   tensor.tainted = true;
+  tensor.perhaps_changed.insert(me);
   return proto::kFlagMore;
 }
 
@@ -298,12 +320,15 @@ void SimClient::Name(Op op) {
   if (op == Op::kPersist && !world_.plan.manifests) return;
   if (tensor == nullptr || (op == Op::kFlush && world_.chance.OneIn(4)) || op == Op::kPersist) {
     if (op == Op::kFlush || op == Op::kPersist) Send({.op = op});
+    if (op != Op::kPersist) return;
+    // What it changed until the manifest is made is finished, if that is committed.
+    for (const auto& [key, each] : world_.model.tensors()) each->changed.erase(static_cast<uint64_t>(session_));
     return;
   }
   Send({.op = op, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 0}}});
   if (op != Op::kAccept) return;
   tensor->torn.assign(tensor->torn.size(), false);
-  tensor->rewriters.clear();
+  tensor->FinishWrites();
   for (uint32_t page = 0; page < tensor->page_count(); ++page) {
     if (world_.punched || tensor->doubtful[page / kPagesPerBlock]) tensor->seeds[page] = kUnknown;
   }
@@ -323,12 +348,15 @@ void SimClient::Tear() {
   const uint64_t end = item.length == 0 ? tensor->size : item.offset + item.length;
   for (uint64_t piece = item.offset / kBlockSize; piece * kBlockSize < end; ++piece) tensor->torn[piece] = true;
   if (item.offset < kBlockSize && end > (tensor->torn.size() - 1) * kBlockSize) {
-    tensor->rewriters.erase(static_cast<uint64_t>(session_));
+    tensor->swaps.erase(static_cast<uint64_t>(session_));
   }
   Send({.op = Op::kTear, .flags = flags, .tensors = {tensor}, .items = {item}});
 }
 
-void SimClient::Step() { Send({.op = Op::kStep}); }
+void SimClient::Step() {
+  Send({.op = Op::kStep});
+  for (const auto& [key, tensor] : world_.model.tensors()) tensor->changed.erase(static_cast<uint64_t>(session_));
+}
 
 void SimClient::Intern() {
   const uint64_t sequence = ++sequence_;

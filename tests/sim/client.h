@@ -33,11 +33,12 @@ struct PendingRequest {
   std::vector<TensorPtr> tensors;  // By item.
   std::vector<proto::RequestItem> items;
   base::TimePoint deadline;
-  bool duplicate = false;  // A create of a name that is taken.
-  bool hostile = false;    // Any code is right.
-  bool torn = false;       // Names a tensor that was torn before.
-  TensorPtr replaces;      // A create in the place of this one.
-  uint64_t turn = 0;       // When it was sent.
+  bool duplicate = false;                           // A create of a name that is taken.
+  bool hostile = false;                             // Any code is right.
+  bool torn = false;                                // Names a tensor that was torn before.
+  std::vector<std::map<uint64_t, uint64_t>> swaps;  // By item: TensorModel::swaps when it was sent.
+  TensorPtr replaces;                               // A create in the place of this one.
+  uint64_t turn = 0;                                // When it was sent.
 };
 
 // What a client needs of its world.
@@ -52,6 +53,7 @@ struct Surroundings {
   std::function<void(const std::string&)> fail;  // Ends the run with this finding.
   const bool& punched;  // A window was taken away at some time: anything in RAM only may be torn.
   uint32_t& next_seed;
+  uint64_t& next_swap;
   uint64_t& next_tensor;
 };
 
@@ -85,7 +87,9 @@ class SimClient {
   void GrowCreation();
   void ReleaseSome();
   void Release(size_t index, uint32_t flags);
-  uint32_t PartOfARewrite(const HeldLease& lease, proto::RequestItem* item);
+  uint32_t PartOfASwap(const HeldLease& lease, proto::RequestItem* item);
+  void Change(const HeldLease& lease);
+  void CheckNoSwap(const PendingRequest& request, size_t index);
   void Free();
   void Name(proto::Op op);
   void Step();

@@ -36,12 +36,24 @@ void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
     if (old_bytes && request.torn && lease.tensor->any_torn()) {
       world_.fail(fmt::format("tensor {} was torn, and is granted for reading", lease.tensor->id));
     }
+    if (lease.tensor->visible && lease.tensor == request.tensors[i]) CheckNoSwap(request, i);
     // Half the writers begin at once, so that what dies has left its traces.
     lease.touched = write && world_.chance.OneIn(2);
     if (lease.touched) {
       for (const Patch& patch : lease.patches) Stamp(*lease.tensor, patch, lease.seed);
     }
     leases_.push_back(std::move(lease));
+  }
+}
+
+// A swap of somebody else that was unfinished when the request was sent, and is so still.
+void SimClient::CheckNoSwap(const PendingRequest& request, size_t index) {
+  const TensorModel& tensor = *request.tensors[index];
+  for (const auto& [session, number] : request.swaps[index]) {
+    const auto found = tensor.swaps.find(session);
+    if (session == static_cast<uint64_t>(session_) || found == tensor.swaps.end() || found->second != number) continue;
+    world_.fail(fmt::format("session {}: tensor {} is granted in the middle of a swap of session {}",
+                            static_cast<uint64_t>(session_), tensor.id, session));
   }
 }
 
@@ -57,8 +69,9 @@ bool SimClient::Explained(const PendingRequest& request, const Reply& reply) con
   if (request.hostile) return true;
   const Plan& plan = world_.plan;
   switch (reply.code) {
-    case Code::kTimeout:
-    case Code::kWouldDeadlock: return request.op != Op::kRelease;
+    case Code::kTimeout: return request.op != Op::kRelease;
+    // Of two that begin a swap one comes second.
+    case Code::kWouldDeadlock: return request.op != Op::kRelease || (request.flags & proto::kFlagMore) != 0;
     case Code::kNoMemory:
     case Code::kNoSpace:
       return request.op == Op::kCreate || request.op == Op::kAcquire || request.op == Op::kFlush ||
@@ -92,6 +105,9 @@ void SimClient::OnRefusal(const PendingRequest& request, const Reply& reply) {
   }
   if (reply.detail.empty() || reply.error == nullptr) world_.fail("a refusal without a sentence");
   if (request.hostile || request.duplicate) return;
+  if (request.op == Op::kRelease && reply.code == Code::kWouldDeadlock) {
+    request.tensors[0]->swaps.erase(static_cast<uint64_t>(session_));
+  }
   if (request.op == Op::kCreate) {
     for (const TensorPtr& tensor : request.tensors) {
       tensor->freeing = true;
@@ -122,6 +138,10 @@ void SimClient::OnReply(const Reply& reply) {
     if (request.replaces != nullptr) Replaced(request);
     TakeLeases(request, reply);
   }
+  if (request.op == Op::kAccept) request.tensors[0]->FinishWrites();  // Also what began while it went on.
+  if (request.op == Op::kPersist) {
+    for (const auto& [key, tensor] : world_.model.tensors()) tensor->changed.erase(static_cast<uint64_t>(session_));
+  }
   if (request.op != Op::kFree) return;
   const TensorPtr freed = Latest(request.tensors[0]);
   freed->freeing = true;
@@ -134,9 +154,7 @@ void SimClient::Die() {
   }
   leases_.clear();
   for (const auto& [key, tensor] : world_.model.tensors()) {
-    if (tensor->rewriters.erase(static_cast<uint64_t>(session_)) == 0) continue;
-    tensor->tainted = true;
-    tensor->torn.assign(tensor->torn.size(), true);
+    tensor->BreakWrites(static_cast<uint64_t>(session_));
   }
   for (const auto& [sequence, request] : pending_) {
     // Granted since the last answers were told, perhaps: then the creation went with the client, and took the old one.

@@ -29,15 +29,30 @@ struct TensorModel {
   std::vector<uint32_t> seeds;  // By page; of the last seal.
   std::vector<bool> sealed;     // By page; all: it is visible.
   bool visible = false;
-  bool freeing = false;          // A free was asked for, or done.
-  bool tainted = false;          // A writer gave up on it: TORN is a right answer.
-  std::set<uint64_t> rewriters;  // Sessions that have begun to rewrite it by ranges, and not ended.
-  std::vector<bool> torn;        // By piece: torn on purpose, neither sealed nor accepted since: no read is granted.
-  std::vector<bool> doubtful;    // By piece: a writer gave up on it; accepting it means taking whatever is there.
+  bool freeing = false;  // A free was asked for, or done.
+  bool tainted = false;  // A writer gave up on it: TORN is a right answer.
+  // Which pieces belong to which unfinished write, by session. What is in the first two is certain: while such a swap
+  // is unfinished nobody else is granted anything, and if the session ends with either, no read is granted.
+  std::map<uint64_t, uint64_t> swaps;              // Number of the swap over all of it, begun and not ended.
+  std::map<uint64_t, std::set<uint32_t>> changed;  // Pieces sealed by hand, fewer than all.
+  std::set<uint64_t> perhaps_changed;              // Sessions that may have an unfinished change.
+  std::vector<bool> torn;      // By piece: of no finished write, neither sealed nor accepted since: no read is granted.
+  std::vector<bool> doubtful;  // By piece: a writer gave up on it; accepting it means taking whatever is there.
   std::shared_ptr<TensorModel> replaced_by;
 
   uint32_t page_count() const { return static_cast<uint32_t>(PagesFor(size)); }
   bool any_torn() const { return std::find(torn.begin(), torn.end(), true) != torn.end(); }
+  // All unfinished writes are finished, or overwritten.
+  void FinishWrites() {
+    swaps.clear();
+    changed.clear();
+  }
+  // The session cannot finish what it has begun.
+  void BreakWrites(uint64_t session) {
+    const bool certain = swaps.erase(session) + changed.erase(session) != 0;
+    if (certain) torn.assign(torn.size(), true);
+    if (certain || perhaps_changed.erase(session) != 0) tainted = true;
+  }
 };
 using TensorPtr = std::shared_ptr<TensorModel>;
 

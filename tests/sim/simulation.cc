@@ -51,6 +51,7 @@ Simulation::Simulation(const Plan& plan)
       .fail = [this](const std::string& finding) { Fail(finding); },
       .punched = punched_,
       .next_seed = next_seed_,
+      .next_swap = next_swap_,
       .next_tensor = next_tensor_});
   transfers_.WatchSubmits([this] {
     if (const auto overwrite = transfer_check_.AtSubmit(engine_->NamedPlaces(), transfers_, manifests_))

@@ -74,6 +74,7 @@ class Simulation final : public ReplySink {
   uint64_t next_id_ = 1;
   uint64_t next_tensor_ = 1;
   uint32_t next_seed_ = 1;
+  uint64_t next_swap_ = 1;
   Outcome outcome_;
 };
 

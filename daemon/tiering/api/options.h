@@ -16,7 +16,7 @@
 namespace tier::tiering {
 
 // Tensors and pieces freed, and as many leases of the dead ended, in one turn: a few milliseconds of work. What is
-// beyond that waits for the next (deferred_free.h, teardown_state.h).
+// beyond that waits for the next (deferred_free.h, teardown.h).
 inline constexpr uint32_t kFreesPerTurn = 16384;
 // Pieces of freed tensors that wait so, of all jobs. Who frees more frees it there and then, in its own requests' time.
 inline constexpr uint32_t kPendingFreesMax = 1u << 22;
@@ -25,7 +25,7 @@ struct EngineOptions {
   base::Duration deadline_default = std::chrono::seconds(60);
   uint32_t tensors_per_job_max = 1u << 24;
   uint32_t leases_per_session_max = 1u << 16;
-  uint32_t rewrites_per_session_max = 1024;  // Half done at once (rewrite.h); libtier has 64 swaps under way.
+  uint32_t unfinished_swaps_per_session_max = 1024;  // Tensors with one (updates.h); libtier has 64 under way.
   uint32_t keys_per_job_max = 1u << 22;
   uint64_t key_bytes_per_job_max = 64 * kMiB;  // Of them all together.
   double write_behind_start = 0.50;            // Of a share in dirty bytes: begin writing the coldest.

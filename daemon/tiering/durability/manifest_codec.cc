@@ -65,9 +65,11 @@ bool SanePiece(const proto::ManifestPieceRecord& piece, uint64_t length) {
          uint32_t{piece.page} + piece.pages <= kPagesPerBlock;
 }
 
-bool TakeTensor(Reader& reader, ManifestTensor* tensor) {
+bool TakeTensor(Reader& reader, uint32_t version, ManifestTensor* tensor) {
   if (!reader.Take(&tensor->record)) return false;
   const proto::ManifestTensorRecord& record = tensor->record;
+  const uint16_t known = version == proto::kManifestVersionOldest ? 0 : proto::kManifestTensorFlagsKnown;
+  if ((record.flags & ~known) != 0) return false;
   if (record.size == 0 || record.space > 1 || PieceCountOf(record.size) != record.piece_count) return false;
   if (reader.left() / sizeof(proto::ManifestPieceRecord) < record.piece_count) return false;
   tensor->pieces.resize(record.piece_count);
@@ -117,9 +119,9 @@ Result<Manifest> DecodeManifest(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   proto::ManifestHeader header{};
   if (!reader.Take(&header) || header.magic != proto::kManifestMagic) return Corrupt("it does not begin like one");
-  if (header.version != proto::kManifestVersion) {
-    return Fail(Code::kVersion, fmt::format("the manifest has version {}, this daemon reads {}", header.version,
-                                            proto::kManifestVersion));
+  if (header.version < proto::kManifestVersionOldest || header.version > proto::kManifestVersion) {
+    return Fail(Code::kVersion, fmt::format("the manifest has version {}, this daemon reads {} to {}", header.version,
+                                            proto::kManifestVersionOldest, proto::kManifestVersion));
   }
   if (header.size != bytes.size()) return Corrupt(fmt::format("{} bytes of {}", bytes.size(), header.size));
   std::vector<std::byte> summed(bytes.begin(), bytes.end());
@@ -127,7 +129,8 @@ Result<Manifest> DecodeManifest(std::span<const std::byte> bytes) {
   if (storage::Crc32c(summed) != header.crc) return Corrupt("wrong checksum");
   Manifest manifest{.step = header.step, .tensors = {}, .keys = {}};
   for (uint64_t i = 0; i < header.tensor_count; ++i) {
-    if (!TakeTensor(reader, &manifest.tensors.emplace_back())) return Corrupt(fmt::format("tensor record {}", i));
+    if (!TakeTensor(reader, header.version, &manifest.tensors.emplace_back()))
+      return Corrupt(fmt::format("tensor record {}", i));
   }
   for (uint64_t i = 0; i < header.key_count; ++i) {
     if (!TakeKey(reader, &manifest.keys.emplace_back())) return Corrupt(fmt::format("key record {}", i));

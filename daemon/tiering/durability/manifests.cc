@@ -11,7 +11,7 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "daemon/tiering/leases/conflicts.h"
-#include "daemon/tiering/leases/rewrite.h"
+#include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
 
@@ -24,13 +24,12 @@ storage::Extent ExtentOf(const proto::ManifestPieceRecord& piece) {
 
 bool Settled(const Piece& piece) { return piece.ssd_run && piece.activity != Activity::kLeasedWrite; }
 
-// The first item that is being written, now or between two ranges; as many as there are: none is.
+// The first item that is being written, now or between two ranges of a swap_out; as many as there are: none is.
 uint32_t FirstUnsettled(const Core& core, const Waiter& waiter) {
-  const std::unordered_set<uint32_t> rewritten = RewrittenTensors(core, *waiter.job);
   const auto unsettled = [&](const WaitItem& item) {
     if (!core.Alive(item.tensor)) return false;
-    if (rewritten.contains(Value(item.tensor.slot))) return true;
     const Tensor& tensor = core.tensors[item.tensor.slot];
+    if (tensor.has(kSwapping)) return true;
     for (uint32_t k = 0; k < tensor.piece_count; ++k) {
       if (!Settled(core.PieceOf(tensor, k))) return true;
     }
@@ -39,13 +38,16 @@ uint32_t FirstUnsettled(const Core& core, const Waiter& waiter) {
   return static_cast<uint32_t>(std::ranges::find_if(waiter.items, unsettled) - waiter.items.begin());
 }
 
-ManifestTensor Capture(const Core& core, const Tensor& tensor) {
+// `session`: which persists.
+ManifestTensor Capture(const Core& core, TensorSlot slot, const SessionState& session) {
+  const Tensor& tensor = core.tensors[slot];
   ManifestTensor captured;
   captured.record = {.tensor = tensor.id,
                      .size = tensor.size,
                      .generation = tensor.generation,
                      .piece_count = tensor.piece_count,
-                     .space = tensor.space == 0 ? 0u : 1u};
+                     .space = static_cast<uint16_t>(tensor.space == 0 ? 0 : 1),
+                     .flags = UpdatedByOthers(core, slot, session) ? proto::kManifestTorn : uint16_t{0}};
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
     const Piece& piece = core.PieceOf(tensor, k);
     captured.pieces.push_back({.block = piece.ssd_run.block,
@@ -125,15 +127,10 @@ std::optional<Refusal> ReplaceRefusal(const Core& core, const JobState& job) {
   return Refusal{Code::kDenied, fmt::format("an earlier run of job {} left a manifest, which this {}", key, why), {}};
 }
 
-// What the manifest holds is finished: a writer's death later cannot mix it with what came before.
-void MarkFinished(Core& core, const ManifestCommit& commit) {
-  for (const TensorRef ref : commit.tensors) {
-    if (!core.Alive(ref)) continue;
-    const Tensor& tensor = core.tensors[ref.slot];
-    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-      Piece& piece = core.PieceOf(tensor, k);
-      if (piece.changed_at < commit.mark) piece.changed_by = kChangedByNobody;
-    }
+// What the session that persisted had changed is finished: its death later cannot mix it with what came before.
+void EndCapturedUpdates(Core& core, const ManifestCommit& commit, uint64_t cookie) {
+  for (const TensorRef tensor : commit.tensors) {
+    if (core.Alive(tensor)) EndCaptured(core, tensor.slot, cookie);
   }
 }
 
@@ -158,7 +155,7 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
     }
   }
   if (result.code == Code::kOk) {
-    MarkFinished(core, commit);
+    EndCapturedUpdates(core, commit, result.cookie);
     core.broken_manifests.erase(commit.key);  // A whole one is in its place.
   }
   if (JobState* job = JobOfKey(core, commit.key)) {
@@ -197,6 +194,7 @@ Status ReplayTensor(Core& core, JobState& job, const ManifestTensor& saved) {
     piece.ssd_generation = piece.generation;
     SetState(core, id, {Copies::kSsd, Activity::kNone});
   }
+  if ((saved.record.flags & proto::kManifestTorn) != 0) MarkTorn(core, slot, {0, tensor.piece_count});
   return {};
 }
 
@@ -287,19 +285,18 @@ Outcome StartManifest(Core& core, Waiter& waiter) {
                    0);
   }
   Manifest manifest{.step = job.steps, .tensors = {}, .keys = {}};
-  ManifestCommit commit{
-      .key = job.options.key, .holds = job.manifest.id(), .waiter = waiter.number, .mark = 0, .tensors = {}};
+  ManifestCommit commit{.key = job.options.key, .holds = job.manifest.id(), .waiter = waiter.number, .tensors = {}};
+  waiter.cookie = core.next_cookie++;
   for (const WaitItem& item : waiter.items) {
     if (!core.Alive(item.tensor)) continue;
     const Tensor& tensor = core.tensors[item.tensor.slot];
-    manifest.tensors.push_back(Capture(core, tensor));
+    manifest.tensors.push_back(Capture(core, item.tensor.slot, *ask.session));
+    CaptureUpdate(core, *ask.session, item.tensor.slot, waiter.cookie);
     commit.own |= tensor.space != 0 && tensor.space != kInheritedSpace;
     commit.tensors.push_back(item.tensor);
     for (uint32_t k = 0; k < tensor.piece_count; ++k) job.manifest.Name(core.PieceOf(tensor, k).extent());
   }
   for (const auto& [id, key] : job.keys.keys()) manifest.keys.push_back({id, key});
-  if (job.mark_clock != UINT32_MAX) commit.mark = ++job.mark_clock;
-  waiter.cookie = core.next_cookie++;
   core.commits.emplace(waiter.cookie, std::move(commit));
   core.ports.manifests->StartPut(waiter.cookie, job.options.key, EncodeManifest(manifest));
   core.made_progress = true;
@@ -399,8 +396,7 @@ namespace {
 void StartErase(Core& core, const std::string& key, uint64_t holds) {
   TIER_CHECK(core.ports.manifests != nullptr, "a manifest of job {} without a store", key);
   const uint64_t cookie = core.next_cookie++;
-  core.commits.emplace(
-      cookie, ManifestCommit{.key = key, .holds = holds, .waiter = 0, .mark = 0, .erase = true, .tensors = {}});
+  core.commits.emplace(cookie, ManifestCommit{.key = key, .holds = holds, .waiter = 0, .erase = true, .tensors = {}});
   core.ports.manifests->StartErase(cookie, key);
 }
 

@@ -146,7 +146,7 @@ void CheckTensors(const Core& core, Count* count) {
     if (idle) continue;
     ++pieces;
     CheckPiece(core, id, count);
-    if (piece.copies == Copies::kTorn || piece.has(kMixedGeneration)) ++torn[Value(piece.tensor)];
+    if (piece.copies == Copies::kTorn) ++torn[Value(piece.tensor)];
   }
   TIER_CHECK(pieces == core.pieces.used(), "{} pieces of {}", pieces, core.pieces.used());
   for (uint32_t i = 0; i < core.tensors.capacity(); ++i) {
@@ -154,8 +154,11 @@ void CheckTensors(const Core& core, Count* count) {
     if (tensor.job == nullptr) continue;
     TIER_CHECK(tensor.lease_count == count->tensor_leases[i], "tensor {}: {} leases of {}", tensor.id,
                count->tensor_leases[i], tensor.lease_count);
-    TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} torn pieces of {}", tensor.id,
-               torn[i], tensor.torn_count);
+    if (core.updates.FindBroken(TensorSlot{i}) != kNoUpdate) ++torn[i];
+    TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} tears of {}", tensor.id, torn[i],
+               tensor.torn_count);
+    TIER_CHECK(tensor.updates == kNoUpdate || (tensor.has(kVisible) && !tensor.has(kDetached)),
+               "tensor {} has updates and flags {}", tensor.id, tensor.flags);
     TIER_CHECK(!tensor.has(kUnnamed) || !tensor.has(kVisible | kDetached), "tensor {} has no name and flags {}",
                tensor.id, tensor.flags);
     JobCount& job = count->jobs[tensor.job];
@@ -228,6 +231,16 @@ void CheckExtents(const Core& core, Count* count) {
              pages * kPageSize);
 }
 
+void CheckUpdatesOf(const Core& core, uint16_t session_slot) {
+  const SessionState* session = core.sessions[session_slot].get();
+  for (UpdateSlot slot = core.updates.FirstOfSession(session_slot); slot != kNoUpdate;
+       slot = core.updates[slot].next_of_session) {
+    const Tensor& tensor = core.tensors[core.updates[slot].tensor];
+    TIER_CHECK(session != nullptr && session->job == tensor.job && core.session_by_id.contains(session->id),
+               "an update of tensor {} in session slot {}", tensor.id, session_slot);
+  }
+}
+
 void CheckPendingFrees(const Core& core) {
   uint64_t pieces = 0;
   const auto add = [&](const JobState& job) {
@@ -271,6 +284,8 @@ void CheckInvariants(const Core& core) {
   CountLeases(core, &count);
   CountFlights(core, &count);
   CheckTensors(core, &count);
+  core.updates.CheckInvariants();
+  for (uint16_t slot = 0; slot < core.sessions.size(); ++slot) CheckUpdatesOf(core, slot);
   for (const auto& [id, job] : core.jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
   for (const auto& job : core.closing_jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
   core.ledger.CheckInvariants();

@@ -7,8 +7,8 @@
 #include "daemon/tiering/durability/manifests.h"
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/leases/grants.h"
-#include "daemon/tiering/leases/rewrite.h"
 #include "daemon/tiering/leases/rollback.h"
+#include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/deferred_free.h"
@@ -31,32 +31,17 @@ void CancelUntoldGrants(Core& core, SessionState& session) {
 
 void SpendOn(Core& core, const Lease& lease) { core.free_budget -= std::min(core.free_budget, lease.piece_count + 1); }
 
-// Ends read leases, and collects what is under the others.
-bool EndReadLeases(Core& core, Teardown& teardown) {
-  while (teardown.next != kNoLease && core.free_budget != 0) {
-    const LeaseSlot slot = teardown.next;
-    const Lease& lease = core.leases[slot];
-    teardown.next = lease.next;
-    SpendOn(core, lease);
-    if (lease.exclusive()) {
-      AddToRollback(core, lease, &teardown.rollback);
-    } else {
-      Release(core, slot);
-    }
-  }
-  return teardown.next == kNoLease;
-}
-
 // As far as the turn reaches. True: the session has no lease any more.
-bool EndLeases(Core& core, Teardown& teardown) {
-  SessionState& session = *teardown.session;
-  if (!EndReadLeases(core, teardown)) return false;
-  if (!DetectMixedGenerations(core, session, &teardown.rollback, &core.free_budget)) return false;
+bool EndLeases(Core& core, const SessionState& session) {
   while (session.leases != kNoLease && core.free_budget != 0) {
     const LeaseSlot slot = session.leases;
     SpendOn(core, core.leases[slot]);
-    RevertLease(core, core.leases[slot]);
-    EndLease(core, slot);
+    if (core.leases[slot].exclusive()) {
+      RevertLease(core, core.leases[slot]);
+      EndLease(core, slot);
+    } else {
+      Release(core, slot);
+    }
   }
   return session.leases == kNoLease;
 }
@@ -101,9 +86,8 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   const SessionId id = session.id;
   DropWaitersOf(core, session);
   CancelUntoldGrants(core, session);
-  TearRewrites(core, session);
-  Teardown teardown{.session = &session, .next = session.leases, .rollback = {}};
-  const bool done = EndLeases(core, teardown);
+  BreakUpdates(core, session);
+  const bool done = EndLeases(core, session);
   QueueFree(core, job, &session.tensors, static_cast<uint64_t>(id));
   FreeCreations(core, session);
   DropMappings(core, session);
@@ -116,7 +100,7 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
     Forget(core, session);
   } else {
     ++job.teardown_count;
-    core.teardowns.push_back(std::move(teardown));
+    core.teardowns.push_back(&session);
   }
   job.retry_waiters = true;
   core.made_progress = true;
@@ -131,9 +115,9 @@ void ContinueTeardowns(Core& core) {
   core.made_progress |= !core.teardowns.empty();
   size_t count = core.teardowns.size();
   for (size_t i = 0; i < core.teardowns.size() && core.free_budget != 0;) {
-    SessionState& session = *core.teardowns[i].session;
+    const SessionState& session = *core.teardowns[i];
     bool done = false;
-    SpendPart(core, count--, [&] { done = EndLeases(core, core.teardowns[i]); });
+    SpendPart(core, count--, [&] { done = EndLeases(core, session); });
     if (!done) {
       ++i;
       continue;

@@ -1,7 +1,8 @@
 // Death: what remains when a writer gives up, a session ends or a job is closed. Engine thread only.
 //
 // What a dead session held is given back in the turn of its death, unless it is more than a turn's work: then its
-// leases stand until their turn comes, as if it lived. What becomes of pieces under its write leases: rollback.h.
+// leases stand until their turn comes, as if it lived. What becomes of pieces under its write leases: rollback.h. What
+// it had begun to change and not finished is TORN at once: updates.h.
 #pragma once
 
 #include "daemon/tiering/tables/core.h"

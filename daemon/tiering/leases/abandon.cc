@@ -3,6 +3,7 @@
 
 #include "daemon/tiering/leases/grants.h"
 #include "daemon/tiering/leases/rollback.h"
+#include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
 
@@ -10,12 +11,8 @@ namespace tier::tiering {
 
 void Abandon(Core& core, LeaseSlot slot) {
   const Lease& lease = core.leases[slot];
-  SessionState& session = *core.sessions[lease.session];
   const TensorRef tensor = core.RefOf(lease.tensor);
-  Rollback rollback;
-  uint32_t budget = UINT32_MAX;
-  AddToRollback(core, lease, &rollback);
-  DetectMixedGenerations(core, session, &rollback, &budget);
+  BreakUpdate(core, *core.sessions[lease.session], tensor.slot);
   RevertLease(core, lease);
   const bool attached = !core.tensors[tensor.slot].has(kDetached);
   const bool visible = core.tensors[tensor.slot].has(kVisible);
@@ -33,11 +30,12 @@ void CancelGrant(Core& core, LeaseSlot slot) {
     Piece& piece = core.pieces[id];
     // What was to be overwritten whole may have been given room without its bytes.
     const bool content_missing = piece.copies == Copies::kRamSsd && lease.discard;
+    if (content_missing) {
+      RevertToSsd(core, id);
+      continue;
+    }
     if (piece.copies == Copies::kRamSsd) piece.generation = piece.ssd_generation;
-    SetState(core, id, {content_missing ? Copies::kSsd : piece.copies, Activity::kNone});
-    if (!content_missing) continue;
-    piece.set(kReserved);
-    if (piece.pins == 0) DropRam(core, id);
+    SetState(core, id, {piece.copies, Activity::kNone});
   }
   // Others of its ranges may have made it visible before the create was granted.
   const bool created = lease.kind == LeaseKind::kCreate && !tensor.has(kDetached | kVisible);

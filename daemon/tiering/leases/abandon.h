@@ -5,7 +5,8 @@
 
 namespace tier::tiering {
 
-// The holder of a write lease gives it up: its pieces go back or tear; a tensor being created is freed.
+// The holder of a write lease gives it up: its pieces go back or tear, and with them the update that it was part of; a
+// tensor being created is freed.
 void Abandon(Core& core, LeaseSlot slot);
 
 // Takes back an exclusive lease under which nothing was written: its session was never told of it, or says so. A

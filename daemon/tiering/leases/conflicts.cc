@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "daemon/tiering/leases/updates.h"
+
 namespace tier::tiering {
 namespace {
 
@@ -23,11 +25,28 @@ bool HoldsLeaseOn(const Core& core, const SessionState& session, TensorSlot tens
   return false;
 }
 
+// The same for any of its pieces. Who holds very many leases is not told at once, but at the deadline.
+bool HoldsPartOf(const Core& core, const SessionState& session, TensorSlot tensor) {
+  if (core.tensors[tensor].lease_count == 0) return false;
+  uint32_t scanned = 0;
+  LeaseSlot slot = session.leases;
+  for (; slot != kNoLease && scanned < kOwnLeasesScannedMax; slot = core.leases[slot].next, ++scanned) {
+    if (core.leases[slot].tensor == tensor) return true;
+  }
+  return false;
+}
+
+// A waiting writer came before the ask. One that waits for a swap_out of the asking session must not hold that up.
+bool ClaimStandsBefore(const Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+  if (!piece.has(kWanted)) return false;
+  const PieceId id = core.tensors[item.tensor.slot].piece(piece.number);
+  return ask.session->job->claims.EarlierThan(ask.number, id) != 0 &&
+         !HasUnfinishedSwap(core, item.tensor.slot, *ask.session);
+}
+
 Blocker BlockerOfRead(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
   if (piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
-  if (!piece.has(kWanted)) return Blocker::kNone;
-  const bool claimed =
-      ask.session->job->claims.EarlierThan(ask.number, core.tensors[item.tensor.slot].piece(piece.number)) != 0;
+  const bool claimed = ClaimStandsBefore(core, ask, item, piece);
   const bool nested = claimed && HoldsLeaseOn(core, *ask.session, item.tensor.slot, piece.number);
   return claimed && !nested ? Blocker::kClaim : Blocker::kNone;
 }
@@ -36,9 +55,7 @@ Blocker BlockerOfWrite(Core& core, const Ask& ask, const WaitItem& item, const P
   if (piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
   if (piece.activity == Activity::kReadingIn) return ask.discards() ? Blocker::kTransfer : Blocker::kNone;
   if (piece.activity != Activity::kNone) return Blocker::kTransfer;
-  if (!piece.has(kWanted)) return Blocker::kNone;
-  const PieceId id = core.tensors[item.tensor.slot].piece(piece.number);
-  return ask.session->job->claims.EarlierThan(ask.number, id) != 0 ? Blocker::kClaim : Blocker::kNone;
+  return ClaimStandsBefore(core, ask, item, piece) ? Blocker::kClaim : Blocker::kNone;
 }
 
 bool MayRewriteTorn(const Ask& ask, const WaitItem& item, const Tensor& tensor) {
@@ -52,6 +69,18 @@ bool TooManyRanges(const WaitItem& item, const Tensor& tensor) {
   const IntervalSet& sealed = tensor.creation->sealed;
   return sealed.intervals().size() + tensor.lease_count >= kCreationRangesMax &&
          !sealed.Touches(item.offset, item.offset + item.length);
+}
+
+// Others wait for an unfinished swap_out. It may wait for what they lease of the tensor: then they must not.
+ConflictCheck CheckSwap(const Core& core, const Ask& ask, uint32_t index) {
+  const WaitItem& item = ask.items[index];
+  const PieceRange range{item.first_piece, item.piece_count};
+  if (SwapperOf(core, item.tensor.slot, range, ask.session) == nullptr) return {};
+  const bool holds = HoldsPartOf(core, *ask.session, item.tensor.slot);
+  return {.verdict = holds ? Verdict::kRefused : Verdict::kBlocked,
+          .blocker = Blocker::kUpdate,
+          .item = index,
+          .piece = item.first_piece};
 }
 
 // Verdict on the tensor as a whole: kReady, kBlocked or kRefused.
@@ -71,7 +100,7 @@ ConflictCheck CheckTensorConflicts(const Core& core, const Ask& ask, uint32_t in
     return {.verdict = Verdict::kBlocked, .blocker = Blocker::kUnsealed, .item = index, .piece = item.first_piece};
   }
   if (tensor.torn() && !MayRewriteTorn(ask, item, tensor)) return refused;
-  return {};
+  return CheckSwap(core, ask, index);
 }
 
 // The old bytes of the piece are not needed.
@@ -168,21 +197,38 @@ bool OwnLeasesBlock(const Core& core, const SessionState& session, const Conflic
 
 namespace {
 
-std::string DescribeTorn(const Core& core, const Tensor& tensor, uint64_t* offset) {
+// Torn pieces, and what has to be rewritten since an update of the tensor broke. `offset`: of the first of them.
+std::string DescribeTorn(const Core& core, TensorSlot slot, uint64_t* offset) {
+  constexpr uint32_t kNamedMax = 32;
+  const Tensor& tensor = core.tensors[slot];
+  const UpdateSlot broken = core.updates.FindBroken(slot);
+  const auto unwritten = [&](uint32_t k) {
+    return broken != kNoUpdate && core.updates[broken].torn.Contains(k) && !core.updates[broken].changed.Contains(k);
+  };
   std::string list;
   uint32_t named = 0;
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
     const Piece& piece = core.PieceOf(tensor, k);
-    if (piece.copies != Copies::kTorn && !piece.has(kMixedGeneration)) continue;
+    const bool torn = piece.copies == Copies::kTorn;
+    if (!torn && !unwritten(k)) continue;
     if (named == 0) *offset = uint64_t{k} * kBlockSize;
-    if (named++ == 32) {
-      list += ", ...";
-      break;
-    }
-    list += fmt::format("{}{} ({} {})", named == 1 ? "" : ", ", k,
-                        piece.copies == Copies::kTorn ? "torn at generation" : "back at generation", piece.generation);
+    if (named++ == kNamedMax) return list + ", ...";
+    list +=
+        fmt::format("{}{} ({} generation {})", named == 1 ? "" : ", ", k, torn ? "torn at" : "at", piece.generation);
   }
   return list;
+}
+
+Refusal SwapRefusal(const Core& core, const WaitItem& item, const Ask& ask) {
+  const Tensor& tensor = core.tensors[item.tensor.slot];
+  const SessionState* swapper = SwapperOf(core, item.tensor.slot, {item.first_piece, item.piece_count}, ask.session);
+  TIER_CHECK(swapper != nullptr, "tensor {} was refused without a reason", tensor.id);
+  return {
+      Code::kWouldDeadlock,
+      fmt::format("tensor {:#x} is under an unfinished swap_out of session {}, which may wait for what this session "
+                  "leases of it: release that first",
+                  tensor.id, static_cast<uint64_t>(swapper->id)),
+      {.tensor = tensor.id, .requested = item.length, .limit = tensor.size}};
 }
 
 }  // namespace
@@ -199,15 +245,16 @@ Refusal RefusalOf(const Core& core, const Ask& ask, const ConflictCheck& check) 
         item.id);
     return refusal;
   }
+  if (check.blocker == Blocker::kUpdate) return SwapRefusal(core, item, ask);
   const Tensor& tensor = core.tensors[item.tensor.slot];
   refusal.record.tensor = tensor.id;
   refusal.record.limit = tensor.size;
   if (tensor.torn()) {
     refusal.code = Code::kTorn;
-    const std::string list = DescribeTorn(core, tensor, &refusal.record.requested);
+    const std::string list = DescribeTorn(core, item.tensor.slot, &refusal.record.requested);
     refusal.detail = fmt::format(
-        "a writer of tensor {:#x} ended in the middle: of {} pieces at generation {}, these are not what was being "
-        "written: {}; rewrite them whole with discard, free the tensor, or accept it as it stands",
+        "a writer of tensor {:#x} ended in the middle: its {} pieces, written last at generation {}, may be of "
+        "different updates; rewrite these whole with discard: {}; or free the tensor, or accept it as it stands",
         tensor.id, tensor.piece_count, tensor.generation, list);
     return refusal;
   }

@@ -34,6 +34,7 @@ enum class Blocker : uint8_t {
   kUnsealed,
   kTransfer,
   kClaim,
+  kUpdate,  // An unfinished swap_out of another session.
 };
 
 struct ConflictCheck {

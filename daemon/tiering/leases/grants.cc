@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "daemon/tiering/leases/rewrite.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
 
@@ -27,13 +26,6 @@ void LinkLease(Core& core, SessionState& session, LeaseSlot slot) {
   session.leased_bytes += lease.length;
   ++session.job->counters.lease_count;
   session.job->counters.leased_bytes += lease.length;
-}
-
-void NoteChange(const SessionState& session, Piece& piece) {
-  const auto me = static_cast<uint16_t>(session.slot + 1);
-  const bool others = piece.changed_by != kChangedByNobody && piece.changed_by != me;
-  piece.changed_by = others ? kChangedByMany : me;
-  piece.changed_at = session.job->mark_clock;
 }
 
 void TakeForWriting(Core& core, PieceId id) {
@@ -104,12 +96,10 @@ void GrantItem(Core& core, const Ask& ask, uint32_t index, LeaseKind kind) {
 
 // A whole piece has been sealed.
 void SealPiece(Core& core, PieceId id) {
-  Piece& piece = core.pieces[id];
+  const Piece& piece = core.pieces[id];
   JobState& job = core.JobOf(piece);
   if (piece.ssd_run) DropExtent(core, id);
-  const bool counted = piece.copies == Copies::kTorn || piece.has(kMixedGeneration);
-  if (counted && !core.tensors[piece.tensor].has(kDetached)) RemoveTornPiece(core, piece.tensor);
-  piece.clear(kMixedGeneration);
+  if (piece.copies == Copies::kTorn && !core.tensors[piece.tensor].has(kDetached)) RemoveTear(core, piece.tensor);
   job.policy->Use(id);
   SetState(core, id, {Copies::kRam, Activity::kNone});
 }
@@ -136,19 +126,12 @@ void SealCreation(Core& core, const Lease& lease) {
   if (whole || tensor.creation->sealed.Covers(0, tensor.size)) MakeVisible(core, lease.tensor);
 }
 
-void SealUpdate(Core& core, const Lease& lease) {
-  Tensor& tensor = core.tensors[lease.tensor];
-  const bool whole = lease.piece_count == tensor.piece_count;
-  if (whole) EndAllRewrites(core, lease.tensor);
+void SealUpdate(Core& core, const Lease& lease, const SwapPart& part) {
+  const Tensor& tensor = core.tensors[lease.tensor];
   for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
-    const PieceId id = tensor.piece(k);
-    if (whole) {
-      core.pieces[id].changed_by = kChangedByNobody;
-    } else {
-      NoteChange(*core.sessions[lease.session], core.pieces[id]);
-    }
-    SealPiece(core, id);
+    SealPiece(core, tensor.piece(k));
   }
+  if (!tensor.has(kDetached)) NoteSeal(core, lease, part);
 }
 
 void ReleaseRead(Core& core, const Lease& lease) {
@@ -169,14 +152,14 @@ void Grant(Core& core, const Ask& ask) {
   ++core.request_counts[static_cast<size_t>(ask.op)][0];
 }
 
-void Release(Core& core, LeaseSlot slot) {
+void Release(Core& core, LeaseSlot slot, const SwapPart& part) {
   const Lease& lease = core.leases[slot];
   if (lease.kind == LeaseKind::kRead) {
     ReleaseRead(core, lease);
   } else if (!core.tensors[lease.tensor].has(kVisible)) {
     SealCreation(core, lease);
   } else {
-    SealUpdate(core, lease);
+    SealUpdate(core, lease, part);
   }
   EndLease(core, slot);
 }

@@ -6,13 +6,14 @@
 #pragma once
 
 #include "daemon/tiering/leases/conflicts.h"
+#include "daemon/tiering/leases/updates.h"
 
 namespace tier::tiering {
 
 // Grants leases and writes the reply. REQUIRES: examined, kReady, nothing changed since.
 void Grant(Core& core, const Ask& ask);
-// Ends a lease; a write lease is sealed.
-void Release(Core& core, LeaseSlot slot);
+// Ends a lease; a write lease is sealed, as a range of that swap_out.
+void Release(Core& core, LeaseSlot slot, const SwapPart& part = {});
 // Forgets the lease without touching its pieces.
 void EndLease(Core& core, LeaseSlot slot);
 

@@ -196,6 +196,7 @@ void Detach(Core& core, TensorSlot slot) {
     tensor.job->logical_pages -= PagesOf(tensor.size);
   }
   if (!tensor.has(kVisible)) CountCreated(core, tensor);
+  while (tensor.updates != kNoUpdate) core.updates.Remove(tensor.updates);
   if (tensor.torn()) {
     --core.torn_tensors;
     --tensor.job->counters.torn_count;
@@ -249,26 +250,19 @@ bool Creates(const Core& core, const SessionState& session, TensorRef ref) {
   return !tensor.has(kVisible) && tensor.creator == static_cast<uint64_t>(session.id);
 }
 
-void AddTornPiece(Core& core, TensorSlot slot) {
+void AddTear(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   if (tensor.torn_count++ != 0) return;
   ++core.torn_tensors;
   ++tensor.job->counters.torn_count;
 }
 
-void RemoveTornPiece(Core& core, TensorSlot slot) {
+void RemoveTear(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(tensor.torn_count != 0, "tensor {} is not torn", tensor.id);
   if (--tensor.torn_count != 0) return;
   --core.torn_tensors;
   --tensor.job->counters.torn_count;
-}
-
-void TearPiece(Core& core, PieceId id) {
-  Piece& piece = core.pieces[id];
-  if (piece.copies == Copies::kTorn || piece.has(kMixedGeneration)) return;
-  piece.set(kMixedGeneration);
-  AddTornPiece(core, piece.tensor);
 }
 
 void SetEnumerationCursor(SessionState& session, TensorSlot slot) {

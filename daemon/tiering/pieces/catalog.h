@@ -34,12 +34,9 @@ bool ContinueFree(Core& core, TensorSlot slot);
 void FinishFreedPiece(Core& core, PieceId id);
 // The session that creates it creates it still.
 bool Creates(const Core& core, const SessionState& session, TensorRef tensor);
-// Counts a piece in or out of what makes its tensor TORN.
-void AddTornPiece(Core& core, TensorSlot slot);
-void RemoveTornPiece(Core& core, TensorSlot slot);
-// The piece's tensor answers TORN until it is rewritten, accepted or freed. Whatever the state of the piece: this is a
-// mark beside the bytes, so it needs no room and waits for no lease. REQUIRES: visible.
-void TearPiece(Core& core, PieceId id);
+// Counts a torn piece, or a broken update, in or out of what makes its tensor TORN.
+void AddTear(Core& core, TensorSlot slot);
+void RemoveTear(Core& core, TensorSlot slot);
 // The tensor that the session's listing goes on with (requests/listing); it moves on when that tensor is freed.
 void SetEnumerationCursor(SessionState& session, TensorSlot slot);
 

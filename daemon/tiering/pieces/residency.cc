@@ -172,6 +172,14 @@ void Evict(Core& core, PieceId id) {
   DropRam(core, id);
 }
 
+void RevertToSsd(Core& core, PieceId id) {
+  Piece& piece = core.pieces[id];
+  piece.generation = piece.ssd_generation;
+  SetState(core, id, {Copies::kSsd, Activity::kNone});
+  piece.set(kReserved);
+  if (piece.pins == 0) DropRam(core, id);
+}
+
 bool Pin(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   if (piece.pins == UINT16_MAX) return false;

@@ -35,6 +35,9 @@ void Touch(Core& core, PieceId id);
 void Delist(Core& core, PieceId id);
 // Clean, unleased → on SSD only.
 void Evict(Core& core, PieceId id);
+// What lies in its RAM means nothing: the piece falls back to its SSD copy. Its room stays with the waiters that have
+// pinned it, else it is freed. REQUIRES: it has an SSD copy; being read in, or leased for writing.
+void RevertToSsd(Core& core, PieceId id);
 
 // A waiter needs it to stay where it is. False: too many do.
 bool Pin(Core& core, PieceId id);

@@ -5,7 +5,6 @@
 
 #include "daemon/tiering/durability/manifests.h"
 #include "daemon/tiering/leases/conflicts.h"
-#include "daemon/tiering/leases/rewrite.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/requests/enumeration.h"
 #include "daemon/tiering/requests/refusals.h"
@@ -93,10 +92,10 @@ ConflictCheck FindDamage(const Core& core, const Waiter& waiter) {
   return {.verdict = Verdict::kRefused, .item = waiter.corrupt_item, .piece = waiter.corrupt_piece};
 }
 
-bool RewrittenAtCursor(const Core& core, const Waiter& waiter) {
+bool SwappedAtCursor(const Core& core, const Waiter& waiter) {
   if (waiter.cursor_item == waiter.items.size()) return false;
   const TensorRef tensor = waiter.items[waiter.cursor_item].tensor;
-  return core.Alive(tensor) && BeingRewritten(core, tensor);
+  return core.Alive(tensor) && core.tensors[tensor.slot].has(kSwapping);
 }
 
 bool TornAtCursor(const Core& core, const Waiter& waiter) {
@@ -129,9 +128,9 @@ Outcome AdvanceFlush(Core& core, Waiter& waiter) {
     if (Outcome counted = CheckSpace(core, waiter); counted.progress != Progress::kReady) return counted;
   }
   DropRepaired(core, waiter);
-  // One that is half rewritten is not gone over whole at each pump meanwhile.
-  const bool rewritten = waiter.op == proto::Op::kPersist && RewrittenAtCursor(core, waiter);
-  if (rewritten || !AllWritten(core, waiter)) return WriteMore(core, waiter);
+  // What an unfinished swap_out leaves is not gone over whole at each retry meanwhile.
+  const bool swapped = waiter.op == proto::Op::kPersist && SwappedAtCursor(core, waiter);
+  if (swapped || !AllWritten(core, waiter)) return WriteMore(core, waiter);
   if (waiter.op == proto::Op::kPersist) return StartManifest(core, waiter);
   const ConflictCheck found = FindDamage(core, waiter);
   if (found.verdict != Verdict::kRefused) return Finished(0);

@@ -9,7 +9,7 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/leases/grants.h"
-#include "daemon/tiering/leases/rewrite.h"
+#include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
@@ -242,7 +242,7 @@ Ask AskFor(Core& core, SessionState& session, const Request& request) {
 
 // False: it sealed what another request had freed or replaced meanwhile, and its bytes are gone. (A creation is nobody
 // else's: its own session gave it up.)
-bool ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags) {
+bool ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags, const SwapPart& part) {
   const TensorRef tensor = core.RefOf(core.leases[slot].tensor);
   const bool attached = !core.tensors[tensor.slot].has(kDetached);
   const bool exclusive = core.leases[slot].exclusive();
@@ -252,7 +252,7 @@ bool ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags) {
   } else if ((flags & proto::kFlagAbandon) != 0 && exclusive) {
     Abandon(core, slot);
   } else {
-    Release(core, slot);
+    Release(core, slot, part);
   }
   if ((flags & proto::kFlagFreeAfter) != 0 && attached && core.Alive(tensor)) Detach(core, tensor.slot);
   return attached || !rewrites || (flags & (proto::kFlagAbandon | proto::kFlagUntouched | proto::kFlagFreeAfter)) != 0;
@@ -268,8 +268,9 @@ std::optional<Refusal> ReleaseItem(Core& core, SessionState& session, const Requ
         {.tensor = item.tensor}};
   }
   const uint64_t tensor = core.tensors[core.leases[slot].tensor].id;
-  std::optional<Refusal> wrong = NoteRewrite(core, session, slot, item, flags);
-  if (ReleaseOne(core, slot, flags)) return wrong;
+  SwapPart part;
+  std::optional<Refusal> wrong = ReadSwapPart(core, slot, item, flags, &part);
+  if (ReleaseOne(core, slot, flags, part)) return wrong;
   return Refusal{
       Code::kStale,
       fmt::format("tensor {:#x} was freed or replaced while it was being written: what was written is gone with it",

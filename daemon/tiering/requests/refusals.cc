@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
-#include "daemon/tiering/leases/rewrite.h"
+#include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/requests/reserve.h"
 #include "daemon/tiering/requests/scans.h"
@@ -84,15 +84,21 @@ std::string HoldersOf(const Core& core, const JobState& job, TensorSlot tensor, 
   return text.empty() ? "another request" : text;
 }
 
+std::string UnfinishedSwapOf(const SessionState& session) {
+  return fmt::format("under an unfinished swap_out of session {}", static_cast<uint64_t>(session.id));
+}
+
 Refusal FlushRefusal(const Core& core, const Waiter& waiter) {
   const JobState& job = *waiter.job;
   if (job.write_backoff != 0) return WriteFailureRefusal(core, job, waiter.requested_bytes);
   Refusal refusal{.code = Code::kTimeout};
   std::string next;
   if (waiter.cursor_item < waiter.items.size() && core.Alive(waiter.items[waiter.cursor_item].tensor)) {
-    refusal.record.tensor = core.tensors[waiter.items[waiter.cursor_item].tensor.slot].id;
-    const bool half = BeingRewritten(core, waiter.items[waiter.cursor_item].tensor);
-    next = fmt::format(", tensor {:#x} was {}", refusal.record.tensor, half ? "half rewritten" : "not");
+    const TensorSlot slot = waiter.items[waiter.cursor_item].tensor.slot;
+    refusal.record.tensor = core.tensors[slot].id;
+    const SessionState* swapper = SwapperOf(core, slot, {0, core.tensors[slot].piece_count}, nullptr);
+    next = fmt::format(", tensor {:#x} was {}", refusal.record.tensor,
+                       swapper == nullptr ? "not" : UnfinishedSwapOf(*swapper));
   }
   refusal.detail = fmt::format(
       "{} of {} tensors were on SSD at the deadline{}; {} of the job wait to be written and {}; end write leases, and "
@@ -139,6 +145,13 @@ Refusal BlockedRefusal(const Core& core, const Ask& ask, const ConflictCheck& at
           fmt::format("tensor {:#x} at byte {} is on its way to or from a device; {} it has to wait, ask again",
                       tensor.id, uint64_t{at.piece} * kBlockSize, what);
       break;
+    case Blocker::kUpdate: {
+      const PieceRange range{item.first_piece, item.piece_count};
+      const SessionState* swapper = SwapperOf(core, item.tensor.slot, range, ask.session);
+      refusal.detail = fmt::format("{} tensor {:#x} has to wait: it is {}; ask again when that has ended", what,
+                                   tensor.id, swapper == nullptr ? "free now" : UnfinishedSwapOf(*swapper));
+      break;
+    }
     case Blocker::kAnyLease:
       refusal.detail = fmt::format("freeing tensor {:#x} has to wait for {}; ask again when that has ended", tensor.id,
                                    HoldersOf(core, *tensor.job, item.tensor.slot, std::nullopt));

@@ -1,7 +1,7 @@
 // See scans.h.
 #include "daemon/tiering/requests/scans.h"
 
-#include "daemon/tiering/leases/rewrite.h"
+#include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/requests/answers.h"
@@ -23,14 +23,11 @@ void DropPiece(Core& core, PieceId id, uint32_t length, Scan* scan) {
 }
 
 void AcceptPiece(Core& core, PieceId id) {
-  Piece& piece = core.pieces[id];
-  const bool torn = piece.copies == Copies::kTorn;
+  const Piece& piece = core.pieces[id];
   // One that is being rewritten stops being torn when it is sealed.
-  if ((!torn && !piece.has(kMixedGeneration)) || piece.activity == Activity::kLeasedWrite) return;
-  piece.clear(kMixedGeneration);
-  piece.changed_by = kChangedByNobody;
-  if (torn) SetState(core, id, {Copies::kRam, Activity::kNone});
-  RemoveTornPiece(core, piece.tensor);
+  if (piece.copies != Copies::kTorn || piece.activity == Activity::kLeasedWrite) return;
+  SetState(core, id, {Copies::kRam, Activity::kNone});
+  RemoveTear(core, piece.tensor);
 }
 
 void CountPiece(const Piece& piece, uint32_t length, Scan* scan) {
@@ -46,12 +43,11 @@ void ScanPiece(Core& core, Op op, PieceId id, Scan* scan) {
     case Op::kDrop: return DropPiece(core, id, length, scan);
     case Op::kStat: return CountPiece(piece, length, scan);
     case Op::kAccept: return AcceptPiece(core, id);
-    case Op::kTear: return TearPiece(core, id);
     default: TIER_CHECK(false, "operation {} is no scan", static_cast<uint16_t>(op));
   }
 }
 
-// True: to the end. An accept ends early where nothing is torn any more.
+// True: to the end. An accept goes over the torn pieces alone.
 bool Go(Core& core, Op op, std::span<const WaitItem> items, Scan* scan) {
   for (; scan->item < items.size(); ++scan->item, scan->piece = 0) {
     const WaitItem& item = items[scan->item];
@@ -59,6 +55,7 @@ bool Go(Core& core, Op op, std::span<const WaitItem> items, Scan* scan) {
     const Tensor& tensor = core.tensors[item.tensor.slot];
     TIER_CHECK(item.first_piece + item.piece_count <= tensor.piece_count, "pieces {} + {} of {}", item.first_piece,
                item.piece_count, tensor.piece_count);
+    if (op == Op::kAccept) EndUpdates(core, item.tensor.slot);
     for (; scan->piece < item.piece_count && (op != Op::kAccept || tensor.torn()); ++scan->piece) {
       if (core.work_left == 0) return false;
       --core.work_left;
@@ -68,17 +65,11 @@ bool Go(Core& core, Op op, std::span<const WaitItem> items, Scan* scan) {
   return true;
 }
 
-// All of it is torn, or accepted: what its writers leave half done says no more than that.
-void EndRewritesOf(Core& core, const Ask& ask) {
-  for (const WaitItem& item : ask.items) {
-    if (ask.op == Op::kTear) EndRewrites(*ask.session, item);
-    if (ask.op == Op::kAccept && core.Alive(item.tensor)) EndAllRewrites(core, item.tensor.slot);
-  }
-}
-
 void AnswerScan(Core& core, const Ask& ask, const Scan& scan) {
   SessionState& session = *ask.session;
-  EndRewritesOf(core, ask);
+  for (const WaitItem& item : ask.items) {
+    if (ask.op == Op::kAccept && core.Alive(item.tensor)) EndUpdates(core, item.tensor.slot);
+  }
   if (ask.op == Op::kDrop) return AnswerValue(core, session, ask.sequence, ask.op, scan.ram_bytes);
   const WaitItem& first = ask.items.front();
   if (!core.Alive(first.tensor)) {
@@ -86,7 +77,7 @@ void AnswerScan(Core& core, const Ask& ask, const Scan& scan) {
                          RefusalOf(core, ask, {.verdict = Verdict::kRefused}));
   }
   const Tensor& tensor = core.tensors[first.tensor.slot];
-  if (ask.op == Op::kAccept || ask.op == Op::kTear) {
+  if (ask.op == Op::kAccept) {
     session.job->retry_waiters = true;
     return AnswerValue(core, session, ask.sequence, ask.op, tensor.generation);
   }

@@ -1,4 +1,4 @@
-// Scans: requests that go over every piece of the tensors they name and grant nothing: drop, stat, accept, tear. Engine
+// Scans: requests that go over every piece of the tensors they name and grant nothing: drop, stat, accept. Engine
 // thread only.
 //
 // A tensor may have millions of pieces, and a turn belongs to everybody: a scan goes as far as the turn's looks reach,
@@ -10,7 +10,7 @@
 namespace tier::tiering {
 
 constexpr bool IsScan(proto::Op op) {
-  return op == proto::Op::kDrop || op == proto::Op::kStat || op == proto::Op::kAccept || op == proto::Op::kTear;
+  return op == proto::Op::kDrop || op == proto::Op::kStat || op == proto::Op::kAccept;
 }
 // Goes over the ask's items. True: to the end, and answered. False: `scan` says how far. REQUIRES: resolved.
 bool RunScan(Core& core, const Ask& ask, Scan* scan);

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/requests/answers.h"
 #include "daemon/tiering/requests/lease_requests.h"
@@ -117,7 +118,9 @@ void SubmitTear(Core& core, SessionState& session, const Request& request) {
             {.tensor = tensor.id, .limit = tensor.size}});
     return;
   }
-  ScanNow(core, session, request);
+  for (const WaitItem& item : core.items) TearRange(core, session, item);
+  const Tensor& first = core.tensors[core.items.front().tensor.slot];
+  AnswerValue(core, session, request.sequence, request.op, first.generation);
 }
 
 void SubmitStat(Core& core, SessionState& session, const Request& request) {
@@ -162,9 +165,7 @@ void SubmitStep(Core& core, SessionState& session, const Request& request) {
   JobState& job = *session.job;
   session.step = request.argument == UINT64_MAX ? session.step + 1 : request.argument;
   job.steps = std::max(job.steps, session.step);
-  // What it changed so far is finished: its death can no longer mix it with what comes. At the clock's end nothing is
-  // ever finished, which errs on the side of TORN.
-  if (job.mark_clock != UINT32_MAX) session.mark = ++job.mark_clock;
+  EndStep(core, session);
   job.policy->Step(session.step);
   AnswerValue(core, session, request.sequence, request.op, session.step);
 }

@@ -19,8 +19,8 @@
 #include "daemon/tiering/tables/ledger.h"
 #include "daemon/tiering/tables/outcome.h"
 #include "daemon/tiering/tables/reply_buffer.h"
-#include "daemon/tiering/tables/teardown_state.h"
 #include "daemon/tiering/tables/tensor_table.h"
+#include "daemon/tiering/tables/update_table.h"
 #include "daemon/tiering/tables/window_ledger.h"
 
 namespace tier::tiering {
@@ -41,7 +41,6 @@ struct ManifestCommit {
   std::string key;             // Of the job.
   uint64_t holds = 0;          // ManifestHolds::id of what it is about.
   uint64_t waiter = 0;         // That it answers, if it still waits.
-  uint32_t mark = 0;           // The job's mark clock when it was captured.
   bool erase = false;          // The job's manifest goes, and nothing comes in its place.
   bool own = false;            // It names tensors of sessions, which go with these …
   bool sessions_gone = false;  // … and the last of these went before the store had answered.
@@ -99,6 +98,7 @@ struct Core {
         windows(engine_ports.windows.window_size(), engine_ports.windows.windows_max()),
         ledger(engine_ports.windows.arena_limit_bytes(), engine_ports.windows.window_size()),
         table(tensors, engine_options.hash_seed),
+        updates(tensors),
         free_budget(engine_options.frees_per_turn) {}
 
   EngineOptions options;
@@ -113,6 +113,7 @@ struct Core {
   WindowLedger windows;
   Ledger ledger;
   TensorTable table;
+  UpdateTable updates;
   LeaseTable leases;
   ReplyBuffer replies;
 
@@ -121,7 +122,7 @@ struct Core {
   SessionState* last_session = nullptr;  // The last one found.
   std::unordered_map<JobId, std::unique_ptr<JobState>> jobs;
   std::vector<std::unique_ptr<JobState>> closing_jobs;
-  std::vector<Teardown> teardowns;
+  std::vector<SessionState*> teardowns;  // Sessions that are gone but for their leases.
   uint32_t next_owner = 1;
 
   Slab<Flight, FlightSlot> flights;

@@ -99,7 +99,6 @@ struct JobState {
   uint64_t unnamed_pages = 0;  // The same of those that wait to take another's place: not in logical_pages.
   uint64_t transfer_count = 0;
 
-  uint32_t mark_clock = 1;  // Rises at each step of a session and each manifest.
   uint64_t steps = 0;
   uint64_t write_failure_count = 0;
   WriteFailure write_failure;

@@ -1,5 +1,6 @@
 // LeaseTable: who may touch what. A lease is named by slot and salt, so that a forged, stale or foreign id finds
-// nothing.
+// nothing. No name is given twice: a slot that has used its last salt is never given out again. That takes 2^32 leases
+// in one slot, and costs one record each time.
 //
 // Engine thread only; no allocation in steady state. Leases of a session form a list (its head stands in the session).
 #pragma once
@@ -43,6 +44,10 @@ class LeaseTable {
     Lease& lease = leases_[slot];
     TIER_CHECK(lease.kind != LeaseKind::kNone, "lease {} ended twice", Value(slot));
     lease.kind = LeaseKind::kNone;
+    if (lease.salt == UINT32_MAX) {
+      ++retired_;
+      return;
+    }
     ++lease.salt;
     leases_.Free(slot);
   }
@@ -60,10 +65,11 @@ class LeaseTable {
     const bool found = lease.kind != LeaseKind::kNone && lease.salt == id >> 32 && lease.session == session;
     return found ? slot : kNoLease;
   }
-  uint32_t used() const { return leases_.used(); }
+  uint32_t used() const { return leases_.used() - retired_; }
 
  private:
   Slab<Lease, LeaseSlot> leases_;
+  uint32_t retired_ = 0;  // Slots that are used up.
 };
 
 }  // namespace tier::tiering

@@ -36,20 +36,15 @@ enum class Activity : uint8_t { kNone, kWritingOut, kReadingIn, kLeasedWrite, kD
 inline constexpr uint8_t kActivityCount = 5;
 
 // Piece::flags.
-inline constexpr uint8_t kListed = 1u << 0;    // In its job's eviction order.
-inline constexpr uint8_t kReserved = 1u << 1;  // `ram` is room held for a waiter; its bytes mean nothing.
-inline constexpr uint8_t kMixedGeneration =
-    1u << 2;                                  // Fits not with the rest of the tensor: its writer fell back, or tore it.
-inline constexpr uint8_t kCorrupt = 1u << 3;  // The SSD copy has a wrong checksum; sticky until rewritten.
-inline constexpr uint8_t kBadExtent = 1u << 4;    // The device failed to read it: quarantined, not freed, when dropped.
-inline constexpr uint8_t kWanted = 1u << 5;       // A waiting writer has a claim on it (Claims).
-inline constexpr uint8_t kFreshExtent = 1u << 6;  // Written since it last left RAM: evicting it avoided no write.
-inline constexpr uint8_t kPrefetched = 1u << 7;   // Came by prefetch and was not used yet.
+inline constexpr uint8_t kListed = 1u << 0;       // In its job's eviction order.
+inline constexpr uint8_t kReserved = 1u << 1;     // `ram` is room held for a waiter; its bytes mean nothing.
+inline constexpr uint8_t kCorrupt = 1u << 2;      // The SSD copy has a wrong checksum; sticky until rewritten.
+inline constexpr uint8_t kBadExtent = 1u << 3;    // The device failed to read it: quarantined, not freed, when dropped.
+inline constexpr uint8_t kWanted = 1u << 4;       // A waiting writer has a claim on it (Claims).
+inline constexpr uint8_t kFreshExtent = 1u << 5;  // Written since it last left RAM: evicting it avoided no write.
+inline constexpr uint8_t kPrefetched = 1u << 6;   // Came by prefetch and was not used yet.
 
-inline constexpr uint16_t kChangedByNobody = 0;
-inline constexpr uint16_t kChangedByMany = UINT16_MAX;
-
-struct Piece {
+struct alignas(64) Piece {
   base::PageRun ram;
   base::PageRun ssd_run;
   uint8_t ssd_device = 0;
@@ -63,10 +58,8 @@ struct Piece {
   uint32_t ssd_generation = 0;  // Of the bytes at ssd.
   PieceId newer = kNoPiece;     // Neighbours in the eviction order.
   PieceId older = kNoPiece;
-  uint32_t used_at = 0;                    // Stamp of the last use, by the policy's own clock.
-  uint32_t changed_at = 0;                 // The job's mark clock when it last changed …
-  uint16_t changed_by = kChangedByNobody;  // … and the session slot + 1 that did.
-  uint16_t pins = 0;                       // Waiters that gather this piece: it keeps its place meanwhile.
+  uint32_t used_at = 0;  // Stamp of the last use, by the policy's own clock.
+  uint16_t pins = 0;     // Waiters that gather this piece: it keeps its place meanwhile.
   uint32_t read_leases = 0;
 
   bool has(uint8_t flag) const { return (flags & flag) != 0; }

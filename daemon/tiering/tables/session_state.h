@@ -9,17 +9,8 @@
 
 namespace tier::tiering {
 
-inline constexpr uint16_t kSessionsMax = UINT16_MAX - 1;  // Slots; slot + 1 stands in Piece::changed_by.
+inline constexpr uint16_t kSessionsMax = UINT16_MAX - 1;  // Slots.
 inline constexpr uint16_t kNoSessionSlot = UINT16_MAX;
-
-// Ranges of a tensor are sealed one by one, and only all of them together make sense (rewrite.h).
-struct Rewrite {
-  TensorRef tensor;
-  uint32_t first_piece = 0;
-  uint32_t piece_count = 0;
-
-  bool operator==(const Rewrite&) const = default;
-};
 
 struct SessionState {
   SessionId id{};
@@ -31,8 +22,6 @@ struct SessionState {
   uint32_t waiter_count = 0;
   uint32_t creating_count = 0;       // Shared tensors it creates that are not visible yet …
   std::vector<TensorRef> creations;  // … and which: these, and at most as many that it creates no more (catalog).
-  std::vector<Rewrite> rewrites;     // Begun and not ended.
-  uint32_t mark = 0;                 // The job's mark clock at its last step: older changes are finished.
   uint64_t leased_bytes = 0;
   uint64_t step = 0;
   TensorSlot tensors = kNoTensor;  // Head of its namespace.

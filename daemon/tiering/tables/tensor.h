@@ -22,10 +22,13 @@ struct Creation {
 };
 
 // Tensor::flags.
-inline constexpr uint8_t kVisible = 1u << 0;    // Every byte was sealed once.
-inline constexpr uint8_t kDetached = 1u << 1;   // Freed; out of the table.
-inline constexpr uint8_t kUnnamed = 1u << 2;    // Waits to take another's place (replace.h); in no table, no namespace.
-inline constexpr uint8_t kRewriting = 1u << 3;  // A session may have it half rewritten (rewrite.h).
+inline constexpr uint8_t kVisible = 1u << 0;   // Every byte was sealed once.
+inline constexpr uint8_t kDetached = 1u << 1;  // Freed; out of the table.
+inline constexpr uint8_t kUnnamed = 1u << 2;   // Waits to take another's place (replace.h); in no table, no namespace.
+inline constexpr uint8_t kSwapping = 1u << 3;  // A session has an unfinished swap_out over it (update_table.h).
+
+enum class UpdateSlot : uint32_t {};
+inline constexpr UpdateSlot kNoUpdate{UINT32_MAX};
 
 struct Tensor {
   JobState* job = nullptr;
@@ -41,9 +44,10 @@ struct Tensor {
   uint32_t salt = 0;  // Rises when the tensor is detached: what refers to it by TensorRef is then stale.
   uint32_t lease_count = 0;
   uint32_t transfer_count = 0;  // Pieces on their way to or from a device.
-  uint32_t torn_count = 0;      // Pieces torn or mixed: not 0 means it answers TORN.
+  uint32_t torn_count = 0;      // Torn pieces, and one for a broken update: not 0 means it answers TORN.
   TensorSlot next = kNoTensor;  // In its namespace.
   TensorSlot previous = kNoTensor;
+  UpdateSlot updates = kNoUpdate;  // Head of its list. Only the UpdateTable changes it.
   uint8_t flags = 0;
 
   bool has(uint8_t flag) const { return (flags & flag) != 0; }

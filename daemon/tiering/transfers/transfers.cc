@@ -104,20 +104,15 @@ void FailWrite(Core& core, PieceId id, const Flight& flight, const TransferResul
 void ReportWindowFault(Core& core, JobState& job, PieceId id) {
   std::string place;
   if (id != kNoPiece) {
-    Piece& piece = core.pieces[id];
+    const Piece& piece = core.pieces[id];
     const TensorSlot tensor = piece.tensor;
     place = fmt::format(" (tensor {:#x} at byte {})", core.tensors[tensor].id, uint64_t{piece.number} * kBlockSize);
     switch (piece.activity) {
       case Activity::kWritingOut:
         SetState(core, id, {Copies::kTorn, Activity::kNone});
-        if (!core.tensors[tensor].has(kDetached) && !piece.has(kMixedGeneration)) AddTornPiece(core, tensor);
-        piece.clear(kMixedGeneration);
+        if (!core.tensors[tensor].has(kDetached)) AddTear(core, tensor);
         break;
-      case Activity::kReadingIn:
-        SetState(core, id, {Copies::kSsd, Activity::kNone});
-        piece.set(kReserved);
-        if (piece.pins == 0) DropRam(core, id);
-        break;
+      case Activity::kReadingIn: RevertToSsd(core, id); break;
       default: SetState(core, id, {piece.copies, Activity::kNone});
     }
   }
@@ -161,9 +156,7 @@ void FailRead(Core& core, const Flight& flight, const TransferResult& result) {
   Piece& piece = core.pieces[id];
   const Tensor& tensor = core.tensors[piece.tensor];
   const std::string place = Place(tensor, piece.number, flight.extent, result);
-  SetState(core, id, {Copies::kSsd, Activity::kNone});
-  piece.set(kReserved);  // Its room means nothing now; waiters that still want it keep it by their pins.
-  if (piece.pins == 0) DropRam(core, id);
+  RevertToSsd(core, id);
   if (result.outcome == TransferOutcome::kCorrupt) {
     piece.set(kCorrupt);
     return;  // Waiters learn it when they look at the piece again.

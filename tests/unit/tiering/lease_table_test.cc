@@ -37,6 +37,24 @@ TEST(LeaseTable, AnEndedLeaseIsNotFoundEvenWhenItsSlotIsUsedAgain) {
   EXPECT_EQ(leases.Find(leases.IdOf(again), 3), again);
 }
 
+TEST(LeaseTable, ASlotWhoseSaltsAreUsedUpIsNotGivenOutAgain) {
+  LeaseTable leases;
+  const LeaseSlot slot = Give(leases, 3);
+  const uint64_t first = leases.IdOf(slot);
+  leases[slot].salt = UINT32_MAX;  // As after 2^32 leases.
+  const uint64_t last = leases.IdOf(slot);
+  leases.Free(slot);
+  EXPECT_EQ(leases.used(), 0u);
+  for (int lease = 0; lease < 3; ++lease) {
+    const LeaseSlot next = Give(leases, 3);
+    EXPECT_EQ(leases.Find(first, 3), kNoLease) << "a name of long ago must not end lease " << lease;
+    EXPECT_EQ(leases.Find(last, 3), kNoLease);
+    EXPECT_EQ(leases.Find(leases.IdOf(next), 3), next);
+    leases.Free(next);
+  }
+  EXPECT_EQ(leases.used(), 0u);
+}
+
 TEST(LeaseTable, ForgedIdsFindNothing) {
   LeaseTable leases;
   const LeaseSlot slot = Give(leases, 3);

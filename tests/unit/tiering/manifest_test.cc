@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "daemon/storage/checksum.h"
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "daemon/tiering/tables/manifest_holds.h"
 
@@ -60,6 +61,32 @@ TEST(ManifestCodec, AnotherVersionIsRefusedByName) {
   EXPECT_EQ(DecodeManifest(bytes).error().code, Code::kVersion);
 }
 
+// `bytes` says that it has that version, under a right checksum.
+void SetVersion(uint32_t version, std::vector<std::byte>* bytes) {
+  proto::ManifestHeader header{};
+  std::memcpy(&header, bytes->data(), sizeof(header));
+  header.version = version;
+  header.crc = 0;
+  std::memcpy(bytes->data(), &header, sizeof(header));
+  header.crc = storage::Crc32c(*bytes);
+  std::memcpy(bytes->data(), &header, sizeof(header));
+}
+
+TEST(ManifestCodec, TheFirstVersionIsReadAndHasNoFlags) {
+  std::vector<std::byte> old = EncodeManifest(Sample());
+  SetVersion(1, &old);
+  const Result<Manifest> decoded = DecodeManifest(old);
+  ASSERT_TRUE(decoded.has_value()) << decoded.error().message;
+  EXPECT_EQ(decoded->tensors[1].record.space, 1);
+  EXPECT_EQ(decoded->tensors[1].record.flags, 0);
+  Manifest flagged = Sample();
+  flagged.tensors[0].record.flags = proto::kManifestTorn;
+  std::vector<std::byte> bytes = EncodeManifest(flagged);
+  EXPECT_EQ(DecodeManifest(bytes)->tensors[0].record.flags, proto::kManifestTorn);
+  SetVersion(1, &bytes);
+  EXPECT_EQ(DecodeManifest(bytes).error().code, Code::kCorrupt);
+}
+
 TEST(ManifestCodec, NonsenseWithARightChecksumIsRefused) {
   const auto refuse = [](auto change) {
     Manifest manifest = Sample();
@@ -69,6 +96,7 @@ TEST(ManifestCodec, NonsenseWithARightChecksumIsRefused) {
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.size = 0; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.size = kBlockSize * 2; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.space = 2; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.flags = 2; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].page = 512; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].pages = 0; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].device = 64; }));

@@ -1,0 +1,59 @@
+// Updates: sessions that change parts of a tensor which others can name, and when that is finished. Engine thread only.
+//
+//   opened    by the session's first seal of a part. A session that dies before has changed nothing: what it leased
+//   goes
+//             back or tears piece by piece (rollback.h).
+//   finished  what was changed by hand: by the session's step, by a manifest that the session commits, or when every
+//             piece was changed; a swap_out: with the release that says that no more is to come.
+//             All of the tensor's: by a whole seal or a whole swap_out, an accept, or another tensor in its place.
+//   broken    by the end of its session, by a write lease that the session gives up, or by the request to tear: the
+//             tensor answers TORN until it is rewritten, accepted or freed. A broken swap_out asks for its own range to
+//             be rewritten, what was changed by hand for the whole tensor: nobody knows what else was to be changed.
+//
+// Ranges sealed by hand are visible at once. The range of an unfinished swap_out is not: others wait for it.
+#pragma once
+
+#include <optional>
+
+#include "daemon/tiering/api/request.h"
+#include "daemon/tiering/tables/core.h"
+
+namespace tier::tiering {
+
+// What a release says of the swap_out that its lease was a range of.
+struct SwapPart {
+  PieceRange range;    // Of the swap_out; empty: the lease was of none.
+  bool whole = false;  // The swap_out is over every byte of the tensor.
+  bool more = false;   // Others of its ranges are still to be sealed.
+};
+// A refusal: what the release says cannot be, and the lease counts as one of no swap_out.
+std::optional<Refusal> ReadSwapPart(const Core& core, LeaseSlot slot, const proto::RequestItem& item, uint32_t flags,
+                                    SwapPart* part);
+
+// The pieces of the lease were sealed. REQUIRES: the tensor is visible and not detached.
+void NoteSeal(Core& core, const Lease& lease, const SwapPart& part);
+// The tensor is one content as it stands, whoever had begun to change it.
+void EndUpdates(Core& core, TensorSlot slot);
+// The session has ended a step: what it changed by hand belongs together. O(its updates).
+void EndStep(Core& core, const SessionState& session);
+
+// The session cannot finish what it changed in the tensor, or in any. O(1) for each update, whatever the tensor's size.
+void BreakUpdate(Core& core, const SessionState& session, TensorSlot tensor);
+void BreakUpdates(Core& core, const SessionState& session);
+// The pieces are not one content with the rest: TORN until they are rewritten, or the tensor is accepted or freed. An
+// unfinished swap_out of the session within them has ended.
+void TearRange(Core& core, const SessionState& session, const WaitItem& item);
+void MarkTorn(Core& core, TensorSlot slot, PieceRange pieces);
+
+// Who has an unfinished swap_out over one of the pieces, other than `session`. Null: nobody.
+const SessionState* SwapperOf(const Core& core, TensorSlot slot, PieceRange pieces, const SessionState* session);
+bool HasUnfinishedSwap(const Core& core, TensorSlot slot, const SessionState& session);
+
+// A manifest of the session is about to be committed: what it has changed by hand in the tensor until now ends with
+// that commit, if nothing is added meanwhile.
+void CaptureUpdate(Core& core, const SessionState& session, TensorSlot slot, uint64_t commit);
+void EndCaptured(Core& core, TensorSlot slot, uint64_t commit);
+// Other sessions have changed a part of the tensor, and not finished.
+bool UpdatedByOthers(const Core& core, TensorSlot slot, const SessionState& session);
+
+}  // namespace tier::tiering

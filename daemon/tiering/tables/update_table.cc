@@ -1,0 +1,181 @@
+// See update_table.h.
+#include "daemon/tiering/tables/update_table.h"
+
+#include <algorithm>
+
+namespace tier::tiering {
+
+UpdateSlot UpdateTable::Find(TensorSlot tensor, uint16_t session) const {
+  UpdateSlot slot = FirstOf(tensor);
+  while (slot != kNoUpdate && !(updates_[slot].open && updates_[slot].session == session)) {
+    slot = updates_[slot].next_of_tensor;
+  }
+  return slot;
+}
+
+UpdateSlot UpdateTable::FindBroken(TensorSlot tensor) const {
+  UpdateSlot slot = FirstOf(tensor);
+  while (slot != kNoUpdate && updates_[slot].open) slot = updates_[slot].next_of_tensor;
+  return slot;
+}
+
+UpdateSlot UpdateTable::Add(TensorSlot tensor_slot) {
+  const UpdateSlot slot = updates_.Allocate();
+  Update& update = updates_[slot];
+  Tensor& tensor = tensors_[tensor_slot];
+  update = Update{};
+  update.tensor = tensor_slot;
+  update.changed.Reset(tensor.piece_count);
+  update.swapped.Reset(tensor.piece_count);
+  update.next_of_tensor = tensor.updates;
+  if (tensor.updates != kNoUpdate) updates_[tensor.updates].previous_of_tensor = slot;
+  tensor.updates = slot;
+  return slot;
+}
+
+void UpdateTable::LinkToSession(UpdateSlot slot, uint16_t session) {
+  if (session >= sessions_.size()) sessions_.resize(size_t{session} + 1);
+  Update& update = updates_[slot];
+  UpdateSlot& head = sessions_[session].head;
+  update.session = session;
+  update.open = true;
+  update.next_of_session = head;
+  if (head != kNoUpdate) updates_[head].previous_of_session = slot;
+  head = slot;
+}
+
+void UpdateTable::UnlinkFromSession(UpdateSlot slot) {
+  Update& update = updates_[slot];
+  if (update.next_of_session != kNoUpdate) {
+    updates_[update.next_of_session].previous_of_session = update.previous_of_session;
+  }
+  (update.previous_of_session == kNoUpdate ? sessions_[update.session].head
+                                           : updates_[update.previous_of_session].next_of_session) =
+      update.next_of_session;
+  update.open = false;
+}
+
+UpdateSlot UpdateTable::Open(TensorSlot tensor, uint16_t session) {
+  const UpdateSlot found = Find(tensor, session);
+  if (found != kNoUpdate) return found;
+  const UpdateSlot slot = Add(tensor);
+  LinkToSession(slot, session);
+  return slot;
+}
+
+void UpdateTable::AddChanged(UpdateSlot slot, PieceRange pieces) {
+  Update& update = updates_[slot];
+  TIER_CHECK(update.open, "update {} is not open", static_cast<uint32_t>(slot));
+  for (uint32_t k = pieces.first; k < pieces.end(); ++k) update.changed.Add(k);
+  update.commit = 0;
+}
+
+void UpdateTable::AddSwapped(UpdateSlot slot, PieceRange range, PieceRange pieces) {
+  Update& update = updates_[slot];
+  TIER_CHECK(update.open && (!update.swapping() || update.swap == range), "update {} swaps {} + {}",
+             static_cast<uint32_t>(slot), update.swap.first, update.swap.count);
+  if (!update.swapping()) ++sessions_[update.session].swaps;
+  update.swap = range;
+  tensors_[update.tensor].set(kSwapping);
+  for (uint32_t k = pieces.first; k < pieces.end(); ++k) update.swapped.Add(k);
+}
+
+void UpdateTable::ClearSwap(UpdateSlot slot) {
+  Update& update = updates_[slot];
+  if (!update.swapping()) return;
+  Tensor& tensor = tensors_[update.tensor];
+  --sessions_[update.session].swaps;
+  update.swap = {};
+  update.swapped.Reset(tensor.piece_count);
+  bool others = false;
+  for (UpdateSlot each = tensor.updates; each != kNoUpdate; each = updates_[each].next_of_tensor) {
+    others |= updates_[each].swapping();
+  }
+  if (!others) tensor.clear(kSwapping);
+}
+
+void UpdateTable::EndSwap(UpdateSlot slot) {
+  ClearSwap(slot);
+  RemoveIfEmpty(slot);
+}
+
+void UpdateTable::EndChanged(UpdateSlot slot) {
+  Update& update = updates_[slot];
+  TIER_CHECK(update.open, "update {} is not open", static_cast<uint32_t>(slot));
+  update.changed.Reset(tensors_[update.tensor].piece_count);
+  update.commit = 0;
+  RemoveIfEmpty(slot);
+}
+
+void UpdateTable::RemoveIfEmpty(UpdateSlot slot) {
+  if (updates_[slot].changed.empty() && !updates_[slot].swapping()) Remove(slot);
+}
+
+void UpdateTable::Remove(UpdateSlot slot) {
+  Update& update = updates_[slot];
+  ClearSwap(slot);
+  if (update.open) UnlinkFromSession(slot);
+  if (update.next_of_tensor != kNoUpdate)
+    updates_[update.next_of_tensor].previous_of_tensor = update.previous_of_tensor;
+  (update.previous_of_tensor == kNoUpdate ? tensors_[update.tensor].updates
+                                          : updates_[update.previous_of_tensor].next_of_tensor) = update.next_of_tensor;
+  update = Update{};
+  updates_.Free(slot);
+}
+
+bool UpdateTable::AddTorn(TensorSlot tensor, PieceRange pieces) {
+  const UpdateSlot found = FindBroken(tensor);
+  const UpdateSlot slot = found == kNoUpdate ? Add(tensor) : found;
+  Update& update = updates_[slot];
+  TIER_CHECK(!pieces.empty(), "nothing of tensor {} is torn", tensors_[tensor].id);
+  const uint32_t first = found == kNoUpdate ? pieces.first : std::min(update.torn.first, pieces.first);
+  const uint32_t end = found == kNoUpdate ? pieces.end() : std::max(update.torn.end(), pieces.end());
+  update.torn = {first, end - first};
+  update.changed.Reset(tensors_[tensor].piece_count);
+  return found == kNoUpdate;
+}
+
+bool UpdateTable::AddRewritten(UpdateSlot slot, PieceRange pieces) {
+  Update& update = updates_[slot];
+  TIER_CHECK(!update.open, "update {} is open", static_cast<uint32_t>(slot));
+  for (uint32_t k = std::max(pieces.first, update.torn.first); k < std::min(pieces.end(), update.torn.end()); ++k) {
+    update.changed.Add(k);
+  }
+  if (update.changed.count() != update.torn.count) return false;
+  Remove(slot);
+  return true;
+}
+
+void UpdateTable::CheckInvariants() const {
+  uint32_t linked = 0;
+  for (uint32_t i = 0; i < updates_.capacity(); ++i) {
+    const Update& update = updates_[UpdateSlot{i}];
+    if (update.tensor == kNoTensor) continue;
+    ++linked;
+    const Tensor& tensor = tensors_[update.tensor];
+    const uint32_t pieces = tensor.piece_count;
+    TIER_CHECK(update.changed.capacity() == pieces && update.swap.end() <= pieces && update.torn.end() <= pieces,
+               "update {} of a tensor of {} pieces", i, pieces);
+    TIER_CHECK(!update.swapping() || (update.open && tensor.has(kSwapping) && !update.swapped.empty()),
+               "update {} has swapped {} pieces", i, update.swapped.count());
+    if (update.open) {
+      TIER_CHECK(Find(update.tensor, update.session) == UpdateSlot{i}, "update {} of session slot {}", i,
+                 update.session);
+      TIER_CHECK(update.changed.count() < pieces && (update.swapping() || !update.changed.empty()),
+                 "update {} has changed {} of {} pieces", i, update.changed.count(), pieces);
+    } else {
+      TIER_CHECK(FindBroken(update.tensor) == UpdateSlot{i} && update.changed.count() < update.torn.count,
+                 "update {}: {} of {} pieces are rewritten", i, update.changed.count(), update.torn.count);
+    }
+  }
+  TIER_CHECK(linked == updates_.used(), "{} updates of {}", linked, updates_.used());
+  for (const OfSession& session : sessions_) {
+    uint32_t swaps = 0;
+    for (UpdateSlot slot = session.head; slot != kNoUpdate; slot = updates_[slot].next_of_session) {
+      swaps += updates_[slot].swapping() ? 1 : 0;
+    }
+    TIER_CHECK(swaps == session.swaps, "{} unfinished swap_outs of {}", swaps, session.swaps);
+  }
+}
+
+}  // namespace tier::tiering

@@ -1,0 +1,106 @@
+// UpdateTable: what sessions are changing in tensors that others can name. Engine thread only.
+//
+// One record for each (session, tensor), from the first seal of a part on. It holds the pieces sealed by hand since it
+// was opened, and the swap_out of the session that has sealed some of its range and not the rest. When the session ends
+// with either, the record loses its session and is *broken*: the tensor is TORN until the pieces of `torn` were
+// rewritten. A tensor has at most one broken record.
+//
+// The table keeps the records, their lists, and the flag kSwapping of a tensor. What opens and ends an update, and what
+// that means to a tensor, stands in leases/updates.h.
+//
+// Invariants: an open record has changed some pieces by hand but not all, or has an unfinished swap_out, or both;
+//   `swap` and `torn` lie in the tensor; kSwapping is set exactly while a record of the tensor has an unfinished
+//   swap_out; a broken record has no session, no swap_out, and `changed` holds less than all of `torn`.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/tiering/tables/piece_set.h"
+#include "daemon/tiering/tables/slab.h"
+#include "daemon/tiering/tables/tensor_table.h"
+
+namespace tier::tiering {
+
+// Pieces [first, first + count).
+struct PieceRange {
+  uint32_t first = 0;
+  uint32_t count = 0;
+
+  uint32_t end() const { return first + count; }
+  bool empty() const { return count == 0; }
+  bool Contains(uint32_t number) const { return number - first < count; }
+  bool Overlaps(PieceRange other) const { return first < other.end() && other.first < end(); }
+  friend bool operator==(const PieceRange&, const PieceRange&) = default;
+};
+
+struct Update {
+  TensorSlot tensor = kNoTensor;
+  uint16_t session = 0;  // Slot, while it is open.
+  bool open = false;
+  UpdateSlot next_of_tensor = kNoUpdate;
+  UpdateSlot previous_of_tensor = kNoUpdate;
+  UpdateSlot next_of_session = kNoUpdate;
+  UpdateSlot previous_of_session = kNoUpdate;
+  PieceRange swap;      // Of the unfinished swap_out; empty: there is none.
+  PieceRange torn;      // Broken: to be rewritten.
+  uint64_t commit = 0;  // The manifest commit that ends what was changed by hand; 0: none, or changed again since.
+  PieceSet changed;     // Open: sealed by hand. Broken: rewritten since.
+  PieceSet swapped;     // Sealed by the unfinished swap_out.
+
+  bool swapping() const { return !swap.empty(); }
+};
+
+class UpdateTable {
+ public:
+  explicit UpdateTable(TensorSlab& tensors) : tensors_(tensors) {}
+  UpdateTable(const UpdateTable&) = delete;
+  UpdateTable& operator=(const UpdateTable&) = delete;
+
+  const Update& operator[](UpdateSlot slot) const { return updates_[slot]; }
+  // The open one of the session, or the broken one. kNoUpdate: there is none.
+  UpdateSlot Find(TensorSlot tensor, uint16_t session) const;
+  UpdateSlot FindBroken(TensorSlot tensor) const;
+  UpdateSlot FirstOf(TensorSlot tensor) const { return tensors_[tensor].updates; }
+  UpdateSlot FirstOfSession(uint16_t session) const {
+    return session < sessions_.size() ? sessions_[session].head : kNoUpdate;
+  }
+  // Tensors of which the session has an unfinished swap_out.
+  uint32_t swap_count(uint16_t session) const { return session < sessions_.size() ? sessions_[session].swaps : 0; }
+
+  // The open one of the session, made if there is none. The caller adds to it before anybody looks.
+  UpdateSlot Open(TensorSlot tensor, uint16_t session);
+  void AddChanged(UpdateSlot slot, PieceRange pieces);
+  // REQUIRES: open; no unfinished swap_out, or of the same range.
+  void AddSwapped(UpdateSlot slot, PieceRange range, PieceRange pieces);
+  // The record goes where nothing is left of it. REQUIRES: open.
+  void EndSwap(UpdateSlot slot);
+  void EndChanged(UpdateSlot slot);
+  void SetCommit(UpdateSlot slot, uint64_t commit) { updates_[slot].commit = commit; }
+  void Remove(UpdateSlot slot);
+  // The pieces are to be rewritten, beside those that were before: what was rewritten counts no more. True: the tensor
+  // had no broken record.
+  bool AddTorn(TensorSlot tensor, PieceRange pieces);
+  // True: that was all of it, and the broken record is gone. REQUIRES: broken.
+  bool AddRewritten(UpdateSlot slot, PieceRange pieces);
+
+  uint32_t used() const { return updates_.used(); }
+  void CheckInvariants() const;
+
+ private:
+  struct OfSession {
+    UpdateSlot head = kNoUpdate;  // Newest first.
+    uint32_t swaps = 0;
+  };
+  UpdateSlot Add(TensorSlot tensor);
+  void LinkToSession(UpdateSlot slot, uint16_t session);
+  void UnlinkFromSession(UpdateSlot slot);
+  void ClearSwap(UpdateSlot slot);
+  void RemoveIfEmpty(UpdateSlot slot);
+
+  TensorSlab& tensors_;
+  Slab<Update, UpdateSlot> updates_;
+  std::vector<OfSession> sessions_;  // By slot.
+};
+
+}  // namespace tier::tiering
