@@ -148,7 +148,13 @@ void BreakUpdate(Core& core, const SessionState& session, TensorSlot tensor) {
 void BreakUpdates(Core& core, const SessionState& session) {
   for (UpdateSlot slot = core.updates.FirstOfSession(session.slot); slot != kNoUpdate;) {
     const UpdateSlot next = core.updates[slot].next_of_session;
-    Break(core, slot);
+    // Its own namespace goes with it: its tensors are asked for by no one any more.
+    const bool own = core.tensors[core.updates[slot].tensor].space == static_cast<uint64_t>(session.id);
+    if (own) {
+      core.updates.Remove(slot);
+    } else {
+      Break(core, slot);
+    }
     slot = next;
   }
 }

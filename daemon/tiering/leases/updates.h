@@ -32,13 +32,14 @@ std::optional<Refusal> ReadSwapPart(const Core& core, LeaseSlot slot, const prot
 
 // The pieces of the lease were sealed. REQUIRES: the tensor is visible and not detached.
 void NoteSeal(Core& core, const Lease& lease, const SwapPart& part);
-// The tensor is one content as it stands, whoever had begun to change it.
+// All updates of the tensor end: it is one content as it stands.
 void EndUpdates(Core& core, TensorSlot slot);
 // The session has ended a step: what it changed by hand belongs together. O(its updates).
 void EndStep(Core& core, const SessionState& session);
 
-// The session cannot finish what it changed in the tensor, or in any. O(1) for each update, whatever the tensor's size.
+// The session cannot finish what it changed in the tensor.
 void BreakUpdate(Core& core, const SessionState& session, TensorSlot tensor);
+// Likewise in all tensors: the session ends. O(1) for each update, whatever the tensor's size.
 void BreakUpdates(Core& core, const SessionState& session);
 // The pieces are not one content with the rest: TORN until they are rewritten, or the tensor is accepted or freed. An
 // unfinished swap_out of the session within them has ended.

@@ -116,7 +116,7 @@ TEST_F(Updates, OfTwoSessionsOverOnePieceBelongToBoth) {
   Update(reader, 0, 3);
   Step(reader);
   End(writer);
-  EXPECT_TRUE(Torn()) << "the writer had not finished, whoever changed the piece last";
+  EXPECT_TRUE(Torn()) << "the writer had not finished, though another session changed the piece last";
 }
 
 TEST_F(Updates, OfTwoSessionsEndOneByOne) {
@@ -199,6 +199,14 @@ TEST_F(Updates, OfManyTensorsAnswerTornAtOnce) {
   }
   world.engine->EndSession(writer, "killed");
   EXPECT_EQ(world.engine->Snapshot().torn_count, kTensors) << "before any turn";
+}
+
+TEST_F(Updates, OfATensorThatGoesWithItsSessionAreNotCountedAsTorn) {
+  world.Put(writer, 5, kSize, 1);
+  const Answer slice = world.Acquire(writer, 5, proto::kFlagWrite, 0, kPiece);
+  EXPECT_EQ(world.Release(writer, World::LeaseOf(slice)).code, Code::kOk);
+  world.engine->EndSession(writer, "gone");
+  EXPECT_EQ(world.engine->Snapshot().torn_count, 0u);
 }
 
 TEST_F(Updates, OfTheSessionThatPersistsAreEndedByIt) {
