@@ -74,7 +74,7 @@ def test_options_are_checked_before_anything_is_set_up(verb: str, option: str, s
 )
 def test_the_demo_refuses_what_cannot_train_before_it_starts(options: str) -> None:
     script = f"source {ROOT}/tools/dev.d/demo.sh; PATH=/usr/bin:/bin"
-    answer = parts(f"{script}; judge_options bindings/python/demo/options.py {options}")
+    answer = parts(f"{script}; check_options bindings/python/demo/options.py {options}")
     assert answer.returncode == 2 and "usage: tools/dev demo" in answer.stderr
 
 
