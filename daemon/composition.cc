@@ -1,6 +1,5 @@
 #include "daemon/composition.h"
 
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,14 +27,6 @@ namespace {
 constexpr auto kTick = std::chrono::seconds(1);
 constexpr unsigned kSharedSocketMode = 0666;  // Everybody may come; the kernel says who it is.
 constexpr unsigned kPrivateSocketMode = 0600;
-
-// Of the descriptors that the kernel lets the daemon have on their way, what one user may leave unread: one in so many.
-constexpr size_t kUnreadOfOneUidShare = 8;
-
-size_t OpenFileLimit() {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<size_t>(limit.rlim_cur) : 1024;
-}
 
 uint64_t MakeEpoch() {
   session::KernelTokenSource source;
@@ -105,7 +96,6 @@ Status Daemon::OpenDataSocket() {
   const auto request_timeout = std::chrono::ceil<std::chrono::milliseconds>(config_.engine.deadline);
   options.request_timeout_ms = static_cast<uint32_t>(request_timeout.count());
   options.daemon_version = fmt::format("tierd {}", kVersion);
-  options.unread.of_one_uid_max = std::max(session::kPacketsUnreadMax, OpenFileLimit() / kUnreadOfOneUidShare);
   options.on_session_count = [this](size_t sessions) { OnSessionCount(sessions); };
   options.on_warning = [](const std::string& text) { spdlog::warn("{}", text); };
   listener_ = std::make_unique<session::Listener>(options, session::ListenerParts{.io = io_,

@@ -10,7 +10,6 @@
 #include "daemon/base/check.h"
 #include "daemon/session/passed_descriptors.h"
 #include "daemon/session/token_source.h"
-#include "daemon/session/unread_windows.h"
 
 namespace tier::session {
 
@@ -29,16 +28,15 @@ std::span<const std::byte> BytesOf(const Packet& packet) {
 Connection::Connection(asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer,
                        ConnectionOwner& owner, PidfdSource pidfd_source)
     : socket_(io, socket.Release()),
-      native_(socket_.native_handle()),
       process_(io),
       timer_(io),
+      retry_timer_(io),
       peer_(peer),
       pidfd_source_(pidfd_source),
-      receive_{.descriptors_refused = DescriptorsRefused(native_)},
+      receive_{.descriptors_refused = DescriptorsRefused(socket_.native_handle())},
       owner_(owner) {
-  LimitUnreadPackets(native_, kPacketsUnreadMax);
-  // Credentials show an empty packet as a packet: one with descriptors may stand behind it.
-  if (!receive_.descriptors_refused) receive_.credentials = AskForCredentials(native_);
+  // They show an empty packet as a packet: one with descriptors may stand behind it.
+  if (!receive_.descriptors_refused) receive_.credentials = AskForCredentials(socket_.native_handle());
 }
 
 void Connection::Start(std::chrono::milliseconds handshake_timeout) {
@@ -60,7 +58,7 @@ void Connection::WaitReadable() {
 void Connection::OnReadable() {
   for (int i = 0; i < kPacketsPerWakeMax; ++i) {
     ReceivedPacket packet;
-    switch (ReceivePacket(native_, receive_, &packet)) {
+    switch (ReceivePacket(socket_.native_handle(), receive_, &packet)) {
       case SocketOutcome::kDone: OnReceived(packet); break;
       case SocketOutcome::kDescriptors: return OnDescriptors();
       case SocketOutcome::kGone: return Gone("the client hung up");
@@ -107,7 +105,7 @@ void Connection::OnHelloPacket(const ReceivedPacket& packet) {
 }
 
 Status Connection::FindProcess() {
-  auto found = OpenPeerPidfd(native_, peer_, pidfd_source_);
+  auto found = OpenPeerPidfd(socket_.native_handle(), peer_, pidfd_source_);
   if (!found) return std::unexpected(std::move(found.error()));
   if (!found->descriptor) return {};
   if (found->proven) return WatchProcess(std::move(found->descriptor));
@@ -118,7 +116,7 @@ Status Connection::FindProcess() {
 // The process that connected may have ended, and its number may be another's now: the pidfd counts once a packet that
 // was sent after it was opened comes from that number, while it still shows the process alive.
 void Connection::Challenge(proto::FileDescriptor pidfd) {
-  receive_.credentials = receive_.credentials || AskForCredentials(native_);
+  receive_.credentials = receive_.credentials || AskForCredentials(socket_.native_handle());
   if (!receive_.credentials) return;
   KernelTokenSource random;
   while (nonce_ == 0) nonce_ = random.Random();
@@ -171,47 +169,38 @@ bool Connection::Enqueue(Queued packet) {
   if (state_ == State::kClosed) return true;
   if (queue_.size() == kPacketsQueuedMax) return false;
   queue_.push_back(std::move(packet));
-  if (blocked_ == Blocked::kNo) FlushQueue();
+  if (!write_pending_) FlushQueue();
   return true;
 }
 
-void Connection::Resume() {
-  if (state_ != State::kClosed && (blocked_ == Blocked::kUser || blocked_ == Blocked::kSystem)) FlushQueue();
-}
-
-// kDescriptors: the owner holds it back.
-SocketOutcome Connection::SendFront() {
-  const Queued& packet = queue_.front();
-  const auto descriptors = packet.shared ? std::span(packet.shared.get(), 1) : std::span(packet.descriptors);
-  if (!descriptors.empty() && !owner_.MaySendDescriptors(*this)) return SocketOutcome::kDescriptors;
-  const auto outcome = SendPacket(native_, packet.bytes, descriptors);
-  if (outcome != SocketOutcome::kDone) return outcome;
-  if (packet.asks_back) asked_back_.insert(Value(*packet.asks_back));
-  const bool carried = !descriptors.empty();
-  queue_.pop_front();
-  if (carried) owner_.OnDescriptorsSent(*this);
-  return outcome;
-}
-
 void Connection::FlushQueue() {
-  blocked_ = Blocked::kNo;
+  write_pending_ = false;
   TIER_CHECK(queue_.size() <= kPacketsQueuedMax, "queued {}", queue_.size());
   while (!queue_.empty()) {
-    const SocketOutcome outcome = SendFront();
-    if (outcome == SocketOutcome::kDone) continue;
+    const Queued& packet = queue_.front();
+    const auto outcome =
+        SendPacket(socket_.native_handle(), packet.bytes,
+                   packet.shared ? std::span(packet.shared.get(), 1) : std::span(std::as_const(packet.descriptors)));
+    if (outcome == SocketOutcome::kDone) {
+      if (packet.asks_back) asked_back_.insert(Value(*packet.asks_back));
+      queue_.pop_front();
+      continue;
+    }
     if (outcome == SocketOutcome::kGone) {
       queue_.clear();  // The reading side sees the hang-up, and any last words, by itself.
       break;
     }
+    write_pending_ = true;
+    const auto again = [self = shared_from_this()](error_code error) {
+      if (!error && self->state_ != State::kClosed) self->FlushQueue();
+    };
     if (outcome == SocketOutcome::kWouldBlock) {
-      blocked_ = Blocked::kSocket;
-      socket_.async_wait(asio::posix::descriptor_base::wait_write, [self = shared_from_this()](error_code error) {
-        if (!error && self->state_ != State::kClosed) self->FlushQueue();
-      });
+      socket_.async_wait(asio::posix::descriptor_base::wait_write, again);
     } else {
-      blocked_ = outcome == SocketOutcome::kBusy ? Blocked::kSystem : Blocked::kUser;
+      retry_timer_.expires_after(kBusyRetry);
+      retry_timer_.async_wait(again);
     }
-    return owner_.OnBlocked(*this);
+    return;
   }
   if (state_ == State::kFarewell) Close();
 }
@@ -233,8 +222,6 @@ void Connection::Refuse(const Error& error) { Farewell(BytesOf(MakeRefusal(error
 
 void Connection::Farewell(std::span<const std::byte> bytes) {
   if (state_ == State::kClosed || state_ == State::kFarewell) return;
-  queue_.clear();
-  if (blocked_ != Blocked::kSocket) blocked_ = Blocked::kNo;
   timer_.expires_after(kFarewellTime);
   timer_.async_wait([self = shared_from_this()](error_code error) {
     if (!error) self->Close();
@@ -257,6 +244,7 @@ void Connection::Close() {
   error_code ignored;
   (void)process_.close(ignored);
   timer_.cancel();
+  retry_timer_.cancel();
   queue_.clear();
   owner_.OnClosed(shared_from_this());
 }
@@ -265,11 +253,11 @@ void Connection::Close() {
 // what is unread may hold descriptors, whose last close is not for this thread.
 void Connection::CloseSocket() {
   error_code ignored;
-  if (!receive_.descriptors_refused) (void)::shutdown(native_, SHUT_RD);  // Nothing comes behind this.
+  if (!receive_.descriptors_refused) (void)::shutdown(socket_.native_handle(), SHUT_RD);  // Nothing comes behind this.
   SocketOutcome outcome = SocketOutcome::kDone;
   for (int i = 0; i < kPacketsPerWakeMax && outcome == SocketOutcome::kDone; ++i) {
     ReceivedPacket packet;
-    outcome = ReceivePacket(native_, receive_, &packet);
+    outcome = ReceivePacket(socket_.native_handle(), receive_, &packet);
   }
   const bool empty = outcome == SocketOutcome::kGone || outcome == SocketOutcome::kWouldBlock;
   if (receive_.descriptors_refused || empty) {

@@ -34,13 +34,7 @@ Result<proto::FileDescriptor> Duplicate(int fd) {
 }  // namespace
 
 Listener::Listener(const ListenerOptions& options, const ListenerParts& parts)
-    : options_(options),
-      parts_(parts),
-      listening_(parts.io),
-      accept_timer_(parts.io),
-      post_timer_(parts.io),
-      unread_timer_(parts.io),
-      unread_(options.unread) {}
+    : options_(options), parts_(parts), listening_(parts.io), accept_timer_(parts.io), post_timer_(parts.io) {}
 
 Listener::~Listener() = default;
 
@@ -179,7 +173,6 @@ void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::Fi
   LeaveHandshake(connection);
   const bool fresh = attached_.emplace(static_cast<uint64_t>(connection->session()), connection).second;
   TIER_CHECK(fresh, "session {} twice", static_cast<uint64_t>(connection->session()));
-  unread_.Add(static_cast<uint64_t>(connection->session()), connection->peer().uid, parts_.clock.Now());
   connection->SetAttached();
   const auto welcome = MakeWelcome({.epoch = options_.epoch,
                                     .session = static_cast<uint64_t>(connection->session()),
@@ -235,10 +228,7 @@ void Listener::DetachLater(tiering::SessionId session, const std::string& why) {
 
 void Listener::Drop(const ConnectionPtr& connection) {
   LeaveHandshake(connection);
-  const auto session = static_cast<uint64_t>(connection->session());
-  const bool was_attached = attached_.erase(session) > 0;
-  unread_.Remove(session);
-  blocked_.erase(session);
+  const bool was_attached = attached_.erase(static_cast<uint64_t>(connection->session())) > 0;
   if (was_attached && options_.on_session_count) options_.on_session_count(attached_.size());
 }
 
@@ -246,7 +236,6 @@ void Listener::CloseAll() {
   // Copies: each close comes back as OnClosed.
   const auto open = open_;
   for (const ConnectionPtr& connection : open) connection->Close();
-  blocked_.clear();
   for (const auto& [session, connection] : std::exchange(attached_, {})) connection->Close();
 }
 
@@ -279,83 +268,6 @@ void Listener::EndUnless(bool sent, tiering::SessionId session) {
   PostToEngine([this, session] {
     parts_.sessions.End(session, Code::kRevoked,
                         fmt::format("{} packets wait because the client does not read its socket", kPacketsQueuedMax));
-  });
-}
-
-bool Listener::MaySendDescriptors(const Connection& connection) {
-  const auto session = static_cast<uint64_t>(connection.session());
-  if (unread_.HasRoom(session)) return true;
-  unread_.OnCounted(session, connection.unread(), parts_.clock.Now());
-  return unread_.HasRoom(session);
-}
-
-void Listener::OnDescriptorsSent(const Connection& connection) {
-  unread_.OnSent(static_cast<uint64_t>(connection.session()), parts_.clock.Now());
-}
-
-void Listener::OnBlocked(const Connection& connection) {
-  const auto session = static_cast<uint64_t>(connection.session());
-  if (!attached_.contains(session)) return;  // A last packet: the connection's own timer ends that.
-  const bool looking = !blocked_.empty();
-  blocked_.insert(session);
-  if (!looking) LookLater();
-}
-
-void Listener::LookLater() {
-  unread_timer_.expires_after(kUnreadInterval);
-  unread_timer_.async_wait([this](error_code error) {
-    if (!error) LookAtUnread();
-  });
-}
-
-void Listener::LookAtUnread() {
-  std::vector<ConnectionPtr> waiting;
-  bool for_others = false;
-  for (const uint64_t session : blocked_) {
-    waiting.push_back(attached_.at(session));
-    for_others |= waiting.back()->blocked() != Connection::Blocked::kSocket;
-  }
-  const base::TimePoint now = parts_.clock.Now();
-  CountUnread(for_others, now);
-  EndStalled(waiting, now);
-  for (const ConnectionPtr& connection : waiting) {
-    connection->Resume();
-    if (connection->blocked() == Connection::Blocked::kNo) blocked_.erase(static_cast<uint64_t>(connection->session()));
-  }
-  if (!blocked_.empty()) LookLater();
-}
-
-void Listener::CountUnread(bool of_all, base::TimePoint now) {
-  for (const auto& [session, connection] : attached_) {
-    if (unread_.unread(session) == 0 || !(of_all || blocked_.contains(session))) continue;
-    unread_.OnCounted(session, connection->unread(), now);
-  }
-}
-
-void Listener::EndStalled(const std::vector<ConnectionPtr>& waiting, base::TimePoint now) {
-  std::set<uint32_t> users;
-  bool shortage = false;
-  for (const ConnectionPtr& connection : waiting) {
-    const auto session = static_cast<uint64_t>(connection->session());
-    if (unread_.IsStalled(session, now)) EndForUnread(session);
-    if (connection->blocked() == Connection::Blocked::kUser) users.insert(connection->peer().uid);
-    shortage |= connection->blocked() == Connection::Blocked::kSystem;
-  }
-  for (const uint32_t uid : users) {
-    if (const auto stalled = unread_.StalledOfUser(uid, now)) EndForUnread(*stalled);
-  }
-  if (!shortage) return;
-  if (const auto stalled = unread_.StalledInShortage(now)) EndForUnread(*stalled);
-}
-
-void Listener::EndForUnread(uint64_t session) {
-  const auto reason = fmt::format(
-      "the client reads nothing from its socket: {} windows that it was sent are unread, and packets wait for room. A "
-      "client reads its socket at all times",
-      unread_.unread(session));
-  unread_.SetEnding(session);
-  PostToEngine([this, session, reason] {
-    parts_.sessions.End(static_cast<tiering::SessionId>(session), Code::kRevoked, reason);
   });
 }
 

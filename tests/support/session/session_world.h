@@ -45,7 +45,6 @@ struct SessionWorldOptions {
   SpinMode spin = SpinMode::kNever;
   bool descriptors_refused = true;  // False: clients can send some, as with kernels before 6.16.
   PidfdSource pidfd_source = PidfdSource::kSocket;
-  UnreadLimits unread;
   std::function<void(const std::string&)> on_warning;  // Socket thread.
   const base::Clock* clock = nullptr;                  // Instead of the machine's.
 };

@@ -1,13 +1,8 @@
 // Windows over the data socket: handed over, asked back, and by clients that read nothing or say what nobody asked.
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <memory>
 #include <thread>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +17,6 @@ using proto::PacketKind;
 using ::testing::Contains;
 using testing::DataClient;
 using ::testing::HasSubstr;
-using testing::InChild;
 using testing::IncomingPacket;
 using testing::MakeHello;
 using testing::OpenDescriptors;
@@ -134,102 +128,6 @@ TEST(Listener, ClientThatReadsNoneOfItsWindowsHasToGo) {
   }
   EXPECT_TRUE(world.WaitForSessions(0));
   EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("does not read its socket")));
-}
-
-// Time that the test sets and the threads of the world read.
-class SharedClock final : public base::Clock {
- public:
-  base::TimePoint Now() const override { return base::TimePoint(base::Duration(now_.load())); }
-  void Advance(base::Duration time) { now_ += time.count(); }
-
- private:
-  std::atomic<base::Duration::rep> now_{base::Duration(std::chrono::seconds(100)).count()};
-};
-
-// Hands the session `count` windows, and waits until they are sent or held back.
-void ShowWindows(SessionWorld& world, const proto::Welcome& welcome, uint32_t count) {
-  world.OnEngine([&] {
-    for (uint32_t w = 0; w < count; ++w) {
-      world.engine.ShowWindow(static_cast<tiering::SessionId>(welcome.session), WindowIndex{w % 60});
-    }
-  });
-  world.OnSocketThread([] {});
-}
-
-size_t UnreadWindowsOf(const DataClient& client) {
-  int bytes = 0;
-  EXPECT_EQ(::ioctl(client.socket(), FIONREAD, &bytes), 0);
-  return static_cast<size_t>(bytes) / sizeof(proto::WindowPacket);
-}
-
-TEST(Listener, AtMost64WindowsAreOnTheirWayToASession) {
-  SessionWorld world;
-  DataClient client(world.socket_path());
-  const auto welcome = client.Attach(MakeHello("train"));
-  ShowWindows(world, welcome, 200);
-  EXPECT_EQ(UnreadWindowsOf(client), kPacketsUnreadMax);
-  for (int i = 0; i < 200; ++i) {
-    const IncomingPacket packet = client.Receive();
-    ASSERT_EQ(packet.kind(), PacketKind::kWindow);
-    ASSERT_EQ(packet.As<proto::WindowPacket>().window, static_cast<uint32_t>(i) % 60);
-    ASSERT_LE(UnreadWindowsOf(client), kPacketsUnreadMax);
-  }
-  EXPECT_EQ(world.sessions(), 1u);
-}
-
-TEST(Listener, ClientThatReadsNothingWhileWindowsWaitIsEnded) {
-  SharedClock clock;
-  SessionWorld world({.clock = &clock});
-  DataClient client(world.socket_path());
-  const auto welcome = client.Attach(MakeHello("train"));
-  ShowWindows(world, welcome, kPacketsUnreadMax);
-  clock.Advance(UnreadLimits{}.patience);
-  EXPECT_EQ(world.sessions(), 1u) << "nothing waits for it to read";
-  ShowWindows(world, welcome, 1);
-  EXPECT_TRUE(world.WaitForSessions(0));
-  EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("64 windows that it was sent are unread")));
-  for (size_t i = 0; i < kPacketsUnreadMax; ++i) ASSERT_EQ(client.Receive().kind(), PacketKind::kWindow);
-  EXPECT_EQ(client.Receive().As<proto::SessionEnd>().code, CodeOf(Code::kRevoked));
-}
-
-TEST(Listener, UnreadWindowsOfOneSessionHoldThoseOfItsUserBackUntilItEnds) {
-  SharedClock clock;
-  SessionWorld world({.unread = {.of_one_uid_max = 40}, .clock = &clock});
-  DataClient silent(world.socket_path());
-  const auto silent_welcome = silent.Attach(MakeHello("silent"));
-  DataClient other(world.socket_path());
-  const auto other_welcome = other.Attach(MakeHello("other"));
-  ShowWindows(world, silent_welcome, 39);
-  EXPECT_EQ(UnreadWindowsOf(silent), 39u);
-  ShowWindows(world, other_welcome, 2);
-  EXPECT_EQ(other.Receive().kind(), PacketKind::kWindow);
-  EXPECT_EQ(UnreadWindowsOf(other), 0u) << "39 and 1";
-  clock.Advance(UnreadLimits{}.patience);
-  EXPECT_EQ(other.Receive().kind(), PacketKind::kWindow);
-  EXPECT_TRUE(world.WaitForSessions(1));
-  EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("39 windows that it was sent are unread")));
-}
-
-// In a process of an ordinary user, to whom the kernel's limit on descriptors on their way applies.
-TEST(Listener, ShortageOfDescriptorsOnTheirWayEndsWhoCausesItAndOthersAttach) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root: a user with nothing else on its way";
-  const int status = InChild([] {
-    const rlimit few = {.rlim_cur = 200, .rlim_max = 200};
-    if (::setrlimit(RLIMIT_NOFILE, &few) != 0 || ::setgid(12346) != 0 || ::setuid(12346) != 0) return 90;
-    SharedClock clock;
-    SessionWorld world({.unread = {.of_one_uid_max = 100'000}, .clock = &clock});
-    std::vector<std::unique_ptr<DataClient>> silent;
-    for (int i = 0; i < 4; ++i) {
-      silent.push_back(std::make_unique<DataClient>(world.socket_path()));
-      const auto welcome = silent.back()->Attach(MakeHello("silent" + std::to_string(i)));
-      if (welcome.code != 0) return 1;
-      ShowWindows(world, welcome, kPacketsUnreadMax);
-    }
-    clock.Advance(UnreadLimits{}.shortage_patience);
-    DataClient next(world.socket_path());
-    return next.Attach(MakeHello("next")).code == 0 ? 0 : 2;
-  });
-  EXPECT_EQ(status, 0);
 }
 
 }  // namespace
