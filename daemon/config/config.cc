@@ -40,6 +40,7 @@
 #pragma pop_macro("NDEBUG")
 
 #include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
 #include "daemon/config/options.h"
 #include "daemon/config/quantity.h"
 #include "proto/units.h"
@@ -84,19 +85,17 @@ Status SetInteger(const Option& option, const toml::node& node, const Field& fie
   return {};
 }
 
-// Sizes: 0 needs no unit, everything else does.
+// "64GiB", or a number of bytes; 0 is outside of every range and means "derived".
 Result<uint64_t> SizeOf(const Option& option, const toml::node& node) {
-  if (const auto number = node.value_exact<int64_t>()) {
-    if (*number == 0) return 0;
-    return Wrong(option, fmt::format("{} has no unit; write it like \"64GiB\"", *number));
-  }
-  const auto text = TextOf(option, node);
-  if (!text) return Wrong(option, "must be a size like \"64GiB\"");
-  const auto size = text->empty() ? Fail(Code::kInvalid, "'' is not a size") : ParseSize(*text);
+  const auto number = node.value_exact<int64_t>();
+  const auto text = node.value_exact<std::string>();
+  if ((!number && !text) || (number && *number < 0) || (text && text->empty()))
+    return Wrong(option, "must be a size like \"64GiB\", or a number of bytes");
+  const auto size = number ? Result<uint64_t>(static_cast<uint64_t>(*number)) : ParseSize(*text);
   if (!size) return Wrong(option, size.error().message);
-  if (*size == 0) return 0;
-  if (auto ok = CheckRange(option, *size, "bytes "); !ok) return std::unexpected(std::move(ok.error()));
-  return *size;
+  if (*size == 0 || (*size >= option.min && *size <= option.max)) return *size;
+  return Wrong(option, fmt::format("{} bytes are out of range, allowed are {} to {}; write it like \"64GiB\"", *size,
+                                   base::FormatBytes(option.min), base::FormatBytes(option.max)));
 }
 
 Status SetSizeOrShare(const Option& option, const toml::node& node, SizeOrShare* field) {
@@ -400,7 +399,9 @@ std::vector<std::string_view> ChangedOptions(const Config& before, const Config&
 }
 
 std::string PrintDefaultConfig() {
-  std::string text = "# Configuration of tierd: every option, at its default.\n";
+  std::string text =
+      "# Configuration of tierd: every option, at its default.\n"
+      "# Sizes are written like \"64GiB\" or \"1.5TB\"; a number without a unit is bytes.\n";
   std::string section;
   for (const Option& option : Options()) {
     const size_t dot = option.key.find('.');

@@ -37,7 +37,7 @@ constexpr auto kOptions = std::to_array<Option>({
      "All memory that tensors may take, as a size or a share of the machine's (or the cgroup's) memory.", kBlockSize,
      1024 * kTiB},
     {"arena.window_size", Kind::kSize, TIER_FIELD(arena.window_size), "0",
-     "Bytes of one window, a power of two. 0: maximum / 4096, within 2 MiB and 1 GiB.", kWindowSizeMin, kWindowSizeMax},
+     "Size of one window, a power of two. 0: maximum / 4096, within 2 MiB and 1 GiB.", kWindowSizeMin, kWindowSizeMax},
     {"arena.prefault", Kind::kBool, TIER_FIELD(arena.prefault), "false",
      "Make all of the arena at start, instead of growing on demand."},
     {"arena.host_reserve", Kind::kSizeOrShare, TIER_FIELD(arena.host_reserve), "0",

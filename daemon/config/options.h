@@ -21,8 +21,8 @@ enum class Kind : uint8_t {
   kBool,
   kCount,        // Integer without unit.
   kInteger,      // Likewise, may be negative.
-  kSize,         // "64GiB"; 0 without unit.
-  kSizeOrShare,  // "64GiB" or "25%".
+  kSize,         // "64GiB", or a number of bytes.
+  kSizeOrShare,  // Likewise, or "25%".
   kShare,        // "50%".
   kDuration,     // "250ms", "60s", "2min".
   kText,

@@ -18,7 +18,8 @@ struct Unit {
   double factor;
 };
 
-constexpr auto kSizeUnits = std::to_array<Unit>({{"B", 1},
+constexpr auto kSizeUnits = std::to_array<Unit>({{"", 1},
+                                                 {"B", 1},
                                                  {"KiB", 1024.0},
                                                  {"MiB", 1024.0 * 1024},
                                                  {"GiB", 1024.0 * 1024 * 1024},
@@ -50,8 +51,9 @@ Result<uint64_t> ParseWithUnit(std::string_view text, const std::array<Unit, N>&
   const auto [value, name] = *number;
   std::string known;
   for (const Unit& unit : units) {
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", unit.name);
-    if (unit.name != name) continue;
+    if (!unit.name.empty()) known += fmt::format("{}{}", known.empty() ? "" : ", ", unit.name);
+    // A fraction of a byte is a unit that was forgotten.
+    if (unit.name != name || (name.empty() && value != std::floor(value))) continue;
     const double scaled = value * unit.factor;
     if (scaled > kLargest) return Fail(Code::kInvalid, fmt::format("'{}' is too large", text));
     return static_cast<uint64_t>(std::llround(scaled));

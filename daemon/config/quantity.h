@@ -9,7 +9,8 @@
 
 namespace tier::config {
 
-// B, KiB, MiB, GiB, TiB, kB, MB, GB, TB. INVALID says what was wrong and shows a right one.
+// B, KiB, MiB, GiB, TiB, kB, MB, GB, TB; a whole number without a unit is bytes. INVALID says what was wrong and shows
+// a right one.
 Result<uint64_t> ParseSize(std::string_view text);
 // ns, us, ms, s, min, h.
 Result<base::Duration> ParseDuration(std::string_view text);

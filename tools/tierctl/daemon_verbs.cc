@@ -160,7 +160,8 @@ Json TensorsJson(const v1::ListTensorsResponse& response) { return ToJson(respon
 }  // namespace
 
 std::optional<uint64_t> ParseBytes(const std::string& text) {
-  constexpr std::pair<const char*, uint64_t> kUnits[] = {{"B", 1},
+  constexpr std::pair<const char*, uint64_t> kUnits[] = {{"", 1},
+                                                         {"B", 1},
                                                          {"KiB", 1ull << 10},
                                                          {"MiB", 1ull << 20},
                                                          {"GiB", 1ull << 30},
@@ -176,7 +177,7 @@ std::optional<uint64_t> ParseBytes(const std::string& text) {
   if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
   std::string unit(rest, end);
   unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
-  if (unit.empty() && number == 0) return 0;
+  if (unit.empty() && number != std::floor(number)) return std::nullopt;  // A fraction of a byte: the unit is missing.
   for (const auto& [name, factor] : kUnits) {
     if (unit != name) continue;
     const double bytes = number * static_cast<double>(factor);

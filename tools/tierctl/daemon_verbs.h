@@ -36,7 +36,7 @@ int DrainDevice(const DaemonOptions& options, uint32_t device);
 int Drain(const DaemonOptions& options, const std::string& job, uint32_t timeout_ms);
 int ShowVersion(const DaemonOptions& options);
 
-// "64GiB", "1.5 TB", "4096B", "0": bytes. Nothing if it is no size; as in the configuration, all but 0 need a unit.
+// "64GiB", "1.5 TB", "4096": bytes, as in the configuration. Nothing if it is no size.
 std::optional<uint64_t> ParseBytes(const std::string& text);
 
 }  // namespace tier::tierctl

@@ -173,7 +173,7 @@ class CommandLine {
       if (text->empty()) continue;
       *target = ParseBytes(*text);
       if (*target) continue;
-      fmt::print(stderr, "tierctl: \"{}\" is no size with a unit; write it as 512MiB or 16GiB\n", *text);
+      fmt::print(stderr, "tierctl: \"{}\" is no size; write it like 512MiB or 16GiB, or as a number of bytes\n", *text);
       return kExitUsage;
     }
     return body(change);

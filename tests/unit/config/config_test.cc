@@ -84,6 +84,17 @@ struct MistakeCase {
   const char* message;
 };
 
+TEST(Config, SizesWithoutAUnitAreBytes) {
+  const char* text = "[arena]\nmaximum = 68719476736\nwindow_size = 0\n[ssd]\nfile_size = \"1073741824\"\n";
+  auto config = ParseConfig(text, "x");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->arena.maximum, (SizeOrShare{.bytes = 64 * kGiB}));
+  EXPECT_EQ(config->arena.window_size, 0u);
+  EXPECT_EQ(config->ssd.file_size, kGiB);
+  ASSERT_TRUE(ApplyOverride("ssd.file_size=2147483648", &*config));
+  EXPECT_EQ(config->ssd.file_size, 2 * kGiB);
+}
+
 TEST(Config, MistakesAreToldWithLineAndRemedy) {
   const MistakeCase cases[] = {
       {"[arena]\nmaximun = \"1GiB\"\n", "tierd.toml:2: unknown option 'arena.maximun'; the nearest is 'arena.maximum'"},
@@ -96,9 +107,15 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[log.arena]\nx = 1\n", "unknown section 'log.arena'"},
       {"sdd = { engine = \"auto\" }\n", "unknown section 'sdd'; the nearest is 'ssd'"},
       {"arena = 5\n", "unknown option 'arena'"},
-      {"[arena]\nmaximum = 64\n", "tierd.toml:2: option arena.maximum: 64 has no unit; write it like \"64GiB\""},
+      {"[arena]\nmaximum = 64\n",
+       "tierd.toml:2: option arena.maximum: 64 bytes are out of range, allowed are 2 MiB to 1024 TiB; write it "
+       "like \"64GiB\""},
+      {"[arena]\nmaximum = -64\n", "must be a size like \"64GiB\", or a number of bytes"},
+      {"[arena]\nmaximum = 64.0\n", "must be a size"},
+      {"[arena]\nmaximum = \"\"\n", "must be a size"},
       {"[arena]\nmaximum = \"64 Gigs\"\n", "unit 'Gigs'; known are B, KiB, MiB, GiB"},
-      {"[arena]\nmaximum = \"64\"\n", "no unit"},
+      {"[arena]\nmaximum = \"64\"\n", "64 bytes are out of range"},
+      {"[arena]\nmaximum = \"1.5\"\n", "'1.5' has no unit; write it like \"64GiB\""},
       {"[arena]\nmaximum = \"-1GiB\"\n", "not a quantity"},
       {"[arena]\nmaximum = \"101%\"\n", "not a share"},
       {"[arena]\nmaximum = \"1KiB\"\n", "out of range"},
@@ -304,6 +321,7 @@ TEST(Quantity, SizesHaveBinaryAndDecimalUnits) {
   EXPECT_EQ(ParseSize("4096B").value(), 4096u);
   EXPECT_EQ(ParseSize("1GB").value(), 1'000'000'000u);
   EXPECT_EQ(ParseSize("2TiB").value(), 2048 * kGiB);
+  EXPECT_EQ(ParseSize("4096").value(), 4096u);
   for (const char* bad : {"GiB", "1gib", "1e3GiB", "-1GiB", "+1GiB", "1 GiB ", " 1GiB", "1GiBx", "nanGiB", "infGiB",
                           "1e400GiB", "99999999999TiB", "0x10GiB"}) {
     EXPECT_FALSE(ParseSize(bad)) << bad;
