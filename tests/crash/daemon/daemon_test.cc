@@ -7,7 +7,6 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +14,7 @@
 #include "daemon/base/check.h"
 #include "daemon/session/packet_socket.h"
 #include "tests/crash/daemon/daemon_process.h"
+#include "tests/crash/daemon/trainer.h"
 #include "tests/support/session/data_client.h"
 
 namespace tier::crash {
@@ -22,76 +22,14 @@ namespace {
 
 using proto::Op;
 using proto::PacketKind;
-using proto::RequestItem;
 using session::testing::DataClient;
 using session::testing::IncomingPacket;
 using session::testing::MakeHello;
-using session::testing::ReceivedCompletion;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
 uint16_t CodeOf(Code code) { return static_cast<uint16_t>(code); }
-
-// A client of a real daemon that maps its windows.
-class Trainer {
- public:
-  Trainer(const DaemonProcess& daemon, const std::string& job)
-      : client_(daemon.socket()), welcome_(client_.Attach(MakeHello(job))) {}
-
-  ReceivedCompletion Ask(Op op, RequestItem item, uint32_t flags = 0) {
-    EXPECT_TRUE(client_.ring().Send(op, {&item, 1}, flags));
-    client_.Ring();
-    return client_.WaitForCompletions(1).at(0);
-  }
-  // Creates a tensor, fills it, seals it.
-  ReceivedCompletion Put(uint64_t tensor, uint64_t size, unsigned char byte) {
-    auto created = Ask(Op::kCreate, {.tensor = tensor, .offset = 0, .length = size, .value = size});
-    if (created.header.code != 0) return created;
-    for (const proto::SpanRecord& span : created.spans) std::memset(Place(span), byte, span.length);
-    return Ask(Op::kRelease, {.value = created.spans.at(0).lease});
-  }
-  // Whether the tensor holds that byte throughout.
-  bool Holds(uint64_t tensor, unsigned char byte) {
-    const auto acquired = Ask(Op::kAcquire, {.tensor = tensor});
-    EXPECT_EQ(acquired.header.code, 0) << acquired.detail;
-    bool same = acquired.header.code == 0;
-    for (const proto::SpanRecord& span : acquired.spans) {
-      const auto* bytes = reinterpret_cast<const unsigned char*>(Place(span));
-      for (uint64_t i = 0; i < span.length; ++i) same &= bytes[i] == byte;
-    }
-    if (!acquired.spans.empty()) (void)Ask(Op::kRelease, {.value = acquired.spans[0].lease});
-    return same;
-  }
-  // As only a hostile client does: every window it has seen loses its bytes.
-  void PunchWindows() {
-    for (const proto::FileDescriptor& file : window_files_) {
-      ASSERT_EQ(::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                            static_cast<off_t>(welcome_.window_size)),
-                0);
-    }
-  }
-  DataClient& client() { return client_; }
-  const proto::Welcome& welcome() const { return welcome_; }
-
- private:
-  std::byte* Place(const proto::SpanRecord& span) {
-    while (!windows_.contains(span.window)) {
-      IncomingPacket packet = client_.Receive();
-      TIER_CHECK(packet.kind() == PacketKind::kWindow, "kind {}", static_cast<int>(packet.kind()));
-      windows_[packet.As<proto::WindowPacket>().window] =
-          proto::Mapping::Map(packet.descriptors.at(0).get(), 0, welcome_.window_size, proto::Access::kReadWrite)
-              .value();
-      window_files_.push_back(std::move(packet.descriptors.at(0)));
-    }
-    return windows_.at(span.window).data() + span.offset;
-  }
-
-  DataClient client_;
-  proto::Welcome welcome_;
-  std::map<uint32_t, proto::Mapping> windows_;
-  std::vector<proto::FileDescriptor> window_files_;
-};
 
 TEST(Daemon, StartsSaysWhereItServesAndStopsInOrder) {
   ScratchDirectory scratch;
