@@ -35,6 +35,26 @@ uint64_t MakeEpoch() {
   return epoch;
 }
 
+// What differs from the usual tier; empty: nothing.
+std::string SsdStatus(const storage::SsdTier& ssd) {
+  const std::string& reason = ssd.ssd_mode_reason();
+  switch (ssd.ssd_mode()) {
+    case storage::SsdMode::kFull: return "";
+    case storage::SsdMode::kReduced: return "the SSD file is smaller than usual: " + reason;
+    case storage::SsdMode::kNone: break;
+  }
+  return "no SSD tier, tensors stay in RAM" + (reason.empty() ? "" : ": " + reason);
+}
+
+std::string SsdModeName(storage::SsdMode mode) {
+  switch (mode) {
+    case storage::SsdMode::kFull: return "full";
+    case storage::SsdMode::kReduced: return "reduced";
+    case storage::SsdMode::kNone: break;
+  }
+  return "none";
+}
+
 }  // namespace
 
 Daemon::Daemon(const config::Config& config, const DaemonPaths& paths, session::ServiceManager manager,
@@ -113,6 +133,8 @@ session::DaemonFacts Daemon::Facts() {
   facts.version = kVersion;
   facts.epoch = epoch_;
   facts.io_mode = ssd.io_mode() == storage::IoMode::kUring ? "io_uring" : "threads";
+  facts.ssd_mode = SsdModeName(ssd.ssd_mode());
+  facts.ssd_mode_reason = ssd.ssd_mode_reason();
   facts.spin_mode = session::SpinModeName(engine_->spin().mode());
   facts.is_private = config_.daemon.is_private;
   facts.socket_directory = paths_.socket_directory;
@@ -223,13 +245,15 @@ void Daemon::AnnounceReady() {
     spdlog::info("device {}: {} ({}{})", i, device.path, base::FormatBytes(device.capacity),
                  device.created ? ", formatted now" : "");
   }
+  const std::string ssd_status = SsdStatus(ssd);
+  if (!ssd.ssd_mode_reason().empty()) spdlog::warn("{}", ssd_status);
   const std::string metrics = exporter_ ? fmt::format("; metrics port {}", exporter_->port()) : std::string();
   const std::string status =
       fmt::format("serving at {}/tierd.sock; arena up to {} in windows of {}; {}, spin {}{}", paths_.socket_directory,
                   base::FormatBytes(engine_->arena().arena_max_bytes()),
                   base::FormatBytes(engine_->arena().window_size()), facts.io_mode, facts.spin_mode, metrics);
   spdlog::info("tierd {} {}", kVersion, status);
-  manager_.Notify(fmt::format("READY=1\nSTATUS={}\n", status));
+  manager_.Notify(fmt::format("READY=1\nSTATUS={}{}{}\n", status, ssd_status.empty() ? "" : "; ", ssd_status));
 }
 
 void Daemon::Tick() {

@@ -72,11 +72,18 @@ std::vector<storage::SsdDeviceOptions> DevicesOf(const config::Config& config, c
   }
   if (!devices.empty()) return devices;
   const bool unnamed = !paths.persistent;
+  // A size that was set is refused where it does not fit; a daemon that was told none serves with what there is. One
+  // that keeps tensors across restarts does without its file only for lack of room: other failures may hide a file that
+  // holds tensors.
+  const storage::Need by_default = unnamed ? storage::Need::kIfPossible : storage::Need::kIfRoom;
   devices.push_back({.path = unnamed ? paths.data_directory : paths.data_directory + "/tier.ssd",
                      .size = config.ssd.file_size,
-                     .private_file = unnamed});
+                     .private_file = unnamed,
+                     .need = config.ssd.file_size == 0 ? by_default : storage::Need::kRequired});
   return devices;
 }
+
+bool IsOptional(const storage::SsdDeviceOptions& device) { return device.need == storage::Need::kIfPossible; }
 
 // A killed predecessor's device is in use until its last request has landed; there is no event to wait for.
 Result<std::unique_ptr<storage::SsdTier>> OpenSsd(const storage::SsdTierOptions& options, base::Workers& workers,
@@ -133,9 +140,13 @@ Status EngineSide::OpenMemory(const config::Config& config) {
 }
 
 Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& paths, bool wait_for_devices) {
-  if (auto made = MakeDataDirectory(paths.data_directory); !made) return made;
   storage::SsdTierOptions options;
   options.devices = DevicesOf(config, paths);
+  if (auto made = MakeDataDirectory(paths.data_directory); !made) {
+    if (paths.persistent || !std::ranges::all_of(options.devices, IsOptional)) return made;
+    if (!options.devices.empty()) options.no_device_reason = made.error().message;
+    options.devices.clear();
+  }
   options.io = IoChoiceOf(config.ssd.engine);
   options.io_depth = static_cast<uint32_t>(config.ssd.queue_depth);
   options.windows_max = arena_->windows_max();

@@ -56,7 +56,9 @@ constexpr auto kOptions = std::to_array<Option>({
      "Block devices or files of the SSD tier; foreign content is refused, never overwritten.\n"
      "Empty: one file, tier.ssd, in daemon.data_directory. [\"none\"]: no SSD tier."},
     {"ssd.file_size", Kind::kSize, TIER_FIELD(ssd.file_size), "0",
-     "Size of a file that is made. 0: the smaller of 64 GiB and 25 % of the free space, leaving 10 GiB and 10 % free.",
+     "Size of a file that is made; one that does not fit is refused. 0: the smaller of 64 GiB and 25 % of the free\n"
+     "space, or less, down to 1 GiB, so that 10 GiB and 10 % stay free. With less room and without ssd.devices there\n"
+     "is no SSD tier: tensors stay in RAM.",
      64 * kMiB, 1024 * kTiB},
     {"ssd.engine", Kind::kChoice, TIER_FIELD(ssd.engine), "\"auto\"",
      "How devices are driven: auto takes io_uring where the machine allows it.", 0, UINT64_MAX,

@@ -88,6 +88,8 @@ void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
   message->set_uptime_seconds(daemon.uptime_seconds);
   message->set_io_mode(daemon.io_mode);
   message->set_memory_mode(daemon.memory_mode);
+  message->set_ssd_mode(daemon.ssd_mode);
+  message->set_ssd_mode_reason(daemon.ssd_mode_reason);
   message->set_spin_mode(daemon.spin_mode);
   message->set_huge_page_mode(daemon.huge_page_mode);
   message->set_draining(daemon.draining);

@@ -199,6 +199,7 @@ void AddModes(Builder& out, const session::DaemonDescription& daemon) {
       .Add(Number(daemon.spin_pauses));
   out.Gauge("tier_io_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.io_mode}});
   out.Gauge("tier_memory_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.memory_mode}});
+  out.Gauge("tier_ssd_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.ssd_mode}});
   out.Gauge("tier_host_available_bytes", "MemAvailable of the host.").Add(Number(daemon.host_available_bytes));
   out.Gauge("tier_psi_memory_some_ratio", "Part of the last 10 s in which some task waited for memory.")
       .Add(daemon.psi_memory_some_ratio);

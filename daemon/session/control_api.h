@@ -75,10 +75,12 @@ struct DaemonDescription {
   uint64_t epoch = 0;
   int64_t pid = 0;
   double uptime_seconds = 0;
-  std::string io_mode;         // "io_uring" or "threads"
-  std::string memory_mode;     // "pinned" or "unpinned"
-  std::string spin_mode;       // As configured: "auto", "always", "never"
-  std::string huge_page_mode;  // "hugetlb", "thp", "small"
+  std::string io_mode;          // "io_uring" or "threads"
+  std::string memory_mode;      // "pinned" or "unpinned"
+  std::string ssd_mode;         // "full", "reduced", "none"
+  std::string ssd_mode_reason;  // Why not "full"; empty: as configured.
+  std::string spin_mode;        // As configured: "auto", "always", "never"
+  std::string huge_page_mode;   // "hugetlb", "thp", "small"
   bool draining = false;
   bool is_private = false;
   std::string socket_directory;

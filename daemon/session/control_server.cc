@@ -225,6 +225,8 @@ Result<DaemonDescription> ControlServer::Describe() {
   const base::Duration uptime = parts_.clock.Now() - started_;
   description->uptime_seconds = std::chrono::duration<double>(uptime).count();
   description->io_mode = facts_.io_mode;
+  description->ssd_mode = facts_.ssd_mode;
+  description->ssd_mode_reason = facts_.ssd_mode_reason;
   description->spin_mode = facts_.spin_mode;
   if (facts_.spin_pauses) description->spin_pauses = facts_.spin_pauses();
   description->draining = draining();

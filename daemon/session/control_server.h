@@ -37,6 +37,8 @@ struct DaemonFacts {
   std::string version;
   uint64_t epoch = 0;
   std::string io_mode;
+  std::string ssd_mode;
+  std::string ssd_mode_reason;
   std::string spin_mode;
   bool is_private = false;
   std::string socket_directory;

@@ -19,7 +19,6 @@
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
 #include "daemon/storage/device_lock.h"
-#include "daemon/storage/file_system.h"
 #include "daemon/storage/os_error.h"
 
 namespace tier::storage {
@@ -138,7 +137,7 @@ Status DeviceFile::OpenPrivate(const DeviceFileOptions& options) {
   }
   if (!fd_) return OpenFailure(errno, options.path);
   if (Status status = Lock(); !status) return status;
-  if (Status status = MakeRoom(options.size, options.path); !status) return status;
+  if (Status status = MakeRoom(options, options.path); !status) return status;
   if (Status status = CheckAlignment(); !status) return status;
   return FormatNow(/*discard=*/false);
 }
@@ -156,7 +155,7 @@ Status DeviceFile::OpenNew(const DeviceFileOptions& options) {
     return OpenFailure(error, path_);
   }
   Status status = Lock();
-  if (status) status = MakeRoom(options.size, directory);
+  if (status) status = MakeRoom(options, directory);
   if (status) status = CheckAlignment();
   if (status) status = FormatNow(/*discard=*/false);
   if (!status) (void)::unlink(path_.c_str());  // Ours, and of no use: leaves the directory as it was.
@@ -190,7 +189,7 @@ Status DeviceFile::OpenPresent(const DeviceFileOptions& options) {
   if (!block_device_) {
     const std::string directory = DirectoryOf(path_);
     const bool as_it_stands = size_ != 0 && options.size == 0;
-    Status status = as_it_stands ? Preallocate(size_, directory) : MakeRoom(options.size, directory);
+    Status status = as_it_stands ? Preallocate(size_, directory) : MakeRoom(options, directory);
     if (!status) return status;
   }
   if (size_ < proto::kDiskSizeMin) {
@@ -220,12 +219,21 @@ Status DeviceFile::Adopt(const DeviceFileOptions& options, const proto::Superblo
   return block_device_ ? Status{} : Preallocate(found.device_size, DirectoryOf(path_));
 }
 
-Status DeviceFile::MakeRoom(uint64_t requested, const std::string& directory) {
-  const Result<FileSystemSpace> space = SpaceOf(directory);
+Status DeviceFile::MakeRoom(const DeviceFileOptions& options, const std::string& directory) {
+  const Result<FileSystemSpace> space = options.space(directory);
   if (!space) return std::unexpected(space.error());
-  const Result<uint64_t> size = PlanFileSize(*space, requested, directory);
-  if (!size) return std::unexpected(size.error());
-  return Preallocate(*size, directory);
+  if (options.size != 0) {
+    const Result<uint64_t> size = PlanFileSize(*space, options.size, directory);
+    return size ? Preallocate(*size, directory) : std::unexpected(size.error());
+  }
+  DefaultFile file = PlanDefaultFile(*space, directory);
+  if (file.size == 0) {
+    return Fail(Code::kNoSpace, fmt::format("no room for an SSD file of {} or more: {}; free some space, or set "
+                                            "ssd.file_size, daemon.data_directory or ssd.devices",
+                                            FormatBytes(kDefaultFileMin), file.shortage));
+  }
+  shortage_ = std::move(file.shortage);
+  return Preallocate(file.size, directory);
 }
 
 Status DeviceFile::Preallocate(uint64_t size, const std::string& directory) {

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "daemon/storage/file_system.h"
 #include "daemon/storage/superblock.h"
 #include "proto/disk.h"
 #include "proto/mapping.h"
@@ -24,6 +26,7 @@ struct DeviceFileOptions {
   bool private_file = false;           // `path` is the directory of a file without a name.
   bool discard_at_format = true;       // Block devices.
   bool allow_any_file_system = false;  // Tests.
+  std::function<Result<FileSystemSpace>(const std::string&)> space = SpaceOf;
 };
 
 class DeviceFile {
@@ -42,6 +45,8 @@ class DeviceFile {
   bool private_file() const { return private_file_; }
   bool created() const { return created_; }  // Formatted by this Open.
   uint32_t alignment() const { return alignment_; }
+  // Why this Open made a smaller file than the rule's usual one (sizing.h); empty: it did not.
+  const std::string& shortage() const { return shortage_; }
 
   // Names the synced index that extents on this device belong to and its last commit: one superblock write and a flush.
   Status CommitIndex(const Uuid& index, uint64_t index_commit);
@@ -59,7 +64,7 @@ class DeviceFile {
   Status OpenNew(const DeviceFileOptions& options);
   Status OpenPresent(const DeviceFileOptions& options);
   Status OpenNode(bool allow_any_file_system);
-  Status MakeRoom(uint64_t requested, const std::string& directory);
+  Status MakeRoom(const DeviceFileOptions& options, const std::string& directory);
   Status Preallocate(uint64_t size, const std::string& directory);
   Status Lock();
   Status CheckAlignment();
@@ -69,6 +74,7 @@ class DeviceFile {
 
   proto::FileDescriptor fd_;
   std::string path_;
+  std::string shortage_;
   proto::Superblock superblock_{};
   uint64_t size_ = 0;  // Bytes.
   uint32_t alignment_ = 0;

@@ -1,4 +1,4 @@
-// How large the default SSD file may be: a rule over figures, so that it can be tested without a disk. Thread-safe.
+// How large the SSD file may be: rules over figures, so that they can be tested without a disk. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 namespace tier::storage {
 
 inline constexpr uint64_t kDefaultFileMax = 64 * kGiB;
+inline constexpr uint64_t kDefaultFileMin = kGiB;     // A smaller one is not made.
 inline constexpr uint64_t kDefaultFreeDivisor = 4;    // At most this part of the free space …
 inline constexpr uint64_t kLeaveFreeMin = 10 * kGiB;  // … leaving this …
 inline constexpr uint64_t kLeaveFreeDivisor = 10;     // … and this part of the file system free.
@@ -19,8 +20,17 @@ struct FileSystemSpace {  // Bytes.
   uint64_t available = 0;  // To this user.
 };
 
-// Bytes of the file to make in `directory` (for the message): `requested`, or by the rule if that is 0, in whole
-// blocks. NO_SPACE with the figures when the rule cannot be kept; INVALID when `requested` is too small to be of use.
+// The file to make where nobody said a size.
+struct DefaultFile {
+  uint64_t size = 0;     // Bytes, in whole blocks; 0: there is no room for one.
+  std::string shortage;  // With figures, why it is smaller than a quarter of the free space; empty: it is not.
+};
+
+// `directory` is for the sentence.
+DefaultFile PlanDefaultFile(FileSystemSpace space, const std::string& directory);
+
+// Bytes of a file of the size that was asked for, in whole blocks. NO_SPACE with the figures when it does not fit;
+// INVALID when it is too small to be of use.
 Result<uint64_t> PlanFileSize(FileSystemSpace space, uint64_t requested, const std::string& directory);
 
 }  // namespace tier::storage

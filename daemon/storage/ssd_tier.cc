@@ -2,6 +2,7 @@
 #include "daemon/storage/ssd_tier.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 
 #include <fmt/format.h>
@@ -10,7 +11,6 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/storage/completion_signal.h"
 #include "daemon/storage/device_file.h"
-#include "daemon/storage/file_system.h"
 #include "daemon/storage/lmdb_manifest_store.h"
 #include "daemon/storage/thread_pool_io.h"
 #include "daemon/storage/transfer_engine.h"
@@ -58,6 +58,25 @@ Status CheckOptions(const SsdTierOptions& options) {
                                           FormatBytes(kBlockSize), FormatBytes(kMergeBytesMax)));
 }
 
+bool IsDispensable(const SsdDeviceOptions& device, Code why) {
+  if (device.need != Need::kIfRoom) return device.need == Need::kIfPossible;
+  std::error_code absent;
+  const uint64_t size = std::filesystem::file_size(device.path, absent);
+  // A file that is there may hold persisted tensors, also one whose holes the disk has no room to fill.
+  return why == Code::kNoSpace && (absent || size == 0);
+}
+
+// Why the disk is still too full for a usual default file in the place of this one; empty: it is not, or this is one.
+std::string ShortageAround(const DeviceFile& file, const SsdTierOptions& options) {
+  const std::string directory = std::filesystem::path(file.path()).parent_path();
+  auto space = options.space(directory);
+  if (!space) return {};
+  const uint64_t size = file.superblock().device_size;
+  space->available += size;
+  if (size >= std::min(kDefaultFileMax, space->available / kDefaultFreeDivisor)) return {};
+  return PlanDefaultFile(*space, directory).shortage;
+}
+
 // What the manifests of its index name on a bound device would be overwritten by a tier that knows nothing of them.
 Status RefuseBound(const DeviceFile& file) {
   Uuid index{};
@@ -79,6 +98,7 @@ struct SsdTier::State {
   ExtentStore extents;
   IoMode mode = IoMode::kUring;
   std::string mode_reason;
+  std::string shortage;  // Of room for the devices.
   std::unique_ptr<DeviceIo> io;
   std::unique_ptr<TransferEngine> transfers;
   std::unique_ptr<LmdbManifestStore> manifests;  // Its thread writes superblocks: gone before the files.
@@ -105,8 +125,16 @@ Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
                                                 .size = device.size,
                                                 .private_file = device.private_file,
                                                 .discard_at_format = options.discard_at_format,
-                                                .allow_any_file_system = options.allow_any_file_system});
+                                                .allow_any_file_system = options.allow_any_file_system,
+                                                .space = options.space});
+    if (!file && IsDispensable(device, file.error().code)) {
+      shortage = file.error().message;
+      continue;
+    }
     if (!file) return std::unexpected(file.error());
+    const bool found = device.need != Need::kRequired && !file->created();
+    if (const std::string reason = found ? ShortageAround(*file, options) : file->shortage(); !reason.empty())
+      shortage = reason;
     if (options.data_dir.empty()) {
       if (Status unbound = RefuseBound(*file); !unbound) return unbound;
     }
@@ -171,10 +199,14 @@ Status SsdTier::State::OpenManifests(const std::string& data_dir) {
 Result<std::unique_ptr<SsdTier>> SsdTier::Open(const SsdTierOptions& options, base::Workers& workers) {
   if (Status status = CheckOptions(options); !status) return std::unexpected(status.error());
   auto state = std::make_unique<State>();
+  state->shortage = options.no_device_reason;
   if (Status status = state->OpenDevices(options); !status) return std::unexpected(status.error());
   if (Status status = state->OpenIo(options); !status) return std::unexpected(status.error());
   if (!options.data_dir.empty()) {
-    if (Status status = state->OpenManifests(options.data_dir); !status) return std::unexpected(status.error());
+    Status status = state->OpenManifests(options.data_dir);
+    // Without a device there is nothing that a manifest could name: the index may be missing for the same reason.
+    const bool ram_only = state->files.empty() && !state->shortage.empty();
+    if (!status && !(ram_only && status.error().code == Code::kNoSpace)) return std::unexpected(status.error());
   }
   TransferEngineOptions engine{
       .io_depth = options.io_depth, .inflight_max = options.inflight_max, .windows_max = options.windows_max};
@@ -199,6 +231,11 @@ int SsdTier::completion_fd() const { return state_->signal.fd(); }
 void SsdTier::ClearWakeup() { state_->signal.Clear(); }
 IoMode SsdTier::io_mode() const { return state_->mode; }
 const std::string& SsdTier::io_mode_reason() const { return state_->mode_reason; }
+SsdMode SsdTier::ssd_mode() const {
+  if (state_->files.empty()) return SsdMode::kNone;
+  return state_->shortage.empty() ? SsdMode::kFull : SsdMode::kReduced;
+}
+const std::string& SsdTier::ssd_mode_reason() const { return state_->shortage; }
 bool SsdTier::pinned() const { return state_->io->pinned(); }
 const std::string& SsdTier::unpinned_reason() const { return state_->io->unpinned_reason(); }
 uint16_t SsdTier::device_count() const { return static_cast<uint16_t>(state_->files.size()); }
@@ -218,13 +255,6 @@ Result<SsdDeviceDescription> DescribeDevice(const std::string& path) {
   const Result<proto::Superblock> superblock = DeviceFile::ReadSuperblock(path);
   if (!superblock) return std::unexpected(superblock.error());
   return Describe(path, *superblock);
-}
-
-Result<uint64_t> DefaultFileSize(const std::string& directory) {
-  if (Status status = CheckFileSystem(directory); !status) return std::unexpected(status.error());
-  const Result<FileSystemSpace> space = SpaceOf(directory);
-  if (!space) return std::unexpected(space.error());
-  return PlanFileSize(*space, 0, directory);
 }
 
 }  // namespace tier::storage

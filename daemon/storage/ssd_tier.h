@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "daemon/base/workers.h"
 #include "daemon/storage/device_io.h"
 #include "daemon/storage/extent_store.h"
+#include "daemon/storage/file_system.h"
 #include "daemon/storage/manifest_store.h"
 #include "daemon/storage/transfer.h"
 #include "proto/result.h"
@@ -26,15 +28,28 @@ enum class IoChoice : uint8_t {
   kThreads,  // The thread pool.
 };
 enum class IoMode : uint8_t { kUring, kThreads };
+enum class SsdMode : uint8_t {
+  kFull,     // Every device, at the size that was asked for or that the rule gives.
+  kReduced,  // A default file was made smaller than the rule's usual one, for lack of room.
+  kNone,     // No device: tensors stay in RAM.
+};
+// What becomes of the tier when a device cannot be opened.
+enum class Need : uint8_t {
+  kRequired,    // The tier is refused.
+  kIfRoom,      // The tier does without the device when there is no room to make its file.
+  kIfPossible,  // The tier does without the device, whatever is in the way.
+};
 
 struct SsdDeviceOptions {
   std::string path;           // A block device, a file (made when absent), or, with private_file, a directory.
   uint64_t size = 0;          // Bytes, files only. 0: as the file stands, or for a new one by sizing.h's rule.
   bool private_file = false;  // A file without a name in directory `path`: gone with the daemon.
+  Need need = Need::kRequired;
 };
 
 struct SsdTierOptions {
   std::vector<SsdDeviceOptions> devices;  // None: a tier without room; every Allocate answers NO_SPACE.
+  std::string no_device_reason;           // Why there is none; empty: it was configured so.
   IoChoice io = IoChoice::kAuto;
   uint32_t io_depth = kIoDepthDefault;  // Requests on one device at a time, 1 … kIoDepthMax.
   uint32_t inflight_max = 1024;         // Transfers started and not yet polled.
@@ -43,6 +58,7 @@ struct SsdTierOptions {
   bool discard_at_format = true;        // Block devices: BLKDISCARD before the first use.
   std::string data_dir;                 // Holds the manifests' index; empty: nothing persists (private daemons).
   bool allow_any_file_system = false;   // Tests: take tmpfs, overlayfs, FUSE and network file systems too.
+  std::function<Result<FileSystemSpace>(const std::string&)> space = SpaceOf;  // Tests: how full the disk is.
 };
 
 struct SsdDeviceDescription {
@@ -62,6 +78,7 @@ class SsdTier {
   // INVALID: foreign content (left untouched; says what to type), a file system that cannot serve, impossible sizes, a
   // device bound to an index while there is no data_dir.
   // ALREADY_EXISTS: a device in use by another process. NO_SPACE: no room for the file, with figures. DENIED: rights.
+  // Of devices that are not required, some or all of these are the ssd_mode_reason() instead.
   static Result<std::unique_ptr<SsdTier>> Open(const SsdTierOptions& options, base::Workers& workers);
   ~SsdTier();
   SsdTier(const SsdTier&) = delete;
@@ -69,7 +86,8 @@ class SsdTier {
 
   ExtentStore& extents();
   TransferPort& transfers();
-  ManifestStore* manifests();  // Null without data_dir. Its results wake completion_fd() too.
+  // Null without data_dir, or without a device and room for the index. Its results wake completion_fd() too.
+  ManifestStore* manifests();
   // Why the superblocks do not name the index's last commit (it holds all the same; they are tried again each second);
   // empty when they do.
   std::string superblock_failure() const;
@@ -81,7 +99,9 @@ class SsdTier {
   void ClearWakeup();
 
   IoMode io_mode() const;
-  const std::string& io_mode_reason() const;   // Why not io_uring; empty when it is.
+  const std::string& io_mode_reason() const;  // Why not io_uring; empty when it is.
+  SsdMode ssd_mode() const;
+  const std::string& ssd_mode_reason() const;  // Why not kFull; empty: it was configured so.
   bool pinned() const;                         // False: the mode "unpinned", windows are not registered for I/O.
   const std::string& unpinned_reason() const;  // Empty when pinned.
   uint16_t device_count() const;
@@ -99,7 +119,5 @@ class SsdTier {
 Result<SsdDeviceDescription> FormatDevice(const std::string& path, bool force);
 // Reads the superblock. NOT_FOUND: blank. INVALID: foreign content. CORRUPT: ours, both copies damaged.
 Result<SsdDeviceDescription> DescribeDevice(const std::string& path);
-// What the default file would get in `directory` now, by the sizing rule, or the refusal with its figures.
-Result<uint64_t> DefaultFileSize(const std::string& directory);
 
 }  // namespace tier::storage

@@ -104,6 +104,13 @@ int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices) 
   return kExitOk;
 }
 
+// The reason of a mode that is none of the causes of "degraded".
+std::string SsdModeText(const v1::Status& status) {
+  if (status.ssd_mode().empty()) return "unknown";  // An older daemon.
+  if (status.ssd_mode() != "reduced") return status.ssd_mode();
+  return fmt::format("reduced ({})", status.ssd_mode_reason());
+}
+
 void PrintStatus(const v1::Status& status, const OutputOptions& output) {
   const std::vector<std::string> causes = DegradedBy(status);
   const std::string state =
@@ -114,8 +121,8 @@ void PrintStatus(const v1::Status& status, const OutputOptions& output) {
       {"pid", fmt::format("{}, up {:.0f} s, epoch {:x}", status.pid(), status.uptime_seconds(), status.epoch())},
       {"sockets", status.socket_directory() + (status.private_daemon() ? "  (private daemon)" : "")},
       {"data directory", status.data_directory().empty() ? "none" : status.data_directory()},
-      {"modes", fmt::format("I/O {}, memory {}, pages {}, spin {}", status.io_mode(), status.memory_mode(),
-                            status.huge_page_mode(), status.spin_mode())},
+      {"modes", fmt::format("I/O {}, memory {}, pages {}, spin {}, SSD {}", status.io_mode(), status.memory_mode(),
+                            status.huge_page_mode(), status.spin_mode(), SsdModeText(status))},
       {"arena", fmt::format("{} of {} in {} windows of {}, {} free", HumanBytes(status.arena_bytes()),
                             HumanBytes(status.arena_max_bytes()), status.window_count(),
                             HumanBytes(status.window_size()), HumanBytes(status.arena_free_bytes()))},
@@ -190,6 +197,8 @@ std::optional<uint64_t> ParseBytes(const std::string& text) {
 std::vector<std::string> DegradedBy(const v1::Status& status) {
   std::vector<std::string> causes;
   if (status.draining()) causes.emplace_back("draining, new work is refused until a restart");
+  if (status.ssd_mode() == "none" && !status.ssd_mode_reason().empty())
+    causes.push_back("no SSD tier, tensors stay in RAM: " + status.ssd_mode_reason());
   if (status.torn_count() > 0) causes.push_back(fmt::format("torn tensors: {}", status.torn_count()));
   for (const v1::Device& device : status.devices()) {
     if (device.errors_total() > 0)

@@ -3,7 +3,6 @@
 #include <linux/io_uring.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include <cap-ng.h>
 #include <fmt/format.h>
 
+#include "daemon/storage/file_system.h"
 #include "tools/tierctl/connection.h"
 
 namespace tier::tierctl {
@@ -34,7 +34,6 @@ constexpr uint64_t kOpenFilesWanted = 20'000;  // A descriptor a window, and one
 constexpr const char* kVerdictWords[] = {"ok", "note", "degraded", "bad"};
 constexpr char kDataCheck[] = "data directory";
 constexpr char kSocketsCheck[] = "sockets";
-constexpr uint64_t kDiskFloor = 10 * kGiB;  // The SSD file leaves this much free.
 
 std::string ReadText(const Machine& machine, const std::string& path) {
   std::ifstream file(machine.root + path);
@@ -138,12 +137,24 @@ Finding CheckIoUring(const Machine& machine) {
   return finding;
 }
 
+// By the rule for a daemon that was told no size.
 Finding CheckDisk(const Machine& machine) {
-  const uint64_t free = machine.free_bytes(machine.data_directory);
-  const std::string found = fmt::format("{} free for {}", HumanBytes(free), machine.data_directory);
-  if (free > kDiskFloor + kGiB) return {"disk", Verdict::kGood, found, "", ""};
-  return {"disk", Verdict::kBad, found + fmt::format(": the SSD file must leave {} free", HumanBytes(kDiskFloor)), "",
-          "set ssd.devices to a device or file with room, or daemon.data_directory to a larger file system"};
+  const std::string present = machine.data_directory + "/tier.ssd";
+  std::error_code absent;
+  if (const uint64_t size = std::filesystem::file_size(machine.root + present, absent); !absent && size > 0)
+    return {"disk", Verdict::kGood, fmt::format("{} is there with {}", present, HumanBytes(size)), "", ""};
+  const storage::FileSystemSpace space = machine.space(machine.data_directory);
+  const storage::DefaultFile file = storage::PlanDefaultFile(space, machine.data_directory);
+  const std::string advice = "free some space, or set daemon.data_directory or ssd.devices to a place with more room";
+  if (file.size == 0)
+    return {"disk", Verdict::kDegraded, file.shortage + ": no SSD tier, tensors stay in RAM", "", advice};
+  const std::string found = fmt::format(
+      "{}: the default SSD file takes {}",
+      file.shortage.empty() ? fmt::format("{} free for {}", HumanBytes(space.available), machine.data_directory)
+                            : file.shortage,
+      HumanBytes(file.size));
+  if (file.shortage.empty()) return {"disk", Verdict::kGood, found, "", ""};
+  return {"disk", Verdict::kNote, found, "", advice};
 }
 
 // A directory that exists keeps its owner: the system's may be where a daemon of root's serves everybody.
@@ -295,9 +306,8 @@ Machine ThisMachine() {
     if (::stat(path.c_str(), &about) != 0) return std::nullopt;
     return about.st_uid;
   };
-  machine.free_bytes = [](const std::string& path) -> uint64_t {
-    struct statvfs figures{};
-    return ::statvfs(NearestExisting(path).c_str(), &figures) == 0 ? uint64_t{figures.f_bavail} * figures.f_frsize : 0;
+  machine.space = [](const std::string& path) {
+    return storage::SpaceOf(NearestExisting(path)).value_or(storage::FileSystemSpace{});
   };
   return machine;
 }
@@ -323,11 +333,18 @@ std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::Status&
     return finding.verdict != Verdict::kGood && (finding.check == kDataCheck || finding.check == kSocketsCheck);
   });
   for (Finding& finding : findings) finding.verdict = std::min(finding.verdict, Verdict::kNote);
-  const bool lesser = status.io_mode() == "threads" || status.memory_mode() == "unpinned";
-  findings.push_back({"daemon", lesser ? Verdict::kDegraded : Verdict::kGood,
-                      fmt::format("{} on {}: I/O {}, memory {}, pages {}", status.version(), socket, status.io_mode(),
-                                  status.memory_mode(), status.huge_page_mode()),
-                      "", lesser ? "its log says why; above is what a tierd started from this shell would find" : ""});
+  const bool no_ssd = status.ssd_mode() == "none" && !status.ssd_mode_reason().empty();
+  const bool lesser = status.io_mode() == "threads" || status.memory_mode() == "unpinned" || no_ssd;
+  const bool reduced = status.ssd_mode() == "reduced";
+  std::string found = fmt::format("{} on {}: I/O {}, memory {}, pages {}, SSD {}", status.version(), socket,
+                                  status.io_mode(), status.memory_mode(), status.huge_page_mode(), status.ssd_mode());
+  if (no_ssd || reduced) found += fmt::format(" ({})", status.ssd_mode_reason());
+  findings.push_back({"daemon",
+                      lesser    ? Verdict::kDegraded
+                      : reduced ? Verdict::kNote
+                                : Verdict::kGood,
+                      std::move(found), "",
+                      lesser ? "its log says why; above is what a tierd started from this shell would find" : ""});
   return findings;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/storage/sizing.h"
 #include "proto/result.h"
 #include "tools/tierctl/daemon_options.h"
 
@@ -44,8 +45,8 @@ struct Machine {
   std::function<int()> try_io_uring;                 // 0, or the errno of io_uring_setup.
   std::function<bool(const std::string&)> writable;  // May this user make files in that directory (or make it)?
   std::function<std::optional<uint32_t>(const std::string&)> owner;  // Of a directory; none: it does not exist.
-  std::function<bool(const std::string&)> settable;        // May this user write to that file of the kernel's?
-  std::function<uint64_t(const std::string&)> free_bytes;  // Of the file system; 0: it does not exist.
+  std::function<bool(const std::string&)> settable;  // May this user write to that file of the kernel's?
+  std::function<storage::FileSystemSpace(const std::string&)> space;  // Of the file system; zeros: it does not exist.
 };
 
 Machine ThisMachine();

@@ -67,6 +67,8 @@ class GrpcServerTest : public ::testing::Test {
 
 TEST_F(GrpcServerTest, AnswersStatus) {
   api_.description.version = "9.9";
+  api_.description.ssd_mode = "reduced";
+  api_.description.ssd_mode_reason = "the disk is full";
   api_.description.devices.resize(2);
   grpc::ClientContext context;
   SetDeadline(&context);
@@ -75,6 +77,7 @@ TEST_F(GrpcServerTest, AnswersStatus) {
   ASSERT_TRUE(rpc.ok()) << rpc.error_message();
   EXPECT_EQ(status.version(), "9.9");
   EXPECT_EQ(status.devices_size(), 2);
+  EXPECT_EQ(status.ssd_mode() + ": " + status.ssd_mode_reason(), "reduced: the disk is full");
 }
 
 TEST_F(GrpcServerTest, TellsTheDaemonWhoCalls) {

@@ -134,6 +134,7 @@ TEST(Families, RefusalsAreShownOnceTheyHappened) {
 TEST(Families, FiguresLandUnderTheirNames) {
   session::DaemonDescription daemon;
   daemon.spin_mode = "auto";
+  daemon.ssd_mode = "reduced";
   daemon.spin_pauses = 6;
   daemon.version = "1.2.3";
   daemon.engine.arena_bytes = 77;
@@ -150,6 +151,7 @@ TEST(Families, FiguresLandUnderTheirNames) {
   EXPECT_DOUBLE_EQ(Find(families, "tier_device_window_faults_total")->metric.at(1).counter.value, 4);
   EXPECT_EQ(LabelOf(Find(families, "tier_engine_spin_mode")->metric.at(0), "mode"), "auto");
   EXPECT_DOUBLE_EQ(Find(families, "tier_engine_spin_pauses_total")->metric.at(0).counter.value, 6);
+  EXPECT_EQ(LabelOf(Find(families, "tier_ssd_mode")->metric.at(0), "mode"), "reduced");
   EXPECT_EQ(LabelOf(Find(families, "tier_build_info")->metric.at(0), "version"), "1.2.3");
 }
 

@@ -12,56 +12,58 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(Sizing, TakesAQuarterOfTheFreeSpace) {
-  const auto size = PlanFileSize({.total = 200 * kGiB, .available = 100 * kGiB}, 0, "/d");
-  ASSERT_TRUE(size) << size.error().message;
-  EXPECT_EQ(*size, 25 * kGiB);
+DefaultFile Plan(uint64_t total, uint64_t available) {
+  return PlanDefaultFile({.total = total, .available = available}, "/d");
 }
 
-TEST(Sizing, TakesNoMoreThan64GiB) {
-  const auto size = PlanFileSize({.total = 4096 * kGiB, .available = 4000 * kGiB}, 0, "/d");
-  ASSERT_TRUE(size);
-  EXPECT_EQ(*size, 64 * kGiB);
+TEST(DefaultFile, TakesAQuarterOfTheFreeSpace) {
+  const DefaultFile file = Plan(200 * kGiB, 100 * kGiB);
+  EXPECT_EQ(file.size, 25 * kGiB);
+  EXPECT_EQ(file.shortage, "");
 }
 
-TEST(Sizing, RefusesWhenTenGiBWouldNotStayFree) {
-  // A quarter of 13 GiB leaves 9.75 GiB.
-  const auto size = PlanFileSize({.total = 20 * kGiB, .available = 13 * kGiB}, 0, "/d");
-  ASSERT_FALSE(size);
-  EXPECT_EQ(size.error().code, Code::kNoSpace);
-  EXPECT_THAT(size.error().message, HasSubstr("13 GiB of 20 GiB"));
-  EXPECT_THAT(size.error().message, HasSubstr("leave 10 GiB free"));
-  EXPECT_THAT(size.error().message, HasSubstr("ssd.file_size, daemon.data_directory or ssd.devices"));
-  EXPECT_THAT(size.error().message, HasSubstr("/d"));
+TEST(DefaultFile, TakesNoMoreThan64GiB) {
+  const DefaultFile file = Plan(4096 * kGiB, 4000 * kGiB);
+  EXPECT_EQ(file.size, 64 * kGiB);
+  EXPECT_EQ(file.shortage, "");
 }
 
-TEST(Sizing, AcceptsTheLeastThatLeavesTenGiB) {
-  EXPECT_TRUE(PlanFileSize({.total = 20 * kGiB, .available = 14 * kGiB}, 0, "/d"));
+TEST(DefaultFile, IsCutDownToWhatLeavesTenGiBFree) {
+  // A quarter of 13 GiB would leave 9.75 GiB.
+  const DefaultFile file = Plan(20 * kGiB, 13 * kGiB);
+  EXPECT_EQ(file.size, 3 * kGiB);
+  EXPECT_EQ(file.shortage, "13 GiB of 20 GiB are free in /d, of which 10 GiB must stay free");
+  EXPECT_EQ(Plan(20 * kGiB, 14 * kGiB).shortage, "") << "a quarter of 14 GiB leaves 10.5 GiB";
 }
 
-TEST(Sizing, RefusesWhenATenthOfTheFileSystemWouldNotStayFree) {
-  // 120 GiB free of 1,000: a quarter leaves 90, a tenth is 100.
-  const auto size = PlanFileSize({.total = 1000 * kGiB, .available = 120 * kGiB}, 0, "/d");
-  ASSERT_FALSE(size);
-  EXPECT_EQ(size.error().code, Code::kNoSpace);
-  EXPECT_TRUE(PlanFileSize({.total = 1000 * kGiB, .available = 140 * kGiB}, 0, "/d"));
+TEST(DefaultFile, IsCutDownToWhatLeavesATenthOfTheFileSystemFree) {
+  // A quarter of 120 GiB would leave 90 GiB.
+  const DefaultFile file = Plan(1000 * kGiB, 120 * kGiB);
+  EXPECT_EQ(file.size, 20 * kGiB);
+  EXPECT_NE(file.shortage, "");
+  EXPECT_EQ(Plan(1000 * kGiB, 140 * kGiB).size, 35 * kGiB);
 }
 
-TEST(Sizing, RefusesAFullFileSystemWithoutUnderflow) {
-  const auto size = PlanFileSize({.total = kGiB, .available = 0}, 0, "/d");
-  ASSERT_FALSE(size);
-  EXPECT_EQ(size.error().code, Code::kNoSpace);
-}
-
-TEST(Sizing, IsAlwaysWholeBlocks) {
-  for (uint64_t available = 40 * kGiB; available < 41 * kGiB; available += 123'456'789) {
-    const auto size = PlanFileSize({.total = 100 * kGiB, .available = available}, 0, "/d");
-    ASSERT_TRUE(size);
-    EXPECT_EQ(*size % kBlockSize, 0u);
+TEST(DefaultFile, IsNotMadeBelowOneGiB) {
+  EXPECT_EQ(Plan(20 * kGiB, 11 * kGiB).size, kGiB);
+  for (const uint64_t available : {11 * kGiB - 1, 10 * kGiB, kGiB, uint64_t{0}}) {
+    EXPECT_EQ(Plan(20 * kGiB, available).size, 0u) << available;
+    EXPECT_NE(Plan(20 * kGiB, available).shortage, "") << available;
   }
 }
 
-TEST(Sizing, LetsAConfiguredSizeBreakTheDefaultRuleButNotTheDisk) {
+TEST(DefaultFile, IsAlwaysWholeBlocksAndLeavesWhatItMust) {
+  for (uint64_t available = 9 * kGiB; available < 60 * kGiB; available += 123'456'789) {
+    const DefaultFile file = Plan(100 * kGiB, available);
+    EXPECT_EQ(file.size % kBlockSize, 0u);
+    if (file.size != 0) {
+      EXPECT_GE(file.size, kGiB);
+      EXPECT_GE(available - file.size, 10 * kGiB);
+    }
+  }
+}
+
+TEST(FileSize, LetsAConfiguredSizeBreakTheDefaultRuleButNotTheDisk) {
   const FileSystemSpace space{.total = 20 * kGiB, .available = 5 * kGiB};
   const auto fits = PlanFileSize(space, 4 * kGiB + 5, "/d");
   ASSERT_TRUE(fits);
@@ -72,7 +74,7 @@ TEST(Sizing, LetsAConfiguredSizeBreakTheDefaultRuleButNotTheDisk) {
   EXPECT_THAT(too_large.error().message, AllOf(HasSubstr("6 GiB"), HasSubstr("lower ssd.file_size")));
 }
 
-TEST(Sizing, RefusesAUselesslySmallSize) {
+TEST(FileSize, RefusesAUselesslySmallSize) {
   const auto size = PlanFileSize({.total = 20 * kGiB, .available = 5 * kGiB}, kMiB, "/d");
   ASSERT_FALSE(size);
   EXPECT_EQ(size.error().code, Code::kInvalid);

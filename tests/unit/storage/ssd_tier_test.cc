@@ -320,16 +320,6 @@ TEST_F(SsdTierTest, LetsToolsFormatAndDescribe) {
   EXPECT_EQ(DescribeDevice(path).error().code, Code::kInvalid);
 }
 
-TEST_F(SsdTierTest, SaysWhatTheDefaultFileWouldGet) {
-  const auto size = DefaultFileSize(directory_.path());
-  if (size) {
-    EXPECT_EQ(*size % kBlockSize, 0u);
-  } else {
-    EXPECT_THAT(size.error().message, HasSubstr("iB"));
-  }
-  EXPECT_FALSE(DefaultFileSize("/proc")) << "a file system without room";
-}
-
 TEST_F(SsdTierTest, ReportsAFileCutShortBeneathItAsADeviceError) {
   const auto tier = Open(Options());
   const WindowMemory memory(4 * kMiB);

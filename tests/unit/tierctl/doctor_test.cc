@@ -38,19 +38,25 @@ class DoctorTest : public ::testing::Test {
     machine_.try_io_uring = [] { return 0; };
     machine_.writable = [](const std::string&) { return true; };
     machine_.owner = [](const std::string&) { return std::nullopt; };
-    machine_.free_bytes = [](const std::string&) { return 500 * kGiB; };
+    SetFree(500 * kGiB);
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
   void Write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
   }
+  // Of a file system of 1,000 GiB, where 100 must stay free.
+  void SetFree(uint64_t bytes) {
+    machine_.space = [bytes](const std::string&) {
+      return storage::FileSystemSpace{.total = 1000 * kGiB, .available = bytes};
+    };
+  }
   void LackEverything() {
     machine_.memlock_bytes = 8 << 20;
     machine_.open_files = 1024;
     machine_.try_io_uring = [] { return EPERM; };
     machine_.writable = [](const std::string&) { return false; };
-    machine_.free_bytes = [](const std::string&) { return 3 * kGiB; };
+    SetFree(3 * kGiB);
     Write("/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 3145728 kB\nHugePages_Total: 0\nHugePages_Free: 0\n");
     Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise never [deny] force\n");
   }
@@ -152,7 +158,7 @@ TEST_F(DoctorTest, TheExitCodeIsThatOfTheWorst) {
   EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitOk);
   machine_.try_io_uring = [] { return EPERM; };
   EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitDegraded);
-  machine_.free_bytes = [](const std::string&) { return 3 * kGiB; };
+  machine_.writable = [](const std::string&) { return false; };
   EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitFailure);
 }
 
@@ -198,9 +204,34 @@ TEST_F(DoctorTest, NamesTheSysctlThatForbidsIoUring) {
   EXPECT_EQ(Find("io_uring").remedy, "echo 0 > /proc/sys/kernel/io_uring_disabled");
 }
 
-TEST_F(DoctorTest, AFullDiskStopsTheDaemon) {
-  machine_.free_bytes = [](const std::string&) { return 10 * kGiB; };
-  EXPECT_EQ(Find("disk").verdict, Verdict::kBad);
+TEST_F(DoctorTest, ChecksTheDiskByTheRuleForTheDefaultFile) {
+  EXPECT_EQ(Find("disk").found, "500 GiB free for /var/lib/tierd: the default SSD file takes 64.0 GiB");
+  SetFree(112 * kGiB);
+  EXPECT_EQ(Find("disk").verdict, Verdict::kNote);
+  EXPECT_THAT(Find("disk").found, HasSubstr("100 GiB must stay free: the default SSD file takes 12.0 GiB"));
+  SetFree(100 * kGiB);
+  EXPECT_EQ(Find("disk").verdict, Verdict::kDegraded);
+  EXPECT_THAT(Find("disk").found, HasSubstr("no SSD tier, tensors stay in RAM"));
+  EXPECT_THAT(Find("disk").advice, HasSubstr("daemon.data_directory"));
+}
+
+TEST_F(DoctorTest, AnSsdFileThatIsThereNeedsNoMoreRoom) {
+  SetFree(0);
+  Write("/var/lib/tierd/tier.ssd", std::string(4096, 'x'));
+  EXPECT_EQ(Find("disk").verdict, Verdict::kGood);
+  EXPECT_EQ(Find("disk").found, "/var/lib/tierd/tier.ssd is there with 4.00 KiB");
+}
+
+TEST_F(DoctorTest, ADaemonWithoutTheSsdTierItShouldHaveIsDegraded) {
+  v1::Status status;
+  status.set_ssd_mode("none");
+  EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kGood) << "it was configured so";
+  status.set_ssd_mode_reason("the disk is full");
+  EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kDegraded);
+  EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr("SSD none (the disk is full)"));
+  status.set_ssd_mode("reduced");
+  EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kNote);
+  EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr("SSD reduced (the disk is full)"));
 }
 
 TEST_F(DoctorTest, MissingFilesAreNoCrash) {

@@ -38,6 +38,9 @@ TEST(DegradedBy, NamesEachCause) {
   v1::Status status;
   status.add_devices()->set_index(0);
   EXPECT_TRUE(DegradedBy(status).empty());
+  status.set_ssd_mode("none");
+  EXPECT_TRUE(DegradedBy(status).empty()) << "configured without an SSD tier";
+  status.set_ssd_mode_reason("the disk is full");
   status.set_draining(true);
   status.set_torn_count(3);
   v1::Device* device = status.add_devices();
@@ -48,7 +51,8 @@ TEST(DegradedBy, NamesEachCause) {
   device->set_quarantined_bytes(4096);
   EXPECT_EQ(
       DegradedBy(status),
-      (std::vector<std::string>{"draining, new work is refused until a restart", "torn tensors: 3",
+      (std::vector<std::string>{"draining, new work is refused until a restart",
+                                "no SSD tier, tensors stay in RAM: the disk is full", "torn tensors: 3",
                                 "device 1 errors: 2", "device 1 corrupt pieces: 5", "device 1 quarantined: 4.00 KiB"}));
 }
 
