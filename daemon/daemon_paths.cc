@@ -13,13 +13,18 @@ std::string SocketDirectory(const DaemonEnvironment& environment) {
   return "/run/tierd";
 }
 
-Result<std::string> DataDirectory(const DaemonEnvironment& environment) {
+Result<std::string> DataDirectory(bool is_private, const DaemonEnvironment& environment) {
   // systemd's StateDirectory=: made and owned for this unit. Several are separated by colons; the first counts.
   if (const auto state = environment.variable("STATE_DIRECTORY")) return state->substr(0, state->find(':'));
-  if (environment.uid == 0) return std::string("/var/lib/tierd");
+  if (environment.uid == 0 && !is_private) return std::string("/var/lib/tierd");
   if (const auto state = environment.variable("XDG_STATE_HOME")) return *state + "/tierd";
+  if (environment.uid == 0) return std::string("/var/lib/tierd");
   if (const auto home = environment.variable("HOME")) return *home + "/.local/state/tierd";
-  return Fail(Code::kInvalid, "neither XDG_STATE_HOME nor HOME is set: set daemon.data_directory");
+  // The file of a private daemon has no name and ends with it: any disk serves.
+  if (is_private) return std::string("/var/tmp");
+  return Fail(Code::kInvalid,
+              "there is no place for the SSD tier and the index: neither XDG_STATE_HOME nor HOME is set; set "
+              "daemon.data_directory to a directory on a local disk");
 }
 
 }  // namespace
@@ -38,7 +43,7 @@ Result<DaemonPaths> ChoosePaths(const config::DaemonConfig& config, const Daemon
   paths.persistent = !config.is_private || !config.data_directory.empty();
   paths.data_directory = config.data_directory;
   if (paths.data_directory.empty()) {
-    auto directory = DataDirectory(environment);
+    auto directory = DataDirectory(config.is_private, environment);
     if (!directory) return std::unexpected(std::move(directory.error()));
     paths.data_directory = std::move(*directory);
   }

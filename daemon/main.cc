@@ -105,8 +105,10 @@ int main(int argc, char** argv) {
   }
   const auto config = ReadConfig(arguments);
   if (!config) return Refuse(config.error());
+  // The file of a private daemon is its starter's, who writes it again at each start: no place to change an option.
+  const std::string named_file = config->daemon.starter_pid > 0 ? "" : arguments.config;
   const auto paths = tier::ChoosePaths(config->daemon, tier::DaemonEnvironment::OfProcess());
-  if (!paths) return RefuseStart(paths.error(), arguments.config);
+  if (!paths) return RefuseStart(paths.error(), named_file);
   if (arguments.check_config) {
     fmt::print("{}: no mistake found\n", arguments.config.empty() ? "the default configuration" : arguments.config);
     return 0;
@@ -115,7 +117,7 @@ int main(int argc, char** argv) {
   tier::SetUpLog(config->log);
   auto daemon = tier::Daemon::Start(*config, *paths, tier::session::ServiceManager::FromEnvironment(),
                                     {.file = arguments.config, .read = [&] { return ReadConfig(arguments); }});
-  if (!daemon) return RefuseStart(daemon.error(), arguments.config);
+  if (!daemon) return RefuseStart(daemon.error(), named_file);
   (*daemon)->Run();
   daemon->reset();
   spdlog::info("stopped");

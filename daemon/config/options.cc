@@ -25,7 +25,8 @@ constexpr auto kOptions = std::to_array<Option>({
      "Empty: $XDG_RUNTIME_DIR/tierd, or /run/tierd without that variable."},
     {"daemon.data_directory", Kind::kText, TIER_FIELD(daemon.data_directory), "\"\"",
      "Where the SSD tier's file and the index lie.\n"
-     "Empty: /var/lib/tierd for root, else $XDG_STATE_HOME/tierd (~/.local/state/tierd)."},
+     "Empty: /var/lib/tierd for root, else $XDG_STATE_HOME/tierd (~/.local/state/tierd). A private daemon then keeps\n"
+     "nothing: its file has no name, is in $XDG_STATE_HOME/tierd for root too, and in /var/tmp without a home."},
     {"daemon.admin_group", Kind::kText, TIER_FIELD(daemon.admin_group), "\"tierd\"",
      "Members of this group may use admin.sock; root and the daemon's own user always may."},
     {"daemon.private", Kind::kBool, TIER_FIELD(daemon.is_private), "false",

@@ -269,6 +269,17 @@ TEST(Daemon, PrivateOneListensOnNoPortKeepsNoFileAndEndsWithItsStarter) {
   EXPECT_THAT(daemon.Output(), HasSubstr("nobody needs"));
 }
 
+TEST(Daemon, RefusalOfAPrivateOneDoesNotNameTheFileThatItsStarterWrites) {
+  ScratchDirectory scratch;
+  const std::string path = scratch / "tierd.toml";
+  std::ofstream(path) << "[daemon]\nprivate = true\nstarter_pid = " << ::getpid() << "\n";
+  auto arguments = SmallDaemon(scratch);
+  arguments.insert(arguments.end(), {"--config", path, "--set", "arena.maximum=900TiB"});
+  const auto outcome = RunTierd(scratch, arguments);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("arena.maximum"), Not(HasSubstr(path))));
+}
+
 TEST(Daemon, TakesTheDataSocketThatTheServiceManagerOpened) {
   ScratchDirectory scratch;
   const std::string path = scratch / "activated.sock";

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,23 @@ TEST(NoSsd, PrivateOneServesFromRamWhereItsPlaceCannotHoldAFile) {
   auto placed = SmallDaemon(scratch);
   placed.insert(placed.end(), {"--private", "--set", "daemon.data_directory=/proc/tierd", "--set", "ssd.file_size=0"});
   EXPECT_EQ(RunTierd(scratch, placed).status, 1) << "a place that was named is not given up";
+}
+
+TEST(NoSsd, PrivateOneNeedsNoHome) {
+  ScratchDirectory scratch;
+  std::optional<uid_t> user;
+  std::filesystem::create_directory(scratch / "own");
+  if (::geteuid() == 0) {  // Root has a place of its own.
+    user = 12345;
+    ASSERT_EQ(::chown((scratch / "own").c_str(), *user, *user), 0);
+  }
+  DaemonProcess daemon(
+      scratch, {.arguments = {"--private", "--set", "daemon.data_directory=", "--set",
+                              "daemon.socket_directory=" + scratch / "own/run", "--set", "ssd.any_file_system=true"},
+                .environment = {{"XDG_STATE_HOME", ""}, {"HOME", ""}, {"STATE_DIRECTORY", ""}},
+                .uid = user,
+                .inherited = {}});
+  EXPECT_TRUE(daemon.WaitReady()) << daemon.Output();
 }
 
 }  // namespace
