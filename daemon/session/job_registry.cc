@@ -39,7 +39,9 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
                                            uid));
   }
   if (!options_.persistent && (request.named || request.mode == OpenMode::kResume)) {
-    return Fail(Code::kDenied, "named jobs and resume need a daemon that keeps its data: set daemon.data_directory");
+    return Fail(Code::kDenied,
+                "named jobs and resume need a daemon that keeps its data: set daemon.data_directory (tierd.connect: "
+                "data_directory=)");
   }
   const Job* job = request.name.empty() ? nullptr : FindOwned(uid, request.name);
   if (job == nullptr) {

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import select
+import signal
 import subprocess
 import sys
 
@@ -93,3 +94,56 @@ def test_a_private_daemon_promises_nothing_beyond_its_life(socket_folder: pathli
                 client.persist()
         with pytest.raises(tierd.Denied, match="set daemon.data_directory"):
             tierd.connect(job="staying", named=True, socket=daemon.socket)
+
+
+KEEP = """
+import sys, tierd
+resources = dict(ssd="256MiB", ram="64MiB", data_directory=sys.argv[2])
+with tierd.connect(job="kept", named=True, mode=sys.argv[1], **resources) as client:
+    if sys.argv[1] == "resume":
+        assert bytes(client.get("key", shared=True)) == b"kept", "another content"
+    else:
+        client.put("key", b"kept", shared=True)
+        client.persist()
+"""
+
+
+def test_a_private_daemon_with_a_data_directory_keeps_a_job_for_the_next_program(
+    environment: dict[str, str], socket_folder: pathlib.Path
+) -> None:
+    """The first daemon is ended between the two programs: the second has only the directory to go by."""
+    data = pathlib.Path(environment["HOME"]) / "data"
+    for mode in ("create", "resume"):
+        done = subprocess.run(
+            [sys.executable, "-c", KEEP, mode, str(data)], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "started a private one" in done.stderr
+        assert (data / "tier.ssd").stat().st_size == 256 << 20
+        (pid,) = re.findall(r"\(pid (\d+)", done.stderr)
+        daemon = os.pidfd_open(int(pid))
+        try:
+            os.kill(int(pid), signal.SIGTERM)
+            ended, _, _ = select.select([daemon], [], [], 30)
+            assert ended, "the private daemon did not stop"
+        finally:
+            os.close(daemon)
+
+
+def test_a_size_that_does_not_fit_is_refused_with_the_argument_to_change(
+    environment: dict[str, str], socket_folder: pathlib.Path
+) -> None:
+    code = "import tierd; tierd.connect(ssd='900TiB')"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "ssd= for ssd.file_size" in done.stderr and "tierd.toml" not in done.stderr
+
+
+def test_without_a_place_for_a_file_a_private_daemon_serves_from_ram(
+    environment: dict[str, str], socket_folder: pathlib.Path
+) -> None:
+    environment = {**environment, "XDG_STATE_HOME": "/proc"}
+    code = "import tierd\nwith tierd.connect() as client:\n client.put('key', b'x')\n print(bytes(client.get('key')))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "b'x'\n", done.stderr
+    assert "no SSD tier, tensors stay in RAM" in done.stderr

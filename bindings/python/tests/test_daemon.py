@@ -129,6 +129,109 @@ def test_ranks_that_come_at_once_start_one_daemon(
     started[0].stop()
 
 
+def test_what_a_private_daemon_may_take_is_in_its_configuration(tmp_path: pathlib.Path) -> None:
+    def settings(ssd: int | str | None, ram: int | str | None, data: pathlib.Path | None) -> dict[str, object]:
+        found = autostart.private_settings(tmp_path, autostart.Resources.of(ssd, ram, data))
+        assert tomllib.loads(toml(found)) == found
+        return found
+
+    own = {"private": True, "starter_pid": os.getpid(), "socket_directory": str(tmp_path)}
+    assert settings(None, None, None) == {"daemon": own}
+    assert settings("64GiB", 1 << 30, tmp_path / "data") == {
+        "daemon": {**own, "data_directory": str(tmp_path / "data")},
+        "arena": {"maximum": 1 << 30},
+        "ssd": {"file_size": 64 << 30},
+    }
+    assert settings(0, "1.5GiB", None) == {
+        "daemon": own,
+        "arena": {"maximum": 3 << 29},
+        "ssd": {"devices": ["none"]},
+    }
+    relative = autostart.Resources.of(None, None, "data")
+    assert relative.data_directory == os.path.abspath("data")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"ssd": "64 Gigs"}, 'ssd is "64 Gigs"'),
+        ({"ssd": -1}, "ssd is -1 bytes"),
+        ({"ram": True}, "ram is True"),
+        ({"ram": "0"}, "ram is 0"),
+        ({"data_directory": ""}, "data_directory is ''"),
+        ({"data_directory": "a\0b"}, "data_directory is"),
+        ({"data_directory": 5}, "data_directory is 5"),
+        ({"ssd": "1GiB", "socket": "/run/x/tierd.sock"}, "are for a private daemon"),
+        ({"ram": "1GiB", "autostart": False}, "are for a private daemon"),
+    ],
+)
+def test_a_wrong_resource_is_refused_before_anything_starts(
+    refusing: list[int], arguments: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(tierd.Invalid, match=sentence):
+        tierd.connect(**arguments)  # type: ignore[arg-type]
+    assert not refusing
+
+
+def test_connect_starts_the_daemon_with_what_it_was_given(
+    runtime: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Daemon] = []
+    monkeypatch.setattr(autostart, "_started", started)
+    resources = autostart.Resources.of("2GiB", "256MiB", runtime / "data")
+    autostart.connect_or_start(library.ConnectOptions(), lambda: None, resources)
+    started[0].stop()
+    settings = tomllib.loads((runtime / "tierd.toml").read_text())
+    assert settings["ssd"] == {"file_size": 2 << 30} and settings["arena"] == {"maximum": 256 << 20}
+    assert settings["daemon"]["data_directory"] == str(runtime / "data")
+
+
+def test_a_refused_start_names_the_arguments_of_connect(runtime: pathlib.Path, program: pathlib.Path) -> None:
+    words = "an SSD file of 1 TiB does not fit: lower ssd.file_size, or set daemon.data_directory"
+    program.write_text(f"#!{sys.executable}\nimport sys\nsys.exit({words!r})\n")
+    with pytest.raises(
+        tierd.Disconnected, match="ssd= for ssd.file_size and data_directory= for daemon.data"
+    ) as refused:
+        autostart.connect_or_start(library.ConnectOptions(), lambda: None)
+    assert refused.value.__suppress_context__
+
+
+def test_a_daemon_without_an_ssd_tier_says_so_at_the_start(
+    runtime: pathlib.Path, program: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Daemon] = []
+    monkeypatch.setattr(autostart, "_started", started)
+    status = "STATUS=serving at x; io_uring; no SSD tier, tensors stay in RAM: the disk is full"
+    program.write_text(program.read_text().replace("STATUS=serving", status))
+    autostart.connect_or_start(library.ConnectOptions(), lambda: None)
+    started[0].stop()
+    told = capfd.readouterr().err
+    assert "no SSD tier, tensors stay in RAM: the disk is full (tierd.connect takes ssd= and data_directory=)" in told
+    assert "serving at x" not in told
+
+
+@pytest.mark.parametrize(("keeps", "attempts"), [(True, 1), (False, 0)])
+def test_resume_starts_a_daemon_only_where_one_kept_tensors(
+    runtime: pathlib.Path, monkeypatch: pytest.MonkeyPatch, keeps: bool, attempts: int
+) -> None:
+    starts: list[autostart.Resources] = []
+
+    class Absent(FakeLibrary):
+        def tier_connect(self, options: object, handle: object) -> int:
+            self._error = b"nobody there"
+            return NOT_FOUND
+
+    def start(options: object, attempt: object, resources: autostart.Resources) -> None:
+        starts.append(resources)
+        raise tierd.NotFound("started")
+
+    monkeypatch.setattr(library, "load", Absent)
+    monkeypatch.setattr(autostart, "connect_or_start", start)
+    with pytest.raises(tierd.NotFound):
+        tierd.connect(job="x", named=True, mode="resume", data_directory=runtime if keeps else None)
+    assert len(starts) == attempts
+
+
 def test_a_daemon_that_has_ended_is_reaped_at_the_next_start(
     runtime: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ wait for it, then connect. The daemon ends by itself some seconds after its last
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import os
 import pathlib
@@ -17,8 +18,16 @@ from typing import Any
 
 from . import library
 from .daemon import Daemon
-from .errors import Denied, Disconnected, NotFound
+from .errors import Denied, Disconnected, Invalid, NotFound
+from .quantity import byte_count
 
+# Options that a daemon's refusal may name, and the arguments of tierd.connect that set them.
+_ARGUMENTS = {
+    "ssd.file_size": "ssd=",
+    "ssd.devices": "ssd=0",
+    "arena.maximum": "ram=",
+    "daemon.data_directory": "data_directory=",
+}
 # Kept, so that their destructors do not warn of a child that is still running, as it should be.
 _started: list[Daemon] = []
 
@@ -40,9 +49,49 @@ def default_sockets() -> list[pathlib.Path]:
     return [pathlib.Path(place) / "tierd.sock" for place in ([f"{runtime}/tierd"] if runtime else []) + ["/run/tierd"]]
 
 
-def private_settings(directory: pathlib.Path) -> dict[str, Any]:
-    """The configuration of a private daemon: the defaults, except where its files lie and for whom it runs."""
-    return {"daemon": {"private": True, "starter_pid": os.getpid(), "socket_directory": str(directory)}}
+@dataclasses.dataclass(frozen=True)
+class Resources:
+    """What a private daemon may take, in bytes, and where it keeps tensors; ``None`` leaves it to the daemon."""
+
+    ssd: int | None = None  # 0: no SSD tier.
+    ram: int | None = None
+    data_directory: str | None = None
+
+    def may_serve(self, mode: str) -> bool:
+        """Whether a daemon that starts now can serve ``mode``: only a data directory has jobs to resume."""
+        return mode in ("attach", "create") or (mode == "resume" and self.data_directory is not None)
+
+    @classmethod
+    def of(
+        cls, ssd: int | str | None, ram: int | str | None, data_directory: str | os.PathLike[str] | None
+    ) -> Resources:
+        """From what :func:`tierd.connect` was given. ``Invalid`` where that is no size or no path."""
+        if ram is not None and byte_count(ram, "ram") == 0:
+            raise Invalid("ram is 0: a daemon needs some; leave it out for a quarter of the machine's")
+        if data_directory is not None and not isinstance(data_directory, (str, os.PathLike)):
+            raise Invalid(f"data_directory is {data_directory!r}: a path")
+        directory = None if data_directory is None else os.fsdecode(data_directory)
+        if directory is not None and (not directory or "\0" in directory):
+            raise Invalid(f"data_directory is {directory!r}: a path")
+        return cls(
+            ssd=None if ssd is None else byte_count(ssd, "ssd"),
+            ram=None if ram is None else byte_count(ram, "ram"),
+            data_directory=None if directory is None else os.path.abspath(directory),
+        )
+
+
+def private_settings(directory: pathlib.Path, resources: Resources) -> dict[str, Any]:
+    """The configuration of a private daemon: the defaults, except where its files lie, for whom it runs, and what
+    ``resources`` says."""
+    daemon = {"private": True, "starter_pid": os.getpid(), "socket_directory": str(directory)}
+    settings: dict[str, Any] = {"daemon": daemon}
+    if resources.data_directory is not None:
+        daemon["data_directory"] = resources.data_directory
+    if resources.ram is not None:
+        settings["arena"] = {"maximum": resources.ram}
+    if resources.ssd is not None:
+        settings["ssd"] = {"file_size": resources.ssd} if resources.ssd else {"devices": ["none"]}
+    return settings
 
 
 def answers(path: pathlib.Path) -> bool:
@@ -57,9 +106,11 @@ def answers(path: pathlib.Path) -> bool:
     return True
 
 
-def connect_or_start(options: library.ConnectOptions, attempt: Callable[[], None]) -> None:
+def connect_or_start(
+    options: library.ConnectOptions, attempt: Callable[[], None], resources: Resources = Resources()
+) -> None:
     """After an attempt that met no daemon, or one that refused: connects to a daemon that is there, else to a private
-    one, which is started, with a word on stderr, unless another process does or has."""
+    one, which is started with ``resources``, with a word on stderr, unless another process does or has."""
     if any(answers(place) for place in default_sockets()):
         try:
             return attempt()  # Another rank was first. Or it refused, and does so again: that is the answer.
@@ -74,15 +125,35 @@ def connect_or_start(options: library.ConnectOptions, attempt: Callable[[], None
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not answers(path):
             _started[:] = [earlier for earlier in _started if earlier.process.poll() is None]  # Leaves no zombies.
-            daemon = Daemon(directory, private_settings(directory), detached=True)
+            daemon = _start(directory, resources)
             _started.append(daemon)
             print(
                 f"tierd: no daemon was running; started a private one (pid {daemon.process.pid}, {path}, "
-                f"log {daemon.log}); it ends after its last client",
+                f"log {daemon.log}); it ends after its last client{_lack(daemon)}",
                 file=sys.stderr,
                 flush=True,
             )
         attempt()
+
+
+def _start(directory: pathlib.Path, resources: Resources) -> Daemon:
+    try:
+        return Daemon(directory, private_settings(directory, resources), detached=True)
+    except Disconnected as error:
+        named = [option for option in _ARGUMENTS if option in str(error)]
+        if not named:
+            raise
+        # The daemon's sentence names options of a file that is written again at each start.
+        arguments = " and ".join(f"{_ARGUMENTS[option]} for {option}" for option in named)
+        raise Disconnected(f"{error}; for a private daemon, tierd.connect takes {arguments}") from None
+
+
+def _lack(daemon: Daemon) -> str:
+    """What the daemon says of an SSD tier that is missing or small, and what a caller can do about it."""
+    for words in ("no SSD tier", "the SSD file is smaller"):
+        if (start := daemon.status.find(words)) >= 0:
+            return f"; {daemon.status[start:]} (tierd.connect takes ssd= and data_directory=)"
+    return ""
 
 
 def _make_own(directory: pathlib.Path) -> None:

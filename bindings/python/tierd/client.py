@@ -46,6 +46,9 @@ def connect(
     world_size: int | None = None,
     spin: str = "auto",
     copy_threads: int = 1,
+    ssd: int | str | None = None,
+    ram: int | str | None = None,
+    data_directory: str | os.PathLike[str] | None = None,
 ) -> Client:
     """Opens a session with the node's daemon.
 
@@ -58,7 +61,16 @@ def connect(
     session, for this user's next run of any token and world size: its shared tensors live on, of others what was
     persisted. ``rank`` and ``world_size`` default to the launcher's environment. ``spin`` says how waiting calls wait:
     ``auto``, ``always`` or ``never``.
+
+    ``ssd``, ``ram`` and ``data_directory`` are for a private daemon that this call starts; a daemon that runs keeps
+    its own. ``ssd`` is the size of its SSD file (0: none, tensors stay in RAM; by default up to 64 GiB, a quarter of
+    the free space), ``ram`` the most memory that it takes for tensors (by default a quarter of the machine's): bytes
+    or quantities, as above. With ``data_directory`` the daemon keeps its file and index there, so that a ``named``
+    job can persist and the next program ``resume`` it; without, it keeps nothing.
     """
+    resources = autostarts.Resources.of(ssd, ram, data_directory)
+    if resources != autostarts.Resources() and (socket is not None or not autostart):
+        raise Invalid("ssd, ram and data_directory are for a private daemon: leave out socket, and autostart on")
     functions = library.load()
     options = library.ConnectOptions(
         struct_size=ctypes.sizeof(library.ConnectOptions),
@@ -75,7 +87,7 @@ def connect(
         spin=_choice("spin", spin, library.SPINS),
     )
     named_socket = socket is not None or bool(os.environ.get("TIERD_SOCKET"))
-    may_start = autostart and not named_socket and mode in ("attach", "create")
+    may_start = autostart and not named_socket and resources.may_serve(mode)
     session = Session(functions)  # There before its handle is, so that no signal can lose that.
 
     def attempt() -> None:
@@ -87,7 +99,7 @@ def connect(
         except (NotFound, Disconnected):
             if not may_start:
                 raise
-            autostarts.connect_or_start(options, attempt)
+            autostarts.connect_or_start(options, attempt, resources)
         return Client(session)
     except BaseException:
         session.close()

@@ -81,6 +81,7 @@ class Daemon:
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.log = self.directory / "tierd.log"
+        self.status = ""  # As it described itself when it was ready.
         config = self.directory / "tierd.toml"
         config.write_text(toml(settings))
         command = [program or find_program(), "--config", str(config)]
@@ -108,7 +109,10 @@ class Daemon:
                 left = deadline - time.monotonic()
                 readable, _, _ = select.select([notify.fileno(), end], [], [], max(0.0, left))
                 if notify.fileno() in readable:
-                    if b"READY=1" in notify.recv(4096).split(b"\n"):
+                    lines = notify.recv(4096).decode(errors="replace").split("\n")
+                    if "READY=1" in lines:
+                        told = [line.removeprefix("STATUS=") for line in lines if line.startswith("STATUS=")]
+                        self.status = "".join(told)
                         return
                 elif end in readable:
                     status = self.process.wait()

@@ -355,7 +355,9 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
   const std::string& key = job.options.key;
   job.manifest.set_id(core.next_holds++);
   if (resume && core.ports.manifests == nullptr) {
-    return Fail(Code::kDenied, "this daemon keeps nothing, so no job can be resumed; set daemon.data_directory");
+    return Fail(Code::kDenied,
+                "this daemon keeps nothing, so no job can be resumed; set daemon.data_directory (tierd.connect: "
+                "data_directory=)");
   }
   Result<Manifest> manifest = Fail(Code::kNotFound, "");
   if (resume) {

@@ -85,7 +85,8 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
   if (request.op == Op::kPersist && core.ports.manifests == nullptr) {
     Refuse(core, session, request, 0,
            {Code::kDenied,
-            "this daemon keeps nothing, so nothing can be made to survive it; set daemon.data_directory",
+            "this daemon keeps nothing, so nothing can be made to survive it; set daemon.data_directory "
+            "(tierd.connect: data_directory=)",
             {}});
     return;
   }
