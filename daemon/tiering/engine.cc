@@ -70,21 +70,25 @@ bool HandOverDue(const Core& core) {
 }
 
 void WorkOnJobs(Core& core) {
-  TimeNewWaiters(core);
+  core.waits.TimeNew(core.now, core.options.deadline_default);
   const auto job_count = static_cast<uint32_t>(std::max<size_t>(core.jobs.size(), 1));
   const uint32_t work = std::max(kWorkPerTurn / job_count, kWorkPerJobMin);
   for (const auto& [id, job] : core.jobs) {
-    if (job->write_retries && core.now >= job->write_retry_at) {
-      job->write_retries = false;
-      job->retry_waiters = true;
-      job->needs_maintenance = true;
-    }
+    if (!job->write_retries || core.now < job->write_retry_at) continue;
+    job->write_retries = false;
+    job->needs_maintenance = true;
+    core.waits.OnWrite(*job);
+    core.waits.OnRoom(*job);
+  }
+  core.waits.ListReadyJobs(&core.ready_jobs);
+  for (JobState* job : core.ready_jobs) {
     core.work_left = work;
-    RetryWaiters(core, *job);
+    RunWaiters(core, *job);
   }
   core.work_left = work;
   ExpireWaiters(core);
-  if (core.ledger.ExpireClaims(core.now)) WakeShortJobs(core);  // Whose turn for windows it is may be another's now.
+  if (core.ledger.ExpireClaims(core.now))
+    core.waits.OnRoomEverywhere();  // Whose turn for windows it is may be another's now.
   core.short_of_room = false;
   for (const auto& [id, job] : core.jobs) {
     if (job->needs_maintenance) {
@@ -155,6 +159,7 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   job->internal_session.job = job.get();
   job->entitlement = core.ledger.Open(id, options.uid, {options.guarantee_bytes, options.limit_bytes});
   JobState& opened = *core.jobs.emplace(id, std::move(job)).first->second;
+  core.waits.OpenQueue(opened);
   const Status adopted = AdoptManifest(core, opened, options.resume);
   if (!adopted) CloseJob(id, "its manifest cannot be resumed", false);
   return adopted;
@@ -173,7 +178,7 @@ Status Engine::SetJob(JobId id, std::optional<uint64_t> guarantee_bytes, std::op
   job->options.guarantee_bytes = guarantee;
   job->options.limit_bytes = limit;
   core.ledger.Set(job->entitlement, {guarantee, limit});
-  for (const auto& [other_id, other] : core.jobs) other->retry_waiters = true;  // Their entitlements have changed too.
+  core.waits.OnRoomEverywhere();  // The entitlements of others have changed too.
   job->needs_maintenance = true;
   return {};
 }
@@ -257,14 +262,13 @@ bool Engine::Turn(base::TimePoint now) {
 
 std::optional<base::TimePoint> Engine::NextDeadline() const {
   const Core& core = state_->core;
-  if (!core.untimed_waiters.empty()) return core.now;  // Their deadlines are set by the next turn.
   std::optional<base::TimePoint> next;
   const auto consider = [&next](base::TimePoint at) { next = next ? std::min(*next, at) : at; };
-  if (!core.deadlines.empty()) consider(core.deadlines.begin()->first);
+  if (core.waits.any_ready()) consider(core.now);
+  if (const auto at = core.waits.NextDeadline()) consider(*at);
   if (HandOverDue(core)) consider(core.next_hand_over);
   for (const auto& [id, job] : core.jobs) {
     if (job->write_retries) consider(job->write_retry_at);
-    if (job->retry_waiters || job->retrying) consider(core.now);
   }
   return next;
 }
@@ -282,7 +286,7 @@ void Engine::StartDrain(const std::string& reason) {
 bool Engine::idle() const {
   const Core& core = state_->core;
   return core.ports.transfers.inflight() == 0 && core.read_queue.empty() && core.commits.empty() &&
-         core.waiter_by_number.empty() && core.replies.empty();
+         core.waits.size() == 0 && core.replies.empty();
 }
 
 bool Engine::ReleasesCanWait() const {

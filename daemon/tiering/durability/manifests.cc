@@ -159,7 +159,7 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
     core.broken_manifests.erase(commit.key);  // A whole one is in its place.
   }
   if (JobState* job = JobOfKey(core, commit.key)) {
-    job->retry_waiters = true;
+    core.waits.OnWrite(*job);  // The next persist of the job may begin.
     if (result.code == Code::kOk && job->manifest.id() == commit.holds) {
       job->includes_session_tensors = commit.own;
       job->has_unclaimed_manifest |= commit.own && commit.sessions_gone;
@@ -242,7 +242,7 @@ std::optional<Refusal> SpaceRefusal(const Core& core, const JobState& job, uint6
 }  // namespace
 
 Outcome CheckSpace(Core& core, Waiter& waiter) {
-  Scan& scan = waiter.scan;
+  Scan& scan = std::get<PersistWait>(waiter.kind).space;
   if (scan.item == waiter.items.size()) return Ready();
   for (; scan.item < waiter.items.size(); ++scan.item, scan.piece = 0) {
     const WaitItem& item = waiter.items[scan.item];
@@ -250,7 +250,7 @@ Outcome CheckSpace(Core& core, Waiter& waiter) {
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (; scan.piece < tensor.piece_count; ++scan.piece) {
       if (core.work_left == 0) {
-        waiter.job->retry_waiters = true;
+        core.waits.ContinueNextTurn(waiter.number);
         core.made_progress = true;
         return Waits();
       }
@@ -265,11 +265,11 @@ Outcome CheckSpace(Core& core, Waiter& waiter) {
 
 Outcome StartManifest(Core& core, Waiter& waiter) {
   JobState& job = *waiter.job;
+  PersistWait& persist = std::get<PersistWait>(waiter.kind);
   if (CommitUnderWay(core, job.options.key)) return Waits();
   if (std::optional<Refusal> refusal = ReplaceRefusal(core, job)) return Refused(*std::move(refusal), 0);
   if (const uint32_t unsettled = FirstUnsettled(core, waiter); unsettled != waiter.items.size()) {
-    waiter.cursor_item = unsettled;
-    waiter.cursor_piece = 0;
+    persist.flush.written = {unsettled, 0};
     return Waits();
   }
   // A mixture lies on SSD like anything else, and so do bytes that came back wrong.
@@ -286,19 +286,19 @@ Outcome StartManifest(Core& core, Waiter& waiter) {
   }
   Manifest manifest{.step = job.steps, .tensors = {}, .keys = {}};
   ManifestCommit commit{.key = job.options.key, .holds = job.manifest.id(), .waiter = waiter.number, .tensors = {}};
-  waiter.cookie = core.next_cookie++;
+  persist.cookie = core.next_cookie++;
   for (const WaitItem& item : waiter.items) {
     if (!core.Alive(item.tensor)) continue;
     const Tensor& tensor = core.tensors[item.tensor.slot];
     manifest.tensors.push_back(Capture(core, item.tensor.slot, *ask.session));
-    CaptureUpdate(core, *ask.session, item.tensor.slot, waiter.cookie);
+    CaptureUpdate(core, *ask.session, item.tensor.slot, persist.cookie);
     commit.own |= tensor.space != 0 && tensor.space != kInheritedSpace;
     commit.tensors.push_back(item.tensor);
     for (uint32_t k = 0; k < tensor.piece_count; ++k) job.manifest.Name(core.PieceOf(tensor, k).extent());
   }
   for (const auto& [id, key] : job.keys.keys()) manifest.keys.push_back({id, key});
-  core.commits.emplace(waiter.cookie, std::move(commit));
-  core.ports.manifests->StartPut(waiter.cookie, job.options.key, EncodeManifest(manifest));
+  core.commits.emplace(persist.cookie, std::move(commit));
+  core.ports.manifests->StartPut(persist.cookie, job.options.key, EncodeManifest(manifest));
   core.made_progress = true;
   return Waits();
 }

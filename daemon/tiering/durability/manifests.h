@@ -12,7 +12,8 @@ namespace tier::tiering {
 // Counts what a persist has to write, as far as the turn's looks reach, and refuses what does not fit on SSD before
 // anything of it is written.
 Outcome CheckSpace(Core& core, Waiter& waiter);
-// Everything the waiter asked for is on SSD: captures and hands over. It waits then for the store's answer.
+// Everything the waiter asked for is on SSD: captures and hands over; it is committing then. kWaits otherwise: a
+// manifest of the job is under way, or what stands at its cursor is being written again.
 Outcome StartManifest(Core& core, Waiter& waiter);
 // Takes what the store has answered; core.committed has the outcomes for the requests that wait for it.
 bool TakeManifestResults(Core& core);

@@ -67,7 +67,7 @@ EngineSnapshot TakeSnapshot(const Core& core) {
   snapshot.tensor_count = core.live_tensors;
   snapshot.torn_count = core.torn_tensors;
   snapshot.lease_count = core.leases.used();
-  snapshot.waiting_count = core.waiter_by_number.size();
+  snapshot.waiting_count = core.waits.size();
   snapshot.requests = core.request_counts;
   snapshot.wait_histogram = core.wait_histogram;
   snapshot.wait_sum_ns = core.wait_sum_ns;

@@ -6,7 +6,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "daemon/tiering/leases/conflicts.h"
 #include "daemon/tiering/pieces/residency.h"
+#include "daemon/tiering/requests/reserve.h"
 #include "daemon/tiering/tables/transitions.h"
 
 namespace tier::tiering {
@@ -207,9 +209,6 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
   uint32_t cursors = job.internal_session.cursor != kNoTensor ? 1 : 0;
   for (const SessionState* session : job.sessions) cursors += session->cursor != kNoTensor ? 1 : 0;
   TIER_CHECK(cursors == job.cursor_count, "{} cursors of {}", cursors, job.cursor_count);
-  for (const Waiter& waiter : job.waiters) {
-    TIER_CHECK(core.waiter_by_number.contains(waiter.number), "waiter {} is unknown", waiter.number);
-  }
 }
 
 void CheckExtents(const Core& core, Count* count) {
@@ -256,6 +255,26 @@ void CheckPendingFrees(const Core& core) {
   TIER_CHECK(pieces == core.pending_free_pieces, "{} pieces remain of {}", pieces, core.pending_free_pieces);
 }
 
+// Nobody sleeps on while what it waits for has come.
+void CheckAsleep(const Core& core, const Waiter& waiter, std::span<const WaitTable::Place> reads) {
+  for (const WaitTable::Place place : reads) {
+    const Piece& piece = core.PieceOf(core.tensors[place.tensor], place.piece);
+    TIER_CHECK(piece.activity == Activity::kReadingIn, "request {} waits for a read of a piece that is {}",
+               waiter.number, ActivityName(piece.activity));
+  }
+  const Conflict* conflict = ConflictOf(waiter);
+  if (conflict == nullptr) return;
+  const Ask ask = AskOf(core, waiter);
+  if (conflict->blocked) {
+    const ConflictCheck there = CheckConflictAt(core, ask, conflict->at.item, conflict->at.piece);
+    TIER_CHECK(there.verdict == Verdict::kBlocked, "request {} sleeps, and nothing blocks it at piece {} of item {}",
+               waiter.number, conflict->at.piece, conflict->at.item);
+    return;
+  }
+  TIER_CHECK(CheckConflicts(core, ask).verdict != Verdict::kReady || !LeasesFit(core, ask),
+             "request {} sleeps, and could be granted", waiter.number);
+}
+
 }  // namespace
 
 std::vector<PiecePlace> NamedPlaces(const Core& core) {
@@ -295,9 +314,9 @@ void CheckInvariants(const Core& core) {
   TIER_CHECK(dirty == core.dirty_pages, "{} dirty pages of {}", dirty, core.dirty_pages);
   CheckExtents(core, &count);
   CheckPendingFrees(core);
-  const size_t awaited = core.deadlines.size() + core.untimed_waiters.size() + core.commits.size();
-  TIER_CHECK(awaited >= core.waiter_by_number.size(), "{} deadlines and {} commits of {}", core.deadlines.size(),
-             core.commits.size(), core.waiter_by_number.size());
+  core.waits.CheckInvariants();
+  core.waits.ForEachAsleep(
+      [&](const Waiter& waiter, std::span<const WaitTable::Place> reads) { CheckAsleep(core, waiter, reads); });
 }
 
 }  // namespace tier::tiering

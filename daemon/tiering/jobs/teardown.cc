@@ -64,8 +64,8 @@ void FreeCreations(Core& core, SessionState& session) {
 void CloseNow(Core& core, JobState& job) {
   // What the daemon asked for itself: nothing is left to be written.
   FinishInternal(core, job);
-  TIER_CHECK(job.sessions.empty() && job.waiters.empty(), "sessions {} waiters {}", job.sessions.size(),
-             job.waiters.size());
+  TIER_CHECK(job.sessions.empty() && core.waits.empty(job), "{} sessions of job {}, or requests", job.sessions.size(),
+             job.options.key);
   // All of an ephemeral job goes with it: what it committed, that is (AdoptManifest gives it nothing else).
   if (!job.options.named && HasCommitted(core, job)) DeleteManifest(core, job);
   QueueFree(core, job, &job.shared_tensors, 0);
@@ -76,7 +76,7 @@ void CloseNow(Core& core, JobState& job) {
   const auto found = core.jobs.find(job.id);
   core.closing_jobs.push_back(std::move(found->second));
   core.jobs.erase(found);
-  for (const auto& [id, other] : core.jobs) other->retry_waiters = true;  // The arena has room again, now or soon.
+  core.waits.OnRoomEverywhere();  // The arena has room again, now or soon.
 }
 
 }  // namespace
@@ -102,11 +102,11 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
     ++job.teardown_count;
     core.teardowns.push_back(&session);
   }
-  job.retry_waiters = true;
+  core.waits.OnRoom(job);
   core.made_progress = true;
   if (!job.sessions.empty()) return;
   core.ledger.SetLive(job.entitlement, false);
-  WakeShortJobs(core);  // Other jobs' parts are larger now.
+  core.waits.OnRoomEverywhere();  // Other jobs' parts are larger now.
   OnSessionsGone(core, job);
   if (!job.options.named && !job.closing) CloseNow(core, job);
 }
@@ -159,7 +159,7 @@ void SweepClosedJobs(Core& core) {
         job.unnamed_pages);
     if (!job.windows.empty()) {
       RetireAll(core, job);
-      for (const auto& [id, other] : core.jobs) other->retry_waiters = true;
+      core.waits.OnRoomEverywhere();
       core.made_progress = true;
     }
     if (ManifestUnderWay(core, job)) {
@@ -167,6 +167,7 @@ void SweepClosedJobs(Core& core) {
       continue;
     }
     core.ledger.Remove(job.entitlement);
+    core.waits.CloseQueue(job);
     DeactivateManifest(core, job);
     AddCounters(job.counters, &core.closed_totals);
     std::swap(core.closing_jobs[i], core.closing_jobs.back());

@@ -44,14 +44,14 @@ bool ClaimStandsBefore(const Core& core, const Ask& ask, const WaitItem& item, c
          !HasUnfinishedSwap(core, item.tensor.slot, *ask.session);
 }
 
-Blocker BlockerOfRead(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+Blocker BlockerOfRead(const Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
   if (piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
   const bool claimed = ClaimStandsBefore(core, ask, item, piece);
   const bool nested = claimed && HoldsLeaseOn(core, *ask.session, item.tensor.slot, piece.number);
   return claimed && !nested ? Blocker::kClaim : Blocker::kNone;
 }
 
-Blocker BlockerOfWrite(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+Blocker BlockerOfWrite(const Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
   if (piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
   if (piece.activity == Activity::kReadingIn) return ask.discards() ? Blocker::kTransfer : Blocker::kNone;
   if (piece.activity != Activity::kNone) return Blocker::kTransfer;
@@ -108,7 +108,7 @@ bool Overwritten(const Ask& ask, const WaitItem& item, const Tensor& tensor, con
   return ask.exclusive() && ask.discards() && CoversPiece(item, tensor, piece.number);
 }
 
-Blocker BlockerOf(Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+Blocker BlockerOf(const Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
   return ask.exclusive() ? BlockerOfWrite(core, ask, item, piece) : BlockerOfRead(core, ask, item, piece);
 }
 
@@ -125,7 +125,7 @@ bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const
   return !piece.readable();
 }
 
-ConflictCheck CheckConflicts(Core& core, const Ask& ask) {
+ConflictCheck CheckConflicts(const Core& core, const Ask& ask) {
   ConflictCheck found;
   for (uint32_t i = 0; i < ask.items.size(); ++i) {
     const WaitItem& item = ask.items[i];
@@ -159,7 +159,7 @@ ConflictCheck CheckContent(const Core& core, const Ask& ask) {
   return {};
 }
 
-ConflictCheck CheckConflictAt(Core& core, const Ask& ask, uint32_t index, uint32_t number) {
+ConflictCheck CheckConflictAt(const Core& core, const Ask& ask, uint32_t index, uint32_t number) {
   const ConflictCheck whole = CheckTensorConflicts(core, ask, index);
   if (whole.verdict != Verdict::kReady || ask.op == Op::kFree) return whole;
   const WaitItem& item = ask.items[index];
@@ -168,7 +168,7 @@ ConflictCheck CheckConflictAt(Core& core, const Ask& ask, uint32_t index, uint32
   return {Verdict::kBlocked, blocker, index, number};
 }
 
-Ask AskOf(Core& core, const Waiter& waiter) {
+Ask AskOf(const Core& core, const Waiter& waiter) {
   return {.session = &core.AskerOf(waiter),
           .sequence = waiter.sequence,
           .op = waiter.op,

@@ -19,7 +19,7 @@ struct Ask {
   bool exclusive() const { return op != proto::Op::kAcquire || (flags & proto::kFlagWrite) != 0; }
   bool discards() const { return (flags & proto::kFlagDiscard) != 0; }
 };
-Ask AskOf(Core& core, const Waiter& waiter);
+Ask AskOf(const Core& core, const Waiter& waiter);
 
 enum class Verdict : uint8_t {
   kReady,      // Can be granted now.
@@ -43,11 +43,11 @@ struct ConflictCheck {
   uint32_t item = 0;  // What blocks it, or what the refusal is about.
   uint32_t piece = 0;
 };
-ConflictCheck CheckConflicts(Core& core, const Ask& ask);
+ConflictCheck CheckConflicts(const Core& core, const Ask& ask);
 // Whether all of every tensor asked for, as it stands, is one content: kRefused where one is torn, mixed or corrupt.
 ConflictCheck CheckContent(const Core& core, const Ask& ask);
 // The same of that one piece: whether what blocked the ask there still does, for less than examining all of it.
-ConflictCheck CheckConflictAt(Core& core, const Ask& ask, uint32_t item, uint32_t piece);
+ConflictCheck CheckConflictAt(const Core& core, const Ask& ask, uint32_t item, uint32_t piece);
 // Verdict kRefused in words.
 Refusal RefusalOf(const Core& core, const Ask& ask, const ConflictCheck& check);
 

@@ -23,6 +23,7 @@ void LinkLease(Core& core, SessionState& session, LeaseSlot slot) {
   if (session.leases != kNoLease) core.leases[session.leases].previous = slot;
   session.leases = slot;
   ++session.lease_count;
+  if (session.lease_count == 1 && session.waiter_count != 0) core.waits.OnFirstLease(session.slot);
   session.leased_bytes += lease.length;
   ++session.job->counters.lease_count;
   session.job->counters.leased_bytes += lease.length;
@@ -69,6 +70,7 @@ void GrantItem(Core& core, const Ask& ask, uint32_t index, LeaseKind kind) {
   lease.discard = ask.discards();
   lease.publication = core.publications;
   ++tensor.lease_count;
+  if (tensor.has(kSwapping)) core.waits.OnTensorChanged(item.tensor.slot);  // Its holder must not wait for that.
   LinkLease(core, *ask.session, slot);
   if (kind != LeaseKind::kRead) ++tensor.generation;
   const uint64_t lease_id = core.leases.IdOf(slot);
@@ -83,6 +85,7 @@ void GrantItem(Core& core, const Ask& ask, uint32_t index, LeaseKind kind) {
     } else {
       TakeForWriting(core, id);
     }
+    core.waits.OnLeaseGranted(piece, ask.session->slot);
     const uint64_t begin = uint64_t{k} * kBlockSize;
     const uint64_t stop = std::min(end, begin + kBlockSize);
     AddSpan(core, *ask.session, piece,
@@ -180,7 +183,8 @@ void EndLease(Core& core, LeaseSlot slot) {
   --tensor.lease_count;
   const TensorSlot tensor_slot = lease.tensor;
   core.leases.Free(slot);
-  if (!job.waiters.empty()) job.retry_waiters = true;
+  core.waits.OnLeaseEnded(tensor_slot);
+  core.waits.OnRoom(job);
   if (tensor.has(kDetached)) FinishDetached(core, tensor_slot);
 }
 

@@ -67,7 +67,9 @@ void NoteChanged(Core& core, const Lease& lease) {
 void NoteSwapped(Core& core, const Lease& lease, const SwapPart& part) {
   if (part.more) {
     const UpdateSlot slot = core.updates.Open(lease.tensor, lease.session);
-    return core.updates.AddSwapped(slot, part.range, PiecesOf(lease));
+    core.updates.AddSwapped(slot, part.range, PiecesOf(lease));
+    core.waits.OnTensorChanged(lease.tensor);  // Its own requests pass claims now.
+    return;
   }
   const UpdateSlot slot = core.updates.Find(lease.tensor, lease.session);
   if (slot == kNoUpdate || core.updates[slot].swap != part.range) return;  // It had one range.
@@ -77,7 +79,7 @@ void NoteSwapped(Core& core, const Lease& lease, const SwapPart& part) {
   } else {
     core.updates.EndSwap(slot);
   }
-  core.tensors[lease.tensor].job->retry_waiters = true;
+  core.waits.OnTensorChanged(lease.tensor);
 }
 
 void Break(Core& core, UpdateSlot slot) {
@@ -129,7 +131,7 @@ void EndUpdates(Core& core, TensorSlot slot) {
   if (tensor.updates == kNoUpdate) return;
   if (core.updates.FindBroken(slot) != kNoUpdate) RemoveTear(core, slot);
   while (tensor.updates != kNoUpdate) core.updates.Remove(tensor.updates);
-  tensor.job->retry_waiters = true;
+  core.waits.OnTensorChanged(slot);
 }
 
 void EndStep(Core& core, const SessionState& session) {
@@ -171,7 +173,7 @@ void TearRange(Core& core, const SessionState& session, const WaitItem& item) {
 
 void MarkTorn(Core& core, TensorSlot slot, PieceRange pieces) {
   if (core.updates.AddTorn(slot, pieces)) AddTear(core, slot);
-  core.tensors[slot].job->retry_waiters = true;
+  core.waits.OnTensorChanged(slot);
 }
 
 const SessionState* SwapperOf(const Core& core, TensorSlot slot, PieceRange pieces, const SessionState* session) {

@@ -27,7 +27,7 @@ void End(Core& core) {
   core.ledger.EndServing();
   core.serving.job = JobId{};
   core.serving.owed_since = core.now;
-  WakeShortJobs(core);  // They may grow again.
+  core.waits.OnRoomEverywhere();  // They may grow again.
 }
 
 // The request that came first after the one that was served last; round and round.
@@ -66,7 +66,7 @@ void ServeStalled(Core& core) {
   serving.waiter = job->shortage_waiter;
   serving.until = core.now + kServingMax;
   core.ledger.Serve(job->entitlement, MissingBytes(*job));
-  job->retry_waiters = true;
+  core.waits.OnRoom(*job);
 }
 
 }  // namespace tier::tiering

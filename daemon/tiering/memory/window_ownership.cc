@@ -27,7 +27,7 @@ void Retire(Core& core, WindowIndex window) {
   entry = {};
   core.made_progress = true;
   NoteHost(core);
-  WakeShortJobs(core);
+  core.waits.OnRoomEverywhere();
 }
 
 // The last session has unmapped it.
@@ -44,7 +44,7 @@ void TakeWindow(Core& core, const memory::WindowEvent& event) {
   if (job != nullptr) {
     TIER_CHECK(job->windows_making != 0, "window {}", tier::Value(event.window));
     --job->windows_making;
-    job->retry_waiters = true;
+    core.waits.OnRoom(*job);
   }
   if (event.code != Code::kOk) {
     entry = {};
@@ -67,10 +67,6 @@ void TakeWindow(Core& core, const memory::WindowEvent& event) {
 
 }  // namespace
 
-void WakeShortJobs(Core& core) {
-  for (const auto& [id, job] : core.jobs) job->retry_waiters |= job->shortage_pages != 0;
-}
-
 bool StartWindow(Core& core, JobState& job) {
   const Result<WindowIndex> window = core.ports.windows.StartCreate(job.owner);
   if (!window) return false;
@@ -81,14 +77,14 @@ bool StartWindow(Core& core, JobState& job) {
   ++job.windows_making;
   core.ledger.AddHeld(job.entitlement, core.windows.window_size());
   NoteHost(core);
-  if (core.ledger.anybody_owed()) WakeShortJobs(core);  // It may be the next one's turn.
+  if (core.ledger.anybody_owed()) core.waits.OnRoomEverywhere();  // It may be the next one's turn.
   core.made_progress = true;
   return true;
 }
 
 bool TakeWindows(Core& core) {
   const uint64_t arena_max = core.ports.windows.arena_max_bytes();
-  if (arena_max > core.arena_max_bytes) WakeShortJobs(core);
+  if (arena_max > core.arena_max_bytes) core.waits.OnRoomEverywhere();
   core.arena_max_bytes = arena_max;
   NoteHost(core);
   core.events.clear();

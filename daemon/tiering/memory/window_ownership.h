@@ -17,8 +17,6 @@ namespace tier::tiering {
 // owed the memory should wait for one that is stopped.
 inline constexpr base::Duration kWindowReturnDeadline = std::chrono::seconds(2);
 
-// Memory came back to the arena, or the arena grew: jobs that wait for room look again.
-void WakeShortJobs(Core& core);
 bool StartWindow(Core& core, JobState& job);  // False: the arena is at its maximum.
 // Takes in what the source has finished. Returns whether there was anything.
 bool TakeWindows(Core& core);

@@ -182,7 +182,7 @@ void MakeVisible(Core& core, TensorSlot slot) {
   tensor.creator = 0;
   tensor.creation.reset();
   tensor.set(kVisible);
-  if (!tensor.job->waiters.empty()) tensor.job->retry_waiters = true;
+  core.waits.OnTensorChanged(slot);
 }
 
 void Detach(Core& core, TensorSlot slot) {
@@ -205,7 +205,7 @@ void Detach(Core& core, TensorSlot slot) {
   tensor.clear(kUnnamed);
   tensor.set(kDetached);
   ++tensor.salt;
-  if (!tensor.job->waiters.empty()) tensor.job->retry_waiters = true;
+  core.waits.OnTensorChanged(slot);
   FinishDetached(core, slot);
 }
 

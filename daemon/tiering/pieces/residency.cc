@@ -69,6 +69,7 @@ void SetState(Core& core, PieceId id, PieceState to) {
   CountUse(core, piece, 1);
   job.needs_maintenance = true;
   if (Evictable(core, piece)) job.policy->Add(id, OrderOf(piece));
+  core.waits.OnPieceChanged(piece);
 }
 
 void GiveRam(Core& core, PieceId id, base::PageRun run) {
@@ -90,8 +91,7 @@ void TakeBackRam(Core& core, PieceId id) {
 
 void DropRam(Core& core, PieceId id) {
   TakeBackRam(core, id);
-  JobState& job = core.JobOf(core.pieces[id]);
-  if (!job.waiters.empty()) job.retry_waiters = true;
+  core.waits.OnRoom(core.JobOf(core.pieces[id]));
 }
 
 void FreeExtent(Core& core, JobState& job, storage::Extent extent, bool bad) {
@@ -141,6 +141,7 @@ void RemoveReader(Core& core, PieceId id) {
   if (piece.read_leases == 0) core.JobOf(piece).pool.Unbind(piece.ram);
   CountUse(core, piece, 1);
   if (piece.read_leases == 0) Touch(core, id);
+  core.waits.OnPieceChanged(piece);
 }
 
 void Touch(Core& core, PieceId id) {
@@ -195,6 +196,7 @@ void Unpin(Core& core, PieceId id) {
   CountUse(core, piece, -1);
   --piece.pins;
   CountUse(core, piece, 1);
+  if (piece.pins + 1 == kPinsMax) core.waits.OnPieceChanged(piece);
   if (piece.pins != 0) return;
   if (piece.has(kReserved)) {
     DropRam(core, id);

@@ -38,12 +38,12 @@ void ListAll(Core& core, Waiter& waiter, TensorSlot head) {
 }
 
 // In one go: a manifest is a picture of one moment, and names every piece at once anyway.
-void EnumerateForPersist(Core& core, Waiter& waiter) {
+void EnumerateForPersist(Core& core, Waiter& waiter, Listing* listing) {
   const JobState& job = *waiter.job;
   for (const SessionState* session : job.sessions) ListAll(core, waiter, session->tensors);
   ListAll(core, waiter, job.shared_tensors);
   ListAll(core, waiter, job.inherited_tensors);
-  waiter.enumeration = Enumeration::kWhole;
+  listing->stage = Enumeration::kWhole;
 }
 
 TensorSlot HeadOf(const SessionState& session, Enumeration enumeration) {
@@ -63,39 +63,39 @@ bool OfOthersToo(const SessionState& session, Enumeration enumeration) {
          (enumeration == Enumeration::kInherited && session.job->sessions.size() > 1);
 }
 
-void Begin(SessionState& session, Waiter& waiter) {
+void Begin(SessionState& session, const Waiter& waiter, Listing* listing) {
   const bool shared = (waiter.flags & proto::kFlagShared) != 0;
   session.enumerating = waiter.number;
-  waiter.enumeration = shared ? Enumeration::kShared : Enumeration::kOwn;
-  SetEnumerationCursor(session, HeadOf(session, waiter.enumeration));
+  listing->stage = shared ? Enumeration::kShared : Enumeration::kOwn;
+  SetEnumerationCursor(session, HeadOf(session, listing->stage));
 }
 
 // A namespace is at its end: on to what goes by the same names, and for a flush to what the job shares.
-void EndNamespace(SessionState& session, Waiter& waiter) {
+void EndNamespace(SessionState& session, const Waiter& waiter, Listing* listing) {
   const bool flush = waiter.op == Op::kFlush;
-  switch (waiter.enumeration) {
-    case Enumeration::kOwn: waiter.enumeration = Enumeration::kInherited; break;
-    case Enumeration::kInherited: waiter.enumeration = flush ? Enumeration::kShared : Enumeration::kWhole; break;
-    default: waiter.enumeration = Enumeration::kWhole;
+  switch (listing->stage) {
+    case Enumeration::kOwn: listing->stage = Enumeration::kInherited; break;
+    case Enumeration::kInherited: listing->stage = flush ? Enumeration::kShared : Enumeration::kWhole; break;
+    default: listing->stage = Enumeration::kWhole;
   }
-  SetEnumerationCursor(session, HeadOf(session, waiter.enumeration));
-  if (!flush || waiter.first_unnamed != kAllNamed || !OfOthersToo(session, waiter.enumeration)) return;
-  waiter.first_unnamed = static_cast<uint32_t>(waiter.items.size());
+  SetEnumerationCursor(session, HeadOf(session, listing->stage));
+  if (!flush || listing->first_unnamed != kAllNamed || !OfOthersToo(session, listing->stage)) return;
+  listing->first_unnamed = static_cast<uint32_t>(waiter.items.size());
 }
 
 // As far as the looks reach. True: there is something to work on.
-bool GoOn(Core& core, SessionState& session, Waiter& waiter) {
+bool GoOn(Core& core, SessionState& session, Waiter& waiter, Listing* listing) {
   const size_t most = waiter.op == Op::kDrop ? kDropEnumerationMax : kFlushTensorsMax + 1;
-  while (waiter.enumeration != Enumeration::kWhole && waiter.items.size() < most) {
+  while (listing->stage != Enumeration::kWhole && waiter.items.size() < most) {
     const TensorSlot slot = session.cursor;
     if (slot == kNoTensor) {
-      EndNamespace(session, waiter);
+      EndNamespace(session, waiter, listing);
       continue;
     }
     if (core.work_left == 0) return false;
     const Tensor& tensor = core.tensors[slot];
     core.work_left -= waiter.op == Op::kFlush ? std::min(core.work_left, tensor.piece_count) : 1;
-    const bool unnamed_items = waiter.first_unnamed != kAllNamed;
+    const bool unnamed_items = listing->first_unnamed != kAllNamed;
     if (tensor.has(kVisible) && (waiter.op != Op::kFlush || ToBeFlushed(core, tensor, unnamed_items))) {
       List(core, waiter, slot);
     }
@@ -106,18 +106,23 @@ bool GoOn(Core& core, SessionState& session, Waiter& waiter) {
 
 }  // namespace
 
-Outcome Enumerate(Core& core, Waiter& waiter) {
-  if (waiter.enumeration == Enumeration::kWhole) return Ready();
+Outcome WaitForNextTurn(Core& core, const Waiter& waiter) {
+  core.waits.ContinueNextTurn(waiter.number);
+  core.made_progress = true;
+  return Waits();
+}
+
+Outcome Enumerate(Core& core, Waiter& waiter, Listing* listing) {
+  if (listing->stage == Enumeration::kWhole) return Ready();
   SessionState& session = core.AskerOf(waiter);
-  if (session.enumerating == 0) Begin(session, waiter);
-  if (session.enumerating != waiter.number) return Waits();  // Its end has the job pumped.
-  const bool persist = waiter.op == Op::kPersist;
-  if (core.work_left == 0 || !(persist || GoOn(core, session, waiter))) {
-    waiter.job->retry_waiters = true;
-    core.made_progress = true;
+  if (session.enumerating == 0) Begin(session, waiter, listing);
+  if (session.enumerating != waiter.number) {
+    core.waits.WaitToList(waiter.number);
     return Waits();
   }
-  if (persist) EnumerateForPersist(core, waiter);
+  const bool persist = waiter.op == Op::kPersist;
+  if (core.work_left == 0 || !(persist || GoOn(core, session, waiter, listing))) return WaitForNextTurn(core, waiter);
+  if (persist) EnumerateForPersist(core, waiter, listing);
   if (waiter.op == Op::kDrop || waiter.items.size() <= kFlushTensorsMax) return Ready();
   return Refused({Code::kInvalid,
                   fmt::format("more than {} tensors in one request: name them, some at a time", kFlushTensorsMax),
@@ -125,18 +130,19 @@ Outcome Enumerate(Core& core, Waiter& waiter) {
                  0);
 }
 
-bool EnumerateNextPart(Waiter& waiter) {
-  if (waiter.enumeration == Enumeration::kWhole) return false;
+bool EnumerateNextPart(Waiter& waiter, ScanWait* scan) {
+  if (scan->listing.stage == Enumeration::kWhole) return false;
   waiter.items.clear();
-  waiter.scan.item = 0;
-  waiter.scan.piece = 0;
+  scan->scan.item = 0;
+  scan->scan.piece = 0;
   return true;
 }
 
-void EndEnumeration(SessionState& session, const Waiter& waiter) {
+void EndEnumeration(Core& core, SessionState& session, const Waiter& waiter) {
   if (session.enumerating != waiter.number) return;
   session.enumerating = 0;
   SetEnumerationCursor(session, kNoTensor);
+  core.waits.OnListed(session.slot);
 }
 
 }  // namespace tier::tiering

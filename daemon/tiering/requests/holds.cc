@@ -21,27 +21,27 @@ void ForEachPiece(Core& core, const Waiter& waiter, Visit visit) {
 
 // And of the tensor whose place it waits for.
 template <typename Visit>
-void ForEachOfPlace(Core& core, const Waiter& waiter, Visit visit) {
-  if (!core.Alive(waiter.place)) return;
-  const Tensor& tensor = core.tensors[waiter.place.slot];
+void ForEachOfPlace(Core& core, const LeaseWait& wait, Visit visit) {
+  if (!core.Alive(wait.place)) return;
+  const Tensor& tensor = core.tensors[wait.place.slot];
   for (uint32_t k = 0; k < tensor.piece_count; ++k) visit(tensor.piece(k), core.pieces[tensor.piece(k)]);
 }
 
-void UnpinPlace(Core& core, Waiter& waiter) {
-  ForEachOfPlace(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
-  waiter.place = {};
+void UnpinPlace(Core& core, LeaseWait& wait) {
+  ForEachOfPlace(core, wait, [&](PieceId id, const Piece&) { Unpin(core, id); });
+  wait.place = {};
 }
 
 // Which place is to be kept may change with every lease on it.
-void PinPlace(Core& core, Waiter& waiter) {
+void PinPlace(Core& core, const Waiter& waiter, LeaseWait& wait) {
   const TensorRef place = PlaceToKeep(core, AskOf(core, waiter));
-  if (place.slot == waiter.place.slot && place.salt == waiter.place.salt) return;
-  UnpinPlace(core, waiter);
-  waiter.place = place;
+  if (place == wait.place) return;
+  UnpinPlace(core, wait);
+  wait.place = place;
   bool room = true;
-  ForEachOfPlace(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < UINT16_MAX / 2; });
-  if (!room) waiter.place = {};
-  ForEachOfPlace(core, waiter, [&](PieceId id, const Piece&) {
+  ForEachOfPlace(core, wait, [&](PieceId, const Piece& piece) { room = room && piece.pins < kPinsMax; });
+  if (!room) wait.place = {};
+  ForEachOfPlace(core, wait, [&](PieceId id, const Piece&) {
     const bool pinned = Pin(core, id);
     TIER_CHECK(pinned, "piece {} has {} pins", Value(id), core.pieces[id].pins);
   });
@@ -50,29 +50,30 @@ void PinPlace(Core& core, Waiter& waiter) {
 }  // namespace
 
 bool PinAll(Core& core, Waiter& waiter) {
-  PinPlace(core, waiter);
-  if (waiter.pinned) return true;
+  LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
+  PinPlace(core, waiter, wait);
+  if (wait.pinned) return true;
   bool room = true;
-  ForEachPiece(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < UINT16_MAX / 2; });
+  ForEachPiece(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < kPinsMax; });
   if (!room) return false;
   ForEachPiece(core, waiter, [&](PieceId id, const Piece&) {
     const bool pinned = Pin(core, id);
     TIER_CHECK(pinned, "piece {} has {} pins", Value(id), core.pieces[id].pins);
   });
-  waiter.pinned = true;
+  wait.pinned = true;
   return true;
 }
 
 void UnpinAll(Core& core, Waiter& waiter) {
-  UnpinPlace(core, waiter);
-  if (!waiter.pinned) return;
-  waiter.pinned = false;
+  LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
+  UnpinPlace(core, wait);
+  if (!wait.pinned) return;
+  wait.pinned = false;
   ForEachPiece(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
 }
 
 void ClaimAll(Core& core, Waiter& waiter) {
-  if (waiter.claims) return;
-  waiter.claims = true;
+  std::get<LeaseWait>(waiter.kind).claims = true;
   ForEachPiece(core, waiter, [&](PieceId id, Piece& piece) {
     waiter.job->claims.Claim(waiter.number, id);
     piece.set(kWanted);
@@ -80,10 +81,13 @@ void ClaimAll(Core& core, Waiter& waiter) {
 }
 
 void DropClaims(Core& core, Waiter& waiter) {
-  if (!waiter.claims) return;
-  waiter.claims = false;
+  LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
+  if (!wait.claims) return;
+  wait.claims = false;
   ForEachPiece(core, waiter, [&](PieceId id, Piece& piece) {
-    if (waiter.job->claims.Drop(waiter.number, id)) piece.clear(kWanted);
+    if (!waiter.job->claims.Drop(waiter.number, id)) return;
+    piece.clear(kWanted);
+    core.waits.OnPieceChanged(piece);  // Later requests may pass.
   });
 }
 

@@ -10,7 +10,7 @@ namespace tier::tiering {
 // has as many pins as it can count; then no piece of the request is pinned.
 bool PinAll(Core& core, Waiter& waiter);
 void UnpinAll(Core& core, Waiter& waiter);
-// Claims every piece for the waiter, which is a writer.
+// Claims every piece for the waiter, which is a writer; again those of which another's claim went.
 void ClaimAll(Core& core, Waiter& waiter);
 void DropClaims(Core& core, Waiter& waiter);
 

@@ -191,7 +191,7 @@ bool AddUnnamed(Core& core, SessionState& session, const Request& request) {
 
 // Room for a create, there and then.
 bool TryReserveNow(Core& core, const Ask& ask) {
-  if (ask.session->job->shortage_pages != 0 || !LeasesFit(core, ask)) return false;
+  if (core.waits.anybody_waits_for_room(*ask.session->job) || !LeasesFit(core, ask)) return false;
   if (AwaitsPlace(core, ask) && ReserveInPlace(core, ask)) return true;
   return Reserve(core, ask) && CheckConflicts(core, ask).verdict == Verdict::kReady;
 }
@@ -210,6 +210,13 @@ uint64_t BytesAsked(const Core& core) {
   uint64_t bytes = 0;
   for (const WaitItem& item : core.items) bytes += item.length;
   return bytes;
+}
+
+void KeepLeaseRequest(Core& core, const Ask& ask, const Request& request) {
+  Enqueue(core, ask,
+          {.timeout_ms = request.timeout_ms,
+           .requested_bytes = BytesAsked(core),
+           .kind = LeaseWait{.write_failures = ask.session->job->write_failure_count}});
 }
 
 // Two items of one exclusive request must not name the same piece: it would wait for itself.
@@ -312,7 +319,7 @@ void SubmitCreate(Core& core, SessionState& session, const Request& request) {
     return;
   }
   ReleaseUnused(core, ask);
-  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = BytesAsked(core)});
+  KeepLeaseRequest(core, ask, request);
 }
 
 void SubmitAcquire(Core& core, SessionState& session, const Request& request) {
@@ -333,7 +340,7 @@ void SubmitAcquire(Core& core, SessionState& session, const Request& request) {
   } else if (found.verdict == Verdict::kRefused) {
     Refuse(core, session, request, found.item, RefusalOf(core, ask, found));
   } else {
-    Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = BytesAsked(core)});
+    KeepLeaseRequest(core, ask, request);
   }
 }
 
@@ -358,7 +365,7 @@ void SubmitFree(Core& core, SessionState& session, const Request& request) {
   const Ask ask = AskFor(core, session, request);
   const ConflictCheck found = CheckConflicts(core, ask);
   if (found.verdict != Verdict::kReady) {
-    Enqueue(core, ask, {.timeout_ms = request.timeout_ms});
+    Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .kind = FreeWait{}});
     return;
   }
   uint64_t freed = 0;

@@ -93,8 +93,9 @@ Refusal FlushRefusal(const Core& core, const Waiter& waiter) {
   if (job.write_backoff != 0) return WriteFailureRefusal(core, job, waiter.requested_bytes);
   Refusal refusal{.code = Code::kTimeout};
   std::string next;
-  if (waiter.cursor_item < waiter.items.size() && core.Alive(waiter.items[waiter.cursor_item].tensor)) {
-    const TensorSlot slot = waiter.items[waiter.cursor_item].tensor.slot;
+  const uint32_t at = waiter.flush().written.item;
+  if (at < waiter.items.size() && core.Alive(waiter.items[at].tensor)) {
+    const TensorSlot slot = waiter.items[at].tensor.slot;
     refusal.record.tensor = core.tensors[slot].id;
     const SessionState* swapper = SwapperOf(core, slot, {0, core.tensors[slot].piece_count}, nullptr);
     next = fmt::format(", tensor {:#x} was {}", refusal.record.tensor,
@@ -103,7 +104,7 @@ Refusal FlushRefusal(const Core& core, const Waiter& waiter) {
   refusal.detail = fmt::format(
       "{} of {} tensors were on SSD at the deadline{}; {} of the job wait to be written and {}; end write leases, and "
       "ask again for the rest",
-      waiter.cursor_item, waiter.items.size(), next, FormatBytes(job.dirty_pages * kPageSize), Holders(job));
+      at, waiter.items.size(), next, FormatBytes(job.dirty_pages * kPageSize), Holders(job));
   return refusal;
 }
 
@@ -193,18 +194,20 @@ Refusal WriteFailureRefusal(const Core& core, const JobState& job, uint64_t requ
   return refusal;
 }
 
-Refusal DeadlineRefusal(Core& core, const Waiter& waiter) {
+Refusal DeadlineRefusal(const Core& core, const Waiter& waiter) {
   if (waiter.op == proto::Op::kFlush || waiter.op == proto::Op::kPersist) return FlushRefusal(core, waiter);
-  if (IsScan(waiter.op)) {
+  if (const ScanWait* scan = std::get_if<ScanWait>(&waiter.kind)) {
+    const uint64_t gone = scan->scan.item;
     return {Code::kTimeout,
-            fmt::format("{} of {} tensors were gone through at the deadline; ask again for the rest", waiter.scan.item,
+            fmt::format("{} of {} tensors were gone through at the deadline; ask again for the rest", gone,
                         waiter.items.size()),
-            {.requested = waiter.items.size(), .available = waiter.scan.item}};
+            {.requested = waiter.items.size(), .available = gone}};
   }
   const Ask ask = AskOf(core, waiter);
   const JobState& job = *waiter.job;
   ConflictCheck found;
-  if (waiter.blocked) found = CheckConflictAt(core, ask, waiter.cursor_item, waiter.cursor_piece);
+  const Conflict& last = *ConflictOf(waiter);
+  if (last.blocked) found = CheckConflictAt(core, ask, last.at.item, last.at.piece);
   if (found.verdict != Verdict::kBlocked) found = CheckConflicts(core, ask);
   if (found.verdict == Verdict::kRefused) return RefusalOf(core, ask, found);
   if (found.verdict == Verdict::kBlocked) {
@@ -216,7 +219,8 @@ Refusal DeadlineRefusal(Core& core, const Waiter& waiter) {
   if (beyond || OwnLeasesHoldRoom(core, *ask.session)) return OwnLeasesRefusal(core, *ask.session, 0);
   if (job.write_backoff >= kWriteFailuresBeforeRefusal) return WriteFailureRefusal(core, job, waiter.requested_bytes);
   Refusal refusal = NoMemoryRefusal(core, job, waiter.requested_bytes);
-  if (waiter.starved) return refusal;
+  const LeaseWait* lease = std::get_if<LeaseWait>(&waiter.kind);
+  if (lease != nullptr && lease->starved) return refusal;
   refusal.code = Code::kTimeout;
   refusal.detail = "its bytes were still being read when the deadline passed; " + refusal.detail;
   return refusal;

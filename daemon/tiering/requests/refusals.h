@@ -15,6 +15,6 @@ Refusal NoMemoryRefusal(const Core& core, const JobState& job, uint64_t requeste
 // No room in RAM because nothing could be written out.
 Refusal WriteFailureRefusal(const Core& core, const JobState& job, uint64_t requested_bytes);
 // What a waiter hears when its deadline passes.
-Refusal DeadlineRefusal(Core& core, const Waiter& waiter);
+Refusal DeadlineRefusal(const Core& core, const Waiter& waiter);
 
 }  // namespace tier::tiering

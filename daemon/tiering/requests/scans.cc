@@ -78,7 +78,6 @@ void AnswerScan(Core& core, const Ask& ask, const Scan& scan) {
   }
   const Tensor& tensor = core.tensors[first.tensor.slot];
   if (ask.op == Op::kAccept) {
-    session.job->retry_waiters = true;
     return AnswerValue(core, session, ask.sequence, ask.op, tensor.generation);
   }
   proto::TensorRecord record{.size = tensor.size, .generation = tensor.generation};
@@ -99,18 +98,15 @@ bool RunScan(Core& core, const Ask& ask, Scan* scan) {
   return true;
 }
 
-bool AdvanceScan(Core& core, Waiter& waiter) {
+Outcome AdvanceScan(Core& core, Waiter& waiter) {
+  ScanWait* const wait = &std::get<ScanWait>(waiter.kind);
   TIER_CHECK(IsScan(waiter.op), "operation {}", static_cast<uint16_t>(waiter.op));
   do {
-    if (Enumerate(core, waiter).progress != Progress::kReady) return false;
-    if (!Go(core, waiter.op, waiter.items, &waiter.scan)) {
-      waiter.job->retry_waiters = true;
-      core.made_progress = true;
-      return false;
-    }
-  } while (EnumerateNextPart(waiter));
-  AnswerScan(core, AskOf(core, waiter), waiter.scan);
-  return true;
+    if (Outcome listed = Enumerate(core, waiter, &wait->listing); listed.progress != Progress::kReady) return listed;
+    if (!Go(core, waiter.op, waiter.items, &wait->scan)) return WaitForNextTurn(core, waiter);
+  } while (EnumerateNextPart(waiter, wait));
+  AnswerScan(core, AskOf(core, waiter), wait->scan);
+  return AnsweredAlready();
 }
 
 }  // namespace tier::tiering

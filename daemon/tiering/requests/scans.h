@@ -14,7 +14,7 @@ constexpr bool IsScan(proto::Op op) {
 }
 // Goes over the ask's items. True: to the end, and answered. False: `scan` says how far. REQUIRES: resolved.
 bool RunScan(Core& core, const Ask& ask, Scan* scan);
-// The same for a request that waits. True: it was answered.
-bool AdvanceScan(Core& core, Waiter& waiter);
+// The same for a request that waits. kAnswered: to the end.
+Outcome AdvanceScan(Core& core, Waiter& waiter);
 
 }  // namespace tier::tiering

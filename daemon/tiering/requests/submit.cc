@@ -39,10 +39,10 @@ bool CheckShape(Core& core, SessionState& session, const Request& request) {
 }
 
 // Named no tensor: all there are are listed, with some of each turn's looks.
-void EnqueueAllTensors(Core& core, SessionState& session, const Request& request) {
+void EnqueueAllTensors(Core& core, SessionState& session, const Request& request, WaitKind kind) {
   const Ask ask{
       .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = {}};
-  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .enumerating = true});
+  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .kind = std::move(kind)});
 }
 
 // What is named twice is gone through once: the later item names nothing. Returns the bytes of the others.
@@ -64,7 +64,8 @@ void ScanNow(Core& core, SessionState& session, const Request& request) {
   const Ask ask{
       .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
   Scan scan;
-  if (!RunScan(core, ask, &scan)) Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .scan = scan});
+  if (RunScan(core, ask, &scan)) return;
+  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .kind = ScanWait{.scan = scan}});
 }
 
 void SubmitPrefetch(Core& core, SessionState& session, const Request& request) {
@@ -81,6 +82,12 @@ void SubmitPrefetch(Core& core, SessionState& session, const Request& request) {
   AnswerValue(core, session, request.sequence, request.op, queued);
 }
 
+WaitKind FlushKind(const JobState& job, Op op, Enumeration stage) {
+  const FlushWait flush{.listing = {.stage = stage}, .write_failures = job.write_failure_count};
+  if (op == Op::kPersist) return PersistWait{.flush = flush};
+  return flush;
+}
+
 void SubmitFlush(Core& core, SessionState& session, const Request& request) {
   if (request.op == Op::kPersist && core.ports.manifests == nullptr) {
     Refuse(core, session, request, 0,
@@ -90,16 +97,23 @@ void SubmitFlush(Core& core, SessionState& session, const Request& request) {
             {}});
     return;
   }
-  if (request.items.empty()) return EnqueueAllTensors(core, session, request);
+  if (request.items.empty()) {
+    return EnqueueAllTensors(core, session, request, FlushKind(*session.job, request.op, Enumeration::kOwn));
+  }
   if (!ResolveItems(core, session, request, false)) return;
   const uint64_t bytes = NameOnce(core);
   const Ask ask{
       .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
-  Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .requested_bytes = bytes});
+  Enqueue(core, ask,
+          {.timeout_ms = request.timeout_ms,
+           .requested_bytes = bytes,
+           .kind = FlushKind(*session.job, request.op, Enumeration::kWhole)});
 }
 
 void SubmitDrop(Core& core, SessionState& session, const Request& request) {
-  if (request.items.empty()) return EnqueueAllTensors(core, session, request);
+  if (request.items.empty()) {
+    return EnqueueAllTensors(core, session, request, ScanWait{.listing = {.stage = Enumeration::kOwn}});
+  }
   if (ResolveItems(core, session, request, true)) ScanNow(core, session, request);
 }
 
@@ -198,7 +212,8 @@ void SubmitRequest(Core& core, SessionState& session, const Request& request) {
 void SubmitJobFlush(Core& core, JobState& job, uint64_t sequence, uint32_t timeout_ms) {
   ++job.internal_session.outstanding;
   EnqueueAllTensors(core, job.internal_session,
-                    {.sequence = sequence, .op = Op::kFlush, .timeout_ms = timeout_ms, .items = {}, .text = {}});
+                    {.sequence = sequence, .op = Op::kFlush, .timeout_ms = timeout_ms, .items = {}, .text = {}},
+                    FlushKind(job, Op::kFlush, Enumeration::kOwn));
 }
 
 }  // namespace tier::tiering

@@ -1,5 +1,5 @@
-// Waiting: who is next. Requests that cannot be answered at once wait in their job's order; each change that may help
-// them has the job pumped, which answers what can be answered. Engine thread only.
+// Waiting: requests that cannot be answered at once, from the first look to the answer. Where they wait, and what wakes
+// them, stands in the WaitTable; each kind is worked on in its own unit (lease_wait, flush, scans). Engine thread only.
 //
 // Nobody waits for ever: every waiter has a deadline, and gets a typed refusal with figures when it passes; but for a
 // persist whose manifest is at the store.
@@ -14,17 +14,14 @@ inline constexpr uint32_t kWaitersMax = 1u << 20;  // Of all jobs.
 struct Enqueued {
   uint32_t timeout_ms = 0;
   uint64_t requested_bytes = 0;
-  Scan scan;
-  bool enumerating = false;  // It names no tensor.
+  WaitKind kind;
 };
 // Answers the request now if that is possible, else keeps it.
-void Enqueue(Core& core, const Ask& ask, const Enqueued& request);
-// Looks at the job's waiters, first come first.
-void RetryWaiters(Core& core, JobState& job);
-// Gives those that came since the last turn their deadlines.
-void TimeNewWaiters(Core& core);
+void Enqueue(Core& core, const Ask& ask, Enqueued request);
+// Looks at the job's waiters that are ready, first come first, as far as the turn's work reaches.
+void RunWaiters(Core& core, JobState& job);
 void ExpireWaiters(Core& core);
-// Refuses the requests that wait for bytes that could not be read (TransferReports::failed_reads).
+// Refuses the requests that wait for bytes that could not be read (Core::failed_reads).
 void RefuseFailedReads(Core& core);
 // Answers the persists whose manifests the store has answered.
 void AnswerCommitted(Core& core);

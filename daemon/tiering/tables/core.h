@@ -21,6 +21,7 @@
 #include "daemon/tiering/tables/reply_buffer.h"
 #include "daemon/tiering/tables/tensor_table.h"
 #include "daemon/tiering/tables/update_table.h"
+#include "daemon/tiering/tables/wait_table.h"
 #include "daemon/tiering/tables/window_ledger.h"
 
 namespace tier::tiering {
@@ -55,6 +56,7 @@ struct CommittedManifest {
 
 // A read ended without the piece's bytes: what the requests that wait for them are to hear.
 struct FailedRead {
+  std::vector<uint64_t> waiters;
   TensorRef tensor;
   uint32_t piece = 0;  // Of the tensor.
   Refusal refusal;
@@ -99,6 +101,7 @@ struct Core {
         ledger(engine_ports.windows.arena_limit_bytes(), engine_ports.windows.window_size()),
         table(tensors, engine_options.hash_seed),
         updates(tensors),
+        waits(pieces, tensors),
         free_budget(engine_options.frees_per_turn) {}
 
   EngineOptions options;
@@ -135,11 +138,8 @@ struct Core {
   bool port_wanted = false;                // Some job wants_port.
   uint32_t port_rivals = 0;  // Jobs that did when transfers last ended: each has its part of the port's writes.
 
-  uint64_t next_waiter = 1;
+  WaitTable waits;
   uint32_t work_left = kWorkPerTurn;  // Of this job in this turn, or of what is submitted until the next.
-  DeadlineQueue deadlines;
-  std::unordered_map<uint64_t, WaiterList::iterator> waiter_by_number;
-  std::vector<uint64_t> untimed_waiters;  // Came since the last turn.
 
   std::unordered_map<std::string, ManifestHolds> inactive_manifests;  // Of jobs that are not open, by key.
   std::unordered_map<std::string, Error> broken_manifests;            // Found at start, and not to be believed.
@@ -180,6 +180,7 @@ struct Core {
   std::vector<storage::ManifestResult> manifest_results;
   std::vector<uint32_t> order;
   std::vector<JobId> holders;
+  std::vector<JobState*> ready_jobs;
 
   SessionState* FindSession(SessionId id) {
     if (last_session != nullptr && last_session->id == id) return last_session;

@@ -74,19 +74,15 @@ struct JobState {
       freed_tensors;     // Detached, without leases, with pieces that are still to be freed; oldest first.
   bool closing = false;  // Gone for everybody; waits for its last transfer.
 
-  WaiterList waiters;
-  WaiterList::iterator next_retry = waiters.end();  // Where the pump goes on, when a turn's looks ran out.
-  bool retrying = false;                            // A pass over the waiters is under way.
+  uint32_t wait_queue = 0;  // Its queue in the WaitTable.
   Claims claims;
   uint32_t cursor_count = 0;       // Sessions whose cursor stands at a tensor (everything.h).
-  bool retry_waiters = false;      // Something changed that a waiter may wait for.
   bool needs_maintenance = false;  // Something changed that write-behind, eviction or growth may follow.
   bool wants_port = false;         // Found the transfer port full: to be pumped when transfers end.
   uint32_t writes_inflight = 0;
-  uint64_t shortage_pages = 0;   // What the first waiter without room still needs.
-  uint64_t shortage_waiter = 0;  // That waiter's number.
-  // From then on nobody takes room before the waiters that did not get theirs.
-  base::TimePoint room_closes_at = kNever;
+  // What the first waiter without room still needs, and its number. Only the WaitTable changes them.
+  uint64_t shortage_pages = 0;
+  uint64_t shortage_waiter = 0;
   std::deque<PrefetchItem> prefetches;
   uint64_t prefetching_pages = 0;
 

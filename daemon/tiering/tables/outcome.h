@@ -12,6 +12,7 @@ enum class Progress : uint8_t {
   kWaits,     // For an event, or for the next turn.
   kReady,     // This step is done; the next one may begin.
   kFinished,  // To be answered OK with `value`.
+  kAnswered,  // Answered already.
   kRefused,   // To be answered with `refusal`.
 };
 
@@ -24,6 +25,7 @@ struct Outcome {
 
 inline Outcome Waits() { return {}; }
 inline Outcome Ready() { return {.progress = Progress::kReady, .refusal = {}}; }
+inline Outcome AnsweredAlready() { return {.progress = Progress::kAnswered, .refusal = {}}; }
 inline Outcome Finished(uint64_t value) { return {.progress = Progress::kFinished, .value = value, .refusal = {}}; }
 inline Outcome Refused(Refusal refusal, uint64_t item) {
   return {.progress = Progress::kRefused, .item = item, .refusal = std::move(refusal)};

@@ -43,6 +43,10 @@ inline constexpr uint8_t kBadExtent = 1u << 3;    // The device failed to read i
 inline constexpr uint8_t kWanted = 1u << 4;       // A waiting writer has a claim on it (Claims).
 inline constexpr uint8_t kFreshExtent = 1u << 5;  // Written since it last left RAM: evicting it avoided no write.
 inline constexpr uint8_t kPrefetched = 1u << 6;   // Came by prefetch and was not used yet.
+inline constexpr uint8_t kAwaited = 1u << 7;      // A request waits at it, or did (WaitTable).
+
+// Requests that may pin one piece; the tensor that one of them replaces can be pinned beyond.
+inline constexpr uint16_t kPinsMax = UINT16_MAX / 2;
 
 struct alignas(64) Piece {
   base::PageRun ram;

@@ -26,6 +26,7 @@ inline constexpr uint8_t kVisible = 1u << 0;   // Every byte was sealed once.
 inline constexpr uint8_t kDetached = 1u << 1;  // Freed; out of the table.
 inline constexpr uint8_t kUnnamed = 1u << 2;   // Waits to take another's place (replace.h); in no table, no namespace.
 inline constexpr uint8_t kSwapping = 1u << 3;  // A session has an unfinished swap_out over it (update_table.h).
+inline constexpr uint8_t kAwaitedTensor = 1u << 4;  // A request waits at it or one of its pieces, or did (WaitTable).
 
 enum class UpdateSlot : uint32_t {};
 inline constexpr UpdateSlot kNoUpdate{UINT32_MAX};

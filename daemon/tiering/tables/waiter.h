@@ -1,16 +1,16 @@
-// Waiter: a request that could not be answered at once. Each job keeps its waiters in the order they came.
+// Waiter: a request that could not be answered at once. One record for what all requests have in common, and one for
+// each kind of request. Engine thread only.
 //
-// Two stages: *conflict* (a lease of somebody else, an unsealed tensor, a transfer in the way: it holds nothing) and
-// *reserved* (nothing conflicts and there was room for all of it; its pieces are pinned while bytes are read). A waiter
-// that is short of room holds none, so two waiters never hold half of what each needs.
+// A request for leases has two stages: *conflict* (a lease of somebody else, an unsealed tensor, a transfer in the way:
+// it holds nothing) and *reserved* (nothing conflicts and there was room for all of it; its pieces are pinned while
+// bytes are read). A request that is short of room holds none, so two requests never hold half of what each needs.
+//
+// Where a waiter waits, and what wakes it, is the WaitTable's business.
 #pragma once
 
 #include <cstdint>
-#include <list>
-#include <set>
-#include <string>
 #include <unordered_map>
-#include <utility>
+#include <variant>
 #include <vector>
 
 #include "daemon/base/time.h"
@@ -20,6 +20,14 @@
 
 namespace tier::tiering {
 
+struct JobState;
+
+// A piece of one of the request's items.
+struct PieceCursor {
+  uint32_t item = 0;
+  uint32_t piece = 0;  // Of the tensor.
+};
+
 // How far a request that looks at every piece of its tensors has come.
 struct Scan {
   uint32_t item = 0;
@@ -28,7 +36,7 @@ struct Scan {
   uint64_t ssd_bytes = 0;
 };
 
-// What a waiter that named no tensor has listed of everything there is (everything.h).
+// What a request that named no tensor has listed of everything there is (requests/enumeration.h).
 enum class Enumeration : uint8_t {
   kWhole,      // All of it; likewise what was named.
   kOwn,        // Some of the session's namespace.
@@ -36,6 +44,56 @@ enum class Enumeration : uint8_t {
   kShared,     // All of those, where they were asked for, and some of the shared one.
 };
 inline constexpr uint32_t kAllNamed = UINT32_MAX;
+
+struct Listing {
+  Enumeration stage = Enumeration::kWhole;
+  uint32_t first_unnamed = kAllNamed;  // Items from here on are others' as much: a flush that named nothing found them.
+};
+
+// What stood in the way of a request at its last look.
+struct Conflict {
+  bool blocked = false;
+  PieceCursor at;
+};
+
+// A create or an acquire.
+struct LeaseWait {
+  Conflict conflict;
+  TensorRef place;              // Pinned: the tensor that it will replace, whose RAM it counts on (replace.h).
+  bool pinned = false;          // Its pieces are.
+  bool claims = false;          // Has entries in its job's Claims.
+  bool missed = false;          // Was counted as not in RAM when asked for.
+  bool starved = false;         // Had no room at the last look.
+  uint64_t needed_pages = 0;    // Without room at the last look.
+  uint64_t write_failures = 0;  // Of the job when it came.
+};
+
+struct FreeWait {
+  Conflict conflict;
+};
+
+struct FlushWait {
+  Listing listing;
+  PieceCursor written;   // What lies before it is on SSD.
+  bool corrupt = false;  // A copy on SSD is, there.
+  PieceCursor corrupt_at;
+  uint64_t write_failures = 0;  // Of the job when it came.
+};
+
+// A flush whose tensors become a manifest then.
+struct PersistWait {
+  FlushWait flush;
+  Scan space;           // Of what it has to write.
+  uint64_t cookie = 0;  // Of the manifest that is being committed: it has no deadline any more. 0: none yet.
+};
+
+// A drop, stat or accept.
+struct ScanWait {
+  Listing listing;
+  Scan scan;
+};
+
+using WaitKind = std::variant<LeaseWait, FreeWait, FlushWait, PersistWait, ScanWait>;
 
 struct Waiter {
   uint64_t number = 0;  // Rises: who came first.
@@ -46,36 +104,36 @@ struct Waiter {
   proto::Op op = proto::Op::kNone;
   uint32_t flags = 0;
   uint32_t timeout_ms = 0;
-  std::vector<WaitItem> items;
-  TensorRef place;  // Pinned: the tensor that it will replace, whose RAM it counts on (replace.h).
-  Enumeration enumeration = Enumeration::kWhole;
-  uint32_t first_unnamed = kAllNamed;  // Items from here on are others' as much: a flush that named nothing found them.
-
+  uint64_t requested_bytes = 0;
+  uint32_t work_cost = 1;  // Pieces that a whole look at it goes over.
   base::TimePoint arrived;
   base::TimePoint deadline;
   bool timed = false;  // arrived and deadline are set: by the first turn after it came.
-  bool pinned = false;
-  bool blocked = false;       // By what stands at the cursor, at the last look.
-  bool claims = false;        // Has entries in its job's Claims.
-  bool missed = false;        // Was counted as not in RAM when asked for.
-  bool starved = false;       // Had no room at the last look.
-  uint64_t needed_pages = 0;  // Without room at the last look.
-  uint64_t requested_bytes = 0;
-  uint32_t work_cost = 1;    // Pieces that a whole look at it goes over.
-  uint32_t cursor_item = 0;  // Where the last conflict was; flush: what is written up to here.
-  uint32_t cursor_piece = 0;
-  bool corrupt = false;  // Flush: a copy on SSD is, there.
-  uint32_t corrupt_item = 0;
-  uint32_t corrupt_piece = 0;
-  uint64_t write_failures = 0;  // Of the job when it came.
-  Scan scan;                    // Drop, stat, accept; persist: of what it has to write.
-  uint64_t cookie = 0;          // Persist: of the manifest that is being committed. It has no deadline any more.
+  std::vector<WaitItem> items;
+  WaitKind kind;
+
+  // What a flush and a persist have in common. REQUIRES: it is one of them.
+  FlushWait& flush() {
+    PersistWait* persist = std::get_if<PersistWait>(&kind);
+    return persist != nullptr ? persist->flush : std::get<FlushWait>(kind);
+  }
+  const FlushWait& flush() const {
+    const PersistWait* persist = std::get_if<PersistWait>(&kind);
+    return persist != nullptr ? persist->flush : std::get<FlushWait>(kind);
+  }
+  // Its manifest is at the store, which has not answered.
+  bool committing() const {
+    const PersistWait* persist = std::get_if<PersistWait>(&kind);
+    return persist != nullptr && persist->cookie != 0;
+  }
 };
 
-using WaiterList = std::list<Waiter>;
-
-// Deadlines of all waiters, soonest first.
-using DeadlineQueue = std::set<std::pair<base::TimePoint, uint64_t>>;
+// What stood in its way at the last look; null for the kinds that nothing conflicts with.
+inline const Conflict* ConflictOf(const Waiter& waiter) {
+  if (const LeaseWait* lease = std::get_if<LeaseWait>(&waiter.kind)) return &lease->conflict;
+  const FreeWait* free = std::get_if<FreeWait>(&waiter.kind);
+  return free == nullptr ? nullptr : &free->conflict;
+}
 
 // Which waiting writer has the first claim on a piece: later requests do not overtake it.
 class Claims {

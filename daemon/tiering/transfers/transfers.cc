@@ -70,7 +70,8 @@ void EndFlight(Core& core, FlightSlot slot) {
   }
   flight.piece = kNoPiece;
   core.flights.Free(slot);
-  job.retry_waiters = true;
+  core.waits.OnWrite(job);
+  core.waits.OnRoom(job);
 }
 
 std::string Place(const Tensor& tensor, uint32_t number, const storage::Extent& extent, const TransferResult& result) {
@@ -156,6 +157,7 @@ void FailRead(Core& core, const Flight& flight, const TransferResult& result) {
   Piece& piece = core.pieces[id];
   const Tensor& tensor = core.tensors[piece.tensor];
   const std::string place = Place(tensor, piece.number, flight.extent, result);
+  std::vector<uint64_t> waiters = core.waits.ReadersAt(piece);
   RevertToSsd(core, id);
   if (result.outcome == TransferOutcome::kCorrupt) {
     piece.set(kCorrupt);
@@ -168,7 +170,7 @@ void FailRead(Core& core, const Flight& flight, const TransferResult& result) {
     refusal.detail = fmt::format("reading {} failed: {}; the copy is kept, asking again reads it again", place,
                                  std::strerror(result.error_number));
   }
-  core.failed_reads.push_back({core.RefOf(piece.tensor), piece.number, std::move(refusal)});
+  core.failed_reads.push_back({std::move(waiters), core.RefOf(piece.tensor), piece.number, std::move(refusal)});
 }
 
 void FinishRead(Core& core, const Flight& flight, const TransferResult& result) {
@@ -238,8 +240,9 @@ void WakePortWaiters(Core& core) {
     if (!job->wants_port) continue;
     job->wants_port = false;
     ++core.port_rivals;
-    job->retry_waiters = true;
     job->needs_maintenance = true;
+    core.waits.OnWrite(*job);
+    core.waits.OnRoom(*job);
   }
 }
 
@@ -279,8 +282,8 @@ bool StartWrite(Core& core, PieceId id) {
   const uint32_t pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
   Result<storage::Extent> extent = core.ports.extents.Allocate(pages);
   if (!extent && core.ports.extents.RoomComes()) {
-    job.retry_waiters = true;  // The end of this turn frees some: the next turn looks again.
-    job.needs_maintenance = true;
+    job.write_retries = true;  // The end of this turn frees some: the next turn looks again.
+    job.write_retry_at = core.now;
     core.made_progress = true;
     return false;
   }

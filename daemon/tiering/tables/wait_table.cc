@@ -1,0 +1,374 @@
+// See wait_table.h.
+#include "daemon/tiering/tables/wait_table.h"
+
+#include <algorithm>
+
+#include "daemon/base/check.h"
+
+namespace tier::tiering {
+
+void WaitTable::OpenQueue(JobState& job) {
+  uint32_t index = static_cast<uint32_t>(queues_.size());
+  if (free_queues_.empty()) {
+    queues_.emplace_back();
+  } else {
+    index = free_queues_.back();
+    free_queues_.pop_back();
+  }
+  TIER_CHECK(queues_[index].job == nullptr, "queue {} has a job", index);
+  queues_[index].job = &job;
+  job.wait_queue = index;
+}
+
+void WaitTable::CloseQueue(JobState& job) {
+  Queue& queue = QueueOf(job);
+  TIER_CHECK(queue.job == &job && queue.all.empty(), "{} requests wait in a job that ends", queue.all.size());
+  std::erase(ready_queues_, job.wait_queue);
+  queue = {};
+  free_queues_.push_back(job.wait_queue);
+}
+
+Waiter& WaitTable::Add(Waiter waiter) {
+  const uint64_t number = next_number_++;
+  waiter.number = number;
+  const uint16_t session = waiter.session_slot;
+  Queue& queue = QueueOf(*waiter.job);
+  Entry& entry = entries_[number];
+  entry.waiter = std::move(waiter);
+  entry.running = true;
+  queue.all.insert(number);
+  by_session_.emplace(session, number);
+  untimed_.push_back(number);
+  return entry.waiter;
+}
+
+void WaitTable::Remove(uint64_t number) {
+  Entry& entry = EntryOf(number);
+  const Waiter& waiter = entry.waiter;
+  Queue& queue = QueueOf(*waiter.job);
+  if (!entry.running) Take(number);
+  NoteLeftRoom(entry);
+  queue.all.erase(number);
+  by_session_.erase({waiter.session_slot, number});
+  if (waiter.timed) deadlines_.erase({waiter.deadline, number});
+  entries_.erase(number);
+}
+
+Waiter* WaitTable::Find(uint64_t number) {
+  const auto found = entries_.find(number);
+  return found == entries_.end() ? nullptr : &found->second.waiter;
+}
+
+WaitTable::Entry& WaitTable::EntryOf(uint64_t number) {
+  const auto found = entries_.find(number);
+  TIER_CHECK(found != entries_.end(), "no request {} waits", number);
+  return found->second;
+}
+
+std::vector<uint64_t> WaitTable::ListJob(const JobState& job) const {
+  const Queue& queue = QueueOf(job);
+  return {queue.all.begin(), queue.all.end()};
+}
+
+std::vector<uint64_t> WaitTable::ListSession(uint16_t session_slot) const {
+  std::vector<uint64_t> numbers;
+  for (auto each = by_session_.lower_bound({session_slot, 0}); each != by_session_.end() && each->first == session_slot;
+       ++each) {
+    numbers.push_back(each->second);
+  }
+  return numbers;
+}
+
+void WaitTable::ListReadyJobs(std::vector<JobState*>* jobs) {
+  jobs->clear();
+  std::erase_if(ready_queues_, [&](uint32_t index) {
+    Queue& queue = queues_[index];
+    queue.listed = !queue.ready.empty();
+    if (queue.listed) jobs->push_back(queue.job);
+    return !queue.listed;
+  });
+}
+
+bool WaitTable::any_ready() const {
+  return std::ranges::any_of(ready_queues_, [&](uint32_t index) { return !queues_[index].ready.empty(); });
+}
+
+uint64_t WaitTable::NextReady(const JobState& job) {
+  Queue& queue = QueueOf(job);
+  const auto next = queue.ready.upper_bound(queue.last_given);
+  queue.last_given = next == queue.ready.end() ? 0 : *next;
+  return queue.last_given;
+}
+
+void WaitTable::MakeReady(uint64_t number) {
+  Entry& entry = EntryOf(number);
+  entry.running = false;
+  NoteLeftRoom(entry);
+  if (entry.ready) return;
+  entry.ready = true;
+  DropPlaces(entry);
+  Queue& queue = QueueOf(*entry.waiter.job);
+  queue.ready.insert(number);
+  if (queue.listed) return;
+  queue.listed = true;
+  ready_queues_.push_back(entry.waiter.job->wait_queue);
+}
+
+// Its place in the queue for room stays until it runs: nobody who came later takes room meanwhile.
+Waiter& WaitTable::Take(uint64_t number) {
+  Entry& entry = EntryOf(number);
+  TIER_CHECK(!entry.running, "request {} runs already", number);
+  Queue& queue = QueueOf(*entry.waiter.job);
+  entry.running = true;
+  if (entry.ready) queue.ready.erase(number);
+  entry.ready = false;
+  DropPlaces(entry);
+  if (entry.write) queue.write.erase(number);
+  entry.write = false;
+  entry.listing = false;
+  entry.store = false;
+  entry.left_room = entry.room;
+  if (entry.room) DropRoom(entry);
+  return entry.waiter;
+}
+
+void WaitTable::DropRoom(Entry& entry) {
+  const uint64_t number = entry.waiter.number;
+  Queue& queue = QueueOf(*entry.waiter.job);
+  queue.room.erase(number);
+  queue.passing.erase(number);
+  queue.lacking.erase(number);
+  queue.closing.erase({entry.closes_at, number});
+  entry.room = false;
+  if (queue.room.empty()) room_queues_.erase(entry.waiter.job->wait_queue);
+  NoteShortage(queue);
+}
+
+// What the first of those that lack pages needs: what is written and evicted ahead of need follows it.
+void WaitTable::NoteShortage(Queue& queue) {
+  const uint64_t first = queue.lacking.empty() ? 0 : *queue.lacking.begin();
+  queue.job->shortage_waiter = first;
+  queue.job->shortage_pages = first == 0 ? 0 : EntryOf(first).lacking_pages;
+}
+
+void WaitTable::MakeFirstReady(Queue& queue) {
+  if (!queue.room.empty()) MakeReady(*queue.room.begin());
+}
+
+// It was perhaps what the next one waited for.
+void WaitTable::NoteLeftRoom(Entry& entry) {
+  if (!std::exchange(entry.left_room, false)) return;
+  MakeFirstReady(QueueOf(*entry.waiter.job));
+}
+
+void WaitTable::AddPlace(Entry& entry, Place place) {
+  entry.running = false;
+  if (!places_.emplace(place, entry.waiter.number).second) return;
+  entry.places.push_back(place);
+  Tensor& tensor = tensors_[place.tensor];
+  tensor.set(kAwaitedTensor);
+  if (place.piece != kWhole) pieces_[tensor.piece(place.piece)].set(kAwaited);
+}
+
+void WaitTable::DropPlaces(Entry& entry) {
+  for (const Place place : entry.places) places_.erase({place, entry.waiter.number});
+  entry.places.clear();
+  entry.reads_left = 0;
+}
+
+void WaitTable::WaitAtPiece(uint64_t number, TensorSlot tensor, uint32_t piece) {
+  Entry& entry = EntryOf(number);
+  AddPlace(entry, {tensor, piece});
+  NoteLeftRoom(entry);
+}
+
+void WaitTable::WaitAtTensor(uint64_t number, TensorSlot tensor) { WaitAtPiece(number, tensor, kWhole); }
+
+void WaitTable::WaitForReads(uint64_t number, std::span<const Place> reads) {
+  TIER_CHECK(!reads.empty(), "request {} waits for no read", number);
+  Entry& entry = EntryOf(number);
+  for (const Place place : reads) AddPlace(entry, place);
+  entry.reads_left = static_cast<uint32_t>(entry.places.size());
+  NoteLeftRoom(entry);
+}
+
+void WaitTable::WaitForWrite(uint64_t number) {
+  Entry& entry = EntryOf(number);
+  entry.running = false;
+  entry.write = true;
+  QueueOf(*entry.waiter.job).write.insert(number);
+}
+
+void WaitTable::WaitToList(uint64_t number) {
+  Entry& entry = EntryOf(number);
+  entry.running = false;
+  entry.listing = true;
+}
+
+void WaitTable::WaitForStore(uint64_t number) {
+  Entry& entry = EntryOf(number);
+  entry.running = false;
+  entry.store = true;
+}
+
+void WaitTable::WaitForRoom(uint64_t number, const RoomWait& wait) {
+  Entry& entry = EntryOf(number);
+  Queue& queue = QueueOf(*entry.waiter.job);
+  entry.running = false;
+  entry.room = true;
+  entry.left_room = false;
+  entry.lacking_pages = wait.lacking_pages;
+  entry.closes_at = wait.closes_at.value_or(kNever);
+  queue.room.insert(number);
+  room_queues_.insert(entry.waiter.job->wait_queue);
+  if (wait.may_pass) queue.passing.insert(number);
+  if (wait.lacking_pages != 0) queue.lacking.insert(number);
+  if (wait.closes_at) queue.closing.emplace(*wait.closes_at, number);
+  NoteShortage(queue);
+}
+
+bool WaitTable::RoomTakenBefore(const JobState& job, uint64_t number) const {
+  const Queue& queue = QueueOf(job);
+  return !queue.room.empty() && *queue.room.begin() < number;
+}
+
+base::TimePoint WaitTable::RoomClosesBefore(const JobState& job, uint64_t number) const {
+  const auto& closing = QueueOf(job).closing;
+  const auto first = std::ranges::find_if(closing, [&](const auto& entry) { return entry.second < number; });
+  return first == closing.end() ? kNever : first->first;
+}
+
+void WaitTable::WakeAt(uint64_t number, Place place) {
+  Entry& entry = EntryOf(number);
+  if (entry.reads_left > 1 && place.piece != kWhole) {
+    --entry.reads_left;
+    std::erase(entry.places, place);
+    places_.erase({place, number});
+    return;
+  }
+  MakeReady(number);
+}
+
+void WaitTable::WakePlace(Place place) {
+  for (;;) {
+    const auto first = places_.lower_bound({place, 0});
+    if (first == places_.end() || first->first != place) return;
+    WakeAt(first->second, place);
+  }
+}
+
+void WaitTable::WakeTensor(TensorSlot tensor) {
+  for (;;) {
+    const auto first = places_.lower_bound({Place{tensor, 0}, 0});
+    if (first == places_.end() || first->first.tensor != tensor) break;
+    MakeReady(first->second);
+  }
+  tensors_[tensor].clear(kAwaitedTensor);
+}
+
+void WaitTable::OnLeaseGranted(const Piece& piece, uint16_t session_slot) {
+  if (!piece.has(kAwaited)) return;
+  const Place place{piece.tensor, piece.number};
+  std::vector<uint64_t> own;
+  for (auto each = places_.lower_bound({place, 0}); each != places_.end() && each->first == place; ++each) {
+    if (EntryOf(each->second).waiter.session_slot == session_slot) own.push_back(each->second);
+  }
+  for (const uint64_t number : own) MakeReady(number);
+}
+
+void WaitTable::OnRoom(const JobState& job) {
+  Queue& queue = QueueOf(job);
+  if (queue.room.empty()) return;
+  MakeFirstReady(queue);
+  for (const uint64_t number : queue.passing) MakeReady(number);
+}
+
+void WaitTable::OnRoomEverywhere() {
+  for (const uint32_t index : room_queues_) OnRoom(*queues_[index].job);
+}
+
+void WaitTable::OnWrite(const JobState& job) {
+  Queue& queue = QueueOf(job);
+  for (const uint64_t number : queue.write) MakeReady(number);
+}
+
+void WaitTable::OnListed(uint16_t session_slot) {
+  for (const uint64_t number : ListSession(session_slot)) {
+    if (EntryOf(number).listing) MakeReady(number);
+  }
+}
+
+void WaitTable::OnFirstLease(uint16_t session_slot) {
+  for (const uint64_t number : ListSession(session_slot)) {
+    if (EntryOf(number).room) MakeReady(number);
+  }
+}
+
+std::vector<uint64_t> WaitTable::ReadersAt(const Piece& piece) const {
+  std::vector<uint64_t> numbers;
+  const Place place{piece.tensor, piece.number};
+  for (auto each = places_.lower_bound({place, 0}); each != places_.end() && each->first == place; ++each) {
+    if (entries_.at(each->second).reads_left != 0) numbers.push_back(each->second);
+  }
+  return numbers;
+}
+
+void WaitTable::TimeNew(base::TimePoint now, base::Duration timeout_default) {
+  for (const uint64_t number : untimed_) {
+    Waiter* const waiter = Find(number);
+    if (waiter == nullptr) continue;
+    const bool given = waiter->timeout_ms != proto::kTimeoutDefault;
+    const base::Duration timeout = given ? std::chrono::milliseconds(waiter->timeout_ms) : timeout_default;
+    waiter->arrived = now;
+    waiter->deadline = now + timeout;
+    waiter->timed = true;
+    deadlines_.emplace(waiter->deadline, number);
+  }
+  untimed_.clear();
+  timed_at_ = now;
+}
+
+std::optional<base::TimePoint> WaitTable::NextDeadline() const {
+  if (!untimed_.empty()) return timed_at_;
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first;
+}
+
+uint64_t WaitTable::NextExpired(base::TimePoint now) const {
+  return deadlines_.empty() || now < deadlines_.begin()->first ? 0 : deadlines_.begin()->second;
+}
+
+void WaitTable::DropDeadline(uint64_t number) { deadlines_.erase({EntryOf(number).waiter.deadline, number}); }
+
+void WaitTable::CheckInvariants() const {
+  size_t queued = 0;
+  for (const Queue& queue : queues_) {
+    if (queue.job == nullptr) continue;
+    queued += queue.all.size();
+    const uint64_t first = queue.lacking.empty() ? 0 : *queue.lacking.begin();
+    TIER_CHECK(queue.job->shortage_waiter == first, "request {} is short, not {}", first, queue.job->shortage_waiter);
+    TIER_CHECK(queue.listed || queue.ready.empty(), "{} requests are ready and not listed", queue.ready.size());
+    TIER_CHECK(std::ranges::includes(queue.room, queue.passing) && std::ranges::includes(queue.room, queue.lacking) &&
+                   std::ranges::includes(queue.all, queue.room),
+               "{} requests wait for room", queue.room.size());
+  }
+  TIER_CHECK(queued == entries_.size() && queued == by_session_.size(), "{} requests of {}", queued, entries_.size());
+  size_t places = 0;
+  for (const auto& [number, entry] : entries_) {
+    TIER_CHECK(!entry.running, "request {} was left running", number);
+    const bool waits = entry.room || entry.write || entry.listing || entry.store || !entry.places.empty();
+    TIER_CHECK(entry.ready || waits, "request {} waits for nothing", number);
+    TIER_CHECK(QueueOf(*entry.waiter.job).all.contains(number), "request {} is in no queue", number);
+    places += entry.places.size();
+    for (const Place place : entry.places) {
+      const Tensor& tensor = tensors_[place.tensor];
+      TIER_CHECK(tensor.job == entry.waiter.job && tensor.has(kAwaitedTensor), "request {} waits at tensor {}", number,
+                 tensor.id);
+      TIER_CHECK(place.piece == kWhole || pieces_[tensor.piece(place.piece)].has(kAwaited),
+                 "request {} waits at piece {} of tensor {}", number, place.piece, tensor.id);
+    }
+  }
+  TIER_CHECK(places == places_.size(), "{} places of {}", places, places_.size());
+}
+
+}  // namespace tier::tiering

@@ -1,0 +1,185 @@
+// WaitTable: requests that wait, where each of them waits, and which are to be looked at. Engine thread only.
+//
+// A waiter is *ready* (to be looked at, in the order of arrival), *running* (being looked at), or it waits at one or
+// more places: pieces, tensors, room in its job, a write of its job, the turn of its session to list, its deadline
+// alone. An event is told to the table by the unit that causes it, and wakes exactly those that wait at its place.
+// A unit that looks at a waiter takes it out of all places (Take), and either removes it or says where it waits next.
+//
+// Room of a job is given in the order of arrival. An event there wakes the first of its waiters, and those whose
+// sessions hold leases: these may pass (requests/lease_wait). When the first one leaves, the next becomes ready.
+//
+// Invariants: a waiter that is not running is ready or waits somewhere; it stands in the queue of one job; a piece at
+//   which somebody waits has the flag kAwaited, its tensor kAwaitedTensor; shortage_pages of a job is what the first
+//   of its waiters that lack pages needs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "daemon/tiering/tables/job_state.h"
+#include "daemon/tiering/tables/tensor_table.h"
+#include "daemon/tiering/tables/waiter.h"
+
+namespace tier::tiering {
+
+class WaitTable {
+ public:
+  WaitTable(PieceSlab& pieces, TensorSlab& tensors) : pieces_(pieces), tensors_(tensors) {}
+  WaitTable(const WaitTable&) = delete;
+  WaitTable& operator=(const WaitTable&) = delete;
+
+  // Jobs. `job` stays where it is until CloseQueue. REQUIRES for that: nobody waits in it.
+  void OpenQueue(JobState& job);
+  void CloseQueue(JobState& job);
+
+  // Records. Add gives the number; the waiter is running then.
+  Waiter& Add(Waiter waiter);
+  void Remove(uint64_t number);  // REQUIRES: there.
+  Waiter* Find(uint64_t number);
+  size_t size() const { return entries_.size(); }
+  bool empty(const JobState& job) const { return QueueOf(job).all.empty(); }
+  // Numbers in the order of arrival.
+  std::vector<uint64_t> ListJob(const JobState& job) const;
+  std::vector<uint64_t> ListSession(uint16_t session_slot) const;
+
+  // Running. Jobs that have somebody ready, in no order.
+  void ListReadyJobs(std::vector<JobState*>* jobs);
+  bool any_ready() const;
+  // The next one after the last that was given out; 0 at the end, and then from the start.
+  uint64_t NextReady(const JobState& job);
+  Waiter& Take(uint64_t number);
+  // The turn has no more work left for it: the next one goes on.
+  void ContinueNextTurn(uint64_t number) { MakeReady(number); }
+
+  // Where a running waiter waits from now on. Several places may be named: the first event at one of them wakes it.
+  void WaitAtPiece(uint64_t number, TensorSlot tensor, uint32_t piece);
+  void WaitAtTensor(uint64_t number, TensorSlot tensor);
+  void WaitForWrite(uint64_t number);
+  void WaitToList(uint64_t number);
+  void WaitForStore(uint64_t number);
+  // An event at each of them wakes it; one at the tensor as a whole does at once.
+  struct Place {
+    TensorSlot tensor = kNoTensor;
+    uint32_t piece = 0;
+    friend bool operator==(const Place&, const Place&) = default;
+    friend auto operator<=>(const Place&, const Place&) = default;
+  };
+  void WaitForReads(uint64_t number, std::span<const Place> reads);
+  struct RoomWait {
+    uint64_t lacking_pages = 0;  // 0: what it lacks is not pages (leases), or it was not looked at.
+    bool may_pass = false;       // Its session holds leases.
+    // From then on nobody passes it. None: it did not try.
+    std::optional<base::TimePoint> closes_at;
+  };
+  void WaitForRoom(uint64_t number, const RoomWait& wait);
+
+  // Room. Somebody who came before `number` waits for it.
+  bool RoomTakenBefore(const JobState& job, uint64_t number) const;
+  bool anybody_waits_for_room(const JobState& job) const { return !QueueOf(job).room.empty(); }
+  // When somebody who came before `number` and tried may no longer be passed; kNever: there is nobody.
+  base::TimePoint RoomClosesBefore(const JobState& job, uint64_t number) const;
+
+  // Events.
+  void OnPieceChanged(Piece& piece) {
+    if (!piece.has(kAwaited)) return;
+    WakePlace({piece.tensor, piece.number});
+    piece.clear(kAwaited);
+  }
+  // A session has a lease of the piece now: its own requests there look again.
+  void OnLeaseGranted(const Piece& piece, uint16_t session_slot);
+  void OnTensorChanged(TensorSlot tensor) {
+    if (tensors_[tensor].has(kAwaitedTensor)) WakeTensor(tensor);
+  }
+  void OnLeaseEnded(TensorSlot tensor) {
+    if (tensors_[tensor].has(kAwaitedTensor)) WakePlace({tensor, kWhole});
+  }
+  void OnRoom(const JobState& job);
+  void OnRoomEverywhere();  // The arena has more to give, or gives it to others.
+  void OnWrite(const JobState& job);
+  void OnListed(uint16_t session_slot);
+  void OnFirstLease(uint16_t session_slot);
+  // Who waits for a read of that piece. They stay.
+  std::vector<uint64_t> ReadersAt(const Piece& piece) const;
+
+  // Deadlines.
+  void TimeNew(base::TimePoint now, base::Duration timeout_default);
+  std::optional<base::TimePoint> NextDeadline() const;  // Now, where some are still to be timed.
+  uint64_t NextExpired(base::TimePoint now) const;      // 0: none.
+  void DropDeadline(uint64_t number);
+
+  void CheckInvariants() const;
+  // Calls visit(waiter, reads) for each that is not ready; `reads`: the reads that it still waits for.
+  template <typename Visit>
+  void ForEachAsleep(Visit visit) const {
+    for (const auto& [number, entry] : entries_) {
+      if (!entry.ready) visit(entry.waiter, std::span(entry.places).first(entry.reads_left));
+    }
+  }
+
+ private:
+  static constexpr uint32_t kWhole = UINT32_MAX;  // In place of a piece: the tensor.
+  using PlaceOf = std::pair<Place, uint64_t>;
+
+  struct Entry {
+    Waiter waiter;
+    std::vector<Place> places;
+    uint32_t reads_left = 0;  // Not 0: its places are reads, and all of them are waited for.
+    bool running = false;
+    bool ready = false;
+    bool room = false;
+    bool write = false;
+    bool listing = false;
+    bool store = false;
+    bool left_room = false;  // It waited for room when it was taken, and does not now.
+    uint64_t lacking_pages = 0;
+    base::TimePoint closes_at = kNever;
+  };
+  // Numbers of the waiters of a job.
+  struct Queue {
+    JobState* job = nullptr;
+    bool listed = false;  // In ready_queues_.
+    uint64_t last_given = 0;
+    std::set<uint64_t> all;
+    std::set<uint64_t> ready;
+    std::set<uint64_t> room;
+    std::set<uint64_t> passing;  // Of room: may_pass.
+    std::set<uint64_t> lacking;  // Of room: lacking_pages != 0.
+    std::set<std::pair<base::TimePoint, uint64_t>> closing;
+    std::set<uint64_t> write;
+  };
+
+  Entry& EntryOf(uint64_t number);
+  Queue& QueueOf(const JobState& job) { return queues_[job.wait_queue]; }
+  const Queue& QueueOf(const JobState& job) const { return queues_[job.wait_queue]; }
+  void MakeReady(uint64_t number);
+  void MakeFirstReady(Queue& queue);
+  void AddPlace(Entry& entry, Place place);
+  void DropPlaces(Entry& entry);
+  void DropRoom(Entry& entry);
+  void NoteShortage(Queue& queue);
+  void NoteLeftRoom(Entry& entry);
+  void WakeAt(uint64_t number, Place place);
+  void WakePlace(Place place);
+  void WakeTensor(TensorSlot tensor);
+
+  PieceSlab& pieces_;
+  TensorSlab& tensors_;
+  std::unordered_map<uint64_t, Entry> entries_;
+  std::vector<Queue> queues_;
+  std::vector<uint32_t> free_queues_;
+  std::vector<uint32_t> ready_queues_;
+  std::set<uint32_t> room_queues_;  // With somebody who waits for room.
+  std::set<PlaceOf> places_;
+  std::set<std::pair<uint16_t, uint64_t>> by_session_;  // Slot, number.
+  std::set<std::pair<base::TimePoint, uint64_t>> deadlines_;
+  std::vector<uint64_t> untimed_;
+  base::TimePoint timed_at_;  // When TimeNew was called last.
+  uint64_t next_number_ = 1;
+};
+
+}  // namespace tier::tiering

@@ -1,0 +1,194 @@
+// WaitTable: an event wakes those that wait at its place, and nobody else.
+#include "daemon/tiering/tables/wait_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tier::tiering {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class Waits : public testing::Test {
+ protected:
+  Waits() {
+    table_.OpenQueue(job_);
+    tensor_ = AddTensor(4);
+    other_ = AddTensor(1);
+  }
+
+  void TearDown() override { table_.CheckInvariants(); }
+
+  TensorSlot AddTensor(uint32_t piece_count) {
+    const TensorSlot slot = tensors_.Allocate();
+    Tensor& tensor = tensors_[slot];
+    tensor.job = &job_;
+    tensor.id = static_cast<uint64_t>(slot) + 1;
+    tensor.piece_count = piece_count;
+    if (piece_count > 1) tensor.pieces = std::make_unique<PieceId[]>(piece_count);
+    for (uint32_t k = 0; k < piece_count; ++k) {
+      const PieceId id = pieces_.Allocate();
+      pieces_[id].tensor = slot;
+      pieces_[id].number = k;
+      (piece_count > 1 ? tensor.pieces[k] : tensor.only_piece) = id;
+    }
+    return slot;
+  }
+
+  uint64_t Add(uint16_t session = 0) { return table_.Add({.session_slot = session, .job = &job_}).number; }
+  uint64_t AddAtPiece(TensorSlot tensor, uint32_t piece, uint16_t session = 0) {
+    const uint64_t number = Add(session);
+    table_.WaitAtPiece(number, tensor, piece);
+    return number;
+  }
+  uint64_t AddForRoom(const WaitTable::RoomWait& wait) {
+    const uint64_t number = Add();
+    table_.WaitForRoom(number, wait);
+    return number;
+  }
+  Piece& PieceAt(TensorSlot tensor, uint32_t piece) { return pieces_[tensors_[tensor].piece(piece)]; }
+  // Those that are ready, first come first; they stay where they are.
+  std::vector<uint64_t> Ready() {
+    std::vector<uint64_t> ready;
+    while (const uint64_t number = table_.NextReady(job_)) ready.push_back(number);
+    return ready;
+  }
+
+  PieceSlab pieces_;
+  TensorSlab tensors_;
+  JobState job_;
+  WaitTable table_{pieces_, tensors_};
+  TensorSlot tensor_ = kNoTensor;
+  TensorSlot other_ = kNoTensor;
+};
+
+TEST_F(Waits, AChangeOfAPieceWakesThoseThatWaitThereInOrder) {
+  const uint64_t first = AddAtPiece(tensor_, 1);
+  AddAtPiece(tensor_, 2);
+  AddAtPiece(other_, 0);
+  const uint64_t second = AddAtPiece(tensor_, 1);
+  EXPECT_THAT(Ready(), IsEmpty());
+  table_.OnPieceChanged(PieceAt(tensor_, 1));
+  EXPECT_THAT(Ready(), ElementsAre(first, second));
+}
+
+TEST_F(Waits, AChangeOfATensorWakesThoseAtItsPiecesTooAndALeaseThatEndsDoesNot) {
+  const uint64_t at_piece = AddAtPiece(tensor_, 3);
+  const uint64_t at_tensor = Add();
+  table_.WaitAtTensor(at_tensor, tensor_);
+  AddAtPiece(other_, 0);
+  table_.OnLeaseEnded(tensor_);
+  EXPECT_THAT(Ready(), ElementsAre(at_tensor));
+  table_.OnTensorChanged(tensor_);
+  EXPECT_THAT(Ready(), ElementsAre(at_piece, at_tensor));
+}
+
+TEST_F(Waits, ReadsWakeWithTheLastOfThem) {
+  const uint64_t number = Add();
+  const std::vector<WaitTable::Place> reads = {{tensor_, 0}, {tensor_, 2}, {other_, 0}};
+  table_.WaitForReads(number, reads);
+  EXPECT_THAT(table_.ReadersAt(PieceAt(tensor_, 2)), ElementsAre(number));
+  EXPECT_THAT(table_.ReadersAt(PieceAt(tensor_, 1)), IsEmpty());
+  table_.OnPieceChanged(PieceAt(tensor_, 2));
+  table_.OnPieceChanged(PieceAt(tensor_, 2));
+  table_.OnPieceChanged(PieceAt(other_, 0));
+  EXPECT_THAT(Ready(), IsEmpty());
+  table_.OnPieceChanged(PieceAt(tensor_, 0));
+  EXPECT_THAT(Ready(), ElementsAre(number));
+}
+
+TEST_F(Waits, AChangeOfATensorEndsTheWaitForItsReadsAtOnce) {
+  const uint64_t number = Add();
+  const std::vector<WaitTable::Place> reads = {{tensor_, 0}, {tensor_, 2}};
+  table_.WaitForReads(number, reads);
+  table_.OnTensorChanged(tensor_);
+  EXPECT_THAT(Ready(), ElementsAre(number));
+}
+
+TEST_F(Waits, RoomWakesTheFirstAndThoseThatMayPass) {
+  const uint64_t first = AddForRoom({.lacking_pages = 7});
+  AddForRoom({.lacking_pages = 1});
+  const uint64_t passing = AddForRoom({.lacking_pages = 2, .may_pass = true});
+  EXPECT_EQ(job_.shortage_pages, 7u);
+  table_.OnRoom(job_);
+  EXPECT_THAT(Ready(), ElementsAre(first, passing));
+  EXPECT_TRUE(table_.RoomTakenBefore(job_, passing)) << "the first keeps its place until it runs";
+}
+
+TEST_F(Waits, WhenTheFirstForRoomLeavesTheNextIsReady) {
+  const uint64_t first = AddForRoom({.lacking_pages = 7});
+  const uint64_t second = AddForRoom({.lacking_pages = 1});
+  table_.Take(first);
+  EXPECT_EQ(job_.shortage_pages, 1u);
+  EXPECT_THAT(Ready(), IsEmpty()) << "it may come back";
+  table_.Remove(first);
+  EXPECT_THAT(Ready(), ElementsAre(second));
+}
+
+TEST_F(Waits, WhoComesBackForRoomKeepsItsPlace) {
+  const uint64_t first = AddForRoom({.lacking_pages = 7});
+  const uint64_t second = AddForRoom({.lacking_pages = 1});
+  table_.Take(first);
+  table_.WaitForRoom(first, {.lacking_pages = 3});
+  EXPECT_THAT(Ready(), IsEmpty());
+  EXPECT_EQ(job_.shortage_pages, 3u);
+  EXPECT_TRUE(table_.RoomTakenBefore(job_, second));
+  EXPECT_FALSE(table_.RoomTakenBefore(job_, first));
+}
+
+TEST_F(Waits, OnlyThoseThatTriedAndCameBeforeCloseTheRoom) {
+  const auto at = [](int seconds) { return base::TimePoint{std::chrono::seconds(seconds)}; };
+  AddForRoom({.lacking_pages = 7});
+  const uint64_t second = AddForRoom({.lacking_pages = 7, .closes_at = at(9)});
+  const uint64_t third = AddForRoom({.lacking_pages = 7, .closes_at = at(5)});
+  EXPECT_EQ(table_.RoomClosesBefore(job_, second), kNever);
+  EXPECT_EQ(table_.RoomClosesBefore(job_, third), at(9));
+  EXPECT_EQ(table_.RoomClosesBefore(job_, third + 1), at(5));
+}
+
+TEST_F(Waits, AWriteWakesTheFlushesOfItsJobAlone) {
+  JobState other_job;
+  table_.OpenQueue(other_job);
+  const uint64_t number = Add();
+  table_.WaitForWrite(number);
+  table_.OnWrite(other_job);
+  EXPECT_THAT(Ready(), IsEmpty());
+  table_.OnWrite(job_);
+  EXPECT_THAT(Ready(), ElementsAre(number));
+}
+
+TEST_F(Waits, ASessionsFirstLeaseAndItsListingWakeItsOwn) {
+  const uint64_t room = Add(1);
+  table_.WaitForRoom(room, {.lacking_pages = 1});
+  const uint64_t listing = Add(1);
+  table_.WaitToList(listing);
+  const uint64_t foreign = Add(2);
+  table_.WaitToList(foreign);
+  table_.OnFirstLease(1);
+  EXPECT_THAT(Ready(), ElementsAre(room));
+  table_.OnListed(1);
+  EXPECT_THAT(Ready(), ElementsAre(room, listing));
+  EXPECT_THAT(table_.ListSession(1), ElementsAre(room, listing));
+}
+
+TEST_F(Waits, AGrantedLeaseWakesTheSessionsOwnRequestsThere) {
+  AddAtPiece(tensor_, 1, 1);
+  const uint64_t own = AddAtPiece(tensor_, 1, 2);
+  AddAtPiece(tensor_, 2, 2);
+  table_.OnLeaseGranted(PieceAt(tensor_, 1), 2);
+  EXPECT_THAT(Ready(), ElementsAre(own));
+}
+
+TEST_F(Waits, WhoLeavesIsWokenByNothing) {
+  const uint64_t number = AddAtPiece(tensor_, 1);
+  table_.Remove(number);
+  table_.OnPieceChanged(PieceAt(tensor_, 1));
+  table_.OnTensorChanged(tensor_);
+  EXPECT_THAT(Ready(), IsEmpty());
+  EXPECT_FALSE(PieceAt(tensor_, 1).has(kAwaited));
+  EXPECT_EQ(table_.size(), 0u);
+}
+
+}  // namespace
+}  // namespace tier::tiering
