@@ -40,15 +40,6 @@ Status CheckLimit(uint64_t guarantee_bytes, uint64_t limit_bytes) {
                           base::FormatBytes(limit_bytes), base::FormatBytes(guarantee_bytes)));
 }
 
-uint16_t FreeSessionSlot(Core& core) {
-  for (size_t slot = 0; slot < core.sessions.size(); ++slot) {
-    if (core.sessions[slot] == nullptr) return static_cast<uint16_t>(slot);
-  }
-  if (core.sessions.size() == kSessionsMax) return kNoSessionSlot;
-  core.sessions.emplace_back();
-  return static_cast<uint16_t>(core.sessions.size() - 1);
-}
-
 // Takes what the world has finished since the last turn.
 void TakeEvents(Core& core) {
   core.made_progress |= TakeWindows(core);
@@ -71,16 +62,14 @@ bool HandOverDue(const Core& core) {
 
 void WorkOnJobs(Core& core) {
   core.waits.TimeNew(core.now, core.options.deadline_default);
-  const auto job_count = static_cast<uint32_t>(std::max<size_t>(core.jobs.size(), 1));
-  const uint32_t work = std::max(kWorkPerTurn / job_count, kWorkPerJobMin);
-  for (const auto& [id, job] : core.jobs) {
-    if (!job->write_retries || core.now < job->write_retry_at) continue;
-    job->write_retries = false;
-    job->needs_maintenance = true;
+  while (JobState* job = core.jobs.TakeWriteRetry(core.now)) {
+    core.jobs.NeedMaintenance(*job);
     core.waits.OnWrite(*job);
     core.waits.OnRoom(*job);
   }
   core.waits.ListReadyJobs(&core.ready_jobs);
+  const auto job_count = static_cast<uint32_t>(std::max<size_t>(core.ready_jobs.size(), 1));
+  const uint32_t work = std::max(kWorkPerTurn / job_count, kWorkPerJobMin);
   for (JobState* job : core.ready_jobs) {
     core.work_left = work;
     RunWaiters(core, *job);
@@ -89,16 +78,10 @@ void WorkOnJobs(Core& core) {
   ExpireWaiters(core);
   if (core.ledger.ExpireClaims(core.now))
     core.waits.OnRoomEverywhere();  // Whose turn for windows it is may be another's now.
-  core.short_of_room = false;
-  for (const auto& [id, job] : core.jobs) {
-    if (job->needs_maintenance) {
-      job->needs_maintenance = false;
-      Maintain(core, *job);
-    }
-    if (job->shortage_pages == 0) continue;
-    core.short_of_room = true;
-    core.ledger.RenewClaim(job->entitlement, core.now);
-  }
+  core.jobs.TakeMaintenance(&core.maintained_jobs);
+  for (JobState* job : core.maintained_jobs) Maintain(core, *job);
+  core.waits.ListShortJobs(&core.short_jobs);
+  for (JobState* job : core.short_jobs) core.ledger.RenewClaim(job->entitlement, core.now);
   ExpireReturns(core);
   ServeStalled(core);
   if (!HandOverDue(core)) {
@@ -119,8 +102,7 @@ void EndTurn(Core& core) {
   core.ports.extents.OnTurnEnded();
   ++core.publications;
   core.replies.Publish(core.ports.replies);
-  if (core.started_transfers) core.ports.transfers.Submit();
-  core.started_transfers = false;
+  if (core.flights.TakeStarted()) core.ports.transfers.Submit();
 }
 
 }  // namespace
@@ -134,10 +116,9 @@ Engine::~Engine() = default;
 
 Status Engine::OpenJob(JobId id, const JobOptions& options) {
   Core& core = state_->core;
-  TIER_CHECK(core.FindJob(id) == nullptr && id != JobId{}, "job {} opened twice", static_cast<uint64_t>(id));
-  const bool live = std::any_of(core.jobs.begin(), core.jobs.end(),
-                                [&](const auto& entry) { return entry.second->options.key == options.key; });
-  if (live && !options.key.empty()) return Fail(Code::kAlreadyExists, fmt::format("job {} is open", options.key));
+  TIER_CHECK(core.jobs.Find(id) == nullptr && id != JobId{}, "job {} opened twice", static_cast<uint64_t>(id));
+  if (!options.key.empty() && core.jobs.FindByKey(options.key) != nullptr)
+    return Fail(Code::kAlreadyExists, fmt::format("job {} is open", options.key));
   if (IsClosing(core, options.key)) {
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed; try again", options.key));
   }
@@ -152,13 +133,12 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   job->id = id;
   job->options = options;
   job->options.named |= options.resume;  // What is resumed outlives its sessions again.
-  job->owner = memory::OwnerId{core.next_owner++};
   job->policy = std::make_unique<RecencyPolicy>(core.pieces);
   job->internal_session.id = kInternalSession;
   job->internal_session.slot = kNoSessionSlot;
   job->internal_session.job = job.get();
   job->entitlement = core.ledger.Open(id, options.uid, {options.guarantee_bytes, options.limit_bytes});
-  JobState& opened = *core.jobs.emplace(id, std::move(job)).first->second;
+  JobState& opened = core.jobs.Open(std::move(job));
   core.waits.OpenQueue(opened);
   const Status adopted = AdoptManifest(core, opened, options.resume);
   if (!adopted) CloseJob(id, "its manifest cannot be resumed", false);
@@ -167,7 +147,7 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
 
 Status Engine::SetJob(JobId id, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) {
   Core& core = state_->core;
-  JobState* job = core.FindJob(id);
+  JobState* job = core.jobs.Find(id);
   if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(id)));
   const uint64_t guarantee = guarantee_bytes.value_or(job->options.guarantee_bytes);
   const uint64_t limit = limit_bytes.value_or(job->options.limit_bytes);
@@ -179,7 +159,7 @@ Status Engine::SetJob(JobId id, std::optional<uint64_t> guarantee_bytes, std::op
   job->options.limit_bytes = limit;
   core.ledger.Set(job->entitlement, {guarantee, limit});
   core.waits.OnRoomEverywhere();  // The entitlements of others have changed too.
-  job->needs_maintenance = true;
+  core.jobs.NeedMaintenance(*job);
   return {};
 }
 
@@ -190,53 +170,48 @@ std::vector<StoredManifest> Engine::StoredManifests(const std::string& prefix, s
 Status Engine::DeleteStoredManifest(const std::string& key) { return tiering::DeleteStoredManifest(state_->core, key); }
 
 void Engine::CloseJob(JobId id, const std::string& reason, bool forget) {
-  JobState* job = state_->core.FindJob(id);
+  JobState* job = state_->core.jobs.Find(id);
   if (job != nullptr) tiering::CloseJob(state_->core, *job, reason, forget);
 }
 
 Status Engine::OpenSession(SessionId id, JobId job_id) {
   Core& core = state_->core;
-  JobState* job = core.FindJob(job_id);
+  JobState* job = core.jobs.Find(job_id);
   if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(job_id)));
-  TIER_CHECK(core.FindSession(id) == nullptr && id != SessionId{} && id != kInternalSession, "session {} opened twice",
-             static_cast<uint64_t>(id));
-  const uint16_t slot = FreeSessionSlot(core);
-  if (slot == kNoSessionSlot) {
+  TIER_CHECK(core.sessions.Find(id) == nullptr && id != SessionId{} && id != kInternalSession,
+             "session {} opened twice", static_cast<uint64_t>(id));
+  SessionState* const opened = core.sessions.Open(id, *job);
+  if (opened == nullptr) {
     return Fail(Code::kNoMemory,
-                fmt::format("{} sessions are attached, at most {}", core.session_by_id.size(), kSessionsMax));
+                fmt::format("{} sessions are attached, at most {}", core.sessions.size(), kSessionsMax));
   }
-  core.sessions[slot] = std::make_unique<SessionState>();
-  SessionState& session = *core.sessions[slot];
-  session.id = id;
-  session.slot = slot;
-  session.job = job;
+  SessionState& session = *opened;
   session.step = job->steps;
   if (job->sessions.empty()) core.ledger.SetLive(job->entitlement, true);
   job->sessions.push_back(&session);
-  core.session_by_id.emplace(id, &session);
   return {};
 }
 
 void Engine::EndSession(SessionId id, const std::string& reason) {
-  SessionState* session = state_->core.FindSession(id);
+  SessionState* session = state_->core.sessions.Find(id);
   if (session != nullptr) tiering::EndSession(state_->core, *session, {Code::kOk, reason});
 }
 
 void Engine::WindowReturned(SessionId id, WindowIndex window) {
-  SessionState* session = state_->core.FindSession(id);
+  SessionState* session = state_->core.sessions.Find(id);
   if (session == nullptr) return;
   OnWindowReturned(state_->core, *session, window);
 }
 
 void Engine::Submit(SessionId id, const Request& request) {
-  SessionState* session = state_->core.FindSession(id);
+  SessionState* session = state_->core.sessions.Find(id);
   if (session == nullptr) return;  // It ended while its last requests were on their way.
   state_->core.made_progress = true;
   SubmitRequest(state_->core, *session, request);
 }
 
 Status Engine::FlushJob(JobId id, uint64_t sequence, uint32_t timeout_ms) {
-  JobState* job = state_->core.FindJob(id);
+  JobState* job = state_->core.jobs.Find(id);
   if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(id)));
   state_->core.made_progress = true;
   SubmitJobFlush(state_->core, *job, sequence, timeout_ms);
@@ -244,7 +219,7 @@ Status Engine::FlushJob(JobId id, uint64_t sequence, uint32_t timeout_ms) {
 }
 
 uint32_t Engine::outstanding(SessionId id) const {
-  const SessionState* session = state_->core.FindSession(id);
+  const SessionState* session = state_->core.sessions.Find(id);
   return session == nullptr ? 0 : session->outstanding;
 }
 
@@ -267,9 +242,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (core.waits.any_ready()) consider(core.now);
   if (const auto at = core.waits.NextDeadline()) consider(*at);
   if (HandOverDue(core)) consider(core.next_hand_over);
-  for (const auto& [id, job] : core.jobs) {
-    if (job->write_retries) consider(job->write_retry_at);
-  }
+  if (const auto at = core.jobs.NextWriteRetry()) consider(*at);
   return next;
 }
 
@@ -277,7 +250,7 @@ void Engine::StartDrain(const std::string& reason) {
   Core& core = state_->core;
   core.draining = true;
   core.drain_reason = reason;
-  for (const auto& [id, job] : core.jobs) {
+  for (JobState* job : core.jobs.open()) {
     RefuseAll(core, *job, {Code::kDisconnected, reason, {}});
     job->prefetches.clear();
   }
@@ -285,21 +258,18 @@ void Engine::StartDrain(const std::string& reason) {
 
 bool Engine::idle() const {
   const Core& core = state_->core;
-  return core.ports.transfers.inflight() == 0 && core.read_queue.empty() && core.commits.empty() &&
+  return core.ports.transfers.inflight() == 0 && core.flights.queue_empty() && core.manifests.idle() &&
          core.waits.size() == 0 && core.replies.empty();
 }
 
 bool Engine::ReleasesCanWait() const {
   const Core& core = state_->core;
-  if (!idle() || core.draining || core.draining_devices != 0 || core.short_of_room || HandOverDue(core)) return false;
-  uint64_t leases = 0;
-  for (const auto& [id, job] : core.jobs) {
-    if (job->closing || job->needs_maintenance || job->shortage_pages != 0 || !job->prefetches.empty() ||
-        job->has_pending_frees())
-      return false;
-    leases += job->counters.lease_count;
-  }
-  return leases != 0;
+  if (!idle() || core.draining || core.draining_devices != 0 || !core.short_jobs.empty() || HandOverDue(core))
+    return false;
+  if (core.jobs.any_needs_maintenance() || core.waits.anybody_is_short()) return false;
+  return core.leases.used() != 0 && std::ranges::none_of(core.jobs.open(), [](const JobState* job) {
+           return !job->prefetches.empty() || job->has_pending_frees();
+         });
 }
 
 Status Engine::StartDrainDevice(uint16_t device) {

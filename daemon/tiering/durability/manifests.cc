@@ -72,8 +72,7 @@ const Tensor* FindCollision(const Core& core, const Waiter& waiter) {
 }
 
 bool CommitUnderWay(const Core& core, const std::string& key) {
-  return std::any_of(core.commits.begin(), core.commits.end(),
-                     [&](const auto& entry) { return entry.second.key == key; });
+  return core.manifests.AnyCommit([&](const ManifestCommit& commit) { return commit.key == key; });
 }
 
 void FreeDropped(Core& core) {
@@ -87,35 +86,28 @@ void FreeDropped(Core& core) {
   core.dropped_scratch.clear();
 }
 
-JobState* JobOfKey(Core& core, const std::string& key) {
-  for (const auto& [id, job] : core.jobs) {
-    if (job->options.key == key) return job.get();
-  }
-  for (const auto& job : core.closing_jobs) {
-    if (job->options.key == key) return job.get();
-  }
-  return nullptr;
+JobState* JobOfKey(const Core& core, const std::string& key) {
+  if (JobState* open = core.jobs.FindByKey(key)) return open;
+  const auto closing =
+      std::ranges::find_if(core.jobs.closing(), [&](JobState* job) { return job->options.key == key; });
+  return closing == core.jobs.closing().end() ? nullptr : *closing;
 }
 
 // Null: the job is gone, and had nothing to hold.
-ManifestHolds* FindHolds(Core& core, uint64_t id) {
-  for (auto& [key, inactive] : core.inactive_manifests) {
-    if (inactive.id() == id) return &inactive;
-  }
-  for (const auto& [number, job] : core.jobs) {
-    if (job->manifest.id() == id) return &job->manifest;
-  }
-  for (const auto& job : core.closing_jobs) {
-    if (job->manifest.id() == id) return &job->manifest;
-  }
-  return nullptr;
+ManifestHolds* FindHolds(Core& core, const ManifestCommit& commit) {
+  if (ManifestHolds* inactive = core.manifests.FindInactive(commit.holds)) return inactive;
+  ManifestHolds* found = nullptr;
+  core.jobs.ForEach([&](JobState& job) {
+    if (job.manifest.id() == commit.holds) found = &job.manifest;
+  });
+  return found;
 }
 
 // What an earlier run was promised must not be lost to one that does not know of it: not to a named job that never
 // resumed it, nor to an ephemeral one, whose own goes with it.
 std::optional<Refusal> ReplaceRefusal(const Core& core, const JobState& job) {
   const std::string& key = job.options.key;
-  const bool inactive = core.inactive_manifests.contains(key) || core.broken_manifests.contains(key);
+  const bool inactive = core.manifests.FindInactive(key) != nullptr || core.manifests.FindBroken(key) != nullptr;
   if (!job.has_unclaimed_manifest && (job.options.named || !inactive)) return std::nullopt;
   const char* const why =
       job.has_unclaimed_manifest
@@ -135,11 +127,8 @@ void EndCapturedUpdates(Core& core, const ManifestCommit& commit, uint64_t cooki
 }
 
 void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
-  const auto found = core.commits.find(result.cookie);
-  TIER_CHECK(found != core.commits.end(), "result of manifest {}", result.cookie);
-  const ManifestCommit commit = std::move(found->second);
-  core.commits.erase(found);
-  ManifestHolds* holds = FindHolds(core, commit.holds);
+  const ManifestCommit commit = core.manifests.EndCommit(result.cookie);
+  ManifestHolds* holds = FindHolds(core, commit);
   if (holds != nullptr) {
     if (result.code == Code::kOk) {
       holds->OnSynced(&core.dropped_scratch);
@@ -150,13 +139,12 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
     FreeDropped(core);
     if (commit.erase && result.code == Code::kOk) {
       TIER_CHECK(holds->empty(), "the erased manifest of job {} still names {} extents", commit.key, holds->size());
-      std::erase_if(core.inactive_manifests,
-                    [&](const auto& inactive) { return inactive.second.id() == commit.holds; });
+      core.manifests.RemoveInactive(commit.holds);
     }
   }
   if (result.code == Code::kOk) {
     EndCapturedUpdates(core, commit, result.cookie);
-    core.broken_manifests.erase(commit.key);  // A whole one is in its place.
+    core.manifests.ClearBroken(commit.key);  // A whole one is in its place.
   }
   if (JobState* job = JobOfKey(core, commit.key)) {
     core.waits.OnWrite(*job);  // The next persist of the job may begin.
@@ -165,10 +153,10 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
       job->has_unclaimed_manifest |= commit.own && commit.sessions_gone;
     }
   }
-  core.committed.push_back(
-      {commit.waiter, result.code == Code::kOk
-                          ? Finished(result.commit)
-                          : Refused({result.code, "the manifest was not committed: " + result.message, {}}, 0)});
+  core.reports.Add(CommittedManifest{
+      commit.waiter, result.code == Code::kOk
+                         ? Finished(result.commit)
+                         : Refused({result.code, "the manifest was not committed: " + result.message, {}}, 0)});
 }
 
 Status ReplayTensor(Core& core, JobState& job, const ManifestTensor& saved) {
@@ -224,8 +212,7 @@ Status TakeExtents(Core& core, const Manifest& manifest, ManifestHolds* holds) {
 std::optional<Refusal> SpaceRefusal(const Core& core, const JobState& job, uint64_t bytes) {
   if (bytes == 0 || core.ports.extents.HasRoom(bytes)) return std::nullopt;
   // Extents are being freed turn by turn: what is short in the end is found out by writing.
-  if (std::any_of(core.jobs.begin(), core.jobs.end(),
-                  [](const auto& entry) { return entry.second->has_pending_frees(); })) {
+  if (std::ranges::any_of(core.jobs.open(), [](const JobState* other) { return other->has_pending_frees(); })) {
     return std::nullopt;
   }
   const storage::DeviceSpace space = core.ports.extents.usable();
@@ -286,7 +273,7 @@ Outcome StartManifest(Core& core, Waiter& waiter) {
   }
   Manifest manifest{.step = job.steps, .tensors = {}, .keys = {}};
   ManifestCommit commit{.key = job.options.key, .holds = job.manifest.id(), .waiter = waiter.number, .tensors = {}};
-  persist.cookie = core.next_cookie++;
+  persist.cookie = core.manifests.NewCookie();
   for (const WaitItem& item : waiter.items) {
     if (!core.Alive(item.tensor)) continue;
     const Tensor& tensor = core.tensors[item.tensor.slot];
@@ -297,20 +284,19 @@ Outcome StartManifest(Core& core, Waiter& waiter) {
     for (uint32_t k = 0; k < tensor.piece_count; ++k) job.manifest.Name(core.PieceOf(tensor, k).extent());
   }
   for (const auto& [id, key] : job.keys.keys()) manifest.keys.push_back({id, key});
-  core.commits.emplace(persist.cookie, std::move(commit));
+  core.manifests.StartCommit(persist.cookie, std::move(commit));
   core.ports.manifests->StartPut(persist.cookie, job.options.key, EncodeManifest(manifest));
   core.made_progress = true;
   return Waits();
 }
 
 bool ErasureUnderWay(const Core& core, const std::string& key) {
-  return std::any_of(core.commits.begin(), core.commits.end(),
-                     [&](const auto& entry) { return entry.second.key == key && entry.second.erase; });
+  return core.manifests.AnyCommit([&](const ManifestCommit& commit) { return commit.key == key && commit.erase; });
 }
 
 bool ManifestUnderWay(const Core& core, const JobState& job) {
-  return std::any_of(core.commits.begin(), core.commits.end(),
-                     [&](const auto& entry) { return entry.second.holds == job.manifest.id() && !entry.second.erase; });
+  return core.manifests.AnyCommit(
+      [&](const ManifestCommit& commit) { return commit.holds == job.manifest.id() && !commit.erase; });
 }
 
 bool HasCommitted(const Core& core, const JobState& job) {
@@ -318,8 +304,8 @@ bool HasCommitted(const Core& core, const JobState& job) {
 }
 
 bool IsClosing(const Core& core, const std::string& key) {
-  return std::ranges::any_of(core.closing_jobs,
-                             [&](const auto& job) { return job->options.key == key && HasCommitted(core, *job); });
+  return std::ranges::any_of(core.jobs.closing(),
+                             [&](const JobState* job) { return job->options.key == key && HasCommitted(core, *job); });
 }
 
 bool TakeManifestResults(Core& core) {
@@ -335,25 +321,25 @@ void LoadManifests(Core& core) {
   for (const std::string& key : core.ports.manifests->Jobs()) {
     const Result<std::vector<std::byte>> bytes = core.ports.manifests->Load(key);
     if (!bytes) {
-      core.broken_manifests.emplace(key, bytes.error());
+      core.manifests.SetBroken(key, bytes.error());
       continue;
     }
     const Result<Manifest> manifest = DecodeManifest(*bytes);
     if (!manifest) {
-      core.broken_manifests.emplace(key, manifest.error());
+      core.manifests.SetBroken(key, manifest.error());
       continue;
     }
-    core.inactive_manifests[key].set_id(core.next_holds++);
-    core.inactive_manifests[key].set_stored(true);
-    if (Status taken = TakeExtents(core, *manifest, &core.inactive_manifests[key]); !taken) {
-      core.broken_manifests.emplace(key, taken.error());
-    }
+    ManifestHolds holds;
+    holds.set_id(core.manifests.NewHoldsId());
+    holds.set_stored(true);
+    if (Status taken = TakeExtents(core, *manifest, &holds); !taken) core.manifests.SetBroken(key, taken.error());
+    core.manifests.Deactivate(key, std::move(holds));
   }
 }
 
 Status AdoptManifest(Core& core, JobState& job, bool resume) {
   const std::string& key = job.options.key;
-  job.manifest.set_id(core.next_holds++);
+  job.manifest.set_id(core.manifests.NewHoldsId());
   if (resume && core.ports.manifests == nullptr) {
     return Fail(Code::kDenied,
                 "this daemon keeps nothing, so no job can be resumed; set daemon.data_directory (tierd.connect: "
@@ -361,9 +347,7 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
   }
   Result<Manifest> manifest = Fail(Code::kNotFound, "");
   if (resume) {
-    if (const auto broken = core.broken_manifests.find(key); broken != core.broken_manifests.end()) {
-      return std::unexpected(broken->second);
-    }
+    if (const Error* broken = core.manifests.FindBroken(key)) return std::unexpected(*broken);
     const Result<std::vector<std::byte>> bytes = core.ports.manifests->Load(key);
     if (!bytes) return std::unexpected(bytes.error());
     manifest = DecodeManifest(*bytes);
@@ -371,8 +355,8 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
   }
   // An ephemeral job has nothing to do with what an earlier run of its name persisted: it stays parked.
   if (job.options.named) {
-    if (auto inactive = core.inactive_manifests.extract(key); !inactive.empty()) {
-      job.manifest = std::move(inactive.mapped());
+    if (std::optional<ManifestHolds> inactive = core.manifests.Activate(key)) {
+      job.manifest = *std::move(inactive);
       job.has_unclaimed_manifest = !resume && !job.options.replace_existing;
     }
   }
@@ -383,13 +367,12 @@ void OnSessionsGone(Core& core, JobState& job) {
   TIER_CHECK(job.sessions.empty(), "job {} has {} sessions", job.options.key, job.sessions.size());
   if (!job.options.named) return;
   job.has_unclaimed_manifest |= job.includes_session_tensors;
-  for (auto& [cookie, commit] : core.commits) commit.sessions_gone |= commit.holds == job.manifest.id();
+  core.manifests.NoteSessionsGone(job.manifest.id());
 }
 
 void DeactivateManifest(Core& core, JobState& job) {
   if (job.manifest.empty() && !job.manifest.stored()) return;
-  const bool fresh = core.inactive_manifests.emplace(job.options.key, std::move(job.manifest)).second;
-  TIER_CHECK(fresh, "two manifests of job {}", job.options.key);
+  core.manifests.Deactivate(job.options.key, std::move(job.manifest));
 }
 
 namespace {
@@ -397,14 +380,15 @@ namespace {
 // `holds`: 0 where nothing is known of what it names.
 void StartErase(Core& core, const std::string& key, uint64_t holds) {
   TIER_CHECK(core.ports.manifests != nullptr, "a manifest of job {} without a store", key);
-  const uint64_t cookie = core.next_cookie++;
-  core.commits.emplace(cookie, ManifestCommit{.key = key, .holds = holds, .waiter = 0, .erase = true, .tensors = {}});
+  const uint64_t cookie = core.manifests.NewCookie();
+  core.manifests.StartCommit(cookie,
+                             ManifestCommit{.key = key, .holds = holds, .waiter = 0, .erase = true, .tensors = {}});
   core.ports.manifests->StartErase(cookie, key);
 }
 
 bool IsOpenAndNamed(const Core& core, const std::string& key) {
-  return std::ranges::any_of(
-      core.jobs, [&](const auto& entry) { return entry.second->options.named && entry.second->options.key == key; });
+  const JobState* job = core.jobs.FindByKey(key);
+  return job != nullptr && job->options.named;
 }
 
 }  // namespace
@@ -415,12 +399,12 @@ void DeleteManifest(Core& core, JobState& job) {
 
 std::vector<StoredManifest> ListStoredManifests(const Core& core, const std::string& prefix, size_t max) {
   std::unordered_set<std::string> gone;  // Open, or about to be removed.
-  for (const auto& [id, job] : core.jobs) {
+  for (const JobState* job : core.jobs.open()) {
     if (job->options.named) gone.insert(job->options.key);
   }
-  for (const auto& [cookie, commit] : core.commits) {
+  core.manifests.ForEachCommit([&](const ManifestCommit& commit) {
     if (commit.erase) gone.insert(commit.key);
-  }
+  });
   std::map<std::string, StoredManifest> kept;
   const auto add = [&](const std::string& key) -> StoredManifest* {
     if (!key.starts_with(prefix) || gone.contains(key)) return nullptr;
@@ -428,12 +412,12 @@ std::vector<StoredManifest> ListStoredManifests(const Core& core, const std::str
     manifest.key = key;
     return &manifest;
   };
-  for (const auto& [key, holds] : core.inactive_manifests) {
+  core.manifests.ForEachInactive([&](const std::string& key, const ManifestHolds& holds) {
     if (StoredManifest* manifest = add(key)) manifest->ssd_bytes = holds.unused_pages() * kPageSize;
-  }
-  for (const auto& [key, error] : core.broken_manifests) {
+  });
+  core.manifests.ForEachBroken([&](const std::string& key, const Error& error) {
     if (StoredManifest* manifest = add(key)) manifest->damage = error.message;
-  }
+  });
   std::vector<StoredManifest> listed;
   for (auto& [key, manifest] : kept) {
     if (listed.size() == max) break;
@@ -446,12 +430,12 @@ Status DeleteStoredManifest(Core& core, const std::string& key) {
   if (IsClosing(core, key) || ErasureUnderWay(core, key)) {
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed, or removed; try again", key));
   }
-  const auto inactive = core.inactive_manifests.find(key);
-  const bool broken = core.broken_manifests.contains(key) && !IsOpenAndNamed(core, key);
-  if (inactive == core.inactive_manifests.end() && !broken) {
+  const ManifestHolds* inactive = core.manifests.FindInactive(key);
+  const bool broken = core.manifests.FindBroken(key) != nullptr && !IsOpenAndNamed(core, key);
+  if (inactive == nullptr && !broken) {
     return Fail(Code::kNotFound, fmt::format("job {} is not open, and has no manifest", key));
   }
-  StartErase(core, key, inactive == core.inactive_manifests.end() ? 0 : inactive->second.id());
+  StartErase(core, key, inactive == nullptr ? 0 : inactive->id());
   return {};
 }
 

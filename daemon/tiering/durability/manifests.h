@@ -15,7 +15,7 @@ Outcome CheckSpace(Core& core, Waiter& waiter);
 // Everything the waiter asked for is on SSD: captures and hands over; it is committing then. kWaits otherwise: a
 // manifest of the job is under way, or what stands at its cursor is being written again.
 Outcome StartManifest(Core& core, Waiter& waiter);
-// Takes what the store has answered; core.committed has the outcomes for the requests that wait for it.
+// Takes what the store has answered; the Reports have the outcomes for the requests that wait for it.
 bool TakeManifestResults(Core& core);
 // The erasure of a manifest of that key is handed to the store, which has not answered.
 bool ErasureUnderWay(const Core& core, const std::string& key);

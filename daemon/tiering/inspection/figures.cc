@@ -63,17 +63,15 @@ EngineSnapshot TakeSnapshot(const Core& core) {
   snapshot.arena_bytes = core.ports.windows.arena_bytes();
   snapshot.arena_max_bytes = core.ports.windows.arena_max_bytes();
   snapshot.window_size = core.windows.window_size();
-  snapshot.session_count = core.session_by_id.size();
-  snapshot.tensor_count = core.live_tensors;
-  snapshot.torn_count = core.torn_tensors;
+  snapshot.session_count = core.sessions.size();
+  snapshot.tensor_count = core.tensors.used();
   snapshot.lease_count = core.leases.used();
   snapshot.waiting_count = core.waits.size();
-  snapshot.requests = core.request_counts;
-  snapshot.wait_histogram = core.wait_histogram;
-  snapshot.wait_sum_ns = core.wait_sum_ns;
-  snapshot.totals = core.closed_totals;
-  for (const auto& job : core.closing_jobs) AddCounters(job->counters, &snapshot.totals);
-  for (const auto& [id, job] : core.jobs) {
+  core.figures.AddTo(&snapshot);
+  snapshot.totals = core.jobs.closed_totals();
+  for (const JobState* job : core.jobs.closing()) AddCounters(job->counters, &snapshot.totals);
+  for (const JobState* job : core.jobs.open()) {
+    snapshot.torn_count += job->counters.torn_count;
     AddCounters(job->counters, &snapshot.totals);
     CountWindows(core, *job, &snapshot);
     snapshot.jobs.push_back(ViewOf(core, *job));
@@ -89,13 +87,13 @@ EngineSnapshot TakeSnapshot(const Core& core) {
 }
 
 JobCounters CountersOf(const Core& core, JobId id) {
-  const JobState* job = core.FindJob(id);
+  const JobState* job = core.jobs.Find(id);
   return job == nullptr ? JobCounters{} : ViewOf(core, *job).counters;
 }
 
 std::vector<TensorView> ListTensors(const Core& core, JobId id, size_t max) {
   std::vector<TensorView> views;
-  const JobState* job = core.FindJob(id);
+  const JobState* job = core.jobs.Find(id);
   if (job == nullptr) return views;
   ListSpace(core, job->shared_tensors, max, &views);
   ListSpace(core, job->inherited_tensors, max, &views);

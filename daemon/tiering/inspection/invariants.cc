@@ -58,13 +58,12 @@ uint64_t PageOf(base::PageRun run) { return uint64_t{run.block} * kPagesPerBlock
 uint64_t PageOf(storage::Extent extent) { return (uint64_t{extent.device} << 48) + PageOf(extent.run); }
 
 void CountLeases(const Core& core, Count* count) {
-  for (const auto& session : core.sessions) {
-    if (session == nullptr) continue;
+  core.sessions.ForEach([&](const SessionState& session) {
     uint32_t leases = 0;
-    for (LeaseSlot slot = session->leases; slot != kNoLease; slot = core.leases[slot].next, ++leases) {
+    for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next, ++leases) {
       const Lease& lease = core.leases[slot];
-      TIER_CHECK(lease.session == session->slot && lease.kind != LeaseKind::kNone, "lease {}", Value(slot));
-      JobCount& job = count->jobs[session->job];
+      TIER_CHECK(lease.session == session.slot && lease.kind != LeaseKind::kNone, "lease {}", Value(slot));
+      JobCount& job = count->jobs[session.job];
       ++job.leases;
       job.leased_bytes += lease.length;
       ++count->tensor_leases[Value(lease.tensor)];
@@ -73,9 +72,9 @@ void CountLeases(const Core& core, Count* count) {
         ++(lease.exclusive() ? count->write_leases : count->read_leases)[Value(tensor.piece(k))];
       }
     }
-    TIER_CHECK(leases == session->lease_count, "session {}: {} leases of {}", static_cast<uint64_t>(session->id),
-               leases, session->lease_count);
-  }
+    TIER_CHECK(leases == session.lease_count, "session {}: {} leases of {}", static_cast<uint64_t>(session.id), leases,
+               session.lease_count);
+  });
 }
 
 void CheckPiece(const Core& core, PieceId id, Count* count) {
@@ -120,22 +119,15 @@ void CheckPiece(const Core& core, PieceId id, Count* count) {
              count->flights[Value(id)], ActivityName(piece.activity));
 }
 
+// Flights are reached through their pieces' activities too.
 void CountFlights(const Core& core, Count* count) {
-  // Flights are reached through their pieces' activities; here only the queue can be seen whole.
-  std::unordered_set<uint32_t> queued;
-  for (size_t i = core.read_queue_head; i < core.read_queue.size(); ++i) {
-    const auto slot = static_cast<uint32_t>(core.read_queue[i]);
-    TIER_CHECK(queued.insert(slot).second && !core.flights[core.read_queue[i]].started, "transfer {} queued twice",
-               slot);
-  }
-  for (uint32_t slot = 0; slot < core.flights.capacity(); ++slot) {
-    const Flight& flight = core.flights[FlightSlot{slot}];
-    if (flight.piece == kNoPiece) continue;
-    TIER_CHECK(flight.started != queued.contains(slot), "transfer {} is neither queued nor started", slot);
+  core.flights.CheckInvariants();
+  core.flights.ForEach([&](FlightSlot, const Flight& flight) {
     ++count->flights[Value(flight.piece)];
-    if (flight.direction == storage::Direction::kWrite)
+    if (flight.direction == storage::Direction::kWrite) {
       Occupy(&count->ssd, PageOf(flight.extent), flight.extent.run.pages);
-  }
+    }
+  });
 }
 
 void CheckTensors(const Core& core, Count* count) {
@@ -212,31 +204,24 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
 }
 
 void CheckExtents(const Core& core, Count* count) {
-  for (const auto& [id, job] : core.jobs) {
-    job->manifest.ForEachUnused([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
-  }
-  for (const auto& job : core.closing_jobs) {
-    job->manifest.ForEachUnused([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
-  }
-  for (const auto& [key, holds] : core.inactive_manifests) {
-    holds.ForEachUnused([&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); });
-  }
+  const auto occupy = [&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); };
+  core.jobs.ForEach([&](const JobState& job) { job.manifest.ForEachUnused(occupy); });
+  core.manifests.ForEachInactive([&](const std::string&, const ManifestHolds& holds) { holds.ForEachUnused(occupy); });
   uint64_t pages = 0;
   for (const auto& [first, end] : count->ssd) pages += end - first;
   core.ports.extents.CheckInvariants();
   const uint64_t live = core.ports.extents.total().live;
-  const bool believed = core.broken_manifests.empty();  // A broken manifest's extents are nobody's, and kept.
+  const bool believed = !core.manifests.any_broken();  // A broken manifest's extents are nobody's, and kept.
   TIER_CHECK(believed ? live == pages * kPageSize : live >= pages * kPageSize, "{} bytes live on SSD, {} known", live,
              pages * kPageSize);
 }
 
-void CheckUpdatesOf(const Core& core, uint16_t session_slot) {
-  const SessionState* session = core.sessions[session_slot].get();
-  for (UpdateSlot slot = core.updates.FirstOfSession(session_slot); slot != kNoUpdate;
+void CheckUpdatesOf(const Core& core, const SessionState& session) {
+  for (UpdateSlot slot = core.updates.FirstOfSession(session.slot); slot != kNoUpdate;
        slot = core.updates[slot].next_of_session) {
     const Tensor& tensor = core.tensors[core.updates[slot].tensor];
-    TIER_CHECK(session != nullptr && session->job == tensor.job && core.session_by_id.contains(session->id),
-               "an update of tensor {} in session slot {}", tensor.id, session_slot);
+    TIER_CHECK(session.job == tensor.job && core.sessions.Find(session.id) == &session,
+               "an update of tensor {} in session slot {}", tensor.id, session.slot);
   }
 }
 
@@ -250,8 +235,7 @@ void CheckPendingFrees(const Core& core) {
       pieces += tensor.piece_count;
     }
   };
-  for (const auto& [id, job] : core.jobs) add(*job);
-  for (const auto& job : core.closing_jobs) add(*job);
+  core.jobs.ForEach(add);
   TIER_CHECK(pieces == core.pending_free_pieces, "{} pieces remain of {}", pieces, core.pending_free_pieces);
 }
 
@@ -279,10 +263,9 @@ void CheckAsleep(const Core& core, const Waiter& waiter, std::span<const WaitTab
 
 std::vector<PiecePlace> NamedPlaces(const Core& core) {
   std::unordered_map<uint32_t, uint64_t> transfers;  // Cookie by piece.
-  for (uint32_t slot = 0; slot < core.flights.capacity(); ++slot) {
-    const Flight& flight = core.flights[FlightSlot{slot}];
-    if (flight.piece != kNoPiece) transfers.emplace(Value(flight.piece), slot);
-  }
+  core.flights.ForEach([&](FlightSlot slot, const Flight& flight) {
+    transfers.emplace(Value(flight.piece), static_cast<uint64_t>(slot));
+  });
   std::vector<PiecePlace> places;
   for (uint32_t i = 0; i < core.pieces.capacity(); ++i) {
     const Piece& piece = core.pieces[PieceId{i}];
@@ -304,13 +287,13 @@ void CheckInvariants(const Core& core) {
   CountFlights(core, &count);
   CheckTensors(core, &count);
   core.updates.CheckInvariants();
-  for (uint16_t slot = 0; slot < core.sessions.size(); ++slot) CheckUpdatesOf(core, slot);
-  for (const auto& [id, job] : core.jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
-  for (const auto& job : core.closing_jobs) CheckJob(core, *job, count.jobs[job.get()], count.uses);
+  core.sessions.CheckInvariants();
+  core.sessions.ForEach([&](const SessionState& session) { CheckUpdatesOf(core, session); });
+  core.jobs.CheckInvariants();
+  core.jobs.ForEach([&](const JobState& job) { CheckJob(core, job, count.jobs[&job], count.uses); });
   core.ledger.CheckInvariants();
   uint64_t dirty = 0;
-  for (const auto& [id, job] : core.jobs) dirty += job->dirty_pages;
-  for (const auto& job : core.closing_jobs) dirty += job->dirty_pages;
+  core.jobs.ForEach([&](const JobState& job) { dirty += job.dirty_pages; });
   TIER_CHECK(dirty == core.dirty_pages, "{} dirty pages of {}", dirty, core.dirty_pages);
   CheckExtents(core, &count);
   CheckPendingFrees(core);

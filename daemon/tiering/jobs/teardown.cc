@@ -46,12 +46,6 @@ bool EndLeases(Core& core, const SessionState& session) {
   return session.leases == kNoLease;
 }
 
-void Forget(Core& core, const SessionState& session) {
-  TIER_CHECK(session.lease_count == 0 && session.leased_bytes == 0, "session {} holds {} leases",
-             static_cast<uint64_t>(session.id), session.lease_count);
-  core.sessions[session.slot].reset();
-}
-
 // Shared tensors that it was still creating come to nothing.
 void FreeCreations(Core& core, SessionState& session) {
   for (const TensorRef tensor : session.creations) {
@@ -70,12 +64,9 @@ void CloseNow(Core& core, JobState& job) {
   if (!job.options.named && HasCommitted(core, job)) DeleteManifest(core, job);
   QueueFree(core, job, &job.shared_tensors, 0);
   QueueFree(core, job, &job.inherited_tensors, kInheritedSpace);
-  job.closing = true;
   core.ledger.End(job.entitlement);
   job.prefetches.clear();
-  const auto found = core.jobs.find(job.id);
-  core.closing_jobs.push_back(std::move(found->second));
-  core.jobs.erase(found);
+  core.jobs.Close(job);
   core.waits.OnRoomEverywhere();  // The arena has room again, now or soon.
 }
 
@@ -94,13 +85,12 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   std::erase(job.sessions, &session);
   core.replies.Forget(id);
   if (ending.code != Code::kOk) core.replies.SessionEnded(id, ending.code, ending.reason);
-  core.last_session = nullptr;
-  core.session_by_id.erase(id);
+  core.sessions.Detach(session);
   if (done) {
-    Forget(core, session);
+    core.sessions.Free(session);
   } else {
     ++job.teardown_count;
-    core.teardowns.push_back(&session);
+    core.sessions.AddTeardown(session);
   }
   core.waits.OnRoom(job);
   core.made_progress = true;
@@ -112,24 +102,21 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
 }
 
 void ContinueTeardowns(Core& core) {
-  core.made_progress |= !core.teardowns.empty();
-  size_t count = core.teardowns.size();
-  for (size_t i = 0; i < core.teardowns.size() && core.free_budget != 0;) {
-    const SessionState& session = *core.teardowns[i];
+  const std::vector<SessionState*> teardowns = core.sessions.teardowns();
+  core.made_progress |= !teardowns.empty();
+  size_t count = teardowns.size();
+  for (const SessionState* session : teardowns) {
+    if (core.free_budget == 0) return;
     bool done = false;
-    SpendPart(core, count--, [&] { done = EndLeases(core, session); });
-    if (!done) {
-      ++i;
-      continue;
-    }
-    --session.job->teardown_count;
-    Forget(core, session);
-    core.teardowns.erase(core.teardowns.begin() + static_cast<ptrdiff_t>(i));
+    SpendPart(core, count--, [&] { done = EndLeases(core, *session); });
+    if (!done) continue;
+    --session->job->teardown_count;
+    core.sessions.Free(*session);
   }
 }
 
 void EndFaultedJobs(Core& core) {
-  for (const WindowFault& fault : std::exchange(core.window_faults, {})) {
+  for (const WindowFault& fault : core.reports.TakeWindowFaults()) {
     const std::vector<SessionState*> sessions = fault.job->sessions;
     for (SessionState* session : sessions) EndSession(core, *session, {Code::kRevoked, fault.reason});
   }
@@ -142,17 +129,15 @@ void CloseJob(Core& core, JobState& job, const std::string& reason, bool forget)
   if (forget && !ephemeral) DeleteManifest(core, job);  // An ephemeral job's goes with it; an earlier run's stays.
   for (SessionState* session : sessions) EndSession(core, *session, {Code::kRevoked, reason});
   if (ephemeral && !sessions.empty()) return;  // Went with its last session.
-  TIER_CHECK(core.FindJob(id) == &job, "job {}", static_cast<uint64_t>(id));
+  TIER_CHECK(core.jobs.Find(id) == &job, "job {}", static_cast<uint64_t>(id));
   CloseNow(core, job);
 }
 
 void SweepClosedJobs(Core& core) {
-  for (size_t i = 0; i < core.closing_jobs.size();) {
-    JobState& job = *core.closing_jobs[i];
-    if (job.transfer_count != 0 || job.has_pending_frees()) {
-      ++i;
-      continue;
-    }
+  const std::vector<JobState*> closing = core.jobs.closing();
+  for (JobState* each : closing) {
+    JobState& job = *each;
+    if (job.transfer_count != 0 || job.has_pending_frees()) continue;
     TIER_CHECK(
         job.counters.tensor_count == 0 && job.dirty_pages == 0 && job.logical_pages == 0 && job.unnamed_pages == 0,
         "tensors {} dirty {} logical {} unnamed {}", job.counters.tensor_count, job.dirty_pages, job.logical_pages,
@@ -162,16 +147,11 @@ void SweepClosedJobs(Core& core) {
       core.waits.OnRoomEverywhere();
       core.made_progress = true;
     }
-    if (ManifestUnderWay(core, job)) {
-      ++i;
-      continue;
-    }
+    if (ManifestUnderWay(core, job)) continue;
     core.ledger.Remove(job.entitlement);
     core.waits.CloseQueue(job);
     DeactivateManifest(core, job);
-    AddCounters(job.counters, &core.closed_totals);
-    std::swap(core.closing_jobs[i], core.closing_jobs.back());
-    core.closing_jobs.pop_back();
+    core.jobs.Remove(job);
     core.made_progress = true;
   }
 }

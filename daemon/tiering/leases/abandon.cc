@@ -12,7 +12,7 @@ namespace tier::tiering {
 void Abandon(Core& core, LeaseSlot slot) {
   const Lease& lease = core.leases[slot];
   const TensorRef tensor = core.RefOf(lease.tensor);
-  BreakUpdate(core, *core.sessions[lease.session], tensor.slot);
+  BreakUpdate(core, core.sessions.At(lease.session), tensor.slot);
   RevertLease(core, lease);
   const bool attached = !core.tensors[tensor.slot].has(kDetached);
   const bool visible = core.tensors[tensor.slot].has(kVisible);

@@ -152,7 +152,7 @@ void Grant(Core& core, const Ask& ask) {
   for (uint32_t i = 0; i < ask.items.size(); ++i) GrantItem(core, ask, i, kind);
   core.replies.End(0);
   --ask.session->outstanding;
-  ++core.request_counts[static_cast<size_t>(ask.op)][0];
+  core.figures.CountAnswer(ask.op, Code::kOk);
 }
 
 void Release(Core& core, LeaseSlot slot, const SwapPart& part) {
@@ -169,7 +169,7 @@ void Release(Core& core, LeaseSlot slot, const SwapPart& part) {
 
 void EndLease(Core& core, LeaseSlot slot) {
   Lease& lease = core.leases[slot];
-  SessionState& session = *core.sessions[lease.session];
+  SessionState& session = core.sessions.At(lease.session);
   Tensor& tensor = core.tensors[lease.tensor];
   JobState& job = *session.job;
   if (lease.next != kNoLease) core.leases[lease.next].previous = lease.previous;

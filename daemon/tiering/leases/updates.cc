@@ -39,7 +39,7 @@ std::optional<Refusal> UnfinishedRefusal(const Core& core, const Lease& lease, P
                     core.updates[own].swap.first, core.updates[own].swap.count, tensor.id, range.first, range.count),
         {.tensor = tensor.id, .limit = tensor.size}};
   }
-  const SessionState& session = *core.sessions[lease.session];
+  const SessionState& session = core.sessions.At(lease.session);
   if (const SessionState* other = SwapperOf(core, lease.tensor, range, &session)) {
     return Refusal{Code::kWouldDeadlock,
                    fmt::format("session {} has an unfinished swap_out over tensor {:#x}: it writes the pieces of this "
@@ -181,7 +181,7 @@ const SessionState* SwapperOf(const Core& core, TensorSlot slot, PieceRange piec
   for (UpdateSlot each = core.updates.FirstOf(slot); each != kNoUpdate; each = core.updates[each].next_of_tensor) {
     const Update& update = core.updates[each];
     const bool others = update.swapping() && update.swap.Overlaps(pieces);
-    if (others && (session == nullptr || update.session != session->slot)) return core.sessions[update.session].get();
+    if (others && (session == nullptr || update.session != session->slot)) return &core.sessions.At(update.session);
   }
   return nullptr;
 }

@@ -134,7 +134,7 @@ void HandOver(Core& core) {
   const bool may_choose = core.emptying.windows.empty();
   ledger.ListHolders(&core.holders);
   for (const JobId id : core.holders) {
-    JobState* holder = core.FindJob(id);
+    JobState* holder = core.jobs.Find(id);
     TIER_CHECK(holder != nullptr, "job {} holds windows and is gone", static_cast<uint64_t>(id));
     // A job that itself waits for room keeps what it needs for that.
     if (holder->shortage_pages != 0 && ledger.HeldBy(holder->entitlement) <= window) continue;

@@ -174,7 +174,7 @@ void Fetch(Core& core, JobState& job, uint64_t reachable) {
   if (budget == 0) budget = std::max<uint64_t>(reachable / 4, kPagesPerBlock);
   for (uint32_t looked = 0; !job.prefetches.empty() && job.shortage_pages == 0 && job.prefetching_pages < budget;) {
     if (looked++ == kFetchWorkMax) {
-      job.needs_maintenance = true;
+      core.jobs.NeedMaintenance(job);
       core.made_progress = true;
       return;
     }

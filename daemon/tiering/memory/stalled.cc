@@ -34,12 +34,12 @@ void End(Core& core) {
 JobState* Next(Core& core) {
   JobState* next = nullptr;
   JobState* first = nullptr;
-  for (const auto& [id, job] : core.jobs) {
+  for (JobState* job : core.short_jobs) {
     const uint64_t number = ShortIn(*job);
     if (number == 0 || !ExceedsPromise(core, *job)) continue;
-    if (first == nullptr || number < first->shortage_waiter) first = job.get();
+    if (first == nullptr || number < first->shortage_waiter) first = job;
     if (number <= core.serving.waiter) continue;
-    if (next == nullptr || number < next->shortage_waiter) next = job.get();
+    if (next == nullptr || number < next->shortage_waiter) next = job;
   }
   return next != nullptr ? next : first;
 }
@@ -49,14 +49,14 @@ JobState* Next(Core& core) {
 void ServeStalled(Core& core) {
   Serving& serving = core.serving;
   if (serving.job != JobId{}) {
-    JobState* job = core.FindJob(serving.job);
+    JobState* job = core.jobs.Find(serving.job);
     const bool stalled = job != nullptr && ShortIn(*job) == serving.waiter;
     if (!stalled || core.now >= serving.until) return End(core);
     core.ledger.Serve(job->entitlement, MissingBytes(*job));
     return;
   }
   if (!core.ledger.anybody_owed()) serving.owed_since = core.now;
-  if (!core.short_of_room || core.jobs.size() <= 1) return;
+  if (core.short_jobs.empty() || core.jobs.open().size() <= 1) return;
   // Those who are owed memory within their promise come first. But where windows do not divide evenly a job may be owed
   // less than one for good, and nobody has a whole one to give.
   if (core.ledger.anybody_owed() && core.now - serving.owed_since < kOwedPatience) return;

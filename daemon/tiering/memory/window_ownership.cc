@@ -6,13 +6,6 @@
 namespace tier::tiering {
 namespace {
 
-JobState* OwnerOf(Core& core, memory::OwnerId owner) {
-  for (const auto& [id, job] : core.jobs) {
-    if (job->owner == owner) return job.get();
-  }
-  return nullptr;
-}
-
 void NoteHost(Core& core) {
   core.ledger.SetHost(core.ports.windows.arena_bytes(), core.ports.windows.arena_max_bytes());
 }
@@ -40,7 +33,7 @@ void TakeWindow(Core& core, const memory::WindowEvent& event) {
   WindowEntry& entry = core.windows[event.window];
   TIER_CHECK(entry.condition == WindowCondition::kMaking, "window {} came in condition {}", tier::Value(event.window),
              static_cast<int>(entry.condition));
-  JobState* job = OwnerOf(core, event.owner);
+  JobState* job = core.jobs.FindByOwner(event.owner);
   if (job != nullptr) {
     TIER_CHECK(job->windows_making != 0, "window {}", tier::Value(event.window));
     --job->windows_making;

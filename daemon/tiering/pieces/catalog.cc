@@ -18,7 +18,7 @@ TensorSlot& HeadOf(Core& core, TensorSlot slot) {
   if (!freed_namespaces.empty() && freed_namespaces.back().head == slot) return freed_namespaces.back().head;
   if (tensor.space == 0) return tensor.job->shared_tensors;
   if (tensor.space == kInheritedSpace) return tensor.job->inherited_tensors;
-  SessionState* session = core.FindSession(SessionId{tensor.space});
+  SessionState* session = core.sessions.Find(SessionId{tensor.space});
   TIER_CHECK(session != nullptr, "tensor {} of session {}, which is gone", tensor.id, tensor.space);
   return session->tensors;
 }
@@ -89,7 +89,6 @@ void ReleaseTensor(Core& core, TensorSlot slot) {
   tensor.piece_count = 0;
   tensor.only_piece = kNoPiece;
   tensor.flags = 0;
-  --core.live_tensors;
   --tensor.job->counters.tensor_count;
   tensor.job = nullptr;
   core.tensors.Free(slot);
@@ -105,7 +104,7 @@ void AddCreation(Core& core, SessionState& creator, TensorRef tensor) {
 }
 
 void CountCreated(Core& core, const Tensor& tensor) {
-  SessionState* creator = tensor.space == 0 ? core.FindSession(SessionId{tensor.creator}) : nullptr;
+  SessionState* creator = tensor.space == 0 ? core.sessions.Find(SessionId{tensor.creator}) : nullptr;
   if (creator == nullptr) return;
   TIER_CHECK(creator->creating_count != 0, "tensor {} of session {}", tensor.id, tensor.creator);
   --creator->creating_count;
@@ -153,7 +152,6 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
   }
   job.unnamed_pages += PagesOf(added.size);
   ++job.counters.tensor_count;
-  ++core.live_tensors;
   if (added.creator == nullptr) tensor.set(kVisible);
   if (!added.unnamed) NameTensor(core, slot);
   if (added.creator != nullptr) {
@@ -198,7 +196,6 @@ void Detach(Core& core, TensorSlot slot) {
   if (!tensor.has(kVisible)) CountCreated(core, tensor);
   while (tensor.updates != kNoUpdate) core.updates.Remove(tensor.updates);
   if (tensor.torn()) {
-    --core.torn_tensors;
     --tensor.job->counters.torn_count;
     tensor.torn_count = 0;
   }
@@ -218,6 +215,7 @@ void FinishDetached(Core& core, TensorSlot slot) {
   if (ContinueFree(core, slot)) return;
   core.pending_free_pieces += tensor.piece_count;
   tensor.job->freed_tensors.push_back(slot);
+  core.jobs.NoteFrees(*tensor.job);
 }
 
 bool ContinueFree(Core& core, TensorSlot slot) {
@@ -253,7 +251,6 @@ bool Creates(const Core& core, const SessionState& session, TensorRef ref) {
 void AddTear(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   if (tensor.torn_count++ != 0) return;
-  ++core.torn_tensors;
   ++tensor.job->counters.torn_count;
 }
 
@@ -261,7 +258,6 @@ void RemoveTear(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(tensor.torn_count != 0, "tensor {} is not torn", tensor.id);
   if (--tensor.torn_count != 0) return;
-  --core.torn_tensors;
   --tensor.job->counters.torn_count;
 }
 

@@ -33,7 +33,9 @@ void ContinueFreesOf(Core& core, JobState& job) {
     --core.free_budget;
     Detach(core, freed.head);  // Moves the head on.
   }
-  if (job.has_pending_frees()) core.made_progress = true;
+  if (!job.has_pending_frees()) return;
+  core.jobs.NoteFrees(job);
+  core.made_progress = true;
 }
 
 }  // namespace
@@ -45,15 +47,11 @@ void QueueFree(Core& core, JobState& job, TensorSlot* head, uint64_t space) {
 }
 
 void ContinueFrees(Core& core) {
-  const auto has_some = [](const JobState& job) { return !job.freed_namespaces.empty() || !job.freed_tensors.empty(); };
-  uint32_t count = 0;
-  for (const auto& [id, job] : core.jobs) count += has_some(*job) ? 1 : 0;
-  for (const auto& job : core.closing_jobs) count += has_some(*job) ? 1 : 0;
-  const auto empty = [&](JobState& job) {
-    if (has_some(job)) SpendPart(core, count--, [&] { ContinueFreesOf(core, job); });
-  };
-  for (const auto& [id, job] : core.jobs) empty(*job);
-  for (const auto& job : core.closing_jobs) empty(*job);
+  core.jobs.ListFreeing(&core.freeing_jobs);
+  size_t count = core.freeing_jobs.size();
+  for (JobState* job : core.freeing_jobs) {
+    SpendPart(core, count--, [&] { ContinueFreesOf(core, *job); });
+  }
 }
 
 }  // namespace tier::tiering

@@ -67,7 +67,7 @@ void SetState(Core& core, PieceId id, PieceState to) {
   piece.copies = to.copies;
   piece.activity = to.activity;
   CountUse(core, piece, 1);
-  job.needs_maintenance = true;
+  core.jobs.NeedMaintenance(job);
   if (Evictable(core, piece)) job.policy->Add(id, OrderOf(piece));
   core.waits.OnPieceChanged(piece);
 }

@@ -10,15 +10,15 @@ using proto::Op;
 void AnswerValue(Core& core, SessionState& session, uint64_t sequence, Op op, uint64_t value) {
   TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
   --session.outstanding;
-  ++core.request_counts[static_cast<size_t>(op)][0];
+  core.figures.CountAnswer(op, Code::kOk);
   core.replies.Value({session.id, sequence}, value);
 }
 
 void AnswerRefusal(Core& core, SessionState& session, const Answered& to, Refusal refusal) {
   TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
   --session.outstanding;
-  const size_t op = static_cast<size_t>(to.op) < proto::kOpCount ? static_cast<size_t>(to.op) : 0;
-  ++core.request_counts[op][static_cast<size_t>(refusal.code)];
+  const bool known = static_cast<size_t>(to.op) < proto::kOpCount;
+  core.figures.CountAnswer(known ? to.op : proto::Op::kNone, refusal.code);
   core.replies.Refuse({session.id, to.sequence}, to.value, std::move(refusal));
 }
 

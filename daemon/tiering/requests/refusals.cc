@@ -50,7 +50,7 @@ std::string HostShortage(const Core& core) {
 std::string Debtors(const Core& core) {
   std::string text;
   for (const Ledger::Debtor& debtor : core.ledger.ListDebtors(kDebtorsNamedMax)) {
-    const JobState* job = core.FindJob(debtor.id);
+    const JobState* job = core.jobs.Find(debtor.id);
     if (job == nullptr) continue;
     const double seconds = std::chrono::duration<double>(core.now - debtor.since).count();
     text += fmt::format("; job {} was asked for windows {:.1f} s ago and has not returned {} of them", job->options.key,

@@ -136,7 +136,7 @@ bool ReserveInPlace(Core& core, const Ask& ask) {
     GiveRam(core, id, runs[next++]);
   }
   TIER_CHECK(next == runs.size(), "{} runs for {} pieces", runs.size(), next);
-  job.needs_maintenance = true;
+  core.jobs.NeedMaintenance(job);
   return true;
 }
 

@@ -86,7 +86,7 @@ bool Reserve(Core& core, const Ask& ask) {
   JobState& job = *ask.session->job;
   const Need need = NeedOf(core, ask);
   if (need.pages() != 0) {
-    job.needs_maintenance = true;
+    core.jobs.NeedMaintenance(job);
     const bool covered = Grow(core, job, need);
     // What windows under way will hold is waited for; beyond that, cold pieces make room.
     const bool may_evict = !covered || job.windows_making == 0;

@@ -86,7 +86,7 @@ void AnswerScan(Core& core, const Ask& ask, const Scan& scan) {
   const uint64_t flags = (tensor.has(kVisible) ? proto::kTensorSealed : 0) | (tensor.torn() ? proto::kTensorTorn : 0);
   TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
   --session.outstanding;
-  ++core.request_counts[static_cast<size_t>(ask.op)][0];
+  core.figures.CountAnswer(ask.op, Code::kOk);
   core.replies.Stat({session.id, ask.sequence}, record, flags);
 }
 

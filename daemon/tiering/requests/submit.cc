@@ -78,7 +78,7 @@ void SubmitPrefetch(Core& core, SessionState& session, const Request& request) {
     job.prefetches.push_back({item.tensor, item.first_piece, item.first_piece + item.piece_count});
     ++queued;
   }
-  job.needs_maintenance = true;
+  core.jobs.NeedMaintenance(job);
   AnswerValue(core, session, request.sequence, request.op, queued);
 }
 

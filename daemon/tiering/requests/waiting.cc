@@ -22,12 +22,7 @@ constexpr uint32_t kRoundsMax = 8;
 
 void CountWait(Core& core, const Waiter& waiter) {
   const base::Duration waited = waiter.timed ? core.now - waiter.arrived : base::Duration{0};
-  const auto nanoseconds = static_cast<uint64_t>(std::max<int64_t>(waited.count(), 0));
-  const double seconds = static_cast<double>(nanoseconds) * 1e-9;
-  const auto bucket = std::lower_bound(kWaitBucketsSeconds.begin(), kWaitBucketsSeconds.end(), seconds);
-  ++core.wait_histogram[static_cast<size_t>(bucket - kWaitBucketsSeconds.begin())];
-  core.wait_sum_ns += nanoseconds;
-  waiter.job->counters.stall_ns += nanoseconds;
+  waiter.job->counters.stall_ns += core.figures.CountWait(waited);
 }
 
 void Remove(Core& core, Waiter& waiter) {
@@ -209,7 +204,7 @@ void ExpireWaiters(Core& core) {
 }
 
 void RefuseFailedReads(Core& core) {
-  for (const FailedRead& failed : std::exchange(core.failed_reads, {})) {
+  for (const FailedRead& failed : core.reports.TakeFailedReads()) {
     if (!core.Alive(failed.tensor)) continue;
     for (const uint64_t number : failed.waiters) {
       Waiter* const waiter = core.waits.Find(number);
@@ -225,7 +220,7 @@ void RefuseFailedReads(Core& core) {
 }
 
 void AnswerCommitted(Core& core) {
-  for (CommittedManifest& committed : std::exchange(core.committed, {})) {
+  for (CommittedManifest& committed : core.reports.TakeCommitted()) {
     Waiter* const waiter = core.waits.Find(committed.waiter);
     if (waiter != nullptr) End(core, *waiter, std::move(committed.outcome));
   }

@@ -21,7 +21,7 @@ void Enqueue(Core& core, const Ask& ask, Enqueued request);
 // Looks at the job's waiters that are ready, first come first, as far as the turn's work reaches.
 void RunWaiters(Core& core, JobState& job);
 void ExpireWaiters(Core& core);
-// Refuses the requests that wait for bytes that could not be read (Core::failed_reads).
+// Refuses the requests that wait for bytes that could not be read (Reports).
 void RefuseFailedReads(Core& core);
 // Answers the persists whose manifests the store has answered.
 void AnswerCommitted(Core& core);

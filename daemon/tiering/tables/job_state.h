@@ -76,9 +76,11 @@ struct JobState {
 
   uint32_t wait_queue = 0;  // Its queue in the WaitTable.
   Claims claims;
-  uint32_t cursor_count = 0;       // Sessions whose cursor stands at a tensor (everything.h).
+  uint32_t cursor_count = 0;  // Sessions whose cursor stands at a tensor (everything.h).
+  // Its places in the JobTable's queues: only that changes them.
   bool needs_maintenance = false;  // Something changed that write-behind, eviction or growth may follow.
-  bool wants_port = false;         // Found the transfer port full: to be pumped when transfers end.
+  bool wants_port = false;         // Found the transfer port full: it looks again when transfers end.
+  bool freeing = false;            // Has frees that a turn did not reach.
   uint32_t writes_inflight = 0;
   // What the first waiter without room still needs, and its number. Only the WaitTable changes them.
   uint64_t shortage_pages = 0;

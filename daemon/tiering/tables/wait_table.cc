@@ -232,6 +232,17 @@ bool WaitTable::RoomTakenBefore(const JobState& job, uint64_t number) const {
   return !queue.room.empty() && *queue.room.begin() < number;
 }
 
+void WaitTable::ListShortJobs(std::vector<JobState*>* jobs) const {
+  jobs->clear();
+  for (const uint32_t index : room_queues_) {
+    if (queues_[index].job->shortage_pages != 0) jobs->push_back(queues_[index].job);
+  }
+}
+
+bool WaitTable::anybody_is_short() const {
+  return std::ranges::any_of(room_queues_, [&](uint32_t index) { return queues_[index].job->shortage_pages != 0; });
+}
+
 base::TimePoint WaitTable::RoomClosesBefore(const JobState& job, uint64_t number) const {
   const auto& closing = QueueOf(job).closing;
   const auto first = std::ranges::find_if(closing, [&](const auto& entry) { return entry.second < number; });

@@ -80,6 +80,9 @@ class WaitTable {
 
   // Room. Somebody who came before `number` waits for it.
   bool RoomTakenBefore(const JobState& job, uint64_t number) const;
+  // Jobs in which a request lacks pages.
+  void ListShortJobs(std::vector<JobState*>* jobs) const;
+  bool anybody_is_short() const;
   bool anybody_waits_for_room(const JobState& job) const { return !QueueOf(job).room.empty(); }
   // When somebody who came before `number` and tried may no longer be passed; kNever: there is nobody.
   base::TimePoint RoomClosesBefore(const JobState& job, uint64_t number) const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -18,13 +19,12 @@ using storage::TransferOutcome;
 using storage::TransferResult;
 
 void Hand(Core& core, FlightSlot slot) {
-  Flight& flight = core.flights[slot];
+  const Flight& flight = core.flights[slot];
   const Piece& piece = core.pieces[flight.piece];
   const Tensor& tensor = core.tensors[piece.tensor];
-  TIER_CHECK(!flight.started && core.ports.transfers.inflight() < core.ports.transfers.inflight_max(),
-             "{} transfers in flight", core.ports.transfers.inflight());
-  flight.started = true;
-  core.started_transfers = true;
+  TIER_CHECK(core.ports.transfers.inflight() < core.ports.transfers.inflight_max(), "{} transfers in flight",
+             core.ports.transfers.inflight());
+  core.flights.Start(slot);
   const uint64_t begin = uint64_t{piece.number} * kBlockSize;
   TIER_CHECK(begin < tensor.size, "piece {} begins at {} of {}", piece.number, begin, tensor.size);
   TIER_CHECK(piece.ram.pages >= flight.extent.run.pages, "{} pages of RAM for {} on SSD", piece.ram.pages,
@@ -38,27 +38,24 @@ void Hand(Core& core, FlightSlot slot) {
                               .crc = piece.crc});
 }
 
-FlightSlot AddFlight(Core& core, PieceId id, Direction direction, storage::Extent extent) {
-  const FlightSlot slot = core.flights.Allocate();
-  core.flights[slot] = {.piece = id, .extent = extent, .direction = direction};
-  Tensor& tensor = core.tensors[core.pieces[id].tensor];
+FlightSlot AddFlight(Core& core, const Flight& flight) {
+  const FlightSlot slot = core.flights.Add(flight);
+  Tensor& tensor = core.tensors[core.pieces[flight.piece].tensor];
   ++tensor.transfer_count;
   ++tensor.job->transfer_count;
   return slot;
 }
 
 void EndFlight(Core& core, FlightSlot slot) {
-  Flight& flight = core.flights[slot];
+  const Flight flight = core.flights.Remove(slot);
   const Piece& piece = core.pieces[flight.piece];
   JobState& job = core.JobOf(piece);
   TIER_CHECK(job.transfer_count != 0, "job {} has no transfers", static_cast<uint64_t>(job.id));
   --job.transfer_count;
   if (flight.direction == Direction::kWrite) {
     const uint64_t writing = piece.activity == Activity::kWritingOut ? piece.ram.pages : 0;
-    TIER_CHECK(core.writes_inflight != 0 && job.writing_pages >= writing, "writes {} pages {} of {}",
-               core.writes_inflight, writing, job.writing_pages);
+    TIER_CHECK(job.writing_pages >= writing, "pages {} of {}", writing, job.writing_pages);
     job.writing_pages -= writing;
-    --core.writes_inflight;
     TIER_CHECK(job.writes_inflight != 0, "job {} has no writes", static_cast<uint64_t>(job.id));
     --job.writes_inflight;
   } else {
@@ -68,8 +65,6 @@ void EndFlight(Core& core, FlightSlot slot) {
                job.prefetching_pages);
     if (flight.prefetch) job.prefetching_pages -= piece.ram.pages;
   }
-  flight.piece = kNoPiece;
-  core.flights.Free(slot);
   core.waits.OnWrite(job);
   core.waits.OnRoom(job);
 }
@@ -82,8 +77,7 @@ std::string Place(const Tensor& tensor, uint32_t number, const storage::Extent& 
 void RetryLater(Core& core, JobState& job) {
   ++job.write_failure_count;
   const base::Duration backoff = kWriteRetryMin * (1u << std::min(job.write_backoff, 9u));
-  job.write_retry_at = core.now + std::min(backoff, kWriteRetryMax);
-  job.write_retries = true;
+  core.jobs.RetryWritesAt(job, core.now + std::min(backoff, kWriteRetryMax));
   ++job.write_backoff;
 }
 
@@ -117,10 +111,10 @@ void ReportWindowFault(Core& core, JobState& job, PieceId id) {
       default: SetState(core, id, {piece.copies, Activity::kNone});
     }
   }
-  core.window_faults.push_back(
-      {&job, fmt::format("memory of a window of job {} could not be touched{}: one of its processes took it away "
-                         "(punched a hole or truncated); all sessions of the job end",
-                         job.options.key, place)});
+  core.reports.Add(WindowFault{
+      &job, fmt::format("memory of a window of job {} could not be touched{}: one of its processes took it away "
+                        "(punched a hole or truncated); all sessions of the job end",
+                        job.options.key, place)});
 }
 
 void FinishWrite(Core& core, const Flight& flight, const TransferResult& result) {
@@ -170,7 +164,7 @@ void FailRead(Core& core, const Flight& flight, const TransferResult& result) {
     refusal.detail = fmt::format("reading {} failed: {}; the copy is kept, asking again reads it again", place,
                                  std::strerror(result.error_number));
   }
-  core.failed_reads.push_back({std::move(waiters), core.RefOf(piece.tensor), piece.number, std::move(refusal)});
+  core.reports.Add(FailedRead{std::move(waiters), core.RefOf(piece.tensor), piece.number, std::move(refusal)});
 }
 
 void FinishRead(Core& core, const Flight& flight, const TransferResult& result) {
@@ -211,7 +205,7 @@ void FinishFreed(Core& core, const Flight& flight, TransferOutcome outcome) {
 
 void TakeResult(Core& core, const TransferResult& result) {
   const FlightSlot slot{static_cast<uint32_t>(result.cookie)};
-  TIER_CHECK(core.flights.Contains(slot) && core.flights[slot].started, "result for transfer {}", result.cookie);
+  TIER_CHECK(core.flights.IsStarted(slot), "result for transfer {}", result.cookie);
   const Flight flight = core.flights[slot];
   EndFlight(core, slot);
   Piece& piece = core.pieces[flight.piece];
@@ -233,14 +227,10 @@ void TakeResult(Core& core, const TransferResult& result) {
 
 // Transfers ended: those that found the port full may look again.
 void WakePortWaiters(Core& core) {
-  core.port_rivals = 0;
-  if (!core.port_wanted) return;
-  core.port_wanted = false;
-  for (const auto& [id, job] : core.jobs) {
-    if (!job->wants_port) continue;
-    job->wants_port = false;
-    ++core.port_rivals;
-    job->needs_maintenance = true;
+  core.jobs.TakePortWanted(&core.port_jobs);
+  core.port_rivals = static_cast<uint32_t>(core.port_jobs.size());
+  for (JobState* job : core.port_jobs) {
+    core.jobs.NeedMaintenance(*job);
     core.waits.OnWrite(*job);
     core.waits.OnRoom(*job);
   }
@@ -252,13 +242,13 @@ void StartRead(Core& core, PieceId id, bool prefetch) {
   Piece& piece = core.pieces[id];
   TIER_CHECK(piece.has(kReserved) && piece.ssd_run, "piece {} has {} pages of room", Value(id), piece.ram.pages);
   JobState& job = core.JobOf(piece);
-  const FlightSlot slot = AddFlight(core, id, Direction::kRead, piece.extent());
-  core.flights[slot].prefetch = prefetch;
+  const FlightSlot slot =
+      AddFlight(core, {.piece = id, .extent = piece.extent(), .direction = Direction::kRead, .prefetch = prefetch});
   job.reading_pages += piece.ram.pages;
   if (prefetch) job.prefetching_pages += piece.ram.pages;
   piece.clear(kReserved);
   SetState(core, id, {Copies::kSsd, Activity::kReadingIn});
-  core.read_queue.push_back(slot);
+  core.flights.Queue(slot);
 }
 
 bool CanStartWrite(Core& core, JobState& job) {
@@ -267,10 +257,9 @@ bool CanStartWrite(Core& core, JobState& job) {
   const uint32_t writes_max = std::max(1u, inflight_max - inflight_max / kReadShareDivisor);
   const uint32_t rivals = std::max(core.port_rivals, 1u);
   // Who is beyond its part has a write in flight, whose end wakes it.
-  const bool room = core.ports.transfers.inflight() < inflight_max && core.writes_inflight < writes_max &&
+  const bool room = core.ports.transfers.inflight() < inflight_max && core.flights.writes() < writes_max &&
                     job.writes_inflight < (writes_max + rivals - 1) / rivals;
-  job.wants_port |= !room;
-  core.port_wanted |= !room;
+  if (!room) core.jobs.WantPort(job);
   return room;
 }
 
@@ -282,8 +271,7 @@ bool StartWrite(Core& core, PieceId id) {
   const uint32_t pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
   Result<storage::Extent> extent = core.ports.extents.Allocate(pages);
   if (!extent && core.ports.extents.RoomComes()) {
-    job.write_retries = true;  // The end of this turn frees some: the next turn looks again.
-    job.write_retry_at = core.now;
+    core.jobs.RetryWritesAt(job, core.now);  // The end of this turn frees some: the next turn looks again.
     core.made_progress = true;
     return false;
   }
@@ -295,8 +283,7 @@ bool StartWrite(Core& core, PieceId id) {
     return false;
   }
   TIER_CHECK(extent->run.pages == pages, "asked {} pages, got {}", pages, extent->run.pages);
-  const FlightSlot slot = AddFlight(core, id, Direction::kWrite, *extent);
-  ++core.writes_inflight;
+  const FlightSlot slot = AddFlight(core, {.piece = id, .extent = *extent, .direction = Direction::kWrite});
   ++job.writes_inflight;
   if (piece.copies == Copies::kRamSsd) {
     SetState(core, id, {Copies::kRamSsd, Activity::kDraining});
@@ -310,23 +297,16 @@ bool StartWrite(Core& core, PieceId id) {
 
 void StartQueuedReads(Core& core) {
   const auto& port = core.ports.transfers;
-  while (core.read_queue_head < core.read_queue.size() && port.inflight() < port.inflight_max()) {
-    const FlightSlot slot = core.read_queue[core.read_queue_head++];
-    const Flight flight = core.flights[slot];
-    if (core.pieces[flight.piece].copies == Copies::kFreed) {
-      EndFlight(core, slot);
-      FinishFreedPiece(core, flight.piece);
+  while (port.inflight() < port.inflight_max()) {
+    const std::optional<FlightSlot> slot = core.flights.TakeQueued();
+    if (!slot) return;
+    const PieceId piece = core.flights[*slot].piece;
+    if (core.pieces[piece].copies == Copies::kFreed) {
+      EndFlight(core, *slot);
+      FinishFreedPiece(core, piece);
     } else {
-      Hand(core, slot);
+      Hand(core, *slot);
     }
-  }
-  if (core.read_queue_head == core.read_queue.size()) {
-    core.read_queue.clear();
-    core.read_queue_head = 0;
-  } else if (core.read_queue_head > 1024 && 2 * core.read_queue_head > core.read_queue.size()) {
-    core.read_queue.erase(core.read_queue.begin(),
-                          core.read_queue.begin() + static_cast<ptrdiff_t>(core.read_queue_head));
-    core.read_queue_head = 0;
   }
 }
 

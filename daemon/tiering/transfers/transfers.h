@@ -2,7 +2,7 @@
 //
 // Reads are decided on as soon as they have room and queue here for the port; writes are only decided on when the port
 // has a place for them, so that what is freed before its turn comes is never written. Invariant: tensor.transfer_count
-// = flights of its pieces; flights not yet started stand in core.read_queue once.
+// = flights of its pieces; flights that the port does not have stand in the FlightTable's queue.
 #pragma once
 
 #include "daemon/tiering/tables/core.h"

@@ -1,0 +1,82 @@
+// ManifestTable: manifests of jobs that are not open, those that were found damaged, and changes that are at the store.
+// Engine thread only.
+//
+// What a manifest holds of extents (ManifestHolds) lies here while its job is not open, and in the job's record while
+// it is. Its id stays the same meanwhile, and by it a commit finds what it is about: jobs of one name may follow each
+// other faster than the store.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "daemon/tiering/tables/manifest_holds.h"
+#include "daemon/tiering/tables/tensor.h"
+#include "proto/result.h"
+
+namespace tier::tiering {
+
+// A change of a job's manifest that was handed to the store.
+struct ManifestCommit {
+  std::string key;             // Of the job.
+  uint64_t holds = 0;          // ManifestHolds::id of what it is about.
+  uint64_t waiter = 0;         // That it answers, if it still waits.
+  bool erase = false;          // The job's manifest goes, and nothing comes in its place.
+  bool own = false;            // It names tensors of sessions, which go with these …
+  bool sessions_gone = false;  // … and the last of these went before the store had answered.
+  std::vector<TensorRef> tensors;
+};
+
+class ManifestTable {
+ public:
+  // Commits. A cookie is given once.
+  uint64_t NewCookie() { return next_cookie_++; }
+  void StartCommit(uint64_t cookie, ManifestCommit commit);
+  ManifestCommit EndCommit(uint64_t cookie);  // REQUIRES: started.
+  bool idle() const { return commits_.empty(); }
+  template <typename Matches>
+  bool AnyCommit(Matches matches) const {
+    return std::ranges::any_of(commits_, [&](const auto& entry) { return matches(entry.second); });
+  }
+  template <typename Visit>
+  void ForEachCommit(Visit visit) const {
+    for (const auto& [cookie, commit] : commits_) visit(commit);
+  }
+  // The last session of the job whose manifest has these holds has gone.
+  void NoteSessionsGone(uint64_t holds);
+
+  // Holds of jobs that are not open, by key.
+  uint64_t NewHoldsId() { return next_holds_++; }
+  void Deactivate(const std::string& key, ManifestHolds holds);  // REQUIRES: none of that key.
+  std::optional<ManifestHolds> Activate(const std::string& key);
+  ManifestHolds* FindInactive(uint64_t holds);
+  const ManifestHolds* FindInactive(const std::string& key) const;
+  void RemoveInactive(uint64_t holds);
+  template <typename Visit>
+  void ForEachInactive(Visit visit) const {  // visit(key, holds)
+    for (const auto& [key, holds] : inactive_) visit(key, holds);
+  }
+
+  // Damaged ones: what is wrong with them. Their extents are nobody's, and kept.
+  void SetBroken(const std::string& key, Error error) { broken_.emplace(key, std::move(error)); }
+  void ClearBroken(const std::string& key) { broken_.erase(key); }
+  const Error* FindBroken(const std::string& key) const;
+  bool any_broken() const { return !broken_.empty(); }
+  template <typename Visit>
+  void ForEachBroken(Visit visit) const {  // visit(key, error)
+    for (const auto& [key, error] : broken_) visit(key, error);
+  }
+
+ private:
+  std::unordered_map<uint64_t, ManifestCommit> commits_;  // By cookie.
+  std::unordered_map<std::string, ManifestHolds> inactive_;
+  std::unordered_map<std::string, Error> broken_;
+  uint64_t next_cookie_ = 1;
+  uint64_t next_holds_ = 1;
+};
+
+}  // namespace tier::tiering

@@ -1,0 +1,50 @@
+// Reports: what a unit finds out about requests and sessions above it. It does not call them: it reports, and they take
+// the reports in the same turn. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/tiering/tables/job_state.h"
+#include "daemon/tiering/tables/outcome.h"
+
+namespace tier::tiering {
+
+// A read ended without the piece's bytes.
+struct FailedRead {
+  std::vector<uint64_t> waiters;  // That waited for it.
+  TensorRef tensor;
+  uint32_t piece = 0;  // Of the tensor.
+  Refusal refusal;     // What they are to hear.
+};
+
+// The memory of a window of this job could not be touched: its sessions are to end.
+struct WindowFault {
+  JobState* job = nullptr;
+  std::string reason;
+};
+
+// The store has answered a manifest: what the request that committed it is to hear.
+struct CommittedManifest {
+  uint64_t waiter = 0;
+  Outcome outcome;
+};
+
+class Reports {
+ public:
+  void Add(FailedRead report) { failed_reads_.push_back(std::move(report)); }
+  void Add(WindowFault report) { window_faults_.push_back(std::move(report)); }
+  void Add(CommittedManifest report) { committed_.push_back(std::move(report)); }
+  std::vector<FailedRead> TakeFailedReads() { return std::exchange(failed_reads_, {}); }
+  std::vector<WindowFault> TakeWindowFaults() { return std::exchange(window_faults_, {}); }
+  std::vector<CommittedManifest> TakeCommitted() { return std::exchange(committed_, {}); }
+
+ private:
+  std::vector<FailedRead> failed_reads_;
+  std::vector<WindowFault> window_faults_;
+  std::vector<CommittedManifest> committed_;
+};
+
+}  // namespace tier::tiering

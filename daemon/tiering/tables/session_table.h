@@ -1,0 +1,48 @@
+// SessionTable: attached sessions, and those that are gone but for their leases. Engine thread only.
+//
+// A session has a slot from Open to Free; its id finds it until Detach. Invariant: each id that finds a session finds
+// the one in whose record it stands; a session in teardown (Detach) is found by its slot alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/tiering/tables/session_state.h"
+
+namespace tier::tiering {
+
+class SessionTable {
+ public:
+  // Null: there are kSessionsMax already. REQUIRES: no session of that id.
+  SessionState* Open(SessionId id, JobState& job);
+  SessionState* Find(SessionId id) const;
+  SessionState& At(uint16_t slot) const;
+  // Requests and events no longer find it. Its leases do, until Free.
+  void Detach(const SessionState& session);
+  // REQUIRES: detached, without leases.
+  void Free(const SessionState& session);
+  // It goes on ending turn by turn. REQUIRES: detached.
+  void AddTeardown(SessionState& session) { teardowns_.push_back(&session); }
+  // Those in teardown, first come first; not those of which Free was called since.
+  const std::vector<SessionState*>& teardowns() const { return teardowns_; }
+
+  size_t size() const { return by_id_.size(); }  // Without those in teardown.
+  template <typename Visit>
+  void ForEach(Visit visit) const {  // With them.
+    for (const auto& session : slots_) {
+      if (session != nullptr) visit(*session);
+    }
+  }
+  void CheckInvariants() const;
+
+ private:
+  std::vector<std::unique_ptr<SessionState>> slots_;
+  std::vector<uint16_t> free_slots_;
+  std::unordered_map<SessionId, SessionState*> by_id_;
+  std::vector<SessionState*> teardowns_;
+  mutable SessionState* last_found_ = nullptr;
+};
+
+}  // namespace tier::tiering
