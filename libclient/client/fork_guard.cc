@@ -11,9 +11,9 @@ namespace tier::client {
 namespace {
 
 // Plain arrays: a child may not allocate, its malloc lock can be held by a thread that is not there.
-std::mutex g_mutex;
-std::array<int, ForkGuard::kDescriptorsMax> g_descriptors;  // g_mutex
-uint32_t g_count = 0;                                       // g_mutex
+Mutex g_mutex;
+std::array<int, ForkGuard::kDescriptorsMax> g_descriptors TIER_GUARDED_BY(g_mutex);
+uint32_t g_count TIER_GUARDED_BY(g_mutex) = 0;
 std::once_flag g_installed;
 
 }  // namespace
@@ -24,12 +24,12 @@ void ForkGuard::Install() { ::pthread_atfork(&BeforeFork, &AfterForkInParent, &A
 
 void ForkGuard::CloseInChild(int fd) {
   std::call_once(g_installed, &Install);
-  std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   if (g_count < g_descriptors.size()) g_descriptors[g_count++] = fd;
 }
 
 void ForkGuard::Forget(int fd) {
-  std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   const auto end = g_descriptors.begin() + g_count;
   const auto found = std::find(g_descriptors.begin(), end, fd);
   if (found == end) return;
@@ -37,15 +37,15 @@ void ForkGuard::Forget(int fd) {
   g_count--;
 }
 
-void ForkGuard::BeforeFork() { g_mutex.lock(); }
+void ForkGuard::BeforeFork() { g_mutex.Lock(); }
 
-void ForkGuard::AfterForkInParent() { g_mutex.unlock(); }
+void ForkGuard::AfterForkInParent() { g_mutex.Unlock(); }
 
 void ForkGuard::AfterForkInChild() {
   for (uint32_t i = 0; i < g_count; ++i) ::close(g_descriptors[i]);
   g_count = 0;
   generation_.fetch_add(1, std::memory_order_relaxed);
-  g_mutex.unlock();
+  g_mutex.Unlock();
 }
 
 }  // namespace tier::client

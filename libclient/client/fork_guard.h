@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "proto/mutex.h"
+
 namespace tier::client {
 
 class ForkGuard {
@@ -23,9 +25,10 @@ class ForkGuard {
 
  private:
   static void Install();
-  static void BeforeFork();
-  static void AfterForkInParent();
-  static void AfterForkInChild();
+  // The lock is taken before a fork and given back on both sides of it: no scope covers that.
+  static void BeforeFork() TIER_UNCHECKED_LOCKING;
+  static void AfterForkInParent() TIER_UNCHECKED_LOCKING;
+  static void AfterForkInChild() TIER_UNCHECKED_LOCKING;
 
   static std::atomic<uint32_t> generation_;
 };

@@ -3,7 +3,7 @@
 namespace tier::client {
 
 void LeaseSlab::Take(std::span<Lease*> leases) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Lease*& lease : leases) {
     if (free_.empty()) {
       lease = &storage_.emplace_back();
@@ -16,7 +16,7 @@ void LeaseSlab::Take(std::span<Lease*> leases) {
 }
 
 void LeaseSlab::Give(std::span<Lease* const> leases) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Lease* lease : leases) {
     lease->runs.clear();
     lease->address = nullptr;
@@ -26,7 +26,7 @@ void LeaseSlab::Give(std::span<Lease* const> leases) {
 }
 
 uint64_t LeaseSlab::open_count() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return storage_.size() - free_.size();
 }
 

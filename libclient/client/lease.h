@@ -8,11 +8,11 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "libclient/client/stitch_cache.h"
+#include "proto/mutex.h"
 
 namespace tier::client {
 
@@ -39,9 +39,9 @@ class LeaseSlab {
   uint64_t open_count() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::deque<Lease> storage_;  // Addresses are stable.
-  std::vector<Lease*> free_;
+  mutable Mutex mutex_;
+  std::deque<Lease> storage_ TIER_GUARDED_BY(mutex_);  // Addresses are stable.
+  std::vector<Lease*> free_ TIER_GUARDED_BY(mutex_);
 };
 
 }  // namespace tier::client

@@ -3,7 +3,7 @@
 namespace tier::client {
 
 Status PinnedWindows::Pin(cuda::Gpu& gpu, std::span<const Run> runs) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   gpu_ = &gpu;
   for (const Run& run : runs) {
     if (pinned_.contains(run.window)) continue;
@@ -15,20 +15,20 @@ Status PinnedWindows::Pin(cuda::Gpu& gpu, std::span<const Run> runs) {
 }
 
 Status PinnedWindows::Unpin(uint32_t window) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (pinned_.erase(window) == 0) return {};
   return gpu_->UnregisterWindow(windows_.AddressOf(window, 0));
 }
 
 void PinnedWindows::UnpinAll() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // A driver that refuses is one that is already shutting down; it undoes its registrations itself.
   for (const uint32_t window : pinned_) (void)gpu_->UnregisterWindow(windows_.AddressOf(window, 0));
   pinned_.clear();
 }
 
 uint64_t PinnedWindows::count() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return pinned_.size();
 }
 

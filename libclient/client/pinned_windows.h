@@ -5,13 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <set>
 #include <span>
 
 #include "libclient/client/lease.h"
 #include "libclient/client/window_map.h"
 #include "libclient/cuda/gpu.h"
+#include "proto/mutex.h"
 #include "proto/result.h"
 
 namespace tier::client {
@@ -30,9 +30,10 @@ class PinnedWindows {
 
  private:
   const WindowMap& windows_;
-  mutable std::mutex mutex_;
-  std::set<uint32_t> pinned_;
-  cuda::Gpu* gpu_ = nullptr;  // The one that pinned them; none as long as no device pointer was seen.
+  mutable Mutex mutex_;
+  std::set<uint32_t> pinned_ TIER_GUARDED_BY(mutex_);
+  // The one that pinned them; null until the first device pointer was seen.
+  cuda::Gpu* gpu_ TIER_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace tier::client

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -23,6 +22,7 @@
 #include "libclient/link/packet.h"
 #include "libclient/link/session_link.h"
 #include "proto/mapping.h"
+#include "proto/mutex.h"
 
 namespace tier::client {
 
@@ -122,7 +122,7 @@ class Session {
   std::unique_ptr<PinnedWindows> pinned_;
   std::unique_ptr<Channel> channel_;
   LeaseSlab slab_;
-  std::mutex stitch_mutex_;  // Guards Lease::address and ::view while a lease is being stitched.
+  Mutex stitch_mutex_;  // Lease::address and ::view of this session's leases, while one is being stitched.
   SessionCounters counters_;
   std::thread service_;
 };

@@ -142,7 +142,7 @@ Status Session::PostReleases(std::span<const proto::RequestItem> items, uint32_t
 }
 
 Result<std::byte*> Session::Data(Lease& lease) {
-  std::lock_guard lock(stitch_mutex_);
+  const MutexLock lock(stitch_mutex_);
   if (lease.address != nullptr) return lease.address;
   auto view = stitches_->Acquire(lease.runs);
   if (!view) return std::unexpected(view.error());

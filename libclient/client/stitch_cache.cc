@@ -47,7 +47,7 @@ uint64_t StitchCache::HashOf(std::span<const Run> runs) {
 }
 
 Result<StitchCache::View*> StitchCache::Acquire(std::span<const Run> runs) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint64_t hash = HashOf(runs);
   const auto [first, last] = index_.equal_range(hash);
   for (auto entry = first; entry != last; ++entry) {
@@ -75,7 +75,7 @@ Result<StitchCache::View*> StitchCache::Acquire(std::span<const Run> runs) {
 }
 
 void StitchCache::Release(View* view) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   view->users--;
   if (view->users > 0 || view->reservation != nullptr) return;
   views_.remove_if([view](const View& candidate) { return &candidate == view; });  // What DropAll left behind.
@@ -83,8 +83,8 @@ void StitchCache::Release(View* view) {
 
 bool StitchCache::MakeRoom(uint64_t vmas, uint64_t bytes) {
   const uint64_t bytes_max = kViewsOfWindowsMax * windows_.mapped_count() * windows_.window_size();
-  const auto over = [&] { return vmas_used_ + vmas > vmas_max_ || bytes_used_ + bytes > bytes_max; };
-  for (auto view = views_.end(); over() && view != views_.begin();) {
+  for (auto view = views_.end(); view != views_.begin();) {
+    if (vmas_used_ + vmas <= vmas_max_ && bytes_used_ + bytes <= bytes_max) break;
     --view;
     if (view->users == 0) view = Erase(view);
   }
@@ -157,12 +157,12 @@ Status StitchCache::MapRun(const Run& run, std::byte* target, uint64_t page) con
 }
 
 void StitchCache::KeepDescriptor(uint32_t window, proto::FileDescriptor fd) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (descriptors_.size() < kDescriptorsMax) descriptors_[window] = std::move(fd);
 }
 
 void StitchCache::DropWindow(uint32_t window) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   descriptors_.erase(window);
   for (auto view = views_.begin(); view != views_.end();) {
     const bool touches = std::ranges::any_of(view->runs, [&](const Run& run) { return run.window == window; });
@@ -171,7 +171,7 @@ void StitchCache::DropWindow(uint32_t window) {
 }
 
 void StitchCache::DropAll() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto view = views_.begin(); view != views_.end();) {
     if (view->users == 0) {
       view = Erase(view);
@@ -186,17 +186,17 @@ void StitchCache::DropAll() {
 }
 
 uint64_t StitchCache::view_count() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return views_.size();
 }
 
 uint64_t StitchCache::vmas_used() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return vmas_used_;
 }
 
 uint64_t StitchCache::bytes_used() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return bytes_used_;
 }
 

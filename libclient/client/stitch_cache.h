@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <mutex>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "libclient/client/window_map.h"
 #include "proto/mapping.h"
 #include "proto/message.h"
+#include "proto/mutex.h"
 #include "proto/result.h"
 
 namespace tier::client {
@@ -72,19 +72,19 @@ class StitchCache {
  private:
   using Order = std::list<View>;
   static uint64_t HashOf(std::span<const Run> runs);
-  Result<View> Make(std::span<const Run> runs) const;
-  Status MapRun(const Run& run, std::byte* target, uint64_t page) const;
-  bool MakeRoom(uint64_t vmas, uint64_t bytes);
-  Order::iterator Erase(Order::iterator view);
+  Result<View> Make(std::span<const Run> runs) const TIER_REQUIRES(mutex_);
+  Status MapRun(const Run& run, std::byte* target, uint64_t page) const TIER_REQUIRES(mutex_);
+  bool MakeRoom(uint64_t vmas, uint64_t bytes) TIER_REQUIRES(mutex_);
+  Order::iterator Erase(Order::iterator view) TIER_REQUIRES(mutex_);
 
   const WindowMap& windows_;
   const uint64_t vmas_max_;
-  mutable std::mutex mutex_;
-  Order views_;                                               // Most recently used first.
-  std::unordered_multimap<uint64_t, Order::iterator> index_;  // Hash of the runs → view.
-  std::map<uint32_t, proto::FileDescriptor> descriptors_;     // Windows of huge pages.
-  uint64_t vmas_used_ = 0;
-  uint64_t bytes_used_ = 0;
+  mutable Mutex mutex_;
+  Order views_ TIER_GUARDED_BY(mutex_);                                               // Most recently used first.
+  std::unordered_multimap<uint64_t, Order::iterator> index_ TIER_GUARDED_BY(mutex_);  // Hash of the runs → view.
+  std::map<uint32_t, proto::FileDescriptor> descriptors_ TIER_GUARDED_BY(mutex_);     // Windows of huge pages.
+  uint64_t vmas_used_ TIER_GUARDED_BY(mutex_) = 0;
+  uint64_t bytes_used_ TIER_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tier::client

@@ -21,28 +21,30 @@ WatchStream::~WatchStream() {
 void WatchStream::ReadAll(const std::string& socket) {
   v1::Event event;
   while (reader_->Read(&event)) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (queue_.size() == kEventsQueuedMax) queue_.pop_front();
     queue_.push_back(event);
-    changed_.notify_one();
+    changed_.NotifyOne();
   }
   const grpc::Status status = reader_->Finish();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ended_ = true;
   end_ =
       status.ok() ? Error{Code::kDisconnected, "the daemon ended the event stream"} : ToError(status, context_, socket);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 Result<v1::Event> WatchStream::Next(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  const bool ready = changed_.wait_for(lock, timeout, [&] { return !queue_.empty() || ended_; });
+  const MutexLock lock(mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  bool in_time = true;
+  while (queue_.empty() && !ended_ && in_time) in_time = changed_.WaitUntil(mutex_, deadline);
   if (!queue_.empty()) {
     v1::Event event = std::move(queue_.front());
     queue_.pop_front();
     return event;
   }
-  if (ready) return std::unexpected(end_);
+  if (ended_) return std::unexpected(end_);
   return Fail(Code::kTimeout, "no event within " + std::to_string(timeout.count()) + " ms");
 }
 

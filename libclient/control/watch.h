@@ -2,13 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "libclient/control/channel.h"
+#include "proto/mutex.h"
 
 namespace tier::control_client {
 
@@ -29,11 +28,11 @@ class WatchStream {
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReader<v1::Event>> reader_;
   std::thread thread_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<v1::Event> queue_;
-  bool ended_ = false;
-  Error end_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<v1::Event> queue_ TIER_GUARDED_BY(mutex_);
+  bool ended_ TIER_GUARDED_BY(mutex_) = false;
+  Error end_ TIER_GUARDED_BY(mutex_);
 };
 
 }  // namespace tier::control_client

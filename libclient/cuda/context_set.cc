@@ -25,7 +25,7 @@ void ContextSet::Abandon() {
 }
 
 Result<driver::Context> ContextSet::HoldPrimary(driver::Device device) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto held = primaries_.find(device); held != primaries_.end()) return held->second;
   unsigned flags = 0;
   int active = 0;
@@ -44,7 +44,7 @@ Result<driver::Context> ContextSet::HoldPrimary(driver::Device device) {
 
 Status ContextSet::HoldCurrent(driver::Context context) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [device, held] : primaries_) {
       if (held == context) return {};
     }
@@ -111,7 +111,7 @@ Result<driver::Context> ContextSet::OfStream(driver::Stream stream, const void* 
 }
 
 Result<driver::Stream> ContextSet::OwnStream(driver::Context context) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = streams_.find(context); found != streams_.end()) return found->second;
   if (streams_.size() >= kDevicesMax) {
     return Fail(Code::kNoMemory,

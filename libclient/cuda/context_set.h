@@ -6,9 +6,9 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 
 #include "libclient/cuda/driver.h"
+#include "proto/mutex.h"
 
 namespace tier::cuda {
 
@@ -29,8 +29,9 @@ class ContextSet {
   Result<driver::Context> OfStream(driver::Stream stream, const void* device_pointer);
   Result<driver::Stream> OwnStream(driver::Context context);
 
-  // In a forked child: forget everything without a driver call.
-  void Abandon();
+  // In a forked child: drops everything without a driver call. Takes no lock: a thread that does not exist here may
+  // have held it when the process forked.
+  void Abandon() TIER_UNCHECKED_LOCKING;
 
  private:
   // Retains the primary context of `device` once, if it is active; null if it is not.
@@ -39,9 +40,9 @@ class ContextSet {
   Status HoldCurrent(driver::Context context);
 
   const Driver& driver_;
-  std::mutex mutex_;
-  std::map<driver::Device, driver::Context> primaries_;  // Retained.
-  std::map<driver::Context, driver::Stream> streams_;    // Owned.
+  Mutex mutex_;
+  std::map<driver::Device, driver::Context> primaries_ TIER_GUARDED_BY(mutex_);  // Retained.
+  std::map<driver::Context, driver::Stream> streams_ TIER_GUARDED_BY(mutex_);    // Owned.
 };
 
 }  // namespace tier::cuda

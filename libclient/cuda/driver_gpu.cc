@@ -52,20 +52,20 @@ bool DriverGpu::Forked() const { return getpid() != process_; }
 
 GpuState DriverGpu::state() const {
   if (Forked()) return GpuState::kFailed;
-  const std::scoped_lock lock(load_mutex_);
+  const MutexLock lock(load_mutex_);
   if (session_.load(std::memory_order_acquire) != nullptr && failure_.empty()) return GpuState::kReady;
   return failure_.empty() ? GpuState::kAbsent : GpuState::kFailed;
 }
 
 std::string DriverGpu::reason() const {
   if (Forked()) return InAChild().error().message;
-  const std::scoped_lock lock(load_mutex_);
+  const MutexLock lock(load_mutex_);
   if (!failure_.empty()) return failure_;
   if (session_.load(std::memory_order_acquire) != nullptr) return "CUDA driver " + library_ + " in use";
   return "no CUDA driver has been loaded by this process";
 }
 
-Status DriverGpu::Open(OpenHow how) {  // Under load_mutex_.
+Status DriverGpu::Open(OpenHow how) {
   if (session_.load(std::memory_order_acquire) != nullptr) return {};
   if (!failure_.empty()) return Fail(Code::kDenied, failure_);
   Result<std::unique_ptr<Driver>> driver = Driver::Open(library_, how);
@@ -81,7 +81,7 @@ DriverGpu::Session* DriverGpu::SessionIfPresent() {
   if (Session* const session = session_.load(std::memory_order_acquire)) return session;
   const uint64_t loaded = LibrariesLoaded();
   if (only_if_loaded_ && loaded == looked_at_.load(std::memory_order_relaxed)) return nullptr;
-  const std::scoped_lock lock(load_mutex_);
+  const MutexLock lock(load_mutex_);
   (void)Open(only_if_loaded_ ? OpenHow::kIfLoaded : OpenHow::kLoad);  // A failure is kept in failure_.
   looked_at_.store(loaded, std::memory_order_relaxed);
   return session_.load(std::memory_order_acquire);
@@ -89,7 +89,7 @@ DriverGpu::Session* DriverGpu::SessionIfPresent() {
 
 Result<DriverGpu::Session*> DriverGpu::SessionForDevice() {
   if (Forked()) return InAChild();
-  const std::scoped_lock lock(load_mutex_);
+  const MutexLock lock(load_mutex_);
   if (Status opened = Open(OpenHow::kLoad); !opened) return std::unexpected(opened.error());
   Session* const session = session_.load(std::memory_order_acquire);
   if (!initialised_) {
@@ -122,11 +122,11 @@ Result<RegisterOutcome> DriverGpu::RegisterWindow(void* address, uint64_t size_b
   if (Forked()) return InAChild();
   Session* const session = SessionIfPresent();
   if (session == nullptr) {
-    const std::scoped_lock lock(load_mutex_);
+    const MutexLock lock(load_mutex_);
     if (!failure_.empty()) return Fail(Code::kDenied, failure_);
     return RegisterOutcome::kNoContext;
   }
-  const std::scoped_lock lock(registration_mutex_);
+  const MutexLock lock(registration_mutex_);
   const Result<bool> known = windows_.Known(address, size_bytes);
   if (!known) return std::unexpected(known.error());
   if (*known) return RegisterOutcome::kAlreadyRegistered;
@@ -154,7 +154,7 @@ Result<RegisterOutcome> DriverGpu::RegisterIn(Session& session, void* address, u
 
 Status DriverGpu::UnregisterWindow(void* address) {
   if (Forked()) return InAChild();
-  const std::scoped_lock lock(registration_mutex_);
+  const MutexLock lock(registration_mutex_);
   const std::optional<RegisteredWindow> window = windows_.Find(address);
   if (!window) return {};
   if (window->own) {

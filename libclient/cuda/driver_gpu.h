@@ -11,13 +11,13 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "libclient/cuda/context_set.h"
 #include "libclient/cuda/driver.h"
 #include "libclient/cuda/gpu.h"
 #include "libclient/cuda/window_registry.h"
+#include "proto/mutex.h"
 
 namespace tier::cuda {
 
@@ -55,20 +55,21 @@ class DriverGpu final : public Gpu {
   Session* SessionIfPresent();
   // Loads and initialises the driver if need be: for calls that were given device memory.
   Result<Session*> SessionForDevice();
-  Status Open(OpenHow how);
-  Result<RegisterOutcome> RegisterIn(Session& session, void* address, uint64_t size_bytes);
+  Status Open(OpenHow how) TIER_REQUIRES(load_mutex_);
+  Result<RegisterOutcome> RegisterIn(Session& session, void* address, uint64_t size_bytes)
+      TIER_REQUIRES(registration_mutex_);
   Status Copy(Direction direction, std::span<const DeviceCopy> copies, StreamHandle stream);
   Status CopyParts(Session& session, Direction direction, const DeviceCopy& copy, StreamHandle stream);
 
   const std::string library_;
   const bool only_if_loaded_;
   const pid_t process_;
-  mutable std::mutex load_mutex_;
-  std::atomic<Session*> session_{nullptr};  // Owned; published once.
-  std::atomic<uint64_t> looked_at_{0};      // LibrariesLoaded() when the process last had no driver.
-  bool initialised_ = false;                // cuInit has been called by the shim; under load_mutex_.
-  std::string failure_;                     // Why there is no driver, once that is final; under load_mutex_.
-  std::mutex registration_mutex_;
+  mutable Mutex load_mutex_;
+  std::atomic<Session*> session_{nullptr};                 // Owned; published once.
+  std::atomic<uint64_t> looked_at_{0};                     // LibrariesLoaded() when the process last had no driver.
+  bool initialised_ TIER_GUARDED_BY(load_mutex_) = false;  // cuInit has been called by the shim.
+  std::string failure_ TIER_GUARDED_BY(load_mutex_);       // Why there is no driver, once that is final.
+  Mutex registration_mutex_;
   WindowRegistry windows_;
 };
 

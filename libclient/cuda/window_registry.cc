@@ -15,7 +15,7 @@ uintptr_t Number(const void* address) { return reinterpret_cast<uintptr_t>(addre
 
 Result<bool> WindowRegistry::Known(const void* address, uint64_t size_bytes) const {
   const uintptr_t start = Number(address);
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (size_bytes == 0 || start == 0 || start + size_bytes < start) {
     return Fail(Code::kInvalid, "a window of " + std::to_string(size_bytes) + " bytes cannot be registered");
   }
@@ -38,29 +38,29 @@ Result<bool> WindowRegistry::Known(const void* address, uint64_t size_bytes) con
 }
 
 void WindowRegistry::Add(const void* address, const RegisteredWindow& window) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   windows_.emplace(Number(address), window);
 }
 
 std::optional<RegisteredWindow> WindowRegistry::Find(const void* address) const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = windows_.find(Number(address));
   return found == windows_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void WindowRegistry::Remove(const void* address) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   windows_.erase(Number(address));
 }
 
 uint64_t WindowRegistry::own_count() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return static_cast<uint64_t>(
       std::count_if(windows_.begin(), windows_.end(), [](const auto& entry) { return entry.second.own; }));
 }
 
 std::vector<void*> WindowRegistry::OwnAddresses() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<void*> addresses;
   for (const auto& [start, window] : windows_) {
     if (window.own) addresses.push_back(reinterpret_cast<void*>(start));  // NOLINT(performance-no-int-to-ptr)
@@ -70,7 +70,7 @@ std::vector<void*> WindowRegistry::OwnAddresses() const {
 
 size_t WindowRegistry::PartBytes(const void* host, size_t bytes) const {
   const uintptr_t start = Number(host);
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto after = windows_.upper_bound(start);
   if (after != windows_.begin()) {
     const auto& [first, window] = *std::prev(after);

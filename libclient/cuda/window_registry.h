@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "proto/mutex.h"
 #include "proto/result.h"
 
 namespace tier::cuda {
@@ -38,8 +38,8 @@ class WindowRegistry {
 
  private:
   using Windows = std::map<uintptr_t, RegisteredWindow>;
-  mutable std::mutex mutex_;
-  Windows windows_;
+  mutable Mutex mutex_;
+  Windows windows_ TIER_GUARDED_BY(mutex_);
 };
 
 }  // namespace tier::cuda

@@ -8,7 +8,8 @@ help_check() {
 usage: tools/dev check
 
 The style test (layers, sizes, names, dead files), clang-format, ruff, shellcheck, mypy --strict over the package,
-and clang-tidy over the sources changed since the last commit. A tool that is missing is named and passed over;
+clang's proof of who holds which lock (-Wthread-safety) over the sources that use proto/mutex.h, and clang-tidy over the
+sources changed since the last commit. A tool that is missing is named and passed over;
 `tools/dev setup --full` brings them all.
 TEXT
 }
@@ -22,6 +23,7 @@ dev_check() {
   run .venv/bin/ruff format --quiet --check . || failed=1
   check_shell || failed=1
   check_types || failed=1
+  check_locks || failed=1
   if have clang-tidy-19 && [[ -e build/release/compile_commands.json ]]; then
     dev_tidy || failed=1
   else
@@ -59,9 +61,18 @@ check_shell() {
   run shellcheck -x "${files[@]}"
 }
 
+check_locks() {
+  if ! have clang++-19 || [[ ! -e build/release/compile_commands.json ]]; then
+    say "clang++-19 or build/release is missing: thread safety passed over"
+    return
+  fi
+  run .venv/bin/python tools/dev.d/thread_safety.py --jobs "$(build_jobs)"
+}
+
 check_types() {
   MYPYPATH=bindings/python run .venv/bin/python -m mypy --strict \
-    tools/dev.d/count_tests.py tools/bench/run.py tests/style tests/dev tests/deploy/*.py tests/e2e/launcher.py
+    tools/dev.d/count_tests.py tools/dev.d/thread_safety.py tools/bench/run.py tests/style tests/dev \
+    tests/deploy/*.py tests/e2e/launcher.py
   if [[ -d bindings/python/tierd ]]; then
     (cd bindings/python && run "$ROOT/.venv/bin/python" -m mypy --strict -p tierd)
   fi
