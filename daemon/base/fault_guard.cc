@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "daemon/base/check.h"
+#include "proto/mutex.h"
 
 namespace tier::base {
 namespace {
@@ -31,7 +32,7 @@ struct Range {
 constinit std::array<Range, kGuardedRangesMax> ranges{};
 constinit std::atomic<uint32_t> ranges_top{0};  // Slots ever used: what the handler has to look through.
 constinit std::atomic<uint64_t> faults{0};
-constinit std::mutex ranges_mutex;  // Orders writers of `ranges`; the handler takes no lock.
+constinit Mutex ranges_mutex;  // Orders writers of `ranges`; the handler takes no lock.
 #if defined(__SANITIZE_THREAD__)
 constexpr int kSaveMask = 1;  // ThreadSanitizer runs handlers with every signal blocked, whatever was asked.
 #else
@@ -95,7 +96,7 @@ void InstallFaultGuard() {
 GuardedRange::GuardedRange(const void* address, size_t size) {
   TIER_CHECK(address != nullptr && size != 0, "size {}", size);
   const auto begin = reinterpret_cast<uintptr_t>(address);
-  const std::lock_guard lock(ranges_mutex);
+  const MutexLock lock(ranges_mutex);
   slot_ = ClaimSlot();
   ranges[slot_].begin.store(begin, std::memory_order_relaxed);
   ranges[slot_].end.store(begin + size, std::memory_order_release);
@@ -110,7 +111,7 @@ GuardedRange& GuardedRange::operator=(GuardedRange&& other) noexcept {
 
 GuardedRange::~GuardedRange() {
   if (slot_ == kNone) return;
-  const std::lock_guard lock(ranges_mutex);
+  const MutexLock lock(ranges_mutex);
   ranges[slot_].end.store(0, std::memory_order_release);
 }
 

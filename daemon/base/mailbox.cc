@@ -17,7 +17,7 @@ Mailbox::Mailbox(size_t capacity) : capacity_(capacity), wake_(::eventfd(0, EFD_
 bool Mailbox::TryPost(Closure closure) {
   bool was_empty = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (posted_.size() == capacity_) {
       refused_.fetch_add(1, std::memory_order_relaxed);
       return false;
@@ -40,7 +40,7 @@ size_t Mailbox::Drain() {
   uint64_t count = 0;
   (void)!::read(wake_.get(), &count, sizeof(count));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     running_.swap(posted_);
     waiting_.store(0, std::memory_order_release);
   }

@@ -10,10 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <vector>
 
 #include "proto/mapping.h"
+#include "proto/mutex.h"
 
 namespace tier::base {
 
@@ -39,8 +39,8 @@ class Mailbox {
  private:
   const size_t capacity_;
   proto::FileDescriptor wake_;
-  std::mutex mutex_;
-  std::vector<Closure> posted_;   // Under mutex_.
+  Mutex mutex_;
+  std::vector<Closure> posted_ TIER_GUARDED_BY(mutex_);
   std::vector<Closure> running_;  // Engine thread only.
   std::atomic<size_t> waiting_{0};
   std::atomic<uint64_t> refused_{0};

@@ -45,16 +45,16 @@ Workers::Workers(unsigned threads, std::string_view name) : ring_(kTasksQueuedMa
 
 Workers::~Workers() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
 }
 
 bool Workers::TryPost(Task task) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (queued_ == kTasksQueuedMax) {
       ++refused_;
       return false;
@@ -62,36 +62,37 @@ bool Workers::TryPost(Task task) {
     ring_[(head_ + queued_) % kTasksQueuedMax] = std::move(task);
     ++queued_;
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
   return true;
 }
 
 void Workers::Run() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
     // A running task may still post: the last one out turns off the light.
-    wake_.wait(lock, [this] { return queued_ != 0 || (stopping_ && running_ == 0); });
+    while (queued_ == 0 && !(stopping_ && running_ == 0)) wake_.Wait(mutex_);
     if (queued_ == 0) return;
     Task task = std::exchange(ring_[head_], Task());
     head_ = (head_ + 1) % kTasksQueuedMax;
     --queued_;
     ++running_;
-    lock.unlock();
-    task();
-    task = nullptr;  // What it owns ends outside the lock.
-    lock.lock();
+    {
+      const MutexUnlock unlocked(mutex_);
+      task();
+      task = nullptr;  // What it owns ends outside the lock.
+    }
     --running_;
-    if (stopping_ && running_ == 0) wake_.notify_all();
+    if (stopping_ && running_ == 0) wake_.NotifyAll();
   }
 }
 
 size_t Workers::queued() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return queued_;
 }
 
 uint64_t Workers::refused() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return refused_;
 }
 

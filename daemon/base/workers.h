@@ -5,14 +5,14 @@
 // Thread-safe. Invariant: tasks queued <= kTasksQueuedMax.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "proto/mutex.h"
 
 namespace tier::base {
 
@@ -38,14 +38,14 @@ class Workers {
  private:
   void Run();
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<Task> ring_;  // kTasksQueuedMax places; `head_` is the oldest.
-  size_t head_ = 0;
-  size_t queued_ = 0;
-  size_t running_ = 0;
-  uint64_t refused_ = 0;
-  bool stopping_ = false;
+  mutable Mutex mutex_;
+  CondVar wake_;
+  std::vector<Task> ring_ TIER_GUARDED_BY(mutex_);  // kTasksQueuedMax places; `head_` is the oldest.
+  size_t head_ TIER_GUARDED_BY(mutex_) = 0;
+  size_t queued_ TIER_GUARDED_BY(mutex_) = 0;
+  size_t running_ TIER_GUARDED_BY(mutex_) = 0;
+  uint64_t refused_ TIER_GUARDED_BY(mutex_) = 0;
+  bool stopping_ TIER_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -19,7 +19,7 @@ StreamRelay::StreamRelay() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
 StreamRelay::~StreamRelay() {
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   (void)::eventfd_write(wake_.get(), 1);
@@ -32,7 +32,7 @@ Result<proto::FileDescriptor> StreamRelay::Add(proto::FileDescriptor* client) {
     return Fail(Code::kNoMemory, std::string("no descriptor left for a connection: ") + std::strerror(errno));
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Connection& connection = added_.emplace_back();
     connection.client = std::move(*client);
     connection.server = proto::FileDescriptor(pair[0]);
@@ -59,7 +59,7 @@ std::vector<pollfd> StreamRelay::Entries() const {
 void StreamRelay::TakeAdded() {
   eventfd_t count = 0;
   (void)::eventfd_read(wake_.get(), &count);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   connections_.splice(connections_.end(), added_);
 }
 
@@ -78,7 +78,7 @@ void StreamRelay::Run() {
       if (over) timer.Stop();
     }
     if (entries[0].revents != 0) TakeAdded();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) break;
   }
   timer.Start();

@@ -10,7 +10,6 @@
 #include <array>
 #include <cstddef>
 #include <list>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -18,6 +17,7 @@
 
 #include "daemon/base/interrupt_timer.h"
 #include "proto/mapping.h"
+#include "proto/mutex.h"
 #include "proto/result.h"
 
 namespace tier::control {
@@ -60,9 +60,9 @@ class StreamRelay {
 
   proto::FileDescriptor wake_;         // eventfd
   std::list<Connection> connections_;  // The relay's thread's own.
-  std::mutex mutex_;
-  std::list<Connection> added_;  // mutex_
-  bool stopping_ = false;        // mutex_
+  Mutex mutex_;
+  std::list<Connection> added_ TIER_GUARDED_BY(mutex_);
+  bool stopping_ TIER_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -9,14 +9,16 @@ namespace tier::control {
 WatchReactor* WatchReactor::Start(session::ControlApi& api, const session::Caller& caller,
                                   grpc::CallbackServerContext* context) {
   auto* reactor = new WatchReactor();  // Owned by gRPC until OnDone.
-  reactor->self_ = std::make_shared<WatchReactor*>(reactor);
-  auto subscription =
-      api.Watch(caller, [self = reactor->self_, mutex = reactor->self_mutex_](const session::Event& event) {
-        const std::lock_guard lock(*mutex);
-        if (*self != nullptr) (*self)->Push(event);
-      });
+  {
+    const MutexLock lock(reactor->self_->mutex);
+    reactor->self_->reactor = reactor;
+  }
+  auto subscription = api.Watch(caller, [self = reactor->self_](const session::Event& event) {
+    const MutexLock lock(self->mutex);
+    if (self->reactor != nullptr) self->reactor->Push(event);
+  });
   if (!subscription) {
-    const std::lock_guard lock(reactor->mutex_);
+    const MutexLock lock(reactor->mutex_);
     reactor->finished_ = true;
     reactor->Finish(ToStatus(subscription.error(), context));
     return reactor;
@@ -28,7 +30,7 @@ WatchReactor* WatchReactor::Start(session::ControlApi& api, const session::Calle
 }
 
 void WatchReactor::Push(const session::Event& event) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (finished_) return;
   if (queue_.size() == kWatchQueueMax) queue_.pop_front();
   ToMessage(event, &queue_.emplace_back());
@@ -44,7 +46,7 @@ void WatchReactor::WriteNext() {
 }
 
 void WatchReactor::OnWriteDone(bool ok) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   writing_ = false;
   if (!ok && !std::exchange(finished_, true)) {
     Finish(grpc::Status::CANCELLED);
@@ -54,14 +56,14 @@ void WatchReactor::OnWriteDone(bool ok) {
 }
 
 void WatchReactor::OnCancel() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!std::exchange(finished_, true)) Finish(grpc::Status::CANCELLED);
 }
 
 void WatchReactor::OnDone() {
   {
-    const std::lock_guard lock(*self_mutex_);
-    *self_ = nullptr;
+    const MutexLock lock(self_->mutex);
+    self_->reactor = nullptr;
   }
   subscription_.reset();
   delete this;

@@ -6,12 +6,12 @@
 
 #include <deque>
 #include <memory>
-#include <mutex>
 
 #include <grpcpp/grpcpp.h>
 
 #include "control.grpc.pb.h"
 #include "daemon/session/control_api.h"
+#include "proto/mutex.h"
 
 namespace tier::control {
 
@@ -31,16 +31,19 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::Event> {
  private:
   WatchReactor() = default;
   void Push(const session::Event& event);
-  void WriteNext();  // REQUIRES: mutex_ held, no write in flight.
+  void WriteNext() TIER_REQUIRES(mutex_);  // REQUIRES: no write in flight.
 
-  std::mutex mutex_;
-  std::deque<v1::Event> queue_;
-  v1::Event in_flight_;
-  bool writing_ = false;
-  bool finished_ = false;
+  Mutex mutex_;
+  std::deque<v1::Event> queue_ TIER_GUARDED_BY(mutex_);
+  v1::Event in_flight_ TIER_GUARDED_BY(mutex_);
+  bool writing_ TIER_GUARDED_BY(mutex_) = false;
+  bool finished_ TIER_GUARDED_BY(mutex_) = false;
   std::shared_ptr<void> subscription_;
-  std::shared_ptr<WatchReactor*> self_;  // Cleared before deletion, so that a late event finds nobody.
-  std::shared_ptr<std::mutex> self_mutex_ = std::make_shared<std::mutex>();
+  struct Self {  // Cleared before deletion, so that a late event finds no reactor.
+    Mutex mutex;
+    WatchReactor* reactor TIER_GUARDED_BY(mutex) = nullptr;
+  };
+  std::shared_ptr<Self> self_ = std::make_shared<Self>();
 };
 
 }  // namespace tier::control

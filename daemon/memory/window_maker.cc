@@ -5,10 +5,10 @@
 #include <atomic>
 #include <deque>
 #include <iterator>
-#include <mutex>
 #include <utility>
 
 #include "daemon/base/check.h"
+#include "proto/mutex.h"
 
 namespace tier::memory {
 namespace {
@@ -37,12 +37,13 @@ struct WindowMaker::Shared : std::enable_shared_from_this<WindowMaker::Shared> {
 
   base::Workers* const workers;
   const std::function<void()> on_finished;
-  std::mutex mutex;
-  std::deque<Step> steps;  // At most kWindowsMax jobs of at most kWindowSizeMax / kStepBytes steps.
-  std::vector<MadeWindow> finished;
-  unsigned tasks = 0;          // Posted or running.
-  unsigned tasks_waiting = 0;  // Posted, not begun.
-  bool stopping = false;
+  Mutex mutex;
+  // At most kWindowsMax jobs of at most kWindowSizeMax / kStepBytes steps.
+  std::deque<Step> steps TIER_GUARDED_BY(mutex);
+  std::vector<MadeWindow> finished TIER_GUARDED_BY(mutex);
+  unsigned tasks TIER_GUARDED_BY(mutex) = 0;          // Posted or running.
+  unsigned tasks_waiting TIER_GUARDED_BY(mutex) = 0;  // Posted, not begun.
+  bool stopping TIER_GUARDED_BY(mutex) = false;
   std::atomic<uint32_t> finished_count{0};
   std::atomic<uint64_t> populated_bytes{0};
   std::atomic<uint64_t> huge_fallbacks{0};
@@ -65,13 +66,13 @@ struct WindowMaker::Shared : std::enable_shared_from_this<WindowMaker::Shared> {
 void WindowMaker::Shared::PostTasks() {
   for (;;) {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (tasks >= workers->threads() || tasks_waiting >= steps.size()) return;
       ++tasks;
       ++tasks_waiting;
     }
     if (workers->TryPost([self = shared_from_this()] { self->RunTask(); })) continue;
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     --tasks;  // The queue is full: Poll tries again.
     --tasks_waiting;
     return;
@@ -79,7 +80,7 @@ void WindowMaker::Shared::PostTasks() {
 }
 
 bool WindowMaker::Shared::TakeStep(Step* step) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (steps.empty()) {
     --tasks;
     return false;
@@ -91,7 +92,7 @@ bool WindowMaker::Shared::TakeStep(Step* step) {
 
 void WindowMaker::Shared::RunTask() {
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     --tasks_waiting;
   }
   for (;;) {
@@ -103,11 +104,11 @@ void WindowMaker::Shared::RunTask() {
     }
     // To the end of the queue: others have waited. Where it is full there is nothing to be polite to.
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       ++tasks_waiting;
     }
     if (workers->TryPost([self = shared_from_this()] { self->RunTask(); })) return;
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     --tasks_waiting;
   }
 }
@@ -124,7 +125,7 @@ void WindowMaker::Shared::Open(const std::shared_ptr<Job>& job) {
   Result<Window> window = Window::Open(job->order.window);
   if (!window) {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       job->steps_left = 1;
     }
     return EndStep(job, std::unexpected(std::move(window.error())));
@@ -137,7 +138,7 @@ void WindowMaker::Shared::Open(const std::shared_ptr<Job>& job) {
     return Populate({Step::Kind::kPopulate, job, 0, size});
   }
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     job->steps_left = static_cast<uint32_t>(size / kStepBytes);
     // In front of what else waits, the first bytes first: windows finish in the order they were asked for.
     for (uint64_t end = size; end != 0; end -= kStepBytes) {
@@ -151,7 +152,7 @@ void WindowMaker::Shared::Populate(const Step& step) {
   const Window& window = step.job->window;
   bool wanted = false;
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     wanted = !stopping && step.job->error.code == Code::kOk;
   }
   if (!wanted) return EndStep(step.job, {});
@@ -175,7 +176,7 @@ void WindowMaker::Shared::Collapse(const Step& step) {
 
 void WindowMaker::Shared::EndStep(const std::shared_ptr<Job>& job, Status status) {
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     TIER_CHECK(job->steps_left != 0, "window {}", Value(job->order.window.index));
     if (!status && job->error.code == Code::kOk) job->error = std::move(status.error());
     if (--job->steps_left != 0) return;
@@ -201,7 +202,7 @@ bool WindowMaker::Shared::TryFallBack(const std::shared_ptr<Job>& job) {
 
 void WindowMaker::Shared::Finish(const std::shared_ptr<Job>& job) {
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (stopping) return;
     finished.push_back({job->order.window.index, std::move(job->window), std::move(job->error), job->close});
     finished_count.store(static_cast<uint32_t>(finished.size()), std::memory_order_release);
@@ -214,7 +215,7 @@ WindowMaker::WindowMaker(base::Workers* workers, std::function<void()> on_finish
 
 WindowMaker::~WindowMaker() {
   std::deque<Step> dropped;  // Ends outside the lock.
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->stopping = true;
   dropped.swap(shared_->steps);
 }
@@ -224,7 +225,7 @@ void WindowMaker::StartMake(const WindowOrder& order) {
   auto job = std::make_shared<Job>();
   job->order = order;
   {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     shared_->steps.push_back({Step::Kind::kOpen, std::move(job), 0, std::min(order.window.size, kStepBytes)});
   }
   ++unfinished_;
@@ -238,7 +239,7 @@ void WindowMaker::StartClose(WindowIndex index, Window window) {
   job->close = true;
   job->window = std::move(window);
   {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     // First of all: what is closed is room for what is to be made.
     shared_->steps.push_front({Step::Kind::kClose, std::move(job), 0, kStepBytes});
   }
@@ -249,7 +250,7 @@ void WindowMaker::StartClose(WindowIndex index, Window window) {
 void WindowMaker::Poll(std::vector<MadeWindow>* made) {
   if (unfinished_ == 0) return;
   if (shared_->finished_count.load(std::memory_order_acquire) != 0) {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     TIER_CHECK(shared_->finished.size() <= unfinished_, "finished {} of {}", shared_->finished.size(), unfinished_);
     unfinished_ -= static_cast<uint32_t>(shared_->finished.size());
     std::move(shared_->finished.begin(), shared_->finished.end(), std::back_inserter(*made));

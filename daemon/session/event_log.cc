@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <stop_token>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "proto/mutex.h"
 
 namespace tier::session {
 
@@ -18,50 +17,59 @@ namespace tier::session {
 class EventLog::Watcher {
  public:
   Watcher(Caller caller, std::function<void(const Event&)> callback)
-      : caller_(std::move(caller)),
-        callback_(std::move(callback)),
-        thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+      : caller_(std::move(caller)), callback_(std::move(callback)), thread_([this] { Run(); }) {}
+  ~Watcher() {
+    {
+      const MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.NotifyOne();
+    thread_.join();
+  }
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
 
   const Caller& caller() const { return caller_; }
 
   // False: the queue is full and the event is lost to this watcher.
   bool Offer(const Event& event, const Job* job) {
     if (job != nullptr && !JobRegistry::MaySee(caller_, *job)) return true;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++sequence_;
     TIER_CHECK(queue_.size() <= kEventsQueuedMax, "queued {}", queue_.size());
     if (queue_.size() == kEventsQueuedMax) return false;
     queue_.push_back(event);
     queue_.back().sequence = sequence_;
-    wake_.notify_one();
+    wake_.NotifyOne();
     return true;
   }
 
  private:
-  void Run(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (wake_.wait(lock, stop, [this] { return !queue_.empty(); })) {
+  void Run() {
+    const MutexLock lock(mutex_);
+    for (;;) {
+      while (queue_.empty() && !stopping_) wake_.Wait(mutex_);
+      if (stopping_) return;
       const Event event = std::move(queue_.front());
       queue_.pop_front();
-      lock.unlock();
+      const MutexUnlock unlocked(mutex_);
       callback_(event);
-      lock.lock();
-      if (stop.stop_requested()) return;
     }
   }
 
   const Caller caller_;
   const std::function<void(const Event&)> callback_;
-  std::mutex mutex_;
-  std::condition_variable_any wake_;
-  std::deque<Event> queue_;  // Under mutex_.
-  uint64_t sequence_ = 0;    // Under mutex_.
-  std::jthread thread_;      // Last: it uses what stands above.
+  Mutex mutex_;
+  CondVar wake_;
+  std::deque<Event> queue_ TIER_GUARDED_BY(mutex_);
+  uint64_t sequence_ TIER_GUARDED_BY(mutex_) = 0;
+  bool stopping_ TIER_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // Last: it uses what stands above.
 };
 
 struct EventLog::Shared {
-  std::mutex mutex;
-  std::vector<Watcher*> watchers;  // Under mutex. Owned by their subscriptions.
+  Mutex mutex;
+  std::vector<Watcher*> watchers TIER_GUARDED_BY(mutex);  // Owned by their subscriptions.
   std::atomic<uint64_t> dropped{0};
 };
 
@@ -75,14 +83,13 @@ void EventLog::Emit(const char* kind, const Job* job, std::string message) {
                        .kind = kind,
                        .job = job == nullptr ? std::string() : job->name,
                        .message = std::move(message)};
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   for (Watcher* watcher : shared_->watchers) {
     if (!watcher->Offer(event, job)) shared_->dropped.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
-Status EventLog::CheckRoomFor(const Caller& caller) const {
-  const auto& watchers = shared_->watchers;
+Status EventLog::CheckRoomFor(const std::vector<Watcher*>& watchers, const Caller& caller) {
   TIER_CHECK(watchers.size() <= kWatchersMax, "watchers {}", watchers.size());
   const auto same = [&](const Watcher* watcher) {
     return watcher->caller().uid == caller.uid && watcher->caller().admin == caller.admin;
@@ -99,13 +106,13 @@ Status EventLog::CheckRoomFor(const Caller& caller) const {
 
 Result<std::shared_ptr<void>> EventLog::Watch(const Caller& caller, std::function<void(const Event&)> callback) {
   TIER_CHECK(callback != nullptr, "uid {} watches without a callback", caller.uid);
-  const std::lock_guard lock(shared_->mutex);
-  if (auto room = CheckRoomFor(caller); !room) return std::unexpected(std::move(room.error()));
+  const MutexLock lock(shared_->mutex);
+  if (auto room = CheckRoomFor(shared_->watchers, caller); !room) return std::unexpected(std::move(room.error()));
   auto* watcher = new Watcher(caller, std::move(callback));
   shared_->watchers.push_back(watcher);
   return std::shared_ptr<void>(watcher, [shared = shared_](Watcher* gone) {
     {
-      const std::lock_guard erase_lock(shared->mutex);
+      const MutexLock erase_lock(shared->mutex);
       const size_t erased = std::erase(shared->watchers, gone);
       TIER_CHECK(erased == 1, "watcher {} times", erased);
     }
@@ -114,7 +121,7 @@ Result<std::shared_ptr<void>> EventLog::Watch(const Caller& caller, std::functio
 }
 
 size_t EventLog::watchers() const {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   return shared_->watchers.size();
 }
 

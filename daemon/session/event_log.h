@@ -41,7 +41,7 @@ class EventLog {
  private:
   class Watcher;
   struct Shared;
-  Status CheckRoomFor(const Caller& caller) const;  // REQUIRES: the mutex is held.
+  static Status CheckRoomFor(const std::vector<Watcher*>& watchers, const Caller& caller);
   std::shared_ptr<Shared> shared_;
 };
 

@@ -26,37 +26,36 @@ bool DescriptorsRefused(int socket) {
 BackgroundCloser::~BackgroundCloser() {
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
   thread_.join();
 }
 
 void BackgroundCloser::Close(proto::FileDescriptor socket) {
   waiting_.fetch_add(1, std::memory_order_relaxed);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     queue_.push_back(std::move(socket));
   }
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
-  changed_.notify_one();
+  changed_.NotifyOne();
 }
 
 void BackgroundCloser::Run() {
   base::InterruptTimer timer;
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    while (!stopping_ && queue_.empty()) changed_.Wait(mutex_);
     if (queue_.empty()) return;
     proto::FileDescriptor socket = std::move(queue_.front());
     queue_.pop_front();
-    lock.unlock();
+    const MutexUnlock unlocked(mutex_);
     timer.Start();
     socket.Reset();
     timer.Stop();
     waiting_.fetch_sub(1, std::memory_order_relaxed);
-    lock.lock();
   }
 }
 

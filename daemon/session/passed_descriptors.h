@@ -7,13 +7,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
-#include <mutex>
 #include <thread>
 
 #include "proto/mapping.h"
+#include "proto/mutex.h"
 
 namespace tier::session {
 
@@ -42,11 +41,11 @@ class BackgroundCloser {
   void Run();
 
   std::atomic<size_t> waiting_{0};  // Those in queue_ and the one being closed.
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<proto::FileDescriptor> queue_;  // mutex_
-  bool stopping_ = false;                    // mutex_
-  std::thread thread_;                       // Started and joined by the owner's thread.
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<proto::FileDescriptor> queue_ TIER_GUARDED_BY(mutex_);
+  bool stopping_ TIER_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // Started and joined by the owner's thread.
 };
 
 }  // namespace tier::session

@@ -83,10 +83,10 @@ Result<std::unique_ptr<LmdbManifestStore>> LmdbManifestStore::Open(ManifestStore
 LmdbManifestStore::~LmdbManifestStore() {
   if (thread_.joinable()) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stopping_ = true;
     }
-    wake_.notify_one();
+    wake_.NotifyOne();
     thread_.join();
   }
   environment_.reset();
@@ -177,7 +177,7 @@ Status LmdbManifestStore::Bind() {
 
 void LmdbManifestStore::Enqueue(Request request) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (waiting_.size() >= kManifestRequestsMax || request.job.empty() || request.job.size() > kManifestJobNameMax) {
       const bool full = waiting_.size() >= kManifestRequestsMax;
       results_.push_back({.cookie = request.cookie,
@@ -188,7 +188,7 @@ void LmdbManifestStore::Enqueue(Request request) {
       waiting_.push_back(std::move(request));
     }
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
   if (options_.signal != nullptr) options_.signal->Signal();  // For a refusal; harmless otherwise.
 }
 
@@ -201,34 +201,35 @@ void LmdbManifestStore::StartErase(uint64_t cookie, std::string job) {
 }
 
 void LmdbManifestStore::Poll(std::vector<ManifestResult>* results) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::move(results_.begin(), results_.end(), std::back_inserter(*results));
   results_.clear();
 }
 
 void LmdbManifestStore::Run() {
   std::vector<Request> batch;
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
-    WaitForWork(&lock);
+    WaitForWork();
     if (waiting_.empty() && stopping_) return;
     batch.swap(waiting_);
-    lock.unlock();
-    if (batch.empty()) WriteSuperblocks();  // Nothing but time has passed: the retry.
-    std::vector<ManifestResult> done = CommitBatch(batch);
-    batch.clear();
-    lock.lock();
+    std::vector<ManifestResult> done;
+    {
+      const MutexUnlock unlocked(mutex_);
+      if (batch.empty()) WriteSuperblocks();  // Nothing but time has passed: the retry.
+      done = CommitBatch(batch);
+      batch.clear();
+    }
     std::move(done.begin(), done.end(), std::back_inserter(results_));
     if (options_.signal != nullptr) options_.signal->Signal();
   }
 }
 
-void LmdbManifestStore::WaitForWork(std::unique_lock<std::mutex>* lock) {
-  const auto work = [this] { return !waiting_.empty() || stopping_; };
-  if (superblock_failure_.empty()) {
-    wake_.wait(*lock, work);
-  } else {
-    (void)wake_.wait_for(*lock, options_.superblock_retry, work);
+void LmdbManifestStore::WaitForWork() {
+  using Clock = std::chrono::steady_clock;
+  const auto retry = superblock_failure_.empty() ? Clock::time_point::max() : Clock::now() + options_.superblock_retry;
+  while (waiting_.empty() && !stopping_) {
+    if (!wake_.WaitUntil(mutex_, retry)) return;
   }
 }
 
@@ -245,12 +246,12 @@ Status LmdbManifestStore::FlushDevices() {
 
 void LmdbManifestStore::WriteSuperblocks() {
   const Status written = options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   superblock_failure_ = written ? std::string() : written.error().message;
 }
 
 std::string LmdbManifestStore::superblock_failure() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return superblock_failure_;
 }
 

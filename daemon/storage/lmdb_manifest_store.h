@@ -9,11 +9,9 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +20,7 @@
 #include "daemon/storage/manifest_store.h"
 #include "daemon/storage/superblock.h"
 #include "proto/mapping.h"
+#include "proto/mutex.h"
 
 namespace tier::storage {
 
@@ -83,7 +82,7 @@ class LmdbManifestStore final : public ManifestStore {
   Status CheckDevices(bool fresh, std::span<const Uuid> known) const;
   void Enqueue(Request request);
   void Run();
-  void WaitForWork(std::unique_lock<std::mutex>* lock);
+  void WaitForWork() TIER_REQUIRES(mutex_);
   Status FlushDevices();
   void WriteSuperblocks();
   std::vector<ManifestResult> CommitBatch(std::span<const Request> batch);
@@ -96,12 +95,12 @@ class LmdbManifestStore final : public ManifestStore {
   uint64_t commit_ = 0;        // Last synced. Commit thread, once it runs.
   std::string flush_failure_;  // Empty: every flush came through. Commit thread.
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<Request> waiting_;         // Under mutex_.
-  std::vector<ManifestResult> results_;  // Under mutex_.
-  std::string superblock_failure_;       // Under mutex_.
-  bool stopping_ = false;                // Under mutex_.
+  mutable Mutex mutex_;
+  CondVar wake_;
+  std::vector<Request> waiting_ TIER_GUARDED_BY(mutex_);
+  std::vector<ManifestResult> results_ TIER_GUARDED_BY(mutex_);
+  std::string superblock_failure_ TIER_GUARDED_BY(mutex_);
+  bool stopping_ TIER_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -32,10 +32,10 @@ ThreadPoolIo::ThreadPoolIo(const ThreadPoolIoOptions& options, const CompletionS
 
 ThreadPoolIo::~ThreadPoolIo() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -62,21 +62,21 @@ void ThreadPoolIo::Start(const IoRequest& request) {
 void ThreadPoolIo::Submit() {
   if (started_.empty()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     TIER_CHECK(queued_ + started_.size() <= ring_.size(), "{} queued + {}", queued_, started_.size());
     for (const IoRequest& request : started_) ring_[(head_ + queued_++) % ring_.size()] = request;
   }
   if (started_.size() == 1) {
-    wake_.notify_one();
+    wake_.NotifyOne();
   } else {
-    wake_.notify_all();
+    wake_.NotifyAll();
   }
   started_.clear();
 }
 
 void ThreadPoolIo::Poll(std::vector<IoCompletion>* completions) {
   if (inflight_ == 0) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   completions->insert(completions->end(), done_.begin(), done_.end());
   TIER_CHECK(done_.size() <= inflight_, "{} done, {} in flight", done_.size(), inflight_);
   inflight_ -= static_cast<uint32_t>(done_.size());
@@ -91,23 +91,25 @@ int32_t ThreadPoolIo::Execute(const IoRequest& request) const {
   return moved >= 0 ? static_cast<int32_t>(moved) : -errno;
 }
 
+int32_t ThreadPoolIo::ExecuteUnlocked(const IoRequest& request) {
+  const MutexUnlock unlocked(mutex_);
+  return Execute(request);
+}
+
 void ThreadPoolIo::Run() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [this] { return queued_ != 0 || stopping_; });
+    while (queued_ == 0 && !stopping_) wake_.Wait(mutex_);
     if (queued_ == 0) return;
     const IoRequest request = ring_[head_];
     head_ = (head_ + 1) % ring_.size();
     --queued_;
-    lock.unlock();
-    const int32_t result = Execute(request);
-    lock.lock();
+    const int32_t result = ExecuteUnlocked(request);
     const bool first = done_.empty();
     done_.push_back({request.token, result});
     if (!first) continue;
-    lock.unlock();
+    const MutexUnlock unlocked(mutex_);
     signal_.Signal();
-    lock.lock();
   }
 }
 

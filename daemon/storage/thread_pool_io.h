@@ -4,15 +4,14 @@
 // Requests go to the threads in the order they were submitted. Invariant: queued + running + done == in flight.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "daemon/storage/completion_signal.h"
 #include "daemon/storage/device_io.h"
+#include "proto/mutex.h"
 
 namespace tier::storage {
 
@@ -40,6 +39,7 @@ class ThreadPoolIo final : public DeviceIo {
  private:
   void Run();
   int32_t Execute(const IoRequest& request) const;
+  int32_t ExecuteUnlocked(const IoRequest& request) TIER_REQUIRES(mutex_);
 
   ThreadPoolIoOptions options_;
   const CompletionSignal& signal_;
@@ -48,13 +48,14 @@ class ThreadPoolIo final : public DeviceIo {
   std::vector<IoRequest> started_;
   uint32_t inflight_ = 0;
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<IoRequest> ring_;  // inflight_max places; `head_` is the oldest of `queued_`. Under mutex_.
-  size_t head_ = 0;
-  size_t queued_ = 0;
-  std::vector<IoCompletion> done_;  // Under mutex_.
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  // inflight_max places; `head_` is the oldest of `queued_`.
+  std::vector<IoRequest> ring_ TIER_GUARDED_BY(mutex_);
+  size_t head_ TIER_GUARDED_BY(mutex_) = 0;
+  size_t queued_ TIER_GUARDED_BY(mutex_) = 0;
+  std::vector<IoCompletion> done_ TIER_GUARDED_BY(mutex_);
+  bool stopping_ TIER_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 
