@@ -49,7 +49,8 @@ Status Connect(const tier_connect_options* given, tier_client** client) {
   auto opened = std::make_unique<tier_client>();
   const auto& welcome = (*session)->welcome();
   opened->session = *session;
-  opened->crew = std::make_shared<swap::CopyCrew>(**session, read.copy_threads == 0 ? 1 : read.copy_threads);
+  opened->scheduler = std::make_shared<swap::CopyScheduler>(
+      **session, swap::CopySchedulerOptions{.threads = read.copy_threads == 0 ? 1 : read.copy_threads});
   opened->job = welcome.job_name;
   opened->token = welcome.token;
   opened->socket = (*session)->socket_path();
@@ -98,7 +99,7 @@ void tier_close(tier_client* client) {
   // In a forked child the locks and threads of the parent are not to be touched: the copy is left to the process's end.
   if (client->session->forked()) return;
   (void)abi::Guarded([&] {
-    client->crew->Close();
+    client->scheduler->Close();
     client->session->Close();
     client::Session* const session = client->session;
     delete client;

@@ -7,17 +7,17 @@
 #include "libclient/abi/struct_size.h"
 #include "libclient/client/session.h"
 #include "libclient/include/tier/tier.h"
-#include "libclient/swap/copy_crew.h"
+#include "libclient/swap/copy_scheduler.h"
 #include "libclient/swap/operation.h"
 
 struct tier_client {
-  tier::client::Session* session = nullptr;    // One user.
-  std::shared_ptr<tier::swap::CopyCrew> crew;  // Shared with operations that outlive tier_close.
-  std::string job, token, socket;              // What tier_session hands out.
+  tier::client::Session* session = nullptr;              // One user.
+  std::shared_ptr<tier::swap::CopyScheduler> scheduler;  // Shared with operations that outlive tier_close.
+  std::string job, token, socket;                        // What tier_session hands out.
 };
 
 struct tier_op {
-  tier::client::Session* session;  // Kept alive by the operation's crew.
+  tier::client::Session* session;  // Kept alive by the operation's scheduler.
   std::shared_ptr<tier::swap::Operation> operation;
   bool forked() const { return session->forked(); }
 };

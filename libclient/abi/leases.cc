@@ -4,6 +4,7 @@
 #include "libclient/abi/failure.h"
 #include "libclient/abi/handle.h"
 #include "libclient/client/tensor_name.h"
+#include "libclient/swap/request_handle.h"
 
 namespace tier::abi {
 namespace {
@@ -69,7 +70,7 @@ Status Acquire(Op op, const Grant& grant) {
   for (size_t i = 0; i < grant.count; ++i) grant.leases[i] = nullptr;
   auto submission = SubmissionOf(op, grant, std::span(items).first(grant.count));
   // What this client is still swapping is granted behind the swap, as if it had been quick.
-  if (auto free = grant.client->crew->WaitForSwaps(&submission); !free) return free;
+  if (auto free = grant.client->scheduler->WaitForTurn(&submission); !free) return free;
   const auto wanted = std::span(leases).first(grant.count);
   auto status = grant.client->session->Acquire(submission, wanted);
   for (size_t i = 0; i < grant.count; ++i) grant.leases[i] = status ? Wrap(leases[i]) : nullptr;
@@ -83,7 +84,7 @@ Status Start(Op op, const Grant& grant, tier_op** op_handle) {
   std::vector<proto::RequestItem> items(grant.count);
   FillItems(op, grant, items);
   auto** const leases = reinterpret_cast<Lease**>(grant.leases);
-  auto started = grant.client->crew->StartRequest(SubmissionOf(op, grant, items), {leases, grant.count});
+  auto started = swap::StartRequest(grant.client->scheduler, SubmissionOf(op, grant, items), {leases, grant.count});
   if (!started) return std::unexpected(started.error());
   *op_handle = new tier_op{grant.client->session, std::move(*started)};
   return {};

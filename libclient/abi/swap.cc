@@ -1,6 +1,7 @@
 // tier_swap_out, tier_swap_in, and waiting for operations.
 #include "libclient/abi/failure.h"
 #include "libclient/abi/handle.h"
+#include "libclient/swap/swap_handle.h"
 
 namespace tier::abi {
 namespace {
@@ -54,7 +55,7 @@ Status Swap(Direction direction, const SwapCall& call, tier_op** op) {
   if (auto ok = Begin(call.client, "a swap"); !ok) return ok;
   auto request = RequestFrom(direction, call);
   if (!request) return std::unexpected(request.error());
-  auto started = call.client->crew->StartCopy(*request);
+  auto started = swap::StartSwap(call.client->scheduler, *request);
   if (!started) return std::unexpected(started.error());
   *op = new tier_op{call.client->session, std::move(*started)};
   return {};

@@ -3,6 +3,7 @@
 
 #include "libclient/abi/failure.h"
 #include "libclient/abi/handle.h"
+#include "libclient/swap/request_handle.h"
 
 namespace tier::abi {
 namespace {
@@ -38,7 +39,7 @@ Status AskInParts(tier_client* client, Op op, uint32_t flags, std::span<const pr
     const auto part = items.first(std::min<size_t>(items.size(), proto::kItemsPerRequestMax));
     client::Submission submission{.op = op, .flags = flags, .items = part};
     const bool hint = op == Op::kPrefetch;
-    if (auto free = hint ? Status() : client->crew->WaitForSwaps(&submission); !free) return free;
+    if (auto free = hint ? Status() : client->scheduler->WaitForTurn(&submission); !free) return free;
     if (auto ok = client->session->AskStatus(submission); !ok) return ok;
     items = items.subspan(part.size());
   } while (!items.empty());
@@ -70,7 +71,7 @@ Status Start(const char* call, Op op, const TensorList& list, tier_op** handle) 
   }
   if (auto ok = CheckList(call, op, list); !ok) return ok;
   const auto items = ItemsOf({list.tensors, list.count});
-  auto started = list.client->crew->StartRequest({.op = op, .flags = list.flags, .items = items}, {});
+  auto started = swap::StartRequest(list.client->scheduler, {.op = op, .flags = list.flags, .items = items}, {});
   if (!started) return std::unexpected(started.error());
   *handle = new tier_op{list.client->session, std::move(*started)};
   return {};
@@ -83,7 +84,8 @@ Status Prefetch(tier_client* client, std::span<const tier_range> ranges, uint32_
   items.reserve(ranges.size());
   for (const tier_range& range : ranges) {
     // What is on its way out is in RAM, or not known to the daemon yet.
-    if (!client->crew->Busy(range.tensor, flags)) items.push_back({range.tensor, range.offset, range.length, 0});
+    if (!client->scheduler->HasSwap(range.tensor, flags))
+      items.push_back({range.tensor, range.offset, range.length, 0});
   }
   if (items.empty()) return {};
   return AskInParts(client, Op::kPrefetch, flags, items);
@@ -132,15 +134,14 @@ Status Tensor(tier_client* client, uint64_t tensor, uint32_t flags, tier_tensor_
   if (auto ok = Begin(client, "tier_tensor", flags, TIER_SHARED); !ok) return ok;
   const proto::RequestItem item{.tensor = tensor};
   client::Submission submission{.op = Op::kStat, .flags = flags, .items = {&item, 1}};
-  if (auto free = client->crew->WaitForSwaps(&submission); !free) return free;
+  if (auto free = client->scheduler->WaitForTurn(&submission); !free) return free;
   auto pending = client->session->Ask(submission);
   if (!pending) return std::unexpected(pending.error());
-  auto status = (*pending)->ToStatus();
-  const proto::TensorRecord record = (*pending)->tensor();
-  const uint64_t state = (*pending)->value();
+  const auto record = (*pending)->Tensor();
+  const uint64_t state = record ? (*pending)->value() : 0;
   client->session->channel().Finish(*pending);
-  if (!status) return status;
-  return WriteView<tier_tensor_view>({0, record.size, record.generation, record.ram_bytes, record.ssd_bytes,
+  if (!record) return std::unexpected(record.error());
+  return WriteView<tier_tensor_view>({0, record->size, record->generation, record->ram_bytes, record->ssd_bytes,
                                       (state & proto::kTensorSealed) != 0, (state & proto::kTensorTorn) != 0},
                                      view);
 }

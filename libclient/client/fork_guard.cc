@@ -28,7 +28,7 @@ void ForkGuard::CloseInChild(int fd) {
   if (g_count < g_descriptors.size()) g_descriptors[g_count++] = fd;
 }
 
-void ForkGuard::Forget(int fd) {
+void ForkGuard::Release(int fd) {
   const MutexLock lock(g_mutex);
   const auto end = g_descriptors.begin() + g_count;
   const auto found = std::find(g_descriptors.begin(), end, fd);

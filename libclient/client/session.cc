@@ -50,7 +50,7 @@ Result<Session*> Session::Open(const SessionOptions& options) {
 Status Session::Setup(const SessionOptions& options, link::Attachment attachment) {
   generation_ = ForkGeneration();
   window_timeout_ = options.window_timeout;
-  look_period_ = options.look_period;
+  late_check_period_ = options.late_check_period;
   welcome_ = attachment.welcome;
   socket_path_ = attachment.socket_path;
   if (auto mapped = MapRegions(attachment); !mapped) return mapped;
@@ -111,8 +111,8 @@ Status Session::Alive() const {
 
 Status Session::Enter() {
   if (auto alive = Alive(); !alive) return alive;
-  if (auto deferred = channel_->TakeDeferred()) {
-    return Fail(deferred->code, "an earlier release failed, and this call has done nothing: " + deferred->message);
+  if (auto failure = channel_->TakeReleaseFailure()) {
+    return Fail(failure->code, "an earlier release failed, and this call has done nothing: " + failure->message);
   }
   return {};
 }
@@ -135,8 +135,8 @@ void Session::Close() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
   service_.join();
-  ForkGuard::Forget(socket_.get());
-  ForkGuard::Forget(doorbell_.get());
+  ForkGuard::Release(socket_.get());
+  ForkGuard::Release(doorbell_.get());
   socket_.Reset();
   pinned_->UnpinAll();
   stitches_->DropAll();
@@ -146,8 +146,8 @@ void Session::Close() {
 void Session::Serve() {
   while (true) {
     pollfd entries[2] = {{socket_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
-    const int ready = ::poll(entries, 2, static_cast<int>(look_period_.count()));
-    if (ready == 0) LookForLate();
+    const int ready = ::poll(entries, 2, static_cast<int>(late_check_period_.count()));
+    if (ready == 0) CheckForLate();
     if (ready < 0 && errno != EINTR) {
       return End(Code::kDisconnected, std::string("poll on the daemon's socket failed: ") + std::strerror(errno));
     }
@@ -156,8 +156,8 @@ void Session::Serve() {
   }
 }
 
-void Session::LookForLate() {
-  auto on_time = channel_->LookForLate(look_period_);
+void Session::CheckForLate() {
+  auto on_time = channel_->CheckForLate(late_check_period_);
   if (on_time || channel_->ended()) return;
   End(on_time.error().code, on_time.error().message + " (socket " + socket_path_ +
                                 "): the session was ended. See the daemon's log, restart it, and connect again");

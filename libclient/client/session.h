@@ -29,7 +29,7 @@ namespace tier::client {
 struct SessionOptions {
   link::AttachOptions attach;
   SpinMode spin = SpinMode::kAuto;
-  std::chrono::milliseconds look_period = kLookPeriod;
+  std::chrono::milliseconds late_check_period = kLateCheckPeriod;
   std::chrono::milliseconds lateness_max = kAnswerLatenessMax;
   std::chrono::milliseconds window_timeout{5000};  // From a completion that names a window to the window itself.
 };
@@ -96,7 +96,7 @@ class Session {
 
   void Serve();
   bool ServePacket();
-  void LookForLate();
+  void CheckForLate();
   void TakeWindow(link::Packet& packet);
   void ReturnWindow(const link::Packet& packet);
   void End(Code code, std::string message);
@@ -111,7 +111,7 @@ class Session {
   std::string socket_path_;
   proto::Welcome welcome_{};
   std::chrono::milliseconds window_timeout_{};
-  std::chrono::milliseconds look_period_{};
+  std::chrono::milliseconds late_check_period_{};
   proto::FileDescriptor socket_;
   proto::FileDescriptor doorbell_;
   proto::FileDescriptor stop_;  // eventfd: the service thread is to end.

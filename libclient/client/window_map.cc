@@ -69,10 +69,10 @@ Status WindowMap::Map(uint32_t window, uint32_t page_size, int fd) {
   entry.page_size.store(page_size, std::memory_order_relaxed);
   mapped_count_.fetch_add(1, std::memory_order_relaxed);
   {
-    std::lock_guard lock(arrival_mutex_);
+    const MutexLock lock(arrival_mutex_);
     entry.mapped.store(true, std::memory_order_release);
   }
-  arrival_.notify_all();
+  arrival_.NotifyAll();
   // Its pages exist already; only this process's page tables are filled, at a tenth of the price of faults. Best
   // effort: without it (before Linux 5.14) the first touch of each page costs a fault.
   (void)::madvise(address, window_size_, MADV_POPULATE_WRITE);
@@ -118,17 +118,17 @@ bool WindowMap::Await(const proto::SpanRecord& span, std::chrono::steady_clock::
   if (span.window >= windows_max_ || !Contains(span)) return false;
   Window& entry = windows_[span.window];
   if (entry.mapped.load(std::memory_order_acquire)) return true;
-  std::unique_lock lock(arrival_mutex_);
-  arrival_.wait_until(lock, deadline, [&] { return entry.mapped.load() || stopped_.load(); });
+  const MutexLock lock(arrival_mutex_);
+  while (!entry.mapped.load() && !stopped_.load() && arrival_.WaitUntil(arrival_mutex_, deadline)) continue;
   return entry.mapped.load();
 }
 
 void WindowMap::Stop() {
   {
-    std::lock_guard lock(arrival_mutex_);
+    const MutexLock lock(arrival_mutex_);
     stopped_.store(true);
   }
-  arrival_.notify_all();
+  arrival_.NotifyAll();
 }
 
 }  // namespace tier::client

@@ -8,13 +8,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "proto/message.h"
+#include "proto/mutex.h"
 #include "proto/result.h"
 #include "proto/units.h"
 
@@ -66,8 +65,8 @@ class WindowMap {
   const uint64_t window_size_;
   std::unique_ptr<Window[]> windows_;
   std::atomic<uint64_t> mapped_count_{0};
-  std::mutex arrival_mutex_;
-  std::condition_variable arrival_;
+  Mutex arrival_mutex_;  // Held while `mapped` of a window or stopped_ turns true, so that no waiter misses it.
+  CondVar arrival_;
   std::atomic<bool> stopped_{false};
 };
 

@@ -1,159 +1,395 @@
-// The stages of a swap. Ranges and undoing: copy_ranges.cc.
 #include "libclient/swap/copy_operation.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "libclient/client/tensor_name.h"
-#include "libclient/swap/copy_crew.h"
 
 namespace tier::swap {
 
+using client::Lease;
+using client::Pending;
 using proto::Op;
 
-CopyOperation::CopyOperation(std::shared_ptr<CopyCrew> crew, const CopyRequest& request,
-                             std::unique_ptr<DevicePort> device)
-    : crew_(std::move(crew)), session_(crew_->session()), request_(request), device_(std::move(device)) {}
-
-bool CopyOperation::done() {
-  std::lock_guard lock(crew_->mutex_);
-  return stage_ == Stage::kDone;
-}
-
-bool CopyOperation::Wait(std::chrono::steady_clock::time_point deadline) {
-  std::unique_lock lock(crew_->mutex_);
-  const auto ended = [this] { return stage_ == Stage::kDone; };
-  const auto an_hour = std::chrono::hours(1);  // time_point::max overflows in some clocks.
-  while (!ended() && client::Clock::now() < deadline) {
-    crew_->finished_.wait_until(lock, std::min(deadline, client::Clock::now() + an_hour), ended);
-  }
-  return ended();
-}
-
-Result<Outcome> CopyOperation::Take() {
-  std::lock_guard lock(crew_->mutex_);
+Result<Outcome> CopyOperation::outcome() const {
   if (error_) return std::unexpected(*error_);
   return outcome_;
 }
 
 void CopyOperation::Cancel() {
-  {
-    std::lock_guard lock(crew_->mutex_);
-    cancelled_ = true;
-    crew_->EndIfQueued(*this);
+  if (stage_ == Stage::kDone || error_) return;
+  if (stage_ == Stage::kConfirming) {
+    goal_ = Goal::kOverwrite;  // Every byte is written: the caller only no longer waits until all sessions see it.
+    return;
   }
-  crew_->WakeThreads();
+  Abort({Code::kTimeout, "the swap of " + client::TensorName(request_.tensor) + " was cancelled"});
 }
 
 bool CopyOperation::Advance() {
   if (stage_ == Stage::kDone) return true;
   if (!error_ && session_.channel().ended()) Abort(session_.channel().end_reason());
-  if (!error_ && cancelled_ && stage_ != Stage::kSettling)
-    Abort({Code::kTimeout, "the swap of " + client::TensorName(request_.tensor) + " was cancelled"});
-  if (!error_ && stage_ == Stage::kQueued) Begin();
-  if (!error_) TakeOpening();
-  if (!error_) TakeSizeCheck();
-  if (!error_ && stage_ == Stage::kStreaming) TakeRanges();
-  if (!error_ && stage_ == Stage::kStreaming) AskForRanges();
-  if (error_) return Unwind();
-  Retire();
-  const bool asked_all = next_ == request_.offset + request_.tensor_bytes();
-  const bool streamed = stage_ == Stage::kStreaming && asked_all && ranges_.empty() && check_ == nullptr;
-  if (streamed) stage_ = mends_ ? Stage::kSettling : Stage::kDone;
-  if (stage_ == Stage::kSettling) Settle();
+  if (!error_ && stage_ == Stage::kOpening) Open();
+  if (!error_ && stage_ == Stage::kStreaming) TakeSizeCheck();
+  if (!error_ && stage_ == Stage::kStreaming) TakeAnswers();
+  if (!error_ && stage_ == Stage::kStreaming) AskForChunks();
+  if (!error_) {
+    AddUpCopied();
+    const bool streamed = stage_ == Stage::kStreaming && next_ == end() && chunks_.empty() && control_ == nullptr;
+    if (streamed) stage_ = goal_ == Goal::kRepairTorn ? Stage::kConfirming : Stage::kDone;
+    if (stage_ == Stage::kConfirming) Confirm();
+  }
   if (error_) return Unwind();
   return stage_ == Stage::kDone;
 }
 
-void CopyOperation::Begin() {
-  client::Pending* const looking = request_.whole ? Ask(Op::kStat) : nullptr;
-  if (request_.whole && looking == nullptr) return;  // No room: in a later turn.
+void CopyOperation::Abort(Error error) {
+  if (!error_) error_ = std::move(error);
+}
+
+// ---- Opening ----
+
+void CopyOperation::Open() {
+  const bool out = request_.direction == Direction::kOut;
+  if (creates()) {
+    const bool asked = !chunks_.empty() || AskForChunk();
+    if (!asked || !chunks_.front().pending->done() || !TakeAnswer(chunks_.front())) return;
+    undo_.left = Undo::Left::kCreated;
+    stage_ = Stage::kStreaming;
+    return;
+  }
   next_ = request_.offset;
-  const bool first = request_.whole && request_.direction == Direction::kOut;
-  stage_ = first ? Stage::kLooking : Stage::kStreaming;
-  (first ? opening_ : check_) = looking;
+  if (request_.whole && control_ == nullptr) control_ = Ask(Op::kStat);
+  if (request_.whole && control_ == nullptr) return;  // No room: in a later turn.
+  if (request_.whole && out) {
+    if (control_->done()) TakeFirstStat();
+    return;
+  }
+  goal_ = out ? Goal::kOverwrite : Goal::kRead;
+  stage_ = Stage::kStreaming;  // The size of a whole swap-in is checked beside its first ranges.
+}
+
+// What a whole swap-out finds.
+void CopyOperation::TakeFirstStat() {
+  const auto found = control_->Tensor();
+  const uint64_t state = found ? control_->value() : 0;
+  session_.channel().Finish(std::exchange(control_, nullptr));
+  if (!found && found.error().code != Code::kNotFound) return Abort(found.error());
+  const bool sealed = (state & proto::kTensorSealed) != 0;
+  if (found && found->size == request_.tensor_bytes() && sealed) {
+    goal_ = (state & proto::kTensorTorn) != 0 ? Goal::kRepairTorn : Goal::kOverwrite;
+    stage_ = Stage::kStreaming;
+    return;
+  }
+  goal_ = found ? Goal::kReplace : Goal::kCreate;
+  // A tensor that is still being created is nothing to lose, or another session's.
+  undo_.bytes_lost = found && sealed ? found->size : 0;
+  Open();
+}
+
+// A swap-in fills exactly the tensor, never a part of it by mistake.
+void CopyOperation::TakeSizeCheck() {
+  if (control_ == nullptr || !control_->done()) return;
+  const auto found = control_->Tensor();
+  session_.channel().Finish(std::exchange(control_, nullptr));
+  if (!found) return Abort(found.error());
+  if (found->size == request_.tensor_bytes()) return;
+  Abort({Code::kInvalid, client::TensorName(request_.tensor) + " has " + std::to_string(found->size) +
+                             " bytes, the swap asks for " + std::to_string(request_.tensor_bytes()) +
+                             ": give the right size, or whole = 0 for a part"});
 }
 
 // Null when there is no room, or the session has ended.
-client::Pending* CopyOperation::Ask(Op op) {
+Pending* CopyOperation::Ask(Op op) {
   const proto::RequestItem item{.tensor = request_.tensor};
-  auto pending = crew_->TrySubmit(
+  auto pending = host_.TrySubmit(
       {.op = op, .flags = request_.flags & proto::kFlagShared, .timeout_ms = request_.timeout_ms, .items = {&item, 1}});
   if (pending) return *pending;
   Abort(pending.error());
   return nullptr;
 }
 
-void CopyOperation::TakeOpening() {
-  if (stage_ == Stage::kCreating && ranges_.empty()) return Create();  // There was no room.
-  if (stage_ == Stage::kCreating && ranges_.front().pending->done()) return TakeCreate();
-  if (opening_ == nullptr || !opening_->done()) return;
-  TakeLook();
+// ---- Chunks ----
+
+client::Submission CopyOperation::SubmissionFor(const Chunk& chunk, proto::RequestItem* item) const {
+  const bool creating = stage_ == Stage::kOpening;
+  *item = {request_.tensor, chunk.range.offset, chunk.range.length, creating ? request_.tensor_bytes() : 0};
+  uint32_t flags = request_.flags & (proto::kFlagShared | proto::kFlagNoWait);
+  if (creating && goal_ == Goal::kReplace) flags |= proto::kFlagReplace;
+  const bool writes = !creating && request_.direction == Direction::kOut;
+  if (writes) flags |= proto::kFlagWrite | (chunk.range.discard ? proto::kFlagDiscard : 0);
+  return {.op = creating ? Op::kCreate : Op::kAcquire,
+          .flags = flags,
+          .timeout_ms = request_.timeout_ms,
+          .items = {item, 1}};
 }
 
-void CopyOperation::TakeLook() {
-  const Status looked = opening_->ToStatus();
-  const proto::TensorRecord found = opening_->tensor();
-  const bool sealed = (opening_->value() & proto::kTensorSealed) != 0;
-  const bool torn = (opening_->value() & proto::kTensorTorn) != 0;
-  session_.channel().Finish(std::exchange(opening_, nullptr));
-  if (!looked && looked.error().code == Code::kNotFound) return Create();
-  if (!looked) return Abort(looked.error());
-  if (found.size == request_.tensor_bytes() && sealed) {
-    stage_ = Stage::kStreaming;
-    mends_ = torn;
-    return;
-  }
-  replaces_ = true;
-  loses_ = sealed ? found.size : 0;  // What is still being created is nothing to lose, or another session's.
-  Create();
-}
-
-void CopyOperation::Create() {
-  stage_ = Stage::kCreating;
-  Piece& piece = ranges_.emplace_back();
-  piece.range = NextRange(request_, next_, crew_->range_bytes_);
+// Asks for the next range. False when there is no room for the request, or the session has ended.
+bool CopyOperation::AskForChunk() {
+  Chunk& chunk = chunks_.emplace_back();
+  chunk.range = NextRange(request_, next_, host_.range_bytes());
   proto::RequestItem item;
-  auto pending = crew_->TrySubmit(SubmissionFor(piece, &item));
+  auto pending = host_.TrySubmit(SubmissionFor(chunk, &item));
   if (!pending || *pending == nullptr) {
-    ranges_.pop_back();
+    chunks_.pop_back();
     if (!pending) Abort(pending.error());
+    return false;
+  }
+  chunk.pending = *pending;
+  next_ += chunk.range.length;
+  host_.Reserve(chunk.range.length);
+  return true;
+}
+
+void CopyOperation::AskForChunks() {
+  while (next_ < end()) {
+    if (!host_.FitsBudget(NextRange(request_, next_, host_.range_bytes()).length)) return;
+    if (!AskForChunk()) return;
+  }
+}
+
+void CopyOperation::TakeAnswers() {
+  for (Chunk& chunk : chunks_) {
+    if (chunk.state != Chunk::State::kAsked || !chunk.pending->done()) continue;
+    if (!TakeAnswer(chunk)) return;
+  }
+}
+
+bool CopyOperation::TakeAnswer(Chunk& chunk) {
+  proto::RequestItem item;
+  const auto submission = SubmissionFor(chunk, &item);
+  const Status granted = session_.Grant(*chunk.pending, submission, {&chunk.lease, 1});
+  session_.channel().Finish(std::exchange(chunk.pending, nullptr));
+  if (!granted) {
+    chunk.lease = nullptr;
+    Abort(granted.error());
+    return false;
+  }
+  chunk.state = Chunk::State::kGranted;
+  return true;
+}
+
+CopyOperation::Chunk* CopyOperation::Claim() {
+  if (error_ || control_ != nullptr || stage_ != Stage::kStreaming) return nullptr;
+  // Its one buffer and its position in the caller's stream are not to be shared.
+  if (std::ranges::any_of(chunks_, [](const Chunk& chunk) { return chunk.in_port; })) return nullptr;
+  for (Chunk& chunk : chunks_) {
+    if (chunk.state != Chunk::State::kGranted) continue;
+    chunk.state = Chunk::State::kCopying;
+    chunk.touched = true;
+    chunk.in_port = device_ != nullptr;
+    return &chunk;
+  }
+  return nullptr;
+}
+
+CopyOperation::Chunk* CopyOperation::ClaimOnDevice() {
+  for (Chunk& chunk : chunks_) {
+    if (chunk.state != Chunk::State::kOnDevice) continue;
+    chunk.state = Chunk::State::kCopying;
+    return &chunk;
+  }
+  return nullptr;
+}
+
+Result<std::vector<Segment>> CopyOperation::SegmentsOf(const Lease& lease) const {
+  std::vector<Segment> segments;
+  const uint64_t element = copy::ElementSize(request_.tensor_type);
+  for (const client::Run& run : lease.runs) {
+    if (run.length % element != 0) {
+      return Fail(Code::kInvalid, "the daemon split " + client::TensorName(request_.tensor) + " inside an element");
+    }
+    segments.push_back({session_.windows().AddressOf(run.window, run.offset), run.length});
+  }
+  return segments;
+}
+
+Status CopyOperation::Copy(Chunk& chunk) {
+  if (chunk.event) return DevicePort::Await(chunk.event);
+  auto segments = SegmentsOf(*chunk.lease);
+  if (!segments) return std::unexpected(segments.error());
+  if (device_ != nullptr) return CopyThrough(chunk, *segments);
+  chunk.outcome = CopyRange(request_, chunk.range.offset, request_.MemoryAt(chunk.range.offset), *segments);
+  return {};
+}
+
+// Through the device port: straight between device memory and the lease where bytes stay as they are.
+Status CopyOperation::CopyThrough(Chunk& chunk, std::span<const Segment> segments) {
+  const bool plain = request_.memory_type == request_.tensor_type && !request_.check_finite && !request_.sum_squares;
+  if (plain) {
+    auto event = device_->Start(session_, request_, *chunk.lease, segments);
+    if (!event) return std::unexpected(event.error());
+    chunk.event = std::move(*event);
+    return {};
+  }
+  auto outcome = device_->CopyThroughHost(request_, chunk.range.offset, segments);
+  if (!outcome) return std::unexpected(outcome.error());
+  chunk.outcome = *outcome;
+  return {};
+}
+
+void CopyOperation::Copied(Chunk& chunk, const Status& status, bool started_on_device) {
+  chunk.in_port = false;
+  if (!status) Abort(status.error());
+  if (started_on_device && status) {
+    chunk.state = Chunk::State::kOnDevice;
+  } else if (error_) {
+    chunk.state = Chunk::State::kGranted;  // Unwind abandons it.
+  } else {
+    GiveBack(chunk);
+  }
+}
+
+// Written ranges are sealed; the last range read takes the tensor with it if asked.
+void CopyOperation::GiveBack(Chunk& chunk) {
+  const bool out = request_.direction == Direction::kOut;
+  chunk.state = Chunk::State::kCopied;
+  host_.Unreserve(chunk.range.length);
+  const bool last = next_ == end() && std::ranges::all_of(chunks_, [](const Chunk& other) {
+                      return other.state == Chunk::State::kCopied;
+                    });
+  const bool created = undo_.left == Undo::Left::kCreated;
+  // Several ranges of an existing tensor only make sense together: the daemon is told of all of them with each.
+  const bool in_parts = out && !created && (undo_.left == Undo::Left::kPartlyWritten || !last);
+  uint32_t flags = !out && last ? request_.flags & proto::kFlagFreeAfter : 0;
+  if (in_parts && !last) flags |= proto::kFlagMore;
+  if (out && !created) undo_.left = Undo::Left::kPartlyWritten;
+  Lease* const lease = std::exchange(chunk.lease, nullptr);
+  const auto released = session_.Release({&lease, 1}, flags, in_parts ? whole_range() : client::RewrittenRange{});
+  if (!released) return Abort(released.error());
+  const uint64_t bytes =
+      chunk.range.length / copy::ElementSize(request_.tensor_type) * copy::ElementSize(request_.memory_type);
+  auto& counters = session_.counters();
+  (out ? counters.swap_out_bytes : counters.swap_in_bytes).fetch_add(bytes, std::memory_order_relaxed);
+  outcome_.bytes += bytes;
+}
+
+// In tensor order, cell by cell, whatever order the copies ended in: sums are the same in every run.
+void CopyOperation::AddUpCopied() {
+  while (!chunks_.empty() && chunks_.front().state == Chunk::State::kCopied) {
+    const RangeOutcome& range = chunks_.front().outcome;
+    outcome_.non_finite_count += range.non_finite_count;
+    for (const double sum : range.cell_sums()) outcome_.sum_of_squares += sum;
+    chunks_.pop_front();
+  }
+}
+
+uint64_t CopyOperation::reserved_bytes() const {
+  uint64_t bytes = 0;
+  for (const Chunk& chunk : chunks_) bytes += chunk.state == Chunk::State::kCopied ? 0 : chunk.range.length;
+  return bytes;
+}
+
+// ---- Confirming ----
+
+// Releases are not waited for: a session that hears of this swap's end by another way than the daemon would still meet
+// TORN. A stat is answered behind the last release, when the tensor is valid.
+void CopyOperation::Confirm() {
+  const bool wanted = goal_ == Goal::kRepairTorn;
+  if (wanted && control_ == nullptr) control_ = Ask(Op::kStat);
+  if (control_ == nullptr && (wanted || error_)) return;
+  if (control_ != nullptr && control_->done()) {
+    session_.channel().Finish(std::exchange(control_, nullptr));
+  } else if (wanted) {
+    return;
+  } else if (control_ != nullptr) {
+    host_.Abandon(std::exchange(control_, nullptr), {.op = Op::kStat});
+  }
+  stage_ = Stage::kDone;
+}
+
+// ---- Undoing ----
+
+bool CopyOperation::Unwind() {
+  if (stage_ == Stage::kUndoing) return TakeUndo();
+  bool busy = false;
+  for (Chunk& chunk : chunks_) {
+    // The caller's memory stays in use until its copies have ended.
+    if (chunk.state == Chunk::State::kCopying || chunk.state == Chunk::State::kOnDevice) {
+      busy = true;
+    } else if (chunk.state != Chunk::State::kCopied) {
+      DropChunk(chunk);
+    }
+  }
+  if (busy) return false;
+  if (control_ != nullptr) host_.Abandon(std::exchange(control_, nullptr), {.op = Op::kStat});
+  chunks_.clear();
+  stage_ = Stage::kDone;
+  StartUndo();
+  return stage_ == Stage::kDone;
+}
+
+void CopyOperation::DropChunk(Chunk& chunk) {
+  proto::RequestItem item;
+  const bool undecided = chunk.pending != nullptr && stage_ == Stage::kOpening && undo_.bytes_lost != 0;
+  if (undecided) undo_.left = Undo::Left::kUndecided;
+  if (chunk.pending != nullptr) host_.Abandon(chunk.pending, SubmissionFor(chunk, &item));
+  const uint32_t unsealed = chunk.touched ? proto::kFlagAbandon : proto::kFlagUntouched;
+  const uint32_t flags = request_.direction == Direction::kOut ? unsealed : 0;
+  // The session may have ended: then everything is given back anyway.
+  if (chunk.lease != nullptr) (void)session_.Release({&chunk.lease, 1}, flags);
+  chunk.pending = nullptr;
+  chunk.lease = nullptr;
+  chunk.state = Chunk::State::kCopied;
+  host_.Unreserve(chunk.range.length);
+}
+
+std::string CopyOperation::Loss() const {
+  return "; the tensor of " + std::to_string(undo_.bytes_lost) + " bytes that it was to replace is gone";
+}
+
+// A tensor that is not whole is freed. One that was overwritten in part must not pass for whole: it is marked TORN,
+// which needs no room. A refused replacement may have been refused after the old tensor was removed: the caller is
+// told.
+void CopyOperation::StartUndo() {
+  using Left = Undo::Left;
+  if (request_.direction == Direction::kIn || session_.channel().ended()) return;
+  if (undo_.left == Left::kNothing && undo_.bytes_lost == 0) return;
+  if (undo_.left == Left::kUndecided) {
+    error_->message += "; until the daemon answers, its replacement may still take the place of the tensor of " +
+                       std::to_string(undo_.bytes_lost) + " bytes, and is then freed with it";
     return;
   }
-  piece.pending = *pending;
-  next_ += piece.range.length;
-  crew_->inflight_bytes_ += piece.range.length;
+  if (undo_.left == Left::kCreated && undo_.bytes_lost != 0) error_->message += Loss();
+  stage_ = Stage::kUndoing;
+  SendUndo();
 }
 
-void CopyOperation::TakeCreate() {
-  if (!TakeRange(ranges_.front())) return;
-  created_ = true;
-  stage_ = Stage::kStreaming;
+void CopyOperation::SendUndo() {
+  const bool created = undo_.left == Undo::Left::kCreated;
+  const bool tears = undo_.left == Undo::Left::kPartlyWritten;
+  const client::RewrittenRange range = tears ? whole_range() : client::RewrittenRange{};
+  const proto::RequestItem item{.tensor = request_.tensor, .offset = range.offset, .length = range.length};
+  const client::Submission submission{.op = created ? Op::kFree
+                                            : tears ? Op::kTear
+                                                    : Op::kStat,
+                                      .flags = request_.flags & proto::kFlagShared,
+                                      .items = {&item, 1}};
+  auto pending = host_.TrySubmit(submission);
+  if (pending && *pending == nullptr) return;  // No room: in a later turn.
+  if (!pending || created) stage_ = Stage::kDone;
+  if (!pending) return;
+  if (created) return host_.Abandon(*pending, submission);
+  control_ = *pending;
 }
 
-// A swap-in fills exactly the tensor, never a part of it by mistake.
-void CopyOperation::TakeSizeCheck() {
-  if (check_ == nullptr || !check_->done()) return;
-  const Status looked = check_->ToStatus();
-  const uint64_t size = check_->tensor().size;
-  session_.channel().Finish(std::exchange(check_, nullptr));
-  if (!looked) return Abort(looked.error());
-  if (size == request_.tensor_bytes()) return;
-  Abort({Code::kInvalid, client::TensorName(request_.tensor) + " has " + std::to_string(size) +
-                             " bytes, the swap asks for " + std::to_string(request_.tensor_bytes()) +
-                             ": give the right size, or whole = 0 for a part"});
-}
-
-// Releases are not waited for: who hears of this swap's end by another way than the daemon would still meet TORN. What
-// is answered behind the last one is answered when the tensor is whole. A cancel has nothing left to undo here.
-void CopyOperation::Settle() {
-  if (settling_ == nullptr && !cancelled_) settling_ = Ask(Op::kStat);
-  const bool answered = settling_ != nullptr && settling_->done();
-  if (!answered && !cancelled_) return;
+// The swap ends when it is certain what it leaves: a caller that learns of its failure never reads a mixture as whole.
+bool CopyOperation::TakeUndo() {
+  if (control_ == nullptr) SendUndo();
+  if (control_ == nullptr) return stage_ == Stage::kDone;
+  if (!control_->done() && !session_.channel().ended()) return false;
   stage_ = Stage::kDone;
-  if (answered) return session_.channel().Finish(std::exchange(settling_, nullptr));
-  if (settling_ != nullptr) crew_->AdoptLocked(std::exchange(settling_, nullptr), {.op = Op::kStat});
-}
-
-void CopyOperation::Abort(Error error) {
-  if (!error_) error_ = std::move(error);
+  if (!control_->done()) return true;
+  const Status answer = control_->ToStatus();
+  const bool sealed = answer && (control_->value() & proto::kTensorSealed) != 0;
+  session_.channel().Finish(std::exchange(control_, nullptr));
+  if (undo_.left != Undo::Left::kPartlyWritten) {
+    if (!sealed) error_->message += Loss();
+    return true;
+  }
+  if (answer || answer.error().code == Code::kNotFound) return true;  // Freed meanwhile: no session reads it.
+  error_->message +=
+      "; its tensor holds new bytes beside old ones, and could not be marked TORN: " + answer.error().message;
+  return true;
 }
 
 }  // namespace tier::swap

@@ -1,14 +1,19 @@
-// CopyOperation: one swap under way, as a state machine: opening (does the tensor exist, how large is it), streaming
-// (several ranges asked for ahead, so that I/O and copying overlap), settling, done.
+// CopyOperation: one swap under way, as a state machine. Opening: what is there, how large is it? Streaming: several
+// ranges are asked for ahead, so that I/O and copying overlap. Then confirming or undoing, where there is something to
+// confirm or undo.
 //
-// Threads: everything but Copy() runs under the crew's lock; Copy() works on one claimed range without it.
-// Invariants: ranges_ is in tensor order; bytes of ranges not yet finished are counted in the crew's budget;
-//   after a failure no lease of the operation is sealed any more: what was copied into is abandoned.
+// It has no thread and no lock: the CopyScheduler advances it. Thread: one at a time, under the scheduler's lock,
+// except in Copy(), which works on one claimed chunk without it.
+// Invariants: chunks_ is in tensor order; reserved_bytes() is the sum of the chunks that are not copied yet, and what
+//   the host has reserved for it; after a failure no lease of the operation is sealed any more: what was copied into is
+//   abandoned.
 #pragma once
 
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "libclient/client/session.h"
 #include "libclient/swap/copy_request.h"
@@ -18,19 +23,33 @@
 
 namespace tier::swap {
 
-class CopyCrew;
-
-class CopyOperation final : public Operation, public std::enable_shared_from_this<CopyOperation> {
+// What a swap needs of the one who runs it.
+class CopyHost {
  public:
-  CopyOperation(std::shared_ptr<CopyCrew> crew, const CopyRequest& request, std::unique_ptr<DevicePort> device);
+  virtual client::Session& session() = 0;
+  virtual uint64_t range_bytes() const = 0;
+  // Null when there is no room now: to be asked again in a later turn.
+  virtual Result<client::Pending*> TrySubmit(const client::Submission& submission) = 0;
+  // Whether the byte budget of all swaps has room for a range of so many bytes.
+  virtual bool FitsBudget(uint64_t bytes) const = 0;
+  virtual void Reserve(uint64_t bytes) = 0;
+  virtual void Unreserve(uint64_t bytes) = 0;
+  // Takes over a request whose answer the swap does not wait for.
+  virtual void Abandon(client::Pending* pending, const client::Submission& submission) = 0;
 
-  bool done() override;
-  bool Wait(std::chrono::steady_clock::time_point deadline) override;
-  Result<Outcome> Take() override;
-  void Cancel() override;
+ protected:
+  ~CopyHost() = default;
+};
 
-  // ---- For the crew, under its lock ----
-  struct Piece {  // One range and what has become of it.
+class CopyOperation {
+ public:
+  // `device`: null when the request's memory is host memory. The host outlives the operation.
+  CopyOperation(CopyHost& host, const CopyRequest& request, std::unique_ptr<DevicePort> device)
+      : host_(host), session_(host.session()), request_(request), device_(std::move(device)) {}
+  CopyOperation(const CopyOperation&) = delete;
+  CopyOperation& operator=(const CopyOperation&) = delete;
+
+  struct Chunk {  // One range and what has become of it.
     enum class State { kAsked, kGranted, kCopying, kOnDevice, kCopied };
     Range range;
     State state = State::kAsked;
@@ -41,63 +60,85 @@ class CopyOperation final : public Operation, public std::enable_shared_from_thi
     RangeOutcome outcome;
     cuda::Event event;
   };
+
   const CopyRequest& request() const { return request_; }
   bool ended() const { return stage_ == Stage::kDone; }
+  // REQUIRES: ended().
+  Result<Outcome> outcome() const;
+  // Asks that it end early. Nothing is undone when every byte was given back as final.
+  void Cancel();
   // Takes in what was answered, asks for more. True when the operation has ended.
   bool Advance();
-  // A range to copy, now the caller's; null when there is none, or a thread is in the device port already.
-  Piece* Claim();
-  // Moves the bytes of a claimed range. Without the lock.
-  Status Copy(Piece& piece);
-  void Copied(Piece& piece, const Status& status, bool started_on_device);
-  // The oldest copy that a device is at, now the caller's to wait for with Copy(); null when there is none.
-  Piece* ClaimOnDevice();
+  // A chunk to copy, now the caller's; null when there is none, or a thread is in the device port already.
+  Chunk* Claim();
+  // The oldest copy that a device works on, now the caller's to wait for with Copy(); null when there is none.
+  Chunk* ClaimOnDevice();
+  // Moves the bytes of a claimed chunk. Without the lock.
+  Status Copy(Chunk& chunk);
+  // After Copy(). `started_on_device`: the device goes on with it.
+  void Copied(Chunk& chunk, const Status& status, bool started_on_device);
+  uint64_t reserved_bytes() const;
 
  private:
-  enum class Stage { kQueued, kLooking, kCreating, kStreaming, kSettling, kUndoing, kDone };
+  enum class Stage { kOpening, kStreaming, kConfirming, kUndoing, kDone };
+  // What a swap does with the tensor: known from the start, or once the daemon has said what there is.
+  enum class Goal {
+    kRead,
+    kCreate,
+    kOverwrite,   // In place, whole or in part.
+    kRepairTorn,  // Overwrites the whole of a TORN tensor; ends when every session sees it valid.
+    kReplace,     // Creates a tensor in the place of one that cannot be overwritten.
+  };
+  // What a failure would leave at the daemon, and how much is lost with it.
+  struct Undo {
+    enum class Left {
+      kNothing,        // Of this swap: everything is as it was, unless a refused replacement removed the old tensor.
+      kCreated,        // A tensor that is not whole: freed.
+      kPartlyWritten,  // New bytes beside old ones: marked TORN.
+      kUndecided,      // The replacement was cancelled before the daemon answered: it may still take place.
+    };
+    Left left = Left::kNothing;
+    uint64_t bytes_lost = 0;  // Size of the valid tensor that a replacement removes.
+  };
 
-  void Begin();
-  client::Pending* Ask(proto::Op op);
-  void TakeOpening();
-  void TakeLook();
-  void Create();
-  void TakeCreate();
+  bool creates() const { return goal_ == Goal::kCreate || goal_ == Goal::kReplace; }
+  uint64_t end() const { return request_.offset + request_.tensor_bytes(); }
+  client::RewrittenRange whole_range() const { return {request_.offset, request_.tensor_bytes()}; }
+
+  void Open();
+  void TakeFirstStat();
   void TakeSizeCheck();
-  void AskForRanges();
-  void TakeRanges();
-  bool TakeRange(Piece& piece);
-  void Finish(Piece& piece);
-  void Retire();
-  void Settle();
+  client::Pending* Ask(proto::Op op);
+  client::Submission SubmissionFor(const Chunk& chunk, proto::RequestItem* item) const;
+  bool AskForChunk();
+  void AskForChunks();
+  void TakeAnswers();
+  bool TakeAnswer(Chunk& chunk);
+  Status CopyThrough(Chunk& chunk, std::span<const Segment> segments);
+  Result<std::vector<Segment>> SegmentsOf(const client::Lease& lease) const;
+  void GiveBack(Chunk& chunk);
+  void AddUpCopied();
+  void Confirm();
   void Abort(Error error);
   bool Unwind();
-  void Undo();
+  void DropChunk(Chunk& chunk);
+  void StartUndo();
   void SendUndo();
   bool TakeUndo();
   std::string Loss() const;
-  client::RewrittenRange whole_range() const { return {request_.offset, request_.tensor_bytes()}; }
-  void DropPiece(Piece& piece);
-  Result<std::vector<Segment>> SegmentsOf(const client::Lease& lease) const;
-  client::Submission SubmissionFor(const Piece& piece, proto::RequestItem* item) const;
 
-  std::shared_ptr<CopyCrew> crew_;
+  CopyHost& host_;
   client::Session& session_;
   const CopyRequest request_;
-  std::unique_ptr<DevicePort> device_;
-  Stage stage_ = Stage::kQueued;
-  client::Pending* opening_ = nullptr;   // Stat before a swap-out.
-  client::Pending* check_ = nullptr;     // Stat of a swap-in, in parallel to its first ranges.
-  client::Pending* settling_ = nullptr;  // Stat behind the ranges of one that mends a torn tensor.
-  client::Pending* undo_ = nullptr;      // Tear of what it leaves, or stat of what it was to replace.
-  std::deque<Piece> ranges_;
-  uint64_t next_ = 0;       // First byte of the tensor that is not asked for yet.
-  bool mends_ = false;      // The tensor that it overwrites whole is TORN.
-  bool replaces_ = false;   // There is a tensor of that name that cannot be overwritten.
-  uint64_t loses_ = 0;      // The bytes of that one, if it was whole.
-  bool undecided_ = false;  // Given up while the daemon had not answered whether that one is replaced.
-  bool created_ = false;
-  bool sealed_some_ = false;  // A range has been given back as final.
-  bool cancelled_ = false;
+  const std::unique_ptr<DevicePort> device_;
+  Stage stage_ = Stage::kOpening;
+  std::optional<Goal> goal_;
+  Undo undo_;
+  // The request beside the chunks whose answer the stage waits for: a stat (opening, the size check of a swap-in while
+  // it streams, confirming), or what undoes.
+  client::Pending* control_ = nullptr;
+  std::deque<Chunk> chunks_;
+  uint64_t next_ = 0;  // First byte of the tensor that is not asked for yet.
   std::optional<Error> error_;
   Outcome outcome_;
 };

@@ -1,6 +1,6 @@
 // CopyRequest: one swap as asked, checked; and how it is cut into ranges.
 //
-// Ranges end at multiples of the range size within the tensor, so they consist of whole blocks but for the ends.
+// Ranges end at multiples of the range size within the tensor, so they consist of whole blocks except at the ends.
 // Pure: no threads, no I/O.
 #pragma once
 

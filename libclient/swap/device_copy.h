@@ -1,7 +1,7 @@
 // DevicePort: the GPU side of one swap: its place in the caller's stream, and copies between device memory and leases.
 //
 // The copies run on a stream of the shim's own, behind everything that the caller had queued when the swap was asked.
-// Threads: one at a time in Start and CopyThroughHost (CopyOperation::Claim sees to it); Await and Finished any.
+// Threads: one at a time in Start and CopyThroughHost (CopyOperation::Claim sees to it); any in Await.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,6 @@ class DevicePort {
   // The same through a buffer of this port's, where elements are cast, checked or summed. Blocks until copied.
   Result<RangeOutcome> CopyThroughHost(const CopyRequest& request, uint64_t tensor_offset,
                                        std::span<const Segment> segments);
-  static Result<bool> Finished(const cuda::Event& event) { return cuda::Gpu::Get().QueryEvent(event); }
   static Status Await(const cuda::Event& event) { return cuda::Gpu::Get().WaitEvent(event); }
 
  private:

@@ -1,7 +1,7 @@
 // How the bytes of one range move between memory and the segments of its lease: cast, checked and summed on the way.
 //
 // Squares are summed by *cell*, a fixed number of the tensor's elements counted from its first: one kernel call makes
-// the sum of a cell, and whoever adds those up in tensor order gets the same bits wherever the blocks lie and however
+// the sum of a cell, and adding those up in tensor order gives the same bits wherever the blocks lie and however
 // the swap was cut into ranges. Blocks, and so ranges, hold whole cells.
 // Pure: no threads, no I/O.
 #pragma once

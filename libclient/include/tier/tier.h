@@ -256,7 +256,7 @@ TIER_API void tier_cancel(tier_op* op);
  */
 
 /* The calls above of the same name, split in two: the request is sent, tier_wait brings its outcome. They never wait:
- * behind unfinished swaps of the same tensors the request is sent when those end. A client has up to 896 of them that
+ * behind unfinished swaps of the same tensors the request is sent when those end. A client has up to 512 of them that
  * tier_wait has not ended; beyond it NO_MEMORY, and other calls find room all the same. tier_poll waits in slices;
  * tier_cancel followed by tier_wait gives up (what is granted afterwards is given back by itself; a free goes on
  * alone, however many there are, and calls on other tensors find room beside them). `leases` is filled by tier_wait and

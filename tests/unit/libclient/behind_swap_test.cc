@@ -4,18 +4,20 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <thread>
 #include <utility>
 
 #include "libclient/abi/handle.h"
 #include "libclient/client/channel.h"
-#include "libclient/swap/copy_crew.h"
+#include "libclient/swap/request_handle.h"
+#include "libclient/swap/swap_handle.h"
+#include "tests/unit/libclient/asleep.h"
 #include "tests/unit/libclient/client_fixture.h"
 
 namespace tier::session_fake {
 namespace {
 
+using client::Credit;
 using proto::Op;
 
 class BehindSwapTest : public ClientTest {
@@ -37,15 +39,18 @@ class BehindSwapTest : public ClientTest {
     EXPECT_EQ(lease, nullptr);
     return code;
   }
-  // Requests of another tensor whose answers nobody takes, until there is room for `left` more.
+  // Requests of another tensor whose answers are not taken, until `left` credits of the class are free.
   using Requested = std::vector<client::Pending*>;
-  static Requested FillButFor(client::Channel& channel, uint32_t left) {
+  static Requested UseCredits(client::Channel& channel, Credit credit, uint32_t left) {
     const proto::RequestItem other{.tensor = 99};
-    Requested requests(proto::kRequestsOutstandingMax - client::kKeptForDetached - left);
-    for (auto& request : requests) request = channel.Submit({.op = Op::kFlush, .items = {&other, 1}}).value();
+    Requested requests(client::QuotaOf(credit) - left);
+    for (auto& request : requests) {
+      request = channel.TrySubmit({.op = Op::kFlush, .items = {&other, 1}}, credit, nullptr).value();
+      EXPECT_NE(request, nullptr);
+    }
     return requests;
   }
-  Requested FillButFor(uint32_t left) { return FillButFor(client_->session->channel(), left); }
+  Requested UseCredits(Credit credit, uint32_t left) { return UseCredits(client_->session->channel(), credit, left); }
   void Take(const Requested& requests) {
     auto& channel = client_->session->channel();
     for (client::Pending* request : requests) {
@@ -166,7 +171,7 @@ TEST_F(BehindSwapTest, AStartedFreeThatIsCancelledIsSentAllTheSame) {
 
 TEST_F(BehindSwapTest, ASwapWaitsForRoomOnTheRingAndHoldsNobodyUp) {
   Start({.windows = 20});
-  const auto calls = FillButFor(0);
+  const auto calls = UseCredits(Credit::kCall, 0);
   ASSERT_TIER_OK(tier_swap_out(client_, 1, content_.data(), content_.size(), nullptr, &swap_));
   EXPECT_EQ(tier_done(swap_), 0);
   EXPECT_TIER_ERROR(tier_wait(swap_, 1, nullptr), TIER_TIMEOUT, "it goes on");
@@ -176,7 +181,7 @@ TEST_F(BehindSwapTest, ASwapWaitsForRoomOnTheRingAndHoldsNobodyUp) {
 
 TEST_F(BehindSwapTest, ACallThatFindsNoRoomKeepsItsDeadline) {
   Start({.windows = 20});
-  const auto calls = FillButFor(0);
+  const auto calls = UseCredits(Credit::kCall, 0);
   EXPECT_TIER_ERROR(AcquireWith(0, 1), TIER_TIMEOUT, "no request could be sent");
   Take(calls);
   EXPECT_EQ(AcquireWith(0, 0), TIER_NOT_FOUND);
@@ -189,7 +194,7 @@ TEST_F(BehindSwapTest, WhatASwapHeldBackWaitsForRoomOnTheRingAndHoldsNobodyUp) {
   tier_op *first = nullptr, *second = nullptr;
   ASSERT_TIER_OK(tier_free_start(client_, &tensor, 1, 0, &first));
   ASSERT_TIER_OK(tier_free_start(client_, &tensor, 1, 0, &second));
-  const auto calls = FillButFor(client::kKeptForCalls + 1);  // The swap has the one.
+  const auto calls = UseCredits(Credit::kStarted, 1);
   EndSwap();
   EXPECT_EQ(tier_poll(first, 10'000), 1);
   EXPECT_EQ(tier_done(second), 0);
@@ -199,12 +204,15 @@ TEST_F(BehindSwapTest, WhatASwapHeldBackWaitsForRoomOnTheRingAndHoldsNobodyUp) {
   Take(calls);
 }
 
-// What a caller has not taken when it closes, it will not take: it is in tier_close.
-TEST_F(BehindSwapTest, ClosingASwapThatFindsNoRoomWaitsForNobodysAnswers) {
+// Outcomes that the caller has not collected when it closes it will not collect: it is in tier_close.
+TEST_F(BehindSwapTest, ClosingASwapDependsOnNoOutcomeThatIsNotCollected) {
   Start({.windows = 20});
-  (void)FillButFor(0);
+  (void)UseCredits(Credit::kStarted, 0);
+  daemon_->Hold(Op::kStat);
   ASSERT_TIER_OK(tier_swap_out(client_, 1, content_.data(), content_.size(), nullptr, &swap_));
   EXPECT_EQ(tier_done(swap_), 0);
+  daemon_->Await([&] { return daemon_->held() == 1; });
+  daemon_->Resume();
   tier_close(std::exchange(client_, nullptr));
   EXPECT_TIER_OK(tier_wait(swap_, 0, nullptr));
 }
@@ -217,7 +225,7 @@ TEST_F(BehindSwapTest, WhatASwapHeldBackHoldsNoCloseUp) {
   tier_lease* lease = nullptr;
   tier_op* acquire = nullptr;
   ASSERT_TIER_OK(tier_acquire_start(client_, &kRange, 1, 0, 0, &lease, &acquire));
-  (void)FillButFor(1);  // The swap has the one.
+  (void)UseCredits(Credit::kStarted, 0);
   daemon_->Resume();
   tier_close(std::exchange(client_, nullptr));
   EXPECT_TIER_OK(tier_wait(swap_, 0, nullptr));
@@ -231,19 +239,21 @@ TEST_F(BehindSwapTest, WhatNoThreadIsThereToDoCloseDoes) {
   client::SessionOptions options;
   options.attach.sockets = {daemon_->socket_path()};
   client::Session* const session = client::Session::Open(options).value();
-  auto crew = std::make_shared<swap::CopyCrew>(*session, 0);
+  auto scheduler = std::make_shared<swap::CopyScheduler>(*session, swap::CopySchedulerOptions{.threads = 0});
   auto content = content_;
-  auto swapped = crew->StartCopy({.tensor = 1, .memory = content.data(), .size = content.size()}).value();
+  auto swapped = swap::StartSwap(scheduler, {.tensor = 1, .memory = content.data(), .size = content.size()}).value();
   const proto::RequestItem swapping{.tensor = 1};
-  auto freed = crew->StartRequest({.op = Op::kFree, .items = {&swapping, 1}}, {}).value();
-  (void)FillButFor(session->channel(), 0);
+  auto freed = swap::StartRequest(scheduler, {.op = Op::kFree, .items = {&swapping, 1}}, {}).value();
+  (void)UseCredits(session->channel(), Credit::kCall, 1);
   EXPECT_FALSE(swapped->done() || freed->done());
-  crew->Close();
+  EXPECT_TRUE(scheduler->CheckInvariants());
+  scheduler->Close();
+  EXPECT_TRUE(scheduler->CheckInvariants());
   EXPECT_EQ(swapped->Take().value().bytes, content.size());
   EXPECT_EQ(freed->Take().error().code, Code::kStale);
   session->Close();
   swapped = freed = nullptr;
-  crew = nullptr;
+  scheduler = nullptr;
   session->Drop();
 }
 
@@ -257,15 +267,6 @@ TEST_F(BehindSwapTest, AHangUpEndsWhatWasNeverSent) {
   EXPECT_EQ(tier_wait(swap_, 0, nullptr), TIER_DISCONNECTED);
 }
 
-// Whether a thread of this process sleeps in the kernel.
-bool Asleep(pid_t thread) {
-  std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
-  std::string text;
-  std::getline(stat, text);
-  const size_t name_end = text.rfind(')');
-  return name_end != std::string::npos && text.size() > name_end + 2 && text[name_end + 2] == 'S';
-}
-
 // Cancels `op` from here while another thread sleeps in tier_wait of it.
 void CancelUnderAWaiter(tier_op* op) {
   std::atomic<pid_t> waiter{0};
@@ -273,7 +274,8 @@ void CancelUnderAWaiter(tier_op* op) {
     waiter = ::gettid();
     EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_TIMEOUT, "cancelled");
   });
-  while (waiter.load() == 0 || !Asleep(waiter.load())) std::this_thread::yield();
+  while (waiter.load() == 0) std::this_thread::yield();
+  EXPECT_TRUE(FallsAsleep(waiter.load()));
   tier_cancel(op);
   waiting.join();
 }

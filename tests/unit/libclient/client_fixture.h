@@ -13,10 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "libclient/client/invariant.h"
 #include "libclient/include/tier/tier.h"
 #include "tests/support/session_fake/fake_daemon.h"
 
 namespace tier::session_fake {
+
+// Mistakes of libtier's own abort the test, in every build.
+inline const bool kAborting = (client::SetAbortOnBrokenInvariant(true), true);
 
 #define EXPECT_TIER_OK(call) EXPECT_EQ(call, TIER_OK) << tier_last_error()
 #define ASSERT_TIER_OK(call) ASSERT_EQ(call, TIER_OK) << tier_last_error()

@@ -181,6 +181,27 @@ TEST_P(DeviceSwapTest, HostMemoryWithAStreamIsAMistake) {
                     "not device memory");
 }
 
+// Runs one swap in the test's own thread, without a budget.
+class SingleSwapHost final : public swap::CopyHost {
+ public:
+  explicit SingleSwapHost(client::Session& session) : session_(session) {}
+
+  client::Session& session() override { return session_; }
+  uint64_t range_bytes() const override { return kBlockSize; }
+  Result<client::Pending*> TrySubmit(const client::Submission& submission) override {
+    return session_.channel().TrySubmit(submission, client::Credit::kCall, nullptr);
+  }
+  bool FitsBudget(uint64_t) const override { return true; }
+  void Reserve(uint64_t bytes) override { reserved_ += bytes; }
+  void Unreserve(uint64_t bytes) override { reserved_ -= bytes; }
+  void Abandon(client::Pending*, const client::Submission&) override { FAIL() << "nothing fails in this test"; }
+  uint64_t reserved() const { return reserved_; }
+
+ private:
+  client::Session& session_;
+  uint64_t reserved_ = 0;
+};
+
 // What the copy threads do, step by step: the port has one buffer and one place in the caller's stream.
 TEST_P(DeviceSwapTest, OneThreadAtATimeIsInTheDevicePort) {
   Start({.windows = 12});
@@ -189,7 +210,8 @@ TEST_P(DeviceSwapTest, OneThreadAtATimeIsInTheDevicePort) {
       .direction = swap::Direction::kIn, .tensor = 1, .memory = device_, .size = kBytes, .stream = stream_};
   auto device = swap::DevicePort::Open(request);
   ASSERT_TRUE(device.has_value() && *device != nullptr);
-  auto operation = std::make_shared<swap::CopyOperation>(client_->crew, request, std::move(*device));
+  SingleSwapHost host(*client_->session);
+  auto operation = std::make_unique<swap::CopyOperation>(host, request, std::move(*device));
   ASSERT_FALSE(operation->Advance());                           // Looks, and asks for the first ranges.
   daemon_->Await([&] { return daemon_->leases_open() == 4; });  // All that it has.
   auto* first = operation->Claim();
@@ -212,7 +234,8 @@ TEST_P(DeviceSwapTest, OneThreadAtATimeIsInTheDevicePort) {
     if (!queues) piece = operation->ClaimOnDevice();
     if (piece != nullptr) operation->Copied(*piece, operation->Copy(*piece), queues);
   }
-  EXPECT_TRUE(operation->Take().has_value());
+  EXPECT_TRUE(operation->outcome().has_value());
+  EXPECT_EQ(host.reserved(), 0u);
 }
 
 // The last one, and once: the failure sticks to the process's context, as a real one would.

@@ -192,7 +192,7 @@ TEST_F(FaultTest, AForkedChildHasNoClient) {
   EXPECT_TIER_OK(tier_step(client_, 1));
 }
 
-TEST_F(FaultTest, AForkedChildMayConnectAnew) {
+TEST_F(FaultTest, AForkedChildMayConnectAgain) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "needs a process without TSan: it lets no forked child start threads";
 #endif

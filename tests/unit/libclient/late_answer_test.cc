@@ -1,5 +1,5 @@
-// A daemon that hangs without hanging up (stopped, deadlocked): nobody waits for it for ever, and nobody gives up on
-// one that still may answer. Time passes as the test says, in the channel's own watch.
+// A daemon that hangs without hanging up (stopped, deadlocked): no call waits for it forever, and none gives up on
+// a daemon that still may answer. Time passes as the test says, in the channel's own watch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 class LateAnswerTest : public ClientTest {
  protected:
-  bool LateAfter(milliseconds elapsed) { return !client_->session->channel().LookForLate(elapsed); }
+  bool LateAfter(milliseconds elapsed) { return !client_->session->channel().CheckForLate(elapsed); }
   // A request that the daemon does not answer: for whole seconds up to `last` it may still come.
   void ExpectLateAfter(Op op, const std::function<int()>& call, seconds last) {
     daemon_->Hold(op);
@@ -85,8 +85,9 @@ TEST_F(LateAnswerTest, EveryWaitEndsWithWhatToDo) {
   FakeDaemon daemon;
   daemon.Hold(Op::kStep);
   daemon.Hold(Op::kFlush);
-  auto session = Session::Open(
-      {.attach = {.sockets = {daemon.socket_path()}}, .look_period = milliseconds(1), .lateness_max = milliseconds(2)});
+  auto session = Session::Open({.attach = {.sockets = {daemon.socket_path()}},
+                                .late_check_period = milliseconds(1),
+                                .lateness_max = milliseconds(2)});
   ASSERT_TRUE(session) << session.error().message;
   std::thread flushing([&] {
     const auto status = (*session)->AskStatus({.op = Op::kFlush});

@@ -9,7 +9,7 @@
 namespace tier::client {
 namespace {
 
-TEST(PendingTable, ForgetsNothingAcrossWrapAround) {
+TEST(PendingTable, KeepsEveryEntryAcrossWrapAround) {
   PendingTable table;
   std::deque<Pending> pendings(2);
   table.Insert(1, &pendings[0]);

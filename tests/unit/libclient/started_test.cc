@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "libclient/swap/copy_crew.h"
+#include "libclient/swap/copy_scheduler.h"
 #include "tests/unit/libclient/client_fixture.h"
 
 namespace tier::session_fake {
@@ -59,7 +59,7 @@ TEST_F(StartedTest, TheirNumberIsLimitedAndOtherCallsFindRoom) {
   Start({.windows = 20});
   auto ops = StartAll();
   tier_op* more = nullptr;
-  EXPECT_TIER_ERROR(StartFlush(&more), TIER_NO_MEMORY, "896 started calls of this client are not taken");
+  EXPECT_TIER_ERROR(StartFlush(&more), TIER_NO_MEMORY, "512 started calls of this client have not been ended");
   EXPECT_THAT(tier_last_error(), ::testing::HasSubstr("tier_wait"));
   EXPECT_EQ(more, nullptr);
   tier_seal(Create(kTensor, 4096));
@@ -109,7 +109,7 @@ TEST_F(StartedTest, FreesThatAreGivenUpHoldUpNothingOfOtherTensors) {
 TEST_F(StartedTest, WhatIsAskedBehindAFreeThatWasGivenUpGoesBehindIt) {
   Start();
   daemon_->Hold(Op::kFree);
-  FreeUnwaited(swap::kGivenUpMax + 1);
+  FreeUnwaited(swap::kAbandonedMax + 1);
   const auto content = Random(5 * kMiB, 1);
   tier_op *swap = nullptr, *flush = nullptr, *other = nullptr;
   ASSERT_TIER_OK(StartFlush(&flush));
@@ -130,12 +130,12 @@ TEST_F(StartedTest, WhatIsAskedBehindAFreeThatWasGivenUpGoesBehindIt) {
 TEST_F(StartedTest, AFreeThatSomebodyWaitsForIsSentBeforeThoseThatWereGivenUp) {
   Start();
   daemon_->Hold(Op::kFree);
-  FreeUnwaited(swap::kGivenUpMax + 1);
+  FreeUnwaited(swap::kAbandonedMax + 1);
   const uint64_t other = kTensor + 1;
   tier_op* op = nullptr;
   ASSERT_TIER_OK(tier_free_start(client_, &other, 1, 0, &op));
   EXPECT_EQ(tier_poll(op, 1), 0);
-  daemon_->Await([&] { return daemon_->held() == swap::kGivenUpMax + 1; });
+  daemon_->Await([&] { return daemon_->held() == swap::kAbandonedMax + 1; });
   daemon_->Resume();
   EXPECT_TIER_ERROR(tier_wait(op, 0, nullptr), TIER_NOT_FOUND, "no tensor 8");
 }

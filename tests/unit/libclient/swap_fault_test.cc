@@ -68,7 +68,7 @@ TEST_F(SwapFaultTest, AHalfReplacedTensorDoesNotPassForWhole) {
 }
 
 // Of the daemon itself: tests/e2e/cpp/tear_test.cc.
-class MendingSwapTest : public SwapFaultTest {
+class RepairingSwapTest : public SwapFaultTest {
  protected:
   void SetUp() override {
     Start({.windows = 20});
@@ -86,14 +86,14 @@ class MendingSwapTest : public SwapFaultTest {
   tier_op* op_ = nullptr;
 };
 
-TEST_F(MendingSwapTest, EndsWhenTheDaemonHasTakenItsReleases) {
+TEST_F(RepairingSwapTest, EndsWhenTheDaemonHasTakenItsReleases) {
   EXPECT_EQ(daemon_->leases_open(), 0u) << "asked behind them";
   EXPECT_EQ(tier_done(op_), 0);
   daemon_->Resume();
   EXPECT_TIER_OK(tier_wait(op_, 0, nullptr));
 }
 
-TEST_F(MendingSwapTest, ThatIsCancelledThenHasSucceeded) {
+TEST_F(RepairingSwapTest, ThatIsCancelledThenHasSucceeded) {
   tier_cancel(op_);
   EXPECT_TIER_OK(tier_wait(op_, 0, nullptr));
   EXPECT_EQ(Requests(Op::kTear), 0u);
@@ -101,7 +101,7 @@ TEST_F(MendingSwapTest, ThatIsCancelledThenHasSucceeded) {
   EXPECT_TIER_OK(tier_flush(client_, nullptr, 0, 0));
 }
 
-TEST_F(MendingSwapTest, EndsWithItsSession) {
+TEST_F(RepairingSwapTest, EndsWithItsSession) {
   daemon_->EndSessions(Code::kRevoked, "the engine ends");
   EXPECT_TIER_ERROR(tier_wait(op_, 0, nullptr), TIER_REVOKED, "the engine ends");
 }

@@ -1,0 +1,25 @@
+#include "libclient/client/completion_check.h"
+
+namespace tier::client {
+
+const char* WrongInHeader(const proto::CompletionHeader& header, uint32_t ready) {
+  if (header.slots == 0 || header.slots > ready || header.slots > proto::kCompletionSlotsPerMessageMax) {
+    return "a completion is longer than what arrived";
+  }
+  if (header.code >= kCodeCount || header.flags != 0) return "a completion has an unknown code or flag";
+  if (header.code != 0) {
+    const bool fits = header.record_count <= 1 && header.detail_length <= proto::kDetailLengthMax &&
+                      proto::SlotsForText(header.detail_length) <= header.slots;
+    return fits ? nullptr : "a refusal is malformed";
+  }
+  const bool fits = header.detail_length == 0 && header.record_count <= proto::kSpansPerCompletionMax &&
+                    proto::SlotsForRecords(header.record_count) <= header.slots;
+  return fits ? nullptr : "an answer is malformed";
+}
+
+const char* WrongForOp(const proto::CompletionHeader& header, proto::Op op) {
+  const bool lacks_record = header.code == 0 && op == proto::Op::kStat && header.record_count == 0;
+  return lacks_record ? "an answer lacks the tensor's record" : nullptr;
+}
+
+}  // namespace tier::client

@@ -1,0 +1,155 @@
+// CopyScheduler: the copy threads of one client, the byte budget of its swaps, and the lock under which swaps and
+// started requests keep their order.
+//
+// The idea: every swap is a state machine; a thread takes turns over all of them, copies one chunk that is granted, and
+// sleeps only when none is. A small swap in an idle client is done by the caller's own thread. What follows what is the
+// TensorOrder's to say, what waits to be sent the RequestQueue's. Nothing is waited for under the lock but the
+// conditions themselves: what finds no room on the ring is sent in a later turn. Threads: any. Lock order: mutex_, then
+// the channel's.
+//
+// Invariants (CheckInvariants): reserved_bytes_ == Σ reserved_bytes() of the active swaps; a range is asked for beyond
+//   the budget only while no byte is reserved, or as the first of a creation; at most kActiveSwapsMax swaps are active;
+//   tickets in the order == swaps queued + swaps active + requests deferred + calls that wait for their turn.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <list>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "libclient/client/session.h"
+#include "libclient/swap/copy_operation.h"
+#include "libclient/swap/request_queue.h"
+#include "libclient/swap/tensor_order.h"
+#include "proto/mutex.h"
+
+namespace tier::swap {
+
+inline constexpr int kCopyThreadsMax = 64;
+inline constexpr uint32_t kActiveSwapsMax = 64;  // Those that may ask for ranges at the same time.
+// Started requests whose outcome the caller has not collected. As many as have a credit, so that sending a request
+// never depends on collecting another's outcome. Abandoned ones do not count: the daemon's answers give their credits
+// back.
+inline constexpr uint32_t kStartedMax = client::QuotaOf(client::Credit::kStarted);
+inline constexpr uint64_t kBudgetBytesMax = 128 * kMiB;
+// Calls have a credit for all that swaps may ask for at once, and more: a stat and a range of each active swap, and a
+// full budget of blocks.
+static_assert(2 * kActiveSwapsMax + kBudgetBytesMax / kBlockSize < client::QuotaOf(client::Credit::kCall));
+inline constexpr uint64_t kInlineBytesMax = kMiB;                // Below it the caller's thread may copy.
+inline constexpr std::chrono::milliseconds kCloseWaitMax{2000};  // For room, to send what Close finds unsent.
+
+struct CopySchedulerOptions {
+  int threads = 1;
+  std::chrono::microseconds inline_wait_max{
+      200};  // For what the caller's thread copies itself, until threads take over.
+};
+
+class CopyScheduler final : private CopyHost {
+ public:
+  CopyScheduler(client::Session& session, const CopySchedulerOptions& options);
+  ~CopyScheduler();
+  CopyScheduler(const CopyScheduler&) = delete;
+  CopyScheduler& operator=(const CopyScheduler&) = delete;
+
+  // ---- Swaps ----
+  // Starts a swap that CheckRequest has passed. TIMEOUT or WOULD_DEADLOCK for what must not wait behind another,
+  // NO_MEMORY without a thread to do it: then nothing has begun, or it has ended.
+  Result<std::shared_ptr<CopyOperation>> Start(const CopyRequest& request, std::unique_ptr<DevicePort> device);
+  bool HasEnded(const CopyOperation& swap) const;
+  // False when the deadline came first.
+  bool AwaitEnd(const CopyOperation& swap, client::Clock::time_point deadline);
+  Result<Outcome> OutcomeOf(const CopyOperation& swap) const;  // REQUIRES: it has ended.
+  void Cancel(const std::shared_ptr<CopyOperation>& swap);
+
+  // ---- Started requests ----
+  // Sends a request, or keeps it until it may be sent; it never waits. Fails when the session has ended, or when there
+  // is neither room nor a thread to wait for it.
+  Status Start(const std::shared_ptr<RequestOperation>& request);
+  // False when the deadline came first. True when it was sent, refused or cancelled.
+  bool AwaitSent(const RequestOperation& request, client::Clock::time_point deadline);
+  // A free that is cancelled while it is deferred is sent all the same.
+  void Cancel(RequestOperation& request);
+  // Takes over a sent request that no caller waits for any more. What it is granted is given back untouched.
+  void TakeOver(client::Pending* pending, const client::Submission& submission);
+  // Started requests whose outcome is not collected. CountStarted is false when there are kStartedMax already.
+  bool CountStarted();
+  void UncountStarted() { started_.fetch_sub(1); }
+
+  // ---- Other calls ----
+  // Returns when the tensors named (none: all) have no unfinished swap and no unsent request in front of this one, by
+  // its own flags and deadline; the time that is left stays in submission->timeout_ms. TIMEOUT, WOULD_DEADLOCK.
+  Status WaitForTurn(client::Submission* submission);
+  bool HasSwap(uint64_t tensor, uint32_t flags) const;
+  // Waits for all swaps, then ends the threads. Requests that are still deferred are sent if there is room for them by
+  // then, or soon, and their answers are not taken. Depends on no caller taking answers, and on no thread.
+  void Close();
+
+  client::Session& session() override { return session_; }
+  // INVALID with the figures of the first equation that does not hold, here or in the parts.
+  Status CheckInvariants() const;
+
+ private:
+  struct Swap {
+    std::shared_ptr<CopyOperation> operation;
+    TensorOrder::Ticket ticket = 0;
+  };
+  enum class Turn { kWorked, kWaiting, kIdle };
+
+  // CopyHost, for the swaps, under the lock.
+  uint64_t range_bytes() const override { return range_bytes_; }
+  Result<client::Pending*> TrySubmit(const client::Submission& submission) override TIER_REQUIRES(mutex_);
+  bool FitsBudget(uint64_t bytes) const override TIER_REQUIRES(mutex_);
+  void Reserve(uint64_t bytes) override TIER_REQUIRES(mutex_) { reserved_bytes_ += bytes; }
+  void Unreserve(uint64_t bytes) override TIER_REQUIRES(mutex_);
+  void Abandon(client::Pending* pending, const client::Submission& submission) override TIER_REQUIRES(mutex_) {
+    queue_.Abandon(pending, submission);
+  }
+
+  Status Enqueue(const std::shared_ptr<CopyOperation>& swap) TIER_EXCLUDES(mutex_);
+  // Takes turns on this thread. True when it has ended; false at the deadline.
+  bool RunInline(const CopyOperation& swap, client::Clock::time_point deadline) TIER_EXCLUDES(mutex_);
+  Status EnsureThreads() TIER_EXCLUDES(mutex_);  // At least one thread runs.
+  void WakeThreads() TIER_EXCLUDES(mutex_);
+  void Run() TIER_EXCLUDES(mutex_);
+  // Gives the lock free and sleeps until an answer to the scheduler, or until there may be room, at most until
+  // `deadline`.
+  void AwaitAnswer(uint64_t seen, client::Clock::time_point deadline) TIER_REQUIRES(mutex_);
+  Turn TakeTurn() TIER_REQUIRES(mutex_);
+  bool CopyOne() TIER_REQUIRES(mutex_);
+  void CopyChunk(std::shared_ptr<CopyOperation> swap, CopyOperation::Chunk& chunk) TIER_REQUIRES(mutex_);
+  void Admit() TIER_REQUIRES(mutex_);
+  // A ticket's operation is over: what followed it may begin.
+  void Leave(TensorOrder::Ticket ticket) TIER_REQUIRES(mutex_);
+  void SendReady() TIER_REQUIRES(mutex_);
+  Status AwaitTurn(TensorOrder::Ticket ticket, client::Submission* submission) TIER_REQUIRES(mutex_);
+  bool IsIdle() const TIER_REQUIRES(mutex_);
+  bool HasUnfinished() const TIER_REQUIRES(mutex_);
+  void CheckInDebug() const TIER_REQUIRES(mutex_);
+  Status CheckLocked() const TIER_REQUIRES(mutex_);
+
+  client::Session& session_;
+  const CopySchedulerOptions options_;
+  const uint64_t budget_bytes_;
+  const uint64_t range_bytes_;
+  client::Group answers_;                // Completions of the scheduler's requests.
+  std::atomic<uint32_t> started_{0};     // RequestOperations that count.
+  std::atomic<uint64_t> unfinished_{0};  // Tickets in the order.
+
+  mutable Mutex mutex_;
+  CondVar work_;      // There is something to do for a thread that sleeps without requests on their way.
+  CondVar finished_;  // A ticket was removed.
+  TensorOrder order_ TIER_GUARDED_BY(mutex_);
+  RequestQueue queue_ TIER_GUARDED_BY(mutex_);
+  std::deque<Swap> queued_ TIER_GUARDED_BY(mutex_);
+  std::list<Swap> active_ TIER_GUARDED_BY(mutex_);
+  uint64_t reserved_bytes_ TIER_GUARDED_BY(mutex_) = 0;
+  uint64_t calls_waiting_ TIER_GUARDED_BY(mutex_) = 0;
+  uint32_t awaiting_answers_ TIER_GUARDED_BY(mutex_) = 0;  // Threads in AwaitAnswer.
+  bool starved_ TIER_GUARDED_BY(mutex_) = false;           // A swap found no room in this turn.
+  bool stopping_ TIER_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_ TIER_GUARDED_BY(mutex_);
+};
+
+}  // namespace tier::swap
