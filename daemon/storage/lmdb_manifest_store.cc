@@ -310,6 +310,9 @@ Result<std::vector<std::byte>> LmdbManifestStore::Load(std::string_view job) con
   MDB_val key = AsValue(job);
   MDB_val found{};
   const int error = mdb_get(transaction->get(), environment_->manifests, &key, &found);
+  if (error == MDB_NOTFOUND)
+    return Fail(Code::kNotFound,
+                fmt::format("nothing is persisted of job {}: open it with mode create or attach", job));
   if (error != 0) return FailIndex(error, fmt::format("reading the manifest of job {}", job));
   const auto* bytes = static_cast<const std::byte*>(found.mv_data);
   return std::vector<std::byte>(bytes, bytes + found.mv_size);

@@ -85,6 +85,7 @@ TEST_F(ManifestStoreTest, ReplacesAndErases) {
   for (const auto& [cookie, result] : Wait(store.get(), 5)) EXPECT_EQ(result.code, Code::kOk) << result.message;
   EXPECT_EQ(*store->Load("a"), Manifest("second"));
   EXPECT_EQ(store->Load("b").error().code, Code::kNotFound);
+  EXPECT_THAT(store->Load("b").error().message, ::testing::StartsWith("nothing is persisted of job b"));
   EXPECT_THAT(store->Jobs(), UnorderedElementsAre("a"));
 }
 
