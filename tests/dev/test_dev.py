@@ -70,7 +70,17 @@ def test_options_are_checked_before_anything_is_set_up(verb: str, option: str, s
 
 @pytest.mark.parametrize(
     "options",
-    ["--steps 0", "--batch x", "--threads 0", "--heads 7", "--arena x", "--arena 1MiB", "--width 8 --heads 1"],
+    [
+        "--steps 0",
+        "--batch x",
+        "--threads 0",
+        "--heads 7",
+        "--arena x",
+        "--arena 1MiB",
+        "--ssd 1MiB",
+        "--ssd 0",
+        "--width 8 --heads 1",
+    ],
 )
 def test_the_demo_refuses_what_cannot_train_before_it_starts(options: str) -> None:
     script = f"source {ROOT}/tools/dev.d/demo.sh; PATH=/usr/bin:/bin"

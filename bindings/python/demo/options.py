@@ -15,6 +15,7 @@ from tierd.quantity import byte_count
 
 HERE = pathlib.Path(__file__).resolve().parent
 BLOCK = 2 << 20
+SSD_MIN = 64 << 20  # A daemon makes no smaller file.
 VOCABULARY = 256
 
 
@@ -46,6 +47,8 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--heads {arguments.heads} do not divide --width {arguments.width}")
     if arena_bytes(arguments) == 0:
         parser.error("the arena would be less than 2 MiB: state --arena, or train a larger model")
+    if ssd_bytes(arguments) < SSD_MIN:
+        parser.error(f"--ssd {arguments.ssd} is too small: the daemon's file takes 64MiB or more")
     return arguments
 
 
@@ -57,9 +60,9 @@ def positive(text: str) -> int:
 
 
 def quantity(text: str) -> str:
-    """Empty, or as the daemon's configuration takes it."""
+    """Empty, or a size."""
     try:
-        byte_count(text or None)
+        byte_count(text or None, "the size")
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
@@ -77,6 +80,10 @@ def arena_bytes(arguments: argparse.Namespace) -> int:
     if arguments.arena:
         return byte_count(arguments.arena, "arena") // BLOCK * BLOCK
     return state_bytes(arguments) // 4 // BLOCK * BLOCK
+
+
+def ssd_bytes(arguments: argparse.Namespace) -> int:
+    return byte_count(arguments.ssd or None, "ssd")
 
 
 def training_command(arguments: argparse.Namespace, socket: str) -> list[str]:

@@ -25,7 +25,7 @@ from typing import Any
 
 from display import StepDisplay, show_table
 from footprint import Footprint
-from options import HERE, arena_bytes, parse, state_bytes, training_command, training_environment
+from options import HERE, arena_bytes, parse, ssd_bytes, state_bytes, training_command, training_environment
 
 import tierd.control
 from tierd.daemon import Daemon
@@ -87,8 +87,8 @@ def private_daemon(arguments: argparse.Namespace, folder: pathlib.Path) -> Itera
                 "socket_directory": sockets,
                 "data_directory": str(folder),
             },
-            "arena": {"maximum": f"{arena_bytes(arguments) >> 20}MiB", "window_size": "2MiB"},
-            "ssd": {"file_size": arguments.ssd},
+            "arena": {"maximum": arena_bytes(arguments), "window_size": "2MiB"},
+            "ssd": {"file_size": ssd_bytes(arguments)},
             "engine": {"spin": arguments.spin},
         }
         with Daemon(folder, settings) as daemon:

@@ -364,7 +364,7 @@ def test_other_quantities_are_refused_by_name(text: object) -> None:
 
 
 def test_an_unknown_unit_is_told_which_there_are() -> None:
-    with pytest.raises(tierd.Invalid, match='limit is "10G": .* KiB, MiB, GiB, TiB, KB, MB, GB, TB'):
+    with pytest.raises(tierd.Invalid, match='limit is "10G": .* KiB, MiB, GiB, TiB, kB, MB, GB, TB'):
         byte_count("10G", "limit")
 
 

@@ -11,7 +11,7 @@ _UNITS = {
     "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 }  # fmt: skip
-_UNIT_NAMES = "units: B, KiB, MiB, GiB, TiB, KB, MB, GB, TB"
+_UNIT_NAMES = "units: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _LARGEST = (1 << 63) - 1
 
