@@ -77,6 +77,16 @@ def test_a_daemon_that_ends_instead_is_reported_with_its_words(tmp_path: pathlib
         Daemon(tmp_path / "d", {}, program=str(program))
 
 
+def test_the_words_of_an_earlier_daemon_in_the_directory_are_not_reported(
+    tmp_path: pathlib.Path, program: pathlib.Path
+) -> None:
+    with Daemon(tmp_path / "d", {}, program=str(program)):
+        pass
+    program.write_text(f"#!{sys.executable}\nimport sys\nsys.exit('arena.maximum is larger than the memory')\n")
+    with pytest.raises(tierd.Disconnected, match="ready: arena.maximum is larger than the memory$"):
+        Daemon(tmp_path / "d", {}, program=str(program))
+
+
 def test_a_daemon_that_does_not_stop_is_killed(tmp_path: pathlib.Path, program: pathlib.Path) -> None:
     program.write_text(program.read_text().replace("sigwait([signal.SIGTERM])", "sigwait([signal.SIGUSR1])"))
     daemon = Daemon(tmp_path / "d", {}, program=str(program))

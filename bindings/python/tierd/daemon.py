@@ -86,6 +86,7 @@ class Daemon:
         config.write_text(toml(settings))
         command = [program or find_program(), "--config", str(config)]
         with tempfile.TemporaryDirectory(prefix="tierd-ready-") as ready, open(self.log, "ab") as log:
+            self._log_start = log.tell()  # The lines before are of an earlier daemon in this directory.
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
                 address = os.path.join(ready, "notify")
                 notify.bind(address)
@@ -123,8 +124,11 @@ class Daemon:
             os.close(end)
 
     def log_tail(self, lines: int = 8) -> str:
-        text = self.log.read_text(errors="replace").strip().splitlines()
-        return " | ".join(text[-lines:]) or f"{self.log} is empty"
+        """The last lines that this daemon wrote."""
+        with open(self.log, "rb") as log:
+            log.seek(self._log_start)
+            text = log.read().decode(errors="replace").strip().splitlines()
+        return " | ".join(text[-lines:]) or f"{self.log} has no line of it"
 
     def stop(self, timeout: float = 30.0) -> int:
         """Has it drain and end; kills it after ``timeout`` seconds. Returns its exit status."""
