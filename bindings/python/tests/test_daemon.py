@@ -196,6 +196,28 @@ def test_connect_starts_the_daemon_with_what_it_was_given(
     assert settings["daemon"]["data_directory"] == str(runtime / "data")
 
 
+@pytest.mark.parametrize(("ssd", "told"), [("1GiB", 0), ("2GiB", 1), (None, 0)])
+def test_resources_that_a_running_private_daemon_does_not_have_are_reported(
+    runtime: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    ssd: str | None,
+    told: int,
+) -> None:
+    started: list[Daemon] = []
+    monkeypatch.setattr(autostart, "_started", started)
+    first = autostart.Resources.of("1GiB", None, None)
+    autostart.connect_or_start(library.ConnectOptions(), lambda: None, first)
+    monkeypatch.setattr(library, "load", FakeLibrary)
+    monkeypatch.delenv("TIERD_SOCKET", raising=False)
+    tierd.connect(ssd=ssd).close()
+    monkeypatch.setattr(autostart, "default_sockets", list)  # As for root, whose private daemon is in no default.
+    autostart.connect_or_start(library.ConnectOptions(), lambda: None, autostart.Resources.of(ssd, None, None))
+    started[0].stop()
+    assert len(started) == 1
+    assert capfd.readouterr().err.count("was started with another ssd, ram or data_directory") == 2 * told
+
+
 def test_a_refused_start_names_the_arguments_of_connect(runtime: pathlib.Path, program: pathlib.Path) -> None:
     words = "an SSD file of 1 TiB does not fit: lower ssd.file_size, or set daemon.data_directory"
     program.write_text(f"#!{sys.executable}\nimport sys\nsys.exit({words!r})\n")
@@ -218,6 +240,17 @@ def test_a_daemon_without_an_ssd_tier_says_so_at_the_start(
     told = capfd.readouterr().err
     assert "no SSD tier, tensors stay in RAM: the disk is full (tierd.connect takes ssd= and data_directory=)" in told
     assert "serving at x" not in told
+
+
+def test_a_daemon_that_was_to_have_no_ssd_tier_does_not_complain(
+    runtime: pathlib.Path, program: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Daemon] = []
+    monkeypatch.setattr(autostart, "_started", started)
+    program.write_text(program.read_text().replace("STATUS=serving", "STATUS=x; no SSD tier, tensors stay in RAM"))
+    autostart.connect_or_start(library.ConnectOptions(), lambda: None, autostart.Resources.of(0, None, None))
+    started[0].stop()
+    assert "no SSD tier" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("keeps", "attempts"), [(True, 1), (False, 0)])

@@ -13,6 +13,7 @@ import pathlib
 import socket
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable
 from typing import Any
 
@@ -106,6 +107,17 @@ def answers(path: pathlib.Path) -> bool:
     return True
 
 
+def connect(options: library.ConnectOptions, attempt: Callable[[], None], resources: Resources) -> None:
+    """Has ``attempt`` open a session with the first daemon found, else with a private one, which is started."""
+    try:
+        attempt()
+    except (NotFound, Disconnected):
+        return connect_or_start(options, attempt, resources)
+    directory = socket_directory()
+    if directory / "tierd.sock" == default_sockets()[0] and answers(directory / "tierd.sock"):
+        _report_other_resources(directory, resources)
+
+
 def connect_or_start(
     options: library.ConnectOptions, attempt: Callable[[], None], resources: Resources = Resources()
 ) -> None:
@@ -133,7 +145,29 @@ def connect_or_start(
                 file=sys.stderr,
                 flush=True,
             )
+        else:
+            _report_other_resources(directory, resources)
         attempt()
+
+
+def _report_other_resources(directory: pathlib.Path, resources: Resources) -> None:
+    """A word on stderr where a private daemon that runs was started with other resources than the caller gave."""
+    if resources == Resources():
+        return
+    wanted = private_settings(directory, resources)
+    try:
+        running = tomllib.loads((directory / "tierd.toml").read_text())
+    except (OSError, ValueError):
+        return  # No private daemon of this package: its resources are its operator's.
+    for settings in (running, wanted):
+        settings.get("daemon", {}).pop("starter_pid", None)
+    if running != wanted:
+        print(
+            f"tierd: the private daemon that runs in {directory} was started with another ssd, ram or data_directory; "
+            "it keeps them until it ends, some seconds after its last client",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _start(directory: pathlib.Path, resources: Resources) -> Daemon:
@@ -149,8 +183,8 @@ def _start(directory: pathlib.Path, resources: Resources) -> Daemon:
 
 
 def _lack(daemon: Daemon) -> str:
-    """What the daemon says of an SSD tier that is missing or small, and what a caller can do about it."""
-    for words in ("no SSD tier", "the SSD file is smaller"):
+    """Why the daemon has no SSD tier or a small one, unless that was asked for, and what a caller can do about it."""
+    for words in ("no SSD tier, tensors stay in RAM: ", "the SSD file is smaller"):
         if (start := daemon.status.find(words)) >= 0:
             return f"; {daemon.status[start:]} (tierd.connect takes ssd= and data_directory=)"
     return ""

@@ -24,7 +24,7 @@ from typing import Any
 from . import autostart as autostarts
 from . import layout as layouts
 from . import library, ranges
-from .errors import AlreadyExists, Disconnected, Invalid, NoMemory, NotFound, Timeout, WouldDeadlock
+from .errors import AlreadyExists, Invalid, NoMemory, NotFound, Timeout, WouldDeadlock
 from .layout import Layout
 from .lease import Lease
 from .quantity import byte_count
@@ -94,12 +94,10 @@ def connect(
         session.check(functions.tier_connect(ctypes.byref(options), ctypes.byref(session.handle)))
 
     try:
-        try:
+        if may_start:
+            autostarts.connect(options, attempt, resources)
+        else:
             attempt()
-        except (NotFound, Disconnected):
-            if not may_start:
-                raise
-            autostarts.connect_or_start(options, attempt, resources)
         return Client(session)
     except BaseException:
         session.close()
