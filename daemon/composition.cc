@@ -111,7 +111,8 @@ Status Daemon::OpenDataSocket() {
   }
   session::ListenerOptions options;
   options.epoch = epoch_;
-  options.window_size = engine_->arena().window_size();
+  options.window_size = engine_->arena().window_size(WindowKind::kBlock);
+  options.address_space_size = engine_->arena().address_space_bytes();
   options.windows_max = engine_->arena().windows_max();
   const auto request_timeout = std::chrono::ceil<std::chrono::milliseconds>(config_.engine.deadline);
   options.request_timeout_ms = static_cast<uint32_t>(request_timeout.count());
@@ -248,10 +249,11 @@ void Daemon::AnnounceReady() {
   const std::string ssd_status = SsdStatus(ssd);
   if (!ssd.ssd_mode_reason().empty()) spdlog::warn("{}", ssd_status);
   const std::string metrics = exporter_ ? fmt::format("; metrics port {}", exporter_->port()) : std::string();
-  const std::string status =
-      fmt::format("serving at {}/tierd.sock; arena up to {} in windows of {}; {}, spin {}{}", paths_.socket_directory,
-                  base::FormatBytes(engine_->arena().arena_max_bytes()),
-                  base::FormatBytes(engine_->arena().window_size()), facts.io_mode, facts.spin_mode, metrics);
+  const memory::Arena& arena = engine_->arena();
+  const std::string status = fmt::format(
+      "serving at {}/tierd.sock; arena up to {} in windows of {} and {}; {}, spin {}{}", paths_.socket_directory,
+      base::FormatBytes(arena.arena_max_bytes()), base::FormatBytes(arena.window_size(WindowKind::kBlock)),
+      base::FormatBytes(arena.window_size(WindowKind::kSlot)), facts.io_mode, facts.spin_mode, metrics);
   spdlog::info("tierd {} {}", kVersion, status);
   manager_.Notify(fmt::format("READY=1\nSTATUS={}{}{}\n", status, ssd_status.empty() ? "" : "; ", ssd_status));
 }

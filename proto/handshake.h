@@ -7,6 +7,10 @@
 // ask its kernel for the process behind the socket (before 6.5) sends ProcessChallenge before Welcome. The client
 // answers with ProcessProof: the kernel tells the daemon which process sent that.
 //
+// The client reserves one range of addresses, address_space_size long, and maps each window at its place there. A place
+// is a multiple of the window's size, and no two windows that a client has overlap: the daemon gives a place to another
+// window only when every session has returned the one that lay there.
+//
 // Fixed sizes, little-endian, text NUL-terminated inside its array, reserved fields zero. A packet of another size, an
 // unknown kind, a missing NUL or an unexpected number of descriptors is refused with INVALID and the connection closed.
 #pragma once
@@ -15,12 +19,13 @@
 #include <cstdint>
 
 #include "proto/codes.h"
+#include "proto/window_kind.h"
 
 namespace tier::proto {
 
 inline constexpr uint64_t kHandshakeMagic = 0x4f4c4c4548524554;  // "TERHELLO"
-inline constexpr uint16_t kProtocolVersion = 1;
-inline constexpr uint16_t kProtocolVersionMin = 1;
+inline constexpr uint16_t kProtocolVersion = 2;                  // 2: windows have a kind, a size and a place.
+inline constexpr uint16_t kProtocolVersionMin = 2;
 
 inline constexpr uint32_t kJobNameSize = 128;   // With the NUL. [A-Za-z0-9._:/@-]+
 inline constexpr uint32_t kTokenSize = 65;      // 64 hexadecimal digits or empty.
@@ -78,8 +83,9 @@ struct Welcome {
   uint64_t epoch;
   uint64_t session;
   uint64_t job;
-  uint64_t window_size;           // Bytes.
-  uint32_t windows_max;           // Window indices are below this: reserve windows_max × window_size of address range.
+  uint64_t window_size;           // Bytes of a block window. Each window's packet says its own size.
+  uint64_t address_space_size;    // Bytes of addresses to reserve: twice the arena.
+  uint32_t windows_max;           // Window indices are below this.
   uint32_t reconnect_timeout_ms;  // 0: nobody restarts this daemon; a hang-up is final.
   uint64_t session_region_size;
   char job_name[kJobNameSize];  // As opened (a suffix may have been added).
@@ -87,10 +93,21 @@ struct Welcome {
   char daemon[63];              // "tierd 0.1.0".
 };
 
-struct WindowPacket {  // kWindow, kWindowReturn, kWindowReturned
+struct WindowPacket {  // kWindow
   PacketHeader header;
   uint32_t window;
-  uint32_t page_size;  // 4096 or 2 MiB; kWindow only.
+  uint16_t kind;  // WindowKind
+  uint16_t reserved0;
+  uint32_t page_size;  // 4096, or 2 MiB: block windows only.
+  uint32_t reserved1;
+  uint64_t size;   // Bytes, a power of two.
+  uint64_t place;  // Byte offset in the reserved range, a multiple of size; place + size ≤ address_space_size.
+};
+
+struct WindowReturnPacket {  // kWindowReturn, kWindowReturned
+  PacketHeader header;
+  uint32_t window;
+  uint32_t reserved0;
 };
 
 struct SessionEnd {
@@ -113,9 +130,11 @@ struct ProcessPacket {  // kProcessChallenge, kProcessProof
 static_assert(sizeof(PacketHeader) == 16);
 static_assert(sizeof(Hello) == 16 + 8 + 16 + 16 + kJobNameSize + kTokenSize + 63);
 static_assert(offsetof(Hello, guarantee_bytes) == 40 && offsetof(Hello, job) == 56);
-static_assert(sizeof(Welcome) == 16 + 8 + kMessageSize + 6 * 8 + kJobNameSize + kTokenSize + 63);
+static_assert(sizeof(Welcome) == 16 + 8 + kMessageSize + 7 * 8 + kJobNameSize + kTokenSize + 63);
 static_assert(offsetof(Welcome, epoch) == 24 + kMessageSize);
-static_assert(sizeof(WindowPacket) == 24 && sizeof(SessionEnd) == 24 + kMessageSize && sizeof(ProcessPacket) == 24);
+static_assert(sizeof(WindowPacket) == 48 && offsetof(WindowPacket, size) == 32 && offsetof(WindowPacket, place) == 40);
+static_assert(sizeof(WindowReturnPacket) == 24 && sizeof(SessionEnd) == 24 + kMessageSize &&
+              sizeof(ProcessPacket) == 24);
 
 inline constexpr uint32_t kPacketSizeMax = sizeof(Welcome);
 inline constexpr uint32_t kPacketDescriptorsMax = 3;

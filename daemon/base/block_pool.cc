@@ -1,8 +1,9 @@
-// BlockPool over two maps of whole blocks (those that may become slot blocks, and those that may not) and the slot
-// blocks. A block is in exactly one of four conditions: free in its map; a slot block; handed out whole; no member.
+// BlockPool over one map of whole blocks for each use of a region, and the slot blocks. A block is in exactly one of
+// four conditions: free in its map; a slot block; handed out whole; no member.
 #include "daemon/base/block_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "daemon/base/check.h"
@@ -14,6 +15,11 @@ namespace {
 
 constexpr uint32_t kNone = FreeBlockMap::kNone;
 
+// Where each is looked for, in this order: what is left then serves the most requests.
+constexpr std::array kForBlocks = {RegionUse::kBlocksOnly, RegionUse::kBlocksFirst, RegionUse::kSlotsFirst};
+constexpr std::array kForSlots = {RegionUse::kSlotsFirst, RegionUse::kBlocksFirst};
+constexpr std::array kForRunsWithTails = {RegionUse::kBlocksFirst, RegionUse::kSlotsFirst};
+
 PageRun WholeBlock(uint32_t block) { return {block, 0, static_cast<uint16_t>(kPagesPerBlock)}; }
 
 }  // namespace
@@ -21,19 +27,25 @@ PageRun WholeBlock(uint32_t block) { return {block, 0, static_cast<uint16_t>(kPa
 struct BlockPool::State {
   struct Region {
     uint32_t count = 0;
-    bool slots_allowed = false;
+    RegionUse use = RegionUse::kSlotsFirst;
   };
 
   std::map<uint32_t, Region> regions;  // By first block.
-  FreeBlockMap slotable;               // Members of regions where slots may lie.
-  FreeBlockMap whole_only;
+  std::array<FreeBlockMap, kRegionUses> maps;
   SlotBlocks slots;
 
+  FreeBlockMap& Of(RegionUse use) { return maps[static_cast<size_t>(use)]; }
+  const FreeBlockMap& Of(RegionUse use) const { return maps[static_cast<size_t>(use)]; }
   FreeBlockMap* MapOf(uint32_t block) {
-    if (slotable.IsMember(block)) return &slotable;
-    return whole_only.IsMember(block) ? &whole_only : nullptr;
+    for (FreeBlockMap& map : maps) {
+      if (map.IsMember(block)) return &map;
+    }
+    return nullptr;
   }
-  uint64_t free_blocks() const { return slotable.free_count() + whole_only.free_count(); }
+  uint64_t free_slot_blocks() const {
+    return Of(RegionUse::kBlocksFirst).free_count() + Of(RegionUse::kSlotsFirst).free_count();
+  }
+  uint64_t free_blocks() const { return Of(RegionUse::kBlocksOnly).free_count() + free_slot_blocks(); }
 
   void TakeRun(FreeBlockMap* map, uint32_t first, uint32_t count, std::vector<PageRun>* runs);
   // Takes `blocks` blocks as few runs, longest first. REQUIRES: that many are free in `map`.
@@ -59,32 +71,44 @@ void BlockPool::State::TakeScattered(FreeBlockMap* map, uint32_t blocks, std::ve
   }
 }
 
-// One run where there is one, blocks that cannot hold slots first: what is left then serves the most requests.
+// A run from the first map that has one, but from no map behind one that has enough blocks: what lies there serves
+// others better. Else scattered blocks, map by map.
 void BlockPool::State::TakeBlocks(uint32_t blocks, std::vector<PageRun>* runs) {
   const size_t begin = runs->size();
-  for (FreeBlockMap* map : {&whole_only, &slotable}) {
-    const uint32_t first = map->FindRun(blocks);
-    if (first != kNone) return TakeRun(map, first, blocks, runs);
+  for (const RegionUse use : kForBlocks) {
+    FreeBlockMap& map = Of(use);
+    const uint32_t first = map.FindRun(blocks);
+    if (first != kNone) return TakeRun(&map, first, blocks, runs);
+    if (map.free_count() >= blocks) break;
   }
-  const auto whole = static_cast<uint32_t>(std::min<uint64_t>(blocks, whole_only.free_count()));
-  TakeScattered(&whole_only, whole, runs);
-  TakeScattered(&slotable, blocks - whole, runs);
+  for (const RegionUse use : kForBlocks) {
+    const auto here = static_cast<uint32_t>(std::min<uint64_t>(blocks, Of(use).free_count()));
+    TakeScattered(&Of(use), here, runs);
+    blocks -= here;
+  }
   std::sort(runs->begin() + static_cast<ptrdiff_t>(begin), runs->end(),
             [](const PageRun& a, const PageRun& b) { return a.block < b.block; });
 }
 
 // When the slot needs a new slot block anyhow: the one behind the run, if there is such a run. False: nothing done.
 bool BlockPool::State::TryTakeBlocksWithNewSlotBlock(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs) {
-  const uint32_t first = slotable.FindRun(blocks + 1);
-  if (first == kNone) return false;
-  const uint32_t behind = first + blocks;
-  if (blocks != 0) TakeRun(&slotable, first, blocks, runs);
-  slotable.MarkUsed(behind, 1);
-  slots.Add(behind);
-  const PageRun tail{behind, 0, static_cast<uint16_t>(tail_pages)};
-  slots.Take(tail);
-  runs->push_back(tail);
-  return true;
+  for (const RegionUse use : blocks == 0 ? kForSlots : kForRunsWithTails) {
+    FreeBlockMap& map = Of(use);
+    const uint32_t first = map.FindRun(blocks + 1);
+    if (first == kNone) {
+      if (blocks != 0 && map.free_count() >= blocks) return false;
+      continue;
+    }
+    const uint32_t behind = first + blocks;
+    if (blocks != 0) TakeRun(&map, first, blocks, runs);
+    map.MarkUsed(behind, 1);
+    slots.Add(behind);
+    const PageRun tail{behind, 0, static_cast<uint16_t>(tail_pages)};
+    slots.Take(tail);
+    runs->push_back(tail);
+    return true;
+  }
+  return false;
 }
 
 bool BlockPool::State::TakeSlotBehind(uint32_t last_block, uint32_t pages, std::vector<PageRun>* runs) {
@@ -98,20 +122,25 @@ bool BlockPool::State::TakeSlotBehind(uint32_t last_block, uint32_t pages, std::
 PageRun BlockPool::State::TryTakeSlot(uint32_t pages, uint32_t near) {
   const PageRun run = slots.TryAllocate(pages);
   if (run) return run;
-  uint32_t block = slotable.FindAtOrAfter(near);
-  if (block == kNone) block = slotable.FindAtOrAfter(0);
-  if (block == kNone) return {};
-  slotable.MarkUsed(block, 1);
-  slots.Add(block);
-  return slots.TryAllocate(pages);
+  for (const RegionUse use : kForSlots) {
+    FreeBlockMap& map = Of(use);
+    uint32_t block = map.FindAtOrAfter(near);
+    if (block == kNone) block = map.FindAtOrAfter(0);
+    if (block == kNone) continue;
+    map.MarkUsed(block, 1);
+    slots.Add(block);
+    return slots.TryAllocate(pages);
+  }
+  return {};
 }
 
 PageRun BlockPool::State::TryTakeBlock(uint32_t near) {
-  for (FreeBlockMap* map : {&whole_only, &slotable}) {
-    uint32_t block = map->FindAtOrAfter(near);
-    if (block == kNone) block = map->FindAtOrAfter(0);
+  for (const RegionUse use : kForBlocks) {
+    FreeBlockMap& map = Of(use);
+    uint32_t block = map.FindAtOrAfter(near);
+    if (block == kNone) block = map.FindAtOrAfter(0);
     if (block == kNone) continue;
-    map->MarkUsed(block, 1);
+    map.MarkUsed(block, 1);
     return WholeBlock(block);
   }
   return {};
@@ -122,25 +151,26 @@ BlockPool::~BlockPool() = default;
 BlockPool::BlockPool(BlockPool&&) noexcept = default;
 BlockPool& BlockPool::operator=(BlockPool&&) noexcept = default;
 
-void BlockPool::AddRegion(uint32_t first, uint32_t count, bool slots_allowed) {
+void BlockPool::AddRegion(uint32_t first, uint32_t count, RegionUse use) {
   State& s = *state_;
-  TIER_CHECK(count != 0 && !s.slotable.AnyMember(first, count) && !s.whole_only.AnyMember(first, count),
-             "first {} count {}", first, count);
-  (slots_allowed ? s.slotable : s.whole_only).AddMembers(first, count);
-  s.regions[first] = {count, slots_allowed};
+  for (const FreeBlockMap& map : s.maps) {
+    TIER_CHECK(count != 0 && !map.AnyMember(first, count), "first {} count {}", first, count);
+  }
+  s.Of(use).AddMembers(first, count);
+  s.regions[first] = {count, use};
 }
 
 void BlockPool::RemoveRegion(uint32_t first) {
   const auto region = state_->regions.find(first);
   TIER_CHECK(region != state_->regions.end(), "first {}", first);
-  (region->second.slots_allowed ? state_->slotable : state_->whole_only).RemoveMembers(first, region->second.count);
+  state_->Of(region->second.use).RemoveMembers(first, region->second.count);
   state_->regions.erase(region);
 }
 
 bool BlockPool::RegionEmpty(uint32_t first) const {
   const auto region = state_->regions.find(first);
   TIER_CHECK(region != state_->regions.end(), "first {}", first);
-  return (region->second.slots_allowed ? state_->slotable : state_->whole_only).AllFree(first, region->second.count);
+  return state_->Of(region->second.use).AllFree(first, region->second.count);
 }
 
 bool BlockPool::TryAllocate(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs) {
@@ -148,12 +178,13 @@ bool BlockPool::TryAllocate(uint32_t blocks, uint32_t tail_pages, std::vector<Pa
   TIER_CHECK(tail_pages < kPagesPerBlock, "tail {}", tail_pages);
   const bool slot_at_hand = tail_pages == 0 || s.slots.CanAllocate(tail_pages);
   const uint64_t needed = uint64_t{blocks} + (slot_at_hand ? 0 : 1);
-  if (needed > s.free_blocks() || (!slot_at_hand && s.slotable.free_count() == 0)) return false;
+  if (needed > s.free_blocks() || (!slot_at_hand && s.free_slot_blocks() == 0)) return false;
 
   runs->reserve(runs->size() + blocks + 1);
   if (!slot_at_hand) {
     // Not while blocks that can hold no slots could serve: contiguity is a wish, room for slots a promise.
-    if (s.whole_only.free_count() == 0 && s.TryTakeBlocksWithNewSlotBlock(blocks, tail_pages, runs)) return true;
+    const bool slots_anywhere = s.Of(RegionUse::kBlocksOnly).free_count() == 0;
+    if (slots_anywhere && s.TryTakeBlocksWithNewSlotBlock(blocks, tail_pages, runs)) return true;
     // The slot first, so that the blocks cannot take the last block that could hold it.
     const PageRun tail = s.TryTakeSlot(tail_pages, 0);
     TIER_CHECK(tail, "tail {} free blocks {}", tail_pages, s.free_blocks());
@@ -182,8 +213,9 @@ bool BlockPool::TryTake(PageRun run) {
     map->MarkUsed(run.block, 1);
     return true;
   }
-  if (s.slotable.IsFree(run.block)) {
-    s.slotable.MarkUsed(run.block, 1);
+  for (const RegionUse use : kForSlots) {
+    if (!s.Of(use).IsFree(run.block)) continue;
+    s.Of(use).MarkUsed(run.block, 1);
     s.slots.Add(run.block);
   }
   if (!s.slots.IsFree(run)) return false;
@@ -203,7 +235,7 @@ void BlockPool::Free(PageRun run) {
   }
   if (!s.slots.Free(run)) return;
   s.slots.Remove(run.block);
-  s.slotable.MarkFree(run.block);
+  s.MapOf(run.block)->MarkFree(run.block);
 }
 
 void BlockPool::Bind(PageRun run) {
@@ -218,8 +250,12 @@ uint64_t BlockPool::free_pages() const { return state_->free_blocks() * kPagesPe
 
 uint64_t BlockPool::free_block_count() const { return state_->free_blocks(); }
 
+uint64_t BlockPool::free_slot_block_count() const { return state_->free_slot_blocks(); }
+
 uint64_t BlockPool::used_pages() const {
-  return (state_->slotable.member_count() + state_->whole_only.member_count()) * kPagesPerBlock - free_pages();
+  uint64_t blocks = 0;
+  for (const FreeBlockMap& map : state_->maps) blocks += map.member_count();
+  return blocks * kPagesPerBlock - free_pages();
 }
 
 uint64_t BlockPool::slot_block_count() const { return state_->slots.count(); }
@@ -228,19 +264,18 @@ uint64_t BlockPool::bound_free_pages() const { return state_->slots.bound_free_p
 
 void BlockPool::CheckInvariants() const {
   const State& s = *state_;
-  s.slotable.CheckInvariants();
-  s.whole_only.CheckInvariants();
+  for (const FreeBlockMap& map : s.maps) map.CheckInvariants();
   s.slots.CheckInvariants();
   uint64_t members = 0;
   uint64_t slot_blocks = 0;
   for (const auto& [first, region] : s.regions) {
     members += region.count;
-    const FreeBlockMap& map = region.slots_allowed ? s.slotable : s.whole_only;
+    const FreeBlockMap& map = s.Of(region.use);
     for (uint32_t block = first; block < first + region.count; ++block) {
       TIER_CHECK(map.IsMember(block), "block {}", block);
       if (!s.slots.Contains(block)) continue;
       ++slot_blocks;
-      TIER_CHECK(region.slots_allowed && !map.IsFree(block), "block {}", block);
+      TIER_CHECK(region.use != RegionUse::kBlocksOnly && !map.IsFree(block), "block {}", block);
     }
   }
   TIER_CHECK(slot_blocks == s.slots.count(), "slot blocks {} of {}", slot_blocks, s.slots.count());

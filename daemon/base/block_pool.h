@@ -4,11 +4,13 @@
 // The idea: large things take whole blocks, which may be scattered, so nothing between them can ever be too small;
 // small things and tails share *slot blocks*, tracked by a 512-page map each. Slots prefer the fullest slot block that
 // fits; a slot block whose last slot is freed becomes a whole block again. Runs of consecutive blocks are preferred,
-// never required.
+// never required. A region says whom its blocks are for first (RegionUse): whole blocks and slots then meet in one
+// region only where the other regions are full.
 //
 // Invariant: free_pages + used_pages == 512 × blocks in regions. Not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -18,6 +20,13 @@
 
 namespace tier::base {
 
+enum class RegionUse : uint8_t {
+  kBlocksOnly,   // Whole blocks only: hugetlb windows.
+  kBlocksFirst,  // Slots too, where no block is free that is for slots first.
+  kSlotsFirst,   // Whole blocks too, where no other block is free.
+};
+inline constexpr size_t kRegionUses = 3;
+
 class BlockPool {
  public:
   BlockPool();
@@ -25,9 +34,9 @@ class BlockPool {
   BlockPool(BlockPool&&) noexcept;
   BlockPool& operator=(BlockPool&&) noexcept;
 
-  // Adds blocks [first, first + count). slots_allowed = false (hugetlb windows): whole blocks only.
-  // REQUIRES: disjoint from the regions present. Regions are removed as they were added.
-  void AddRegion(uint32_t first, uint32_t count, bool slots_allowed);
+  // Adds blocks [first, first + count). REQUIRES: disjoint from the regions present. Regions are removed as they were
+  // added.
+  void AddRegion(uint32_t first, uint32_t count, RegionUse use);
   // REQUIRES: RegionEmpty(first).
   void RemoveRegion(uint32_t first);
   bool RegionEmpty(uint32_t first) const;
@@ -47,8 +56,9 @@ class BlockPool {
   void Bind(PageRun run);
   void Unbind(PageRun run);
 
-  uint64_t free_pages() const;        // All of them.
-  uint64_t free_block_count() const;  // Wholly free blocks.
+  uint64_t free_pages() const;             // All of them.
+  uint64_t free_block_count() const;       // Wholly free blocks.
+  uint64_t free_slot_block_count() const;  // Of them, those where slots may lie.
   uint64_t used_pages() const;
   uint64_t slot_block_count() const;  // Blocks that hold at least one slot.
   uint64_t bound_free_pages() const;  // Free pages of blocks that hold a bound slot.

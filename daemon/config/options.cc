@@ -38,7 +38,9 @@ constexpr auto kOptions = std::to_array<Option>({
      "All memory that tensors may take, as a size or a share of the machine's (or the cgroup's) memory.", kBlockSize,
      1024 * kTiB},
     {"arena.window_size", Kind::kSize, TIER_FIELD(arena.window_size), "0",
-     "Size of one window, a power of two. 0: maximum / 4096, within 2 MiB and 1 GiB.", kWindowSizeMin, kWindowSizeMax},
+     "Size of one window for whole blocks, a power of two. 0: maximum / 4096, within 2 MiB and 1 GiB.\n"
+     "Windows for small tensors and tails are 2 MiB, or as large as 8192 of them need to be to fill the arena.",
+     kWindowSizeMin, kWindowSizeMax},
     {"arena.prefault", Kind::kBool, TIER_FIELD(arena.prefault), "false",
      "Make all of the arena at start, instead of growing on demand."},
     {"arena.host_reserve", Kind::kSizeOrShare, TIER_FIELD(arena.host_reserve), "0",
@@ -46,8 +48,9 @@ constexpr auto kOptions = std::to_array<Option>({
      "0: a sixteenth of the memory, within 64 MiB and 16 GiB.",
      0, 1024 * kTiB},
     {"arena.huge_pages", Kind::kChoice, TIER_FIELD(arena.huge_pages), "\"auto\"",
-     "2 MiB pages of the kernel's pool: auto takes what is there, always refuses to start without.", 0, UINT64_MAX,
-     "auto|always|never"},
+     "2 MiB pages of the kernel's pool: auto takes what is there, always refuses to start without.\n"
+     "Small tensors and tails lie in 4 KiB pages in any case.",
+     0, UINT64_MAX, "auto|always|never"},
     {"arena.collapse", Kind::kChoice, TIER_FIELD(arena.collapse), "\"auto\"",
      "Whether windows without pages of the pool are made of transparent huge pages (MADV_COLLAPSE).", 0, UINT64_MAX,
      "auto|never"},

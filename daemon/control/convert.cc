@@ -63,6 +63,7 @@ void ToMessage(const session::JobDescription& job, v1::Job* message) {
   message->set_limit_bytes(c.limit_bytes);
   message->set_share_bytes(c.share_bytes);
   message->set_window_count(c.window_count);
+  message->set_held_bytes(c.held_bytes);
   message->set_session_count(c.session_count);
   message->set_tensor_count(c.tensor_count);
   message->set_torn_count(c.torn_count);
@@ -102,6 +103,8 @@ void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
   message->set_arena_free_bytes(engine.arena_free_bytes);
   message->set_window_size(engine.window_size);
   message->set_window_count(engine.window_count);
+  message->set_slot_window_size(engine.slot_window_size);
+  message->set_slot_window_count(engine.slot_window_count);
   message->set_job_count(engine.jobs.size());
   message->set_session_count(engine.session_count);
   message->set_tensor_count(engine.tensor_count);

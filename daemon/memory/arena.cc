@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,13 +32,15 @@ void RaiseDescriptorLimit(uint64_t wanted) {
 Arena::Arena(ArenaOptions options, base::Workers* workers)
     : options_(std::move(options)),
       entries_(options_.sizes.windows_max),
+      places_(2 * options_.sizes.max_bytes, options_.sizes.window_size),
       max_now_bytes_(options_.sizes.max_bytes),
       maker_(workers, options_.on_event) {
   const ArenaSizes& sizes = options_.sizes;
-  TIER_CHECK(sizes.window_size >= kWindowSizeMin && sizes.window_size % kBlockSize == 0, "window {}",
-             sizes.window_size);
-  TIER_CHECK(sizes.windows_max <= kWindowsMax && sizes.windows_max >= sizes.max_bytes / sizes.window_size,
-             "windows {} maximum {} of {}", sizes.windows_max, sizes.max_bytes, sizes.window_size);
+  TIER_CHECK(sizes.slot_window_size >= kWindowSizeMin && sizes.slot_window_size <= sizes.window_size &&
+                 sizes.max_bytes % sizes.window_size == 0,
+             "windows of {} and {} in {}", sizes.window_size, sizes.slot_window_size, sizes.max_bytes);
+  TIER_CHECK(sizes.windows_max <= kWindowsMax && sizes.windows_max >= sizes.max_bytes / sizes.slot_window_size,
+             "windows {} maximum {} of {}", sizes.windows_max, sizes.max_bytes, sizes.slot_window_size);
   unused_.AddMembers(0, sizes.windows_max);
   RaiseDescriptorLimit(sizes.windows_max + kOtherDescriptors);
   base::InstallFaultGuard();
@@ -57,12 +60,15 @@ int Arena::Descriptor(WindowIndex window) const {
   return entry.window.descriptor();
 }
 
-Result<WindowIndex> Arena::StartCreate(OwnerId owner) {
-  if (!stock_.empty()) return HandOutStock(owner);
-  const Result<Growth> growth = AllowGrowth();
-  if (!growth) return std::unexpected(growth.error());
-  auto index = StartMake(State::kMaking, owner, *growth);
-  if (index) owned_bytes_ += window_size();
+bool Arena::block_windows_take_slots() const {
+  if (!stock_.empty()) return entries_[Value(stock_.back())].window.page_size() == kPageSize;
+  return HugeCredit(WindowKind::kBlock) < block_size();
+}
+
+Result<WindowIndex> Arena::StartCreate(OwnerId owner, WindowKind kind) {
+  if (kind == WindowKind::kBlock && !stock_.empty()) return HandOutStock(owner);
+  const auto index = StartMake(State::kMaking, owner, kind);
+  if (index) owned_bytes_ += window_size(kind);
   TIER_CHECK(owned_bytes_ + stock_bytes_ <= options_.sizes.max_bytes, "owned {} stock {} maximum {}", owned_bytes_,
              stock_bytes_, options_.sizes.max_bytes);
   return index;
@@ -75,43 +81,60 @@ WindowIndex Arena::HandOutStock(OwnerId owner) {
   TIER_CHECK(entry.state == State::kStock, "window {} state {}", Value(index), static_cast<int>(entry.state));
   entry.owner = owner;
   entry.state = State::kMaking;  // Until its event is polled.
-  stock_bytes_ -= window_size();
-  owned_bytes_ += window_size();
+  stock_bytes_ -= entry.size;
+  owned_bytes_ += entry.size;
   handed_out_.push_back(index);
   if (options_.on_event) options_.on_event();
   return index;
 }
 
-Result<Arena::Growth> Arena::AllowGrowth() {
-  if (owned_bytes_ + stock_bytes_ + window_size() > options_.sizes.max_bytes) {
+// Growth that the last reading of the host still covers, in pages that a window of this kind may have.
+uint64_t Arena::HugeCredit(WindowKind kind) const {
+  return kind == WindowKind::kBlock && options_.huge_pages != HugePagePolicy::kNever ? huge_credit_bytes_ : 0;
+}
+
+uint64_t Arena::SmallCredit(WindowKind kind) const {
+  return kind == WindowKind::kSlot || options_.huge_pages != HugePagePolicy::kAlways ? small_credit_bytes_ : 0;
+}
+
+Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind) {
+  const uint64_t size = window_size(kind);
+  const auto full = [&] { return owned_bytes_ + stock_bytes_ + size > options_.sizes.max_bytes; };
+  // What is closed for a slot window must be of use to it.
+  const bool may_close_stock = kind == WindowKind::kSlot && !stock_.empty();
+  if (may_close_stock && full() && (SmallCredit(kind) >= size || block_windows_take_slots())) CloseStock();
+  if (full()) {
     ++refusals_at_maximum_;
     return Fail(Code::kNoMemory,
                 fmt::format("the arena is at its maximum: {} in windows and {} more asked for, of {}; raise "
                             "arena.maximum or free tensors",
-                            FormatBytes(owned_bytes_ + stock_bytes_), FormatBytes(window_size()),
+                            FormatBytes(owned_bytes_ + stock_bytes_), FormatBytes(size),
                             FormatBytes(options_.sizes.max_bytes)));
   }
-  const bool covered = options_.huge_pages == HugePagePolicy::kAlways ? huge_credit_bytes_ >= window_size()
-                                                                      : small_credit_bytes_ >= window_size();
-  if (!covered) RefreshHost();
-  return AllowFromHost();
+  const bool always_huge = kind == WindowKind::kBlock && options_.huge_pages == HugePagePolicy::kAlways;
+  if ((always_huge ? HugeCredit(kind) : SmallCredit(kind)) < size) RefreshHost();
+  return AllowFromHost(kind);
 }
 
-Result<Arena::Growth> Arena::AllowFromHost() {
-  const bool huge = options_.huge_pages != HugePagePolicy::kNever && huge_credit_bytes_ >= window_size();
-  const bool small = options_.huge_pages != HugePagePolicy::kAlways && small_credit_bytes_ >= window_size();
+Result<Arena::Growth> Arena::AllowFromHost(WindowKind kind) {
+  const bool huge = HugeCredit(kind) >= window_size(kind);
+  const bool small = SmallCredit(kind) >= window_size(kind);
   if (huge) return small ? Growth::kHugeElseSmall : Growth::kHuge;
   if (small) return Growth::kSmall;
   ++refusals_by_host_;
+  return HostRefusal(kind);
+}
+
+std::unexpected<Error> Arena::HostRefusal(WindowKind kind) {
   if (host_.memory_total == 0) {
     return Fail(Code::kNoMemory, "cannot tell how much memory the host has left: " + options_.host_root +
                                      "/proc/meminfo cannot be read");
   }
-  if (options_.huge_pages == HugePagePolicy::kAlways) {
+  if (kind == WindowKind::kBlock && options_.huge_pages == HugePagePolicy::kAlways) {
     return Fail(Code::kNoMemory,
                 fmt::format("a window of {} in huge pages was asked for and {} of them are free; raise "
                             "vm.nr_hugepages or set arena.huge_pages to \"auto\"",
-                            FormatBytes(window_size()), host_.huge_pages_free));
+                            FormatBytes(window_size(kind)), host_.huge_pages_free));
   }
   if (host_.pressure_full_avg10 > options_.pressure_full_avg10_max) {
     return Fail(Code::kNoMemory,
@@ -122,13 +145,16 @@ Result<Arena::Growth> Arena::AllowFromHost() {
   return Fail(Code::kNoMemory,
               fmt::format("a window of {} would cut into the host reserve: {} available{}, {} still to be populated, "
                           "reserve {}; the arena stays at {}",
-                          FormatBytes(window_size()), FormatBytes(host_.available()),
+                          FormatBytes(window_size(kind)), FormatBytes(host_.available()),
                           host_.cgroup_available < host_.memory_available ? " by the cgroup limit" : "",
                           FormatBytes(making_bytes_), FormatBytes(options_.sizes.host_reserve_bytes),
                           FormatBytes(owned_bytes_)));
 }
 
-Result<WindowIndex> Arena::StartMake(State state, OwnerId owner, Growth growth) {
+// Does all but count the window as owned or stock.
+Result<WindowIndex> Arena::StartMake(State state, OwnerId owner, WindowKind kind) {
+  const Result<Growth> growth = AllowGrowth(kind);
+  if (!growth) return std::unexpected(growth.error());
   const uint32_t number = unused_.FindAtOrAfter(0);
   if (number == base::FreeBlockMap::kNone) {
     ++refusals_at_maximum_;
@@ -136,36 +162,40 @@ Result<WindowIndex> Arena::StartMake(State state, OwnerId owner, Growth growth) 
                 fmt::format("all {} window indices are in use, {} of windows are still being closed; try again",
                             windows_max(), FormatBytes(closing_bytes_)));
   }
+  const uint64_t size = window_size(kind);
+  const std::optional<uint64_t> place = places_.TryTake(size);
+  TIER_CHECK(place, "no place for {} bytes beside {} of {}", size, places_.taken_bytes(), places_.space_bytes());
   unused_.MarkUsed(number, 1);
   const WindowIndex index{number};
   Entry& entry = At(index);
   TIER_CHECK(entry.state == State::kUnused, "window {} state {}", number, static_cast<int>(entry.state));
   entry.state = state;
+  entry.kind = kind;
   entry.owner = owner;
-  making_bytes_ += window_size();
-  uint64_t& credit = growth == Growth::kSmall ? small_credit_bytes_ : huge_credit_bytes_;
-  credit -= std::min(credit, window_size());
+  entry.size = size;
+  entry.place = *place;
+  making_bytes_ += size;
+  uint64_t& credit = *growth == Growth::kSmall ? small_credit_bytes_ : huge_credit_bytes_;
+  credit -= std::min(credit, size);
 
   WindowOrder order;
   order.window = {.index = index,
-                  .size = window_size(),
-                  .pages = growth == Growth::kSmall ? PageKind::kSmall : PageKind::kHuge,
+                  .size = size,
+                  .pages = *growth == Growth::kSmall ? PageKind::kSmall : PageKind::kHuge,
                   .numa_node = options_.numa_node};
-  order.may_fall_back = growth == Growth::kHugeElseSmall;
+  order.may_fall_back = *growth == Growth::kHugeElseSmall;
   order.collapse = options_.collapse == CollapsePolicy::kAuto;
   maker_.StartMake(order);
   return index;
 }
 
 Status Arena::StartPrefault(uint64_t bytes) {
-  const uint64_t windows = bytes / window_size();
+  const uint64_t windows = bytes / block_size();
   for (uint64_t i = 0; i < windows; ++i) {
-    const Result<Growth> growth = AllowGrowth();
-    if (!growth) return std::unexpected(growth.error());
-    const auto index = StartMake(State::kMakingStock, OwnerId{}, *growth);
+    const auto index = StartMake(State::kMakingStock, OwnerId{}, WindowKind::kBlock);
     if (!index) return std::unexpected(index.error());
-    stock_bytes_ += window_size();
-    prefault_target_bytes_ += window_size();
+    stock_bytes_ += block_size();
+    prefault_target_bytes_ += block_size();
   }
   return {};
 }
@@ -173,66 +203,104 @@ Status Arena::StartPrefault(uint64_t bytes) {
 void Arena::Retire(WindowIndex window) {
   const Entry& entry = At(window);
   TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
-  TIER_CHECK(entry.window && owned_bytes_ >= window_size(), "window {} owned {}", Value(window), owned_bytes_);
-  owned_bytes_ -= window_size();
+  TIER_CHECK(entry.window && owned_bytes_ >= entry.size, "window {} owned {}", Value(window), owned_bytes_);
+  owned_bytes_ -= entry.size;
   StartClose(window);
+}
+
+// The one that would be handed out next.
+void Arena::CloseStock() {
+  const WindowIndex index = stock_.back();
+  stock_.pop_back();
+  stock_bytes_ -= At(index).size;
+  StartClose(index);
 }
 
 void Arena::StartClose(WindowIndex window) {
   Entry& entry = At(window);
   entry.state = State::kClosing;
-  closing_bytes_ += window_size();
+  places_.Free(entry.place);
+  closing_bytes_ += entry.size;
+  entry.closing_huge = entry.window.page_size() != kPageSize;
+  if (entry.closing_huge) closing_huge_bytes_ += entry.size;
   maker_.StartClose(window, std::exchange(entry.window, Window()));
 }
 
 void Arena::Poll(std::vector<WindowEvent>* events) {
   for (const WindowIndex index : handed_out_) {
-    Entry& entry = At(index);
-    entry.state = State::kReady;
-    events->push_back({index, entry.owner, Code::kOk, {}, entry.window.address(), entry.window.page_size()});
+    At(index).state = State::kReady;
+    events->push_back(EventOf(index));
   }
   handed_out_.clear();
   maker_.Poll(&made_);
-  for (MadeWindow& made : made_) OnMade(std::move(made), events);
+  for (MadeWindow& made : made_) {
+    if (made.closed) {
+      OnClosed(made.index);
+    } else {
+      OnMade(std::move(made), events);
+    }
+  }
   made_.clear();
+}
+
+WindowEvent Arena::EventOf(WindowIndex window) const {
+  const Entry& entry = entries_[Value(window)];
+  return {.window = {.index = window,
+                     .kind = entry.kind,
+                     .page_size = entry.window.page_size(),
+                     .size = entry.size,
+                     .place = entry.place},
+          .owner = entry.owner,
+          .message = {},
+          .address = entry.window.address()};
+}
+
+void Arena::OnClosed(WindowIndex window) {
+  Entry& entry = At(window);
+  TIER_CHECK(entry.state == State::kClosing && closing_bytes_ >= entry.size, "window {} state {}", Value(window),
+             static_cast<int>(entry.state));
+  closing_bytes_ -= entry.size;
+  if (entry.closing_huge) closing_huge_bytes_ -= entry.size;
+  entry = {};
+  unused_.MarkFree(Value(window));
 }
 
 void Arena::OnMade(MadeWindow made, std::vector<WindowEvent>* events) {
   Entry& entry = At(made.index);
-  if (made.closed) {
-    TIER_CHECK(entry.state == State::kClosing && closing_bytes_ >= window_size(), "window {} state {}",
-               Value(made.index), static_cast<int>(entry.state));
-    closing_bytes_ -= window_size();
-    entry.state = State::kUnused;
-    unused_.MarkFree(Value(made.index));
-    return;
-  }
   const bool for_stock = entry.state == State::kMakingStock;
   TIER_CHECK(for_stock || entry.state == State::kMaking, "window {} state {}", Value(made.index),
              static_cast<int>(entry.state));
-  TIER_CHECK(making_bytes_ >= window_size(), "making {}", making_bytes_);
-  making_bytes_ -= window_size();
-  if (!made.window) {
-    TIER_CHECK(made.error.code != Code::kOk, "window {} failed without a reason", Value(made.index));
-    ++create_failures_;
-    (for_stock ? stock_bytes_ : owned_bytes_) -= window_size();
-    if (for_stock) prefault_target_bytes_ -= window_size();
-    entry.state = State::kUnused;
-    unused_.MarkFree(Value(made.index));
-    if (!for_stock) {
-      events->push_back({made.index, entry.owner, made.error.code, std::move(made.error.message), nullptr, 0});
-    }
-    return;
-  }
-  TIER_CHECK(made.window.size() == window_size(), "size {}", made.window.size());
+  TIER_CHECK(making_bytes_ >= entry.size, "making {}", making_bytes_);
+  making_bytes_ -= entry.size;
+  if (!made.window) return OnFailed(std::move(made), events);
+  TIER_CHECK(made.window.size() == entry.size, "size {} of {}", made.window.size(), entry.size);
   entry.window = std::move(made.window);
   entry.state = for_stock ? State::kStock : State::kReady;
   if (for_stock) {
-    prefault_done_bytes_ += window_size();
+    prefault_done_bytes_ += entry.size;
     stock_.push_back(made.index);
     return;
   }
-  events->push_back({made.index, entry.owner, Code::kOk, {}, entry.window.address(), entry.window.page_size()});
+  events->push_back(EventOf(made.index));
+}
+
+void Arena::OnFailed(MadeWindow made, std::vector<WindowEvent>* events) {
+  TIER_CHECK(made.error.code != Code::kOk, "window {} failed without a reason", Value(made.index));
+  Entry& entry = At(made.index);
+  const bool for_stock = entry.state == State::kMakingStock;
+  ++create_failures_;
+  (for_stock ? stock_bytes_ : owned_bytes_) -= entry.size;
+  if (for_stock) prefault_target_bytes_ -= entry.size;
+  const OwnerId owner = entry.owner;
+  const WindowKind kind = entry.kind;
+  places_.Free(entry.place);
+  entry = {};
+  unused_.MarkFree(Value(made.index));
+  if (for_stock) return;
+  events->push_back({.window = {.index = made.index, .kind = kind},
+                     .owner = owner,
+                     .code = made.error.code,
+                     .message = std::move(made.error.message)});
 }
 
 uint64_t Arena::HugePageBytesFree() const {
@@ -248,13 +316,13 @@ void Arena::SetHost(const HostReading& host) {
   host_ = host;
   // Windows in the making are not in the reading yet, those being closed still are.
   const uint64_t taken = options_.sizes.host_reserve_bytes + making_bytes_;
-  const uint64_t given = host_.available() + closing_bytes_;
+  const uint64_t given = host_.available() + closing_bytes_ - closing_huge_bytes_;
   uint64_t room = given > taken ? given - taken : 0;
-  uint64_t huge_room = HugePageBytesFree();
+  uint64_t huge_room = HugePageBytesFree() + closing_huge_bytes_;
   huge_room -= std::min(huge_room, making_bytes_);
   const bool pressed = host_.pressure_full_avg10 > options_.pressure_full_avg10_max;
   if (pressed) room = 0;
-  small_credit_bytes_ = std::min(room, std::max(kReadingCoversBytes, window_size()));
+  small_credit_bytes_ = std::min(room, std::max(kReadingCoversBytes, block_size()));
   huge_credit_bytes_ = huge_room;
 
   const uint64_t growth = (options_.huge_pages == HugePagePolicy::kAlways ? 0 : room) +
@@ -263,15 +331,13 @@ void Arena::SetHost(const HostReading& host) {
   // Below the reserve already: as much as is missing should come back, stock first.
   uint64_t missing = !pressed && taken > given ? taken - given : 0;
   if (host_.memory_total == 0) missing = 0;  // Not known is not short.
-  for (; missing != 0 && !stock_.empty(); missing -= std::min(missing, window_size())) {
-    const WindowIndex index = stock_.back();
-    stock_.pop_back();
-    stock_bytes_ -= window_size();
-    StartClose(index);
-    reachable -= window_size();
+  for (; missing != 0 && !stock_.empty(); missing -= std::min(missing, block_size())) {
+    CloseStock();
+    reachable -= block_size();
   }
   reachable -= std::min(reachable, missing);
-  max_now_bytes_ = std::min(options_.sizes.max_bytes, reachable / window_size() * window_size());
+  const uint64_t grain = options_.sizes.slot_window_size;
+  max_now_bytes_ = std::min(options_.sizes.max_bytes, reachable / grain * grain);
 }
 
 ArenaSnapshot Arena::snapshot() const {
@@ -288,7 +354,7 @@ ArenaSnapshot Arena::snapshot() const {
                          .made = maker_.counters(),
                          .host = host_};
   for (const Entry& entry : entries_) {
-    if (entry.window && entry.window.page_size() != kPageSize) snapshot.huge_page_bytes += window_size();
+    if (entry.window && entry.window.page_size() != kPageSize) snapshot.huge_page_bytes += entry.size;
   }
   return snapshot;
 }

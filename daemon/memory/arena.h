@@ -1,9 +1,12 @@
 // Arena: the windows of a real daemon. Decides whether one more may be made (the arena's maximum, the host reserve, the
 // cgroup, memory pressure) and keeps the table of whose it is; WindowMaker does the work on worker threads.
 //
+// Block windows are in huge pages as the policy says; slot windows always in small ones. What is made ahead of need
+// ("stock") are block windows; a slot window that the arena has no room for beside them takes the room of one.
+//
 // Engine thread only. An index goes unused → making → (stock →) ready → closing → unused, or back to unused when its
-// window could not be made. Invariants: owned + stock windows <= arena maximum / window size; an index is handed out
-// again only after its window's file is closed.
+// window could not be made. Invariants: owned + stock bytes <= arena maximum, and exactly these windows have a place;
+// an index is handed out again only after its window's file is closed.
 //
 // Host memory is read before growth and at RefreshHost(). One reading covers the next kReadingCoversBytes of growth, so
 // that a burst of 2 MiB windows does not read /proc for each.
@@ -18,6 +21,7 @@
 #include "daemon/base/workers.h"
 #include "daemon/memory/arena_sizing.h"
 #include "daemon/memory/host_memory.h"
+#include "daemon/memory/place_allocator.h"
 #include "daemon/memory/window_maker.h"
 #include "daemon/memory/window_source.h"
 
@@ -43,7 +47,7 @@ struct ArenaOptions {
   std::function<void()> on_event;       // Wakes the engine; see WindowMaker. May be null.
 };
 
-struct ArenaSnapshot {       // For metrics, doctor and log. Bytes are windows × window size.
+struct ArenaSnapshot {       // For metrics, doctor and log. Bytes of windows.
   uint64_t owned_bytes = 0;  // Made or being made for an owner.
   uint64_t stock_bytes = 0;  // Prefaulted at start, nobody's yet.
   uint64_t making_bytes = 0;
@@ -68,17 +72,22 @@ class Arena final : public WindowSource {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  uint64_t window_size() const override { return options_.sizes.window_size; }
+  uint64_t window_size(WindowKind kind) const override {
+    return kind == WindowKind::kBlock ? options_.sizes.window_size : options_.sizes.slot_window_size;
+  }
   uint32_t windows_max() const override { return options_.sizes.windows_max; }
   uint64_t arena_limit_bytes() const override { return options_.sizes.max_bytes; }
+  uint64_t address_space_bytes() const override { return places_.space_bytes(); }
   uint64_t arena_max_bytes() const override { return max_now_bytes_; }
   uint64_t arena_bytes() const override { return owned_bytes_; }
-  Result<WindowIndex> StartCreate(OwnerId owner) override;
+  bool block_windows_take_slots() const override;
+  Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) override;
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
   int Descriptor(WindowIndex window) const override;
 
-  // Makes windows ahead of need, `bytes` of them in all, which StartCreate then hands out at once. NO_MEMORY as there.
+  // Makes block windows ahead of need, `bytes` of them in all, which StartCreate then hands out at once. NO_MEMORY as
+  // there.
   Status StartPrefault(uint64_t bytes);
   // Reads the host's memory again and sets arena_max_bytes() by it; stock windows go first when the host runs short.
   // To be called every second or so.
@@ -89,30 +98,44 @@ class Arena final : public WindowSource {
   enum class State : uint8_t { kUnused, kMaking, kMakingStock, kStock, kReady, kClosing };
   struct Entry {
     State state = State::kUnused;
+    WindowKind kind = WindowKind::kBlock;
     OwnerId owner{};
+    uint64_t size = 0;
+    uint64_t place = 0;         // Taken while the window is owned or stock.
+    bool closing_huge = false;  // Its huge pages are on their way back.
     Window window;
   };
   enum class Growth : uint8_t { kSmall, kHuge, kHugeElseSmall };
 
   Entry& At(WindowIndex window);
-  Result<Growth> AllowGrowth();
-  Result<Growth> AllowFromHost();
-  Result<WindowIndex> StartMake(State state, OwnerId owner, Growth growth);
+  uint64_t block_size() const { return options_.sizes.window_size; }
+  uint64_t HugeCredit(WindowKind kind) const;
+  uint64_t SmallCredit(WindowKind kind) const;
+  Result<Growth> AllowGrowth(WindowKind kind);
+  Result<Growth> AllowFromHost(WindowKind kind);
+  std::unexpected<Error> HostRefusal(WindowKind kind);
+  Result<WindowIndex> StartMake(State state, OwnerId owner, WindowKind kind);
   WindowIndex HandOutStock(OwnerId owner);
   void SetHost(const HostReading& host);
+  void CloseStock();
   void StartClose(WindowIndex window);
+  void OnClosed(WindowIndex window);
   void OnMade(MadeWindow made, std::vector<WindowEvent>* events);
+  void OnFailed(MadeWindow made, std::vector<WindowEvent>* events);
+  WindowEvent EventOf(WindowIndex window) const;
   uint64_t HugePageBytesFree() const;
 
   ArenaOptions options_;
   std::vector<Entry> entries_;
   base::FreeBlockMap unused_;  // Of window indices; the lowest is taken first.
+  PlaceAllocator places_;
   std::vector<WindowIndex> stock_;
   std::vector<WindowIndex> handed_out_;  // Out of stock since the last Poll.
   uint64_t owned_bytes_ = 0;
   uint64_t stock_bytes_ = 0;  // Made and being made.
   uint64_t making_bytes_ = 0;
   uint64_t closing_bytes_ = 0;
+  uint64_t closing_huge_bytes_ = 0;  // Of them, in hugetlb windows.
   uint64_t max_now_bytes_ = 0;
   HostReading host_;
   uint64_t small_credit_bytes_ = 0;  // Growth in small pages that the last reading still covers.

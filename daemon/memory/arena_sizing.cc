@@ -16,6 +16,7 @@ using base::FormatBytes;
 
 constexpr uint64_t kDefaultShare = 4;        // An arena of memory / 4.
 constexpr uint64_t kWindowsAimedAt = 4096;   // So many windows make a full arena.
+constexpr uint64_t kSlotWindowsMax = 8192;   // So many slot windows at most make a full arena.
 constexpr uint64_t kReserveShare = 16;       // memory / 16 stays with everybody else,
 constexpr uint64_t kReserveMin = 64 * kMiB;  // within these bounds.
 constexpr uint64_t kReserveMax = 16 * kGiB;
@@ -45,6 +46,11 @@ Result<uint64_t> WindowSize(uint64_t requested, uint64_t max_bytes) {
                                             FormatBytes(requested), FormatBytes(max_bytes)));
   }
   return requested;
+}
+
+uint64_t SlotWindowSize(uint64_t max_bytes, uint64_t window_size) {
+  const uint64_t least = std::bit_ceil((max_bytes + kSlotWindowsMax - 1) / kSlotWindowsMax);
+  return std::clamp(least, kWindowSizeMin, window_size);
 }
 
 }  // namespace
@@ -81,8 +87,10 @@ Result<ArenaSizes> ArenaSizing(const ArenaRequest& request, const HostReading& h
                             FormatBytes(wanted), FormatBytes(sizes.window_size), windows, kWindowsMax));
   }
   sizes.max_bytes = windows * sizes.window_size;
-  const auto count = static_cast<uint32_t>(windows);
-  TIER_CHECK(windows != 0 && sizes.max_bytes <= wanted, "windows {} of {}", windows, sizes.window_size);
+  sizes.slot_window_size = SlotWindowSize(sizes.max_bytes, sizes.window_size);
+  const auto count = static_cast<uint32_t>(sizes.max_bytes / sizes.slot_window_size);
+  TIER_CHECK(windows != 0 && sizes.max_bytes <= wanted && count <= kWindowsMax, "windows {} of {}, {} of {}", windows,
+             sizes.window_size, count, sizes.slot_window_size);
   sizes.windows_max = std::min(kWindowsMax, count + std::max(kSpareWindowsMin, count / kSpareWindowsShare));
   return sizes;
 }

@@ -6,35 +6,53 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "proto/result.h"
 #include "proto/units.h"
+#include "proto/window_kind.h"
 
 namespace tier::memory {
 
 enum class OwnerId : uint32_t {};
 
+// What a client must know of a window to map it.
+struct WindowShape {
+  WindowIndex index{};
+  WindowKind kind = WindowKind::kBlock;
+  uint32_t page_size = 0;  // 4096, or 2 MiB (whole blocks only).
+  uint64_t size = 0;       // Bytes, a power of two.
+  uint64_t place = 0;      // Byte offset in the clients' address space, a multiple of the size.
+};
+
 struct WindowEvent {
-  WindowIndex window{};
+  WindowShape window;  // With code != kOk only its index and kind are set.
   OwnerId owner{};
   Code code = Code::kOk;         // Not kOk: the window could not be made and its index is free again.
   std::string message;           // With code != kOk.
-  std::byte* address = nullptr;  // In the daemon, window_size bytes.
-  uint32_t page_size = 0;        // 4096, or 2 MiB (whole blocks only).
+  std::byte* address = nullptr;  // In the daemon.
 };
 
 class WindowSource {
  public:
   virtual ~WindowSource() = default;
-  virtual uint64_t window_size() const = 0;        // Bytes; constant for the daemon's life; a multiple of kBlockSize.
+  // Bytes of every window of this kind: constant for the daemon's life, a power of two, a multiple of kBlockSize. Slot
+  // windows are not larger than block windows.
+  virtual uint64_t window_size(WindowKind kind) const = 0;
   virtual uint32_t windows_max() const = 0;        // Indices are below this.
   virtual uint64_t arena_limit_bytes() const = 0;  // What all windows together may ever reach; constant.
+  // Places are below this; constant for the daemon's life.
+  virtual uint64_t address_space_bytes() const = 0;
   virtual uint64_t arena_max_bytes() const = 0;  // What all windows together may reach now (falls under host pressure).
-  virtual uint64_t arena_bytes() const = 0;      // Windows made or being made × window_size.
+  virtual uint64_t arena_bytes() const = 0;      // Of windows made or being made.
+  // Whether slots may lie in block windows that are started now, because these will have small pages. An expectation:
+  // the window's page size says what came.
+  virtual bool block_windows_take_slots() const = 0;
   // Starts making a window; the event comes by Poll. NO_MEMORY with figures at the arena's maximum or host reserve.
-  virtual Result<WindowIndex> StartCreate(OwnerId owner) = 0;
-  // Closes a window. REQUIRES: ready, no I/O in flight on it, unregistered from every device.
+  virtual Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) = 0;
+  // Closes a window; its place may be given to another at once. REQUIRES: ready, no I/O in flight on it, unregistered
+  // from every device, mapped by no session.
   virtual void Retire(WindowIndex window) = 0;
   // Appends what has finished since the last call; never blocks.
   virtual void Poll(std::vector<WindowEvent>* events) = 0;

@@ -86,6 +86,8 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
   out.Gauge("tier_lease_bound_bytes", "Free pages in blocks that hold a leased slot.")
       .Add(Number(engine.lease_bound_bytes));
   out.Gauge("tier_windows", "Windows of the arena.").Add(Number(engine.window_count));
+  out.Gauge("tier_windows_slot", "Windows for small tensors and tails, always in 4 KiB pages.")
+      .Add(Number(engine.slot_window_count));
   out.Gauge("tier_windows_hugetlb", "Windows in 2 MiB pages.").Add(Number(engine.window_hugetlb_count));
   out.Gauge("tier_sessions", "Attached client processes.").Add(Number(engine.session_count));
   out.Gauge("tier_leases", "Leases held by clients.").Add(Number(engine.lease_count));

@@ -149,16 +149,16 @@ bool Connection::Send(std::span<const std::byte> bytes, std::vector<proto::FileD
   return Enqueue({{bytes.begin(), bytes.end()}, std::move(descriptors), nullptr, std::nullopt});
 }
 
-bool Connection::SendWindow(WindowIndex window, uint32_t page_size, SharedDescriptor descriptor) {
+bool Connection::SendWindow(const memory::WindowShape& window, SharedDescriptor descriptor) {
   TIER_CHECK(descriptor != nullptr && *descriptor, "no descriptor to share");
-  asked_back_.erase(Value(window));  // What may still come is about the window that had this index before.
-  const auto packet = MakeWindowPacket(proto::PacketKind::kWindow, window, page_size);
+  asked_back_.erase(Value(window.index));  // What may still come is about the window that had this index before.
+  const auto packet = MakeWindowPacket(window);
   const auto bytes = BytesOf(packet);
   return Enqueue({{bytes.begin(), bytes.end()}, {}, std::move(descriptor), std::nullopt});
 }
 
 bool Connection::SendWindowReturn(WindowIndex window) {
-  const auto packet = MakeWindowPacket(proto::PacketKind::kWindowReturn, window, 0);
+  const auto packet = MakeWindowReturnPacket(proto::PacketKind::kWindowReturn, window);
   const auto bytes = BytesOf(packet);
   return Enqueue({{bytes.begin(), bytes.end()}, {}, nullptr, window});
 }

@@ -67,7 +67,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Start(std::chrono::milliseconds handshake_timeout);
   // Sends without waiting. False: the client does not read what it is sent.
   [[nodiscard]] bool Send(std::span<const std::byte> bytes, std::vector<proto::FileDescriptor> descriptors = {});
-  [[nodiscard]] bool SendWindow(WindowIndex window, uint32_t page_size, SharedDescriptor descriptor);
+  [[nodiscard]] bool SendWindow(const memory::WindowShape& window, SharedDescriptor descriptor);
   [[nodiscard]] bool SendWindowReturn(WindowIndex window);
   // Once for each SendWindowReturn that has left: whether this client was asked for this window.
   bool TakeReturn(WindowIndex window) { return asked_back_.erase(Value(window)) > 0; }

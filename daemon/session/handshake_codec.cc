@@ -135,8 +135,9 @@ Result<ClientPacket> ParseClientPacket(std::span<const std::byte> packet) {
     return ClientPacket(GoodbyePacket{});
   }
   if (header->kind == static_cast<uint16_t>(PacketKind::kWindowReturned)) {
-    const auto returned = ReadPacket<proto::WindowPacket>(packet, "window-returned");
+    const auto returned = ReadPacket<proto::WindowReturnPacket>(packet, "window-returned");
     if (!returned) return std::unexpected(returned.error());
+    if (returned->reserved0 != 0) return Invalid("a reserved field is not zero");
     if (returned->window >= kWindowsMax) return Invalid(fmt::format("field `window` is {}", returned->window));
     return ClientPacket(WindowReturnedPacket{WindowIndex{returned->window}});
   }
@@ -155,6 +156,7 @@ proto::Welcome MakeWelcome(const WelcomeFields& fields) {
   welcome.session = fields.session;
   welcome.job = fields.job;
   welcome.window_size = fields.window_size;
+  welcome.address_space_size = fields.address_space_size;
   welcome.windows_max = fields.windows_max;
   welcome.reconnect_timeout_ms = fields.reconnect_timeout_ms;
   welcome.request_timeout_ms = fields.request_timeout_ms;
@@ -173,8 +175,22 @@ proto::Welcome MakeRefusal(const Error& error) {
   return welcome;
 }
 
-proto::WindowPacket MakeWindowPacket(PacketKind kind, WindowIndex window, uint32_t page_size) {
-  return {.header = MakeHeader(kind, sizeof(proto::WindowPacket)), .window = Value(window), .page_size = page_size};
+proto::WindowPacket MakeWindowPacket(const memory::WindowShape& window) {
+  proto::WindowPacket packet{};
+  packet.header = MakeHeader(PacketKind::kWindow, sizeof(packet));
+  packet.window = Value(window.index);
+  packet.kind = static_cast<uint16_t>(window.kind);
+  packet.page_size = window.page_size;
+  packet.size = window.size;
+  packet.place = window.place;
+  return packet;
+}
+
+proto::WindowReturnPacket MakeWindowReturnPacket(PacketKind kind, WindowIndex window) {
+  proto::WindowReturnPacket packet{};
+  packet.header = MakeHeader(kind, sizeof(packet));
+  packet.window = Value(window);
+  return packet;
 }
 
 proto::ProcessPacket MakeProcessChallenge(uint64_t nonce) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <variant>
 
+#include "daemon/memory/window_source.h"
 #include "daemon/session/control_api.h"
 #include "proto/handshake.h"
 #include "proto/result.h"
@@ -41,6 +42,7 @@ struct WelcomeFields {
   uint64_t session = 0;
   uint64_t job = 0;
   uint64_t window_size = 0;
+  uint64_t address_space_size = 0;
   uint32_t windows_max = 0;
   uint32_t reconnect_timeout_ms = 0;
   uint32_t request_timeout_ms = 0;
@@ -50,7 +52,8 @@ struct WelcomeFields {
 };
 proto::Welcome MakeWelcome(const WelcomeFields& fields);
 proto::Welcome MakeRefusal(const Error& error);
-proto::WindowPacket MakeWindowPacket(proto::PacketKind kind, WindowIndex window, uint32_t page_size);
+proto::WindowPacket MakeWindowPacket(const memory::WindowShape& window);
+proto::WindowReturnPacket MakeWindowReturnPacket(proto::PacketKind kind, WindowIndex window);
 proto::ProcessPacket MakeProcessChallenge(uint64_t nonce);
 proto::SessionEnd MakeSessionEnd(Code code, const std::string& reason);
 

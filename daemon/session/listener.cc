@@ -178,6 +178,7 @@ void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::Fi
                                     .session = static_cast<uint64_t>(connection->session()),
                                     .job = attached->job,
                                     .window_size = options_.window_size,
+                                    .address_space_size = options_.address_space_size,
                                     .windows_max = options_.windows_max,
                                     .reconnect_timeout_ms = options_.reconnect_timeout_ms,
                                     .request_timeout_ms = options_.request_timeout_ms,
@@ -271,12 +272,11 @@ void Listener::EndUnless(bool sent, tiering::SessionId session) {
   });
 }
 
-void Listener::SendWindow(tiering::SessionId session, WindowIndex window, SharedDescriptor descriptor,
-                          uint32_t page_size) {
-  asio::post(parts_.io, [this, session, window, descriptor = std::move(descriptor), page_size] {
+void Listener::SendWindow(tiering::SessionId session, const memory::WindowShape& window, SharedDescriptor descriptor) {
+  asio::post(parts_.io, [this, session, window, descriptor = std::move(descriptor)] {
     const ConnectionPtr connection = ConnectionOf(session);
     if (connection == nullptr) return;
-    EndUnless(connection->SendWindow(window, page_size, descriptor), session);
+    EndUnless(connection->SendWindow(window, descriptor), session);
   });
 }
 

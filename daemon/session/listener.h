@@ -40,6 +40,7 @@ inline constexpr auto kPostRetry = std::chrono::milliseconds(1);      // When th
 struct ListenerOptions {
   uint64_t epoch = 0;
   uint64_t window_size = 0;
+  uint64_t address_space_size = 0;
   uint32_t windows_max = 0;
   uint32_t reconnect_timeout_ms = 0;
   uint32_t request_timeout_ms = 0;  // Of requests that name none.
@@ -73,8 +74,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   void CloseAll();
 
   // SessionNotices; engine thread.
-  void SendWindow(tiering::SessionId session, WindowIndex window, SharedDescriptor descriptor,
-                  uint32_t page_size) override;
+  void SendWindow(tiering::SessionId session, const memory::WindowShape& window, SharedDescriptor descriptor) override;
   void SendWindowReturn(tiering::SessionId session, WindowIndex window) override;
   void SendEnd(tiering::SessionId session, Code code, const std::string& reason) override;
 

@@ -199,11 +199,11 @@ void SessionTable::OnReply(tiering::SessionId session, const tiering::Reply& rep
   if (!std::exchange(entry->answered, true)) answered_.push_back(entry);
 }
 
-void SessionTable::OnWindow(tiering::SessionId session, WindowIndex window, uint32_t page_size) {
-  TIER_CHECK(notices_ != nullptr && Value(window) < windows_.windows_max(), "window {}", Value(window));
-  auto descriptor = Share(window);
+void SessionTable::OnWindow(tiering::SessionId session, const memory::WindowShape& window) {
+  TIER_CHECK(notices_ != nullptr && Value(window.index) < windows_.windows_max(), "window {}", Value(window.index));
+  auto descriptor = Share(window.index);
   if (!descriptor) return EndLater(session, Code::kRevoked, descriptor.error().message);
-  notices_->SendWindow(session, window, std::move(*descriptor), page_size);
+  notices_->SendWindow(session, window, std::move(*descriptor));
 }
 
 Result<std::shared_ptr<const proto::FileDescriptor>> SessionTable::Share(WindowIndex window) {

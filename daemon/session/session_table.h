@@ -32,8 +32,8 @@ inline constexpr uint32_t kMessagesPerTurnMax = 128;
 class SessionNotices {
  public:
   virtual ~SessionNotices() = default;
-  virtual void SendWindow(tiering::SessionId session, WindowIndex window,
-                          std::shared_ptr<const proto::FileDescriptor> descriptor, uint32_t page_size) = 0;
+  virtual void SendWindow(tiering::SessionId session, const memory::WindowShape& window,
+                          std::shared_ptr<const proto::FileDescriptor> descriptor) = 0;
   virtual void SendWindowReturn(tiering::SessionId session, WindowIndex window) = 0;
   // The session is over; the connection closes behind this message.
   virtual void SendEnd(tiering::SessionId session, Code code, const std::string& reason) = 0;
@@ -90,7 +90,7 @@ class SessionTable final : public tiering::ReplySink {
 
   // tiering::ReplySink.
   void OnReply(tiering::SessionId session, const tiering::Reply& reply) override;
-  void OnWindow(tiering::SessionId session, WindowIndex window, uint32_t page_size) override;
+  void OnWindow(tiering::SessionId session, const memory::WindowShape& window) override;
   void OnWindowReturn(tiering::SessionId session, WindowIndex window) override;
   void OnSessionEnded(tiering::SessionId session, Code code, const std::string& reason) override;
 

@@ -27,7 +27,7 @@ const ExtentStore::Device& ExtentStore::CheckedDevice(uint16_t device) const {
 uint16_t ExtentStore::AddDevice(uint32_t blocks) {
   TIER_CHECK(blocks != 0 && devices_.size() < UINT16_MAX, "{} blocks, {} devices", blocks, devices_.size());
   Device& device = devices_.emplace_back();
-  device.pool.AddRegion(0, blocks, /*slots_allowed=*/true);
+  device.pool.AddRegion(0, blocks, base::RegionUse::kSlotsFirst);
   device.capacity_pages = uint64_t{blocks} * kPagesPerBlock;
   return static_cast<uint16_t>(devices_.size() - 1);
 }

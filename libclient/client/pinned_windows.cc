@@ -7,7 +7,7 @@ Status PinnedWindows::Pin(cuda::Gpu& gpu, std::span<const Run> runs) {
   gpu_ = &gpu;
   for (const Run& run : runs) {
     if (pinned_.contains(run.window)) continue;
-    auto outcome = gpu.RegisterWindow(windows_.AddressOf(run.window, 0), windows_.window_size());
+    auto outcome = gpu.RegisterWindow(windows_.AddressOf(run.window, 0), windows_.size(run.window));
     if (!outcome) return std::unexpected(outcome.error());
     if (*outcome != cuda::RegisterOutcome::kNoContext) pinned_.insert(run.window);
   }

@@ -54,7 +54,7 @@ Status Session::Setup(const SessionOptions& options, link::Attachment attachment
   welcome_ = attachment.welcome;
   socket_path_ = attachment.socket_path;
   if (auto mapped = MapRegions(attachment); !mapped) return mapped;
-  auto windows = WindowMap::Reserve(welcome_.windows_max, welcome_.window_size);
+  auto windows = WindowMap::Reserve(welcome_.windows_max, welcome_.address_space_size);
   if (!windows) return std::unexpected(windows.error());
   windows_ = std::move(*windows);
   stitches_ = std::make_unique<StitchCache>(*windows_, StitchCache::DefaultVmasMax());
@@ -188,20 +188,20 @@ bool Session::ServePacket() {
 void Session::TakeWindow(link::Packet& packet) {
   const auto& message = packet.As<proto::WindowPacket>();
   if (packet.descriptor_count != 1) return End(Code::kDisconnected, "the daemon sent a window without its descriptor");
-  if (auto mapped = windows_->Map(message.window, message.page_size, packet.descriptors[0].get()); !mapped) {
+  if (auto mapped = windows_->Map(message, packet.descriptors[0].get()); !mapped) {
     return End(mapped.error().code, mapped.error().message + ": the session was ended");
   }
   if (message.page_size != kPageSize) stitches_->KeepDescriptor(message.window, std::move(packet.descriptors[0]));
 }
 
 void Session::ReturnWindow(const link::Packet& packet) {
-  const uint32_t window = packet.As<proto::WindowPacket>().window;
+  const uint32_t window = packet.As<proto::WindowReturnPacket>().window;
   if (auto unpinned = pinned_->Unpin(window); !unpinned) return End(unpinned.error().code, unpinned.error().message);
   stitches_->DropWindow(window);
   if (auto unmapped = windows_->Unmap(window); !unmapped) {
     return End(Code::kDisconnected, unmapped.error().message + ": the session was ended");
   }
-  proto::WindowPacket answer{link::MakeHeader(proto::PacketKind::kWindowReturned, sizeof answer), window, 0};
+  proto::WindowReturnPacket answer{link::MakeHeader(proto::PacketKind::kWindowReturned, sizeof answer), window, 0};
   // A failure means the daemon is gone, which the next receive will say.
   (void)link::Send(socket_.get(), &answer, sizeof answer);
 }

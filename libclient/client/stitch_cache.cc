@@ -82,7 +82,7 @@ void StitchCache::Release(View* view) {
 }
 
 bool StitchCache::MakeRoom(uint64_t vmas, uint64_t bytes) {
-  const uint64_t bytes_max = kViewsOfWindowsMax * windows_.mapped_count() * windows_.window_size();
+  const uint64_t bytes_max = kViewsOfWindowsMax * windows_.mapped_bytes();
   for (auto view = views_.end(); view != views_.begin();) {
     if (vmas_used_ + vmas <= vmas_max_ && bytes_used_ + bytes <= bytes_max) break;
     --view;

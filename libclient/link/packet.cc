@@ -24,7 +24,7 @@ Shape ShapeOf(PacketKind kind) {
   switch (kind) {
     case PacketKind::kWelcome: return {sizeof(proto::Welcome), 3};
     case PacketKind::kWindow: return {sizeof(proto::WindowPacket), 1};
-    case PacketKind::kWindowReturn: return {sizeof(proto::WindowPacket), 0};
+    case PacketKind::kWindowReturn: return {sizeof(proto::WindowReturnPacket), 0};
     case PacketKind::kSessionEnd: return {sizeof(proto::SessionEnd), 0};
     case PacketKind::kProcessChallenge: return {sizeof(proto::ProcessPacket), 0};
     default: return {0, 0};

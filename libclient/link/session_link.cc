@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -48,13 +49,17 @@ Result<proto::Hello> MakeHello(const AttachOptions& options) {
 }
 
 Status CheckWelcome(const proto::Welcome& welcome, uint32_t descriptor_count) {
-  const bool power_of_two = (welcome.window_size & (welcome.window_size - 1)) == 0;
-  if (descriptor_count != 3 || welcome.window_size < kWindowSizeMin || welcome.window_size > kWindowSizeMax ||
-      !power_of_two || welcome.windows_max == 0 || welcome.windows_max > kWindowsMax ||
-      welcome.session_region_size != proto::kSessionRegionSize) {
+  const bool size_fits = std::has_single_bit(welcome.window_size) && welcome.window_size >= kWindowSizeMin &&
+                         welcome.window_size <= kWindowSizeMax;
+  const bool space_fits = welcome.address_space_size >= welcome.window_size &&
+                          welcome.address_space_size <= kAddressSpaceMax &&
+                          welcome.address_space_size % kBlockSize == 0;
+  if (descriptor_count != 3 || !size_fits || !space_fits || welcome.windows_max == 0 ||
+      welcome.windows_max > kWindowsMax || welcome.session_region_size != proto::kSessionRegionSize) {
     return Fail(Code::kVersion,
                 "the daemon's welcome does not fit this libtier: window size " + std::to_string(welcome.window_size) +
-                    ", windows " + std::to_string(welcome.windows_max) + ", session region " +
+                    ", address space " + std::to_string(welcome.address_space_size) + ", windows " +
+                    std::to_string(welcome.windows_max) + ", session region " +
                     std::to_string(welcome.session_region_size) + ": install the libtier that came with the daemon");
   }
   return {};

@@ -17,7 +17,7 @@ using client::Pending;
 // device. A quarter of the largest arena there can be where that is less, so that several clients fit; at least a
 // block.
 uint64_t BudgetFor(const client::WindowMap& windows) {
-  const uint64_t arena_max = windows.windows_max() * windows.window_size();
+  const uint64_t arena_max = windows.address_space_size() / 2;
   return std::clamp(AlignUp(arena_max / 4, kBlockSize), kBlockSize, kBudgetBytesMax);
 }
 

@@ -29,6 +29,8 @@ Plan DrawPlan(uint64_t seed) {
   plan.manifests = chance.OneIn(3);
   plan.guarantees = chance.OneIn(3);
   if (chance.OneIn(3)) plan.frees_per_turn = static_cast<uint32_t>(chance.Between(1, 12));
+  if (chance.OneIn(2)) plan.slot_window_size = kBlockSize;
+  plan.huge_pages = chance.OneIn(2);
   return plan;
 }
 

@@ -27,6 +27,8 @@ struct Plan {
   uint32_t jobs = 2;
   uint32_t clients = 4;
   uint64_t window_size = 0;
+  uint64_t slot_window_size = 0;  // 0: the same.
+  bool huge_pages = false;        // Block windows are in 2 MiB pages.
   uint64_t arena_max_bytes = 0;
   uint32_t window_delay_turns = 0;
   uint32_t device_blocks = 0;

@@ -18,9 +18,11 @@ Simulation::Simulation(const Plan& plan)
     : plan_(plan),
       chance_(plan.seed ^ 0x5deece66d),
       windows_({.window_size = plan.window_size,
+                .slot_window_size = plan.slot_window_size,
                 .arena_max_bytes = plan.arena_max_bytes,
                 .windows_max = kWindowsPerSimulation,
-                .delay_turns = plan.window_delay_turns}),
+                .delay_turns = plan.window_delay_turns,
+                .page_size = static_cast<uint32_t>(plan.huge_pages ? kBlockSize : kPageSize)}),
       transfers_({.seed = plan.seed,
                   .inflight_max = plan.inflight_max,
                   .device_count = plan.devices,
@@ -244,7 +246,7 @@ void Simulation::OnReply(SessionId session, const Reply& reply) {
   client->second.OnReply(reply);
 }
 
-void Simulation::OnWindow(SessionId, WindowIndex, uint32_t) {}
+void Simulation::OnWindow(SessionId, const memory::WindowShape&) {}
 
 void Simulation::OnWindowReturn(SessionId session, WindowIndex window) {
   asked_back_.emplace_back(static_cast<uint64_t>(session), Value(window));

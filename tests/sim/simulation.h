@@ -33,7 +33,7 @@ class Simulation final : public ReplySink {
   Outcome Run();
 
   void OnReply(SessionId session, const Reply& reply) override;
-  void OnWindow(SessionId session, WindowIndex window, uint32_t page_size) override;
+  void OnWindow(SessionId session, const memory::WindowShape& window) override;
   void OnWindowReturn(SessionId session, WindowIndex window) override;
   void OnSessionEnded(SessionId session, Code code, const std::string& reason) override;
 

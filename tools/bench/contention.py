@@ -44,12 +44,11 @@ def holds(report: Report, shares: tuple[int, int], seconds: float) -> None:
             job("cycle")
         rates: dict[str, list[float]] = {name: [] for name in promised}
         with control.connect(socket) as channel:
-            window = channel.status().window_size
             begin = time.monotonic()
             while (now := time.monotonic() - begin) < FROM + seconds:
                 if now >= FROM:
                     for job in channel.list_jobs():
-                        rates[job.name].append(job.window_count * window / promised[job.name])
+                        rates[job.name].append(job.held_bytes / promised[job.name])
                 time.sleep(1 / SAMPLES_PER_SECOND)
         rounds = [job("stop") for job in jobs]
         for job in jobs:

@@ -71,6 +71,7 @@ class Job:
     acquire_hits_total: int
     acquire_misses_total: int
     stall_seconds_total: float
+    held_bytes: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/memory/window_source.h"
 #include "proto/codes.h"
 #include "proto/message.h"
 #include "proto/units.h"
@@ -47,7 +48,7 @@ class ReplySink {
   virtual ~ReplySink() = default;
   virtual void OnReply(SessionId session, const Reply& reply) = 0;
   // This session may now see spans in this window: give it the descriptor (before the reply that needs it).
-  virtual void OnWindow(SessionId session, WindowIndex window, uint32_t page_size) = 0;
+  virtual void OnWindow(SessionId session, const memory::WindowShape& window) = 0;
   // Ask for a window back; the session layer answers with Engine::WindowReturned.
   virtual void OnWindowReturn(SessionId session, WindowIndex window) = 0;
   // The engine ends this session (REVOKED and so on); it has been reclaimed when this is called.

@@ -24,11 +24,12 @@ struct JobCounters {
   uint64_t leased_bytes = 0;
   uint64_t dirty_bytes = 0;  // Sealed in RAM, no valid SSD copy.
   uint64_t guarantee_bytes = 0;
-  uint64_t limit_bytes = 0;  // 0: none.
-  bool persisted = false;    // The store has a manifest of it, its own or an earlier run's …
-  bool persisting = false;   // … or has not answered yet.
-  uint64_t share_bytes = 0;  // What it may hold in RAM now.
-  uint64_t window_count = 0;
+  uint64_t limit_bytes = 0;   // 0: none.
+  bool persisted = false;     // The store has a manifest of it, its own or an earlier run's …
+  bool persisting = false;    // … or has not answered yet.
+  uint64_t share_bytes = 0;   // What it may hold in RAM now.
+  uint64_t window_count = 0;  // Ready ones.
+  uint64_t held_bytes = 0;    // Of its windows, ready or being made.
   uint64_t session_count = 0;
   uint64_t tensor_count = 0;
   uint64_t torn_count = 0;
@@ -79,7 +80,7 @@ struct PiecePlace {
   uint64_t tensor = 0;
   uint32_t piece = 0;  // Its number in the tensor.
   uint32_t generation = 0;
-  base::PageRun ram;                 // Empty: it has none.
+  base::PageRun ram;                 // Empty: none. Block: window × blocks of the largest + the block in it.
   storage::Extent extent;            // Likewise.
   std::optional<uint64_t> transfer;  // Cookie of the transfer that moves it.
 };
@@ -97,9 +98,11 @@ struct EngineSnapshot {
   uint64_t arena_max_bytes = 0;
   uint64_t arena_free_bytes = 0;   // Free pages in windows.
   uint64_t lease_bound_bytes = 0;  // Free pages in blocks that hold a leased slot.
-  uint64_t window_size = 0;
-  uint64_t window_count = 0;
-  uint64_t window_hugetlb_count = 0;
+  uint64_t window_size = 0;        // Of block windows.
+  uint64_t slot_window_size = 0;
+  uint64_t window_count = 0;          // Of both kinds.
+  uint64_t slot_window_count = 0;     // Of them, for small tensors and tails.
+  uint64_t window_hugetlb_count = 0;  // In 2 MiB pages: all are block windows.
   uint64_t session_count = 0;
   uint64_t tensor_count = 0;
   uint64_t torn_count = 0;

@@ -20,6 +20,7 @@ JobView ViewOf(const Core& core, const JobState& job) {
   counters.limit_bytes = job.options.limit_bytes;
   counters.share_bytes = core.ledger.AllowedTo(job.entitlement);
   counters.window_count = job.windows.size();
+  counters.held_bytes = core.ledger.HeldBy(job.entitlement);
   counters.session_count = job.sessions.size();
   return view;
 }
@@ -47,11 +48,13 @@ void ListSpace(const Core& core, TensorSlot head, size_t max, std::vector<Tensor
 }
 
 void CountWindows(const Core& core, const JobState& job, EngineSnapshot* snapshot) {
-  snapshot->window_count += job.windows.size() + core.ledger.ReturningBy(job.entitlement) / core.windows.window_size();
+  snapshot->window_count += job.windows.size() + job.windows_returning;
   snapshot->arena_free_bytes += job.pool.free_pages() * kPageSize;
   snapshot->lease_bound_bytes += job.pool.bound_free_pages() * kPageSize;
   for (const WindowIndex window : job.windows) {
-    if (core.windows[window].page_size > kPageSize) ++snapshot->window_hugetlb_count;
+    const memory::WindowShape& shape = core.windows[window].shape;
+    if (shape.kind == WindowKind::kSlot) ++snapshot->slot_window_count;
+    if (shape.page_size > kPageSize) ++snapshot->window_hugetlb_count;
   }
 }
 
@@ -62,7 +65,8 @@ EngineSnapshot TakeSnapshot(const Core& core) {
   snapshot.turns = core.turns;
   snapshot.arena_bytes = core.ports.windows.arena_bytes();
   snapshot.arena_max_bytes = core.ports.windows.arena_max_bytes();
-  snapshot.window_size = core.windows.window_size();
+  snapshot.window_size = core.windows.window_size(WindowKind::kBlock);
+  snapshot.slot_window_size = core.windows.window_size(WindowKind::kSlot);
   snapshot.session_count = core.sessions.size();
   snapshot.tensor_count = core.tensors.used();
   snapshot.lease_count = core.leases.used();

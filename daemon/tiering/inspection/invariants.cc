@@ -167,9 +167,16 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
   job.pool.CheckInvariants();
   TIER_CHECK(job.pool.used_pages() == count.ram_pages, "job {}: pieces take {} pages, the pool says {}",
              job.options.key, count.ram_pages, job.pool.used_pages());
-  TIER_CHECK(job.pool.used_pages() + job.pool.free_pages() == job.windows.size() * core.windows.window_pages(),
-             "job {}: {} + {} pages in {} windows", job.options.key, job.pool.used_pages(), job.pool.free_pages(),
-             job.windows.size());
+  uint64_t ready = 0;
+  for (const WindowIndex window : job.windows) ready += core.windows.SizeOf(window);
+  uint64_t making = 0;
+  for (const WindowKind kind : {WindowKind::kBlock, WindowKind::kSlot}) {
+    making += job.making(kind) * core.windows.window_size(kind);
+  }
+  const uint64_t held = core.ledger.HeldBy(job.entitlement);
+  TIER_CHECK((job.pool.used_pages() + job.pool.free_pages()) * kPageSize == ready && ready + making == held,
+             "job {}: {} + {} pages in {} windows of {} bytes, {} with {} being made", job.options.key,
+             job.pool.used_pages(), job.pool.free_pages(), job.windows.size(), ready, held, making);
   uint64_t bound = 0;
   for (const auto& [number, block] : count.slot_blocks) bound += block.leased ? kPagesPerBlock - block.pages : 0;
   TIER_CHECK(job.pool.bound_free_pages() == bound, "job {}: {} free pages beside leased slots of {}", job.options.key,
@@ -181,9 +188,6 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
   const uint64_t leased = core.ledger.LeasedBy(job.entitlement);
   TIER_CHECK(leased == count.held_pages * kPageSize, "job {}: {} leased pages of {} bytes", job.options.key,
              count.held_pages, leased);
-  const uint64_t windows = (job.windows.size() + job.windows_making) * core.windows.window_size();
-  TIER_CHECK(core.ledger.HeldBy(job.entitlement) == windows, "job {}: {} in windows of {}", job.options.key, windows,
-             core.ledger.HeldBy(job.entitlement));
   TIER_CHECK(job.logical_pages == count.logical_pages && job.unnamed_pages == count.unnamed_pages,
              "job {}: {} and {} pages in all of {} and {}", job.options.key, count.logical_pages, count.unnamed_pages,
              job.logical_pages, job.unnamed_pages);
@@ -259,6 +263,28 @@ void CheckAsleep(const Core& core, const Waiter& waiter, std::span<const WaitTab
              "request {} sleeps, and could be granted", waiter.number);
 }
 
+// Windows that were asked back, against the ledger's figures of them.
+void CheckReturning(const Core& core) {
+  struct Returning {
+    uint32_t windows = 0;
+    uint64_t bytes = 0;
+  };
+  std::unordered_map<const JobState*, Returning> returning;
+  for (uint32_t i = 0; core.windows.Contains(WindowIndex{i}); ++i) {
+    const WindowEntry& entry = core.windows[WindowIndex{i}];
+    if (entry.condition != WindowCondition::kReturning) continue;
+    ++returning[entry.job].windows;
+    returning[entry.job].bytes += entry.shape.size;
+  }
+  const auto check = [&](const JobState& job) {
+    const Returning& found = returning[&job];
+    TIER_CHECK(job.windows_returning == found.windows && core.ledger.ReturningBy(job.entitlement) == found.bytes,
+               "job {}: {} windows returning of {}, {} bytes of {}", job.options.key, found.windows,
+               job.windows_returning, found.bytes, core.ledger.ReturningBy(job.entitlement));
+  };
+  core.jobs.ForEach(check);
+}
+
 }  // namespace
 
 std::vector<PiecePlace> NamedPlaces(const Core& core) {
@@ -271,10 +297,15 @@ std::vector<PiecePlace> NamedPlaces(const Core& core) {
     const Piece& piece = core.pieces[PieceId{i}];
     if (!piece.ram && !piece.ssd_run) continue;
     const auto transfer = transfers.find(i);
+    base::PageRun ram = piece.ram;
+    if (ram) {
+      const WindowIndex window = core.windows.WindowOf(ram);
+      ram.block += tier::Value(window) * uint32_t{kWindowSizeMax / kBlockSize} - core.windows.FirstBlock(window);
+    }
     places.push_back({.tensor = core.tensors[piece.tensor].id,
                       .piece = piece.number,
                       .generation = piece.generation,
-                      .ram = piece.ram,
+                      .ram = ram,
                       .extent = piece.ssd_run ? piece.extent() : storage::Extent{},
                       .transfer = transfer == transfers.end() ? std::nullopt : std::optional(transfer->second)});
   }
@@ -291,6 +322,7 @@ void CheckInvariants(const Core& core) {
   core.sessions.ForEach([&](const SessionState& session) { CheckUpdatesOf(core, session); });
   core.jobs.CheckInvariants();
   core.jobs.ForEach([&](const JobState& job) { CheckJob(core, job, count.jobs[&job], count.uses); });
+  CheckReturning(core);
   core.ledger.CheckInvariants();
   uint64_t dirty = 0;
   core.jobs.ForEach([&](const JobState& job) { dirty += job.dirty_pages; });

@@ -50,7 +50,7 @@ void AddSpan(Core& core, SessionState& session, const Piece& piece, proto::SpanR
   }
   if (!session.knows(window)) {
     session.learn(window);
-    core.replies.Window(session.id, window, core.windows[window].page_size);
+    core.replies.Window(session.id, core.windows[window].shape);
   }
   core.replies.AddSpan(span);
 }

@@ -2,6 +2,7 @@
 #include "daemon/tiering/memory/hand_over.h"
 
 #include <algorithm>
+#include <tuple>
 #include <unordered_map>
 
 #include "daemon/tiering/memory/room.h"
@@ -12,21 +13,49 @@
 namespace tier::tiering {
 namespace {
 
-uint32_t ReturnEmpty(Core& core, JobState& job, uint32_t wanted) {
-  uint32_t returned = 0;
-  const std::vector<WindowIndex> windows = job.windows;
-  for (const WindowIndex window : windows) {
-    if (returned == wanted) break;
-    if (!job.pool.RegionEmpty(core.windows.FirstBlock(window)) || KnownToOverdueSession(job, window)) continue;
-    ReturnWindow(core, window);
-    ++returned;
+// What one holder is to lose, of what it can give at the beginning. Bytes.
+class Taking {
+ public:
+  Taking(const Core& core, const JobState& holder, uint64_t wanted)
+      : ledger_(core.ledger),
+        holder_(holder.entitlement),
+        wanted_(wanted),
+        given_most_(ledger_.BytesToGive(holder.entitlement)) {}
+  bool done() const { return taken_ >= wanted_; }
+  uint64_t taken() const { return taken_; }
+  bool TryTake(uint64_t window_bytes) {
+    const bool within = taken_ + window_bytes <= given_most_;
+    if (done() || !(within || (taken_ == 0 && ledger_.MayGiveBelow(holder_, window_bytes)))) return false;
+    taken_ += window_bytes;
+    return true;
   }
-  return returned;
+
+ private:
+  const Ledger& ledger_;
+  EntitlementSlot holder_;
+  uint64_t wanted_;
+  uint64_t given_most_;
+  uint64_t taken_ = 0;
+};
+
+// The smallest first: a window that reaches below the promise goes only where no other is there.
+void ReturnEmpty(Core& core, JobState& job, Taking* taking) {
+  std::vector<WindowIndex> empty;
+  for (const WindowIndex window : job.windows) {
+    if (job.pool.RegionEmpty(core.windows.FirstBlock(window)) && !KnownToOverdueSession(job, window)) {
+      empty.push_back(window);
+    }
+  }
+  std::stable_sort(empty.begin(), empty.end(),
+                   [&](WindowIndex a, WindowIndex b) { return core.windows.SizeOf(a) < core.windows.SizeOf(b); });
+  for (const WindowIndex window : empty) {
+    if (taking->TryTake(core.windows.SizeOf(window))) ReturnWindow(core, window);
+  }
 }
 
 // Chooses windows that can be emptied, fewest dirty pieces first.
-uint32_t ChooseWindows(Core& core, const JobState& job, uint32_t wanted) {
-  std::vector<std::pair<uint32_t, WindowIndex>> candidates;
+void ChooseWindows(Core& core, const JobState& job, Taking* taking) {
+  std::vector<std::tuple<uint32_t, uint64_t, WindowIndex>> candidates;  // By dirty pieces, then by size.
   for (const WindowIndex window : job.windows) {
     const WindowEntry& entry = core.windows[window];
     TIER_CHECK(entry.condition == WindowCondition::kReady && !entry.emptying, "window {}", tier::Value(window));
@@ -34,17 +63,14 @@ uint32_t ChooseWindows(Core& core, const JobState& job, uint32_t wanted) {
     if (entry.count(WindowUse::kBound) != 0 || dirty + entry.count(WindowUse::kClean) == 0) continue;
     if (dirty != 0 && job.write_backoff != 0) continue;  // Its writes fail: others are to be asked.
     if (KnownToOverdueSession(job, window)) continue;
-    candidates.emplace_back(dirty, window);
+    candidates.emplace_back(dirty, entry.shape.size, window);
   }
-  std::sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.first, tier::Value(a.second)) < std::pair(b.first, tier::Value(b.second));
-  });
-  if (candidates.size() > wanted) candidates.resize(wanted);
-  for (const auto& [dirty, window] : candidates) {
+  std::sort(candidates.begin(), candidates.end());
+  for (const auto& [dirty, size, window] : candidates) {
+    if (!taking->TryTake(size)) continue;
     core.windows[window].emptying = true;
     core.emptying.windows.push_back(window);
   }
-  return static_cast<uint32_t>(candidates.size());
 }
 
 void StopEmptying(Core& core) {
@@ -77,18 +103,14 @@ bool CanEmpty(const WindowEntry& entry) {
   return ready && entry.count(WindowUse::kDirty) == 0 && entry.count(WindowUse::kBound) == 0;
 }
 
-// Windows that a holder is to lose: some of its surplus to those who are owed, and what it borrowed and cannot back.
-uint32_t WindowsToLose(const Core& core, const JobState& job) {
-  const auto unbacked = static_cast<uint32_t>(core.ledger.UnbackedBy(job.entitlement) / core.windows.window_size());
-  return std::max(core.ledger.WindowsToGive(job.entitlement), unbacked);
-}
-
 // Since they were chosen promises may have changed, and what their owners hold.
 void SparePromised(Core& core) {
-  std::unordered_map<const JobState*, uint32_t> taken;
+  std::unordered_map<const JobState*, Taking> takings;
   for (const WindowIndex window : core.emptying.windows) {
     WindowEntry& entry = core.windows[window];
-    if (entry.emptying && ++taken[entry.job] > WindowsToLose(core, *entry.job)) entry.emptying = false;
+    if (!entry.emptying) continue;
+    Taking& taking = takings.try_emplace(entry.job, core, *entry.job, UINT64_MAX).first->second;
+    entry.emptying = taking.TryTake(entry.shape.size);
   }
 }
 
@@ -112,11 +134,13 @@ void EmptyWindows(Core& core) {
   StopEmptying(core);
 }
 
-// Gives up to `wanted` windows of the holder: returns empty ones, and chooses others to be emptied where `may_choose`.
-uint32_t TakeFrom(Core& core, JobState& holder, uint32_t wanted, bool may_choose) {
-  const uint32_t returned = ReturnEmpty(core, holder, wanted);
-  if (returned == wanted || !may_choose) return returned;
-  return returned + ChooseWindows(core, holder, wanted - returned);
+// Takes so many bytes of windows from the holder, or more by a part of a window: returns empty ones, and chooses others
+// to be emptied where `may_choose`. Returns how many.
+uint64_t TakeFrom(Core& core, JobState& holder, uint64_t wanted, bool may_choose) {
+  Taking taking(core, holder, wanted);
+  ReturnEmpty(core, holder, &taking);
+  if (!taking.done() && may_choose) ChooseWindows(core, holder, &taking);
+  return taking.taken();
 }
 
 }  // namespace
@@ -128,18 +152,17 @@ void StopHandOver(Core& core) {
 
 void HandOver(Core& core) {
   Ledger& ledger = core.ledger;
-  const uint64_t window = core.windows.window_size();
-  auto owed = static_cast<uint32_t>((ledger.BytesToAskBack() + window - 1) / window);
-  if (owed == 0 && ledger.unbacked_bytes() < window) return StopHandOver(core);
+  const uint64_t smallest = core.windows.window_size(WindowKind::kSlot);
+  uint64_t owed = ledger.BytesToAskBack();
+  if (owed == 0 && ledger.unbacked_bytes() < smallest) return StopHandOver(core);
   const bool may_choose = core.emptying.windows.empty();
   ledger.ListHolders(&core.holders);
   for (const JobId id : core.holders) {
     JobState* holder = core.jobs.Find(id);
     TIER_CHECK(holder != nullptr, "job {} holds windows and is gone", static_cast<uint64_t>(id));
     // A job that itself waits for room keeps what it needs for that.
-    if (holder->shortage_pages != 0 && ledger.HeldBy(holder->entitlement) <= window) continue;
-    const auto unbacked = static_cast<uint32_t>(ledger.UnbackedBy(holder->entitlement) / window);
-    const uint32_t wanted = std::max(std::min(owed, ledger.WindowsToGive(holder->entitlement)), unbacked);
+    if (holder->shortage_pages != 0 && ledger.HeldBy(holder->entitlement) <= smallest) continue;
+    const uint64_t wanted = std::max(owed, ledger.UnbackedBy(holder->entitlement));
     if (wanted != 0) owed -= std::min(owed, TakeFrom(core, *holder, wanted, may_choose));
   }
   EmptyWindows(core);

@@ -11,9 +11,18 @@ namespace tier::tiering {
 namespace {
 
 constexpr uint32_t kBlockSearchMax = 64;
+constexpr size_t kTradeSearchMax = 256;  // Windows among which an empty one is sought.
 
-// The coldest clean piece that may go; of the coldest few one that frees a whole block, where that is what is needed.
-PieceId ColdestClean(Core& core, JobState& job, bool whole_block) {
+// Whether evicting the piece makes room for a run of so many pages. 0: any room is welcome.
+bool MakesRoom(const Core& core, const JobState& job, const Piece& piece, uint32_t pages) {
+  if (pages == 0) return true;
+  if (pages == kPagesPerBlock) return piece.ram.whole_block();
+  return job.slots_take_blocks || core.windows.HoldsSlots(piece.ram);
+}
+
+// The coldest clean piece that may go; of the coldest few one that makes room for a run of so many pages. Where none of
+// them does, the coldest for a whole block: its slots may be a block together. A slot would gain nothing by that.
+PieceId ColdestClean(Core& core, JobState& job, uint32_t pages) {
   PieceId coldest = kNoPiece;
   uint32_t seen = 0;
   for (PieceId at = job.policy->Coldest(EvictionOrder::kClean); at != kNoPiece && seen < kBlockSearchMax;) {
@@ -21,7 +30,7 @@ PieceId ColdestClean(Core& core, JobState& job, bool whole_block) {
     const Piece& piece = core.pieces[at];
     if (piece.read_leases != 0 || piece.pins != 0) {
       Delist(core, at);  // Comes back when its last lease or pin ends.
-    } else if (!whole_block || piece.ram.whole_block()) {
+    } else if (MakesRoom(core, job, piece, pages)) {
       return at;
     } else {
       if (coldest == kNoPiece) coldest = at;
@@ -29,11 +38,11 @@ PieceId ColdestClean(Core& core, JobState& job, bool whole_block) {
     }
     at = warmer;
   }
-  return coldest;
+  return pages == kPagesPerBlock ? coldest : kNoPiece;
 }
 
-bool EvictOne(Core& core, JobState& job, bool whole_block) {
-  const PieceId id = ColdestClean(core, job, whole_block);
+bool EvictOne(Core& core, JobState& job, uint32_t pages) {
+  const PieceId id = ColdestClean(core, job, pages);
   if (id == kNoPiece) return false;
   Evict(core, id);
   core.made_progress = true;
@@ -48,8 +57,8 @@ bool WithinLimit(const JobState& job, uint64_t pages) {
 base::PageRun TakeFree(JobState& job, uint32_t pages, uint32_t near) {
   if (!WithinLimit(job, pages)) return {};
   const base::PageRun run = job.pool.TryAllocateRun(pages, near);
-  if (run || pages == kPagesPerBlock || job.pool.free_block_count() == 0) return run;
-  return job.pool.TryAllocateRun(kPagesPerBlock, near);  // Only whole-block windows are left: a slot takes a block.
+  if (run || pages == kPagesPerBlock || !job.slots_take_blocks) return run;
+  return job.pool.TryAllocateRun(kPagesPerBlock, near);
 }
 
 // The coldest dirty piece that nobody holds.
@@ -87,24 +96,22 @@ bool MayBorrow(const Core& core, const JobState& job, uint64_t needed_bytes) {
   return core.ports.extents.HasRoom(core.dirty_pages * kPageSize + needed_bytes);
 }
 
-// Whether it may come to hold one more window, now or later, when it needs that many bytes more under leases.
-bool MayHoldMore(const Core& core, const JobState& job, uint64_t needed_bytes) {
-  const Growth growth = core.ledger.GrowthOf(job.entitlement);
+// Whether it may come to hold one more window of this kind, now or later, when it needs that many bytes more under
+// leases.
+bool MayHoldMore(const Core& core, const JobState& job, WindowKind kind, uint64_t needed_bytes) {
+  const Growth growth = core.ledger.GrowthOf(job.entitlement, kind);
   return growth == Growth::kOwn || (growth == Growth::kBorrowed && MayBorrow(core, job, needed_bytes));
 }
 
-bool TryStartWindow(Core& core, JobState& job, uint64_t needed_bytes) {
-  return core.ledger.MayGrow(job.entitlement) && MayHoldMore(core, job, needed_bytes) && StartWindow(core, job);
+// Whether the job may have one more window of this kind now, and the arena has room for it.
+bool Fits(const Core& core, const JobState& job, WindowKind kind, const Need& need) {
+  const memory::WindowSource& source = core.ports.windows;
+  return core.ledger.MayGrow(job.entitlement, kind) && MayHoldMore(core, job, kind, need.pages() * kPageSize) &&
+         source.arena_bytes() + core.windows.window_size(kind) <= source.arena_max_bytes();
 }
 
-// Starts windows until so many blocks are free or coming. Returns the blocks that are still missing.
-uint64_t StartWindows(Core& core, JobState& job, uint64_t blocks, uint64_t needed_bytes) {
-  const uint64_t window_blocks = core.windows.blocks_per_window();
-  uint64_t coming = job.pool.free_block_count() + job.windows_making * window_blocks;
-  for (; coming < blocks; coming += window_blocks) {
-    if (!TryStartWindow(core, job, needed_bytes)) return blocks - coming;
-  }
-  return 0;
+bool TryStart(Core& core, JobState& job, WindowKind kind, const Need& need) {
+  return Fits(core, job, kind, need) && StartWindow(core, job, kind);
 }
 
 // Pages that it can hold as things stand: what it has, and what the arena has left.
@@ -125,12 +132,21 @@ uint64_t EntitledPages(const Core& core, const JobState& job) {
   return std::min(core.ledger.AllowedTo(job.entitlement), entitled) / kPageSize;
 }
 
+// Of windows that are being made for it.
+uint64_t BlocksComing(const Core& core, const JobState& job, WindowKind kind) {
+  return job.making(kind) * core.windows.window_blocks(kind);
+}
+
 void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
   if (job.has_pending_frees()) return;  // The coldest may be what is about to be freed: not worth a write.
   const uint64_t start = Threshold(reachable, core.options.write_behind_start);
   const uint64_t dirty = job.dirty_pages;
   uint64_t wanted = dirty > start ? dirty - start : 0;
-  wanted = std::max(wanted, std::min(job.shortage_pages, dirty));
+  // What waits for room of windows that are coming needs no write.
+  const uint64_t coming =
+      (BlocksComing(core, job, WindowKind::kBlock) + BlocksComing(core, job, WindowKind::kSlot)) * kPagesPerBlock;
+  const uint64_t shortage = job.shortage_pages - std::min(job.shortage_pages, coming);
+  wanted = std::max(wanted, std::min(shortage, dirty));
   if (wanted != 0) WriteColdest(core, job, wanted, Which::kAll);
   // Of a tensor larger than fits the first bytes need not wait for the last. Others stay: they may be gone soon.
   // (Manifests keep extents of no tensor: there may be more of them than of what the tensors will take.)
@@ -140,7 +156,7 @@ void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
 
 void EvictAhead(Core& core, JobState& job) {
   const uint64_t start = Threshold(EntitledPages(core, job), core.options.evict_start);
-  while (job.used_pages() > start && EvictOne(core, job, false)) {
+  while (job.used_pages() > start && EvictOne(core, job, 0)) {
   }
 }
 
@@ -188,44 +204,147 @@ void Fetch(Core& core, JobState& job, uint64_t reachable) {
   }
 }
 
+// Free pages in blocks that hold slots.
+uint64_t ScatteredPages(const JobState& job) {
+  const uint64_t whole = job.pool.free_block_count() * kPagesPerBlock;
+  TIER_CHECK(job.pool.free_pages() >= whole, "{} pages free, {} of them in whole blocks", job.pool.free_pages(), whole);
+  return job.pool.free_pages() - whole;
+}
+
+// Whole blocks may lie in slot windows too: that is how what is left of the arena, or of what the job is promised, is
+// used up, where it is less than a block window.
+bool StartForBlocks(Core& core, JobState& job, const Need& need) {
+  const bool whole = Fits(core, job, WindowKind::kBlock, need);
+  if (whole && !core.ledger.Overshoots(job.entitlement, WindowKind::kBlock)) {
+    return StartWindow(core, job, WindowKind::kBlock);
+  }
+  return TryStart(core, job, WindowKind::kSlot, need) || (whole && StartWindow(core, job, WindowKind::kBlock));
+}
+
+// The job could have a slot window once it has given a block window back.
+bool MayTrade(const Core& core, const JobState& job) {
+  const Ledger& ledger = core.ledger;
+  if (ledger.host_debt() != 0 || (ledger.serving() && !ledger.Serves(job.entitlement))) return false;
+  const uint64_t left = ledger.HeldBy(job.entitlement) - core.windows.window_size(WindowKind::kBlock);
+  return !ledger.anybody_owed() || left < ledger.PromisedTo(job.entitlement);
+}
+
+// Gives an empty window back that can hold no slots, so that a slot window can come for it. Not while one is on its way
+// back, or where the need could not be met by the blocks that are left: it may be that no slot window comes. False:
+// there is none.
+bool GiveBlockWindowBack(Core& core, JobState& job, const Need& need) {
+  const uint64_t whole_only = job.pool.free_block_count() - job.pool.free_slot_block_count();
+  const uint64_t window_blocks = core.windows.window_blocks(WindowKind::kBlock);
+  if (job.windows_returning != 0 || whole_only < window_blocks || !MayTrade(core, job)) return false;
+  const uint64_t needed = need.blocks + (need.slot_pages + kPagesPerBlock - 1) / kPagesPerBlock;
+  if (job.pool.free_block_count() < window_blocks + needed) return false;
+  const size_t end = job.windows.size() - std::min<size_t>(job.windows.size(), kTradeSearchMax);
+  for (size_t i = job.windows.size(); i != end; --i) {
+    const WindowIndex window = job.windows[i - 1];
+    const bool holds_slots = core.windows[window].shape.page_size == kPageSize;
+    if (holds_slots || !job.pool.RegionEmpty(core.windows.FirstBlock(window))) continue;
+    ReturnWindow(core, window);
+    return true;
+  }
+  return false;
+}
+
+bool StartForSlots(Core& core, JobState& job, const Need& need) {
+  bool fits = Fits(core, job, WindowKind::kSlot, need);
+  // Its memory is free at once where no session maps it.
+  if (!fits && GiveBlockWindowBack(core, job, need)) fits = Fits(core, job, WindowKind::kSlot, need);
+  job.slots_take_blocks = !fits || !StartWindow(core, job, WindowKind::kSlot);
+  return !job.slots_take_blocks;
+}
+
+// Which windows a need still asks for, with all that is free or coming.
+struct Lack {
+  bool slots = false;   // A slot window.
+  uint64_t blocks = 0;  // One of any kind, for so many blocks.
+};
+
+Lack LackOf(const Core& core, const JobState& job, const Need& need) {
+  const uint64_t slots = need.slot_pages - std::min(need.slot_pages, ScatteredPages(job));
+  const uint64_t slot_blocks = (slots + kPagesPerBlock - 1) / kPagesPerBlock;
+  const uint64_t in_block_windows = BlocksComing(core, job, WindowKind::kBlock);
+  const uint64_t in_slot_windows = BlocksComing(core, job, WindowKind::kSlot);
+  const uint64_t all = job.pool.free_block_count() + in_block_windows + in_slot_windows;
+  const uint64_t blocks = need.blocks + slot_blocks;
+  const uint64_t lacking = blocks - std::min(blocks, all);
+  uint64_t for_slots = job.pool.free_slot_block_count() + in_slot_windows;
+  if (!core.ports.windows.block_windows_take_slots()) return {.slots = slot_blocks > for_slots, .blocks = lacking};
+  // Block windows that come can hold slots as well: a slot window is for what they leave.
+  for_slots += in_block_windows;
+  return {.slots = need.blocks <= all && (lacking != 0 || slot_blocks > for_slots), .blocks = lacking};
+}
+
+// What a need still lacks when no more windows are to be had.
+struct Shortfall {
+  bool slots = false;   // No slot window came: slots take whole blocks.
+  uint64_t blocks = 0;  // There are so many too few, for both.
+};
+
+Shortfall StartWindows(Core& core, JobState& job, const Need& need) {
+  Shortfall left;
+  for (;;) {
+    const Lack lack = LackOf(core, job, need);
+    if (lack.slots && !left.slots) {
+      left.slots = !StartForSlots(core, job, need);
+    } else if (lack.blocks == 0 || !StartForBlocks(core, job, need)) {
+      left.blocks = lack.blocks;
+      return left;
+    }
+  }
+}
+
 void GrowAhead(Core& core, JobState& job) {
   const uint64_t used = job.used_pages();
-  if (used == 0 || job.windows_making != 0) return;
+  if (used == 0 || job.makes_windows()) return;
   // Not when the arena is getting full: what is made ahead here is missing elsewhere.
   if (core.ports.windows.arena_bytes() > core.ports.windows.arena_max_bytes() / 4 * 3) return;
-  const uint64_t ahead = std::min(used / kAheadDivisor, kAheadBytesMax / kPageSize);
-  if (job.pool.free_pages() >= ahead) return;
-  const uint64_t blocks = ahead / kPagesPerBlock + 1;
-  StartWindows(core, job, blocks, blocks * kBlockSize);
+  const auto ahead_of = [](uint64_t pages) { return std::min(pages / kAheadDivisor, kAheadBytesMax / kPageSize); };
+  const uint64_t scattered = ScatteredPages(job);
+  const uint64_t in_slots = job.pool.slot_block_count() * kPagesPerBlock - scattered;
+  const uint64_t blocks_ahead = ahead_of(used - in_slots);
+  if (job.pool.free_block_count() * kPagesPerBlock < blocks_ahead) {
+    StartWindows(core, job, {.blocks = blocks_ahead / kPagesPerBlock + 1});
+  }
+  // Not for a job that uses less than eight slot windows: most of one more would be held for nothing.
+  const uint64_t slots_ahead = ahead_of(in_slots);
+  const uint64_t for_slots = scattered + job.pool.free_slot_block_count() * kPagesPerBlock;
+  const bool worth_it = slots_ahead * kPageSize >= core.windows.window_size(WindowKind::kSlot);
+  if (worth_it && for_slots < slots_ahead) (void)TryStart(core, job, WindowKind::kSlot, {.slot_pages = slots_ahead});
 }
 
 }  // namespace
 
 bool Grow(Core& core, JobState& job, const Need& need) {
-  const uint64_t free_blocks = job.pool.free_block_count();
-  const uint64_t scattered = job.pool.free_pages() - free_blocks * kPagesPerBlock;
-  const uint64_t slots = need.slot_pages - std::min(need.slot_pages, scattered);
-  const uint64_t blocks = need.blocks + (slots + kPagesPerBlock - 1) / kPagesPerBlock;
-  const uint64_t missing = StartWindows(core, job, blocks, need.pages() * kPageSize);
-  if (missing == 0) {
+  const Shortfall left = StartWindows(core, job, need);
+  if (left.blocks == 0) {
     core.ledger.DropClaim(job.entitlement);
-    return true;
+  } else {
+    core.ledger.Claim(job.entitlement, left.blocks * kBlockSize, core.now);
   }
-  core.ledger.Claim(job.entitlement, missing * kBlockSize, core.now);
-  return false;
+  return left.blocks == 0 && !left.slots;
 }
 
-bool GrowByOne(Core& core, JobState& job, const Need& need) {
-  if (job.windows_making != 0 || TryStartWindow(core, job, need.pages() * kPageSize)) return true;
-  core.ledger.Claim(job.entitlement, core.windows.window_size(), core.now);
-  return false;
+void GrowByOne(Core& core, JobState& job, const Need& need) {
+  if (job.makes_windows()) return;
+  const bool for_blocks = need.slot_pages == 0 || need.blocks > job.pool.free_block_count();
+  if (for_blocks ? StartForBlocks(core, job, need) : StartForSlots(core, job, need)) return;
+  core.ledger.Claim(job.entitlement, core.windows.window_size(WindowKind::kSlot), core.now);
 }
 
 base::PageRun TakeRun(Core& core, JobState& job, uint32_t pages, bool may_evict) {
+  TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "a run of {} pages", pages);
   for (;;) {
     const base::PageRun run = TakeFree(job, pages, 0);
     if (run || !may_evict) return run;
-    if (!EvictOne(core, job, pages == kPagesPerBlock)) return {};
+    if (EvictOne(core, job, pages)) continue;
+    if (pages == kPagesPerBlock || job.making(WindowKind::kSlot) != 0) return {};
+    const bool took_blocks = job.slots_take_blocks;
+    job.slots_take_blocks = !TryStart(core, job, WindowKind::kSlot, {.slot_pages = pages});
+    if (took_blocks || !job.slots_take_blocks) return {};
   }
 }
 
@@ -237,11 +356,11 @@ bool TakeRuns(Core& core, JobState& job, uint32_t blocks, uint32_t tail_pages) {
 
 bool RoomMayCome(const Core& core, const JobState& job) {
   if (job.has_pending_frees()) return true;
-  if (job.windows_making != 0 || job.writing_pages != 0 || job.reading_pages != 0) return true;
+  if (job.makes_windows() || job.writing_pages != 0 || job.reading_pages != 0) return true;
   if (job.policy->count(EvictionOrder::kClean) != 0) return true;
   if (job.policy->count(EvictionOrder::kDirty) != 0 && job.write_backoff < kWriteFailuresBeforeRefusal) return true;
   // The arena is full, or the host short: others may give some back.
-  return MayHoldMore(core, job, job.shortage_pages * kPageSize);
+  return MayHoldMore(core, job, WindowKind::kSlot, job.shortage_pages * kPageSize);
 }
 
 bool OnlyOwnLeases(const SessionState& session) {

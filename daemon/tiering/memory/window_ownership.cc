@@ -10,65 +10,78 @@ void NoteHost(Core& core) {
   core.ledger.SetHost(core.ports.windows.arena_bytes(), core.ports.windows.arena_max_bytes());
 }
 
+// Memory came back to the arena, or the arena grew.
+void OnMemory(Core& core) {
+  for (JobState* job : core.jobs.open()) job->slots_take_blocks = false;
+  core.waits.OnRoomEverywhere();
+}
+
 void Retire(Core& core, WindowIndex window) {
-  WindowEntry& entry = core.windows[window];
-  for (const uint32_t count : entry.pieces) {
+  for (const uint32_t count : core.windows[window].pieces) {
     TIER_CHECK(count == 0, "window {} is retired with {} pieces in it", tier::Value(window), count);
   }
   core.ports.transfers.RemoveWindow(window);
   core.ports.windows.Retire(window);
-  entry = {};
+  core.windows.Clear(window);
   core.made_progress = true;
   NoteHost(core);
-  core.waits.OnRoomEverywhere();
+  OnMemory(core);
 }
 
 // The last session has unmapped it.
 void Settle(Core& core, JobState& job, WindowIndex window) {
-  core.ledger.TakeBack(job.entitlement, core.windows.window_size(), core.windows[window].overdue);
+  TIER_CHECK(job.windows_returning != 0, "window {}", tier::Value(window));
+  --job.windows_returning;
+  core.ledger.TakeBack(job.entitlement, core.windows.SizeOf(window), core.windows[window].overdue);
   Retire(core, window);
 }
 
+base::RegionUse RegionUseOf(const memory::WindowShape& window) {
+  if (window.page_size != kPageSize) return base::RegionUse::kBlocksOnly;
+  return window.kind == WindowKind::kSlot ? base::RegionUse::kSlotsFirst : base::RegionUse::kBlocksFirst;
+}
+
 void TakeWindow(Core& core, const memory::WindowEvent& event) {
-  WindowEntry& entry = core.windows[event.window];
-  TIER_CHECK(entry.condition == WindowCondition::kMaking, "window {} came in condition {}", tier::Value(event.window),
+  const WindowIndex window = event.window.index;
+  WindowEntry& entry = core.windows[window];
+  TIER_CHECK(entry.condition == WindowCondition::kMaking, "window {} came in condition {}", tier::Value(window),
              static_cast<int>(entry.condition));
   JobState* job = core.jobs.FindByOwner(event.owner);
   if (job != nullptr) {
-    TIER_CHECK(job->windows_making != 0, "window {}", tier::Value(event.window));
-    --job->windows_making;
+    uint32_t& making = job->windows_making[static_cast<size_t>(event.window.kind)];
+    TIER_CHECK(making != 0, "window {}", tier::Value(window));
+    --making;
     core.waits.OnRoom(*job);
+    if (!job->prefetches.empty()) core.jobs.NeedMaintenance(*job);  // They may have waited for it.
   }
   if (event.code != Code::kOk) {
-    entry = {};
-    if (job != nullptr) core.ledger.SubtractHeld(job->entitlement, core.windows.window_size());
+    core.windows.Clear(window);
+    if (job != nullptr) core.ledger.SubtractHeld(job->entitlement, core.windows.window_size(event.window.kind));
     return;
   }
   if (job == nullptr) {  // Its owner went while it was being made.
-    core.ports.windows.Retire(event.window);
-    entry = {};
+    core.ports.windows.Retire(window);
+    core.windows.Clear(window);
     return;
   }
-  entry.address = event.address;
-  entry.page_size = event.page_size;
+  core.windows.Put(event.window, event.address);
   entry.condition = WindowCondition::kReady;
-  core.ports.transfers.AddWindow(event.window, event.address, core.windows.window_size());
-  job->pool.AddRegion(core.windows.FirstBlock(event.window), core.windows.blocks_per_window(),
-                      event.page_size == kPageSize);
-  job->windows.push_back(event.window);
+  core.ports.transfers.AddWindow(window, event.address, event.window.size);
+  job->pool.AddRegion(core.windows.FirstBlock(window), core.windows.BlockCount(window), RegionUseOf(event.window));
+  job->windows.push_back(window);
 }
 
 }  // namespace
 
-bool StartWindow(Core& core, JobState& job) {
-  const Result<WindowIndex> window = core.ports.windows.StartCreate(job.owner);
+bool StartWindow(Core& core, JobState& job, WindowKind kind) {
+  const Result<WindowIndex> window = core.ports.windows.StartCreate(job.owner, kind);
   if (!window) return false;
   WindowEntry& entry = core.windows[*window];
   TIER_CHECK(entry.condition == WindowCondition::kNone, "window {} given out twice", tier::Value(*window));
   entry.job = &job;
   entry.condition = WindowCondition::kMaking;
-  ++job.windows_making;
-  core.ledger.AddHeld(job.entitlement, core.windows.window_size());
+  ++job.windows_making[static_cast<size_t>(kind)];
+  core.ledger.AddHeld(job.entitlement, core.windows.window_size(kind));
   NoteHost(core);
   if (core.ledger.anybody_owed()) core.waits.OnRoomEverywhere();  // It may be the next one's turn.
   core.made_progress = true;
@@ -77,7 +90,7 @@ bool StartWindow(Core& core, JobState& job) {
 
 bool TakeWindows(Core& core) {
   const uint64_t arena_max = core.ports.windows.arena_max_bytes();
-  if (arena_max > core.arena_max_bytes) core.waits.OnRoomEverywhere();
+  if (arena_max > core.arena_max_bytes) OnMemory(core);
   core.arena_max_bytes = arena_max;
   NoteHost(core);
   core.events.clear();
@@ -93,7 +106,8 @@ void ReturnWindow(Core& core, WindowIndex window) {
   job.pool.RemoveRegion(core.windows.FirstBlock(window));
   std::erase(job.windows, window);
   entry.unreturned = 0;
-  core.ledger.AskBack(job.entitlement, core.windows.window_size(), core.now);
+  ++job.windows_returning;
+  core.ledger.AskBack(job.entitlement, entry.shape.size, core.now);
   for (SessionState* session : job.sessions) {
     if (!session->knows(window)) continue;
     ++entry.unreturned;
@@ -116,7 +130,7 @@ void ExpireReturns(Core& core) {
     if (!open || entry.overdue) continue;
     if (core.now < asked.at + kWindowReturnDeadline) return;
     entry.overdue = true;
-    core.ledger.MissDeadline(entry.job->entitlement, core.windows.window_size());
+    core.ledger.MissDeadline(entry.job->entitlement, entry.shape.size);
     for (SessionState* session : entry.job->sessions) session->overdue_windows += session->knows(asked.window) ? 1 : 0;
   }
 }
@@ -154,7 +168,7 @@ void RetireAll(Core& core, JobState& job) {
              core.ledger.ReturningBy(job.entitlement));
   for (const WindowIndex window : job.windows) {
     job.pool.RemoveRegion(core.windows.FirstBlock(window));
-    core.ledger.SubtractHeld(job.entitlement, core.windows.window_size());
+    core.ledger.SubtractHeld(job.entitlement, core.windows.SizeOf(window));
     Retire(core, window);
   }
   job.windows.clear();

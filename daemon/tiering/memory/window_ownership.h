@@ -17,7 +17,8 @@ namespace tier::tiering {
 // owed the memory should wait for one that is stopped.
 inline constexpr base::Duration kWindowReturnDeadline = std::chrono::seconds(2);
 
-bool StartWindow(Core& core, JobState& job);  // False: the arena is at its maximum.
+// False: the arena is at its maximum, or the host is short.
+bool StartWindow(Core& core, JobState& job, WindowKind kind);
 // Takes in what the source has finished. Returns whether there was anything.
 bool TakeWindows(Core& core);
 // Out of the pool, asked of every session that maps it. REQUIRES: ready, empty, no transfer on it.

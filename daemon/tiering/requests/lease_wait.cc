@@ -119,7 +119,7 @@ Outcome OnShortage(Core& core, Waiter& waiter, LeaseWait* wait) {
   WaitAtFirstMissing(core, waiter, ask);
   Maintain(core, job);
   const bool failing = job.write_backoff >= kWriteFailuresBeforeRefusal &&
-                       job.write_failure_count > wait->write_failures && job.windows_making == 0 &&
+                       job.write_failure_count > wait->write_failures && !job.makes_windows() &&
                        job.reading_pages == 0 && job.writing_pages == 0;
   if (failing) return Refused(WriteFailureRefusal(core, job, waiter.requested_bytes), 0);
   if (Has(ask, proto::kFlagNoWaitOwn) && OwnLeasesHoldRoom(core, *ask.session)) {

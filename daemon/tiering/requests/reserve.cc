@@ -89,7 +89,7 @@ bool Reserve(Core& core, const Ask& ask) {
     core.jobs.NeedMaintenance(job);
     const bool covered = Grow(core, job, need);
     // What windows under way will hold is waited for; beyond that, cold pieces make room.
-    const bool may_evict = !covered || job.windows_making == 0;
+    const bool may_evict = !covered || !job.makes_windows();
     if (!GiveAll(core, ask, may_evict)) {
       if (may_evict) GrowByOne(core, job, need);
       return false;

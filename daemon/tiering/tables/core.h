@@ -61,8 +61,9 @@ struct Core {
   Core(const EngineOptions& engine_options, const EnginePorts& engine_ports)
       : options(engine_options),
         ports(engine_ports),
-        windows(engine_ports.windows.window_size(), engine_ports.windows.windows_max()),
-        ledger(engine_ports.windows.arena_limit_bytes(), engine_ports.windows.window_size()),
+        windows(engine_ports.windows),
+        ledger(engine_ports.windows.arena_limit_bytes(),
+               {.block = windows.window_size(WindowKind::kBlock), .slot = windows.window_size(WindowKind::kSlot)}),
         table(tensors, engine_options.hash_seed),
         updates(tensors),
         waits(pieces, tensors),

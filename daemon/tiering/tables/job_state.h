@@ -3,6 +3,7 @@
 // Invariant: pool.free_pages + pool.used_pages = pages of its ready windows; used_pages = Σ pages of its pieces' runs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -65,7 +66,10 @@ struct JobState {
   SessionState
       internal_session;  // Who asks when the daemon does: kInternalSession, no slot, no tensors, none of `sessions`.
   std::vector<WindowIndex> windows;  // Ready ones.
-  uint32_t windows_making = 0;
+  std::array<uint32_t, kWindowKinds> windows_making{};
+  uint32_t windows_returning = 0;  // Out of the pool; sessions still map them.
+  // A slot takes a whole block where it finds no other room: the last slot window that was needed could not be had.
+  bool slots_take_blocks = false;
   TensorSlot shared_tensors = kNoTensor;
   TensorSlot inherited_tensors = kNoTensor;
   std::vector<FreedNamespace> freed_namespaces;
@@ -107,6 +111,8 @@ struct JobState {
 
   bool has_pending_frees() const { return !freed_namespaces.empty() || !freed_tensors.empty() || teardown_count != 0; }
   uint64_t used_pages() const { return pool.used_pages(); }
+  uint32_t making(WindowKind kind) const { return windows_making[static_cast<size_t>(kind)]; }
+  bool makes_windows() const { return making(WindowKind::kBlock) + making(WindowKind::kSlot) != 0; }
 };
 
 }  // namespace tier::tiering

@@ -16,7 +16,7 @@ using base::FormatBytes;
 
 constexpr size_t kUsersNamedMax = 3;
 
-// One window at least, and of a small arena half.
+// One block window at least, and of a small arena half.
 uint64_t PartForNobodyOf(uint64_t arena, uint64_t window) {
   return std::min(std::max(window, arena / kPartForNobodyDivisor), arena / 2);
 }
@@ -37,12 +37,13 @@ std::string MostOf(std::vector<std::pair<uint64_t, uint32_t>> users) {
 
 }  // namespace
 
-Ledger::Ledger(uint64_t arena_bytes, uint64_t window_bytes)
+Ledger::Ledger(uint64_t arena_bytes, WindowSizes windows)
     : arena_(arena_bytes),
-      window_(window_bytes),
-      divisible_(arena_bytes - PartForNobodyOf(arena_bytes, window_bytes)),
+      windows_(windows),
+      divisible_(arena_bytes - PartForNobodyOf(arena_bytes, windows.block)),
       host_spare_(arena_bytes) {
-  TIER_CHECK(window_ != 0, "arena {} window {}", arena_, window_);
+  TIER_CHECK(windows_.slot != 0 && windows_.block != 0 && windows_.block % windows_.slot == 0,
+             "arena {}, windows of {} and {}", arena_, windows_.block, windows_.slot);
 }
 
 Ledger::Entitlement& Ledger::At(EntitlementSlot job) {
@@ -144,7 +145,11 @@ void Ledger::Recompute() {
   }
   std::vector<EntitlementSlot> claims = claims_;
   for (const EntitlementSlot job : claims) {
-    if (Deficit(job) == 0) RemoveClaim(job);
+    Entitlement& entry = At(job);
+    const uint64_t owed = std::min(entry.claimed, InSlotWindows(Deficit(job)));
+    claimed_ -= entry.claimed - owed;
+    entry.claimed = owed;
+    if (owed == 0) RemoveClaim(job);
   }
   ChooseTopClaim();
 }
@@ -254,7 +259,7 @@ void Ledger::SetHost(uint64_t owned_bytes, uint64_t reachable_bytes) {
 
 void Ledger::Claim(EntitlementSlot job, uint64_t bytes, base::TimePoint now) {
   Entitlement& entry = At(job);
-  const uint64_t owed = entry.ended ? 0 : std::min(AlignUp(bytes, window_), AlignUp(Deficit(job), window_));
+  const uint64_t owed = entry.ended ? 0 : InSlotWindows(std::min(bytes, Deficit(job)));
   if (owed == 0) return DropClaim(job);
   if (entry.claimed == 0) claims_.push_back(job);
   claimed_ = claimed_ - entry.claimed + owed;
@@ -306,7 +311,7 @@ void Ledger::ChooseTopClaim() {
 void Ledger::Serve(EntitlementSlot job, uint64_t bytes) {
   TIER_CHECK(!At(job).ended && bytes != 0, "job {} is served {}", static_cast<uint64_t>(At(job).id), bytes);
   served_ = job;
-  served_bytes_ = AlignUp(bytes, window_);
+  served_bytes_ = InSlotWindows(bytes);
 }
 
 void Ledger::EndServing() {
@@ -331,7 +336,7 @@ uint64_t Ledger::AllowedTo(EntitlementSlot job) const { return Allowed(At(job));
 uint64_t Ledger::FirmBytes(EntitlementSlot job) const {
   const Entitlement& entry = At(job);
   // One window at least: less than one can be given to nobody else.
-  return std::min(Allowed(entry), std::max(divisible_ - (promised_ - entry.promised), window_));
+  return std::min(Allowed(entry), std::max(divisible_ - (promised_ - entry.promised), windows_.slot));
 }
 
 uint64_t Ledger::Deficit(EntitlementSlot job) const {
@@ -359,40 +364,50 @@ bool Ledger::MayLease(EntitlementSlot job, uint64_t bytes, uint64_t ending_bytes
   return leased - std::min(leased, ending_bytes) + bytes <= leasable;
 }
 
-Growth Ledger::GrowthOf(EntitlementSlot job) const {
+Growth Ledger::GrowthOf(EntitlementSlot job, WindowKind kind) const {
   const Entitlement& entry = At(job);
-  const uint64_t next = entry.held + window_;
-  // A limit is kept page by page where pages are taken; the last window may reach beyond it.
-  const uint64_t most = entry.terms.limit_bytes == 0 ? arena_ : AlignUp(Allowed(entry), window_);
+  const uint64_t next = entry.held + SizeOf(kind);
+  // A limit is kept page by page where pages are taken; the last window of each kind may reach beyond it.
+  const uint64_t beyond = windows_.block == windows_.slot ? 0 : windows_.slot;
+  const uint64_t limit = AlignUp(Allowed(entry), windows_.block) + beyond;
+  const uint64_t most = entry.terms.limit_bytes == 0 ? arena_ : std::min(limit, arena_);
   if (entry.ended || next > most) return Growth::kNone;
   return entry.held < entry.promised || next <= FirmBytes(job) ? Growth::kOwn : Growth::kBorrowed;
 }
 
-bool Ledger::MayGrow(EntitlementSlot job) const {
+bool Ledger::Overshoots(EntitlementSlot job, WindowKind kind) const {
+  const Entitlement& entry = At(job);
+  const uint64_t own = std::max(InSlotWindows(entry.promised), FirmBytes(job));
+  return entry.held < entry.promised && entry.held + SizeOf(kind) > own;
+}
+
+bool Ledger::MayGrow(EntitlementSlot job, WindowKind kind) const {
   const Entitlement& entry = At(job);
   if (entry.ended || host_debt_ != 0) return false;
   if (serving()) return served_ == job;
   if (claims_.empty()) return true;
   if (entry.held >= entry.promised) return false;
-  if (Deficit(job) >= Deficit(top_claim_)) return true;
-  return host_spare_ >= claimed_ - entry.claimed + window_;  // Enough for those before it as well.
+  const uint64_t next = entry.held + SizeOf(kind);
+  if (Deficit(job) >= Deficit(top_claim_) && next <= InSlotWindows(entry.promised)) return true;
+  return host_spare_ >= claimed_ - entry.claimed + SizeOf(kind);  // Enough for the others as well.
 }
 
 uint64_t Ledger::BytesToAskBack() const {
   if (claims_.empty() && !serving()) return 0;
   const uint64_t wanted = (serving() ? served_bytes_ : claimed_) + host_debt_;
-  const uint64_t coming = returning_ - overdue_ + ended_held_ + AlignDown(host_spare_, window_);
+  const uint64_t coming = returning_ - overdue_ + ended_held_ + AlignDown(host_spare_, windows_.slot);
   return wanted > coming ? wanted - coming : 0;
 }
 
-uint32_t Ledger::WindowsToGive(EntitlementSlot job) const {
-  if (serving()) return served_ == job ? 0 : static_cast<uint32_t>(At(job).held / window_);
+uint64_t Ledger::BytesToGive(EntitlementSlot job) const {
+  if (serving()) return served_ == job ? 0 : At(job).held;
+  return std::max(claims_.empty() ? 0 : Surplus(job), At(job).unbacked);
+}
+
+bool Ledger::MayGiveBelow(EntitlementSlot job, uint64_t window_bytes) const {
   const uint64_t surplus = Surplus(job);
-  if (surplus >= window_) return static_cast<uint32_t>(surplus / window_);
-  if (surplus == 0 || claims_.empty()) return 0;
-  // It would fall below its promise: only where that is the smaller deficit, or another cannot work at all.
-  const bool less = window_ - surplus < Deficit(top_claim_);
-  return less || At(top_claim_).held == 0 ? 1 : 0;
+  if (serving() || claims_.empty() || surplus == 0 || surplus >= window_bytes) return false;
+  return window_bytes - surplus < Deficit(top_claim_) || At(top_claim_).held == 0;
 }
 
 void Ledger::ListHolders(std::vector<JobId>* holders) const {
@@ -434,6 +449,13 @@ void Ledger::CheckInvariants() const {
                Allowed(job));
     TIER_CHECK(job.claimed == 0 || job.held < job.promised, "job {} claims {}, holds {} of {}",
                static_cast<uint64_t>(job.id), job.claimed, job.held, job.promised);
+    const uint64_t deficit = job.promised - std::min(job.promised, job.held);
+    TIER_CHECK(job.claimed <= InSlotWindows(deficit), "job {} claims {}, lacks {}", static_cast<uint64_t>(job.id),
+               job.claimed, deficit);
+    for (const uint64_t windows : {job.held, job.claimed, job.returning, job.overdue}) {
+      TIER_CHECK(windows % windows_.slot == 0, "job {}: {} in windows of {}", static_cast<uint64_t>(job.id), windows,
+                 windows_.slot);
+    }
     TIER_CHECK(job.overdue <= job.returning, "overdue {} of {}", job.overdue, job.returning);
     promised += job.promised;
     claimed += job.claimed;

@@ -20,6 +20,10 @@
 // is short of is a debt (SetHost). While there is one nobody grows, and hand-over asks back the debt in addition to
 // what jobs are owed. Windows are not asked back for the debt alone: giving memory back to the host is not built yet.
 //
+// All figures are bytes. Windows come in two sizes (WindowKind); what a job is owed, and what is left over for others,
+// is counted in slot windows, the smaller ones: whole blocks may lie in them too, so a promise is reached to within a
+// slot window, however large block windows are.
+//
 // SSD is not counted here yet; its bytes will be a second set of the same figures in each record.
 //
 // Invariants: Σ promised + PartForNobody() <= arena. promised <= allowed, where a guarantee is at most the limit.
@@ -36,6 +40,8 @@
 #include "daemon/base/time.h"
 #include "daemon/tiering/api/request.h"
 #include "proto/result.h"
+#include "proto/units.h"
+#include "proto/window_kind.h"
 
 namespace tier::tiering {
 
@@ -46,6 +52,11 @@ inline constexpr EntitlementSlot kNoEntitlement{UINT32_MAX};
 // whose requests wait for room renews its claim in each turn.
 inline constexpr base::Duration kClaimLifetime = std::chrono::milliseconds(100);
 inline constexpr uint64_t kPartForNobodyDivisor = 16;  // Of the arena.
+
+struct WindowSizes {
+  uint64_t block = 0;
+  uint64_t slot = 0;  // A divisor of it, or the same.
+};
 
 struct Terms {
   uint64_t guarantee_bytes = 0;  // 0: an equal part.
@@ -60,7 +71,7 @@ enum class Growth : uint8_t {
 
 class Ledger {
  public:
-  Ledger(uint64_t arena_bytes, uint64_t window_bytes);
+  Ledger(uint64_t arena_bytes, WindowSizes windows);
 
   // May a job of this user have this guarantee? `job`: the one that is changed, or kNoEntitlement for a new one. The
   // other guarantees stay, the part for nobody stays, and each job with sessions and without a guarantee keeps what it
@@ -115,11 +126,13 @@ class Ledger {
   uint64_t LeaseMax(EntitlementSlot job) const;  // The same within its limit.
   // May it lease so many bytes more, when some of its leases end with that?
   bool MayLease(EntitlementSlot job, uint64_t bytes, uint64_t ending_bytes = 0) const;
-  // On what terms it may come to hold one more window, now or later.
-  Growth GrowthOf(EntitlementSlot job) const;
+  // On what terms it may come to hold one more window of this kind, now or later.
+  Growth GrowthOf(EntitlementSlot job, WindowKind kind) const;
+  // It is below its promise, but a part of such a window would be promised to others: a smaller one is to be preferred.
+  bool Overshoots(EntitlementSlot job, WindowKind kind) const;
   // Is it this job's turn for a window? The host owes nothing, and nobody is owed; else only jobs below their promise
-  // have one, the largest deficit first.
-  bool MayGrow(EntitlementSlot job) const;
+  // have one, the largest deficit first, and none that overshoots while others are owed what it takes.
+  bool MayGrow(EntitlementSlot job, WindowKind kind) const;
 
   // Hand-over.
   bool anybody_owed() const { return !claims_.empty(); }  // Below its promise.
@@ -128,7 +141,12 @@ class Ledger {
   uint64_t host_debt() const { return host_debt_; }
   uint64_t returning_bytes() const { return returning_; }
   uint64_t BytesToAskBack() const;  // Beyond what is coming and what the arena has left.
-  uint32_t WindowsToGive(EntitlementSlot job) const;
+  // Bytes of windows that it is to lose at most: its surplus, while somebody is owed; what is not backed; all of them,
+  // while another job is served.
+  uint64_t BytesToGive(EntitlementSlot job) const;
+  // Where its surplus is less than a window of so many bytes: may it go nevertheless, and leave the job below its
+  // promise? Where that is the smaller deficit, or the job that is owed has no window at all.
+  bool MayGiveBelow(EntitlementSlot job, uint64_t window_bytes) const;
   // Jobs with a surplus, the largest first.
   void ListHolders(std::vector<JobId>* holders) const;
   struct Debtor {
@@ -175,6 +193,8 @@ class Ledger {
   const Entitlement& At(EntitlementSlot job) const;
   uint64_t Allowed(const Entitlement& job) const;
   uint64_t EqualPart(const Entitlement& job, uint64_t unpromised) const;
+  uint64_t SizeOf(WindowKind kind) const { return kind == WindowKind::kBlock ? windows_.block : windows_.slot; }
+  uint64_t InSlotWindows(uint64_t bytes) const { return AlignUp(bytes, windows_.slot); }
   uint32_t UserOf(uint32_t uid);
   // Around a change of what decides the promises.
   template <typename Change>
@@ -184,7 +204,7 @@ class Ledger {
   void RemoveClaim(EntitlementSlot job);
 
   uint64_t arena_;
-  uint64_t window_;
+  WindowSizes windows_;
   uint64_t divisible_;  // The arena less the part for nobody.
   std::vector<Entitlement> jobs_;
   std::vector<EntitlementSlot> free_jobs_;

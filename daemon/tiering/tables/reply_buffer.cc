@@ -63,12 +63,12 @@ void ReplyBuffer::Refuse(To to, uint64_t value, Refusal refusal) {
   batch.refusals.push_back(std::move(refusal));
 }
 
-void ReplyBuffer::Window(SessionId session, WindowIndex window, uint32_t page_size) {
-  current().windows.push_back({session, window, page_size});
+void ReplyBuffer::Window(SessionId session, const memory::WindowShape& window) {
+  current().windows.push_back({session, window});
 }
 
 void ReplyBuffer::WindowReturn(SessionId session, WindowIndex window) {
-  current().returns.push_back({session, window, 0});
+  current().returns.push_back({session, {.index = window}});
 }
 
 void ReplyBuffer::SessionEnded(SessionId session, Code code, const std::string& reason) {
@@ -109,11 +109,11 @@ void ReplyBuffer::Publish(ReplySink& sink) {
   Batch& told = current();
   now_ ^= 1;
   TIER_CHECK(current().entries.empty(), "{} replies in a batch that was told", current().entries.size());
-  for (const Notice& notice : told.windows) sink.OnWindow(notice.session, notice.window, notice.page_size);
+  for (const Notice& notice : told.windows) sink.OnWindow(notice.session, notice.window);
   for (const Entry& entry : told.entries) {
     if (entry.session != SessionId{}) Tell(told, entry, sink);
   }
-  for (const Notice& notice : told.returns) sink.OnWindowReturn(notice.session, notice.window);
+  for (const Notice& notice : told.returns) sink.OnWindowReturn(notice.session, notice.window.index);
   for (const Ending& ending : told.endings) sink.OnSessionEnded(ending.session, ending.code, ending.reason);
   told.Clear();
 }

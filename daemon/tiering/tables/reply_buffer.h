@@ -38,7 +38,7 @@ class ReplyBuffer {
   void Value(To to, uint64_t value);
   void Stat(To to, const proto::TensorRecord& record, uint64_t flags);
   void Refuse(To to, uint64_t value, Refusal refusal);
-  void Window(SessionId session, WindowIndex window, uint32_t page_size);
+  void Window(SessionId session, const memory::WindowShape& window);
   void WindowReturn(SessionId session, WindowIndex window);
   void SessionEnded(SessionId session, Code code, const std::string& reason);
   // Nothing more is said to it, but that it ended.
@@ -58,8 +58,7 @@ class ReplyBuffer {
   };
   struct Notice {
     SessionId session{};
-    WindowIndex window{};
-    uint32_t page_size = 0;
+    memory::WindowShape window;  // Of a return only the index.
   };
   struct Ending {
     SessionId session{};

@@ -1,6 +1,7 @@
 // WindowLedger: which window belongs to whom, in what condition, and where its bytes are. Engine thread only.
 //
-// The number space of a job's BlockPool is arena-wide: block = window × blocks per window + block in the window.
+// The number space of a job's BlockPool is that of the windows' places: block = place / 2 MiB. A window has its place
+// from the event that brings it until it is cleared.
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@
 #include "daemon/base/check.h"
 #include "daemon/base/page_run.h"
 #include "daemon/base/time.h"
+#include "daemon/memory/window_source.h"
 #include "proto/units.h"
 
 namespace tier::tiering {
@@ -32,7 +34,7 @@ inline constexpr size_t kWindowUses = 3;
 struct WindowEntry {
   JobState* job = nullptr;
   std::byte* address = nullptr;
-  uint32_t page_size = 0;
+  memory::WindowShape shape;
   uint32_t unreturned = 0;  // Sessions that still map it.
   WindowCondition condition = WindowCondition::kNone;
   bool emptying = false;                          // Chosen to be handed over (hand_over.cc).
@@ -45,12 +47,14 @@ struct WindowEntry {
 
 class WindowLedger {
  public:
-  WindowLedger(uint64_t window_size, uint32_t windows_max)
-      : window_size_(window_size),
-        blocks_per_window_(static_cast<uint32_t>(window_size / kBlockSize)),
-        entries_(windows_max) {
-    TIER_CHECK(window_size % kBlockSize == 0 && std::has_single_bit(window_size), "window size {}", window_size);
-    shift_ = static_cast<uint32_t>(std::countr_zero(blocks_per_window_));
+  explicit WindowLedger(const memory::WindowSource& source)
+      : sizes_{source.window_size(WindowKind::kBlock), source.window_size(WindowKind::kSlot)},
+        entries_(source.windows_max()) {
+    const uint64_t grain = window_size(WindowKind::kSlot);
+    TIER_CHECK(grain % kBlockSize == 0 && std::has_single_bit(grain) && grain <= window_size(WindowKind::kBlock),
+               "windows of {} and {} bytes", window_size(WindowKind::kBlock), grain);
+    grain_shift_ = static_cast<uint32_t>(std::countr_zero(grain / kBlockSize));
+    by_place_.assign(source.address_space_bytes() / grain, kNoWindow);
   }
 
   WindowEntry& operator[](WindowIndex window) {
@@ -60,21 +64,61 @@ class WindowLedger {
   const WindowEntry& operator[](WindowIndex window) const { return entries_[tier::Value(window)]; }
   bool Contains(WindowIndex window) const { return tier::Value(window) < entries_.size(); }
 
-  uint64_t window_size() const { return window_size_; }
-  uint64_t window_pages() const { return window_size_ / kPageSize; }
-  uint32_t blocks_per_window() const { return blocks_per_window_; }
-  WindowIndex WindowOf(base::PageRun run) const { return WindowIndex{run.block >> shift_}; }
-  uint32_t FirstBlock(WindowIndex window) const { return tier::Value(window) << shift_; }
-  uint64_t OffsetOf(base::PageRun run) const {  // Bytes from the start of its window.
-    return uint64_t{run.block & (blocks_per_window_ - 1)} * kBlockSize + uint64_t{run.page} * kPageSize;
+  // The window has come and lies where its shape says. REQUIRES: no other window lies there.
+  void Put(const memory::WindowShape& shape, std::byte* address);
+  void Clear(WindowIndex window);  // Forgets all of it.
+
+  uint64_t SizeOf(WindowIndex window) const { return entries_[tier::Value(window)].shape.size; }
+  uint64_t window_size(WindowKind kind) const { return sizes_[static_cast<size_t>(kind)]; }
+  uint64_t window_blocks(WindowKind kind) const { return window_size(kind) / kBlockSize; }
+  WindowIndex WindowOf(base::PageRun run) const { return by_place_[run.block >> grain_shift_]; }
+  uint32_t FirstBlock(WindowIndex window) const { return FirstBlock(entries_[tier::Value(window)]); }
+  uint32_t BlockCount(WindowIndex window) const {
+    return static_cast<uint32_t>(entries_[tier::Value(window)].shape.size / kBlockSize);
   }
-  std::byte* AddressOf(base::PageRun run) const { return entries_[run.block >> shift_].address + OffsetOf(run); }
+  bool HoldsSlots(base::PageRun run) const { return EntryOf(run).shape.page_size == kPageSize; }
+  uint64_t OffsetOf(base::PageRun run) const { return OffsetIn(EntryOf(run), run); }  // Bytes from its window's start.
+  std::byte* AddressOf(base::PageRun run) const {
+    const WindowEntry& entry = EntryOf(run);
+    return entry.address + OffsetIn(entry, run);
+  }
 
  private:
-  uint64_t window_size_;
-  uint32_t blocks_per_window_;
-  uint32_t shift_ = 0;
+  static constexpr WindowIndex kNoWindow{UINT32_MAX};
+
+  const WindowEntry& EntryOf(base::PageRun run) const { return entries_[tier::Value(WindowOf(run))]; }
+  static uint32_t FirstBlock(const WindowEntry& entry) { return static_cast<uint32_t>(entry.shape.place / kBlockSize); }
+  static uint64_t OffsetIn(const WindowEntry& entry, base::PageRun run) {
+    return uint64_t{run.block - FirstBlock(entry)} * kBlockSize + uint64_t{run.page} * kPageSize;
+  }
+
+  std::array<uint64_t, kWindowKinds> sizes_;
+  uint32_t grain_shift_ = 0;  // Of the smallest window, in blocks.
   std::vector<WindowEntry> entries_;
+  std::vector<WindowIndex> by_place_;  // By place, in units of the smallest window.
 };
+
+inline void WindowLedger::Put(const memory::WindowShape& shape, std::byte* address) {
+  const uint64_t grain = window_size(WindowKind::kSlot);
+  TIER_CHECK(shape.size == window_size(shape.kind) && shape.place % shape.size == 0 &&
+                 (shape.place + shape.size) / grain <= by_place_.size(),
+             "window {}: {} bytes at {}", tier::Value(shape.index), shape.size, shape.place);
+  WindowEntry& entry = (*this)[shape.index];
+  entry.shape = shape;
+  entry.address = address;
+  for (uint64_t at = shape.place; at < shape.place + shape.size; at += grain) {
+    WindowIndex& there = by_place_[at / grain];
+    TIER_CHECK(there == kNoWindow, "windows {} and {} both lie at {}", tier::Value(there), tier::Value(shape.index),
+               at);
+    there = shape.index;
+  }
+}
+
+inline void WindowLedger::Clear(WindowIndex window) {
+  const memory::WindowShape& shape = (*this)[window].shape;
+  const uint64_t grain = window_size(WindowKind::kSlot);
+  for (uint64_t at = shape.place; at < shape.place + shape.size; at += grain) by_place_[at / grain] = kNoWindow;
+  (*this)[window] = {};
+}
 
 }  // namespace tier::tiering

@@ -101,9 +101,9 @@ typedef struct tier_session_view {
   size_t struct_size;
   uint64_t epoch; /* which run of the daemon */
   uint64_t session;
-  uint64_t window_size;
-  const char* job;   /* owned by the client, until tier_close */
-  const char* token; /* for other ranks: TIERD_JOB_TOKEN */
+  uint64_t window_size; /* bytes of a window for whole blocks; those for small tensors and tails may be smaller */
+  const char* job;      /* owned by the client, until tier_close */
+  const char* token;    /* for other ranks: TIERD_JOB_TOKEN */
   const char* socket;
   int connected; /* 0 after a hang-up or revocation */
 } tier_session_view;

@@ -48,9 +48,9 @@ class Trainer {
   }
   // As only a hostile client does: every window it has seen loses its bytes.
   void PunchWindows() {
-    for (const proto::FileDescriptor& file : window_files_) {
-      ASSERT_EQ(::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                            static_cast<off_t>(welcome_.window_size)),
+    for (const auto& [window, mapping] : windows_) {
+      ASSERT_EQ(::fallocate(window_files_.at(window).get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                            static_cast<off_t>(mapping.size())),
                 0);
     }
   }
@@ -62,10 +62,10 @@ class Trainer {
     while (!windows_.contains(span.window)) {
       session::testing::IncomingPacket packet = client_.Receive();
       TIER_CHECK(packet.kind() == proto::PacketKind::kWindow, "kind {}", static_cast<int>(packet.kind()));
-      windows_[packet.As<proto::WindowPacket>().window] =
-          proto::Mapping::Map(packet.descriptors.at(0).get(), 0, welcome_.window_size, proto::Access::kReadWrite)
-              .value();
-      window_files_.push_back(std::move(packet.descriptors.at(0)));
+      const auto window = packet.As<proto::WindowPacket>();
+      windows_[window.window] =
+          proto::Mapping::Map(packet.descriptors.at(0).get(), 0, window.size, proto::Access::kReadWrite).value();
+      window_files_[window.window] = std::move(packet.descriptors.at(0));
     }
     return windows_.at(span.window).data() + span.offset;
   }
@@ -73,7 +73,7 @@ class Trainer {
   session::testing::DataClient client_;
   proto::Welcome welcome_;
   std::map<uint32_t, proto::Mapping> windows_;
-  std::vector<proto::FileDescriptor> window_files_;
+  std::map<uint32_t, proto::FileDescriptor> window_files_;
 };
 
 }  // namespace tier::crash

@@ -75,7 +75,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 1: TryHello(Patched(RightHello(), data, size)); break;
     case 2: (void)ParseClientPacket(raw); break;
     default: {
-      const auto right = MakeWindowPacket(tier::proto::PacketKind::kWindowReturned, tier::WindowIndex{1}, 0);
+      const auto right = MakeWindowReturnPacket(tier::proto::PacketKind::kWindowReturned, tier::WindowIndex{1});
       const auto parsed = ParseClientPacket(Patched(right, data, size));
       if (!parsed) break;
       if (const auto* returned = std::get_if<WindowReturnedPacket>(&*parsed)) {

@@ -65,7 +65,7 @@ class World final : public tiering::ReplySink {
   }
 
   void OnReply(tiering::SessionId, const tiering::Reply& reply) override { port_.Send(reply, scratch_); }
-  void OnWindow(tiering::SessionId, WindowIndex, uint32_t) override {}
+  void OnWindow(tiering::SessionId, const memory::WindowShape&) override {}
   void OnWindowReturn(tiering::SessionId, WindowIndex) override {}
   void OnSessionEnded(tiering::SessionId, Code, const std::string&) override {}
 

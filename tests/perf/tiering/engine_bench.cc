@@ -23,7 +23,7 @@ class LeaseCollector final : public ReplySink {
       if (leases.empty() || leases.back().value != span.lease) leases.push_back({0, 0, 0, span.lease});
     }
   }
-  void OnWindow(SessionId, WindowIndex, uint32_t) override {}
+  void OnWindow(SessionId, const memory::WindowShape&) override {}
   void OnWindowReturn(SessionId, WindowIndex) override {}
   void OnSessionEnded(SessionId, Code, const std::string&) override {}
   std::vector<RequestItem> leases;

@@ -44,7 +44,7 @@ class Churn {
  public:
   Churn(uint32_t blocks, uint64_t pages_live_max, unsigned seed)
       : blocks_(blocks), pages_live_max_(pages_live_max), random_(seed) {
-    pool_.AddRegion(0, blocks, true);
+    pool_.AddRegion(0, blocks, RegionUse::kSlotsFirst);
     for (const Shape& model : kModels) {
       sizes_.push_back(TensorSizes(model, 2));
       sizes_.push_back(TensorSizes(model, 4));

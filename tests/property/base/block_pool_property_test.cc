@@ -106,7 +106,8 @@ class Program {
       case Action::kRun: return AllocateRun(step.first % 4 == 0 ? kWhole : 1 + step.second % 511, step.second % 64);
       case Action::kFree: return Free(step.first);
       case Action::kTake: return Take(step);
-      case Action::kAddRegion: return AddRegion(step.first % kRegions, step.second % 3 != 0);
+      case Action::kAddRegion:
+        return AddRegion(step.first % kRegions, static_cast<RegionUse>(step.second % kRegionUses));
       case Action::kRemoveRegion: return RemoveRegion(step.first % kRegions);
     }
   }
@@ -114,6 +115,7 @@ class Program {
     pool_.CheckInvariants();
     RC_ASSERT(pool_.free_pages() == model_.free_pages());
     RC_ASSERT(pool_.free_block_count() == model_.free_blocks(false));
+    RC_ASSERT(pool_.free_slot_block_count() == model_.free_blocks(true));
     RC_ASSERT(pool_.used_pages() == model_.blocks.size() * kWhole - model_.free_pages());
     RC_ASSERT(pool_.slot_block_count() == model_.slot_blocks());
   }
@@ -163,11 +165,12 @@ class Program {
     RC_ASSERT(pool_.TryTake(wanted) == expected);
     if (expected) Keep(wanted);
   }
-  void AddRegion(uint32_t region, bool slots_allowed) {
+  void AddRegion(uint32_t region, RegionUse use) {
     if (regions_[region]) return;
     regions_[region] = true;
-    pool_.AddRegion(region * kRegionBlocks, kRegionBlocks, slots_allowed);
+    pool_.AddRegion(region * kRegionBlocks, kRegionBlocks, use);
     const uint32_t first = region * kRegionBlocks;
+    const bool slots_allowed = use != RegionUse::kBlocksOnly;
     for (uint32_t i = 0; i < kRegionBlocks; ++i) model_.blocks[first + i].slots_allowed = slots_allowed;
   }
   void RemoveRegion(uint32_t region) {

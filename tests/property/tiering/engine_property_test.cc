@@ -172,8 +172,13 @@ class PatientClient {
 };
 
 RC_GTEST_PROP(EngineProperty, APatientClientAlwaysGetsItsBytes, (const std::vector<Command>& program, uint16_t seed)) {
-  // Six tensors of up to 2.5 MiB over an arena of 8 MiB.
-  PatientClient client({.windows = {.window_size = 4 * kMiB, .arena_max_bytes = 8 * kMiB, .delay_turns = seed % 3u},
+  // Six tensors of up to 2.5 MiB over an arena of 8 MiB, with windows of one size or two, block windows in either
+  // pages.
+  PatientClient client({.windows = {.window_size = 4 * kMiB,
+                                    .slot_window_size = (seed / 8 % 2 + 1) * 2 * kMiB,
+                                    .arena_max_bytes = 8 * kMiB,
+                                    .delay_turns = seed % 3u,
+                                    .page_size = static_cast<uint32_t>(seed / 16 % 2 == 0 ? kPageSize : kBlockSize)},
                         .transfers = {.seed = seed, .inflight_max = 2u + seed % 7, .delay_turns_max = seed % 5u},
                         .device_blocks = 64});
   for (const Command& command : program) client.Run(command);

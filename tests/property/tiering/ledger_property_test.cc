@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -13,37 +14,48 @@
 namespace tier::tiering {
 namespace {
 
-constexpr uint64_t kWindow = 2 * kMiB;
+constexpr uint64_t kSlotWindow = 2 * kMiB;
 
 struct ModelJob {
   EntitlementSlot slot{};
   uint32_t uid = 0;
   Terms terms;
   bool live = false;
-  uint64_t windows = 0;
+  std::vector<uint64_t> windows;  // Their sizes, in the order in which they came.
+  uint64_t claimed = 0;
+  std::vector<uint64_t> returning;
+  size_t overdue = 0;  // Of them, the first ones.
   uint64_t leased = 0;
+  uint64_t held() const { return std::accumulate(windows.begin(), windows.end(), uint64_t{0}); }
   bool equal_part() const { return live && terms.guarantee_bytes == 0; }
 };
 
 class Model {
  public:
-  explicit Model(uint64_t arena) : arena_(arena), ledger_(arena, kWindow) {}
+  // Block windows of `ratio` slot windows.
+  Model(uint64_t arena, uint64_t ratio)
+      : arena_(arena),
+        block_window_(ratio * kSlotWindow),
+        reachable_(arena),
+        ledger_(arena, {.block = block_window_, .slot = kSlotWindow}) {}
 
   // One step of the program: `what` chooses it, the others its job and figures.
   void Step(uint8_t what, uint8_t who, uint16_t amount) {
     const Terms terms{.guarantee_bytes = amount % 3 == 0 ? 0 : amount * kPageSize,
                       .limit_bytes = amount % 5 == 0 ? std::max<uint64_t>(amount, 1) * 2 * kPageSize : 0};
-    if (what % 8 == 0 || jobs_.empty()) return Open(who % 5, terms);
+    if (what % 10 == 0 || jobs_.empty()) return Open(who % 5, terms);
     auto job = std::next(jobs_.begin(), who % jobs_.size());
     ModelJob& entry = job->second;
-    switch (what % 8) {
+    switch (what % 10) {
       case 1: return Close(job);
       case 2: return Set(entry, terms);
       case 3: return SetLive(entry, amount % 2 == 0);
       case 4: return Lease(entry, amount);
-      case 5: return Grow(entry);
-      case 6: return Shrink(entry);
-      default: return ledger_.Claim(entry.slot, amount * kPageSize, now_);
+      case 5: return Grow(entry, amount % 2 == 0 ? block_window_ : kSlotWindow);
+      case 6: return amount % 2 == 0 ? Shrink(entry) : AskBack(entry);
+      case 7: return amount % 2 == 0 ? Return(entry) : MissDeadline(entry);
+      case 8: return SetHost(who * kSlotWindow, amount * kPageSize);
+      default: return Claim(entry, amount * kPageSize);
     }
   }
 
@@ -52,27 +64,74 @@ class Model {
     uint64_t promised = 0;
     for (const auto& [id, job] : jobs_) promised += PromisedTo(job);
     RC_ASSERT(promised + PartForNobody() <= arena_);
-    bool anybody_owed = false;
-    for (const auto& [id, job] : jobs_) {
-      const uint64_t mine = PromisedTo(job);
-      const uint64_t held = job.windows * kWindow;
-      RC_ASSERT(ledger_.PromisedTo(job.slot) == mine);
-      RC_ASSERT(ledger_.AllowedTo(job.slot) == AllowedTo(job));
-      const uint64_t firm = std::max(arena_ - PartForNobody() - (promised - mine), kWindow);
-      RC_ASSERT(ledger_.FirmBytes(job.slot) == std::min(AllowedTo(job), firm));
-      RC_ASSERT(ledger_.Deficit(job.slot) == (mine > held ? mine - held : 0));
-      RC_ASSERT(ledger_.Surplus(job.slot) == (held > mine ? held - mine : 0));
-      RC_ASSERT(ledger_.HeldBy(job.slot) == held && ledger_.LeasedBy(job.slot) == job.leased);
-      const uint64_t others = Guaranteed() - job.terms.guarantee_bytes;
-      RC_ASSERT(ledger_.MayLease(job.slot, kPageSize) == (others == 0 || job.leased + kPageSize <= arena_ - others));
-      RC_ASSERT(held < mine || ledger_.MayGrow(job.slot) == !ledger_.anybody_owed());
-      anybody_owed |= held < mine;
-    }
-    RC_ASSERT(!ledger_.anybody_owed() || anybody_owed);
+    for (const auto& [id, job] : jobs_) CheckJob(job, promised);
+    RC_ASSERT(ledger_.anybody_owed() == (Claimed() != 0));
+    RC_ASSERT(ledger_.BytesToAskBack() == BytesToAskBack());
   }
 
  private:
-  uint64_t PartForNobody() const { return std::min(std::max(kWindow, arena_ / 16), arena_ / 2); }
+  void CheckJob(const ModelJob& job, uint64_t promised) {
+    const uint64_t mine = PromisedTo(job);
+    const uint64_t held = job.held();
+    const uint64_t deficit = Deficit(job);
+    const uint64_t surplus = held > mine ? held - mine : 0;
+    RC_ASSERT(ledger_.PromisedTo(job.slot) == mine);
+    RC_ASSERT(ledger_.AllowedTo(job.slot) == AllowedTo(job));
+    const uint64_t firm = std::max(arena_ - PartForNobody() - (promised - mine), kSlotWindow);
+    RC_ASSERT(ledger_.FirmBytes(job.slot) == std::min(AllowedTo(job), firm));
+    RC_ASSERT(ledger_.Deficit(job.slot) == deficit && ledger_.Surplus(job.slot) == surplus);
+    RC_ASSERT(ledger_.HeldBy(job.slot) == held && ledger_.LeasedBy(job.slot) == job.leased);
+    RC_ASSERT(ledger_.ReturningBy(job.slot) == Sum(job.returning, job.returning.size()));
+    const uint64_t others = Guaranteed() - job.terms.guarantee_bytes;
+    RC_ASSERT(ledger_.MayLease(job.slot, kPageSize) == (others == 0 || job.leased + kPageSize <= arena_ - others));
+    RC_ASSERT(ledger_.BytesToGive(job.slot) == (Claimed() == 0 ? 0 : surplus));
+    CheckGrowth(job, WindowKind::kBlock, block_window_);
+    CheckGrowth(job, WindowKind::kSlot, kSlotWindow);
+    // A promise can be reached to within a slot window, whatever the size of block windows.
+    if (deficit == 0) return;
+    RC_ASSERT(ledger_.GrowthOf(job.slot, WindowKind::kSlot) == Growth::kOwn);
+    RC_ASSERT(!ledger_.Overshoots(job.slot, WindowKind::kSlot));
+  }
+
+  void CheckGrowth(const ModelJob& job, WindowKind kind, uint64_t size) {
+    const uint64_t mine = PromisedTo(job);
+    const bool may = ledger_.MayGrow(job.slot, kind);
+    if (Claimed() == 0 || host_debt() != 0) {
+      RC_ASSERT(may == (host_debt() == 0));
+      return;
+    }
+    // Enough for all others who are owed, or its turn, and then not beyond its promise.
+    const bool enough = host_spare() >= Claimed() - job.claimed + size;
+    const bool first = std::all_of(jobs_.begin(), jobs_.end(), [&](const auto& other) {
+      return other.second.claimed == 0 || Deficit(other.second) <= Deficit(job);
+    });
+    const bool within = job.held() + size <= AlignUp(mine, kSlotWindow);
+    RC_ASSERT(may == (job.held() < mine && (enough || (first && within))));
+  }
+
+  uint64_t PartForNobody() const { return std::min(std::max(block_window_, arena_ / 16), arena_ / 2); }
+  static uint64_t Sum(const std::vector<uint64_t>& sizes, size_t count) {
+    return std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(count), uint64_t{0});
+  }
+  uint64_t Deficit(const ModelJob& job) const {
+    const uint64_t mine = PromisedTo(job);
+    return mine - std::min(mine, job.held());
+  }
+  uint64_t Claimed() const {
+    uint64_t sum = 0;
+    for (const auto& [id, job] : jobs_) sum += job.claimed;
+    return sum;
+  }
+  uint64_t host_debt() const { return owned_ > reachable_ ? owned_ - reachable_ : 0; }
+  uint64_t host_spare() const { return reachable_ > owned_ ? reachable_ - owned_ : 0; }
+  uint64_t BytesToAskBack() const {
+    if (Claimed() == 0) return 0;
+    uint64_t coming = host_spare() / kSlotWindow * kSlotWindow;
+    for (const auto& [id, job] : jobs_)
+      coming += Sum(job.returning, job.returning.size()) - Sum(job.returning, job.overdue);
+    const uint64_t wanted = Claimed() + host_debt();
+    return wanted - std::min(wanted, coming);
+  }
   uint64_t AllowedTo(const ModelJob& job) const {
     return job.terms.limit_bytes == 0 ? arena_ : std::min(job.terms.limit_bytes, arena_);
   }
@@ -98,39 +157,79 @@ class Model {
   void Open(uint32_t uid, const Terms& terms) {
     if (!Sound(terms) || !ledger_.AdmitGuarantee(uid, kNoEntitlement, terms.guarantee_bytes)) return;
     const uint64_t id = next_id_++;
-    jobs_[id] = {.slot = ledger_.Open(JobId{id}, uid, terms), .uid = uid, .terms = terms};
+    jobs_[id].slot = ledger_.Open(JobId{id}, uid, terms);
+    jobs_[id].uid = uid;
+    jobs_[id].terms = terms;
+    LowerClaims();
   }
   void Close(std::map<uint64_t, ModelJob>::iterator job) {
+    while (!job->second.returning.empty()) Return(job->second);
     ledger_.End(job->second.slot);
     ledger_.SubtractLeased(job->second.slot, job->second.leased);
     ledger_.Remove(job->second.slot);
     jobs_.erase(job);
+    LowerClaims();
   }
   void Set(ModelJob& job, const Terms& terms) {
     if (!Sound(terms) || !ledger_.AdmitGuarantee(job.uid, job.slot, terms.guarantee_bytes)) return;
     ledger_.Set(job.slot, terms);
     job.terms = terms;
+    LowerClaims();
   }
   void SetLive(ModelJob& job, bool live) {
     ledger_.SetLive(job.slot, live);
     job.live = live;
+    LowerClaims();
   }
   void Lease(ModelJob& job, uint64_t pages) {
     ledger_.SubtractLeased(job.slot, job.leased);
     job.leased = pages * kPageSize;
     ledger_.AddLeased(job.slot, job.leased);
   }
-  void Grow(ModelJob& job) {
-    ++job.windows;
-    ledger_.AddHeld(job.slot, kWindow);
+  void Grow(ModelJob& job, uint64_t size) {
+    job.windows.push_back(size);
+    job.claimed -= std::min(job.claimed, size);
+    ledger_.AddHeld(job.slot, size);
   }
   void Shrink(ModelJob& job) {
-    if (job.windows == 0) return;
-    --job.windows;
-    ledger_.SubtractHeld(job.slot, kWindow);
+    if (job.windows.empty()) return;
+    ledger_.SubtractHeld(job.slot, job.windows.back());
+    job.windows.pop_back();
+  }
+  void AskBack(ModelJob& job) {
+    if (job.windows.empty()) return;
+    ledger_.AskBack(job.slot, job.windows.back(), now_);
+    job.returning.push_back(job.windows.back());
+    job.windows.pop_back();
+  }
+  void MissDeadline(ModelJob& job) {
+    if (job.overdue < job.returning.size()) ledger_.MissDeadline(job.slot, job.returning[job.overdue++]);
+  }
+  void Return(ModelJob& job) {  // The one that was asked for last.
+    if (job.returning.empty()) return;
+    const bool overdue = job.overdue == job.returning.size();
+    ledger_.TakeBack(job.slot, job.returning.back(), overdue);
+    job.returning.pop_back();
+    job.overdue = std::min(job.overdue, job.returning.size());
+  }
+  void SetHost(uint64_t owned, uint64_t reachable) {
+    owned_ = owned;
+    reachable_ = reachable;
+    ledger_.SetHost(owned, reachable);
+  }
+  void Claim(ModelJob& job, uint64_t bytes) {
+    ledger_.Claim(job.slot, bytes, now_);
+    job.claimed = AlignUp(std::min(bytes, Deficit(job)), kSlotWindow);
+  }
+  // A claim is never more than what is missing: where promises fall, it falls with them.
+  void LowerClaims() {
+    for (auto& [id, job] : jobs_) job.claimed = std::min(job.claimed, AlignUp(Deficit(job), kSlotWindow));
   }
 
   uint64_t arena_;
+  uint64_t block_window_;
+  uint64_t owned_ = 0;
+  uint64_t reachable_;
   Ledger ledger_;
   std::map<uint64_t, ModelJob> jobs_;
   uint64_t next_id_ = 1;
@@ -138,8 +237,9 @@ class Model {
 };
 
 RC_GTEST_PROP(LedgerProperty, AnswersAsIfItAddedUpEachTime,
-              (const std::vector<std::tuple<uint8_t, uint8_t, uint16_t>>& steps, uint8_t windows)) {
-  Model model((windows % 64 + 1) * kWindow);
+              (const std::vector<std::tuple<uint8_t, uint8_t, uint16_t>>& steps, uint8_t windows, uint8_t kinds)) {
+  const uint64_t ratio = uint64_t{1} << (kinds % 4);
+  Model model((windows % 64 + 1) * ratio * kSlotWindow, ratio);
   for (const auto& [what, who, amount] : steps) {
     model.Step(what, who, amount);
     model.Check();

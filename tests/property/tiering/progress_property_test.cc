@@ -23,6 +23,8 @@ constexpr uint32_t kRoundsMax = 12000;
 
 struct Plan {
   uint64_t arena = 0;
+  uint64_t block_window = 2 * kMiB;  // Slot windows are 2 MiB.
+  uint64_t page_size = kPageSize;    // Of block windows.
   uint32_t jobs = 0;
   uint32_t ranks = 0;    // Of each job.
   uint64_t tensor = 0;   // Bytes of each of a rank's tensors.
@@ -32,7 +34,9 @@ struct Plan {
   bool stopped = false;  // One rank stops without end while it holds a lease, and returns no window.
 };
 
-Plan Draw(std::mt19937_64& random) {
+enum class Kinds : uint8_t { kOneSize, kTwoSizes };
+
+Plan Draw(std::mt19937_64& random, Kinds kinds) {
   const auto pick = [&](uint64_t low, uint64_t high) { return low + random() % (high - low + 1); };
   Plan plan;
   plan.arena = pick(4, 14) * 2 * kMiB;
@@ -43,6 +47,10 @@ Plan Draw(std::mt19937_64& random) {
   plan.tensor = std::min(pick(1, 5) * 2 * kMiB - pick(0, 1) * 5000, most);
   plan.tensors = static_cast<uint32_t>(pick(2, 4));
   plan.asks = 10;
+  if (kinds == Kinds::kOneSize) return plan;
+  plan.block_window = pick(1, 2) * 4 * kMiB;
+  plan.page_size = pick(0, 1) == 0 ? kPageSize : kBlockSize;
+  plan.arena = AlignUp(plan.arena, plan.block_window) + plan.block_window;  // The part for nobody is larger.
   return plan;
 }
 
@@ -66,7 +74,11 @@ class Run {
   Run(const Plan& plan, uint64_t seed)
       : plan_(plan),
         random_(seed),
-        world_({.windows = {.window_size = 2 * kMiB, .arena_max_bytes = plan.arena, .windows_max = 64},
+        world_({.windows = {.window_size = plan.block_window,
+                            .slot_window_size = 2 * kMiB,
+                            .arena_max_bytes = plan.arena,
+                            .windows_max = 64,
+                            .page_size = static_cast<uint32_t>(plan.page_size)},
                 .engine = {.deadline_default = DeadlineOf(plan)},
                 .device_blocks = 256}) {
     for (uint32_t j = 0; j < plan.jobs; ++j) {
@@ -171,24 +183,37 @@ class Run {
   std::vector<Rank> ranks_;
 };
 
-void RunSeeds(uint64_t first, uint64_t count, bool nested, bool stopped) {
+enum class Clients : uint8_t { kPatient, kNested, kStopped };
+
+void RunSeeds(uint64_t first, uint64_t count, Clients clients, Kinds kinds) {
   for (uint64_t seed = first; seed < first + count; ++seed) {
     std::mt19937_64 random(seed);
-    Plan plan = Draw(random);
-    plan.nested = nested;
-    plan.stopped = stopped;
+    Plan plan = Draw(random, kinds);
+    plan.nested = clients == Clients::kNested;
+    plan.stopped = clients == Clients::kStopped;
     SCOPED_TRACE("seed " + std::to_string(seed) + ": arena " + std::to_string(plan.arena / kMiB) + " MiB, " +
                  std::to_string(plan.jobs) + " jobs of " + std::to_string(plan.ranks) + " ranks, tensors of " +
-                 std::to_string(plan.tensor) + " bytes");
+                 std::to_string(plan.tensor) + " bytes, block windows of " + std::to_string(plan.block_window / kMiB) +
+                 " MiB in pages of " + std::to_string(plan.page_size));
     Run run(plan, seed);
     run.Go();
     if (::testing::Test::HasFailure()) return;
   }
 }
 
-TEST(Progress, EveryRequestIsGrantedWhereNobodyAsksForMoreThanItHolds) { RunSeeds(1, 40, false, false); }
-TEST(Progress, EveryRequestEndsByItsDeadlineWhereRanksHoldAndAsk) { RunSeeds(1001, 15, true, false); }
-TEST(Progress, EveryRequestEndsByItsDeadlineBesideAStoppedClient) { RunSeeds(2001, 15, false, true); }
+class Progress : public ::testing::TestWithParam<Kinds> {};
+
+TEST_P(Progress, EveryRequestIsGrantedWhereNobodyAsksForMoreThanItHolds) {
+  RunSeeds(1, 40, Clients::kPatient, GetParam());
+}
+TEST_P(Progress, EveryRequestEndsByItsDeadlineWhereRanksHoldAndAsk) {
+  RunSeeds(1001, 15, Clients::kNested, GetParam());
+}
+TEST_P(Progress, EveryRequestEndsByItsDeadlineBesideAStoppedClient) {
+  RunSeeds(2001, 15, Clients::kStopped, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Windows, Progress, ::testing::Values(Kinds::kOneSize, Kinds::kTwoSizes));
 
 }  // namespace
 }  // namespace tier::tiering::testing

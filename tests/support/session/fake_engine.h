@@ -36,6 +36,15 @@ struct ScriptedReply {
   std::optional<proto::TensorRecord> tensor;
 };
 
+// Of windows that the fake shows.
+inline memory::WindowShape ShapeOf(WindowIndex window) {
+  return {.index = window,
+          .kind = WindowKind::kSlot,
+          .page_size = 4096,
+          .size = kWindowSizeMin,
+          .place = Value(window) * kWindowSizeMin};
+}
+
 class FakeEngine final : public EnginePort {
  public:
   using Answer = std::function<ScriptedReply(const SubmittedRequest&)>;
@@ -145,7 +154,7 @@ class FakeEngine final : public EnginePort {
     for (const uint64_t sequence : std::exchange(closed_, {})) {
       sink_->OnReply(tiering::kInternalSession, {.sequence = sequence, .spans = {}, .detail = {}});
     }
-    for (const auto& [session, window] : windows_) sink_->OnWindow(session, window, 4096);
+    for (const auto& [session, window] : windows_) sink_->OnWindow(session, ShapeOf(window));
     windows_.clear();
     for (const Ending& ending : std::exchange(endings_, {})) {
       sessions.erase(static_cast<uint64_t>(ending.session));

@@ -23,12 +23,16 @@ namespace tier::session::testing {
 // Windows that are only descriptors.
 class FakeWindows final : public memory::WindowSource {
  public:
-  uint64_t window_size() const override { return kWindowSizeMin; }
+  uint64_t window_size(WindowKind) const override { return kWindowSizeMin; }
   uint32_t windows_max() const override { return 64; }
   uint64_t arena_limit_bytes() const override { return 64 * kWindowSizeMin; }
+  uint64_t address_space_bytes() const override { return 128 * kWindowSizeMin; }
   uint64_t arena_max_bytes() const override { return 64 * kWindowSizeMin; }
   uint64_t arena_bytes() const override { return 0; }
-  Result<WindowIndex> StartCreate(memory::OwnerId) override { return Fail(Code::kNoMemory, "no windows here"); }
+  bool block_windows_take_slots() const override { return true; }
+  Result<WindowIndex> StartCreate(memory::OwnerId, WindowKind) override {
+    return Fail(Code::kNoMemory, "no windows here");
+  }
   void Retire(WindowIndex) override {}
   void Poll(std::vector<memory::WindowEvent>*) override {}
   int Descriptor(WindowIndex window) const override { return Value(window) == kMissing ? -1 : file_.get(); }

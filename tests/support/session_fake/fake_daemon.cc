@@ -168,12 +168,14 @@ void FakeDaemon::Greet(Client& client) {
   welcome.epoch = kEpoch;
   welcome.session = ++sessions;
   welcome.window_size = options_.window_size;
+  welcome.address_space_size = 2 * options_.windows * options_.window_size;
   welcome.windows_max = options_.windows;
   welcome.request_timeout_ms = options_.request_timeout_ms;
   welcome.session_region_size = proto::kSessionRegionSize;
   WriteText("fake-job", welcome.job_name);
   WriteText(std::string(64, 'a'), welcome.token);
   WriteText("fake 0", welcome.daemon);
+  if (options_.spoil_welcome) options_.spoil_welcome(welcome);
   client.MakeRegion(kEpoch, welcome.session);
   const int fds[3] = {client.region_fd.get(), engine_page_fd_.get(), client.doorbell.get()};
   client.SendWith(&welcome, sizeof welcome, fds);
@@ -183,7 +185,13 @@ void FakeDaemon::Greet(Client& client) {
 
 void FakeDaemon::SendWindowsTo(Client& client) {
   for (uint32_t i = 0; i < options_.windows; ++i) {
-    const proto::WindowPacket packet{HeaderOf(proto::PacketKind::kWindow, sizeof packet), i, options_.page_size};
+    proto::WindowPacket packet{};
+    packet.header = HeaderOf(proto::PacketKind::kWindow, sizeof packet);
+    packet.window = i;
+    packet.page_size = options_.page_size;
+    packet.size = options_.window_size;
+    packet.place = i * options_.window_size;
+    if (options_.spoil_window) options_.spoil_window(packet);
     SendTo(client, &packet, sizeof packet, windows_[i].get());
   }
 }
@@ -234,7 +242,7 @@ void FakeDaemon::SendWindows() {
 
 void FakeDaemon::AskBack(uint32_t window) {
   std::lock_guard lock(mutex_);
-  const proto::WindowPacket packet{HeaderOf(proto::PacketKind::kWindowReturn, sizeof packet), window, 0};
+  const proto::WindowReturnPacket packet{HeaderOf(proto::PacketKind::kWindowReturn, sizeof packet), window, 0};
   for (const auto& client : clients_) SendTo(*client, &packet, sizeof packet);
 }
 

@@ -28,6 +28,8 @@ struct FakeOptions {
   uint64_t window_size = 4 * kMiB;
   bool scatter = false;  // Blocks are handed out last to first: nothing is contiguous.
   uint32_t page_size = kPageSize;
+  std::function<void(proto::Welcome&)> spoil_welcome;      // Changes it before it is sent.
+  std::function<void(proto::WindowPacket&)> spoil_window;  // Likewise each window's packet.
   uint16_t protocol_version = proto::kProtocolVersion;
   Code refusal = Code::kOk;         // Of every hello.
   bool windows_late = false;        // Until SendWindows().

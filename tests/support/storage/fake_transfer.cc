@@ -129,7 +129,7 @@ std::vector<FakeTransferPort::Move> FakeTransferPort::moves() const {
       const Transfer& t = flight.transfer;
       const Window& window = windows_.at(Value(t.window));
       const auto page = static_cast<uint64_t>(t.memory - window.address) / kPageSize;
-      const uint64_t block = Value(t.window) * (window.size / kBlockSize) + page / kPagesPerBlock;
+      const uint64_t block = Value(t.window) * (kWindowSizeMax / kBlockSize) + page / kPagesPerBlock;
       moves.push_back({.cookie = t.cookie,
                        .submitted = list == &submitted_,
                        .direction = t.direction,

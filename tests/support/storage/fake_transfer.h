@@ -84,7 +84,7 @@ class FakeTransferPort final : public TransferPort {
 
   // Called by each Submit before anything of it is handed on.
   void WatchSubmits(std::function<void()> watch) { watch_ = std::move(watch); }
-  // What is started and has not ended, with the memory as a run of arena-wide blocks.
+  // What is started and has not ended, with the memory as a run: see tiering's PiecePlace.
   struct Move {
     uint64_t cookie;
     bool submitted;

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -12,21 +13,52 @@ namespace tier::memory::testing {
 
 void FakeWindowSource::Free::operator()(std::byte* memory) const { std::free(memory); }
 
+namespace {
+
+FakeWindowOptions Completed(FakeWindowOptions options) {
+  if (options.slot_window_size == 0) options.slot_window_size = options.window_size;
+  if (options.arena_limit_bytes == 0) options.arena_limit_bytes = options.arena_max_bytes;
+  TIER_CHECK(options.slot_window_size <= options.window_size, "slot windows of {}", options.slot_window_size);
+  return options;
+}
+
+}  // namespace
+
+// A test may raise the arena's maximum later: the address space is twice what all indices together can have.
+FakeWindowSource::FakeWindowSource(FakeWindowOptions options)
+    : options_(Completed(options)), places_(2 * options.window_size * options.windows_max, options.window_size) {}
+
 FakeWindowSource::~FakeWindowSource() = default;
 
-Result<WindowIndex> FakeWindowSource::StartCreate(OwnerId owner) {
-  if (arena_bytes() + options_.window_size > options_.arena_max_bytes || windows_.size() == options_.windows_max) {
+Result<WindowIndex> FakeWindowSource::StartCreate(OwnerId owner, WindowKind kind) {
+  const uint64_t size = window_size(kind);
+  if (arena_bytes() + size > options_.arena_max_bytes || windows_.size() == options_.windows_max) {
     return Fail(Code::kNoMemory, fmt::format("the arena has {} of {} bytes", arena_bytes(), options_.arena_max_bytes));
   }
+  if (kind == WindowKind::kSlot && refuses_slot_windows_) return Fail(Code::kNoMemory, "scripted: no slot windows");
   uint32_t index = 0;
   while (windows_.contains(index)) ++index;
-  windows_[index] = {.owner = owner, .memory = nullptr, .due_turn = turn_ + options_.delay_turns};
+  const std::optional<uint64_t> place = places_.TryTake(size);
+  TIER_CHECK(place, "no place for {} bytes", size);
+  const uint32_t page_size = kind == WindowKind::kBlock ? options_.page_size : static_cast<uint32_t>(kPageSize);
+  windows_[index] = {
+      .owner = owner,
+      .shape = {.index = WindowIndex{index}, .kind = kind, .page_size = page_size, .size = size, .place = *place},
+      .memory = nullptr,
+      .due_turn = turn_ + options_.delay_turns};
   return WindowIndex{index};
+}
+
+uint64_t FakeWindowSource::CountOf(WindowKind kind) const {
+  uint64_t count = 0;
+  for (const auto& [index, window] : windows_) count += window.shape.kind == kind ? 1 : 0;
+  return count;
 }
 
 void FakeWindowSource::Retire(WindowIndex window) {
   const auto found = windows_.find(Value(window));
   TIER_CHECK(found != windows_.end() && found->second.ready, "window {} retired", Value(window));
+  places_.Free(found->second.shape.place);
   // Whoever still touches it is wrong: the memory goes back to the allocator, where sanitizers see it.
   windows_.erase(found);
 }
@@ -39,21 +71,23 @@ void FakeWindowSource::Poll(std::vector<WindowEvent>* events) {
       ++at;
       continue;
     }
-    WindowEvent event{.window = WindowIndex{index}, .owner = window.owner, .message = {}};
+    WindowEvent event{
+        .window = {.index = WindowIndex{index}, .kind = window.shape.kind}, .owner = window.owner, .message = {}};
     if (failures_ != 0) {
       --failures_;
       event.code = Code::kNoMemory;
       event.message = "scripted: no memory for this window";
       events->push_back(event);
+      places_.Free(window.shape.place);
       at = windows_.erase(at);
       continue;
     }
-    window.memory.reset(static_cast<std::byte*>(std::aligned_alloc(kBlockSize, options_.window_size)));
-    std::memset(window.memory.get(), 0, options_.window_size);
+    window.memory.reset(static_cast<std::byte*>(std::aligned_alloc(kBlockSize, window.shape.size)));
+    std::memset(window.memory.get(), 0, window.shape.size);
     window.ready = true;
     ++made_;
+    event.window = window.shape;
     event.address = window.memory.get();
-    event.page_size = options_.page_size;
     events->push_back(event);
     ++at;
   }

@@ -9,32 +9,36 @@
 #include <memory>
 #include <vector>
 
+#include "daemon/memory/place_allocator.h"
 #include "daemon/memory/window_source.h"
 
 namespace tier::memory::testing {
 
 struct FakeWindowOptions {
   uint64_t window_size = 8 * kMiB;
+  uint64_t slot_window_size = 0;  // 0: the same.
   uint64_t arena_max_bytes = 64 * kMiB;
   uint64_t arena_limit_bytes = 0;  // 0: arena_max_bytes, as it is at first.
   uint32_t windows_max = 64;
   uint32_t delay_turns = 0;   // A window comes after this many further calls of Poll.
-  uint32_t page_size = 4096;  // Of every window; 2 MiB: whole blocks only.
+  uint32_t page_size = 4096;  // Of block windows; 2 MiB: whole blocks only. Slot windows have small pages.
 };
 
 class FakeWindowSource final : public WindowSource {
  public:
-  explicit FakeWindowSource(FakeWindowOptions options) : options_(options) {
-    if (options_.arena_limit_bytes == 0) options_.arena_limit_bytes = options_.arena_max_bytes;
-  }
+  explicit FakeWindowSource(FakeWindowOptions options);
   ~FakeWindowSource() override;
 
-  uint64_t window_size() const override { return options_.window_size; }
+  uint64_t window_size(WindowKind kind) const override {
+    return kind == WindowKind::kBlock ? options_.window_size : options_.slot_window_size;
+  }
   uint32_t windows_max() const override { return options_.windows_max; }
   uint64_t arena_limit_bytes() const override { return options_.arena_limit_bytes; }
+  uint64_t address_space_bytes() const override { return places_.space_bytes(); }
   uint64_t arena_max_bytes() const override { return options_.arena_max_bytes; }
-  uint64_t arena_bytes() const override { return windows_.size() * options_.window_size; }
-  Result<WindowIndex> StartCreate(OwnerId owner) override;
+  uint64_t arena_bytes() const override { return places_.taken_bytes(); }
+  bool block_windows_take_slots() const override { return options_.page_size == kPageSize; }
+  Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) override;
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
   int Descriptor(WindowIndex) const override { return -1; }
@@ -44,9 +48,11 @@ class FakeWindowSource final : public WindowSource {
   void SetArenaMax(uint64_t bytes) { options_.arena_max_bytes = bytes; }
   void SetPageSize(uint32_t page_size) { options_.page_size = page_size; }
   void FailNext(uint32_t count) { failures_ += count; }  // The next windows under way cannot be made.
+  void RefuseSlotWindows(bool refuse) { refuses_slot_windows_ = refuse; }
   std::byte* address(WindowIndex window) const { return windows_.at(Value(window)).memory.get(); }
   bool ready(WindowIndex window) const { return windows_.contains(Value(window)) && windows_.at(Value(window)).ready; }
   uint64_t window_count() const { return windows_.size(); }
+  uint64_t CountOf(WindowKind kind) const;
   uint64_t made_count() const { return made_; }
 
  private:
@@ -55,12 +61,15 @@ class FakeWindowSource final : public WindowSource {
   };
   struct Window {
     OwnerId owner{};
+    WindowShape shape;
     std::unique_ptr<std::byte, Free> memory;
     uint64_t due_turn = 0;
     bool ready = false;
   };
   FakeWindowOptions options_;
+  PlaceAllocator places_;
   std::map<uint32_t, Window> windows_;
+  bool refuses_slot_windows_ = false;
   uint32_t failures_ = 0;
   uint64_t turn_ = 0;
   uint64_t made_ = 0;

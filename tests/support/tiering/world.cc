@@ -40,8 +40,9 @@ void RecordingSink::OnReply(SessionId session, const Reply& reply) {
   TIER_CHECK(fresh, "session {} request {} answered twice", static_cast<uint64_t>(session), reply.sequence);
 }
 
-void RecordingSink::OnWindow(SessionId session, WindowIndex window, uint32_t) {
-  windows[static_cast<uint64_t>(session)].insert(Value(window));
+void RecordingSink::OnWindow(SessionId session, const memory::WindowShape& window) {
+  windows[static_cast<uint64_t>(session)].insert(Value(window.index));
+  shapes[Value(window.index)] = window;
 }
 
 void RecordingSink::OnWindowReturn(SessionId session, WindowIndex window) {

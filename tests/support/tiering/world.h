@@ -32,12 +32,13 @@ struct Answer {
 class RecordingSink final : public ReplySink {
  public:
   void OnReply(SessionId session, const Reply& reply) override;
-  void OnWindow(SessionId session, WindowIndex window, uint32_t page_size) override;
+  void OnWindow(SessionId session, const memory::WindowShape& window) override;
   void OnWindowReturn(SessionId session, WindowIndex window) override;
   void OnSessionEnded(SessionId session, Code code, const std::string& reason) override;
 
   std::map<std::pair<uint64_t, uint64_t>, Answer> answers;  // By session, sequence.
   std::map<uint64_t, std::set<uint32_t>> windows;           // Announced, by session.
+  std::map<uint32_t, memory::WindowShape> shapes;           // Of windows, as announced last.
   std::vector<std::pair<uint64_t, uint32_t>> returns;       // Asked back: session, window.
   std::map<uint64_t, std::pair<Code, std::string>> ended;
 };

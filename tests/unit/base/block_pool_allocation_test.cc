@@ -34,7 +34,7 @@ TEST(BlockPoolAllocation, TheCounterCounts) {
 
 TEST(BlockPoolAllocation, SlotsAndBlocksComeAndGoWithoutTheHeap) {
   BlockPool pool;
-  pool.AddRegion(0, 512, true);
+  pool.AddRegion(0, 512, RegionUse::kSlotsFirst);
   std::minstd_rand random(7);
   std::vector<PageRun> live;
   live.reserve(20'000);
@@ -65,7 +65,7 @@ TEST(BlockPoolAllocation, SlotsAndBlocksComeAndGoWithoutTheHeap) {
 
 TEST(BlockPoolAllocation, TensorsOfBlocksAndTailsComeAndGoWithoutTheHeap) {
   BlockPool pool;
-  pool.AddRegion(0, 4096, true);
+  pool.AddRegion(0, 4096, RegionUse::kSlotsFirst);
   std::vector<std::vector<PageRun>> tensors(100);
   for (auto& runs : tensors) runs.reserve(64);
   std::minstd_rand random(9);

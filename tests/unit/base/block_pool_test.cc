@@ -31,7 +31,7 @@ TEST(BlockPool, AnEmptyPoolRefusesEverything) {
 
 TEST(BlockPool, ATailThatNeedsANewSlotBlockLiesBehindItsRun) {
   BlockPool pool;
-  pool.AddRegion(0, 16, true);
+  pool.AddRegion(0, 16, RegionUse::kSlotsFirst);
   const auto runs = Allocate(&pool, 3, 100);
   ASSERT_EQ(runs.size(), 4U);
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(runs[i], (PageRun{i, 0, kWhole}));
@@ -42,14 +42,14 @@ TEST(BlockPool, ATailThatNeedsANewSlotBlockLiesBehindItsRun) {
 
 TEST(BlockPool, ATailAloneIsASlot) {
   BlockPool pool;
-  pool.AddRegion(0, 2, true);
+  pool.AddRegion(0, 2, RegionUse::kSlotsFirst);
   EXPECT_EQ(Allocate(&pool, 0, 7).front(), (PageRun{0, 0, 7}));
   EXPECT_EQ(Allocate(&pool, 0, 8).front(), (PageRun{0, 7, 8}));
 }
 
 TEST(BlockPool, ATailCostsNoBlockWhileASlotBlockHasRoom) {
   BlockPool pool;
-  pool.AddRegion(0, 8, true);
+  pool.AddRegion(0, 8, RegionUse::kSlotsFirst);
   (void)Allocate(&pool, 1, 100);
   const auto runs = Allocate(&pool, 6, 412);
   EXPECT_EQ(runs.back(), (PageRun{1, 100, 412}));
@@ -58,7 +58,7 @@ TEST(BlockPool, ATailCostsNoBlockWhileASlotBlockHasRoom) {
 
 TEST(BlockPool, ATailGoesBehindItsRunWhereASlotBlockIsFreeThere) {
   BlockPool pool;
-  pool.AddRegion(0, 6, true);
+  pool.AddRegion(0, 6, RegionUse::kSlotsFirst);
   const auto first = Allocate(&pool, 2, 100);     // Blocks 0 1, tail in 2.
   const PageRun later = pool.TryAllocateRun(50);  // In 2 too, behind that tail.
   ASSERT_EQ(later, (PageRun{2, 100, 50}));
@@ -70,7 +70,7 @@ TEST(BlockPool, ATailGoesBehindItsRunWhereASlotBlockIsFreeThere) {
 
 TEST(BlockPool, ScatteredBlocksAreAsGoodAsARunAndComeInAscendingOrder) {
   BlockPool pool;
-  pool.AddRegion(0, 10, true);
+  pool.AddRegion(0, 10, RegionUse::kSlotsFirst);
   auto all = Allocate(&pool, 10, 0);
   for (const uint32_t block : {9U, 1U, 4U, 5U, 7U}) pool.Free(all[block]);
   const auto runs = Allocate(&pool, 5, 0);
@@ -81,7 +81,7 @@ TEST(BlockPool, ScatteredBlocksAreAsGoodAsARunAndComeInAscendingOrder) {
 
 TEST(BlockPool, RunsArePreferredOverLowerScatteredBlocks) {
   BlockPool pool;
-  pool.AddRegion(0, 10, true);
+  pool.AddRegion(0, 10, RegionUse::kSlotsFirst);
   auto all = Allocate(&pool, 10, 0);
   for (const uint32_t block : {0U, 2U, 6U, 7U, 8U}) pool.Free(all[block]);
   const auto runs = Allocate(&pool, 3, 0);
@@ -91,8 +91,8 @@ TEST(BlockPool, RunsArePreferredOverLowerScatteredBlocks) {
 
 TEST(BlockPool, RunsCrossAdjacentRegions) {
   BlockPool pool;
-  pool.AddRegion(4, 4, true);
-  pool.AddRegion(0, 4, true);
+  pool.AddRegion(4, 4, RegionUse::kSlotsFirst);
+  pool.AddRegion(0, 4, RegionUse::kSlotsFirst);
   const auto runs = Allocate(&pool, 8, 0);
   EXPECT_EQ(runs.front().block, 0U);
   EXPECT_EQ(runs.back().block, 7U);
@@ -100,7 +100,7 @@ TEST(BlockPool, RunsCrossAdjacentRegions) {
 
 TEST(BlockPool, ARefusalLeavesEverythingAsItWas) {
   BlockPool pool;
-  pool.AddRegion(0, 4, true);
+  pool.AddRegion(0, 4, RegionUse::kSlotsFirst);
   std::vector<PageRun> runs = {{77, 0, 1}};
   EXPECT_FALSE(pool.TryAllocate(4, 1, &runs));
   EXPECT_FALSE(pool.TryAllocate(5, 0, &runs));
@@ -112,13 +112,13 @@ TEST(BlockPool, ARefusalLeavesEverythingAsItWas) {
 
 TEST(BlockPool, HugetlbRegionsHoldWholeBlocksOnly) {
   BlockPool pool;
-  pool.AddRegion(0, 4, false);
+  pool.AddRegion(0, 4, RegionUse::kBlocksOnly);
   std::vector<PageRun> runs;
   EXPECT_FALSE(pool.TryAllocateRun(1));
   EXPECT_FALSE(pool.TryAllocate(1, 1, &runs));
   EXPECT_FALSE(pool.TryTake({0, 0, 1}));
   EXPECT_TRUE(pool.TryTake({0, 0, kWhole}));
-  pool.AddRegion(4, 2, true);
+  pool.AddRegion(4, 2, RegionUse::kSlotsFirst);
   // Whole blocks come from where no slot can lie, as long as there are any.
   const auto first = Allocate(&pool, 3, 1);
   EXPECT_EQ(first[0].block, 1U);
@@ -130,8 +130,8 @@ TEST(BlockPool, HugetlbRegionsHoldWholeBlocksOnly) {
 
 TEST(BlockPool, ARequestSpansBothKindsOfRegions) {
   BlockPool pool;
-  pool.AddRegion(0, 2, true);
-  pool.AddRegion(8, 2, false);
+  pool.AddRegion(0, 2, RegionUse::kSlotsFirst);
+  pool.AddRegion(8, 2, RegionUse::kBlocksOnly);
   const auto runs = Allocate(&pool, 3, 5);
   EXPECT_EQ(runs[0].block, 1U);
   EXPECT_EQ(runs[1].block, 8U);
@@ -139,9 +139,44 @@ TEST(BlockPool, ARequestSpansBothKindsOfRegions) {
   EXPECT_EQ(runs[3].block, 0U);
 }
 
+TEST(BlockPool, BlocksAndSlotsEachFillTheirOwnRegionsFirst) {
+  BlockPool pool;
+  pool.AddRegion(0, 2, RegionUse::kSlotsFirst);
+  pool.AddRegion(4, 3, RegionUse::kBlocksFirst);
+  EXPECT_EQ(pool.TryAllocateRun(kWhole).block, 4U);
+  EXPECT_EQ(pool.TryAllocateRun(500).block, 0U);
+  EXPECT_EQ(pool.TryAllocateRun(500).block, 1U);
+  EXPECT_EQ(pool.free_slot_block_count(), 2U);
+  EXPECT_EQ(pool.TryAllocateRun(500).block, 5U) << "before the pool says that there is no room";
+  pool.AddRegion(2, 1, RegionUse::kSlotsFirst);
+  EXPECT_EQ(pool.TryAllocateRun(kWhole).block, 6U);
+  EXPECT_EQ(pool.TryAllocateRun(kWhole).block, 2U);
+  EXPECT_FALSE(pool.TryAllocateRun(kWhole));
+  pool.CheckInvariants();
+}
+
+TEST(BlockPool, ScatteredBlocksOfTheirOwnRegionsComeBeforeARunAmongSlots) {
+  BlockPool pool;
+  pool.AddRegion(0, 4, RegionUse::kSlotsFirst);
+  pool.AddRegion(8, 3, RegionUse::kBlocksOnly);
+  ASSERT_TRUE(pool.TryTake({9, 0, kWhole}));
+  const auto runs = Allocate(&pool, 2, 0);
+  EXPECT_EQ(runs[0].block, 8U);
+  EXPECT_EQ(runs[1].block, 10U);
+}
+
+TEST(BlockPool, ATailLiesBehindItsRunAlsoWhereSlotsHaveTheirOwnRegion) {
+  BlockPool pool;
+  pool.AddRegion(0, 4, RegionUse::kSlotsFirst);
+  pool.AddRegion(8, 4, RegionUse::kBlocksFirst);
+  const auto runs = Allocate(&pool, 2, 100);
+  EXPECT_EQ(runs[0].block, 8U);
+  EXPECT_EQ(runs[2], (PageRun{10, 0, 100}));
+}
+
 TEST(BlockPool, ASlotBlockWithoutSlotsIsAWholeBlockAgain) {
   BlockPool pool;
-  pool.AddRegion(0, 1, true);
+  pool.AddRegion(0, 1, RegionUse::kSlotsFirst);
   const PageRun a = pool.TryAllocateRun(1);
   const PageRun b = pool.TryAllocateRun(511);
   ASSERT_TRUE(a && b);
@@ -156,7 +191,7 @@ TEST(BlockPool, ASlotBlockWithoutSlotsIsAWholeBlockAgain) {
 
 TEST(BlockPool, NearKeepsAStreamSequential) {
   BlockPool pool;
-  pool.AddRegion(0, 8, true);
+  pool.AddRegion(0, 8, RegionUse::kSlotsFirst);
   EXPECT_EQ(pool.TryAllocateRun(kWhole, 5).block, 5U);
   EXPECT_EQ(pool.TryAllocateRun(kWhole, 5).block, 6U);
   EXPECT_EQ(pool.TryAllocateRun(100, 5).block, 7U);
@@ -165,7 +200,7 @@ TEST(BlockPool, NearKeepsAStreamSequential) {
 
 TEST(BlockPool, TakeReplaysRunsAndRefusesOverlap) {
   BlockPool pool;
-  pool.AddRegion(10, 4, true);
+  pool.AddRegion(10, 4, RegionUse::kSlotsFirst);
   EXPECT_TRUE(pool.TryTake({10, 5, 10}));
   EXPECT_FALSE(pool.TryTake({10, 14, 1}));
   EXPECT_FALSE(pool.TryTake({10, 0, kWhole}));
@@ -184,8 +219,8 @@ TEST(BlockPool, TakeReplaysRunsAndRefusesOverlap) {
 
 TEST(BlockPool, RegionsGoAsTheyCameOnceEmpty) {
   BlockPool pool;
-  pool.AddRegion(0, 4, true);
-  pool.AddRegion(512, 4, true);
+  pool.AddRegion(0, 4, RegionUse::kSlotsFirst);
+  pool.AddRegion(512, 4, RegionUse::kSlotsFirst);
   const auto runs = Allocate(&pool, 5, 0);
   EXPECT_FALSE(pool.RegionEmpty(0));
   EXPECT_FALSE(pool.RegionEmpty(512));
@@ -193,14 +228,14 @@ TEST(BlockPool, RegionsGoAsTheyCameOnceEmpty) {
   EXPECT_TRUE(pool.RegionEmpty(512));
   pool.RemoveRegion(512);
   EXPECT_EQ(pool.free_pages(), 0U);
-  pool.AddRegion(512, 4, false);
+  pool.AddRegion(512, 4, RegionUse::kBlocksOnly);
   EXPECT_EQ(pool.free_block_count(), 4U);
   pool.CheckInvariants();
 }
 
 TEST(BlockPool, AMovedPoolKeepsItsBooks) {
   BlockPool pool;
-  pool.AddRegion(0, 4, true);
+  pool.AddRegion(0, 4, RegionUse::kSlotsFirst);
   const auto runs = Allocate(&pool, 1, 1);
   BlockPool other = std::move(pool);
   for (const PageRun& run : runs) other.Free(run);
@@ -210,7 +245,7 @@ TEST(BlockPool, AMovedPoolKeepsItsBooks) {
 TEST(BlockPool, SixteenTebibytesOfBlocksAreHandledWithoutScans) {
   BlockPool pool;
   constexpr uint32_t kBlocks = 8U << 20;
-  pool.AddRegion(0, kBlocks, true);
+  pool.AddRegion(0, kBlocks, RegionUse::kSlotsFirst);
   std::vector<PageRun> runs;
   ASSERT_TRUE(pool.TryAllocate(kBlocks - 1000, 0, &runs));
   std::minstd_rand random(1);
@@ -225,10 +260,10 @@ TEST(BlockPool, SixteenTebibytesOfBlocksAreHandledWithoutScans) {
 
 TEST(BlockPoolDeathTest, RefusesWhatOnlyABugCouldAsk) {
   BlockPool pool;
-  pool.AddRegion(0, 4, true);
+  pool.AddRegion(0, 4, RegionUse::kSlotsFirst);
   const PageRun whole = pool.TryAllocateRun(kWhole);
   const PageRun slot = pool.TryAllocateRun(3);
-  EXPECT_DEATH(pool.AddRegion(3, 1, false), "CHECK failed");
+  EXPECT_DEATH(pool.AddRegion(3, 1, RegionUse::kBlocksOnly), "CHECK failed");
   EXPECT_DEATH(pool.RemoveRegion(0), "CHECK failed");
   EXPECT_DEATH(pool.RemoveRegion(1), "CHECK failed");
   EXPECT_DEATH(pool.Free({slot.block, 0, kWhole}), "CHECK failed");

@@ -118,6 +118,23 @@ TEST(Connect, ToAnotherProtocolIsAVersionMismatch) {
   EXPECT_TIER_ERROR(ConnectTo(daemon.socket_path(), &client), TIER_VERSION_MISMATCH, "protocol 9");
 }
 
+TEST(Connect, RefusesAWelcomeWithImpossibleSizes) {
+  const std::vector<std::function<void(proto::Welcome&)>> spoils = {
+      [](auto& welcome) { welcome.address_space_size = 0; },
+      [](auto& welcome) { welcome.address_space_size = kWindowSizeMin; },  // Less than a window.
+      [](auto& welcome) { welcome.address_space_size += kPageSize; },
+      [](auto& welcome) { welcome.address_space_size = kAddressSpaceMax + kBlockSize; },
+      [](auto& welcome) { welcome.address_space_size = ~uint64_t{0}; },
+      [](auto& welcome) { welcome.window_size = 3 * kMiB; },
+      [](auto& welcome) { welcome.windows_max = 0; },
+      [](auto& welcome) { welcome.windows_max = kWindowsMax + 1; }};
+  for (const auto& spoil : spoils) {
+    const FakeDaemon daemon({.spoil_welcome = spoil});
+    tier_client* client = nullptr;
+    EXPECT_TIER_ERROR(ConnectTo(daemon.socket_path(), &client), TIER_VERSION_MISMATCH, "does not fit this libtier");
+  }
+}
+
 TEST(Connect, RefusesOptionsOfNoSize) {
   tier_connect_options options{};
   tier_client* client = nullptr;

@@ -82,6 +82,17 @@ TEST_F(FaultTest, AWindowThatComesLateIsWaitedFor) {
   EXPECT_GE(Stats().windows_mapped, 1u);  // The others may still be on their way.
 }
 
+TEST_F(FaultTest, AWindowOfAnImpossibleShapeEndsTheSession) {
+  Start({.spoil_window = [](proto::WindowPacket& packet) { packet.place += kPageSize; }, .windows_late = true});
+  daemon_->Hold(Op::kStep);
+  std::thread waiting(
+      [&] { EXPECT_TIER_ERROR(tier_step(client_, 1), TIER_INVALID, "no multiple of its size of 4194304 bytes"); });
+  daemon_->Await([&] { return daemon_->held() == 1; });
+  daemon_->SendWindows();
+  waiting.join();
+  EXPECT_EQ(Stats().windows_mapped, 0u);
+}
+
 // Each distortion of a granted range must end the session with a sentence.
 struct Distortion {
   const char* name;

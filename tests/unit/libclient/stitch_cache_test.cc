@@ -14,12 +14,21 @@ namespace {
 constexpr uint64_t kWindowSize = 4 * kMiB;
 constexpr uint32_t kWindows = 4;
 
+proto::WindowPacket Packet(uint32_t window, uint64_t size, uint32_t page_size = kPageSize) {
+  proto::WindowPacket packet{};
+  packet.window = window;
+  packet.page_size = page_size;
+  packet.size = size;
+  packet.place = window * size;
+  return packet;
+}
+
 class StitchCacheTest : public ::testing::Test {
  protected:
-  StitchCacheTest() : map_(std::move(*WindowMap::Reserve(kWindows, kWindowSize))) {
+  StitchCacheTest() : map_(std::move(*WindowMap::Reserve(kWindows, 2 * kWindows * kWindowSize))) {
     for (uint32_t i = 0; i < kWindows; ++i) {
       const auto file = std::move(*proto::CreateMemoryFile("window", kWindowSize));
-      EXPECT_TRUE(map_->Map(i, kPageSize, file.get()));
+      EXPECT_TRUE(map_->Map(Packet(i, kWindowSize), file.get()));
       // Each page says which it is.
       for (uint64_t at = 0; at < kWindowSize; at += kPageSize) {
         const uint64_t mark = i * kWindowSize + at;
@@ -151,8 +160,8 @@ TEST_F(StitchCacheTest, HugePagesAreStitchedThroughTheirDescriptors) {
   void* const probe = ::mmap(nullptr, 2 * kBlockSize, PROT_READ | PROT_WRITE, MAP_SHARED, huge.get(), 0);
   if (probe == MAP_FAILED) GTEST_SKIP() << "needs hugepages: two free pages of 2 MiB (vm.nr_hugepages)";
   ::munmap(probe, 2 * kBlockSize);
-  auto map = std::move(*WindowMap::Reserve(2, 2 * kBlockSize));
-  ASSERT_TRUE(map->Map(0, kBlockSize, huge.get()));
+  auto map = std::move(*WindowMap::Reserve(2, 4 * kBlockSize));
+  ASSERT_TRUE(map->Map(Packet(0, 2 * kBlockSize, kBlockSize), huge.get()));
   StitchCache cache(*map, 100);
   cache.KeepDescriptor(0, proto::FileDescriptor(::dup(huge.get())));
   *map->AddressOf(0, kBlockSize) = std::byte{1};

@@ -17,13 +17,16 @@ class ArenaTest : public testing::Test {
  protected:
   static constexpr uint64_t kWindow = kWindowSizeMin;
   static constexpr OwnerId kOwner{7};
+  static constexpr WindowKind kBlock = WindowKind::kBlock;
+  static constexpr WindowKind kSlot = WindowKind::kSlot;
 
   ArenaTest() { host_.SetMemory(64 * kGiB, 32 * kGiB); }
 
   ArenaOptions Options(uint32_t windows, uint64_t window_size = kWindow) const {
     return {.sizes = {.max_bytes = windows * window_size,
                       .window_size = window_size,
-                      .windows_max = windows + 4,
+                      .slot_window_size = kWindow,
+                      .windows_max = static_cast<uint32_t>(windows * window_size / kWindow) + 4,
                       .host_reserve_bytes = kGiB},
             .huge_pages = HugePagePolicy::kNever,
             .host_root = host_.root()};
@@ -49,13 +52,13 @@ class ArenaTest : public testing::Test {
     EXPECT_TRUE(events.empty());
     EXPECT_EQ(arena_->snapshot().closing_bytes + arena_->snapshot().making_bytes, 0U);
   }
-  WindowEvent Create() {
-    const auto index = arena_->StartCreate(kOwner);
+  WindowEvent Create(WindowKind kind = kBlock) {
+    const auto index = arena_->StartCreate(kOwner, kind);
     EXPECT_TRUE(index) << index.error().message;
     return Await(1).at(0);
   }
-  std::string Refusal() {
-    const auto index = arena_->StartCreate(kOwner);
+  std::string Refusal(WindowKind kind = kBlock) {
+    const auto index = arena_->StartCreate(kOwner, kind);
     if (index) return "";
     EXPECT_EQ(index.error().code, Code::kNoMemory);
     return index.error().message;

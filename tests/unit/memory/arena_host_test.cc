@@ -14,13 +14,13 @@ using ArenaHostTest = ArenaTest;
 TEST_F(ArenaHostTest, KeepsTheHostReserve) {
   host_.SetMemory(64 * kGiB, kGiB + 3 * kMiB);  // Reserve: 1 GiB. One window fits.
   Start(Options(8));
-  ASSERT_TRUE(arena_->StartCreate(kOwner));
+  ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
   EXPECT_THAT(Refusal(), HasSubstr("a window of 2 MiB would cut into the host reserve: 1.0 GiB available, 2 MiB still "
                                    "to be populated, reserve 1 GiB; the arena stays at 2 MiB"));
   EXPECT_EQ(arena_->snapshot().refusals_by_host, 1U);
   (void)Await(1);
   // What was in the making is in the reading now, which is still 3 MiB above the reserve.
-  EXPECT_TRUE(arena_->StartCreate(kOwner));
+  EXPECT_TRUE(arena_->StartCreate(kOwner, kBlock));
   (void)Await(1);
 }
 
@@ -51,7 +51,7 @@ TEST_F(ArenaHostTest, TheMaximumFallsByWhatTheHostMissesAndStockGoesFirst) {
   ASSERT_TRUE(arena_->StartPrefault(2 * kWindow));
   AwaitQuiet();
   std::vector<WindowEvent> events;
-  for (int i = 0; i < 6; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner));
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
   (void)Await(6);
   ASSERT_TRUE(arena_->StartPrefault(kWindow));
   AwaitQuiet();
@@ -84,6 +84,29 @@ TEST_F(ArenaHostTest, HugePagesAlwaysRefusesWhereThePoolIsEmpty) {
   EXPECT_THAT(Refusal(), HasSubstr("vm.nr_hugepages"));
 }
 
+TEST_F(ArenaHostTest, SlotWindowsAreInSmallPagesWhateverThePolicy) {
+  for (const HugePagePolicy policy : {HugePagePolicy::kAuto, HugePagePolicy::kAlways, HugePagePolicy::kNever}) {
+    host_.SetMemory(64 * kGiB, 32 * kGiB, /*huge_pages_free=*/100);
+    ArenaOptions options = Options(8);
+    options.huge_pages = policy;
+    Start(std::move(options));
+    arena_->RefreshHost();
+    EXPECT_EQ(arena_->block_windows_take_slots(), policy == HugePagePolicy::kNever);
+    const WindowEvent event = Create(kSlot);
+    ASSERT_EQ(event.code, Code::kOk) << event.message;
+    EXPECT_EQ(event.window.page_size, 4096U);
+    EXPECT_EQ(arena_->snapshot().made.huge_fallbacks, 0U) << "none was tried";
+  }
+}
+
+TEST_F(ArenaHostTest, SlotWindowsKeepTheHostReserveWhereHugePagesAreFree) {
+  host_.SetMemory(64 * kGiB, kGiB, /*huge_pages_free=*/100);  // Reserve: 1 GiB.
+  ArenaOptions options = Options(8);
+  options.huge_pages = HugePagePolicy::kAlways;
+  Start(std::move(options));
+  EXPECT_THAT(Refusal(kSlot), HasSubstr("would cut into the host reserve"));
+}
+
 TEST_F(ArenaHostTest, HugePagesAutoGoesOnInSmallPagesWhenThePoolTurnsOutEmpty) {
   const auto probe = Window::Open({.size = kWindow, .pages = PageKind::kHuge});
   if (probe) GTEST_SKIP() << "needs a kernel without free huge pages";
@@ -93,7 +116,7 @@ TEST_F(ArenaHostTest, HugePagesAutoGoesOnInSmallPagesWhenThePoolTurnsOutEmpty) {
   Start(std::move(options));
   const WindowEvent event = Create();
   EXPECT_EQ(event.code, Code::kOk);
-  EXPECT_EQ(event.page_size, 4096U);
+  EXPECT_EQ(event.window.page_size, 4096U);
   EXPECT_EQ(arena_->snapshot().made.huge_fallbacks, 1U);
   EXPECT_EQ(arena_->snapshot().huge_page_bytes, 0U);
 }
@@ -119,12 +142,12 @@ TEST_F(ArenaHostTest, HugeWindowsHoldWholeBlocksOnlyAndComeBackZeroed) {
   for (int i = 0; i < 2; ++i) {
     const WindowEvent event = Create();
     ASSERT_EQ(event.code, Code::kOk) << event.message;
-    EXPECT_EQ(event.page_size, kBlockSize);
+    EXPECT_EQ(event.window.page_size, kBlockSize);
     EXPECT_EQ(event.address[0], std::byte{0});
     EXPECT_EQ(event.address[kWindow - 1], std::byte{0});
     EXPECT_EQ(arena_->snapshot().huge_page_bytes, kWindow);
     std::fill_n(event.address, kWindow, std::byte{1});
-    arena_->Retire(event.window);
+    arena_->Retire(event.window.index);
     AwaitQuiet();
   }
 }

@@ -1,5 +1,7 @@
 #include "daemon/memory/arena_sizing.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "proto/units.h"
@@ -23,7 +25,8 @@ TEST(ArenaSizing, TakesAQuarterOfTheMachine) {
   ASSERT_TRUE(sizes);
   EXPECT_EQ(sizes->max_bytes, 16 * kGiB);
   EXPECT_EQ(sizes->window_size, 4 * kMiB);
-  EXPECT_EQ(sizes->windows_max, 4096U + 512);
+  EXPECT_EQ(sizes->slot_window_size, 2 * kMiB);
+  EXPECT_EQ(sizes->windows_max, 8192U + 1024) << "of 2 MiB, and an eighth more";
   EXPECT_EQ(sizes->host_reserve_bytes, 4 * kGiB);
 }
 
@@ -43,7 +46,24 @@ TEST(ArenaSizing, RoundsTheMaximumDownToWholeWindows) {
   const auto sizes = ArenaSizing({.max_bytes = 100 * kMiB + 1, .window_bytes = 8 * kMiB}, Host(8 * kGiB));
   ASSERT_TRUE(sizes);
   EXPECT_EQ(sizes->max_bytes, 96 * kMiB);
-  EXPECT_EQ(sizes->windows_max, 12U + 16);
+  EXPECT_EQ(sizes->windows_max, 48U + 16);
+}
+
+TEST(ArenaSizing, SlotWindowsAreSmallAndNeverMoreThanEightThousandOrSo) {
+  const auto slot_size = [](uint64_t max_bytes, uint64_t window_bytes = 0) {
+    const auto sizes = ArenaSizing({.max_bytes = max_bytes, .window_bytes = window_bytes}, Host(32768 * kGiB));
+    EXPECT_TRUE(sizes);
+    EXPECT_LE(sizes->slot_window_size, sizes->window_size);
+    EXPECT_LE(sizes->max_bytes / sizes->slot_window_size, std::max<uint64_t>(8192, max_bytes / kWindowSizeMax));
+    EXPECT_GE(sizes->windows_max, sizes->max_bytes / sizes->slot_window_size);
+    return sizes->slot_window_size;
+  };
+  EXPECT_EQ(slot_size(64 * kMiB, 64 * kMiB), 2 * kMiB);
+  EXPECT_EQ(slot_size(16 * kGiB), 2 * kMiB);
+  EXPECT_EQ(slot_size(16 * kGiB, kGiB), 2 * kMiB) << "however large block windows are";
+  EXPECT_EQ(slot_size(512 * kGiB), 64 * kMiB) << "half of a block window";
+  EXPECT_EQ(slot_size(600 * kGiB), 128 * kMiB);
+  EXPECT_EQ(slot_size(9000 * kGiB), kGiB);
 }
 
 TEST(ArenaSizing, IndicesStayWithinWhatDevicesCanRegister) {

@@ -23,30 +23,30 @@ bool IsZero(const WindowEvent& event, uint64_t size) {
 
 TEST_F(ArenaTest, GivesAZeroedPrefaultedSealedWindow) {
   Start(Options(4));
-  const auto index = arena_->StartCreate(kOwner);
+  const auto index = arena_->StartCreate(kOwner, kBlock);
   ASSERT_TRUE(index);
   EXPECT_EQ(arena_->arena_bytes(), kWindow);
   const WindowEvent event = Await(1).at(0);
-  EXPECT_EQ(event.window, *index);
+  EXPECT_EQ(event.window.index, *index);
   EXPECT_EQ(event.owner, kOwner);
   EXPECT_EQ(event.code, Code::kOk);
-  EXPECT_EQ(event.page_size, 4096U);
+  EXPECT_EQ(event.window.page_size, 4096U);
   EXPECT_TRUE(IsZero(event, kWindow));
   struct stat status{};
-  ASSERT_EQ(::fstat(arena_->Descriptor(event.window), &status), 0);
+  ASSERT_EQ(::fstat(arena_->Descriptor(event.window.index), &status), 0);
   EXPECT_EQ(static_cast<uint64_t>(status.st_size), kWindow);
   EXPECT_EQ(static_cast<uint64_t>(status.st_blocks) * 512, kWindow);
-  EXPECT_EQ(::fcntl(arena_->Descriptor(event.window), F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  EXPECT_EQ(::fcntl(arena_->Descriptor(event.window.index), F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 }
 
 TEST_F(ArenaTest, IndicesAreDenseAndAddressesDistinct) {
   Start(Options(32));
-  for (int i = 0; i < 32; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner));
+  for (int i = 0; i < 32; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
   std::set<std::byte*> addresses;
   std::set<uint32_t> indices;
   for (const WindowEvent& event : Await(32)) {
     addresses.insert(event.address);
-    indices.insert(Value(event.window));
+    indices.insert(Value(event.window.index));
   }
   EXPECT_EQ(addresses.size(), 32U);
   EXPECT_EQ(indices.size(), 32U);
@@ -58,28 +58,28 @@ TEST_F(ArenaTest, ARetiredIndexIsUsedAgainOnceClosedAndItsMemoryIsZero) {
   Start(Options(1));
   const WindowEvent first = Create();
   std::fill_n(first.address, kWindow, std::byte{0xab});
-  arena_->Retire(first.window);
+  arena_->Retire(first.window.index);
   EXPECT_EQ(arena_->arena_bytes(), 0U);
   AwaitQuiet();
   const WindowEvent again = Create();
-  EXPECT_EQ(again.window, first.window);
+  EXPECT_EQ(again.window.index, first.window.index);
   EXPECT_TRUE(IsZero(again, kWindow));
 }
 
 TEST_F(ArenaTest, AWindowCanBeMadeWhileTheOneBeforeIsStillBeingClosed) {
   Start(Options(1));
   const WindowEvent first = Create();
-  arena_->Retire(first.window);
-  const auto second = arena_->StartCreate(kOwner);
+  arena_->Retire(first.window.index);
+  const auto second = arena_->StartCreate(kOwner, kBlock);
   ASSERT_TRUE(second) << second.error().message;
-  EXPECT_NE(*second, first.window);
+  EXPECT_NE(*second, first.window.index);
   EXPECT_EQ(Await(1).at(0).code, Code::kOk);
 }
 
 TEST_F(ArenaTest, RefusesAtItsMaximumWithFigures) {
   Start(Options(2));
   (void)Create();
-  ASSERT_TRUE(arena_->StartCreate(kOwner));
+  ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
   EXPECT_THAT(Refusal(), HasSubstr("4 MiB in windows and 2 MiB more asked for, of 4 MiB"));
   EXPECT_EQ(arena_->snapshot().refusals_at_maximum, 1U);
   (void)Await(1);
@@ -89,16 +89,16 @@ TEST_F(ArenaTest, AWindowThatCannotBeMadeIsAnEventAndItsIndexIsFree) {
   ArenaOptions options = Options(2);
   options.numa_node = 500;
   Start(std::move(options));
-  const auto index = arena_->StartCreate(kOwner);
+  const auto index = arena_->StartCreate(kOwner, kBlock);
   ASSERT_TRUE(index);
   const WindowEvent event = Await(1).at(0);
   EXPECT_EQ(event.code, Code::kNoMemory);
-  EXPECT_EQ(event.window, *index);
+  EXPECT_EQ(event.window.index, *index);
   EXPECT_EQ(event.owner, kOwner);
   EXPECT_THAT(event.message, HasSubstr("NUMA node 500"));
   EXPECT_EQ(arena_->arena_bytes(), 0U);
   EXPECT_EQ(arena_->snapshot().create_failures, 1U);
-  EXPECT_EQ(*arena_->StartCreate(kOwner), *index);
+  EXPECT_EQ(*arena_->StartCreate(kOwner, kBlock), *index);
   (void)Await(1);
 }
 
@@ -106,7 +106,7 @@ TEST_F(ArenaTest, LargeWindowsArePopulatedWhole) {
   Start(Options(1, 32 * kMiB));
   const WindowEvent event = Create();
   struct stat status{};
-  ASSERT_EQ(::fstat(arena_->Descriptor(event.window), &status), 0);
+  ASSERT_EQ(::fstat(arena_->Descriptor(event.window.index), &status), 0);
   EXPECT_EQ(static_cast<uint64_t>(status.st_blocks) * 512, 32 * kMiB);
 }
 
@@ -119,7 +119,7 @@ TEST_F(ArenaTest, PrefaultedWindowsAreHandedOutAtOnce) {
   EXPECT_EQ(arena_->snapshot().stock_bytes, 3 * kWindow);
   EXPECT_EQ(arena_->arena_bytes(), 0U);
 
-  ASSERT_TRUE(arena_->StartCreate(kOwner));
+  ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
   std::vector<WindowEvent> events;
   arena_->Poll(&events);
   ASSERT_EQ(events.size(), 1U);
@@ -148,20 +148,74 @@ TEST_F(ArenaTest, CollapsesNothingWhereItIsConfiguredSo) {
   EXPECT_EQ(arena_->snapshot().made.collapsed_bytes + arena_->snapshot().made.collapse_refused, 0U);
 }
 
+TEST_F(ArenaTest, EachKindOfWindowHasItsSize) {
+  Start(Options(2, 8 * kMiB));
+  const WindowEvent block = Create();
+  EXPECT_EQ(block.window.kind, kBlock);
+  EXPECT_EQ(block.window.size, 8 * kMiB);
+  const WindowEvent slot = Create(kSlot);
+  EXPECT_EQ(slot.window.kind, kSlot);
+  EXPECT_EQ(slot.window.size, kWindow);
+  EXPECT_EQ(slot.window.page_size, 4096U);
+  EXPECT_TRUE(IsZero(slot, kWindow));
+  struct stat status{};
+  ASSERT_EQ(::fstat(arena_->Descriptor(slot.window.index), &status), 0);
+  EXPECT_EQ(static_cast<uint64_t>(status.st_size), kWindow);
+  EXPECT_EQ(arena_->arena_bytes(), 8 * kMiB + kWindow);
+  EXPECT_THAT(Refusal(), HasSubstr("10 MiB in windows and 8 MiB more asked for, of 16 MiB"));
+  for (int i = 0; i < 3; ++i) (void)Create(kSlot);
+  EXPECT_THAT(Refusal(kSlot), HasSubstr("16 MiB in windows and 2 MiB more asked for, of 16 MiB"));
+}
+
+TEST_F(ArenaTest, WindowsHaveDisjointPlacesInTwiceTheArena) {
+  Start(Options(4, 8 * kMiB));
+  EXPECT_EQ(arena_->address_space_bytes(), 64 * kMiB);
+  std::set<uint64_t> blocks;
+  for (int i = 0; i < 6; ++i) {
+    const WindowEvent event = Create(i % 2 == 0 ? kBlock : kSlot);
+    EXPECT_EQ(event.window.place % event.window.size, 0U);
+    EXPECT_LE(event.window.place + event.window.size, arena_->address_space_bytes());
+    for (uint64_t at = 0; at < event.window.size; at += kBlockSize) {
+      EXPECT_TRUE(blocks.insert(event.window.place + at).second) << event.window.place + at;
+    }
+  }
+}
+
+TEST_F(ArenaTest, APlaceIsGivenAgainOnceItsWindowIsRetired) {
+  Start(Options(2));
+  const WindowEvent first = Create();
+  const WindowEvent second = Create();
+  EXPECT_EQ(second.window.place, kWindow);
+  arena_->Retire(first.window.index);
+  EXPECT_EQ(Create().window.place, first.window.place);
+  AwaitQuiet();
+}
+
+TEST_F(ArenaTest, ASlotWindowTakesTheRoomOfAPrefaultedOne) {
+  Start(Options(2, 8 * kMiB));
+  ASSERT_TRUE(arena_->StartPrefault(16 * kMiB));
+  AwaitQuiet();
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Create(kSlot).window.size, kWindow);
+  EXPECT_EQ(arena_->snapshot().stock_bytes, 8 * kMiB);
+  EXPECT_EQ(Create().window.size, 8 * kMiB) << "the other one is still there";
+  EXPECT_NE(Refusal(kSlot), "");
+  AwaitQuiet();
+}
+
 TEST_F(ArenaTest, StockCountsTowardsTheMaximum) {
   Start(Options(3));
   ASSERT_TRUE(arena_->StartPrefault(2 * kWindow));
   AwaitQuiet();
   EXPECT_FALSE(arena_->StartPrefault(2 * kWindow));
   AwaitQuiet();
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
   EXPECT_NE(Refusal(), "");
   (void)Await(3);
 }
 
 TEST_F(ArenaTest, MayEndWhileWindowsAreInTheMaking) {
   Start(Options(16));
-  for (int i = 0; i < 16; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner));
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
   arena_.reset();
 }
 
@@ -180,8 +234,8 @@ TEST_F(ArenaTest, DeathOnWhatOnlyABugCouldAsk) {
   EXPECT_DEATH(arena_->Retire(WindowIndex{1}), "CHECK failed");
   EXPECT_DEATH(arena_->Retire(WindowIndex{1000}), "CHECK failed");
   EXPECT_DEATH((void)arena_->Descriptor(WindowIndex{1}), "CHECK failed");
-  arena_->Retire(event.window);
-  EXPECT_DEATH(arena_->Retire(event.window), "CHECK failed");
+  arena_->Retire(event.window.index);
+  EXPECT_DEATH(arena_->Retire(event.window.index), "CHECK failed");
   AwaitQuiet();
 }
 

@@ -10,6 +10,7 @@
 #include "proto/handshake.h"
 #include "proto/message.h"
 #include "proto/ring.h"
+#include "proto/window_kind.h"
 
 namespace tier::proto {
 namespace {
@@ -18,11 +19,12 @@ template <typename... T>
 constexpr bool kAllPlain = (... && (std::is_trivially_copyable_v<T> && std::is_standard_layout_v<T>));
 
 TEST(Layout, EverythingThatCrossesIsPlainMemory) {
-  EXPECT_TRUE((kAllPlain<PacketHeader, Hello, Welcome, WindowPacket, SessionEnd, Goodbye>));
+  EXPECT_TRUE((kAllPlain<PacketHeader, Hello, Welcome, WindowPacket, WindowReturnPacket, SessionEnd, Goodbye>));
   EXPECT_TRUE((kAllPlain<RequestSlot, CompletionSlot, SpanRecord, ErrorRecord, TensorRecord, SessionHeader>));
   EXPECT_TRUE((std::has_unique_object_representations_v<RequestSlot>));
   EXPECT_TRUE((std::has_unique_object_representations_v<PacketHeader>));
   EXPECT_TRUE((std::has_unique_object_representations_v<WindowPacket>));
+  EXPECT_TRUE((std::has_unique_object_representations_v<WindowReturnPacket>));
 }
 
 TEST(Layout, HelloHasNoHiddenPadding) {
@@ -35,6 +37,26 @@ TEST(Layout, WelcomeHasNoHiddenPadding) {
   EXPECT_EQ(offsetof(Welcome, message), sizeof(PacketHeader) + 8);
   EXPECT_EQ(offsetof(Welcome, job_name) + kJobNameSize, offsetof(Welcome, token));
   EXPECT_EQ(offsetof(Welcome, daemon) + sizeof(Welcome::daemon), sizeof(Welcome));
+}
+
+// What a client of another language reads by hand (formats.md).
+TEST(Layout, AWindowPacketSaysKindSizeAndPlace) {
+  EXPECT_EQ(offsetof(WindowPacket, window), sizeof(PacketHeader));
+  EXPECT_EQ(offsetof(WindowPacket, kind), 20u);
+  EXPECT_EQ(offsetof(WindowPacket, page_size), 24u);
+  EXPECT_EQ(offsetof(WindowPacket, place) + 8, sizeof(WindowPacket));
+  EXPECT_EQ(static_cast<uint16_t>(WindowKind::kBlock), 0u);
+  EXPECT_EQ(static_cast<uint16_t>(WindowKind::kSlot), 1u);
+}
+
+TEST(Layout, AReturnedWindowIsNamedByItsIndexAlone) {
+  EXPECT_EQ(offsetof(WindowReturnPacket, window), sizeof(PacketHeader));
+  EXPECT_EQ(offsetof(WindowReturnPacket, reserved0) + 4, sizeof(WindowReturnPacket));
+}
+
+TEST(Layout, TheAddressSpaceHoldsTheLargestArenaTwiceAndFitsAProcess) {
+  EXPECT_EQ(kAddressSpaceMax, 2 * uint64_t{kWindowsMax} * kWindowSizeMax);
+  EXPECT_LT(kAddressSpaceMax, uint64_t{1} << 47);
 }
 
 TEST(Layout, MagicsSpellWhatTheySay) {

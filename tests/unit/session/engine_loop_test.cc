@@ -47,7 +47,8 @@ class CountingTokens final : public TokenSource {
 
 class NoNotices final : public SessionNotices {
  public:
-  void SendWindow(tiering::SessionId, WindowIndex, std::shared_ptr<const proto::FileDescriptor>, uint32_t) override {}
+  void SendWindow(tiering::SessionId, const memory::WindowShape&,
+                  std::shared_ptr<const proto::FileDescriptor>) override {}
   void SendWindowReturn(tiering::SessionId, WindowIndex) override {}
   void SendEnd(tiering::SessionId session, Code, const std::string&) override {
     ended.push_back(static_cast<uint64_t>(session));

@@ -163,7 +163,7 @@ TEST(ParseClientPacket, KnowsGoodbyeAndWindowReturned) {
   const auto parsed = ParseClientPacket(Bytes(goodbye));
   ASSERT_TRUE(parsed);
   EXPECT_TRUE(std::holds_alternative<GoodbyePacket>(*parsed));
-  const auto returned = MakeWindowPacket(PacketKind::kWindowReturned, WindowIndex{12}, 0);
+  const auto returned = MakeWindowReturnPacket(PacketKind::kWindowReturned, WindowIndex{12});
   EXPECT_EQ(std::get<WindowReturnedPacket>(ParseClientPacket(Bytes(returned)).value()).window, WindowIndex{12});
 }
 
@@ -177,12 +177,15 @@ TEST(ParseClientPacket, KnowsTheAnswerToAChallenge) {
 
 TEST(ParseClientPacket, RefusesWhatAClientDoesNotSend) {
   for (const uint16_t kind : {0, 1, 2, 3, 4, 6, 8, 65535}) {
-    auto packet = MakeWindowPacket(PacketKind::kWindowReturned, WindowIndex{1}, 0);
+    auto packet = MakeWindowReturnPacket(PacketKind::kWindowReturned, WindowIndex{1});
     packet.header.kind = kind;
     EXPECT_FALSE(ParseClientPacket(Bytes(packet))) << kind;
   }
-  const auto returned = MakeWindowPacket(PacketKind::kWindowReturned, WindowIndex{kWindowsMax}, 0);
+  const auto returned = MakeWindowReturnPacket(PacketKind::kWindowReturned, WindowIndex{kWindowsMax});
   EXPECT_THAT(ParseClientPacket(Bytes(returned)).error().message, HasSubstr("window"));
+  auto reserved = MakeWindowReturnPacket(PacketKind::kWindowReturned, WindowIndex{1});
+  reserved.reserved0 = 1;
+  EXPECT_THAT(ParseClientPacket(Bytes(reserved)).error().message, HasSubstr("reserved"));
   EXPECT_FALSE(ParseClientPacket({}));
 }
 
@@ -191,6 +194,7 @@ TEST(MakeWelcome, FillsInEverythingAndTerminatesItsTexts) {
                                     .session = 2,
                                     .job = 3,
                                     .window_size = 4,
+                                    .address_space_size = 8,
                                     .windows_max = 5,
                                     .reconnect_timeout_ms = 6,
                                     .request_timeout_ms = 7,
@@ -200,12 +204,28 @@ TEST(MakeWelcome, FillsInEverythingAndTerminatesItsTexts) {
   EXPECT_EQ(welcome.header.kind, static_cast<uint16_t>(PacketKind::kWelcome));
   EXPECT_EQ(welcome.header.size, sizeof(welcome));
   EXPECT_EQ(welcome.code, 0);
+  EXPECT_EQ(welcome.window_size, 4u);
+  EXPECT_EQ(welcome.address_space_size, 8u);
+  EXPECT_EQ(welcome.windows_max, 5u);
   EXPECT_EQ(welcome.reconnect_timeout_ms, 6u);
   EXPECT_EQ(welcome.request_timeout_ms, 7u);
   EXPECT_EQ(welcome.session_region_size, proto::kSessionRegionSize);
   EXPECT_EQ(std::strlen(welcome.job_name), proto::kJobNameSize - 1);
   EXPECT_EQ(std::strlen(welcome.token), 64u);
   EXPECT_STREQ(welcome.daemon, "tierd 0.1.0");
+}
+
+TEST(MakeWindowPacket, SaysWhatAndWhereAWindowIs) {
+  const auto packet = MakeWindowPacket(
+      {.index = WindowIndex{7}, .kind = WindowKind::kSlot, .page_size = 4096, .size = 8 * kMiB, .place = 24 * kMiB});
+  EXPECT_EQ(packet.header.kind, static_cast<uint16_t>(PacketKind::kWindow));
+  EXPECT_EQ(packet.header.size, sizeof(packet));
+  EXPECT_EQ(packet.window, 7u);
+  EXPECT_EQ(packet.kind, 1u);
+  EXPECT_EQ(packet.page_size, 4096u);
+  EXPECT_EQ(packet.size, 8 * kMiB);
+  EXPECT_EQ(packet.place, 24 * kMiB);
+  EXPECT_EQ(packet.reserved0 + packet.reserved1, 0u);
 }
 
 TEST(MakeRefusal, KeepsOnlyCodeAndSentence) {

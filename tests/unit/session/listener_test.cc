@@ -40,6 +40,7 @@ TEST(Listener, WelcomesAClientWithItsSession) {
   EXPECT_STREQ(welcome.job_name, "train");
   EXPECT_EQ(std::strlen(welcome.token), 64u);
   EXPECT_EQ(welcome.window_size, kWindowSizeMin);
+  EXPECT_EQ(welcome.address_space_size, 128 * kWindowSizeMin);
   EXPECT_EQ(welcome.windows_max, 64u);
   EXPECT_EQ(welcome.session_region_size, proto::kSessionRegionSize);
   EXPECT_STREQ(welcome.daemon, "tierd test");

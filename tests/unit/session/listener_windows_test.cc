@@ -31,13 +31,18 @@ TEST(Listener, WindowsArriveWithTheirDescriptorAndAreGivenBack) {
   world.OnEngine([&] { world.engine.ShowWindow(static_cast<tiering::SessionId>(welcome.session), WindowIndex{5}); });
   const IncomingPacket packet = client.Receive();
   ASSERT_EQ(packet.kind(), PacketKind::kWindow);
-  EXPECT_EQ(packet.As<proto::WindowPacket>().window, 5u);
-  EXPECT_EQ(packet.As<proto::WindowPacket>().page_size, 4096u);
+  const auto window = packet.As<proto::WindowPacket>();
+  const memory::WindowShape shape = testing::ShapeOf(WindowIndex{5});
+  EXPECT_EQ(window.window, 5u);
+  EXPECT_EQ(window.kind, static_cast<uint16_t>(shape.kind));
+  EXPECT_EQ(window.page_size, shape.page_size);
+  EXPECT_EQ(window.size, shape.size);
+  EXPECT_EQ(window.place, shape.place);
   ASSERT_EQ(packet.descriptors.size(), 1u);
   world.OnEngine(
       [&] { world.table().OnWindowReturn(static_cast<tiering::SessionId>(welcome.session), WindowIndex{5}); });
   EXPECT_EQ(client.Receive().kind(), PacketKind::kWindowReturn);
-  ASSERT_TRUE(client.Send(MakeWindowPacket(PacketKind::kWindowReturned, WindowIndex{5}, 0)));
+  ASSERT_TRUE(client.Send(MakeWindowReturnPacket(PacketKind::kWindowReturned, WindowIndex{5})));
   client.SendGoodbye();
   ASSERT_TRUE(world.WaitForSessions(0));
   EXPECT_THAT(world.OnEngine([&] { return world.engine.windows_returned; }), Contains(std::pair(welcome.session, 5u)));
@@ -66,7 +71,7 @@ TEST(Listener, WindowReturnsThatNobodyAskedForAreIgnored) {
   const auto welcome = client.Attach(MakeHello("train"));
   const auto session = static_cast<tiering::SessionId>(welcome.session);
   const auto give_back = [&](uint32_t window) {
-    ASSERT_TRUE(client.Send(MakeWindowPacket(PacketKind::kWindowReturned, WindowIndex{window}, 0)));
+    ASSERT_TRUE(client.Send(MakeWindowReturnPacket(PacketKind::kWindowReturned, WindowIndex{window})));
   };
   world.OnEngine([&] { world.engine.ShowWindow(session, WindowIndex{5}); });
   ASSERT_EQ(client.Receive().kind(), PacketKind::kWindow);

@@ -36,7 +36,7 @@ class PortSink final : public tiering::ReplySink {
   RingPort* port = nullptr;
   RingScratch scratch;
   void OnReply(tiering::SessionId, const tiering::Reply& reply) override { port->Send(reply, scratch); }
-  void OnWindow(tiering::SessionId, WindowIndex, uint32_t) override {}
+  void OnWindow(tiering::SessionId, const memory::WindowShape&) override {}
   void OnWindowReturn(tiering::SessionId, WindowIndex) override {}
   void OnSessionEnded(tiering::SessionId, Code, const std::string&) override {}
 };

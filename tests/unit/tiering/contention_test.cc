@@ -2,6 +2,8 @@
 // short of memory may not stop.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -24,9 +26,9 @@ Answer Do(World& world, SessionId session, Op op, std::vector<proto::RequestItem
   return world.Answered(session, asked).value_or(Answer{.code = Code::kTimeout, .detail = "not answered"});
 }
 
-// A sealed tensor of one piece, on SSD and in RAM.
-void PutClean(World& world, SessionId session, uint64_t tensor) {
-  const Answer created = Do(world, session, Op::kCreate, {{tensor, 0, 0, kPiece}});
+// A sealed tensor, of one piece unless said otherwise, on SSD and in RAM.
+void PutClean(World& world, SessionId session, uint64_t tensor, uint64_t size = kPiece) {
+  const Answer created = Do(world, session, Op::kCreate, {{tensor, 0, 0, size}});
   ASSERT_EQ(created.code, Code::kOk) << created.detail;
   ASSERT_EQ(Do(world, session, Op::kRelease, {{0, 0, 0, World::LeaseOf(created)}}).code, Code::kOk);
   ASSERT_EQ(Do(world, session, Op::kFlush, {{tensor, 0, 0, 0}}).code, Code::kOk);
@@ -35,9 +37,9 @@ void PutClean(World& world, SessionId session, uint64_t tensor) {
 // A client that acquires its tensors in a circle, one after the other.
 class Cycle {
  public:
-  Cycle(World& world, JobId job, uint64_t tensors)
+  Cycle(World& world, JobId job, uint64_t tensors, uint64_t size = kPiece)
       : world_(world), job_(job), session_(world.OpenSession(job)), count_(tensors) {
-    for (uint64_t tensor = 1; tensor <= tensors; ++tensor) PutClean(world, session_, tensor);
+    for (uint64_t tensor = 1; tensor <= tensors; ++tensor) PutClean(world, session_, tensor, size);
   }
 
   void Step() {
@@ -50,7 +52,7 @@ class Cycle {
     asked_ = world_.Send(session_, Op::kAcquire, {{next_ + 1, 0, 0, 0}});
     next_ = (next_ + 1) % count_;
   }
-  uint64_t held() const { return world_.Job(job_).window_count * kWindow; }
+  uint64_t held() const { return world_.Job(job_).held_bytes; }
 
  private:
   World& world_;
@@ -69,19 +71,27 @@ struct Rivals {
 
 class Contention : public ::testing::TestWithParam<Rivals> {};
 
-// Each cycles over twice the arena; the hog has all of it before the other comes.
-TEST_P(Contention, EachHungryJobHoldsItsPromise) {
-  constexpr uint64_t kTensors = 2 * kArena / kPiece;
-  World world(SmallWindows());
+// The least that two rivals hold in the end, of which each cycles over twice the arena. The hog has all of it before
+// the other comes.
+struct Least {
+  uint64_t hog = UINT64_MAX;
+  uint64_t hog_promise = 0;
+  uint64_t other = UINT64_MAX;
+  uint64_t other_promise = 0;
+};
+
+Least Compete(const WorldOptions& options, const Rivals& rivals, uint64_t tensor_size) {
+  const uint64_t arena = options.windows.arena_max_bytes;
+  const uint64_t tensors = 2 * arena / tensor_size;
+  World world(options);
   JobId other{};
-  if (!GetParam().hog_first) other = world.OpenJob({.uid = 2, .guarantee_bytes = GetParam().other_guarantee});
-  const JobId hog = world.OpenJob({.uid = 1, .guarantee_bytes = GetParam().hog_guarantee});
-  if (GetParam().hog_first) other = world.OpenJob({.uid = 2, .guarantee_bytes = GetParam().other_guarantee});
-  Cycle greedy(world, hog, kTensors);
-  ASSERT_GE(greedy.held(), kArena / 8 * 7) << "idle memory is borrowable";
-  Cycle late(world, other, kTensors);
-  uint64_t greedy_least = UINT64_MAX;
-  uint64_t late_least = UINT64_MAX;
+  if (!rivals.hog_first) other = world.OpenJob({.uid = 2, .guarantee_bytes = rivals.other_guarantee});
+  const JobId hog = world.OpenJob({.uid = 1, .guarantee_bytes = rivals.hog_guarantee});
+  if (rivals.hog_first) other = world.OpenJob({.uid = 2, .guarantee_bytes = rivals.other_guarantee});
+  Cycle greedy(world, hog, tensors, tensor_size);
+  EXPECT_GE(greedy.held(), arena / 8 * 7) << "idle memory is borrowable";
+  Cycle late(world, other, tensors, tensor_size);
+  Least least;
   for (uint32_t turn = 0; turn < 1500; ++turn) {
     greedy.Step();
     late.Step();
@@ -89,17 +99,45 @@ TEST_P(Contention, EachHungryJobHoldsItsPromise) {
     world.ReturnWindows();
     world.Advance(milliseconds(1));
     if (turn < 1000) continue;
-    greedy_least = std::min(greedy_least, greedy.held());
-    late_least = std::min(late_least, late.held());
+    least.hog = std::min(least.hog, greedy.held());
+    least.other = std::min(least.other, late.held());
   }
-  EXPECT_GE(greedy_least * 10, world.Job(hog).guarantee_bytes * 9);
-  EXPECT_GE(late_least * 10, world.Job(other).guarantee_bytes * 9);
+  least.hog_promise = world.Job(hog).guarantee_bytes;
+  least.other_promise = world.Job(other).guarantee_bytes;
+  return least;
+}
+
+TEST_P(Contention, EachHungryJobHoldsItsPromise) {
+  const Least least = Compete(SmallWindows(), GetParam(), kPiece);
+  EXPECT_GE(least.hog * 10, least.hog_promise * 9);
+  EXPECT_GE(least.other * 10, least.other_promise * 9);
 }
 
 INSTANTIATE_TEST_SUITE_P(Guarantees, Contention,
                          ::testing::Values(Rivals{}, Rivals{.hog_first = false}, Rivals{14 * kMiB, 14 * kMiB},
                                            Rivals{7 * kMiB, 21 * kMiB}, Rivals{7 * kMiB, 21 * kMiB, false},
                                            Rivals{21 * kMiB, 7 * kMiB}));
+
+// Block windows of 8 MiB in huge pages, slot windows of 2 MiB. No promise is a multiple of 8 MiB.
+class ContentionOfTwoKinds : public ::testing::TestWithParam<std::tuple<Rivals, uint64_t>> {};
+
+TEST_P(ContentionOfTwoKinds, EachHungryJobHoldsItsPromise) {
+  const auto& [rivals, tensor_size] = GetParam();
+  const WorldOptions options{.windows = {.window_size = 8 * kMiB,
+                                         .slot_window_size = 2 * kMiB,
+                                         .arena_max_bytes = 64 * kMiB,
+                                         .page_size = kBlockSize},
+                             .device_blocks = 512};
+  const Least least = Compete(options, rivals, tensor_size);
+  EXPECT_GE(least.hog * 10, least.hog_promise * 9);
+  EXPECT_GE(least.other * 10, least.other_promise * 9);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Guarantees, ContentionOfTwoKinds,
+    ::testing::Combine(::testing::Values(Rivals{}, Rivals{.hog_first = false}, Rivals{28 * kMiB, 28 * kMiB},
+                                         Rivals{14 * kMiB, 42 * kMiB}, Rivals{45 * kMiB, 11 * kMiB, false}),
+                       ::testing::Values(kPiece, kPiece + 5000)));
 
 // `largest` and `second` have borrowed all of the arena, of which `owner` is guaranteed 8 MiB.
 struct ThreeJobs {

@@ -72,6 +72,7 @@ TEST_F(Graveyard, WhoWaitsForRoomIsNotRefusedWhileItComes) {
   const SessionId dead = world.OpenSession(job);
   const SessionId alive = world.OpenSession(job);
   PutMany(dead, 0);
+  world.Turns(5);  // More than half of the arena is dirty: that is written, and done now.
   const uint64_t written = world.transfers.traffic(0).written_bytes;
   world.engine->EndSession(dead, "killed");
   const uint64_t asked = world.Send(alive, Op::kCreate, {{1, 0, 0, 120 * kMiB}}, proto::kFlagNoWaitOwn);

@@ -58,7 +58,7 @@ class LastReply final : public ReplySink {
         leases[count++] = {0, 0, 0, span.lease};
     }
   }
-  void OnWindow(SessionId, WindowIndex, uint32_t) override {}
+  void OnWindow(SessionId, const memory::WindowShape&) override {}
   void OnWindowReturn(SessionId, WindowIndex) override {}
   void OnSessionEnded(SessionId, Code, const std::string&) override {}
 

@@ -18,9 +18,10 @@ class LedgerTest : public ::testing::Test {
     ledger_.AddHeld(job, held);
     return job;
   }
+  bool MayGrow(EntitlementSlot job) const { return ledger_.MayGrow(job, WindowKind::kBlock); }
   void TearDown() override { ledger_.CheckInvariants(); }
 
-  Ledger ledger_{kArena, kWindow};
+  Ledger ledger_{kArena, {.block = kWindow, .slot = kWindow}};
   uint64_t next_ = 1;
   base::TimePoint now_{std::chrono::seconds(1)};
 };
@@ -30,15 +31,15 @@ TEST_F(LedgerTest, WhileAnybodyIsOwedOnlyTheLargestDeficitGrows) {
   const EntitlementSlot near = Open(2, 16 * kMiB, 14 * kMiB);
   const EntitlementSlot far = Open(3, 20 * kMiB, 10 * kMiB);
   ledger_.SetHost(kArena, kArena);
-  EXPECT_TRUE(ledger_.MayGrow(rich)) << "nobody is owed";
+  EXPECT_TRUE(MayGrow(rich)) << "nobody is owed";
   ledger_.Claim(near, kWindow, now_);
-  EXPECT_FALSE(ledger_.MayGrow(rich));
-  EXPECT_TRUE(ledger_.MayGrow(near) && ledger_.MayGrow(far));
+  EXPECT_FALSE(MayGrow(rich));
+  EXPECT_TRUE(MayGrow(near) && MayGrow(far));
   ledger_.Claim(far, 4 * kMiB, now_);
-  EXPECT_FALSE(ledger_.MayGrow(near)) << "the other lacks more";
+  EXPECT_FALSE(MayGrow(near)) << "the other lacks more";
   ledger_.SetHost(kArena - 6 * kMiB, kArena);
-  EXPECT_TRUE(ledger_.MayGrow(near)) << "there is enough for both";
-  EXPECT_FALSE(ledger_.MayGrow(rich));
+  EXPECT_TRUE(MayGrow(near)) << "there is enough for both";
+  EXPECT_FALSE(MayGrow(rich));
   ledger_.AddHeld(far, kWindow);
   ledger_.AddHeld(far, kWindow);
   ledger_.AddHeld(near, kWindow);
@@ -79,13 +80,14 @@ TEST_F(LedgerTest, WindowsThatAreOverdueDoNotCountAsComing) {
 TEST_F(LedgerTest, LessThanAWindowOfSurplusGoesOnlyWhereItIsMissedMore) {
   const EntitlementSlot holder = Open(1, 7 * kMiB, 8 * kMiB);
   const EntitlementSlot near = Open(2, 9 * kMiB, 8 * kMiB);
-  EXPECT_EQ(ledger_.WindowsToGive(holder), 0u) << "nobody is owed";
+  EXPECT_TRUE(ledger_.BytesToGive(holder) == 0 && !ledger_.MayGiveBelow(holder, kWindow)) << "nobody is owed";
   ledger_.Claim(near, kWindow, now_);
-  EXPECT_EQ(ledger_.WindowsToGive(holder), 0u) << "they would only change places";
+  EXPECT_EQ(ledger_.BytesToGive(holder), kMiB) << "no window is so small";
+  EXPECT_FALSE(ledger_.MayGiveBelow(holder, kWindow)) << "they would only change places";
   const EntitlementSlot empty = Open(3, kMiB, 0);
   ledger_.DropClaim(near);
   ledger_.Claim(empty, kWindow, now_);
-  EXPECT_EQ(ledger_.WindowsToGive(holder), 1u) << "without any it cannot work";
+  EXPECT_TRUE(ledger_.MayGiveBelow(holder, kWindow)) << "without any it cannot work";
 }
 
 TEST_F(LedgerTest, AShortHostIsADebtAndChangesNoPromise) {
@@ -93,9 +95,9 @@ TEST_F(LedgerTest, AShortHostIsADebtAndChangesNoPromise) {
   const EntitlementSlot poor = Open(2, 0, 4 * kMiB);
   ledger_.SetHost(60 * kMiB, 40 * kMiB);
   EXPECT_EQ(ledger_.host_debt(), 20 * kMiB);
-  EXPECT_FALSE(ledger_.MayGrow(rich) || ledger_.MayGrow(poor));
+  EXPECT_FALSE(MayGrow(rich) || MayGrow(poor));
   EXPECT_EQ(ledger_.PromisedTo(poor), 30 * kMiB);
-  EXPECT_EQ(ledger_.GrowthOf(poor), Growth::kOwn) << "when the host has memory again";
+  EXPECT_EQ(ledger_.GrowthOf(poor, WindowKind::kBlock), Growth::kOwn) << "when the host has memory again";
   EXPECT_EQ(ledger_.BytesToAskBack(), 0u) << "nothing is asked back for the host alone";
   ledger_.Claim(poor, kWindow, now_);
   EXPECT_EQ(ledger_.BytesToAskBack(), 22 * kMiB) << "what comes back pays the debt first";
@@ -109,6 +111,79 @@ TEST_F(LedgerTest, ARefusedGuaranteeSaysWhoHasTheRest) {
   EXPECT_EQ(refused.error().code, Code::kNoMemory);
   EXPECT_NE(refused.error().message.find("user 7 has 40 MiB, user 8 has 20 MiB"), std::string::npos)
       << refused.error().message;
+}
+
+// Block windows of 8 MiB, slot windows of 2 MiB; 8 MiB are promised to nobody.
+class LedgerOfTwoKinds : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kBlockWindow = 8 * kMiB;
+  static constexpr uint64_t kSlotWindow = 2 * kMiB;
+
+  EntitlementSlot Open(Terms terms, uint64_t held) {
+    const EntitlementSlot job = ledger_.Open(JobId{next_}, static_cast<uint32_t>(next_), terms);
+    ++next_;
+    ledger_.SetLive(job, true);
+    ledger_.AddHeld(job, held);
+    return job;
+  }
+  void TearDown() override { ledger_.CheckInvariants(); }
+
+  Ledger ledger_{kArena, {.block = kBlockWindow, .slot = kSlotWindow}};
+  uint64_t next_ = 1;
+  base::TimePoint now_{std::chrono::seconds(1)};
+};
+
+TEST_F(LedgerOfTwoKinds, AClaimIsCountedInSlotWindows) {
+  Open({.guarantee_bytes = 40 * kMiB}, 48 * kMiB);
+  const EntitlementSlot poor = Open({.guarantee_bytes = 15 * kMiB}, kBlockWindow);
+  ledger_.SetHost(kArena, kArena);
+  ledger_.Claim(poor, kBlockSize, now_);
+  EXPECT_EQ(ledger_.BytesToAskBack(), kSlotWindow) << "one slot window will do";
+  ledger_.Claim(poor, 40 * kMiB, now_);
+  EXPECT_EQ(ledger_.BytesToAskBack(), 8 * kMiB) << "of 7 MiB that it lacks";
+  ledger_.SetHost(kArena - 3 * kMiB, kArena);
+  EXPECT_EQ(ledger_.BytesToAskBack(), 6 * kMiB) << "of what the arena has left, one slot window";
+  ledger_.Set(poor, {.guarantee_bytes = 9 * kMiB});
+  EXPECT_EQ(ledger_.BytesToAskBack(), 0u) << "the promise fell, and the claim with it";
+}
+
+TEST_F(LedgerOfTwoKinds, WhileOthersAreOwedNoWindowReachesBeyondAPromise) {
+  const EntitlementSlot rich = Open({.guarantee_bytes = 28 * kMiB}, 40 * kMiB);
+  const EntitlementSlot far = Open({.guarantee_bytes = 15 * kMiB}, kBlockWindow);
+  const EntitlementSlot near = Open({.guarantee_bytes = 12 * kMiB}, kBlockWindow);
+  ledger_.SetHost(kArena - kBlockWindow, kArena);
+  EXPECT_TRUE(ledger_.MayGrow(far, WindowKind::kBlock)) << "nobody is owed";
+  ledger_.Claim(far, 8 * kMiB, now_);
+  ledger_.Claim(near, 4 * kMiB, now_);
+  EXPECT_TRUE(ledger_.MayGrow(far, WindowKind::kBlock)) << "7 MiB and a part of the last slot window";
+  EXPECT_FALSE(ledger_.MayGrow(near, WindowKind::kBlock)) << "4 MiB of it are owed to the other";
+  EXPECT_FALSE(ledger_.MayGrow(near, WindowKind::kSlot)) << "the other comes first";
+  EXPECT_TRUE(ledger_.Overshoots(near, WindowKind::kBlock));
+  EXPECT_FALSE(ledger_.Overshoots(near, WindowKind::kSlot) || ledger_.Overshoots(far, WindowKind::kSlot));
+  ledger_.AddHeld(far, kBlockWindow);
+  ledger_.SetHost(kArena, kArena);
+  EXPECT_TRUE(ledger_.MayGrow(near, WindowKind::kSlot));
+  EXPECT_FALSE(ledger_.MayGrow(near, WindowKind::kBlock) || ledger_.MayGrow(rich, WindowKind::kSlot));
+}
+
+TEST_F(LedgerOfTwoKinds, ASurplusOfASlotWindowCanBeGiven) {
+  const EntitlementSlot holder = Open({.guarantee_bytes = 12 * kMiB}, 2 * kBlockWindow);
+  const EntitlementSlot poor = Open({.guarantee_bytes = 12 * kMiB}, kBlockWindow);
+  EXPECT_EQ(ledger_.BytesToGive(holder), 0u) << "nobody is owed";
+  ledger_.SetHost(kArena, kArena);
+  ledger_.Claim(poor, 4 * kMiB, now_);
+  EXPECT_EQ(ledger_.BytesToGive(holder), 2 * kSlotWindow);
+  EXPECT_FALSE(ledger_.MayGiveBelow(holder, kBlockWindow)) << "they would only change places";
+}
+
+TEST_F(LedgerOfTwoKinds, ALimitIsRoundedUpOncePerKind) {
+  const EntitlementSlot job = Open({.limit_bytes = 12 * kMiB}, kBlockWindow);
+  EXPECT_EQ(ledger_.GrowthOf(job, WindowKind::kBlock), Growth::kOwn);
+  ledger_.AddHeld(job, kBlockWindow);
+  EXPECT_EQ(ledger_.GrowthOf(job, WindowKind::kBlock), Growth::kNone);
+  EXPECT_NE(ledger_.GrowthOf(job, WindowKind::kSlot), Growth::kNone);
+  ledger_.AddHeld(job, kSlotWindow);
+  EXPECT_EQ(ledger_.GrowthOf(job, WindowKind::kSlot), Growth::kNone);
 }
 
 }  // namespace

@@ -274,6 +274,7 @@ TEST(Memory, ADeadSessionsWindowsNeedNoAnswer) {
 
 TEST(Memory, SmallTensorsWorkInWindowsThatHoldOnlyWholeBlocks) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB, .page_size = kBlockSize}});
+  world.windows.RefuseSlotWindows(true);
   const SessionId session = world.Open();
   world.PutEach(session, 1, 10, 5000);
   world.Put(session, 11, kPiece + 5000, 11);

@@ -204,6 +204,7 @@ TEST(ReplaceLarge, LooksAtWhatIsReplacedAreSpreadOverTurns) {
 
 TEST(ReplaceSmall, InWindowsOfWholeBlocksASlotTakesTheOldOnesBlock) {
   World world({.windows = {.window_size = 2 * kMiB, .arena_max_bytes = 2 * kMiB, .page_size = 2 << 20}});
+  world.windows.RefuseSlotWindows(true);
   const SessionId session = world.Open();
   world.Put(session, 1, 100, 7);
   const uint64_t asked = world.Send(session, Op::kCreate, {{1, 0, 0, 5000}}, proto::kFlagReplace);

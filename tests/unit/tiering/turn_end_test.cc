@@ -33,7 +33,7 @@ class TurnEnd : public ::testing::Test, public ReplySink {
     answered_ = reply.sequence;
     Note("reply");
   }
-  void OnWindow(SessionId, WindowIndex, uint32_t) override {}
+  void OnWindow(SessionId, const memory::WindowShape&) override {}
   void OnWindowReturn(SessionId, WindowIndex) override {}
   void OnSessionEnded(SessionId, Code, const std::string&) override {}
 

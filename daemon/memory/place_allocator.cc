@@ -1,0 +1,77 @@
+// Free ranges in one ordered set for each power of two.
+#include "daemon/memory/place_allocator.h"
+
+#include <bit>
+
+#include "daemon/base/check.h"
+
+namespace tier::memory {
+
+size_t PlaceAllocator::OrderOf(uint64_t size_bytes) {
+  TIER_CHECK(std::has_single_bit(size_bytes) && size_bytes >= kWindowSizeMin && size_bytes <= kWindowSizeMax,
+             "{} bytes", size_bytes);
+  return static_cast<size_t>(std::countr_zero(size_bytes / kWindowSizeMin));
+}
+
+PlaceAllocator::PlaceAllocator(uint64_t space_bytes, uint64_t largest_bytes)
+    : space_bytes_(space_bytes), free_(OrderOf(largest_bytes) + 1) {
+  TIER_CHECK(space_bytes % largest_bytes == 0, "a space of {} bytes in ranges of {}", space_bytes, largest_bytes);
+  for (uint64_t place = 0; place < space_bytes; place += largest_bytes) free_.back().insert(free_.back().end(), place);
+}
+
+std::optional<uint64_t> PlaceAllocator::TryTake(uint64_t size_bytes) {
+  const size_t wanted = OrderOf(size_bytes);
+  TIER_CHECK(wanted < free_.size(), "a window of {} bytes where {} is the largest", size_bytes,
+             SizeOf(free_.size() - 1));
+  size_t order = wanted;
+  while (order < free_.size() && free_[order].empty()) ++order;
+  if (order == free_.size()) return std::nullopt;
+  const uint64_t place = *free_[order].begin();
+  free_[order].erase(free_[order].begin());
+  while (order != wanted) {
+    --order;
+    free_[order].insert(place + SizeOf(order));
+  }
+  taken_.emplace(place, size_bytes);
+  taken_bytes_ += size_bytes;
+  return place;
+}
+
+void PlaceAllocator::Free(uint64_t place) {
+  const auto found = taken_.find(place);
+  TIER_CHECK(found != taken_.end(), "no window lies at {}", place);
+  size_t order = OrderOf(found->second);
+  taken_bytes_ -= found->second;
+  taken_.erase(found);
+  while (order + 1 < free_.size()) {
+    const auto buddy = free_[order].find(place ^ SizeOf(order));
+    if (buddy == free_[order].end()) break;
+    free_[order].erase(buddy);
+    place &= ~SizeOf(order);
+    ++order;
+  }
+  free_[order].insert(place);
+}
+
+void PlaceAllocator::CheckInvariants() const {
+  std::map<uint64_t, uint64_t> ranges = taken_;
+  uint64_t taken = 0;
+  for (const auto& [place, size] : taken_) taken += size;
+  TIER_CHECK(taken == taken_bytes_, "{} bytes are taken of {}", taken, taken_bytes_);
+  for (size_t order = 0; order < free_.size(); ++order) {
+    for (const uint64_t place : free_[order]) {
+      TIER_CHECK(ranges.emplace(place, SizeOf(order)).second, "place {} is free and taken", place);
+      TIER_CHECK(order + 1 == free_.size() || !free_[order].contains(place ^ SizeOf(order)),
+                 "place {} and its buddy of {} bytes are both free", place, SizeOf(order));
+    }
+  }
+  uint64_t end = 0;
+  for (const auto& [place, size] : ranges) {
+    TIER_CHECK(place == end && place % size == 0, "a range of {} bytes at {}, behind one that ends at {}", size, place,
+               end);
+    end = place + size;
+  }
+  TIER_CHECK(end == space_bytes_, "ranges end at {} of {}", end, space_bytes_);
+}
+
+}  // namespace tier::memory

@@ -1,0 +1,56 @@
+"""Tensors of a daemon whose block windows are in the kernel's huge pages. Skipped where too few are in the pool."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import urllib.request
+
+import launcher
+import numpy
+import pytest
+
+import tierd
+
+MIB = 1 << 20
+PAGES = 32  # Of 2 MiB: the whole arena.
+
+
+def free_huge_pages() -> int:
+    fields = dict(re.findall(r"^(\w+):\s+(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE))
+    if fields.get("Hugepagesize") != "2048":
+        return 0
+    return int(fields.get("HugePages_Free", 0)) - int(fields.get("HugePages_Rsvd", 0))
+
+
+def gauges(daemon: launcher.Running) -> dict[str, float]:
+    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
+        text = answer.read().decode()
+    return {name: float(value) for name, value in re.findall(r"^(tier_\w+) (\S+)$", text, re.MULTILINE)}
+
+
+@pytest.mark.skipif(free_huge_pages() < PAGES, reason=f"needs hugepages: {PAGES} free pages of 2 MiB (vm.nr_hugepages)")
+def test_small_tensors_and_tails_do_not_take_huge_pages(socket_folder: pathlib.Path) -> None:
+    settings = {"arena": {"maximum": f"{2 * PAGES}MiB", "huge_pages": "auto"}}
+    small = [numpy.full(4096, number % 251, "u1") for number in range(1000)]
+    large = [numpy.full(5 * MIB + 123, number, "u1") for number in range(4)]
+    with launcher.start(socket_folder, settings=settings) as daemon:
+        with tierd.connect(job="pages", socket=daemon.socket) as client:
+            for number, content in enumerate(small):
+                client.put(f"small {number}", content)
+            held = gauges(daemon)
+            assert held["tier_windows_hugetlb"] == 0
+            assert held["tier_arena_bytes"] <= 1.02 * 4096 * len(small) + 2 * MIB
+            for number, content in enumerate(large):
+                client.put(f"large {number}", content)
+            held = gauges(daemon)
+            assert held["tier_windows_hugetlb"] >= 8, "two blocks of each"
+            assert held["tier_windows_slot"] == held["tier_windows"] - held["tier_windows_hugetlb"]
+            client.flush()
+            client.drop(*(f"large {number}" for number in range(4)))
+            for number, content in enumerate(large):
+                assert (client.get(f"large {number}") == content).all()
+                with client.lease(f"large {number}") as lease:  # One contiguous range, stitched of both kinds.
+                    assert bytes(lease.memoryview()) == content.tobytes()
+            for number, content in enumerate(small):
+                assert (client.get(f"small {number}") == content).all()
