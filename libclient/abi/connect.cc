@@ -5,6 +5,7 @@
 
 #include "libclient/abi/failure.h"
 #include "libclient/abi/handle.h"
+#include "libclient/client/open_jobs.h"
 
 namespace tier::abi {
 namespace {
@@ -37,6 +38,28 @@ Result<client::SessionOptions> SessionOptionsFrom(const tier_connect_options& gi
   return options;
 }
 
+client::OpenJob JobOf(const tier_client& client) { return {client.socket, client.job, client.token}; }
+
+// A job that a client of this process has open is joined with the token of that client, if the caller gave none: a
+// notebook cell may be run again. Where that does not help, the refusal says which client is in the way.
+Result<client::Session*> OpenSession(client::SessionOptions options) {
+  auto session = client::Session::Open(options);
+  if (session || (session.error().code != Code::kAlreadyExists && session.error().code != Code::kDenied)) {
+    return session;
+  }
+  auto& attach = options.attach;
+  const auto own = client::OpenJobs::OfProcess().Find(attach.sockets, attach.identity.name);
+  if (own.token.empty()) return session;
+  const bool joins = attach.mode == proto::OpenMode::kAttach || attach.mode == proto::OpenMode::kJoin;
+  if (joins && attach.identity.token.empty()) {
+    attach.identity.token = own.token;
+    session = client::Session::Open(options);
+    if (session) return session;
+  }
+  return Fail(session.error().code,
+              session.error().message + "; a client of this process has the job open: use that one, or close it first");
+}
+
 Status Connect(const tier_connect_options* given, tier_client** client) {
   if (client == nullptr) return Fail(Code::kInvalid, "tier_connect needs a place for the client");
   *client = nullptr;
@@ -44,7 +67,7 @@ Status Connect(const tier_connect_options* given, tier_client** client) {
   if (auto ok = ReadOptions(given, &read); !ok) return ok;
   auto options = SessionOptionsFrom(read);
   if (!options) return std::unexpected(options.error());
-  auto session = client::Session::Open(*options);
+  auto session = OpenSession(std::move(*options));
   if (!session) return std::unexpected(session.error());
   auto opened = std::make_unique<tier_client>();
   const auto& welcome = (*session)->welcome();
@@ -54,6 +77,7 @@ Status Connect(const tier_connect_options* given, tier_client** client) {
   opened->job = welcome.job_name;
   opened->token = welcome.token;
   opened->socket = (*session)->socket_path();
+  client::OpenJobs::OfProcess().Add(JobOf(*opened));
   *client = opened.release();
   return {};
 }
@@ -102,6 +126,7 @@ void tier_close(tier_client* client) {
     client->scheduler->Close();
     client->session->Close();
     client::Session* const session = client->session;
+    client::OpenJobs::OfProcess().Remove(abi::JobOf(*client));
     delete client;
     session->Drop();
     return Status{};

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Callable
@@ -150,6 +152,22 @@ def test_two_ranks_with_the_same_key_do_not_meet(connect: Callable[..., tierd.Cl
         ranks[1].put("common", numpy.zeros(10), shared=True)
     assert (ranks[1].get("common", dtype="i8", shared=True) == numpy.arange(10)).all()
     assert ranks[0].tensor_id("common") == ranks[1].tensor_id("common")
+
+
+def test_a_process_that_connects_again_joins_its_own_job(daemon: launcher.Running) -> None:
+    """As a notebook cell that is run again, while the first run's client is still bound to its name."""
+    first = tierd.connect(job="cell", socket=daemon.socket)
+    first.put("common", b"seen by both", shared=True)
+    second = tierd.connect(job="cell", socket=daemon.socket)
+    assert second.get("common", shared=True) == b"seen by both"
+    assert second.session.session != first.session.session
+    with pytest.raises(tierd.AlreadyExists, match="a client of this process has the job open: use that one, or close"):
+        tierd.connect(job="cell", socket=daemon.socket, mode="create")
+    program = f"import tierd; tierd.connect(job='cell', socket={daemon.socket!r})"
+    stranger = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "AlreadyExists" in stranger.stderr and "pass its token" in stranger.stderr
+    first.close()
+    second.close()
 
 
 def test_two_jobs_do_not_see_each_other(connect: Callable[..., tierd.Client]) -> None:

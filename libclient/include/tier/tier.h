@@ -62,12 +62,16 @@ typedef struct tier_op tier_op;         /* an asynchronous call under way */
 /* ---- Connecting ------------------------------------------------------------------------------------------------ */
 
 /* ATTACH creates the job or joins it as it is; CREATE: ALREADY_EXISTS when it is there; JOIN: NOT_FOUND when it is
- * not. RESUME: a named job without live sessions as its last tier_persist left it, in whichever daemon; what its
- * sessions made since is given up. NOT_FOUND without one. All ranks of a run may say so: the first resumes, those
- * that come behind it with its token join, each once; while it is live others get ALREADY_EXISTS, and ranks whose
- * run began by ATTACH NOT_FOUND, as its first one did. A named job that was opened otherwise while an earlier run's
- * manifest lay there, or that was attached to when its last session had gone, may not replace what the manifest
- * alone has (tier_persist: DENIED); one that CREATE made in its place may. */
+ * not. RESUME opens a named job as its last tier_persist left it, in whichever daemon:
+ *   who asks                                               answer
+ *   the first rank of a run; the job has no sessions       opened; what its sessions made since is given up
+ *   a later rank of that run, with its token, once each    joins
+ *   any other, while the job is live                       ALREADY_EXISTS
+ *   a rank of a run whose first rank said ATTACH           NOT_FOUND
+ *   any, where the job has persisted nothing               NOT_FOUND
+ * A job that was opened otherwise while a manifest of an earlier run lay there, or that was attached to when its last
+ * session had gone, may not replace what only the manifest has (tier_persist: DENIED). One that CREATE made in its
+ * place may. */
 enum { TIER_MODE_ATTACH = 0, TIER_MODE_CREATE = 1, TIER_MODE_JOIN = 2, TIER_MODE_RESUME = 3 };
 
 typedef struct tier_connect_options {
@@ -89,6 +93,7 @@ typedef struct tier_connect_options {
   {sizeof(tier_connect_options), NULL, NULL, NULL, TIER_MODE_ATTACH, 0, -1, 0, 0, 0, 0, 0}
 
 /* Opens a session. *client is the caller's until tier_close. `options` may be NULL.
+ * Without a token, ATTACH and JOIN join a job that another client of this process has open: its own job.
  * NOT_FOUND or DISCONNECTED name every socket tried; TIMEOUT is the answer where a daemon takes nobody, or does not
  * answer, for 30 s. A daemon that leaves a request unanswered 30 s beyond its deadline (5 minutes more for a persist)
  * ends the session: DISCONNECTED. */
@@ -237,7 +242,8 @@ typedef struct tier_copy_outcome {
  * device; behind an unfinished swap of the same tensor by this client nothing is started: TIMEOUT at once. */
 TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* pointer, uint64_t size,
                            const tier_copy_options* options, tier_op** op);
-/* The reverse: fills `size` bytes at `pointer`. */
+/* The reverse: fills `size` bytes at `pointer`. With `whole` = 1 they are one content of the tensor: where others write
+ * it meanwhile, it is read again, until timeout_ms has passed (TIMEOUT). A part of several ranges may mix contents. */
 TIER_API int tier_swap_in(tier_client* client, uint64_t tensor, void* pointer, uint64_t size,
                           const tier_copy_options* options, tier_op** op);
 /* Waits for an operation (timeout_ms 0: until it ends; its ranges have deadlines of their own), fills *outcome if not

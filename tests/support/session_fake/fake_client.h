@@ -26,6 +26,7 @@ struct FakeDaemon::Client {
   std::optional<proto::RingProducer> completions;
   std::vector<Request> held;
   bool greeted = false;
+  bool has_token = false;  // Its hello had the one of every welcome.
   bool gone = false;
 
   void MakeRegion(uint64_t epoch, uint64_t session) {

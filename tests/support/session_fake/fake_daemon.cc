@@ -22,6 +22,7 @@ namespace {
 
 constexpr uint64_t kEpoch = 77;
 constexpr uint64_t kNonce = 0x6e6f6e6365;
+const std::string kToken(64, 'a');
 
 void Require(bool ok, const char* what) {
   if (!ok) throw std::runtime_error(std::string(what) + ": " + std::strerror(errno));
@@ -132,7 +133,9 @@ bool FakeDaemon::ReadPacket(Client& client) {
   if ((message.msg_flags & MSG_CTRUNC) != 0) counters_.descriptors++;
   const auto& header = *reinterpret_cast<const proto::PacketHeader*>(bytes.data());
   switch (static_cast<proto::PacketKind>(header.kind)) {
-    case proto::PacketKind::kHello: return Challenge(client);
+    case proto::PacketKind::kHello:
+      client.has_token = reinterpret_cast<const proto::Hello*>(bytes.data())->token == kToken;
+      return Challenge(client);
     case proto::PacketKind::kProcessProof:
       if (reinterpret_cast<const proto::ProcessPacket*>(bytes.data())->nonce != kNonce) return false;
       Greet(client);
@@ -158,9 +161,10 @@ void FakeDaemon::Greet(Client& client) {
   if (options_.silent) return;
   proto::Welcome welcome{};
   welcome.header = HeaderOf(proto::PacketKind::kWelcome, sizeof welcome, options_.protocol_version);
-  if (options_.refusal != Code::kOk) {
-    welcome.code = static_cast<uint16_t>(options_.refusal);
-    WriteText("the fake refuses everybody", welcome.message);
+  const bool lacks_token = options_.wants_token && !client.has_token && std::exchange(job_is_open_, true);
+  if (options_.refusal != Code::kOk || lacks_token) {
+    welcome.code = static_cast<uint16_t>(lacks_token ? Code::kAlreadyExists : options_.refusal);
+    WriteText(lacks_token ? "the job is live" : "the fake refuses everybody", welcome.message);
     SendTo(client, &welcome, sizeof welcome);
     return;
   }
@@ -173,7 +177,7 @@ void FakeDaemon::Greet(Client& client) {
   welcome.request_timeout_ms = options_.request_timeout_ms;
   welcome.session_region_size = proto::kSessionRegionSize;
   WriteText("fake-job", welcome.job_name);
-  WriteText(std::string(64, 'a'), welcome.token);
+  WriteText(kToken, welcome.token);
   WriteText("fake 0", welcome.daemon);
   if (options_.spoil_welcome) options_.spoil_welcome(welcome);
   client.MakeRegion(kEpoch, welcome.session);
@@ -224,6 +228,11 @@ void FakeDaemon::Resume() {
 void FakeDaemon::Refuse(proto::Op op, Code code, std::string detail, uint32_t skip) {
   std::lock_guard lock(mutex_);
   refusals_[op] = {{code, 0, {}, std::move(detail)}, skip};
+}
+
+void FakeDaemon::RewriteBeforeAcquires(uint64_t tensor, std::vector<std::byte> content, uint32_t skip, uint32_t count) {
+  std::lock_guard lock(mutex_);
+  rewriting_ = {tensor, std::move(content), skip, count};
 }
 
 void FakeDaemon::Distort(std::function<void(std::vector<proto::CompletionSlot>&)> distortion) {

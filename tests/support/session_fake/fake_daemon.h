@@ -34,6 +34,7 @@ struct FakeOptions {
   Code refusal = Code::kOk;         // Of every hello.
   bool windows_late = false;        // Until SendWindows().
   bool silent = false;              // Hello gets no answer.
+  bool wants_token = false;         // From the second hello on: ALREADY_EXISTS without the token of the welcome.
   bool challenges = false;          // Hello gets a challenge, and its answer the welcome.
   uint32_t request_timeout_ms = 0;  // As the welcome says.
 };
@@ -64,6 +65,8 @@ class FakeDaemon {
   void Resume();
   // A request of this op gets this code: the next one, or the one after `skip` others.
   void Refuse(proto::Op op, Code code, std::string detail, uint32_t skip = 0);
+  // As another session with a write lease: writes a whole tensor before each acquire, behind `skip` of them.
+  void RewriteBeforeAcquires(uint64_t tensor, std::vector<std::byte> content, uint32_t skip, uint32_t count = 1);
   // The next answer to a create or acquire is changed by this before it is published.
   void Distort(std::function<void(std::vector<proto::CompletionSlot>&)> distortion);
 
@@ -87,7 +90,8 @@ class FakeDaemon {
     std::vector<uint64_t> blocks;           // Offsets in the fake's memory, one per block.
     std::map<uint64_t, uint64_t> unsealed;  // Ranges not sealed yet: offset → length.
     bool torn = false;
-    uint64_t serial = 0;  // Tells it from others that have had its name.
+    uint64_t generation = 0;  // Write leases granted.
+    uint64_t serial = 0;      // Tells it from others that have had its name.
   };
   struct Lease {
     uint64_t tensor;
@@ -123,6 +127,7 @@ class FakeDaemon {
   Answer Free(const Request& request);
   bool CreateTensor(const proto::RequestItem& item);
   void AppendSpans(const Tensor& tensor, uint64_t lease, uint32_t item, const Lease& range, Answer& answer);
+  void RewriteIfDue();
   void Publish(Client& client, const proto::RequestHeader& request, const Answer& answer);
   void PublishSlots(Client& client, const std::vector<proto::CompletionSlot>& slots);
   void SendTo(Client& client, const void* message, uint32_t size, int fd = -1);
@@ -140,7 +145,8 @@ class FakeDaemon {
   std::atomic<uint64_t> leases_open_{0};
   std::atomic<uint64_t> held_count_{0};
 
-  std::mutex mutex_;  // Guards everything below.
+  bool job_is_open_ = false;  // Since the first hello. Of the serving thread alone.
+  std::mutex mutex_;          // Guards everything below.
   std::condition_variable served_;
   std::list<std::unique_ptr<Client>> clients_;
   std::map<uint64_t, Tensor> tensors_;
@@ -156,6 +162,13 @@ class FakeDaemon {
     uint32_t skip;
   };
   std::map<proto::Op, Refusal> refusals_;
+  struct Rewriting {
+    uint64_t tensor = 0;
+    std::vector<std::byte> content;
+    uint32_t skip = 0;
+    uint32_t count = 0;
+  };
+  Rewriting rewriting_;
   std::function<void(std::vector<proto::CompletionSlot>&)> distortion_;
   bool stopping_ = false;
   std::thread thread_;

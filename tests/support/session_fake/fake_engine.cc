@@ -1,4 +1,6 @@
 // What the fake does with requests: tensors in memory, granted at once, whoever asks.
+#include <stdexcept>
+
 #include "tests/support/session_fake/fake_client.h"
 
 namespace tier::session_fake {
@@ -48,7 +50,7 @@ FakeDaemon::Answer FakeDaemon::Execute(const Request& request) {
   const auto missing = [](uint64_t id) { return Answer{Code::kNotFound, 0, {}, "no tensor " + std::to_string(id)}; };
   switch (static_cast<Op>(request.header.op)) {
     case Op::kCreate: return Grant(request, true);
-    case Op::kAcquire: return Grant(request, false);
+    case Op::kAcquire: RewriteIfDue(); return Grant(request, false);
     case Op::kRelease: return Release(request);
     case Op::kFree: return Free(request);
     case Op::kTear: {
@@ -63,12 +65,27 @@ FakeDaemon::Answer FakeDaemon::Execute(const Request& request) {
       const auto found = tensors_.find(request.items[0].tensor);
       if (found == tensors_.end()) return missing(request.items[0].tensor);
       proto::CompletionRecord record{};
-      record.tensor = {found->second.size, 1, found->second.size, 0};
+      record.tensor = {found->second.size, found->second.generation, found->second.size, 0};
       const uint64_t state =
           (found->second.unsealed.empty() ? proto::kTensorSealed : 0) | (found->second.torn ? proto::kTensorTorn : 0);
       return {Code::kOk, state, {record}, {}};
     }
     default: return {};
+  }
+}
+
+void FakeDaemon::RewriteIfDue() {
+  if (rewriting_.count == 0 || rewriting_.skip-- > 0) return;
+  rewriting_.skip = 0;
+  --rewriting_.count;
+  Tensor& tensor = tensors_.at(rewriting_.tensor);
+  ++tensor.generation;
+  for (uint64_t at = 0; at < tensor.size; at += kBlockSize) {
+    const uint64_t place = tensor.blocks[at / kBlockSize];
+    const auto bytes = std::span(rewriting_.content).subspan(at, std::min(kBlockSize, tensor.size - at));
+    const int window = windows_[place / options_.window_size].get();
+    const auto offset = static_cast<off_t>(place % options_.window_size);
+    if (::pwrite(window, bytes.data(), bytes.size(), offset) < 0) throw std::runtime_error("a rewrite failed");
   }
 }
 
@@ -105,6 +122,7 @@ FakeDaemon::Answer FakeDaemon::Grant(const Request& request, bool create) {
     const bool write = create || (request.header.flags & proto::kFlagWrite) != 0;
     const Lease lease{item.tensor, item.offset, item.length == 0 ? tensor.size - item.offset : item.length, write,
                       tensor.serial};
+    if (write) ++tensor.generation;
     const uint64_t id = next_lease_++;
     leases_[id] = lease;
     leases_open_++;

@@ -112,6 +112,43 @@ TEST(Connect, HandsOnTheDaemonsRefusal) {
   EXPECT_TIER_ERROR(ConnectTo(daemon.socket_path(), &client), TIER_DENIED, "the fake refuses everybody");
 }
 
+// As a notebook cell does that is run again: the process holds the job's token, its caller does not.
+class OwnJobTest : public ::testing::Test {
+ protected:
+  OwnJobTest() { options_.socket = daemon_.socket_path().c_str(), options_.job = "fake-job"; }
+  ~OwnJobTest() override { tier_close(first_), tier_close(second_); }
+
+  const FakeDaemon daemon_{{.wants_token = true}};
+  tier_connect_options options_ = TIER_CONNECT_OPTIONS_INIT;
+  tier_client* first_ = nullptr;
+  tier_client* second_ = nullptr;
+};
+
+TEST_F(OwnJobTest, IsJoinedWithoutTheTokenWhileAClientHasItOpen) {
+  ASSERT_TIER_OK(tier_connect(&options_, &first_));
+  EXPECT_TIER_OK(tier_connect(&options_, &second_));
+  tier_close(std::exchange(first_, nullptr));
+  EXPECT_TIER_OK(tier_connect(&options_, &first_)) << "the second client has the job open";
+  tier_close(std::exchange(first_, nullptr));
+  tier_close(std::exchange(second_, nullptr));
+  EXPECT_TIER_ERROR(tier_connect(&options_, &first_), TIER_ALREADY_EXISTS, "the job is live");
+  EXPECT_THAT(tier_last_error(), ::testing::Not(HasSubstr("of this process")));
+}
+
+TEST_F(OwnJobTest, ThatMustBeNewIsRefusedByNameOfTheClientInTheWay) {
+  ASSERT_TIER_OK(tier_connect(&options_, &first_));
+  options_.mode = TIER_MODE_CREATE;
+  EXPECT_TIER_ERROR(tier_connect(&options_, &second_), TIER_ALREADY_EXISTS,
+                    "a client of this process has the job open: use that one, or close it first");
+}
+
+TEST_F(OwnJobTest, OfAnotherNameIsNotTaken) {
+  ASSERT_TIER_OK(tier_connect(&options_, &first_));
+  options_.job = "other-job";
+  EXPECT_TIER_ERROR(tier_connect(&options_, &second_), TIER_ALREADY_EXISTS, "the job is live");
+  EXPECT_THAT(tier_last_error(), ::testing::Not(HasSubstr("of this process")));
+}
+
 TEST(Connect, ToAnotherProtocolIsAVersionMismatch) {
   const FakeDaemon daemon({.protocol_version = 9});
   tier_client* client = nullptr;
