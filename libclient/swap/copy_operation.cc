@@ -29,9 +29,11 @@ bool CopyOperation::Advance() {
   if (stage_ == Stage::kDone) return true;
   if (!error_ && session_.channel().ended()) Abort(session_.channel().end_reason());
   if (!error_ && stage_ == Stage::kOpening) Open();
-  if (!error_ && stage_ == Stage::kStreaming) TakeSizeCheck();
-  if (!error_ && stage_ == Stage::kStreaming) TakeAnswers();
+  if (!error_ && stage_ == Stage::kStreaming) TakeStat();
+  if (!error_ && stage_ == Stage::kStreaming && !reading_again_) TakeAnswers();
+  if (!error_ && reading_again_ && !ReadAgain()) return false;
   if (!error_ && stage_ == Stage::kStreaming) AskForChunks();
+  if (!error_ && stage_ == Stage::kStreaming) AskForGeneration();
   if (!error_) {
     AddUpCopied();
     const bool streamed = stage_ == Stage::kStreaming && next_ == end() && chunks_.empty() && control_ == nullptr;
@@ -65,6 +67,7 @@ void CopyOperation::Open() {
     return;
   }
   goal_ = out ? Goal::kOverwrite : Goal::kRead;
+  checks_size_ = control_ != nullptr;
   stage_ = Stage::kStreaming;  // The size of a whole swap-in is checked beside its first ranges.
 }
 
@@ -86,16 +89,82 @@ void CopyOperation::TakeFirstStat() {
   Open();
 }
 
-// A swap-in fills exactly the tensor, never a part of it by mistake.
-void CopyOperation::TakeSizeCheck() {
+// Of a tensor that is being read.
+void CopyOperation::TakeStat() {
   if (control_ == nullptr || !control_->done()) return;
   const auto found = control_->Tensor();
   session_.channel().Finish(std::exchange(control_, nullptr));
   if (!found) return Abort(found.error());
-  if (found->size == request_.tensor_bytes()) return;
-  Abort({Code::kInvalid, client::TensorName(request_.tensor) + " has " + std::to_string(found->size) +
+  if (std::exchange(checks_size_, false)) {
+    TakeSizeCheck(*found);
+  } else {
+    TakeGeneration(*found);
+  }
+}
+
+// A swap-in fills exactly the tensor, never a part of it by mistake.
+void CopyOperation::TakeSizeCheck(const proto::TensorRecord& found) {
+  if (found.size == request_.tensor_bytes()) return;
+  Abort({Code::kInvalid, client::TensorName(request_.tensor) + " has " + std::to_string(found.size) +
                              " bytes, the swap asks for " + std::to_string(request_.tensor_bytes()) +
                              ": give the right size, or whole = 0 for a part"});
+}
+
+// ---- One content, read in parts ----
+
+CopyOperation::Chunk* CopyOperation::Held() {
+  const auto held = std::ranges::find(chunks_, Chunk::State::kHeld, &Chunk::state);
+  return held == chunks_.end() ? nullptr : &*held;
+}
+
+// Behind the grant of the first range, which stays leased until the answer is here, and behind that of the last.
+void CopyOperation::AskForGeneration() {
+  if (control_ != nullptr || !compares_generations()) return;
+  const bool first = !generation_ && !chunks_.empty() && chunks_.front().state == Chunk::State::kGranted;
+  if (first || Held() != nullptr) control_ = Ask(Op::kStat);
+}
+
+void CopyOperation::TakeGeneration(const proto::TensorRecord& found) {
+  if (!generation_) {
+    generation_ = found.generation;
+    return TakeSizeCheck(found);
+  }
+  if (found.generation == *generation_ && found.size == request_.tensor_bytes()) return GiveBack(*Held());
+  if (MayReadAgain()) return;
+  Abort({Code::kTimeout, client::TensorName(request_.tensor) +
+                             " was written each time that this swap read it, until its timeout had passed: take turns "
+                             "with its writers"});
+}
+
+// False when the time for that is over; else the swap begins again.
+bool CopyOperation::MayReadAgain() {
+  const auto now = client::Clock::now();
+  if (!read_again_until_) read_again_until_ = client::DeadlineOf(request_.timeout_ms, now);
+  reading_again_ = now < *read_again_until_;
+  return reading_again_;
+}
+
+// False while something of the last attempt is still to be answered or copied.
+bool CopyOperation::ReadAgain() {
+  for (Chunk& chunk : chunks_) {
+    // Not left to the host: leases that are granted later would be in the way of the next attempt.
+    if (chunk.state == Chunk::State::kAsked && chunk.pending->done()) {
+      proto::RequestItem item;
+      const auto submission = SubmissionFor(chunk, &item);
+      if (!session_.Grant(*chunk.pending, submission, {&chunk.lease, 1})) chunk.lease = nullptr;
+      session_.channel().Finish(std::exchange(chunk.pending, nullptr));
+      chunk.state = Chunk::State::kGranted;
+    }
+  }
+  if (!DropChunks(/*await_answers=*/true)) return false;
+  if (control_ != nullptr) host_.Abandon(std::exchange(control_, nullptr), {.op = Op::kStat});
+  chunks_.clear();
+  granted_ = false;
+  generation_.reset();
+  outcome_ = {};
+  next_ = request_.offset;
+  reading_again_ = false;
+  return true;
 }
 
 // Null when there is no room, or the session has ended.
@@ -159,17 +228,19 @@ bool CopyOperation::TakeAnswer(Chunk& chunk) {
   const auto submission = SubmissionFor(chunk, &item);
   const Status granted = session_.Grant(*chunk.pending, submission, {&chunk.lease, 1});
   session_.channel().Finish(std::exchange(chunk.pending, nullptr));
-  if (!granted) {
-    chunk.lease = nullptr;
-    Abort(granted.error());
-    return false;
-  }
   chunk.state = Chunk::State::kGranted;
-  return true;
+  granted_ |= granted.has_value();
+  if (granted) return true;
+  chunk.lease = nullptr;
+  // Without a lease of this swap in the way, the daemon would refuse the next attempt too.
+  const bool in_the_way = granted_ && reads_in_parts() && granted.error().code == Code::kWouldDeadlock;
+  if (!in_the_way || !MayReadAgain()) Abort(granted.error());
+  return false;
 }
 
 CopyOperation::Chunk* CopyOperation::Claim() {
-  if (error_ || control_ != nullptr || stage_ != Stage::kStreaming) return nullptr;
+  if (error_ || reading_again_ || control_ != nullptr || stage_ != Stage::kStreaming) return nullptr;
+  if (compares_generations() && !generation_) return nullptr;
   // Its one buffer and its position in the caller's stream are not to be shared.
   if (std::ranges::any_of(chunks_, [](const Chunk& chunk) { return chunk.in_port; })) return nullptr;
   for (Chunk& chunk : chunks_) {
@@ -232,11 +303,20 @@ void CopyOperation::Copied(Chunk& chunk, const Status& status, bool started_on_d
   if (!status) Abort(status.error());
   if (started_on_device && status) {
     chunk.state = Chunk::State::kOnDevice;
-  } else if (error_) {
-    chunk.state = Chunk::State::kGranted;  // Unwind abandons it.
+  } else if (error_ || reading_again_) {
+    chunk.state = Chunk::State::kGranted;  // Unwind or ReadAgain gives it back.
+  } else if (compares_generations() && IsLast(chunk)) {
+    chunk.state = Chunk::State::kHeld;
   } else {
     GiveBack(chunk);
   }
+}
+
+// All others are copied.
+bool CopyOperation::IsLast(const Chunk& chunk) const {
+  return next_ == end() && std::ranges::all_of(chunks_, [&](const Chunk& other) {
+           return &other == &chunk || other.state == Chunk::State::kCopied;
+         });
 }
 
 // Written ranges are sealed; the last range read takes the tensor with it if asked.
@@ -244,17 +324,16 @@ void CopyOperation::GiveBack(Chunk& chunk) {
   const bool out = request_.direction == Direction::kOut;
   chunk.state = Chunk::State::kCopied;
   host_.Unreserve(chunk.range.length);
-  const bool last = next_ == end() && std::ranges::all_of(chunks_, [](const Chunk& other) {
-                      return other.state == Chunk::State::kCopied;
-                    });
-  const bool created = undo_.left == Undo::Left::kCreated;
-  // Several ranges of an existing tensor only make sense together: the daemon is told of all of them with each.
-  const bool in_parts = out && !created && (undo_.left == Undo::Left::kPartlyWritten || !last);
+  const bool last = IsLast(chunk);
+  // What a swap writes of an existing tensor only makes sense together: the daemon is told of all of it with each
+  // range, also where there is one. A range that is sealed without that is a change by hand, unfinished until the
+  // session's next step.
+  const bool overwrites = out && undo_.left != Undo::Left::kCreated;
   uint32_t flags = !out && last ? request_.flags & proto::kFlagFreeAfter : 0;
-  if (in_parts && !last) flags |= proto::kFlagMore;
-  if (out && !created) undo_.left = Undo::Left::kPartlyWritten;
+  if (overwrites && !last) flags |= proto::kFlagMore;
+  if (overwrites) undo_.left = Undo::Left::kPartlyWritten;
   Lease* const lease = std::exchange(chunk.lease, nullptr);
-  const auto released = session_.Release({&lease, 1}, flags, in_parts ? whole_range() : client::RewrittenRange{});
+  const auto released = session_.Release({&lease, 1}, flags, overwrites ? whole_range() : client::RewrittenRange{});
   if (!released) return Abort(released.error());
   const uint64_t bytes =
       chunk.range.length / copy::ElementSize(request_.tensor_type) * copy::ElementSize(request_.memory_type);
@@ -301,21 +380,27 @@ void CopyOperation::Confirm() {
 
 bool CopyOperation::Unwind() {
   if (stage_ == Stage::kUndoing) return TakeUndo();
-  bool busy = false;
-  for (Chunk& chunk : chunks_) {
-    // The caller's memory stays in use until its copies have ended.
-    if (chunk.state == Chunk::State::kCopying || chunk.state == Chunk::State::kOnDevice) {
-      busy = true;
-    } else if (chunk.state != Chunk::State::kCopied) {
-      DropChunk(chunk);
-    }
-  }
-  if (busy) return false;
+  if (!DropChunks(/*await_answers=*/false)) return false;
   if (control_ != nullptr) host_.Abandon(std::exchange(control_, nullptr), {.op = Op::kStat});
   chunks_.clear();
   stage_ = Stage::kDone;
   StartUndo();
   return stage_ == Stage::kDone;
+}
+
+// False while copies go on, because the caller's memory stays in use until they have ended; and, if asked, while the
+// daemon owes answers.
+bool CopyOperation::DropChunks(bool await_answers) {
+  bool busy = false;
+  for (Chunk& chunk : chunks_) {
+    const bool copies = chunk.state == Chunk::State::kCopying || chunk.state == Chunk::State::kOnDevice;
+    if (copies || (await_answers && chunk.pending != nullptr)) {
+      busy = true;
+    } else if (chunk.state != Chunk::State::kCopied) {
+      DropChunk(chunk);
+    }
+  }
+  return !busy;
 }
 
 void CopyOperation::DropChunk(Chunk& chunk) {

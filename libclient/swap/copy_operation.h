@@ -2,6 +2,11 @@
 // ranges are asked for ahead, so that I/O and copying overlap. Then confirming or undoing, where there is something to
 // confirm or undo.
 //
+// A swap-in of a whole tensor in several ranges delivers one content of it. The daemon raises the tensor's generation
+// with each write lease, so the swap compares the generation behind the grant of its first range with the one behind
+// the grant of its last. If they differ, the swap gives everything back and begins again, until its timeout has passed.
+// So does every swap-in that the daemon refuses a range because a writer waits for ranges that this swap leases.
+//
 // It has no thread and no lock: the CopyScheduler advances it. Thread: one at a time, under the scheduler's lock,
 // except in Copy(), which works on one claimed chunk without it.
 // Invariants: chunks_ is in tensor order; reserved_bytes() is the sum of the chunks that are not copied yet, and what
@@ -50,7 +55,8 @@ class CopyOperation {
   CopyOperation& operator=(const CopyOperation&) = delete;
 
   struct Chunk {  // One range and what has become of it.
-    enum class State { kAsked, kGranted, kCopying, kOnDevice, kCopied };
+    // kHeld: the last range of a swap-in, copied and still leased until the generation has been compared.
+    enum class State { kAsked, kGranted, kCopying, kOnDevice, kHeld, kCopied };
     Range range;
     State state = State::kAsked;
     client::Pending* pending = nullptr;
@@ -103,11 +109,24 @@ class CopyOperation {
 
   bool creates() const { return goal_ == Goal::kCreate || goal_ == Goal::kReplace; }
   uint64_t end() const { return request_.offset + request_.tensor_bytes(); }
+  // A swap-in of several ranges, between which others may write.
+  bool reads_in_parts() const {
+    return request_.direction == Direction::kIn &&
+           NextRange(request_, request_.offset, host_.range_bytes()).length < request_.tensor_bytes();
+  }
+  // Not for a part of a tensor: others may write the rest of it all the time.
+  bool compares_generations() const { return request_.whole && reads_in_parts(); }
   client::RewrittenRange whole_range() const { return {request_.offset, request_.tensor_bytes()}; }
 
   void Open();
   void TakeFirstStat();
-  void TakeSizeCheck();
+  void TakeStat();
+  void TakeSizeCheck(const proto::TensorRecord& found);
+  void AskForGeneration();
+  void TakeGeneration(const proto::TensorRecord& found);
+  Chunk* Held();
+  bool MayReadAgain();
+  bool ReadAgain();
   client::Pending* Ask(proto::Op op);
   client::Submission SubmissionFor(const Chunk& chunk, proto::RequestItem* item) const;
   bool AskForChunk();
@@ -116,11 +135,13 @@ class CopyOperation {
   bool TakeAnswer(Chunk& chunk);
   Status CopyThrough(Chunk& chunk, std::span<const Segment> segments);
   Result<std::vector<Segment>> SegmentsOf(const client::Lease& lease) const;
+  bool IsLast(const Chunk& chunk) const;
   void GiveBack(Chunk& chunk);
   void AddUpCopied();
   void Confirm();
   void Abort(Error error);
   bool Unwind();
+  bool DropChunks(bool await_answers);
   void DropChunk(Chunk& chunk);
   void StartUndo();
   void SendUndo();
@@ -134,9 +155,14 @@ class CopyOperation {
   Stage stage_ = Stage::kOpening;
   std::optional<Goal> goal_;
   Undo undo_;
-  // The request beside the chunks whose answer the stage waits for: a stat (opening, the size check of a swap-in while
-  // it streams, confirming), or what undoes.
+  // The request beside the chunks whose answer the stage waits for: a stat (opening; the size and the generation of a
+  // tensor that is read, while it streams; confirming), or what undoes.
   client::Pending* control_ = nullptr;
+  bool checks_size_ = false;  // What control_ asks for while a swap-in streams: the size, else the generation.
+  bool granted_ = false;      // A range, in this attempt.
+  std::optional<uint64_t> generation_;  // Behind the grant of the first range. Only where generations are compared.
+  bool reading_again_ = false;          // What is left of the last attempt is being given back.
+  std::optional<client::Clock::time_point> read_again_until_;  // Since the first attempt failed.
   std::deque<Chunk> chunks_;
   uint64_t next_ = 0;  // First byte of the tensor that is not asked for yet.
   std::optional<Error> error_;
