@@ -1,5 +1,6 @@
 #include "daemon/composition.h"
 
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -27,6 +28,11 @@ namespace {
 constexpr auto kTick = std::chrono::seconds(1);
 constexpr unsigned kSharedSocketMode = 0666;  // Everybody may come; the kernel says who it is.
 constexpr unsigned kPrivateSocketMode = 0600;
+
+size_t OpenFileLimit() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<size_t>(limit.rlim_cur) : 1024;
+}
 
 uint64_t MakeEpoch() {
   session::KernelTokenSource source;
@@ -117,6 +123,8 @@ Status Daemon::OpenDataSocket() {
   const auto request_timeout = std::chrono::ceil<std::chrono::milliseconds>(config_.engine.deadline);
   options.request_timeout_ms = static_cast<uint32_t>(request_timeout.count());
   options.daemon_version = fmt::format("tierd {}", kVersion);
+  // The kernel allows as many as descriptors may be open; and a socket is kept open for what is unread at its end.
+  options.unread.in_flight_max = std::max<size_t>(OpenFileLimit() / 2, session::kPacketsUnreadMax);
   options.on_session_count = [this](size_t sessions) { OnSessionCount(sessions); };
   options.on_warning = [](const std::string& text) { spdlog::warn("{}", text); };
   listener_ = std::make_unique<session::Listener>(options, session::ListenerParts{.io = io_,

@@ -10,6 +10,7 @@
 #include "daemon/base/check.h"
 #include "daemon/session/passed_descriptors.h"
 #include "daemon/session/token_source.h"
+#include "daemon/session/unread_windows.h"
 
 namespace tier::session {
 
@@ -28,15 +29,16 @@ std::span<const std::byte> BytesOf(const Packet& packet) {
 Connection::Connection(asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer,
                        ConnectionOwner& owner, PidfdSource pidfd_source)
     : socket_(io, socket.Release()),
+      native_(socket_.native_handle()),
       process_(io),
       timer_(io),
-      retry_timer_(io),
       peer_(peer),
       pidfd_source_(pidfd_source),
-      receive_{.descriptors_refused = DescriptorsRefused(socket_.native_handle())},
+      receive_{.descriptors_refused = DescriptorsRefused(native_)},
       owner_(owner) {
-  // They show an empty packet as a packet: one with descriptors may stand behind it.
-  if (!receive_.descriptors_refused) receive_.credentials = AskForCredentials(socket_.native_handle());
+  LimitUnreadPackets(native_, kPacketsUnreadMax);
+  // Credentials show an empty packet as a packet: one with descriptors may stand behind it.
+  if (!receive_.descriptors_refused) receive_.credentials = AskForCredentials(native_);
 }
 
 void Connection::Start(std::chrono::milliseconds handshake_timeout) {
@@ -58,7 +60,7 @@ void Connection::WaitReadable() {
 void Connection::OnReadable() {
   for (int i = 0; i < kPacketsPerWakeMax; ++i) {
     ReceivedPacket packet;
-    switch (ReceivePacket(socket_.native_handle(), receive_, &packet)) {
+    switch (ReceivePacket(native_, receive_, &packet)) {
       case SocketOutcome::kDone: OnReceived(packet); break;
       case SocketOutcome::kDescriptors: return OnDescriptors();
       case SocketOutcome::kGone: return Gone("the client hung up");
@@ -105,7 +107,7 @@ void Connection::OnHelloPacket(const ReceivedPacket& packet) {
 }
 
 Status Connection::FindProcess() {
-  auto found = OpenPeerPidfd(socket_.native_handle(), peer_, pidfd_source_);
+  auto found = OpenPeerPidfd(native_, peer_, pidfd_source_);
   if (!found) return std::unexpected(std::move(found.error()));
   if (!found->descriptor) return {};
   if (found->proven) return WatchProcess(std::move(found->descriptor));
@@ -116,7 +118,7 @@ Status Connection::FindProcess() {
 // The process that connected may have ended, and its number may be another's now: the pidfd counts once a packet that
 // was sent after it was opened comes from that number, while it still shows the process alive.
 void Connection::Challenge(proto::FileDescriptor pidfd) {
-  receive_.credentials = receive_.credentials || AskForCredentials(socket_.native_handle());
+  receive_.credentials = receive_.credentials || AskForCredentials(native_);
   if (!receive_.credentials) return;
   KernelTokenSource random;
   while (nonce_ == 0) nonce_ = random.Random();
@@ -169,38 +171,47 @@ bool Connection::Enqueue(Queued packet) {
   if (state_ == State::kClosed) return true;
   if (queue_.size() == kPacketsQueuedMax) return false;
   queue_.push_back(std::move(packet));
-  if (!write_pending_) FlushQueue();
+  if (blocked_ == Blocked::kNo) FlushQueue();
   return true;
 }
 
+void Connection::Resume() {
+  if (state_ != State::kClosed && (blocked_ == Blocked::kUser || blocked_ == Blocked::kSystem)) FlushQueue();
+}
+
+// kDescriptors: the owner holds it back.
+SocketOutcome Connection::SendFront() {
+  const Queued& packet = queue_.front();
+  const auto descriptors = packet.shared ? std::span(packet.shared.get(), 1) : std::span(packet.descriptors);
+  const size_t count = descriptors.size();
+  if (count > 0 && !owner_.MaySendDescriptors(*this, count)) return SocketOutcome::kDescriptors;
+  const auto outcome = SendPacket(native_, packet.bytes, descriptors);
+  if (outcome != SocketOutcome::kDone) return outcome;
+  if (packet.asks_back) asked_back_.insert(Value(*packet.asks_back));
+  queue_.pop_front();
+  if (count > 0) owner_.OnDescriptorsSent(*this, count);
+  return outcome;
+}
+
 void Connection::FlushQueue() {
-  write_pending_ = false;
+  blocked_ = Blocked::kNo;
   TIER_CHECK(queue_.size() <= kPacketsQueuedMax, "queued {}", queue_.size());
   while (!queue_.empty()) {
-    const Queued& packet = queue_.front();
-    const auto outcome =
-        SendPacket(socket_.native_handle(), packet.bytes,
-                   packet.shared ? std::span(packet.shared.get(), 1) : std::span(std::as_const(packet.descriptors)));
-    if (outcome == SocketOutcome::kDone) {
-      if (packet.asks_back) asked_back_.insert(Value(*packet.asks_back));
-      queue_.pop_front();
-      continue;
-    }
+    const SocketOutcome outcome = SendFront();
+    if (outcome == SocketOutcome::kDone) continue;
     if (outcome == SocketOutcome::kGone) {
       queue_.clear();  // The reading side sees the hang-up, and any last words, by itself.
       break;
     }
-    write_pending_ = true;
-    const auto again = [self = shared_from_this()](error_code error) {
-      if (!error && self->state_ != State::kClosed) self->FlushQueue();
-    };
     if (outcome == SocketOutcome::kWouldBlock) {
-      socket_.async_wait(asio::posix::descriptor_base::wait_write, again);
+      blocked_ = Blocked::kSocket;
+      socket_.async_wait(asio::posix::descriptor_base::wait_write, [self = shared_from_this()](error_code error) {
+        if (!error && self->state_ != State::kClosed) self->FlushQueue();
+      });
     } else {
-      retry_timer_.expires_after(kBusyRetry);
-      retry_timer_.async_wait(again);
+      blocked_ = outcome == SocketOutcome::kBusy ? Blocked::kSystem : Blocked::kUser;
     }
-    return;
+    return owner_.OnBlocked(*this);
   }
   if (state_ == State::kFarewell) Close();
 }
@@ -222,6 +233,8 @@ void Connection::Refuse(const Error& error) { Farewell(BytesOf(MakeRefusal(error
 
 void Connection::Farewell(std::span<const std::byte> bytes) {
   if (state_ == State::kClosed || state_ == State::kFarewell) return;
+  queue_.clear();
+  if (blocked_ != Blocked::kSocket) blocked_ = Blocked::kNo;
   timer_.expires_after(kFarewellTime);
   timer_.async_wait([self = shared_from_this()](error_code error) {
     if (!error) self->Close();
@@ -244,7 +257,6 @@ void Connection::Close() {
   error_code ignored;
   (void)process_.close(ignored);
   timer_.cancel();
-  retry_timer_.cancel();
   queue_.clear();
   owner_.OnClosed(shared_from_this());
 }
@@ -252,19 +264,15 @@ void Connection::Close() {
 // A Unix socket that is closed with unread data resets the other side, which then loses its last packet from us. And
 // what is unread may hold descriptors, whose last close is not for this thread.
 void Connection::CloseSocket() {
-  error_code ignored;
-  if (!receive_.descriptors_refused) (void)::shutdown(socket_.native_handle(), SHUT_RD);  // Nothing comes behind this.
+  if (!receive_.descriptors_refused) (void)::shutdown(native_, SHUT_RD);  // Nothing comes behind this.
   SocketOutcome outcome = SocketOutcome::kDone;
   for (int i = 0; i < kPacketsPerWakeMax && outcome == SocketOutcome::kDone; ++i) {
     ReceivedPacket packet;
-    outcome = ReceivePacket(socket_.native_handle(), receive_, &packet);
+    outcome = ReceivePacket(native_, receive_, &packet);
   }
   const bool empty = outcome == SocketOutcome::kGone || outcome == SocketOutcome::kWouldBlock;
-  if (receive_.descriptors_refused || empty) {
-    (void)socket_.close(ignored);
-  } else {
-    owner_.CloseInBackground(proto::FileDescriptor(socket_.release()));
-  }
+  const bool of_client = !receive_.descriptors_refused && !empty;
+  owner_.TakeSocket(*this, proto::FileDescriptor(socket_.release()), of_client);
 }
 
 }  // namespace tier::session

@@ -1,10 +1,11 @@
 // Connection: one client's data socket, from accept to close. Knows packets, who the peer is and when it dies; what a
 // packet means is its owner's affair.
 //
-// The idea: sending never waits. What the socket does not take is queued, up to kPacketsQueuedMax: a client that asks
-// for windows and reads none of them has to go. Queued packets share the descriptors of windows (SharedDescriptor): one
-// session's packets cost nobody else a descriptor. Death is whichever comes first of the pidfd and a hang-up. No
-// descriptor is received (passed_descriptors.h). Socket thread only. Kept alive by its pending operations until Close.
+// The idea: sending never waits. What the socket does not take is queued, and so is what the owner holds back because
+// the client's user has too much unread. The queue has room for kPacketsQueuedMax: a client that asks for windows and
+// reads none of them is ended. Queued packets share the descriptors of windows (SharedDescriptor), so one session's
+// packets cost nobody else a descriptor. Death is whichever comes first of the pidfd and a hang-up. No descriptor is
+// received (passed_descriptors.h). Socket thread only. Kept alive by its pending operations until Close.
 #pragma once
 
 #include <chrono>
@@ -34,7 +35,6 @@ namespace tier::session {
 inline constexpr size_t kPacketsQueuedMax = kWindowsMax;
 inline constexpr int kPacketsPerWakeMax = 64;                   // Read in one go; then others have their turn.
 inline constexpr auto kFarewellTime = std::chrono::seconds(1);  // For a last packet to leave.
-inline constexpr auto kBusyRetry = std::chrono::milliseconds(5);
 
 // A descriptor that many packets may carry; closed with the last of them.
 using SharedDescriptor = std::shared_ptr<const proto::FileDescriptor>;
@@ -52,13 +52,26 @@ class ConnectionOwner {
   virtual void OnGone(const std::shared_ptr<Connection>& connection, const std::string& why) = 0;
   // It is closed, for whatever reason; once for each connection.
   virtual void OnClosed(const std::shared_ptr<Connection>& connection) = 0;
-  // Closes a socket that still holds descriptors of its client, without waiting for it.
-  virtual void CloseInBackground(proto::FileDescriptor socket) = 0;
+  // Whether this client may be sent `count` descriptors now.
+  virtual bool MaySendDescriptors(const Connection& connection, size_t count) = 0;
+  virtual void OnDescriptorsSent(const Connection& connection, size_t count) = 0;
+  // Packets wait: see blocked(). The owner calls Resume unless the socket itself is full.
+  virtual void OnBlocked(const Connection& connection) = 0;
+  // The connection is closing. `of_client`: the socket holds descriptors that its client has sent, and whoever closes
+  // it may have to wait.
+  virtual void TakeSocket(const Connection& connection, proto::FileDescriptor socket, bool of_client) = 0;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   enum class State : uint8_t { kHello, kOpening, kAttached, kFarewell, kClosed };
+  // Why queued packets wait.
+  enum class Blocked : uint8_t {
+    kNo,
+    kSocket,  // The client has to read first.
+    kUser,    // The owner sends its user no descriptor now.
+    kSystem,  // The kernel lets the daemon send no descriptor now.
+  };
 
   Connection(boost::asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer,
              ConnectionOwner& owner, PidfdSource pidfd_source = PidfdSource::kSocket);
@@ -71,10 +84,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   [[nodiscard]] bool SendWindowReturn(WindowIndex window);
   // Once for each SendWindowReturn that has left: whether this client was asked for this window.
   bool TakeReturn(WindowIndex window) { return asked_back_.erase(Value(window)) > 0; }
+  // Tries again to send what waits for the owner or the kernel.
+  void Resume();
+  Blocked blocked() const { return blocked_; }
+  // Packets that were sent and are not read, as the kernel counts.
+  size_t unread() const { return UnreadPackets(native_); }
   // From Hello to a session that the engine knows.
   void SetOpening(tiering::SessionId session);
   void SetAttached();
-  // A last packet, then close.
+  // A last packet, then close. What waits to be sent is dropped: the session that it was for has ended.
   void Farewell(std::span<const std::byte> bytes);
   void Close();
 
@@ -90,6 +108,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::optional<WindowIndex> asks_back;  // What kWindowReturn is about.
   };
   bool Enqueue(Queued packet);
+  SocketOutcome SendFront();
   void WaitReadable();
   void OnReadable();
   void OnReceived(const ReceivedPacket& packet);
@@ -106,9 +125,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void CloseSocket();
 
   boost::asio::posix::stream_descriptor socket_;
+  const int native_;                               // Of socket_, while it is open.
   boost::asio::posix::stream_descriptor process_;  // pidfd; closed where there is none.
   boost::asio::steady_timer timer_;                // Handshake, then farewell.
-  boost::asio::steady_timer retry_timer_;
   const PeerIdentity peer_;
   const PidfdSource pidfd_source_;
   ReceiveOptions receive_;
@@ -119,7 +138,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::unordered_set<uint32_t> asked_back_;  // Windows whose kWindowReturn has left and is not answered.
   proto::FileDescriptor unproven_pidfd_;     // Until the answer to the challenge.
   uint64_t nonce_ = 0;                       // Of a challenge that is not answered; else 0.
-  bool write_pending_ = false;
+  Blocked blocked_ = Blocked::kNo;
   bool violated_ = false;  // The first violation ends the session: nothing behind it matters.
 };
 

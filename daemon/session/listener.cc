@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -34,7 +35,13 @@ Result<proto::FileDescriptor> Duplicate(int fd) {
 }  // namespace
 
 Listener::Listener(const ListenerOptions& options, const ListenerParts& parts)
-    : options_(options), parts_(parts), listening_(parts.io), accept_timer_(parts.io), post_timer_(parts.io) {}
+    : options_(options),
+      parts_(parts),
+      listening_(parts.io),
+      accept_timer_(parts.io),
+      post_timer_(parts.io),
+      unread_timer_(parts.io),
+      unread_(options.unread) {}
 
 Listener::~Listener() = default;
 
@@ -125,6 +132,7 @@ void Listener::LeaveHandshake(const ConnectionPtr& connection) {
 }
 
 void Listener::OnHello(const ConnectionPtr& connection, ParsedHello hello) {
+  if (auto room = CheckUnread(connection->peer().uid); !room) return Refuse(connection, room.error());
   const auto session = static_cast<tiering::SessionId>(++last_session_);
   std::vector<proto::FileDescriptor> for_client;
   auto prepared = Prepare(session, connection, hello, &for_client);
@@ -173,6 +181,7 @@ void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::Fi
   LeaveHandshake(connection);
   const bool fresh = attached_.emplace(static_cast<uint64_t>(connection->session()), connection).second;
   TIER_CHECK(fresh, "session {} twice", static_cast<uint64_t>(connection->session()));
+  unread_.Add(static_cast<uint64_t>(connection->session()), connection->peer().uid, parts_.clock.Now());
   connection->SetAttached();
   const auto welcome = MakeWelcome({.epoch = options_.epoch,
                                     .session = static_cast<uint64_t>(connection->session()),
@@ -229,7 +238,9 @@ void Listener::DetachLater(tiering::SessionId session, const std::string& why) {
 
 void Listener::Drop(const ConnectionPtr& connection) {
   LeaveHandshake(connection);
-  const bool was_attached = attached_.erase(static_cast<uint64_t>(connection->session())) > 0;
+  const auto session = static_cast<uint64_t>(connection->session());
+  const bool was_attached = attached_.erase(session) > 0;
+  blocked_.erase(session);
   if (was_attached && options_.on_session_count) options_.on_session_count(attached_.size());
 }
 
@@ -237,7 +248,9 @@ void Listener::CloseAll() {
   // Copies: each close comes back as OnClosed.
   const auto open = open_;
   for (const ConnectionPtr& connection : open) connection->Close();
+  blocked_.clear();
   for (const auto& [session, connection] : std::exchange(attached_, {})) connection->Close();
+  for (auto& [session, left] : std::exchange(left_, {})) CloseSocket(std::move(left.socket), left.of_client);
 }
 
 void Listener::PostToEngine(std::function<void()> closure) {
@@ -269,6 +282,124 @@ void Listener::EndUnless(bool sent, tiering::SessionId session) {
   PostToEngine([this, session] {
     parts_.sessions.End(session, Code::kRevoked,
                         fmt::format("{} packets wait because the client does not read its socket", kPacketsQueuedMax));
+  });
+}
+
+bool Listener::MaySendDescriptors(const Connection& connection, size_t count) {
+  const uint32_t uid = connection.peer().uid;
+  if (unread_.HasRoom(uid, count)) return true;
+  CountUnread();  // What its user's clients have read since the last count, welcomes for instance.
+  return unread_.HasRoom(uid, count);
+}
+
+void Listener::OnDescriptorsSent(const Connection& connection, size_t count) {
+  const auto session = static_cast<uint64_t>(connection.session());
+  const base::TimePoint now = parts_.clock.Now();
+  unread_.OnSent(session, count, now);
+  // What the client has read since the last count, its welcome for instance, must not look later as if it reads now.
+  unread_.OnCounted(session, connection.unread(), now);
+}
+
+void Listener::OnBlocked(const Connection& connection) {
+  const auto session = static_cast<uint64_t>(connection.session());
+  if (!attached_.contains(session)) return;  // A last packet: the connection's own timer ends that.
+  const bool looking = !blocked_.empty();
+  blocked_.insert(session);
+  if (!looking) LookLater();
+}
+
+// The kernel counts what is unread until the client reads it or closes its own end, whether this end is open or not.
+// Only an open socket tells how much that is.
+void Listener::TakeSocket(const Connection& connection, proto::FileDescriptor socket, bool of_client) {
+  const auto session = static_cast<uint64_t>(connection.session());
+  const bool counted = unread_.contains(session);
+  if (counted) unread_.OnCounted(session, UnreadPackets(socket.get()), parts_.clock.Now());
+  if (!counted || unread_.unread(session) == 0) {
+    unread_.Remove(session);
+    return CloseSocket(std::move(socket), of_client);
+  }
+  unread_.SetEnding(session);
+  (void)::shutdown(socket.get(), SHUT_RDWR);  // The client sees a hang-up.
+  left_.emplace(session, LeftSocket{std::move(socket), connection.peer().uid, of_client});
+  if (left_.size() == 1 && blocked_.empty()) LookLater();
+}
+
+void Listener::CloseSocket(proto::FileDescriptor socket, bool of_client) {
+  if (of_client) closer_.Close(std::move(socket));
+}
+
+Status Listener::CheckUnread(uint32_t uid) {
+  if (unread_.HasRoom(uid, proto::kPacketDescriptorsMax)) return {};
+  CountUnread();
+  if (unread_.HasRoom(uid, proto::kPacketDescriptorsMax)) return {};
+  const bool by_ended =
+      std::any_of(left_.begin(), left_.end(), [uid](const auto& left) { return left.second.uid == uid; });
+  if (!by_ended) return {};  // Its sessions read, or are ended soon: the welcome waits for that.
+  return Fail(
+      Code::kDenied,
+      fmt::format("processes of uid {} were sent {} descriptors that they have not received, and at most {} are "
+                  "possible; some of their sessions have ended: end these processes",
+                  uid, unread_.unread_of(uid), unread_.ShareOf(uid)));
+}
+
+void Listener::LookLater() {
+  unread_timer_.expires_after(blocked_.empty() ? std::chrono::milliseconds(kLeftInterval) : kUnreadInterval);
+  unread_timer_.async_wait([this](error_code error) {
+    if (!error) LookAtUnread();
+  });
+}
+
+void Listener::LookAtUnread() {
+  std::vector<ConnectionPtr> waiting;
+  for (const uint64_t session : blocked_) waiting.push_back(attached_.at(session));
+  CountUnread();
+  EndStalled(waiting, parts_.clock.Now());
+  for (const ConnectionPtr& connection : waiting) {
+    connection->Resume();
+    if (connection->blocked() == Connection::Blocked::kNo) blocked_.erase(static_cast<uint64_t>(connection->session()));
+  }
+  if (!blocked_.empty() || !left_.empty()) LookLater();
+}
+
+void Listener::CountUnread() {
+  const base::TimePoint now = parts_.clock.Now();
+  for (const auto& [session, connection] : attached_) {
+    if (unread_.unread(session) > 0) unread_.OnCounted(session, connection->unread(), now);
+  }
+  for (auto place = left_.begin(); place != left_.end();) {
+    LeftSocket& left = place->second;
+    unread_.OnCounted(place->first, UnreadPackets(left.socket.get()), now);
+    if (unread_.unread(place->first) > 0) {
+      ++place;
+      continue;
+    }
+    unread_.Remove(place->first);
+    CloseSocket(std::move(left.socket), left.of_client);
+    place = left_.erase(place);
+  }
+}
+
+void Listener::EndStalled(const std::vector<ConnectionPtr>& waiting, base::TimePoint now) {
+  std::set<uint32_t> users;
+  for (const ConnectionPtr& connection : waiting) {
+    const auto session = static_cast<uint64_t>(connection->session());
+    if (unread_.IsStalled(session, now)) EndForUnread(session);
+    if (connection->blocked() == Connection::Blocked::kUser) users.insert(connection->peer().uid);
+  }
+  for (const uint32_t uid : users) {
+    if (const auto stalled = unread_.StalledOfUser(uid, now)) EndForUnread(*stalled);
+  }
+}
+
+void Listener::EndForUnread(uint64_t session) {
+  const auto reason = fmt::format(
+      "the client reads nothing from its socket: {} descriptors that it was sent are unread, and packets wait for "
+      "room. "
+      "A client reads its socket at all times",
+      unread_.unread(session));
+  unread_.SetEnding(session);
+  PostToEngine([this, session, reason] {
+    parts_.sessions.End(static_cast<tiering::SessionId>(session), Code::kRevoked, reason);
   });
 }
 

@@ -15,6 +15,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -28,6 +29,7 @@
 #include "daemon/session/passed_descriptors.h"
 #include "daemon/session/session_table.h"
 #include "daemon/session/uid_places.h"
+#include "daemon/session/unread_windows.h"
 #include "daemon/session/warning_limit.h"
 
 namespace tier::session {
@@ -35,7 +37,11 @@ namespace tier::session {
 inline constexpr size_t kHandshakesMax = 256;
 inline constexpr size_t kAcceptsPerWakeMax = 32;  // Then those accepted have their turn to say hello.
 inline constexpr auto kAcceptRetry = std::chrono::milliseconds(100);  // When no descriptor is to be had.
-inline constexpr auto kPostRetry = std::chrono::milliseconds(1);      // When the mailbox is full.
+// How often sockets with unread packets are looked at: while packets wait for others to be read, and otherwise while
+// sessions that have ended left some unread.
+inline constexpr auto kUnreadInterval = std::chrono::milliseconds(20);
+inline constexpr auto kLeftInterval = std::chrono::seconds(1);
+inline constexpr auto kPostRetry = std::chrono::milliseconds(1);  // When the mailbox is full.
 
 struct ListenerOptions {
   uint64_t epoch = 0;
@@ -47,6 +53,7 @@ struct ListenerOptions {
   std::string daemon_version;       // "tierd 0.1.0".
   std::chrono::milliseconds handshake_timeout{5000};
   PidfdSource pidfd_source = PidfdSource::kSocket;
+  UnreadLimits unread;
   // Told whenever a session begins or ends: how many there are. May be empty.
   std::function<void(size_t)> on_session_count;
   // Told what no client hears: refused handshakes, accept errors; within WarningLimit. May be empty.
@@ -92,7 +99,13 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   void OnViolation(const ConnectionPtr& connection, const std::string& what) override;
   void OnGone(const ConnectionPtr& connection, const std::string& why) override;
   void OnClosed(const ConnectionPtr& connection) override;
-  void CloseInBackground(proto::FileDescriptor socket) override { closer_.Close(std::move(socket)); }
+  bool MaySendDescriptors(const Connection& connection, size_t count) override;
+  void OnDescriptorsSent(const Connection& connection, size_t count) override;
+  void OnBlocked(const Connection& connection) override;
+  void TakeSocket(const Connection& connection, proto::FileDescriptor socket, bool of_client) override;
+  void CloseSocket(proto::FileDescriptor socket, bool of_client);
+  // DENIED: sessions of the user that have ended left so much unread that no other is possible.
+  Status CheckUnread(uint32_t uid);
   Result<AttachRequest> Prepare(tiering::SessionId session, const ConnectionPtr& connection, const ParsedHello& hello,
                                 std::vector<proto::FileDescriptor>* for_client);
   void OnAttached(const ConnectionPtr& connection, std::vector<proto::FileDescriptor> for_client,
@@ -105,6 +118,12 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   // The session's connection; null once it is gone.
   ConnectionPtr ConnectionOf(tiering::SessionId session) const;
   void EndUnless(bool sent, tiering::SessionId session);
+  void LookLater();
+  void LookAtUnread();
+  void CountUnread();
+  // Ends the sessions that others wait for and that do not read.
+  void EndStalled(const std::vector<ConnectionPtr>& waiting, base::TimePoint now);
+  void EndForUnread(uint64_t session);
   void Drop(const ConnectionPtr& connection);
   void Warn(const std::string& text);
 
@@ -113,6 +132,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   boost::asio::posix::stream_descriptor listening_;
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer post_timer_;
+  boost::asio::steady_timer unread_timer_;
   std::deque<std::function<void()>> late_;  // For the engine, when its mailbox was full. A connection has
   // at most three there (attach, end, detach) and one for each window it was asked for.
   uint64_t last_session_ = 0;
@@ -121,6 +141,15 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   std::vector<ConnectionPtr> open_;  // In handshake, opening, or being refused; in the order of their arrival.
   UidPlaces handshakes_{kHandshakesMax, AllButAnEighth(kHandshakesMax)};  // Of open_.
   std::unordered_map<uint64_t, ConnectionPtr> attached_;                  // By session.
+  UnreadWindows unread_;                                                  // Of attached_.
+  std::set<uint64_t> blocked_;  // Sessions whose packets wait; looked at until it is empty.
+  // Of a session that has ended and left descriptors unread.
+  struct LeftSocket {
+    proto::FileDescriptor socket;
+    uint32_t uid = 0;
+    bool of_client = false;  // TakeSocket.
+  };
+  std::unordered_map<uint64_t, LeftSocket> left_;  // By session. Each has at least one of UnreadLimits::in_flight_max.
 };
 
 }  // namespace tier::session

@@ -1,5 +1,7 @@
 #include "daemon/session/packet_socket.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -106,6 +108,40 @@ SocketOutcome SendPacket(int socket, std::span<const std::byte> bytes,
   if (sent >= 0) return SocketOutcome::kDone;
   if (errno == EAGAIN || errno == ENOBUFS) return SocketOutcome::kWouldBlock;
   return errno == ETOOMANYREFS ? SocketOutcome::kBusy : SocketOutcome::kGone;
+}
+
+namespace {
+
+// What the kernel charges the sender for one small packet until it is read. It differs between kernels.
+size_t MeasurePacketCharge() {
+  constexpr size_t kUsual = 768;
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return kUsual;
+  const proto::FileDescriptor sender(pair[0]);
+  const proto::FileDescriptor receiver(pair[1]);
+  const proto::WindowPacket packet{};
+  int charged = 0;
+  const bool measured = ::send(sender.get(), &packet, sizeof(packet), 0) == sizeof(packet) &&
+                        ::ioctl(sender.get(), SIOCOUTQ, &charged) == 0 && charged > 0;
+  return measured ? static_cast<size_t>(charged) : kUsual;
+}
+
+size_t PacketCharge() {
+  static const size_t charge = MeasurePacketCharge();
+  return charge;
+}
+
+}  // namespace
+
+void LimitUnreadPackets(int socket, size_t packets) {
+  const int half = static_cast<int>(packets * PacketCharge() / 2);  // The kernel doubles what it is told.
+  (void)::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &half, sizeof(half));
+}
+
+size_t UnreadPackets(int socket) {
+  int charged = 0;
+  if (::ioctl(socket, SIOCOUTQ, &charged) != 0 || charged <= 0) return 0;
+  return (static_cast<size_t>(charged) + PacketCharge() - 1) / PacketCharge();
 }
 
 Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode) {

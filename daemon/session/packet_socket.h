@@ -20,7 +20,7 @@ namespace tier::session {
 enum class SocketOutcome : uint8_t {
   kDone,
   kWouldBlock,   // Wait until the socket is readable (writable).
-  kBusy,         // Too many descriptors are in flight in the system: try again in a moment.
+  kBusy,         // Send only: more descriptors of this user are on their way than the kernel allows.
   kGone,         // The other side closed, or the connection broke.
   kDescriptors,  // Receive only: the next packet carries descriptors. It stays where it is, see passed_descriptors.h.
 };
@@ -41,6 +41,11 @@ struct ReceivedPacket {
 SocketOutcome ReceivePacket(int socket, const ReceiveOptions& options, ReceivedPacket* packet);
 SocketOutcome SendPacket(int socket, std::span<const std::byte> bytes,
                          std::span<const proto::FileDescriptor> descriptors);
+
+// Packets that the other side may leave unread, of the size of a window's; further ones do not fit (kWouldBlock).
+void LimitUnreadPackets(int socket, size_t packets);
+// How many packets of that size the other side has not read. Larger ones count for more.
+size_t UnreadPackets(int socket);
 
 // A listening data socket at `path` with these permissions, whose clients can send no descriptors where the kernel
 // supports that. REQUIRES: the caller holds the directory's lock, so what

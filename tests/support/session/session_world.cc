@@ -46,6 +46,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   listener.daemon_version = "tierd test";
   listener.handshake_timeout = options.handshake_timeout;
   listener.pidfd_source = options.pidfd_source;
+  listener.unread = options.unread;
   listener.on_warning = options.on_warning;
   listener_ = std::make_unique<Listener>(
       listener, ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});

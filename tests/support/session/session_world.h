@@ -49,6 +49,7 @@ struct SessionWorldOptions {
   SpinMode spin = SpinMode::kNever;
   bool descriptors_refused = true;  // False: clients can send some, as with kernels before 6.16.
   PidfdSource pidfd_source = PidfdSource::kSocket;
+  UnreadLimits unread;
   std::function<void(const std::string&)> on_warning;  // Socket thread.
   const base::Clock* clock = nullptr;                  // Instead of the machine's.
 };
@@ -78,6 +79,11 @@ class SessionWorld {
     });
     TIER_CHECK(posted, "mailbox");
     return future.get();
+  }
+  // Waits for the end of the turn that follows what OnEngine has run: the fake engine acts in its turns.
+  void WaitForTurn() {
+    const uint64_t turns = OnEngine([this] { return engine.turns; });
+    while (OnEngine([this] { return engine.turns; }) == turns) std::this_thread::yield();
   }
   // Runs on the socket thread and waits for it.
   void OnSocketThread(const std::function<void()>& function) {
