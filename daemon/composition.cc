@@ -125,6 +125,7 @@ Status Daemon::OpenDataSocket() {
   options.daemon_version = fmt::format("tierd {}", kVersion);
   // The kernel allows as many as descriptors may be open; and a socket is kept open for what is unread at its end.
   options.unread.in_flight_max = std::max<size_t>(OpenFileLimit() / 2, session::kPacketsUnreadMax);
+  options.attaches_per_uid_per_second = static_cast<uint32_t>(config_.jobs.max_attaches_per_second);
   options.on_session_count = [this](size_t sessions) { OnSessionCount(sessions); };
   options.on_warning = [](const std::string& text) { spdlog::warn("{}", text); };
   listener_ = std::make_unique<session::Listener>(options, session::ListenerParts{.io = io_,

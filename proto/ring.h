@@ -10,11 +10,14 @@
 // mod ring size. The producer publishes `tail` with release order, the consumer `head`. Neither side may crash or hang
 // on what it finds in the other's position: it checks `head <= tail <= head + slots` and ends the session otherwise.
 //
-// Sleeping. Daemon: sets EnginePage::sleeping, fences, looks at every ring once more, sleeps on its eventfds. A client
-// that publishes fences, reads `sleeping`, and writes its doorbell eventfd if set; for releases of its own read leases
-// only while that is not kSleepingPatiently, or when half of its ring is used. Client: reads wake_sequence, sets
-// `consumer_waiting`, fences, looks once more, FUTEX_WAITs on wake_sequence. The daemon, after publishing: fences, and
-// if consumer_waiting is set clears it, increments wake_sequence and FUTEX_WAKEs all.
+// Sleeping. The daemon looks at the rings of sessions that it heard a moment ago, and at others when they ring. It says
+// so twice: `consumer_waiting` of a session's request ring is set while that ring is not looked at,
+// EnginePage::sleeping while none is. It sets either, fences, and looks once more at the rings that it concerns; it
+// sleeps on its eventfds. A client that publishes fences, reads both, and writes its doorbell eventfd if one is set
+// (NeedsBell); for releases of its own read leases not while the page says kSleepingPatiently, unless half of its ring
+// is used. Client: reads wake_sequence, sets `consumer_waiting`, fences, looks once more, FUTEX_WAITs on wake_sequence.
+// The daemon, after publishing: fences, and if consumer_waiting is set clears it, increments wake_sequence and
+// FUTEX_WAKEs all.
 #pragma once
 
 #include <atomic>
@@ -28,13 +31,13 @@ namespace tier::proto {
 
 inline constexpr uint64_t kSessionMagic = 0x5353455352454954;  // "TIERSESS"
 inline constexpr uint64_t kEngineMagic = 0x45474e4552454954;   // "TIERENGE"
-inline constexpr uint32_t kRingLayoutVersion = 1;
+inline constexpr uint32_t kRingLayoutVersion = 2;
 
 struct alignas(64) RingControl {
   alignas(64) std::atomic<uint64_t> tail;           // Producer.
   alignas(64) std::atomic<uint64_t> head;           // Consumer.
   alignas(64) std::atomic<uint32_t> wake_sequence;  // Futex word; completions only.
-  std::atomic<uint32_t> consumer_waiting;           // 1 while the consumer may be asleep; completions only.
+  std::atomic<uint32_t> consumer_waiting;           // 1 while the consumer has to be woken.
 };
 static_assert(sizeof(RingControl) == 192 && std::atomic<uint64_t>::is_always_lock_free);
 static_assert(offsetof(RingControl, head) == 64 && offsetof(RingControl, wake_sequence) == 128);
@@ -58,12 +61,18 @@ struct EnginePage {  // One page, mapped read-only by clients (F_SEAL_FUTURE_WRI
   uint64_t epoch;
   alignas(64) std::atomic<uint32_t> sleeping;  // One of kAwake, kSleeping, kSleepingPatiently.
 };
-inline constexpr uint32_t kAwake = 0;     // Nobody needs to ring.
+inline constexpr uint32_t kAwake = 0;     // Only clients whose ring is not looked at need to ring.
 inline constexpr uint32_t kSleeping = 1;  // Ring the doorbell after publishing.
 // The same, and nothing waits for a read lease to end: such a release may lie in its ring until something else wakes
 // the engine, which looks by itself every kReleaseLatenessMaxMs while leases are open.
 inline constexpr uint32_t kSleepingPatiently = 2;
 inline constexpr uint32_t kReleaseLatenessMaxMs = 100;
+
+// Whether a client that has published, and fenced, has to ring. `can_wait`: all that it published may be found later.
+constexpr bool NeedsBell(uint32_t sleeping, bool consumer_waiting, bool can_wait) {
+  if (sleeping == kSleepingPatiently) return !can_wait;
+  return sleeping != kAwake || consumer_waiting;
+}
 
 inline constexpr uint64_t kControlOffset = kPageSize;
 inline constexpr uint64_t kRequestOffset = 2 * kPageSize;
@@ -102,6 +111,7 @@ class RingProducer {
   // Makes everything staged visible.
   void Publish() { ring_.control->tail.store(tail_, std::memory_order_release); }
   uint64_t tail() const { return tail_; }
+  bool consumer_waiting() const { return ring_.control->consumer_waiting.load(std::memory_order_relaxed) != 0; }
 
  private:
   RingView ring_;
@@ -127,6 +137,11 @@ class RingConsumer {
     ring_.control->head.store(head_, std::memory_order_release);
   }
   uint64_t head() const { return head_; }
+  // Setting it is followed by a full fence: what Ready() then does not see, its producer published behind it.
+  void SetWaiting(bool waiting) {
+    ring_.control->consumer_waiting.store(waiting ? 1 : 0, std::memory_order_relaxed);
+    if (waiting) std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
 
  private:
   RingView ring_;

@@ -67,6 +67,7 @@ struct EngineConfig {
 struct JobsConfig {
   uint64_t max_sessions = 0;
   uint64_t max_jobs_per_uid = 0;
+  uint64_t max_attaches_per_second = 0;
   uint64_t max_tensors = 0;
   uint64_t max_leases = 0;
   friend bool operator==(const JobsConfig&, const JobsConfig&) = default;

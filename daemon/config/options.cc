@@ -95,6 +95,8 @@ constexpr auto kOptions = std::to_array<Option>({
      "Processes attached at a time; one user's take at most seven eighths of that.", 1, 16384},
     {"jobs.max_jobs_per_uid", Kind::kCount, TIER_FIELD(jobs.max_jobs_per_uid), "64", "Jobs of one user at a time.", 1,
      65536},
+    {"jobs.max_attaches_per_second", Kind::kCount, TIER_FIELD(jobs.max_attaches_per_second), "50",
+     "Processes of one user that attach in a second, when more than 256 came at once; further ones wait.", 1, 100000},
     {"jobs.max_tensors", Kind::kCount, TIER_FIELD(jobs.max_tensors), "16777216", "Tensors of one job at a time.", 1,
      1u << 28},
     {"jobs.max_leases", Kind::kCount, TIER_FIELD(jobs.max_leases), "65536", "Leases of one session at a time.", 1,

@@ -67,9 +67,13 @@ void Connection::OnReadable() {
       case SocketOutcome::kWouldBlock:
       case SocketOutcome::kBusy: return WaitReadable();
     }
-    if (state_ == State::kClosed) return;
+    if (state_ == State::kClosed || state_ == State::kWaiting) return;
   }
   // The reactor is edge-triggered: what was left would not be told again.
+  ReadLater();
+}
+
+void Connection::ReadLater() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->state_ != State::kClosed) self->OnReadable();
   });
@@ -216,8 +220,14 @@ void Connection::FlushQueue() {
   if (state_ == State::kFarewell) Close();
 }
 
-void Connection::SetOpening(tiering::SessionId session) {
+void Connection::SetWaiting() {
   TIER_CHECK(state_ == State::kHello, "state {}", static_cast<int>(state_));
+  state_ = State::kWaiting;
+}
+
+void Connection::SetOpening(tiering::SessionId session) {
+  TIER_CHECK(state_ == State::kHello || state_ == State::kWaiting, "state {}", static_cast<int>(state_));
+  if (state_ == State::kWaiting) ReadLater();
   TIER_CHECK(session_ == tiering::SessionId{} && session != tiering::SessionId{}, "session {} after {}",
              static_cast<uint64_t>(session), static_cast<uint64_t>(session_));
   state_ = State::kOpening;

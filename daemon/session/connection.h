@@ -64,7 +64,8 @@ class ConnectionOwner {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  enum class State : uint8_t { kHello, kOpening, kAttached, kFarewell, kClosed };
+  // kWaiting: its hello waits for its turn, and nothing else is read.
+  enum class State : uint8_t { kHello, kWaiting, kOpening, kAttached, kFarewell, kClosed };
   // Why queued packets wait.
   enum class Blocked : uint8_t {
     kNo,
@@ -89,7 +90,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Blocked blocked() const { return blocked_; }
   // Packets that were sent and are not read, as the kernel counts.
   size_t unread() const { return UnreadPackets(native_); }
-  // From Hello to a session that the engine knows.
+  // From Hello to a session that the engine knows, at once or after a wait.
+  void SetWaiting();
   void SetOpening(tiering::SessionId session);
   void SetAttached();
   // A last packet, then close. What waits to be sent is dropped: the session that it was for has ended.
@@ -111,6 +113,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   SocketOutcome SendFront();
   void WaitReadable();
   void OnReadable();
+  void ReadLater();
   void OnReceived(const ReceivedPacket& packet);
   void OnDescriptors();
   void Violate(const std::string& what);

@@ -49,12 +49,13 @@ Status EngineLoop::AddWakeup(int fd, std::function<void()> clear) {
 
 bool EngineLoop::RunOnce() {
   passes_.fetch_add(1, std::memory_order_relaxed);
-  // Rings first: what a control call sees or ends includes every release that was posted before it.
-  bool heard = parts_.sessions.Receive() > 0;
-  if (!parts_.mailbox.empty()) heard |= parts_.mailbox.Drain() > 0;
   const base::TimePoint before = now_;
   now_ = parts_.clock.Now();
   TIER_CHECK(now_ >= before, "time went back by {} ns", (before - now_).count());
+  // Rings first: what a control call sees or ends includes every release that was posted before it.
+  HearBells();
+  bool heard = parts_.sessions.Receive(now_) > 0;
+  if (!parts_.mailbox.empty()) heard |= parts_.mailbox.Drain() > 0;
   if (heard) spin_.OnMessage(now_);
   bool happened = parts_.engine.Turn(now_);
   happened |= parts_.sessions.Publish();
@@ -64,6 +65,14 @@ bool EngineLoop::RunOnce() {
   }
   if (heard || happened) backlog_retry_ = kBacklogRetryFirst;
   return heard || happened;
+}
+
+void EngineLoop::HearBells() {
+  const bool due = ++passes_since_bells_ >= kPassesPerBellMax || now_ - bells_heard_ >= kBellInterval;
+  if (!due || parts_.sessions.watch().all_watched()) return;
+  passes_since_bells_ = 0;
+  bells_heard_ = now_;
+  parts_.poller.Wait(base::Duration{0});
 }
 
 void EngineLoop::Run() {
@@ -90,6 +99,7 @@ std::optional<base::Duration> EngineLoop::SleepTime() {
   };
   until(parts_.engine.NextDeadline());
   until(parts_.jobs.NextExpiry());
+  until(parts_.sessions.watch().NextUnmute());
   if (parts_.sessions.backlogged()) {
     longest = std::min(longest.value_or(base::Duration::max()), backlog_retry_);
     backlog_retry_ = std::min(2 * backlog_retry_, kBacklogRetryMax);
@@ -99,12 +109,19 @@ std::optional<base::Duration> EngineLoop::SleepTime() {
 
 void EngineLoop::Sleep() {
   const bool patiently = parts_.engine.ReleasesCanWait();
+  // Releases may lie in rings without a bell, and a sweep that looks for them goes on in the next pass. Unless the
+  // engine sleeps patiently, somebody may wait for one of them.
+  RingWatch& watch = parts_.sessions.watch();
+  if (patiently ? watch.sweeping() : watch.SweepBeforeSleep(now_)) return;
   parts_.page.SetSleeping(patiently ? proto::kSleepingPatiently : proto::kSleeping);
+  if (patiently) watch.OnPatientSleep();
   if (parts_.mailbox.empty() && !parts_.sessions.HasRequests()) {
     sleeps_.fetch_add(1, std::memory_order_relaxed);
     std::optional<base::Duration> longest = SleepTime();
     if (patiently) longest = std::min(longest.value_or(base::Duration::max()), kReleaseLatenessMax);
     parts_.poller.Wait(longest);
+    now_ = parts_.clock.Now();
+    bells_heard_ = now_;
   }
   parts_.page.SetSleeping(proto::kAwake);
 }

@@ -38,6 +38,11 @@ struct EngineLoopParts {
 inline constexpr base::Duration kBacklogRetryFirst = std::chrono::microseconds(100);
 inline constexpr base::Duration kBacklogRetryMax = std::chrono::milliseconds(50);
 
+// While it is awake the loop hears doorbells this often: each is a system call, and only sessions that were silent
+// ring.
+inline constexpr base::Duration kBellInterval = std::chrono::microseconds(20);
+inline constexpr uint32_t kPassesPerBellMax = 64;
+
 // Releases of read leases ring no bell while nothing waits for one (proto/ring.h); leases open, it looks this often.
 inline constexpr base::Duration kReleaseLatenessMax = std::chrono::milliseconds(proto::kReleaseLatenessMaxMs);
 
@@ -61,6 +66,7 @@ class EngineLoop {
   uint64_t spin_pauses() const { return spin_pauses_.load(std::memory_order_relaxed); }
 
  private:
+  void HearBells();
   void Sleep();
   std::optional<base::Duration> SleepTime();
 
@@ -70,6 +76,8 @@ class EngineLoop {
   std::function<void()> on_mailbox_ = [] {};  // Drain reads the eventfd.
   base::TimePoint now_;
   base::Duration backlog_retry_ = kBacklogRetryFirst;
+  base::TimePoint bells_heard_{base::Duration::min() / 2};
+  uint32_t passes_since_bells_ = 0;
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> passes_{0};
   std::atomic<uint64_t> sleeps_{0};

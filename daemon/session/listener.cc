@@ -41,6 +41,8 @@ Listener::Listener(const ListenerOptions& options, const ListenerParts& parts)
       accept_timer_(parts.io),
       post_timer_(parts.io),
       unread_timer_(parts.io),
+      attach_rate_(options.attaches_per_uid_per_second),
+      attach_timer_(parts.io),
       unread_(options.unread) {}
 
 Listener::~Listener() = default;
@@ -62,7 +64,8 @@ void Listener::StopAccepting(const std::string& reason) {
   accept_timer_.cancel();
   const auto open = open_;  // A farewell that leaves at once takes its connection out.
   for (const ConnectionPtr& connection : open) {
-    if (connection->state() != Connection::State::kHello) continue;
+    const auto state = connection->state();
+    if (state != Connection::State::kHello && state != Connection::State::kWaiting) continue;
     connection->Farewell(BytesOf(MakeRefusal({Code::kDisconnected, reason})));
   }
 }
@@ -132,7 +135,41 @@ void Listener::LeaveHandshake(const ConnectionPtr& connection) {
 }
 
 void Listener::OnHello(const ConnectionPtr& connection, ParsedHello hello) {
-  if (auto room = CheckUnread(connection->peer().uid); !room) return Refuse(connection, room.error());
+  const uint32_t uid = connection->peer().uid;
+  if (auto room = CheckUnread(uid); !room) return Refuse(connection, room.error());
+  const base::TimePoint now = parts_.clock.Now();
+  const auto wait = attach_rate_.Take(uid, now);
+  if (!wait) {
+    return Refuse(connection, {Code::kDenied,
+                               fmt::format("processes of uid {} attach too fast: {} in a second are possible (option "
+                                           "jobs.max_attaches_per_second), and those before this one need more than "
+                                           "{} s: try again",
+                                           uid, options_.attaches_per_uid_per_second,
+                                           std::chrono::seconds(kAttachWaitMax).count())});
+  }
+  if (*wait == base::Duration{0}) return Open(connection, hello);
+  connection->SetWaiting();
+  const auto place = waiting_.emplace(now + *wait, WaitingHello{connection, std::move(hello)});
+  if (place == waiting_.begin()) OpenLater();
+}
+
+void Listener::OpenLater() {
+  attach_timer_.expires_after(waiting_.begin()->first - parts_.clock.Now());
+  attach_timer_.async_wait([this](error_code error) {
+    if (!error) OpenDue();
+  });
+}
+
+void Listener::OpenDue() {
+  while (!waiting_.empty() && waiting_.begin()->first <= parts_.clock.Now()) {
+    const WaitingHello next = std::move(waiting_.begin()->second);
+    waiting_.erase(waiting_.begin());
+    if (next.connection->state() == Connection::State::kWaiting) Open(next.connection, next.hello);
+  }
+  if (!waiting_.empty()) OpenLater();
+}
+
+void Listener::Open(const ConnectionPtr& connection, const ParsedHello& hello) {
   const auto session = static_cast<tiering::SessionId>(++last_session_);
   std::vector<proto::FileDescriptor> for_client;
   auto prepared = Prepare(session, connection, hello, &for_client);

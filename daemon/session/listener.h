@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -24,6 +25,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/mailbox.h"
+#include "daemon/session/attach_rate.h"
 #include "daemon/session/connection.h"
 #include "daemon/session/engine_page.h"
 #include "daemon/session/passed_descriptors.h"
@@ -54,6 +56,7 @@ struct ListenerOptions {
   std::chrono::milliseconds handshake_timeout{5000};
   PidfdSource pidfd_source = PidfdSource::kSocket;
   UnreadLimits unread;
+  uint32_t attaches_per_uid_per_second = 50;  // And kAttachBurst at once.
   // Told whenever a session begins or ends: how many there are. May be empty.
   std::function<void(size_t)> on_session_count;
   // Told what no client hears: refused handshakes, accept errors; within WarningLimit. May be empty.
@@ -95,6 +98,9 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   bool MakeRoom(uint32_t uid);
   void LeaveHandshake(const ConnectionPtr& connection);
   void OnHello(const ConnectionPtr& connection, ParsedHello hello) override;
+  void Open(const ConnectionPtr& connection, const ParsedHello& hello);
+  void OpenLater();
+  void OpenDue();
   void OnPacket(const ConnectionPtr& connection, const ClientPacket& packet) override;
   void OnViolation(const ConnectionPtr& connection, const std::string& what) override;
   void OnGone(const ConnectionPtr& connection, const std::string& why) override;
@@ -136,6 +142,13 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   std::deque<std::function<void()>> late_;  // For the engine, when its mailbox was full. A connection has
   // at most three there (attach, end, detach) and one for each window it was asked for.
   uint64_t last_session_ = 0;
+  AttachRate attach_rate_;
+  boost::asio::steady_timer attach_timer_;
+  struct WaitingHello {
+    ConnectionPtr connection;
+    ParsedHello hello;
+  };
+  std::multimap<base::TimePoint, WaitingHello> waiting_;  // By their turns to attach. At most one a handshake.
   WarningLimit warnings_;
   BackgroundCloser closer_;
   std::vector<ConnectionPtr> open_;  // In handshake, opening, or being refused; in the order of their arrival.

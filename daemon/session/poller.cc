@@ -30,22 +30,41 @@ int WaitForEvents(int epoll, epoll_event* events, int count, std::optional<base:
   return ::epoll_wait(epoll, events, count, static_cast<int>(std::clamp<int64_t>(ms, -1, kLongestMs)));
 }
 
+// What epoll gives back: the address of a callback, or the key of a doorbell behind a set lowest bit.
+static_assert(alignof(std::function<void()>) > 1 && sizeof(void*) == sizeof(uint64_t));
+uint64_t TagOf(uint64_t key) { return key << 1 | 1; }
+
 }  // namespace
 
-Poller::Poller() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) { TIER_CHECK(epoll_, "errno {}", errno); }
+Poller::Poller() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  TIER_CHECK(epoll_, "errno {}", errno);
+  rung_.reserve(4 * kEventsPerWait);
+}
 
-Status Poller::Add(int fd, uint32_t events, std::function<void()>* on_ready) {
+Status Poller::Add(int fd, uint32_t events, uint64_t tag) {
   epoll_event event{};
   event.events = events;
-  event.data.ptr = on_ready;
+  event.data.u64 = tag;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
   return Fail(Code::kIoError, fmt::format("cannot watch descriptor {}: {}", fd, std::strerror(errno)));
 }
 
-Status Poller::AddDoorbell(int fd) { return Add(fd, EPOLLIN | EPOLLET, nullptr); }
+Status Poller::AddDoorbell(int fd, uint64_t key) {
+  TIER_CHECK(key < uint64_t{1} << 63, "key {}", key);
+  return Add(fd, EPOLLIN | EPOLLET, TagOf(key));
+}
+
+void Poller::SetDoorbell(int fd, uint64_t key, bool heard) {
+  epoll_event event{};
+  event.events = heard ? EPOLLIN | EPOLLET : EPOLLET;
+  event.data.u64 = TagOf(key);
+  const int changed = ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+  TIER_CHECK(changed == 0, "fd {} errno {}", fd, errno);
+}
+
 Status Poller::AddSource(int fd, std::function<void()>* on_ready) {
   TIER_CHECK(on_ready != nullptr && *on_ready, "fd {} without a callback", fd);
-  return Add(fd, EPOLLIN, on_ready);
+  return Add(fd, EPOLLIN, reinterpret_cast<uint64_t>(on_ready));
 }
 
 void Poller::Remove(int fd) {
@@ -62,8 +81,12 @@ uint32_t Poller::Wait(std::optional<base::Duration> timeout) {
   }
   TIER_CHECK(static_cast<uint32_t>(ready) <= kEventsPerWait, "ready {}", ready);
   for (int i = 0; i < ready; ++i) {
-    auto* on_ready = static_cast<std::function<void()>*>(events[static_cast<size_t>(i)].data.ptr);
-    if (on_ready != nullptr) (*on_ready)();
+    const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
+    if ((tag & 1) != 0) {
+      rung_.push_back(tag >> 1);
+    } else {
+      (*reinterpret_cast<std::function<void()>*>(tag))();
+    }
   }
   return static_cast<uint32_t>(ready);
 }

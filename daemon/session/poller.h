@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "daemon/base/time.h"
 #include "proto/mapping.h"
@@ -16,8 +17,13 @@ class Poller {
 
   Poller();  // CHECK-fails when no epoll instance is to be had (at start).
 
-  // A doorbell: edge-triggered and never read, so that a ring costs the client one write and the daemon nothing.
-  Status AddDoorbell(int fd);
+  // A doorbell: edge-triggered and never read, so that a ring costs the client one write and the daemon nothing. Wait
+  // adds `key`, which is below 2^63, to rung().
+  Status AddDoorbell(int fd, uint64_t key);
+  // Whether its rings are heard. One that came while they were not is, once they are again.
+  void SetDoorbell(int fd, uint64_t key, bool heard);
+  const std::vector<uint64_t>& rung() const { return rung_; }
+  void ClearRung() { rung_.clear(); }
   // Calls `on_ready` from Wait while `fd` is readable; on_ready clears that. `on_ready` lives as long as the poller.
   Status AddSource(int fd, std::function<void()>* on_ready);
   void Remove(int fd);
@@ -27,8 +33,9 @@ class Poller {
   uint32_t Wait(std::optional<base::Duration> timeout);
 
  private:
-  Status Add(int fd, uint32_t events, std::function<void()>* on_ready);
+  Status Add(int fd, uint32_t events, uint64_t tag);
   proto::FileDescriptor epoll_;
+  std::vector<uint64_t> rung_;  // Keys of doorbells, since ClearRung.
 };
 
 }  // namespace tier::session

@@ -41,6 +41,9 @@ class RingPort {
 
   // True if Receive would find a message now: something is published and the client reads its answers.
   bool HasRequests() const;
+  // Whether the client has to ring after publishing, whatever the engine page says. What HasRequests does not see
+  // behind SetRingNeeded(true), its client rings for.
+  void SetRingNeeded(bool needed) { requests_.SetWaiting(needed); }
   // Gives up to `messages_max` requests to the engine; returns how many. A violation is an error: end the session.
   Result<uint32_t> Receive(EnginePort& engine, RingScratch& scratch, uint32_t messages_max);
   // A request of the daemon's own; its answer is not the client's.

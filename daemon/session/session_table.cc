@@ -18,10 +18,11 @@ SessionTable::SessionTable(const SessionTableOptions& options, Poller& poller, c
     : places_(options.sessions_max, options.one_user ? options.sessions_max : AllButAnEighth(options.sessions_max)),
       poller_(poller),
       windows_(windows),
+      watch_(poller),
       shared_(windows.windows_max()) {}
 
 SessionTable::~SessionTable() {
-  for (const auto& entry : sessions_) poller_.Remove(entry->doorbell.get());
+  for (const auto& [session, entry] : sessions_) watch_.Remove(entry.get());
 }
 
 void SessionTable::Connect(JobDesk& desk, SessionNotices& notices) {
@@ -31,8 +32,8 @@ void SessionTable::Connect(JobDesk& desk, SessionNotices& notices) {
 }
 
 SessionTable::Entry* SessionTable::Find(tiering::SessionId session) {
-  const auto place = by_id_.find(static_cast<uint64_t>(session));
-  return place == by_id_.end() ? nullptr : place->second;
+  const auto place = sessions_.find(static_cast<uint64_t>(session));
+  return place == sessions_.end() ? nullptr : place->second.get();
 }
 
 Status SessionTable::CheckRoomFor(uint32_t uid) const {
@@ -49,18 +50,18 @@ Result<Attached> SessionTable::Attach(AttachRequest request, base::TimePoint now
   TIER_CHECK(desk_ != nullptr && request.doorbell, "desk {} doorbell {}", desk_ != nullptr, request.doorbell.get());
   TIER_CHECK(Find(request.session) == nullptr, "session {} twice", static_cast<uint64_t>(request.session));
   if (auto room = CheckRoomFor(request.uid); !room) return std::unexpected(std::move(room.error()));
-  if (auto watched = poller_.AddDoorbell(request.doorbell.get()); !watched) return std::unexpected(watched.error());
+  auto entry = std::make_unique<Entry>(request.uid, std::move(request.doorbell),
+                                       RingPort(request.session, std::move(request.region)));
+  if (auto watched = watch_.Add(entry.get()); !watched) return std::unexpected(watched.error());
   const auto opened = desk_->Open(request.uid, request.open, request.session, now);
   if (!opened) {
-    poller_.Remove(request.doorbell.get());
+    watch_.Remove(entry.get());
     return std::unexpected(opened.error());
   }
   const Job& job = **opened;
+  entry->job = job.id;
   places_.Take(request.uid);
-  sessions_.push_back(std::make_unique<Entry>(job.id, request.uid, std::move(request.doorbell),
-                                              RingPort(request.session, std::move(request.region))));
-  by_id_.emplace(static_cast<uint64_t>(request.session), sessions_.back().get());
-  TIER_CHECK(by_id_.size() == sessions_.size(), "{} ids of {} sessions", by_id_.size(), sessions_.size());
+  sessions_.emplace(static_cast<uint64_t>(request.session), std::move(entry));
   desk_->events().Emit("session_attached", &job,
                        fmt::format("session {} of uid {} attached to job '{}' (rank {})",
                                    static_cast<uint64_t>(request.session), request.uid, job.name, request.open.rank));
@@ -93,14 +94,12 @@ void SessionTable::Forget(Entry* entry, const std::string& reason) {
         "session_ended", known,
         fmt::format("session {} of job '{}' ended: {}", static_cast<uint64_t>(session), known->name, reason));
   }
-  poller_.Remove(entry->doorbell.get());
+  watch_.Remove(entry);
   places_.Give(entry->uid);
   std::erase(answered_, entry);
-  const size_t ids = by_id_.erase(static_cast<uint64_t>(session));
-  const size_t held_count = std::erase_if(sessions_, [entry](const auto& held) { return held.get() == entry; });
-  TIER_CHECK(ids == 1 && held_count == 1, "session {}: {} ids, {} entries", static_cast<uint64_t>(session), ids,
-             held_count);
-  TIER_CHECK(by_id_.size() == sessions_.size(), "{} ids of {} sessions", by_id_.size(), sessions_.size());
+  std::erase(backlogged_, entry);
+  const size_t erased = sessions_.erase(static_cast<uint64_t>(session));
+  TIER_CHECK(erased == 1, "session {}: {} entries", static_cast<uint64_t>(session), erased);
   flush_.OnSessionEnded(session);
   desk_->Leave(job, session, reason);
 }
@@ -109,26 +108,28 @@ void SessionTable::WindowReturned(tiering::SessionId session, WindowIndex window
   if (Find(session) != nullptr) desk_->engine().WindowReturned(session, window);
 }
 
-bool SessionTable::HasRequests() const {
-  return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry->port.HasRequests(); });
-}
-
-uint32_t SessionTable::Receive() {
+uint32_t SessionTable::Receive(base::TimePoint now) {
+  now_ = now;
   ApplyEndings();  // Closing a job between turns ends its sessions.
+  for (const uint64_t session : poller_.rung()) {
+    Entry* entry = Find(static_cast<tiering::SessionId>(session));
+    if (entry != nullptr) watch_.OnRung(entry, now);
+  }
+  poller_.ClearRung();
   uint32_t received = 0;
-  const size_t count = sessions_.size();
-  if (count == 0) return 0;
-  first_ = (first_ + 1) % count;
+  const size_t count = watch_.BeginPass(now);
   for (size_t i = 0; i < count; ++i) {
-    RingPort& port = sessions_[(first_ + i) % count]->port;
-    const auto messages = port.Receive(desk_->engine(), scratch_, kMessagesPerTurnMax);
+    WatchedRing* const ring = watch_.Next(i);
+    const auto messages = ring->port.Receive(desk_->engine(), scratch_, kMessagesPerTurnMax);
     if (messages) {
+      watch_.OnReceived(ring, *messages, now);
       received += *messages;
     } else {
       ++violations_;
-      EndLater(port.session(), Code::kRevoked, messages.error().message);
+      EndLater(ring->port.session(), Code::kRevoked, messages.error().message);
     }
   }
+  watch_.EndPass(now);
   // A session that broke the protocol must not get another turn of the engine.
   ApplyEndings();
   return received;
@@ -136,12 +137,10 @@ uint32_t SessionTable::Receive() {
 
 bool SessionTable::Publish() {
   bool happened = !answered_.empty();
-  if (backlogged_) {
-    for (const auto& entry : sessions_) {
-      if (entry->port.backlogged() && !entry->answered) answered_.push_back(entry.get());
-    }
+  for (Entry* entry : backlogged_) {
+    if (!std::exchange(entry->answered, true)) answered_.push_back(entry);
   }
-  backlogged_ = false;
+  backlogged_.clear();
   TIER_CHECK(answered_.size() <= sessions_.size(), "{} answered of {}", answered_.size(), sessions_.size());
   for (Entry* entry : answered_) {
     entry->answered = false;
@@ -149,7 +148,11 @@ bool SessionTable::Publish() {
       ++violations_;
       EndLater(entry->port.session(), Code::kRevoked, flushed.error().message);
     }
-    backlogged_ |= entry->port.backlogged();
+    if (entry->port.backlogged()) {
+      backlogged_.push_back(entry);
+    } else {
+      watch_.OnPublished(entry, now_);  // It may have asked more meanwhile, without room for answers.
+    }
   }
   answered_.clear();
   happened |= ApplyEndings();
@@ -175,7 +178,7 @@ bool SessionTable::ApplyEndings() {
 }
 
 void SessionTable::Flush(tiering::JobId job, uint32_t timeout_ms, const std::shared_ptr<SessionFlush::Group>& group) {
-  for (const auto& entry : sessions_) {
+  for (const auto& [session, entry] : sessions_) {
     if (entry->job == job) flush_.Submit(group, entry->port, desk_->engine(), timeout_ms);
   }
   flush_.SubmitJob(group, job, desk_->engine(), timeout_ms);
@@ -184,7 +187,8 @@ void SessionTable::Flush(tiering::JobId job, uint32_t timeout_ms, const std::sha
 std::vector<tiering::SessionId> SessionTable::Sessions() const {
   std::vector<tiering::SessionId> sessions;
   sessions.reserve(sessions_.size());
-  for (const auto& entry : sessions_) sessions.push_back(entry->port.session());
+  for (const auto& [session, entry] : sessions_) sessions.push_back(entry->port.session());
+  std::sort(sessions.begin(), sessions.end());
   return sessions;
 }
 
@@ -196,6 +200,7 @@ void SessionTable::OnReply(tiering::SessionId session, const tiering::Reply& rep
   Entry* entry = Find(session);
   if (entry == nullptr) return;  // Answered and ended in one turn.
   entry->port.Send(reply, scratch_);
+  watch_.OnAnswered(entry, !reply.spans.empty(), now_);
   if (!std::exchange(entry->answered, true)) answered_.push_back(entry);
 }
 

@@ -2,6 +2,8 @@
 // engine's answers back, and ends a session from whichever side its end comes: the client died or said goodbye
 // (Detach), it broke the protocol, or the engine ended it.
 //
+// A pass looks at the rings of sessions that were heard a moment ago or have rung, not at all rings (ring_watch.h).
+//
 // Invariant: a session is here exactly while the engine knows it, but for the moment between the engine's
 // OnSessionEnded and the end of that turn; one user has at most all but an eighth of them. Engine thread only. No
 // allocation in steady state.
@@ -19,6 +21,7 @@
 #include "daemon/session/job_desk.h"
 #include "daemon/session/poller.h"
 #include "daemon/session/ring_port.h"
+#include "daemon/session/ring_watch.h"
 #include "daemon/session/session_flush.h"
 #include "daemon/session/uid_places.h"
 #include "daemon/tiering/api/request.h"
@@ -73,14 +76,16 @@ class SessionTable final : public tiering::ReplySink {
   void EndAll(Code code, const std::string& reason);
   void WindowReturned(tiering::SessionId session, WindowIndex window);
 
-  bool HasRequests() const;
+  // The last look before the engine sleeps.
+  bool HasRequests() { return watch_.HasRequests(); }
   // Gives the engine what clients have asked; returns how many requests.
-  uint32_t Receive();
+  uint32_t Receive(base::TimePoint now);
   // After the engine's turn: shows clients their answers, ends the sessions whose end that turn brought.
   // Returns whether anything was shown or ended.
   bool Publish();
   // True while a client leaves answers unread: nobody tells the daemon when it reads them, so look again soon.
-  bool backlogged() const { return backlogged_; }
+  bool backlogged() const { return !backlogged_.empty(); }
+  RingWatch& watch() { return watch_; }
 
   // Writes every dirty piece of the job to SSD, whether it has sessions or not; the group ends when that is done.
   void Flush(tiering::JobId job, uint32_t timeout_ms, const std::shared_ptr<SessionFlush::Group>& group);
@@ -95,15 +100,11 @@ class SessionTable final : public tiering::ReplySink {
   void OnSessionEnded(tiering::SessionId session, Code code, const std::string& reason) override;
 
  private:
-  struct Entry {
+  struct Entry : WatchedRing {
     tiering::JobId job{};
-    uint32_t uid = kUnknownUid;  // Of the process; it holds one of its user's places.
-    proto::FileDescriptor doorbell;
-    RingPort port;
-    bool answered = false;     // Something to publish.
-    bool engine_knows = true;  // Until the engine says that it ended this session.
-    Entry(tiering::JobId j, uint32_t u, proto::FileDescriptor d, RingPort p)
-        : job(j), uid(u), doorbell(std::move(d)), port(std::move(p)) {}
+    bool answered = false;           // Something to publish.
+    bool engine_knows = true;        // Until the engine says that it ended this session.
+    using WatchedRing::WatchedRing;  // Its uid holds one of the places.
   };
   struct Ending {
     tiering::SessionId session{};
@@ -130,13 +131,13 @@ class SessionTable final : public tiering::ReplySink {
   SessionNotices* notices_ = nullptr;
   SessionFlush flush_;
   RingScratch scratch_;
-  std::vector<std::unique_ptr<Entry>> sessions_;  // In the order of their turns.
-  std::unordered_map<uint64_t, Entry*> by_id_;
+  RingWatch watch_;
+  base::TimePoint now_;                                            // Of the last Receive.
+  std::unordered_map<uint64_t, std::unique_ptr<Entry>> sessions_;  // By id.
   std::vector<Entry*> answered_;
+  std::vector<Entry*> backlogged_;  // Leave answers unread.
   std::vector<Ending> endings_;
   std::vector<Shared> shared_;  // By window.
-  size_t first_ = 0;            // Whose turn it is to be first.
-  bool backlogged_ = false;
   uint64_t violations_ = 0;
 };
 

@@ -168,7 +168,7 @@ bool Channel::ReleasesMayWait() const {
 void Channel::RingDoorbell(bool can_wait) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t sleeping = engine_->sleeping.load(std::memory_order_relaxed);
-  if (sleeping == proto::kAwake || (can_wait && sleeping == proto::kSleepingPatiently)) return;
+  if (!proto::NeedsBell(sleeping, requests_.consumer_waiting(), can_wait)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(doorbell_, &one, sizeof one);  // Full means it is ringing already.
 }

@@ -140,7 +140,8 @@ uint32_t DataClient::engine_sleeping() const {
 
 void DataClient::Ring() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (engine_sleeping() == proto::kAwake) return;
+  const bool waiting = ring_->request_control().consumer_waiting.load(std::memory_order_relaxed) != 0;
+  if (!proto::NeedsBell(engine_sleeping(), waiting, false)) return;
   const uint64_t one = 1;
   (void)!::write(doorbell_.get(), &one, sizeof(one));
 }

@@ -58,7 +58,7 @@ class DataClient {
   // Hello and Welcome, with the answer to a challenge between them; on OK the session's memory is mapped.
   proto::Welcome Attach(const proto::Hello& hello);
   RingClient& ring() { return *ring_; }
-  // Publishes are seen: rings the doorbell if the engine sleeps.
+  // Rings the doorbell if what was published needs it.
   void Ring();
   uint32_t engine_sleeping() const;  // One of proto::kAwake and its neighbours.
   // Waits (by futex) until the daemon has answered, and returns what there is.

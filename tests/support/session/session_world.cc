@@ -47,6 +47,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   listener.handshake_timeout = options.handshake_timeout;
   listener.pidfd_source = options.pidfd_source;
   listener.unread = options.unread;
+  listener.attaches_per_uid_per_second = options.attaches_per_uid_per_second;
   listener.on_warning = options.on_warning;
   listener_ = std::make_unique<Listener>(
       listener, ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});

@@ -50,6 +50,7 @@ struct SessionWorldOptions {
   bool descriptors_refused = true;  // False: clients can send some, as with kernels before 6.16.
   PidfdSource pidfd_source = PidfdSource::kSocket;
   UnreadLimits unread;
+  uint32_t attaches_per_uid_per_second = 100'000;
   std::function<void(const std::string&)> on_warning;  // Socket thread.
   const base::Clock* clock = nullptr;                  // Instead of the machine's.
 };

@@ -195,5 +195,34 @@ TEST_F(RingTest, TwoProcessesPassAMillionSlotsInOrder) {
   EXPECT_EQ(expected, kSlots);
 }
 
+TEST_F(RingTest, ProducerSeesWhetherTheConsumerHasToBeWoken) {
+  EXPECT_FALSE(producer_.consumer_waiting());
+  consumer_.SetWaiting(true);
+  EXPECT_TRUE(producer_.consumer_waiting());
+  Put(1, 1);
+  uint32_t ready = 0;
+  ASSERT_TRUE(consumer_.Ready(&ready));
+  EXPECT_EQ(ready, 1u);
+  consumer_.SetWaiting(false);
+  EXPECT_FALSE(producer_.consumer_waiting());
+}
+
+TEST(NeedsBell, OfARingThatIsLookedAtOnlyWhileTheEngineSleeps) {
+  EXPECT_FALSE(NeedsBell(kAwake, false, false));
+  EXPECT_TRUE(NeedsBell(kSleeping, false, false));
+  EXPECT_TRUE(NeedsBell(kSleepingPatiently, false, false));
+}
+
+TEST(NeedsBell, OfARingThatIsNotLookedAtAlways) {
+  for (const uint32_t sleeping : {kAwake, kSleeping, kSleepingPatiently}) EXPECT_TRUE(NeedsBell(sleeping, true, false));
+}
+
+TEST(NeedsBell, OfReleasesThatCanWaitUnlessTheEngineSleepsPatiently) {
+  EXPECT_TRUE(NeedsBell(kSleeping, false, true));
+  EXPECT_TRUE(NeedsBell(kAwake, true, true)) << "somebody may wait for them: the page does not say otherwise";
+  EXPECT_FALSE(NeedsBell(kSleepingPatiently, false, true));
+  EXPECT_FALSE(NeedsBell(kSleepingPatiently, true, true)) << "the sweep finds them";
+}
+
 }  // namespace
 }  // namespace tier::proto

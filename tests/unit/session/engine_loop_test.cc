@@ -11,6 +11,7 @@
 
 #include "daemon/session/engine_loop.h"
 #include "daemon/session/spin_policy.h"
+#include "tests/support/session/engine_thread_parts.h"
 #include "tests/support/session/manual_clock.h"
 #include "tests/support/session/session_world.h"
 
@@ -28,6 +29,8 @@ using testing::MakeHello;
 using testing::ManualClock;
 using testing::SessionWorld;
 
+using EngineLoopTest = testing::EngineThreadParts;
+
 // Every look finds that another thread had the processor. Any thread.
 class LosingClock final : public base::Clock {
  public:
@@ -35,73 +38,6 @@ class LosingClock final : public base::Clock {
 
  private:
   mutable std::atomic<int64_t> looks_{0};
-};
-
-class CountingTokens final : public TokenSource {
- public:
-  uint64_t Random() override { return ++last_; }
-
- private:
-  uint64_t last_ = 0;
-};
-
-class NoNotices final : public SessionNotices {
- public:
-  void SendWindow(tiering::SessionId, const memory::WindowShape&,
-                  std::shared_ptr<const proto::FileDescriptor>) override {}
-  void SendWindowReturn(tiering::SessionId, WindowIndex) override {}
-  void SendEnd(tiering::SessionId session, Code, const std::string&) override {
-    ended.push_back(static_cast<uint64_t>(session));
-  }
-  std::vector<uint64_t> ended;
-};
-
-// The parts of the engine thread, driven by hand on the test's own.
-class EngineLoopTest : public ::testing::Test {
- protected:
-  EngineLoopTest() {
-    engine_.Connect(table_);
-    table_.Connect(desk_, notices_);
-  }
-  // A session without a socket.
-  std::unique_ptr<testing::RingClient> Attach(uint64_t session, const std::string& job) {
-    auto region = MakeSessionRegion(1, static_cast<tiering::SessionId>(session)).value();
-    auto client = std::make_unique<testing::RingClient>(region.descriptor.get());
-    EXPECT_TRUE(table_.Attach(MakeRequest(session, 1000, job, std::move(region.mapping)), clock_.now));
-    return client;
-  }
-  static AttachRequest MakeRequest(uint64_t session, uint32_t uid, const std::string& job, proto::Mapping region) {
-    return {.session = static_cast<tiering::SessionId>(session),
-            .uid = uid,
-            .open = {.name = job},
-            .region = std::move(region),
-            .doorbell = proto::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
-  }
-  static bool SendOne(testing::RingClient& client) {
-    const RequestItem item{.tensor = 1};
-    return client.Send(Op::kFree, {&item, 1});
-  }
-
-  ManualClock clock_;
-  base::Mailbox mailbox_;
-  Poller poller_;
-  testing::FakeWindows windows_;
-  CountingTokens tokens_;
-  FakeEngine engine_;
-  EventLog events_;
-  EnginePageOwner page_ = EnginePageOwner::Make(1).value();
-  JobRegistry registry_{{}, tokens_};
-  JobDesk desk_{engine_, registry_, events_};
-  NoNotices notices_;
-  SessionTable table_{{}, poller_, windows_};
-  EngineLoop loop_{{.engine = engine_,
-                    .sessions = table_,
-                    .jobs = desk_,
-                    .mailbox = mailbox_,
-                    .page = page_,
-                    .poller = poller_,
-                    .clock = clock_},
-                   SpinPolicy(SpinMode::kNever, 1)};
 };
 
 TEST_F(EngineLoopTest, OnePassTakesRequestsTurnsAndAnswers) {
@@ -218,10 +154,20 @@ TEST(EngineLoopThread, ReleasesThatCanWaitAreTakenWithoutABell) {
   SessionWorld world;
   DataClient client(world.socket_path());
   ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
-  world.OnEngine([&] { world.engine.releases_can_wait = true; });
+  world.OnEngine([&] {
+    world.engine.answer = [](const testing::SubmittedRequest&) {
+      return testing::ScriptedReply{.spans = std::vector<proto::SpanRecord>(1)};
+    };
+    world.engine.releases_can_wait = true;
+  });
+  const RequestItem range{.tensor = 1};
+  ASSERT_TRUE(client.ring().Send(Op::kAcquire, {&range, 1}));
+  client.Ring();
+  ASSERT_EQ(client.WaitForCompletions(1).size(), 1u);
+  while (client.ring().request_control().consumer_waiting == 0) std::this_thread::yield();  // Not looked at any more.
   while (client.engine_sleeping() != proto::kSleepingPatiently) std::this_thread::yield();
-  const RequestItem item{.value = 1};
-  ASSERT_TRUE(client.ring().Send(Op::kRelease, {&item, 1}));
+  const RequestItem lease{.value = 1};
+  ASSERT_TRUE(client.ring().Send(Op::kRelease, {&lease, 1}));
   EXPECT_EQ(client.WaitForCompletions(1).size(), 1u) << "the engine looks by itself";
 }
 
@@ -244,8 +190,7 @@ TEST(EngineLoopThread, SpinningEngineNeedsABellOnlyWhenItSaysThatItSleeps) {
   const RequestItem item{.tensor = 1};
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(client.ring().Send(Op::kFree, {&item, 1}));
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (client.engine_sleeping() != proto::kAwake) client.Ring();
+    client.Ring();
     ASSERT_EQ(client.WaitForCompletions(1).size(), 1u) << "a message without a bell was not seen";
   }
 }
@@ -258,6 +203,7 @@ TEST(EngineLoopThread, SpinningEngineThatKeepsItsProcessorNeverSleeps) {
   const RequestItem item{.tensor = 1};
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(client.ring().Send(Op::kFree, {&item, 1}));
+    client.Ring();  // If it was silent for a while.
     ASSERT_EQ(client.WaitForCompletions(1).size(), 1u) << "a message without a bell was not seen";
   }
   EXPECT_EQ(world.loop().sleeps(), 0u);
@@ -289,19 +235,35 @@ TEST(Poller, CallsSourcesUntilTheyAreCleared) {
 TEST(Poller, DoorbellWakesOncePerRingWithoutBeingRead) {
   Poller poller;
   const proto::FileDescriptor bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  ASSERT_TRUE(poller.AddDoorbell(bell.get()));
+  ASSERT_TRUE(poller.AddDoorbell(bell.get(), 7));
   EXPECT_EQ(poller.Wait(base::Duration{0}), 0u);
   for (int i = 0; i < 3; ++i) {
     const uint64_t one = 1;
     ASSERT_EQ(::write(bell.get(), &one, sizeof(one)), 8);
     EXPECT_EQ(poller.Wait(base::Duration{0}), 1u);
     EXPECT_EQ(poller.Wait(base::Duration{0}), 0u);
+    EXPECT_EQ(poller.rung(), std::vector<uint64_t>{7});
+    poller.ClearRung();
   }
+}
+
+TEST(Poller, DoorbellThatIsNotHeardWakesOnceItIsAgain) {
+  Poller poller;
+  const proto::FileDescriptor bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  ASSERT_TRUE(poller.AddDoorbell(bell.get(), 7));
+  poller.SetDoorbell(bell.get(), 7, false);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(::eventfd_write(bell.get(), 1), 0);
+    EXPECT_EQ(poller.Wait(base::Duration{0}), 0u);
+  }
+  poller.SetDoorbell(bell.get(), 7, true);
+  EXPECT_EQ(poller.Wait(base::Duration{0}), 1u);
+  EXPECT_EQ(poller.Wait(base::Duration{0}), 0u);
 }
 
 TEST(Poller, BadDescriptorIsAnError) {
   Poller poller;
-  EXPECT_FALSE(poller.AddDoorbell(-1));
+  EXPECT_FALSE(poller.AddDoorbell(-1, 1));
 }
 
 }  // namespace

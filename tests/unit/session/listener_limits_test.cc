@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/session/manual_clock.h"
 #include "tests/support/session/session_world.h"
 
 namespace tier::session {
@@ -17,6 +18,7 @@ using ::testing::HasSubstr;
 using testing::InChild;
 using testing::MakeHello;
 using testing::SessionWorld;
+using testing::SharedClock;
 
 uint16_t CodeOf(Code code) { return static_cast<uint16_t>(code); }
 
@@ -123,6 +125,52 @@ TEST(Listener, SixtyFiveClientsAtOnceAllGetIn) {
   EXPECT_EQ(world.sessions(), 65u);
   clients.clear();
   EXPECT_TRUE(world.WaitForSessions(0));
+}
+
+TEST(Listener, AttachesBeyondTheRateOfAUserWaitForTheirTurn) {
+  SharedClock clock;
+  SessionWorld world({.jobs = {.jobs_per_uid_max = 1000}, .attaches_per_uid_per_second = 50, .clock = &clock});
+  for (uint32_t i = 0; i < kAttachBurst; ++i) {
+    DataClient client(world.socket_path());
+    ASSERT_EQ(client.Attach(MakeHello("burst")).code, 0) << i;
+    client.SendGoodbye();
+    ASSERT_TRUE(client.Receive().closed);
+    ASSERT_TRUE(world.WaitForSessions(0));
+  }
+  DataClient late(world.socket_path());
+  DataClient gone(world.socket_path());
+  ASSERT_TRUE(late.Send(MakeHello("late")));
+  ASSERT_TRUE(gone.Send(MakeHello("gone")));
+  gone.Close();
+  (void)world.ListenerIsIdle();
+  EXPECT_EQ(world.sessions(), 0u) << "time stands still";
+  if (::geteuid() == 0) {
+    const int status = InChild([&] {
+      if (::setgid(12345) != 0 || ::setuid(12345) != 0) return 90;
+      DataClient theirs(world.socket_path());
+      return theirs.Attach(MakeHello("theirs")).code == 0 ? 0 : 1;
+    });
+    EXPECT_EQ(status, 0) << "another user does not wait";
+  }
+  clock.Advance(std::chrono::milliseconds(20));
+  EXPECT_EQ(late.Receive().As<proto::Welcome>().code, 0) << "its turn: 50 a second";
+}
+
+TEST(Listener, ClientThatWaitsForItsTurnIsToldOfAStop) {
+  SharedClock clock;
+  SessionWorld world({.attaches_per_uid_per_second = 1, .clock = &clock});
+  for (uint32_t i = 0; i < kAttachBurst; ++i) {
+    DataClient client(world.socket_path());
+    ASSERT_EQ(client.Attach(MakeHello("burst")).code, 0) << i;
+    client.SendGoodbye();
+    ASSERT_TRUE(client.Receive().closed);
+    ASSERT_TRUE(world.WaitForSessions(0));
+  }
+  DataClient late(world.socket_path());
+  ASSERT_TRUE(late.Send(MakeHello("late")));
+  (void)world.ListenerIsIdle();
+  world.StopAccepting("tierd is being stopped");
+  EXPECT_EQ(late.ReceiveRefusal().code, CodeOf(Code::kDisconnected));
 }
 
 }  // namespace

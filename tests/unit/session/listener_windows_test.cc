@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -13,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/session/hostile_descriptor.h"
+#include "tests/support/session/manual_clock.h"
 #include "tests/support/session/session_world.h"
 
 namespace tier::session {
@@ -27,6 +27,7 @@ using testing::IncomingPacket;
 using testing::MakeHello;
 using testing::OpenDescriptors;
 using testing::SessionWorld;
+using testing::SharedClock;
 
 uint16_t CodeOf(Code code) { return static_cast<uint16_t>(code); }
 
@@ -140,16 +141,6 @@ TEST(Listener, ClientThatReadsNoneOfItsWindowsHasToGo) {
   EXPECT_TRUE(world.WaitForSessions(0));
   EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("does not read its socket")));
 }
-
-// Time that the test sets and the threads of the world read.
-class SharedClock final : public base::Clock {
- public:
-  base::TimePoint Now() const override { return base::TimePoint(base::Duration(now_.load())); }
-  void Advance(base::Duration time) { now_ += time.count(); }
-
- private:
-  std::atomic<base::Duration::rep> now_{base::Duration(std::chrono::seconds(100)).count()};
-};
 
 // Hands the session `count` windows, and waits until they are sent or held back.
 void ShowWindows(SessionWorld& world, const proto::Welcome& welcome, uint32_t count) {
