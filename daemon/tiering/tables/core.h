@@ -1,8 +1,8 @@
-// Core: the tables that every part of the engine works on. No behaviour of its own beyond finding things.
+// Core: the tables that every part of the engine works on, in one place. No behaviour of its own beyond finding things.
 //
-// The parts are groups of functions over a Core, each in its own header: residency (what lies where), catalog (tensors
-// come and go), grants (who may touch what), transfers (what moves), room (whence the memory comes), waiting (who is
-// next), requests (what was asked), death (what remains). Engine thread only.
+// Sessions, jobs, leases, updates, entitlements, requests that wait, transfers, manifests and reports have owners with
+// private members; pieces, tensors and the state of hand-over, of draining and of a turn's work still lie open here.
+// The parts are groups of functions over a Core, each in its own header. Engine thread only.
 #pragma once
 
 #include <cstdint>
