@@ -431,8 +431,7 @@ void Listener::EndStalled(const std::vector<ConnectionPtr>& waiting, base::TimeP
 void Listener::EndForUnread(uint64_t session) {
   const auto reason = fmt::format(
       "the client reads nothing from its socket: {} descriptors that it was sent are unread, and packets wait for "
-      "room. "
-      "A client reads its socket at all times",
+      "room. A client reads its socket at all times",
       unread_.unread(session));
   unread_.SetEnding(session);
   PostToEngine([this, session, reason] {

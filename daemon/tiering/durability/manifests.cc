@@ -236,11 +236,7 @@ Outcome CheckSpace(Core& core, Waiter& waiter) {
     if (!core.Alive(item.tensor)) continue;
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (; scan.piece < tensor.piece_count; ++scan.piece) {
-      if (core.work_left == 0) {
-        core.waits.ContinueNextTurn(waiter.number);
-        core.made_progress = true;
-        return Waits();
-      }
+      if (core.work_left == 0) return core.WaitForNextTurn(waiter);
       --core.work_left;
       const bool settled = Settled(core.PieceOf(tensor, scan.piece));
       if (!settled) scan.ssd_bytes += PagesFor(tensor.piece_length(scan.piece)) * kPageSize;

@@ -206,6 +206,16 @@ void Detach(Core& core, TensorSlot slot) {
   FinishDetached(core, slot);
 }
 
+uint64_t DetachAll(Core& core, std::span<const WaitItem> items) {
+  uint64_t detached = 0;
+  for (const WaitItem& item : items) {
+    if (!core.Alive(item.tensor)) continue;  // Named twice, or gone.
+    Detach(core, item.tensor.slot);
+    ++detached;
+  }
+  return detached;
+}
+
 void FinishDetached(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(tensor.has(kDetached), "tensor {} is not detached", tensor.id);

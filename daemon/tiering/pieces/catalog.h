@@ -4,6 +4,8 @@
 // no transfer needs them any more, which is now if there are none, and not more of them than a turn frees.
 #pragma once
 
+#include <span>
+
 #include "daemon/tiering/tables/core.h"
 
 namespace tier::tiering {
@@ -25,6 +27,8 @@ void NameTensor(Core& core, TensorSlot slot);
 // Every byte of it was sealed once.
 void MakeVisible(Core& core, TensorSlot slot);
 void Detach(Core& core, TensorSlot slot);
+// All tensors of the items, each once however often it is named. Returns how many were still there.
+uint64_t DetachAll(Core& core, std::span<const WaitItem> items);
 // Detached, and the last lease may have ended: frees what can be freed in this turn, and leaves the rest to the
 // graveyard.
 void FinishDetached(Core& core, TensorSlot slot);
@@ -37,7 +41,7 @@ bool Creates(const Core& core, const SessionState& session, TensorRef tensor);
 // Counts a torn piece, or a broken update, in or out of what makes its tensor TORN.
 void AddTear(Core& core, TensorSlot slot);
 void RemoveTear(Core& core, TensorSlot slot);
-// The tensor that the session's listing goes on with (requests/listing); it moves on when that tensor is freed.
+// The tensor that the session's listing goes on with (requests/enumeration); it moves on when that tensor is freed.
 void SetEnumerationCursor(SessionState& session, TensorSlot slot);
 
 }  // namespace tier::tiering

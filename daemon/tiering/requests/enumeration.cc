@@ -106,12 +106,6 @@ bool GoOn(Core& core, SessionState& session, Waiter& waiter, Listing* listing) {
 
 }  // namespace
 
-Outcome WaitForNextTurn(Core& core, const Waiter& waiter) {
-  core.waits.ContinueNextTurn(waiter.number);
-  core.made_progress = true;
-  return Waits();
-}
-
 Outcome Enumerate(Core& core, Waiter& waiter, Listing* listing) {
   if (listing->stage == Enumeration::kWhole) return Ready();
   SessionState& session = core.AskerOf(waiter);
@@ -121,7 +115,7 @@ Outcome Enumerate(Core& core, Waiter& waiter, Listing* listing) {
     return Waits();
   }
   const bool persist = waiter.op == Op::kPersist;
-  if (core.work_left == 0 || !(persist || GoOn(core, session, waiter, listing))) return WaitForNextTurn(core, waiter);
+  if (core.work_left == 0 || !(persist || GoOn(core, session, waiter, listing))) return core.WaitForNextTurn(waiter);
   if (persist) EnumerateForPersist(core, waiter, listing);
   if (waiter.op == Op::kDrop || waiter.items.size() <= kFlushTensorsMax) return Ready();
   return Refused({Code::kInvalid,

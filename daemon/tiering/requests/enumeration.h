@@ -17,8 +17,6 @@ inline constexpr size_t kFlushTensorsMax = 1u << 22;
 // Goes on with the waiter's list. Ready: its items can be worked on, all of them or, of a drop, some. A waiter that
 // named its tensors is ready. It never finishes the request.
 Outcome Enumerate(Core& core, Waiter& waiter, Listing* listing);
-// The turn has no more work left for the waiter: it goes on in the next.
-Outcome WaitForNextTurn(Core& core, const Waiter& waiter);
 // What a drop has listed was gone through: true if there is more to list.
 bool EnumerateNextPart(Waiter& waiter, ScanWait* scan);
 // The waiter goes: the session's next one may list.

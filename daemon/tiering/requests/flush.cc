@@ -157,7 +157,7 @@ Outcome AdvanceFlush(Core& core, Waiter& waiter) {
   if (persist != nullptr && SwappedAtCursor(core, waiter)) return WriteMore(core, waiter);
   const Reached reached = MoveOn(core, waiter);
   if (reached == Reached::kUnwritten) return WriteMore(core, waiter);
-  if (reached == Reached::kEndOfTurn) return WaitForNextTurn(core, waiter);
+  if (reached == Reached::kEndOfTurn) return core.WaitForNextTurn(waiter);
   if (persist != nullptr) return CommitManifest(core, waiter);
   const ConflictCheck found = FindDamage(core, waiter);
   if (found.verdict != Verdict::kRefused) return Finished(0);

@@ -368,13 +368,7 @@ void SubmitFree(Core& core, SessionState& session, const Request& request) {
     Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .kind = FreeWait{}});
     return;
   }
-  uint64_t freed = 0;
-  for (const WaitItem& item : core.items) {
-    if (!core.Alive(item.tensor)) continue;  // Named twice.
-    Detach(core, item.tensor.slot);
-    ++freed;
-  }
-  AnswerValue(core, session, request.sequence, request.op, freed);
+  AnswerValue(core, session, request.sequence, request.op, DetachAll(core, core.items));
 }
 
 }  // namespace tier::tiering

@@ -22,9 +22,7 @@ using Place = WaitTable::Place;
 bool Has(const Ask& ask, uint32_t flag) { return (ask.flags & flag) != 0; }
 
 base::TimePoint HalfTimeOf(const Core& core, const Waiter& waiter) {
-  const bool given = waiter.timeout_ms != proto::kTimeoutDefault;
-  const base::Duration timeout = given ? std::chrono::milliseconds(waiter.timeout_ms) : core.options.deadline_default;
-  return (waiter.timed ? waiter.arrived : core.now) + timeout / 2;
+  return (waiter.timed ? waiter.arrived : core.now) + waiter.TimeoutOr(core.options.deadline_default) / 2;
 }
 
 bool MayTakeRoom(Core& core, const Waiter& waiter) {

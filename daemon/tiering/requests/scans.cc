@@ -103,7 +103,7 @@ Outcome AdvanceScan(Core& core, Waiter& waiter) {
   TIER_CHECK(IsScan(waiter.op), "operation {}", static_cast<uint16_t>(waiter.op));
   do {
     if (Outcome listed = Enumerate(core, waiter, &wait->listing); listed.progress != Progress::kReady) return listed;
-    if (!Go(core, waiter.op, waiter.items, &wait->scan)) return WaitForNextTurn(core, waiter);
+    if (!Go(core, waiter.op, waiter.items, &wait->scan)) return core.WaitForNextTurn(waiter);
   } while (EnumerateNextPart(waiter, wait));
   AnswerScan(core, AskOf(core, waiter), wait->scan);
   return AnsweredAlready();

@@ -52,13 +52,7 @@ void GrantWaiter(Core& core, Waiter& waiter) {
   CountWait(core, waiter);
   const Ask ask = AskOf(core, waiter);
   if (ask.op == Op::kFree) {
-    uint64_t freed = 0;
-    for (const WaitItem& item : ask.items) {
-      if (!core.Alive(item.tensor)) continue;  // Named twice.
-      Detach(core, item.tensor.slot);
-      ++freed;
-    }
-    AnswerValue(core, *ask.session, ask.sequence, ask.op, freed);
+    AnswerValue(core, *ask.session, ask.sequence, ask.op, DetachAll(core, ask.items));
   } else {
     TakePlace(core, ask);
     Grant(core, ask);
@@ -68,10 +62,7 @@ void GrantWaiter(Core& core, Waiter& waiter) {
 
 // A creation that comes to nothing leaves nothing behind.
 void GiveUpCreation(Core& core, Op op, std::span<const WaitItem> items) {
-  if (op != Op::kCreate) return;
-  for (const WaitItem& item : items) {
-    if (core.Alive(item.tensor)) Detach(core, item.tensor.slot);
-  }
+  if (op == Op::kCreate) DetachAll(core, items);
 }
 
 void FinishWaiter(Core& core, Waiter& waiter, uint64_t value) {
@@ -157,8 +148,7 @@ void Enqueue(Core& core, const Ask& ask, Enqueued request) {
   Waiter& waiter = core.waits.Add(std::move(kept));
   ++ask.session->waiter_count;
   if (core.work_left == 0) {
-    core.waits.ContinueNextTurn(waiter.number);
-    core.made_progress = true;
+    core.WaitForNextTurn(waiter);
     return;
   }
   core.work_left -= std::min(core.work_left, waiter.work_cost);

@@ -134,6 +134,12 @@ struct Core {
     TIER_CHECK(session.id == waiter.session, "waiter {} of a session that is gone", waiter.number);
     return session;
   }
+  // The turn has no more work left for the waiter: it goes on in the next.
+  Outcome WaitForNextTurn(const Waiter& waiter) {
+    waits.ContinueNextTurn(waiter.number);
+    made_progress = true;
+    return Waits();
+  }
   bool Alive(TensorRef ref) const { return ref.slot != kNoTensor && tensors[ref.slot].salt == ref.salt; }
   TensorRef RefOf(TensorSlot slot) const { return {slot, tensors[slot].salt}; }
   Piece& PieceOf(const Tensor& tensor, uint32_t number) { return pieces[tensor.piece(number)]; }

@@ -6,6 +6,25 @@
 #include "daemon/base/check.h"
 
 namespace tier::tiering {
+namespace {
+
+using Queue = std::vector<JobState*>;
+using Flag = bool JobState::*;  // Set while the job stands in the queue.
+
+void Add(Queue* queue, Flag flag, JobState& job) {
+  if (std::exchange(job.*flag, true)) return;
+  queue->push_back(&job);
+}
+
+// Empties the queue into `jobs`, but for those that are closed. No allocation in steady state.
+void Take(Queue* queue, Flag flag, Queue* jobs) {
+  jobs->clear();
+  std::swap(*jobs, *queue);
+  for (JobState* job : *jobs) job->*flag = false;
+  std::erase_if(*jobs, [](const JobState* job) { return job->closing; });
+}
+
+}  // namespace
 
 JobState& JobTable::Open(std::unique_ptr<JobState> job) {
   JobState* const opened = job.get();
@@ -55,29 +74,15 @@ void JobTable::Remove(JobState& job) {
   jobs_.erase(&job);
 }
 
-void JobTable::NeedMaintenance(JobState& job) {
-  if (std::exchange(job.needs_maintenance, true)) return;
-  maintenance_.push_back(&job);
-}
+void JobTable::NeedMaintenance(JobState& job) { Add(&maintenance_, &JobState::needs_maintenance, job); }
 
 void JobTable::TakeMaintenance(std::vector<JobState*>* jobs) {
-  jobs->clear();
-  std::swap(*jobs, maintenance_);  // No allocation in steady state.
-  for (JobState* job : *jobs) job->needs_maintenance = false;
-  std::erase_if(*jobs, [](const JobState* job) { return job->closing; });
+  Take(&maintenance_, &JobState::needs_maintenance, jobs);
 }
 
-void JobTable::WantPort(JobState& job) {
-  if (std::exchange(job.wants_port, true)) return;
-  port_wanted_.push_back(&job);
-}
+void JobTable::WantPort(JobState& job) { Add(&port_wanted_, &JobState::wants_port, job); }
 
-void JobTable::TakePortWanted(std::vector<JobState*>* jobs) {
-  jobs->clear();
-  std::swap(*jobs, port_wanted_);
-  for (JobState* job : *jobs) job->wants_port = false;
-  std::erase_if(*jobs, [](const JobState* job) { return job->closing; });
-}
+void JobTable::TakePortWanted(std::vector<JobState*>* jobs) { Take(&port_wanted_, &JobState::wants_port, jobs); }
 
 void JobTable::RetryWritesAt(JobState& job, base::TimePoint at) {
   if (job.write_retries) write_retries_.erase({job.write_retry_at, static_cast<uint64_t>(job.id)});
@@ -102,10 +107,7 @@ std::optional<base::TimePoint> JobTable::NextWriteRetry() const {
   return write_retries_.begin()->first;
 }
 
-void JobTable::NoteFrees(JobState& job) {
-  if (std::exchange(job.freeing, true)) return;
-  freeing_.push_back(&job);
-}
+void JobTable::NoteFrees(JobState& job) { Add(&freeing_, &JobState::freeing, job); }
 
 void JobTable::ListFreeing(std::vector<JobState*>* jobs) {
   std::erase_if(freeing_, [](JobState* job) {

@@ -328,10 +328,8 @@ void WaitTable::TimeNew(base::TimePoint now, base::Duration timeout_default) {
   for (const uint64_t number : untimed_) {
     Waiter* const waiter = Find(number);
     if (waiter == nullptr) continue;
-    const bool given = waiter->timeout_ms != proto::kTimeoutDefault;
-    const base::Duration timeout = given ? std::chrono::milliseconds(waiter->timeout_ms) : timeout_default;
     waiter->arrived = now;
-    waiter->deadline = now + timeout;
+    waiter->deadline = now + waiter->TimeoutOr(timeout_default);
     waiter->timed = true;
     deadlines_.emplace(waiter->deadline, number);
   }

@@ -8,6 +8,7 @@
 // Where a waiter waits, and what wakes it, is the WaitTable's business.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <unordered_map>
 #include <variant>
@@ -120,6 +121,10 @@ struct Waiter {
   const FlushWait& flush() const {
     const PersistWait* persist = std::get_if<PersistWait>(&kind);
     return persist != nullptr ? persist->flush : std::get<FlushWait>(kind);
+  }
+  // How long it may wait; `timeout_default` where it names no time.
+  base::Duration TimeoutOr(base::Duration timeout_default) const {
+    return timeout_ms == proto::kTimeoutDefault ? timeout_default : std::chrono::milliseconds(timeout_ms);
   }
   // Its manifest is at the store, which has not answered.
   bool committing() const {

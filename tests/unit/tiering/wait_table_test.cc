@@ -14,6 +14,7 @@ class Waits : public testing::Test {
  protected:
   Waits() {
     table_.OpenQueue(job_);
+    table_.OpenQueue(other_job_);
     tensor_ = AddTensor(4);
     other_ = AddTensor(1);
   }
@@ -58,6 +59,7 @@ class Waits : public testing::Test {
   PieceSlab pieces_;
   TensorSlab tensors_;
   JobState job_;
+  JobState other_job_;
   WaitTable table_{pieces_, tensors_};
   TensorSlot tensor_ = kNoTensor;
   TensorSlot other_ = kNoTensor;
@@ -148,11 +150,9 @@ TEST_F(Waits, OnlyThoseThatTriedAndCameBeforeCloseTheRoom) {
 }
 
 TEST_F(Waits, AWriteWakesTheFlushesOfItsJobAlone) {
-  JobState other_job;
-  table_.OpenQueue(other_job);
   const uint64_t number = Add();
   table_.WaitForWrite(number);
-  table_.OnWrite(other_job);
+  table_.OnWrite(other_job_);
   EXPECT_THAT(Ready(), IsEmpty());
   table_.OnWrite(job_);
   EXPECT_THAT(Ready(), ElementsAre(number));
