@@ -21,6 +21,7 @@ class EnginePort {
   virtual void EndSession(tiering::SessionId session, const std::string& reason) = 0;
   virtual void WindowReturned(tiering::SessionId session, WindowIndex window) = 0;
   virtual void Submit(tiering::SessionId session, const tiering::Request& request) = 0;
+  virtual bool TakesRequests() const = 0;
   virtual Status FlushJob(tiering::JobId job, uint64_t sequence, uint32_t timeout_ms) = 0;
   virtual bool Turn(base::TimePoint now) = 0;
   virtual std::optional<base::TimePoint> NextDeadline() const = 0;
@@ -60,6 +61,7 @@ class EngineAdapter final : public EnginePort {
   void Submit(tiering::SessionId session, const tiering::Request& request) override {
     engine_.Submit(session, request);
   }
+  bool TakesRequests() const override { return engine_.TakesRequests(); }
   Status FlushJob(tiering::JobId job, uint64_t sequence, uint32_t timeout_ms) override {
     return engine_.FlushJob(job, sequence, timeout_ms);
   }

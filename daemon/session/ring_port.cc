@@ -92,7 +92,7 @@ Result<uint32_t> RingPort::Receive(EnginePort& engine, RingScratch& scratch, uin
   requests_.Peek(scratch.requests.data(), copied);
   uint32_t taken = 0;
   uint32_t messages = 0;
-  while (messages < messages_max && taken < copied) {
+  while (messages < messages_max && taken < copied && engine.TakesRequests()) {
     // The copy may end in the middle of a message of which all was published: that one is for the next call.
     if (copied < ready && copied - taken < proto::kRequestSlotsPerMessageMax) break;
     tiering::Request request;

@@ -118,8 +118,9 @@ uint32_t SessionTable::Receive(base::TimePoint now) {
   poller_.ClearRung();
   uint32_t received = 0;
   const size_t count = watch_.BeginPass(now);
-  for (size_t i = 0; i < count; ++i) {
-    WatchedRing* const ring = watch_.Next(i);
+  size_t looked = 0;
+  for (; looked < count && desk_->engine().TakesRequests(); ++looked) {
+    WatchedRing* const ring = watch_.Next(looked);
     const auto messages = ring->port.Receive(desk_->engine(), scratch_, kMessagesPerTurnMax);
     if (messages) {
       watch_.OnReceived(ring, *messages, now);
@@ -129,7 +130,7 @@ uint32_t SessionTable::Receive(base::TimePoint now) {
       EndLater(ring->port.session(), Code::kRevoked, messages.error().message);
     }
   }
-  watch_.EndPass(now);
+  if (looked == count) watch_.EndPass(now);  // Else some were not heard though they may have asked.
   // A session that broke the protocol must not get another turn of the engine.
   ApplyEndings();
   return received;

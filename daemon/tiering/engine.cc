@@ -48,9 +48,9 @@ void TakeEvents(Core& core) {
   EndFaultedJobs(core);
   core.made_progress |= TakeManifestResults(core);
   AnswerCommitted(core);
-  core.free_budget = core.options.frees_per_turn;
+  core.work.Enter(core.work.units().teardown);
   ContinueTeardowns(core);
-  core.free_budget = core.options.frees_per_turn;  // Anew: the leases of some keep no memory of others.
+  core.work.Enter(core.work.units().frees);
   ContinueFrees(core);
   SweepClosedJobs(core);
 }
@@ -60,6 +60,28 @@ bool HandOverDue(const Core& core) {
          !core.emptying.windows.empty();
 }
 
+// Each job with requests that can go on has its part. Then those whose requests cost more than that have the rest, each
+// turn beginning with another job.
+void RunReadyJobs(Core& core) {
+  core.waits.ListReadyJobs(&core.ready_jobs);
+  core.work.Enter(core.work.units().share);
+  const size_t count = core.ready_jobs.size();
+  for (size_t i = 0; i < count; ++i) {
+    core.work.Divide(count - i, [&] { RunWaiters(core, *core.ready_jobs[i]); });
+  }
+  core.work.Enter(core.work.units().look);
+  for (size_t i = 0; i < count; ++i) RunWaiters(core, *core.ready_jobs[(core.turns + i) % count]);
+}
+
+void MaintainJobs(Core& core) {
+  core.work.Enter(core.work.units().maintain);
+  core.jobs.TakeMaintenance(&core.maintained_jobs);
+  size_t count = core.maintained_jobs.size();
+  for (JobState* job : core.maintained_jobs) {
+    core.work.Divide(count--, [&] { Maintain(core, *job); });
+  }
+}
+
 void WorkOnJobs(Core& core) {
   core.waits.TimeNew(core.now, core.options.deadline_default);
   while (JobState* job = core.jobs.TakeWriteRetry(core.now)) {
@@ -67,23 +89,17 @@ void WorkOnJobs(Core& core) {
     core.waits.OnWrite(*job);
     core.waits.OnRoom(*job);
   }
-  core.waits.ListReadyJobs(&core.ready_jobs);
-  const auto job_count = static_cast<uint32_t>(std::max<size_t>(core.ready_jobs.size(), 1));
-  const uint32_t work = std::max(kWorkPerTurn / job_count, kWorkPerJobMin);
-  for (JobState* job : core.ready_jobs) {
-    core.work_left = work;
-    RunWaiters(core, *job);
-  }
-  core.work_left = work;
+  RunReadyJobs(core);
+  core.work.Enter(core.work.units().expiry);
   ExpireWaiters(core);
   if (core.ledger.ExpireClaims(core.now))
     core.waits.OnRoomEverywhere();  // Whose turn for windows it is may be another's now.
-  core.jobs.TakeMaintenance(&core.maintained_jobs);
-  for (JobState* job : core.maintained_jobs) Maintain(core, *job);
+  MaintainJobs(core);
   core.waits.ListShortJobs(&core.short_jobs);
   for (JobState* job : core.short_jobs) core.ledger.RenewClaim(job->entitlement, core.now);
   ExpireReturns(core);
   ServeStalled(core);
+  core.work.Enter(core.work.units().move);
   if (!HandOverDue(core)) {
     StopHandOver(core);
   } else if (core.now >= core.next_hand_over) {
@@ -103,6 +119,7 @@ void EndTurn(Core& core) {
   ++core.publications;
   core.replies.Publish(core.ports.replies);
   if (core.flights.TakeStarted()) core.ports.transfers.Submit();
+  core.work.BeginTurn();
 }
 
 }  // namespace
@@ -217,6 +234,8 @@ Status Engine::FlushJob(JobId id, uint64_t sequence, uint32_t timeout_ms) {
   SubmitJobFlush(state_->core, *job, sequence, timeout_ms);
   return {};
 }
+
+bool Engine::TakesRequests() const { return state_->core.work.left() > proto::kItemsPerRequestMax; }
 
 uint32_t Engine::outstanding(SessionId id) const {
   const SessionState* session = state_->core.sessions.Find(id);

@@ -50,6 +50,8 @@ class Engine {
 
   // One request; answered in this or a later turn, exactly once, unless the session ends first.
   void Submit(SessionId session, const Request& request);
+  // The next turn has work left for one more. What is submitted beyond that makes the turn longer than promised.
+  bool TakesRequests() const;
   uint32_t outstanding(SessionId session) const;  // Submitted and not yet answered.
 
   // Writes to SSD what the job's sessions have in common, shared and inherited: their own is for flushes of theirs. It

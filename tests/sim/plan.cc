@@ -28,7 +28,11 @@ Plan DrawPlan(uint64_t seed) {
   plan.tensor_max_bytes = chance.OneIn(2) ? 64 * kKiB : 5 * kMiB;
   plan.manifests = chance.OneIn(3);
   plan.guarantees = chance.OneIn(3);
-  if (chance.OneIn(3)) plan.frees_per_turn = static_cast<uint32_t>(chance.Between(1, 12));
+  if (chance.OneIn(3)) plan.work.teardown = plan.work.frees = static_cast<uint32_t>(chance.Between(1, 12));
+  if (chance.OneIn(4)) {
+    plan.work.share = plan.work.look = static_cast<uint32_t>(chance.Between(1, 12));
+    plan.work.expiry = plan.work.maintain = plan.work.move = static_cast<uint32_t>(chance.Between(1, 12));
+  }
   if (chance.OneIn(2)) plan.slot_window_size = kBlockSize;
   plan.huge_pages = chance.OneIn(2);
   return plan;

@@ -44,7 +44,7 @@ struct Plan {
   uint32_t hostile_one_in = 0;  // Actions; 0: never.
   uint32_t leases_max = 12;     // Of a client at a time.
   uint64_t tensor_max_bytes = 0;
-  uint32_t frees_per_turn = kFreesPerTurn;
+  WorkUnits work;
   bool manifests = false;
   bool guarantees = false;  // Some jobs open with one.
 };

@@ -35,13 +35,13 @@ Simulation::Simulation(const Plan& plan)
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kDeviceError, 5}, plan.read_errors);
   transfers_.SetFaultRate({Direction::kWrite, TransferOutcome::kNoSpace, 28}, plan.no_space);
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kCorrupt, 0}, plan.corruptions);
-  engine_ = std::make_unique<Engine>(
-      EngineOptions{.deadline_default = std::chrono::milliseconds(100), .frees_per_turn = plan.frees_per_turn},
-      EnginePorts{.windows = windows_,
-                  .extents = extents_,
-                  .transfers = transfers_,
-                  .manifests = plan.manifests ? &manifests_ : nullptr,
-                  .replies = *this});
+  engine_ =
+      std::make_unique<Engine>(EngineOptions{.deadline_default = std::chrono::milliseconds(100), .work = plan.work},
+                               EnginePorts{.windows = windows_,
+                                           .extents = extents_,
+                                           .transfers = transfers_,
+                                           .manifests = plan.manifests ? &manifests_ : nullptr,
+                                           .replies = *this});
   surroundings_ = std::make_unique<Surroundings>(Surroundings{
       .plan = plan_,
       .chance = chance_,

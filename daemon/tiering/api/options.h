@@ -15,11 +15,22 @@
 
 namespace tier::tiering {
 
-// Tensors and pieces freed, and as many leases of the dead ended, in one turn: a few milliseconds of work. What is
-// beyond that waits for the next (deferred_free.h, teardown.h).
-inline constexpr uint32_t kFreesPerTurn = 16384;
-// Pieces of freed tensors that wait so, of all jobs. Who frees more frees it there and then, in its own requests' time.
-inline constexpr uint32_t kPendingFreesMax = 1u << 22;
+// The most that one look at a request costs: its own pieces, and twice those of the tensor that it replaces.
+inline constexpr uint32_t kLookMax = 16384;
+
+// Units of each stage, in their order.
+struct WorkUnits {
+  uint32_t submit = 8192;      // Requests as they come, from the end of the last turn on.
+  uint32_t teardown = 8192;    // Ends leases of sessions that are gone.
+  uint32_t frees = 8192;       // Frees tensors of namespaces that are gone, and large ones.
+  uint32_t share = 8192;       // Looks at requests that wait: an equal part for each job …
+  uint32_t look = kLookMax;    // … and then for the job whose turn it is.
+  uint32_t expiry = kLookMax;  // Refuses requests at their deadline.
+  uint32_t maintain = 4096;    // Evicts and fetches ahead.
+  uint32_t move = 8192;        // Empties windows and devices.
+
+  constexpr uint32_t all() const { return submit + teardown + frees + share + look + expiry + maintain + move; }
+};
 
 struct EngineOptions {
   base::Duration deadline_default = std::chrono::seconds(60);
@@ -31,8 +42,7 @@ struct EngineOptions {
   double write_behind_start = 0.50;            // Of a share in dirty bytes: begin writing the coldest.
   double evict_start = 0.90;                   // Of a share in use: begin dropping clean, cold pieces.
   uint64_t hash_seed = 0;                      // Of the tensor table: nobody who chooses ids should know it.
-  uint32_t frees_per_turn = kFreesPerTurn;
-  uint32_t pending_frees_max = kPendingFreesMax;
+  WorkUnits work;
   uint64_t prefetch_bytes_max = 0;  // In flight a job; 0: a quarter of its share.
 };
 

@@ -94,6 +94,7 @@ struct StoredManifest {
 
 struct EngineSnapshot {
   uint64_t turns = 0;
+  uint64_t turn_work_max = 0;  // Units of work (WorkUnits) that the longest of them spent.
   uint64_t arena_bytes = 0;
   uint64_t arena_max_bytes = 0;
   uint64_t arena_free_bytes = 0;   // Free pages in windows.

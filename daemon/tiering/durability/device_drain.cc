@@ -8,6 +8,8 @@
 namespace tier::tiering {
 namespace {
 
+constexpr uint64_t kDrainAheadPages = 4096;  // On their way into RAM, of one job.
+
 // False: no more can be started now.
 bool MovePiece(Core& core, JobState& job, PieceId id) {
   Piece& piece = core.pieces[id];
@@ -32,7 +34,7 @@ void DrainDevices(Core& core) {
     if (draining) left += core.ports.extents.space(device).live;
   }
   if (left == 0 || core.pieces.capacity() == 0) return;
-  for (uint32_t done = 0; done < kDrainWorkPerTurn; ++done) {
+  while (core.work.TrySpend()) {
     core.drain_cursor = (core.drain_cursor + 1) % core.pieces.capacity();
     const PieceId id{core.drain_cursor};
     const Piece& piece = core.pieces[id];
@@ -40,7 +42,7 @@ void DrainDevices(Core& core) {
                        (core.draining_devices >> piece.ssd_device & 1) != 0;
     if (!there) continue;
     JobState& job = core.JobOf(piece);
-    if (job.shortage_pages != 0 || job.prefetching_pages > kDrainWorkPerTurn) continue;
+    if (job.shortage_pages != 0 || job.prefetching_pages > kDrainAheadPages) continue;
     if (!MovePiece(core, job, id)) return;
     core.made_progress = true;
   }

@@ -6,8 +6,6 @@
 
 namespace tier::tiering {
 
-inline constexpr uint32_t kDrainWorkPerTurn = 4096;  // Pieces looked at in a turn.
-
 void DrainDevices(Core& core);
 
 }  // namespace tier::tiering

@@ -172,6 +172,7 @@ Status ReplayTensor(Core& core, JobState& job, const ManifestTensor& saved) {
   }
   const TensorSlot slot = AddTensor(core, job, {.space = space, .id = saved.record.tensor, .size = saved.record.size});
   Tensor& tensor = core.tensors[slot];
+  AddPieces(core, slot, 0, tensor.piece_count);
   tensor.generation = static_cast<uint32_t>(saved.record.generation);
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
     const PieceId id = tensor.piece(k);
@@ -236,8 +237,7 @@ Outcome CheckSpace(Core& core, Waiter& waiter) {
     if (!core.Alive(item.tensor)) continue;
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (; scan.piece < tensor.piece_count; ++scan.piece) {
-      if (core.work_left == 0) return core.WaitForNextTurn(waiter);
-      --core.work_left;
+      if (!core.work.TrySpend()) return core.WaitForNextTurn(waiter);
       const bool settled = Settled(core.PieceOf(tensor, scan.piece));
       if (!settled) scan.ssd_bytes += PagesFor(tensor.piece_length(scan.piece)) * kPageSize;
     }

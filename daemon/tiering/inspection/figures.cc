@@ -63,6 +63,7 @@ void CountWindows(const Core& core, const JobState& job, EngineSnapshot* snapsho
 EngineSnapshot TakeSnapshot(const Core& core) {
   EngineSnapshot snapshot;
   snapshot.turns = core.turns;
+  snapshot.turn_work_max = core.work.most_spent();
   snapshot.arena_bytes = core.ports.windows.arena_bytes();
   snapshot.arena_max_bytes = core.ports.windows.arena_max_bytes();
   snapshot.window_size = core.windows.window_size(WindowKind::kBlock);

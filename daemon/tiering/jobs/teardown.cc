@@ -29,13 +29,10 @@ void CancelUntoldGrants(Core& core, SessionState& session) {
   }
 }
 
-void SpendOn(Core& core, const Lease& lease) { core.free_budget -= std::min(core.free_budget, lease.piece_count + 1); }
-
 // As far as the turn reaches. True: the session has no lease any more.
 bool EndLeases(Core& core, const SessionState& session) {
-  while (session.leases != kNoLease && core.free_budget != 0) {
+  while (session.leases != kNoLease && core.work.TrySpend(core.leases[session.leases].piece_count + 1)) {
     const LeaseSlot slot = session.leases;
-    SpendOn(core, core.leases[slot]);
     if (core.leases[slot].exclusive()) {
       RevertLease(core, core.leases[slot]);
       EndLease(core, slot);
@@ -106,10 +103,11 @@ void ContinueTeardowns(Core& core) {
   core.made_progress |= !teardowns.empty();
   size_t count = teardowns.size();
   for (const SessionState* session : teardowns) {
-    if (core.free_budget == 0) return;
-    bool done = false;
-    SpendPart(core, count--, [&] { done = EndLeases(core, *session); });
-    if (!done) continue;
+    core.work.Divide(count--, [&] { EndLeases(core, *session); });
+  }
+  // A lease of more pieces than such a part is ended with what is left.
+  for (const SessionState* session : teardowns) {
+    if (!EndLeases(core, *session)) continue;
     --session->job->teardown_count;
     core.sessions.Free(*session);
   }

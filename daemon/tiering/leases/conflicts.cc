@@ -13,6 +13,7 @@ namespace {
 using proto::Op;
 
 constexpr uint32_t kOwnLeasesScannedMax = 1024;
+constexpr uint32_t kOwnLeasesLookedAtMax = 8192;
 
 // A thread of the session that reads the piece already may read it again, or it could wait for itself.
 bool HoldsLeaseOn(const Core& core, const SessionState& session, TensorSlot tensor, uint32_t piece) {
@@ -177,11 +178,15 @@ Ask AskOf(const Core& core, const Waiter& waiter) {
           .items = waiter.items};
 }
 
+uint32_t OwnLeasesCost(const SessionState& session) { return std::min(session.lease_count, kOwnLeasesLookedAtMax); }
+
 bool OwnLeasesBlock(const Core& core, const SessionState& session, const ConflictCheck& at, const Ask& ask) {
+  if (session.releasing != 0) return false;
   const WaitItem& item = ask.items[at.item];
   const Tensor& tensor = core.tensors[item.tensor.slot];
   if (at.blocker == Blocker::kUnsealed) return tensor.creator == static_cast<uint64_t>(session.id);
   if (at.blocker != Blocker::kLease && at.blocker != Blocker::kAnyLease) return false;
+  if (session.lease_count > kOwnLeasesLookedAtMax) return false;  // Told at the deadline.
   const bool any = at.blocker == Blocker::kAnyLease;
   const Piece& piece = core.PieceOf(tensor, at.piece);
   uint32_t own = 0;

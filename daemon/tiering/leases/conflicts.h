@@ -54,7 +54,9 @@ Refusal RefusalOf(const Core& core, const Ask& ask, const ConflictCheck& check);
 // Whether this piece needs room (or bytes) before the ask can have it.
 bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece);
 bool CoversPiece(const WaitItem& item, const Tensor& tensor, uint32_t number);
-// Only leases of the session itself stand in the way at that piece.
+// Only leases of the session itself stand in the way at that piece. Of a session that is ending some, or holds very
+// many, it is not said.
 bool OwnLeasesBlock(const Core& core, const SessionState& session, const ConflictCheck& at, const Ask& ask);
+uint32_t OwnLeasesCost(const SessionState& session);  // Units of work.
 
 }  // namespace tier::tiering

@@ -85,8 +85,7 @@ bool LookForPieces(Core& core) {
   Emptying& emptying = core.emptying;
   const uint32_t capacity = core.pieces.capacity();
   TIER_CHECK(emptying.cursor <= capacity, "cursor {} of {}", emptying.cursor, capacity);
-  const uint32_t end = emptying.cursor + std::min(capacity - emptying.cursor, kHandOverWorkMax);
-  for (; emptying.cursor != end; ++emptying.cursor) {
+  for (; emptying.cursor != capacity && core.work.TrySpend(); ++emptying.cursor) {
     const PieceId id{emptying.cursor};
     const Piece& piece = core.pieces[id];
     if (!piece.ram || !core.windows[core.windows.WindowOf(piece.ram)].emptying) continue;
@@ -114,24 +113,27 @@ void SparePromised(Core& core) {
   }
 }
 
-// Evicts windows that hold nothing but clean pieces now. The others were written from, and are looked at again.
-void ReturnEmptied(Core& core) {
+// Evicts windows that hold nothing but clean pieces now. The others were written from, and are looked at again. False:
+// the turn did not reach all pieces.
+bool ReturnEmptied(Core& core) {
   SparePromised(core);
-  for (const PieceId id : core.emptying.pieces) {
-    const Piece& piece = core.pieces[id];
-    if (piece.ram && CanEmpty(core.windows[core.windows.WindowOf(piece.ram)])) Evict(core, id);
+  std::vector<PieceId>& pieces = core.emptying.pieces;
+  for (; !pieces.empty() && core.work.TrySpend(); pieces.pop_back()) {
+    const Piece& piece = core.pieces[pieces.back()];
+    if (piece.ram && CanEmpty(core.windows[core.windows.WindowOf(piece.ram)])) Evict(core, pieces.back());
   }
+  if (!pieces.empty()) return false;
   for (const WindowIndex window : core.emptying.windows) {
     const WindowEntry& entry = core.windows[window];
     if (!CanEmpty(entry) || !entry.job->pool.RegionEmpty(core.windows.FirstBlock(window))) continue;
     ReturnWindow(core, window);
   }
+  return true;
 }
 
 void EmptyWindows(Core& core) {
   if (core.emptying.windows.empty() || !LookForPieces(core)) return;
-  ReturnEmptied(core);
-  StopEmptying(core);
+  if (ReturnEmptied(core)) StopEmptying(core);
 }
 
 // Takes so many bytes of windows from the holder, or more by a part of a window: returns empty ones, and chooses others

@@ -5,16 +5,16 @@
 // written out first, and are looked at again later). A window that its client does not return in time no longer counts
 // as coming, and another job is asked (window_ownership.h). Forced return of leased memory is not done here.
 //
-// Work of one call: one pass over the jobs and over the windows of those with a surplus, and kHandOverWorkMax pieces.
+// Work of one call: one pass over the jobs and over the windows of those with a surplus, and as many pieces as the
+// turn's work reaches.
 #pragma once
 
 #include "daemon/tiering/tables/core.h"
 
 namespace tier::tiering {
 
-// Looking for windows to hand over: not more often than this, and going over so many pieces at a time.
+// Looking for windows to hand over: not more often than this.
 inline constexpr base::Duration kHandOverInterval = std::chrono::milliseconds(2);
-inline constexpr uint32_t kHandOverWorkMax = 16384;
 
 // Empties and returns windows of jobs that hold more than they are promised, for those that are owed memory, and
 // windows that were borrowed and are not backed by room on SSD any more.

@@ -154,9 +154,17 @@ void WriteBehind(Core& core, JobState& job, uint64_t reachable) {
   if (unsaved > start) WriteColdest(core, job, std::min(unsaved - start, dirty), Which::kUnfinished);
 }
 
+// The turn has no work left for the job: it is looked at again in the next one.
+void MaintainNextTurn(Core& core, JobState& job) {
+  core.jobs.NeedMaintenance(job);
+  core.made_progress = true;
+}
+
 void EvictAhead(Core& core, JobState& job) {
   const uint64_t start = Threshold(EntitledPages(core, job), core.options.evict_start);
-  while (job.used_pages() > start && EvictOne(core, job, 0)) {
+  while (job.used_pages() > start) {
+    if (!core.work.TrySpend()) return MaintainNextTurn(core, job);
+    if (!EvictOne(core, job, 0)) return;
   }
 }
 
@@ -172,7 +180,7 @@ void NoteUnbacked(Core& core, const JobState& job) {
 bool FetchNext(Core& core, JobState& job, PrefetchItem& item) {
   const Tensor& tensor = core.tensors[item.tensor.slot];
   const PieceId id = tensor.piece(item.next_piece);
-  Piece& piece = core.pieces[id];
+  const Piece& piece = core.PieceOf(tensor, item.next_piece);
   const bool wanted =
       piece.copies == Copies::kSsd && piece.activity == Activity::kNone && !piece.ram && !piece.has(kCorrupt);
   if (!wanted) return true;
@@ -188,12 +196,8 @@ bool FetchNext(Core& core, JobState& job, PrefetchItem& item) {
 void Fetch(Core& core, JobState& job, uint64_t reachable) {
   uint64_t budget = core.options.prefetch_bytes_max / kPageSize;
   if (budget == 0) budget = std::max<uint64_t>(reachable / 4, kPagesPerBlock);
-  for (uint32_t looked = 0; !job.prefetches.empty() && job.shortage_pages == 0 && job.prefetching_pages < budget;) {
-    if (looked++ == kFetchWorkMax) {
-      core.jobs.NeedMaintenance(job);
-      core.made_progress = true;
-      return;
-    }
+  while (!job.prefetches.empty() && job.shortage_pages == 0 && job.prefetching_pages < budget) {
+    if (!core.work.TrySpend()) return MaintainNextTurn(core, job);
     PrefetchItem& item = job.prefetches.front();
     if (!core.Alive(item.tensor) || item.next_piece == item.end_piece) {
       job.prefetches.pop_front();
@@ -364,7 +368,8 @@ bool RoomMayCome(const Core& core, const JobState& job) {
 }
 
 bool OnlyOwnLeases(const SessionState& session) {
-  return session.lease_count != 0 && session.lease_count == session.job->counters.lease_count;
+  const bool only = session.lease_count != 0 && session.lease_count == session.job->counters.lease_count;
+  return only && session.releasing == 0;
 }
 
 bool OwnLeasesHoldRoom(const Core& core, const SessionState& session) {

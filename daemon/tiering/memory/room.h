@@ -18,8 +18,6 @@ namespace tier::tiering {
 inline constexpr uint64_t kAheadDivisor = 8;
 inline constexpr uint64_t kAheadBytesMax = 256 * kMiB;
 inline constexpr uint32_t kWriteFailuresBeforeRefusal = 4;
-// Pieces of announced ranges that are looked at in one go: most may be in RAM already.
-inline constexpr uint32_t kFetchWorkMax = 4096;
 
 // What a request lacks: whole blocks, and pages of slots.
 struct Need {

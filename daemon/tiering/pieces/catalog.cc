@@ -49,13 +49,19 @@ void Unlink(Core& core, TensorSlot slot) {
   tensor.previous = kNoTensor;
 }
 
-PieceId AddPiece(Core& core, TensorSlot slot, uint32_t number) {
+void AddPiece(Core& core, TensorSlot slot, uint32_t number) {
+  Tensor& tensor = core.tensors[slot];
   const PieceId id = core.pieces.Allocate();
   Piece& piece = core.pieces[id];
   piece = Piece{};
   piece.tensor = slot;
   piece.number = number;
-  return id;
+  if (tensor.pieces.open()) {
+    tensor.pieces.Set(number, id);
+  } else {
+    tensor.only_piece = id;
+  }
+  if (!tensor.has(kVisible)) SetState(core, id, {Copies::kCreating, Activity::kNone});
 }
 
 void ReleasePiece(Core& core, PieceId id) {
@@ -84,7 +90,7 @@ void FreePiece(Core& core, PieceId id) {
 
 void ReleaseTensor(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
-  tensor.pieces.reset();
+  tensor.pieces.Close();
   tensor.creation.reset();
   tensor.piece_count = 0;
   tensor.only_piece = kNoPiece;
@@ -144,23 +150,23 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
   tensor.transfer_count = 0;
   tensor.torn_count = 0;
   tensor.flags = kUnnamed;
-  if (tensor.piece_count == 1) {
-    tensor.only_piece = AddPiece(core, slot, 0);
-  } else {
-    tensor.pieces = std::make_unique<PieceId[]>(tensor.piece_count);
-    for (uint32_t k = 0; k < tensor.piece_count; ++k) tensor.pieces[k] = AddPiece(core, slot, k);
-  }
+  tensor.only_piece = kNoPiece;
+  if (tensor.piece_count != 1) tensor.pieces.Open(tensor.piece_count);
+  core.work.Charge(PieceList::ChunksOf(tensor.piece_count));
   job.unnamed_pages += PagesOf(added.size);
   ++job.counters.tensor_count;
   if (added.creator == nullptr) tensor.set(kVisible);
   if (!added.unnamed) NameTensor(core, slot);
-  if (added.creator != nullptr) {
-    if (added.space == 0) AddCreation(core, *added.creator, core.RefOf(slot));
-    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-      SetState(core, tensor.piece(k), {Copies::kCreating, Activity::kNone});
-    }
-  }
+  if (added.creator != nullptr && added.space == 0) AddCreation(core, *added.creator, core.RefOf(slot));
   return slot;
+}
+
+void AddPieces(Core& core, TensorSlot slot, uint32_t first, uint32_t count) {
+  const Tensor& tensor = core.tensors[slot];
+  TIER_CHECK(first + count <= tensor.piece_count, "pieces {} + {} of {}", first, count, tensor.piece_count);
+  for (uint32_t k = first; k < first + count; ++k) {
+    if (tensor.piece(k) == kNoPiece) AddPiece(core, slot, k);
+  }
 }
 
 void NameTensor(Core& core, TensorSlot slot) {
@@ -220,10 +226,7 @@ void FinishDetached(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(tensor.has(kDetached), "tensor {} is not detached", tensor.id);
   if (tensor.lease_count != 0) return;
-  const bool too_much = core.pending_free_pieces + tensor.piece_count > core.options.pending_frees_max;
-  if (too_much) core.free_budget = std::max(core.free_budget, tensor.piece_count);
   if (ContinueFree(core, slot)) return;
-  core.pending_free_pieces += tensor.piece_count;
   tensor.job->freed_tensors.push_back(slot);
   core.jobs.NoteFrees(*tensor.job);
 }
@@ -232,12 +235,16 @@ bool ContinueFree(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   TIER_CHECK(tensor.has(kDetached) && tensor.lease_count == 0, "tensor {} has {} leases", tensor.id,
              tensor.lease_count);
-  for (; tensor.piece_count != 0 && core.free_budget != 0; --core.free_budget) {
+  while (tensor.piece_count != 0 && core.work.TrySpend()) {
+    if (tensor.pieces.open()) tensor.piece_count = tensor.pieces.EndOfMade(tensor.piece_count);
+    if (tensor.piece_count == 0) break;
+    const PieceId id = tensor.piece(tensor.piece_count - 1);
+    if (id == kNoPiece && tensor.pieces.open()) continue;  // In the chunk before.
     --tensor.piece_count;
-    FreePiece(core, tensor.pieces == nullptr ? tensor.only_piece : tensor.pieces[tensor.piece_count]);
+    if (id != kNoPiece) FreePiece(core, id);
   }
   if (tensor.piece_count != 0) return false;
-  tensor.pieces.reset();  // What is left is reached through its transfers.
+  tensor.pieces.Close();  // What is left is reached through its transfers.
   if (tensor.transfer_count == 0) ReleaseTensor(core, slot);
   return true;
 }

@@ -22,6 +22,8 @@ struct NewTensor {
   bool unnamed = false;             // Nobody finds it before NameTensor.
 };
 TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& tensor);
+// Makes those of the pieces that were not made yet.
+void AddPieces(Core& core, TensorSlot slot, uint32_t first, uint32_t count);
 // REQUIRES: unnamed, and the id is free in its namespace.
 void NameTensor(Core& core, TensorSlot slot);
 // Every byte of it was sealed once.

@@ -10,18 +10,14 @@ namespace {
 
 void ContinueFreedTensors(Core& core, JobState& job) {
   while (!job.freed_tensors.empty()) {
-    const TensorSlot slot = job.freed_tensors.front();
-    const uint32_t before = core.tensors[slot].piece_count;
-    const bool gone = ContinueFree(core, slot);
-    core.pending_free_pieces -= before - (gone ? 0 : core.tensors[slot].piece_count);
-    if (!gone) return;
+    if (!ContinueFree(core, job.freed_tensors.front())) return;
     job.freed_tensors.pop_front();
   }
 }
 
 void ContinueFreesOf(Core& core, JobState& job) {
   ContinueFreedTensors(core, job);
-  while (!job.freed_namespaces.empty() && core.free_budget != 0) {
+  while (!job.freed_namespaces.empty() && !core.work.exhausted()) {
     FreedNamespace& freed = job.freed_namespaces.back();
     if (freed.head == kNoTensor) {
       job.freed_namespaces.pop_back();
@@ -30,7 +26,7 @@ void ContinueFreesOf(Core& core, JobState& job) {
     const Tensor& tensor = core.tensors[freed.head];
     TIER_CHECK(tensor.space == freed.space && tensor.previous == kNoTensor, "tensor {} of space {} in grave {}",
                tensor.id, tensor.space, freed.space);
-    --core.free_budget;
+    core.work.TrySpend();
     Detach(core, freed.head);  // Moves the head on.
   }
   if (!job.has_pending_frees()) return;
@@ -50,7 +46,7 @@ void ContinueFrees(Core& core) {
   core.jobs.ListFreeing(&core.freeing_jobs);
   size_t count = core.freeing_jobs.size();
   for (JobState* job : core.freeing_jobs) {
-    SpendPart(core, count--, [&] { ContinueFreesOf(core, *job); });
+    core.work.Divide(count--, [&] { ContinueFreesOf(core, *job); });
   }
 }
 

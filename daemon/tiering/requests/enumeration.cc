@@ -12,8 +12,17 @@ namespace {
 
 using proto::Op;
 
+constexpr uint32_t kLookedThroughMax = 512;  // Pieces of a tensor, while it is listed for a flush.
+
+uint32_t ListingCost(const Waiter& waiter, const Tensor& tensor) {
+  const bool looked_through = waiter.op == Op::kFlush && tensor.piece_count <= kLookedThroughMax;
+  return 1 + (looked_through ? tensor.piece_count : 0);
+}
+
 // Whether a flush has to do with it: something of it is not on SSD. Unasked for, what others write is not waited for.
+// The pieces of a large tensor are gone through by the flush alone.
 bool ToBeFlushed(const Core& core, const Tensor& tensor, bool unnamed_items) {
+  if (tensor.piece_count > kLookedThroughMax) return true;
   bool dirty = false;
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
     const Piece& piece = core.PieceOf(tensor, k);
@@ -32,7 +41,7 @@ void List(const Core& core, Waiter& waiter, TensorSlot slot) {
 
 void ListAll(Core& core, Waiter& waiter, TensorSlot head) {
   for (TensorSlot slot = head; slot != kNoTensor; slot = core.tensors[slot].next) {
-    core.work_left -= std::min(core.work_left, 1u);
+    core.work.Charge(1);
     if (core.tensors[slot].has(kVisible)) List(core, waiter, slot);
   }
 }
@@ -85,16 +94,15 @@ void EndNamespace(SessionState& session, const Waiter& waiter, Listing* listing)
 
 // As far as the looks reach. True: there is something to work on.
 bool GoOn(Core& core, SessionState& session, Waiter& waiter, Listing* listing) {
-  const size_t most = waiter.op == Op::kDrop ? kDropEnumerationMax : kFlushTensorsMax + 1;
+  const size_t most = waiter.op == Op::kDrop ? kDropPartMax : kFlushTensorsMax + 1;
   while (listing->stage != Enumeration::kWhole && waiter.items.size() < most) {
     const TensorSlot slot = session.cursor;
     if (slot == kNoTensor) {
       EndNamespace(session, waiter, listing);
       continue;
     }
-    if (core.work_left == 0) return false;
     const Tensor& tensor = core.tensors[slot];
-    core.work_left -= waiter.op == Op::kFlush ? std::min(core.work_left, tensor.piece_count) : 1;
+    if (!core.work.TrySpend(ListingCost(waiter, tensor))) return false;
     const bool unnamed_items = listing->first_unnamed != kAllNamed;
     if (tensor.has(kVisible) && (waiter.op != Op::kFlush || ToBeFlushed(core, tensor, unnamed_items))) {
       List(core, waiter, slot);
@@ -115,7 +123,7 @@ Outcome Enumerate(Core& core, Waiter& waiter, Listing* listing) {
     return Waits();
   }
   const bool persist = waiter.op == Op::kPersist;
-  if (core.work_left == 0 || !(persist || GoOn(core, session, waiter, listing))) return core.WaitForNextTurn(waiter);
+  if (core.work.exhausted() || !(persist || GoOn(core, session, waiter, listing))) return core.WaitForNextTurn(waiter);
   if (persist) EnumerateForPersist(core, waiter, listing);
   if (waiter.op == Op::kDrop || waiter.items.size() <= kFlushTensorsMax) return Ready();
   return Refused({Code::kInvalid,

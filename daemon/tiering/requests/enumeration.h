@@ -10,7 +10,7 @@
 namespace tier::tiering {
 
 // Tensors of a drop that are listed before they are gone through: then the next ones.
-inline constexpr size_t kDropEnumerationMax = 4096;
+inline constexpr size_t kDropPartMax = 4096;
 
 inline constexpr size_t kFlushTensorsMax = 1u << 22;
 

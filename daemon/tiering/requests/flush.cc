@@ -29,7 +29,7 @@ void WriteAhead(Core& core, const Waiter& waiter) {
     const Tensor& tensor = core.tensors[item.tensor.slot];
     uint32_t k = i == at.item ? at.piece : 0;
     for (; k < tensor.piece_count && looked < look_max; ++k, ++looked) {
-      core.work_left -= core.work_left == 0 ? 0 : 1;
+      if (!core.work.TrySpend()) return;
       if (!Writable(core.PieceOf(tensor, k))) continue;
       if (!CanStartWrite(core, job) || !StartWrite(core, tensor.piece(k))) return;
       core.made_progress = true;
@@ -71,8 +71,7 @@ Reached MoveOn(Core& core, Waiter& waiter) {
     if (!core.Alive(item.tensor)) continue;
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (; at.piece < tensor.piece_count; ++at.piece) {
-      if (core.work_left == 0) return Reached::kEndOfTurn;
-      --core.work_left;
+      if (!core.work.TrySpend()) return Reached::kEndOfTurn;
       const Piece& piece = core.PieceOf(tensor, at.piece);
       if (!Written(piece) && !Skipped(flush, tensor, piece)) return Reached::kUnwritten;
       if (piece.has(kCorrupt) && at.item < flush.listing.first_unnamed) NoteCorrupt(flush);
@@ -114,7 +113,9 @@ Outcome WaitAtCursor(Core& core, const Waiter& waiter) {
   if (at.item >= waiter.items.size() || !core.Alive(waiter.items[at.item].tensor)) return Waits();
   const TensorSlot slot = waiter.items[at.item].tensor.slot;
   core.waits.WaitAtTensor(waiter.number, slot);
-  if (at.piece < core.tensors[slot].piece_count) core.waits.WaitAtPiece(waiter.number, slot, at.piece);
+  const Tensor& tensor = core.tensors[slot];
+  if (at.piece < tensor.piece_count && tensor.piece(at.piece) != kNoPiece)
+    core.waits.WaitAtPiece(waiter.number, slot, at.piece);
   return Waits();
 }
 

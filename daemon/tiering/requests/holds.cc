@@ -24,7 +24,10 @@ template <typename Visit>
 void ForEachOfPlace(Core& core, const LeaseWait& wait, Visit visit) {
   if (!core.Alive(wait.place)) return;
   const Tensor& tensor = core.tensors[wait.place.slot];
-  for (uint32_t k = 0; k < tensor.piece_count; ++k) visit(tensor.piece(k), core.pieces[tensor.piece(k)]);
+  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+    const PieceId id = tensor.piece(k);
+    if (id != kNoPiece) visit(id, core.pieces[id]);
+  }
 }
 
 void UnpinPlace(Core& core, LeaseWait& wait) {

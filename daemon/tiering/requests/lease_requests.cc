@@ -7,9 +7,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
-#include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/leases/grants.h"
-#include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
@@ -17,6 +15,7 @@
 #include "daemon/tiering/requests/capacity.h"
 #include "daemon/tiering/requests/need.h"
 #include "daemon/tiering/requests/refusals.h"
+#include "daemon/tiering/requests/releases.h"
 #include "daemon/tiering/requests/replace.h"
 #include "daemon/tiering/requests/reserve.h"
 #include "daemon/tiering/requests/resolve.h"
@@ -191,6 +190,7 @@ bool AddUnnamed(Core& core, SessionState& session, const Request& request) {
 
 // Room for a create, there and then.
 bool TryReserveNow(Core& core, const Ask& ask) {
+  AddPieces(core, ask);
   if (core.waits.anybody_waits_for_room(*ask.session->job) || !LeasesFit(core, ask)) return false;
   if (AwaitsPlace(core, ask) && ReserveInPlace(core, ask)) return true;
   return Reserve(core, ask) && CheckConflicts(core, ask).verdict == Verdict::kReady;
@@ -235,54 +235,13 @@ bool ItemsOverlap(Core& core) {
 // The check of all pieces that the ask names, charged to the turn's work. A client may send a request for thousands of
 // pieces in each message: when the turn has no work left, the request waits for the next one (kNeedsRoom).
 ConflictCheck CheckWithinBudget(Core& core, const Ask& ask) {
-  if (core.work_left == 0) return {.verdict = Verdict::kNeedsRoom};
-  uint32_t pieces = 0;
-  for (const WaitItem& item : ask.items) pieces += item.piece_count;
-  core.work_left -= std::min(core.work_left, pieces);
+  if (!core.work.TrySpend(CostOf(core, ask))) return {.verdict = Verdict::kNeedsRoom};
   return CheckConflicts(core, ask);
 }
 
 Ask AskFor(Core& core, SessionState& session, const Request& request) {
   return {
       .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
-}
-
-// False: it sealed what another request had freed or replaced meanwhile, and its bytes are gone. (A creation is nobody
-// else's: its own session gave it up.)
-bool ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags, const SwapPart& part) {
-  const TensorRef tensor = core.RefOf(core.leases[slot].tensor);
-  const bool attached = !core.tensors[tensor.slot].has(kDetached);
-  const bool exclusive = core.leases[slot].exclusive();
-  const bool rewrites = exclusive && core.tensors[tensor.slot].has(kVisible);
-  if ((flags & proto::kFlagUntouched) != 0 && exclusive) {
-    CancelGrant(core, slot);
-  } else if ((flags & proto::kFlagAbandon) != 0 && exclusive) {
-    Abandon(core, slot);
-  } else {
-    Release(core, slot, part);
-  }
-  if ((flags & proto::kFlagFreeAfter) != 0 && attached && core.Alive(tensor)) Detach(core, tensor.slot);
-  return attached || !rewrites || (flags & (proto::kFlagAbandon | proto::kFlagUntouched | proto::kFlagFreeAfter)) != 0;
-}
-
-// Whatever is wrong with it, the lease ends.
-std::optional<Refusal> ReleaseItem(Core& core, SessionState& session, const RequestItem& item, uint32_t flags) {
-  const LeaseSlot slot = core.leases.Find(item.value, session.slot);
-  if (slot == kNoLease) {
-    return Refusal{
-        Code::kStale,
-        fmt::format("lease {:#x} is not one this session holds: it ended, or belongs to another epoch", item.value),
-        {.tensor = item.tensor}};
-  }
-  const uint64_t tensor = core.tensors[core.leases[slot].tensor].id;
-  SwapPart part;
-  std::optional<Refusal> wrong = ReadSwapPart(core, slot, item, flags, &part);
-  if (ReleaseOne(core, slot, flags, part)) return wrong;
-  return Refusal{
-      Code::kStale,
-      fmt::format("tensor {:#x} was freed or replaced while it was being written: what was written is gone with it",
-                  tensor),
-      {.tensor = tensor}};
 }
 
 }  // namespace
@@ -313,7 +272,7 @@ void SubmitCreate(Core& core, SessionState& session, const Request& request) {
   const bool added = replaced != kNoTensor ? AddUnnamed(core, session, request) : AddTensors(core, session, request);
   if (!added) return;
   const Ask ask = AskFor(core, session, request);
-  if (TryReserveNow(core, ask)) {
+  if (core.work.TrySpend(CostOf(core, ask)) && TryReserveNow(core, ask)) {
     TakePlace(core, ask);
     Grant(core, ask);
     return;
@@ -345,16 +304,14 @@ void SubmitAcquire(Core& core, SessionState& session, const Request& request) {
 }
 
 void SubmitRelease(Core& core, SessionState& session, const Request& request) {
-  std::optional<Refusal> refusal;
-  size_t failed = 0;
-  for (size_t i = 0; i < request.items.size(); ++i) {
-    std::optional<Refusal> wrong = ReleaseItem(core, session, request.items[i], request.flags);
-    if (!wrong || refusal) continue;
-    failed = i;
-    refusal = std::move(wrong);
-  }
-  if (refusal) {
-    Refuse(core, session, request, failed, *std::move(refusal));
+  ReleaseWait wait;
+  if (!ReleaseMore(core, session, request.items, request.flags, &wait)) {
+    wait.items.assign(request.items.begin(), request.items.end());
+    const Ask ask{
+        .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = {}};
+    Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .kind = std::move(wait)});
+  } else if (wait.refusal) {
+    Refuse(core, session, request, wait.refused_item, *std::move(wait.refusal));
   } else {
     AnswerValue(core, session, request.sequence, request.op, 0);
   }
@@ -363,7 +320,7 @@ void SubmitRelease(Core& core, SessionState& session, const Request& request) {
 void SubmitFree(Core& core, SessionState& session, const Request& request) {
   if (!ResolveItems(core, session, request, false)) return;
   const Ask ask = AskFor(core, session, request);
-  const ConflictCheck found = CheckConflicts(core, ask);
+  const ConflictCheck found = CheckWithinBudget(core, ask);
   if (found.verdict != Verdict::kReady) {
     Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .kind = FreeWait{}});
     return;

@@ -71,7 +71,7 @@ Outcome OnConflict(Core& core, Waiter& waiter, Conflict* conflict, const Conflic
   conflict->at = {found.item, found.piece};
   if (Has(ask, proto::kFlagNoWait)) return Refused(BlockedRefusal(core, ask, found), found.item);
   const bool own_counts = Has(ask, proto::kFlagNoWaitOwn);
-  if (own_counts) core.work_left -= std::min(core.work_left, ask.session->lease_count);  // It goes over all of them.
+  if (own_counts && !core.work.TrySpend(OwnLeasesCost(*ask.session))) return core.WaitForNextTurn(waiter);
   if (own_counts && OwnLeasesBlock(core, *ask.session, found, ask)) {
     const uint64_t tensor = core.tensors[ask.items[found.item].tensor.slot].id;
     return Refused(OwnLeasesRefusal(core, *ask.session, tensor), found.item);
@@ -101,7 +101,6 @@ bool StillBlocked(Core& core, Waiter& waiter, Conflict* conflict) {
     return true;
   }
   conflict->blocked = false;
-  core.work_left -= std::min(core.work_left, waiter.work_cost);
   return false;
 }
 
@@ -186,6 +185,7 @@ Outcome AdvanceLease(Core& core, Waiter& waiter) {
   LeaseWait* const wait = &std::get<LeaseWait>(waiter.kind);
   if (StillBlocked(core, waiter, &wait->conflict)) return Waits();
   const Ask ask = AskOf(core, waiter);
+  AddPieces(core, ask);
   if (AwaitsPlace(core, ask)) {
     if (std::optional<Refusal> refusal = PlaceRefusal(core, ask)) return Refused(*std::move(refusal), 0);
   }

@@ -30,20 +30,17 @@ Need NeedOf(const Core& core, const Ask& ask) {
 }
 
 uint64_t NewlyHeldPages(const Core& core, std::span<const WaitItem> items) {
-  std::vector<PieceId> fresh;
+  std::vector<std::pair<TensorSlot, uint32_t>> fresh;
   for (const WaitItem& item : items) {
     const Tensor& tensor = core.tensors[item.tensor.slot];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      if (!Held(core.PieceOf(tensor, k))) fresh.push_back(tensor.piece(k));
+      if (!Held(core.PieceOf(tensor, k))) fresh.emplace_back(item.tensor.slot, k);
     }
   }
   std::sort(fresh.begin(), fresh.end());
   fresh.erase(std::unique(fresh.begin(), fresh.end()), fresh.end());
   uint64_t pages = 0;
-  for (const PieceId id : fresh) {
-    const Piece& piece = core.pieces[id];
-    pages += PagesOfPiece(core.tensors[piece.tensor], piece.number);
-  }
+  for (const auto& [slot, number] : fresh) pages += PagesOfPiece(core.tensors[slot], number);
   return pages;
 }
 

@@ -124,7 +124,7 @@ bool ReserveInPlace(Core& core, const Ask& ask) {
   const TensorSlot old = OldOf(core, ask);
   const std::vector<base::PageRun> runs = PlanRuns(core, ask, old);
   if (runs.empty()) return false;
-  core.free_budget = std::max(core.free_budget, core.tensors[old].piece_count);  // All of it goes now.
+  core.work.Refund(core.tensors[old].piece_count);  // All of it goes now: the look has paid for that.
   TakePlace(core, ask);
   const WaitItem& item = ask.items.front();
   const Tensor& tensor = core.tensors[item.tensor.slot];

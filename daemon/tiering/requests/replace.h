@@ -15,8 +15,9 @@
 
 namespace tier::tiering {
 
-// Pieces of an old tensor that are gone through, and freed, in one go: 128 GiB of it.
-inline constexpr uint32_t kPlacePiecesMax = 1u << 16;
+// Pieces of an old tensor that are gone through, and freed, in one go: 8 GiB of it.
+inline constexpr uint32_t kPlacePiecesMax = 4096;
+static_assert(proto::kSpansPerCompletionMax + 1 + 2 * kPlacePiecesMax <= kLookMax);
 
 // Whose place a create takes, if any: what somebody else is still creating is nobody's to replace.
 TensorSlot ReplacedBy(const Core& core, const SessionState& session, uint64_t id, bool shared);

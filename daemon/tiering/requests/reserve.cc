@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "daemon/tiering/memory/room.h"
+#include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/requests/need.h"
 #include "daemon/tiering/requests/replace.h"
@@ -80,6 +81,13 @@ bool LeasesFit(const Core& core, const Ask& ask) {
   const uint64_t pages = NewlyHeldPages(core, ask.items);
   const uint64_t ending = VacatedBy(core, ask).held_pages * kPageSize;
   return pages == 0 || core.ledger.MayLease(job.entitlement, pages * kPageSize, ending);
+}
+
+void AddPieces(Core& core, const Ask& ask) {
+  for (const WaitItem& item : ask.items) {
+    if (!core.Alive(item.tensor) || core.tensors[item.tensor.slot].has(kVisible)) continue;
+    AddPieces(core, item.tensor.slot, item.first_piece, item.piece_count);
+  }
 }
 
 bool Reserve(Core& core, const Ask& ask) {

@@ -57,9 +57,9 @@ bool Go(Core& core, Op op, std::span<const WaitItem> items, Scan* scan) {
                item.piece_count, tensor.piece_count);
     if (op == Op::kAccept) EndUpdates(core, item.tensor.slot);
     for (; scan->piece < item.piece_count && (op != Op::kAccept || tensor.torn()); ++scan->piece) {
-      if (core.work_left == 0) return false;
-      --core.work_left;
-      ScanPiece(core, op, tensor.piece(item.first_piece + scan->piece), scan);
+      if (!core.work.TrySpend()) return false;
+      const PieceId id = tensor.piece(item.first_piece + scan->piece);
+      if (id != kNoPiece) ScanPiece(core, op, id, scan);
     }
   }
   return true;

@@ -189,6 +189,7 @@ void SubmitStep(Core& core, SessionState& session, const Request& request) {
 
 void SubmitRequest(Core& core, SessionState& session, const Request& request) {
   ++session.outstanding;
+  core.work.Charge(1 + static_cast<uint32_t>(std::min<size_t>(request.items.size(), proto::kItemsPerRequestMax)));
   if (!CheckShape(core, session, request)) return;
   switch (request.op) {
     case Op::kCreate: return SubmitCreate(core, session, request);

@@ -10,6 +10,7 @@
 #include "daemon/tiering/requests/holds.h"
 #include "daemon/tiering/requests/lease_wait.h"
 #include "daemon/tiering/requests/refusals.h"
+#include "daemon/tiering/requests/releases.h"
 #include "daemon/tiering/requests/replace.h"
 #include "daemon/tiering/requests/scans.h"
 
@@ -34,6 +35,7 @@ void Remove(Core& core, Waiter& waiter) {
   SessionState& session = core.AskerOf(waiter);
   TIER_CHECK(session.waiter_count != 0, "waiter {}", waiter.number);
   --session.waiter_count;
+  session.releasing -= std::holds_alternative<ReleaseWait>(waiter.kind) ? 1 : 0;
   EndEnumeration(core, session, waiter);
   core.waits.Remove(waiter.number);
   core.waits.OnRoom(job);  // What it had pinned can be evicted.
@@ -92,12 +94,6 @@ void End(Core& core, Waiter& waiter, Outcome outcome) {
   }
 }
 
-// Looks that one look at the item takes. Most requests go over pieces with a cursor, as far as the turn's looks reach.
-uint32_t WorkCostOf(Op op, const WaitItem& item) {
-  if (op == Op::kFree) return 1;
-  return op == Op::kCreate || op == Op::kAcquire ? item.piece_count : 0;
-}
-
 uint32_t CostOfLook(const Waiter& waiter) {
   const Conflict* conflict = ConflictOf(waiter);
   return conflict != nullptr && conflict->blocked ? 1 : waiter.work_cost;
@@ -112,6 +108,7 @@ void Advance(Core& core, Waiter& waiter) {
     Outcome operator()(FlushWait&) const { return AdvanceFlush(core, waiter); }
     Outcome operator()(PersistWait&) const { return AdvanceFlush(core, waiter); }
     Outcome operator()(ScanWait&) const { return AdvanceScan(core, waiter); }
+    Outcome operator()(ReleaseWait&) const { return AdvanceRelease(core, waiter); }
   } const advance{core, waiter};
   End(core, waiter, std::visit(advance, waiter.kind));
 }
@@ -124,8 +121,21 @@ uint64_t ItemAtDeadline(const Waiter& waiter) {
 
 }  // namespace
 
+uint32_t CostOf(const Core& core, const Ask& ask) {
+  if (ask.op == Op::kRelease) return 0;  // It pays for each lease.
+  uint32_t cost = 1;
+  // The others go over their pieces with a cursor.
+  if (ask.op == Op::kFree) cost += static_cast<uint32_t>(ask.items.size());
+  if (ask.op == Op::kCreate || ask.op == Op::kAcquire) {
+    for (const WaitItem& item : ask.items) cost += item.piece_count;
+    cost += 2 * PlacePieces(core, ask);  // Looked at, and freed.
+  }
+  TIER_CHECK(cost <= kLookMax, "a look at request {} costs {}", ask.sequence, cost);
+  return cost;
+}
+
 void Enqueue(Core& core, const Ask& ask, Enqueued request) {
-  if (core.waits.size() >= kWaitersMax) {
+  if (core.waits.size() >= kWaitersMax && ask.op != Op::kRelease) {
     GiveUpCreation(core, ask.op, std::vector<WaitItem>(ask.items.begin(), ask.items.end()));
     AnswerRefusal(core, *ask.session, {ask.sequence, ask.op, 0},
                   {Code::kTimeout,
@@ -143,33 +153,26 @@ void Enqueue(Core& core, const Ask& ask, Enqueued request) {
               .requested_bytes = request.requested_bytes,
               .items = {ask.items.begin(), ask.items.end()},
               .kind = std::move(request.kind)};
-  for (const WaitItem& item : ask.items) kept.work_cost += WorkCostOf(ask.op, item);
-  kept.work_cost += PlacePieces(core, ask);
+  kept.work_cost = CostOf(core, ask);
   Waiter& waiter = core.waits.Add(std::move(kept));
   ++ask.session->waiter_count;
-  if (core.work_left == 0) {
-    core.WaitForNextTurn(waiter);
-    return;
-  }
-  core.work_left -= std::min(core.work_left, waiter.work_cost);
-  Advance(core, waiter);
+  ask.session->releasing += std::holds_alternative<ReleaseWait>(waiter.kind) ? 1 : 0;
+  if (core.work.TrySpend(waiter.work_cost)) return Advance(core, waiter);
+  core.WaitForNextTurn(waiter);
 }
 
 void RunWaiters(Core& core, JobState& job) {
   // A grant or refusal may help those before it. What more rounds or looks would bring, the next turns bring.
   for (uint32_t round = 0; round < kRoundsMax; ++round) {
     uint64_t given = 0;
-    for (;;) {
-      if (core.work_left == 0) {
+    while (const uint64_t number = core.waits.NextReady(job)) {
+      if (!core.work.TrySpend(CostOfLook(*core.waits.Find(number)))) {
+        core.waits.GiveAgain(job);
         core.made_progress = true;
         return;
       }
-      const uint64_t number = core.waits.NextReady(job);
-      if (number == 0) break;
       ++given;
-      Waiter& waiter = core.waits.Take(number);
-      core.work_left -= std::min(core.work_left, CostOfLook(waiter));
-      Advance(core, waiter);
+      Advance(core, core.waits.Take(number));
     }
     if (given == 0) return;
   }
@@ -178,17 +181,14 @@ void RunWaiters(Core& core, JobState& job) {
 void ExpireWaiters(Core& core) {
   while (const uint64_t number = core.waits.NextExpired(core.now)) {
     Waiter& waiter = *core.waits.Find(number);
-    if (waiter.committing()) {  // Its manifest may be committed already: what the store answers is the truth.
+    if (!waiter.has_deadline()) {
       core.waits.DropDeadline(number);
       continue;
     }
-    if (core.work_left == 0) {  // The next turn is due at once: the deadline is past.
+    if (!core.work.TrySpend(waiter.work_cost)) {  // The next turn is due at once: the deadline is past.
       core.made_progress = true;
       return;
     }
-    // The refusal names who holds what.
-    const uint64_t cost = waiter.job->sessions.size() + CostOfLook(waiter);
-    core.work_left -= static_cast<uint32_t>(std::min<uint64_t>(core.work_left, cost));
     RefuseWaiter(core, waiter, DeadlineRefusal(core, waiter), ItemAtDeadline(waiter));
   }
 }
@@ -236,7 +236,7 @@ void DropWaitersOf(Core& core, SessionState& session) {
 void RefuseAll(Core& core, JobState& job, const Refusal& refusal) {
   for (const uint64_t number : core.waits.ListJob(job)) {
     Waiter& waiter = *core.waits.Find(number);
-    if (!waiter.committing()) RefuseWaiter(core, waiter, refusal, 0);
+    if (waiter.has_deadline()) RefuseWaiter(core, waiter, refusal, 0);
   }
 }
 

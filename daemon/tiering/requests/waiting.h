@@ -16,6 +16,8 @@ struct Enqueued {
   uint64_t requested_bytes = 0;
   WaitKind kind;
 };
+// Units of work of a whole look at the request.
+uint32_t CostOf(const Core& core, const Ask& ask);
 // Answers the request now if that is possible, else keeps it.
 void Enqueue(Core& core, const Ask& ask, Enqueued request);
 // Looks at the job's waiters that are ready, first come first, as far as the turn's work reaches.

@@ -29,12 +29,9 @@
 #include "daemon/tiering/tables/update_table.h"
 #include "daemon/tiering/tables/wait_table.h"
 #include "daemon/tiering/tables/window_ledger.h"
+#include "daemon/tiering/tables/work_budget.h"
 
 namespace tier::tiering {
-
-// Pieces that are looked at for waiting requests in one turn: all jobs together, each at least kWorkPerJobMin.
-inline constexpr uint32_t kWorkPerTurn = 16384;
-inline constexpr uint32_t kWorkPerJobMin = 512;
 
 // The windows that are being emptied for somebody else, and what was found in them so far.
 struct Emptying {
@@ -67,7 +64,7 @@ struct Core {
         table(tensors, engine_options.hash_seed),
         updates(tensors),
         waits(pieces, tensors),
-        free_budget(engine_options.frees_per_turn) {}
+        work(engine_options.work) {}
 
   EngineOptions options;
   EnginePorts ports;
@@ -94,7 +91,7 @@ struct Core {
   uint32_t port_rivals = 0;  // Jobs that wanted the port when transfers last ended: each has its part of its writes.
 
   WaitTable waits;
-  uint32_t work_left = kWorkPerTurn;  // Of this job in this turn, or of what is submitted until the next.
+  WorkBudget work;
 
   std::vector<ManifestHolds::Dropped> dropped_scratch;
 
@@ -109,9 +106,6 @@ struct Core {
   uint32_t drain_cursor = 0;      // The piece looked at last.
   bool draining = false;
   std::string drain_reason;
-
-  uint32_t free_budget = 0;          // In this turn.
-  uint64_t pending_free_pieces = 0;  // Pieces in JobState::freed_tensors of all jobs.
 
   // Scratch, so that the steady state allocates nothing.
   std::vector<WaitItem> items;
@@ -142,8 +136,11 @@ struct Core {
   }
   bool Alive(TensorRef ref) const { return ref.slot != kNoTensor && tensors[ref.slot].salt == ref.salt; }
   TensorRef RefOf(TensorSlot slot) const { return {slot, tensors[slot].salt}; }
-  Piece& PieceOf(const Tensor& tensor, uint32_t number) { return pieces[tensor.piece(number)]; }
-  const Piece& PieceOf(const Tensor& tensor, uint32_t number) const { return pieces[tensor.piece(number)]; }
+  // Likewise of a piece that is still to be made.
+  const Piece& PieceOf(const Tensor& tensor, uint32_t number) const {
+    const PieceId id = tensor.piece(number);
+    return id == kNoPiece ? kPieceToCome : pieces[id];
+  }
   JobState& JobOf(const Piece& piece) { return *tensors[piece.tensor].job; }
 };
 

@@ -80,4 +80,7 @@ struct alignas(64) Piece {
 };
 static_assert(sizeof(Piece) == 64);
 
+// What a piece is before it is made.
+inline constexpr Piece kPieceToCome{.copies = Copies::kCreating};
+
 }  // namespace tier::tiering

@@ -20,6 +20,7 @@ struct SessionState {
   uint32_t lease_count = 0;
   uint32_t outstanding = 0;  // Requests submitted and not yet answered.
   uint32_t waiter_count = 0;
+  uint32_t releasing = 0;            // Of them, releases.
   uint32_t creating_count = 0;       // Shared tensors it creates that are not visible yet …
   std::vector<TensorRef> creations;  // … and which: these, and at most as many that it creates no more (catalog).
   uint64_t leased_bytes = 0;

@@ -16,6 +16,8 @@ class Slab {
   static_assert((kChunkSize & (kChunkSize - 1)) == 0);
 
  public:
+  static constexpr uint32_t kChunk = kChunkSize;  // Objects that are made at once.
+
   Id Allocate() {
     if (free_.empty()) Grow();
     const uint32_t id = free_.back();

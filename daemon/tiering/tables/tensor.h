@@ -1,7 +1,8 @@
 // Tensor: an id in a namespace of a job, a size, and the list of its pieces. Engine thread only.
 //
-// A one-piece tensor costs a Tensor, a Piece and a table entry, nothing else. A tensor that was freed while leases or
-// transfers stand is *detached*: its id may be used anew, its pieces go when the last of them ends.
+// A one-piece tensor costs a Tensor, a Piece and a table entry, nothing else. Pieces of a larger one are made when a
+// range that holds them is first leased, so that a tensor of terabytes is created at once. A tensor that was freed
+// while leases or transfers stand is *detached*: its id may be used anew, its pieces go when the last of them ends.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 #include <memory>
 
 #include "daemon/tiering/tables/interval_set.h"
-#include "daemon/tiering/tables/piece.h"
+#include "daemon/tiering/tables/piece_list.h"
 #include "proto/units.h"
 
 namespace tier::tiering {
@@ -37,7 +38,7 @@ struct Tensor {
   uint64_t id = 0;
   uint64_t size = 0;                   // Bytes, > 0.
   uint64_t creator = 0;                // Session, until it is visible.
-  std::unique_ptr<PieceId[]> pieces;   // With more than one.
+  PieceList pieces;                    // With more than one.
   std::unique_ptr<Creation> creation;  // While some ranges were sealed and others not.
   PieceId only_piece = kNoPiece;       // With exactly one.
   uint32_t piece_count = 0;
@@ -55,7 +56,8 @@ struct Tensor {
   void set(uint8_t flag) { flags = static_cast<uint8_t>(flags | flag); }
   void clear(uint8_t flag) { flags = static_cast<uint8_t>(flags & ~flag); }
   bool torn() const { return torn_count != 0; }
-  PieceId piece(uint32_t number) const { return piece_count == 1 ? only_piece : pieces[number]; }
+  // kNoPiece: none was made yet. Every piece of a visible tensor was.
+  PieceId piece(uint32_t number) const { return pieces.open() ? pieces.Find(number) : only_piece; }
   uint32_t piece_length(uint32_t number) const {
     return static_cast<uint32_t>(std::min<uint64_t>(kBlockSize, size - uint64_t{number} * kBlockSize));
   }

@@ -53,6 +53,8 @@ class WaitTable {
   // The next one after the last that was given out; 0 at the end, and then from the start.
   uint64_t NextReady(const JobState& job);
   Waiter& Take(uint64_t number);
+  // The one that NextReady gave last was not taken: it gives that one again.
+  void GiveAgain(const JobState& job) { --QueueOf(job).last_given; }
   // The turn has no more work left for it: the next one goes on.
   void ContinueNextTurn(uint64_t number) { MakeReady(number); }
 

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -94,7 +95,16 @@ struct ScanWait {
   Scan scan;
 };
 
-using WaitKind = std::variant<LeaseWait, FreeWait, FlushWait, PersistWait, ScanWait>;
+// A release of more than one turn ends.
+struct ReleaseWait {
+  std::vector<proto::RequestItem> items;
+  uint32_t next = 0;  // Of them.
+  // Of the first item that something was wrong with.
+  std::optional<Refusal> refusal;
+  uint32_t refused_item = 0;
+};
+
+using WaitKind = std::variant<LeaseWait, FreeWait, FlushWait, PersistWait, ScanWait, ReleaseWait>;
 
 struct Waiter {
   uint64_t number = 0;  // Rises: who came first.
@@ -126,6 +136,8 @@ struct Waiter {
   base::Duration TimeoutOr(base::Duration timeout_default) const {
     return timeout_ms == proto::kTimeoutDefault ? timeout_default : std::chrono::milliseconds(timeout_ms);
   }
+  // A release ends, however long it takes; what is at the store is answered as the store says.
+  bool has_deadline() const { return !committing() && !std::holds_alternative<ReleaseWait>(kind); }
   // Its manifest is at the store, which has not answered.
   bool committing() const {
     const PersistWait* persist = std::get_if<PersistWait>(&kind);

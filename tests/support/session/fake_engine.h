@@ -58,6 +58,7 @@ class FakeEngine final : public EnginePort {
   Status open_session_answer;
   std::optional<base::TimePoint> deadline;
   bool is_idle = true;
+  bool takes_requests = true;
   bool releases_can_wait = false;
   // Ends a session from the engine's side, in the next turn's publishing.
   void EndInTurn(tiering::SessionId session, Code code, std::string reason) {
@@ -137,6 +138,7 @@ class FakeEngine final : public EnginePort {
     if (keep_submitted) submitted.push_back(copy);
     waiting_.push_back(std::move(copy));
   }
+  bool TakesRequests() const override { return takes_requests; }
   // Submitted by kInternalSession, with the job as its argument.
   Status FlushJob(tiering::JobId job, uint64_t sequence, uint32_t timeout_ms) override {
     TIER_CHECK(jobs.contains(static_cast<uint64_t>(job)), "job {}", static_cast<uint64_t>(job));

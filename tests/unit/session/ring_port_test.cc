@@ -372,6 +372,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     void WindowReturned(tiering::SessionId, WindowIndex) override {}
     void Submit(tiering::SessionId, const tiering::Request& request) override { last = request.sequence; }
     Status FlushJob(tiering::JobId, uint64_t, uint32_t) override { return {}; }
+    bool TakesRequests() const override { return true; }
     bool Turn(base::TimePoint) override { return false; }
     std::optional<base::TimePoint> NextDeadline() const override { return {}; }
     void StartDrain(const std::string&) override {}

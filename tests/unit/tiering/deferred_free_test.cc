@@ -11,7 +11,7 @@ using proto::Op;
 
 class Graveyard : public ::testing::Test {
  protected:
-  static constexpr uint64_t kTensors = kFreesPerTurn + 1000;  // Each costs its piece and itself.
+  static constexpr uint64_t kTensors = WorkUnits{}.frees + 1000;  // Each costs its piece and itself.
 
   // Many small tensors, without a proof of the books at each step.
   void PutMany(SessionId session, uint32_t flags) {
@@ -44,7 +44,7 @@ TEST_F(Graveyard, ADeadSessionsTensorsGoTurnByTurn) {
   const uint64_t ram = world.Job(job).ram_bytes;
   world.engine->EndSession(dead, "killed");
   world.engine->CheckInvariants();
-  EXPECT_GT(Tensors(), kTensors - kFreesPerTurn) << "a turn belongs to everybody";
+  EXPECT_GT(Tensors(), kTensors - WorkUnits{}.frees) << "a turn belongs to everybody";
   EXPECT_LT(Tensors(), kTensors);
   EXPECT_TRUE(world.engine->Tensors(job, 10).empty()) << "nobody can name them";
   EXPECT_FALSE(world.engine->ReleasesCanWait());
@@ -81,13 +81,16 @@ TEST_F(Graveyard, WhoWaitsForRoomIsNotRefusedWhileItComes) {
 }
 
 TEST(GraveyardOfPieces, AFreedTensorsPiecesGoTurnByTurn) {
-  constexpr uint64_t kPieces = 3 * kFreesPerTurn + 100;
-  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = 2 * kPieces});
+  constexpr uint32_t kPerTurn = 8;
+  constexpr uint64_t kPieces = 4 * kPerTurn;
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 96 * kMiB},
+               .engine = {.work = {.submit = kPerTurn, .frees = kPerTurn}},
+               .device_blocks = 2 * kPieces});
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
   const SessionId other = world.OpenSession(job);
   const auto create = [&](uint64_t tensor) {
-    return world.Release(session, World::LeaseOf(world.CreateRange(session, tensor, kPieces * kBlockSize, 0, 4096)));
+    return world.Release(session, World::LeaseOf(world.Create(session, tensor, kPieces * kBlockSize)));
   };
   ASSERT_EQ(create(1).code, Code::kOk);
   world.Turn();
@@ -127,22 +130,29 @@ class GraveyardOfMany : public ::testing::Test {
   }
 
   World world{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB},
-               .engine = {.frees_per_turn = kPerTurn, .pending_frees_max = 3 * kPieces},
+               .engine = {.work = {.submit = kPerTurn, .teardown = kPerTurn, .frees = kPerTurn}},
                .device_blocks = 8 * kPieces}};
 };
 
-TEST_F(GraveyardOfMany, NoJobKeepsTheDeadOfAnotherFromTheirTurn) {
+TEST(GraveyardOfThree, NoJobKeepsTheDeadOfAnotherFromTheirTurn) {
+  constexpr uint32_t kPerTurn = 3;
+  constexpr uint64_t kPieces = 20;
+  World world(
+      {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 96 * kMiB},
+       .engine = {
+           .work = {
+               .submit = kPerTurn, .teardown = kPerTurn, .frees = kPerTurn, .share = kPerTurn, .look = kPerTurn}}});
   const SessionId one = world.Open();
   const SessionId two = world.Open();
-  PutLarge(one, 1);
-  PutLarge(two, 1);
-  EXPECT_EQ(world.Free(one, 1).code, Code::kOk);
-  EXPECT_EQ(world.Free(two, 1).code, Code::kOk);
   const SessionId dying = world.Open();  // The last of its job.
-  for (uint64_t id = 1; id <= 20; ++id) world.Put(dying, id, 100);
+  world.Put(one, 1, kPieces * kBlockSize);
+  world.Put(two, 1, kPieces * kBlockSize);
+  for (uint64_t id = 1; id <= 3; ++id) world.Put(dying, id, 100);
+  world.Send(one, Op::kFree, {{1, 0, 0, 0}});
+  world.Send(two, Op::kFree, {{1, 0, 0, 0}});
   world.engine->EndSession(dying, "killed");
   const uint64_t windows = world.windows.window_count();
-  world.Turns(20);
+  world.Turns(9);
   EXPECT_LT(world.windows.window_count(), windows);
   EXPECT_EQ(world.engine->Snapshot().tensor_count, 2u) << "the others' have begun";
 }

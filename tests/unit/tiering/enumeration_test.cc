@@ -11,7 +11,7 @@ using proto::Op;
 
 class AllTensors : public ::testing::Test {
  protected:
-  static constexpr uint64_t kTensors = kWorkPerTurn + 1000;
+  static constexpr uint64_t kTensors = kLookMax + 1000;
 
   // Many small tensors on SSD and in RAM, without a proof of the books at each step.
   void PutMany(SessionId session, uint32_t flags = 0) {
@@ -54,7 +54,7 @@ TEST_F(AllTensors, IsGoneThroughWithTheLooksOfTheTurn) {
   const SessionId session = world.Open();
   PutMany(session);
   constexpr uint64_t kRequests = 12;
-  const uint64_t least = kRequests * kTensors / kWorkPerTurn;
+  const uint64_t least = kRequests * kTensors / (WorkUnits{}.share + kLookMax);
   EXPECT_GE(TurnsFor(session, Op::kFlush, kRequests), least) << "though nothing is to be written";
   EXPECT_GE(TurnsFor(session, Op::kDrop, kRequests), least);
   EXPECT_EQ(world.Ask(session, Op::kStat, {{kTensors, 0, 0, 0}}).tensor.ram_bytes, 0u);

@@ -217,13 +217,11 @@ TEST(Memory, AnArenaThatGrowsWakesTheJobsThatWait) {
 }
 
 TEST(Memory, LookingForWindowsToHandOverGoesOverSomePiecesAtATime) {
-  constexpr uint64_t kPieces = 3 * kHandOverWorkMax;
-  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kPieces + 16});
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
+               .engine = {.work = {.move = PieceSlab::kChunk / 3}}});
   const JobId first = world.OpenJob();
   const SessionId a = world.OpenSession(first);
-  // A tensor of which one byte is being created has its pieces, and no memory for them.
-  const Answer range = world.CreateRange(a, 1, kPieces * kPiece, 0, 1);
-  ASSERT_EQ(range.code, Code::kOk);
+  world.Put(a, 1, 1);
   world.PutEach(a, 2, 7, kPiece);
   ASSERT_EQ(world.Ask(a, Op::kFlush, {}).code, Code::kOk);
   ASSERT_EQ(world.windows.window_count(), 2u);

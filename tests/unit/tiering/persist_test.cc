@@ -156,7 +156,7 @@ TEST_F(Persist, OnADrainingDeviceIsRefusedForTheDrain) {
 }
 
 TEST(PersistOfManyPieces, IsCountedTurnByTurnAndEachTensorOnce) {
-  constexpr uint64_t kPieces = 2 * kWorkPerTurn + 100;
+  constexpr uint64_t kPieces = 2 * kLookMax + 100;
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
                .device_blocks = kPieces - 4,
                .manifests = true});

@@ -1,6 +1,7 @@
 // Replacing a tensor by one of another size: until the new one is granted the old one stays, whole and readable.
 #include <gtest/gtest.h>
 
+#include "daemon/tiering/requests/replace.h"
 #include "daemon/tiering/tables/core.h"
 #include "tests/support/tiering/world.h"
 
@@ -181,8 +182,8 @@ TEST_F(Replace, WhatWaitsToReplaceIsNotMoreThanTheJobMayHold) {
 
 // Each look at a request goes over all of the tensor that it replaces: a turn has so many.
 TEST(ReplaceLarge, LooksAtWhatIsReplacedAreSpreadOverTurns) {
-  constexpr uint64_t kPieces = 3 * kWorkPerTurn / 4;
-  constexpr uint64_t kWaiters = 10;  // Two looks fill a turn.
+  constexpr uint64_t kPieces = kPlacePiecesMax;
+  constexpr uint64_t kWaiters = 10;  // One look fills a turn.
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB}, .device_blocks = 2 * kPieces});
   const JobId job = world.OpenJob();
   const SessionId us = world.OpenSession(job);
@@ -195,7 +196,7 @@ TEST(ReplaceLarge, LooksAtWhatIsReplacedAreSpreadOverTurns) {
   for (uint64_t i = 0; i < kWaiters; ++i) world.Send(us, Op::kCreate, {{1, 0, 0, 4 * kPiece}}, proto::kFlagReplace);
   uint64_t turns = 0;
   while (world.Turn()) ++turns;
-  EXPECT_GE(turns, kWaiters / 2 - 1) << "two were looked at when they came";
+  EXPECT_GE(turns, kWaiters - 2);
   world.Release(other, World::LeaseOf(small));  // The first that waits for room looks again, and no other.
   turns = 0;
   while (world.Turn()) ++turns;

@@ -10,7 +10,7 @@ using proto::Op;
 constexpr uint64_t kPiece = kBlockSize;
 
 TEST(DeathOverTurns, ACreationWhoseLeaseEndsBeforeItIsBuriedHoldsNoRoom) {
-  World world{{.engine = {.write_behind_start = 0.0, .frees_per_turn = 1}}};
+  World world{{.engine = {.write_behind_start = 0.0, .work = {.submit = 1, .teardown = 1, .frees = 1}}}};
   const JobId job = world.OpenJob();
   const SessionId dying = world.OpenSession(job);
   world.OpenSession(job);
@@ -61,7 +61,7 @@ class ManyLeases : public ::testing::Test {
     return turns;
   }
 
-  World world{{.engine = {.frees_per_turn = kPerTurn}}};
+  World world{{.engine = {.work = {.submit = kPerTurn, .teardown = kPerTurn, .frees = kPerTurn}}}};
   const JobId job = world.OpenJob();
   const SessionId dying = world.OpenSession(job);
   const SessionId other = world.OpenSession(job);

@@ -91,7 +91,7 @@ TEST_F(UnfinishedSwaps, ThatTheWriterTearsItselfAreEnded) {
 TEST_F(UnfinishedSwaps, AreTornAtOnceHoweverMuchOthersAskFor) {
   EXPECT_EQ(Write(0, kMore).code, Code::kOk);
   std::vector<proto::RequestItem> many(proto::kItemsPerRequestMax, {1, 0, 0, 0});
-  for (uint32_t work = 0; work < 2 * kWorkPerTurn; work += 3 * proto::kItemsPerRequestMax) {
+  for (uint32_t work = 0; work < 2 * kLookMax; work += 3 * proto::kItemsPerRequestMax) {
     world.Send(reader, Op::kDrop, many, kShared);  // All the work of this turn.
   }
   const uint64_t tearing = world.Send(writer, Op::kTear, {{1, 0, kSize, 0}}, kShared);

@@ -27,12 +27,16 @@ class Waits : public testing::Test {
     tensor.job = &job_;
     tensor.id = static_cast<uint64_t>(slot) + 1;
     tensor.piece_count = piece_count;
-    if (piece_count > 1) tensor.pieces = std::make_unique<PieceId[]>(piece_count);
+    if (piece_count > 1) tensor.pieces.Open(piece_count);
     for (uint32_t k = 0; k < piece_count; ++k) {
       const PieceId id = pieces_.Allocate();
       pieces_[id].tensor = slot;
       pieces_[id].number = k;
-      (piece_count > 1 ? tensor.pieces[k] : tensor.only_piece) = id;
+      if (piece_count > 1) {
+        tensor.pieces.Set(k, id);
+      } else {
+        tensor.only_piece = id;
+      }
     }
     return slot;
   }

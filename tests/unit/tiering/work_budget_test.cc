@@ -1,7 +1,6 @@
 // Requests over more than a turn looks at: they go on in the next, and hold nobody up.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/tables/core.h"
 #include "tests/support/tiering/world.h"
 
@@ -12,7 +11,7 @@ using proto::Op;
 constexpr uint64_t kPiece = kBlockSize;
 
 // A tensor of more pieces than a turn looks at, of which one is being created.
-constexpr uint64_t kHugePieces = 2 * kWorkPerTurn + 100;
+constexpr uint64_t kHugePieces = 2 * WorkUnits{}.all();
 WorldOptions Huge() {
   return {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kHugePieces};
 }
@@ -53,8 +52,8 @@ TEST(WorkBudget, AnnouncedRangesAreGoneThroughTurnByTurn) {
   world.Send(session, Op::kPrefetch, std::vector<proto::RequestItem>(4, {1, 0, 0, 0}));
   uint64_t turns = 0;
   while (world.Turn()) ++turns;
-  EXPECT_GE(turns, 4 * kHugePieces / kFetchWorkMax);
-  EXPECT_LE(turns, 4 * kHugePieces / kFetchWorkMax + 4);
+  EXPECT_GE(turns, 4 * kHugePieces / WorkUnits{}.maintain);
+  EXPECT_LE(turns, 4 * kHugePieces / WorkUnits{}.maintain + 4);
 }
 
 TEST(WorkBudget, AScanThatReachesItsDeadlineSaysHowFarItCame) {
@@ -73,7 +72,7 @@ TEST(WorkBudget, AScanThatReachesItsDeadlineSaysHowFarItCame) {
 }
 
 // More readers of the shared tensor 1 than a turn looks at; their requests are numbered from 1.
-constexpr uint64_t kReaders = kWorkPerTurn + 500;
+constexpr uint64_t kReaders = WorkUnits{}.share + kLookMax + 500;
 void SendReaders(World& world, SessionId session) {
   const proto::RequestItem item{1, 0, 0, 0};
   for (uint64_t sequence = 1; sequence <= kReaders; ++sequence) {
@@ -108,7 +107,7 @@ TEST(WorkBudget, ManyItemsSubmittedAtOnceAreLookedAtTurnByTurn) {
   world.Put(session, 1, 5000);
   world.Turn();
   const std::vector<proto::RequestItem> items(proto::kItemsPerRequestMax, {1, 0, 0, 0});
-  static_assert(kRequests * proto::kItemsPerRequestMax > 2 * kWorkPerTurn);
+  static_assert(kRequests * proto::kItemsPerRequestMax > 2 * kLookMax);
   std::vector<uint64_t> asked;
   for (uint64_t i = 0; i < kRequests; ++i) {
     asked.push_back(100 + i);
@@ -142,6 +141,90 @@ TEST(WorkBudget, ManyWaitersExpireTurnByTurn) {
   EXPECT_LE(world.engine->NextDeadline(), world.now) << "the next one follows at once";
   world.Turns(4);
   EXPECT_TRUE(world.Answered(reader, kReaders).has_value());
+}
+
+// As the session layer submits: not more than the next turn takes.
+uint64_t SubmitWhenTaken(World& world, SessionId session, const Request& request) {
+  while (!world.engine->TakesRequests()) world.engine->Turn(world.now);
+  world.engine->Submit(session, request);
+  return request.sequence;
+}
+
+// Sessions of two jobs that ask for as much at once as one message may, over and over, and die with it.
+TEST(WorkBudget, NoTurnSpendsMoreThanItsUnits) {
+  constexpr uint64_t kTensors = 4000;
+  constexpr uint64_t kRounds = 60;
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB}, .device_blocks = 256});
+  const std::vector<JobId> jobs{world.OpenJob(), world.OpenJob()};
+  std::vector<SessionId> sessions;
+  for (int i = 0; i < 6; ++i) sessions.push_back(world.OpenSession(jobs[i % 2]));
+  uint64_t sequence = 0;
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    SessionId& session = sessions[round % sessions.size()];
+    std::vector<proto::RequestItem> items;
+    for (uint64_t i = 0; i < proto::kItemsPerRequestMax; ++i)
+      items.push_back({1 + (round * 997 + i) % kTensors, 0, 0, 1});
+    const uint32_t shared = proto::kFlagShared;
+    const uint64_t created = SubmitWhenTaken(
+        world, session, {.sequence = ++sequence, .op = Op::kCreate, .flags = shared, .items = items, .text = {}});
+    world.engine->Turn(world.now);
+    const std::optional<Answer> answer = world.Answered(session, created);
+    if (answer && answer->code == Code::kOk) {
+      for (uint32_t i = 0; i < items.size(); ++i) items[i] = {0, 0, 0, World::LeaseOf(*answer, i)};
+      SubmitWhenTaken(world, session, {.sequence = ++sequence, .op = Op::kRelease, .items = items, .text = {}});
+    }
+    for (proto::RequestItem& item : items) item = {1 + static_cast<uint64_t>(&item - items.data()), 0, 0, 0};
+    for (const Op op : {Op::kAcquire, Op::kDrop, Op::kPrefetch, Op::kFlush, Op::kFree, Op::kStep}) {
+      if (op == Op::kFree && round % 5 != 0) continue;
+      const std::span<const proto::RequestItem> named = op == Op::kStep ? std::span<const proto::RequestItem>() : items;
+      SubmitWhenTaken(world, session, {.sequence = ++sequence, .op = op, .flags = shared, .items = named, .text = {}});
+    }
+    if (round % 7 != 0) continue;
+    world.engine->EndSession(session, "killed");
+    session = world.OpenSession(jobs[round % 2]);
+  }
+  for (int turn = 0; turn < 1000; ++turn) world.engine->Turn(world.now);
+  EXPECT_LE(world.engine->Snapshot().turn_work_max, WorkUnits{}.all());
+  EXPECT_GT(world.engine->Snapshot().turn_work_max, WorkUnits{}.submit) << "there was work for several stages";
+}
+
+TEST(WorkBudget, AReleaseOfMoreThanATurnEndsGoesOn) {
+  constexpr uint64_t kPieces = 16;
+  constexpr uint64_t kLeases = 500;
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB}});
+  const SessionId session = world.Open();
+  world.Put(session, 1, kPieces * kPiece);
+  std::vector<proto::RequestItem> items(kLeases, {1, 0, 0, 0});
+  const Answer first = world.Ask(session, Op::kAcquire, items);
+  const Answer second = world.Ask(session, Op::kAcquire, items);
+  ASSERT_EQ(second.code, Code::kOk) << second.detail;
+  std::vector<proto::RequestItem> leases;
+  for (uint32_t i = 0; i < kLeases; ++i) leases.push_back({0, 0, 0, World::LeaseOf(first, i)});
+  for (uint32_t i = 0; i < kLeases; ++i) leases.push_back({0, 0, 0, World::LeaseOf(second, i)});
+  leases.push_back({0, 0, 0, 1u << 30});  // One that it does not hold: the others end all the same.
+  const uint64_t releasing = world.Send(session, Op::kRelease, leases);
+  EXPECT_FALSE(world.Answered(session, releasing).has_value()) << "it is more than a turn ends";
+  const uint64_t writing = world.Send(session, Op::kAcquire, {{1, 0, 0, 0}}, proto::kFlagWrite | proto::kFlagNoWaitOwn);
+  EXPECT_EQ(world.Wait(session, releasing).code, Code::kStale);
+  EXPECT_EQ(world.Wait(session, writing).code, Code::kOk) << "its session was ending the leases when it came";
+  EXPECT_EQ(world.engine->Snapshot().lease_count, 1u) << "the writer's";
+}
+
+TEST(WorkBudget, ATensorOfTerabytesIsCreatedAndFreedInATurn) {
+  constexpr uint64_t kPieces = 1u << 19;
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kPieces});
+  const SessionId session = world.Open();
+  const uint64_t creating = world.Send(session, Op::kCreate, {{1, 0, kPiece, kPieces * kPiece}});
+  world.Turn();
+  const uint64_t last = world.Send(session, Op::kAcquire, {{1, (kPieces - 1) * kPiece, kPiece, 0}}, proto::kFlagWrite);
+  world.Turns(2);
+  ASSERT_TRUE(world.Answered(session, creating).has_value() && world.Answered(session, last).has_value());
+  world.Release(session, World::LeaseOf(*world.Answered(session, creating)));
+  world.Release(session, World::LeaseOf(*world.Answered(session, last)));
+  EXPECT_EQ(world.Free(session, 1).code, Code::kOk);
+  world.Turn();
+  EXPECT_EQ(world.engine->Snapshot().tensor_count, 0u);
+  EXPECT_LT(world.engine->Snapshot().turn_work_max, 4 * PieceList::ChunksOf(kPieces));
 }
 
 }  // namespace
