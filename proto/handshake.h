@@ -29,6 +29,7 @@ inline constexpr uint16_t kProtocolVersionMin = 2;
 
 inline constexpr uint32_t kJobNameSize = 128;   // With the NUL. [A-Za-z0-9._:/@-]+
 inline constexpr uint32_t kTokenSize = 65;      // 64 hexadecimal digits or empty.
+inline constexpr uint32_t kLaunchSize = 512;    // With the NUL.
 inline constexpr uint32_t kMessageSize = 1024;  // A sentence, with the NUL.
 
 enum class PacketKind : uint16_t {
@@ -72,6 +73,10 @@ struct Hello {
   char job[kJobNameSize];
   char token[kTokenSize];
   char client[63];  // "libtier 0.1.0 (python 3.11)": for display only.
+  // What all ranks of one launch share (torchrun's run id, address, port and restart, or Slurm's job and step), and
+  // empty with a token. It is no secret: among the processes of one uid it says which of them join the job without a
+  // token.
+  char launch[kLaunchSize];
 };
 
 struct Welcome {
@@ -128,7 +133,7 @@ struct ProcessPacket {  // kProcessChallenge, kProcessProof
 };
 
 static_assert(sizeof(PacketHeader) == 16);
-static_assert(sizeof(Hello) == 16 + 8 + 16 + 16 + kJobNameSize + kTokenSize + 63);
+static_assert(sizeof(Hello) == 16 + 8 + 16 + 16 + kJobNameSize + kTokenSize + 63 + kLaunchSize);
 static_assert(offsetof(Hello, guarantee_bytes) == 40 && offsetof(Hello, job) == 56);
 static_assert(sizeof(Welcome) == 16 + 8 + kMessageSize + 7 * 8 + kJobNameSize + kTokenSize + 63);
 static_assert(offsetof(Welcome, epoch) == 24 + kMessageSize);

@@ -27,8 +27,9 @@ struct Caller {
 
 // The fields of Hello and of control.proto's OpenJobRequest: one struct, one validation (ValidateOpenJob).
 struct OpenJobRequest {
-  std::string name;   // Empty: derived ("job-" + 8 random hexadecimal digits).
-  std::string token;  // Empty: a new job makes one.
+  std::string name;    // Empty: derived ("job-" + 8 random hexadecimal digits).
+  std::string token;   // Empty: a new job makes one.
+  std::string launch;  // Hello alone has it: what all ranks of one launch share. Empty with a token.
   proto::OpenMode mode = proto::OpenMode::kAttach;
   bool named = false;
   int32_t rank = -1;
@@ -95,9 +96,9 @@ struct DaemonDescription {
 struct Event {
   uint64_t sequence = 0;  // Rises by one; a gap means the watcher was too slow (events dropped).
   int64_t unix_time_ms = 0;
-  std::string kind;  // job_opened job_closed job_changed job_purged session_attached session_ended pressure io_error
-                     // corrupt torn drain …
-  std::string job;   // Name, or empty.
+  std::string kind;     // job_opened job_closed job_changed job_purged session_attached session_ended pressure io_error
+                        // corrupt torn drain …
+  std::string job;      // Name, or empty.
   std::string message;  // One sentence.
 };
 

@@ -112,8 +112,11 @@ Result<ParsedHello> ParseHello(std::span<const std::byte> packet) {
   if (!token) return std::unexpected(std::move(token.error()));
   auto client = ReadText(hello->client, "client");
   if (!client) return std::unexpected(std::move(client.error()));
+  auto launch = ReadText(hello->launch, "launch");
+  if (!launch) return std::unexpected(std::move(launch.error()));
   ParsedHello parsed = {.open = {.name = std::move(*job),
                                  .token = std::move(*token),
+                                 .launch = std::move(*launch),
                                  .mode = static_cast<proto::OpenMode>(hello->mode),
                                  .named = hello->named == 1,
                                  .rank = hello->rank,

@@ -12,6 +12,9 @@ namespace {
 
 using proto::OpenMode;
 
+// Says which run it belongs to.
+bool NamesRun(const OpenJobRequest& request) { return !request.token.empty() || !request.launch.empty(); }
+
 }  // namespace
 
 std::optional<std::pair<uint32_t, std::string>> ParseQualifiedName(const std::string& text) {
@@ -71,7 +74,10 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
     admission.job.resumed_ranks.clear();
   }
   if (BeginsNewRun(*job, request, now)) {
-    if (!request.token.empty()) admission.job.token = request.token;
+    if (NamesRun(request)) {  // What the run before handed out opens the job no more.
+      admission.job.token = request.token.empty() ? tokens_.MakeToken() : request.token;
+      admission.job.launch = request.launch;
+    }
     admission.job.world_size = request.world_size;
     return admission;
   }
@@ -80,20 +86,27 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
   return admission;
 }
 
+// By the job's token, or, of a process without one, by the launch. The uid is the job's: jobs are found by uid and
+// name.
+bool JobRegistry::IsOfSameRun(const Job& job, const OpenJobRequest& request) {
+  if (!request.token.empty()) return SameToken(job.token, request.token);
+  return !request.launch.empty() && request.launch == job.launch;
+}
+
 // Ranks come in any order, and all of them say what their run wants. One that was there and comes again would meet the
 // others' progress with its own state of the manifest.
 bool JobRegistry::MayResume(const Job& job, const OpenJobRequest& request) {
   if (!job.named) return false;
   if (job.members.empty()) return true;
-  if (!job.resumed || request.rank < 0 || !SameToken(job.token, request.token)) return false;
+  if (!job.resumed || request.rank < 0 || !IsOfSameRun(job, request)) return false;
   return std::ranges::find(job.resumed_ranks, request.rank) == job.resumed_ranks.end();
 }
 
 // The same script in each rank, on its first launch: the first rank found nothing to resume, and attached.
 bool JobRegistry::BeganAnew(const Job& job, const OpenJobRequest& request) {
   const auto is_there = [&](const Member& member) { return member.rank == request.rank; };
-  return job.named && !job.resumed && !job.members.empty() && request.rank >= 0 &&
-         SameToken(job.token, request.token) && std::ranges::none_of(job.members, is_there);
+  return job.named && !job.resumed && !job.members.empty() && request.rank >= 0 && IsOfSameRun(job, request) &&
+         std::ranges::none_of(job.members, is_there);
 }
 
 Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume) {
@@ -111,6 +124,7 @@ Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& requ
   while (job.name.empty() || (request.name.empty() && FindOwned(uid, job.name) != nullptr))
     job.name = tokens_.MakeJobName();
   job.token = request.token.empty() ? tokens_.MakeToken() : request.token;
+  job.launch = request.launch;
   job.named = request.named || resume;
   job.resumed = resume;
   job.world_size = request.world_size;
@@ -122,22 +136,27 @@ bool JobRegistry::IsOpenToOwner(const Job& job, const OpenJobRequest& request) {
   return job.named && job.members.empty() && job.uid != kOverflowUid && request.mode != OpenMode::kJoin;
 }
 
-// The token of a launch that started anew (torchrun, Slurm) is another one, and its world may be: the first to come
-// brings both. Not while the ranks of a launcher that was here before are on their way with the token it was given.
+// A next run (a restart by torchrun or Slurm) has another token or launch, and may have another world: its first rank
+// brings both. Not while the job waits for the ranks of a run that its launcher has opened it for.
 bool JobRegistry::BeginsNewRun(const Job& job, const OpenJobRequest& request, base::TimePoint now) {
-  if (!IsOpenToOwner(job, request) || SameToken(job.token, request.token)) return false;
+  if (!IsOpenToOwner(job, request) || IsOfSameRun(job, request)) return false;
   return !job.awaited_until || now >= *job.awaited_until;
 }
 
 Status JobRegistry::CheckToken(const Job& job, const OpenJobRequest& request) const {
-  if (SameToken(job.token, request.token)) return {};
-  if (request.token.empty() && IsOpenToOwner(job, request)) return {};  // And takes nobody's token away.
-  if (!request.token.empty() && job.awaited_until) {
+  if (IsOfSameRun(job, request)) return {};
+  if (!NamesRun(request) && IsOpenToOwner(job, request)) return {};  // The job's token stays valid.
+  if (NamesRun(request) && job.awaited_until) {
     return Fail(Code::kDenied, fmt::format("this is not the token of job '{}', which was opened without a session and "
-                                           "waits up to {} s for those with its token (TIERD_JOB_TOKEN)",
+                                           "waits up to {} s for processes with its token (TIERD_JOB_TOKEN)",
                                            job.name, kUnattachedJobLifetime / std::chrono::seconds(1)));
   }
   if (!request.token.empty()) return Fail(Code::kDenied, fmt::format("this is not the token of job '{}'", job.name));
+  if (!request.launch.empty()) {
+    return Fail(Code::kDenied, fmt::format("job '{}' belongs to another launch, with {} sessions: join it with its "
+                                           "token (TIERD_JOB_TOKEN), or choose another name",
+                                           job.name, job.members.size()));
+  }
   if (request.mode == OpenMode::kJoin) {
     return Fail(Code::kDenied, fmt::format("joining job '{}' needs its token (TIERD_JOB_TOKEN)", job.name));
   }
@@ -170,6 +189,7 @@ const Job& JobRegistry::Commit(const Admission& admission, const OpenJobRequest&
              inserted);
   Job& job = place->second;
   job.token = admission.job.token;
+  job.launch = admission.job.launch;
   job.world_size = admission.job.world_size;
   job.resumed = admission.job.resumed;
   job.resumed_ranks = admission.job.resumed_ranks;

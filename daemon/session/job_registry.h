@@ -4,12 +4,16 @@
 // The idea: opening is two steps. Admit decides and changes nothing; Commit, called once the engine has agreed too,
 // makes it so. A job is known by (uid, name); its token speaks for its owner.
 //
-// Rules: create refuses a live job; join and a second attach need the token; resume wants a named job without
-// sessions, or, of each further rank, the one that a rank with its token has resumed and that it has not been in
-// since; a rank is present once; every rank of a world names the same size, and the first one after all are gone names
-// it anew. A named job without sessions takes its owner's next run, with that run's token and world; while it awaits
-// the run that a launcher opened it for, only those with its token, or with none. The overflow uid stands for
-// everybody whom the kernel cannot name here, so it owns nothing without a token.
+// Rules: create refuses a live job. Join and a second attach need the token, or the launch that the job was opened by.
+// Resume needs a named job without sessions; a further rank may resume a job that a rank with the same token or launch
+// has resumed, once. A rank is present once. Every rank of a world names the same size; when all ranks have left, the
+// next one names a new size. A named job without sessions accepts its owner's next run, with that run's token or launch
+// and world. While it waits for the run that a launcher opened it for, it accepts only processes with its token, or
+// with neither token nor launch. The overflow uid stands for every user whom the kernel cannot name here, so it owns
+// nothing without a token.
+//
+// A launch is what the environment of all ranks of one torchrun or Slurm step has in common. Other users can guess it,
+// so it is compared only among processes of one uid, and a token never follows from it: tokens are random.
 // Invariants: jobs of a uid <= jobs_per_uid_max; a session is in exactly one job. Engine thread only.
 #pragma once
 
@@ -53,6 +57,7 @@ struct Job {
   uint32_t uid = 0;
   std::string name;
   std::string token;
+  std::string launch;  // Of the run that opened it; empty if that run had a token, or no launcher.
   bool named = false;
   int32_t world_size = 0;
   std::vector<Member> members;
@@ -99,6 +104,7 @@ class JobRegistry {
   const std::map<tiering::JobId, Job>& jobs() const { return jobs_; }
 
  private:
+  static bool IsOfSameRun(const Job& job, const OpenJobRequest& request);
   static bool BeganAnew(const Job& job, const OpenJobRequest& request);
   static bool MayResume(const Job& job, const OpenJobRequest& request);
   Result<Admission> AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume);

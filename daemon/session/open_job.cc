@@ -43,6 +43,9 @@ Status ValidateOpenJob(const OpenJobRequest& request) {
   if (!request.token.empty() && !IsToken(request.token)) {
     return Fail(Code::kInvalid, "the job token must be 64 hexadecimal digits");
   }
+  if (!request.token.empty() && !request.launch.empty()) {
+    return Fail(Code::kInvalid, "a job token and a launch were given; give one of them");
+  }
   if (static_cast<uint16_t>(request.mode) > static_cast<uint16_t>(proto::OpenMode::kResume)) {
     return Fail(Code::kInvalid, fmt::format("mode is {}, allowed are 0 (attach), 1 (create), 2 (join), 3 (resume)",
                                             static_cast<uint16_t>(request.mode)));

@@ -29,7 +29,7 @@ Result<client::SessionOptions> SessionOptionsFrom(const tier_connect_options& gi
   options.attach.sockets = link::SocketCandidates(TextOf(given.socket), environment);
   options.attach.identity = link::CompleteIdentity(
       {.name = TextOf(given.job), .token = TextOf(given.token), .rank = given.rank, .world_size = given.world_size},
-      ::getuid(), environment);
+      environment);
   options.attach.mode = static_cast<proto::OpenMode>(given.mode);
   options.attach.named = given.named != 0;
   options.attach.guarantee_bytes = given.guarantee_bytes;
@@ -53,6 +53,7 @@ Result<client::Session*> OpenSession(client::SessionOptions options) {
   const bool joins = attach.mode == proto::OpenMode::kAttach || attach.mode == proto::OpenMode::kJoin;
   if (joins && attach.identity.token.empty()) {
     attach.identity.token = own.token;
+    attach.identity.launch.clear();
     session = client::Session::Open(options);
     if (session) return session;
   }

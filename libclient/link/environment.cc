@@ -6,7 +6,6 @@
 #include <cstring>
 #include <string_view>
 
-#include "libclient/link/sha256.h"
 #include "proto/handshake.h"
 
 namespace tier::link {
@@ -37,7 +36,7 @@ std::string AsJobName(std::string text) {
 
 struct Launch {
   std::string name;
-  std::string secret;  // What all ranks of this start share, and no other start does.
+  std::string text;  // What all ranks of this launch share, and those of no other launch of this user.
 };
 
 Launch FindLaunch(const Lookup& environment) {
@@ -69,7 +68,7 @@ std::vector<std::string> SocketCandidates(const std::string& given, const Lookup
   return candidates;
 }
 
-JobIdentity CompleteIdentity(JobIdentity given, uint32_t uid, const Lookup& environment) {
+JobIdentity CompleteIdentity(JobIdentity given, const Lookup& environment) {
   const bool asked = given.rank != -1 || given.world_size != 0;
   FillNumber(environment, "RANK", -1, given.rank);
   FillNumber(environment, "WORLD_SIZE", 0, given.world_size);
@@ -78,9 +77,8 @@ JobIdentity CompleteIdentity(JobIdentity given, uint32_t uid, const Lookup& envi
   if (!asked && !complete) given.world_size = 0, given.rank = -1;
   if (given.token.empty()) given.token = ValueOf(environment, "TIERD_JOB_TOKEN");
   const Launch launch = FindLaunch(environment);
-  if (launch.secret.empty()) return given;
   if (given.name.empty()) given.name = AsJobName(launch.name);
-  if (given.token.empty()) given.token = Sha256Hex("tierd job token\n" + std::to_string(uid) + "\n" + launch.secret);
+  if (given.token.empty()) given.launch = launch.text;
   return given;
 }
 

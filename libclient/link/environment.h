@@ -18,14 +18,16 @@ using Lookup = std::function<const char*(const char*)>;
 std::vector<std::string> SocketCandidates(const std::string& given, const Lookup& environment);
 
 struct JobIdentity {
-  std::string name;   // Empty: the daemon invents one.
-  std::string token;  // Empty: a new job makes one. Else 64 hexadecimal digits.
+  std::string name;    // Empty: the daemon invents one.
+  std::string token;   // Empty: a new job makes one. Else 64 hexadecimal digits.
+  std::string launch;  // What all ranks of this launch share. Empty: no launcher, or a token is given.
   int32_t rank = -1;
   int32_t world_size = 0;
 };
 
-// Fills what the caller left open. All ranks of one launch (and of one restart of it) get the same name and token:
-// from torchrun's variables, or from Slurm's. An explicit token, or $TIERD_JOB_TOKEN, outranks a derived one.
-JobIdentity CompleteIdentity(JobIdentity given, uint32_t uid, const Lookup& environment);
+// Fills what the caller left open. All ranks of one launch (and of one restart of it) get the same name and the same
+// `launch`, from torchrun's variables or from Slurm's: by these they meet in one job, and the daemon makes the job's
+// token. With a token, given or in $TIERD_JOB_TOKEN, `launch` stays empty: the token alone decides.
+JobIdentity CompleteIdentity(JobIdentity given, const Lookup& environment);
 
 }  // namespace tier::link

@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kHowToStart[] = "start one with `tierd` or `systemctl start tierd`, or name its socket in TIERD_SOCKET";
 
-// Job names and tokens that do not fit are refused, not cut: a cut name is another name.
+// Text that does not fit is refused, not cut: a name that is cut is another name.
 template <size_t N>
 Status FillText(const std::string& text, const char* field, char (&target)[N]) {
   if (text.size() >= N) {
@@ -44,6 +44,9 @@ Result<proto::Hello> MakeHello(const AttachOptions& options) {
   hello.limit_bytes = options.limit_bytes;
   if (auto ok = FillText(options.identity.name, "the job name", hello.job); !ok) return std::unexpected(ok.error());
   if (auto ok = FillText(options.identity.token, "the job token", hello.token); !ok) return std::unexpected(ok.error());
+  if (auto ok = FillText(options.identity.launch, "the launcher's run id, with its address,", hello.launch); !ok) {
+    return Fail(ok.error().code, ok.error().message + "; set TIERD_JOB_TOKEN for all ranks instead");
+  }
   std::snprintf(hello.client, sizeof hello.client, "libtier 0.1.0 (%.40s)", program_invocation_short_name);
   return hello;
 }

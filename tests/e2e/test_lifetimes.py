@@ -290,7 +290,7 @@ def test_all_ranks_of_a_run_resume(daemon: launcher.Running) -> None:
 
 
 def test_a_named_job_survives_an_elastic_restart(daemon: launcher.Running) -> None:
-    """Torchrun counts restarts, and the tokens of its runs differ: the next run's ranks find the job of the last."""
+    """Torchrun counts restarts, and each launch gets another token: the next run's ranks find the job of the last."""
     rank = f"""
         import sys, tierd
         client = tierd.connect(job="elastic", socket={daemon.socket!r}, named=True)

@@ -79,7 +79,7 @@ typedef struct tier_connect_options {
   const char* socket; /* path of the data socket; NULL: $TIERD_SOCKET, else $XDG_RUNTIME_DIR/tierd/tierd.sock, else
                          /run/tierd/tierd.sock */
   const char* job;    /* NULL: derived from the launcher's environment, with a random suffix if there is none */
-  const char* token;  /* NULL: $TIERD_JOB_TOKEN, else derived (torchrun, Slurm), else none */
+  const char* token;  /* NULL: $TIERD_JOB_TOKEN or none; the ranks of one torchrun or Slurm step need none */
   int mode;           /* TIER_MODE_... */
   int named;          /* 1: kept until `tierctl job remove`, for its owner's next run, whatever that one's token */
   int rank;           /* -1: $RANK or none */

@@ -93,6 +93,14 @@ TEST(Connect, FindsTheSocketInTheEnvironment) {
   tier_close(client);
 }
 
+TEST(Connect, RefusesALaunchThatDoesNotFit) {
+  const FakeDaemon daemon;
+  ::setenv("TORCHELASTIC_RUN_ID", std::string(proto::kLaunchSize, 'r').c_str(), 1);
+  tier_client* client = nullptr;
+  EXPECT_TIER_ERROR(ConnectTo(daemon.socket_path(), &client), TIER_INVALID, "at most 511; set TIERD_JOB_TOKEN");
+  ::unsetenv("TORCHELASTIC_RUN_ID");
+}
+
 TEST(Connect, SendsNoDescriptor) {
   FakeDaemon daemon;
   tier_client* const client = Connect(daemon);

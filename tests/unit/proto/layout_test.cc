@@ -30,7 +30,8 @@ TEST(Layout, EverythingThatCrossesIsPlainMemory) {
 TEST(Layout, HelloHasNoHiddenPadding) {
   EXPECT_EQ(offsetof(Hello, job) + kJobNameSize, offsetof(Hello, token));
   EXPECT_EQ(offsetof(Hello, token) + kTokenSize, offsetof(Hello, client));
-  EXPECT_EQ(offsetof(Hello, client) + sizeof(Hello::client), sizeof(Hello));
+  EXPECT_EQ(offsetof(Hello, client) + sizeof(Hello::client), offsetof(Hello, launch));
+  EXPECT_EQ(offsetof(Hello, launch) + kLaunchSize, sizeof(Hello));
 }
 
 TEST(Layout, WelcomeHasNoHiddenPadding) {

@@ -64,6 +64,14 @@ TEST(ParseHello, TakesEveryFieldOver) {
   EXPECT_EQ(parsed->client, "test 1.0");
 }
 
+TEST(ParseHello, TakesTheLaunchOver) {
+  Hello hello = GoodHello();
+  std::strcpy(hello.launch, "torchrun\nrun\nnode1\n29500\n0");
+  const auto parsed = ParseHello(Bytes(hello));
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_EQ(parsed->open.launch, "torchrun\nrun\nnode1\n29500\n0");
+}
+
 TEST(ParseHello, DisplayTextIsMadePrintable) {
   Hello hello = GoodHello();
   std::strcpy(hello.client, "a\nb\x1b[31m");
@@ -106,6 +114,14 @@ TEST(ParseHello, EachWrongFieldIsNamed) {
       {"short token", [](Hello& h) { h.token[0] = 'a'; }, Code::kInvalid, "64 hexadecimal"},
       {"client without NUL", [](Hello& h) { std::memset(h.client, 'c', sizeof(h.client)); }, Code::kInvalid,
        "`client`"},
+      {"launch without NUL", [](Hello& h) { std::memset(h.launch, 'l', sizeof(h.launch)); }, Code::kInvalid,
+       "`launch` has no NUL"},
+      {"token and launch",
+       [](Hello& h) {
+         std::memset(h.token, 'a', 64);
+         h.launch[0] = 'l';
+       },
+       Code::kInvalid, "give one of them"},
       {"job name", [](Hello& h) { std::strcpy(h.job, "a b c"); }, Code::kInvalid, "job name"},
       {"rank", [](Hello& h) { h.rank = 3; }, Code::kInvalid, "rank is 3"},
   };

@@ -123,7 +123,76 @@ TEST_F(JobRegistryTest, NamedJobStaysAndItsOwnerComesBack) {
   EXPECT_EQ(Open(kAlice, {.name = "train"}).value().id, job.id);
 }
 
-// An elastic restart: torchrun and Slurm count it, so the token that libtier derives of the launch is another one.
+TEST_F(JobRegistryTest, RanksOfOneLaunchMeetWithoutAToken) {
+  const OpenJobRequest rank0{.name = "train", .launch = "torchrun 7", .rank = 0, .world_size = 2};
+  OpenJobRequest rank1 = rank0;
+  rank1.rank = 1;
+  const Job job = Open(kAlice, rank0).value();
+  const auto joined = Open(kAlice, rank1);
+  ASSERT_TRUE(joined) << joined.error().message;
+  EXPECT_EQ(joined->id, job.id);
+  EXPECT_EQ(joined->token, job.token);
+  EXPECT_EQ(Refusal(kAlice, rank1), Code::kAlreadyExists) << "it is present";
+  EXPECT_TRUE(Open(kAlice, {.name = "train", .token = job.token})) << "a helper that was handed the token";
+
+  rank1.launch = "torchrun 8";
+  EXPECT_EQ(Refusal(kAlice, rank1), Code::kDenied) << "another launch";
+  EXPECT_NE(Open(kBob, rank0).value().id, job.id) << "another user with the same variables";
+}
+
+TEST_F(JobRegistryTest, ALaunchDoesNotJoinAJobThatWasOpenedWithoutOne) {
+  ASSERT_TRUE(Open(kAlice, {.name = "tokens", .token = std::string(64, 'a')}));
+  ASSERT_TRUE(Open(kAlice, {.name = "plain"}));
+  EXPECT_EQ(Refusal(kAlice, {.name = "tokens", .launch = "torchrun 7"}), Code::kDenied);
+  EXPECT_EQ(Refusal(kAlice, {.name = "plain", .launch = "torchrun 7"}), Code::kDenied);
+}
+
+// The environment of a launch is no secret. A token that could be computed from it would give every user of the machine
+// the rights of the job's owner.
+TEST_F(JobRegistryTest, TheTokenOfALaunchCannotBeGuessed) {
+  KernelTokenSource kernel;
+  JobRegistry registry({}, kernel), other({}, kernel);
+  const OpenJobRequest request{.name = "train", .launch = "torchrun\nnone\n127.0.0.1\n29500\n0"};
+  const auto first = registry.Admit(kAlice, request, kStart);
+  const auto second = other.Admit(kAlice, request, kStart);
+  ASSERT_TRUE(first && second);
+  EXPECT_TRUE(IsToken(first->job.token));
+  EXPECT_NE(first->job.token, second->job.token);
+}
+
+TEST_F(JobRegistryTest, NextLaunchOfANamedJobGetsANewTokenAndItsWorld) {
+  const OpenJobRequest before{.name = "train", .launch = "restart 0", .named = true, .rank = 0, .world_size = 2};
+  OpenJobRequest after = before;
+  after.launch = "restart 1";
+  after.world_size = 3;
+  const Job job = Open(kAlice, before).value();
+  EXPECT_EQ(Refusal(kAlice, after), Code::kDenied) << "the first launch is still there";
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+
+  const auto reopened = Open(kAlice, after);
+  ASSERT_TRUE(reopened) << reopened.error().message;
+  EXPECT_EQ(reopened->id, job.id);
+  EXPECT_EQ(reopened->world_size, 3);
+  EXPECT_NE(reopened->token, job.token);
+  OpenJobRequest straggler = before;
+  straggler.rank = 1;
+  EXPECT_EQ(Refusal(kAlice, straggler), Code::kDenied) << "of the launch that is over";
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = job.token}), Code::kDenied) << "and its token with it";
+  after.rank = 1;
+  EXPECT_EQ(Open(kAlice, after)->token, reopened->token);
+}
+
+TEST_F(JobRegistryTest, AllRanksOfALaunchMayResume) {
+  const auto rank = [](int32_t number, const char* launch) {
+    return OpenJobRequest{
+        .name = "train", .launch = launch, .mode = OpenMode::kResume, .rank = number, .world_size = 3};
+  };
+  const Job job = Open(kAlice, rank(1, "restart 0")).value();
+  EXPECT_EQ(Open(kAlice, rank(0, "restart 0")).value().id, job.id);
+  EXPECT_EQ(Refusal(kAlice, rank(2, "restart 1")), Code::kAlreadyExists) << "another run";
+}
+
+// An elastic restart with tokens that a launcher of the user's own hands out.
 TEST_F(JobRegistryTest, NextRunOfANamedJobBringsItsOwnTokenAndWorld) {
   const std::string first_run(64, 'a');
   const std::string next_run(64, 'b');
@@ -312,6 +381,8 @@ TEST_F(JobRegistryTest, NothingIsKeptByADaemonWithoutData) {
 
 TEST_F(JobRegistryTest, OverflowUidOwnsNothingWithoutAToken) {
   EXPECT_EQ(Refusal(kOverflowUid, {.name = "train"}), Code::kDenied);
+  EXPECT_EQ(Refusal(kOverflowUid, {.name = "train", .launch = "torchrun 7"}), Code::kDenied)
+      << "the launch of another container may look the same";
   const std::string token(64, 'b');
   ASSERT_TRUE(Open(kOverflowUid, {.name = "train", .token = token}));
   EXPECT_EQ(Refusal(kOverflowUid, {.name = "train", .token = std::string(64, 'c')}), Code::kDenied);
@@ -383,44 +454,6 @@ TEST_F(JobRegistryTest, OverflowUidControlsOnlyByToken) {
   ASSERT_TRUE(Open(kOverflowUid, {.name = "train", .token = token}));
   EXPECT_FALSE(registry_.FindFor({.uid = kOverflowUid}, "train"));
   EXPECT_TRUE(registry_.FindFor({.uid = kOverflowUid, .token = token}, "train"));
-}
-
-struct OpenJobCase {
-  const char* what;
-  OpenJobRequest request;
-  const char* message;  // Null: valid.
-};
-
-TEST(ValidateOpenJob, EachFieldIsCheckedAndNamed) {
-  const OpenJobCase cases[] = {
-      {"nothing at all", {}, nullptr},
-      {"every character a name may have", {.name = "aZ09._:/@-"}, nullptr},
-      {"longest name", {.name = std::string(127, 'n')}, nullptr},
-      {"name too long", {.name = std::string(128, 'n')}, "128 characters"},
-      {"blank in name", {.name = "a b"}, "letters, digits"},
-      {"NUL in name", {.name = std::string("a\0b", 3)}, "letters, digits"},
-      {"umlaut in name", {.name = "tr\xc3\xa4in"}, "letters, digits"},
-      {"token of other length", {.name = "a", .token = "abc"}, "64 hexadecimal"},
-      {"token with other digits", {.name = "a", .token = std::string(64, 'g')}, "64 hexadecimal"},
-      {"unknown mode", {.name = "a", .mode = static_cast<OpenMode>(4)}, "mode is 4"},
-      {"join of nothing", {.mode = OpenMode::kJoin}, "need the job's name"},
-      {"named without name", {.named = true}, "needs a name"},
-      {"rank without world", {.name = "a", .rank = 0}, "without a world_size"},
-      {"world without rank", {.name = "a", .world_size = 2}, "rank is -1"},
-      {"rank beyond world", {.name = "a", .rank = 2, .world_size = 2}, "0 to 1"},
-      {"negative world", {.name = "a", .rank = 0, .world_size = -1}, "world_size is -1"},
-      {"huge world", {.name = "a", .rank = 0, .world_size = kWorldSizeMax + 1}, "world_size"},
-      {"limit below guarantee", {.name = "a", .guarantee_bytes = 2, .limit_bytes = 1}, "below guarantee_bytes"},
-      {"guarantee without limit", {.name = "a", .guarantee_bytes = 2}, nullptr},
-  };
-  for (const OpenJobCase& c : cases) {
-    const auto valid = ValidateOpenJob(c.request);
-    EXPECT_EQ(valid.has_value(), c.message == nullptr) << c.what;
-    if (!valid && c.message != nullptr) {
-      EXPECT_EQ(valid.error().code, Code::kInvalid) << c.what;
-      EXPECT_THAT(valid.error().message, HasSubstr(c.message)) << c.what;
-    }
-  }
 }
 
 TEST(Token, IsSixtyFourHexadecimalDigitsAndNeverTheSame) {
