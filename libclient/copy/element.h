@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "libclient/copy/fused_copy.h"
+#include "libclient/copy/copy_plan.h"
 
 namespace tier::copy {
 namespace {  // One copy per translation unit, on purpose: see above.

@@ -11,38 +11,15 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string_view>
 
+#include "libclient/copy/copy_plan.h"
+
 namespace tier::copy {
 
-// The numbers are those of the C interface (TIER_BYTES …).
-enum class ElementType : uint8_t {
-  kBytes = 0,
-  kFp32 = 1,
-  kBf16 = 2,
-  kFp16 = 3,
-  kFp64 = 4,  // No casts; not offered by the C interface.
-};
-constexpr size_t ElementSize(ElementType type) {
-  constexpr size_t kSizes[] = {1, 4, 2, 2, 8};
-  return kSizes[static_cast<size_t>(type)];
-}
-
-struct CopyPlan {
-  ElementType source_type = ElementType::kBytes;
-  ElementType target_type = ElementType::kBytes;
-  bool check_finite = false;
-  bool sum_squares = false;
-};
 // Same types, or fp32 ↔ bf16 and fp32 ↔ fp16; bytes can be neither checked nor summed.
 bool IsSupported(const CopyPlan& plan);
-
-struct CopyOutcome {
-  uint64_t non_finite_count = 0;  // NaN or ±∞ in the target as written: finite fp32 beyond the range of fp16 too.
-  double sum_of_squares = 0;      // Of the source elements, before any cast. NaN or ∞ if one of them is.
-};
 
 // Copies `elements` elements from `source` to `target`. Casts round to nearest even; a NaN stays a NaN of the same sign
 // and leading payload bits, made quiet. Without a cast every bit pattern is kept, signalling NaNs included.
@@ -50,9 +27,6 @@ struct CopyOutcome {
 // threads and devices when the call returns, as after memcpy.
 // REQUIRES: IsSupported(plan); the two ranges do not overlap.
 CopyOutcome FusedCopy(void* target, const void* source, size_t elements, const CopyPlan& plan);
-
-// Squares are added per lane in element order; the lanes are added pairwise at the end.
-inline constexpr size_t kSumLanes = 32;
 
 // ---- For tests and benchmarks ----
 

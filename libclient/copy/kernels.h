@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "libclient/copy/fused_copy.h"
+#include "libclient/copy/copy_plan.h"
 
 namespace tier::copy {
 

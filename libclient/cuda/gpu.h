@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -56,9 +55,6 @@ class Gpu {
   virtual ~Gpu() = default;
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
-
-  // The process's own, from the environment at the first call. Never destroyed: at exit the driver may go first.
-  static Gpu& Get();
 
   virtual GpuState state() const = 0;
   // One sentence for logs and errors: which driver is in use, or why none is.
@@ -126,14 +122,5 @@ class Event {
   void* handle_ = nullptr;
   void* context_ = nullptr;
 };
-
-struct GpuOptions {
-  bool enabled = true;  // False: the null twin.
-  std::string library;  // Path of the driver; empty: libcuda.so.1, and only if the process has loaded it.
-};
-// From TIER_CUDA and TIER_CUDA_LIBRARY.
-GpuOptions GpuOptionsFromEnvironment();
-// A Gpu of one's own, for tests. Unregisters its windows and releases its streams and contexts when destroyed.
-std::unique_ptr<Gpu> MakeGpu(const GpuOptions& options);
 
 }  // namespace tier::cuda

@@ -3,9 +3,10 @@
 namespace tier::swap {
 
 using cuda::Gpu;
+using cuda::ProcessGpu;
 
 Result<std::unique_ptr<DevicePort>> DevicePort::Open(const CopyRequest& request) {
-  Gpu& gpu = Gpu::Get();
+  Gpu& gpu = ProcessGpu();
   if (!gpu.IsDevicePointer(request.memory)) {
     if (request.stream == nullptr) return nullptr;
     return Fail(Code::kInvalid, "a stream was given, but the pointer is not device memory (" + gpu.reason() + ")");
@@ -23,7 +24,7 @@ Result<std::unique_ptr<DevicePort>> DevicePort::Open(const CopyRequest& request)
 Status DevicePort::Order() {
   if (ordered_) return {};
   ordered_ = true;
-  return Gpu::Get().StreamWait(stream_, before_);
+  return ProcessGpu().StreamWait(stream_, before_);
 }
 
 Status DevicePort::Move(Direction direction, std::byte* device, std::span<const Segment> host) {
@@ -33,18 +34,18 @@ Status DevicePort::Move(Direction direction, std::byte* device, std::span<const 
     copies.push_back({device, segment.data, segment.length});
     device += segment.length;
   }
-  if (direction == Direction::kOut) return Gpu::Get().CopyFromDeviceAsync(copies, stream_);
-  return Gpu::Get().CopyToDeviceAsync(copies, stream_);
+  if (direction == Direction::kOut) return ProcessGpu().CopyFromDeviceAsync(copies, stream_);
+  return ProcessGpu().CopyToDeviceAsync(copies, stream_);
 }
 
 Result<cuda::Event> DevicePort::Start(client::Session& session, const CopyRequest& request, const client::Lease& lease,
                                       std::span<const Segment> segments) {
-  (void)session.pinned().Pin(Gpu::Get(), lease.runs);  // Unpinned copies are slower, not wrong.
+  (void)session.pinned().Pin(ProcessGpu(), lease.runs);  // Unpinned copies are slower, not wrong.
   const auto moved = Move(request.direction, request.MemoryAt(lease.offset), segments);
-  auto end = Gpu::Get().RecordEvent(stream_, request.memory);
+  auto end = ProcessGpu().RecordEvent(stream_, request.memory);
   if (moved) return end;
   // Parts of it may be queued: the lease must not end under them.
-  if (end) (void)Gpu::Get().WaitEvent(*end);
+  if (end) (void)ProcessGpu().WaitEvent(*end);
   return std::unexpected(moved.error());
 }
 
@@ -58,9 +59,9 @@ Result<RangeOutcome> DevicePort::CopyThroughHost(const CopyRequest& request, uin
   const Segment whole{buffer_.data(), buffer_.size()};
   const auto move = [&]() -> Status {
     if (auto moved = Move(request.direction, request.MemoryAt(tensor_offset), {&whole, 1}); !moved) return moved;
-    auto end = Gpu::Get().RecordEvent(stream_, request.memory);
+    auto end = ProcessGpu().RecordEvent(stream_, request.memory);
     if (!end) return std::unexpected(end.error());
-    return Gpu::Get().WaitEvent(*end);
+    return ProcessGpu().WaitEvent(*end);
   };
   const bool out = request.direction == Direction::kOut;
   if (out) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "libclient/client/session.h"
-#include "libclient/cuda/gpu.h"
+#include "libclient/cuda/process_gpu.h"
 #include "libclient/swap/copy_request.h"
 #include "libclient/swap/range_copy.h"
 
@@ -27,7 +27,7 @@ class DevicePort {
   // The same through a buffer of this port's, where elements are cast, checked or summed. Blocks until copied.
   Result<RangeOutcome> CopyThroughHost(const CopyRequest& request, uint64_t tensor_offset,
                                        std::span<const Segment> segments);
-  static Status Await(const cuda::Event& event) { return cuda::Gpu::Get().WaitEvent(event); }
+  static Status Await(const cuda::Event& event) { return cuda::ProcessGpu().WaitEvent(event); }
 
  private:
   Status Order();

@@ -205,16 +205,10 @@ def _way_round(graph: Graph, start: str) -> list[str]:
     return way[::-1]
 
 
-def cycle_findings(graph: Graph, known: Iterable[str], table: str) -> list[Finding]:
-    """Units in cycles that `known` does not name, and units of `known` that are in none."""
-    known = set(known)
+def cycle_findings(graph: Graph) -> list[Finding]:
+    """Units in cycles."""
     cyclic = {unit for group in cycles(graph) for unit in group}
-    new = [Finding("unit-cycle", unit, 0, " -> ".join(_way_round(graph, unit))) for unit in sorted(cyclic - known)]
-    gone = [
-        Finding("unit-cycle", _TABLE, 0, f"{unit} is in no cycle any more: delete it from {table}")
-        for unit in sorted(known - cyclic)
-    ]
-    return new + gone
+    return [Finding("unit-cycle", unit, 0, " -> ".join(_way_round(graph, unit))) for unit in sorted(cyclic)]
 
 
 def upward_findings(found: Iterable[Upward], table: Iterable[Upward]) -> list[Finding]:

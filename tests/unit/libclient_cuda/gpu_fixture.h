@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "libclient/cuda/gpu.h"
+#include "libclient/cuda/process_gpu.h"
 #include "tests/support/cuda/trainer.h"
 
 namespace tier::cuda {

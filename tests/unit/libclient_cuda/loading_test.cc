@@ -135,7 +135,7 @@ TEST(Loading, TheEnvironmentNamesTheLibraryAndSwitchesOff) {
   unsetenv("TIER_CUDA_LIBRARY");
 }
 
-TEST(Loading, TheProcessHasOneGpu) { EXPECT_EQ(&Gpu::Get(), &Gpu::Get()); }
+TEST(Loading, TheProcessHasOneGpu) { EXPECT_EQ(&ProcessGpu(), &ProcessGpu()); }
 
 // The fake driver aborts when it is called in a forked child, so exit status 0 says that it was not.
 int InAForkedChild(Gpu& gpu, std::byte* memory, const Event& event) {

@@ -1,5 +1,4 @@
-// Which Gpu a process gets.
-#include "libclient/cuda/gpu.h"
+#include "libclient/cuda/process_gpu.h"
 
 #include <cstdlib>
 #include <string_view>
@@ -29,7 +28,7 @@ std::unique_ptr<Gpu> MakeGpu(const GpuOptions& options) {
   return std::make_unique<DriverGpu>(options.library);
 }
 
-Gpu& Gpu::Get() {
+Gpu& ProcessGpu() {
   static Gpu* const gpu = MakeGpu(GpuOptionsFromEnvironment()).release();
   return *gpu;
 }
