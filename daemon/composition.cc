@@ -197,7 +197,7 @@ void Daemon::WatchEvents() {
   // The first of all watchers: there is room.
   log_subscription_ =
       *control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [this](const session::Event& event) {
-        const auto line = journal_.Pass(event, engine_->clock().Now());
+        const auto line = event_log_limiter_.Pass(event, engine_->clock().Now());
         if (line) spdlog::log(line->fault ? spdlog::level::warn : spdlog::level::info, "{}", line->text);
       });
 }
@@ -313,7 +313,7 @@ void Daemon::MakeStop() {
   steps.start_drain = [this] { engine_->jobs().StartDrain(stop_reason_); };
   steps.is_drained = [this] { return engine_->engine().idle(); };
   steps.end_sessions = [this] { engine_->sessions().EndAll(Code::kDisconnected, "tierd has stopped"); };
-  steps.farewells_said = [this] { return listener_->idle(); };
+  steps.final_packets_sent = [this] { return listener_->idle(); };
   steps.done = [this](const session::StopOutcome& outcome) { EndRun(outcome); };
   stop_.emplace(io_, engine_->mailbox(), std::move(steps));
 }

@@ -22,7 +22,7 @@
 #include "daemon/metrics/exporter.h"
 #include "daemon/reload.h"
 #include "daemon/session/control_server.h"
-#include "daemon/session/event_journal.h"
+#include "daemon/session/event_log_limiter.h"
 #include "daemon/session/instance_lock.h"
 #include "daemon/session/listener.h"
 #include "daemon/session/orderly_stop.h"
@@ -72,7 +72,7 @@ class Daemon {
   std::unique_ptr<session::ControlServer> control_;
   std::unique_ptr<control::GrpcServer> grpc_;
   std::unique_ptr<metrics::Exporter> exporter_;
-  session::EventJournal journal_;  // The subscription's thread.
+  session::EventLogLimiter event_log_limiter_;  // The subscription's thread.
   std::shared_ptr<void> log_subscription_;
 
   boost::asio::signal_set signals_{io_};

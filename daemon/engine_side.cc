@@ -185,7 +185,7 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
                                             .persistent = paths.persistent,
                                             .only_uid = only_uid};
   registry_ = std::make_unique<session::JobRegistry>(jobs, tokens_);
-  jobs_ = std::make_unique<session::JobDesk>(*port_, *registry_, events_);
+  jobs_ = std::make_unique<session::JobService>(*port_, *registry_, events_);
   loop_ = std::make_unique<session::EngineLoop>(session::EngineLoopParts{.engine = *port_,
                                                                          .sessions = *sessions_,
                                                                          .jobs = *jobs_,

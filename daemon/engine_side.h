@@ -17,8 +17,8 @@
 #include "daemon/session/engine_loop.h"
 #include "daemon/session/engine_port.h"
 #include "daemon/session/event_log.h"
-#include "daemon/session/job_desk.h"
 #include "daemon/session/job_registry.h"
+#include "daemon/session/job_service.h"
 #include "daemon/session/session_table.h"
 #include "daemon/storage/ssd_tier.h"
 #include "daemon/tiering/engine.h"
@@ -55,7 +55,7 @@ class EngineSide {
   base::Mailbox& mailbox() { return mailbox_; }
   const base::Clock& clock() const { return clock_; }
   session::SessionTable& sessions() { return *sessions_; }
-  session::JobDesk& jobs() { return *jobs_; }
+  session::JobService& jobs() { return *jobs_; }
   session::EventLog& events() { return events_; }
   session::EnginePort& engine() { return *port_; }
   session::EnginePageOwner& page() { return *page_; }
@@ -87,7 +87,7 @@ class EngineSide {
   std::unique_ptr<tiering::Engine> engine_;
   std::unique_ptr<session::EngineAdapter> port_;
   std::unique_ptr<session::JobRegistry> registry_;
-  std::unique_ptr<session::JobDesk> jobs_;
+  std::unique_ptr<session::JobService> jobs_;
   std::unique_ptr<session::EngineLoop> loop_;
   std::thread thread_;
 };

@@ -75,7 +75,7 @@ void ToMessage(const session::JobDescription& job, v1::Job* message) {
   message->set_stall_seconds_total(static_cast<double>(c.stall_ns) * 1e-9);
 }
 
-void ToMessage(const session::KeptDescription& kept, v1::KeptManifest* message) {
+void ToMessage(const session::StoredManifestDescription& kept, v1::KeptManifest* message) {
   message->set_name(kept.name);
   message->set_uid(kept.uid);
   message->set_ssd_bytes(kept.ssd_bytes);

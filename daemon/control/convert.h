@@ -22,7 +22,7 @@ grpc::Status ToStatus(const Error& error, grpc::ServerContextBase* context);
 
 session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message);
 void ToMessage(const session::JobDescription& job, v1::Job* message);
-void ToMessage(const session::KeptDescription& kept, v1::KeptManifest* message);
+void ToMessage(const session::StoredManifestDescription& kept, v1::KeptManifest* message);
 void ToMessage(const session::DaemonDescription& daemon, v1::Status* message);
 void ToMessage(const session::DeviceDescription& device, v1::Device* message);
 void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message);

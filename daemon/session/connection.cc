@@ -83,12 +83,12 @@ void Connection::ReadLater() {
 void Connection::OnDescriptors() {
   static constexpr char kWhat[] = "a packet carries descriptors, and a client sends none";
   if (state_ == State::kHello) return Refuse({Code::kInvalid, std::string("handshake: ") + kWhat});
-  if (state_ != State::kFarewell && !violated_) Violate(kWhat);
+  if (state_ != State::kFinalPacket && !violated_) Violate(kWhat);
 }
 
 void Connection::OnReceived(const ReceivedPacket& packet) {
   if (state_ == State::kHello) return OnHelloPacket(packet);
-  if (state_ == State::kFarewell || violated_) return;  // Too late for it to matter.
+  if (state_ == State::kFinalPacket || violated_) return;  // Too late for it to matter.
   if (packet.truncated) return Violate("a packet is longer than any of the protocol");
   const auto parsed = ParseClientPacket(packet.bytes);
   if (!parsed) return Violate(parsed.error().message);
@@ -217,7 +217,7 @@ void Connection::FlushQueue() {
     }
     return owner_.OnBlocked(*this);
   }
-  if (state_ == State::kFarewell) Close();
+  if (state_ == State::kFinalPacket) Close();
 }
 
 void Connection::SetWaiting() {
@@ -239,18 +239,18 @@ void Connection::SetAttached() {
   state_ = State::kAttached;
 }
 
-void Connection::Refuse(const Error& error) { Farewell(BytesOf(MakeRefusal(error))); }
+void Connection::Refuse(const Error& error) { SendFinal(BytesOf(MakeRefusal(error))); }
 
-void Connection::Farewell(std::span<const std::byte> bytes) {
-  if (state_ == State::kClosed || state_ == State::kFarewell) return;
+void Connection::SendFinal(std::span<const std::byte> bytes) {
+  if (state_ == State::kClosed || state_ == State::kFinalPacket) return;
   queue_.clear();
   if (blocked_ != Blocked::kSocket) blocked_ = Blocked::kNo;
-  timer_.expires_after(kFarewellTime);
+  timer_.expires_after(kFinalPacketTime);
   timer_.async_wait([self = shared_from_this()](error_code error) {
     if (!error) self->Close();
   });
   if (!Send(bytes)) return Close();
-  state_ = State::kFarewell;
+  state_ = State::kFinalPacket;
   if (queue_.empty()) Close();
 }
 

@@ -33,8 +33,8 @@ namespace tier::session {
 // Every window there can be, granted in one turn, to a client that is slow to begin reading: it maps and populates one
 // before it reads the next. Only one that is shown windows, gives none back and reads nothing gets this far.
 inline constexpr size_t kPacketsQueuedMax = kWindowsMax;
-inline constexpr int kPacketsPerWakeMax = 64;                   // Read in one go; then others have their turn.
-inline constexpr auto kFarewellTime = std::chrono::seconds(1);  // For a last packet to leave.
+inline constexpr int kPacketsPerWakeMax = 64;                      // Read in one go; then others have their turn.
+inline constexpr auto kFinalPacketTime = std::chrono::seconds(1);  // For a last packet to leave.
 
 // A descriptor that many packets may carry; closed with the last of them.
 using SharedDescriptor = std::shared_ptr<const proto::FileDescriptor>;
@@ -57,15 +57,15 @@ class ConnectionOwner {
   virtual void OnDescriptorsSent(const Connection& connection, size_t count) = 0;
   // Packets wait: see blocked(). The owner calls Resume unless the socket itself is full.
   virtual void OnBlocked(const Connection& connection) = 0;
-  // The connection is closing. `of_client`: the socket holds descriptors that its client has sent, and whoever closes
-  // it may have to wait.
+  // The connection is closing. `of_client`: the socket holds descriptors that its client has sent, so closing it may
+  // block.
   virtual void TakeSocket(const Connection& connection, proto::FileDescriptor socket, bool of_client) = 0;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // kWaiting: its hello waits for its turn, and nothing else is read.
-  enum class State : uint8_t { kHello, kWaiting, kOpening, kAttached, kFarewell, kClosed };
+  enum class State : uint8_t { kHello, kWaiting, kOpening, kAttached, kFinalPacket, kClosed };
   // Why queued packets wait.
   enum class Blocked : uint8_t {
     kNo,
@@ -95,7 +95,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void SetOpening(tiering::SessionId session);
   void SetAttached();
   // A last packet, then close. What waits to be sent is dropped: the session that it was for has ended.
-  void Farewell(std::span<const std::byte> bytes);
+  void SendFinal(std::span<const std::byte> bytes);
   void Close();
 
   State state() const { return state_; }
@@ -130,7 +130,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::posix::stream_descriptor socket_;
   const int native_;                               // Of socket_, while it is open.
   boost::asio::posix::stream_descriptor process_;  // pidfd; closed where there is none.
-  boost::asio::steady_timer timer_;                // Handshake, then farewell.
+  boost::asio::steady_timer timer_;                // Of the handshake, then of the final packet.
   const PeerIdentity peer_;
   const PidfdSource pidfd_source_;
   ReceiveOptions receive_;

@@ -51,10 +51,10 @@ struct JobDescription {
   tiering::JobCounters counters;
 };
 
-inline constexpr size_t kKeptListedMax = 10'000;  // A message of gRPC has 4 MiB.
+inline constexpr size_t kStoredManifestsListedMax = 10'000;  // A message of gRPC has 4 MiB.
 
 // What a job that is not open persisted, for its next run.
-struct KeptDescription {
+struct StoredManifestDescription {
   uint32_t uid = 0;
   std::string name;
   uint64_t ssd_bytes = 0;
@@ -106,14 +106,14 @@ class ControlApi {
  public:
   virtual ~ControlApi() = default;
   virtual Result<JobDescription> OpenJob(const Caller& caller, const OpenJobRequest& request) = 0;
-  // `forget`: with what a named job persisted, also where the job is not open.
-  virtual Status CloseJob(const Caller& caller, const std::string& name, bool forget) = 0;
+  // `purge`: with what a named job persisted, also where the job is not open.
+  virtual Status CloseJob(const Caller& caller, const std::string& name, bool purge) = 0;
   virtual Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
                                         std::optional<uint64_t> guarantee_bytes,
                                         std::optional<uint64_t> limit_bytes) = 0;
   virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see.
-  // Likewise, of its own uid: the first kKeptListedMax.
-  virtual std::vector<KeptDescription> ListStoredManifests(const Caller& caller) = 0;
+  // Likewise, of its own uid: the first kStoredManifestsListedMax.
+  virtual std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller) = 0;
   virtual Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
                                                                size_t max) = 0;
   virtual Result<DaemonDescription> Describe() = 0;

@@ -69,29 +69,31 @@ Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJo
   });
 }
 
-Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bool forget) {
-  return Ask<void>([this, caller, name, forget]() -> Status {
+Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bool purge) {
+  return Ask<void>([this, caller, name, purge]() -> Status {
     const auto job = parts_.jobs.registry().FindFor(caller, name);
     if (!job && job.error().code != Code::kNotFound) return std::unexpected(job.error());
-    if (!job || forget) {
-      const std::vector<KeptDescription> kept = KeptNamed(caller, name);
-      if (!job) return RemoveKept(caller, name, kept, forget);
-      if (Status clear = CheckForget(**job, name, kept); !clear) return clear;
+    if (!job || purge) {
+      const std::vector<StoredManifestDescription> stored = StoredManifestsNamed(caller, name);
+      if (!job) return RemoveStored(caller, name, stored, purge);
+      if (Status clear = CheckPurge(**job, name, stored); !clear) return clear;
     }
-    parts_.jobs.Close((*job)->id, fmt::format("closed by request of uid {}", caller.uid), forget);
+    parts_.jobs.Close((*job)->id, fmt::format("closed by request of uid {}", caller.uid), purge);
     return {};
   });
 }
 
-// Whoever forgets may mean what somebody else, or an earlier run, persisted under the name of a job that lives.
-Status ControlServer::CheckForget(const Job& job, const std::string& name, const std::vector<KeptDescription>& kept) {
+// A purge of a live job must not delete what another user, or an earlier run, has persisted under the same name.
+Status ControlServer::CheckPurge(const Job& job, const std::string& name,
+                                 const std::vector<StoredManifestDescription>& stored) {
   const std::string key = job.EngineKey();
-  const auto is_owners = [&job](const KeptDescription& each) { return each.uid == job.uid; };
-  if (name != key && !std::ranges::all_of(kept, is_owners)) {
+  const auto is_owners = [&job](const StoredManifestDescription& each) { return each.uid == job.uid; };
+  if (name != key && !std::ranges::all_of(stored, is_owners)) {
     return Fail(Code::kInvalid,
                 fmt::format("several owners have a job '{0}', live or persisted: write uid/{0}", job.name));
   }
-  const auto earlier = parts_.jobs.engine().StoredManifests(key, 1);  // Whoever may see it: a token's holder may not.
+  const auto earlier =
+      parts_.jobs.engine().StoredManifests(key, 1);  // Also where the caller, a token's holder, may not list it.
   if (earlier.empty() || earlier.front().key != key) return {};
   return Fail(Code::kInvalid,
               fmt::format("job '{}' is live, and what is persisted under its name is an earlier run's: remove the live "
@@ -99,51 +101,55 @@ Status ControlServer::CheckForget(const Job& job, const std::string& name, const
                           job.name));
 }
 
-Status ControlServer::RemoveKept(const Caller& caller, const std::string& name,
-                                 const std::vector<KeptDescription>& kept, bool forget) {
-  if (kept.size() > 1) {
-    return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", kept.size(), name, name));
+Status ControlServer::RemoveStored(const Caller& caller, const std::string& name,
+                                   const std::vector<StoredManifestDescription>& stored, bool purge) {
+  if (stored.size() > 1) {
+    return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", stored.size(), name, name));
   }
-  if (!forget && !kept.empty()) {
+  if (!purge && !stored.empty()) {
     return Fail(Code::kNotFound, fmt::format("job '{}' is not open; only tierctl job remove --purge deletes what it "
                                              "persisted",
                                              name));
   }
-  if (!forget || !JobRegistry::MaySeeOf(caller, caller.uid)) {
+  if (!purge || !JobRegistry::MaySeeOf(caller, caller.uid)) {
     return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
   }
   // One that is not listed may be closing, or on its way out already: the engine knows.
   std::pair owner(caller.uid, name);
   if (const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt) owner = *qualified;
-  if (!kept.empty()) owner = {kept.front().uid, kept.front().name};
+  if (!stored.empty()) owner = {stored.front().uid, stored.front().name};
   return parts_.jobs.DeleteStoredManifest(owner.first, owner.second, fmt::format("by request of uid {}", caller.uid));
 }
 
-std::vector<KeptDescription> ControlServer::KeptFor(const Caller& caller, size_t max) {
+std::vector<StoredManifestDescription> ControlServer::StoredManifestsFor(const Caller& caller, size_t max) {
   if (!JobRegistry::MaySeeOf(caller, caller.uid)) return {};
   const std::string prefix = caller.admin ? std::string() : fmt::format("{}/", caller.uid);
-  std::vector<KeptDescription> visible;
-  for (const tiering::StoredManifest& kept : parts_.jobs.engine().StoredManifests(prefix, max)) {
-    const auto owner = ParseQualifiedName(kept.key);
+  std::vector<StoredManifestDescription> visible;
+  for (const tiering::StoredManifest& stored : parts_.jobs.engine().StoredManifests(prefix, max)) {
+    const auto owner = ParseQualifiedName(stored.key);
     if (!owner) continue;
-    visible.push_back({.uid = owner->first, .name = owner->second, .ssd_bytes = kept.ssd_bytes, .damage = kept.damage});
+    visible.push_back(
+        {.uid = owner->first, .name = owner->second, .ssd_bytes = stored.ssd_bytes, .damage = stored.damage});
   }
   return visible;
 }
 
 // "uid/name" names one; a name alone may be that of several.
-std::vector<KeptDescription> ControlServer::KeptNamed(const Caller& caller, const std::string& name) {
-  std::vector<KeptDescription> named;
-  for (KeptDescription& kept : KeptFor(caller, SIZE_MAX)) {
-    if (fmt::format("{}/{}", kept.uid, kept.name) == name) return {std::move(kept)};
-    if (kept.name == name) named.push_back(std::move(kept));
+std::vector<StoredManifestDescription> ControlServer::StoredManifestsNamed(const Caller& caller,
+                                                                           const std::string& name) {
+  std::vector<StoredManifestDescription> named;
+  for (StoredManifestDescription& stored : StoredManifestsFor(caller, SIZE_MAX)) {
+    if (fmt::format("{}/{}", stored.uid, stored.name) == name) return {std::move(stored)};
+    if (stored.name == name) named.push_back(std::move(stored));
   }
   return named;
 }
 
-std::vector<KeptDescription> ControlServer::ListStoredManifests(const Caller& caller) {
-  using Kept = std::vector<KeptDescription>;
-  return Ask<Kept>([this, caller]() -> Result<Kept> { return KeptFor(caller, kKeptListedMax); }).value_or(Kept{});
+std::vector<StoredManifestDescription> ControlServer::ListStoredManifests(const Caller& caller) {
+  using Stored = std::vector<StoredManifestDescription>;
+  return Ask<Stored>(
+             [this, caller]() -> Result<Stored> { return StoredManifestsFor(caller, kStoredManifestsListedMax); })
+      .value_or(Stored{});
 }
 
 Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,

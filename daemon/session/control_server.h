@@ -53,7 +53,7 @@ struct DaemonFacts {
 
 struct ControlServerParts {
   base::Mailbox& mailbox;
-  JobDesk& jobs;  // Touched only in closures, as are the sessions.
+  JobService& jobs;  // Touched only in closures, as are the sessions.
   SessionTable& sessions;
   EventLog& events;
   const base::Clock& clock;
@@ -64,11 +64,11 @@ class ControlServer final : public ControlApi {
   ControlServer(DaemonFacts facts, const ControlServerParts& parts);
 
   Result<JobDescription> OpenJob(const Caller& caller, const OpenJobRequest& request) override;
-  Status CloseJob(const Caller& caller, const std::string& name, bool forget) override;
+  Status CloseJob(const Caller& caller, const std::string& name, bool purge) override;
   Result<JobDescription> SetJob(const Caller& caller, const std::string& name, std::optional<uint64_t> guarantee_bytes,
                                 std::optional<uint64_t> limit_bytes) override;
   std::vector<JobDescription> ListJobs(const Caller& caller) override;
-  std::vector<KeptDescription> ListStoredManifests(const Caller& caller) override;
+  std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller) override;
   Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
                                                        size_t max) override;
   Result<DaemonDescription> Describe() override;
@@ -86,12 +86,12 @@ class ControlServer final : public ControlApi {
   // Runs `ask` on the engine thread and waits for its answer.
   template <typename T>
   Result<T> Ask(std::function<Result<T>()> ask);
-  // Engine thread, like RemoveKept.
-  std::vector<KeptDescription> KeptFor(const Caller& caller, size_t max);
-  std::vector<KeptDescription> KeptNamed(const Caller& caller, const std::string& name);
-  Status CheckForget(const Job& job, const std::string& name, const std::vector<KeptDescription>& kept);
-  Status RemoveKept(const Caller& caller, const std::string& name, const std::vector<KeptDescription>& kept,
-                    bool forget);
+  // Engine thread, like RemoveStored.
+  std::vector<StoredManifestDescription> StoredManifestsFor(const Caller& caller, size_t max);
+  std::vector<StoredManifestDescription> StoredManifestsNamed(const Caller& caller, const std::string& name);
+  Status CheckPurge(const Job& job, const std::string& name, const std::vector<StoredManifestDescription>& stored);
+  Status RemoveStored(const Caller& caller, const std::string& name,
+                      const std::vector<StoredManifestDescription>& stored, bool purge);
   const tiering::EngineSnapshot& Figures();  // Engine thread; until its next call.
   void EmitTraffic(size_t device, const storage::DeviceTraffic& traffic);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);

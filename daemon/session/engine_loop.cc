@@ -11,8 +11,8 @@
 namespace tier::session {
 namespace {
 
-// While it spins: a few microseconds. Whoever else wants the processor, perhaps the client that is waited for, gets it;
-// how long that took tells the spin policy.
+// While the loop spins: a few microseconds. Another thread that wants the processor, perhaps the client that the loop
+// waits for, gets it then. The spin policy learns from how long that took.
 constexpr uint32_t kIdlePassesPerYield = 16;
 
 void RelaxCpu() {

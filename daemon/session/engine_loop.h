@@ -16,7 +16,7 @@
 #include "daemon/base/mailbox.h"
 #include "daemon/session/engine_page.h"
 #include "daemon/session/engine_port.h"
-#include "daemon/session/job_desk.h"
+#include "daemon/session/job_service.h"
 #include "daemon/session/poller.h"
 #include "daemon/session/session_table.h"
 #include "daemon/session/spin_policy.h"
@@ -27,7 +27,7 @@ namespace tier::session {
 struct EngineLoopParts {
   EnginePort& engine;
   SessionTable& sessions;
-  JobDesk& jobs;
+  JobService& jobs;
   base::Mailbox& mailbox;
   EnginePageOwner& page;
   Poller& poller;

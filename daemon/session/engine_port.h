@@ -16,7 +16,7 @@ class EnginePort {
   virtual Status OpenJob(tiering::JobId job, const tiering::JobOptions& options) = 0;
   virtual Status SetJob(tiering::JobId job, std::optional<uint64_t> guarantee_bytes,
                         std::optional<uint64_t> limit_bytes) = 0;
-  virtual void CloseJob(tiering::JobId job, const std::string& reason, bool forget) = 0;
+  virtual void CloseJob(tiering::JobId job, const std::string& reason, bool purge) = 0;
   virtual Status OpenSession(tiering::SessionId session, tiering::JobId job) = 0;
   virtual void EndSession(tiering::SessionId session, const std::string& reason) = 0;
   virtual void WindowReturned(tiering::SessionId session, WindowIndex window) = 0;
@@ -46,8 +46,8 @@ class EngineAdapter final : public EnginePort {
                 std::optional<uint64_t> limit_bytes) override {
     return engine_.SetJob(job, guarantee_bytes, limit_bytes);
   }
-  void CloseJob(tiering::JobId job, const std::string& reason, bool forget) override {
-    engine_.CloseJob(job, reason, forget);
+  void CloseJob(tiering::JobId job, const std::string& reason, bool purge) override {
+    engine_.CloseJob(job, reason, purge);
   }
   Status OpenSession(tiering::SessionId session, tiering::JobId job) override {
     return engine_.OpenSession(session, job);

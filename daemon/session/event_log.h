@@ -1,4 +1,4 @@
-// EventLog: what happens in the daemon, told to whoever watches: operators' tools by gRPC, the daemon's own log.
+// EventLog: what happens in the daemon, told to its watchers: operators' tools by gRPC, and the daemon's own log.
 //
 // The idea: each watcher has its own thread and a short queue, so that a slow one loses its own events and holds up
 // nobody. Sequence numbers count the events that a watcher may see, lost ones too: a gap tells it so.

@@ -1,7 +1,7 @@
 // InstanceLock: one daemon per socket directory. The lock is a flock on `tierd.lock` in it, which the kernel drops
 // when the holder ends, however it ends; the file stays and names the last holder, unless that one ended in order. Only
-// the daemon's user can open it (0600): whoever can open a file can hold its lock.
-// Whoever holds the lock may replace stale sockets.
+// the daemon's user can open it (0600): a process that can open a file can hold its lock.
+// The holder of the lock may replace stale sockets.
 #pragma once
 
 #include <string>

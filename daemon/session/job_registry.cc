@@ -58,9 +58,10 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
                 fmt::format("job '{}' is live with {} sessions; attach to it, or remove it first (tierctl job remove)",
                             job->name, job->members.size()));
   }
-  if (request.mode == OpenMode::kResume && BeganAnew(*job, request)) {
+  if (request.mode == OpenMode::kResume && StartedByAttach(*job, request)) {
     return Fail(Code::kNotFound,
-                fmt::format("this run of job '{}' began anew, by a rank that came before: attach to it", job->name));
+                fmt::format("a rank that came before started this run of job '{}' by mode attach: attach to it too",
+                            job->name));
   }
   if (request.mode == OpenMode::kResume && !MayResume(*job, request)) {
     return Fail(Code::kAlreadyExists,
@@ -103,7 +104,7 @@ bool JobRegistry::MayResume(const Job& job, const OpenJobRequest& request) {
 }
 
 // The same script in each rank, on its first launch: the first rank found nothing to resume, and attached.
-bool JobRegistry::BeganAnew(const Job& job, const OpenJobRequest& request) {
+bool JobRegistry::StartedByAttach(const Job& job, const OpenJobRequest& request) {
   const auto is_there = [&](const Member& member) { return member.rank == request.rank; };
   return job.named && !job.resumed && !job.members.empty() && request.rank >= 0 && IsOfSameRun(job, request) &&
          std::ranges::none_of(job.members, is_there);

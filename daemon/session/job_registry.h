@@ -95,7 +95,7 @@ class JobRegistry {
   std::optional<base::TimePoint> NextExpiry() const;
 
   const Job* Find(tiering::JobId job) const;
-  // The job that `caller` means by `name` and may control: its owner, whoever holds its token, an admin (who may write
+  // The job that `caller` means by `name` and may control: its owner, a holder of its token, an admin (who may write
   // "uid/name"). NOT_FOUND also where it exists and is somebody else's: its name is not their affair.
   Result<const Job*> FindFor(const Caller& caller, const std::string& name) const;
   static bool MaySee(const Caller& caller, const Job& job);
@@ -105,7 +105,7 @@ class JobRegistry {
 
  private:
   static bool IsOfSameRun(const Job& job, const OpenJobRequest& request);
-  static bool BeganAnew(const Job& job, const OpenJobRequest& request);
+  static bool StartedByAttach(const Job& job, const OpenJobRequest& request);
   static bool MayResume(const Job& job, const OpenJobRequest& request);
   Result<Admission> AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume);
   static bool IsOpenToOwner(const Job& job, const OpenJobRequest& request);

@@ -62,11 +62,11 @@ void Listener::StopAccepting(const std::string& reason) {
   error_code ignored;
   (void)listening_.close(ignored);
   accept_timer_.cancel();
-  const auto open = open_;  // A farewell that leaves at once takes its connection out.
+  const auto open = open_;  // A final packet that leaves at once removes its connection.
   for (const ConnectionPtr& connection : open) {
     const auto state = connection->state();
     if (state != Connection::State::kHello && state != Connection::State::kWaiting) continue;
-    connection->Farewell(BytesOf(MakeRefusal({Code::kDisconnected, reason})));
+    connection->SendFinal(BytesOf(MakeRefusal({Code::kDisconnected, reason})));
   }
 }
 
@@ -103,11 +103,11 @@ void Listener::Admit(proto::FileDescriptor socket) {
   const auto connection = std::make_shared<Connection>(parts_.io, std::move(socket), peer.value_or(PeerIdentity{}),
                                                        static_cast<ConnectionOwner&>(*this), options_.pidfd_source);
   if (!peer) return Refuse(connection, peer.error());
-  if (const auto crowder = handshakes_.Crowder(peer->uid); crowder && !MakeRoom(*crowder)) {
+  if (const auto over_quota = handshakes_.OverQuotaUid(peer->uid); over_quota && !MakeRoom(*over_quota)) {
     return Refuse(connection, {Code::kDenied,
                                fmt::format("{} clients are in their handshake ({} of uid {}), the limit is {} ({} of "
                                            "one user): try again",
-                                           open_.size(), handshakes_.HeldBy(*crowder), *crowder, kHandshakesMax,
+                                           open_.size(), handshakes_.HeldBy(*over_quota), *over_quota, kHandshakesMax,
                                            handshakes_.of_one_max())});
   }
   handshakes_.Take(peer->uid);
@@ -238,7 +238,7 @@ void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::Fi
 void Listener::Refuse(const ConnectionPtr& connection, const Error& error) {
   Warn(fmt::format("refused a client of uid {} (pid {}): {} {}", connection->peer().uid, connection->peer().pid,
                    CodeName(error.code), error.message));
-  connection->Farewell(BytesOf(MakeRefusal(error)));
+  connection->SendFinal(BytesOf(MakeRefusal(error)));
 }
 
 void Listener::OnPacket(const ConnectionPtr& connection, const ClientPacket& packet) {
@@ -459,7 +459,7 @@ void Listener::SendEnd(tiering::SessionId session, Code code, const std::string&
   asio::post(parts_.io, [this, session, code, reason] {
     const ConnectionPtr connection = ConnectionOf(session);
     if (connection == nullptr) return;
-    connection->Farewell(BytesOf(MakeSessionEnd(code, reason)));
+    connection->SendFinal(BytesOf(MakeSessionEnd(code, reason)));
     Drop(connection);
   });
 }

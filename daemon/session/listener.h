@@ -30,7 +30,7 @@
 #include "daemon/session/engine_page.h"
 #include "daemon/session/passed_descriptors.h"
 #include "daemon/session/session_table.h"
-#include "daemon/session/uid_places.h"
+#include "daemon/session/uid_quota.h"
 #include "daemon/session/unread_windows.h"
 #include "daemon/session/warning_limit.h"
 
@@ -152,9 +152,9 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   WarningLimit warnings_;
   BackgroundCloser closer_;
   std::vector<ConnectionPtr> open_;  // In handshake, opening, or being refused; in the order of their arrival.
-  UidPlaces handshakes_{kHandshakesMax, AllButAnEighth(kHandshakesMax)};  // Of open_.
-  std::unordered_map<uint64_t, ConnectionPtr> attached_;                  // By session.
-  UnreadWindows unread_;                                                  // Of attached_.
+  UidQuota handshakes_{kHandshakesMax, PerUidLimit(kHandshakesMax)};  // Of open_.
+  std::unordered_map<uint64_t, ConnectionPtr> attached_;              // By session.
+  UnreadWindows unread_;                                              // Of attached_.
   std::set<uint64_t> blocked_;  // Sessions whose packets wait; looked at until it is empty.
   // Of a session that has ended and left descriptors unread.
   struct LeftSocket {

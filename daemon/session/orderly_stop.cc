@@ -66,16 +66,16 @@ void OrderlyStop::TellClients(bool drained) {
     asio::post(io_, [this] {
       if (phase_ != Phase::kTelling) return;
       outcome_.engine_answered = true;
-      SetDeadline(times_.farewells, &OrderlyStop::Finish);
-      AwaitFarewells();
+      SetDeadline(times_.final_packets, &OrderlyStop::Finish);
+      AwaitFinalPackets();
     });
   });
 }
 
-void OrderlyStop::AwaitFarewells() {
+void OrderlyStop::AwaitFinalPackets() {
   if (phase_ != Phase::kTelling) return;
-  if (steps_.farewells_said()) return Finish();
-  Later([this] { AwaitFarewells(); });
+  if (steps_.final_packets_sent()) return Finish();
+  Later([this] { AwaitFinalPackets(); });
 }
 
 void OrderlyStop::Finish() {

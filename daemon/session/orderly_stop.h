@@ -2,10 +2,10 @@
 // told, what was said leaves. Each part has its own deadline on this thread's timers, so that neither a full mailbox
 // nor an engine that does not answer can hold it up.
 //
-//   Start ── drained? ──▶ the engine tells the clients ──▶ farewells said? ──▶ done
-//              └─ drain ─▶                     └─ answer ─────────┴─ farewells ─▶
+//   Start ── drained? ──▶ the engine tells the clients ──▶ final packets sent? ──▶ done
+//              └─ drain ─▶                     └─ answer ─────────┴─ final packets ─▶
 //
-// Socket thread, but for the steps that say otherwise. Start once; `done` is called once, from the loop.
+// Socket thread, except for the steps that say otherwise. Start once; `done` is called once, from the loop.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ inline constexpr auto kStopCheck = std::chrono::milliseconds(5);  // How often a
 
 struct StopTimes {  // At most.
   std::chrono::nanoseconds drain{};
-  std::chrono::nanoseconds answer = std::chrono::seconds(5);             // Until the engine has told the clients.
-  std::chrono::nanoseconds farewells = std::chrono::milliseconds(1500);  // Connections give up after a second.
+  std::chrono::nanoseconds answer = std::chrono::seconds(5);                 // Until the engine has told the clients.
+  std::chrono::nanoseconds final_packets = std::chrono::milliseconds(1500);  // Connections give up after a second.
 };
 
 struct StopOutcome {
@@ -36,7 +36,7 @@ struct StopSteps {
   std::function<void()> start_drain;   // Engine thread.
   std::function<bool()> is_drained;    // Engine thread.
   std::function<void()> end_sessions;  // Engine thread.
-  std::function<bool()> farewells_said;
+  std::function<bool()> final_packets_sent;
   std::function<void(const StopOutcome&)> done;
 };
 
@@ -54,7 +54,7 @@ class OrderlyStop {
   void GiveUpDraining() { TellClients(/*drained=*/false); }
   void AskWhetherDrained();
   void TellClients(bool drained);
-  void AwaitFarewells();
+  void AwaitFinalPackets();
   void Finish();
 
   boost::asio::io_context& io_;

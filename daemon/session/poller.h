@@ -28,8 +28,8 @@ class Poller {
   Status AddSource(int fd, std::function<void()>* on_ready);
   void Remove(int fd);
 
-  // Sleeps until something is readable, `timeout` has passed (none: for ever) or a signal comes. Returns how many fds
-  // were ready.
+  // Sleeps until something is readable, `timeout` has passed (none: without a limit) or a signal comes. Returns how
+  // many fds were ready.
   uint32_t Wait(std::optional<base::Duration> timeout);
 
  private:

@@ -135,8 +135,8 @@ void RingWatch::StartSweep(base::TimePoint now) {
 }
 
 void RingWatch::Sweep(base::TimePoint now) {
-  // Whoever is removed meanwhile is replaced by the last, which is then looked at in its place or twice; one that was
-  // looked at and is put in front of the sweep has to be watched or to ring by then.
+  // The last ring takes the place of one that is removed meanwhile, and is looked at there, perhaps twice. A ring that
+  // was looked at and is moved in front of the sweep is watched by then, or it rings.
   for (size_t polled = 0; polled < kSweptPerPass && *sweep_ < leaseholders_.size(); ++polled, ++*sweep_) {
     WatchedRing* const ring = leaseholders_[*sweep_];
     if (ring->watched_at == WatchedRing::kNowhere && Look(*ring)) Watch(ring, now);

@@ -1,6 +1,6 @@
-// ServiceManager: what systemd (or whoever sets NOTIFY_SOCKET) is told, and the sockets it may have opened for us. The
-// protocol is documented as stable and free to implement (sd_notify(3), sd_listen_fds(3)); three datagrams are not
-// worth a library that brings five others into every container. Socket thread.
+// ServiceManager: what systemd, or another program that sets NOTIFY_SOCKET, is told, and the sockets it may have opened
+// for us. The protocol is documented as stable and free to implement (sd_notify(3), sd_listen_fds(3)); three datagrams
+// are not worth a library that brings five others into every container. Socket thread.
 #pragma once
 
 #include <chrono>

@@ -15,7 +15,7 @@
 namespace tier::session {
 
 SessionTable::SessionTable(const SessionTableOptions& options, Poller& poller, const memory::WindowSource& windows)
-    : places_(options.sessions_max, options.one_user ? options.sessions_max : AllButAnEighth(options.sessions_max)),
+    : quota_(options.sessions_max, options.one_user ? options.sessions_max : PerUidLimit(options.sessions_max)),
       poller_(poller),
       windows_(windows),
       watch_(poller),
@@ -25,9 +25,9 @@ SessionTable::~SessionTable() {
   for (const auto& [session, entry] : sessions_) watch_.Remove(entry.get());
 }
 
-void SessionTable::Connect(JobDesk& desk, SessionNotices& notices) {
-  TIER_CHECK(desk_ == nullptr && sessions_.empty(), "connected twice, {} sessions", sessions_.size());
-  desk_ = &desk;
+void SessionTable::Connect(JobService& job_service, SessionNotices& notices) {
+  TIER_CHECK(job_service_ == nullptr && sessions_.empty(), "connected twice, {} sessions", sessions_.size());
+  job_service_ = &job_service;
   notices_ = &notices;
 }
 
@@ -37,41 +37,43 @@ SessionTable::Entry* SessionTable::Find(tiering::SessionId session) {
 }
 
 Status SessionTable::CheckRoomFor(uint32_t uid) const {
-  TIER_CHECK(places_.taken() == sessions_.size(), "{} places of {} sessions", places_.taken(), sessions_.size());
-  const auto crowder = places_.Crowder(uid);
-  if (!crowder) return {};
+  TIER_CHECK(quota_.taken() == sessions_.size(), "{} taken of {} sessions", quota_.taken(), sessions_.size());
+  const auto over_quota = quota_.OverQuotaUid(uid);
+  if (!over_quota) return {};
   return Fail(Code::kDenied,
               fmt::format("{} sessions are attached, {} of them of uid {}; the limit (option "
                           "jobs.max_sessions) is {}, and {} of one user",
-                          places_.taken(), places_.HeldBy(*crowder), *crowder, places_.max(), places_.of_one_max()));
+                          quota_.taken(), quota_.HeldBy(*over_quota), *over_quota, quota_.max(), quota_.of_one_max()));
 }
 
 Result<Attached> SessionTable::Attach(AttachRequest request, base::TimePoint now) {
-  TIER_CHECK(desk_ != nullptr && request.doorbell, "desk {} doorbell {}", desk_ != nullptr, request.doorbell.get());
+  TIER_CHECK(job_service_ != nullptr && request.doorbell, "job_service {} doorbell {}", job_service_ != nullptr,
+             request.doorbell.get());
   TIER_CHECK(Find(request.session) == nullptr, "session {} twice", static_cast<uint64_t>(request.session));
   if (auto room = CheckRoomFor(request.uid); !room) return std::unexpected(std::move(room.error()));
   auto entry = std::make_unique<Entry>(request.uid, std::move(request.doorbell),
                                        RingPort(request.session, std::move(request.region)));
   if (auto watched = watch_.Add(entry.get()); !watched) return std::unexpected(watched.error());
-  const auto opened = desk_->Open(request.uid, request.open, request.session, now);
+  const auto opened = job_service_->Open(request.uid, request.open, request.session, now);
   if (!opened) {
     watch_.Remove(entry.get());
     return std::unexpected(opened.error());
   }
   const Job& job = **opened;
   entry->job = job.id;
-  places_.Take(request.uid);
+  quota_.Take(request.uid);
   sessions_.emplace(static_cast<uint64_t>(request.session), std::move(entry));
-  desk_->events().Emit("session_attached", &job,
-                       fmt::format("session {} of uid {} attached to job '{}' (rank {})",
-                                   static_cast<uint64_t>(request.session), request.uid, job.name, request.open.rank));
+  job_service_->events().Emit(
+      "session_attached", &job,
+      fmt::format("session {} of uid {} attached to job '{}' (rank {})", static_cast<uint64_t>(request.session),
+                  request.uid, job.name, request.open.rank));
   return Attached{.job = static_cast<uint64_t>(job.id), .job_name = job.name, .token = job.token};
 }
 
 void SessionTable::Detach(tiering::SessionId session, const std::string& reason) {
   Entry* entry = Find(session);
   if (entry == nullptr) return;  // Its end came from the other side first.
-  Forget(entry, reason);
+  Reclaim(entry, reason);
 }
 
 void SessionTable::End(tiering::SessionId session, Code code, const std::string& reason) {
@@ -85,27 +87,27 @@ void SessionTable::EndAll(Code code, const std::string& reason) {
 }
 
 // Everything the session held is reclaimed, by the engine and here.
-void SessionTable::Forget(Entry* entry, const std::string& reason) {
+void SessionTable::Reclaim(Entry* entry, const std::string& reason) {
   const tiering::SessionId session = entry->port.session();
   const tiering::JobId job = entry->job;
-  if (entry->engine_knows) desk_->engine().EndSession(session, reason);
-  if (const Job* known = desk_->registry().Find(job); known != nullptr) {
-    desk_->events().Emit(
+  if (entry->engine_knows) job_service_->engine().EndSession(session, reason);
+  if (const Job* known = job_service_->registry().Find(job); known != nullptr) {
+    job_service_->events().Emit(
         "session_ended", known,
         fmt::format("session {} of job '{}' ended: {}", static_cast<uint64_t>(session), known->name, reason));
   }
   watch_.Remove(entry);
-  places_.Give(entry->uid);
+  quota_.Give(entry->uid);
   std::erase(answered_, entry);
   std::erase(backlogged_, entry);
   const size_t erased = sessions_.erase(static_cast<uint64_t>(session));
   TIER_CHECK(erased == 1, "session {}: {} entries", static_cast<uint64_t>(session), erased);
   flush_.OnSessionEnded(session);
-  desk_->Leave(job, session, reason);
+  job_service_->Leave(job, session, reason);
 }
 
 void SessionTable::WindowReturned(tiering::SessionId session, WindowIndex window) {
-  if (Find(session) != nullptr) desk_->engine().WindowReturned(session, window);
+  if (Find(session) != nullptr) job_service_->engine().WindowReturned(session, window);
 }
 
 uint32_t SessionTable::Receive(base::TimePoint now) {
@@ -119,9 +121,9 @@ uint32_t SessionTable::Receive(base::TimePoint now) {
   uint32_t received = 0;
   const size_t count = watch_.BeginPass(now);
   size_t looked = 0;
-  for (; looked < count && desk_->engine().TakesRequests(); ++looked) {
+  for (; looked < count && job_service_->engine().TakesRequests(); ++looked) {
     WatchedRing* const ring = watch_.Next(looked);
-    const auto messages = ring->port.Receive(desk_->engine(), scratch_, kMessagesPerTurnMax);
+    const auto messages = ring->port.Receive(job_service_->engine(), scratch_, kMessagesPerTurnMax);
     if (messages) {
       watch_.OnReceived(ring, *messages, now);
       received += *messages;
@@ -171,7 +173,7 @@ bool SessionTable::ApplyEndings() {
     const Ending ending = std::move(endings_[i]);
     Entry* entry = Find(ending.session);
     if (entry == nullptr) continue;
-    Forget(entry, ending.reason);
+    Reclaim(entry, ending.reason);
     notices_->SendEnd(ending.session, ending.code, ending.reason);
   }
   endings_.clear();
@@ -180,9 +182,9 @@ bool SessionTable::ApplyEndings() {
 
 void SessionTable::Flush(tiering::JobId job, uint32_t timeout_ms, const std::shared_ptr<SessionFlush::Group>& group) {
   for (const auto& [session, entry] : sessions_) {
-    if (entry->job == job) flush_.Submit(group, entry->port, desk_->engine(), timeout_ms);
+    if (entry->job == job) flush_.Submit(group, entry->port, job_service_->engine(), timeout_ms);
   }
-  flush_.SubmitJob(group, job, desk_->engine(), timeout_ms);
+  flush_.SubmitJob(group, job, job_service_->engine(), timeout_ms);
 }
 
 std::vector<tiering::SessionId> SessionTable::Sessions() const {

@@ -4,8 +4,8 @@
 //
 // A pass looks at the rings of sessions that were heard a moment ago or have rung, not at all rings (ring_watch.h).
 //
-// Invariant: a session is here exactly while the engine knows it, but for the moment between the engine's
-// OnSessionEnded and the end of that turn; one user has at most all but an eighth of them. Engine thread only. No
+// Invariant: a session is here exactly while the engine knows it, except for the moment between the engine's
+// OnSessionEnded and the end of that turn; one user has at most seven eighths of them. Engine thread only. No
 // allocation in steady state.
 #pragma once
 
@@ -18,12 +18,12 @@
 #include <vector>
 
 #include "daemon/memory/window_source.h"
-#include "daemon/session/job_desk.h"
+#include "daemon/session/job_service.h"
 #include "daemon/session/poller.h"
 #include "daemon/session/ring_port.h"
 #include "daemon/session/ring_watch.h"
 #include "daemon/session/session_flush.h"
-#include "daemon/session/uid_places.h"
+#include "daemon/session/uid_quota.h"
 #include "daemon/tiering/api/request.h"
 
 namespace tier::session {
@@ -66,7 +66,7 @@ class SessionTable final : public tiering::ReplySink {
   SessionTable(const SessionTableOptions& options, Poller& poller, const memory::WindowSource& windows);
   ~SessionTable() override;
   // Before the first call of anything else: the engine is made after the sink that it answers to.
-  void Connect(JobDesk& desk, SessionNotices& notices);
+  void Connect(JobService& job_service, SessionNotices& notices);
 
   Result<Attached> Attach(AttachRequest request, base::TimePoint now);
   // The client is gone (or says so): everything it held is reclaimed now.
@@ -121,13 +121,13 @@ class SessionTable final : public tiering::ReplySink {
   Status CheckRoomFor(uint32_t uid) const;
   Result<std::shared_ptr<const proto::FileDescriptor>> Share(WindowIndex window);
   void EndLater(tiering::SessionId session, Code code, std::string reason);
-  void Forget(Entry* entry, const std::string& reason);
+  void Reclaim(Entry* entry, const std::string& reason);
   bool ApplyEndings();
 
-  UidPlaces places_;  // Of sessions_.
+  UidQuota quota_;  // Of sessions_.
   Poller& poller_;
   const memory::WindowSource& windows_;
-  JobDesk* desk_ = nullptr;
+  JobService* job_service_ = nullptr;
   SessionNotices* notices_ = nullptr;
   SessionFlush flush_;
   RingScratch scratch_;

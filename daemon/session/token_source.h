@@ -1,4 +1,5 @@
-// Job tokens: 64 hexadecimal digits that let a process join a job. Whoever holds one may do what the job's owner may.
+// Job tokens: 64 hexadecimal digits that let a process join a job. A holder of the token may do what the job's owner
+// may.
 #pragma once
 
 #include <cstdint>

@@ -124,12 +124,12 @@ int tier_control_open_job(tier_control* control, const tier_control_open_options
   });
 }
 
-int tier_control_close_job(tier_control* control, const char* name, int forget) {
+int tier_control_close_job(tier_control* control, const char* name, int purge) {
   return Guarded([&] {
     if (control == nullptr || name == nullptr) return Refuse(Code::kInvalid, "control and name must not be NULL");
     tier::v1::CloseJobRequest request;
     request.set_name(name);
-    request.set_forget(forget != 0);
+    request.set_forget(purge != 0);
     tier::v1::CloseJobResponse response;
     return Answer(control->channel->Call(&Stub::CloseJob, request, &response));
   });

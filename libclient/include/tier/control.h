@@ -1,9 +1,9 @@
 /* control.h - the C interface of libtier-control: jobs, limits, events and draining, over gRPC.
  *
- * For launchers, tools and trainers that manage jobs; the data path is tier.h. Functions return TIER_OK or a code of
- * tier.h and leave a sentence for tier_control_last_error() of the calling thread. All functions are thread-safe, all
- * block: calls for at most 10 s unless they say otherwise. Strings are UTF-8. Structs begin with `struct_size`: set it
- * to sizeof the struct; a library of another version fills and reads no more than that.
+ * For launchers, tools and trainers that manage jobs; the data path is tier.h. A function returns TIER_OK or a code of
+ * tier.h; a failure leaves a sentence that tier_control_last_error() of the calling thread returns. All functions are
+ * thread-safe, and block: for at most 10 s, unless the function says otherwise. Strings are UTF-8. Structs begin with
+ * `struct_size`: set it to sizeof the struct; a library of another version reads and fills no more than that.
  */
 #ifndef TIER_CONTROL_H
 #define TIER_CONTROL_H
@@ -23,9 +23,10 @@ typedef struct tier_control_watch tier_control_watch; /* a stream of events */
 /* The sentence of the last failure on this thread ("" if none). Valid until the next call on this thread. */
 TIER_API const char* tier_control_last_error(void);
 
-/* Opens a channel. `socket`: path of control.sock or admin.sock, or of tierd.sock, which stands for control.sock beside
- * it; NULL: control.sock beside $TIERD_SOCKET, else in $XDG_RUNTIME_DIR/tierd/, else in /run/tierd/. `token`: of a job,
- * sent with every call; NULL: $TIERD_JOB_TOKEN or none. DISCONNECTED names the socket when none answers within 5 s. */
+/* Opens a channel, which the caller owns until tier_control_close. `socket`: path of control.sock or admin.sock, or of
+ * tierd.sock, which stands for the control.sock beside it; NULL: control.sock beside $TIERD_SOCKET, else in
+ * $XDG_RUNTIME_DIR/tierd/, else in /run/tierd/. `token`: of a job, sent with every call; NULL: $TIERD_JOB_TOKEN or
+ * none. DISCONNECTED names the socket when no daemon answers within 5 s. */
 TIER_API int tier_control_connect(const char* socket, const char* token, tier_control** control);
 TIER_API void tier_control_close(tier_control* control); /* NULL is allowed */
 
@@ -33,7 +34,7 @@ typedef struct tier_control_job {
   size_t struct_size;
   uint64_t id;
   char name[128];
-  char token[65]; /* hand it to the other ranks as TIERD_JOB_TOKEN; "" if not yours to see */
+  char token[65]; /* hand it to the other ranks as TIERD_JOB_TOKEN; "" where the caller may not see it */
   uint32_t uid;
   int named;
   int world_size;
@@ -52,37 +53,39 @@ typedef struct tier_control_job {
 
 typedef struct tier_control_open_options {
   size_t struct_size;
-  const char* name;  /* NULL: the daemon makes one */
-  const char* token; /* NULL: the channel's, or the daemon makes one */
+  const char* name;  /* NULL: the daemon makes a name */
+  const char* token; /* NULL: the channel's token, else the daemon makes one */
   int mode;          /* TIER_MODE_... */
   int named;
-  int rank; /* counts only with world_size > 0 */
+  int rank; /* read only where world_size > 0 */
   int world_size;
   uint64_t guarantee_bytes;
   uint64_t limit_bytes;
 } tier_control_open_options;
 #define TIER_CONTROL_OPEN_OPTIONS_INIT {sizeof(tier_control_open_options), NULL, NULL, TIER_MODE_ATTACH, 0, -1, 0, 0, 0}
 
-/* Opens a job for processes that will attach to it. The same rules and refusals as tier_connect. Its first
- * process is awaited for 60 s, in which no other token is taken; then an ephemeral job is closed, and a named one open
- * to any next run of its owner's. */
+/* Opens a job for processes that will attach to it; rules and refusals are those of tier_connect. The daemon waits 60 s
+ * for the first process, and accepts no other token meanwhile. Then it closes an ephemeral job; a named job accepts any
+ * next run of its owner. */
 TIER_API int tier_control_open_job(tier_control* control, const tier_control_open_options* options,
                                    tier_control_job* job);
-/* Ends its sessions (they get REVOKED) and frees its tensors; `forget`: a named job's manifest too. */
-TIER_API int tier_control_close_job(tier_control* control, const char* name, int forget);
-/* Changes guarantee or limit; NULL leaves one as it is. `job` may be NULL. */
+/* Ends the job's sessions (with REVOKED) and frees its tensors. `purge` 1: deletes what a named job persisted too, also
+ * where the job is not open. */
+TIER_API int tier_control_close_job(tier_control* control, const char* name, int purge);
+/* Changes the guarantee, the limit or both; NULL: no change. Fills *job unless NULL. */
 TIER_API int tier_control_set_job(tier_control* control, const char* name, const uint64_t* guarantee_bytes,
                                   const uint64_t* limit_bytes, tier_control_job* job);
-/* The jobs this caller may see: writes up to `max`, each jobs[0].struct_size long; *count = how many there are. */
+/* The jobs that this caller may see: writes up to `max`, each jobs[0].struct_size long; *count becomes the number of
+ * all of them. */
 TIER_API int tier_control_list_jobs(tier_control* control, tier_control_job* jobs, size_t max, size_t* count);
-/* Writes what the job has dirty to SSD and waits up to timeout_ms (0: 60 s). */
+/* Writes the job's dirty bytes to SSD and waits for that up to timeout_ms (0: 60 s). */
 TIER_API int tier_control_drain(tier_control* control, const char* name, uint32_t timeout_ms);
-/* Empties a device (admin). Returns when started. */
+/* Starts to move all bytes off a device, and returns. Administrators only. */
 TIER_API int tier_control_drain_device(tier_control* control, uint32_t device);
 
 typedef struct tier_control_event {
   size_t struct_size;
-  uint64_t sequence; /* a gap: events were dropped, the watcher was too slow */
+  uint64_t sequence; /* a gap: events were dropped, because the watcher was too slow */
   int64_t unix_time_ms;
   char kind[32]; /* job_opened, job_changed, session_attached ... */
   char job[128];

@@ -54,7 +54,7 @@ class FakeControlApi final : public session::ControlApi {
     callers.push_back(caller);
     return jobs;
   }
-  std::vector<session::KeptDescription> ListStoredManifests(const session::Caller&) override {
+  std::vector<session::StoredManifestDescription> ListStoredManifests(const session::Caller&) override {
     const std::lock_guard lock(mutex_);
     return kept;
   }
@@ -105,7 +105,7 @@ class FakeControlApi final : public session::ControlApi {
   Error refusal{Code::kOk, {}};
   session::DaemonDescription description;
   std::vector<session::JobDescription> jobs;
-  std::vector<session::KeptDescription> kept;
+  std::vector<session::StoredManifestDescription> kept;
   std::vector<tiering::TensorView> tensors;
   std::vector<session::Caller> callers;
   std::vector<session::OpenJobRequest> opened;

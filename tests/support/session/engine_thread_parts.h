@@ -44,7 +44,7 @@ class EngineThreadParts : public ::testing::Test {
  protected:
   EngineThreadParts() {
     engine_.Connect(table_);
-    table_.Connect(desk_, notices_);
+    table_.Connect(job_service_, notices_);
   }
   // A session without a socket.
   std::unique_ptr<RingClient> Attach(uint64_t session, const std::string& job, uint32_t uid = 1000) {
@@ -85,13 +85,13 @@ class EngineThreadParts : public ::testing::Test {
   EventLog events_;
   EnginePageOwner page_ = EnginePageOwner::Make(1).value();
   JobRegistry registry_{{.jobs_per_uid_max = 2000}, tokens_};
-  JobDesk desk_{engine_, registry_, events_};
+  JobService job_service_{engine_, registry_, events_};
   NoNotices notices_;
   std::map<RingClient*, proto::FileDescriptor> bells_;
   SessionTable table_{{.sessions_max = 2000}, poller_, windows_};
   EngineLoop loop_{{.engine = engine_,
                     .sessions = table_,
-                    .jobs = desk_,
+                    .jobs = job_service_,
                     .mailbox = mailbox_,
                     .page = page_,
                     .poller = poller_,

@@ -91,7 +91,7 @@ class FakeEngine final : public EnginePort {
     options.limit_bytes = limit.value_or(options.limit_bytes);
     return {};
   }
-  void CloseJob(tiering::JobId job, const std::string& reason, bool forget) override {
+  void CloseJob(tiering::JobId job, const std::string& reason, bool purge) override {
     const size_t removed = jobs.erase(static_cast<uint64_t>(job));
     TIER_CHECK(removed == 1, "job {}", static_cast<uint64_t>(job));
     // Nothing is left of it to be written.
@@ -99,7 +99,7 @@ class FakeEngine final : public EnginePort {
       if (IsFlushOf(request, job)) closed_.push_back(request.sequence);
     }
     std::erase_if(waiting_, [&](const SubmittedRequest& request) { return IsFlushOf(request, job); });
-    log.push_back("close " + std::to_string(static_cast<uint64_t>(job)) + (forget ? " forget: " : ": ") + reason);
+    log.push_back("close " + std::to_string(static_cast<uint64_t>(job)) + (purge ? " purge: " : ": ") + reason);
     for (auto place = sessions.begin(); place != sessions.end();) {
       if (place->second != static_cast<uint64_t>(job)) {
         ++place;

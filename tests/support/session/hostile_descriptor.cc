@@ -99,7 +99,8 @@ class FuseFile final : public HostileDescriptor {
   }
   ~FuseFile() override {
     if (server_ > 0) {
-      // With its last descriptor of /dev/fuse the connection is aborted: whoever waits for an answer gets ENOTCONN.
+      // With its last descriptor of /dev/fuse the connection is aborted: a thread that waits for an answer gets
+      // ENOTCONN.
       ::kill(server_, SIGKILL);
       ::waitpid(server_, nullptr, 0);
     }

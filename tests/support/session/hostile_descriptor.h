@@ -25,7 +25,7 @@ class HostileDescriptor {
  public:
   // Null with the reason in `why_not`. Make it before the threads of the test start: one kind forks.
   static std::unique_ptr<HostileDescriptor> Make(HostileKind kind, std::string* why_not);
-  // Whoever waits in a close of it goes on.
+  // A thread that waits in a close of it goes on.
   virtual ~HostileDescriptor() = default;
 
   virtual int fd() const = 0;

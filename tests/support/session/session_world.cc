@@ -29,10 +29,10 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   table_ = std::make_unique<SessionTable>(options.table, poller_, windows_);
   engine.Connect(*table_);
   registry_ = std::make_unique<JobRegistry>(options.jobs, tokens_);
-  desk_ = std::make_unique<JobDesk>(engine, *registry_, events);
+  job_service_ = std::make_unique<JobService>(engine, *registry_, events);
   loop_ = std::make_unique<EngineLoop>(EngineLoopParts{.engine = engine,
                                                        .sessions = *table_,
-                                                       .jobs = *desk_,
+                                                       .jobs = *job_service_,
                                                        .mailbox = mailbox_,
                                                        .page = page_,
                                                        .poller = poller_,
@@ -51,14 +51,14 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   listener.on_warning = options.on_warning;
   listener_ = std::make_unique<Listener>(
       listener, ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});
-  table_->Connect(*desk_, *listener_);
+  table_->Connect(*job_service_, *listener_);
   DaemonFacts facts;
   facts.version = "test";
   facts.devices.resize(1);
   facts.spin_pauses = [this] { return loop_->spin_pauses(); };
   control_ = std::make_unique<ControlServer>(
-      facts,
-      ControlServerParts{.mailbox = mailbox_, .jobs = *desk_, .sessions = *table_, .events = events, .clock = clock_});
+      facts, ControlServerParts{
+                 .mailbox = mailbox_, .jobs = *job_service_, .sessions = *table_, .events = events, .clock = clock_});
   proto::FileDescriptor listening = ListenAt(socket_path_, 0666).value();
   if (!options.descriptors_refused) AllowDescriptors(listening.get());
   listener_->Start(std::move(listening));

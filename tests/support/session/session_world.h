@@ -113,7 +113,7 @@ class SessionWorld {
   // Closures that wait for the engine thread.
   size_t posted() const { return mailbox_.waiting(); }
   SessionTable& table() { return *table_; }
-  JobDesk& jobs() { return *desk_; }
+  JobService& jobs() { return *job_service_; }
   ControlServer& control() { return *control_; }
   EngineLoop& loop() { return *loop_; }
   std::vector<std::string> EngineLog() {
@@ -132,7 +132,7 @@ class SessionWorld {
   EnginePageOwner page_;
   std::unique_ptr<SessionTable> table_;
   std::unique_ptr<JobRegistry> registry_;
-  std::unique_ptr<JobDesk> desk_;
+  std::unique_ptr<JobService> job_service_;
   std::unique_ptr<EngineLoop> loop_;
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{io_.get_executor()};

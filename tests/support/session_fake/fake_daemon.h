@@ -2,7 +2,7 @@
 //
 // Threads: the methods may be called from any; switches take effect with the next packet or request. The serving thread
 // sleeps in poll(); doorbells ring as the page says (kSleeping, until SaySleeping).
-// Invariant: answers leave in the order of requests, but for those of held ops.
+// Invariant: answers leave in the order of requests, except for those of held ops.
 #pragma once
 
 #include <atomic>

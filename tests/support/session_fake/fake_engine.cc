@@ -1,4 +1,4 @@
-// What the fake does with requests: tensors in memory, granted at once, whoever asks.
+// What the fake does with requests: tensors in memory, granted at once to every client.
 #include <stdexcept>
 
 #include "tests/support/session_fake/fake_client.h"

@@ -59,7 +59,7 @@ void FakeWindowSource::Retire(WindowIndex window) {
   const auto found = windows_.find(Value(window));
   TIER_CHECK(found != windows_.end() && found->second.ready, "window {} retired", Value(window));
   places_.Free(found->second.shape.place);
-  // Whoever still touches it is wrong: the memory goes back to the allocator, where sanitizers see it.
+  // Nothing may touch it any more: the memory goes back to the allocator, where sanitizers see it.
   windows_.erase(found);
 }
 

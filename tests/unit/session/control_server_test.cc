@@ -81,7 +81,7 @@ TEST(ControlServer, OnlyOwnerTokenOrAdminTouchAJob) {
   EXPECT_EQ(world.control().ListTensors(kAlice, "train", 2)->size(), 2u);
   EXPECT_EQ(world.control().ListJobs(kAdmin).size(), 1u);
   EXPECT_TRUE(world.control().CloseJob(kAdmin, "train", true));
-  EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("close 1 forget")));
+  EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("close 1 purge")));
 }
 
 TEST(ControlServer, WhatAClosedJobPersistedIsItsOwnersToSeeAndToRemove) {
@@ -114,7 +114,7 @@ TEST(ControlServer, WhatAClosedJobPersistedIsItsOwnersToSeeAndToRemove) {
   EXPECT_EQ(world.control().ListStoredManifests(kAdmin).size(), 1u);
 }
 
-TEST(ControlServer, ForgettingTakesNoLiveJobForAPersistedOne) {
+TEST(ControlServer, PurgeTakesNoLiveJobForAPersistedOne) {
   SessionWorld world;
   ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train", .named = true}));
   ASSERT_TRUE(world.control().OpenJob(kBob, {.name = "brief"}));

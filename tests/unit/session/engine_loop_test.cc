@@ -53,10 +53,10 @@ TEST_F(EngineLoopTest, OneUserLeavesAnEighthOfTheSessionsToOthers) {
   for (const bool one_user : {false, true}) {
     FakeEngine engine;
     JobRegistry registry({}, tokens_);
-    JobDesk desk(engine, registry, events_);
+    JobService job_service(engine, registry, events_);
     SessionTable table({.sessions_max = 8, .one_user = one_user}, poller_, windows_);
     engine.Connect(table);
-    table.Connect(desk, notices_);
+    table.Connect(job_service, notices_);
     uint64_t session = 0;
     const auto attach = [&](uint32_t uid) {
       auto region = MakeSessionRegion(1, static_cast<tiering::SessionId>(++session)).value();
@@ -93,7 +93,7 @@ TEST_F(EngineLoopTest, NoSessionStarvesAnother) {
 }
 
 TEST_F(EngineLoopTest, JobThatNobodyAttachesToIsClosedInTime) {
-  ASSERT_TRUE(desk_.Open(1000, {.name = "train"}, std::nullopt, clock_.now));
+  ASSERT_TRUE(job_service_.Open(1000, {.name = "train"}, std::nullopt, clock_.now));
   loop_.RunOnce();
   EXPECT_EQ(engine_.jobs.size(), 1u);
   clock_.now = clock_.now + kUnattachedJobLifetime;
@@ -105,7 +105,7 @@ TEST_F(EngineLoopTest, JobThatNobodyAttachesToIsClosedInTime) {
 TEST_F(EngineLoopTest, ClosingAJobEndsItsSessionsBeforeTheirNextRequest) {
   auto client = Attach(1, "train");
   ASSERT_TRUE(SendOne(*client));
-  desk_.Close(tiering::JobId{1}, "closed by test", false);
+  job_service_.Close(tiering::JobId{1}, "closed by test", false);
   // The fake aborts if a request of a session it has ended reaches it.
   engine_.Turn(clock_.now);
   loop_.RunOnce();

@@ -358,7 +358,7 @@ TEST_F(JobRegistryTest, AllRanksOfARunMayResume) {
       Open(kAlice, {.name = "other", .token = token, .named = true, .rank = 0, .world_size = 3}).value();
   OpenJobRequest late = rank(1);
   late.name = attached.name;
-  EXPECT_EQ(Refusal(kAlice, late), Code::kNotFound) << "its run began anew";
+  EXPECT_EQ(Refusal(kAlice, late), Code::kNotFound) << "its run was started by attach";
   late.rank = 0;
   EXPECT_EQ(Refusal(kAlice, late), Code::kAlreadyExists) << "this one is there";
 }

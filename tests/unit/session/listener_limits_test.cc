@@ -79,7 +79,7 @@ TEST(Listener, SessionsAreLimited) {
 TEST(Listener, WhoSaysNothingMakesRoomForNewerClientsOfItsUser) {
   SessionWorld world;
   std::vector<std::unique_ptr<DataClient>> silent;
-  for (size_t i = 0; i <= AllButAnEighth(kHandshakesMax); ++i) {
+  for (size_t i = 0; i <= PerUidLimit(kHandshakesMax); ++i) {
     silent.push_back(std::make_unique<DataClient>(world.socket_path()));
   }
   const auto refusal = silent.front()->ReceiveRefusal();

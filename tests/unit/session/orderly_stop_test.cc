@@ -16,7 +16,7 @@ using std::chrono::hours;
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 
-constexpr StopTimes kUnhurried{.drain = hours(1), .answer = hours(1), .farewells = hours(1)};
+constexpr StopTimes kUnhurried{.drain = hours(1), .answer = hours(1), .final_packets = hours(1)};
 
 // One thread plays both: the engine takes its mail between two handlers of the loop, while it answers at all.
 class OrderlyStopTest : public ::testing::Test {
@@ -32,8 +32,8 @@ class OrderlyStopTest : public ::testing::Test {
   boost::asio::io_context io_{1};
   base::Mailbox mailbox_{1};
   bool answers_ = true;
-  int drained_after_ = 0;    // Questions.
-  int farewells_after_ = 0;  // Looks.
+  int drained_after_ = 0;        // Questions.
+  int final_packets_after_ = 0;  // Looks.
   std::vector<std::string> steps_;
   std::optional<StopOutcome> outcome_;
   OrderlyStop stop_{io_,
@@ -41,7 +41,7 @@ class OrderlyStopTest : public ::testing::Test {
                     {.start_drain = [this] { steps_.push_back("drain"); },
                      .is_drained = [this] { return drained_after_-- <= 0; },
                      .end_sessions = [this] { steps_.push_back("end"); },
-                     .farewells_said = [this] { return farewells_after_-- <= 0; },
+                     .final_packets_sent = [this] { return final_packets_after_-- <= 0; },
                      .done =
                          [this](const StopOutcome& outcome) {
                            EXPECT_FALSE(outcome_) << "done twice";
@@ -49,9 +49,9 @@ class OrderlyStopTest : public ::testing::Test {
                          }}};
 };
 
-TEST_F(OrderlyStopTest, DrainsTellsClientsAndWaitsForFarewells) {
+TEST_F(OrderlyStopTest, DrainsTellsClientsAndWaitsForFinalPackets) {
   drained_after_ = 3;
-  farewells_after_ = 3;
+  final_packets_after_ = 3;
   EXPECT_FALSE(stop_.started());
   stop_.Start(kUnhurried);
   EXPECT_TRUE(stop_.started());
@@ -59,29 +59,29 @@ TEST_F(OrderlyStopTest, DrainsTellsClientsAndWaitsForFarewells) {
   EXPECT_TRUE(outcome_->drained);
   EXPECT_TRUE(outcome_->engine_answered);
   EXPECT_LT(drained_after_, 0);
-  EXPECT_LT(farewells_after_, 0);
+  EXPECT_LT(final_packets_after_, 0);
   EXPECT_THAT(steps_, ElementsAre("drain", "end"));
 }
 
 TEST_F(OrderlyStopTest, TellsClientsWhenDrainingTakesTooLong) {
   drained_after_ = INT32_MAX;
-  stop_.Start({.drain = milliseconds(1), .answer = hours(1), .farewells = hours(1)});
+  stop_.Start({.drain = milliseconds(1), .answer = hours(1), .final_packets = hours(1)});
   RunUntilDone();
   EXPECT_FALSE(outcome_->drained);
   EXPECT_TRUE(outcome_->engine_answered);
   EXPECT_THAT(steps_, ElementsAre("drain", "end"));
 }
 
-TEST_F(OrderlyStopTest, EndsWhenFarewellsDoNotLeave) {
-  farewells_after_ = INT32_MAX;
-  stop_.Start({.drain = hours(1), .answer = hours(1), .farewells = milliseconds(1)});
+TEST_F(OrderlyStopTest, EndsWhenFinalPacketsDoNotLeave) {
+  final_packets_after_ = INT32_MAX;
+  stop_.Start({.drain = hours(1), .answer = hours(1), .final_packets = milliseconds(1)});
   RunUntilDone();
   EXPECT_TRUE(outcome_->drained);
 }
 
 TEST_F(OrderlyStopTest, EndsThoughTheEngineNeverAnswers) {
   answers_ = false;
-  stop_.Start({.drain = milliseconds(1), .answer = milliseconds(1), .farewells = hours(1)});
+  stop_.Start({.drain = milliseconds(1), .answer = milliseconds(1), .final_packets = hours(1)});
   RunUntilDone();
   EXPECT_FALSE(outcome_->drained);
   EXPECT_FALSE(outcome_->engine_answered);

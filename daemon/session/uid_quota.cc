@@ -1,4 +1,4 @@
-#include "daemon/session/uid_places.h"
+#include "daemon/session/uid_quota.h"
 
 #include <algorithm>
 
@@ -6,31 +6,31 @@
 
 namespace tier::session {
 
-UidPlaces::UidPlaces(size_t max, size_t of_one_max) : max_(max), of_one_max_(of_one_max) {
-  TIER_CHECK(0 < of_one_max && of_one_max <= max, "{} places for one of {}", of_one_max, max);
+UidQuota::UidQuota(size_t max, size_t of_one_max) : max_(max), of_one_max_(of_one_max) {
+  TIER_CHECK(0 < of_one_max && of_one_max <= max, "{} for one user of {}", of_one_max, max);
 }
 
-std::optional<uint32_t> UidPlaces::Crowder(uint32_t uid) const {
+std::optional<uint32_t> UidQuota::OverQuotaUid(uint32_t uid) const {
   if (HeldBy(uid) >= of_one_max_) return uid;
   if (taken_ < max_) return std::nullopt;
   const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
   return std::max_element(held_.begin(), held_.end(), less)->first;
 }
 
-void UidPlaces::Take(uint32_t uid) {
-  TIER_CHECK(!Crowder(uid), "uid {} has {} of {}, of {} at most {}", uid, HeldBy(uid), taken_, max_, of_one_max_);
+void UidQuota::Take(uint32_t uid) {
+  TIER_CHECK(!OverQuotaUid(uid), "uid {} has {} of {}, of {} at most {}", uid, HeldBy(uid), taken_, max_, of_one_max_);
   ++held_[uid];
   ++taken_;
 }
 
-void UidPlaces::Give(uint32_t uid) {
+void UidQuota::Give(uint32_t uid) {
   const auto held = held_.find(uid);
   TIER_CHECK(held != held_.end() && held->second > 0 && taken_ > 0, "uid {} gives, {} are taken", uid, taken_);
   if (--held->second == 0) held_.erase(held);
   --taken_;
 }
 
-size_t UidPlaces::HeldBy(uint32_t uid) const {
+size_t UidQuota::HeldBy(uint32_t uid) const {
   const auto held = held_.find(uid);
   return held == held_.end() ? 0 : held->second;
 }

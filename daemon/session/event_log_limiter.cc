@@ -1,4 +1,4 @@
-#include "daemon/session/event_journal.h"
+#include "daemon/session/event_log_limiter.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace tier::session {
 
-std::optional<EventJournal::Line> EventJournal::Pass(const Event& event, base::TimePoint now) {
+std::optional<EventLogLimiter::Line> EventLogLimiter::Pass(const Event& event, base::TimePoint now) {
   constexpr std::array<std::string_view, 4> kFaults = {"io_error", "corrupt", "torn", "unpinned"};
   std::string text = event.kind + ": " + event.message;
   if (std::ranges::find(kFaults, event.kind) != kFaults.end()) return Line{.fault = true, .text = std::move(text)};

@@ -1,5 +1,5 @@
-// JobDesk: opens and closes jobs in both places that know of them, the registry (whose they are) and the engine (what
-// they hold), so that neither ever has one that the other lacks. Engine thread only.
+// JobService: opens and closes jobs in both places that know of them, the registry (whose they are) and the engine
+// (what they hold), so that neither ever has one that the other lacks. Engine thread only.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,9 @@
 
 namespace tier::session {
 
-class JobDesk {
+class JobService {
  public:
-  JobDesk(EnginePort& engine, JobRegistry& registry, EventLog& events)
+  JobService(EnginePort& engine, JobRegistry& registry, EventLog& events)
       : engine_(engine), registry_(registry), events_(events) {}
 
   // Opens or joins a job; with a session, that session becomes its member and is known to the engine.
@@ -21,17 +21,17 @@ class JobDesk {
   // a resume closes the named job without sessions whose manifest it opens.
   Result<const Job*> Open(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
                           base::TimePoint now);
-  // Takes a session that the engine has forgotten out of its job; an ephemeral job goes with its last one.
+  // Removes a session that the engine no longer knows from its job; an ephemeral job ends with its last session.
   void Leave(tiering::JobId job, tiering::SessionId session, const std::string& reason);
-  // Ends its sessions and frees everything; `forget`: a named job's manifest too.
-  void Close(tiering::JobId job, const std::string& reason, bool forget);
+  // Ends its sessions and frees everything; `purge`: deletes a named job's manifest too.
+  void Close(tiering::JobId job, const std::string& reason, bool purge);
   // Begins to remove what a job that is not open persisted. Refusals: those of Engine::DeleteStoredManifest.
   Status DeleteStoredManifest(uint32_t uid, const std::string& name, const std::string& reason);
   // Closes the ephemeral jobs that nobody has attached to in time.
   void CloseExpired(base::TimePoint now);
   std::optional<base::TimePoint> NextExpiry() const { return registry_.NextExpiry(); }
 
-  // Nothing is opened or joined from now on, and the engine drains; whoever comes is told why.
+  // Nothing is opened or joined from now on, and the engine drains; a client that comes is told `reason`.
   void StartDrain(const std::string& reason);
 
   // For those who serve control calls on the engine thread.
@@ -40,7 +40,7 @@ class JobDesk {
   EventLog& events() { return events_; }
 
  private:
-  Result<const Job*> Reopen(uint32_t uid, const OpenJobRequest& request, tiering::JobId vacant,
+  Result<const Job*> Reopen(uint32_t uid, const OpenJobRequest& request, tiering::JobId old_job,
                             std::optional<tiering::SessionId> session, base::TimePoint now);
 
   EnginePort& engine_;

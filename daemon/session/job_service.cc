@@ -1,4 +1,4 @@
-#include "daemon/session/job_desk.h"
+#include "daemon/session/job_service.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 
 namespace tier::session {
 
-Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
-                                 base::TimePoint now) {
+Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
+                                    std::optional<tiering::SessionId> session, base::TimePoint now) {
   if (drain_reason_) {
     return Fail(Code::kDisconnected, fmt::format("{}: no more sessions and jobs are taken", *drain_reason_));
   }
@@ -48,29 +48,29 @@ Result<const Job*> JobDesk::Open(uint32_t uid, const OpenJobRequest& request, st
 
 // What its sessions left in memory is newer than its manifest, or gone with them: the manifest is one whole, and what
 // resume promises. While the old job's tensors are being freed the engine answers TIMEOUT.
-Result<const Job*> JobDesk::Reopen(uint32_t uid, const OpenJobRequest& request, tiering::JobId vacant,
-                                   std::optional<tiering::SessionId> session, base::TimePoint now) {
-  Close(vacant, "it is resumed from its manifest", false);
+Result<const Job*> JobService::Reopen(uint32_t uid, const OpenJobRequest& request, tiering::JobId old_job,
+                                      std::optional<tiering::SessionId> session, base::TimePoint now) {
+  Close(old_job, "it is resumed from its manifest", false);
   return Open(uid, request, session, now);
 }
 
-void JobDesk::Leave(tiering::JobId job, tiering::SessionId session, const std::string& reason) {
+void JobService::Leave(tiering::JobId job, tiering::SessionId session, const std::string& reason) {
   const auto closing = registry_.Leave(job, session);
   if (closing) Close(*closing, fmt::format("its last session ended: {}", reason), false);
 }
 
-void JobDesk::Close(tiering::JobId id, const std::string& reason, bool forget) {
+void JobService::Close(tiering::JobId id, const std::string& reason, bool purge) {
   const Job* found = registry_.Find(id);
   TIER_CHECK(found != nullptr, "job {}", static_cast<uint64_t>(id));
   const Job job = *found;
   // Out of the registry first: sessions that the engine ends meanwhile find no job to leave.
   registry_.Remove(id);
   TIER_CHECK(registry_.Find(id) == nullptr, "job {} is still there", static_cast<uint64_t>(id));
-  engine_.CloseJob(id, reason, forget);
+  engine_.CloseJob(id, reason, purge);
   events_.Emit("job_closed", &job, fmt::format("job '{}' of uid {} closed: {}", job.name, job.uid, reason));
 }
 
-Status JobDesk::DeleteStoredManifest(uint32_t uid, const std::string& name, const std::string& reason) {
+Status JobService::DeleteStoredManifest(uint32_t uid, const std::string& name, const std::string& reason) {
   const Job gone{.uid = uid, .name = name, .named = true};
   if (Status deleted = engine_.DeleteStoredManifest(gone.EngineKey()); !deleted) return deleted;
   events_.Emit("job_purged", &gone,
@@ -78,12 +78,12 @@ Status JobDesk::DeleteStoredManifest(uint32_t uid, const std::string& name, cons
   return {};
 }
 
-void JobDesk::StartDrain(const std::string& reason) {
+void JobService::StartDrain(const std::string& reason) {
   drain_reason_ = reason;
   engine_.StartDrain(reason);
 }
 
-void JobDesk::CloseExpired(base::TimePoint now) {
+void JobService::CloseExpired(base::TimePoint now) {
   for (const tiering::JobId id : registry_.Expired(now)) {
     Close(id, "nobody attached a session in time", false);
   }

@@ -1,4 +1,4 @@
-// EventJournal: which events go into the daemon's own log, and how loudly. Those that a client causes by connecting,
+// EventLogLimiter: which events go into the daemon's own log, and how loudly. Those that a client causes by connecting,
 // opening and closing in a loop must not fill it: so many lines a period, and the first one after it says how many were
 // left out. Faults of the machine are always told. Watchers see every event (event_log).
 //
@@ -16,7 +16,7 @@ namespace tier::session {
 
 inline constexpr uint32_t kEventLinesPerPeriodMax = 200;  // Every rank of a large node comes or goes at once.
 
-class EventJournal {
+class EventLogLimiter {
  public:
   struct Line {
     bool fault = false;  // A warning; else for information.

@@ -1,5 +1,5 @@
 // Events in the daemon's log: one client in a loop does not fill it, and hides no fault.
-#include "daemon/session/event_journal.h"
+#include "daemon/session/event_log_limiter.h"
 
 #include <gtest/gtest.h>
 
@@ -10,24 +10,24 @@ constexpr base::TimePoint kStart{std::chrono::seconds(1000)};
 
 Event Of(const std::string& kind) { return {.kind = kind, .job = "train", .message = "session 7 of job 'train'"}; }
 
-TEST(EventJournal, AClientThatConnectsInALoopIsCounted) {
-  EventJournal journal;
+TEST(EventLogLimiter, AClientThatConnectsInALoopIsCounted) {
+  EventLogLimiter limiter;
   uint32_t told = 0;
   for (int i = 0; i < 1000; ++i) {
-    for (const char* kind : {"session_attached", "session_ended"}) told += journal.Pass(Of(kind), kStart) ? 1 : 0;
+    for (const char* kind : {"session_attached", "session_ended"}) told += limiter.Pass(Of(kind), kStart) ? 1 : 0;
   }
   EXPECT_EQ(told, kEventLinesPerPeriodMax);
-  const auto next = journal.Pass(Of("session_attached"), kStart + kWarningPeriod);
+  const auto next = limiter.Pass(Of("session_attached"), kStart + kWarningPeriod);
   ASSERT_TRUE(next);
   EXPECT_FALSE(next->fault);
   EXPECT_EQ(next->text, "session_attached: session 7 of job 'train' (1800 lines before this one were left out)");
 }
 
-TEST(EventJournal, FaultsAreToldWhateverClientsDo) {
-  EventJournal journal;
-  while (journal.Pass(Of("session_attached"), kStart)) continue;
+TEST(EventLogLimiter, FaultsAreToldWhateverClientsDo) {
+  EventLogLimiter limiter;
+  while (limiter.Pass(Of("session_attached"), kStart)) continue;
   for (const char* kind : {"io_error", "corrupt", "torn", "unpinned"}) {
-    const auto line = journal.Pass(Of(kind), kStart);
+    const auto line = limiter.Pass(Of(kind), kStart);
     ASSERT_TRUE(line) << kind;
     EXPECT_TRUE(line->fault);
     EXPECT_EQ(line->text, std::string(kind) + ": session 7 of job 'train'");
