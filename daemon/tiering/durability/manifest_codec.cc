@@ -47,8 +47,9 @@ class Reader {
     const uint64_t padded = AlignUp(length, 8);
     if (bytes_.size() < padded) return false;
     text->assign(reinterpret_cast<const char*>(bytes_.data()), length);
+    const auto padding = bytes_.first(padded).subspan(length);
     bytes_ = bytes_.subspan(padded);
-    return true;
+    return std::ranges::all_of(padding, [](std::byte byte) { return byte == std::byte{0}; });
   }
   size_t left() const { return bytes_.size(); }
 
@@ -70,7 +71,9 @@ bool TakeTensor(Reader& reader, uint32_t version, ManifestTensor* tensor) {
   const proto::ManifestTensorRecord& record = tensor->record;
   const uint16_t known = version == proto::kManifestVersionOldest ? 0 : proto::kManifestTensorFlagsKnown;
   if ((record.flags & ~known) != 0) return false;
-  if (record.size == 0 || record.space > 1 || PieceCountOf(record.size) != record.piece_count) return false;
+  // The piece count of a size near 2^64 overflows to zero.
+  if (record.size == 0 || record.size > kPiecesPerTensorMax * kBlockSize || record.space > 1) return false;
+  if (PieceCountOf(record.size) != record.piece_count) return false;
   if (reader.left() / sizeof(proto::ManifestPieceRecord) < record.piece_count) return false;
   tensor->pieces.resize(record.piece_count);
   for (uint32_t k = 0; k < record.piece_count; ++k) {

@@ -6,6 +6,7 @@
 #include "daemon/storage/checksum.h"
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "daemon/tiering/tables/manifest_holds.h"
+#include "daemon/tiering/tables/tensor.h"
 
 namespace tier::tiering {
 namespace {
@@ -103,6 +104,27 @@ TEST(ManifestCodec, NonsenseWithARightChecksumIsRefused) {
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].reserved1 = 1; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.keys[0].id = 0; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.keys[0].key.clear(); }));
+}
+
+// Counting the pieces of such a size overflows: a tensor of 16 EiB without a piece.
+TEST(ManifestCodec, ATensorWhoseSizeOverflowsItsPieceCountIsDamaged) {
+  for (const uint64_t size : {UINT64_MAX, UINT64_MAX - kBlockSize + 2, kPiecesPerTensorMax * kBlockSize + 1}) {
+    Manifest manifest;
+    manifest.tensors.push_back({.record = {.tensor = 1, .size = size, .generation = 4}, .pieces = {}});
+    const Result<Manifest> decoded = DecodeManifest(EncodeManifest(manifest));
+    ASSERT_FALSE(decoded.has_value()) << size;
+    EXPECT_EQ(decoded.error().code, Code::kCorrupt);
+    EXPECT_NE(decoded.error().message.find("tensor record 0"), std::string::npos) << decoded.error().message;
+  }
+}
+
+TEST(ManifestCodec, BytesBehindAKeyMustBeZero) {
+  Manifest manifest{.step = 0, .tensors = {}, .keys = {{0x77, "weights"}}};
+  std::vector<std::byte> bytes = EncodeManifest(manifest);
+  bytes.back() = std::byte{1};
+  SetVersion(proto::kManifestVersion, &bytes);  // Under a right checksum.
+  ASSERT_FALSE(DecodeManifest(bytes).has_value());
+  EXPECT_EQ(DecodeManifest(bytes).error().code, Code::kCorrupt);
 }
 
 storage::Extent ExtentAt(uint32_t block, uint16_t pages = 4) { return {.run = {block, 0, pages}, .device = 0}; }
