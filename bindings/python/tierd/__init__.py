@@ -8,8 +8,8 @@
             lease.numpy()[:] *= 2
         print(client.get("w").sum())
 
-``tierd.torch`` (imported when it is first used) holds optimizers and activation offload for torch, ``tierd.control``
-(imported by itself) the control channel of the daemon (the extra ``tierd[control]``).
+``tierd.torch``, which is imported when it is first used, has optimizers and activation offload for torch.
+``tierd.control`` has the control channel of the daemon; import it by itself, with the extra ``tierd[control]``.
 """
 
 import importlib

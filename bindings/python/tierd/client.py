@@ -1,11 +1,12 @@
 """Client: one session with a tierd daemon, for Python.
 
-Keys are integers (64 bits, the tensor's id itself) or strings (given an id by the daemon, the same in every session of
-the job). A tensor lives in the namespace of its session, so that ranks cannot collide, or with ``shared=True`` in the
-job's, where every rank sees it. All methods may be called from any thread and let other threads run while they wait.
-``timeout`` is in seconds: how long to wait for another's lease, for room in RAM or for a device (none: 60; 0: not at
-all); then :class:`tierd.Timeout`, or :class:`tierd.WouldDeadlock` behind leases of this client alone. What is copied
-range by range waits so long for each range, in however many requests.
+A key is an integer of 64 bits, which is the tensor's id, or a string, to which the daemon gives an id: the same id in
+every session of the job. A tensor belongs to its session, so that the keys of ranks cannot collide; with
+``shared=True`` it belongs to the job, and every rank sees it. All methods may be called from any thread, and let other
+threads run while they wait. ``timeout`` is the time in seconds that a call may wait for other leases, for room in RAM
+or for a device (none: 60; 0: it does not wait). Then it raises :class:`tierd.Timeout`, or
+:class:`tierd.WouldDeadlock` where only leases of this client block it. A call that copies a large tensor range by range
+may wait that long for each range.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
-import numbers
-import operator
 import os
 import types
 import warnings
@@ -24,6 +23,7 @@ from typing import Any
 from . import autostart as autostarts
 from . import layout as layouts
 from . import library, ranges
+from .arguments import choice, count, encoded, milliseconds, unsigned
 from .errors import AlreadyExists, Invalid, NoMemory, NotFound, Timeout, WouldDeadlock
 from .layout import Layout
 from .lease import Lease
@@ -50,23 +50,36 @@ def connect(
     ram: int | str | None = None,
     data_directory: str | os.PathLike[str] | None = None,
 ) -> Client:
-    """Opens a session with the node's daemon.
+    """Opens a session with the machine's daemon.
 
-    ``socket`` defaults to ``$TIERD_SOCKET``, ``$XDG_RUNTIME_DIR/tierd/tierd.sock``, ``/run/tierd/tierd.sock``. When
-    none can be connected to, none was named and ``autostart`` is left on, a private daemon is started, which says so on
-    stderr and ends with its last client; never for a ``mode`` that wants a job that is there. ``guarantee`` is RAM the
-    job always gets, ``limit`` RAM it never exceeds: bytes or a quantity such as ``"64GiB"``. ``mode`` is ``attach``
-    (create the job, or join it), ``create``, ``join`` or ``resume`` (a named job without sessions as its last
-    ``persist`` left it, for all ranks of a run; what came after is given up). ``named`` keeps the job beyond its last
-    session, for this user's next run of any token and world size: its shared tensors live on, of others what was
-    persisted. ``rank`` and ``world_size`` default to the launcher's environment. ``spin`` says how waiting calls wait:
-    ``auto``, ``always`` or ``never``.
+    The daemon: ``socket`` is the path of its socket. Without it, the call tries ``$TIERD_SOCKET`` alone, or else
+    ``$XDG_RUNTIME_DIR/tierd/tierd.sock`` and ``/run/tierd/tierd.sock``. Where no daemon answers and neither ``socket``
+    nor ``$TIERD_SOCKET`` named one, the call starts a private daemon, unless ``autostart`` is false. The daemon says so
+    on stderr, and ends after its last client. No daemon is started for mode ``join``, nor for ``resume`` without
+    ``data_directory``, as a new daemon has no job to open.
 
-    ``ssd``, ``ram`` and ``data_directory`` are for a private daemon that this call starts; a daemon that runs keeps
-    its own. ``ssd`` is the size of its SSD file (0: none, tensors stay in RAM; by default up to 64 GiB, a quarter of
-    the free space), ``ram`` the most memory that it takes for tensors (by default a quarter of the machine's): bytes
-    or quantities, as above. With ``data_directory`` the daemon keeps its file and index there, so that a ``named``
-    job can persist and the next program ``resume`` it; without, it keeps nothing.
+    The job: ``job`` is its name; without it, the ranks of one torchrun launch or Slurm step get a common job, and any
+    other program a job of its own. ``mode`` says how to open it:
+
+    - ``attach`` creates the job, or joins a live one;
+    - ``create`` makes a new job: :class:`tierd.AlreadyExists` where it is live;
+    - ``join`` joins a live job: :class:`tierd.NotFound` where there is none;
+    - ``resume`` opens a named job as its last ``persist`` left it, for every rank of a run. What changed later is lost.
+
+    ``token`` lets a process join a live job (default: ``$TIERD_JOB_TOKEN``). The ranks of one launch or step need none,
+    and neither does a process that already has the job open: its second ``connect`` joins its own job. ``named`` keeps
+    the job after its last session: its shared tensors stay, and so does what was persisted. The same user's next run
+    opens it without a token, with any world size. ``rank`` and ``world_size`` default to the launcher's environment.
+
+    ``guarantee`` is RAM that the job always gets, ``limit`` RAM that it never exceeds: a number of bytes, or a quantity
+    such as ``"64GiB"``. ``spin`` says whether a waiting call spins before it sleeps: ``auto``, ``always`` or ``never``.
+    ``copy_threads`` is the number of threads that copy large tensors.
+
+    ``ssd``, ``ram`` and ``data_directory`` are for a private daemon that this call starts; a daemon that runs already
+    keeps its own settings. ``ssd`` is the size of its SSD file (0: no SSD tier; default: a quarter of the free space,
+    at most 64 GiB), ``ram`` the most memory that it takes for tensors (default: a quarter of the machine's). Both are
+    bytes or quantities. In ``data_directory`` the daemon keeps its SSD file and its index, so that a ``named`` job can
+    ``persist`` and the next program can ``resume`` it. Without ``data_directory`` it keeps nothing.
     """
     resources = autostarts.Resources.of(ssd, ram, data_directory)
     if resources != autostarts.Resources() and (socket is not None or not autostart):
@@ -74,17 +87,17 @@ def connect(
     functions = library.load()
     options = library.ConnectOptions(
         struct_size=ctypes.sizeof(library.ConnectOptions),
-        socket=_encoded("socket", socket),
-        job=_encoded("job", job),
-        token=_encoded("token", token),
-        mode=_choice("mode", mode, library.MODES),
+        socket=encoded("socket", socket),
+        job=encoded("job", job),
+        token=encoded("token", token),
+        mode=choice("mode", mode, library.MODES),
         named=int(named),
-        rank=-1 if rank is None else _count("rank", rank),
-        world_size=0 if world_size is None else _count("world_size", world_size),
+        rank=-1 if rank is None else count("rank", rank),
+        world_size=0 if world_size is None else count("world_size", world_size),
         guarantee_bytes=byte_count(guarantee, "guarantee"),
         limit_bytes=byte_count(limit, "limit"),
-        copy_threads=_count("copy_threads", copy_threads),
-        spin=_choice("spin", spin, library.SPINS),
+        copy_threads=count("copy_threads", copy_threads),
+        spin=choice("spin", spin, library.SPINS),
     )
     named_socket = socket is not None or bool(os.environ.get("TIERD_SOCKET"))
     may_start = autostart and not named_socket and resources.may_serve(mode)
@@ -105,7 +118,7 @@ def connect(
 
 
 class Client:
-    """A session with a daemon. Close it, use it as a context manager, or let it go."""
+    """A session with a daemon. Close it, use it as a context manager, or drop the last reference to it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -116,13 +129,14 @@ class Client:
     def put(
         self, key: Key, array: Any, *, shared: bool = False, replace: bool = False, timeout: float | None = None
     ) -> None:
-        """Stores a copy of ``array`` under ``key``: a numpy array, a torch tensor, or anything with a buffer of bytes.
+        """Stores a copy of ``array`` under ``key``: a numpy array, a torch tensor or any other buffer of bytes.
 
-        When it returns the bytes are the daemon's, and ``array`` may change. ``AlreadyExists`` when the key is taken,
-        unless ``replace``; ``NoSpace`` before a byte is written when RAM and SSD together cannot hold it. One of the
-        same size is overwritten in place: where that fails half way, or its ``timeout`` passes, it is ``Torn``. One of
-        another size is freed when its place is taken: where the write fails after that, both are gone, as the error
-        says. A job may have tensors under nearly 4 Mi string keys, 64 MiB together (else ``NoMemory``).
+        After the call the daemon has the bytes, and ``array`` may change. ``AlreadyExists``: the key has a tensor, and
+        ``replace`` is false. ``NoSpace``: RAM and SSD together cannot hold the tensor; nothing was written. With
+        ``replace``, a tensor of the same size is overwritten in place, and is ``Torn`` where that fails or its
+        ``timeout`` passes half way. A tensor of another size is freed once the new one has room; where the write fails
+        after that, both are lost, and the error says so. A job may have tensors under nearly 4 Mi string keys, 64 MiB
+        together (else ``NoMemory``).
         """
         tensor = self.tensor_id(key)
         with layouts.readable(array) as memory:
@@ -147,9 +161,10 @@ class Client:
         shared: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """A copy of the tensor, the caller's own: what was put, or an array of the ``dtype`` (numpy's or torch's) and
-        ``shape`` stated. A tensor that another process put has neither here: state them, or get a ``bytearray``. What
-        was put with ``shared`` as an array needs them too, as others may have replaced it (else ``Invalid``)."""
+        """Returns a copy of the tensor: an array like the one that this client put, or one of the given ``dtype``
+        (numpy's or torch's) and ``shape``. Of a tensor that another process put, this client knows neither: give them,
+        or get a ``bytearray``. A shared tensor that was put as an array needs them too, as other ranks may have
+        replaced it (else ``Invalid``)."""
         tensor = self.tensor_id(key)
         layout = None if dtype is not None or shape is not None else self._layout_of(tensor, shared)
         if layout is layouts.UNCERTAIN:
@@ -161,8 +176,8 @@ class Client:
         return array
 
     def get_into(self, key: Key, out: Any, *, shared: bool = False, timeout: float | None = None) -> None:
-        """Fills ``out`` (contiguous, as many bytes as the tensor) with the tensor's bytes, whatever its dtype. To
-        torch's autograd that is a change in place."""
+        """Copies the tensor's bytes into ``out``, an array of any dtype that is contiguous and has as many bytes as the
+        tensor. torch's autograd sees a change in place."""
         tensor = self.tensor_id(key)
         take = self._taker(_shared(shared), timeout)
         deadline = ranges.Deadline(take.timeout)
@@ -182,7 +197,8 @@ class Client:
                 ranges.read_ranges(take, tensor, memory, deadline)
 
     def delete(self, *keys: Key, shared: bool = False) -> None:
-        """Frees tensors, in RAM and on SSD. Waits for other threads' leases on them; ``WouldDeadlock`` for its own."""
+        """Frees tensors, in RAM and on SSD. Waits until other clients and threads have ended their leases on them;
+        ``WouldDeadlock`` where only leases of this client are left and no other thread can end them."""
         ids = [self.tensor_id(key) for key in keys]
         if not ids:
             return
@@ -190,15 +206,15 @@ class Client:
         for tensor in ids:
             self._layouts.pop((tensor, shared), None)
         for key in (key for key in keys if isinstance(key, str)):
-            self._session.ids.pop(key, None)  # Asked for again: the daemon may have forgotten it by then.
+            self._session.ids.pop(key, None)  # The daemon may drop the key: ask again.
 
     def discard(self, tensor: int) -> None:
-        """Frees a tensor of this session that nobody holds a lease on. For finalizers: it does not handle signals."""
+        """Frees a tensor of this session that is under no lease. For finalizers: it does not handle signals."""
         self._session.call("tier_free", tensor, 0)
         self._layouts.pop((tensor, False), None)
 
     def discard_unwaited(self, tensors: Sequence[int]) -> None:
-        """Asks that tensors of this session be freed, and waits for nothing. For finalizers, which may run in the
+        """Sends a request to free tensors of this session, and does not wait. For finalizers, which may run in the
         middle of any call, on any thread."""
         self._session.free_unwaited(tensors, 0)
         for tensor in tensors:
@@ -217,8 +233,9 @@ class Client:
         discard: bool = False,
         timeout: float | None = None,
     ) -> Lease:
-        """A right to touch ``length`` bytes (0: to the end) from ``offset`` on where they lie, once they are in RAM;
-        exclusive with ``write``. ``discard`` with ``write``: the old bytes are not needed, so they need not be read.
+        """Returns a lease: the right to read ``length`` bytes (0: to the end) of a tensor from ``offset`` on, in the
+        daemon's memory, once they are in RAM. With ``write`` the lease is exclusive, and allows writing; ``discard``
+        then says that the old bytes are not needed, so that they are not read from SSD.
 
         ``with client.lease("w") as lease: a = lease.numpy(); ...; del a``
         """
@@ -235,8 +252,8 @@ class Client:
         shared: bool = False,
         timeout: float | None = None,
     ) -> Lease:
-        """Makes a tensor of ``shape`` and ``dtype`` (none: bytes) and gives a write lease on all of it, to be filled in
-        place. It is there for others when the lease ends; its first bytes are not defined."""
+        """Creates a tensor of ``shape`` and ``dtype`` (none: bytes) and returns a write lease on all of it, to be
+        filled in place. Its bytes are not defined at first. Others can get it once the lease has ended."""
         layout = layouts.declared(dtype, shape, None)
         if layout.size == 0:
             raise Invalid(f"the tensor {key!r} would hold no bytes; it must")
@@ -247,14 +264,15 @@ class Client:
     def lease_many(
         self, parts: Sequence[Part], write: bool = False, *, shared: bool = False, timeout: float | None = None
     ) -> list[Lease]:
-        """Leases on several ranges in one request, all or nothing. Parts with a ``size`` are created (all or none)."""
+        """Returns leases on several ranges, by one request: all of them or none. A part with a ``size`` creates its
+        tensor; either all parts have a size or none has."""
         creating = {part.size > 0 for part in parts}
         if len(creating) != 1:
             raise Invalid("state at least one part; either all of them create a tensor or none does")
         name = "tier_create" if creating.pop() else "tier_acquire"
         write = write or name == "tier_create"
         flags = _shared(shared) | (library.WRITE if write and name == "tier_acquire" else 0)
-        grants = self._session.grant(name, [self._range(part) for part in parts], flags, _milliseconds(timeout))
+        grants = self._session.grant(name, [self._range(part) for part in parts], flags, milliseconds(timeout))
         leases: list[Lease] = []
         try:
             for part, grant in zip(parts, grants, strict=True):
@@ -270,36 +288,39 @@ class Client:
     # ---- Hints and durability ----
 
     def prefetch(self, keys: Key | Part | Iterable[Key | Part], *, shared: bool = False) -> None:
-        """Asks that tensors, or parts of them, be brought into RAM soon; returns at once."""
+        """A hint: tensors, or parts of them, will be used soon and should be read into RAM. Returns at once."""
         parts = [key if isinstance(key, Part) else Part(key) for key in _several(keys)]
         for begin in range(0, len(parts), library.BATCH_MAX):
             batch = [self._range(part) for part in parts[begin : begin + library.BATCH_MAX]]
             self._session.call("tier_prefetch", (library.Range * len(batch))(*batch), len(batch), _shared(shared))
 
     def step(self, step: int | None = None) -> None:
-        """Marks the end of a training step; without a number, of the next one."""
-        number = library.NEXT_STEP if step is None else _unsigned("step", step)
+        """Marks the end of training step ``step`` (none: the next number). It finishes the updates of this session:
+        tensors that it changed in part before the step are not ``Torn`` when the session ends."""
+        number = library.NEXT_STEP if step is None else unsigned("step", step)
         self._session.call("tier_step", number)
 
     def persist(self, *keys: Key, shared: bool = False) -> None:
-        """Makes tensors (none named: all of the job) survive the machine, atomically. ``Denied`` in a private daemon
-        without ``daemon.data_directory``. What the job persisted before is replaced, keys not named now included: name
-        all in one call. Of an ephemeral job it goes with the job; ``named`` keeps it, for ``mode="resume"``. It takes
-        no timeout of its own: ``Timeout`` when the daemon's ``engine.deadline`` (60 s by default) passes first."""
+        """Makes tensors (no key: all of the job) durable in one atomic step: they survive the end of the daemon and a
+        loss of power. It replaces all that the job persisted before, so name every key in one call. A ``named`` job
+        keeps it for ``mode="resume"``; what an ephemeral job persisted is deleted with the job. ``Denied``: the private
+        daemon has no ``data_directory``. The deadline is the daemon's ``engine.deadline`` (60 s by default), then
+        ``Timeout``."""
         self._tensors_call("tier_persist", [self.tensor_id(key) for key in keys], shared)
 
     def flush(self, *keys: Key, shared: bool = False) -> None:
-        """Returns when tensors (none named: all of this session) have a copy on SSD. Its deadline is
-        ``engine.deadline`` as for :meth:`persist`, beyond 1023 keys of each 1023."""
+        """Returns when the tensors (no key: all of this session) have a copy on SSD. That does not make them durable:
+        see :meth:`persist`. The deadline is ``engine.deadline``, for each 1023 keys."""
         self._tensors_call("tier_flush", [self.tensor_id(key) for key in keys], shared)
 
     def drop(self, *keys: Key, shared: bool = False) -> None:
-        """Drops RAM copies that SSD has too: a hint that the tensors will not be used soon."""
+        """A hint: the tensors (no key: all of this session) will not be used soon. Drops RAM copies that are on SSD
+        too and under no lease."""
         ids = [self.tensor_id(key) for key in keys]
         self._session.call("tier_drop", (ctypes.c_uint64 * len(ids))(*ids), len(ids), _shared(shared))
 
     def accept(self, key: Key, *, shared: bool = False) -> None:
-        """Takes a :class:`tierd.Torn` tensor as it stands."""
+        """Declares the content that a :class:`tierd.Torn` tensor has now to be right."""
         self._session.call("tier_accept", self.tensor_id(key), _shared(shared))
 
     # ---- Figures ----
@@ -310,7 +331,7 @@ class Client:
         return Stats(*(int(getattr(fields, field.name)) for field in dataclasses.fields(Stats)))
 
     def tensor(self, key: Key, *, shared: bool = False) -> TensorState:
-        """Size and whereabouts of a tensor; ``NotFound`` if there is none."""
+        """The size of a tensor, and how much of it lies in RAM and on SSD. ``NotFound`` if there is none."""
         fields = library.TensorFields(struct_size=ctypes.sizeof(library.TensorFields))
         self._session.call("tier_tensor", self.tensor_id(key), _shared(shared), ctypes.byref(fields))
         return TensorState(
@@ -328,7 +349,7 @@ class Client:
         )  # fmt: skip
 
     def tensor_id(self, key: Key) -> int:
-        """The 64-bit id behind a key."""
+        """The 64-bit id of a key."""
         if isinstance(key, str):
             known = self._session.ids.get(key)
             return self._session.intern(key) if known is None else known
@@ -345,8 +366,8 @@ class Client:
         return self._session.closed
 
     def close(self) -> None:
-        """Ends the session. In an ephemeral job's last session everything stored is freed. With arrays over leases
-        still alive it warns, and ends when the last of them is gone."""
+        """Ends the session, which frees its tensors. The end of an ephemeral job's last session frees all tensors of
+        the job. While arrays over leases are alive it warns, and the session ends when the last of them is gone."""
         alive = self._session.close()
         if alive:
             warnings.warn(
@@ -395,12 +416,12 @@ class Client:
         return True
 
     def _range(self, part: Part) -> library.Range:
-        figures = [_unsigned(name, getattr(part, name)) for name in ("offset", "length", "size")]
+        figures = [unsigned(name, getattr(part, name)) for name in ("offset", "length", "size")]
         return library.Range(self.tensor_id(part.key), *figures)
 
     def _grant_one(self, part: Part, flags: int, timeout: float | None) -> Grant:
         name = "tier_create" if part.size else "tier_acquire"
-        return self._session.grant(name, [self._range(part)], flags, _milliseconds(timeout))[0]
+        return self._session.grant(name, [self._range(part)], flags, milliseconds(timeout))[0]
 
     def _tensors_call(self, name: str, ids: list[int], shared: bool) -> None:
         if name == "tier_persist" and len(ids) > library.BATCH_MAX:
@@ -413,7 +434,7 @@ class Client:
             struct_size=ctypes.sizeof(library.CopyOptions),
             stream=memory.stream,
             flags=flags | (library.NO_WAIT if timeout == 0 else 0),
-            timeout_ms=_milliseconds(timeout) or 0,  # To libtier, 0 is its default of 60 s.
+            timeout_ms=milliseconds(timeout) or 0,  # To libtier, 0 is its default of 60 s.
             whole=1,
         )
         self._session.copy(name, tensor, memory.address, memory.size, options, memory.owner)
@@ -428,7 +449,7 @@ class Client:
             self._swap("tier_swap_in", tensor, memory, flags, half)
 
     def _taker(self, flags: int, timeout: float | None) -> ranges.Take:
-        _milliseconds(timeout)  # Raises what cannot be meant.
+        milliseconds(timeout)  # Raises for a wrong one.
         seconds = DEADLINE_MS / 1000 if timeout is None else timeout
         return ranges.Take(lambda part, more, left: self._grant_one(part, flags | more, left), seconds)
 
@@ -446,53 +467,3 @@ def _several(keys: Key | Part | Iterable[Key | Part]) -> Iterable[Key | Part]:
 
 def _shared(shared: bool) -> int:
     return library.SHARED if shared else 0
-
-
-def _milliseconds(timeout: float | None) -> int | None:
-    """Seconds to whole milliseconds; 0 means not to wait, ``None`` the default deadline."""
-    if timeout is None:
-        return None
-    if not isinstance(timeout, numbers.Real):
-        raise Invalid(f"timeout is {timeout!r}: a number of seconds")
-    if not 0 <= timeout <= 4_000_000:
-        raise Invalid(f"timeout is {timeout} seconds: it must lie between 0 and 4,000,000")
-    return 0 if timeout == 0 else max(1, int(timeout * 1000))
-
-
-def _choice(name: str, value: str, values: dict[str, int]) -> int:
-    if value not in values:
-        raise Invalid(f"{name} is {value!r}: one of {', '.join(values)}")
-    return values[value]
-
-
-def _index(value: int) -> int:  # -1 for what is no integer.
-    try:
-        return operator.index(value)
-    except TypeError:
-        return -1
-
-
-def _count(name: str, value: int) -> int:
-    count = -1 if isinstance(value, bool) else _index(value)
-    if not 0 <= count < 1 << 31:
-        raise Invalid(f"{name} is {value!r}: an int of at least 0")
-    return count
-
-
-def _unsigned(name: str, value: int) -> int:
-    """ctypes would take the lowest 64 bits of any number."""
-    number = _index(value)
-    if not 0 <= number < 1 << 64:
-        raise Invalid(f"{name} is {value!r}: an int from 0 to 2^64 - 1")
-    return number
-
-
-def _encoded(name: str, text: str | os.PathLike[str] | None) -> bytes | None:
-    if text is None:
-        return None
-    if not isinstance(text, (str, os.PathLike)):
-        raise Invalid(f"{name} is {text!r}: a str")
-    encoded = os.fsencode(text)
-    if b"\0" in encoded:
-        raise Invalid(f"{name} is {text!r}, which holds a NUL")
-    return encoded

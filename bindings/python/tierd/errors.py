@@ -1,8 +1,8 @@
-"""What tierd answers, as exceptions: one class for each code of ``tier.h`` that is not OK.
+"""The refusals of tierd as exceptions: one class for each code of ``tier.h`` except OK.
 
-Every one carries ``code`` (the number), ``name`` (``"NO_MEMORY"``) and a sentence with figures. Catch the class when
-you act on it (``except tierd.NoMemory``), :class:`Error` when you only report. Where Python has a class of the same
-meaning, the exception is one of that too (:class:`Timeout` is a :class:`TimeoutError`).
+Each exception has a ``code`` (the number), a ``name`` (``"NO_MEMORY"``) and a sentence with figures. Catch the class on
+which you act (``except tierd.NoMemory``), or :class:`Error` to report any of them. Where Python has a class of the same
+meaning, it is a base class too: :class:`Timeout` is a :class:`TimeoutError`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class Error(Exception):
-    """Something tierd or its client library refused or could not do."""
+    """tierd or its client library refused a call or could not complete it."""
 
     code: int = -1
     name: ClassVar[str] = "UNKNOWN"
@@ -32,28 +32,28 @@ class NotFound(Error, LookupError):
 
 
 class AlreadyExists(Error):
-    """Created twice, or a live job opened with mode ``create``."""
+    """The key has a tensor already, or the job that mode ``create`` is to open is live."""
 
     code = 3
     name = "ALREADY_EXISTS"
 
 
 class Denied(Error):
-    """The caller has no right to it, or the daemon was started without what it needs."""
+    """The caller has no right to do this, or the daemon was started without what the call needs."""
 
     code = 4
     name = "DENIED"
 
 
 class NoMemory(Error, MemoryError):
-    """The owner's share of RAM cannot hold it."""
+    """The job's share of RAM cannot hold it."""
 
     code = 5
     name = "NO_MEMORY"
 
 
 class NoSpace(Error):
-    """The SSD tier cannot hold it."""
+    """The SSD tier, or RAM and SSD together, cannot hold it."""
 
     code = 6
     name = "NO_SPACE"
@@ -74,42 +74,43 @@ class Corrupt(Error):
 
 
 class Torn(Error):
-    """A writer died, and the tensor would mix generations: rewrite it, restore it, or ``accept`` it as it stands."""
+    """A writer ended before its update was complete, so the tensor has parts of two contents: write it again, restore
+    it from a manifest, or ``accept`` it as it is."""
 
     code = 9
     name = "TORN"
 
 
 class Stale(Error):
-    """A handle of an earlier run of the daemon, or of something already freed or closed."""
+    """A handle of an earlier run of the daemon, or of something that is freed or closed already."""
 
     code = 10
     name = "STALE"
 
 
 class Disconnected(Error, ConnectionError):
-    """The daemon is gone or answers no more, or this process was forked from the one that connected."""
+    """The daemon has ended or does not answer, or this process was forked from the one that connected."""
 
     code = 11
     name = "DISCONNECTED"
 
 
 class Revoked(Error):
-    """The daemon ended this session; the sentence says why. There is no automatic reconnect."""
+    """The daemon ended this session; the sentence says why. Nothing reconnects by itself."""
 
     code = 12
     name = "REVOKED"
 
 
 class WouldDeadlock(Error):
-    """Only the caller's own leases stand in the way: give some back first."""
+    """Only leases of this client block the request: release some first."""
 
     code = 13
     name = "WOULD_DEADLOCK"
 
 
 class Timeout(Error, TimeoutError):
-    """The deadline passed; trying again may help."""
+    """The deadline has passed. Another attempt may succeed."""
 
     code = 14
     name = "TIMEOUT"

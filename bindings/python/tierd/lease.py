@@ -1,9 +1,9 @@
-"""Lease: the right to touch a tensor's bytes where they lie, and arrays over them that never outlive it.
+"""Lease: the right to touch a tensor's bytes in the daemon's memory, and arrays over them that never outlive it.
 
-The rule (design §10): every array is made over one buffer object; libtier's lease ends in the *finalizer of that
-buffer*, so after the last array, storage or memoryview over it is gone, and never in a hook or in ``__exit__``. Leaving
-a ``with`` block while one is alive raises :class:`tierd.LiveViews` (only warns when an exception is passing anyway);
-either way the memory stays valid until the last is gone.
+The rule: every array is made over one buffer object, and the *finalizer of that buffer* ends libtier's lease. So the
+lease ends after the last array, storage or memoryview over it is gone, never in a hook or in ``__exit__``. Leaving a
+``with`` block while an array is alive raises :class:`tierd.LiveViews`, or only warns while another exception passes.
+Either way the memory stays valid until the last array is gone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .session import Grant
 class Lease:
     """A lease on one byte range of one tensor; made by :meth:`tierd.Client.lease` and :meth:`tierd.Client.create`.
 
-    Use it in a ``with`` block, or call :meth:`release`. Not to be shared between threads without care of your own; the
-    arrays may be.
+    Use it in a ``with`` block, or call :meth:`release`. A lease is not thread-safe; arrays over it may be used by any
+    thread.
     """
 
     def __init__(self, grant: Grant, key: object, write: bool, layout: Layout | None) -> None:
@@ -47,16 +47,16 @@ class Lease:
         grant.abandon = False  # From here on the arrays' owner says what is final.
 
     def numpy(self, dtype: Any = None, shape: Sequence[int] | int | None = None) -> Any:
-        """A numpy array over the leased bytes, read-only unless the lease is for writing. Without ``dtype``: the one
-        the tensor was put with, or bytes."""
+        """Returns a numpy array over the leased bytes, read-only unless the lease is for writing. ``dtype`` is by
+        default the one that the tensor was put with, else bytes."""
         stated = self._stated("numpy", dtype, shape)
         if stated.dtype is None:
             stated = Layout("numpy", "u1", stated.shape, stated.size)
         return layouts.numpy_over(self._open(), stated, self.write)
 
     def torch(self, dtype: Any = None, shape: Sequence[int] | int | None = None) -> Any:
-        """A torch tensor over the leased bytes. torch has no read-only tensors: writing to
-        one under a read lease alters what every other reader sees, and what a later ``get`` returns is not defined."""
+        """Returns a torch tensor over the leased bytes. torch has no read-only tensors: do not write to one under a
+        read lease. Other readers would see the change, and the result of a later ``get`` is not defined."""
         import torch
 
         stated = self._stated("torch", dtype, shape)
@@ -65,19 +65,20 @@ class Lease:
         return layouts.torch_over(self._open(), stated)
 
     def memoryview(self) -> memoryview:
-        """The leased bytes as they lie, read-only unless the lease is for writing."""
+        """Returns the leased bytes without a copy, read-only unless the lease is for writing."""
         view = memoryview(self._open()).cast("B")
         return view if self.write else view.toreadonly()
 
     def release(self) -> None:
-        """Ends the lease as soon as no array is alive over it; :class:`tierd.LiveViews` as often as one is. May be
-        repeated. Raises why what was written could not be made final: the daemon is gone, or has ended the session."""
+        """Ends the lease. :class:`tierd.LiveViews` while arrays over it are alive: the lease then ends with the last of
+        them. May be called again. Raises :class:`tierd.Error` where the written bytes could not be made final, because
+        the daemon or the session has ended."""
         if self._close():
             raise LiveViews(self._complaint())
         self._grant.end()
 
     def abandon(self) -> None:
-        """Marks what was written under this lease as not final: when the lease ends, the daemon reverts it."""
+        """Marks the bytes written under this lease as not final: when the lease ends, the daemon reverts them."""
         self._grant.abandon = True
 
     def __enter__(self) -> Lease:

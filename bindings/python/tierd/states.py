@@ -1,4 +1,4 @@
-"""Plain values that the client gives and takes: figures, whereabouts, ranges. No behaviour."""
+"""Plain values of the client's methods: figures, places of tensors, ranges. No behaviour."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Key: TypeAlias = "int | str"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stats:
-    """What this client has done so far. Bytes and counts since it connected, except the last four."""
+    """What this client has done since it connected, in bytes and counts; the last four fields are the present state."""
 
     swap_out_bytes: int
     swap_in_bytes: int
     acquires: int
-    acquire_waits: int  # Those that took longer than 20 µs.
+    acquire_waits: int  # Acquires whose answer took longer than 20 µs.
     acquire_wait_ns: int
     leases_open: int
     windows_mapped: int
@@ -25,7 +25,7 @@ class Stats:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorState:
-    """Where a tensor lies at this moment. Bytes."""
+    """Where a tensor lies at this moment, in bytes."""
 
     size: int
     generation: int
@@ -37,7 +37,8 @@ class TensorState:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SessionState:
-    """Which daemon and job this client belongs to. ``token`` lets other ranks join (``TIERD_JOB_TOKEN``)."""
+    """The daemon and the job of this client. ``token`` lets other processes join the job (``TIERD_JOB_TOKEN``).
+    ``window_size`` is that of block windows, in bytes."""
 
     epoch: int
     session: int

@@ -1,8 +1,8 @@
 /* tier.h - the C interface of libtier: tensors that live in tierd, in RAM and on SSD.
  *
- * Every function that can fail returns TIER_OK (0) or one of the codes below, and leaves a sentence for
- * tier_last_error() of the calling thread. All functions may be called from any thread. Nothing here calls back on the
- * caller's thread. After fork() the child has no client: every call on an inherited handle answers TIER_DISCONNECTED.
+ * A function that can fail returns TIER_OK (0) or one of the codes below; a failure leaves a sentence that
+ * tier_last_error() of the calling thread returns. All functions may be called from any thread. The library calls back
+ * nothing. After fork() the child has no client: every call on an inherited handle returns TIER_DISCONNECTED.
  *
  * Option structs begin with `struct_size`: set it to sizeof the struct (the TIER_..._INIT macros do).
  * Sizes and offsets are bytes. Tensor ids are chosen by the caller, 64 bits, in the namespace of the session or, with
@@ -28,22 +28,22 @@ extern "C" {
 #define TIER_API
 #endif
 
-/* Codes: each exists because a caller acts differently on it. */
+/* Codes. Each one exists because a caller acts differently on it. */
 enum {
   TIER_OK = 0,
   TIER_INVALID = 1,          /* the call can never be right */
   TIER_NOT_FOUND = 2,        /* no such tensor, job, socket */
   TIER_ALREADY_EXISTS = 3,   /* created twice; a live job opened with mode create */
-  TIER_DENIED = 4,           /* no right to it, or the daemon was started without what it needs */
-  TIER_NO_MEMORY = 5,        /* the share of RAM cannot hold it */
-  TIER_NO_SPACE = 6,         /* the SSD tier cannot hold it */
+  TIER_DENIED = 4,           /* the caller has no right to it, or the daemon was started without what it needs */
+  TIER_NO_MEMORY = 5,        /* the job's share of RAM cannot hold it */
+  TIER_NO_SPACE = 6,         /* the SSD tier, or RAM and SSD together, cannot hold it */
   TIER_IO_ERROR = 7,         /* a device failed */
-  TIER_CORRUPT = 8,          /* bytes came back with a wrong checksum */
+  TIER_CORRUPT = 8,          /* bytes came back from a device with a wrong checksum */
   TIER_TORN = 9,             /* a writer died: the tensor would mix generations; see tier_accept */
-  TIER_STALE = 10,           /* a handle of an earlier epoch, or of something already freed */
-  TIER_DISCONNECTED = 11,    /* the daemon is gone, or answers no more */
-  TIER_REVOKED = 12,         /* the daemon ended this session */
-  TIER_WOULD_DEADLOCK = 13,  /* only the caller's own leases stand in the way */
+  TIER_STALE = 10,           /* a handle of an earlier epoch, or of something that is freed already */
+  TIER_DISCONNECTED = 11,    /* the daemon has ended or does not answer */
+  TIER_REVOKED = 12,         /* the daemon ended this session: the sentence says why; nothing reconnects */
+  TIER_WOULD_DEADLOCK = 13,  /* only leases of this client block the request: release some first */
   TIER_TIMEOUT = 14,         /* the deadline passed */
   TIER_VERSION_MISMATCH = 15 /* library and daemon speak different versions */
 };
@@ -56,61 +56,61 @@ TIER_API const char* tier_last_error(void);
 TIER_API const char* tier_version(void);
 
 typedef struct tier_client tier_client; /* one session with a daemon */
-typedef struct tier_lease tier_lease;   /* a right to touch a byte range in RAM */
-typedef struct tier_op tier_op;         /* an asynchronous call under way */
+typedef struct tier_lease tier_lease;   /* a right to touch a byte range of a tensor in RAM */
+typedef struct tier_op tier_op;         /* an asynchronous call that tier_wait has not ended */
 
 /* ---- Connecting ------------------------------------------------------------------------------------------------ */
 
-/* ATTACH creates the job or joins it as it is; CREATE: ALREADY_EXISTS when it is there; JOIN: NOT_FOUND when it is
- * not. RESUME opens a named job as its last tier_persist left it, in whichever daemon:
- *   who asks                                               answer
- *   the first rank of a run; the job has no sessions       opened; what its sessions made since is given up
- *   a later rank of that run, with its token, once each    joins
- *   any other, while the job is live                       ALREADY_EXISTS
- *   a rank of a run whose first rank said ATTACH           NOT_FOUND
- *   any, where the job has persisted nothing               NOT_FOUND
- * A job that was opened otherwise while a manifest of an earlier run lay there, or that was attached to when its last
- * session had gone, may not replace what only the manifest has (tier_persist: DENIED). One that CREATE made in its
- * place may. */
+/* ATTACH creates the job, or joins a live one. CREATE makes a new job: ALREADY_EXISTS when it is live. JOIN joins a
+ * live job: NOT_FOUND when there is none. RESUME opens a named job as its last tier_persist left it:
+ *   the caller                                              the answer
+ *   the first rank of a run; the job has no sessions        opens the job; what changed since the persist is lost
+ *   each later rank of that run, by its token or launch     joins, once
+ *   any other process, while the job is live                ALREADY_EXISTS
+ *   a rank of a run whose first rank used ATTACH            NOT_FOUND
+ *   any process, where the job has persisted nothing        NOT_FOUND
+ * A run that opened a named job by ATTACH may not replace tensors that only the manifest of an earlier run has:
+ * tier_persist returns DENIED. A run that opened it by CREATE may. */
 enum { TIER_MODE_ATTACH = 0, TIER_MODE_CREATE = 1, TIER_MODE_JOIN = 2, TIER_MODE_RESUME = 3 };
 
 typedef struct tier_connect_options {
   size_t struct_size;
   const char* socket; /* path of the data socket; NULL: $TIERD_SOCKET, else $XDG_RUNTIME_DIR/tierd/tierd.sock, else
                          /run/tierd/tierd.sock */
-  const char* job;    /* NULL: derived from the launcher's environment, with a random suffix if there is none */
-  const char* token;  /* NULL: $TIERD_JOB_TOKEN or none; the ranks of one torchrun or Slurm step need none */
+  const char* job;    /* NULL: a name made of the launcher's environment (torchrun, Slurm), else a random one */
+  const char* token;  /* NULL: $TIERD_JOB_TOKEN, else none; the ranks of one torchrun launch or Slurm step need none */
   int mode;           /* TIER_MODE_... */
-  int named;          /* 1: kept until `tierctl job remove`, for its owner's next run, whatever that one's token */
+  int named;          /* 1: the job lives until `tierctl job remove`; its owner's next run needs no token */
   int rank;           /* -1: $RANK or none */
   int world_size;     /* 0: $WORLD_SIZE or none */
-  uint64_t guarantee_bytes; /* RAM this job must always get; 0: the default share */
-  uint64_t limit_bytes;     /* RAM this job must never exceed; 0: none */
-  int copy_threads;         /* threads for swap_out and swap_in; 0: 1 */
-  int spin;                 /* 0 auto, 1 always, 2 never: how a waiting call waits */
+  uint64_t guarantee_bytes; /* RAM that the job always gets; 0: the default share */
+  uint64_t limit_bytes;     /* RAM that the job never exceeds; 0: no limit */
+  int copy_threads;         /* threads that copy for swap_out and swap_in; 0: 1 */
+  int spin;                 /* whether a waiting call spins before it sleeps: 0 auto, 1 always, 2 never */
 } tier_connect_options;
 #define TIER_CONNECT_OPTIONS_INIT \
   {sizeof(tier_connect_options), NULL, NULL, NULL, TIER_MODE_ATTACH, 0, -1, 0, 0, 0, 0, 0}
 
-/* Opens a session. *client is the caller's until tier_close. `options` may be NULL.
- * Without a token, ATTACH and JOIN join a job that another client of this process has open: its own job.
- * NOT_FOUND or DISCONNECTED name every socket tried; TIMEOUT is the answer where a daemon takes nobody, or does not
- * answer, for 30 s. A daemon that leaves a request unanswered 30 s beyond its deadline (5 minutes more for a persist)
- * ends the session: DISCONNECTED. */
+/* Opens a session. The caller owns *client until tier_close. `options` may be NULL.
+ * Without a token, ATTACH and JOIN also join a job that another client of this process has open.
+ * NOT_FOUND and DISCONNECTED name every socket tried. TIMEOUT: a daemon accepts no connection, or does not answer, for
+ * 30 s. A session ends with DISCONNECTED when the daemon leaves a request unanswered for 30 s beyond its deadline
+ * (a persist: 5 minutes and 30 s). */
 TIER_API int tier_connect(const tier_connect_options* options, tier_client** client);
-/* Ends the session: waits for copies under way, then gives back every lease and, in an ephemeral job's last session,
- * every tensor. Leases and ops of the client become STALE but must still be released/freed. NULL is allowed. */
+/* Ends the session. It waits for copies under way, then the daemon ends every lease and frees the session's tensors;
+ * the end of an ephemeral job's last session frees all tensors of the job. Leases and ops of the client become STALE,
+ * and must still be released and waited for. NULL is allowed. */
 TIER_API void tier_close(tier_client* client);
 
 typedef struct tier_session_view {
   size_t struct_size;
   uint64_t epoch; /* which run of the daemon */
   uint64_t session;
-  uint64_t window_size; /* bytes of a window for whole blocks; those for small tensors and tails may be smaller */
-  const char* job;      /* owned by the client, until tier_close */
-  const char* token;    /* for other ranks: TIERD_JOB_TOKEN */
+  uint64_t window_size; /* bytes of a block window; slot windows, for small tensors and tails, have another size */
+  const char* job;      /* the three strings belong to the client, until tier_close */
+  const char* token;    /* what other processes need to join: hand it on as TIERD_JOB_TOKEN */
   const char* socket;
-  int connected; /* 0 after a hang-up or revocation */
+  int connected; /* 0 once the daemon has ended, or has ended the session */
 } tier_session_view;
 TIER_API int tier_session(tier_client* client, tier_session_view* view);
 
@@ -119,13 +119,13 @@ TIER_API int tier_session(tier_client* client, tier_session_view* view);
 enum {
   TIER_WRITE = 1u << 0,        /* exclusive lease */
   TIER_SHARED = 1u << 1,       /* id in the job-wide namespace */
-  TIER_ABANDON = 1u << 2,      /* release: the content is not final; revert it */
-  TIER_NO_WAIT_OWN = 1u << 3,  /* WOULD_DEADLOCK at once if only own leases block */
-  TIER_DISCARD = 1u << 4,      /* write: old bytes are not needed */
+  TIER_ABANDON = 1u << 2,      /* release: the content is not final; the daemon reverts it */
+  TIER_NO_WAIT_OWN = 1u << 3,  /* WOULD_DEADLOCK at once if only leases of this client block */
+  TIER_DISCARD = 1u << 4,      /* write: the old bytes are not needed, so they are not read */
   TIER_NO_WAIT = 1u << 5,      /* TIMEOUT at once instead of waiting */
-  TIER_FREE_AFTER = 1u << 6,   /* release, swap_in: free the tensor with it */
-  TIER_UNTOUCHED = 1u << 8,    /* release: nothing was written; as if it had not been granted */
-  TIER_SCATTERED_OK = 1u << 16 /* acquire/create: do not stitch; read the pieces with tier_lease_segments */
+  TIER_FREE_AFTER = 1u << 6,   /* release, swap_in: free the tensor afterwards */
+  TIER_UNTOUCHED = 1u << 8,    /* release: nothing was written; the lease ends as if it had never been granted */
+  TIER_SCATTERED_OK = 1u << 16 /* acquire, create: memory need not be contiguous; read it by tier_lease_segments */
 };
 
 typedef struct tier_range { /* one byte range of one tensor */
@@ -141,57 +141,58 @@ typedef struct tier_segment { /* contiguous memory under a lease */
   uint64_t offset; /* in the tensor */
 } tier_segment;
 
-/* Creates a tensor and grants a write lease on the given range of it (length 0: all). The tensor becomes visible to
- * acquire when every range of it has been sealed. ALREADY_EXISTS, NO_MEMORY, NO_SPACE, TIMEOUT with figures. */
+/* Creates a tensor and grants a write lease on the given range of it (length 0: all), whose bytes are not defined yet.
+ * Others can acquire the tensor once every byte of it has been sealed. timeout_ms 0: 60 s. ALREADY_EXISTS, NO_MEMORY,
+ * NO_SPACE, TIMEOUT with figures. */
 TIER_API int tier_create(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
                          tier_lease** lease);
-/* Grants a lease on a range that is, or is brought, into RAM. Shared unless TIER_WRITE. timeout_ms 0: 60 s. Behind an
- * unfinished swap of the same client it waits for that one first, within the same deadline: TIER_NO_WAIT answers
- * TIMEOUT at once, TIER_NO_WAIT_OWN WOULD_DEADLOCK. So do tier_create and, with 60 s, the calls on whole tensors. */
+/* Grants a lease on a range, once it is in RAM: shared, or exclusive with TIER_WRITE. timeout_ms 0: 60 s. It first
+ * waits, within the same deadline, for an unfinished swap of the tensor by this client; there TIER_NO_WAIT returns
+ * TIMEOUT at once, and TIER_NO_WAIT_OWN WOULD_DEADLOCK. So do tier_create and, with 60 s, calls on whole tensors. */
 TIER_API int tier_acquire(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
                           tier_lease** lease);
-/* All or nothing: `count` leases in one request (1 … 1023). `leases` receives count handles. */
+/* Grants `count` leases (1 … 1023) in one request, all of them or none. `leases` receives `count` handles. */
 TIER_API int tier_create_batch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
                                uint32_t timeout_ms, tier_lease** leases);
 TIER_API int tier_acquire_batch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
                                 uint32_t timeout_ms, tier_lease** leases);
-/* The leased bytes as one contiguous range. Stitches scattered blocks on first use. Valid until release. */
+/* The leased bytes as one contiguous range, valid until release. The first call maps scattered blocks together. */
 TIER_API int tier_lease_data(tier_lease* lease, void** address, uint64_t* length);
-/* The leased bytes as they lie: writes up to `max` segments, returns how many there are in *count. */
+/* The leased bytes where they lie: writes up to `max` segments; *count becomes the number of all segments. */
 TIER_API int tier_lease_segments(tier_lease* lease, tier_segment* segments, size_t max, size_t* count);
 /* Ends a write lease: the content of the range is final. The handle is freed. */
 TIER_API int tier_seal(tier_lease* lease);
-/* Ends a lease (a write lease is sealed unless TIER_ABANDON or TIER_UNTOUCHED). The handle is freed even on failure.
- * Does not wait for the daemon. What that refuses (STALE: the tensor was freed or replaced meanwhile, and what was
- * written is gone; of several the first, and how many requests to release were refused after it) is the answer, once,
- * of the next call of any thread that creates, acquires, swaps, flushes, persists, accepts, interns or looks, which
- * does nothing else. Frees and hints (prefetch, drop, step) do their work and leave it to that one. */
+/* Ends a lease; a write lease is sealed unless TIER_ABANDON or TIER_UNTOUCHED. The handle is freed even on failure. The
+ * call does not wait for the daemon, which may refuse (STALE: the tensor was freed or replaced meanwhile, and the bytes
+ * written are lost). The next call of any thread that creates, acquires, swaps, flushes, persists, accepts, interns or
+ * calls tier_tensor then returns that refusal, once, instead of doing its work: the first refusal, with the number of
+ * those that followed. Frees and hints (prefetch, drop, step) do their work and do not return it. */
 TIER_API int tier_release(tier_lease* lease, uint32_t flags);
 TIER_API int tier_release_batch(tier_lease* const* leases, size_t count, uint32_t flags);
-/* Frees the tensor and all copies. Waits for all leases on it to end (deadline 60 s): with TIER_NO_WAIT_OWN
- * WOULD_DEADLOCK at once if they are this client's own, with TIER_NO_WAIT TIMEOUT at once. */
+/* Frees the tensor and all copies of it, once all leases on it have ended (deadline 60 s). Where leases are open, it
+ * returns TIMEOUT at once with TIER_NO_WAIT, and WOULD_DEADLOCK with TIER_NO_WAIT_OWN if they are this client's own. */
 TIER_API int tier_free(tier_client* client, uint64_t tensor, uint32_t flags);
 TIER_API int tier_free_batch(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
-/* Asks that ranges be brought into RAM soon; returns at once. */
+/* A hint: the ranges will be used soon, and should be read into RAM. Returns at once. */
 TIER_API int tier_prefetch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags);
-/* Accepts a TORN tensor as it stands. */
+/* Declares the content that a TORN tensor has now to be right. */
 TIER_API int tier_accept(tier_client* client, uint64_t tensor, uint32_t flags);
-/* Marks the end of step `step` (UINT64_MAX: the next one). */
+/* Marks the end of training step `step` (UINT64_MAX: the next number), and finishes the updates of this session. */
 TIER_API int tier_step(tier_client* client, uint64_t step);
-/* Makes tensors survive the machine: one manifest, atomically. count 0: all of the job. It replaces the job's former
- * one, whatever that named; an ephemeral job's goes with the job. DENIED in a private daemon without
- * daemon.data_directory. It takes no timeout of its own: TIMEOUT when the daemon's engine.deadline (60 s by default)
- * passes first. */
+/* Makes tensors durable: they survive the end of the daemon and a loss of power. count 0: all tensors of the job. One
+ * manifest is committed atomically. It replaces the job's former manifest, whatever that named; the manifest of an
+ * ephemeral job is deleted with the job. DENIED in a private daemon without daemon.data_directory. The deadline is the
+ * daemon's engine.deadline (60 s by default), then TIMEOUT. */
 TIER_API int tier_persist(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
-/* Returns when every piece of the tensors (count 0: all of this session) has an SSD copy. Durable against memory
- * pressure, not against the machine's loss: that is tier_persist. Its deadline is engine.deadline too. */
+/* Returns when every byte of the tensors (count 0: all of this session) has an SSD copy. It does not make them durable:
+ * that is tier_persist. The deadline is engine.deadline, as above. */
 TIER_API int tier_flush(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
-/* Drops RAM copies of clean, unleased pieces (a hint that they will not be used soon). */
+/* A hint: the tensors will not be used soon. Drops RAM copies that are on SSD too and under no lease. */
 TIER_API int tier_drop(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
-/* The job-wide 64-bit id of a string key (1 … 1024 bytes). The same key gives the same id in every session of the
- * job, at all times. A job may have tensors under nearly 4 Mi of them, of 64 MiB together (else NO_MEMORY). From
- * three quarters of that on, keys without a tensor are forgotten, oldest first: what is created later is shown
- * without its key. */
+/* The job-wide 64-bit id of a string key (1 … 1024 bytes, no NUL). The same key gives the same id in every session of
+ * the job, at all times. A job may have tensors under nearly 4 Mi keys, 64 MiB together (else NO_MEMORY). From three
+ * quarters of that on, the daemon drops keys without a tensor, oldest first; a tensor that is created under such an id
+ * later is listed without its key. */
 TIER_API int tier_intern(tier_client* client, const char* key, size_t length, uint64_t* id);
 
 typedef struct tier_tensor_view {
@@ -205,68 +206,67 @@ typedef struct tier_tensor_view {
 } tier_tensor_view;
 TIER_API int tier_tensor(tier_client* client, uint64_t tensor, uint32_t flags, tier_tensor_view* view);
 
-/* ---- Streaming copies ----------------------------------------------------------------------------------------------
- */
+/* ---- Streaming copies -------------------------------------------------------------------------------------------- */
 
 enum { TIER_BYTES = 0, TIER_FP32 = 1, TIER_BF16 = 2, TIER_FP16 = 3 };
 
 typedef struct tier_copy_options {
   size_t struct_size;
-  int memory_type;     /* element type at `pointer`: TIER_BYTES, TIER_FP32 … */
-  int tensor_type;     /* element type inside the tensor; a difference asks for a cast (fp32 ↔ bf16/fp16) */
-  int check_finite;    /* count elements that are not finite */
-  int sum_squares;     /* sum of squares of the elements, as read; the same elements at the same offset of a tensor
-                          give the same bits in every run, wherever the tensor lies */
+  int memory_type;     /* type of the elements at `pointer`: TIER_BYTES, TIER_FP32 … */
+  int tensor_type;     /* type of the elements in the tensor; where it differs they are cast (fp32 ↔ bf16, fp16) */
+  int check_finite;    /* 1: count elements that are not finite */
+  int sum_squares;     /* 1: sum the squares of the elements as they are read; the same elements at the same offset of
+                          a tensor give the same bits in every run, wherever the tensor lies */
   void* stream;        /* CUstream of a device pointer; NULL: the legacy default stream */
   uint32_t flags;      /* TIER_SHARED, TIER_DISCARD, TIER_NO_WAIT, TIER_FREE_AFTER (swap_in) */
-  uint32_t timeout_ms; /* per range; 0: 60 s */
-  uint64_t offset;     /* first byte within the tensor; with `whole` = 0 an existing tensor is updated in part */
-  int whole;           /* 1 (default): the tensor is created, or replaced, with this size */
+  uint32_t timeout_ms; /* for each range; 0: 60 s */
+  uint64_t offset;     /* first byte in the tensor; must be 0 with `whole` */
+  int whole;           /* 1 (default): all of the tensor; swap_out creates or replaces it with this size. 0: a part */
 } tier_copy_options;
 #define TIER_COPY_OPTIONS_INIT {sizeof(tier_copy_options), TIER_BYTES, TIER_BYTES, 0, 0, NULL, 0, 0, 0, 1}
 
 typedef struct tier_copy_outcome {
   size_t struct_size;
-  uint64_t bytes; /* moved, as counted in memory */
+  uint64_t bytes; /* copied, counted at `pointer` */
   uint64_t non_finite_count;
   double sum_of_squares;
 } tier_copy_outcome;
 
-/* Streams `size` bytes at `pointer` (host, or device when a GPU is present) into tensor `tensor` by ranges, so that
- * tensors larger than the arena work. Returns at once; `pointer` must stay valid and unchanged until tier_wait.
- * An acquire or swap_in that meets it under way is served from RAM. NO_MEMORY when no thread to copy is to be had: then
- * `pointer` is not in use. One that fails, is cancelled or dies with its process half way leaves no tensor where it was
- * creating one, and one of the same size that it was overwriting TORN; tier_persist waits for it. One that was TORN
- * and is written whole is whole for every session of the job when the swap ends.
- * With TIER_NO_WAIT it ends with TIMEOUT at the first range that would have to wait for a lease, room in RAM or a
- * device; behind an unfinished swap of the same tensor by this client nothing is started: TIMEOUT at once. */
+/* Copies `size` bytes at `pointer` (host memory, or device memory where there is a GPU) into the tensor, range by
+ * range, so that tensors larger than the arena work. Returns at once; `pointer` must stay valid and unchanged until
+ * tier_wait. NO_MEMORY: no thread can be started; then `pointer` is not in use. A swap_out may fail, be cancelled, or
+ * end with its process: a tensor that it was creating is freed then, and one that it was overwriting is TORN.
+ * tier_persist, and other sessions, wait for an unfinished swap_out. When a swap_out has written all of a TORN tensor,
+ * it is TORN no more. With TIER_NO_WAIT it ends with TIMEOUT at the first range that must wait for a lease, for room in
+ * RAM or for a device; behind another unfinished swap of the tensor by this client it returns TIMEOUT at once. */
 TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* pointer, uint64_t size,
                            const tier_copy_options* options, tier_op** op);
-/* The reverse: fills `size` bytes at `pointer`. With `whole` = 1 they are one content of the tensor: where others write
- * it meanwhile, it is read again, until timeout_ms has passed (TIMEOUT). A part of several ranges may mix contents. */
+/* Copies `size` bytes of the tensor to `pointer`. With `whole` = 1 the bytes are one content of the tensor: where
+ * others write it meanwhile, it is read again, until timeout_ms has passed (TIMEOUT). With `whole` = 0, a part that
+ * takes several ranges may mix contents. */
 TIER_API int tier_swap_in(tier_client* client, uint64_t tensor, void* pointer, uint64_t size,
                           const tier_copy_options* options, tier_op** op);
-/* Waits for an operation (timeout_ms 0: until it ends; its ranges have deadlines of their own), fills *outcome if not
- * NULL, and frees the handle unless the wait itself timed out (TIMEOUT with tier_done() still 0) or the struct_size of
- * *outcome is not set: that is INVALID before anything is waited for or taken. Interrupted by no signal. */
+/* Waits for an operation and returns its code (timeout_ms 0: until it ends; its ranges have deadlines of their own).
+ * Fills *outcome unless NULL, and frees the handle. The handle stays in two cases: the wait itself timed out (TIMEOUT,
+ * and tier_done() is still 0), or struct_size of *outcome is not set (INVALID, before any wait). Signals do not
+ * interrupt it. */
 TIER_API int tier_wait(tier_op* op, uint32_t timeout_ms, tier_copy_outcome* outcome);
-/* Waits like tier_wait (timeout_ms 0: not at all), but takes nothing and frees nothing: 1 when the operation has ended,
- * 0 when the time passed first. For callers that look up while they wait, such as interpreters with signal handlers. */
+/* Waits up to timeout_ms (0: not at all) and returns 1 when the operation has ended, else 0. It frees nothing. For
+ * callers that do other work while they wait, such as interpreters with signal handlers. */
 TIER_API int tier_poll(tier_op* op, uint32_t timeout_ms);
-/* 1 when tier_wait would not wait. */
+/* 1 when the operation has ended, so that tier_wait returns at once; else 0. */
 TIER_API int tier_done(const tier_op* op);
-/* Asks that the operation end early (TIMEOUT); still needs tier_wait, of which it wakes the one under way. */
+/* Asks that the operation end early, with TIMEOUT. It wakes a tier_wait that is under way, and still needs one. */
 TIER_API void tier_cancel(tier_op* op);
 
-/* ---- Calls that are waited for later -------------------------------------------------------------------------------
- */
+/* ---- Started calls ----------------------------------------------------------------------------------------------- */
 
-/* The calls above of the same name, split in two: the request is sent, tier_wait brings its outcome. They never wait:
- * behind unfinished swaps of the same tensors the request is sent when those end. A client has up to 512 of them that
- * tier_wait has not ended; beyond it NO_MEMORY, and other calls find room all the same. tier_poll waits in slices;
- * tier_cancel followed by tier_wait gives up (what is granted afterwards is given back by itself; a free goes on
- * alone, however many there are, and calls on other tensors find room beside them). `leases` is filled by tier_wait and
- * must stay valid until then. Lists hold 1 … 1023 entries. */
+/* Each of these does what the call of the same name above does, in two parts: it sends the request and returns, and
+ * tier_wait returns the outcome. It never waits: while swaps of the same tensors are unfinished, the request is sent
+ * when they end. A client may have up to 512 started calls that tier_wait has not ended, else NO_MEMORY. They have room
+ * of their own: the other calls (up to 320 requests at once) and releases (192) never wait for them. tier_cancel
+ * followed by tier_wait gives a call up: leases that are granted later are released by libtier, and a free continues
+ * alone. tier_wait fills `leases`, which must stay valid until then. Lists hold 1 … 1023 entries. */
 TIER_API int tier_create_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
                                uint32_t timeout_ms, tier_lease** leases, tier_op** op);
 TIER_API int tier_acquire_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
@@ -281,15 +281,15 @@ TIER_API int tier_persist_start(tier_client* client, const uint64_t* tensors, si
 
 typedef struct tier_stats_view {
   size_t struct_size;
-  uint64_t swap_out_bytes;  /* copied in by this client */
-  uint64_t swap_in_bytes;   /* copied out */
-  uint64_t acquires;        /* leases granted by create and acquire, started ones too */
-  uint64_t acquire_waits;   /* that did not complete within 20 µs */
-  uint64_t acquire_wait_ns; /* time spent waiting, all threads */
+  uint64_t swap_out_bytes;  /* that this client copied into tensors */
+  uint64_t swap_in_bytes;   /* that this client copied out of tensors */
+  uint64_t acquires;        /* leases granted by create and acquire, by started calls too */
+  uint64_t acquire_waits;   /* acquires whose answer took longer than 20 µs */
+  uint64_t acquire_wait_ns; /* the sum of their waiting times, over all threads */
   uint64_t leases_open;
   uint64_t windows_mapped;
   uint64_t stitched_mappings;
-  uint64_t windows_registered; /* with CUDA */
+  uint64_t windows_registered; /* registered with CUDA */
 } tier_stats_view;
 TIER_API int tier_stats(tier_client* client, tier_stats_view* view);
 

@@ -1,10 +1,10 @@
-// tier.hpp - the C++ face of libtier: move-only owners of what tier.h hands out, and one exception type.
+// tier.hpp - the C++ interface of libtier: move-only classes that own the handles of tier.h, and one exception type.
 //
-// Header only, C++20; links against libtier.so and nothing else, so it works with any C++ runtime. Failures are thrown
-// as tier::Error, which carries the code and the daemon's sentence. (std::expected would need C++23 in every program.)
-// Thread-safety: that of tier.h: a Client may be used by any number of threads; one Lease or Operation by one at a
-// time. Every owner may be destroyed at any time: a Lease is released, an Operation waited for, a Client closed. Leases
-// and operations may outlive their client; their calls then answer STALE.
+// Header only, C++20; it links against libtier.so and nothing else, so it works with any C++ runtime. A failure is
+// thrown as tier::Error, which has the code and the sentence. (std::expected would need C++23 in every program.)
+// Thread-safety: any number of threads may use a Client; one thread at a time a Lease or an Operation. Every object may
+// be destroyed at any time: a Lease is released then, an Operation waited for, a Client closed. Leases and operations
+// may outlive their client; their calls then throw STALE.
 #ifndef TIER_TIER_HPP
 #define TIER_TIER_HPP
 
@@ -22,7 +22,7 @@
 
 namespace tier {
 
-// A call that failed: which of the TIER_... codes, and one sentence of what to do about it.
+// A call that failed: one of the TIER_... codes, and a sentence that says what to do about it.
 class Error : public std::runtime_error {
  public:
   Error(int code, const std::string& sentence)
@@ -38,8 +38,8 @@ inline void Check(int code) {
   if (code != TIER_OK) throw Error(code, tier_last_error());
 }
 
-// Bytes of a tensor under a lease; released at the end. A write lease's content becomes final with Seal() or
-// destruction, and is given up with Abandon().
+// Bytes of a tensor under a lease, which the destructor releases. The content of a write lease becomes final by Seal(),
+// Release() or destruction; Abandon() reverts it.
 class Lease {
  public:
   Lease() = default;
@@ -58,14 +58,14 @@ class Lease {
 
   explicit operator bool() const noexcept { return handle_ != nullptr; }
 
-  // The leased bytes, contiguous, valid until the lease ends. Stitched on first use if they lie scattered.
+  // The leased bytes, contiguous, valid until the lease ends. The first call maps scattered blocks side by side.
   std::span<std::byte> bytes() const {
     void* address = nullptr;
     uint64_t length = 0;
     Check(tier_lease_data(handle_, &address, &length));
     return {static_cast<std::byte*>(address), static_cast<std::size_t>(length)};
   }
-  // The same as elements. Throws INVALID when they do not fit evenly.
+  // The same bytes as elements of T. Throws INVALID where their number or their address does not fit T.
   template <typename T>
   std::span<T> as() const {
     const std::span<std::byte> raw = bytes();
@@ -74,7 +74,7 @@ class Lease {
     }
     return {reinterpret_cast<T*>(raw.data()), raw.size() / sizeof(T)};
   }
-  // The leased bytes as they lie, without stitching: for devices and scatter lists.
+  // The leased bytes where they lie, without mapping them side by side: for devices and scatter lists.
   std::vector<tier_segment> segments() const {
     std::size_t count = 0;
     Check(tier_lease_segments(handle_, nullptr, 0, &count));
@@ -84,7 +84,7 @@ class Lease {
   }
   // Ends a write lease: the content is final.
   void Seal() { Check(tier_seal(std::exchange(handle_, nullptr))); }
-  // Ends a lease: TIER_FREE_AFTER frees the tensor with it.
+  // Ends a lease; a write lease is sealed. TIER_FREE_AFTER frees the tensor afterwards.
   void Release(uint32_t flags = 0) { Check(tier_release(std::exchange(handle_, nullptr), flags)); }
   // Ends a write lease whose content is not final: the daemon reverts the range, or declares the tensor TORN.
   void Abandon() { Release(TIER_ABANDON); }
@@ -97,14 +97,15 @@ class Lease {
   tier_lease* handle_ = nullptr;
 };
 
-// What a swap did.
+// The result of a swap.
 struct SwapOutcome {
-  uint64_t bytes = 0;             // Moved, as counted in memory.
+  uint64_t bytes = 0;             // Copied, counted in the caller's memory.
   uint64_t non_finite_count = 0;  // With check_finite.
   double sum_of_squares = 0;      // With sum_squares.
 };
 
-// An asynchronous call under way. The memory it works on must stay valid until Wait() has returned; destruction waits.
+// An asynchronous call. The memory that it reads or writes must stay valid until Wait() has returned; the destructor
+// waits.
 class Operation {
  public:
   Operation() = default;
@@ -122,20 +123,20 @@ class Operation {
   ~Operation() { Drop(); }
 
   explicit operator bool() const noexcept { return handle_ != nullptr; }
-  // Would Wait() return at once?
+  // True: the operation has ended, so that Wait() returns at once.
   bool done() const noexcept { return handle_ == nullptr || tier_done(handle_) != 0; }
-  // Waits a while; true when the operation has ended. Takes nothing: call Wait() for the outcome.
+  // Waits up to `time` and returns true when the operation has ended. Call Wait() for the outcome.
   bool WaitFor(std::chrono::milliseconds time) const noexcept {
     return handle_ == nullptr || tier_poll(handle_, static_cast<uint32_t>(time.count())) != 0;
   }
-  // Waits for the end and throws how it failed, if it did. The operation is empty afterwards.
+  // Waits until the operation has ended, and throws its failure. The object is empty afterwards.
   SwapOutcome Wait() {
     tier_copy_outcome outcome{};
     outcome.struct_size = sizeof outcome;
     Check(tier_wait(std::exchange(handle_, nullptr), 0, &outcome));
     return {outcome.bytes, outcome.non_finite_count, outcome.sum_of_squares};
   }
-  // Asks that it end early; Wait() then throws TIMEOUT.
+  // Asks that the operation end early; Wait() then throws TIMEOUT.
   void Cancel() noexcept {
     if (handle_ != nullptr) tier_cancel(handle_);
   }
@@ -147,7 +148,7 @@ class Operation {
   tier_op* handle_ = nullptr;
 };
 
-// How to connect; see tier_connect_options. Empty strings mean "not given".
+// How to connect: the fields of tier_connect_options. An empty string is NULL there.
 struct ConnectOptions {
   std::string socket;
   std::string job;
@@ -168,10 +169,10 @@ struct Range {
   uint64_t length = 0;
 };
 
-// One session with the daemon. Any number of threads.
+// One session with the daemon, for any number of threads.
 class Client {
  public:
-  // Opens a session. Throws NOT_FOUND or DISCONNECTED naming every socket tried.
+  // Opens a session. Throws what tier_connect returns; NOT_FOUND and DISCONNECTED name every socket tried.
   explicit Client(const ConnectOptions& options = {}) {
     tier_connect_options given = TIER_CONNECT_OPTIONS_INIT;
     const auto text = [](const std::string& value) { return value.empty() ? nullptr : value.c_str(); };
@@ -200,22 +201,22 @@ class Client {
   Client& operator=(const Client&) = delete;
   ~Client() { tier_close(handle_); }
 
-  // Creates a tensor of `size` bytes and leases its first range for writing; it becomes visible when all of it is
-  // sealed.
+  // Creates a tensor of `size` bytes and leases `range` of it for writing. Others can acquire the tensor once all of it
+  // has been sealed.
   Lease Create(uint64_t tensor, uint64_t size, Range range = {}, uint32_t flags = 0, uint32_t timeout_ms = 0) {
     const tier_range asked{tensor, range.offset, range.length, size};
     tier_lease* lease = nullptr;
     Check(tier_create(handle_, &asked, flags, timeout_ms, &lease));
     return Lease(lease);
   }
-  // Leases a range for reading, or with TIER_WRITE for writing; waits until it is in RAM.
+  // Leases a range for reading, or with TIER_WRITE for writing, once the range is in RAM.
   Lease Acquire(uint64_t tensor, uint32_t flags = 0, Range range = {}, uint32_t timeout_ms = 0) {
     const tier_range asked{tensor, range.offset, range.length, 0};
     tier_lease* lease = nullptr;
     Check(tier_acquire(handle_, &asked, flags, timeout_ms, &lease));
     return Lease(lease);
   }
-  // Several at once, all or nothing.
+  // Leases several ranges by one request: all of them or none.
   std::vector<Lease> Acquire(std::span<const tier_range> ranges, uint32_t flags = 0, uint32_t timeout_ms = 0) {
     std::vector<tier_lease*> handles(ranges.size());
     Check(tier_acquire_batch(handle_, ranges.data(), ranges.size(), flags, timeout_ms, handles.data()));
@@ -224,13 +225,14 @@ class Client {
     for (tier_lease* handle : handles) leases.emplace_back(handle);
     return leases;
   }
-  // Streams `bytes` into the tensor, creating or replacing it. `bytes` must stay as it is until Wait().
+  // Copies `bytes` into the tensor, which is created or replaced. `bytes` must stay unchanged until Wait() has
+  // returned.
   Operation SwapOut(uint64_t tensor, std::span<const std::byte> bytes, const tier_copy_options* options = nullptr) {
     tier_op* op = nullptr;
     Check(tier_swap_out(handle_, tensor, bytes.data(), bytes.size(), options, &op));
     return Operation(op);
   }
-  // Fills `bytes` from the tensor.
+  // Copies the tensor into `bytes`.
   Operation SwapIn(uint64_t tensor, std::span<std::byte> bytes, const tier_copy_options* options = nullptr) {
     tier_op* op = nullptr;
     Check(tier_swap_in(handle_, tensor, bytes.data(), bytes.size(), options, &op));
@@ -238,24 +240,24 @@ class Client {
   }
   // Frees the tensor and every copy of it.
   void Free(uint64_t tensor, uint32_t flags = 0) { Check(tier_free(handle_, tensor, flags)); }
-  // Asks that tensors be brought into RAM soon.
+  // A hint: the tensors will be used soon, and should be read into RAM.
   void Prefetch(std::span<const uint64_t> tensors, uint32_t flags = 0) {
     std::vector<tier_range> ranges;
     ranges.reserve(tensors.size());
     for (const uint64_t tensor : tensors) ranges.push_back({tensor, 0, 0, 0});
     Check(tier_prefetch(handle_, ranges.data(), ranges.size(), flags));
   }
-  // Marks the end of a step.
+  // Marks the end of a training step (UINT64_MAX: the next number), and finishes the updates of this session.
   void Step(uint64_t step = UINT64_MAX) { Check(tier_step(handle_, step)); }
-  // Returns when everything named (nothing: all of this session) has a copy on SSD.
+  // Returns when the tensors (none: all of this session) have a copy on SSD.
   void Flush(std::span<const uint64_t> tensors = {}, uint32_t flags = 0) {
     Check(tier_flush(handle_, tensors.data(), tensors.size(), flags));
   }
-  // Makes tensors survive the machine, in one manifest (nothing: all of the job).
+  // Makes the tensors (none: all of the job) durable by one manifest.
   void Persist(std::span<const uint64_t> tensors = {}, uint32_t flags = 0) {
     Check(tier_persist(handle_, tensors.data(), tensors.size(), flags));
   }
-  // Accepts a TORN tensor as it stands.
+  // Declares the content that a TORN tensor has now to be right.
   void Accept(uint64_t tensor, uint32_t flags = 0) { Check(tier_accept(handle_, tensor, flags)); }
   // The job-wide id of a string key.
   uint64_t Intern(std::string_view key) {
@@ -263,7 +265,7 @@ class Client {
     Check(tier_intern(handle_, key.data(), key.size(), &id));
     return id;
   }
-  // What the daemon knows of a tensor.
+  // The size of a tensor, and where it lies.
   tier_tensor_view Tensor(uint64_t tensor, uint32_t flags = 0) {
     tier_tensor_view view{};
     view.struct_size = sizeof view;
