@@ -45,7 +45,7 @@ _BY_STATUS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the daemon describes it. Bytes and counts; ``token`` only for its owner and for administrators."""
+    """A job as the daemon describes it, in bytes and counts. Only its owner and administrators get its ``token``."""
 
     id: int
     name: str
@@ -76,7 +76,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in the daemon. A gap in ``sequence`` means that the watcher was too slow."""
+    """An event in the daemon. A gap in ``sequence``: events were dropped, because the watcher was too slow."""
 
     sequence: int
     unix_time_ms: int
@@ -86,9 +86,9 @@ class Event:
 
 
 def socket_path(socket: str | os.PathLike[str] | None = None) -> str:
-    """The control socket: the one named, or that of the directory or beside the data socket (``tierd.sock``) named; the
-    one beside ``$TIERD_SOCKET``; or the first of the user's runtime directory and the system's where a daemon listens.
-    ``Disconnected`` naming all of them when none does."""
+    """Returns the path of the control socket. ``socket`` names it, or its directory, or the data socket
+    (``tierd.sock``) beside it. Without ``socket``: the one beside ``$TIERD_SOCKET``, else the first on which a daemon
+    listens, in the user's runtime directory or the system's. ``Disconnected``, with all paths, where none does."""
     if socket is not None:
         path = pathlib.Path(socket)
         if path.name == "tierd.sock":
@@ -127,14 +127,15 @@ def _refusal(path: str) -> str | None:
 def connect(
     socket: str | os.PathLike[str] | None = None, *, token: str | None = None, timeout: float = 10.0
 ) -> Control:
-    """A control channel to the daemon at ``socket`` (the path of a control or admin socket, or their directory).
-    ``token`` speaks for one job of another user's; it defaults to ``$TIERD_JOB_TOKEN``. ``timeout`` is for each call,
-    in seconds."""
+    """Opens a control channel to the daemon at ``socket``: the path of a control or admin socket, or their directory.
+    ``token`` gives the rights of the owner of one job (default: ``$TIERD_JOB_TOKEN``). ``timeout`` is the deadline of
+    each call, in seconds."""
     return Control(socket_path(socket), token or os.environ.get("TIERD_JOB_TOKEN") or "", timeout)
 
 
 class Control:
-    """Any thread may call any method."""
+    """A control channel. Any thread may call any method. A refusal raises the class of :mod:`tierd.errors` of its
+    code."""
 
     def __init__(self, path: str, token: str, timeout: float) -> None:
         self.path = path
@@ -144,7 +145,7 @@ class Control:
         self._channel = grpc.insecure_channel(f"unix:{path}")
 
     def status(self) -> Any:
-        """Version, modes, arena and device figures: the message ``tier.v1.Status``."""
+        """Returns version, modes, and figures of the arena and the devices: the message ``tier.v1.Status``."""
         return self._call("GetStatus", "GetStatusRequest", "Status")
 
     def open_job(
@@ -159,7 +160,7 @@ class Control:
         limit: int | str | None = None,
         token: str = "",
     ) -> Job:
-        """Opens a job without a session; its first session attaches with the token that comes back."""
+        """Opens a job without a session. Its processes join with the token of the job that is returned."""
         if mode not in MODES:
             raise errors.Invalid(f"mode is {mode!r}: one of {', '.join(MODES)}")
         fields = {
@@ -175,7 +176,7 @@ class Control:
         return _job(self._call("OpenJob", "OpenJobRequest", "Job", **fields))
 
     def set_job(self, name: str, *, guarantee: int | str | None = None, limit: int | str | None = None) -> Job:
-        """Changes what a job is guaranteed and limited to; ``None`` leaves it, a limit of 0 lifts it."""
+        """Changes the guarantee and the limit of a job. ``None``: no change; a limit of 0: no limit."""
         fields: dict[str, Any] = {"name": name}
         if guarantee is not None:
             fields["guarantee_bytes"] = byte_count(guarantee, "guarantee")
@@ -184,26 +185,26 @@ class Control:
         return _job(self._call("SetJob", "SetJobRequest", "Job", **fields))
 
     def close_job(self, name: str, *, purge: bool = False) -> None:
-        """Ends the job's sessions (they get ``Revoked``) and frees all it stored; ``purge``: what it persisted
-        too, also where the job is not open."""
+        """Ends the job's sessions, with ``Revoked``, and frees its tensors. ``purge`` also deletes what the job
+        persisted, and works where the job is not open."""
         self._call("CloseJob", "CloseJobRequest", "CloseJobResponse", name=name, forget=purge)
 
     def list_jobs(self) -> list[Job]:
-        """The jobs this caller may see that are open; ``tierctl job list`` shows what others have persisted too."""
+        """Returns the open jobs that the caller may see. ``tierctl job list`` also shows what closed jobs persisted."""
         return [_job(message) for message in self._call("ListJobs", "ListJobsRequest", "ListJobsResponse").jobs]
 
     def list_tensors(self, job: str, limit: int = 0) -> list[Any]:
-        """The job's tensors, as messages ``tier.v1.Tensor``; at most ``limit`` (0: 1,000)."""
+        """Returns the job's tensors as messages ``tier.v1.Tensor``, at most ``limit`` of them (0: 1,000)."""
         return list(self._call("ListTensors", "ListTensorsRequest", "ListTensorsResponse", job=job, max=limit).tensors)
 
     def drain(self, job: str = "", *, timeout: float = 60.0) -> None:
-        """Returns when all that the job has stored is on SSD. Without a job: the whole daemon, which then takes no new
-        work; for administrators."""
+        """Returns when all tensors of the job are on SSD. Without ``job``: all tensors of the daemon, which then
+        accepts no new work; for administrators."""
         milliseconds = max(1, int(timeout * 1000))
         self._call("Drain", "DrainRequest", "DrainResponse", timeout + 5, job=job, timeout_ms=milliseconds)
 
     def watch(self) -> Watch:
-        """Events from now on. The subscription stands when this returns."""
+        """Returns the events from now on. No event after the return is missed."""
         call = self._channel.unary_stream(
             f"/{_SERVICE}/Watch",
             request_serializer=_serialize,
@@ -238,7 +239,7 @@ class Control:
 
 
 class Watch:
-    """Events as they come: an iterator, ended by :meth:`cancel`."""
+    """An iterator over events, which :meth:`cancel` ends."""
 
     def __init__(self, call: Any, path: str) -> None:
         self._call = call

@@ -222,16 +222,16 @@ class _Registry:
 
 
 class offload_activations:
-    """Context manager: tensors that autograd saves inside it lie in tierd until backward asks for them.
+    """A context manager. The tensors that autograd saves inside it lie in tierd until backward needs them.
 
-    ``model`` (or ``None``) names the parameters to leave out that autograd shows only as anonymous views; parameters it
-    shows directly, or as views of them, are recognised without. Tensors below ``min_bytes`` stay where they are.
-    ``prefetch`` bytes are asked for ahead of backward, in backward order. May be entered again, also nested; the graph
-    may outlive it, but not the client.
+    Parameters are not stored in tierd. Autograd shows some of them only as anonymous views; ``model`` (or ``None``)
+    names the model whose parameters these are. Tensors below ``min_bytes`` stay in the process. ``prefetch`` is how
+    many bytes tierd reads ahead of backward, in backward's order. Both are bytes or quantities. The manager may be
+    entered again, also nested. The graph may be used after the ``with`` block, but not after the client is closed.
 
-    A limit: an alias made by ``.data``, ``set_`` or ``unsafe_chunk`` has a version counter of its own, so that a change
-    through it shows neither to autograd's check nor here. When one is changed between two saves of the tensor that it
-    is an alias of, the second may share the copy made for the first, and backward then sees the bytes of before.
+    A limit: an alias made by ``.data``, ``set_`` or ``unsafe_chunk`` has a version counter of its own, so neither
+    autograd's check nor this manager sees a change through it. When such an alias is changed between two saves of its
+    tensor, the second save may share the copy made for the first, and backward then gets the bytes of the first.
     """
 
     def __init__(
@@ -249,11 +249,11 @@ class offload_activations:
         self._parameters: dict[int, StorageIdentity] = {}
         self._hooks: list[Any] = []
         self.offloaded_bytes = 0  # Copied into tierd.
-        self.shared_bytes = 0  # Saved again without a copy.
+        self.shared_bytes = 0  # Saved again, by a copy that was there.
 
     @property
     def alive(self) -> int:
-        """How many copies wait in tierd."""
+        """The number of copies in tierd."""
         return len(self._registry.order)
 
     def __enter__(self) -> offload_activations:

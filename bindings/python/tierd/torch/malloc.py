@@ -1,4 +1,4 @@
-"""What glibc keeps of memory that torch has freed, and how to have it given back."""
+"""Makes glibc return memory that torch has freed to the system."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def return_freed_memory(threshold: int | str = "1MiB") -> bool:
-    """Has blocks of at least ``threshold`` bytes returned to the system as soon as they are freed, in this process.
+    """Makes glibc return blocks of at least ``threshold`` bytes to the system as soon as this process frees them.
 
-    glibc raises its own threshold, up to 32 MiB, each time such a block is freed, and keeps later blocks for reuse:
-    activations that have moved to tierd then go on taking memory (measured: 1,442 MiB where 862 are in use). Fixing the
-    threshold costs page faults instead. Returns whether the C library took it.
+    glibc raises its own threshold, up to 32 MiB, each time such a block is freed, and keeps later blocks for reuse. So
+    activations that have moved to tierd still take memory (measured: 1,442 MiB where 862 MiB are in use). A fixed
+    threshold costs page faults instead. Returns whether the C library accepted it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -1,13 +1,13 @@
-"""Adam and AdamW whose state lies in tierd, updated in place, slice by slice, by torch's fused kernel.
+"""Adam and AdamW whose state lies in tierd. torch's fused kernel updates it in place, slice by slice.
 
-The idea: a parameter's ``exp_avg`` and ``exp_avg_sq`` are tensors of tierd. ``step()`` walks over all parameters in
-slices of whole blocks; for each it takes write leases, runs the kernel on the leased memory, and gives them back, while
-the next slices are being fetched. What lies in RAM at once is a few slices, whatever the size of the model.
+The idea: a parameter's ``exp_avg`` and ``exp_avg_sq`` are tensors of tierd. ``step()`` processes all parameters in
+slices of whole blocks. For each slice it takes write leases, runs the kernel on the leased memory, and releases the
+leases, while tierd reads the next slices. So only a few slices are in RAM at once, whatever the size of the model.
 
-The result is the same, bit for bit, as ``torch.optim.AdamW(fused=True)`` with the same number of threads, and
-``state_dict()`` has plain torch's format in both directions.
+The result is the same, bit for bit, as that of ``torch.optim.AdamW(fused=True)`` with the same number of threads.
+``state_dict()`` and ``load_state_dict()`` use plain torch's format.
 
-Not thread-safe, like every optimizer of torch's.
+An optimizer is not thread-safe, like those of torch.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _KINDS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master")
 
 
 class _Tiered(torch.optim.Adam):
-    """What Adam and AdamW share. As in torch, a group's ``decoupled_weight_decay`` says which of them updates it: each
-    class sets its own, but an ``Adam`` takes over that of a state it loads."""
+    """What Adam and AdamW share. As in torch, a group's ``decoupled_weight_decay`` selects the kernel: each class sets
+    its own value, but an ``Adam`` uses the value of a state that it loads."""
 
     _kernel: Callable[..., None]
 
@@ -85,9 +85,9 @@ class _Tiered(torch.optim.Adam):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update. Raises ``Invalid`` before anything changed for gradients it cannot use; an error of tierd's in
-        the middle leaves the update half done, as an exception in any optimizer does. Parameters whose turn had not
-        come are as before, ``step`` included; one whose first update failed has no state and ``step`` 0."""
+        """Updates all parameters once. ``Invalid``: gradients that it cannot use; nothing has changed then. Another
+        error of tierd leaves the update half done, as an exception in any optimizer does: parameters that were not
+        reached are as before, ``step`` included; one whose first update failed has no state and ``step`` 0."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -260,13 +260,13 @@ class _Tiered(torch.optim.Adam):
     # ---- Plain torch's format ----
 
     def tiered_keys(self, parameter: torch.Tensor) -> dict[str, str]:
-        """Under which keys the parameter's state lies in tierd: ``{"exp_avg": "adamw-1/0/exp_avg", …}``."""
+        """Returns the keys of the parameter's state in tierd: ``{"exp_avg": "adamw-1/0/exp_avg", …}``."""
         tiered = self._tiered.get(parameter)
         return dict(tiered.keys) if tiered is not None and tiered.created else {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything in plain torch's format, copied out of tierd: as much memory as ``torch.optim.AdamW`` holds. Later
-        steps do not change it."""
+        """Returns the whole state in plain torch's format, as a copy: it takes as much memory as the state of
+        ``torch.optim.AdamW``. Later steps do not change it."""
 
         def fetch(optimizer: torch.optim.Optimizer, packed: dict[str, Any]) -> None:
             self._fetch_state(packed)
@@ -294,9 +294,9 @@ class _Tiered(torch.optim.Adam):
                 state[kind] = value
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a ``state_dict()`` of this class or of ``torch.optim.Adam``/``AdamW``; its tensors go into tierd.
-        ``Invalid`` before anything changed for one that does not fit the parameters; an error of tierd's in the middle
-        leaves no state at all, as before the first step."""
+        """Loads a ``state_dict()`` of this class or of ``torch.optim.Adam`` or ``AdamW`` into tierd. ``Invalid``: the
+        state does not fit the parameters, and nothing has changed. Another error of tierd leaves no state, as before
+        the first step."""
         loaded: list[tuple[torch.Tensor, dict[str, Any]]] = []
         self._hold_name()
 
@@ -388,10 +388,11 @@ class _Tiered(torch.optim.Adam):
 class AdamW(_Tiered, torch.optim.AdamW):
     """``torch.optim.AdamW`` with its state in tierd.
 
-    Arguments are torch's, but those that choose among its implementations, and ``client``; ``master_weights`` keeps an
-    fp32 copy of bf16 and fp16 parameters in tierd and updates that; ``slice_bytes`` is how much of each kind of state
-    is leased at once (rounded down to 2 MiB, and halved where the arena is too small); ``name`` is the prefix of the
-    keys: of one optimizer of the client's at a time, from its first step or load on (else ``AlreadyExists``).
+    The arguments are torch's, except ``fused`` and ``foreach``, which select among its implementations. ``client`` is
+    the session that holds the state. ``master_weights`` keeps an fp32 copy of bf16 and fp16 parameters in tierd, and
+    updates that copy. ``slice_bytes`` is how much of each kind of state is leased at once: bytes or a quantity, rounded
+    down to 2 MiB, and halved where the arena is too small. ``name`` is the prefix of the keys. From its first step or
+    load on, one optimizer of the client has the name (else ``AlreadyExists``).
     """
 
     _kernel = staticmethod(torch._fused_adamw_)
@@ -410,7 +411,7 @@ class AdamW(_Tiered, torch.optim.AdamW):
 
 
 class Adam(_Tiered):
-    """``torch.optim.Adam`` with its state in tierd. Arguments as for :class:`AdamW`."""
+    """``torch.optim.Adam`` with its state in tierd. The arguments are those of :class:`AdamW`."""
 
     _kernel = staticmethod(torch._fused_adam_)
 
