@@ -179,14 +179,13 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
                                                                             .transfers = ssd_->transfers(),
                                                                             .manifests = ssd_->manifests(),
                                                                             .replies = *sessions_});
-  port_ = std::make_unique<session::EngineAdapter>(*engine_);
   const auto only_uid = config.daemon.is_private ? std::optional(::geteuid()) : std::nullopt;
   const session::JobRegistryOptions jobs = {.jobs_per_uid_max = static_cast<uint32_t>(config.jobs.max_jobs_per_uid),
                                             .persistent = paths.persistent,
                                             .only_uid = only_uid};
   registry_ = std::make_unique<session::JobRegistry>(jobs, tokens_);
-  jobs_ = std::make_unique<session::JobService>(*port_, *registry_, events_);
-  loop_ = std::make_unique<session::EngineLoop>(session::EngineLoopParts{.engine = *port_,
+  jobs_ = std::make_unique<session::JobService>(*engine_, *registry_, events_);
+  loop_ = std::make_unique<session::EngineLoop>(session::EngineLoopParts{.engine = *engine_,
                                                                          .sessions = *sessions_,
                                                                          .jobs = *jobs_,
                                                                          .mailbox = mailbox_,

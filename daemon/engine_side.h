@@ -15,12 +15,12 @@
 #include "daemon/daemon_paths.h"
 #include "daemon/memory/arena.h"
 #include "daemon/session/engine_loop.h"
-#include "daemon/session/engine_port.h"
 #include "daemon/session/event_log.h"
 #include "daemon/session/job_registry.h"
 #include "daemon/session/job_service.h"
 #include "daemon/session/session_table.h"
 #include "daemon/storage/ssd_tier.h"
+#include "daemon/tiering/api/engine_port.h"
 #include "daemon/tiering/engine.h"
 
 namespace tier {
@@ -57,7 +57,7 @@ class EngineSide {
   session::SessionTable& sessions() { return *sessions_; }
   session::JobService& jobs() { return *jobs_; }
   session::EventLog& events() { return events_; }
-  session::EnginePort& engine() { return *port_; }
+  tiering::EnginePort& engine() { return *engine_; }
   session::EnginePageOwner& page() { return *page_; }
   session::SpinPolicy spin() const { return spin_; }
   const session::EngineLoop& loop() const { return *loop_; }
@@ -85,7 +85,6 @@ class EngineSide {
   std::unique_ptr<session::EnginePageOwner> page_;
   std::unique_ptr<session::SessionTable> sessions_;
   std::unique_ptr<tiering::Engine> engine_;
-  std::unique_ptr<session::EngineAdapter> port_;
   std::unique_ptr<session::JobRegistry> registry_;
   std::unique_ptr<session::JobService> jobs_;
   std::unique_ptr<session::EngineLoop> loop_;

@@ -185,12 +185,21 @@ std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
 
 Result<std::vector<tiering::TensorView>> ControlServer::ListTensors(const Caller& caller, const std::string& job,
                                                                     size_t max) {
-  using Views = std::vector<tiering::TensorView>;
-  return Ask<Views>([this, caller, job, max]() -> Result<Views> {
-    const auto found = parts_.jobs.registry().FindFor(caller, job);
-    if (!found) return std::unexpected(found.error());
-    return parts_.jobs.engine().Tensors((*found)->id, max);
-  });
+  // A page at a time: the engine serves others in between.
+  std::vector<tiering::TensorView> listed;
+  uint32_t next = 0;
+  do {
+    const auto page = Ask<tiering::TensorPage>(
+        [this, caller, job, next, left = max - listed.size()]() -> Result<tiering::TensorPage> {
+          const auto found = parts_.jobs.registry().FindFor(caller, job);
+          if (!found) return std::unexpected(found.error());
+          return parts_.jobs.engine().Tensors((*found)->id, next, left);
+        });
+    if (!page) return std::unexpected(page.error());
+    listed.insert(listed.end(), page->tensors.begin(), page->tensors.end());
+    next = page->next;
+  } while (next != 0 && listed.size() < max);
+  return listed;
 }
 
 const tiering::EngineSnapshot& ControlServer::Figures() {

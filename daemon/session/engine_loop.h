@@ -15,17 +15,17 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/mailbox.h"
 #include "daemon/session/engine_page.h"
-#include "daemon/session/engine_port.h"
 #include "daemon/session/job_service.h"
 #include "daemon/session/poller.h"
 #include "daemon/session/session_table.h"
 #include "daemon/session/spin_policy.h"
+#include "daemon/tiering/api/engine_port.h"
 
 namespace tier::session {
 
 // Where the loop finds its parts; all outlive it.
 struct EngineLoopParts {
-  EnginePort& engine;
+  tiering::EnginePort& engine;
   SessionTable& sessions;
   JobService& jobs;
   base::Mailbox& mailbox;

@@ -5,15 +5,15 @@
 #include <optional>
 #include <string>
 
-#include "daemon/session/engine_port.h"
 #include "daemon/session/event_log.h"
 #include "daemon/session/job_registry.h"
+#include "daemon/tiering/api/engine_port.h"
 
 namespace tier::session {
 
 class JobService {
  public:
-  JobService(EnginePort& engine, JobRegistry& registry, EventLog& events)
+  JobService(tiering::EnginePort& engine, JobRegistry& registry, EventLog& events)
       : engine_(engine), registry_(registry), events_(events) {}
 
   // Opens or joins a job; with a session, that session becomes its member and is known to the engine.
@@ -35,7 +35,7 @@ class JobService {
   void StartDrain(const std::string& reason);
 
   // For those who serve control calls on the engine thread.
-  EnginePort& engine() { return engine_; }
+  tiering::EnginePort& engine() { return engine_; }
   const JobRegistry& registry() const { return registry_; }
   EventLog& events() { return events_; }
 
@@ -43,7 +43,7 @@ class JobService {
   Result<const Job*> Reopen(uint32_t uid, const OpenJobRequest& request, tiering::JobId old_job,
                             std::optional<tiering::SessionId> session, base::TimePoint now);
 
-  EnginePort& engine_;
+  tiering::EnginePort& engine_;
   JobRegistry& registry_;
   EventLog& events_;
   std::optional<std::string> drain_reason_;

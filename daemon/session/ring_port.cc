@@ -77,7 +77,7 @@ bool RingPort::HasRequests() const {
   return ready > 0 && backlog_.empty() && outstanding_ < proto::kRequestsOutstandingMax;
 }
 
-Result<uint32_t> RingPort::Receive(EnginePort& engine, RingScratch& scratch, uint32_t messages_max) {
+Result<uint32_t> RingPort::Receive(tiering::EnginePort& engine, RingScratch& scratch, uint32_t messages_max) {
   uint32_t ready = 0;
   if (!requests_.Ready(&ready)) {
     return Fail(Code::kRevoked, fmt::format("the request ring's tail is impossible (head {})", requests_.head()));
@@ -110,7 +110,7 @@ Result<uint32_t> RingPort::Receive(EnginePort& engine, RingScratch& scratch, uin
   return messages;
 }
 
-void RingPort::SubmitInternal(EnginePort& engine, const tiering::Request& request) {
+void RingPort::SubmitInternal(tiering::EnginePort& engine, const tiering::Request& request) {
   TIER_CHECK(request.sequence >= kInternalSequenceFirst, "sequence {}", request.sequence);
   engine.Submit(session_, request);
 }

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/session/engine_port.h"
+#include "daemon/tiering/api/engine_port.h"
 #include "daemon/tiering/api/request.h"
 #include "proto/mapping.h"
 #include "proto/ring.h"
@@ -45,9 +45,9 @@ class RingPort {
   // behind SetRingNeeded(true), its client rings for.
   void SetRingNeeded(bool needed) { requests_.SetWaiting(needed); }
   // Gives up to `messages_max` requests to the engine; returns how many. A violation is an error: end the session.
-  Result<uint32_t> Receive(EnginePort& engine, RingScratch& scratch, uint32_t messages_max);
+  Result<uint32_t> Receive(tiering::EnginePort& engine, RingScratch& scratch, uint32_t messages_max);
   // A request of the daemon's own; its answer is not the client's.
-  void SubmitInternal(EnginePort& engine, const tiering::Request& request);
+  void SubmitInternal(tiering::EnginePort& engine, const tiering::Request& request);
 
   // Stages an answer (or puts it into the backlog). The client sees it at Flush.
   void Send(const tiering::Reply& reply, RingScratch& scratch);

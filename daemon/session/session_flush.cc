@@ -14,7 +14,7 @@ uint64_t SessionFlush::Add(tiering::SessionId session, const std::shared_ptr<Gro
   return sequence;
 }
 
-void SessionFlush::Submit(const std::shared_ptr<Group>& group, RingPort& port, EnginePort& engine,
+void SessionFlush::Submit(const std::shared_ptr<Group>& group, RingPort& port, tiering::EnginePort& engine,
                           uint32_t timeout_ms) {
   port.SubmitInternal(engine, {.sequence = Add(port.session(), group),
                                .op = proto::Op::kFlush,
@@ -24,7 +24,7 @@ void SessionFlush::Submit(const std::shared_ptr<Group>& group, RingPort& port, E
                                .text = {}});
 }
 
-void SessionFlush::SubmitJob(const std::shared_ptr<Group>& group, tiering::JobId job, EnginePort& engine,
+void SessionFlush::SubmitJob(const std::shared_ptr<Group>& group, tiering::JobId job, tiering::EnginePort& engine,
                              uint32_t timeout_ms) {
   const uint64_t sequence = Add(tiering::kInternalSession, group);
   const Status submitted = engine.FlushJob(job, sequence, timeout_ms);

@@ -34,9 +34,10 @@ class SessionFlush {
   };
 
   // Submits a flush of all that `port`'s session holds.
-  void Submit(const std::shared_ptr<Group>& group, RingPort& port, EnginePort& engine, uint32_t timeout_ms);
+  void Submit(const std::shared_ptr<Group>& group, RingPort& port, tiering::EnginePort& engine, uint32_t timeout_ms);
   // … of what the job's sessions have in common, though it may have none now.
-  void SubmitJob(const std::shared_ptr<Group>& group, tiering::JobId job, EnginePort& engine, uint32_t timeout_ms);
+  void SubmitJob(const std::shared_ptr<Group>& group, tiering::JobId job, tiering::EnginePort& engine,
+                 uint32_t timeout_ms);
   void OnReply(const tiering::Reply& reply);
   void OnSessionEnded(tiering::SessionId session);  // Its tensors went with it: nothing left to write.
   size_t waiting() const { return waiting_.size(); }

@@ -8,11 +8,11 @@
 
 namespace tier::storage {
 
-uint32_t Crc32c(std::span<const std::byte> bytes) {
+uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t before) {
   constexpr size_t kStepMax = size_t{1} << 30;
   // The parameter is not const in ISA-L 2.30, but only read.
   auto* at = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(bytes.data()));
-  uint32_t crc = ~uint32_t{0};
+  uint32_t crc = ~before;
   for (size_t left = bytes.size(); left != 0;) {
     const size_t step = std::min(left, kStepMax);
     crc = crc32_iscsi(at, static_cast<int>(step), crc);

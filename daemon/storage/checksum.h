@@ -8,6 +8,7 @@
 namespace tier::storage {
 
 // The standard checksum: initial value and result inverted; of "123456789" it is 0xe3069283.
-uint32_t Crc32c(std::span<const std::byte> bytes);
+// `before`: the checksum of the bytes that come before these.
+uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 
 }  // namespace tier::storage

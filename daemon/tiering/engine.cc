@@ -46,6 +46,7 @@ void TakeEvents(Core& core) {
   core.made_progress |= TakeResults(core);
   RefuseFailedReads(core);
   EndFaultedJobs(core);
+  core.work.Enter(core.work.units().store);
   core.made_progress |= TakeManifestResults(core);
   AnswerCommitted(core);
   core.work.Enter(core.work.units().teardown);
@@ -302,7 +303,9 @@ Status Engine::StartDrainDevice(uint16_t device) {
 
 EngineSnapshot Engine::Snapshot() const { return TakeSnapshot(state_->core); }
 JobCounters Engine::Counters(JobId job) const { return CountersOf(state_->core, job); }
-std::vector<TensorView> Engine::Tensors(JobId job, size_t max) const { return ListTensors(state_->core, job, max); }
+TensorPage Engine::Tensors(JobId job, uint32_t from, size_t max) const {
+  return ListTensors(state_->core, job, from, max);
+}
 void Engine::CheckInvariants() const { tiering::CheckInvariants(state_->core); }
 std::vector<PiecePlace> Engine::NamedPlaces() const { return tiering::NamedPlaces(state_->core); }
 

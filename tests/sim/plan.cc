@@ -30,6 +30,7 @@ Plan DrawPlan(uint64_t seed) {
   plan.guarantees = chance.OneIn(3);
   if (chance.OneIn(3)) plan.work.teardown = plan.work.frees = static_cast<uint32_t>(chance.Between(1, 12));
   if (chance.OneIn(4)) {
+    plan.work.store = static_cast<uint32_t>(chance.Between(1, 12));
     plan.work.share = plan.work.look = static_cast<uint32_t>(chance.Between(1, 12));
     plan.work.expiry = plan.work.maintain = plan.work.move = static_cast<uint32_t>(chance.Between(1, 12));
   }

@@ -21,6 +21,7 @@ inline constexpr uint32_t kLookMax = 16384;
 // Units of each stage, in their order.
 struct WorkUnits {
   uint32_t submit = 8192;      // Requests as they come, from the end of the last turn on.
+  uint32_t store = 8192;       // What the manifest store has answered, and extents that no manifest names any more.
   uint32_t teardown = 8192;    // Ends leases of sessions that are gone.
   uint32_t frees = 8192;       // Frees tensors of namespaces that are gone, and large ones.
   uint32_t share = 8192;       // Looks at requests that wait: an equal part for each job …
@@ -29,7 +30,7 @@ struct WorkUnits {
   uint32_t maintain = 4096;    // Evicts and fetches ahead.
   uint32_t move = 8192;        // Empties windows and devices.
 
-  constexpr uint32_t all() const { return submit + teardown + frees + share + look + expiry + maintain + move; }
+  constexpr uint32_t all() const { return submit + store + teardown + frees + share + look + expiry + maintain + move; }
 };
 
 struct EngineOptions {

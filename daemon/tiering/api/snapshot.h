@@ -75,6 +75,11 @@ struct TensorView {
   bool torn = false;
 };
 
+struct TensorPage {
+  std::vector<TensorView> tensors;
+  uint32_t next = 0;  // Where the next page begins; 0: this was the last.
+};
+
 // The RAM and the extent that belong to one piece.
 struct PiecePlace {
   uint64_t tensor = 0;

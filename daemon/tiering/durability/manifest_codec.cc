@@ -14,25 +14,6 @@
 namespace tier::tiering {
 namespace {
 
-class Writer {
- public:
-  template <typename Record>
-  void Add(const Record& record) {
-    const size_t at = bytes_.size();
-    bytes_.resize(at + sizeof(record));
-    std::memcpy(bytes_.data() + at, &record, sizeof(record));
-  }
-  void AddText(std::string_view text) {
-    const size_t at = bytes_.size();
-    bytes_.resize(at + AlignUp(text.size(), 8));
-    std::memcpy(bytes_.data() + at, text.data(), text.size());
-  }
-  std::vector<std::byte>& bytes() { return bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -93,29 +74,67 @@ bool TakeKey(Reader& reader, ManifestKey* key) {
 
 }  // namespace
 
+ManifestWriter::ManifestWriter(uint64_t step, size_t size_expected) {
+  header_ = {.magic = proto::kManifestMagic, .version = proto::kManifestVersion, .step = step};
+  bytes_.reserve(sizeof(header_) + size_expected);
+  Add(header_);
+}
+
+template <typename Record>
+void ManifestWriter::Add(const Record& record) {
+  const size_t at = bytes_.size();
+  bytes_.resize(at + sizeof(record));
+  std::memcpy(bytes_.data() + at, &record, sizeof(record));
+}
+
+void ManifestWriter::BeginTensor(const proto::ManifestTensorRecord& record) {
+  tensor_at_ = bytes_.size();
+  Add(record);
+}
+
+void ManifestWriter::AddPiece(const proto::ManifestPieceRecord& record) { Add(record); }
+
+void ManifestWriter::DropTensor() { bytes_.resize(tensor_at_); }
+
+void ManifestWriter::EndTensor(uint16_t flags) {
+  std::memcpy(bytes_.data() + tensor_at_ + offsetof(proto::ManifestTensorRecord, flags), &flags, sizeof(flags));
+  ++header_.tensor_count;
+}
+
+void ManifestWriter::AddKey(uint64_t id, std::string_view key) {
+  Add(proto::ManifestKeyRecord{.id = id, .length = static_cast<uint32_t>(key.size())});
+  const size_t at = bytes_.size();
+  bytes_.resize(at + AlignUp(key.size(), 8));
+  std::memcpy(bytes_.data() + at, key.data(), key.size());
+  ++header_.key_count;
+}
+
+bool ManifestWriter::Seal(size_t size) {
+  if (summed_ == 0) {
+    header_.size = bytes_.size();
+    std::memcpy(bytes_.data(), &header_, sizeof(header_));
+  }
+  const size_t part = std::min(size, bytes_.size() - summed_);
+  header_.crc = storage::Crc32c(std::span(bytes_).subspan(summed_, part), header_.crc);
+  summed_ += part;
+  if (summed_ != bytes_.size()) return false;
+  std::memcpy(bytes_.data(), &header_, sizeof(header_));
+  return true;
+}
+
 std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
-  Writer writer;
-  proto::ManifestHeader header{.magic = proto::kManifestMagic, .version = proto::kManifestVersion};
-  header.tensor_count = manifest.tensors.size();
-  header.key_count = manifest.keys.size();
-  header.step = manifest.step;
-  writer.Add(header);
+  ManifestWriter writer(manifest.step, 0);
   for (const ManifestTensor& tensor : manifest.tensors) {
     TIER_CHECK(tensor.pieces.size() == tensor.record.piece_count, "{} pieces of {}", tensor.pieces.size(),
                tensor.record.piece_count);
-    writer.Add(tensor.record);
-    for (const proto::ManifestPieceRecord& piece : tensor.pieces) writer.Add(piece);
+    writer.BeginTensor(tensor.record);
+    for (const proto::ManifestPieceRecord& piece : tensor.pieces) writer.AddPiece(piece);
+    writer.EndTensor(tensor.record.flags);
   }
-  for (const ManifestKey& key : manifest.keys) {
-    writer.Add(proto::ManifestKeyRecord{.id = key.id, .length = static_cast<uint32_t>(key.key.size())});
-    writer.AddText(key.key);
-  }
-  std::vector<std::byte> bytes = std::move(writer.bytes());
-  header.size = bytes.size();
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  header.crc = storage::Crc32c(bytes);
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  return bytes;
+  for (const ManifestKey& key : manifest.keys) writer.AddKey(key.id, key.key);
+  const bool whole = writer.Seal(SIZE_MAX);
+  TIER_CHECK(whole, "{} tensors", manifest.tensors.size());
+  return std::move(writer).Take();
 }
 
 Result<Manifest> DecodeManifest(std::span<const std::byte> bytes) {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "proto/manifest_record.h"
@@ -27,6 +29,35 @@ struct Manifest {
   uint64_t step = 0;
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestKey> keys;
+};
+
+// Puts a manifest together, record by record.
+class ManifestWriter {
+ public:
+  // `size_expected`: bytes of its records, about.
+  ManifestWriter(uint64_t step, size_t size_expected);
+
+  // A tensor: its record, its pieces in order, and at the end what is known of it then.
+  void BeginTensor(const proto::ManifestTensorRecord& record);
+  void AddPiece(const proto::ManifestPieceRecord& record);
+  void EndTensor(uint16_t flags);
+  void DropTensor();  // Nothing of the tensor that was begun is in it. REQUIRES: not ended.
+  void AddKey(uint64_t id, std::string_view key);  // Behind all tensors.
+
+  // Bytes that the checksum is still to go over, in units of so many.
+  uint32_t UnitsToSeal(size_t unit) const { return static_cast<uint32_t>((bytes_.size() - summed_ + unit - 1) / unit); }
+  // Goes on with the checksum, for so many bytes. True: it is whole. REQUIRES: nothing is added any more.
+  bool Seal(size_t size);
+  std::vector<std::byte> Take() && { return std::move(bytes_); }  // REQUIRES: whole.
+
+ private:
+  template <typename Record>
+  void Add(const Record& record);
+
+  proto::ManifestHeader header_{};
+  std::vector<std::byte> bytes_;
+  size_t tensor_at_ = 0;
+  size_t summed_ = 0;
 };
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);

@@ -5,12 +5,12 @@
 #include <map>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
-#include "daemon/tiering/durability/manifest_codec.h"
-#include "daemon/tiering/leases/conflicts.h"
+#include "daemon/tiering/durability/manifest_capture.h"
 #include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
@@ -23,53 +23,6 @@ storage::Extent ExtentOf(const proto::ManifestPieceRecord& piece) {
 }
 
 bool Settled(const Piece& piece) { return piece.ssd_run && piece.activity != Activity::kLeasedWrite; }
-
-// The first item that is being written, now or between two ranges of a swap_out; as many as there are: none is.
-uint32_t FirstUnsettled(const Core& core, const Waiter& waiter) {
-  const auto unsettled = [&](const WaitItem& item) {
-    if (!core.Alive(item.tensor)) return false;
-    const Tensor& tensor = core.tensors[item.tensor.slot];
-    if (tensor.has(kSwapping)) return true;
-    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-      if (!Settled(core.PieceOf(tensor, k))) return true;
-    }
-    return false;
-  };
-  return static_cast<uint32_t>(std::ranges::find_if(waiter.items, unsettled) - waiter.items.begin());
-}
-
-// `session`: which persists.
-ManifestTensor Capture(const Core& core, TensorSlot slot, const SessionState& session) {
-  const Tensor& tensor = core.tensors[slot];
-  ManifestTensor captured;
-  captured.record = {.tensor = tensor.id,
-                     .size = tensor.size,
-                     .generation = tensor.generation,
-                     .piece_count = tensor.piece_count,
-                     .space = static_cast<uint16_t>(tensor.space == 0 ? 0 : 1),
-                     .flags = UpdatedByOthers(core, slot, session) ? proto::kManifestTorn : uint16_t{0}};
-  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-    const Piece& piece = core.PieceOf(tensor, k);
-    captured.pieces.push_back({.block = piece.ssd_run.block,
-                               .page = piece.ssd_run.page,
-                               .pages = piece.ssd_run.pages,
-                               .crc = piece.crc,
-                               .generation = piece.generation,
-                               .device = piece.ssd_device});
-  }
-  return captured;
-}
-
-// Two sessions' tensors of one id would become one after a resume.
-const Tensor* FindCollision(const Core& core, const Waiter& waiter) {
-  std::unordered_set<uint64_t> ids;
-  for (const WaitItem& item : waiter.items) {
-    if (!core.Alive(item.tensor)) continue;
-    const Tensor& tensor = core.tensors[item.tensor.slot];
-    if (tensor.space != 0 && !ids.insert(tensor.id).second) return &tensor;
-  }
-  return nullptr;
-}
 
 bool CommitUnderWay(const Core& core, const std::string& key) {
   return core.manifests.AnyCommit([&](const ManifestCommit& commit) { return commit.key == key; });
@@ -94,11 +47,11 @@ JobState* JobOfKey(const Core& core, const std::string& key) {
 }
 
 // Null: the job is gone, and had nothing to hold.
-ManifestHolds* FindHolds(Core& core, const ManifestCommit& commit) {
-  if (ManifestHolds* inactive = core.manifests.FindInactive(commit.holds)) return inactive;
+ManifestHolds* FindHolds(Core& core, uint64_t id) {
+  if (ManifestHolds* inactive = core.manifests.FindInactive(id)) return inactive;
   ManifestHolds* found = nullptr;
   core.jobs.ForEach([&](JobState& job) {
-    if (job.manifest.id() == commit.holds) found = &job.manifest;
+    if (job.manifest.id() == id) found = &job.manifest;
   });
   return found;
 }
@@ -107,7 +60,7 @@ ManifestHolds* FindHolds(Core& core, const ManifestCommit& commit) {
 // resumed it, nor to an ephemeral one, whose own goes with it.
 std::optional<Refusal> ReplaceRefusal(const Core& core, const JobState& job) {
   const std::string& key = job.options.key;
-  const bool inactive = core.manifests.FindInactive(key) != nullptr || core.manifests.FindBroken(key) != nullptr;
+  const bool inactive = core.manifests.FindStored(key) != nullptr || core.manifests.FindBroken(key) != nullptr;
   if (!job.has_unclaimed_manifest && (job.options.named || !inactive)) return std::nullopt;
   const char* const why =
       job.has_unclaimed_manifest
@@ -119,33 +72,35 @@ std::optional<Refusal> ReplaceRefusal(const Core& core, const JobState& job) {
   return Refusal{Code::kDenied, fmt::format("an earlier run of job {} left a manifest, which this {}", key, why), {}};
 }
 
-// What the session that persisted had changed is finished: its death later cannot mix it with what came before.
-void EndCapturedUpdates(Core& core, const ManifestCommit& commit, uint64_t cookie) {
-  for (const TensorRef tensor : commit.tensors) {
-    if (core.Alive(tensor)) EndCaptured(core, tensor.slot, cookie);
+// What the session that persisted had changed is finished: its death later cannot mix it with what came before. False:
+// the turn has no more work left.
+bool EndCapturedUpdates(Core& core, const storage::ManifestResult& result) {
+  ManifestCommit& commit = core.manifests.CommitOf(result.cookie);
+  if (result.code != Code::kOk) return true;
+  for (; commit.ended < commit.tensors.size(); ++commit.ended) {
+    if (!core.work.TrySpend()) return false;
+    const TensorRef tensor = commit.tensors[commit.ended];
+    if (core.Alive(tensor)) EndCaptured(core, tensor.slot, result.cookie);
   }
+  return true;
+}
+
+void UpdateHolds(Core& core, const ManifestCommit& commit, Code code) {
+  ManifestHolds* const holds = FindHolds(core, commit.holds);
+  if (holds == nullptr) return;
+  if (code == Code::kOk) {
+    commit.erase ? holds->OnErased() : holds->OnSynced();
+    holds->set_stored(!commit.erase);
+  } else if (!commit.erase) {
+    holds->OnFailed();
+  }
+  core.manifests.NeedSweep(commit.holds);
 }
 
 void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
   const ManifestCommit commit = core.manifests.EndCommit(result.cookie);
-  ManifestHolds* holds = FindHolds(core, commit);
-  if (holds != nullptr) {
-    if (result.code == Code::kOk) {
-      holds->OnSynced(&core.dropped_scratch);
-      holds->set_stored(!commit.erase);
-    } else {
-      holds->OnFailed(&core.dropped_scratch);
-    }
-    FreeDropped(core);
-    if (commit.erase && result.code == Code::kOk) {
-      TIER_CHECK(holds->empty(), "the erased manifest of job {} still names {} extents", commit.key, holds->size());
-      core.manifests.RemoveInactive(commit.holds);
-    }
-  }
-  if (result.code == Code::kOk) {
-    EndCapturedUpdates(core, commit, result.cookie);
-    core.manifests.ClearBroken(commit.key);  // A whole one is in its place.
-  }
+  UpdateHolds(core, commit, result.code);
+  if (result.code == Code::kOk) core.manifests.ClearBroken(commit.key);  // A whole one is in its place.
   if (JobState* job = JobOfKey(core, commit.key)) {
     core.waits.OnWrite(*job);  // The next persist of the job may begin.
     if (result.code == Code::kOk && job->manifest.id() == commit.holds) {
@@ -157,6 +112,21 @@ void TakeManifestResult(Core& core, const storage::ManifestResult& result) {
       commit.waiter, result.code == Code::kOk
                          ? Finished(result.commit)
                          : Refused({result.code, "the manifest was not committed: " + result.message, {}}, 0)});
+}
+
+// Extents that no manifest names any more become free. False: the turn has no more work left.
+bool Sweep(Core& core, uint64_t id) {
+  ManifestHolds* const holds = FindHolds(core, id);
+  while (holds != nullptr && holds->sweeping()) {
+    if (!core.work.TrySpend()) return false;
+    holds->SweepOne(&core.dropped_scratch);
+    FreeDropped(core);
+  }
+  // Of a job that is not open, and the store has nothing of it.
+  if (holds != nullptr && holds == core.manifests.FindInactive(id) && holds->empty() && !holds->stored()) {
+    core.manifests.RemoveInactive(id);
+  }
+  return true;
 }
 
 Status ReplayTensor(Core& core, JobState& job, const ManifestTensor& saved) {
@@ -249,39 +219,19 @@ Outcome CheckSpace(Core& core, Waiter& waiter) {
 Outcome StartManifest(Core& core, Waiter& waiter) {
   JobState& job = *waiter.job;
   PersistWait& persist = std::get<PersistWait>(waiter.kind);
-  if (CommitUnderWay(core, job.options.key)) return Waits();
-  if (std::optional<Refusal> refusal = ReplaceRefusal(core, job)) return Refused(*std::move(refusal), 0);
-  if (const uint32_t unsettled = FirstUnsettled(core, waiter); unsettled != waiter.items.size()) {
-    persist.flush.written = {unsettled, 0};
-    return Waits();
+  if (persist.capture == nullptr) {
+    if (CommitUnderWay(core, job.options.key) || job.manifest.begun()) return Waits();
+    if (std::optional<Refusal> refusal = ReplaceRefusal(core, job)) return Refused(*std::move(refusal), 0);
   }
-  // A mixture lies on SSD like anything else, and so do bytes that came back wrong.
-  const Ask ask = AskOf(core, waiter);
-  const ConflictCheck damage = CheckContent(core, ask);
-  if (damage.verdict == Verdict::kRefused) return Refused(RefusalOf(core, ask, damage), damage.item);
-  if (const Tensor* twice = FindCollision(core, waiter)) {
-    return Refused({Code::kInvalid,
-                    fmt::format("two sessions have a tensor {:#x}: a resumed job could not tell them apart; use the "
-                                "shared namespace, or different ids",
-                                twice->id),
-                    {.tensor = twice->id}},
-                   0);
-  }
-  Manifest manifest{.step = job.steps, .tensors = {}, .keys = {}};
-  ManifestCommit commit{.key = job.options.key, .holds = job.manifest.id(), .waiter = waiter.number, .tensors = {}};
-  persist.cookie = core.manifests.NewCookie();
-  for (const WaitItem& item : waiter.items) {
-    if (!core.Alive(item.tensor)) continue;
-    const Tensor& tensor = core.tensors[item.tensor.slot];
-    manifest.tensors.push_back(Capture(core, item.tensor.slot, *ask.session));
-    CaptureUpdate(core, *ask.session, item.tensor.slot, persist.cookie);
-    commit.own |= tensor.space != 0 && tensor.space != kInheritedSpace;
-    commit.tensors.push_back(item.tensor);
-    for (uint32_t k = 0; k < tensor.piece_count; ++k) job.manifest.Name(core.PieceOf(tensor, k).extent());
-  }
-  for (const auto& [id, key] : job.keys.keys()) manifest.keys.push_back({id, key});
-  core.manifests.StartCommit(persist.cookie, std::move(commit));
-  core.ports.manifests->StartPut(persist.cookie, job.options.key, EncodeManifest(manifest));
+  if (Outcome captured = Capture(core, waiter); captured.progress != Progress::kReady) return captured;
+  const std::shared_ptr<ManifestCapture> capture = std::exchange(persist.capture, nullptr);
+  persist.cookie = capture->cookie;
+  core.manifests.StartCommit(persist.cookie, {.key = job.options.key,
+                                              .holds = job.manifest.id(),
+                                              .waiter = waiter.number,
+                                              .own = capture->own,
+                                              .tensors = std::move(capture->tensors)});
+  core.ports.manifests->StartPut(persist.cookie, job.options.key, std::move(capture->writer).Take());
   core.made_progress = true;
   return Waits();
 }
@@ -306,10 +256,18 @@ bool IsClosing(const Core& core, const std::string& key) {
 
 bool TakeManifestResults(Core& core) {
   if (core.ports.manifests == nullptr) return false;
+  std::deque<storage::ManifestResult>& results = core.manifests.results();
   core.manifest_results.clear();
   core.ports.manifests->Poll(&core.manifest_results);
-  for (const storage::ManifestResult& result : core.manifest_results) TakeManifestResult(core, result);
-  return !core.manifest_results.empty();
+  results.insert(results.end(), core.manifest_results.begin(), core.manifest_results.end());
+  bool progress = !results.empty() || !core.manifests.sweeps().empty();
+  for (; !results.empty() && EndCapturedUpdates(core, results.front()); results.pop_front()) {
+    TakeManifestResult(core, results.front());
+  }
+  for (std::deque<uint64_t>& sweeps = core.manifests.sweeps(); !sweeps.empty(); sweeps.pop_front()) {
+    if (!Sweep(core, sweeps.front())) break;
+  }
+  return progress;
 }
 
 void LoadManifests(Core& core) {
@@ -353,7 +311,7 @@ Status AdoptManifest(Core& core, JobState& job, bool resume) {
   if (job.options.named) {
     if (std::optional<ManifestHolds> inactive = core.manifests.Activate(key)) {
       job.manifest = *std::move(inactive);
-      job.has_unclaimed_manifest = !resume && !job.options.replace_existing;
+      job.has_unclaimed_manifest = job.manifest.stored() && !resume && !job.options.replace_existing;
     }
   }
   return resume ? Replay(core, job, *manifest) : Status{};
@@ -409,6 +367,7 @@ std::vector<StoredManifest> ListStoredManifests(const Core& core, const std::str
     return &manifest;
   };
   core.manifests.ForEachInactive([&](const std::string& key, const ManifestHolds& holds) {
+    if (!holds.stored()) return;
     if (StoredManifest* manifest = add(key)) manifest->ssd_bytes = holds.unused_pages() * kPageSize;
   });
   core.manifests.ForEachBroken([&](const std::string& key, const Error& error) {
@@ -426,7 +385,7 @@ Status DeleteStoredManifest(Core& core, const std::string& key) {
   if (IsClosing(core, key) || ErasureUnderWay(core, key)) {
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed, or removed; try again", key));
   }
-  const ManifestHolds* inactive = core.manifests.FindInactive(key);
+  const ManifestHolds* inactive = core.manifests.FindStored(key);
   const bool broken = core.manifests.FindBroken(key) != nullptr && !IsOpenAndNamed(core, key);
   if (inactive == nullptr && !broken) {
     return Fail(Code::kNotFound, fmt::format("job {} is not open, and has no manifest", key));

@@ -25,7 +25,7 @@ JobView ViewOf(const Core& core, const JobState& job) {
   return view;
 }
 
-TensorView ViewOf(const Core& core, const Tensor& tensor) {
+TensorView ViewOf(const Tensor& tensor) {
   TensorView view{.space = tensor.space, .tensor = tensor.id, .key = std::string(tensor.job->keys.KeyOf(tensor.id))};
   view.size = tensor.size;
   view.generation = tensor.generation;
@@ -33,18 +33,15 @@ TensorView ViewOf(const Core& core, const Tensor& tensor) {
   view.piece_count = tensor.piece_count;
   view.sealed = tensor.has(kVisible);
   view.torn = tensor.torn();
-  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-    const Piece& piece = core.PieceOf(tensor, k);
-    view.ram_bytes += piece.ram.size_bytes();
-    view.ssd_bytes += piece.ssd_run.size_bytes();
-  }
+  view.ram_bytes = uint64_t{tensor.ram_pages} * kPageSize;
+  view.ssd_bytes = uint64_t{tensor.ssd_pages} * kPageSize;
   return view;
 }
 
-void ListSpace(const Core& core, TensorSlot head, size_t max, std::vector<TensorView>* views) {
-  for (TensorSlot slot = head; slot != kNoTensor && views->size() < max; slot = core.tensors[slot].next) {
-    views->push_back(ViewOf(core, core.tensors[slot]));
-  }
+// Somebody can name it.
+bool Listed(const Core& core, const Tensor& tensor, const JobState& job) {
+  if (tensor.job != &job || tensor.has(kDetached | kUnnamed)) return false;
+  return tensor.space == 0 || tensor.space == kInheritedSpace || core.sessions.Find(SessionId{tensor.space}) != nullptr;
 }
 
 void CountWindows(const Core& core, const JobState& job, EngineSnapshot* snapshot) {
@@ -96,14 +93,20 @@ JobCounters CountersOf(const Core& core, JobId id) {
   return job == nullptr ? JobCounters{} : ViewOf(core, *job).counters;
 }
 
-std::vector<TensorView> ListTensors(const Core& core, JobId id, size_t max) {
-  std::vector<TensorView> views;
+TensorPage ListTensors(const Core& core, JobId id, uint32_t from, size_t max) {
+  TensorPage page;
   const JobState* job = core.jobs.Find(id);
-  if (job == nullptr) return views;
-  ListSpace(core, job->shared_tensors, max, &views);
-  ListSpace(core, job->inherited_tensors, max, &views);
-  for (const SessionState* session : job->sessions) ListSpace(core, session->tensors, max, &views);
-  return views;
+  if (job == nullptr) return page;
+  const size_t most = std::min(max, kTensorsPerPage);
+  const uint32_t end =
+      from + std::min(core.tensors.capacity() - std::min(from, core.tensors.capacity()), kSlotsPerPage);
+  uint32_t at = from;
+  for (; at < end && page.tensors.size() < most; ++at) {
+    const Tensor& tensor = core.tensors[TensorSlot{at}];
+    if (Listed(core, tensor, *job)) page.tensors.push_back(ViewOf(tensor));
+  }
+  page.next = at == core.tensors.capacity() ? 0 : at;
+  return page;
 }
 
 }  // namespace tier::tiering

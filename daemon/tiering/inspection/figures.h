@@ -7,6 +7,9 @@ namespace tier::tiering {
 
 EngineSnapshot TakeSnapshot(const Core& core);
 JobCounters CountersOf(const Core& core, JobId job);
-std::vector<TensorView> ListTensors(const Core& core, JobId job, size_t max);
+// At most kTensorsPerPage of them, out of kSlotsPerPage places of tensors: what a turn can spare for a list.
+inline constexpr size_t kTensorsPerPage = 1024;
+inline constexpr uint32_t kSlotsPerPage = 16384;
+TensorPage ListTensors(const Core& core, JobId job, uint32_t from, size_t max);
 
 }  // namespace tier::tiering

@@ -132,6 +132,7 @@ void CountFlights(const Core& core, Count* count) {
 
 void CheckTensors(const Core& core, Count* count) {
   std::unordered_map<uint32_t, uint32_t> torn;
+  std::vector<std::pair<uint64_t, uint64_t>> pages(core.tensors.capacity());  // In RAM and on SSD, by tensor.
   uint64_t pieces = 0;
   for (uint32_t i = 0; i < core.pieces.capacity(); ++i) {
     const PieceId id{i};
@@ -140,6 +141,8 @@ void CheckTensors(const Core& core, Count* count) {
     if (idle) continue;
     ++pieces;
     CheckPiece(core, id, count);
+    pages[Value(piece.tensor)].first += piece.ram.pages;
+    pages[Value(piece.tensor)].second += piece.ssd_run.pages;
     if (piece.copies == Copies::kTorn) ++torn[Value(piece.tensor)];
   }
   TIER_CHECK(pieces == core.pieces.used(), "{} pieces of {}", pieces, core.pieces.used());
@@ -148,6 +151,9 @@ void CheckTensors(const Core& core, Count* count) {
     if (tensor.job == nullptr) continue;
     TIER_CHECK(tensor.lease_count == count->tensor_leases[i], "tensor {}: {} leases of {}", tensor.id,
                count->tensor_leases[i], tensor.lease_count);
+    TIER_CHECK(tensor.ram_pages == pages[i].first && tensor.ssd_pages == pages[i].second,
+               "tensor {}: {} pages in RAM of {}, {} on SSD of {}", tensor.id, pages[i].first, tensor.ram_pages,
+               pages[i].second, tensor.ssd_pages);
     if (core.updates.FindBroken(TensorSlot{i}) != kNoUpdate) ++torn[i];
     TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} tears of {}", tensor.id, torn[i],
                tensor.torn_count);
@@ -246,7 +252,7 @@ void CheckAsleep(const Core& core, const Waiter& waiter, std::span<const WaitTab
     TIER_CHECK(piece.activity == Activity::kReadingIn, "request {} waits for a read of a piece that is {}",
                waiter.number, ActivityName(piece.activity));
   }
-  const Conflict* conflict = ConflictOf(waiter);
+  const Conflict* conflict = ConflictOf(waiter.kind);
   if (conflict == nullptr) return;
   const Ask ask = AskOf(core, waiter);
   if (conflict->blocked) {

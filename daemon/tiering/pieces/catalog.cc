@@ -149,6 +149,8 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
   tensor.lease_count = 0;
   tensor.transfer_count = 0;
   tensor.torn_count = 0;
+  tensor.ram_pages = 0;
+  tensor.ssd_pages = 0;
   tensor.flags = kUnnamed;
   tensor.only_piece = kNoPiece;
   if (tensor.piece_count != 1) tensor.pieces.Open(tensor.piece_count);

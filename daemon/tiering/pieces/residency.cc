@@ -76,6 +76,7 @@ void GiveRam(Core& core, PieceId id, base::PageRun run) {
   Piece& piece = core.pieces[id];
   TIER_CHECK(!piece.ram && run, "piece {} has {} pages", Value(id), piece.ram.pages);
   piece.ram = run;
+  core.tensors[piece.tensor].ram_pages += run.pages;
   CountUse(core, piece, 1);
   piece.set(kReserved);
 }
@@ -85,6 +86,7 @@ void TakeBackRam(Core& core, PieceId id) {
   TIER_CHECK(piece.ram && piece.read_leases == 0, "piece {} leases {}", Value(id), piece.read_leases);
   CountUse(core, piece, -1);
   core.JobOf(piece).pool.Free(piece.ram);
+  core.tensors[piece.tensor].ram_pages -= piece.ram.pages;
   piece.ram = {};
   piece.clear(kReserved);
 }
@@ -109,6 +111,7 @@ void DropExtent(Core& core, PieceId id) {
   Piece& piece = core.pieces[id];
   TIER_CHECK(piece.ssd_run, "piece {} has no extent", Value(id));
   FreeExtent(core, core.JobOf(piece), piece.extent(), piece.has(kBadExtent));
+  core.tensors[piece.tensor].ssd_pages -= piece.ssd_run.pages;
   piece.ssd_run = {};
   piece.ssd_device = 0;
   piece.clear(kBadExtent | kCorrupt | kFreshExtent);
@@ -120,6 +123,7 @@ void GiveExtent(Core& core, PieceId id, storage::Extent extent) {
   piece.ssd_run = extent.run;
   piece.ssd_device = static_cast<uint8_t>(extent.device);
   core.JobOf(piece).ssd_pages += extent.run.pages;
+  core.tensors[piece.tensor].ssd_pages += extent.run.pages;
 }
 
 void AddReader(Core& core, PieceId id) {

@@ -39,20 +39,14 @@ void List(const Core& core, Waiter& waiter, TensorSlot slot) {
   waiter.requested_bytes += tensor.size;
 }
 
-void ListAll(Core& core, Waiter& waiter, TensorSlot head) {
-  for (TensorSlot slot = head; slot != kNoTensor; slot = core.tensors[slot].next) {
-    core.work.Charge(1);
-    if (core.tensors[slot].has(kVisible)) List(core, waiter, slot);
+// The session of the job with tensors of its own that comes after `id`. Null: none.
+const SessionState* NextWithTensors(const JobState& job, SessionId id) {
+  const SessionState* next = nullptr;
+  for (const SessionState* session : job.sessions) {
+    if (session->id <= id || session->tensors == kNoTensor) continue;
+    if (next == nullptr || session->id < next->id) next = session;
   }
-}
-
-// In one go: a manifest is a picture of one moment, and names every piece at once anyway.
-void EnumerateForPersist(Core& core, Waiter& waiter, Listing* listing) {
-  const JobState& job = *waiter.job;
-  for (const SessionState* session : job.sessions) ListAll(core, waiter, session->tensors);
-  ListAll(core, waiter, job.shared_tensors);
-  ListAll(core, waiter, job.inherited_tensors);
-  listing->stage = Enumeration::kWhole;
+  return next;
 }
 
 TensorSlot HeadOf(const SessionState& session, Enumeration enumeration) {
@@ -72,27 +66,54 @@ bool OfOthersToo(const SessionState& session, Enumeration enumeration) {
          (enumeration == Enumeration::kInherited && session.job->sessions.size() > 1);
 }
 
-void Begin(SessionState& session, const Waiter& waiter, Listing* listing) {
+// A persist means all tensors of the job: those of each session, one after the other, and then the others.
+void ListNextSession(SessionState& session, Listing* listing) {
+  const SessionState* const next = NextWithTensors(*session.job, listing->session);
+  if (next == nullptr) {
+    listing->stage = Enumeration::kInherited;
+    SetEnumerationCursor(session, session.job->inherited_tensors);
+  } else {
+    listing->session = next->id;
+    SetEnumerationCursor(session, next->tensors);
+  }
+}
+
+void BeginForPersist(SessionState& session, Listing* listing) {
+  listing->stage = Enumeration::kOwn;
+  listing->session = SessionId{};
+  ListNextSession(session, listing);
+}
+
+void Begin(SessionState& session, Waiter& waiter, Listing* listing) {
   const bool shared = (waiter.flags & proto::kFlagShared) != 0;
   session.enumerating = waiter.number;
   listing->stage = shared ? Enumeration::kShared : Enumeration::kOwn;
   SetEnumerationCursor(session, HeadOf(session, listing->stage));
+  if (waiter.op == Op::kPersist) BeginForPersist(session, listing);
+  if (waiter.op != Op::kDrop)
+    waiter.items.reserve(std::min<size_t>(session.job->counters.tensor_count, kFlushTensorsMax));
 }
 
 // A namespace is at its end: on to what goes by the same names, and for a flush to what the job shares.
 void EndNamespace(SessionState& session, const Waiter& waiter, Listing* listing) {
-  const bool flush = waiter.op == Op::kFlush;
+  if (waiter.op == Op::kPersist && listing->stage == Enumeration::kOwn) return ListNextSession(session, listing);
+  const bool flush = waiter.op != Op::kDrop;
   switch (listing->stage) {
     case Enumeration::kOwn: listing->stage = Enumeration::kInherited; break;
     case Enumeration::kInherited: listing->stage = flush ? Enumeration::kShared : Enumeration::kWhole; break;
     default: listing->stage = Enumeration::kWhole;
   }
   SetEnumerationCursor(session, HeadOf(session, listing->stage));
-  if (!flush || listing->first_unnamed != kAllNamed || !OfOthersToo(session, listing->stage)) return;
+  if (waiter.op != Op::kFlush || listing->first_unnamed != kAllNamed || !OfOthersToo(session, listing->stage)) return;
   listing->first_unnamed = static_cast<uint32_t>(waiter.items.size());
 }
 
-// As far as the looks reach. True: there is something to work on.
+// What is left of its namespace is being freed.
+bool OfSessionThatIsGone(const Core& core, const Tensor& tensor) {
+  return tensor.space != 0 && tensor.space != kInheritedSpace && core.sessions.Find(SessionId{tensor.space}) == nullptr;
+}
+
+// As far as the turn's work reaches. True: there is something to work on.
 bool GoOn(Core& core, SessionState& session, Waiter& waiter, Listing* listing) {
   const size_t most = waiter.op == Op::kDrop ? kDropPartMax : kFlushTensorsMax + 1;
   while (listing->stage != Enumeration::kWhole && waiter.items.size() < most) {
@@ -103,6 +124,10 @@ bool GoOn(Core& core, SessionState& session, Waiter& waiter, Listing* listing) {
     }
     const Tensor& tensor = core.tensors[slot];
     if (!core.work.TrySpend(ListingCost(waiter, tensor))) return false;
+    if (waiter.op == Op::kPersist && OfSessionThatIsGone(core, tensor)) {
+      SetEnumerationCursor(session, kNoTensor);
+      continue;
+    }
     const bool unnamed_items = listing->first_unnamed != kAllNamed;
     if (tensor.has(kVisible) && (waiter.op != Op::kFlush || ToBeFlushed(core, tensor, unnamed_items))) {
       List(core, waiter, slot);
@@ -122,9 +147,7 @@ Outcome Enumerate(Core& core, Waiter& waiter, Listing* listing) {
     core.waits.WaitToList(waiter.number);
     return Waits();
   }
-  const bool persist = waiter.op == Op::kPersist;
-  if (core.work.exhausted() || !(persist || GoOn(core, session, waiter, listing))) return core.WaitForNextTurn(waiter);
-  if (persist) EnumerateForPersist(core, waiter, listing);
+  if (!GoOn(core, session, waiter, listing)) return core.WaitForNextTurn(waiter);
   if (waiter.op == Op::kDrop || waiter.items.size() <= kFlushTensorsMax) return Ready();
   return Refused({Code::kInvalid,
                   fmt::format("more than {} tensors in one request: name them, some at a time", kFlushTensorsMax),

@@ -17,8 +17,8 @@ bool Written(const Piece& piece) { return piece.ssd_run && piece.activity != Act
 
 bool Writable(const Piece& piece) { return piece.copies == Copies::kRam && piece.activity == Activity::kNone; }
 
-// Starts writes from the cursor on, as far as the port takes them.
-void WriteAhead(Core& core, const Waiter& waiter) {
+// Starts writes from the cursor on, as far as the port takes them. False: the turn has no more work left.
+bool WriteAhead(Core& core, const Waiter& waiter) {
   JobState& job = *waiter.job;
   const PieceCursor at = waiter.flush().written;
   uint32_t looked = 0;
@@ -29,12 +29,13 @@ void WriteAhead(Core& core, const Waiter& waiter) {
     const Tensor& tensor = core.tensors[item.tensor.slot];
     uint32_t k = i == at.item ? at.piece : 0;
     for (; k < tensor.piece_count && looked < look_max; ++k, ++looked) {
-      if (!core.work.TrySpend()) return;
+      if (!core.work.TrySpend()) return false;
       if (!Writable(core.PieceOf(tensor, k))) continue;
-      if (!CanStartWrite(core, job) || !StartWrite(core, tensor.piece(k))) return;
+      if (!CanStartWrite(core, job) || !StartWrite(core, tensor.piece(k))) return true;
       core.made_progress = true;
     }
   }
+  return true;
 }
 
 // Shared tensors that nobody asked for by name: what became of them since is not the flush's affair.
@@ -80,11 +81,13 @@ Reached MoveOn(Core& core, Waiter& waiter) {
   return Reached::kEnd;
 }
 
-// A mixture lies on SSD like anything else. Corrupt copies were met on the way.
-ConflictCheck FindDamage(const Core& core, const Waiter& waiter) {
-  const FlushWait& flush = waiter.flush();
+// A mixture lies on SSD like anything else. Corrupt copies were met on the way. kNeedsRoom: the turn has no more work
+// left.
+ConflictCheck FindDamage(Core& core, Waiter& waiter) {
+  FlushWait& flush = waiter.flush();
   const auto asked = static_cast<uint32_t>(std::min<size_t>(waiter.items.size(), flush.listing.first_unnamed));
-  for (uint32_t i = 0; i < asked; ++i) {
+  for (uint32_t& i = flush.checked; i < asked; ++i) {
+    if (!core.work.TrySpend()) return {.verdict = Verdict::kNeedsRoom};
     const TensorRef tensor = waiter.items[i].tensor;
     if (core.Alive(tensor) && core.tensors[tensor.slot].torn()) return {.verdict = Verdict::kRefused, .item = i};
   }
@@ -128,7 +131,7 @@ Outcome WriteMore(Core& core, Waiter& waiter) {
     return Refused(RefusalOf(core, ask, {.verdict = Verdict::kRefused, .item = flush.written.item}),
                    flush.written.item);
   }
-  WriteAhead(core, waiter);
+  if (!WriteAhead(core, waiter)) return core.WaitForNextTurn(waiter);
   const bool failing = job.write_backoff >= kWriteFailuresBeforeRefusal &&
                        job.write_failure_count > flush.write_failures && job.writing_pages == 0;
   if (!failing) return WaitAtCursor(core, waiter);
@@ -139,7 +142,8 @@ Outcome WriteMore(Core& core, Waiter& waiter) {
 Outcome CommitManifest(Core& core, Waiter& waiter) {
   Outcome outcome = StartManifest(core, waiter);
   if (outcome.progress != Progress::kWaits) return outcome;
-  if (!waiter.committing()) return WaitAtCursor(core, waiter);
+  if (core.waits.ready(waiter.number)) return Waits();  // It goes on in the next turn.
+  if (!waiter.committing()) return WriteMore(core, waiter);
   core.waits.WaitForStore(waiter.number);
   return Waits();
 }
@@ -161,6 +165,7 @@ Outcome AdvanceFlush(Core& core, Waiter& waiter) {
   if (reached == Reached::kEndOfTurn) return core.WaitForNextTurn(waiter);
   if (persist != nullptr) return CommitManifest(core, waiter);
   const ConflictCheck found = FindDamage(core, waiter);
+  if (found.verdict == Verdict::kNeedsRoom) return core.WaitForNextTurn(waiter);
   if (found.verdict != Verdict::kRefused) return Finished(0);
   return Refused(RefusalOf(core, AskOf(core, waiter), found), found.item);
 }

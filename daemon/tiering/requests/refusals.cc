@@ -206,7 +206,7 @@ Refusal DeadlineRefusal(const Core& core, const Waiter& waiter) {
   const Ask ask = AskOf(core, waiter);
   const JobState& job = *waiter.job;
   ConflictCheck found;
-  const Conflict& last = *ConflictOf(waiter);
+  const Conflict& last = *ConflictOf(waiter.kind);
   if (last.blocked) found = CheckConflictAt(core, ask, last.at.item, last.at.piece);
   if (found.verdict != Verdict::kBlocked) found = CheckConflicts(core, ask);
   if (found.verdict == Verdict::kRefused) return RefusalOf(core, ask, found);

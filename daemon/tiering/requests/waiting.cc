@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/tiering/durability/manifest_capture.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/requests/answers.h"
 #include "daemon/tiering/requests/enumeration.h"
@@ -32,6 +33,7 @@ void Remove(Core& core, Waiter& waiter) {
     UnpinAll(core, waiter);
     DropClaims(core, waiter);
   }
+  if (std::holds_alternative<PersistWait>(waiter.kind)) DropCapture(core, waiter);
   SessionState& session = core.AskerOf(waiter);
   TIER_CHECK(session.waiter_count != 0, "waiter {}", waiter.number);
   --session.waiter_count;
@@ -95,7 +97,7 @@ void End(Core& core, Waiter& waiter, Outcome outcome) {
 }
 
 uint32_t CostOfLook(const Waiter& waiter) {
-  const Conflict* conflict = ConflictOf(waiter);
+  const Conflict* conflict = ConflictOf(waiter.kind);
   return conflict != nullptr && conflict->blocked ? 1 : waiter.work_cost;
 }
 
@@ -115,7 +117,7 @@ void Advance(Core& core, Waiter& waiter) {
 
 // The item that a refusal at the deadline is about.
 uint64_t ItemAtDeadline(const Waiter& waiter) {
-  if (const Conflict* conflict = ConflictOf(waiter)) return conflict->at.item;
+  if (const Conflict* conflict = ConflictOf(waiter.kind)) return conflict->at.item;
   return std::holds_alternative<ScanWait>(waiter.kind) ? 0 : waiter.flush().written.item;
 }
 
@@ -172,7 +174,12 @@ void RunWaiters(Core& core, JobState& job) {
         return;
       }
       ++given;
-      Advance(core, core.waits.Take(number));
+      Waiter& waiter = core.waits.Take(number);
+      if (waiter.scans()) {  // Whatever there is: some of the turn is left to the requests behind it.
+        core.work.Divide(2, [&] { Advance(core, waiter); });
+      } else {
+        Advance(core, waiter);
+      }
     }
     if (given == 0) return;
   }

@@ -1,6 +1,8 @@
 // See manifest_holds.h.
 #include "daemon/tiering/tables/manifest_holds.h"
 
+#include <utility>
+
 #include "daemon/base/check.h"
 
 namespace tier::tiering {
@@ -19,7 +21,9 @@ bool ManifestHolds::Unuse(storage::Extent extent, bool bad) {
 }
 
 void ManifestHolds::Adopt(storage::Extent extent) {
-  const bool fresh = holds_.try_emplace(KeyOf(extent), Hold{extent, kSynced, false, false}).second;
+  if (synced_ == 0) synced_ = ++last_;
+  const Hold hold{.extent = extent, .named_by = synced_, .used = false};
+  const bool fresh = holds_.try_emplace(KeyOf(extent), hold).second;
   TIER_CHECK(fresh && extent, "device {} block {} page {} named twice", extent.device, extent.run.block,
              extent.run.page);
   unused_pages_ += extent.run.pages;
@@ -33,43 +37,56 @@ bool ManifestHolds::Use(storage::Extent extent) {
   return true;
 }
 
+void ManifestHolds::Begin() {
+  TIER_CHECK(pending_ == 0, "manifest {} is begun and not ended", pending_);
+  pending_ = ++last_;
+}
+
 void ManifestHolds::Name(storage::Extent extent) {
-  TIER_CHECK(extent, "no extent");
+  TIER_CHECK(extent && pending_ != 0, "device {} block {} named by manifest {}", extent.device, extent.run.block,
+             pending_);
   Hold& hold = holds_[KeyOf(extent)];
   TIER_CHECK(hold.named_by == 0 || (hold.used && hold.extent == extent), "device {} block {} page {}", extent.device,
              extent.run.block, extent.run.page);
   hold.extent = extent;
-  hold.named_by |= kPending;
+  if (hold.named_by == synced_) hold.named_by_before = synced_;
+  hold.named_by = pending_;
 }
 
-void ManifestHolds::Sweep(std::vector<Dropped>* dropped) {
-  for (auto at = holds_.begin(); at != holds_.end();) {
-    const Hold& hold = at->second;
-    if (hold.named_by != 0) {
-      ++at;
-      continue;
-    }
-    if (!hold.used) {
-      dropped->push_back({hold.extent, hold.bad});
-      unused_pages_ -= hold.extent.run.pages;
-    }
-    at = holds_.erase(at);
+bool ManifestHolds::Named(const Hold& hold) const {
+  if (pending_ != 0 && hold.named_by == pending_) return true;
+  return synced_ != 0 && (hold.named_by == synced_ || hold.named_by_before == synced_);
+}
+
+void ManifestHolds::OnSynced() {
+  TIER_CHECK(pending_ != 0, "no manifest of {} extents is begun", holds_.size());
+  synced_ = std::exchange(pending_, 0);
+  sweep_ = 0;
+}
+
+void ManifestHolds::OnFailed() {
+  if (std::exchange(pending_, 0) != 0) sweep_ = 0;
+}
+
+void ManifestHolds::OnErased() {
+  synced_ = 0;
+  sweep_ = 0;
+}
+
+void ManifestHolds::SweepOne(std::vector<Dropped>* dropped) {
+  const auto at = holds_.lower_bound(sweep_.value());
+  if (at == holds_.end()) {
+    sweep_.reset();
+    return;
   }
-}
-
-void ManifestHolds::OnSynced(std::vector<Dropped>* dropped) {
-  for (auto& [key, hold] : holds_) hold.named_by = (hold.named_by & kPending) != 0 ? kSynced : 0;
-  Sweep(dropped);
-}
-
-void ManifestHolds::OnFailed(std::vector<Dropped>* dropped) {
-  for (auto& [key, hold] : holds_) hold.named_by &= kSynced;
-  Sweep(dropped);
-}
-
-void ManifestHolds::Clear(std::vector<Dropped>* dropped) {
-  for (auto& [key, hold] : holds_) hold.named_by = 0;
-  Sweep(dropped);
+  sweep_ = at->first + 1;
+  const Hold& hold = at->second;
+  if (Named(hold)) return;
+  if (!hold.used) {
+    dropped->push_back({hold.extent, hold.bad});
+    unused_pages_ -= hold.extent.run.pages;
+  }
+  holds_.erase(at);
 }
 
 }  // namespace tier::tiering

@@ -1,14 +1,16 @@
 // ManifestHolds: the extents that a job's manifest names. Such an extent outlives the piece it was written for: it may
 // be reused only after a synced commit that no longer names it.
 //
-// The idea: each named extent has two bits (by the last synced manifest, by one that is being committed) and knows
-// whether a piece still uses it. Engine thread only.
-// Invariant: unused_pages() = Σ pages of named extents that no piece uses; they are live in the ExtentStore.
+// The idea: manifests are numbered. Each named extent knows the last manifest that named it, and the one before where
+// that is the synced one; and whether a piece still uses it. So a manifest takes effect at once, however many extents
+// it names: those that none names any more are swept out afterwards, some at a time. Engine thread only. Invariant:
+// unused_pages() = Σ pages of named extents that no piece uses; they are live in the ExtentStore.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
+#include <map>
+#include <optional>
 #include <vector>
 
 #include "daemon/storage/extent.h"
@@ -35,18 +37,24 @@ class ManifestHolds {
   void Adopt(storage::Extent extent);
   // A piece of the resumed job uses a named extent from now on. False: it is not named, or used already.
   bool Use(storage::Extent extent);
-  // The next manifest names this extent, which a piece uses.
+  // A manifest that is being put together names extents, until it is synced or came to nothing. One at a time.
+  void Begin();
+  bool begun() const { return pending_ != 0; }
+  // It names this extent, which a piece uses. REQUIRES: begun.
   void Name(storage::Extent extent);
-  // The next manifest is synced, or failed. Appends orphans that nothing names any more: the caller frees them, or
-  // quarantines the bad ones.
+  void OnSynced();
+  void OnFailed();  // Nothing, where none was begun.
+  // The job's manifest is no more: none is synced.
+  void OnErased();
+
+  // Extents that nothing names any more are to be swept out. REQUIRES for SweepOne: so; it looks at one extent, and
+  // appends it where no piece uses it: the caller frees those, or quarantines the bad ones.
+  bool sweeping() const { return sweep_.has_value(); }
   struct Dropped {
     storage::Extent extent;
     bool bad = false;
   };
-  void OnSynced(std::vector<Dropped>* dropped);
-  void OnFailed(std::vector<Dropped>* dropped);
-  // The job's manifest is no more: nothing is named.
-  void Clear(std::vector<Dropped>* dropped);
+  void SweepOne(std::vector<Dropped>* dropped);
   template <typename Visit>
   void ForEachUnused(Visit visit) const {
     for (const auto& [key, hold] : holds_) {
@@ -55,20 +63,23 @@ class ManifestHolds {
   }
 
  private:
-  static constexpr uint8_t kSynced = 1;
-  static constexpr uint8_t kPending = 2;
   struct Hold {
     storage::Extent extent;
-    uint8_t named_by = 0;
-    bool used = true;  // By a piece.
+    uint32_t named_by = 0;         // The manifest that named it last …
+    uint32_t named_by_before = 0;  // … and before that, where it was the synced one.
+    bool used = true;              // By a piece.
     bool bad = false;
   };
   static uint64_t KeyOf(storage::Extent extent) {
     return uint64_t{extent.device} << 56 | uint64_t{extent.run.block} << 16 | extent.run.page;
   }
-  void Sweep(std::vector<Dropped>* dropped);
+  bool Named(const Hold& hold) const;
 
-  std::unordered_map<uint64_t, Hold> holds_;
+  std::map<uint64_t, Hold> holds_;  // Ordered: a sweep goes on where it was.
+  uint32_t last_ = 0;               // Number of the last manifest.
+  uint32_t pending_ = 0;            // Of the one that was begun; 0: none.
+  uint32_t synced_ = 0;             // Of the synced one; 0: none, or it names nothing.
+  std::optional<uint64_t> sweep_;   // Extents below this key were swept.
   uint64_t unused_pages_ = 0;
   uint64_t id_ = 0;
   bool stored_ = false;

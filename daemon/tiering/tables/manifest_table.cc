@@ -36,9 +36,9 @@ ManifestHolds* ManifestTable::FindInactive(uint64_t holds) {
   return found == inactive_.end() ? nullptr : &found->second;
 }
 
-const ManifestHolds* ManifestTable::FindInactive(const std::string& key) const {
+const ManifestHolds* ManifestTable::FindStored(const std::string& key) const {
   const auto found = inactive_.find(key);
-  return found == inactive_.end() ? nullptr : &found->second;
+  return found == inactive_.end() || !found->second.stored() ? nullptr : &found->second;
 }
 
 void ManifestTable::RemoveInactive(uint64_t holds) {

@@ -8,12 +8,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "daemon/storage/manifest_store.h"
 #include "daemon/tiering/tables/manifest_holds.h"
 #include "daemon/tiering/tables/tensor.h"
 #include "proto/result.h"
@@ -29,6 +31,7 @@ struct ManifestCommit {
   bool own = false;            // It names tensors of sessions, which go with these …
   bool sessions_gone = false;  // … and the last of these went before the store had answered.
   std::vector<TensorRef> tensors;
+  size_t ended = 0;  // Of them: what its session had changed there is finished.
 };
 
 class ManifestTable {
@@ -37,7 +40,8 @@ class ManifestTable {
   uint64_t NewCookie() { return next_cookie_++; }
   void StartCommit(uint64_t cookie, ManifestCommit commit);
   ManifestCommit EndCommit(uint64_t cookie);  // REQUIRES: started.
-  bool idle() const { return commits_.empty(); }
+  ManifestCommit& CommitOf(uint64_t cookie) { return commits_.at(cookie); }
+  bool idle() const { return commits_.empty() && results_.empty() && sweeps_.empty(); }
   template <typename Matches>
   bool AnyCommit(Matches matches) const {
     return std::ranges::any_of(commits_, [&](const auto& entry) { return matches(entry.second); });
@@ -49,12 +53,19 @@ class ManifestTable {
   // The last session of the job whose manifest has these holds has gone.
   void NoteSessionsGone(uint64_t holds);
 
+  // Answers of the store, in their order, until they were worked off.
+  std::deque<storage::ManifestResult>& results() { return results_; }
+  // Holds (by id) that are to be swept.
+  void NeedSweep(uint64_t holds) { sweeps_.push_back(holds); }
+  std::deque<uint64_t>& sweeps() { return sweeps_; }
+
   // Holds of jobs that are not open, by key.
   uint64_t NewHoldsId() { return next_holds_++; }
   void Deactivate(const std::string& key, ManifestHolds holds);  // REQUIRES: none of that key.
   std::optional<ManifestHolds> Activate(const std::string& key);
   ManifestHolds* FindInactive(uint64_t holds);
-  const ManifestHolds* FindInactive(const std::string& key) const;
+  // Null also where the store has nothing of it any more.
+  const ManifestHolds* FindStored(const std::string& key) const;
   void RemoveInactive(uint64_t holds);
   template <typename Visit>
   void ForEachInactive(Visit visit) const {  // visit(key, holds)
@@ -73,6 +84,8 @@ class ManifestTable {
 
  private:
   std::unordered_map<uint64_t, ManifestCommit> commits_;  // By cookie.
+  std::deque<storage::ManifestResult> results_;
+  std::deque<uint64_t> sweeps_;
   std::unordered_map<std::string, ManifestHolds> inactive_;
   std::unordered_map<std::string, Error> broken_;
   uint64_t next_cookie_ = 1;

@@ -41,6 +41,8 @@ struct Tensor {
   PieceList pieces;                    // With more than one.
   std::unique_ptr<Creation> creation;  // While some ranges were sealed and others not.
   PieceId only_piece = kNoPiece;       // With exactly one.
+  uint32_t ram_pages = 0;              // Of all its pieces …
+  uint32_t ssd_pages = 0;              // … and of their extents. Only pieces/residency changes the two.
   uint32_t piece_count = 0;
   uint32_t generation = 0;
   uint32_t salt = 0;  // Rises when the tensor is detached: what refers to it by TensorRef is then stale.

@@ -50,6 +50,7 @@ class WaitTable {
   // Running. Jobs that have somebody ready, in no order.
   void ListReadyJobs(std::vector<JobState*>* jobs);
   bool any_ready() const;
+  bool ready(uint64_t number) { return EntryOf(number).ready; }
   // The next one after the last that was given out; 0 at the end, and then from the start.
   uint64_t NextReady(const JobState& job);
   Waiter& Take(uint64_t number);

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <variant>
@@ -49,6 +50,7 @@ inline constexpr uint32_t kAllNamed = UINT32_MAX;
 
 struct Listing {
   Enumeration stage = Enumeration::kWhole;
+  SessionId session{};                 // Of a persist: whose namespace is gone through.
   uint32_t first_unnamed = kAllNamed;  // Items from here on are others' as much: a flush that named nothing found them.
 };
 
@@ -76,16 +78,20 @@ struct FreeWait {
 
 struct FlushWait {
   Listing listing;
+  uint32_t checked = 0;  // Items that were looked at for damage, once everything was on SSD.
   PieceCursor written;   // What lies before it is on SSD.
   bool corrupt = false;  // A copy on SSD is, there.
   PieceCursor corrupt_at;
   uint64_t write_failures = 0;  // Of the job when it came.
 };
 
+struct ManifestCapture;
+
 // A flush whose tensors become a manifest then.
 struct PersistWait {
   FlushWait flush;
-  Scan space;           // Of what it has to write.
+  std::shared_ptr<ManifestCapture> capture;  // Of what is on SSD (durability/manifest_capture); none yet, or no more.
+  Scan space;                                // Of what it has to write.
   uint64_t cookie = 0;  // Of the manifest that is being committed: it has no deadline any more. 0: none yet.
 };
 
@@ -105,6 +111,13 @@ struct ReleaseWait {
 };
 
 using WaitKind = std::variant<LeaseWait, FreeWait, FlushWait, PersistWait, ScanWait, ReleaseWait>;
+
+// What stood in its way at the last look; null for the kinds that nothing conflicts with.
+inline const Conflict* ConflictOf(const WaitKind& kind) {
+  if (const LeaseWait* lease = std::get_if<LeaseWait>(&kind)) return &lease->conflict;
+  const FreeWait* free = std::get_if<FreeWait>(&kind);
+  return free == nullptr ? nullptr : &free->conflict;
+}
 
 struct Waiter {
   uint64_t number = 0;  // Rises: who came first.
@@ -136,6 +149,8 @@ struct Waiter {
   base::Duration TimeoutOr(base::Duration timeout_default) const {
     return timeout_ms == proto::kTimeoutDefault ? timeout_default : std::chrono::milliseconds(timeout_ms);
   }
+  // It goes over its pieces with a cursor, as far as a turn reaches.
+  bool scans() const { return ConflictOf(kind) == nullptr && !std::holds_alternative<ReleaseWait>(kind); }
   // A release ends, however long it takes; what is at the store is answered as the store says.
   bool has_deadline() const { return !committing() && !std::holds_alternative<ReleaseWait>(kind); }
   // Its manifest is at the store, which has not answered.
@@ -144,13 +159,6 @@ struct Waiter {
     return persist != nullptr && persist->cookie != 0;
   }
 };
-
-// What stood in its way at the last look; null for the kinds that nothing conflicts with.
-inline const Conflict* ConflictOf(const Waiter& waiter) {
-  if (const LeaseWait* lease = std::get_if<LeaseWait>(&waiter.kind)) return &lease->conflict;
-  const FreeWait* free = std::get_if<FreeWait>(&waiter.kind);
-  return free == nullptr ? nullptr : &free->conflict;
-}
 
 // Which waiting writer has the first claim on a piece: later requests do not overtake it.
 class Claims {

@@ -43,7 +43,7 @@ class WorkBudget {
   // False: not so much is left, and nothing is spent. The first work of an undivided stage is begun however small the
   // stage was made.
   bool TrySpend(uint32_t cost = 1) {
-    if (cost > left_ && !(fresh_ && !divided_)) return false;
+    if (cost > left_ && !(fresh_ && divisions_ == 0)) return false;
     Charge(cost);
     return true;
   }
@@ -65,9 +65,9 @@ class WorkBudget {
     const auto part = std::max(static_cast<uint32_t>(left_ / std::max<size_t>(parties, 1)), 1u);
     const uint32_t kept = left_ - std::min(left_, part);
     left_ -= kept;
-    divided_ = true;
+    ++divisions_;
     work();
-    divided_ = false;
+    --divisions_;
     left_ += kept;
   }
 
@@ -76,9 +76,9 @@ class WorkBudget {
 
  private:
   WorkUnits units_;
-  uint32_t left_ = 0;  // Of the stage.
-  bool fresh_ = true;  // The stage has spent nothing.
-  bool divided_ = false;
+  uint32_t left_ = 0;       // Of the stage.
+  bool fresh_ = true;       // The stage has spent nothing.
+  uint32_t divisions_ = 0;  // Under way, one in another.
   uint64_t spent_ = 0;
   uint64_t most_spent_ = 0;
 };

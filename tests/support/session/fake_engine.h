@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "daemon/base/check.h"
-#include "daemon/session/engine_port.h"
+#include "daemon/tiering/api/engine_port.h"
 
 namespace tier::session::testing {
 
@@ -45,7 +45,7 @@ inline memory::WindowShape ShapeOf(WindowIndex window) {
           .place = Value(window) * kWindowSizeMin};
 }
 
-class FakeEngine final : public EnginePort {
+class FakeEngine final : public tiering::EnginePort {
  public:
   using Answer = std::function<ScriptedReply(const SubmittedRequest&)>;
 
@@ -185,8 +185,9 @@ class FakeEngine final : public EnginePort {
     const tiering::JobOptions& options = jobs.at(static_cast<uint64_t>(job));
     return {.guarantee_bytes = options.guarantee_bytes, .limit_bytes = options.limit_bytes};
   }
-  std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t max) const override {
-    return std::vector<tiering::TensorView>(std::min<size_t>(max, 3));
+  tiering::TensorPage Tensors(tiering::JobId, uint32_t from, size_t max) const override {
+    if (from == 7 || max == 0) return {};
+    return {.tensors = {{.tensor = from}}, .next = from == 2 ? 7 : from + 1};  // Three of them, a page each.
   }
   std::vector<tiering::StoredManifest> StoredManifests(const std::string& prefix, size_t max) const override {
     std::vector<tiering::StoredManifest> listed = kept;

@@ -361,7 +361,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
   tiering::Reply reply;
   reply.spans = spans;
   // Straight to the port: the fake engine allocates, the real one is measured where it lives.
-  class Sink final : public EnginePort {
+  class Sink final : public tiering::EnginePort {
    public:
     uint64_t last = 0;
     Status OpenJob(tiering::JobId, const tiering::JobOptions&) override { return {}; }
@@ -381,7 +381,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     Status StartDrainDevice(uint16_t) override { return {}; }
     tiering::EngineSnapshot Snapshot() const override { return {}; }
     tiering::JobCounters Counters(tiering::JobId) const override { return {}; }
-    std::vector<tiering::TensorView> Tensors(tiering::JobId, size_t) const override { return {}; }
+    tiering::TensorPage Tensors(tiering::JobId, uint32_t, size_t) const override { return {}; }
     std::vector<tiering::StoredManifest> StoredManifests(const std::string&, size_t) const override { return {}; }
     Status DeleteStoredManifest(const std::string&) override { return {}; }
   } sink;

@@ -46,7 +46,7 @@ TEST_F(Graveyard, ADeadSessionsTensorsGoTurnByTurn) {
   world.engine->CheckInvariants();
   EXPECT_GT(Tensors(), kTensors - WorkUnits{}.frees) << "a turn belongs to everybody";
   EXPECT_LT(Tensors(), kTensors);
-  EXPECT_TRUE(world.engine->Tensors(job, 10).empty()) << "nobody can name them";
+  EXPECT_TRUE(world.engine->Tensors(job, 0, 10).tensors.empty()) << "nobody can name them";
   EXPECT_FALSE(world.engine->ReleasesCanWait());
   world.Put(alive, 1, 100);
   EXPECT_EQ(world.Check(alive, 1), Code::kOk);

@@ -20,7 +20,7 @@ TEST(Keys, AreInternedPerJob) {
   EXPECT_NE(id, 0u);
   EXPECT_EQ(world.Wait(b, world.SendText(b, "layer.weight")).value, id);
   world.Put(a, id, 100);
-  const std::vector<TensorView> views = world.engine->Tensors(job, 10);
+  const std::vector<TensorView> views = world.engine->Tensors(job, 0, 10).tensors;
   ASSERT_EQ(views.size(), 1u);
   EXPECT_EQ(views[0].key, "layer.weight");
   EXPECT_EQ(world.Wait(a, world.SendText(a, "")).code, Code::kInvalid);
@@ -58,7 +58,7 @@ TEST(Keys, AreKnownAsLongAsAnyNamespaceHasTheirTensor) {
   }
   world.Put(a, nobodys, 5000);
   std::map<uint64_t, std::string> keys;
-  for (const TensorView& view : world.engine->Tensors(job, 10)) keys[view.tensor] = view.key;
+  for (const TensorView& view : world.engine->Tensors(job, 0, 10).tensors) keys[view.tensor] = view.key;
   EXPECT_EQ(keys, (std::map<uint64_t, std::string>{{own, "own"}, {shared, "shared"}, {nobodys, ""}}));
   EXPECT_EQ(world.Wait(b, world.SendText(b, "nobody's")).value, nobodys);
 }
@@ -74,7 +74,7 @@ TEST(Keys, OfWhatAResumedJobInheritedAreKnown) {
   const JobId job = world.OpenJob(kResume);
   const SessionId session = world.OpenSession(job);
   for (int i = 0; i < 100; ++i) world.Wait(session, world.SendText(session, "key" + std::to_string(i)));
-  EXPECT_EQ(world.engine->Tensors(job, 10).at(0).key, "inherited");
+  EXPECT_EQ(world.engine->Tensors(job, 0, 10).tensors.at(0).key, "inherited");
 }
 
 }  // namespace

@@ -135,17 +135,27 @@ TEST(ManifestHolds, AnExtentThatNoManifestNamesIsNotHeld) {
   EXPECT_TRUE(holds.empty());
 }
 
+std::vector<ManifestHolds::Dropped> Swept(ManifestHolds* holds) {
+  std::vector<ManifestHolds::Dropped> dropped;
+  while (holds->sweeping()) holds->SweepOne(&dropped);
+  return dropped;
+}
+
 TEST(ManifestHolds, ANamedExtentOutlivesItsPieceUntilAManifestDropsIt) {
   ManifestHolds holds;
   std::vector<ManifestHolds::Dropped> dropped;
+  holds.Begin();
   holds.Name(ExtentAt(1));
-  holds.OnSynced(&dropped);
+  holds.OnSynced();
+  dropped = Swept(&holds);
   EXPECT_TRUE(dropped.empty());
   EXPECT_TRUE(holds.Unuse(ExtentAt(1), false));
   EXPECT_EQ(holds.unused_pages(), 4u);
+  holds.Begin();
   holds.Name(ExtentAt(2));
   EXPECT_TRUE(dropped.empty()) << "the new manifest is not synced yet";
-  holds.OnSynced(&dropped);
+  holds.OnSynced();
+  dropped = Swept(&holds);
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(dropped[0].extent, ExtentAt(1));
   EXPECT_EQ(holds.unused_pages(), 0u);
@@ -155,12 +165,16 @@ TEST(ManifestHolds, ANamedExtentOutlivesItsPieceUntilAManifestDropsIt) {
 TEST(ManifestHolds, AFailedCommitLetsNothingOfTheOldManifestGo) {
   ManifestHolds holds;
   std::vector<ManifestHolds::Dropped> dropped;
+  holds.Begin();
   holds.Name(ExtentAt(1));
-  holds.OnSynced(&dropped);
+  holds.OnSynced();
+  dropped = Swept(&holds);
+  holds.Begin();
   holds.Name(ExtentAt(2));
   EXPECT_TRUE(holds.Unuse(ExtentAt(1), false));
   EXPECT_TRUE(holds.Unuse(ExtentAt(2), true)) << "rewritten while its manifest is being committed";
-  holds.OnFailed(&dropped);
+  holds.OnFailed();
+  dropped = Swept(&holds);
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(dropped[0].extent, ExtentAt(2));
   EXPECT_TRUE(dropped[0].bad);
@@ -170,12 +184,40 @@ TEST(ManifestHolds, AFailedCommitLetsNothingOfTheOldManifestGo) {
 TEST(ManifestHolds, AnExtentNamedByBothStaysUsedByItsPiece) {
   ManifestHolds holds;
   std::vector<ManifestHolds::Dropped> dropped;
+  holds.Begin();
   holds.Name(ExtentAt(1));
-  holds.OnSynced(&dropped);
+  holds.OnSynced();
+  dropped = Swept(&holds);
+  holds.Begin();
   holds.Name(ExtentAt(1));
-  holds.OnSynced(&dropped);
+  holds.OnSynced();
+  dropped = Swept(&holds);
   EXPECT_TRUE(dropped.empty());
   EXPECT_TRUE(holds.Names(ExtentAt(1)));
+}
+
+// The next manifest is put together while what the last one dropped is still swept out.
+TEST(ManifestHolds, AnExtentThatIsNamedAgainBeforeItIsSweptStays) {
+  ManifestHolds holds;
+  holds.Begin();
+  for (uint32_t block = 1; block <= 3; ++block) holds.Name(ExtentAt(block));
+  holds.OnSynced();
+  EXPECT_TRUE(Swept(&holds).empty());
+  holds.Begin();
+  holds.Name(ExtentAt(2));
+  holds.OnSynced();
+  std::vector<ManifestHolds::Dropped> dropped;
+  holds.SweepOne(&dropped);  // Extent 1, which its piece still uses.
+  holds.Begin();
+  holds.Name(ExtentAt(3));
+  EXPECT_TRUE(holds.Unuse(ExtentAt(3), false));
+  EXPECT_TRUE(Swept(&holds).empty());
+  EXPECT_FALSE(holds.Names(ExtentAt(1)));
+  holds.OnFailed();
+  const std::vector<ManifestHolds::Dropped> left = Swept(&holds);
+  ASSERT_EQ(left.size(), 1u) << "the manifest that named it failed, and the synced one does not";
+  EXPECT_EQ(left[0].extent, ExtentAt(3));
+  EXPECT_TRUE(holds.Names(ExtentAt(2)));
 }
 
 TEST(ManifestHolds, AnAdoptedExtentIsAnOrphanUntilItsPieceComesBack) {
@@ -188,15 +230,16 @@ TEST(ManifestHolds, AnAdoptedExtentIsAnOrphanUntilItsPieceComesBack) {
   EXPECT_FALSE(holds.Use(ExtentAt(2)));
 }
 
-TEST(ManifestHolds, ClearingDropsEveryOrphanAndForgetsTheRest) {
+TEST(ManifestHolds, AnErasedManifestDropsEveryOrphanAndForgetsTheRest) {
   ManifestHolds holds;
-  std::vector<ManifestHolds::Dropped> dropped;
+  holds.Begin();
   holds.Name(ExtentAt(1));
   holds.Name(ExtentAt(2));
-  holds.OnSynced(&dropped);
+  holds.OnSynced();
   holds.Unuse(ExtentAt(1), false);
-  holds.Clear(&dropped);
-  ASSERT_EQ(dropped.size(), 1u);
+  holds.OnErased();
+  EXPECT_TRUE(holds.Names(ExtentAt(1))) << "it is swept out in its turn";
+  ASSERT_EQ(Swept(&holds).size(), 1u);
   EXPECT_TRUE(holds.empty());
   EXPECT_FALSE(holds.Unuse(ExtentAt(2), false)) << "its piece frees it itself";
 }

@@ -1,0 +1,67 @@
+// EnginePort: the engine as the layers above use it. tiering::Engine is the daemon's; tests of rings and sessions put a
+// small scripted one in its place. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/time.h"
+#include "daemon/tiering/api/options.h"
+#include "daemon/tiering/api/request.h"
+#include "daemon/tiering/api/snapshot.h"
+
+namespace tier::tiering {
+
+class EnginePort {
+ public:
+  virtual ~EnginePort() = default;
+
+  // Jobs. The registry of names, uids and tokens is the session layer's; the engine knows shares and tensors.
+  // NO_MEMORY when the guarantee cannot be given (figures); INVALID when the limit is below it; NOT_FOUND for a resume
+  // without manifest.
+  virtual Status OpenJob(JobId job, const JobOptions& options) = 0;
+  // Likewise; what is not given stays, and nothing changes on a refusal.
+  virtual Status SetJob(JobId job, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) = 0;
+  // Ends its sessions (REVOKED) and frees everything. A named job's manifest stays unless `purge`.
+  virtual void CloseJob(JobId job, const std::string& reason, bool purge) = 0;
+
+  // Sessions. EndSession is for death and goodbye: everything held is reclaimed, write leases revert or tear.
+  virtual Status OpenSession(SessionId session, JobId job) = 0;
+  virtual void EndSession(SessionId session, const std::string& reason) = 0;
+  virtual void WindowReturned(SessionId session, WindowIndex window) = 0;  // Unmapped and unregistered by the client.
+
+  // One request; answered in this or a later turn, exactly once, unless the session ends first.
+  virtual void Submit(SessionId session, const Request& request) = 0;
+  // The next turn has work left for one more. What is submitted beyond that makes the turn longer than promised.
+  virtual bool TakesRequests() const = 0;
+
+  // Writes to SSD what the job's sessions have in common, shared and inherited: their own is for flushes of theirs. It
+  // needs no session, and is answered to kInternalSession: OK also when the job is closed meanwhile. NOT_FOUND: no job.
+  virtual Status FlushJob(JobId job, uint64_t sequence, uint32_t timeout_ms) = 0;
+
+  // One turn. Returns whether anything happened (else the loop may sleep until NextDeadline or an event).
+  virtual bool Turn(base::TimePoint now) = 0;
+  virtual std::optional<base::TimePoint> NextDeadline() const = 0;
+
+  // Orderly stop: refuses creates and acquires with DISCONNECTED from now on; idle() once nothing is in flight.
+  virtual void StartDrain(const std::string& reason) = 0;
+  virtual bool idle() const = 0;
+  // Leases are open, and nothing would happen if one of the read leases ended now. Not so while somebody waits.
+  virtual bool ReleasesCanWait() const = 0;
+  // Empties a device: no new extents there, live ones are rewritten elsewhere.
+  virtual Status StartDrainDevice(uint16_t device) = 0;
+
+  virtual EngineSnapshot Snapshot() const = 0;
+  virtual JobCounters Counters(JobId job) const = 0;  // As in Snapshot, without the work for all the others.
+  // Some of the job's tensors, at most `max`, in no order. `from`: 0, or TensorPage::next of the page before.
+  virtual TensorPage Tensors(JobId job, uint32_t from, size_t max) const = 0;
+  // Of the keys that begin so, in order.
+  virtual std::vector<StoredManifest> StoredManifests(const std::string& prefix, size_t max) const = 0;
+  // Begins to remove one of those, which is listed again if it fails. NOT_FOUND when there is none of this key, TIMEOUT
+  // while its job is still being closed.
+  virtual Status DeleteStoredManifest(const std::string& key) = 0;
+};
+
+}  // namespace tier::tiering
