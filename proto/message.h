@@ -21,9 +21,10 @@ inline constexpr uint32_t kCompletionSlotsPerMessageMax = 4096;  // 8,191 spans:
 inline constexpr uint32_t kRequestsOutstandingMax = 1024;        // Per session; beyond it the daemon stops reading.
 inline constexpr uint32_t kItemsPerRequestMax = 2 * (kRequestSlotsPerMessageMax - 1) + 1;
 inline constexpr uint32_t kSpansPerCompletionMax = 2 * (kCompletionSlotsPerMessageMax - 1) + 1;
-inline constexpr uint32_t kKeyLengthMax = 1024;     // Bytes of a string key (UTF-8, no NUL).
-inline constexpr uint32_t kDetailLengthMax = 2048;  // Bytes of an error's sentence.
-inline constexpr uint32_t kTimeoutDefault = 0;      // timeout_ms: the daemon's default (60 s).
+inline constexpr uint32_t kKeyLengthMax = 1024;              // Bytes of a string key (UTF-8, no NUL).
+inline constexpr uint32_t kDetailLengthMax = 2048;           // Bytes of an error's sentence.
+inline constexpr uint32_t kTimeoutDefault = 0;               // timeout_ms: the daemon's default (60 s).
+inline constexpr uint32_t kTimeoutMaxMs = 24 * 3600 * 1000;  // timeout_ms: longer ones are taken as a day.
 
 enum class Op : uint16_t {
   kNone = 0,      // Never sent; a zeroed slot is refused.

@@ -70,6 +70,7 @@ struct JobsConfig {
   uint64_t max_attaches_per_second = 0;
   uint64_t max_tensors = 0;
   uint64_t max_leases = 0;
+  uint64_t max_metadata = 0;  // Bytes.
   friend bool operator==(const JobsConfig&, const JobsConfig&) = default;
 };
 

@@ -96,6 +96,19 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
   out.Counter("tier_engine_turn_total", "Turns of the engine thread.").Add(Number(engine.turns));
 }
 
+void AddMetadata(Builder& out, const tiering::MetadataFigures& metadata) {
+  out.Gauge("tier_metadata_bytes", "The daemon's own memory for records of users, by kind.");
+  for (size_t kind = 0; kind < tiering::kMetadataKinds; ++kind) {
+    out.Add(Number(metadata.of_kind[kind]),
+            {{"kind", tiering::MetadataKindName(static_cast<tiering::MetadataKind>(kind))}});
+  }
+  out.Gauge("tier_metadata_largest_user_bytes", "The same of the user who has most.")
+      .Add(Number(metadata.of_largest_user));
+  out.Gauge("tier_metadata_limit_bytes", "What one user may have of it.").Add(Number(metadata.limit));
+  out.Counter("tier_metadata_refusal_total", "Requests refused and sessions ended at that limit.")
+      .Add(Number(metadata.refusals));
+}
+
 void AddRequests(Builder& out, const tiering::EngineSnapshot& engine) {
   constexpr const char* kOpNames[proto::kOpCount] = {"none",     "create", "acquire", "release", "free",
                                                      "prefetch", "step",   "persist", "flush",   "accept",
@@ -214,6 +227,7 @@ std::vector<MetricFamily> BuildFamilies(const session::DaemonDescription& daemon
                                         std::vector<session::JobDescription> jobs) {
   Builder out;
   AddArena(out, daemon);
+  AddMetadata(out, daemon.engine.metadata);
   AddRequests(out, daemon.engine);
   AddTotals(out, daemon.engine.totals);
   AddJobs(out, std::move(jobs));

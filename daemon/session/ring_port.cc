@@ -140,6 +140,7 @@ void RingPort::Stage(const CompletionSlot* slots, uint32_t count) {
 }
 
 bool RingPort::MoveBacklog() {
+  if (backlog_.empty()) return true;
   while (backlog_taken_ < backlog_.size()) {
     const CompletionSlot* message = backlog_.data() + backlog_taken_;
     const size_t left = backlog_.size() - backlog_taken_;
@@ -151,7 +152,7 @@ bool RingPort::MoveBacklog() {
     completions_.Stage(message, message->header.slots);
     backlog_taken_ += message->header.slots;
   }
-  backlog_.clear();
+  decltype(backlog_)().swap(backlog_);  // Its memory counts as the user's for as long as it is held.
   backlog_taken_ = 0;
   return true;
 }

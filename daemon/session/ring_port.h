@@ -58,6 +58,8 @@ class RingPort {
   tiering::SessionId session() const { return session_; }
   uint32_t outstanding() const { return outstanding_; }
   bool backlogged() const { return !backlog_.empty(); }
+  // Memory that answers take for which the client has not made room.
+  size_t backlog_bytes() const { return backlog_.capacity() * proto::kSlotSize; }
   uint64_t wakes() const { return wakes_; }
 
  private:

@@ -151,6 +151,10 @@ bool SessionTable::Publish() {
       ++violations_;
       EndLater(entry->port.session(), Code::kRevoked, flushed.error().message);
     }
+    const uint64_t unread = entry->port.backlog_bytes();
+    if (std::exchange(entry->unread_told, unread) != unread) {
+      job_service_->engine().SetUnread(entry->port.session(), unread);
+    }
     if (entry->port.backlogged()) {
       backlogged_.push_back(entry);
     } else {

@@ -102,6 +102,7 @@ class SessionTable final : public tiering::ReplySink {
  private:
   struct Entry : WatchedRing {
     tiering::JobId job{};
+    uint64_t unread_told = 0;        // What the engine was told of unread answers.
     bool answered = false;           // Something to publish.
     bool engine_knows = true;        // Until the engine says that it ended this session.
     using WatchedRing::WatchedRing;  // Its uid holds one of the places.

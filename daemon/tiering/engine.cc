@@ -155,6 +155,7 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   job->internal_session.id = kInternalSession;
   job->internal_session.slot = kNoSessionSlot;
   job->internal_session.job = job.get();
+  job->metadata = &core.metadata.Open(options.uid);
   job->entitlement = core.ledger.Open(id, options.uid, {options.guarantee_bytes, options.limit_bytes});
   JobState& opened = core.jobs.Open(std::move(job));
   core.waits.OpenQueue(opened);
@@ -237,6 +238,11 @@ Status Engine::FlushJob(JobId id, uint64_t sequence, uint32_t timeout_ms) {
 }
 
 bool Engine::TakesRequests() const { return state_->core.work.left() > proto::kItemsPerRequestMax; }
+
+void Engine::SetUnread(SessionId id, uint64_t bytes) {
+  SessionState* session = state_->core.sessions.Find(id);
+  if (session != nullptr) tiering::SetUnread(state_->core, *session, bytes);
+}
 
 uint32_t Engine::outstanding(SessionId id) const {
   const SessionState* session = state_->core.sessions.Find(id);

@@ -32,12 +32,13 @@ class Engine final : public EnginePort {
 
   Status OpenJob(JobId job, const JobOptions& options) override;
   Status SetJob(JobId job, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) override;
-  void CloseJob(JobId job, const std::string& reason, bool forget) override;
+  void CloseJob(JobId job, const std::string& reason, bool purge) override;
   Status OpenSession(SessionId session, JobId job) override;
   void EndSession(SessionId session, const std::string& reason) override;
   void WindowReturned(SessionId session, WindowIndex window) override;
   void Submit(SessionId session, const Request& request) override;
   bool TakesRequests() const override;
+  void SetUnread(SessionId session, uint64_t bytes) override;
   Status FlushJob(JobId job, uint64_t sequence, uint32_t timeout_ms) override;
   bool Turn(base::TimePoint now) override;
   std::optional<base::TimePoint> NextDeadline() const override;

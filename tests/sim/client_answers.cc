@@ -73,6 +73,8 @@ bool SimClient::Explained(const PendingRequest& request, const Reply& reply) con
     // Of two that begin a swap one comes second.
     case Code::kWouldDeadlock: return request.op != Op::kRelease || (request.flags & proto::kFlagMore) != 0;
     case Code::kNoMemory:
+      if (plan.metadata_bytes != 0 && request.op != Op::kRelease) return true;
+      [[fallthrough]];
     case Code::kNoSpace:
       return request.op == Op::kCreate || request.op == Op::kAcquire || request.op == Op::kFlush ||
              request.op == Op::kPersist;

@@ -36,6 +36,7 @@ Plan DrawPlan(uint64_t seed) {
   }
   if (chance.OneIn(2)) plan.slot_window_size = kBlockSize;
   plan.huge_pages = chance.OneIn(2);
+  if (chance.OneIn(4)) plan.metadata_bytes = chance.Between(4, 64) * kKiB;
   return plan;
 }
 

@@ -46,7 +46,8 @@ struct Plan {
   uint64_t tensor_max_bytes = 0;
   WorkUnits work;
   bool manifests = false;
-  bool guarantees = false;  // Some jobs open with one.
+  bool guarantees = false;      // Some jobs open with one.
+  uint64_t metadata_bytes = 0;  // Of one user; 0: as much as by default.
 };
 
 Plan DrawPlan(uint64_t seed);

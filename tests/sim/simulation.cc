@@ -35,13 +35,13 @@ Simulation::Simulation(const Plan& plan)
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kDeviceError, 5}, plan.read_errors);
   transfers_.SetFaultRate({Direction::kWrite, TransferOutcome::kNoSpace, 28}, plan.no_space);
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kCorrupt, 0}, plan.corruptions);
-  engine_ =
-      std::make_unique<Engine>(EngineOptions{.deadline_default = std::chrono::milliseconds(100), .work = plan.work},
-                               EnginePorts{.windows = windows_,
-                                           .extents = extents_,
-                                           .transfers = transfers_,
-                                           .manifests = plan.manifests ? &manifests_ : nullptr,
-                                           .replies = *this});
+  EngineOptions options{.deadline_default = std::chrono::milliseconds(100), .work = plan.work};
+  if (plan.metadata_bytes != 0) options.metadata_bytes_per_uid_max = plan.metadata_bytes;
+  engine_ = std::make_unique<Engine>(options, EnginePorts{.windows = windows_,
+                                                          .extents = extents_,
+                                                          .transfers = transfers_,
+                                                          .manifests = plan.manifests ? &manifests_ : nullptr,
+                                                          .replies = *this});
   surroundings_ = std::make_unique<Surroundings>(Surroundings{
       .plan = plan_,
       .chance = chance_,
@@ -87,6 +87,7 @@ void Simulation::OpenJob(Job& job) {
     opened = engine_->OpenJob(JobId{job.id}, options);
   }
   job.open = opened.has_value();
+  if (!opened && opened.error().code == Code::kNoMemory && plan_.metadata_bytes != 0) return;  // Its manifest stays.
   if (!opened && opened.error().code != Code::kTimeout && opened.error().code != Code::kAlreadyExists) {
     Fail("a job could not be opened: " + opened.error().message);
   }

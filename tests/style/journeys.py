@@ -1,7 +1,7 @@
 """The journeys in docs/architecture.md: lists of units, held to the tree.
 
 A step is a fenced block with one unit in each line. The unit above it that is less deep calls it. Behind the unit stand
-words; `again` or `through UNIT` come first among them.
+words; `again` and `through UNIT` come first among them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def steps(text: str) -> Iterator[list[Stop]]:
             depth = (len(line) - len(line.lstrip())) // _INDENT
             unit, *words = line.replace(";", " ").replace(":", " ").split()
             again = words[:1] == ["again"]
-            through = words[1] if words[:1] == ["through"] else ""
+            how = words[1:] if again else words
+            through = how[1] if how[:1] == ["through"] else ""
             block.append(Stop(number, unit, above[depth - 1] if 0 < depth <= len(above) else "", again, through))
             above = [*above[:depth], unit]
 

@@ -36,6 +36,8 @@ class EnginePort {
   virtual void Submit(SessionId session, const Request& request) = 0;
   // The next turn has work left for one more. What is submitted beyond that makes the turn longer than promised.
   virtual bool TakesRequests() const = 0;
+  // Answers that its client has not read take so many bytes now. What is too much for its user ends a session.
+  virtual void SetUnread(SessionId session, uint64_t bytes) = 0;
 
   // Writes to SSD what the job's sessions have in common, shared and inherited: their own is for flushes of theirs. It
   // needs no session, and is answered to kInternalSession: OK also when the job is closed meanwhile. NOT_FOUND: no job.

@@ -40,6 +40,7 @@ struct EngineOptions {
   uint32_t unfinished_swaps_per_session_max = 1024;  // Tensors with one (updates.h); libtier has 64 under way.
   uint32_t keys_per_job_max = 1u << 22;
   uint64_t key_bytes_per_job_max = 64 * kMiB;  // Of them all together.
+  uint64_t metadata_bytes_per_uid_max = kGiB;  // Of the daemon's own memory (tables/metadata_budget.h).
   double write_behind_start = 0.50;            // Of a share in dirty bytes: begin writing the coldest.
   double evict_start = 0.90;                   // Of a share in use: begin dropping clean, cold pieces.
   uint64_t hash_seed = 0;                      // Of the tensor table: nobody who chooses ids should know it.

@@ -56,6 +56,23 @@ inline void AddCounters(const JobCounters& job, JobCounters* sum) {
   sum->write_avoided_bytes += job.write_avoided_bytes;
 }
 
+// What the daemon itself keeps in memory for users (tables/metadata_budget.h), by kind.
+enum class MetadataKind : uint8_t { kTensors, kLeases, kUpdates, kKeys, kRequests, kAnswers };
+inline constexpr size_t kMetadataKinds = 6;
+using MetadataSums = std::array<uint64_t, kMetadataKinds>;  // Bytes.
+constexpr const char* MetadataKindName(MetadataKind kind) {
+  constexpr std::array<const char*, kMetadataKinds> kNames = {"tensors", "leases",   "updates",
+                                                              "keys",    "requests", "answers"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+struct MetadataFigures {
+  MetadataSums of_kind{};  // Of all users.
+  uint64_t of_largest_user = 0;
+  uint64_t limit = 0;     // Of one user.
+  uint64_t refusals = 0;  // At that limit; and sessions ended there. Counter.
+};
+
 struct JobView {
   JobId id{};
   JobCounters counters;
@@ -117,6 +134,7 @@ struct EngineSnapshot {
   std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> requests{};  // [op][code]
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};     // Of acquires and creates; last: longer.
   uint64_t wait_sum_ns = 0;
+  MetadataFigures metadata;
   JobCounters totals;  // The counters of all jobs, those that are closed too. Its gauges are 0.
   std::vector<JobView> jobs;
   std::vector<storage::DeviceSpace> devices;

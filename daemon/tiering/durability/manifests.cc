@@ -157,9 +157,20 @@ Status ReplayTensor(Core& core, JobState& job, const ManifestTensor& saved) {
   return {};
 }
 
+Status CheckMetadata(const JobState& job, const Manifest& manifest) {
+  uint64_t bytes = 0;
+  for (const ManifestKey& key : manifest.keys) bytes += kKeyCost + key.key.size();
+  for (const ManifestTensor& tensor : manifest.tensors) bytes += TensorCost(tensor.pieces.size());
+  if (job.metadata->HasRoom(bytes)) return {};
+  const Refusal refusal = job.metadata->RefusalOf(bytes);
+  return Fail(refusal.code, "the job cannot be resumed: " + refusal.detail);
+}
+
 Status Replay(Core& core, JobState& job, const Manifest& manifest) {
+  if (Status room = CheckMetadata(job, manifest); !room) return room;
   for (const ManifestKey& key : manifest.keys) {
     if (Status restored = job.keys.Restore(key.key, key.id); !restored) return restored;
+    job.metadata->Recharge(MetadataKind::kKeys, &job.charged_key_bytes, KeysCost(job.keys));
   }
   for (const ManifestTensor& tensor : manifest.tensors) {
     if (Status replayed = ReplayTensor(core, job, tensor); !replayed) return replayed;

@@ -69,6 +69,7 @@ EngineSnapshot TakeSnapshot(const Core& core) {
   snapshot.tensor_count = core.tensors.used();
   snapshot.lease_count = core.leases.used();
   snapshot.waiting_count = core.waits.size();
+  snapshot.metadata = core.metadata.figures();
   core.figures.AddTo(&snapshot);
   snapshot.totals = core.jobs.closed_totals();
   for (const JobState* job : core.jobs.closing()) AddCounters(job->counters, &snapshot.totals);

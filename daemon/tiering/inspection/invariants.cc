@@ -265,6 +265,34 @@ void CheckAsleep(const Core& core, const Waiter& waiter, std::span<const WaitTab
              "request {} sleeps, and could be granted", waiter.number);
 }
 
+// What every record costs its user.
+void CheckMetadata(const Core& core) {
+  std::unordered_map<const MetadataAccount*, MetadataSums> sums;
+  const auto add = [&](const JobState& job, MetadataKind kind, uint64_t bytes) {
+    sums[job.metadata][static_cast<size_t>(kind)] += bytes;
+  };
+  core.jobs.ForEach([&](const JobState& job) { add(job, MetadataKind::kKeys, KeysCost(job.keys)); });
+  for (uint32_t i = 0; i < core.tensors.capacity(); ++i) {
+    const Tensor& tensor = core.tensors[TensorSlot{i}];
+    if (tensor.job == nullptr) continue;
+    add(*tensor.job, MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
+    add(*tensor.job, MetadataKind::kUpdates, CreationCost(tensor));
+    for (UpdateSlot each = tensor.updates; each != kNoUpdate; each = core.updates[each].next_of_tensor) {
+      add(*tensor.job, MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
+    }
+  }
+  core.sessions.ForEach([&](const SessionState& session) {
+    add(*session.job, MetadataKind::kAnswers, session.unread_bytes);
+    for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next) {
+      const Lease& lease = core.leases[slot];
+      const uint64_t pieces = PieceCountOf(core.tensors[lease.tensor].size);
+      add(*session.job, MetadataKind::kLeases, LeaseCost(lease.exclusive(), pieces));
+    }
+  });
+  core.waits.ForEach([&](const Waiter& waiter) { add(*waiter.job, MetadataKind::kRequests, RequestCost(waiter)); });
+  core.metadata.CheckInvariants(sums);
+}
+
 // Windows that were asked back, against the ledger's figures of them.
 void CheckReturning(const Core& core) {
   struct Returning {
@@ -326,6 +354,7 @@ void CheckInvariants(const Core& core) {
   core.jobs.ForEach([&](const JobState& job) { CheckJob(core, job, count.jobs[&job], count.uses); });
   CheckReturning(core);
   core.ledger.CheckInvariants();
+  CheckMetadata(core);
   uint64_t dirty = 0;
   core.jobs.ForEach([&](const JobState& job) { dirty += job.dirty_pages; });
   TIER_CHECK(dirty == core.dirty_pages, "{} dirty pages of {}", dirty, core.dirty_pages);

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "daemon/base/format_bytes.h"
 #include "daemon/tiering/durability/manifests.h"
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/leases/grants.h"
@@ -79,6 +82,7 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   QueueFree(core, job, &session.tensors, static_cast<uint64_t>(id));
   FreeCreations(core, session);
   DropMappings(core, session);
+  job.metadata->Recharge(MetadataKind::kAnswers, &session.unread_bytes, 0);
   std::erase(job.sessions, &session);
   core.replies.Forget(id);
   if (ending.code != Code::kOk) core.replies.SessionEnded(id, ending.code, ending.reason);
@@ -96,6 +100,21 @@ void EndSession(Core& core, SessionState& session, const Ending& ending) {
   core.waits.OnRoomEverywhere();  // Other jobs' parts are larger now.
   OnSessionsGone(core, job);
   if (!job.options.named && !job.closing) CloseNow(core, job);
+}
+
+void SetUnread(Core& core, SessionState& session, uint64_t bytes) {
+  const MetadataAccount& account = *session.job->metadata;
+  const bool more = bytes > session.unread_bytes;
+  session.job->metadata->Recharge(MetadataKind::kAnswers, &session.unread_bytes, bytes);
+  if (!more || account.HasRoomInReserve(0)) return;
+  SessionState* silent = &session;
+  core.sessions.ForEach([&](SessionState& other) {
+    if (other.job->metadata == &account && other.unread_bytes > silent->unread_bytes) silent = &other;
+  });
+  core.metadata.CountRefusal();
+  EndSession(core, *silent,
+             {Code::kRevoked, fmt::format("{} of answers wait because its completions are not read: {}",
+                                          base::FormatBytes(silent->unread_bytes), account.Describe())});
 }
 
 void ContinueTeardowns(Core& core) {
@@ -147,6 +166,8 @@ void SweepClosedJobs(Core& core) {
     }
     if (ManifestUnderWay(core, job)) continue;
     core.ledger.Remove(job.entitlement);
+    job.metadata->Recharge(MetadataKind::kKeys, &job.charged_key_bytes, 0);
+    core.metadata.Close(*job.metadata);
     core.waits.CloseQueue(job);
     DeactivateManifest(core, job);
     core.jobs.Remove(job);

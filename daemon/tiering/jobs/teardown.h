@@ -17,6 +17,10 @@ struct Ending {
 // job closes the job.
 void EndSession(Core& core, SessionState& session, const Ending& ending);
 
+// Its client leaves so many bytes of answers unread, at its user's cost. Where they do not fit into the user's
+// metadata, that session of the user ends that leaves most unread.
+void SetUnread(Core& core, SessionState& session, uint64_t bytes);
+
 // Once a turn: goes on with sessions that had more leases than a turn ends, each for its part.
 void ContinueTeardowns(Core& core);
 

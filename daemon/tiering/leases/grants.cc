@@ -16,6 +16,10 @@ LeaseKind KindOf(const Ask& ask) {
   return ask.exclusive() ? LeaseKind::kWrite : LeaseKind::kRead;
 }
 
+uint64_t CostOf(const Core& core, const Lease& lease) {
+  return LeaseCost(lease.exclusive(), PieceCountOf(core.tensors[lease.tensor].size));
+}
+
 void LinkLease(Core& core, SessionState& session, LeaseSlot slot) {
   Lease& lease = core.leases[slot];
   lease.previous = kNoLease;
@@ -26,6 +30,7 @@ void LinkLease(Core& core, SessionState& session, LeaseSlot slot) {
   if (session.lease_count == 1 && session.waiter_count != 0) core.waits.OnFirstLease(session.slot);
   session.leased_bytes += lease.length;
   ++session.job->counters.lease_count;
+  session.job->metadata->Charge(MetadataKind::kLeases, CostOf(core, lease));
   session.job->counters.leased_bytes += lease.length;
 }
 
@@ -111,8 +116,10 @@ void SealCreation(Core& core, const Lease& lease) {
   Tensor& tensor = core.tensors[lease.tensor];
   const bool whole = lease.offset == 0 && lease.length == tensor.size;
   if (!whole) {
+    uint64_t charged = CreationCost(tensor);
     if (tensor.creation == nullptr) tensor.creation = std::make_unique<Creation>();
     tensor.creation->sealed.Add(lease.offset, lease.offset + lease.length);
+    tensor.job->metadata->Recharge(MetadataKind::kUpdates, &charged, CreationCost(tensor));
     TIER_CHECK(tensor.creation->sealed.intervals().size() <= kCreationRangesMax + proto::kItemsPerRequestMax,
                "tensor {} has {} sealed ranges", tensor.id, tensor.creation->sealed.intervals().size());
   }
@@ -145,6 +152,16 @@ void ReleaseRead(Core& core, const Lease& lease) {
 }
 
 }  // namespace
+
+uint64_t GrantCost(const Core& core, const Ask& ask) {
+  const bool exclusive = KindOf(ask) != LeaseKind::kRead;
+  if (!exclusive) return ask.items.size() * LeaseCost(false, 0);
+  uint64_t bytes = 0;
+  for (const WaitItem& item : ask.items) {
+    bytes += LeaseCost(true, PieceCountOf(core.tensors[item.tensor.slot].size));
+  }
+  return bytes;
+}
 
 void Grant(Core& core, const Ask& ask) {
   const LeaseKind kind = KindOf(ask);
@@ -179,6 +196,7 @@ void EndLease(Core& core, LeaseSlot slot) {
   --session.lease_count;
   session.leased_bytes -= lease.length;
   --job.counters.lease_count;
+  job.metadata->Release(MetadataKind::kLeases, CostOf(core, lease));
   job.counters.leased_bytes -= lease.length;
   --tensor.lease_count;
   const TensorSlot tensor_slot = lease.tensor;

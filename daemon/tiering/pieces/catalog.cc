@@ -88,10 +88,16 @@ void FreePiece(Core& core, PieceId id) {
   ReleasePiece(core, id);
 }
 
+void DropCreation(Tensor& tensor) {
+  tensor.job->metadata->Release(MetadataKind::kUpdates, CreationCost(tensor));
+  tensor.creation.reset();
+}
+
 void ReleaseTensor(Core& core, TensorSlot slot) {
   Tensor& tensor = core.tensors[slot];
   tensor.pieces.Close();
-  tensor.creation.reset();
+  DropCreation(tensor);
+  tensor.job->metadata->Release(MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
   tensor.piece_count = 0;
   tensor.only_piece = kNoPiece;
   tensor.flags = 0;
@@ -155,6 +161,7 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
   tensor.only_piece = kNoPiece;
   if (tensor.piece_count != 1) tensor.pieces.Open(tensor.piece_count);
   core.work.Charge(PieceList::ChunksOf(tensor.piece_count));
+  job.metadata->Charge(MetadataKind::kTensors, TensorCost(tensor.piece_count));
   job.unnamed_pages += PagesOf(added.size);
   ++job.counters.tensor_count;
   if (added.creator == nullptr) tensor.set(kVisible);
@@ -186,7 +193,7 @@ void MakeVisible(Core& core, TensorSlot slot) {
   TIER_CHECK(!tensor.has(kVisible), "tensor {} is visible", tensor.id);
   CountCreated(core, tensor);
   tensor.creator = 0;
-  tensor.creation.reset();
+  DropCreation(tensor);
   tensor.set(kVisible);
   core.waits.OnTensorChanged(slot);
 }

@@ -137,6 +137,14 @@ bool GoOn(Core& core, SessionState& session, Waiter& waiter, Listing* listing) {
   return true;
 }
 
+// Its list has grown at the user's cost.
+std::optional<Refusal> ChargeList(Core& core, const SessionState& session, Waiter& waiter) {
+  const uint64_t charged = waiter.charged_bytes;
+  core.waits.Recharge(waiter);
+  if (waiter.charged_bytes <= charged) return std::nullopt;
+  return core.metadata.Check(session, 0, true);
+}
+
 }  // namespace
 
 Outcome Enumerate(Core& core, Waiter& waiter, Listing* listing) {
@@ -147,7 +155,9 @@ Outcome Enumerate(Core& core, Waiter& waiter, Listing* listing) {
     core.waits.WaitToList(waiter.number);
     return Waits();
   }
-  if (!GoOn(core, session, waiter, listing)) return core.WaitForNextTurn(waiter);
+  const bool listed = GoOn(core, session, waiter, listing);
+  if (std::optional<Refusal> refusal = ChargeList(core, session, waiter)) return Refused(*std::move(refusal), 0);
+  if (!listed) return core.WaitForNextTurn(waiter);
   if (waiter.op == Op::kDrop || waiter.items.size() <= kFlushTensorsMax) return Ready();
   return Refused({Code::kInvalid,
                   fmt::format("more than {} tensors in one request: name them, some at a time", kFlushTensorsMax),

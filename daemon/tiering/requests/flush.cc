@@ -143,7 +143,11 @@ Outcome CommitManifest(Core& core, Waiter& waiter) {
   Outcome outcome = StartManifest(core, waiter);
   if (outcome.progress != Progress::kWaits) return outcome;
   if (core.waits.ready(waiter.number)) return Waits();  // It goes on in the next turn.
-  if (!waiter.committing()) return WriteMore(core, waiter);
+  if (!waiter.committing()) {
+    const bool at_end =
+        waiter.flush().written.item == waiter.items.size();  // Another manifest of the job is under way.
+    return at_end ? WaitAtCursor(core, waiter) : WriteMore(core, waiter);
+  }
   core.waits.WaitForStore(waiter.number);
   return Waits();
 }

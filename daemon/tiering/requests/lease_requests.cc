@@ -87,7 +87,22 @@ bool CheckShare(Core& core, SessionState& session, const Request& request) {
   return false;
 }
 
-// Limits on what one request may ask for, and on what a session may hold.
+Ask AskFor(Core& core, SessionState& session, const Request& request) {
+  return {
+      .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
+}
+
+// What the request adds to its user's metadata when it is granted.
+uint64_t MetadataAsked(Core& core, SessionState& session, const Request& request) {
+  if (request.op != proto::Op::kCreate) return GrantCost(core, AskFor(core, session, request));
+  uint64_t bytes = 0;
+  for (const RequestItem& item : request.items) {
+    bytes += TensorCost(PieceCountOf(item.value)) + LeaseCost(true, PieceCountOf(item.value));
+  }
+  return bytes;
+}
+
+// Limits on what one request may ask for, and on what a session and its user may hold.
 bool CheckLimits(Core& core, SessionState& session, const Request& request) {
   uint64_t pieces = 0;
   for (const WaitItem& item : core.items) pieces += item.piece_count;
@@ -108,6 +123,10 @@ bool CheckLimits(Core& core, SessionState& session, const Request& request) {
             {.requested = core.items.size(),
              .available = core.options.leases_per_session_max - session.lease_count,
              .limit = core.options.leases_per_session_max}});
+    return false;
+  }
+  if (std::optional<Refusal> refusal = core.metadata.Check(session, MetadataAsked(core, session, request), false)) {
+    Refuse(core, session, request, 0, *std::move(refusal));
     return false;
   }
   return CheckShare(core, session, request);
@@ -237,11 +256,6 @@ bool ItemsOverlap(Core& core) {
 ConflictCheck CheckWithinBudget(Core& core, const Ask& ask) {
   if (!core.work.TrySpend(CostOf(core, ask))) return {.verdict = Verdict::kNeedsRoom};
   return CheckConflicts(core, ask);
-}
-
-Ask AskFor(Core& core, SessionState& session, const Request& request) {
-  return {
-      .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
 }
 
 }  // namespace

@@ -161,11 +161,20 @@ void SubmitIntern(Core& core, SessionState& session, const Request& request) {
     return;
   }
   InternTable& keys = session.job->keys;
-  const InternTable::Limits limits{.keys_max = core.options.keys_per_job_max,
-                                   .bytes_max = core.options.key_bytes_per_job_max};
+  MetadataAccount& account = *session.job->metadata;
+  InternTable::Limits limits{.keys_max = core.options.keys_per_job_max,
+                             .bytes_max = core.options.key_bytes_per_job_max};
+  // Without room a new key can only take the place of keys that name no tensor.
+  const bool room = account.HasRoom(kKeyCost + request.text.size());
+  if (!room) limits = {.keys_max = static_cast<uint32_t>(keys.size()), .bytes_max = keys.bytes()};
   const auto in_use = [&](uint64_t tensor) { return HasTensor(core, *session.job, tensor); };
   const Result<uint64_t> id = keys.Intern(request.text, limits, in_use);
+  account.Recharge(MetadataKind::kKeys, &session.job->charged_key_bytes, KeysCost(keys));
   if (id) return AnswerValue(core, session, request.sequence, request.op, *id);
+  if (!room) {
+    core.metadata.CountRefusal();
+    return Refuse(core, session, request, 0, account.RefusalOf(kKeyCost + request.text.size()));
+  }
   const bool many = keys.size() >= limits.keys_max;
   const uint64_t limit = many ? limits.keys_max : limits.bytes_max;
   Refuse(core, session, request, 0,

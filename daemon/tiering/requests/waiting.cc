@@ -137,25 +137,25 @@ uint32_t CostOf(const Core& core, const Ask& ask) {
 }
 
 void Enqueue(Core& core, const Ask& ask, Enqueued request) {
-  if (core.waits.size() >= kWaitersMax && ask.op != Op::kRelease) {
-    GiveUpCreation(core, ask.op, std::vector<WaitItem>(ask.items.begin(), ask.items.end()));
-    AnswerRefusal(core, *ask.session, {ask.sequence, ask.op, 0},
-                  {Code::kTimeout,
-                   "too many requests wait in this daemon; try again later",
-                   {.requested = 1, .limit = kWaitersMax}});
-    return;
-  }
   Waiter kept{.session = ask.session->id,
               .session_slot = ask.session->slot,
               .job = ask.session->job,
               .sequence = ask.sequence,
               .op = ask.op,
               .flags = ask.flags,
-              .timeout_ms = request.timeout_ms,
+              .timeout_ms = std::min(request.timeout_ms, proto::kTimeoutMaxMs),
               .requested_bytes = request.requested_bytes,
               .items = {ask.items.begin(), ask.items.end()},
               .kind = std::move(request.kind)};
   kept.work_cost = CostOf(core, ask);
+  const bool leases = std::holds_alternative<LeaseWait>(kept.kind);
+  if (leases) kept.grant_cost = GrantCost(core, ask);
+  std::optional<Refusal> refusal;
+  if (ask.op != Op::kRelease) refusal = core.metadata.Check(*ask.session, RequestCost(kept), !leases);
+  if (refusal) {
+    GiveUpCreation(core, ask.op, kept.items);
+    return AnswerRefusal(core, *ask.session, {ask.sequence, ask.op, 0}, *std::move(refusal));
+  }
   Waiter& waiter = core.waits.Add(std::move(kept));
   ++ask.session->waiter_count;
   ask.session->releasing += std::holds_alternative<ReleaseWait>(waiter.kind) ? 1 : 0;

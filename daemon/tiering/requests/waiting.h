@@ -9,8 +9,6 @@
 
 namespace tier::tiering {
 
-inline constexpr uint32_t kWaitersMax = 1u << 20;  // Of all jobs.
-
 struct Enqueued {
   uint32_t timeout_ms = 0;
   uint64_t requested_bytes = 0;
@@ -18,7 +16,7 @@ struct Enqueued {
 };
 // Units of work of a whole look at the request.
 uint32_t CostOf(const Core& core, const Ask& ask);
-// Answers the request now if that is possible, else keeps it.
+// Answers the request now if that is possible, else keeps it. NO_MEMORY where its user's metadata has no room for it.
 void Enqueue(Core& core, const Ask& ask, Enqueued request);
 // Looks at the job's waiters that are ready, first come first, as far as the turn's work reaches.
 void RunWaiters(Core& core, JobState& job);

@@ -20,6 +20,7 @@
 #include "daemon/tiering/tables/lease_table.h"
 #include "daemon/tiering/tables/ledger.h"
 #include "daemon/tiering/tables/manifest_table.h"
+#include "daemon/tiering/tables/metadata_budget.h"
 #include "daemon/tiering/tables/outcome.h"
 #include "daemon/tiering/tables/reply_buffer.h"
 #include "daemon/tiering/tables/reports.h"
@@ -61,6 +62,7 @@ struct Core {
         windows(engine_ports.windows),
         ledger(engine_ports.windows.arena_limit_bytes(),
                {.block = windows.window_size(WindowKind::kBlock), .slot = windows.window_size(WindowKind::kSlot)}),
+        metadata(engine_options.metadata_bytes_per_uid_max),
         table(tensors, engine_options.hash_seed),
         updates(tensors),
         waits(pieces, tensors),
@@ -77,6 +79,7 @@ struct Core {
   TensorSlab tensors;
   WindowLedger windows;
   Ledger ledger;
+  MetadataBudget metadata;
   TensorTable table;
   UpdateTable updates;
   LeaseTable leases;

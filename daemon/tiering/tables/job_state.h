@@ -24,6 +24,8 @@
 
 namespace tier::tiering {
 
+class MetadataAccount;
+
 // The space of tensors that a resumed job's sessions inherit from sessions that are gone.
 inline constexpr uint64_t kInheritedSpace = UINT64_MAX;
 
@@ -53,6 +55,8 @@ struct FreedNamespace {
 struct JobState {
   JobId id{};
   JobOptions options;
+  MetadataAccount* metadata = nullptr;           // Of its user.
+  uint64_t charged_key_bytes = 0;                // To it, for `keys`.
   EntitlementSlot entitlement = kNoEntitlement;  // Its record in the ledger.
   memory::OwnerId owner{};
   base::BlockPool pool;

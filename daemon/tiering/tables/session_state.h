@@ -24,6 +24,7 @@ struct SessionState {
   uint32_t creating_count = 0;       // Shared tensors it creates that are not visible yet …
   std::vector<TensorRef> creations;  // … and which: these, and at most as many that it creates no more (catalog).
   uint64_t leased_bytes = 0;
+  uint64_t unread_bytes = 0;  // Of answers that its client has not read.
   uint64_t step = 0;
   TensorSlot tensors = kNoTensor;  // Head of its namespace.
   uint64_t enumerating = 0;        // The waiter that lists all its tensors, or did (everything.h); 0: none.

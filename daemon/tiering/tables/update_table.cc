@@ -3,7 +3,12 @@
 
 #include <algorithm>
 
+#include "daemon/tiering/tables/job_state.h"
+#include "daemon/tiering/tables/metadata_budget.h"
+
 namespace tier::tiering {
+
+static_assert(sizeof(Update) <= kUpdateSizeMax);
 
 UpdateSlot UpdateTable::Find(TensorSlot tensor, uint16_t session) const {
   UpdateSlot slot = FirstOf(tensor);
@@ -30,6 +35,7 @@ UpdateSlot UpdateTable::Add(TensorSlot tensor_slot) {
   update.next_of_tensor = tensor.updates;
   if (tensor.updates != kNoUpdate) updates_[tensor.updates].previous_of_tensor = slot;
   tensor.updates = slot;
+  tensor.job->metadata->Charge(MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
   return slot;
 }
 
@@ -113,6 +119,8 @@ void UpdateTable::RemoveIfEmpty(UpdateSlot slot) {
 
 void UpdateTable::Remove(UpdateSlot slot) {
   Update& update = updates_[slot];
+  const Tensor& tensor = tensors_[update.tensor];
+  tensor.job->metadata->Release(MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
   ClearSwap(slot);
   if (update.open) UnlinkFromSession(slot);
   if (update.next_of_tensor != kNoUpdate)

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/base/check.h"
+#include "daemon/tiering/tables/metadata_budget.h"
 
 namespace tier::tiering {
 
@@ -36,6 +37,7 @@ Waiter& WaitTable::Add(Waiter waiter) {
   Entry& entry = entries_[number];
   entry.waiter = std::move(waiter);
   entry.running = true;
+  Recharge(entry.waiter);
   queue.all.insert(number);
   by_session_.emplace(session, number);
   untimed_.push_back(number);
@@ -48,10 +50,15 @@ void WaitTable::Remove(uint64_t number) {
   Queue& queue = QueueOf(*waiter.job);
   if (!entry.running) Take(number);
   NoteLeftRoom(entry);
+  waiter.job->metadata->Release(MetadataKind::kRequests, waiter.charged_bytes);
   queue.all.erase(number);
   by_session_.erase({waiter.session_slot, number});
   if (waiter.timed) deadlines_.erase({waiter.deadline, number});
   entries_.erase(number);
+}
+
+void WaitTable::Recharge(Waiter& waiter) {
+  waiter.job->metadata->Recharge(MetadataKind::kRequests, &waiter.charged_bytes, RequestCost(waiter));
 }
 
 Waiter* WaitTable::Find(uint64_t number) {

@@ -37,9 +37,10 @@ class WaitTable {
   void OpenQueue(JobState& job);
   void CloseQueue(JobState& job);
 
-  // Records. Add gives the number; the waiter is running then.
+  // Records, charged to the job's user. Add gives the number; the waiter is running then.
   Waiter& Add(Waiter waiter);
-  void Remove(uint64_t number);  // REQUIRES: there.
+  void Remove(uint64_t number);          // REQUIRES: there.
+  static void Recharge(Waiter& waiter);  // Its items have changed.
   Waiter* Find(uint64_t number);
   size_t size() const { return entries_.size(); }
   bool empty(const JobState& job) const { return QueueOf(job).all.empty(); }
@@ -119,6 +120,10 @@ class WaitTable {
   void DropDeadline(uint64_t number);
 
   void CheckInvariants() const;
+  template <typename Visit>
+  void ForEach(Visit visit) const {
+    for (const auto& [number, entry] : entries_) visit(entry.waiter);
+  }
   // Calls visit(waiter, reads) for each that is not ready; `reads`: the reads that it still waits for.
   template <typename Visit>
   void ForEachAsleep(Visit visit) const {

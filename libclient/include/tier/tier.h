@@ -146,9 +146,10 @@ typedef struct tier_segment { /* contiguous memory under a lease */
  * NO_SPACE, TIMEOUT with figures. */
 TIER_API int tier_create(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
                          tier_lease** lease);
-/* Grants a lease on a range, once it is in RAM: shared, or exclusive with TIER_WRITE. timeout_ms 0: 60 s. It first
- * waits, within the same deadline, for an unfinished swap of the tensor by this client; there TIER_NO_WAIT returns
- * TIMEOUT at once, and TIER_NO_WAIT_OWN WOULD_DEADLOCK. So do tier_create and, with 60 s, calls on whole tensors. */
+/* Grants a lease on a range, once it is in RAM: shared, or exclusive with TIER_WRITE. timeout_ms 0: 60 s; more than a
+ * day counts as a day. It first waits, within the same deadline, for an unfinished swap of the tensor by this client;
+ * there TIER_NO_WAIT returns TIMEOUT at once, and TIER_NO_WAIT_OWN WOULD_DEADLOCK. So do tier_create and, with 60 s,
+ * calls on whole tensors. */
 TIER_API int tier_acquire(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
                           tier_lease** lease);
 /* Grants `count` leases (1 … 1023) in one request, all of them or none. `leases` receives `count` handles. */

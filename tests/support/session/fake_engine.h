@@ -72,6 +72,7 @@ class FakeEngine final : public tiering::EnginePort {
   std::vector<SubmittedRequest> submitted;
   std::vector<std::string> log;  // "end 3: reason" and so on.
   std::vector<std::pair<uint64_t, uint32_t>> windows_returned;
+  std::map<uint64_t, uint64_t> unread;  // Bytes, by session.
   bool draining = false;
   uint64_t turns = 0;
   tiering::EngineSnapshot snapshot;
@@ -139,6 +140,9 @@ class FakeEngine final : public tiering::EnginePort {
     waiting_.push_back(std::move(copy));
   }
   bool TakesRequests() const override { return takes_requests; }
+  void SetUnread(tiering::SessionId session, uint64_t bytes) override {
+    unread[static_cast<uint64_t>(session)] = bytes;
+  }
   // Submitted by kInternalSession, with the job as its argument.
   Status FlushJob(tiering::JobId job, uint64_t sequence, uint32_t timeout_ms) override {
     TIER_CHECK(jobs.contains(static_cast<uint64_t>(job)), "job {}", static_cast<uint64_t>(job));

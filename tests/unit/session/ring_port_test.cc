@@ -371,6 +371,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     void EndSession(tiering::SessionId, const std::string&) override {}
     void WindowReturned(tiering::SessionId, WindowIndex) override {}
     void Submit(tiering::SessionId, const tiering::Request& request) override { last = request.sequence; }
+    void SetUnread(tiering::SessionId, uint64_t) override {}
     Status FlushJob(tiering::JobId, uint64_t, uint32_t) override { return {}; }
     bool TakesRequests() const override { return true; }
     bool Turn(base::TimePoint) override { return false; }

@@ -164,6 +164,46 @@ TEST_F(Footprint, RequestsOnEverythingThatWaitCostNoListEach) {
   }
 }
 
+// What users are charged for is what their records take: at least that much, and not several times it.
+TEST_F(Footprint, UsersAreChargedForWhatTheirRecordsTake) {
+  const auto compare = [&](const char* what, const auto& add) {
+    const uint64_t bytes = allocated_bytes;
+    const uint64_t charged = engine->Snapshot().metadata.of_largest_user;
+    add();
+    const uint64_t taken = allocated_bytes - bytes;
+    const uint64_t cost = engine->Snapshot().metadata.of_largest_user - charged;
+    std::printf("%s: %llu bytes taken, %llu charged\n", what, static_cast<unsigned long long>(taken),
+                static_cast<unsigned long long>(cost));
+    EXPECT_LE(taken, cost + 256 * kKiB) << what << ": beyond the charge, tables grow in steps";
+    EXPECT_LE(cost, 4 * taken) << what;
+  };
+  Put(1, 10'000, 4096);
+  compare("tensors", [&] { Put(20'000, 50'000, 4096); });
+  compare("keys", [&] {
+    for (uint64_t i = 0; i < 20'000; ++i) {
+      const std::string key = "model.layers." + std::to_string(i) + ".weight";
+      engine->Submit(SessionId{2}, {.sequence = ++sequence, .op = Op::kIntern, .items = {}, .text = key});
+      if (i % 100 == 0) Turn();
+    }
+    Turn();
+  });
+  compare("leases", [&] {
+    for (uint64_t i = 0; i < 50; ++i) {
+      const std::vector<RequestItem> items(1000, {1, 0, 0, 0});
+      Send(Op::kAcquire, items);
+      Turn();
+    }
+  });
+  compare("requests that wait", [&] {
+    const std::vector<RequestItem> items(4, {1, 0, 0, 0});
+    for (uint64_t i = 0; i < 10'000; ++i) {
+      Send(Op::kAcquire, {items.data(), 1}, proto::kFlagWrite);
+      if (i % 100 == 0) Turn();
+    }
+    Turn();
+  });
+}
+
 TEST_F(Footprint, TheParts) {
   EXPECT_EQ(sizeof(Piece), 64u);
   EXPECT_LE(sizeof(Tensor), 120u);

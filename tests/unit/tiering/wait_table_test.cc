@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/tiering/tables/metadata_budget.h"
+
 namespace tier::tiering {
 namespace {
 
@@ -13,6 +15,8 @@ using ::testing::IsEmpty;
 class Waits : public testing::Test {
  protected:
   Waits() {
+    job_.metadata = &budget_.Open(1);
+    other_job_.metadata = &budget_.Open(1);
     table_.OpenQueue(job_);
     table_.OpenQueue(other_job_);
     tensor_ = AddTensor(4);
@@ -60,6 +64,7 @@ class Waits : public testing::Test {
     return ready;
   }
 
+  MetadataBudget budget_{kGiB};
   PieceSlab pieces_;
   TensorSlab tensors_;
   JobState job_;

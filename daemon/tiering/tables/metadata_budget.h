@@ -1,0 +1,115 @@
+// MetadataBudget: what the daemon itself keeps in memory for each user: records of tensors and pieces, of leases and
+// unfinished updates, string keys, requests that wait, answers that are not read. All jobs of one uid share an account,
+// so that no user can have the daemon killed for its memory, or take what another one needs.
+//
+// The owner of a record charges the account when it adds the record and releases the charge with it: sums, never scans.
+// A request that adds records is refused before it adds any (Check). It asks for all that its grant and the end of its
+// leases can add, so what is admitted stays within the limit later too; a tear alone may add one record for each tensor
+// beyond it. Releases and steps add nothing, and are
+// never refused. Frees and flushes that have to wait may use a reserve beyond the limit.
+// Prefetch hints, sessions and windows on their way have fixed bounds elsewhere.
+//
+// Invariants: charged() of an account is the sum over its kinds, and over the records of its jobs (CheckInvariants of
+// the engine); an account is open while its user has a job. Engine thread only. No allocation but in Open.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "daemon/tiering/api/snapshot.h"
+#include "daemon/tiering/tables/intern_table.h"
+#include "daemon/tiering/tables/lease_table.h"
+#include "daemon/tiering/tables/reply_buffer.h"
+#include "daemon/tiering/tables/session_state.h"
+#include "daemon/tiering/tables/waiter.h"
+
+namespace tier::tiering {
+
+// Bytes that a record takes, with its entries in the containers that lead to it.
+// Of a tensor with all its pieces, made or not.
+constexpr uint64_t TensorCost(uint64_t piece_count) {
+  return sizeof(Tensor) + 56 + piece_count * (sizeof(Piece) + 2 * sizeof(PieceId));
+}
+// Of an update, which has two bitmaps too. A checked bound: the table of updates charges for them itself.
+inline constexpr uint64_t kUpdateSizeMax = 104;
+constexpr uint64_t UpdateCost(uint64_t piece_count) { return kUpdateSizeMax + 8 + piece_count / 4; }
+// Exclusive leases leave an update behind, or a sealed range.
+constexpr uint64_t LeaseCost(bool exclusive, uint64_t piece_count) {
+  return sizeof(Lease) + 8 + (exclusive ? UpdateCost(piece_count) : 0);
+}
+inline uint64_t CreationCost(const Tensor& tensor) {
+  if (tensor.creation == nullptr) return 0;
+  return sizeof(Creation) + 16 + tensor.creation->sealed.intervals().capacity() * sizeof(IntervalSet::Interval);
+}
+inline constexpr uint64_t kKeyCost = 160;  // Two nodes of hash tables, one of a queue, the string's block.
+inline uint64_t KeysCost(const InternTable& keys) { return keys.size() * kKeyCost + keys.bytes(); }
+// Its entry in the WaitTable, the nodes of that table's sets, its items; at each piece a place to wait and a claim; and
+// what its grant adds.
+inline uint64_t RequestCost(const Waiter& waiter) {
+  const bool lease = std::holds_alternative<LeaseWait>(waiter.kind);
+  const ReleaseWait* release = std::get_if<ReleaseWait>(&waiter.kind);
+  return sizeof(Waiter) + 640 + waiter.items.capacity() * sizeof(WaitItem) + (lease ? waiter.work_cost * 160 : 0) +
+         (release != nullptr ? release->items.capacity() * sizeof(proto::RequestItem) : 0) + waiter.grant_cost;
+}
+// An unread answer costs its slots in the ring.
+
+class MetadataAccount {
+ public:
+  MetadataAccount(uint32_t uid, uint64_t limit) : uid_(uid), limit_(limit) {}
+
+  void Charge(MetadataKind kind, uint64_t bytes) {
+    of_kind_[static_cast<size_t>(kind)] += bytes;
+    charged_ += bytes;
+  }
+  void Release(MetadataKind kind, uint64_t bytes);  // REQUIRES: that much is charged.
+  // A record that was charged for `*charged` costs `bytes` now.
+  void Recharge(MetadataKind kind, uint64_t* charged, uint64_t bytes);
+
+  bool HasRoom(uint64_t bytes) const { return charged_ + bytes <= limit_; }
+  bool HasRoomInReserve(uint64_t bytes) const { return charged_ + bytes <= limit_ + limit_ / 16; }
+  uint32_t uid() const { return uid_; }
+  uint64_t limit() const { return limit_; }
+  uint64_t charged() const { return charged_; }
+  uint64_t available() const { return charged_ < limit_ ? limit_ - charged_ : 0; }
+  const MetadataSums& of_kind() const { return of_kind_; }
+  std::string Describe() const;             // Who has what, and how to get more.
+  Refusal RefusalOf(uint64_t bytes) const;  // There is no room for so many more.
+
+ private:
+  const uint32_t uid_;
+  const uint64_t limit_;
+  uint64_t charged_ = 0;
+  MetadataSums of_kind_{};
+};
+
+class MetadataBudget {
+ public:
+  explicit MetadataBudget(uint64_t of_one_uid_max) : of_one_uid_max_(of_one_uid_max) {}
+  MetadataBudget(const MetadataBudget&) = delete;
+  MetadataBudget& operator=(const MetadataBudget&) = delete;
+
+  // The user's account. It stays where it is until it was closed as often as opened.
+  MetadataAccount& Open(uint32_t uid);
+  void Close(const MetadataAccount& account);  // REQUIRES: the last one to close has released everything.
+  // Why the session's user may not have records of so many bytes more; counted. None: it may. The daemon's own requests
+  // always may. `reserve`: those that hand out no memory may use the reserve.
+  std::optional<Refusal> Check(const SessionState& session, uint64_t bytes, bool reserve);
+  void CountRefusal() { ++refusals_; }
+  MetadataFigures figures() const;
+  // `expected`: of each open account, what its records cost.
+  void CheckInvariants(const std::unordered_map<const MetadataAccount*, MetadataSums>& expected) const;
+
+ private:
+  struct User {
+    MetadataAccount account;
+    uint32_t opened = 0;
+  };
+  const uint64_t of_one_uid_max_;
+  std::unordered_map<uint32_t, User> users_;
+  uint64_t refusals_ = 0;
+};
+
+}  // namespace tier::tiering

@@ -1,0 +1,101 @@
+// The accounts by themselves. What the engine charges to them: metadata_test.cc.
+#include "daemon/tiering/tables/metadata_budget.h"
+
+#include <random>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tier::tiering {
+namespace {
+
+using ::testing::HasSubstr;
+
+uint64_t Of(const MetadataSums& sums, MetadataKind kind) { return sums[static_cast<size_t>(kind)]; }
+
+TEST(MetadataBudget, JobsOfOneUserShareAnAccount) {
+  MetadataBudget budget(1000);
+  MetadataAccount& first = budget.Open(7);
+  MetadataAccount& second = budget.Open(7);
+  MetadataAccount& other = budget.Open(8);
+  EXPECT_EQ(&first, &second);
+  first.Charge(MetadataKind::kTensors, 600);
+  EXPECT_TRUE(second.HasRoom(400));
+  EXPECT_FALSE(second.HasRoom(401));
+  EXPECT_TRUE(other.HasRoom(1000)) << "another user";
+  first.Release(MetadataKind::kTensors, 600);
+  budget.Close(first);
+  budget.CheckInvariants({{&second, {}}, {&other, {}}});
+  budget.Close(second);
+  budget.CheckInvariants({{&other, {}}});
+}
+
+TEST(MetadataBudget, FiguresTellTheKindsAndTheLargestUser) {
+  MetadataBudget budget(1000);
+  MetadataAccount& a = budget.Open(1);
+  MetadataAccount& b = budget.Open(2);
+  uint64_t answers = 0;
+  a.Charge(MetadataKind::kKeys, 100);
+  b.Charge(MetadataKind::kKeys, 50);
+  b.Recharge(MetadataKind::kAnswers, &answers, 70);
+  b.Recharge(MetadataKind::kAnswers, &answers, 90);
+  budget.CountRefusal();
+  const MetadataFigures figures = budget.figures();
+  EXPECT_EQ(Of(figures.of_kind, MetadataKind::kKeys), 150u);
+  EXPECT_EQ(Of(figures.of_kind, MetadataKind::kAnswers), 90u);
+  EXPECT_EQ(figures.of_largest_user, 140u);
+  EXPECT_EQ(figures.limit, 1000u);
+  EXPECT_EQ(figures.refusals, 1u);
+  EXPECT_THAT(b.Describe(), HasSubstr("uid 2 have 140 bytes of 1000 bytes of the daemon's own memory: "
+                                      "50 bytes for keys, 90 bytes for answers"));
+}
+
+TEST(MetadataBudget, ReserveIsASixteenth) {
+  MetadataBudget budget(1600);
+  MetadataAccount& account = budget.Open(1);
+  account.Charge(MetadataKind::kLeases, 1600);
+  EXPECT_FALSE(account.HasRoom(1));
+  EXPECT_TRUE(account.HasRoomInReserve(100));
+  EXPECT_FALSE(account.HasRoomInReserve(101));
+  EXPECT_EQ(account.available(), 0u);
+}
+
+TEST(MetadataBudget, WhatIsNotGivenBackIsFound) {
+  MetadataBudget budget(1000);
+  MetadataAccount& account = budget.Open(1);
+  account.Charge(MetadataKind::kKeys, 10);
+  EXPECT_DEATH(account.Release(MetadataKind::kLeases, 1), "1 of 0 bytes of leases released");
+  EXPECT_DEATH(budget.CheckInvariants({{&account, {}}}), "keys cost 0 bytes, 10 are charged");
+  EXPECT_DEATH(budget.CheckInvariants({}), "0 users with jobs have 1 accounts");
+  EXPECT_DEATH(budget.Close(account), "leaves 10 bytes behind");
+}
+
+TEST(MetadataBudget, SumsHoldThroughRandomHistories) {
+  std::mt19937_64 random(7);
+  MetadataBudget budget(1 << 20);
+  std::unordered_map<const MetadataAccount*, MetadataSums> sums;
+  std::vector<MetadataAccount*> accounts;
+  for (uint32_t uid = 0; uid < 5; ++uid) accounts.push_back(&budget.Open(uid));
+  for (MetadataAccount* account : accounts) sums[account] = {};
+  for (int i = 0; i < 20'000; ++i) {
+    MetadataAccount& account = *accounts[random() % accounts.size()];
+    const size_t kind = random() % kMetadataKinds;
+    uint64_t& expected = sums[&account][kind];
+    if (random() % 2 == 0) {
+      const uint64_t bytes = random() % 1000;
+      account.Charge(static_cast<MetadataKind>(kind), bytes);
+      expected += bytes;
+    } else {
+      uint64_t charged = random() % (expected + 1);
+      const uint64_t bytes = random() % 1000;
+      expected += bytes - charged;
+      account.Recharge(static_cast<MetadataKind>(kind), &charged, bytes);
+    }
+    if (i % 100 == 0) budget.CheckInvariants(sums);
+  }
+  budget.CheckInvariants(sums);
+}
+
+}  // namespace
+}  // namespace tier::tiering
