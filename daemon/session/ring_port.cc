@@ -85,6 +85,7 @@ Result<uint32_t> RingPort::Receive(tiering::EnginePort& engine, RingScratch& scr
   if (ready == 0 || !backlog_.empty()) return 0;
   TIER_CHECK(outstanding_ <= proto::kRequestsOutstandingMax, "outstanding {}", outstanding_);
   TIER_CHECK(scratch.requests.size() >= proto::kRequestSlots, "scratch of {} slots", scratch.requests.size());
+  const bool whatever_work = messages_max == kLastMessagesMax;
   messages_max = std::min(messages_max, proto::kRequestsOutstandingMax - outstanding_);
   if (messages_max == 0) return 0;
   // What `messages_max` short messages take, and room for one of the longest.
@@ -92,7 +93,7 @@ Result<uint32_t> RingPort::Receive(tiering::EnginePort& engine, RingScratch& scr
   requests_.Peek(scratch.requests.data(), copied);
   uint32_t taken = 0;
   uint32_t messages = 0;
-  while (messages < messages_max && taken < copied && engine.TakesRequests()) {
+  while (messages < messages_max && taken < copied && (whatever_work || engine.TakesRequests())) {
     // The copy may end in the middle of a message of which all was published: that one is for the next call.
     if (copied < ready && copied - taken < proto::kRequestSlotsPerMessageMax) break;
     tiering::Request request;

@@ -45,6 +45,8 @@ class RingPort {
   // behind SetRingNeeded(true), its client rings for.
   void SetRingNeeded(bool needed) { requests_.SetWaiting(needed); }
   // Gives up to `messages_max` requests to the engine; returns how many. A violation is an error: end the session.
+  // kLastMessagesMax: of a session that ends, whatever work the engine has left. What it released before is released.
+  static constexpr uint32_t kLastMessagesMax = 127;
   Result<uint32_t> Receive(tiering::EnginePort& engine, RingScratch& scratch, uint32_t messages_max);
   // A request of the daemon's own; its answer is not the client's.
   void SubmitInternal(tiering::EnginePort& engine, const tiering::Request& request);

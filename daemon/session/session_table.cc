@@ -90,7 +90,11 @@ void SessionTable::EndAll(Code code, const std::string& reason) {
 void SessionTable::Reclaim(Entry* entry, const std::string& reason) {
   const tiering::SessionId session = entry->port.session();
   const tiering::JobId job = entry->job;
-  if (entry->engine_knows) job_service_->engine().EndSession(session, reason);
+  if (entry->engine_knows) {
+    // A ring that breaks the protocol has nothing more to say.
+    (void)entry->port.Receive(job_service_->engine(), scratch_, RingPort::kLastMessagesMax);
+    job_service_->engine().EndSession(session, reason);
+  }
   if (const Job* known = job_service_->registry().Find(job); known != nullptr) {
     job_service_->events().Emit(
         "session_ended", known,

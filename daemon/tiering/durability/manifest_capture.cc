@@ -86,10 +86,10 @@ Step CaptureTensor(Core& core, Waiter& waiter, ManifestCapture* capture) {
   return Step::kDone;
 }
 
-// It is to be written again, from its first piece.
+// The piece at the cursor is to be written; then the tensor is captured from its first piece.
 Outcome WaitForTensor(Waiter& waiter, ManifestCapture* capture) {
+  std::get<PersistWait>(waiter.kind).flush.written = capture->at;
   if (std::exchange(capture->at.piece, 0) != 0) capture->writer.DropTensor();
-  std::get<PersistWait>(waiter.kind).flush.written = {capture->at.item, 0};
   return Waits();
 }
 

@@ -194,6 +194,7 @@ Status TakeExtents(Core& core, const Manifest& manifest, ManifestHolds* holds) {
 std::optional<Refusal> SpaceRefusal(const Core& core, const JobState& job, uint64_t bytes) {
   if (bytes == 0 || core.ports.extents.HasRoom(bytes)) return std::nullopt;
   // Extents are being freed turn by turn: what is short in the end is found out by writing.
+  if (!core.manifests.idle()) return std::nullopt;
   if (std::ranges::any_of(core.jobs.open(), [](const JobState* other) { return other->has_pending_frees(); })) {
     return std::nullopt;
   }
@@ -227,11 +228,28 @@ Outcome CheckSpace(Core& core, Waiter& waiter) {
   return refusal ? Refused(*std::move(refusal), 0) : Ready();
 }
 
+namespace {
+
+// A persist that waits for what others write must not hold up theirs: it begins again. False: none sleeps.
+bool DropSleepingCapture(Core& core, const JobState& job) {
+  for (const uint64_t number : core.waits.ListJob(job)) {
+    Waiter& waiter = *core.waits.Find(number);
+    const PersistWait* const persist = std::get_if<PersistWait>(&waiter.kind);
+    if (persist == nullptr || persist->capture == nullptr || core.waits.ready(number)) continue;
+    DropCapture(core, waiter);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Outcome StartManifest(Core& core, Waiter& waiter) {
   JobState& job = *waiter.job;
   PersistWait& persist = std::get<PersistWait>(waiter.kind);
   if (persist.capture == nullptr) {
-    if (CommitUnderWay(core, job.options.key) || job.manifest.begun()) return Waits();
+    if (CommitUnderWay(core, job.options.key)) return Waits();
+    if (job.manifest.begun() && !DropSleepingCapture(core, job)) return Waits();
     if (std::optional<Refusal> refusal = ReplaceRefusal(core, job)) return Refused(*std::move(refusal), 0);
   }
   if (Outcome captured = Capture(core, waiter); captured.progress != Progress::kReady) return captured;
@@ -260,6 +278,13 @@ bool HasCommitted(const Core& core, const JobState& job) {
   return job.manifest.stored() || !job.manifest.empty() || ManifestUnderWay(core, job);
 }
 
+bool AwaitsSweep(const Core& core, const JobState& job) {
+  bool there = false;
+  core.manifests.ForEachInactive(
+      [&](const std::string& key, const ManifestHolds&) { there |= key == job.options.key; });
+  return there && (job.manifest.stored() || !job.manifest.empty());
+}
+
 bool IsClosing(const Core& core, const std::string& key) {
   return std::ranges::any_of(core.jobs.closing(),
                              [&](const JobState* job) { return job->options.key == key && HasCommitted(core, *job); });
@@ -275,8 +300,13 @@ bool TakeManifestResults(Core& core) {
   for (; !results.empty() && EndCapturedUpdates(core, results.front()); results.pop_front()) {
     TakeManifestResult(core, results.front());
   }
-  for (std::deque<uint64_t>& sweeps = core.manifests.sweeps(); !sweeps.empty(); sweeps.pop_front()) {
-    if (!Sweep(core, sweeps.front())) break;
+  for (std::deque<uint64_t>& sweeps = core.manifests.sweeps(); !sweeps.empty();) {
+    const uint64_t holds = sweeps.front();
+    sweeps.pop_front();
+    std::erase(sweeps, holds);
+    if (Sweep(core, holds)) continue;
+    sweeps.push_back(holds);  // Others come before it goes on.
+    break;
   }
   return progress;
 }

@@ -23,6 +23,8 @@ bool ErasureUnderWay(const Core& core, const std::string& key);
 bool ManifestUnderWay(const Core& core, const JobState& job);
 // The store has something of this job, or is about to.
 bool HasCommitted(const Core& core, const JobState& job);
+// What an earlier job of that key has left is still to be swept out.
+bool AwaitsSweep(const Core& core, const JobState& job);
 // … and the job is being closed: nobody else has that key meanwhile.
 bool IsClosing(const Core& core, const std::string& key);
 

@@ -164,7 +164,7 @@ void SweepClosedJobs(Core& core) {
       core.waits.OnRoomEverywhere();
       core.made_progress = true;
     }
-    if (ManifestUnderWay(core, job)) continue;
+    if (ManifestUnderWay(core, job) || AwaitsSweep(core, job)) continue;
     core.ledger.Remove(job.entitlement);
     job.metadata->Recharge(MetadataKind::kKeys, &job.charged_key_bytes, 0);
     core.metadata.Close(*job.metadata);

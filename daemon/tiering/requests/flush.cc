@@ -131,7 +131,8 @@ Outcome WriteMore(Core& core, Waiter& waiter) {
     return Refused(RefusalOf(core, ask, {.verdict = Verdict::kRefused, .item = flush.written.item}),
                    flush.written.item);
   }
-  if (!WriteAhead(core, waiter)) return core.WaitForNextTurn(waiter);
+  // What is being written wakes it when it ends.
+  if (!WriteAhead(core, waiter) && job.writing_pages == 0) return core.WaitForNextTurn(waiter);
   const bool failing = job.write_backoff >= kWriteFailuresBeforeRefusal &&
                        job.write_failure_count > flush.write_failures && job.writing_pages == 0;
   if (!failing) return WaitAtCursor(core, waiter);

@@ -53,6 +53,17 @@ std::optional<Refusal> ReleaseItem(Core& core, SessionState& session, const Requ
       {.tensor = tensor}};
 }
 
+void ReleaseNext(Core& core, SessionState& session, const RequestItem& item, uint32_t flags, ReleaseWait* wait) {
+  std::optional<Refusal> wrong = ReleaseItem(core, session, item, flags);
+  if (!wrong || wait->refusal) return;
+  wait->refused_item = wait->next;
+  wait->refusal = std::move(wrong);
+}
+
+Outcome OutcomeOf(ReleaseWait& wait) {
+  return wait.refusal ? Refused(*std::move(wait.refusal), wait.refused_item) : Finished(0);
+}
+
 }  // namespace
 
 bool ReleaseMore(Core& core, SessionState& session, std::span<const RequestItem> items, uint32_t flags,
@@ -60,10 +71,7 @@ bool ReleaseMore(Core& core, SessionState& session, std::span<const RequestItem>
   for (; wait->next < items.size(); ++wait->next) {
     const LeaseSlot slot = core.leases.Find(items[wait->next].value, session.slot);
     if (!core.work.TrySpend(slot == kNoLease ? 1 : core.leases[slot].piece_count + 1)) return false;
-    std::optional<Refusal> wrong = ReleaseItem(core, session, items[wait->next], flags);
-    if (!wrong || wait->refusal) continue;
-    wait->refused_item = wait->next;
-    wait->refusal = std::move(wrong);
+    ReleaseNext(core, session, items[wait->next], flags, wait);
   }
   return true;
 }
@@ -71,7 +79,16 @@ bool ReleaseMore(Core& core, SessionState& session, std::span<const RequestItem>
 Outcome AdvanceRelease(Core& core, Waiter& waiter) {
   ReleaseWait& wait = std::get<ReleaseWait>(waiter.kind);
   if (!ReleaseMore(core, core.AskerOf(waiter), wait.items, waiter.flags, &wait)) return core.WaitForNextTurn(waiter);
-  return wait.refusal ? Refused(*std::move(wait.refusal), wait.refused_item) : Finished(0);
+  return OutcomeOf(wait);
+}
+
+Outcome FinishRelease(Core& core, Waiter& waiter) {
+  ReleaseWait& wait = std::get<ReleaseWait>(waiter.kind);
+  for (; wait.next < wait.items.size(); ++wait.next) {
+    core.work.Charge(1);
+    ReleaseNext(core, core.AskerOf(waiter), wait.items[wait.next], waiter.flags, &wait);
+  }
+  return OutcomeOf(wait);
 }
 
 }  // namespace tier::tiering

@@ -15,5 +15,7 @@ namespace tier::tiering {
 bool ReleaseMore(Core& core, SessionState& session, std::span<const proto::RequestItem> items, uint32_t flags,
                  ReleaseWait* wait);
 Outcome AdvanceRelease(Core& core, Waiter& waiter);
+// All that is left of it, however much: what its session does next comes behind it.
+Outcome FinishRelease(Core& core, Waiter& waiter);
 
 }  // namespace tier::tiering

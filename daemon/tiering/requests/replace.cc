@@ -124,7 +124,9 @@ bool ReserveInPlace(Core& core, const Ask& ask) {
   const TensorSlot old = OldOf(core, ask);
   const std::vector<base::PageRun> runs = PlanRuns(core, ask, old);
   if (runs.empty()) return false;
-  core.work.Refund(core.tensors[old].piece_count);  // All of it goes now: the look has paid for that.
+  // All of it goes now, whatever is left of the turn's work.
+  core.work.Charge(core.tensors[old].piece_count);
+  core.work.Refund(core.tensors[old].piece_count);
   TakePlace(core, ask);
   const WaitItem& item = ask.items.front();
   const Tensor& tensor = core.tensors[item.tensor.slot];

@@ -200,6 +200,7 @@ void SubmitRequest(Core& core, SessionState& session, const Request& request) {
   ++session.outstanding;
   core.work.Charge(1 + static_cast<uint32_t>(std::min<size_t>(request.items.size(), proto::kItemsPerRequestMax)));
   if (!CheckShape(core, session, request)) return;
+  if (session.releasing != 0) FinishReleases(core, session);
   switch (request.op) {
     case Op::kCreate: return SubmitCreate(core, session, request);
     case Op::kAcquire: return SubmitAcquire(core, session, request);

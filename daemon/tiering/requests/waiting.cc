@@ -163,6 +163,13 @@ void Enqueue(Core& core, const Ask& ask, Enqueued request) {
   core.WaitForNextTurn(waiter);
 }
 
+void FinishReleases(Core& core, const SessionState& session) {
+  for (const uint64_t number : core.waits.ListSession(session.slot)) {
+    Waiter& waiter = *core.waits.Find(number);
+    if (std::holds_alternative<ReleaseWait>(waiter.kind)) End(core, waiter, FinishRelease(core, waiter));
+  }
+}
+
 void RunWaiters(Core& core, JobState& job) {
   // A grant or refusal may help those before it. What more rounds or looks would bring, the next turns bring.
   for (uint32_t round = 0; round < kRoundsMax; ++round) {
@@ -231,6 +238,7 @@ void FinishInternal(Core& core, JobState& job) {
 }
 
 void DropWaitersOf(Core& core, SessionState& session) {
+  if (session.releasing != 0) FinishReleases(core, session);  // What it sealed is sealed.
   for (const uint64_t number : core.waits.ListSession(session.slot)) {
     Waiter& waiter = *core.waits.Find(number);
     // The rest goes by its name.

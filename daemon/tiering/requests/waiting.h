@@ -18,6 +18,8 @@ struct Enqueued {
 uint32_t CostOf(const Core& core, const Ask& ask);
 // Answers the request now if that is possible, else keeps it. NO_MEMORY where its user's metadata has no room for it.
 void Enqueue(Core& core, const Ask& ask, Enqueued request);
+// Ends what the session has released and no turn has reached yet, before anything that comes behind it.
+void FinishReleases(Core& core, const SessionState& session);
 // Looks at the job's waiters that are ready, first come first, as far as the turn's work reaches.
 void RunWaiters(Core& core, JobState& job);
 void ExpireWaiters(Core& core);

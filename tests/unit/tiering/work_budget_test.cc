@@ -210,6 +210,26 @@ TEST(WorkBudget, AReleaseOfMoreThanATurnEndsGoesOn) {
   EXPECT_EQ(world.engine->Snapshot().lease_count, 1u) << "the writer's";
 }
 
+TEST(WorkBudget, WhatASessionReleasedCountsThoughItEndsBeforeTheTurnThatReachesIt) {
+  World world({.engine = {.work = {.submit = 8}}});
+  const JobId job = world.OpenJob();
+  const SessionId writer = world.OpenSession(job);
+  const SessionId reader = world.OpenSession(job);
+  std::vector<proto::RequestItem> leases;
+  for (uint64_t id = 1; id <= 20; ++id) {
+    const Answer created = world.Create(writer, id, 5000, proto::kFlagShared);
+    ASSERT_EQ(created.code, Code::kOk) << created.detail;
+    leases.push_back({0, 0, 0, World::LeaseOf(created)});
+  }
+  const uint64_t releasing = world.Send(writer, Op::kRelease, leases);
+  ASSERT_FALSE(world.Answered(writer, releasing).has_value()) << "it is more than the stage has work for";
+  world.engine->EndSession(writer, "said goodbye");
+  EXPECT_EQ(world.engine->Snapshot().lease_count, 0u);
+  for (uint64_t id = 1; id <= 20; ++id) {
+    EXPECT_EQ(world.Acquire(reader, id, proto::kFlagShared).code, Code::kOk) << id;
+  }
+}
+
 TEST(WorkBudget, ATensorOfTerabytesIsCreatedAndFreedInATurn) {
   constexpr uint64_t kPieces = 1u << 19;
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kPieces});
