@@ -232,8 +232,13 @@ bool CopyOperation::TakeAnswer(Chunk& chunk) {
   granted_ |= granted.has_value();
   if (granted) return true;
   chunk.lease = nullptr;
-  // Without a lease of this swap in the way, the daemon would refuse the next attempt too.
-  const bool in_the_way = granted_ && reads_in_parts() && granted.error().code == Code::kWouldDeadlock;
+  // Without a lease of this swap in the way, the daemon would refuse the next attempt too. One may have been granted
+  // whose answer is still to be taken.
+  const auto holds = [](const Chunk& each) {
+    return each.state == Chunk::State::kAsked && each.pending->done() && each.pending->code() == Code::kOk;
+  };
+  const bool granted_one = granted_ || std::ranges::any_of(chunks_, holds);
+  const bool in_the_way = granted_one && reads_in_parts() && granted.error().code == Code::kWouldDeadlock;
   if (!in_the_way || !MayReadAgain()) Abort(granted.error());
   return false;
 }
