@@ -198,7 +198,7 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
 }
 
 void EngineSide::Refresh() {
-  arena_->RefreshHost();
+  arena_->StartRefresh();
   // Known once a window has been registered, or could not be.
   if (!ssd_->pinned() && !std::exchange(unpinned_told_, true)) {
     events_.Emit("unpinned", nullptr, "memory mode unpinned: " + ssd_->unpinned_reason());

@@ -103,7 +103,8 @@ constexpr auto kOptions = std::to_array<Option>({
      1u << 24},
     {"jobs.max_metadata", Kind::kSize, TIER_FIELD(jobs.max_metadata), "\"1GiB\"",
      "The daemon's own memory for records of one user: some 300 bytes a small tensor, 72 for each 2 MiB of a large\n"
-     "one; leases, string keys, requests that wait, answers that are not read. Beyond it requests get NO_MEMORY.",
+     "one, and 80 more while it is persisted; leases, string keys, requests that wait, answers that are not read.\n"
+     "Beyond it requests get NO_MEMORY.",
      1 * kMiB, 1 * kTiB},
     {"metrics.listen", Kind::kAddress, TIER_FIELD(metrics.listen), "\"127.0.0.1:9464\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"

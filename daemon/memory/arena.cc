@@ -34,6 +34,7 @@ Arena::Arena(ArenaOptions options, base::Workers* workers)
       entries_(options_.sizes.windows_max),
       places_(2 * options_.sizes.max_bytes, options_.sizes.window_size),
       max_now_bytes_(options_.sizes.max_bytes),
+      sampler_(options_.host_root, workers, options_.on_event),
       maker_(workers, options_.on_event) {
   const ArenaSizes& sizes = options_.sizes;
   TIER_CHECK(sizes.slot_window_size >= kWindowSizeMin && sizes.slot_window_size <= sizes.window_size &&
@@ -112,7 +113,11 @@ Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind) {
                             FormatBytes(options_.sizes.max_bytes)));
   }
   const bool always_huge = kind == WindowKind::kBlock && options_.huge_pages == HugePagePolicy::kAlways;
-  if ((always_huge ? HugeCredit(kind) : SmallCredit(kind)) < size) RefreshHost();
+  if (!host_read_) RefreshHost();
+  if ((always_huge ? HugeCredit(kind) : SmallCredit(kind)) < size) {
+    StartRefresh();
+    ExtendCredit();
+  }
   return AllowFromHost(kind);
 }
 
@@ -232,6 +237,7 @@ void Arena::Poll(std::vector<WindowEvent>* events) {
     events->push_back(EventOf(index));
   }
   handed_out_.clear();
+  if (HostReading host; sampler_.Take(&host)) SetHost(host);
   maker_.Poll(&made_);
   for (MadeWindow& made : made_) {
     if (made.closed) {
@@ -307,6 +313,11 @@ uint64_t Arena::HugePageBytesFree() const {
   return host_.huge_page_size == kBlockSize ? host_.huge_pages_free * kBlockSize : 0;
 }
 
+void Arena::StartRefresh() {
+  if (!sampler_.under_way()) sampled_making_bytes_ = making_bytes_;
+  sampler_.Start();
+}
+
 void Arena::RefreshHost() {
   const Result<HostReading> host = ReadHost(options_.host_root);
   SetHost(host ? *host : HostReading{});  // Unreadable: nothing may be had, and the refusal says so.
@@ -314,15 +325,19 @@ void Arena::RefreshHost() {
 
 void Arena::SetHost(const HostReading& host) {
   host_ = host;
+  host_read_ = true;
   // Windows in the making are not in the reading yet, those being closed still are.
-  const uint64_t taken = options_.sizes.host_reserve_bytes + making_bytes_;
+  const uint64_t making = std::max(making_bytes_, std::exchange(sampled_making_bytes_, 0));
+  const uint64_t taken = options_.sizes.host_reserve_bytes + making;
   const uint64_t given = host_.available() + closing_bytes_ - closing_huge_bytes_;
   uint64_t room = given > taken ? given - taken : 0;
   uint64_t huge_room = HugePageBytesFree() + closing_huge_bytes_;
-  huge_room -= std::min(huge_room, making_bytes_);
+  huge_room -= std::min(huge_room, making);
   const bool pressed = host_.pressure_full_avg10 > options_.pressure_full_avg10_max;
   if (pressed) room = 0;
-  small_credit_bytes_ = std::min(room, std::max(kReadingCoversBytes, block_size()));
+  small_credit_bytes_ = 0;
+  small_rest_bytes_ = room;
+  ExtendCredit();
   huge_credit_bytes_ = huge_room;
 
   const uint64_t growth = (options_.huge_pages == HugePagePolicy::kAlways ? 0 : room) +
@@ -338,6 +353,13 @@ void Arena::SetHost(const HostReading& host) {
   reachable -= std::min(reachable, missing);
   const uint64_t grain = options_.sizes.slot_window_size;
   max_now_bytes_ = std::min(options_.sizes.max_bytes, reachable / grain * grain);
+}
+
+void Arena::ExtendCredit() {
+  const uint64_t covered = std::max(kReadingCoversBytes, block_size());
+  const uint64_t more = std::min(small_rest_bytes_, covered - std::min(covered, small_credit_bytes_));
+  small_credit_bytes_ += more;
+  small_rest_bytes_ -= more;
 }
 
 ArenaSnapshot Arena::snapshot() const {

@@ -8,8 +8,8 @@
 // window could not be made. Invariants: owned + stock bytes <= arena maximum, and exactly these windows have a place;
 // an index is handed out again only after its window's file is closed.
 //
-// Host memory is read before growth and at RefreshHost(). One reading covers the next kReadingCoversBytes of growth, so
-// that a burst of 2 MiB windows does not read /proc for each.
+// Host memory is read on a worker thread: every second or so (StartRefresh), and when growth has used up what a reading
+// covers, kReadingCoversBytes. Until that reading comes, growth goes on from the rest of what the last one has found.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@
 #include "daemon/base/workers.h"
 #include "daemon/memory/arena_sizing.h"
 #include "daemon/memory/host_memory.h"
+#include "daemon/memory/host_sampler.h"
 #include "daemon/memory/place_allocator.h"
 #include "daemon/memory/window_maker.h"
 #include "daemon/memory/window_source.h"
@@ -89,8 +90,10 @@ class Arena final : public WindowSource {
   // Makes block windows ahead of need, `bytes` of them in all, which StartCreate then hands out at once. NO_MEMORY as
   // there.
   Status StartPrefault(uint64_t bytes);
-  // Reads the host's memory again and sets arena_max_bytes() by it; stock windows go first when the host runs short.
-  // To be called every second or so.
+  // Asks for the host's memory to be read again. Poll then sets arena_max_bytes() by it; stock windows go first when
+  // the host runs short. To be called every second or so.
+  void StartRefresh();
+  // The same at once, some 100 µs and more: for the start of the daemon.
   void RefreshHost();
   ArenaSnapshot snapshot() const;
 
@@ -117,6 +120,7 @@ class Arena final : public WindowSource {
   Result<WindowIndex> StartMake(State state, OwnerId owner, WindowKind kind);
   WindowIndex HandOutStock(OwnerId owner);
   void SetHost(const HostReading& host);
+  void ExtendCredit();
   void CloseStock();
   void StartClose(WindowIndex window);
   void OnClosed(WindowIndex window);
@@ -138,7 +142,10 @@ class Arena final : public WindowSource {
   uint64_t closing_huge_bytes_ = 0;  // Of them, in hugetlb windows.
   uint64_t max_now_bytes_ = 0;
   HostReading host_;
-  uint64_t small_credit_bytes_ = 0;  // Growth in small pages that the last reading still covers.
+  uint64_t sampled_making_bytes_ = 0;  // making_bytes_ when the reading under way was asked for.
+  bool host_read_ = false;
+  uint64_t small_credit_bytes_ = 0;  // Growth in small pages that the last reading still covers …
+  uint64_t small_rest_bytes_ = 0;    // … and what it has found beyond that.
   uint64_t huge_credit_bytes_ = 0;
   uint64_t prefault_target_bytes_ = 0;
   uint64_t prefault_done_bytes_ = 0;
@@ -146,7 +153,8 @@ class Arena final : public WindowSource {
   uint64_t refusals_by_host_ = 0;
   uint64_t create_failures_ = 0;
   std::vector<MadeWindow> made_;  // Poll's, kept for its room.
-  WindowMaker maker_;             // Last: its tasks end first.
+  HostSampler sampler_;
+  WindowMaker maker_;  // Last: its tasks end first.
 };
 
 }  // namespace tier::memory

@@ -32,11 +32,17 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
 
 template <typename T>
 Result<T> ControlServer::Ask(std::function<Result<T>()> ask) {
+  return AskLater<T>([ask = std::move(ask)](const Answer<T>& answer) { answer(ask()); });
+}
+
+template <typename T>
+Result<T> ControlServer::AskLater(std::function<void(const Answer<T>&)> ask) {
   TIER_CHECK(ask != nullptr, "nothing to ask");
   // Shared: the answer may come after nobody waits for it any more.
   auto answer = std::make_shared<std::promise<Result<T>>>();
   auto future = answer->get_future();
-  if (!parts_.mailbox.TryPost([ask = std::move(ask), answer] { answer->set_value(ask()); })) {
+  const Answer<T> give = [answer](Result<T> result) { answer->set_value(std::move(result)); };
+  if (!parts_.mailbox.TryPost([ask = std::move(ask), give] { ask(give); })) {
     return Fail(Code::kTimeout,
                 fmt::format("the engine has {} calls waiting, its limit: try again", parts_.mailbox.waiting()));
   }
@@ -62,10 +68,13 @@ JobDescription ControlServer::Describe(const Job& job, const tiering::JobCounter
 
 Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJobRequest& request) {
   if (auto valid = ValidateOpenJob(request); !valid) return std::unexpected(std::move(valid.error()));
-  return Ask<JobDescription>([this, caller, request]() -> Result<JobDescription> {
-    const auto job = parts_.jobs.Open(caller.uid, request, std::nullopt, parts_.clock.Now());
-    if (!job) return std::unexpected(job.error());
-    return Describe(**job, parts_.jobs.engine().Counters((*job)->id));
+  return AskLater<JobDescription>([this, caller, request](const Answer<JobDescription>& answer) {
+    const auto opened = parts_.jobs.Open(caller.uid, request, std::nullopt, parts_.clock.Now());
+    if (!opened) return answer(std::unexpected(opened.error()));
+    parts_.jobs.WhenOpen((*opened)->id, [this, id = (*opened)->id, answer](const Status& status) {
+      if (!status) return answer(std::unexpected(status.error()));
+      answer(Describe(*parts_.jobs.registry().Find(id), parts_.jobs.engine().Counters(id)));
+    });
   });
 }
 

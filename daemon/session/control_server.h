@@ -86,6 +86,11 @@ class ControlServer final : public ControlApi {
   // Runs `ask` on the engine thread and waits for its answer.
   template <typename T>
   Result<T> Ask(std::function<Result<T>()> ask);
+  // Likewise; the answer may be given in a later turn.
+  template <typename T>
+  using Answer = std::function<void(Result<T>)>;
+  template <typename T>
+  Result<T> AskLater(std::function<void(const Answer<T>&)> ask);
   // Engine thread, like RemoveStored.
   std::vector<StoredManifestDescription> StoredManifestsFor(const Caller& caller, size_t max);
   std::vector<StoredManifestDescription> StoredManifestsNamed(const Caller& caller, const std::string& name);

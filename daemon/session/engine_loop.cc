@@ -107,23 +107,35 @@ std::optional<base::Duration> EngineLoop::SleepTime() {
   return longest;
 }
 
-void EngineLoop::Sleep() {
+bool EngineLoop::StartSleep(std::optional<base::Duration>* longest) {
   const bool patiently = parts_.engine.ReleasesCanWait();
   // Releases may lie in rings without a bell, and a sweep that looks for them goes on in the next pass. Unless the
   // engine sleeps patiently, somebody may wait for one of them.
   RingWatch& watch = parts_.sessions.watch();
-  if (patiently ? watch.sweeping() : watch.SweepBeforeSleep(now_)) return;
+  if (patiently ? watch.sweeping() : watch.SweepBeforeSleep(now_)) return false;
   parts_.page.SetSleeping(patiently ? proto::kSleepingPatiently : proto::kSleeping);
   if (patiently) watch.OnPatientSleep();
-  if (parts_.mailbox.empty() && !parts_.sessions.HasRequests()) {
-    sleeps_.fetch_add(1, std::memory_order_relaxed);
-    std::optional<base::Duration> longest = SleepTime();
-    if (patiently) longest = std::min(longest.value_or(base::Duration::max()), kReleaseLatenessMax);
-    parts_.poller.Wait(longest);
-    now_ = parts_.clock.Now();
-    bells_heard_ = now_;
+  if (!parts_.mailbox.empty() || parts_.sessions.HasRequests()) {
+    parts_.page.SetSleeping(proto::kAwake);
+    return false;
   }
+  sleeps_.fetch_add(1, std::memory_order_relaxed);
+  *longest = SleepTime();
+  if (patiently) *longest = std::min(longest->value_or(base::Duration::max()), kReleaseLatenessMax);
+  return true;
+}
+
+void EngineLoop::EndSleep() {
+  now_ = parts_.clock.Now();
+  bells_heard_ = now_;
   parts_.page.SetSleeping(proto::kAwake);
+}
+
+void EngineLoop::Sleep() {
+  std::optional<base::Duration> longest;
+  if (!StartSleep(&longest)) return;
+  parts_.poller.Wait(longest);
+  EndSleep();
 }
 
 }  // namespace tier::session

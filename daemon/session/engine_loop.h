@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "daemon/base/clock.h"
@@ -59,6 +60,11 @@ class EngineLoop {
 
   // One pass without sleeping. Returns whether anything happened. For tests, and Run's body.
   bool RunOnce();
+  // The two halves of a sleep, for Run and for a test that waits in its place. StartSleep tells clients that the engine
+  // sleeps and looks once more. True: wait at the poller, for *longest at most (none: without a limit), then EndSleep.
+  // False: there is something to do after all.
+  bool StartSleep(std::optional<base::Duration>* longest);
+  void EndSleep();
   // Passes made: a watchdog sees by it that the thread lives.
   uint64_t passes() const { return passes_.load(std::memory_order_relaxed); }
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }

@@ -14,7 +14,8 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
   const auto admission = registry_.Admit(uid, request, now);
   if (!admission) return std::unexpected(admission.error());
   const Job& asked = admission->job;
-  if (request.mode == proto::OpenMode::kResume && !admission->created && asked.members.empty()) {
+  if (request.mode == proto::OpenMode::kResume && !admission->created && asked.members.empty() &&
+      !IsOpening(asked.id)) {
     const tiering::JobCounters kept = engine_.Counters(asked.id);
     if (kept.persisting) return Fail(Code::kTimeout, fmt::format("job {} is being persisted; try again", asked.name));
     if (kept.persisted) {
@@ -33,7 +34,8 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
                                                    .replace_existing = request.mode == proto::OpenMode::kCreate});
     if (!opened) return std::unexpected(opened.error());
   }
-  if (session) {
+  if (admission->resume) opening_.try_emplace(asked.id);
+  if (session && !IsOpening(asked.id)) {
     if (auto opened = engine_.OpenSession(*session, asked.id); !opened) {
       if (admission->created) engine_.CloseJob(asked.id, opened.error().message, false);
       return std::unexpected(std::move(opened.error()));
@@ -42,8 +44,35 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
   const Job& job = registry_.Commit(*admission, request, session, now);
   TIER_CHECK(job.id == asked.id, "opened job {}, committed {}", static_cast<uint64_t>(asked.id),
              static_cast<uint64_t>(job.id));
-  if (admission->created) events_.Emit("job_opened", &job, fmt::format("job '{}' of uid {} opened", job.name, job.uid));
+  if (admission->created && !IsOpening(job.id)) EmitOpened(job);
   return &job;
+}
+
+void JobService::EmitOpened(const Job& job) {
+  events_.Emit("job_opened", &job, fmt::format("job '{}' of uid {} opened", job.name, job.uid));
+}
+
+void JobService::WhenOpen(tiering::JobId job, Opened done) {
+  const auto opening = opening_.find(job);
+  if (opening == opening_.end()) return done(Status{});
+  opening->second.push_back(std::move(done));
+}
+
+void JobService::OnJobOpened(tiering::JobId id, const Status& status) {
+  const Job* const job = registry_.Find(id);
+  TIER_CHECK(job != nullptr && IsOpening(id), "job {} was not being resumed", static_cast<uint64_t>(id));
+  if (status) {
+    EmitOpened(*job);
+  } else {
+    registry_.Remove(id);  // The engine has closed it.
+  }
+  EndOpening(id, status);
+}
+
+void JobService::EndOpening(tiering::JobId job, const Status& status) {
+  const auto opening = opening_.extract(job);
+  if (opening.empty()) return;
+  for (const Opened& done : opening.mapped()) done(status);
 }
 
 // What its sessions left in memory is newer than its manifest, or gone with them: the manifest is one whole, and what
@@ -54,9 +83,23 @@ Result<const Job*> JobService::Reopen(uint32_t uid, const OpenJobRequest& reques
   return Open(uid, request, session, now);
 }
 
-void JobService::Leave(tiering::JobId job, tiering::SessionId session, const std::string& reason) {
-  const auto closing = registry_.Leave(job, session);
-  if (closing) Close(*closing, fmt::format("its last session ended: {}", reason), false);
+void JobService::Leave(const LeavingSession& leaving, const std::string& reason) {
+  const Job* const found = registry_.Find(leaving.job);
+  const std::optional<Job> job = found == nullptr ? std::nullopt : std::optional<Job>(*found);
+  const bool ends_job = registry_.Leave(leaving.job, leaving.session).has_value();
+  if (ends_job) registry_.Remove(leaving.job);
+  if (leaving.engine_knows) {
+    engine_.EndSession(leaving.session, reason, ends_job ? std::optional(leaving.job) : std::nullopt);
+  } else if (ends_job) {
+    engine_.CloseJob(leaving.job, reason, false);
+  }
+  if (!job) return;  // It was closed under its sessions.
+  if (leaving.announced) {
+    events_.Emit(
+        "session_ended", &*job,
+        fmt::format("session {} of job '{}' ended: {}", static_cast<uint64_t>(leaving.session), job->name, reason));
+  }
+  if (ends_job) EmitClosed(*job, fmt::format("its last session ended: {}", reason));
 }
 
 void JobService::Close(tiering::JobId id, const std::string& reason, bool purge) {
@@ -67,6 +110,11 @@ void JobService::Close(tiering::JobId id, const std::string& reason, bool purge)
   registry_.Remove(id);
   TIER_CHECK(registry_.Find(id) == nullptr, "job {} is still there", static_cast<uint64_t>(id));
   engine_.CloseJob(id, reason, purge);
+  EndOpening(id, Fail(Code::kRevoked, fmt::format("job '{}' was closed before it was resumed: {}", job.name, reason)));
+  EmitClosed(job, reason);
+}
+
+void JobService::EmitClosed(const Job& job, const std::string& reason) {
   events_.Emit("job_closed", &job, fmt::format("job '{}' of uid {} closed: {}", job.name, job.uid, reason));
 }
 

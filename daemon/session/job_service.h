@@ -2,8 +2,11 @@
 // (what they hold), so that neither ever has one that the other lacks. Engine thread only.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/session/event_log.h"
 #include "daemon/session/job_registry.h"
@@ -11,18 +14,32 @@
 
 namespace tier::session {
 
+struct LeavingSession {
+  tiering::JobId job{};
+  tiering::SessionId session{};
+  bool engine_knows = true;  // False: the engine ended it, or never began it.
+  bool announced = true;     // Events have told of it.
+};
+
 class JobService {
  public:
   JobService(tiering::EnginePort& engine, JobRegistry& registry, EventLog& events)
       : engine_(engine), registry_(registry), events_(events) {}
 
-  // Opens or joins a job; with a session, that session becomes its member and is known to the engine.
+  // Opens or joins a job; with a session, that session becomes its member, and is known to the engine unless the job is
+  // being resumed: who asks for the session then tells the engine of it WhenOpen.
   // Refusals: those of JobRegistry::Admit and of Engine::OpenJob; DISCONNECTED once it drains. All or nothing, but that
   // a resume closes the named job without sessions whose manifest it opens.
   Result<const Job*> Open(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
                           base::TimePoint now);
-  // Removes a session that the engine no longer knows from its job; an ephemeral job ends with its last session.
-  void Leave(tiering::JobId job, tiering::SessionId session, const std::string& reason);
+  bool IsOpening(tiering::JobId job) const { return opening_.contains(job); }
+  // Calls `done` once the job is open: now, or when it has been resumed. An error: it could not be, or was closed.
+  using Opened = std::function<void(const Status&)>;
+  void WhenOpen(tiering::JobId job, Opened done);
+  // The engine has resumed the job, or says why it could not.
+  void OnJobOpened(tiering::JobId job, const Status& status);
+  // Ends a session, in its job and in the engine. An ephemeral job ends with its last session.
+  void Leave(const LeavingSession& leaving, const std::string& reason);
   // Ends its sessions and frees everything; `purge`: deletes a named job's manifest too.
   void Close(tiering::JobId job, const std::string& reason, bool purge);
   // Begins to remove what a job that is not open persisted. Refusals: those of Engine::DeleteStoredManifest.
@@ -43,9 +60,14 @@ class JobService {
   Result<const Job*> Reopen(uint32_t uid, const OpenJobRequest& request, tiering::JobId old_job,
                             std::optional<tiering::SessionId> session, base::TimePoint now);
 
+  void EmitClosed(const Job& job, const std::string& reason);
+  void EndOpening(tiering::JobId job, const Status& status);
+  void EmitOpened(const Job& job);
+
   tiering::EnginePort& engine_;
   JobRegistry& registry_;
   EventLog& events_;
+  std::map<tiering::JobId, std::vector<Opened>> opening_;  // Jobs that are being resumed, and who waits for them.
   std::optional<std::string> drain_reason_;
 };
 

@@ -181,10 +181,12 @@ void Listener::Open(const ConnectionPtr& connection, const ParsedHello& hello) {
   };
   auto opening = std::make_shared<Opening>(std::move(*prepared), std::move(for_client));
   PostToEngine([this, connection, opening] {
-    auto attached = parts_.sessions.Attach(std::move(opening->request), parts_.clock.Now());
-    asio::post(parts_.io, [this, connection, opening, attached = std::move(attached)] {
-      OnAttached(connection, std::move(opening->for_client), attached);
-    });
+    const auto answer = [this, connection, opening](const Result<Attached>& attached) {
+      asio::post(parts_.io, [this, connection, opening, attached] {
+        OnAttached(connection, std::move(opening->for_client), attached);
+      });
+    };
+    parts_.sessions.Attach(std::move(opening->request), parts_.clock.Now(), answer);
   });
 }
 

@@ -77,7 +77,9 @@ bool RingPort::HasRequests() const {
   return ready > 0 && backlog_.empty() && outstanding_ < proto::kRequestsOutstandingMax;
 }
 
-Result<uint32_t> RingPort::Receive(tiering::EnginePort& engine, RingScratch& scratch, uint32_t messages_max) {
+template <typename TakeNext>
+Result<uint32_t> RingPort::Take(tiering::EnginePort& engine, RingScratch& scratch, uint32_t messages_max,
+                                TakeNext take_next) {
   uint32_t ready = 0;
   if (!requests_.Ready(&ready)) {
     return Fail(Code::kRevoked, fmt::format("the request ring's tail is impossible (head {})", requests_.head()));
@@ -85,7 +87,6 @@ Result<uint32_t> RingPort::Receive(tiering::EnginePort& engine, RingScratch& scr
   if (ready == 0 || !backlog_.empty()) return 0;
   TIER_CHECK(outstanding_ <= proto::kRequestsOutstandingMax, "outstanding {}", outstanding_);
   TIER_CHECK(scratch.requests.size() >= proto::kRequestSlots, "scratch of {} slots", scratch.requests.size());
-  const bool whatever_work = messages_max == kLastMessagesMax;
   messages_max = std::min(messages_max, proto::kRequestsOutstandingMax - outstanding_);
   if (messages_max == 0) return 0;
   // What `messages_max` short messages take, and room for one of the longest.
@@ -93,7 +94,7 @@ Result<uint32_t> RingPort::Receive(tiering::EnginePort& engine, RingScratch& scr
   requests_.Peek(scratch.requests.data(), copied);
   uint32_t taken = 0;
   uint32_t messages = 0;
-  while (messages < messages_max && taken < copied && (whatever_work || engine.TakesRequests())) {
+  while (messages < messages_max && taken < copied && take_next()) {
     // The copy may end in the middle of a message of which all was published: that one is for the next call.
     if (copied < ready && copied - taken < proto::kRequestSlotsPerMessageMax) break;
     tiering::Request request;
@@ -109,6 +110,16 @@ Result<uint32_t> RingPort::Receive(tiering::EnginePort& engine, RingScratch& scr
              messages, messages_max);
   requests_.Consume(taken);
   return messages;
+}
+
+Result<uint32_t> RingPort::Receive(tiering::EnginePort& engine, RingScratch& scratch, uint32_t messages_max) {
+  return Take(engine, scratch, messages_max, [&engine] { return engine.TakesRequests(); });
+}
+
+Status RingPort::ReceiveLast(tiering::EnginePort& engine, RingScratch& scratch) {
+  const auto taken = Take(engine, scratch, kLastMessagesMax, [] { return true; });
+  if (!taken) return std::unexpected(taken.error());
+  return {};
 }
 
 void RingPort::SubmitInternal(tiering::EnginePort& engine, const tiering::Request& request) {

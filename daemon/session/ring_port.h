@@ -45,9 +45,10 @@ class RingPort {
   // behind SetRingNeeded(true), its client rings for.
   void SetRingNeeded(bool needed) { requests_.SetWaiting(needed); }
   // Gives up to `messages_max` requests to the engine; returns how many. A violation is an error: end the session.
-  // kLastMessagesMax: of a session that ends, whatever work the engine has left. What it released before is released.
-  static constexpr uint32_t kLastMessagesMax = 127;
   Result<uint32_t> Receive(tiering::EnginePort& engine, RingScratch& scratch, uint32_t messages_max);
+  // Of a session that ends, whatever work the engine has left: what it released before its end is released. At most
+  // kLastMessagesMax.
+  Status ReceiveLast(tiering::EnginePort& engine, RingScratch& scratch);
   // A request of the daemon's own; its answer is not the client's.
   void SubmitInternal(tiering::EnginePort& engine, const tiering::Request& request);
 
@@ -65,6 +66,10 @@ class RingPort {
   uint64_t wakes() const { return wakes_; }
 
  private:
+  static constexpr uint32_t kLastMessagesMax = 127;
+  // `take_next`: whether one more request is taken.
+  template <typename TakeNext>
+  Result<uint32_t> Take(tiering::EnginePort& engine, RingScratch& scratch, uint32_t messages_max, TakeNext take_next);
   void Stage(const proto::CompletionSlot* slots, uint32_t count);
   bool MoveBacklog();  // False: impossible cursor.
   void WakeClient();

@@ -37,7 +37,8 @@ SessionTable::Entry* SessionTable::Find(tiering::SessionId session) {
 }
 
 Status SessionTable::CheckRoomFor(uint32_t uid) const {
-  TIER_CHECK(quota_.taken() == sessions_.size(), "{} taken of {} sessions", quota_.taken(), sessions_.size());
+  TIER_CHECK(quota_.taken() == sessions_.size() + attaching_.size(), "{} taken of {} and {} sessions", quota_.taken(),
+             sessions_.size(), attaching_.size());
   const auto over_quota = quota_.OverQuotaUid(uid);
   if (!over_quota) return {};
   return Fail(Code::kDenied,
@@ -46,37 +47,80 @@ Status SessionTable::CheckRoomFor(uint32_t uid) const {
                           quota_.taken(), quota_.HeldBy(*over_quota), *over_quota, quota_.max(), quota_.of_one_max()));
 }
 
-Result<Attached> SessionTable::Attach(AttachRequest request, base::TimePoint now) {
+void SessionTable::Attach(AttachRequest request, base::TimePoint now, AttachDone done) {
   TIER_CHECK(job_service_ != nullptr && request.doorbell, "job_service {} doorbell {}", job_service_ != nullptr,
              request.doorbell.get());
-  TIER_CHECK(Find(request.session) == nullptr, "session {} twice", static_cast<uint64_t>(request.session));
-  if (auto room = CheckRoomFor(request.uid); !room) return std::unexpected(std::move(room.error()));
-  auto entry = std::make_unique<Entry>(request.uid, std::move(request.doorbell),
-                                       RingPort(request.session, std::move(request.region)));
-  if (auto watched = watch_.Add(entry.get()); !watched) return std::unexpected(watched.error());
-  const auto opened = job_service_->Open(request.uid, request.open, request.session, now);
+  const tiering::SessionId session = request.session;
+  TIER_CHECK(Find(session) == nullptr && !attaching_.contains(static_cast<uint64_t>(session)), "session {} twice",
+             static_cast<uint64_t>(session));
+  if (auto room = CheckRoomFor(request.uid); !room) return done(std::unexpected(std::move(room.error())));
+  auto entry =
+      std::make_unique<Entry>(request.uid, std::move(request.doorbell), RingPort(session, std::move(request.region)));
+  if (auto watched = watch_.Add(entry.get()); !watched) return done(std::unexpected(watched.error()));
+  const auto opened = job_service_->Open(request.uid, request.open, session, now);
   if (!opened) {
     watch_.Remove(entry.get());
-    return std::unexpected(opened.error());
+    return done(std::unexpected(opened.error()));
   }
-  const Job& job = **opened;
-  entry->job = job.id;
+  const tiering::JobId job = (*opened)->id;
+  entry->job = job;
   quota_.Take(request.uid);
-  sessions_.emplace(static_cast<uint64_t>(request.session), std::move(entry));
+  if (!job_service_->IsOpening(job)) return done(Add(std::move(entry), request.open.rank));
+  watch_.Remove(entry.get());
+  attaching_.emplace(static_cast<uint64_t>(session), Attaching{std::move(entry), request.open.rank, std::move(done)});
+  job_service_->WhenOpen(job, [this, session](const Status& status) { FinishAttach(session, status); });
+}
+
+Attached SessionTable::Add(std::unique_ptr<Entry> added, int32_t rank) {
+  const Entry& entry = *added;
+  const auto session = static_cast<uint64_t>(entry.port.session());
+  const Job& job = *job_service_->registry().Find(entry.job);
   job_service_->events().Emit(
       "session_attached", &job,
-      fmt::format("session {} of uid {} attached to job '{}' (rank {})", static_cast<uint64_t>(request.session),
-                  request.uid, job.name, request.open.rank));
+      fmt::format("session {} of uid {} attached to job '{}' (rank {})", session, entry.uid, job.name, rank));
+  sessions_.emplace(session, std::move(added));
   return Attached{.job = static_cast<uint64_t>(job.id), .job_name = job.name, .token = job.token};
 }
 
+// The job is open, or never will be.
+void SessionTable::FinishAttach(tiering::SessionId session, const Status& opened) {
+  const auto place = attaching_.find(static_cast<uint64_t>(session));
+  if (place == attaching_.end()) return;  // Its client has gone meanwhile.
+  Attaching& attaching = place->second;
+  Status known = opened;
+  if (known) known = watch_.Add(attaching.entry.get());
+  if (known) {
+    known = job_service_->engine().OpenSession(session, attaching.entry->job);
+    if (!known) watch_.Remove(attaching.entry.get());
+  }
+  if (!known) {
+    RefuseAttach(session, known.error());
+    return;
+  }
+  Attaching attached = std::move(attaching);
+  attaching_.erase(place);
+  attached.done(Add(std::move(attached.entry), attached.rank));
+}
+
+bool SessionTable::RefuseAttach(tiering::SessionId session, Error error) {
+  const auto attaching = attaching_.extract(static_cast<uint64_t>(session));
+  if (attaching.empty()) return false;
+  const Entry& entry = *attaching.mapped().entry;
+  quota_.Give(entry.uid);
+  job_service_->Leave({.job = entry.job, .session = session, .engine_knows = false, .announced = false}, error.message);
+  attaching.mapped().done(std::unexpected(std::move(error)));
+  return true;
+}
+
 void SessionTable::Detach(tiering::SessionId session, const std::string& reason) {
+  if (RefuseAttach(session, {Code::kDisconnected, reason})) return;
   Entry* entry = Find(session);
   if (entry == nullptr) return;  // Its end came from the other side first.
   Reclaim(entry, reason);
 }
 
 void SessionTable::End(tiering::SessionId session, Code code, const std::string& reason) {
+  if (RefuseAttach(session, {code, reason})) return;
   if (Find(session) == nullptr) return;
   Detach(session, reason);
   notices_->SendEnd(session, code, reason);
@@ -84,6 +128,9 @@ void SessionTable::End(tiering::SessionId session, Code code, const std::string&
 
 void SessionTable::EndAll(Code code, const std::string& reason) {
   for (const tiering::SessionId session : Sessions()) End(session, code, reason);
+  while (!attaching_.empty()) {
+    RefuseAttach(attaching_.begin()->second.entry->port.session(), {code, reason});
+  }
 }
 
 // Everything the session held is reclaimed, by the engine and here.
@@ -92,14 +139,9 @@ void SessionTable::Reclaim(Entry* entry, const std::string& reason) {
   const tiering::JobId job = entry->job;
   if (entry->engine_knows) {
     // A ring that breaks the protocol has nothing more to say.
-    (void)entry->port.Receive(job_service_->engine(), scratch_, RingPort::kLastMessagesMax);
-    job_service_->engine().EndSession(session, reason);
+    (void)entry->port.ReceiveLast(job_service_->engine(), scratch_);
   }
-  if (const Job* known = job_service_->registry().Find(job); known != nullptr) {
-    job_service_->events().Emit(
-        "session_ended", known,
-        fmt::format("session {} of job '{}' ended: {}", static_cast<uint64_t>(session), known->name, reason));
-  }
+  job_service_->Leave({.job = job, .session = session, .engine_knows = entry->engine_knows}, reason);
   watch_.Remove(entry);
   quota_.Give(entry->uid);
   std::erase(answered_, entry);
@@ -107,7 +149,6 @@ void SessionTable::Reclaim(Entry* entry, const std::string& reason) {
   const size_t erased = sessions_.erase(static_cast<uint64_t>(session));
   TIER_CHECK(erased == 1, "session {}: {} entries", static_cast<uint64_t>(session), erased);
   flush_.OnSessionEnded(session);
-  job_service_->Leave(job, session, reason);
 }
 
 void SessionTable::WindowReturned(tiering::SessionId session, WindowIndex window) {
@@ -166,6 +207,8 @@ bool SessionTable::Publish() {
     }
   }
   answered_.clear();
+  happened |= !opened_.empty();
+  for (const auto& [job, status] : std::exchange(opened_, {})) job_service_->OnJobOpened(job, status);
   happened |= ApplyEndings();
   return happened;
 }

@@ -4,9 +4,11 @@
 //
 // A pass looks at the rings of sessions that were heard a moment ago or have rung, not at all rings (ring_watch.h).
 //
-// Invariant: a session is here exactly while the engine knows it, except for the moment between the engine's
-// OnSessionEnded and the end of that turn; one user has at most seven eighths of them. Engine thread only. No
-// allocation in steady state.
+// A session whose job is being resumed waits for that: its client hears nothing, and can ask nothing, until then.
+//
+// Invariant: a session is here exactly while the engine knows it, except while its job is being resumed and for the
+// moment between the engine's OnSessionEnded and the end of that turn; one user has at most seven eighths of them.
+// Engine thread only. No allocation in steady state.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "daemon/memory/window_source.h"
@@ -68,7 +71,9 @@ class SessionTable final : public tiering::ReplySink {
   // Before the first call of anything else: the engine is made after the sink that it answers to.
   void Connect(JobService& job_service, SessionNotices& notices);
 
-  Result<Attached> Attach(AttachRequest request, base::TimePoint now);
+  // `done` is called once: before it returns, or when the session's job has been resumed.
+  using AttachDone = std::function<void(Result<Attached>)>;
+  void Attach(AttachRequest request, base::TimePoint now, AttachDone done);
   // The client is gone (or says so): everything it held is reclaimed now.
   void Detach(tiering::SessionId session, const std::string& reason);
   // The client is at fault, or the daemon stops: the same, and it is told why.
@@ -90,13 +95,14 @@ class SessionTable final : public tiering::ReplySink {
   // Writes every dirty piece of the job to SSD, whether it has sessions or not; the group ends when that is done.
   void Flush(tiering::JobId job, uint32_t timeout_ms, const std::shared_ptr<SessionFlush::Group>& group);
   std::vector<tiering::SessionId> Sessions() const;
-  size_t size() const { return sessions_.size(); }
+  size_t size() const { return sessions_.size(); }  // Attached.
   uint64_t violations() const { return violations_; }
 
   // tiering::ReplySink.
   void OnReply(tiering::SessionId session, const tiering::Reply& reply) override;
   void OnWindow(tiering::SessionId session, const memory::WindowShape& window) override;
   void OnWindowReturn(tiering::SessionId session, WindowIndex window) override;
+  void OnJobOpened(tiering::JobId job, const Status& status) override { opened_.emplace_back(job, status); }
   void OnSessionEnded(tiering::SessionId session, Code code, const std::string& reason) override;
 
  private:
@@ -106,6 +112,12 @@ class SessionTable final : public tiering::ReplySink {
     bool answered = false;           // Something to publish.
     bool engine_knows = true;        // Until the engine says that it ended this session.
     using WatchedRing::WatchedRing;  // Its uid holds one of the places.
+  };
+  // A session whose job is being resumed. The engine does not know it, and nothing is taken off its ring.
+  struct Attaching {
+    std::unique_ptr<Entry> entry;
+    int32_t rank = -1;
+    AttachDone done;
   };
   struct Ending {
     tiering::SessionId session{};
@@ -120,12 +132,16 @@ class SessionTable final : public tiering::ReplySink {
   };
   Entry* Find(tiering::SessionId session);
   Status CheckRoomFor(uint32_t uid) const;
+  Attached Add(std::unique_ptr<Entry> entry, int32_t rank);
+  void FinishAttach(tiering::SessionId session, const Status& opened);
+  // True: the session was still attaching, and does so no more.
+  bool RefuseAttach(tiering::SessionId session, Error error);
   Result<std::shared_ptr<const proto::FileDescriptor>> Share(WindowIndex window);
   void EndLater(tiering::SessionId session, Code code, std::string reason);
   void Reclaim(Entry* entry, const std::string& reason);
   bool ApplyEndings();
 
-  UidQuota quota_;  // Of sessions_.
+  UidQuota quota_;  // Of sessions_ and attaching_.
   Poller& poller_;
   const memory::WindowSource& windows_;
   JobService* job_service_ = nullptr;
@@ -135,6 +151,8 @@ class SessionTable final : public tiering::ReplySink {
   RingWatch watch_;
   base::TimePoint now_;                                            // Of the last Receive.
   std::unordered_map<uint64_t, std::unique_ptr<Entry>> sessions_;  // By id.
+  std::unordered_map<uint64_t, Attaching> attaching_;              // Likewise.
+  std::vector<std::pair<tiering::JobId, Status>> opened_;          // In this turn.
   std::vector<Entry*> answered_;
   std::vector<Entry*> backlogged_;  // Leave answers unread.
   std::vector<Ending> endings_;

@@ -197,7 +197,19 @@ void LmdbManifestStore::StartPut(uint64_t cookie, std::string job, std::vector<s
 }
 
 void LmdbManifestStore::StartErase(uint64_t cookie, std::string job) {
-  Enqueue({.cookie = cookie, .job = std::move(job), .erase = true});
+  Enqueue({.cookie = cookie, .job = std::move(job), .kind = Request::Kind::kErase});
+}
+
+void LmdbManifestStore::StartLoad(uint64_t cookie, std::string job) {
+  Enqueue({.cookie = cookie, .job = std::move(job), .kind = Request::Kind::kLoad});
+}
+
+void LmdbManifestStore::Discard(std::shared_ptr<void> memory) {
+  {
+    const MutexLock lock(mutex_);
+    discarded_.push_back(std::move(memory));
+  }
+  wake_.NotifyOne();
 }
 
 void LmdbManifestStore::Poll(std::vector<ManifestResult>* results) {
@@ -213,11 +225,13 @@ void LmdbManifestStore::Run() {
     WaitForWork();
     if (waiting_.empty() && stopping_) return;
     batch.swap(waiting_);
+    std::vector<std::shared_ptr<void>> discarded = std::exchange(discarded_, {});
     std::vector<ManifestResult> done;
     {
       const MutexUnlock unlocked(mutex_);
-      if (batch.empty()) WriteSuperblocks();  // Nothing but time has passed: the retry.
-      done = CommitBatch(batch);
+      if (batch.empty() && discarded.empty()) WriteSuperblocks();  // Nothing but time has passed: the retry.
+      discarded.clear();
+      done = Perform(batch);
       batch.clear();
     }
     std::move(done.begin(), done.end(), std::back_inserter(results_));
@@ -228,7 +242,7 @@ void LmdbManifestStore::Run() {
 void LmdbManifestStore::WaitForWork() {
   using Clock = std::chrono::steady_clock;
   const auto retry = superblock_failure_.empty() ? Clock::time_point::max() : Clock::now() + options_.superblock_retry;
-  while (waiting_.empty() && !stopping_) {
+  while (waiting_.empty() && discarded_.empty() && !stopping_) {
     if (!wake_.WaitUntil(mutex_, retry)) return;
   }
 }
@@ -255,6 +269,24 @@ std::string LmdbManifestStore::superblock_failure() const {
   return superblock_failure_;
 }
 
+// The commits together; then the loads, which see them.
+std::vector<ManifestResult> LmdbManifestStore::Perform(std::span<Request> batch) {
+  const auto loads =
+      std::ranges::stable_partition(batch, [](const Request& r) { return r.kind != Request::Kind::kLoad; });
+  std::vector<ManifestResult> results = CommitBatch(batch.first(batch.size() - loads.size()));
+  for (const Request& request : loads) {
+    ManifestResult& result = results.emplace_back(ManifestResult{.cookie = request.cookie});
+    Result<std::vector<std::byte>> manifest = Load(request.job);
+    if (manifest) {
+      result.manifest = *std::move(manifest);
+    } else {
+      result.code = manifest.error().code;
+      result.message = std::move(manifest.error().message);
+    }
+  }
+  return results;
+}
+
 std::vector<ManifestResult> LmdbManifestStore::CommitBatch(std::span<const Request> batch) {
   std::vector<ManifestResult> results;
   if (batch.empty()) return results;
@@ -279,7 +311,8 @@ std::vector<ManifestResult> LmdbManifestStore::CommitBatch(std::span<const Reque
 
 // An error means that LMDB has not committed: what comes after its commit cannot undo it and must not look as if.
 Status LmdbManifestStore::CommitTogether(std::span<const Request> batch, uint64_t* commit) {
-  const bool names_extents = std::any_of(batch.begin(), batch.end(), [](const Request& r) { return !r.erase; });
+  const bool names_extents =
+      std::any_of(batch.begin(), batch.end(), [](const Request& r) { return r.kind == Request::Kind::kPut; });
   if (names_extents) {
     if (Status flushed = FlushDevices(); !flushed) return flushed;
   }
@@ -289,7 +322,7 @@ Status LmdbManifestStore::CommitTogether(std::span<const Request> batch, uint64_
   int error = Put(transaction->get(), environment_->binding, kKeyCommit, std::as_bytes(std::span(commit, 1)));
   for (const Request& request : batch) {
     if (error != 0) break;
-    if (!request.erase) {
+    if (request.kind == Request::Kind::kPut) {
       error = Put(transaction->get(), environment_->manifests, request.job, request.manifest);
       continue;
     }

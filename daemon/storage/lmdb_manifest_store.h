@@ -59,6 +59,8 @@ class LmdbManifestStore final : public ManifestStore {
 
   void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) override;
   void StartErase(uint64_t cookie, std::string job) override;
+  void StartLoad(uint64_t cookie, std::string job) override;
+  void Discard(std::shared_ptr<void> memory) override;
   void Poll(std::vector<ManifestResult>* results) override;
   Result<std::vector<std::byte>> Load(std::string_view job) const override;
   std::vector<std::string> Jobs() const override;
@@ -72,7 +74,7 @@ class LmdbManifestStore final : public ManifestStore {
     uint64_t cookie = 0;
     std::string job;
     std::vector<std::byte> manifest;
-    bool erase = false;
+    enum class Kind : uint8_t { kPut, kErase, kLoad } kind = Kind::kPut;
   };
   struct Environment;
   explicit LmdbManifestStore(ManifestStoreOptions options);
@@ -85,6 +87,7 @@ class LmdbManifestStore final : public ManifestStore {
   void WaitForWork() TIER_REQUIRES(mutex_);
   Status FlushDevices();
   void WriteSuperblocks();
+  std::vector<ManifestResult> Perform(std::span<Request> batch);
   std::vector<ManifestResult> CommitBatch(std::span<const Request> batch);
   Status CommitTogether(std::span<const Request> batch, uint64_t* commit);
 
@@ -98,6 +101,7 @@ class LmdbManifestStore final : public ManifestStore {
   mutable Mutex mutex_;
   CondVar wake_;
   std::vector<Request> waiting_ TIER_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<void>> discarded_ TIER_GUARDED_BY(mutex_);
   std::vector<ManifestResult> results_ TIER_GUARDED_BY(mutex_);
   std::string superblock_failure_ TIER_GUARDED_BY(mutex_);
   bool stopping_ TIER_GUARDED_BY(mutex_) = false;

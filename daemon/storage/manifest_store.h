@@ -1,12 +1,13 @@
 // ManifestStore: keeps the manifest of each named job, which says where its persisted tensors lie on SSD. References
 // only, never tensor bytes.
 //
-// A manifest is opaque here: tiering encodes it (layout in proto/manifest_record.h). Commits are synced and run off the
-// engine thread. Engine thread only.
+// A manifest is opaque here: tiering encodes it (layout in proto/manifest_record.h). Commits are synced; they and loads
+// run off the engine thread. Engine thread only.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,8 @@ struct ManifestResult {
   uint64_t cookie = 0;
   Code code = Code::kOk;
   std::string message;
-  uint64_t commit = 0;  // Number of the synced commit.
+  uint64_t commit = 0;                // Number of the synced commit.
+  std::vector<std::byte> manifest{};  // That StartLoad asked for.
 };
 
 class ManifestStore {
@@ -29,7 +31,11 @@ class ManifestStore {
   virtual void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) = 0;
   virtual void StartErase(uint64_t cookie, std::string job) = 0;
   virtual void Poll(std::vector<ManifestResult>* results) = 0;
-  // The last committed manifest. NOT_FOUND if there is none. Blocks for a read of the file: start and resume only.
+  // The last committed manifest; it comes by Poll, or NOT_FOUND if there is none.
+  virtual void StartLoad(uint64_t cookie, std::string job) = 0;
+  // Memory of a manifest that is needed no more. It is given back on another thread, for that takes milliseconds.
+  virtual void Discard(std::shared_ptr<void> memory) = 0;
+  // The last committed manifest at once. Blocks for a read of the file: for the start of the daemon.
   virtual Result<std::vector<std::byte>> Load(std::string_view job) const = 0;
   virtual std::vector<std::string> Jobs() const = 0;
 };

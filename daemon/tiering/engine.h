@@ -34,7 +34,7 @@ class Engine final : public EnginePort {
   Status SetJob(JobId job, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) override;
   void CloseJob(JobId job, const std::string& reason, bool purge) override;
   Status OpenSession(SessionId session, JobId job) override;
-  void EndSession(SessionId session, const std::string& reason) override;
+  void EndSession(SessionId session, const std::string& reason, std::optional<JobId> ends_job) override;
   void WindowReturned(SessionId session, WindowIndex window) override;
   void Submit(SessionId session, const Request& request) override;
   bool TakesRequests() const override;

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "daemon/session/request_decoder.h"
+
 namespace tier::tiering::sim {
 namespace {
 
@@ -18,25 +20,15 @@ uint64_t PiecesOf(const HeldLease& lease) {
   return (last.offset + last.length - 1) / kBlockSize - lease.patches.front().offset / kBlockSize + 1;
 }
 
-}  // namespace
-
-void SimClient::Send(PendingRequest request) {
-  const uint64_t sequence = ++sequence_;
-  const auto timeout_ms = static_cast<uint32_t>(world_.chance.Between(1, 200));
-  request.deadline = world_.now + std::chrono::milliseconds(timeout_ms);
-  request.turn = world_.turns;
-  for (const TensorPtr& tensor : request.tensors) {
-    request.torn = request.torn || tensor->any_torn();
-    request.swaps.push_back(tensor->swaps);
+void MakeWellFormed(const session::OpShape& shape, std::vector<RequestItem>* items) {
+  items->resize(std::clamp<size_t>(items->size(), shape.items_min, shape.items_max));
+  for (RequestItem& item : *items) {
+    if (!shape.range) item.offset = item.length = 0;
+    if (!shape.value) item.value = 0;
   }
-  const PendingRequest& sent = pending_[sequence] = std::move(request);
-  world_.engine.Submit(session_, {.sequence = sequence,
-                                  .op = sent.op,
-                                  .flags = sent.flags,
-                                  .timeout_ms = timeout_ms,
-                                  .items = sent.items,
-                                  .text = {}});
 }
+
+}  // namespace
 
 uint64_t SimClient::RandomSize() {
   const uint64_t max = world_.plan.tensor_max_bytes;
@@ -49,6 +41,7 @@ uint64_t SimClient::RandomSize() {
 }
 
 void SimClient::Act() {
+  if (dead_ || asleep_) return;
   if (world_.plan.hostile_one_in != 0 && world_.chance.OneIn(world_.plan.hostile_one_in)) Hostile();
   if (pending_.size() >= kPendingMax) return ReleaseSome();
   const bool full = leases_.size() >= world_.plan.leases_max;
@@ -92,8 +85,10 @@ void SimClient::Create() {
     }
     request.items.push_back({tensor->id, 0, length, tensor->size});
     request.tensors.push_back(tensor);
-    world_.model.Add(tensor);
   }
+  request.effects = [this, tensors = request.tensors] {
+    for (const TensorPtr& tensor : tensors) world_.model.Add(tensor);
+  };
   Send(std::move(request));
 }
 
@@ -177,6 +172,7 @@ void SimClient::GrowCreation() {
   uint32_t flags = 0;
   const TensorPtr tensor = PickTensor(&flags);
   if (tensor == nullptr || tensor->visible || tensor->creator != static_cast<uint64_t>(session_)) return;
+  if (HasUnsubmitted(tensor)) return;  // It may seal what is missing.
   const auto missing = std::find(tensor->sealed.begin(), tensor->sealed.end(), false);
   const auto page = static_cast<uint64_t>(missing - tensor->sealed.begin());
   if (page == tensor->page_count()) return;
@@ -189,9 +185,21 @@ void SimClient::GrowCreation() {
         .items = {{tensor->id, offset, length, 0}}});
 }
 
+// A lease that it knows of, of a tensor that the engine and the model agree on.
+bool SimClient::MayRelease(const HeldLease& lease) const { return lease.delivered && !HasUnsubmitted(lease.tensor); }
+
+bool SimClient::HasUnsubmitted(const TensorPtr& tensor) const {
+  return std::any_of(pending_.begin(), pending_.end(), [&](const auto& entry) {
+    const auto& [sequence, request] = entry;
+    return !request.submitted &&
+           std::find(request.tensors.begin(), request.tensors.end(), tensor) != request.tensors.end();
+  });
+}
+
 void SimClient::ReleaseSome() {
   if (leases_.empty()) return;
   const size_t index = world_.chance.Below(leases_.size());
+  if (!MayRelease(leases_[index])) return;
   uint32_t flags = 0;
   if (leases_[index].write && world_.chance.OneIn(10)) {
     const bool untouched = leases_[index].tensor->visible && !leases_[index].touched;
@@ -202,7 +210,9 @@ void SimClient::ReleaseSome() {
 }
 
 void SimClient::ReleaseAll() {
-  while (!leases_.empty()) Release(leases_.size() - 1, 0);
+  for (size_t index = leases_.size(); index > 0 && !dead_; --index) {
+    if (index <= leases_.size() && MayRelease(leases_[index - 1])) Release(index - 1, 0);
+  }
 }
 
 void SimClient::Seal(const HeldLease& lease) {
@@ -248,27 +258,37 @@ void SimClient::VerifyRead(const HeldLease& lease, const char* when) {
 
 void SimClient::Release(size_t index, uint32_t flags) {
   const HeldLease lease = leases_[index];
-  const bool was_visible = lease.tensor->visible;
   leases_.erase(leases_.begin() + static_cast<ptrdiff_t>(index));
-  if ((flags & proto::kFlagUntouched) != 0) {
-    // Nothing was written, and nothing changes.
-  } else if (lease.write) {
+  if (!lease.write) {
+    VerifyRead(lease, "at the end of its lease");
+  } else if ((flags & proto::kFlagUntouched) == 0) {
     for (const Patch& patch : lease.patches) Stamp(*lease.tensor, patch, lease.seed);
+  }
+  GiveLease(lease);
+  RequestItem item{0, 0, 0, lease.id};
+  const bool in_place = lease.write && flags == 0 && lease.tensor->visible;
+  if (in_place) flags = PartOfASwap(lease, &item);
+  PendingRequest request{.op = Op::kRelease, .flags = flags, .tensors = {lease.tensor}, .items = {item}};
+  request.effects = [this, lease, flags, in_place, in_swap = item.length != 0] {
+    OnReleased(lease, flags);
+    if (in_swap) OnRewritten(lease, flags);
+    if (in_place && !in_swap) Change(lease);
+  };
+  request.released = lease;
+  Send(std::move(request));
+}
+
+void SimClient::OnReleased(const HeldLease& lease, uint32_t flags) {
+  if (lease.write && (flags & proto::kFlagUntouched) == 0) {
     if ((flags & proto::kFlagAbandon) != 0) {
       Abandon(lease);
     } else {
       Seal(lease);
     }
-  } else {
-    VerifyRead(lease, "at the end of its lease");
   }
-  if ((flags & proto::kFlagFreeAfter) != 0) {
-    lease.tensor->freeing = true;
-    world_.model.Remove(lease.tensor);
-  }
-  RequestItem item{0, 0, 0, lease.id};
-  if (lease.write && flags == 0 && was_visible) flags = PartOfASwap(lease, &item);
-  Send({.op = Op::kRelease, .flags = flags, .tensors = {lease.tensor}, .items = {item}});
+  if ((flags & proto::kFlagFreeAfter) == 0) return;
+  lease.tensor->freeing = true;
+  world_.model.Remove(lease.tensor);
 }
 
 // What it sealed by hand belongs to what it sealed before, until it says that a step has ended.
@@ -285,24 +305,26 @@ void SimClient::Change(const HeldLease& lease) {
 
 // Of a swap over all of the tensor, if it says anything of one.
 uint32_t SimClient::PartOfASwap(const HeldLease& lease, RequestItem* item) {
+  const TensorModel& tensor = *lease.tensor;
+  const bool whole = PiecesOf(lease) == tensor.torn.size();  // It ends all swaps.
+  const bool begun = !whole && tensor.swaps.contains(static_cast<uint64_t>(session_));
+  if (!begun && !world_.chance.OneIn(4)) return 0;
+  item->length = tensor.size;
+  return begun && world_.chance.OneIn(2) ? 0 : proto::kFlagMore;
+}
+
+void SimClient::OnRewritten(const HeldLease& lease, uint32_t flags) {
   TensorModel& tensor = *lease.tensor;
   const auto me = static_cast<uint64_t>(session_);
-  const bool begun = tensor.swaps.contains(me);
-  if (!begun && !world_.chance.OneIn(4)) {
-    Change(lease);
-    return 0;
-  }
-  item->length = tensor.size;
-  if (begun && world_.chance.OneIn(2)) {
+  if ((flags & proto::kFlagMore) == 0) {
     tensor.swaps.erase(me);
     tensor.changed.clear();  // If it wrote all of the tensor: the model does not count that.
-    return 0;
+    return;
   }
-  const bool alone = tensor.swaps.empty() || begun;
+  const bool alone = tensor.swaps.empty() || tensor.swaps.contains(me);
   if (alone && PiecesOf(lease) != tensor.torn.size()) tensor.swaps.emplace(me, world_.next_swap++);
   tensor.tainted = true;
   tensor.perhaps_changed.insert(me);
-  return proto::kFlagMore;
 }
 
 void SimClient::Free() {
@@ -317,20 +339,25 @@ void SimClient::Free() {
 void SimClient::Name(Op op) {
   uint32_t flags = 0;
   const TensorPtr tensor = PickTensor(&flags);
-  if (op == Op::kPersist && !world_.plan.manifests) return;
-  if (tensor == nullptr || (op == Op::kFlush && world_.chance.OneIn(4)) || op == Op::kPersist) {
-    if (op == Op::kFlush || op == Op::kPersist) Send({.op = op});
-    if (op != Op::kPersist) return;
+  if (op == Op::kPersist) {
     // What it changed until the manifest is made is finished, if that is committed.
-    for (const auto& [key, each] : world_.model.tensors()) each->changed.erase(static_cast<uint64_t>(session_));
+    if (world_.plan.manifests) Send({.op = op, .effects = [this] { FinishChanges(); }});
     return;
   }
-  Send({.op = op, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 0}}});
-  if (op != Op::kAccept) return;
-  tensor->torn.assign(tensor->torn.size(), false);
-  tensor->FinishWrites();
-  for (uint32_t page = 0; page < tensor->page_count(); ++page) {
-    if (world_.punched || tensor->doubtful[page / kPagesPerBlock]) tensor->seeds[page] = kUnknown;
+  if (tensor == nullptr || (op == Op::kFlush && world_.chance.OneIn(4))) {
+    if (op == Op::kFlush) Send({.op = op});
+    return;
+  }
+  PendingRequest request{.op = op, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 0}}};
+  if (op == Op::kAccept) request.effects = [this, tensor] { OnAccepted(*tensor); };
+  Send(std::move(request));
+}
+
+void SimClient::OnAccepted(TensorModel& tensor) {
+  tensor.torn.assign(tensor.torn.size(), false);
+  tensor.FinishWrites();
+  for (uint32_t page = 0; page < tensor.page_count(); ++page) {
+    if (world_.punched || tensor.doubtful[page / kPagesPerBlock]) tensor.seeds[page] = kUnknown;
   }
 }
 
@@ -344,26 +371,29 @@ void SimClient::Tear() {
     item.offset = world_.chance.Below(tensor->size);
     item.length = world_.chance.Between(1, tensor->size - item.offset);
   }
-  tensor->tainted = true;
-  const uint64_t end = item.length == 0 ? tensor->size : item.offset + item.length;
-  for (uint64_t piece = item.offset / kBlockSize; piece * kBlockSize < end; ++piece) tensor->torn[piece] = true;
-  if (item.offset < kBlockSize && end > (tensor->torn.size() - 1) * kBlockSize) {
-    tensor->swaps.erase(static_cast<uint64_t>(session_));
-  }
-  Send({.op = Op::kTear, .flags = flags, .tensors = {tensor}, .items = {item}});
+  PendingRequest request{.op = Op::kTear, .flags = flags, .tensors = {tensor}, .items = {item}};
+  request.effects = [this, tensor, item] { OnTorn(*tensor, item); };
+  Send(std::move(request));
 }
 
-void SimClient::Step() {
-  Send({.op = Op::kStep});
+void SimClient::OnTorn(TensorModel& tensor, const RequestItem& item) {
+  tensor.tainted = true;
+  const uint64_t end = item.length == 0 ? tensor.size : item.offset + item.length;
+  for (uint64_t piece = item.offset / kBlockSize; piece * kBlockSize < end; ++piece) tensor.torn[piece] = true;
+  if (item.offset < kBlockSize && end > (tensor.torn.size() - 1) * kBlockSize) {
+    tensor.swaps.erase(static_cast<uint64_t>(session_));
+  }
+}
+
+void SimClient::FinishChanges() {
   for (const auto& [key, tensor] : world_.model.tensors()) tensor->changed.erase(static_cast<uint64_t>(session_));
 }
 
-void SimClient::Intern() {
-  const uint64_t sequence = ++sequence_;
-  pending_[sequence] = {.op = Op::kIntern, .deadline = world_.now + std::chrono::milliseconds(1)};
-  const std::string key = fmt::format("key-{}", world_.chance.Below(50));
-  world_.engine.Submit(session_, {.sequence = sequence, .op = Op::kIntern, .items = {}, .text = key});
+void SimClient::Step() {
+  Send({.op = Op::kStep, .effects = [this] { FinishChanges(); }});
 }
+
+void SimClient::Intern() { Send({.op = Op::kIntern, .text = fmt::format("key-{}", world_.chance.Below(50))}); }
 
 // Requests that no honest client sends. Whatever the answer, nothing may break; free and the like are left out of it,
 // since a guess that hits would surprise the model, not the engine.
@@ -382,6 +412,11 @@ void SimClient::Hostile() {
     if (request.op == Op::kCreate)
       item = {huge, world_.chance.Any(), world_.chance.Any(), world_.chance.OneIn(3) ? 0 : huge};
     request.items.push_back(item);
+  }
+  broke_protocol_ = true;
+  // Most are what a broken program would send by libtier: the daemon's decoder takes them.
+  if (const session::OpShape* shape = session::ShapeOf(static_cast<uint16_t>(request.op)); shape != nullptr) {
+    if (!world_.chance.OneIn(6)) MakeWellFormed(*shape, &request.items);
   }
   Send(std::move(request));
 }

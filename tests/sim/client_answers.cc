@@ -17,6 +17,8 @@ void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
     uint64_t offset = request.items[span.item].offset;
     for (const Patch& patch : lease.patches) offset += patch.length;
     lease.id = span.lease;
+    lease.request = reply.sequence;
+    lease.spans.push_back(span);
     lease.patches.push_back({offset, world_.address(span.window, span.offset), span.length});
   }
   const bool write = request.op == Op::kCreate || (request.flags & proto::kFlagWrite) != 0;
@@ -131,6 +133,7 @@ void SimClient::OnReply(const Reply& reply) {
   const PendingRequest request = std::move(found->second);
   pending_.erase(found);
   ++answered_;
+  Expect(request, reply);
   if (reply.code != Code::kOk) return OnRefusal(request, reply);
   if (request.hostile) return;
   if (request.duplicate && !request.tensors[0]->freeing) world_.fail("a taken name was created again");
@@ -151,6 +154,10 @@ void SimClient::OnReply(const Reply& reply) {
 }
 
 void SimClient::Die() {
+  dead_ = true;
+  for (const auto& [sequence, request] : pending_) {
+    if (!request.submitted && request.released) leases_.push_back(*request.released);
+  }
   for (const HeldLease& lease : leases_) {
     if (lease.write) Abandon(lease);
   }
@@ -161,7 +168,7 @@ void SimClient::Die() {
   for (const auto& [sequence, request] : pending_) {
     // Granted since the last answers were told, perhaps: then the creation went with the client, and took the old one.
     const bool just_sent = request.turn == world_.turns || (world_.punched && request.turn + 1 == world_.turns);
-    if (request.replaces != nullptr && just_sent) Doubt(request);
+    if (request.replaces != nullptr && request.submitted && just_sent) Doubt(request);
   }
   pending_.clear();
   std::vector<TensorPtr> creations;
@@ -173,15 +180,6 @@ void SimClient::Die() {
     world_.model.Remove(tensor);
   }
   world_.model.RemoveSpace(job_, static_cast<uint64_t>(session_));
-}
-
-void SimClient::CheckDeadlines() const {
-  for (const auto& [sequence, request] : pending_) {
-    if (world_.now <= request.deadline + std::chrono::milliseconds(50)) continue;
-    world_.fail(fmt::format("session {}: request {} (operation {}) is not answered {} ms after its deadline",
-                            static_cast<uint64_t>(session_), sequence, static_cast<int>(request.op),
-                            (world_.now - request.deadline).count() / 1'000'000));
-  }
 }
 
 }  // namespace tier::tiering::sim

@@ -42,6 +42,7 @@ struct Plan {
   uint32_t kill_one_in = 0;     // Turns; 0: never.
   uint32_t punch_one_in = 0;    // Turns; 0: never.
   uint32_t hostile_one_in = 0;  // Actions; 0: never.
+  uint32_t hostiles = 0;        // Clients that write whatever they like into their rings.
   uint32_t leases_max = 12;     // Of a client at a time.
   uint64_t tensor_max_bytes = 0;
   WorkUnits work;

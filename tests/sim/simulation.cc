@@ -2,8 +2,11 @@
 #include "tests/sim/simulation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "libclient/client/invariant.h"
 
 namespace tier::tiering::sim {
 namespace {
@@ -11,6 +14,13 @@ namespace {
 constexpr uint32_t kWindDownTurnsMax = 20000;
 constexpr uint32_t kRestTurns = 2000;  // In which all that is left is freed, one piece in a turn.
 constexpr uint32_t kWindowsPerSimulation = 64;
+constexpr uint32_t kHostileUid = 77;
+
+std::vector<uint64_t> IdsOf(const auto& sessions) {
+  std::vector<uint64_t> ids;
+  for (const auto& [session, client] : sessions) ids.push_back(session);
+  return ids;
+}
 
 }  // namespace
 
@@ -22,14 +32,17 @@ Simulation::Simulation(const Plan& plan)
                 .arena_max_bytes = plan.arena_max_bytes,
                 .windows_max = kWindowsPerSimulation,
                 .delay_turns = plan.window_delay_turns,
-                .page_size = static_cast<uint32_t>(plan.huge_pages ? kBlockSize : kPageSize)}),
+                .page_size = static_cast<uint32_t>(plan.huge_pages ? kBlockSize : kPageSize),
+                .memory_files = true}),
       transfers_({.seed = plan.seed,
                   .inflight_max = plan.inflight_max,
                   .device_count = plan.devices,
                   .delay_turns_min = 0,
-                  .delay_turns_max = plan.delay_turns_max}) {
+                  .delay_turns_max = plan.delay_turns_max}),
+      daemon_(windows_, now_, *this) {
   using storage::Direction;
   using storage::TransferOutcome;
+  client::SetAbortOnBrokenInvariant(true);
   for (uint16_t device = 0; device < plan.devices; ++device) extents_.AddDevice(plan.device_blocks);
   transfers_.SetFaultRate({Direction::kWrite, TransferOutcome::kDeviceError, 5}, plan.write_errors);
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kDeviceError, 5}, plan.read_errors);
@@ -41,20 +54,9 @@ Simulation::Simulation(const Plan& plan)
                                                           .extents = extents_,
                                                           .transfers = transfers_,
                                                           .manifests = plan.manifests ? &manifests_ : nullptr,
-                                                          .replies = *this});
-  surroundings_ = std::make_unique<Surroundings>(Surroundings{
-      .plan = plan_,
-      .chance = chance_,
-      .engine = *engine_,
-      .model = model_,
-      .now = now_,
-      .turns = outcome_.turns,
-      .address = [this](uint32_t window, uint64_t offset) { return windows_.address(WindowIndex{window}) + offset; },
-      .fail = [this](const std::string& finding) { Fail(finding); },
-      .punched = punched_,
-      .next_seed = next_seed_,
-      .next_swap = next_swap_,
-      .next_tensor = next_tensor_});
+                                                          .replies = daemon_});
+  daemon_.Connect(*engine_);
+  MakeSurroundings();
   transfers_.WatchSubmits([this] {
     if (const auto overwrite = transfer_check_.AtSubmit(engine_->NamedPlaces(), transfers_, manifests_))
       Fail(*overwrite);
@@ -64,70 +66,159 @@ Simulation::Simulation(const Plan& plan)
 
 Simulation::~Simulation() = default;
 
-void Simulation::Fail(const std::string& finding) {
-  if (!outcome_.finding) outcome_.finding = fmt::format("turn {}: {}", outcome_.turns, finding);
+void Simulation::MakeSurroundings() {
+  surroundings_ = std::make_unique<Surroundings>(Surroundings{
+      .plan = plan_,
+      .chance = chance_,
+      .model = model_,
+      .now = now_,
+      .turns = engine_turns_,
+      .address = [this](uint32_t window, uint64_t offset) { return windows_.address(WindowIndex{window}) + offset; },
+      .fail = [this](const std::string& finding) { Fail(finding); },
+      .failed = [this] { return outcome_.finding.has_value(); },
+      .step =
+          [this] {
+            Round();
+            Mishap();
+            TakeTurn();
+          },
+      .window_returned = [this](SessionId session, WindowIndex window) { daemon_.GiveWindowBack(session, window); },
+      .punched = punched_,
+      .next_seed = next_seed_,
+      .next_swap = next_swap_,
+      .next_tensor = next_tensor_,
+      .somebody_sleeps = somebody_sleeps_});
 }
 
-void Simulation::OpenJob(Job& job) {
-  const bool persisted = job.named && manifests_.Load(job.key).has_value();
+void Simulation::Fail(const std::string& finding) {
+  const char* const state = daemon_.asleep() ? " (the engine sleeps)" : "";
+  if (!outcome_.finding) outcome_.finding = fmt::format("turn {}{}: {}", outcome_.turns, state, finding);
+}
+
+std::string Simulation::Job::Key() const { return fmt::format("{}/{}", uid, name); }
+
+session::OpenJobRequest Simulation::PlanJob(Job& job) {
+  const bool persisted = job.named && manifests_.Load(job.Key()).has_value();
   if (job.interlude && !persisted) Fail("an ephemeral job took the manifest of an earlier run with it");
   job.interlude = persisted && chance_.OneIn(4);
-  const bool resume = persisted && !job.interlude;
-  job.id = next_id_++;
-  if (job.key.empty()) job.key = fmt::format("0/job-{}", job.id);
+  if (job.name.empty()) {
+    const uint64_t number = next_id_++;
+    job.name = fmt::format("job-{}", number);
+    job.uid = static_cast<uint32_t>(number % 3);
+  }
   job.named = job.named || (plan_.manifests && chance_.OneIn(2));
-  JobOptions options{
-      .key = job.key, .uid = static_cast<uint32_t>(job.id % 3), .named = job.named && !job.interlude, .resume = resume};
-  if (chance_.OneIn(4)) options.limit_bytes = chance_.Between(1, 4) * plan_.window_size;
-  const uint64_t most = options.limit_bytes == 0 ? plan_.arena_max_bytes : options.limit_bytes;
-  if (plan_.guarantees && chance_.OneIn(2)) options.guarantee_bytes = chance_.Between(1, most);
-  Status opened = engine_->OpenJob(JobId{job.id}, options);
-  if (!opened && options.guarantee_bytes != 0 && opened.error().code == Code::kNoMemory) {
-    options.guarantee_bytes = 0;  // More than others leave.
-    opened = engine_->OpenJob(JobId{job.id}, options);
-  }
-  job.open = opened.has_value();
-  if (!opened && opened.error().code == Code::kNoMemory && plan_.metadata_bytes != 0) return;  // Its manifest stays.
-  if (!opened && opened.error().code != Code::kTimeout && opened.error().code != Code::kAlreadyExists) {
-    Fail("a job could not be opened: " + opened.error().message);
-  }
+  session::OpenJobRequest open{.name = job.name, .token = {}, .launch = {}, .named = job.named && !job.interlude};
+  if (persisted && !job.interlude) open.mode = proto::OpenMode::kResume;
+  if (chance_.OneIn(4)) open.limit_bytes = chance_.Between(1, 4) * plan_.window_size;
+  const uint64_t most = open.limit_bytes == 0 ? plan_.arena_max_bytes : open.limit_bytes;
+  if (plan_.guarantees && chance_.OneIn(2)) open.guarantee_bytes = chance_.Between(1, most);
+  return open;
+}
+
+LinkOptions Simulation::Options() const {
+  return {
+      .page = daemon_.page(), .windows_max = kWindowsPerSimulation, .address_space = windows_.address_space_bytes()};
 }
 
 void Simulation::Attach() {
   Job& job = jobs_[plan_.clients == plan_.jobs ? clients_.size() % jobs_.size() : chance_.Below(jobs_.size())];
-  if (!job.open) OpenJob(job);
-  if (!job.open) return;
+  if (job.resuming) return;
   const SessionId session{next_id_++};
-  const Status opened = engine_->OpenSession(session, JobId{job.id});
-  if (!opened) return Fail("a session could not be opened: " + opened.error().message);
-  clients_.emplace(static_cast<uint64_t>(session), SimClient(*surroundings_, session, job.id));
+  session::OpenJobRequest open{.name = job.name, .token = job.token, .launch = {}, .named = job.named};
+  if (!job.open) open = PlanJob(job);
+  job.resuming = open.mode == proto::OpenMode::kResume;
+  daemon_.Attach(session, job.uid, open, [this, &job, session, open](Result<AttachedSession> attached) {
+    job.resuming = false;
+    OnAttached(job, session, open, std::move(attached));
+  });
+}
+
+void Simulation::OnAttached(Job& job, SessionId session, const session::OpenJobRequest& open,
+                            Result<AttachedSession> attached) {
+  if (!attached) {
+    const Code code = attached.error().code;
+    // Its manifest takes more than the user may have, or its guarantee more than others leave.
+    if (code == Code::kNoMemory && (plan_.metadata_bytes != 0 || open.guarantee_bytes != 0)) return;
+    const bool explained = !job.open && (code == Code::kTimeout || code == Code::kAlreadyExists);
+    if (!explained) Fail("a session could not be opened: " + attached.error().message);
+    return;
+  }
+  job.open = true;
+  job.id = attached->job;
+  job.token = attached->token;
+  clients_.emplace(static_cast<uint64_t>(session),
+                   std::make_shared<SimClient>(*surroundings_, session, std::move(*attached), Options()));
+}
+
+void Simulation::AttachHostile() {
+  const SessionId session{next_id_++};
+  if (hostiles_.empty()) hostile_token_.clear();
+  const session::OpenJobRequest open{.name = "hostile", .token = hostile_token_, .launch = {}};
+  daemon_.Attach(session, kHostileUid, open, [this, session](Result<AttachedSession> attached) {
+    if (!attached) {
+      if (attached.error().code != Code::kNoMemory) Fail("a session could not be opened: " + attached.error().message);
+      return;
+    }
+    hostile_token_ = attached->token;
+    hostiles_.emplace(static_cast<uint64_t>(session),
+                      std::make_unique<HostileClient>(
+                          now_, chance_, [this] { return SomeLease(); }, std::move(*attached), Options()));
+  });
+}
+
+uint64_t Simulation::SomeLease() {
+  return clients_.empty() ? 0 : clients_.begin()->second->some_lease() + chance_.Below(3);
+}
+
+Link* Simulation::FindLink(SessionId session) {
+  const auto id = static_cast<uint64_t>(session);
+  if (const auto client = clients_.find(id); client != clients_.end()) return &client->second->link();
+  const auto hostile = hostiles_.find(id);
+  return hostile == hostiles_.end() ? nullptr : &hostile->second->link();
 }
 
 // The client's process is gone and, with the last of an ephemeral job, the job.
 void Simulation::Kill(uint64_t session) {
+  hostiles_.erase(session);
   const auto found = clients_.find(session);
   if (found == clients_.end()) return;
-  found->second.Die();
-  const uint64_t job_id = found->second.job();
-  outcome_.answered += found->second.answered();
-  outcome_.granted += found->second.granted();
+  const std::shared_ptr<SimClient> client = found->second;
+  client->Die();
+  client->link().channel().End(Code::kDisconnected, "the session is over");
+  const uint64_t job_id = client->job();
+  outcome_.answered += client->answered();
+  outcome_.granted += client->granted();
   clients_.erase(found);
   const bool last =
-      std::none_of(clients_.begin(), clients_.end(), [&](const auto& entry) { return entry.second.job() == job_id; });
+      std::none_of(clients_.begin(), clients_.end(), [&](const auto& entry) { return entry.second->job() == job_id; });
   const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& each) { return each.id == job_id; });
   if (!last || job == jobs_.end() || (job->named && !job->interlude)) return;
   model_.RemoveJob(job_id);
   job->open = false;
-  if (!job->interlude) job->key.clear();
+  if (!job->interlude) job->name.clear();
+}
+
+void Simulation::KillOne() {
+  const uint64_t session = std::next(clients_.begin(), static_cast<ptrdiff_t>(chance_.Below(clients_.size())))->first;
+  Detach(session, "killed");
+  ++outcome_.killed;
+}
+
+void Simulation::DetachHostile(uint64_t session) {
+  daemon_.Detach(SessionId{session}, "killed");
+  Kill(session);
+}
+
+// What it has sent before its end counts: what it released is released.
+void Simulation::Detach(uint64_t session, const std::string& reason) {
+  const std::shared_ptr<SimClient> client = clients_.at(session);
+  daemon_.Detach(SessionId{session}, reason);
+  if (!client->heard() && !client->broke_protocol()) Fail("what a client sent before its end was not heard");
+  Kill(session);
 }
 
 void Simulation::Mishap() {
-  if (plan_.kill_one_in != 0 && chance_.OneIn(plan_.kill_one_in) && !clients_.empty()) {
-    const uint64_t session = std::next(clients_.begin(), static_cast<ptrdiff_t>(chance_.Below(clients_.size())))->first;
-    engine_->EndSession(SessionId{session}, "killed");
-    Kill(session);
-    ++outcome_.killed;
-  }
+  if (plan_.kill_one_in != 0 && chance_.OneIn(plan_.kill_one_in) && !clients_.empty()) KillOne();
   if (plan_.punch_one_in != 0 && chance_.OneIn(plan_.punch_one_in)) {
     const uint32_t window = static_cast<uint32_t>(chance_.Below(kWindowsPerSimulation));
     if (windows_.ready(WindowIndex{window})) {
@@ -143,39 +234,45 @@ void Simulation::Mishap() {
   if (plan_.manifests && chance_.OneIn(150)) {
     Job& job = jobs_[chance_.Below(jobs_.size())];
     if (!job.open || !job.named || job.interlude) return;
-    engine_->CloseJob(JobId{job.id}, "closed by the operator", false);
+    daemon_.CloseJob(job.id, "closed by the operator", false);
     model_.RemoveJob(job.id);
     job.open = false;
   }
   if (chance_.OneIn(40)) windows_.FailNext(1);
 }
 
+void Simulation::Round() {
+  for (const uint64_t session : IdsOf(clients_)) {
+    const auto found = clients_.find(session);
+    if (found == clients_.end() || outcome_.finding) continue;
+    const std::shared_ptr<SimClient> client = found->second;
+    if (chance_.OneIn(2)) client->Listen();
+    if (chance_.OneIn(2)) client->Act();
+  }
+  for (const uint64_t session : IdsOf(hostiles_)) {
+    HostileClient& hostile = *hostiles_.at(session);
+    if (chance_.OneIn(2)) hostile.Act();
+    if (hostile.wants_to_die()) DetachHostile(session);
+  }
+}
+
 void Simulation::TakeTurn() {
   ++outcome_.turns;
   now_ = now_ + std::chrono::microseconds(chance_.Between(10, 3000));
-  engine_->Turn(now_);
-  engine_->CheckInvariants();
-  if (const auto overwrite = transfer_check_.AfterTurn(engine_->NamedPlaces(), transfers_, manifests_))
-    Fail(*overwrite);
-  for (const uint64_t session : std::exchange(ended_, {})) Kill(session);
-  for (const auto& [session, client] : clients_) client.CheckDeadlines();
-  // Clients unmap what is asked back, when they get to it.
-  for (const auto& [session, window] : std::exchange(asked_back_, {})) {
-    if (chance_.OneIn(2)) {
-      engine_->WindowReturned(SessionId{session}, WindowIndex{window});
-    } else {
-      asked_back_.emplace_back(session, window);
-    }
-  }
+  const bool interrupted = transfers_.inflight() != 0 || windows_.under_way() || manifests_.under_way();
+  daemon_.Pass(interrupted, chance_.OneIn(2));
+  for (const auto& [session, client] : clients_) client->CheckDeadlines();
 }
 
 void Simulation::WindDown() {
   transfers_.SetDelay(0, 0);
+  while (!hostiles_.empty()) DetachHostile(hostiles_.begin()->first);
   for (uint32_t turn = 0; turn < kWindDownTurnsMax && !outcome_.finding; ++turn) {
     bool pending = false;
-    for (auto& [session, client] : clients_) {
-      client.ReleaseAll();
-      pending = pending || client.pending_count() != 0;
+    for (const auto& [session, client] : clients_) {
+      client->Listen();
+      client->ReleaseAll();
+      pending = pending || client->pending_count() != 0;
     }
     if (!pending) break;
     TakeTurn();
@@ -187,15 +284,14 @@ void Simulation::WindDown() {
                            snapshot.requests[static_cast<size_t>(proto::Op::kAcquire)][code];
     if (count != 0) outcome_.codes += fmt::format(" {} {}", CodeName(static_cast<Code>(code)), count);
   }
-  while (!clients_.empty()) {
-    const uint64_t session = clients_.begin()->first;
-    engine_->EndSession(SessionId{session}, "goodbye");
-    Kill(session);
-  }
+  const auto resuming = [&] { return std::ranges::any_of(jobs_, [](const Job& job) { return job.resuming; }); };
+  for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && resuming(); ++turn) TakeTurn();
+  if (resuming()) Fail("a job is never resumed");
+  while (!clients_.empty()) Detach(clients_.begin()->first, "goodbye");
   for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && !AtRest(); ++turn)
     TakeTurn();  // Closed jobs come to rest.
   for (Job& job : jobs_) {
-    if (job.open) engine_->CloseJob(JobId{job.id}, "the end", true);
+    if (job.open) daemon_.CloseJob(job.id, "the end", true);
   }
   for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && !AtRest(); ++turn) TakeTurn();
   for (const StoredManifest& kept : engine_->StoredManifests("", SIZE_MAX)) {
@@ -204,7 +300,6 @@ void Simulation::WindDown() {
   for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding && !AtRest(); ++turn) TakeTurn();
 }
 
-// All is freed, where there is nobody left.
 bool Simulation::AtRest() const {
   const EngineSnapshot snapshot = engine_->Snapshot();
   return snapshot.tensor_count == 0 && snapshot.lease_count == 0 && windows_.window_count() == 0 && engine_->idle();
@@ -219,43 +314,75 @@ void Simulation::CheckEmpty() {
   if (windows_.window_count() != 0) Fail(fmt::format("{} windows are left", windows_.window_count()));
   if (extents_.total().live != 0) Fail(fmt::format("{} bytes are live on SSD", extents_.total().live));
   if (extents_.total().pending != 0) Fail(fmt::format("{} bytes wait for the end of a turn", extents_.total().pending));
+  if (daemon_.sessions() != 0) Fail(fmt::format("{} sessions are left", daemon_.sessions()));
   if (!engine_->idle()) Fail("the engine is not idle");
   if (transfers_.memory_changes() != 0) Fail("memory changed while it was being written out");
 }
 
 Outcome Simulation::Run() {
-  for (uint32_t turn = 0; turn < plan_.turns && !outcome_.finding; ++turn) {
+  // Turns in which somebody sleeps count, too.
+  while (outcome_.turns < plan_.turns && !outcome_.finding) {
     while (clients_.size() < plan_.clients && chance_.OneIn(2)) Attach();
-    for (auto& [session, client] : clients_) {
-      if (chance_.OneIn(2)) client.Act();
-    }
+    if (hostiles_.size() < plan_.hostiles && chance_.OneIn(8)) AttachHostile();
+    Round();
     Mishap();
     TakeTurn();
   }
   if (!outcome_.finding) WindDown();
   if (!outcome_.finding) CheckEmpty();
   for (const auto& [session, client] : clients_) {
-    outcome_.answered += client.answered();
-    outcome_.granted += client.granted();
+    outcome_.answered += client->answered();
+    outcome_.granted += client->granted();
   }
+  outcome_.sleeps = daemon_.sleeps();
   return outcome_;
 }
 
-void Simulation::OnReply(SessionId session, const Reply& reply) {
+void Simulation::OnSubmit(SessionId session, uint64_t sequence) {
   const auto client = clients_.find(static_cast<uint64_t>(session));
-  if (client == clients_.end()) return Fail("an answer to a session that is gone");
-  client->second.OnReply(reply);
+  if (client != clients_.end()) return client->second->OnSubmit(sequence);
+  if (!hostiles_.contains(static_cast<uint64_t>(session))) Fail("a request of a session that is gone");
 }
 
-void Simulation::OnWindow(SessionId, const memory::WindowShape&) {}
-
-void Simulation::OnWindowReturn(SessionId session, WindowIndex window) {
-  asked_back_.emplace_back(static_cast<uint64_t>(session), Value(window));
+void Simulation::OnTurnEnd() {
+  ++engine_turns_;
+  engine_->CheckInvariants();
+  if (const auto overwrite = transfer_check_.AfterTurn(engine_->NamedPlaces(), transfers_, manifests_))
+    Fail(*overwrite);
 }
 
-void Simulation::OnSessionEnded(SessionId session, Code code, const std::string& reason) {
-  if (code != Code::kRevoked || reason.empty()) Fail("a session ended without a reason");
-  ended_.push_back(static_cast<uint64_t>(session));
+void Simulation::OnAnswer(SessionId session, const Reply& reply) {
+  const auto client = clients_.find(static_cast<uint64_t>(session));
+  if (client != clients_.end()) return client->second->OnReply(reply);
+  if (!hostiles_.contains(static_cast<uint64_t>(session))) Fail("an answer to a session that is gone");
+}
+
+void Simulation::OnWindowSent(SessionId session, const memory::WindowShape& window,
+                              std::shared_ptr<const proto::FileDescriptor> file) {
+  if (Link* link = FindLink(session); link != nullptr) link->Deliver(window, std::move(file));
+}
+
+void Simulation::OnWindowAskedBack(SessionId session, WindowIndex window) {
+  if (Link* link = FindLink(session); link != nullptr) link->DeliverReturn(window);
+}
+
+// Only what a client did itself, what became of its windows, or an operator ends its session.
+void Simulation::OnEnd(SessionId session, Code code, const std::string& reason) {
+  if (code != Code::kRevoked || reason.empty()) {
+    Fail(fmt::format("a session ended with {}, reason '{}'", CodeName(code), reason));
+  }
+  ++outcome_.revoked;
+  CheckEnd(session, reason);
+  Kill(static_cast<uint64_t>(session));
+}
+
+void Simulation::CheckEnd(SessionId session, const std::string& reason) {
+  const auto found = clients_.find(static_cast<uint64_t>(session));
+  if (found == clients_.end() || punched_ || found->second->broke_protocol()) return;
+  const auto job =
+      std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& each) { return each.id == found->second->job(); });
+  if (job != jobs_.end() && job->open)
+    Fail(fmt::format("session {} was ended: {}", static_cast<uint64_t>(session), reason));
 }
 
 }  // namespace tier::tiering::sim

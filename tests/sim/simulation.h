@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/sim/client.h"
+#include "tests/sim/hostile_client.h"
 #include "tests/support/storage/fake_manifest_store.h"
 #include "tests/support/storage/fake_transfer.h"
 #include "tests/support/tiering/fake_windows.h"
@@ -22,33 +23,56 @@ struct Outcome {
   uint64_t answered = 0;
   uint64_t granted = 0;
   uint64_t killed = 0;
+  uint64_t revoked = 0;  // Sessions that the daemon ended.
+  uint64_t sleeps = 0;   // Of the engine.
   uint64_t swapped_in_bytes = 0;
   std::string codes;  // Of creates and acquires: "OK 12 TIMEOUT 3 ...".
 };
 
-class Simulation final : public ReplySink {
+class Simulation final : private DaemonEvents {
  public:
   explicit Simulation(const Plan& plan);
   ~Simulation() override;
   Outcome Run();
 
-  void OnReply(SessionId session, const Reply& reply) override;
-  void OnWindow(SessionId session, const memory::WindowShape& window) override;
-  void OnWindowReturn(SessionId session, WindowIndex window) override;
-  void OnSessionEnded(SessionId session, Code code, const std::string& reason) override;
-
  private:
   struct Job {
     uint64_t id = 0;
-    std::string key;
+    uint32_t uid = 0;
+    std::string name;
+    std::string token;
     bool named = false;
     bool open = false;
+    bool resuming = false;   // A session is attaching, and waits for it to come back.
     bool interlude = false;  // An ephemeral run under the name of a named job that is closed.
+    std::string Key() const;
   };
+  // DaemonEvents.
+  void OnSubmit(SessionId session, uint64_t sequence) override;
+  void OnTurnEnd() override;
+  void OnAnswer(SessionId session, const Reply& reply) override;
+  void OnWindowSent(SessionId session, const memory::WindowShape& window,
+                    std::shared_ptr<const proto::FileDescriptor> file) override;
+  void OnWindowAskedBack(SessionId session, WindowIndex window) override;
+  void OnEnd(SessionId session, Code code, const std::string& reason) override;
+
+  void CheckEnd(SessionId session, const std::string& reason);
+  void MakeSurroundings();
+  // Each client by chance listens and acts.
+  void Round();
+  // Time goes on; the engine has a turn unless it sleeps.
   void TakeTurn();
   void Attach();
-  void OpenJob(Job& job);
+  session::OpenJobRequest PlanJob(Job& job);
+  void OnAttached(Job& job, SessionId session, const session::OpenJobRequest& open, Result<AttachedSession> attached);
+  void AttachHostile();
+  Link* FindLink(SessionId session);
+  uint64_t SomeLease();
+  LinkOptions Options() const;
   void Kill(uint64_t session);
+  void KillOne();
+  void Detach(uint64_t session, const std::string& reason);
+  void DetachHostile(uint64_t session);
   void Mishap();
   void WindDown();
   bool AtRest() const;
@@ -62,15 +86,19 @@ class Simulation final : public ReplySink {
   storage::testing::FakeTransferPort transfers_;
   storage::testing::FakeManifestStore manifests_;
   testing::TransferCheck transfer_check_;
-  std::unique_ptr<Engine> engine_;
   base::TimePoint now_{std::chrono::seconds(1)};
+  DaemonSide daemon_;
+  std::unique_ptr<Engine> engine_;
   ModelTable model_;
   std::unique_ptr<Surroundings> surroundings_;
   std::vector<Job> jobs_;
-  std::map<uint64_t, SimClient> clients_;  // By session.
-  std::vector<std::pair<uint64_t, uint32_t>> asked_back_;
-  std::vector<uint64_t> ended_;
+  // By session. A client that sleeps while it is killed stays until it has seen that.
+  std::map<uint64_t, std::shared_ptr<SimClient>> clients_;
+  std::map<uint64_t, std::unique_ptr<HostileClient>> hostiles_;
+  std::string hostile_token_;
   bool punched_ = false;
+  bool somebody_sleeps_ = false;
+  uint64_t engine_turns_ = 0;
   uint64_t next_id_ = 1;
   uint64_t next_tensor_ = 1;
   uint32_t next_seed_ = 1;

@@ -39,8 +39,9 @@ int main(int argc, char** argv) {
     answered += outcome.answered;
     granted += outcome.granted;
     if (verbose) {
-      fmt::print("{} turns, {} answered, {} granted, {} killed, {} bytes swapped in;{}\n", outcome.turns,
-                 outcome.answered, outcome.granted, outcome.killed, outcome.swapped_in_bytes, outcome.codes);
+      fmt::print("{} turns, {} sleeps, {} answered, {} granted, {} killed, {} revoked, {} bytes swapped in;{}\n",
+                 outcome.turns, outcome.sleeps, outcome.answered, outcome.granted, outcome.killed, outcome.revoked,
+                 outcome.swapped_in_bytes, outcome.codes);
     }
     if (!outcome.finding) continue;
     fmt::print("seed {}: {}\nreplay: tier_sim --seed {} --seeds 1{}\n", now, *outcome.finding, now,

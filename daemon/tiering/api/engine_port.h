@@ -20,16 +20,21 @@ class EnginePort {
 
   // Jobs. The registry of names, uids and tokens is the session layer's; the engine knows shares and tensors.
   // NO_MEMORY when the guarantee cannot be given (figures); INVALID when the limit is below it; NOT_FOUND for a resume
-  // without manifest.
+  // without manifest. A job that is resumed is open when ReplySink::OnJobOpened says so, or closed as that says; it may
+  // be closed before.
   virtual Status OpenJob(JobId job, const JobOptions& options) = 0;
   // Likewise; what is not given stays, and nothing changes on a refusal.
   virtual Status SetJob(JobId job, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) = 0;
-  // Ends its sessions (REVOKED) and frees everything. A named job's manifest stays unless `purge`.
+  // Ends its sessions (REVOKED) and frees everything. A named job's manifest stays unless `purge`. A job ends by this
+  // call and by EndSession alone.
   virtual void CloseJob(JobId job, const std::string& reason, bool purge) = 0;
 
-  // Sessions. EndSession is for death and goodbye: everything held is reclaimed, write leases revert or tear.
+  // Sessions. REQUIRES for OpenSession: the job is not being resumed. EndSession is for death and goodbye: everything
+  // held is reclaimed, write leases revert or tear.
   virtual Status OpenSession(SessionId session, JobId job) = 0;
-  virtual void EndSession(SessionId session, const std::string& reason) = 0;
+  // `ends_job`: the session was the last one of this ephemeral job, which goes with it, also where the engine has ended
+  // the session itself.
+  virtual void EndSession(SessionId session, const std::string& reason, std::optional<JobId> ends_job) = 0;
   virtual void WindowReturned(SessionId session, WindowIndex window) = 0;  // Unmapped and unregistered by the client.
 
   // One request; answered in this or a later turn, exactly once, unless the session ends first.

@@ -15,20 +15,21 @@
 
 namespace tier::tiering {
 
-// The most that one look at a request costs: its own pieces, and twice those of the tensor that it replaces.
-inline constexpr uint32_t kLookMax = 16384;
+// The most that one look at a request costs: its own pieces, and those of the tensor that it replaces, which are freed
+// with it (requests/replace.h).
+inline constexpr uint32_t kLookMax = 18432;
 
 // Units of each stage, in their order.
 struct WorkUnits {
-  uint32_t submit = 8192;      // Requests as they come, from the end of the last turn on.
-  uint32_t store = 8192;       // What the manifest store has answered, and extents that no manifest names any more.
-  uint32_t teardown = 8192;    // Ends leases of sessions that are gone.
-  uint32_t frees = 8192;       // Frees tensors of namespaces that are gone, and large ones.
-  uint32_t share = 8192;       // Looks at requests that wait: an equal part for each job …
-  uint32_t look = kLookMax;    // … and then for the job whose turn it is.
-  uint32_t expiry = kLookMax;  // Refuses requests at their deadline.
-  uint32_t maintain = 4096;    // Evicts and fetches ahead.
-  uint32_t move = 8192;        // Empties windows and devices.
+  uint32_t submit = 8192;  // Requests as they come, from the end of the last turn on.
+  uint32_t store = 8192;   // What the manifest store has answered, and extents that no manifest names any more.
+  uint32_t teardown = kLookMax / 2 + 1;  // Gives back what sessions held that are gone.
+  uint32_t frees = 8192;                 // Frees tensors of namespaces that are gone, and large ones.
+  uint32_t share = 8192;                 // Looks at requests that wait: an equal part for each job …
+  uint32_t look = kLookMax;              // … and then for the job whose turn it is.
+  uint32_t expiry = kLookMax;            // Refuses requests at their deadline.
+  uint32_t maintain = 4096;              // Evicts and fetches ahead.
+  uint32_t move = 8192;                  // Empties windows and devices.
 
   constexpr uint32_t all() const { return submit + store + teardown + frees + share + look + expiry + maintain + move; }
 };

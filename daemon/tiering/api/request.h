@@ -12,6 +12,7 @@
 #include "daemon/memory/window_source.h"
 #include "proto/codes.h"
 #include "proto/message.h"
+#include "proto/result.h"
 #include "proto/units.h"
 
 namespace tier::tiering {
@@ -51,6 +52,9 @@ class ReplySink {
   virtual void OnWindow(SessionId session, const memory::WindowShape& window) = 0;
   // Ask for a window back; the session layer answers with Engine::WindowReturned.
   virtual void OnWindowReturn(SessionId session, WindowIndex window) = 0;
+  // A job that is resumed is open now, and takes sessions; or it could not be resumed, and is closed. Once for each,
+  // but not for one that was closed meanwhile.
+  virtual void OnJobOpened(JobId, const Status&) {}
   // The engine ends this session (REVOKED and so on); it has been reclaimed when this is called.
   virtual void OnSessionEnded(SessionId session, Code code, const std::string& reason) = 0;
 };

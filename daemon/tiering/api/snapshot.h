@@ -57,12 +57,12 @@ inline void AddCounters(const JobCounters& job, JobCounters* sum) {
 }
 
 // What the daemon itself keeps in memory for users (tables/metadata_budget.h), by kind.
-enum class MetadataKind : uint8_t { kTensors, kLeases, kUpdates, kKeys, kRequests, kAnswers };
-inline constexpr size_t kMetadataKinds = 6;
+enum class MetadataKind : uint8_t { kTensors, kLeases, kUpdates, kKeys, kRequests, kAnswers, kManifests };
+inline constexpr size_t kMetadataKinds = 7;
 using MetadataSums = std::array<uint64_t, kMetadataKinds>;  // Bytes.
 constexpr const char* MetadataKindName(MetadataKind kind) {
-  constexpr std::array<const char*, kMetadataKinds> kNames = {"tensors", "leases",   "updates",
-                                                              "keys",    "requests", "answers"};
+  constexpr std::array<const char*, kMetadataKinds> kNames = {"tensors",  "leases",  "updates",  "keys",
+                                                              "requests", "answers", "manifests"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -2,10 +2,10 @@
 // needed and written to another device, as far as room and the port allow, turn by turn. Engine thread only.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
-void DrainDevices(Core& core);
+void DrainDevices(Tables& tables);
 
 }  // namespace tier::tiering

@@ -12,19 +12,30 @@
 namespace tier::tiering {
 namespace {
 
-constexpr size_t kSealedPerUnit = 256;  // Bytes that one unit of work adds to the checksum.
+constexpr uint32_t kCaptureCost = 12;        // Of a piece: its extent is entered among those that are held.
+constexpr uint32_t kCaptureTensorCost = 16;  // Of a tensor besides, once all of its pieces are.
+constexpr size_t kSealedPerUnit = 256;       // Bytes that one unit of work adds to the checksum.
 
 enum class Step : uint8_t { kDone, kEndOfTurn, kUnsettled, kDamaged, kTwice };
 
-// It is being written, now or between two ranges of a swap_out.
-bool Unsettled(const Piece& piece) { return !piece.ssd_run || piece.activity == Activity::kLeasedWrite; }
+// Of all tensors that it names, at most.
+uint64_t PiecesOf(const Waiter& waiter) { return PieceCountOf(waiter.requested_bytes) + waiter.items.size(); }
 
-ManifestCapture& BeginCapture(Core& core, Waiter& waiter) {
+// Its records, and what is noted of each of its tensors.
+uint64_t CaptureCost(const Waiter& waiter) {
+  constexpr uint64_t kNoted = sizeof(TensorRef) + sizeof(uint64_t) + 2 * 48;  // Nodes of two sets.
+  return waiter.items.size() * (sizeof(proto::ManifestTensorRecord) + kNoted) +
+         PiecesOf(waiter) * sizeof(proto::ManifestPieceRecord) + KeysCost(waiter.job->keys);
+}
+
+ManifestCapture& BeginCapture(Tables& tables, Waiter& waiter) {
   PersistWait& persist = std::get<PersistWait>(waiter.kind);
   const size_t records = waiter.items.size() * sizeof(proto::ManifestTensorRecord) +
                          PieceCountOf(waiter.requested_bytes) * sizeof(proto::ManifestPieceRecord);
-  persist.capture = std::make_shared<ManifestCapture>(waiter.job->steps, records);
-  persist.capture->cookie = core.manifests.NewCookie();
+  persist.capture = std::make_shared<ManifestCapture>(records);
+  JobState& job = *waiter.job;
+  job.metadata->Recharge(MetadataKind::kManifests, &job.charged_capture_bytes, CaptureCost(waiter));
+  persist.capture->cookie = tables.manifests.NewCookie();
   persist.capture->tensors.reserve(waiter.items.size());
   persist.capture->ids.reserve(waiter.items.size());
   waiter.job->manifest.Begin();
@@ -48,41 +59,43 @@ void CapturePiece(const Piece& piece, JobState& job, ManifestCapture* capture) {
                             .generation = piece.generation,
                             .device = piece.ssd_device});
   job.manifest.Name(piece.extent());
+  job.metadata->Recharge(MetadataKind::kManifests, job.manifest.charged_bytes(), HoldsCost(job.manifest));
 }
 
-void EndTensor(Core& core, const SessionState& session, TensorRef ref, ManifestCapture* capture) {
-  const Tensor& tensor = core.tensors[ref.slot];
-  capture->writer.EndTensor(UpdatedByOthers(core, ref.slot, session) ? proto::kManifestTorn : uint16_t{0});
-  CaptureUpdate(core, session, ref.slot, capture->cookie);
+void EndTensor(Tables& tables, const SessionState& session, TensorRef ref, ManifestCapture* capture) {
+  const Tensor& tensor = tables.tensors[ref.slot];
+  capture->writer.EndTensor(UpdatedByOthers(tables, ref.slot, session) ? proto::kManifestTorn : uint16_t{0});
+  CaptureUpdate(tables, session, ref.slot, capture->cookie);
   capture->own |= tensor.space != 0 && tensor.space != kInheritedSpace;
   capture->tensors.push_back(ref);
   capture->ids.push_back(tensor.id);
 }
 
 // The tensor at the cursor, as far as the turn's work reaches.
-Step CaptureTensor(Core& core, Waiter& waiter, ManifestCapture* capture) {
+Step CaptureTensor(Tables& tables, Waiter& waiter, ManifestCapture* capture) {
   const TensorRef ref = waiter.items[capture->at.item].tensor;
   uint32_t& piece = capture->at.piece;
-  const bool changed = piece != 0 && (!core.Alive(ref) || core.tensors[ref.slot].generation != capture->generation);
+  const bool changed = piece != 0 && (!tables.Alive(ref) || tables.tensors[ref.slot].generation != capture->generation);
   if (changed) {
     capture->writer.DropTensor();
     piece = 0;
   }
-  if (!core.Alive(ref)) return Step::kDone;
-  const Tensor& tensor = core.tensors[ref.slot];
+  if (!tables.Alive(ref)) return Step::kDone;
+  const Tensor& tensor = tables.tensors[ref.slot];
   if (tensor.torn()) return Step::kDamaged;
   if (tensor.has(kSwapping)) return Step::kUnsettled;
   for (; piece < tensor.piece_count; ++piece) {
-    if (!core.work.TrySpend()) return Step::kEndOfTurn;
-    const Piece& captured = core.PieceOf(tensor, piece);
+    if (!tables.work.TrySpend(kCaptureCost)) return Step::kEndOfTurn;
+    const Piece& captured = tables.PieceOf(tensor, piece);
     if (captured.has(kCorrupt)) return Step::kDamaged;
-    if (Unsettled(captured)) return Step::kUnsettled;
+    if (!captured.on_ssd()) return Step::kUnsettled;
     if (piece == 0) BeginTensor(tensor, capture);
     CapturePiece(captured, *waiter.job, capture);
   }
   // Two sessions' tensors of one id would become one after a resume.
   if (tensor.space != 0 && !capture->session_ids.insert(tensor.id).second) return Step::kTwice;
-  EndTensor(core, core.AskerOf(waiter), ref, capture);
+  EndTensor(tables, tables.AskerOf(waiter), ref, capture);
+  tables.work.Charge(std::min(kCaptureTensorCost, tables.work.left()));
   return Step::kDone;
 }
 
@@ -93,9 +106,9 @@ Outcome WaitForTensor(Waiter& waiter, ManifestCapture* capture) {
   return Waits();
 }
 
-Outcome Refuse(Core& core, const Waiter& waiter, const ManifestCapture& capture, Step step) {
-  const Ask ask = AskOf(core, waiter);
-  const uint64_t tensor = core.tensors[waiter.items[capture.at.item].tensor.slot].id;
+Outcome Refuse(Tables& tables, const Waiter& waiter, const ManifestCapture& capture, Step step) {
+  const Ask ask = AskOf(tables, waiter);
+  const uint64_t tensor = tables.tensors[waiter.items[capture.at.item].tensor.slot].id;
   if (step == Step::kTwice) {
     return Refused({Code::kInvalid,
                     fmt::format("two sessions have a tensor {:#x}: a resumed job could not tell them apart; use the "
@@ -106,13 +119,13 @@ Outcome Refuse(Core& core, const Waiter& waiter, const ManifestCapture& capture,
   }
   // A mixture lies on SSD like anything else, and so do bytes that came back wrong.
   const ConflictCheck damage{.verdict = Verdict::kRefused, .item = capture.at.item, .piece = capture.at.piece};
-  return Refused(RefusalOf(core, ask, damage), damage.item);
+  return Refused(RefusalOf(tables, ask, damage), damage.item);
 }
 
 // False: the turn has no more work left.
-bool CaptureKeys(Core& core, const JobState& job, ManifestCapture* capture) {
+bool CaptureKeys(Tables& tables, const JobState& job, ManifestCapture* capture) {
   for (; capture->next_key < capture->ids.size(); ++capture->next_key) {
-    if (!core.work.TrySpend()) return false;
+    if (!tables.work.TrySpend()) return false;
     const uint64_t id = capture->ids[capture->next_key];
     const std::string_view key = job.keys.KeyOf(id);
     if (!key.empty() && capture->keys.insert(id).second) capture->writer.AddKey(id, key);
@@ -120,36 +133,45 @@ bool CaptureKeys(Core& core, const JobState& job, ManifestCapture* capture) {
   return true;
 }
 
-bool Seal(Core& core, ManifestCapture* capture) {
-  const uint32_t units = std::min(core.work.left(), capture->writer.UnitsToSeal(kSealedPerUnit));
-  return units != 0 && core.work.TrySpend(units) && capture->writer.Seal(units * kSealedPerUnit);
+bool Seal(Tables& tables, ManifestCapture* capture) {
+  const uint32_t units = std::min(tables.work.left(), capture->writer.UnitsToSeal(kSealedPerUnit));
+  return units != 0 && tables.work.TrySpend(units) && capture->writer.Seal(units * kSealedPerUnit);
 }
 
 }  // namespace
 
-Outcome Capture(Core& core, Waiter& waiter) {
+std::optional<Refusal> CaptureRefusal(Tables& tables, const Waiter& waiter) {
+  return tables.metadata.Check(tables.AskerOf(waiter), CaptureCost(waiter) + PiecesOf(waiter) * kHoldCost, true);
+}
+
+Outcome Capture(Tables& tables, Waiter& waiter) {
   PersistWait& persist = std::get<PersistWait>(waiter.kind);
-  ManifestCapture& capture = persist.capture != nullptr ? *persist.capture : BeginCapture(core, waiter);
+  ManifestCapture& capture = persist.capture != nullptr ? *persist.capture : BeginCapture(tables, waiter);
   for (; capture.at.item < waiter.items.size(); ++capture.at.item, capture.at.piece = 0) {
-    switch (const Step step = CaptureTensor(core, waiter, &capture)) {
+    switch (const Step step = CaptureTensor(tables, waiter, &capture)) {
       case Step::kDone: break;
-      case Step::kEndOfTurn: return core.WaitForNextTurn(waiter);
+      case Step::kEndOfTurn: return tables.WaitForNextTurn(waiter);
       case Step::kUnsettled: return WaitForTensor(waiter, &capture);
       case Step::kDamaged:
-      case Step::kTwice: return Refuse(core, waiter, capture, step);
+      case Step::kTwice: return Refuse(tables, waiter, capture, step);
     }
   }
-  if (!CaptureKeys(core, *waiter.job, &capture) || !Seal(core, &capture)) return core.WaitForNextTurn(waiter);
+  if (!CaptureKeys(tables, *waiter.job, &capture)) return tables.WaitForNextTurn(waiter);
+  if (!capture.writer.sealing())
+    capture.writer.SetStep(waiter.job->record.steps);  // That its last tensor is of, or before.
+  if (!Seal(tables, &capture)) return tables.WaitForNextTurn(waiter);
   return Ready();
 }
 
-void DropCapture(Core& core, Waiter& waiter) {
+void DropCapture(Tables& tables, Waiter& waiter) {
   PersistWait& persist = std::get<PersistWait>(waiter.kind);
-  if (std::exchange(persist.capture, nullptr) == nullptr) return;
+  if (persist.capture == nullptr) return;
+  tables.ports.manifests->Discard(std::exchange(persist.capture, nullptr));
   JobState& job = *waiter.job;
+  job.metadata->Recharge(MetadataKind::kManifests, &job.charged_capture_bytes, 0);
   job.manifest.OnFailed();
-  core.manifests.NeedSweep(job.manifest.id());
-  core.waits.OnWrite(job);  // The next persist of the job may begin.
+  tables.manifests.NeedSweep(job.manifest.id());
+  tables.waits.OnWrite(job);  // The next persist of the job may begin.
 }
 
 }  // namespace tier::tiering

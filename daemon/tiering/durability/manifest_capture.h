@@ -7,16 +7,17 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "daemon/tiering/durability/manifest_codec.h"
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
 struct ManifestCapture {
-  ManifestCapture(uint64_t step, size_t size_expected) : writer(step, size_expected) {}
+  explicit ManifestCapture(size_t size_expected) : writer(size_expected) {}
 
   uint64_t cookie = 0;  // Of the commit.
   ManifestWriter writer;
@@ -30,11 +31,13 @@ struct ManifestCapture {
   size_t next_key = 0;             // In `ids`.
 };
 
+// Why the waiter's user has not the metadata for its manifest. None: it has.
+std::optional<Refusal> CaptureRefusal(Tables& tables, const Waiter& waiter);
 // Goes on, as far as the turn's work reaches; the first call begins. kReady: `capture` is whole, and sealed. kWaits:
 // what stands at the flush's cursor is being written again, or there is more to do in the next turn. REQUIRES:
 // everything was on SSD at some time, and no other manifest of the job is begun.
-Outcome Capture(Core& core, Waiter& waiter);
+Outcome Capture(Tables& tables, Waiter& waiter);
 // The waiter goes, and nothing was handed to the store: what was captured is held no more.
-void DropCapture(Core& core, Waiter& waiter);
+void DropCapture(Tables& tables, Waiter& waiter);
 
 }  // namespace tier::tiering

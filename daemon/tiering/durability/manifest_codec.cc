@@ -14,30 +14,6 @@
 namespace tier::tiering {
 namespace {
 
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  template <typename Record>
-  bool Take(Record* record) {
-    if (bytes_.size() < sizeof(*record)) return false;
-    std::memcpy(record, bytes_.data(), sizeof(*record));
-    bytes_ = bytes_.subspan(sizeof(*record));
-    return true;
-  }
-  bool TakeText(uint32_t length, std::string* text) {
-    const uint64_t padded = AlignUp(length, 8);
-    if (bytes_.size() < padded) return false;
-    text->assign(reinterpret_cast<const char*>(bytes_.data()), length);
-    const auto padding = bytes_.first(padded).subspan(length);
-    bytes_ = bytes_.subspan(padded);
-    return std::ranges::all_of(padding, [](std::byte byte) { return byte == std::byte{0}; });
-  }
-  size_t left() const { return bytes_.size(); }
-
- private:
-  std::span<const std::byte> bytes_;
-};
-
 std::unexpected<Error> Corrupt(std::string what) {
   return Fail(Code::kCorrupt, "the manifest is damaged: " + std::move(what) + "; persist again from a good state");
 }
@@ -47,35 +23,18 @@ bool SanePiece(const proto::ManifestPieceRecord& piece, uint64_t length) {
          uint32_t{piece.page} + piece.pages <= kPagesPerBlock;
 }
 
-bool TakeTensor(Reader& reader, uint32_t version, ManifestTensor* tensor) {
-  if (!reader.Take(&tensor->record)) return false;
-  const proto::ManifestTensorRecord& record = tensor->record;
+bool SaneTensor(const proto::ManifestTensorRecord& record, uint32_t version) {
   const uint16_t known = version == proto::kManifestVersionOldest ? 0 : proto::kManifestTensorFlagsKnown;
   if ((record.flags & ~known) != 0) return false;
   // The piece count of a size near 2^64 overflows to zero.
   if (record.size == 0 || record.size > kPiecesPerTensorMax * kBlockSize || record.space > 1) return false;
-  if (PieceCountOf(record.size) != record.piece_count) return false;
-  if (reader.left() / sizeof(proto::ManifestPieceRecord) < record.piece_count) return false;
-  tensor->pieces.resize(record.piece_count);
-  for (uint32_t k = 0; k < record.piece_count; ++k) {
-    const uint64_t length = std::min<uint64_t>(kBlockSize, record.size - uint64_t{k} * kBlockSize);
-    if (!reader.Take(&tensor->pieces[k]) || !SanePiece(tensor->pieces[k], length)) return false;
-  }
-  return true;
-}
-
-bool TakeKey(Reader& reader, ManifestKey* key) {
-  proto::ManifestKeyRecord record{};
-  if (!reader.Take(&record) || record.reserved != 0 || record.id == 0) return false;
-  if (record.length == 0 || record.length > proto::kKeyLengthMax) return false;
-  key->id = record.id;
-  return reader.TakeText(record.length, &key->key);
+  return PieceCountOf(record.size) == record.piece_count;
 }
 
 }  // namespace
 
-ManifestWriter::ManifestWriter(uint64_t step, size_t size_expected) {
-  header_ = {.magic = proto::kManifestMagic, .version = proto::kManifestVersion, .step = step};
+ManifestWriter::ManifestWriter(size_t size_expected) {
+  header_ = {.magic = proto::kManifestMagic, .version = proto::kManifestVersion};
   bytes_.reserve(sizeof(header_) + size_expected);
   Add(header_);
 }
@@ -123,7 +82,8 @@ bool ManifestWriter::Seal(size_t size) {
 }
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
-  ManifestWriter writer(manifest.step, 0);
+  ManifestWriter writer(0);
+  writer.SetStep(manifest.step);
   for (const ManifestTensor& tensor : manifest.tensors) {
     TIER_CHECK(tensor.pieces.size() == tensor.record.piece_count, "{} pieces of {}", tensor.pieces.size(),
                tensor.record.piece_count);
@@ -137,27 +97,121 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   return std::move(writer).Take();
 }
 
-Result<Manifest> DecodeManifest(std::span<const std::byte> bytes) {
-  Reader reader(bytes);
-  proto::ManifestHeader header{};
-  if (!reader.Take(&header) || header.magic != proto::kManifestMagic) return Corrupt("it does not begin like one");
-  if (header.version < proto::kManifestVersionOldest || header.version > proto::kManifestVersion) {
-    return Fail(Code::kVersion, fmt::format("the manifest has version {}, this daemon reads {} to {}", header.version,
+template <typename Record>
+bool ManifestReader::Take(Record* record) {
+  if (left_.size() < sizeof(*record)) return false;
+  std::memcpy(record, left_.data(), sizeof(*record));
+  left_ = left_.subspan(sizeof(*record));
+  return true;
+}
+
+bool ManifestReader::TakeText(uint32_t length, std::string* text) {
+  const uint64_t padded = AlignUp(length, 8);
+  if (left_.size() < padded) return false;
+  text->assign(reinterpret_cast<const char*>(left_.data()), length);
+  const auto padding = left_.first(padded).subspan(length);
+  left_ = left_.subspan(padded);
+  return std::ranges::all_of(padding, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
+Status ManifestReader::Open() {
+  left_ = bytes_;
+  if (!Take(&header_) || header_.magic != proto::kManifestMagic) return Corrupt("it does not begin like one");
+  if (header_.version < proto::kManifestVersionOldest || header_.version > proto::kManifestVersion) {
+    return Fail(Code::kVersion, fmt::format("the manifest has version {}, this daemon reads {} to {}", header_.version,
                                             proto::kManifestVersionOldest, proto::kManifestVersion));
   }
-  if (header.size != bytes.size()) return Corrupt(fmt::format("{} bytes of {}", bytes.size(), header.size));
-  std::vector<std::byte> summed(bytes.begin(), bytes.end());
-  std::memset(summed.data() + offsetof(proto::ManifestHeader, crc), 0, sizeof(header.crc));
-  if (storage::Crc32c(summed) != header.crc) return Corrupt("wrong checksum");
-  Manifest manifest{.step = header.step, .tensors = {}, .keys = {}};
-  for (uint64_t i = 0; i < header.tensor_count; ++i) {
-    if (!TakeTensor(reader, header.version, &manifest.tensors.emplace_back()))
-      return Corrupt(fmt::format("tensor record {}", i));
+  if (header_.size != bytes_.size()) return Corrupt(fmt::format("{} bytes of {}", bytes_.size(), header_.size));
+  Rewind();
+  return {};
+}
+
+void ManifestReader::Rewind() {
+  left_ = bytes_.subspan(sizeof(header_));
+  tensors_left_ = header_.tensor_count;
+  pieces_left_ = 0;
+  keys_left_ = header_.key_count;
+}
+
+Status ManifestReader::Sum(size_t size) {
+  if (summed_ == 0) {
+    proto::ManifestHeader header = header_;
+    header.crc = 0;
+    crc_ = storage::Crc32c(std::as_bytes(std::span(&header, 1)));
+    summed_ = sizeof(header);
   }
-  for (uint64_t i = 0; i < header.key_count; ++i) {
-    if (!TakeKey(reader, &manifest.keys.emplace_back())) return Corrupt(fmt::format("key record {}", i));
+  const size_t part = std::min(size, bytes_.size() - summed_);
+  crc_ = storage::Crc32c(bytes_.subspan(summed_, part), crc_);
+  summed_ += part;
+  if (summed() && crc_ != header_.crc) return Corrupt("wrong checksum");
+  return {};
+}
+
+Result<proto::ManifestTensorRecord> ManifestReader::NextTensor() {
+  TIER_CHECK(tensors_left_ != 0 && pieces_left_ == 0, "{} tensors and {} pieces are left", tensors_left_, pieces_left_);
+  const bool sane = Take(&tensor_) && SaneTensor(tensor_, header_.version) &&
+                    left_.size() / sizeof(proto::ManifestPieceRecord) >= tensor_.piece_count;
+  if (!sane) return Corrupt(fmt::format("tensor record {}", header_.tensor_count - tensors_left_));
+  --tensors_left_;
+  pieces_left_ = tensor_.piece_count;
+  return tensor_;
+}
+
+Result<proto::ManifestPieceRecord> ManifestReader::NextPiece() {
+  TIER_CHECK(pieces_left_ != 0, "no piece of tensor {:#x} is left", tensor_.tensor);
+  const uint64_t offset = uint64_t{tensor_.piece_count - pieces_left_} * kBlockSize;
+  proto::ManifestPieceRecord piece{};
+  if (!Take(&piece) || !SanePiece(piece, std::min<uint64_t>(kBlockSize, tensor_.size - offset))) {
+    return Corrupt(fmt::format("tensor record {}", header_.tensor_count - tensors_left_ - 1));
   }
-  if (reader.left() != 0) return Corrupt(fmt::format("{} bytes too many", reader.left()));
+  --pieces_left_;
+  return piece;
+}
+
+void ManifestReader::SkipPieces() {
+  left_ = left_.subspan(pieces_left_ * sizeof(proto::ManifestPieceRecord));
+  pieces_left_ = 0;
+}
+
+Result<ManifestKey> ManifestReader::NextKey() {
+  TIER_CHECK(keys_left_ != 0 && tensors_left_ == 0, "{} keys and {} tensors are left", keys_left_, tensors_left_);
+  proto::ManifestKeyRecord record{};
+  ManifestKey key;
+  const bool sane = Take(&record) && record.reserved == 0 && record.id != 0 && record.length != 0 &&
+                    record.length <= proto::kKeyLengthMax && TakeText(record.length, &key.key);
+  if (!sane) return Corrupt(fmt::format("key record {}", header_.key_count - keys_left_));
+  --keys_left_;
+  key.id = record.id;
+  return key;
+}
+
+Status ManifestReader::End() const {
+  if (left_.empty()) return {};
+  return Corrupt(fmt::format("{} bytes too many", left_.size()));
+}
+
+Result<Manifest> DecodeManifest(std::span<const std::byte> bytes) {
+  ManifestReader reader(bytes);
+  if (Status opened = reader.Open(); !opened) return std::unexpected(opened.error());
+  if (Status summed = reader.Sum(SIZE_MAX); !summed) return std::unexpected(summed.error());
+  Manifest manifest{.step = reader.step(), .tensors = {}, .keys = {}};
+  while (reader.tensors_left() != 0) {
+    const auto record = reader.NextTensor();
+    if (!record) return std::unexpected(record.error());
+    ManifestTensor& tensor = manifest.tensors.emplace_back(ManifestTensor{.record = *record, .pieces = {}});
+    tensor.pieces.reserve(record->piece_count);
+    while (reader.pieces_left() != 0) {
+      const auto piece = reader.NextPiece();
+      if (!piece) return std::unexpected(piece.error());
+      tensor.pieces.push_back(*piece);
+    }
+  }
+  while (reader.keys_left() != 0) {
+    Result<ManifestKey> key = reader.NextKey();
+    if (!key) return std::unexpected(key.error());
+    manifest.keys.push_back(*std::move(key));
+  }
+  if (Status ended = reader.End(); !ended) return std::unexpected(ended.error());
   return manifest;
 }
 

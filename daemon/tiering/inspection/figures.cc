@@ -8,25 +8,26 @@
 namespace tier::tiering {
 namespace {
 
-JobView ViewOf(const Core& core, const JobState& job) {
-  JobView view{.id = job.id, .counters = job.counters};
+JobView ViewOf(const Tables& tables, const JobState& job) {
+  JobView view{.id = job.id, .counters = job.record.counters};
   JobCounters& counters = view.counters;
   counters.ram_bytes = job.used_pages() * kPageSize;
-  counters.ssd_bytes = job.ssd_pages * kPageSize;
-  counters.dirty_bytes = job.dirty_pages * kPageSize;
+  counters.ssd_bytes = job.pages.ssd() * kPageSize;
+  counters.dirty_bytes = job.pages.dirty() * kPageSize;
   counters.persisted = job.manifest.stored();
-  counters.persisting = ManifestUnderWay(core, job);
-  counters.guarantee_bytes = core.ledger.PromisedTo(job.entitlement);
-  counters.limit_bytes = job.options.limit_bytes;
-  counters.share_bytes = core.ledger.AllowedTo(job.entitlement);
-  counters.window_count = job.windows.size();
-  counters.held_bytes = core.ledger.HeldBy(job.entitlement);
+  counters.persisting = ManifestUnderWay(tables, job);
+  counters.guarantee_bytes = tables.ledger.PromisedTo(job.entitlement);
+  counters.limit_bytes = job.record.limit_bytes;
+  counters.share_bytes = tables.ledger.AllowedTo(job.entitlement);
+  counters.window_count = job.windows.ready().size();
+  counters.held_bytes = tables.ledger.HeldBy(job.entitlement);
   counters.session_count = job.sessions.size();
   return view;
 }
 
-TensorView ViewOf(const Tensor& tensor) {
-  TensorView view{.space = tensor.space, .tensor = tensor.id, .key = std::string(tensor.job->keys.KeyOf(tensor.id))};
+TensorView ViewOf(const Tables& tables, const Tensor& tensor) {
+  TensorView view{
+      .space = tensor.space, .tensor = tensor.id, .key = std::string(tables.JobOf(tensor).keys.KeyOf(tensor.id))};
   view.size = tensor.size;
   view.generation = tensor.generation;
   view.lease_count = tensor.lease_count;
@@ -39,17 +40,18 @@ TensorView ViewOf(const Tensor& tensor) {
 }
 
 // Somebody can name it.
-bool Listed(const Core& core, const Tensor& tensor, const JobState& job) {
-  if (tensor.job != &job || tensor.has(kDetached | kUnnamed)) return false;
-  return tensor.space == 0 || tensor.space == kInheritedSpace || core.sessions.Find(SessionId{tensor.space}) != nullptr;
+bool Listed(const Tables& tables, const Tensor& tensor, const JobState& job) {
+  if (tensor.job != job.slot || tensor.has(kDetached | kUnnamed)) return false;
+  return tensor.space == 0 || tensor.space == kInheritedSpace ||
+         tables.sessions.Find(SessionId{tensor.space}) != nullptr;
 }
 
-void CountWindows(const Core& core, const JobState& job, EngineSnapshot* snapshot) {
-  snapshot->window_count += job.windows.size() + job.windows_returning;
+void CountWindows(const Tables& tables, const JobState& job, EngineSnapshot* snapshot) {
+  snapshot->window_count += job.windows.ready().size() + job.windows.returning();
   snapshot->arena_free_bytes += job.pool.free_pages() * kPageSize;
   snapshot->lease_bound_bytes += job.pool.bound_free_pages() * kPageSize;
-  for (const WindowIndex window : job.windows) {
-    const memory::WindowShape& shape = core.windows[window].shape;
+  for (const WindowIndex window : job.windows.ready()) {
+    const memory::WindowShape& shape = tables.windows[window].shape;
     if (shape.kind == WindowKind::kSlot) ++snapshot->slot_window_count;
     if (shape.page_size > kPageSize) ++snapshot->window_hugetlb_count;
   }
@@ -57,56 +59,56 @@ void CountWindows(const Core& core, const JobState& job, EngineSnapshot* snapsho
 
 }  // namespace
 
-EngineSnapshot TakeSnapshot(const Core& core) {
+EngineSnapshot TakeSnapshot(const Tables& tables) {
   EngineSnapshot snapshot;
-  snapshot.turns = core.turns;
-  snapshot.turn_work_max = core.work.most_spent();
-  snapshot.arena_bytes = core.ports.windows.arena_bytes();
-  snapshot.arena_max_bytes = core.ports.windows.arena_max_bytes();
-  snapshot.window_size = core.windows.window_size(WindowKind::kBlock);
-  snapshot.slot_window_size = core.windows.window_size(WindowKind::kSlot);
-  snapshot.session_count = core.sessions.size();
-  snapshot.tensor_count = core.tensors.used();
-  snapshot.lease_count = core.leases.used();
-  snapshot.waiting_count = core.waits.size();
-  snapshot.metadata = core.metadata.figures();
-  core.figures.AddTo(&snapshot);
-  snapshot.totals = core.jobs.closed_totals();
-  for (const JobState* job : core.jobs.closing()) AddCounters(job->counters, &snapshot.totals);
-  for (const JobState* job : core.jobs.open()) {
-    snapshot.torn_count += job->counters.torn_count;
-    AddCounters(job->counters, &snapshot.totals);
-    CountWindows(core, *job, &snapshot);
-    snapshot.jobs.push_back(ViewOf(core, *job));
+  snapshot.turns = tables.turn.number();
+  snapshot.turn_work_max = tables.work.most_spent();
+  snapshot.arena_bytes = tables.ports.windows.arena_bytes();
+  snapshot.arena_max_bytes = tables.ports.windows.arena_max_bytes();
+  snapshot.window_size = tables.windows.window_size(WindowKind::kBlock);
+  snapshot.slot_window_size = tables.windows.window_size(WindowKind::kSlot);
+  snapshot.session_count = tables.sessions.size();
+  snapshot.tensor_count = tables.tensors.used();
+  snapshot.lease_count = tables.leases.used();
+  snapshot.waiting_count = tables.waits.size();
+  snapshot.metadata = tables.metadata.figures();
+  tables.figures.AddTo(&snapshot);
+  snapshot.totals = tables.jobs.closed_totals();
+  for (const JobState* job : tables.jobs.closing()) AddCounters(job->record.counters, &snapshot.totals);
+  for (const JobState* job : tables.jobs.open()) {
+    snapshot.torn_count += job->record.counters.torn_count;
+    AddCounters(job->record.counters, &snapshot.totals);
+    CountWindows(tables, *job, &snapshot);
+    snapshot.jobs.push_back(ViewOf(tables, *job));
   }
   std::sort(snapshot.jobs.begin(), snapshot.jobs.end(), [](const JobView& a, const JobView& b) {
     return static_cast<uint64_t>(a.id) < static_cast<uint64_t>(b.id);
   });
-  for (uint16_t device = 0; device < core.ports.extents.device_count(); ++device) {
-    snapshot.devices.push_back(core.ports.extents.space(device));
-    snapshot.traffic.push_back(core.ports.transfers.traffic(device));
+  for (uint16_t device = 0; device < tables.ports.extents.device_count(); ++device) {
+    snapshot.devices.push_back(tables.ports.extents.space(device));
+    snapshot.traffic.push_back(tables.ports.transfers.traffic(device));
   }
   return snapshot;
 }
 
-JobCounters CountersOf(const Core& core, JobId id) {
-  const JobState* job = core.jobs.Find(id);
-  return job == nullptr ? JobCounters{} : ViewOf(core, *job).counters;
+JobCounters CountersOf(const Tables& tables, JobId id) {
+  const JobState* job = tables.jobs.Find(id);
+  return job == nullptr ? JobCounters{} : ViewOf(tables, *job).counters;
 }
 
-TensorPage ListTensors(const Core& core, JobId id, uint32_t from, size_t max) {
+TensorPage ListTensors(const Tables& tables, JobId id, uint32_t from, size_t max) {
   TensorPage page;
-  const JobState* job = core.jobs.Find(id);
+  const JobState* job = tables.jobs.Find(id);
   if (job == nullptr) return page;
   const size_t most = std::min(max, kTensorsPerPage);
   const uint32_t end =
-      from + std::min(core.tensors.capacity() - std::min(from, core.tensors.capacity()), kSlotsPerPage);
+      from + std::min(tables.tensors.capacity() - std::min(from, tables.tensors.capacity()), kSlotsPerPage);
   uint32_t at = from;
   for (; at < end && page.tensors.size() < most; ++at) {
-    const Tensor& tensor = core.tensors[TensorSlot{at}];
-    if (Listed(core, tensor, *job)) page.tensors.push_back(ViewOf(tensor));
+    const Tensor& tensor = tables.tensors[TensorSlot{at}];
+    if (Listed(tables, tensor, *job)) page.tensors.push_back(ViewOf(tables, tensor));
   }
-  page.next = at == core.tensors.capacity() ? 0 : at;
+  page.next = at == tables.tensors.capacity() ? 0 : at;
   return page;
 }
 

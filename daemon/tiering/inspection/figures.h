@@ -1,15 +1,15 @@
 // The engine's figures for operators. Engine thread only.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
-EngineSnapshot TakeSnapshot(const Core& core);
-JobCounters CountersOf(const Core& core, JobId job);
+EngineSnapshot TakeSnapshot(const Tables& tables);
+JobCounters CountersOf(const Tables& tables, JobId job);
 // At most kTensorsPerPage of them, out of kSlotsPerPage places of tensors: what a turn can spare for a list.
 inline constexpr size_t kTensorsPerPage = 1024;
 inline constexpr uint32_t kSlotsPerPage = 16384;
-TensorPage ListTensors(const Core& core, JobId job, uint32_t from, size_t max);
+TensorPage ListTensors(const Tables& tables, JobId job, uint32_t from, size_t max);
 
 }  // namespace tier::tiering

@@ -36,7 +36,7 @@ using WindowCounts = std::unordered_map<uint32_t, std::array<uint32_t, kWindowUs
 
 struct Count {
   WindowCounts uses;
-  std::unordered_map<const JobState*, JobCount> jobs;
+  std::unordered_map<JobSlot, JobCount> jobs;
   std::unordered_map<uint32_t, uint32_t> read_leases;   // By piece.
   std::unordered_map<uint32_t, uint32_t> write_leases;  // By piece.
   std::unordered_map<uint32_t, uint32_t> tensor_leases;
@@ -57,29 +57,29 @@ void Occupy(std::map<uint64_t, uint64_t>* taken, uint64_t first, uint64_t pages)
 uint64_t PageOf(base::PageRun run) { return uint64_t{run.block} * kPagesPerBlock + run.page; }
 uint64_t PageOf(storage::Extent extent) { return (uint64_t{extent.device} << 48) + PageOf(extent.run); }
 
-void CountLeases(const Core& core, Count* count) {
-  core.sessions.ForEach([&](const SessionState& session) {
+void CountLeases(const Tables& tables, Count* count) {
+  tables.sessions.ForEach([&](const SessionState& session) {
     uint32_t leases = 0;
-    for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next, ++leases) {
-      const Lease& lease = core.leases[slot];
+    for (LeaseSlot slot = session.record.leases; slot != kNoLease; slot = tables.leases[slot].next, ++leases) {
+      const Lease& lease = tables.leases[slot];
       TIER_CHECK(lease.session == session.slot && lease.kind != LeaseKind::kNone, "lease {}", Value(slot));
-      JobCount& job = count->jobs[session.job];
+      JobCount& job = count->jobs[session.record.job];
       ++job.leases;
       job.leased_bytes += lease.length;
       ++count->tensor_leases[Value(lease.tensor)];
-      const Tensor& tensor = core.tensors[lease.tensor];
+      const Tensor& tensor = tables.tensors[lease.tensor];
       for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
-        ++(lease.exclusive() ? count->write_leases : count->read_leases)[Value(tensor.piece(k))];
+        ++(lease.exclusive() ? count->write_leases : count->read_leases)[Value(tables.tensors.PieceOf(tensor, k))];
       }
     }
-    TIER_CHECK(leases == session.lease_count, "session {}: {} leases of {}", static_cast<uint64_t>(session.id), leases,
-               session.lease_count);
+    TIER_CHECK(leases == session.record.lease_count, "session {}: {} leases of {}", static_cast<uint64_t>(session.id),
+               leases, session.record.lease_count);
   });
 }
 
-void CheckPiece(const Core& core, PieceId id, Count* count) {
-  const Piece& piece = core.pieces[id];
-  const Tensor& tensor = core.tensors[piece.tensor];
+void CheckPiece(const Tables& tables, PieceId id, Count* count) {
+  const Piece& piece = tables.pieces[id];
+  const Tensor& tensor = tables.tensors[piece.tensor];
   TIER_CHECK(IsLegalState({piece.copies, piece.activity}), "piece {}: {}/{}", Value(id), CopiesName(piece.copies),
              ActivityName(piece.activity));
   JobCount& job = count->jobs[tensor.job];
@@ -89,7 +89,7 @@ void CheckPiece(const Core& core, PieceId id, Count* count) {
   if (Held(piece)) job.held_pages += piece.ram.pages;
   if (piece.has(kListed)) ++job.listed;
   if (piece.ram) {
-    ++count->uses[tier::Value(core.windows.WindowOf(piece.ram))][static_cast<size_t>(UseOf(piece))];
+    ++count->uses[tier::Value(tables.windows.WindowOf(piece.ram))][static_cast<size_t>(UseOf(piece))];
   }
   if (piece.ram && !piece.ram.whole_block()) {
     JobCount::SlotBlock& block = job.slot_blocks[piece.ram.block];
@@ -120,9 +120,9 @@ void CheckPiece(const Core& core, PieceId id, Count* count) {
 }
 
 // Flights are reached through their pieces' activities too.
-void CountFlights(const Core& core, Count* count) {
-  core.flights.CheckInvariants();
-  core.flights.ForEach([&](FlightSlot, const Flight& flight) {
+void CountFlights(const Tables& tables, Count* count) {
+  tables.flights.CheckInvariants();
+  tables.flights.ForEach([&](FlightSlot, const Flight& flight) {
     ++count->flights[Value(flight.piece)];
     if (flight.direction == storage::Direction::kWrite) {
       Occupy(&count->ssd, PageOf(flight.extent), flight.extent.run.pages);
@@ -130,31 +130,31 @@ void CountFlights(const Core& core, Count* count) {
   });
 }
 
-void CheckTensors(const Core& core, Count* count) {
+void CheckTensors(const Tables& tables, Count* count) {
   std::unordered_map<uint32_t, uint32_t> torn;
-  std::vector<std::pair<uint64_t, uint64_t>> pages(core.tensors.capacity());  // In RAM and on SSD, by tensor.
+  std::vector<std::pair<uint64_t, uint64_t>> pages(tables.tensors.capacity());  // In RAM and on SSD, by tensor.
   uint64_t pieces = 0;
-  for (uint32_t i = 0; i < core.pieces.capacity(); ++i) {
+  for (uint32_t i = 0; i < tables.pieces.capacity(); ++i) {
     const PieceId id{i};
-    const Piece& piece = core.pieces[id];
+    const Piece& piece = tables.pieces[id];
     const bool idle = piece.copies == Copies::kFreed && piece.activity == Activity::kNone;
     if (idle) continue;
     ++pieces;
-    CheckPiece(core, id, count);
+    CheckPiece(tables, id, count);
     pages[Value(piece.tensor)].first += piece.ram.pages;
     pages[Value(piece.tensor)].second += piece.ssd_run.pages;
     if (piece.copies == Copies::kTorn) ++torn[Value(piece.tensor)];
   }
-  TIER_CHECK(pieces == core.pieces.used(), "{} pieces of {}", pieces, core.pieces.used());
-  for (uint32_t i = 0; i < core.tensors.capacity(); ++i) {
-    const Tensor& tensor = core.tensors[TensorSlot{i}];
-    if (tensor.job == nullptr) continue;
+  TIER_CHECK(pieces == tables.pieces.used(), "{} pieces of {}", pieces, tables.pieces.used());
+  for (uint32_t i = 0; i < tables.tensors.capacity(); ++i) {
+    const Tensor& tensor = tables.tensors[TensorSlot{i}];
+    if (tensor.job == kNoJob) continue;
     TIER_CHECK(tensor.lease_count == count->tensor_leases[i], "tensor {}: {} leases of {}", tensor.id,
                count->tensor_leases[i], tensor.lease_count);
     TIER_CHECK(tensor.ram_pages == pages[i].first && tensor.ssd_pages == pages[i].second,
                "tensor {}: {} pages in RAM of {}, {} on SSD of {}", tensor.id, pages[i].first, tensor.ram_pages,
                pages[i].second, tensor.ssd_pages);
-    if (core.updates.FindBroken(TensorSlot{i}) != kNoUpdate) ++torn[i];
+    if (tables.updates.FindBroken(TensorSlot{i}) != kNoUpdate) ++torn[i];
     TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} tears of {}", tensor.id, torn[i],
                tensor.torn_count);
     TIER_CHECK(tensor.updates == kNoUpdate || (tensor.has(kVisible) && !tensor.has(kDetached)),
@@ -164,45 +164,45 @@ void CheckTensors(const Core& core, Count* count) {
     JobCount& job = count->jobs[tensor.job];
     if (!tensor.has(kDetached)) (tensor.has(kUnnamed) ? job.unnamed_pages : job.logical_pages) += PagesOf(tensor.size);
     if (tensor.has(kDetached | kUnnamed)) continue;
-    const TensorKey key{static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id};
-    TIER_CHECK(core.table.Find(key) == TensorSlot{i}, "tensor {} is not in the table", tensor.id);
+    const TensorKey key{tensor.job, tensor.space, tensor.id};
+    TIER_CHECK(tables.names.Find(key) == TensorSlot{i}, "tensor {} is not in the table", tensor.id);
   }
 }
 
-void CheckJob(const Core& core, const JobState& job, const JobCount& count, const WindowCounts& uses) {
+void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, const WindowCounts& uses) {
   job.pool.CheckInvariants();
-  TIER_CHECK(job.pool.used_pages() == count.ram_pages, "job {}: pieces take {} pages, the pool says {}",
-             job.options.key, count.ram_pages, job.pool.used_pages());
+  TIER_CHECK(job.pool.used_pages() == count.ram_pages, "job {}: pieces take {} pages, the pool says {}", job.key,
+             count.ram_pages, job.pool.used_pages());
   uint64_t ready = 0;
-  for (const WindowIndex window : job.windows) ready += core.windows.SizeOf(window);
+  for (const WindowIndex window : job.windows.ready()) ready += tables.windows.SizeOf(window);
   uint64_t making = 0;
   for (const WindowKind kind : {WindowKind::kBlock, WindowKind::kSlot}) {
-    making += job.making(kind) * core.windows.window_size(kind);
+    making += job.windows.making(kind) * tables.windows.window_size(kind);
   }
-  const uint64_t held = core.ledger.HeldBy(job.entitlement);
+  const uint64_t held = tables.ledger.HeldBy(job.entitlement);
   TIER_CHECK((job.pool.used_pages() + job.pool.free_pages()) * kPageSize == ready && ready + making == held,
-             "job {}: {} + {} pages in {} windows of {} bytes, {} with {} being made", job.options.key,
-             job.pool.used_pages(), job.pool.free_pages(), job.windows.size(), ready, held, making);
+             "job {}: {} + {} pages in {} windows of {} bytes, {} with {} being made", job.key, job.pool.used_pages(),
+             job.pool.free_pages(), job.windows.ready().size(), ready, held, making);
   uint64_t bound = 0;
   for (const auto& [number, block] : count.slot_blocks) bound += block.leased ? kPagesPerBlock - block.pages : 0;
-  TIER_CHECK(job.pool.bound_free_pages() == bound, "job {}: {} free pages beside leased slots of {}", job.options.key,
-             bound, job.pool.bound_free_pages());
-  TIER_CHECK(job.ssd_pages == count.ssd_pages, "job {}: {} pages on SSD of {}", job.options.key, count.ssd_pages,
-             job.ssd_pages);
-  TIER_CHECK(job.dirty_pages == count.dirty_pages, "job {}: {} dirty pages of {}", job.options.key, count.dirty_pages,
-             job.dirty_pages);
-  const uint64_t leased = core.ledger.LeasedBy(job.entitlement);
-  TIER_CHECK(leased == count.held_pages * kPageSize, "job {}: {} leased pages of {} bytes", job.options.key,
-             count.held_pages, leased);
-  TIER_CHECK(job.logical_pages == count.logical_pages && job.unnamed_pages == count.unnamed_pages,
-             "job {}: {} and {} pages in all of {} and {}", job.options.key, count.logical_pages, count.unnamed_pages,
-             job.logical_pages, job.unnamed_pages);
+  TIER_CHECK(job.pool.bound_free_pages() == bound, "job {}: {} free pages beside leased slots of {}", job.key, bound,
+             job.pool.bound_free_pages());
+  TIER_CHECK(job.pages.ssd() == count.ssd_pages, "job {}: {} pages on SSD of {}", job.key, count.ssd_pages,
+             job.pages.ssd());
+  TIER_CHECK(job.pages.dirty() == count.dirty_pages, "job {}: {} dirty pages of {}", job.key, count.dirty_pages,
+             job.pages.dirty());
+  const uint64_t leased = tables.ledger.LeasedBy(job.entitlement);
+  TIER_CHECK(leased == count.held_pages * kPageSize, "job {}: {} leased pages of {} bytes", job.key, count.held_pages,
+             leased);
+  TIER_CHECK(job.pages.logical() == count.logical_pages && job.pages.unnamed() == count.unnamed_pages,
+             "job {}: {} and {} pages in all of {} and {}", job.key, count.logical_pages, count.unnamed_pages,
+             job.pages.logical(), job.pages.unnamed());
   const uint64_t listed = job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kDirty);
-  TIER_CHECK(listed == count.listed, "job {}: {} listed of {}", job.options.key, count.listed, listed);
-  TIER_CHECK(job.counters.lease_count == count.leases && job.counters.leased_bytes == count.leased_bytes,
-             "job {}: {} leases of {}", job.options.key, count.leases, job.counters.lease_count);
-  for (const WindowIndex window : job.windows) {
-    const WindowEntry& entry = core.windows[window];
+  TIER_CHECK(listed == count.listed, "job {}: {} listed of {}", job.key, count.listed, listed);
+  TIER_CHECK(job.record.counters.lease_count == count.leases && job.record.counters.leased_bytes == count.leased_bytes,
+             "job {}: {} leases of {}", job.key, count.leases, job.record.counters.lease_count);
+  for (const WindowIndex window : job.windows.ready()) {
+    const WindowEntry& entry = tables.windows[window];
     const auto found = uses.find(tier::Value(window));
     TIER_CHECK(entry.pieces == (found == uses.end() ? decltype(entry.pieces){} : found->second),
                "window {}: counts {} clean, {} dirty, {} bound pieces", tier::Value(window),
@@ -213,126 +213,135 @@ void CheckJob(const Core& core, const JobState& job, const JobCount& count, cons
   TIER_CHECK(cursors == job.cursor_count, "{} cursors of {}", cursors, job.cursor_count);
 }
 
-void CheckExtents(const Core& core, Count* count) {
+void CheckExtents(const Tables& tables, Count* count) {
   const auto occupy = [&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); };
-  core.jobs.ForEach([&](const JobState& job) { job.manifest.ForEachUnused(occupy); });
-  core.manifests.ForEachInactive([&](const std::string&, const ManifestHolds& holds) { holds.ForEachUnused(occupy); });
+  tables.jobs.ForEach([&](const JobState& job) { job.manifest.ForEachUnused(occupy); });
+  tables.manifests.ForEachInactive(
+      [&](const std::string&, const ManifestHolds& holds) { holds.ForEachUnused(occupy); });
   uint64_t pages = 0;
   for (const auto& [first, end] : count->ssd) pages += end - first;
-  core.ports.extents.CheckInvariants();
-  const uint64_t live = core.ports.extents.total().live;
-  const bool believed = !core.manifests.any_broken();  // A broken manifest's extents are nobody's, and kept.
+  tables.ports.extents.CheckInvariants();
+  const uint64_t live = tables.ports.extents.total().live;
+  const bool believed = !tables.manifests.any_broken();  // A broken manifest's extents are nobody's, and kept.
   TIER_CHECK(believed ? live == pages * kPageSize : live >= pages * kPageSize, "{} bytes live on SSD, {} known", live,
              pages * kPageSize);
 }
 
-void CheckUpdatesOf(const Core& core, const SessionState& session) {
-  for (UpdateSlot slot = core.updates.FirstOfSession(session.slot); slot != kNoUpdate;
-       slot = core.updates[slot].next_of_session) {
-    const Tensor& tensor = core.tensors[core.updates[slot].tensor];
-    TIER_CHECK(session.job == tensor.job && core.sessions.Find(session.id) == &session,
+void CheckUpdatesOf(const Tables& tables, const SessionState& session) {
+  for (UpdateSlot slot = tables.updates.FirstOfSession(session.slot); slot != kNoUpdate;
+       slot = tables.updates[slot].next_of_session) {
+    const Tensor& tensor = tables.tensors[tables.updates[slot].tensor];
+    const bool known = tables.sessions.Find(session.id) == &session;
+    TIER_CHECK(session.record.job == tensor.job && known == !session.ending,
                "an update of tensor {} in session slot {}", tensor.id, session.slot);
   }
 }
 
-void CheckPendingFrees(const Core& core) {
-  core.jobs.ForEach([&](const JobState& job) {
-    for (const TensorSlot slot : job.freed_tensors) {
-      const Tensor& tensor = core.tensors[slot];
-      TIER_CHECK(tensor.job == &job && tensor.has(kDetached) && tensor.piece_count != 0, "tensor {} remains",
+void CheckPendingFrees(const Tables& tables) {
+  tables.jobs.ForEach([&](const JobState& job) {
+    for (const TensorSlot slot : job.frees.tensors()) {
+      const Tensor& tensor = tables.tensors[slot];
+      TIER_CHECK(tensor.job == job.slot && tensor.has(kDetached) && tensor.piece_count != 0, "tensor {} remains",
                  tensor.id);
     }
   });
 }
 
 // Nobody sleeps on while what it waits for has come.
-void CheckAsleep(const Core& core, const Waiter& waiter, std::span<const WaitTable::Place> reads) {
+void CheckAsleep(const Tables& tables, const Waiter& waiter, std::span<const WaitTable::Place> reads) {
   for (const WaitTable::Place place : reads) {
-    const Piece& piece = core.PieceOf(core.tensors[place.tensor], place.piece);
+    const Piece& piece = tables.PieceOf(tables.tensors[place.tensor], place.piece);
     TIER_CHECK(piece.activity == Activity::kReadingIn, "request {} waits for a read of a piece that is {}",
                waiter.number, ActivityName(piece.activity));
   }
   const Conflict* conflict = ConflictOf(waiter.kind);
   if (conflict == nullptr) return;
-  const Ask ask = AskOf(core, waiter);
+  const Ask ask = AskOf(tables, waiter);
   if (conflict->blocked) {
-    const ConflictCheck there = CheckConflictAt(core, ask, conflict->at.item, conflict->at.piece);
+    const ConflictCheck there = CheckConflictAt(tables, ask, conflict->at.item, conflict->at.piece);
     TIER_CHECK(there.verdict == Verdict::kBlocked, "request {} sleeps, and nothing blocks it at piece {} of item {}",
                waiter.number, conflict->at.piece, conflict->at.item);
     return;
   }
-  TIER_CHECK(CheckConflicts(core, ask).verdict != Verdict::kReady || !LeasesFit(core, ask),
+  TIER_CHECK(CheckConflicts(tables, ask).verdict != Verdict::kReady || !LeasesFit(tables, ask),
              "request {} sleeps, and could be granted", waiter.number);
 }
 
 // What every record costs its user.
-void CheckMetadata(const Core& core) {
+void CheckMetadata(const Tables& tables) {
   std::unordered_map<const MetadataAccount*, MetadataSums> sums;
   const auto add = [&](const JobState& job, MetadataKind kind, uint64_t bytes) {
     sums[job.metadata][static_cast<size_t>(kind)] += bytes;
   };
-  core.jobs.ForEach([&](const JobState& job) { add(job, MetadataKind::kKeys, KeysCost(job.keys)); });
-  for (uint32_t i = 0; i < core.tensors.capacity(); ++i) {
-    const Tensor& tensor = core.tensors[TensorSlot{i}];
-    if (tensor.job == nullptr) continue;
-    add(*tensor.job, MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
-    add(*tensor.job, MetadataKind::kUpdates, CreationCost(tensor));
-    for (UpdateSlot each = tensor.updates; each != kNoUpdate; each = core.updates[each].next_of_tensor) {
-      add(*tensor.job, MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
+  tables.jobs.ForEach([&](const JobState& job) {
+    add(job, MetadataKind::kKeys, KeysCost(job.keys));
+    add(job, MetadataKind::kTensors, job.charged_replay_bytes);
+    add(job, MetadataKind::kManifests, job.charged_capture_bytes + HoldsCost(job.manifest));
+  });
+  tables.manifests.ForEachInactive([&](const std::string&, const ManifestHolds& holds) {
+    sums[&tables.metadata.At(holds.uid())][static_cast<size_t>(MetadataKind::kManifests)] += HoldsCost(holds);
+  });
+  for (uint32_t i = 0; i < tables.tensors.capacity(); ++i) {
+    const Tensor& tensor = tables.tensors[TensorSlot{i}];
+    if (tensor.job == kNoJob) continue;
+    add(tables.JobOf(tensor), MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
+    add(tables.JobOf(tensor), MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(TensorSlot{i})));
+    for (UpdateSlot each = tensor.updates; each != kNoUpdate; each = tables.updates[each].next_of_tensor) {
+      add(tables.JobOf(tensor), MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
     }
   }
-  core.sessions.ForEach([&](const SessionState& session) {
+  tables.sessions.ForEach([&](const SessionState& session) {
     add(*session.job, MetadataKind::kAnswers, session.unread_bytes);
-    for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next) {
-      const Lease& lease = core.leases[slot];
-      const uint64_t pieces = PieceCountOf(core.tensors[lease.tensor].size);
+    for (LeaseSlot slot = session.record.leases; slot != kNoLease; slot = tables.leases[slot].next) {
+      const Lease& lease = tables.leases[slot];
+      const uint64_t pieces = PieceCountOf(tables.tensors[lease.tensor].size);
       add(*session.job, MetadataKind::kLeases, LeaseCost(lease.exclusive(), pieces));
     }
   });
-  core.waits.ForEach([&](const Waiter& waiter) { add(*waiter.job, MetadataKind::kRequests, RequestCost(waiter)); });
-  core.metadata.CheckInvariants(sums);
+  tables.waits.ForEach([&](const Waiter& waiter) { add(*waiter.job, MetadataKind::kRequests, RequestCost(waiter)); });
+  tables.metadata.CheckInvariants(sums);
 }
 
 // Windows that were asked back, against the ledger's figures of them.
-void CheckReturning(const Core& core) {
+void CheckReturning(const Tables& tables) {
   struct Returning {
     uint32_t windows = 0;
     uint64_t bytes = 0;
   };
-  std::unordered_map<const JobState*, Returning> returning;
-  for (uint32_t i = 0; core.windows.Contains(WindowIndex{i}); ++i) {
-    const WindowEntry& entry = core.windows[WindowIndex{i}];
+  std::unordered_map<JobSlot, Returning> returning;
+  for (uint32_t i = 0; tables.windows.Contains(WindowIndex{i}); ++i) {
+    const WindowEntry& entry = tables.windows[WindowIndex{i}];
     if (entry.condition != WindowCondition::kReturning) continue;
     ++returning[entry.job].windows;
     returning[entry.job].bytes += entry.shape.size;
   }
   const auto check = [&](const JobState& job) {
-    const Returning& found = returning[&job];
-    TIER_CHECK(job.windows_returning == found.windows && core.ledger.ReturningBy(job.entitlement) == found.bytes,
-               "job {}: {} windows returning of {}, {} bytes of {}", job.options.key, found.windows,
-               job.windows_returning, found.bytes, core.ledger.ReturningBy(job.entitlement));
+    const Returning& found = returning[job.slot];
+    TIER_CHECK(job.windows.returning() == found.windows && tables.ledger.ReturningBy(job.entitlement) == found.bytes,
+               "job {}: {} windows returning of {}, {} bytes of {}", job.key, found.windows, job.windows.returning(),
+               found.bytes, tables.ledger.ReturningBy(job.entitlement));
   };
-  core.jobs.ForEach(check);
+  tables.jobs.ForEach(check);
 }
 
 }  // namespace
 
-std::vector<PiecePlace> NamedPlaces(const Core& core) {
+std::vector<PiecePlace> NamedPlaces(const Tables& tables) {
   std::unordered_map<uint32_t, uint64_t> transfers;  // Cookie by piece.
-  core.flights.ForEach([&](FlightSlot slot, const Flight& flight) {
+  tables.flights.ForEach([&](FlightSlot slot, const Flight& flight) {
     transfers.emplace(Value(flight.piece), static_cast<uint64_t>(slot));
   });
   std::vector<PiecePlace> places;
-  for (uint32_t i = 0; i < core.pieces.capacity(); ++i) {
-    const Piece& piece = core.pieces[PieceId{i}];
+  for (uint32_t i = 0; i < tables.pieces.capacity(); ++i) {
+    const Piece& piece = tables.pieces[PieceId{i}];
     if (!piece.ram && !piece.ssd_run) continue;
     const auto transfer = transfers.find(i);
     base::PageRun ram = piece.ram;
     if (ram) {
-      const WindowIndex window = core.windows.WindowOf(ram);
-      ram.block += tier::Value(window) * uint32_t{kWindowSizeMax / kBlockSize} - core.windows.FirstBlock(window);
+      const WindowIndex window = tables.windows.WindowOf(ram);
+      ram.block += tier::Value(window) * uint32_t{kWindowSizeMax / kBlockSize} - tables.windows.FirstBlock(window);
     }
-    places.push_back({.tensor = core.tensors[piece.tensor].id,
+    places.push_back({.tensor = tables.tensors[piece.tensor].id,
                       .piece = piece.number,
                       .generation = piece.generation,
                       .ram = ram,
@@ -342,27 +351,28 @@ std::vector<PiecePlace> NamedPlaces(const Core& core) {
   return places;
 }
 
-void CheckInvariants(const Core& core) {
+void CheckInvariants(const Tables& tables) {
   Count count;
-  CountLeases(core, &count);
-  CountFlights(core, &count);
-  CheckTensors(core, &count);
-  core.updates.CheckInvariants();
-  core.sessions.CheckInvariants();
-  core.sessions.ForEach([&](const SessionState& session) { CheckUpdatesOf(core, session); });
-  core.jobs.CheckInvariants();
-  core.jobs.ForEach([&](const JobState& job) { CheckJob(core, job, count.jobs[&job], count.uses); });
-  CheckReturning(core);
-  core.ledger.CheckInvariants();
-  CheckMetadata(core);
+  CountLeases(tables, &count);
+  CountFlights(tables, &count);
+  CheckTensors(tables, &count);
+  tables.tensors.CheckInvariants();
+  tables.updates.CheckInvariants();
+  tables.sessions.CheckInvariants();
+  tables.sessions.ForEach([&](const SessionState& session) { CheckUpdatesOf(tables, session); });
+  tables.jobs.CheckInvariants();
+  tables.jobs.ForEach([&](const JobState& job) { CheckJob(tables, job, count.jobs[job.slot], count.uses); });
+  CheckReturning(tables);
+  tables.ledger.CheckInvariants();
+  CheckMetadata(tables);
   uint64_t dirty = 0;
-  core.jobs.ForEach([&](const JobState& job) { dirty += job.dirty_pages; });
-  TIER_CHECK(dirty == core.dirty_pages, "{} dirty pages of {}", dirty, core.dirty_pages);
-  CheckExtents(core, &count);
-  CheckPendingFrees(core);
-  core.waits.CheckInvariants();
-  core.waits.ForEachAsleep(
-      [&](const Waiter& waiter, std::span<const WaitTable::Place> reads) { CheckAsleep(core, waiter, reads); });
+  tables.jobs.ForEach([&](const JobState& job) { dirty += job.pages.dirty(); });
+  TIER_CHECK(dirty == tables.jobs.dirty_pages(), "{} dirty pages of {}", dirty, tables.jobs.dirty_pages());
+  CheckExtents(tables, &count);
+  CheckPendingFrees(tables);
+  tables.waits.CheckInvariants();
+  tables.waits.ForEachAsleep(
+      [&](const Waiter& waiter, std::span<const WaitTable::Place> reads) { CheckAsleep(tables, waiter, reads); });
 }
 
 }  // namespace tier::tiering

@@ -1,15 +1,15 @@
 // The proof of the engine's books, for tests and simulations. Engine thread only.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
 // Recounts everything from the pieces up, and aborts with the figures if any of what engine.h promises does not hold.
 // O(everything).
-void CheckInvariants(const Core& core);
+void CheckInvariants(const Tables& tables);
 // Where every live piece lies, and every freed one that a transfer still uses. For tests that compare transfers with
 // it. O(everything).
-std::vector<PiecePlace> NamedPlaces(const Core& core);
+std::vector<PiecePlace> NamedPlaces(const Tables& tables);
 
 }  // namespace tier::tiering

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
+#include "daemon/tiering/durability/manifest_replay.h"
 #include "daemon/tiering/durability/manifests.h"
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/leases/grants.h"
@@ -22,156 +23,166 @@ namespace tier::tiering {
 namespace {
 
 // Leases that it was granted but never told of: it cannot have written a byte. They are its newest.
-void CancelUntoldGrants(Core& core, SessionState& session) {
-  for (LeaseSlot slot = session.leases; slot != kNoLease;) {
-    const LeaseSlot next = core.leases[slot].next;
-    const Lease& lease = core.leases[slot];
-    if (lease.publication != core.publications) return;
-    if (lease.exclusive()) CancelGrant(core, slot);
+void CancelUntoldGrants(Tables& tables, SessionState& session) {
+  for (LeaseSlot slot = session.record.leases; slot != kNoLease;) {
+    const LeaseSlot next = tables.leases[slot].next;
+    const Lease& lease = tables.leases[slot];
+    if (lease.publication != tables.turn.publications()) return;
+    if (lease.exclusive()) CancelGrant(tables, slot);
     slot = next;
   }
 }
 
 // As far as the turn reaches. True: the session has no lease any more.
-bool EndLeases(Core& core, const SessionState& session) {
-  while (session.leases != kNoLease && core.work.TrySpend(core.leases[session.leases].piece_count + 1)) {
-    const LeaseSlot slot = session.leases;
-    if (core.leases[slot].exclusive()) {
-      RevertLease(core, core.leases[slot]);
-      EndLease(core, slot);
+bool EndLeases(Tables& tables, const SessionState& session) {
+  while (session.record.leases != kNoLease &&
+         tables.work.TrySpend(tables.leases[session.record.leases].piece_count + 1)) {
+    const LeaseSlot slot = session.record.leases;
+    if (tables.leases[slot].exclusive()) {
+      RevertLease(tables, tables.leases[slot]);
+      EndLease(tables, slot);
     } else {
-      Release(core, slot);
+      Release(tables, slot);
     }
   }
-  return session.leases == kNoLease;
+  return session.record.leases == kNoLease;
 }
 
-// Shared tensors that it was still creating come to nothing.
-void FreeCreations(Core& core, SessionState& session) {
-  for (const TensorRef tensor : session.creations) {
-    if (Creates(core, session, tensor)) Detach(core, tensor.slot);
+// Shared tensors that it was still creating come to nothing. True: all of them.
+bool FreeCreations(Tables& tables, SessionState& session) {
+  while (!session.creations.empty() && tables.work.TrySpend()) {
+    const TensorRef tensor = session.creations.back();
+    session.creations.pop_back();
+    // Of a job that is closed they go with its namespaces, which are being freed already.
+    if (!session.job->record.closing && Creates(tables, session, tensor)) Detach(tables, tensor.slot);
   }
-  session.creations.clear();
-  TIER_CHECK(session.creating_count == 0, "{} creations left", session.creating_count);
+  return session.creations.empty();
 }
 
-void CloseNow(Core& core, JobState& job) {
+// As far as the turn reaches. True: the session holds nothing any more.
+bool GiveBack(Tables& tables, SessionState& session) {
+  return DropWaitersOf(tables, session) && BreakUpdates(tables, session) && EndLeases(tables, session) &&
+         FreeCreations(tables, session);
+}
+
+void CloseNow(Tables& tables, JobState& job) {
   // What the daemon asked for itself: nothing is left to be written.
-  FinishInternal(core, job);
-  TIER_CHECK(job.sessions.empty() && core.waits.empty(job), "{} sessions of job {}, or requests", job.sessions.size(),
-             job.options.key);
+  FinishInternal(tables, job);
+  TIER_CHECK(job.sessions.empty(), "{} sessions of job {}", job.sessions.size(), job.key);
   // All of an ephemeral job goes with it: what it committed, that is (AdoptManifest gives it nothing else).
-  if (!job.options.named && HasCommitted(core, job)) DeleteManifest(core, job);
-  QueueFree(core, job, &job.shared_tensors, 0);
-  QueueFree(core, job, &job.inherited_tensors, kInheritedSpace);
-  core.ledger.End(job.entitlement);
-  job.prefetches.clear();
-  core.jobs.Close(job);
-  core.waits.OnRoomEverywhere();  // The arena has room again, now or soon.
+  if (!job.record.named && HasCommitted(tables, job)) DeleteManifest(tables, job);
+  QueueFree(tables, job, &tables.jobs.Edit(job).shared_tensors, 0);
+  QueueFree(tables, job, &tables.jobs.Edit(job).inherited_tensors, kInheritedSpace);
+  tables.ledger.End(job.entitlement);
+  job.prefetches.Clear();
+  DropReplay(tables, job);
+  tables.jobs.Close(job);
+  tables.waits.OnRoomEverywhere();  // The arena has room again, now or soon.
 }
 
 }  // namespace
 
-void EndSession(Core& core, SessionState& session, const Ending& ending) {
+void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
   JobState& job = *session.job;
   const SessionId id = session.id;
-  DropWaitersOf(core, session);
-  CancelUntoldGrants(core, session);
-  BreakUpdates(core, session);
-  const bool done = EndLeases(core, session);
-  QueueFree(core, job, &session.tensors, static_cast<uint64_t>(id));
-  FreeCreations(core, session);
-  DropMappings(core, session);
+  if (session.releasing != 0) FinishReleases(tables, session);  // What it sealed is sealed.
+  session.ending = true;
+  SetEnumerationCursor(session, kNoTensor);
+  CancelUntoldGrants(tables, session);
+  tables.updates.BeginEnding(session.slot);
+  const bool done = GiveBack(tables, session);
+  QueueFree(tables, job, &tables.sessions.Edit(session).tensors, static_cast<uint64_t>(id));
+  DropMappings(tables, session);
   job.metadata->Recharge(MetadataKind::kAnswers, &session.unread_bytes, 0);
   std::erase(job.sessions, &session);
-  core.replies.Forget(id);
-  if (ending.code != Code::kOk) core.replies.SessionEnded(id, ending.code, ending.reason);
-  core.sessions.Detach(session);
+  tables.replies.Forget(id);
+  if (ending.code != Code::kOk) tables.replies.SessionEnded(id, ending.code, ending.reason);
+  tables.sessions.Detach(session);
   if (done) {
-    core.sessions.Free(session);
+    tables.sessions.Free(session);
   } else {
-    ++job.teardown_count;
-    core.sessions.AddTeardown(session);
+    job.frees.StartTeardown();
+    tables.sessions.AddTeardown(session);
   }
-  core.waits.OnRoom(job);
-  core.made_progress = true;
+  tables.waits.OnRoom(job);
+  tables.turn.NoteProgress();
   if (!job.sessions.empty()) return;
-  core.ledger.SetLive(job.entitlement, false);
-  core.waits.OnRoomEverywhere();  // Other jobs' parts are larger now.
-  OnSessionsGone(core, job);
-  if (!job.options.named && !job.closing) CloseNow(core, job);
+  tables.ledger.SetLive(job.entitlement, false);
+  tables.waits.OnRoomEverywhere();  // Other jobs' parts are larger now.
+  OnSessionsGone(tables, job);
 }
 
-void SetUnread(Core& core, SessionState& session, uint64_t bytes) {
+void SetUnread(Tables& tables, SessionState& session, uint64_t bytes) {
   const MetadataAccount& account = *session.job->metadata;
   const bool more = bytes > session.unread_bytes;
   session.job->metadata->Recharge(MetadataKind::kAnswers, &session.unread_bytes, bytes);
   if (!more || account.HasRoomInReserve(0)) return;
   SessionState* silent = &session;
-  core.sessions.ForEach([&](SessionState& other) {
+  tables.sessions.ForEach([&](SessionState& other) {
     if (other.job->metadata == &account && other.unread_bytes > silent->unread_bytes) silent = &other;
   });
-  core.metadata.CountRefusal();
-  EndSession(core, *silent,
+  tables.metadata.CountRefusal();
+  EndSession(tables, *silent,
              {Code::kRevoked, fmt::format("{} of answers wait because its completions are not read: {}",
                                           base::FormatBytes(silent->unread_bytes), account.Describe())});
 }
 
-void ContinueTeardowns(Core& core) {
-  const std::vector<SessionState*> teardowns = core.sessions.teardowns();
-  core.made_progress |= !teardowns.empty();
+void ContinueTeardowns(Tables& tables) {
+  const std::vector<SessionState*> teardowns = tables.sessions.teardowns();
+  tables.turn.NoteProgress(!teardowns.empty());
+  // A lease or a request may cost more than a part, and others may leave too little of every turn: now and then the
+  // oldest has all of one.
+  if (!teardowns.empty() && tables.turn.number() % 4 == 0) GiveBack(tables, *teardowns.front());
   size_t count = teardowns.size();
-  for (const SessionState* session : teardowns) {
-    core.work.Divide(count--, [&] { EndLeases(core, *session); });
+  for (SessionState* session : teardowns) {
+    tables.work.Divide(count--, [&] { GiveBack(tables, *session); });
   }
-  // A lease of more pieces than such a part is ended with what is left.
-  for (const SessionState* session : teardowns) {
-    if (!EndLeases(core, *session)) continue;
-    --session->job->teardown_count;
-    core.sessions.Free(*session);
+  // What costs more than such a part goes with what is left.
+  for (SessionState* session : teardowns) {
+    if (!GiveBack(tables, *session)) continue;
+    session->job->frees.EndTeardown();
+    tables.sessions.Free(*session);
   }
+  SettleEndedSteps(tables);
 }
 
-void EndFaultedJobs(Core& core) {
-  for (const WindowFault& fault : core.reports.TakeWindowFaults()) {
+void EndFaultedJobs(Tables& tables) {
+  for (const WindowFault& fault : tables.reports.TakeWindowFaults()) {
     const std::vector<SessionState*> sessions = fault.job->sessions;
-    for (SessionState* session : sessions) EndSession(core, *session, {Code::kRevoked, fault.reason});
+    for (SessionState* session : sessions) EndSession(tables, *session, {Code::kRevoked, fault.reason});
   }
 }
 
-void CloseJob(Core& core, JobState& job, const std::string& reason, bool forget) {
+void CloseJob(Tables& tables, JobState& job, const std::string& reason, bool forget) {
   const std::vector<SessionState*> sessions = job.sessions;
-  const bool ephemeral = !job.options.named;
-  const JobId id = job.id;
-  if (forget && !ephemeral) DeleteManifest(core, job);  // An ephemeral job's goes with it; an earlier run's stays.
-  for (SessionState* session : sessions) EndSession(core, *session, {Code::kRevoked, reason});
-  if (ephemeral && !sessions.empty()) return;  // Went with its last session.
-  TIER_CHECK(core.jobs.Find(id) == &job, "job {}", static_cast<uint64_t>(id));
-  CloseNow(core, job);
+  if (forget && job.record.named)
+    DeleteManifest(tables, job);  // An ephemeral job's goes with it; an earlier run's stays.
+  for (SessionState* session : sessions) EndSession(tables, *session, {Code::kRevoked, reason});
+  CloseNow(tables, job);
 }
 
-void SweepClosedJobs(Core& core) {
-  const std::vector<JobState*> closing = core.jobs.closing();
+void SweepClosedJobs(Tables& tables) {
+  const std::vector<JobState*> closing = tables.jobs.closing();
   for (JobState* each : closing) {
     JobState& job = *each;
-    if (job.transfer_count != 0 || job.has_pending_frees()) continue;
-    TIER_CHECK(
-        job.counters.tensor_count == 0 && job.dirty_pages == 0 && job.logical_pages == 0 && job.unnamed_pages == 0,
-        "tensors {} dirty {} logical {} unnamed {}", job.counters.tensor_count, job.dirty_pages, job.logical_pages,
-        job.unnamed_pages);
-    if (!job.windows.empty()) {
-      RetireAll(core, job);
-      core.waits.OnRoomEverywhere();
-      core.made_progress = true;
+    if (job.transfers.count() != 0 || job.frees.any()) continue;
+    TIER_CHECK(job.record.counters.tensor_count == 0 && job.pages.dirty() == 0 && job.pages.logical() == 0 &&
+                   job.pages.unnamed() == 0,
+               "tensors {} dirty {} logical {} unnamed {}", job.record.counters.tensor_count, job.pages.dirty(),
+               job.pages.logical(), job.pages.unnamed());
+    if (!job.windows.ready().empty()) {
+      RetireAll(tables, job);
+      tables.waits.OnRoomEverywhere();
+      tables.turn.NoteProgress();
     }
-    if (ManifestUnderWay(core, job) || AwaitsSweep(core, job)) continue;
-    core.ledger.Remove(job.entitlement);
+    if (ManifestUnderWay(tables, job) || AwaitsSweep(tables, job)) continue;
+    tables.ledger.Remove(job.entitlement);
     job.metadata->Recharge(MetadataKind::kKeys, &job.charged_key_bytes, 0);
-    core.metadata.Close(*job.metadata);
-    core.waits.CloseQueue(job);
-    DeactivateManifest(core, job);
-    core.jobs.Remove(job);
-    core.made_progress = true;
+    DeactivateManifest(tables, job);
+    tables.metadata.Close(*job.metadata);
+    tables.waits.CloseQueue(job);
+    tables.jobs.Remove(job);
+    tables.turn.NoteProgress();
   }
 }
 

@@ -16,10 +16,10 @@ constexpr uint32_t kOwnLeasesScannedMax = 1024;
 constexpr uint32_t kOwnLeasesLookedAtMax = 8192;
 
 // A thread of the session that reads the piece already may read it again, or it could wait for itself.
-bool HoldsLeaseOn(const Core& core, const SessionState& session, TensorSlot tensor, uint32_t piece) {
+bool HoldsLeaseOn(const Tables& tables, const SessionState& session, TensorSlot tensor, uint32_t piece) {
   uint32_t scanned = 0;
-  for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next) {
-    const Lease& lease = core.leases[slot];
+  for (LeaseSlot slot = session.record.leases; slot != kNoLease; slot = tables.leases[slot].next) {
+    const Lease& lease = tables.leases[slot];
     if (lease.tensor == tensor && piece - lease.first_piece < lease.piece_count) return true;
     if (++scanned == kOwnLeasesScannedMax) return true;
   }
@@ -27,36 +27,36 @@ bool HoldsLeaseOn(const Core& core, const SessionState& session, TensorSlot tens
 }
 
 // The same for any of its pieces. Who holds very many leases is not told at once, but at the deadline.
-bool HoldsPartOf(const Core& core, const SessionState& session, TensorSlot tensor) {
-  if (core.tensors[tensor].lease_count == 0) return false;
+bool HoldsPartOf(const Tables& tables, const SessionState& session, TensorSlot tensor) {
+  if (tables.tensors[tensor].lease_count == 0) return false;
   uint32_t scanned = 0;
-  LeaseSlot slot = session.leases;
-  for (; slot != kNoLease && scanned < kOwnLeasesScannedMax; slot = core.leases[slot].next, ++scanned) {
-    if (core.leases[slot].tensor == tensor) return true;
+  LeaseSlot slot = session.record.leases;
+  for (; slot != kNoLease && scanned < kOwnLeasesScannedMax; slot = tables.leases[slot].next, ++scanned) {
+    if (tables.leases[slot].tensor == tensor) return true;
   }
   return false;
 }
 
 // A waiting writer came before the ask. One that waits for a swap_out of the asking session must not hold that up.
-bool ClaimStandsBefore(const Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+bool ClaimStandsBefore(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
   if (!piece.has(kWanted)) return false;
-  const PieceId id = core.tensors[item.tensor.slot].piece(piece.number);
+  const PieceId id = tables.tensors.PieceOf(tables.tensors[item.tensor.slot], piece.number);
   return ask.session->job->claims.EarlierThan(ask.number, id) != 0 &&
-         !HasUnfinishedSwap(core, item.tensor.slot, *ask.session);
+         !HasUnfinishedSwap(tables, item.tensor.slot, *ask.session);
 }
 
-Blocker BlockerOfRead(const Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+Blocker BlockerOfRead(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
   if (piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
-  const bool claimed = ClaimStandsBefore(core, ask, item, piece);
-  const bool nested = claimed && HoldsLeaseOn(core, *ask.session, item.tensor.slot, piece.number);
+  const bool claimed = ClaimStandsBefore(tables, ask, item, piece);
+  const bool nested = claimed && HoldsLeaseOn(tables, *ask.session, item.tensor.slot, piece.number);
   return claimed && !nested ? Blocker::kClaim : Blocker::kNone;
 }
 
-Blocker BlockerOfWrite(const Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
+Blocker BlockerOfWrite(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
   if (piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
   if (piece.activity == Activity::kReadingIn) return ask.discards() ? Blocker::kTransfer : Blocker::kNone;
   if (piece.activity != Activity::kNone) return Blocker::kTransfer;
-  return ClaimStandsBefore(core, ask, item, piece) ? Blocker::kClaim : Blocker::kNone;
+  return ClaimStandsBefore(tables, ask, item, piece) ? Blocker::kClaim : Blocker::kNone;
 }
 
 bool MayRewriteTorn(const Ask& ask, const WaitItem& item, const Tensor& tensor) {
@@ -65,19 +65,21 @@ bool MayRewriteTorn(const Ask& ask, const WaitItem& item, const Tensor& tensor) 
   return CoversPiece(item, tensor, item.first_piece) && CoversPiece(item, tensor, last);
 }
 
-bool TooManyRanges(const WaitItem& item, const Tensor& tensor) {
-  if (tensor.creation == nullptr) return false;
-  const IntervalSet& sealed = tensor.creation->sealed;
-  return sealed.intervals().size() + tensor.lease_count >= kCreationRangesMax &&
-         !sealed.Touches(item.offset, item.offset + item.length);
+bool TooManyRanges(const Tables& tables, const WaitItem& item) {
+  const IntervalSet* sealed = tables.tensors.SealedOf(item.tensor.slot);
+  if (sealed == nullptr) return false;
+  return sealed->intervals().size() + tables.tensors[item.tensor.slot].lease_count >= kCreationRangesMax &&
+         !sealed->Touches(item.offset, item.offset + item.length);
 }
 
-// Others wait for an unfinished swap_out. It may wait for what they lease of the tensor: then they must not.
-ConflictCheck CheckSwap(const Core& core, const Ask& ask, uint32_t index) {
+// Others wait for an unfinished swap_out. It may wait for what they lease of the tensor: then they must not, unless its
+// session has ended and waits for nothing.
+ConflictCheck CheckSwap(const Tables& tables, const Ask& ask, uint32_t index) {
   const WaitItem& item = ask.items[index];
   const PieceRange range{item.first_piece, item.piece_count};
-  if (SwapperOf(core, item.tensor.slot, range, ask.session) == nullptr) return {};
-  const bool holds = HoldsPartOf(core, *ask.session, item.tensor.slot);
+  const SessionState* const swapper = SwapperOf(tables, item.tensor.slot, range, ask.session);
+  if (swapper == nullptr) return {};
+  const bool holds = !swapper->ending && HoldsPartOf(tables, *ask.session, item.tensor.slot);
   return {.verdict = holds ? Verdict::kRefused : Verdict::kBlocked,
           .blocker = Blocker::kUpdate,
           .item = index,
@@ -85,11 +87,11 @@ ConflictCheck CheckSwap(const Core& core, const Ask& ask, uint32_t index) {
 }
 
 // Verdict on the tensor as a whole: kReady, kBlocked or kRefused.
-ConflictCheck CheckTensorConflicts(const Core& core, const Ask& ask, uint32_t index) {
+ConflictCheck CheckTensorConflicts(const Tables& tables, const Ask& ask, uint32_t index) {
   const WaitItem& item = ask.items[index];
   const ConflictCheck refused{.verdict = Verdict::kRefused, .item = index, .piece = item.first_piece};
-  if (!core.Alive(item.tensor)) return refused;
-  const Tensor& tensor = core.tensors[item.tensor.slot];
+  if (!tables.Alive(item.tensor)) return refused;
+  const Tensor& tensor = tables.tensors[item.tensor.slot];
   // However many pieces: a free takes what is being moved with it when the transfer ends.
   if (ask.op == Op::kFree) {
     if (tensor.lease_count == 0) return {};
@@ -97,11 +99,11 @@ ConflictCheck CheckTensorConflicts(const Core& core, const Ask& ask, uint32_t in
   }
   if (!tensor.has(kVisible)) {
     const bool creates = ask.exclusive() && tensor.creator == static_cast<uint64_t>(ask.session->id);
-    if (creates) return TooManyRanges(item, tensor) ? refused : ConflictCheck{};
+    if (creates) return TooManyRanges(tables, item) ? refused : ConflictCheck{};
     return {.verdict = Verdict::kBlocked, .blocker = Blocker::kUnsealed, .item = index, .piece = item.first_piece};
   }
   if (tensor.torn() && !MayRewriteTorn(ask, item, tensor)) return refused;
-  return CheckSwap(core, ask, index);
+  return CheckSwap(tables, ask, index);
 }
 
 // The old bytes of the piece are not needed.
@@ -109,8 +111,8 @@ bool Overwritten(const Ask& ask, const WaitItem& item, const Tensor& tensor, con
   return ask.exclusive() && ask.discards() && CoversPiece(item, tensor, piece.number);
 }
 
-Blocker BlockerOf(const Core& core, const Ask& ask, const WaitItem& item, const Piece& piece) {
-  return ask.exclusive() ? BlockerOfWrite(core, ask, item, piece) : BlockerOfRead(core, ask, item, piece);
+Blocker BlockerOf(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
+  return ask.exclusive() ? BlockerOfWrite(tables, ask, item, piece) : BlockerOfRead(tables, ask, item, piece);
 }
 
 }  // namespace
@@ -126,17 +128,17 @@ bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const
   return !piece.readable();
 }
 
-ConflictCheck CheckConflicts(const Core& core, const Ask& ask) {
+ConflictCheck CheckConflicts(const Tables& tables, const Ask& ask) {
   ConflictCheck found;
   for (uint32_t i = 0; i < ask.items.size(); ++i) {
     const WaitItem& item = ask.items[i];
-    const ConflictCheck whole = CheckTensorConflicts(core, ask, i);
+    const ConflictCheck whole = CheckTensorConflicts(tables, ask, i);
     if (whole.verdict != Verdict::kReady) return whole;
-    const Tensor& tensor = core.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.slot];
     if (ask.op == Op::kFree) continue;
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      const Piece& piece = core.PieceOf(tensor, k);
-      const Blocker blocker = BlockerOf(core, ask, item, piece);
+      const Piece& piece = tables.PieceOf(tensor, k);
+      const Blocker blocker = BlockerOf(tables, ask, item, piece);
       if (blocker != Blocker::kNone) return {Verdict::kBlocked, blocker, i, k};
       if (!NeedsRoom(ask, item, tensor, piece)) continue;
       if (piece.has(kCorrupt) && !Overwritten(ask, item, tensor, piece))
@@ -147,30 +149,17 @@ ConflictCheck CheckConflicts(const Core& core, const Ask& ask) {
   return found;
 }
 
-ConflictCheck CheckContent(const Core& core, const Ask& ask) {
-  for (uint32_t i = 0; i < ask.items.size(); ++i) {
-    const WaitItem& item = ask.items[i];
-    if (!core.Alive(item.tensor)) continue;  // Freed meanwhile: nothing of it is asked for any more.
-    const Tensor& tensor = core.tensors[item.tensor.slot];
-    if (tensor.torn()) return {.verdict = Verdict::kRefused, .item = i};
-    for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-      if (core.PieceOf(tensor, k).has(kCorrupt)) return {.verdict = Verdict::kRefused, .item = i, .piece = k};
-    }
-  }
-  return {};
-}
-
-ConflictCheck CheckConflictAt(const Core& core, const Ask& ask, uint32_t index, uint32_t number) {
-  const ConflictCheck whole = CheckTensorConflicts(core, ask, index);
+ConflictCheck CheckConflictAt(const Tables& tables, const Ask& ask, uint32_t index, uint32_t number) {
+  const ConflictCheck whole = CheckTensorConflicts(tables, ask, index);
   if (whole.verdict != Verdict::kReady || ask.op == Op::kFree) return whole;
   const WaitItem& item = ask.items[index];
-  const Blocker blocker = BlockerOf(core, ask, item, core.PieceOf(core.tensors[item.tensor.slot], number));
+  const Blocker blocker = BlockerOf(tables, ask, item, tables.PieceOf(tables.tensors[item.tensor.slot], number));
   if (blocker == Blocker::kNone) return {};
   return {Verdict::kBlocked, blocker, index, number};
 }
 
-Ask AskOf(const Core& core, const Waiter& waiter) {
-  return {.session = &core.AskerOf(waiter),
+Ask AskOf(const Tables& tables, const Waiter& waiter) {
+  return {.session = &tables.AskerOf(waiter),
           .sequence = waiter.sequence,
           .op = waiter.op,
           .flags = waiter.flags,
@@ -178,20 +167,22 @@ Ask AskOf(const Core& core, const Waiter& waiter) {
           .items = waiter.items};
 }
 
-uint32_t OwnLeasesCost(const SessionState& session) { return std::min(session.lease_count, kOwnLeasesLookedAtMax); }
+uint32_t OwnLeasesCost(const SessionState& session) {
+  return std::min(session.record.lease_count, kOwnLeasesLookedAtMax);
+}
 
-bool OwnLeasesBlock(const Core& core, const SessionState& session, const ConflictCheck& at, const Ask& ask) {
+bool OwnLeasesBlock(const Tables& tables, const SessionState& session, const ConflictCheck& at, const Ask& ask) {
   if (session.releasing != 0) return false;
   const WaitItem& item = ask.items[at.item];
-  const Tensor& tensor = core.tensors[item.tensor.slot];
+  const Tensor& tensor = tables.tensors[item.tensor.slot];
   if (at.blocker == Blocker::kUnsealed) return tensor.creator == static_cast<uint64_t>(session.id);
   if (at.blocker != Blocker::kLease && at.blocker != Blocker::kAnyLease) return false;
-  if (session.lease_count > kOwnLeasesLookedAtMax) return false;  // Told at the deadline.
+  if (session.record.lease_count > kOwnLeasesLookedAtMax) return false;  // Told at the deadline.
   const bool any = at.blocker == Blocker::kAnyLease;
-  const Piece& piece = core.PieceOf(tensor, at.piece);
+  const Piece& piece = tables.PieceOf(tensor, at.piece);
   uint32_t own = 0;
-  for (LeaseSlot slot = session.leases; slot != kNoLease; slot = core.leases[slot].next) {
-    const Lease& lease = core.leases[slot];
+  for (LeaseSlot slot = session.record.leases; slot != kNoLease; slot = tables.leases[slot].next) {
+    const Lease& lease = tables.leases[slot];
     if (lease.tensor != item.tensor.slot || (!any && at.piece - lease.first_piece >= lease.piece_count)) continue;
     if (!any && lease.exclusive()) return true;
     ++own;
@@ -203,17 +194,17 @@ bool OwnLeasesBlock(const Core& core, const SessionState& session, const Conflic
 namespace {
 
 // Torn pieces, and what has to be rewritten since an update of the tensor broke. `offset`: of the first of them.
-std::string DescribeTorn(const Core& core, TensorSlot slot, uint64_t* offset) {
+std::string DescribeTorn(const Tables& tables, TensorSlot slot, uint64_t* offset) {
   constexpr uint32_t kNamedMax = 32;
-  const Tensor& tensor = core.tensors[slot];
-  const UpdateSlot broken = core.updates.FindBroken(slot);
+  const Tensor& tensor = tables.tensors[slot];
+  const UpdateSlot broken = tables.updates.FindBroken(slot);
   const auto unwritten = [&](uint32_t k) {
-    return broken != kNoUpdate && core.updates[broken].torn.Contains(k) && !core.updates[broken].changed.Contains(k);
+    return broken != kNoUpdate && tables.updates[broken].torn.Contains(k) && !tables.updates.Changed(broken, k);
   };
   std::string list;
   uint32_t named = 0;
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-    const Piece& piece = core.PieceOf(tensor, k);
+    const Piece& piece = tables.PieceOf(tensor, k);
     const bool torn = piece.copies == Copies::kTorn;
     if (!torn && !unwritten(k)) continue;
     if (named == 0) *offset = uint64_t{k} * kBlockSize;
@@ -224,9 +215,9 @@ std::string DescribeTorn(const Core& core, TensorSlot slot, uint64_t* offset) {
   return list;
 }
 
-Refusal SwapRefusal(const Core& core, const WaitItem& item, const Ask& ask) {
-  const Tensor& tensor = core.tensors[item.tensor.slot];
-  const SessionState* swapper = SwapperOf(core, item.tensor.slot, {item.first_piece, item.piece_count}, ask.session);
+Refusal SwapRefusal(const Tables& tables, const WaitItem& item, const Ask& ask) {
+  const Tensor& tensor = tables.tensors[item.tensor.slot];
+  const SessionState* swapper = SwapperOf(tables, item.tensor.slot, {item.first_piece, item.piece_count}, ask.session);
   TIER_CHECK(swapper != nullptr, "tensor {} was refused without a reason", tensor.id);
   return {
       Code::kWouldDeadlock,
@@ -238,10 +229,10 @@ Refusal SwapRefusal(const Core& core, const WaitItem& item, const Ask& ask) {
 
 }  // namespace
 
-Refusal RefusalOf(const Core& core, const Ask& ask, const ConflictCheck& check) {
+Refusal RefusalOf(const Tables& tables, const Ask& ask, const ConflictCheck& check) {
   const WaitItem& item = ask.items[check.item];
   Refusal refusal;
-  if (!core.Alive(item.tensor)) {
+  if (!tables.Alive(item.tensor)) {
     refusal.code = Code::kNotFound;
     refusal.record.tensor = item.id;
     refusal.detail = fmt::format(
@@ -250,13 +241,13 @@ Refusal RefusalOf(const Core& core, const Ask& ask, const ConflictCheck& check) 
         item.id);
     return refusal;
   }
-  if (check.blocker == Blocker::kUpdate) return SwapRefusal(core, item, ask);
-  const Tensor& tensor = core.tensors[item.tensor.slot];
+  if (check.blocker == Blocker::kUpdate) return SwapRefusal(tables, item, ask);
+  const Tensor& tensor = tables.tensors[item.tensor.slot];
   refusal.record.tensor = tensor.id;
   refusal.record.limit = tensor.size;
   if (tensor.torn()) {
     refusal.code = Code::kTorn;
-    const std::string list = DescribeTorn(core, item.tensor.slot, &refusal.record.requested);
+    const std::string list = DescribeTorn(tables, item.tensor.slot, &refusal.record.requested);
     refusal.detail = fmt::format(
         "a writer of tensor {:#x} ended in the middle: its {} pieces, written last at generation {}, may be of "
         "different updates; rewrite these whole with discard: {}; or free the tensor, or accept it as it stands",
@@ -269,10 +260,11 @@ Refusal RefusalOf(const Core& core, const Ask& ask, const ConflictCheck& check) 
     refusal.record.limit = kCreationRangesMax;
     refusal.detail = fmt::format(
         "tensor {:#x} is being created in {} separate ranges, at most {}: go on where a sealed range begins or ends",
-        tensor.id, tensor.creation->sealed.intervals().size() + tensor.lease_count, kCreationRangesMax);
+        tensor.id, tables.tensors.SealedOf(item.tensor.slot)->intervals().size() + tensor.lease_count,
+        kCreationRangesMax);
     return refusal;
   }
-  const Piece& piece = core.PieceOf(tensor, check.piece);
+  const Piece& piece = tables.PieceOf(tensor, check.piece);
   TIER_CHECK(piece.has(kCorrupt), "tensor {} piece {} was refused without a reason", tensor.id, check.piece);
   refusal.code = Code::kCorrupt;
   refusal.record.requested = uint64_t{check.piece} * kBlockSize;

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
@@ -19,7 +19,7 @@ struct Ask {
   bool exclusive() const { return op != proto::Op::kAcquire || (flags & proto::kFlagWrite) != 0; }
   bool discards() const { return (flags & proto::kFlagDiscard) != 0; }
 };
-Ask AskOf(const Core& core, const Waiter& waiter);
+Ask AskOf(const Tables& tables, const Waiter& waiter);
 
 enum class Verdict : uint8_t {
   kReady,      // Can be granted now.
@@ -43,20 +43,18 @@ struct ConflictCheck {
   uint32_t item = 0;  // What blocks it, or what the refusal is about.
   uint32_t piece = 0;
 };
-ConflictCheck CheckConflicts(const Core& core, const Ask& ask);
-// Whether all of every tensor asked for, as it stands, is one content: kRefused where one is torn, mixed or corrupt.
-ConflictCheck CheckContent(const Core& core, const Ask& ask);
+ConflictCheck CheckConflicts(const Tables& tables, const Ask& ask);
 // The same of that one piece: whether what blocked the ask there still does, for less than examining all of it.
-ConflictCheck CheckConflictAt(const Core& core, const Ask& ask, uint32_t item, uint32_t piece);
+ConflictCheck CheckConflictAt(const Tables& tables, const Ask& ask, uint32_t item, uint32_t piece);
 // Verdict kRefused in words.
-Refusal RefusalOf(const Core& core, const Ask& ask, const ConflictCheck& check);
+Refusal RefusalOf(const Tables& tables, const Ask& ask, const ConflictCheck& check);
 
 // Whether this piece needs room (or bytes) before the ask can have it.
 bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece);
 bool CoversPiece(const WaitItem& item, const Tensor& tensor, uint32_t number);
 // Only leases of the session itself stand in the way at that piece. Of a session that is ending some, or holds very
 // many, it is not said.
-bool OwnLeasesBlock(const Core& core, const SessionState& session, const ConflictCheck& at, const Ask& ask);
+bool OwnLeasesBlock(const Tables& tables, const SessionState& session, const ConflictCheck& at, const Ask& ask);
 uint32_t OwnLeasesCost(const SessionState& session);  // Units of work.
 
 }  // namespace tier::tiering

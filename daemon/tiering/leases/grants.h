@@ -11,12 +11,12 @@
 namespace tier::tiering {
 
 // Grants leases and writes the reply. REQUIRES: examined, kReady, nothing changed since.
-void Grant(Core& core, const Ask& ask);
+void Grant(Tables& tables, const Ask& ask);
 // What the granted leases add to the user's metadata.
-uint64_t GrantCost(const Core& core, const Ask& ask);
+uint64_t GrantCost(const Tables& tables, const Ask& ask);
 // Ends a lease; a write lease is sealed, as a range of that swap_out.
-void Release(Core& core, LeaseSlot slot, const SwapPart& part = {});
+void Release(Tables& tables, LeaseSlot slot, const SwapPart& part = {});
 // Forgets the lease without touching its pieces.
-void EndLease(Core& core, LeaseSlot slot);
+void EndLease(Tables& tables, LeaseSlot slot);
 
 }  // namespace tier::tiering

@@ -4,12 +4,12 @@
 // back still fits what the session had sealed before is not asked here: see updates.h.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
 // Its pieces go back or tear; of a tensor that nobody can name they only stop being leased. The lease is still to be
 // ended. REQUIRES: exclusive.
-void RevertLease(Core& core, const Lease& lease);
+void RevertLease(Tables& tables, const Lease& lease);
 
 }  // namespace tier::tiering

@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "daemon/tiering/api/request.h"
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
@@ -27,34 +27,39 @@ struct SwapPart {
   bool more = false;   // Others of its ranges are still to be sealed.
 };
 // A refusal: what the release says cannot be, and the lease counts as one of no swap_out.
-std::optional<Refusal> ReadSwapPart(const Core& core, LeaseSlot slot, const proto::RequestItem& item, uint32_t flags,
-                                    SwapPart* part);
+std::optional<Refusal> ReadSwapPart(const Tables& tables, LeaseSlot slot, const proto::RequestItem& item,
+                                    uint32_t flags, SwapPart* part);
 
 // The pieces of the lease were sealed. REQUIRES: the tensor is visible and not detached.
-void NoteSeal(Core& core, const Lease& lease, const SwapPart& part);
+void NoteSeal(Tables& tables, const Lease& lease, const SwapPart& part);
 // All updates of the tensor end: it is one content as it stands.
-void EndUpdates(Core& core, TensorSlot slot);
-// The session has ended a step: what it changed by hand belongs together. O(its updates).
-void EndStep(Core& core, const SessionState& session);
+void EndUpdates(Tables& tables, TensorSlot slot);
+// The session has ended a step: what it changed by hand belongs together. O(1): its records are settled later.
+void EndStep(Tables& tables, const SessionState& session);
+// Settles records of earlier steps, as far as the turn's work reaches.
+void SettleEndedSteps(Tables& tables);
 
 // The session cannot finish what it changed in the tensor.
-void BreakUpdate(Core& core, const SessionState& session, TensorSlot tensor);
-// Likewise in all tensors: the session ends. O(1) for each update, whatever the tensor's size.
-void BreakUpdates(Core& core, const SessionState& session);
+void BreakUpdate(Tables& tables, const SessionState& session, TensorSlot tensor);
+// Likewise in all tensors, as far as the turn's work reaches: the session ends. True: it has none any more. REQUIRES:
+// UpdateTable::BeginEnding; until it is true, others wait for what the session has changed.
+bool BreakUpdates(Tables& tables, const SessionState& session);
 // The pieces are not one content with the rest: TORN until they are rewritten, or the tensor is accepted or freed. An
 // unfinished swap_out of the session within them has ended.
-void TearRange(Core& core, const SessionState& session, const WaitItem& item);
-void MarkTorn(Core& core, TensorSlot slot, PieceRange pieces);
+void TearRange(Tables& tables, const SessionState& session, const WaitItem& item);
+void MarkTorn(Tables& tables, TensorSlot slot, PieceRange pieces);
 
-// Who has an unfinished swap_out over one of the pieces, other than `session`. Null: nobody.
-const SessionState* SwapperOf(const Core& core, TensorSlot slot, PieceRange pieces, const SessionState* session);
-bool HasUnfinishedSwap(const Core& core, TensorSlot slot, const SessionState& session);
+// Who has an unfinished swap_out over one of the pieces, other than `session`; or has ended, and what it changed is not
+// broken yet. Null: nobody.
+const SessionState* SwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces, const SessionState* session,
+                              bool ending_count = true);
+bool HasUnfinishedSwap(const Tables& tables, TensorSlot slot, const SessionState& session);
 
 // A manifest of the session is about to be committed: what it has changed by hand in the tensor until now ends with
 // that commit, if nothing is added meanwhile.
-void CaptureUpdate(Core& core, const SessionState& session, TensorSlot slot, uint64_t commit);
-void EndCaptured(Core& core, TensorSlot slot, uint64_t commit);
+void CaptureUpdate(Tables& tables, const SessionState& session, TensorSlot slot, uint64_t commit);
+void EndCaptured(Tables& tables, TensorSlot slot, uint64_t commit);
 // Other sessions have changed a part of the tensor, and not finished.
-bool UpdatedByOthers(const Core& core, TensorSlot slot, const SessionState& session);
+bool UpdatedByOthers(const Tables& tables, TensorSlot slot, const SessionState& session);
 
 }  // namespace tier::tiering

@@ -16,8 +16,8 @@ namespace {
 // What one holder is to lose, of what it can give at the beginning. Bytes.
 class Taking {
  public:
-  Taking(const Core& core, const JobState& holder, uint64_t wanted)
-      : ledger_(core.ledger),
+  Taking(const Tables& tables, const JobState& holder, uint64_t wanted)
+      : ledger_(tables.ledger),
         holder_(holder.entitlement),
         wanted_(wanted),
         given_most_(ledger_.BytesToGive(holder.entitlement)) {}
@@ -39,62 +39,59 @@ class Taking {
 };
 
 // The smallest first: a window that reaches below the promise goes only where no other is there.
-void ReturnEmpty(Core& core, JobState& job, Taking* taking) {
+void ReturnEmpty(Tables& tables, JobState& job, Taking* taking) {
   std::vector<WindowIndex> empty;
-  for (const WindowIndex window : job.windows) {
-    if (job.pool.RegionEmpty(core.windows.FirstBlock(window)) && !KnownToOverdueSession(job, window)) {
+  for (const WindowIndex window : job.windows.ready()) {
+    if (job.pool.RegionEmpty(tables.windows.FirstBlock(window)) && !KnownToOverdueSession(job, window)) {
       empty.push_back(window);
     }
   }
   std::stable_sort(empty.begin(), empty.end(),
-                   [&](WindowIndex a, WindowIndex b) { return core.windows.SizeOf(a) < core.windows.SizeOf(b); });
+                   [&](WindowIndex a, WindowIndex b) { return tables.windows.SizeOf(a) < tables.windows.SizeOf(b); });
   for (const WindowIndex window : empty) {
-    if (taking->TryTake(core.windows.SizeOf(window))) ReturnWindow(core, window);
+    if (taking->TryTake(tables.windows.SizeOf(window))) ReturnWindow(tables, window);
   }
 }
 
 // Chooses windows that can be emptied, fewest dirty pieces first.
-void ChooseWindows(Core& core, const JobState& job, Taking* taking) {
+void ChooseWindows(Tables& tables, const JobState& job, Taking* taking) {
   std::vector<std::tuple<uint32_t, uint64_t, WindowIndex>> candidates;  // By dirty pieces, then by size.
-  for (const WindowIndex window : job.windows) {
-    const WindowEntry& entry = core.windows[window];
+  for (const WindowIndex window : job.windows.ready()) {
+    const WindowEntry& entry = tables.windows[window];
     TIER_CHECK(entry.condition == WindowCondition::kReady && !entry.emptying, "window {}", tier::Value(window));
     const uint32_t dirty = entry.count(WindowUse::kDirty);
     if (entry.count(WindowUse::kBound) != 0 || dirty + entry.count(WindowUse::kClean) == 0) continue;
-    if (dirty != 0 && job.write_backoff != 0) continue;  // Its writes fail: others are to be asked.
+    if (dirty != 0 && job.failures.in_a_row() != 0) continue;  // Its writes fail: others are to be asked.
     if (KnownToOverdueSession(job, window)) continue;
     candidates.emplace_back(dirty, entry.shape.size, window);
   }
   std::sort(candidates.begin(), candidates.end());
   for (const auto& [dirty, size, window] : candidates) {
     if (!taking->TryTake(size)) continue;
-    core.windows[window].emptying = true;
-    core.emptying.windows.push_back(window);
+    tables.windows.Edit(window).emptying = true;
+    tables.hand_over.AddWindow(window);
   }
 }
 
-void StopEmptying(Core& core) {
-  for (const WindowIndex window : core.emptying.windows) core.windows[window].emptying = false;
-  core.emptying.windows.clear();
-  core.emptying.pieces.clear();
-  core.emptying.cursor = 0;
+void StopEmptying(Tables& tables) {
+  for (const WindowIndex window : tables.hand_over.windows()) tables.windows.Edit(window).emptying = false;
+  tables.hand_over.Clear();
 }
 
 // Notes what is clean in the chosen windows, and starts the writes that make the rest so. True: every piece was seen.
-bool LookForPieces(Core& core) {
-  Emptying& emptying = core.emptying;
-  const uint32_t capacity = core.pieces.capacity();
-  TIER_CHECK(emptying.cursor <= capacity, "cursor {} of {}", emptying.cursor, capacity);
-  for (; emptying.cursor != capacity && core.work.TrySpend(); ++emptying.cursor) {
-    const PieceId id{emptying.cursor};
-    const Piece& piece = core.pieces[id];
-    if (!piece.ram || !core.windows[core.windows.WindowOf(piece.ram)].emptying) continue;
+bool LookForPieces(Tables& tables) {
+  HandOverState& state = tables.hand_over;
+  const uint32_t capacity = tables.pieces.capacity();
+  while (!state.looked_at_all(capacity) && tables.work.TrySpend()) {
+    const PieceId id = state.TakeNext();
+    const Piece& piece = tables.pieces[id];
+    if (!piece.ram || !tables.windows[tables.windows.WindowOf(piece.ram)].emptying) continue;
     const WindowUse use = UseOf(piece);
-    JobState& job = core.JobOf(piece);
-    if (use == WindowUse::kClean) emptying.pieces.push_back(id);
-    if (use == WindowUse::kDirty && CanStartWrite(core, job)) StartWrite(core, id);
+    JobState& job = tables.JobOf(piece);
+    if (use == WindowUse::kClean) state.AddClean(id);
+    if (use == WindowUse::kDirty && CanStartWrite(tables, job)) StartWrite(tables, id);
   }
-  return emptying.cursor == capacity;
+  return state.looked_at_all(capacity);
 }
 
 bool CanEmpty(const WindowEntry& entry) {
@@ -103,73 +100,73 @@ bool CanEmpty(const WindowEntry& entry) {
 }
 
 // Since they were chosen promises may have changed, and what their owners hold.
-void SparePromised(Core& core) {
-  std::unordered_map<const JobState*, Taking> takings;
-  for (const WindowIndex window : core.emptying.windows) {
-    WindowEntry& entry = core.windows[window];
+void SparePromised(Tables& tables) {
+  std::unordered_map<JobSlot, Taking> takings;
+  for (const WindowIndex window : tables.hand_over.windows()) {
+    WindowEntry& entry = tables.windows.Edit(window);
     if (!entry.emptying) continue;
-    Taking& taking = takings.try_emplace(entry.job, core, *entry.job, UINT64_MAX).first->second;
+    Taking& taking = takings.try_emplace(entry.job, tables, tables.jobs.At(entry.job), UINT64_MAX).first->second;
     entry.emptying = taking.TryTake(entry.shape.size);
   }
 }
 
 // Evicts windows that hold nothing but clean pieces now. The others were written from, and are looked at again. False:
 // the turn did not reach all pieces.
-bool ReturnEmptied(Core& core) {
-  SparePromised(core);
-  std::vector<PieceId>& pieces = core.emptying.pieces;
-  for (; !pieces.empty() && core.work.TrySpend(); pieces.pop_back()) {
-    const Piece& piece = core.pieces[pieces.back()];
-    if (piece.ram && CanEmpty(core.windows[core.windows.WindowOf(piece.ram)])) Evict(core, pieces.back());
+bool ReturnEmptied(Tables& tables) {
+  SparePromised(tables);
+  while (tables.hand_over.any_clean() && tables.work.TrySpend()) {
+    const PieceId id = tables.hand_over.TakeClean();
+    const Piece& piece = tables.pieces[id];
+    if (piece.ram && CanEmpty(tables.windows[tables.windows.WindowOf(piece.ram)])) Evict(tables, id);
   }
-  if (!pieces.empty()) return false;
-  for (const WindowIndex window : core.emptying.windows) {
-    const WindowEntry& entry = core.windows[window];
-    if (!CanEmpty(entry) || !entry.job->pool.RegionEmpty(core.windows.FirstBlock(window))) continue;
-    ReturnWindow(core, window);
+  if (tables.hand_over.any_clean()) return false;
+  for (const WindowIndex window : tables.hand_over.windows()) {
+    const WindowEntry& entry = tables.windows[window];
+    if (!CanEmpty(entry) || !tables.jobs.At(entry.job).pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;
+    ReturnWindow(tables, window);
   }
   return true;
 }
 
-void EmptyWindows(Core& core) {
-  if (core.emptying.windows.empty() || !LookForPieces(core)) return;
-  if (ReturnEmptied(core)) StopEmptying(core);
+void EmptyWindows(Tables& tables) {
+  if (!tables.hand_over.emptying() || !LookForPieces(tables)) return;
+  if (ReturnEmptied(tables)) StopEmptying(tables);
 }
 
 // Takes so many bytes of windows from the holder, or more by a part of a window: returns empty ones, and chooses others
 // to be emptied where `may_choose`. Returns how many.
-uint64_t TakeFrom(Core& core, JobState& holder, uint64_t wanted, bool may_choose) {
-  Taking taking(core, holder, wanted);
-  ReturnEmpty(core, holder, &taking);
-  if (!taking.done() && may_choose) ChooseWindows(core, holder, &taking);
+uint64_t TakeFrom(Tables& tables, JobState& holder, uint64_t wanted, bool may_choose) {
+  Taking taking(tables, holder, wanted);
+  ReturnEmpty(tables, holder, &taking);
+  if (!taking.done() && may_choose) ChooseWindows(tables, holder, &taking);
   return taking.taken();
 }
 
 }  // namespace
 
-void StopHandOver(Core& core) {
-  StopEmptying(core);
-  core.ledger.SetAllBacked();
+void StopHandOver(Tables& tables) {
+  StopEmptying(tables);
+  tables.ledger.SetAllBacked();
 }
 
-void HandOver(Core& core) {
-  Ledger& ledger = core.ledger;
-  const uint64_t smallest = core.windows.window_size(WindowKind::kSlot);
+void HandOver(Tables& tables) {
+  Ledger& ledger = tables.ledger;
+  const uint64_t smallest = tables.windows.window_size(WindowKind::kSlot);
   uint64_t owed = ledger.BytesToAskBack();
-  if (owed == 0 && ledger.unbacked_bytes() < smallest) return StopHandOver(core);
-  const bool may_choose = core.emptying.windows.empty();
-  ledger.ListHolders(&core.holders);
-  for (const JobId id : core.holders) {
-    JobState* holder = core.jobs.Find(id);
+  if (owed == 0 && ledger.unbacked_bytes() < smallest) return StopHandOver(tables);
+  const bool may_choose = !tables.hand_over.emptying();
+  ledger.ListHolders(&tables.scratch.holders);
+  for (const JobId id : tables.scratch.holders) {
+    JobState* holder = tables.jobs.Find(id);
     TIER_CHECK(holder != nullptr, "job {} holds windows and is gone", static_cast<uint64_t>(id));
     // A job that itself waits for room keeps what it needs for that.
-    if (holder->shortage_pages != 0 && ledger.HeldBy(holder->entitlement) <= smallest) continue;
+    if (tables.waits.shortage_pages(*holder) != 0 && ledger.HeldBy(holder->entitlement) <= smallest) continue;
     const uint64_t wanted = std::max(owed, ledger.UnbackedBy(holder->entitlement));
-    if (wanted != 0) owed -= std::min(owed, TakeFrom(core, *holder, wanted, may_choose));
+    if (wanted != 0) owed -= std::min(owed, TakeFrom(tables, *holder, wanted, may_choose));
   }
-  EmptyWindows(core);
+  EmptyWindows(tables);
   // Tried once: what is still unbacked is found again when something of the job has changed.
-  if (core.emptying.windows.empty()) ledger.SetAllBacked();
+  if (!tables.hand_over.emptying()) ledger.SetAllBacked();
 }
 
 }  // namespace tier::tiering

@@ -10,7 +10,7 @@
 // while the job has free blocks.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
@@ -28,24 +28,24 @@ struct Need {
 // Starts windows until there are whole blocks for the blocks, and pages where slots may lie for the slots, free or
 // coming. False: it is not entitled to so many, or the arena has no more. What it is owed of them it has then claimed
 // (Ledger::Claim), and hand-over brings it.
-bool Grow(Core& core, JobState& job, const Need& need);
+bool Grow(Tables& tables, JobState& job, const Need& need);
 // What is free lies too scattered for the need: one more window, if there may be one.
-void GrowByOne(Core& core, JobState& job, const Need& need);
+void GrowByOne(Tables& tables, JobState& job, const Need& need);
 // Room for `pages` (≤ 512) right now, evicting clean pieces where that helps. Empty: not now; for a slot that may evict
 // a slot window comes then, if there may be one.
-base::PageRun TakeRun(Core& core, JobState& job, uint32_t pages, bool may_evict);
+base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, bool may_evict);
 // Several whole blocks and a tail in one, as a run where there is one. Evicts nothing.
-bool TakeRuns(Core& core, JobState& job, uint32_t blocks, uint32_t tail_pages);
+bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_pages);
 
 // Something under way may free room for this job without any client doing anything.
-bool RoomMayCome(const Core& core, const JobState& job);
+bool RoomMayCome(const Tables& tables, const JobState& job);
 // Only this session of its job has leases.
 bool OnlyOwnLeases(const SessionState& session);
 // Only this session's leases keep its job's memory.
-bool OwnLeasesHoldRoom(const Core& core, const SessionState& session);
+bool OwnLeasesHoldRoom(const Tables& tables, const SessionState& session);
 
 // Once a turn for each job: writes out what write-behind or a shortage asks for, evicts ahead of need, fetches what was
 // announced, makes windows ahead.
-void Maintain(Core& core, JobState& job);
+void Maintain(Tables& tables, JobState& job);
 
 }  // namespace tier::tiering

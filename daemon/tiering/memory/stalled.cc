@@ -8,65 +8,64 @@
 namespace tier::tiering {
 namespace {
 
-uint64_t MissingBytes(const JobState& job) {
-  const uint64_t free_pages = std::min(job.pool.free_pages(), job.shortage_pages);
+uint64_t MissingBytes(const Tables& tables, const JobState& job) {
+  const uint64_t free_pages = std::min(job.pool.free_pages(), tables.waits.shortage_pages(job));
   // Free pages may be too scattered for what is asked: then one window more serves it.
-  return std::max<uint64_t>((job.shortage_pages - free_pages) * kPageSize, kPageSize);
+  return std::max<uint64_t>((tables.waits.shortage_pages(job) - free_pages) * kPageSize, kPageSize);
 }
 
 // The first request of the job that is short of room: its number, which rises in the order of arrival. 0: there is
 // none.
-uint64_t ShortIn(const JobState& job) { return job.closing || job.shortage_pages == 0 ? 0 : job.shortage_waiter; }
-
-// The job could not serve the request with all that it is promised.
-bool ExceedsPromise(const Core& core, const JobState& job) {
-  return core.ledger.HeldBy(job.entitlement) + MissingBytes(job) > core.ledger.PromisedTo(job.entitlement);
+uint64_t ShortIn(const Tables& tables, const JobState& job) {
+  return job.record.closing || tables.waits.shortage_pages(job) == 0 ? 0 : tables.waits.shortage_waiter(job);
 }
 
-void End(Core& core) {
-  core.ledger.EndServing();
-  core.serving.job = JobId{};
-  core.serving.owed_since = core.now;
-  core.waits.OnRoomEverywhere();  // They may grow again.
+// The job could not serve the request with all that it is promised.
+bool ExceedsPromise(const Tables& tables, const JobState& job) {
+  return tables.ledger.HeldBy(job.entitlement) + MissingBytes(tables, job) > tables.ledger.PromisedTo(job.entitlement);
+}
+
+void End(Tables& tables) {
+  tables.ledger.EndServing();
+  tables.serving.End(tables.turn.now());
+  tables.waits.OnRoomEverywhere();  // They may grow again.
 }
 
 // The request that came first after the one that was served last; round and round.
-JobState* Next(Core& core) {
+JobState* Next(Tables& tables) {
   JobState* next = nullptr;
   JobState* first = nullptr;
-  for (JobState* job : core.short_jobs) {
-    const uint64_t number = ShortIn(*job);
-    if (number == 0 || !ExceedsPromise(core, *job)) continue;
-    if (first == nullptr || number < first->shortage_waiter) first = job;
-    if (number <= core.serving.waiter) continue;
-    if (next == nullptr || number < next->shortage_waiter) next = job;
+  for (JobState* job : tables.waits.short_jobs()) {
+    const uint64_t number = ShortIn(tables, *job);
+    if (number == 0 || !ExceedsPromise(tables, *job)) continue;
+    if (first == nullptr || number < tables.waits.shortage_waiter(*first)) first = job;
+    if (number <= tables.serving.waiter()) continue;
+    if (next == nullptr || number < tables.waits.shortage_waiter(*next)) next = job;
   }
   return next != nullptr ? next : first;
 }
 
 }  // namespace
 
-void ServeStalled(Core& core) {
-  Serving& serving = core.serving;
-  if (serving.job != JobId{}) {
-    JobState* job = core.jobs.Find(serving.job);
-    const bool stalled = job != nullptr && ShortIn(*job) == serving.waiter;
-    if (!stalled || core.now >= serving.until) return End(core);
-    core.ledger.Serve(job->entitlement, MissingBytes(*job));
+void ServeStalled(Tables& tables) {
+  Serving& serving = tables.serving;
+  if (serving.any()) {
+    JobState* job = tables.jobs.Find(serving.job());
+    const bool stalled = job != nullptr && ShortIn(tables, *job) == serving.waiter();
+    if (!stalled || tables.turn.now() >= serving.until()) return End(tables);
+    tables.ledger.Serve(job->entitlement, MissingBytes(tables, *job));
     return;
   }
-  if (!core.ledger.anybody_owed()) serving.owed_since = core.now;
-  if (core.short_jobs.empty() || core.jobs.open().size() <= 1) return;
+  if (!tables.ledger.anybody_owed()) serving.NoteNobodyOwed(tables.turn.now());
+  if (tables.waits.short_jobs().empty() || tables.jobs.open().size() <= 1) return;
   // Those who are owed memory within their promise come first. But where windows do not divide evenly a job may be owed
   // less than one for good, and nobody has a whole one to give.
-  if (core.ledger.anybody_owed() && core.now - serving.owed_since < kOwedPatience) return;
-  JobState* job = Next(core);
+  if (tables.ledger.anybody_owed() && tables.turn.now() - serving.owed_since() < kOwedPatience) return;
+  JobState* job = Next(tables);
   if (job == nullptr) return;
-  serving.job = job->id;
-  serving.waiter = job->shortage_waiter;
-  serving.until = core.now + kServingMax;
-  core.ledger.Serve(job->entitlement, MissingBytes(*job));
-  core.waits.OnRoom(*job);
+  serving.Begin(job->id, tables.waits.shortage_waiter(*job), tables.turn.now() + kServingMax);
+  tables.ledger.Serve(job->entitlement, MissingBytes(tables, *job));
+  tables.waits.OnRoom(*job);
 }
 
 }  // namespace tier::tiering

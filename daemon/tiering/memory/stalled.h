@@ -7,7 +7,7 @@
 // whose memory is under the leases of others does not keep the rest from theirs.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
@@ -17,6 +17,6 @@ inline constexpr base::Duration kServingMax = std::chrono::milliseconds(500);
 inline constexpr base::Duration kOwedPatience = std::chrono::milliseconds(100);
 
 // Once a turn: ends the turn of a request that was answered or had its time, and begins the next one's.
-void ServeStalled(Core& core);
+void ServeStalled(Tables& tables);
 
 }  // namespace tier::tiering

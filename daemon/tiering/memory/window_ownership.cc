@@ -6,34 +6,33 @@
 namespace tier::tiering {
 namespace {
 
-void NoteHost(Core& core) {
-  core.ledger.SetHost(core.ports.windows.arena_bytes(), core.ports.windows.arena_max_bytes());
+void NoteHost(Tables& tables) {
+  tables.ledger.SetHost(tables.ports.windows.arena_bytes(), tables.ports.windows.arena_max_bytes());
 }
 
 // Memory came back to the arena, or the arena grew.
-void OnMemory(Core& core) {
-  for (JobState* job : core.jobs.open()) job->slots_take_blocks = false;
-  core.waits.OnRoomEverywhere();
+void OnMemory(Tables& tables) {
+  for (JobState* job : tables.jobs.open()) job->windows.SetSlotsTakeBlocks(false);
+  tables.waits.OnRoomEverywhere();
 }
 
-void Retire(Core& core, WindowIndex window) {
-  for (const uint32_t count : core.windows[window].pieces) {
+void Retire(Tables& tables, WindowIndex window) {
+  for (const uint32_t count : tables.windows[window].pieces) {
     TIER_CHECK(count == 0, "window {} is retired with {} pieces in it", tier::Value(window), count);
   }
-  core.ports.transfers.RemoveWindow(window);
-  core.ports.windows.Retire(window);
-  core.windows.Clear(window);
-  core.made_progress = true;
-  NoteHost(core);
-  OnMemory(core);
+  tables.ports.transfers.RemoveWindow(window);
+  tables.ports.windows.Retire(window);
+  tables.windows.Clear(window);
+  tables.turn.NoteProgress();
+  NoteHost(tables);
+  OnMemory(tables);
 }
 
 // The last session has unmapped it.
-void Settle(Core& core, JobState& job, WindowIndex window) {
-  TIER_CHECK(job.windows_returning != 0, "window {}", tier::Value(window));
-  --job.windows_returning;
-  core.ledger.TakeBack(job.entitlement, core.windows.SizeOf(window), core.windows[window].overdue);
-  Retire(core, window);
+void Settle(Tables& tables, JobState& job, WindowIndex window) {
+  job.windows.EndReturn();
+  tables.ledger.TakeBack(job.entitlement, tables.windows.SizeOf(window), tables.windows[window].overdue);
+  Retire(tables, window);
 }
 
 base::RegionUse RegionUseOf(const memory::WindowShape& window) {
@@ -41,97 +40,94 @@ base::RegionUse RegionUseOf(const memory::WindowShape& window) {
   return window.kind == WindowKind::kSlot ? base::RegionUse::kSlotsFirst : base::RegionUse::kBlocksFirst;
 }
 
-void TakeWindow(Core& core, const memory::WindowEvent& event) {
+void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
   const WindowIndex window = event.window.index;
-  WindowEntry& entry = core.windows[window];
+  WindowEntry& entry = tables.windows.Edit(window);
   TIER_CHECK(entry.condition == WindowCondition::kMaking, "window {} came in condition {}", tier::Value(window),
              static_cast<int>(entry.condition));
-  JobState* job = core.jobs.FindByOwner(event.owner);
+  JobState* job = tables.jobs.FindByOwner(event.owner);
   if (job != nullptr) {
-    uint32_t& making = job->windows_making[static_cast<size_t>(event.window.kind)];
-    TIER_CHECK(making != 0, "window {}", tier::Value(window));
-    --making;
-    core.waits.OnRoom(*job);
-    if (!job->prefetches.empty()) core.jobs.NeedMaintenance(*job);  // They may have waited for it.
+    job->windows.EndMaking(event.window.kind);
+    tables.waits.OnRoom(*job);
+    if (!job->prefetches.empty()) tables.jobs.NeedMaintenance(*job);  // They may have waited for it.
   }
   if (event.code != Code::kOk) {
-    core.windows.Clear(window);
-    if (job != nullptr) core.ledger.SubtractHeld(job->entitlement, core.windows.window_size(event.window.kind));
+    tables.windows.Clear(window);
+    if (job != nullptr) tables.ledger.SubtractHeld(job->entitlement, tables.windows.window_size(event.window.kind));
     return;
   }
   if (job == nullptr) {  // Its owner went while it was being made.
-    core.ports.windows.Retire(window);
-    core.windows.Clear(window);
+    tables.ports.windows.Retire(window);
+    tables.windows.Clear(window);
     return;
   }
-  core.windows.Put(event.window, event.address);
+  tables.windows.Put(event.window, event.address);
   entry.condition = WindowCondition::kReady;
-  core.ports.transfers.AddWindow(window, event.address, event.window.size);
-  job->pool.AddRegion(core.windows.FirstBlock(window), core.windows.BlockCount(window), RegionUseOf(event.window));
-  job->windows.push_back(window);
+  tables.ports.transfers.AddWindow(window, event.address, event.window.size);
+  job->pool.AddRegion(tables.windows.FirstBlock(window), tables.windows.BlockCount(window), RegionUseOf(event.window));
+  job->windows.Add(window);
 }
 
 }  // namespace
 
-bool StartWindow(Core& core, JobState& job, WindowKind kind) {
-  const Result<WindowIndex> window = core.ports.windows.StartCreate(job.owner, kind);
+bool StartWindow(Tables& tables, JobState& job, WindowKind kind) {
+  const Result<WindowIndex> window = tables.ports.windows.StartCreate(job.record.owner, kind);
   if (!window) return false;
-  WindowEntry& entry = core.windows[*window];
+  WindowEntry& entry = tables.windows.Edit(*window);
   TIER_CHECK(entry.condition == WindowCondition::kNone, "window {} given out twice", tier::Value(*window));
-  entry.job = &job;
+  entry.job = job.slot;
   entry.condition = WindowCondition::kMaking;
-  ++job.windows_making[static_cast<size_t>(kind)];
-  core.ledger.AddHeld(job.entitlement, core.windows.window_size(kind));
-  NoteHost(core);
-  if (core.ledger.anybody_owed()) core.waits.OnRoomEverywhere();  // It may be the next one's turn.
-  core.made_progress = true;
+  job.windows.StartMaking(kind);
+  tables.ledger.AddHeld(job.entitlement, tables.windows.window_size(kind));
+  NoteHost(tables);
+  if (tables.ledger.anybody_owed()) tables.waits.OnRoomEverywhere();  // It may be the next one's turn.
+  tables.turn.NoteProgress();
   return true;
 }
 
-bool TakeWindows(Core& core) {
-  const uint64_t arena_max = core.ports.windows.arena_max_bytes();
-  if (arena_max > core.arena_max_bytes) OnMemory(core);
-  core.arena_max_bytes = arena_max;
-  NoteHost(core);
-  core.events.clear();
-  core.ports.windows.Poll(&core.events);
-  for (const memory::WindowEvent& event : core.events) TakeWindow(core, event);
-  return !core.events.empty();
+bool TakeWindows(Tables& tables) {
+  const uint64_t arena_max = tables.ports.windows.arena_max_bytes();
+  if (tables.windows.NoteArenaMax(arena_max)) OnMemory(tables);
+  NoteHost(tables);
+  tables.scratch.events.clear();
+  tables.ports.windows.Poll(&tables.scratch.events);
+  for (const memory::WindowEvent& event : tables.scratch.events) TakeWindow(tables, event);
+  return !tables.scratch.events.empty();
 }
 
-void ReturnWindow(Core& core, WindowIndex window) {
-  WindowEntry& entry = core.windows[window];
+void ReturnWindow(Tables& tables, WindowIndex window) {
+  WindowEntry& entry = tables.windows.Edit(window);
   TIER_CHECK(entry.condition == WindowCondition::kReady, "window {}", tier::Value(window));
-  JobState& job = *entry.job;
-  job.pool.RemoveRegion(core.windows.FirstBlock(window));
-  std::erase(job.windows, window);
+  JobState& job = tables.jobs.At(entry.job);
+  job.pool.RemoveRegion(tables.windows.FirstBlock(window));
   entry.unreturned = 0;
-  ++job.windows_returning;
-  core.ledger.AskBack(job.entitlement, entry.shape.size, core.now);
+  job.windows.StartReturn(window);
+  tables.ledger.AskBack(job.entitlement, entry.shape.size, tables.turn.now());
   for (SessionState* session : job.sessions) {
     if (!session->knows(window)) continue;
     ++entry.unreturned;
-    core.replies.WindowReturn(session->id, window);
+    tables.replies.WindowReturn(session->id, window);
   }
   if (entry.unreturned == 0) {
-    Settle(core, job, window);
+    Settle(tables, job, window);
     return;
   }
   entry.condition = WindowCondition::kReturning;
-  entry.asked_back_at = core.now;
-  core.asked_back.push_back({window, core.now});
+  entry.asked_back_at = tables.turn.now();
+  tables.windows.NoteAskedBack(window, tables.turn.now());
 }
 
-void ExpireReturns(Core& core) {
-  for (; !core.asked_back.empty(); core.asked_back.pop_front()) {
-    const AskedBack asked = core.asked_back.front();
-    WindowEntry& entry = core.windows[asked.window];
+void ExpireReturns(Tables& tables) {
+  for (; tables.windows.any_asked_back(); tables.windows.ForgetAskedBack()) {
+    const AskedBack asked = tables.windows.oldest_asked_back();
+    WindowEntry& entry = tables.windows.Edit(asked.window);
     const bool open = entry.condition == WindowCondition::kReturning && entry.asked_back_at == asked.at;
     if (!open || entry.overdue) continue;
-    if (core.now < asked.at + kWindowReturnDeadline) return;
+    if (tables.turn.now() < asked.at + kWindowReturnDeadline) return;
     entry.overdue = true;
-    core.ledger.MissDeadline(entry.job->entitlement, entry.shape.size);
-    for (SessionState* session : entry.job->sessions) session->overdue_windows += session->knows(asked.window) ? 1 : 0;
+    const JobState& job = tables.jobs.At(entry.job);
+    tables.ledger.MissDeadline(job.entitlement, entry.shape.size);
+    for (SessionState* session : job.sessions) session->overdue_windows += session->knows(asked.window) ? 1 : 0;
   }
 }
 
@@ -141,37 +137,37 @@ bool KnownToOverdueSession(const JobState& job, WindowIndex window) {
   });
 }
 
-void OnWindowReturned(Core& core, SessionState& session, WindowIndex window) {
-  if (!core.windows.Contains(window) || !session.knows(window)) return;  // The client's claim is not worth a CHECK.
-  WindowEntry& entry = core.windows[window];
-  if (entry.condition != WindowCondition::kReturning || entry.job != session.job) return;
+void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window) {
+  if (!tables.windows.Contains(window) || !session.knows(window)) return;  // The client's claim is not worth a CHECK.
+  WindowEntry& entry = tables.windows.Edit(window);
+  if (entry.condition != WindowCondition::kReturning || entry.job != session.record.job) return;
   session.forget(window);
   if (entry.overdue) --session.overdue_windows;
   TIER_CHECK(entry.unreturned != 0, "window {}", tier::Value(window));
   if (--entry.unreturned != 0) return;
-  Settle(core, *session.job, window);
+  Settle(tables, *session.job, window);
 }
 
-void DropMappings(Core& core, SessionState& session) {
+void DropMappings(Tables& tables, SessionState& session) {
   for (size_t word = 0; word < session.windows.size(); ++word) {
     for (uint32_t bit = 0; bit < 64; ++bit) {
       if ((session.windows[word] >> bit & 1) == 0) continue;
-      OnWindowReturned(core, session, WindowIndex{static_cast<uint32_t>(word * 64 + bit)});
+      OnWindowReturned(tables, session, WindowIndex{static_cast<uint32_t>(word * 64 + bit)});
     }
   }
   session.windows.clear();
 }
 
-void RetireAll(Core& core, JobState& job) {
-  TIER_CHECK(job.used_pages() == 0 && job.transfer_count == 0 && core.ledger.ReturningBy(job.entitlement) == 0,
-             "pages {} transfers {} returning {}", job.used_pages(), job.transfer_count,
-             core.ledger.ReturningBy(job.entitlement));
-  for (const WindowIndex window : job.windows) {
-    job.pool.RemoveRegion(core.windows.FirstBlock(window));
-    core.ledger.SubtractHeld(job.entitlement, core.windows.SizeOf(window));
-    Retire(core, window);
+void RetireAll(Tables& tables, JobState& job) {
+  TIER_CHECK(job.used_pages() == 0 && job.transfers.count() == 0 && tables.ledger.ReturningBy(job.entitlement) == 0,
+             "pages {} transfers {} returning {}", job.used_pages(), job.transfers.count(),
+             tables.ledger.ReturningBy(job.entitlement));
+  for (const WindowIndex window : job.windows.ready()) {
+    job.pool.RemoveRegion(tables.windows.FirstBlock(window));
+    tables.ledger.SubtractHeld(job.entitlement, tables.windows.SizeOf(window));
+    Retire(tables, window);
   }
-  job.windows.clear();
+  job.windows.ForgetReady();
 }
 
 }  // namespace tier::tiering

@@ -7,7 +7,7 @@
 
 #include <chrono>
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
@@ -18,19 +18,19 @@ namespace tier::tiering {
 inline constexpr base::Duration kWindowReturnDeadline = std::chrono::seconds(2);
 
 // False: the arena is at its maximum, or the host is short.
-bool StartWindow(Core& core, JobState& job, WindowKind kind);
+bool StartWindow(Tables& tables, JobState& job, WindowKind kind);
 // Takes in what the source has finished. Returns whether there was anything.
-bool TakeWindows(Core& core);
+bool TakeWindows(Tables& tables);
 // Out of the pool, asked of every session that maps it. REQUIRES: ready, empty, no transfer on it.
-void ReturnWindow(Core& core, WindowIndex window);
+void ReturnWindow(Tables& tables, WindowIndex window);
 // Counts the windows that were not returned in time as overdue.
-void ExpireReturns(Core& core);
+void ExpireReturns(Tables& tables);
 // A session that keeps overdue windows maps this one too: asking for it would bring nothing.
 bool KnownToOverdueSession(const JobState& job, WindowIndex window);
-void OnWindowReturned(Core& core, SessionState& session, WindowIndex window);
+void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window);
 // The session is gone, and with it its mappings.
-void DropMappings(Core& core, SessionState& session);
+void DropMappings(Tables& tables, SessionState& session);
 // The owner is gone. REQUIRES: nothing of it is in RAM, no transfers.
-void RetireAll(Core& core, JobState& job);
+void RetireAll(Tables& tables, JobState& job);
 
 }  // namespace tier::tiering

@@ -10,25 +10,23 @@ namespace {
 
 constexpr uint64_t kCreationsForgottenMin = 64;
 
-TensorKey KeyOf(const Tensor& tensor) { return {static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id}; }
+TensorKey KeyOf(const Tensor& tensor) { return {tensor.job, tensor.space, tensor.id}; }
 
-TensorSlot& HeadOf(Core& core, TensorSlot slot) {
-  const Tensor& tensor = core.tensors[slot];
-  std::vector<FreedNamespace>& freed_namespaces = tensor.job->freed_namespaces;
-  if (!freed_namespaces.empty() && freed_namespaces.back().head == slot) return freed_namespaces.back().head;
-  if (tensor.space == 0) return tensor.job->shared_tensors;
-  if (tensor.space == kInheritedSpace) return tensor.job->inherited_tensors;
-  SessionState* session = core.sessions.Find(SessionId{tensor.space});
+// The head of the tensor's namespace, which is still there.
+TensorSlot& HeadOf(Tables& tables, const Tensor& tensor) {
+  if (tensor.space == 0) return tables.jobs.Edit(tables.JobOf(tensor)).shared_tensors;
+  if (tensor.space == kInheritedSpace) return tables.jobs.Edit(tables.JobOf(tensor)).inherited_tensors;
+  SessionState* session = tables.sessions.Find(SessionId{tensor.space});
   TIER_CHECK(session != nullptr, "tensor {} of session {}, which is gone", tensor.id, tensor.space);
-  return session->tensors;
+  return tables.sessions.Edit(*session).tensors;
 }
 
-void Link(Core& core, TensorSlot slot) {
-  Tensor& tensor = core.tensors[slot];
-  TensorSlot& head = HeadOf(core, slot);
+void Link(Tables& tables, TensorSlot slot) {
+  Tensor& tensor = tables.tensors.Edit(slot);
+  TensorSlot& head = HeadOf(tables, tensor);
   tensor.previous = kNoTensor;
   tensor.next = head;
-  if (head != kNoTensor) core.tensors[head].previous = slot;
+  if (head != kNoTensor) tables.tensors.Edit(head).previous = slot;
   head = slot;
 }
 
@@ -40,112 +38,112 @@ void MoveCursorsOn(JobState& job, TensorSlot slot, TensorSlot next) {
   if (job.internal_session.cursor == slot) SetEnumerationCursor(job.internal_session, next);
 }
 
-void Unlink(Core& core, TensorSlot slot) {
-  Tensor& tensor = core.tensors[slot];
-  if (tensor.job->cursor_count != 0) MoveCursorsOn(*tensor.job, slot, tensor.next);
-  if (tensor.next != kNoTensor) core.tensors[tensor.next].previous = tensor.previous;
-  (tensor.previous == kNoTensor ? HeadOf(core, slot) : core.tensors[tensor.previous].next) = tensor.next;
+void Unlink(Tables& tables, TensorSlot slot) {
+  Tensor& tensor = tables.tensors.Edit(slot);
+  if (tables.JobOf(tensor).cursor_count != 0) MoveCursorsOn(tables.JobOf(tensor), slot, tensor.next);
+  if (tensor.next != kNoTensor) tables.tensors.Edit(tensor.next).previous = tensor.previous;
+  PendingFrees& frees = tables.JobOf(tensor).frees;
+  if (tensor.previous != kNoTensor) {
+    tables.tensors.Edit(tensor.previous).next = tensor.next;
+  } else if (frees.any_namespace() && frees.newest_namespace().head == slot) {
+    frees.SetNewestHead(tensor.next);
+  } else {
+    HeadOf(tables, tensor) = tensor.next;
+  }
   tensor.next = kNoTensor;
   tensor.previous = kNoTensor;
 }
 
-void AddPiece(Core& core, TensorSlot slot, uint32_t number) {
-  Tensor& tensor = core.tensors[slot];
-  const PieceId id = core.pieces.Allocate();
-  Piece& piece = core.pieces[id];
+void AddPiece(Tables& tables, TensorSlot slot, uint32_t number) {
+  const PieceId id = tables.pieces.Allocate();
+  Piece& piece = tables.pieces.Edit(id);
   piece = Piece{};
   piece.tensor = slot;
   piece.number = number;
-  if (tensor.pieces.open()) {
-    tensor.pieces.Set(number, id);
-  } else {
-    tensor.only_piece = id;
-  }
-  if (!tensor.has(kVisible)) SetState(core, id, {Copies::kCreating, Activity::kNone});
+  tables.tensors.SetPiece(slot, number, id);
+  if (!tables.tensors[slot].has(kVisible)) SetState(tables, id, {Copies::kCreating, Activity::kNone});
 }
 
-void ReleasePiece(Core& core, PieceId id) {
-  Piece& piece = core.pieces[id];
-  if (piece.ssd_run) DropExtent(core, id);
-  if (piece.ram) DropRam(core, id);
-  core.pieces.Free(id);
+void ReleasePiece(Tables& tables, PieceId id) {
+  Piece& piece = tables.pieces.Edit(id);
+  if (piece.ssd_run) DropExtent(tables, id);
+  if (piece.ram) DropRam(tables, id);
+  tables.pieces.Free(id);
 }
 
-void FreePiece(Core& core, PieceId id) {
-  Piece& piece = core.pieces[id];
-  JobState& job = core.JobOf(piece);
+void FreePiece(Tables& tables, PieceId id) {
+  Piece& piece = tables.pieces.Edit(id);
+  JobState& job = tables.JobOf(piece);
   TIER_CHECK(piece.read_leases == 0 && piece.activity != Activity::kLeasedWrite, "piece {} is leased", Value(id));
-  if (piece.copies == Copies::kRam) job.counters.write_avoided_bytes += piece.ram.size_bytes();
+  if (piece.copies == Copies::kRam) tables.jobs.Edit(job).counters.write_avoided_bytes += piece.ram.size_bytes();
   if (piece.has(kWanted)) job.claims.Forget(id);
-  CountUse(core, piece, -1);
+  CountUse(tables, piece, -1);
   piece.pins = 0;  // Waiters name it through the tensor, whose salt has risen.
-  CountUse(core, piece, 1);
+  CountUse(tables, piece, 1);
   if (piece.in_transfer()) {
-    SetState(core, id, {Copies::kFreed, piece.activity});
+    SetState(tables, id, {Copies::kFreed, piece.activity});
     return;
   }
-  SetState(core, id, {Copies::kFreed, Activity::kNone});
-  ReleasePiece(core, id);
+  SetState(tables, id, {Copies::kFreed, Activity::kNone});
+  ReleasePiece(tables, id);
 }
 
-void DropCreation(Tensor& tensor) {
-  tensor.job->metadata->Release(MetadataKind::kUpdates, CreationCost(tensor));
-  tensor.creation.reset();
+void ForgetSealed(Tables& tables, TensorSlot slot) {
+  tables.JobOf(tables.tensors[slot])
+      .metadata->Release(MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(slot)));
+  tables.tensors.ForgetSealed(slot);
 }
 
-void ReleaseTensor(Core& core, TensorSlot slot) {
-  Tensor& tensor = core.tensors[slot];
-  tensor.pieces.Close();
-  DropCreation(tensor);
-  tensor.job->metadata->Release(MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
+void ReleaseTensor(Tables& tables, TensorSlot slot) {
+  Tensor& tensor = tables.tensors.Edit(slot);
+  tables.tensors.ForgetPieces(slot);
+  ForgetSealed(tables, slot);
+  tables.JobOf(tensor).metadata->Release(MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
   tensor.piece_count = 0;
-  tensor.only_piece = kNoPiece;
   tensor.flags = 0;
-  --tensor.job->counters.tensor_count;
-  tensor.job = nullptr;
-  core.tensors.Free(slot);
+  --tables.jobs.Edit(tables.JobOf(tensor)).counters.tensor_count;
+  tensor.job = kNoJob;
+  tables.tensors.Free(slot);
 }
 
 // A session's own creations go with its namespace; of the others it keeps count and names.
-void AddCreation(Core& core, SessionState& creator, TensorRef tensor) {
-  ++creator.creating_count;
-  if (creator.creations.size() >= kCreationsForgottenMin + 2 * uint64_t{creator.creating_count}) {
-    std::erase_if(creator.creations, [&](TensorRef other) { return !Creates(core, creator, other); });
+void AddCreation(Tables& tables, SessionState& creator, TensorRef tensor) {
+  ++tables.sessions.Edit(creator).creating_count;
+  if (creator.creations.size() >= kCreationsForgottenMin + 2 * uint64_t{creator.record.creating_count}) {
+    std::erase_if(creator.creations, [&](TensorRef other) { return !Creates(tables, creator, other); });
   }
   creator.creations.push_back(tensor);
 }
 
-void CountCreated(Core& core, const Tensor& tensor) {
-  SessionState* creator = tensor.space == 0 ? core.sessions.Find(SessionId{tensor.creator}) : nullptr;
+void CountCreated(Tables& tables, const Tensor& tensor) {
+  SessionState* creator = tensor.space == 0 ? tables.sessions.Find(SessionId{tensor.creator}) : nullptr;
   if (creator == nullptr) return;
-  TIER_CHECK(creator->creating_count != 0, "tensor {} of session {}", tensor.id, tensor.creator);
-  --creator->creating_count;
+  TIER_CHECK(creator->record.creating_count != 0, "tensor {} of session {}", tensor.id, tensor.creator);
+  --tables.sessions.Edit(*creator).creating_count;
 }
 
 }  // namespace
 
-TensorSlot FindTensor(const Core& core, const SessionState& session, uint64_t id, bool shared) {
-  const auto job = static_cast<uint64_t>(session.job->id);
-  if (shared) return core.table.Find({job, 0, id});
-  const TensorSlot own = core.table.Find({job, static_cast<uint64_t>(session.id), id});
-  if (own != kNoTensor || session.job->inherited_tensors == kNoTensor) return own;
-  return core.table.Find({job, kInheritedSpace, id});
+TensorSlot FindTensor(const Tables& tables, const SessionState& session, uint64_t id, bool shared) {
+  const JobSlot job = session.job->slot;
+  if (shared) return tables.names.Find({job, 0, id});
+  const TensorSlot own = tables.names.Find({job, static_cast<uint64_t>(session.id), id});
+  if (own != kNoTensor || session.job->record.inherited_tensors == kNoTensor) return own;
+  return tables.names.Find({job, kInheritedSpace, id});
 }
 
-bool HasTensor(const Core& core, const JobState& job, uint64_t id) {
-  const auto there = [&](uint64_t space) {
-    return core.table.Find({static_cast<uint64_t>(job.id), space, id}) != kNoTensor;
-  };
+bool HasTensor(const Tables& tables, const JobState& job, uint64_t id) {
+  const auto there = [&](uint64_t space) { return tables.names.Find({job.slot, space, id}) != kNoTensor; };
   return there(0) || there(kInheritedSpace) || std::ranges::any_of(job.sessions, there, [](const SessionState* each) {
            return static_cast<uint64_t>(each->id);
          });
 }
 
-TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
+TensorSlot AddTensor(Tables& tables, JobState& job, const NewTensor& added) {
   TIER_CHECK(added.size != 0 && PieceCountOf(added.size) < UINT32_MAX, "size {}", added.size);
-  const TensorSlot slot = core.tensors.Allocate();
-  Tensor& tensor = core.tensors[slot];
-  tensor.job = &job;
+  const TensorSlot slot = tables.tensors.Allocate();
+  Tensor& tensor = tables.tensors.Edit(slot);
+  tensor.job = job.slot;
   tensor.space = added.space;
   tensor.id = added.id;
   tensor.size = added.size;
@@ -158,133 +156,133 @@ TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& added) {
   tensor.ram_pages = 0;
   tensor.ssd_pages = 0;
   tensor.flags = kUnnamed;
-  tensor.only_piece = kNoPiece;
-  if (tensor.piece_count != 1) tensor.pieces.Open(tensor.piece_count);
-  core.work.Charge(PieceList::ChunksOf(tensor.piece_count));
+  tensor.pieces = {.size = tensor.piece_count};
   job.metadata->Charge(MetadataKind::kTensors, TensorCost(tensor.piece_count));
-  job.unnamed_pages += PagesOf(added.size);
-  ++job.counters.tensor_count;
+  job.pages.AddUnnamed(PagesOf(added.size));
+  ++tables.jobs.Edit(job).counters.tensor_count;
   if (added.creator == nullptr) tensor.set(kVisible);
-  if (!added.unnamed) NameTensor(core, slot);
-  if (added.creator != nullptr && added.space == 0) AddCreation(core, *added.creator, core.RefOf(slot));
+  if (!added.unnamed) NameTensor(tables, slot);
+  if (added.creator != nullptr && added.space == 0) AddCreation(tables, *added.creator, tables.RefOf(slot));
   return slot;
 }
 
-void AddPieces(Core& core, TensorSlot slot, uint32_t first, uint32_t count) {
-  const Tensor& tensor = core.tensors[slot];
+void AddPieces(Tables& tables, TensorSlot slot, uint32_t first, uint32_t count) {
+  const Tensor& tensor = tables.tensors[slot];
   TIER_CHECK(first + count <= tensor.piece_count, "pieces {} + {} of {}", first, count, tensor.piece_count);
   for (uint32_t k = first; k < first + count; ++k) {
-    if (tensor.piece(k) == kNoPiece) AddPiece(core, slot, k);
+    if (tables.tensors.PieceOf(tensor, k) == kNoPiece) AddPiece(tables, slot, k);
   }
 }
 
-void NameTensor(Core& core, TensorSlot slot) {
-  Tensor& tensor = core.tensors[slot];
+void NameTensor(Tables& tables, TensorSlot slot) {
+  Tensor& tensor = tables.tensors.Edit(slot);
   TIER_CHECK(tensor.has(kUnnamed), "tensor {} has its name", tensor.id);
   tensor.clear(kUnnamed);
-  core.table.Insert(KeyOf(tensor), slot);
-  Link(core, slot);
-  tensor.job->unnamed_pages -= PagesOf(tensor.size);
-  tensor.job->logical_pages += PagesOf(tensor.size);
+  tables.names.Insert(KeyOf(tensor), slot);
+  Link(tables, slot);
+  tables.JobOf(tensor).pages.RemoveUnnamed(PagesOf(tensor.size));
+  tables.JobOf(tensor).pages.AddLogical(PagesOf(tensor.size));
 }
 
-void MakeVisible(Core& core, TensorSlot slot) {
-  Tensor& tensor = core.tensors[slot];
+void MakeVisible(Tables& tables, TensorSlot slot) {
+  Tensor& tensor = tables.tensors.Edit(slot);
   TIER_CHECK(!tensor.has(kVisible), "tensor {} is visible", tensor.id);
-  CountCreated(core, tensor);
+  CountCreated(tables, tensor);
   tensor.creator = 0;
-  DropCreation(tensor);
+  ForgetSealed(tables, slot);
   tensor.set(kVisible);
-  core.waits.OnTensorChanged(slot);
+  tables.waits.OnTensorChanged(slot);
 }
 
-void Detach(Core& core, TensorSlot slot) {
-  Tensor& tensor = core.tensors[slot];
+void Detach(Tables& tables, TensorSlot slot) {
+  Tensor& tensor = tables.tensors.Edit(slot);
   TIER_CHECK(!tensor.has(kDetached), "tensor {} detached twice", tensor.id);
   if (tensor.has(kUnnamed)) {
-    tensor.job->unnamed_pages -= PagesOf(tensor.size);
+    tables.JobOf(tensor).pages.RemoveUnnamed(PagesOf(tensor.size));
   } else {
-    core.table.Erase(KeyOf(tensor));
-    Unlink(core, slot);
-    tensor.job->logical_pages -= PagesOf(tensor.size);
+    tables.names.Erase(KeyOf(tensor));
+    Unlink(tables, slot);
+    tables.JobOf(tensor).pages.RemoveLogical(PagesOf(tensor.size));
   }
-  if (!tensor.has(kVisible)) CountCreated(core, tensor);
-  while (tensor.updates != kNoUpdate) core.updates.Remove(tensor.updates);
+  if (!tensor.has(kVisible)) CountCreated(tables, tensor);
+  while (tensor.updates != kNoUpdate) tables.updates.Remove(tensor.updates);
   if (tensor.torn()) {
-    --tensor.job->counters.torn_count;
+    --tables.jobs.Edit(tables.JobOf(tensor)).counters.torn_count;
     tensor.torn_count = 0;
   }
   tensor.clear(kUnnamed);
   tensor.set(kDetached);
   ++tensor.salt;
-  core.waits.OnTensorChanged(slot);
-  FinishDetached(core, slot);
+  tables.waits.OnTensorChanged(slot);
+  FinishDetached(tables, slot);
 }
 
-uint64_t DetachAll(Core& core, std::span<const WaitItem> items) {
+uint64_t DetachAll(Tables& tables, std::span<const WaitItem> items) {
   uint64_t detached = 0;
   for (const WaitItem& item : items) {
-    if (!core.Alive(item.tensor)) continue;  // Named twice, or gone.
-    Detach(core, item.tensor.slot);
+    if (!tables.Alive(item.tensor)) continue;  // Named twice, or gone.
+    Detach(tables, item.tensor.slot);
     ++detached;
   }
   return detached;
 }
 
-void FinishDetached(Core& core, TensorSlot slot) {
-  Tensor& tensor = core.tensors[slot];
+void FinishDetached(Tables& tables, TensorSlot slot) {
+  Tensor& tensor = tables.tensors.Edit(slot);
   TIER_CHECK(tensor.has(kDetached), "tensor {} is not detached", tensor.id);
   if (tensor.lease_count != 0) return;
-  if (ContinueFree(core, slot)) return;
-  tensor.job->freed_tensors.push_back(slot);
-  core.jobs.NoteFrees(*tensor.job);
+  if (ContinueFree(tables, slot)) return;
+  tables.JobOf(tensor).frees.AddTensor(slot);
+  tables.jobs.NoteFrees(tables.JobOf(tensor));
 }
 
-bool ContinueFree(Core& core, TensorSlot slot) {
-  Tensor& tensor = core.tensors[slot];
+bool ContinueFree(Tables& tables, TensorSlot slot) {
+  Tensor& tensor = tables.tensors.Edit(slot);
   TIER_CHECK(tensor.has(kDetached) && tensor.lease_count == 0, "tensor {} has {} leases", tensor.id,
              tensor.lease_count);
-  while (tensor.piece_count != 0 && core.work.TrySpend()) {
-    if (tensor.pieces.open()) tensor.piece_count = tensor.pieces.EndOfMade(tensor.piece_count);
-    if (tensor.piece_count == 0) break;
-    const PieceId id = tensor.piece(tensor.piece_count - 1);
-    if (id == kNoPiece && tensor.pieces.open()) continue;  // In the chunk before.
+  const uint32_t cost = kFreeCost + (tables.JobOf(tensor).manifest.empty() ? 0 : kUnuseCost);
+  while (tensor.piece_count != 0) {
+    const PieceId id = tables.tensors.PieceOf(tensor, tensor.piece_count - 1);
+    if (!tables.work.TrySpend(id == kNoPiece ? 1 : cost)) return false;
+    if (id == kNoPiece) {  // As all of its node perhaps: nobody leased it ever.
+      tensor.piece_count = tables.tensors.EndOfPieces(tensor, tensor.piece_count);
+      continue;
+    }
     --tensor.piece_count;
-    if (id != kNoPiece) FreePiece(core, id);
+    FreePiece(tables, id);
   }
-  if (tensor.piece_count != 0) return false;
-  tensor.pieces.Close();  // What is left is reached through its transfers.
-  if (tensor.transfer_count == 0) ReleaseTensor(core, slot);
+  tables.tensors.ForgetPieces(slot);  // What is left is reached through its transfers.
+  if (tensor.transfer_count == 0) ReleaseTensor(tables, slot);
   return true;
 }
 
-void FinishFreedPiece(Core& core, PieceId id) {
-  const TensorSlot slot = core.pieces[id].tensor;
-  SetState(core, id, {Copies::kFreed, Activity::kNone});
-  ReleasePiece(core, id);
-  Tensor& tensor = core.tensors[slot];
+void FinishFreedPiece(Tables& tables, PieceId id) {
+  const TensorSlot slot = tables.pieces[id].tensor;
+  SetState(tables, id, {Copies::kFreed, Activity::kNone});
+  ReleasePiece(tables, id);
+  Tensor& tensor = tables.tensors.Edit(slot);
   TIER_CHECK(tensor.has(kDetached) && tensor.transfer_count != 0, "tensor {} transfers {}", tensor.id,
              tensor.transfer_count);
-  if (--tensor.transfer_count == 0 && tensor.piece_count == 0) ReleaseTensor(core, slot);
+  if (--tensor.transfer_count == 0 && tensor.piece_count == 0) ReleaseTensor(tables, slot);
 }
 
-bool Creates(const Core& core, const SessionState& session, TensorRef ref) {
-  if (!core.Alive(ref)) return false;
-  const Tensor& tensor = core.tensors[ref.slot];
+bool Creates(const Tables& tables, const SessionState& session, TensorRef ref) {
+  if (!tables.Alive(ref)) return false;
+  const Tensor& tensor = tables.tensors[ref.slot];
   return !tensor.has(kVisible) && tensor.creator == static_cast<uint64_t>(session.id);
 }
 
-void AddTear(Core& core, TensorSlot slot) {
-  Tensor& tensor = core.tensors[slot];
+void AddTear(Tables& tables, TensorSlot slot) {
+  Tensor& tensor = tables.tensors.Edit(slot);
   if (tensor.torn_count++ != 0) return;
-  ++tensor.job->counters.torn_count;
+  ++tables.jobs.Edit(tables.JobOf(tensor)).counters.torn_count;
 }
 
-void RemoveTear(Core& core, TensorSlot slot) {
-  Tensor& tensor = core.tensors[slot];
+void RemoveTear(Tables& tables, TensorSlot slot) {
+  Tensor& tensor = tables.tensors.Edit(slot);
   TIER_CHECK(tensor.torn_count != 0, "tensor {} is not torn", tensor.id);
   if (--tensor.torn_count != 0) return;
-  --tensor.job->counters.torn_count;
+  --tables.jobs.Edit(tables.JobOf(tensor)).counters.torn_count;
 }
 
 void SetEnumerationCursor(SessionState& session, TensorSlot slot) {

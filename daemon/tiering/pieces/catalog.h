@@ -6,13 +6,18 @@
 
 #include <span>
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
-TensorSlot FindTensor(const Core& core, const SessionState& session, uint64_t id, bool shared);
+// Units of work that freeing a piece costs: its memory and its extent are given back. The second is looked up among
+// the extents that the job's manifest names, where it has one.
+inline constexpr uint32_t kFreeCost = 4;
+inline constexpr uint32_t kUnuseCost = 4;
+
+TensorSlot FindTensor(const Tables& tables, const SessionState& session, uint64_t id, bool shared);
 // Whether any namespace of the job has one of this id.
-bool HasTensor(const Core& core, const JobState& job, uint64_t id);
+bool HasTensor(const Tables& tables, const JobState& job, uint64_t id);
 // A tensor whose bytes nobody has yet. REQUIRES: the id is free in that namespace, or `unnamed`.
 struct NewTensor {
   uint64_t space = 0;
@@ -21,28 +26,28 @@ struct NewTensor {
   SessionState* creator = nullptr;  // Null: it is replayed and visible.
   bool unnamed = false;             // Nobody finds it before NameTensor.
 };
-TensorSlot AddTensor(Core& core, JobState& job, const NewTensor& tensor);
+TensorSlot AddTensor(Tables& tables, JobState& job, const NewTensor& tensor);
 // Makes those of the pieces that were not made yet.
-void AddPieces(Core& core, TensorSlot slot, uint32_t first, uint32_t count);
+void AddPieces(Tables& tables, TensorSlot slot, uint32_t first, uint32_t count);
 // REQUIRES: unnamed, and the id is free in its namespace.
-void NameTensor(Core& core, TensorSlot slot);
+void NameTensor(Tables& tables, TensorSlot slot);
 // Every byte of it was sealed once.
-void MakeVisible(Core& core, TensorSlot slot);
-void Detach(Core& core, TensorSlot slot);
+void MakeVisible(Tables& tables, TensorSlot slot);
+void Detach(Tables& tables, TensorSlot slot);
 // All tensors of the items, each once however often it is named. Returns how many were still there.
-uint64_t DetachAll(Core& core, std::span<const WaitItem> items);
+uint64_t DetachAll(Tables& tables, std::span<const WaitItem> items);
 // Detached, and the last lease may have ended: frees what can be freed in this turn, and leaves the rest to the
 // graveyard.
-void FinishDetached(Core& core, TensorSlot slot);
+void FinishDetached(Tables& tables, TensorSlot slot);
 // Goes on with that. True: nothing is left. REQUIRES: detached, no leases.
-bool ContinueFree(Core& core, TensorSlot slot);
+bool ContinueFree(Tables& tables, TensorSlot slot);
 // The transfer of a freed piece ended.
-void FinishFreedPiece(Core& core, PieceId id);
+void FinishFreedPiece(Tables& tables, PieceId id);
 // The session that creates it creates it still.
-bool Creates(const Core& core, const SessionState& session, TensorRef tensor);
+bool Creates(const Tables& tables, const SessionState& session, TensorRef tensor);
 // Counts a torn piece, or a broken update, in or out of what makes its tensor TORN.
-void AddTear(Core& core, TensorSlot slot);
-void RemoveTear(Core& core, TensorSlot slot);
+void AddTear(Tables& tables, TensorSlot slot);
+void RemoveTear(Tables& tables, TensorSlot slot);
 // The tensor that the session's listing goes on with (requests/enumeration); it moves on when that tensor is freed.
 void SetEnumerationCursor(SessionState& session, TensorSlot slot);
 

@@ -8,46 +8,48 @@
 namespace tier::tiering {
 namespace {
 
-void ContinueFreedTensors(Core& core, JobState& job) {
-  while (!job.freed_tensors.empty()) {
-    if (!ContinueFree(core, job.freed_tensors.front())) return;
-    job.freed_tensors.pop_front();
+void ContinueFreedTensors(Tables& tables, JobState& job) {
+  while (!job.frees.tensors().empty()) {
+    if (!ContinueFree(tables, job.frees.tensors().front())) return;
+    job.frees.EndOldestTensor();
   }
 }
 
-void ContinueFreesOf(Core& core, JobState& job) {
-  ContinueFreedTensors(core, job);
-  while (!job.freed_namespaces.empty() && !core.work.exhausted()) {
-    FreedNamespace& freed = job.freed_namespaces.back();
+void ContinueFreesOf(Tables& tables, JobState& job) {
+  ContinueFreedTensors(tables, job);
+  while (job.frees.any_namespace() && !tables.work.exhausted()) {
+    const PendingFrees::Namespace freed = job.frees.newest_namespace();
     if (freed.head == kNoTensor) {
-      job.freed_namespaces.pop_back();
+      job.frees.EndNewestNamespace();
       continue;
     }
-    const Tensor& tensor = core.tensors[freed.head];
+    const Tensor& tensor = tables.tensors[freed.head];
     TIER_CHECK(tensor.space == freed.space && tensor.previous == kNoTensor, "tensor {} of space {} in grave {}",
                tensor.id, tensor.space, freed.space);
-    core.work.TrySpend();
-    Detach(core, freed.head);  // Moves the head on.
+    tables.work.TrySpend();
+    Detach(tables, freed.head);  // Moves the head on.
   }
-  if (!job.has_pending_frees()) return;
-  core.jobs.NoteFrees(job);
-  core.made_progress = true;
+  if (!job.frees.any()) return;
+  tables.jobs.NoteFrees(job);
+  tables.turn.NoteProgress();
 }
 
 }  // namespace
 
-void QueueFree(Core& core, JobState& job, TensorSlot* head, uint64_t space) {
+void QueueFree(Tables& tables, JobState& job, TensorSlot* head, uint64_t space) {
   if (*head == kNoTensor) return;
-  job.freed_namespaces.push_back({.head = std::exchange(*head, kNoTensor), .space = space});
-  ContinueFreesOf(core, job);
+  job.frees.AddNamespace(std::exchange(*head, kNoTensor), space);
+  ContinueFreesOf(tables, job);
 }
 
-void ContinueFrees(Core& core) {
-  core.jobs.ListFreeing(&core.freeing_jobs);
-  size_t count = core.freeing_jobs.size();
-  for (JobState* job : core.freeing_jobs) {
-    core.work.Divide(count--, [&] { ContinueFreesOf(core, *job); });
+void ContinueFrees(Tables& tables) {
+  tables.jobs.ListFreeing(&tables.scratch.freeing_jobs);
+  size_t count = tables.scratch.freeing_jobs.size();
+  for (JobState* job : tables.scratch.freeing_jobs) {
+    tables.work.Divide(count--, [&] { ContinueFreesOf(tables, *job); });
   }
+  // A part may be less than one piece costs.
+  for (JobState* job : tables.scratch.freeing_jobs) ContinueFreesOf(tables, *job);
 }
 
 }  // namespace tier::tiering

@@ -5,14 +5,14 @@
 // memory counts as coming.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
 // The list becomes a grave of its job, and is freed as far as this turn allows. Leases on it are the
 // dead's own.
-void QueueFree(Core& core, JobState& job, TensorSlot* head, uint64_t space);
+void QueueFree(Tables& tables, JobState& job, TensorSlot* head, uint64_t space);
 // Once a turn: goes on with all graves, those of each job for its part.
-void ContinueFrees(Core& core);
+void ContinueFrees(Tables& tables);
 
 }  // namespace tier::tiering

@@ -25,26 +25,26 @@ PieceId RecencyPolicy::NewerNeighbour(const List& list, uint32_t used_at) const 
 
 void RecencyPolicy::InsertBelow(List& list, PieceId piece, PieceId newer) {
   const PieceId older = newer == kNoPiece ? list.newest : pieces_[newer].older;
-  pieces_[piece].newer = newer;
-  pieces_[piece].older = older;
-  (newer == kNoPiece ? list.newest : pieces_[newer].older) = piece;
-  (older == kNoPiece ? list.oldest : pieces_[older].newer) = piece;
+  pieces_.Edit(piece).newer = newer;
+  pieces_.Edit(piece).older = older;
+  (newer == kNoPiece ? list.newest : pieces_.Edit(newer).older) = piece;
+  (older == kNoPiece ? list.oldest : pieces_.Edit(older).newer) = piece;
   ++list.count;
 }
 
 void RecencyPolicy::Add(PieceId piece, EvictionOrder order) {
   List& list = lists_[static_cast<size_t>(order)];
   TIER_CHECK(!pieces_[piece].has(kListed), "piece {} is listed", Value(piece));
-  pieces_[piece].set(kListed);
+  pieces_.Edit(piece).set(kListed);
   InsertBelow(list, piece, NewerNeighbour(list, pieces_[piece].used_at));
 }
 
 void RecencyPolicy::Remove(PieceId piece, EvictionOrder order) {
   List& list = lists_[static_cast<size_t>(order)];
-  Piece& p = pieces_[piece];
+  Piece& p = pieces_.Edit(piece);
   TIER_CHECK(p.has(kListed) && list.count != 0, "piece {} count {}", Value(piece), list.count);
-  (p.newer == kNoPiece ? list.newest : pieces_[p.newer].older) = p.older;
-  (p.older == kNoPiece ? list.oldest : pieces_[p.older].newer) = p.newer;
+  (p.newer == kNoPiece ? list.newest : pieces_.Edit(p.newer).older) = p.older;
+  (p.older == kNoPiece ? list.oldest : pieces_.Edit(p.older).newer) = p.newer;
   p.newer = kNoPiece;
   p.older = kNoPiece;
   p.clear(kListed);
@@ -55,7 +55,7 @@ void RecencyPolicy::MoveToHot(PieceId piece, EvictionOrder order) {
   List& list = lists_[static_cast<size_t>(order)];
   if (list.newest == piece) return;
   Remove(piece, order);
-  pieces_[piece].set(kListed);
+  pieces_.Edit(piece).set(kListed);
   InsertBelow(list, piece, kNoPiece);
 }
 

@@ -18,7 +18,7 @@ class RecencyPolicy final : public EvictionPolicy {
   explicit RecencyPolicy(PieceSlab& pieces) : pieces_(pieces) {}
   void Add(PieceId piece, EvictionOrder order) override;
   void Remove(PieceId piece, EvictionOrder order) override;
-  void Use(PieceId piece) override { pieces_[piece].used_at = ++clock_; }
+  void Use(PieceId piece) override { pieces_.Edit(piece).used_at = ++clock_; }
   void MoveToHot(PieceId piece, EvictionOrder order) override;
   PieceId Coldest(EvictionOrder order) const override { return lists_[static_cast<size_t>(order)].oldest; }
   PieceId Warmer(PieceId piece) const override { return pieces_[piece].newer; }

@@ -7,23 +7,23 @@ namespace tier::tiering {
 
 using proto::Op;
 
-void AnswerValue(Core& core, SessionState& session, uint64_t sequence, Op op, uint64_t value) {
+void AnswerValue(Tables& tables, SessionState& session, uint64_t sequence, Op op, uint64_t value) {
   TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
   --session.outstanding;
-  core.figures.CountAnswer(op, Code::kOk);
-  core.replies.Value({session.id, sequence}, value);
+  tables.figures.CountAnswer(op, Code::kOk);
+  tables.replies.Value({session.id, sequence}, value);
 }
 
-void AnswerRefusal(Core& core, SessionState& session, const Answered& to, Refusal refusal) {
+void AnswerRefusal(Tables& tables, SessionState& session, const Answered& to, Refusal refusal) {
   TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
   --session.outstanding;
   const bool known = static_cast<size_t>(to.op) < proto::kOpCount;
-  core.figures.CountAnswer(known ? to.op : proto::Op::kNone, refusal.code);
-  core.replies.Refuse({session.id, to.sequence}, to.value, std::move(refusal));
+  tables.figures.CountAnswer(known ? to.op : proto::Op::kNone, refusal.code);
+  tables.replies.Refuse({session.id, to.sequence}, to.value, std::move(refusal));
 }
 
-void Refuse(Core& core, SessionState& session, const Request& request, uint64_t item, Refusal refusal) {
-  AnswerRefusal(core, session, {request.sequence, request.op, item}, std::move(refusal));
+void Refuse(Tables& tables, SessionState& session, const Request& request, uint64_t item, Refusal refusal) {
+  AnswerRefusal(tables, session, {request.sequence, request.op, item}, std::move(refusal));
 }
 
 }  // namespace tier::tiering

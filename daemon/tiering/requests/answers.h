@@ -1,18 +1,18 @@
 // Answers to requests: each is counted once and handed to the reply buffer. Engine thread only.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
-void AnswerValue(Core& core, SessionState& session, uint64_t sequence, proto::Op op, uint64_t value);
+void AnswerValue(Tables& tables, SessionState& session, uint64_t sequence, proto::Op op, uint64_t value);
 struct Answered {
   uint64_t sequence = 0;
   proto::Op op = proto::Op::kNone;
   uint64_t value = 0;  // Failing item.
 };
-void AnswerRefusal(Core& core, SessionState& session, const Answered& to, Refusal refusal);
+void AnswerRefusal(Tables& tables, SessionState& session, const Answered& to, Refusal refusal);
 // Of a request that was not kept.
-void Refuse(Core& core, SessionState& session, const Request& request, uint64_t item, Refusal refusal);
+void Refuse(Tables& tables, SessionState& session, const Request& request, uint64_t item, Refusal refusal);
 
 }  // namespace tier::tiering

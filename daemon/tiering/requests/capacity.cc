@@ -12,9 +12,9 @@ namespace {
 
 using base::FormatBytes;
 
-uint64_t CapacityOf(const Core& core, const JobState& job) {
-  const storage::DeviceSpace space = core.ports.extents.total();
-  return core.ledger.FirmBytes(job.entitlement) + space.capacity - space.quarantined;
+uint64_t CapacityOf(const Tables& tables, const JobState& job) {
+  const storage::DeviceSpace space = tables.ports.extents.total();
+  return tables.ledger.FirmBytes(job.entitlement) + space.capacity - space.quarantined;
 }
 
 }  // namespace
@@ -26,9 +26,9 @@ Refusal ExistsRefusal(const Tensor& present, uint64_t requested_bytes) {
           {.tensor = present.id, .requested = requested_bytes, .limit = present.size}};
 }
 
-std::optional<Refusal> QueueRefusal(const Core& core, const JobState& job, const Wanted& wanted) {
-  const uint64_t capacity = CapacityOf(core, job);
-  const uint64_t waiting = job.unnamed_pages * kPageSize;
+std::optional<Refusal> QueueRefusal(const Tables& tables, const JobState& job, const Wanted& wanted) {
+  const uint64_t capacity = CapacityOf(tables, job);
+  const uint64_t waiting = job.pages.unnamed() * kPageSize;
   if (waiting + AlignUp(wanted.size, kPageSize) <= capacity) return std::nullopt;
   return Refusal{Code::kTimeout,
                  fmt::format("tensors of {} wait to replace others of the job already, which may hold {} in all: try "
@@ -40,11 +40,11 @@ std::optional<Refusal> QueueRefusal(const Core& core, const JobState& job, const
                   .limit = capacity}};
 }
 
-std::optional<Refusal> CapacityRefusal(const Core& core, const JobState& job, const Wanted& wanted,
+std::optional<Refusal> CapacityRefusal(const Tables& tables, const JobState& job, const Wanted& wanted,
                                        uint64_t pages_held) {
-  const storage::DeviceSpace space = core.ports.extents.total();
-  const uint64_t ram = core.ledger.FirmBytes(job.entitlement);
-  const uint64_t capacity = CapacityOf(core, job);
+  const storage::DeviceSpace space = tables.ports.extents.total();
+  const uint64_t ram = tables.ledger.FirmBytes(job.entitlement);
+  const uint64_t capacity = CapacityOf(tables, job);
   const uint64_t held = pages_held * kPageSize;
   if (wanted.size <= capacity && held + AlignUp(wanted.size, kPageSize) <= capacity) return std::nullopt;
   return Refusal{Code::kNoSpace,

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
@@ -15,10 +15,10 @@ struct Wanted {
   uint64_t size = 0;
 };
 // RAM and SSD together have no room for it beside `pages_held` of the job's tensors. None: they do.
-std::optional<Refusal> CapacityRefusal(const Core& core, const JobState& job, const Wanted& wanted,
+std::optional<Refusal> CapacityRefusal(const Tables& tables, const JobState& job, const Wanted& wanted,
                                        uint64_t pages_held);
 // So much waits to replace tensors of the job that with this one it would be more than all of them may be: some are
 // to be replaced several times over, at the price of their pieces in the daemon's memory. None: not so.
-std::optional<Refusal> QueueRefusal(const Core& core, const JobState& job, const Wanted& wanted);
+std::optional<Refusal> QueueRefusal(const Tables& tables, const JobState& job, const Wanted& wanted);
 
 }  // namespace tier::tiering

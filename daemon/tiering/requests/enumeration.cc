@@ -1,4 +1,4 @@
-// See everything.h.
+// See enumeration.h.
 #include "daemon/tiering/requests/enumeration.h"
 
 #include <algorithm>
@@ -21,20 +21,19 @@ uint32_t ListingCost(const Waiter& waiter, const Tensor& tensor) {
 
 // Whether a flush has to do with it: something of it is not on SSD. Unasked for, what others write is not waited for.
 // The pieces of a large tensor are gone through by the flush alone.
-bool ToBeFlushed(const Core& core, const Tensor& tensor, bool unnamed_items) {
+bool ToBeFlushed(const Tables& tables, const Tensor& tensor, bool unnamed_items) {
   if (tensor.piece_count > kLookedThroughMax) return true;
   bool dirty = false;
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-    const Piece& piece = core.PieceOf(tensor, k);
-    const bool writing = piece.activity == Activity::kLeasedWrite;
-    if (writing && unnamed_items) return false;
-    dirty |= writing || !piece.ssd_run;
+    const Piece& piece = tables.PieceOf(tensor, k);
+    if (piece.activity == Activity::kLeasedWrite && unnamed_items) return false;
+    dirty |= !piece.on_ssd();
   }
   return dirty;
 }
 
-void List(const Core& core, Waiter& waiter, TensorSlot slot) {
-  const Tensor& tensor = core.tensors[slot];
+void List(const Tables& tables, Waiter& waiter, TensorSlot slot) {
+  const Tensor& tensor = tables.tensors[slot];
   waiter.items.push_back({.tensor = {slot, tensor.salt}, .piece_count = tensor.piece_count, .length = tensor.size});
   waiter.requested_bytes += tensor.size;
 }
@@ -43,7 +42,7 @@ void List(const Core& core, Waiter& waiter, TensorSlot slot) {
 const SessionState* NextWithTensors(const JobState& job, SessionId id) {
   const SessionState* next = nullptr;
   for (const SessionState* session : job.sessions) {
-    if (session->id <= id || session->tensors == kNoTensor) continue;
+    if (session->id <= id || session->record.tensors == kNoTensor) continue;
     if (next == nullptr || session->id < next->id) next = session;
   }
   return next;
@@ -51,9 +50,9 @@ const SessionState* NextWithTensors(const JobState& job, SessionId id) {
 
 TensorSlot HeadOf(const SessionState& session, Enumeration enumeration) {
   switch (enumeration) {
-    case Enumeration::kOwn: return session.tensors;
-    case Enumeration::kInherited: return session.job->inherited_tensors;
-    case Enumeration::kShared: return session.job->shared_tensors;
+    case Enumeration::kOwn: return session.record.tensors;
+    case Enumeration::kInherited: return session.job->record.inherited_tensors;
+    case Enumeration::kShared: return session.job->record.shared_tensors;
     case Enumeration::kWhole: break;
   }
   return kNoTensor;
@@ -71,10 +70,10 @@ void ListNextSession(SessionState& session, Listing* listing) {
   const SessionState* const next = NextWithTensors(*session.job, listing->session);
   if (next == nullptr) {
     listing->stage = Enumeration::kInherited;
-    SetEnumerationCursor(session, session.job->inherited_tensors);
+    SetEnumerationCursor(session, session.job->record.inherited_tensors);
   } else {
     listing->session = next->id;
-    SetEnumerationCursor(session, next->tensors);
+    SetEnumerationCursor(session, next->record.tensors);
   }
 }
 
@@ -91,7 +90,7 @@ void Begin(SessionState& session, Waiter& waiter, Listing* listing) {
   SetEnumerationCursor(session, HeadOf(session, listing->stage));
   if (waiter.op == Op::kPersist) BeginForPersist(session, listing);
   if (waiter.op != Op::kDrop)
-    waiter.items.reserve(std::min<size_t>(session.job->counters.tensor_count, kFlushTensorsMax));
+    waiter.items.reserve(std::min<size_t>(session.job->record.counters.tensor_count, kFlushTensorsMax));
 }
 
 // A namespace is at its end: on to what goes by the same names, and for a flush to what the job shares.
@@ -109,12 +108,13 @@ void EndNamespace(SessionState& session, const Waiter& waiter, Listing* listing)
 }
 
 // What is left of its namespace is being freed.
-bool OfSessionThatIsGone(const Core& core, const Tensor& tensor) {
-  return tensor.space != 0 && tensor.space != kInheritedSpace && core.sessions.Find(SessionId{tensor.space}) == nullptr;
+bool OfSessionThatIsGone(const Tables& tables, const Tensor& tensor) {
+  return tensor.space != 0 && tensor.space != kInheritedSpace &&
+         tables.sessions.Find(SessionId{tensor.space}) == nullptr;
 }
 
 // As far as the turn's work reaches. True: there is something to work on.
-bool GoOn(Core& core, SessionState& session, Waiter& waiter, Listing* listing) {
+bool GoOn(Tables& tables, SessionState& session, Waiter& waiter, Listing* listing) {
   const size_t most = waiter.op == Op::kDrop ? kDropPartMax : kFlushTensorsMax + 1;
   while (listing->stage != Enumeration::kWhole && waiter.items.size() < most) {
     const TensorSlot slot = session.cursor;
@@ -122,15 +122,15 @@ bool GoOn(Core& core, SessionState& session, Waiter& waiter, Listing* listing) {
       EndNamespace(session, waiter, listing);
       continue;
     }
-    const Tensor& tensor = core.tensors[slot];
-    if (!core.work.TrySpend(ListingCost(waiter, tensor))) return false;
-    if (waiter.op == Op::kPersist && OfSessionThatIsGone(core, tensor)) {
+    const Tensor& tensor = tables.tensors[slot];
+    if (!tables.work.TrySpend(ListingCost(waiter, tensor))) return false;
+    if (waiter.op == Op::kPersist && OfSessionThatIsGone(tables, tensor)) {
       SetEnumerationCursor(session, kNoTensor);
       continue;
     }
     const bool unnamed_items = listing->first_unnamed != kAllNamed;
-    if (tensor.has(kVisible) && (waiter.op != Op::kFlush || ToBeFlushed(core, tensor, unnamed_items))) {
-      List(core, waiter, slot);
+    if (tensor.has(kVisible) && (waiter.op != Op::kFlush || ToBeFlushed(tables, tensor, unnamed_items))) {
+      List(tables, waiter, slot);
     }
     SetEnumerationCursor(session, tensor.next);
   }
@@ -138,26 +138,26 @@ bool GoOn(Core& core, SessionState& session, Waiter& waiter, Listing* listing) {
 }
 
 // Its list has grown at the user's cost.
-std::optional<Refusal> ChargeList(Core& core, const SessionState& session, Waiter& waiter) {
+std::optional<Refusal> ChargeList(Tables& tables, const SessionState& session, Waiter& waiter) {
   const uint64_t charged = waiter.charged_bytes;
-  core.waits.Recharge(waiter);
+  tables.waits.Recharge(waiter);
   if (waiter.charged_bytes <= charged) return std::nullopt;
-  return core.metadata.Check(session, 0, true);
+  return tables.metadata.Check(session, 0, true);
 }
 
 }  // namespace
 
-Outcome Enumerate(Core& core, Waiter& waiter, Listing* listing) {
+Outcome Enumerate(Tables& tables, Waiter& waiter, Listing* listing) {
   if (listing->stage == Enumeration::kWhole) return Ready();
-  SessionState& session = core.AskerOf(waiter);
+  SessionState& session = tables.AskerOf(waiter);
   if (session.enumerating == 0) Begin(session, waiter, listing);
   if (session.enumerating != waiter.number) {
-    core.waits.WaitToList(waiter.number);
+    tables.waits.WaitToList(waiter.number);
     return Waits();
   }
-  const bool listed = GoOn(core, session, waiter, listing);
-  if (std::optional<Refusal> refusal = ChargeList(core, session, waiter)) return Refused(*std::move(refusal), 0);
-  if (!listed) return core.WaitForNextTurn(waiter);
+  const bool listed = GoOn(tables, session, waiter, listing);
+  if (std::optional<Refusal> refusal = ChargeList(tables, session, waiter)) return Refused(*std::move(refusal), 0);
+  if (!listed) return tables.WaitForNextTurn(waiter);
   if (waiter.op == Op::kDrop || waiter.items.size() <= kFlushTensorsMax) return Ready();
   return Refused({Code::kInvalid,
                   fmt::format("more than {} tensors in one request: name them, some at a time", kFlushTensorsMax),
@@ -173,11 +173,11 @@ bool EnumerateNextPart(Waiter& waiter, ScanWait* scan) {
   return true;
 }
 
-void EndEnumeration(Core& core, SessionState& session, const Waiter& waiter) {
+void EndEnumeration(Tables& tables, SessionState& session, const Waiter& waiter) {
   if (session.enumerating != waiter.number) return;
   session.enumerating = 0;
   SetEnumerationCursor(session, kNoTensor);
-  core.waits.OnListed(session.slot);
+  tables.waits.OnListed(session.slot);
 }
 
 }  // namespace tier::tiering

@@ -5,7 +5,7 @@
 // requests wait empty. What is created meanwhile stands before the cursor: the list ends.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
@@ -16,10 +16,10 @@ inline constexpr size_t kFlushTensorsMax = 1u << 22;
 
 // Goes on with the waiter's list. Ready: its items can be worked on, all of them or, of a drop, some. A waiter that
 // named its tensors is ready. It never finishes the request.
-Outcome Enumerate(Core& core, Waiter& waiter, Listing* listing);
+Outcome Enumerate(Tables& tables, Waiter& waiter, Listing* listing);
 // What a drop has listed was gone through: true if there is more to list.
 bool EnumerateNextPart(Waiter& waiter, ScanWait* scan);
 // The waiter goes: the session's next one may list.
-void EndEnumeration(Core& core, SessionState& session, const Waiter& waiter);
+void EndEnumeration(Tables& tables, SessionState& session, const Waiter& waiter);
 
 }  // namespace tier::tiering

@@ -7,90 +7,90 @@
 namespace tier::tiering {
 namespace {
 
-// Calls visit(id, piece) for each piece of each item that is still there.
+// Calls visit(id) for each piece of each item that is still there.
 template <typename Visit>
-void ForEachPiece(Core& core, const Waiter& waiter, Visit visit) {
+void ForEachPiece(Tables& tables, const Waiter& waiter, Visit visit) {
   for (const WaitItem& item : waiter.items) {
-    if (!core.Alive(item.tensor)) continue;
-    const Tensor& tensor = core.tensors[item.tensor.slot];
+    if (!tables.Alive(item.tensor)) continue;
+    const Tensor& tensor = tables.tensors[item.tensor.slot];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      visit(tensor.piece(k), core.pieces[tensor.piece(k)]);
+      visit(tables.tensors.PieceOf(tensor, k));
     }
   }
 }
 
 // And of the tensor whose place it waits for.
 template <typename Visit>
-void ForEachOfPlace(Core& core, const LeaseWait& wait, Visit visit) {
-  if (!core.Alive(wait.place)) return;
-  const Tensor& tensor = core.tensors[wait.place.slot];
+void ForEachOfPlace(Tables& tables, const LeaseWait& wait, Visit visit) {
+  if (!tables.Alive(wait.place)) return;
+  const Tensor& tensor = tables.tensors[wait.place.slot];
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-    const PieceId id = tensor.piece(k);
-    if (id != kNoPiece) visit(id, core.pieces[id]);
+    const PieceId id = tables.tensors.PieceOf(tensor, k);
+    if (id != kNoPiece) visit(id);
   }
 }
 
-void UnpinPlace(Core& core, LeaseWait& wait) {
-  ForEachOfPlace(core, wait, [&](PieceId id, const Piece&) { Unpin(core, id); });
+void UnpinPlace(Tables& tables, LeaseWait& wait) {
+  ForEachOfPlace(tables, wait, [&](PieceId id) { Unpin(tables, id); });
   wait.place = {};
 }
 
 // Which place is to be kept may change with every lease on it.
-void PinPlace(Core& core, const Waiter& waiter, LeaseWait& wait) {
-  const TensorRef place = PlaceToKeep(core, AskOf(core, waiter));
+void PinPlace(Tables& tables, const Waiter& waiter, LeaseWait& wait) {
+  const TensorRef place = PlaceToKeep(tables, AskOf(tables, waiter));
   if (place == wait.place) return;
-  UnpinPlace(core, wait);
+  UnpinPlace(tables, wait);
   wait.place = place;
   bool room = true;
-  ForEachOfPlace(core, wait, [&](PieceId, const Piece& piece) { room = room && piece.pins < kPinsMax; });
+  ForEachOfPlace(tables, wait, [&](PieceId id) { room = room && tables.pieces[id].pins < kPinsMax; });
   if (!room) wait.place = {};
-  ForEachOfPlace(core, wait, [&](PieceId id, const Piece&) {
-    const bool pinned = Pin(core, id);
-    TIER_CHECK(pinned, "piece {} has {} pins", Value(id), core.pieces[id].pins);
+  ForEachOfPlace(tables, wait, [&](PieceId id) {
+    const bool pinned = Pin(tables, id);
+    TIER_CHECK(pinned, "piece {} has {} pins", Value(id), tables.pieces[id].pins);
   });
 }
 
 }  // namespace
 
-bool PinAll(Core& core, Waiter& waiter) {
+bool PinAll(Tables& tables, Waiter& waiter) {
   LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
-  PinPlace(core, waiter, wait);
+  PinPlace(tables, waiter, wait);
   if (wait.pinned) return true;
   bool room = true;
-  ForEachPiece(core, waiter, [&](PieceId, const Piece& piece) { room = room && piece.pins < kPinsMax; });
+  ForEachPiece(tables, waiter, [&](PieceId id) { room = room && tables.pieces[id].pins < kPinsMax; });
   if (!room) return false;
-  ForEachPiece(core, waiter, [&](PieceId id, const Piece&) {
-    const bool pinned = Pin(core, id);
-    TIER_CHECK(pinned, "piece {} has {} pins", Value(id), core.pieces[id].pins);
+  ForEachPiece(tables, waiter, [&](PieceId id) {
+    const bool pinned = Pin(tables, id);
+    TIER_CHECK(pinned, "piece {} has {} pins", Value(id), tables.pieces[id].pins);
   });
   wait.pinned = true;
   return true;
 }
 
-void UnpinAll(Core& core, Waiter& waiter) {
+void UnpinAll(Tables& tables, Waiter& waiter) {
   LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
-  UnpinPlace(core, wait);
+  UnpinPlace(tables, wait);
   if (!wait.pinned) return;
   wait.pinned = false;
-  ForEachPiece(core, waiter, [&](PieceId id, const Piece&) { Unpin(core, id); });
+  ForEachPiece(tables, waiter, [&](PieceId id) { Unpin(tables, id); });
 }
 
-void ClaimAll(Core& core, Waiter& waiter) {
+void ClaimAll(Tables& tables, Waiter& waiter) {
   std::get<LeaseWait>(waiter.kind).claims = true;
-  ForEachPiece(core, waiter, [&](PieceId id, Piece& piece) {
+  ForEachPiece(tables, waiter, [&](PieceId id) {
     waiter.job->claims.Claim(waiter.number, id);
-    piece.set(kWanted);
+    tables.pieces.Edit(id).set(kWanted);
   });
 }
 
-void DropClaims(Core& core, Waiter& waiter) {
+void DropClaims(Tables& tables, Waiter& waiter) {
   LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
   if (!wait.claims) return;
   wait.claims = false;
-  ForEachPiece(core, waiter, [&](PieceId id, Piece& piece) {
+  ForEachPiece(tables, waiter, [&](PieceId id) {
     if (!waiter.job->claims.Drop(waiter.number, id)) return;
-    piece.clear(kWanted);
-    core.waits.OnPieceChanged(piece);  // Later requests may pass.
+    tables.pieces.Edit(id).clear(kWanted);
+    tables.waits.OnPieceChanged(id);  // Later requests may pass.
   });
 }
 

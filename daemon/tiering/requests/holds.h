@@ -2,16 +2,16 @@
 // keep later requests from overtaking a writer. Engine thread only.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
 // Pins the pieces of the request, and those of the tensor whose place it takes (requests/replace). False: some piece
 // has as many pins as it can count; then no piece of the request is pinned.
-bool PinAll(Core& core, Waiter& waiter);
-void UnpinAll(Core& core, Waiter& waiter);
+bool PinAll(Tables& tables, Waiter& waiter);
+void UnpinAll(Tables& tables, Waiter& waiter);
 // Claims every piece for the waiter, which is a writer; again those of which another's claim went.
-void ClaimAll(Core& core, Waiter& waiter);
-void DropClaims(Core& core, Waiter& waiter);
+void ClaimAll(Tables& tables, Waiter& waiter);
+void DropClaims(Tables& tables, Waiter& waiter);
 
 }  // namespace tier::tiering

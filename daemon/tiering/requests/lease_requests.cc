@@ -34,35 +34,38 @@ uint64_t PagesTouched(const WaitItem& item, uint64_t size) {
   return PagesFor(std::min(size, end)) - uint64_t{item.first_piece} * kPagesPerBlock;
 }
 
-uint64_t SizeAsked(const Core& core, const Request& request, size_t index) {
+uint64_t SizeAsked(const Tables& tables, const Request& request, size_t index) {
   return request.op == proto::Op::kCreate ? request.items[index].value
-                                          : core.tensors[core.items[index].tensor.slot].size;
+                                          : tables.tensors[tables.scratch.items[index].tensor.slot].size;
 }
 
-// Sorts core.order so that items over the same pieces stand side by side.
-void SortItems(Core& core) {
-  core.order.resize(core.items.size());
-  for (uint32_t i = 0; i < core.order.size(); ++i) core.order[i] = i;
-  const auto key = [&](uint32_t i) { return std::pair(Value(core.items[i].tensor.slot), core.items[i].first_piece); };
-  std::sort(core.order.begin(), core.order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+// Sorts tables.scratch.order so that items over the same pieces stand side by side.
+void SortItems(Tables& tables) {
+  tables.scratch.order.resize(tables.scratch.items.size());
+  for (uint32_t i = 0; i < tables.scratch.order.size(); ++i) tables.scratch.order[i] = i;
+  const auto key = [&](uint32_t i) {
+    return std::pair(Value(tables.scratch.items[i].tensor.slot), tables.scratch.items[i].first_piece);
+  };
+  std::sort(tables.scratch.order.begin(), tables.scratch.order.end(),
+            [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
 }
 
 // Pages of all pieces that an acquire touches, each counted once; 0 if every one of them is in RAM already.
-uint64_t PagesToReserve(Core& core) {
-  SortItems(core);
+uint64_t PagesToReserve(Tables& tables) {
+  SortItems(tables);
   uint64_t pages = 0;
   bool missing = false;
   TensorSlot slot = kNoTensor;
   uint32_t next = 0;  // Pieces of that tensor below it are counted.
-  for (const uint32_t index : core.order) {
-    const WaitItem& item = core.items[index];
-    const Tensor& tensor = core.tensors[item.tensor.slot];
+  for (const uint32_t index : tables.scratch.order) {
+    const WaitItem& item = tables.scratch.items[index];
+    const Tensor& tensor = tables.tensors[item.tensor.slot];
     if (item.tensor.slot != slot) next = 0;
     slot = item.tensor.slot;
     const uint32_t end = item.first_piece + item.piece_count;
     for (uint32_t k = std::max(next, item.first_piece); k < end; ++k) {
       pages += PagesFor(tensor.piece_length(k));
-      missing |= !core.PieceOf(tensor, k).ram;
+      missing |= !tables.PieceOf(tensor, k).ram;
     }
     next = std::max(next, end);
   }
@@ -71,30 +74,34 @@ uint64_t PagesToReserve(Core& core) {
 
 // More than the job may ever lease at once would only wait for its deadline. What lies in RAM is given beyond the job's
 // own limit, but not beyond what others' guarantees leave.
-bool CheckShare(Core& core, SessionState& session, const Request& request) {
+bool CheckShare(Tables& tables, SessionState& session, const Request& request) {
   uint64_t pages = 0;
-  for (size_t i = 0; i < core.items.size(); ++i) pages += PagesTouched(core.items[i], SizeAsked(core, request, i));
-  const uint64_t share = AlignUp(core.ledger.LeaseMax(session.job->entitlement), kPageSize);
+  for (size_t i = 0; i < tables.scratch.items.size(); ++i)
+    pages += PagesTouched(tables.scratch.items[i], SizeAsked(tables, request, i));
+  const uint64_t share = AlignUp(tables.ledger.LeaseMax(session.job->entitlement), kPageSize);
   if (pages * kPageSize <= share) return true;
-  if (request.op != proto::Op::kCreate) pages = PagesToReserve(core);
+  if (request.op != proto::Op::kCreate) pages = PagesToReserve(tables);
   if (pages * kPageSize <= share) {
-    pages = NewlyHeldPages(core, core.items);
-    if (pages <= core.ledger.LeasableBy(session.job->entitlement) / kPageSize) return true;
+    pages = NewlyHeldPages(tables, tables.scratch.items);
+    if (pages <= tables.ledger.LeasableBy(session.job->entitlement) / kPageSize) return true;
   }
-  Refusal refusal = NoMemoryRefusal(core, *session.job, pages * kPageSize);
+  Refusal refusal = NoMemoryRefusal(tables, *session.job, pages * kPageSize);
   refusal.detail = "more than the job can ever have in RAM at once, ask by ranges: " + refusal.detail;
-  Refuse(core, session, request, 0, std::move(refusal));
+  Refuse(tables, session, request, 0, std::move(refusal));
   return false;
 }
 
-Ask AskFor(Core& core, SessionState& session, const Request& request) {
-  return {
-      .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = core.items};
+Ask AskFor(Tables& tables, SessionState& session, const Request& request) {
+  return {.session = &session,
+          .sequence = request.sequence,
+          .op = request.op,
+          .flags = request.flags,
+          .items = tables.scratch.items};
 }
 
 // What the request adds to its user's metadata when it is granted.
-uint64_t MetadataAsked(Core& core, SessionState& session, const Request& request) {
-  if (request.op != proto::Op::kCreate) return GrantCost(core, AskFor(core, session, request));
+uint64_t MetadataAsked(Tables& tables, SessionState& session, const Request& request) {
+  if (request.op != proto::Op::kCreate) return GrantCost(tables, AskFor(tables, session, request));
   uint64_t bytes = 0;
   for (const RequestItem& item : request.items) {
     bytes += TensorCost(PieceCountOf(item.value)) + LeaseCost(true, PieceCountOf(item.value));
@@ -103,56 +110,57 @@ uint64_t MetadataAsked(Core& core, SessionState& session, const Request& request
 }
 
 // Limits on what one request may ask for, and on what a session and its user may hold.
-bool CheckLimits(Core& core, SessionState& session, const Request& request) {
+bool CheckLimits(Tables& tables, SessionState& session, const Request& request) {
   uint64_t pieces = 0;
-  for (const WaitItem& item : core.items) pieces += item.piece_count;
-  const uint64_t leases = session.lease_count + core.items.size();
+  for (const WaitItem& item : tables.scratch.items) pieces += item.piece_count;
+  const uint64_t leases = session.record.lease_count + tables.scratch.items.size();
   if (pieces > proto::kSpansPerCompletionMax) {
-    Refuse(core, session, request, 0,
+    Refuse(tables, session, request, 0,
            {Code::kInvalid,
             fmt::format("{} pieces of 2 MiB in one request, at most {}: ask in smaller ranges", pieces,
                         proto::kSpansPerCompletionMax),
             {.requested = pieces, .limit = proto::kSpansPerCompletionMax}});
     return false;
   }
-  if (leases > core.options.leases_per_session_max) {
-    Refuse(core, session, request, 0,
+  if (leases > tables.options.leases_per_session_max) {
+    Refuse(tables, session, request, 0,
            {Code::kNoMemory,
             fmt::format("the session would hold {} leases, at most {}: release some", leases,
-                        core.options.leases_per_session_max),
-            {.requested = core.items.size(),
-             .available = core.options.leases_per_session_max - session.lease_count,
-             .limit = core.options.leases_per_session_max}});
+                        tables.options.leases_per_session_max),
+            {.requested = tables.scratch.items.size(),
+             .available = tables.options.leases_per_session_max - session.record.lease_count,
+             .limit = tables.options.leases_per_session_max}});
     return false;
   }
-  if (std::optional<Refusal> refusal = core.metadata.Check(session, MetadataAsked(core, session, request), false)) {
-    Refuse(core, session, request, 0, *std::move(refusal));
+  if (std::optional<Refusal> refusal = tables.metadata.Check(session, MetadataAsked(tables, session, request), false)) {
+    Refuse(tables, session, request, 0, *std::move(refusal));
     return false;
   }
-  return CheckShare(core, session, request);
+  return CheckShare(tables, session, request);
 }
 
-bool RefuseWhileDraining(Core& core, SessionState& session, const Request& request) {
-  if (!core.draining) return false;
-  Refuse(core, session, request, 0, {Code::kDisconnected, core.drain_reason, {}});
+bool RefuseWhileDraining(Tables& tables, SessionState& session, const Request& request) {
+  if (!tables.drain.draining()) return false;
+  Refuse(tables, session, request, 0, {Code::kDisconnected, tables.drain.reason(), {}});
   return true;
 }
 
 // `pages_held`: by the job's tensors, once all before this one exist.
-bool CheckNewTensor(Core& core, SessionState& session, const Request& request, uint64_t pages_held) {
-  const size_t index = core.items.size();
+bool CheckNewTensor(Tables& tables, SessionState& session, const Request& request, uint64_t pages_held) {
+  const size_t index = tables.scratch.items.size();
   const RequestItem& asked = request.items[index];
   if (asked.value == 0) {
-    Refuse(core, session, request, index, {Code::kInvalid, "a tensor has at least one byte", {.tensor = asked.tensor}});
+    Refuse(tables, session, request, index,
+           {Code::kInvalid, "a tensor has at least one byte", {.tensor = asked.tensor}});
     return false;
   }
   const Wanted wanted{.tensor = asked.tensor, .size = asked.value};
-  if (std::optional<Refusal> refusal = CapacityRefusal(core, *session.job, wanted, pages_held)) {
-    Refuse(core, session, request, index, *std::move(refusal));
+  if (std::optional<Refusal> refusal = CapacityRefusal(tables, *session.job, wanted, pages_held)) {
+    Refuse(tables, session, request, index, *std::move(refusal));
     return false;
   }
   if (PieceCountOf(asked.value) > kPiecesPerTensorMax) {
-    Refuse(core, session, request, index,
+    Refuse(tables, session, request, index,
            {Code::kInvalid,
             fmt::format("tensor {:#x} of {} is larger than {}: use several", asked.tensor, FormatBytes(asked.value),
                         FormatBytes(kPiecesPerTensorMax * kBlockSize)),
@@ -161,90 +169,95 @@ bool CheckNewTensor(Core& core, SessionState& session, const Request& request, u
   }
   WaitItem item{.id = asked.tensor};
   if (!SetRange(asked, asked.value, &item)) {
-    Refuse(core, session, request, index, BadRange(asked, asked.value));
+    Refuse(tables, session, request, index, BadRange(asked, asked.value));
     return false;
   }
-  core.items.push_back(item);
+  tables.scratch.items.push_back(item);
   return true;
 }
 
-// Adds the tensors of core.items. On a duplicate nothing is left of the request.
-bool AddTensors(Core& core, SessionState& session, const Request& request) {
+// Adds the tensors of tables.scratch.items. On a duplicate nothing is left of the request.
+bool AddTensors(Tables& tables, SessionState& session, const Request& request) {
   JobState& job = *session.job;
   const uint64_t space = IsShared(request) ? 0 : static_cast<uint64_t>(session.id);
-  for (size_t i = 0; i < core.items.size(); ++i) {
+  for (size_t i = 0; i < tables.scratch.items.size(); ++i) {
     const RequestItem& asked = request.items[i];
-    const TensorSlot present = core.table.Find({static_cast<uint64_t>(job.id), space, asked.tensor});
+    const TensorSlot present = tables.names.Find({job.slot, space, asked.tensor});
     if (present == kNoTensor) {
-      core.items[i].tensor = core.RefOf(
-          AddTensor(core, job, {.space = space, .id = asked.tensor, .size = asked.value, .creator = &session}));
+      tables.scratch.items[i].tensor = tables.RefOf(
+          AddTensor(tables, job, {.space = space, .id = asked.tensor, .size = asked.value, .creator = &session}));
       continue;
     }
-    Refusal refusal = ExistsRefusal(core.tensors[present], asked.value);
-    for (size_t added = 0; added < i; ++added) Detach(core, core.items[added].tensor.slot);
-    Refuse(core, session, request, i, std::move(refusal));
+    Refusal refusal = ExistsRefusal(tables.tensors[present], asked.value);
+    for (size_t added = 0; added < i; ++added) Detach(tables, tables.scratch.items[added].tensor.slot);
+    Refuse(tables, session, request, i, std::move(refusal));
     return false;
   }
   return true;
 }
 
 // Adds the tensor that is to take another's place, nameless until then.
-bool AddUnnamed(Core& core, SessionState& session, const Request& request) {
-  TIER_CHECK(core.items.size() == 1, "{} tensors take one place", core.items.size());
+bool AddUnnamed(Tables& tables, SessionState& session, const Request& request) {
+  TIER_CHECK(tables.scratch.items.size() == 1, "{} tensors take one place", tables.scratch.items.size());
   const RequestItem& asked = request.items.front();
   const Wanted wanted{.tensor = asked.tensor, .size = asked.value};
-  std::optional<Refusal> refusal = QueueRefusal(core, *session.job, wanted);
+  std::optional<Refusal> refusal = QueueRefusal(tables, *session.job, wanted);
   if (refusal) {
-    Refuse(core, session, request, 0, *std::move(refusal));
+    Refuse(tables, session, request, 0, *std::move(refusal));
     return false;
   }
-  core.items.front().tensor = core.RefOf(AddTensor(core, *session.job,
-                                                   {.space = IsShared(request) ? 0 : static_cast<uint64_t>(session.id),
-                                                    .id = asked.tensor,
-                                                    .size = asked.value,
-                                                    .creator = &session,
-                                                    .unnamed = true}));
+  tables.scratch.items.front().tensor =
+      tables.RefOf(AddTensor(tables, *session.job,
+                             {.space = IsShared(request) ? 0 : static_cast<uint64_t>(session.id),
+                              .id = asked.tensor,
+                              .size = asked.value,
+                              .creator = &session,
+                              .unnamed = true}));
   return true;
 }
 
 // Room for a create, there and then.
-bool TryReserveNow(Core& core, const Ask& ask) {
-  AddPieces(core, ask);
-  if (core.waits.anybody_waits_for_room(*ask.session->job) || !LeasesFit(core, ask)) return false;
-  if (AwaitsPlace(core, ask) && ReserveInPlace(core, ask)) return true;
-  return Reserve(core, ask) && CheckConflicts(core, ask).verdict == Verdict::kReady;
+bool TryReserveNow(Tables& tables, const Ask& ask) {
+  AddPieces(tables, ask);
+  if (tables.waits.anybody_waits_for_room(*ask.session->job) || !LeasesFit(tables, ask)) return false;
+  if (AwaitsPlace(tables, ask) && ReserveInPlace(tables, ask)) return true;
+  return Reserve(tables, ask) && CheckConflicts(tables, ask).verdict == Verdict::kReady;
 }
 
 // Pieces that were given room but are not waited for after all lose it again.
-void ReleaseUnused(Core& core, const Ask& ask) {
+void ReleaseUnused(Tables& tables, const Ask& ask) {
   for (const WaitItem& item : ask.items) {
-    const Tensor& tensor = core.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.slot];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      if (core.PieceOf(tensor, k).has(kReserved) && Pin(core, tensor.piece(k))) Unpin(core, tensor.piece(k));
+      if (tables.PieceOf(tensor, k).has(kReserved) && Pin(tables, tables.tensors.PieceOf(tensor, k)))
+        Unpin(tables, tables.tensors.PieceOf(tensor, k));
     }
   }
 }
 
-uint64_t BytesAsked(const Core& core) {
+uint64_t BytesAsked(const Tables& tables) {
   uint64_t bytes = 0;
-  for (const WaitItem& item : core.items) bytes += item.length;
+  for (const WaitItem& item : tables.scratch.items) bytes += item.length;
   return bytes;
 }
 
-void KeepLeaseRequest(Core& core, const Ask& ask, const Request& request) {
-  Enqueue(core, ask,
+// `known`: what a check has just found.
+void KeepLeaseRequest(Tables& tables, const Ask& ask, const Request& request,
+                      const std::optional<ConflictCheck>& known = std::nullopt) {
+  Enqueue(tables, ask,
           {.timeout_ms = request.timeout_ms,
-           .requested_bytes = BytesAsked(core),
-           .kind = LeaseWait{.write_failures = ask.session->job->write_failure_count}});
+           .requested_bytes = BytesAsked(tables),
+           .known = known,
+           .kind = LeaseWait{.write_failures = ask.session->job->failures.count()}});
 }
 
 // Two items of one exclusive request must not name the same piece: it would wait for itself.
-bool ItemsOverlap(Core& core) {
-  if (core.items.size() < 2) return false;
-  SortItems(core);
-  for (size_t i = 1; i < core.order.size(); ++i) {
-    const WaitItem& before = core.items[core.order[i - 1]];
-    const WaitItem& after = core.items[core.order[i]];
+bool ItemsOverlap(Tables& tables) {
+  if (tables.scratch.items.size() < 2) return false;
+  SortItems(tables);
+  for (size_t i = 1; i < tables.scratch.order.size(); ++i) {
+    const WaitItem& before = tables.scratch.items[tables.scratch.order[i - 1]];
+    const WaitItem& after = tables.scratch.items[tables.scratch.order[i]];
     const bool same = before.tensor.slot == after.tensor.slot;
     if (same && after.first_piece < before.first_piece + before.piece_count) return true;
   }
@@ -252,94 +265,95 @@ bool ItemsOverlap(Core& core) {
 }
 
 // The check of all pieces that the ask names, charged to the turn's work. A client may send a request for thousands of
-// pieces in each message: when the turn has no work left, the request waits for the next one (kNeedsRoom).
-ConflictCheck CheckWithinBudget(Core& core, const Ask& ask) {
-  if (!core.work.TrySpend(CostOf(core, ask))) return {.verdict = Verdict::kNeedsRoom};
-  return CheckConflicts(core, ask);
+// pieces in each message: when the turn has no work left, the request waits for the next one (none).
+std::optional<ConflictCheck> CheckWithinBudget(Tables& tables, const Ask& ask) {
+  if (!tables.work.TrySpend(CostOf(tables, ask))) return std::nullopt;
+  return CheckConflicts(tables, ask);
 }
 
 }  // namespace
 
-void SubmitCreate(Core& core, SessionState& session, const Request& request) {
-  if (RefuseWhileDraining(core, session, request)) return;
+void SubmitCreate(Tables& tables, SessionState& session, const Request& request) {
+  if (RefuseWhileDraining(tables, session, request)) return;
   JobState& job = *session.job;
   // Counted out of all checks, and freed only with the grant: a refusal leaves it as it was.
   const bool replaces = (request.flags & proto::kFlagReplace) != 0 && request.items.size() == 1;
   const TensorSlot replaced =
-      replaces ? ReplacedBy(core, session, request.items.front().tensor, IsShared(request)) : kNoTensor;
-  const uint64_t tensors = job.counters.tensor_count - (replaced == kNoTensor ? 0 : 1);
-  if (tensors + request.items.size() > core.options.tensors_per_job_max) {
-    Refuse(
-        core, session, request, 0,
-        {Code::kNoMemory,
-         fmt::format("the job has {} tensors, at most {}", job.counters.tensor_count, core.options.tensors_per_job_max),
-         {.requested = request.items.size(), .limit = core.options.tensors_per_job_max}});
+      replaces ? ReplacedBy(tables, session, request.items.front().tensor, IsShared(request)) : kNoTensor;
+  const uint64_t tensors = job.record.counters.tensor_count - (replaced == kNoTensor ? 0 : 1);
+  if (tensors + request.items.size() > tables.options.tensors_per_job_max) {
+    Refuse(tables, session, request, 0,
+           {Code::kNoMemory,
+            fmt::format("the job has {} tensors, at most {}", job.record.counters.tensor_count,
+                        tables.options.tensors_per_job_max),
+            {.requested = request.items.size(), .limit = tables.options.tensors_per_job_max}});
     return;
   }
-  core.items.clear();
-  uint64_t pages = job.logical_pages - (replaced == kNoTensor ? 0 : PagesOf(core.tensors[replaced].size));
+  tables.scratch.items.clear();
+  uint64_t pages = job.pages.logical() - (replaced == kNoTensor ? 0 : PagesOf(tables.tensors[replaced].size));
   for (const RequestItem& asked : request.items) {
-    if (!CheckNewTensor(core, session, request, pages)) return;
+    if (!CheckNewTensor(tables, session, request, pages)) return;
     pages += PagesFor(asked.value);
   }
-  if (!CheckLimits(core, session, request)) return;
-  const bool added = replaced != kNoTensor ? AddUnnamed(core, session, request) : AddTensors(core, session, request);
+  if (!CheckLimits(tables, session, request)) return;
+  const bool added =
+      replaced != kNoTensor ? AddUnnamed(tables, session, request) : AddTensors(tables, session, request);
   if (!added) return;
-  const Ask ask = AskFor(core, session, request);
-  if (core.work.TrySpend(CostOf(core, ask)) && TryReserveNow(core, ask)) {
-    TakePlace(core, ask);
-    Grant(core, ask);
+  const Ask ask = AskFor(tables, session, request);
+  if (tables.work.TrySpend(CostOf(tables, ask)) && TryReserveNow(tables, ask)) {
+    TakePlace(tables, ask);
+    Grant(tables, ask);
     return;
   }
-  ReleaseUnused(core, ask);
-  KeepLeaseRequest(core, ask, request);
+  ReleaseUnused(tables, ask);
+  KeepLeaseRequest(tables, ask, request);
 }
 
-void SubmitAcquire(Core& core, SessionState& session, const Request& request) {
-  if (RefuseWhileDraining(core, session, request)) return;
-  if (!ResolveItems(core, session, request, true) || !CheckLimits(core, session, request)) return;
-  const Ask ask = AskFor(core, session, request);
-  if (ask.exclusive() && ItemsOverlap(core)) {
-    Refuse(core, session, request, 0,
+void SubmitAcquire(Tables& tables, SessionState& session, const Request& request) {
+  if (RefuseWhileDraining(tables, session, request)) return;
+  if (!ResolveItems(tables, session, request, true) || !CheckLimits(tables, session, request)) return;
+  const Ask ask = AskFor(tables, session, request);
+  if (ask.exclusive() && ItemsOverlap(tables)) {
+    Refuse(tables, session, request, 0,
            {Code::kInvalid,
             "two items of one write request name the same 2 MiB piece of a tensor; join their ranges",
             {}});
     return;
   }
-  const ConflictCheck found = CheckWithinBudget(core, ask);
-  if (found.verdict == Verdict::kReady && LeasesFit(core, ask)) {
-    session.job->counters.acquire_hits += core.items.size();
-    Grant(core, ask);
-  } else if (found.verdict == Verdict::kRefused) {
-    Refuse(core, session, request, found.item, RefusalOf(core, ask, found));
+  const std::optional<ConflictCheck> found = CheckWithinBudget(tables, ask);
+  if (found && found->verdict == Verdict::kReady && LeasesFit(tables, ask)) {
+    tables.jobs.Edit(*session.job).counters.acquire_hits += tables.scratch.items.size();
+    Grant(tables, ask);
+  } else if (found && found->verdict == Verdict::kRefused) {
+    Refuse(tables, session, request, found->item, RefusalOf(tables, ask, *found));
   } else {
-    KeepLeaseRequest(core, ask, request);
+    KeepLeaseRequest(tables, ask, request, found);
   }
 }
 
-void SubmitRelease(Core& core, SessionState& session, const Request& request) {
+void SubmitRelease(Tables& tables, SessionState& session, const Request& request) {
   ReleaseWait wait;
-  if (!ReleaseMore(core, session, request.items, request.flags, &wait)) {
+  if (!ReleaseMore(tables, session, request.items, request.flags, &wait)) {
     wait.items.assign(request.items.begin(), request.items.end());
     const Ask ask{
         .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = {}};
-    Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .kind = std::move(wait)});
+    Enqueue(tables, ask, {.timeout_ms = request.timeout_ms, .kind = std::move(wait)});
   } else if (wait.refusal) {
-    Refuse(core, session, request, wait.refused_item, *std::move(wait.refusal));
+    Refuse(tables, session, request, wait.refused_item, *std::move(wait.refusal));
   } else {
-    AnswerValue(core, session, request.sequence, request.op, 0);
+    AnswerValue(tables, session, request.sequence, request.op, 0);
   }
 }
 
-void SubmitFree(Core& core, SessionState& session, const Request& request) {
-  if (!ResolveItems(core, session, request, false)) return;
-  const Ask ask = AskFor(core, session, request);
-  const ConflictCheck found = CheckWithinBudget(core, ask);
-  if (found.verdict != Verdict::kReady) {
-    Enqueue(core, ask, {.timeout_ms = request.timeout_ms, .kind = FreeWait{}});
+void SubmitFree(Tables& tables, SessionState& session, const Request& request) {
+  if (!ResolveItems(tables, session, request, false)) return;
+  const Ask ask = AskFor(tables, session, request);
+  const std::optional<ConflictCheck> found = CheckWithinBudget(tables, ask);
+  if (!found || found->verdict != Verdict::kReady) {
+    Enqueue(tables, ask, {.timeout_ms = request.timeout_ms, .kind = FreeWait{}});
     return;
   }
-  AnswerValue(core, session, request.sequence, request.op, DetachAll(core, core.items));
+  AnswerValue(tables, session, request.sequence, request.op, DetachAll(tables, tables.scratch.items));
 }
 
 }  // namespace tier::tiering

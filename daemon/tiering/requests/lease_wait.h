@@ -7,13 +7,14 @@
 // may not pass one that has waited for half of its time, which would never be served.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/leases/conflicts.h"
 
 namespace tier::tiering {
 
 // kReady: to be granted now. kWaits: the WaitTable says where. REQUIRES: running; a create or acquire.
-Outcome AdvanceLease(Core& core, Waiter& waiter);
+// `known`: what a check of it has just found, so that it is not made twice.
+Outcome AdvanceLease(Tables& tables, Waiter& waiter, const ConflictCheck* known = nullptr);
 // The same for a free: kReady means that nothing holds the tensors.
-Outcome AdvanceFree(Core& core, Waiter& waiter);
+Outcome AdvanceFree(Tables& tables, Waiter& waiter);
 
 }  // namespace tier::tiering

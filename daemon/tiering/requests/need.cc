@@ -16,12 +16,12 @@ bool Missing(const Ask& ask, const WaitItem& item, const Tensor& tensor, const P
   return !piece.ram && NeedsRoom(ask, item, tensor, piece);
 }
 
-Need NeedOf(const Core& core, const Ask& ask) {
+Need NeedOf(const Tables& tables, const Ask& ask) {
   Need need;
   for (const WaitItem& item : ask.items) {
-    const Tensor& tensor = core.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.slot];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      if (!Missing(ask, item, tensor, core.PieceOf(tensor, k))) continue;
+      if (!Missing(ask, item, tensor, tables.PieceOf(tensor, k))) continue;
       const uint32_t pages = PagesOfPiece(tensor, k);
       (pages == kPagesPerBlock ? need.blocks : need.slot_pages) += pages == kPagesPerBlock ? 1 : pages;
     }
@@ -29,18 +29,18 @@ Need NeedOf(const Core& core, const Ask& ask) {
   return need;
 }
 
-uint64_t NewlyHeldPages(const Core& core, std::span<const WaitItem> items) {
+uint64_t NewlyHeldPages(const Tables& tables, std::span<const WaitItem> items) {
   std::vector<std::pair<TensorSlot, uint32_t>> fresh;
   for (const WaitItem& item : items) {
-    const Tensor& tensor = core.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.slot];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      if (!Held(core.PieceOf(tensor, k))) fresh.emplace_back(item.tensor.slot, k);
+      if (!Held(tables.PieceOf(tensor, k))) fresh.emplace_back(item.tensor.slot, k);
     }
   }
   std::sort(fresh.begin(), fresh.end());
   fresh.erase(std::unique(fresh.begin(), fresh.end()), fresh.end());
   uint64_t pages = 0;
-  for (const auto& [slot, number] : fresh) pages += PagesOfPiece(core.tensors[slot], number);
+  for (const auto& [slot, number] : fresh) pages += PagesOfPiece(tables.tensors[slot], number);
   return pages;
 }
 

@@ -13,8 +13,8 @@ uint32_t PagesOfPiece(const Tensor& tensor, uint32_t number);
 // The piece has no room in RAM, and the ask needs it there.
 bool Missing(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece);
 // The sum over the pieces that the ask needs and that have no room yet.
-Need NeedOf(const Core& core, const Ask& ask);
+Need NeedOf(const Tables& tables, const Ask& ask);
 // Pages that leases of these items would hold beyond what is held now (Ledger::LeasedBy); each piece counts once.
-uint64_t NewlyHeldPages(const Core& core, std::span<const WaitItem> items);
+uint64_t NewlyHeldPages(const Tables& tables, std::span<const WaitItem> items);
 
 }  // namespace tier::tiering

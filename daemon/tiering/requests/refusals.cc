@@ -24,62 +24,63 @@ constexpr size_t kDebtorsNamedMax = 3;
 std::string Holders(const JobState& job) {
   std::vector<const SessionState*> holders;
   for (const SessionState* session : job.sessions) {
-    if (session->lease_count != 0) holders.push_back(session);
+    if (session->record.lease_count != 0) holders.push_back(session);
   }
   if (holders.empty()) return "nothing is leased";
-  std::sort(holders.begin(), holders.end(),
-            [](const SessionState* a, const SessionState* b) { return a->leased_bytes > b->leased_bytes; });
+  std::sort(holders.begin(), holders.end(), [](const SessionState* a, const SessionState* b) {
+    return a->record.leased_bytes > b->record.leased_bytes;
+  });
   std::string text;
   for (size_t i = 0; i < std::min(holders.size(), kNamedMax); ++i) {
     text +=
         fmt::format("{}session {} leases {} in {} ranges", i == 0 ? "" : ", ", static_cast<uint64_t>(holders[i]->id),
-                    FormatBytes(holders[i]->leased_bytes), holders[i]->lease_count);
+                    FormatBytes(holders[i]->record.leased_bytes), holders[i]->record.lease_count);
   }
   if (holders.size() > kNamedMax) text += fmt::format(" and {} more", holders.size() - kNamedMax);
   return text;
 }
 
 // What keeps the arena below its configured maximum.
-std::string HostShortage(const Core& core) {
-  const uint64_t reachable = core.ports.windows.arena_max_bytes();
-  if (reachable >= core.ledger.arena_bytes()) return {};
+std::string HostShortage(const Tables& tables) {
+  const uint64_t reachable = tables.ports.windows.arena_max_bytes();
+  if (reachable >= tables.ledger.arena_bytes()) return {};
   return fmt::format(", the host has memory for {} of it now", FormatBytes(reachable));
 }
 
 // The jobs whose clients owe most windows.
-std::string Debtors(const Core& core) {
+std::string Debtors(const Tables& tables) {
   std::string text;
-  for (const Ledger::Debtor& debtor : core.ledger.ListDebtors(kDebtorsNamedMax)) {
-    const JobState* job = core.jobs.Find(debtor.id);
+  for (const Ledger::Debtor& debtor : tables.ledger.ListDebtors(kDebtorsNamedMax)) {
+    const JobState* job = tables.jobs.Find(debtor.id);
     if (job == nullptr) continue;
-    const double seconds = std::chrono::duration<double>(core.now - debtor.since).count();
-    text += fmt::format("; job {} was asked for windows {:.1f} s ago and has not returned {} of them", job->options.key,
+    const double seconds = std::chrono::duration<double>(tables.turn.now() - debtor.since).count();
+    text += fmt::format("; job {} was asked for windows {:.1f} s ago and has not returned {} of them", job->key,
                         seconds, FormatBytes(debtor.returning));
   }
   return text;
 }
 
-proto::ErrorRecord Figures(const Core& core, const JobState& job, uint64_t requested_bytes) {
+proto::ErrorRecord Figures(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
   return {.requested = requested_bytes,
           .available = job.pool.free_pages() * kPageSize,
-          .limit = core.ledger.LeaseMax(job.entitlement)};
+          .limit = tables.ledger.LeaseMax(job.entitlement)};
 }
 
 // Who leases the piece, or any, as far as a look at each session's newest leases tells.
-std::string HoldersOf(const Core& core, const JobState& job, TensorSlot tensor, std::optional<uint32_t> piece) {
+std::string HoldersOf(const Tables& tables, const JobState& job, TensorSlot tensor, std::optional<uint32_t> piece) {
   constexpr uint32_t kScannedMax = 256;
   std::string text;
   size_t named = 0;
   for (const SessionState* session : job.sessions) {
     uint32_t scanned = 0;
-    LeaseSlot slot = session->leases;
-    for (; slot != kNoLease && scanned < kScannedMax; slot = core.leases[slot].next, ++scanned) {
-      const Lease& lease = core.leases[slot];
+    LeaseSlot slot = session->record.leases;
+    for (; slot != kNoLease && scanned < kScannedMax; slot = tables.leases[slot].next, ++scanned) {
+      const Lease& lease = tables.leases[slot];
       if (lease.tensor == tensor && (!piece || *piece - lease.first_piece < lease.piece_count)) break;
     }
     if (slot == kNoLease || scanned == kScannedMax || named == kNamedMax) continue;
     text += fmt::format("{}session {} ({})", named++ == 0 ? "" : ", ", static_cast<uint64_t>(session->id),
-                        core.leases[slot].exclusive() ? "writing" : "reading");
+                        tables.leases[slot].exclusive() ? "writing" : "reading");
   }
   return text.empty() ? "another request" : text;
 }
@@ -88,49 +89,50 @@ std::string UnfinishedSwapOf(const SessionState& session) {
   return fmt::format("under an unfinished swap_out of session {}", static_cast<uint64_t>(session.id));
 }
 
-Refusal FlushRefusal(const Core& core, const Waiter& waiter) {
+Refusal FlushRefusal(const Tables& tables, const Waiter& waiter) {
   const JobState& job = *waiter.job;
-  if (job.write_backoff != 0) return WriteFailureRefusal(core, job, waiter.requested_bytes);
+  if (job.failures.in_a_row() != 0) return WriteFailureRefusal(tables, job, waiter.requested_bytes);
   Refusal refusal{.code = Code::kTimeout};
   std::string next;
   const uint32_t at = waiter.flush().written.item;
-  if (at < waiter.items.size() && core.Alive(waiter.items[at].tensor)) {
+  if (at < waiter.items.size() && tables.Alive(waiter.items[at].tensor)) {
     const TensorSlot slot = waiter.items[at].tensor.slot;
-    refusal.record.tensor = core.tensors[slot].id;
-    const SessionState* swapper = SwapperOf(core, slot, {0, core.tensors[slot].piece_count}, nullptr);
+    refusal.record.tensor = tables.tensors[slot].id;
+    const SessionState* swapper = SwapperOf(tables, slot, {0, tables.tensors[slot].piece_count}, nullptr);
     next = fmt::format(", tensor {:#x} was {}", refusal.record.tensor,
                        swapper == nullptr ? "not" : UnfinishedSwapOf(*swapper));
   }
   refusal.detail = fmt::format(
       "{} of {} tensors were on SSD at the deadline{}; {} of the job wait to be written and {}; end write leases, and "
       "ask again for the rest",
-      at, waiter.items.size(), next, FormatBytes(job.dirty_pages * kPageSize), Holders(job));
+      at, waiter.items.size(), next, FormatBytes(job.pages.dirty() * kPageSize), Holders(job));
   return refusal;
 }
 
 }  // namespace
 
-Refusal OwnLeasesRefusal(const Core& core, const SessionState& session, uint64_t tensor) {
+Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint64_t tensor) {
   std::string list;
   uint32_t named = 0;
-  for (LeaseSlot slot = session.leases; slot != kNoLease && named < kNamedMax; slot = core.leases[slot].next, ++named) {
-    const Lease& lease = core.leases[slot];
+  for (LeaseSlot slot = session.record.leases; slot != kNoLease && named < kNamedMax;
+       slot = tables.leases[slot].next, ++named) {
+    const Lease& lease = tables.leases[slot];
     list += fmt::format("{}{} of tensor {:#x} bytes {} + {}", named == 0 ? "" : ", ",
-                        lease.exclusive() ? "writing" : "reading", core.tensors[lease.tensor].id, lease.offset,
+                        lease.exclusive() ? "writing" : "reading", tables.tensors[lease.tensor].id, lease.offset,
                         lease.length);
   }
   Refusal refusal{.code = Code::kWouldDeadlock};
-  refusal.record = Figures(core, *session.job, 0);
+  refusal.record = Figures(tables, *session.job, 0);
   refusal.record.tensor = tensor;
   refusal.detail = fmt::format("only leases of this session stand in the way ({} ranges, {}): {}{}; release some first",
-                               session.lease_count, FormatBytes(session.leased_bytes), list,
-                               named < session.lease_count ? ", ..." : "");
+                               session.record.lease_count, FormatBytes(session.record.leased_bytes), list,
+                               named < session.record.lease_count ? ", ..." : "");
   return refusal;
 }
 
-Refusal BlockedRefusal(const Core& core, const Ask& ask, const ConflictCheck& at) {
+Refusal BlockedRefusal(const Tables& tables, const Ask& ask, const ConflictCheck& at) {
   const WaitItem& item = ask.items[at.item];
-  const Tensor& tensor = core.tensors[item.tensor.slot];
+  const Tensor& tensor = tables.tensors[item.tensor.slot];
   Refusal refusal{.code = Code::kTimeout};
   refusal.record = {.tensor = tensor.id, .requested = item.length, .limit = tensor.size};
   const char* what = ask.exclusive() ? "writing" : "reading";
@@ -148,54 +150,54 @@ Refusal BlockedRefusal(const Core& core, const Ask& ask, const ConflictCheck& at
       break;
     case Blocker::kUpdate: {
       const PieceRange range{item.first_piece, item.piece_count};
-      const SessionState* swapper = SwapperOf(core, item.tensor.slot, range, ask.session);
+      const SessionState* swapper = SwapperOf(tables, item.tensor.slot, range, ask.session);
       refusal.detail = fmt::format("{} tensor {:#x} has to wait: it is {}; ask again when that has ended", what,
                                    tensor.id, swapper == nullptr ? "free now" : UnfinishedSwapOf(*swapper));
       break;
     }
     case Blocker::kAnyLease:
       refusal.detail = fmt::format("freeing tensor {:#x} has to wait for {}; ask again when that has ended", tensor.id,
-                                   HoldersOf(core, *tensor.job, item.tensor.slot, std::nullopt));
+                                   HoldersOf(tables, tables.JobOf(tensor), item.tensor.slot, std::nullopt));
       break;
     case Blocker::kClaim:
     case Blocker::kLease:
     case Blocker::kNone:
-      refusal.detail =
-          fmt::format("{} tensor {:#x} at byte {} has to wait for {}; ask again when that has ended", what, tensor.id,
-                      uint64_t{at.piece} * kBlockSize, HoldersOf(core, *tensor.job, item.tensor.slot, at.piece));
+      refusal.detail = fmt::format("{} tensor {:#x} at byte {} has to wait for {}; ask again when that has ended", what,
+                                   tensor.id, uint64_t{at.piece} * kBlockSize,
+                                   HoldersOf(tables, tables.JobOf(tensor), item.tensor.slot, at.piece));
       break;
   }
   return refusal;
 }
 
-Refusal NoMemoryRefusal(const Core& core, const JobState& job, uint64_t requested_bytes) {
+Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
   Refusal refusal{.code = Code::kNoMemory};
-  refusal.record = Figures(core, job, requested_bytes);
+  refusal.record = Figures(tables, job, requested_bytes);
   refusal.detail = fmt::format(
       "{} of RAM asked for, {} free in the job's windows ({} held, share {}); {}; of the arena of {} all jobs hold "
       "{}{}{}; release leases, or raise the job's limit or the arena",
       FormatBytes(requested_bytes), FormatBytes(refusal.record.available),
-      FormatBytes(core.ledger.HeldBy(job.entitlement)), FormatBytes(refusal.record.limit), Holders(job),
-      FormatBytes(core.ledger.arena_bytes()), FormatBytes(core.ports.windows.arena_bytes()), HostShortage(core),
-      Debtors(core));
+      FormatBytes(tables.ledger.HeldBy(job.entitlement)), FormatBytes(refusal.record.limit), Holders(job),
+      FormatBytes(tables.ledger.arena_bytes()), FormatBytes(tables.ports.windows.arena_bytes()), HostShortage(tables),
+      Debtors(tables));
   return refusal;
 }
 
-Refusal WriteFailureRefusal(const Core& core, const JobState& job, uint64_t requested_bytes) {
-  Refusal refusal{.code = job.write_failure.code == Code::kOk ? Code::kNoSpace : job.write_failure.code};
-  const storage::DeviceSpace space = core.ports.extents.usable();
-  refusal.record = {.tensor = job.write_failure.tensor,
+Refusal WriteFailureRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
+  Refusal refusal{.code = job.failures.last().code == Code::kOk ? Code::kNoSpace : job.failures.last().code};
+  const storage::DeviceSpace space = tables.ports.extents.usable();
+  refusal.record = {.tensor = job.failures.last().tensor,
                     .requested = requested_bytes,
                     .available = space.free,
                     .limit = space.capacity};
   refusal.detail = fmt::format("{} of RAM can only be had by writing to SSD ({} free of {}), and that fails: {}",
                                FormatBytes(requested_bytes), FormatBytes(space.free), FormatBytes(space.capacity),
-                               job.write_failure.message);
+                               job.failures.last().message);
   return refusal;
 }
 
-Refusal DeadlineRefusal(const Core& core, const Waiter& waiter) {
-  if (waiter.op == proto::Op::kFlush || waiter.op == proto::Op::kPersist) return FlushRefusal(core, waiter);
+Refusal DeadlineRefusal(const Tables& tables, const Waiter& waiter) {
+  if (waiter.op == proto::Op::kFlush || waiter.op == proto::Op::kPersist) return FlushRefusal(tables, waiter);
   if (const ScanWait* scan = std::get_if<ScanWait>(&waiter.kind)) {
     const uint64_t gone = scan->scan.item;
     return {Code::kTimeout,
@@ -203,22 +205,23 @@ Refusal DeadlineRefusal(const Core& core, const Waiter& waiter) {
                         waiter.items.size()),
             {.requested = waiter.items.size(), .available = gone}};
   }
-  const Ask ask = AskOf(core, waiter);
+  const Ask ask = AskOf(tables, waiter);
   const JobState& job = *waiter.job;
   ConflictCheck found;
   const Conflict& last = *ConflictOf(waiter.kind);
-  if (last.blocked) found = CheckConflictAt(core, ask, last.at.item, last.at.piece);
-  if (found.verdict != Verdict::kBlocked) found = CheckConflicts(core, ask);
-  if (found.verdict == Verdict::kRefused) return RefusalOf(core, ask, found);
+  if (last.blocked) found = CheckConflictAt(tables, ask, last.at.item, last.at.piece);
+  if (found.verdict != Verdict::kBlocked) found = CheckConflicts(tables, ask);
+  if (found.verdict == Verdict::kRefused) return RefusalOf(tables, ask, found);
   if (found.verdict == Verdict::kBlocked) {
-    const bool own = OwnLeasesBlock(core, *ask.session, found, ask);
-    const uint64_t tensor = core.tensors[ask.items[found.item].tensor.slot].id;
-    return own ? OwnLeasesRefusal(core, *ask.session, tensor) : BlockedRefusal(core, ask, found);
+    const bool own = OwnLeasesBlock(tables, *ask.session, found, ask);
+    const uint64_t tensor = tables.tensors[ask.items[found.item].tensor.slot].id;
+    return own ? OwnLeasesRefusal(tables, *ask.session, tensor) : BlockedRefusal(tables, ask, found);
   }
-  const bool beyond = !LeasesFit(core, ask) && OnlyOwnLeases(*ask.session);
-  if (beyond || OwnLeasesHoldRoom(core, *ask.session)) return OwnLeasesRefusal(core, *ask.session, 0);
-  if (job.write_backoff >= kWriteFailuresBeforeRefusal) return WriteFailureRefusal(core, job, waiter.requested_bytes);
-  Refusal refusal = NoMemoryRefusal(core, job, waiter.requested_bytes);
+  const bool beyond = !LeasesFit(tables, ask) && OnlyOwnLeases(*ask.session);
+  if (beyond || OwnLeasesHoldRoom(tables, *ask.session)) return OwnLeasesRefusal(tables, *ask.session, 0);
+  if (job.failures.in_a_row() >= kWriteFailuresBeforeRefusal)
+    return WriteFailureRefusal(tables, job, waiter.requested_bytes);
+  Refusal refusal = NoMemoryRefusal(tables, job, waiter.requested_bytes);
   const LeaseWait* lease = std::get_if<LeaseWait>(&waiter.kind);
   if (lease != nullptr && lease->starved) return refusal;
   refusal.code = Code::kTimeout;

@@ -7,14 +7,14 @@
 namespace tier::tiering {
 
 // Nothing can be had because only the asking session's own leases stand in the way; lists them.
-Refusal OwnLeasesRefusal(const Core& core, const SessionState& session, uint64_t tensor);
+Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint64_t tensor);
 // A lease of somebody else, an unsealed tensor or a transfer stood in the way to the end.
-Refusal BlockedRefusal(const Core& core, const Ask& ask, const ConflictCheck& at);
+Refusal BlockedRefusal(const Tables& tables, const Ask& ask, const ConflictCheck& at);
 // No room in RAM.
-Refusal NoMemoryRefusal(const Core& core, const JobState& job, uint64_t requested_bytes);
+Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes);
 // No room in RAM because nothing could be written out.
-Refusal WriteFailureRefusal(const Core& core, const JobState& job, uint64_t requested_bytes);
+Refusal WriteFailureRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes);
 // What a waiter hears when its deadline passes.
-Refusal DeadlineRefusal(const Core& core, const Waiter& waiter);
+Refusal DeadlineRefusal(const Tables& tables, const Waiter& waiter);
 
 }  // namespace tier::tiering

@@ -17,35 +17,35 @@ using proto::RequestItem;
 
 // False: it sealed what another request had freed or replaced meanwhile, and its bytes are gone. (A creation is nobody
 // else's: its own session gave it up.)
-bool ReleaseOne(Core& core, LeaseSlot slot, uint32_t flags, const SwapPart& part) {
-  const TensorRef tensor = core.RefOf(core.leases[slot].tensor);
-  const bool attached = !core.tensors[tensor.slot].has(kDetached);
-  const bool exclusive = core.leases[slot].exclusive();
-  const bool rewrites = exclusive && core.tensors[tensor.slot].has(kVisible);
+bool ReleaseOne(Tables& tables, LeaseSlot slot, uint32_t flags, const SwapPart& part) {
+  const TensorRef tensor = tables.RefOf(tables.leases[slot].tensor);
+  const bool attached = !tables.tensors[tensor.slot].has(kDetached);
+  const bool exclusive = tables.leases[slot].exclusive();
+  const bool rewrites = exclusive && tables.tensors[tensor.slot].has(kVisible);
   if ((flags & proto::kFlagUntouched) != 0 && exclusive) {
-    CancelGrant(core, slot);
+    CancelGrant(tables, slot);
   } else if ((flags & proto::kFlagAbandon) != 0 && exclusive) {
-    Abandon(core, slot);
+    Abandon(tables, slot);
   } else {
-    Release(core, slot, part);
+    Release(tables, slot, part);
   }
-  if ((flags & proto::kFlagFreeAfter) != 0 && attached && core.Alive(tensor)) Detach(core, tensor.slot);
+  if ((flags & proto::kFlagFreeAfter) != 0 && attached && tables.Alive(tensor)) Detach(tables, tensor.slot);
   return attached || !rewrites || (flags & (proto::kFlagAbandon | proto::kFlagUntouched | proto::kFlagFreeAfter)) != 0;
 }
 
 // Whatever is wrong with it, the lease ends.
-std::optional<Refusal> ReleaseItem(Core& core, SessionState& session, const RequestItem& item, uint32_t flags) {
-  const LeaseSlot slot = core.leases.Find(item.value, session.slot);
+std::optional<Refusal> ReleaseItem(Tables& tables, SessionState& session, const RequestItem& item, uint32_t flags) {
+  const LeaseSlot slot = tables.leases.Find(item.value, session.slot);
   if (slot == kNoLease) {
     return Refusal{
         Code::kStale,
         fmt::format("lease {:#x} is not one this session holds: it ended, or belongs to another epoch", item.value),
         {.tensor = item.tensor}};
   }
-  const uint64_t tensor = core.tensors[core.leases[slot].tensor].id;
+  const uint64_t tensor = tables.tensors[tables.leases[slot].tensor].id;
   SwapPart part;
-  std::optional<Refusal> wrong = ReadSwapPart(core, slot, item, flags, &part);
-  if (ReleaseOne(core, slot, flags, part)) return wrong;
+  std::optional<Refusal> wrong = ReadSwapPart(tables, slot, item, flags, &part);
+  if (ReleaseOne(tables, slot, flags, part)) return wrong;
   return Refusal{
       Code::kStale,
       fmt::format("tensor {:#x} was freed or replaced while it was being written: what was written is gone with it",
@@ -53,11 +53,28 @@ std::optional<Refusal> ReleaseItem(Core& core, SessionState& session, const Requ
       {.tensor = tensor}};
 }
 
-void ReleaseNext(Core& core, SessionState& session, const RequestItem& item, uint32_t flags, ReleaseWait* wait) {
-  std::optional<Refusal> wrong = ReleaseItem(core, session, item, flags);
-  if (!wrong || wait->refusal) return;
-  wait->refused_item = wait->next;
-  wait->refusal = std::move(wrong);
+struct Releasing {
+  std::span<const RequestItem> items;
+  uint32_t flags = 0;
+  bool all = false;  // However much it is.
+};
+// False: the turn has no more work left for the next one.
+bool ReleaseItems(Tables& tables, SessionState& session, const Releasing& releasing, ReleaseWait* wait) {
+  for (; wait->next < releasing.items.size(); ++wait->next) {
+    const RequestItem& item = releasing.items[wait->next];
+    const LeaseSlot slot = tables.leases.Find(item.value, session.slot);
+    const uint32_t cost = 1 + (slot == kNoLease ? 0 : tables.leases[slot].piece_count);
+    if (releasing.all) {
+      tables.work.Charge(cost);
+    } else if (!tables.work.TrySpend(cost)) {
+      return false;
+    }
+    std::optional<Refusal> wrong = ReleaseItem(tables, session, item, releasing.flags);
+    if (!wrong || wait->refusal) continue;
+    wait->refused_item = wait->next;
+    wait->refusal = std::move(wrong);
+  }
+  return true;
 }
 
 Outcome OutcomeOf(ReleaseWait& wait) {
@@ -66,28 +83,21 @@ Outcome OutcomeOf(ReleaseWait& wait) {
 
 }  // namespace
 
-bool ReleaseMore(Core& core, SessionState& session, std::span<const RequestItem> items, uint32_t flags,
+bool ReleaseMore(Tables& tables, SessionState& session, std::span<const RequestItem> items, uint32_t flags,
                  ReleaseWait* wait) {
-  for (; wait->next < items.size(); ++wait->next) {
-    const LeaseSlot slot = core.leases.Find(items[wait->next].value, session.slot);
-    if (!core.work.TrySpend(slot == kNoLease ? 1 : core.leases[slot].piece_count + 1)) return false;
-    ReleaseNext(core, session, items[wait->next], flags, wait);
-  }
-  return true;
+  return ReleaseItems(tables, session, {items, flags, false}, wait);
 }
 
-Outcome AdvanceRelease(Core& core, Waiter& waiter) {
+Outcome AdvanceRelease(Tables& tables, Waiter& waiter) {
   ReleaseWait& wait = std::get<ReleaseWait>(waiter.kind);
-  if (!ReleaseMore(core, core.AskerOf(waiter), wait.items, waiter.flags, &wait)) return core.WaitForNextTurn(waiter);
+  if (!ReleaseMore(tables, tables.AskerOf(waiter), wait.items, waiter.flags, &wait))
+    return tables.WaitForNextTurn(waiter);
   return OutcomeOf(wait);
 }
 
-Outcome FinishRelease(Core& core, Waiter& waiter) {
+Outcome FinishRelease(Tables& tables, Waiter& waiter) {
   ReleaseWait& wait = std::get<ReleaseWait>(waiter.kind);
-  for (; wait.next < wait.items.size(); ++wait.next) {
-    core.work.Charge(1);
-    ReleaseNext(core, core.AskerOf(waiter), wait.items[wait.next], waiter.flags, &wait);
-  }
+  ReleaseItems(tables, tables.AskerOf(waiter), {wait.items, waiter.flags, true}, &wait);
   return OutcomeOf(wait);
 }
 

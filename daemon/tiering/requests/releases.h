@@ -12,10 +12,10 @@
 namespace tier::tiering {
 
 // Goes on with the items, as far as the turn's work reaches. True: all of them were gone through.
-bool ReleaseMore(Core& core, SessionState& session, std::span<const proto::RequestItem> items, uint32_t flags,
+bool ReleaseMore(Tables& tables, SessionState& session, std::span<const proto::RequestItem> items, uint32_t flags,
                  ReleaseWait* wait);
-Outcome AdvanceRelease(Core& core, Waiter& waiter);
+Outcome AdvanceRelease(Tables& tables, Waiter& waiter);
 // All that is left of it, however much: what its session does next comes behind it.
-Outcome FinishRelease(Core& core, Waiter& waiter);
+Outcome FinishRelease(Tables& tables, Waiter& waiter);
 
 }  // namespace tier::tiering

@@ -15,38 +15,38 @@
 namespace tier::tiering {
 namespace {
 
-const Tensor& NewOf(const Core& core, const Ask& ask) { return core.tensors[ask.items.front().tensor.slot]; }
+const Tensor& NewOf(const Tables& tables, const Ask& ask) { return tables.tensors[ask.items.front().tensor.slot]; }
 
 // The tensor whose place it takes, as things stand.
-TensorSlot OldOf(const Core& core, const Ask& ask) {
-  return ReplacedBy(core, *ask.session, NewOf(core, ask).id, (ask.flags & proto::kFlagShared) != 0);
+TensorSlot OldOf(const Tables& tables, const Ask& ask) {
+  return ReplacedBy(tables, *ask.session, NewOf(tables, ask).id, (ask.flags & proto::kFlagShared) != 0);
 }
 
 // Calls visit(piece) for each piece whose RAM is free once its tensor is detached.
 template <typename Visit>
-void ForEachVacated(const Core& core, TensorSlot slot, Visit visit) {
-  if (slot == kNoTensor || core.tensors[slot].lease_count != 0) return;
-  const Tensor& tensor = core.tensors[slot];
+void ForEachVacated(const Tables& tables, TensorSlot slot, Visit visit) {
+  if (slot == kNoTensor || tables.tensors[slot].lease_count != 0) return;
+  const Tensor& tensor = tables.tensors[slot];
   if (tensor.piece_count > kPlacePiecesMax) return;
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
-    const Piece& piece = core.PieceOf(tensor, k);
+    const Piece& piece = tables.PieceOf(tensor, k);
     if (piece.ram && !piece.in_transfer()) visit(piece);
   }
 }
 
 // Runs out of the pool for every piece of the ask that has none. False: not all; what was taken stands in `taken`.
-bool TakeMissing(Core& core, const Ask& ask, std::vector<base::PageRun>* taken) {
+bool TakeMissing(Tables& tables, const Ask& ask, std::vector<base::PageRun>* taken) {
   JobState& job = *ask.session->job;
-  const Need need = NeedOf(core, ask);
-  if (TakeRuns(core, job, static_cast<uint32_t>(need.blocks), static_cast<uint32_t>(need.slot_pages))) {
-    *taken = core.runs;
+  const Need need = NeedOf(tables, ask);
+  if (TakeRuns(tables, job, static_cast<uint32_t>(need.blocks), static_cast<uint32_t>(need.slot_pages))) {
+    *taken = tables.scratch.runs;
     return true;
   }
   const WaitItem& item = ask.items.front();
-  const Tensor& tensor = NewOf(core, ask);
+  const Tensor& tensor = NewOf(tables, ask);
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-    if (core.PieceOf(tensor, k).ram) continue;
-    const base::PageRun run = TakeRun(core, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(k))), false);
+    if (tables.PieceOf(tensor, k).ram) continue;
+    const base::PageRun run = TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(k))), false);
     if (!run) return false;
     taken->push_back(run);
   }
@@ -55,13 +55,13 @@ bool TakeMissing(Core& core, const Ask& ask, std::vector<base::PageRun>* taken) 
 
 // Runs for every piece of the ask that has none, were the old tensor gone. Empty: there are not enough. The pool is as
 // it was afterwards: what was taken out of it can be taken again once the old tensor is gone.
-std::vector<base::PageRun> PlanRuns(Core& core, const Ask& ask, TensorSlot old) {
+std::vector<base::PageRun> PlanRuns(Tables& tables, const Ask& ask, TensorSlot old) {
   JobState& job = *ask.session->job;
   std::vector<base::PageRun> lent;
-  ForEachVacated(core, old, [&](const Piece& piece) { lent.push_back(piece.ram); });
+  ForEachVacated(tables, old, [&](const Piece& piece) { lent.push_back(piece.ram); });
   for (const base::PageRun run : lent) job.pool.Free(run);
   std::vector<base::PageRun> planned;
-  const bool enough = TakeMissing(core, ask, &planned);
+  const bool enough = TakeMissing(tables, ask, &planned);
   for (const base::PageRun run : planned) job.pool.Free(run);
   for (const base::PageRun run : lent) {
     TIER_CHECK(job.pool.TryTake(run), "{} pages of block {} cannot be taken back", run.pages, run.block);
@@ -72,81 +72,78 @@ std::vector<base::PageRun> PlanRuns(Core& core, const Ask& ask, TensorSlot old) 
 
 }  // namespace
 
-TensorSlot ReplacedBy(const Core& core, const SessionState& session, uint64_t id, bool shared) {
-  const TensorSlot present = FindTensor(core, session, id, shared);
+TensorSlot ReplacedBy(const Tables& tables, const SessionState& session, uint64_t id, bool shared) {
+  const TensorSlot present = FindTensor(tables, session, id, shared);
   if (present == kNoTensor) return kNoTensor;
-  const Tensor& tensor = core.tensors[present];
+  const Tensor& tensor = tables.tensors[present];
   const bool ours = tensor.has(kVisible) || tensor.creator == static_cast<uint64_t>(session.id);
   return ours ? present : kNoTensor;
 }
 
-bool AwaitsPlace(const Core& core, const Ask& ask) {
-  return ask.op == proto::Op::kCreate && core.Alive(ask.items.front().tensor) && NewOf(core, ask).has(kUnnamed);
+bool AwaitsPlace(const Tables& tables, const Ask& ask) {
+  return ask.op == proto::Op::kCreate && tables.Alive(ask.items.front().tensor) && NewOf(tables, ask).has(kUnnamed);
 }
 
-std::optional<Refusal> PlaceRefusal(const Core& core, const Ask& ask) {
-  const Tensor& tensor = NewOf(core, ask);
-  const JobState& job = *tensor.job;
-  const TensorSlot old = OldOf(core, ask);
-  const TensorSlot present = core.table.Find({static_cast<uint64_t>(job.id), tensor.space, tensor.id});
-  if (present != kNoTensor && present != old) return ExistsRefusal(core.tensors[present], tensor.size);
-  const uint64_t freed = old == kNoTensor ? 0 : PagesOf(core.tensors[old].size);
-  return CapacityRefusal(core, job, {.tensor = tensor.id, .size = tensor.size}, job.logical_pages - freed);
+std::optional<Refusal> PlaceRefusal(const Tables& tables, const Ask& ask) {
+  const Tensor& tensor = NewOf(tables, ask);
+  const JobState& job = tables.JobOf(tensor);
+  const TensorSlot old = OldOf(tables, ask);
+  const TensorSlot present = tables.names.Find({tensor.job, tensor.space, tensor.id});
+  if (present != kNoTensor && present != old) return ExistsRefusal(tables.tensors[present], tensor.size);
+  const uint64_t freed = old == kNoTensor ? 0 : PagesOf(tables.tensors[old].size);
+  return CapacityRefusal(tables, job, {.tensor = tensor.id, .size = tensor.size}, job.pages.logical() - freed);
 }
 
-Vacated VacatedBy(const Core& core, const Ask& ask) {
+Vacated VacatedBy(const Tables& tables, const Ask& ask) {
   Vacated vacated;
-  if (!AwaitsPlace(core, ask)) return vacated;
-  ForEachVacated(core, OldOf(core, ask), [&](const Piece& piece) {
+  if (!AwaitsPlace(tables, ask)) return vacated;
+  ForEachVacated(tables, OldOf(tables, ask), [&](const Piece& piece) {
     vacated.pages += piece.ram.pages;
     vacated.held_pages += Held(piece) ? piece.ram.pages : 0;
   });
   return vacated;
 }
 
-TensorRef PlaceToKeep(const Core& core, const Ask& ask) {
-  if (!AwaitsPlace(core, ask)) return {};
-  const TensorSlot old = OldOf(core, ask);
-  if (old == kNoTensor || core.tensors[old].piece_count > kPlacePiecesMax) return {};
-  return core.tensors[old].lease_count != 0 ? TensorRef{} : core.RefOf(old);
+TensorRef PlaceToKeep(const Tables& tables, const Ask& ask) {
+  if (!AwaitsPlace(tables, ask)) return {};
+  const TensorSlot old = OldOf(tables, ask);
+  if (old == kNoTensor || tables.tensors[old].piece_count > kPlacePiecesMax) return {};
+  return tables.tensors[old].lease_count != 0 ? TensorRef{} : tables.RefOf(old);
 }
 
-uint32_t PlacePieces(const Core& core, const Ask& ask) {
-  const TensorSlot old = AwaitsPlace(core, ask) ? OldOf(core, ask) : kNoTensor;
-  const uint32_t count = old == kNoTensor ? 0 : core.tensors[old].piece_count;
+uint32_t PlacePieces(const Tables& tables, const Ask& ask) {
+  const TensorSlot old = AwaitsPlace(tables, ask) ? OldOf(tables, ask) : kNoTensor;
+  const uint32_t count = old == kNoTensor ? 0 : tables.tensors[old].piece_count;
   return count > kPlacePiecesMax ? 0 : count;
 }
 
-bool ReserveInPlace(Core& core, const Ask& ask) {
+bool ReserveInPlace(Tables& tables, const Ask& ask) {
   JobState& job = *ask.session->job;
-  const uint64_t vacated = VacatedBy(core, ask).pages;
-  if (vacated == 0 || vacated + job.pool.free_pages() < NeedOf(core, ask).pages()) return false;
-  const TensorSlot old = OldOf(core, ask);
-  const std::vector<base::PageRun> runs = PlanRuns(core, ask, old);
+  const uint64_t vacated = VacatedBy(tables, ask).pages;
+  if (vacated == 0 || vacated + job.pool.free_pages() < NeedOf(tables, ask).pages()) return false;
+  const TensorSlot old = OldOf(tables, ask);
+  const std::vector<base::PageRun> runs = PlanRuns(tables, ask, old);
   if (runs.empty()) return false;
-  // All of it goes now, whatever is left of the turn's work.
-  core.work.Charge(core.tensors[old].piece_count);
-  core.work.Refund(core.tensors[old].piece_count);
-  TakePlace(core, ask);
+  tables.work.Prepaid([&] { TakePlace(tables, ask); });  // All of the old tensor's RAM is needed now.
   const WaitItem& item = ask.items.front();
-  const Tensor& tensor = core.tensors[item.tensor.slot];
+  const Tensor& tensor = tables.tensors[item.tensor.slot];
   size_t next = 0;
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-    const PieceId id = tensor.piece(k);
-    if (core.pieces[id].ram) continue;
+    const PieceId id = tables.tensors.PieceOf(tensor, k);
+    if (tables.pieces[id].ram) continue;
     TIER_CHECK(next < runs.size() && job.pool.TryTake(runs[next]), "run {} of {}", next, runs.size());
-    GiveRam(core, id, runs[next++]);
+    GiveRam(tables, id, runs[next++]);
   }
   TIER_CHECK(next == runs.size(), "{} runs for {} pieces", runs.size(), next);
-  core.jobs.NeedMaintenance(job);
+  tables.jobs.NeedMaintenance(job);
   return true;
 }
 
-void TakePlace(Core& core, const Ask& ask) {
-  if (!AwaitsPlace(core, ask)) return;
-  const TensorSlot old = OldOf(core, ask);
-  if (old != kNoTensor) Detach(core, old);
-  NameTensor(core, ask.items.front().tensor.slot);
+void TakePlace(Tables& tables, const Ask& ask) {
+  if (!AwaitsPlace(tables, ask)) return;
+  const TensorSlot old = OldOf(tables, ask);
+  if (old != kNoTensor) Detach(tables, old);
+  NameTensor(tables, ask.items.front().tensor.slot);
 }
 
 }  // namespace tier::tiering

@@ -12,36 +12,38 @@
 #include <optional>
 
 #include "daemon/tiering/leases/grants.h"
+#include "daemon/tiering/pieces/catalog.h"
 
 namespace tier::tiering {
 
-// Pieces of an old tensor that are gone through, and freed, in one go: 8 GiB of it.
-inline constexpr uint32_t kPlacePiecesMax = 4096;
-static_assert(proto::kSpansPerCompletionMax + 1 + 2 * kPlacePiecesMax <= kLookMax);
+// Pieces of an old tensor that are gone through, and freed, in one go: 4 GiB of it.
+inline constexpr uint32_t kPlacePiecesMax = 2048;
+inline constexpr uint32_t kPlaceCost = 1 + kFreeCost;  // Units of work for each of them.
+static_assert(proto::kSpansPerCompletionMax + 1 + kPlaceCost * kPlacePiecesMax <= kLookMax);
 
 // Whose place a create takes, if any: what somebody else is still creating is nobody's to replace.
-TensorSlot ReplacedBy(const Core& core, const SessionState& session, uint64_t id, bool shared);
+TensorSlot ReplacedBy(const Tables& tables, const SessionState& session, uint64_t id, bool shared);
 // The ask is a create that waits for the place of another.
-bool AwaitsPlace(const Core& core, const Ask& ask);
+bool AwaitsPlace(const Tables& tables, const Ask& ask);
 // What became of the name, or of the space for tensors, since it was asked for. None: it may take the place.
-std::optional<Refusal> PlaceRefusal(const Core& core, const Ask& ask);
+std::optional<Refusal> PlaceRefusal(const Tables& tables, const Ask& ask);
 
 // Pages in RAM that the ask's taking its place would free at once; of them, held ones (Held).
 struct Vacated {
   uint64_t pages = 0;
   uint64_t held_pages = 0;
 };
-Vacated VacatedBy(const Core& core, const Ask& ask);
+Vacated VacatedBy(const Tables& tables, const Ask& ask);
 // What is to stay in RAM while the ask waits: evicted or written out it would make no room that is not counted already,
 // and could not be read meanwhile. None where the ask awaits no place, or the old tensor has too many pieces; nor while
 // that is leased, for then its room is not counted, and its readers would wait for the ask as it for them.
-TensorRef PlaceToKeep(const Core& core, const Ask& ask);
+TensorRef PlaceToKeep(const Tables& tables, const Ask& ask);
 // Pieces of the old tensor that a look at the ask goes over.
-uint32_t PlacePieces(const Core& core, const Ask& ask);
+uint32_t PlacePieces(const Tables& tables, const Ask& ask);
 // True: with what the old tensor gives up there is room for all of it; it has that room and its place, and is to be
 // granted now. False: nothing happened. REQUIRES: awaits its place, no refusal.
-bool ReserveInPlace(Core& core, const Ask& ask);
+bool ReserveInPlace(Tables& tables, const Ask& ask);
 // The old tensor goes, and the name means the new one. Nothing for an ask that awaits no place.
-void TakePlace(Core& core, const Ask& ask);
+void TakePlace(Tables& tables, const Ask& ask);
 
 }  // namespace tier::tiering

@@ -16,27 +16,27 @@ Refusal BadRange(const RequestItem& asked, uint64_t size) {
           {.tensor = asked.tensor, .requested = asked.offset, .available = asked.length, .limit = size}};
 }
 
-bool ResolveItems(Core& core, SessionState& session, const Request& request, bool ranges) {
-  core.items.clear();
+bool ResolveItems(Tables& tables, SessionState& session, const Request& request, bool ranges) {
+  tables.scratch.items.clear();
   const bool shared = IsShared(request);
   for (size_t i = 0; i < request.items.size(); ++i) {
     const RequestItem& asked = request.items[i];
-    const TensorSlot slot = FindTensor(core, session, asked.tensor, shared);
+    const TensorSlot slot = FindTensor(tables, session, asked.tensor, shared);
     if (slot == kNoTensor) {
-      Refuse(core, session, request, i,
+      Refuse(tables, session, request, i,
              {Code::kNotFound,
               fmt::format("no tensor {:#x} in the {} namespace", asked.tensor, shared ? "shared" : "session's"),
               {.tensor = asked.tensor}});
       return false;
     }
-    const Tensor& tensor = core.tensors[slot];
+    const Tensor& tensor = tables.tensors[slot];
     WaitItem item{.tensor = {slot, tensor.salt}, .id = asked.tensor};
     const RequestItem whole{.tensor = asked.tensor};
     if (!SetRange(ranges ? asked : whole, tensor.size, &item)) {
-      Refuse(core, session, request, i, BadRange(asked, tensor.size));
+      Refuse(tables, session, request, i, BadRange(asked, tensor.size));
       return false;
     }
-    core.items.push_back(item);
+    tables.scratch.items.push_back(item);
   }
   return true;
 }

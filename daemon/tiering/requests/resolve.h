@@ -1,7 +1,7 @@
 // Resolve: from the ids and ranges that a request names to tensors. Any field may hold any value. Engine thread only.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
@@ -9,8 +9,8 @@ namespace tier::tiering {
 inline bool IsShared(const Request& request) { return (request.flags & proto::kFlagShared) != 0; }
 // INVALID: the item's range does not lie in a tensor of that size.
 Refusal BadRange(const proto::RequestItem& asked, uint64_t size);
-// Finds what each item names and checks its range; fills core.items. `ranges` = false: the whole tensor, whatever range
-// the item holds. False: the request was refused, and answered.
-bool ResolveItems(Core& core, SessionState& session, const Request& request, bool ranges);
+// Finds what each item names and checks its range; fills tables.scratch.items. `ranges` = false: the whole tensor,
+// whatever range the item holds. False: the request was refused, and answered.
+bool ResolveItems(Tables& tables, SessionState& session, const Request& request, bool ranges);
 
 }  // namespace tier::tiering

@@ -13,72 +13,72 @@ namespace {
 using proto::Op;
 
 // Clean and idle: its RAM copy goes.
-void DropPiece(Core& core, PieceId id, uint32_t length, Scan* scan) {
-  const Piece& piece = core.pieces[id];
+void DropPiece(Tables& tables, PieceId id, uint32_t length, Scan* scan) {
+  const Piece& piece = tables.pieces[id];
   const bool idle =
       piece.copies == Copies::kRamSsd && piece.activity == Activity::kNone && piece.read_leases == 0 && piece.pins == 0;
   if (!idle) return;
-  Evict(core, id);
+  Evict(tables, id);
   scan->ram_bytes += length;
 }
 
-void AcceptPiece(Core& core, PieceId id) {
-  const Piece& piece = core.pieces[id];
+void AcceptPiece(Tables& tables, PieceId id) {
+  const Piece& piece = tables.pieces[id];
   // One that is being rewritten stops being torn when it is sealed.
   if (piece.copies != Copies::kTorn || piece.activity == Activity::kLeasedWrite) return;
-  SetState(core, id, {Copies::kRam, Activity::kNone});
-  RemoveTear(core, piece.tensor);
+  SetState(tables, id, {Copies::kRam, Activity::kNone});
+  RemoveTear(tables, piece.tensor);
 }
 
 void CountPiece(const Piece& piece, uint32_t length, Scan* scan) {
   const bool in_ram = piece.ram && !piece.has(kReserved) && piece.activity != Activity::kReadingIn;
   if (in_ram) scan->ram_bytes += length;
-  if (piece.ssd_run && piece.activity != Activity::kLeasedWrite) scan->ssd_bytes += length;
+  if (piece.on_ssd()) scan->ssd_bytes += length;
 }
 
-void ScanPiece(Core& core, Op op, PieceId id, Scan* scan) {
-  const Piece& piece = core.pieces[id];
-  const uint32_t length = core.tensors[piece.tensor].piece_length(piece.number);
+void ScanPiece(Tables& tables, Op op, PieceId id, Scan* scan) {
+  const Piece& piece = tables.pieces[id];
+  const uint32_t length = tables.tensors[piece.tensor].piece_length(piece.number);
   switch (op) {
-    case Op::kDrop: return DropPiece(core, id, length, scan);
+    case Op::kDrop: return DropPiece(tables, id, length, scan);
     case Op::kStat: return CountPiece(piece, length, scan);
-    case Op::kAccept: return AcceptPiece(core, id);
+    case Op::kAccept: return AcceptPiece(tables, id);
     default: TIER_CHECK(false, "operation {} is no scan", static_cast<uint16_t>(op));
   }
 }
 
 // True: to the end. An accept goes over the torn pieces alone.
-bool Go(Core& core, Op op, std::span<const WaitItem> items, Scan* scan) {
+bool Go(Tables& tables, Op op, std::span<const WaitItem> items, Scan* scan) {
   for (; scan->item < items.size(); ++scan->item, scan->piece = 0) {
     const WaitItem& item = items[scan->item];
-    if (!core.Alive(item.tensor)) continue;
-    const Tensor& tensor = core.tensors[item.tensor.slot];
+    if (!tables.Alive(item.tensor)) continue;
+    const Tensor& tensor = tables.tensors[item.tensor.slot];
     TIER_CHECK(item.first_piece + item.piece_count <= tensor.piece_count, "pieces {} + {} of {}", item.first_piece,
                item.piece_count, tensor.piece_count);
-    if (op == Op::kAccept) EndUpdates(core, item.tensor.slot);
+    if (op == Op::kAccept) EndUpdates(tables, item.tensor.slot);
     for (; scan->piece < item.piece_count && (op != Op::kAccept || tensor.torn()); ++scan->piece) {
-      if (!core.work.TrySpend()) return false;
-      const PieceId id = tensor.piece(item.first_piece + scan->piece);
-      if (id != kNoPiece) ScanPiece(core, op, id, scan);
+      if (!tables.work.TrySpend()) return false;
+      const PieceId id = tables.tensors.PieceOf(tensor, item.first_piece + scan->piece);
+      if (id != kNoPiece) ScanPiece(tables, op, id, scan);
     }
   }
   return true;
 }
 
-void AnswerScan(Core& core, const Ask& ask, const Scan& scan) {
+void AnswerScan(Tables& tables, const Ask& ask, const Scan& scan) {
   SessionState& session = *ask.session;
   for (const WaitItem& item : ask.items) {
-    if (ask.op == Op::kAccept && core.Alive(item.tensor)) EndUpdates(core, item.tensor.slot);
+    if (ask.op == Op::kAccept && tables.Alive(item.tensor)) EndUpdates(tables, item.tensor.slot);
   }
-  if (ask.op == Op::kDrop) return AnswerValue(core, session, ask.sequence, ask.op, scan.ram_bytes);
+  if (ask.op == Op::kDrop) return AnswerValue(tables, session, ask.sequence, ask.op, scan.ram_bytes);
   const WaitItem& first = ask.items.front();
-  if (!core.Alive(first.tensor)) {
-    return AnswerRefusal(core, session, {ask.sequence, ask.op, 0},
-                         RefusalOf(core, ask, {.verdict = Verdict::kRefused}));
+  if (!tables.Alive(first.tensor)) {
+    return AnswerRefusal(tables, session, {ask.sequence, ask.op, 0},
+                         RefusalOf(tables, ask, {.verdict = Verdict::kRefused}));
   }
-  const Tensor& tensor = core.tensors[first.tensor.slot];
+  const Tensor& tensor = tables.tensors[first.tensor.slot];
   if (ask.op == Op::kAccept) {
-    return AnswerValue(core, session, ask.sequence, ask.op, tensor.generation);
+    return AnswerValue(tables, session, ask.sequence, ask.op, tensor.generation);
   }
   proto::TensorRecord record{.size = tensor.size, .generation = tensor.generation};
   record.ram_bytes = scan.ram_bytes;
@@ -86,26 +86,26 @@ void AnswerScan(Core& core, const Ask& ask, const Scan& scan) {
   const uint64_t flags = (tensor.has(kVisible) ? proto::kTensorSealed : 0) | (tensor.torn() ? proto::kTensorTorn : 0);
   TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
   --session.outstanding;
-  core.figures.CountAnswer(ask.op, Code::kOk);
-  core.replies.Stat({session.id, ask.sequence}, record, flags);
+  tables.figures.CountAnswer(ask.op, Code::kOk);
+  tables.replies.Stat({session.id, ask.sequence}, record, flags);
 }
 
 }  // namespace
 
-bool RunScan(Core& core, const Ask& ask, Scan* scan) {
-  if (!Go(core, ask.op, ask.items, scan)) return false;
-  AnswerScan(core, ask, *scan);
+bool RunScan(Tables& tables, const Ask& ask, Scan* scan) {
+  if (!Go(tables, ask.op, ask.items, scan)) return false;
+  AnswerScan(tables, ask, *scan);
   return true;
 }
 
-Outcome AdvanceScan(Core& core, Waiter& waiter) {
+Outcome AdvanceScan(Tables& tables, Waiter& waiter) {
   ScanWait* const wait = &std::get<ScanWait>(waiter.kind);
   TIER_CHECK(IsScan(waiter.op), "operation {}", static_cast<uint16_t>(waiter.op));
   do {
-    if (Outcome listed = Enumerate(core, waiter, &wait->listing); listed.progress != Progress::kReady) return listed;
-    if (!Go(core, waiter.op, waiter.items, &wait->scan)) return core.WaitForNextTurn(waiter);
+    if (Outcome listed = Enumerate(tables, waiter, &wait->listing); listed.progress != Progress::kReady) return listed;
+    if (!Go(tables, waiter.op, waiter.items, &wait->scan)) return tables.WaitForNextTurn(waiter);
   } while (EnumerateNextPart(waiter, wait));
-  AnswerScan(core, AskOf(core, waiter), wait->scan);
+  AnswerScan(tables, AskOf(tables, waiter), wait->scan);
   return AnsweredAlready();
 }
 

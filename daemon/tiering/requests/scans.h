@@ -13,8 +13,8 @@ constexpr bool IsScan(proto::Op op) {
   return op == proto::Op::kDrop || op == proto::Op::kStat || op == proto::Op::kAccept;
 }
 // Goes over the ask's items. True: to the end, and answered. False: `scan` says how far. REQUIRES: resolved.
-bool RunScan(Core& core, const Ask& ask, Scan* scan);
+bool RunScan(Tables& tables, const Ask& ask, Scan* scan);
 // The same for a request that waits. kAnswered: to the end.
-Outcome AdvanceScan(Core& core, Waiter& waiter);
+Outcome AdvanceScan(Tables& tables, Waiter& waiter);
 
 }  // namespace tier::tiering

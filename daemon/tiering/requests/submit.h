@@ -2,12 +2,12 @@
 // answered exactly once, here or by waiting. Engine thread only.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
-void SubmitRequest(Core& core, SessionState& session, const Request& request);
+void SubmitRequest(Tables& tables, SessionState& session, const Request& request);
 // Flushes what the job's sessions have in common, for the daemon itself (Engine::FlushJob).
-void SubmitJobFlush(Core& core, JobState& job, uint64_t sequence, uint32_t timeout_ms);
+void SubmitJobFlush(Tables& tables, JobState& job, uint64_t sequence, uint32_t timeout_ms);
 
 }  // namespace tier::tiering

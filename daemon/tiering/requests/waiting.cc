@@ -22,77 +22,86 @@ using proto::Op;
 
 constexpr uint32_t kRoundsMax = 8;
 
-void CountWait(Core& core, const Waiter& waiter) {
-  const base::Duration waited = waiter.timed ? core.now - waiter.arrived : base::Duration{0};
-  waiter.job->counters.stall_ns += core.figures.CountWait(waited);
+void CountWait(Tables& tables, const Waiter& waiter) {
+  const base::Duration waited = waiter.timed ? tables.turn.now() - waiter.arrived : base::Duration{0};
+  tables.jobs.Edit(*waiter.job).counters.stall_ns += tables.figures.CountWait(waited);
 }
 
-void Remove(Core& core, Waiter& waiter) {
+void Remove(Tables& tables, Waiter& waiter) {
   JobState& job = *waiter.job;
   if (std::holds_alternative<LeaseWait>(waiter.kind)) {
-    UnpinAll(core, waiter);
-    DropClaims(core, waiter);
+    UnpinAll(tables, waiter);
+    DropClaims(tables, waiter);
   }
-  if (std::holds_alternative<PersistWait>(waiter.kind)) DropCapture(core, waiter);
-  SessionState& session = core.AskerOf(waiter);
+  if (std::holds_alternative<PersistWait>(waiter.kind)) DropCapture(tables, waiter);
+  SessionState& session = tables.AskerOf(waiter);
   TIER_CHECK(session.waiter_count != 0, "waiter {}", waiter.number);
   --session.waiter_count;
   session.releasing -= std::holds_alternative<ReleaseWait>(waiter.kind) ? 1 : 0;
-  EndEnumeration(core, session, waiter);
-  core.waits.Remove(waiter.number);
-  core.waits.OnRoom(job);  // What it had pinned can be evicted.
-  core.made_progress = true;
+  EndEnumeration(tables, session, waiter);
+  tables.waits.Remove(waiter.number);
+  tables.waits.OnRoom(job);  // What it had pinned can be evicted.
+  tables.turn.NoteProgress();
 }
 
-void CountRanges(Waiter& waiter) {
+void CountRanges(Tables& tables, const Waiter& waiter) {
   if (waiter.op != Op::kAcquire) return;
-  JobCounters& counters = waiter.job->counters;
+  JobCounters& counters = tables.jobs.Edit(*waiter.job).counters;
   (std::get<LeaseWait>(waiter.kind).missed ? counters.acquire_misses : counters.acquire_hits) += waiter.items.size();
 }
 
 // What it asked for can be had now.
-void GrantWaiter(Core& core, Waiter& waiter) {
-  CountRanges(waiter);
-  CountWait(core, waiter);
-  const Ask ask = AskOf(core, waiter);
+void GrantWaiter(Tables& tables, Waiter& waiter) {
+  CountRanges(tables, waiter);
+  CountWait(tables, waiter);
+  const Ask ask = AskOf(tables, waiter);
   if (ask.op == Op::kFree) {
-    AnswerValue(core, *ask.session, ask.sequence, ask.op, DetachAll(core, ask.items));
+    AnswerValue(tables, *ask.session, ask.sequence, ask.op, DetachAll(tables, ask.items));
   } else {
-    TakePlace(core, ask);
-    Grant(core, ask);
+    TakePlace(tables, ask);
+    Grant(tables, ask);
   }
-  Remove(core, waiter);
+  Remove(tables, waiter);
 }
 
 // A creation that comes to nothing leaves nothing behind.
-void GiveUpCreation(Core& core, Op op, std::span<const WaitItem> items) {
-  if (op == Op::kCreate) DetachAll(core, items);
+void GiveUpCreation(Tables& tables, Op op, std::span<const WaitItem> items) {
+  if (op == Op::kCreate) DetachAll(tables, items);
 }
 
-void FinishWaiter(Core& core, Waiter& waiter, uint64_t value) {
-  AnswerValue(core, core.AskerOf(waiter), waiter.sequence, waiter.op, value);
-  Remove(core, waiter);
+// Its session has ended.
+void Drop(Tables& tables, Waiter& waiter) {
+  // The rest goes by its name.
+  if (AwaitsPlace(tables, AskOf(tables, waiter))) GiveUpCreation(tables, waiter.op, waiter.items);
+  Remove(tables, waiter);
 }
 
-void RefuseWaiter(Core& core, Waiter& waiter, Refusal refusal, uint64_t item) {
-  SessionState& session = core.AskerOf(waiter);
+void FinishWaiter(Tables& tables, Waiter& waiter, uint64_t value) {
+  AnswerValue(tables, tables.AskerOf(waiter), waiter.sequence, waiter.op, value);
+  Remove(tables, waiter);
+}
+
+void RefuseWaiter(Tables& tables, Waiter& waiter, Refusal refusal, uint64_t item) {
+  SessionState& session = tables.AskerOf(waiter);
+  if (session.ending) return Drop(tables, waiter);
   const Answered to{waiter.sequence, waiter.op, item};
-  CountWait(core, waiter);
+  CountWait(tables, waiter);
   // It is removed next. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
   const std::vector<WaitItem> items = waiter.items;
-  Remove(core, waiter);
-  GiveUpCreation(core, to.op, items);
-  AnswerRefusal(core, session, to, std::move(refusal));
+  Remove(tables, waiter);
+  GiveUpCreation(tables, to.op, items);
+  AnswerRefusal(tables, session, to, std::move(refusal));
 }
 
 // As the unit that worked on it reports.
-void End(Core& core, Waiter& waiter, Outcome outcome) {
+void End(Tables& tables, Waiter& waiter, Outcome outcome) {
+  if (tables.AskerOf(waiter).ending) return Drop(tables, waiter);
   switch (outcome.progress) {
     case Progress::kWaits: return;
-    case Progress::kReady: return GrantWaiter(core, waiter);
-    case Progress::kFinished: return FinishWaiter(core, waiter, outcome.value);
-    case Progress::kAnswered: return Remove(core, waiter);
-    case Progress::kRefused: return RefuseWaiter(core, waiter, std::move(outcome.refusal), outcome.item);
+    case Progress::kReady: return GrantWaiter(tables, waiter);
+    case Progress::kFinished: return FinishWaiter(tables, waiter, outcome.value);
+    case Progress::kAnswered: return Remove(tables, waiter);
+    case Progress::kRefused: return RefuseWaiter(tables, waiter, std::move(outcome.refusal), outcome.item);
   }
 }
 
@@ -101,18 +110,19 @@ uint32_t CostOfLook(const Waiter& waiter) {
   return conflict != nullptr && conflict->blocked ? 1 : waiter.work_cost;
 }
 
-void Advance(Core& core, Waiter& waiter) {
+void Advance(Tables& tables, Waiter& waiter) {
+  if (tables.AskerOf(waiter).ending) return Drop(tables, waiter);
   struct {
-    Core& core;
+    Tables& tables;
     Waiter& waiter;
-    Outcome operator()(LeaseWait&) const { return AdvanceLease(core, waiter); }
-    Outcome operator()(FreeWait&) const { return AdvanceFree(core, waiter); }
-    Outcome operator()(FlushWait&) const { return AdvanceFlush(core, waiter); }
-    Outcome operator()(PersistWait&) const { return AdvanceFlush(core, waiter); }
-    Outcome operator()(ScanWait&) const { return AdvanceScan(core, waiter); }
-    Outcome operator()(ReleaseWait&) const { return AdvanceRelease(core, waiter); }
-  } const advance{core, waiter};
-  End(core, waiter, std::visit(advance, waiter.kind));
+    Outcome operator()(LeaseWait&) const { return AdvanceLease(tables, waiter); }
+    Outcome operator()(FreeWait&) const { return AdvanceFree(tables, waiter); }
+    Outcome operator()(FlushWait&) const { return AdvanceFlush(tables, waiter); }
+    Outcome operator()(PersistWait&) const { return AdvanceFlush(tables, waiter); }
+    Outcome operator()(ScanWait&) const { return AdvanceScan(tables, waiter); }
+    Outcome operator()(ReleaseWait&) const { return AdvanceRelease(tables, waiter); }
+  } const advance{tables, waiter};
+  End(tables, waiter, std::visit(advance, waiter.kind));
 }
 
 // The item that a refusal at the deadline is about.
@@ -123,20 +133,20 @@ uint64_t ItemAtDeadline(const Waiter& waiter) {
 
 }  // namespace
 
-uint32_t CostOf(const Core& core, const Ask& ask) {
+uint32_t CostOf(const Tables& tables, const Ask& ask) {
   if (ask.op == Op::kRelease) return 0;  // It pays for each lease.
   uint32_t cost = 1;
   // The others go over their pieces with a cursor.
   if (ask.op == Op::kFree) cost += static_cast<uint32_t>(ask.items.size());
   if (ask.op == Op::kCreate || ask.op == Op::kAcquire) {
     for (const WaitItem& item : ask.items) cost += item.piece_count;
-    cost += 2 * PlacePieces(core, ask);  // Looked at, and freed.
+    cost += kPlaceCost * PlacePieces(tables, ask);
   }
   TIER_CHECK(cost <= kLookMax, "a look at request {} costs {}", ask.sequence, cost);
   return cost;
 }
 
-void Enqueue(Core& core, const Ask& ask, Enqueued request) {
+void Enqueue(Tables& tables, const Ask& ask, Enqueued request) {
   Waiter kept{.session = ask.session->id,
               .session_slot = ask.session->slot,
               .job = ask.session->job,
@@ -147,111 +157,115 @@ void Enqueue(Core& core, const Ask& ask, Enqueued request) {
               .requested_bytes = request.requested_bytes,
               .items = {ask.items.begin(), ask.items.end()},
               .kind = std::move(request.kind)};
-  kept.work_cost = CostOf(core, ask);
+  kept.work_cost = CostOf(tables, ask);
   const bool leases = std::holds_alternative<LeaseWait>(kept.kind);
-  if (leases) kept.grant_cost = GrantCost(core, ask);
+  if (leases) kept.grant_cost = GrantCost(tables, ask);
   std::optional<Refusal> refusal;
-  if (ask.op != Op::kRelease) refusal = core.metadata.Check(*ask.session, RequestCost(kept), !leases);
+  if (ask.op != Op::kRelease) refusal = tables.metadata.Check(*ask.session, RequestCost(kept), !leases);
   if (refusal) {
-    GiveUpCreation(core, ask.op, kept.items);
-    return AnswerRefusal(core, *ask.session, {ask.sequence, ask.op, 0}, *std::move(refusal));
+    GiveUpCreation(tables, ask.op, kept.items);
+    return AnswerRefusal(tables, *ask.session, {ask.sequence, ask.op, 0}, *std::move(refusal));
   }
-  Waiter& waiter = core.waits.Add(std::move(kept));
+  Waiter& waiter = tables.waits.Add(std::move(kept));
   ++ask.session->waiter_count;
   ask.session->releasing += std::holds_alternative<ReleaseWait>(waiter.kind) ? 1 : 0;
-  if (core.work.TrySpend(waiter.work_cost)) return Advance(core, waiter);
-  core.WaitForNextTurn(waiter);
-}
-
-void FinishReleases(Core& core, const SessionState& session) {
-  for (const uint64_t number : core.waits.ListSession(session.slot)) {
-    Waiter& waiter = *core.waits.Find(number);
-    if (std::holds_alternative<ReleaseWait>(waiter.kind)) End(core, waiter, FinishRelease(core, waiter));
+  if (!tables.work.TrySpend(waiter.work_cost)) {
+    tables.WaitForNextTurn(waiter);
+  } else if (request.known) {
+    End(tables, waiter, AdvanceLease(tables, waiter, &*request.known));
+  } else {
+    Advance(tables, waiter);
   }
 }
 
-void RunWaiters(Core& core, JobState& job) {
+void FinishReleases(Tables& tables, const SessionState& session) {
+  for (const uint64_t number : tables.waits.ListSession(session.slot)) {
+    Waiter& waiter = *tables.waits.Find(number);
+    if (std::holds_alternative<ReleaseWait>(waiter.kind)) End(tables, waiter, FinishRelease(tables, waiter));
+  }
+}
+
+void RunWaiters(Tables& tables, JobState& job) {
   // A grant or refusal may help those before it. What more rounds or looks would bring, the next turns bring.
   for (uint32_t round = 0; round < kRoundsMax; ++round) {
     uint64_t given = 0;
-    while (const uint64_t number = core.waits.NextReady(job)) {
-      if (!core.work.TrySpend(CostOfLook(*core.waits.Find(number)))) {
-        core.waits.GiveAgain(job);
-        core.made_progress = true;
+    while (const uint64_t number = tables.waits.NextReady(job)) {
+      if (!tables.work.TrySpend(CostOfLook(*tables.waits.Find(number)))) {
+        tables.waits.GiveAgain(job);
+        tables.turn.NoteProgress();
         return;
       }
       ++given;
-      Waiter& waiter = core.waits.Take(number);
+      Waiter& waiter = tables.waits.Take(number);
       if (waiter.scans()) {  // Whatever there is: some of the turn is left to the requests behind it.
-        core.work.Divide(2, [&] { Advance(core, waiter); });
+        tables.work.Divide(2, [&] { Advance(tables, waiter); });
       } else {
-        Advance(core, waiter);
+        Advance(tables, waiter);
       }
     }
     if (given == 0) return;
   }
 }
 
-void ExpireWaiters(Core& core) {
-  while (const uint64_t number = core.waits.NextExpired(core.now)) {
-    Waiter& waiter = *core.waits.Find(number);
+void ExpireWaiters(Tables& tables) {
+  while (const uint64_t number = tables.waits.NextExpired(tables.turn.now())) {
+    Waiter& waiter = *tables.waits.Find(number);
     if (!waiter.has_deadline()) {
-      core.waits.DropDeadline(number);
+      tables.waits.DropDeadline(number);
       continue;
     }
-    if (!core.work.TrySpend(waiter.work_cost)) {  // The next turn is due at once: the deadline is past.
-      core.made_progress = true;
+    if (!tables.work.TrySpend(waiter.work_cost)) {  // The next turn is due at once: the deadline is past.
+      tables.turn.NoteProgress();
       return;
     }
-    RefuseWaiter(core, waiter, DeadlineRefusal(core, waiter), ItemAtDeadline(waiter));
+    RefuseWaiter(tables, waiter, DeadlineRefusal(tables, waiter), ItemAtDeadline(waiter));
   }
 }
 
-void RefuseFailedReads(Core& core) {
-  for (const FailedRead& failed : core.reports.TakeFailedReads()) {
-    if (!core.Alive(failed.tensor)) continue;
+void RefuseFailedReads(Tables& tables) {
+  for (const FailedRead& failed : tables.reports.TakeFailedReads()) {
+    if (!tables.Alive(failed.tensor)) continue;
     for (const uint64_t number : failed.waiters) {
-      Waiter* const waiter = core.waits.Find(number);
+      Waiter* const waiter = tables.waits.Find(number);
       if (waiter == nullptr) continue;
       const auto names = [&](const WaitItem& item) {
         return item.tensor == failed.tensor && failed.piece - item.first_piece < item.piece_count;
       };
       const auto item = std::ranges::find_if(waiter->items, names);
       if (item == waiter->items.end()) continue;
-      RefuseWaiter(core, *waiter, failed.refusal, static_cast<uint64_t>(item - waiter->items.begin()));
+      RefuseWaiter(tables, *waiter, failed.refusal, static_cast<uint64_t>(item - waiter->items.begin()));
     }
   }
 }
 
-void AnswerCommitted(Core& core) {
-  for (CommittedManifest& committed : core.reports.TakeCommitted()) {
-    Waiter* const waiter = core.waits.Find(committed.waiter);
-    if (waiter != nullptr) End(core, *waiter, std::move(committed.outcome));
+void AnswerCommitted(Tables& tables) {
+  for (CommittedManifest& committed : tables.reports.TakeCommitted()) {
+    Waiter* const waiter = tables.waits.Find(committed.waiter);
+    if (waiter != nullptr) End(tables, *waiter, std::move(committed.outcome));
   }
 }
 
-void FinishInternal(Core& core, JobState& job) {
-  for (const uint64_t number : core.waits.ListJob(job)) {
-    Waiter& waiter = *core.waits.Find(number);
-    if (waiter.session == kInternalSession) FinishWaiter(core, waiter, 0);
+void FinishInternal(Tables& tables, JobState& job) {
+  for (const uint64_t number : tables.waits.ListJob(job)) {
+    Waiter& waiter = *tables.waits.Find(number);
+    if (waiter.session == kInternalSession) FinishWaiter(tables, waiter, 0);
   }
 }
 
-void DropWaitersOf(Core& core, SessionState& session) {
-  if (session.releasing != 0) FinishReleases(core, session);  // What it sealed is sealed.
-  for (const uint64_t number : core.waits.ListSession(session.slot)) {
-    Waiter& waiter = *core.waits.Find(number);
-    // The rest goes by its name.
-    if (AwaitsPlace(core, AskOf(core, waiter))) GiveUpCreation(core, waiter.op, waiter.items);
-    Remove(core, waiter);
+bool DropWaitersOf(Tables& tables, const SessionState& session) {
+  for (const uint64_t number : tables.waits.ListSession(session.slot)) {
+    Waiter& waiter = *tables.waits.Find(number);
+    if (!tables.work.TrySpend(waiter.work_cost / 2 + 1)) return false;  // A piece is unpinned, but not examined.
+    Drop(tables, waiter);
   }
   TIER_CHECK(session.waiter_count == 0, "{} waiters left", session.waiter_count);
+  return true;
 }
 
-void RefuseAll(Core& core, JobState& job, const Refusal& refusal) {
-  for (const uint64_t number : core.waits.ListJob(job)) {
-    Waiter& waiter = *core.waits.Find(number);
-    if (waiter.has_deadline()) RefuseWaiter(core, waiter, refusal, 0);
+void RefuseAll(Tables& tables, JobState& job, const Refusal& refusal) {
+  for (const uint64_t number : tables.waits.ListJob(job)) {
+    Waiter& waiter = *tables.waits.Find(number);
+    if (waiter.has_deadline()) RefuseWaiter(tables, waiter, refusal, 0);
   }
 }
 

@@ -5,6 +5,8 @@
 // persist whose manifest is at the store.
 #pragma once
 
+#include <optional>
+
 #include "daemon/tiering/leases/grants.h"
 
 namespace tier::tiering {
@@ -12,25 +14,28 @@ namespace tier::tiering {
 struct Enqueued {
   uint32_t timeout_ms = 0;
   uint64_t requested_bytes = 0;
+  std::optional<ConflictCheck> known;  // What a check of the ask has just found. Nothing has changed since.
   WaitKind kind;
 };
 // Units of work of a whole look at the request.
-uint32_t CostOf(const Core& core, const Ask& ask);
+uint32_t CostOf(const Tables& tables, const Ask& ask);
 // Answers the request now if that is possible, else keeps it. NO_MEMORY where its user's metadata has no room for it.
-void Enqueue(Core& core, const Ask& ask, Enqueued request);
+void Enqueue(Tables& tables, const Ask& ask, Enqueued request);
 // Ends what the session has released and no turn has reached yet, before anything that comes behind it.
-void FinishReleases(Core& core, const SessionState& session);
+void FinishReleases(Tables& tables, const SessionState& session);
 // Looks at the job's waiters that are ready, first come first, as far as the turn's work reaches.
-void RunWaiters(Core& core, JobState& job);
-void ExpireWaiters(Core& core);
+void RunWaiters(Tables& tables, JobState& job);
+void ExpireWaiters(Tables& tables);
 // Refuses the requests that wait for bytes that could not be read (Reports).
-void RefuseFailedReads(Core& core);
+void RefuseFailedReads(Tables& tables);
 // Answers the persists whose manifests the store has answered.
-void AnswerCommitted(Core& core);
+void AnswerCommitted(Tables& tables);
 // Answers the daemon's own requests for a job that closes: nothing is left for them to do.
-void FinishInternal(Core& core, JobState& job);
-void DropWaitersOf(Core& core, SessionState& session);
+void FinishInternal(Tables& tables, JobState& job);
+// The session ends: as far as the turn's work reaches, its requests go without an answer. True: it has none any more.
+// Until then none of them is granted, refused or answered.
+bool DropWaitersOf(Tables& tables, const SessionState& session);
 // Every waiter is refused with this, but for those whose manifest is being committed: the store answers them.
-void RefuseAll(Core& core, JobState& job, const Refusal& refusal);
+void RefuseAll(Tables& tables, JobState& job, const Refusal& refusal);
 
 }  // namespace tier::tiering

@@ -11,13 +11,13 @@ namespace tier::tiering {
 FlightSlot FlightTable::Add(const Flight& flight) {
   TIER_CHECK(flight.piece != kNoPiece, "a transfer of no piece, extent on device {}", flight.extent.device);
   const FlightSlot slot = flights_.Allocate();
-  flights_[slot] = flight;
+  flights_.Edit(slot) = flight;
   writes_ += flight.direction == storage::Direction::kWrite ? 1 : 0;
   return slot;
 }
 
 Flight FlightTable::Remove(FlightSlot slot) {
-  const Flight flight = std::exchange(flights_[slot], {});
+  const Flight flight = std::exchange(flights_.Edit(slot), {});
   TIER_CHECK(flight.piece != kNoPiece, "transfer {} ended twice", static_cast<uint32_t>(slot));
   if (flight.direction == storage::Direction::kWrite) {
     TIER_CHECK(writes_ != 0, "transfer {} is one of no writes", static_cast<uint32_t>(slot));
@@ -29,7 +29,7 @@ Flight FlightTable::Remove(FlightSlot slot) {
 
 void FlightTable::Start(FlightSlot slot) {
   TIER_CHECK(!flights_[slot].started, "transfer {} started twice", static_cast<uint32_t>(slot));
-  flights_[slot].started = true;
+  flights_.Edit(slot).started = true;
   any_started_ = true;
 }
 

@@ -6,34 +6,41 @@
 #include "daemon/base/check.h"
 
 namespace tier::tiering {
-namespace {
-
-using Queue = std::vector<JobState*>;
-using Flag = bool JobState::*;  // Set while the job stands in the queue.
-
-void Add(Queue* queue, Flag flag, JobState& job) {
-  if (std::exchange(job.*flag, true)) return;
+void JobTable::AddTo(Queue* queue, bool Queued::* flag, JobState& job) {
+  if (std::exchange(queued_[Value(job.slot)].*flag, true)) return;
   queue->push_back(&job);
 }
 
 // Empties the queue into `jobs`, but for those that are closed. No allocation in steady state.
-void Take(Queue* queue, Flag flag, Queue* jobs) {
+void JobTable::TakeAll(Queue* queue, bool Queued::* flag, Queue* jobs) {
   jobs->clear();
   std::swap(*jobs, *queue);
-  for (JobState* job : *jobs) job->*flag = false;
-  std::erase_if(*jobs, [](const JobState* job) { return job->closing; });
+  for (const JobState* job : *jobs) queued_[Value(job->slot)].*flag = false;
+  std::erase_if(*jobs, [](const JobState* job) { return job->record.closing; });
 }
 
-}  // namespace
-
-JobState& JobTable::Open(std::unique_ptr<JobState> job) {
-  JobState* const opened = job.get();
-  opened->owner = memory::OwnerId{next_owner_++};
-  TIER_CHECK(by_id_.emplace(opened->id, opened).second, "job {} opened twice", static_cast<uint64_t>(opened->id));
-  by_owner_.emplace(static_cast<uint32_t>(opened->owner), opened);
-  const std::string& key = opened->options.key;
-  TIER_CHECK(key.empty() || by_key_.emplace(key, opened).second, "job {} opened twice", key);
-  jobs_.emplace(opened, std::move(job));
+JobState& JobTable::Open(JobId id, const JobOptions& options) {
+  const JobSlot slot = records_.Allocate();
+  JobRecord& record = records_.Edit(slot);
+  record = {.id = id,
+            .owner = memory::OwnerId{next_owner_++},
+            .uid = options.uid,
+            .guarantee_bytes = options.guarantee_bytes,
+            .limit_bytes = options.limit_bytes,
+            .named = options.named || options.resume,  // What is resumed outlives its sessions again.
+            .replaces_existing = options.replace_existing};
+  TIER_CHECK(options.key.size() < record.key.size(), "a key of {} bytes", options.key.size());
+  std::ranges::copy(options.key, record.key.begin());
+  if (Value(slot) >= by_slot_.size()) {
+    by_slot_.resize(size_t{Value(slot)} + 1);
+    queued_.resize(by_slot_.size());
+  }
+  queued_[Value(slot)] = {};
+  by_slot_[Value(slot)] = std::make_unique<JobState>(slot, record);
+  JobState* const opened = by_slot_[Value(slot)].get();
+  TIER_CHECK(by_id_.emplace(id, opened).second, "job {} opened twice", static_cast<uint64_t>(id));
+  by_owner_.emplace(static_cast<uint32_t>(record.owner), opened);
+  TIER_CHECK(opened->key.empty() || by_key_.emplace(opened->key, opened).second, "job {} opened twice", opened->key);
   open_.push_back(opened);
   return *opened;
 }
@@ -54,40 +61,59 @@ JobState* JobTable::FindByKey(const std::string& key) const {
 }
 
 void JobTable::Close(JobState& job) {
-  TIER_CHECK(!job.closing && Find(job.id) == &job, "job {} closed twice", job.options.key);
-  job.closing = true;
+  TIER_CHECK(!job.record.closing && Find(job.id) == &job, "job {} closed twice", job.key);
+  Edit(job).closing = true;
   by_id_.erase(job.id);
-  by_owner_.erase(static_cast<uint32_t>(job.owner));
-  if (!job.options.key.empty()) by_key_.erase(job.options.key);
+  by_owner_.erase(static_cast<uint32_t>(job.record.owner));
+  if (!job.key.empty()) by_key_.erase(job.key);
   std::erase(open_, &job);
   closing_.push_back(&job);
 }
 
 void JobTable::Remove(JobState& job) {
-  TIER_CHECK(job.closing && jobs_.contains(&job), "job {} is open, or gone", job.options.key);
-  AddCounters(job.counters, &closed_totals_);
+  TIER_CHECK(job.record.closing && &At(job.slot) == &job, "job {} is open, or gone", job.key);
+  AddCounters(job.record.counters, &closed_totals_);
   std::erase(closing_, &job);
   std::erase(maintenance_, &job);
   std::erase(port_wanted_, &job);
   std::erase(freeing_, &job);
-  if (job.write_retries) write_retries_.erase({job.write_retry_at, static_cast<uint64_t>(job.id)});
-  jobs_.erase(&job);
+  DropWriteRetry(job);
+  const JobSlot slot = job.slot;
+  by_slot_[Value(slot)].reset();
+  records_.Free(slot);
 }
 
-void JobTable::NeedMaintenance(JobState& job) { Add(&maintenance_, &JobState::needs_maintenance, job); }
+void JobTable::NeedMaintenance(JobState& job) { AddTo(&maintenance_, &Queued::maintenance, job); }
 
-void JobTable::TakeMaintenance(std::vector<JobState*>* jobs) {
-  Take(&maintenance_, &JobState::needs_maintenance, jobs);
+void JobTable::TakeMaintenance(std::vector<JobState*>* jobs) { TakeAll(&maintenance_, &Queued::maintenance, jobs); }
+
+void JobTable::WantPort(JobState& job) { AddTo(&port_wanted_, &Queued::port, job); }
+
+void JobTable::TakePortWanted(std::vector<JobState*>* jobs) {
+  TakeAll(&port_wanted_, &Queued::port, jobs);
+  port_rivals_ = static_cast<uint32_t>(jobs->size());
 }
 
-void JobTable::WantPort(JobState& job) { Add(&port_wanted_, &JobState::wants_port, job); }
+void JobTable::AddDirty(JobState& job, uint64_t pages) {
+  job.pages.AddDirty(pages);
+  dirty_pages_ += pages;
+}
 
-void JobTable::TakePortWanted(std::vector<JobState*>* jobs) { Take(&port_wanted_, &JobState::wants_port, jobs); }
+void JobTable::RemoveDirty(JobState& job, uint64_t pages) {
+  job.pages.RemoveDirty(pages);
+  dirty_pages_ -= pages;
+}
+
+void JobTable::DropWriteRetry(const JobState& job) {
+  const Queued& queued = queued_[Value(job.slot)];
+  if (queued.write_retry) write_retries_.erase({queued.write_retry_at, static_cast<uint64_t>(job.id)});
+}
 
 void JobTable::RetryWritesAt(JobState& job, base::TimePoint at) {
-  if (job.write_retries) write_retries_.erase({job.write_retry_at, static_cast<uint64_t>(job.id)});
-  job.write_retries = true;
-  job.write_retry_at = at;
+  DropWriteRetry(job);
+  Queued& queued = queued_[Value(job.slot)];
+  queued.write_retry = true;
+  queued.write_retry_at = at;
   write_retries_.emplace(at, static_cast<uint64_t>(job.id));
 }
 
@@ -96,7 +122,7 @@ JobState* JobTable::TakeWriteRetry(base::TimePoint now) {
     JobState* const job = Find(JobId{write_retries_.begin()->second});
     write_retries_.erase(write_retries_.begin());
     if (job == nullptr) continue;  // Closed meanwhile: nothing of it is written any more.
-    job->write_retries = false;
+    queued_[Value(job->slot)].write_retry = false;
     return job;
   }
   return nullptr;
@@ -107,33 +133,35 @@ std::optional<base::TimePoint> JobTable::NextWriteRetry() const {
   return write_retries_.begin()->first;
 }
 
-void JobTable::NoteFrees(JobState& job) { Add(&freeing_, &JobState::freeing, job); }
+void JobTable::NoteFrees(JobState& job) { AddTo(&freeing_, &Queued::freeing, job); }
 
 void JobTable::ListFreeing(std::vector<JobState*>* jobs) {
-  std::erase_if(freeing_, [](JobState* job) {
-    job->freeing = !job->freed_namespaces.empty() || !job->freed_tensors.empty();
-    return !job->freeing;
+  std::erase_if(freeing_, [&](const JobState* job) {
+    bool& freeing = queued_[Value(job->slot)].freeing;
+    freeing = job->frees.any_frees();
+    return !freeing;
   });
   jobs->assign(freeing_.begin(), freeing_.end());
 }
 
 void JobTable::CheckInvariants() const {
   TIER_CHECK(open_.size() == by_id_.size() && open_.size() == by_owner_.size() &&
-                 open_.size() + closing_.size() == jobs_.size(),
-             "{} open jobs and {} closing ones of {}", open_.size(), closing_.size(), jobs_.size());
+                 open_.size() + closing_.size() == records_.used(),
+             "{} open jobs and {} closing ones of {}", open_.size(), closing_.size(), records_.used());
   for (const JobState* job : open_) {
-    TIER_CHECK(!job->closing && Find(job->id) == job && FindByOwner(job->owner) == job, "job {}", job->options.key);
-    TIER_CHECK(job->options.key.empty() || FindByKey(job->options.key) == job, "job {}", job->options.key);
+    TIER_CHECK(!job->record.closing && Find(job->id) == job && FindByOwner(job->record.owner) == job, "job {}",
+               job->key);
+    TIER_CHECK(job->key.empty() || FindByKey(job->key) == job, "job {}", job->key);
   }
   const auto queued = [](const std::vector<JobState*>& queue, const JobState& job) {
     return std::ranges::find(queue, &job) != queue.end();
   };
   ForEach([&](const JobState& job) {
-    TIER_CHECK(job.needs_maintenance == queued(maintenance_, job) && job.wants_port == queued(port_wanted_, job),
-               "job {} is in a queue it does not know of", job.options.key);
-    const bool frees = !job.freed_namespaces.empty() || !job.freed_tensors.empty();
-    TIER_CHECK(job.freeing == queued(freeing_, job) && (job.freeing || !frees), "job {} has frees that nobody makes",
-               job.options.key);
+    const Queued& is = queued_[Value(job.slot)];
+    TIER_CHECK(is.maintenance == queued(maintenance_, job) && is.port == queued(port_wanted_, job),
+               "job {} is in a queue it does not know of", job.key);
+    TIER_CHECK(is.freeing == queued(freeing_, job) && (is.freeing || !job.frees.any_frees()),
+               "job {} has frees that nobody makes", job.key);
   });
 }
 

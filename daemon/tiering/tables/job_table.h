@@ -5,7 +5,8 @@
 // write-behind or growth follow calls NeedMaintenance; a job that found the transfer port full, or whose write failed,
 // is noted here with what it waits for.
 // Invariants: an open job is found by its id, its owner number and, where it has one, its key; a closed one by none of
-//   these. A job stands in each queue once.
+//   these. A job stands in each queue once. What a job keeps for longer than this run is its JobRecord, which changes
+//   through Edit alone.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,17 @@
 #include <vector>
 
 #include "daemon/tiering/tables/job_state.h"
+#include "daemon/tiering/tables/slab.h"
 
 namespace tier::tiering {
 
 class JobTable {
  public:
-  // Gives it its owner number. REQUIRES: no open job of that id, or of that key where it has one.
-  JobState& Open(std::unique_ptr<JobState> job);
+  // Gives it its owner number. REQUIRES: no open job of that id, or of that key where it has one; of less than
+  // kJobKeySize bytes.
+  JobState& Open(JobId id, const JobOptions& options);
+  JobState& At(JobSlot slot) const { return *by_slot_[Value(slot)]; }  // REQUIRES: open or closing.
+  JobRecord& Edit(const JobState& job) { return records_.Edit(job.slot); }
   JobState* Find(JobId id) const;
   JobState* FindByOwner(memory::OwnerId owner) const;
   JobState* FindByKey(const std::string& key) const;
@@ -48,29 +53,54 @@ class JobTable {
   void TakeMaintenance(std::vector<JobState*>* jobs);
   void WantPort(JobState& job);
   void TakePortWanted(std::vector<JobState*>* jobs);
+  // Jobs that wanted the port when transfers last ended: each has its part of its writes.
+  uint32_t port_rivals() const { return port_rivals_; }
   // Its writes are tried again at that time, and not before.
   void RetryWritesAt(JobState& job, base::TimePoint at);
+  base::TimePoint write_retry_at(const JobState& job) const { return queued_[Value(job.slot)].write_retry_at; }
   JobState* TakeWriteRetry(base::TimePoint now);  // One that is due; null: none.
   std::optional<base::TimePoint> NextWriteRetry() const;
   // It has something to free that its turn did not reach.
   void NoteFrees(JobState& job);
   void ListFreeing(std::vector<JobState*>* jobs);  // Those that still have some; the others leave the queue.
 
+  // Pages of the job that are sealed and in RAM only.
+  void AddDirty(JobState& job, uint64_t pages);
+  void RemoveDirty(JobState& job, uint64_t pages);
+  uint64_t dirty_pages() const { return dirty_pages_; }  // Of all jobs.
+
   void CheckInvariants() const;
 
  private:
+  using Queue = std::vector<JobState*>;
+  // In which queues a job stands.
+  struct Queued {
+    bool maintenance = false;  // Something changed that write-behind, eviction or growth may follow.
+    bool port = false;         // Found the transfer port full: it looks again when transfers end.
+    bool freeing = false;      // Has frees that a turn did not reach.
+    bool write_retry = false;
+    base::TimePoint write_retry_at;  // Of the last retry.
+  };
+  void AddTo(Queue* queue, bool Queued::* flag, JobState& job);
+  void TakeAll(Queue* queue, bool Queued::* flag, Queue* jobs);
+  void DropWriteRetry(const JobState& job);
+
   std::unordered_map<JobId, JobState*> by_id_;
   std::unordered_map<uint32_t, JobState*> by_owner_;
   std::unordered_map<std::string, JobState*> by_key_;
-  std::unordered_map<const JobState*, std::unique_ptr<JobState>> jobs_;
+  Slab<JobRecord, JobSlot, 256> records_;
+  std::vector<std::unique_ptr<JobState>> by_slot_;
   std::vector<JobState*> open_;
   std::vector<JobState*> closing_;
   JobCounters closed_totals_;
   uint32_t next_owner_ = 1;
+  uint32_t port_rivals_ = 0;
+  uint64_t dirty_pages_ = 0;
 
-  std::vector<JobState*> maintenance_;
-  std::vector<JobState*> port_wanted_;
-  std::vector<JobState*> freeing_;
+  std::vector<Queued> queued_;  // By slot.
+  Queue maintenance_;
+  Queue port_wanted_;
+  Queue freeing_;
   std::set<std::pair<base::TimePoint, uint64_t>> write_retries_;  // Time, job.
 };
 

@@ -41,7 +41,7 @@ class LeaseTable {
  public:
   LeaseSlot Allocate() { return leases_.Allocate(); }
   void Free(LeaseSlot slot) {
-    Lease& lease = leases_[slot];
+    Lease& lease = leases_.Edit(slot);
     TIER_CHECK(lease.kind != LeaseKind::kNone, "lease {} ended twice", Value(slot));
     lease.kind = LeaseKind::kNone;
     if (lease.salt == UINT32_MAX) {
@@ -51,8 +51,8 @@ class LeaseTable {
     ++lease.salt;
     leases_.Free(slot);
   }
-  Lease& operator[](LeaseSlot slot) { return leases_[slot]; }
   const Lease& operator[](LeaseSlot slot) const { return leases_[slot]; }
+  Lease& Edit(LeaseSlot slot) { return leases_.Edit(slot); }
 
   // What clients see; never 0.
   uint64_t IdOf(LeaseSlot slot) const { return uint64_t{leases_[slot].salt} << 32 | (uint64_t{Value(slot)} + 1); }

@@ -27,7 +27,11 @@ class ManifestHolds {
   // may follow each other faster than the store.
   uint64_t id() const { return id_; }
   void set_id(uint64_t id) { id_ = id; }
+  // While its job is not open: whom it is charged to.
+  uint32_t uid() const { return uid_; }
+  void set_uid(uint32_t uid) { uid_ = uid; }
   size_t size() const { return holds_.size(); }
+  uint64_t* charged_bytes() { return &charged_bytes_; }  // To the metadata of its job's user, by durability/manifests.
   uint64_t unused_pages() const { return unused_pages_; }
   bool Names(storage::Extent extent) const { return holds_.contains(KeyOf(extent)); }
 
@@ -82,6 +86,8 @@ class ManifestHolds {
   std::optional<uint64_t> sweep_;   // Extents below this key were swept.
   uint64_t unused_pages_ = 0;
   uint64_t id_ = 0;
+  uint64_t charged_bytes_ = 0;
+  uint32_t uid_ = 0;
   bool stored_ = false;
 };
 

@@ -16,6 +16,12 @@ ManifestCommit ManifestTable::EndCommit(uint64_t cookie) {
   return std::move(commit.mapped());
 }
 
+std::optional<JobId> ManifestTable::EndLoad(uint64_t cookie) {
+  const auto load = loads_.extract(cookie);
+  if (load.empty()) return std::nullopt;
+  return load.mapped();
+}
+
 void ManifestTable::NoteSessionsGone(uint64_t holds) {
   for (auto& [cookie, commit] : commits_) commit.sessions_gone |= commit.holds == holds;
 }

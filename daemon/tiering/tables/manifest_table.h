@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "daemon/storage/manifest_store.h"
+#include "daemon/tiering/api/request.h"
 #include "daemon/tiering/tables/manifest_holds.h"
 #include "daemon/tiering/tables/tensor.h"
 #include "proto/result.h"
@@ -41,7 +42,9 @@ class ManifestTable {
   void StartCommit(uint64_t cookie, ManifestCommit commit);
   ManifestCommit EndCommit(uint64_t cookie);  // REQUIRES: started.
   ManifestCommit& CommitOf(uint64_t cookie) { return commits_.at(cookie); }
-  bool idle() const { return commits_.empty() && results_.empty() && sweeps_.empty(); }
+  bool idle() const {
+    return commits_.empty() && results_.empty() && sweeps_.empty() && loads_.empty() && replays_.empty();
+  }
   template <typename Matches>
   bool AnyCommit(Matches matches) const {
     return std::ranges::any_of(commits_, [&](const auto& entry) { return matches(entry.second); });
@@ -58,6 +61,12 @@ class ManifestTable {
   // Holds (by id) that are to be swept.
   void NeedSweep(uint64_t holds) { sweeps_.push_back(holds); }
   std::deque<uint64_t>& sweeps() { return sweeps_; }
+
+  // Manifests that the store was asked for, by cookie, and the jobs that are resumed from them; then the jobs that were
+  // given theirs (durability/manifest_replay), in their order.
+  void StartLoad(uint64_t cookie, JobId job) { loads_.emplace(cookie, job); }
+  std::optional<JobId> EndLoad(uint64_t cookie);  // None: the cookie is of no load.
+  std::deque<JobId>& replays() { return replays_; }
 
   // Holds of jobs that are not open, by key.
   uint64_t NewHoldsId() { return next_holds_++; }
@@ -86,6 +95,8 @@ class ManifestTable {
   std::unordered_map<uint64_t, ManifestCommit> commits_;  // By cookie.
   std::deque<storage::ManifestResult> results_;
   std::deque<uint64_t> sweeps_;
+  std::unordered_map<uint64_t, JobId> loads_;
+  std::deque<JobId> replays_;
   std::unordered_map<std::string, ManifestHolds> inactive_;
   std::unordered_map<std::string, Error> broken_;
   uint64_t next_cookie_ = 1;

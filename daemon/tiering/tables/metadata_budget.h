@@ -1,6 +1,7 @@
 // MetadataBudget: what the daemon itself keeps in memory for each user: records of tensors and pieces, of leases and
-// unfinished updates, string keys, requests that wait, answers that are not read. All jobs of one uid share an account,
-// so that no user can have the daemon killed for its memory, or take what another one needs.
+// unfinished updates, string keys, requests that wait, answers that are not read, manifests that are being written and
+// the extents that manifests name, also those of closed jobs. All jobs of one uid share an account, so that no user can
+// have the daemon killed for its memory, or take what another one needs.
 //
 // The owner of a record charges the account when it adds the record and releases the charge with it: sums, never scans.
 // A request that adds records is refused before it adds any (Check). It asks for all that its grant and the end of its
@@ -10,7 +11,8 @@
 // Prefetch hints, sessions and windows on their way have fixed bounds elsewhere.
 //
 // Invariants: charged() of an account is the sum over its kinds, and over the records of its jobs (CheckInvariants of
-// the engine); an account is open while its user has a job. Engine thread only. No allocation but in Open.
+// the engine); an account is open while its user has a job, or a manifest of a closed one. Engine thread only. No
+// allocation but in Open.
 #pragma once
 
 #include <array>
@@ -22,8 +24,11 @@
 #include "daemon/tiering/api/snapshot.h"
 #include "daemon/tiering/tables/intern_table.h"
 #include "daemon/tiering/tables/lease_table.h"
+#include "daemon/tiering/tables/manifest_holds.h"
+#include "daemon/tiering/tables/piece_set.h"
 #include "daemon/tiering/tables/reply_buffer.h"
 #include "daemon/tiering/tables/session_state.h"
+#include "daemon/tiering/tables/tensor_slab.h"
 #include "daemon/tiering/tables/waiter.h"
 
 namespace tier::tiering {
@@ -31,18 +36,18 @@ namespace tier::tiering {
 // Bytes that a record takes, with its entries in the containers that lead to it.
 // Of a tensor with all its pieces, made or not.
 constexpr uint64_t TensorCost(uint64_t piece_count) {
-  return sizeof(Tensor) + 56 + piece_count * (sizeof(Piece) + 2 * sizeof(PieceId));
+  return sizeof(Tensor) + 56 + piece_count * (sizeof(Piece) + sizeof(PieceId)) + SparseArrays::BytesMax(piece_count);
 }
 // Of an update, which has two bitmaps too. A checked bound: the table of updates charges for them itself.
 inline constexpr uint64_t kUpdateSizeMax = 104;
-constexpr uint64_t UpdateCost(uint64_t piece_count) { return kUpdateSizeMax + 8 + piece_count / 4; }
+constexpr uint64_t UpdateCost(uint64_t pieces) { return kUpdateSizeMax + 8 + 2 * PieceSets::BytesMax(pieces); }
 // Exclusive leases leave an update behind, or a sealed range.
 constexpr uint64_t LeaseCost(bool exclusive, uint64_t piece_count) {
   return sizeof(Lease) + 8 + (exclusive ? UpdateCost(piece_count) : 0);
 }
-inline uint64_t CreationCost(const Tensor& tensor) {
-  if (tensor.creation == nullptr) return 0;
-  return sizeof(Creation) + 16 + tensor.creation->sealed.intervals().capacity() * sizeof(IntervalSet::Interval);
+// Of the ranges of a tensor that were sealed while it is created.
+inline uint64_t SealedCost(const IntervalSet* sealed) {
+  return sealed == nullptr ? 0 : 64 + sealed->intervals().capacity() * sizeof(IntervalSet::Interval);
 }
 inline constexpr uint64_t kKeyCost = 160;  // Two nodes of hash tables, one of a queue, the string's block.
 inline uint64_t KeysCost(const InternTable& keys) { return keys.size() * kKeyCost + keys.bytes(); }
@@ -55,6 +60,8 @@ inline uint64_t RequestCost(const Waiter& waiter) {
          (release != nullptr ? release->items.capacity() * sizeof(proto::RequestItem) : 0) + waiter.grant_cost;
 }
 // An unread answer costs its slots in the ring.
+inline constexpr uint64_t kHoldCost = 80;  // A node of the map.
+inline uint64_t HoldsCost(const ManifestHolds& holds) { return holds.size() * kHoldCost; }
 
 class MetadataAccount {
  public:
@@ -93,6 +100,8 @@ class MetadataBudget {
 
   // The user's account. It stays where it is until it was closed as often as opened.
   MetadataAccount& Open(uint32_t uid);
+  MetadataAccount& At(uint32_t uid) { return users_.at(uid).account; }  // REQUIRES: open.
+  const MetadataAccount& At(uint32_t uid) const { return users_.at(uid).account; }
   void Close(const MetadataAccount& account);  // REQUIRES: the last one to close has released everything.
   // Why the session's user may not have records of so many bytes more; counted. None: it may. The daemon's own requests
   // always may. `reserve`: those that hand out no memory may use the reserve.

@@ -73,6 +73,8 @@ struct alignas(64) Piece {
   bool in_transfer() const {
     return activity == Activity::kWritingOut || activity == Activity::kReadingIn || activity == Activity::kDraining;
   }
+  // All that was sealed of it is on SSD, and nobody is changing it.
+  bool on_ssd() const { return ssd_run && activity != Activity::kLeasedWrite; }
   // The bytes in RAM are the piece's newest sealed content.
   bool readable() const {
     return (copies == Copies::kRam || copies == Copies::kRamSsd) && activity != Activity::kLeasedWrite;

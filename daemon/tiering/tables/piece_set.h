@@ -1,58 +1,58 @@
-// PieceSet: some pieces of one tensor, by number: a bitmap and its count. Thread-compatible.
+// PieceSets: sets of pieces of one tensor each, by number. A record keeps a PieceSet, which has no pointer; its bitmap
+// lies here. Engine thread only.
 //
-// A tensor of at most 64 pieces needs no memory beside the object; a larger one takes a bit for each piece, which is
-// 1/512 of its piece records.
+// A bitmap is a sparse array (sparse_arrays.h): a tensor of at most 32 pieces needs no memory beside the record.
 //
-// Invariant: count() == bits set <= capacity().
+// Invariant: count = bits set <= capacity.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <memory>
 
 #include "daemon/base/check.h"
+#include "daemon/tiering/tables/sparse_arrays.h"
 
 namespace tier::tiering {
 
-class PieceSet {
+struct PieceSet {
+  SparseArray words;
+  uint32_t capacity = 0;
+  uint32_t count = 0;
+
+  bool empty() const { return count == 0; }
+};
+
+class PieceSets {
  public:
+  // The most memory that the bitmap of such a set takes.
+  static constexpr uint64_t BytesMax(uint64_t capacity) {
+    return SparseArrays::BytesMax((capacity + kWordBits - 1) / kWordBits);
+  }
+
   // Empty, for pieces below `capacity`.
-  void Reset(uint32_t capacity) {
-    many_.reset();
-    few_ = 0;
-    capacity_ = capacity;
-    count_ = 0;
+  void Reset(PieceSet* set, uint32_t capacity) {
+    words_.Clear(&set->words);
+    *set = {.words = {.size = capacity / kWordBits + (capacity % kWordBits != 0 ? 1 : 0)}, .capacity = capacity};
   }
-  // REQUIRES: number < capacity(). False: it was in the set already.
-  bool Add(uint32_t number) {
-    TIER_CHECK(number < capacity_, "piece {} of {}", number, capacity_);
-    if (capacity_ > kWordBits && many_ == nullptr) many_ = std::make_unique<uint64_t[]>(word_count());
-    uint64_t& word = words()[number / kWordBits];
-    const uint64_t bit = uint64_t{1} << (number % kWordBits);
-    const bool fresh = (word & bit) == 0;
-    word |= bit;
-    count_ += fresh ? 1 : 0;
-    return fresh;
+  // REQUIRES: number < capacity. False: it was in the set already.
+  bool Add(PieceSet* set, uint32_t number) {
+    TIER_CHECK(number < set->capacity, "piece {} of {}", number, set->capacity);
+    const uint32_t word = words_.Get(set->words, number / kWordBits);
+    const uint32_t bit = 1u << (number % kWordBits);
+    if ((word & bit) != 0) return false;
+    words_.Set(&set->words, number / kWordBits, word | bit);
+    ++set->count;
+    return true;
   }
-  bool Contains(uint32_t number) const {
-    if (number >= capacity_ || count_ == 0) return false;
-    return (words()[number / kWordBits] >> (number % kWordBits) & 1) != 0;
+  bool Contains(const PieceSet& set, uint32_t number) const {
+    if (number >= set.capacity) return false;
+    return (words_.Get(set.words, number / kWordBits) >> (number % kWordBits) & 1) != 0;
   }
-  uint32_t count() const { return count_; }
-  uint32_t capacity() const { return capacity_; }
-  bool empty() const { return count_ == 0; }
+  uint32_t nodes_used() const { return words_.nodes_used(); }
 
  private:
-  static constexpr uint32_t kWordBits = 64;
+  static constexpr uint32_t kWordBits = 32;
 
-  size_t word_count() const { return (size_t{capacity_} + kWordBits - 1) / kWordBits; }
-  uint64_t* words() { return many_ == nullptr ? &few_ : many_.get(); }
-  const uint64_t* words() const { return many_ == nullptr ? &few_ : many_.get(); }
-
-  std::unique_ptr<uint64_t[]> many_;  // With more than kWordBits pieces, from the first Add on.
-  uint64_t few_ = 0;
-  uint32_t capacity_ = 0;
-  uint32_t count_ = 0;
+  SparseArrays words_;
 };
 
 }  // namespace tier::tiering

@@ -14,6 +14,7 @@ void ReplyBuffer::Batch::Clear() {
   tensors.clear();
   windows.clear();
   returns.clear();
+  openings.clear();
   endings.clear();
 }
 
@@ -86,7 +87,8 @@ void ReplyBuffer::Forget(SessionId session) {
 
 bool ReplyBuffer::empty() const {
   const Batch& batch = batches_[now_];
-  return batch.entries.empty() && batch.windows.empty() && batch.returns.empty() && batch.endings.empty();
+  return batch.entries.empty() && batch.windows.empty() && batch.returns.empty() && batch.openings.empty() &&
+         batch.endings.empty();
 }
 
 void ReplyBuffer::Tell(const Batch& batch, const Entry& entry, ReplySink& sink) const {
@@ -114,6 +116,7 @@ void ReplyBuffer::Publish(ReplySink& sink) {
     if (entry.session != SessionId{}) Tell(told, entry, sink);
   }
   for (const Notice& notice : told.returns) sink.OnWindowReturn(notice.session, notice.window.index);
+  for (const Opening& opening : told.openings) sink.OnJobOpened(opening.job, opening.status);
   for (const Ending& ending : told.endings) sink.OnSessionEnded(ending.session, ending.code, ending.reason);
   told.Clear();
 }

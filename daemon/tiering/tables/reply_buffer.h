@@ -1,5 +1,6 @@
 // ReplyBuffer: the replies and notices of a turn, held until the end of the turn (EndTurn in engine.cc), then published
-// in order: windows first (a reply may name them), then replies, then windows asked back and sessions ended.
+// in order: windows first (a reply may name them), then replies, then windows asked back, jobs opened and sessions
+// ended.
 //
 // Engine thread only. Replies with spans allocate nothing in steady state. The sink may submit requests while it is
 // told: those go to the next turn. Bounded by what may be outstanding: one reply a request.
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/tiering/api/request.h"
@@ -40,6 +42,7 @@ class ReplyBuffer {
   void Refuse(To to, uint64_t value, Refusal refusal);
   void Window(SessionId session, const memory::WindowShape& window);
   void WindowReturn(SessionId session, WindowIndex window);
+  void JobOpened(JobId job, Status status) { current().openings.push_back({job, std::move(status)}); }
   void SessionEnded(SessionId session, Code code, const std::string& reason);
   // Nothing more is said to it, but that it ended.
   void Forget(SessionId session);
@@ -65,6 +68,10 @@ class ReplyBuffer {
     Code code = Code::kRevoked;
     std::string reason;
   };
+  struct Opening {
+    JobId job{};
+    Status status;
+  };
   struct Batch {
     std::vector<Entry> entries;
     std::vector<proto::SpanRecord> spans;
@@ -72,6 +79,7 @@ class ReplyBuffer {
     std::vector<proto::TensorRecord> tensors;
     std::vector<Notice> windows;
     std::vector<Notice> returns;
+    std::vector<Opening> openings;
     std::vector<Ending> endings;
     void Clear();
   };

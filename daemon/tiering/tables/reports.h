@@ -32,19 +32,28 @@ struct CommittedManifest {
   Outcome outcome;
 };
 
+// A job is open now, or could not be resumed: then it is to be closed.
+struct OpenedJob {
+  JobId job{};
+  Status status;
+};
+
 class Reports {
  public:
   void Add(FailedRead report) { failed_reads_.push_back(std::move(report)); }
   void Add(WindowFault report) { window_faults_.push_back(std::move(report)); }
   void Add(CommittedManifest report) { committed_.push_back(std::move(report)); }
+  void Add(OpenedJob report) { opened_.push_back(std::move(report)); }
   std::vector<FailedRead> TakeFailedReads() { return std::exchange(failed_reads_, {}); }
   std::vector<WindowFault> TakeWindowFaults() { return std::exchange(window_faults_, {}); }
   std::vector<CommittedManifest> TakeCommitted() { return std::exchange(committed_, {}); }
+  std::vector<OpenedJob> TakeOpened() { return std::exchange(opened_, {}); }
 
  private:
   std::vector<FailedRead> failed_reads_;
   std::vector<WindowFault> window_faults_;
   std::vector<CommittedManifest> committed_;
+  std::vector<OpenedJob> opened_;
 };
 
 }  // namespace tier::tiering

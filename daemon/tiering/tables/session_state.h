@@ -5,32 +5,35 @@
 #include <vector>
 
 #include "daemon/tiering/api/request.h"
-#include "daemon/tiering/tables/lease_table.h"
+#include "daemon/tiering/tables/session_record.h"
 
 namespace tier::tiering {
+
+struct JobState;
 
 inline constexpr uint16_t kSessionsMax = UINT16_MAX - 1;  // Slots.
 inline constexpr uint16_t kNoSessionSlot = UINT16_MAX;
 
 struct SessionState {
-  SessionId id{};
+  explicit SessionState(const SessionRecord& session_record) : record(session_record), id(session_record.id) {}
+  SessionState(const SessionState&) = delete;
+  SessionState& operator=(const SessionState&) = delete;
+
+  const SessionRecord& record;  // Changes through SessionTable::Edit.
+  const SessionId id;
   uint16_t slot = 0;
   JobState* job = nullptr;
-  LeaseSlot leases = kNoLease;  // Head of its list, newest first.
-  uint32_t lease_count = 0;
   uint32_t outstanding = 0;  // Requests submitted and not yet answered.
   uint32_t waiter_count = 0;
-  uint32_t releasing = 0;            // Of them, releases.
-  uint32_t creating_count = 0;       // Shared tensors it creates that are not visible yet …
-  std::vector<TensorRef> creations;  // … and which: these, and at most as many that it creates no more (catalog).
-  uint64_t leased_bytes = 0;
-  uint64_t unread_bytes = 0;  // Of answers that its client has not read.
-  uint64_t step = 0;
-  TensorSlot tensors = kNoTensor;  // Head of its namespace.
-  uint64_t enumerating = 0;        // The waiter that lists all its tensors, or did (everything.h); 0: none.
-  TensorSlot cursor = kNoTensor;   // The tensor it lists next.
-  std::vector<uint64_t> windows;   // Bit per window: announced to it and not returned.
-  uint32_t overdue_windows = 0;    // Of them, asked back longer ago than the deadline.
+  bool ending = false;     // It is gone for everybody; what it held is given back turn by turn (jobs/teardown.h).
+  uint32_t releasing = 0;  // Of them, releases.
+  std::vector<TensorRef>
+      creations;  // Shared tensors it creates: these, and at most as many that it creates no more (catalog).
+  uint64_t unread_bytes = 0;      // Of answers that its client has not read.
+  uint64_t enumerating = 0;       // The waiter that lists all its tensors, or did (enumeration.h); 0: none.
+  TensorSlot cursor = kNoTensor;  // The tensor it lists next.
+  std::vector<uint64_t> windows;  // Bit per window: announced to it and not returned.
+  uint32_t overdue_windows = 0;   // Of them, asked back longer ago than the deadline.
 
   bool knows(WindowIndex window) const {
     const uint32_t index = tier::Value(window);

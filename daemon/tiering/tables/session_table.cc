@@ -2,21 +2,19 @@
 #include "daemon/tiering/tables/session_table.h"
 
 #include "daemon/base/check.h"
+#include "daemon/tiering/tables/job_state.h"
 
 namespace tier::tiering {
 
 SessionState* SessionTable::Open(SessionId id, JobState& job) {
-  if (free_slots_.empty() && slots_.size() == kSessionsMax) return nullptr;
-  if (free_slots_.empty()) {
-    free_slots_.push_back(static_cast<uint16_t>(slots_.size()));
-    slots_.emplace_back();
-  }
-  const uint16_t slot = free_slots_.back();
-  free_slots_.pop_back();
+  if (records_.used() == kSessionsMax) return nullptr;
+  const uint16_t slot = records_.Allocate();
+  if (slot >= slots_.size()) slots_.resize(size_t{slot} + 1);
   TIER_CHECK(slots_[slot] == nullptr && !by_id_.contains(id), "session {} opened twice", static_cast<uint64_t>(id));
-  slots_[slot] = std::make_unique<SessionState>();
+  SessionRecord& record = records_.Edit(slot);
+  record = {.id = id, .job = job.slot};
+  slots_[slot] = std::make_unique<SessionState>(record);
   SessionState* const session = slots_[slot].get();
-  session->id = id;
   session->slot = slot;
   session->job = &job;
   by_id_.emplace(id, session);
@@ -42,13 +40,14 @@ void SessionTable::Detach(const SessionState& session) {
 }
 
 void SessionTable::Free(const SessionState& session) {
-  TIER_CHECK(session.lease_count == 0 && session.leased_bytes == 0, "session {} holds {} leases",
-             static_cast<uint64_t>(session.id), session.lease_count);
+  TIER_CHECK(session.record.lease_count == 0 && session.record.leased_bytes == 0 && session.waiter_count == 0,
+             "session {} holds {} leases, and {} of its requests wait", static_cast<uint64_t>(session.id),
+             session.record.lease_count, session.waiter_count);
   TIER_CHECK(!by_id_.contains(session.id), "session {} is attached", static_cast<uint64_t>(session.id));
   const uint16_t slot = session.slot;
   std::erase(teardowns_, &session);
   slots_[slot].reset();
-  free_slots_.push_back(slot);
+  records_.Free(slot);
 }
 
 void SessionTable::CheckInvariants() const {
@@ -61,7 +60,7 @@ void SessionTable::CheckInvariants() const {
   for (const auto& [id, session] : by_id_) {
     TIER_CHECK(slots_[session->slot].get() == session && session->id == id, "session {}", static_cast<uint64_t>(id));
   }
-  TIER_CHECK(sessions == by_id_.size() + teardowns_.size() && sessions + free_slots_.size() == slots_.size(),
+  TIER_CHECK(sessions == by_id_.size() + teardowns_.size() && sessions == records_.used(),
              "{} sessions of {} attached and {} in teardown", sessions, by_id_.size(), teardowns_.size());
 }
 

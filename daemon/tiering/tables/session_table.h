@@ -1,7 +1,8 @@
-// SessionTable: attached sessions, and those that are gone but for their leases. Engine thread only.
+// SessionTable: attached sessions, and those that are gone but for what they still hold. Engine thread only.
 //
 // A session has a slot from Open to Free; its id finds it until Detach. Invariant: each id that finds a session finds
-// the one in whose record it stands; a session in teardown (Detach) is found by its slot alone.
+// the one in whose record it stands; a session in teardown (Detach) is found by its slot alone. A SessionRecord changes
+// through Edit alone.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "daemon/tiering/tables/session_state.h"
+#include "daemon/tiering/tables/slab.h"
 
 namespace tier::tiering {
 
@@ -19,9 +21,10 @@ class SessionTable {
   SessionState* Open(SessionId id, JobState& job);
   SessionState* Find(SessionId id) const;
   SessionState& At(uint16_t slot) const;
-  // Requests and events no longer find it. Its leases do, until Free.
+  SessionRecord& Edit(const SessionState& session) { return records_.Edit(session.slot); }
+  // Requests and events no longer find it. What it holds does, until Free.
   void Detach(const SessionState& session);
-  // REQUIRES: detached, without leases.
+  // REQUIRES: detached, and holds nothing.
   void Free(const SessionState& session);
   // It goes on ending turn by turn. REQUIRES: detached.
   void AddTeardown(SessionState& session) { teardowns_.push_back(&session); }
@@ -38,8 +41,8 @@ class SessionTable {
   void CheckInvariants() const;
 
  private:
+  Slab<SessionRecord, uint16_t, 256> records_;
   std::vector<std::unique_ptr<SessionState>> slots_;
-  std::vector<uint16_t> free_slots_;
   std::unordered_map<SessionId, SessionState*> by_id_;
   std::vector<SessionState*> teardowns_;
   mutable SessionState* last_found_ = nullptr;

@@ -1,26 +1,22 @@
 // Tensor: an id in a namespace of a job, a size, and the list of its pieces. Engine thread only.
 //
-// A one-piece tensor costs a Tensor, a Piece and a table entry, nothing else. Pieces of a larger one are made when a
-// range that holds them is first leased, so that a tensor of terabytes is created at once. A tensor that was freed
+// A one-piece tensor costs a Tensor, a Piece and a table entry, nothing else. Pieces are made when a range that holds
+// them is first leased, so that a tensor of terabytes is created at once. A tensor that was freed
 // while leases or transfers stand is *detached*: its id may be used anew, its pieces go when the last of them ends.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 
-#include "daemon/tiering/tables/interval_set.h"
-#include "daemon/tiering/tables/piece_list.h"
+#include "daemon/tiering/tables/piece.h"
+#include "daemon/tiering/tables/sparse_arrays.h"
 #include "proto/units.h"
 
 namespace tier::tiering {
 
-struct JobState;
-
-// While it is created by ranges: which bytes were sealed.
-struct Creation {
-  IntervalSet sealed;
-};
+enum class JobSlot : uint32_t {};
+inline constexpr JobSlot kNoJob{UINT32_MAX};
+constexpr uint32_t Value(JobSlot slot) { return static_cast<uint32_t>(slot); }
 
 // Tensor::flags.
 inline constexpr uint8_t kVisible = 1u << 0;   // Every byte was sealed once.
@@ -28,21 +24,20 @@ inline constexpr uint8_t kDetached = 1u << 1;  // Freed; out of the table.
 inline constexpr uint8_t kUnnamed = 1u << 2;   // Waits to take another's place (replace.h); in no table, no namespace.
 inline constexpr uint8_t kSwapping = 1u << 3;  // A session has an unfinished swap_out over it (update_table.h).
 inline constexpr uint8_t kAwaitedTensor = 1u << 4;  // A request waits at it or one of its pieces, or did (WaitTable).
+inline constexpr uint8_t kPartlySealed = 1u << 5;   // Not visible, and some ranges were sealed (TensorSlab).
 
 enum class UpdateSlot : uint32_t {};
 inline constexpr UpdateSlot kNoUpdate{UINT32_MAX};
 
 struct Tensor {
-  JobState* job = nullptr;
+  JobSlot job = kNoJob;
   uint64_t space = 0;  // 0: the job's shared namespace, else the session it belongs to.
   uint64_t id = 0;
-  uint64_t size = 0;                   // Bytes, > 0.
-  uint64_t creator = 0;                // Session, until it is visible.
-  PieceList pieces;                    // With more than one.
-  std::unique_ptr<Creation> creation;  // While some ranges were sealed and others not.
-  PieceId only_piece = kNoPiece;       // With exactly one.
-  uint32_t ram_pages = 0;              // Of all its pieces …
-  uint32_t ssd_pages = 0;              // … and of their extents. Only pieces/residency changes the two.
+  uint64_t size = 0;       // Bytes, > 0.
+  uint64_t creator = 0;    // Session, until it is visible.
+  SparseArray pieces;      // Value + 1 of each piece that was made. Only the TensorSlab reads and changes it.
+  uint32_t ram_pages = 0;  // Of all its pieces …
+  uint32_t ssd_pages = 0;  // … and of their extents. Only pieces/residency changes the two.
   uint32_t piece_count = 0;
   uint32_t generation = 0;
   uint32_t salt = 0;  // Rises when the tensor is detached: what refers to it by TensorRef is then stale.
@@ -58,8 +53,6 @@ struct Tensor {
   void set(uint8_t flag) { flags = static_cast<uint8_t>(flags | flag); }
   void clear(uint8_t flag) { flags = static_cast<uint8_t>(flags & ~flag); }
   bool torn() const { return torn_count != 0; }
-  // kNoPiece: none was made yet. Every piece of a visible tensor was.
-  PieceId piece(uint32_t number) const { return pieces.open() ? pieces.Find(number) : only_piece; }
   uint32_t piece_length(uint32_t number) const {
     return static_cast<uint32_t>(std::min<uint64_t>(kBlockSize, size - uint64_t{number} * kBlockSize));
   }

@@ -1,6 +1,7 @@
 // See tensor_table.h.
 #include "daemon/tiering/tables/tensor_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/base/check.h"
@@ -10,6 +11,7 @@ namespace tier::tiering {
 namespace {
 
 constexpr uint64_t kCapacityMin = 1024;
+constexpr uint64_t kMovedAtOnce = 16;  // Places of the old half, with each insertion and removal.
 
 constexpr uint64_t Mix(uint64_t value) {  // The finalizer of MurmurHash3 (Appleby, 2011): every bit reaches every bit.
   value ^= value >> 33;
@@ -21,75 +23,104 @@ constexpr uint64_t Mix(uint64_t value) {  // The finalizer of MurmurHash3 (Apple
 
 }  // namespace
 
-TensorTable::TensorTable(const TensorSlab& tensors, uint64_t seed) : tensors_(tensors), seed_(seed) {
-  Rebuild(kCapacityMin);
-}
+TensorTable::TensorTable(const TensorSlab& tensors, uint64_t seed)
+    : tensors_(tensors), seed_(seed), new_(MakeHalf(kCapacityMin)) {}
 
 uint64_t TensorTable::HashOf(const TensorKey& key) const {
-  return Mix(key.tensor + 0x9e3779b97f4a7c15 * Mix((key.space * 0xbf58476d1ce4e5b9 + key.job) ^ seed_));
+  return Mix(key.tensor + 0x9e3779b97f4a7c15 * Mix((key.space * 0xbf58476d1ce4e5b9 + Value(key.job)) ^ seed_));
 }
 
 bool TensorTable::Matches(const Entry& entry, const TensorKey& key) const {
-  const Tensor& tensor = tensors_[entry.slot];
-  return tensor.id == key.tensor && tensor.space == key.space && static_cast<uint64_t>(tensor.job->id) == key.job;
+  const Tensor& tensor = tensors_[entry.slot()];
+  return tensor.id == key.tensor && tensor.space == key.space && tensor.job == key.job;
+}
+
+TensorTable::Half TensorTable::MakeHalf(uint64_t capacity) {
+  Half half;
+  half.entries.reset(static_cast<Entry*>(std::calloc(capacity, sizeof(Entry))));
+  TIER_CHECK(half.entries != nullptr, "no memory for {} entries", capacity);
+  half.mask = capacity - 1;
+  return half;
+}
+
+uint64_t TensorTable::PlaceOf(const Half& half, const TensorKey& key, uint64_t hash) const {
+  const uint32_t tag = TagOf(hash);
+  for (uint64_t at = hash & half.mask;; at = (at + 1) & half.mask) {
+    const Entry& entry = half.entries[at];
+    if (entry.value == 0) {
+      if (entry.tag == kTombstone) continue;
+      return kNowhere;
+    }
+    if (entry.tag == tag && Matches(entry, key)) return at;
+  }
 }
 
 TensorSlot TensorTable::Find(const TensorKey& key, uint64_t hash) const {
-  const uint32_t tag = TagOf(hash);
-  for (uint64_t at = hash & mask_;; at = (at + 1) & mask_) {
-    const Entry& entry = entries_[at];
-    if (entry.slot == kNoTensor) {
-      if (entry.tag == kTombstone) continue;
-      return kNoTensor;
-    }
-    if (entry.tag == tag && Matches(entry, key)) return entry.slot;
-  }
+  if (const uint64_t at = PlaceOf(new_, key, hash); at != kNowhere) return new_.entries[at].slot();
+  if (old_.size == 0) return kNoTensor;
+  const uint64_t at = PlaceOf(old_, key, hash);
+  return at == kNowhere ? kNoTensor : old_.entries[at].slot();
 }
 
-TensorSlot TensorTable::Hint(uint64_t hash) const { return entries_[hash & mask_].slot; }
+TensorSlot TensorTable::Hint(uint64_t hash) const { return new_.entries[hash & new_.mask].slot(); }
 
-void TensorTable::Place(uint64_t hash, TensorSlot slot) {
-  uint64_t at = hash & mask_;
-  while (entries_[at].slot != kNoTensor) at = (at + 1) & mask_;
-  if (entries_[at].tag == kTombstone) --tombstones_;
-  entries_[at] = {TagOf(hash), slot};
-  ++size_;
+void TensorTable::Place(Half* half, uint64_t hash, TensorSlot slot) {
+  uint64_t at = hash & half->mask;
+  while (half->entries[at].value != 0) at = (at + 1) & half->mask;
+  if (half->entries[at].tag == kTombstone) --half->tombstones;
+  half->entries[at] = {TagOf(hash), Value(slot) + 1};
+  ++half->size;
 }
 
-void TensorTable::Rebuild(uint64_t capacity) {
-  const std::vector<Entry> old = std::exchange(entries_, std::vector<Entry>(capacity));
-  mask_ = capacity - 1;
-  size_ = 0;
-  tombstones_ = 0;
-  for (const Entry& entry : old) {
-    if (entry.slot == kNoTensor) continue;
-    const Tensor& tensor = tensors_[entry.slot];
-    Place(HashOf({static_cast<uint64_t>(tensor.job->id), tensor.space, tensor.id}), entry.slot);
+// All are moved before the new half is full: it has room for as many insertions as the old half had places, but for
+// a quarter.
+void TensorTable::MoveSome() {
+  if (old_.entries == nullptr) return;
+  const uint64_t end = std::min(next_move_ + kMovedAtOnce, old_.capacity());
+  for (; next_move_ != end; ++next_move_) {
+    Entry& entry = old_.entries[next_move_];
+    if (entry.value == 0) continue;
+    const Tensor& tensor = tensors_[entry.slot()];
+    Place(&new_, HashOf({tensor.job, tensor.space, tensor.id}), entry.slot());
+    entry = {kTombstone, 0};
+    --old_.size;
   }
+  if (next_move_ != old_.capacity()) return;
+  TIER_CHECK(old_.size == 0, "{} entries were not moved", old_.size);
+  old_ = {};
 }
 
 void TensorTable::Insert(const TensorKey& key, TensorSlot slot) {
-  TIER_CHECK(slot != kNoTensor && Find(key) == kNoTensor, "tensor {} space {} of job {} twice", key.tensor, key.space,
-             key.job);
-  if (4 * (size_ + tombstones_ + 1) > 3 * entries_.size()) {
-    Rebuild(2 * (size_ + 1) > entries_.size() ? 2 * entries_.size() : entries_.size());
+  const uint64_t hash = HashOf(key);
+  TIER_CHECK(slot != kNoTensor && Find(key, hash) == kNoTensor, "tensor {} space {} of job {} twice", key.tensor,
+             key.space, Value(key.job));
+  MoveSome();
+  if (4 * (size() + new_.tombstones + 1) > 3 * new_.capacity()) {
+    TIER_CHECK(old_.entries == nullptr, "{} entries are still to be moved", old_.size);
+    const uint64_t capacity = 2 * (new_.size + 1) > new_.capacity() ? 2 * new_.capacity() : new_.capacity();
+    old_ = std::exchange(new_, MakeHalf(capacity));
+    next_move_ = 0;
   }
-  Place(HashOf(key), slot);
+  Place(&new_, hash, slot);
+}
+
+void TensorTable::EraseAt(Half* half, uint64_t at) {
+  const Entry& next = half->entries[(at + 1) & half->mask];
+  const bool last_of_its_run = next.value == 0 && next.tag == 0;
+  half->entries[at] = {last_of_its_run ? 0 : kTombstone, 0};
+  half->tombstones += last_of_its_run ? 0 : 1;
+  --half->size;
 }
 
 void TensorTable::Erase(const TensorKey& key) {
   const uint64_t hash = HashOf(key);
-  for (uint64_t at = hash & mask_;; at = (at + 1) & mask_) {
-    Entry& entry = entries_[at];
-    TIER_CHECK(entry.slot != kNoTensor || entry.tag == kTombstone, "tensor {} space {} of job {} is not in the table",
-               key.tensor, key.space, key.job);
-    if (entry.slot == kNoTensor || entry.tag != TagOf(hash) || !Matches(entry, key)) continue;
-    const bool last_of_its_run = entries_[(at + 1) & mask_].slot == kNoTensor && entries_[(at + 1) & mask_].tag == 0;
-    entry = {last_of_its_run ? 0 : kTombstone, kNoTensor};
-    tombstones_ += last_of_its_run ? 0 : 1;
-    --size_;
-    return;
-  }
+  MoveSome();
+  const uint64_t at = PlaceOf(new_, key, hash);
+  if (at != kNowhere) return EraseAt(&new_, at);
+  const uint64_t old_at = old_.size == 0 ? kNowhere : PlaceOf(old_, key, hash);
+  TIER_CHECK(old_at != kNowhere, "tensor {} space {} of job {} is not in the table", key.tensor, key.space,
+             Value(key.job));
+  EraseAt(&old_, old_at);
 }
 
 }  // namespace tier::tiering

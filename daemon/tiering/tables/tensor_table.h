@@ -1,22 +1,22 @@
 // TensorTable: finds a tensor by (job, space, id). Open addressing with linear probing; an entry is the tensor's slot
 // and 32 bits of its hash, so that a probe of a wrong entry costs no second cache line.
 //
-// Engine thread only. Doubles at 3/4 full; no allocation in steady state. Invariant: entries + tombstones < capacity.
+// It doubles at 3/4 full, and moves its entries some at a time: each later insertion or removal takes a few over, so
+// that none of them takes longer the more tensors there are. Until then both halves are searched. Engine thread only.
+// No allocation in steady state. Invariant: entries + tombstones < capacity, of each half.
 #pragma once
 
 #include <compare>
 #include <cstdint>
-#include <vector>
+#include <cstdlib>
+#include <memory>
 
-#include "daemon/tiering/tables/slab.h"
-#include "daemon/tiering/tables/tensor.h"
+#include "daemon/tiering/tables/tensor_slab.h"
 
 namespace tier::tiering {
 
-using TensorSlab = Slab<Tensor, TensorSlot>;
-
 struct TensorKey {
-  uint64_t job = 0;
+  JobSlot job = kNoJob;
   uint64_t space = 0;  // 0: the job's shared namespace; else the session whose namespace it is.
   uint64_t tensor = 0;
   friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
@@ -31,31 +31,46 @@ class TensorTable {
 
   TensorSlot Find(const TensorKey& key) const { return Find(key, HashOf(key)); }
   TensorSlot Find(const TensorKey& key, uint64_t hash) const;
-  void Prefetch(uint64_t hash) const { __builtin_prefetch(&entries_[hash & mask_]); }
+  void Prefetch(uint64_t hash) const { __builtin_prefetch(&new_.entries[hash & new_.mask]); }
   // What the first probe of this hash would name, for fetching it ahead. kNoTensor: nothing.
   TensorSlot Hint(uint64_t hash) const;
   void Insert(const TensorKey& key, TensorSlot slot);  // REQUIRES: not present.
   void Erase(const TensorKey& key);                    // REQUIRES: present.
-  uint64_t size() const { return size_; }
-  uint64_t capacity() const { return entries_.size(); }
+  uint64_t size() const { return new_.size + old_.size; }
+  uint64_t capacity() const { return new_.capacity() + old_.capacity(); }
 
  private:
   struct Entry {
     uint32_t tag = 0;
-    TensorSlot slot = kNoTensor;  // kNoTensor with tag 0: never used; with tag 1: a tombstone.
+    uint32_t value = 0;  // Slot + 1; 0 with tag 0: never used; 0 with tag 1: a tombstone.
+    TensorSlot slot() const { return TensorSlot{value - 1}; }
+  };
+  struct FreeDeleter {
+    void operator()(Entry* entries) const { std::free(entries); }
+  };
+  // Its pages come from the system as they are first touched: making one is quick, however large it is.
+  struct Half {
+    std::unique_ptr<Entry[], FreeDeleter> entries;
+    uint64_t mask = 0;
+    uint64_t size = 0;
+    uint64_t tombstones = 0;
+    uint64_t capacity() const { return entries == nullptr ? 0 : mask + 1; }
   };
   static constexpr uint32_t kTombstone = 1;
+  static constexpr uint64_t kNowhere = UINT64_MAX;
   static uint32_t TagOf(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
+  static Half MakeHalf(uint64_t capacity);
+  static void Place(Half* half, uint64_t hash, TensorSlot slot);
   bool Matches(const Entry& entry, const TensorKey& key) const;
-  void Rebuild(uint64_t capacity);
-  void Place(uint64_t hash, TensorSlot slot);
+  uint64_t PlaceOf(const Half& half, const TensorKey& key, uint64_t hash) const;  // kNowhere: not there.
+  static void EraseAt(Half* half, uint64_t at);
+  void MoveSome();
 
   const TensorSlab& tensors_;
   const uint64_t seed_;
-  std::vector<Entry> entries_;
-  uint64_t mask_ = 0;
-  uint64_t size_ = 0;
-  uint64_t tombstones_ = 0;
+  Half new_;
+  Half old_;                // Its entries are being moved; without any, it is empty.
+  uint64_t next_move_ = 0;  // Entries of the old half below it were moved.
 };
 
 }  // namespace tier::tiering

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "daemon/tiering/tables/job_state.h"
+#include "daemon/tiering/tables/job_table.h"
 #include "daemon/tiering/tables/metadata_budget.h"
 
 namespace tier::tiering {
@@ -26,39 +26,84 @@ UpdateSlot UpdateTable::FindBroken(TensorSlot tensor) const {
 
 UpdateSlot UpdateTable::Add(TensorSlot tensor_slot) {
   const UpdateSlot slot = updates_.Allocate();
-  Update& update = updates_[slot];
-  Tensor& tensor = tensors_[tensor_slot];
+  Update& update = updates_.Edit(slot);
+  Tensor& tensor = tensors_.Edit(tensor_slot);
   update = Update{};
   update.tensor = tensor_slot;
-  update.changed.Reset(tensor.piece_count);
-  update.swapped.Reset(tensor.piece_count);
+  sets_.Reset(&update.changed, tensor.piece_count);
+  sets_.Reset(&update.swapped, tensor.piece_count);
   update.next_of_tensor = tensor.updates;
-  if (tensor.updates != kNoUpdate) updates_[tensor.updates].previous_of_tensor = slot;
+  if (tensor.updates != kNoUpdate) updates_.Edit(tensor.updates).previous_of_tensor = slot;
   tensor.updates = slot;
-  tensor.job->metadata->Charge(MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
+  jobs_.At(tensor.job).metadata->Charge(MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
   return slot;
 }
 
-void UpdateTable::LinkToSession(UpdateSlot slot, uint16_t session) {
+UpdateTable::OfSession& UpdateTable::At(uint16_t session) {
   if (session >= sessions_.size()) sessions_.resize(size_t{session} + 1);
-  Update& update = updates_[slot];
-  UpdateSlot& head = sessions_[session].head;
+  return sessions_[session];
+}
+
+void UpdateTable::LinkToSession(UpdateSlot slot, uint16_t session) {
+  OfSession& all = At(session);
+  Update& update = updates_.Edit(slot);
   update.session = session;
   update.open = true;
-  update.next_of_session = head;
-  if (head != kNoUpdate) updates_[head].previous_of_session = slot;
-  head = slot;
+  update.step = all.step;
+  update.next_of_session = all.head;
+  update.previous_of_session = kNoUpdate;
+  (all.head == kNoUpdate ? all.tail : updates_.Edit(all.head).previous_of_session) = slot;
+  all.head = slot;
 }
 
 void UpdateTable::UnlinkFromSession(UpdateSlot slot) {
-  Update& update = updates_[slot];
-  if (update.next_of_session != kNoUpdate) {
-    updates_[update.next_of_session].previous_of_session = update.previous_of_session;
-  }
-  (update.previous_of_session == kNoUpdate ? sessions_[update.session].head
-                                           : updates_[update.previous_of_session].next_of_session) =
+  Update& update = updates_.Edit(slot);
+  OfSession& all = sessions_[update.session];
+  (update.next_of_session == kNoUpdate ? all.tail : updates_.Edit(update.next_of_session).previous_of_session) =
+      update.previous_of_session;
+  (update.previous_of_session == kNoUpdate ? all.head : updates_.Edit(update.previous_of_session).next_of_session) =
       update.next_of_session;
   update.open = false;
+  if (all.head == kNoUpdate) all.ending = false;
+}
+
+// What was changed in an earlier step is finished: it belongs to the present one, with its swap_out or for what comes.
+void UpdateTable::Refresh(UpdateSlot slot) {
+  Update& update = updates_.Edit(slot);
+  const uint16_t session = update.session;
+  if (update.step == sessions_[session].step) return;
+  sets_.Reset(&update.changed, tensors_[update.tensor].piece_count);
+  update.commit = 0;
+  UnlinkFromSession(slot);
+  LinkToSession(slot, session);
+}
+
+void UpdateTable::EndStep(uint16_t session) {
+  OfSession& all = At(session);
+  ++all.step;
+  if (all.tail == kNoUpdate || all.settling) return;
+  all.settling = true;
+  settling_.push_back(session);
+}
+
+bool UpdateTable::SettleOne() {
+  while (!settling_.empty()) {
+    OfSession& all = sessions_[settling_.front()];
+    const UpdateSlot oldest = all.ending ? kNoUpdate : all.tail;
+    if (oldest != kNoUpdate && updates_[oldest].step != all.step) {
+      Refresh(oldest);
+      RemoveIfEmpty(oldest);
+      return true;
+    }
+    all.settling = false;
+    settling_.pop_front();
+  }
+  return false;
+}
+
+void UpdateTable::BeginEnding(uint16_t session) {
+  OfSession& all = At(session);
+  all.ending = all.head != kNoUpdate;
 }
 
 UpdateSlot UpdateTable::Open(TensorSlot tensor, uint16_t session) {
@@ -70,29 +115,30 @@ UpdateSlot UpdateTable::Open(TensorSlot tensor, uint16_t session) {
 }
 
 void UpdateTable::AddChanged(UpdateSlot slot, PieceRange pieces) {
-  Update& update = updates_[slot];
+  Update& update = updates_.Edit(slot);
   TIER_CHECK(update.open, "update {} is not open", static_cast<uint32_t>(slot));
-  for (uint32_t k = pieces.first; k < pieces.end(); ++k) update.changed.Add(k);
+  Refresh(slot);
+  for (uint32_t k = pieces.first; k < pieces.end(); ++k) sets_.Add(&update.changed, k);
   update.commit = 0;
 }
 
 void UpdateTable::AddSwapped(UpdateSlot slot, PieceRange range, PieceRange pieces) {
-  Update& update = updates_[slot];
+  Update& update = updates_.Edit(slot);
   TIER_CHECK(update.open && (!update.swapping() || update.swap == range), "update {} swaps {} + {}",
              static_cast<uint32_t>(slot), update.swap.first, update.swap.count);
   if (!update.swapping()) ++sessions_[update.session].swaps;
   update.swap = range;
-  tensors_[update.tensor].set(kSwapping);
-  for (uint32_t k = pieces.first; k < pieces.end(); ++k) update.swapped.Add(k);
+  tensors_.Edit(update.tensor).set(kSwapping);
+  for (uint32_t k = pieces.first; k < pieces.end(); ++k) sets_.Add(&update.swapped, k);
 }
 
 void UpdateTable::ClearSwap(UpdateSlot slot) {
-  Update& update = updates_[slot];
+  Update& update = updates_.Edit(slot);
   if (!update.swapping()) return;
-  Tensor& tensor = tensors_[update.tensor];
+  Tensor& tensor = tensors_.Edit(update.tensor);
   --sessions_[update.session].swaps;
   update.swap = {};
-  update.swapped.Reset(tensor.piece_count);
+  sets_.Reset(&update.swapped, tensor.piece_count);
   bool others = false;
   for (UpdateSlot each = tensor.updates; each != kNoUpdate; each = updates_[each].next_of_tensor) {
     others |= updates_[each].swapping();
@@ -106,9 +152,9 @@ void UpdateTable::EndSwap(UpdateSlot slot) {
 }
 
 void UpdateTable::EndChanged(UpdateSlot slot) {
-  Update& update = updates_[slot];
+  Update& update = updates_.Edit(slot);
   TIER_CHECK(update.open, "update {} is not open", static_cast<uint32_t>(slot));
-  update.changed.Reset(tensors_[update.tensor].piece_count);
+  sets_.Reset(&update.changed, tensors_[update.tensor].piece_count);
   update.commit = 0;
   RemoveIfEmpty(slot);
 }
@@ -118,15 +164,18 @@ void UpdateTable::RemoveIfEmpty(UpdateSlot slot) {
 }
 
 void UpdateTable::Remove(UpdateSlot slot) {
-  Update& update = updates_[slot];
+  Update& update = updates_.Edit(slot);
   const Tensor& tensor = tensors_[update.tensor];
-  tensor.job->metadata->Release(MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
+  jobs_.At(tensor.job).metadata->Release(MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
   ClearSwap(slot);
   if (update.open) UnlinkFromSession(slot);
   if (update.next_of_tensor != kNoUpdate)
-    updates_[update.next_of_tensor].previous_of_tensor = update.previous_of_tensor;
-  (update.previous_of_tensor == kNoUpdate ? tensors_[update.tensor].updates
-                                          : updates_[update.previous_of_tensor].next_of_tensor) = update.next_of_tensor;
+    updates_.Edit(update.next_of_tensor).previous_of_tensor = update.previous_of_tensor;
+  (update.previous_of_tensor == kNoUpdate ? tensors_.Edit(update.tensor).updates
+                                          : updates_.Edit(update.previous_of_tensor).next_of_tensor) =
+      update.next_of_tensor;
+  sets_.Reset(&update.changed, 0);
+  sets_.Reset(&update.swapped, 0);
   update = Update{};
   updates_.Free(slot);
 }
@@ -134,22 +183,22 @@ void UpdateTable::Remove(UpdateSlot slot) {
 bool UpdateTable::AddTorn(TensorSlot tensor, PieceRange pieces) {
   const UpdateSlot found = FindBroken(tensor);
   const UpdateSlot slot = found == kNoUpdate ? Add(tensor) : found;
-  Update& update = updates_[slot];
+  Update& update = updates_.Edit(slot);
   TIER_CHECK(!pieces.empty(), "nothing of tensor {} is torn", tensors_[tensor].id);
   const uint32_t first = found == kNoUpdate ? pieces.first : std::min(update.torn.first, pieces.first);
   const uint32_t end = found == kNoUpdate ? pieces.end() : std::max(update.torn.end(), pieces.end());
   update.torn = {first, end - first};
-  update.changed.Reset(tensors_[tensor].piece_count);
+  sets_.Reset(&update.changed, tensors_[tensor].piece_count);
   return found == kNoUpdate;
 }
 
 bool UpdateTable::AddRewritten(UpdateSlot slot, PieceRange pieces) {
-  Update& update = updates_[slot];
+  Update& update = updates_.Edit(slot);
   TIER_CHECK(!update.open, "update {} is open", static_cast<uint32_t>(slot));
   for (uint32_t k = std::max(pieces.first, update.torn.first); k < std::min(pieces.end(), update.torn.end()); ++k) {
-    update.changed.Add(k);
+    sets_.Add(&update.changed, k);
   }
-  if (update.changed.count() != update.torn.count) return false;
+  if (update.changed.count != update.torn.count) return false;
   Remove(slot);
   return true;
 }
@@ -162,26 +211,34 @@ void UpdateTable::CheckInvariants() const {
     ++linked;
     const Tensor& tensor = tensors_[update.tensor];
     const uint32_t pieces = tensor.piece_count;
-    TIER_CHECK(update.changed.capacity() == pieces && update.swap.end() <= pieces && update.torn.end() <= pieces,
+    TIER_CHECK(update.changed.capacity == pieces && update.swap.end() <= pieces && update.torn.end() <= pieces,
                "update {} of a tensor of {} pieces", i, pieces);
     TIER_CHECK(!update.swapping() || (update.open && tensor.has(kSwapping) && !update.swapped.empty()),
-               "update {} has swapped {} pieces", i, update.swapped.count());
+               "update {} has swapped {} pieces", i, update.swapped.count);
     if (update.open) {
       TIER_CHECK(Find(update.tensor, update.session) == UpdateSlot{i}, "update {} of session slot {}", i,
                  update.session);
-      TIER_CHECK(update.changed.count() < pieces && (update.swapping() || !update.changed.empty()),
-                 "update {} has changed {} of {} pieces", i, update.changed.count(), pieces);
+      TIER_CHECK(update.changed.count < pieces && (update.swapping() || !update.changed.empty()),
+                 "update {} has changed {} of {} pieces", i, update.changed.count, pieces);
     } else {
-      TIER_CHECK(FindBroken(update.tensor) == UpdateSlot{i} && update.changed.count() < update.torn.count,
-                 "update {}: {} of {} pieces are rewritten", i, update.changed.count(), update.torn.count);
+      TIER_CHECK(FindBroken(update.tensor) == UpdateSlot{i} && update.changed.count < update.torn.count,
+                 "update {}: {} of {} pieces are rewritten", i, update.changed.count, update.torn.count);
     }
   }
   TIER_CHECK(linked == updates_.used(), "{} updates of {}", linked, updates_.used());
   for (const OfSession& session : sessions_) {
     uint32_t swaps = 0;
+    uint32_t step = session.step;
+    UpdateSlot last = kNoUpdate;
     for (UpdateSlot slot = session.head; slot != kNoUpdate; slot = updates_[slot].next_of_session) {
       swaps += updates_[slot].swapping() ? 1 : 0;
+      TIER_CHECK(updates_[slot].step <= step && updates_[slot].previous_of_session == last, "step {} behind {}",
+                 updates_[slot].step, step);
+      step = updates_[slot].step;
+      last = slot;
     }
+    TIER_CHECK(session.tail == last && (step == session.step || session.settling || session.ending),
+               "records of step {} of {} are not settled", step, session.step);
     TIER_CHECK(swaps == session.swaps, "{} unfinished swap_outs of {}", swaps, session.swaps);
   }
 }

@@ -5,22 +5,31 @@
 // with either, the record loses its session and is *broken*: the tensor is TORN until the pieces of `torn` were
 // rewritten. A tensor has at most one broken record.
 //
+// A step of the session ends what was changed by hand in all of its records at once, however many there are: a record
+// knows the step in which it was changed, and what was changed in an earlier one counts no more (HasChanged). Such
+// records are settled later, some in each turn. When a session ends, its records are broken one after the other, and
+// until its turn comes a record is one that nobody may pass (ending()).
+//
 // The table keeps the records, their lists, and the flag kSwapping of a tensor. What opens and ends an update, and what
 // that means to a tensor, stands in leases/updates.h.
 //
 // Invariants: an open record has changed some pieces by hand but not all, or has an unfinished swap_out, or both;
 //   `swap` and `torn` lie in the tensor; kSwapping is set exactly while a record of the tensor has an unfinished
-//   swap_out; a broken record has no session, no swap_out, and `changed` holds less than all of `torn`.
+//   swap_out; a broken record has no session, no swap_out, and `changed` holds less than all of `torn`; along the list
+//   of a session `step` never rises, and is at most the session's.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "daemon/tiering/tables/piece_set.h"
 #include "daemon/tiering/tables/slab.h"
-#include "daemon/tiering/tables/tensor_table.h"
+#include "daemon/tiering/tables/tensor_slab.h"
 
 namespace tier::tiering {
+
+class JobTable;
 
 // Pieces [first, first + count).
 struct PieceRange {
@@ -38,6 +47,7 @@ struct Update {
   TensorSlot tensor = kNoTensor;
   uint16_t session = 0;  // Slot, while it is open.
   bool open = false;
+  uint32_t step = 0;  // Of the session, while it is open: its steps when this was opened, or changed by hand last.
   UpdateSlot next_of_tensor = kNoUpdate;
   UpdateSlot previous_of_tensor = kNoUpdate;
   UpdateSlot next_of_session = kNoUpdate;
@@ -53,11 +63,13 @@ struct Update {
 
 class UpdateTable {
  public:
-  explicit UpdateTable(TensorSlab& tensors) : tensors_(tensors) {}
+  UpdateTable(TensorSlab& tensors, const JobTable& jobs) : tensors_(tensors), jobs_(jobs) {}
   UpdateTable(const UpdateTable&) = delete;
   UpdateTable& operator=(const UpdateTable&) = delete;
 
   const Update& operator[](UpdateSlot slot) const { return updates_[slot]; }
+  // The piece is one of its `changed`.
+  bool Changed(UpdateSlot slot, uint32_t piece) const { return sets_.Contains(updates_[slot].changed, piece); }
   // The open one of the session, or the broken one. kNoUpdate: there is none.
   UpdateSlot Find(TensorSlot tensor, uint16_t session) const;
   UpdateSlot FindBroken(TensorSlot tensor) const;
@@ -65,6 +77,13 @@ class UpdateTable {
   UpdateSlot FirstOfSession(uint16_t session) const {
     return session < sessions_.size() ? sessions_[session].head : kNoUpdate;
   }
+  // It is open, and holds pieces that were changed by hand in the session's present step.
+  bool HasChanged(UpdateSlot slot) const {
+    const Update& update = updates_[slot];
+    return update.open && !update.changed.empty() && update.step == sessions_[update.session].step;
+  }
+  // The session has ended, and has not broken this one yet.
+  bool ending(UpdateSlot slot) const { return updates_[slot].open && sessions_[updates_[slot].session].ending; }
   // Tensors of which the session has an unfinished swap_out.
   uint32_t swap_count(uint16_t session) const { return session < sessions_.size() ? sessions_[session].swaps : 0; }
 
@@ -76,7 +95,14 @@ class UpdateTable {
   // The record goes where nothing is left of it. REQUIRES: open.
   void EndSwap(UpdateSlot slot);
   void EndChanged(UpdateSlot slot);
-  void SetCommit(UpdateSlot slot, uint64_t commit) { updates_[slot].commit = commit; }
+  // What the session has changed by hand until now is finished.
+  void EndStep(uint16_t session);
+  // One record of an earlier step is settled. False: there is none.
+  bool SettleOne();
+  bool any_to_settle() const { return !settling_.empty(); }
+  // Its records are to be broken. REQUIRES: it opens no more of them, until all of its records are gone.
+  void BeginEnding(uint16_t session);
+  void SetCommit(UpdateSlot slot, uint64_t commit) { updates_.Edit(slot).commit = commit; }
   void Remove(UpdateSlot slot);
   // The pieces are to be rewritten, beside those that were before: what was rewritten counts no more. True: the tensor
   // had no broken record.
@@ -89,18 +115,27 @@ class UpdateTable {
 
  private:
   struct OfSession {
-    UpdateSlot head = kNoUpdate;  // Newest first.
+    UpdateSlot head = kNoUpdate;  // Newest step first.
+    UpdateSlot tail = kNoUpdate;
     uint32_t swaps = 0;
+    uint32_t step = 0;      // Steps that it, and those that had its slot before, have ended.
+    bool settling = false;  // In settling_.
+    bool ending = false;
   };
+  OfSession& At(uint16_t session);
   UpdateSlot Add(TensorSlot tensor);
   void LinkToSession(UpdateSlot slot, uint16_t session);
   void UnlinkFromSession(UpdateSlot slot);
   void ClearSwap(UpdateSlot slot);
   void RemoveIfEmpty(UpdateSlot slot);
+  void Refresh(UpdateSlot slot);
 
   TensorSlab& tensors_;
+  const JobTable& jobs_;  // Whose users are charged.
   Slab<Update, UpdateSlot> updates_;
+  PieceSets sets_;
   std::vector<OfSession> sessions_;  // By slot.
+  std::deque<uint16_t> settling_;    // Sessions that may have records of earlier steps.
 };
 
 }  // namespace tier::tiering

@@ -9,24 +9,17 @@
 namespace tier::tiering {
 
 void WaitTable::OpenQueue(JobState& job) {
-  uint32_t index = static_cast<uint32_t>(queues_.size());
-  if (free_queues_.empty()) {
-    queues_.emplace_back();
-  } else {
-    index = free_queues_.back();
-    free_queues_.pop_back();
-  }
+  const uint32_t index = Value(job.slot);
+  if (index >= queues_.size()) queues_.resize(size_t{index} + 1);
   TIER_CHECK(queues_[index].job == nullptr, "queue {} has a job", index);
   queues_[index].job = &job;
-  job.wait_queue = index;
 }
 
 void WaitTable::CloseQueue(JobState& job) {
   Queue& queue = QueueOf(job);
   TIER_CHECK(queue.job == &job && queue.all.empty(), "{} requests wait in a job that ends", queue.all.size());
-  std::erase(ready_queues_, job.wait_queue);
+  std::erase(ready_queues_, Value(job.slot));
   queue = {};
-  free_queues_.push_back(job.wait_queue);
 }
 
 Waiter& WaitTable::Add(Waiter waiter) {
@@ -118,7 +111,7 @@ void WaitTable::MakeReady(uint64_t number) {
   queue.ready.insert(number);
   if (queue.listed) return;
   queue.listed = true;
-  ready_queues_.push_back(entry.waiter.job->wait_queue);
+  ready_queues_.push_back(Value(entry.waiter.job->slot));
 }
 
 // Its place in the queue for room stays until it runs: nobody who came later takes room meanwhile.
@@ -147,15 +140,15 @@ void WaitTable::DropRoom(Entry& entry) {
   queue.lacking.erase(number);
   queue.closing.erase({entry.closes_at, number});
   entry.room = false;
-  if (queue.room.empty()) room_queues_.erase(entry.waiter.job->wait_queue);
+  if (queue.room.empty()) room_queues_.erase(Value(entry.waiter.job->slot));
   NoteShortage(queue);
 }
 
 // What the first of those that lack pages needs: what is written and evicted ahead of need follows it.
 void WaitTable::NoteShortage(Queue& queue) {
   const uint64_t first = queue.lacking.empty() ? 0 : *queue.lacking.begin();
-  queue.job->shortage_waiter = first;
-  queue.job->shortage_pages = first == 0 ? 0 : EntryOf(first).lacking_pages;
+  queue.shortage_waiter = first;
+  queue.shortage_pages = first == 0 ? 0 : EntryOf(first).lacking_pages;
 }
 
 void WaitTable::MakeFirstReady(Queue& queue) {
@@ -172,9 +165,9 @@ void WaitTable::AddPlace(Entry& entry, Place place) {
   entry.running = false;
   if (!places_.emplace(place, entry.waiter.number).second) return;
   entry.places.push_back(place);
-  Tensor& tensor = tensors_[place.tensor];
+  Tensor& tensor = tensors_.Edit(place.tensor);
   tensor.set(kAwaitedTensor);
-  if (place.piece != kWhole) pieces_[tensor.piece(place.piece)].set(kAwaited);
+  if (place.piece != kWhole) pieces_.Edit(tensors_.PieceOf(tensor, place.piece)).set(kAwaited);
 }
 
 void WaitTable::DropPlaces(Entry& entry) {
@@ -227,7 +220,7 @@ void WaitTable::WaitForRoom(uint64_t number, const RoomWait& wait) {
   entry.lacking_pages = wait.lacking_pages;
   entry.closes_at = wait.closes_at.value_or(kNever);
   queue.room.insert(number);
-  room_queues_.insert(entry.waiter.job->wait_queue);
+  room_queues_.insert(Value(entry.waiter.job->slot));
   if (wait.may_pass) queue.passing.insert(number);
   if (wait.lacking_pages != 0) queue.lacking.insert(number);
   if (wait.closes_at) queue.closing.emplace(*wait.closes_at, number);
@@ -239,15 +232,16 @@ bool WaitTable::RoomTakenBefore(const JobState& job, uint64_t number) const {
   return !queue.room.empty() && *queue.room.begin() < number;
 }
 
-void WaitTable::ListShortJobs(std::vector<JobState*>* jobs) const {
-  jobs->clear();
+void WaitTable::ListShortJobs() {
+  short_jobs_.clear();
   for (const uint32_t index : room_queues_) {
-    if (queues_[index].job->shortage_pages != 0) jobs->push_back(queues_[index].job);
+    const Queue& queue = queues_[index];
+    if (queue.shortage_pages != 0 && !queue.job->record.closing) short_jobs_.push_back(queue.job);
   }
 }
 
 bool WaitTable::anybody_is_short() const {
-  return std::ranges::any_of(room_queues_, [&](uint32_t index) { return queues_[index].job->shortage_pages != 0; });
+  return std::ranges::any_of(room_queues_, [&](uint32_t index) { return queues_[index].shortage_pages != 0; });
 }
 
 base::TimePoint WaitTable::RoomClosesBefore(const JobState& job, uint64_t number) const {
@@ -281,7 +275,7 @@ void WaitTable::WakeTensor(TensorSlot tensor) {
     if (first == places_.end() || first->first.tensor != tensor) break;
     MakeReady(first->second);
   }
-  tensors_[tensor].clear(kAwaitedTensor);
+  tensors_.Edit(tensor).clear(kAwaitedTensor);
 }
 
 void WaitTable::OnLeaseGranted(const Piece& piece, uint16_t session_slot) {
@@ -362,7 +356,7 @@ void WaitTable::CheckInvariants() const {
     if (queue.job == nullptr) continue;
     queued += queue.all.size();
     const uint64_t first = queue.lacking.empty() ? 0 : *queue.lacking.begin();
-    TIER_CHECK(queue.job->shortage_waiter == first, "request {} is short, not {}", first, queue.job->shortage_waiter);
+    TIER_CHECK(queue.shortage_waiter == first, "request {} is short, not {}", first, queue.shortage_waiter);
     TIER_CHECK(queue.listed || queue.ready.empty(), "{} requests are ready and not listed", queue.ready.size());
     TIER_CHECK(std::ranges::includes(queue.room, queue.passing) && std::ranges::includes(queue.room, queue.lacking) &&
                    std::ranges::includes(queue.all, queue.room),
@@ -378,9 +372,9 @@ void WaitTable::CheckInvariants() const {
     places += entry.places.size();
     for (const Place place : entry.places) {
       const Tensor& tensor = tensors_[place.tensor];
-      TIER_CHECK(tensor.job == entry.waiter.job && tensor.has(kAwaitedTensor), "request {} waits at tensor {}", number,
-                 tensor.id);
-      TIER_CHECK(place.piece == kWhole || pieces_[tensor.piece(place.piece)].has(kAwaited),
+      TIER_CHECK(tensor.job == entry.waiter.job->slot && tensor.has(kAwaitedTensor), "request {} waits at tensor {}",
+                 number, tensor.id);
+      TIER_CHECK(place.piece == kWhole || pieces_[tensors_.PieceOf(tensor, place.piece)].has(kAwaited),
                  "request {} waits at piece {} of tensor {}", number, place.piece, tensor.id);
     }
   }

@@ -84,18 +84,23 @@ class WaitTable {
 
   // Room. Somebody who came before `number` waits for it.
   bool RoomTakenBefore(const JobState& job, uint64_t number) const;
-  // Jobs in which a request lacks pages.
-  void ListShortJobs(std::vector<JobState*>* jobs) const;
+  // Jobs in which a request lacks pages, as of the last ListShortJobs.
+  void ListShortJobs();
+  const std::vector<JobState*>& short_jobs() const { return short_jobs_; }
   bool anybody_is_short() const;
+  // What the first of a job's requests that lack pages still needs, and its number; 0: there is none.
+  uint64_t shortage_pages(const JobState& job) const { return QueueOf(job).shortage_pages; }
+  uint64_t shortage_waiter(const JobState& job) const { return QueueOf(job).shortage_waiter; }
   bool anybody_waits_for_room(const JobState& job) const { return !QueueOf(job).room.empty(); }
   // When somebody who came before `number` and tried may no longer be passed; kNever: there is nobody.
   base::TimePoint RoomClosesBefore(const JobState& job, uint64_t number) const;
 
   // Events.
-  void OnPieceChanged(Piece& piece) {
+  void OnPieceChanged(PieceId id) {
+    const Piece& piece = pieces_[id];
     if (!piece.has(kAwaited)) return;
     WakePlace({piece.tensor, piece.number});
-    piece.clear(kAwaited);
+    pieces_.Edit(id).clear(kAwaited);
   }
   // A session has a lease of the piece now: its own requests there look again.
   void OnLeaseGranted(const Piece& piece, uint16_t session_slot);
@@ -155,6 +160,8 @@ class WaitTable {
     JobState* job = nullptr;
     bool listed = false;  // In ready_queues_.
     uint64_t last_given = 0;
+    uint64_t shortage_pages = 0;
+    uint64_t shortage_waiter = 0;
     std::set<uint64_t> all;
     std::set<uint64_t> ready;
     std::set<uint64_t> room;
@@ -165,8 +172,8 @@ class WaitTable {
   };
 
   Entry& EntryOf(uint64_t number);
-  Queue& QueueOf(const JobState& job) { return queues_[job.wait_queue]; }
-  const Queue& QueueOf(const JobState& job) const { return queues_[job.wait_queue]; }
+  Queue& QueueOf(const JobState& job) { return queues_[Value(job.slot)]; }
+  const Queue& QueueOf(const JobState& job) const { return queues_[Value(job.slot)]; }
   void MakeReady(uint64_t number);
   void MakeFirstReady(Queue& queue);
   void AddPlace(Entry& entry, Place place);
@@ -180,9 +187,9 @@ class WaitTable {
 
   PieceSlab& pieces_;
   TensorSlab& tensors_;
+  std::vector<JobState*> short_jobs_;
   std::unordered_map<uint64_t, Entry> entries_;
-  std::vector<Queue> queues_;
-  std::vector<uint32_t> free_queues_;
+  std::vector<Queue> queues_;  // By the slots of jobs.
   std::vector<uint32_t> ready_queues_;
   std::set<uint32_t> room_queues_;  // With somebody who waits for room.
   std::set<PlaceOf> places_;

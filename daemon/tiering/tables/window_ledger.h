@@ -8,17 +8,19 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/check.h"
 #include "daemon/base/page_run.h"
 #include "daemon/base/time.h"
 #include "daemon/memory/window_source.h"
+#include "daemon/tiering/tables/tensor.h"
 #include "proto/units.h"
 
 namespace tier::tiering {
-
-struct JobState;
 
 enum class WindowCondition : uint8_t {
   kNone,
@@ -32,8 +34,7 @@ enum class WindowUse : uint8_t { kClean, kDirty, kBound };  // Can be evicted; a
 inline constexpr size_t kWindowUses = 3;
 
 struct WindowEntry {
-  JobState* job = nullptr;
-  std::byte* address = nullptr;
+  JobSlot job = kNoJob;
   memory::WindowShape shape;
   uint32_t unreturned = 0;  // Sessions that still map it.
   WindowCondition condition = WindowCondition::kNone;
@@ -45,11 +46,20 @@ struct WindowEntry {
   uint32_t count(WindowUse use) const { return pieces[static_cast<size_t>(use)]; }
 };
 
+static_assert(std::is_trivially_copyable_v<WindowEntry>);
+
+// A window that clients were asked to return. Settled when the window says otherwise.
+struct AskedBack {
+  WindowIndex window{};
+  base::TimePoint at;
+};
+
 class WindowLedger {
  public:
   explicit WindowLedger(const memory::WindowSource& source)
       : sizes_{source.window_size(WindowKind::kBlock), source.window_size(WindowKind::kSlot)},
-        entries_(source.windows_max()) {
+        entries_(source.windows_max()),
+        addresses_(source.windows_max()) {
     const uint64_t grain = window_size(WindowKind::kSlot);
     TIER_CHECK(grain % kBlockSize == 0 && std::has_single_bit(grain) && grain <= window_size(WindowKind::kBlock),
                "windows of {} and {} bytes", window_size(WindowKind::kBlock), grain);
@@ -57,16 +67,25 @@ class WindowLedger {
     by_place_.assign(source.address_space_bytes() / grain, kNoWindow);
   }
 
-  WindowEntry& operator[](WindowIndex window) {
+  const WindowEntry& operator[](WindowIndex window) const { return entries_[tier::Value(window)]; }
+  WindowEntry& Edit(WindowIndex window) {
     TIER_CHECK(tier::Value(window) < entries_.size(), "window {} of {}", tier::Value(window), entries_.size());
     return entries_[tier::Value(window)];
   }
-  const WindowEntry& operator[](WindowIndex window) const { return entries_[tier::Value(window)]; }
   bool Contains(WindowIndex window) const { return tier::Value(window) < entries_.size(); }
 
   // The window has come and lies where its shape says. REQUIRES: no other window lies there.
   void Put(const memory::WindowShape& shape, std::byte* address);
   void Clear(WindowIndex window);  // Forgets all of it.
+
+  // What the source says that it may hold. True: more than at the last time.
+  bool NoteArenaMax(uint64_t bytes) { return std::exchange(arena_max_bytes_, bytes) < bytes; }
+
+  // Windows that clients were asked to return, oldest first.
+  void NoteAskedBack(WindowIndex window, base::TimePoint now) { asked_back_.push_back({window, now}); }
+  bool any_asked_back() const { return !asked_back_.empty(); }
+  const AskedBack& oldest_asked_back() const { return asked_back_.front(); }
+  void ForgetAskedBack() { asked_back_.pop_front(); }
 
   uint64_t SizeOf(WindowIndex window) const { return entries_[tier::Value(window)].shape.size; }
   uint64_t window_size(WindowKind kind) const { return sizes_[static_cast<size_t>(kind)]; }
@@ -79,8 +98,8 @@ class WindowLedger {
   bool HoldsSlots(base::PageRun run) const { return EntryOf(run).shape.page_size == kPageSize; }
   uint64_t OffsetOf(base::PageRun run) const { return OffsetIn(EntryOf(run), run); }  // Bytes from its window's start.
   std::byte* AddressOf(base::PageRun run) const {
-    const WindowEntry& entry = EntryOf(run);
-    return entry.address + OffsetIn(entry, run);
+    const WindowIndex window = WindowOf(run);
+    return addresses_[tier::Value(window)] + OffsetIn(entries_[tier::Value(window)], run);
   }
 
  private:
@@ -95,6 +114,9 @@ class WindowLedger {
   std::array<uint64_t, kWindowKinds> sizes_;
   uint32_t grain_shift_ = 0;  // Of the smallest window, in blocks.
   std::vector<WindowEntry> entries_;
+  uint64_t arena_max_bytes_ = 0;
+  std::deque<AskedBack> asked_back_;
+  std::vector<std::byte*> addresses_;  // Of each window, where it is mapped.
   std::vector<WindowIndex> by_place_;  // By place, in units of the smallest window.
 };
 
@@ -103,9 +125,8 @@ inline void WindowLedger::Put(const memory::WindowShape& shape, std::byte* addre
   TIER_CHECK(shape.size == window_size(shape.kind) && shape.place % shape.size == 0 &&
                  (shape.place + shape.size) / grain <= by_place_.size(),
              "window {}: {} bytes at {}", tier::Value(shape.index), shape.size, shape.place);
-  WindowEntry& entry = (*this)[shape.index];
-  entry.shape = shape;
-  entry.address = address;
+  Edit(shape.index).shape = shape;
+  addresses_[tier::Value(shape.index)] = address;
   for (uint64_t at = shape.place; at < shape.place + shape.size; at += grain) {
     WindowIndex& there = by_place_[at / grain];
     TIER_CHECK(there == kNoWindow, "windows {} and {} both lie at {}", tier::Value(there), tier::Value(shape.index),
@@ -118,7 +139,8 @@ inline void WindowLedger::Clear(WindowIndex window) {
   const memory::WindowShape& shape = (*this)[window].shape;
   const uint64_t grain = window_size(WindowKind::kSlot);
   for (uint64_t at = shape.place; at < shape.place + shape.size; at += grain) by_place_[at / grain] = kNoWindow;
-  (*this)[window] = {};
+  Edit(window) = {};
+  addresses_[tier::Value(window)] = nullptr;
 }
 
 }  // namespace tier::tiering

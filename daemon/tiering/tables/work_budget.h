@@ -6,7 +6,12 @@
 // its cost is left; kLookMax bounds that cost. Engine thread only.
 //
 // Invariant: what one turn spends is at most the sum of its stages' units, where each of these is at least the cost of
-// the largest indivisible work of that stage.
+// the largest indivisible work of that stage. Beyond that goes only what cannot be put off (Charge):
+//   requests that were submitted although TakesRequests said no: the last ones of a session that ends;
+//   what is left of a session's releases, before its next request and at its end (FinishReleases);
+//   the chunks of the piece list of a tensor that is created: 4,096 for the largest there can be.
+// What the end of a session does at once is not counted: it takes back grants of the same turn, gives back its windows,
+// and drops what was to be said to it.
 #pragma once
 
 #include <algorithm>
@@ -43,6 +48,7 @@ class WorkBudget {
   // False: not so much is left, and nothing is spent. The first work of an undivided stage is begun however small the
   // stage was made.
   bool TrySpend(uint32_t cost = 1) {
+    if (prepaid_) return true;
     if (cost > left_ && !(fresh_ && divisions_ == 0)) return false;
     Charge(cost);
     return true;
@@ -53,11 +59,12 @@ class WorkBudget {
     left_ -= std::min(left_, cost);
     spent_ += cost;
   }
-  // What was spent for work that another unit pays for itself.
-  void Refund(uint32_t cost) {
-    TIER_CHECK(cost <= spent_, "{} units of {}", cost, spent_);
-    left_ += cost;
-    spent_ -= cost;
+  // All of `work` is done now, and spends nothing: the look at the request that it belongs to has paid for it.
+  template <typename Work>
+  void Prepaid(Work work) {
+    prepaid_ = true;
+    work();
+    prepaid_ = false;
   }
   // `work` may spend its part of what is left, as one of so many that are still to come; at least one unit.
   template <typename Work>
@@ -79,6 +86,7 @@ class WorkBudget {
   uint32_t left_ = 0;       // Of the stage.
   bool fresh_ = true;       // The stage has spent nothing.
   uint32_t divisions_ = 0;  // Under way, one in another.
+  bool prepaid_ = false;    // Prepaid work is under way.
   uint64_t spent_ = 0;
   uint64_t most_spent_ = 0;
 };

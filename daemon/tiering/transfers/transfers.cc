@@ -18,55 +18,44 @@ using storage::Direction;
 using storage::TransferOutcome;
 using storage::TransferResult;
 
-void Hand(Core& core, FlightSlot slot) {
-  const Flight& flight = core.flights[slot];
-  const Piece& piece = core.pieces[flight.piece];
-  const Tensor& tensor = core.tensors[piece.tensor];
-  TIER_CHECK(core.ports.transfers.inflight() < core.ports.transfers.inflight_max(), "{} transfers in flight",
-             core.ports.transfers.inflight());
-  core.flights.Start(slot);
+void Hand(Tables& tables, FlightSlot slot) {
+  const Flight& flight = tables.flights[slot];
+  const Piece& piece = tables.pieces[flight.piece];
+  const Tensor& tensor = tables.tensors[piece.tensor];
+  TIER_CHECK(tables.ports.transfers.inflight() < tables.ports.transfers.inflight_max(), "{} transfers in flight",
+             tables.ports.transfers.inflight());
+  tables.flights.Start(slot);
   const uint64_t begin = uint64_t{piece.number} * kBlockSize;
   TIER_CHECK(begin < tensor.size, "piece {} begins at {} of {}", piece.number, begin, tensor.size);
   TIER_CHECK(piece.ram.pages >= flight.extent.run.pages, "{} pages of RAM for {} on SSD", piece.ram.pages,
              flight.extent.run.pages);
-  core.ports.transfers.Start({.cookie = static_cast<uint64_t>(slot),
-                              .direction = flight.direction,
-                              .extent = flight.extent,
-                              .window = core.windows.WindowOf(piece.ram),
-                              .memory = core.windows.AddressOf(piece.ram),
-                              .length = static_cast<uint32_t>(std::min(kBlockSize, tensor.size - begin)),
-                              .crc = piece.crc});
+  tables.ports.transfers.Start({.cookie = static_cast<uint64_t>(slot),
+                                .direction = flight.direction,
+                                .extent = flight.extent,
+                                .window = tables.windows.WindowOf(piece.ram),
+                                .memory = tables.windows.AddressOf(piece.ram),
+                                .length = static_cast<uint32_t>(std::min(kBlockSize, tensor.size - begin)),
+                                .crc = piece.crc});
 }
 
-FlightSlot AddFlight(Core& core, const Flight& flight) {
-  const FlightSlot slot = core.flights.Add(flight);
-  Tensor& tensor = core.tensors[core.pieces[flight.piece].tensor];
+FlightSlot AddFlight(Tables& tables, const Flight& flight) {
+  const FlightSlot slot = tables.flights.Add(flight);
+  Tensor& tensor = tables.tensors.Edit(tables.pieces[flight.piece].tensor);
   ++tensor.transfer_count;
-  ++tensor.job->transfer_count;
   return slot;
 }
 
-void EndFlight(Core& core, FlightSlot slot) {
-  const Flight flight = core.flights.Remove(slot);
-  const Piece& piece = core.pieces[flight.piece];
-  JobState& job = core.JobOf(piece);
-  TIER_CHECK(job.transfer_count != 0, "job {} has no transfers", static_cast<uint64_t>(job.id));
-  --job.transfer_count;
+void EndFlight(Tables& tables, FlightSlot slot) {
+  const Flight flight = tables.flights.Remove(slot);
+  const Piece& piece = tables.pieces[flight.piece];
+  JobState& job = tables.JobOf(piece);
   if (flight.direction == Direction::kWrite) {
-    const uint64_t writing = piece.activity == Activity::kWritingOut ? piece.ram.pages : 0;
-    TIER_CHECK(job.writing_pages >= writing, "pages {} of {}", writing, job.writing_pages);
-    job.writing_pages -= writing;
-    TIER_CHECK(job.writes_inflight != 0, "job {} has no writes", static_cast<uint64_t>(job.id));
-    --job.writes_inflight;
+    job.transfers.EndWrite(piece.activity == Activity::kWritingOut ? piece.ram.pages : 0);
   } else {
-    TIER_CHECK(job.reading_pages >= piece.ram.pages, "pages {} of {}", piece.ram.pages, job.reading_pages);
-    job.reading_pages -= piece.ram.pages;
-    TIER_CHECK(!flight.prefetch || job.prefetching_pages >= piece.ram.pages, "pages {} of {}", piece.ram.pages,
-               job.prefetching_pages);
-    if (flight.prefetch) job.prefetching_pages -= piece.ram.pages;
+    job.transfers.EndRead(piece.ram.pages, flight.prefetch);
   }
-  core.waits.OnWrite(job);
-  core.waits.OnRoom(job);
+  tables.waits.OnWrite(job);
+  tables.waits.OnRoom(job);
 }
 
 std::string Place(const Tensor& tensor, uint32_t number, const storage::Extent& extent, const TransferResult& result) {
@@ -74,85 +63,84 @@ std::string Place(const Tensor& tensor, uint32_t number, const storage::Extent& 
                      extent.device, result.device_offset);
 }
 
-void RetryLater(Core& core, JobState& job) {
-  ++job.write_failure_count;
-  const base::Duration backoff = kWriteRetryMin * (1u << std::min(job.write_backoff, 9u));
-  core.jobs.RetryWritesAt(job, core.now + std::min(backoff, kWriteRetryMax));
-  ++job.write_backoff;
+void RetryLater(Tables& tables, JobState& job, WriteFailure failure) {
+  const base::Duration backoff = kWriteRetryMin * (1u << std::min(job.failures.in_a_row(), 9u));
+  tables.jobs.RetryWritesAt(job, tables.turn.now() + std::min(backoff, kWriteRetryMax));
+  job.failures.Note(std::move(failure));
 }
 
-void FailWrite(Core& core, PieceId id, const Flight& flight, const TransferResult& result) {
-  const Piece& piece = core.pieces[id];
-  const Tensor& tensor = core.tensors[piece.tensor];
-  JobState& job = *tensor.job;
+void FailWrite(Tables& tables, PieceId id, const Flight& flight, const TransferResult& result) {
+  const Piece& piece = tables.pieces[id];
+  const Tensor& tensor = tables.tensors[piece.tensor];
+  JobState& job = tables.JobOf(tensor);
   const bool device = result.outcome == TransferOutcome::kDeviceError;
-  job.write_failure = {
+  WriteFailure failure{
       .code = device ? Code::kIoError : Code::kNoSpace,
       .tensor = tensor.id,
       .message = fmt::format("writing {} failed: {}; the RAM copy is kept and written again elsewhere",
                              Place(tensor, piece.number, flight.extent, result), std::strerror(result.error_number))};
-  RetryLater(core, job);
+  RetryLater(tables, job, std::move(failure));
 }
 
 // A transfer could not touch a window of this job: a client of it took the memory away. `id`: the piece, if it still is
 // one.
-void ReportWindowFault(Core& core, JobState& job, PieceId id) {
+void ReportWindowFault(Tables& tables, JobState& job, PieceId id) {
   std::string place;
   if (id != kNoPiece) {
-    const Piece& piece = core.pieces[id];
+    const Piece& piece = tables.pieces[id];
     const TensorSlot tensor = piece.tensor;
-    place = fmt::format(" (tensor {:#x} at byte {})", core.tensors[tensor].id, uint64_t{piece.number} * kBlockSize);
+    place = fmt::format(" (tensor {:#x} at byte {})", tables.tensors[tensor].id, uint64_t{piece.number} * kBlockSize);
     switch (piece.activity) {
       case Activity::kWritingOut:
-        SetState(core, id, {Copies::kTorn, Activity::kNone});
-        if (!core.tensors[tensor].has(kDetached)) AddTear(core, tensor);
+        SetState(tables, id, {Copies::kTorn, Activity::kNone});
+        if (!tables.tensors[tensor].has(kDetached)) AddTear(tables, tensor);
         break;
-      case Activity::kReadingIn: RevertToSsd(core, id); break;
-      default: SetState(core, id, {piece.copies, Activity::kNone});
+      case Activity::kReadingIn: RevertToSsd(tables, id); break;
+      default: SetState(tables, id, {piece.copies, Activity::kNone});
     }
   }
-  core.reports.Add(WindowFault{
+  tables.reports.Add(WindowFault{
       &job, fmt::format("memory of a window of job {} could not be touched{}: one of its processes took it away "
                         "(punched a hole or truncated); all sessions of the job end",
-                        job.options.key, place)});
+                        job.key, place)});
 }
 
-void FinishWrite(Core& core, const Flight& flight, const TransferResult& result) {
+void FinishWrite(Tables& tables, const Flight& flight, const TransferResult& result) {
   const PieceId id = flight.piece;
-  Piece& piece = core.pieces[id];
-  JobState& job = core.JobOf(piece);
+  Piece& piece = tables.pieces.Edit(id);
+  JobState& job = tables.JobOf(piece);
   const bool draining = piece.activity == Activity::kDraining;
   if (result.outcome == TransferOutcome::kDone) {
-    if (draining) DropExtent(core, id);
-    GiveExtent(core, id, flight.extent);
+    if (draining) DropExtent(tables, id);
+    GiveExtent(tables, id, flight.extent);
     piece.crc = result.crc;
     piece.ssd_generation = piece.generation;
     piece.set(kFreshExtent);
-    job.counters.swap_out_bytes += flight.extent.run.size_bytes();
-    job.write_backoff = 0;
-    SetState(core, id, {Copies::kRamSsd, Activity::kNone});
+    tables.jobs.Edit(job).counters.swap_out_bytes += flight.extent.run.size_bytes();
+    job.failures.NoteSuccess();
+    SetState(tables, id, {Copies::kRamSsd, Activity::kNone});
     return;
   }
   if (result.outcome == TransferOutcome::kDeviceError) {
-    core.ports.extents.Quarantine(flight.extent);
+    tables.ports.extents.Quarantine(flight.extent);
   } else {
-    core.ports.extents.Free(flight.extent);
+    tables.ports.extents.Free(flight.extent);
   }
   if (result.outcome == TransferOutcome::kWindowFault) {
-    ReportWindowFault(core, job, id);
+    ReportWindowFault(tables, job, id);
     return;
   }
-  SetState(core, id, {piece.copies, Activity::kNone});
-  FailWrite(core, id, flight, result);
+  SetState(tables, id, {piece.copies, Activity::kNone});
+  FailWrite(tables, id, flight, result);
 }
 
-void FailRead(Core& core, const Flight& flight, const TransferResult& result) {
+void FailRead(Tables& tables, const Flight& flight, const TransferResult& result) {
   const PieceId id = flight.piece;
-  Piece& piece = core.pieces[id];
-  const Tensor& tensor = core.tensors[piece.tensor];
+  Piece& piece = tables.pieces.Edit(id);
+  const Tensor& tensor = tables.tensors[piece.tensor];
   const std::string place = Place(tensor, piece.number, flight.extent, result);
-  std::vector<uint64_t> waiters = core.waits.ReadersAt(piece);
-  RevertToSsd(core, id);
+  std::vector<uint64_t> waiters = tables.waits.ReadersAt(piece);
+  RevertToSsd(tables, id);
   if (result.outcome == TransferOutcome::kCorrupt) {
     piece.set(kCorrupt);
     return;  // Waiters learn it when they look at the piece again.
@@ -164,158 +152,155 @@ void FailRead(Core& core, const Flight& flight, const TransferResult& result) {
     refusal.detail = fmt::format("reading {} failed: {}; the copy is kept, asking again reads it again", place,
                                  std::strerror(result.error_number));
   }
-  core.reports.Add(FailedRead{std::move(waiters), core.RefOf(piece.tensor), piece.number, std::move(refusal)});
+  tables.reports.Add(FailedRead{std::move(waiters), tables.RefOf(piece.tensor), piece.number, std::move(refusal)});
 }
 
-void FinishRead(Core& core, const Flight& flight, const TransferResult& result) {
+void FinishRead(Tables& tables, const Flight& flight, const TransferResult& result) {
   const PieceId id = flight.piece;
-  Piece& piece = core.pieces[id];
-  JobState& job = core.JobOf(piece);
+  Piece& piece = tables.pieces.Edit(id);
+  JobState& job = tables.JobOf(piece);
   if (result.outcome == TransferOutcome::kWindowFault) {
-    ReportWindowFault(core, job, id);
+    ReportWindowFault(tables, job, id);
     return;
   }
   if (result.outcome != TransferOutcome::kDone) {
-    FailRead(core, flight, result);
+    FailRead(tables, flight, result);
     return;
   }
-  job.counters.swap_in_bytes += flight.extent.run.size_bytes();
+  tables.jobs.Edit(job).counters.swap_in_bytes += flight.extent.run.size_bytes();
   piece.clear(kBadExtent | kFreshExtent);
   if (flight.prefetch) {
     piece.set(kPrefetched);
-    job.counters.prefetched_bytes += flight.extent.run.size_bytes();
+    tables.jobs.Edit(job).counters.prefetched_bytes += flight.extent.run.size_bytes();
   }
   job.policy->Use(id);
-  SetState(core, id, {Copies::kRamSsd, Activity::kNone});
+  SetState(tables, id, {Copies::kRamSsd, Activity::kNone});
 }
 
 // The piece was freed meanwhile: what the transfer used goes now.
-void FinishFreed(Core& core, const Flight& flight, TransferOutcome outcome) {
+void FinishFreed(Tables& tables, const Flight& flight, TransferOutcome outcome) {
   if (flight.direction == Direction::kWrite) {
     if (outcome == TransferOutcome::kDeviceError) {
-      core.ports.extents.Quarantine(flight.extent);
+      tables.ports.extents.Quarantine(flight.extent);
     } else {
-      core.ports.extents.Free(flight.extent);
+      tables.ports.extents.Free(flight.extent);
     }
   } else if (outcome == TransferOutcome::kDeviceError) {
-    core.pieces[flight.piece].set(kBadExtent);
+    tables.pieces.Edit(flight.piece).set(kBadExtent);
   }
-  FinishFreedPiece(core, flight.piece);
+  FinishFreedPiece(tables, flight.piece);
 }
 
-void TakeResult(Core& core, const TransferResult& result) {
+void TakeResult(Tables& tables, const TransferResult& result) {
   const FlightSlot slot{static_cast<uint32_t>(result.cookie)};
-  TIER_CHECK(core.flights.IsStarted(slot), "result for transfer {}", result.cookie);
-  const Flight flight = core.flights[slot];
-  EndFlight(core, slot);
-  Piece& piece = core.pieces[flight.piece];
+  TIER_CHECK(tables.flights.IsStarted(slot), "result for transfer {}", result.cookie);
+  const Flight flight = tables.flights[slot];
+  EndFlight(tables, slot);
+  Piece& piece = tables.pieces.Edit(flight.piece);
   if (piece.copies == Copies::kFreed) {
     const TensorSlot tensor = piece.tensor;
-    JobState& job = *core.tensors[tensor].job;
-    FinishFreed(core, flight, result.outcome);
-    if (result.outcome == TransferOutcome::kWindowFault) ReportWindowFault(core, job, kNoPiece);
+    JobState& job = tables.JobOf(tables.tensors[tensor]);
+    FinishFreed(tables, flight, result.outcome);
+    if (result.outcome == TransferOutcome::kWindowFault) ReportWindowFault(tables, job, kNoPiece);
     return;
   }
-  TIER_CHECK(core.tensors[piece.tensor].transfer_count != 0, "tensor of piece {}", Value(flight.piece));
-  --core.tensors[piece.tensor].transfer_count;
+  TIER_CHECK(tables.tensors[piece.tensor].transfer_count != 0, "tensor of piece {}", Value(flight.piece));
+  --tables.tensors.Edit(piece.tensor).transfer_count;
   if (flight.direction == Direction::kWrite) {
-    FinishWrite(core, flight, result);
+    FinishWrite(tables, flight, result);
   } else {
-    FinishRead(core, flight, result);
+    FinishRead(tables, flight, result);
   }
 }
 
 // Transfers ended: those that found the port full may look again.
-void WakePortWaiters(Core& core) {
-  core.jobs.TakePortWanted(&core.port_jobs);
-  core.port_rivals = static_cast<uint32_t>(core.port_jobs.size());
-  for (JobState* job : core.port_jobs) {
-    core.jobs.NeedMaintenance(*job);
-    core.waits.OnWrite(*job);
-    core.waits.OnRoom(*job);
+void WakePortWaiters(Tables& tables) {
+  tables.jobs.TakePortWanted(&tables.scratch.port_jobs);
+  for (JobState* job : tables.scratch.port_jobs) {
+    tables.jobs.NeedMaintenance(*job);
+    tables.waits.OnWrite(*job);
+    tables.waits.OnRoom(*job);
   }
 }
 
 }  // namespace
 
-void StartRead(Core& core, PieceId id, bool prefetch) {
-  Piece& piece = core.pieces[id];
+void StartRead(Tables& tables, PieceId id, bool prefetch) {
+  Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.has(kReserved) && piece.ssd_run, "piece {} has {} pages of room", Value(id), piece.ram.pages);
-  JobState& job = core.JobOf(piece);
+  JobState& job = tables.JobOf(piece);
   const FlightSlot slot =
-      AddFlight(core, {.piece = id, .extent = piece.extent(), .direction = Direction::kRead, .prefetch = prefetch});
-  job.reading_pages += piece.ram.pages;
-  if (prefetch) job.prefetching_pages += piece.ram.pages;
+      AddFlight(tables, {.piece = id, .extent = piece.extent(), .direction = Direction::kRead, .prefetch = prefetch});
+  job.transfers.StartRead(piece.ram.pages, prefetch);
   piece.clear(kReserved);
-  SetState(core, id, {Copies::kSsd, Activity::kReadingIn});
-  core.flights.Queue(slot);
+  SetState(tables, id, {Copies::kSsd, Activity::kReadingIn});
+  tables.flights.Queue(slot);
 }
 
-bool CanStartWrite(Core& core, JobState& job) {
-  if (core.now < job.write_retry_at) return false;  // Pumped at that moment.
-  const uint32_t inflight_max = core.ports.transfers.inflight_max();
+bool CanStartWrite(Tables& tables, JobState& job) {
+  if (tables.turn.now() < tables.jobs.write_retry_at(job)) return false;  // Pumped at that moment.
+  const uint32_t inflight_max = tables.ports.transfers.inflight_max();
   const uint32_t writes_max = std::max(1u, inflight_max - inflight_max / kReadShareDivisor);
-  const uint32_t rivals = std::max(core.port_rivals, 1u);
+  const uint32_t rivals = std::max(tables.jobs.port_rivals(), 1u);
   // Who is beyond its part has a write in flight, whose end wakes it.
-  const bool room = core.ports.transfers.inflight() < inflight_max && core.flights.writes() < writes_max &&
-                    job.writes_inflight < (writes_max + rivals - 1) / rivals;
-  if (!room) core.jobs.WantPort(job);
+  const bool room = tables.ports.transfers.inflight() < inflight_max && tables.flights.writes() < writes_max &&
+                    job.transfers.writes() < (writes_max + rivals - 1) / rivals;
+  if (!room) tables.jobs.WantPort(job);
   return room;
 }
 
-bool StartWrite(Core& core, PieceId id) {
-  Piece& piece = core.pieces[id];
-  const Tensor& tensor = core.tensors[piece.tensor];
-  JobState& job = *tensor.job;
+bool StartWrite(Tables& tables, PieceId id) {
+  Piece& piece = tables.pieces.Edit(id);
+  const Tensor& tensor = tables.tensors[piece.tensor];
+  JobState& job = tables.JobOf(tensor);
   TIER_CHECK(piece.ram && piece.activity == Activity::kNone, "piece {} is {}", Value(id), ActivityName(piece.activity));
   const uint32_t pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
-  Result<storage::Extent> extent = core.ports.extents.Allocate(pages);
-  if (!extent && core.ports.extents.RoomComes()) {
-    core.jobs.RetryWritesAt(job, core.now);  // The end of this turn frees some: the next turn looks again.
-    core.made_progress = true;
+  Result<storage::Extent> extent = tables.ports.extents.Allocate(pages);
+  if (!extent && tables.ports.extents.RoomComes()) {
+    tables.jobs.RetryWritesAt(job, tables.turn.now());  // The end of this turn frees some: the next turn looks again.
+    tables.turn.NoteProgress();
     return false;
   }
   if (!extent) {
-    job.write_failure = {extent.error().code, tensor.id,
-                         fmt::format("writing tensor {:#x} at byte {}: {}", tensor.id,
-                                     uint64_t{piece.number} * kBlockSize, extent.error().message)};
-    RetryLater(core, job);
+    RetryLater(tables, job,
+               {extent.error().code, tensor.id,
+                fmt::format("writing tensor {:#x} at byte {}: {}", tensor.id, uint64_t{piece.number} * kBlockSize,
+                            extent.error().message)});
     return false;
   }
   TIER_CHECK(extent->run.pages == pages, "asked {} pages, got {}", pages, extent->run.pages);
-  const FlightSlot slot = AddFlight(core, {.piece = id, .extent = *extent, .direction = Direction::kWrite});
-  ++job.writes_inflight;
+  const FlightSlot slot = AddFlight(tables, {.piece = id, .extent = *extent, .direction = Direction::kWrite});
+  job.transfers.StartWrite(piece.copies == Copies::kRam ? piece.ram.pages : 0);
   if (piece.copies == Copies::kRamSsd) {
-    SetState(core, id, {Copies::kRamSsd, Activity::kDraining});
+    SetState(tables, id, {Copies::kRamSsd, Activity::kDraining});
   } else {
-    job.writing_pages += piece.ram.pages;
-    SetState(core, id, {Copies::kRam, Activity::kWritingOut});
+    SetState(tables, id, {Copies::kRam, Activity::kWritingOut});
   }
-  Hand(core, slot);
+  Hand(tables, slot);
   return true;
 }
 
-void StartQueuedReads(Core& core) {
-  const auto& port = core.ports.transfers;
+void StartQueuedReads(Tables& tables) {
+  const auto& port = tables.ports.transfers;
   while (port.inflight() < port.inflight_max()) {
-    const std::optional<FlightSlot> slot = core.flights.TakeQueued();
+    const std::optional<FlightSlot> slot = tables.flights.TakeQueued();
     if (!slot) return;
-    const PieceId piece = core.flights[*slot].piece;
-    if (core.pieces[piece].copies == Copies::kFreed) {
-      EndFlight(core, *slot);
-      FinishFreedPiece(core, piece);
+    const PieceId piece = tables.flights[*slot].piece;
+    if (tables.pieces[piece].copies == Copies::kFreed) {
+      EndFlight(tables, *slot);
+      FinishFreedPiece(tables, piece);
     } else {
-      Hand(core, *slot);
+      Hand(tables, *slot);
     }
   }
 }
 
-bool TakeResults(Core& core) {
-  core.results.clear();
-  core.ports.transfers.Poll(&core.results);
-  for (const TransferResult& result : core.results) TakeResult(core, result);
-  if (!core.results.empty()) WakePortWaiters(core);
-  return !core.results.empty();
+bool TakeResults(Tables& tables) {
+  tables.scratch.results.clear();
+  tables.ports.transfers.Poll(&tables.scratch.results);
+  for (const TransferResult& result : tables.scratch.results) TakeResult(tables, result);
+  if (!tables.scratch.results.empty()) WakePortWaiters(tables);
+  return !tables.scratch.results.empty();
 }
 
 }  // namespace tier::tiering

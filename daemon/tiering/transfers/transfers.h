@@ -5,7 +5,7 @@
 // = flights of its pieces; flights that the port does not have stand in the FlightTable's queue.
 #pragma once
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
@@ -15,15 +15,15 @@ inline constexpr base::Duration kWriteRetryMin = std::chrono::milliseconds(5);
 inline constexpr base::Duration kWriteRetryMax = std::chrono::seconds(2);
 
 // REQUIRES: on SSD only, with room given.
-void StartRead(Core& core, PieceId id, bool prefetch);
+void StartRead(Tables& tables, PieceId id, bool prefetch);
 // False: not now. A job that finds the port full is pumped when there is room, whosever transfers fill it.
-bool CanStartWrite(Core& core, JobState& job);
+bool CanStartWrite(Tables& tables, JobState& job);
 // Writes a dirty piece to a new extent, or (clean, on a draining device) to another one. False: no room on SSD; the
 // job's write_failure says so, unless the end of this turn frees some: then the next turn tries again.
-bool StartWrite(Core& core, PieceId id);
+bool StartWrite(Tables& tables, PieceId id);
 // Hands queued reads to the port as far as it takes them.
-void StartQueuedReads(Core& core);
+void StartQueuedReads(Tables& tables);
 // Takes results. Returns whether there were any.
-bool TakeResults(Core& core);
+bool TakeResults(Tables& tables);
 
 }  // namespace tier::tiering

@@ -82,7 +82,7 @@ class PatientClient {
   void Finish() {
     for (const auto& [id, content] : tensors_) Verify(id, 0, content.size());
     RC_ASSERT(world_.transfers.memory_changes() == 0u);
-    world_.engine->EndSession(session_, "done");
+    world_.EndSession(session_, "done");
     world_.Turns(20);
     RC_ASSERT(world_.extents.total().live == 0u);
     RC_ASSERT(world_.windows.window_count() == 0u);

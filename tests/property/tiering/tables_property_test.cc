@@ -10,7 +10,7 @@
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "daemon/tiering/pieces/recency.h"
 #include "daemon/tiering/tables/interval_set.h"
-#include "daemon/tiering/tables/job_state.h"
+#include "daemon/tiering/tables/sparse_arrays.h"
 #include "daemon/tiering/tables/tensor_table.h"
 
 namespace tier::tiering {
@@ -36,21 +36,53 @@ RC_GTEST_PROP(IntervalSetProperty, CoversWhatABitmapCovers, (const std::vector<s
   }
 }
 
+RC_GTEST_PROP(SparseArraysProperty, HoldWhatAMapHolds, (const std::vector<std::pair<uint32_t, uint8_t>>& program)) {
+  SparseArrays arrays;
+  const uint32_t size = *rc::gen::element(1u, 2u, 63u, 64u, 65u, 4096u, 4097u, 1u << 19, 1u << 22);
+  SparseArray array{.size = size};
+  std::map<uint32_t, uint32_t> model;
+  for (const auto& [number, value] : program) {
+    arrays.Set(&array, number % size, value);
+    model[number % size] = value;
+    RC_ASSERT(arrays.nodes_used() * sizeof(std::array<uint32_t, 64>) <= SparseArrays::BytesMax(size));
+  }
+  std::erase_if(model, [](const auto& entry) { return entry.second == 0; });
+  for (const auto& [number, value] : program) {
+    const auto found = model.find(number % size);
+    RC_ASSERT(arrays.Get(array, number % size) == (found == model.end() ? 0 : found->second));
+  }
+  // Going down from the end meets each value, the highest first, and nothing else.
+  uint32_t end = size;
+  for (auto highest = model.rbegin(); highest != model.rend(); ++highest) {
+    while (end > highest->first + 1) {
+      const uint32_t next = arrays.EndOfSet(array, end);
+      RC_ASSERT(next <= end && next > highest->first);
+      if (next == end)
+        --end;  // Nodes that hold zeros alone are gone over one by one.
+      else
+        end = next;
+    }
+    RC_ASSERT(arrays.EndOfSet(array, end) == end);
+    --end;
+  }
+  arrays.Clear(&array);
+  RC_ASSERT(arrays.nodes_used() == 0 && arrays.Get(array, 0) == 0);
+}
+
 RC_GTEST_PROP(TensorTableProperty, BehavesLikeAMap, (const std::vector<std::pair<uint8_t, bool>>& program)) {
-  JobState job;
-  job.id = JobId{3};
+  constexpr JobSlot kJob{3};
   TensorSlab tensors;
   TensorTable table(tensors, 0);
   std::map<uint64_t, TensorSlot> model;
   for (const auto& [id, insert] : program) {
-    const TensorKey key{3, uint64_t{id} % 2, id};
+    const TensorKey key{kJob, uint64_t{id} % 2, id};
     const auto found = model.find(id);
     RC_ASSERT(table.Find(key) == (found == model.end() ? kNoTensor : found->second));
     if (insert && found == model.end()) {
       const TensorSlot slot = tensors.Allocate();
-      tensors[slot].job = &job;
-      tensors[slot].space = key.space;
-      tensors[slot].id = id;
+      tensors.Edit(slot).job = kJob;
+      tensors.Edit(slot).space = key.space;
+      tensors.Edit(slot).id = id;
       table.Insert(key, slot);
       model[id] = slot;
     } else if (!insert && found != model.end()) {
@@ -60,7 +92,7 @@ RC_GTEST_PROP(TensorTableProperty, BehavesLikeAMap, (const std::vector<std::pair
     }
     RC_ASSERT(table.size() == model.size());
   }
-  for (const auto& [id, slot] : model) RC_ASSERT(table.Find({3, id % 2, id}) == slot);
+  for (const auto& [id, slot] : model) RC_ASSERT(table.Find({kJob, id % 2, id}) == slot);
 }
 
 // Used only at the hot end the policy is exactly least-recently-used.
@@ -70,7 +102,7 @@ RC_GTEST_PROP(RecencyProperty, OrdersByLastUse, (const std::vector<std::pair<uin
   std::vector<PieceId> ids;
   for (int i = 0; i < 16; ++i) {
     ids.push_back(pieces.Allocate());
-    pieces[ids.back()] = Piece{};
+    pieces.Edit(ids.back()) = Piece{};
   }
   std::vector<PieceId> order;  // Coldest first.
   for (const auto& [which, what] : program) {

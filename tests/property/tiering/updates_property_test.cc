@@ -20,16 +20,17 @@ constexpr uint32_t kWrite = proto::kFlagShared | proto::kFlagWrite | proto::kFla
 
 RC_GTEST_PROP(PieceSetProperty, HoldsWhatASetHolds, (uint8_t size, const std::vector<uint8_t>& numbers)) {
   const uint32_t capacity = uint32_t{size} + 1;
+  PieceSets sets;
   PieceSet set;
-  set.Reset(capacity);
+  sets.Reset(&set, capacity);
   std::set<uint32_t> model;
   for (const uint8_t number : numbers) {
-    RC_ASSERT(set.Add(number % capacity) == model.insert(number % capacity).second);
-    RC_ASSERT(set.count() == model.size());
+    RC_ASSERT(sets.Add(&set, number % capacity) == model.insert(number % capacity).second);
+    RC_ASSERT(set.count == model.size());
   }
-  for (uint32_t number = 0; number < capacity; ++number) RC_ASSERT(set.Contains(number) == model.contains(number));
-  set.Reset(capacity);
-  RC_ASSERT(set.empty() && !set.Contains(0));
+  for (uint32_t each = 0; each < capacity; ++each) RC_ASSERT(sets.Contains(set, each) == model.contains(each));
+  sets.Reset(&set, capacity);
+  RC_ASSERT(set.empty() && !sets.Contains(set, 0) && sets.nodes_used() == 0);
 }
 
 // What the rules of updates.h say, in sets.
@@ -103,7 +104,7 @@ struct Tensor {
         model.changed[session].clear();
         break;
       case 1:
-        world.engine->EndSession(sessions[session], "gone");
+        world.EndSession(sessions[session], "gone");
         sessions[session] = world.OpenSession(job);
         model.End(session);
         break;

@@ -52,8 +52,14 @@ class EngineThreadParts : public ::testing::Test {
     auto client = std::make_unique<RingClient>(region.descriptor.get());
     AttachRequest request = MakeRequest(session, uid, job, std::move(region.mapping));
     bells_[client.get()] = proto::FileDescriptor(::dup(request.doorbell.get()));
-    EXPECT_TRUE(table_.Attach(std::move(request), clock_.now));
+    EXPECT_TRUE(AttachNow(table_, std::move(request)));
     return client;
+  }
+  // The answer of an attach that has not to wait for its job.
+  Result<Attached> AttachNow(SessionTable& table, AttachRequest request) {
+    Result<Attached> answer = Fail(Code::kTimeout, "not answered");
+    table.Attach(std::move(request), clock_.now, [&](Result<Attached> attached) { answer = std::move(attached); });
+    return answer;
   }
   static AttachRequest MakeRequest(uint64_t session, uint32_t uid, const std::string& job, proto::Mapping region) {
     return {.session = static_cast<tiering::SessionId>(session),

@@ -3,6 +3,7 @@
 // opened twice) and aborts otherwise.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -56,6 +57,8 @@ class FakeEngine final : public tiering::EnginePort {
   bool hold = false;       // Requests wait until it is false.
   Status open_job_answer;  // What the next OpenJob says.
   Status open_session_answer;
+  bool hold_resumes = false;  // Jobs that are resumed stay so until it is false; else for one turn.
+  Status resume_answer;       // What they end with.
   std::optional<base::TimePoint> deadline;
   bool is_idle = true;
   bool takes_requests = true;
@@ -84,6 +87,7 @@ class FakeEngine final : public tiering::EnginePort {
     if (!open_job_answer) return std::exchange(open_job_answer, Status{});
     const bool added = jobs.emplace(static_cast<uint64_t>(job), options).second;
     TIER_CHECK(added, "job {} twice", static_cast<uint64_t>(job));
+    if (options.resume) resuming_.push_back(job);
     return {};
   }
   Status SetJob(tiering::JobId job, std::optional<uint64_t> guarantee, std::optional<uint64_t> limit) override {
@@ -95,6 +99,7 @@ class FakeEngine final : public tiering::EnginePort {
   void CloseJob(tiering::JobId job, const std::string& reason, bool purge) override {
     const size_t removed = jobs.erase(static_cast<uint64_t>(job));
     TIER_CHECK(removed == 1, "job {}", static_cast<uint64_t>(job));
+    std::erase(resuming_, job);
     // Nothing is left of it to be written.
     for (const SubmittedRequest& request : waiting_) {
       if (IsFlushOf(request, job)) closed_.push_back(request.sequence);
@@ -113,15 +118,19 @@ class FakeEngine final : public tiering::EnginePort {
   Status OpenSession(tiering::SessionId session, tiering::JobId job) override {
     if (!open_session_answer) return std::exchange(open_session_answer, Status{});
     TIER_CHECK(jobs.contains(static_cast<uint64_t>(job)), "job {}", static_cast<uint64_t>(job));
+    TIER_CHECK(std::ranges::find(resuming_, job) == resuming_.end(), "job {} is not open", static_cast<uint64_t>(job));
     const bool added = sessions.emplace(static_cast<uint64_t>(session), static_cast<uint64_t>(job)).second;
     TIER_CHECK(added, "session {} twice", static_cast<uint64_t>(session));
     return {};
   }
-  void EndSession(tiering::SessionId session, const std::string& reason) override {
-    const size_t removed = sessions.erase(static_cast<uint64_t>(session));
-    TIER_CHECK(removed == 1, "session {}", static_cast<uint64_t>(session));
+  void EndSession(tiering::SessionId session, const std::string& reason,
+                  std::optional<tiering::JobId> ends_job) override {
+    const auto found = sessions.find(static_cast<uint64_t>(session));
+    TIER_CHECK(found != sessions.end(), "session {}", static_cast<uint64_t>(session));
+    sessions.erase(found);
     log.push_back("end " + std::to_string(static_cast<uint64_t>(session)) + ": " + reason);
     std::erase_if(waiting_, [session](const SubmittedRequest& request) { return request.session == session; });
+    if (ends_job) CloseJob(*ends_job, reason, false);
   }
   void WindowReturned(tiering::SessionId session, WindowIndex window) override {
     windows_returned.emplace_back(static_cast<uint64_t>(session), Value(window));
@@ -162,6 +171,7 @@ class FakeEngine final : public tiering::EnginePort {
     }
     for (const auto& [session, window] : windows_) sink_->OnWindow(session, ShapeOf(window));
     windows_.clear();
+    if (!hold_resumes) happened |= EndResumes();
     for (const Ending& ending : std::exchange(endings_, {})) {
       sessions.erase(static_cast<uint64_t>(ending.session));
       sink_->OnSessionEnded(ending.session, ending.code, ending.reason);
@@ -215,6 +225,13 @@ class FakeEngine final : public tiering::EnginePort {
   static bool IsFlushOf(const SubmittedRequest& request, tiering::JobId job) {
     return request.session == tiering::kInternalSession && request.argument == static_cast<uint64_t>(job);
   }
+  bool EndResumes() {
+    for (const tiering::JobId job : resuming_) {
+      if (!resume_answer) jobs.erase(static_cast<uint64_t>(job));
+      sink_->OnJobOpened(job, resume_answer);
+    }
+    return !std::exchange(resuming_, {}).empty();
+  }
   void Reply(const SubmittedRequest& request) {
     const ScriptedReply scripted = answer(request);
     sink_->OnReply(request.session, {.sequence = request.sequence,
@@ -228,6 +245,7 @@ class FakeEngine final : public tiering::EnginePort {
 
   tiering::ReplySink* sink_ = nullptr;
   std::vector<SubmittedRequest> waiting_;
+  std::vector<tiering::JobId> resuming_;
   std::vector<uint64_t> closed_;  // Flushes of jobs that are closed, to be answered.
   std::vector<Ending> endings_;
   std::vector<std::pair<tiering::SessionId, WindowIndex>> windows_;

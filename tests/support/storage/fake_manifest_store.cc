@@ -19,7 +19,11 @@ void FakeManifestStore::StartPut(uint64_t cookie, std::string job, std::vector<s
 }
 
 void FakeManifestStore::StartErase(uint64_t cookie, std::string job) {
-  Enqueue({.cookie = cookie, .job = std::move(job), .erase = true});
+  Enqueue({.cookie = cookie, .job = std::move(job), .kind = Request::Kind::kErase});
+}
+
+void FakeManifestStore::StartLoad(uint64_t cookie, std::string job) {
+  Enqueue({.cookie = cookie, .job = std::move(job), .kind = Request::Kind::kLoad});
 }
 
 void FakeManifestStore::FailNext(Code code, std::string message) {
@@ -37,7 +41,15 @@ void FakeManifestStore::Poll(std::vector<ManifestResult>* results) {
       failures_.pop_front();
       continue;
     }
-    if (request.erase) {
+    if (request.kind == Request::Kind::kLoad) {
+      const Result<std::vector<std::byte>> manifest = Load(request.job);
+      results->push_back({.cookie = request.cookie,
+                          .code = manifest ? Code::kOk : manifest.error().code,
+                          .message = manifest ? std::string() : manifest.error().message,
+                          .manifest = manifest.value_or(std::vector<std::byte>{})});
+      continue;
+    }
+    if (request.kind == Request::Kind::kErase) {
       committed_->erase(request.job);
     } else {
       (*committed_)[request.job] = std::move(request.manifest);

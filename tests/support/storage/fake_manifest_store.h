@@ -20,11 +20,13 @@ class FakeManifestStore final : public ManifestStore {
 
   void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) override;
   void StartErase(uint64_t cookie, std::string job) override;
+  void Discard(std::shared_ptr<void>) override {}
+  void StartLoad(uint64_t cookie, std::string job) override;
   void Poll(std::vector<ManifestResult>* results) override;
   Result<std::vector<std::byte>> Load(std::string_view job) const override;
   std::vector<std::string> Jobs() const override;
 
-  // The script. Each request takes `turns` further calls of Poll before it is committed (0: at the next Poll).
+  // The script. Each request takes `turns` further calls of Poll before it is answered (0: at the next Poll).
   void SetDelay(uint32_t turns) { delay_turns_ = turns; }
   void FailNext(Code code, std::string message);  // The next request ends like this and changes nothing.
   void Crash() { queue_.clear(); }                // The daemon dies: what was not committed never will be.
@@ -34,17 +36,18 @@ class FakeManifestStore final : public ManifestStore {
   void ForEachThatMayBeFound(Visit visit) const {
     for (const auto& [job, manifest] : *committed_) visit(manifest);
     for (const Request& request : queue_) {
-      if (!request.erase) visit(request.manifest);
+      if (request.kind == Request::Kind::kPut) visit(request.manifest);
     }
   }
   uint64_t commit() const { return commit_; }
+  bool under_way() const { return !queue_.empty(); }  // Some requests are not committed yet.
 
  private:
   struct Request {
     uint64_t cookie = 0;
     std::string job;
     std::vector<std::byte> manifest;
-    bool erase = false;
+    enum class Kind : uint8_t { kPut, kErase, kLoad } kind = Kind::kPut;
     uint64_t due_turn = 0;
   };
   void Enqueue(Request request);

@@ -1,6 +1,7 @@
 // See fake_windows.h.
 #include "tests/support/tiering/fake_windows.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -45,6 +46,8 @@ Result<WindowIndex> FakeWindowSource::StartCreate(OwnerId owner, WindowKind kind
       .owner = owner,
       .shape = {.index = WindowIndex{index}, .kind = kind, .page_size = page_size, .size = size, .place = *place},
       .memory = nullptr,
+      .file = {},
+      .mapping = {},
       .due_turn = turn_ + options_.delay_turns};
   return WindowIndex{index};
 }
@@ -61,6 +64,29 @@ void FakeWindowSource::Retire(WindowIndex window) {
   places_.Free(found->second.shape.place);
   // Nothing may touch it any more: the memory goes back to the allocator, where sanitizers see it.
   windows_.erase(found);
+}
+
+// A memory file is zero where nobody has written.
+void FakeWindowSource::GiveMemory(Window* window) {
+  const uint64_t size = window->shape.size;
+  if (options_.memory_files) {
+    window->file = proto::CreateMemoryFile("fake-window", size).value();
+    window->mapping = proto::Mapping::Map(window->file.get(), 0, size, proto::Access::kReadWrite).value();
+    window->address = window->mapping.data();
+    return;
+  }
+  window->memory.reset(static_cast<std::byte*>(std::aligned_alloc(kBlockSize, size)));
+  window->address = window->memory.get();
+  std::memset(window->address, 0, size);
+}
+
+int FakeWindowSource::Descriptor(WindowIndex window) const {
+  const auto found = windows_.find(Value(window));
+  return found == windows_.end() ? -1 : found->second.file.get();
+}
+
+bool FakeWindowSource::under_way() const {
+  return std::any_of(windows_.begin(), windows_.end(), [](const auto& entry) { return !entry.second.ready; });
 }
 
 void FakeWindowSource::Poll(std::vector<WindowEvent>* events) {
@@ -82,12 +108,11 @@ void FakeWindowSource::Poll(std::vector<WindowEvent>* events) {
       at = windows_.erase(at);
       continue;
     }
-    window.memory.reset(static_cast<std::byte*>(std::aligned_alloc(kBlockSize, window.shape.size)));
-    std::memset(window.memory.get(), 0, window.shape.size);
+    if (!options_.without_memory) GiveMemory(&window);
     window.ready = true;
     ++made_;
     event.window = window.shape;
-    event.address = window.memory.get();
+    event.address = window.address;
     events->push_back(event);
     ++at;
   }

@@ -11,6 +11,7 @@
 
 #include "daemon/memory/place_allocator.h"
 #include "daemon/memory/window_source.h"
+#include "proto/mapping.h"
 
 namespace tier::memory::testing {
 
@@ -20,8 +21,10 @@ struct FakeWindowOptions {
   uint64_t arena_max_bytes = 64 * kMiB;
   uint64_t arena_limit_bytes = 0;  // 0: arena_max_bytes, as it is at first.
   uint32_t windows_max = 64;
-  uint32_t delay_turns = 0;   // A window comes after this many further calls of Poll.
-  uint32_t page_size = 4096;  // Of block windows; 2 MiB: whole blocks only. Slot windows have small pages.
+  uint32_t delay_turns = 0;     // A window comes after this many further calls of Poll.
+  uint32_t page_size = 4096;    // Of block windows; 2 MiB: whole blocks only. Slot windows have small pages.
+  bool without_memory = false;  // For ports that touch no byte: windows have no address.
+  bool memory_files = false;    // Windows are memfds, which clients can map.
 };
 
 class FakeWindowSource final : public WindowSource {
@@ -41,7 +44,7 @@ class FakeWindowSource final : public WindowSource {
   Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) override;
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
-  int Descriptor(WindowIndex) const override { return -1; }
+  int Descriptor(WindowIndex window) const override;
 
   // The script.
   void SetDelay(uint32_t turns) { options_.delay_turns = turns; }
@@ -49,11 +52,12 @@ class FakeWindowSource final : public WindowSource {
   void SetPageSize(uint32_t page_size) { options_.page_size = page_size; }
   void FailNext(uint32_t count) { failures_ += count; }  // The next windows under way cannot be made.
   void RefuseSlotWindows(bool refuse) { refuses_slot_windows_ = refuse; }
-  std::byte* address(WindowIndex window) const { return windows_.at(Value(window)).memory.get(); }
+  std::byte* address(WindowIndex window) const { return windows_.at(Value(window)).address; }
   bool ready(WindowIndex window) const { return windows_.contains(Value(window)) && windows_.at(Value(window)).ready; }
   uint64_t window_count() const { return windows_.size(); }
   uint64_t CountOf(WindowKind kind) const;
   uint64_t made_count() const { return made_; }
+  bool under_way() const;  // Some windows have not come yet.
 
  private:
   struct Free {
@@ -62,10 +66,14 @@ class FakeWindowSource final : public WindowSource {
   struct Window {
     OwnerId owner{};
     WindowShape shape;
-    std::unique_ptr<std::byte, Free> memory;
+    std::unique_ptr<std::byte, Free> memory;  // Or:
+    proto::FileDescriptor file;
+    proto::Mapping mapping;
+    std::byte* address = nullptr;
     uint64_t due_turn = 0;
     bool ready = false;
   };
+  void GiveMemory(Window* window);
   FakeWindowOptions options_;
   PlaceAllocator places_;
   std::map<uint32_t, Window> windows_;

@@ -1,6 +1,7 @@
 // See world.h.
 #include "tests/support/tiering/world.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "daemon/base/check.h"
@@ -53,6 +54,11 @@ void RecordingSink::OnSessionEnded(SessionId session, Code code, const std::stri
   ended[static_cast<uint64_t>(session)] = {code, reason};
 }
 
+void RecordingSink::OnJobOpened(JobId job, const Status& status) {
+  const bool first = opened.emplace(static_cast<uint64_t>(job), status).second;
+  TIER_CHECK(first, "job {} was opened twice", static_cast<uint64_t>(job));
+}
+
 World::World(WorldOptions world_options)
     : options(world_options), windows(options.windows), transfers(options.transfers) {
   for (uint16_t device = 0; device < options.transfers.device_count; ++device) extents.AddDevice(options.device_blocks);
@@ -74,14 +80,35 @@ JobId World::OpenJob(JobOptions job_options) {
   if (job_options.key.empty()) job_options.key = "0/job-" + std::to_string(static_cast<uint64_t>(job));
   const Status opened = engine->OpenJob(job, job_options);
   TIER_CHECK(opened.has_value(), "{}", opened.error().message);
+  if (job_options.named || job_options.resume) named_jobs_.insert(static_cast<uint64_t>(job));
+  if (!job_options.resume) return job;
+  const Status resumed = WaitUntilOpened(job);
+  TIER_CHECK(resumed.has_value(), "{}", resumed.error().message);
   return job;
+}
+
+Status World::WaitUntilOpened(JobId job) {
+  const auto& opened = sink.opened;
+  for (uint32_t turn = 0; turn < kTurnsMax && !opened.contains(static_cast<uint64_t>(job)); ++turn) Turn();
+  return opened.at(static_cast<uint64_t>(job));
 }
 
 SessionId World::OpenSession(JobId job) {
   const SessionId session{next_id_++};
   const Status opened = engine->OpenSession(session, job);
   TIER_CHECK(opened.has_value(), "{}", opened.error().message);
+  job_of_session_[static_cast<uint64_t>(session)] = static_cast<uint64_t>(job);
   return session;
+}
+
+void World::EndSession(SessionId session, const std::string& reason) {
+  const auto job = job_of_session_.find(static_cast<uint64_t>(session));
+  TIER_CHECK(job != job_of_session_.end(), "session {}", static_cast<uint64_t>(session));
+  const uint64_t id = job->second;
+  job_of_session_.erase(job);
+  const bool last = std::ranges::none_of(job_of_session_, [id](const auto& entry) { return entry.second == id; });
+  const bool ends_job = last && !named_jobs_.contains(id);
+  engine->EndSession(session, reason, ends_job ? std::optional(JobId{id}) : std::nullopt);
 }
 
 uint64_t World::Send(SessionId session, proto::Op op, std::vector<proto::RequestItem> items, uint32_t flags) {

@@ -35,12 +35,14 @@ class RecordingSink final : public ReplySink {
   void OnWindow(SessionId session, const memory::WindowShape& window) override;
   void OnWindowReturn(SessionId session, WindowIndex window) override;
   void OnSessionEnded(SessionId session, Code code, const std::string& reason) override;
+  void OnJobOpened(JobId job, const Status& status) override;
 
   std::map<std::pair<uint64_t, uint64_t>, Answer> answers;  // By session, sequence.
   std::map<uint64_t, std::set<uint32_t>> windows;           // Announced, by session.
   std::map<uint32_t, memory::WindowShape> shapes;           // Of windows, as announced last.
   std::vector<std::pair<uint64_t, uint32_t>> returns;       // Asked back: session, window.
   std::map<uint64_t, std::pair<Code, std::string>> ended;
+  std::map<uint64_t, Status> opened;  // Resumed jobs.
 };
 
 struct WorldOptions {
@@ -60,8 +62,13 @@ class World {
   explicit World(WorldOptions world_options = {});
   ~World();
 
+  // A resumed job has been opened when it returns.
   JobId OpenJob(JobOptions job_options = {});
+  // Takes turns until the job is resumed, or could not be.
+  Status WaitUntilOpened(JobId job);
   SessionId OpenSession(JobId job);
+  // As the session layer does it: an ephemeral job ends with its last session.
+  void EndSession(SessionId session, const std::string& reason = "gone");
   SessionId Open(JobOptions job_options = {}) { return OpenSession(OpenJob(std::move(job_options))); }
 
   // Submits and returns the sequence number.
@@ -125,6 +132,8 @@ class World {
   TransferCheck transfer_check_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, uint64_t> sequences_;
+  std::set<uint64_t> named_jobs_;
+  std::map<uint64_t, uint64_t> job_of_session_;
 };
 
 // Byte `offset` of the pattern (tensor, seed).

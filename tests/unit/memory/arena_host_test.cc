@@ -1,4 +1,6 @@
 // What the host's state does to the arena's growth: reserve, cgroup, pressure, huge pages.
+#include <sys/stat.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +21,7 @@ TEST_F(ArenaHostTest, KeepsTheHostReserve) {
                                    "to be populated, reserve 1 GiB; the arena stays at 2 MiB"));
   EXPECT_EQ(arena_->snapshot().refusals_by_host, 1U);
   (void)Await(1);
-  // What was in the making is in the reading now, which is still 3 MiB above the reserve.
+  arena_->RefreshHost();  // What was in the making is in the reading now, which is still 3 MiB above the reserve.
   EXPECT_TRUE(arena_->StartCreate(kOwner, kBlock));
   (void)Await(1);
 }
@@ -69,6 +71,33 @@ TEST_F(ArenaHostTest, OneReadingCoversABurst) {
   (void)Create();
   arena_->RefreshHost();
   EXPECT_NE(Refusal(), "");
+}
+
+// A host that takes its time to answer.
+TEST_F(ArenaHostTest, ReadsOnAnotherThreadAndGrowsMeanwhile) {
+  Start(Options(256));
+  (void)Create();
+  host_.Remove("proc/meminfo");
+  const std::string meminfo = host_.root() + "/proc/meminfo";
+  ASSERT_EQ(::mkfifo(meminfo.c_str(), 0600), 0);
+  arena_->StartRefresh();  // Its reader waits for a writer.
+  for (uint64_t grown = kWindow; grown <= Arena::kReadingCoversBytes; grown += kWindow) {
+    ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock)) << "more than a reading covers, and the next one is not there";
+  }
+  EXPECT_EQ(arena_->arena_max_bytes(), 256 * kWindow);
+  host_.SetMemory(64 * kGiB, 0);  // Opens the FIFO and writes to it.
+  while (arena_->snapshot().host.memory_available != 0) {
+    std::vector<WindowEvent> events;
+    arena_->Poll(&events);
+  }
+  host_.Remove("proc/meminfo");
+  host_.SetMemory(64 * kGiB, 0);  // In an ordinary file, for the readings to come.
+  EXPECT_LT(arena_->arena_max_bytes(), 256 * kWindow);
+  EXPECT_THAT(Refusal(), HasSubstr("would cut into the host reserve"));
+  while (arena_->snapshot().making_bytes != 0) {
+    std::vector<WindowEvent> events;
+    arena_->Poll(&events);
+  }
 }
 
 TEST_F(ArenaHostTest, AnUnreadableHostRefusesGrowthAndSaysWhy) {

@@ -61,7 +61,7 @@ TEST_F(EngineLoopTest, OneUserLeavesAnEighthOfTheSessionsToOthers) {
     const auto attach = [&](uint32_t uid) {
       auto region = MakeSessionRegion(1, static_cast<tiering::SessionId>(++session)).value();
       const std::string job = "job" + std::to_string(session);
-      const auto attached = table.Attach(MakeRequest(session, uid, job, std::move(region.mapping)), clock_.now);
+      const auto attached = AttachNow(table, MakeRequest(session, uid, job, std::move(region.mapping)));
       return attached ? std::string() : attached.error().message;
     };
     for (int i = 0; i < 7; ++i) EXPECT_EQ(attach(1000), "");

@@ -368,7 +368,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     Status SetJob(tiering::JobId, std::optional<uint64_t>, std::optional<uint64_t>) override { return {}; }
     void CloseJob(tiering::JobId, const std::string&, bool) override {}
     Status OpenSession(tiering::SessionId, tiering::JobId) override { return {}; }
-    void EndSession(tiering::SessionId, const std::string&) override {}
+    void EndSession(tiering::SessionId, const std::string&, std::optional<tiering::JobId>) override {}
     void WindowReturned(tiering::SessionId, WindowIndex) override {}
     void Submit(tiering::SessionId, const tiering::Request& request) override { last = request.sequence; }
     void SetUnread(tiering::SessionId, uint64_t) override {}

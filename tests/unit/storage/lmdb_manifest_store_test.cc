@@ -2,6 +2,7 @@
 #include "daemon/storage/lmdb_manifest_store.h"
 
 #include <future>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -87,6 +88,35 @@ TEST_F(ManifestStoreTest, ReplacesAndErases) {
   EXPECT_EQ(store->Load("b").error().code, Code::kNotFound);
   EXPECT_THAT(store->Load("b").error().message, ::testing::StartsWith("nothing is persisted of job b"));
   EXPECT_THAT(store->Jobs(), UnorderedElementsAre("a"));
+}
+
+TEST_F(ManifestStoreTest, LoadsWhatWasCommittedBefore) {
+  const auto store = Open();
+  store->StartLoad(1, "a");
+  store->StartPut(2, "a", Manifest("first"));
+  EXPECT_EQ(Wait(store.get(), 2).at(2).code, Code::kOk);
+  store->StartLoad(3, "a");
+  store->StartLoad(4, "b");
+  store->StartPut(5, "c", Manifest("other"));
+  const auto results = Wait(store.get(), 3);
+  EXPECT_EQ(results.at(3).code, Code::kOk);
+  EXPECT_EQ(results.at(3).manifest, Manifest("first"));
+  EXPECT_EQ(results.at(4).code, Code::kNotFound);
+  EXPECT_TRUE(results.at(4).manifest.empty());
+  EXPECT_EQ(results.at(5).code, Code::kOk);
+}
+
+TEST_F(ManifestStoreTest, WhatIsDiscardedIsFreedOnAnotherThreadAndGetsNoResult) {
+  const auto store = Open();
+  std::promise<std::thread::id> freed;
+  store->Discard(std::shared_ptr<void>(nullptr, [&](void*) { freed.set_value(std::this_thread::get_id()); }));
+  EXPECT_NE(freed.get_future().get(), std::this_thread::get_id());
+  store->StartPut(1, "a", Manifest("first"));
+  store->StartLoad(2, "a");
+  const auto results = Wait(store.get(), 2);
+  EXPECT_EQ(results.size(), 2u);
+  EXPECT_EQ(results.at(1).code, Code::kOk);
+  EXPECT_EQ(results.at(2).manifest, Manifest("first"));
 }
 
 TEST_F(ManifestStoreTest, IsAllocatedToItsWholeSize) {

@@ -6,8 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/storage/ssd_tier.h"
-#include "tests/support/storage/scratch.h"
+#include "tests/support/storage/ssd_tier_fixture.h"
 
 namespace tier::storage {
 namespace {
@@ -16,21 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kSize = 64 * kMiB;
 
-class SsdModeTest : public ::testing::Test {
- protected:
-  std::unique_ptr<SsdTier> Open(const SsdTierOptions& options) {
-    auto tier = SsdTier::Open(options, workers_);
-    EXPECT_TRUE(tier) << tier.error().message;
-    return tier ? std::move(*tier) : nullptr;
-  }
-  Code Refusal(const SsdTierOptions& options) {
-    const auto tier = SsdTier::Open(options, workers_);
-    return tier ? Code::kOk : tier.error().code;
-  }
-
-  testing::ScratchDirectory directory_;
-  base::Workers workers_{2, "test"};
-};
+using SsdModeTest = testing::SsdTierFixture;
 
 // Options of a tier whose size nobody said, on a disk of 20 GiB that has this much free.
 SsdTierOptions DefaultOptions(const std::string& path, uint64_t available, Need need) {

@@ -17,6 +17,7 @@
 #include "daemon/base/fault_guard.h"
 #include "daemon/storage/device_file.h"
 #include "tests/support/storage/scratch.h"
+#include "tests/support/storage/ssd_tier_fixture.h"
 
 namespace tier::storage {
 namespace {
@@ -30,7 +31,7 @@ constexpr uint64_t kSize = 64 * kMiB;
 constexpr WindowIndex kWindow{0};
 constexpr int kWaitMs = 30'000;
 
-class SsdTierTest : public ::testing::Test {
+class SsdTierTest : public testing::SsdTierFixture {
  protected:
   SsdTierOptions Options() {
     SsdTierOptions options;
@@ -38,18 +39,6 @@ class SsdTierTest : public ::testing::Test {
     options.windows_max = 64;
     return options;
   }
-  std::unique_ptr<SsdTier> Open(const SsdTierOptions& options) {
-    auto tier = SsdTier::Open(options, workers_);
-    EXPECT_TRUE(tier) << tier.error().message;
-    return tier ? std::move(*tier) : nullptr;
-  }
-  Code Refusal(const SsdTierOptions& options) {
-    const auto tier = SsdTier::Open(options, workers_);
-    return tier ? Code::kOk : tier.error().code;
-  }
-
-  ScratchDirectory directory_;
-  base::Workers workers_{2, "test"};
 };
 
 std::map<uint64_t, TransferResult> Finish(SsdTier* tier) {

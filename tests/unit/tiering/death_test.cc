@@ -26,7 +26,7 @@ class Death : public ::testing::Test {
     EXPECT_EQ(world.Release(writer, Write(tensor, first, count, seed)).code, Code::kOk);
   }
   void Kill() {
-    world.engine->EndSession(writer, "killed");
+    world.EndSession(writer, "killed");
     world.engine->CheckInvariants();
   }
   bool Torn(uint64_t tensor) {
@@ -331,7 +331,7 @@ TEST_F(Death, WhatItHeldIsAllocatableInTheSameTurn) {
   const uint64_t waiting = small.Send(other, Op::kCreate, {{1, 0, 0, 8 * kMiB}});
   small.Turns(3);
   EXPECT_FALSE(small.Answered(other, waiting).has_value());
-  small.engine->EndSession(hog, "killed");
+  small.EndSession(hog, "killed");
   small.Turn();
   ASSERT_TRUE(small.Answered(other, waiting).has_value());
   EXPECT_EQ(small.Answered(other, waiting)->code, Code::kOk);

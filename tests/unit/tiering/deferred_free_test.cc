@@ -1,7 +1,8 @@
 // Namespaces of dead sessions and closed jobs that hold more than one turn frees.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/tables/tables.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -42,7 +43,7 @@ TEST_F(Graveyard, ADeadSessionsTensorsGoTurnByTurn) {
   PutMany(dead, 0);
   ASSERT_EQ(Tensors(), kTensors);
   const uint64_t ram = world.Job(job).ram_bytes;
-  world.engine->EndSession(dead, "killed");
+  world.EndSession(dead, "killed");
   world.engine->CheckInvariants();
   EXPECT_GT(Tensors(), kTensors - WorkUnits{}.frees) << "a turn belongs to everybody";
   EXPECT_LT(Tensors(), kTensors);
@@ -59,7 +60,7 @@ TEST_F(Graveyard, ADeadSessionsTensorsGoTurnByTurn) {
 TEST_F(Graveyard, AClosedJobStaysUntilItsLastTensorIsFreed) {
   const SessionId session = world.Open();
   PutMany(session, proto::kFlagShared);
-  world.engine->EndSession(session, "done");
+  world.EndSession(session, "done");
   EXPECT_GT(Tensors(), 0u);
   EXPECT_GT(world.windows.window_count(), 0u);
   world.Turns(5);
@@ -74,7 +75,7 @@ TEST_F(Graveyard, WhoWaitsForRoomIsNotRefusedWhileItComes) {
   PutMany(dead, 0);
   world.Turns(5);  // More than half of the arena is dirty: that is written, and done now.
   const uint64_t written = world.transfers.traffic(0).written_bytes;
-  world.engine->EndSession(dead, "killed");
+  world.EndSession(dead, "killed");
   const uint64_t asked = world.Send(alive, Op::kCreate, {{1, 0, 0, 120 * kMiB}}, proto::kFlagNoWaitOwn);
   EXPECT_EQ(world.Wait(alive, asked).code, Code::kOk);
   EXPECT_EQ(world.transfers.traffic(0).written_bytes, written) << "what is about to be freed is not written";
@@ -84,7 +85,7 @@ TEST(GraveyardOfPieces, AFreedTensorsPiecesGoTurnByTurn) {
   constexpr uint32_t kPerTurn = 8;
   constexpr uint64_t kPieces = 4 * kPerTurn;
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 96 * kMiB},
-               .engine = {.work = {.submit = kPerTurn, .frees = kPerTurn}},
+               .engine = {.work = {.submit = kPerTurn * kFreeCost, .frees = kPerTurn * kFreeCost}},
                .device_blocks = 2 * kPieces});
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
@@ -150,7 +151,7 @@ TEST(GraveyardOfThree, NoJobKeepsTheDeadOfAnotherFromTheirTurn) {
   for (uint64_t id = 1; id <= 3; ++id) world.Put(dying, id, 100);
   world.Send(one, Op::kFree, {{1, 0, 0, 0}});
   world.Send(two, Op::kFree, {{1, 0, 0, 0}});
-  world.engine->EndSession(dying, "killed");
+  world.EndSession(dying, "killed");
   const uint64_t windows = world.windows.window_count();
   world.Turns(9);
   EXPECT_LT(world.windows.window_count(), windows);
@@ -165,8 +166,8 @@ TEST_F(GraveyardOfMany, LeasesOfTheDeadKeepNobodysMemory) {
   const std::vector<proto::RequestItem> items(500, {1, 0, 0, 0});
   ASSERT_EQ(world.Ask(reader, Op::kAcquire, items).code, Code::kOk);
   for (uint64_t id = 1; id <= 20; ++id) world.Put(dying, id, 100);
-  world.engine->EndSession(reader, "killed");
-  world.engine->EndSession(dying, "killed");
+  world.EndSession(reader, "killed");
+  world.EndSession(dying, "killed");
   world.Turns(20);
   EXPECT_GT(world.engine->Snapshot().lease_count, 100u) << "a turn ends some";
   EXPECT_EQ(world.engine->Snapshot().tensor_count, 1u) << "what is leased";
@@ -182,8 +183,8 @@ TEST_F(GraveyardOfMany, WhoHeldLittleDoesNotWaitForWhoHeldMuch) {
   const std::vector<proto::RequestItem> items(500, {1, 0, 0, 0});
   ASSERT_EQ(world.Ask(much, Op::kAcquire, items, proto::kFlagShared).code, Code::kOk);
   ASSERT_EQ(world.Acquire(little, 2, proto::kFlagShared).code, Code::kOk);
-  world.engine->EndSession(much, "killed");
-  world.engine->EndSession(little, "killed");
+  world.EndSession(much, "killed");
+  world.EndSession(little, "killed");
   const uint64_t writing = world.Send(waiting, Op::kAcquire, {{2, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
   world.Turns(2);
   EXPECT_TRUE(world.Answered(waiting, writing).has_value());
@@ -204,7 +205,7 @@ TEST_F(Graveyard, CreationsOfTheDeadGoWithTheirNamespace) {
   const SessionId dead = world.OpenSession(job);
   world.CreateRange(dead, 1, 3 * kBlockSize, 0, kBlockSize);
   world.Create(dead, 2, 5000, proto::kFlagShared);
-  world.engine->EndSession(dead, "killed");
+  world.EndSession(dead, "killed");
   world.engine->CheckInvariants();
   EXPECT_EQ(Tensors(), 0u);
 }

@@ -33,7 +33,7 @@ TEST(EngineBasics, EndingTheLastSessionOfAnEphemeralJobFreesEverything) {
   const SessionId session = world.Open();
   world.Put(session, 1, 5 * kMiB);
   world.PutOnSsd(session, 2, 3 * kMiB);
-  world.engine->EndSession(session, "gone");
+  world.EndSession(session, "gone");
   world.Turns(3);
   EXPECT_EQ(world.extents.total().live, 0u);
   EXPECT_EQ(world.windows.window_count(), 0u);

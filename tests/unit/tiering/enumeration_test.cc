@@ -1,7 +1,7 @@
 // Requests that name no tensor and mean all of a namespace, which may hold more than one turn looks at.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -107,7 +107,7 @@ class EverythingShared : public ::testing::Test {
     EXPECT_FALSE(world.Answered(a, flushing).has_value());
     const Answer writing = world.Acquire(b, 2, proto::kFlagShared | proto::kFlagWrite);
     EXPECT_EQ(writing.code, Code::kOk) << writing.detail;
-    if (dies) world.engine->EndSession(b, "killed");
+    if (dies) world.EndSession(b, "killed");
     return world.Wait(a, flushing).code;
   }
 
@@ -162,7 +162,7 @@ TEST_F(AllTensors, OfOneWhoDiesHalfWayIsForgotten) {
   world.Send(dead, Op::kDrop, {});
   world.Send(dead, Op::kFlush, {});
   world.Turn();
-  world.engine->EndSession(dead, "killed");
+  world.EndSession(dead, "killed");
   world.Turns(5);
   world.Put(alive, 1, 5000);
   EXPECT_EQ(world.Ask(alive, Op::kFlush, {}).code, Code::kOk);

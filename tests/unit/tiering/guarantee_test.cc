@@ -173,7 +173,7 @@ TEST(Guarantee, UsersHaveEqualPartsAndSoHaveTheJobsOfEach) {
   EXPECT_EQ(world.Job(empty).guarantee_bytes, 0u) << "it has no session";
   const Status more = world.engine->OpenJob(JobId{99}, {.key = "1/more", .uid = 1, .guarantee_bytes = 30 * kMiB});
   EXPECT_EQ(more.error().code, Code::kNoMemory) << "half is the other user's";
-  world.engine->EndSession(last, "done");
+  world.EndSession(last, "done");
   for (const JobId job : first) EXPECT_EQ(world.Job(job).guarantee_bytes, 14 * kMiB);
 }
 
@@ -253,7 +253,7 @@ TEST(Guarantee, WindowsChosenForOneWhoGaveUpAreNotTakenLater) {
     world.Advance(kHandOverInterval);
   }
   ASSERT_TRUE(world.sink.returns.empty()) << "it is still looking";
-  world.engine->EndSession(b, "gave up");
+  world.EndSession(b, "gave up");
   world.Turns(3);
   ASSERT_TRUE(world.engine->SetJob(second, 2 * kMiB, std::nullopt).has_value());
   ASSERT_TRUE(world.engine->SetJob(first, 16 * kMiB, std::nullopt).has_value());

@@ -19,7 +19,7 @@ TEST_F(JobName, WhatIsErasedIsNotAnotherJobsOfThatNameThatStillCloses) {
   world.transfers.Hold();
   world.Send(passing, Op::kFlush, {{7, 0, 0, 0}});
   world.Turns(2);
-  world.engine->EndSession(passing, "killed");
+  world.EndSession(passing, "killed");
   const JobId resumed = world.OpenJob(kResume);
   world.engine->CloseJob(resumed, "removed", true);
   world.Turns(5);
@@ -48,7 +48,7 @@ TEST_F(JobName, AJobClosedWithoutForgettingKeepsItsExtents) {
 
 TEST_F(JobName, ANamedJobOutlivesItsSessions) {
   world.Put(session, 1, 5000, 1, kShared);
-  world.engine->EndSession(session, "gone");
+  world.EndSession(session, "gone");
   world.Turns(3);
   session = world.OpenSession(job);
   EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
@@ -64,7 +64,7 @@ TEST_F(JobName, AnEphemeralJobOfTheSameNameLeavesTheManifestAlone) {
   const Answer refused = world.Ask(ephemeral, Op::kPersist, {});
   EXPECT_EQ(refused.code, Code::kDenied) << "its manifest would go with it";
   EXPECT_NE(refused.detail.find("ephemeral"), std::string::npos) << refused.detail;
-  world.engine->EndSession(ephemeral, "done");
+  world.EndSession(ephemeral, "done");
   world.Turns(5);
   EXPECT_EQ(world.extents.total().live, 2 * kPiece);
   job = world.OpenJob(kResume);
@@ -78,7 +78,7 @@ TEST_F(JobName, WhatAnEphemeralJobCommittedGoesWithIt) {
     const SessionId one = world.Open(ephemeral);
     world.Put(one, 1, kPiece, 1, kShared);
     EXPECT_EQ(world.Ask(one, Op::kPersist, {}).code, Code::kOk) << "run " << run;
-    world.engine->EndSession(one, "done");
+    world.EndSession(one, "done");
     world.Turns(5);
     EXPECT_EQ(world.extents.total().live, 0u);
     EXPECT_FALSE(world.manifests.Load(ephemeral.key).has_value());
@@ -91,12 +91,12 @@ TEST_F(JobName, AJobThatOpensWhileAnEphemeralOnesManifestIsErasedCanPersist) {
   world.Put(one, 1, kPiece, 1, kShared);
   EXPECT_EQ(world.Ask(one, Op::kPersist, {}).code, Code::kOk);
   world.manifests.SetDelay(20);
-  world.engine->EndSession(one, "done");
+  world.EndSession(one, "done");
   world.Turns(3);
   const SessionId two = world.Open(ephemeral);
   world.Put(two, 1, kPiece, 2, kShared);
   EXPECT_EQ(world.Ask(two, Op::kPersist, {}).code, Code::kOk) << "once the old one is gone";
-  world.engine->EndSession(two, "done");
+  world.EndSession(two, "done");
   world.Turns(60);
   EXPECT_EQ(world.extents.total().live, 0u);
 }
@@ -109,7 +109,7 @@ TEST_F(JobName, WhatIsBeingCommittedWhenAnEphemeralJobDiesGoesToo) {
     world.manifests.SetDelay(20);
     world.Send(one, Op::kPersist, {});
     world.Turns(10);
-    world.engine->EndSession(one, "killed");
+    world.EndSession(one, "killed");
     world.Turns(60);
     EXPECT_FALSE(world.manifests.Load(ephemeral.key).has_value()) << "the next daemon would keep it for ever";
     EXPECT_EQ(world.extents.total().live, 0u);

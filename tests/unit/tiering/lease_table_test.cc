@@ -7,8 +7,8 @@ namespace {
 
 LeaseSlot Give(LeaseTable& leases, uint16_t session) {
   const LeaseSlot slot = leases.Allocate();
-  leases[slot].session = session;
-  leases[slot].kind = LeaseKind::kRead;
+  leases.Edit(slot).session = session;
+  leases.Edit(slot).kind = LeaseKind::kRead;
   return slot;
 }
 
@@ -41,7 +41,7 @@ TEST(LeaseTable, ASlotWhoseSaltsAreUsedUpIsNotGivenOutAgain) {
   LeaseTable leases;
   const LeaseSlot slot = Give(leases, 3);
   const uint64_t first = leases.IdOf(slot);
-  leases[slot].salt = UINT32_MAX;  // As after 2^32 leases.
+  leases.Edit(slot).salt = UINT32_MAX;  // As after 2^32 leases.
   const uint64_t last = leases.IdOf(slot);
   leases.Free(slot);
   EXPECT_EQ(leases.used(), 0u);

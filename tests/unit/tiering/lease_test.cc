@@ -233,7 +233,7 @@ TEST_F(Leases, WhatWasGivenBackUntouchedIsNoChangeOfADeadSession) {
   const Answer untouched = world.Acquire(a, 7, writing, 0, kBlockSize);
   EXPECT_EQ(world.Release(a, World::LeaseOf(untouched), proto::kFlagUntouched).code, Code::kOk);
   ASSERT_EQ(world.Acquire(a, 7, writing, kBlockSize, kBlockSize).code, Code::kOk);
-  world.engine->EndSession(a, "killed");
+  world.EndSession(a, "killed");
   EXPECT_EQ(world.Check(b, 7, 7, proto::kFlagShared), Code::kOk) << "every byte is the old one";
 }
 

@@ -1,6 +1,8 @@
 // The ledger of entitlement: whose turn it is for a window, what is asked back, and what a host that is short changes.
 #include "daemon/tiering/tables/ledger.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace tier::tiering {
@@ -174,6 +176,34 @@ TEST_F(LedgerOfTwoKinds, ASurplusOfASlotWindowCanBeGiven) {
   ledger_.Claim(poor, 4 * kMiB, now_);
   EXPECT_EQ(ledger_.BytesToGive(holder), 2 * kSlotWindow);
   EXPECT_FALSE(ledger_.MayGiveBelow(holder, kBlockWindow)) << "they would only change places";
+}
+
+// E-12: the maximum is stable, and what the host is short of is a debt, whatever the kinds of the windows.
+TEST_F(LedgerOfTwoKinds, AShortHostIsADebtInWindowsOfBothKindsAndChangesNoPromise) {
+  const EntitlementSlot rich = Open({}, 5 * kBlockWindow + 2 * kSlotWindow);  // 44 MiB.
+  const EntitlementSlot poor = Open({}, kBlockWindow + kSlotWindow);          // 10 MiB.
+  constexpr uint64_t kOwned = 54 * kMiB;
+  for (const uint64_t reachable : {kArena, uint64_t{40 * kMiB}, uint64_t{11 * kMiB}, uint64_t{0}}) {
+    ledger_.SetHost(kOwned, reachable);
+    EXPECT_EQ(ledger_.host_debt(), kOwned - std::min(kOwned, reachable)) << reachable;
+    EXPECT_EQ(ledger_.arena_bytes(), kArena) << reachable;
+    EXPECT_EQ(ledger_.PromisedTo(rich), 28 * kMiB) << reachable;
+    EXPECT_EQ(ledger_.PromisedTo(poor), 28 * kMiB) << reachable;
+    EXPECT_EQ(ledger_.BytesToAskBack(), 0u) << "nothing is asked back for the host alone";
+    for (const WindowKind kind : {WindowKind::kBlock, WindowKind::kSlot}) {
+      EXPECT_EQ(ledger_.MayGrow(poor, kind), reachable == kArena) << reachable;
+      EXPECT_EQ(ledger_.GrowthOf(poor, kind), Growth::kOwn) << "when the host has memory again";
+    }
+  }
+  ledger_.SetHost(kOwned, 40 * kMiB);
+  ledger_.Claim(poor, 3 * kMiB, now_);
+  EXPECT_EQ(ledger_.BytesToAskBack(), 14 * kMiB + 2 * kSlotWindow) << "the debt, and what it asked in slot windows";
+  EXPECT_FALSE(ledger_.MayGrow(poor, WindowKind::kSlot)) << "what comes back pays the debt first";
+  ledger_.SubtractHeld(rich, 2 * kBlockWindow);  // 38 MiB are left, of 40 MiB.
+  ledger_.SetHost(kOwned - 2 * kBlockWindow, 40 * kMiB);
+  EXPECT_EQ(ledger_.host_debt(), 0u);
+  EXPECT_EQ(ledger_.BytesToAskBack(), kSlotWindow) << "a slot window fits, one more does not";
+  EXPECT_TRUE(ledger_.MayGrow(poor, WindowKind::kSlot));
 }
 
 TEST_F(LedgerOfTwoKinds, ALimitIsRoundedUpOncePerKind) {

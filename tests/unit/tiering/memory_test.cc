@@ -191,7 +191,7 @@ TEST(Memory, AWindowThatNobodyMapsWakesTheJobItIsFor) {
   World world(WithArena(8 * kMiB));
   const SessionId a = world.Open({.key = "0/kept", .named = true});
   world.PutOnSsd(a, 1, kPiece, 1, proto::kFlagShared);
-  world.engine->EndSession(a, "gone, but its job stays");
+  world.EndSession(a, "gone, but its job stays");
   world.Turns(3);
   const SessionId b = world.Open();
   const uint64_t asked = world.Send(b, Op::kCreate, {{1, 0, 0, kPiece}});
@@ -266,7 +266,7 @@ TEST(Memory, ADeadSessionsWindowsNeedNoAnswer) {
   const SessionId b = world.Open();
   const uint64_t asked = world.Send(b, Op::kCreate, {{1, 0, 0, kPiece}});
   world.Turns(5);
-  world.engine->EndSession(a, "killed");
+  world.EndSession(a, "killed");
   EXPECT_EQ(world.Wait(b, asked).code, Code::kOk);
 }
 

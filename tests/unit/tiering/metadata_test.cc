@@ -99,7 +99,7 @@ TEST_F(LargerMetadata, RequestsThatWaitForALeaseStayWithinTheBudgetOfTheirUser) 
     EXPECT_GE(world.engine->Snapshot().metadata.refusals, 400u);
     ExpectNeighbourIsServed();
   }
-  for (const SessionId waiting : sessions) world.engine->EndSession(waiting, "done");
+  for (const SessionId waiting : sessions) world.EndSession(waiting, "done");
   world.Turn();
   EXPECT_EQ(Charged(MetadataKind::kRequests), 0u);
 }
@@ -153,7 +153,7 @@ TEST_F(Metadata, KeysOfAllJobsOfAUserStayWithinTheBudget) {
   EXPECT_LE(OfLargestUser(), kBudget);
   EXPECT_EQ(intern(others[0], "0" + std::string(1000, 'x')).code, Code::kOk) << "known";
   EXPECT_EQ(intern(neighbour, "a key").code, Code::kOk);
-  world.engine->EndSession(others[0], "done");
+  world.EndSession(others[0], "done");
   world.Turns(3);
   EXPECT_EQ(intern(others[1], "another").code, Code::kOk) << "its job is gone";
 }
@@ -264,7 +264,7 @@ TEST_F(Metadata, SessionThatLeavesMostUnreadEndsWhereAnswersDoNotFit) {
   EXPECT_THAT(reason, HasSubstr("jobs.max_metadata"));
   EXPECT_EQ(Charged(MetadataKind::kAnswers), 50 * kKiB);
   world.engine->SetUnread(sessions[2], 0);
-  world.engine->EndSession(sessions[3], "gone");
+  world.EndSession(sessions[3], "gone");
   EXPECT_EQ(Charged(MetadataKind::kAnswers), 0u);
 }
 
@@ -281,13 +281,15 @@ TEST(MetadataOfManifests, JobWhoseRecordsDoNotFitIsNotResumedAndStaysPersisted) 
   world.engine->SetUnread(other, kBudget - 20 * kKiB);
   JobOptions again = options;
   again.resume = true;
-  const Status refused = world.engine->OpenJob(JobId{1000}, again);
+  ASSERT_TRUE(world.engine->OpenJob(JobId{1000}, again));
+  const Status refused = world.WaitUntilOpened(JobId{1000});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kNoMemory);
   EXPECT_THAT(refused.error().message, HasSubstr("jobs.max_metadata"));
-  world.engine->EndSession(other, "done");
+  world.EndSession(other, "done");
   world.Turns(5);
   ASSERT_TRUE(world.engine->OpenJob(JobId{1001}, again));
+  ASSERT_TRUE(world.WaitUntilOpened(JobId{1001}));
   EXPECT_EQ(world.Check(world.OpenSession(JobId{1001}), 200, 200), Code::kOk);
 }
 

@@ -23,7 +23,7 @@ class Persist : public ::testing::Test {
     world.Put(session, 1, kPiece, 1);
     world.Send(session, proto::Op::kPersist, {});
     world.Turns(4);
-    world.engine->EndSession(session, "left");
+    world.EndSession(session, "left");
   }
   void Reopen() {
     world.engine->CloseJob(job, "closed", false);

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/tiering/durability/manifest_codec.h"
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 #include "tests/unit/tiering/persist_fixture.h"
 
 namespace tier::tiering::testing {
@@ -72,7 +72,7 @@ TEST_F(Persist, AJobIsFlushedWithoutAnySession) {
   Reopen();
   EXPECT_EQ(world.Rewrite(session, 1, 2).code, Code::kOk);
   world.Put(session, 2, 5000, 2, kShared);
-  world.engine->EndSession(session, "gone");
+  world.EndSession(session, "gone");
   world.Turns(3);
   EXPECT_NE(world.Job(job).dirty_bytes, 0u);
   ASSERT_TRUE(world.engine->FlushJob(job, 7, 1000));
@@ -234,12 +234,12 @@ TEST_F(Persist, AManifestWithoutATensorIsAManifestToo) {
   world.Turns(5);
   const SessionId ephemeral = world.Open({.key = kNamed.key});
   EXPECT_EQ(world.Ask(ephemeral, Op::kPersist, {}).code, Code::kDenied);
-  world.engine->EndSession(ephemeral, "done");
+  world.EndSession(ephemeral, "done");
   world.Turns(5);
   EXPECT_TRUE(world.manifests.Load(kNamed.key).has_value());
   const SessionId other = world.Open({.key = "1000/notebook"});
   EXPECT_EQ(world.Ask(other, Op::kPersist, {}).code, Code::kOk);
-  world.engine->EndSession(other, "done");
+  world.EndSession(other, "done");
   world.Turns(5);
   EXPECT_FALSE(world.manifests.Load("1000/notebook").has_value());
 }
@@ -252,7 +252,7 @@ TEST_F(Persist, OfAWriterFinishesWhatItHasChanged) {
   world.Release(writer, World::LeaseOf(slice));
   EXPECT_EQ(world.Ask(writer, Op::kPersist, {}).code, Code::kOk);
   world.Acquire(writer, 1, kShared | proto::kFlagWrite, kPiece, kPiece);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
 }
 
@@ -265,7 +265,7 @@ TEST_F(Persist, AMixtureIsNotCommittedThoughAllOfItIsOnSsd) {
   world.Release(writer, World::LeaseOf(slice));
   EXPECT_EQ(world.Flush(session, 1, kShared).code, Code::kOk);
   world.Acquire(writer, 1, kShared | proto::kFlagWrite, kPiece, kPiece);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   const Answer refused = PersistAll();
   EXPECT_EQ(refused.code, Code::kTorn) << "piece 0 is of the new step, piece 1 of the old one";
   EXPECT_EQ(refused.error.tensor, 1u);
@@ -284,7 +284,7 @@ TEST_F(Persist, ATensorThatMixesWhilePersistWaitsForItsWriterIsNotCommitted) {
   const uint64_t persisting = world.Send(session, Op::kPersist, {});
   world.Turns(10);
   EXPECT_FALSE(world.Answered(session, persisting).has_value());
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_EQ(world.Wait(session, persisting).code, Code::kTorn);
 }
 
@@ -321,6 +321,7 @@ TEST_F(Persist, TheNextDaemonTakesTheManifestsExtentsBeforeAnythingElse) {
   NextDaemon next(world);
   EXPECT_EQ(next.extents.total().live, 2 * kPiece);
   ASSERT_TRUE(next.engine->OpenJob(JobId{1}, kResume).has_value());
+  next.Turns(2);
   ASSERT_TRUE(next.engine->OpenSession(SessionId{2}, JobId{1}).has_value());
   const proto::RequestItem item{1, 0, 0, 0};
   next.engine->Submit(SessionId{2},
@@ -348,12 +349,14 @@ TEST_F(Persist, AnEphemeralJobOfTheNextDaemonDoesNotTakeTheManifestWithIt) {
   NextDaemon next(world);
   ASSERT_TRUE(next.engine->OpenJob(JobId{1}, {.key = kNamed.key}).has_value());
   ASSERT_TRUE(next.engine->OpenSession(SessionId{2}, JobId{1}).has_value());
-  next.engine->EndSession(SessionId{2}, "done");
+  next.engine->EndSession(SessionId{2}, "done", JobId{1});
   base::TimePoint now;
   for (int turn = 0; turn < 5; ++turn) next.engine->Turn(now = now + std::chrono::milliseconds(1));
   next.engine->CheckInvariants();
   EXPECT_EQ(next.extents.total().live, 2 * kPiece);
-  EXPECT_TRUE(next.engine->OpenJob(JobId{3}, kResume).has_value());
+  ASSERT_TRUE(next.engine->OpenJob(JobId{3}, kResume).has_value());
+  next.Turns(5);
+  EXPECT_TRUE(next.sink.opened.at(3).has_value());
 }
 
 TEST_F(Persist, AManifestIsReplacedOnlyByARunThatResumedItOrBeginsAnew) {
@@ -378,12 +381,12 @@ TEST_F(Persist, WhatTheManifestAloneHasIsNotReplacedByARunThatAttaches) {
   world.Put(session, 2, kPiece, 2, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
   const SessionId other = world.OpenSession(job);
-  world.engine->EndSession(session, "left");
+  world.EndSession(session, "left");
   session = other;
   EXPECT_EQ(PersistAll().code, Code::kOk) << "its run goes on, with what is left of it";
   world.Put(session, 3, kPiece, 3);
   EXPECT_EQ(PersistAll().code, Code::kOk);
-  world.engine->EndSession(session, "left");
+  world.EndSession(session, "left");
   session = world.OpenSession(job);
   world.Put(session, 4, kPiece, 4);
   const Answer refused = PersistAll();
@@ -393,7 +396,7 @@ TEST_F(Persist, WhatTheManifestAloneHasIsNotReplacedByARunThatAttaches) {
   EXPECT_EQ(world.Check(session, 3, 3), Code::kOk);
   EXPECT_EQ(world.Check(session, 2, 2, kShared), Code::kOk);
   EXPECT_EQ(PersistAll().code, Code::kOk);
-  world.engine->EndSession(session, "left");
+  world.EndSession(session, "left");
   session = world.OpenSession(job);
   EXPECT_EQ(world.Check(session, 3, 3), Code::kOk) << "inherited, so it is the job's";
   EXPECT_EQ(PersistAll().code, Code::kOk);
@@ -402,7 +405,7 @@ TEST_F(Persist, WhatTheManifestAloneHasIsNotReplacedByARunThatAttaches) {
 TEST_F(Persist, AManifestOfTheSharedNamespaceIsReplacedByWhoAttaches) {
   world.Put(session, 1, kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
-  world.engine->EndSession(session, "left");
+  world.EndSession(session, "left");
   session = world.OpenSession(job);
   EXPECT_EQ(PersistAll().code, Code::kOk);
 }
@@ -430,7 +433,7 @@ TEST_F(Persist, APersistThatFailsChangesNothingOfWhatIsKept) {
   EXPECT_EQ(PersistAll().code, Code::kOk);
   world.manifests.FailNext(Code::kIoError, "the disk is gone");
   EXPECT_EQ(world.Ask(session, Op::kPersist, {{2, 0, 0, 0}}, kShared).code, Code::kIoError);
-  world.engine->EndSession(session, "left");
+  world.EndSession(session, "left");
   session = world.OpenSession(job);
   EXPECT_EQ(PersistAll().code, Code::kDenied);
 }

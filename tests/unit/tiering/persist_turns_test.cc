@@ -14,7 +14,7 @@ TEST(PersistOverTurns, ATensorThatChangesMeanwhileIsPersistedWhole) {
   constexpr uint64_t kSize = 6 * kPiece;
   uint32_t later = 0;
   for (int turns = 1; turns < 40; turns += 3) {
-    World world({.engine = {.work = {.submit = 64, .store = 2, .share = 16, .look = 16}}, .manifests = true});
+    World world({.engine = {.work = {.submit = 64, .store = 2, .share = 32, .look = 32}}, .manifests = true});
     const JobId job = world.OpenJob(kNamed);
     const SessionId session = world.OpenSession(job);
     const SessionId other = world.OpenSession(job);
@@ -43,7 +43,7 @@ TEST(PersistOverTurns, ATensorThatChangesMeanwhileIsPersistedWhole) {
 }
 
 TEST(PersistOverTurns, OneThatEndsInTheMiddleHoldsNothing) {
-  World world({.engine = {.work = {.submit = 64, .store = 2, .share = 2, .look = 2}}, .manifests = true});
+  World world({.engine = {.work = {.submit = 64, .store = 2, .share = 32, .look = 32}}, .manifests = true});
   const JobId job = world.OpenJob(kNamed);
   const SessionId dying = world.OpenSession(job);
   const SessionId session = world.OpenSession(job);
@@ -52,13 +52,36 @@ TEST(PersistOverTurns, OneThatEndsInTheMiddleHoldsNothing) {
   world.Send(dying, Op::kPersist, {});
   world.Turns(8);
   const uint64_t next = world.Send(session, Op::kPersist, {});
-  world.engine->EndSession(dying, "killed");
+  world.EndSession(dying, "killed");
   EXPECT_EQ(world.Wait(session, next).code, Code::kOk)
       << "one manifest of a job at a time, and the first came to nothing";
   EXPECT_EQ(world.Free(session, 1, kShared).code, Code::kOk);
   EXPECT_EQ(world.Ask(session, Op::kPersist, {}).code, Code::kOk);
   world.Turns(100);
   EXPECT_EQ(world.extents.space(0).live, 0u) << "nothing names the extents any more";
+}
+
+// Its last tensors may be of that step, and none is of a later one.
+TEST(PersistOverTurns, ItsStepIsTheOneInWhichItEnds) {
+  World world({.engine = {.work = {.submit = 64, .store = 64, .share = 32, .look = 32}}, .manifests = true});
+  const JobId job = world.OpenJob(kNamed);
+  const SessionId session = world.OpenSession(job);
+  const SessionId other = world.OpenSession(job);
+  for (uint64_t id = 1; id <= 20; ++id) world.Put(session, id, kPiece, id, kShared);
+  world.manifests.SetDelay(50);
+  const uint64_t persisting = world.Send(session, Op::kPersist, {}, kShared);
+  uint64_t step = 0;
+  while (!world.engine->Snapshot().jobs.front().counters.persisting) {
+    world.Wait(other, world.SendArgument(other, Op::kStep, ++step));
+  }
+  EXPECT_GT(step, 3u) << "it took so many turns";
+  EXPECT_EQ(world.Wait(session, persisting).code, Code::kOk);
+  world.engine->CloseJob(job, "closed", false);
+  world.Turns(9);
+  const SessionId resumed = world.OpenSession(world.OpenJob(kResume));
+  const uint64_t next = world.Wait(resumed, world.SendArgument(resumed, Op::kStep, UINT64_MAX)).value;
+  EXPECT_GE(next, step) << "the manifest was captured in steps up to that";
+  EXPECT_LE(next, step + 1);
 }
 
 }  // namespace

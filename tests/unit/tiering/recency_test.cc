@@ -11,7 +11,7 @@ class RecencyTest : public ::testing::Test {
  protected:
   PieceId NewPiece() {
     const PieceId id = pieces.Allocate();
-    pieces[id] = Piece{};
+    pieces.Edit(id) = Piece{};
     return id;
   }
   PieceId Used(EvictionOrder order) {
@@ -92,8 +92,8 @@ TEST_F(RecencyTest, RemovingFromTheEndsAndTheMiddleKeepsTheRestInOrder) {
 TEST_F(RecencyTest, StampsMayWrapAround) {
   const PieceId a = NewPiece();
   const PieceId b = NewPiece();
-  pieces[a].used_at = UINT32_MAX - 1;
-  pieces[b].used_at = 3;
+  pieces.Edit(a).used_at = UINT32_MAX - 1;
+  pieces.Edit(b).used_at = 3;
   policy.Add(b, EvictionOrder::kClean);
   policy.Add(a, EvictionOrder::kClean);
   EXPECT_EQ(ColdestFirst(EvictionOrder::kClean), (std::vector{a, b}));

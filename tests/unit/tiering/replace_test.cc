@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/tiering/requests/replace.h"
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -61,7 +61,7 @@ TEST_F(Replace, WhoDiesWhileWaitingLeavesTheOldBytes) {
   (void)Send(2 * kPiece);
   (void)Send(kPiece + 1);
   world_.Turns(20);
-  world_.engine->EndSession(us_, "killed");
+  world_.EndSession(us_, "killed");
   world_.Turns(2);
   ExpectOld();
   EXPECT_EQ(tensors(), 3u) << "the nameless ones went with their creator";

@@ -84,7 +84,7 @@ TEST(Requests, AFlushOfATornTensorIsRefused) {
   const SessionId b = world.OpenSession(job);
   world.Put(a, 1, kPiece, 1, proto::kFlagShared);
   world.Acquire(a, 1, proto::kFlagShared | proto::kFlagWrite);
-  world.engine->EndSession(a, "killed");
+  world.EndSession(a, "killed");
   EXPECT_EQ(world.Flush(b, 1, proto::kFlagShared).code, Code::kTorn);
 }
 
@@ -180,7 +180,7 @@ TEST(Requests, NothingAHostileClientSendsBreaksAnything) {
   EXPECT_EQ(world.Ask(session, Op::kAcquire, {}).code, Code::kInvalid);
   EXPECT_EQ(world.Ask(session, Op::kAcquire, std::vector<proto::RequestItem>(proto::kItemsPerRequestMax + 1)).code,
             Code::kInvalid);
-  world.engine->EndSession(session, "enough");
+  world.EndSession(session, "enough");
   world.Turns(5);
   EXPECT_EQ(world.engine->Snapshot().tensor_count, 0u);
   EXPECT_EQ(world.extents.total().live, 0u);
@@ -267,7 +267,7 @@ TEST(Requests, AFlushTellsOfACorruptCopyWhenTheRestIsWritten) {
 TEST(Requests, ASessionThatIsUnknownIsIgnored) {
   World world;
   world.engine->Submit(SessionId{77}, {.sequence = 1, .op = Op::kStep, .items = {}, .text = {}});
-  world.engine->EndSession(SessionId{77}, "never was");
+  world.engine->EndSession(SessionId{77}, "never was", std::nullopt);
   world.engine->WindowReturned(SessionId{77}, WindowIndex{3});
   world.engine->CloseJob(JobId{77}, "never was", true);
   EXPECT_EQ(world.engine->outstanding(SessionId{77}), 0u);
@@ -365,7 +365,7 @@ TEST(Requests, WhatAClosedJobCountedStaysInTheTotals) {
   EXPECT_EQ(world.Check(first, 1), Code::kOk);
   world.Drop(first, 1);
   world.Put(first, 2, kPiece);
-  world.engine->EndSession(first, "done");
+  world.EndSession(first, "done");
   const auto check = [&](const char* when) {
     const JobCounters totals = world.engine->Snapshot().totals;
     EXPECT_EQ(totals.evicted_bytes, 2 * kPiece) << when;

@@ -100,7 +100,9 @@ TEST_F(Persist, AManifestThatNamesAnothersExtentsIsListedOnceAsDamaged) {
   next.Turns(5);
   EXPECT_EQ(next.engine->StoredManifests("", 100).size(), 1u);
   EXPECT_EQ(next.extents.total().live, 2 * kPiece);
-  EXPECT_TRUE(next.engine->OpenJob(JobId{2}, {.key = whole.key, .named = true, .resume = true}).has_value());
+  ASSERT_TRUE(next.engine->OpenJob(JobId{2}, {.key = whole.key, .named = true, .resume = true}).has_value());
+  next.Turns(5);
+  EXPECT_TRUE(next.sink.opened.at(2).has_value());
 }
 
 TEST_F(Persist, ADamagedManifestIsListedWithItsDamageAndCanBeRemoved) {
@@ -132,7 +134,9 @@ TEST_F(Persist, ADamagedManifestThatWasReplacedIsInNobodysWay) {
   next.Turns(10);
   next.engine->CloseJob(JobId{2}, "done", false);
   next.Turns(5);
-  EXPECT_TRUE(next.engine->OpenJob(JobId{3}, kResume).has_value()) << "one that is whole is in its place";
+  ASSERT_TRUE(next.engine->OpenJob(JobId{3}, kResume).has_value()) << "one that is whole is in its place";
+  next.Turns(5);
+  EXPECT_TRUE(next.sink.opened.at(3).has_value());
 }
 
 }  // namespace

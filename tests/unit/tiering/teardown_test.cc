@@ -20,7 +20,7 @@ TEST(DeathOverTurns, ACreationWhoseLeaseEndsBeforeItIsBuriedHoldsNoRoom) {
   ASSERT_EQ(world.Ask(dying, Op::kStat, {{1, 0, 0, 0}}).tensor.ssd_bytes, kPiece) << "written ahead";
   ASSERT_EQ(world.Acquire(dying, 1, proto::kFlagWrite, 0, kPiece).code, Code::kOk);
   world.PutEach(dying, 2, 30, 100);
-  world.engine->EndSession(dying, "killed");
+  world.EndSession(dying, "killed");
   while (world.engine->Snapshot().lease_count != 0) world.Turn();
   EXPECT_GT(world.engine->Snapshot().tensor_count, 10u) << "its turn has not come";
   EXPECT_LT(world.Job(job).ram_bytes, kPiece);
@@ -72,7 +72,7 @@ TEST_F(ManyLeases, OfAReaderEndTurnByTurn) {
   AcquireAll(dying, 0, true);
   const uint64_t writing = world.Send(other, Op::kAcquire, {{1, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
   world.Turn();
-  world.engine->EndSession(dying, "killed");
+  world.EndSession(dying, "killed");
   EXPECT_GE(Leases(), kLeases - kPerTurn);
   EXPECT_EQ(world.engine->Snapshot().session_count, 1u);
   EXPECT_FALSE(world.engine->ReleasesCanWait());
@@ -87,7 +87,7 @@ TEST_F(ManyLeases, OfAWriterRevertOrTearTurnByTurnAndNothingIsReadBeforeItIsJudg
     ASSERT_EQ(world.Flush(other, id, proto::kFlagShared).code, Code::kOk);
   }
   AcquireAll(dying, proto::kFlagWrite, false);
-  world.engine->EndSession(dying, "killed");
+  world.EndSession(dying, "killed");
   const uint64_t reading = world.Send(other, Op::kAcquire, {{kLeases - 1, 0, 0, 0}}, proto::kFlagShared);
   world.Turn();
   EXPECT_FALSE(world.Answered(other, reading).has_value()) << "it is not judged yet";
@@ -106,7 +106,7 @@ TEST_F(ManyLeases, OfATensorWithAnUnfinishedUpdateAreTornBeforeOneOfThemEnds) {
   ASSERT_EQ(world.Acquire(dying, 1, write, kBlockSize, kBlockSize).code, Code::kOk);
   ASSERT_EQ(world.Acquire(dying, 1, write, 2 * kBlockSize, kBlockSize).code, Code::kOk);
   AcquireAllBesides();
-  world.engine->EndSession(dying, "killed");
+  world.EndSession(dying, "killed");
   while (Leases() > 0) {
     const uint64_t reading =
         world.Send(other, Op::kAcquire, {{1, kBlockSize, kBlockSize, 0}}, proto::kFlagShared | proto::kFlagNoWait);
@@ -117,12 +117,12 @@ TEST_F(ManyLeases, OfATensorWithAnUnfinishedUpdateAreTornBeforeOneOfThemEnds) {
 }
 
 TEST_F(ManyLeases, OfTheLastSessionOfAJobEndBeforeItsWindowsGo) {
-  world.engine->EndSession(other, "done");
+  world.EndSession(other, "done");
   for (uint64_t id = 1; id <= kLeases; ++id) world.Put(dying, id, 100, id, proto::kFlagShared);
   AcquireAll(dying, 0, false);
   (void)world.Create(dying, 1000, 5000);
   (void)world.Create(dying, 1001, 5000, proto::kFlagShared);
-  world.engine->EndSession(dying, "killed");
+  world.EndSession(dying, "killed");
   EXPECT_GT(Leases(), 0u);
   EXPECT_GT(world.windows.window_count(), 0u);
   while (world.Turn()) {

@@ -5,35 +5,35 @@
 #include <map>
 #include <random>
 
-#include "daemon/tiering/tables/job_state.h"
-
 namespace tier::tiering {
 namespace {
 
+constexpr JobSlot kJob{5};
+constexpr JobSlot kOtherJob{6};
+
 class TensorTableTest : public ::testing::Test {
  protected:
-  TensorTableTest() : table(tensors, 0x5eed) { job.id = JobId{5}; }
+  TensorTableTest() : table(tensors, 0x5eed) {}
 
   TensorSlot Add(uint64_t space, uint64_t id) {
     const TensorSlot slot = tensors.Allocate();
-    tensors[slot].job = &job;
-    tensors[slot].space = space;
-    tensors[slot].id = id;
-    table.Insert({5, space, id}, slot);
+    tensors.Edit(slot).job = kJob;
+    tensors.Edit(slot).space = space;
+    tensors.Edit(slot).id = id;
+    table.Insert({kJob, space, id}, slot);
     return slot;
   }
 
-  JobState job;
   TensorSlab tensors;
   TensorTable table;
 };
 
 TEST_F(TensorTableTest, FindsWhatWasInsertedAndNothingElse) {
   const TensorSlot slot = Add(1, 42);
-  EXPECT_EQ(table.Find({5, 1, 42}), slot);
-  EXPECT_EQ(table.Find({5, 0, 42}), kNoTensor);
-  EXPECT_EQ(table.Find({5, 1, 43}), kNoTensor);
-  EXPECT_EQ(table.Find({6, 1, 42}), kNoTensor);
+  EXPECT_EQ(table.Find({kJob, 1, 42}), slot);
+  EXPECT_EQ(table.Find({kJob, 0, 42}), kNoTensor);
+  EXPECT_EQ(table.Find({kJob, 1, 43}), kNoTensor);
+  EXPECT_EQ(table.Find({kOtherJob, 1, 42}), kNoTensor);
 }
 
 TEST_F(TensorTableTest, GrowsAndStillFindsEverything) {
@@ -41,7 +41,26 @@ TEST_F(TensorTableTest, GrowsAndStillFindsEverything) {
   for (uint64_t id = 0; id < 50'000; ++id) added[id] = Add(id % 3, id * 4096);
   EXPECT_EQ(table.size(), 50'000u);
   EXPECT_LT(table.size(), table.capacity());
-  for (const auto& [id, slot] : added) ASSERT_EQ(table.Find({5, id % 3, id * 4096}), slot);
+  for (const auto& [id, slot] : added) ASSERT_EQ(table.Find({kJob, id % 3, id * 4096}), slot);
+}
+
+TEST_F(TensorTableTest, WhileItGrowsWhatIsMovedAndWhatIsNotIsFound) {
+  const uint64_t small = table.capacity();
+  uint64_t count = 0;
+  while (table.capacity() == small) Add(0, count++);
+  EXPECT_EQ(table.capacity(), 3 * small) << "the entries are moved some at a time";
+  uint64_t erased = 0;
+  for (uint64_t id = 0; table.capacity() != 2 * small; id += 7) {
+    const TensorSlot slot = table.Find({kJob, 0, id % count});
+    ASSERT_NE(slot, kNoTensor) << id;
+    table.Erase({kJob, 0, id % count});
+    tensors.Free(slot);
+    ASSERT_EQ(table.Find({kJob, 0, id % count}), kNoTensor) << id;
+    Add(0, id % count);
+    ASSERT_EQ(table.size(), count);
+    ASSERT_LE(++erased, small) << "the old half stays";
+  }
+  for (uint64_t id = 0; id < count; ++id) ASSERT_NE(table.Find({kJob, 0, id}), kNoTensor) << id;
 }
 
 TEST_F(TensorTableTest, ChurnDoesNotGrowItWithoutBound) {
@@ -55,23 +74,23 @@ TEST_F(TensorTableTest, ChurnDoesNotGrowItWithoutBound) {
       continue;
     }
     const size_t at = random() % present.size();
-    const TensorSlot slot = table.Find({5, 0, present[at]});
+    const TensorSlot slot = table.Find({kJob, 0, present[at]});
     ASSERT_NE(slot, kNoTensor);
-    table.Erase({5, 0, present[at]});
+    table.Erase({kJob, 0, present[at]});
     tensors.Free(slot);
     present[at] = present.back();
     present.pop_back();
   }
   EXPECT_LE(table.capacity(), 4096u);
-  for (const uint64_t id : present) EXPECT_NE(table.Find({5, 0, id}), kNoTensor);
+  for (const uint64_t id : present) EXPECT_NE(table.Find({kJob, 0, id}), kNoTensor);
 }
 
 TEST_F(TensorTableTest, AnErasedNameIsGoneAndMayComeBack) {
   Add(0, 1);
-  table.Erase({5, 0, 1});
-  EXPECT_EQ(table.Find({5, 0, 1}), kNoTensor);
+  table.Erase({kJob, 0, 1});
+  EXPECT_EQ(table.Find({kJob, 0, 1}), kNoTensor);
   const TensorSlot again = Add(0, 1);
-  EXPECT_EQ(table.Find({5, 0, 1}), again);
+  EXPECT_EQ(table.Find({kJob, 0, 1}), again);
 }
 
 TEST_F(TensorTableTest, InsertingANameTwiceIsABug) {
@@ -83,10 +102,10 @@ TEST_F(TensorTableTest, IdsThatCollideUnderOneSeedDoNotUnderAnother) {
   const TensorTable other(tensors, 0x0ddb);
   std::vector<uint64_t> chosen;  // As a client that knew the seed would.
   for (uint64_t id = 1; chosen.size() < 64; ++id) {
-    if ((table.HashOf({5, 1, id}) & 1023) == 0) chosen.push_back(id);
+    if ((table.HashOf({kJob, 1, id}) & 1023) == 0) chosen.push_back(id);
   }
   std::map<uint64_t, uint32_t> buckets;
-  for (const uint64_t id : chosen) ++buckets[other.HashOf({5, 1, id}) & 1023];
+  for (const uint64_t id : chosen) ++buckets[other.HashOf({kJob, 1, id}) & 1023];
   EXPECT_GT(buckets.size(), 48u);
 }
 
@@ -94,7 +113,7 @@ TEST_F(TensorTableTest, SequentialAndAlignedIdsSpreadOverTheTable) {
   // What people choose: small numbers, addresses, multiples of sizes. The low bits of the hash must not care.
   for (const uint64_t stride : {uint64_t{1}, uint64_t{64}, uint64_t{4096}, uint64_t{1} << 32}) {
     std::map<uint64_t, int> buckets;
-    for (uint64_t i = 0; i < 4096; ++i) ++buckets[table.HashOf({5, 1, i * stride}) & 1023];
+    for (uint64_t i = 0; i < 4096; ++i) ++buckets[table.HashOf({kJob, 1, i * stride}) & 1023];
     for (const auto& [bucket, count] : buckets) EXPECT_LT(count, 20) << "stride " << stride;
   }
 }

@@ -1,7 +1,7 @@
 // A swap_out over a tensor that exists: sealed range by range, waited for by others, torn when it never ends.
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/tables/core.h"
+#include "daemon/tiering/tables/tables.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -44,7 +44,7 @@ TEST_F(UnfinishedSwaps, OfAWriterThatDiesBetweenRangesAreTorn) {
   EXPECT_EQ(Write(0, kMore).code, Code::kOk);
   EXPECT_EQ(Write(2, kMore).code, Code::kOk);
   EXPECT_FALSE(Torn()) << "its writer may still end it";
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_EQ(world.Check(reader, 1, 1, kShared), Code::kTorn);
   EXPECT_EQ(world.Acquire(reader, 1, kShared, kPiece, 10).code, Code::kTorn) << "its old part as well";
   EXPECT_EQ(world.Rewrite(reader, 1, 3, kShared | proto::kFlagDiscard).code, Code::kOk);
@@ -54,13 +54,13 @@ TEST_F(UnfinishedSwaps, OfAWriterThatDiesBetweenRangesAreTorn) {
 TEST_F(UnfinishedSwaps, ThatWereEndedAreWhole) {
   for (const uint32_t piece : {0u, 2u}) EXPECT_EQ(Write(piece, kMore).code, Code::kOk);
   EXPECT_EQ(Write(1, 0).code, Code::kOk);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_EQ(world.Check(reader, 1, 2, kShared), Code::kOk);
 }
 
 TEST_F(UnfinishedSwaps, OfAPartTearThatPartOnly) {
   EXPECT_EQ(Release(Lease(0, kPiece), kMore, 0, 2 * kPiece).code, Code::kOk);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_TRUE(Torn());
   const Answer rest = world.Acquire(reader, 1, kShared | proto::kFlagWrite | proto::kFlagDiscard, 0, 2 * kPiece);
   EXPECT_EQ(world.Release(reader, World::LeaseOf(rest)).code, Code::kOk);
@@ -74,7 +74,7 @@ TEST_F(UnfinishedSwaps, OfASecondRangeAreRefusedWhileTheFirstIsUnfinished) {
   EXPECT_NE(refused.detail.find("unfinished swap_out over pieces 0 + 2 of tensor 0x1"), std::string::npos)
       << refused.detail;
   EXPECT_EQ(world.engine->Snapshot().lease_count, 0u);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_TRUE(Torn());
   EXPECT_EQ(world.Ask(reader, Op::kAccept, {{1, 0, 0, 0}}, kShared).code, Code::kOk);
   EXPECT_FALSE(Torn());
@@ -84,7 +84,7 @@ TEST_F(UnfinishedSwaps, ThatTheWriterTearsItselfAreEnded) {
   EXPECT_EQ(Write(0, kMore).code, Code::kOk);
   EXPECT_EQ(world.Ask(writer, Op::kTear, {{1, 0, kSize, 0}}, kShared).code, Code::kOk);
   EXPECT_EQ(world.Ask(reader, Op::kAccept, {{1, 0, 0, 0}}, kShared).code, Code::kOk);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_FALSE(Torn());
 }
 
@@ -104,7 +104,7 @@ TEST_F(UnfinishedSwaps, ThatTheirSessionWroteWholeSinceHaveEnded) {
   EXPECT_EQ(Write(0, kMore).code, Code::kOk);
   EXPECT_EQ(world.Rewrite(writer, 1, 5, kShared).code, Code::kOk);
   EXPECT_EQ(world.Ask(reader, Op::kPersist, {}).code, Code::kOk) << "nothing to wait for";
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_EQ(world.Check(reader, 1, 5, kShared), Code::kOk);
 }
 
@@ -112,7 +112,7 @@ TEST_F(UnfinishedSwaps, ThatSomebodyAcceptedSinceHaveEnded) {
   EXPECT_EQ(Write(0, kMore).code, Code::kOk);
   EXPECT_EQ(world.Ask(reader, Op::kTear, {{1, 0, 1, 0}}, kShared).code, Code::kOk);
   EXPECT_EQ(world.Ask(reader, Op::kAccept, {{1, 0, 0, 0}}, kShared).code, Code::kOk);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_FALSE(Torn());
 }
 
@@ -120,14 +120,14 @@ TEST_F(UnfinishedSwaps, GoWithTheirTensor) {
   EXPECT_EQ(Write(0, kMore).code, Code::kOk);
   EXPECT_EQ(world.Free(reader, 1, kShared).code, Code::kOk);
   world.Put(reader, 1, kSize, 7, kShared);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_EQ(world.Check(reader, 1, 7, kShared), Code::kOk);
 }
 
 TEST_F(UnfinishedSwaps, UnderALeaseAtDeathTearWhatWasSealedToo) {
   EXPECT_EQ(Write(0, kMore).code, Code::kOk);
   Lease(kPiece, kPiece);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_TRUE(Torn());
   EXPECT_EQ(world.Ask(reader, Op::kAccept, {{1, 0, 0, 0}}, kShared).code, Code::kOk);
   EXPECT_FALSE(Torn());
@@ -176,7 +176,7 @@ TEST_F(UnfinishedSwaps, ThatNeverEndAreInNoManifest) {
   EXPECT_EQ(Write(0, kMore).code, Code::kOk);
   const uint64_t persisting = world.Send(reader, Op::kPersist, {});
   world.Turns(30);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_EQ(world.Wait(reader, persisting).code, Code::kTorn);
 }
 
@@ -198,7 +198,7 @@ TEST_F(UnfinishedSwaps, AskedForInNonsenseAreRefusedAndTheLeaseEnds) {
   EXPECT_EQ(Release(World::LeaseOf(reading), 0).code, Code::kInvalid) << "nothing was written";
   EXPECT_EQ(world.engine->Snapshot().lease_count, 0u);
   world.Wait(writer, world.SendArgument(writer, Op::kStep, UINT64_MAX));
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_FALSE(Torn()) << "sealed by hand, and finished by the step";
 }
 
@@ -311,7 +311,7 @@ TEST_F(UnfinishedSwaps, OfTwoSessionsComeOneAfterTheOther) {
   const Answer granted = world.Wait(reader, second);
   ASSERT_EQ(granted.code, Code::kOk) << granted.detail;
   world.Release(reader, World::LeaseOf(granted), proto::kFlagUntouched);
-  world.engine->EndSession(reader, "killed");
+  world.EndSession(reader, "killed");
   const SessionId third = world.OpenSession(job);
   EXPECT_EQ(world.Check(third, 1, 2, kShared), Code::kOk) << "the first one wrote every piece last";
 }
@@ -320,20 +320,20 @@ TEST_F(UnfinishedSwaps, AreNotEndedByAStepOfTheirSession) {
   EXPECT_EQ(Write(0, kMore).code, Code::kOk);
   world.Wait(writer, world.SendArgument(writer, Op::kStep, UINT64_MAX));
   EXPECT_NE(world.Acquire(reader, 1, kShared | proto::kFlagNoWait).code, Code::kOk);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_TRUE(Torn());
 }
 
 TEST_F(UnfinishedSwaps, OfAPartThatEndedNeedNoStep) {
   EXPECT_EQ(Release(Lease(0, kPiece), kMore, 0, 2 * kPiece).code, Code::kOk);
   EXPECT_EQ(Release(Lease(kPiece, kPiece), 0, 0, 2 * kPiece).code, Code::kOk);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_FALSE(Torn());
 }
 
 TEST_F(UnfinishedSwaps, OfOneRangeNeedNoStep) {
   EXPECT_EQ(Release(Lease(0, kPiece), 0, 0, kPiece).code, Code::kOk);
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_FALSE(Torn());
 }
 
@@ -341,7 +341,7 @@ TEST_F(UnfinishedSwaps, OfAllPiecesEndTheUpdatesOfOthers) {
   const Answer slice = world.Acquire(reader, 1, kShared | proto::kFlagWrite, kPiece, kPiece);
   EXPECT_EQ(world.Release(reader, World::LeaseOf(slice)).code, Code::kOk);
   for (const uint32_t piece : {0u, 1u, 2u}) EXPECT_EQ(Write(piece, piece == 2 ? 0 : kMore).code, Code::kOk);
-  world.engine->EndSession(reader, "killed");
+  world.EndSession(reader, "killed");
   const SessionId third = world.OpenSession(job);
   EXPECT_EQ(world.Check(third, 1, 2, kShared), Code::kOk);
 }

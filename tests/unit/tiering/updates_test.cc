@@ -32,7 +32,7 @@ class Updates : public ::testing::Test {
   }
   void Step(SessionId session) { world.Wait(session, world.SendArgument(session, Op::kStep, UINT64_MAX)); }
   void End(SessionId session) {
-    world.engine->EndSession(session, "gone");
+    world.EndSession(session, "gone");
     world.engine->CheckInvariants();
   }
   bool Torn() { return (world.Ask(reader, Op::kStat, {{1, 0, 0, 0}}, kShared).value & proto::kTensorTorn) != 0; }
@@ -65,7 +65,7 @@ TEST_F(Updates, AreTornWhenTheirSessionDiesBetweenTwoSlices) {
 
 TEST_F(Updates, AreTornWhenTheirSessionLeavesInGoodOrder) {
   Update(writer, 2, 2);
-  world.engine->EndSession(writer, "goodbye");
+  world.EndSession(writer, "goodbye");
   EXPECT_EQ(Check(1), Code::kTorn);
 }
 
@@ -197,7 +197,7 @@ TEST_F(Updates, OfManyTensorsAnswerTornAtOnce) {
     const Answer slice = world.Acquire(writer, id, kShared | proto::kFlagWrite, 0, kPiece);
     ASSERT_EQ(world.Release(writer, World::LeaseOf(slice)).code, Code::kOk);
   }
-  world.engine->EndSession(writer, "killed");
+  world.EndSession(writer, "killed");
   EXPECT_EQ(world.engine->Snapshot().torn_count, kTensors) << "before any turn";
 }
 
@@ -205,7 +205,7 @@ TEST_F(Updates, OfATensorThatGoesWithItsSessionAreNotCountedAsTorn) {
   world.Put(writer, 5, kSize, 1);
   const Answer slice = world.Acquire(writer, 5, proto::kFlagWrite, 0, kPiece);
   EXPECT_EQ(world.Release(writer, World::LeaseOf(slice)).code, Code::kOk);
-  world.engine->EndSession(writer, "gone");
+  world.EndSession(writer, "gone");
   EXPECT_EQ(world.engine->Snapshot().torn_count, 0u);
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/tiering/tables/job_table.h"
 #include "daemon/tiering/tables/metadata_budget.h"
 
 namespace tier::tiering {
@@ -27,20 +28,16 @@ class Waits : public testing::Test {
 
   TensorSlot AddTensor(uint32_t piece_count) {
     const TensorSlot slot = tensors_.Allocate();
-    Tensor& tensor = tensors_[slot];
-    tensor.job = &job_;
+    Tensor& tensor = tensors_.Edit(slot);
+    tensor.job = job_.slot;
     tensor.id = static_cast<uint64_t>(slot) + 1;
     tensor.piece_count = piece_count;
-    if (piece_count > 1) tensor.pieces.Open(piece_count);
+    tensor.pieces = {.size = piece_count};
     for (uint32_t k = 0; k < piece_count; ++k) {
       const PieceId id = pieces_.Allocate();
-      pieces_[id].tensor = slot;
-      pieces_[id].number = k;
-      if (piece_count > 1) {
-        tensor.pieces.Set(k, id);
-      } else {
-        tensor.only_piece = id;
-      }
+      pieces_.Edit(id).tensor = slot;
+      pieces_.Edit(id).number = k;
+      tensors_.SetPiece(slot, k, id);
     }
     return slot;
   }
@@ -56,7 +53,8 @@ class Waits : public testing::Test {
     table_.WaitForRoom(number, wait);
     return number;
   }
-  Piece& PieceAt(TensorSlot tensor, uint32_t piece) { return pieces_[tensors_[tensor].piece(piece)]; }
+  PieceId IdAt(TensorSlot tensor, uint32_t piece) const { return tensors_.PieceOf(tensor, piece); }
+  const Piece& PieceAt(TensorSlot tensor, uint32_t piece) const { return pieces_[IdAt(tensor, piece)]; }
   // Those that are ready, first come first; they stay where they are.
   std::vector<uint64_t> Ready() {
     std::vector<uint64_t> ready;
@@ -67,8 +65,9 @@ class Waits : public testing::Test {
   MetadataBudget budget_{kGiB};
   PieceSlab pieces_;
   TensorSlab tensors_;
-  JobState job_;
-  JobState other_job_;
+  JobTable jobs_;
+  JobState& job_{jobs_.Open(JobId{1}, {})};
+  JobState& other_job_{jobs_.Open(JobId{2}, {})};
   WaitTable table_{pieces_, tensors_};
   TensorSlot tensor_ = kNoTensor;
   TensorSlot other_ = kNoTensor;
@@ -80,7 +79,7 @@ TEST_F(Waits, AChangeOfAPieceWakesThoseThatWaitThereInOrder) {
   AddAtPiece(other_, 0);
   const uint64_t second = AddAtPiece(tensor_, 1);
   EXPECT_THAT(Ready(), IsEmpty());
-  table_.OnPieceChanged(PieceAt(tensor_, 1));
+  table_.OnPieceChanged(IdAt(tensor_, 1));
   EXPECT_THAT(Ready(), ElementsAre(first, second));
 }
 
@@ -101,11 +100,11 @@ TEST_F(Waits, ReadsWakeWithTheLastOfThem) {
   table_.WaitForReads(number, reads);
   EXPECT_THAT(table_.ReadersAt(PieceAt(tensor_, 2)), ElementsAre(number));
   EXPECT_THAT(table_.ReadersAt(PieceAt(tensor_, 1)), IsEmpty());
-  table_.OnPieceChanged(PieceAt(tensor_, 2));
-  table_.OnPieceChanged(PieceAt(tensor_, 2));
-  table_.OnPieceChanged(PieceAt(other_, 0));
+  table_.OnPieceChanged(IdAt(tensor_, 2));
+  table_.OnPieceChanged(IdAt(tensor_, 2));
+  table_.OnPieceChanged(IdAt(other_, 0));
   EXPECT_THAT(Ready(), IsEmpty());
-  table_.OnPieceChanged(PieceAt(tensor_, 0));
+  table_.OnPieceChanged(IdAt(tensor_, 0));
   EXPECT_THAT(Ready(), ElementsAre(number));
 }
 
@@ -121,7 +120,7 @@ TEST_F(Waits, RoomWakesTheFirstAndThoseThatMayPass) {
   const uint64_t first = AddForRoom({.lacking_pages = 7});
   AddForRoom({.lacking_pages = 1});
   const uint64_t passing = AddForRoom({.lacking_pages = 2, .may_pass = true});
-  EXPECT_EQ(job_.shortage_pages, 7u);
+  EXPECT_EQ(table_.shortage_pages(job_), 7u);
   table_.OnRoom(job_);
   EXPECT_THAT(Ready(), ElementsAre(first, passing));
   EXPECT_TRUE(table_.RoomTakenBefore(job_, passing)) << "the first keeps its place until it runs";
@@ -131,7 +130,7 @@ TEST_F(Waits, WhenTheFirstForRoomLeavesTheNextIsReady) {
   const uint64_t first = AddForRoom({.lacking_pages = 7});
   const uint64_t second = AddForRoom({.lacking_pages = 1});
   table_.Take(first);
-  EXPECT_EQ(job_.shortage_pages, 1u);
+  EXPECT_EQ(table_.shortage_pages(job_), 1u);
   EXPECT_THAT(Ready(), IsEmpty()) << "it may come back";
   table_.Remove(first);
   EXPECT_THAT(Ready(), ElementsAre(second));
@@ -143,7 +142,7 @@ TEST_F(Waits, WhoComesBackForRoomKeepsItsPlace) {
   table_.Take(first);
   table_.WaitForRoom(first, {.lacking_pages = 3});
   EXPECT_THAT(Ready(), IsEmpty());
-  EXPECT_EQ(job_.shortage_pages, 3u);
+  EXPECT_EQ(table_.shortage_pages(job_), 3u);
   EXPECT_TRUE(table_.RoomTakenBefore(job_, second));
   EXPECT_FALSE(table_.RoomTakenBefore(job_, first));
 }
@@ -192,7 +191,7 @@ TEST_F(Waits, AGrantedLeaseWakesTheSessionsOwnRequestsThere) {
 TEST_F(Waits, WhoLeavesIsWokenByNothing) {
   const uint64_t number = AddAtPiece(tensor_, 1);
   table_.Remove(number);
-  table_.OnPieceChanged(PieceAt(tensor_, 1));
+  table_.OnPieceChanged(IdAt(tensor_, 1));
   table_.OnTensorChanged(tensor_);
   EXPECT_THAT(Ready(), IsEmpty());
   EXPECT_FALSE(PieceAt(tensor_, 1).has(kAwaited));

@@ -1,0 +1,44 @@
+// DrainState: whether the daemon is being stopped, and which devices are being emptied. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "daemon/base/check.h"
+#include "daemon/tiering/tables/piece.h"
+
+namespace tier::tiering {
+
+class DrainState {
+ public:
+  static constexpr uint16_t kDevicesMax = 64;
+
+  // No request is taken any more, for that reason.
+  void Start(std::string reason) {
+    draining_ = true;
+    reason_ = std::move(reason);
+  }
+  bool draining() const { return draining_; }
+  const std::string& reason() const { return reason_; }
+
+  void StartDevice(uint16_t device) {
+    TIER_CHECK(device < kDevicesMax, "device {}", device);
+    devices_ |= uint64_t{1} << device;
+  }
+  bool any_device() const { return devices_ != 0; }
+  bool drains(uint16_t device) const { return (devices_ >> device & 1) != 0; }
+  // Round and round over all pieces, which are `capacity` > 0.
+  PieceId NextPiece(uint32_t capacity) {
+    cursor_ = (cursor_ + 1) % capacity;
+    return PieceId{cursor_};
+  }
+
+ private:
+  uint64_t devices_ = 0;  // A bit each.
+  uint32_t cursor_ = 0;   // The piece looked at last.
+  bool draining_ = false;
+  std::string reason_;
+};
+
+}  // namespace tier::tiering

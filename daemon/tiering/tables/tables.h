@@ -1,0 +1,106 @@
+// Tables: the tables that every part of the engine works on, in one place. No behaviour of its own beyond finding
+// things.
+//
+// Each of them owns what it keeps: private members, a contract in its header, one way to change a record. The parts are
+// groups of functions over a Tables, each in its own header. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/storage/extent_store.h"
+#include "daemon/tiering/api/options.h"
+#include "daemon/tiering/api/snapshot.h"
+#include "daemon/tiering/tables/drain_state.h"
+#include "daemon/tiering/tables/flight_table.h"
+#include "daemon/tiering/tables/hand_over_state.h"
+#include "daemon/tiering/tables/job_state.h"
+#include "daemon/tiering/tables/job_table.h"
+#include "daemon/tiering/tables/lease_table.h"
+#include "daemon/tiering/tables/ledger.h"
+#include "daemon/tiering/tables/manifest_table.h"
+#include "daemon/tiering/tables/metadata_budget.h"
+#include "daemon/tiering/tables/outcome.h"
+#include "daemon/tiering/tables/reply_buffer.h"
+#include "daemon/tiering/tables/reports.h"
+#include "daemon/tiering/tables/request_figures.h"
+#include "daemon/tiering/tables/scratch.h"
+#include "daemon/tiering/tables/serving.h"
+#include "daemon/tiering/tables/session_table.h"
+#include "daemon/tiering/tables/tensor_table.h"
+#include "daemon/tiering/tables/turn.h"
+#include "daemon/tiering/tables/update_table.h"
+#include "daemon/tiering/tables/wait_table.h"
+#include "daemon/tiering/tables/window_ledger.h"
+#include "daemon/tiering/tables/work_budget.h"
+
+namespace tier::tiering {
+
+struct Tables {
+  Tables(const EngineOptions& engine_options, const EnginePorts& engine_ports)
+      : options(engine_options),
+        ports(engine_ports),
+        work(engine_options.work),
+        windows(engine_ports.windows),
+        ledger(engine_ports.windows.arena_limit_bytes(),
+               {.block = windows.window_size(WindowKind::kBlock), .slot = windows.window_size(WindowKind::kSlot)}),
+        metadata(engine_options.metadata_bytes_per_uid_max),
+        names(tensors, engine_options.hash_seed),
+        updates(tensors, jobs),
+        waits(pieces, tensors) {}
+
+  const EngineOptions options;
+  EnginePorts ports;
+  Turn turn;
+  WorkBudget work;
+
+  PieceSlab pieces;
+  TensorSlab tensors;
+  WindowLedger windows;
+  Ledger ledger;
+  MetadataBudget metadata;
+  TensorTable names;
+  UpdateTable updates;
+  LeaseTable leases;
+  ReplyBuffer replies;
+
+  SessionTable sessions;
+  JobTable jobs;
+  ManifestTable manifests;
+  FlightTable flights;
+  RequestFigures figures;
+  Reports reports;
+
+  WaitTable waits;
+  HandOverState hand_over;
+  Serving serving;
+  DrainState drain;
+  Scratch scratch;
+
+  SessionState& AskerOf(const Waiter& waiter) const {
+    if (waiter.session_slot == kNoSessionSlot) return waiter.job->internal_session;
+    SessionState& session = sessions.At(waiter.session_slot);
+    TIER_CHECK(session.id == waiter.session, "waiter {} of a session that is gone", waiter.number);
+    return session;
+  }
+  // The turn has no more work left for the waiter: it goes on in the next.
+  Outcome WaitForNextTurn(const Waiter& waiter) {
+    waits.ContinueNextTurn(waiter.number);
+    turn.NoteProgress();
+    return Waits();
+  }
+  bool Alive(TensorRef ref) const { return ref.slot != kNoTensor && tensors[ref.slot].salt == ref.salt; }
+  TensorRef RefOf(TensorSlot slot) const { return {slot, tensors[slot].salt}; }
+  // Likewise of a piece that is still to be made.
+  const Piece& PieceOf(const Tensor& tensor, uint32_t number) const {
+    const PieceId id = tensors.PieceOf(tensor, number);
+    return id == kNoPiece ? kPieceToCome : pieces[id];
+  }
+  JobState& JobOf(const Tensor& tensor) const { return jobs.At(tensor.job); }
+  JobState& JobOf(const Piece& piece) const { return JobOf(tensors[piece.tensor]); }
+};
+
+}  // namespace tier::tiering

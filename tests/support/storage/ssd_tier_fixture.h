@@ -1,0 +1,31 @@
+// A test that opens SSD tiers in a directory of its own.
+#pragma once
+
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "daemon/base/workers.h"
+#include "daemon/storage/ssd_tier.h"
+#include "tests/support/storage/scratch.h"
+
+namespace tier::storage::testing {
+
+class SsdTierFixture : public ::testing::Test {
+ protected:
+  std::unique_ptr<SsdTier> Open(const SsdTierOptions& options) {
+    auto tier = SsdTier::Open(options, workers_);
+    EXPECT_TRUE(tier) << tier.error().message;
+    return tier ? std::move(*tier) : nullptr;
+  }
+  // kOk: it was opened after all.
+  Code Refusal(const SsdTierOptions& options) {
+    const auto tier = SsdTier::Open(options, workers_);
+    return tier ? Code::kOk : tier.error().code;
+  }
+
+  ScratchDirectory directory_;
+  base::Workers workers_{2, "test"};
+};
+
+}  // namespace tier::storage::testing

@@ -1,0 +1,140 @@
+// A client that opens a job which is being resumed waits for the end of that, and is told how it ended.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "tests/support/session/engine_thread_parts.h"
+
+namespace tier::session {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::RingClient;
+using testing::SessionWorld;
+
+class ResumeAttach : public testing::EngineThreadParts {
+ protected:
+  struct Attempt {
+    std::unique_ptr<RingClient> client;
+    std::optional<Result<Attached>> answer;
+  };
+  ResumeAttach() { engine_.hold_resumes = true; }
+
+  // A rank of one run of two.
+  std::shared_ptr<Attempt> Resume(uint64_t session, int32_t rank = 0) {
+    auto region = MakeSessionRegion(1, static_cast<tiering::SessionId>(session)).value();
+    const auto attempt = std::make_shared<Attempt>();
+    attempt->client = std::make_unique<RingClient>(region.descriptor.get());
+    AttachRequest request = MakeRequest(session, 1000, "train", std::move(region.mapping));
+    request.open.mode = proto::OpenMode::kResume;
+    request.open.token = std::string(64, 'a');
+    request.open.rank = rank;
+    request.open.world_size = 2;
+    bells_[attempt->client.get()] = proto::FileDescriptor(::dup(request.doorbell.get()));
+    table_.Attach(std::move(request), clock_.now, [attempt](Result<Attached> answer) {
+      EXPECT_FALSE(attempt->answer.has_value()) << "answered twice";
+      attempt->answer = std::move(answer);
+    });
+    return attempt;
+  }
+  void EndResumes(Status how = {}) {
+    engine_.hold_resumes = false;
+    engine_.resume_answer = std::move(how);
+    loop_.RunOnce();
+  }
+};
+
+TEST_F(ResumeAttach, IsAnsweredWhenTheJobIsOpen) {
+  const auto attempt = Resume(1);
+  loop_.RunOnce();
+  EXPECT_FALSE(attempt->answer.has_value());
+  EXPECT_EQ(table_.size(), 0u);
+  EXPECT_TRUE(engine_.sessions.empty()) << "the engine takes no session of it yet";
+  EndResumes();
+  ASSERT_TRUE(attempt->answer.has_value() && attempt->answer->has_value());
+  EXPECT_EQ((*attempt->answer)->job_name, "train");
+  EXPECT_EQ(table_.size(), 1u);
+  ASSERT_TRUE(SendOne(*attempt->client));
+  loop_.RunOnce();
+  EXPECT_EQ(engine_.submitted.size(), 1u);
+}
+
+TEST_F(ResumeAttach, AllRanksWaitForOneResume) {
+  const auto first = Resume(1, 0);
+  const auto second = Resume(2, 1);
+  EXPECT_EQ(engine_.jobs.size(), 1u);
+  EXPECT_FALSE(first->answer.has_value() || second->answer.has_value());
+  EndResumes();
+  EXPECT_TRUE(first->answer.value().has_value() && second->answer.value().has_value());
+  EXPECT_EQ(engine_.sessions.size(), 2u);
+}
+
+TEST_F(ResumeAttach, AFailureIsToldToAllWhoWaitAndLeavesNoJob) {
+  const auto first = Resume(1, 0);
+  const auto second = Resume(2, 1);
+  EndResumes(Fail(Code::kCorrupt, "the manifest is damaged"));
+  EXPECT_EQ(first->answer.value().error().code, Code::kCorrupt);
+  EXPECT_THAT(second->answer.value().error().message, HasSubstr("damaged"));
+  EXPECT_TRUE(registry_.jobs().empty());
+  EXPECT_EQ(table_.size(), 0u);
+  engine_.resume_answer = {};
+  const auto again = Resume(3);
+  loop_.RunOnce();
+  EXPECT_TRUE(again->answer.value().has_value());
+}
+
+TEST_F(ResumeAttach, AClientThatGoesLeavesTheJobToThoseWhoStay) {
+  const auto first = Resume(1, 0);
+  const auto second = Resume(2, 1);
+  table_.Detach(tiering::SessionId{1}, "the client is gone");
+  EXPECT_EQ(first->answer.value().error().code, Code::kDisconnected);
+  EndResumes();
+  EXPECT_TRUE(second->answer.value().has_value());
+  EXPECT_EQ(engine_.sessions.size(), 1u);
+  EXPECT_EQ(registry_.jobs().begin()->second.members.size(), 1u);
+}
+
+TEST_F(ResumeAttach, AClientThatBreaksTheProtocolMeanwhileIsRefusedWithTheReason) {
+  const auto attempt = Resume(1);
+  table_.End(tiering::SessionId{1}, Code::kRevoked, "it sent a packet that means nothing");
+  ASSERT_TRUE(attempt->answer.has_value());
+  ASSERT_FALSE(attempt->answer->has_value());
+  EXPECT_EQ(attempt->answer->error().code, Code::kRevoked);
+  EndResumes();
+  EXPECT_TRUE(engine_.sessions.empty());
+  EXPECT_EQ(table_.size(), 0u);
+}
+
+TEST_F(ResumeAttach, AJobThatIsClosedMeanwhileRefusesThem) {
+  const auto attempt = Resume(1);
+  job_service_.Close(registry_.jobs().begin()->first, "by request of an operator", false);
+  EXPECT_EQ(attempt->answer.value().error().code, Code::kRevoked);
+  EXPECT_THAT(attempt->answer->error().message, HasSubstr("by request of an operator"));
+  EXPECT_TRUE(engine_.jobs.empty());
+  EndResumes();
+  EXPECT_EQ(table_.size(), 0u);
+}
+
+TEST_F(ResumeAttach, AnOrderlyStopRefusesThem) {
+  const auto attempt = Resume(1);
+  table_.EndAll(Code::kDisconnected, "tierd stops");
+  EXPECT_EQ(attempt->answer.value().error().code, Code::kDisconnected);
+  EndResumes();
+  EXPECT_TRUE(engine_.sessions.empty());
+}
+
+TEST(ResumeByControl, IsAnsweredWhenTheJobIsOpenOrCannotBe) {
+  SessionWorld world;
+  const Caller owner{.uid = 1000};
+  const OpenJobRequest resume{.name = "train", .mode = proto::OpenMode::kResume};
+  world.OnEngine([&] { world.engine.resume_answer = Fail(Code::kIoError, "the disk is gone"); });
+  const auto refused = world.control().OpenJob(owner, resume);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::kIoError);
+  world.OnEngine([&] { world.engine.resume_answer = {}; });
+  EXPECT_EQ(world.control().OpenJob(owner, resume).value().name, "train");
+}
+
+}  // namespace
+}  // namespace tier::session
