@@ -235,16 +235,17 @@ typedef struct tier_copy_outcome {
 
 /* Copies `size` bytes at `pointer` (host memory, or device memory where there is a GPU) into the tensor, range by
  * range, so that tensors larger than the arena work. Returns at once; `pointer` must stay valid and unchanged until
- * tier_wait. NO_MEMORY: no thread can be started; then `pointer` is not in use. A swap_out may fail, be cancelled, or
- * end with its process: a tensor that it was creating is freed then, and one that it was overwriting is TORN.
- * tier_persist, and other sessions, wait for an unfinished swap_out. When a swap_out has written all of a TORN tensor,
- * it is TORN no more. With TIER_NO_WAIT it ends with TIMEOUT at the first range that must wait for a lease, for room in
- * RAM or for a device; behind another unfinished swap of the tensor by this client it returns TIMEOUT at once. */
+ * tier_wait. NO_MEMORY: no thread can be started; then `pointer` is not in use. A whole swap_out over a tensor of its
+ * size overwrites it and takes only the memory of ranges under way; a tensor of another size is replaced by a new one,
+ * and freed when its first range is granted. A swap_out may fail, be cancelled, or end with its process: a tensor that
+ * it was creating is freed then, and one that it was overwriting is TORN. tier_persist, and other sessions, wait for an
+ * unfinished swap_out. When one has written all of a TORN tensor, it is TORN no more. With TIER_NO_WAIT it ends with
+ * TIMEOUT at the first range that must wait for a lease, for room in RAM or for a device; behind another unfinished
+ * swap of the tensor by this client it returns TIMEOUT at once. */
 TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* pointer, uint64_t size,
                            const tier_copy_options* options, tier_op** op);
-/* Copies `size` bytes of the tensor to `pointer`. With `whole` = 1 the bytes are one content of the tensor: where
- * others write it meanwhile, it is read again, until timeout_ms has passed (TIMEOUT). With `whole` = 0, a part that
- * takes several ranges may mix contents. */
+/* Copies `size` bytes of the tensor to `pointer`. With `whole` = 1 they are one content of it: what others write
+ * meanwhile is read again, until timeout_ms has passed (TIMEOUT). With 0, a part of several ranges may mix contents. */
 TIER_API int tier_swap_in(tier_client* client, uint64_t tensor, void* pointer, uint64_t size,
                           const tier_copy_options* options, tier_op** op);
 /* Waits for an operation and returns its code (timeout_ms 0: until it ends; its ranges have deadlines of their own).
@@ -277,8 +278,7 @@ TIER_API int tier_flush_start(tier_client* client, const uint64_t* tensors, size
 TIER_API int tier_persist_start(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags,
                                 tier_op** op);
 
-/* ---- Figures
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Figures ----------------------------------------------------------------------------------------------------- */
 
 typedef struct tier_stats_view {
   size_t struct_size;
