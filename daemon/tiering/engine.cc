@@ -198,9 +198,9 @@ Status Engine::DeleteStoredManifest(const std::string& key) {
   return tiering::DeleteStoredManifest(state_->tables, key);
 }
 
-void Engine::CloseJob(JobId id, const std::string& reason, bool forget) {
+void Engine::CloseJob(JobId id, const std::string& reason, bool purge) {
   JobState* job = state_->tables.jobs.Find(id);
-  if (job != nullptr) tiering::CloseJob(state_->tables, *job, reason, forget);
+  if (job != nullptr) tiering::CloseJob(state_->tables, *job, reason, purge);
 }
 
 Status Engine::OpenSession(SessionId id, JobId job_id) {
@@ -300,10 +300,8 @@ bool Engine::idle() const {
 
 bool Engine::ReleasesCanWait() const {
   const Tables& tables = state_->tables;
-  if (!idle() || tables.drain.draining() || tables.drain.any_device() || !tables.waits.short_jobs().empty() ||
-      HandOverDue(tables))
-    return false;
-  if (tables.jobs.any_needs_maintenance() || tables.waits.anybody_is_short()) return false;
+  if (!idle() || tables.drain.draining() || tables.drain.any_device() || HandOverDue(tables)) return false;
+  if (tables.jobs.any_needs_maintenance()) return false;
   return tables.leases.used() != 0 && std::ranges::none_of(tables.jobs.open(), [](const JobState* job) {
            return !job->prefetches.empty() || job->frees.any();
          });

@@ -12,7 +12,7 @@
 //   every RAM run of every piece is taken exactly once in its owner's pool, every extent exactly once in its device;
 //   a piece under a lease, or in a transfer, is never moved, evicted or freed;
 //   a sealed piece has at least one copy, or its tensor answers TORN, CORRUPT or IO_ERROR;
-//   what a dead session held is free when EndSession's turn ends, but for pieces in transfer, free when that ends, and
+//   what a dead session held is free when EndSession's turn ends, except pieces in transfer, free when that ends, and
 //   for what exceeds a turn's work (deferred_free.h, teardown.h).
 #pragma once
 

@@ -93,8 +93,8 @@ std::optional<Refusal> ReplaceRefusal(const Tables& tables, const JobState& job)
   if (!job.record.has_unclaimed_manifest && (job.record.named || !inactive)) return std::nullopt;
   const char* const why =
       job.record.has_unclaimed_manifest
-          ? "run did not resume and would replace; open the job with mode resume to go on from there; to begin "
-            "anew remove that run's first (tierctl job remove --purge), or open a job that is closed with mode "
+          ? "run did not resume and would replace; open the job with mode resume to go on from there; to "
+            "begin again remove that run's first (tierctl job remove --purge), or open a job that is closed with mode "
             "create"
           : "ephemeral job would replace and take with it when it ends; open the job as named, or resume it, "
             "or choose another name";
@@ -337,7 +337,7 @@ Status AdoptManifest(Tables& tables, JobState& job, bool resume) {
                   fmt::format("nothing is persisted of job {}: open it with mode create or attach", key));
     }
   }
-  // An ephemeral job has nothing to do with what an earlier run of its name persisted: it stays parked.
+  // An ephemeral job has nothing to do with what an earlier run of its name persisted: it stays inactive.
   if (job.record.named) {
     if (std::optional<ManifestHolds> inactive = tables.manifests.Activate(key)) {
       ReleaseInactive(tables, &*inactive);

@@ -95,7 +95,7 @@ void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
   DropMappings(tables, session);
   job.metadata->Recharge(MetadataKind::kAnswers, &session.unread_bytes, 0);
   std::erase(job.sessions, &session);
-  tables.replies.Forget(id);
+  tables.replies.Drop(id);
   if (ending.code != Code::kOk) tables.replies.SessionEnded(id, ending.code, ending.reason);
   tables.sessions.Detach(session);
   if (done) {
@@ -153,9 +153,9 @@ void EndFaultedJobs(Tables& tables) {
   }
 }
 
-void CloseJob(Tables& tables, JobState& job, const std::string& reason, bool forget) {
+void CloseJob(Tables& tables, JobState& job, const std::string& reason, bool purge) {
   const std::vector<SessionState*> sessions = job.sessions;
-  if (forget && job.record.named)
+  if (purge && job.record.named)
     DeleteManifest(tables, job);  // An ephemeral job's goes with it; an earlier run's stays.
   for (SessionState* session : sessions) EndSession(tables, *session, {Code::kRevoked, reason});
   CloseNow(tables, job);

@@ -29,7 +29,7 @@ void ContinueTeardowns(Tables& tables);
 void EndFaultedJobs(Tables& tables);
 
 // Ends its sessions and frees everything. `forget`: its manifest too.
-void CloseJob(Tables& tables, JobState& job, const std::string& reason, bool forget);
+void CloseJob(Tables& tables, JobState& job, const std::string& reason, bool purge);
 // Closed jobs whose last transfer has ended give back their windows.
 void SweepClosedJobs(Tables& tables);
 

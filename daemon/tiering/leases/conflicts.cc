@@ -270,7 +270,7 @@ Refusal RefusalOf(const Tables& tables, const Ask& ask, const ConflictCheck& che
   refusal.record.requested = uint64_t{check.piece} * kBlockSize;
   refusal.detail = fmt::format(
       "tensor {:#x} at byte {} came back from device {} at byte {} with a wrong checksum, twice: the device "
-      "changed it, or a process of the job changed or took away the memory that it was written from; write it anew or "
+      "changed it, or a process of the job changed or took away the memory that it was written from; write it again or "
       "free it",
       tensor.id, refusal.record.requested, piece.ssd_device, piece.ssd_run.offset_bytes());
   return refusal;

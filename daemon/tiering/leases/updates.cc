@@ -42,7 +42,7 @@ std::optional<Refusal> UnfinishedRefusal(const Tables& tables, const Lease& leas
                    {.tensor = tensor.id, .limit = tensor.size}};
   }
   const SessionState& session = tables.sessions.At(lease.session);
-  const SessionState* const other = SwapperOf(tables, lease.tensor, range, &session, false);
+  const SessionState* const other = LiveSwapperOf(tables, lease.tensor, range, session);
   if (other != nullptr) {
     return Refusal{Code::kWouldDeadlock,
                    fmt::format("session {} has an unfinished swap_out over tensor {:#x}: it writes the pieces of this "
@@ -183,14 +183,22 @@ void MarkTorn(Tables& tables, TensorSlot slot, PieceRange pieces) {
   tables.waits.OnTensorChanged(slot);
 }
 
-const SessionState* SwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces, const SessionState* session,
-                              bool ending_count) {
+const SessionState* LiveSwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces,
+                                  const SessionState& session) {
   for (UpdateSlot each = tables.updates.FirstOf(slot); each != kNoUpdate; each = tables.updates[each].next_of_tensor) {
     const Update& update = tables.updates[each];
-    if (!ending_count && tables.updates.ending(each)) continue;
-    const bool others = (update.swapping() && update.swap.Overlaps(pieces)) ||
+    if (tables.updates.ending(each) || !update.swapping() || !update.swap.Overlaps(pieces)) continue;
+    if (update.session != session.slot) return &tables.sessions.At(update.session);
+  }
+  return nullptr;
+}
+
+const SessionState* SwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces, const SessionState* session) {
+  for (UpdateSlot each = tables.updates.FirstOf(slot); each != kNoUpdate; each = tables.updates[each].next_of_tensor) {
+    const Update& update = tables.updates[each];
+    const bool counts = (update.swapping() && update.swap.Overlaps(pieces)) ||
                         (tables.updates.ending(each) && tables.updates.HasChanged(each));
-    if (others && (session == nullptr || update.session != session->slot)) return &tables.sessions.At(update.session);
+    if (counts && (session == nullptr || update.session != session->slot)) return &tables.sessions.At(update.session);
   }
   return nullptr;
 }

@@ -49,10 +49,11 @@ bool BreakUpdates(Tables& tables, const SessionState& session);
 void TearRange(Tables& tables, const SessionState& session, const WaitItem& item);
 void MarkTorn(Tables& tables, TensorSlot slot, PieceRange pieces);
 
-// Who has an unfinished swap_out over one of the pieces, other than `session`; or has ended, and what it changed is not
-// broken yet. Null: nobody.
-const SessionState* SwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces, const SessionState* session,
-                              bool ending_count = true);
+// Who has an unfinished swap_out over one of the pieces, other than `session`, and is alive. Null: nobody.
+const SessionState* LiveSwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces,
+                                  const SessionState& session);
+// Likewise, or who has ended while what it changed is not broken yet; other than `session` where that is not null.
+const SessionState* SwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces, const SessionState* session);
 bool HasUnfinishedSwap(const Tables& tables, TensorSlot slot, const SessionState& session);
 
 // A manifest of the session is about to be committed: what it has changed by hand in the tensor until now ends with

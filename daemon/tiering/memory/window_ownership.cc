@@ -118,7 +118,7 @@ void ReturnWindow(Tables& tables, WindowIndex window) {
 }
 
 void ExpireReturns(Tables& tables) {
-  for (; tables.windows.any_asked_back(); tables.windows.ForgetAskedBack()) {
+  for (; tables.windows.any_asked_back(); tables.windows.PopAskedBack()) {
     const AskedBack asked = tables.windows.oldest_asked_back();
     WindowEntry& entry = tables.windows.Edit(asked.window);
     const bool open = entry.condition == WindowCondition::kReturning && entry.asked_back_at == asked.at;
@@ -141,7 +141,7 @@ void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window)
   if (!tables.windows.Contains(window) || !session.knows(window)) return;  // The client's claim is not worth a CHECK.
   WindowEntry& entry = tables.windows.Edit(window);
   if (entry.condition != WindowCondition::kReturning || entry.job != session.record.job) return;
-  session.forget(window);
+  session.remove(window);
   if (entry.overdue) --session.overdue_windows;
   TIER_CHECK(entry.unreturned != 0, "window {}", tier::Value(window));
   if (--entry.unreturned != 0) return;
@@ -167,7 +167,7 @@ void RetireAll(Tables& tables, JobState& job) {
     tables.ledger.SubtractHeld(job.entitlement, tables.windows.SizeOf(window));
     Retire(tables, window);
   }
-  job.windows.ForgetReady();
+  job.windows.ClearReady();
 }
 
 }  // namespace tier::tiering

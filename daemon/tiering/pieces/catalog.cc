@@ -8,7 +8,7 @@
 namespace tier::tiering {
 namespace {
 
-constexpr uint64_t kCreationsForgottenMin = 64;
+constexpr uint64_t kCreationsStaleMin = 64;
 
 TensorKey KeyOf(const Tensor& tensor) { return {tensor.job, tensor.space, tensor.id}; }
 
@@ -40,9 +40,10 @@ void MoveCursorsOn(JobState& job, TensorSlot slot, TensorSlot next) {
 
 void Unlink(Tables& tables, TensorSlot slot) {
   Tensor& tensor = tables.tensors.Edit(slot);
-  if (tables.JobOf(tensor).cursor_count != 0) MoveCursorsOn(tables.JobOf(tensor), slot, tensor.next);
+  JobState& job = tables.JobOf(tensor);
+  if (job.cursor_count != 0) MoveCursorsOn(job, slot, tensor.next);
   if (tensor.next != kNoTensor) tables.tensors.Edit(tensor.next).previous = tensor.previous;
-  PendingFrees& frees = tables.JobOf(tensor).frees;
+  PendingFrees& frees = job.frees;
   if (tensor.previous != kNoTensor) {
     tables.tensors.Edit(tensor.previous).next = tensor.next;
   } else if (frees.any_namespace() && frees.newest_namespace().head == slot) {
@@ -76,7 +77,7 @@ void FreePiece(Tables& tables, PieceId id) {
   JobState& job = tables.JobOf(piece);
   TIER_CHECK(piece.read_leases == 0 && piece.activity != Activity::kLeasedWrite, "piece {} is leased", Value(id));
   if (piece.copies == Copies::kRam) tables.jobs.Edit(job).counters.write_avoided_bytes += piece.ram.size_bytes();
-  if (piece.has(kWanted)) job.claims.Forget(id);
+  if (piece.has(kWanted)) job.claims.Drop(id);
   CountUse(tables, piece, -1);
   piece.pins = 0;  // Waiters name it through the tensor, whose salt has risen.
   CountUse(tables, piece, 1);
@@ -88,16 +89,16 @@ void FreePiece(Tables& tables, PieceId id) {
   ReleasePiece(tables, id);
 }
 
-void ForgetSealed(Tables& tables, TensorSlot slot) {
+void ClearSealed(Tables& tables, TensorSlot slot) {
   tables.JobOf(tables.tensors[slot])
       .metadata->Release(MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(slot)));
-  tables.tensors.ForgetSealed(slot);
+  tables.tensors.ClearSealed(slot);
 }
 
 void ReleaseTensor(Tables& tables, TensorSlot slot) {
   Tensor& tensor = tables.tensors.Edit(slot);
-  tables.tensors.ForgetPieces(slot);
-  ForgetSealed(tables, slot);
+  tables.tensors.ClearPieces(slot);
+  ClearSealed(tables, slot);
   tables.JobOf(tensor).metadata->Release(MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
   tensor.piece_count = 0;
   tensor.flags = 0;
@@ -109,7 +110,7 @@ void ReleaseTensor(Tables& tables, TensorSlot slot) {
 // A session's own creations go with its namespace; of the others it keeps count and names.
 void AddCreation(Tables& tables, SessionState& creator, TensorRef tensor) {
   ++tables.sessions.Edit(creator).creating_count;
-  if (creator.creations.size() >= kCreationsForgottenMin + 2 * uint64_t{creator.record.creating_count}) {
+  if (creator.creations.size() >= kCreationsStaleMin + 2 * uint64_t{creator.record.creating_count}) {
     std::erase_if(creator.creations, [&](TensorRef other) { return !Creates(tables, creator, other); });
   }
   creator.creations.push_back(tensor);
@@ -189,7 +190,7 @@ void MakeVisible(Tables& tables, TensorSlot slot) {
   TIER_CHECK(!tensor.has(kVisible), "tensor {} is visible", tensor.id);
   CountCreated(tables, tensor);
   tensor.creator = 0;
-  ForgetSealed(tables, slot);
+  ClearSealed(tables, slot);
   tensor.set(kVisible);
   tables.waits.OnTensorChanged(slot);
 }
@@ -251,7 +252,7 @@ bool ContinueFree(Tables& tables, TensorSlot slot) {
     --tensor.piece_count;
     FreePiece(tables, id);
   }
-  tables.tensors.ForgetPieces(slot);  // What is left is reached through its transfers.
+  tables.tensors.ClearPieces(slot);  // What is left is reached through its transfers.
   if (tensor.transfer_count == 0) ReleaseTensor(tables, slot);
   return true;
 }

@@ -36,8 +36,8 @@ void MakeVisible(Tables& tables, TensorSlot slot);
 void Detach(Tables& tables, TensorSlot slot);
 // All tensors of the items, each once however often it is named. Returns how many were still there.
 uint64_t DetachAll(Tables& tables, std::span<const WaitItem> items);
-// Detached, and the last lease may have ended: frees what can be freed in this turn, and leaves the rest to the
-// graveyard.
+// Detached, and the last lease may have ended: frees what can be freed in this turn, and leaves the rest to
+// deferred_free.
 void FinishDetached(Tables& tables, TensorSlot slot);
 // Goes on with that. True: nothing is left. REQUIRES: detached, no leases.
 bool ContinueFree(Tables& tables, TensorSlot slot);

@@ -24,8 +24,8 @@ void ContinueFreesOf(Tables& tables, JobState& job) {
       continue;
     }
     const Tensor& tensor = tables.tensors[freed.head];
-    TIER_CHECK(tensor.space == freed.space && tensor.previous == kNoTensor, "tensor {} of space {} in grave {}",
-               tensor.id, tensor.space, freed.space);
+    TIER_CHECK(tensor.space == freed.space && tensor.previous == kNoTensor,
+               "tensor {} of space {} among the freed of {}", tensor.id, tensor.space, freed.space);
     tables.work.TrySpend();
     Detach(tables, freed.head);  // Moves the head on.
   }

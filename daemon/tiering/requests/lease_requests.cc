@@ -216,7 +216,7 @@ bool AddUnnamed(Tables& tables, SessionState& session, const Request& request) {
   return true;
 }
 
-// Room for a create, there and then.
+// Room for a create, at once.
 bool TryReserveNow(Tables& tables, const Ask& ask) {
   AddPieces(tables, ask);
   if (tables.waits.anybody_waits_for_room(*ask.session->job) || !LeasesFit(tables, ask)) return false;

@@ -98,8 +98,8 @@ bool StillBlocked(Tables& tables, Waiter& waiter, Conflict* conflict) {
   const Ask ask = AskOf(tables, waiter);
   const ConflictCheck there = CheckConflictAt(tables, ask, conflict->at.item, conflict->at.piece);
   conflict->blocked = there.verdict == Verdict::kBlocked;
-  // That is all there is to know, but for a writer, whose claims may have gone with another's, and for a request that
-  // does not wait for its own session's leases.
+  // That is all there is to know, except for a writer, whose claims may have gone with another's, and for a request
+  // that does not wait for its own session's leases.
   if (conflict->blocked && there.blocker != Blocker::kLease && !Has(ask, proto::kFlagNoWaitOwn)) {
     WaitAtConflict(tables, waiter, there);
     return true;

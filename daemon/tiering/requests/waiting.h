@@ -1,8 +1,8 @@
 // Waiting: requests that cannot be answered at once, from the first look to the answer. Where they wait, and what wakes
 // them, stands in the WaitTable; each kind is worked on in its own unit (lease_wait, flush, scans). Engine thread only.
 //
-// Nobody waits for ever: every waiter has a deadline, and gets a typed refusal with figures when it passes; but for a
-// persist whose manifest is at the store.
+// Nobody waits without a limit: every waiter has a deadline, and gets a typed refusal with figures when it passes. Only
+// a persist whose manifest is at the store has none.
 #pragma once
 
 #include <optional>
@@ -35,7 +35,7 @@ void FinishInternal(Tables& tables, JobState& job);
 // The session ends: as far as the turn's work reaches, its requests go without an answer. True: it has none any more.
 // Until then none of them is granted, refused or answered.
 bool DropWaitersOf(Tables& tables, const SessionState& session);
-// Every waiter is refused with this, but for those whose manifest is being committed: the store answers them.
+// Every waiter is refused with this, except those whose manifest is being committed: the store answers them.
 void RefuseAll(Tables& tables, JobState& job, const Refusal& refusal);
 
 }  // namespace tier::tiering

@@ -2,10 +2,10 @@
 // in every run that resumes it: the id is a hash of the bytes; of colliding keys the later one moves on.
 //
 // Keys are forgotten, oldest first, when no tensor has their id and the table is three quarters full: a run that makes
-// new ones each step goes on for ever. A forgotten key that comes again has the id that it had.
+// new ones each step goes on without a limit. A dropped key that comes again has the id that it had.
 //
 // Engine thread only. Ids are never 0. Invariant: one id for each key, one key for each id, also over forgetting: a key
-// that another one had to pass is kept (but for one that a client remembers and whose hash another key has: 2^-64);
+// that another one had to pass is kept (except one that a client remembers and whose hash another key has: 2^-64);
 // bytes() is the length of all keys.
 #pragma once
 

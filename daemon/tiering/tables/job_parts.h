@@ -40,7 +40,7 @@ class JobWindows {
     TIER_CHECK(returning_ != 0, "{} windows are ready, none is returning", ready_.size());
     --returning_;
   }
-  void ForgetReady() { ready_.clear(); }
+  void ClearReady() { ready_.clear(); }
 
   // A slot takes a whole block where it finds no other room: the last slot window that was needed could not be had.
   bool slots_take_blocks() const { return slots_take_blocks_; }
@@ -172,7 +172,7 @@ class PendingFrees {
   void AddTensor(TensorSlot tensor) { tensors_.push_back(tensor); }
   void EndOldestTensor() { tensors_.pop_front(); }
 
-  // Sessions that are gone but for their leases.
+  // Sessions that are gone, with leases left.
   void StartTeardown() { ++teardowns_; }
   void EndTeardown() {
     TIER_CHECK(teardowns_ != 0, "{} namespaces, no teardown", namespaces_.size());

@@ -3,18 +3,13 @@
 // Invariant: pool.free_pages + pool.used_pages = pages of its ready windows; used_pages = Σ pages of its pieces' runs.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/base/block_pool.h"
 #include "daemon/base/time.h"
-#include "daemon/memory/window_source.h"
-#include "daemon/tiering/api/options.h"
-#include "daemon/tiering/api/snapshot.h"
 #include "daemon/tiering/tables/intern_table.h"
 #include "daemon/tiering/tables/job_parts.h"
 #include "daemon/tiering/tables/job_record.h"

@@ -11,7 +11,7 @@ void JobTable::AddTo(Queue* queue, bool Queued::* flag, JobState& job) {
   queue->push_back(&job);
 }
 
-// Empties the queue into `jobs`, but for those that are closed. No allocation in steady state.
+// Empties the queue into `jobs`, except those that are closed. No allocation in steady state.
 void JobTable::TakeAll(Queue* queue, bool Queued::* flag, Queue* jobs) {
   jobs->clear();
   std::swap(*jobs, *queue);

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/tiering/api/options.h"
 #include "daemon/tiering/tables/job_state.h"
 #include "daemon/tiering/tables/slab.h"
 

@@ -12,7 +12,7 @@ bool ManifestHolds::Unuse(storage::Extent extent, bool bad) {
   const auto found = holds_.find(KeyOf(extent));
   if (found == holds_.end()) return false;
   Hold& hold = found->second;
-  TIER_CHECK(hold.used && hold.extent == extent, "device {} block {} page {} orphaned twice", extent.device,
+  TIER_CHECK(hold.used && hold.extent == extent, "device {} block {} page {} dropped twice", extent.device,
              extent.run.block, extent.run.page);
   hold.used = false;
   hold.bad = bad;

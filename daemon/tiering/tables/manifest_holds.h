@@ -23,8 +23,8 @@ class ManifestHolds {
   // The store has a manifest of the job: perhaps one without a single tensor.
   bool stored() const { return stored_; }
   void set_stored(bool stored) { stored_ = stored; }
-  // Stays the same while the job closes, is parked and is resumed: commits under way find it by that. Jobs of one name
-  // may follow each other faster than the store.
+  // Stays the same while the job closes, is inactive and is resumed: commits under way find it by that. Jobs of one
+  // name may follow each other faster than the store.
   uint64_t id() const { return id_; }
   void set_id(uint64_t id) { id_ = id; }
   // While its job is not open: whom it is charged to.

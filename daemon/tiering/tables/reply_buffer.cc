@@ -76,7 +76,7 @@ void ReplyBuffer::SessionEnded(SessionId session, Code code, const std::string& 
   current().endings.push_back({session, code, reason});
 }
 
-void ReplyBuffer::Forget(SessionId session) {
+void ReplyBuffer::Drop(SessionId session) {
   Batch& batch = current();
   for (Entry& entry : batch.entries) {
     if (entry.session == session) entry.session = {};

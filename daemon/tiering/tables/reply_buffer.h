@@ -45,7 +45,7 @@ class ReplyBuffer {
   void JobOpened(JobId job, Status status) { current().openings.push_back({job, std::move(status)}); }
   void SessionEnded(SessionId session, Code code, const std::string& reason);
   // Nothing more is said to it, but that it ended.
-  void Forget(SessionId session);
+  void Drop(SessionId session);
 
   bool empty() const;
   void Publish(ReplySink& sink);

@@ -44,7 +44,7 @@ struct SessionState {
     if (index / 64 >= windows.size()) windows.resize(index / 64 + 1);
     windows[index / 64] |= uint64_t{1} << (index % 64);
   }
-  void forget(WindowIndex window) {
+  void remove(WindowIndex window) {
     if (knows(window)) windows[tier::Value(window) / 64] &= ~(uint64_t{1} << (tier::Value(window) % 64));
   }
 };

@@ -1,4 +1,4 @@
-// SessionTable: attached sessions, and those that are gone but for what they still hold. Engine thread only.
+// SessionTable: attached sessions, and those that are gone and still hold something. Engine thread only.
 //
 // A session has a slot from Open to Free; its id finds it until Detach. Invariant: each id that finds a session finds
 // the one in whose record it stands; a session in teardown (Detach) is found by its slot alone. A SessionRecord changes

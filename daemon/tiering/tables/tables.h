@@ -6,14 +6,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <memory>
-#include <unordered_map>
-#include <vector>
 
 #include "daemon/storage/extent_store.h"
 #include "daemon/tiering/api/options.h"
-#include "daemon/tiering/api/snapshot.h"
 #include "daemon/tiering/tables/drain_state.h"
 #include "daemon/tiering/tables/flight_table.h"
 #include "daemon/tiering/tables/hand_over_state.h"

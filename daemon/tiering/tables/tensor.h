@@ -2,7 +2,7 @@
 //
 // A one-piece tensor costs a Tensor, a Piece and a table entry, nothing else. Pieces are made when a range that holds
 // them is first leased, so that a tensor of terabytes is created at once. A tensor that was freed
-// while leases or transfers stand is *detached*: its id may be used anew, its pieces go when the last of them ends.
+// while leases or transfers stand is *detached*: its id may be used again, its pieces go when the last of them ends.
 #pragma once
 
 #include <algorithm>

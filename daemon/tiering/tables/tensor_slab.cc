@@ -20,7 +20,7 @@ void TensorSlab::AddSealed(TensorSlot slot, uint64_t begin, uint64_t end) {
   sealed_[Value(slot)].Add(begin, end);
 }
 
-void TensorSlab::ForgetSealed(TensorSlot slot) {
+void TensorSlab::ClearSealed(TensorSlot slot) {
   if (!tensors_[slot].has(kPartlySealed)) return;
   sealed_.erase(Value(slot));
   tensors_.Edit(slot).clear(kPartlySealed);

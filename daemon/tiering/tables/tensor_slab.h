@@ -35,12 +35,12 @@ class TensorSlab {
   }
   // At most `end`, with no piece made between the two; as SparseArrays::EndOfSet.
   uint32_t EndOfPieces(const Tensor& tensor, uint32_t end) const { return pieces_.EndOfSet(tensor.pieces, end); }
-  void ForgetPieces(TensorSlot slot) { pieces_.Clear(&tensors_.Edit(slot).pieces); }
+  void ClearPieces(TensorSlot slot) { pieces_.Clear(&tensors_.Edit(slot).pieces); }
 
   // Null: no range was sealed, or all of them.
   const IntervalSet* SealedOf(TensorSlot slot) const;
   void AddSealed(TensorSlot slot, uint64_t begin, uint64_t end);
-  void ForgetSealed(TensorSlot slot);
+  void ClearSealed(TensorSlot slot);
 
   void CheckInvariants() const;
 

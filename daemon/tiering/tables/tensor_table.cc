@@ -72,8 +72,8 @@ void TensorTable::Place(Half* half, uint64_t hash, TensorSlot slot) {
   ++half->size;
 }
 
-// All are moved before the new half is full: it has room for as many insertions as the old half had places, but for
-// a quarter.
+// All are moved before the new half is full: it has room for three quarters as many insertions as the old
+// half had places.
 void TensorTable::MoveSome() {
   if (old_.entries == nullptr) return;
   const uint64_t end = std::min(next_move_ + kMovedAtOnce, old_.capacity());

@@ -240,10 +240,6 @@ void WaitTable::ListShortJobs() {
   }
 }
 
-bool WaitTable::anybody_is_short() const {
-  return std::ranges::any_of(room_queues_, [&](uint32_t index) { return queues_[index].shortage_pages != 0; });
-}
-
 base::TimePoint WaitTable::RoomClosesBefore(const JobState& job, uint64_t number) const {
   const auto& closing = QueueOf(job).closing;
   const auto first = std::ranges::find_if(closing, [&](const auto& entry) { return entry.second < number; });

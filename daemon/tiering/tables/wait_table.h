@@ -87,7 +87,6 @@ class WaitTable {
   // Jobs in which a request lacks pages, as of the last ListShortJobs.
   void ListShortJobs();
   const std::vector<JobState*>& short_jobs() const { return short_jobs_; }
-  bool anybody_is_short() const;
   // What the first of a job's requests that lack pages still needs, and its number; 0: there is none.
   uint64_t shortage_pages(const JobState& job) const { return QueueOf(job).shortage_pages; }
   uint64_t shortage_waiter(const JobState& job) const { return QueueOf(job).shortage_waiter; }

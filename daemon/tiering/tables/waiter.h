@@ -182,7 +182,7 @@ class Claims {
     by_piece_.erase(found);
     return true;
   }
-  void Forget(PieceId piece) { by_piece_.erase(Value(piece)); }
+  void Drop(PieceId piece) { by_piece_.erase(Value(piece)); }
   size_t size() const { return by_piece_.size(); }
 
  private:

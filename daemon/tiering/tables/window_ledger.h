@@ -85,7 +85,7 @@ class WindowLedger {
   void NoteAskedBack(WindowIndex window, base::TimePoint now) { asked_back_.push_back({window, now}); }
   bool any_asked_back() const { return !asked_back_.empty(); }
   const AskedBack& oldest_asked_back() const { return asked_back_.front(); }
-  void ForgetAskedBack() { asked_back_.pop_front(); }
+  void PopAskedBack() { asked_back_.pop_front(); }
 
   uint64_t SizeOf(WindowIndex window) const { return entries_[tier::Value(window)].shape.size; }
   uint64_t window_size(WindowKind kind) const { return sizes_[static_cast<size_t>(kind)]; }

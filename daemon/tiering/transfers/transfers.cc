@@ -238,7 +238,7 @@ void StartRead(Tables& tables, PieceId id, bool prefetch) {
 }
 
 bool CanStartWrite(Tables& tables, JobState& job) {
-  if (tables.turn.now() < tables.jobs.write_retry_at(job)) return false;  // Pumped at that moment.
+  if (tables.turn.now() < tables.jobs.write_retry_at(job)) return false;  // Retried at that moment.
   const uint32_t inflight_max = tables.ports.transfers.inflight_max();
   const uint32_t writes_max = std::max(1u, inflight_max - inflight_max / kReadShareDivisor);
   const uint32_t rivals = std::max(tables.jobs.port_rivals(), 1u);

@@ -16,7 +16,7 @@ inline constexpr base::Duration kWriteRetryMax = std::chrono::seconds(2);
 
 // REQUIRES: on SSD only, with room given.
 void StartRead(Tables& tables, PieceId id, bool prefetch);
-// False: not now. A job that finds the port full is pumped when there is room, whosever transfers fill it.
+// False: not now. A job that finds the port full goes on when there is room, whosever transfers fill it.
 bool CanStartWrite(Tables& tables, JobState& job);
 // Writes a dirty piece to a new extent, or (clean, on a draining device) to another one. False: no room on SSD; the
 // job's write_failure says so, unless the end of this turn frees some: then the next turn tries again.

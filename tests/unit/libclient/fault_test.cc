@@ -205,7 +205,7 @@ TEST_F(FaultTest, AForkedChildHasNoClient) {
 
 TEST_F(FaultTest, AForkedChildMayConnectAgain) {
   // TSan lets no forked child start threads. ASan does not hold its allocator's locks across a fork, as libc does, so a
-  // child that starts a thread waits for ever for a lock that another thread of the parent held.
+  // child that starts a thread waits without end for a lock that another thread of the parent held.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "needs a process without TSan and ASan: threads started in a forked child can hang in them";
 #endif

@@ -75,7 +75,7 @@ TEST_F(Death, ATornTensorRefusesRangesThatAreWholeToo) {
   EXPECT_EQ(world.Acquire(reader, 1, kShared, 0, 100).code, Code::kTorn);
 }
 
-TEST_F(Death, ASliceWrittenBeforeAndASliceRevertedAreAMixture) {
+TEST_F(Death, ASliceWrittenBeforeAndASliceRevertedAreMixed) {
   world.PutOnSsd(writer, 1, 3 * kPiece, 1, kShared);
   Update(1, 0, 1, 2);
   Write(1, 1, 1, 2);
@@ -87,7 +87,7 @@ TEST_F(Death, ASliceWrittenBeforeAndASliceRevertedAreAMixture) {
       << refused.detail;
 }
 
-TEST_F(Death, SlicesThatAllRevertAreNoMixture) {
+TEST_F(Death, SlicesThatAllRevertAreNotMixed) {
   world.PutOnSsd(writer, 1, 4 * kPiece, 1, kShared);
   Write(1, 0, 1, 2);
   Write(1, 2, 1, 2);
@@ -127,7 +127,7 @@ TEST_F(Death, AWholeSealFinishesWhatWasWrittenBeforeIt) {
   EXPECT_EQ(Check(1, 3), Code::kOk);
 }
 
-TEST_F(Death, WhatOthersChangedIsNoMixtureOfTheDeadOne) {
+TEST_F(Death, WhatOthersChangedIsNotMixedWithTheDeadOnes) {
   world.PutOnSsd(writer, 1, 2 * kPiece, 1, kShared);
   const Answer granted = world.Acquire(reader, 1, kShared | proto::kFlagWrite, 0, kPiece);
   world.Fill(granted.spans, 1, 1);
@@ -255,7 +255,7 @@ TEST_F(Death, ARewriterThatDiesOverATornPieceLeavesItTorn) {
   EXPECT_EQ(world.engine->Snapshot().torn_count, 1u);
 }
 
-TEST_F(Death, ARewriterThatDiesOverAMixedPieceLeavesTheMixture) {
+TEST_F(Death, ARewriterThatDiesOverAMixedPieceLeavesItMixed) {
   world.PutOnSsd(writer, 1, 2 * kPiece, 1, kShared);
   Update(1, 0, 1, 2);
   Write(1, 1, 1, 2);

@@ -10,7 +10,7 @@ namespace {
 
 using proto::Op;
 
-class Graveyard : public ::testing::Test {
+class DeferredFree : public ::testing::Test {
  protected:
   static constexpr uint64_t kTensors = WorkUnits{}.frees + 1000;  // Each costs its piece and itself.
 
@@ -36,7 +36,7 @@ class Graveyard : public ::testing::Test {
   World world{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 128 * kMiB}}};
 };
 
-TEST_F(Graveyard, ADeadSessionsTensorsGoTurnByTurn) {
+TEST_F(DeferredFree, ADeadSessionsTensorsGoTurnByTurn) {
   const JobId job = world.OpenJob();
   const SessionId dead = world.OpenSession(job);
   const SessionId alive = world.OpenSession(job);
@@ -57,7 +57,7 @@ TEST_F(Graveyard, ADeadSessionsTensorsGoTurnByTurn) {
   EXPECT_LT(world.Job(job).ram_bytes, ram / 100);
 }
 
-TEST_F(Graveyard, AClosedJobStaysUntilItsLastTensorIsFreed) {
+TEST_F(DeferredFree, AClosedJobStaysUntilItsLastTensorIsFreed) {
   const SessionId session = world.Open();
   PutMany(session, proto::kFlagShared);
   world.EndSession(session, "done");
@@ -68,7 +68,7 @@ TEST_F(Graveyard, AClosedJobStaysUntilItsLastTensorIsFreed) {
   EXPECT_EQ(world.windows.window_count(), 0u);
 }
 
-TEST_F(Graveyard, WhoWaitsForRoomIsNotRefusedWhileItComes) {
+TEST_F(DeferredFree, WhoWaitsForRoomIsNotRefusedWhileItComes) {
   const JobId job = world.OpenJob();
   const SessionId dead = world.OpenSession(job);
   const SessionId alive = world.OpenSession(job);
@@ -81,7 +81,7 @@ TEST_F(Graveyard, WhoWaitsForRoomIsNotRefusedWhileItComes) {
   EXPECT_EQ(world.transfers.traffic(0).written_bytes, written) << "what is about to be freed is not written";
 }
 
-TEST(GraveyardOfPieces, AFreedTensorsPiecesGoTurnByTurn) {
+TEST(DeferredFreeOfPieces, AFreedTensorsPiecesGoTurnByTurn) {
   constexpr uint32_t kPerTurn = 8;
   constexpr uint64_t kPieces = 4 * kPerTurn;
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 96 * kMiB},
@@ -119,7 +119,7 @@ TEST(GraveyardOfPieces, AFreedTensorsPiecesGoTurnByTurn) {
 }
 
 // Some free more than a turn does, for long; a turn frees 16.
-class GraveyardOfMany : public ::testing::Test {
+class DeferredFreeOfMany : public ::testing::Test {
  protected:
   static constexpr uint32_t kPerTurn = 16;
   static constexpr uint64_t kPieces = 100 * kPerTurn;
@@ -135,7 +135,7 @@ class GraveyardOfMany : public ::testing::Test {
                .device_blocks = 8 * kPieces}};
 };
 
-TEST(GraveyardOfThree, NoJobKeepsTheDeadOfAnotherFromTheirTurn) {
+TEST(DeferredFreeOfThree, NoJobKeepsTheDeadOfAnotherFromTheirTurn) {
   constexpr uint32_t kPerTurn = 3;
   constexpr uint64_t kPieces = 20;
   World world(
@@ -158,7 +158,7 @@ TEST(GraveyardOfThree, NoJobKeepsTheDeadOfAnotherFromTheirTurn) {
   EXPECT_EQ(world.engine->Snapshot().tensor_count, 2u) << "the others' have begun";
 }
 
-TEST_F(GraveyardOfMany, LeasesOfTheDeadKeepNobodysMemory) {
+TEST_F(DeferredFreeOfMany, LeasesOfTheDeadKeepNobodysMemory) {
   const JobId job = world.OpenJob();
   const SessionId reader = world.OpenSession(job);
   const SessionId dying = world.OpenSession(job);
@@ -173,7 +173,7 @@ TEST_F(GraveyardOfMany, LeasesOfTheDeadKeepNobodysMemory) {
   EXPECT_EQ(world.engine->Snapshot().tensor_count, 1u) << "what is leased";
 }
 
-TEST_F(GraveyardOfMany, WhoHeldLittleDoesNotWaitForWhoHeldMuch) {
+TEST_F(DeferredFreeOfMany, WhoHeldLittleDoesNotWaitForWhoHeldMuch) {
   const JobId job = world.OpenJob();
   const SessionId much = world.OpenSession(job);
   const SessionId little = world.OpenSession(job);
@@ -191,7 +191,7 @@ TEST_F(GraveyardOfMany, WhoHeldLittleDoesNotWaitForWhoHeldMuch) {
   EXPECT_GT(world.engine->Snapshot().lease_count, 400u);
 }
 
-TEST_F(GraveyardOfMany, WhatWaitsToBeFreedIsBounded) {
+TEST_F(DeferredFreeOfMany, WhatWaitsToBeFreedIsBounded) {
   const SessionId session = world.Open();
   for (uint64_t round = 0; round < 20; ++round) {
     const Answer lease = world.CreateRange(session, 1, kPieces * kBlockSize, 0, 4096);
@@ -200,7 +200,7 @@ TEST_F(GraveyardOfMany, WhatWaitsToBeFreedIsBounded) {
   EXPECT_LE(world.engine->Snapshot().tensor_count, 3u);
 }
 
-TEST_F(Graveyard, CreationsOfTheDeadGoWithTheirNamespace) {
+TEST_F(DeferredFree, CreationsOfTheDeadGoWithTheirNamespace) {
   const JobId job = world.OpenJob();
   const SessionId dead = world.OpenSession(job);
   world.CreateRange(dead, 1, 3 * kBlockSize, 0, kBlockSize);

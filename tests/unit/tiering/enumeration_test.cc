@@ -50,7 +50,7 @@ class AllTensors : public ::testing::Test {
   World world{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 256 * kMiB}, .device_blocks = 128}};
 };
 
-TEST_F(AllTensors, IsGoneThroughWithTheLooksOfTheTurn) {
+TEST_F(AllTensors, IsGoneThroughWithTheWorkOfTheTurn) {
   const SessionId session = world.Open();
   PutMany(session);
   constexpr uint64_t kRequests = 12;
@@ -78,7 +78,7 @@ TEST_F(AllTensors, WhatIsFreedUnderTheCursorIsPassedOver) {
   EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}).tensor.ram_bytes, 0u) << "the oldest is the last";
 }
 
-TEST_F(AllTensors, OfAJobIsGoneThroughWithTheLooksOfTheTurnToo) {
+TEST_F(AllTensors, OfAJobIsGoneThroughWithTheWorkOfTheTurnToo) {
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
   PutMany(session, proto::kFlagShared);
@@ -154,7 +154,7 @@ TEST_F(EverythingShared, AFlushOfOnesOwnTornTensorIsRefused) {
   EXPECT_EQ(world.Ask(a, Op::kFlush, {}).code, Code::kTorn);
 }
 
-TEST_F(AllTensors, OfOneWhoDiesHalfWayIsForgotten) {
+TEST_F(AllTensors, OfOneWhoDiesHalfWayIsDropped) {
   const JobId job = world.OpenJob();
   const SessionId dead = world.OpenSession(job);
   const SessionId alive = world.OpenSession(job);

@@ -123,7 +123,7 @@ TEST(Faults, FlippedBytesAreCorruptNamingTensorAndOffset) {
   EXPECT_NE(refused.detail.find("the memory that it was written from"), std::string::npos) << refused.detail;
 }
 
-TEST(Faults, CorruptionIsStickyUntilTheBytesAreWrittenAnew) {
+TEST(Faults, CorruptionIsStickyUntilTheBytesAreWrittenAgain) {
   World world;
   const SessionId session = world.Open();
   world.PutOnSsd(session, 1, 2 * kPiece);
@@ -175,7 +175,7 @@ TEST(Faults, DrainingADeviceMovesItsExtentsToTheOther) {
   EXPECT_EQ(world.engine->StartDrainDevice(7).error().code, Code::kNotFound);
 }
 
-TEST(Port, AJobThatFindsItFilledByAnotherIsPumpedWhenThereIsRoom) {
+TEST(Port, AJobThatFindsItFilledByAnotherGoesOnWhenThereIsRoom) {
   World world({.transfers = {.inflight_max = 4}});
   const SessionId a = world.Open();
   const SessionId b = world.Open();
@@ -190,7 +190,7 @@ TEST(Port, AJobThatFindsItFilledByAnotherIsPumpedWhenThereIsRoom) {
   world.transfers.Release();
   world.Turns(8);
   EXPECT_TRUE(world.Answered(a, first).has_value());
-  ASSERT_TRUE(world.Answered(b, second).has_value()) << "nobody else had a reason to pump it";
+  ASSERT_TRUE(world.Answered(b, second).has_value()) << "nobody else had a reason to wake it";
   EXPECT_EQ(world.Answered(b, second)->code, Code::kOk);
 }
 

@@ -72,7 +72,7 @@ TEST(InternTable, AcceptsTheLongestKey) {
   EXPECT_EQ(table.KeyOf(*table.Intern(key, Keys(1), Always)), key);
 }
 
-TEST(InternTable, ForgetsTheOldestKeysWithoutTensorsBeforeItIsFull) {
+TEST(InternTable, DropsTheOldestKeysWithoutTensorsBeforeItIsFull) {
   InternTable table;
   const uint64_t kept = *table.Intern("kept", Keys(64), Never);
   const auto in_use = [&](uint64_t id) { return id == kept; };
@@ -87,7 +87,7 @@ TEST(InternTable, ForgetsTheOldestKeysWithoutTensorsBeforeItIsFull) {
   EXPECT_EQ(*table.Intern("step 9999", Keys(64), in_use), *InternTable().Intern("step 9999", Keys(1), Always));
 }
 
-TEST(InternTable, ForgetsForTheBytesOfLongKeysToo) {
+TEST(InternTable, DropsKeysForTheBytesOfLongOnesToo) {
   InternTable table;
   const InternTable::Limits limits{.keys_max = 1000, .bytes_max = 4096};
   for (int i = 0; i < 100; ++i) {
@@ -96,7 +96,7 @@ TEST(InternTable, ForgetsForTheBytesOfLongKeysToo) {
   EXPECT_LE(table.bytes(), limits.bytes_max);
 }
 
-TEST(InternTable, FindsWhatMayBeForgottenBehindWhatMayNot) {
+TEST(InternTable, FindsWhatMayBeDroppedBehindWhatMayNot) {
   InternTable table;
   std::set<uint64_t> used;
   const auto in_use = [&](uint64_t id) { return used.contains(id); };

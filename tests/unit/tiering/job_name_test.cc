@@ -14,7 +14,7 @@ TEST_F(JobName, WhatIsErasedIsNotAnotherJobsOfThatNameThatStillCloses) {
   EXPECT_EQ(PersistAll().code, Code::kOk);
   world.engine->CloseJob(job, "closed", false);
   world.Turns(5);
-  const SessionId passing = world.Open({.key = "1000/training"});  // An ephemeral job: the manifest stays parked.
+  const SessionId passing = world.Open({.key = "1000/training"});  // An ephemeral job: the manifest stays inactive.
   world.Put(passing, 7, 5000, 7);
   world.transfers.Hold();
   world.Send(passing, Op::kFlush, {{7, 0, 0, 0}});
@@ -28,7 +28,7 @@ TEST_F(JobName, WhatIsErasedIsNotAnotherJobsOfThatNameThatStillCloses) {
   EXPECT_EQ(world.extents.total().live, 0u);
 }
 
-TEST_F(JobName, ForgettingAJobFreesWhatItsManifestHeld) {
+TEST_F(JobName, PurgingAJobFreesWhatItsManifestHeld) {
   world.Put(session, 1, 2 * kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
   world.engine->CloseJob(job, "removed", true);
@@ -38,7 +38,7 @@ TEST_F(JobName, ForgettingAJobFreesWhatItsManifestHeld) {
   EXPECT_EQ(world.engine->OpenJob(JobId{60}, kResume).error().code, Code::kNotFound);
 }
 
-TEST_F(JobName, AJobClosedWithoutForgettingKeepsItsExtents) {
+TEST_F(JobName, AJobClosedWithoutPurgeKeepsItsExtents) {
   world.Put(session, 1, 2 * kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
   world.engine->CloseJob(job, "closed", false);
@@ -111,7 +111,7 @@ TEST_F(JobName, WhatIsBeingCommittedWhenAnEphemeralJobDiesGoesToo) {
     world.Turns(10);
     world.EndSession(one, "killed");
     world.Turns(60);
-    EXPECT_FALSE(world.manifests.Load(ephemeral.key).has_value()) << "the next daemon would keep it for ever";
+    EXPECT_FALSE(world.manifests.Load(ephemeral.key).has_value()) << "the next daemon would keep it forever";
     EXPECT_EQ(world.extents.total().live, 0u);
   }
 }

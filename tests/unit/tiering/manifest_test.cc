@@ -220,7 +220,7 @@ TEST(ManifestHolds, AnExtentThatIsNamedAgainBeforeItIsSweptStays) {
   EXPECT_TRUE(holds.Names(ExtentAt(2)));
 }
 
-TEST(ManifestHolds, AnAdoptedExtentIsAnOrphanUntilItsPieceComesBack) {
+TEST(ManifestHolds, AnAdoptedExtentIsUnreferencedUntilItsPieceComesBack) {
   ManifestHolds holds;
   holds.Adopt(ExtentAt(1));
   EXPECT_EQ(holds.unused_pages(), 4u);
@@ -230,7 +230,7 @@ TEST(ManifestHolds, AnAdoptedExtentIsAnOrphanUntilItsPieceComesBack) {
   EXPECT_FALSE(holds.Use(ExtentAt(2)));
 }
 
-TEST(ManifestHolds, AnErasedManifestDropsEveryOrphanAndForgetsTheRest) {
+TEST(ManifestHolds, AnErasedManifestDropsWhatIsUnreferencedAndHoldsNothing) {
   ManifestHolds holds;
   holds.Begin();
   holds.Name(ExtentAt(1));

@@ -227,13 +227,13 @@ TEST(Memory, LookingForWindowsToHandOverGoesOverSomePiecesAtATime) {
   ASSERT_EQ(world.windows.window_count(), 2u);
   const SessionId b = world.OpenSession(world.OpenJob());
   const uint64_t asked = world.Send(b, Op::kCreate, {{1, 0, 0, kPiece}});
-  uint32_t looks = 0;
-  for (; looks < 20 && world.sink.returns.empty(); ++looks) {
+  uint32_t turns = 0;
+  for (; turns < 20 && world.sink.returns.empty(); ++turns) {
     world.Turn();
     world.Advance(kHandOverInterval);
   }
-  EXPECT_GE(looks, 3u) << "not all pieces in one turn";
-  EXPECT_LE(looks, 6u);
+  EXPECT_GE(turns, 3u) << "not all pieces in one turn";
+  EXPECT_LE(turns, 6u);
   world.ReturnWindows();
   EXPECT_EQ(world.Wait(b, asked).code, Code::kOk);
   EXPECT_EQ(world.CheckEach(a, 2, 7), Code::kOk);

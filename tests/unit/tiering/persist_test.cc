@@ -256,7 +256,7 @@ TEST_F(Persist, OfAWriterFinishesWhatItHasChanged) {
   EXPECT_EQ(world.Check(session, 1, 1, kShared), Code::kOk);
 }
 
-TEST_F(Persist, AMixtureIsNotCommittedThoughAllOfItIsOnSsd) {
+TEST_F(Persist, MixedGenerationsAreNotCommittedThoughAllOfThemAreOnSsd) {
   world.PutOnSsd(session, 1, 2 * kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
   const SessionId writer = world.OpenSession(job);
@@ -359,7 +359,7 @@ TEST_F(Persist, AnEphemeralJobOfTheNextDaemonDoesNotTakeTheManifestWithIt) {
   EXPECT_TRUE(next.sink.opened.at(3).has_value());
 }
 
-TEST_F(Persist, AManifestIsReplacedOnlyByARunThatResumedItOrBeginsAnew) {
+TEST_F(Persist, AManifestIsReplacedOnlyByARunThatResumedItOrReplacesIt) {
   world.Put(session, 1, kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
   JobOptions replace_existing = kNamed;

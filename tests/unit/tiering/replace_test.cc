@@ -181,7 +181,7 @@ TEST_F(Replace, WhatWaitsToReplaceIsNotMoreThanTheJobMayHold) {
 }
 
 // Each look at a request goes over all of the tensor that it replaces: a turn has so many.
-TEST(ReplaceLarge, LooksAtWhatIsReplacedAreSpreadOverTurns) {
+TEST(ReplaceLarge, WorkOnWhatIsReplacedIsSpreadOverTurns) {
   constexpr uint64_t kPieces = kPlacePiecesMax;
   constexpr uint64_t kWaiters = 10;  // One look fills a turn.
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB}, .device_blocks = 2 * kPieces});

@@ -261,7 +261,7 @@ TEST(Requests, AFlushTellsOfACorruptCopyWhenTheRestIsWritten) {
   ASSERT_EQ(writing.code, Code::kOk) << writing.detail;
   const uint64_t flushing = world.Send(session, Op::kFlush, {});
   world.Release(session, World::LeaseOf(writing));
-  EXPECT_EQ(world.Wait(session, flushing).code, Code::kOk) << "written anew";
+  EXPECT_EQ(world.Wait(session, flushing).code, Code::kOk) << "written again";
 }
 
 TEST(Requests, ASessionThatIsUnknownIsIgnored) {

@@ -25,7 +25,7 @@ TEST_F(Persist, WhatAClosedJobKeepsIsListedAndCanBeRemoved) {
   EXPECT_EQ(world.engine->OpenJob(JobId{77}, kResume).error().code, Code::kNotFound);
 }
 
-TEST_F(Persist, KeptManifestsAreListedByPrefixInOrderUpToAMaximum) {
+TEST_F(Persist, StoredManifestsAreListedByPrefixInOrderUpToAMaximum) {
   EXPECT_EQ(PersistAll().code, Code::kOk);
   auto& contents = *world.manifests.shared_contents();
   for (const char* key : {"1001/b", "1001/a", "10/a"}) contents[key] = contents[kNamed.key];

@@ -9,7 +9,7 @@ namespace {
 using proto::Op;
 constexpr uint64_t kPiece = kBlockSize;
 
-TEST(DeathOverTurns, ACreationWhoseLeaseEndsBeforeItIsBuriedHoldsNoRoom) {
+TEST(DeathOverTurns, ACreationWhoseLeaseEndsBeforeItIsFreedHoldsNoRoom) {
   World world{{.engine = {.write_behind_start = 0.0, .work = {.submit = 1, .teardown = 1, .frees = 1}}}};
   const JobId job = world.OpenJob();
   const SessionId dying = world.OpenSession(job);
@@ -81,7 +81,7 @@ TEST_F(ManyLeases, OfAReaderEndTurnByTurn) {
   EXPECT_EQ(world.Wait(other, writing).code, Code::kOk) << "when the last of them has ended";
 }
 
-TEST_F(ManyLeases, OfAWriterRevertOrTearTurnByTurnAndNothingIsReadBeforeItIsJudged) {
+TEST_F(ManyLeases, OfAWriterRevertOrTearTurnByTurnAndNothingIsReadBeforeItIsChecked) {
   PutAll();
   for (uint64_t id = 1; id <= kLeases; id += 2) {
     ASSERT_EQ(world.Flush(other, id, proto::kFlagShared).code, Code::kOk);
