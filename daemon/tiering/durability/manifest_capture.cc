@@ -34,7 +34,7 @@ ManifestCapture& BeginCapture(Tables& tables, Waiter& waiter) {
                          PieceCountOf(waiter.requested_bytes) * sizeof(proto::ManifestPieceRecord);
   persist.capture = std::make_shared<ManifestCapture>(records);
   JobState& job = *waiter.job;
-  job.metadata->Recharge(MetadataKind::kManifests, &job.charged_capture_bytes, CaptureCost(waiter));
+  job.metadata->Recharge(MetadataKind::kManifests, &job.charged_manifest_bytes, CaptureCost(waiter));
   persist.capture->cookie = tables.manifests.NewCookie();
   persist.capture->tensors.reserve(waiter.items.size());
   persist.capture->ids.reserve(waiter.items.size());
@@ -168,7 +168,7 @@ void DropCapture(Tables& tables, Waiter& waiter) {
   if (persist.capture == nullptr) return;
   tables.ports.manifests->Discard(std::exchange(persist.capture, nullptr));
   JobState& job = *waiter.job;
-  job.metadata->Recharge(MetadataKind::kManifests, &job.charged_capture_bytes, 0);
+  job.metadata->Recharge(MetadataKind::kManifests, &job.charged_manifest_bytes, 0);
   job.manifest.OnFailed();
   tables.manifests.NeedSweep(job.manifest.id());
   tables.waits.OnWrite(job);  // The next persist of the job may begin.

@@ -18,6 +18,16 @@ constexpr size_t kSummedPerUnit = 256;  // Bytes that one unit of work checks.
 
 using Stage = ManifestReplay::Stage;
 
+// The user may not have so much more: the job is not resumed.
+Status Charge(JobState& job, MetadataKind kind, uint64_t* charged, uint64_t bytes) {
+  if (!job.metadata->HasRoom(bytes)) {
+    const Refusal refusal = job.metadata->RefusalOf(bytes);
+    return Fail(refusal.code, "the job cannot be resumed: " + refusal.detail);
+  }
+  job.metadata->Recharge(kind, charged, bytes);
+  return {};
+}
+
 Result<bool> SumSome(Tables& tables, ManifestReplay& replay) {
   const uint32_t units = std::clamp(replay.reader->UnitsToSum(kSummedPerUnit), 1u, std::max(tables.work.left(), 1u));
   if (!tables.work.TrySpend(units)) return false;
@@ -42,11 +52,8 @@ Result<bool> CountSome(Tables& tables, JobState& job, ManifestReplay& replay) {
     }
   }
   if (Status ended = reader.End(); !ended) return std::unexpected(ended.error());
-  if (!job.metadata->HasRoom(replay.metadata_bytes)) {
-    const Refusal refusal = job.metadata->RefusalOf(replay.metadata_bytes);
-    return Fail(refusal.code, "the job cannot be resumed: " + refusal.detail);
-  }
-  job.metadata->Recharge(MetadataKind::kTensors, &job.charged_replay_bytes, replay.metadata_bytes);
+  const Status charged = Charge(job, MetadataKind::kTensors, &job.charged_replay_bytes, replay.metadata_bytes);
+  if (!charged) return std::unexpected(charged.error());
   reader.Rewind();
   return true;
 }
@@ -171,7 +178,9 @@ bool TakeLoaded(Tables& tables, storage::ManifestResult* result) {
   ManifestReplay& replay = *job->replay;
   replay.bytes = std::move(result->manifest);
   replay.reader.emplace(replay.bytes);
-  if (Status opened = replay.reader->Open(); !opened) {
+  Status opened = Charge(*job, MetadataKind::kManifests, &job->charged_manifest_bytes, replay.bytes.size());
+  if (opened) opened = replay.reader->Open();
+  if (!opened) {
     Finish(tables, *job, std::move(opened));
     return true;
   }
@@ -195,8 +204,10 @@ bool ContinueReplays(Tables& tables) {
 }
 
 void DropReplay(Tables& tables, JobState& job) {
-  if (job.replay != nullptr) tables.ports.manifests->Discard(std::exchange(job.replay, nullptr));
+  if (job.replay == nullptr) return;
+  tables.ports.manifests->Discard(std::exchange(job.replay, nullptr));
   job.metadata->Recharge(MetadataKind::kTensors, &job.charged_replay_bytes, 0);
+  job.metadata->Recharge(MetadataKind::kManifests, &job.charged_manifest_bytes, 0);
 }
 
 }  // namespace tier::tiering

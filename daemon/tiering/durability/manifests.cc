@@ -119,7 +119,7 @@ void UpdateHolds(Tables& tables, const ManifestCommit& commit, Code code) {
   ManifestHolds* const holds = held.holds;
   if (holds == nullptr) return;
   if (held.job != nullptr && !commit.erase) {
-    held.account->Recharge(MetadataKind::kManifests, &held.job->charged_capture_bytes, 0);
+    held.account->Recharge(MetadataKind::kManifests, &held.job->charged_manifest_bytes, 0);
   }
   if (code == Code::kOk) {
     commit.erase ? holds->OnErased() : holds->OnSynced();

@@ -276,7 +276,7 @@ void CheckMetadata(const Tables& tables) {
   tables.jobs.ForEach([&](const JobState& job) {
     add(job, MetadataKind::kKeys, KeysCost(job.keys));
     add(job, MetadataKind::kTensors, job.charged_replay_bytes);
-    add(job, MetadataKind::kManifests, job.charged_capture_bytes + HoldsCost(job.manifest));
+    add(job, MetadataKind::kManifests, job.charged_manifest_bytes + HoldsCost(job.manifest));
   });
   tables.manifests.ForEachInactive([&](const std::string&, const ManifestHolds& holds) {
     sums[&tables.metadata.At(holds.uid())][static_cast<size_t>(MetadataKind::kManifests)] += HoldsCost(holds);

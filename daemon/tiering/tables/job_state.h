@@ -57,7 +57,7 @@ struct JobState {
   // back.
   std::shared_ptr<ManifestReplay> replay;
   uint64_t charged_replay_bytes = 0;
-  uint64_t charged_capture_bytes = 0;  // For the manifest that is being put together, or is at the store.
+  uint64_t charged_manifest_bytes = 0;  // For the one that is being put together, is at the store, or is replayed.
   std::vector<SessionState*> sessions;
   const SessionRecord internal_record;
   // Who asks when the daemon does: kInternalSession, no slot, no tensors, none of `sessions`.

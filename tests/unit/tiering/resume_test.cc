@@ -157,6 +157,21 @@ TEST_F(Resume, WhatItWillNeedOfMetadataIsChargedBeforeItComes) {
   EXPECT_LE(charged(), most);
 }
 
+TEST_F(Resume, TheManifestItselfIsChargedWhileItIsRead) {
+  const auto charged = [&] {
+    return world.engine->Snapshot().metadata.of_kind[static_cast<size_t>(MetadataKind::kManifests)];
+  };
+  const uint64_t held = charged();
+  ASSERT_TRUE(Open(kAgain));
+  uint64_t most = 0;
+  while (!world.sink.opened.contains(1000)) {
+    world.Turn();
+    if (world.engine->Snapshot().tensor_count == 0) most = std::max(most, charged());
+  }
+  EXPECT_EQ(most, held + stored().size());
+  EXPECT_EQ(charged(), held);
+}
+
 TEST_F(Resume, AFlushOfTheJobHasNothingToWrite) {
   ASSERT_TRUE(Open(kAgain));
   world.Turns(12);
