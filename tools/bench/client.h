@@ -19,10 +19,10 @@ inline void Require(int code, const char* what) {
 
 class BenchClient {
  public:
-  BenchClient(const std::string& socket, int spin) {
+  BenchClient(const std::string& socket, int spin, const std::string& job = "bench") {
     tier_connect_options options = TIER_CONNECT_OPTIONS_INIT;
     options.socket = socket.c_str();
-    options.job = "bench";
+    options.job = job.c_str();
     options.spin = spin;
     Require(tier_connect(&options, &client_), "connect");
   }

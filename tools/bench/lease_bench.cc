@@ -11,6 +11,7 @@
 #include <chrono>
 #include <ctime>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -206,6 +207,18 @@ void LeaseLatencyIdle(const PartOptions& options) {
   FreeTensors(client, 1, 1);
   PrintFigure("futex_round_trip_idle", "us", bare);
   PrintFigure("acquire_release_idle", "us", latency);
+}
+
+void Crowd(const PartOptions& options) {
+  std::vector<std::unique_ptr<BenchClient>> clients;
+  for (uint32_t i = 0; i < options.count; ++i) {
+    clients.push_back(
+        std::make_unique<BenchClient>(options.socket, options.spin, fmt::format("crowd-{}", i % options.jobs)));
+  }
+  fmt::print("{{\"ready\": {}}}\n", clients.size());
+  std::fflush(stdout);
+  std::string line;
+  std::getline(std::cin, line);
 }
 
 void LeaseRate(const PartOptions& options) {

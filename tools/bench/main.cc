@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
       {"fused", tier::bench::FusedPass},
       {"lease-busy", tier::bench::LeaseLatency},
       {"lease-idle", tier::bench::LeaseLatencyIdle},
+      {"crowd", tier::bench::Crowd},
       {"lease-rate", tier::bench::LeaseRate},
       {"many", tier::bench::ManyTensors},
       {"ssd", tier::bench::SsdShell},
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
   app.add_option("--total", options.total, "Bytes of all tensors together");
   app.add_option("--rounds", options.rounds, "Rounds");
   app.add_option("--count", options.count, "Tensors or operations");
+  app.add_option("--jobs", options.jobs, "Jobs that the sessions belong to (crowd)");
   app.add_option("--cpu", options.cpu, "Processor of this process (lease-idle)");
   app.add_option("--peer-cpu", options.peer_cpu, "Processor of the futex peer (lease-idle)");
   app.add_option("--spin", spin, "How the client waits")->check(CLI::IsMember({"auto", "always", "never"}));

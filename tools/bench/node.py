@@ -32,9 +32,12 @@ def scratch() -> pathlib.Path:
 
 @contextlib.contextmanager
 def daemon(
-    arena: int, tier: int, *, spin: str = "auto", prefault: bool = False, window: str = ""
+    arena: int, tier: int, *, spin: str = "auto", prefault: bool = False, window: str = "", sessions: int = 0
 ) -> Iterator[tuple[Daemon, pathlib.Path]]:
-    """A private daemon with a named SSD file (so that fio can open it too), gone with everything at the end."""
+    """A private daemon with a named SSD file (so that fio can open it too), gone with everything at the end.
+
+    `sessions`: the most that it takes; 0: its default.
+    """
     disk = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-", dir=scratch()))
     sockets = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-"))
     settings = {
@@ -43,7 +46,7 @@ def daemon(
         "ssd": {"devices": [str(disk / "tier.ssd")], "file_size": f"{tier // MIB}MiB"},
         "engine": {"spin": spin},
         "metrics": {"listen": ""},
-    }
+    } | ({"jobs": {"max_sessions": sessions}} if sessions else {})
     try:
         with Daemon(sockets, settings, program=str(BUILD / "daemon/tierd")) as process:
             yield process, disk / "tier.ssd"

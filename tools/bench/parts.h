@@ -12,6 +12,7 @@ struct PartOptions {
   uint64_t total = 0;  // Of all tensors together (SSD parts).
   uint32_t rounds = 15;
   uint32_t count = 1000;  // Of tensors or of operations, by part.
+  uint32_t jobs = 1;      // Of a crowd.
   int spin = 0;           // TIER's spin: 0 auto, 1 always, 2 never.
   std::string file;       // Where the bare copy writes, behind `offset` (SSD parts).
   uint64_t offset = 0;
@@ -23,7 +24,8 @@ void SwapInRam(const PartOptions& options);     // swap_out, swap_in, memcpy of 
 void FusedPass(const PartOptions& options);     // swap_out plain, with check + norm.
 void LeaseLatency(const PartOptions& options);  // acquire(read) + release, one at a time, busy.
 void LeaseLatencyIdle(
-    const PartOptions& options);  // The same after a pause, beside a bare futex round trip after the same pause.
+    const PartOptions& options);         // The same after a pause, beside a bare futex round trip after the same pause.
+void Crowd(const PartOptions& options);  // `count` sessions in `jobs` jobs that do nothing, until a line on stdin.
 void LeaseRate(const PartOptions& options);  // Batched acquire + release, batched create + seal.
 void ManyTensors(
     const PartOptions& options);  // Creates `count` one-page tensors, flushes, then waits for a line on stdin.

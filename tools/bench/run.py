@@ -21,7 +21,7 @@ from collections.abc import Callable
 import footprint
 import reclaim
 from contention import contention
-from node import BUILD, GIB, MIB, bench, command, daemon, scratch
+from node import BUILD, GIB, MIB, Daemon, Shell, bench, command, daemon, scratch
 from options import PART_NAMES, parse
 from report import Report, quartiles
 from ssd import swaps_through_ssd
@@ -99,6 +99,38 @@ def leases(report: Report, quick: bool) -> None:
     )
 
 
+def latency_beside(process: Daemon, count: int, jobs: int, sessions: int) -> float:
+    """p50 of acquire + release in µs, beside so many idle sessions in so many jobs."""
+    if sessions == 0:
+        return bench(process, "lease-busy", count=count, spin="always")["acquire_release_busy"]["median"]
+    crowd = Shell(command(process, "crowd", count=sessions, jobs=jobs, spin="never"))
+    try:
+        return bench(process, "lease-busy", count=count, spin="always")["acquire_release_busy"]["median"]
+    finally:
+        crowd.close()
+
+
+def leases_in_a_crowd(report: Report, quick: bool) -> None:
+    rounds, count = (3, 20_000) if quick else (15, 50_000)
+    crowds = {"64 jobs": (64, 64), "1,000 idle sessions": (1, 1000)}
+    ratios: dict[str, list[float]] = {name: [] for name in crowds}
+    alone: list[float] = []
+    with daemon(arena=GIB, tier=2 * GIB, spin="always", sessions=2000) as (process, _):
+        for _ in range(rounds):
+            alone.append(latency_beside(process, count, 0, 0))
+            for name, (jobs, sessions) in crowds.items():
+                ratios[name].append(latency_beside(process, count, jobs, sessions) / alone[-1])
+    for name, each in ratios.items():
+        lower, middle, upper = statistics.quantiles(each, n=4)
+        report.add(
+            f"acquire + release beside {name}, p50",
+            middle,
+            "of alone",
+            at_most=1.1,
+            ceiling=f"alone {statistics.median(alone):.2f} µs; quartiles {lower:.3g}–{upper:.3g} of {rounds} rounds",
+        )
+
+
 def idle_daemon(report: Report, quick: bool) -> None:
     seconds = 5 if quick else 20
     with daemon(arena=256 * MIB, tier=2 * GIB) as (process, _):
@@ -163,6 +195,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             swaps_in_ram,
             fused_pass,
             leases,
+            leases_in_a_crowd,
             swaps_through_ssd,
             idle_daemon,
             many_tensors,

@@ -31,10 +31,18 @@ class LeaseCollector final : public ReplySink {
   uint64_t replies = 0;
 };
 
+constexpr memory::testing::FakeWindowOptions kArena = {
+    .window_size = 64 * kMiB, .arena_max_bytes = 2 * kGiB, .windows_max = 64};
+// Room for a million of small tensors. Nothing here touches a byte of them.
+constexpr memory::testing::FakeWindowOptions kLargeArena = {
+    .window_size = 64 * kMiB, .arena_max_bytes = 16 * kGiB, .windows_max = 256, .without_memory = true};
+
 struct Bench {
-  Bench() : windows({.window_size = 64 * kMiB, .arena_max_bytes = 2 * kGiB, .windows_max = 64}) {
+  explicit Bench(const memory::testing::FakeWindowOptions& arena = kArena) : windows(arena) {
     extents.AddDevice(4096);
-    engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, nullptr, sink});
+    EngineOptions options;
+    options.tensors_per_job_max = 1u << 24;
+    engine = std::make_unique<Engine>(options, EnginePorts{windows, extents, transfers, nullptr, sink});
     (void)engine->OpenJob(JobId{1}, {.key = "0/bench"});
     (void)engine->OpenSession(SessionId{2}, JobId{1});
   }
@@ -131,6 +139,34 @@ void CreateSealFree(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(batch));
 }
 BENCHMARK(CreateSealFree)->ArgName("batch")->Arg(64)->Arg(512);
+
+// Of so many live tensors of 4 KiB the oldest are freed and made again, batch by batch: what a turn does must not grow
+// with them.
+void FreeCreateSeal(benchmark::State& state) {
+  constexpr uint64_t kBatch = 500;
+  const auto live = static_cast<uint64_t>(state.range(0));
+  Bench bench(kLargeArena);
+  bench.Put(live, 4 * kKiB);
+  std::vector<RequestItem> items(kBatch);
+  std::vector<RequestItem> names(kBatch);
+  uint64_t next = 0;
+  for (auto _ : state) {
+    for (uint64_t i = 0; i < kBatch; ++i, next = (next + 1) % live) {
+      names[i] = {1 + next, 0, 0, 0};
+      items[i] = {1 + next, 0, 0, 4 * kKiB};
+    }
+    bench.sink.leases.clear();
+    const uint64_t replies = bench.sink.replies;
+    bench.Send(Op::kFree, names);
+    bench.Send(Op::kCreate, items);
+    bench.Answered(replies + 2);
+    bench.Send(Op::kRelease, bench.sink.leases);
+    bench.Answered(replies + 3);
+  }
+  if (bench.sink.code != Code::kOk) state.SkipWithError("refused");
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(kBatch));
+}
+BENCHMARK(FreeCreateSeal)->ArgName("live")->Arg(1'000)->Arg(100'000)->Arg(1'000'000)->MinTime(1.0);
 
 }  // namespace
 }  // namespace tier::tiering
