@@ -168,6 +168,19 @@ bool BreakUpdates(Tables& tables, const SessionState& session) {
   }
 }
 
+bool BreakEnding(Tables& tables, TensorSlot slot) {
+  const auto next = [&] {
+    UpdateSlot each = tables.updates.FirstOf(slot);
+    while (each != kNoUpdate && !tables.updates.ending(each)) each = tables.updates[each].next_of_tensor;
+    return each;
+  };
+  for (UpdateSlot each = next(); each != kNoUpdate; each = next()) {
+    if (!tables.work.TrySpend(kSettleCost)) return false;
+    Break(tables, each);
+  }
+  return true;
+}
+
 void TearRange(Tables& tables, const SessionState& session, const WaitItem& item) {
   const PieceRange range{item.first_piece, item.piece_count};
   const UpdateSlot own = tables.updates.Find(item.tensor.slot, session.slot);

@@ -56,6 +56,7 @@ bool Go(Tables& tables, Op op, std::span<const WaitItem> items, Scan* scan) {
     TIER_CHECK(item.first_piece + item.piece_count <= tensor.piece_count, "pieces {} + {} of {}", item.first_piece,
                item.piece_count, tensor.piece_count);
     if (op == Op::kAccept) EndUpdates(tables, item.tensor.slot);
+    if (op == Op::kStat && !BreakEnding(tables, item.tensor.slot)) return false;
     for (; scan->piece < item.piece_count && (op != Op::kAccept || tensor.torn()); ++scan->piece) {
       if (!tables.work.TrySpend()) return false;
       const PieceId id = tables.tensors.PieceOf(tensor, item.first_piece + scan->piece);

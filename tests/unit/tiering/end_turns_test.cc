@@ -86,6 +86,16 @@ TEST_F(EndTurns, NobodyReadsWhatADeadSessionHasChangedBeforeItIsTorn) {
   EXPECT_EQ(world.Job(job).torn_count, kMany);
 }
 
+TEST_F(EndTurns, AStatSaysThatItIsTornBeforeItsTurnHasCome) {
+  ChangeParts();
+  world.EndSession(session, "killed");
+  EXPECT_LT(world.Job(job).torn_count, kMany) << "a turn has work for some of them";
+  for (uint64_t id = 1; id <= kMany; ++id) {
+    EXPECT_EQ(world.Ask(other, Op::kStat, {{id, 0, 0, 0}}, kShared).value & proto::kTensorTorn, proto::kTensorTorn)
+        << id;
+  }
+}
+
 TEST_F(EndTurns, WhoLeasesAPartOfItWaitsToo) {
   ChangeParts();
   const Answer held = world.Acquire(other, 1, kShared, kPiece, kPiece);
