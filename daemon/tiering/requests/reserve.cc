@@ -57,6 +57,7 @@ bool GiveAll(Tables& tables, const Ask& ask, bool may_evict) {
     return false;
   }
   TIER_CHECK(NeedOf(tables, ask).pages() == 0, "{} pieces were given room, and some have none", given.size());
+  for (const PieceId id : given) tables.waits.OnPieceChanged(id);  // Others lacked that room too.
   return true;
 }
 

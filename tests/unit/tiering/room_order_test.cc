@@ -56,5 +56,32 @@ TEST_F(FourBlocks, ARequestHoldsNothingBeforeThereIsRoomForAllOfIt) {
   EXPECT_EQ(world.Job(job).ram_bytes, 3 * kPiece) << "the block that is free stays free";
 }
 
+// Who waits behind others for room, and is given what it lacks by somebody else's request, needs no room any more.
+TEST(RoomOrder, WhatAnotherWasGivenRoomForIsNotWaitedForBehindTheQueue) {
+  constexpr uint64_t kBlock = kBlockSize;
+  constexpr uint32_t kShared = proto::kFlagShared;
+  World world(WithArena());
+  const JobId job = world.OpenJob();
+  const SessionId holder = world.OpenSession(job);
+  const SessionId large = world.OpenSession(job);
+  const SessionId waiting = world.OpenSession(job);
+  world.PutOnSsd(holder, 1, kBlock, 1, kShared);
+  world.PutOnSsd(holder, 2, kBlock, 2, kShared);
+  world.Put(holder, 3, kBlock, 3, kShared);
+  ASSERT_EQ(world.Acquire(holder, 3, kShared).code, Code::kOk);
+  world.Send(large, Op::kCreate, {{4, 0, 0, 4 * kBlock}});  // Waits for room, before all others.
+  world.Turn();
+  const uint32_t overwrite = kShared | proto::kFlagWrite | proto::kFlagDiscard;
+  const uint64_t asked = world.Send(waiting, Op::kAcquire, {{1, 0, 0, 0}}, overwrite);
+  world.Turn();
+  world.transfers.SetDelay(50, 50);
+  // It holds a lease, so it may pass: all of the one tensor, and a part of the other, which is read first.
+  const uint64_t both = world.Send(holder, Op::kAcquire, {{1, 0, 0, 0}, {2, 0, kBlock / 2, 0}}, overwrite);
+  world.Turns(5);
+  EXPECT_FALSE(world.Answered(holder, both).has_value()) << "the read is under way";
+  ASSERT_TRUE(world.Answered(waiting, asked).has_value());
+  EXPECT_EQ(world.Answered(waiting, asked)->code, Code::kOk);
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
