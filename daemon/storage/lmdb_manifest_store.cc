@@ -227,9 +227,10 @@ void LmdbManifestStore::Run() {
     batch.swap(waiting_);
     std::vector<std::shared_ptr<void>> discarded = std::exchange(discarded_, {});
     std::vector<ManifestResult> done;
+    const bool retry = std::chrono::steady_clock::now() >= superblock_retry_at_;
     {
       const MutexUnlock unlocked(mutex_);
-      if (batch.empty() && discarded.empty()) WriteSuperblocks();  // Nothing but time has passed: the retry.
+      if (retry) WriteSuperblocks();
       discarded.clear();
       done = Perform(batch);
       batch.clear();
@@ -240,10 +241,8 @@ void LmdbManifestStore::Run() {
 }
 
 void LmdbManifestStore::WaitForWork() {
-  using Clock = std::chrono::steady_clock;
-  const auto retry = superblock_failure_.empty() ? Clock::time_point::max() : Clock::now() + options_.superblock_retry;
   while (waiting_.empty() && discarded_.empty() && !stopping_) {
-    if (!wake_.WaitUntil(mutex_, retry)) return;
+    if (!wake_.WaitUntil(mutex_, superblock_retry_at_)) return;
   }
 }
 
@@ -262,6 +261,8 @@ void LmdbManifestStore::WriteSuperblocks() {
   const Status written = options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
   const MutexLock lock(mutex_);
   superblock_failure_ = written ? std::string() : written.error().message;
+  using Clock = std::chrono::steady_clock;
+  superblock_retry_at_ = written ? Clock::time_point::max() : Clock::now() + options_.superblock_retry;
 }
 
 std::string LmdbManifestStore::superblock_failure() const {

@@ -104,6 +104,8 @@ class LmdbManifestStore final : public ManifestStore {
   std::vector<std::shared_ptr<void>> discarded_ TIER_GUARDED_BY(mutex_);
   std::vector<ManifestResult> results_ TIER_GUARDED_BY(mutex_);
   std::string superblock_failure_ TIER_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point superblock_retry_at_ TIER_GUARDED_BY(mutex_) =
+      std::chrono::steady_clock::time_point::max();
   bool stopping_ TIER_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
