@@ -266,6 +266,7 @@ bool Engine::Turn(base::TimePoint now) {
   tables.turn.Begin(now);
   TakeEvents(tables);
   WorkOnJobs(tables);
+  tables.work.Enter(tables.work.units().drop);
   StartQueuedReads(tables);
   tables.turn.NoteProgress(!tables.replies.empty());
   EndTurn(tables);

@@ -30,8 +30,11 @@ struct WorkUnits {
   uint32_t expiry = kLookMax;            // Refuses requests at their deadline.
   uint32_t maintain = 4096;              // Evicts and fetches ahead.
   uint32_t move = 8192;                  // Empties windows and devices.
+  uint32_t drop = 4096;                  // Takes reads back that nobody needs any more.
 
-  constexpr uint32_t all() const { return submit + store + teardown + frees + share + look + expiry + maintain + move; }
+  constexpr uint32_t all() const {
+    return submit + store + teardown + frees + share + look + expiry + maintain + move + drop;
+  }
 };
 
 struct EngineOptions {

@@ -119,6 +119,8 @@ std::optional<Refusal> ReadSwapPart(const Tables& tables, LeaseSlot slot, const 
 void NoteSeal(Tables& tables, const Lease& lease, const SwapPart& part) {
   const Tensor& tensor = tables.tensors[lease.tensor];
   if (lease.length == tensor.size && !part.more) return EndUpdates(tables, lease.tensor);
+  // What somebody left before is torn before this, and not by it.
+  if (tables.updates.any_ending()) tables.work.Prepaid([&] { BreakEnding(tables, lease.tensor); });
   const UpdateSlot broken = tables.updates.FindBroken(lease.tensor);
   if (broken != kNoUpdate && tables.updates.AddRewritten(broken, WholePiecesOf(lease, tensor))) {
     RemoveTear(tables, lease.tensor);
@@ -198,6 +200,7 @@ void MarkTorn(Tables& tables, TensorSlot slot, PieceRange pieces) {
 
 const SessionState* LiveSwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces,
                                   const SessionState& session) {
+  if (!tables.tensors[slot].has(kSwapping)) return nullptr;
   for (UpdateSlot each = tables.updates.FirstOf(slot); each != kNoUpdate; each = tables.updates[each].next_of_tensor) {
     const Update& update = tables.updates[each];
     if (tables.updates.ending(each) || !update.swapping() || !update.swap.Overlaps(pieces)) continue;
@@ -207,6 +210,7 @@ const SessionState* LiveSwapperOf(const Tables& tables, TensorSlot slot, PieceRa
 }
 
 const SessionState* SwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces, const SessionState* session) {
+  if (!tables.tensors[slot].has(kSwapping) && !tables.updates.any_ending()) return nullptr;
   for (UpdateSlot each = tables.updates.FirstOf(slot); each != kNoUpdate; each = tables.updates[each].next_of_tensor) {
     const Update& update = tables.updates[each];
     const bool counts = (update.swapping() && update.swap.Overlaps(pieces)) ||

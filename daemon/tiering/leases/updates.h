@@ -44,7 +44,7 @@ void BreakUpdate(Tables& tables, const SessionState& session, TensorSlot tensor)
 // Likewise in all tensors, as far as the turn's work reaches: the session ends. True: it has none any more. REQUIRES:
 // UpdateTable::BeginEnding; until it is true, others wait for what the session has changed.
 bool BreakUpdates(Tables& tables, const SessionState& session);
-// Likewise what sessions that have ended changed in this tensor: whoever asks for its state is told the outcome.
+// Likewise what sessions that have ended changed in this tensor, for a request that asks for its state.
 bool BreakEnding(Tables& tables, TensorSlot slot);
 // The pieces are not one content with the rest: TORN until they are rewritten, or the tensor is accepted or freed. An
 // unfinished swap_out of the session within them has ended.

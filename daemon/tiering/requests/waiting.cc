@@ -253,7 +253,7 @@ void FinishInternal(Tables& tables, JobState& job) {
 }
 
 bool DropWaitersOf(Tables& tables, const SessionState& session) {
-  for (const uint64_t number : tables.waits.ListSession(session.slot)) {
+  while (const uint64_t number = tables.waits.FirstOfSession(session.slot)) {
     Waiter& waiter = *tables.waits.Find(number);
     if (!tables.work.TrySpend(waiter.work_cost / 2 + 1)) return false;  // A piece is unpinned, but not examined.
     Drop(tables, waiter);

@@ -33,11 +33,9 @@ void FlightTable::Start(FlightSlot slot) {
   any_started_ = true;
 }
 
-std::optional<FlightSlot> FlightTable::TakeQueued() {
-  if (queue_.empty()) return std::nullopt;
-  const FlightSlot slot = queue_.front();
+void FlightTable::TakeQueued() {
+  TIER_CHECK(!queue_.empty(), "nothing is queued");
   queue_.pop_front();
-  return slot;
 }
 
 void FlightTable::CheckInvariants() const {

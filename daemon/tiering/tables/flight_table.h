@@ -38,7 +38,11 @@ class FlightTable {
   bool TakeStarted() { return std::exchange(any_started_, false); }
 
   void Queue(FlightSlot slot) { queue_.push_back(slot); }
-  std::optional<FlightSlot> TakeQueued();  // The oldest.
+  // The oldest. None: the queue is empty.
+  std::optional<FlightSlot> next_queued() const {
+    return queue_.empty() ? std::nullopt : std::optional(queue_.front());
+  }
+  void TakeQueued();  // That one. REQUIRES: there is one.
   bool queue_empty() const { return queue_.empty(); }
   uint32_t writes() const { return writes_; }  // In flight.
 

@@ -2,6 +2,7 @@
 #include "daemon/tiering/tables/update_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/tiering/tables/job_table.h"
 #include "daemon/tiering/tables/metadata_budget.h"
@@ -64,7 +65,7 @@ void UpdateTable::UnlinkFromSession(UpdateSlot slot) {
   (update.previous_of_session == kNoUpdate ? all.head : updates_.Edit(update.previous_of_session).next_of_session) =
       update.next_of_session;
   update.open = false;
-  if (all.head == kNoUpdate) all.ending = false;
+  if (all.head == kNoUpdate && std::exchange(all.ending, false)) --ending_sessions_;
 }
 
 // What was changed in an earlier step is finished: it belongs to the present one, with its swap_out or for what comes.
@@ -103,7 +104,7 @@ bool UpdateTable::SettleOne() {
 
 void UpdateTable::BeginEnding(uint16_t session) {
   OfSession& all = At(session);
-  all.ending = all.head != kNoUpdate;
+  if (all.head != kNoUpdate && !std::exchange(all.ending, true)) ++ending_sessions_;
 }
 
 UpdateSlot UpdateTable::Open(TensorSlot tensor, uint16_t session) {
@@ -226,6 +227,8 @@ void UpdateTable::CheckInvariants() const {
     }
   }
   TIER_CHECK(linked == updates_.used(), "{} updates of {}", linked, updates_.used());
+  const auto ending = std::ranges::count_if(sessions_, [](const OfSession& session) { return session.ending; });
+  TIER_CHECK(ending == ending_sessions_, "{} sessions end, not {}", ending, ending_sessions_);
   for (const OfSession& session : sessions_) {
     uint32_t swaps = 0;
     uint32_t step = session.step;

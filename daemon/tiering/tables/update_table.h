@@ -83,6 +83,7 @@ class UpdateTable {
     return update.open && !update.changed.empty() && update.step == sessions_[update.session].step;
   }
   // The session has ended, and has not broken this one yet.
+  bool any_ending() const { return ending_sessions_ != 0; }
   bool ending(UpdateSlot slot) const { return updates_[slot].open && sessions_[updates_[slot].session].ending; }
   // Tensors of which the session has an unfinished swap_out.
   uint32_t swap_count(uint16_t session) const { return session < sessions_.size() ? sessions_[session].swaps : 0; }
@@ -135,7 +136,8 @@ class UpdateTable {
   Slab<Update, UpdateSlot> updates_;
   PieceSets sets_;
   std::vector<OfSession> sessions_;  // By slot.
-  std::deque<uint16_t> settling_;    // Sessions that may have records of earlier steps.
+  uint32_t ending_sessions_ = 0;
+  std::deque<uint16_t> settling_;  // Sessions that may have records of earlier steps.
 };
 
 }  // namespace tier::tiering

@@ -79,6 +79,11 @@ std::vector<uint64_t> WaitTable::ListSession(uint16_t session_slot) const {
   return numbers;
 }
 
+uint64_t WaitTable::FirstOfSession(uint16_t session_slot) const {
+  const auto first = by_session_.lower_bound({session_slot, 0});
+  return first == by_session_.end() || first->first != session_slot ? 0 : first->second;
+}
+
 void WaitTable::ListReadyJobs(std::vector<JobState*>* jobs) {
   jobs->clear();
   std::erase_if(ready_queues_, [&](uint32_t index) {
@@ -250,8 +255,7 @@ void WaitTable::WakeAt(uint64_t number, Place place) {
   Entry& entry = EntryOf(number);
   if (entry.reads_left > 1 && place.piece != kWhole) {
     --entry.reads_left;
-    std::erase(entry.places, place);
-    places_.erase({place, number});
+    places_.erase({place, number});  // Its own list keeps it until it is woken.
     return;
   }
   MakeReady(number);
@@ -288,7 +292,8 @@ void WaitTable::OnRoom(const JobState& job) {
   Queue& queue = QueueOf(job);
   if (queue.room.empty()) return;
   MakeFirstReady(queue);
-  for (const uint64_t number : queue.passing) MakeReady(number);
+  // Each looks once, however many events there are until then; WaitForRoom puts it back.
+  for (const uint64_t number : std::exchange(queue.passing, {})) MakeReady(number);
 }
 
 void WaitTable::OnRoomEverywhere() {
@@ -297,7 +302,7 @@ void WaitTable::OnRoomEverywhere() {
 
 void WaitTable::OnWrite(const JobState& job) {
   Queue& queue = QueueOf(job);
-  for (const uint64_t number : queue.write) MakeReady(number);
+  for (const uint64_t number : std::exchange(queue.write, {})) MakeReady(number);
 }
 
 void WaitTable::OnListed(uint16_t session_slot) {
@@ -365,8 +370,9 @@ void WaitTable::CheckInvariants() const {
     const bool waits = entry.room || entry.write || entry.listing || entry.store || !entry.places.empty();
     TIER_CHECK(entry.ready || waits, "request {} waits for nothing", number);
     TIER_CHECK(QueueOf(*entry.waiter.job).all.contains(number), "request {} is in no queue", number);
-    places += entry.places.size();
     for (const Place place : entry.places) {
+      if (!places_.contains({place, number})) continue;  // A read that has ended.
+      ++places;
       const Tensor& tensor = tensors_[place.tensor];
       TIER_CHECK(tensor.job == entry.waiter.job->slot && tensor.has(kAwaitedTensor), "request {} waits at tensor {}",
                  number, tensor.id);

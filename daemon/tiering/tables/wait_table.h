@@ -13,7 +13,9 @@
 //   of its waiters that lack pages needs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <span>
@@ -47,6 +49,7 @@ class WaitTable {
   // Numbers in the order of arrival.
   std::vector<uint64_t> ListJob(const JobState& job) const;
   std::vector<uint64_t> ListSession(uint16_t session_slot) const;
+  uint64_t FirstOfSession(uint16_t session_slot) const;  // 0: there is none.
 
   // Running. Jobs that have somebody ready, in no order.
   void ListReadyJobs(std::vector<JobState*>* jobs);
@@ -132,7 +135,11 @@ class WaitTable {
   template <typename Visit>
   void ForEachAsleep(Visit visit) const {
     for (const auto& [number, entry] : entries_) {
-      if (!entry.ready) visit(entry.waiter, std::span(entry.places).first(entry.reads_left));
+      if (entry.ready) continue;
+      std::vector<Place> reads;
+      std::ranges::copy_if(entry.places, std::back_inserter(reads),
+                           [&](Place place) { return entry.reads_left != 0 && places_.contains({place, number}); });
+      visit(entry.waiter, std::span<const Place>(reads));
     }
   }
 
@@ -142,8 +149,8 @@ class WaitTable {
 
   struct Entry {
     Waiter waiter;
-    std::vector<Place> places;
-    uint32_t reads_left = 0;  // Not 0: its places are reads, and all of them are waited for.
+    std::vector<Place> places;  // Those of reads that have ended too, which are in `places_` no more.
+    uint32_t reads_left = 0;    // Not 0: its places are reads, and all of them are waited for.
     bool running = false;
     bool ready = false;
     bool room = false;

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "daemon/base/check.h"
 #include "daemon/tiering/api/options.h"
@@ -62,9 +63,9 @@ class WorkBudget {
   // All of `work` is done now, and spends nothing: the look at the request that it belongs to has paid for it.
   template <typename Work>
   void Prepaid(Work work) {
-    prepaid_ = true;
+    const bool before = std::exchange(prepaid_, true);
     work();
-    prepaid_ = false;
+    prepaid_ = before;
   }
   // `work` may spend its part of what is left, as one of so many that are still to come; at least one unit.
   template <typename Work>

@@ -283,10 +283,13 @@ bool StartWrite(Tables& tables, PieceId id) {
 void StartQueuedReads(Tables& tables) {
   const auto& port = tables.ports.transfers;
   while (port.inflight() < port.inflight_max()) {
-    const std::optional<FlightSlot> slot = tables.flights.TakeQueued();
+    const std::optional<FlightSlot> slot = tables.flights.next_queued();
     if (!slot) return;
     const PieceId piece = tables.flights[*slot].piece;
-    if (tables.pieces[piece].copies == Copies::kFreed) {
+    const bool freed = tables.pieces[piece].copies == Copies::kFreed;
+    if (freed && !tables.work.TrySpend(kFreeCost)) return tables.turn.NoteProgress();
+    tables.flights.TakeQueued();
+    if (freed) {
       EndFlight(tables, *slot);
       FinishFreedPiece(tables, piece);
     } else {
