@@ -88,11 +88,7 @@ void JobService::Leave(const LeavingSession& leaving, const std::string& reason)
   const std::optional<Job> job = found == nullptr ? std::nullopt : std::optional<Job>(*found);
   const bool ends_job = registry_.Leave(leaving.job, leaving.session).has_value();
   if (ends_job) registry_.Remove(leaving.job);
-  if (leaving.engine_knows) {
-    engine_.EndSession(leaving.session, reason, ends_job ? std::optional(leaving.job) : std::nullopt);
-  } else if (ends_job) {
-    engine_.CloseJob(leaving.job, reason, false);
-  }
+  engine_.EndSession(leaving.session, reason, ends_job ? std::optional(leaving.job) : std::nullopt);
   if (!job) return;  // It was closed under its sessions.
   if (leaving.announced) {
     events_.Emit(

@@ -17,8 +17,7 @@ namespace tier::session {
 struct LeavingSession {
   tiering::JobId job{};
   tiering::SessionId session{};
-  bool engine_knows = true;  // False: the engine ended it, or never began it.
-  bool announced = true;     // Events have told of it.
+  bool announced = true;  // Events have told of it.
 };
 
 class JobService {

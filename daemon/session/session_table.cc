@@ -107,7 +107,7 @@ bool SessionTable::RefuseAttach(tiering::SessionId session, Error error) {
   if (attaching.empty()) return false;
   const Entry& entry = *attaching.mapped().entry;
   quota_.Give(entry.uid);
-  job_service_->Leave({.job = entry.job, .session = session, .engine_knows = false, .announced = false}, error.message);
+  job_service_->Leave({.job = entry.job, .session = session, .announced = false}, error.message);
   attaching.mapped().done(std::unexpected(std::move(error)));
   return true;
 }
@@ -141,7 +141,7 @@ void SessionTable::Reclaim(Entry* entry, const std::string& reason) {
     // A ring that breaks the protocol has nothing more to say.
     (void)entry->port.ReceiveLast(job_service_->engine(), scratch_);
   }
-  job_service_->Leave({.job = job, .session = session, .engine_knows = entry->engine_knows}, reason);
+  job_service_->Leave({.job = job, .session = session}, reason);
   watch_.Remove(entry);
   quota_.Give(entry->uid);
   std::erase(answered_, entry);

@@ -30,7 +30,7 @@ class EnginePort {
   virtual void CloseJob(JobId job, const std::string& reason, bool purge) = 0;
 
   // Sessions. REQUIRES for OpenSession: the job is not being resumed. EndSession is for death and goodbye: everything
-  // held is reclaimed, write leases revert or tear.
+  // held is reclaimed, write leases revert or tear. A session that has ended, or was never opened, holds nothing.
   virtual Status OpenSession(SessionId session, JobId job) = 0;
   // `ends_job`: the session was the last one of this ephemeral job, which goes with it, also where the engine has ended
   // the session itself.

@@ -125,11 +125,10 @@ class FakeEngine final : public tiering::EnginePort {
   }
   void EndSession(tiering::SessionId session, const std::string& reason,
                   std::optional<tiering::JobId> ends_job) override {
-    const auto found = sessions.find(static_cast<uint64_t>(session));
-    TIER_CHECK(found != sessions.end(), "session {}", static_cast<uint64_t>(session));
-    sessions.erase(found);
-    log.push_back("end " + std::to_string(static_cast<uint64_t>(session)) + ": " + reason);
-    std::erase_if(waiting_, [session](const SubmittedRequest& request) { return request.session == session; });
+    if (sessions.erase(static_cast<uint64_t>(session)) != 0) {
+      log.push_back("end " + std::to_string(static_cast<uint64_t>(session)) + ": " + reason);
+      std::erase_if(waiting_, [session](const SubmittedRequest& request) { return request.session == session; });
+    }
     if (ends_job) CloseJob(*ends_job, reason, false);
   }
   void WindowReturned(tiering::SessionId session, WindowIndex window) override {
