@@ -196,7 +196,8 @@ class FakeEngine final : public tiering::EnginePort {
   }
   tiering::JobCounters Counters(tiering::JobId job) const override {
     const tiering::JobOptions& options = jobs.at(static_cast<uint64_t>(job));
-    return {.guarantee_bytes = options.guarantee_bytes, .limit_bytes = options.limit_bytes};
+    return {
+        .guarantee_bytes = options.guarantee_bytes, .limit_bytes = options.limit_bytes, .persisted = options.resume};
   }
   tiering::TensorPage Tensors(tiering::JobId, uint32_t from, size_t max) const override {
     if (from == 7 || max == 0) return {};

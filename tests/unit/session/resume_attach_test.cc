@@ -21,16 +21,20 @@ class ResumeAttach : public testing::EngineThreadParts {
   };
   ResumeAttach() { engine_.hold_resumes = true; }
 
+  static OpenJobRequest MakeResume(int32_t rank) {
+    return {.name = "train",
+            .token = std::string(64, 'a'),
+            .mode = proto::OpenMode::kResume,
+            .rank = rank,
+            .world_size = 2};
+  }
   // A rank of one run of two.
   std::shared_ptr<Attempt> Resume(uint64_t session, int32_t rank = 0) {
     auto region = MakeSessionRegion(1, static_cast<tiering::SessionId>(session)).value();
     const auto attempt = std::make_shared<Attempt>();
     attempt->client = std::make_unique<RingClient>(region.descriptor.get());
     AttachRequest request = MakeRequest(session, 1000, "train", std::move(region.mapping));
-    request.open.mode = proto::OpenMode::kResume;
-    request.open.token = std::string(64, 'a');
-    request.open.rank = rank;
-    request.open.world_size = 2;
+    request.open = MakeResume(rank);
     bells_[attempt->client.get()] = proto::FileDescriptor(::dup(request.doorbell.get()));
     table_.Attach(std::move(request), clock_.now, [attempt](Result<Attached> answer) {
       EXPECT_FALSE(attempt->answer.has_value()) << "answered twice";
@@ -68,6 +72,35 @@ TEST_F(ResumeAttach, AllRanksWaitForOneResume) {
   EndResumes();
   EXPECT_TRUE(first->answer.value().has_value() && second->answer.value().has_value());
   EXPECT_EQ(engine_.sessions.size(), 2u);
+}
+
+// Nobody of it has come yet: a named job without members is resumed from its manifest, unless that is going on.
+TEST_F(ResumeAttach, JoinsTheResumeThatAnOperatorBegan) {
+  OpenJobRequest open = MakeResume(-1);
+  const tiering::JobId job = (*job_service_.Open(1000, open, std::nullopt, clock_.now))->id;
+  const auto first = Resume(1, 0);
+  const auto second = Resume(2, 1);
+  EXPECT_TRUE(engine_.log.empty()) << engine_.log.front();
+  EXPECT_FALSE(first->answer.has_value() || second->answer.has_value());
+  EndResumes();
+  ASSERT_TRUE(first->answer.value().has_value() && second->answer.value().has_value());
+  EXPECT_EQ((*first->answer)->job, static_cast<uint64_t>(job));
+  EXPECT_EQ((*second->answer)->job, static_cast<uint64_t>(job));
+  EXPECT_EQ(engine_.jobs.size(), 1u);
+}
+
+TEST_F(ResumeAttach, JoinsTheResumeThatAClientBeganWhichHasGoneSince) {
+  const auto gone = Resume(1, 0);
+  const tiering::JobId job = registry_.jobs().begin()->first;
+  table_.Detach(tiering::SessionId{1}, "the client is gone");
+  const auto next = Resume(2, 0);
+  ASSERT_EQ(registry_.jobs().size(), 1u);
+  EXPECT_EQ(registry_.jobs().begin()->first, job) << "it was begun again";
+  EXPECT_FALSE(next->answer.has_value());
+  EndResumes();
+  ASSERT_TRUE(next->answer.value().has_value());
+  EXPECT_EQ((*next->answer)->job, static_cast<uint64_t>(job));
+  EXPECT_EQ(engine_.sessions.size(), 1u);
 }
 
 TEST_F(ResumeAttach, AFailureIsToldToAllWhoWaitAndLeavesNoJob) {
