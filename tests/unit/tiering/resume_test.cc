@@ -21,7 +21,8 @@ constexpr SessionId kReader{2000};
 // A closed job of some tensors with keys; its resume takes many turns.
 class Resume : public ::testing::Test {
  protected:
-  Resume() : world({.engine = {.work = {.store = 13}}, .device_blocks = 256, .manifests = true}) {
+  explicit Resume(uint32_t store_units = 13)
+      : world({.engine = {.work = {.store = store_units}}, .device_blocks = 256, .manifests = true}) {
     const JobId job = world.OpenJob(kNamed);
     const SessionId session = world.OpenSession(job);
     for (uint64_t id = 1; id <= kTensors; ++id) {
@@ -174,12 +175,70 @@ TEST_F(Resume, TheManifestItselfIsChargedWhileItIsRead) {
 
 TEST_F(Resume, AFlushOfTheJobHasNothingToWrite) {
   ASSERT_TRUE(Open(kAgain));
-  world.Turns(12);
-  ASSERT_TRUE(world.engine->FlushJob(kAgain, 77, 1000));
-  world.Turn();
-  EXPECT_EQ(world.Answered(kInternalSession, 77)->code, Code::kOk);
-  EXPECT_TRUE(world.WaitUntilOpened(kAgain).has_value());
+  for (uint64_t sequence = 1; !world.sink.opened.contains(1000); ++sequence) {
+    ASSERT_TRUE(world.engine->FlushJob(kAgain, sequence, 1000));
+    world.Turn();
+    ASSERT_TRUE(world.Answered(kInternalSession, sequence).has_value()) << "turn " << sequence;
+    EXPECT_EQ(world.Answered(kInternalSession, sequence)->code, Code::kOk);
+    ASSERT_LT(sequence, 1000u);
+  }
   CheckWhole(kAgain);
+}
+
+TEST_F(Resume, AJobThatIsBeingResumedIsNotOpenedAgain) {
+  ASSERT_TRUE(Open(kAgain));
+  for (uint64_t turns = 0; !world.sink.opened.contains(1000); ++turns) {
+    const Status second = Open(JobId{1001 + turns});
+    ASSERT_FALSE(second.has_value());
+    EXPECT_EQ(second.error().code, Code::kAlreadyExists);
+    world.Turn();
+    ASSERT_LT(turns, 1000u) << "the resume begins again and again";
+  }
+  EXPECT_EQ(world.sink.opened.size(), 1u);
+  CheckWhole(kAgain);
+}
+
+// Beside closed jobs whose manifests are deleted, with extents to be freed for thousands of turns.
+class ResumeBesideSweeps : public Resume {
+ protected:
+  static constexpr uint64_t kClosed = 4;
+  static constexpr uint64_t kExtents = 600;  // Of each; a turn has work for one.
+
+  ResumeBesideSweeps() : Resume(1) {
+    std::vector<JobId> jobs;
+    for (uint64_t i = 0; i < kClosed; ++i) jobs.push_back(PersistMany("1000/closed-" + std::to_string(i)));
+    for (const JobId job : jobs) world.engine->CloseJob(job, "removed", true);
+    world.Turns(5);  // The store has deleted their manifests.
+  }
+  JobId PersistMany(const std::string& key) {
+    const JobId job = world.OpenJob({.key = key, .named = true});
+    const SessionId session = world.OpenSession(job);
+    std::vector<proto::RequestItem> items;
+    for (uint64_t id = 1; id <= kExtents; ++id) items.push_back({id, 0, 0, kPageSize});
+    const Answer created = world.Ask(session, Op::kCreate, items, kShared);
+    for (uint32_t i = 0; i < kExtents; ++i) items[i] = {0, 0, 0, World::LeaseOf(created, i)};
+    EXPECT_EQ(world.Ask(session, Op::kRelease, items).code, Code::kOk);
+    EXPECT_EQ(world.Ask(session, Op::kPersist, {}).code, Code::kOk);
+    return job;
+  }
+  uint64_t Unswept() const { return (world.extents.total().live - kLive) / kPageSize; }
+};
+
+TEST_F(ResumeBesideSweeps, ComesBackLongBeforeTheyEndAndHoldsNoneOfThemUp) {
+  const uint64_t unswept = Unswept();
+  ASSERT_GT(unswept, kClosed * kExtents * 9 / 10);
+  ASSERT_TRUE(Open(kAgain));
+  uint64_t turns = 0;
+  for (; !world.sink.opened.contains(1000); ++turns) {
+    world.Turn();
+    ASSERT_LT(turns, 200u) << "it waits for the sweeps, which have freed " << unswept - Unswept();
+  }
+  EXPECT_TRUE(world.sink.opened.at(1000).has_value());
+  EXPECT_GE(unswept - Unswept(), turns / 4) << "it leaves them a part of the turns";
+  CheckWhole(kAgain);
+  for (turns = 0; world.Turn(); ++turns) ASSERT_LT(turns, 10000u);
+  EXPECT_GT(turns, 2000u) << "they had work for that long";
+  EXPECT_EQ(Unswept(), 0u);
 }
 
 TEST_F(Resume, ASessionThatComesBeforeTheJobIsOpenIsABug) {
