@@ -132,5 +132,75 @@ TEST_F(ManyLeases, OfTheLastSessionOfAJobEndBeforeItsWindowsGo) {
   EXPECT_EQ(world.windows.window_count(), 0u);
 }
 
+// Dead sessions with leases over more pieces than a turn has work for, beside dead sessions with many small leases: in
+// whatever order they died, none waits for all the others.
+class LargeAndSmallLeases : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kLargePieces = 24;
+  static constexpr uint32_t kPerTurn = 16;
+  static constexpr uint64_t kSmall = 1;  // The tensors.
+  static constexpr uint64_t kLarge = 2;
+
+  LargeAndSmallLeases() {
+    world.Put(other, kSmall, 100, 1, proto::kFlagShared);
+    const Answer created = world.Create(other, kLarge, kLargePieces * kPiece, proto::kFlagShared);
+    EXPECT_EQ(world.Release(other, World::LeaseOf(created)).code, Code::kOk) << created.detail;
+  }
+  SessionId OpenWithLeases(uint64_t tensor, uint64_t count) {
+    const SessionId session = world.OpenSession(job);
+    const std::vector<proto::RequestItem> items(count, {tensor, 0, 0, 0});
+    const Answer answer = world.Ask(session, Op::kAcquire, items, proto::kFlagShared);
+    EXPECT_EQ(answer.code, Code::kOk) << answer.detail;
+    return session;
+  }
+  // Is answered when all leases on the tensor have ended.
+  uint64_t SendWriter(uint64_t tensor) {
+    return world.Send(other, Op::kAcquire, {{tensor, 0, 100, 0}}, proto::kFlagShared | proto::kFlagWrite);
+  }
+  uint64_t TurnsUntilAnswered(uint64_t asked, uint64_t most) {
+    uint64_t turns = 0;
+    for (; !world.Answered(other, asked).has_value() && turns < most; ++turns) world.Turn();
+    return turns;
+  }
+  uint64_t Leases() { return world.engine->Snapshot().lease_count; }
+
+  World world{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 256 * kMiB},
+               .engine = {.work = {.submit = kPerTurn, .teardown = kPerTurn, .frees = kPerTurn}}}};
+  const JobId job = world.OpenJob();
+  const SessionId other = world.OpenSession(job);
+};
+
+TEST_F(LargeAndSmallLeases, ALargeOneWaitsForThoseThatDiedBeforeItAndForNoneThatDiedAfter) {
+  constexpr uint64_t kBefore = 100;
+  constexpr uint64_t kAfter = 1000;
+  std::vector<SessionId> dying;
+  for (const uint64_t leases : {kBefore, kBefore}) dying.push_back(OpenWithLeases(kSmall, leases));
+  dying.push_back(OpenWithLeases(kLarge, 1));
+  for (const uint64_t leases : {kAfter, kAfter, kAfter}) dying.push_back(OpenWithLeases(kSmall, leases));
+  const uint64_t writing = SendWriter(kLarge);
+  world.Turn();
+  for (const SessionId session : dying) world.EndSession(session, "killed");
+  ASSERT_GT(Leases(), 2 * kBefore + 3 * kAfter - kPerTurn) << "a turn has work for some of them";
+  TurnsUntilAnswered(writing, 2000);
+  ASSERT_TRUE(world.Answered(other, writing).has_value());
+  EXPECT_GT(Leases(), 2 * kAfter) << "it has not waited for those that died after it";
+  for (uint32_t turns = 0; world.Turn(); ++turns) ASSERT_LT(turns, 10000u);
+  EXPECT_EQ(Leases(), 1u) << "the writer's";
+}
+
+TEST_F(LargeAndSmallLeases, SmallOnesEndBesideManyLargeOnesThatDiedBefore) {
+  constexpr uint64_t kLargeLeases = 60;
+  const SessionId large = OpenWithLeases(kLarge, kLargeLeases);
+  const SessionId small = OpenWithLeases(kSmall, 30);
+  const uint64_t writing = SendWriter(kSmall);
+  world.Turn();
+  world.EndSession(large, "killed");
+  world.EndSession(small, "killed");
+  const uint64_t large_writing = SendWriter(kLarge);
+  EXPECT_LT(TurnsUntilAnswered(writing, 20), 20u) << "they have a part of each turn";
+  EXPECT_GT(Leases(), kLargeLeases * 3 / 4);
+  EXPECT_LE(TurnsUntilAnswered(large_writing, 1000), 5 * kLargeLeases) << "they do not stand still meanwhile";
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
