@@ -1,6 +1,9 @@
 // A swap_out over a tensor that exists: sealed range by range, waited for by others, torn when it never ends.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <utility>
+
 #include "daemon/tiering/tables/tables.h"
 #include "tests/support/tiering/world.h"
 
@@ -15,8 +18,8 @@ constexpr uint32_t kMore = proto::kFlagMore;
 
 class UnfinishedSwaps : public ::testing::Test {
  protected:
-  UnfinishedSwaps()
-      : world({.engine = {.unfinished_swaps_per_session_max = 3}, .manifests = true}),
+  explicit UnfinishedSwaps(const WorkUnits& work = {})
+      : world({.engine = {.unfinished_swaps_per_session_max = 3, .work = work}, .manifests = true}),
         job(world.OpenJob({.key = "1000/training", .named = true})),
         writer(world.OpenSession(job)),
         reader(world.OpenSession(job)) {
@@ -344,6 +347,103 @@ TEST_F(UnfinishedSwaps, OfAllPiecesEndTheUpdatesOfOthers) {
   world.EndSession(reader, "killed");
   const SessionId third = world.OpenSession(job);
   EXPECT_EQ(world.Check(third, 1, 2, kShared), Code::kOk);
+}
+
+// A turn has work to break one of them, and none as long as a crowd that died before has leases to end.
+class UnfinishedSwapsOfTheDead : public UnfinishedSwaps {
+ protected:
+  UnfinishedSwapsOfTheDead()
+      : UnfinishedSwaps({.submit = 4, .teardown = 3}),
+        third(std::exchange(writer, world.OpenSession(job))),  // The writer has created nothing.
+        crowd(world.OpenSession(job)) {
+    world.Put(third, 3, 100, 1, kShared);
+    const std::vector<proto::RequestItem> items(60, {3, 0, 0, 0});
+    EXPECT_EQ(world.Ask(crowd, Op::kAcquire, items, kShared).code, Code::kOk);
+  }
+  void KillBehindTheCrowd(SessionId session) {
+    world.EndSession(crowd, "killed");
+    world.EndSession(session, "killed");
+  }
+  uint64_t TornCount() { return world.Job(job).torn_count; }
+  void TurnsUntilTorn(uint64_t count) {
+    for (int turns = 0; TornCount() < count && turns < 200; ++turns) world.Turn();
+    EXPECT_EQ(TornCount(), count);
+  }
+  uint64_t SendRead(SessionId session, uint64_t tensor, uint64_t length = 0) {
+    return world.Send(session, Op::kAcquire, {{tensor, 0, length, 0}}, kShared);
+  }
+  uint64_t SendRewrite(SessionId session, uint64_t tensor, uint64_t length = 0) {
+    return world.Send(session, Op::kAcquire, {{tensor, 0, length, 0}},
+                      kShared | proto::kFlagWrite | proto::kFlagDiscard);
+  }
+
+  SessionId third;
+  SessionId crowd;
+};
+
+TEST_F(UnfinishedSwapsOfTheDead, InSomeTensorsEndOneAfterTheOther) {
+  world.PutEach(third, 4, 5, kSize, kShared);
+  std::map<uint64_t, uint64_t> asked;  // By tensor.
+  for (const uint64_t id : {1, 4, 5}) {
+    ASSERT_EQ(Release(Lease(0, kPiece, id), kMore, 0, 2 * kPiece).code, Code::kOk);
+    asked[id] = SendRead(reader, id);
+  }
+  ASSERT_EQ(world.Acquire(third, 1, kShared, 2 * kPiece, kPiece).code, Code::kOk);
+  KillBehindTheCrowd(writer);
+  const uint64_t nested = SendRead(third, 1, kPiece);
+  const uint64_t rewriting = SendRewrite(third, 1, 2 * kPiece);
+  world.Turns(5);
+  EXPECT_EQ(TornCount(), 0u) << "all of them stand";
+  for (const auto& [id, sequence] : asked) EXPECT_FALSE(world.Answered(reader, sequence).has_value()) << id;
+  TurnsUntilTorn(1);
+  EXPECT_TRUE(world.Answered(reader, asked[5]).has_value()) << "the newest is broken first";
+  TurnsUntilTorn(2);
+  EXPECT_TRUE(world.Answered(reader, asked[4]).has_value());
+  EXPECT_FALSE(world.Answered(reader, asked[1]).has_value());
+  for (const uint64_t sequence : {nested, rewriting}) EXPECT_FALSE(world.Answered(third, sequence).has_value());
+  TurnsUntilTorn(3);
+  world.Turns(3);
+  for (const auto& [id, sequence] : asked) {
+    ASSERT_TRUE(world.Answered(reader, sequence).has_value()) << id;
+    EXPECT_EQ(world.Answered(reader, sequence)->code, Code::kTorn) << id;
+  }
+  EXPECT_EQ(world.Wait(third, nested).code, Code::kTorn) << "the dead wait for nothing";
+  EXPECT_EQ(world.Release(third, World::LeaseOf(world.Wait(third, rewriting))).code, Code::kOk);
+  EXPECT_EQ(TornCount(), 2u) << "what was to be swapped is rewritten";
+  for (const uint64_t id : {4, 5}) {
+    const Answer granted = world.Wait(reader, SendRewrite(reader, id, 2 * kPiece));
+    EXPECT_EQ(world.Release(reader, World::LeaseOf(granted)).code, Code::kOk) << id;
+  }
+  EXPECT_EQ(TornCount(), 0u);
+}
+
+TEST_F(UnfinishedSwapsOfTheDead, OfTwoSessionsInOneTensorEndAsOne) {
+  const Answer part = world.Acquire(reader, 1, kShared | proto::kFlagWrite, kPiece, kPiece);
+  ASSERT_EQ(part.code, Code::kOk);
+  ASSERT_EQ(Write(0, kMore).code, Code::kOk);
+  KillBehindTheCrowd(writer);
+  EXPECT_EQ(world.Ask(reader, Op::kRelease, {{0, 0, kSize, World::LeaseOf(part)}}, kMore).code, Code::kOk)
+      << "a dead session writes no piece last";
+  const uint64_t reading = SendRead(third, 1);
+  const uint64_t rewriting = SendRewrite(third, 1);
+  world.EndSession(reader, "killed");
+  world.Turns(3);
+  EXPECT_EQ(TornCount(), 0u) << "both stand";
+  TurnsUntilTorn(1);
+  EXPECT_FALSE(world.Answered(third, rewriting).has_value()) << "the other one still stands";
+  EXPECT_EQ(world.Wait(third, reading).code, Code::kTorn);
+  const Answer granted = world.Wait(third, rewriting);
+  ASSERT_EQ(granted.code, Code::kOk) << granted.detail;
+  EXPECT_EQ(TornCount(), 1u) << "it is torn once";
+  world.Fill(granted.spans, 1, 9);
+  EXPECT_EQ(world.Release(third, World::LeaseOf(granted)).code, Code::kOk);
+  EXPECT_EQ(TornCount(), 0u);
+  EXPECT_EQ(world.Check(third, 1, 9, kShared), Code::kOk);
+  writer = world.OpenSession(job);  // In the place of one of them: it may have as many as any other.
+  for (const uint64_t id : {10, 11, 12}) {
+    world.Put(writer, id, 2 * kPiece, 1, kShared);
+    EXPECT_EQ(Release(Lease(0, kPiece, id), kMore, 0, 2 * kPiece).code, Code::kOk) << id;
+  }
 }
 
 }  // namespace
