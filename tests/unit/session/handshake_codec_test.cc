@@ -1,5 +1,6 @@
 // Packets of the data socket: what is accepted, and that every wrong byte is refused and named.
 #include <cstring>
+#include <initializer_list>
 #include <random>
 #include <span>
 #include <vector>
@@ -192,7 +193,7 @@ TEST(ParseClientPacket, KnowsTheAnswerToAChallenge) {
 }
 
 TEST(ParseClientPacket, RefusesWhatAClientDoesNotSend) {
-  for (const uint16_t kind : {0, 1, 2, 3, 4, 6, 8, 65535}) {
+  for (const uint16_t kind : std::initializer_list<uint16_t>{0, 1, 2, 3, 4, 6, 8, 65535}) {
     auto packet = MakeWindowReturnPacket(PacketKind::kWindowReturned, WindowIndex{1});
     packet.header.kind = kind;
     EXPECT_FALSE(ParseClientPacket(Bytes(packet))) << kind;

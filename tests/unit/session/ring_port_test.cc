@@ -119,7 +119,7 @@ TEST_F(RingPortTest, MessagesOfEveryLengthCrossTheWrap) {
   for (int round = 0; round < 2000; ++round) {
     const std::vector<RequestItem> items(1 + random() % 400);
     if (client_.Send(Op::kFree, items)) ++sent;
-    const auto received = Receive(1 + random() % 3);
+    const auto received = Receive(static_cast<uint32_t>(1 + random() % 3));
     ASSERT_TRUE(received) << received.error().message;
     Turn();
     ASSERT_TRUE(port_.Flush());

@@ -44,7 +44,7 @@ TEST(UidQuota, BooksBalanceAfterAnyHistory) {
   UidQuota quota(20, PerUidLimit(20));
   std::vector<size_t> held(5);
   for (int step = 0; step < 10'000; ++step) {
-    const uint32_t uid = random() % held.size();
+    const auto uid = static_cast<uint32_t>(random() % held.size());
     const size_t sum = std::accumulate(held.begin(), held.end(), size_t{0});
     if (random() % 5 < 2) {
       if (held[uid] > 0) --held[uid], quota.Give(uid);
