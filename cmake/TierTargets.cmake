@@ -7,6 +7,8 @@ find_package(Threads REQUIRED)
 add_library(tier_flags INTERFACE)
 target_compile_options(tier_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-qual -Wno-missing-field-initializers -Werror)
+# A value that may not fit its new type is converted by name. Signs are not asked about; in C they would come along.
+target_compile_options(tier_flags INTERFACE -Wconversion -Wno-sign-conversion)
 # Only fuzzers are built with clang: what it alone warns about is g++'s and libstdc++ 12's, not ours.
 target_compile_options(tier_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-error>)
 target_include_directories(tier_flags INTERFACE "${PROJECT_SOURCE_DIR}")
