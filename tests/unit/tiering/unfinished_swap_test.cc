@@ -424,12 +424,11 @@ TEST_F(UnfinishedSwapsOfTheDead, OfTwoSessionsInOneTensorEndAsOne) {
   KillBehindTheCrowd(writer);
   EXPECT_EQ(world.Ask(reader, Op::kRelease, {{0, 0, kSize, World::LeaseOf(part)}}, kMore).code, Code::kOk)
       << "a dead session writes no piece last";
+  EXPECT_EQ(TornCount(), 1u) << "what it left is broken before what comes after it";
   const uint64_t reading = SendRead(third, 1);
   const uint64_t rewriting = SendRewrite(third, 1);
   world.EndSession(reader, "killed");
   world.Turns(3);
-  EXPECT_EQ(TornCount(), 0u) << "both stand";
-  TurnsUntilTorn(1);
   EXPECT_FALSE(world.Answered(third, rewriting).has_value()) << "the other one still stands";
   EXPECT_EQ(world.Wait(third, reading).code, Code::kTorn);
   const Answer granted = world.Wait(third, rewriting);
@@ -444,6 +443,18 @@ TEST_F(UnfinishedSwapsOfTheDead, OfTwoSessionsInOneTensorEndAsOne) {
     world.Put(writer, id, 2 * kPiece, 1, kShared);
     EXPECT_EQ(Release(Lease(0, kPiece, id), kMore, 0, 2 * kPiece).code, Code::kOk) << id;
   }
+}
+
+TEST_F(UnfinishedSwapsOfTheDead, CountAsRewrittenWhatWasSealedBeforeTheyWereBroken) {
+  const Answer part = world.Acquire(reader, 1, kShared | proto::kFlagWrite, kPiece, kPiece);
+  ASSERT_EQ(Release(Lease(0, kPiece), kMore, 0, 2 * kPiece).code, Code::kOk);
+  KillBehindTheCrowd(writer);
+  ASSERT_EQ(world.Release(reader, World::LeaseOf(part)).code, Code::kOk);
+  TurnsUntilTorn(1);
+  const Answer rest = world.Wait(third, SendRewrite(third, 1, kPiece));
+  ASSERT_EQ(rest.code, Code::kOk) << rest.detail;
+  EXPECT_EQ(world.Release(third, World::LeaseOf(rest)).code, Code::kOk);
+  EXPECT_EQ(TornCount(), 0u);
 }
 
 }  // namespace

@@ -126,6 +126,19 @@ TEST_F(Waits, RoomWakesTheFirstAndThoseThatMayPass) {
   EXPECT_TRUE(table_.RoomTakenBefore(job_, passing)) << "the first keeps its place until it runs";
 }
 
+TEST_F(Waits, WhoMayPassIsWokenByRoomAgainOnceItWaitsAgain) {
+  AddForRoom({.lacking_pages = 7});
+  const uint64_t passing = AddForRoom({.lacking_pages = 2, .may_pass = true});
+  for (int times = 0; times < 2; ++times) {
+    table_.OnRoom(job_);
+    table_.OnRoom(job_);
+    EXPECT_TRUE(table_.ready(passing)) << times;
+    table_.Take(passing);
+    table_.WaitForRoom(passing, {.lacking_pages = 2, .may_pass = true});
+    EXPECT_FALSE(table_.ready(passing)) << times;
+  }
+}
+
 TEST_F(Waits, WhenTheFirstForRoomLeavesTheNextIsReady) {
   const uint64_t first = AddForRoom({.lacking_pages = 7});
   const uint64_t second = AddForRoom({.lacking_pages = 1});
