@@ -227,13 +227,15 @@ void LmdbManifestStore::Run() {
     batch.swap(waiting_);
     std::vector<std::shared_ptr<void>> discarded = std::exchange(discarded_, {});
     std::vector<ManifestResult> done;
-    const bool retry = std::chrono::steady_clock::now() >= superblock_retry_at_;
     {
       const MutexUnlock unlocked(mutex_);
-      if (retry) WriteSuperblocks();
       discarded.clear();
       done = Perform(batch);
       batch.clear();
+    }
+    if (std::chrono::steady_clock::now() >= superblock_retry_at_) {
+      const MutexUnlock unlocked(mutex_);
+      WriteSuperblocks();
     }
     std::move(done.begin(), done.end(), std::back_inserter(results_));
     if (options_.signal != nullptr) options_.signal->Signal();

@@ -18,9 +18,9 @@ constexpr size_t kSummedPerUnit = 256;  // Bytes that one unit of work checks.
 
 using Stage = ManifestReplay::Stage;
 
-// The user may not have so much more: the job is not resumed.
+// The user may not have so much more: the job is not resumed. What was persisted within the reserve can be resumed.
 Status Charge(JobState& job, MetadataKind kind, uint64_t* charged, uint64_t bytes) {
-  if (!job.metadata->HasRoom(bytes)) {
+  if (!job.metadata->HasRoomInReserve(bytes)) {
     const Refusal refusal = job.metadata->RefusalOf(bytes);
     return Fail(refusal.code, "the job cannot be resumed: " + refusal.detail);
   }

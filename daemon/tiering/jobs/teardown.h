@@ -28,7 +28,7 @@ void ContinueTeardowns(Tables& tables);
 // Ends the sessions of jobs whose windows could not be touched (WindowFault).
 void EndFaultedJobs(Tables& tables);
 
-// Ends its sessions and frees everything. `forget`: its manifest too.
+// Ends its sessions and frees everything. `purge`: its manifest too.
 void CloseJob(Tables& tables, JobState& job, const std::string& reason, bool purge);
 // Closed jobs whose last transfer has ended give back their windows.
 void SweepClosedJobs(Tables& tables);

@@ -94,6 +94,21 @@ void Break(Tables& tables, UpdateSlot slot) {
   if (!torn.empty()) MarkTorn(tables, tensor, torn);  // Else it was of an earlier step.
 }
 
+// `pay` for each of them. False: it could not.
+template <typename Pay>
+bool BreakEndingOf(Tables& tables, TensorSlot slot, Pay pay) {
+  if (!tables.updates.any_ending()) return true;
+  for (UpdateSlot each = tables.updates.FirstOf(slot); each != kNoUpdate;) {
+    const UpdateSlot next = tables.updates[each].next_of_tensor;
+    if (tables.updates.ending(each)) {
+      if (!pay()) return false;
+      Break(tables, each);
+    }
+    each = next;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<Refusal> ReadSwapPart(const Tables& tables, LeaseSlot slot, const proto::RequestItem& item,
@@ -120,7 +135,10 @@ void NoteSeal(Tables& tables, const Lease& lease, const SwapPart& part) {
   const Tensor& tensor = tables.tensors[lease.tensor];
   if (lease.length == tensor.size && !part.more) return EndUpdates(tables, lease.tensor);
   // What somebody left before is torn before this, and not by it.
-  if (tables.updates.any_ending()) tables.work.Prepaid([&] { BreakEnding(tables, lease.tensor); });
+  BreakEndingOf(tables, lease.tensor, [&] {
+    tables.work.Charge(kSettleCost);
+    return true;
+  });
   const UpdateSlot broken = tables.updates.FindBroken(lease.tensor);
   if (broken != kNoUpdate && tables.updates.AddRewritten(broken, WholePiecesOf(lease, tensor))) {
     RemoveTear(tables, lease.tensor);
@@ -171,16 +189,7 @@ bool BreakUpdates(Tables& tables, const SessionState& session) {
 }
 
 bool BreakEnding(Tables& tables, TensorSlot slot) {
-  const auto next = [&] {
-    UpdateSlot each = tables.updates.FirstOf(slot);
-    while (each != kNoUpdate && !tables.updates.ending(each)) each = tables.updates[each].next_of_tensor;
-    return each;
-  };
-  for (UpdateSlot each = next(); each != kNoUpdate; each = next()) {
-    if (!tables.work.TrySpend(kSettleCost)) return false;
-    Break(tables, each);
-  }
-  return true;
+  return BreakEndingOf(tables, slot, [&] { return tables.work.TrySpend(kSettleCost); });
 }
 
 void TearRange(Tables& tables, const SessionState& session, const WaitItem& item) {

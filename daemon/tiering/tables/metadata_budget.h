@@ -1,7 +1,7 @@
 // MetadataBudget: what the daemon itself keeps in memory for each user: records of tensors and pieces, of leases and
-// unfinished updates, string keys, requests that wait, answers that are not read, manifests that are being written and
-// the extents that manifests name, also those of closed jobs. All jobs of one uid share an account, so that no user can
-// have the daemon killed for its memory, or take what another one needs.
+// unfinished updates, string keys, requests that wait, answers that are not read, manifests that are being written or
+// read, and the extents that manifests name, also those of closed jobs. All jobs of one uid share an account, so that
+// no user can have the daemon killed for its memory, or take what another one needs.
 //
 // The owner of a record charges the account when it adds the record and releases the charge with it: sums, never scans.
 // A request that adds records is refused before it adds any (Check). It asks for all that its grant and the end of its

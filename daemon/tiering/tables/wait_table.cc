@@ -367,18 +367,22 @@ void WaitTable::CheckInvariants() const {
   size_t places = 0;
   for (const auto& [number, entry] : entries_) {
     TIER_CHECK(!entry.running, "request {} was left running", number);
-    const bool waits = entry.room || entry.write || entry.listing || entry.store || !entry.places.empty();
-    TIER_CHECK(entry.ready || waits, "request {} waits for nothing", number);
     TIER_CHECK(QueueOf(*entry.waiter.job).all.contains(number), "request {} is in no queue", number);
+    size_t own_places = 0;
     for (const Place place : entry.places) {
       if (!places_.contains({place, number})) continue;  // A read that has ended.
-      ++places;
+      ++own_places;
       const Tensor& tensor = tensors_[place.tensor];
       TIER_CHECK(tensor.job == entry.waiter.job->slot && tensor.has(kAwaitedTensor), "request {} waits at tensor {}",
                  number, tensor.id);
       TIER_CHECK(place.piece == kWhole || pieces_[tensors_.PieceOf(tensor, place.piece)].has(kAwaited),
                  "request {} waits at piece {} of tensor {}", number, place.piece, tensor.id);
     }
+    places += own_places;
+    TIER_CHECK(entry.reads_left == 0 || entry.reads_left == own_places, "request {} waits for {} reads of {}", number,
+               entry.reads_left, own_places);
+    const bool waits = entry.room || entry.write || entry.listing || entry.store || own_places != 0;
+    TIER_CHECK(entry.ready || waits, "request {} waits for nothing", number);
   }
   TIER_CHECK(places == places_.size(), "{} places of {}", places, places_.size());
 }

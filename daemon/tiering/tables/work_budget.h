@@ -9,6 +9,7 @@
 // the largest indivisible work of that stage. Beyond that goes only what cannot be put off (Charge):
 //   requests that were submitted although TakesRequests said no: the last ones of a session that ends;
 //   what is left of a session's releases, before its next request and at its end (FinishReleases);
+//   what dead sessions have left of a tensor of which a part is sealed;
 //   the chunks of the piece list of a tensor that is created: 4,096 for the largest there can be.
 // What the end of a session does at once is not counted: it takes back grants of the same turn, gives back its windows,
 // and drops what was to be said to it.

@@ -60,5 +60,28 @@ TEST(MetadataOfManifests, APersistForWhichThereIsNoRoomIsRefused) {
   EXPECT_EQ(world.Ask(session, Op::kPersist, {}).code, Code::kOk);
 }
 
+// A persist may use the reserve, so a resume may: what was accepted can be had again under the same limit.
+TEST(MetadataOfManifests, AResumeMayUseTheReserve) {
+  World world({.engine = {.metadata_bytes_per_uid_max = kBudget}, .manifests = true});
+  const JobOptions options{.key = "1/kept", .uid = 1, .named = true};
+  const SessionId other = world.Open({.uid = 1});
+  const JobId job = world.OpenJob(options);
+  const SessionId session = world.OpenSession(job);
+  world.PutEach(session, 1, 50, 1, proto::kFlagShared);
+  ASSERT_EQ(world.Ask(session, Op::kPersist, {}).code, Code::kOk);
+  world.engine->CloseJob(job, "closed", false);
+  world.Turns(5);
+  const uint64_t used = world.engine->Snapshot().metadata.of_largest_user;
+  const uint64_t needed = 50 * TensorCost(1) + world.manifests.shared_contents()->at(options.key).size();
+  world.engine->SetUnread(other, kBudget - used - needed / 2);
+  JobOptions resume = options;
+  resume.resume = true;
+  const JobId again{1000};
+  ASSERT_TRUE(world.engine->OpenJob(again, resume));
+  EXPECT_TRUE(world.WaitUntilOpened(again).has_value());
+  world.engine->SetUnread(other, 0);
+  EXPECT_EQ(world.Job(again).tensor_count, 50u);
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
