@@ -84,7 +84,7 @@ class World final : public tiering::ReplySink {
   bool WriteMessage(Bytes& input) {
     proto::RequestSlot slot{};
     slot.header.sequence = next_sequence_++;
-    slot.header.op = input.Take<uint8_t>() % (proto::kOpCount + 1);
+    slot.header.op = static_cast<uint16_t>(input.Take<uint8_t>() % (proto::kOpCount + 1));
     slot.header.item_count = input.Take<uint16_t>() % 1100;
     const OpShape* shape = ShapeOf(slot.header.op);
     const bool text = shape != nullptr && shape->text;
