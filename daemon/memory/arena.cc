@@ -237,7 +237,7 @@ void Arena::Poll(std::vector<WindowEvent>* events) {
     events->push_back(EventOf(index));
   }
   handed_out_.clear();
-  if (HostReading host; sampler_.Take(&host)) SetHost(host);
+  if (HostReading host; sampler_.Take(&host)) SetHost(host, std::exchange(sampled_making_bytes_, 0));
   maker_.Poll(&made_);
   for (MadeWindow& made : made_) {
     if (made.closed) {
@@ -320,14 +320,14 @@ void Arena::StartRefresh() {
 
 void Arena::RefreshHost() {
   const Result<HostReading> host = ReadHost(options_.host_root);
-  SetHost(host ? *host : HostReading{});  // Unreadable: nothing may be had, and the refusal says so.
+  SetHost(host ? *host : HostReading{}, 0);  // Unreadable: nothing may be had, and the refusal says so.
 }
 
-void Arena::SetHost(const HostReading& host) {
+void Arena::SetHost(const HostReading& host, uint64_t making_when_asked) {
   host_ = host;
   host_read_ = true;
   // Windows in the making are not in the reading yet, those being closed still are.
-  const uint64_t making = std::max(making_bytes_, std::exchange(sampled_making_bytes_, 0));
+  const uint64_t making = std::max(making_bytes_, making_when_asked);
   const uint64_t taken = options_.sizes.host_reserve_bytes + making;
   const uint64_t given = host_.available() + closing_bytes_ - closing_huge_bytes_;
   uint64_t room = given > taken ? given - taken : 0;

@@ -119,7 +119,8 @@ class Arena final : public WindowSource {
   std::unexpected<Error> HostRefusal(WindowKind kind);
   Result<WindowIndex> StartMake(State state, OwnerId owner, WindowKind kind);
   WindowIndex HandOutStock(OwnerId owner);
-  void SetHost(const HostReading& host);
+  // `making_when_asked`: bytes of windows that were in the making when the reading was asked for.
+  void SetHost(const HostReading& host, uint64_t making_when_asked);
   void ExtendCredit();
   void CloseStock();
   void StartClose(WindowIndex window);
