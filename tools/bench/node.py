@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,6 @@ sys.path.insert(0, str(ROOT / "bindings/python"))
 from tierd.daemon import Daemon  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("TIERD_BUILD", ROOT / "build/release"))
-BENCH = BUILD / "tools/bench/tier_bench"
 MIB, GIB = 1 << 20, 1 << 30
 
 
@@ -32,11 +32,18 @@ def scratch() -> pathlib.Path:
 
 @contextlib.contextmanager
 def daemon(
-    arena: int, tier: int, *, spin: str = "auto", prefault: bool = False, window: str = "", sessions: int = 0
+    arena: int,
+    tier: int,
+    *,
+    spin: str = "auto",
+    prefault: bool = False,
+    window: str = "",
+    sessions: int = 0,
+    build: pathlib.Path = BUILD,
 ) -> Iterator[tuple[Daemon, pathlib.Path]]:
     """A private daemon with a named SSD file (so that fio can open it too), gone with everything at the end.
 
-    `sessions`: the most that it takes; 0: its default.
+    `sessions`: the most that it takes; 0: its default. `build`: whose programs.
     """
     disk = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-", dir=scratch()))
     sockets = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-"))
@@ -48,16 +55,37 @@ def daemon(
         "metrics": {"listen": ""},
     } | ({"jobs": {"max_sessions": sessions}} if sessions else {})
     try:
-        with Daemon(sockets, settings, program=str(BUILD / "daemon/tierd")) as process:
+        with Daemon(sockets, settings, program=str(build / "daemon/tierd")) as process:
             yield process, disk / "tier.ssd"
     finally:
         shutil.rmtree(disk, ignore_errors=True)
         shutil.rmtree(sockets, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def stopped(process: Daemon) -> Iterator[None]:
+    """It does nothing while the block runs, except where something is measured (running)."""
+    os.kill(process.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process.process.pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def running(process: Daemon) -> Iterator[None]:
+    """A stopped one goes on while the block runs."""
+    os.kill(process.process.pid, signal.SIGCONT)
+    try:
+        yield
+    finally:
+        os.kill(process.process.pid, signal.SIGSTOP)
+
+
 def command(process: Daemon, part: str, **options: Any) -> list[str]:
-    """tier_bench's command line for one part against this daemon."""
-    words = [str(BENCH), part, "--socket", str(process.directory / "tierd.sock")]
+    """The command line of the tier_bench that was built with this daemon, for one part against it."""
+    program = pathlib.Path(str(process.process.args[0])).parents[1] / "tools/bench/tier_bench"
+    words = [str(program), part, "--socket", str(process.directory / "tierd.sock")]
     for name, value in options.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     return words

@@ -19,6 +19,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=PART_NAMES, help="only this part (may be repeated)")
     parser.add_argument("--quick", action="store_true", help="few rounds: a first look, not figures to quote")
     parser.add_argument("--peers", action="store_true", help="DeepSpeed's tuned handle as a second arm of the SSD part")
+    parser.add_argument(
+        "--beside",
+        type=pathlib.Path,
+        metavar="BUILD",
+        help="instead: the speeds of this build beside those of another version's build/release, in turn",
+    )
     parser.add_argument("--json", type=pathlib.Path, help="write JSON lines here")
     return parser.parse_args()
 

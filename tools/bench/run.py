@@ -8,6 +8,7 @@ unprivileged user with 8 MiB of memlock.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import resource
@@ -18,10 +19,11 @@ import sys
 import tempfile
 from collections.abc import Callable
 
+import beside
 import footprint
 import reclaim
 from contention import contention
-from node import BUILD, GIB, MIB, Daemon, Shell, bench, command, daemon, scratch
+from node import BUILD, GIB, MIB, Daemon, Shell, bench, command, daemon, running, scratch, stopped
 from options import PART_NAMES, parse
 from report import Report, quartiles
 from ssd import swaps_through_ssd
@@ -99,29 +101,30 @@ def leases(report: Report, quick: bool) -> None:
     )
 
 
-def latency_beside(process: Daemon, count: int, jobs: int, sessions: int) -> float:
-    """p50 of acquire + release in µs, beside so many idle sessions in so many jobs."""
-    if sessions == 0:
-        return bench(process, "lease-busy", count=count, spin="always")["acquire_release_busy"]["median"]
-    crowd = Shell(command(process, "crowd", count=sessions, jobs=jobs, spin="never"))
-    try:
-        return bench(process, "lease-busy", count=count, spin="always")["acquire_release_busy"]["median"]
-    finally:
-        crowd.close()
-
-
 def leases_in_a_crowd(report: Report, quick: bool) -> None:
-    rounds, count = (3, 20_000) if quick else (15, 50_000)
-    crowds = {"64 jobs": (64, 64), "1,000 idle sessions": (1, 1000)}
-    ratios: dict[str, list[float]] = {name: [] for name in crowds}
-    alone: list[float] = []
-    with daemon(arena=GIB, tier=2 * GIB, spin="always", sessions=2000) as (process, _):
-        for _ in range(rounds):
-            alone.append(latency_beside(process, count, 0, 0))
-            for name, (jobs, sessions) in crowds.items():
-                ratios[name].append(latency_beside(process, count, jobs, sessions) / alone[-1])
-    for name, each in ratios.items():
-        lower, middle, upper = statistics.quantiles(each, n=4)
+    rounds, count = (3, 20_000) if quick else (21, 50_000)
+    # Sessions and jobs of each daemon beside those of the client that is measured, which has a job of its own.
+    crowds = {"alone": (0, 0), "64 jobs": (63, 63), "1,000 idle sessions": (1000, 1)}
+    times: dict[str, list[float]] = {name: [] for name in crowds}
+    daemons: dict[str, Daemon] = {}
+    with contextlib.ExitStack() as stack:
+        for name, (sessions, jobs) in crowds.items():
+            process, _ = stack.enter_context(daemon(arena=256 * MIB, tier=2 * GIB, spin="always", sessions=2000))
+            if sessions != 0:  # They attach as fast as a user may: 50 a second.
+                crowd = Shell(command(process, "crowd", count=sessions, jobs=jobs, spin="never"))
+                stack.callback(crowd.close)
+            stack.enter_context(stopped(process))
+            daemons[name] = process
+        for number in range(rounds):
+            names = list(crowds)
+            for name in names[number % 3 :] + names[: number % 3]:
+                with running(daemons[name]):
+                    figures = bench(daemons[name], "lease-busy", count=count, spin="always")
+                times[name].append(figures["acquire_release_busy"]["median"])
+    alone = times.pop("alone")
+    for name, each in times.items():
+        ratios = [time / without for time, without in zip(each, alone, strict=True)]
+        lower, middle, upper = statistics.quantiles(ratios, n=4)
         report.add(
             f"acquire + release beside {name}, p50",
             middle,
@@ -253,6 +256,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, end_in_order)
     unprivileged = os.geteuid() == NOBODY
     report = Report(options.json, who="unprivileged: " if unprivileged else "")
+    if options.beside is not None:
+        return beside.compare(report, options.beside.resolve(), options.only, options.quick)
     chosen = [name for name in PARTS if not options.only or name in options.only]
     try:
         for name in chosen:

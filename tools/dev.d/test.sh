@@ -9,10 +9,10 @@ Builds release and runs all of its tests (ctest, pytest); builds with the addres
 runs the unit and property tests; gives every parser of outside bytes mutated input and the simulator fresh seeds for
 some seconds. Ends with counts, the reasons of skipped tests, and `N passed, N failed, N skipped`.
 
-  --full         adds the thread sanitizer and the fuzzers: 5 minutes each for ring and handshake, 1 for the others
-                 (TIERD_FUZZ_SECONDS each)
+  --full         adds the thread sanitizer, 10,000 seeds of the simulator (TIERD_SIMULATION_SEEDS), and the fuzzers: 5
+                 minutes each for ring and handshake, 1 for the others (TIERD_FUZZ_SECONDS each)
   --full-tools   runs `setup --full` first, so that fewer tests are skipped
-  --only PHASE   only this phase: release, python, asan, slice, tsan, fuzz (may be repeated)
+  --only PHASE   only this phase: release, python, asan, slice, tsan, simulation, fuzz (may be repeated)
 TEXT
 }
 
@@ -34,7 +34,7 @@ dev_test() {
   done
   if ((${#phases[@]} == 0)); then
     phases=(release python asan slice)
-    ((full)) && phases+=(tsan fuzz)
+    ((full)) && phases+=(tsan simulation fuzz)
   fi
   ensure_setup
   rm -rf "$REPORTS"
@@ -42,8 +42,8 @@ dev_test() {
   local phase
   for phase in "${phases[@]}"; do
     case $phase in
-      release | python | asan | slice | tsan | fuzz) run_phase "$phase" ;;
-      *) fail 2 "test: unknown phase '$phase'; one of: release python asan slice tsan fuzz" ;;
+      release | python | asan | slice | tsan | simulation | fuzz) run_phase "$phase" ;;
+      *) fail 2 "test: unknown phase '$phase'; one of: release python asan slice tsan simulation fuzz" ;;
     esac
   done
   run .venv/bin/python tools/dev.d/count_tests.py --minutes "$(minutes_so_far)" "$REPORTS"
@@ -124,6 +124,26 @@ test_slice() {
     run "build/asan/$slice" "$seed" "$SLICE_SECONDS" || failed=1
   done
   run build/release/tests/sim/tier_sim --seed "$seed" --seeds 1000000 --seconds "$SIMULATOR_SECONDS" || failed=1
+  return "$failed"
+}
+
+# One run of the simulator for each processor, each with seeds of its own.
+test_simulation() {
+  local seed seeds=${TIERD_SIMULATION_SEEDS:-10000} runs each run failed=0 started=()
+  seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+  runs=$(nproc)
+  each=$(((seeds + runs - 1) / runs))
+  dev_build release tier_sim
+  say "simulation: $runs times $each seeds from $seed"
+  for ((run = 0; run < runs; ++run)); do
+    build/release/tests/sim/tier_sim --seed $((seed + run * each)) --seeds "$each" \
+      >"$REPORTS/simulation-$run.log" 2>&1 &
+    started+=($!)
+  done
+  for run in "${!started[@]}"; do
+    wait "${started[run]}" || failed=1
+    tail -n 5 "$REPORTS/simulation-$run.log"
+  done
   return "$failed"
 }
 

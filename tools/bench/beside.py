@@ -1,0 +1,164 @@
+"""This build beside another version's: two daemons, every figure of both in turn, the other daemon stopped meanwhile.
+
+A row is the median of the ratios of the rounds, with its 95 % interval: that of the order statistics between which the
+median lies with this probability (the binomial distribution of how many of the rounds are below it). No assumption is
+made about how the rounds are distributed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pathlib
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import fio
+from node import BUILD, GIB, MIB, Daemon, Shell, bench, command, daemon, running, stopped
+from report import Report
+
+Arm = Callable[[], dict[str, float]]  # One measurement: its figures by name.
+TIME_MOST = 1.03  # Of the other version's time, for what takes processor time alone.
+
+
+def interval_of_median(values: list[float]) -> tuple[float, float]:
+    """The narrowest pair of order statistics, equally far from both ends, that has the median with 95 %."""
+    ordered = sorted(values)
+    count = len(ordered)
+    below, cut = 0.0, 0
+    while cut < count // 2:
+        below += math.comb(count, cut) / 2**count
+        if 2 * below > 0.05:
+            break
+        cut += 1
+    return (ordered[cut - 1], ordered[count - cut]) if cut else (-math.inf, math.inf)
+
+
+class Pair:
+    """Both daemons, this build's first; stopped except the one that is being measured."""
+
+    def __init__(self, stack: contextlib.ExitStack, other: pathlib.Path, **settings: Any) -> None:
+        self.daemons: list[Daemon] = []
+        self.files: list[pathlib.Path] = []
+        for build in (BUILD, other):
+            process, path = stack.enter_context(daemon(build=build, **settings))
+            stack.enter_context(stopped(process))
+            self.daemons.append(process)
+            self.files.append(path)
+
+    def measure(self, rounds: int, part: Callable[[int], dict[str, float]]) -> dict[str, list[tuple[float, float]]]:
+        """part(0) and part(1) in each round, beginning with another one each time; pairs of their figures by name."""
+        pairs: dict[str, list[tuple[float, float]]] = {}
+        for number in range(rounds):
+            figures: list[dict[str, float]] = [{}, {}]
+            for arm in (0, 1) if number % 2 == 0 else (1, 0):
+                with running(self.daemons[arm]):
+                    figures[arm] = part(arm)
+            for name, value in figures[0].items():
+                pairs.setdefault(name, []).append((value, figures[1][name]))
+        return pairs
+
+    def part(self, name: str, figures: dict[str, str], **options: Any) -> Callable[[int], dict[str, float]]:
+        """A part of tier_bench: the medians of these of its figures, by what they are called here."""
+
+        def run(arm: int) -> dict[str, float]:
+            all_of_them = bench(self.daemons[arm], name, **options)
+            return {what: all_of_them[figure]["median"] for figure, what in figures.items()}
+
+        return run
+
+
+def add_rows(report: Report, pairs: dict[str, list[tuple[float, float]]], rates: bool, at_most: float | None) -> None:
+    """Rows of time: for rates, the other's over ours."""
+    for what, each in pairs.items():
+        ratios = [theirs / ours if rates else ours / theirs for ours, theirs in each]
+        low, high = interval_of_median(ratios)
+        report.add(
+            what,
+            statistics.median(ratios),
+            "of the other's time",
+            at_most=at_most,
+            detail={"pairs": each},
+            ceiling=f"95 % interval {low:.3f}–{high:.3f} of {len(each)} pairs; "
+            f"{statistics.median(ours for ours, _ in each):.3g} beside {statistics.median(its for _, its in each):.3g}",
+        )
+
+
+def swaps_in_ram(report: Report, other: pathlib.Path, rounds: int) -> None:
+    for size in (64 * MIB, 256 * MIB, GIB):
+        name = f"{size // MIB}MiB"
+        with contextlib.ExitStack() as stack:
+            pair = Pair(stack, other, arena=size * 5 // 2 + 128 * MIB, tier=2 * GIB, prefault=True)
+            figures = {f"swap_{way}_ram_{name}": f"swap_{way} {name} in RAM" for way in ("out", "in")}
+            add_rows(
+                report, pair.measure(rounds, pair.part("swap-ram", figures, bytes=size, rounds=3)), True, TIME_MOST
+            )
+
+
+def leases(report: Report, other: pathlib.Path, rounds: int) -> None:
+    with contextlib.ExitStack() as stack:
+        pair = Pair(stack, other, arena=GIB, tier=2 * GIB, spin="always")
+        busy = {"acquire_release_busy": "acquire(read) + release, spin = always, p50"}
+        part = pair.part("lease-busy", busy, count=50_000, spin="always")
+        add_rows(report, pair.measure(rounds, part), False, TIME_MOST)
+        rate = {
+            "batched_acquire_release": "batched acquire(read) + release of 64 KiB tensors",
+            "batched_create_seal": "batched create + seal of 64 KiB tensors",
+        }
+        part = pair.part("lease-rate", rate, rounds=5, count=200, spin="always")
+        add_rows(report, pair.measure(rounds, part), True, TIME_MOST)
+    with contextlib.ExitStack() as stack:
+        pair = Pair(stack, other, arena=256 * MIB, tier=2 * GIB, spin="never")
+        cpus = sorted(os.sched_getaffinity(0))
+        for process in pair.daemons:
+            for task in pathlib.Path(f"/proc/{process.process.pid}/task").iterdir():
+                os.sched_setaffinity(int(task.name), {cpus[-1]})
+        idle = {"acquire_release_idle": "the same from idle, p50"}
+        part = pair.part("lease-idle", idle, count=300, spin="never", cpu=cpus[0], peer_cpu=cpus[-1])
+        add_rows(report, pair.measure(rounds, part), False, TIME_MOST)
+
+
+def swaps_through_ssd(report: Report, other: pathlib.Path, rounds: int) -> None:
+    total = 2 * GIB
+    for size in (4 * MIB, 64 * MIB, 256 * MIB, GIB):
+        with contextlib.ExitStack() as stack:
+            tier = 2 * total + GIB
+            pair = Pair(stack, other, arena=total // 8, tier=tier)
+            if fio.available():  # Written once all over: both work on blocks of the same state.
+                with fio.make_buffers() as buffers:
+                    for path in pair.files:
+                        fio.run(path, "write", tier - fio.OFFSET - 64 * MIB, fio.Shape(4096, 8, 1), buffers)
+            shells: list[Shell] = []
+            for process in pair.daemons:
+                with running(process):
+                    shells.append(Shell(command(process, "ssd", bytes=size, total=total)))
+
+            def swap(arm: int, shells: list[Shell] = shells, size: int = size) -> dict[str, float]:
+                written, read = shells[arm]("write"), shells[arm]("read")
+                shells[arm]("free")
+                name = f"{size // MIB} MiB"
+                return {f"swap_out until on the device, {name}": written, f"swap_in from the device, {name}": read}
+
+            add_rows(report, pair.measure(rounds, swap), True, None)
+            for process, shell in zip(pair.daemons, shells, strict=True):
+                with running(process):
+                    shell.close()
+
+
+PARTS = {"ram": swaps_in_ram, "leases": leases, "ssd": swaps_through_ssd}
+
+
+def compare(report: Report, other: pathlib.Path, only: list[str] | None, quick: bool) -> int:
+    if not (other / "daemon/tierd").exists():
+        raise SystemExit(f"--beside: {other} is no build: it has no daemon/tierd")
+    try:
+        for name, part in PARTS.items():
+            if only and name not in only:
+                continue
+            print(f"{name}, beside {other}:", flush=True)
+            part(report, other, 5 if quick else 25)
+    finally:
+        report.show()
+    return 0
