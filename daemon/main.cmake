@@ -9,4 +9,5 @@ tier_library(tier_daemon
 target_compile_definitions(tier_daemon PUBLIC TIER_VERSION="${PROJECT_VERSION}")
 add_executable(tierd main.cc)
 target_link_libraries(tierd PRIVATE tier_daemon CLI11::CLI11 tier_flags)
+tier_whole_program(tierd)
 install(TARGETS tierd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
