@@ -204,11 +204,11 @@ const Job& JobRegistry::Commit(const Admission& admission, const OpenJobRequest&
                                     [&session](const Member& m) { return m.session == *session; });
     TIER_CHECK(!member, "session {} is in job {} already", static_cast<uint64_t>(*session), job.name);
     job.members.push_back({.session = *session, .rank = request.rank});
-    job.expires.reset();
+    SetExpiry(&job, std::nullopt);
     job.awaited_until.reset();
     if (request.world_size > 0) job.world_size = request.world_size;
   } else if (inserted && !job.named) {
-    job.expires = now + kUnattachedJobLifetime;
+    SetExpiry(&job, now + kUnattachedJobLifetime);
   } else if (job.named && job.members.empty()) {
     job.awaited_until = now + kUnattachedJobLifetime;
   }
@@ -234,24 +234,29 @@ void JobRegistry::Remove(tiering::JobId id) {
   TIER_CHECK(place != jobs_.end(), "job {}", static_cast<uint64_t>(id));
   const size_t names = by_name_.erase({place->second.uid, place->second.name});
   TIER_CHECK(names == 1, "job {} has {} names", place->second.name, names);
+  SetExpiry(&place->second, std::nullopt);
   jobs_.erase(place);
   TIER_CHECK(by_name_.size() == jobs_.size(), "{} names of {} jobs", by_name_.size(), jobs_.size());
 }
 
+void JobRegistry::SetExpiry(Job* job, std::optional<base::TimePoint> expires) {
+  if (job->expires) expiries_.erase({*job->expires, job->id});
+  job->expires = expires;
+  if (expires) expiries_.emplace(*expires, job->id);
+}
+
 std::vector<tiering::JobId> JobRegistry::Expired(base::TimePoint now) const {
   std::vector<tiering::JobId> expired;
-  for (const auto& [id, job] : jobs_) {
-    if (job.expires && *job.expires <= now) expired.push_back(id);
+  for (const auto& [expires, id] : expiries_) {
+    if (expires > now) break;
+    expired.push_back(id);
   }
   return expired;
 }
 
 std::optional<base::TimePoint> JobRegistry::NextExpiry() const {
-  std::optional<base::TimePoint> next;
-  for (const auto& [id, job] : jobs_) {
-    if (job.expires && (!next || *job.expires < *next)) next = job.expires;
-  }
-  return next;
+  if (expiries_.empty()) return std::nullopt;
+  return expiries_.begin()->first;
 }
 
 const Job* JobRegistry::Find(tiering::JobId id) const {

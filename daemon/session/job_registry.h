@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -112,6 +113,7 @@ class JobRegistry {
   static bool BeginsNewRun(const Job& job, const OpenJobRequest& request, base::TimePoint now);
   Status CheckToken(const Job& job, const OpenJobRequest& request) const;
   Status CheckWorld(const Job& job, const OpenJobRequest& request) const;
+  void SetExpiry(Job* job, std::optional<base::TimePoint> expires);
   const Job* FindOwned(uint32_t uid, const std::string& name) const;
 
   const JobRegistryOptions options_;
@@ -119,6 +121,7 @@ class JobRegistry {
   uint64_t last_id_ = 0;
   std::map<tiering::JobId, Job> jobs_;
   std::map<std::pair<uint32_t, std::string>, tiering::JobId> by_name_;
+  std::set<std::pair<base::TimePoint, tiering::JobId>> expiries_;  // Of the jobs that expire.
 };
 
 }  // namespace tier::session

@@ -185,10 +185,13 @@ uint32_t SessionTable::Receive(base::TimePoint now) {
 
 bool SessionTable::Publish() {
   bool happened = !answered_.empty();
-  for (Entry* entry : backlogged_) {
+  // Some at a time: they cost nobody else more than that, however many they are.
+  for (size_t tried = std::min(backlogged_.size(), kBacklogsTriedPerPass); tried != 0; --tried) {
+    Entry* const entry = backlogged_.front();
+    backlogged_.pop_front();
+    entry->backlogged = false;
     if (!std::exchange(entry->answered, true)) answered_.push_back(entry);
   }
-  backlogged_.clear();
   TIER_CHECK(answered_.size() <= sessions_.size(), "{} answered of {}", answered_.size(), sessions_.size());
   for (Entry* entry : answered_) {
     entry->answered = false;
@@ -201,7 +204,7 @@ bool SessionTable::Publish() {
       job_service_->engine().SetUnread(entry->port.session(), unread);
     }
     if (entry->port.backlogged()) {
-      backlogged_.push_back(entry);
+      if (!std::exchange(entry->backlogged, true)) backlogged_.push_back(entry);
     } else {
       watch_.OnPublished(entry, now_);  // It may have asked more meanwhile, without room for answers.
     }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,6 +34,7 @@ namespace tier::session {
 
 // A session's messages taken in one turn; then the next session has its turn.
 inline constexpr uint32_t kMessagesPerTurnMax = 128;
+inline constexpr size_t kBacklogsTriedPerPass = 32;
 
 // What clients are told by their sockets. Called on the engine thread; must not block.
 class SessionNotices {
@@ -110,6 +112,7 @@ class SessionTable final : public tiering::ReplySink {
     tiering::JobId job{};
     uint64_t unread_told = 0;        // What the engine was told of unread answers.
     bool answered = false;           // Something to publish.
+    bool backlogged = false;         // In backlogged_.
     bool engine_knows = true;        // Until the engine says that it ended this session.
     using WatchedRing::WatchedRing;  // Its uid holds one of the places.
   };
@@ -154,7 +157,7 @@ class SessionTable final : public tiering::ReplySink {
   std::unordered_map<uint64_t, Attaching> attaching_;              // Likewise.
   std::vector<std::pair<tiering::JobId, Status>> opened_;          // In this turn.
   std::vector<Entry*> answered_;
-  std::vector<Entry*> backlogged_;  // Leave answers unread.
+  std::deque<Entry*> backlogged_;  // Leave answers unread; the one that was tried last comes last.
   std::vector<Ending> endings_;
   std::vector<Shared> shared_;  // By window.
   uint64_t violations_ = 0;

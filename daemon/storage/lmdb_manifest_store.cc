@@ -178,8 +178,8 @@ Status LmdbManifestStore::Bind() {
 void LmdbManifestStore::Enqueue(Request request) {
   {
     const MutexLock lock(mutex_);
-    if (waiting_.size() >= kManifestRequestsMax || request.job.empty() || request.job.size() > kManifestJobNameMax) {
-      const bool full = waiting_.size() >= kManifestRequestsMax;
+    const bool full = request.kind == Request::Kind::kPut && waiting_.size() >= kManifestRequestsMax;
+    if (full || request.job.empty() || request.job.size() > kManifestJobNameMax) {
       results_.push_back({.cookie = request.cookie,
                           .code = full ? Code::kNoMemory : Code::kInvalid,
                           .message = full ? fmt::format("{} manifests wait to be written already", waiting_.size())

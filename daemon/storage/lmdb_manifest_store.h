@@ -26,8 +26,9 @@ namespace tier::storage {
 
 inline constexpr uint64_t kManifestMapSizeDefault = 256 * kMiB;
 inline constexpr uint64_t kManifestMapSizeMin = kMiB;
-inline constexpr size_t kManifestRequestsMax = 1024;  // Waiting; beyond it the answer is NO_MEMORY at once.
-inline constexpr size_t kManifestJobNameMax = 480;    // Bytes; LMDB's keys end at 511.
+// Waiting, beyond which a manifest is refused with NO_MEMORY at once. What has no bytes, an erase or a load, never is.
+inline constexpr size_t kManifestRequestsMax = 1024;
+inline constexpr size_t kManifestJobNameMax = 480;  // Bytes; LMDB's keys end at 511.
 
 struct ManifestDevice {
   std::string path;  // For messages.

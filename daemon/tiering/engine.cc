@@ -54,21 +54,25 @@ void FinishOpenings(Tables& tables) {
 void TakeEvents(Tables& tables) {
   tables.turn.NoteProgress(TakeWindows(tables));
   tables.turn.NoteProgress(TakeResults(tables));
-  RefuseFailedReads(tables);
-  EndFaultedJobs(tables);
+  if (!tables.reports.empty()) {
+    RefuseFailedReads(tables);
+    EndFaultedJobs(tables);
+  }
   tables.work.Enter(tables.work.units().store);
   // Sweeps may take all of the stage, turn after turn: resumes come first in every other one.
   const bool replays_first = tables.turn.number() % 2 == 0;
   if (replays_first) tables.turn.NoteProgress(ContinueReplays(tables));
   tables.turn.NoteProgress(TakeManifestResults(tables));
   if (!replays_first) tables.turn.NoteProgress(ContinueReplays(tables));
-  FinishOpenings(tables);
-  AnswerCommitted(tables);
+  if (!tables.reports.empty()) {
+    FinishOpenings(tables);
+    AnswerCommitted(tables);
+  }
   tables.work.Enter(tables.work.units().teardown);
-  ContinueTeardowns(tables);
+  if (!tables.sessions.teardowns().empty() || tables.updates.any_to_settle()) ContinueTeardowns(tables);
   tables.work.Enter(tables.work.units().frees);
-  ContinueFrees(tables);
-  SweepClosedJobs(tables);
+  if (tables.jobs.any_freeing()) ContinueFrees(tables);
+  if (!tables.jobs.closing().empty()) SweepClosedJobs(tables);
 }
 
 bool HandOverDue(const Tables& tables) {
@@ -98,27 +102,33 @@ void MaintainJobs(Tables& tables) {
   }
 }
 
-void WorkOnJobs(Tables& tables) {
-  tables.waits.TimeNew(tables.turn.now(), tables.options.deadline_default);
+void RetryWrites(Tables& tables) {
+  if (!tables.jobs.any_write_retry()) return;
   while (JobState* job = tables.jobs.TakeWriteRetry(tables.turn.now())) {
     tables.jobs.NeedMaintenance(*job);
     tables.waits.OnWrite(*job);
     tables.waits.OnRoom(*job);
   }
-  RunReadyJobs(tables);
-  tables.work.Enter(tables.work.units().expiry);
-  ExpireWaiters(tables);
-  if (tables.ledger.ExpireClaims(tables.turn.now()))
+}
+
+void WorkOnJobs(Tables& tables) {
+  RetryWrites(tables);
+  if (tables.waits.any_listed()) {
+    tables.waits.TimeNew(tables.turn.now(), tables.options.deadline_default);
+    RunReadyJobs(tables);
+    tables.work.Enter(tables.work.units().expiry);
+    ExpireWaiters(tables);
+  }
+  if (tables.ledger.anybody_owed() && tables.ledger.ExpireClaims(tables.turn.now())) {
     tables.waits.OnRoomEverywhere();  // Whose turn for windows it is may be another's now.
-  MaintainJobs(tables);
-  tables.waits.ListShortJobs();
+  }
+  if (tables.jobs.any_needs_maintenance()) MaintainJobs(tables);
+  if (tables.waits.any_for_room()) tables.waits.ListShortJobs();
   for (JobState* job : tables.waits.short_jobs()) tables.ledger.RenewClaim(job->entitlement, tables.turn.now());
-  ExpireReturns(tables);
+  if (tables.windows.any_asked_back()) ExpireReturns(tables);
   ServeStalled(tables);
   tables.work.Enter(tables.work.units().move);
-  if (!HandOverDue(tables)) {
-    StopHandOver(tables);
-  } else if (tables.turn.now() >= tables.hand_over.next_at()) {
+  if (HandOverDue(tables) && tables.turn.now() >= tables.hand_over.next_at()) {
     tables.hand_over.SetNextAt(tables.turn.now() + kHandOverInterval);
     HandOver(tables);
   }
@@ -249,6 +259,10 @@ Status Engine::FlushJob(JobId id, uint64_t sequence, uint32_t timeout_ms) {
   return {};
 }
 
+bool Engine::IsReleasing(SessionId session) const {
+  const SessionState* const state = state_->tables.sessions.Find(session);
+  return state != nullptr && state->releasing != 0;
+}
 bool Engine::TakesRequests() const { return state_->tables.work.left() > proto::kItemsPerRequestMax; }
 
 void Engine::SetUnread(SessionId id, uint64_t bytes) {

@@ -41,6 +41,9 @@ class EnginePort {
   virtual void Submit(SessionId session, const Request& request) = 0;
   // The next turn has work left for one more. What is submitted beyond that makes the turn longer than promised.
   virtual bool TakesRequests() const = 0;
+  // The session's last release is more than a turn ends. What comes behind it waits until that is done: submitted now,
+  // it would have all of the release done at once.
+  virtual bool IsReleasing(SessionId session) const = 0;
   // Answers that its client has not read take so many bytes now. What is too much for its user ends a session.
   virtual void SetUnread(SessionId session, uint64_t bytes) = 0;
 

@@ -25,8 +25,8 @@ struct JobCounters {
   uint64_t dirty_bytes = 0;  // Sealed in RAM, no valid SSD copy.
   uint64_t guarantee_bytes = 0;
   uint64_t limit_bytes = 0;   // 0: none.
-  bool persisted = false;     // The store has a manifest of it, its own or an earlier run's …
-  bool persisting = false;    // … or has not answered yet.
+  bool persisted = false;     // The store has a manifest of it, its own or an earlier run's.
+  bool persisting = false;    // A manifest of it is at the store, unanswered.
   uint64_t share_bytes = 0;   // What it may hold in RAM now.
   uint64_t window_count = 0;  // Ready ones.
   uint64_t held_bytes = 0;    // Of its windows, ready or being made.

@@ -25,7 +25,7 @@ bool ManifestUnderWay(const Tables& tables, const JobState& job);
 bool HasCommitted(const Tables& tables, const JobState& job);
 // What an earlier job of that key has left is still to be swept out.
 bool AwaitsSweep(const Tables& tables, const JobState& job);
-// … and the job is being closed: nobody else has that key meanwhile.
+// A job of this key that HasCommitted is being closed: nobody else has the key until that is done.
 bool IsClosing(const Tables& tables, const std::string& key);
 
 // At start: the extents that manifests name are taken out of the free space before anything else is.

@@ -114,7 +114,8 @@ void CheckPiece(const Tables& tables, PieceId id, Count* count) {
              CopiesName(piece.copies), piece.ram.pages);
   TIER_CHECK(!piece.has(kReserved) || piece.pins != 0 || tensor.has(kDetached), "piece {} holds room for nobody",
              Value(id));
-  TIER_CHECK(!piece.has(kListed) || piece.activity == Activity::kNone, "piece {} is listed", Value(id));
+  TIER_CHECK(!piece.has(kListed) || (piece.activity == Activity::kNone && piece.read_leases == 0), "piece {} is listed",
+             Value(id));
   TIER_CHECK(count->flights[Value(id)] == (piece.in_transfer() ? 1u : 0u), "piece {}: {} flights, {}", Value(id),
              count->flights[Value(id)], ActivityName(piece.activity));
 }

@@ -61,6 +61,8 @@ bool FreeCreations(Tables& tables, SessionState& session) {
 
 // As far as the turn reaches. True: the session holds nothing any more.
 bool GiveBack(Tables& tables, SessionState& session) {
+  if (!ContinueReleases(tables, session)) return false;
+  tables.updates.BeginEnding(session.slot);  // Not before: what it sealed is sealed.
   return DropWaitersOf(tables, session) && BreakUpdates(tables, session) && EndLeases(tables, session) &&
          FreeCreations(tables, session);
 }
@@ -85,11 +87,9 @@ void CloseNow(Tables& tables, JobState& job) {
 void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
   JobState& job = *session.job;
   const SessionId id = session.id;
-  if (session.releasing != 0) FinishReleases(tables, session);  // What it sealed is sealed.
   session.ending = true;
   SetEnumerationCursor(session, kNoTensor);
   CancelUntoldGrants(tables, session);
-  tables.updates.BeginEnding(session.slot);
   const bool done = GiveBack(tables, session);
   QueueFree(tables, job, &tables.sessions.Edit(session).tensors, static_cast<uint64_t>(id));
   DropMappings(tables, session);

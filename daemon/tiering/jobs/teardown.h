@@ -1,4 +1,4 @@
-// Death: what remains when a writer gives up, a session ends or a job is closed. Engine thread only.
+// Teardown: what is left when a writer gives up, a session ends or a job is closed. Engine thread only.
 //
 // What a dead session held is given back in the turn of its death, unless it is more than a turn's work: then its
 // requests, the updates that it had not finished, its leases and its creations stand until their turn comes, in this

@@ -2,6 +2,7 @@
 #include "daemon/tiering/leases/conflicts.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -15,26 +16,32 @@ using proto::Op;
 constexpr uint32_t kOwnLeasesScannedMax = 1024;
 constexpr uint32_t kOwnLeasesLookedAtMax = 8192;
 
-// A thread of the session that reads the piece already may read it again, or it could wait for itself.
-bool HoldsLeaseOn(const Tables& tables, const SessionState& session, TensorSlot tensor, uint32_t piece) {
-  uint32_t scanned = 0;
-  for (LeaseSlot slot = session.record.leases; slot != kNoLease; slot = tables.leases[slot].next) {
+// Whether one of the session's newest leases is of these pieces. It is not asked about the others: what waits for one
+// of these hears so at its deadline. `*scanned` grows by the leases that were looked at.
+bool HoldsPartOf(const Tables& tables, const SessionState& session, TensorSlot tensor, PieceRange pieces,
+                 uint32_t* scanned) {
+  if (tables.tensors[tensor].lease_count == 0) return false;
+  uint32_t left = kOwnLeasesScannedMax;
+  for (LeaseSlot slot = session.record.leases; slot != kNoLease && left != 0; slot = tables.leases[slot].next, --left) {
+    ++*scanned;
     const Lease& lease = tables.leases[slot];
-    if (lease.tensor == tensor && piece - lease.first_piece < lease.piece_count) return true;
-    if (++scanned == kOwnLeasesScannedMax) return true;
+    if (lease.tensor == tensor && pieces.Overlaps({lease.first_piece, lease.piece_count})) return true;
   }
   return false;
 }
 
-// The same for any of its pieces. Who holds very many leases is not told at once, but at the deadline.
-bool HoldsPartOf(const Tables& tables, const SessionState& session, TensorSlot tensor) {
-  if (tables.tensors[tensor].lease_count == 0) return false;
+// A thread of the session that leases a part of what is asked for may have more of it, or it could wait for itself.
+// Found out once for an item, and only where a claim makes a difference.
+struct Nesting {
+  std::optional<bool> known;
   uint32_t scanned = 0;
-  LeaseSlot slot = session.record.leases;
-  for (; slot != kNoLease && scanned < kOwnLeasesScannedMax; slot = tables.leases[slot].next, ++scanned) {
-    if (tables.leases[slot].tensor == tensor) return true;
+};
+bool IsNested(const Tables& tables, const Ask& ask, const WaitItem& item, Nesting* nesting) {
+  if (!nesting->known) {
+    const PieceRange range{item.first_piece, item.piece_count};
+    nesting->known = HoldsPartOf(tables, *ask.session, item.tensor.slot, range, &nesting->scanned);
   }
-  return false;
+  return *nesting->known;
 }
 
 // A waiting writer came before the ask. One that waits for a swap_out of the asking session must not hold that up.
@@ -45,11 +52,11 @@ bool ClaimStandsBefore(const Tables& tables, const Ask& ask, const WaitItem& ite
          !HasUnfinishedSwap(tables, item.tensor.slot, *ask.session);
 }
 
-Blocker BlockerOfRead(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
+Blocker BlockerOfRead(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece,
+                      Nesting* nesting) {
   if (piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
   const bool claimed = ClaimStandsBefore(tables, ask, item, piece);
-  const bool nested = claimed && HoldsLeaseOn(tables, *ask.session, item.tensor.slot, piece.number);
-  return claimed && !nested ? Blocker::kClaim : Blocker::kNone;
+  return claimed && !IsNested(tables, ask, item, nesting) ? Blocker::kClaim : Blocker::kNone;
 }
 
 Blocker BlockerOfWrite(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
@@ -79,11 +86,14 @@ ConflictCheck CheckSwap(const Tables& tables, const Ask& ask, uint32_t index) {
   const PieceRange range{item.first_piece, item.piece_count};
   const SessionState* const swapper = SwapperOf(tables, item.tensor.slot, range, ask.session);
   if (swapper == nullptr) return {};
-  const bool holds = !swapper->ending && HoldsPartOf(tables, *ask.session, item.tensor.slot);
+  const PieceRange all{0, tables.tensors[item.tensor.slot].piece_count};
+  uint32_t scanned = 0;
+  const bool holds = !swapper->ending && HoldsPartOf(tables, *ask.session, item.tensor.slot, all, &scanned);
   return {.verdict = holds ? Verdict::kRefused : Verdict::kBlocked,
           .blocker = Blocker::kUpdate,
           .item = index,
-          .piece = item.first_piece};
+          .piece = item.first_piece,
+          .leases_scanned = scanned};
 }
 
 // Verdict on the tensor as a whole: kReady, kBlocked or kRefused.
@@ -111,8 +121,28 @@ bool Overwritten(const Ask& ask, const WaitItem& item, const Tensor& tensor, con
   return ask.exclusive() && ask.discards() && CoversPiece(item, tensor, piece.number);
 }
 
-Blocker BlockerOf(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
-  return ask.exclusive() ? BlockerOfWrite(tables, ask, item, piece) : BlockerOfRead(tables, ask, item, piece);
+Blocker BlockerOf(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece, Nesting* nesting) {
+  return ask.exclusive() ? BlockerOfWrite(tables, ask, item, piece) : BlockerOfRead(tables, ask, item, piece, nesting);
+}
+
+// Of the pieces of one item.
+ConflictCheck CheckPieceConflicts(const Tables& tables, const Ask& ask, uint32_t index) {
+  const WaitItem& item = ask.items[index];
+  const Tensor& tensor = tables.tensors[item.tensor.slot];
+  Nesting nesting;
+  ConflictCheck found;
+  for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+    const Piece& piece = tables.PieceOf(tensor, k);
+    const Blocker blocker = BlockerOf(tables, ask, item, piece, &nesting);
+    if (blocker != Blocker::kNone) return {Verdict::kBlocked, blocker, index, k, nesting.scanned};
+    if (!NeedsRoom(ask, item, tensor, piece)) continue;
+    if (piece.has(kCorrupt) && !Overwritten(ask, item, tensor, piece)) {
+      return {Verdict::kRefused, Blocker::kNone, index, k, nesting.scanned};
+    }
+    if (found.verdict == Verdict::kReady) found = {Verdict::kNeedsRoom, Blocker::kNone, index, k, 0};
+  }
+  found.leases_scanned = nesting.scanned;
+  return found;
 }
 
 }  // namespace
@@ -131,20 +161,12 @@ bool NeedsRoom(const Ask& ask, const WaitItem& item, const Tensor& tensor, const
 ConflictCheck CheckConflicts(const Tables& tables, const Ask& ask) {
   ConflictCheck found;
   for (uint32_t i = 0; i < ask.items.size(); ++i) {
-    const WaitItem& item = ask.items[i];
-    const ConflictCheck whole = CheckTensorConflicts(tables, ask, i);
-    if (whole.verdict != Verdict::kReady) return whole;
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
-    if (ask.op == Op::kFree) continue;
-    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      const Piece& piece = tables.PieceOf(tensor, k);
-      const Blocker blocker = BlockerOf(tables, ask, item, piece);
-      if (blocker != Blocker::kNone) return {Verdict::kBlocked, blocker, i, k};
-      if (!NeedsRoom(ask, item, tensor, piece)) continue;
-      if (piece.has(kCorrupt) && !Overwritten(ask, item, tensor, piece))
-        return {Verdict::kRefused, Blocker::kNone, i, k};
-      if (found.verdict == Verdict::kReady) found = {Verdict::kNeedsRoom, Blocker::kNone, i, k};
-    }
+    ConflictCheck check = CheckTensorConflicts(tables, ask, i);
+    if (check.verdict == Verdict::kReady && ask.op != Op::kFree) check = CheckPieceConflicts(tables, ask, i);
+    check.leases_scanned += found.leases_scanned;
+    if (check.verdict == Verdict::kBlocked || check.verdict == Verdict::kRefused) return check;
+    if (found.verdict == Verdict::kReady) found = check;
+    found.leases_scanned = check.leases_scanned;
   }
   return found;
 }
@@ -153,9 +175,11 @@ ConflictCheck CheckConflictAt(const Tables& tables, const Ask& ask, uint32_t ind
   const ConflictCheck whole = CheckTensorConflicts(tables, ask, index);
   if (whole.verdict != Verdict::kReady || ask.op == Op::kFree) return whole;
   const WaitItem& item = ask.items[index];
-  const Blocker blocker = BlockerOf(tables, ask, item, tables.PieceOf(tables.tensors[item.tensor.slot], number));
-  if (blocker == Blocker::kNone) return {};
-  return {Verdict::kBlocked, blocker, index, number};
+  Nesting nesting;
+  const Piece& piece = tables.PieceOf(tables.tensors[item.tensor.slot], number);
+  const Blocker blocker = BlockerOf(tables, ask, item, piece, &nesting);
+  const bool blocked = blocker != Blocker::kNone;
+  return {blocked ? Verdict::kBlocked : Verdict::kReady, blocker, index, number, nesting.scanned};
 }
 
 Ask AskOf(const Tables& tables, const Waiter& waiter) {
@@ -196,6 +220,7 @@ namespace {
 // Torn pieces, and what has to be rewritten since an update of the tensor broke. `offset`: of the first of them.
 std::string DescribeTorn(const Tables& tables, TensorSlot slot, uint64_t* offset) {
   constexpr uint32_t kNamedMax = 32;
+  constexpr uint32_t kScannedMax = 4096;
   const Tensor& tensor = tables.tensors[slot];
   const UpdateSlot broken = tables.updates.FindBroken(slot);
   const auto unwritten = [&](uint32_t k) {
@@ -203,7 +228,9 @@ std::string DescribeTorn(const Tables& tables, TensorSlot slot, uint64_t* offset
   };
   std::string list;
   uint32_t named = 0;
-  for (uint32_t k = 0; k < tensor.piece_count; ++k) {
+  const uint32_t first = broken == kNoUpdate ? 0 : tables.updates[broken].torn.first;
+  const uint32_t end = first + std::min(tensor.piece_count - first, kScannedMax);
+  for (uint32_t k = first; k < end; ++k) {
     const Piece& piece = tables.PieceOf(tensor, k);
     const bool torn = piece.copies == Copies::kTorn;
     if (!torn && !unwritten(k)) continue;
@@ -212,7 +239,7 @@ std::string DescribeTorn(const Tables& tables, TensorSlot slot, uint64_t* offset
     list +=
         fmt::format("{}{} ({} generation {})", named == 1 ? "" : ", ", k, torn ? "torn at" : "at", piece.generation);
   }
-  return list;
+  return end == tensor.piece_count ? list : list + (named == 0 ? "some beyond " + std::to_string(end) : ", ...");
 }
 
 Refusal SwapRefusal(const Tables& tables, const WaitItem& item, const Ask& ask) {

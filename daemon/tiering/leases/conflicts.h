@@ -42,7 +42,10 @@ struct ConflictCheck {
   Blocker blocker = Blocker::kNone;
   uint32_t item = 0;  // What blocks it, or what the refusal is about.
   uint32_t piece = 0;
+  uint32_t leases_scanned = 0;  // Of the asking session, beside the pieces.
 };
+// Units of work that a check took beside those for the pieces.
+inline uint32_t CostOfLeasesScanned(const ConflictCheck& check) { return check.leases_scanned / 8; }
 ConflictCheck CheckConflicts(const Tables& tables, const Ask& ask);
 // The same of that one piece: whether what blocked the ask there still does, for less than examining all of it.
 ConflictCheck CheckConflictAt(const Tables& tables, const Ask& ask, uint32_t item, uint32_t piece);

@@ -11,6 +11,8 @@ namespace {
 
 using proto::Op;
 
+constexpr size_t kRangesMovedPerUnit = 8;  // Of 16 bytes each.
+
 LeaseKind KindOf(const Ask& ask) {
   if (ask.op == Op::kCreate) return LeaseKind::kCreate;
   return ask.exclusive() ? LeaseKind::kWrite : LeaseKind::kRead;
@@ -117,7 +119,8 @@ void SealCreation(Tables& tables, const Lease& lease) {
   const bool whole = lease.offset == 0 && lease.length == tensor.size;
   if (!whole) {
     uint64_t charged = SealedCost(tables.tensors.SealedOf(lease.tensor));
-    tables.tensors.AddSealed(lease.tensor, lease.offset, lease.offset + lease.length);
+    const size_t moved = tables.tensors.AddSealed(lease.tensor, lease.offset, lease.offset + lease.length);
+    tables.work.Charge(static_cast<uint32_t>(moved / kRangesMovedPerUnit));
     const IntervalSet* sealed = tables.tensors.SealedOf(lease.tensor);
     tables.JobOf(tensor).metadata->Recharge(MetadataKind::kUpdates, &charged, SealedCost(sealed));
     TIER_CHECK(sealed->intervals().size() <= kCreationRangesMax + proto::kItemsPerRequestMax,

@@ -85,6 +85,16 @@ void NoteSwapped(Tables& tables, const Lease& lease, const SwapPart& part) {
   tables.waits.OnTensorChanged(lease.tensor);
 }
 
+bool SwapsAnyOf(const Update& update, PieceRange pieces) { return update.swapping() && update.swap.Overlaps(pieces); }
+
+// Whose update of the tensor is the first for which `counts(slot)` holds; null: there is none.
+template <typename Counts>
+const SessionState* UpdaterOf(const Tables& tables, TensorSlot tensor, Counts counts) {
+  UpdateSlot slot = tables.updates.FirstOf(tensor);
+  while (slot != kNoUpdate && !counts(slot)) slot = tables.updates[slot].next_of_tensor;
+  return slot == kNoUpdate ? nullptr : &tables.sessions.At(tables.updates[slot].session);
+}
+
 void Break(Tables& tables, UpdateSlot slot) {
   const Update& update = tables.updates[slot];
   const TensorSlot tensor = update.tensor;
@@ -210,23 +220,19 @@ void MarkTorn(Tables& tables, TensorSlot slot, PieceRange pieces) {
 const SessionState* LiveSwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces,
                                   const SessionState& session) {
   if (!tables.tensors[slot].has(kSwapping)) return nullptr;
-  for (UpdateSlot each = tables.updates.FirstOf(slot); each != kNoUpdate; each = tables.updates[each].next_of_tensor) {
+  return UpdaterOf(tables, slot, [&](UpdateSlot each) {
     const Update& update = tables.updates[each];
-    if (tables.updates.ending(each) || !update.swapping() || !update.swap.Overlaps(pieces)) continue;
-    if (update.session != session.slot) return &tables.sessions.At(update.session);
-  }
-  return nullptr;
+    return update.session != session.slot && !tables.updates.ending(each) && SwapsAnyOf(update, pieces);
+  });
 }
 
 const SessionState* SwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces, const SessionState* session) {
   if (!tables.tensors[slot].has(kSwapping) && !tables.updates.any_ending()) return nullptr;
-  for (UpdateSlot each = tables.updates.FirstOf(slot); each != kNoUpdate; each = tables.updates[each].next_of_tensor) {
+  return UpdaterOf(tables, slot, [&](UpdateSlot each) {
     const Update& update = tables.updates[each];
-    const bool counts = (update.swapping() && update.swap.Overlaps(pieces)) ||
-                        (tables.updates.ending(each) && tables.updates.HasChanged(each));
-    if (counts && (session == nullptr || update.session != session->slot)) return &tables.sessions.At(update.session);
-  }
-  return nullptr;
+    if (session != nullptr && update.session == session->slot) return false;
+    return SwapsAnyOf(update, pieces) || (tables.updates.ending(each) && tables.updates.HasChanged(each));
+  });
 }
 
 bool HasUnfinishedSwap(const Tables& tables, TensorSlot slot, const SessionState& session) {
@@ -252,11 +258,10 @@ void EndCaptured(Tables& tables, TensorSlot slot, uint64_t commit) {
 }
 
 bool UpdatedByOthers(const Tables& tables, TensorSlot slot, const SessionState& session) {
-  for (UpdateSlot each = tables.updates.FirstOf(slot); each != kNoUpdate; each = tables.updates[each].next_of_tensor) {
-    const Update& update = tables.updates[each];
-    if (update.session != session.slot && tables.updates.HasChanged(each)) return true;
-  }
-  return false;
+  const auto by_another = [&](UpdateSlot each) {
+    return tables.updates[each].session != session.slot && tables.updates.HasChanged(each);
+  };
+  return UpdaterOf(tables, slot, by_another) != nullptr;
 }
 
 }  // namespace tier::tiering

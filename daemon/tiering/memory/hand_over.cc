@@ -39,10 +39,10 @@ class Taking {
 };
 
 // The smallest first: a window that reaches below the promise goes only where no other is there.
-void ReturnEmpty(Tables& tables, JobState& job, Taking* taking) {
+void ReturnEmpty(Tables& tables, JobState& job, const WindowsOfOverdueSessions& overdue, Taking* taking) {
   std::vector<WindowIndex> empty;
   for (const WindowIndex window : job.windows.ready()) {
-    if (job.pool.RegionEmpty(tables.windows.FirstBlock(window)) && !KnownToOverdueSession(job, window)) {
+    if (job.pool.RegionEmpty(tables.windows.FirstBlock(window)) && !overdue.Contains(window)) {
       empty.push_back(window);
     }
   }
@@ -54,7 +54,7 @@ void ReturnEmpty(Tables& tables, JobState& job, Taking* taking) {
 }
 
 // Chooses windows that can be emptied, fewest dirty pieces first.
-void ChooseWindows(Tables& tables, const JobState& job, Taking* taking) {
+void ChooseWindows(Tables& tables, const JobState& job, const WindowsOfOverdueSessions& overdue, Taking* taking) {
   std::vector<std::tuple<uint32_t, uint64_t, WindowIndex>> candidates;  // By dirty pieces, then by size.
   for (const WindowIndex window : job.windows.ready()) {
     const WindowEntry& entry = tables.windows[window];
@@ -62,7 +62,7 @@ void ChooseWindows(Tables& tables, const JobState& job, Taking* taking) {
     const uint32_t dirty = entry.count(WindowUse::kDirty);
     if (entry.count(WindowUse::kBound) != 0 || dirty + entry.count(WindowUse::kClean) == 0) continue;
     if (dirty != 0 && job.failures.in_a_row() != 0) continue;  // Its writes fail: others are to be asked.
-    if (KnownToOverdueSession(job, window)) continue;
+    if (overdue.Contains(window)) continue;
     candidates.emplace_back(dirty, entry.shape.size, window);
   }
   std::sort(candidates.begin(), candidates.end());
@@ -137,8 +137,9 @@ void EmptyWindows(Tables& tables) {
 // to be emptied where `may_choose`. Returns how many.
 uint64_t TakeFrom(Tables& tables, JobState& holder, uint64_t wanted, bool may_choose) {
   Taking taking(tables, holder, wanted);
-  ReturnEmpty(tables, holder, &taking);
-  if (!taking.done() && may_choose) ChooseWindows(tables, holder, &taking);
+  const WindowsOfOverdueSessions overdue(holder);
+  ReturnEmpty(tables, holder, overdue, &taking);
+  if (!taking.done() && may_choose) ChooseWindows(tables, holder, overdue, &taking);
   return taking.taken();
 }
 

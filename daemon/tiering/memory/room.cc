@@ -13,11 +13,26 @@ namespace {
 constexpr uint32_t kBlockSearchMax = 64;
 constexpr size_t kTradeSearchMax = 256;  // Windows among which an empty one is sought.
 
+bool SlotsTakeBlocks(const Tables& tables, const JobState& job) {
+  return job.windows.slots_take_blocks(tables.windows.memory_gain());
+}
+
+void LetSlotsTakeBlocks(const Tables& tables, JobState& job, bool take) {
+  job.windows.SetSlotsTakeBlocks(take, tables.windows.memory_gain());
+}
+
 // Whether evicting the piece makes room for a run of so many pages. 0: any room is welcome.
 bool MakesRoom(const Tables& tables, const JobState& job, const Piece& piece, uint32_t pages) {
   if (pages == 0) return true;
   if (pages == kPagesPerBlock) return piece.ram.whole_block();
-  return job.windows.slots_take_blocks() || tables.windows.HoldsSlots(piece.ram);
+  return SlotsTakeBlocks(tables, job) || tables.windows.HoldsSlots(piece.ram);
+}
+
+// What is pinned, or goes with its tensor, leaves the order when it is met: once, so a search may do it however little
+// of the turn is left.
+void TakeOutOfOrder(Tables& tables, PieceId id) {
+  tables.work.Charge(1);
+  Delist(tables, id);  // A pinned one comes back when its last pin ends.
 }
 
 // The coldest clean piece that may go; of the coldest few one that makes room for a run of so many pages. Where none of
@@ -28,8 +43,8 @@ PieceId ColdestClean(Tables& tables, JobState& job, uint32_t pages) {
   for (PieceId at = job.policy->Coldest(EvictionOrder::kClean); at != kNoPiece && seen < kBlockSearchMax;) {
     const PieceId warmer = job.policy->Warmer(at);
     const Piece& piece = tables.pieces[at];
-    if (piece.read_leases != 0 || piece.pins != 0) {
-      Delist(tables, at);  // Comes back when its last lease or pin ends.
+    if (piece.pins != 0) {
+      TakeOutOfOrder(tables, at);
     } else if (MakesRoom(tables, job, piece, pages)) {
       return at;
     } else {
@@ -54,10 +69,10 @@ bool WithinLimit(const JobState& job, uint64_t pages) {
   return limit == 0 || job.used_pages() + pages <= std::max(limit / kPageSize, uint64_t{1});
 }
 
-base::PageRun TakeFree(JobState& job, uint32_t pages, uint32_t near) {
+base::PageRun TakeFree(const Tables& tables, JobState& job, uint32_t pages, uint32_t near) {
   if (!WithinLimit(job, pages)) return {};
   const base::PageRun run = job.pool.TryAllocateRun(pages, near);
-  if (run || pages == kPagesPerBlock || !job.windows.slots_take_blocks()) return run;
+  if (run || pages == kPagesPerBlock || !SlotsTakeBlocks(tables, job)) return run;
   return job.pool.TryAllocateRun(kPagesPerBlock, near);
 }
 
@@ -69,8 +84,8 @@ PieceId ColdestDirty(Tables& tables, JobState& job) {
     const Piece& piece = tables.pieces[id];
     TIER_CHECK(piece.ram && piece.copies == Copies::kRam, "piece {} is listed as dirty", Value(id));
     const bool gone = tables.tensors[piece.tensor].has(kDetached);  // Not worth a write.
-    if (piece.read_leases == 0 && piece.pins == 0 && !gone) return id;
-    Delist(tables, id);
+    if (piece.pins == 0 && !gone) return id;
+    TakeOutOfOrder(tables, id);
   }
 }
 
@@ -122,14 +137,18 @@ uint64_t ReachablePages(const Tables& tables, const JobState& job) {
   return std::min(tables.ledger.AllowedTo(job.entitlement), reachable) / kPageSize;
 }
 
-// Pages up to which it need not evict ahead of need. What it is promised counts though others hold it still: it is to
-// ask for that first. The configured arena counts though the host is short: what is evicted would go to nobody.
+// Pages up to which it need not evict ahead of need. The configured arena counts though the host is short: what is
+// evicted would go to nobody.
 uint64_t EntitledPages(const Tables& tables, const JobState& job) {
   const uint64_t limit = tables.ledger.arena_bytes();
   const uint64_t arena = tables.ports.windows.arena_bytes();
   const uint64_t reachable = tables.ledger.HeldBy(job.entitlement) + (limit > arena ? limit - arena : 0);
-  const uint64_t entitled = std::max(reachable, tables.ledger.PromisedTo(job.entitlement));
-  return std::min(tables.ledger.AllowedTo(job.entitlement), entitled) / kPageSize;
+  return std::min(tables.ledger.AllowedTo(job.entitlement), reachable) / kPageSize;
+}
+
+// Others hold some of what it is promised.
+bool LacksPromised(const Tables& tables, const JobState& job) {
+  return tables.ledger.HeldBy(job.entitlement) < tables.ledger.PromisedTo(job.entitlement);
 }
 
 // Of windows that are being made for it.
@@ -161,6 +180,7 @@ void MaintainNextTurn(Tables& tables, JobState& job) {
 }
 
 void EvictAhead(Tables& tables, JobState& job) {
+  if (LacksPromised(tables, job)) return;  // With room made ahead it would never ask for that.
   const uint64_t start = Threshold(EntitledPages(tables, job), tables.options.evict_start);
   while (job.used_pages() > start) {
     if (!tables.work.TrySpend()) return MaintainNextTurn(tables, job);
@@ -258,8 +278,9 @@ bool StartForSlots(Tables& tables, JobState& job, const Need& need) {
   bool fits = Fits(tables, job, WindowKind::kSlot, need);
   // Its memory is free at once where no session maps it.
   if (!fits && GiveBlockWindowBack(tables, job, need)) fits = Fits(tables, job, WindowKind::kSlot, need);
-  job.windows.SetSlotsTakeBlocks(!fits || !StartWindow(tables, job, WindowKind::kSlot));
-  return !job.windows.slots_take_blocks();
+  const bool started = fits && StartWindow(tables, job, WindowKind::kSlot);
+  LetSlotsTakeBlocks(tables, job, !started);
+  return started;
 }
 
 // Which windows a need still asks for, with all that is free or coming.
@@ -343,13 +364,14 @@ void GrowByOne(Tables& tables, JobState& job, const Need& need) {
 base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, bool may_evict) {
   TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "a run of {} pages", pages);
   for (;;) {
-    const base::PageRun run = TakeFree(job, pages, 0);
+    const base::PageRun run = TakeFree(tables, job, pages, 0);
     if (run || !may_evict) return run;
     if (EvictOne(tables, job, pages)) continue;
     if (pages == kPagesPerBlock || job.windows.making(WindowKind::kSlot) != 0) return {};
-    const bool took_blocks = job.windows.slots_take_blocks();
-    job.windows.SetSlotsTakeBlocks(!TryStart(tables, job, WindowKind::kSlot, {.slot_pages = pages}));
-    if (took_blocks || !job.windows.slots_take_blocks()) return {};
+    const bool took_blocks = SlotsTakeBlocks(tables, job);
+    const bool started = TryStart(tables, job, WindowKind::kSlot, {.slot_pages = pages});
+    LetSlotsTakeBlocks(tables, job, !started);
+    if (took_blocks || started) return {};
   }
 }
 

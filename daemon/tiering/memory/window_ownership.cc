@@ -2,6 +2,7 @@
 #include "daemon/tiering/memory/window_ownership.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace tier::tiering {
 namespace {
@@ -12,7 +13,7 @@ void NoteHost(Tables& tables) {
 
 // Memory came back to the arena, or the arena grew.
 void OnMemory(Tables& tables) {
-  for (JobState* job : tables.jobs.open()) job->windows.SetSlotsTakeBlocks(false);
+  tables.windows.NoteMemoryGain();
   tables.waits.OnRoomEverywhere();
 }
 
@@ -23,6 +24,9 @@ void Retire(Tables& tables, WindowIndex window) {
   tables.ports.transfers.RemoveWindow(window);
   tables.ports.windows.Retire(window);
   tables.windows.Clear(window);
+}
+
+void OnRetired(Tables& tables) {
   tables.turn.NoteProgress();
   NoteHost(tables);
   OnMemory(tables);
@@ -33,6 +37,7 @@ void Settle(Tables& tables, JobState& job, WindowIndex window) {
   job.windows.EndReturn();
   tables.ledger.TakeBack(job.entitlement, tables.windows.SizeOf(window), tables.windows[window].overdue);
   Retire(tables, window);
+  OnRetired(tables);
 }
 
 base::RegionUse RegionUseOf(const memory::WindowShape& window) {
@@ -131,10 +136,12 @@ void ExpireReturns(Tables& tables) {
   }
 }
 
-bool KnownToOverdueSession(const JobState& job, WindowIndex window) {
-  return std::any_of(job.sessions.begin(), job.sessions.end(), [&](const SessionState* session) {
-    return session->overdue_windows != 0 && session->knows(window);
-  });
+WindowsOfOverdueSessions::WindowsOfOverdueSessions(const JobState& job) {
+  for (const SessionState* session : job.sessions) {
+    if (session->overdue_windows == 0) continue;
+    bits_.resize(std::max(bits_.size(), session->windows.size()));
+    std::ranges::transform(session->windows, bits_, bits_.begin(), std::bit_or());
+  }
 }
 
 void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window) {
@@ -167,6 +174,7 @@ void RetireAll(Tables& tables, JobState& job) {
     tables.ledger.SubtractHeld(job.entitlement, tables.windows.SizeOf(window));
     Retire(tables, window);
   }
+  if (!job.windows.ready().empty()) OnRetired(tables);
   job.windows.ClearReady();
 }
 

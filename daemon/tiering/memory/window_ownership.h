@@ -6,6 +6,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <vector>
 
 #include "daemon/tiering/tables/tables.h"
 
@@ -25,8 +27,18 @@ bool TakeWindows(Tables& tables);
 void ReturnWindow(Tables& tables, WindowIndex window);
 // Counts the windows that were not returned in time as overdue.
 void ExpireReturns(Tables& tables);
-// A session that keeps overdue windows maps this one too: asking for it would bring nothing.
-bool KnownToOverdueSession(const JobState& job, WindowIndex window);
+// Windows that sessions map which keep overdue ones: asking for these would bring nothing.
+class WindowsOfOverdueSessions {
+ public:
+  explicit WindowsOfOverdueSessions(const JobState& job);
+  bool Contains(WindowIndex window) const {
+    const uint32_t index = tier::Value(window);
+    return index / 64 < bits_.size() && (bits_[index / 64] >> (index % 64) & 1) != 0;
+  }
+
+ private:
+  std::vector<uint64_t> bits_;  // By window.
+};
 void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window);
 // The session is gone, and with it its mappings.
 void DropMappings(Tables& tables, SessionState& session);

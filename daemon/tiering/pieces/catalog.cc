@@ -78,9 +78,9 @@ void FreePiece(Tables& tables, PieceId id) {
   TIER_CHECK(piece.read_leases == 0 && piece.activity != Activity::kLeasedWrite, "piece {} is leased", Value(id));
   if (piece.copies == Copies::kRam) tables.jobs.Edit(job).counters.write_avoided_bytes += piece.ram.size_bytes();
   if (piece.has(kWanted)) job.claims.Drop(id);
-  CountUse(tables, piece, -1);
+  const UseOfRam before = UseOfRamOf(piece);
   piece.pins = 0;  // Waiters name it through the tensor, whose salt has risen.
-  CountUse(tables, piece, 1);
+  ChangeUse(tables, piece, before);
   if (piece.in_transfer()) {
     SetState(tables, id, {Copies::kFreed, piece.activity});
     return;

@@ -14,20 +14,7 @@ bool Evictable(const Tables& tables, const Piece& piece) {
          piece.read_leases == 0 && piece.pins == 0 && !tables.tensors[piece.tensor].has(kDetached);
 }
 
-}  // namespace
-
-WindowUse UseOf(const Piece& piece) {
-  const bool idle = piece.activity == Activity::kNone && piece.read_leases == 0 && piece.pins == 0;
-  if (idle && piece.copies == Copies::kRamSsd) return WindowUse::kClean;
-  return idle && piece.copies == Copies::kRam ? WindowUse::kDirty : WindowUse::kBound;
-}
-
-bool Held(const Piece& piece) {
-  if (!piece.ram) return false;
-  const bool leased = piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite;
-  return leased || piece.copies == Copies::kCreating || piece.copies == Copies::kTorn;
-}
-
+// The piece was given its run (+1), or is about to lose it (-1).
 void CountUse(Tables& tables, const Piece& piece, int32_t change) {
   if (!piece.ram) return;
   if (Held(piece)) {
@@ -43,6 +30,27 @@ void CountUse(Tables& tables, const Piece& piece, int32_t change) {
   count += static_cast<uint32_t>(change);
 }
 
+}  // namespace
+
+void ChangeUse(Tables& tables, const Piece& piece, UseOfRam before) {
+  if (!piece.ram) return;
+  const UseOfRam now = UseOfRamOf(piece);
+  if (now.held != before.held) {
+    const EntitlementSlot job = tables.JobOf(piece).entitlement;
+    if (now.held) {
+      tables.ledger.AddLeased(job, piece.ram.size_bytes());
+    } else {
+      tables.ledger.SubtractLeased(job, piece.ram.size_bytes());
+    }
+  }
+  if (now.use == before.use) return;
+  WindowEntry& window = tables.windows.Edit(tables.windows.WindowOf(piece.ram));
+  uint32_t& left = window.pieces[static_cast<size_t>(before.use)];
+  TIER_CHECK(left != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
+  --left;
+  ++window.pieces[static_cast<size_t>(now.use)];
+}
+
 void SetState(Tables& tables, PieceId id, PieceState to) {
   Piece& piece = tables.pieces.Edit(id);
   const PieceState from{piece.copies, piece.activity};
@@ -56,12 +64,12 @@ void SetState(Tables& tables, PieceId id, PieceState to) {
     TIER_CHECK(piece.ram, "piece {} of tensor {} has no RAM", piece.number, tables.tensors[piece.tensor].id);
     tables.jobs.AddDirty(job, piece.ram.pages);
   }
-  CountUse(tables, piece, -1);
+  const UseOfRam before = UseOfRamOf(piece);
   if (from.activity == Activity::kLeasedWrite) job.pool.Unbind(piece.ram);
   if (to.activity == Activity::kLeasedWrite) job.pool.Bind(piece.ram);
   piece.copies = to.copies;
   piece.activity = to.activity;
-  CountUse(tables, piece, 1);
+  ChangeUse(tables, piece, before);
   tables.jobs.NeedMaintenance(job);
   if (Evictable(tables, piece)) job.policy->Add(id, OrderOf(piece));
   tables.waits.OnPieceChanged(id);
@@ -125,21 +133,28 @@ void AddReader(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.readable() && piece.read_leases != UINT32_MAX, "piece {} of tensor {}", piece.number,
              tables.tensors[piece.tensor].id);
-  CountUse(tables, piece, -1);
-  if (piece.read_leases == 0) tables.JobOf(piece).pool.Bind(piece.ram);
-  ++piece.read_leases;
-  CountUse(tables, piece, 1);
+  if (piece.read_leases != 0) {
+    ++piece.read_leases;
+    return;
+  }
+  const UseOfRam before = UseOfRamOf(piece);
+  tables.JobOf(piece).pool.Bind(piece.ram);
+  Delist(tables, id);
+  piece.read_leases = 1;
+  ChangeUse(tables, piece, before);
 }
 
 void RemoveReader(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.read_leases != 0, "piece {} of tensor {} has no read lease", piece.number,
              tables.tensors[piece.tensor].id);
-  CountUse(tables, piece, -1);
+  const UseOfRam before = UseOfRamOf(piece);
   --piece.read_leases;
-  if (piece.read_leases == 0) tables.JobOf(piece).pool.Unbind(piece.ram);
-  CountUse(tables, piece, 1);
-  if (piece.read_leases == 0) Touch(tables, id);
+  if (piece.read_leases == 0) {
+    tables.JobOf(piece).pool.Unbind(piece.ram);
+    ChangeUse(tables, piece, before);
+    Touch(tables, id);
+  }
   tables.waits.OnPieceChanged(id);
 }
 
@@ -183,18 +198,18 @@ void RevertToSsd(Tables& tables, PieceId id) {
 bool Pin(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   if (piece.pins == UINT16_MAX) return false;
-  CountUse(tables, piece, -1);
+  const UseOfRam before = UseOfRamOf(piece);
   ++piece.pins;
-  CountUse(tables, piece, 1);
+  ChangeUse(tables, piece, before);
   return true;
 }
 
 void Unpin(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.pins != 0, "piece {} is not pinned", Value(id));
-  CountUse(tables, piece, -1);
+  const UseOfRam before = UseOfRamOf(piece);
   --piece.pins;
-  CountUse(tables, piece, 1);
+  ChangeUse(tables, piece, before);
   if (piece.pins + 1 == kPinsMax) tables.waits.OnPieceChanged(id);
   if (piece.pins != 0) return;
   if (piece.has(kReserved)) {

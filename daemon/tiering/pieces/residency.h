@@ -10,11 +10,24 @@ namespace tier::tiering {
 // CHECK-fails on a move that transitions.h does not allow. REQUIRES: `ram` as it is on the side that has a RAM copy.
 void SetState(Tables& tables, PieceId id, PieceState to);
 
-// Keeps the ledger's counts of what lies in each window: −1 before a change of what a piece's use depends on, +1 after.
-WindowUse UseOf(const Piece& piece);
+inline WindowUse UseOf(const Piece& piece) {
+  const bool idle = piece.activity == Activity::kNone && piece.read_leases == 0 && piece.pins == 0;
+  if (idle && piece.copies == Copies::kRamSsd) return WindowUse::kClean;
+  return idle && piece.copies == Copies::kRam ? WindowUse::kDirty : WindowUse::kBound;
+}
 // It has RAM that no write or eviction brings back: leased, being created, torn.
-bool Held(const Piece& piece);
-void CountUse(Tables& tables, const Piece& piece, int32_t change);
+inline bool Held(const Piece& piece) {
+  const bool leased = piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite;
+  return piece.ram && (leased || piece.copies == Copies::kCreating || piece.copies == Copies::kTorn);
+}
+// What its job's leased bytes and its window's counts depend on. The unit that changes it notes it before, and tells
+// afterwards what it was.
+struct UseOfRam {
+  bool held = false;
+  WindowUse use{};
+};
+inline UseOfRam UseOfRamOf(const Piece& piece) { return {Held(piece), UseOf(piece)}; }
+void ChangeUse(Tables& tables, const Piece& piece, UseOfRam before);
 
 // The run becomes the piece's room. REQUIRES: out of its job's pool; the piece has none.
 void GiveRam(Tables& tables, PieceId id, base::PageRun run);

@@ -52,19 +52,21 @@ void PinPlace(Tables& tables, const Waiter& waiter, LeaseWait& wait) {
 
 }  // namespace
 
-bool PinAll(Tables& tables, Waiter& waiter) {
+std::optional<PieceId> PinAll(Tables& tables, Waiter& waiter) {
   LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
   PinPlace(tables, waiter, wait);
-  if (wait.pinned) return true;
-  bool room = true;
-  ForEachPiece(tables, waiter, [&](PieceId id) { room = room && tables.pieces[id].pins < kPinsMax; });
-  if (!room) return false;
+  if (wait.pinned) return std::nullopt;
+  std::optional<PieceId> full;
+  ForEachPiece(tables, waiter, [&](PieceId id) {
+    if (tables.pieces[id].pins >= kPinsMax) full = id;
+  });
+  if (full) return full;
   ForEachPiece(tables, waiter, [&](PieceId id) {
     const bool pinned = Pin(tables, id);
     TIER_CHECK(pinned, "piece {} has {} pins", Value(id), tables.pieces[id].pins);
   });
   wait.pinned = true;
-  return true;
+  return std::nullopt;
 }
 
 void UnpinAll(Tables& tables, Waiter& waiter) {

@@ -2,13 +2,15 @@
 // keep later requests from overtaking a writer. Engine thread only.
 #pragma once
 
+#include <optional>
+
 #include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
-// Pins the pieces of the request, and those of the tensor whose place it takes (requests/replace). False: some piece
-// has as many pins as it can count; then no piece of the request is pinned.
-bool PinAll(Tables& tables, Waiter& waiter);
+// Pins the pieces of the request, and those of the tensor whose place it takes (requests/replace). Else no piece of the
+// request is pinned: the piece that it gives has as many pins as it can count.
+std::optional<PieceId> PinAll(Tables& tables, Waiter& waiter);
 void UnpinAll(Tables& tables, Waiter& waiter);
 // Claims every piece for the waiter, which is a writer; again those of which another's claim went.
 void ClaimAll(Tables& tables, Waiter& waiter);

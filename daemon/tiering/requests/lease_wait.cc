@@ -28,7 +28,7 @@ base::TimePoint HalfTimeOf(const Tables& tables, const Waiter& waiter) {
 bool MayTakeRoom(Tables& tables, const Waiter& waiter) {
   if (!tables.waits.RoomTakenBefore(*waiter.job, waiter.number)) return true;
   return tables.AskerOf(waiter).record.lease_count != 0 &&
-         tables.turn.now() < tables.waits.RoomClosesBefore(*waiter.job, waiter.number);
+         !tables.waits.RoomClosedBefore(*waiter.job, waiter.number, tables.turn.now());
 }
 
 void WaitAtConflict(Tables& tables, const Waiter& waiter, const ConflictCheck& found) {
@@ -73,7 +73,10 @@ bool WaitForReads(Tables& tables, const Waiter& waiter, const Ask& ask) {
 Outcome OnConflict(Tables& tables, Waiter& waiter, Conflict* conflict, const ConflictCheck& found) {
   const Ask ask = AskOf(tables, waiter);
   conflict->at = {found.item, found.piece};
-  if (Has(ask, proto::kFlagNoWait)) return Refused(BlockedRefusal(tables, ask, found), found.item);
+  if (Has(ask, proto::kFlagNoWait)) {
+    tables.work.Charge(kRefusalCost);
+    return Refused(BlockedRefusal(tables, ask, found), found.item);
+  }
   const bool own_counts = Has(ask, proto::kFlagNoWaitOwn);
   if (own_counts && !tables.work.TrySpend(OwnLeasesCost(*ask.session))) return tables.WaitForNextTurn(waiter);
   if (own_counts && OwnLeasesBlock(tables, *ask.session, found, ask)) {
@@ -98,6 +101,7 @@ bool StillBlocked(Tables& tables, Waiter& waiter, Conflict* conflict) {
   const Ask ask = AskOf(tables, waiter);
   const ConflictCheck there = CheckConflictAt(tables, ask, conflict->at.item, conflict->at.piece);
   conflict->blocked = there.verdict == Verdict::kBlocked;
+  tables.work.Charge(CostOfLeasesScanned(there));
   // That is all there is to know, except for a writer, whose claims may have gone with another's, and for a request
   // that does not wait for its own session's leases.
   if (conflict->blocked && there.blocker != Blocker::kLease && !Has(ask, proto::kFlagNoWaitOwn)) {
@@ -114,8 +118,10 @@ Outcome OnShortage(Tables& tables, Waiter& waiter, LeaseWait* wait) {
   JobState& job = *waiter.job;
   TIER_CHECK(!wait->pinned, "waiter {} is short of room and holds some", waiter.number);
   wait->starved = true;
+  const bool leaseless = ask.session->record.lease_count == 0;
   tables.waits.WaitForRoom(waiter.number, {.lacking_pages = wait->needed_pages,
-                                           .may_pass = ask.session->record.lease_count != 0,
+                                           .may_pass = !leaseless,
+                                           .leaseless = leaseless,
                                            .closes_at = HalfTimeOf(tables, waiter)});
   WaitAtFirstMissing(tables, waiter, ask);
   Maintain(tables, job);
@@ -136,7 +142,9 @@ Outcome OnLeaseLimit(Tables& tables, Waiter& waiter, LeaseWait* wait) {
   DropClaims(tables, waiter);
   wait->missed = true;
   wait->starved = true;
-  tables.waits.WaitForRoom(waiter.number, {.may_pass = true, .closes_at = HalfTimeOf(tables, waiter)});
+  const bool leaseless = ask.session->record.lease_count == 0;
+  tables.waits.WaitForRoom(waiter.number,
+                           {.may_pass = true, .leaseless = leaseless, .closes_at = HalfTimeOf(tables, waiter)});
   if (!Has(ask, proto::kFlagNoWaitOwn) || !OnlyOwnLeases(*ask.session)) return Waits();
   return Refused(OwnLeasesRefusal(tables, *ask.session, 0), 0);
 }
@@ -145,7 +153,8 @@ Outcome OnLeaseLimit(Tables& tables, Waiter& waiter, LeaseWait* wait) {
 Outcome WaitBehind(Tables& tables, Waiter& waiter, LeaseWait* wait) {
   UnpinAll(tables, waiter);
   wait->starved = true;
-  tables.waits.WaitForRoom(waiter.number, {.may_pass = tables.AskerOf(waiter).record.lease_count != 0});
+  const bool leaseless = tables.AskerOf(waiter).record.lease_count == 0;
+  tables.waits.WaitForRoom(waiter.number, {.may_pass = !leaseless, .leaseless = leaseless});
   WaitAtFirstMissing(tables, waiter, AskOf(tables, waiter));
   return Waits();
 }
@@ -156,8 +165,8 @@ Outcome TryReserve(Tables& tables, Waiter& waiter, LeaseWait* wait) {
   DropClaims(tables, waiter);
   wait->needed_pages = NeedOf(tables, ask).pages();
   if (wait->needed_pages != 0 && !MayTakeRoom(tables, waiter)) return WaitBehind(tables, waiter, wait);
-  if (!PinAll(tables, waiter)) {  // Some piece has as many pins as it can count.
-    tables.waits.WaitAtPiece(waiter.number, ask.items.front().tensor.slot, ask.items.front().first_piece);
+  if (const std::optional<PieceId> full = PinAll(tables, waiter)) {
+    tables.waits.WaitAtPiece(waiter.number, tables.pieces[*full].tensor, tables.pieces[*full].number);
     return Waits();
   }
   const bool complete = (AwaitsPlace(tables, ask) && ReserveInPlace(tables, ask)) || Reserve(tables, ask);
@@ -182,12 +191,14 @@ Outcome AdvanceLease(Tables& tables, Waiter& waiter, const ConflictCheck* known)
     if (std::optional<Refusal> refusal = PlaceRefusal(tables, ask)) return Refused(*std::move(refusal), 0);
   }
   const ConflictCheck found = known != nullptr ? *known : CheckConflicts(tables, ask);
+  tables.work.Charge(CostOfLeasesScanned(found));
   if (found.verdict == Verdict::kRefused) return Refused(RefusalOf(tables, ask, found), found.item);
   if (found.verdict == Verdict::kBlocked) return OnLeaseConflict(tables, waiter, wait, found);
   const bool fits = LeasesFit(tables, ask);
   if (fits && found.verdict == Verdict::kReady) return Ready();
   Outcome outcome = fits ? TryReserve(tables, waiter, wait) : OnLeaseLimit(tables, waiter, wait);
   if (outcome.progress != Progress::kWaits || !Has(ask, proto::kFlagNoWait)) return outcome;
+  tables.work.Charge(kRefusalCost);
   Refusal refusal = NoMemoryRefusal(tables, *waiter.job, waiter.requested_bytes);
   refusal.code = Code::kTimeout;
   refusal.detail = "not in RAM now, and the request must not wait; " + refusal.detail;
@@ -199,6 +210,7 @@ Outcome AdvanceFree(Tables& tables, Waiter& waiter) {
   if (StillBlocked(tables, waiter, &wait->conflict)) return Waits();
   const Ask ask = AskOf(tables, waiter);
   const ConflictCheck found = CheckConflicts(tables, ask);
+  tables.work.Charge(CostOfLeasesScanned(found));
   if (found.verdict == Verdict::kRefused) return Refused(RefusalOf(tables, ask, found), found.item);
   return found.verdict == Verdict::kBlocked ? OnConflict(tables, waiter, &wait->conflict, found) : Ready();
 }

@@ -27,11 +27,13 @@ std::string Holders(const JobState& job) {
     if (session->record.lease_count != 0) holders.push_back(session);
   }
   if (holders.empty()) return "nothing is leased";
-  std::sort(holders.begin(), holders.end(), [](const SessionState* a, const SessionState* b) {
+  const size_t named = std::min(holders.size(), kNamedMax);
+  const auto last = holders.begin() + static_cast<ptrdiff_t>(named);
+  std::partial_sort(holders.begin(), last, holders.end(), [](const SessionState* a, const SessionState* b) {
     return a->record.leased_bytes > b->record.leased_bytes;
   });
   std::string text;
-  for (size_t i = 0; i < std::min(holders.size(), kNamedMax); ++i) {
+  for (size_t i = 0; i < named; ++i) {
     text +=
         fmt::format("{}session {} leases {} in {} ranges", i == 0 ? "" : ", ", static_cast<uint64_t>(holders[i]->id),
                     FormatBytes(holders[i]->record.leased_bytes), holders[i]->record.lease_count);
@@ -66,11 +68,13 @@ proto::ErrorRecord Figures(const Tables& tables, const JobState& job, uint64_t r
           .limit = tables.ledger.LeaseMax(job.entitlement)};
 }
 
-// Who leases the piece, or any, as far as a look at each session's newest leases tells.
+// Who leases the piece, or any, as far as a look at some sessions' newest leases tells.
 std::string HoldersOf(const Tables& tables, const JobState& job, TensorSlot tensor, std::optional<uint32_t> piece) {
-  constexpr uint32_t kScannedMax = 256;
+  constexpr uint32_t kScannedMax = 256;     // Of one session.
+  constexpr uint32_t kScannedInAll = 1024;  // And of all.
   std::string text;
   size_t named = 0;
+  uint32_t scanned_in_all = 0;
   for (const SessionState* session : job.sessions) {
     uint32_t scanned = 0;
     LeaseSlot slot = session->record.leases;
@@ -78,7 +82,9 @@ std::string HoldersOf(const Tables& tables, const JobState& job, TensorSlot tens
       const Lease& lease = tables.leases[slot];
       if (lease.tensor == tensor && (!piece || *piece - lease.first_piece < lease.piece_count)) break;
     }
-    if (slot == kNoLease || scanned == kScannedMax || named == kNamedMax) continue;
+    scanned_in_all += scanned + 1;
+    if (named == kNamedMax || scanned_in_all > kScannedInAll) break;
+    if (slot == kNoLease || scanned == kScannedMax) continue;
     text += fmt::format("{}session {} ({})", named++ == 0 ? "" : ", ", static_cast<uint64_t>(session->id),
                         tables.leases[slot].exclusive() ? "writing" : "reading");
   }

@@ -6,6 +6,8 @@
 
 namespace tier::tiering {
 
+inline constexpr uint32_t kRefusalCost = 32;  // Units of work: who stands in the way is looked for, and named.
+
 // Nothing can be had because only the asking session's own leases stand in the way; lists them.
 Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint64_t tensor);
 // A lease of somebody else, an unsealed tensor or a transfer stood in the way to the end.

@@ -172,7 +172,10 @@ void SubmitIntern(Tables& tables, SessionState& session, const Request& request)
   // Without room a new key can only take the place of keys that name no tensor.
   const bool room = account.HasRoom(kKeyCost + request.text.size());
   if (!room) limits = {.keys_max = static_cast<uint32_t>(keys.size()), .bytes_max = keys.bytes()};
-  const auto in_use = [&](uint64_t tensor) { return HasTensor(tables, *session.job, tensor); };
+  const auto in_use = [&](uint64_t tensor) {
+    tables.work.Charge(static_cast<uint32_t>(session.job->sessions.size()));
+    return HasTensor(tables, *session.job, tensor);
+  };
   const Result<uint64_t> id = keys.Intern(request.text, limits, in_use);
   account.Recharge(MetadataKind::kKeys, &session.job->charged_key_bytes, KeysCost(keys));
   if (id) return AnswerValue(tables, session, request.sequence, request.op, *id);

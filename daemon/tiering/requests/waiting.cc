@@ -95,6 +95,7 @@ void RefuseWaiter(Tables& tables, Waiter& waiter, Refusal refusal, uint64_t item
 
 // As the unit that worked on it reports.
 void End(Tables& tables, Waiter& waiter, Outcome outcome) {
+  if (outcome.progress == Progress::kWaits) return;
   if (tables.AskerOf(waiter).ending) return Drop(tables, waiter);
   switch (outcome.progress) {
     case Progress::kWaits: return;
@@ -111,7 +112,9 @@ uint32_t CostOfLook(const Waiter& waiter) {
 }
 
 void Advance(Tables& tables, Waiter& waiter) {
-  if (tables.AskerOf(waiter).ending) return Drop(tables, waiter);
+  // What a session released counts though it has ended.
+  const bool releases = std::holds_alternative<ReleaseWait>(waiter.kind);
+  if (tables.AskerOf(waiter).ending && !releases) return Drop(tables, waiter);
   struct {
     Tables& tables;
     Waiter& waiter;
@@ -185,6 +188,18 @@ void FinishReleases(Tables& tables, const SessionState& session) {
   }
 }
 
+bool ContinueReleases(Tables& tables, const SessionState& session) {
+  if (session.releasing == 0) return true;
+  for (const uint64_t number : tables.waits.ListSession(session.slot)) {
+    Waiter& waiter = *tables.waits.Find(number);
+    if (!std::holds_alternative<ReleaseWait>(waiter.kind)) continue;
+    if (tables.waits.ready(number)) tables.waits.Take(number);
+    Advance(tables, waiter);
+    if (tables.waits.Find(number) != nullptr) return false;
+  }
+  return true;
+}
+
 void RunWaiters(Tables& tables, JobState& job) {
   // A grant or refusal may help those before it. What more rounds or looks would bring, the next turns bring.
   for (uint32_t round = 0; round < kRoundsMax; ++round) {
@@ -214,7 +229,8 @@ void ExpireWaiters(Tables& tables) {
       tables.waits.DropDeadline(number);
       continue;
     }
-    if (!tables.work.TrySpend(waiter.work_cost)) {  // The next turn is due at once: the deadline is past.
+    if (!tables.work.TrySpend(waiter.work_cost +
+                              kRefusalCost)) {  // The next turn is due at once: the deadline is past.
       tables.turn.NoteProgress();
       return;
     }
@@ -233,6 +249,7 @@ void RefuseFailedReads(Tables& tables) {
       };
       const auto item = std::ranges::find_if(waiter->items, names);
       if (item == waiter->items.end()) continue;
+      tables.work.Charge(waiter->work_cost);
       RefuseWaiter(tables, *waiter, failed.refusal, static_cast<uint64_t>(item - waiter->items.begin()));
     }
   }

@@ -23,6 +23,8 @@ uint32_t CostOf(const Tables& tables, const Ask& ask);
 void Enqueue(Tables& tables, const Ask& ask, Enqueued request);
 // Ends what the session has released and no turn has reached yet, before anything that comes behind it.
 void FinishReleases(Tables& tables, const SessionState& session);
+// The same of a session that has ended, as far as the turn's work reaches. True: nothing of it is left.
+bool ContinueReleases(Tables& tables, const SessionState& session);
 // Looks at the job's waiters that are ready, first come first, as far as the turn's work reaches.
 void RunWaiters(Tables& tables, JobState& job);
 void ExpireWaiters(Tables& tables);

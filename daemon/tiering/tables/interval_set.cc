@@ -13,7 +13,7 @@ size_t IntervalSet::FirstEndingAtOrAfter(uint64_t begin) const {
   return static_cast<size_t>(found - intervals_.begin());
 }
 
-void IntervalSet::Add(uint64_t begin, uint64_t end) {
+size_t IntervalSet::Add(uint64_t begin, uint64_t end) {
   TIER_CHECK(begin < end, "[{}, {})", begin, end);
   const size_t first = FirstEndingAtOrAfter(begin);
   size_t last = first;
@@ -25,10 +25,12 @@ void IntervalSet::Add(uint64_t begin, uint64_t end) {
   const auto at = intervals_.begin() + static_cast<ptrdiff_t>(first);
   if (first == last) {
     intervals_.insert(at, {begin, end});
-    return;
+    return intervals_.size() - first - 1;
   }
   *at = {begin, end};
+  if (last == first + 1) return 0;
   intervals_.erase(at + 1, intervals_.begin() + static_cast<ptrdiff_t>(last));
+  return intervals_.size() - first - 1;
 }
 
 bool IntervalSet::Touches(uint64_t begin, uint64_t end) const {

@@ -15,7 +15,8 @@ class IntervalSet {
     friend bool operator==(const Interval&, const Interval&) = default;
   };
 
-  void Add(uint64_t begin, uint64_t end);
+  // How many ranges had to be moved for it.
+  size_t Add(uint64_t begin, uint64_t end);
   bool Covers(uint64_t begin, uint64_t end) const;
   bool Touches(uint64_t begin, uint64_t end) const;  // Adding it makes no new interval.
   const std::vector<Interval>& intervals() const { return intervals_; }

@@ -42,15 +42,16 @@ class JobWindows {
   }
   void ClearReady() { ready_.clear(); }
 
-  // A slot takes a whole block where it finds no other room: the last slot window that was needed could not be had.
-  bool slots_take_blocks() const { return slots_take_blocks_; }
-  void SetSlotsTakeBlocks(bool take) { slots_take_blocks_ = take; }
+  // A slot takes a whole block where it finds no other room: the last slot window that was needed could not be had, and
+  // no memory has come since. `gain`: WindowLedger::memory_gain now.
+  bool slots_take_blocks(uint64_t gain) const { return slots_take_blocks_since_ == gain; }
+  void SetSlotsTakeBlocks(bool take, uint64_t gain) { slots_take_blocks_since_ = take ? gain : 0; }
 
  private:
   std::vector<WindowIndex> ready_;
   std::array<uint32_t, kWindowKinds> making_{};
   uint32_t returning_ = 0;
-  bool slots_take_blocks_ = false;
+  uint64_t slots_take_blocks_since_ = 0;  // 0: they do not.
 };
 
 // What is on its way to and from devices, in pages of RAM.

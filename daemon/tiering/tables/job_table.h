@@ -60,9 +60,11 @@ class JobTable {
   void RetryWritesAt(JobState& job, base::TimePoint at);
   base::TimePoint write_retry_at(const JobState& job) const { return queued_[Value(job.slot)].write_retry_at; }
   JobState* TakeWriteRetry(base::TimePoint now);  // One that is due; null: none.
+  bool any_write_retry() const { return !write_retries_.empty(); }
   std::optional<base::TimePoint> NextWriteRetry() const;
   // It has something to free that its turn did not reach.
   void NoteFrees(JobState& job);
+  bool any_freeing() const { return !freeing_.empty(); }
   void ListFreeing(std::vector<JobState*>* jobs);  // Those that still have some; the others leave the queue.
 
   // Pages of the job that are sealed and in RAM only.

@@ -69,8 +69,8 @@ class ManifestHolds {
  private:
   struct Hold {
     storage::Extent extent;
-    uint32_t named_by = 0;         // The manifest that named it last …
-    uint32_t named_by_before = 0;  // … and before that, where it was the synced one.
+    uint32_t named_by = 0;         // The manifest that named it last.
+    uint32_t named_by_before = 0;  // The one before that, where it was the synced one.
     bool used = true;              // By a piece.
     bool bad = false;
   };

@@ -29,8 +29,8 @@ struct ManifestCommit {
   uint64_t holds = 0;          // ManifestHolds::id of what it is about.
   uint64_t waiter = 0;         // That it answers, if it still waits.
   bool erase = false;          // The job's manifest goes, and nothing comes in its place.
-  bool own = false;            // It names tensors of sessions, which go with these …
-  bool sessions_gone = false;  // … and the last of these went before the store had answered.
+  bool own = false;            // It names tensors of sessions, which go with their sessions.
+  bool sessions_gone = false;  // The last of these sessions went before the store had answered.
   std::vector<TensorRef> tensors;
   size_t ended = 0;  // Of them: what its session had changed there is finished.
 };

@@ -40,6 +40,9 @@ struct OpenedJob {
 
 class Reports {
  public:
+  bool empty() const {
+    return failed_reads_.empty() && window_faults_.empty() && committed_.empty() && opened_.empty();
+  }
   void Add(FailedRead report) { failed_reads_.push_back(std::move(report)); }
   void Add(WindowFault report) { window_faults_.push_back(std::move(report)); }
   void Add(CommittedManifest report) { committed_.push_back(std::move(report)); }

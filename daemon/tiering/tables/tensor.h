@@ -36,8 +36,8 @@ struct Tensor {
   uint64_t size = 0;       // Bytes, > 0.
   uint64_t creator = 0;    // Session, until it is visible.
   SparseArray pieces;      // Value + 1 of each piece that was made. Only the TensorSlab reads and changes it.
-  uint32_t ram_pages = 0;  // Of all its pieces …
-  uint32_t ssd_pages = 0;  // … and of their extents. Only pieces/residency changes the two.
+  uint32_t ram_pages = 0;  // RAM of all its pieces.
+  uint32_t ssd_pages = 0;  // Their extents. Only pieces/residency changes the two counts.
   uint32_t piece_count = 0;
   uint32_t generation = 0;
   uint32_t salt = 0;  // Rises when the tensor is detached: what refers to it by TensorRef is then stale.

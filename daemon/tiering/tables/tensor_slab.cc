@@ -15,9 +15,9 @@ const IntervalSet* TensorSlab::SealedOf(TensorSlot slot) const {
   return &sealed_.at(Value(slot));
 }
 
-void TensorSlab::AddSealed(TensorSlot slot, uint64_t begin, uint64_t end) {
+size_t TensorSlab::AddSealed(TensorSlot slot, uint64_t begin, uint64_t end) {
   tensors_.Edit(slot).set(kPartlySealed);
-  sealed_[Value(slot)].Add(begin, end);
+  return sealed_[Value(slot)].Add(begin, end);
 }
 
 void TensorSlab::ClearSealed(TensorSlot slot) {

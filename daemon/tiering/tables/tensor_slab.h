@@ -39,7 +39,8 @@ class TensorSlab {
 
   // Null: no range was sealed, or all of them.
   const IntervalSet* SealedOf(TensorSlot slot) const;
-  void AddSealed(TensorSlot slot, uint64_t begin, uint64_t end);
+  // How many of its ranges had to be moved for it.
+  size_t AddSealed(TensorSlot slot, uint64_t begin, uint64_t end);
   void ClearSealed(TensorSlot slot);
 
   void CheckInvariants() const;

@@ -130,6 +130,7 @@ Waiter& WaitTable::Take(uint64_t number) {
   DropPlaces(entry);
   if (entry.write) queue.write.erase(number);
   entry.write = false;
+  if (entry.listing) listing_.erase({entry.waiter.session_slot, number});
   entry.listing = false;
   entry.store = false;
   entry.left_room = entry.room;
@@ -144,6 +145,9 @@ void WaitTable::DropRoom(Entry& entry) {
   queue.passing.erase(number);
   queue.lacking.erase(number);
   queue.closing.erase({entry.closes_at, number});
+  queue.closed.erase(number);
+  if (entry.leaseless) leaseless_.erase({entry.waiter.session_slot, number});
+  entry.leaseless = false;
   entry.room = false;
   if (queue.room.empty()) room_queues_.erase(Value(entry.waiter.job->slot));
   NoteShortage(queue);
@@ -208,6 +212,7 @@ void WaitTable::WaitToList(uint64_t number) {
   Entry& entry = EntryOf(number);
   entry.running = false;
   entry.listing = true;
+  listing_.emplace(entry.waiter.session_slot, number);
 }
 
 void WaitTable::WaitForStore(uint64_t number) {
@@ -226,7 +231,9 @@ void WaitTable::WaitForRoom(uint64_t number, const RoomWait& wait) {
   entry.closes_at = wait.closes_at.value_or(kNever);
   queue.room.insert(number);
   room_queues_.insert(Value(entry.waiter.job->slot));
+  entry.leaseless = wait.leaseless;
   if (wait.may_pass) queue.passing.insert(number);
+  if (wait.leaseless) leaseless_.emplace(entry.waiter.session_slot, number);
   if (wait.lacking_pages != 0) queue.lacking.insert(number);
   if (wait.closes_at) queue.closing.emplace(*wait.closes_at, number);
   NoteShortage(queue);
@@ -245,10 +252,13 @@ void WaitTable::ListShortJobs() {
   }
 }
 
-base::TimePoint WaitTable::RoomClosesBefore(const JobState& job, uint64_t number) const {
-  const auto& closing = QueueOf(job).closing;
-  const auto first = std::ranges::find_if(closing, [&](const auto& entry) { return entry.second < number; });
-  return first == closing.end() ? kNever : first->first;
+bool WaitTable::RoomClosedBefore(const JobState& job, uint64_t number, base::TimePoint now) {
+  Queue& queue = QueueOf(job);
+  while (!queue.closing.empty() && queue.closing.begin()->first <= now) {
+    queue.closed.insert(queue.closing.begin()->second);
+    queue.closing.erase(queue.closing.begin());
+  }
+  return !queue.closed.empty() && *queue.closed.begin() < number;
 }
 
 void WaitTable::WakeAt(uint64_t number, Place place) {
@@ -305,17 +315,20 @@ void WaitTable::OnWrite(const JobState& job) {
   for (const uint64_t number : std::exchange(queue.write, {})) MakeReady(number);
 }
 
-void WaitTable::OnListed(uint16_t session_slot) {
-  for (const uint64_t number : ListSession(session_slot)) {
-    if (EntryOf(number).listing) MakeReady(number);
+// Each of them looks once for it, and is here again only after that.
+void WaitTable::WakeOfSession(std::set<std::pair<uint16_t, uint64_t>>& waiting, uint16_t session_slot) {
+  for (;;) {
+    const auto first = waiting.lower_bound({session_slot, 0});
+    if (first == waiting.end() || first->first != session_slot) return;
+    const uint64_t number = first->second;
+    waiting.erase(first);
+    MakeReady(number);
   }
 }
 
-void WaitTable::OnFirstLease(uint16_t session_slot) {
-  for (const uint64_t number : ListSession(session_slot)) {
-    if (EntryOf(number).room) MakeReady(number);
-  }
-}
+void WaitTable::OnListed(uint16_t session_slot) { WakeOfSession(listing_, session_slot); }
+
+void WaitTable::OnFirstLease(uint16_t session_slot) { WakeOfSession(leaseless_, session_slot); }
 
 std::vector<uint64_t> WaitTable::ReadersAt(const Piece& piece) const {
   std::vector<uint64_t> numbers;

@@ -51,6 +51,8 @@ class WaitTable {
   std::vector<uint64_t> ListSession(uint16_t session_slot) const;
   uint64_t FirstOfSession(uint16_t session_slot) const;  // 0: there is none.
 
+  // Somebody waits, or did since the last ListReadyJobs.
+  bool any_listed() const { return !entries_.empty() || !ready_queues_.empty() || !untimed_.empty(); }
   // Running. Jobs that have somebody ready, in no order.
   void ListReadyJobs(std::vector<JobState*>* jobs);
   bool any_ready() const;
@@ -79,7 +81,8 @@ class WaitTable {
   void WaitForReads(uint64_t number, std::span<const Place> reads);
   struct RoomWait {
     uint64_t lacking_pages = 0;  // 0: what it lacks is not pages (leases), or it was not looked at.
-    bool may_pass = false;       // Its session holds leases.
+    bool may_pass = false;       // Any event looks at it, not only those for the first.
+    bool leaseless = false;      // Its session holds no lease: the first one looks at it.
     // From then on nobody passes it. None: it did not try.
     std::optional<base::TimePoint> closes_at;
   };
@@ -87,6 +90,8 @@ class WaitTable {
 
   // Room. Somebody who came before `number` waits for it.
   bool RoomTakenBefore(const JobState& job, uint64_t number) const;
+  // Somebody waits for room, or did at the last ListShortJobs.
+  bool any_for_room() const { return !room_queues_.empty() || !short_jobs_.empty(); }
   // Jobs in which a request lacks pages, as of the last ListShortJobs.
   void ListShortJobs();
   const std::vector<JobState*>& short_jobs() const { return short_jobs_; }
@@ -94,8 +99,8 @@ class WaitTable {
   uint64_t shortage_pages(const JobState& job) const { return QueueOf(job).shortage_pages; }
   uint64_t shortage_waiter(const JobState& job) const { return QueueOf(job).shortage_waiter; }
   bool anybody_waits_for_room(const JobState& job) const { return !QueueOf(job).room.empty(); }
-  // When somebody who came before `number` and tried may no longer be passed; kNever: there is nobody.
-  base::TimePoint RoomClosesBefore(const JobState& job, uint64_t number) const;
+  // Somebody who came before `number` and tried may no longer be passed. REQUIRES: `now` does not go back.
+  bool RoomClosedBefore(const JobState& job, uint64_t number, base::TimePoint now);
 
   // Events.
   void OnPieceChanged(PieceId id) {
@@ -157,6 +162,7 @@ class WaitTable {
     bool write = false;
     bool listing = false;
     bool store = false;
+    bool leaseless = false;  // It waits for room, and its session has no lease.
     bool left_room = false;  // It waited for room when it was taken, and does not now.
     uint64_t lacking_pages = 0;
     base::TimePoint closes_at = kNever;
@@ -171,9 +177,10 @@ class WaitTable {
     std::set<uint64_t> all;
     std::set<uint64_t> ready;
     std::set<uint64_t> room;
-    std::set<uint64_t> passing;  // Of room: may_pass.
-    std::set<uint64_t> lacking;  // Of room: lacking_pages != 0.
-    std::set<std::pair<base::TimePoint, uint64_t>> closing;
+    std::set<uint64_t> passing;                              // Of room: may_pass.
+    std::set<uint64_t> lacking;                              // Of room: lacking_pages != 0.
+    std::set<std::pair<base::TimePoint, uint64_t>> closing;  // Of room: those that may be passed until then,
+    std::set<uint64_t> closed;                               // and those for which that time is past.
     std::set<uint64_t> write;
   };
 
@@ -188,6 +195,7 @@ class WaitTable {
   void NoteShortage(Queue& queue);
   void NoteLeftRoom(Entry& entry);
   void WakeAt(uint64_t number, Place place);
+  void WakeOfSession(std::set<std::pair<uint16_t, uint64_t>>& waiting, uint16_t session_slot);
   void WakePlace(Place place);
   void WakeTensor(TensorSlot tensor);
 
@@ -200,6 +208,8 @@ class WaitTable {
   std::set<uint32_t> room_queues_;  // With somebody who waits for room.
   std::set<PlaceOf> places_;
   std::set<std::pair<uint16_t, uint64_t>> by_session_;  // Slot, number.
+  std::set<std::pair<uint16_t, uint64_t>> listing_;     // Of them: who waits to list,
+  std::set<std::pair<uint16_t, uint64_t>> leaseless_;   // and who waits for room without a lease.
   std::set<std::pair<base::TimePoint, uint64_t>> deadlines_;
   std::vector<uint64_t> untimed_;
   base::TimePoint timed_at_;  // When TimeNew was called last.

@@ -129,8 +129,8 @@ struct Waiter {
   uint32_t flags = 0;
   uint32_t timeout_ms = 0;
   uint64_t requested_bytes = 0;
-  uint64_t grant_cost = 0;     // What its grant adds to the user's metadata …
-  uint64_t charged_bytes = 0;  // … and what the user is charged for all of it.
+  uint64_t grant_cost = 0;     // Bytes that its grant adds to the user's metadata.
+  uint64_t charged_bytes = 0;  // Bytes that the user is charged for the request now.
   uint32_t work_cost = 1;      // Pieces that a whole look at it goes over.
   base::TimePoint arrived;
   base::TimePoint deadline;

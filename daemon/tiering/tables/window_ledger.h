@@ -81,6 +81,10 @@ class WindowLedger {
   // What the source says that it may hold. True: more than at the last time.
   bool NoteArenaMax(uint64_t bytes) { return std::exchange(arena_max_bytes_, bytes) < bytes; }
 
+  // How often memory has come: windows back to the arena, or more that the source may hold. Never 0.
+  uint64_t memory_gain() const { return memory_gain_; }
+  void NoteMemoryGain() { ++memory_gain_; }
+
   // Windows that clients were asked to return, oldest first.
   void NoteAskedBack(WindowIndex window, base::TimePoint now) { asked_back_.push_back({window, now}); }
   bool any_asked_back() const { return !asked_back_.empty(); }
@@ -115,6 +119,7 @@ class WindowLedger {
   uint32_t grain_shift_ = 0;  // Of the smallest window, in blocks.
   std::vector<WindowEntry> entries_;
   uint64_t arena_max_bytes_ = 0;
+  uint64_t memory_gain_ = 1;
   std::deque<AskedBack> asked_back_;
   std::vector<std::byte*> addresses_;  // Of each window, where it is mapped.
   std::vector<WindowIndex> by_place_;  // By place, in units of the smallest window.

@@ -8,8 +8,12 @@
 // Invariant: what one turn spends is at most the sum of its stages' units, where each of these is at least the cost of
 // the largest indivisible work of that stage. Beyond that goes only what cannot be put off (Charge):
 //   requests that were submitted although TakesRequests said no: the last ones of a session that ends;
-//   what is left of a session's releases, before its next request and at its end (FinishReleases);
+//   what is left of a session's releases, before such a request of it (FinishReleases);
 //   what dead sessions have left of a tensor of which a part is sealed;
+//   ranges of a creation that make room for one that is sealed before them;
+//   what a search for the coldest piece takes out of its order: pinned pieces, and those of freed tensors, each once;
+//   the refusals of all who wait for a read that failed;
+//   the look for a key that names no tensor, in each namespace of the job;
 //   the chunks of the piece list of a tensor that is created: 4,096 for the largest there can be.
 // What the end of a session does at once is not counted: it takes back grants of the same turn, gives back its windows,
 // and drops what was to be said to it.
@@ -61,12 +65,13 @@ class WorkBudget {
     left_ -= std::min(left_, cost);
     spent_ += cost;
   }
-  // All of `work` is done now, and spends nothing: the look at the request that it belongs to has paid for it.
+  // All of `work` is done now, and spends nothing: the look at the request that it belongs to has paid for it. Not one
+  // in another.
   template <typename Work>
   void Prepaid(Work work) {
-    const bool before = std::exchange(prepaid_, true);
+    prepaid_ = true;
     work();
-    prepaid_ = before;
+    prepaid_ = false;
   }
   // `work` may spend its part of what is left, as one of so many that are still to come; at least one unit.
   template <typename Work>

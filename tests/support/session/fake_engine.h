@@ -62,6 +62,7 @@ class FakeEngine final : public tiering::EnginePort {
   std::optional<base::TimePoint> deadline;
   bool is_idle = true;
   bool takes_requests = true;
+  bool releasing = false;  // Of every session.
   bool releases_can_wait = false;
   // Ends a session from the engine's side, in the next turn's publishing.
   void EndInTurn(tiering::SessionId session, Code code, std::string reason) {
@@ -148,6 +149,7 @@ class FakeEngine final : public tiering::EnginePort {
     waiting_.push_back(std::move(copy));
   }
   bool TakesRequests() const override { return takes_requests; }
+  bool IsReleasing(tiering::SessionId) const override { return releasing; }
   void SetUnread(tiering::SessionId session, uint64_t bytes) override {
     unread[static_cast<uint64_t>(session)] = bytes;
   }

@@ -81,6 +81,17 @@ TEST_F(EngineLoopTest, RunsWhatOtherThreadsPost) {
   EXPECT_EQ(ran, 1);
 }
 
+TEST_F(EngineLoopTest, WhatComesBehindAReleaseThatGoesOnWaitsForIt) {
+  auto client = Attach(1, "train");
+  engine_.releasing = true;
+  ASSERT_TRUE(SendOne(*client));
+  loop_.RunOnce();
+  EXPECT_TRUE(client->Receive().empty());
+  engine_.releasing = false;
+  EXPECT_TRUE(loop_.RunOnce());
+  EXPECT_EQ(client->Receive().size(), 1u);
+}
+
 TEST_F(EngineLoopTest, NoSessionStarvesAnother) {
   auto busy = Attach(1, "busy");
   auto quiet = Attach(2, "quiet");

@@ -1,5 +1,7 @@
 // Answers that clients do not read: the engine is told what they take, at whose cost they are kept.
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -53,6 +55,27 @@ TEST_F(UnreadAnswers, OfAClientThatKeepsUpAreNotCounted) {
   EXPECT_EQ(client->Receive().size(), 1u);
   Pass();
   EXPECT_TRUE(engine_.unread.empty());
+}
+
+TEST_F(UnreadAnswers, OfManySessionsAreTriedSomeAtATime) {
+  constexpr size_t kSessions = 2 * kBacklogsTriedPerPass - 4;
+  std::vector<std::unique_ptr<RingClient>> clients;
+  for (size_t i = 0; i < kSessions; ++i) {
+    clients.push_back(Attach(static_cast<uint64_t>(i + 1), "train" + std::to_string(i)));
+    for (int asked = 0; asked < 4; ++asked) ASSERT_TRUE(SendOne(*clients.back()));
+  }
+  Pass();
+  for (const auto& client : clients) ASSERT_EQ(client->Receive().size(), 2u);
+  const auto served = [&] {
+    return static_cast<size_t>(
+        std::ranges::count_if(clients, [](const auto& client) { return !client->Receive().empty(); }));
+  };
+  Pass();
+  EXPECT_EQ(served(), kBacklogsTriedPerPass);
+  Pass();
+  EXPECT_EQ(served(), kSessions - kBacklogsTriedPerPass);
+  Pass();
+  EXPECT_FALSE(table_.backlogged());
 }
 
 TEST_F(UnreadAnswers, SessionThatTheEngineEndsForThemIsTold) {

@@ -203,6 +203,30 @@ TEST_F(ManifestStoreTest, FlushesTheDevicesBeforeTheManifestCounts) {
   EXPECT_THAT(steps, ElementsAre("flush: not yet", "superblocks: committed", "superblocks: not yet"));
 }
 
+TEST_F(ManifestStoreTest, RefusesAManifestBeyondItsQueueButNoErase) {
+  ManifestStoreOptions options = Options();
+  std::promise<void> flushing;
+  std::promise<void> go_on;
+  options.flush_devices = [&]() -> Status {
+    flushing.set_value();
+    go_on.get_future().wait();
+    return {};
+  };
+  const auto store = LmdbManifestStore::Open(options);
+  ASSERT_TRUE(store) << store.error().message;
+  (*store)->StartPut(1, "a", Manifest("x"));
+  flushing.get_future().wait();
+  constexpr uint64_t kLast = kManifestRequestsMax + 1;
+  for (uint64_t i = 2; i <= kLast; ++i) (*store)->StartErase(i, "a");
+  (*store)->StartPut(kLast + 1, "b", Manifest("y"));
+  (*store)->StartErase(kLast + 2, "a");
+  EXPECT_EQ(Wait(store->get(), 1).at(kLast + 1).code, Code::kNoMemory);
+  go_on.set_value();
+  const auto results = Wait(store->get(), kLast + 1);
+  for (const auto& [cookie, result] : results) EXPECT_EQ(result.code, Code::kOk) << cookie << ": " << result.message;
+  EXPECT_EQ((*store)->Load("a").error().code, Code::kNotFound);
+}
+
 TEST_F(ManifestStoreTest, CommitsNoManifestAfterAFlushWasLost) {
   ManifestStoreOptions options = Options();
   int flushes = 0;

@@ -56,6 +56,14 @@ TEST(IntervalSet, AnyOrderOfPiecesEndsInOneInterval) {
   EXPECT_EQ(set.intervals(), (std::vector<Interval>{{0, 97 * 4}}));
 }
 
+TEST(IntervalSet, TellsHowManyRangesItMoved) {
+  IntervalSet set;
+  for (uint64_t i = 10; i != 0; --i) EXPECT_EQ(set.Add(i * 10, i * 10 + 5), 10 - i);
+  EXPECT_EQ(set.Add(200, 205), 0u) << "behind all of them";
+  EXPECT_EQ(set.Add(15, 18), 0u) << "one of them grows";
+  EXPECT_EQ(set.Add(25, 40), 7u) << "three become one";
+}
+
 TEST(IntervalSet, ARangeTouchesWhatItOverlapsOrAdjoins) {
   IntervalSet set;
   set.Add(10, 20);

@@ -165,9 +165,15 @@ TEST_F(Waits, OnlyThoseThatTriedAndCameBeforeCloseTheRoom) {
   AddForRoom({.lacking_pages = 7});
   const uint64_t second = AddForRoom({.lacking_pages = 7, .closes_at = at(9)});
   const uint64_t third = AddForRoom({.lacking_pages = 7, .closes_at = at(5)});
-  EXPECT_EQ(table_.RoomClosesBefore(job_, second), kNever);
-  EXPECT_EQ(table_.RoomClosesBefore(job_, third), at(9));
-  EXPECT_EQ(table_.RoomClosesBefore(job_, third + 1), at(5));
+  EXPECT_FALSE(table_.RoomClosedBefore(job_, third + 1, at(4))) << "nobody's time is past";
+  EXPECT_TRUE(table_.RoomClosedBefore(job_, third + 1, at(5)));
+  EXPECT_FALSE(table_.RoomClosedBefore(job_, third, at(8))) << "it does not close the room to those before it";
+  EXPECT_TRUE(table_.RoomClosedBefore(job_, third, at(9)));
+  EXPECT_FALSE(table_.RoomClosedBefore(job_, second, at(9)));
+  table_.Take(second);
+  EXPECT_FALSE(table_.RoomClosedBefore(job_, third, at(9))) << "it waits for room no more";
+  table_.WaitForRoom(second, {.lacking_pages = 7, .closes_at = at(9)});
+  EXPECT_TRUE(table_.RoomClosedBefore(job_, third, at(9))) << "it came back";
 }
 
 TEST_F(Waits, AWriteWakesTheFlushesOfItsJobAlone) {
@@ -181,7 +187,9 @@ TEST_F(Waits, AWriteWakesTheFlushesOfItsJobAlone) {
 
 TEST_F(Waits, ASessionsFirstLeaseAndItsListingWakeItsOwn) {
   const uint64_t room = Add(1);
-  table_.WaitForRoom(room, {.lacking_pages = 1});
+  table_.WaitForRoom(room, {.lacking_pages = 1, .leaseless = true});
+  const uint64_t had_leases = Add(1);
+  table_.WaitForRoom(had_leases, {.lacking_pages = 1, .may_pass = true});
   const uint64_t listing = Add(1);
   table_.WaitToList(listing);
   const uint64_t foreign = Add(2);
@@ -190,7 +198,7 @@ TEST_F(Waits, ASessionsFirstLeaseAndItsListingWakeItsOwn) {
   EXPECT_THAT(Ready(), ElementsAre(room));
   table_.OnListed(1);
   EXPECT_THAT(Ready(), ElementsAre(room, listing));
-  EXPECT_THAT(table_.ListSession(1), ElementsAre(room, listing));
+  EXPECT_THAT(table_.ListSession(1), ElementsAre(room, had_leases, listing));
 }
 
 TEST_F(Waits, AGrantedLeaseWakesTheSessionsOwnRequestsThere) {

@@ -139,7 +139,7 @@ TEST(WorkBudget, ManyWaitersExpireTurnByTurn) {
   EXPECT_NE(world.Answered(reader, 1)->detail.find("(writing)"), std::string::npos) << "it names the holder";
   EXPECT_FALSE(world.Answered(reader, kReaders).has_value()) << "a turn is not the whole queue";
   EXPECT_LE(world.engine->NextDeadline(), world.now) << "the next one follows at once";
-  world.Turns(4);
+  world.Turns(64);
   EXPECT_TRUE(world.Answered(reader, kReaders).has_value());
 }
 
@@ -224,10 +224,95 @@ TEST(WorkBudget, WhatASessionReleasedCountsThoughItEndsBeforeTheTurnThatReachesI
   const uint64_t releasing = world.Send(writer, Op::kRelease, leases);
   ASSERT_FALSE(world.Answered(writer, releasing).has_value()) << "it is more than the stage has work for";
   world.EndSession(writer, "said goodbye");
+  EXPECT_NE(world.engine->Snapshot().lease_count, 0u) << "that goes on turn by turn";
+  world.Turns(8);
   EXPECT_EQ(world.engine->Snapshot().lease_count, 0u);
   for (uint64_t id = 1; id <= 20; ++id) {
     EXPECT_EQ(world.Acquire(reader, id, proto::kFlagShared).code, Code::kOk) << id;
   }
+}
+
+// Each of them moves those behind it.
+TEST(WorkBudget, RangesOfACreationThatAreSealedInFallingOrderAreCounted) {
+  constexpr uint64_t kRanges = 12000;
+  World world;
+  const SessionId session = world.Open();
+  ASSERT_EQ(world.Release(session, World::LeaseOf(world.CreateRange(session, 1, 2 * kRanges, 0, 1))).code, Code::kOk);
+  uint64_t sequence = 1u << 24;
+  for (uint64_t range = kRanges - 1; range != 0; --range) {
+    const proto::RequestItem item{1, 2 * range, 1, 0};
+    const uint64_t asked = SubmitWhenTaken(
+        world, session,
+        {.sequence = ++sequence, .op = Op::kAcquire, .flags = proto::kFlagWrite, .items = {&item, 1}, .text = {}});
+    world.engine->Turn(world.now);
+    const proto::RequestItem release{0, 0, 0, World::LeaseOf(world.Answered(session, asked).value())};
+    SubmitWhenTaken(world, session, {.sequence = ++sequence, .op = Op::kRelease, .items = {&release, 1}, .text = {}});
+    world.engine->Turn(world.now);
+  }
+  EXPECT_GE(world.engine->Snapshot().turn_work_max, kRanges / 8);
+}
+
+// A key for which there is room only in the place of another: each namespace is asked whether that one names a tensor.
+TEST(WorkBudget, ALookForAKeyThatNamesNothingIsCounted) {
+  constexpr uint64_t kSessions = 300;
+  World world({.engine = {.keys_per_job_max = 4}});
+  const JobId job = world.OpenJob();
+  std::vector<SessionId> sessions;
+  for (uint64_t i = 0; i < kSessions; ++i) sessions.push_back(world.OpenSession(job));
+  uint64_t sequence = 1u << 24;
+  for (const std::string key : {"a", "b", "c", "d", "e", "f"}) {
+    SubmitWhenTaken(world, sessions[0], {.sequence = ++sequence, .op = Op::kIntern, .items = {}, .text = key});
+    world.engine->Turn(world.now);
+  }
+  EXPECT_GE(world.engine->Snapshot().turn_work_max, kSessions);
+}
+
+// What a session leases elsewhere is looked at in bounds, and lets it pass nobody.
+TEST(WorkBudget, ManyLeasesElsewhereDoNotPassAWaitingWriter) {
+  constexpr uint64_t kLeases = 600;
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB}});
+  const JobId job = world.OpenJob();
+  const SessionId reader = world.OpenSession(job);
+  const SessionId writer = world.OpenSession(job);
+  const SessionId other = world.OpenSession(job);
+  world.Put(reader, 1, 8 * kPiece, 1, proto::kFlagShared);
+  world.Put(reader, 2, 5000, 1, proto::kFlagShared);
+  const std::vector<proto::RequestItem> items(kLeases, {2, 0, 0, 0});
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(world.Ask(reader, Op::kAcquire, items, proto::kFlagShared).code, Code::kOk);
+  }
+  const Answer held = world.Acquire(other, 1, proto::kFlagShared);
+  const uint64_t writing = world.Send(writer, Op::kAcquire, {{1, 0, 0, 0}}, proto::kFlagShared | proto::kFlagWrite);
+  world.Turns(2);
+  const uint64_t reading = world.Send(reader, Op::kAcquire, {{1, 0, 0, 0}}, proto::kFlagShared);
+  world.Turns(2);
+  EXPECT_FALSE(world.Answered(writer, writing).has_value());
+  EXPECT_FALSE(world.Answered(reader, reading).has_value()) << "the writer came first";
+  world.Release(other, World::LeaseOf(held));
+  EXPECT_EQ(world.Wait(writer, writing).code, Code::kOk);
+}
+
+TEST(WorkBudget, TheRefusalsOfAFailedReadAreCounted) {
+  constexpr uint64_t kWaiting = 600;
+  World world;
+  const SessionId session = world.Open();
+  world.PutOnSsd(session, 1, 5000);
+  world.transfers.FailNext({storage::Direction::kRead, storage::TransferOutcome::kDeviceError, 5});
+  world.transfers.Hold();
+  const proto::RequestItem item{1, 0, 0, 0};
+  for (uint64_t i = 1; i <= kWaiting; ++i) {
+    const Request request{.sequence = (1u << 24) + i, .op = Op::kAcquire, .items = {&item, 1}, .text = {}};
+    SubmitWhenTaken(world, session, request);
+    if (i % 20 == 0) world.engine->Turn(world.now);
+  }
+  EXPECT_LT(world.engine->Snapshot().turn_work_max, kWaiting);
+  world.transfers.Release();
+  world.Turns(4);
+  for (uint64_t i = 1; i <= kWaiting; ++i) {
+    ASSERT_TRUE(world.Answered(session, (1u << 24) + i).has_value()) << i;
+    EXPECT_EQ(world.Answered(session, (1u << 24) + i)->code, Code::kIoError) << i;
+  }
+  EXPECT_GE(world.engine->Snapshot().turn_work_max, kWaiting);
 }
 
 TEST(WorkBudget, ATensorOfTerabytesIsCreatedAndFreedInATurn) {
