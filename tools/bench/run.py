@@ -23,7 +23,7 @@ import beside
 import footprint
 import reclaim
 from contention import contention
-from node import BUILD, GIB, MIB, Daemon, Shell, bench, command, daemon, running, scratch, stopped
+from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
 from options import PART_NAMES, parse
 from report import Report, quartiles
 from ssd import swaps_through_ssd
@@ -102,25 +102,22 @@ def leases(report: Report, quick: bool) -> None:
 
 
 def leases_in_a_crowd(report: Report, quick: bool) -> None:
-    rounds, count = (3, 20_000) if quick else (21, 50_000)
-    # Sessions and jobs of each daemon beside those of the client that is measured, which has a job of its own.
+    rounds, repeats = (2, 1) if quick else (8, 3)
+    # Sessions and jobs beside those of the client that is measured, which has a job of its own.
     crowds = {"alone": (0, 0), "64 jobs": (63, 63), "1,000 idle sessions": (1000, 1)}
     times: dict[str, list[float]] = {name: [] for name in crowds}
-    daemons: dict[str, Daemon] = {}
-    with contextlib.ExitStack() as stack:
-        for name, (sessions, jobs) in crowds.items():
-            process, _ = stack.enter_context(daemon(arena=256 * MIB, tier=2 * GIB, spin="always", sessions=2000))
-            if sessions != 0:  # They attach as fast as a user may: 50 a second.
-                crowd = Shell(command(process, "crowd", count=sessions, jobs=jobs, spin="never"))
-                stack.callback(crowd.close)
-            stack.enter_context(stopped(process))
-            daemons[name] = process
+    with daemon(arena=GIB, tier=2 * GIB, spin="always", sessions=2000) as (process, _):
         for number in range(rounds):
             names = list(crowds)
             for name in names[number % 3 :] + names[: number % 3]:
-                with running(daemons[name]):
-                    figures = bench(daemons[name], "lease-busy", count=count, spin="always")
-                times[name].append(figures["acquire_release_busy"]["median"])
+                with contextlib.ExitStack() as stack:
+                    sessions, jobs = crowds[name]
+                    if sessions != 0:  # They attach as fast as a user may: 50 a second.
+                        crowd = Shell(command(process, "crowd", count=sessions, jobs=jobs, spin="never"))
+                        stack.callback(crowd.close)
+                    for _ in range(repeats):
+                        figures = bench(process, "lease-busy", count=20_000 if quick else 200_000, spin="always")
+                        times[name].append(figures["acquire_release_busy"]["median"])
     alone = times.pop("alone")
     for name, each in times.items():
         ratios = [time / without for time, without in zip(each, alone, strict=True)]
@@ -130,7 +127,7 @@ def leases_in_a_crowd(report: Report, quick: bool) -> None:
             middle,
             "of alone",
             at_most=1.1,
-            ceiling=f"alone {statistics.median(alone):.2f} µs; quartiles {lower:.3g}–{upper:.3g} of {rounds} rounds",
+            ceiling=f"alone {statistics.median(alone):.2f} µs; quartiles {lower:.3g}–{upper:.3g} of {len(each)} pairs",
         )
 
 

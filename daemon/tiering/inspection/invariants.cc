@@ -172,6 +172,8 @@ void CheckTensors(const Tables& tables, Count* count) {
 
 void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, const WindowCounts& uses) {
   job.pool.CheckInvariants();
+  job.keys.CheckInvariants();
+  job.manifest.CheckInvariants();
   TIER_CHECK(job.pool.used_pages() == count.ram_pages, "job {}: pieces take {} pages, the pool says {}", job.key,
              count.ram_pages, job.pool.used_pages());
   uint64_t ready = 0;
@@ -358,6 +360,11 @@ void CheckInvariants(const Tables& tables) {
   CountFlights(tables, &count);
   CheckTensors(tables, &count);
   tables.tensors.CheckInvariants();
+  tables.names.CheckInvariants();
+  tables.leases.CheckInvariants();
+  tables.windows.CheckInvariants();
+  tables.manifests.CheckInvariants();
+  tables.replies.CheckInvariants();
   tables.updates.CheckInvariants();
   tables.sessions.CheckInvariants();
   tables.sessions.ForEach([&](const SessionState& session) { CheckUpdatesOf(tables, session); });

@@ -27,13 +27,15 @@ void LinkLease(Tables& tables, SessionState& session, LeaseSlot slot) {
   lease.previous = kNoLease;
   lease.next = session.record.leases;
   if (session.record.leases != kNoLease) tables.leases.Edit(session.record.leases).previous = slot;
-  tables.sessions.Edit(session).leases = slot;
-  ++tables.sessions.Edit(session).lease_count;
-  if (session.record.lease_count == 1 && session.waiter_count != 0) tables.waits.OnFirstLease(session.slot);
-  tables.sessions.Edit(session).leased_bytes += lease.length;
-  ++tables.jobs.Edit(*session.job).counters.lease_count;
+  SessionRecord& record = tables.sessions.Edit(session);
+  record.leases = slot;
+  ++record.lease_count;
+  record.leased_bytes += lease.length;
+  if (record.lease_count == 1 && session.waiter_count != 0) tables.waits.OnFirstLease(session.slot);
+  JobCounters& counters = tables.jobs.Edit(*session.job).counters;
+  ++counters.lease_count;
+  counters.leased_bytes += lease.length;
   session.job->metadata->Charge(MetadataKind::kLeases, CostOf(tables, lease));
-  tables.jobs.Edit(*session.job).counters.leased_bytes += lease.length;
 }
 
 void TakeForWriting(Tables& tables, PieceId id) {
@@ -196,15 +198,16 @@ void EndLease(Tables& tables, LeaseSlot slot) {
   Tensor& tensor = tables.tensors.Edit(lease.tensor);
   JobState& job = *session.job;
   if (lease.next != kNoLease) tables.leases.Edit(lease.next).previous = lease.previous;
-  (lease.previous == kNoLease ? tables.sessions.Edit(session).leases : tables.leases.Edit(lease.previous).next) =
-      lease.next;
+  SessionRecord& record = tables.sessions.Edit(session);
+  (lease.previous == kNoLease ? record.leases : tables.leases.Edit(lease.previous).next) = lease.next;
   TIER_CHECK(session.record.lease_count != 0 && tensor.lease_count != 0, "session {} tensor {}",
              session.record.lease_count, tensor.lease_count);
-  --tables.sessions.Edit(session).lease_count;
-  tables.sessions.Edit(session).leased_bytes -= lease.length;
-  --tables.jobs.Edit(job).counters.lease_count;
+  --record.lease_count;
+  record.leased_bytes -= lease.length;
+  JobCounters& counters = tables.jobs.Edit(job).counters;
+  --counters.lease_count;
+  counters.leased_bytes -= lease.length;
   job.metadata->Release(MetadataKind::kLeases, CostOf(tables, lease));
-  tables.jobs.Edit(job).counters.leased_bytes -= lease.length;
   --tensor.lease_count;
   const TensorSlot tensor_slot = lease.tensor;
   tables.leases.Free(slot);

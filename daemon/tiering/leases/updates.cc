@@ -127,7 +127,6 @@ std::optional<Refusal> ReadSwapPart(const Tables& tables, LeaseSlot slot, const 
   const Tensor& tensor = tables.tensors[lease.tensor];
   const bool more = (flags & proto::kFlagMore) != 0;
   *part = {};
-  if (item.length == 0 && item.offset == 0 && !more) return std::nullopt;
   WaitItem all;
   const bool covers = item.length != 0 && SetRange(item, tensor.size, &all) && item.offset <= lease.offset &&
                       lease.offset + lease.length <= item.offset + item.length;

@@ -33,18 +33,23 @@ bool ReleaseOne(Tables& tables, LeaseSlot slot, uint32_t flags, const SwapPart& 
   return attached || !rewrites || (flags & (proto::kFlagAbandon | proto::kFlagUntouched | proto::kFlagFreeAfter)) != 0;
 }
 
-// Whatever is wrong with it, the lease ends.
-std::optional<Refusal> ReleaseItem(Tables& tables, SessionState& session, const RequestItem& item, uint32_t flags) {
-  const LeaseSlot slot = tables.leases.Find(item.value, session.slot);
+// Whatever is wrong with it, the lease ends. `slot`: the one that the item names.
+std::optional<Refusal> ReleaseItem(Tables& tables, LeaseSlot slot, const RequestItem& item, uint32_t flags) {
   if (slot == kNoLease) {
     return Refusal{
         Code::kStale,
         fmt::format("lease {:#x} is not one this session holds: it ended, or belongs to another epoch", item.value),
         {.tensor = item.tensor}};
   }
-  const uint64_t tensor = tables.tensors[tables.leases[slot].tensor].id;
   SwapPart part;
-  std::optional<Refusal> wrong = ReadSwapPart(tables, slot, item, flags, &part);
+  const bool of_swap = item.length != 0 || item.offset != 0 || (flags & proto::kFlagMore) != 0;
+  if (!of_swap && flags == 0 && !tables.leases[slot].exclusive()) {
+    Release(tables, slot, part);
+    return std::nullopt;
+  }
+  const uint64_t tensor = tables.tensors[tables.leases[slot].tensor].id;
+  std::optional<Refusal> wrong;
+  if (of_swap) wrong = ReadSwapPart(tables, slot, item, flags, &part);
   if (ReleaseOne(tables, slot, flags, part)) return wrong;
   return Refusal{
       Code::kStale,
@@ -69,7 +74,7 @@ bool ReleaseItems(Tables& tables, SessionState& session, const Releasing& releas
     } else if (!tables.work.TrySpend(cost)) {
       return false;
     }
-    std::optional<Refusal> wrong = ReleaseItem(tables, session, item, releasing.flags);
+    std::optional<Refusal> wrong = ReleaseItem(tables, slot, item, releasing.flags);
     if (!wrong || wait->refusal) continue;
     wait->refused_item = wait->next;
     wait->refusal = std::move(wrong);

@@ -34,8 +34,8 @@ struct Vacated {
   uint64_t held_pages = 0;
 };
 Vacated VacatedBy(const Tables& tables, const Ask& ask);
-// What is to stay in RAM while the ask waits: evicted or written out it would make no room that is not counted already,
-// and could not be read meanwhile. None where the ask awaits no place, or the old tensor has too many pieces; nor while
+// What a look at the ask must not evict: it would make no room that is not counted already, and could not be read
+// meanwhile. None where the ask awaits no place, or the old tensor has too many pieces; nor while
 // that is leased, for then its room is not counted, and its readers would wait for the ask as it for them.
 TensorRef PlaceToKeep(const Tables& tables, const Ask& ask);
 // Pieces of the old tensor that a look at the ask goes over.

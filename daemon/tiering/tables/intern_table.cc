@@ -80,6 +80,13 @@ Status InternTable::Restore(std::string_view key, uint64_t id) {
   return {};
 }
 
+void InternTable::CheckInvariants() const {
+  uint64_t bytes = 0;
+  for (const auto& [id, key] : by_id_) bytes += key.size();
+  TIER_CHECK(bytes == bytes_, "keys of {} bytes, not {}", bytes, bytes_);
+  for (const uint64_t id : by_age_) TIER_CHECK(by_id_.contains(id), "key {:#x} has an age and no name", id);
+}
+
 std::string_view InternTable::KeyOf(uint64_t id) const {
   const auto found = by_id_.find(id);
   return found == by_id_.end() ? std::string_view() : std::string_view(found->second);

@@ -40,6 +40,7 @@ class InternTable {
   size_t size() const { return by_id_.size(); }
   uint64_t bytes() const { return bytes_; }
   const std::unordered_map<uint64_t, std::string>& keys() const { return by_id_; }
+  void CheckInvariants() const;  // O(keys).
 
  private:
   static uint64_t HashOf(std::string_view key, uint32_t probe);

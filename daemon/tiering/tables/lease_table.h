@@ -66,6 +66,11 @@ class LeaseTable {
     return found ? slot : kNoLease;
   }
   uint32_t used() const { return leases_.used() - retired_; }
+  void CheckInvariants() const {
+    uint32_t live = 0;
+    for (uint32_t i = 0; i < leases_.capacity(); ++i) live += leases_[LeaseSlot{i}].kind == LeaseKind::kNone ? 0 : 1;
+    TIER_CHECK(live == used(), "{} leases of {}", live, used());
+  }
 
  private:
   Slab<Lease, LeaseSlot> leases_;

@@ -89,4 +89,14 @@ void ManifestHolds::SweepOne(std::vector<Dropped>* dropped) {
   holds_.erase(at);
 }
 
+void ManifestHolds::CheckInvariants() const {
+  uint64_t unused = 0;
+  for (const auto& [key, hold] : holds_) {
+    TIER_CHECK(key == KeyOf(hold.extent) && hold.named_by <= last_, "device {} block {} named by {} of {}",
+               hold.extent.device, hold.extent.run.block, hold.named_by, last_);
+    unused += hold.used ? 0 : hold.extent.run.pages;
+  }
+  TIER_CHECK(unused == unused_pages_, "{} pages of no piece, not {}", unused, unused_pages_);
+}
+
 }  // namespace tier::tiering

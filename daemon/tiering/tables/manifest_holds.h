@@ -59,6 +59,7 @@ class ManifestHolds {
     bool bad = false;
   };
   void SweepOne(std::vector<Dropped>* dropped);
+  void CheckInvariants() const;
   template <typename Visit>
   void ForEachUnused(Visit visit) const {
     for (const auto& [key, hold] : holds_) {

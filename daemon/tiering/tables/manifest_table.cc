@@ -56,4 +56,15 @@ const Error* ManifestTable::FindBroken(const std::string& key) const {
   return found == broken_.end() ? nullptr : &found->second;
 }
 
+void ManifestTable::CheckInvariants() const {
+  for (const auto& [key, holds] : inactive_) {
+    TIER_CHECK(holds.id() != 0 && holds.id() < next_holds_, "manifest {} of job {}", holds.id(), key);
+    holds.CheckInvariants();
+  }
+  for (const auto& [cookie, commit] : commits_) {
+    TIER_CHECK(cookie < next_cookie_ && commit.ended <= commit.tensors.size(), "commit {} of job {}", cookie,
+               commit.key);
+  }
+}
+
 }  // namespace tier::tiering

@@ -86,6 +86,7 @@ class ManifestTable {
   void ClearBroken(const std::string& key) { broken_.erase(key); }
   const Error* FindBroken(const std::string& key) const;
   bool any_broken() const { return !broken_.empty(); }
+  void CheckInvariants() const;
   template <typename Visit>
   void ForEachBroken(Visit visit) const {  // visit(key, error)
     for (const auto& [key, error] : broken_) visit(key, error);

@@ -91,6 +91,18 @@ bool ReplyBuffer::empty() const {
          batch.endings.empty();
 }
 
+void ReplyBuffer::CheckInvariants() const {
+  const Batch& batch = batches_[now_];
+  for (const Entry& entry : batch.entries) {
+    const size_t there = entry.kind == Entry::Kind::kSpans     ? batch.spans.size()
+                         : entry.kind == Entry::Kind::kRefusal ? batch.refusals.size()
+                                                               : batch.tensors.size();
+    const size_t named = entry.kind == Entry::Kind::kSpans ? entry.count : 1;
+    TIER_CHECK(entry.first + named <= there, "answer {} names {} + {} of {}", entry.sequence, entry.first, named,
+               there);
+  }
+}
+
 void ReplyBuffer::Tell(const Batch& batch, const Entry& entry, ReplySink& sink) const {
   Reply reply{.sequence = entry.sequence, .value = entry.value};
   switch (entry.kind) {

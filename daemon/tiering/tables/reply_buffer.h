@@ -48,6 +48,7 @@ class ReplyBuffer {
   void Drop(SessionId session);
 
   bool empty() const;
+  void CheckInvariants() const;  // What each answer names is there.
   void Publish(ReplySink& sink);
 
  private:

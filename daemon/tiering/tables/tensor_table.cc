@@ -123,4 +123,19 @@ void TensorTable::Erase(const TensorKey& key) {
   EraseAt(&old_, old_at);
 }
 
+void TensorTable::CheckInvariants() const {
+  for (const Half* half : {&new_, &old_}) {
+    uint64_t named = 0;
+    for (uint64_t at = 0; at < half->capacity(); ++at) {
+      const Entry& entry = half->entries[at];
+      if (entry.value == 0) continue;
+      ++named;
+      const Tensor& tensor = tensors_[entry.slot()];
+      const uint64_t hash = HashOf({tensor.job, tensor.space, tensor.id});
+      TIER_CHECK(entry.tag == TagOf(hash), "tensor {} stands under another name", tensor.id);
+    }
+    TIER_CHECK(named == half->size, "{} names of {}", named, half->size);
+  }
+}
+
 }  // namespace tier::tiering

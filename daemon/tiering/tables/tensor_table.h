@@ -38,6 +38,7 @@ class TensorTable {
   void Erase(const TensorKey& key);                    // REQUIRES: present.
   uint64_t size() const { return new_.size + old_.size; }
   uint64_t capacity() const { return new_.capacity() + old_.capacity(); }
+  void CheckInvariants() const;  // O(capacity).
 
  private:
   struct Entry {

@@ -298,7 +298,7 @@ void WaitTable::OnLeaseGranted(const Piece& piece, uint16_t session_slot) {
   for (const uint64_t number : own) MakeReady(number);
 }
 
-void WaitTable::OnRoom(const JobState& job) {
+void WaitTable::WakeForRoom(const JobState& job) {
   Queue& queue = QueueOf(job);
   if (queue.room.empty()) return;
   MakeFirstReady(queue);

@@ -117,7 +117,9 @@ class WaitTable {
   void OnLeaseEnded(TensorSlot tensor) {
     if (tensors_[tensor].has(kAwaitedTensor)) WakePlace({tensor, kWhole});
   }
-  void OnRoom(const JobState& job);
+  void OnRoom(const JobState& job) {
+    if (!room_queues_.empty()) WakeForRoom(job);
+  }
   void OnRoomEverywhere();  // The arena has more to give, or gives it to others.
   void OnWrite(const JobState& job);
   void OnListed(uint16_t session_slot);
@@ -197,6 +199,7 @@ class WaitTable {
   void WakeAt(uint64_t number, Place place);
   void WakeOfSession(std::set<std::pair<uint16_t, uint64_t>>& waiting, uint16_t session_slot);
   void WakePlace(Place place);
+  void WakeForRoom(const JobState& job);
   void WakeTensor(TensorSlot tensor);
 
   PieceSlab& pieces_;

@@ -85,6 +85,8 @@ class WindowLedger {
   uint64_t memory_gain() const { return memory_gain_; }
   void NoteMemoryGain() { ++memory_gain_; }
 
+  void CheckInvariants() const;  // Each place names the window that lies there.
+
   // Windows that clients were asked to return, oldest first.
   void NoteAskedBack(WindowIndex window, base::TimePoint now) { asked_back_.push_back({window, now}); }
   bool any_asked_back() const { return !asked_back_.empty(); }
@@ -146,6 +148,17 @@ inline void WindowLedger::Clear(WindowIndex window) {
   for (uint64_t at = shape.place; at < shape.place + shape.size; at += grain) by_place_[at / grain] = kNoWindow;
   Edit(window) = {};
   addresses_[tier::Value(window)] = nullptr;
+}
+
+inline void WindowLedger::CheckInvariants() const {
+  for (uint32_t grain = 0; grain < by_place_.size(); ++grain) {
+    const WindowIndex window = by_place_[grain];
+    if (window == kNoWindow) continue;
+    const memory::WindowShape& shape = entries_[tier::Value(window)].shape;
+    const uint64_t at = (uint64_t{grain} << grain_shift_) * kBlockSize;
+    TIER_CHECK(shape.place <= at && at < shape.place + shape.size, "window {} at {} is found at {}",
+               tier::Value(window), shape.place, at);
+  }
 }
 
 }  // namespace tier::tiering
