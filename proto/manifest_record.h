@@ -6,8 +6,8 @@
 //
 // Integers are little-endian; reserved fields are zero and checked. A manifest is one value, replaced whole; its crc
 // covers every byte, itself taken as zero.
-// Versions: 2 added the flags of a tensor, which are zero in a manifest of version 1. Any other `version` is refused
-// whole, never read in part.
+// Versions: 2 added the flags of a tensor, which are zero in a manifest of version 1; 3 added kManifestSharded. Any
+// other `version` is refused whole, never read in part.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 namespace tier::proto {
 
 inline constexpr uint64_t kManifestMagic = 0x5453464d52454954;  // "TIERMFST"
-inline constexpr uint32_t kManifestVersion = 2;
+inline constexpr uint32_t kManifestVersion = 3;
 inline constexpr uint32_t kManifestVersionOldest = 1;  // That is still read.
 
 struct ManifestHeader {
@@ -38,10 +38,11 @@ struct ManifestTensorRecord {
   uint16_t flags;  // ManifestTensorFlag bits.
 };
 
-// A session other than the one that persisted had changed a part of the tensor and not finished: it is TORN once
-// resumed.
+// A session other than the one that persisted had changed a part of the tensor and not finished, or the ranks of a
+// sharded one had written it in different steps: it is TORN once resumed.
 inline constexpr uint16_t kManifestTorn = 1u << 0;
-inline constexpr uint16_t kManifestTensorFlagsKnown = kManifestTorn;
+inline constexpr uint16_t kManifestSharded = 1u << 1;  // Created with kFlagSharded. Never of a session's own tensor.
+inline constexpr uint16_t kManifestTensorFlagsKnown = kManifestTorn | kManifestSharded;
 
 struct ManifestPieceRecord {
   uint32_t block;

@@ -55,8 +55,9 @@ inline constexpr uint32_t kFlagNoWait = 1u << 5;     // Acquire/create/free: nev
 inline constexpr uint32_t kFlagFreeAfter = 1u << 6;  // Release of a read lease: free the tensor with it.
 inline constexpr uint32_t kFlagReplace = 1u << 7;    // Create of one tensor: in the place of the one of that name.
 inline constexpr uint32_t kFlagUntouched = 1u << 8;  // Release: nothing was written. As if never granted.
-inline constexpr uint32_t kFlagMore = 1u << 9;  // Release: what it seals is part of a rewrite, and more is to come.
-inline constexpr uint32_t kFlagsKnown = (1u << 10) - 1;
+inline constexpr uint32_t kFlagMore = 1u << 9;      // Release: what it seals is part of a rewrite, and more is to come.
+inline constexpr uint32_t kFlagSharded = 1u << 10;  // Create, with kFlagShared: ranks divide it, each by its steps.
+inline constexpr uint32_t kFlagsKnown = (1u << 11) - 1;
 
 struct RequestItem {
   uint64_t tensor;

@@ -73,12 +73,15 @@ void SimClient::Create() {
   PendingRequest request{.op = Op::kCreate, .flags = shared ? proto::kFlagShared : 0};
   if (world_.chance.OneIn(6)) request.flags |= proto::kFlagNoWaitOwn;
   if (world_.chance.OneIn(12)) request.flags |= proto::kFlagNoWait;
+  const bool sharded = shared && world_.chance.OneIn(3);
+  if (sharded) request.flags |= proto::kFlagSharded;
   for (uint64_t i = 0; i < count; ++i) {
     const TensorPtr tensor = NewTensorModel({.job = job_,
                                              .space = shared ? 0 : static_cast<uint64_t>(session_),
                                              .id = world_.next_tensor++,
                                              .size = RandomSize(),
                                              .creator = static_cast<uint64_t>(session_)});
+    tensor->sharded = sharded;
     uint64_t length = 0;
     if (tensor->page_count() > 2 && world_.chance.OneIn(3)) {
       length = world_.chance.Between(1, tensor->page_count() - 1) * kPageSize;

@@ -61,7 +61,7 @@ void SimClient::CheckNoSwap(const PendingRequest& request, size_t index) {
 
 bool SimClient::ExplainedByTensor(const TensorModel& tensor, Code code) const {
   if (code == Code::kNotFound || code == Code::kStale) return tensor.freeing;
-  if (code == Code::kTorn) return tensor.tainted || world_.punched;
+  if (code == Code::kTorn) return tensor.tainted || tensor.sharded || world_.punched;
   // Its place was taken, before the request but told after it, by one that ends earlier or is not sealed yet.
   if (code == Code::kInvalid) return tensor.freeing;
   return false;

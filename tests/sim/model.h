@@ -31,6 +31,7 @@ struct TensorModel {
   bool visible = false;
   bool freeing = false;  // A free was asked for, or done.
   bool tainted = false;  // A writer gave up on it: TORN is a right answer.
+  bool sharded = false;  // So it is whenever a session has ended: the model does not count the steps of the others.
   // Which pieces belong to which unfinished write, by session. What is in the first two is certain: while such a swap
   // is unfinished nobody else is granted anything, and if the session ends with either, no read is granted.
   std::map<uint64_t, uint64_t> swaps;              // Number of the swap over all of it, begun and not ended.

@@ -64,7 +64,9 @@ void CapturePiece(const Piece& piece, JobState& job, ManifestCapture* capture) {
 
 void EndTensor(Tables& tables, const SessionState& session, TensorRef ref, ManifestCapture* capture) {
   const Tensor& tensor = tables.tensors[ref.slot];
-  capture->writer.EndTensor(UpdatedByOthers(tables, ref.slot, session) ? proto::kManifestTorn : uint16_t{0});
+  uint32_t flags = tensor.has(kSharded) ? proto::kManifestSharded : 0;
+  if (MixedForOthers(tables, ref.slot, session)) flags |= proto::kManifestTorn;
+  capture->writer.EndTensor(static_cast<uint16_t>(flags));
   CaptureUpdate(tables, session, ref.slot, capture->cookie);
   capture->own |= tensor.space != 0 && tensor.space != kInheritedSpace;
   capture->tensors.push_back(ref);

@@ -23,9 +23,14 @@ bool SanePiece(const proto::ManifestPieceRecord& piece, uint64_t length) {
          uint32_t{piece.page} + piece.pages <= kPagesPerBlock;
 }
 
+uint32_t FlagsKnown(uint32_t version) {
+  if (version == proto::kManifestVersionOldest) return 0;
+  return version == 2 ? proto::kManifestTorn : proto::kManifestTensorFlagsKnown;
+}
+
 bool SaneTensor(const proto::ManifestTensorRecord& record, uint32_t version) {
-  const uint16_t known = version == proto::kManifestVersionOldest ? 0 : proto::kManifestTensorFlagsKnown;
-  if ((record.flags & ~known) != 0) return false;
+  if ((record.flags & ~FlagsKnown(version)) != 0) return false;
+  if ((record.flags & proto::kManifestSharded) != 0 && record.space != 0) return false;
   // The piece count of a size near 2^64 overflows to zero.
   if (record.size == 0 || record.size > kPiecesPerTensorMax * kBlockSize || record.space > 1) return false;
   return PieceCountOf(record.size) == record.piece_count;

@@ -71,7 +71,9 @@ Status BeginTensor(Tables& tables, JobState& job, ManifestReplay& replay) {
     return Fail(Code::kCorrupt, fmt::format("the manifest names tensor {:#x} twice", saved->tensor));
   }
   ChargeLess(job, TensorCost(saved->piece_count));
-  replay.tensor = AddTensor(tables, job, {.space = space, .id = saved->tensor, .size = saved->size});
+  const bool sharded = (saved->flags & proto::kManifestSharded) != 0;
+  replay.tensor =
+      AddTensor(tables, job, {.space = space, .id = saved->tensor, .size = saved->size, .sharded = sharded});
   tables.tensors.Edit(replay.tensor).generation = static_cast<uint32_t>(saved->generation);
   replay.torn = (saved->flags & proto::kManifestTorn) != 0;
   return {};

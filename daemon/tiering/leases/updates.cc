@@ -10,6 +10,17 @@ namespace {
 
 constexpr uint32_t kSettleCost = 4;  // Units of work: a record goes, and its bitmaps with it.
 
+// Units of work: a record is broken. Of a sharded tensor it is compared with all others.
+uint32_t BreakCost(const Tables& tables, TensorSlot tensor) {
+  uint32_t cost = kSettleCost;
+  if (!tables.tensors[tensor].has(kSharded)) return cost;
+  for (UpdateSlot each = tables.updates.FirstOf(tensor); each != kNoUpdate;
+       each = tables.updates[each].next_of_tensor) {
+    ++cost;
+  }
+  return cost;
+}
+
 PieceRange PiecesOf(const Lease& lease) { return {lease.first_piece, lease.piece_count}; }
 
 // Those of which the lease has every byte.
@@ -57,6 +68,13 @@ std::optional<Refusal> UnfinishedRefusal(const Tables& tables, const Lease& leas
                  {.tensor = tensor.id, .limit = most}};
 }
 
+// Which step of the session the bytes of the lease are of, until somebody else seals them.
+void NoteShard(Tables& tables, const Lease& lease) {
+  const uint64_t number = tables.sessions.At(lease.session).record.step;
+  const UpdateSlot slot = tables.updates.Open(lease.tensor, lease.session);
+  tables.work.Charge(tables.updates.AddToShard(slot, number, {lease.offset, lease.offset + lease.length}));
+}
+
 void NoteChanged(Tables& tables, const Lease& lease) {
   const uint32_t piece_count = tables.tensors[lease.tensor].piece_count;
   UpdateSlot slot = tables.updates.Find(lease.tensor, lease.session);
@@ -95,13 +113,23 @@ const SessionState* UpdaterOf(const Tables& tables, TensorSlot tensor, Counts co
   return slot == kNoUpdate ? nullptr : &tables.sessions.At(tables.updates[slot].session);
 }
 
-void Break(Tables& tables, UpdateSlot slot) {
+// What has to be rewritten when the session does not finish the update. Empty: what it changed was of an earlier step.
+PieceRange UnfinishedOf(const Tables& tables, UpdateSlot slot) {
   const Update& update = tables.updates[slot];
-  const TensorSlot tensor = update.tensor;
-  const PieceRange torn =
-      tables.updates.HasChanged(slot) ? PieceRange{0, tables.tensors[tensor].piece_count} : update.swap;
-  tables.updates.Remove(slot);
-  if (!torn.empty()) MarkTorn(tables, tensor, torn);  // Else it was of an earlier step.
+  return tables.updates.HasChanged(slot) ? PieceRange{0, tables.tensors[update.tensor].piece_count} : update.swap;
+}
+
+// The session has ended. Its shard stays, in step with all others or torn with them.
+void Break(Tables& tables, UpdateSlot slot) {
+  const TensorSlot tensor = tables.updates[slot].tensor;
+  const bool mixed = !tables.updates[slot].shard.empty() && !tables.updates.InStep(tensor);
+  const PieceRange torn = mixed ? PieceRange{0, tables.tensors[tensor].piece_count} : UnfinishedOf(tables, slot);
+  if (mixed) {
+    tables.updates.Remove(slot);
+  } else {
+    tables.updates.Leave(slot);
+  }
+  if (!torn.empty()) MarkTorn(tables, tensor, torn);
 }
 
 // `pay` for each of them. False: it could not.
@@ -109,12 +137,13 @@ template <typename Pay>
 bool BreakEndingOf(Tables& tables, TensorSlot slot, Pay pay) {
   if (!tables.updates.any_ending()) return true;
   for (UpdateSlot each = tables.updates.FirstOf(slot); each != kNoUpdate;) {
-    const UpdateSlot next = tables.updates[each].next_of_tensor;
-    if (tables.updates.ending(each)) {
-      if (!pay()) return false;
-      Break(tables, each);
+    if (!tables.updates.ending(each)) {
+      each = tables.updates[each].next_of_tensor;
+      continue;
     }
-    each = next;
+    if (!pay()) return false;
+    Break(tables, each);
+    each = tables.updates.FirstOf(slot);  // With a tear others of its records may have gone.
   }
   return true;
 }
@@ -145,13 +174,14 @@ void NoteSeal(Tables& tables, const Lease& lease, const SwapPart& part) {
   if (lease.length == tensor.size && !part.more) return EndUpdates(tables, lease.tensor);
   // What somebody left before is torn before this, and not by it.
   BreakEndingOf(tables, lease.tensor, [&] {
-    tables.work.Charge(kSettleCost);
+    tables.work.Charge(BreakCost(tables, lease.tensor));
     return true;
   });
   const UpdateSlot broken = tables.updates.FindBroken(lease.tensor);
   if (broken != kNoUpdate && tables.updates.AddRewritten(broken, WholePiecesOf(lease, tensor))) {
     RemoveTear(tables, lease.tensor);
   }
+  if (tensor.has(kSharded)) NoteShard(tables, lease);  // First: a record with a shard outlives its update.
   if (part.range.empty()) {
     NoteChanged(tables, lease);
   } else {
@@ -179,16 +209,20 @@ void SettleEndedSteps(Tables& tables) {
 
 void BreakUpdate(Tables& tables, const SessionState& session, TensorSlot tensor) {
   const UpdateSlot slot = tables.updates.Find(tensor, session.slot);
-  if (slot != kNoUpdate) Break(tables, slot);
+  if (slot == kNoUpdate) return;
+  const PieceRange torn = UnfinishedOf(tables, slot);
+  tables.updates.EndBoth(slot);
+  if (!torn.empty()) MarkTorn(tables, tensor, torn);
 }
 
 bool BreakUpdates(Tables& tables, const SessionState& session) {
   for (;;) {
     const UpdateSlot slot = tables.updates.FirstOfSession(session.slot);
     if (slot == kNoUpdate) return true;
-    if (!tables.work.TrySpend(kSettleCost)) return false;
+    const TensorSlot tensor = tables.updates[slot].tensor;
+    if (!tables.work.TrySpend(BreakCost(tables, tensor))) return false;
     // Its own namespace goes with it: its tensors are asked for by no one any more.
-    const bool own = tables.tensors[tables.updates[slot].tensor].space == static_cast<uint64_t>(session.id);
+    const bool own = tables.tensors[tensor].space == static_cast<uint64_t>(session.id);
     if (own) {
       tables.updates.Remove(slot);
     } else {
@@ -198,7 +232,7 @@ bool BreakUpdates(Tables& tables, const SessionState& session) {
 }
 
 bool BreakEnding(Tables& tables, TensorSlot slot) {
-  return BreakEndingOf(tables, slot, [&] { return tables.work.TrySpend(kSettleCost); });
+  return BreakEndingOf(tables, slot, [&] { return tables.work.TrySpend(BreakCost(tables, slot)); });
 }
 
 void TearRange(Tables& tables, const SessionState& session, const WaitItem& item) {
@@ -213,6 +247,8 @@ void TearRange(Tables& tables, const SessionState& session, const WaitItem& item
 
 void MarkTorn(Tables& tables, TensorSlot slot, PieceRange pieces) {
   if (tables.updates.AddTorn(slot, pieces)) AddTear(tables, slot);
+  // Nothing remains of what the shards say: only what is sealed from now on counts.
+  if (pieces.count == tables.tensors[slot].piece_count) tables.updates.ClearShards(slot);
   tables.waits.OnTensorChanged(slot);
 }
 
@@ -226,11 +262,14 @@ const SessionState* LiveSwapperOf(const Tables& tables, TensorSlot slot, PieceRa
 }
 
 const SessionState* SwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces, const SessionState* session) {
-  if (!tables.tensors[slot].has(kSwapping) && !tables.updates.any_ending()) return nullptr;
+  const bool any_ending = tables.updates.any_ending();
+  if (!tables.tensors[slot].has(kSwapping) && !any_ending) return nullptr;
+  const bool mixed = any_ending && tables.tensors[slot].has(kSharded) && !tables.updates.InStep(slot);
   return UpdaterOf(tables, slot, [&](UpdateSlot each) {
     const Update& update = tables.updates[each];
     if (session != nullptr && update.session == session->slot) return false;
-    return SwapsAnyOf(update, pieces) || (tables.updates.ending(each) && tables.updates.HasChanged(each));
+    const bool tears = tables.updates.HasChanged(each) || (mixed && !update.shard.empty());
+    return SwapsAnyOf(update, pieces) || (tables.updates.ending(each) && tears);
   });
 }
 
@@ -256,7 +295,8 @@ void EndCaptured(Tables& tables, TensorSlot slot, uint64_t commit) {
   }
 }
 
-bool UpdatedByOthers(const Tables& tables, TensorSlot slot, const SessionState& session) {
+bool MixedForOthers(const Tables& tables, TensorSlot slot, const SessionState& session) {
+  if (tables.tensors[slot].has(kSharded) && !tables.updates.InStep(slot)) return true;
   const auto by_another = [&](UpdateSlot each) {
     return tables.updates[each].session != session.slot && tables.updates.HasChanged(each);
   };

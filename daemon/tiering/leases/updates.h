@@ -10,6 +10,11 @@
 //             tensor answers TORN until it is rewritten, accepted or freed. A broken swap_out asks for its own range to
 //             be rewritten, what was changed by hand for the whole tensor: nobody knows what else was to be changed.
 //
+// Ranks divide a sharded tensor, each in steps of its own. It is TORN also when one of them ends, in whatever way,
+// while the numbers of the steps in which they wrote last differ (Shard, update_table.h). A rank counts from its first
+// seal of a part on, and no more when others have sealed all that it wrote; what it wrote counts on when it has ended.
+// Nothing counts from before a whole seal, an accept, or a tear of the whole tensor, nor from before a resume.
+//
 // Ranges sealed by hand are visible at once. The range of an unfinished swap_out is not: others wait for it.
 #pragma once
 
@@ -62,7 +67,7 @@ bool HasUnfinishedSwap(const Tables& tables, TensorSlot slot, const SessionState
 // that commit, if nothing is added meanwhile.
 void CaptureUpdate(Tables& tables, const SessionState& session, TensorSlot slot, uint64_t commit);
 void EndCaptured(Tables& tables, TensorSlot slot, uint64_t commit);
-// Other sessions have changed a part of the tensor, and not finished.
-bool UpdatedByOthers(const Tables& tables, TensorSlot slot, const SessionState& session);
+// Other sessions have changed a part of the tensor and not finished, or ranks have written it in different steps.
+bool MixedForOthers(const Tables& tables, TensorSlot slot, const SessionState& session);
 
 }  // namespace tier::tiering

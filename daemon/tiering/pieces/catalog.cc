@@ -141,7 +141,8 @@ bool HasTensor(const Tables& tables, const JobState& job, uint64_t id) {
 }
 
 TensorSlot AddTensor(Tables& tables, JobState& job, const NewTensor& added) {
-  TIER_CHECK(added.size != 0 && PieceCountOf(added.size) < UINT32_MAX, "size {}", added.size);
+  TIER_CHECK(added.size != 0 && PieceCountOf(added.size) < UINT32_MAX && (!added.sharded || added.space == 0),
+             "size {} in space {}", added.size, added.space);
   const TensorSlot slot = tables.tensors.Allocate();
   Tensor& tensor = tables.tensors.Edit(slot);
   tensor.job = job.slot;
@@ -157,6 +158,7 @@ TensorSlot AddTensor(Tables& tables, JobState& job, const NewTensor& added) {
   tensor.ram_pages = 0;
   tensor.ssd_pages = 0;
   tensor.flags = kUnnamed;
+  if (added.sharded) tensor.set(kSharded);
   tensor.pieces = {.size = tensor.piece_count};
   job.metadata->Charge(MetadataKind::kTensors, TensorCost(tensor.piece_count));
   job.pages.AddUnnamed(PagesOf(added.size));

@@ -25,6 +25,7 @@ struct NewTensor {
   uint64_t size = 0;
   SessionState* creator = nullptr;  // Null: it is replayed and visible.
   bool unnamed = false;             // Nobody finds it before NameTensor.
+  bool sharded = false;             // REQUIRES: shared, space 0.
 };
 TensorSlot AddTensor(Tables& tables, JobState& job, const NewTensor& tensor);
 // Makes those of the pieces that were not made yet.

@@ -145,6 +145,19 @@ bool RefuseWhileDraining(Tables& tables, SessionState& session, const Request& r
   return true;
 }
 
+// Only shared tensors can be divided.
+bool RefuseShardedAlone(Tables& tables, SessionState& session, const Request& request) {
+  if (!IsSharded(request) || IsShared(request)) return false;
+  const RequestItem& asked = request.items.front();
+  Refuse(tables, session, request, 0,
+         {Code::kInvalid,
+          fmt::format("tensor {:#x} cannot be sharded and of one session: only sessions that share a tensor can divide "
+                      "it; create it as shared too",
+                      asked.tensor),
+          {.tensor = asked.tensor, .requested = asked.value}});
+  return true;
+}
+
 // `pages_held`: by the job's tensors, once all before this one exist.
 bool CheckNewTensor(Tables& tables, SessionState& session, const Request& request, uint64_t pages_held) {
   const size_t index = tables.scratch.items.size();
@@ -184,8 +197,12 @@ bool AddTensors(Tables& tables, SessionState& session, const Request& request) {
     const RequestItem& asked = request.items[i];
     const TensorSlot present = tables.names.Find({job.slot, space, asked.tensor});
     if (present == kNoTensor) {
-      tables.scratch.items[i].tensor = tables.RefOf(
-          AddTensor(tables, job, {.space = space, .id = asked.tensor, .size = asked.value, .creator = &session}));
+      tables.scratch.items[i].tensor = tables.RefOf(AddTensor(tables, job,
+                                                              {.space = space,
+                                                               .id = asked.tensor,
+                                                               .size = asked.value,
+                                                               .creator = &session,
+                                                               .sharded = IsSharded(request)}));
       continue;
     }
     Refusal refusal = ExistsRefusal(tables.tensors[present], asked.value);
@@ -212,7 +229,8 @@ bool AddUnnamed(Tables& tables, SessionState& session, const Request& request) {
                               .id = asked.tensor,
                               .size = asked.value,
                               .creator = &session,
-                              .unnamed = true}));
+                              .unnamed = true,
+                              .sharded = IsSharded(request)}));
   return true;
 }
 
@@ -274,7 +292,7 @@ std::optional<ConflictCheck> CheckWithinBudget(Tables& tables, const Ask& ask) {
 }  // namespace
 
 void SubmitCreate(Tables& tables, SessionState& session, const Request& request) {
-  if (RefuseWhileDraining(tables, session, request)) return;
+  if (RefuseWhileDraining(tables, session, request) || RefuseShardedAlone(tables, session, request)) return;
   JobState& job = *session.job;
   // Counted out of all checks, and freed only with the grant: a refusal leaves it as it was.
   const bool replaces = (request.flags & proto::kFlagReplace) != 0 && request.items.size() == 1;

@@ -25,6 +25,7 @@ inline constexpr uint8_t kUnnamed = 1u << 2;   // Waits to take another's place 
 inline constexpr uint8_t kSwapping = 1u << 3;  // A session has an unfinished swap_out over it (update_table.h).
 inline constexpr uint8_t kAwaitedTensor = 1u << 4;  // A request waits at it or one of its pieces, or did (WaitTable).
 inline constexpr uint8_t kPartlySealed = 1u << 5;   // Not visible, and some ranges were sealed (TensorSlab).
+inline constexpr uint8_t kSharded = 1u << 6;        // Created so: sessions divide it, step by step (update_table.h).
 
 enum class UpdateSlot : uint32_t {};
 inline constexpr UpdateSlot kNoUpdate{UINT32_MAX};

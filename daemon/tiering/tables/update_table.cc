@@ -21,8 +21,27 @@ UpdateSlot UpdateTable::Find(TensorSlot tensor, uint16_t session) const {
 
 UpdateSlot UpdateTable::FindBroken(TensorSlot tensor) const {
   UpdateSlot slot = FirstOf(tensor);
-  while (slot != kNoUpdate && updates_[slot].open) slot = updates_[slot].next_of_tensor;
+  while (slot != kNoUpdate && updates_[slot].torn.empty()) slot = updates_[slot].next_of_tensor;
   return slot;
+}
+
+UpdateSlot UpdateTable::FindLeft(TensorSlot tensor) const {
+  UpdateSlot slot = FirstOf(tensor);
+  while (slot != kNoUpdate && (updates_[slot].open || updates_[slot].shard.empty())) {
+    slot = updates_[slot].next_of_tensor;
+  }
+  return slot;
+}
+
+bool UpdateTable::InStep(TensorSlot tensor) const {
+  const Shard* first = nullptr;
+  for (UpdateSlot slot = FirstOf(tensor); slot != kNoUpdate; slot = updates_[slot].next_of_tensor) {
+    const Shard& shard = updates_[slot].shard;
+    if (shard.empty()) continue;
+    if (first != nullptr && shard.number != first->number) return false;
+    first = &shard;
+  }
+  return true;
 }
 
 UpdateSlot UpdateTable::Add(TensorSlot tensor_slot) {
@@ -53,28 +72,34 @@ void UpdateTable::LinkToSession(UpdateSlot slot, uint16_t session) {
   update.step = all.step;
   update.next_of_session = all.head;
   update.previous_of_session = kNoUpdate;
-  (all.head == kNoUpdate ? all.tail : updates_.Edit(all.head).previous_of_session) = slot;
+  if (all.head != kNoUpdate) updates_.Edit(all.head).previous_of_session = slot;
   all.head = slot;
+  if (all.oldest == kNoUpdate) all.oldest = slot;
 }
 
 void UpdateTable::UnlinkFromSession(UpdateSlot slot) {
   Update& update = updates_.Edit(slot);
   OfSession& all = sessions_[update.session];
-  (update.next_of_session == kNoUpdate ? all.tail : updates_.Edit(update.next_of_session).previous_of_session) =
-      update.previous_of_session;
+  if (all.oldest == slot) all.oldest = update.previous_of_session;
+  if (update.next_of_session != kNoUpdate)
+    updates_.Edit(update.next_of_session).previous_of_session = update.previous_of_session;
   (update.previous_of_session == kNoUpdate ? all.head : updates_.Edit(update.previous_of_session).next_of_session) =
       update.next_of_session;
   update.open = false;
   if (all.head == kNoUpdate && std::exchange(all.ending, false)) --ending_sessions_;
 }
 
-// What was changed in an earlier step is finished: it belongs to the present one, with its swap_out or for what comes.
-void UpdateTable::Refresh(UpdateSlot slot) {
+void UpdateTable::ClearChanged(UpdateSlot slot) {
   Update& update = updates_.Edit(slot);
-  const uint16_t session = update.session;
-  if (update.step == sessions_[session].step) return;
   sets_.Reset(&update.changed, tensors_[update.tensor].piece_count);
   update.commit = 0;
+}
+
+// What was changed in an earlier step is finished: the record belongs to the present one, for what comes.
+void UpdateTable::Refresh(UpdateSlot slot) {
+  const uint16_t session = updates_[slot].session;
+  if (updates_[slot].step == sessions_[session].step) return;
+  ClearChanged(slot);
   UnlinkFromSession(slot);
   LinkToSession(slot, session);
 }
@@ -82,7 +107,7 @@ void UpdateTable::Refresh(UpdateSlot slot) {
 void UpdateTable::EndStep(uint16_t session) {
   OfSession& all = At(session);
   ++all.step;
-  if (all.tail == kNoUpdate || all.settling) return;
+  if (all.oldest == kNoUpdate || all.settling) return;
   all.settling = true;
   settling_.push_back(session);
 }
@@ -90,9 +115,11 @@ void UpdateTable::EndStep(uint16_t session) {
 bool UpdateTable::SettleOne() {
   while (!settling_.empty()) {
     OfSession& all = sessions_[settling_.front()];
-    const UpdateSlot oldest = all.ending ? kNoUpdate : all.tail;
+    const UpdateSlot oldest = all.ending ? kNoUpdate : all.oldest;
     if (oldest != kNoUpdate && updates_[oldest].step != all.step) {
-      Refresh(oldest);
+      // One that stays is not moved: it would be settled again after every step.
+      all.oldest = updates_[oldest].previous_of_session;
+      ClearChanged(oldest);
       RemoveIfEmpty(oldest);
       return true;
     }
@@ -153,15 +180,76 @@ void UpdateTable::EndSwap(UpdateSlot slot) {
 }
 
 void UpdateTable::EndChanged(UpdateSlot slot) {
-  Update& update = updates_.Edit(slot);
-  TIER_CHECK(update.open, "update {} is not open", static_cast<uint32_t>(slot));
-  sets_.Reset(&update.changed, tensors_[update.tensor].piece_count);
-  update.commit = 0;
+  TIER_CHECK(updates_[slot].open, "update {} is not open", static_cast<uint32_t>(slot));
+  ClearChanged(slot);
   RemoveIfEmpty(slot);
 }
 
+void UpdateTable::EndBoth(UpdateSlot slot) {
+  ClearSwap(slot);
+  EndChanged(slot);
+}
+
+// What the shard loses in its middle it keeps: then it says too much, never too little.
+void UpdateTable::CutShard(UpdateSlot slot, IntervalSet::Interval bytes) {
+  Shard& shard = updates_.Edit(slot).shard;
+  auto& [begin, end] = shard.bytes;
+  if (shard.empty()) return;
+  if (bytes.begin <= begin) begin = std::max(begin, std::min(bytes.end, end));
+  if (bytes.end >= end) end = std::min(end, std::max(bytes.begin, begin));
+  if (!shard.empty()) return;
+  shard = {};
+  RemoveIfEmpty(slot);
+}
+
+uint32_t UpdateTable::AddToShard(UpdateSlot slot, uint64_t number, IntervalSet::Interval bytes) {
+  Update& update = updates_.Edit(slot);
+  TIER_CHECK(update.open && tensors_[update.tensor].has(kSharded) && bytes.begin < bytes.end,
+             "update {} of bytes {} to {}", static_cast<uint32_t>(slot), bytes.begin, bytes.end);
+  const bool more = !update.shard.empty();
+  update.shard = {.number = number,
+                  .bytes = {.begin = more ? std::min(update.shard.bytes.begin, bytes.begin) : bytes.begin,
+                            .end = more ? std::max(update.shard.bytes.end, bytes.end) : bytes.end}};
+  uint32_t count = 0;
+  for (UpdateSlot each = FirstOf(update.tensor); each != kNoUpdate; ++count) {
+    const UpdateSlot next = updates_[each].next_of_tensor;
+    if (each != slot) CutShard(each, bytes);
+    each = next;
+  }
+  return count;
+}
+
+void UpdateTable::ClearShards(TensorSlot tensor) {
+  for (UpdateSlot each = FirstOf(tensor); each != kNoUpdate;) {
+    const UpdateSlot next = updates_[each].next_of_tensor;
+    if (!updates_[each].shard.empty()) {
+      updates_.Edit(each).shard = {};
+      RemoveIfEmpty(each);
+    }
+    each = next;
+  }
+}
+
+void UpdateTable::Leave(UpdateSlot slot) {
+  const Update& update = updates_[slot];
+  TIER_CHECK(update.open && (update.shard.empty() || InStep(update.tensor)), "update {} ends in step {}",
+             static_cast<uint32_t>(slot), update.shard.number);
+  if (update.shard.empty()) return Remove(slot);
+  const UpdateSlot left = FindLeft(update.tensor);
+  if (left == kNoUpdate) {
+    ClearSwap(slot);
+    ClearChanged(slot);
+    return UnlinkFromSession(slot);
+  }
+  auto& [begin, end] = updates_.Edit(left).shard.bytes;
+  begin = std::min(begin, update.shard.bytes.begin);
+  end = std::max(end, update.shard.bytes.end);
+  Remove(slot);
+}
+
 void UpdateTable::RemoveIfEmpty(UpdateSlot slot) {
-  if (updates_[slot].changed.empty() && !updates_[slot].swapping()) Remove(slot);
+  const Update& update = updates_[slot];
+  if (update.changed.empty() && !update.swapping() && update.shard.empty()) Remove(slot);
 }
 
 void UpdateTable::Remove(UpdateSlot slot) {
@@ -204,46 +292,62 @@ bool UpdateTable::AddRewritten(UpdateSlot slot, PieceRange pieces) {
   return true;
 }
 
+void UpdateTable::CheckRecord(UpdateSlot slot) const {
+  const Update& update = updates_[slot];
+  const auto number = static_cast<uint32_t>(slot);
+  const Tensor& tensor = tensors_[update.tensor];
+  const uint32_t pieces = tensor.piece_count;
+  TIER_CHECK(update.changed.capacity == pieces && update.swap.end() <= pieces && update.torn.end() <= pieces,
+             "update {} of a tensor of {} pieces", number, pieces);
+  TIER_CHECK(!update.swapping() || (update.open && tensor.has(kSwapping) && !update.swapped.empty()),
+             "update {} has swapped {} pieces", number, update.swapped.count);
+  const auto& [begin, end] = update.shard.bytes;
+  TIER_CHECK(begin <= end && end <= tensor.size && (update.shard.empty() || tensor.has(kSharded)),
+             "update {} has bytes {} to {} of {}", number, begin, end, tensor.size);
+  if (update.open) {
+    TIER_CHECK(Find(update.tensor, update.session) == slot, "update {} of session slot {}", number, update.session);
+    TIER_CHECK(update.changed.count < pieces && (update.swapping() || !update.changed.empty() || !update.shard.empty()),
+               "update {} has changed {} of {} pieces", number, update.changed.count, pieces);
+  } else if (!update.torn.empty()) {
+    TIER_CHECK(FindBroken(update.tensor) == slot && update.changed.count < update.torn.count && update.shard.empty(),
+               "update {}: {} of {} pieces are rewritten", number, update.changed.count, update.torn.count);
+  } else {
+    TIER_CHECK(FindLeft(update.tensor) == slot && update.changed.empty(), "update {} is nobody's", number);
+  }
+}
+
+void UpdateTable::CheckSession(const OfSession& session) const {
+  uint32_t swaps = 0;
+  uint32_t step = session.step;
+  UpdateSlot last = kNoUpdate;
+  bool settled = session.oldest == kNoUpdate;
+  for (UpdateSlot slot = session.head; slot != kNoUpdate; slot = updates_[slot].next_of_session) {
+    const Update& update = updates_[slot];
+    swaps += update.swapping() ? 1 : 0;
+    TIER_CHECK(update.step <= step && update.previous_of_session == last, "step {} behind {}", update.step, step);
+    TIER_CHECK(!settled || update.changed.empty(), "{} changed pieces are settled", update.changed.count);
+    settled |= slot == session.oldest;
+    step = update.step;
+    last = slot;
+  }
+  TIER_CHECK(settled, "the oldest record, {}, is not in its list", static_cast<uint32_t>(session.oldest));
+  const uint32_t oldest = session.oldest == kNoUpdate ? session.step : updates_[session.oldest].step;
+  TIER_CHECK(oldest == session.step || session.settling || session.ending, "records of step {} of {} are not settled",
+             oldest, session.step);
+  TIER_CHECK(swaps == session.swaps, "{} unfinished swap_outs of {}", swaps, session.swaps);
+}
+
 void UpdateTable::CheckInvariants() const {
   uint32_t linked = 0;
   for (uint32_t i = 0; i < updates_.capacity(); ++i) {
-    const Update& update = updates_[UpdateSlot{i}];
-    if (update.tensor == kNoTensor) continue;
+    if (updates_[UpdateSlot{i}].tensor == kNoTensor) continue;
     ++linked;
-    const Tensor& tensor = tensors_[update.tensor];
-    const uint32_t pieces = tensor.piece_count;
-    TIER_CHECK(update.changed.capacity == pieces && update.swap.end() <= pieces && update.torn.end() <= pieces,
-               "update {} of a tensor of {} pieces", i, pieces);
-    TIER_CHECK(!update.swapping() || (update.open && tensor.has(kSwapping) && !update.swapped.empty()),
-               "update {} has swapped {} pieces", i, update.swapped.count);
-    if (update.open) {
-      TIER_CHECK(Find(update.tensor, update.session) == UpdateSlot{i}, "update {} of session slot {}", i,
-                 update.session);
-      TIER_CHECK(update.changed.count < pieces && (update.swapping() || !update.changed.empty()),
-                 "update {} has changed {} of {} pieces", i, update.changed.count, pieces);
-    } else {
-      TIER_CHECK(FindBroken(update.tensor) == UpdateSlot{i} && update.changed.count < update.torn.count,
-                 "update {}: {} of {} pieces are rewritten", i, update.changed.count, update.torn.count);
-    }
+    CheckRecord(UpdateSlot{i});
   }
   TIER_CHECK(linked == updates_.used(), "{} updates of {}", linked, updates_.used());
   const auto ending = std::ranges::count_if(sessions_, [](const OfSession& session) { return session.ending; });
   TIER_CHECK(ending == ending_sessions_, "{} sessions end, not {}", ending, ending_sessions_);
-  for (const OfSession& session : sessions_) {
-    uint32_t swaps = 0;
-    uint32_t step = session.step;
-    UpdateSlot last = kNoUpdate;
-    for (UpdateSlot slot = session.head; slot != kNoUpdate; slot = updates_[slot].next_of_session) {
-      swaps += updates_[slot].swapping() ? 1 : 0;
-      TIER_CHECK(updates_[slot].step <= step && updates_[slot].previous_of_session == last, "step {} behind {}",
-                 updates_[slot].step, step);
-      step = updates_[slot].step;
-      last = slot;
-    }
-    TIER_CHECK(session.tail == last && (step == session.step || session.settling || session.ending),
-               "records of step {} of {} are not settled", step, session.step);
-    TIER_CHECK(swaps == session.swaps, "{} unfinished swap_outs of {}", swaps, session.swaps);
-  }
+  for (const OfSession& session : sessions_) CheckSession(session);
 }
 
 }  // namespace tier::tiering

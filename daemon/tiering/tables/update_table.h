@@ -10,19 +10,26 @@
 // records are settled later, some in each turn. When a session ends, its records are broken one after the other, and
 // until its turn comes a record is one that nobody may pass (ending()).
 //
+// Of a sharded tensor a record has a *shard* too: the bytes that the session wrote, and the number of the step in which
+// it wrote last. A record with a shard stays when its update is finished. When its session ends and the tensor is not
+// torn, the record loses its session and is *left*: the bytes stay as they are, in a step that nobody goes on from. A
+// tensor has at most one left record, which takes the shards of all sessions that have ended in that step.
+//
 // The table keeps the records, their lists, and the flag kSwapping of a tensor. What opens and ends an update, and what
 // that means to a tensor, stands in leases/updates.h.
 //
-// Invariants: an open record has changed some pieces by hand but not all, or has an unfinished swap_out, or both;
+// Invariants: an open record has changed some pieces by hand but not all, or has an unfinished swap_out, or a shard;
 //   `swap` and `torn` lie in the tensor; kSwapping is set exactly while a record of the tensor has an unfinished
-//   swap_out; a broken record has no session, no swap_out, and `changed` holds less than all of `torn`; along the list
-//   of a session `step` never rises, and is at most the session's.
+//   swap_out; a broken record has no session, no swap_out, no shard, and `changed` holds less than all of `torn`; a
+//   left record has a shard and nothing else; only sharded tensors have shards; along the list of a session `step`
+//   never rises, and is at most the session's; behind its oldest record that is not settled none has changed a piece.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <vector>
 
+#include "daemon/tiering/tables/interval_set.h"
 #include "daemon/tiering/tables/piece_set.h"
 #include "daemon/tiering/tables/slab.h"
 #include "daemon/tiering/tables/tensor_slab.h"
@@ -43,6 +50,14 @@ struct PieceRange {
   friend bool operator==(const PieceRange&, const PieceRange&) = default;
 };
 
+struct Shard {
+  uint64_t number = 0;  // SessionRecord::step when the session sealed one of the bytes last.
+  // From the first to the last that it sealed, without what others have sealed since at either end.
+  IntervalSet::Interval bytes;
+
+  bool empty() const { return bytes.begin == bytes.end; }
+};
+
 struct Update {
   TensorSlot tensor = kNoTensor;
   uint16_t session = 0;  // Slot, while it is open.
@@ -57,6 +72,7 @@ struct Update {
   uint64_t commit = 0;  // The manifest commit that ends what was changed by hand; 0: none, or changed again since.
   PieceSet changed;     // Open: sealed by hand. Broken: rewritten since.
   PieceSet swapped;     // Sealed by the unfinished swap_out.
+  Shard shard;          // Of a sharded tensor.
 
   bool swapping() const { return !swap.empty(); }
 };
@@ -73,6 +89,8 @@ class UpdateTable {
   // The open one of the session, or the broken one. kNoUpdate: there is none.
   UpdateSlot Find(TensorSlot tensor, uint16_t session) const;
   UpdateSlot FindBroken(TensorSlot tensor) const;
+  // The shards of the tensor are all of steps of one number.
+  bool InStep(TensorSlot tensor) const;
   UpdateSlot FirstOf(TensorSlot tensor) const { return tensors_[tensor].updates; }
   UpdateSlot FirstOfSession(uint16_t session) const {
     return session < sessions_.size() ? sessions_[session].head : kNoUpdate;
@@ -96,6 +114,14 @@ class UpdateTable {
   // The record goes where nothing is left of it. REQUIRES: open.
   void EndSwap(UpdateSlot slot);
   void EndChanged(UpdateSlot slot);
+  void EndBoth(UpdateSlot slot);
+  // The session has sealed these bytes in its step of that number: they are of no other shard. Returns how many records
+  // it went through. REQUIRES: open, of a sharded tensor.
+  uint32_t AddToShard(UpdateSlot slot, uint64_t number, IntervalSet::Interval bytes);
+  // The tensor has no shards any more: it is one content, or all of it is to be rewritten.
+  void ClearShards(TensorSlot tensor);
+  // The session ends: its shard stays, and nothing else. REQUIRES: open; without a shard, or InStep.
+  void Leave(UpdateSlot slot);
   // What the session has changed by hand until now is finished.
   void EndStep(uint16_t session);
   // One record of an earlier step is settled. False: there is none.
@@ -116,8 +142,8 @@ class UpdateTable {
 
  private:
   struct OfSession {
-    UpdateSlot head = kNoUpdate;  // Newest step first.
-    UpdateSlot tail = kNoUpdate;
+    UpdateSlot head = kNoUpdate;    // Newest step first.
+    UpdateSlot oldest = kNoUpdate;  // That is not settled: those behind it have a shard or a swap_out.
     uint32_t swaps = 0;
     uint32_t step = 0;      // Steps that it, and those that had its slot before, have ended.
     bool settling = false;  // In settling_.
@@ -125,6 +151,11 @@ class UpdateTable {
   };
   OfSession& At(uint16_t session);
   UpdateSlot Add(TensorSlot tensor);
+  UpdateSlot FindLeft(TensorSlot tensor) const;
+  void CutShard(UpdateSlot slot, IntervalSet::Interval bytes);
+  void ClearChanged(UpdateSlot slot);
+  void CheckRecord(UpdateSlot slot) const;
+  void CheckSession(const OfSession& session) const;
   void LinkToSession(UpdateSlot slot, uint16_t session);
   void UnlinkFromSession(UpdateSlot slot);
   void ClearSwap(UpdateSlot slot);

@@ -9,7 +9,7 @@
 // the largest indivisible work of that stage. Beyond that goes only what cannot be put off (Charge):
 //   requests that were submitted although TakesRequests said no: the last ones of a session that ends;
 //   what is left of a session's releases, before such a request of it (FinishReleases);
-//   what dead sessions have left of a tensor of which a part is sealed;
+//   what dead sessions have left of a tensor of which a part is sealed, and the shards that others have of it;
 //   ranges of a creation that make room for one that is sealed before them;
 //   what a search for the coldest piece takes out of its order: pinned pieces, and those of freed tensors, each once;
 //   the refusals of all who wait for a read that failed;

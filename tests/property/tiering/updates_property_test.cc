@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -39,8 +41,50 @@ struct Model {
   std::array<Set, kSessions> changed;
   std::array<Set, kSessions> swapped;
   Set torn;
+  struct Shard {
+    uint32_t begin = 0;
+    uint32_t end = 0;
+    uint64_t number = 0;
+  };
+  bool sharded = false;
+  std::map<uint32_t, Shard> shards;  // By session; kSessions: of those that have ended.
+  std::array<uint64_t, kSessions> numbers{};
+  uint64_t job_number = 0;
 
-  void EndAll() { *this = {}; }
+  void EndAll() {
+    changed = {};
+    swapped = {};
+    torn.clear();
+    shards.clear();
+  }
+  void Step(uint32_t session) {
+    changed[session].clear();
+    job_number = std::max(job_number, ++numbers[session]);
+  }
+  void AddToShard(uint32_t session, uint32_t begin, uint32_t end) {
+    if (!sharded) return;
+    Shard& own = shards.try_emplace(session, Shard{begin, end, 0}).first->second;
+    own = {std::min(own.begin, begin), std::max(own.end, end), numbers[session]};
+    for (auto& [other, shard] : shards) {
+      if (other == session) continue;
+      while (shard.begin < shard.end && begin <= shard.begin && shard.begin < end) ++shard.begin;
+      while (shard.begin < shard.end && begin < shard.end && shard.end <= end) --shard.end;
+    }
+    std::erase_if(shards, [](const auto& entry) { return entry.second.begin == entry.second.end; });
+  }
+  // True: it is in step with all others, and stays.
+  bool LeaveShard(uint32_t session) {
+    const auto found = shards.find(session);
+    if (found == shards.end()) return true;
+    const Shard own = found->second;
+    for (const auto& [other, shard] : shards) {
+      if (shard.number != own.number) return false;
+    }
+    shards.erase(found);
+    Shard& left = shards.try_emplace(kSessions, own).first->second;
+    left = {std::min(left.begin, own.begin), std::max(left.end, own.end), own.number};
+    return true;
+  }
   bool OthersSwap(uint32_t session) const {
     for (uint32_t each = 0; each < kSessions; ++each) {
       if (each != session && !swapped[each].empty()) return true;
@@ -50,6 +94,7 @@ struct Model {
   void Seal(uint32_t session, const Set& pieces, bool in_swap, bool more) {
     if (pieces.size() == kPieces && !more) return EndAll();
     for (const uint32_t piece : pieces) torn.erase(piece);
+    AddToShard(session, *pieces.begin(), *pieces.rbegin() + 1);
     if (!in_swap) {
       changed[session].insert(pieces.begin(), pieces.end());
       if (changed[session].size() == kPieces) changed[session].clear();
@@ -65,7 +110,10 @@ struct Model {
     const bool unfinished = !changed[session].empty() || !swapped[session].empty();
     changed[session].clear();
     swapped[session].clear();
-    if (unfinished) torn = {0, 1, 2, 3};
+    numbers[session] = job_number;  // Of the session in its place.
+    if (LeaveShard(session) && !unfinished) return;
+    torn = {0, 1, 2, 3};
+    shards.clear();
   }
   Code ReadBy(uint32_t session) const {
     if (!torn.empty()) return Code::kTorn;
@@ -79,9 +127,11 @@ struct Tensor {
   std::array<SessionId, kSessions> sessions{};
   Model model;
 
-  Tensor() {
+  explicit Tensor(bool sharded) {
+    model.sharded = sharded;
     for (SessionId& session : sessions) session = world.OpenSession(job);
-    world.Put(sessions[0], 1, kPieces * kBlockSize, 1, proto::kFlagShared);
+    world.Put(sessions[0], 1, kPieces * kBlockSize, 1,
+              sharded ? proto::kFlagShared | proto::kFlagSharded : proto::kFlagShared);
   }
   void Seal(uint32_t session, uint32_t first, uint32_t count, uint32_t kind) {
     const Answer granted =
@@ -101,7 +151,7 @@ struct Tensor {
     switch (what) {
       case 0:
         world.Wait(sessions[session], world.SendArgument(sessions[session], Op::kStep, UINT64_MAX));
-        model.changed[session].clear();
+        model.Step(session);
         break;
       case 1:
         world.EndSession(sessions[session], "gone");
@@ -127,14 +177,24 @@ struct Tensor {
   }
 };
 
-RC_GTEST_PROP(UpdatesProperty, AreWhatSetsOfPiecesAre,
-              (const std::vector<std::tuple<uint8_t, uint8_t, uint8_t>>& program)) {
-  Tensor tensor;
+using Program = std::vector<std::tuple<uint8_t, uint8_t, uint8_t>>;
+
+void Run(const Program& program, Tensor* tensor) {
   for (const auto& [what, session, range] : program) {
     const uint32_t first = range % kPieces;
-    tensor.Do(what % 12, session % kSessions, first, 1 + (range / kPieces) % (kPieces - first));
-    tensor.Check();
+    tensor->Do(what % 12, session % kSessions, first, 1 + (range / kPieces) % (kPieces - first));
+    tensor->Check();
   }
+}
+
+RC_GTEST_PROP(UpdatesProperty, AreWhatSetsOfPiecesAre, (const Program& program)) {
+  Tensor tensor(false);
+  Run(program, &tensor);
+}
+
+RC_GTEST_PROP(UpdatesProperty, OfAShardedTensorAreWhatSetsAndStepsAre, (const Program& program)) {
+  Tensor tensor(true);
+  Run(program, &tensor);
 }
 
 }  // namespace

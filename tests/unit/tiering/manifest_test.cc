@@ -88,6 +88,19 @@ TEST(ManifestCodec, TheFirstVersionIsReadAndHasNoFlags) {
   EXPECT_EQ(DecodeManifest(bytes).error().code, Code::kCorrupt);
 }
 
+TEST(ManifestCodec, TheSecondVersionHasNoShardedTensors) {
+  Manifest flagged = Sample();
+  flagged.tensors[0].record.flags = proto::kManifestTorn | proto::kManifestSharded;
+  std::vector<std::byte> bytes = EncodeManifest(flagged);
+  EXPECT_EQ(DecodeManifest(bytes)->tensors[0].record.flags, proto::kManifestTorn | proto::kManifestSharded);
+  SetVersion(2, &bytes);
+  EXPECT_EQ(DecodeManifest(bytes).error().code, Code::kCorrupt);
+  flagged.tensors[0].record.flags = proto::kManifestTorn;
+  bytes = EncodeManifest(flagged);
+  SetVersion(2, &bytes);
+  EXPECT_EQ(DecodeManifest(bytes)->tensors[0].record.flags, proto::kManifestTorn);
+}
+
 TEST(ManifestCodec, NonsenseWithARightChecksumIsRefused) {
   const auto refuse = [](auto change) {
     Manifest manifest = Sample();
@@ -97,7 +110,8 @@ TEST(ManifestCodec, NonsenseWithARightChecksumIsRefused) {
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.size = 0; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.size = kBlockSize * 2; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.space = 2; }));
-  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.flags = 2; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].record.flags = 4; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[1].record.flags = proto::kManifestSharded; })) << "of a session";
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].page = 512; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].pages = 0; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].device = 64; }));
