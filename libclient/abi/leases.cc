@@ -14,13 +14,14 @@ using proto::Op;
 
 constexpr uint32_t kGrantFlags =
     TIER_WRITE | TIER_SHARED | TIER_NO_WAIT_OWN | TIER_DISCARD | TIER_NO_WAIT | TIER_SCATTERED_OK;
+constexpr uint32_t kCreateFlags = kGrantFlags | TIER_SHARDED;
 constexpr uint32_t kReleaseFlags = TIER_ABANDON | TIER_UNTOUCHED | TIER_FREE_AFTER;
 
 static_assert(TIER_WRITE == proto::kFlagWrite && TIER_SHARED == proto::kFlagShared);
 static_assert(TIER_ABANDON == proto::kFlagAbandon && TIER_NO_WAIT_OWN == proto::kFlagNoWaitOwn);
 static_assert(TIER_DISCARD == proto::kFlagDiscard && TIER_NO_WAIT == proto::kFlagNoWait);
 static_assert(TIER_FREE_AFTER == proto::kFlagFreeAfter && TIER_UNTOUCHED == proto::kFlagUntouched);
-static_assert(TIER_SCATTERED_OK > proto::kFlagsKnown);
+static_assert(TIER_SHARDED == proto::kFlagSharded && TIER_SCATTERED_OK > proto::kFlagsKnown);
 
 struct Grant {
   tier_client* client;
@@ -33,7 +34,8 @@ struct Grant {
 
 Status CheckGrant(Op op, const Grant& grant) {
   const char* const call = op == Op::kCreate ? "create" : "acquire";
-  if (auto ok = Begin(grant.client, call, grant.flags, kGrantFlags); !ok) return ok;
+  const uint32_t allowed = op == Op::kCreate ? kCreateFlags : kGrantFlags;
+  if (auto ok = Begin(grant.client, call, grant.flags, allowed); !ok) return ok;
   if (grant.ranges == nullptr || grant.leases == nullptr || grant.count == 0 ||
       grant.count > proto::kItemsPerRequestMax) {
     return Fail(Code::kInvalid, std::string(call) + " takes 1 to " + std::to_string(proto::kItemsPerRequestMax) +

@@ -183,6 +183,7 @@ client::Submission CopyOperation::SubmissionFor(const Chunk& chunk, proto::Reque
   const bool creating = stage_ == Stage::kOpening;
   *item = {request_.tensor, chunk.range.offset, chunk.range.length, creating ? request_.tensor_bytes() : 0};
   uint32_t flags = request_.flags & (proto::kFlagShared | proto::kFlagNoWait);
+  if (creating) flags |= request_.flags & proto::kFlagSharded;
   if (creating && goal_ == Goal::kReplace) flags |= proto::kFlagReplace;
   const bool writes = !creating && request_.direction == Direction::kOut;
   if (writes) flags |= proto::kFlagWrite | (chunk.range.discard ? proto::kFlagDiscard : 0);

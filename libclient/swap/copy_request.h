@@ -18,7 +18,7 @@ enum class Direction { kOut, kIn };  // From the caller's memory into the tensor
 struct CopyRequest {
   Direction direction = Direction::kOut;
   uint64_t tensor = 0;
-  uint32_t flags = 0;           // kFlagShared, kFlagDiscard, kFlagNoWait, kFlagFreeAfter
+  uint32_t flags = 0;           // kFlagShared, kFlagSharded, kFlagDiscard, kFlagNoWait, kFlagFreeAfter
   std::byte* memory = nullptr;  // The caller's; only read when swapping out.
   uint64_t size = 0;            // Bytes of it.
   copy::ElementType memory_type = copy::ElementType::kBytes;

@@ -162,6 +162,14 @@ def test_shared_and_own_namespace_do_not_meet(client: tierd.Client) -> None:
     assert client.get(1, shared=True) == b"ours"
 
 
+def test_a_sharded_tensor_is_created_as_such(client: tierd.Client, fake: FakeLibrary) -> None:
+    client.put("in ranges", bytes(2 * RANGE_BYTES), shared=True, sharded=True)
+    with client.create("at once", 16, shared=True, sharded=True):
+        pass
+    client.put("of nobody in particular", b"bytes", shared=True)
+    assert [bool(flags & library.SHARDED) for flags in fake.lease_flags] == [True, False, True, False]
+
+
 def test_a_large_tensor_goes_range_by_range(client: tierd.Client, fake: FakeLibrary) -> None:
     content = numpy.random.default_rng(1).bytes(2 * RANGE_BYTES + 12345)
     client.put("key", content)

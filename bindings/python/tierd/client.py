@@ -127,7 +127,14 @@ class Client:
     # ---- Whole tensors ----
 
     def put(
-        self, key: Key, array: Any, *, shared: bool = False, replace: bool = False, timeout: float | None = None
+        self,
+        key: Key,
+        array: Any,
+        *,
+        shared: bool = False,
+        sharded: bool = False,
+        replace: bool = False,
+        timeout: float | None = None,
     ) -> None:
         """Stores a copy of ``array`` under ``key``: a numpy array, a torch tensor or any other buffer of bytes.
 
@@ -137,6 +144,10 @@ class Client:
         ``timeout`` passes half way. A tensor of another size is freed once the new one has room; where the write fails
         after that, both are lost, and the error says so. A job may have tensors under nearly 4 Mi string keys, 64 MiB
         together (else ``NoMemory``).
+
+        ``sharded``, with ``shared``: ranks divide the tensor, and each writes a part of it (``lease(write=True)``) and
+        marks its steps with the same numbers (:meth:`step`). Such a tensor is ``Torn`` also when one of them ends while
+        the steps in which they wrote last differ. A tensor that is overwritten in place stays as it was created.
         """
         tensor = self.tensor_id(key)
         with layouts.readable(array) as memory:
@@ -145,10 +156,10 @@ class Client:
             if replace or memory.stream is not None:
                 if not replace and self._exists(tensor, shared):
                     raise AlreadyExists(f"a tensor {key!r} exists: pass replace=True to store another in its place")
-                self._swap("tier_swap_out", tensor, memory, _shared(shared), timeout)
+                self._swap("tier_swap_out", tensor, memory, _shared(shared, sharded), timeout)
             else:
-                flags = _shared(shared)
-                take, free = self._taker(flags, timeout), functools.partial(self._free_quietly, tensor, flags)
+                take = self._taker(_shared(shared, sharded), timeout)
+                free = functools.partial(self._free_quietly, tensor, _shared(shared))
                 ranges.fill_new(take, tensor, key, memory, free)
             self._layouts[tensor, shared] = memory.layout
 
@@ -250,28 +261,36 @@ class Client:
         dtype: Any = None,
         *,
         shared: bool = False,
+        sharded: bool = False,
         timeout: float | None = None,
     ) -> Lease:
         """Creates a tensor of ``shape`` and ``dtype`` (none: bytes) and returns a write lease on all of it, to be
-        filled in place. Its bytes are not defined at first. Others can get it once the lease has ended."""
+        filled in place. Its bytes are not defined at first. Others can get it once the lease has ended. ``sharded``: as
+        for :meth:`put`."""
         layout = layouts.declared(dtype, shape, None)
         if layout.size == 0:
             raise Invalid(f"the tensor {key!r} would hold no bytes; it must")
-        grant = self._grant_one(Part(key, size=layout.size), _shared(shared), timeout)
+        grant = self._grant_one(Part(key, size=layout.size), _shared(shared, sharded), timeout)
         self._layouts[self.tensor_id(key), shared] = layout
         return Lease(grant, key, True, layout)
 
     def lease_many(
-        self, parts: Sequence[Part], write: bool = False, *, shared: bool = False, timeout: float | None = None
+        self,
+        parts: Sequence[Part],
+        write: bool = False,
+        *,
+        shared: bool = False,
+        sharded: bool = False,
+        timeout: float | None = None,
     ) -> list[Lease]:
         """Returns leases on several ranges, by one request: all of them or none. A part with a ``size`` creates its
-        tensor; either all parts have a size or none has."""
+        tensor (``sharded``: as for :meth:`put`); either all parts have a size or none has."""
         creating = {part.size > 0 for part in parts}
         if len(creating) != 1:
             raise Invalid("state at least one part; either all of them create a tensor or none does")
         name = "tier_create" if creating.pop() else "tier_acquire"
         write = write or name == "tier_create"
-        flags = _shared(shared) | (library.WRITE if write and name == "tier_acquire" else 0)
+        flags = _shared(shared, sharded) | (library.WRITE if write and name == "tier_acquire" else 0)
         grants = self._session.grant(name, [self._range(part) for part in parts], flags, milliseconds(timeout))
         leases: list[Lease] = []
         try:
@@ -296,7 +315,8 @@ class Client:
 
     def step(self, step: int | None = None) -> None:
         """Marks the end of training step ``step`` (none: the next number). It finishes the updates of this session:
-        tensors that it changed in part before the step are not ``Torn`` when the session ends."""
+        tensors that it changed in part before the step are not ``Torn`` when the session ends. A session begins with
+        the highest number of its job; ranks that divide a ``sharded`` tensor give the same numbers."""
         number = library.NEXT_STEP if step is None else unsigned("step", step)
         self._session.call("tier_step", number)
 
@@ -421,6 +441,8 @@ class Client:
 
     def _grant_one(self, part: Part, flags: int, timeout: float | None) -> Grant:
         name = "tier_create" if part.size else "tier_acquire"
+        if not part.size:
+            flags &= ~library.SHARDED  # Said once, with the first range.
         return self._session.grant(name, [self._range(part)], flags, milliseconds(timeout))[0]
 
     def _tensors_call(self, name: str, ids: list[int], shared: bool) -> None:
@@ -465,5 +487,5 @@ def _several(keys: Key | Part | Iterable[Key | Part]) -> Iterable[Key | Part]:
     return keys if isinstance(keys, Iterable) and not isinstance(keys, str) else [keys]
 
 
-def _shared(shared: bool) -> int:
-    return library.SHARED if shared else 0
+def _shared(shared: bool, sharded: bool = False) -> int:
+    return (library.SHARED if shared else 0) | (library.SHARDED if sharded else 0)

@@ -35,6 +35,7 @@ DISCARD = 1 << 4
 NO_WAIT = 1 << 5
 FREE_AFTER = 1 << 6
 UNTOUCHED = 1 << 8
+SHARDED = 1 << 10
 
 BATCH_MAX = 1023
 NEXT_STEP = (1 << 64) - 1

@@ -125,6 +125,7 @@ enum {
   TIER_NO_WAIT = 1u << 5,      /* TIMEOUT at once instead of waiting */
   TIER_FREE_AFTER = 1u << 6,   /* release, swap_in: free the tensor afterwards */
   TIER_UNTOUCHED = 1u << 8,    /* release: nothing was written; the lease ends as if it had never been granted */
+  TIER_SHARDED = 1u << 10,     /* create, with TIER_SHARED: ranks divide the tensor, each writes its own part of it */
   TIER_SCATTERED_OK = 1u << 16 /* acquire, create: memory need not be contiguous; read it by tier_lease_segments */
 };
 
@@ -143,7 +144,11 @@ typedef struct tier_segment { /* contiguous memory under a lease */
 
 /* Creates a tensor and grants a write lease on the given range of it (length 0: all), whose bytes are not defined yet.
  * Others can acquire the tensor once every byte of it has been sealed. timeout_ms 0: 60 s. ALREADY_EXISTS, NO_MEMORY,
- * NO_SPACE, TIMEOUT with figures. */
+ * NO_SPACE, TIMEOUT with figures.
+ * A tensor created with TIER_SHARDED is TORN also when one of the clients that write parts of it ends, in whatever way,
+ * while the steps in which they wrote last have different numbers (tier_step). A client counts from its first write of
+ * a part on; what it wrote counts until others have written over it, or the tensor was written as a whole or accepted.
+ * INVALID without TIER_SHARED. */
 TIER_API int tier_create(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
                          tier_lease** lease);
 /* Grants a lease on a range, once it is in RAM: shared, or exclusive with TIER_WRITE. timeout_ms 0: 60 s; more than a
@@ -178,7 +183,8 @@ TIER_API int tier_free_batch(tier_client* client, const uint64_t* tensors, size_
 TIER_API int tier_prefetch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags);
 /* Declares the content that a TORN tensor has now to be right. */
 TIER_API int tier_accept(tier_client* client, uint64_t tensor, uint32_t flags);
-/* Marks the end of training step `step` (UINT64_MAX: the next number), and finishes the updates of this session. */
+/* Marks the end of training step `step` (UINT64_MAX: the next number), and finishes the updates of this session.
+ * A session begins with the highest number of its job. Ranks that divide a tensor give their steps the same numbers. */
 TIER_API int tier_step(tier_client* client, uint64_t step);
 /* Makes tensors durable: they survive the end of the daemon and a loss of power. count 0: all tensors of the job. One
  * manifest is committed atomically. It replaces the job's former manifest, whatever that named; the manifest of an
@@ -219,7 +225,7 @@ typedef struct tier_copy_options {
   int sum_squares;     /* 1: sum the squares of the elements as they are read; the same elements at the same offset of
                           a tensor give the same bits in every run, wherever the tensor lies */
   void* stream;        /* CUstream of a device pointer; NULL: the legacy default stream */
-  uint32_t flags;      /* TIER_SHARED, TIER_DISCARD, TIER_NO_WAIT, TIER_FREE_AFTER (swap_in) */
+  uint32_t flags;      /* TIER_SHARED, _SHARDED (a swap_out that creates), _DISCARD, _NO_WAIT, _FREE_AFTER (swap_in) */
   uint32_t timeout_ms; /* for each range; 0: 60 s */
   uint64_t offset;     /* first byte in the tensor; must be 0 with `whole` */
   int whole;           /* 1 (default): all of the tensor; swap_out creates or replaces it with this size. 0: a part */

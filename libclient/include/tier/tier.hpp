@@ -202,7 +202,8 @@ class Client {
   ~Client() { tier_close(handle_); }
 
   // Creates a tensor of `size` bytes and leases `range` of it for writing. Others can acquire the tensor once all of it
-  // has been sealed.
+  // has been sealed. TIER_SHARED | TIER_SHARDED: ranks divide it, and it is TORN also when one of them ends while the
+  // steps in which they wrote last have different numbers (tier_create).
   Lease Create(uint64_t tensor, uint64_t size, Range range = {}, uint32_t flags = 0, uint32_t timeout_ms = 0) {
     const tier_range asked{tensor, range.offset, range.length, size};
     tier_lease* lease = nullptr;

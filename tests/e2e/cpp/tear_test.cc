@@ -118,6 +118,58 @@ TEST_F(KilledSwap, ThatHeldNoLeaseLeavesItsTensorTorn) {
   EXPECT_TRUE(back == old_content);
 }
 
+using ShardedTensor = RealDaemon;
+
+TEST_F(ShardedTensor, IsTornWhenARankDiesBehindTheOthers) {
+  Start();
+  auto first = Connect();
+  tier::ConnectOptions same_job = Options();
+  same_job.job = first.Session().job;
+  same_job.token = first.Session().token;
+  std::optional<tier::Client> second(same_job);
+  EXPECT_EQ(CodeOf([&] { first.Create(1, kMiB, {}, TIER_SHARDED); }), TIER_INVALID);
+  first.Create(1, kMiB, {}, TIER_SHARED | TIER_SHARDED).Seal();
+  EXPECT_EQ(CodeOf([&] { first.Acquire(1, TIER_SHARED | TIER_SHARDED); }), TIER_INVALID) << "only creates say so";
+  const auto write = [](tier::Client& rank, uint64_t offset) {
+    rank.Acquire(1, TIER_SHARED | TIER_WRITE, {offset, kMiB / 2}).Seal();
+    rank.Step();
+  };
+  write(first, 0);
+  write(*second, kMiB / 2);
+  EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 0);
+  write(first, 0);
+  EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 0);  // Answered behind the write: the daemon has that.
+  second.reset();                                   // Returns when the daemon has ended the session.
+  EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 1);
+  EXPECT_EQ(CodeOf([&] { first.Acquire(1, TIER_SHARED); }), TIER_TORN);
+}
+
+TEST_F(ShardedTensor, IsWhatAWholeSwapOutCreates) {
+  Start();
+  auto first = Connect();
+  tier::ConnectOptions same_job = Options();
+  same_job.job = first.Session().job;
+  same_job.token = first.Session().token;
+  std::optional<tier::Client> second(same_job);
+  tier_copy_options options = TIER_COPY_OPTIONS_INIT;
+  options.flags = TIER_SHARED | TIER_SHARDED;
+  const auto content = Random(6 * kMiB, 1);
+  first.SwapOut(1, content, &options).Wait();
+  options.flags = TIER_SHARED;
+  options.whole = 0;
+  const auto write = [&](tier::Client& rank, uint64_t offset) {
+    options.offset = offset;
+    rank.SwapOut(1, std::span(content).subspan(offset, 3 * kMiB), &options).Wait();
+    rank.Step();
+  };
+  write(first, 0);
+  write(*second, 3 * kMiB);
+  write(first, 0);
+  EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 0);
+  second.reset();
+  EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 1);
+}
+
 using CancelledWait = RealDaemon;
 
 TEST_F(CancelledWait, ForAWriteLeaseLeavesItsTensorAsItWas) {
