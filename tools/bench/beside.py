@@ -1,4 +1,7 @@
-"""This build beside another version's: two daemons, every figure of both in turn, the other daemon stopped meanwhile.
+"""This build beside another version's: every figure of both in turn.
+
+Two daemons live at once, and the one that is not measured is stopped. A daemon that spins would take a stop for the
+loss of its processor and sleep for a while: such daemons are started for each measurement.
 
 A row is the median of the ratios of the rounds, with its 95 % interval: that of the order statistics between which the
 median lies with this probability (the binomial distribution of how many of the rounds are below it). No assumption is
@@ -16,10 +19,12 @@ from collections.abc import Callable
 from typing import Any
 
 import fio
-from node import BUILD, GIB, MIB, Daemon, Shell, bench, command, daemon, running, stopped
+from node import BUILD, GIB, MIB, Shell, bench, command, daemon, running, stopped
 from report import Report
 
-Arm = Callable[[], dict[str, float]]  # One measurement: its figures by name.
+from tierd.daemon import Daemon
+
+Pairs = dict[str, list[tuple[float, float]]]  # By name: figures of this build and of the other, one pair a round.
 TIME_MOST = 1.03  # Of the other version's time, for what takes processor time alone.
 
 
@@ -48,29 +53,36 @@ class Pair:
             self.daemons.append(process)
             self.files.append(path)
 
-    def measure(self, rounds: int, part: Callable[[int], dict[str, float]]) -> dict[str, list[tuple[float, float]]]:
-        """part(0) and part(1) in each round, beginning with another one each time; pairs of their figures by name."""
-        pairs: dict[str, list[tuple[float, float]]] = {}
-        for number in range(rounds):
-            figures: list[dict[str, float]] = [{}, {}]
-            for arm in (0, 1) if number % 2 == 0 else (1, 0):
-                with running(self.daemons[arm]):
-                    figures[arm] = part(arm)
-            for name, value in figures[0].items():
-                pairs.setdefault(name, []).append((value, figures[1][name]))
-        return pairs
+    def measure(self, rounds: int, part: Callable[[int], dict[str, float]]) -> Pairs:
+        def run(arm: int) -> dict[str, float]:
+            with running(self.daemons[arm]):
+                return part(arm)
+
+        return in_turn(rounds, run)
 
     def part(self, name: str, figures: dict[str, str], **options: Any) -> Callable[[int], dict[str, float]]:
-        """A part of tier_bench: the medians of these of its figures, by what they are called here."""
-
-        def run(arm: int) -> dict[str, float]:
-            all_of_them = bench(self.daemons[arm], name, **options)
-            return {what: all_of_them[figure]["median"] for figure, what in figures.items()}
-
-        return run
+        return lambda arm: medians(self.daemons[arm], name, figures, **options)
 
 
-def add_rows(report: Report, pairs: dict[str, list[tuple[float, float]]], rates: bool, at_most: float | None) -> None:
+def medians(process: Daemon, part: str, figures: dict[str, str], **options: Any) -> dict[str, float]:
+    """A part of tier_bench: the medians of these of its figures, by what they are called here."""
+    all_of_them = bench(process, part, **options)
+    return {what: all_of_them[figure]["median"] for figure, what in figures.items()}
+
+
+def in_turn(rounds: int, part: Callable[[int], dict[str, float]]) -> Pairs:
+    """part(0) and part(1) in each round, beginning with another one each time; pairs of their figures by name."""
+    pairs: Pairs = {}
+    for number in range(rounds):
+        figures: list[dict[str, float]] = [{}, {}]
+        for arm in (0, 1) if number % 2 == 0 else (1, 0):
+            figures[arm] = part(arm)
+        for name, value in figures[0].items():
+            pairs.setdefault(name, []).append((value, figures[1][name]))
+    return pairs
+
+
+def add_rows(report: Report, pairs: Pairs, rates: bool, at_most: float | None) -> None:
     """Rows of time: for rates, the other's over ours."""
     for what, each in pairs.items():
         ratios = [theirs / ours if rates else ours / theirs for ours, theirs in each]
@@ -98,17 +110,21 @@ def swaps_in_ram(report: Report, other: pathlib.Path, rounds: int) -> None:
 
 
 def leases(report: Report, other: pathlib.Path, rounds: int) -> None:
-    with contextlib.ExitStack() as stack:
-        pair = Pair(stack, other, arena=GIB, tier=2 * GIB, spin="always")
-        busy = {"acquire_release_busy": "acquire(read) + release, spin = always, p50"}
-        part = pair.part("lease-busy", busy, count=50_000, spin="always")
-        add_rows(report, pair.measure(rounds, part), False, TIME_MOST)
-        rate = {
-            "batched_acquire_release": "batched acquire(read) + release of 64 KiB tensors",
-            "batched_create_seal": "batched create + seal of 64 KiB tensors",
-        }
-        part = pair.part("lease-rate", rate, rounds=5, count=200, spin="always")
-        add_rows(report, pair.measure(rounds, part), True, TIME_MOST)
+    busy = {"acquire_release_busy": "acquire(read) + release, spin = always, p50"}
+    rate = {
+        "batched_acquire_release": "batched acquire(read) + release of 64 KiB tensors",
+        "batched_create_seal": "batched create + seal of 64 KiB tensors",
+    }
+
+    def spinning(part: str, figures: dict[str, str], **options: Any) -> Pairs:
+        def run(arm: int) -> dict[str, float]:
+            with daemon(arena=GIB, tier=2 * GIB, spin="always", build=(BUILD, other)[arm]) as (process, _):
+                return medians(process, part, figures, spin="always", **options)
+
+        return in_turn(rounds, run)
+
+    add_rows(report, spinning("lease-busy", busy, count=200_000), False, TIME_MOST)
+    add_rows(report, spinning("lease-rate", rate, rounds=9, count=200), True, TIME_MOST)
     with contextlib.ExitStack() as stack:
         pair = Pair(stack, other, arena=256 * MIB, tier=2 * GIB, spin="never")
         cpus = sorted(os.sched_getaffinity(0))

@@ -47,8 +47,8 @@ def holds(report: Report, shares: tuple[int, int], seconds: float) -> None:
             begin = time.monotonic()
             while (now := time.monotonic() - begin) < FROM + seconds:
                 if now >= FROM:
-                    for job in channel.list_jobs():
-                        rates[job.name].append(job.held_bytes / promised[job.name])
+                    for listed in channel.list_jobs():
+                        rates[listed.name].append(listed.held_bytes / promised[listed.name])
                 time.sleep(1 / SAMPLES_PER_SECOND)
         rounds = [job("stop") for job in jobs]
         for job in jobs:

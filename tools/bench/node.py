@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bindings/python"))
@@ -84,7 +84,8 @@ def running(process: Daemon) -> Iterator[None]:
 
 def command(process: Daemon, part: str, **options: Any) -> list[str]:
     """The command line of the tier_bench that was built with this daemon, for one part against it."""
-    program = pathlib.Path(str(process.process.args[0])).parents[1] / "tools/bench/tier_bench"
+    started = cast(list[str], process.process.args)[0]
+    program = pathlib.Path(started).parents[1] / "tools/bench/tier_bench"
     words = [str(program), part, "--socket", str(process.directory / "tierd.sock")]
     for name, value in options.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
