@@ -2,7 +2,6 @@
 #include "daemon/tiering/leases/conflicts.h"
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 
@@ -30,18 +29,10 @@ bool HoldsPartOf(const Tables& tables, const SessionState& session, TensorSlot t
   return false;
 }
 
-// A thread of the session that leases a part of what is asked for may have more of it, or it could wait for itself.
-// Found out once for an item, and only where a claim makes a difference.
-struct Nesting {
-  std::optional<bool> known;
-  uint32_t scanned = 0;
-};
-bool IsNested(const Tables& tables, const Ask& ask, const WaitItem& item, Nesting* nesting) {
-  if (!nesting->known) {
-    const PieceRange range{item.first_piece, item.piece_count};
-    nesting->known = HoldsPartOf(tables, *ask.session, item.tensor.slot, range, &nesting->scanned);
-  }
-  return *nesting->known;
+// A thread of the session that reads the piece already may read it again, or it could wait for itself. A lease of
+// another piece makes no difference: only one of this piece wakes what waits there (OnLeaseGranted).
+bool IsNested(const Tables& tables, const Ask& ask, const WaitItem& item, uint32_t piece, uint32_t* scanned) {
+  return HoldsPartOf(tables, *ask.session, item.tensor.slot, {piece, 1}, scanned);
 }
 
 // A waiting writer came before the ask. One that waits for a swap_out of the asking session must not hold that up.
@@ -53,10 +44,10 @@ bool ClaimStandsBefore(const Tables& tables, const Ask& ask, const WaitItem& ite
 }
 
 Blocker BlockerOfRead(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece,
-                      Nesting* nesting) {
+                      uint32_t* scanned) {
   if (piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
   const bool claimed = ClaimStandsBefore(tables, ask, item, piece);
-  return claimed && !IsNested(tables, ask, item, nesting) ? Blocker::kClaim : Blocker::kNone;
+  return claimed && !IsNested(tables, ask, item, piece.number, scanned) ? Blocker::kClaim : Blocker::kNone;
 }
 
 Blocker BlockerOfWrite(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
@@ -121,27 +112,27 @@ bool Overwritten(const Ask& ask, const WaitItem& item, const Tensor& tensor, con
   return ask.exclusive() && ask.discards() && CoversPiece(item, tensor, piece.number);
 }
 
-Blocker BlockerOf(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece, Nesting* nesting) {
-  return ask.exclusive() ? BlockerOfWrite(tables, ask, item, piece) : BlockerOfRead(tables, ask, item, piece, nesting);
+Blocker BlockerOf(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece, uint32_t* scanned) {
+  return ask.exclusive() ? BlockerOfWrite(tables, ask, item, piece) : BlockerOfRead(tables, ask, item, piece, scanned);
 }
 
 // Of the pieces of one item.
 ConflictCheck CheckPieceConflicts(const Tables& tables, const Ask& ask, uint32_t index) {
   const WaitItem& item = ask.items[index];
   const Tensor& tensor = tables.tensors[item.tensor.slot];
-  Nesting nesting;
+  uint32_t scanned = 0;
   ConflictCheck found;
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     const Piece& piece = tables.PieceOf(tensor, k);
-    const Blocker blocker = BlockerOf(tables, ask, item, piece, &nesting);
-    if (blocker != Blocker::kNone) return {Verdict::kBlocked, blocker, index, k, nesting.scanned};
+    const Blocker blocker = BlockerOf(tables, ask, item, piece, &scanned);
+    if (blocker != Blocker::kNone) return {Verdict::kBlocked, blocker, index, k, scanned};
     if (!NeedsRoom(ask, item, tensor, piece)) continue;
     if (piece.has(kCorrupt) && !Overwritten(ask, item, tensor, piece)) {
-      return {Verdict::kRefused, Blocker::kNone, index, k, nesting.scanned};
+      return {Verdict::kRefused, Blocker::kNone, index, k, scanned};
     }
     if (found.verdict == Verdict::kReady) found = {Verdict::kNeedsRoom, Blocker::kNone, index, k, 0};
   }
-  found.leases_scanned = nesting.scanned;
+  found.leases_scanned = scanned;
   return found;
 }
 
@@ -175,11 +166,11 @@ ConflictCheck CheckConflictAt(const Tables& tables, const Ask& ask, uint32_t ind
   const ConflictCheck whole = CheckTensorConflicts(tables, ask, index);
   if (whole.verdict != Verdict::kReady || ask.op == Op::kFree) return whole;
   const WaitItem& item = ask.items[index];
-  Nesting nesting;
+  uint32_t scanned = 0;
   const Piece& piece = tables.PieceOf(tables.tensors[item.tensor.slot], number);
-  const Blocker blocker = BlockerOf(tables, ask, item, piece, &nesting);
+  const Blocker blocker = BlockerOf(tables, ask, item, piece, &scanned);
   const bool blocked = blocker != Blocker::kNone;
-  return {blocked ? Verdict::kBlocked : Verdict::kReady, blocker, index, number, nesting.scanned};
+  return {blocked ? Verdict::kBlocked : Verdict::kReady, blocker, index, number, scanned};
 }
 
 Ask AskOf(const Tables& tables, const Waiter& waiter) {

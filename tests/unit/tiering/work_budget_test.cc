@@ -292,6 +292,29 @@ TEST(WorkBudget, ManyLeasesElsewhereDoNotPassAWaitingWriter) {
   EXPECT_EQ(world.Wait(writer, writing).code, Code::kOk);
 }
 
+// The writer waits for a lease of one piece, the reader behind the writer's claim at another: a lease of a third piece
+// does not let the reader pass.
+TEST(WorkBudget, ALeaseOfAnotherPieceDoesNotPassAWaitingWriter) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB}});
+  const JobId job = world.OpenJob();
+  const SessionId reader = world.OpenSession(job);
+  const SessionId writer = world.OpenSession(job);
+  const SessionId other = world.OpenSession(job);
+  world.Put(reader, 1, 4 * kPiece, 1, proto::kFlagShared);
+  const Answer held = world.Acquire(other, 1, proto::kFlagShared, 0, kPiece);
+  const proto::RequestItem front{1, 0, 2 * kPiece, 0};
+  const uint64_t writing = world.Send(writer, Op::kAcquire, {front}, proto::kFlagShared | proto::kFlagWrite);
+  world.Turns(2);
+  const uint64_t reading = world.Send(reader, Op::kAcquire, {{1, kPiece, 3 * kPiece, 0}}, proto::kFlagShared);
+  world.Turns(2);
+  EXPECT_EQ(world.Acquire(reader, 1, proto::kFlagShared, 3 * kPiece, kPiece).code, Code::kOk) << "nobody claims it";
+  world.Turns(2);
+  EXPECT_FALSE(world.Answered(writer, writing).has_value());
+  EXPECT_FALSE(world.Answered(reader, reading).has_value());
+  world.Release(other, World::LeaseOf(held));
+  EXPECT_EQ(world.Wait(writer, writing).code, Code::kOk);
+}
+
 TEST(WorkBudget, TheRefusalsOfAFailedReadAreCounted) {
   constexpr uint64_t kWaiting = 600;
   World world;
