@@ -63,23 +63,22 @@ def daemon(
 
 
 @contextlib.contextmanager
-def stopped(process: Daemon) -> Iterator[None]:
+def _signalled(process: Daemon, before: signal.Signals, after: signal.Signals) -> Iterator[None]:
+    os.kill(process.process.pid, before)
+    try:
+        yield
+    finally:
+        os.kill(process.process.pid, after)
+
+
+def stopped(process: Daemon) -> contextlib.AbstractContextManager[None]:
     """It does nothing while the block runs, except where something is measured (running)."""
-    os.kill(process.process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(process.process.pid, signal.SIGCONT)
+    return _signalled(process, signal.SIGSTOP, signal.SIGCONT)
 
 
-@contextlib.contextmanager
-def running(process: Daemon) -> Iterator[None]:
+def running(process: Daemon) -> contextlib.AbstractContextManager[None]:
     """A stopped one goes on while the block runs."""
-    os.kill(process.process.pid, signal.SIGCONT)
-    try:
-        yield
-    finally:
-        os.kill(process.process.pid, signal.SIGSTOP)
+    return _signalled(process, signal.SIGCONT, signal.SIGSTOP)
 
 
 def command(process: Daemon, part: str, **options: Any) -> list[str]:

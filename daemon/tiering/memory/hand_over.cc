@@ -143,12 +143,13 @@ uint64_t TakeFrom(Tables& tables, JobState& holder, uint64_t wanted, bool may_ch
   return taking.taken();
 }
 
-}  // namespace
-
+// Nobody is owed anything: windows that were chosen to be emptied stay.
 void StopHandOver(Tables& tables) {
   StopEmptying(tables);
   tables.ledger.SetAllBacked();
 }
+
+}  // namespace
 
 void HandOver(Tables& tables) {
   Ledger& ledger = tables.ledger;

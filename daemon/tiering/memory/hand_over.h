@@ -19,7 +19,5 @@ inline constexpr base::Duration kHandOverInterval = std::chrono::milliseconds(2)
 // Empties and returns windows of jobs that hold more than they are promised, for those that are owed memory, and
 // windows that were borrowed and are not backed by room on SSD any more.
 void HandOver(Tables& tables);
-// Nobody is owed anything: windows that were chosen to be emptied stay.
-void StopHandOver(Tables& tables);
 
 }  // namespace tier::tiering
