@@ -1,7 +1,7 @@
 // The messages on a session's two rings: what a client asks (Request…) and what the daemon answers (Completion…).
 //
-// Rings are arrays of 64-byte slots (proto/ring.h). A message takes one slot, or several consecutive ones: the first
-// holds a 32-byte header and the first 32-byte record; each further slot holds two more records. Text (string keys,
+// Rings are arrays of 64-byte entries (proto/ring.h). A message takes one entry, or several consecutive ones: the first
+// holds a 32-byte header and the first 32-byte record; each further entry holds two more records. Text (string keys,
 // error details) is stored as bytes in place of records. The reader copies a message out of shared memory *before* it
 // looks at any field, and trusts none of them. All integers are little-endian; reserved fields are zero and checked.
 #pragma once
@@ -13,21 +13,21 @@
 
 namespace tier::proto {
 
-inline constexpr uint32_t kSlotSize = 64;
-inline constexpr uint32_t kRequestSlots = 1024;                  // 64 KiB per session.
-inline constexpr uint32_t kCompletionSlots = 8192;               // 512 KiB per session.
-inline constexpr uint32_t kRequestSlotsPerMessageMax = 512;      // 1,023 items.
-inline constexpr uint32_t kCompletionSlotsPerMessageMax = 4096;  // 8,191 spans: 16 GiB even if no two blocks touch.
-inline constexpr uint32_t kRequestsOutstandingMax = 1024;        // Per session; beyond it the daemon stops reading.
-inline constexpr uint32_t kItemsPerRequestMax = 2 * (kRequestSlotsPerMessageMax - 1) + 1;
-inline constexpr uint32_t kSpansPerCompletionMax = 2 * (kCompletionSlotsPerMessageMax - 1) + 1;
+inline constexpr uint32_t kEntrySize = 64;
+inline constexpr uint32_t kRequestEntries = 1024;                  // 64 KiB per session.
+inline constexpr uint32_t kCompletionEntries = 8192;               // 512 KiB per session.
+inline constexpr uint32_t kRequestEntriesPerMessageMax = 512;      // 1,023 items.
+inline constexpr uint32_t kCompletionEntriesPerMessageMax = 4096;  // 8,191 spans: 16 GiB even if no two blocks touch.
+inline constexpr uint32_t kRequestsOutstandingMax = 1024;          // Per session; beyond it the daemon stops reading.
+inline constexpr uint32_t kItemsPerRequestMax = 2 * (kRequestEntriesPerMessageMax - 1) + 1;
+inline constexpr uint32_t kSpansPerCompletionMax = 2 * (kCompletionEntriesPerMessageMax - 1) + 1;
 inline constexpr uint32_t kKeyLengthMax = 1024;              // Bytes of a string key (UTF-8, no NUL).
 inline constexpr uint32_t kDetailLengthMax = 2048;           // Bytes of an error's sentence.
 inline constexpr uint32_t kTimeoutDefault = 0;               // timeout_ms: the daemon's default (60 s).
 inline constexpr uint32_t kTimeoutMaxMs = 24 * 3600 * 1000;  // timeout_ms: longer ones are taken as a day.
 
 enum class Op : uint16_t {
-  kNone = 0,      // Never sent; a zeroed slot is refused.
+  kNone = 0,      // Never sent; a zeroed entry is refused.
   kCreate = 1,    // items: tensor, [offset,length) of the first range, value = size in bytes. Grants write leases.
   kAcquire = 2,   // items: tensor, [offset,length) (length 0 = to the end). kFlagWrite for exclusive.
   kRelease = 3,   // items: value = lease. A released write lease is *sealed*; with kFlagAbandon it is given up.
@@ -69,14 +69,14 @@ struct RequestItem {
 struct RequestHeader {
   uint64_t sequence;  // 1, 2, 3 …: a gap or a repetition ends the session.
   uint16_t op;        // Op
-  uint16_t slots;     // Slots of this message, this one included.
+  uint16_t entries;   // Entries of this message, this one included.
   uint32_t flags;
   uint32_t item_count;  // Items, or bytes of text for kIntern.
   uint32_t timeout_ms;
   uint64_t argument;
 };
 
-struct RequestSlot {
+struct RequestEntry {
   RequestHeader header;
   RequestItem first;
 };
@@ -89,7 +89,7 @@ struct SpanRecord {  // One contiguous run of window bytes under a lease.
   uint64_t length;  // Bytes.
 };
 
-struct ErrorRecord {   // First record of a refusal; the sentence follows as text from the second slot on.
+struct ErrorRecord {   // First record of a refusal; the sentence follows as text from the second entry on.
   uint64_t tensor;     // 0 where none is to blame.
   uint64_t requested;  // Bytes; for CORRUPT, IO_ERROR and TORN the offset in the tensor.
   uint64_t available;  // Bytes.
@@ -108,10 +108,10 @@ inline constexpr uint64_t kTensorTorn = 1u << 1;
 struct CompletionHeader {
   uint64_t sequence;       // Of the request answered.
   uint16_t code;           // Code
-  uint16_t slots;          // Slots of this message, this one included.
+  uint16_t entries;        // Entries of this message, this one included.
   uint32_t flags;          // 0
   uint32_t record_count;   // SpanRecords (acquire, create), else 0 or 1.
-  uint32_t detail_length;  // Bytes of text after the first slot; only with code != OK.
+  uint32_t detail_length;  // Bytes of text after the first entry; only with code != OK.
   uint64_t value;          // Op-specific: interned id, generation, failing item, step number.
 };
 
@@ -121,26 +121,26 @@ union CompletionRecord {
   TensorRecord tensor;
 };
 
-struct CompletionSlot {
+struct CompletionEntry {
   CompletionHeader header;
   CompletionRecord first;
 };
 
-static_assert(sizeof(RequestItem) == 32 && sizeof(RequestHeader) == 32 && sizeof(RequestSlot) == kSlotSize);
+static_assert(sizeof(RequestItem) == 32 && sizeof(RequestHeader) == 32 && sizeof(RequestEntry) == kEntrySize);
 static_assert(sizeof(SpanRecord) == 32 && sizeof(ErrorRecord) == 32 && sizeof(TensorRecord) == 32);
-static_assert(sizeof(CompletionHeader) == 32 && sizeof(CompletionSlot) == kSlotSize);
-static_assert(offsetof(RequestHeader, op) == 8 && offsetof(RequestHeader, slots) == 10);
+static_assert(sizeof(CompletionHeader) == 32 && sizeof(CompletionEntry) == kEntrySize);
+static_assert(offsetof(RequestHeader, op) == 8 && offsetof(RequestHeader, entries) == 10);
 static_assert(offsetof(RequestHeader, flags) == 12 && offsetof(RequestHeader, item_count) == 16);
 static_assert(offsetof(RequestHeader, timeout_ms) == 20 && offsetof(RequestHeader, argument) == 24);
 static_assert(offsetof(SpanRecord, window) == 8 && offsetof(SpanRecord, item) == 12);
 static_assert(offsetof(SpanRecord, offset) == 16 && offsetof(SpanRecord, length) == 24);
-static_assert(offsetof(CompletionHeader, code) == 8 && offsetof(CompletionHeader, slots) == 10);
+static_assert(offsetof(CompletionHeader, code) == 8 && offsetof(CompletionHeader, entries) == 10);
 static_assert(offsetof(CompletionHeader, record_count) == 16 && offsetof(CompletionHeader, detail_length) == 20);
 static_assert(offsetof(CompletionHeader, value) == 24);
 
-// Slots that a message with `records` records (the first inline) and no text takes.
-constexpr uint32_t SlotsForRecords(uint32_t records) { return records <= 1 ? 1 : 1 + records / 2; }
-// Slots of a message whose text starts in the second slot.
-constexpr uint32_t SlotsForText(uint32_t bytes) { return 1 + (bytes + kSlotSize - 1) / kSlotSize; }
+// Entries that a message with `records` records (the first inline) and no text takes.
+constexpr uint32_t EntriesForRecords(uint32_t records) { return records <= 1 ? 1 : 1 + records / 2; }
+// Entries of a message whose text starts in the second entry.
+constexpr uint32_t EntriesForText(uint32_t bytes) { return 1 + (bytes + kEntrySize - 1) / kEntrySize; }
 
 }  // namespace tier::proto

@@ -1,14 +1,15 @@
-// The shared memory of one session: a header page, two single-producer single-consumer rings of 64-byte slots, and the
-// read-only engine page that every client of a daemon maps.
+// The shared memory of one session: a header page, two single-producer single-consumer rings of 64-byte entries, and
+// the read-only engine page that every client of a daemon maps.
 //
 //   session region (memfd made by the daemon, sealed against resizing, mapped read-write by both sides)
 //     0      SessionHeader         written once by the daemon before the client sees it, never read back by it
 //     4096   RingControl requests, RingControl completions
-//     8192   request slots, then completion slots (both page-aligned)
+//     8192   request entries, then completion entries (both page-aligned)
 //
-// Positions count slots since the session began and never wrap (2^64 slots outlast any machine); slot index = position
-// mod ring size. The producer publishes `tail` with release order, the consumer `head`. Neither side may crash or hang
-// on what it finds in the other's position: it checks `head <= tail <= head + slots` and ends the session otherwise.
+// Positions count entries since the session began and never wrap (2^64 entries outlast any machine); entry index =
+// position mod ring size. The producer publishes `tail` with release order, the consumer `head`. Neither side may crash
+// or hang on what it finds in the other's position: it checks `head <= tail <= head + entries` and ends the session
+// otherwise.
 //
 // Sleeping. The daemon looks at the rings of sessions that it heard a moment ago, and at others when they ring. It says
 // so twice: `consumer_waiting` of a session's request ring is set while that ring is not looked at,
@@ -45,8 +46,8 @@ static_assert(offsetof(RingControl, head) == 64 && offsetof(RingControl, wake_se
 struct SessionHeader {
   uint64_t magic;
   uint32_t layout_version;
-  uint32_t request_slots;
-  uint32_t completion_slots;
+  uint32_t request_entries;
+  uint32_t completion_entries;
   uint32_t reserved;
   uint64_t epoch;
   uint64_t session;
@@ -76,22 +77,22 @@ constexpr bool NeedsBell(uint32_t sleeping, bool consumer_waiting, bool can_wait
 
 inline constexpr uint64_t kControlOffset = kPageSize;
 inline constexpr uint64_t kRequestOffset = 2 * kPageSize;
-inline constexpr uint64_t kCompletionOffset = kRequestOffset + uint64_t{kRequestSlots} * kSlotSize;
-inline constexpr uint64_t kSessionRegionSize = kCompletionOffset + uint64_t{kCompletionSlots} * kSlotSize;
+inline constexpr uint64_t kCompletionOffset = kRequestOffset + uint64_t{kRequestEntries} * kEntrySize;
+inline constexpr uint64_t kSessionRegionSize = kCompletionOffset + uint64_t{kCompletionEntries} * kEntrySize;
 static_assert(kCompletionOffset % kPageSize == 0 && kSessionRegionSize % kPageSize == 0);
 
 // What a side sees of one ring. Pointers into the region; the view owns nothing.
 struct RingView {
   RingControl* control = nullptr;
-  std::byte* slots = nullptr;
-  uint32_t slot_count = 0;  // A power of two.
-  std::byte* Slot(uint64_t position) const { return slots + (position & (slot_count - 1)) * kSlotSize; }
+  std::byte* entries = nullptr;
+  uint32_t entry_count = 0;  // A power of two.
+  std::byte* Entry(uint64_t position) const { return entries + (position & (entry_count - 1)) * kEntrySize; }
 };
 inline RingView RequestRing(std::byte* region) {
-  return {reinterpret_cast<RingControl*>(region + kControlOffset), region + kRequestOffset, kRequestSlots};
+  return {reinterpret_cast<RingControl*>(region + kControlOffset), region + kRequestOffset, kRequestEntries};
 }
 inline RingView CompletionRing(std::byte* region) {
-  return {reinterpret_cast<RingControl*>(region + kControlOffset) + 1, region + kCompletionOffset, kCompletionSlots};
+  return {reinterpret_cast<RingControl*>(region + kControlOffset) + 1, region + kCompletionOffset, kCompletionEntries};
 }
 
 // The producing side. Keeps its own tail: what lies in shared memory is for the other side only.
@@ -99,15 +100,15 @@ inline RingView CompletionRing(std::byte* region) {
 class RingProducer {
  public:
   explicit RingProducer(RingView ring) : ring_(ring) {}
-  // False if the consumer's head is impossible; free slots otherwise in *slots_free.
-  [[nodiscard]] bool Free(uint32_t* slots_free) const {
+  // False if the consumer's head is impossible; free entries otherwise in *entries_free.
+  [[nodiscard]] bool Free(uint32_t* entries_free) const {
     const uint64_t head = ring_.control->head.load(std::memory_order_acquire);
-    if (head > tail_ || tail_ - head > ring_.slot_count) return false;
-    *slots_free = ring_.slot_count - static_cast<uint32_t>(tail_ - head);
+    if (head > tail_ || tail_ - head > ring_.entry_count) return false;
+    *entries_free = ring_.entry_count - static_cast<uint32_t>(tail_ - head);
     return true;
   }
-  // Copies 64-byte slots behind the tail without publishing them. REQUIRES: Free() said there is room.
-  void Stage(const void* source, uint32_t slots);
+  // Copies 64-byte entries behind the tail without publishing them. REQUIRES: Free() said there is room.
+  void Stage(const void* source, uint32_t entries);
   // Makes everything staged visible.
   void Publish() { ring_.control->tail.store(tail_, std::memory_order_release); }
   uint64_t tail() const { return tail_; }
@@ -122,18 +123,19 @@ class RingProducer {
 class RingConsumer {
  public:
   explicit RingConsumer(RingView ring) : ring_(ring) {}
-  // False if the producer's tail is impossible; slots waiting otherwise in *slots_ready.
-  [[nodiscard]] bool Ready(uint32_t* slots_ready) const {
+  // False if the producer's tail is impossible; entries waiting otherwise in *entries_ready.
+  [[nodiscard]] bool Ready(uint32_t* entries_ready) const {
     const uint64_t tail = ring_.control->tail.load(std::memory_order_acquire);
-    if (tail < head_ || tail - head_ > ring_.slot_count) return false;
-    *slots_ready = static_cast<uint32_t>(tail - head_);
+    if (tail < head_ || tail - head_ > ring_.entry_count) return false;
+    *entries_ready = static_cast<uint32_t>(tail - head_);
     return true;
   }
-  // Copies `slots` slots starting `skip` slots behind the head out of shared memory. REQUIRES: that many are ready.
-  void Peek(void* target, uint32_t slots, uint32_t skip = 0) const;
-  // Gives slots back to the producer, visible at once.
-  void Consume(uint32_t slots) {
-    head_ += slots;
+  // Copies `entries` entries starting `skip` entries behind the head out of shared memory. REQUIRES: that many are
+  // ready.
+  void Peek(void* target, uint32_t entries, uint32_t skip = 0) const;
+  // Gives entries back to the producer, visible at once.
+  void Consume(uint32_t entries) {
+    head_ += entries;
     ring_.control->head.store(head_, std::memory_order_release);
   }
   uint64_t head() const { return head_; }

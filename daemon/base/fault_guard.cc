@@ -30,7 +30,7 @@ struct Range {
 };
 
 constinit std::array<Range, kGuardedRangesMax> ranges{};
-constinit std::atomic<uint32_t> ranges_top{0};  // Slots ever used: what the handler has to look through.
+constinit std::atomic<uint32_t> ranges_top{0};  // Entries ever used: what the handler has to look through.
 constinit std::atomic<uint64_t> faults{0};
 constinit Mutex ranges_mutex;  // Orders writers of `ranges`; the handler takes no lock.
 #if defined(__SANITIZE_THREAD__)
@@ -73,7 +73,7 @@ void Install(int signal, struct sigaction* previous) {
   TIER_CHECK(::sigaction(signal, &action, previous) == 0, "signal {}", signal);
 }
 
-uint32_t ClaimSlot() {
+uint32_t ClaimEntry() {
   const uint32_t top = ranges_top.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < top; ++i) {
     if (ranges[i].end.load(std::memory_order_relaxed) == 0) return i;
@@ -97,22 +97,22 @@ GuardedRange::GuardedRange(const void* address, size_t size) {
   TIER_CHECK(address != nullptr && size != 0, "size {}", size);
   const auto begin = reinterpret_cast<uintptr_t>(address);
   const MutexLock lock(ranges_mutex);
-  slot_ = ClaimSlot();
-  ranges[slot_].begin.store(begin, std::memory_order_relaxed);
-  ranges[slot_].end.store(begin + size, std::memory_order_release);
+  entry_ = ClaimEntry();
+  ranges[entry_].begin.store(begin, std::memory_order_relaxed);
+  ranges[entry_].end.store(begin + size, std::memory_order_release);
 }
 
-GuardedRange::GuardedRange(GuardedRange&& other) noexcept : slot_(std::exchange(other.slot_, kNone)) {}
+GuardedRange::GuardedRange(GuardedRange&& other) noexcept : entry_(std::exchange(other.entry_, kNone)) {}
 
 GuardedRange& GuardedRange::operator=(GuardedRange&& other) noexcept {
-  std::swap(slot_, other.slot_);
+  std::swap(entry_, other.entry_);
   return *this;
 }
 
 GuardedRange::~GuardedRange() {
-  if (slot_ == kNone) return;
+  if (entry_ == kNone) return;
   const MutexLock lock(ranges_mutex);
-  ranges[slot_].end.store(0, std::memory_order_release);
+  ranges[entry_].end.store(0, std::memory_order_release);
 }
 
 uint64_t GuardedFaults() { return faults.load(std::memory_order_relaxed); }

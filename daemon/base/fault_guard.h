@@ -35,7 +35,7 @@ class GuardedRange {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  uint32_t slot_ = kNone;
+  uint32_t entry_ = kNone;
 };
 
 // How many guarded calls ended by a fault since the process began.

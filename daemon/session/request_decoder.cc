@@ -12,9 +12,9 @@
 namespace tier::session {
 namespace {
 
+using proto::RequestEntry;
 using proto::RequestHeader;
 using proto::RequestItem;
-using proto::RequestSlot;
 
 constexpr uint32_t kMany = proto::kItemsPerRequestMax;
 
@@ -58,7 +58,7 @@ std::unexpected<Error> Violation(const RequestHeader& header, std::string what) 
               fmt::format("request {} ({}): {}", header.sequence, shape != nullptr ? shape->name : "?", what));
 }
 
-Status CheckHeader(const RequestHeader& header, uint64_t sequence, size_t slots_ready) {
+Status CheckHeader(const RequestHeader& header, uint64_t sequence, size_t entries_ready) {
   if (header.sequence != sequence) {
     return Fail(Code::kRevoked, fmt::format("request field `sequence` is {}, expected {}", header.sequence, sequence));
   }
@@ -71,14 +71,14 @@ Status CheckHeader(const RequestHeader& header, uint64_t sequence, size_t slots_
     return Violation(header, fmt::format("field `item_count` is {}, allowed are {} to {}", header.item_count,
                                          shape->items_min, shape->items_max));
   }
-  const uint32_t slots =
-      shape->text ? proto::SlotsForText(header.item_count) : proto::SlotsForRecords(header.item_count);
-  if (header.slots != slots) {
-    return Violation(header, fmt::format("field `slots` is {}, {} {} take {}", header.slots, header.item_count,
-                                         shape->text ? "bytes" : "items", slots));
+  const uint32_t entries =
+      shape->text ? proto::EntriesForText(header.item_count) : proto::EntriesForRecords(header.item_count);
+  if (header.entries != entries) {
+    return Violation(header, fmt::format("field `entries` is {}, {} {} take {}", header.entries, header.item_count,
+                                         shape->text ? "bytes" : "items", entries));
   }
-  if (slots > slots_ready) {
-    return Violation(header, fmt::format("takes {} slots, only {} were published", slots, slots_ready));
+  if (entries > entries_ready) {
+    return Violation(header, fmt::format("takes {} entries, only {} were published", entries, entries_ready));
   }
   if (header.argument != 0 && !shape->argument) {
     return Violation(header, fmt::format("field `argument` is {}, must be 0", header.argument));
@@ -102,7 +102,7 @@ Status CheckItems(const RequestHeader& header, const OpShape& shape, std::span<c
 Status CheckText(const RequestHeader& header, const RequestItem& unused, std::string_view text) {
   constexpr RequestItem kZero{};
   if (std::memcmp(&unused, &kZero, sizeof(kZero)) != 0) {
-    return Violation(header, "the first record is not zero; text starts in the second slot");
+    return Violation(header, "the first record is not zero; text starts in the second entry");
   }
   if (!IsPlainText(text)) return Violation(header, "the text is not UTF-8 without NUL");
   return {};
@@ -141,10 +141,10 @@ bool IsPlainText(std::string_view text) {
   return true;
 }
 
-Result<uint32_t> DecodeRequest(std::span<const RequestSlot> slots, uint64_t sequence, tiering::Request* request) {
-  TIER_CHECK(!slots.empty() && request != nullptr, "slots {}", slots.size());
-  const RequestHeader& header = slots.front().header;
-  if (auto ok = CheckHeader(header, sequence, slots.size()); !ok) return std::unexpected(std::move(ok.error()));
+Result<uint32_t> DecodeRequest(std::span<const RequestEntry> entries, uint64_t sequence, tiering::Request* request) {
+  TIER_CHECK(!entries.empty() && request != nullptr, "entries {}", entries.size());
+  const RequestHeader& header = entries.front().header;
+  if (auto ok = CheckHeader(header, sequence, entries.size()); !ok) return std::unexpected(std::move(ok.error()));
   const OpShape& shape = *ShapeOf(header.op);
   *request = {.sequence = header.sequence,
               .op = static_cast<proto::Op>(header.op),
@@ -154,16 +154,16 @@ Result<uint32_t> DecodeRequest(std::span<const RequestSlot> slots, uint64_t sequ
               .items = {},
               .text = {}};
   if (shape.text) {
-    request->text = {reinterpret_cast<const char*>(slots.data() + 1), header.item_count};
-    if (auto ok = CheckText(header, slots.front().first, request->text); !ok)
+    request->text = {reinterpret_cast<const char*>(entries.data() + 1), header.item_count};
+    if (auto ok = CheckText(header, entries.front().first, request->text); !ok)
       return std::unexpected(std::move(ok.error()));
-    return header.slots;
+    return header.entries;
   }
-  TIER_CHECK(header.slots <= slots.size(), "slots {} of {}", header.slots, slots.size());
-  // Records follow the header without a gap: the first slot's second half, then two in each further slot.
-  request->items = {&slots.front().first, header.item_count};
+  TIER_CHECK(header.entries <= entries.size(), "entries {} of {}", header.entries, entries.size());
+  // Records follow the header without a gap: the first entry's second half, then two in each further entry.
+  request->items = {&entries.front().first, header.item_count};
   if (auto ok = CheckItems(header, shape, request->items); !ok) return std::unexpected(std::move(ok.error()));
-  return header.slots;
+  return header.entries;
 }
 
 }  // namespace tier::session

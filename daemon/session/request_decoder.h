@@ -2,7 +2,7 @@
 // shared memory in, a tiering::Request or the sentence that ends the session out. Whether a request makes sense is the
 // engine's to say; here is only what no libtier would ever send.
 //
-// REQUIRES: `slots` is private memory, which nobody else can change while it is read. Any thread.
+// REQUIRES: `entries` is private memory, which nobody else can change while it is read. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,16 @@ struct OpShape {
   bool range = false;  // Items carry offset and length.
   bool value = false;  // Items carry a value.
   bool argument = false;
-  bool text = false;  // Text in place of items, from the second slot on.
+  bool text = false;  // Text in place of items, from the second entry on.
 };
 // Null for an op that does not exist.
 const OpShape* ShapeOf(uint16_t op);
 
-// Decodes the message that starts at slots[0], which must be number `sequence`. Returns the slots it takes;
-// `request` points into `slots`. The error names the offending field, what it held and what is allowed.
-// REQUIRES: slots is not empty.
-Result<uint32_t> DecodeRequest(std::span<const proto::RequestSlot> slots, uint64_t sequence, tiering::Request* request);
+// Decodes the message that starts at entries[0], which must be number `sequence`. Returns the entries it takes;
+// `request` points into `entries`. The error names the offending field, what it held and what is allowed.
+// REQUIRES: entries is not empty.
+Result<uint32_t> DecodeRequest(std::span<const proto::RequestEntry> entries, uint64_t sequence,
+                               tiering::Request* request);
 
 // Well-formed UTF-8 without NUL, overlong forms and surrogates.
 bool IsPlainText(std::string_view text);

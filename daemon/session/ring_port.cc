@@ -17,26 +17,26 @@
 namespace tier::session {
 namespace {
 
+using proto::CompletionEntry;
 using proto::CompletionHeader;
-using proto::CompletionSlot;
 
-// How many slots a reply takes.
-uint32_t SlotsFor(const tiering::Reply& reply) {
+// How many entries a reply takes.
+uint32_t EntriesFor(const tiering::Reply& reply) {
   if (reply.code != Code::kOk) {
     const auto length = static_cast<uint32_t>(std::min<size_t>(reply.detail.size(), proto::kDetailLengthMax));
-    return proto::SlotsForText(length);
+    return proto::EntriesForText(length);
   }
   if (reply.tensor != nullptr) return 1;
-  return proto::SlotsForRecords(static_cast<uint32_t>(reply.spans.size()));
+  return proto::EntriesForRecords(static_cast<uint32_t>(reply.spans.size()));
 }
 
-// Writes a reply's slots; padding is zeroed so that no bytes of another session's answer leave by it.
-void Encode(const tiering::Reply& reply, uint32_t slots, CompletionSlot* out) {
-  std::memset(static_cast<void*>(out), 0, size_t{slots} * sizeof(CompletionSlot));
+// Writes a reply's entries; padding is zeroed so that no bytes of another session's answer leave by it.
+void Encode(const tiering::Reply& reply, uint32_t entries, CompletionEntry* out) {
+  std::memset(static_cast<void*>(out), 0, size_t{entries} * sizeof(CompletionEntry));
   CompletionHeader& header = out->header;
   header.sequence = reply.sequence;
   header.code = static_cast<uint16_t>(reply.code);
-  header.slots = static_cast<uint16_t>(slots);
+  header.entries = static_cast<uint16_t>(entries);
   header.value = reply.value;
   if (reply.code != Code::kOk) {
     header.record_count = 1;
@@ -57,7 +57,7 @@ void Encode(const tiering::Reply& reply, uint32_t slots, CompletionSlot* out) {
 
 }  // namespace
 
-RingScratch::RingScratch() : requests(proto::kRequestSlots), completion(proto::kCompletionSlotsPerMessageMax) {}
+RingScratch::RingScratch() : requests(proto::kRequestEntries), completion(proto::kCompletionEntriesPerMessageMax) {}
 
 RingPort::RingPort(tiering::SessionId session, proto::Mapping region)
     : session_(session),
@@ -86,27 +86,27 @@ Result<uint32_t> RingPort::Take(tiering::EnginePort& engine, RingScratch& scratc
   }
   if (ready == 0 || !backlog_.empty()) return 0;
   TIER_CHECK(outstanding_ <= proto::kRequestsOutstandingMax, "outstanding {}", outstanding_);
-  TIER_CHECK(scratch.requests.size() >= proto::kRequestSlots, "scratch of {} slots", scratch.requests.size());
+  TIER_CHECK(scratch.requests.size() >= proto::kRequestEntries, "scratch of {} entries", scratch.requests.size());
   messages_max = std::min(messages_max, proto::kRequestsOutstandingMax - outstanding_);
   if (messages_max == 0) return 0;
   // What `messages_max` short messages take, and room for one of the longest.
-  const uint32_t copied = std::min(ready, messages_max - 1 + proto::kRequestSlotsPerMessageMax);
+  const uint32_t copied = std::min(ready, messages_max - 1 + proto::kRequestEntriesPerMessageMax);
   requests_.Peek(scratch.requests.data(), copied);
   uint32_t taken = 0;
   uint32_t messages = 0;
   while (messages < messages_max && taken < copied && take_next()) {
     // The copy may end in the middle of a message of which all was published: that one is for the next call.
-    if (copied < ready && copied - taken < proto::kRequestSlotsPerMessageMax) break;
+    if (copied < ready && copied - taken < proto::kRequestEntriesPerMessageMax) break;
     tiering::Request request;
-    const auto slots = DecodeRequest({scratch.requests.data() + taken, copied - taken}, sequence_ + 1, &request);
-    if (!slots) return std::unexpected(slots.error());
-    taken += *slots;
+    const auto entries = DecodeRequest({scratch.requests.data() + taken, copied - taken}, sequence_ + 1, &request);
+    if (!entries) return std::unexpected(entries.error());
+    taken += *entries;
     ++messages;
     ++sequence_;
     ++outstanding_;
     engine.Submit(session_, request);
   }
-  TIER_CHECK(taken <= copied && messages <= messages_max, "took {} of {} slots, {} of {} messages", taken, copied,
+  TIER_CHECK(taken <= copied && messages <= messages_max, "took {} of {} entries, {} of {} messages", taken, copied,
              messages, messages_max);
   requests_.Consume(taken);
   return messages;
@@ -134,35 +134,37 @@ void RingPort::Send(const tiering::Reply& reply, RingScratch& scratch) {
   TIER_CHECK(reply.code != Code::kOk || reply.error == nullptr, "an error record with OK");
   TIER_CHECK(reply.tensor == nullptr || reply.spans.empty(), "a tensor record and {} spans", reply.spans.size());
   --outstanding_;
-  const uint32_t slots = SlotsFor(reply);
-  TIER_CHECK(slots >= 1 && slots <= scratch.completion.size(), "slots {} of {}", slots, scratch.completion.size());
-  Encode(reply, slots, scratch.completion.data());
-  Stage(scratch.completion.data(), slots);
+  const uint32_t entries = EntriesFor(reply);
+  TIER_CHECK(entries >= 1 && entries <= scratch.completion.size(), "entries {} of {}", entries,
+             scratch.completion.size());
+  Encode(reply, entries, scratch.completion.data());
+  Stage(scratch.completion.data(), entries);
 }
 
-void RingPort::Stage(const CompletionSlot* slots, uint32_t count) {
+void RingPort::Stage(const CompletionEntry* entries, uint32_t count) {
   uint32_t room = 0;
   impossible_head_ |= !completions_.Free(&room);
   if (backlog_.empty() && !impossible_head_ && room >= count) {
-    completions_.Stage(slots, count);
+    completions_.Stage(entries, count);
     return;
   }
   // Beyond the limit Flush ends the session; what it is not going to read need not be kept.
-  if (backlog_.size() * proto::kSlotSize <= kBacklogBytesMax) backlog_.insert(backlog_.end(), slots, slots + count);
+  if (backlog_.size() * proto::kEntrySize <= kBacklogBytesMax)
+    backlog_.insert(backlog_.end(), entries, entries + count);
 }
 
 bool RingPort::MoveBacklog() {
   if (backlog_.empty()) return true;
   while (backlog_taken_ < backlog_.size()) {
-    const CompletionSlot* message = backlog_.data() + backlog_taken_;
+    const CompletionEntry* message = backlog_.data() + backlog_taken_;
     const size_t left = backlog_.size() - backlog_taken_;
-    TIER_CHECK(message->header.slots >= 1 && message->header.slots <= left, "slots {} of {}", message->header.slots,
-               left);
+    TIER_CHECK(message->header.entries >= 1 && message->header.entries <= left, "entries {} of {}",
+               message->header.entries, left);
     uint32_t room = 0;
     if (!completions_.Free(&room)) return false;
-    if (room < message->header.slots) return true;
-    completions_.Stage(message, message->header.slots);
-    backlog_taken_ += message->header.slots;
+    if (room < message->header.entries) return true;
+    completions_.Stage(message, message->header.entries);
+    backlog_taken_ += message->header.entries;
   }
   decltype(backlog_)().swap(backlog_);  // Its memory counts as the user's for as long as it is held.
   backlog_taken_ = 0;
@@ -173,10 +175,10 @@ Status RingPort::Flush() {
   if (impossible_head_ || !MoveBacklog()) {
     return Fail(Code::kRevoked, fmt::format("the completion ring's head is impossible (tail {})", completions_.tail()));
   }
-  if (backlog_.size() * proto::kSlotSize > kBacklogBytesMax) {
+  if (backlog_.size() * proto::kEntrySize > kBacklogBytesMax) {
     return Fail(Code::kRevoked,
                 fmt::format("{} bytes of answers wait because the completions are not read; the limit is {}",
-                            backlog_.size() * proto::kSlotSize, kBacklogBytesMax));
+                            backlog_.size() * proto::kEntrySize, kBacklogBytesMax));
   }
   if (completions_.tail() == published_) return {};
   TIER_CHECK(completions_.tail() > published_, "tail {} published {}", completions_.tail(), published_);
@@ -203,8 +205,8 @@ Result<SessionRegion> MakeSessionRegion(uint64_t epoch, tiering::SessionId sessi
   if (!mapping) return std::unexpected(std::move(mapping.error()));
   const proto::SessionHeader header = {.magic = proto::kSessionMagic,
                                        .layout_version = proto::kRingLayoutVersion,
-                                       .request_slots = proto::kRequestSlots,
-                                       .completion_slots = proto::kCompletionSlots,
+                                       .request_entries = proto::kRequestEntries,
+                                       .completion_entries = proto::kCompletionEntries,
                                        .reserved = 0,
                                        .epoch = epoch,
                                        .session = static_cast<uint64_t>(session),

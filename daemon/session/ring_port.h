@@ -1,5 +1,5 @@
 // RingPort: the daemon's end of one session's two rings. Requests are copied out of shared memory, checked and given to
-// the engine; answers become completion slots.
+// the engine; answers become completion entries.
 //
 // The idea: the client can write every byte of the region at any moment, so nothing in it is looked at twice, and the
 // daemon's own cursors live here. A client that breaks the protocol ends its session with a sentence; one that does not
@@ -30,8 +30,8 @@ inline constexpr uint64_t kInternalSequenceFirst = uint64_t{1} << 63;
 // Private memory that all ports of an engine thread share for copying messages.
 struct RingScratch {
   RingScratch();
-  std::vector<proto::RequestSlot> requests;       // One ring's worth.
-  std::vector<proto::CompletionSlot> completion;  // One message's worth.
+  std::vector<proto::RequestEntry> requests;       // One ring's worth.
+  std::vector<proto::CompletionEntry> completion;  // One message's worth.
 };
 
 class RingPort {
@@ -62,7 +62,7 @@ class RingPort {
   uint32_t outstanding() const { return outstanding_; }
   bool backlogged() const { return !backlog_.empty(); }
   // Memory that answers take for which the client has not made room.
-  size_t backlog_bytes() const { return backlog_.capacity() * proto::kSlotSize; }
+  size_t backlog_bytes() const { return backlog_.capacity() * proto::kEntrySize; }
   uint64_t wakes() const { return wakes_; }
 
  private:
@@ -70,7 +70,7 @@ class RingPort {
   // `take_next`: whether one more request is taken.
   template <typename TakeNext>
   Result<uint32_t> Take(tiering::EnginePort& engine, RingScratch& scratch, uint32_t messages_max, TakeNext take_next);
-  void Stage(const proto::CompletionSlot* slots, uint32_t count);
+  void Stage(const proto::CompletionEntry* entries, uint32_t count);
   bool MoveBacklog();  // False: impossible cursor.
   void WakeClient();
 
@@ -83,8 +83,8 @@ class RingPort {
   uint32_t outstanding_ = 0;  // Requests of the client submitted and not yet answered.
   uint64_t published_ = 0;    // Completion tail that the client has been shown.
   uint64_t wakes_ = 0;
-  std::vector<proto::CompletionSlot> backlog_;  // Whole messages, oldest first.
-  size_t backlog_taken_ = 0;                    // Slots of backlog_ already in the ring.
+  std::vector<proto::CompletionEntry> backlog_;  // Whole messages, oldest first.
+  size_t backlog_taken_ = 0;                     // Entries of backlog_ already in the ring.
   bool impossible_head_ = false;
 };
 

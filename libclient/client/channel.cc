@@ -35,8 +35,8 @@ void PauseProcessor() {
 }
 
 uint32_t EntriesOf(const Submission& submission) {
-  return submission.op == proto::Op::kIntern ? proto::SlotsForText(static_cast<uint32_t>(submission.text.size()))
-                                             : proto::SlotsForRecords(static_cast<uint32_t>(submission.items.size()));
+  return submission.op == proto::Op::kIntern ? proto::EntriesForText(static_cast<uint32_t>(submission.text.size()))
+                                             : proto::EntriesForRecords(static_cast<uint32_t>(submission.items.size()));
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ bool Channel::HasRoom(const Submission& submission, Credit credit) {
 }
 
 void Channel::Stage(const Submission& submission, uint64_t sequence) {
-  proto::RequestSlot first{};
+  proto::RequestEntry first{};
   const auto& items = submission.items;
   const bool is_text = submission.op == proto::Op::kIntern;
   first.header = {sequence,
@@ -148,12 +148,12 @@ void Channel::Stage(const Submission& submission, uint64_t sequence) {
   requests_.Stage(&first, 1);
   const auto* rest = is_text ? submission.text.data() : reinterpret_cast<const char*>(items.data() + 1);
   size_t bytes = is_text ? submission.text.size() : (items.empty() ? 0 : (items.size() - 1) * sizeof items[0]);
-  const auto whole = static_cast<uint32_t>(bytes / proto::kSlotSize);
+  const auto whole = static_cast<uint32_t>(bytes / proto::kEntrySize);
   if (whole > 0) requests_.Stage(rest, whole);
-  bytes -= size_t{whole} * proto::kSlotSize;
+  bytes -= size_t{whole} * proto::kEntrySize;
   if (bytes == 0) return;
-  std::array<char, proto::kSlotSize> last{};
-  std::memcpy(last.data(), rest + size_t{whole} * proto::kSlotSize, bytes);
+  std::array<char, proto::kEntrySize> last{};
+  std::memcpy(last.data(), rest + size_t{whole} * proto::kEntrySize, bytes);
   requests_.Stage(last.data(), 1);
 }
 
@@ -161,7 +161,7 @@ void Channel::Stage(const Submission& submission, uint64_t sequence) {
 // that the daemon was not told of.
 bool Channel::ReleasesMayWait() const {
   uint32_t room = 0;
-  return requests_.Free(&room) && room >= proto::kRequestSlots / 2 &&
+  return requests_.Free(&room) && room >= proto::kRequestEntries / 2 &&
          table_.free(Credit::kRelease) >= QuotaOf(Credit::kRelease) / 2;
 }
 
@@ -258,8 +258,8 @@ Status Channel::CheckInvariants() const {
   const MutexLock lock(request_mutex_);
   if (auto table = table_.CheckInvariants(); !table) return table;
   uint32_t room = 0;
-  if (requests_.Free(&room) && room <= proto::kRequestSlots) return {};
-  return Fail(Code::kInvalid, std::to_string(room) + " ring entries free of " + std::to_string(proto::kRequestSlots));
+  if (requests_.Free(&room) && room <= proto::kRequestEntries) return {};
+  return Fail(Code::kInvalid, std::to_string(room) + " ring entries free of " + std::to_string(proto::kRequestEntries));
 }
 
 // ---- Waiting ----
@@ -401,7 +401,7 @@ bool Channel::DrainLocked() {
 }
 
 bool Channel::TakeOne(uint32_t ready, uint32_t* taken) {
-  proto::CompletionSlot first;
+  proto::CompletionEntry first;
   completions_.Peek(&first, 1);
   const char* wrong = WrongInHeader(first.header, ready);
   Pending* pending = nullptr;
@@ -415,11 +415,11 @@ bool Channel::TakeOne(uint32_t ready, uint32_t* taken) {
     EndMalformed(wrong);
     return false;
   }
-  const auto answer = pending->AnswerBuffer(first.header.slots);
-  completions_.Peek(answer.data(), first.header.slots);
+  const auto answer = pending->AnswerBuffer(first.header.entries);
+  completions_.Peek(answer.data(), first.header.entries);
   answer.front().header = first.header;  // The copy that was checked, whatever the daemon wrote meanwhile.
-  completions_.Consume(first.header.slots);
-  *taken = first.header.slots;
+  completions_.Consume(first.header.entries);
+  *taken = first.header.entries;
   Deliver(pending);
   return true;
 }

@@ -6,7 +6,7 @@
 // whichever TrySubmit names. A class without a free credit, or a full ring, is "no room".
 // Threads: any. Lock order: consumer_mutex_, request_mutex_, then error_mutex_ or sleep_mutex_.
 //
-// Invariants (CheckInvariants): those of the RequestTable; ring entries free <= kRequestSlots;
+// Invariants (CheckInvariants): those of the RequestTable; ring entries free <= kRequestEntries;
 //   a thread that sets `done` looks for a sleeping leader and for followers after it (Dekker, sequentially consistent);
 //   after End() every wait returns, and what had been published before is still delivered.
 #pragma once

@@ -3,17 +3,17 @@
 namespace tier::client {
 
 const char* WrongInHeader(const proto::CompletionHeader& header, uint32_t ready) {
-  if (header.slots == 0 || header.slots > ready || header.slots > proto::kCompletionSlotsPerMessageMax) {
+  if (header.entries == 0 || header.entries > ready || header.entries > proto::kCompletionEntriesPerMessageMax) {
     return "a completion is longer than what arrived";
   }
   if (header.code >= kCodeCount || header.flags != 0) return "a completion has an unknown code or flag";
   if (header.code != 0) {
     const bool fits = header.record_count <= 1 && header.detail_length <= proto::kDetailLengthMax &&
-                      proto::SlotsForText(header.detail_length) <= header.slots;
+                      proto::EntriesForText(header.detail_length) <= header.entries;
     return fits ? nullptr : "a refusal is malformed";
   }
   const bool fits = header.detail_length == 0 && header.record_count <= proto::kSpansPerCompletionMax &&
-                    proto::SlotsForRecords(header.record_count) <= header.slots;
+                    proto::EntriesForRecords(header.record_count) <= header.entries;
   return fits ? nullptr : "an answer is malformed";
 }
 

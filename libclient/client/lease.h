@@ -1,6 +1,6 @@
 // Lease: the client's handle on a granted byte range, and the slab that leases come from.
 //
-// A lease counts as a user of its session: the session's memory outlives it, even after tier_close. Slots of the slab
+// A lease counts as a user of its session: the session's memory outlives it, even after tier_close. Entries of the slab
 // are reused, their lists keep their capacity: granting allocates nothing in steady state.
 // Threads: a lease may be used by several threads as long as none of them ends it.
 #pragma once

@@ -68,7 +68,7 @@ class Pending {
   const Order& order() const { return order_; }
   void Leave() { order_.sequence = 0; }  // Back in the pool.
   // Room for an answer of so many ring entries, copied out of shared memory.
-  std::span<proto::CompletionSlot> AnswerBuffer(uint32_t entries) {
+  std::span<proto::CompletionEntry> AnswerBuffer(uint32_t entries) {
     if (answer_.size() < entries) answer_.resize(entries);
     return std::span(answer_).first(entries);
   }
@@ -79,7 +79,7 @@ class Pending {
 
   std::atomic<bool> done_{false};
   Order order_;
-  std::vector<proto::CompletionSlot> answer_;  // The whole message as it came.
+  std::vector<proto::CompletionEntry> answer_;  // The whole message as it came.
 };
 
 // Open addressing from sequence to Pending, never more than half full: no allocation after construction.

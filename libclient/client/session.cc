@@ -21,7 +21,7 @@ Status CheckRegion(const proto::Mapping& region, const proto::Mapping& engine, c
   const auto& header = *reinterpret_cast<const proto::SessionHeader*>(region.data());
   const auto& page = *reinterpret_cast<const proto::EnginePage*>(engine.data());
   if (header.magic != proto::kSessionMagic || header.layout_version != proto::kRingLayoutVersion ||
-      header.request_slots != proto::kRequestSlots || header.completion_slots != proto::kCompletionSlots ||
+      header.request_entries != proto::kRequestEntries || header.completion_entries != proto::kCompletionEntries ||
       header.request_offset != proto::kRequestOffset || header.completion_offset != proto::kCompletionOffset ||
       page.magic != proto::kEngineMagic || header.epoch != welcome.epoch || header.session != welcome.session) {
     return Fail(Code::kVersion, "the daemon lays out its rings otherwise than this libtier (layout " +

@@ -88,40 +88,40 @@ void HostileClient::FlipSomewhere() {
     case 0: return Flip(0, sizeof(proto::SessionHeader));
     case 1: return Flip(proto::kControlOffset, 2 * sizeof(proto::RingControl));
     case 2:
-    case 3: return Flip(static_cast<uint64_t>(requests.Slot(last) - link_.region()), proto::kSlotSize);
+    case 3: return Flip(static_cast<uint64_t>(requests.Entry(last) - link_.region()), proto::kEntrySize);
     default: return Flip(0, proto::kSessionRegionSize);
   }
 }
 
-std::vector<proto::RequestSlot> HostileClient::Message() {
+std::vector<proto::RequestEntry> HostileClient::Message() {
   const Op op = kOps[chance_.Below(kOps.size())];
   const uint32_t count = op == Op::kStep ? 0 : op == Op::kStat ? 1 : static_cast<uint32_t>(chance_.Between(1, 40));
-  std::vector<proto::RequestSlot> slots(proto::SlotsForRecords(count));
-  slots[0].header = {.sequence = ++sequence_,
-                     .op = static_cast<uint16_t>(op),
-                     .slots = static_cast<uint16_t>(slots.size()),
-                     .flags = 0,
-                     .item_count = count,
-                     .timeout_ms = static_cast<uint32_t>(chance_.Between(1, 100)),
-                     .argument = 0};
-  proto::RequestItem* const items = &slots[0].first;
+  std::vector<proto::RequestEntry> entries(proto::EntriesForRecords(count));
+  entries[0].header = {.sequence = ++sequence_,
+                       .op = static_cast<uint16_t>(op),
+                       .entries = static_cast<uint16_t>(entries.size()),
+                       .flags = 0,
+                       .item_count = count,
+                       .timeout_ms = static_cast<uint32_t>(chance_.Between(1, 100)),
+                       .argument = 0};
+  proto::RequestItem* const items = &entries[0].first;
   for (uint32_t i = 0; i < count; ++i) {
     proto::RequestItem item = Item();
     if (op == Op::kCreate) item.value = chance_.Between(1, 64 * kKiB);
     if (op != Op::kCreate && op != Op::kRelease) item.value = 0;
     std::memcpy(static_cast<void*>(items + i), &item, sizeof item);
   }
-  return slots;
+  return entries;
 }
 
-// The first `count` slots, if there is room; a hostile client does not care about credits.
-void HostileClient::Publish(const std::vector<proto::RequestSlot>& slots, size_t count) {
+// The first `count` entries, if there is room; a hostile client does not care about credits.
+void HostileClient::Publish(const std::vector<proto::RequestEntry>& entries, size_t count) {
   uint32_t room = 0;
   if (!requests_.Free(&room) || room < count) {
     --sequence_;
     return;
   }
-  requests_.Stage(slots.data(), static_cast<uint32_t>(count));
+  requests_.Stage(entries.data(), static_cast<uint32_t>(count));
   requests_.Publish();
   if (!chance_.OneIn(8)) link_.RingDoorbell();
 }
@@ -131,16 +131,16 @@ void HostileClient::WriteByHand() {
   if (chance_.OneIn(3) && completions_.Ready(&ready)) completions_.Consume(ready);
   switch (chance_.Below(60)) {
     case 0: {  // Part of a message; what comes next looks like the rest of it, or nothing comes.
-      const std::vector<proto::RequestSlot> slots = Message();
-      Publish(slots, 1 + chance_.Below(slots.size()));
+      const std::vector<proto::RequestEntry> entries = Message();
+      Publish(entries, 1 + chance_.Below(entries.size()));
       wants_to_die_ = chance_.OneIn(2);
       return;
     }
     case 1: {  // A field is wrong.
-      std::vector<proto::RequestSlot> slots = Message();
-      auto* const bytes = reinterpret_cast<std::byte*>(slots.data());
-      bytes[chance_.Below(sizeof(proto::RequestSlot))] ^= std::byte{static_cast<uint8_t>(1u << chance_.Below(8))};
-      return Publish(slots, slots.size());
+      std::vector<proto::RequestEntry> entries = Message();
+      auto* const bytes = reinterpret_cast<std::byte*>(entries.data());
+      bytes[chance_.Below(sizeof(proto::RequestEntry))] ^= std::byte{static_cast<uint8_t>(1u << chance_.Below(8))};
+      return Publish(entries, entries.size());
     }
     case 2: return FlipSomewhere();
     case 3: {  // A position that cannot be.
@@ -151,16 +151,16 @@ void HostileClient::WriteByHand() {
     }
     case 4:
     case 5: {  // All that the ring holds.
-      for (uint32_t i = 0; i < proto::kRequestSlots; ++i) {
-        const std::vector<proto::RequestSlot> slots = Message();
-        Publish(slots, slots.size());
+      for (uint32_t i = 0; i < proto::kRequestEntries; ++i) {
+        const std::vector<proto::RequestEntry> entries = Message();
+        Publish(entries, entries.size());
       }
       return;
     }
     default: {
       for (uint64_t i = chance_.Below(20); i != 0; --i) {
-        const std::vector<proto::RequestSlot> slots = Message();
-        Publish(slots, slots.size());
+        const std::vector<proto::RequestEntry> entries = Message();
+        Publish(entries, entries.size());
       }
     }
   }

@@ -33,8 +33,8 @@ class HostileClient {
   void FlipSomewhere();
   void ServePackets();
   void WriteByHand();
-  void Publish(const std::vector<proto::RequestSlot>& slots, size_t count);
-  std::vector<proto::RequestSlot> Message();
+  void Publish(const std::vector<proto::RequestEntry>& entries, size_t count);
+  std::vector<proto::RequestEntry> Message();
   proto::RequestItem Item();
 
   Chance& chance_;

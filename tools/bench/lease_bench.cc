@@ -112,7 +112,7 @@ class FutexPeer {
   pid_t child_ = 0;
 };
 
-// One slot there and one back through rings in shared memory, both sides spinning: what any protocol over them must
+// One entry there and one back through rings in shared memory, both sides spinning: what any protocol over them must
 // pay.
 class RingPeer {
  public:
@@ -129,23 +129,23 @@ class RingPeer {
     ::munmap(region_, proto::kSessionRegionSize);
   }
   void RoundTrip() {
-    const proto::RequestSlot slot{};
-    requests_.Stage(&slot, 1);
+    const proto::RequestEntry entry{};
+    requests_.Stage(&entry, 1);
     requests_.Publish();
-    proto::CompletionSlot answer;
+    proto::CompletionEntry answer;
     Take(completions_, &answer);
   }
 
  private:
-  static void Take(proto::RingConsumer& ring, void* slot) {
+  static void Take(proto::RingConsumer& ring, void* entry) {
     for (uint32_t ready = 0; ready == 0;) Require(ring.Ready(&ready) ? TIER_OK : TIER_INVALID, "ring");
-    ring.Peek(slot, 1);
+    ring.Peek(entry, 1);
     ring.Consume(1);
   }
   static void Pass(proto::RingConsumer& from, proto::RingProducer& to) {
-    proto::RequestSlot slot;
-    Take(from, &slot);
-    to.Stage(&slot, 1);
+    proto::RequestEntry entry;
+    Take(from, &entry);
+    to.Stage(&entry, 1);
     to.Publish();
   }
 

@@ -1,6 +1,6 @@
 // What the engine is asked and what it answers: the decoded form of the messages on a session's rings.
 //
-// The session layer copies a message out of shared memory and checks its shape (slots, op, flags, counts, sequence);
+// The session layer copies a message out of shared memory and checks its shape (entries, op, flags, counts, sequence);
 // whether it makes sense is the engine's to decide. Engine thread only.
 #pragma once
 

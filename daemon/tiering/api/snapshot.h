@@ -120,7 +120,7 @@ struct EngineSnapshot {
   uint64_t arena_bytes = 0;
   uint64_t arena_max_bytes = 0;
   uint64_t arena_free_bytes = 0;   // Free pages in windows.
-  uint64_t lease_bound_bytes = 0;  // Free pages in blocks that hold a leased slot.
+  uint64_t lease_bound_bytes = 0;  // Free pages in blocks that hold a leased index.
   uint64_t window_size = 0;        // Of block windows.
   uint64_t slot_window_size = 0;
   uint64_t window_count = 0;          // Of both kinds.

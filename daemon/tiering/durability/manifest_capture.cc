@@ -63,11 +63,11 @@ void CapturePiece(const Piece& piece, JobState& job, ManifestCapture* capture) {
 }
 
 void EndTensor(Tables& tables, const SessionState& session, TensorRef ref, ManifestCapture* capture) {
-  const Tensor& tensor = tables.tensors[ref.slot];
+  const Tensor& tensor = tables.tensors[ref.index];
   uint32_t flags = tensor.has(kSharded) ? proto::kManifestSharded : 0;
-  if (MixedForOthers(tables, ref.slot, session)) flags |= proto::kManifestTorn;
+  if (MixedForOthers(tables, ref.index, session)) flags |= proto::kManifestTorn;
   capture->writer.EndTensor(static_cast<uint16_t>(flags));
-  CaptureUpdate(tables, session, ref.slot, capture->cookie);
+  CaptureUpdate(tables, session, ref.index, capture->cookie);
   capture->own |= tensor.space != 0 && tensor.space != kInheritedSpace;
   capture->tensors.push_back(ref);
   capture->ids.push_back(tensor.id);
@@ -77,13 +77,14 @@ void EndTensor(Tables& tables, const SessionState& session, TensorRef ref, Manif
 Step CaptureTensor(Tables& tables, Waiter& waiter, ManifestCapture* capture) {
   const TensorRef ref = waiter.items[capture->at.item].tensor;
   uint32_t& piece = capture->at.piece;
-  const bool changed = piece != 0 && (!tables.Alive(ref) || tables.tensors[ref.slot].generation != capture->generation);
+  const bool changed =
+      piece != 0 && (!tables.Alive(ref) || tables.tensors[ref.index].generation != capture->generation);
   if (changed) {
     capture->writer.DropTensor();
     piece = 0;
   }
   if (!tables.Alive(ref)) return Step::kDone;
-  const Tensor& tensor = tables.tensors[ref.slot];
+  const Tensor& tensor = tables.tensors[ref.index];
   if (tensor.torn()) return Step::kDamaged;
   if (tensor.has(kSwapping)) return Step::kUnsettled;
   for (; piece < tensor.piece_count; ++piece) {
@@ -110,7 +111,7 @@ Outcome WaitForTensor(Waiter& waiter, ManifestCapture* capture) {
 
 Outcome Refuse(Tables& tables, const Waiter& waiter, const ManifestCapture& capture, Step step) {
   const Ask ask = AskOf(tables, waiter);
-  const uint64_t tensor = tables.tensors[waiter.items[capture.at.item].tensor.slot].id;
+  const uint64_t tensor = tables.tensors[waiter.items[capture.at.item].tensor.index].id;
   if (step == Step::kTwice) {
     return Refused({Code::kInvalid,
                     fmt::format("two sessions have a tensor {:#x}: a resumed job could not tell them apart; use the "
@@ -120,7 +121,7 @@ Outcome Refuse(Tables& tables, const Waiter& waiter, const ManifestCapture& capt
                    0);
   }
   // A mixture lies on SSD like anything else, and so do bytes that came back wrong.
-  const ConflictCheck damage{.verdict = Verdict::kRefused, .item = capture.at.item, .piece = capture.at.piece};
+  const ConflictCheck damage{.outcome = ConflictOutcome::kRefused, .item = capture.at.item, .piece = capture.at.piece};
   return Refused(RefusalOf(tables, ask, damage), damage.item);
 }
 

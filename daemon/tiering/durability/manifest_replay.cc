@@ -67,7 +67,7 @@ Status BeginTensor(Tables& tables, JobState& job, ManifestReplay& replay) {
   const auto saved = replay.reader->NextTensor();
   if (!saved) return std::unexpected(saved.error());
   const uint64_t space = saved->space == 0 ? 0 : kInheritedSpace;
-  if (tables.names.Find({job.slot, space, saved->tensor}) != kNoTensor) {
+  if (tables.names.Find({job.index, space, saved->tensor}) != kNoTensor) {
     return Fail(Code::kCorrupt, fmt::format("the manifest names tensor {:#x} twice", saved->tensor));
   }
   ChargeLess(job, TensorCost(saved->piece_count));

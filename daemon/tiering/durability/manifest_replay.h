@@ -23,7 +23,7 @@ struct ManifestReplay {
   std::vector<std::byte> bytes;
   std::optional<ManifestReader> reader;  // Of these.
   uint64_t metadata_bytes = 0;           // As far as they were counted.
-  TensorSlot tensor = kNoTensor;         // That is being put back.
+  TensorIndex tensor = kNoTensor;        // That is being put back.
   bool torn = false;
 };
 

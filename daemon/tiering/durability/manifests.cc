@@ -109,7 +109,7 @@ bool EndCapturedUpdates(Tables& tables, const storage::ManifestResult& result) {
   for (; commit.ended < commit.tensors.size(); ++commit.ended) {
     if (!tables.work.TrySpend()) return false;
     const TensorRef tensor = commit.tensors[commit.ended];
-    if (tables.Alive(tensor)) EndCaptured(tables, tensor.slot, result.cookie);
+    if (tables.Alive(tensor)) EndCaptured(tables, tensor.index, result.cookie);
   }
   return true;
 }
@@ -203,7 +203,7 @@ Outcome CheckSpace(Tables& tables, Waiter& waiter) {
   for (; scan.item < waiter.items.size(); ++scan.item, scan.piece = 0) {
     const WaitItem& item = waiter.items[scan.item];
     if (!tables.Alive(item.tensor)) continue;
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.index];
     for (; scan.piece < tensor.piece_count; ++scan.piece) {
       if (!tables.work.TrySpend()) return tables.WaitForNextTurn(waiter);
       const bool settled = tables.PieceOf(tensor, scan.piece).on_ssd();

@@ -41,7 +41,7 @@ TensorView ViewOf(const Tables& tables, const Tensor& tensor) {
 
 // Somebody can name it.
 bool Listed(const Tables& tables, const Tensor& tensor, const JobState& job) {
-  if (tensor.job != job.slot || tensor.has(kDetached | kUnnamed)) return false;
+  if (tensor.job != job.index || tensor.has(kDetached | kUnnamed)) return false;
   return tensor.space == 0 || tensor.space == kInheritedSpace ||
          tables.sessions.Find(SessionId{tensor.space}) != nullptr;
 }
@@ -102,10 +102,10 @@ TensorPage ListTensors(const Tables& tables, JobId id, uint32_t from, size_t max
   if (job == nullptr) return page;
   const size_t most = std::min(max, kTensorsPerPage);
   const uint32_t end =
-      from + std::min(tables.tensors.capacity() - std::min(from, tables.tensors.capacity()), kSlotsPerPage);
+      from + std::min(tables.tensors.capacity() - std::min(from, tables.tensors.capacity()), kRecordsPerPage);
   uint32_t at = from;
   for (; at < end && page.tensors.size() < most; ++at) {
-    const Tensor& tensor = tables.tensors[TensorSlot{at}];
+    const Tensor& tensor = tables.tensors[TensorIndex{at}];
     if (Listed(tables, tensor, *job)) page.tensors.push_back(ViewOf(tables, tensor));
   }
   page.next = at == tables.tensors.capacity() ? 0 : at;

@@ -36,7 +36,7 @@ using WindowCounts = std::unordered_map<uint32_t, std::array<uint32_t, kWindowUs
 
 struct Count {
   WindowCounts uses;
-  std::unordered_map<JobSlot, JobCount> jobs;
+  std::unordered_map<JobIndex, JobCount> jobs;
   std::unordered_map<uint32_t, uint32_t> read_leases;   // By piece.
   std::unordered_map<uint32_t, uint32_t> write_leases;  // By piece.
   std::unordered_map<uint32_t, uint32_t> tensor_leases;
@@ -60,9 +60,9 @@ uint64_t PageOf(storage::Extent extent) { return (uint64_t{extent.device} << 48)
 void CountLeases(const Tables& tables, Count* count) {
   tables.sessions.ForEach([&](const SessionState& session) {
     uint32_t leases = 0;
-    for (LeaseSlot slot = session.record.leases; slot != kNoLease; slot = tables.leases[slot].next, ++leases) {
-      const Lease& lease = tables.leases[slot];
-      TIER_CHECK(lease.session == session.slot && lease.kind != LeaseKind::kNone, "lease {}", Value(slot));
+    for (LeaseIndex index = session.record.leases; index != kNoLease; index = tables.leases[index].next, ++leases) {
+      const Lease& lease = tables.leases[index];
+      TIER_CHECK(lease.session == session.index && lease.kind != LeaseKind::kNone, "lease {}", Value(index));
       JobCount& job = count->jobs[session.record.job];
       ++job.leases;
       job.leased_bytes += lease.length;
@@ -123,7 +123,7 @@ void CheckPiece(const Tables& tables, PieceId id, Count* count) {
 // Flights are reached through their pieces' activities too.
 void CountFlights(const Tables& tables, Count* count) {
   tables.flights.CheckInvariants();
-  tables.flights.ForEach([&](FlightSlot, const Flight& flight) {
+  tables.flights.ForEach([&](FlightIndex, const Flight& flight) {
     ++count->flights[Value(flight.piece)];
     if (flight.direction == storage::Direction::kWrite) {
       Occupy(&count->ssd, PageOf(flight.extent), flight.extent.run.pages);
@@ -148,14 +148,14 @@ void CheckTensors(const Tables& tables, Count* count) {
   }
   TIER_CHECK(pieces == tables.pieces.used(), "{} pieces of {}", pieces, tables.pieces.used());
   for (uint32_t i = 0; i < tables.tensors.capacity(); ++i) {
-    const Tensor& tensor = tables.tensors[TensorSlot{i}];
+    const Tensor& tensor = tables.tensors[TensorIndex{i}];
     if (tensor.job == kNoJob) continue;
     TIER_CHECK(tensor.lease_count == count->tensor_leases[i], "tensor {}: {} leases of {}", tensor.id,
                count->tensor_leases[i], tensor.lease_count);
     TIER_CHECK(tensor.ram_pages == pages[i].first && tensor.ssd_pages == pages[i].second,
                "tensor {}: {} pages in RAM of {}, {} on SSD of {}", tensor.id, pages[i].first, tensor.ram_pages,
                pages[i].second, tensor.ssd_pages);
-    if (tables.updates.FindBroken(TensorSlot{i}) != kNoUpdate) ++torn[i];
+    if (tables.updates.FindBroken(TensorIndex{i}) != kNoUpdate) ++torn[i];
     TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} tears of {}", tensor.id, torn[i],
                tensor.torn_count);
     TIER_CHECK(tensor.updates == kNoUpdate || (tensor.has(kVisible) && !tensor.has(kDetached)),
@@ -166,7 +166,7 @@ void CheckTensors(const Tables& tables, Count* count) {
     if (!tensor.has(kDetached)) (tensor.has(kUnnamed) ? job.unnamed_pages : job.logical_pages) += PagesOf(tensor.size);
     if (tensor.has(kDetached | kUnnamed)) continue;
     const TensorKey key{tensor.job, tensor.space, tensor.id};
-    TIER_CHECK(tables.names.Find(key) == TensorSlot{i}, "tensor {} is not in the table", tensor.id);
+    TIER_CHECK(tables.names.Find(key) == TensorIndex{i}, "tensor {} is not in the table", tensor.id);
   }
 }
 
@@ -231,20 +231,20 @@ void CheckExtents(const Tables& tables, Count* count) {
 }
 
 void CheckUpdatesOf(const Tables& tables, const SessionState& session) {
-  for (UpdateSlot slot = tables.updates.FirstOfSession(session.slot); slot != kNoUpdate;
-       slot = tables.updates[slot].next_of_session) {
-    const Tensor& tensor = tables.tensors[tables.updates[slot].tensor];
+  for (UpdateIndex index = tables.updates.FirstOfSession(session.index); index != kNoUpdate;
+       index = tables.updates[index].next_of_session) {
+    const Tensor& tensor = tables.tensors[tables.updates[index].tensor];
     const bool known = tables.sessions.Find(session.id) == &session;
     TIER_CHECK(session.record.job == tensor.job && known == !session.ending,
-               "an update of tensor {} in session slot {}", tensor.id, session.slot);
+               "an update of tensor {} in session index {}", tensor.id, session.index);
   }
 }
 
 void CheckPendingFrees(const Tables& tables) {
   tables.jobs.ForEach([&](const JobState& job) {
-    for (const TensorSlot slot : job.frees.tensors()) {
-      const Tensor& tensor = tables.tensors[slot];
-      TIER_CHECK(tensor.job == job.slot && tensor.has(kDetached) && tensor.piece_count != 0, "tensor {} remains",
+    for (const TensorIndex index : job.frees.tensors()) {
+      const Tensor& tensor = tables.tensors[index];
+      TIER_CHECK(tensor.job == job.index && tensor.has(kDetached) && tensor.piece_count != 0, "tensor {} remains",
                  tensor.id);
     }
   });
@@ -262,11 +262,12 @@ void CheckAsleep(const Tables& tables, const Waiter& waiter, std::span<const Wai
   const Ask ask = AskOf(tables, waiter);
   if (conflict->blocked) {
     const ConflictCheck there = CheckConflictAt(tables, ask, conflict->at.item, conflict->at.piece);
-    TIER_CHECK(there.verdict == Verdict::kBlocked, "request {} sleeps, and nothing blocks it at piece {} of item {}",
-               waiter.number, conflict->at.piece, conflict->at.item);
+    TIER_CHECK(there.outcome == ConflictOutcome::kBlocked,
+               "request {} sleeps, and nothing blocks it at piece {} of item {}", waiter.number, conflict->at.piece,
+               conflict->at.item);
     return;
   }
-  TIER_CHECK(CheckConflicts(tables, ask).verdict != Verdict::kReady || !LeasesFit(tables, ask),
+  TIER_CHECK(CheckConflicts(tables, ask).outcome != ConflictOutcome::kReady || !LeasesFit(tables, ask),
              "request {} sleeps, and could be granted", waiter.number);
 }
 
@@ -285,18 +286,18 @@ void CheckMetadata(const Tables& tables) {
     sums[&tables.metadata.At(holds.uid())][static_cast<size_t>(MetadataKind::kManifests)] += HoldsCost(holds);
   });
   for (uint32_t i = 0; i < tables.tensors.capacity(); ++i) {
-    const Tensor& tensor = tables.tensors[TensorSlot{i}];
+    const Tensor& tensor = tables.tensors[TensorIndex{i}];
     if (tensor.job == kNoJob) continue;
     add(tables.JobOf(tensor), MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
-    add(tables.JobOf(tensor), MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(TensorSlot{i})));
-    for (UpdateSlot each = tensor.updates; each != kNoUpdate; each = tables.updates[each].next_of_tensor) {
+    add(tables.JobOf(tensor), MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(TensorIndex{i})));
+    for (UpdateIndex each = tensor.updates; each != kNoUpdate; each = tables.updates[each].next_of_tensor) {
       add(tables.JobOf(tensor), MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
     }
   }
   tables.sessions.ForEach([&](const SessionState& session) {
     add(*session.job, MetadataKind::kAnswers, session.unread_bytes);
-    for (LeaseSlot slot = session.record.leases; slot != kNoLease; slot = tables.leases[slot].next) {
-      const Lease& lease = tables.leases[slot];
+    for (LeaseIndex index = session.record.leases; index != kNoLease; index = tables.leases[index].next) {
+      const Lease& lease = tables.leases[index];
       const uint64_t pieces = PieceCountOf(tables.tensors[lease.tensor].size);
       add(*session.job, MetadataKind::kLeases, LeaseCost(lease.exclusive(), pieces));
     }
@@ -311,7 +312,7 @@ void CheckReturning(const Tables& tables) {
     uint32_t windows = 0;
     uint64_t bytes = 0;
   };
-  std::unordered_map<JobSlot, Returning> returning;
+  std::unordered_map<JobIndex, Returning> returning;
   for (uint32_t i = 0; tables.windows.Contains(WindowIndex{i}); ++i) {
     const WindowEntry& entry = tables.windows[WindowIndex{i}];
     if (entry.condition != WindowCondition::kReturning) continue;
@@ -319,7 +320,7 @@ void CheckReturning(const Tables& tables) {
     returning[entry.job].bytes += entry.shape.size;
   }
   const auto check = [&](const JobState& job) {
-    const Returning& found = returning[job.slot];
+    const Returning& found = returning[job.index];
     TIER_CHECK(job.windows.returning() == found.windows && tables.ledger.ReturningBy(job.entitlement) == found.bytes,
                "job {}: {} windows returning of {}, {} bytes of {}", job.key, found.windows, job.windows.returning(),
                found.bytes, tables.ledger.ReturningBy(job.entitlement));
@@ -331,8 +332,8 @@ void CheckReturning(const Tables& tables) {
 
 std::vector<PiecePlace> NamedPlaces(const Tables& tables) {
   std::unordered_map<uint32_t, uint64_t> transfers;  // Cookie by piece.
-  tables.flights.ForEach([&](FlightSlot slot, const Flight& flight) {
-    transfers.emplace(Value(flight.piece), static_cast<uint64_t>(slot));
+  tables.flights.ForEach([&](FlightIndex index, const Flight& flight) {
+    transfers.emplace(Value(flight.piece), static_cast<uint64_t>(index));
   });
   std::vector<PiecePlace> places;
   for (uint32_t i = 0; i < tables.pieces.capacity(); ++i) {
@@ -369,7 +370,7 @@ void CheckInvariants(const Tables& tables) {
   tables.sessions.CheckInvariants();
   tables.sessions.ForEach([&](const SessionState& session) { CheckUpdatesOf(tables, session); });
   tables.jobs.CheckInvariants();
-  tables.jobs.ForEach([&](const JobState& job) { CheckJob(tables, job, count.jobs[job.slot], count.uses); });
+  tables.jobs.ForEach([&](const JobState& job) { CheckJob(tables, job, count.jobs[job.index], count.uses); });
   CheckReturning(tables);
   tables.ledger.CheckInvariants();
   CheckMetadata(tables);

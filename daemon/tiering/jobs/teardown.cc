@@ -24,12 +24,12 @@ namespace {
 
 // Leases that it was granted but never told of: it cannot have written a byte. They are its newest.
 void CancelUntoldGrants(Tables& tables, SessionState& session) {
-  for (LeaseSlot slot = session.record.leases; slot != kNoLease;) {
-    const LeaseSlot next = tables.leases[slot].next;
-    const Lease& lease = tables.leases[slot];
+  for (LeaseIndex index = session.record.leases; index != kNoLease;) {
+    const LeaseIndex next = tables.leases[index].next;
+    const Lease& lease = tables.leases[index];
     if (lease.publication != tables.turn.publications()) return;
-    if (lease.exclusive()) CancelGrant(tables, slot);
-    slot = next;
+    if (lease.exclusive()) CancelGrant(tables, index);
+    index = next;
   }
 }
 
@@ -37,12 +37,12 @@ void CancelUntoldGrants(Tables& tables, SessionState& session) {
 bool EndLeases(Tables& tables, const SessionState& session) {
   while (session.record.leases != kNoLease &&
          tables.work.TrySpend(tables.leases[session.record.leases].piece_count + 1)) {
-    const LeaseSlot slot = session.record.leases;
-    if (tables.leases[slot].exclusive()) {
-      RevertLease(tables, tables.leases[slot]);
-      EndLease(tables, slot);
+    const LeaseIndex index = session.record.leases;
+    if (tables.leases[index].exclusive()) {
+      RevertLease(tables, tables.leases[index]);
+      EndLease(tables, index);
     } else {
-      Release(tables, slot);
+      Release(tables, index);
     }
   }
   return session.record.leases == kNoLease;
@@ -54,7 +54,7 @@ bool FreeCreations(Tables& tables, SessionState& session) {
     const TensorRef tensor = session.creations.back();
     session.creations.pop_back();
     // Of a job that is closed they go with its namespaces, which are being freed already.
-    if (!session.job->record.closing && Creates(tables, session, tensor)) Detach(tables, tensor.slot);
+    if (!session.job->record.closing && Creates(tables, session, tensor)) Detach(tables, tensor.index);
   }
   return session.creations.empty();
 }
@@ -62,7 +62,7 @@ bool FreeCreations(Tables& tables, SessionState& session) {
 // As far as the turn reaches. True: the session holds nothing any more.
 bool GiveBack(Tables& tables, SessionState& session) {
   if (!ContinueReleases(tables, session)) return false;
-  tables.updates.BeginEnding(session.slot);  // Not before: what it sealed is sealed.
+  tables.updates.BeginEnding(session.index);  // Not before: what it sealed is sealed.
   return DropWaitersOf(tables, session) && BreakUpdates(tables, session) && EndLeases(tables, session) &&
          FreeCreations(tables, session);
 }

@@ -9,22 +9,22 @@
 
 namespace tier::tiering {
 
-void Abandon(Tables& tables, LeaseSlot slot) {
-  const Lease& lease = tables.leases[slot];
+void Abandon(Tables& tables, LeaseIndex index) {
+  const Lease& lease = tables.leases[index];
   const TensorRef tensor = tables.RefOf(lease.tensor);
-  BreakUpdate(tables, tables.sessions.At(lease.session), tensor.slot);
+  BreakUpdate(tables, tables.sessions.At(lease.session), tensor.index);
   RevertLease(tables, lease);
-  const bool attached = !tables.tensors[tensor.slot].has(kDetached);
-  const bool visible = tables.tensors[tensor.slot].has(kVisible);
-  EndLease(tables, slot);
-  if (attached && !visible) Detach(tables, tensor.slot);
+  const bool attached = !tables.tensors[tensor.index].has(kDetached);
+  const bool visible = tables.tensors[tensor.index].has(kVisible);
+  EndLease(tables, index);
+  if (attached && !visible) Detach(tables, tensor.index);
 }
 
-void CancelGrant(Tables& tables, LeaseSlot slot) {
-  const Lease& lease = tables.leases[slot];
-  const TensorSlot tensor_slot = lease.tensor;
-  const Tensor& tensor = tables.tensors[tensor_slot];
-  TIER_CHECK(lease.exclusive(), "lease {} is shared", Value(slot));
+void CancelGrant(Tables& tables, LeaseIndex index) {
+  const Lease& lease = tables.leases[index];
+  const TensorIndex tensor_index = lease.tensor;
+  const Tensor& tensor = tables.tensors[tensor_index];
+  TIER_CHECK(lease.exclusive(), "lease {} is shared", Value(index));
   for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
     const PieceId id = tables.tensors.PieceOf(tensor, k);
     Piece& piece = tables.pieces.Edit(id);
@@ -39,8 +39,8 @@ void CancelGrant(Tables& tables, LeaseSlot slot) {
   }
   // Others of its ranges may have made it visible before the create was granted.
   const bool created = lease.kind == LeaseKind::kCreate && !tensor.has(kDetached | kVisible);
-  EndLease(tables, slot);
-  if (created) Detach(tables, tensor_slot);
+  EndLease(tables, index);
+  if (created) Detach(tables, tensor_index);
 }
 
 }  // namespace tier::tiering

@@ -17,13 +17,14 @@ constexpr uint32_t kOwnLeasesLookedAtMax = 8192;
 
 // Whether one of the session's newest leases is of these pieces. It is not asked about the others: what waits for one
 // of these hears so at its deadline. `*scanned` grows by the leases that were looked at.
-bool HoldsPartOf(const Tables& tables, const SessionState& session, TensorSlot tensor, PieceRange pieces,
+bool HoldsPartOf(const Tables& tables, const SessionState& session, TensorIndex tensor, PieceRange pieces,
                  uint32_t* scanned) {
   if (tables.tensors[tensor].lease_count == 0) return false;
   uint32_t left = kOwnLeasesScannedMax;
-  for (LeaseSlot slot = session.record.leases; slot != kNoLease && left != 0; slot = tables.leases[slot].next, --left) {
+  for (LeaseIndex index = session.record.leases; index != kNoLease && left != 0;
+       index = tables.leases[index].next, --left) {
     ++*scanned;
-    const Lease& lease = tables.leases[slot];
+    const Lease& lease = tables.leases[index];
     if (lease.tensor == tensor && pieces.Overlaps({lease.first_piece, lease.piece_count})) return true;
   }
   return false;
@@ -32,29 +33,29 @@ bool HoldsPartOf(const Tables& tables, const SessionState& session, TensorSlot t
 // A thread of the session that reads the piece already may read it again, or it could wait for itself. A lease of
 // another piece makes no difference: only one of this piece wakes what waits there (OnLeaseGranted).
 bool IsNested(const Tables& tables, const Ask& ask, const WaitItem& item, uint32_t piece, uint32_t* scanned) {
-  return HoldsPartOf(tables, *ask.session, item.tensor.slot, {piece, 1}, scanned);
+  return HoldsPartOf(tables, *ask.session, item.tensor.index, {piece, 1}, scanned);
 }
 
 // A waiting writer came before the ask. One that waits for a swap_out of the asking session must not hold that up.
 bool ClaimStandsBefore(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
   if (!piece.has(kWanted)) return false;
-  const PieceId id = tables.tensors.PieceOf(tables.tensors[item.tensor.slot], piece.number);
+  const PieceId id = tables.tensors.PieceOf(tables.tensors[item.tensor.index], piece.number);
   return ask.session->job->claims.EarlierThan(ask.number, id) != 0 &&
-         !HasUnfinishedSwap(tables, item.tensor.slot, *ask.session);
+         !HasUnfinishedSwap(tables, item.tensor.index, *ask.session);
 }
 
-Blocker BlockerOfRead(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece,
-                      uint32_t* scanned) {
-  if (piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
+ConflictCause CauseOfRead(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece,
+                          uint32_t* scanned) {
+  if (piece.activity == Activity::kLeasedWrite) return ConflictCause::kLease;
   const bool claimed = ClaimStandsBefore(tables, ask, item, piece);
-  return claimed && !IsNested(tables, ask, item, piece.number, scanned) ? Blocker::kClaim : Blocker::kNone;
+  return claimed && !IsNested(tables, ask, item, piece.number, scanned) ? ConflictCause::kClaim : ConflictCause::kNone;
 }
 
-Blocker BlockerOfWrite(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
-  if (piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite) return Blocker::kLease;
-  if (piece.activity == Activity::kReadingIn) return ask.discards() ? Blocker::kTransfer : Blocker::kNone;
-  if (piece.activity != Activity::kNone) return Blocker::kTransfer;
-  return ClaimStandsBefore(tables, ask, item, piece) ? Blocker::kClaim : Blocker::kNone;
+ConflictCause CauseOfWrite(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
+  if (piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite) return ConflictCause::kLease;
+  if (piece.activity == Activity::kReadingIn) return ask.discards() ? ConflictCause::kTransfer : ConflictCause::kNone;
+  if (piece.activity != Activity::kNone) return ConflictCause::kTransfer;
+  return ClaimStandsBefore(tables, ask, item, piece) ? ConflictCause::kClaim : ConflictCause::kNone;
 }
 
 bool MayRewriteTorn(const Ask& ask, const WaitItem& item, const Tensor& tensor) {
@@ -64,9 +65,9 @@ bool MayRewriteTorn(const Ask& ask, const WaitItem& item, const Tensor& tensor) 
 }
 
 bool TooManyRanges(const Tables& tables, const WaitItem& item) {
-  const IntervalSet* sealed = tables.tensors.SealedOf(item.tensor.slot);
+  const IntervalSet* sealed = tables.tensors.SealedOf(item.tensor.index);
   if (sealed == nullptr) return false;
-  return sealed->intervals().size() + tables.tensors[item.tensor.slot].lease_count >= kCreationRangesMax &&
+  return sealed->intervals().size() + tables.tensors[item.tensor.index].lease_count >= kCreationRangesMax &&
          !sealed->Touches(item.offset, item.offset + item.length);
 }
 
@@ -75,33 +76,39 @@ bool TooManyRanges(const Tables& tables, const WaitItem& item) {
 ConflictCheck CheckSwap(const Tables& tables, const Ask& ask, uint32_t index) {
   const WaitItem& item = ask.items[index];
   const PieceRange range{item.first_piece, item.piece_count};
-  const SessionState* const swapper = SwapperOf(tables, item.tensor.slot, range, ask.session);
+  const SessionState* const swapper = SwapperOf(tables, item.tensor.index, range, ask.session);
   if (swapper == nullptr) return {};
-  const PieceRange all{0, tables.tensors[item.tensor.slot].piece_count};
+  const PieceRange all{0, tables.tensors[item.tensor.index].piece_count};
   uint32_t scanned = 0;
-  const bool holds = !swapper->ending && HoldsPartOf(tables, *ask.session, item.tensor.slot, all, &scanned);
-  return {.verdict = holds ? Verdict::kRefused : Verdict::kBlocked,
-          .blocker = Blocker::kUpdate,
+  const bool holds = !swapper->ending && HoldsPartOf(tables, *ask.session, item.tensor.index, all, &scanned);
+  return {.outcome = holds ? ConflictOutcome::kRefused : ConflictOutcome::kBlocked,
+          .cause = ConflictCause::kUpdate,
           .item = index,
           .piece = item.first_piece,
           .leases_scanned = scanned};
 }
 
-// Verdict on the tensor as a whole: kReady, kBlocked or kRefused.
+// ConflictOutcome on the tensor as a whole: kReady, kBlocked or kRefused.
 ConflictCheck CheckTensorConflicts(const Tables& tables, const Ask& ask, uint32_t index) {
   const WaitItem& item = ask.items[index];
-  const ConflictCheck refused{.verdict = Verdict::kRefused, .item = index, .piece = item.first_piece};
+  const ConflictCheck refused{.outcome = ConflictOutcome::kRefused, .item = index, .piece = item.first_piece};
   if (!tables.Alive(item.tensor)) return refused;
-  const Tensor& tensor = tables.tensors[item.tensor.slot];
+  const Tensor& tensor = tables.tensors[item.tensor.index];
   // However many pieces: a free takes what is being moved with it when the transfer ends.
   if (ask.op == Op::kFree) {
     if (tensor.lease_count == 0) return {};
-    return {.verdict = Verdict::kBlocked, .blocker = Blocker::kAnyLease, .item = index, .piece = item.first_piece};
+    return {.outcome = ConflictOutcome::kBlocked,
+            .cause = ConflictCause::kAnyLease,
+            .item = index,
+            .piece = item.first_piece};
   }
   if (!tensor.has(kVisible)) {
     const bool creates = ask.exclusive() && tensor.creator == static_cast<uint64_t>(ask.session->id);
     if (creates) return TooManyRanges(tables, item) ? refused : ConflictCheck{};
-    return {.verdict = Verdict::kBlocked, .blocker = Blocker::kUnsealed, .item = index, .piece = item.first_piece};
+    return {.outcome = ConflictOutcome::kBlocked,
+            .cause = ConflictCause::kUnsealed,
+            .item = index,
+            .piece = item.first_piece};
   }
   if (tensor.torn() && !MayRewriteTorn(ask, item, tensor)) return refused;
   return CheckSwap(tables, ask, index);
@@ -112,25 +119,27 @@ bool Overwritten(const Ask& ask, const WaitItem& item, const Tensor& tensor, con
   return ask.exclusive() && ask.discards() && CoversPiece(item, tensor, piece.number);
 }
 
-Blocker BlockerOf(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece, uint32_t* scanned) {
-  return ask.exclusive() ? BlockerOfWrite(tables, ask, item, piece) : BlockerOfRead(tables, ask, item, piece, scanned);
+ConflictCause CauseOf(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece,
+                      uint32_t* scanned) {
+  return ask.exclusive() ? CauseOfWrite(tables, ask, item, piece) : CauseOfRead(tables, ask, item, piece, scanned);
 }
 
 // Of the pieces of one item.
 ConflictCheck CheckPieceConflicts(const Tables& tables, const Ask& ask, uint32_t index) {
   const WaitItem& item = ask.items[index];
-  const Tensor& tensor = tables.tensors[item.tensor.slot];
+  const Tensor& tensor = tables.tensors[item.tensor.index];
   uint32_t scanned = 0;
   ConflictCheck found;
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     const Piece& piece = tables.PieceOf(tensor, k);
-    const Blocker blocker = BlockerOf(tables, ask, item, piece, &scanned);
-    if (blocker != Blocker::kNone) return {Verdict::kBlocked, blocker, index, k, scanned};
+    const ConflictCause cause = CauseOf(tables, ask, item, piece, &scanned);
+    if (cause != ConflictCause::kNone) return {ConflictOutcome::kBlocked, cause, index, k, scanned};
     if (!NeedsRoom(ask, item, tensor, piece)) continue;
     if (piece.has(kCorrupt) && !Overwritten(ask, item, tensor, piece)) {
-      return {Verdict::kRefused, Blocker::kNone, index, k, scanned};
+      return {ConflictOutcome::kRefused, ConflictCause::kNone, index, k, scanned};
     }
-    if (found.verdict == Verdict::kReady) found = {Verdict::kNeedsRoom, Blocker::kNone, index, k, 0};
+    if (found.outcome == ConflictOutcome::kReady)
+      found = {ConflictOutcome::kNeedsRoom, ConflictCause::kNone, index, k, 0};
   }
   found.leases_scanned = scanned;
   return found;
@@ -153,10 +162,10 @@ ConflictCheck CheckConflicts(const Tables& tables, const Ask& ask) {
   ConflictCheck found;
   for (uint32_t i = 0; i < ask.items.size(); ++i) {
     ConflictCheck check = CheckTensorConflicts(tables, ask, i);
-    if (check.verdict == Verdict::kReady && ask.op != Op::kFree) check = CheckPieceConflicts(tables, ask, i);
+    if (check.outcome == ConflictOutcome::kReady && ask.op != Op::kFree) check = CheckPieceConflicts(tables, ask, i);
     check.leases_scanned += found.leases_scanned;
-    if (check.verdict == Verdict::kBlocked || check.verdict == Verdict::kRefused) return check;
-    if (found.verdict == Verdict::kReady) found = check;
+    if (check.outcome == ConflictOutcome::kBlocked || check.outcome == ConflictOutcome::kRefused) return check;
+    if (found.outcome == ConflictOutcome::kReady) found = check;
     found.leases_scanned = check.leases_scanned;
   }
   return found;
@@ -164,13 +173,13 @@ ConflictCheck CheckConflicts(const Tables& tables, const Ask& ask) {
 
 ConflictCheck CheckConflictAt(const Tables& tables, const Ask& ask, uint32_t index, uint32_t number) {
   const ConflictCheck whole = CheckTensorConflicts(tables, ask, index);
-  if (whole.verdict != Verdict::kReady || ask.op == Op::kFree) return whole;
+  if (whole.outcome != ConflictOutcome::kReady || ask.op == Op::kFree) return whole;
   const WaitItem& item = ask.items[index];
   uint32_t scanned = 0;
-  const Piece& piece = tables.PieceOf(tables.tensors[item.tensor.slot], number);
-  const Blocker blocker = BlockerOf(tables, ask, item, piece, &scanned);
-  const bool blocked = blocker != Blocker::kNone;
-  return {blocked ? Verdict::kBlocked : Verdict::kReady, blocker, index, number, scanned};
+  const Piece& piece = tables.PieceOf(tables.tensors[item.tensor.index], number);
+  const ConflictCause cause = CauseOf(tables, ask, item, piece, &scanned);
+  const bool blocked = cause != ConflictCause::kNone;
+  return {blocked ? ConflictOutcome::kBlocked : ConflictOutcome::kReady, cause, index, number, scanned};
 }
 
 Ask AskOf(const Tables& tables, const Waiter& waiter) {
@@ -189,16 +198,16 @@ uint32_t OwnLeasesCost(const SessionState& session) {
 bool OwnLeasesBlock(const Tables& tables, const SessionState& session, const ConflictCheck& at, const Ask& ask) {
   if (session.releasing != 0) return false;
   const WaitItem& item = ask.items[at.item];
-  const Tensor& tensor = tables.tensors[item.tensor.slot];
-  if (at.blocker == Blocker::kUnsealed) return tensor.creator == static_cast<uint64_t>(session.id);
-  if (at.blocker != Blocker::kLease && at.blocker != Blocker::kAnyLease) return false;
+  const Tensor& tensor = tables.tensors[item.tensor.index];
+  if (at.cause == ConflictCause::kUnsealed) return tensor.creator == static_cast<uint64_t>(session.id);
+  if (at.cause != ConflictCause::kLease && at.cause != ConflictCause::kAnyLease) return false;
   if (session.record.lease_count > kOwnLeasesLookedAtMax) return false;  // Told at the deadline.
-  const bool any = at.blocker == Blocker::kAnyLease;
+  const bool any = at.cause == ConflictCause::kAnyLease;
   const Piece& piece = tables.PieceOf(tensor, at.piece);
   uint32_t own = 0;
-  for (LeaseSlot slot = session.record.leases; slot != kNoLease; slot = tables.leases[slot].next) {
-    const Lease& lease = tables.leases[slot];
-    if (lease.tensor != item.tensor.slot || (!any && at.piece - lease.first_piece >= lease.piece_count)) continue;
+  for (LeaseIndex index = session.record.leases; index != kNoLease; index = tables.leases[index].next) {
+    const Lease& lease = tables.leases[index];
+    if (lease.tensor != item.tensor.index || (!any && at.piece - lease.first_piece >= lease.piece_count)) continue;
     if (!any && lease.exclusive()) return true;
     ++own;
   }
@@ -209,11 +218,11 @@ bool OwnLeasesBlock(const Tables& tables, const SessionState& session, const Con
 namespace {
 
 // Torn pieces, and what has to be rewritten since an update of the tensor broke. `offset`: of the first of them.
-std::string DescribeTorn(const Tables& tables, TensorSlot slot, uint64_t* offset) {
+std::string DescribeTorn(const Tables& tables, TensorIndex index, uint64_t* offset) {
   constexpr uint32_t kNamedMax = 32;
   constexpr uint32_t kScannedMax = 4096;
-  const Tensor& tensor = tables.tensors[slot];
-  const UpdateSlot broken = tables.updates.FindBroken(slot);
+  const Tensor& tensor = tables.tensors[index];
+  const UpdateIndex broken = tables.updates.FindBroken(index);
   const auto unwritten = [&](uint32_t k) {
     return broken != kNoUpdate && tables.updates[broken].torn.Contains(k) && !tables.updates.Changed(broken, k);
   };
@@ -234,8 +243,8 @@ std::string DescribeTorn(const Tables& tables, TensorSlot slot, uint64_t* offset
 }
 
 Refusal SwapRefusal(const Tables& tables, const WaitItem& item, const Ask& ask) {
-  const Tensor& tensor = tables.tensors[item.tensor.slot];
-  const SessionState* swapper = SwapperOf(tables, item.tensor.slot, {item.first_piece, item.piece_count}, ask.session);
+  const Tensor& tensor = tables.tensors[item.tensor.index];
+  const SessionState* swapper = SwapperOf(tables, item.tensor.index, {item.first_piece, item.piece_count}, ask.session);
   TIER_CHECK(swapper != nullptr, "tensor {} was refused without a reason", tensor.id);
   return {
       Code::kWouldDeadlock,
@@ -259,13 +268,13 @@ Refusal RefusalOf(const Tables& tables, const Ask& ask, const ConflictCheck& che
         item.id);
     return refusal;
   }
-  if (check.blocker == Blocker::kUpdate) return SwapRefusal(tables, item, ask);
-  const Tensor& tensor = tables.tensors[item.tensor.slot];
+  if (check.cause == ConflictCause::kUpdate) return SwapRefusal(tables, item, ask);
+  const Tensor& tensor = tables.tensors[item.tensor.index];
   refusal.record.tensor = tensor.id;
   refusal.record.limit = tensor.size;
   if (tensor.torn()) {
     refusal.code = Code::kTorn;
-    const std::string list = DescribeTorn(tables, item.tensor.slot, &refusal.record.requested);
+    const std::string list = DescribeTorn(tables, item.tensor.index, &refusal.record.requested);
     refusal.detail = fmt::format(
         "a writer of tensor {:#x} ended in the middle: its {} pieces, written last at generation {}, may be of "
         "different updates; rewrite these whole with discard: {}; or free the tensor, or accept it as it stands",
@@ -278,7 +287,7 @@ Refusal RefusalOf(const Tables& tables, const Ask& ask, const ConflictCheck& che
     refusal.record.limit = kCreationRangesMax;
     refusal.detail = fmt::format(
         "tensor {:#x} is being created in {} separate ranges, at most {}: go on where a sealed range begins or ends",
-        tensor.id, tables.tensors.SealedOf(item.tensor.slot)->intervals().size() + tensor.lease_count,
+        tensor.id, tables.tensors.SealedOf(item.tensor.index)->intervals().size() + tensor.lease_count,
         kCreationRangesMax);
     return refusal;
   }

@@ -21,13 +21,13 @@ struct Ask {
 };
 Ask AskOf(const Tables& tables, const Waiter& waiter);
 
-enum class Verdict : uint8_t {
+enum class ConflictOutcome : uint8_t {
   kReady,      // Can be granted now.
   kNeedsRoom,  // Nothing conflicts; pieces have to be given room or read first.
-  kBlocked,    // See `blocker`.
+  kBlocked,    // See `cause`.
   kRefused,    // See `refusal`.
 };
-enum class Blocker : uint8_t {
+enum class ConflictCause : uint8_t {
   kNone,
   kLease,     // Of that piece.
   kAnyLease,  // Of any piece: a free waits for all of them, and for nothing else.
@@ -38,8 +38,8 @@ enum class Blocker : uint8_t {
 };
 
 struct ConflictCheck {
-  Verdict verdict = Verdict::kReady;
-  Blocker blocker = Blocker::kNone;
+  ConflictOutcome outcome = ConflictOutcome::kReady;
+  ConflictCause cause = ConflictCause::kNone;
   uint32_t item = 0;  // What blocks it, or what the refusal is about.
   uint32_t piece = 0;
   uint32_t leases_scanned = 0;  // Of the asking session, beside the pieces.
@@ -49,7 +49,7 @@ inline uint32_t CostOfLeasesScanned(const ConflictCheck& check) { return check.l
 ConflictCheck CheckConflicts(const Tables& tables, const Ask& ask);
 // The same of that one piece: whether what blocked the ask there still does, for less than examining all of it.
 ConflictCheck CheckConflictAt(const Tables& tables, const Ask& ask, uint32_t item, uint32_t piece);
-// Verdict kRefused in words.
+// ConflictOutcome kRefused in words.
 Refusal RefusalOf(const Tables& tables, const Ask& ask, const ConflictCheck& check);
 
 // Whether this piece needs room (or bytes) before the ask can have it.

@@ -22,16 +22,16 @@ uint64_t CostOf(const Tables& tables, const Lease& lease) {
   return LeaseCost(lease.exclusive(), PieceCountOf(tables.tensors[lease.tensor].size));
 }
 
-void LinkLease(Tables& tables, SessionState& session, LeaseSlot slot) {
-  Lease& lease = tables.leases.Edit(slot);
+void LinkLease(Tables& tables, SessionState& session, LeaseIndex index) {
+  Lease& lease = tables.leases.Edit(index);
   lease.previous = kNoLease;
   lease.next = session.record.leases;
-  if (session.record.leases != kNoLease) tables.leases.Edit(session.record.leases).previous = slot;
+  if (session.record.leases != kNoLease) tables.leases.Edit(session.record.leases).previous = index;
   SessionRecord& record = tables.sessions.Edit(session);
-  record.leases = slot;
+  record.leases = index;
   ++record.lease_count;
   record.leased_bytes += lease.length;
-  if (record.lease_count == 1 && session.waiter_count != 0) tables.waits.OnFirstLease(session.slot);
+  if (record.lease_count == 1 && session.waiter_count != 0) tables.waits.OnFirstLease(session.index);
   JobCounters& counters = tables.jobs.Edit(*session.job).counters;
   ++counters.lease_count;
   counters.leased_bytes += lease.length;
@@ -66,23 +66,23 @@ void AddSpan(Tables& tables, SessionState& session, const Piece& piece, proto::S
 
 void GrantItem(Tables& tables, const Ask& ask, uint32_t index, LeaseKind kind) {
   const WaitItem& item = ask.items[index];
-  Tensor& tensor = tables.tensors.Edit(item.tensor.slot);
-  const LeaseSlot slot = tables.leases.Allocate();
-  Lease& lease = tables.leases.Edit(slot);
+  Tensor& tensor = tables.tensors.Edit(item.tensor.index);
+  const LeaseIndex granted = tables.leases.Allocate();
+  Lease& lease = tables.leases.Edit(granted);
   lease.offset = item.offset;
   lease.length = item.length;
-  lease.tensor = item.tensor.slot;
+  lease.tensor = item.tensor.index;
   lease.first_piece = item.first_piece;
   lease.piece_count = item.piece_count;
-  lease.session = ask.session->slot;
+  lease.session = ask.session->index;
   lease.kind = kind;
   lease.discard = ask.discards();
   lease.publication = tables.turn.publications();
   ++tensor.lease_count;
-  if (tensor.has(kSwapping)) tables.waits.OnTensorChanged(item.tensor.slot);  // Its holder must not wait for that.
-  LinkLease(tables, *ask.session, slot);
+  if (tensor.has(kSwapping)) tables.waits.OnTensorChanged(item.tensor.index);  // Its holder must not wait for that.
+  LinkLease(tables, *ask.session, granted);
   if (kind != LeaseKind::kRead) ++tensor.generation;
-  const uint64_t lease_id = tables.leases.IdOf(slot);
+  const uint64_t lease_id = tables.leases.IdOf(granted);
   uint64_t at = item.offset;
   const uint64_t end = item.offset + item.length;
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
@@ -94,7 +94,7 @@ void GrantItem(Tables& tables, const Ask& ask, uint32_t index, LeaseKind kind) {
     } else {
       TakeForWriting(tables, id);
     }
-    tables.waits.OnLeaseGranted(piece, ask.session->slot);
+    tables.waits.OnLeaseGranted(piece, ask.session->index);
     const uint64_t begin = uint64_t{k} * kBlockSize;
     const uint64_t stop = std::min(end, begin + kBlockSize);
     AddSpan(tables, *ask.session, piece,
@@ -166,7 +166,7 @@ uint64_t GrantCost(const Tables& tables, const Ask& ask) {
   if (!exclusive) return ask.items.size() * LeaseCost(false, 0);
   uint64_t bytes = 0;
   for (const WaitItem& item : ask.items) {
-    bytes += LeaseCost(true, PieceCountOf(tables.tensors[item.tensor.slot].size));
+    bytes += LeaseCost(true, PieceCountOf(tables.tensors[item.tensor.index].size));
   }
   return bytes;
 }
@@ -180,8 +180,8 @@ void Grant(Tables& tables, const Ask& ask) {
   tables.figures.CountAnswer(ask.op, Code::kOk);
 }
 
-void Release(Tables& tables, LeaseSlot slot, const SwapPart& part) {
-  const Lease& lease = tables.leases[slot];
+void Release(Tables& tables, LeaseIndex index, const SwapPart& part) {
+  const Lease& lease = tables.leases[index];
   if (lease.kind == LeaseKind::kRead) {
     ReleaseRead(tables, lease);
   } else if (!tables.tensors[lease.tensor].has(kVisible)) {
@@ -189,11 +189,11 @@ void Release(Tables& tables, LeaseSlot slot, const SwapPart& part) {
   } else {
     SealUpdate(tables, lease, part);
   }
-  EndLease(tables, slot);
+  EndLease(tables, index);
 }
 
-void EndLease(Tables& tables, LeaseSlot slot) {
-  Lease& lease = tables.leases.Edit(slot);
+void EndLease(Tables& tables, LeaseIndex index) {
+  Lease& lease = tables.leases.Edit(index);
   SessionState& session = tables.sessions.At(lease.session);
   Tensor& tensor = tables.tensors.Edit(lease.tensor);
   JobState& job = *session.job;
@@ -209,11 +209,11 @@ void EndLease(Tables& tables, LeaseSlot slot) {
   counters.leased_bytes -= lease.length;
   job.metadata->Release(MetadataKind::kLeases, CostOf(tables, lease));
   --tensor.lease_count;
-  const TensorSlot tensor_slot = lease.tensor;
-  tables.leases.Free(slot);
-  tables.waits.OnLeaseEnded(tensor_slot);
+  const TensorIndex tensor_index = lease.tensor;
+  tables.leases.Free(index);
+  tables.waits.OnLeaseEnded(tensor_index);
   tables.waits.OnRoom(job);
-  if (tensor.has(kDetached)) FinishDetached(tables, tensor_slot);
+  if (tensor.has(kDetached)) FinishDetached(tables, tensor_index);
 }
 
 }  // namespace tier::tiering

@@ -15,8 +15,8 @@ void Grant(Tables& tables, const Ask& ask);
 // What the granted leases add to the user's metadata.
 uint64_t GrantCost(const Tables& tables, const Ask& ask);
 // Ends a lease; a write lease is sealed, as a range of that swap_out.
-void Release(Tables& tables, LeaseSlot slot, const SwapPart& part = {});
+void Release(Tables& tables, LeaseIndex index, const SwapPart& part = {});
 // Forgets the lease without touching its pieces.
-void EndLease(Tables& tables, LeaseSlot slot);
+void EndLease(Tables& tables, LeaseIndex index);
 
 }  // namespace tier::tiering

@@ -11,10 +11,10 @@ namespace {
 constexpr uint32_t kSettleCost = 4;  // Units of work: a record goes, and its bitmaps with it.
 
 // Units of work: a record is broken. Of a sharded tensor it is compared with all others.
-uint32_t BreakCost(const Tables& tables, TensorSlot tensor) {
+uint32_t BreakCost(const Tables& tables, TensorIndex tensor) {
   uint32_t cost = kSettleCost;
   if (!tables.tensors[tensor].has(kSharded)) return cost;
-  for (UpdateSlot each = tables.updates.FirstOf(tensor); each != kNoUpdate;
+  for (UpdateIndex each = tables.updates.FirstOf(tensor); each != kNoUpdate;
        each = tables.updates[each].next_of_tensor) {
     ++cost;
   }
@@ -42,7 +42,7 @@ std::optional<Refusal> RangeRefusal(const Tables& tables, const Lease& lease, co
 // Why the session cannot leave a swap_out of that range unfinished now.
 std::optional<Refusal> UnfinishedRefusal(const Tables& tables, const Lease& lease, PieceRange range) {
   const Tensor& tensor = tables.tensors[lease.tensor];
-  const UpdateSlot own = tables.updates.Find(lease.tensor, lease.session);
+  const UpdateIndex own = tables.updates.Find(lease.tensor, lease.session);
   const bool unfinished = own != kNoUpdate && tables.updates[own].swapping();
   if (unfinished && tables.updates[own].swap != range) {
     return Refusal{Code::kInvalid,
@@ -71,88 +71,88 @@ std::optional<Refusal> UnfinishedRefusal(const Tables& tables, const Lease& leas
 // Which step of the session the bytes of the lease are of, until somebody else seals them.
 void NoteShard(Tables& tables, const Lease& lease) {
   const uint64_t number = tables.sessions.At(lease.session).record.step;
-  const UpdateSlot slot = tables.updates.Open(lease.tensor, lease.session);
-  tables.work.Charge(tables.updates.AddToShard(slot, number, {lease.offset, lease.offset + lease.length}));
+  const UpdateIndex index = tables.updates.Open(lease.tensor, lease.session);
+  tables.work.Charge(tables.updates.AddToShard(index, number, {lease.offset, lease.offset + lease.length}));
 }
 
 void NoteChanged(Tables& tables, const Lease& lease) {
   const uint32_t piece_count = tables.tensors[lease.tensor].piece_count;
-  UpdateSlot slot = tables.updates.Find(lease.tensor, lease.session);
-  if (lease.piece_count == piece_count && slot == kNoUpdate) return;
-  if (slot == kNoUpdate) slot = tables.updates.Open(lease.tensor, lease.session);
-  tables.updates.AddChanged(slot, PiecesOf(lease));
+  UpdateIndex index = tables.updates.Find(lease.tensor, lease.session);
+  if (lease.piece_count == piece_count && index == kNoUpdate) return;
+  if (index == kNoUpdate) index = tables.updates.Open(lease.tensor, lease.session);
+  tables.updates.AddChanged(index, PiecesOf(lease));
   // All of it was changed: what comes next is another update.
-  if (tables.updates[slot].changed.count == piece_count) tables.updates.EndChanged(slot);
+  if (tables.updates[index].changed.count == piece_count) tables.updates.EndChanged(index);
 }
 
 void NoteSwapped(Tables& tables, const Lease& lease, const SwapPart& part) {
   if (part.more) {
-    const UpdateSlot slot = tables.updates.Open(lease.tensor, lease.session);
-    tables.updates.AddSwapped(slot, part.range, PiecesOf(lease));
+    const UpdateIndex index = tables.updates.Open(lease.tensor, lease.session);
+    tables.updates.AddSwapped(index, part.range, PiecesOf(lease));
     tables.waits.OnTensorChanged(lease.tensor);  // Its own requests pass claims now.
     return;
   }
-  const UpdateSlot slot = tables.updates.Find(lease.tensor, lease.session);
-  if (slot == kNoUpdate || tables.updates[slot].swap != part.range) return;  // It had one range.
-  tables.updates.AddSwapped(slot, part.range, PiecesOf(lease));
-  if (part.whole && tables.updates[slot].swapped.count == tables.tensors[lease.tensor].piece_count) {
+  const UpdateIndex index = tables.updates.Find(lease.tensor, lease.session);
+  if (index == kNoUpdate || tables.updates[index].swap != part.range) return;  // It had one range.
+  tables.updates.AddSwapped(index, part.range, PiecesOf(lease));
+  if (part.whole && tables.updates[index].swapped.count == tables.tensors[lease.tensor].piece_count) {
     EndUpdates(tables, lease.tensor);
   } else {
-    tables.updates.EndSwap(slot);
+    tables.updates.EndSwap(index);
   }
   tables.waits.OnTensorChanged(lease.tensor);
 }
 
 bool SwapsAnyOf(const Update& update, PieceRange pieces) { return update.swapping() && update.swap.Overlaps(pieces); }
 
-// Whose update of the tensor is the first for which `counts(slot)` holds; null: there is none.
+// Whose update of the tensor is the first for which `counts(index)` holds; null: there is none.
 template <typename Counts>
-const SessionState* UpdaterOf(const Tables& tables, TensorSlot tensor, Counts counts) {
-  UpdateSlot slot = tables.updates.FirstOf(tensor);
-  while (slot != kNoUpdate && !counts(slot)) slot = tables.updates[slot].next_of_tensor;
-  return slot == kNoUpdate ? nullptr : &tables.sessions.At(tables.updates[slot].session);
+const SessionState* UpdaterOf(const Tables& tables, TensorIndex tensor, Counts counts) {
+  UpdateIndex index = tables.updates.FirstOf(tensor);
+  while (index != kNoUpdate && !counts(index)) index = tables.updates[index].next_of_tensor;
+  return index == kNoUpdate ? nullptr : &tables.sessions.At(tables.updates[index].session);
 }
 
 // What has to be rewritten when the session does not finish the update. Empty: what it changed was of an earlier step.
-PieceRange UnfinishedOf(const Tables& tables, UpdateSlot slot) {
-  const Update& update = tables.updates[slot];
-  return tables.updates.HasChanged(slot) ? PieceRange{0, tables.tensors[update.tensor].piece_count} : update.swap;
+PieceRange UnfinishedOf(const Tables& tables, UpdateIndex index) {
+  const Update& update = tables.updates[index];
+  return tables.updates.HasChanged(index) ? PieceRange{0, tables.tensors[update.tensor].piece_count} : update.swap;
 }
 
 // The session has ended. Its shard stays, in step with all others or torn with them.
-void Break(Tables& tables, UpdateSlot slot) {
-  const TensorSlot tensor = tables.updates[slot].tensor;
-  const bool mixed = !tables.updates[slot].shard.empty() && !tables.updates.InStep(tensor);
-  const PieceRange torn = mixed ? PieceRange{0, tables.tensors[tensor].piece_count} : UnfinishedOf(tables, slot);
+void Break(Tables& tables, UpdateIndex index) {
+  const TensorIndex tensor = tables.updates[index].tensor;
+  const bool mixed = !tables.updates[index].shard.empty() && !tables.updates.InStep(tensor);
+  const PieceRange torn = mixed ? PieceRange{0, tables.tensors[tensor].piece_count} : UnfinishedOf(tables, index);
   if (mixed) {
-    tables.updates.Remove(slot);
+    tables.updates.Remove(index);
   } else {
-    tables.updates.Leave(slot);
+    tables.updates.Leave(index);
   }
   if (!torn.empty()) MarkTorn(tables, tensor, torn);
 }
 
 // `pay` for each of them. False: it could not.
 template <typename Pay>
-bool BreakEndingOf(Tables& tables, TensorSlot slot, Pay pay) {
+bool BreakEndingOf(Tables& tables, TensorIndex index, Pay pay) {
   if (!tables.updates.any_ending()) return true;
-  for (UpdateSlot each = tables.updates.FirstOf(slot); each != kNoUpdate;) {
+  for (UpdateIndex each = tables.updates.FirstOf(index); each != kNoUpdate;) {
     if (!tables.updates.ending(each)) {
       each = tables.updates[each].next_of_tensor;
       continue;
     }
     if (!pay()) return false;
     Break(tables, each);
-    each = tables.updates.FirstOf(slot);  // With a tear others of its records may have gone.
+    each = tables.updates.FirstOf(index);  // With a tear others of its records may have gone.
   }
   return true;
 }
 
 }  // namespace
 
-std::optional<Refusal> ReadSwapPart(const Tables& tables, LeaseSlot slot, const proto::RequestItem& item,
+std::optional<Refusal> ReadSwapPart(const Tables& tables, LeaseIndex index, const proto::RequestItem& item,
                                     uint32_t flags, SwapPart* part) {
-  const Lease& lease = tables.leases[slot];
+  const Lease& lease = tables.leases[index];
   const Tensor& tensor = tables.tensors[lease.tensor];
   const bool more = (flags & proto::kFlagMore) != 0;
   *part = {};
@@ -177,7 +177,7 @@ void NoteSeal(Tables& tables, const Lease& lease, const SwapPart& part) {
     tables.work.Charge(BreakCost(tables, lease.tensor));
     return true;
   });
-  const UpdateSlot broken = tables.updates.FindBroken(lease.tensor);
+  const UpdateIndex broken = tables.updates.FindBroken(lease.tensor);
   if (broken != kNoUpdate && tables.updates.AddRewritten(broken, WholePiecesOf(lease, tensor))) {
     RemoveTear(tables, lease.tensor);
   }
@@ -189,16 +189,16 @@ void NoteSeal(Tables& tables, const Lease& lease, const SwapPart& part) {
   }
 }
 
-void EndUpdates(Tables& tables, TensorSlot slot) {
-  Tensor& tensor = tables.tensors.Edit(slot);
+void EndUpdates(Tables& tables, TensorIndex index) {
+  Tensor& tensor = tables.tensors.Edit(index);
   if (tensor.updates == kNoUpdate) return;
-  if (tables.updates.FindBroken(slot) != kNoUpdate) RemoveTear(tables, slot);
+  if (tables.updates.FindBroken(index) != kNoUpdate) RemoveTear(tables, index);
   while (tensor.updates != kNoUpdate) tables.updates.Remove(tensor.updates);
-  tables.waits.OnTensorChanged(slot);
+  tables.waits.OnTensorChanged(index);
 }
 
 void EndStep(Tables& tables, const SessionState& session) {
-  tables.updates.EndStep(session.slot);
+  tables.updates.EndStep(session.index);
   SettleEndedSteps(tables);
 }
 
@@ -207,100 +207,100 @@ void SettleEndedSteps(Tables& tables) {
   tables.turn.NoteProgress(tables.updates.any_to_settle());
 }
 
-void BreakUpdate(Tables& tables, const SessionState& session, TensorSlot tensor) {
-  const UpdateSlot slot = tables.updates.Find(tensor, session.slot);
-  if (slot == kNoUpdate) return;
-  const PieceRange torn = UnfinishedOf(tables, slot);
-  tables.updates.EndBoth(slot);
+void BreakUpdate(Tables& tables, const SessionState& session, TensorIndex tensor) {
+  const UpdateIndex index = tables.updates.Find(tensor, session.index);
+  if (index == kNoUpdate) return;
+  const PieceRange torn = UnfinishedOf(tables, index);
+  tables.updates.EndBoth(index);
   if (!torn.empty()) MarkTorn(tables, tensor, torn);
 }
 
 bool BreakUpdates(Tables& tables, const SessionState& session) {
   for (;;) {
-    const UpdateSlot slot = tables.updates.FirstOfSession(session.slot);
-    if (slot == kNoUpdate) return true;
-    const TensorSlot tensor = tables.updates[slot].tensor;
+    const UpdateIndex index = tables.updates.FirstOfSession(session.index);
+    if (index == kNoUpdate) return true;
+    const TensorIndex tensor = tables.updates[index].tensor;
     if (!tables.work.TrySpend(BreakCost(tables, tensor))) return false;
     // Its own namespace goes with it: its tensors are asked for by no one any more.
     const bool own = tables.tensors[tensor].space == static_cast<uint64_t>(session.id);
     if (own) {
-      tables.updates.Remove(slot);
+      tables.updates.Remove(index);
     } else {
-      Break(tables, slot);
+      Break(tables, index);
     }
   }
 }
 
-bool BreakEnding(Tables& tables, TensorSlot slot) {
-  return BreakEndingOf(tables, slot, [&] { return tables.work.TrySpend(BreakCost(tables, slot)); });
+bool BreakEnding(Tables& tables, TensorIndex index) {
+  return BreakEndingOf(tables, index, [&] { return tables.work.TrySpend(BreakCost(tables, index)); });
 }
 
 void TearRange(Tables& tables, const SessionState& session, const WaitItem& item) {
   const PieceRange range{item.first_piece, item.piece_count};
-  const UpdateSlot own = tables.updates.Find(item.tensor.slot, session.slot);
+  const UpdateIndex own = tables.updates.Find(item.tensor.index, session.index);
   if (own != kNoUpdate && tables.updates[own].swapping()) {
     const PieceRange swap = tables.updates[own].swap;
     if (range.first <= swap.first && swap.end() <= range.end()) tables.updates.EndSwap(own);
   }
-  MarkTorn(tables, item.tensor.slot, range);
+  MarkTorn(tables, item.tensor.index, range);
 }
 
-void MarkTorn(Tables& tables, TensorSlot slot, PieceRange pieces) {
-  if (tables.updates.AddTorn(slot, pieces)) AddTear(tables, slot);
+void MarkTorn(Tables& tables, TensorIndex index, PieceRange pieces) {
+  if (tables.updates.AddTorn(index, pieces)) AddTear(tables, index);
   // Nothing remains of what the shards say: only what is sealed from now on counts.
-  if (pieces.count == tables.tensors[slot].piece_count) tables.updates.ClearShards(slot);
-  tables.waits.OnTensorChanged(slot);
+  if (pieces.count == tables.tensors[index].piece_count) tables.updates.ClearShards(index);
+  tables.waits.OnTensorChanged(index);
 }
 
-const SessionState* LiveSwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces,
+const SessionState* LiveSwapperOf(const Tables& tables, TensorIndex index, PieceRange pieces,
                                   const SessionState& session) {
-  if (!tables.tensors[slot].has(kSwapping)) return nullptr;
-  return UpdaterOf(tables, slot, [&](UpdateSlot each) {
+  if (!tables.tensors[index].has(kSwapping)) return nullptr;
+  return UpdaterOf(tables, index, [&](UpdateIndex each) {
     const Update& update = tables.updates[each];
-    return update.session != session.slot && !tables.updates.ending(each) && SwapsAnyOf(update, pieces);
+    return update.session != session.index && !tables.updates.ending(each) && SwapsAnyOf(update, pieces);
   });
 }
 
-const SessionState* SwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces, const SessionState* session) {
+const SessionState* SwapperOf(const Tables& tables, TensorIndex index, PieceRange pieces, const SessionState* session) {
   const bool any_ending = tables.updates.any_ending();
-  if (!tables.tensors[slot].has(kSwapping) && !any_ending) return nullptr;
-  const bool mixed = any_ending && tables.tensors[slot].has(kSharded) && !tables.updates.InStep(slot);
-  return UpdaterOf(tables, slot, [&](UpdateSlot each) {
+  if (!tables.tensors[index].has(kSwapping) && !any_ending) return nullptr;
+  const bool mixed = any_ending && tables.tensors[index].has(kSharded) && !tables.updates.InStep(index);
+  return UpdaterOf(tables, index, [&](UpdateIndex each) {
     const Update& update = tables.updates[each];
-    if (session != nullptr && update.session == session->slot) return false;
+    if (session != nullptr && update.session == session->index) return false;
     const bool tears = tables.updates.HasChanged(each) || (mixed && !update.shard.empty());
     return SwapsAnyOf(update, pieces) || (tables.updates.ending(each) && tears);
   });
 }
 
-bool HasUnfinishedSwap(const Tables& tables, TensorSlot slot, const SessionState& session) {
-  if (!tables.tensors[slot].has(kSwapping)) return false;
-  const UpdateSlot own = tables.updates.Find(slot, session.slot);
+bool HasUnfinishedSwap(const Tables& tables, TensorIndex index, const SessionState& session) {
+  if (!tables.tensors[index].has(kSwapping)) return false;
+  const UpdateIndex own = tables.updates.Find(index, session.index);
   return own != kNoUpdate && tables.updates[own].swapping();
 }
 
-void CaptureUpdate(Tables& tables, const SessionState& session, TensorSlot slot, uint64_t commit) {
-  const UpdateSlot own = tables.updates.Find(slot, session.slot);
+void CaptureUpdate(Tables& tables, const SessionState& session, TensorIndex index, uint64_t commit) {
+  const UpdateIndex own = tables.updates.Find(index, session.index);
   if (own != kNoUpdate) tables.updates.SetCommit(own, commit);
 }
 
-void EndCaptured(Tables& tables, TensorSlot slot, uint64_t commit) {
-  for (UpdateSlot each = tables.updates.FirstOf(slot); each != kNoUpdate;) {
-    const UpdateSlot next = tables.updates[each].next_of_tensor;
+void EndCaptured(Tables& tables, TensorIndex index, uint64_t commit) {
+  for (UpdateIndex each = tables.updates.FirstOf(index); each != kNoUpdate;) {
+    const UpdateIndex next = tables.updates[each].next_of_tensor;
     const bool captured = tables.updates[each].open && tables.updates[each].commit == commit;
     const bool awaited = captured && tables.updates.ending(each);
     if (captured) tables.updates.EndChanged(each);
-    if (awaited) tables.waits.OnTensorChanged(slot);
+    if (awaited) tables.waits.OnTensorChanged(index);
     each = next;
   }
 }
 
-bool MixedForOthers(const Tables& tables, TensorSlot slot, const SessionState& session) {
-  if (tables.tensors[slot].has(kSharded) && !tables.updates.InStep(slot)) return true;
-  const auto by_another = [&](UpdateSlot each) {
-    return tables.updates[each].session != session.slot && tables.updates.HasChanged(each);
+bool MixedForOthers(const Tables& tables, TensorIndex index, const SessionState& session) {
+  if (tables.tensors[index].has(kSharded) && !tables.updates.InStep(index)) return true;
+  const auto by_another = [&](UpdateIndex each) {
+    return tables.updates[each].session != session.index && tables.updates.HasChanged(each);
   };
-  return UpdaterOf(tables, slot, by_another) != nullptr;
+  return UpdaterOf(tables, index, by_another) != nullptr;
 }
 
 }  // namespace tier::tiering

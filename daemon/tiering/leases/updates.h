@@ -32,42 +32,42 @@ struct SwapPart {
   bool more = false;   // Others of its ranges are still to be sealed.
 };
 // A refusal: what the release says cannot be, and the lease counts as one of no swap_out.
-std::optional<Refusal> ReadSwapPart(const Tables& tables, LeaseSlot slot, const proto::RequestItem& item,
+std::optional<Refusal> ReadSwapPart(const Tables& tables, LeaseIndex index, const proto::RequestItem& item,
                                     uint32_t flags, SwapPart* part);
 
 // The pieces of the lease were sealed. REQUIRES: the tensor is visible and not detached.
 void NoteSeal(Tables& tables, const Lease& lease, const SwapPart& part);
 // All updates of the tensor end: it is one content as it stands.
-void EndUpdates(Tables& tables, TensorSlot slot);
+void EndUpdates(Tables& tables, TensorIndex index);
 // The session has ended a step: what it changed by hand belongs together. O(1): its records are settled later.
 void EndStep(Tables& tables, const SessionState& session);
 // Settles records of earlier steps, as far as the turn's work reaches.
 void SettleEndedSteps(Tables& tables);
 
 // The session cannot finish what it changed in the tensor.
-void BreakUpdate(Tables& tables, const SessionState& session, TensorSlot tensor);
+void BreakUpdate(Tables& tables, const SessionState& session, TensorIndex tensor);
 // Likewise in all tensors, as far as the turn's work reaches: the session ends. True: it has none any more. REQUIRES:
 // UpdateTable::BeginEnding; until it is true, others wait for what the session has changed.
 bool BreakUpdates(Tables& tables, const SessionState& session);
 // Likewise what sessions that have ended changed in this tensor, for a request that asks for its state.
-bool BreakEnding(Tables& tables, TensorSlot slot);
+bool BreakEnding(Tables& tables, TensorIndex index);
 // The pieces are not one content with the rest: TORN until they are rewritten, or the tensor is accepted or freed. An
 // unfinished swap_out of the session within them has ended.
 void TearRange(Tables& tables, const SessionState& session, const WaitItem& item);
-void MarkTorn(Tables& tables, TensorSlot slot, PieceRange pieces);
+void MarkTorn(Tables& tables, TensorIndex index, PieceRange pieces);
 
 // Who has an unfinished swap_out over one of the pieces, other than `session`, and is alive. Null: nobody.
-const SessionState* LiveSwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces,
+const SessionState* LiveSwapperOf(const Tables& tables, TensorIndex index, PieceRange pieces,
                                   const SessionState& session);
 // Likewise, or who has ended while what it changed is not broken yet; other than `session` where that is not null.
-const SessionState* SwapperOf(const Tables& tables, TensorSlot slot, PieceRange pieces, const SessionState* session);
-bool HasUnfinishedSwap(const Tables& tables, TensorSlot slot, const SessionState& session);
+const SessionState* SwapperOf(const Tables& tables, TensorIndex index, PieceRange pieces, const SessionState* session);
+bool HasUnfinishedSwap(const Tables& tables, TensorIndex index, const SessionState& session);
 
 // A manifest of the session is about to be committed: what it has changed by hand in the tensor until now ends with
 // that commit, if nothing is added meanwhile.
-void CaptureUpdate(Tables& tables, const SessionState& session, TensorSlot slot, uint64_t commit);
-void EndCaptured(Tables& tables, TensorSlot slot, uint64_t commit);
+void CaptureUpdate(Tables& tables, const SessionState& session, TensorIndex index, uint64_t commit);
+void EndCaptured(Tables& tables, TensorIndex index, uint64_t commit);
 // Other sessions have changed a part of the tensor and not finished, or ranks have written it in different steps.
-bool MixedForOthers(const Tables& tables, TensorSlot slot, const SessionState& session);
+bool MixedForOthers(const Tables& tables, TensorIndex index, const SessionState& session);
 
 }  // namespace tier::tiering

@@ -32,7 +32,7 @@ class Taking {
 
  private:
   const Ledger& ledger_;
-  EntitlementSlot holder_;
+  EntitlementIndex holder_;
   uint64_t wanted_;
   uint64_t given_most_;
   uint64_t taken_ = 0;
@@ -101,7 +101,7 @@ bool CanEmpty(const WindowEntry& entry) {
 
 // Since they were chosen promises may have changed, and what their owners hold.
 void SparePromised(Tables& tables) {
-  std::unordered_map<JobSlot, Taking> takings;
+  std::unordered_map<JobIndex, Taking> takings;
   for (const WindowIndex window : tables.hand_over.windows()) {
     WindowEntry& entry = tables.windows.Edit(window);
     if (!entry.emptying) continue;

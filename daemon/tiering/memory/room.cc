@@ -198,7 +198,7 @@ void NoteUnbacked(Tables& tables, const JobState& job) {
 }
 
 bool FetchNext(Tables& tables, JobState& job, const PrefetchQueue::Item& item) {
-  const Tensor& tensor = tables.tensors[item.tensor.slot];
+  const Tensor& tensor = tables.tensors[item.tensor.index];
   const PieceId id = tables.tensors.PieceOf(tensor, item.next_piece);
   const Piece& piece = tables.PieceOf(tensor, item.next_piece);
   const bool wanted =

@@ -80,7 +80,7 @@ bool StartWindow(Tables& tables, JobState& job, WindowKind kind) {
   if (!window) return false;
   WindowEntry& entry = tables.windows.Edit(*window);
   TIER_CHECK(entry.condition == WindowCondition::kNone, "window {} given out twice", tier::Value(*window));
-  entry.job = job.slot;
+  entry.job = job.index;
   entry.condition = WindowCondition::kMaking;
   job.windows.StartMaking(kind);
   tables.ledger.AddHeld(job.entitlement, tables.windows.window_size(kind));

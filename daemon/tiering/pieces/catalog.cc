@@ -13,7 +13,7 @@ constexpr uint64_t kCreationsStaleMin = 64;
 TensorKey KeyOf(const Tensor& tensor) { return {tensor.job, tensor.space, tensor.id}; }
 
 // The head of the tensor's namespace, which is still there.
-TensorSlot& HeadOf(Tables& tables, const Tensor& tensor) {
+TensorIndex& HeadOf(Tables& tables, const Tensor& tensor) {
   if (tensor.space == 0) return tables.jobs.Edit(tables.JobOf(tensor)).shared_tensors;
   if (tensor.space == kInheritedSpace) return tables.jobs.Edit(tables.JobOf(tensor)).inherited_tensors;
   SessionState* session = tables.sessions.Find(SessionId{tensor.space});
@@ -21,32 +21,32 @@ TensorSlot& HeadOf(Tables& tables, const Tensor& tensor) {
   return tables.sessions.Edit(*session).tensors;
 }
 
-void Link(Tables& tables, TensorSlot slot) {
-  Tensor& tensor = tables.tensors.Edit(slot);
-  TensorSlot& head = HeadOf(tables, tensor);
+void Link(Tables& tables, TensorIndex index) {
+  Tensor& tensor = tables.tensors.Edit(index);
+  TensorIndex& head = HeadOf(tables, tensor);
   tensor.previous = kNoTensor;
   tensor.next = head;
-  if (head != kNoTensor) tables.tensors.Edit(head).previous = slot;
-  head = slot;
+  if (head != kNoTensor) tables.tensors.Edit(head).previous = index;
+  head = index;
 }
 
 // The tensor leaves its namespace: cursors at it move on.
-void MoveCursorsOn(JobState& job, TensorSlot slot, TensorSlot next) {
+void MoveCursorsOn(JobState& job, TensorIndex index, TensorIndex next) {
   for (SessionState* session : job.sessions) {
-    if (session->cursor == slot) SetEnumerationCursor(*session, next);
+    if (session->cursor == index) SetEnumerationCursor(*session, next);
   }
-  if (job.internal_session.cursor == slot) SetEnumerationCursor(job.internal_session, next);
+  if (job.internal_session.cursor == index) SetEnumerationCursor(job.internal_session, next);
 }
 
-void Unlink(Tables& tables, TensorSlot slot) {
-  Tensor& tensor = tables.tensors.Edit(slot);
+void Unlink(Tables& tables, TensorIndex index) {
+  Tensor& tensor = tables.tensors.Edit(index);
   JobState& job = tables.JobOf(tensor);
-  if (job.cursor_count != 0) MoveCursorsOn(job, slot, tensor.next);
+  if (job.cursor_count != 0) MoveCursorsOn(job, index, tensor.next);
   if (tensor.next != kNoTensor) tables.tensors.Edit(tensor.next).previous = tensor.previous;
   PendingFrees& frees = job.frees;
   if (tensor.previous != kNoTensor) {
     tables.tensors.Edit(tensor.previous).next = tensor.next;
-  } else if (frees.any_namespace() && frees.newest_namespace().head == slot) {
+  } else if (frees.any_namespace() && frees.newest_namespace().head == index) {
     frees.SetNewestHead(tensor.next);
   } else {
     HeadOf(tables, tensor) = tensor.next;
@@ -55,14 +55,14 @@ void Unlink(Tables& tables, TensorSlot slot) {
   tensor.previous = kNoTensor;
 }
 
-void AddPiece(Tables& tables, TensorSlot slot, uint32_t number) {
+void AddPiece(Tables& tables, TensorIndex index, uint32_t number) {
   const PieceId id = tables.pieces.Allocate();
   Piece& piece = tables.pieces.Edit(id);
   piece = Piece{};
-  piece.tensor = slot;
+  piece.tensor = index;
   piece.number = number;
-  tables.tensors.SetPiece(slot, number, id);
-  if (!tables.tensors[slot].has(kVisible)) SetState(tables, id, {Copies::kCreating, Activity::kNone});
+  tables.tensors.SetPiece(index, number, id);
+  if (!tables.tensors[index].has(kVisible)) SetState(tables, id, {Copies::kCreating, Activity::kNone});
 }
 
 void ReleasePiece(Tables& tables, PieceId id) {
@@ -89,22 +89,22 @@ void FreePiece(Tables& tables, PieceId id) {
   ReleasePiece(tables, id);
 }
 
-void ClearSealed(Tables& tables, TensorSlot slot) {
-  tables.JobOf(tables.tensors[slot])
-      .metadata->Release(MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(slot)));
-  tables.tensors.ClearSealed(slot);
+void ClearSealed(Tables& tables, TensorIndex index) {
+  tables.JobOf(tables.tensors[index])
+      .metadata->Release(MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(index)));
+  tables.tensors.ClearSealed(index);
 }
 
-void ReleaseTensor(Tables& tables, TensorSlot slot) {
-  Tensor& tensor = tables.tensors.Edit(slot);
-  tables.tensors.ClearPieces(slot);
-  ClearSealed(tables, slot);
+void ReleaseTensor(Tables& tables, TensorIndex index) {
+  Tensor& tensor = tables.tensors.Edit(index);
+  tables.tensors.ClearPieces(index);
+  ClearSealed(tables, index);
   tables.JobOf(tensor).metadata->Release(MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
   tensor.piece_count = 0;
   tensor.flags = 0;
   --tables.jobs.Edit(tables.JobOf(tensor)).counters.tensor_count;
   tensor.job = kNoJob;
-  tables.tensors.Free(slot);
+  tables.tensors.Free(index);
 }
 
 // A session's own creations go with its namespace; of the others it keeps count and names.
@@ -125,27 +125,27 @@ void CountCreated(Tables& tables, const Tensor& tensor) {
 
 }  // namespace
 
-TensorSlot FindTensor(const Tables& tables, const SessionState& session, uint64_t id, bool shared) {
-  const JobSlot job = session.job->slot;
+TensorIndex FindTensor(const Tables& tables, const SessionState& session, uint64_t id, bool shared) {
+  const JobIndex job = session.job->index;
   if (shared) return tables.names.Find({job, 0, id});
-  const TensorSlot own = tables.names.Find({job, static_cast<uint64_t>(session.id), id});
+  const TensorIndex own = tables.names.Find({job, static_cast<uint64_t>(session.id), id});
   if (own != kNoTensor || session.job->record.inherited_tensors == kNoTensor) return own;
   return tables.names.Find({job, kInheritedSpace, id});
 }
 
 bool HasTensor(const Tables& tables, const JobState& job, uint64_t id) {
-  const auto there = [&](uint64_t space) { return tables.names.Find({job.slot, space, id}) != kNoTensor; };
+  const auto there = [&](uint64_t space) { return tables.names.Find({job.index, space, id}) != kNoTensor; };
   return there(0) || there(kInheritedSpace) || std::ranges::any_of(job.sessions, there, [](const SessionState* each) {
            return static_cast<uint64_t>(each->id);
          });
 }
 
-TensorSlot AddTensor(Tables& tables, JobState& job, const NewTensor& added) {
+TensorIndex AddTensor(Tables& tables, JobState& job, const NewTensor& added) {
   TIER_CHECK(added.size != 0 && PieceCountOf(added.size) < UINT32_MAX && (!added.sharded || added.space == 0),
              "size {} in space {}", added.size, added.space);
-  const TensorSlot slot = tables.tensors.Allocate();
-  Tensor& tensor = tables.tensors.Edit(slot);
-  tensor.job = job.slot;
+  const TensorIndex index = tables.tensors.Allocate();
+  Tensor& tensor = tables.tensors.Edit(index);
+  tensor.job = job.index;
   tensor.space = added.space;
   tensor.id = added.id;
   tensor.size = added.size;
@@ -164,47 +164,47 @@ TensorSlot AddTensor(Tables& tables, JobState& job, const NewTensor& added) {
   job.pages.AddUnnamed(PagesOf(added.size));
   ++tables.jobs.Edit(job).counters.tensor_count;
   if (added.creator == nullptr) tensor.set(kVisible);
-  if (!added.unnamed) NameTensor(tables, slot);
-  if (added.creator != nullptr && added.space == 0) AddCreation(tables, *added.creator, tables.RefOf(slot));
-  return slot;
+  if (!added.unnamed) NameTensor(tables, index);
+  if (added.creator != nullptr && added.space == 0) AddCreation(tables, *added.creator, tables.RefOf(index));
+  return index;
 }
 
-void AddPieces(Tables& tables, TensorSlot slot, uint32_t first, uint32_t count) {
-  const Tensor& tensor = tables.tensors[slot];
+void AddPieces(Tables& tables, TensorIndex index, uint32_t first, uint32_t count) {
+  const Tensor& tensor = tables.tensors[index];
   TIER_CHECK(first + count <= tensor.piece_count, "pieces {} + {} of {}", first, count, tensor.piece_count);
   for (uint32_t k = first; k < first + count; ++k) {
-    if (tables.tensors.PieceOf(tensor, k) == kNoPiece) AddPiece(tables, slot, k);
+    if (tables.tensors.PieceOf(tensor, k) == kNoPiece) AddPiece(tables, index, k);
   }
 }
 
-void NameTensor(Tables& tables, TensorSlot slot) {
-  Tensor& tensor = tables.tensors.Edit(slot);
+void NameTensor(Tables& tables, TensorIndex index) {
+  Tensor& tensor = tables.tensors.Edit(index);
   TIER_CHECK(tensor.has(kUnnamed), "tensor {} has its name", tensor.id);
   tensor.clear(kUnnamed);
-  tables.names.Insert(KeyOf(tensor), slot);
-  Link(tables, slot);
+  tables.names.Insert(KeyOf(tensor), index);
+  Link(tables, index);
   tables.JobOf(tensor).pages.RemoveUnnamed(PagesOf(tensor.size));
   tables.JobOf(tensor).pages.AddLogical(PagesOf(tensor.size));
 }
 
-void MakeVisible(Tables& tables, TensorSlot slot) {
-  Tensor& tensor = tables.tensors.Edit(slot);
+void MakeVisible(Tables& tables, TensorIndex index) {
+  Tensor& tensor = tables.tensors.Edit(index);
   TIER_CHECK(!tensor.has(kVisible), "tensor {} is visible", tensor.id);
   CountCreated(tables, tensor);
   tensor.creator = 0;
-  ClearSealed(tables, slot);
+  ClearSealed(tables, index);
   tensor.set(kVisible);
-  tables.waits.OnTensorChanged(slot);
+  tables.waits.OnTensorChanged(index);
 }
 
-void Detach(Tables& tables, TensorSlot slot) {
-  Tensor& tensor = tables.tensors.Edit(slot);
+void Detach(Tables& tables, TensorIndex index) {
+  Tensor& tensor = tables.tensors.Edit(index);
   TIER_CHECK(!tensor.has(kDetached), "tensor {} detached twice", tensor.id);
   if (tensor.has(kUnnamed)) {
     tables.JobOf(tensor).pages.RemoveUnnamed(PagesOf(tensor.size));
   } else {
     tables.names.Erase(KeyOf(tensor));
-    Unlink(tables, slot);
+    Unlink(tables, index);
     tables.JobOf(tensor).pages.RemoveLogical(PagesOf(tensor.size));
   }
   if (!tensor.has(kVisible)) CountCreated(tables, tensor);
@@ -216,31 +216,31 @@ void Detach(Tables& tables, TensorSlot slot) {
   tensor.clear(kUnnamed);
   tensor.set(kDetached);
   ++tensor.salt;
-  tables.waits.OnTensorChanged(slot);
-  FinishDetached(tables, slot);
+  tables.waits.OnTensorChanged(index);
+  FinishDetached(tables, index);
 }
 
 uint64_t DetachAll(Tables& tables, std::span<const WaitItem> items) {
   uint64_t detached = 0;
   for (const WaitItem& item : items) {
     if (!tables.Alive(item.tensor)) continue;  // Named twice, or gone.
-    Detach(tables, item.tensor.slot);
+    Detach(tables, item.tensor.index);
     ++detached;
   }
   return detached;
 }
 
-void FinishDetached(Tables& tables, TensorSlot slot) {
-  Tensor& tensor = tables.tensors.Edit(slot);
+void FinishDetached(Tables& tables, TensorIndex index) {
+  Tensor& tensor = tables.tensors.Edit(index);
   TIER_CHECK(tensor.has(kDetached), "tensor {} is not detached", tensor.id);
   if (tensor.lease_count != 0) return;
-  if (ContinueFree(tables, slot)) return;
-  tables.JobOf(tensor).frees.AddTensor(slot);
+  if (ContinueFree(tables, index)) return;
+  tables.JobOf(tensor).frees.AddTensor(index);
   tables.jobs.NoteFrees(tables.JobOf(tensor));
 }
 
-bool ContinueFree(Tables& tables, TensorSlot slot) {
-  Tensor& tensor = tables.tensors.Edit(slot);
+bool ContinueFree(Tables& tables, TensorIndex index) {
+  Tensor& tensor = tables.tensors.Edit(index);
   TIER_CHECK(tensor.has(kDetached) && tensor.lease_count == 0, "tensor {} has {} leases", tensor.id,
              tensor.lease_count);
   const uint32_t cost = kFreeCost + (tables.JobOf(tensor).manifest.empty() ? 0 : kUnuseCost);
@@ -254,47 +254,47 @@ bool ContinueFree(Tables& tables, TensorSlot slot) {
     --tensor.piece_count;
     FreePiece(tables, id);
   }
-  tables.tensors.ClearPieces(slot);  // What is left is reached through its transfers.
-  if (tensor.transfer_count == 0) ReleaseTensor(tables, slot);
+  tables.tensors.ClearPieces(index);  // What is left is reached through its transfers.
+  if (tensor.transfer_count == 0) ReleaseTensor(tables, index);
   return true;
 }
 
 void FinishFreedPiece(Tables& tables, PieceId id) {
-  const TensorSlot slot = tables.pieces[id].tensor;
+  const TensorIndex index = tables.pieces[id].tensor;
   SetState(tables, id, {Copies::kFreed, Activity::kNone});
   ReleasePiece(tables, id);
-  Tensor& tensor = tables.tensors.Edit(slot);
+  Tensor& tensor = tables.tensors.Edit(index);
   TIER_CHECK(tensor.has(kDetached) && tensor.transfer_count != 0, "tensor {} transfers {}", tensor.id,
              tensor.transfer_count);
-  if (--tensor.transfer_count == 0 && tensor.piece_count == 0) ReleaseTensor(tables, slot);
+  if (--tensor.transfer_count == 0 && tensor.piece_count == 0) ReleaseTensor(tables, index);
 }
 
 bool Creates(const Tables& tables, const SessionState& session, TensorRef ref) {
   if (!tables.Alive(ref)) return false;
-  const Tensor& tensor = tables.tensors[ref.slot];
+  const Tensor& tensor = tables.tensors[ref.index];
   return !tensor.has(kVisible) && tensor.creator == static_cast<uint64_t>(session.id);
 }
 
-void AddTear(Tables& tables, TensorSlot slot) {
-  Tensor& tensor = tables.tensors.Edit(slot);
+void AddTear(Tables& tables, TensorIndex index) {
+  Tensor& tensor = tables.tensors.Edit(index);
   if (tensor.torn_count++ != 0) return;
   ++tables.jobs.Edit(tables.JobOf(tensor)).counters.torn_count;
 }
 
-void RemoveTear(Tables& tables, TensorSlot slot) {
-  Tensor& tensor = tables.tensors.Edit(slot);
+void RemoveTear(Tables& tables, TensorIndex index) {
+  Tensor& tensor = tables.tensors.Edit(index);
   TIER_CHECK(tensor.torn_count != 0, "tensor {} is not torn", tensor.id);
   if (--tensor.torn_count != 0) return;
   --tables.jobs.Edit(tables.JobOf(tensor)).counters.torn_count;
 }
 
-void SetEnumerationCursor(SessionState& session, TensorSlot slot) {
+void SetEnumerationCursor(SessionState& session, TensorIndex index) {
   JobState& job = *session.job;
   TIER_CHECK(session.cursor == kNoTensor || job.cursor_count != 0, "a cursor of session {} is not counted",
              static_cast<uint64_t>(session.id));
   job.cursor_count -= session.cursor != kNoTensor ? 1 : 0;
-  job.cursor_count += slot != kNoTensor ? 1 : 0;
-  session.cursor = slot;
+  job.cursor_count += index != kNoTensor ? 1 : 0;
+  session.cursor = index;
 }
 
 }  // namespace tier::tiering

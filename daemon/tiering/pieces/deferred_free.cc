@@ -36,7 +36,7 @@ void ContinueFreesOf(Tables& tables, JobState& job) {
 
 }  // namespace
 
-void QueueFree(Tables& tables, JobState& job, TensorSlot* head, uint64_t space) {
+void QueueFree(Tables& tables, JobState& job, TensorIndex* head, uint64_t space) {
   if (*head == kNoTensor) return;
   job.frees.AddNamespace(std::exchange(*head, kNoTensor), space);
   ContinueFreesOf(tables, job);

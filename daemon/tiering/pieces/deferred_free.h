@@ -11,7 +11,7 @@ namespace tier::tiering {
 
 // The list joins the pending frees of its job, and is freed as far as this turn allows. Leases on its tensors are those
 // of the session that is gone.
-void QueueFree(Tables& tables, JobState& job, TensorSlot* head, uint64_t space);
+void QueueFree(Tables& tables, JobState& job, TensorIndex* head, uint64_t space);
 // Once a turn: goes on with the pending frees of all jobs, of each for its part.
 void ContinueFrees(Tables& tables);
 

@@ -18,7 +18,7 @@ bool Evictable(const Tables& tables, const Piece& piece) {
 void CountUse(Tables& tables, const Piece& piece, int32_t change) {
   if (!piece.ram) return;
   if (Held(piece)) {
-    const EntitlementSlot job = tables.JobOf(piece).entitlement;
+    const EntitlementIndex job = tables.JobOf(piece).entitlement;
     if (change > 0) {
       tables.ledger.AddLeased(job, piece.ram.size_bytes());
     } else {
@@ -36,7 +36,7 @@ void ChangeUse(Tables& tables, const Piece& piece, UseOfRam before) {
   if (!piece.ram) return;
   const UseOfRam now = UseOfRamOf(piece);
   if (now.held != before.held) {
-    const EntitlementSlot job = tables.JobOf(piece).entitlement;
+    const EntitlementIndex job = tables.JobOf(piece).entitlement;
     if (now.held) {
       tables.ledger.AddLeased(job, piece.ram.size_bytes());
     } else {

@@ -32,9 +32,9 @@ bool ToBeFlushed(const Tables& tables, const Tensor& tensor, bool unnamed_items)
   return dirty;
 }
 
-void List(const Tables& tables, Waiter& waiter, TensorSlot slot) {
-  const Tensor& tensor = tables.tensors[slot];
-  waiter.items.push_back({.tensor = {slot, tensor.salt}, .piece_count = tensor.piece_count, .length = tensor.size});
+void List(const Tables& tables, Waiter& waiter, TensorIndex index) {
+  const Tensor& tensor = tables.tensors[index];
+  waiter.items.push_back({.tensor = {index, tensor.salt}, .piece_count = tensor.piece_count, .length = tensor.size});
   waiter.requested_bytes += tensor.size;
 }
 
@@ -48,7 +48,7 @@ const SessionState* NextWithTensors(const JobState& job, SessionId id) {
   return next;
 }
 
-TensorSlot HeadOf(const SessionState& session, Enumeration enumeration) {
+TensorIndex HeadOf(const SessionState& session, Enumeration enumeration) {
   switch (enumeration) {
     case Enumeration::kOwn: return session.record.tensors;
     case Enumeration::kInherited: return session.job->record.inherited_tensors;
@@ -117,12 +117,12 @@ bool OfSessionThatIsGone(const Tables& tables, const Tensor& tensor) {
 bool GoOn(Tables& tables, SessionState& session, Waiter& waiter, Listing* listing) {
   const size_t most = waiter.op == Op::kDrop ? kDropPartMax : kFlushTensorsMax + 1;
   while (listing->stage != Enumeration::kWhole && waiter.items.size() < most) {
-    const TensorSlot slot = session.cursor;
-    if (slot == kNoTensor) {
+    const TensorIndex index = session.cursor;
+    if (index == kNoTensor) {
       EndNamespace(session, waiter, listing);
       continue;
     }
-    const Tensor& tensor = tables.tensors[slot];
+    const Tensor& tensor = tables.tensors[index];
     if (!tables.work.TrySpend(ListingCost(waiter, tensor))) return false;
     if (waiter.op == Op::kPersist && OfSessionThatIsGone(tables, tensor)) {
       SetEnumerationCursor(session, kNoTensor);
@@ -130,7 +130,7 @@ bool GoOn(Tables& tables, SessionState& session, Waiter& waiter, Listing* listin
     }
     const bool unnamed_items = listing->first_unnamed != kAllNamed;
     if (tensor.has(kVisible) && (waiter.op != Op::kFlush || ToBeFlushed(tables, tensor, unnamed_items))) {
-      List(tables, waiter, slot);
+      List(tables, waiter, index);
     }
     SetEnumerationCursor(session, tensor.next);
   }
@@ -177,7 +177,7 @@ void EndEnumeration(Tables& tables, SessionState& session, const Waiter& waiter)
   if (session.enumerating != waiter.number) return;
   session.enumerating = 0;
   SetEnumerationCursor(session, kNoTensor);
-  tables.waits.OnListed(session.slot);
+  tables.waits.OnListed(session.index);
 }
 
 }  // namespace tier::tiering

@@ -1,7 +1,7 @@
 // Everything: flushes, drops and persists that name no tensor, and so mean all there are. Engine thread only.
 //
-// A namespace may hold millions of tensors, and such a request is one slot of a ring: it is listed as far as the turn's
-// looks reach, with the session's cursor in the namespace, and a session has one list at a time: its next such
+// A namespace may hold millions of tensors, and such a request is one entry of a ring: it is listed as far as the
+// turn's looks reach, with the session's cursor in the namespace, and a session has one list at a time: its next such
 // requests wait empty. What is created meanwhile stands before the cursor: the list ends.
 #pragma once
 

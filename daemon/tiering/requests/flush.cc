@@ -24,7 +24,7 @@ bool WriteAhead(Tables& tables, const Waiter& waiter) {
   for (uint32_t i = at.item; i < waiter.items.size() && looked < look_max; ++i) {
     const WaitItem& item = waiter.items[i];
     if (!tables.Alive(item.tensor)) continue;
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.index];
     uint32_t k = i == at.item ? at.piece : 0;
     for (; k < tensor.piece_count && looked < look_max; ++k, ++looked) {
       if (!tables.work.TrySpend()) return false;
@@ -54,7 +54,7 @@ void DropRepaired(const Tables& tables, Waiter& waiter) {
   FlushWait& flush = waiter.flush();
   if (!flush.corrupt) return;
   const TensorRef ref = waiter.items[flush.corrupt_at.item].tensor;
-  if (tables.Alive(ref) && tables.PieceOf(tables.tensors[ref.slot], flush.corrupt_at.piece).has(kCorrupt)) return;
+  if (tables.Alive(ref) && tables.PieceOf(tables.tensors[ref.index], flush.corrupt_at.piece).has(kCorrupt)) return;
   flush.corrupt = false;
   flush.written = flush.corrupt_at;
 }
@@ -68,7 +68,7 @@ Reached MoveOn(Tables& tables, Waiter& waiter) {
   for (; at.item < waiter.items.size(); ++at.item, at.piece = 0) {
     const WaitItem& item = waiter.items[at.item];
     if (!tables.Alive(item.tensor)) continue;
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.index];
     for (; at.piece < tensor.piece_count; ++at.piece) {
       if (!tables.work.TrySpend()) return Reached::kEndOfTurn;
       const Piece& piece = tables.PieceOf(tensor, at.piece);
@@ -85,26 +85,27 @@ ConflictCheck FindDamage(Tables& tables, Waiter& waiter) {
   FlushWait& flush = waiter.flush();
   const auto asked = static_cast<uint32_t>(std::min<size_t>(waiter.items.size(), flush.listing.first_unnamed));
   for (uint32_t& i = flush.checked; i < asked; ++i) {
-    if (!tables.work.TrySpend()) return {.verdict = Verdict::kNeedsRoom};
+    if (!tables.work.TrySpend()) return {.outcome = ConflictOutcome::kNeedsRoom};
     const TensorRef tensor = waiter.items[i].tensor;
-    if (tables.Alive(tensor) && tables.tensors[tensor.slot].torn()) return {.verdict = Verdict::kRefused, .item = i};
+    if (tables.Alive(tensor) && tables.tensors[tensor.index].torn())
+      return {.outcome = ConflictOutcome::kRefused, .item = i};
   }
   if (!flush.corrupt) return {};
-  return {.verdict = Verdict::kRefused, .item = flush.corrupt_at.item, .piece = flush.corrupt_at.piece};
+  return {.outcome = ConflictOutcome::kRefused, .item = flush.corrupt_at.item, .piece = flush.corrupt_at.piece};
 }
 
 bool SwappedAtCursor(const Tables& tables, const Waiter& waiter) {
   const uint32_t at = waiter.flush().written.item;
   if (at == waiter.items.size()) return false;
   const TensorRef tensor = waiter.items[at].tensor;
-  return tables.Alive(tensor) && tables.tensors[tensor.slot].has(kSwapping);
+  return tables.Alive(tensor) && tables.tensors[tensor.index].has(kSwapping);
 }
 
 bool TornAtCursor(const Tables& tables, const Waiter& waiter) {
   const FlushWait& flush = waiter.flush();
   if (flush.written.item >= flush.listing.first_unnamed) return false;
   const WaitItem& item = waiter.items[flush.written.item];
-  return tables.Alive(item.tensor) && tables.tensors[item.tensor.slot].torn();
+  return tables.Alive(item.tensor) && tables.tensors[item.tensor.index].torn();
 }
 
 // For a write of the job, and for the users of what stands at the cursor.
@@ -112,11 +113,11 @@ Outcome WaitAtCursor(Tables& tables, const Waiter& waiter) {
   tables.waits.WaitForWrite(waiter.number);
   const PieceCursor at = waiter.flush().written;
   if (at.item >= waiter.items.size() || !tables.Alive(waiter.items[at.item].tensor)) return Waits();
-  const TensorSlot slot = waiter.items[at.item].tensor.slot;
-  tables.waits.WaitAtTensor(waiter.number, slot);
-  const Tensor& tensor = tables.tensors[slot];
+  const TensorIndex index = waiter.items[at.item].tensor.index;
+  tables.waits.WaitAtTensor(waiter.number, index);
+  const Tensor& tensor = tables.tensors[index];
   if (at.piece < tensor.piece_count && tables.tensors.PieceOf(tensor, at.piece) != kNoPiece)
-    tables.waits.WaitAtPiece(waiter.number, slot, at.piece);
+    tables.waits.WaitAtPiece(waiter.number, index, at.piece);
   return Waits();
 }
 
@@ -126,7 +127,7 @@ Outcome WriteMore(Tables& tables, Waiter& waiter) {
   const FlushWait& flush = waiter.flush();
   if (TornAtCursor(tables, waiter)) {
     const Ask ask = AskOf(tables, waiter);
-    return Refused(RefusalOf(tables, ask, {.verdict = Verdict::kRefused, .item = flush.written.item}),
+    return Refused(RefusalOf(tables, ask, {.outcome = ConflictOutcome::kRefused, .item = flush.written.item}),
                    flush.written.item);
   }
   // What is being written wakes it when it ends.
@@ -168,8 +169,8 @@ Outcome AdvanceFlush(Tables& tables, Waiter& waiter) {
   if (reached == Reached::kEndOfTurn) return tables.WaitForNextTurn(waiter);
   if (persist != nullptr) return CommitManifest(tables, waiter);
   const ConflictCheck found = FindDamage(tables, waiter);
-  if (found.verdict == Verdict::kNeedsRoom) return tables.WaitForNextTurn(waiter);
-  if (found.verdict != Verdict::kRefused) return Finished(0);
+  if (found.outcome == ConflictOutcome::kNeedsRoom) return tables.WaitForNextTurn(waiter);
+  if (found.outcome != ConflictOutcome::kRefused) return Finished(0);
   return Refused(RefusalOf(tables, AskOf(tables, waiter), found), found.item);
 }
 

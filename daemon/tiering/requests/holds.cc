@@ -12,7 +12,7 @@ template <typename Visit>
 void ForEachPiece(Tables& tables, const Waiter& waiter, Visit visit) {
   for (const WaitItem& item : waiter.items) {
     if (!tables.Alive(item.tensor)) continue;
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.index];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
       visit(tables.tensors.PieceOf(tensor, k));
     }
@@ -23,7 +23,7 @@ void ForEachPiece(Tables& tables, const Waiter& waiter, Visit visit) {
 template <typename Visit>
 void ForEachOfPlace(Tables& tables, const LeaseWait& wait, Visit visit) {
   if (!tables.Alive(wait.place)) return;
-  const Tensor& tensor = tables.tensors[wait.place.slot];
+  const Tensor& tensor = tables.tensors[wait.place.index];
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
     const PieceId id = tables.tensors.PieceOf(tensor, k);
     if (id != kNoPiece) visit(id);

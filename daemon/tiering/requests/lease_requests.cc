@@ -36,7 +36,7 @@ uint64_t PagesTouched(const WaitItem& item, uint64_t size) {
 
 uint64_t SizeAsked(const Tables& tables, const Request& request, size_t index) {
   return request.op == proto::Op::kCreate ? request.items[index].value
-                                          : tables.tensors[tables.scratch.items[index].tensor.slot].size;
+                                          : tables.tensors[tables.scratch.items[index].tensor.index].size;
 }
 
 // Sorts tables.scratch.order so that items over the same pieces stand side by side.
@@ -44,7 +44,7 @@ void SortItems(Tables& tables) {
   tables.scratch.order.resize(tables.scratch.items.size());
   for (uint32_t i = 0; i < tables.scratch.order.size(); ++i) tables.scratch.order[i] = i;
   const auto key = [&](uint32_t i) {
-    return std::pair(Value(tables.scratch.items[i].tensor.slot), tables.scratch.items[i].first_piece);
+    return std::pair(Value(tables.scratch.items[i].tensor.index), tables.scratch.items[i].first_piece);
   };
   std::sort(tables.scratch.order.begin(), tables.scratch.order.end(),
             [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
@@ -55,13 +55,13 @@ uint64_t PagesToReserve(Tables& tables) {
   SortItems(tables);
   uint64_t pages = 0;
   bool missing = false;
-  TensorSlot slot = kNoTensor;
+  TensorIndex previous = kNoTensor;
   uint32_t next = 0;  // Pieces of that tensor below it are counted.
   for (const uint32_t index : tables.scratch.order) {
     const WaitItem& item = tables.scratch.items[index];
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
-    if (item.tensor.slot != slot) next = 0;
-    slot = item.tensor.slot;
+    const Tensor& tensor = tables.tensors[item.tensor.index];
+    if (item.tensor.index != previous) next = 0;
+    previous = item.tensor.index;
     const uint32_t end = item.first_piece + item.piece_count;
     for (uint32_t k = std::max(next, item.first_piece); k < end; ++k) {
       pages += PagesFor(tensor.piece_length(k));
@@ -195,7 +195,7 @@ bool AddTensors(Tables& tables, SessionState& session, const Request& request) {
   const uint64_t space = IsShared(request) ? 0 : static_cast<uint64_t>(session.id);
   for (size_t i = 0; i < tables.scratch.items.size(); ++i) {
     const RequestItem& asked = request.items[i];
-    const TensorSlot present = tables.names.Find({job.slot, space, asked.tensor});
+    const TensorIndex present = tables.names.Find({job.index, space, asked.tensor});
     if (present == kNoTensor) {
       tables.scratch.items[i].tensor = tables.RefOf(AddTensor(tables, job,
                                                               {.space = space,
@@ -206,7 +206,7 @@ bool AddTensors(Tables& tables, SessionState& session, const Request& request) {
       continue;
     }
     Refusal refusal = ExistsRefusal(tables.tensors[present], asked.value);
-    for (size_t added = 0; added < i; ++added) Detach(tables, tables.scratch.items[added].tensor.slot);
+    for (size_t added = 0; added < i; ++added) Detach(tables, tables.scratch.items[added].tensor.index);
     Refuse(tables, session, request, i, std::move(refusal));
     return false;
   }
@@ -239,13 +239,13 @@ bool TryReserveNow(Tables& tables, const Ask& ask) {
   AddPieces(tables, ask);
   if (tables.waits.anybody_waits_for_room(*ask.session->job) || !LeasesFit(tables, ask)) return false;
   if (AwaitsPlace(tables, ask) && ReserveInPlace(tables, ask)) return true;
-  return Reserve(tables, ask) && CheckConflicts(tables, ask).verdict == Verdict::kReady;
+  return Reserve(tables, ask) && CheckConflicts(tables, ask).outcome == ConflictOutcome::kReady;
 }
 
 // Pieces that were given room but are not waited for after all lose it again.
 void ReleaseUnused(Tables& tables, const Ask& ask) {
   for (const WaitItem& item : ask.items) {
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.index];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
       if (tables.PieceOf(tensor, k).has(kReserved) && Pin(tables, tables.tensors.PieceOf(tensor, k)))
         Unpin(tables, tables.tensors.PieceOf(tensor, k));
@@ -276,7 +276,7 @@ bool ItemsOverlap(Tables& tables) {
   for (size_t i = 1; i < tables.scratch.order.size(); ++i) {
     const WaitItem& before = tables.scratch.items[tables.scratch.order[i - 1]];
     const WaitItem& after = tables.scratch.items[tables.scratch.order[i]];
-    const bool same = before.tensor.slot == after.tensor.slot;
+    const bool same = before.tensor.index == after.tensor.index;
     if (same && after.first_piece < before.first_piece + before.piece_count) return true;
   }
   return false;
@@ -296,7 +296,7 @@ void SubmitCreate(Tables& tables, SessionState& session, const Request& request)
   JobState& job = *session.job;
   // Counted out of all checks, and freed only with the grant: a refusal leaves it as it was.
   const bool replaces = (request.flags & proto::kFlagReplace) != 0 && request.items.size() == 1;
-  const TensorSlot replaced =
+  const TensorIndex replaced =
       replaces ? ReplacedBy(tables, session, request.items.front().tensor, IsShared(request)) : kNoTensor;
   const uint64_t tensors = job.record.counters.tensor_count - (replaced == kNoTensor ? 0 : 1);
   if (tensors + request.items.size() > tables.options.tensors_per_job_max) {
@@ -339,10 +339,10 @@ void SubmitAcquire(Tables& tables, SessionState& session, const Request& request
     return;
   }
   const std::optional<ConflictCheck> found = CheckWithinBudget(tables, ask);
-  if (found && found->verdict == Verdict::kReady && LeasesFit(tables, ask)) {
+  if (found && found->outcome == ConflictOutcome::kReady && LeasesFit(tables, ask)) {
     tables.jobs.Edit(*session.job).counters.acquire_hits += tables.scratch.items.size();
     Grant(tables, ask);
-  } else if (found && found->verdict == Verdict::kRefused) {
+  } else if (found && found->outcome == ConflictOutcome::kRefused) {
     Refuse(tables, session, request, found->item, RefusalOf(tables, ask, *found));
   } else {
     KeepLeaseRequest(tables, ask, request, found);
@@ -367,7 +367,7 @@ void SubmitFree(Tables& tables, SessionState& session, const Request& request) {
   if (!ResolveItems(tables, session, request, false)) return;
   const Ask ask = AskFor(tables, session, request);
   const std::optional<ConflictCheck> found = CheckWithinBudget(tables, ask);
-  if (!found || found->verdict != Verdict::kReady) {
+  if (!found || found->outcome != ConflictOutcome::kReady) {
     Enqueue(tables, ask, {.timeout_ms = request.timeout_ms, .kind = FreeWait{}});
     return;
   }

@@ -32,15 +32,15 @@ bool MayTakeRoom(Tables& tables, const Waiter& waiter) {
 }
 
 void WaitAtConflict(Tables& tables, const Waiter& waiter, const ConflictCheck& found) {
-  const TensorSlot tensor = waiter.items[found.item].tensor.slot;
-  switch (found.blocker) {
-    case Blocker::kAnyLease:
-    case Blocker::kUnsealed:
-    case Blocker::kUpdate: return tables.waits.WaitAtTensor(waiter.number, tensor);
-    case Blocker::kLease:
-    case Blocker::kTransfer:
-    case Blocker::kClaim: return tables.waits.WaitAtPiece(waiter.number, tensor, found.piece);
-    case Blocker::kNone: break;
+  const TensorIndex tensor = waiter.items[found.item].tensor.index;
+  switch (found.cause) {
+    case ConflictCause::kAnyLease:
+    case ConflictCause::kUnsealed:
+    case ConflictCause::kUpdate: return tables.waits.WaitAtTensor(waiter.number, tensor);
+    case ConflictCause::kLease:
+    case ConflictCause::kTransfer:
+    case ConflictCause::kClaim: return tables.waits.WaitAtPiece(waiter.number, tensor, found.piece);
+    case ConflictCause::kNone: break;
   }
   TIER_CHECK(false, "request {} is blocked by nothing", waiter.number);
 }
@@ -48,10 +48,10 @@ void WaitAtConflict(Tables& tables, const Waiter& waiter, const ConflictCheck& f
 // What it lacks may come by another request's read.
 void WaitAtFirstMissing(Tables& tables, const Waiter& waiter, const Ask& ask) {
   for (const WaitItem& item : ask.items) {
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.index];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
       if (!Missing(ask, item, tensor, tables.PieceOf(tensor, k))) continue;
-      return tables.waits.WaitAtPiece(waiter.number, item.tensor.slot, k);
+      return tables.waits.WaitAtPiece(waiter.number, item.tensor.index, k);
     }
   }
 }
@@ -60,9 +60,9 @@ void WaitAtFirstMissing(Tables& tables, const Waiter& waiter, const Ask& ask) {
 bool WaitForReads(Tables& tables, const Waiter& waiter, const Ask& ask) {
   std::vector<Place> reads;
   for (const WaitItem& item : ask.items) {
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.index];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      if (NeedsRoom(ask, item, tensor, tables.PieceOf(tensor, k))) reads.push_back({item.tensor.slot, k});
+      if (NeedsRoom(ask, item, tensor, tables.PieceOf(tensor, k))) reads.push_back({item.tensor.index, k});
     }
   }
   if (reads.empty()) return false;
@@ -80,7 +80,7 @@ Outcome OnConflict(Tables& tables, Waiter& waiter, Conflict* conflict, const Con
   const bool own_counts = Has(ask, proto::kFlagNoWaitOwn);
   if (own_counts && !tables.work.TrySpend(OwnLeasesCost(*ask.session))) return tables.WaitForNextTurn(waiter);
   if (own_counts && OwnLeasesBlock(tables, *ask.session, found, ask)) {
-    const uint64_t tensor = tables.tensors[ask.items[found.item].tensor.slot].id;
+    const uint64_t tensor = tables.tensors[ask.items[found.item].tensor.index].id;
     return Refused(OwnLeasesRefusal(tables, *ask.session, tensor), found.item);
   }
   if (ask.exclusive() && ask.op == Op::kAcquire) ClaimAll(tables, waiter);
@@ -100,11 +100,11 @@ bool StillBlocked(Tables& tables, Waiter& waiter, Conflict* conflict) {
   if (!conflict->blocked) return false;
   const Ask ask = AskOf(tables, waiter);
   const ConflictCheck there = CheckConflictAt(tables, ask, conflict->at.item, conflict->at.piece);
-  conflict->blocked = there.verdict == Verdict::kBlocked;
+  conflict->blocked = there.outcome == ConflictOutcome::kBlocked;
   tables.work.Charge(CostOfLeasesScanned(there));
   // That is all there is to know, except for a writer, whose claims may have gone with another's, and for a request
   // that does not wait for its own session's leases.
-  if (conflict->blocked && there.blocker != Blocker::kLease && !Has(ask, proto::kFlagNoWaitOwn)) {
+  if (conflict->blocked && there.cause != ConflictCause::kLease && !Has(ask, proto::kFlagNoWaitOwn)) {
     WaitAtConflict(tables, waiter, there);
     return true;
   }
@@ -192,10 +192,10 @@ Outcome AdvanceLease(Tables& tables, Waiter& waiter, const ConflictCheck* known)
   }
   const ConflictCheck found = known != nullptr ? *known : CheckConflicts(tables, ask);
   tables.work.Charge(CostOfLeasesScanned(found));
-  if (found.verdict == Verdict::kRefused) return Refused(RefusalOf(tables, ask, found), found.item);
-  if (found.verdict == Verdict::kBlocked) return OnLeaseConflict(tables, waiter, wait, found);
+  if (found.outcome == ConflictOutcome::kRefused) return Refused(RefusalOf(tables, ask, found), found.item);
+  if (found.outcome == ConflictOutcome::kBlocked) return OnLeaseConflict(tables, waiter, wait, found);
   const bool fits = LeasesFit(tables, ask);
-  if (fits && found.verdict == Verdict::kReady) return Ready();
+  if (fits && found.outcome == ConflictOutcome::kReady) return Ready();
   Outcome outcome = fits ? TryReserve(tables, waiter, wait) : OnLeaseLimit(tables, waiter, wait);
   if (outcome.progress != Progress::kWaits || !Has(ask, proto::kFlagNoWait)) return outcome;
   tables.work.Charge(kRefusalCost);
@@ -211,8 +211,8 @@ Outcome AdvanceFree(Tables& tables, Waiter& waiter) {
   const Ask ask = AskOf(tables, waiter);
   const ConflictCheck found = CheckConflicts(tables, ask);
   tables.work.Charge(CostOfLeasesScanned(found));
-  if (found.verdict == Verdict::kRefused) return Refused(RefusalOf(tables, ask, found), found.item);
-  return found.verdict == Verdict::kBlocked ? OnConflict(tables, waiter, &wait->conflict, found) : Ready();
+  if (found.outcome == ConflictOutcome::kRefused) return Refused(RefusalOf(tables, ask, found), found.item);
+  return found.outcome == ConflictOutcome::kBlocked ? OnConflict(tables, waiter, &wait->conflict, found) : Ready();
 }
 
 }  // namespace tier::tiering

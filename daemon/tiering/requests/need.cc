@@ -19,7 +19,7 @@ bool Missing(const Ask& ask, const WaitItem& item, const Tensor& tensor, const P
 Need NeedOf(const Tables& tables, const Ask& ask) {
   Need need;
   for (const WaitItem& item : ask.items) {
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.index];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
       if (!Missing(ask, item, tensor, tables.PieceOf(tensor, k))) continue;
       const uint32_t pages = PagesOfPiece(tensor, k);
@@ -30,17 +30,17 @@ Need NeedOf(const Tables& tables, const Ask& ask) {
 }
 
 uint64_t NewlyHeldPages(const Tables& tables, std::span<const WaitItem> items) {
-  std::vector<std::pair<TensorSlot, uint32_t>> fresh;
+  std::vector<std::pair<TensorIndex, uint32_t>> fresh;
   for (const WaitItem& item : items) {
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.index];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      if (!Held(tables.PieceOf(tensor, k))) fresh.emplace_back(item.tensor.slot, k);
+      if (!Held(tables.PieceOf(tensor, k))) fresh.emplace_back(item.tensor.index, k);
     }
   }
   std::sort(fresh.begin(), fresh.end());
   fresh.erase(std::unique(fresh.begin(), fresh.end()), fresh.end());
   uint64_t pages = 0;
-  for (const auto& [slot, number] : fresh) pages += PagesOfPiece(tables.tensors[slot], number);
+  for (const auto& [index, number] : fresh) pages += PagesOfPiece(tables.tensors[index], number);
   return pages;
 }
 

@@ -69,7 +69,7 @@ proto::ErrorRecord Figures(const Tables& tables, const JobState& job, uint64_t r
 }
 
 // Who leases the piece, or any, as far as a look at some sessions' newest leases tells.
-std::string HoldersOf(const Tables& tables, const JobState& job, TensorSlot tensor, std::optional<uint32_t> piece) {
+std::string HoldersOf(const Tables& tables, const JobState& job, TensorIndex tensor, std::optional<uint32_t> piece) {
   constexpr uint32_t kScannedMax = 256;     // Of one session.
   constexpr uint32_t kScannedInAll = 1024;  // And of all.
   std::string text;
@@ -77,16 +77,16 @@ std::string HoldersOf(const Tables& tables, const JobState& job, TensorSlot tens
   uint32_t scanned_in_all = 0;
   for (const SessionState* session : job.sessions) {
     uint32_t scanned = 0;
-    LeaseSlot slot = session->record.leases;
-    for (; slot != kNoLease && scanned < kScannedMax; slot = tables.leases[slot].next, ++scanned) {
-      const Lease& lease = tables.leases[slot];
+    LeaseIndex index = session->record.leases;
+    for (; index != kNoLease && scanned < kScannedMax; index = tables.leases[index].next, ++scanned) {
+      const Lease& lease = tables.leases[index];
       if (lease.tensor == tensor && (!piece || *piece - lease.first_piece < lease.piece_count)) break;
     }
     scanned_in_all += scanned + 1;
     if (named == kNamedMax || scanned_in_all > kScannedInAll) break;
-    if (slot == kNoLease || scanned == kScannedMax) continue;
+    if (index == kNoLease || scanned == kScannedMax) continue;
     text += fmt::format("{}session {} ({})", named++ == 0 ? "" : ", ", static_cast<uint64_t>(session->id),
-                        tables.leases[slot].exclusive() ? "writing" : "reading");
+                        tables.leases[index].exclusive() ? "writing" : "reading");
   }
   return text.empty() ? "another request" : text;
 }
@@ -102,9 +102,9 @@ Refusal FlushRefusal(const Tables& tables, const Waiter& waiter) {
   std::string next;
   const uint32_t at = waiter.flush().written.item;
   if (at < waiter.items.size() && tables.Alive(waiter.items[at].tensor)) {
-    const TensorSlot slot = waiter.items[at].tensor.slot;
-    refusal.record.tensor = tables.tensors[slot].id;
-    const SessionState* swapper = SwapperOf(tables, slot, {0, tables.tensors[slot].piece_count}, nullptr);
+    const TensorIndex index = waiter.items[at].tensor.index;
+    refusal.record.tensor = tables.tensors[index].id;
+    const SessionState* swapper = SwapperOf(tables, index, {0, tables.tensors[index].piece_count}, nullptr);
     next = fmt::format(", tensor {:#x} was {}", refusal.record.tensor,
                        swapper == nullptr ? "not" : UnfinishedSwapOf(*swapper));
   }
@@ -120,9 +120,9 @@ Refusal FlushRefusal(const Tables& tables, const Waiter& waiter) {
 Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint64_t tensor) {
   std::string list;
   uint32_t named = 0;
-  for (LeaseSlot slot = session.record.leases; slot != kNoLease && named < kNamedMax;
-       slot = tables.leases[slot].next, ++named) {
-    const Lease& lease = tables.leases[slot];
+  for (LeaseIndex index = session.record.leases; index != kNoLease && named < kNamedMax;
+       index = tables.leases[index].next, ++named) {
+    const Lease& lease = tables.leases[index];
     list += fmt::format("{}{} of tensor {:#x} bytes {} + {}", named == 0 ? "" : ", ",
                         lease.exclusive() ? "writing" : "reading", tables.tensors[lease.tensor].id, lease.offset,
                         lease.length);
@@ -138,39 +138,39 @@ Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint
 
 Refusal BlockedRefusal(const Tables& tables, const Ask& ask, const ConflictCheck& at) {
   const WaitItem& item = ask.items[at.item];
-  const Tensor& tensor = tables.tensors[item.tensor.slot];
+  const Tensor& tensor = tables.tensors[item.tensor.index];
   Refusal refusal{.code = Code::kTimeout};
   refusal.record = {.tensor = tensor.id, .requested = item.length, .limit = tensor.size};
   const char* what = ask.exclusive() ? "writing" : "reading";
-  switch (at.blocker) {
-    case Blocker::kUnsealed:
+  switch (at.cause) {
+    case ConflictCause::kUnsealed:
       refusal.detail = fmt::format(
           "tensor {:#x} is still being created by session {}: not every range was sealed; ask again "
           "when it is",
           tensor.id, tensor.creator);
       break;
-    case Blocker::kTransfer:
+    case ConflictCause::kTransfer:
       refusal.detail =
           fmt::format("tensor {:#x} at byte {} is on its way to or from a device; {} it has to wait, ask again",
                       tensor.id, uint64_t{at.piece} * kBlockSize, what);
       break;
-    case Blocker::kUpdate: {
+    case ConflictCause::kUpdate: {
       const PieceRange range{item.first_piece, item.piece_count};
-      const SessionState* swapper = SwapperOf(tables, item.tensor.slot, range, ask.session);
+      const SessionState* swapper = SwapperOf(tables, item.tensor.index, range, ask.session);
       refusal.detail = fmt::format("{} tensor {:#x} has to wait: it is {}; ask again when that has ended", what,
                                    tensor.id, swapper == nullptr ? "free now" : UnfinishedSwapOf(*swapper));
       break;
     }
-    case Blocker::kAnyLease:
+    case ConflictCause::kAnyLease:
       refusal.detail = fmt::format("freeing tensor {:#x} has to wait for {}; ask again when that has ended", tensor.id,
-                                   HoldersOf(tables, tables.JobOf(tensor), item.tensor.slot, std::nullopt));
+                                   HoldersOf(tables, tables.JobOf(tensor), item.tensor.index, std::nullopt));
       break;
-    case Blocker::kClaim:
-    case Blocker::kLease:
-    case Blocker::kNone:
+    case ConflictCause::kClaim:
+    case ConflictCause::kLease:
+    case ConflictCause::kNone:
       refusal.detail = fmt::format("{} tensor {:#x} at byte {} has to wait for {}; ask again when that has ended", what,
                                    tensor.id, uint64_t{at.piece} * kBlockSize,
-                                   HoldersOf(tables, tables.JobOf(tensor), item.tensor.slot, at.piece));
+                                   HoldersOf(tables, tables.JobOf(tensor), item.tensor.index, at.piece));
       break;
   }
   return refusal;
@@ -216,11 +216,11 @@ Refusal DeadlineRefusal(const Tables& tables, const Waiter& waiter) {
   ConflictCheck found;
   const Conflict& last = *ConflictOf(waiter.kind);
   if (last.blocked) found = CheckConflictAt(tables, ask, last.at.item, last.at.piece);
-  if (found.verdict != Verdict::kBlocked) found = CheckConflicts(tables, ask);
-  if (found.verdict == Verdict::kRefused) return RefusalOf(tables, ask, found);
-  if (found.verdict == Verdict::kBlocked) {
+  if (found.outcome != ConflictOutcome::kBlocked) found = CheckConflicts(tables, ask);
+  if (found.outcome == ConflictOutcome::kRefused) return RefusalOf(tables, ask, found);
+  if (found.outcome == ConflictOutcome::kBlocked) {
     const bool own = OwnLeasesBlock(tables, *ask.session, found, ask);
-    const uint64_t tensor = tables.tensors[ask.items[found.item].tensor.slot].id;
+    const uint64_t tensor = tables.tensors[ask.items[found.item].tensor.index].id;
     return own ? OwnLeasesRefusal(tables, *ask.session, tensor) : BlockedRefusal(tables, ask, found);
   }
   const bool beyond = !LeasesFit(tables, ask) && OnlyOwnLeases(*ask.session);

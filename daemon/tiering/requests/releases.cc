@@ -17,25 +17,25 @@ using proto::RequestItem;
 
 // False: it sealed what another request had freed or replaced meanwhile, and its bytes are gone. (A creation is nobody
 // else's: its own session gave it up.)
-bool ReleaseOne(Tables& tables, LeaseSlot slot, uint32_t flags, const SwapPart& part) {
-  const TensorRef tensor = tables.RefOf(tables.leases[slot].tensor);
-  const bool attached = !tables.tensors[tensor.slot].has(kDetached);
-  const bool exclusive = tables.leases[slot].exclusive();
-  const bool rewrites = exclusive && tables.tensors[tensor.slot].has(kVisible);
+bool ReleaseOne(Tables& tables, LeaseIndex index, uint32_t flags, const SwapPart& part) {
+  const TensorRef tensor = tables.RefOf(tables.leases[index].tensor);
+  const bool attached = !tables.tensors[tensor.index].has(kDetached);
+  const bool exclusive = tables.leases[index].exclusive();
+  const bool rewrites = exclusive && tables.tensors[tensor.index].has(kVisible);
   if ((flags & proto::kFlagUntouched) != 0 && exclusive) {
-    CancelGrant(tables, slot);
+    CancelGrant(tables, index);
   } else if ((flags & proto::kFlagAbandon) != 0 && exclusive) {
-    Abandon(tables, slot);
+    Abandon(tables, index);
   } else {
-    Release(tables, slot, part);
+    Release(tables, index, part);
   }
-  if ((flags & proto::kFlagFreeAfter) != 0 && attached && tables.Alive(tensor)) Detach(tables, tensor.slot);
+  if ((flags & proto::kFlagFreeAfter) != 0 && attached && tables.Alive(tensor)) Detach(tables, tensor.index);
   return attached || !rewrites || (flags & (proto::kFlagAbandon | proto::kFlagUntouched | proto::kFlagFreeAfter)) != 0;
 }
 
-// Whatever is wrong with it, the lease ends. `slot`: the one that the item names.
-std::optional<Refusal> ReleaseItem(Tables& tables, LeaseSlot slot, const RequestItem& item, uint32_t flags) {
-  if (slot == kNoLease) {
+// Whatever is wrong with it, the lease ends. `index`: the one that the item names.
+std::optional<Refusal> ReleaseItem(Tables& tables, LeaseIndex index, const RequestItem& item, uint32_t flags) {
+  if (index == kNoLease) {
     return Refusal{
         Code::kStale,
         fmt::format("lease {:#x} is not one this session holds: it ended, or belongs to another epoch", item.value),
@@ -43,14 +43,14 @@ std::optional<Refusal> ReleaseItem(Tables& tables, LeaseSlot slot, const Request
   }
   SwapPart part;
   const bool of_swap = item.length != 0 || item.offset != 0 || (flags & proto::kFlagMore) != 0;
-  if (!of_swap && flags == 0 && !tables.leases[slot].exclusive()) {
-    Release(tables, slot, part);
+  if (!of_swap && flags == 0 && !tables.leases[index].exclusive()) {
+    Release(tables, index, part);
     return std::nullopt;
   }
-  const uint64_t tensor = tables.tensors[tables.leases[slot].tensor].id;
+  const uint64_t tensor = tables.tensors[tables.leases[index].tensor].id;
   std::optional<Refusal> wrong;
-  if (of_swap) wrong = ReadSwapPart(tables, slot, item, flags, &part);
-  if (ReleaseOne(tables, slot, flags, part)) return wrong;
+  if (of_swap) wrong = ReadSwapPart(tables, index, item, flags, &part);
+  if (ReleaseOne(tables, index, flags, part)) return wrong;
   return Refusal{
       Code::kStale,
       fmt::format("tensor {:#x} was freed or replaced while it was being written: what was written is gone with it",
@@ -67,14 +67,14 @@ struct Releasing {
 bool ReleaseItems(Tables& tables, SessionState& session, const Releasing& releasing, ReleaseWait* wait) {
   for (; wait->next < releasing.items.size(); ++wait->next) {
     const RequestItem& item = releasing.items[wait->next];
-    const LeaseSlot slot = tables.leases.Find(item.value, session.slot);
-    const uint32_t cost = 1 + (slot == kNoLease ? 0 : tables.leases[slot].piece_count);
+    const LeaseIndex index = tables.leases.Find(item.value, session.index);
+    const uint32_t cost = 1 + (index == kNoLease ? 0 : tables.leases[index].piece_count);
     if (releasing.all) {
       tables.work.Charge(cost);
     } else if (!tables.work.TrySpend(cost)) {
       return false;
     }
-    std::optional<Refusal> wrong = ReleaseItem(tables, slot, item, releasing.flags);
+    std::optional<Refusal> wrong = ReleaseItem(tables, index, item, releasing.flags);
     if (!wrong || wait->refusal) continue;
     wait->refused_item = wait->next;
     wait->refusal = std::move(wrong);

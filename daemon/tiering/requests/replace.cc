@@ -15,18 +15,18 @@
 namespace tier::tiering {
 namespace {
 
-const Tensor& NewOf(const Tables& tables, const Ask& ask) { return tables.tensors[ask.items.front().tensor.slot]; }
+const Tensor& NewOf(const Tables& tables, const Ask& ask) { return tables.tensors[ask.items.front().tensor.index]; }
 
 // The tensor whose place it takes, as things stand.
-TensorSlot OldOf(const Tables& tables, const Ask& ask) {
+TensorIndex OldOf(const Tables& tables, const Ask& ask) {
   return ReplacedBy(tables, *ask.session, NewOf(tables, ask).id, (ask.flags & proto::kFlagShared) != 0);
 }
 
 // Calls visit(piece) for each piece whose RAM is free once its tensor is detached.
 template <typename Visit>
-void ForEachVacated(const Tables& tables, TensorSlot slot, Visit visit) {
-  if (slot == kNoTensor || tables.tensors[slot].lease_count != 0) return;
-  const Tensor& tensor = tables.tensors[slot];
+void ForEachVacated(const Tables& tables, TensorIndex index, Visit visit) {
+  if (index == kNoTensor || tables.tensors[index].lease_count != 0) return;
+  const Tensor& tensor = tables.tensors[index];
   if (tensor.piece_count > kPlacePiecesMax) return;
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
     const Piece& piece = tables.PieceOf(tensor, k);
@@ -55,7 +55,7 @@ bool TakeMissing(Tables& tables, const Ask& ask, std::vector<base::PageRun>* tak
 
 // Runs for every piece of the ask that has none, were the old tensor gone. Empty: there are not enough. The pool is as
 // it was afterwards: what was taken out of it can be taken again once the old tensor is gone.
-std::vector<base::PageRun> PlanRuns(Tables& tables, const Ask& ask, TensorSlot old) {
+std::vector<base::PageRun> PlanRuns(Tables& tables, const Ask& ask, TensorIndex old) {
   JobState& job = *ask.session->job;
   std::vector<base::PageRun> lent;
   ForEachVacated(tables, old, [&](const Piece& piece) { lent.push_back(piece.ram); });
@@ -72,8 +72,8 @@ std::vector<base::PageRun> PlanRuns(Tables& tables, const Ask& ask, TensorSlot o
 
 }  // namespace
 
-TensorSlot ReplacedBy(const Tables& tables, const SessionState& session, uint64_t id, bool shared) {
-  const TensorSlot present = FindTensor(tables, session, id, shared);
+TensorIndex ReplacedBy(const Tables& tables, const SessionState& session, uint64_t id, bool shared) {
+  const TensorIndex present = FindTensor(tables, session, id, shared);
   if (present == kNoTensor) return kNoTensor;
   const Tensor& tensor = tables.tensors[present];
   const bool ours = tensor.has(kVisible) || tensor.creator == static_cast<uint64_t>(session.id);
@@ -87,8 +87,8 @@ bool AwaitsPlace(const Tables& tables, const Ask& ask) {
 std::optional<Refusal> PlaceRefusal(const Tables& tables, const Ask& ask) {
   const Tensor& tensor = NewOf(tables, ask);
   const JobState& job = tables.JobOf(tensor);
-  const TensorSlot old = OldOf(tables, ask);
-  const TensorSlot present = tables.names.Find({tensor.job, tensor.space, tensor.id});
+  const TensorIndex old = OldOf(tables, ask);
+  const TensorIndex present = tables.names.Find({tensor.job, tensor.space, tensor.id});
   if (present != kNoTensor && present != old) return ExistsRefusal(tables.tensors[present], tensor.size);
   const uint64_t freed = old == kNoTensor ? 0 : PagesOf(tables.tensors[old].size);
   return CapacityRefusal(tables, job, {.tensor = tensor.id, .size = tensor.size}, job.pages.logical() - freed);
@@ -106,13 +106,13 @@ Vacated VacatedBy(const Tables& tables, const Ask& ask) {
 
 TensorRef PlaceToKeep(const Tables& tables, const Ask& ask) {
   if (!AwaitsPlace(tables, ask)) return {};
-  const TensorSlot old = OldOf(tables, ask);
+  const TensorIndex old = OldOf(tables, ask);
   if (old == kNoTensor || tables.tensors[old].piece_count > kPlacePiecesMax) return {};
   return tables.tensors[old].lease_count != 0 ? TensorRef{} : tables.RefOf(old);
 }
 
 uint32_t PlacePieces(const Tables& tables, const Ask& ask) {
-  const TensorSlot old = AwaitsPlace(tables, ask) ? OldOf(tables, ask) : kNoTensor;
+  const TensorIndex old = AwaitsPlace(tables, ask) ? OldOf(tables, ask) : kNoTensor;
   const uint32_t count = old == kNoTensor ? 0 : tables.tensors[old].piece_count;
   return count > kPlacePiecesMax ? 0 : count;
 }
@@ -121,12 +121,12 @@ bool ReserveInPlace(Tables& tables, const Ask& ask) {
   JobState& job = *ask.session->job;
   const uint64_t vacated = VacatedBy(tables, ask).pages;
   if (vacated == 0 || vacated + job.pool.free_pages() < NeedOf(tables, ask).pages()) return false;
-  const TensorSlot old = OldOf(tables, ask);
+  const TensorIndex old = OldOf(tables, ask);
   const std::vector<base::PageRun> runs = PlanRuns(tables, ask, old);
   if (runs.empty()) return false;
   tables.work.Prepaid([&] { TakePlace(tables, ask); });  // All of the old tensor's RAM is needed now.
   const WaitItem& item = ask.items.front();
-  const Tensor& tensor = tables.tensors[item.tensor.slot];
+  const Tensor& tensor = tables.tensors[item.tensor.index];
   size_t next = 0;
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     const PieceId id = tables.tensors.PieceOf(tensor, k);
@@ -141,9 +141,9 @@ bool ReserveInPlace(Tables& tables, const Ask& ask) {
 
 void TakePlace(Tables& tables, const Ask& ask) {
   if (!AwaitsPlace(tables, ask)) return;
-  const TensorSlot old = OldOf(tables, ask);
+  const TensorIndex old = OldOf(tables, ask);
   if (old != kNoTensor) Detach(tables, old);
-  NameTensor(tables, ask.items.front().tensor.slot);
+  NameTensor(tables, ask.items.front().tensor.index);
 }
 
 }  // namespace tier::tiering

@@ -22,7 +22,7 @@ inline constexpr uint32_t kPlaceCost = 1 + kFreeCost;  // Units of work for each
 static_assert(proto::kSpansPerCompletionMax + 1 + kPlaceCost * kPlacePiecesMax <= kLookMax);
 
 // Whose place a create takes, if any: what somebody else is still creating is nobody's to replace.
-TensorSlot ReplacedBy(const Tables& tables, const SessionState& session, uint64_t id, bool shared);
+TensorIndex ReplacedBy(const Tables& tables, const SessionState& session, uint64_t id, bool shared);
 // The ask is a create that waits for the place of another.
 bool AwaitsPlace(const Tables& tables, const Ask& ask);
 // What became of the name, or of the space for tensors, since it was asked for. None: it may take the place.

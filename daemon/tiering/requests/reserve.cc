@@ -15,7 +15,7 @@ namespace {
 
 // All of an item in one piece of the pool, where it has that much: runs are what makes a tensor contiguous.
 bool GiveWhole(Tables& tables, const Ask& ask, const WaitItem& item, std::vector<PieceId>* given) {
-  const Tensor& tensor = tables.tensors[item.tensor.slot];
+  const Tensor& tensor = tables.tensors[item.tensor.index];
   uint32_t blocks = 0;
   uint32_t tail = 0;
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
@@ -36,7 +36,7 @@ bool GiveWhole(Tables& tables, const Ask& ask, const WaitItem& item, std::vector
 }
 
 bool GiveOneByOne(Tables& tables, const Ask& ask, const WaitItem& item, bool may_evict, std::vector<PieceId>* given) {
-  const Tensor& tensor = tables.tensors[item.tensor.slot];
+  const Tensor& tensor = tables.tensors[item.tensor.index];
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     if (!Missing(ask, item, tensor, tables.PieceOf(tensor, k))) continue;
     const base::PageRun run = TakeRun(tables, tables.JobOf(tensor), PagesOfPiece(tensor, k), may_evict);
@@ -63,7 +63,7 @@ bool GiveAll(Tables& tables, const Ask& ask, bool may_evict) {
 
 void StartReads(Tables& tables, const Ask& ask) {
   for (const WaitItem& item : ask.items) {
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.index];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
       const Piece& piece = tables.PieceOf(tensor, k);
       const bool unread = piece.copies == Copies::kSsd && piece.activity == Activity::kNone && piece.has(kReserved);
@@ -86,8 +86,8 @@ bool LeasesFit(const Tables& tables, const Ask& ask) {
 
 void AddPieces(Tables& tables, const Ask& ask) {
   for (const WaitItem& item : ask.items) {
-    if (!tables.Alive(item.tensor) || tables.tensors[item.tensor.slot].has(kVisible)) continue;
-    AddPieces(tables, item.tensor.slot, item.first_piece, item.piece_count);
+    if (!tables.Alive(item.tensor) || tables.tensors[item.tensor.index].has(kVisible)) continue;
+    AddPieces(tables, item.tensor.index, item.first_piece, item.piece_count);
   }
 }
 

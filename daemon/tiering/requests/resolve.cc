@@ -21,16 +21,16 @@ bool ResolveItems(Tables& tables, SessionState& session, const Request& request,
   const bool shared = IsShared(request);
   for (size_t i = 0; i < request.items.size(); ++i) {
     const RequestItem& asked = request.items[i];
-    const TensorSlot slot = FindTensor(tables, session, asked.tensor, shared);
-    if (slot == kNoTensor) {
+    const TensorIndex index = FindTensor(tables, session, asked.tensor, shared);
+    if (index == kNoTensor) {
       Refuse(tables, session, request, i,
              {Code::kNotFound,
               fmt::format("no tensor {:#x} in the {} namespace", asked.tensor, shared ? "shared" : "session's"),
               {.tensor = asked.tensor}});
       return false;
     }
-    const Tensor& tensor = tables.tensors[slot];
-    WaitItem item{.tensor = {slot, tensor.salt}, .id = asked.tensor};
+    const Tensor& tensor = tables.tensors[index];
+    WaitItem item{.tensor = {index, tensor.salt}, .id = asked.tensor};
     const RequestItem whole{.tensor = asked.tensor};
     if (!SetRange(ranges ? asked : whole, tensor.size, &item)) {
       Refuse(tables, session, request, i, BadRange(asked, tensor.size));

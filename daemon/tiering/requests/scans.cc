@@ -52,11 +52,11 @@ bool Go(Tables& tables, Op op, std::span<const WaitItem> items, Scan* scan) {
   for (; scan->item < items.size(); ++scan->item, scan->piece = 0) {
     const WaitItem& item = items[scan->item];
     if (!tables.Alive(item.tensor)) continue;
-    const Tensor& tensor = tables.tensors[item.tensor.slot];
+    const Tensor& tensor = tables.tensors[item.tensor.index];
     TIER_CHECK(item.first_piece + item.piece_count <= tensor.piece_count, "pieces {} + {} of {}", item.first_piece,
                item.piece_count, tensor.piece_count);
-    if (op == Op::kAccept) EndUpdates(tables, item.tensor.slot);
-    if (op == Op::kStat && !BreakEnding(tables, item.tensor.slot)) return false;
+    if (op == Op::kAccept) EndUpdates(tables, item.tensor.index);
+    if (op == Op::kStat && !BreakEnding(tables, item.tensor.index)) return false;
     for (; scan->piece < item.piece_count && (op != Op::kAccept || tensor.torn()); ++scan->piece) {
       if (!tables.work.TrySpend()) return false;
       const PieceId id = tables.tensors.PieceOf(tensor, item.first_piece + scan->piece);
@@ -69,15 +69,15 @@ bool Go(Tables& tables, Op op, std::span<const WaitItem> items, Scan* scan) {
 void AnswerScan(Tables& tables, const Ask& ask, const Scan& scan) {
   SessionState& session = *ask.session;
   for (const WaitItem& item : ask.items) {
-    if (ask.op == Op::kAccept && tables.Alive(item.tensor)) EndUpdates(tables, item.tensor.slot);
+    if (ask.op == Op::kAccept && tables.Alive(item.tensor)) EndUpdates(tables, item.tensor.index);
   }
   if (ask.op == Op::kDrop) return AnswerValue(tables, session, ask.sequence, ask.op, scan.ram_bytes);
   const WaitItem& first = ask.items.front();
   if (!tables.Alive(first.tensor)) {
     return AnswerRefusal(tables, session, {ask.sequence, ask.op, 0},
-                         RefusalOf(tables, ask, {.verdict = Verdict::kRefused}));
+                         RefusalOf(tables, ask, {.outcome = ConflictOutcome::kRefused}));
   }
-  const Tensor& tensor = tables.tensors[first.tensor.slot];
+  const Tensor& tensor = tables.tensors[first.tensor.index];
   if (ask.op == Op::kAccept) {
     return AnswerValue(tables, session, ask.sequence, ask.op, tensor.generation);
   }

@@ -50,7 +50,7 @@ uint64_t NameOnce(Tables& tables) {
   std::unordered_set<uint32_t> named;
   uint64_t bytes = 0;
   for (WaitItem& item : tables.scratch.items) {
-    if (named.insert(Value(item.tensor.slot)).second) {
+    if (named.insert(Value(item.tensor.index)).second) {
       bytes += item.length;
     } else {
       item.tensor = {};
@@ -130,7 +130,7 @@ void SubmitAccept(Tables& tables, SessionState& session, const Request& request)
 void SubmitTear(Tables& tables, SessionState& session, const Request& request) {
   if (!ResolveItems(tables, session, request, true)) return;
   for (size_t i = 0; i < tables.scratch.items.size(); ++i) {
-    const Tensor& tensor = tables.tensors[tables.scratch.items[i].tensor.slot];
+    const Tensor& tensor = tables.tensors[tables.scratch.items[i].tensor.index];
     if (tensor.has(kVisible)) continue;
     Refuse(tables, session, request, i,
            {Code::kInvalid,
@@ -139,7 +139,7 @@ void SubmitTear(Tables& tables, SessionState& session, const Request& request) {
     return;
   }
   for (const WaitItem& item : tables.scratch.items) TearRange(tables, session, item);
-  const Tensor& first = tables.tensors[tables.scratch.items.front().tensor.slot];
+  const Tensor& first = tables.tensors[tables.scratch.items.front().tensor.index];
   AnswerValue(tables, session, request.sequence, request.op, first.generation);
 }
 

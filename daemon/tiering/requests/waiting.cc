@@ -151,7 +151,7 @@ uint32_t CostOf(const Tables& tables, const Ask& ask) {
 
 void Enqueue(Tables& tables, const Ask& ask, Enqueued request) {
   Waiter kept{.session = ask.session->id,
-              .session_slot = ask.session->slot,
+              .session_index = ask.session->index,
               .job = ask.session->job,
               .sequence = ask.sequence,
               .op = ask.op,
@@ -182,7 +182,7 @@ void Enqueue(Tables& tables, const Ask& ask, Enqueued request) {
 }
 
 void FinishReleases(Tables& tables, const SessionState& session) {
-  for (const uint64_t number : tables.waits.ListSession(session.slot)) {
+  for (const uint64_t number : tables.waits.ListSession(session.index)) {
     Waiter& waiter = *tables.waits.Find(number);
     if (std::holds_alternative<ReleaseWait>(waiter.kind)) End(tables, waiter, FinishRelease(tables, waiter));
   }
@@ -190,7 +190,7 @@ void FinishReleases(Tables& tables, const SessionState& session) {
 
 bool ContinueReleases(Tables& tables, const SessionState& session) {
   if (session.releasing == 0) return true;
-  for (const uint64_t number : tables.waits.ListSession(session.slot)) {
+  for (const uint64_t number : tables.waits.ListSession(session.index)) {
     Waiter& waiter = *tables.waits.Find(number);
     if (!std::holds_alternative<ReleaseWait>(waiter.kind)) continue;
     if (tables.waits.ready(number)) tables.waits.Take(number);
@@ -270,7 +270,7 @@ void FinishInternal(Tables& tables, JobState& job) {
 }
 
 bool DropWaitersOf(Tables& tables, const SessionState& session) {
-  while (const uint64_t number = tables.waits.FirstOfSession(session.slot)) {
+  while (const uint64_t number = tables.waits.FirstOfSession(session.index)) {
     Waiter& waiter = *tables.waits.Find(number);
     if (!tables.work.TrySpend(waiter.work_cost / 2 + 1)) return false;  // A piece is unpinned, but not examined.
     Drop(tables, waiter);

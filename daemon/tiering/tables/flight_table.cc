@@ -8,28 +8,28 @@
 
 namespace tier::tiering {
 
-FlightSlot FlightTable::Add(const Flight& flight) {
+FlightIndex FlightTable::Add(const Flight& flight) {
   TIER_CHECK(flight.piece != kNoPiece, "a transfer of no piece, extent on device {}", flight.extent.device);
-  const FlightSlot slot = flights_.Allocate();
-  flights_.Edit(slot) = flight;
+  const FlightIndex index = flights_.Allocate();
+  flights_.Edit(index) = flight;
   writes_ += flight.direction == storage::Direction::kWrite ? 1 : 0;
-  return slot;
+  return index;
 }
 
-Flight FlightTable::Remove(FlightSlot slot) {
-  const Flight flight = std::exchange(flights_.Edit(slot), {});
-  TIER_CHECK(flight.piece != kNoPiece, "transfer {} ended twice", static_cast<uint32_t>(slot));
+Flight FlightTable::Remove(FlightIndex index) {
+  const Flight flight = std::exchange(flights_.Edit(index), {});
+  TIER_CHECK(flight.piece != kNoPiece, "transfer {} ended twice", static_cast<uint32_t>(index));
   if (flight.direction == storage::Direction::kWrite) {
-    TIER_CHECK(writes_ != 0, "transfer {} is one of no writes", static_cast<uint32_t>(slot));
+    TIER_CHECK(writes_ != 0, "transfer {} is one of no writes", static_cast<uint32_t>(index));
     --writes_;
   }
-  flights_.Free(slot);
+  flights_.Free(index);
   return flight;
 }
 
-void FlightTable::Start(FlightSlot slot) {
-  TIER_CHECK(!flights_[slot].started, "transfer {} started twice", static_cast<uint32_t>(slot));
-  flights_.Edit(slot).started = true;
+void FlightTable::Start(FlightIndex index) {
+  TIER_CHECK(!flights_[index].started, "transfer {} started twice", static_cast<uint32_t>(index));
+  flights_.Edit(index).started = true;
   any_started_ = true;
 }
 
@@ -40,14 +40,14 @@ void FlightTable::TakeQueued() {
 
 void FlightTable::CheckInvariants() const {
   std::unordered_set<uint32_t> queued;
-  for (const FlightSlot slot : queue_) {
-    TIER_CHECK(queued.insert(static_cast<uint32_t>(slot)).second && !flights_[slot].started, "transfer {} queued twice",
-               static_cast<uint32_t>(slot));
+  for (const FlightIndex index : queue_) {
+    TIER_CHECK(queued.insert(static_cast<uint32_t>(index)).second && !flights_[index].started,
+               "transfer {} queued twice", static_cast<uint32_t>(index));
   }
   uint32_t writes = 0;
-  ForEach([&](FlightSlot slot, const Flight& flight) {
-    TIER_CHECK(flight.started != queued.contains(static_cast<uint32_t>(slot)),
-               "transfer {} is neither queued nor started", static_cast<uint32_t>(slot));
+  ForEach([&](FlightIndex index, const Flight& flight) {
+    TIER_CHECK(flight.started != queued.contains(static_cast<uint32_t>(index)),
+               "transfer {} is neither queued nor started", static_cast<uint32_t>(index));
     writes += flight.direction == storage::Direction::kWrite ? 1 : 0;
   });
   TIER_CHECK(writes == writes_, "{} writes of {}", writes, writes_);

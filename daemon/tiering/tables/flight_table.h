@@ -16,7 +16,7 @@
 
 namespace tier::tiering {
 
-enum class FlightSlot : uint32_t {};
+enum class FlightIndex : uint32_t {};
 
 // A transfer that was decided on: queued until the port takes it, then in flight until its result.
 struct Flight {
@@ -29,17 +29,17 @@ struct Flight {
 
 class FlightTable {
  public:
-  FlightSlot Add(const Flight& flight);
-  const Flight& operator[](FlightSlot slot) const { return flights_[slot]; }
-  bool IsStarted(FlightSlot slot) const { return flights_.Contains(slot) && flights_[slot].started; }
-  Flight Remove(FlightSlot slot);
+  FlightIndex Add(const Flight& flight);
+  const Flight& operator[](FlightIndex index) const { return flights_[index]; }
+  bool IsStarted(FlightIndex index) const { return flights_.Contains(index) && flights_[index].started; }
+  Flight Remove(FlightIndex index);
   // The port has it from now on; it is to be told to begin when the turn ends (TakeStarted).
-  void Start(FlightSlot slot);
+  void Start(FlightIndex index);
   bool TakeStarted() { return std::exchange(any_started_, false); }
 
-  void Queue(FlightSlot slot) { queue_.push_back(slot); }
+  void Queue(FlightIndex index) { queue_.push_back(index); }
   // The oldest. None: the queue is empty.
-  std::optional<FlightSlot> next_queued() const {
+  std::optional<FlightIndex> next_queued() const {
     return queue_.empty() ? std::nullopt : std::optional(queue_.front());
   }
   void TakeQueued();  // That one. REQUIRES: there is one.
@@ -48,16 +48,16 @@ class FlightTable {
 
   template <typename Visit>
   void ForEach(Visit visit) const {
-    for (uint32_t slot = 0; slot < flights_.capacity(); ++slot) {
-      const Flight& flight = flights_[FlightSlot{slot}];
-      if (flight.piece != kNoPiece) visit(FlightSlot{slot}, flight);
+    for (uint32_t index = 0; index < flights_.capacity(); ++index) {
+      const Flight& flight = flights_[FlightIndex{index}];
+      if (flight.piece != kNoPiece) visit(FlightIndex{index}, flight);
     }
   }
   void CheckInvariants() const;
 
  private:
-  Slab<Flight, FlightSlot> flights_;
-  std::deque<FlightSlot> queue_;
+  Slab<Flight, FlightIndex> flights_;
+  std::deque<FlightIndex> queue_;
   uint32_t writes_ = 0;
   bool any_started_ = false;
 };

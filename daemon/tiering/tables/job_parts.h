@@ -155,22 +155,22 @@ class PendingFrees {
  public:
   // The tensors of a namespace that is gone (deferred_free.h).
   struct Namespace {
-    TensorSlot head = kNoTensor;
+    TensorIndex head = kNoTensor;
     uint64_t space = 0;
   };
 
   bool any() const { return any_frees() || teardowns_ != 0; }
   bool any_frees() const { return !namespaces_.empty() || !tensors_.empty(); }
 
-  void AddNamespace(TensorSlot head, uint64_t space) { namespaces_.push_back({head, space}); }
+  void AddNamespace(TensorIndex head, uint64_t space) { namespaces_.push_back({head, space}); }
   bool any_namespace() const { return !namespaces_.empty(); }
   const Namespace& newest_namespace() const { return namespaces_.back(); }
-  void SetNewestHead(TensorSlot head) { namespaces_.back().head = head; }
+  void SetNewestHead(TensorIndex head) { namespaces_.back().head = head; }
   void EndNewestNamespace() { namespaces_.pop_back(); }
 
   // Detached, without leases, with pieces that are still to be freed; oldest first.
-  const std::deque<TensorSlot>& tensors() const { return tensors_; }
-  void AddTensor(TensorSlot tensor) { tensors_.push_back(tensor); }
+  const std::deque<TensorIndex>& tensors() const { return tensors_; }
+  void AddTensor(TensorIndex tensor) { tensors_.push_back(tensor); }
   void EndOldestTensor() { tensors_.pop_front(); }
 
   // Sessions that are gone, with leases left.
@@ -182,7 +182,7 @@ class PendingFrees {
 
  private:
   std::vector<Namespace> namespaces_;
-  std::deque<TensorSlot> tensors_;
+  std::deque<TensorIndex> tensors_;
   uint32_t teardowns_ = 0;
 };
 

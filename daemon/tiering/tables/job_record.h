@@ -26,8 +26,8 @@ struct JobRecord {
   bool includes_session_tensors = false;  // Its manifest has sessions' tensors: when the last session has gone, alone.
   bool closing = false;                   // Gone for everybody; waits for its last transfer.
   uint64_t steps = 0;
-  TensorSlot shared_tensors = kNoTensor;  // Heads of their lists.
-  TensorSlot inherited_tensors = kNoTensor;
+  TensorIndex shared_tensors = kNoTensor;  // Heads of their lists.
+  TensorIndex inherited_tensors = kNoTensor;
   JobCounters counters;  // The counters, and the gauges kept as they change; the rest by Snapshot.
 };
 

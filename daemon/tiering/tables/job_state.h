@@ -30,25 +30,25 @@ inline constexpr uint64_t kInheritedSpace = UINT64_MAX;
 inline constexpr base::TimePoint kNever{base::Duration::max()};
 
 struct JobState {
-  JobState(JobSlot job_slot, const JobRecord& job_record)
+  JobState(JobIndex job_index, const JobRecord& job_record)
       : record(job_record),
-        slot(job_slot),
+        index(job_index),
         id(job_record.id),
         key(job_record.key.data()),
-        internal_record{.id = kInternalSession, .job = job_slot} {
-    internal_session.slot = kNoSessionSlot;
+        internal_record{.id = kInternalSession, .job = job_index} {
+    internal_session.index = kNoSessionIndex;
     internal_session.job = this;
   }
   JobState(const JobState&) = delete;
   JobState& operator=(const JobState&) = delete;
 
   const JobRecord& record;  // Changes through JobTable::Edit.
-  const JobSlot slot;
+  const JobIndex index;
   const JobId id;
-  const std::string key;                         // "uid/name": names its manifest.
-  MetadataAccount* metadata = nullptr;           // Of its user.
-  uint64_t charged_key_bytes = 0;                // To it, for `keys`.
-  EntitlementSlot entitlement = kNoEntitlement;  // Its record in the ledger.
+  const std::string key;                          // "uid/name": names its manifest.
+  MetadataAccount* metadata = nullptr;            // Of its user.
+  uint64_t charged_key_bytes = 0;                 // To it, for `keys`.
+  EntitlementIndex entitlement = kNoEntitlement;  // Its record in the ledger.
   base::BlockPool pool;
   std::unique_ptr<EvictionPolicy> policy;
   InternTable keys;
@@ -60,7 +60,7 @@ struct JobState {
   uint64_t charged_manifest_bytes = 0;  // For the one that is being put together, is at the store, or is replayed.
   std::vector<SessionState*> sessions;
   const SessionRecord internal_record;
-  // Who asks when the daemon does: kInternalSession, no slot, no tensors, none of `sessions`.
+  // Who asks when the daemon does: kInternalSession, no index, no tensors, none of `sessions`.
   SessionState internal_session{internal_record};
   JobWindows windows;
   JobTransfers transfers;

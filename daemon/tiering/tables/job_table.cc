@@ -7,7 +7,7 @@
 
 namespace tier::tiering {
 void JobTable::AddTo(Queue* queue, bool Queued::* flag, JobState& job) {
-  if (std::exchange(queued_[Value(job.slot)].*flag, true)) return;
+  if (std::exchange(queued_[Value(job.index)].*flag, true)) return;
   queue->push_back(&job);
 }
 
@@ -15,13 +15,13 @@ void JobTable::AddTo(Queue* queue, bool Queued::* flag, JobState& job) {
 void JobTable::TakeAll(Queue* queue, bool Queued::* flag, Queue* jobs) {
   jobs->clear();
   std::swap(*jobs, *queue);
-  for (const JobState* job : *jobs) queued_[Value(job->slot)].*flag = false;
+  for (const JobState* job : *jobs) queued_[Value(job->index)].*flag = false;
   std::erase_if(*jobs, [](const JobState* job) { return job->record.closing; });
 }
 
 JobState& JobTable::Open(JobId id, const JobOptions& options) {
-  const JobSlot slot = records_.Allocate();
-  JobRecord& record = records_.Edit(slot);
+  const JobIndex index = records_.Allocate();
+  JobRecord& record = records_.Edit(index);
   record = {.id = id,
             .owner = memory::OwnerId{next_owner_++},
             .uid = options.uid,
@@ -31,13 +31,13 @@ JobState& JobTable::Open(JobId id, const JobOptions& options) {
             .replaces_existing = options.replace_existing};
   TIER_CHECK(options.key.size() < record.key.size(), "a key of {} bytes", options.key.size());
   std::ranges::copy(options.key, record.key.begin());
-  if (Value(slot) >= by_slot_.size()) {
-    by_slot_.resize(size_t{Value(slot)} + 1);
-    queued_.resize(by_slot_.size());
+  if (Value(index) >= by_index_.size()) {
+    by_index_.resize(size_t{Value(index)} + 1);
+    queued_.resize(by_index_.size());
   }
-  queued_[Value(slot)] = {};
-  by_slot_[Value(slot)] = std::make_unique<JobState>(slot, record);
-  JobState* const opened = by_slot_[Value(slot)].get();
+  queued_[Value(index)] = {};
+  by_index_[Value(index)] = std::make_unique<JobState>(index, record);
+  JobState* const opened = by_index_[Value(index)].get();
   TIER_CHECK(by_id_.emplace(id, opened).second, "job {} opened twice", static_cast<uint64_t>(id));
   by_owner_.emplace(static_cast<uint32_t>(record.owner), opened);
   TIER_CHECK(opened->key.empty() || by_key_.emplace(opened->key, opened).second, "job {} opened twice", opened->key);
@@ -71,16 +71,16 @@ void JobTable::Close(JobState& job) {
 }
 
 void JobTable::Remove(JobState& job) {
-  TIER_CHECK(job.record.closing && &At(job.slot) == &job, "job {} is open, or gone", job.key);
+  TIER_CHECK(job.record.closing && &At(job.index) == &job, "job {} is open, or gone", job.key);
   AddCounters(job.record.counters, &closed_totals_);
   std::erase(closing_, &job);
   std::erase(maintenance_, &job);
   std::erase(port_wanted_, &job);
   std::erase(freeing_, &job);
   DropWriteRetry(job);
-  const JobSlot slot = job.slot;
-  by_slot_[Value(slot)].reset();
-  records_.Free(slot);
+  const JobIndex index = job.index;
+  by_index_[Value(index)].reset();
+  records_.Free(index);
 }
 
 void JobTable::NeedMaintenance(JobState& job) { AddTo(&maintenance_, &Queued::maintenance, job); }
@@ -105,13 +105,13 @@ void JobTable::RemoveDirty(JobState& job, uint64_t pages) {
 }
 
 void JobTable::DropWriteRetry(const JobState& job) {
-  const Queued& queued = queued_[Value(job.slot)];
+  const Queued& queued = queued_[Value(job.index)];
   if (queued.write_retry) write_retries_.erase({queued.write_retry_at, static_cast<uint64_t>(job.id)});
 }
 
 void JobTable::RetryWritesAt(JobState& job, base::TimePoint at) {
   DropWriteRetry(job);
-  Queued& queued = queued_[Value(job.slot)];
+  Queued& queued = queued_[Value(job.index)];
   queued.write_retry = true;
   queued.write_retry_at = at;
   write_retries_.emplace(at, static_cast<uint64_t>(job.id));
@@ -122,7 +122,7 @@ JobState* JobTable::TakeWriteRetry(base::TimePoint now) {
     JobState* const job = Find(JobId{write_retries_.begin()->second});
     write_retries_.erase(write_retries_.begin());
     if (job == nullptr) continue;  // Closed meanwhile: nothing of it is written any more.
-    queued_[Value(job->slot)].write_retry = false;
+    queued_[Value(job->index)].write_retry = false;
     return job;
   }
   return nullptr;
@@ -137,7 +137,7 @@ void JobTable::NoteFrees(JobState& job) { AddTo(&freeing_, &Queued::freeing, job
 
 void JobTable::ListFreeing(std::vector<JobState*>* jobs) {
   std::erase_if(freeing_, [&](const JobState* job) {
-    bool& freeing = queued_[Value(job->slot)].freeing;
+    bool& freeing = queued_[Value(job->index)].freeing;
     freeing = job->frees.any_frees();
     return !freeing;
   });
@@ -157,7 +157,7 @@ void JobTable::CheckInvariants() const {
     return std::ranges::find(queue, &job) != queue.end();
   };
   ForEach([&](const JobState& job) {
-    const Queued& is = queued_[Value(job.slot)];
+    const Queued& is = queued_[Value(job.index)];
     TIER_CHECK(is.maintenance == queued(maintenance_, job) && is.port == queued(port_wanted_, job),
                "job {} is in a queue it does not know of", job.key);
     TIER_CHECK(is.freeing == queued(freeing_, job) && (is.freeing || !job.frees.any_frees()),

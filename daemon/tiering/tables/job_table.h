@@ -29,8 +29,8 @@ class JobTable {
   // Gives it its owner number. REQUIRES: no open job of that id, or of that key where it has one; of less than
   // kJobKeySize bytes.
   JobState& Open(JobId id, const JobOptions& options);
-  JobState& At(JobSlot slot) const { return *by_slot_[Value(slot)]; }  // REQUIRES: open or closing.
-  JobRecord& Edit(const JobState& job) { return records_.Edit(job.slot); }
+  JobState& At(JobIndex index) const { return *by_index_[Value(index)]; }  // REQUIRES: open or closing.
+  JobRecord& Edit(const JobState& job) { return records_.Edit(job.index); }
   JobState* Find(JobId id) const;
   JobState* FindByOwner(memory::OwnerId owner) const;
   JobState* FindByKey(const std::string& key) const;
@@ -58,7 +58,7 @@ class JobTable {
   uint32_t port_rivals() const { return port_rivals_; }
   // Its writes are tried again at that time, and not before.
   void RetryWritesAt(JobState& job, base::TimePoint at);
-  base::TimePoint write_retry_at(const JobState& job) const { return queued_[Value(job.slot)].write_retry_at; }
+  base::TimePoint write_retry_at(const JobState& job) const { return queued_[Value(job.index)].write_retry_at; }
   JobState* TakeWriteRetry(base::TimePoint now);  // One that is due; null: none.
   bool any_write_retry() const { return !write_retries_.empty(); }
   std::optional<base::TimePoint> NextWriteRetry() const;
@@ -91,8 +91,8 @@ class JobTable {
   std::unordered_map<JobId, JobState*> by_id_;
   std::unordered_map<uint32_t, JobState*> by_owner_;
   std::unordered_map<std::string, JobState*> by_key_;
-  Slab<JobRecord, JobSlot, 256> records_;
-  std::vector<std::unique_ptr<JobState>> by_slot_;
+  Slab<JobRecord, JobIndex, 256> records_;
+  std::vector<std::unique_ptr<JobState>> by_index_;
   std::vector<JobState*> open_;
   std::vector<JobState*> closing_;
   JobCounters closed_totals_;
@@ -100,7 +100,7 @@ class JobTable {
   uint32_t port_rivals_ = 0;
   uint64_t dirty_pages_ = 0;
 
-  std::vector<Queued> queued_;  // By slot.
+  std::vector<Queued> queued_;  // By index.
   Queue maintenance_;
   Queue port_wanted_;
   Queue freeing_;

@@ -1,6 +1,6 @@
-// LeaseTable: who may touch what. A lease is named by slot and salt, so that a forged, stale or foreign id finds
-// nothing. No name is given twice: a slot that has used its last salt is never given out again. That takes 2^32 leases
-// in one slot, and costs one record each time.
+// LeaseTable: who may touch what. A lease is named by index and salt, so that a forged, stale or foreign id finds
+// nothing. No name is given twice: an index that has used its last salt is never given out again. That takes 2^32
+// leases in one index, and costs one record each time.
 //
 // Engine thread only; no allocation in steady state. Leases of a session form a list (its head stands in the session).
 #pragma once
@@ -12,22 +12,22 @@
 
 namespace tier::tiering {
 
-enum class LeaseSlot : uint32_t {};
-inline constexpr LeaseSlot kNoLease{UINT32_MAX};
-constexpr uint32_t Value(LeaseSlot slot) { return static_cast<uint32_t>(slot); }
+enum class LeaseIndex : uint32_t {};
+inline constexpr LeaseIndex kNoLease{UINT32_MAX};
+constexpr uint32_t Value(LeaseIndex index) { return static_cast<uint32_t>(index); }
 
 enum class LeaseKind : uint8_t { kNone, kRead, kWrite, kCreate };
 
 struct Lease {
   uint64_t offset = 0;  // Bytes of the tensor.
   uint64_t length = 0;
-  TensorSlot tensor = kNoTensor;
+  TensorIndex tensor = kNoTensor;
   uint32_t salt = 1;
   uint32_t first_piece = 0;
   uint32_t piece_count = 0;
-  LeaseSlot next = kNoLease;  // Of the same session.
-  LeaseSlot previous = kNoLease;
-  uint16_t session = 0;  // Slot.
+  LeaseIndex next = kNoLease;  // Of the same session.
+  LeaseIndex previous = kNoLease;
+  uint16_t session = 0;  // Index.
   LeaseKind kind = LeaseKind::kNone;
   bool discard = false;      // Granted without the old bytes.
   uint32_t publication = 0;  // How many turns had been published when it was granted.
@@ -39,42 +39,42 @@ static_assert(sizeof(Lease) == 48);
 
 class LeaseTable {
  public:
-  LeaseSlot Allocate() { return leases_.Allocate(); }
-  void Free(LeaseSlot slot) {
-    Lease& lease = leases_.Edit(slot);
-    TIER_CHECK(lease.kind != LeaseKind::kNone, "lease {} ended twice", Value(slot));
+  LeaseIndex Allocate() { return leases_.Allocate(); }
+  void Free(LeaseIndex index) {
+    Lease& lease = leases_.Edit(index);
+    TIER_CHECK(lease.kind != LeaseKind::kNone, "lease {} ended twice", Value(index));
     lease.kind = LeaseKind::kNone;
     if (lease.salt == UINT32_MAX) {
       ++retired_;
       return;
     }
     ++lease.salt;
-    leases_.Free(slot);
+    leases_.Free(index);
   }
-  const Lease& operator[](LeaseSlot slot) const { return leases_[slot]; }
-  Lease& Edit(LeaseSlot slot) { return leases_.Edit(slot); }
+  const Lease& operator[](LeaseIndex index) const { return leases_[index]; }
+  Lease& Edit(LeaseIndex index) { return leases_.Edit(index); }
 
   // What clients see; never 0.
-  uint64_t IdOf(LeaseSlot slot) const { return uint64_t{leases_[slot].salt} << 32 | (uint64_t{Value(slot)} + 1); }
+  uint64_t IdOf(LeaseIndex index) const { return uint64_t{leases_[index].salt} << 32 | (uint64_t{Value(index)} + 1); }
   // The live lease of that name held by that session, else kNoLease.
-  LeaseSlot Find(uint64_t id, uint16_t session) const {
+  LeaseIndex Find(uint64_t id, uint16_t session) const {
     const auto number = static_cast<uint32_t>(id);
     if (number == 0 || number > leases_.capacity()) return kNoLease;
-    const LeaseSlot slot{number - 1};
-    const Lease& lease = leases_[slot];
+    const LeaseIndex index{number - 1};
+    const Lease& lease = leases_[index];
     const bool found = lease.kind != LeaseKind::kNone && lease.salt == id >> 32 && lease.session == session;
-    return found ? slot : kNoLease;
+    return found ? index : kNoLease;
   }
   uint32_t used() const { return leases_.used() - retired_; }
   void CheckInvariants() const {
     uint32_t live = 0;
-    for (uint32_t i = 0; i < leases_.capacity(); ++i) live += leases_[LeaseSlot{i}].kind == LeaseKind::kNone ? 0 : 1;
+    for (uint32_t i = 0; i < leases_.capacity(); ++i) live += leases_[LeaseIndex{i}].kind == LeaseKind::kNone ? 0 : 1;
     TIER_CHECK(live == used(), "{} leases of {}", live, used());
   }
 
  private:
-  Slab<Lease, LeaseSlot> leases_;
-  uint32_t retired_ = 0;  // Slots that are used up.
+  Slab<Lease, LeaseIndex> leases_;
+  uint32_t retired_ = 0;  // Indices that are used up.
 };
 
 }  // namespace tier::tiering

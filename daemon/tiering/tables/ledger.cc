@@ -46,13 +46,13 @@ Ledger::Ledger(uint64_t arena_bytes, WindowSizes windows)
              "arena {}, windows of {} and {}", arena_, windows_.block, windows_.slot);
 }
 
-Ledger::Entitlement& Ledger::At(EntitlementSlot job) {
+Ledger::Entitlement& Ledger::At(EntitlementIndex job) {
   TIER_CHECK(static_cast<uint32_t>(job) < jobs_.size() && jobs_[static_cast<uint32_t>(job)].used, "entitlement {}",
              static_cast<uint32_t>(job));
   return jobs_[static_cast<uint32_t>(job)];
 }
 
-const Ledger::Entitlement& Ledger::At(EntitlementSlot job) const {
+const Ledger::Entitlement& Ledger::At(EntitlementIndex job) const {
   TIER_CHECK(static_cast<uint32_t>(job) < jobs_.size() && jobs_[static_cast<uint32_t>(job)].used, "entitlement {}",
              static_cast<uint32_t>(job));
   return jobs_[static_cast<uint32_t>(job)];
@@ -67,7 +67,7 @@ uint64_t Ledger::EqualPart(const Entitlement& job, uint64_t unpromised) const {
   return std::min(Allowed(job), AlignDown(part, kPageSize));
 }
 
-Status Ledger::AdmitGuarantee(uint32_t uid, EntitlementSlot job, uint64_t bytes) const {
+Status Ledger::AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes) const {
   if (bytes == 0) return {};
   const Entitlement* changed = job == kNoEntitlement ? nullptr : &At(job);
   const auto found = user_by_uid_.find(uid);
@@ -118,7 +118,7 @@ uint32_t Ledger::UserOf(uint32_t uid) {
 }
 
 template <typename Apply>
-void Ledger::Change(EntitlementSlot job, Apply change) {
+void Ledger::Change(EntitlementIndex job, Apply change) {
   Entitlement& entry = At(job);
   User& user = users_[entry.user];
   const auto count = [&](int32_t sign) {
@@ -143,8 +143,8 @@ void Ledger::Recompute() {
     job.promised = job.equal_part() ? EqualPart(job, unpromised) : guarantee;
     promised_ += job.promised;
   }
-  std::vector<EntitlementSlot> claims = claims_;
-  for (const EntitlementSlot job : claims) {
+  std::vector<EntitlementIndex> claims = claims_;
+  for (const EntitlementIndex job : claims) {
     Entitlement& entry = At(job);
     const uint64_t owed = std::min(entry.claimed, InSlotWindows(Deficit(job)));
     claimed_ -= entry.claimed - owed;
@@ -154,29 +154,29 @@ void Ledger::Recompute() {
   ChooseTopClaim();
 }
 
-EntitlementSlot Ledger::Open(JobId id, uint32_t uid, Terms terms) {
+EntitlementIndex Ledger::Open(JobId id, uint32_t uid, Terms terms) {
   if (free_jobs_.empty()) {
-    free_jobs_.push_back(EntitlementSlot{static_cast<uint32_t>(jobs_.size())});
+    free_jobs_.push_back(EntitlementIndex{static_cast<uint32_t>(jobs_.size())});
     jobs_.emplace_back();
   }
-  const EntitlementSlot slot = free_jobs_.back();
+  const EntitlementIndex index = free_jobs_.back();
   free_jobs_.pop_back();
   const uint32_t user = UserOf(uid);
   ++users_[user].jobs;
-  jobs_[static_cast<uint32_t>(slot)] = {.id = id, .user = user, .used = true};
-  Set(slot, terms);
-  return slot;
+  jobs_[static_cast<uint32_t>(index)] = {.id = id, .user = user, .used = true};
+  Set(index, terms);
+  return index;
 }
 
-void Ledger::Set(EntitlementSlot job, Terms terms) {
+void Ledger::Set(EntitlementIndex job, Terms terms) {
   Change(job, [&](Entitlement& entry) { entry.terms = terms; });
 }
 
-void Ledger::SetLive(EntitlementSlot job, bool live) {
+void Ledger::SetLive(EntitlementIndex job, bool live) {
   Change(job, [&](Entitlement& entry) { entry.live = live; });
 }
 
-void Ledger::End(EntitlementSlot job) {
+void Ledger::End(EntitlementIndex job) {
   DropClaim(job);
   if (served_ == job) EndServing();
   SetUnbacked(job, 0);
@@ -185,7 +185,7 @@ void Ledger::End(EntitlementSlot job) {
   Change(job, [](Entitlement& entry) { entry.ended = true; });
 }
 
-void Ledger::Remove(EntitlementSlot job) {
+void Ledger::Remove(EntitlementIndex job) {
   Entitlement& entry = At(job);
   TIER_CHECK(entry.ended && entry.leased == 0 && entry.returning == 0, "job {} leases {}, returns {}",
              static_cast<uint64_t>(entry.id), entry.leased, entry.returning);
@@ -200,7 +200,7 @@ void Ledger::Remove(EntitlementSlot job) {
   free_jobs_.push_back(job);
 }
 
-void Ledger::AddHeld(EntitlementSlot job, uint64_t bytes) {
+void Ledger::AddHeld(EntitlementIndex job, uint64_t bytes) {
   Entitlement& entry = At(job);
   TIER_CHECK(!entry.ended, "job {} is closed", static_cast<uint64_t>(entry.id));
   entry.held += bytes;
@@ -212,7 +212,7 @@ void Ledger::AddHeld(EntitlementSlot job, uint64_t bytes) {
   ChooseTopClaim();
 }
 
-void Ledger::SubtractHeld(EntitlementSlot job, uint64_t bytes) {
+void Ledger::SubtractHeld(EntitlementIndex job, uint64_t bytes) {
   Entitlement& entry = At(job);
   TIER_CHECK(entry.held >= bytes, "job {} holds {} of {}", static_cast<uint64_t>(entry.id), entry.held, bytes);
   entry.held -= bytes;
@@ -220,13 +220,13 @@ void Ledger::SubtractHeld(EntitlementSlot job, uint64_t bytes) {
   if (entry.claimed != 0) ChooseTopClaim();
 }
 
-void Ledger::SubtractLeased(EntitlementSlot job, uint64_t bytes) {
+void Ledger::SubtractLeased(EntitlementIndex job, uint64_t bytes) {
   Entitlement& entry = At(job);
   TIER_CHECK(entry.leased >= bytes, "job {} leases {} of {}", static_cast<uint64_t>(entry.id), entry.leased, bytes);
   entry.leased -= bytes;
 }
 
-void Ledger::AskBack(EntitlementSlot job, uint64_t bytes, base::TimePoint now) {
+void Ledger::AskBack(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {
   SubtractHeld(job, bytes);
   Entitlement& entry = At(job);
   if (entry.returning == 0) entry.returning_since = now;
@@ -234,14 +234,14 @@ void Ledger::AskBack(EntitlementSlot job, uint64_t bytes, base::TimePoint now) {
   returning_ += bytes;
 }
 
-void Ledger::MissDeadline(EntitlementSlot job, uint64_t bytes) {
+void Ledger::MissDeadline(EntitlementIndex job, uint64_t bytes) {
   Entitlement& entry = At(job);
   entry.overdue += bytes;
   overdue_ += bytes;
   TIER_CHECK(entry.overdue <= entry.returning, "overdue {} of {}", entry.overdue, entry.returning);
 }
 
-void Ledger::TakeBack(EntitlementSlot job, uint64_t bytes, bool overdue) {
+void Ledger::TakeBack(EntitlementIndex job, uint64_t bytes, bool overdue) {
   Entitlement& entry = At(job);
   TIER_CHECK(entry.returning >= bytes && (!overdue || entry.overdue >= bytes), "{} of {}, {} overdue", bytes,
              entry.returning, entry.overdue);
@@ -257,7 +257,7 @@ void Ledger::SetHost(uint64_t owned_bytes, uint64_t reachable_bytes) {
   host_spare_ = reachable_bytes > owned_bytes ? reachable_bytes - owned_bytes : 0;
 }
 
-void Ledger::Claim(EntitlementSlot job, uint64_t bytes, base::TimePoint now) {
+void Ledger::Claim(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {
   Entitlement& entry = At(job);
   const uint64_t owed = entry.ended ? 0 : InSlotWindows(std::min(bytes, Deficit(job)));
   if (owed == 0) return DropClaim(job);
@@ -268,19 +268,19 @@ void Ledger::Claim(EntitlementSlot job, uint64_t bytes, base::TimePoint now) {
   ChooseTopClaim();
 }
 
-void Ledger::RenewClaim(EntitlementSlot job, base::TimePoint now) {
+void Ledger::RenewClaim(EntitlementIndex job, base::TimePoint now) {
   Entitlement& entry = At(job);
   if (entry.claimed != 0) entry.claim_expires = now + kClaimLifetime;
 }
 
-void Ledger::DropClaim(EntitlementSlot job) {
+void Ledger::DropClaim(EntitlementIndex job) {
   const auto found = std::find(claims_.begin(), claims_.end(), job);
   if (found == claims_.end()) return;
   RemoveClaim(job);
   ChooseTopClaim();
 }
 
-void Ledger::RemoveClaim(EntitlementSlot job) {
+void Ledger::RemoveClaim(EntitlementIndex job) {
   std::erase(claims_, job);
   Entitlement& entry = At(job);
   claimed_ -= entry.claimed;
@@ -303,12 +303,12 @@ bool Ledger::ExpireClaims(base::TimePoint now) {
 
 void Ledger::ChooseTopClaim() {
   top_claim_ = kNoEntitlement;
-  for (const EntitlementSlot job : claims_) {
+  for (const EntitlementIndex job : claims_) {
     if (top_claim_ == kNoEntitlement || Deficit(job) > Deficit(top_claim_)) top_claim_ = job;
   }
 }
 
-void Ledger::Serve(EntitlementSlot job, uint64_t bytes) {
+void Ledger::Serve(EntitlementIndex job, uint64_t bytes) {
   TIER_CHECK(!At(job).ended && bytes != 0, "job {} is served {}", static_cast<uint64_t>(At(job).id), bytes);
   served_ = job;
   served_bytes_ = InSlotWindows(bytes);
@@ -319,7 +319,7 @@ void Ledger::EndServing() {
   served_bytes_ = 0;
 }
 
-void Ledger::SetUnbacked(EntitlementSlot job, uint64_t bytes) {
+void Ledger::SetUnbacked(EntitlementIndex job, uint64_t bytes) {
   Entitlement& entry = At(job);
   unbacked_ = unbacked_ - entry.unbacked + bytes;
   entry.unbacked = bytes;
@@ -331,40 +331,40 @@ void Ledger::SetAllBacked() {
   unbacked_ = 0;
 }
 
-uint64_t Ledger::AllowedTo(EntitlementSlot job) const { return Allowed(At(job)); }
+uint64_t Ledger::AllowedTo(EntitlementIndex job) const { return Allowed(At(job)); }
 
-uint64_t Ledger::FirmBytes(EntitlementSlot job) const {
+uint64_t Ledger::FirmBytes(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
   // One window at least: less than one can be given to nobody else.
   return std::min(Allowed(entry), std::max(divisible_ - (promised_ - entry.promised), windows_.slot));
 }
 
-uint64_t Ledger::Deficit(EntitlementSlot job) const {
+uint64_t Ledger::Deficit(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
   return entry.promised - std::min(entry.promised, entry.held);
 }
 
-uint64_t Ledger::Surplus(EntitlementSlot job) const {
+uint64_t Ledger::Surplus(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
   return entry.ended ? 0 : entry.held - std::min(entry.promised, entry.held);
 }
 
-uint64_t Ledger::LeasableBy(EntitlementSlot job) const {
+uint64_t Ledger::LeasableBy(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
   const uint64_t others = guaranteed_ - (entry.ended ? 0 : entry.terms.guarantee_bytes);
   return others == 0 ? UINT64_MAX : AlignUp(arena_ - others, kPageSize);
 }
 
-uint64_t Ledger::LeaseMax(EntitlementSlot job) const { return std::min(Allowed(At(job)), LeasableBy(job)); }
+uint64_t Ledger::LeaseMax(EntitlementIndex job) const { return std::min(Allowed(At(job)), LeasableBy(job)); }
 
-bool Ledger::MayLease(EntitlementSlot job, uint64_t bytes, uint64_t ending_bytes) const {
+bool Ledger::MayLease(EntitlementIndex job, uint64_t bytes, uint64_t ending_bytes) const {
   const uint64_t leasable = LeasableBy(job);
   if (leasable == UINT64_MAX) return true;
   const uint64_t leased = At(job).leased;
   return leased - std::min(leased, ending_bytes) + bytes <= leasable;
 }
 
-Growth Ledger::GrowthOf(EntitlementSlot job, WindowKind kind) const {
+Growth Ledger::GrowthOf(EntitlementIndex job, WindowKind kind) const {
   const Entitlement& entry = At(job);
   const uint64_t next = entry.held + SizeOf(kind);
   // A limit is kept page by page where pages are taken; the last window of each kind may reach beyond it.
@@ -375,13 +375,13 @@ Growth Ledger::GrowthOf(EntitlementSlot job, WindowKind kind) const {
   return entry.held < entry.promised || next <= FirmBytes(job) ? Growth::kOwn : Growth::kBorrowed;
 }
 
-bool Ledger::Overshoots(EntitlementSlot job, WindowKind kind) const {
+bool Ledger::Overshoots(EntitlementIndex job, WindowKind kind) const {
   const Entitlement& entry = At(job);
   const uint64_t own = std::max(InSlotWindows(entry.promised), FirmBytes(job));
   return entry.held < entry.promised && entry.held + SizeOf(kind) > own;
 }
 
-bool Ledger::MayGrow(EntitlementSlot job, WindowKind kind) const {
+bool Ledger::MayGrow(EntitlementIndex job, WindowKind kind) const {
   const Entitlement& entry = At(job);
   if (entry.ended || host_debt_ != 0) return false;
   if (serving()) return served_ == job;
@@ -399,12 +399,12 @@ uint64_t Ledger::BytesToAskBack() const {
   return wanted > coming ? wanted - coming : 0;
 }
 
-uint64_t Ledger::BytesToGive(EntitlementSlot job) const {
+uint64_t Ledger::BytesToGive(EntitlementIndex job) const {
   if (serving()) return served_ == job ? 0 : At(job).held;
   return std::max(claims_.empty() ? 0 : Surplus(job), At(job).unbacked);
 }
 
-bool Ledger::MayGiveBelow(EntitlementSlot job, uint64_t window_bytes) const {
+bool Ledger::MayGiveBelow(EntitlementIndex job, uint64_t window_bytes) const {
   const uint64_t surplus = Surplus(job);
   if (serving() || claims_.empty() || surplus == 0 || surplus >= window_bytes) return false;
   return window_bytes - surplus < Deficit(top_claim_) || At(top_claim_).held == 0;
@@ -415,8 +415,8 @@ void Ledger::ListHolders(std::vector<JobId>* holders) const {
   for (uint32_t i = 0; i < jobs_.size(); ++i) {
     if (!jobs_[i].used) continue;
     // While one job is served all others are asked, those with a surplus first.
-    const bool asked = serving() && EntitlementSlot{i} != served_ && !jobs_[i].ended && jobs_[i].held != 0;
-    const uint64_t surplus = Surplus(EntitlementSlot{i});
+    const bool asked = serving() && EntitlementIndex{i} != served_ && !jobs_[i].ended && jobs_[i].held != 0;
+    const uint64_t surplus = Surplus(EntitlementIndex{i});
     if (asked || surplus != 0) order.emplace_back(UINT64_MAX - surplus, static_cast<uint64_t>(jobs_[i].id));
   }
   std::sort(order.begin(), order.end());

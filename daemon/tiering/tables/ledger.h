@@ -45,8 +45,8 @@
 
 namespace tier::tiering {
 
-enum class EntitlementSlot : uint32_t {};
-inline constexpr EntitlementSlot kNoEntitlement{UINT32_MAX};
+enum class EntitlementIndex : uint32_t {};
+inline constexpr EntitlementIndex kNoEntitlement{UINT32_MAX};
 
 // How long a job is owed what it asked for once. A job that still needs it asks again with its next request, and one
 // whose requests wait for room renews its claim in each turn.
@@ -77,76 +77,76 @@ class Ledger {
   // other guarantees stay, the part for nobody stays, and each job with sessions and without a guarantee keeps what it
   // would have if all users, and all jobs of its user, had equal parts, and never less than it leases now. NO_MEMORY
   // with figures.
-  Status AdmitGuarantee(uint32_t uid, EntitlementSlot job, uint64_t bytes) const;
+  Status AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes) const;
   // REQUIRES (and Set): AdmitGuarantee.
-  EntitlementSlot Open(JobId id, uint32_t uid, Terms terms);
-  void Set(EntitlementSlot job, Terms terms);
-  void SetLive(EntitlementSlot job, bool live);  // Its first session came, or its last one went.
-  void End(EntitlementSlot job);     // It is entitled to nothing any more. What it holds comes back by itself.
-  void Remove(EntitlementSlot job);  // REQUIRES: ended; it leases nothing.
+  EntitlementIndex Open(JobId id, uint32_t uid, Terms terms);
+  void Set(EntitlementIndex job, Terms terms);
+  void SetLive(EntitlementIndex job, bool live);  // Its first session came, or its last one went.
+  void End(EntitlementIndex job);     // It is entitled to nothing any more. What it holds comes back by itself.
+  void Remove(EntitlementIndex job);  // REQUIRES: ended; it leases nothing.
 
-  void AddHeld(EntitlementSlot job, uint64_t bytes);
-  void SubtractHeld(EntitlementSlot job, uint64_t bytes);
-  void AddLeased(EntitlementSlot job, uint64_t bytes) { At(job).leased += bytes; }
-  void SubtractLeased(EntitlementSlot job, uint64_t bytes);
-  void AskBack(EntitlementSlot job, uint64_t bytes, base::TimePoint now);  // From held to returning.
-  void MissDeadline(EntitlementSlot job, uint64_t bytes);                  // From returning to overdue.
-  void TakeBack(EntitlementSlot job, uint64_t bytes, bool overdue);        // They came.
+  void AddHeld(EntitlementIndex job, uint64_t bytes);
+  void SubtractHeld(EntitlementIndex job, uint64_t bytes);
+  void AddLeased(EntitlementIndex job, uint64_t bytes) { At(job).leased += bytes; }
+  void SubtractLeased(EntitlementIndex job, uint64_t bytes);
+  void AskBack(EntitlementIndex job, uint64_t bytes, base::TimePoint now);  // From held to returning.
+  void MissDeadline(EntitlementIndex job, uint64_t bytes);                  // From returning to overdue.
+  void TakeBack(EntitlementIndex job, uint64_t bytes, bool overdue);        // They came.
   // What all windows take, and what they could take as the host is now.
   void SetHost(uint64_t owned_bytes, uint64_t reachable_bytes);
 
   // It could not get so many bytes of windows. Below its promise they are owed to it; else nothing happens.
-  void Claim(EntitlementSlot job, uint64_t bytes, base::TimePoint now);
-  void RenewClaim(EntitlementSlot job, base::TimePoint now);
-  void DropClaim(EntitlementSlot job);
+  void Claim(EntitlementIndex job, uint64_t bytes, base::TimePoint now);
+  void RenewClaim(EntitlementIndex job, base::TimePoint now);
+  void DropClaim(EntitlementIndex job);
   bool ExpireClaims(base::TimePoint now);  // True: some did.
   // One job at a time may be served beyond its promise, because its request could never be granted otherwise and nobody
   // is owed anything (memory/stalled). It needs so many bytes of windows more. Until EndServing, all other jobs are
   // asked for windows, and this one alone may grow.
-  void Serve(EntitlementSlot job, uint64_t bytes);
+  void Serve(EntitlementIndex job, uint64_t bytes);
   void EndServing();
-  bool Serves(EntitlementSlot job) const { return served_ == job; }
+  bool Serves(EntitlementIndex job) const { return served_ == job; }
   bool serving() const { return served_ != kNoEntitlement; }
   // Its SSD devices have no room for what lies in these bytes beyond its firm ones. Until the next call.
-  void SetUnbacked(EntitlementSlot job, uint64_t bytes);
+  void SetUnbacked(EntitlementIndex job, uint64_t bytes);
   void SetAllBacked();
 
   uint64_t arena_bytes() const { return arena_; }
   uint64_t PartForNobody() const { return arena_ - divisible_; }
-  uint64_t PromisedTo(EntitlementSlot job) const { return At(job).promised; }
-  uint64_t AllowedTo(EntitlementSlot job) const;
-  uint64_t FirmBytes(EntitlementSlot job) const;
-  uint64_t HeldBy(EntitlementSlot job) const { return At(job).held; }
-  uint64_t LeasedBy(EntitlementSlot job) const { return At(job).leased; }
-  uint64_t ReturningBy(EntitlementSlot job) const { return At(job).returning; }
-  uint64_t Deficit(EntitlementSlot job) const;
-  uint64_t Surplus(EntitlementSlot job) const;
+  uint64_t PromisedTo(EntitlementIndex job) const { return At(job).promised; }
+  uint64_t AllowedTo(EntitlementIndex job) const;
+  uint64_t FirmBytes(EntitlementIndex job) const;
+  uint64_t HeldBy(EntitlementIndex job) const { return At(job).held; }
+  uint64_t LeasedBy(EntitlementIndex job) const { return At(job).leased; }
+  uint64_t ReturningBy(EntitlementIndex job) const { return At(job).returning; }
+  uint64_t Deficit(EntitlementIndex job) const;
+  uint64_t Surplus(EntitlementIndex job) const;
   // What it may lease in all: what no other job is guaranteed. UINT64_MAX: no other job is guaranteed anything.
-  uint64_t LeasableBy(EntitlementSlot job) const;
-  uint64_t LeaseMax(EntitlementSlot job) const;  // The same within its limit.
+  uint64_t LeasableBy(EntitlementIndex job) const;
+  uint64_t LeaseMax(EntitlementIndex job) const;  // The same within its limit.
   // May it lease so many bytes more, when some of its leases end with that?
-  bool MayLease(EntitlementSlot job, uint64_t bytes, uint64_t ending_bytes = 0) const;
+  bool MayLease(EntitlementIndex job, uint64_t bytes, uint64_t ending_bytes = 0) const;
   // On what terms it may come to hold one more window of this kind, now or later.
-  Growth GrowthOf(EntitlementSlot job, WindowKind kind) const;
+  Growth GrowthOf(EntitlementIndex job, WindowKind kind) const;
   // It is below its promise, but a part of such a window would be promised to others: a smaller one is to be preferred.
-  bool Overshoots(EntitlementSlot job, WindowKind kind) const;
+  bool Overshoots(EntitlementIndex job, WindowKind kind) const;
   // Is it this job's turn for a window? The host owes nothing, and nobody is owed; else only jobs below their promise
   // have one, the largest deficit first, and none that overshoots while others are owed what it takes.
-  bool MayGrow(EntitlementSlot job, WindowKind kind) const;
+  bool MayGrow(EntitlementIndex job, WindowKind kind) const;
 
   // Hand-over.
   bool anybody_owed() const { return !claims_.empty(); }  // Below its promise.
   uint64_t unbacked_bytes() const { return unbacked_; }
-  uint64_t UnbackedBy(EntitlementSlot job) const { return At(job).unbacked; }
+  uint64_t UnbackedBy(EntitlementIndex job) const { return At(job).unbacked; }
   uint64_t host_debt() const { return host_debt_; }
   uint64_t returning_bytes() const { return returning_; }
   uint64_t BytesToAskBack() const;  // Beyond what is coming and what the arena has left.
   // Bytes of windows that it is to lose at most: its surplus, while somebody is owed; what is not backed; all of them,
   // while another job is served.
-  uint64_t BytesToGive(EntitlementSlot job) const;
+  uint64_t BytesToGive(EntitlementIndex job) const;
   // Where its surplus is less than a window of so many bytes: may it go nevertheless, and leave the job below its
   // promise? Where that is the smaller deficit, or the job that is owed has no window at all.
-  bool MayGiveBelow(EntitlementSlot job, uint64_t window_bytes) const;
+  bool MayGiveBelow(EntitlementIndex job, uint64_t window_bytes) const;
   // Jobs with a surplus, the largest first.
   void ListHolders(std::vector<JobId>* holders) const;
   struct Debtor {
@@ -189,8 +189,8 @@ class Ledger {
   };
   static_assert(std::is_trivially_copyable_v<User>);
 
-  Entitlement& At(EntitlementSlot job);
-  const Entitlement& At(EntitlementSlot job) const;
+  Entitlement& At(EntitlementIndex job);
+  const Entitlement& At(EntitlementIndex job) const;
   uint64_t Allowed(const Entitlement& job) const;
   uint64_t EqualPart(const Entitlement& job, uint64_t unpromised) const;
   uint64_t SizeOf(WindowKind kind) const { return kind == WindowKind::kBlock ? windows_.block : windows_.slot; }
@@ -198,16 +198,16 @@ class Ledger {
   uint32_t UserOf(uint32_t uid);
   // Around a change of what decides the promises.
   template <typename Change>
-  void Change(EntitlementSlot job, Change change);
+  void Change(EntitlementIndex job, Change change);
   void Recompute();
   void ChooseTopClaim();
-  void RemoveClaim(EntitlementSlot job);
+  void RemoveClaim(EntitlementIndex job);
 
   uint64_t arena_;
   WindowSizes windows_;
   uint64_t divisible_;  // The arena less the part for nobody.
   std::vector<Entitlement> jobs_;
-  std::vector<EntitlementSlot> free_jobs_;
+  std::vector<EntitlementIndex> free_jobs_;
   std::vector<User> users_;
   std::unordered_map<uint32_t, uint32_t> user_by_uid_;
   std::vector<uint32_t> free_users_;
@@ -223,9 +223,9 @@ class Ledger {
   uint32_t users_with_parts_ = 0;
   uint64_t host_debt_ = 0;
   uint64_t host_spare_ = 0;
-  std::vector<EntitlementSlot> claims_;
-  EntitlementSlot top_claim_ = kNoEntitlement;  // Of them, the largest deficit.
-  EntitlementSlot served_ = kNoEntitlement;     // Beyond its promise.
+  std::vector<EntitlementIndex> claims_;
+  EntitlementIndex top_claim_ = kNoEntitlement;  // Of them, the largest deficit.
+  EntitlementIndex served_ = kNoEntitlement;     // Beyond its promise.
   uint64_t served_bytes_ = 0;
 };
 

@@ -59,7 +59,7 @@ inline uint64_t RequestCost(const Waiter& waiter) {
   return sizeof(Waiter) + 640 + waiter.items.capacity() * sizeof(WaitItem) + (lease ? waiter.work_cost * 160 : 0) +
          (release != nullptr ? release->items.capacity() * sizeof(proto::RequestItem) : 0) + waiter.grant_cost;
 }
-// An unread answer costs its slots in the ring.
+// An unread answer costs its entries in the ring.
 inline constexpr uint64_t kHoldCost = 80;  // A node of the map.
 inline uint64_t HoldsCost(const ManifestHolds& holds) { return holds.size() * kHoldCost; }
 

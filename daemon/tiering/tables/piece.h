@@ -16,11 +16,11 @@
 namespace tier::tiering {
 
 enum class PieceId : uint32_t {};
-enum class TensorSlot : uint32_t {};
+enum class TensorIndex : uint32_t {};
 inline constexpr PieceId kNoPiece{UINT32_MAX};
-inline constexpr TensorSlot kNoTensor{UINT32_MAX};
+inline constexpr TensorIndex kNoTensor{UINT32_MAX};
 constexpr uint32_t Value(PieceId id) { return static_cast<uint32_t>(id); }
-constexpr uint32_t Value(TensorSlot slot) { return static_cast<uint32_t>(slot); }
+constexpr uint32_t Value(TensorIndex index) { return static_cast<uint32_t>(index); }
 
 enum class Copies : uint8_t {
   kCreating,  // Not every byte was sealed yet; bytes in RAM are nobody's but the creator's.
@@ -56,7 +56,7 @@ struct alignas(64) Piece {
   Copies copies = Copies::kFreed;
   Activity activity = Activity::kNone;
   uint32_t crc = 0;  // CRC32C of the content at ssd.
-  TensorSlot tensor = kNoTensor;
+  TensorIndex tensor = kNoTensor;
   uint32_t number = 0;  // Piece k holds the bytes from k × 2 MiB on.
   uint32_t generation = 0;
   uint32_t ssd_generation = 0;  // Of the bytes at ssd.

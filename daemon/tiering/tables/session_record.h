@@ -10,13 +10,13 @@ namespace tier::tiering {
 
 struct SessionRecord {
   SessionId id{};
-  JobSlot job = kNoJob;
-  LeaseSlot leases = kNoLease;  // Head of its list, newest first.
+  JobIndex job = kNoJob;
+  LeaseIndex leases = kNoLease;  // Head of its list, newest first.
   uint32_t lease_count = 0;
   uint32_t creating_count = 0;  // Shared tensors it creates that are not visible yet.
   uint64_t leased_bytes = 0;
   uint64_t step = 0;
-  TensorSlot tensors = kNoTensor;  // Head of its namespace.
+  TensorIndex tensors = kNoTensor;  // Head of its namespace.
 };
 
 }  // namespace tier::tiering

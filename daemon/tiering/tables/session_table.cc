@@ -8,14 +8,14 @@ namespace tier::tiering {
 
 SessionState* SessionTable::Open(SessionId id, JobState& job) {
   if (records_.used() == kSessionsMax) return nullptr;
-  const uint16_t slot = records_.Allocate();
-  if (slot >= slots_.size()) slots_.resize(size_t{slot} + 1);
-  TIER_CHECK(slots_[slot] == nullptr && !by_id_.contains(id), "session {} opened twice", static_cast<uint64_t>(id));
-  SessionRecord& record = records_.Edit(slot);
-  record = {.id = id, .job = job.slot};
-  slots_[slot] = std::make_unique<SessionState>(record);
-  SessionState* const session = slots_[slot].get();
-  session->slot = slot;
+  const uint16_t index = records_.Allocate();
+  if (index >= slots_.size()) slots_.resize(size_t{index} + 1);
+  TIER_CHECK(slots_[index] == nullptr && !by_id_.contains(id), "session {} opened twice", static_cast<uint64_t>(id));
+  SessionRecord& record = records_.Edit(index);
+  record = {.id = id, .job = job.index};
+  slots_[index] = std::make_unique<SessionState>(record);
+  SessionState* const session = slots_[index].get();
+  session->index = index;
   session->job = &job;
   by_id_.emplace(id, session);
   return session;
@@ -29,9 +29,9 @@ SessionState* SessionTable::Find(SessionId id) const {
   return last_found_;
 }
 
-SessionState& SessionTable::At(uint16_t slot) const {
-  TIER_CHECK(slot < slots_.size() && slots_[slot] != nullptr, "no session has slot {}", slot);
-  return *slots_[slot];
+SessionState& SessionTable::At(uint16_t index) const {
+  TIER_CHECK(index < slots_.size() && slots_[index] != nullptr, "no session has index {}", index);
+  return *slots_[index];
 }
 
 void SessionTable::Detach(const SessionState& session) {
@@ -44,21 +44,22 @@ void SessionTable::Free(const SessionState& session) {
              "session {} holds {} leases, and {} of its requests wait", static_cast<uint64_t>(session.id),
              session.record.lease_count, session.waiter_count);
   TIER_CHECK(!by_id_.contains(session.id), "session {} is attached", static_cast<uint64_t>(session.id));
-  const uint16_t slot = session.slot;
+  const uint16_t index = session.index;
   std::erase(teardowns_, &session);
-  slots_[slot].reset();
-  records_.Free(slot);
+  slots_[index].reset();
+  records_.Free(index);
 }
 
 void SessionTable::CheckInvariants() const {
   size_t sessions = 0;
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    if (slots_[slot] == nullptr) continue;
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    if (slots_[index] == nullptr) continue;
     ++sessions;
-    TIER_CHECK(slots_[slot]->slot == slot, "session {} in slot {}", static_cast<uint64_t>(slots_[slot]->id), slot);
+    TIER_CHECK(slots_[index]->index == index, "session {} in index {}", static_cast<uint64_t>(slots_[index]->id),
+               index);
   }
   for (const auto& [id, session] : by_id_) {
-    TIER_CHECK(slots_[session->slot].get() == session && session->id == id, "session {}", static_cast<uint64_t>(id));
+    TIER_CHECK(slots_[session->index].get() == session && session->id == id, "session {}", static_cast<uint64_t>(id));
   }
   TIER_CHECK(sessions == by_id_.size() + teardowns_.size() && sessions == records_.used(),
              "{} sessions of {} attached and {} in teardown", sessions, by_id_.size(), teardowns_.size());

@@ -1,8 +1,8 @@
 // SessionTable: attached sessions, and those that are gone and still hold something. Engine thread only.
 //
-// A session has a slot from Open to Free; its id finds it until Detach. Invariant: each id that finds a session finds
-// the one in whose record it stands; a session in teardown (Detach) is found by its slot alone. A SessionRecord changes
-// through Edit alone.
+// A session has an index from Open to Free; its id finds it until Detach. Invariant: each id that finds a session finds
+// the one in whose record it stands; a session in teardown (Detach) is found by its index alone. A SessionRecord
+// changes through Edit alone.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class SessionTable {
   // Null: there are kSessionsMax already. REQUIRES: no session of that id.
   SessionState* Open(SessionId id, JobState& job);
   SessionState* Find(SessionId id) const;
-  SessionState& At(uint16_t slot) const;
-  SessionRecord& Edit(const SessionState& session) { return records_.Edit(session.slot); }
+  SessionState& At(uint16_t index) const;
+  SessionRecord& Edit(const SessionState& session) { return records_.Edit(session.index); }
   // Requests and events no longer find it. What it holds does, until Free.
   void Detach(const SessionState& session);
   // REQUIRES: detached, and holds nothing.

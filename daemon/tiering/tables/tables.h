@@ -76,8 +76,8 @@ struct Tables {
   Scratch scratch;
 
   SessionState& AskerOf(const Waiter& waiter) const {
-    if (waiter.session_slot == kNoSessionSlot) return waiter.job->internal_session;
-    SessionState& session = sessions.At(waiter.session_slot);
+    if (waiter.session_index == kNoSessionIndex) return waiter.job->internal_session;
+    SessionState& session = sessions.At(waiter.session_index);
     TIER_CHECK(session.id == waiter.session, "waiter {} of a session that is gone", waiter.number);
     return session;
   }
@@ -87,8 +87,8 @@ struct Tables {
     turn.NoteProgress();
     return Waits();
   }
-  bool Alive(TensorRef ref) const { return ref.slot != kNoTensor && tensors[ref.slot].salt == ref.salt; }
-  TensorRef RefOf(TensorSlot slot) const { return {slot, tensors[slot].salt}; }
+  bool Alive(TensorRef ref) const { return ref.index != kNoTensor && tensors[ref.index].salt == ref.salt; }
+  TensorRef RefOf(TensorIndex index) const { return {index, tensors[index].salt}; }
   // Likewise of a piece that is still to be made.
   const Piece& PieceOf(const Tensor& tensor, uint32_t number) const {
     const PieceId id = tensors.PieceOf(tensor, number);

@@ -14,9 +14,9 @@
 
 namespace tier::tiering {
 
-enum class JobSlot : uint32_t {};
-inline constexpr JobSlot kNoJob{UINT32_MAX};
-constexpr uint32_t Value(JobSlot slot) { return static_cast<uint32_t>(slot); }
+enum class JobIndex : uint32_t {};
+inline constexpr JobIndex kNoJob{UINT32_MAX};
+constexpr uint32_t Value(JobIndex index) { return static_cast<uint32_t>(index); }
 
 // Tensor::flags.
 inline constexpr uint8_t kVisible = 1u << 0;   // Every byte was sealed once.
@@ -27,11 +27,11 @@ inline constexpr uint8_t kAwaitedTensor = 1u << 4;  // A request waits at it or 
 inline constexpr uint8_t kPartlySealed = 1u << 5;   // Not visible, and some ranges were sealed (TensorSlab).
 inline constexpr uint8_t kSharded = 1u << 6;        // Created so: sessions divide it, step by step (update_table.h).
 
-enum class UpdateSlot : uint32_t {};
-inline constexpr UpdateSlot kNoUpdate{UINT32_MAX};
+enum class UpdateIndex : uint32_t {};
+inline constexpr UpdateIndex kNoUpdate{UINT32_MAX};
 
 struct Tensor {
-  JobSlot job = kNoJob;
+  JobIndex job = kNoJob;
   uint64_t space = 0;  // 0: the job's shared namespace, else the session it belongs to.
   uint64_t id = 0;
   uint64_t size = 0;       // Bytes, > 0.
@@ -43,11 +43,11 @@ struct Tensor {
   uint32_t generation = 0;
   uint32_t salt = 0;  // Rises when the tensor is detached: what refers to it by TensorRef is then stale.
   uint32_t lease_count = 0;
-  uint32_t transfer_count = 0;  // Pieces on their way to or from a device.
-  uint32_t torn_count = 0;      // Torn pieces, and one for a broken update: not 0 means it answers TORN.
-  TensorSlot next = kNoTensor;  // In its namespace.
-  TensorSlot previous = kNoTensor;
-  UpdateSlot updates = kNoUpdate;  // Head of its list. Only the UpdateTable changes it.
+  uint32_t transfer_count = 0;   // Pieces on their way to or from a device.
+  uint32_t torn_count = 0;       // Torn pieces, and one for a broken update: not 0 means it answers TORN.
+  TensorIndex next = kNoTensor;  // In its namespace.
+  TensorIndex previous = kNoTensor;
+  UpdateIndex updates = kNoUpdate;  // Head of its list. Only the UpdateTable changes it.
   uint8_t flags = 0;
 
   bool has(uint8_t flag) const { return (flags & flag) != 0; }
@@ -65,7 +65,7 @@ inline constexpr uint64_t kCreationRangesMax = uint64_t{1} << 16;
 
 // Names a tensor from queues that do not keep it alive.
 struct TensorRef {
-  TensorSlot slot = kNoTensor;
+  TensorIndex index = kNoTensor;
   uint32_t salt = 0;
 
   bool operator==(const TensorRef&) const = default;

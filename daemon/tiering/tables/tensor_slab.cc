@@ -3,32 +3,32 @@
 
 namespace tier::tiering {
 
-void TensorSlab::Free(TensorSlot slot) {
-  const Tensor& tensor = tensors_[slot];
+void TensorSlab::Free(TensorIndex index) {
+  const Tensor& tensor = tensors_[index];
   TIER_CHECK(tensor.pieces.root == 0 && !tensor.has(kPartlySealed), "tensor {} has pieces, or sealed ranges",
              tensor.id);
-  tensors_.Free(slot);
+  tensors_.Free(index);
 }
 
-const IntervalSet* TensorSlab::SealedOf(TensorSlot slot) const {
-  if (!tensors_[slot].has(kPartlySealed)) return nullptr;
-  return &sealed_.at(Value(slot));
+const IntervalSet* TensorSlab::SealedOf(TensorIndex index) const {
+  if (!tensors_[index].has(kPartlySealed)) return nullptr;
+  return &sealed_.at(Value(index));
 }
 
-size_t TensorSlab::AddSealed(TensorSlot slot, uint64_t begin, uint64_t end) {
-  tensors_.Edit(slot).set(kPartlySealed);
-  return sealed_[Value(slot)].Add(begin, end);
+size_t TensorSlab::AddSealed(TensorIndex index, uint64_t begin, uint64_t end) {
+  tensors_.Edit(index).set(kPartlySealed);
+  return sealed_[Value(index)].Add(begin, end);
 }
 
-void TensorSlab::ClearSealed(TensorSlot slot) {
-  if (!tensors_[slot].has(kPartlySealed)) return;
-  sealed_.erase(Value(slot));
-  tensors_.Edit(slot).clear(kPartlySealed);
+void TensorSlab::ClearSealed(TensorIndex index) {
+  if (!tensors_[index].has(kPartlySealed)) return;
+  sealed_.erase(Value(index));
+  tensors_.Edit(index).clear(kPartlySealed);
 }
 
 void TensorSlab::CheckInvariants() const {
-  for (const auto& [slot, ranges] : sealed_) {
-    const Tensor& tensor = tensors_[TensorSlot{slot}];
+  for (const auto& [index, ranges] : sealed_) {
+    const Tensor& tensor = tensors_[TensorIndex{index}];
     TIER_CHECK(tensor.has(kPartlySealed) && !tensor.has(kVisible) && !ranges.intervals().empty(),
                "tensor {} has {} sealed ranges", tensor.id, ranges.intervals().size());
   }

@@ -15,13 +15,13 @@ namespace tier::tiering {
 
 class TensorSlab {
  public:
-  TensorSlot Allocate() { return tensors_.Allocate(); }
+  TensorIndex Allocate() { return tensors_.Allocate(); }
   // REQUIRES: no pieces, no sealed ranges.
-  void Free(TensorSlot slot);
+  void Free(TensorIndex index);
 
-  const Tensor& operator[](TensorSlot slot) const { return tensors_[slot]; }
-  Tensor& Edit(TensorSlot slot) { return tensors_.Edit(slot); }
-  bool Contains(TensorSlot slot) const { return tensors_.Contains(slot); }
+  const Tensor& operator[](TensorIndex index) const { return tensors_[index]; }
+  Tensor& Edit(TensorIndex index) { return tensors_.Edit(index); }
+  bool Contains(TensorIndex index) const { return tensors_.Contains(index); }
   uint32_t capacity() const { return tensors_.capacity(); }
   uint32_t used() const { return tensors_.used(); }
 
@@ -29,26 +29,26 @@ class TensorSlab {
   PieceId PieceOf(const Tensor& tensor, uint32_t number) const {
     return PieceId{pieces_.Get(tensor.pieces, number) - 1};
   }
-  PieceId PieceOf(TensorSlot slot, uint32_t number) const { return PieceOf(tensors_[slot], number); }
-  void SetPiece(TensorSlot slot, uint32_t number, PieceId piece) {
-    pieces_.Set(&tensors_.Edit(slot).pieces, number, Value(piece) + 1);
+  PieceId PieceOf(TensorIndex index, uint32_t number) const { return PieceOf(tensors_[index], number); }
+  void SetPiece(TensorIndex index, uint32_t number, PieceId piece) {
+    pieces_.Set(&tensors_.Edit(index).pieces, number, Value(piece) + 1);
   }
   // At most `end`, with no piece made between the two; as SparseArrays::EndOfSet.
   uint32_t EndOfPieces(const Tensor& tensor, uint32_t end) const { return pieces_.EndOfSet(tensor.pieces, end); }
-  void ClearPieces(TensorSlot slot) { pieces_.Clear(&tensors_.Edit(slot).pieces); }
+  void ClearPieces(TensorIndex index) { pieces_.Clear(&tensors_.Edit(index).pieces); }
 
   // Null: no range was sealed, or all of them.
-  const IntervalSet* SealedOf(TensorSlot slot) const;
+  const IntervalSet* SealedOf(TensorIndex index) const;
   // How many of its ranges had to be moved for it.
-  size_t AddSealed(TensorSlot slot, uint64_t begin, uint64_t end);
-  void ClearSealed(TensorSlot slot);
+  size_t AddSealed(TensorIndex index, uint64_t begin, uint64_t end);
+  void ClearSealed(TensorIndex index);
 
   void CheckInvariants() const;
 
  private:
-  Slab<Tensor, TensorSlot> tensors_;
+  Slab<Tensor, TensorIndex> tensors_;
   SparseArrays pieces_;
-  std::unordered_map<uint32_t, IntervalSet> sealed_;  // By slot.
+  std::unordered_map<uint32_t, IntervalSet> sealed_;  // By index.
 };
 
 }  // namespace tier::tiering

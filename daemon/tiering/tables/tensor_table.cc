@@ -31,7 +31,7 @@ uint64_t TensorTable::HashOf(const TensorKey& key) const {
 }
 
 bool TensorTable::Matches(const Entry& entry, const TensorKey& key) const {
-  const Tensor& tensor = tensors_[entry.slot()];
+  const Tensor& tensor = tensors_[entry.index()];
   return tensor.id == key.tensor && tensor.space == key.space && tensor.job == key.job;
 }
 
@@ -55,20 +55,20 @@ uint64_t TensorTable::PlaceOf(const Half& half, const TensorKey& key, uint64_t h
   }
 }
 
-TensorSlot TensorTable::Find(const TensorKey& key, uint64_t hash) const {
-  if (const uint64_t at = PlaceOf(new_, key, hash); at != kNowhere) return new_.entries[at].slot();
+TensorIndex TensorTable::Find(const TensorKey& key, uint64_t hash) const {
+  if (const uint64_t at = PlaceOf(new_, key, hash); at != kNowhere) return new_.entries[at].index();
   if (old_.size == 0) return kNoTensor;
   const uint64_t at = PlaceOf(old_, key, hash);
-  return at == kNowhere ? kNoTensor : old_.entries[at].slot();
+  return at == kNowhere ? kNoTensor : old_.entries[at].index();
 }
 
-TensorSlot TensorTable::Hint(uint64_t hash) const { return new_.entries[hash & new_.mask].slot(); }
+TensorIndex TensorTable::Hint(uint64_t hash) const { return new_.entries[hash & new_.mask].index(); }
 
-void TensorTable::Place(Half* half, uint64_t hash, TensorSlot slot) {
+void TensorTable::Place(Half* half, uint64_t hash, TensorIndex index) {
   uint64_t at = hash & half->mask;
   while (half->entries[at].value != 0) at = (at + 1) & half->mask;
   if (half->entries[at].tag == kTombstone) --half->tombstones;
-  half->entries[at] = {TagOf(hash), Value(slot) + 1};
+  half->entries[at] = {TagOf(hash), Value(index) + 1};
   ++half->size;
 }
 
@@ -80,8 +80,8 @@ void TensorTable::MoveSome() {
   for (; next_move_ != end; ++next_move_) {
     Entry& entry = old_.entries[next_move_];
     if (entry.value == 0) continue;
-    const Tensor& tensor = tensors_[entry.slot()];
-    Place(&new_, HashOf({tensor.job, tensor.space, tensor.id}), entry.slot());
+    const Tensor& tensor = tensors_[entry.index()];
+    Place(&new_, HashOf({tensor.job, tensor.space, tensor.id}), entry.index());
     entry = {kTombstone, 0};
     --old_.size;
   }
@@ -90,9 +90,9 @@ void TensorTable::MoveSome() {
   old_ = {};
 }
 
-void TensorTable::Insert(const TensorKey& key, TensorSlot slot) {
+void TensorTable::Insert(const TensorKey& key, TensorIndex index) {
   const uint64_t hash = HashOf(key);
-  TIER_CHECK(slot != kNoTensor && Find(key, hash) == kNoTensor, "tensor {} space {} of job {} twice", key.tensor,
+  TIER_CHECK(index != kNoTensor && Find(key, hash) == kNoTensor, "tensor {} space {} of job {} twice", key.tensor,
              key.space, Value(key.job));
   MoveSome();
   if (4 * (size() + new_.tombstones + 1) > 3 * new_.capacity()) {
@@ -101,7 +101,7 @@ void TensorTable::Insert(const TensorKey& key, TensorSlot slot) {
     old_ = std::exchange(new_, MakeHalf(capacity));
     next_move_ = 0;
   }
-  Place(&new_, hash, slot);
+  Place(&new_, hash, index);
 }
 
 void TensorTable::EraseAt(Half* half, uint64_t at) {
@@ -130,7 +130,7 @@ void TensorTable::CheckInvariants() const {
       const Entry& entry = half->entries[at];
       if (entry.value == 0) continue;
       ++named;
-      const Tensor& tensor = tensors_[entry.slot()];
+      const Tensor& tensor = tensors_[entry.index()];
       const uint64_t hash = HashOf({tensor.job, tensor.space, tensor.id});
       TIER_CHECK(entry.tag == TagOf(hash), "tensor {} stands under another name", tensor.id);
     }

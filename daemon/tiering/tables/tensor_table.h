@@ -1,4 +1,4 @@
-// TensorTable: finds a tensor by (job, space, id). Open addressing with linear probing; an entry is the tensor's slot
+// TensorTable: finds a tensor by (job, space, id). Open addressing with linear probing; an entry is the tensor's index
 // and 32 bits of its hash, so that a probe of a wrong entry costs no second cache line.
 //
 // It doubles at 3/4 full, and moves its entries some at a time: each later insertion or removal takes a few over, so
@@ -16,7 +16,7 @@
 namespace tier::tiering {
 
 struct TensorKey {
-  JobSlot job = kNoJob;
+  JobIndex job = kNoJob;
   uint64_t space = 0;  // 0: the job's shared namespace; else the session whose namespace it is.
   uint64_t tensor = 0;
   friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
@@ -29,13 +29,13 @@ class TensorTable {
 
   uint64_t HashOf(const TensorKey& key) const;
 
-  TensorSlot Find(const TensorKey& key) const { return Find(key, HashOf(key)); }
-  TensorSlot Find(const TensorKey& key, uint64_t hash) const;
+  TensorIndex Find(const TensorKey& key) const { return Find(key, HashOf(key)); }
+  TensorIndex Find(const TensorKey& key, uint64_t hash) const;
   void Prefetch(uint64_t hash) const { __builtin_prefetch(&new_.entries[hash & new_.mask]); }
   // What the first probe of this hash would name, for fetching it ahead. kNoTensor: nothing.
-  TensorSlot Hint(uint64_t hash) const;
-  void Insert(const TensorKey& key, TensorSlot slot);  // REQUIRES: not present.
-  void Erase(const TensorKey& key);                    // REQUIRES: present.
+  TensorIndex Hint(uint64_t hash) const;
+  void Insert(const TensorKey& key, TensorIndex index);  // REQUIRES: not present.
+  void Erase(const TensorKey& key);                      // REQUIRES: present.
   uint64_t size() const { return new_.size + old_.size; }
   uint64_t capacity() const { return new_.capacity() + old_.capacity(); }
   void CheckInvariants() const;  // O(capacity).
@@ -43,8 +43,8 @@ class TensorTable {
  private:
   struct Entry {
     uint32_t tag = 0;
-    uint32_t value = 0;  // Slot + 1; 0 with tag 0: never used; 0 with tag 1: a tombstone.
-    TensorSlot slot() const { return TensorSlot{value - 1}; }
+    uint32_t value = 0;  // Index + 1; 0 with tag 0: never used; 0 with tag 1: a tombstone.
+    TensorIndex index() const { return TensorIndex{value - 1}; }
   };
   struct FreeDeleter {
     void operator()(Entry* entries) const { std::free(entries); }
@@ -61,7 +61,7 @@ class TensorTable {
   static constexpr uint64_t kNowhere = UINT64_MAX;
   static uint32_t TagOf(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
   static Half MakeHalf(uint64_t capacity);
-  static void Place(Half* half, uint64_t hash, TensorSlot slot);
+  static void Place(Half* half, uint64_t hash, TensorIndex index);
   bool Matches(const Entry& entry, const TensorKey& key) const;
   uint64_t PlaceOf(const Half& half, const TensorKey& key, uint64_t hash) const;  // kNowhere: not there.
   static void EraseAt(Half* half, uint64_t at);

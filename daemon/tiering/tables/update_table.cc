@@ -11,32 +11,32 @@ namespace tier::tiering {
 
 static_assert(sizeof(Update) <= kUpdateSizeMax);
 
-UpdateSlot UpdateTable::Find(TensorSlot tensor, uint16_t session) const {
-  UpdateSlot slot = FirstOf(tensor);
-  while (slot != kNoUpdate && !(updates_[slot].open && updates_[slot].session == session)) {
-    slot = updates_[slot].next_of_tensor;
+UpdateIndex UpdateTable::Find(TensorIndex tensor, uint16_t session) const {
+  UpdateIndex index = FirstOf(tensor);
+  while (index != kNoUpdate && !(updates_[index].open && updates_[index].session == session)) {
+    index = updates_[index].next_of_tensor;
   }
-  return slot;
+  return index;
 }
 
-UpdateSlot UpdateTable::FindBroken(TensorSlot tensor) const {
-  UpdateSlot slot = FirstOf(tensor);
-  while (slot != kNoUpdate && updates_[slot].torn.empty()) slot = updates_[slot].next_of_tensor;
-  return slot;
+UpdateIndex UpdateTable::FindBroken(TensorIndex tensor) const {
+  UpdateIndex index = FirstOf(tensor);
+  while (index != kNoUpdate && updates_[index].torn.empty()) index = updates_[index].next_of_tensor;
+  return index;
 }
 
-UpdateSlot UpdateTable::FindLeft(TensorSlot tensor) const {
-  UpdateSlot slot = FirstOf(tensor);
-  while (slot != kNoUpdate && (updates_[slot].open || updates_[slot].shard.empty())) {
-    slot = updates_[slot].next_of_tensor;
+UpdateIndex UpdateTable::FindLeft(TensorIndex tensor) const {
+  UpdateIndex index = FirstOf(tensor);
+  while (index != kNoUpdate && (updates_[index].open || updates_[index].shard.empty())) {
+    index = updates_[index].next_of_tensor;
   }
-  return slot;
+  return index;
 }
 
-bool UpdateTable::InStep(TensorSlot tensor) const {
+bool UpdateTable::InStep(TensorIndex tensor) const {
   const Shard* first = nullptr;
-  for (UpdateSlot slot = FirstOf(tensor); slot != kNoUpdate; slot = updates_[slot].next_of_tensor) {
-    const Shard& shard = updates_[slot].shard;
+  for (UpdateIndex index = FirstOf(tensor); index != kNoUpdate; index = updates_[index].next_of_tensor) {
+    const Shard& shard = updates_[index].shard;
     if (shard.empty()) continue;
     if (first != nullptr && shard.number != first->number) return false;
     first = &shard;
@@ -44,19 +44,19 @@ bool UpdateTable::InStep(TensorSlot tensor) const {
   return true;
 }
 
-UpdateSlot UpdateTable::Add(TensorSlot tensor_slot) {
-  const UpdateSlot slot = updates_.Allocate();
-  Update& update = updates_.Edit(slot);
-  Tensor& tensor = tensors_.Edit(tensor_slot);
+UpdateIndex UpdateTable::Add(TensorIndex tensor_index) {
+  const UpdateIndex index = updates_.Allocate();
+  Update& update = updates_.Edit(index);
+  Tensor& tensor = tensors_.Edit(tensor_index);
   update = Update{};
-  update.tensor = tensor_slot;
+  update.tensor = tensor_index;
   sets_.Reset(&update.changed, tensor.piece_count);
   sets_.Reset(&update.swapped, tensor.piece_count);
   update.next_of_tensor = tensor.updates;
-  if (tensor.updates != kNoUpdate) updates_.Edit(tensor.updates).previous_of_tensor = slot;
-  tensor.updates = slot;
+  if (tensor.updates != kNoUpdate) updates_.Edit(tensor.updates).previous_of_tensor = index;
+  tensor.updates = index;
   jobs_.At(tensor.job).metadata->Charge(MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
-  return slot;
+  return index;
 }
 
 UpdateTable::OfSession& UpdateTable::At(uint16_t session) {
@@ -64,23 +64,23 @@ UpdateTable::OfSession& UpdateTable::At(uint16_t session) {
   return sessions_[session];
 }
 
-void UpdateTable::LinkToSession(UpdateSlot slot, uint16_t session) {
+void UpdateTable::LinkToSession(UpdateIndex index, uint16_t session) {
   OfSession& all = At(session);
-  Update& update = updates_.Edit(slot);
+  Update& update = updates_.Edit(index);
   update.session = session;
   update.open = true;
   update.step = all.step;
   update.next_of_session = all.head;
   update.previous_of_session = kNoUpdate;
-  if (all.head != kNoUpdate) updates_.Edit(all.head).previous_of_session = slot;
-  all.head = slot;
-  if (all.oldest == kNoUpdate) all.oldest = slot;
+  if (all.head != kNoUpdate) updates_.Edit(all.head).previous_of_session = index;
+  all.head = index;
+  if (all.oldest == kNoUpdate) all.oldest = index;
 }
 
-void UpdateTable::UnlinkFromSession(UpdateSlot slot) {
-  Update& update = updates_.Edit(slot);
+void UpdateTable::UnlinkFromSession(UpdateIndex index) {
+  Update& update = updates_.Edit(index);
   OfSession& all = sessions_[update.session];
-  if (all.oldest == slot) all.oldest = update.previous_of_session;
+  if (all.oldest == index) all.oldest = update.previous_of_session;
   if (update.next_of_session != kNoUpdate)
     updates_.Edit(update.next_of_session).previous_of_session = update.previous_of_session;
   (update.previous_of_session == kNoUpdate ? all.head : updates_.Edit(update.previous_of_session).next_of_session) =
@@ -89,19 +89,19 @@ void UpdateTable::UnlinkFromSession(UpdateSlot slot) {
   if (all.head == kNoUpdate && std::exchange(all.ending, false)) --ending_sessions_;
 }
 
-void UpdateTable::ClearChanged(UpdateSlot slot) {
-  Update& update = updates_.Edit(slot);
+void UpdateTable::ClearChanged(UpdateIndex index) {
+  Update& update = updates_.Edit(index);
   sets_.Reset(&update.changed, tensors_[update.tensor].piece_count);
   update.commit = 0;
 }
 
 // What was changed in an earlier step is finished: the record belongs to the present one, for what comes.
-void UpdateTable::Refresh(UpdateSlot slot) {
-  const uint16_t session = updates_[slot].session;
-  if (updates_[slot].step == sessions_[session].step) return;
-  ClearChanged(slot);
-  UnlinkFromSession(slot);
-  LinkToSession(slot, session);
+void UpdateTable::Refresh(UpdateIndex index) {
+  const uint16_t session = updates_[index].session;
+  if (updates_[index].step == sessions_[session].step) return;
+  ClearChanged(index);
+  UnlinkFromSession(index);
+  LinkToSession(index, session);
 }
 
 void UpdateTable::EndStep(uint16_t session) {
@@ -115,7 +115,7 @@ void UpdateTable::EndStep(uint16_t session) {
 bool UpdateTable::SettleOne() {
   while (!settling_.empty()) {
     OfSession& all = sessions_[settling_.front()];
-    const UpdateSlot oldest = all.ending ? kNoUpdate : all.oldest;
+    const UpdateIndex oldest = all.ending ? kNoUpdate : all.oldest;
     if (oldest != kNoUpdate && updates_[oldest].step != all.step) {
       // One that stays is not moved: it would be settled again after every step.
       all.oldest = updates_[oldest].previous_of_session;
@@ -134,94 +134,94 @@ void UpdateTable::BeginEnding(uint16_t session) {
   if (all.head != kNoUpdate && !std::exchange(all.ending, true)) ++ending_sessions_;
 }
 
-UpdateSlot UpdateTable::Open(TensorSlot tensor, uint16_t session) {
-  const UpdateSlot found = Find(tensor, session);
+UpdateIndex UpdateTable::Open(TensorIndex tensor, uint16_t session) {
+  const UpdateIndex found = Find(tensor, session);
   if (found != kNoUpdate) return found;
-  const UpdateSlot slot = Add(tensor);
-  LinkToSession(slot, session);
-  return slot;
+  const UpdateIndex index = Add(tensor);
+  LinkToSession(index, session);
+  return index;
 }
 
-void UpdateTable::AddChanged(UpdateSlot slot, PieceRange pieces) {
-  Update& update = updates_.Edit(slot);
-  TIER_CHECK(update.open, "update {} is not open", static_cast<uint32_t>(slot));
-  Refresh(slot);
+void UpdateTable::AddChanged(UpdateIndex index, PieceRange pieces) {
+  Update& update = updates_.Edit(index);
+  TIER_CHECK(update.open, "update {} is not open", static_cast<uint32_t>(index));
+  Refresh(index);
   for (uint32_t k = pieces.first; k < pieces.end(); ++k) sets_.Add(&update.changed, k);
   update.commit = 0;
 }
 
-void UpdateTable::AddSwapped(UpdateSlot slot, PieceRange range, PieceRange pieces) {
-  Update& update = updates_.Edit(slot);
+void UpdateTable::AddSwapped(UpdateIndex index, PieceRange range, PieceRange pieces) {
+  Update& update = updates_.Edit(index);
   TIER_CHECK(update.open && (!update.swapping() || update.swap == range), "update {} swaps {} + {}",
-             static_cast<uint32_t>(slot), update.swap.first, update.swap.count);
+             static_cast<uint32_t>(index), update.swap.first, update.swap.count);
   if (!update.swapping()) ++sessions_[update.session].swaps;
   update.swap = range;
   tensors_.Edit(update.tensor).set(kSwapping);
   for (uint32_t k = pieces.first; k < pieces.end(); ++k) sets_.Add(&update.swapped, k);
 }
 
-void UpdateTable::ClearSwap(UpdateSlot slot) {
-  Update& update = updates_.Edit(slot);
+void UpdateTable::ClearSwap(UpdateIndex index) {
+  Update& update = updates_.Edit(index);
   if (!update.swapping()) return;
   Tensor& tensor = tensors_.Edit(update.tensor);
   --sessions_[update.session].swaps;
   update.swap = {};
   sets_.Reset(&update.swapped, tensor.piece_count);
   bool others = false;
-  for (UpdateSlot each = tensor.updates; each != kNoUpdate; each = updates_[each].next_of_tensor) {
+  for (UpdateIndex each = tensor.updates; each != kNoUpdate; each = updates_[each].next_of_tensor) {
     others |= updates_[each].swapping();
   }
   if (!others) tensor.clear(kSwapping);
 }
 
-void UpdateTable::EndSwap(UpdateSlot slot) {
-  ClearSwap(slot);
-  RemoveIfEmpty(slot);
+void UpdateTable::EndSwap(UpdateIndex index) {
+  ClearSwap(index);
+  RemoveIfEmpty(index);
 }
 
-void UpdateTable::EndChanged(UpdateSlot slot) {
-  TIER_CHECK(updates_[slot].open, "update {} is not open", static_cast<uint32_t>(slot));
-  ClearChanged(slot);
-  RemoveIfEmpty(slot);
+void UpdateTable::EndChanged(UpdateIndex index) {
+  TIER_CHECK(updates_[index].open, "update {} is not open", static_cast<uint32_t>(index));
+  ClearChanged(index);
+  RemoveIfEmpty(index);
 }
 
-void UpdateTable::EndBoth(UpdateSlot slot) {
-  ClearSwap(slot);
-  EndChanged(slot);
+void UpdateTable::EndBoth(UpdateIndex index) {
+  ClearSwap(index);
+  EndChanged(index);
 }
 
 // What the shard loses in its middle it keeps: then it says too much, never too little.
-void UpdateTable::CutShard(UpdateSlot slot, IntervalSet::Interval bytes) {
-  Shard& shard = updates_.Edit(slot).shard;
+void UpdateTable::CutShard(UpdateIndex index, IntervalSet::Interval bytes) {
+  Shard& shard = updates_.Edit(index).shard;
   auto& [begin, end] = shard.bytes;
   if (shard.empty()) return;
   if (bytes.begin <= begin) begin = std::max(begin, std::min(bytes.end, end));
   if (bytes.end >= end) end = std::min(end, std::max(bytes.begin, begin));
   if (!shard.empty()) return;
   shard = {};
-  RemoveIfEmpty(slot);
+  RemoveIfEmpty(index);
 }
 
-uint32_t UpdateTable::AddToShard(UpdateSlot slot, uint64_t number, IntervalSet::Interval bytes) {
-  Update& update = updates_.Edit(slot);
+uint32_t UpdateTable::AddToShard(UpdateIndex index, uint64_t number, IntervalSet::Interval bytes) {
+  Update& update = updates_.Edit(index);
   TIER_CHECK(update.open && tensors_[update.tensor].has(kSharded) && bytes.begin < bytes.end,
-             "update {} of bytes {} to {}", static_cast<uint32_t>(slot), bytes.begin, bytes.end);
+             "update {} of bytes {} to {}", static_cast<uint32_t>(index), bytes.begin, bytes.end);
   const bool more = !update.shard.empty();
   update.shard = {.number = number,
                   .bytes = {.begin = more ? std::min(update.shard.bytes.begin, bytes.begin) : bytes.begin,
                             .end = more ? std::max(update.shard.bytes.end, bytes.end) : bytes.end}};
   uint32_t count = 0;
-  for (UpdateSlot each = FirstOf(update.tensor); each != kNoUpdate; ++count) {
-    const UpdateSlot next = updates_[each].next_of_tensor;
-    if (each != slot) CutShard(each, bytes);
+  for (UpdateIndex each = FirstOf(update.tensor); each != kNoUpdate; ++count) {
+    const UpdateIndex next = updates_[each].next_of_tensor;
+    if (each != index) CutShard(each, bytes);
     each = next;
   }
   return count;
 }
 
-void UpdateTable::ClearShards(TensorSlot tensor) {
-  for (UpdateSlot each = FirstOf(tensor); each != kNoUpdate;) {
-    const UpdateSlot next = updates_[each].next_of_tensor;
+void UpdateTable::ClearShards(TensorIndex tensor) {
+  for (UpdateIndex each = FirstOf(tensor); each != kNoUpdate;) {
+    const UpdateIndex next = updates_[each].next_of_tensor;
     if (!updates_[each].shard.empty()) {
       updates_.Edit(each).shard = {};
       RemoveIfEmpty(each);
@@ -230,34 +230,34 @@ void UpdateTable::ClearShards(TensorSlot tensor) {
   }
 }
 
-void UpdateTable::Leave(UpdateSlot slot) {
-  const Update& update = updates_[slot];
+void UpdateTable::Leave(UpdateIndex index) {
+  const Update& update = updates_[index];
   TIER_CHECK(update.open && (update.shard.empty() || InStep(update.tensor)), "update {} ends in step {}",
-             static_cast<uint32_t>(slot), update.shard.number);
-  if (update.shard.empty()) return Remove(slot);
-  const UpdateSlot left = FindLeft(update.tensor);
+             static_cast<uint32_t>(index), update.shard.number);
+  if (update.shard.empty()) return Remove(index);
+  const UpdateIndex left = FindLeft(update.tensor);
   if (left == kNoUpdate) {
-    ClearSwap(slot);
-    ClearChanged(slot);
-    return UnlinkFromSession(slot);
+    ClearSwap(index);
+    ClearChanged(index);
+    return UnlinkFromSession(index);
   }
   auto& [begin, end] = updates_.Edit(left).shard.bytes;
   begin = std::min(begin, update.shard.bytes.begin);
   end = std::max(end, update.shard.bytes.end);
-  Remove(slot);
+  Remove(index);
 }
 
-void UpdateTable::RemoveIfEmpty(UpdateSlot slot) {
-  const Update& update = updates_[slot];
-  if (update.changed.empty() && !update.swapping() && update.shard.empty()) Remove(slot);
+void UpdateTable::RemoveIfEmpty(UpdateIndex index) {
+  const Update& update = updates_[index];
+  if (update.changed.empty() && !update.swapping() && update.shard.empty()) Remove(index);
 }
 
-void UpdateTable::Remove(UpdateSlot slot) {
-  Update& update = updates_.Edit(slot);
+void UpdateTable::Remove(UpdateIndex index) {
+  Update& update = updates_.Edit(index);
   const Tensor& tensor = tensors_[update.tensor];
   jobs_.At(tensor.job).metadata->Release(MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
-  ClearSwap(slot);
-  if (update.open) UnlinkFromSession(slot);
+  ClearSwap(index);
+  if (update.open) UnlinkFromSession(index);
   if (update.next_of_tensor != kNoUpdate)
     updates_.Edit(update.next_of_tensor).previous_of_tensor = update.previous_of_tensor;
   (update.previous_of_tensor == kNoUpdate ? tensors_.Edit(update.tensor).updates
@@ -266,13 +266,13 @@ void UpdateTable::Remove(UpdateSlot slot) {
   sets_.Reset(&update.changed, 0);
   sets_.Reset(&update.swapped, 0);
   update = Update{};
-  updates_.Free(slot);
+  updates_.Free(index);
 }
 
-bool UpdateTable::AddTorn(TensorSlot tensor, PieceRange pieces) {
-  const UpdateSlot found = FindBroken(tensor);
-  const UpdateSlot slot = found == kNoUpdate ? Add(tensor) : found;
-  Update& update = updates_.Edit(slot);
+bool UpdateTable::AddTorn(TensorIndex tensor, PieceRange pieces) {
+  const UpdateIndex found = FindBroken(tensor);
+  const UpdateIndex index = found == kNoUpdate ? Add(tensor) : found;
+  Update& update = updates_.Edit(index);
   TIER_CHECK(!pieces.empty(), "nothing of tensor {} is torn", tensors_[tensor].id);
   const uint32_t first = found == kNoUpdate ? pieces.first : std::min(update.torn.first, pieces.first);
   const uint32_t end = found == kNoUpdate ? pieces.end() : std::max(update.torn.end(), pieces.end());
@@ -281,20 +281,20 @@ bool UpdateTable::AddTorn(TensorSlot tensor, PieceRange pieces) {
   return found == kNoUpdate;
 }
 
-bool UpdateTable::AddRewritten(UpdateSlot slot, PieceRange pieces) {
-  Update& update = updates_.Edit(slot);
-  TIER_CHECK(!update.open, "update {} is open", static_cast<uint32_t>(slot));
+bool UpdateTable::AddRewritten(UpdateIndex index, PieceRange pieces) {
+  Update& update = updates_.Edit(index);
+  TIER_CHECK(!update.open, "update {} is open", static_cast<uint32_t>(index));
   for (uint32_t k = std::max(pieces.first, update.torn.first); k < std::min(pieces.end(), update.torn.end()); ++k) {
     sets_.Add(&update.changed, k);
   }
   if (update.changed.count != update.torn.count) return false;
-  Remove(slot);
+  Remove(index);
   return true;
 }
 
-void UpdateTable::CheckRecord(UpdateSlot slot) const {
-  const Update& update = updates_[slot];
-  const auto number = static_cast<uint32_t>(slot);
+void UpdateTable::CheckRecord(UpdateIndex index) const {
+  const Update& update = updates_[index];
+  const auto number = static_cast<uint32_t>(index);
   const Tensor& tensor = tensors_[update.tensor];
   const uint32_t pieces = tensor.piece_count;
   TIER_CHECK(update.changed.capacity == pieces && update.swap.end() <= pieces && update.torn.end() <= pieces,
@@ -305,30 +305,30 @@ void UpdateTable::CheckRecord(UpdateSlot slot) const {
   TIER_CHECK(begin <= end && end <= tensor.size && (update.shard.empty() || tensor.has(kSharded)),
              "update {} has bytes {} to {} of {}", number, begin, end, tensor.size);
   if (update.open) {
-    TIER_CHECK(Find(update.tensor, update.session) == slot, "update {} of session slot {}", number, update.session);
+    TIER_CHECK(Find(update.tensor, update.session) == index, "update {} of session index {}", number, update.session);
     TIER_CHECK(update.changed.count < pieces && (update.swapping() || !update.changed.empty() || !update.shard.empty()),
                "update {} has changed {} of {} pieces", number, update.changed.count, pieces);
   } else if (!update.torn.empty()) {
-    TIER_CHECK(FindBroken(update.tensor) == slot && update.changed.count < update.torn.count && update.shard.empty(),
+    TIER_CHECK(FindBroken(update.tensor) == index && update.changed.count < update.torn.count && update.shard.empty(),
                "update {}: {} of {} pieces are rewritten", number, update.changed.count, update.torn.count);
   } else {
-    TIER_CHECK(FindLeft(update.tensor) == slot && update.changed.empty(), "update {} is nobody's", number);
+    TIER_CHECK(FindLeft(update.tensor) == index && update.changed.empty(), "update {} is nobody's", number);
   }
 }
 
 void UpdateTable::CheckSession(const OfSession& session) const {
   uint32_t swaps = 0;
   uint32_t step = session.step;
-  UpdateSlot last = kNoUpdate;
+  UpdateIndex last = kNoUpdate;
   bool settled = session.oldest == kNoUpdate;
-  for (UpdateSlot slot = session.head; slot != kNoUpdate; slot = updates_[slot].next_of_session) {
-    const Update& update = updates_[slot];
+  for (UpdateIndex index = session.head; index != kNoUpdate; index = updates_[index].next_of_session) {
+    const Update& update = updates_[index];
     swaps += update.swapping() ? 1 : 0;
     TIER_CHECK(update.step <= step && update.previous_of_session == last, "step {} behind {}", update.step, step);
     TIER_CHECK(!settled || update.changed.empty(), "{} changed pieces are settled", update.changed.count);
-    settled |= slot == session.oldest;
+    settled |= index == session.oldest;
     step = update.step;
-    last = slot;
+    last = index;
   }
   TIER_CHECK(settled, "the oldest record, {}, is not in its list", static_cast<uint32_t>(session.oldest));
   const uint32_t oldest = session.oldest == kNoUpdate ? session.step : updates_[session.oldest].step;
@@ -340,9 +340,9 @@ void UpdateTable::CheckSession(const OfSession& session) const {
 void UpdateTable::CheckInvariants() const {
   uint32_t linked = 0;
   for (uint32_t i = 0; i < updates_.capacity(); ++i) {
-    if (updates_[UpdateSlot{i}].tensor == kNoTensor) continue;
+    if (updates_[UpdateIndex{i}].tensor == kNoTensor) continue;
     ++linked;
-    CheckRecord(UpdateSlot{i});
+    CheckRecord(UpdateIndex{i});
   }
   TIER_CHECK(linked == updates_.used(), "{} updates of {}", linked, updates_.used());
   const auto ending = std::ranges::count_if(sessions_, [](const OfSession& session) { return session.ending; });

@@ -59,14 +59,14 @@ struct Shard {
 };
 
 struct Update {
-  TensorSlot tensor = kNoTensor;
-  uint16_t session = 0;  // Slot, while it is open.
+  TensorIndex tensor = kNoTensor;
+  uint16_t session = 0;  // Index, while it is open.
   bool open = false;
   uint32_t step = 0;  // Of the session, while it is open: its steps when this was opened, or changed by hand last.
-  UpdateSlot next_of_tensor = kNoUpdate;
-  UpdateSlot previous_of_tensor = kNoUpdate;
-  UpdateSlot next_of_session = kNoUpdate;
-  UpdateSlot previous_of_session = kNoUpdate;
+  UpdateIndex next_of_tensor = kNoUpdate;
+  UpdateIndex previous_of_tensor = kNoUpdate;
+  UpdateIndex next_of_session = kNoUpdate;
+  UpdateIndex previous_of_session = kNoUpdate;
   PieceRange swap;      // Of the unfinished swap_out; empty: there is none.
   PieceRange torn;      // Broken: to be rewritten.
   uint64_t commit = 0;  // The manifest commit that ends what was changed by hand; 0: none, or changed again since.
@@ -83,45 +83,45 @@ class UpdateTable {
   UpdateTable(const UpdateTable&) = delete;
   UpdateTable& operator=(const UpdateTable&) = delete;
 
-  const Update& operator[](UpdateSlot slot) const { return updates_[slot]; }
+  const Update& operator[](UpdateIndex index) const { return updates_[index]; }
   // The piece is one of its `changed`.
-  bool Changed(UpdateSlot slot, uint32_t piece) const { return sets_.Contains(updates_[slot].changed, piece); }
+  bool Changed(UpdateIndex index, uint32_t piece) const { return sets_.Contains(updates_[index].changed, piece); }
   // The open one of the session, or the broken one. kNoUpdate: there is none.
-  UpdateSlot Find(TensorSlot tensor, uint16_t session) const;
-  UpdateSlot FindBroken(TensorSlot tensor) const;
+  UpdateIndex Find(TensorIndex tensor, uint16_t session) const;
+  UpdateIndex FindBroken(TensorIndex tensor) const;
   // The shards of the tensor are all of steps of one number.
-  bool InStep(TensorSlot tensor) const;
-  UpdateSlot FirstOf(TensorSlot tensor) const { return tensors_[tensor].updates; }
-  UpdateSlot FirstOfSession(uint16_t session) const {
+  bool InStep(TensorIndex tensor) const;
+  UpdateIndex FirstOf(TensorIndex tensor) const { return tensors_[tensor].updates; }
+  UpdateIndex FirstOfSession(uint16_t session) const {
     return session < sessions_.size() ? sessions_[session].head : kNoUpdate;
   }
   // It is open, and holds pieces that were changed by hand in the session's present step.
-  bool HasChanged(UpdateSlot slot) const {
-    const Update& update = updates_[slot];
+  bool HasChanged(UpdateIndex index) const {
+    const Update& update = updates_[index];
     return update.open && !update.changed.empty() && update.step == sessions_[update.session].step;
   }
   // The session has ended, and has not broken this one yet.
   bool any_ending() const { return ending_sessions_ != 0; }
-  bool ending(UpdateSlot slot) const { return updates_[slot].open && sessions_[updates_[slot].session].ending; }
+  bool ending(UpdateIndex index) const { return updates_[index].open && sessions_[updates_[index].session].ending; }
   // Tensors of which the session has an unfinished swap_out.
   uint32_t swap_count(uint16_t session) const { return session < sessions_.size() ? sessions_[session].swaps : 0; }
 
   // The open one of the session, made if there is none. The caller adds to it before anybody looks.
-  UpdateSlot Open(TensorSlot tensor, uint16_t session);
-  void AddChanged(UpdateSlot slot, PieceRange pieces);
+  UpdateIndex Open(TensorIndex tensor, uint16_t session);
+  void AddChanged(UpdateIndex index, PieceRange pieces);
   // REQUIRES: open; no unfinished swap_out, or of the same range.
-  void AddSwapped(UpdateSlot slot, PieceRange range, PieceRange pieces);
+  void AddSwapped(UpdateIndex index, PieceRange range, PieceRange pieces);
   // The record goes where nothing is left of it. REQUIRES: open.
-  void EndSwap(UpdateSlot slot);
-  void EndChanged(UpdateSlot slot);
-  void EndBoth(UpdateSlot slot);
+  void EndSwap(UpdateIndex index);
+  void EndChanged(UpdateIndex index);
+  void EndBoth(UpdateIndex index);
   // The session has sealed these bytes in its step of that number: they are of no other shard. Returns how many records
   // it went through. REQUIRES: open, of a sharded tensor.
-  uint32_t AddToShard(UpdateSlot slot, uint64_t number, IntervalSet::Interval bytes);
+  uint32_t AddToShard(UpdateIndex index, uint64_t number, IntervalSet::Interval bytes);
   // The tensor has no shards any more: it is one content, or all of it is to be rewritten.
-  void ClearShards(TensorSlot tensor);
+  void ClearShards(TensorIndex tensor);
   // The session ends: its shard stays, and nothing else. REQUIRES: open; without a shard, or InStep.
-  void Leave(UpdateSlot slot);
+  void Leave(UpdateIndex index);
   // What the session has changed by hand until now is finished.
   void EndStep(uint16_t session);
   // One record of an earlier step is settled. False: there is none.
@@ -129,44 +129,44 @@ class UpdateTable {
   bool any_to_settle() const { return !settling_.empty(); }
   // Its records are to be broken. REQUIRES: it opens no more of them, until all of its records are gone.
   void BeginEnding(uint16_t session);
-  void SetCommit(UpdateSlot slot, uint64_t commit) { updates_.Edit(slot).commit = commit; }
-  void Remove(UpdateSlot slot);
+  void SetCommit(UpdateIndex index, uint64_t commit) { updates_.Edit(index).commit = commit; }
+  void Remove(UpdateIndex index);
   // The pieces are to be rewritten, beside those that were before: what was rewritten counts no more. True: the tensor
   // had no broken record.
-  bool AddTorn(TensorSlot tensor, PieceRange pieces);
+  bool AddTorn(TensorIndex tensor, PieceRange pieces);
   // True: that was all of it, and the broken record is gone. REQUIRES: broken.
-  bool AddRewritten(UpdateSlot slot, PieceRange pieces);
+  bool AddRewritten(UpdateIndex index, PieceRange pieces);
 
   uint32_t used() const { return updates_.used(); }
   void CheckInvariants() const;
 
  private:
   struct OfSession {
-    UpdateSlot head = kNoUpdate;    // Newest step first.
-    UpdateSlot oldest = kNoUpdate;  // That is not settled: those behind it have a shard or a swap_out.
+    UpdateIndex head = kNoUpdate;    // Newest step first.
+    UpdateIndex oldest = kNoUpdate;  // That is not settled: those behind it have a shard or a swap_out.
     uint32_t swaps = 0;
-    uint32_t step = 0;      // Steps that it, and those that had its slot before, have ended.
+    uint32_t step = 0;      // Steps that it, and those that had its index before, have ended.
     bool settling = false;  // In settling_.
     bool ending = false;
   };
   OfSession& At(uint16_t session);
-  UpdateSlot Add(TensorSlot tensor);
-  UpdateSlot FindLeft(TensorSlot tensor) const;
-  void CutShard(UpdateSlot slot, IntervalSet::Interval bytes);
-  void ClearChanged(UpdateSlot slot);
-  void CheckRecord(UpdateSlot slot) const;
+  UpdateIndex Add(TensorIndex tensor);
+  UpdateIndex FindLeft(TensorIndex tensor) const;
+  void CutShard(UpdateIndex index, IntervalSet::Interval bytes);
+  void ClearChanged(UpdateIndex index);
+  void CheckRecord(UpdateIndex index) const;
   void CheckSession(const OfSession& session) const;
-  void LinkToSession(UpdateSlot slot, uint16_t session);
-  void UnlinkFromSession(UpdateSlot slot);
-  void ClearSwap(UpdateSlot slot);
-  void RemoveIfEmpty(UpdateSlot slot);
-  void Refresh(UpdateSlot slot);
+  void LinkToSession(UpdateIndex index, uint16_t session);
+  void UnlinkFromSession(UpdateIndex index);
+  void ClearSwap(UpdateIndex index);
+  void RemoveIfEmpty(UpdateIndex index);
+  void Refresh(UpdateIndex index);
 
   TensorSlab& tensors_;
   const JobTable& jobs_;  // Whose users are charged.
-  Slab<Update, UpdateSlot> updates_;
+  Slab<Update, UpdateIndex> updates_;
   PieceSets sets_;
-  std::vector<OfSession> sessions_;  // By slot.
+  std::vector<OfSession> sessions_;  // By index.
   uint32_t ending_sessions_ = 0;
   std::deque<uint16_t> settling_;  // Sessions that may have records of earlier steps.
 };

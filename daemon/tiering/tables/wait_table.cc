@@ -9,7 +9,7 @@
 namespace tier::tiering {
 
 void WaitTable::OpenQueue(JobState& job) {
-  const uint32_t index = Value(job.slot);
+  const uint32_t index = Value(job.index);
   if (index >= queues_.size()) queues_.resize(size_t{index} + 1);
   TIER_CHECK(queues_[index].job == nullptr, "queue {} has a job", index);
   queues_[index].job = &job;
@@ -18,14 +18,14 @@ void WaitTable::OpenQueue(JobState& job) {
 void WaitTable::CloseQueue(JobState& job) {
   Queue& queue = QueueOf(job);
   TIER_CHECK(queue.job == &job && queue.all.empty(), "{} requests wait in a job that ends", queue.all.size());
-  std::erase(ready_queues_, Value(job.slot));
+  std::erase(ready_queues_, Value(job.index));
   queue = {};
 }
 
 Waiter& WaitTable::Add(Waiter waiter) {
   const uint64_t number = next_number_++;
   waiter.number = number;
-  const uint16_t session = waiter.session_slot;
+  const uint16_t session = waiter.session_index;
   Queue& queue = QueueOf(*waiter.job);
   Entry& entry = entries_[number];
   entry.waiter = std::move(waiter);
@@ -45,7 +45,7 @@ void WaitTable::Remove(uint64_t number) {
   NoteLeftRoom(entry);
   waiter.job->metadata->Release(MetadataKind::kRequests, waiter.charged_bytes);
   queue.all.erase(number);
-  by_session_.erase({waiter.session_slot, number});
+  by_session_.erase({waiter.session_index, number});
   if (waiter.timed) deadlines_.erase({waiter.deadline, number});
   entries_.erase(number);
 }
@@ -70,18 +70,18 @@ std::vector<uint64_t> WaitTable::ListJob(const JobState& job) const {
   return {queue.all.begin(), queue.all.end()};
 }
 
-std::vector<uint64_t> WaitTable::ListSession(uint16_t session_slot) const {
+std::vector<uint64_t> WaitTable::ListSession(uint16_t session_index) const {
   std::vector<uint64_t> numbers;
-  for (auto each = by_session_.lower_bound({session_slot, 0}); each != by_session_.end() && each->first == session_slot;
-       ++each) {
+  for (auto each = by_session_.lower_bound({session_index, 0});
+       each != by_session_.end() && each->first == session_index; ++each) {
     numbers.push_back(each->second);
   }
   return numbers;
 }
 
-uint64_t WaitTable::FirstOfSession(uint16_t session_slot) const {
-  const auto first = by_session_.lower_bound({session_slot, 0});
-  return first == by_session_.end() || first->first != session_slot ? 0 : first->second;
+uint64_t WaitTable::FirstOfSession(uint16_t session_index) const {
+  const auto first = by_session_.lower_bound({session_index, 0});
+  return first == by_session_.end() || first->first != session_index ? 0 : first->second;
 }
 
 void WaitTable::ListReadyJobs(std::vector<JobState*>* jobs) {
@@ -116,7 +116,7 @@ void WaitTable::MakeReady(uint64_t number) {
   queue.ready.insert(number);
   if (queue.listed) return;
   queue.listed = true;
-  ready_queues_.push_back(Value(entry.waiter.job->slot));
+  ready_queues_.push_back(Value(entry.waiter.job->index));
 }
 
 // Its place in the queue for room stays until it runs: nobody who came later takes room meanwhile.
@@ -130,7 +130,7 @@ Waiter& WaitTable::Take(uint64_t number) {
   DropPlaces(entry);
   if (entry.write) queue.write.erase(number);
   entry.write = false;
-  if (entry.listing) listing_.erase({entry.waiter.session_slot, number});
+  if (entry.listing) listing_.erase({entry.waiter.session_index, number});
   entry.listing = false;
   entry.store = false;
   entry.left_room = entry.room;
@@ -146,10 +146,10 @@ void WaitTable::DropRoom(Entry& entry) {
   queue.lacking.erase(number);
   queue.closing.erase({entry.closes_at, number});
   queue.closed.erase(number);
-  if (entry.leaseless) leaseless_.erase({entry.waiter.session_slot, number});
+  if (entry.leaseless) leaseless_.erase({entry.waiter.session_index, number});
   entry.leaseless = false;
   entry.room = false;
-  if (queue.room.empty()) room_queues_.erase(Value(entry.waiter.job->slot));
+  if (queue.room.empty()) room_queues_.erase(Value(entry.waiter.job->index));
   NoteShortage(queue);
 }
 
@@ -185,13 +185,13 @@ void WaitTable::DropPlaces(Entry& entry) {
   entry.reads_left = 0;
 }
 
-void WaitTable::WaitAtPiece(uint64_t number, TensorSlot tensor, uint32_t piece) {
+void WaitTable::WaitAtPiece(uint64_t number, TensorIndex tensor, uint32_t piece) {
   Entry& entry = EntryOf(number);
   AddPlace(entry, {tensor, piece});
   NoteLeftRoom(entry);
 }
 
-void WaitTable::WaitAtTensor(uint64_t number, TensorSlot tensor) { WaitAtPiece(number, tensor, kWhole); }
+void WaitTable::WaitAtTensor(uint64_t number, TensorIndex tensor) { WaitAtPiece(number, tensor, kWhole); }
 
 void WaitTable::WaitForReads(uint64_t number, std::span<const Place> reads) {
   TIER_CHECK(!reads.empty(), "request {} waits for no read", number);
@@ -212,7 +212,7 @@ void WaitTable::WaitToList(uint64_t number) {
   Entry& entry = EntryOf(number);
   entry.running = false;
   entry.listing = true;
-  listing_.emplace(entry.waiter.session_slot, number);
+  listing_.emplace(entry.waiter.session_index, number);
 }
 
 void WaitTable::WaitForStore(uint64_t number) {
@@ -230,10 +230,10 @@ void WaitTable::WaitForRoom(uint64_t number, const RoomWait& wait) {
   entry.lacking_pages = wait.lacking_pages;
   entry.closes_at = wait.closes_at.value_or(kNever);
   queue.room.insert(number);
-  room_queues_.insert(Value(entry.waiter.job->slot));
+  room_queues_.insert(Value(entry.waiter.job->index));
   entry.leaseless = wait.leaseless;
   if (wait.may_pass) queue.passing.insert(number);
-  if (wait.leaseless) leaseless_.emplace(entry.waiter.session_slot, number);
+  if (wait.leaseless) leaseless_.emplace(entry.waiter.session_index, number);
   if (wait.lacking_pages != 0) queue.lacking.insert(number);
   if (wait.closes_at) queue.closing.emplace(*wait.closes_at, number);
   NoteShortage(queue);
@@ -279,7 +279,7 @@ void WaitTable::WakePlace(Place place) {
   }
 }
 
-void WaitTable::WakeTensor(TensorSlot tensor) {
+void WaitTable::WakeTensor(TensorIndex tensor) {
   for (;;) {
     const auto first = places_.lower_bound({Place{tensor, 0}, 0});
     if (first == places_.end() || first->first.tensor != tensor) break;
@@ -288,12 +288,12 @@ void WaitTable::WakeTensor(TensorSlot tensor) {
   tensors_.Edit(tensor).clear(kAwaitedTensor);
 }
 
-void WaitTable::OnLeaseGranted(const Piece& piece, uint16_t session_slot) {
+void WaitTable::OnLeaseGranted(const Piece& piece, uint16_t session_index) {
   if (!piece.has(kAwaited)) return;
   const Place place{piece.tensor, piece.number};
   std::vector<uint64_t> own;
   for (auto each = places_.lower_bound({place, 0}); each != places_.end() && each->first == place; ++each) {
-    if (EntryOf(each->second).waiter.session_slot == session_slot) own.push_back(each->second);
+    if (EntryOf(each->second).waiter.session_index == session_index) own.push_back(each->second);
   }
   for (const uint64_t number : own) MakeReady(number);
 }
@@ -316,19 +316,19 @@ void WaitTable::OnWrite(const JobState& job) {
 }
 
 // Each of them looks once for it, and is here again only after that.
-void WaitTable::WakeOfSession(std::set<std::pair<uint16_t, uint64_t>>& waiting, uint16_t session_slot) {
+void WaitTable::WakeOfSession(std::set<std::pair<uint16_t, uint64_t>>& waiting, uint16_t session_index) {
   for (;;) {
-    const auto first = waiting.lower_bound({session_slot, 0});
-    if (first == waiting.end() || first->first != session_slot) return;
+    const auto first = waiting.lower_bound({session_index, 0});
+    if (first == waiting.end() || first->first != session_index) return;
     const uint64_t number = first->second;
     waiting.erase(first);
     MakeReady(number);
   }
 }
 
-void WaitTable::OnListed(uint16_t session_slot) { WakeOfSession(listing_, session_slot); }
+void WaitTable::OnListed(uint16_t session_index) { WakeOfSession(listing_, session_index); }
 
-void WaitTable::OnFirstLease(uint16_t session_slot) { WakeOfSession(leaseless_, session_slot); }
+void WaitTable::OnFirstLease(uint16_t session_index) { WakeOfSession(leaseless_, session_index); }
 
 std::vector<uint64_t> WaitTable::ReadersAt(const Piece& piece) const {
   std::vector<uint64_t> numbers;
@@ -386,7 +386,7 @@ void WaitTable::CheckInvariants() const {
       if (!places_.contains({place, number})) continue;  // A read that has ended.
       ++own_places;
       const Tensor& tensor = tensors_[place.tensor];
-      TIER_CHECK(tensor.job == entry.waiter.job->slot && tensor.has(kAwaitedTensor), "request {} waits at tensor {}",
+      TIER_CHECK(tensor.job == entry.waiter.job->index && tensor.has(kAwaitedTensor), "request {} waits at tensor {}",
                  number, tensor.id);
       TIER_CHECK(place.piece == kWhole || pieces_[tensors_.PieceOf(tensor, place.piece)].has(kAwaited),
                  "request {} waits at piece {} of tensor {}", number, place.piece, tensor.id);

@@ -48,8 +48,8 @@ class WaitTable {
   bool empty(const JobState& job) const { return QueueOf(job).all.empty(); }
   // Numbers in the order of arrival.
   std::vector<uint64_t> ListJob(const JobState& job) const;
-  std::vector<uint64_t> ListSession(uint16_t session_slot) const;
-  uint64_t FirstOfSession(uint16_t session_slot) const;  // 0: there is none.
+  std::vector<uint64_t> ListSession(uint16_t session_index) const;
+  uint64_t FirstOfSession(uint16_t session_index) const;  // 0: there is none.
 
   // Somebody waits, or did since the last ListReadyJobs.
   bool any_listed() const { return !entries_.empty() || !ready_queues_.empty() || !untimed_.empty(); }
@@ -66,14 +66,14 @@ class WaitTable {
   void ContinueNextTurn(uint64_t number) { MakeReady(number); }
 
   // Where a running waiter waits from now on. Several places may be named: the first event at one of them wakes it.
-  void WaitAtPiece(uint64_t number, TensorSlot tensor, uint32_t piece);
-  void WaitAtTensor(uint64_t number, TensorSlot tensor);
+  void WaitAtPiece(uint64_t number, TensorIndex tensor, uint32_t piece);
+  void WaitAtTensor(uint64_t number, TensorIndex tensor);
   void WaitForWrite(uint64_t number);
   void WaitToList(uint64_t number);
   void WaitForStore(uint64_t number);
   // An event at each of them wakes it; one at the tensor as a whole does at once.
   struct Place {
-    TensorSlot tensor = kNoTensor;
+    TensorIndex tensor = kNoTensor;
     uint32_t piece = 0;
     friend bool operator==(const Place&, const Place&) = default;
     friend auto operator<=>(const Place&, const Place&) = default;
@@ -110,11 +110,11 @@ class WaitTable {
     pieces_.Edit(id).clear(kAwaited);
   }
   // A session has a lease of the piece now: its own requests there look again.
-  void OnLeaseGranted(const Piece& piece, uint16_t session_slot);
-  void OnTensorChanged(TensorSlot tensor) {
+  void OnLeaseGranted(const Piece& piece, uint16_t session_index);
+  void OnTensorChanged(TensorIndex tensor) {
     if (tensors_[tensor].has(kAwaitedTensor)) WakeTensor(tensor);
   }
-  void OnLeaseEnded(TensorSlot tensor) {
+  void OnLeaseEnded(TensorIndex tensor) {
     if (tensors_[tensor].has(kAwaitedTensor)) WakePlace({tensor, kWhole});
   }
   void OnRoom(const JobState& job) {
@@ -122,8 +122,8 @@ class WaitTable {
   }
   void OnRoomEverywhere();  // The arena has more to give, or gives it to others.
   void OnWrite(const JobState& job);
-  void OnListed(uint16_t session_slot);
-  void OnFirstLease(uint16_t session_slot);
+  void OnListed(uint16_t session_index);
+  void OnFirstLease(uint16_t session_index);
   // Who waits for a read of that piece. They stay.
   std::vector<uint64_t> ReadersAt(const Piece& piece) const;
 
@@ -187,8 +187,8 @@ class WaitTable {
   };
 
   Entry& EntryOf(uint64_t number);
-  Queue& QueueOf(const JobState& job) { return queues_[Value(job.slot)]; }
-  const Queue& QueueOf(const JobState& job) const { return queues_[Value(job.slot)]; }
+  Queue& QueueOf(const JobState& job) { return queues_[Value(job.index)]; }
+  const Queue& QueueOf(const JobState& job) const { return queues_[Value(job.index)]; }
   void MakeReady(uint64_t number);
   void MakeFirstReady(Queue& queue);
   void AddPlace(Entry& entry, Place place);
@@ -197,20 +197,20 @@ class WaitTable {
   void NoteShortage(Queue& queue);
   void NoteLeftRoom(Entry& entry);
   void WakeAt(uint64_t number, Place place);
-  void WakeOfSession(std::set<std::pair<uint16_t, uint64_t>>& waiting, uint16_t session_slot);
+  void WakeOfSession(std::set<std::pair<uint16_t, uint64_t>>& waiting, uint16_t session_index);
   void WakePlace(Place place);
   void WakeForRoom(const JobState& job);
-  void WakeTensor(TensorSlot tensor);
+  void WakeTensor(TensorIndex tensor);
 
   PieceSlab& pieces_;
   TensorSlab& tensors_;
   std::vector<JobState*> short_jobs_;
   std::unordered_map<uint64_t, Entry> entries_;
-  std::vector<Queue> queues_;  // By the slots of jobs.
+  std::vector<Queue> queues_;  // By the indices of jobs.
   std::vector<uint32_t> ready_queues_;
   std::set<uint32_t> room_queues_;  // With somebody who waits for room.
   std::set<PlaceOf> places_;
-  std::set<std::pair<uint16_t, uint64_t>> by_session_;  // Slot, number.
+  std::set<std::pair<uint16_t, uint64_t>> by_session_;  // Index, number.
   std::set<std::pair<uint16_t, uint64_t>> listing_;     // Of them: who waits to list,
   std::set<std::pair<uint16_t, uint64_t>> leaseless_;   // and who waits for room without a lease.
   std::set<std::pair<base::TimePoint, uint64_t>> deadlines_;

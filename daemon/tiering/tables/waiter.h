@@ -122,7 +122,7 @@ inline const Conflict* ConflictOf(const WaitKind& kind) {
 struct Waiter {
   uint64_t number = 0;  // Rises: who came first.
   SessionId session{};
-  uint16_t session_slot = 0;
+  uint16_t session_index = 0;
   JobState* job = nullptr;
   uint64_t sequence = 0;
   proto::Op op = proto::Op::kNone;

@@ -34,7 +34,7 @@ enum class WindowUse : uint8_t { kClean, kDirty, kBound };  // Can be evicted; a
 inline constexpr size_t kWindowUses = 3;
 
 struct WindowEntry {
-  JobSlot job = kNoJob;
+  JobIndex job = kNoJob;
   memory::WindowShape shape;
   uint32_t unreturned = 0;  // Sessions that still map it.
   WindowCondition condition = WindowCondition::kNone;

@@ -18,18 +18,18 @@ using storage::Direction;
 using storage::TransferOutcome;
 using storage::TransferResult;
 
-void Hand(Tables& tables, FlightSlot slot) {
-  const Flight& flight = tables.flights[slot];
+void Hand(Tables& tables, FlightIndex index) {
+  const Flight& flight = tables.flights[index];
   const Piece& piece = tables.pieces[flight.piece];
   const Tensor& tensor = tables.tensors[piece.tensor];
   TIER_CHECK(tables.ports.transfers.inflight() < tables.ports.transfers.inflight_max(), "{} transfers in flight",
              tables.ports.transfers.inflight());
-  tables.flights.Start(slot);
+  tables.flights.Start(index);
   const uint64_t begin = uint64_t{piece.number} * kBlockSize;
   TIER_CHECK(begin < tensor.size, "piece {} begins at {} of {}", piece.number, begin, tensor.size);
   TIER_CHECK(piece.ram.pages >= flight.extent.run.pages, "{} pages of RAM for {} on SSD", piece.ram.pages,
              flight.extent.run.pages);
-  tables.ports.transfers.Start({.cookie = static_cast<uint64_t>(slot),
+  tables.ports.transfers.Start({.cookie = static_cast<uint64_t>(index),
                                 .direction = flight.direction,
                                 .extent = flight.extent,
                                 .window = tables.windows.WindowOf(piece.ram),
@@ -38,15 +38,15 @@ void Hand(Tables& tables, FlightSlot slot) {
                                 .crc = piece.crc});
 }
 
-FlightSlot AddFlight(Tables& tables, const Flight& flight) {
-  const FlightSlot slot = tables.flights.Add(flight);
+FlightIndex AddFlight(Tables& tables, const Flight& flight) {
+  const FlightIndex index = tables.flights.Add(flight);
   Tensor& tensor = tables.tensors.Edit(tables.pieces[flight.piece].tensor);
   ++tensor.transfer_count;
-  return slot;
+  return index;
 }
 
-void EndFlight(Tables& tables, FlightSlot slot) {
-  const Flight flight = tables.flights.Remove(slot);
+void EndFlight(Tables& tables, FlightIndex index) {
+  const Flight flight = tables.flights.Remove(index);
   const Piece& piece = tables.pieces[flight.piece];
   JobState& job = tables.JobOf(piece);
   if (flight.direction == Direction::kWrite) {
@@ -88,7 +88,7 @@ void ReportWindowFault(Tables& tables, JobState& job, PieceId id) {
   std::string place;
   if (id != kNoPiece) {
     const Piece& piece = tables.pieces[id];
-    const TensorSlot tensor = piece.tensor;
+    const TensorIndex tensor = piece.tensor;
     place = fmt::format(" (tensor {:#x} at byte {})", tables.tensors[tensor].id, uint64_t{piece.number} * kBlockSize);
     switch (piece.activity) {
       case Activity::kWritingOut:
@@ -192,13 +192,13 @@ void FinishFreed(Tables& tables, const Flight& flight, TransferOutcome outcome) 
 }
 
 void TakeResult(Tables& tables, const TransferResult& result) {
-  const FlightSlot slot{static_cast<uint32_t>(result.cookie)};
-  TIER_CHECK(tables.flights.IsStarted(slot), "result for transfer {}", result.cookie);
-  const Flight flight = tables.flights[slot];
-  EndFlight(tables, slot);
+  const FlightIndex index{static_cast<uint32_t>(result.cookie)};
+  TIER_CHECK(tables.flights.IsStarted(index), "result for transfer {}", result.cookie);
+  const Flight flight = tables.flights[index];
+  EndFlight(tables, index);
   Piece& piece = tables.pieces.Edit(flight.piece);
   if (piece.copies == Copies::kFreed) {
-    const TensorSlot tensor = piece.tensor;
+    const TensorIndex tensor = piece.tensor;
     JobState& job = tables.JobOf(tables.tensors[tensor]);
     FinishFreed(tables, flight, result.outcome);
     if (result.outcome == TransferOutcome::kWindowFault) ReportWindowFault(tables, job, kNoPiece);
@@ -229,12 +229,12 @@ void StartRead(Tables& tables, PieceId id, bool prefetch) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.has(kReserved) && piece.ssd_run, "piece {} has {} pages of room", Value(id), piece.ram.pages);
   JobState& job = tables.JobOf(piece);
-  const FlightSlot slot =
+  const FlightIndex index =
       AddFlight(tables, {.piece = id, .extent = piece.extent(), .direction = Direction::kRead, .prefetch = prefetch});
   job.transfers.StartRead(piece.ram.pages, prefetch);
   piece.clear(kReserved);
   SetState(tables, id, {Copies::kSsd, Activity::kReadingIn});
-  tables.flights.Queue(slot);
+  tables.flights.Queue(index);
 }
 
 bool CanStartWrite(Tables& tables, JobState& job) {
@@ -269,31 +269,31 @@ bool StartWrite(Tables& tables, PieceId id) {
     return false;
   }
   TIER_CHECK(extent->run.pages == pages, "asked {} pages, got {}", pages, extent->run.pages);
-  const FlightSlot slot = AddFlight(tables, {.piece = id, .extent = *extent, .direction = Direction::kWrite});
+  const FlightIndex index = AddFlight(tables, {.piece = id, .extent = *extent, .direction = Direction::kWrite});
   job.transfers.StartWrite(piece.copies == Copies::kRam ? piece.ram.pages : 0);
   if (piece.copies == Copies::kRamSsd) {
     SetState(tables, id, {Copies::kRamSsd, Activity::kDraining});
   } else {
     SetState(tables, id, {Copies::kRam, Activity::kWritingOut});
   }
-  Hand(tables, slot);
+  Hand(tables, index);
   return true;
 }
 
 void StartQueuedReads(Tables& tables) {
   const auto& port = tables.ports.transfers;
   while (port.inflight() < port.inflight_max()) {
-    const std::optional<FlightSlot> slot = tables.flights.next_queued();
-    if (!slot) return;
-    const PieceId piece = tables.flights[*slot].piece;
+    const std::optional<FlightIndex> index = tables.flights.next_queued();
+    if (!index) return;
+    const PieceId piece = tables.flights[*index].piece;
     const bool freed = tables.pieces[piece].copies == Copies::kFreed;
     if (freed && !tables.work.TrySpend(kFreeCost)) return tables.turn.NoteProgress();
     tables.flights.TakeQueued();
     if (freed) {
-      EndFlight(tables, *slot);
+      EndFlight(tables, *index);
       FinishFreedPiece(tables, piece);
     } else {
-      Hand(tables, *slot);
+      Hand(tables, *index);
     }
   }
 }

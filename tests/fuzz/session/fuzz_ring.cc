@@ -1,4 +1,4 @@
-// Fuzzes the daemon's end of a session's rings: the input is a program for a hostile client that writes slots and
+// Fuzzes the daemon's end of a session's rings: the input is a program for a hostile client that writes entries and
 // cursors as it likes while the daemon reads, answers and publishes. Whatever comes, the daemon must neither crash nor
 // pass on a request that is not well-formed, nor take more than its limits.
 #include <algorithm>
@@ -52,7 +52,7 @@ class World final : public tiering::ReplySink {
   bool Step(Bytes& input) {
     const auto op = input.Take<uint8_t>();
     switch (op % 9) {
-      case 0: return WriteSlot(input.Take<proto::RequestSlot>());
+      case 0: return WriteSlot(input.Take<proto::RequestEntry>());
       case 1: return WriteMessage(input);
       case 2: requests().control->tail.store(input.Take<uint64_t>()); return true;
       case 3: completions().control->head.store(input.Take<uint64_t>()); return true;
@@ -73,30 +73,30 @@ class World final : public tiering::ReplySink {
   proto::RingView requests() { return proto::RequestRing(base_); }
   proto::RingView completions() { return proto::CompletionRing(base_); }
 
-  bool WriteSlot(const proto::RequestSlot& slot) {
+  bool WriteSlot(const proto::RequestEntry& entry) {
     const uint64_t tail = requests().control->tail.load();
-    std::memcpy(requests().Slot(tail), &slot, sizeof(slot));
+    std::memcpy(requests().Entry(tail), &entry, sizeof(entry));
     requests().control->tail.store(tail + 1);
     return true;
   }
 
   // A valid message, except for what the input changes.
   bool WriteMessage(Bytes& input) {
-    proto::RequestSlot slot{};
-    slot.header.sequence = next_sequence_++;
-    slot.header.op = static_cast<uint16_t>(input.Take<uint8_t>() % (proto::kOpCount + 1));
-    slot.header.item_count = input.Take<uint16_t>() % 1100;
-    const OpShape* shape = ShapeOf(slot.header.op);
+    proto::RequestEntry entry{};
+    entry.header.sequence = next_sequence_++;
+    entry.header.op = static_cast<uint16_t>(input.Take<uint8_t>() % (proto::kOpCount + 1));
+    entry.header.item_count = input.Take<uint16_t>() % 1100;
+    const OpShape* shape = ShapeOf(entry.header.op);
     const bool text = shape != nullptr && shape->text;
-    slot.header.slots = static_cast<uint16_t>(text ? proto::SlotsForText(slot.header.item_count)
-                                                   : proto::SlotsForRecords(slot.header.item_count));
-    slot.header.flags = input.Take<uint8_t>();
-    slot.header.argument = input.Take<uint8_t>() == 255 ? 1 : 0;
-    const uint16_t slots = slot.header.slots;
-    (void)WriteSlot(slot);
-    for (uint16_t i = 1; i < slots; ++i) {
-      proto::RequestSlot more{};
-      if (!input.empty() && i < 8) more = input.Take<proto::RequestSlot>();
+    entry.header.entries = static_cast<uint16_t>(text ? proto::EntriesForText(entry.header.item_count)
+                                                      : proto::EntriesForRecords(entry.header.item_count));
+    entry.header.flags = input.Take<uint8_t>();
+    entry.header.argument = input.Take<uint8_t>() == 255 ? 1 : 0;
+    const uint16_t entries = entry.header.entries;
+    (void)WriteSlot(entry);
+    for (uint16_t i = 1; i < entries; ++i) {
+      proto::RequestEntry more{};
+      if (!input.empty() && i < 8) more = input.Take<proto::RequestEntry>();
       (void)WriteSlot(more);
     }
     return true;

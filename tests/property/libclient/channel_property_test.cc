@@ -207,7 +207,7 @@ class Program {
     if (!peer_.asleep() || peer_.rung()) return;
     const uint64_t unread = sequence_ - peer_.received().size();
     RC_ASSERT(unread == 0 || peer_.patient());
-    RC_ASSERT(unread <= QuotaOf(Credit::kRelease) / 2 && peer_.unread() <= proto::kRequestSlots / 2);
+    RC_ASSERT(unread <= QuotaOf(Credit::kRelease) / 2 && peer_.unread() <= proto::kRequestEntries / 2);
     for (uint64_t i = 0; i < unread; ++i) RC_ASSERT(sent_.at(sequence_ - i).can_wait);
   }
 

@@ -91,11 +91,11 @@ class RingPeer {
   void ReadSome() {
     uint32_t ready = static_cast<uint32_t>(unread());
     for (uint64_t messages = Draw(200); messages > 0 && ready > 0; --messages) {
-      proto::RequestSlot first;
+      proto::RequestEntry first;
       requests_.Peek(&first, 1);
-      const uint32_t entries = first.header.slots;
+      const uint32_t entries = first.header.entries;
       if (entries == 0 || entries > ready) throw std::runtime_error("a request was published in part");
-      std::vector<std::byte> message(size_t{entries} * proto::kSlotSize);
+      std::vector<std::byte> message(size_t{entries} * proto::kEntrySize);
       requests_.Peek(message.data(), entries);
       requests_.Consume(entries);
       ready -= entries;
@@ -117,10 +117,10 @@ class RingPeer {
     if (Draw(5) == 0) answer = {Code::kStale, 0, std::string(1 + Draw(300), 'x')};
     const auto length = static_cast<uint32_t>(answer.detail.size());
     const bool stat = static_cast<proto::Op>(request.op) == proto::Op::kStat && answer.code == Code::kOk;
-    std::vector<proto::CompletionSlot> message(proto::SlotsForText(length));
+    std::vector<proto::CompletionEntry> message(proto::EntriesForText(length));
     message[0].header = {.sequence = request.sequence,
                          .code = static_cast<uint16_t>(answer.code),
-                         .slots = static_cast<uint16_t>(message.size()),
+                         .entries = static_cast<uint16_t>(message.size()),
                          .flags = 0,
                          .record_count = stat ? 1u : 0u,
                          .detail_length = length,

@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kSlotWindow = 2 * kMiB;
 
 struct ModelJob {
-  EntitlementSlot slot{};
+  EntitlementIndex index{};
   uint32_t uid = 0;
   Terms terms;
   bool live = false;
@@ -75,27 +75,27 @@ class Model {
     const uint64_t held = job.held();
     const uint64_t deficit = Deficit(job);
     const uint64_t surplus = held > mine ? held - mine : 0;
-    RC_ASSERT(ledger_.PromisedTo(job.slot) == mine);
-    RC_ASSERT(ledger_.AllowedTo(job.slot) == AllowedTo(job));
+    RC_ASSERT(ledger_.PromisedTo(job.index) == mine);
+    RC_ASSERT(ledger_.AllowedTo(job.index) == AllowedTo(job));
     const uint64_t firm = std::max(arena_ - PartForNobody() - (promised - mine), kSlotWindow);
-    RC_ASSERT(ledger_.FirmBytes(job.slot) == std::min(AllowedTo(job), firm));
-    RC_ASSERT(ledger_.Deficit(job.slot) == deficit && ledger_.Surplus(job.slot) == surplus);
-    RC_ASSERT(ledger_.HeldBy(job.slot) == held && ledger_.LeasedBy(job.slot) == job.leased);
-    RC_ASSERT(ledger_.ReturningBy(job.slot) == Sum(job.returning, job.returning.size()));
+    RC_ASSERT(ledger_.FirmBytes(job.index) == std::min(AllowedTo(job), firm));
+    RC_ASSERT(ledger_.Deficit(job.index) == deficit && ledger_.Surplus(job.index) == surplus);
+    RC_ASSERT(ledger_.HeldBy(job.index) == held && ledger_.LeasedBy(job.index) == job.leased);
+    RC_ASSERT(ledger_.ReturningBy(job.index) == Sum(job.returning, job.returning.size()));
     const uint64_t others = Guaranteed() - job.terms.guarantee_bytes;
-    RC_ASSERT(ledger_.MayLease(job.slot, kPageSize) == (others == 0 || job.leased + kPageSize <= arena_ - others));
-    RC_ASSERT(ledger_.BytesToGive(job.slot) == (Claimed() == 0 ? 0 : surplus));
+    RC_ASSERT(ledger_.MayLease(job.index, kPageSize) == (others == 0 || job.leased + kPageSize <= arena_ - others));
+    RC_ASSERT(ledger_.BytesToGive(job.index) == (Claimed() == 0 ? 0 : surplus));
     CheckGrowth(job, WindowKind::kBlock, block_window_);
     CheckGrowth(job, WindowKind::kSlot, kSlotWindow);
     // A promise can be reached to within a slot window, whatever the size of block windows.
     if (deficit == 0) return;
-    RC_ASSERT(ledger_.GrowthOf(job.slot, WindowKind::kSlot) == Growth::kOwn);
-    RC_ASSERT(!ledger_.Overshoots(job.slot, WindowKind::kSlot));
+    RC_ASSERT(ledger_.GrowthOf(job.index, WindowKind::kSlot) == Growth::kOwn);
+    RC_ASSERT(!ledger_.Overshoots(job.index, WindowKind::kSlot));
   }
 
   void CheckGrowth(const ModelJob& job, WindowKind kind, uint64_t size) {
     const uint64_t mine = PromisedTo(job);
-    const bool may = ledger_.MayGrow(job.slot, kind);
+    const bool may = ledger_.MayGrow(job.index, kind);
     if (Claimed() == 0 || host_debt() != 0) {
       RC_ASSERT(may == (host_debt() == 0));
       return;
@@ -157,58 +157,58 @@ class Model {
   void Open(uint32_t uid, const Terms& terms) {
     if (!Sound(terms) || !ledger_.AdmitGuarantee(uid, kNoEntitlement, terms.guarantee_bytes)) return;
     const uint64_t id = next_id_++;
-    jobs_[id].slot = ledger_.Open(JobId{id}, uid, terms);
+    jobs_[id].index = ledger_.Open(JobId{id}, uid, terms);
     jobs_[id].uid = uid;
     jobs_[id].terms = terms;
     LowerClaims();
   }
   void Close(std::map<uint64_t, ModelJob>::iterator job) {
     while (!job->second.returning.empty()) Return(job->second);
-    ledger_.End(job->second.slot);
-    ledger_.SubtractLeased(job->second.slot, job->second.leased);
-    ledger_.Remove(job->second.slot);
+    ledger_.End(job->second.index);
+    ledger_.SubtractLeased(job->second.index, job->second.leased);
+    ledger_.Remove(job->second.index);
     jobs_.erase(job);
     LowerClaims();
   }
   void Set(ModelJob& job, const Terms& terms) {
-    if (!Sound(terms) || !ledger_.AdmitGuarantee(job.uid, job.slot, terms.guarantee_bytes)) return;
-    ledger_.Set(job.slot, terms);
+    if (!Sound(terms) || !ledger_.AdmitGuarantee(job.uid, job.index, terms.guarantee_bytes)) return;
+    ledger_.Set(job.index, terms);
     job.terms = terms;
     LowerClaims();
   }
   void SetLive(ModelJob& job, bool live) {
-    ledger_.SetLive(job.slot, live);
+    ledger_.SetLive(job.index, live);
     job.live = live;
     LowerClaims();
   }
   void Lease(ModelJob& job, uint64_t pages) {
-    ledger_.SubtractLeased(job.slot, job.leased);
+    ledger_.SubtractLeased(job.index, job.leased);
     job.leased = pages * kPageSize;
-    ledger_.AddLeased(job.slot, job.leased);
+    ledger_.AddLeased(job.index, job.leased);
   }
   void Grow(ModelJob& job, uint64_t size) {
     job.windows.push_back(size);
     job.claimed -= std::min(job.claimed, size);
-    ledger_.AddHeld(job.slot, size);
+    ledger_.AddHeld(job.index, size);
   }
   void Shrink(ModelJob& job) {
     if (job.windows.empty()) return;
-    ledger_.SubtractHeld(job.slot, job.windows.back());
+    ledger_.SubtractHeld(job.index, job.windows.back());
     job.windows.pop_back();
   }
   void AskBack(ModelJob& job) {
     if (job.windows.empty()) return;
-    ledger_.AskBack(job.slot, job.windows.back(), now_);
+    ledger_.AskBack(job.index, job.windows.back(), now_);
     job.returning.push_back(job.windows.back());
     job.windows.pop_back();
   }
   void MissDeadline(ModelJob& job) {
-    if (job.overdue < job.returning.size()) ledger_.MissDeadline(job.slot, job.returning[job.overdue++]);
+    if (job.overdue < job.returning.size()) ledger_.MissDeadline(job.index, job.returning[job.overdue++]);
   }
   void Return(ModelJob& job) {  // The one that was asked for last.
     if (job.returning.empty()) return;
     const bool overdue = job.overdue == job.returning.size();
-    ledger_.TakeBack(job.slot, job.returning.back(), overdue);
+    ledger_.TakeBack(job.index, job.returning.back(), overdue);
     job.returning.pop_back();
     job.overdue = std::min(job.overdue, job.returning.size());
   }
@@ -218,7 +218,7 @@ class Model {
     ledger_.SetHost(owned, reachable);
   }
   void Claim(ModelJob& job, uint64_t bytes) {
-    ledger_.Claim(job.slot, bytes, now_);
+    ledger_.Claim(job.index, bytes, now_);
     job.claimed = AlignUp(std::min(bytes, Deficit(job)), kSlotWindow);
   }
   // A claim is never more than what is missing: where promises fall, it falls with them.

@@ -70,21 +70,21 @@ RC_GTEST_PROP(SparseArraysProperty, HoldWhatAMapHolds, (const std::vector<std::p
 }
 
 RC_GTEST_PROP(TensorTableProperty, BehavesLikeAMap, (const std::vector<std::pair<uint8_t, bool>>& program)) {
-  constexpr JobSlot kJob{3};
+  constexpr JobIndex kJob{3};
   TensorSlab tensors;
   TensorTable table(tensors, 0);
-  std::map<uint64_t, TensorSlot> model;
+  std::map<uint64_t, TensorIndex> model;
   for (const auto& [id, insert] : program) {
     const TensorKey key{kJob, uint64_t{id} % 2, id};
     const auto found = model.find(id);
     RC_ASSERT(table.Find(key) == (found == model.end() ? kNoTensor : found->second));
     if (insert && found == model.end()) {
-      const TensorSlot slot = tensors.Allocate();
-      tensors.Edit(slot).job = kJob;
-      tensors.Edit(slot).space = key.space;
-      tensors.Edit(slot).id = id;
-      table.Insert(key, slot);
-      model[id] = slot;
+      const TensorIndex index = tensors.Allocate();
+      tensors.Edit(index).job = kJob;
+      tensors.Edit(index).space = key.space;
+      tensors.Edit(index).id = id;
+      table.Insert(key, index);
+      model[id] = index;
     } else if (!insert && found != model.end()) {
       table.Erase(key);
       tensors.Free(found->second);
@@ -92,7 +92,7 @@ RC_GTEST_PROP(TensorTableProperty, BehavesLikeAMap, (const std::vector<std::pair
     }
     RC_ASSERT(table.size() == model.size());
   }
-  for (const auto& [id, slot] : model) RC_ASSERT(table.Find({kJob, id % 2, id}) == slot);
+  for (const auto& [id, index] : model) RC_ASSERT(table.Find({kJob, id % 2, id}) == index);
 }
 
 // Used only at the hot end the policy is exactly least-recently-used.

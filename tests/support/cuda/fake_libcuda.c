@@ -34,7 +34,7 @@ static struct {
 } functions[FUNCTIONS_MAX];
 static int function_count;
 
-static int slot_of(const char* name) {
+static int function_index(const char* name) {
   for (int i = 0; i < function_count; ++i) {
     if (strcmp(functions[i].name, name) == 0) return i;
   }
@@ -53,9 +53,9 @@ static void read_environment(void) {
   if (equals == NULL) return;
   char name[48];
   snprintf(name, sizeof name, "%.*s", (int)(equals - script), script);
-  const int slot = slot_of(name);
-  functions[slot].code = atoi(equals + 1);
-  functions[slot].times = -1;
+  const int index = function_index(name);
+  functions[index].code = atoi(equals + 1);
+  functions[index].times = -1;
 }
 
 int fake_enter(const char* function, int needs_init) {
@@ -65,14 +65,14 @@ int fake_enter(const char* function, int needs_init) {
     fprintf(stderr, "fake CUDA driver: %s called in a forked child\n", function);
     abort();
   }
-  const int slot = slot_of(function);
-  ++functions[slot].calls;
-  if (functions[slot].code != FAKE_SUCCESS && functions[slot].times != 0) {
-    if (functions[slot].skip > 0) {
-      --functions[slot].skip;
+  const int index = function_index(function);
+  ++functions[index].calls;
+  if (functions[index].code != FAKE_SUCCESS && functions[index].times != 0) {
+    if (functions[index].skip > 0) {
+      --functions[index].skip;
     } else {
-      if (functions[slot].times > 0) --functions[slot].times;
-      return functions[slot].code;
+      if (functions[index].times > 0) --functions[index].times;
+      return functions[index].code;
     }
   }
   if (needs_init && !initialised) return FAKE_NOT_INITIALIZED;
@@ -340,10 +340,10 @@ static void control_reset(int devices) {
 
 static void control_fail(const char* function, int code, int skip, int times) {
   pthread_mutex_lock(&lock);
-  const int slot = slot_of(function);
-  functions[slot].code = code;
-  functions[slot].skip = skip;
-  functions[slot].times = times;
+  const int index = function_index(function);
+  functions[index].code = code;
+  functions[index].skip = skip;
+  functions[index].times = times;
   pthread_mutex_unlock(&lock);
 }
 
@@ -353,7 +353,7 @@ static void control_hide(const char* function) {
 
 static uint64_t control_calls(const char* function) {
   pthread_mutex_lock(&lock);
-  const uint64_t calls = functions[slot_of(function)].calls;
+  const uint64_t calls = functions[function_index(function)].calls;
   pthread_mutex_unlock(&lock);
   return calls;
 }

@@ -35,31 +35,31 @@ class RingClient {
   // A well-formed message of `items`, staged and published. False: no room.
   bool Send(proto::Op op, std::span<const proto::RequestItem> items, uint32_t flags = 0, uint64_t argument = 0) {
     const auto count = static_cast<uint32_t>(items.size());
-    std::vector<proto::RequestSlot> slots(proto::SlotsForRecords(count));
-    slots[0].header = {.sequence = sequence_ + 1,
-                       .op = static_cast<uint16_t>(op),
-                       .slots = static_cast<uint16_t>(slots.size()),
-                       .flags = flags,
-                       .item_count = count,
-                       .timeout_ms = 0,
-                       .argument = argument};
-    if (count > 0) std::memcpy(static_cast<void*>(&slots[0].first), items.data(), items.size_bytes());
-    return SendSlots(slots);
+    std::vector<proto::RequestEntry> entries(proto::EntriesForRecords(count));
+    entries[0].header = {.sequence = sequence_ + 1,
+                         .op = static_cast<uint16_t>(op),
+                         .entries = static_cast<uint16_t>(entries.size()),
+                         .flags = flags,
+                         .item_count = count,
+                         .timeout_ms = 0,
+                         .argument = argument};
+    if (count > 0) std::memcpy(static_cast<void*>(&entries[0].first), items.data(), items.size_bytes());
+    return SendEntries(entries);
   }
   bool SendText(const std::string& text) {
-    std::vector<proto::RequestSlot> slots(proto::SlotsForText(static_cast<uint32_t>(text.size())));
-    slots[0].header = {.sequence = sequence_ + 1,
-                       .op = static_cast<uint16_t>(proto::Op::kIntern),
-                       .slots = static_cast<uint16_t>(slots.size()),
-                       .item_count = static_cast<uint32_t>(text.size())};
-    if (!text.empty()) std::memcpy(static_cast<void*>(slots.data() + 1), text.data(), text.size());
-    return SendSlots(slots);
+    std::vector<proto::RequestEntry> entries(proto::EntriesForText(static_cast<uint32_t>(text.size())));
+    entries[0].header = {.sequence = sequence_ + 1,
+                         .op = static_cast<uint16_t>(proto::Op::kIntern),
+                         .entries = static_cast<uint16_t>(entries.size()),
+                         .item_count = static_cast<uint32_t>(text.size())};
+    if (!text.empty()) std::memcpy(static_cast<void*>(entries.data() + 1), text.data(), text.size());
+    return SendEntries(entries);
   }
-  // Slots as they are: counts as one message.
-  bool SendSlots(std::span<const proto::RequestSlot> slots) {
+  // Entries as they are: counts as one message.
+  bool SendEntries(std::span<const proto::RequestEntry> entries) {
     uint32_t room = 0;
-    if (!requests_.Free(&room) || room < slots.size()) return false;
-    requests_.Stage(slots.data(), static_cast<uint32_t>(slots.size()));
+    if (!requests_.Free(&room) || room < entries.size()) return false;
+    requests_.Stage(entries.data(), static_cast<uint32_t>(entries.size()));
     requests_.Publish();
     ++sequence_;
     return true;
@@ -70,29 +70,29 @@ class RingClient {
     std::vector<ReceivedCompletion> received;
     uint32_t ready = 0;
     while (received.size() < max && completions_.Ready(&ready) && ready > 0) {
-      proto::CompletionSlot first;
+      proto::CompletionEntry first;
       completions_.Peek(&first, 1);
-      std::vector<proto::CompletionSlot> slots(first.header.slots);
-      completions_.Peek(slots.data(), first.header.slots);
-      received.push_back(Decode(slots));
-      completions_.Consume(first.header.slots);
+      std::vector<proto::CompletionEntry> entries(first.header.entries);
+      completions_.Peek(entries.data(), first.header.entries);
+      received.push_back(Decode(entries));
+      completions_.Consume(first.header.entries);
     }
     return received;
   }
 
  private:
-  static ReceivedCompletion Decode(const std::vector<proto::CompletionSlot>& slots) {
+  static ReceivedCompletion Decode(const std::vector<proto::CompletionEntry>& entries) {
     ReceivedCompletion completion;
-    completion.header = slots[0].header;
-    completion.error = slots[0].first.error;
-    completion.tensor = slots[0].first.tensor;
+    completion.header = entries[0].header;
+    completion.error = entries[0].first.error;
+    completion.tensor = entries[0].first.tensor;
     if (completion.header.code != 0) {
-      completion.detail.assign(reinterpret_cast<const char*>(slots.data() + 1), completion.header.detail_length);
+      completion.detail.assign(reinterpret_cast<const char*>(entries.data() + 1), completion.header.detail_length);
       return completion;
     }
     completion.spans.resize(completion.header.record_count);
     const size_t bytes = completion.spans.size() * sizeof(proto::SpanRecord);
-    if (bytes != 0) std::memcpy(completion.spans.data(), &slots[0].first, bytes);
+    if (bytes != 0) std::memcpy(completion.spans.data(), &entries[0].first, bytes);
     return completion;
   }
 

@@ -35,8 +35,8 @@ struct FakeDaemon::Client {
     auto& header = *reinterpret_cast<proto::SessionHeader*>(region.data());
     header = {proto::kSessionMagic,
               proto::kRingLayoutVersion,
-              proto::kRequestSlots,
-              proto::kCompletionSlots,
+              proto::kRequestEntries,
+              proto::kCompletionEntries,
               0,
               epoch,
               session,
@@ -79,7 +79,7 @@ struct FakeDaemon::Client {
   }
 
   void BreakTail() {
-    proto::CompletionRing(region.data()).control->tail.fetch_add(proto::kCompletionSlots + 1);
+    proto::CompletionRing(region.data()).control->tail.fetch_add(proto::kCompletionEntries + 1);
     WakeConsumer();
   }
 };

@@ -235,7 +235,7 @@ void FakeDaemon::RewriteBeforeAcquires(uint64_t tensor, std::vector<std::byte> c
   rewriting_ = {tensor, std::move(content), skip, count};
 }
 
-void FakeDaemon::Distort(std::function<void(std::vector<proto::CompletionSlot>&)> distortion) {
+void FakeDaemon::Distort(std::function<void(std::vector<proto::CompletionEntry>&)> distortion) {
   std::lock_guard lock(mutex_);
   distortion_ = std::move(distortion);
 }

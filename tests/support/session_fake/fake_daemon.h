@@ -68,7 +68,7 @@ class FakeDaemon {
   // As another session with a write lease: writes a whole tensor before each acquire, behind `skip` of them.
   void RewriteBeforeAcquires(uint64_t tensor, std::vector<std::byte> content, uint32_t skip, uint32_t count = 1);
   // The next answer to a create or acquire is changed by this before it is published.
-  void Distort(std::function<void(std::vector<proto::CompletionSlot>&)> distortion);
+  void Distort(std::function<void(std::vector<proto::CompletionEntry>&)> distortion);
 
   // What the engine page says from now on: one of proto::kAwake and its neighbours.
   void SaySleeping(uint32_t sleeping);
@@ -129,7 +129,7 @@ class FakeDaemon {
   void AppendSpans(const Tensor& tensor, uint64_t lease, uint32_t item, const Lease& range, Answer& answer);
   void RewriteIfDue();
   void Publish(Client& client, const proto::RequestHeader& request, const Answer& answer);
-  void PublishSlots(Client& client, const std::vector<proto::CompletionSlot>& slots);
+  void PublishEntries(Client& client, const std::vector<proto::CompletionEntry>& entries);
   void SendTo(Client& client, const void* message, uint32_t size, int fd = -1);
   void Wake();
 
@@ -169,7 +169,7 @@ class FakeDaemon {
     uint32_t count = 0;
   };
   Rewriting rewriting_;
-  std::function<void(std::vector<proto::CompletionSlot>&)> distortion_;
+  std::function<void(std::vector<proto::CompletionEntry>&)> distortion_;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -12,16 +12,16 @@ void FakeDaemon::TakeRequests(Client& client) {
   [[maybe_unused]] const ssize_t got = ::read(client.doorbell.get(), &drained, sizeof drained);
   uint32_t ready = 0;
   while (client.requests->Ready(&ready) && ready > 0) {
-    proto::RequestSlot first;
+    proto::RequestEntry first;
     client.requests->Peek(&first, 1);
-    std::vector<proto::RequestSlot> slots(first.header.slots);
-    client.requests->Peek(slots.data(), first.header.slots);
-    client.requests->Consume(first.header.slots);
+    std::vector<proto::RequestEntry> entries(first.header.entries);
+    client.requests->Peek(entries.data(), first.header.entries);
+    client.requests->Consume(first.header.entries);
     Request request{first.header, {}, {}};
     if (first.header.op == static_cast<uint16_t>(Op::kIntern)) {
-      request.text.assign(reinterpret_cast<const char*>(slots.data() + 1), first.header.item_count);
+      request.text.assign(reinterpret_cast<const char*>(entries.data() + 1), first.header.item_count);
     } else {
-      const auto* const items = &slots.front().first;
+      const auto* const items = &entries.front().first;
       request.items.assign(items, items + first.header.item_count);
     }
     counters_.requests[first.header.op]++;
@@ -184,27 +184,28 @@ void FakeDaemon::Publish(Client& client, const proto::RequestHeader& request, co
   const auto records = static_cast<uint32_t>(answer.records.size());
   const bool refused = answer.code != Code::kOk;
   const uint32_t count =
-      refused ? proto::SlotsForText(static_cast<uint32_t>(answer.detail.size())) : proto::SlotsForRecords(records);
-  std::vector<proto::CompletionSlot> slots(count);
-  slots[0].header = {request.sequence,
-                     static_cast<uint16_t>(answer.code),
-                     static_cast<uint16_t>(count),
-                     0,
-                     refused ? 1 : records,
-                     static_cast<uint32_t>(answer.detail.size()),
-                     answer.value};
+      refused ? proto::EntriesForText(static_cast<uint32_t>(answer.detail.size())) : proto::EntriesForRecords(records);
+  std::vector<proto::CompletionEntry> entries(count);
+  entries[0].header = {request.sequence,
+                       static_cast<uint16_t>(answer.code),
+                       static_cast<uint16_t>(count),
+                       0,
+                       refused ? 1 : records,
+                       static_cast<uint32_t>(answer.detail.size()),
+                       answer.value};
   if (refused) {
-    std::memcpy(static_cast<void*>(slots.data() + 1), answer.detail.data(), answer.detail.size());
+    std::memcpy(static_cast<void*>(entries.data() + 1), answer.detail.data(), answer.detail.size());
   } else if (records > 0) {
-    std::memcpy(static_cast<void*>(&slots[0].first), answer.records.data(), records * sizeof(proto::CompletionRecord));
+    std::memcpy(static_cast<void*>(&entries[0].first), answer.records.data(),
+                records * sizeof(proto::CompletionRecord));
   }
   const Op op = static_cast<Op>(request.op);
-  if (distortion_ && (op == Op::kCreate || op == Op::kAcquire)) std::exchange(distortion_, nullptr)(slots);
-  PublishSlots(client, slots);
+  if (distortion_ && (op == Op::kCreate || op == Op::kAcquire)) std::exchange(distortion_, nullptr)(entries);
+  PublishEntries(client, entries);
 }
 
-void FakeDaemon::PublishSlots(Client& client, const std::vector<proto::CompletionSlot>& slots) {
-  client.completions->Stage(slots.data(), static_cast<uint32_t>(slots.size()));
+void FakeDaemon::PublishEntries(Client& client, const std::vector<proto::CompletionEntry>& entries) {
+  client.completions->Stage(entries.data(), static_cast<uint32_t>(entries.size()));
   if (!resuming_) client.PublishStaged();
 }
 

@@ -16,7 +16,7 @@
 namespace tier::session_fake {
 namespace {
 
-using proto::CompletionSlot;
+using proto::CompletionEntry;
 using proto::Op;
 using FaultTest = ClientTest;
 
@@ -96,7 +96,7 @@ TEST_F(FaultTest, AWindowOfAnImpossibleShapeEndsTheSession) {
 // Each distortion of a granted range must end the session with a sentence.
 struct Distortion {
   const char* name;
-  void (*apply)(std::vector<CompletionSlot>&);
+  void (*apply)(std::vector<CompletionEntry>&);
 };
 
 class DistortionTest : public ClientTest, public ::testing::WithParamInterface<Distortion> {};
@@ -113,23 +113,24 @@ TEST_P(DistortionTest, EndsTheSessionWithAReason) {
 
 INSTANTIATE_TEST_SUITE_P(
     Completions, DistortionTest,
-    ::testing::Values(Distortion{"WindowBeyondAll", [](auto& slots) { slots[0].first.span.window = 5000; }},
-                      Distortion{"OffsetBeyondTheWindow", [](auto& slots) { slots[0].first.span.offset = ~0ull; }},
-                      Distortion{"LengthBeyondTheWindow", [](auto& slots) { slots[0].first.span.length = kGiB; }},
-                      Distortion{"NoLength", [](auto& slots) { slots[0].first.span.length = 0; }},
-                      Distortion{"NoLease", [](auto& slots) { slots[0].first.span.lease = 0; }},
-                      Distortion{"AnotherItem", [](auto& slots) { slots[0].first.span.item = 3; }},
-                      Distortion{"NoRecords", [](auto& slots) { slots[0].header.record_count = 0; }},
-                      Distortion{"MoreRecordsThanSlots", [](auto& slots) { slots[0].header.record_count = 600; }},
-                      Distortion{"NoSlots", [](auto& slots) { slots[0].header.slots = 0; }},
-                      Distortion{"MoreSlotsThanPublished", [](auto& slots) { slots[0].header.slots = 4000; }},
-                      Distortion{"UnknownCode", [](auto& slots) { slots[0].header.code = 99; }},
-                      Distortion{"UnknownSequence", [](auto& slots) { slots[0].header.sequence = 12345; }},
-                      Distortion{"SequenceZero", [](auto& slots) { slots[0].header.sequence = 0; }},
-                      Distortion{"Flags", [](auto& slots) { slots[0].header.flags = 1; }},
-                      Distortion{"DetailWithSuccess", [](auto& slots) { slots[0].header.detail_length = 9; }},
-                      Distortion{"EndlessDetail",
-                                 [](auto& slots) { slots[0].header.code = 5, slots[0].header.detail_length = 60000; }}),
+    ::testing::Values(Distortion{"WindowBeyondAll", [](auto& entries) { entries[0].first.span.window = 5000; }},
+                      Distortion{"OffsetBeyondTheWindow", [](auto& entries) { entries[0].first.span.offset = ~0ull; }},
+                      Distortion{"LengthBeyondTheWindow", [](auto& entries) { entries[0].first.span.length = kGiB; }},
+                      Distortion{"NoLength", [](auto& entries) { entries[0].first.span.length = 0; }},
+                      Distortion{"NoLease", [](auto& entries) { entries[0].first.span.lease = 0; }},
+                      Distortion{"AnotherItem", [](auto& entries) { entries[0].first.span.item = 3; }},
+                      Distortion{"NoRecords", [](auto& entries) { entries[0].header.record_count = 0; }},
+                      Distortion{"MoreRecordsThanEntries", [](auto& entries) { entries[0].header.record_count = 600; }},
+                      Distortion{"NoEntries", [](auto& entries) { entries[0].header.entries = 0; }},
+                      Distortion{"MoreEntriesThanPublished", [](auto& entries) { entries[0].header.entries = 4000; }},
+                      Distortion{"UnknownCode", [](auto& entries) { entries[0].header.code = 99; }},
+                      Distortion{"UnknownSequence", [](auto& entries) { entries[0].header.sequence = 12345; }},
+                      Distortion{"SequenceZero", [](auto& entries) { entries[0].header.sequence = 0; }},
+                      Distortion{"Flags", [](auto& entries) { entries[0].header.flags = 1; }},
+                      Distortion{"DetailWithSuccess", [](auto& entries) { entries[0].header.detail_length = 9; }},
+                      Distortion{
+                          "EndlessDetail",
+                          [](auto& entries) { entries[0].header.code = 5, entries[0].header.detail_length = 60000; }}),
     [](const auto& test) { return test.param.name; });
 
 TEST_F(FaultTest, AnImpossibleTailEndsTheSession) {

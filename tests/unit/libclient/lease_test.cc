@@ -29,7 +29,7 @@ TEST_F(LeaseTest, ARingFullOfReleasesThatCanWaitIsRungFor) {
   Start();
   EXPECT_TIER_OK(tier_seal(Create(1, 64)));
   std::vector<tier_lease*> leases;
-  for (uint32_t i = 0; i < 2 * proto::kRequestSlots; ++i) leases.push_back(Acquire(1));
+  for (uint32_t i = 0; i < 2 * proto::kRequestEntries; ++i) leases.push_back(Acquire(1));
   daemon_->SaySleeping(proto::kSleepingPatiently);
   for (tier_lease* lease : leases) EXPECT_TIER_OK(tier_release(lease, 0));
   EXPECT_LT(daemon_->leases_open(), leases.size());

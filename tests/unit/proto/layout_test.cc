@@ -20,8 +20,8 @@ constexpr bool kAllPlain = (... && (std::is_trivially_copyable_v<T> && std::is_s
 
 TEST(Layout, EverythingThatCrossesIsPlainMemory) {
   EXPECT_TRUE((kAllPlain<PacketHeader, Hello, Welcome, WindowPacket, WindowReturnPacket, SessionEnd, Goodbye>));
-  EXPECT_TRUE((kAllPlain<RequestSlot, CompletionSlot, SpanRecord, ErrorRecord, TensorRecord, SessionHeader>));
-  EXPECT_TRUE((std::has_unique_object_representations_v<RequestSlot>));
+  EXPECT_TRUE((kAllPlain<RequestEntry, CompletionEntry, SpanRecord, ErrorRecord, TensorRecord, SessionHeader>));
+  EXPECT_TRUE((std::has_unique_object_representations_v<RequestEntry>));
   EXPECT_TRUE((std::has_unique_object_representations_v<PacketHeader>));
   EXPECT_TRUE((std::has_unique_object_representations_v<WindowPacket>));
   EXPECT_TRUE((std::has_unique_object_representations_v<WindowReturnPacket>));
@@ -71,30 +71,30 @@ TEST(Layout, MagicsSpellWhatTheySay) {
   EXPECT_EQ(spelled(kEngineMagic), "TIERENGE");
 }
 
-TEST(Layout, SlotsForRecordsHoldsThem) {
+TEST(Layout, EntriesForRecordsHoldsThem) {
   for (uint32_t records = 0; records <= kSpansPerCompletionMax; ++records) {
-    const uint32_t slots = SlotsForRecords(records);
-    ASSERT_GE(slots * 2 - 1, records);
-    ASSERT_TRUE(slots == 1 || (slots - 1) * 2 - 1 < records) << records;
+    const uint32_t entries = EntriesForRecords(records);
+    ASSERT_GE(entries * 2 - 1, records);
+    ASSERT_TRUE(entries == 1 || (entries - 1) * 2 - 1 < records) << records;
   }
-  EXPECT_EQ(SlotsForRecords(kItemsPerRequestMax), kRequestSlotsPerMessageMax);
-  EXPECT_EQ(SlotsForRecords(kSpansPerCompletionMax), kCompletionSlotsPerMessageMax);
+  EXPECT_EQ(EntriesForRecords(kItemsPerRequestMax), kRequestEntriesPerMessageMax);
+  EXPECT_EQ(EntriesForRecords(kSpansPerCompletionMax), kCompletionEntriesPerMessageMax);
 }
 
-TEST(Layout, SlotsForTextBeginsInTheSecondSlot) {
-  EXPECT_EQ(SlotsForText(0), 1u);
-  EXPECT_EQ(SlotsForText(1), 2u);
-  EXPECT_EQ(SlotsForText(kSlotSize), 2u);
-  EXPECT_EQ(SlotsForText(kSlotSize + 1), 3u);
-  EXPECT_LE(SlotsForText(kKeyLengthMax), kRequestSlotsPerMessageMax);
-  EXPECT_LE(SlotsForText(kDetailLengthMax), kCompletionSlotsPerMessageMax);
+TEST(Layout, EntriesForTextBeginsInTheSecondEntry) {
+  EXPECT_EQ(EntriesForText(0), 1u);
+  EXPECT_EQ(EntriesForText(1), 2u);
+  EXPECT_EQ(EntriesForText(kEntrySize), 2u);
+  EXPECT_EQ(EntriesForText(kEntrySize + 1), 3u);
+  EXPECT_LE(EntriesForText(kKeyLengthMax), kRequestEntriesPerMessageMax);
+  EXPECT_LE(EntriesForText(kDetailLengthMax), kCompletionEntriesPerMessageMax);
 }
 
 TEST(Layout, LongestMessagesFitTheirRings) {
-  EXPECT_LE(kRequestSlotsPerMessageMax, kRequestSlots);
-  EXPECT_LE(kCompletionSlotsPerMessageMax, kCompletionSlots);
-  EXPECT_EQ(kRequestSlots & (kRequestSlots - 1), 0u);
-  EXPECT_EQ(kCompletionSlots & (kCompletionSlots - 1), 0u);
+  EXPECT_LE(kRequestEntriesPerMessageMax, kRequestEntries);
+  EXPECT_LE(kCompletionEntriesPerMessageMax, kCompletionEntries);
+  EXPECT_EQ(kRequestEntries & (kRequestEntries - 1), 0u);
+  EXPECT_EQ(kCompletionEntries & (kCompletionEntries - 1), 0u);
 }
 
 TEST(Layout, CursorsOfBothSidesLieOnDifferentCacheLines) {

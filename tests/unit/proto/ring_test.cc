@@ -16,11 +16,11 @@
 namespace tier::proto {
 namespace {
 
-struct Slot {
+struct Entry {
   uint64_t number;
   std::array<uint64_t, 7> rest;
 };
-static_assert(sizeof(Slot) == kSlotSize);
+static_assert(sizeof(Entry) == kEntrySize);
 
 class RingTest : public ::testing::Test {
  protected:
@@ -32,17 +32,17 @@ class RingTest : public ::testing::Test {
         consumer_(view_) {}
 
   void Put(uint64_t first, uint32_t count) {
-    std::vector<Slot> slots(count);
-    for (uint32_t i = 0; i < count; ++i) slots[i].number = first + i;
-    producer_.Stage(slots.data(), count);
+    std::vector<Entry> entries(count);
+    for (uint32_t i = 0; i < count; ++i) entries[i].number = first + i;
+    producer_.Stage(entries.data(), count);
     producer_.Publish();
   }
   std::vector<uint64_t> Take(uint32_t count) {
-    std::vector<Slot> slots(count);
-    consumer_.Peek(slots.data(), count);
+    std::vector<Entry> entries(count);
+    consumer_.Peek(entries.data(), count);
     consumer_.Consume(count);
     std::vector<uint64_t> numbers;
-    for (const Slot& slot : slots) numbers.push_back(slot.number);
+    for (const Entry& entry : entries) numbers.push_back(entry.number);
     return numbers;
   }
 
@@ -53,15 +53,15 @@ class RingTest : public ::testing::Test {
   RingConsumer consumer_;
 };
 
-TEST_F(RingTest, FreshRingIsEmptyAndHasRoomForAllSlots) {
+TEST_F(RingTest, FreshRingIsEmptyAndHasRoomForAllEntries) {
   uint32_t count = 99;
   ASSERT_TRUE(consumer_.Ready(&count));
   EXPECT_EQ(count, 0u);
   ASSERT_TRUE(producer_.Free(&count));
-  EXPECT_EQ(count, kRequestSlots);
+  EXPECT_EQ(count, kRequestEntries);
 }
 
-TEST_F(RingTest, SlotsArriveInOrderAcrossTheWrap) {
+TEST_F(RingTest, EntriesArriveInOrderAcrossTheWrap) {
   uint64_t next = 0;
   for (int round = 0; round < 50; ++round) {
     Put(next, 700);
@@ -71,9 +71,9 @@ TEST_F(RingTest, SlotsArriveInOrderAcrossTheWrap) {
   EXPECT_EQ(consumer_.head(), 35'000u);
 }
 
-TEST_F(RingTest, StagedSlotsAreInvisibleUntilPublished) {
-  const Slot slot{.number = 7, .rest = {}};
-  producer_.Stage(&slot, 1);
+TEST_F(RingTest, StagedEntriesAreInvisibleUntilPublished) {
+  const Entry entry{.number = 7, .rest = {}};
+  producer_.Stage(&entry, 1);
   uint32_t ready = 1;
   ASSERT_TRUE(consumer_.Ready(&ready));
   EXPECT_EQ(ready, 0u);
@@ -82,8 +82,8 @@ TEST_F(RingTest, StagedSlotsAreInvisibleUntilPublished) {
   EXPECT_EQ(ready, 1u);
 }
 
-TEST_F(RingTest, FullRingHasNoRoomUntilTheConsumerGivesSlotsBack) {
-  Put(0, kRequestSlots);
+TEST_F(RingTest, FullRingHasNoRoomUntilTheConsumerGivesEntriesBack) {
+  Put(0, kRequestEntries);
   uint32_t room = 1;
   ASSERT_TRUE(producer_.Free(&room));
   EXPECT_EQ(room, 0u);
@@ -94,9 +94,9 @@ TEST_F(RingTest, FullRingHasNoRoomUntilTheConsumerGivesSlotsBack) {
 
 TEST_F(RingTest, PeekSkipsWithoutConsuming) {
   Put(10, 5);
-  Slot slot{};
-  consumer_.Peek(&slot, 1, 3);
-  EXPECT_EQ(slot.number, 13u);
+  Entry entry{};
+  consumer_.Peek(&entry, 1, 3);
+  EXPECT_EQ(entry.number, 13u);
   uint32_t ready = 0;
   ASSERT_TRUE(consumer_.Ready(&ready));
   EXPECT_EQ(ready, 5u);
@@ -105,12 +105,13 @@ TEST_F(RingTest, PeekSkipsWithoutConsuming) {
 TEST_F(RingTest, ImpossibleTailIsSeenWhereverItPoints) {
   Put(0, 10);
   Take(4);
-  for (const uint64_t tail : {uint64_t{0}, uint64_t{3}, uint64_t{4} + kRequestSlots + 1, UINT64_MAX, UINT64_MAX / 2}) {
+  for (const uint64_t tail :
+       {uint64_t{0}, uint64_t{3}, uint64_t{4} + kRequestEntries + 1, UINT64_MAX, UINT64_MAX / 2}) {
     view_.control->tail.store(tail);
     uint32_t ready = 0;
     EXPECT_FALSE(consumer_.Ready(&ready)) << tail;
   }
-  for (const uint64_t tail : {uint64_t{4}, uint64_t{10}, uint64_t{4} + kRequestSlots}) {
+  for (const uint64_t tail : {uint64_t{4}, uint64_t{10}, uint64_t{4} + kRequestEntries}) {
     view_.control->tail.store(tail);
     uint32_t ready = 0;
     EXPECT_TRUE(consumer_.Ready(&ready)) << tail;
@@ -120,7 +121,7 @@ TEST_F(RingTest, ImpossibleTailIsSeenWhereverItPoints) {
 
 TEST_F(RingTest, ImpossibleHeadIsSeenWhereverItPoints) {
   Put(0, 10);
-  for (const uint64_t head : {uint64_t{11}, UINT64_MAX, UINT64_MAX - kRequestSlots}) {
+  for (const uint64_t head : {uint64_t{11}, UINT64_MAX, UINT64_MAX - kRequestEntries}) {
     view_.control->head.store(head);
     uint32_t room = 0;
     EXPECT_FALSE(producer_.Free(&room)) << head;
@@ -136,7 +137,7 @@ TEST_F(RingTest, HeadFarBehindCountsAsImpossible) {
     Take(1000);
   }
   Put(0, 1000);
-  view_.control->head.store(3000 - kRequestSlots);
+  view_.control->head.store(3000 - kRequestEntries);
   uint32_t room = 0;
   EXPECT_FALSE(producer_.Free(&room));
 }
@@ -144,24 +145,24 @@ TEST_F(RingTest, HeadFarBehindCountsAsImpossible) {
 TEST_F(RingTest, RequestAndCompletionRingsDoNotOverlap) {
   const RingView requests = RequestRing(mapping_.data());
   const RingView completions = CompletionRing(mapping_.data());
-  EXPECT_GE(completions.slots, requests.slots + uint64_t{requests.slot_count} * kSlotSize);
-  EXPECT_LE(completions.slots + uint64_t{completions.slot_count} * kSlotSize, mapping_.data() + kSessionRegionSize);
+  EXPECT_GE(completions.entries, requests.entries + uint64_t{requests.entry_count} * kEntrySize);
+  EXPECT_LE(completions.entries + uint64_t{completions.entry_count} * kEntrySize, mapping_.data() + kSessionRegionSize);
   EXPECT_EQ(reinterpret_cast<std::byte*>(completions.control + 1) - mapping_.data(),
             static_cast<ptrdiff_t>(kControlOffset + 2 * sizeof(RingControl)));
   EXPECT_LE(kControlOffset + 2 * sizeof(RingControl), kRequestOffset);
 }
 
-TEST_F(RingTest, TwoProcessesPassAMillionSlotsInOrder) {
-  constexpr uint64_t kSlots = 1'000'000;
+TEST_F(RingTest, TwoProcessesPassAMillionEntriesInOrder) {
+  constexpr uint64_t kEntries = 1'000'000;
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     uint64_t sent = 0;
-    std::vector<Slot> batch(64);
-    while (sent < kSlots) {
+    std::vector<Entry> batch(64);
+    while (sent < kEntries) {
       uint32_t room = 0;
       if (!producer_.Free(&room)) ::_exit(2);
-      const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, batch.size(), kSlots - sent}));
+      const auto count = static_cast<uint32_t>(std::min<uint64_t>({room, batch.size(), kEntries - sent}));
       if (count == 0) {
         ::sched_yield();
         continue;
@@ -174,9 +175,9 @@ TEST_F(RingTest, TwoProcessesPassAMillionSlotsInOrder) {
     ::_exit(0);
   }
   uint64_t expected = 0;
-  std::vector<Slot> batch(kRequestSlots);
+  std::vector<Entry> batch(kRequestEntries);
   bool intact = true;
-  while (expected < kSlots && intact) {
+  while (expected < kEntries && intact) {
     uint32_t ready = 0;
     intact = consumer_.Ready(&ready);
     if (ready == 0) {
@@ -192,7 +193,7 @@ TEST_F(RingTest, TwoProcessesPassAMillionSlotsInOrder) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   EXPECT_TRUE(intact);
-  EXPECT_EQ(expected, kSlots);
+  EXPECT_EQ(expected, kEntries);
 }
 
 TEST_F(RingTest, ProducerSeesWhetherTheConsumerHasToBeWoken) {

@@ -25,16 +25,16 @@ class SleepTest : public ::testing::Test {
       : file_(CreateMemoryFile("sleep-test", kSessionRegionSize).value()),
         mapping_(Mapping::Map(file_.get(), 0, kSessionRegionSize, Access::kReadWrite).value()) {}
 
-  struct Slot {
+  struct Entry {
     uint64_t number;
     uint64_t rest[7];
   };
 
   static void Put(RingProducer& producer, uint64_t number) {
-    const Slot slot{.number = number, .rest = {}};
+    const Entry entry{.number = number, .rest = {}};
     uint32_t room = 0;
     while (producer.Free(&room) && room == 0) std::this_thread::yield();
-    producer.Stage(&slot, 1);
+    producer.Stage(&entry, 1);
     producer.Publish();
   }
   // Takes all there is; returns how many.
@@ -42,9 +42,9 @@ class SleepTest : public ::testing::Test {
     uint32_t ready = 0;
     EXPECT_TRUE(consumer.Ready(&ready));
     for (uint32_t i = 0; i < ready; ++i) {
-      Slot slot{};
-      consumer.Peek(&slot, 1);
-      EXPECT_EQ(slot.number, (*next)++);
+      Entry entry{};
+      consumer.Peek(&entry, 1);
+      EXPECT_EQ(entry.number, (*next)++);
       consumer.Consume(1);
     }
     return ready;

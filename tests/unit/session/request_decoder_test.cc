@@ -12,27 +12,27 @@ namespace tier::session {
 namespace {
 
 using proto::Op;
-using proto::RequestSlot;
+using proto::RequestEntry;
 using ::testing::HasSubstr;
 
 // A well-formed message of `count` items (or bytes of text) that a test then spoils.
-std::vector<RequestSlot> Message(Op op, uint32_t count, uint64_t sequence = 1) {
+std::vector<RequestEntry> Message(Op op, uint32_t count, uint64_t sequence = 1) {
   const bool text = op == Op::kIntern;
-  std::vector<RequestSlot> slots(text ? proto::SlotsForText(count) : proto::SlotsForRecords(count));
-  slots[0].header = {.sequence = sequence,
-                     .op = static_cast<uint16_t>(op),
-                     .slots = static_cast<uint16_t>(slots.size()),
-                     .flags = 0,
-                     .item_count = count,
-                     .timeout_ms = 0,
-                     .argument = 0};
-  if (text) std::memset(static_cast<void*>(slots.data() + 1), 'k', count);
-  return slots;
+  std::vector<RequestEntry> entries(text ? proto::EntriesForText(count) : proto::EntriesForRecords(count));
+  entries[0].header = {.sequence = sequence,
+                       .op = static_cast<uint16_t>(op),
+                       .entries = static_cast<uint16_t>(entries.size()),
+                       .flags = 0,
+                       .item_count = count,
+                       .timeout_ms = 0,
+                       .argument = 0};
+  if (text) std::memset(static_cast<void*>(entries.data() + 1), 'k', count);
+  return entries;
 }
 
-std::string Refusal(const std::vector<RequestSlot>& slots, uint64_t sequence = 1) {
+std::string Refusal(const std::vector<RequestEntry>& entries, uint64_t sequence = 1) {
   tiering::Request request;
-  const auto decoded = DecodeRequest(slots, sequence, &request);
+  const auto decoded = DecodeRequest(entries, sequence, &request);
   if (decoded) return "accepted";
   EXPECT_EQ(decoded.error().code, Code::kRevoked);
   return decoded.error().message;
@@ -53,13 +53,13 @@ TEST(RequestDecoder, EveryOpIsAcceptedAtItsSmallestAndLargest) {
   }
 }
 
-TEST(RequestDecoder, TellsHowManySlotsAMessageTakes) {
+TEST(RequestDecoder, TellsHowManyEntriesAMessageTakes) {
   for (const uint32_t count : {1u, 2u, 3u, 4u, 255u, 256u, proto::kItemsPerRequestMax}) {
-    auto slots = Message(Op::kAcquire, count);
-    const auto expected = static_cast<uint32_t>(slots.size());
-    slots.resize(slots.size() + 3);  // The next message.
+    auto entries = Message(Op::kAcquire, count);
+    const auto expected = static_cast<uint32_t>(entries.size());
+    entries.resize(entries.size() + 3);  // The next message.
     tiering::Request request;
-    const auto decoded = DecodeRequest(slots, 1, &request);
+    const auto decoded = DecodeRequest(entries, 1, &request);
     ASSERT_TRUE(decoded) << decoded.error().message;
     EXPECT_EQ(*decoded, expected);
     EXPECT_EQ(request.items.size(), count);
@@ -67,24 +67,24 @@ TEST(RequestDecoder, TellsHowManySlotsAMessageTakes) {
 }
 
 TEST(RequestDecoder, ItemsComeOutInOrder) {
-  auto slots = Message(Op::kAcquire, 5);
-  auto* items = &slots[0].first;
+  auto entries = Message(Op::kAcquire, 5);
+  auto* items = &entries[0].first;
   for (uint64_t i = 0; i < 5; ++i) items[i] = {.tensor = 100 + i, .offset = i, .length = 7, .value = 0};
-  slots[0].header.flags = proto::kFlagWrite | proto::kFlagShared;
-  slots[0].header.timeout_ms = 1234;
+  entries[0].header.flags = proto::kFlagWrite | proto::kFlagShared;
+  entries[0].header.timeout_ms = 1234;
   tiering::Request request;
-  ASSERT_TRUE(DecodeRequest(slots, 1, &request));
+  ASSERT_TRUE(DecodeRequest(entries, 1, &request));
   EXPECT_EQ(request.op, Op::kAcquire);
   EXPECT_EQ(request.flags, proto::kFlagWrite | proto::kFlagShared);
   EXPECT_EQ(request.timeout_ms, 1234u);
   for (uint64_t i = 0; i < 5; ++i) EXPECT_EQ(request.items[i].tensor, 100 + i);
 }
 
-TEST(RequestDecoder, TextStartsInTheSecondSlot) {
-  auto slots = Message(Op::kIntern, 70);
-  std::memcpy(static_cast<void*>(slots.data() + 1), "layer.0/", 8);
+TEST(RequestDecoder, TextStartsInTheSecondEntry) {
+  auto entries = Message(Op::kIntern, 70);
+  std::memcpy(static_cast<void*>(entries.data() + 1), "layer.0/", 8);
   tiering::Request request;
-  ASSERT_TRUE(DecodeRequest(slots, 1, &request));
+  ASSERT_TRUE(DecodeRequest(entries, 1, &request));
   EXPECT_EQ(request.text.size(), 70u);
   EXPECT_TRUE(request.text.starts_with("layer.0/kkk"));
   EXPECT_TRUE(request.items.empty());
@@ -99,9 +99,9 @@ TEST(RequestDecoder, SequenceMustBeTheNext) {
 
 TEST(RequestDecoder, UnknownOpsAreNamed) {
   for (const uint16_t op : {uint16_t{0}, uint16_t{proto::kOpCount}, uint16_t{UINT16_MAX}}) {
-    auto slots = Message(Op::kFree, 1);
-    slots[0].header.op = op;
-    EXPECT_THAT(Refusal(slots), HasSubstr("`op`"));
+    auto entries = Message(Op::kFree, 1);
+    entries[0].header.op = op;
+    EXPECT_THAT(Refusal(entries), HasSubstr("`op`"));
   }
 }
 
@@ -109,31 +109,31 @@ TEST(RequestDecoder, EveryFlagThatAnOpDoesNotKnowIsRefused) {
   for (const Op op : kAllOps) {
     const OpShape& shape = *ShapeOf(static_cast<uint16_t>(op));
     for (uint32_t bit = 0; bit < 32; ++bit) {
-      auto slots = Message(op, shape.items_min);
-      slots[0].header.flags = 1u << bit;
+      auto entries = Message(op, shape.items_min);
+      entries[0].header.flags = 1u << bit;
       const bool allowed = (shape.flags & (1u << bit)) != 0;
       if (allowed) {
-        EXPECT_EQ(Refusal(slots), "accepted") << shape.name << " bit " << bit;
+        EXPECT_EQ(Refusal(entries), "accepted") << shape.name << " bit " << bit;
       } else {
-        EXPECT_THAT(Refusal(slots), HasSubstr("`flags`")) << shape.name << " bit " << bit;
+        EXPECT_THAT(Refusal(entries), HasSubstr("`flags`")) << shape.name << " bit " << bit;
       }
     }
     EXPECT_EQ(shape.flags & ~proto::kFlagsKnown, 0u) << shape.name;
   }
 }
 
-TEST(RequestDecoder, SlotCountMustFitTheItems) {
-  for (const uint16_t slots_said : {uint16_t{0}, uint16_t{1}, uint16_t{4}, uint16_t{UINT16_MAX}}) {
-    auto slots = Message(Op::kFree, 4);  // Takes 3.
-    slots[0].header.slots = slots_said;
-    EXPECT_THAT(Refusal(slots), HasSubstr("`slots`"));
+TEST(RequestDecoder, EntryCountMustFitTheItems) {
+  for (const uint16_t entries_said : {uint16_t{0}, uint16_t{1}, uint16_t{4}, uint16_t{UINT16_MAX}}) {
+    auto entries = Message(Op::kFree, 4);  // Takes 3.
+    entries[0].header.entries = entries_said;
+    EXPECT_THAT(Refusal(entries), HasSubstr("`entries`"));
   }
 }
 
 TEST(RequestDecoder, HalfPublishedMessageIsTorn) {
-  auto slots = Message(Op::kAcquire, 9);
-  slots.resize(slots.size() - 1);
-  EXPECT_THAT(Refusal(slots), HasSubstr("only 4 were published"));
+  auto entries = Message(Op::kAcquire, 9);
+  entries.resize(entries.size() - 1);
+  EXPECT_THAT(Refusal(entries), HasSubstr("only 4 were published"));
 }
 
 TEST(RequestDecoder, ReservedFieldsMustBeZero) {
@@ -156,17 +156,17 @@ TEST(RequestDecoder, StepTakesAnArgumentAndReleaseAndCreateAValue) {
   step[0].header.argument = UINT64_MAX;
   EXPECT_EQ(Refusal(step), "accepted");
   for (const Op op : {Op::kRelease, Op::kCreate}) {
-    auto slots = Message(op, 1);
-    slots[0].first.value = 42;
-    EXPECT_EQ(Refusal(slots), "accepted");
+    auto entries = Message(op, 1);
+    entries[0].first.value = 42;
+    EXPECT_EQ(Refusal(entries), "accepted");
   }
 }
 
 TEST(RequestDecoder, KeysMustBePlainText) {
   for (const std::string_view bad : {std::string_view("a\0b", 3), std::string_view("\xff"), std::string_view("\xc3")}) {
-    auto slots = Message(Op::kIntern, static_cast<uint32_t>(bad.size()));
-    std::memcpy(static_cast<void*>(slots.data() + 1), bad.data(), bad.size());
-    EXPECT_THAT(Refusal(slots), HasSubstr("UTF-8"));
+    auto entries = Message(Op::kIntern, static_cast<uint32_t>(bad.size()));
+    std::memcpy(static_cast<void*>(entries.data() + 1), bad.data(), bad.size());
+    EXPECT_THAT(Refusal(entries), HasSubstr("UTF-8"));
   }
 }
 

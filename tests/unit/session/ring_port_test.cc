@@ -72,7 +72,7 @@ TEST_F(RingPortTest, RegionHeaderSaysWhereTheRingsAre) {
   EXPECT_EQ(header.magic, proto::kSessionMagic);
   EXPECT_EQ(header.epoch, 11u);
   EXPECT_EQ(header.session, 7u);
-  EXPECT_EQ(header.request_slots, proto::kRequestSlots);
+  EXPECT_EQ(header.request_entries, proto::kRequestEntries);
   EXPECT_EQ(header.completion_offset, proto::kCompletionOffset);
   EXPECT_EQ(header.region_size, proto::kSessionRegionSize);
   EXPECT_EQ(header.reserved, 0u);
@@ -134,7 +134,7 @@ TEST_F(RingPortTest, StopsReadingAtTheOutstandingLimit) {
   for (int round = 0; round < 4; ++round) {
     while (SendOne()) {
     }
-    taken += Receive(proto::kRequestSlots).value();
+    taken += Receive(proto::kRequestEntries).value();
   }
   EXPECT_EQ(taken, proto::kRequestsOutstandingMax);
   EXPECT_FALSE(port_.HasRequests()) << "a full session must not keep the engine awake";
@@ -152,7 +152,7 @@ TEST_F(RingPortTest, AnswersThatFindNoRoomWaitAndNothingMoreIsRead) {
   EXPECT_EQ(Receive().value(), 8u);
   Turn();
   ASSERT_TRUE(port_.Flush());
-  EXPECT_TRUE(port_.backlogged());  // 8 × 2001 slots into 8192.
+  EXPECT_TRUE(port_.backlogged());  // 8 × 2001 entries into 8192.
   ASSERT_TRUE(SendOne());
   EXPECT_FALSE(port_.HasRequests());
   EXPECT_EQ(Receive().value(), 0u);
@@ -238,14 +238,14 @@ TEST_F(RingPortTest, UnusedBytesOfAnAnswerAreZero) {
   Turn();
   ASSERT_TRUE(port_.Flush());
   const auto ring = proto::CompletionRing(client_.region());
-  const std::byte* second = ring.Slot(2);
+  const std::byte* second = ring.Entry(2);
   for (size_t i = 96; i < 128; ++i) EXPECT_EQ(second[i], std::byte{0}) << i;
 }
 
 TEST_F(RingPortTest, ImpossibleTailsEndTheSession) {
   ASSERT_TRUE(SendOne());
   ASSERT_EQ(Receive().value(), 1u);
-  for (const uint64_t tail : {uint64_t{0}, uint64_t{proto::kRequestSlots} + 2, UINT64_MAX}) {
+  for (const uint64_t tail : {uint64_t{0}, uint64_t{proto::kRequestEntries} + 2, UINT64_MAX}) {
     client_.request_control().tail.store(tail);
     EXPECT_TRUE(port_.HasRequests()) << "or nobody would ever look";
     const auto received = Receive();
@@ -268,33 +268,33 @@ TEST_F(RingPortTest, ImpossibleHeadsEndTheSession) {
 TEST_F(RingPortTest, ReplayedAndSkippedSequencesEndTheSession) {
   ASSERT_TRUE(SendOne());
   ASSERT_EQ(Receive().value(), 1u);
-  proto::RequestSlot replay{};
-  replay.header = {.sequence = 1, .op = static_cast<uint16_t>(Op::kFree), .slots = 1, .flags = 0, .item_count = 1};
-  ASSERT_TRUE(client_.SendSlots({&replay, 1}));
+  proto::RequestEntry replay{};
+  replay.header = {.sequence = 1, .op = static_cast<uint16_t>(Op::kFree), .entries = 1, .flags = 0, .item_count = 1};
+  ASSERT_TRUE(client_.SendEntries({&replay, 1}));
   EXPECT_THAT(Receive().error().message, HasSubstr("`sequence` is 1, expected 2"));
 }
 
 TEST_F(RingPortTest, GarbageNeverReachesTheEngine) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 200; ++round) {
-    proto::RequestSlot slot;
-    auto* words = reinterpret_cast<uint64_t*>(&slot);
-    for (size_t i = 0; i < sizeof(slot) / 8; ++i) words[i] = random();
-    ASSERT_TRUE(client_.SendSlots({&slot, 1}));
+    proto::RequestEntry entry;
+    auto* words = reinterpret_cast<uint64_t*>(&entry);
+    for (size_t i = 0; i < sizeof(entry) / 8; ++i) words[i] = random();
+    ASSERT_TRUE(client_.SendEntries({&entry, 1}));
     EXPECT_FALSE(Receive());
   }
   EXPECT_TRUE(engine_.submitted.empty());
 }
 
-TEST_F(RingPortTest, ChangingSlotsUnderTheDaemonChangesNothingItHasRead) {
-  // A client that rewrites its slots as fast as it can: every message is either refused or was sound when it was
+TEST_F(RingPortTest, ChangingEntriesUnderTheDaemonChangesNothingItHasRead) {
+  // A client that rewrites its entries as fast as it can: every message is either refused or was sound when it was
   // copied.
   std::atomic<bool> stop{false};
   const auto ring = proto::RequestRing(client_.region());
   std::thread hostile([&] {
     std::mt19937_64 random(3);
     while (!stop.load()) {
-      auto* words = reinterpret_cast<std::atomic<uint64_t>*>(ring.Slot(random() % 64));
+      auto* words = reinterpret_cast<std::atomic<uint64_t>*>(ring.Entry(random() % 64));
       words[random() % 8].store(random() % 16, std::memory_order_relaxed);
     }
   });
@@ -388,12 +388,12 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     Status DeleteStoredManifest(const std::string&) override { return {}; }
   } sink;
   const auto ring = proto::RequestRing(client_.region());
-  proto::RequestSlot slot{};
-  slot.header = {.op = static_cast<uint16_t>(Op::kFree), .slots = 1, .flags = 0, .item_count = 1};
+  proto::RequestEntry entry{};
+  entry.header = {.op = static_cast<uint16_t>(Op::kFree), .entries = 1, .flags = 0, .item_count = 1};
   const uint64_t before = testing::AllocationCount();
   for (uint64_t i = 1; i <= 5000; ++i) {
-    slot.header.sequence = i;
-    std::memcpy(ring.Slot(i - 1), &slot, sizeof(slot));
+    entry.header.sequence = i;
+    std::memcpy(ring.Entry(i - 1), &entry, sizeof(entry));
     ring.control->tail.store(i, std::memory_order_release);
     ASSERT_EQ(port_.Receive(sink, sink_.scratch, 16).value(), 1u);
     reply.sequence = sink.last;

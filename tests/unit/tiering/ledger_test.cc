@@ -14,13 +14,13 @@ constexpr uint64_t kArena = 64 * kMiB;  // Of it 4 MiB are promised to nobody.
 
 class LedgerTest : public ::testing::Test {
  protected:
-  EntitlementSlot Open(uint32_t uid, uint64_t guarantee, uint64_t held) {
-    const EntitlementSlot job = ledger_.Open(JobId{next_++}, uid, {.guarantee_bytes = guarantee});
+  EntitlementIndex Open(uint32_t uid, uint64_t guarantee, uint64_t held) {
+    const EntitlementIndex job = ledger_.Open(JobId{next_++}, uid, {.guarantee_bytes = guarantee});
     ledger_.SetLive(job, true);
     ledger_.AddHeld(job, held);
     return job;
   }
-  bool MayGrow(EntitlementSlot job) const { return ledger_.MayGrow(job, WindowKind::kBlock); }
+  bool MayGrow(EntitlementIndex job) const { return ledger_.MayGrow(job, WindowKind::kBlock); }
   void TearDown() override { ledger_.CheckInvariants(); }
 
   Ledger ledger_{kArena, {.block = kWindow, .slot = kWindow}};
@@ -29,9 +29,9 @@ class LedgerTest : public ::testing::Test {
 };
 
 TEST_F(LedgerTest, WhileAnybodyIsOwedOnlyTheLargestDeficitGrows) {
-  const EntitlementSlot rich = Open(1, 8 * kMiB, 40 * kMiB);
-  const EntitlementSlot near = Open(2, 16 * kMiB, 14 * kMiB);
-  const EntitlementSlot far = Open(3, 20 * kMiB, 10 * kMiB);
+  const EntitlementIndex rich = Open(1, 8 * kMiB, 40 * kMiB);
+  const EntitlementIndex near = Open(2, 16 * kMiB, 14 * kMiB);
+  const EntitlementIndex far = Open(3, 20 * kMiB, 10 * kMiB);
   ledger_.SetHost(kArena, kArena);
   EXPECT_TRUE(MayGrow(rich)) << "nobody is owed";
   ledger_.Claim(near, kWindow, now_);
@@ -49,8 +49,8 @@ TEST_F(LedgerTest, WhileAnybodyIsOwedOnlyTheLargestDeficitGrows) {
 }
 
 TEST_F(LedgerTest, AClaimEndsByItselfAndIsNeverMoreThanTheDeficit) {
-  const EntitlementSlot rich = Open(1, 8 * kMiB, 56 * kMiB);
-  const EntitlementSlot poor = Open(2, 8 * kMiB, 4 * kMiB);
+  const EntitlementIndex rich = Open(1, 8 * kMiB, 56 * kMiB);
+  const EntitlementIndex poor = Open(2, 8 * kMiB, 4 * kMiB);
   ledger_.SetHost(60 * kMiB, 60 * kMiB);
   ledger_.Claim(rich, kWindow, now_);
   EXPECT_FALSE(ledger_.anybody_owed()) << "it has all that it is promised";
@@ -63,8 +63,8 @@ TEST_F(LedgerTest, AClaimEndsByItselfAndIsNeverMoreThanTheDeficit) {
 }
 
 TEST_F(LedgerTest, WindowsThatAreOverdueDoNotCountAsComing) {
-  const EntitlementSlot rich = Open(1, 8 * kMiB, 60 * kMiB);
-  const EntitlementSlot poor = Open(2, 8 * kMiB, 4 * kMiB);
+  const EntitlementIndex rich = Open(1, 8 * kMiB, 60 * kMiB);
+  const EntitlementIndex poor = Open(2, 8 * kMiB, 4 * kMiB);
   ledger_.SetHost(kArena, kArena);
   ledger_.Claim(poor, 4 * kMiB, now_);
   ledger_.AskBack(rich, 4 * kMiB, now_);
@@ -80,21 +80,21 @@ TEST_F(LedgerTest, WindowsThatAreOverdueDoNotCountAsComing) {
 }
 
 TEST_F(LedgerTest, LessThanAWindowOfSurplusGoesOnlyWhereItIsMissedMore) {
-  const EntitlementSlot holder = Open(1, 7 * kMiB, 8 * kMiB);
-  const EntitlementSlot near = Open(2, 9 * kMiB, 8 * kMiB);
+  const EntitlementIndex holder = Open(1, 7 * kMiB, 8 * kMiB);
+  const EntitlementIndex near = Open(2, 9 * kMiB, 8 * kMiB);
   EXPECT_TRUE(ledger_.BytesToGive(holder) == 0 && !ledger_.MayGiveBelow(holder, kWindow)) << "nobody is owed";
   ledger_.Claim(near, kWindow, now_);
   EXPECT_EQ(ledger_.BytesToGive(holder), kMiB) << "no window is so small";
   EXPECT_FALSE(ledger_.MayGiveBelow(holder, kWindow)) << "they would only change places";
-  const EntitlementSlot empty = Open(3, kMiB, 0);
+  const EntitlementIndex empty = Open(3, kMiB, 0);
   ledger_.DropClaim(near);
   ledger_.Claim(empty, kWindow, now_);
   EXPECT_TRUE(ledger_.MayGiveBelow(holder, kWindow)) << "without any it cannot work";
 }
 
 TEST_F(LedgerTest, AShortHostIsADebtAndChangesNoPromise) {
-  const EntitlementSlot rich = Open(1, 0, 56 * kMiB);
-  const EntitlementSlot poor = Open(2, 0, 4 * kMiB);
+  const EntitlementIndex rich = Open(1, 0, 56 * kMiB);
+  const EntitlementIndex poor = Open(2, 0, 4 * kMiB);
   ledger_.SetHost(60 * kMiB, 40 * kMiB);
   EXPECT_EQ(ledger_.host_debt(), 20 * kMiB);
   EXPECT_FALSE(MayGrow(rich) || MayGrow(poor));
@@ -121,8 +121,8 @@ class LedgerOfTwoKinds : public ::testing::Test {
   static constexpr uint64_t kBlockWindow = 8 * kMiB;
   static constexpr uint64_t kSlotWindow = 2 * kMiB;
 
-  EntitlementSlot Open(Terms terms, uint64_t held) {
-    const EntitlementSlot job = ledger_.Open(JobId{next_}, static_cast<uint32_t>(next_), terms);
+  EntitlementIndex Open(Terms terms, uint64_t held) {
+    const EntitlementIndex job = ledger_.Open(JobId{next_}, static_cast<uint32_t>(next_), terms);
     ++next_;
     ledger_.SetLive(job, true);
     ledger_.AddHeld(job, held);
@@ -137,7 +137,7 @@ class LedgerOfTwoKinds : public ::testing::Test {
 
 TEST_F(LedgerOfTwoKinds, AClaimIsCountedInSlotWindows) {
   Open({.guarantee_bytes = 40 * kMiB}, 48 * kMiB);
-  const EntitlementSlot poor = Open({.guarantee_bytes = 15 * kMiB}, kBlockWindow);
+  const EntitlementIndex poor = Open({.guarantee_bytes = 15 * kMiB}, kBlockWindow);
   ledger_.SetHost(kArena, kArena);
   ledger_.Claim(poor, kBlockSize, now_);
   EXPECT_EQ(ledger_.BytesToAskBack(), kSlotWindow) << "one slot window will do";
@@ -150,9 +150,9 @@ TEST_F(LedgerOfTwoKinds, AClaimIsCountedInSlotWindows) {
 }
 
 TEST_F(LedgerOfTwoKinds, WhileOthersAreOwedNoWindowReachesBeyondAPromise) {
-  const EntitlementSlot rich = Open({.guarantee_bytes = 28 * kMiB}, 40 * kMiB);
-  const EntitlementSlot far = Open({.guarantee_bytes = 15 * kMiB}, kBlockWindow);
-  const EntitlementSlot near = Open({.guarantee_bytes = 12 * kMiB}, kBlockWindow);
+  const EntitlementIndex rich = Open({.guarantee_bytes = 28 * kMiB}, 40 * kMiB);
+  const EntitlementIndex far = Open({.guarantee_bytes = 15 * kMiB}, kBlockWindow);
+  const EntitlementIndex near = Open({.guarantee_bytes = 12 * kMiB}, kBlockWindow);
   ledger_.SetHost(kArena - kBlockWindow, kArena);
   EXPECT_TRUE(ledger_.MayGrow(far, WindowKind::kBlock)) << "nobody is owed";
   ledger_.Claim(far, 8 * kMiB, now_);
@@ -169,8 +169,8 @@ TEST_F(LedgerOfTwoKinds, WhileOthersAreOwedNoWindowReachesBeyondAPromise) {
 }
 
 TEST_F(LedgerOfTwoKinds, ASurplusOfASlotWindowCanBeGiven) {
-  const EntitlementSlot holder = Open({.guarantee_bytes = 12 * kMiB}, 2 * kBlockWindow);
-  const EntitlementSlot poor = Open({.guarantee_bytes = 12 * kMiB}, kBlockWindow);
+  const EntitlementIndex holder = Open({.guarantee_bytes = 12 * kMiB}, 2 * kBlockWindow);
+  const EntitlementIndex poor = Open({.guarantee_bytes = 12 * kMiB}, kBlockWindow);
   EXPECT_EQ(ledger_.BytesToGive(holder), 0u) << "nobody is owed";
   ledger_.SetHost(kArena, kArena);
   ledger_.Claim(poor, 4 * kMiB, now_);
@@ -180,8 +180,8 @@ TEST_F(LedgerOfTwoKinds, ASurplusOfASlotWindowCanBeGiven) {
 
 // E-12: the maximum is stable, and what the host is short of is a debt, whatever the kinds of the windows.
 TEST_F(LedgerOfTwoKinds, AShortHostIsADebtInWindowsOfBothKindsAndChangesNoPromise) {
-  const EntitlementSlot rich = Open({}, 5 * kBlockWindow + 2 * kSlotWindow);  // 44 MiB.
-  const EntitlementSlot poor = Open({}, kBlockWindow + kSlotWindow);          // 10 MiB.
+  const EntitlementIndex rich = Open({}, 5 * kBlockWindow + 2 * kSlotWindow);  // 44 MiB.
+  const EntitlementIndex poor = Open({}, kBlockWindow + kSlotWindow);          // 10 MiB.
   constexpr uint64_t kOwned = 54 * kMiB;
   for (const uint64_t reachable : {kArena, uint64_t{40 * kMiB}, uint64_t{11 * kMiB}, uint64_t{0}}) {
     ledger_.SetHost(kOwned, reachable);
@@ -207,7 +207,7 @@ TEST_F(LedgerOfTwoKinds, AShortHostIsADebtInWindowsOfBothKindsAndChangesNoPromis
 }
 
 TEST_F(LedgerOfTwoKinds, ALimitIsRoundedUpOncePerKind) {
-  const EntitlementSlot job = Open({.limit_bytes = 12 * kMiB}, kBlockWindow);
+  const EntitlementIndex job = Open({.limit_bytes = 12 * kMiB}, kBlockWindow);
   EXPECT_EQ(ledger_.GrowthOf(job, WindowKind::kBlock), Growth::kOwn);
   ledger_.AddHeld(job, kBlockWindow);
   EXPECT_EQ(ledger_.GrowthOf(job, WindowKind::kBlock), Growth::kNone);

@@ -8,20 +8,20 @@
 namespace tier::tiering {
 namespace {
 
-constexpr JobSlot kJob{5};
-constexpr JobSlot kOtherJob{6};
+constexpr JobIndex kJob{5};
+constexpr JobIndex kOtherJob{6};
 
 class TensorTableTest : public ::testing::Test {
  protected:
   TensorTableTest() : table(tensors, 0x5eed) {}
 
-  TensorSlot Add(uint64_t space, uint64_t id) {
-    const TensorSlot slot = tensors.Allocate();
-    tensors.Edit(slot).job = kJob;
-    tensors.Edit(slot).space = space;
-    tensors.Edit(slot).id = id;
-    table.Insert({kJob, space, id}, slot);
-    return slot;
+  TensorIndex Add(uint64_t space, uint64_t id) {
+    const TensorIndex index = tensors.Allocate();
+    tensors.Edit(index).job = kJob;
+    tensors.Edit(index).space = space;
+    tensors.Edit(index).id = id;
+    table.Insert({kJob, space, id}, index);
+    return index;
   }
 
   TensorSlab tensors;
@@ -29,19 +29,19 @@ class TensorTableTest : public ::testing::Test {
 };
 
 TEST_F(TensorTableTest, FindsWhatWasInsertedAndNothingElse) {
-  const TensorSlot slot = Add(1, 42);
-  EXPECT_EQ(table.Find({kJob, 1, 42}), slot);
+  const TensorIndex index = Add(1, 42);
+  EXPECT_EQ(table.Find({kJob, 1, 42}), index);
   EXPECT_EQ(table.Find({kJob, 0, 42}), kNoTensor);
   EXPECT_EQ(table.Find({kJob, 1, 43}), kNoTensor);
   EXPECT_EQ(table.Find({kOtherJob, 1, 42}), kNoTensor);
 }
 
 TEST_F(TensorTableTest, GrowsAndStillFindsEverything) {
-  std::map<uint64_t, TensorSlot> added;
+  std::map<uint64_t, TensorIndex> added;
   for (uint64_t id = 0; id < 50'000; ++id) added[id] = Add(id % 3, id * 4096);
   EXPECT_EQ(table.size(), 50'000u);
   EXPECT_LT(table.size(), table.capacity());
-  for (const auto& [id, slot] : added) ASSERT_EQ(table.Find({kJob, id % 3, id * 4096}), slot);
+  for (const auto& [id, index] : added) ASSERT_EQ(table.Find({kJob, id % 3, id * 4096}), index);
 }
 
 TEST_F(TensorTableTest, WhileItGrowsWhatIsMovedAndWhatIsNotIsFound) {
@@ -51,10 +51,10 @@ TEST_F(TensorTableTest, WhileItGrowsWhatIsMovedAndWhatIsNotIsFound) {
   EXPECT_EQ(table.capacity(), 3 * small) << "the entries are moved some at a time";
   uint64_t erased = 0;
   for (uint64_t id = 0; table.capacity() != 2 * small; id += 7) {
-    const TensorSlot slot = table.Find({kJob, 0, id % count});
-    ASSERT_NE(slot, kNoTensor) << id;
+    const TensorIndex index = table.Find({kJob, 0, id % count});
+    ASSERT_NE(index, kNoTensor) << id;
     table.Erase({kJob, 0, id % count});
-    tensors.Free(slot);
+    tensors.Free(index);
     ASSERT_EQ(table.Find({kJob, 0, id % count}), kNoTensor) << id;
     Add(0, id % count);
     ASSERT_EQ(table.size(), count);
@@ -74,10 +74,10 @@ TEST_F(TensorTableTest, ChurnDoesNotGrowItWithoutBound) {
       continue;
     }
     const size_t at = random() % present.size();
-    const TensorSlot slot = table.Find({kJob, 0, present[at]});
-    ASSERT_NE(slot, kNoTensor);
+    const TensorIndex index = table.Find({kJob, 0, present[at]});
+    ASSERT_NE(index, kNoTensor);
     table.Erase({kJob, 0, present[at]});
-    tensors.Free(slot);
+    tensors.Free(index);
     present[at] = present.back();
     present.pop_back();
   }
@@ -89,7 +89,7 @@ TEST_F(TensorTableTest, AnErasedNameIsGoneAndMayComeBack) {
   Add(0, 1);
   table.Erase({kJob, 0, 1});
   EXPECT_EQ(table.Find({kJob, 0, 1}), kNoTensor);
-  const TensorSlot again = Add(0, 1);
+  const TensorIndex again = Add(0, 1);
   EXPECT_EQ(table.Find({kJob, 0, 1}), again);
 }
 

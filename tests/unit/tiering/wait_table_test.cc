@@ -26,24 +26,24 @@ class Waits : public testing::Test {
 
   void TearDown() override { table_.CheckInvariants(); }
 
-  TensorSlot AddTensor(uint32_t piece_count) {
-    const TensorSlot slot = tensors_.Allocate();
-    Tensor& tensor = tensors_.Edit(slot);
-    tensor.job = job_.slot;
-    tensor.id = static_cast<uint64_t>(slot) + 1;
+  TensorIndex AddTensor(uint32_t piece_count) {
+    const TensorIndex index = tensors_.Allocate();
+    Tensor& tensor = tensors_.Edit(index);
+    tensor.job = job_.index;
+    tensor.id = static_cast<uint64_t>(index) + 1;
     tensor.piece_count = piece_count;
     tensor.pieces = {.size = piece_count};
     for (uint32_t k = 0; k < piece_count; ++k) {
       const PieceId id = pieces_.Allocate();
-      pieces_.Edit(id).tensor = slot;
+      pieces_.Edit(id).tensor = index;
       pieces_.Edit(id).number = k;
-      tensors_.SetPiece(slot, k, id);
+      tensors_.SetPiece(index, k, id);
     }
-    return slot;
+    return index;
   }
 
-  uint64_t Add(uint16_t session = 0) { return table_.Add({.session_slot = session, .job = &job_}).number; }
-  uint64_t AddAtPiece(TensorSlot tensor, uint32_t piece, uint16_t session = 0) {
+  uint64_t Add(uint16_t session = 0) { return table_.Add({.session_index = session, .job = &job_}).number; }
+  uint64_t AddAtPiece(TensorIndex tensor, uint32_t piece, uint16_t session = 0) {
     const uint64_t number = Add(session);
     table_.WaitAtPiece(number, tensor, piece);
     return number;
@@ -53,8 +53,8 @@ class Waits : public testing::Test {
     table_.WaitForRoom(number, wait);
     return number;
   }
-  PieceId IdAt(TensorSlot tensor, uint32_t piece) const { return tensors_.PieceOf(tensor, piece); }
-  const Piece& PieceAt(TensorSlot tensor, uint32_t piece) const { return pieces_[IdAt(tensor, piece)]; }
+  PieceId IdAt(TensorIndex tensor, uint32_t piece) const { return tensors_.PieceOf(tensor, piece); }
+  const Piece& PieceAt(TensorIndex tensor, uint32_t piece) const { return pieces_[IdAt(tensor, piece)]; }
   // Those that are ready, first come first; they stay where they are.
   std::vector<uint64_t> Ready() {
     std::vector<uint64_t> ready;
@@ -69,8 +69,8 @@ class Waits : public testing::Test {
   JobState& job_{jobs_.Open(JobId{1}, {})};
   JobState& other_job_{jobs_.Open(JobId{2}, {})};
   WaitTable table_{pieces_, tensors_};
-  TensorSlot tensor_ = kNoTensor;
-  TensorSlot other_ = kNoTensor;
+  TensorIndex tensor_ = kNoTensor;
+  TensorIndex other_ = kNoTensor;
 };
 
 TEST_F(Waits, AChangeOfAPieceWakesThoseThatWaitThereInOrder) {
