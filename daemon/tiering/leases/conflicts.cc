@@ -37,8 +37,8 @@ bool IsNested(const Tables& tables, const Ask& ask, const WaitItem& item, uint32
 }
 
 // A waiting writer came before the ask. One that waits for a swap_out of the asking session must not hold that up.
+// REQUIRES: the piece is kWanted.
 bool ClaimStandsBefore(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
-  if (!piece.has(kWanted)) return false;
   const PieceId id = tables.tensors.PieceOf(tables.tensors[item.tensor.index], piece.number);
   return ask.session->job->claims.EarlierThan(ask.number, id) != 0 &&
          !HasUnfinishedSwap(tables, item.tensor.index, *ask.session);
@@ -47,14 +47,15 @@ bool ClaimStandsBefore(const Tables& tables, const Ask& ask, const WaitItem& ite
 ConflictCause CauseOfRead(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece,
                           uint32_t* scanned) {
   if (piece.activity == Activity::kLeasedWrite) return ConflictCause::kLease;
-  const bool claimed = ClaimStandsBefore(tables, ask, item, piece);
-  return claimed && !IsNested(tables, ask, item, piece.number, scanned) ? ConflictCause::kClaim : ConflictCause::kNone;
+  if (!piece.has(kWanted) || !ClaimStandsBefore(tables, ask, item, piece)) return ConflictCause::kNone;
+  return IsNested(tables, ask, item, piece.number, scanned) ? ConflictCause::kNone : ConflictCause::kClaim;
 }
 
 ConflictCause CauseOfWrite(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
   if (piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite) return ConflictCause::kLease;
   if (piece.activity == Activity::kReadingIn) return ask.discards() ? ConflictCause::kTransfer : ConflictCause::kNone;
   if (piece.activity != Activity::kNone) return ConflictCause::kTransfer;
+  if (!piece.has(kWanted)) return ConflictCause::kNone;
   return ClaimStandsBefore(tables, ask, item, piece) ? ConflictCause::kClaim : ConflictCause::kNone;
 }
 
@@ -111,7 +112,7 @@ ConflictCheck CheckTensorConflicts(const Tables& tables, const Ask& ask, uint32_
             .piece = item.first_piece};
   }
   if (tensor.torn() && !MayRewriteTorn(ask, item, tensor)) return refused;
-  return CheckSwap(tables, ask, index);
+  return MayHaveSwapper(tables, item.tensor.index) ? CheckSwap(tables, ask, index) : ConflictCheck{};
 }
 
 // The old bytes of the piece are not needed.

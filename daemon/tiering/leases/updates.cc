@@ -262,9 +262,9 @@ const SessionState* LiveSwapperOf(const Tables& tables, TensorIndex index, Piece
 }
 
 const SessionState* SwapperOf(const Tables& tables, TensorIndex index, PieceRange pieces, const SessionState* session) {
-  const bool any_ending = tables.updates.any_ending();
-  if (!tables.tensors[index].has(kSwapping) && !any_ending) return nullptr;
-  const bool mixed = any_ending && tables.tensors[index].has(kSharded) && !tables.updates.InStep(index);
+  if (!MayHaveSwapper(tables, index)) return nullptr;
+  const bool mixed =
+      tables.updates.any_ending() && tables.tensors[index].has(kSharded) && !tables.updates.InStep(index);
   return UpdaterOf(tables, index, [&](UpdateIndex each) {
     const Update& update = tables.updates[each];
     if (session != nullptr && update.session == session->index) return false;

@@ -61,6 +61,10 @@ const SessionState* LiveSwapperOf(const Tables& tables, TensorIndex index, Piece
                                   const SessionState& session);
 // Likewise, or who has ended while what it changed is not broken yet; other than `session` where that is not null.
 const SessionState* SwapperOf(const Tables& tables, TensorIndex index, PieceRange pieces, const SessionState* session);
+// SwapperOf may find one: a cheap question that most requests need not go beyond.
+inline bool MayHaveSwapper(const Tables& tables, TensorIndex index) {
+  return tables.tensors[index].has(kSwapping) || tables.updates.any_ending();
+}
 bool HasUnfinishedSwap(const Tables& tables, TensorIndex index, const SessionState& session);
 
 // A manifest of the session is about to be committed: what it has changed by hand in the tensor until now ends with

@@ -39,6 +39,12 @@ void RecencyPolicy::Add(PieceId piece, EvictionOrder order) {
   InsertBelow(list, piece, NewerNeighbour(list, pieces_[piece].used_at));
 }
 
+void RecencyPolicy::AddHot(PieceId piece, EvictionOrder order) {
+  TIER_CHECK(!pieces_[piece].has(kListed), "piece {} is listed", Value(piece));
+  pieces_.Edit(piece).set(kListed);
+  InsertBelow(lists_[static_cast<size_t>(order)], piece, kNoPiece);
+}
+
 void RecencyPolicy::Remove(PieceId piece, EvictionOrder order) {
   List& list = lists_[static_cast<size_t>(order)];
   Piece& p = pieces_.Edit(piece);
@@ -55,8 +61,7 @@ void RecencyPolicy::MoveToHot(PieceId piece, EvictionOrder order) {
   List& list = lists_[static_cast<size_t>(order)];
   if (list.newest == piece) return;
   Remove(piece, order);
-  pieces_.Edit(piece).set(kListed);
-  InsertBelow(list, piece, kNoPiece);
+  AddHot(piece, order);
 }
 
 }  // namespace tier::tiering

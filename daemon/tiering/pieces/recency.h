@@ -17,6 +17,7 @@ class RecencyPolicy final : public EvictionPolicy {
 
   explicit RecencyPolicy(PieceSlab& pieces) : pieces_(pieces) {}
   void Add(PieceId piece, EvictionOrder order) override;
+  void AddHot(PieceId piece, EvictionOrder order) override;
   void Remove(PieceId piece, EvictionOrder order) override;
   void Use(PieceId piece) override { pieces_.Edit(piece).used_at = ++clock_; }
   void MoveToHot(PieceId piece, EvictionOrder order) override;

@@ -30,6 +30,27 @@ void CountUse(Tables& tables, const Piece& piece, int32_t change) {
   count += static_cast<uint32_t>(change);
 }
 
+// Among the pieces of its window it counts as `now`, no longer as `before`.
+void MoveUse(Tables& tables, const Piece& piece, WindowUse before, WindowUse now) {
+  if (now == before) return;
+  WindowEntry& window = tables.windows.Edit(tables.windows.WindowOf(piece.ram));
+  uint32_t& left = window.pieces[static_cast<size_t>(before)];
+  TIER_CHECK(left != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
+  --left;
+  ++window.pieces[static_cast<size_t>(now)];
+}
+
+// It was used: it enters the eviction order at the hot end where it may be evicted.
+void Touch(const Tables& tables, EvictionPolicy& policy, PieceId id) {
+  const Piece& piece = tables.pieces[id];
+  policy.Use(id);
+  if (piece.has(kListed)) {
+    policy.MoveToHot(id, OrderOf(piece));
+  } else if (Evictable(tables, piece)) {
+    policy.AddHot(id, OrderOf(piece));
+  }
+}
+
 }  // namespace
 
 void ChangeUse(Tables& tables, const Piece& piece, UseOfRam before) {
@@ -43,12 +64,7 @@ void ChangeUse(Tables& tables, const Piece& piece, UseOfRam before) {
       tables.ledger.SubtractLeased(job, piece.ram.size_bytes());
     }
   }
-  if (now.use == before.use) return;
-  WindowEntry& window = tables.windows.Edit(tables.windows.WindowOf(piece.ram));
-  uint32_t& left = window.pieces[static_cast<size_t>(before.use)];
-  TIER_CHECK(left != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
-  --left;
-  ++window.pieces[static_cast<size_t>(now.use)];
+  MoveUse(tables, piece, before.use, now.use);
 }
 
 void SetState(Tables& tables, PieceId id, PieceState to) {
@@ -129,45 +145,36 @@ void GiveExtent(Tables& tables, PieceId id, storage::Extent extent) {
   tables.tensors.Edit(piece.tensor).ssd_pages += extent.run.pages;
 }
 
+// A piece under a read lease is held and bound (Held, UseOf), so only its first reader and its last one change the
+// books.
 void AddReader(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.readable() && piece.read_leases != UINT32_MAX, "piece {} of tensor {}", piece.number,
              tables.tensors[piece.tensor].id);
-  if (piece.read_leases != 0) {
-    ++piece.read_leases;
-    return;
-  }
-  const UseOfRam before = UseOfRamOf(piece);
-  tables.JobOf(piece).pool.Bind(piece.ram);
-  Delist(tables, id);
-  piece.read_leases = 1;
-  ChangeUse(tables, piece, before);
+  const WindowUse before = UseOf(piece);
+  if (piece.read_leases++ != 0) return;
+  JobState& job = tables.JobOf(piece);
+  job.pool.Bind(piece.ram);
+  if (piece.has(kListed)) job.policy->Remove(id, OrderOf(piece));
+  tables.ledger.AddLeased(job.entitlement, piece.ram.size_bytes());
+  MoveUse(tables, piece, before, WindowUse::kBound);
 }
 
 void RemoveReader(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.read_leases != 0, "piece {} of tensor {} has no read lease", piece.number,
              tables.tensors[piece.tensor].id);
-  const UseOfRam before = UseOfRamOf(piece);
-  --piece.read_leases;
-  if (piece.read_leases == 0) {
-    tables.JobOf(piece).pool.Unbind(piece.ram);
-    ChangeUse(tables, piece, before);
-    Touch(tables, id);
+  if (--piece.read_leases == 0) {
+    JobState& job = tables.JobOf(piece);
+    job.pool.Unbind(piece.ram);
+    if (!Held(piece)) tables.ledger.SubtractLeased(job.entitlement, piece.ram.size_bytes());
+    MoveUse(tables, piece, WindowUse::kBound, UseOf(piece));
+    Touch(tables, *job.policy, id);
   }
   tables.waits.OnPieceChanged(id);
 }
 
-void Touch(Tables& tables, PieceId id) {
-  Piece& piece = tables.pieces.Edit(id);
-  JobState& job = tables.JobOf(piece);
-  job.policy->Use(id);
-  if (piece.has(kListed)) {
-    job.policy->MoveToHot(id, OrderOf(piece));
-  } else if (Evictable(tables, piece)) {
-    job.policy->Add(id, OrderOf(piece));
-  }
-}
+void Touch(Tables& tables, PieceId id) { Touch(tables, *tables.JobOf(tables.pieces[id]).policy, id); }
 
 void Delist(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);

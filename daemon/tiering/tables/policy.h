@@ -22,6 +22,7 @@ class EvictionPolicy {
   virtual ~EvictionPolicy() = default;
   // Takes the piece in where its last use puts it. REQUIRES: in no order.
   virtual void Add(PieceId piece, EvictionOrder order) = 0;
+  virtual void AddHot(PieceId piece, EvictionOrder order) = 0;     // The same, after Use: nothing was used later.
   virtual void Remove(PieceId piece, EvictionOrder order) = 0;     // REQUIRES: in that order.
   virtual void Use(PieceId piece) = 0;                             // It was used just now; for pieces in no order too.
   virtual void MoveToHot(PieceId piece, EvictionOrder order) = 0;  // After Use, when it is in an order.
