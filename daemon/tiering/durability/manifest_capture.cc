@@ -34,7 +34,7 @@ ManifestCapture& BeginCapture(Tables& tables, Waiter& waiter) {
                          PieceCountOf(waiter.requested_bytes) * sizeof(proto::ManifestPieceRecord);
   persist.capture = std::make_shared<ManifestCapture>(records);
   JobState& job = *waiter.job;
-  job.metadata->Recharge(MetadataKind::kManifests, &job.charged_manifest_bytes, CaptureCost(waiter));
+  job.metadata->Recharge(&job.manifest_charge, CaptureCost(waiter));
   persist.capture->cookie = tables.manifests.NewCookie();
   persist.capture->tensors.reserve(waiter.items.size());
   persist.capture->ids.reserve(waiter.items.size());
@@ -59,7 +59,7 @@ void CapturePiece(const Piece& piece, JobState& job, ManifestCapture* capture) {
                             .generation = piece.generation,
                             .device = piece.ssd_device});
   job.manifest.Name(piece.extent());
-  job.metadata->Recharge(MetadataKind::kManifests, job.manifest.charged_bytes(), HoldsCost(job.manifest));
+  job.metadata->Recharge(&job.manifest.charge(), HoldsCost(job.manifest));
 }
 
 void EndTensor(Tables& tables, const SessionState& session, TensorRef ref, ManifestCapture* capture) {
@@ -171,7 +171,7 @@ void DropCapture(Tables& tables, Waiter& waiter) {
   if (persist.capture == nullptr) return;
   tables.ports.manifests->Discard(std::exchange(persist.capture, nullptr));
   JobState& job = *waiter.job;
-  job.metadata->Recharge(MetadataKind::kManifests, &job.charged_manifest_bytes, 0);
+  job.metadata->Recharge(&job.manifest_charge, 0);
   job.manifest.OnFailed();
   tables.manifests.NeedSweep(job.manifest.id());
   tables.waits.OnWrite(job);  // The next persist of the job may begin.

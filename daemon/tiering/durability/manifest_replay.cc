@@ -19,12 +19,13 @@ constexpr size_t kSummedPerUnit = 256;  // Bytes that one unit of work checks.
 using Stage = ManifestReplay::Stage;
 
 // The user may not have so much more: the job is not resumed. What was persisted within the reserve can be resumed.
-Status Charge(JobState& job, MetadataKind kind, uint64_t* charged, uint64_t bytes) {
+template <MetadataKind kKind>
+Status Charge(JobState& job, MetadataCharge<kKind>* charge, uint64_t bytes) {
   if (!job.metadata->HasRoomInReserve(bytes)) {
     const Refusal refusal = job.metadata->RefusalOf(bytes);
     return Fail(refusal.code, "the job cannot be resumed: " + refusal.detail);
   }
-  job.metadata->Recharge(kind, charged, bytes);
+  job.metadata->Recharge(charge, bytes);
   return {};
 }
 
@@ -52,7 +53,7 @@ Result<bool> CountSome(Tables& tables, JobState& job, ManifestReplay& replay) {
     }
   }
   if (Status ended = reader.End(); !ended) return std::unexpected(ended.error());
-  const Status charged = Charge(job, MetadataKind::kTensors, &job.charged_replay_bytes, replay.metadata_bytes);
+  const Status charged = Charge(job, &job.replay_charge, replay.metadata_bytes);
   if (!charged) return std::unexpected(charged.error());
   reader.Rewind();
   return true;
@@ -60,7 +61,7 @@ Result<bool> CountSome(Tables& tables, JobState& job, ManifestReplay& replay) {
 
 // What was charged for all of it is charged for the record itself from now on.
 void ChargeLess(JobState& job, uint64_t bytes) {
-  job.metadata->Recharge(MetadataKind::kTensors, &job.charged_replay_bytes, job.charged_replay_bytes - bytes);
+  job.metadata->Recharge(&job.replay_charge, job.replay_charge.bytes() - bytes);
 }
 
 Status BeginTensor(Tables& tables, JobState& job, ManifestReplay& replay) {
@@ -119,7 +120,7 @@ Result<bool> PutBackKeys(Tables& tables, JobState& job, ManifestReplay& replay) 
     if (!key) return std::unexpected(key.error());
     if (Status restored = job.keys.Restore(key->key, key->id); !restored) return std::unexpected(restored.error());
     ChargeLess(job, kKeyCost + key->key.size());
-    job.metadata->Recharge(MetadataKind::kKeys, &job.charged_key_bytes, KeysCost(job.keys));
+    job.metadata->Recharge(&job.key_charge, KeysCost(job.keys));
   }
   return true;
 }
@@ -180,7 +181,7 @@ bool TakeLoaded(Tables& tables, storage::ManifestResult* result) {
   ManifestReplay& replay = *job->replay;
   replay.bytes = std::move(result->manifest);
   replay.reader.emplace(replay.bytes);
-  Status opened = Charge(*job, MetadataKind::kManifests, &job->charged_manifest_bytes, replay.bytes.size());
+  Status opened = Charge(*job, &job->manifest_charge, replay.bytes.size());
   if (opened) opened = replay.reader->Open();
   if (!opened) {
     Finish(tables, *job, std::move(opened));
@@ -208,8 +209,8 @@ bool ContinueReplays(Tables& tables) {
 void DropReplay(Tables& tables, JobState& job) {
   if (job.replay == nullptr) return;
   tables.ports.manifests->Discard(std::exchange(job.replay, nullptr));
-  job.metadata->Recharge(MetadataKind::kTensors, &job.charged_replay_bytes, 0);
-  job.metadata->Recharge(MetadataKind::kManifests, &job.charged_manifest_bytes, 0);
+  job.metadata->Recharge(&job.replay_charge, 0);
+  job.metadata->Recharge(&job.manifest_charge, 0);
 }
 
 }  // namespace tier::tiering

@@ -50,7 +50,7 @@ struct Held {
   MetadataAccount* account = nullptr;
   JobState* job = nullptr;  // Null: it is not open, nor closing.
 
-  void Charge() const { account->Recharge(MetadataKind::kManifests, holds->charged_bytes(), HoldsCost(*holds)); }
+  void Charge() const { account->Recharge(&holds->charge(), HoldsCost(*holds)); }
 };
 Held FindHeld(Tables& tables, uint64_t id) {
   if (ManifestHolds* inactive = tables.manifests.FindInactive(id)) {
@@ -67,14 +67,14 @@ Held FindHeld(Tables& tables, uint64_t id) {
 void Deactivate(Tables& tables, const std::string& key, uint32_t uid, ManifestHolds holds) {
   MetadataAccount& account = tables.metadata.Open(uid);
   holds.set_uid(uid);
-  account.Recharge(MetadataKind::kManifests, holds.charged_bytes(), HoldsCost(holds));
+  account.Recharge(&holds.charge(), HoldsCost(holds));
   tables.manifests.Deactivate(key, std::move(holds));
 }
 
 // It is charged to nobody, and will be to its job or goes.
 void ReleaseInactive(Tables& tables, ManifestHolds* holds) {
   MetadataAccount& account = tables.metadata.At(holds->uid());
-  account.Recharge(MetadataKind::kManifests, holds->charged_bytes(), 0);
+  account.Recharge(&holds->charge(), 0);
   tables.metadata.Close(account);
 }
 
@@ -119,7 +119,7 @@ void UpdateHolds(Tables& tables, const ManifestCommit& commit, Code code) {
   ManifestHolds* const holds = held.holds;
   if (holds == nullptr) return;
   if (held.job != nullptr && !commit.erase) {
-    held.account->Recharge(MetadataKind::kManifests, &held.job->charged_manifest_bytes, 0);
+    held.account->Recharge(&held.job->manifest_charge, 0);
   }
   if (code == Code::kOk) {
     commit.erase ? holds->OnErased() : holds->OnSynced();
@@ -342,7 +342,7 @@ Status AdoptManifest(Tables& tables, JobState& job, bool resume) {
     if (std::optional<ManifestHolds> inactive = tables.manifests.Activate(key)) {
       ReleaseInactive(tables, &*inactive);
       job.manifest = *std::move(inactive);
-      job.metadata->Recharge(MetadataKind::kManifests, job.manifest.charged_bytes(), HoldsCost(job.manifest));
+      job.metadata->Recharge(&job.manifest.charge(), HoldsCost(job.manifest));
       tables.jobs.Edit(job).has_unclaimed_manifest = job.manifest.stored() && !resume && !job.record.replaces_existing;
     }
   }
@@ -358,7 +358,7 @@ void OnSessionsGone(Tables& tables, JobState& job) {
 }
 
 void DeactivateManifest(Tables& tables, JobState& job) {
-  job.metadata->Recharge(MetadataKind::kManifests, job.manifest.charged_bytes(), 0);
+  job.metadata->Recharge(&job.manifest.charge(), 0);
   if (job.manifest.empty() && !job.manifest.stored()) return;
   Deactivate(tables, job.key, job.record.uid, std::move(job.manifest));
 }

@@ -279,8 +279,8 @@ void CheckMetadata(const Tables& tables) {
   };
   tables.jobs.ForEach([&](const JobState& job) {
     add(job, MetadataKind::kKeys, KeysCost(job.keys));
-    add(job, MetadataKind::kTensors, job.charged_replay_bytes);
-    add(job, MetadataKind::kManifests, job.charged_manifest_bytes + HoldsCost(job.manifest));
+    add(job, MetadataKind::kTensors, job.replay_charge.bytes());
+    add(job, MetadataKind::kManifests, job.manifest_charge.bytes() + HoldsCost(job.manifest));
   });
   tables.manifests.ForEachInactive([&](const std::string&, const ManifestHolds& holds) {
     sums[&tables.metadata.At(holds.uid())][static_cast<size_t>(MetadataKind::kManifests)] += HoldsCost(holds);
@@ -295,7 +295,7 @@ void CheckMetadata(const Tables& tables) {
     }
   }
   tables.sessions.ForEach([&](const SessionState& session) {
-    add(*session.job, MetadataKind::kAnswers, session.unread_bytes);
+    add(*session.job, MetadataKind::kAnswers, session.unread.bytes());
     for (LeaseIndex index = session.record.leases; index != kNoLease; index = tables.leases[index].next) {
       const Lease& lease = tables.leases[index];
       const uint64_t pieces = PieceCountOf(tables.tensors[lease.tensor].size);

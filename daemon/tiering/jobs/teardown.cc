@@ -93,7 +93,7 @@ void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
   const bool done = GiveBack(tables, session);
   QueueFree(tables, job, &tables.sessions.Edit(session).tensors, static_cast<uint64_t>(id));
   DropMappings(tables, session);
-  job.metadata->Recharge(MetadataKind::kAnswers, &session.unread_bytes, 0);
+  job.metadata->Recharge(&session.unread, 0);
   std::erase(job.sessions, &session);
   tables.replies.Drop(id);
   if (ending.code != Code::kOk) tables.replies.SessionEnded(id, ending.code, ending.reason);
@@ -114,17 +114,17 @@ void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
 
 void SetUnread(Tables& tables, SessionState& session, uint64_t bytes) {
   const MetadataAccount& account = *session.job->metadata;
-  const bool more = bytes > session.unread_bytes;
-  session.job->metadata->Recharge(MetadataKind::kAnswers, &session.unread_bytes, bytes);
+  const bool more = bytes > session.unread.bytes();
+  session.job->metadata->Recharge(&session.unread, bytes);
   if (!more || account.HasRoomInReserve(0)) return;
   SessionState* silent = &session;
   tables.sessions.ForEach([&](SessionState& other) {
-    if (other.job->metadata == &account && other.unread_bytes > silent->unread_bytes) silent = &other;
+    if (other.job->metadata == &account && other.unread.bytes() > silent->unread.bytes()) silent = &other;
   });
   tables.metadata.CountRefusal();
   EndSession(tables, *silent,
              {Code::kRevoked, fmt::format("{} of answers wait because its completions are not read: {}",
-                                          base::FormatBytes(silent->unread_bytes), account.Describe())});
+                                          base::FormatBytes(silent->unread.bytes()), account.Describe())});
 }
 
 void ContinueTeardowns(Tables& tables) {
@@ -177,7 +177,7 @@ void SweepClosedJobs(Tables& tables) {
     }
     if (ManifestUnderWay(tables, job) || AwaitsSweep(tables, job)) continue;
     tables.ledger.Remove(job.entitlement);
-    job.metadata->Recharge(MetadataKind::kKeys, &job.charged_key_bytes, 0);
+    job.metadata->Recharge(&job.key_charge, 0);
     DeactivateManifest(tables, job);
     tables.metadata.Close(*job.metadata);
     tables.waits.CloseQueue(job);

@@ -120,11 +120,12 @@ void SealCreation(Tables& tables, const Lease& lease) {
   const Tensor& tensor = tables.tensors[lease.tensor];
   const bool whole = lease.offset == 0 && lease.length == tensor.size;
   if (!whole) {
-    uint64_t charged = SealedCost(tables.tensors.SealedOf(lease.tensor));
+    MetadataAccount& account = *tables.JobOf(tensor).metadata;
+    account.Release(MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(lease.tensor)));
     const size_t moved = tables.tensors.AddSealed(lease.tensor, lease.offset, lease.offset + lease.length);
     tables.work.Charge(static_cast<uint32_t>(moved / kRangesMovedPerUnit));
     const IntervalSet* sealed = tables.tensors.SealedOf(lease.tensor);
-    tables.JobOf(tensor).metadata->Recharge(MetadataKind::kUpdates, &charged, SealedCost(sealed));
+    account.Charge(MetadataKind::kUpdates, SealedCost(sealed));
     TIER_CHECK(sealed->intervals().size() <= kCreationRangesMax + proto::kItemsPerRequestMax,
                "tensor {} has {} sealed ranges", tensor.id, sealed->intervals().size());
   }

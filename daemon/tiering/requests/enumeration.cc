@@ -139,9 +139,9 @@ bool GoOn(Tables& tables, SessionState& session, Waiter& waiter, Listing* listin
 
 // Its list has grown at the user's cost.
 std::optional<Refusal> ChargeList(Tables& tables, const SessionState& session, Waiter& waiter) {
-  const uint64_t charged = waiter.charged_bytes;
+  const uint64_t charged = waiter.charge.bytes();
   tables.waits.Recharge(waiter);
-  if (waiter.charged_bytes <= charged) return std::nullopt;
+  if (waiter.charge.bytes() <= charged) return std::nullopt;
   return tables.metadata.Check(session, 0, true);
 }
 

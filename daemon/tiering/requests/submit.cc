@@ -177,7 +177,7 @@ void SubmitIntern(Tables& tables, SessionState& session, const Request& request)
     return HasTensor(tables, *session.job, tensor);
   };
   const Result<uint64_t> id = keys.Intern(request.text, limits, in_use);
-  account.Recharge(MetadataKind::kKeys, &session.job->charged_key_bytes, KeysCost(keys));
+  account.Recharge(&session.job->key_charge, KeysCost(keys));
   if (id) return AnswerValue(tables, session, request.sequence, request.op, *id);
   if (!room) {
     tables.metadata.CountRefusal();

@@ -15,6 +15,7 @@
 #include "daemon/tiering/tables/job_record.h"
 #include "daemon/tiering/tables/ledger.h"
 #include "daemon/tiering/tables/manifest_holds.h"
+#include "daemon/tiering/tables/metadata_charge.h"
 #include "daemon/tiering/tables/policy.h"
 #include "daemon/tiering/tables/session_state.h"
 #include "daemon/tiering/tables/waiter.h"
@@ -45,19 +46,19 @@ struct JobState {
   const JobRecord& record;  // Changes through JobTable::Edit.
   const JobIndex index;
   const JobId id;
-  const std::string key;                          // "uid/name": names its manifest.
-  MetadataAccount* metadata = nullptr;            // Of its user.
-  uint64_t charged_key_bytes = 0;                 // To it, for `keys`.
-  EntitlementIndex entitlement = kNoEntitlement;  // Its record in the ledger.
+  const std::string key;                           // "uid/name": names its manifest.
+  MetadataAccount* metadata = nullptr;             // Of its user.
+  MetadataCharge<MetadataKind::kKeys> key_charge;  // For `keys`.
+  EntitlementIndex entitlement = kNoEntitlement;   // Its record in the ledger.
   base::BlockPool pool;
   std::unique_ptr<EvictionPolicy> policy;
   InternTable keys;
   ManifestHolds manifest;
-  // While it is being resumed (durability/manifest_replay), and what its user is charged for what is still to come
-  // back.
+  // While it is being resumed (durability/manifest_replay), and the charge for tensors and keys that are still to come.
   std::shared_ptr<ManifestReplay> replay;
-  uint64_t charged_replay_bytes = 0;
-  uint64_t charged_manifest_bytes = 0;  // For the one that is being put together, is at the store, or is replayed.
+  MetadataCharge<MetadataKind::kTensors> replay_charge;
+  // For the manifest that is being put together, is at the store, or is replayed.
+  MetadataCharge<MetadataKind::kManifests> manifest_charge;
   std::vector<SessionState*> sessions;
   const SessionRecord internal_record;
   // Who asks when the daemon does: kInternalSession, no index, no tensors, none of `sessions`.

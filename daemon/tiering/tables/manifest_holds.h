@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "daemon/storage/extent.h"
+#include "daemon/tiering/tables/metadata_charge.h"
 
 namespace tier::tiering {
 
@@ -31,7 +32,8 @@ class ManifestHolds {
   uint32_t uid() const { return uid_; }
   void set_uid(uint32_t uid) { uid_ = uid; }
   size_t size() const { return holds_.size(); }
-  uint64_t* charged_bytes() { return &charged_bytes_; }  // To the metadata of its job's user, by durability/manifests.
+  // To the metadata of its job's user, by durability/manifests.
+  MetadataCharge<MetadataKind::kManifests>& charge() { return charge_; }
   uint64_t unused_pages() const { return unused_pages_; }
   bool Names(storage::Extent extent) const { return holds_.contains(KeyOf(extent)); }
 
@@ -87,7 +89,7 @@ class ManifestHolds {
   std::optional<uint64_t> sweep_;   // Extents below this key were swept.
   uint64_t unused_pages_ = 0;
   uint64_t id_ = 0;
-  uint64_t charged_bytes_ = 0;
+  MetadataCharge<MetadataKind::kManifests> charge_;
   uint32_t uid_ = 0;
   bool stored_ = false;
 };

@@ -19,12 +19,6 @@ void MetadataAccount::Release(MetadataKind kind, uint64_t bytes) {
   charged_ -= bytes;
 }
 
-void MetadataAccount::Recharge(MetadataKind kind, uint64_t* charged, uint64_t bytes) {
-  Release(kind, *charged);
-  Charge(kind, bytes);
-  *charged = bytes;
-}
-
 std::string MetadataAccount::Describe() const {
   std::string kinds;
   for (size_t kind = 0; kind < kMetadataKinds; ++kind) {

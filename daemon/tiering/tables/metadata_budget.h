@@ -25,6 +25,7 @@
 #include "daemon/tiering/tables/intern_table.h"
 #include "daemon/tiering/tables/lease_table.h"
 #include "daemon/tiering/tables/manifest_holds.h"
+#include "daemon/tiering/tables/metadata_charge.h"
 #include "daemon/tiering/tables/piece_set.h"
 #include "daemon/tiering/tables/reply_buffer.h"
 #include "daemon/tiering/tables/session_state.h"
@@ -72,8 +73,13 @@ class MetadataAccount {
     charged_ += bytes;
   }
   void Release(MetadataKind kind, uint64_t bytes);  // REQUIRES: that much is charged.
-  // A record that was charged for `*charged` costs `bytes` now.
-  void Recharge(MetadataKind kind, uint64_t* charged, uint64_t bytes);
+  // What `*charge` stands for costs `bytes` now. REQUIRES: the charge is to this account.
+  template <MetadataKind kKind>
+  void Recharge(MetadataCharge<kKind>* charge, uint64_t bytes) {
+    Release(kKind, charge->bytes_);
+    Charge(kKind, bytes);
+    charge->bytes_ = bytes;
+  }
 
   bool HasRoom(uint64_t bytes) const { return charged_ + bytes <= limit_; }
   bool HasRoomInReserve(uint64_t bytes) const { return charged_ + bytes <= limit_ + limit_ / 16; }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/tiering/api/request.h"
+#include "daemon/tiering/tables/metadata_charge.h"
 #include "daemon/tiering/tables/session_record.h"
 
 namespace tier::tiering {
@@ -29,7 +30,7 @@ struct SessionState {
   uint32_t releasing = 0;  // Of them, releases.
   std::vector<TensorRef>
       creations;  // Shared tensors it creates: these, and at most as many that it creates no more (catalog).
-  uint64_t unread_bytes = 0;       // Of answers that its client has not read.
+  MetadataCharge<MetadataKind::kAnswers> unread;  // For answers that its client has not read.
   uint64_t enumerating = 0;        // The waiter that lists all its tensors, or did (enumeration.h); 0: none.
   TensorIndex cursor = kNoTensor;  // The tensor it lists next.
   std::vector<uint64_t> windows;   // Bit per window: announced to it and not returned.

@@ -43,16 +43,14 @@ void WaitTable::Remove(uint64_t number) {
   Queue& queue = QueueOf(*waiter.job);
   if (!entry.running) Take(number);
   NoteLeftRoom(entry);
-  waiter.job->metadata->Release(MetadataKind::kRequests, waiter.charged_bytes);
+  waiter.job->metadata->Recharge(&entry.waiter.charge, 0);
   queue.all.erase(number);
   by_session_.erase({waiter.session_index, number});
   if (waiter.timed) deadlines_.erase({waiter.deadline, number});
   entries_.erase(number);
 }
 
-void WaitTable::Recharge(Waiter& waiter) {
-  waiter.job->metadata->Recharge(MetadataKind::kRequests, &waiter.charged_bytes, RequestCost(waiter));
-}
+void WaitTable::Recharge(Waiter& waiter) { waiter.job->metadata->Recharge(&waiter.charge, RequestCost(waiter)); }
 
 Waiter* WaitTable::Find(uint64_t number) {
   const auto found = entries_.find(number);

@@ -18,6 +18,7 @@
 
 #include "daemon/base/time.h"
 #include "daemon/tiering/api/request.h"
+#include "daemon/tiering/tables/metadata_charge.h"
 #include "daemon/tiering/tables/outcome.h"
 #include "daemon/tiering/tables/tensor_range.h"
 
@@ -129,9 +130,9 @@ struct Waiter {
   uint32_t flags = 0;
   uint32_t timeout_ms = 0;
   uint64_t requested_bytes = 0;
-  uint64_t grant_cost = 0;     // Bytes that its grant adds to the user's metadata.
-  uint64_t charged_bytes = 0;  // Bytes that the user is charged for the request now.
-  uint32_t work_cost = 1;      // Pieces that a whole look at it goes over.
+  uint64_t grant_cost = 0;  // Bytes that its grant adds to the user's metadata.
+  MetadataCharge<MetadataKind::kRequests> charge;
+  uint32_t work_cost = 1;  // Pieces that a whole look at it goes over.
   base::TimePoint arrived;
   base::TimePoint deadline;
   bool timed = false;  // arrived and deadline are set: by the first turn after it came.

@@ -35,11 +35,12 @@ TEST(MetadataBudget, FiguresTellTheKindsAndTheLargestUser) {
   MetadataBudget budget(1000);
   MetadataAccount& a = budget.Open(1);
   MetadataAccount& b = budget.Open(2);
-  uint64_t answers = 0;
+  MetadataCharge<MetadataKind::kAnswers> answers;
   a.Charge(MetadataKind::kKeys, 100);
   b.Charge(MetadataKind::kKeys, 50);
-  b.Recharge(MetadataKind::kAnswers, &answers, 70);
-  b.Recharge(MetadataKind::kAnswers, &answers, 90);
+  b.Recharge(&answers, 70);
+  b.Recharge(&answers, 90);
+  EXPECT_EQ(answers.bytes(), 90u);
   budget.CountRefusal();
   const MetadataFigures figures = budget.figures();
   EXPECT_EQ(Of(figures.of_kind, MetadataKind::kKeys), 150u);
