@@ -117,10 +117,12 @@ CopyOperation::Chunk* CopyOperation::Held() {
   return held == chunks_.end() ? nullptr : &*held;
 }
 
-// Behind the grant of the first range, which stays leased until the answer is here, and behind that of the last.
+// Behind a first grant, and behind that of the last range. Until the first answer is here no range is copied, so that
+// each one granted before it is still leased then: a writer that comes between raises the generation.
 void CopyOperation::AskForGeneration() {
   if (control_ != nullptr || !compares_generations()) return;
-  const bool first = !generation_ && !chunks_.empty() && chunks_.front().state == Chunk::State::kGranted;
+  const auto granted = [](const Chunk& chunk) { return chunk.state == Chunk::State::kGranted; };
+  const bool first = !generation_ && std::ranges::any_of(chunks_, granted);
   if (first || Held() != nullptr) control_ = Ask(Op::kStat);
 }
 

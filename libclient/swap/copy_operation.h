@@ -160,7 +160,7 @@ class CopyOperation {
   client::Pending* control_ = nullptr;
   bool checks_size_ = false;  // What control_ asks for while a swap-in streams: the size, else the generation.
   bool granted_ = false;      // A range, in this attempt.
-  std::optional<uint64_t> generation_;  // Behind the grant of the first range. Only where generations are compared.
+  std::optional<uint64_t> generation_;  // Behind the first grant. Only where generations are compared.
   bool reading_again_ = false;          // What is left of the last attempt is being given back.
   std::optional<client::Clock::time_point> read_again_until_;  // Since the first attempt failed.
   std::deque<Chunk> chunks_;

@@ -14,11 +14,11 @@ using client::Clock;
 using client::Pending;
 
 // Enough for a device to be busy all the time: what is granted waits for its copy, what is asked for waits for the
-// device. A quarter of the largest arena there can be where that is less, so that several clients fit; at least a
-// block.
+// device. Where that is less, a quarter of the largest arena there can be, so that several clients fit, and beside it
+// an eighth of that for the range that is being copied; at least a block.
 uint64_t BudgetFor(const client::WindowMap& windows) {
   const uint64_t arena_max = windows.address_space_size() / 2;
-  return std::clamp(AlignUp(arena_max / 4, kBlockSize), kBlockSize, kBudgetBytesMax);
+  return std::clamp(AlignUp(arena_max / 32 * 9, kBlockSize), kBlockSize, kBudgetBytesMax);
 }
 
 TensorOrder::Kind KindOf(const CopyRequest& request) {
