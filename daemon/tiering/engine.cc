@@ -261,7 +261,7 @@ Status Engine::FlushJob(JobId id, uint64_t sequence, uint32_t timeout_ms) {
 
 bool Engine::IsReleasing(SessionId session) const {
   const SessionState* const state = state_->tables.sessions.Find(session);
-  return state != nullptr && state->releasing != 0;
+  return state != nullptr && state->requests.releasing() != 0;
 }
 bool Engine::TakesRequests() const { return state_->tables.work.left() > proto::kItemsPerRequestMax; }
 
@@ -272,7 +272,7 @@ void Engine::SetUnread(SessionId id, uint64_t bytes) {
 
 uint32_t Engine::outstanding(SessionId id) const {
   const SessionState* session = state_->tables.sessions.Find(id);
-  return session == nullptr ? 0 : session->outstanding;
+  return session == nullptr ? 0 : session->requests.outstanding();
 }
 
 bool Engine::Turn(base::TimePoint now) {

@@ -211,9 +211,9 @@ void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, 
                "window {}: counts {} clean, {} dirty, {} bound pieces", tier::Value(window),
                entry.count(WindowUse::kClean), entry.count(WindowUse::kDirty), entry.count(WindowUse::kBound));
   }
-  uint32_t cursors = job.internal_session.cursor != kNoTensor ? 1 : 0;
-  for (const SessionState* session : job.sessions) cursors += session->cursor != kNoTensor ? 1 : 0;
-  TIER_CHECK(cursors == job.cursor_count, "{} cursors of {}", cursors, job.cursor_count);
+  uint32_t cursors = job.internal_session.listing.cursor() != kNoTensor ? 1 : 0;
+  for (const SessionState* session : job.sessions) cursors += session->listing.cursor() != kNoTensor ? 1 : 0;
+  TIER_CHECK(cursors == job.listings.at_tensors(), "{} cursors of {}", cursors, job.listings.at_tensors());
 }
 
 void CheckExtents(const Tables& tables, Count* count) {
@@ -235,7 +235,7 @@ void CheckUpdatesOf(const Tables& tables, const SessionState& session) {
        index = tables.updates[index].next_of_session) {
     const Tensor& tensor = tables.tensors[tables.updates[index].tensor];
     const bool known = tables.sessions.Find(session.id) == &session;
-    TIER_CHECK(session.record.job == tensor.job && known == !session.ending,
+    TIER_CHECK(session.record.job == tensor.job && known == !session.ending(),
                "an update of tensor {} in session index {}", tensor.id, session.index);
   }
 }

@@ -51,8 +51,7 @@ bool EndLeases(Tables& tables, const SessionState& session) {
 // Shared tensors that it was still creating come to nothing. True: all of them.
 bool FreeCreations(Tables& tables, SessionState& session) {
   while (!session.creations.empty() && tables.work.TrySpend()) {
-    const TensorRef tensor = session.creations.back();
-    session.creations.pop_back();
+    const TensorRef tensor = session.creations.TakeNewest();
     // Of a job that is closed they go with its namespaces, which are being freed already.
     if (!session.job->record.closing && Creates(tables, session, tensor)) Detach(tables, tensor.index);
   }
@@ -87,8 +86,8 @@ void CloseNow(Tables& tables, JobState& job) {
 void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
   JobState& job = *session.job;
   const SessionId id = session.id;
-  session.ending = true;
-  SetEnumerationCursor(session, kNoTensor);
+  session.BeginEnding();
+  session.listing.MoveTo(kNoTensor);  // Its request is dropped when its turn comes; no tensor is to be kept for it.
   CancelUntoldGrants(tables, session);
   const bool done = GiveBack(tables, session);
   QueueFree(tables, job, &tables.sessions.Edit(session).tensors, static_cast<uint64_t>(id));

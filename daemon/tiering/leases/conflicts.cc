@@ -81,7 +81,7 @@ ConflictCheck CheckSwap(const Tables& tables, const Ask& ask, uint32_t index) {
   if (swapper == nullptr) return {};
   const PieceRange all{0, tables.tensors[item.tensor.index].piece_count};
   uint32_t scanned = 0;
-  const bool holds = !swapper->ending && HoldsPartOf(tables, *ask.session, item.tensor.index, all, &scanned);
+  const bool holds = !swapper->ending() && HoldsPartOf(tables, *ask.session, item.tensor.index, all, &scanned);
   return {.outcome = holds ? ConflictOutcome::kRefused : ConflictOutcome::kBlocked,
           .cause = ConflictCause::kUpdate,
           .item = index,
@@ -197,7 +197,7 @@ uint32_t OwnLeasesCost(const SessionState& session) {
 }
 
 bool OwnLeasesBlock(const Tables& tables, const SessionState& session, const ConflictCheck& at, const Ask& ask) {
-  if (session.releasing != 0) return false;
+  if (session.requests.releasing() != 0) return false;
   const WaitItem& item = ask.items[at.item];
   const Tensor& tensor = tables.tensors[item.tensor.index];
   if (at.cause == ConflictCause::kUnsealed) return tensor.creator == static_cast<uint64_t>(session.id);

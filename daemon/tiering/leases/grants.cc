@@ -31,7 +31,7 @@ void LinkLease(Tables& tables, SessionState& session, LeaseIndex index) {
   record.leases = index;
   ++record.lease_count;
   record.leased_bytes += lease.length;
-  if (record.lease_count == 1 && session.waiter_count != 0) tables.waits.OnFirstLease(session.index);
+  if (record.lease_count == 1 && session.requests.waiting() != 0) tables.waits.OnFirstLease(session.index);
   JobCounters& counters = tables.jobs.Edit(*session.job).counters;
   ++counters.lease_count;
   counters.leased_bytes += lease.length;
@@ -57,8 +57,8 @@ void AddSpan(Tables& tables, SessionState& session, const Piece& piece, proto::S
     last->length += span.length;
     return;
   }
-  if (!session.knows(window)) {
-    session.learn(window);
+  if (!session.windows.maps(window)) {
+    session.windows.Announce(window);
     tables.replies.Window(session.id, tables.windows[window].shape);
   }
   tables.replies.AddSpan(span);
@@ -177,7 +177,7 @@ void Grant(Tables& tables, const Ask& ask) {
   tables.replies.Begin({ask.session->id, ask.sequence});
   for (uint32_t i = 0; i < ask.items.size(); ++i) GrantItem(tables, ask, i, kind);
   tables.replies.End(0);
-  --ask.session->outstanding;
+  ask.session->requests.End();
   tables.figures.CountAnswer(ask.op, Code::kOk);
 }
 

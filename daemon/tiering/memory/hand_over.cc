@@ -39,7 +39,7 @@ class Taking {
 };
 
 // The smallest first: a window that reaches below the promise goes only where no other is there.
-void ReturnEmpty(Tables& tables, JobState& job, const WindowsOfOverdueSessions& overdue, Taking* taking) {
+void ReturnEmpty(Tables& tables, JobState& job, const WindowSet& overdue, Taking* taking) {
   std::vector<WindowIndex> empty;
   for (const WindowIndex window : job.windows.ready()) {
     if (job.pool.RegionEmpty(tables.windows.FirstBlock(window)) && !overdue.Contains(window)) {
@@ -54,7 +54,7 @@ void ReturnEmpty(Tables& tables, JobState& job, const WindowsOfOverdueSessions& 
 }
 
 // Chooses windows that can be emptied, fewest dirty pieces first.
-void ChooseWindows(Tables& tables, const JobState& job, const WindowsOfOverdueSessions& overdue, Taking* taking) {
+void ChooseWindows(Tables& tables, const JobState& job, const WindowSet& overdue, Taking* taking) {
   std::vector<std::tuple<uint32_t, uint64_t, WindowIndex>> candidates;  // By dirty pieces, then by size.
   for (const WindowIndex window : job.windows.ready()) {
     const WindowEntry& entry = tables.windows[window];
@@ -137,7 +137,7 @@ void EmptyWindows(Tables& tables) {
 // to be emptied where `may_choose`. Returns how many.
 uint64_t TakeFrom(Tables& tables, JobState& holder, uint64_t wanted, bool may_choose) {
   Taking taking(tables, holder, wanted);
-  const WindowsOfOverdueSessions overdue(holder);
+  const WindowSet overdue = WindowsOfOverdueSessions(holder);
   ReturnEmpty(tables, holder, overdue, &taking);
   if (!taking.done() && may_choose) ChooseWindows(tables, holder, overdue, &taking);
   return taking.taken();

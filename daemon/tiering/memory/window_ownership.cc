@@ -1,9 +1,6 @@
 // See window_ownership.h.
 #include "daemon/tiering/memory/window_ownership.h"
 
-#include <algorithm>
-#include <functional>
-
 namespace tier::tiering {
 namespace {
 
@@ -109,7 +106,7 @@ void ReturnWindow(Tables& tables, WindowIndex window) {
   job.windows.StartReturn(window);
   tables.ledger.AskBack(job.entitlement, entry.shape.size, tables.turn.now());
   for (SessionState* session : job.sessions) {
-    if (!session->knows(window)) continue;
+    if (!session->windows.maps(window)) continue;
     ++entry.unreturned;
     tables.replies.WindowReturn(session->id, window);
   }
@@ -132,37 +129,32 @@ void ExpireReturns(Tables& tables) {
     entry.overdue = true;
     const JobState& job = tables.jobs.At(entry.job);
     tables.ledger.MissDeadline(job.entitlement, entry.shape.size);
-    for (SessionState* session : job.sessions) session->overdue_windows += session->knows(asked.window) ? 1 : 0;
+    for (SessionState* session : job.sessions) session->windows.MissDeadline(asked.window);
   }
 }
 
-WindowsOfOverdueSessions::WindowsOfOverdueSessions(const JobState& job) {
+WindowSet WindowsOfOverdueSessions(const JobState& job) {
+  WindowSet windows;
   for (const SessionState* session : job.sessions) {
-    if (session->overdue_windows == 0) continue;
-    bits_.resize(std::max(bits_.size(), session->windows.size()));
-    std::ranges::transform(session->windows, bits_, bits_.begin(), std::bit_or());
+    if (session->windows.any_overdue()) windows.AddAll(session->windows.mapped());
   }
+  return windows;
 }
 
 void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window) {
-  if (!tables.windows.Contains(window) || !session.knows(window)) return;  // The client's claim is not worth a CHECK.
+  // A client may name any window: that is no error of the daemon.
+  if (!tables.windows.Contains(window) || !session.windows.maps(window)) return;
   WindowEntry& entry = tables.windows.Edit(window);
   if (entry.condition != WindowCondition::kReturning || entry.job != session.record.job) return;
-  session.remove(window);
-  if (entry.overdue) --session.overdue_windows;
+  session.windows.Return(window, entry.overdue);
   TIER_CHECK(entry.unreturned != 0, "window {}", tier::Value(window));
   if (--entry.unreturned != 0) return;
   Settle(tables, *session.job, window);
 }
 
 void DropMappings(Tables& tables, SessionState& session) {
-  for (size_t word = 0; word < session.windows.size(); ++word) {
-    for (uint32_t bit = 0; bit < 64; ++bit) {
-      if ((session.windows[word] >> bit & 1) == 0) continue;
-      OnWindowReturned(tables, session, WindowIndex{static_cast<uint32_t>(word * 64 + bit)});
-    }
-  }
-  session.windows.clear();
+  session.windows.mapped().ForEach([&](WindowIndex window) { OnWindowReturned(tables, session, window); });
+  session.windows.Clear();
 }
 
 void RetireAll(Tables& tables, JobState& job) {

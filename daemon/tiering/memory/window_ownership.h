@@ -7,16 +7,15 @@
 
 #include <chrono>
 #include <cstdint>
-#include <vector>
 
 #include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
-// A client that was asked for a window and has not returned it after this time does not count as about to return it,
-// and the window is had from another job. libtier's service thread answers within milliseconds, and unregistering a
-// window from a GPU waits for the step under way: two seconds are more than either needs, and less than a job that is
-// owed the memory should wait for one that is stopped.
+// After this time a window that a client was asked for does not count as about to come, and a window of another job is
+// asked for. libtier's service thread answers within milliseconds, and unregistering a window from a GPU waits for the
+// step under way: two seconds are more than either needs, and less than a job that is owed the memory should wait for a
+// client that is stopped.
 inline constexpr base::Duration kWindowReturnDeadline = std::chrono::seconds(2);
 
 // False: the arena is at its maximum, or the host is short.
@@ -27,18 +26,8 @@ bool TakeWindows(Tables& tables);
 void ReturnWindow(Tables& tables, WindowIndex window);
 // Counts the windows that were not returned in time as overdue.
 void ExpireReturns(Tables& tables);
-// Windows that sessions map which keep overdue ones: asking for these would bring nothing.
-class WindowsOfOverdueSessions {
- public:
-  explicit WindowsOfOverdueSessions(const JobState& job);
-  bool Contains(WindowIndex window) const {
-    const uint32_t index = tier::Value(window);
-    return index / 64 < bits_.size() && (bits_[index / 64] >> (index % 64) & 1) != 0;
-  }
-
- private:
-  std::vector<uint64_t> bits_;  // By window.
-};
+// Windows that are mapped by sessions with overdue windows: asking for these would bring nothing.
+WindowSet WindowsOfOverdueSessions(const JobState& job);
 void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window);
 // The session is gone, and with it its mappings.
 void DropMappings(Tables& tables, SessionState& session);

@@ -8,8 +8,6 @@
 namespace tier::tiering {
 namespace {
 
-constexpr uint64_t kCreationsStaleMin = 64;
-
 TensorKey KeyOf(const Tensor& tensor) { return {tensor.job, tensor.space, tensor.id}; }
 
 // The head of the tensor's namespace, which is still there.
@@ -30,18 +28,19 @@ void Link(Tables& tables, TensorIndex index) {
   head = index;
 }
 
-// The tensor leaves its namespace: cursors at it move on.
+// The tensor leaves its namespace: lists that would go on with it go on with the next.
 void MoveCursorsOn(JobState& job, TensorIndex index, TensorIndex next) {
   for (SessionState* session : job.sessions) {
-    if (session->cursor == index) SetEnumerationCursor(*session, next);
+    if (session->listing.cursor() == index) session->listing.MoveTo(next);
   }
-  if (job.internal_session.cursor == index) SetEnumerationCursor(job.internal_session, next);
+  SessionListing& internal = job.internal_session.listing;
+  if (internal.cursor() == index) internal.MoveTo(next);
 }
 
 void Unlink(Tables& tables, TensorIndex index) {
   Tensor& tensor = tables.tensors.Edit(index);
   JobState& job = tables.JobOf(tensor);
-  if (job.cursor_count != 0) MoveCursorsOn(job, index, tensor.next);
+  if (job.listings.at_tensors() != 0) MoveCursorsOn(job, index, tensor.next);
   if (tensor.next != kNoTensor) tables.tensors.Edit(tensor.next).previous = tensor.previous;
   PendingFrees& frees = job.frees;
   if (tensor.previous != kNoTensor) {
@@ -107,13 +106,11 @@ void ReleaseTensor(Tables& tables, TensorIndex index) {
   tables.tensors.Free(index);
 }
 
-// A session's own creations go with its namespace; of the others it keeps count and names.
+// The tensors that a session creates in its own namespace go with that; it keeps count and names of the shared ones.
 void AddCreation(Tables& tables, SessionState& creator, TensorRef tensor) {
   ++tables.sessions.Edit(creator).creating_count;
-  if (creator.creations.size() >= kCreationsStaleMin + 2 * uint64_t{creator.record.creating_count}) {
-    std::erase_if(creator.creations, [&](TensorRef other) { return !Creates(tables, creator, other); });
-  }
-  creator.creations.push_back(tensor);
+  const auto creates = [&](TensorRef other) { return Creates(tables, creator, other); };
+  creator.creations.Add(tensor, creator.record.creating_count, creates);
 }
 
 void CountCreated(Tables& tables, const Tensor& tensor) {
@@ -286,15 +283,6 @@ void RemoveTear(Tables& tables, TensorIndex index) {
   TIER_CHECK(tensor.torn_count != 0, "tensor {} is not torn", tensor.id);
   if (--tensor.torn_count != 0) return;
   --tables.jobs.Edit(tables.JobOf(tensor)).counters.torn_count;
-}
-
-void SetEnumerationCursor(SessionState& session, TensorIndex index) {
-  JobState& job = *session.job;
-  TIER_CHECK(session.cursor == kNoTensor || job.cursor_count != 0, "a cursor of session {} is not counted",
-             static_cast<uint64_t>(session.id));
-  job.cursor_count -= session.cursor != kNoTensor ? 1 : 0;
-  job.cursor_count += index != kNoTensor ? 1 : 0;
-  session.cursor = index;
 }
 
 }  // namespace tier::tiering

@@ -49,7 +49,5 @@ bool Creates(const Tables& tables, const SessionState& session, TensorRef tensor
 // Counts a torn piece, or a broken update, in or out of what makes its tensor TORN.
 void AddTear(Tables& tables, TensorIndex index);
 void RemoveTear(Tables& tables, TensorIndex index);
-// The tensor that the session's listing goes on with (requests/enumeration); it moves on when that tensor is freed.
-void SetEnumerationCursor(SessionState& session, TensorIndex index);
 
 }  // namespace tier::tiering

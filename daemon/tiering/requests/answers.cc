@@ -8,15 +8,13 @@ namespace tier::tiering {
 using proto::Op;
 
 void AnswerValue(Tables& tables, SessionState& session, uint64_t sequence, Op op, uint64_t value) {
-  TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
-  --session.outstanding;
+  session.requests.End();
   tables.figures.CountAnswer(op, Code::kOk);
   tables.replies.Value({session.id, sequence}, value);
 }
 
 void AnswerRefusal(Tables& tables, SessionState& session, const Answered& to, Refusal refusal) {
-  TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
-  --session.outstanding;
+  session.requests.End();
   const bool known = static_cast<size_t>(to.op) < proto::kOpCount;
   tables.figures.CountAnswer(known ? to.op : proto::Op::kNone, refusal.code);
   tables.replies.Refuse({session.id, to.sequence}, to.value, std::move(refusal));

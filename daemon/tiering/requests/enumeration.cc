@@ -70,10 +70,10 @@ void ListNextSession(SessionState& session, Listing* listing) {
   const SessionState* const next = NextWithTensors(*session.job, listing->session);
   if (next == nullptr) {
     listing->stage = Enumeration::kInherited;
-    SetEnumerationCursor(session, session.job->record.inherited_tensors);
+    session.listing.MoveTo(session.job->record.inherited_tensors);
   } else {
     listing->session = next->id;
-    SetEnumerationCursor(session, next->record.tensors);
+    session.listing.MoveTo(next->record.tensors);
   }
 }
 
@@ -85,9 +85,9 @@ void BeginForPersist(SessionState& session, Listing* listing) {
 
 void Begin(SessionState& session, Waiter& waiter, Listing* listing) {
   const bool shared = (waiter.flags & proto::kFlagShared) != 0;
-  session.enumerating = waiter.number;
+  session.listing.Start(waiter.number);
   listing->stage = shared ? Enumeration::kShared : Enumeration::kOwn;
-  SetEnumerationCursor(session, HeadOf(session, listing->stage));
+  session.listing.MoveTo(HeadOf(session, listing->stage));
   if (waiter.op == Op::kPersist) BeginForPersist(session, listing);
   if (waiter.op != Op::kDrop)
     waiter.items.reserve(std::min<size_t>(session.job->record.counters.tensor_count, kFlushTensorsMax));
@@ -102,7 +102,7 @@ void EndNamespace(SessionState& session, const Waiter& waiter, Listing* listing)
     case Enumeration::kInherited: listing->stage = flush ? Enumeration::kShared : Enumeration::kWhole; break;
     default: listing->stage = Enumeration::kWhole;
   }
-  SetEnumerationCursor(session, HeadOf(session, listing->stage));
+  session.listing.MoveTo(HeadOf(session, listing->stage));
   if (waiter.op != Op::kFlush || listing->first_unnamed != kAllNamed || !OfOthersToo(session, listing->stage)) return;
   listing->first_unnamed = static_cast<uint32_t>(waiter.items.size());
 }
@@ -117,7 +117,7 @@ bool OfSessionThatIsGone(const Tables& tables, const Tensor& tensor) {
 bool GoOn(Tables& tables, SessionState& session, Waiter& waiter, Listing* listing) {
   const size_t most = waiter.op == Op::kDrop ? kDropPartMax : kFlushTensorsMax + 1;
   while (listing->stage != Enumeration::kWhole && waiter.items.size() < most) {
-    const TensorIndex index = session.cursor;
+    const TensorIndex index = session.listing.cursor();
     if (index == kNoTensor) {
       EndNamespace(session, waiter, listing);
       continue;
@@ -125,14 +125,14 @@ bool GoOn(Tables& tables, SessionState& session, Waiter& waiter, Listing* listin
     const Tensor& tensor = tables.tensors[index];
     if (!tables.work.TrySpend(ListingCost(waiter, tensor))) return false;
     if (waiter.op == Op::kPersist && OfSessionThatIsGone(tables, tensor)) {
-      SetEnumerationCursor(session, kNoTensor);
+      session.listing.MoveTo(kNoTensor);
       continue;
     }
     const bool unnamed_items = listing->first_unnamed != kAllNamed;
     if (tensor.has(kVisible) && (waiter.op != Op::kFlush || ToBeFlushed(tables, tensor, unnamed_items))) {
       List(tables, waiter, index);
     }
-    SetEnumerationCursor(session, tensor.next);
+    session.listing.MoveTo(tensor.next);
   }
   return true;
 }
@@ -150,8 +150,8 @@ std::optional<Refusal> ChargeList(Tables& tables, const SessionState& session, W
 Outcome Enumerate(Tables& tables, Waiter& waiter, Listing* listing) {
   if (listing->stage == Enumeration::kWhole) return Ready();
   SessionState& session = tables.AskerOf(waiter);
-  if (session.enumerating == 0) Begin(session, waiter, listing);
-  if (session.enumerating != waiter.number) {
+  if (session.listing.waiter() == 0) Begin(session, waiter, listing);
+  if (session.listing.waiter() != waiter.number) {
     tables.waits.WaitToList(waiter.number);
     return Waits();
   }
@@ -174,9 +174,8 @@ bool EnumerateNextPart(Waiter& waiter, ScanWait* scan) {
 }
 
 void EndEnumeration(Tables& tables, SessionState& session, const Waiter& waiter) {
-  if (session.enumerating != waiter.number) return;
-  session.enumerating = 0;
-  SetEnumerationCursor(session, kNoTensor);
+  if (session.listing.waiter() != waiter.number) return;
+  session.listing.End();
   tables.waits.OnListed(session.index);
 }
 

@@ -85,8 +85,7 @@ void AnswerScan(Tables& tables, const Ask& ask, const Scan& scan) {
   record.ram_bytes = scan.ram_bytes;
   record.ssd_bytes = scan.ssd_bytes;
   const uint64_t flags = (tensor.has(kVisible) ? proto::kTensorSealed : 0) | (tensor.torn() ? proto::kTensorTorn : 0);
-  TIER_CHECK(session.outstanding != 0, "session {} has nothing outstanding", static_cast<uint64_t>(session.id));
-  --session.outstanding;
+  session.requests.End();
   tables.figures.CountAnswer(ask.op, Code::kOk);
   tables.replies.Stat({session.id, ask.sequence}, record, flags);
 }

@@ -205,10 +205,10 @@ void SubmitStep(Tables& tables, SessionState& session, const Request& request) {
 }  // namespace
 
 void SubmitRequest(Tables& tables, SessionState& session, const Request& request) {
-  ++session.outstanding;
+  session.requests.Start();
   tables.work.Charge(1 + static_cast<uint32_t>(std::min<size_t>(request.items.size(), proto::kItemsPerRequestMax)));
   if (!CheckShape(tables, session, request)) return;
-  if (session.releasing != 0) FinishReleases(tables, session);
+  if (session.requests.releasing() != 0) FinishReleases(tables, session);
   switch (request.op) {
     case Op::kCreate: return SubmitCreate(tables, session, request);
     case Op::kAcquire: return SubmitAcquire(tables, session, request);
@@ -229,7 +229,7 @@ void SubmitRequest(Tables& tables, SessionState& session, const Request& request
 }
 
 void SubmitJobFlush(Tables& tables, JobState& job, uint64_t sequence, uint32_t timeout_ms) {
-  ++job.internal_session.outstanding;
+  job.internal_session.requests.Start();
   if (job.replay != nullptr) {  // It comes back from SSD: nothing is to be written.
     return AnswerValue(tables, job.internal_session, sequence, Op::kFlush, 0);
   }

@@ -35,9 +35,7 @@ void Remove(Tables& tables, Waiter& waiter) {
   }
   if (std::holds_alternative<PersistWait>(waiter.kind)) DropCapture(tables, waiter);
   SessionState& session = tables.AskerOf(waiter);
-  TIER_CHECK(session.waiter_count != 0, "waiter {}", waiter.number);
-  --session.waiter_count;
-  session.releasing -= std::holds_alternative<ReleaseWait>(waiter.kind) ? 1 : 0;
+  session.requests.EndWait(std::holds_alternative<ReleaseWait>(waiter.kind));
   EndEnumeration(tables, session, waiter);
   tables.waits.Remove(waiter.number);
   tables.waits.OnRoom(job);  // What it had pinned can be evicted.
@@ -83,7 +81,7 @@ void FinishWaiter(Tables& tables, Waiter& waiter, uint64_t value) {
 
 void RefuseWaiter(Tables& tables, Waiter& waiter, Refusal refusal, uint64_t item) {
   SessionState& session = tables.AskerOf(waiter);
-  if (session.ending) return Drop(tables, waiter);
+  if (session.ending()) return Drop(tables, waiter);
   const Answered to{waiter.sequence, waiter.op, item};
   CountWait(tables, waiter);
   // It is removed next. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
@@ -96,7 +94,7 @@ void RefuseWaiter(Tables& tables, Waiter& waiter, Refusal refusal, uint64_t item
 // As the unit that worked on it reports.
 void End(Tables& tables, Waiter& waiter, Outcome outcome) {
   if (outcome.progress == Progress::kWaits) return;
-  if (tables.AskerOf(waiter).ending) return Drop(tables, waiter);
+  if (tables.AskerOf(waiter).ending()) return Drop(tables, waiter);
   switch (outcome.progress) {
     case Progress::kWaits: return;
     case Progress::kReady: return GrantWaiter(tables, waiter);
@@ -114,7 +112,7 @@ uint32_t CostOfLook(const Waiter& waiter) {
 void Advance(Tables& tables, Waiter& waiter) {
   // What a session released counts though it has ended.
   const bool releases = std::holds_alternative<ReleaseWait>(waiter.kind);
-  if (tables.AskerOf(waiter).ending && !releases) return Drop(tables, waiter);
+  if (tables.AskerOf(waiter).ending() && !releases) return Drop(tables, waiter);
   struct {
     Tables& tables;
     Waiter& waiter;
@@ -170,8 +168,7 @@ void Enqueue(Tables& tables, const Ask& ask, Enqueued request) {
     return AnswerRefusal(tables, *ask.session, {ask.sequence, ask.op, 0}, *std::move(refusal));
   }
   Waiter& waiter = tables.waits.Add(std::move(kept));
-  ++ask.session->waiter_count;
-  ask.session->releasing += std::holds_alternative<ReleaseWait>(waiter.kind) ? 1 : 0;
+  ask.session->requests.StartWait(std::holds_alternative<ReleaseWait>(waiter.kind));
   if (!tables.work.TrySpend(waiter.work_cost)) {
     tables.WaitForNextTurn(waiter);
   } else if (request.known) {
@@ -189,7 +186,7 @@ void FinishReleases(Tables& tables, const SessionState& session) {
 }
 
 bool ContinueReleases(Tables& tables, const SessionState& session) {
-  if (session.releasing == 0) return true;
+  if (session.requests.releasing() == 0) return true;
   for (const uint64_t number : tables.waits.ListSession(session.index)) {
     Waiter& waiter = *tables.waits.Find(number);
     if (!std::holds_alternative<ReleaseWait>(waiter.kind)) continue;
@@ -275,7 +272,7 @@ bool DropWaitersOf(Tables& tables, const SessionState& session) {
     if (!tables.work.TrySpend(waiter.work_cost / 2 + 1)) return false;  // A piece is unpinned, but not examined.
     Drop(tables, waiter);
   }
-  TIER_CHECK(session.waiter_count == 0, "{} waiters left", session.waiter_count);
+  TIER_CHECK(session.requests.waiting() == 0, "{} requests wait", session.requests.waiting());
   return true;
 }
 

@@ -36,10 +36,7 @@ struct JobState {
         index(job_index),
         id(job_record.id),
         key(job_record.key.data()),
-        internal_record{.id = kInternalSession, .job = job_index} {
-    internal_session.index = kNoSessionIndex;
-    internal_session.job = this;
-  }
+        internal_record{.id = kInternalSession, .job = job_index} {}
   JobState(const JobState&) = delete;
   JobState& operator=(const JobState&) = delete;
 
@@ -60,9 +57,10 @@ struct JobState {
   // For the manifest that is being put together, is at the store, or is replayed.
   MetadataCharge<MetadataKind::kManifests> manifest_charge;
   std::vector<SessionState*> sessions;
+  JobListings listings;  // Of those, and of internal_session.
   const SessionRecord internal_record;
   // Who asks when the daemon does: kInternalSession, no index, no tensors, none of `sessions`.
-  SessionState internal_session{internal_record};
+  SessionState internal_session{kNoSessionIndex, internal_record, *this, listings};
   JobWindows windows;
   JobTransfers transfers;
   WriteFailures failures;  // Of writes.
@@ -70,7 +68,6 @@ struct JobState {
   PendingFrees frees;
   PrefetchQueue prefetches;
   Claims claims;
-  uint32_t cursor_count = 0;  // Sessions whose cursor stands at a tensor (enumeration.h).
 
   uint64_t used_pages() const { return pool.used_pages(); }
 };

@@ -13,10 +13,8 @@ SessionState* SessionTable::Open(SessionId id, JobState& job) {
   TIER_CHECK(slots_[index] == nullptr && !by_id_.contains(id), "session {} opened twice", static_cast<uint64_t>(id));
   SessionRecord& record = records_.Edit(index);
   record = {.id = id, .job = job.index};
-  slots_[index] = std::make_unique<SessionState>(record);
+  slots_[index] = std::make_unique<SessionState>(index, record, job, job.listings);
   SessionState* const session = slots_[index].get();
-  session->index = index;
-  session->job = &job;
   by_id_.emplace(id, session);
   return session;
 }
@@ -40,9 +38,9 @@ void SessionTable::Detach(const SessionState& session) {
 }
 
 void SessionTable::Free(const SessionState& session) {
-  TIER_CHECK(session.record.lease_count == 0 && session.record.leased_bytes == 0 && session.waiter_count == 0,
+  TIER_CHECK(session.record.lease_count == 0 && session.record.leased_bytes == 0 && session.requests.waiting() == 0,
              "session {} holds {} leases, and {} of its requests wait", static_cast<uint64_t>(session.id),
-             session.record.lease_count, session.waiter_count);
+             session.record.lease_count, session.requests.waiting());
   TIER_CHECK(!by_id_.contains(session.id), "session {} is attached", static_cast<uint64_t>(session.id));
   const uint16_t index = session.index;
   std::erase(teardowns_, &session);
