@@ -172,10 +172,11 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   if (Status given = tables.ledger.AdmitGuarantee(options.uid, kNoEntitlement, options.guarantee_bytes); !given) {
     return given;
   }
-  JobState& opened = tables.jobs.Open(id, options);
-  opened.policy = std::make_unique<RecencyPolicy>(tables.pieces);
-  opened.metadata = &tables.metadata.Open(options.uid);
-  opened.entitlement = tables.ledger.Open(id, options.uid, {options.guarantee_bytes, options.limit_bytes});
+  JobState& opened = tables.jobs.Open(
+      id, options,
+      {.metadata = &tables.metadata.Open(options.uid),
+       .entitlement = tables.ledger.Open(id, options.uid, {options.guarantee_bytes, options.limit_bytes}),
+       .policy = std::make_unique<RecencyPolicy>(tables.pieces)});
   tables.waits.OpenQueue(opened);
   const Status adopted = AdoptManifest(tables, opened, options.resume);
   if (!adopted) CloseJob(id, "its manifest cannot be resumed", false);
@@ -219,7 +220,8 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(job_id)));
   TIER_CHECK(tables.sessions.Find(id) == nullptr && id != SessionId{} && id != kInternalSession,
              "session {} opened twice", static_cast<uint64_t>(id));
-  TIER_CHECK(job->replay == nullptr, "session {} comes before job {} is resumed", static_cast<uint64_t>(id), job->key);
+  TIER_CHECK(!job->replay.under_way(), "session {} comes before job {} is resumed", static_cast<uint64_t>(id),
+             job->key);
   SessionState* const opened = tables.sessions.Open(id, *job);
   if (opened == nullptr) {
     return Fail(Code::kNoMemory,
@@ -228,7 +230,7 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   SessionState& session = *opened;
   tables.sessions.Edit(session).step = job->record.steps;
   if (job->sessions.empty()) tables.ledger.SetLive(job->entitlement, true);
-  job->sessions.push_back(&session);
+  job->sessions.Attach(session);
   return {};
 }
 

@@ -138,7 +138,7 @@ Result<bool> ContinueStage(Tables& tables, JobState& job, ManifestReplay& replay
 }
 
 void Finish(Tables& tables, JobState& job, Status status) {
-  if (status) tables.jobs.Edit(job).steps = job.replay->reader->step();
+  if (status) tables.jobs.Edit(job).steps = (*job.replay).reader->step();
   DropReplay(tables, job);
   tables.reports.Add(OpenedJob{job.id, std::move(status)});
 }
@@ -160,7 +160,7 @@ bool Continue(Tables& tables, JobState& job) {
 }  // namespace
 
 void StartReplay(Tables& tables, JobState& job) {
-  job.replay = std::make_shared<ManifestReplay>();
+  job.replay.Start(std::make_shared<ManifestReplay>());
   const uint64_t cookie = tables.manifests.NewCookie();
   tables.manifests.StartLoad(cookie, job.id);
   tables.ports.manifests->StartLoad(cookie, job.key);
@@ -207,8 +207,8 @@ bool ContinueReplays(Tables& tables) {
 }
 
 void DropReplay(Tables& tables, JobState& job) {
-  if (job.replay == nullptr) return;
-  tables.ports.manifests->Discard(std::exchange(job.replay, nullptr));
+  if (!job.replay.under_way()) return;
+  tables.ports.manifests->Discard(job.replay.End());
   job.metadata->Recharge(&job.replay_charge, 0);
   job.metadata->Recharge(&job.manifest_charge, 0);
 }

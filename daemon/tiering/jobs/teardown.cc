@@ -93,7 +93,7 @@ void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
   QueueFree(tables, job, &tables.sessions.Edit(session).tensors, static_cast<uint64_t>(id));
   DropMappings(tables, session);
   job.metadata->Recharge(&session.unread, 0);
-  std::erase(job.sessions, &session);
+  job.sessions.Detach(session);
   tables.replies.Drop(id);
   if (ending.code != Code::kOk) tables.replies.SessionEnded(id, ending.code, ending.reason);
   tables.sessions.Detach(session);
@@ -147,13 +147,13 @@ void ContinueTeardowns(Tables& tables) {
 
 void EndFaultedJobs(Tables& tables) {
   for (const WindowFault& fault : tables.reports.TakeWindowFaults()) {
-    const std::vector<SessionState*> sessions = fault.job->sessions;
+    const std::vector<SessionState*> sessions = fault.job->sessions.list();
     for (SessionState* session : sessions) EndSession(tables, *session, {Code::kRevoked, fault.reason});
   }
 }
 
 void CloseJob(Tables& tables, JobState& job, const std::string& reason, bool purge) {
-  const std::vector<SessionState*> sessions = job.sessions;
+  const std::vector<SessionState*> sessions = job.sessions.list();
   if (purge && job.record.named)
     DeleteManifest(tables, job);  // An ephemeral job's goes with it; an earlier run's stays.
   for (SessionState* session : sessions) EndSession(tables, *session, {Code::kRevoked, reason});

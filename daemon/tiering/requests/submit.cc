@@ -230,7 +230,7 @@ void SubmitRequest(Tables& tables, SessionState& session, const Request& request
 
 void SubmitJobFlush(Tables& tables, JobState& job, uint64_t sequence, uint32_t timeout_ms) {
   job.internal_session.requests.Start();
-  if (job.replay != nullptr) {  // It comes back from SSD: nothing is to be written.
+  if (job.replay.under_way()) {  // It comes back from SSD: nothing is to be written.
     return AnswerValue(tables, job.internal_session, sequence, Op::kFlush, 0);
   }
   EnqueueAllTensors(tables, job.internal_session,

@@ -1,12 +1,13 @@
-// What a job holds and has under way, each kind with one owner: its windows, its transfers and the writes that failed,
-// pages of its tensors, frees and prefetches that a turn did not reach. All of it is rebuilt from records. Engine
-// thread only.
+// What a job holds and has under way, each kind with one owner: its attached sessions, its resume, its windows, its
+// transfers and the writes that failed, pages of its tensors, frees and prefetches that a turn did not reach. All of it
+// is rebuilt from records. Engine thread only.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,49 @@
 #include "proto/result.h"
 
 namespace tier::tiering {
+
+class SessionState;
+struct ManifestReplay;
+
+// Its sessions that are attached, in the order of their arrival: those in teardown are not among them.
+class JobSessions {
+ public:
+  bool empty() const { return sessions_.empty(); }
+  size_t size() const { return sessions_.size(); }
+  auto begin() const { return sessions_.begin(); }
+  auto end() const { return sessions_.end(); }
+  const std::vector<SessionState*>& list() const { return sessions_; }
+
+  void Attach(SessionState& session) { sessions_.push_back(&session); }
+  void Detach(const SessionState& session) {
+    TIER_CHECK(std::erase(sessions_, &session) == 1, "the session is none of {} that are attached", sessions_.size());
+  }
+
+ private:
+  std::vector<SessionState*> sessions_;
+};
+
+// Its resume: from the load of its manifest until all of that is put back, or until the job is closed.
+class JobReplay {
+ public:
+  bool under_way() const { return replay_ != nullptr; }
+  ManifestReplay& operator*() const {
+    TIER_CHECK(under_way(), "use count {}", replay_.use_count());
+    return *replay_;
+  }
+
+  void Start(std::shared_ptr<ManifestReplay> replay) {
+    TIER_CHECK(!under_way() && replay != nullptr, "use counts {} and {}", replay_.use_count(), replay.use_count());
+    replay_ = std::move(replay);
+  }
+  std::shared_ptr<ManifestReplay> End() {
+    TIER_CHECK(under_way(), "use count {}", replay_.use_count());
+    return std::exchange(replay_, nullptr);
+  }
+
+ private:
+  std::shared_ptr<ManifestReplay> replay_;
+};
 
 // Its windows, from the request for one until it was settled.
 class JobWindows {
@@ -164,14 +208,27 @@ class PendingFrees {
 
   void AddNamespace(TensorIndex head, uint64_t space) { namespaces_.push_back({head, space}); }
   bool any_namespace() const { return !namespaces_.empty(); }
-  const Namespace& newest_namespace() const { return namespaces_.back(); }
-  void SetNewestHead(TensorIndex head) { namespaces_.back().head = head; }
-  void EndNewestNamespace() { namespaces_.pop_back(); }
+  // REQUIRES, for these three: there is one.
+  const Namespace& newest_namespace() const {
+    CheckAny(namespaces_.size());
+    return namespaces_.back();
+  }
+  void SetNewestHead(TensorIndex head) {
+    CheckAny(namespaces_.size());
+    namespaces_.back().head = head;
+  }
+  void EndNewestNamespace() {
+    CheckAny(namespaces_.size());
+    namespaces_.pop_back();
+  }
 
   // Detached, without leases, with pieces that are still to be freed; oldest first.
   const std::deque<TensorIndex>& tensors() const { return tensors_; }
   void AddTensor(TensorIndex tensor) { tensors_.push_back(tensor); }
-  void EndOldestTensor() { tensors_.pop_front(); }
+  void EndOldestTensor() {
+    CheckAny(tensors_.size());
+    tensors_.pop_front();
+  }
 
   // Sessions that are gone, with leases left.
   void StartTeardown() { ++teardowns_; }
@@ -181,12 +238,17 @@ class PendingFrees {
   }
 
  private:
+  void CheckAny(size_t size) const {
+    TIER_CHECK(size != 0, "{} namespaces, {} tensors and {} teardowns are left", namespaces_.size(), tensors_.size(),
+               teardowns_);
+  }
+
   std::vector<Namespace> namespaces_;
   std::deque<TensorIndex> tensors_;
   uint32_t teardowns_ = 0;
 };
 
-// Ranges that somebody asked to have in RAM soon, oldest first.
+// Ranges that its sessions asked to have in RAM soon, oldest first.
 class PrefetchQueue {
  public:
   static constexpr size_t kItemsMax = 1u << 16;
@@ -202,9 +264,15 @@ class PrefetchQueue {
     items_.push_back(item);
     return true;
   }
-  const Item& oldest() const { return items_.front(); }
-  void EndOldestPiece() { ++items_.front().next_piece; }
-  void EndOldest() { items_.pop_front(); }
+  const Item& oldest() const { return items_.front(); }  // REQUIRES, for these three: not empty.
+  void EndOldestPiece() {
+    TIER_CHECK(!empty() && oldest().next_piece < oldest().end_piece, "{} ranges", items_.size());
+    ++items_.front().next_piece;
+  }
+  void EndOldest() {
+    TIER_CHECK(!empty(), "{} ranges", items_.size());
+    items_.pop_front();
+  }
   void Clear() { items_.clear(); }
 
  private:

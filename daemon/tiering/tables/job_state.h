@@ -1,4 +1,5 @@
-// JobState: what the engine keeps of one job: its share of the arena, its tensors, its waiters. Engine thread only.
+// JobState: what the engine keeps of one job: its share of the arena, its tensors, its waiters. Who it is, and what
+// other tables keep for it, never changes; each thing that changes has one owner among its parts. Engine thread only.
 //
 // Invariant: pool.free_pages + pool.used_pages = pages of its ready windows; used_pages = Σ pages of its pieces' runs.
 #pragma once
@@ -6,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "daemon/base/block_pool.h"
 #include "daemon/base/time.h"
@@ -23,19 +24,28 @@
 namespace tier::tiering {
 
 class MetadataAccount;
-struct ManifestReplay;
 
 // The space of tensors that a resumed job's sessions inherit from sessions that are gone.
 inline constexpr uint64_t kInheritedSpace = UINT64_MAX;
 
 inline constexpr base::TimePoint kNever{base::Duration::max()};
 
+// What other tables and units keep for a job, from its start to its end.
+struct NewJob {
+  MetadataAccount* metadata = nullptr;            // Of its user.
+  EntitlementIndex entitlement = kNoEntitlement;  // Its record in the ledger.
+  std::unique_ptr<EvictionPolicy> policy;
+};
+
 struct JobState {
-  JobState(JobIndex job_index, const JobRecord& job_record)
+  JobState(JobIndex job_index, const JobRecord& job_record, NewJob job)
       : record(job_record),
         index(job_index),
         id(job_record.id),
         key(job_record.key.data()),
+        metadata(job.metadata),
+        entitlement(job.entitlement),
+        policy(std::move(job.policy)),
         internal_record{.id = kInternalSession, .job = job_index} {}
   JobState(const JobState&) = delete;
   JobState& operator=(const JobState&) = delete;
@@ -43,27 +53,29 @@ struct JobState {
   const JobRecord& record;  // Changes through JobTable::Edit.
   const JobIndex index;
   const JobId id;
-  const std::string key;                           // "uid/name": names its manifest.
-  MetadataAccount* metadata = nullptr;             // Of its user.
-  MetadataCharge<MetadataKind::kKeys> key_charge;  // For `keys`.
-  EntitlementIndex entitlement = kNoEntitlement;   // Its record in the ledger.
+  const std::string key;  // "uid/name": names its manifest.
+  MetadataAccount* const metadata;
+  const EntitlementIndex entitlement;
+  const std::unique_ptr<EvictionPolicy> policy;
+
   base::BlockPool pool;
-  std::unique_ptr<EvictionPolicy> policy;
   InternTable keys;
+  MetadataCharge<MetadataKind::kKeys> key_charge;  // For `keys`.
   ManifestHolds manifest;
-  // While it is being resumed (durability/manifest_replay), and the charge for tensors and keys that are still to come.
-  std::shared_ptr<ManifestReplay> replay;
-  MetadataCharge<MetadataKind::kTensors> replay_charge;
   // For the manifest that is being put together, is at the store, or is replayed.
   MetadataCharge<MetadataKind::kManifests> manifest_charge;
-  std::vector<SessionState*> sessions;
+  JobReplay replay;                                      // durability/manifest_replay.h
+  MetadataCharge<MetadataKind::kTensors> replay_charge;  // For the tensors and keys that it has still to put back.
+
+  JobSessions sessions;
   JobListings listings;  // Of those, and of internal_session.
   const SessionRecord internal_record;
-  // Who asks when the daemon does: kInternalSession, no index, no tensors, none of `sessions`.
+  // It asks for what the daemon itself wants of the job: kInternalSession, no index, no tensors, none of `sessions`.
   SessionState internal_session{kNoSessionIndex, internal_record, *this, listings};
+
   JobWindows windows;
   JobTransfers transfers;
-  WriteFailures failures;  // Of writes.
+  WriteFailures failures;
   TensorPages pages;
   PendingFrees frees;
   PrefetchQueue prefetches;

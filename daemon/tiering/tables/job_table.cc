@@ -2,6 +2,7 @@
 #include "daemon/tiering/tables/job_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/base/check.h"
 
@@ -19,7 +20,7 @@ void JobTable::TakeAll(Queue* queue, bool Queued::* flag, Queue* jobs) {
   std::erase_if(*jobs, [](const JobState* job) { return job->record.closing; });
 }
 
-JobState& JobTable::Open(JobId id, const JobOptions& options) {
+JobState& JobTable::Open(JobId id, const JobOptions& options, NewJob job) {
   const JobIndex index = records_.Allocate();
   JobRecord& record = records_.Edit(index);
   record = {.id = id,
@@ -36,7 +37,7 @@ JobState& JobTable::Open(JobId id, const JobOptions& options) {
     queued_.resize(by_index_.size());
   }
   queued_[Value(index)] = {};
-  by_index_[Value(index)] = std::make_unique<JobState>(index, record);
+  by_index_[Value(index)] = std::make_unique<JobState>(index, record, std::move(job));
   JobState* const opened = by_index_[Value(index)].get();
   TIER_CHECK(by_id_.emplace(id, opened).second, "job {} opened twice", static_cast<uint64_t>(id));
   by_owner_.emplace(static_cast<uint32_t>(record.owner), opened);
@@ -161,7 +162,7 @@ void JobTable::CheckInvariants() const {
     TIER_CHECK(is.maintenance == queued(maintenance_, job) && is.port == queued(port_wanted_, job),
                "job {} is in a queue it does not know of", job.key);
     TIER_CHECK(is.freeing == queued(freeing_, job) && (is.freeing || !job.frees.any_frees()),
-               "job {} has frees that nobody makes", job.key);
+               "job {} has frees and is not in the queue for them", job.key);
   });
 }
 

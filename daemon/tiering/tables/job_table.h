@@ -28,7 +28,7 @@ class JobTable {
  public:
   // Gives it its owner number. REQUIRES: no open job of that id, or of that key where it has one; of less than
   // kJobKeySize bytes.
-  JobState& Open(JobId id, const JobOptions& options);
+  JobState& Open(JobId id, const JobOptions& options, NewJob job);
   JobState& At(JobIndex index) const { return *by_index_[Value(index)]; }  // REQUIRES: open or closing.
   JobRecord& Edit(const JobState& job) { return records_.Edit(job.index); }
   JobState* Find(JobId id) const;

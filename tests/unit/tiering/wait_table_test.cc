@@ -16,8 +16,6 @@ using ::testing::IsEmpty;
 class Waits : public testing::Test {
  protected:
   Waits() {
-    job_.metadata = &budget_.Open(1);
-    other_job_.metadata = &budget_.Open(1);
     table_.OpenQueue(job_);
     table_.OpenQueue(other_job_);
     tensor_ = AddTensor(4);
@@ -66,8 +64,8 @@ class Waits : public testing::Test {
   PieceSlab pieces_;
   TensorSlab tensors_;
   JobTable jobs_;
-  JobState& job_{jobs_.Open(JobId{1}, {})};
-  JobState& other_job_{jobs_.Open(JobId{2}, {})};
+  JobState& job_{jobs_.Open(JobId{1}, {}, {.metadata = &budget_.Open(1)})};
+  JobState& other_job_{jobs_.Open(JobId{2}, {}, {.metadata = &budget_.Open(1)})};
   WaitTable table_{pieces_, tensors_};
   TensorIndex tensor_ = kNoTensor;
   TensorIndex other_ = kNoTensor;
