@@ -130,7 +130,7 @@ bool CaptureKeys(Tables& tables, const JobState& job, ManifestCapture* capture) 
   for (; capture->next_key < capture->ids.size(); ++capture->next_key) {
     if (!tables.work.TrySpend()) return false;
     const uint64_t id = capture->ids[capture->next_key];
-    const std::string_view key = job.keys.KeyOf(id);
+    const std::string key = job.keys.KeyOf(id);
     if (!key.empty() && capture->keys.insert(id).second) capture->writer.AddKey(id, key);
   }
   return true;

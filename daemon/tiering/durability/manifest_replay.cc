@@ -49,7 +49,7 @@ Result<bool> CountSome(Tables& tables, JobState& job, ManifestReplay& replay) {
     } else {
       const Result<ManifestKey> key = reader.NextKey();
       if (!key) return std::unexpected(key.error());
-      replay.metadata_bytes += kKeyCost + key->key.size();
+      replay.metadata_bytes += KeyCost(key->key.size());
     }
   }
   if (Status ended = reader.End(); !ended) return std::unexpected(ended.error());
@@ -119,7 +119,7 @@ Result<bool> PutBackKeys(Tables& tables, JobState& job, ManifestReplay& replay) 
     const Result<ManifestKey> key = replay.reader->NextKey();
     if (!key) return std::unexpected(key.error());
     if (Status restored = job.keys.Restore(key->key, key->id); !restored) return std::unexpected(restored.error());
-    ChargeLess(job, kKeyCost + key->key.size());
+    ChargeLess(job, KeyCost(key->key.size()));
     job.metadata->Recharge(&job.key_charge, KeysCost(job.keys));
   }
   return true;

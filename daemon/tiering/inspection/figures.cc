@@ -26,8 +26,7 @@ JobView ViewOf(const Tables& tables, const JobState& job) {
 }
 
 TensorView ViewOf(const Tables& tables, const Tensor& tensor) {
-  TensorView view{
-      .space = tensor.space, .tensor = tensor.id, .key = std::string(tables.JobOf(tensor).keys.KeyOf(tensor.id))};
+  TensorView view{.space = tensor.space, .tensor = tensor.id, .key = tables.JobOf(tensor).keys.KeyOf(tensor.id)};
   view.size = tensor.size;
   view.generation = tensor.generation;
   view.lease_count = tensor.lease_count;

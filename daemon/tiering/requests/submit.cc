@@ -170,7 +170,7 @@ void SubmitIntern(Tables& tables, SessionState& session, const Request& request)
   InternTable::Limits limits{.keys_max = tables.options.keys_per_job_max,
                              .bytes_max = tables.options.key_bytes_per_job_max};
   // Without room a new key can only take the place of keys that name no tensor.
-  const bool room = account.HasRoom(kKeyCost + request.text.size());
+  const bool room = account.HasRoom(KeyCost(request.text.size()));
   if (!room) limits = {.keys_max = static_cast<uint32_t>(keys.size()), .bytes_max = keys.bytes()};
   const auto in_use = [&](uint64_t tensor) {
     tables.work.Charge(static_cast<uint32_t>(session.job->sessions.size()));
@@ -181,7 +181,7 @@ void SubmitIntern(Tables& tables, SessionState& session, const Request& request)
   if (id) return AnswerValue(tables, session, request.sequence, request.op, *id);
   if (!room) {
     tables.metadata.CountRefusal();
-    return Refuse(tables, session, request, 0, account.RefusalOf(kKeyCost + request.text.size()));
+    return Refuse(tables, session, request, 0, account.RefusalOf(KeyCost(request.text.size())));
   }
   const bool many = keys.size() >= limits.keys_max;
   const uint64_t limit = many ? limits.keys_max : limits.bytes_max;

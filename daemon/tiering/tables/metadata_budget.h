@@ -50,8 +50,12 @@ constexpr uint64_t LeaseCost(bool exclusive, uint64_t piece_count) {
 inline uint64_t SealedCost(const IntervalSet* sealed) {
   return sealed == nullptr ? 0 : 64 + sealed->intervals().capacity() * sizeof(IntervalSet::Interval);
 }
-inline constexpr uint64_t kKeyCost = 160;  // Two nodes of hash tables, one of a queue, the string's block.
-inline uint64_t KeysCost(const InternTable& keys) { return keys.size() * kKeyCost + keys.bytes(); }
+// Of a string key: its record with an entry in each of two hash tables (a bucket and a link of 4 bytes), and the cells
+// of its text; each with an entry of 4 bytes in its slab, and 4 for what the slabs' chunks take besides.
+inline constexpr uint64_t kKeyCost = sizeof(KeyRecord) + 24;
+inline constexpr uint64_t kKeyTextCost = sizeof(KeyText) + 8;
+constexpr uint64_t KeyCost(uint64_t length) { return kKeyCost + InternTable::TextsOf(length) * kKeyTextCost; }
+inline uint64_t KeysCost(const InternTable& keys) { return keys.size() * kKeyCost + keys.texts() * kKeyTextCost; }
 // Its entry in the WaitTable, the nodes of that table's sets, its items; at each piece a place to wait and a claim; and
 // what its grant adds.
 inline uint64_t RequestCost(const Waiter& waiter) {
