@@ -136,6 +136,32 @@ TEST(InternTable, RestoresPairsAndRefusesContradictions) {
   EXPECT_TRUE(table.Restore("a", 7).has_value());
   EXPECT_EQ(table.Restore("b", 7).error().code, Code::kCorrupt);
   EXPECT_EQ(table.Restore("b", 0).error().code, Code::kCorrupt);
+  EXPECT_EQ(table.Restore("a", 8).error().code, Code::kCorrupt) << "a key has one id";
+  EXPECT_EQ(*table.Intern("a", Keys(10), Always), 7u);
+}
+
+TEST(InternTable, KeepsARestoredKeyWhoseFirstHashIsFree) {
+  const uint64_t wanted = *InternTable().Intern("late", Keys(10), Always);
+  InternTable before;
+  ASSERT_TRUE(before.Restore("early", wanted).has_value());
+  const uint64_t instead = *before.Intern("late", Keys(10), Always);
+  InternTable table;
+  ASSERT_TRUE(table.Restore("late", instead).has_value()) << "and no tensor of the other key was persisted";
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(table.Intern("key" + std::to_string(i), Keys(16), Never).has_value()) << i;
+  EXPECT_EQ(*table.Intern("late", Keys(16), Never), instead);
+  EXPECT_EQ(table.KeyOf(wanted), "");
+}
+
+TEST(InternTable, AKeyOfSeveralCellsIsReadBackWhole) {
+  InternTable table;
+  for (const size_t length : {size_t{1}, KeyText::kBytes, KeyText::kBytes + 1, 5 * KeyText::kBytes}) {
+    std::string key(length, 'x');
+    key.back() = 'y';
+    EXPECT_EQ(table.KeyOf(*table.Intern(key, Keys(10), Always)), key) << length;
+    EXPECT_NE(*table.Intern(std::string(length, 'x'), Keys(10), Always), *table.Intern(key, Keys(10), Always));
+  }
+  EXPECT_EQ(table.texts(), 2u * (1 + 1 + 2 + 5));
+  table.CheckInvariants();
 }
 
 }  // namespace
