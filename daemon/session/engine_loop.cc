@@ -48,7 +48,7 @@ Status EngineLoop::AddWakeup(int fd, std::function<void()> clear) {
 }
 
 bool EngineLoop::RunOnce() {
-  passes_.fetch_add(1, std::memory_order_relaxed);
+  passes_.store(passes() + 1, std::memory_order_relaxed);  // No other thread writes it.
   const base::TimePoint before = now_;
   now_ = parts_.clock.Now();
   TIER_CHECK(now_ >= before, "time went back by {} ns", (before - now_).count());

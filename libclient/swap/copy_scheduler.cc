@@ -13,6 +13,10 @@ namespace {
 using client::Clock;
 using client::Pending;
 
+// A range keeps its part of the budget from its request until all of it is read, checked and copied: the larger it is,
+// the more of the budget waits for its last piece instead of being on the device.
+constexpr uint64_t kRangesAtATime = 16;
+
 // Enough for a device to be busy all the time: what is granted waits for its copy, what is asked for waits for the
 // device. Where that is less, a quarter of the largest arena there can be, so that several clients fit, and beside it
 // an eighth of that for the range that is being copied; at least a block.
@@ -32,7 +36,7 @@ CopyScheduler::CopyScheduler(client::Session& session, const CopySchedulerOption
     : session_(session),
       options_(options),
       budget_bytes_(BudgetFor(session.windows())),
-      range_bytes_(std::clamp(budget_bytes_ / 8 / kBlockSize * kBlockSize, kBlockSize, kRangeBytesMax)),
+      range_bytes_(std::clamp(budget_bytes_ / kRangesAtATime / kBlockSize * kBlockSize, kBlockSize, kRangeBytesMax)),
       order_(unfinished_),
       queue_(session, answers_, order_) {
   session_.Hold();

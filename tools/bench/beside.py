@@ -42,16 +42,24 @@ def interval_of_median(values: list[float]) -> tuple[float, float]:
 
 
 class Pair:
-    """Both daemons, this build's first; stopped except the one that is being measured."""
+    """Both daemons, this build's first; stopped except the one that is being measured.
 
-    def __init__(self, stack: contextlib.ExitStack, other: pathlib.Path, **settings: Any) -> None:
+    `other_first`: the other's is started first, so that its file lies where this build's would.
+    """
+
+    def __init__(
+        self, stack: contextlib.ExitStack, other: pathlib.Path, other_first: bool = False, **settings: Any
+    ) -> None:
         self.daemons: list[Daemon] = []
         self.files: list[pathlib.Path] = []
-        for build in (BUILD, other):
+        for build in (other, BUILD) if other_first else (BUILD, other):
             process, path = stack.enter_context(daemon(build=build, **settings))
             stack.enter_context(stopped(process))
             self.daemons.append(process)
             self.files.append(path)
+        if other_first:
+            self.daemons.reverse()
+            self.files.reverse()
 
     def measure(self, rounds: int, part: Callable[[int], dict[str, float]]) -> Pairs:
         def run(arm: int) -> dict[str, float]:
@@ -137,30 +145,41 @@ def leases(report: Report, other: pathlib.Path, rounds: int) -> None:
 
 
 def swaps_through_ssd(report: Report, other: pathlib.Path, rounds: int) -> None:
-    total = 2 * GIB
+    """Where a file lies on a disk changes its rate by a fifth: each build has the first file in half of the rounds."""
     for size in (4 * MIB, 64 * MIB, 256 * MIB, GIB):
-        with contextlib.ExitStack() as stack:
-            tier = 2 * total + GIB
-            pair = Pair(stack, other, arena=total // 8, tier=tier)
-            if fio.available():  # Written once all over: both work on blocks of the same state.
-                with fio.make_buffers() as buffers:
-                    for path in pair.files:
-                        fio.run(path, "write", tier - fio.OFFSET - 64 * MIB, fio.Shape(4096, 8, 1), buffers)
-            shells: list[Shell] = []
-            for process in pair.daemons:
-                with running(process):
-                    shells.append(Shell(command(process, "ssd", bytes=size, total=total)))
+        pairs: Pairs = {}
+        for other_first in (False, True):
+            part = swaps_of(size, other, other_first, rounds // 2 + (0 if other_first else rounds % 2))
+            for name, each in part.items():
+                pairs.setdefault(name, []).extend(each)
+        add_rows(report, pairs, True, None)
 
-            def swap(arm: int, shells: list[Shell] = shells, size: int = size) -> dict[str, float]:
-                written, read = shells[arm]("write"), shells[arm]("read")
-                shells[arm]("free")
-                name = f"{size // MIB} MiB"
-                return {f"swap_out until on the device, {name}": written, f"swap_in from the device, {name}": read}
 
-            add_rows(report, pair.measure(rounds, swap), True, None)
-            for process, shell in zip(pair.daemons, shells, strict=True):
-                with running(process):
-                    shell.close()
+def swaps_of(size: int, other: pathlib.Path, other_first: bool, rounds: int) -> Pairs:
+    total = 2 * GIB
+    with contextlib.ExitStack() as stack:
+        tier = 2 * total + GIB
+        pair = Pair(stack, other, other_first, arena=total // 8, tier=tier)
+        if fio.available():  # Written once all over: both work on blocks of the same state.
+            with fio.make_buffers() as buffers:
+                for path in pair.files:
+                    fio.run(path, "write", tier - fio.OFFSET - 64 * MIB, fio.Shape(4096, 8, 1), buffers)
+        shells: list[Shell] = []
+        for process in pair.daemons:
+            with running(process):
+                shells.append(Shell(command(process, "ssd", bytes=size, total=total)))
+
+        def swap(arm: int) -> dict[str, float]:
+            written, read = shells[arm]("write"), shells[arm]("read")
+            shells[arm]("free")
+            name = f"{size // MIB} MiB"
+            return {f"swap_out until on the device, {name}": written, f"swap_in from the device, {name}": read}
+
+        pairs = pair.measure(rounds, swap)
+        for process, shell in zip(pair.daemons, shells, strict=True):
+            with running(process):
+                shell.close()
+        return pairs
 
 
 PARTS = {"ram": swaps_in_ram, "leases": leases, "ssd": swaps_through_ssd}
