@@ -12,8 +12,8 @@
 //   every RAM run of every piece is taken exactly once in its owner's pool, every extent exactly once in its device;
 //   a piece under a lease, or in a transfer, is never moved, evicted or freed;
 //   a sealed piece has at least one copy, or its tensor answers TORN, CORRUPT or IO_ERROR;
-//   what a dead session held is free when EndSession's turn ends, except pieces in transfer, free when that ends, and
-//   for what exceeds a turn's work (deferred_free.h, teardown.h).
+//   what a dead session held is free when EndSession's turn ends, except pieces in transfer, which are free when that
+//   ends, and the part that exceeds a turn's work, which later turns free (deferred_free.h, teardown.h).
 #pragma once
 
 #include <memory>
@@ -53,8 +53,8 @@ class Engine final : public EnginePort {
   std::vector<StoredManifest> StoredManifests(const std::string& prefix, size_t max) const override;
   Status DeleteStoredManifest(const std::string& key) override;
 
-  uint32_t outstanding(SessionId session) const;  // Submitted and not yet answered.
-  void CheckInvariants() const;                   // O(everything). For tests and simulations, as the next.
+  uint32_t outstanding(SessionId session) const;  // Requests that were submitted and not yet answered.
+  void CheckInvariants() const;                   // O(everything), like NamedPlaces: for tests, simulations.
   std::vector<PiecePlace> NamedPlaces() const;
 
  private:

@@ -18,19 +18,20 @@ class EnginePort {
  public:
   virtual ~EnginePort() = default;
 
-  // Jobs. The registry of names, uids and tokens is the session layer's; the engine knows shares and tensors.
-  // NO_MEMORY when the guarantee cannot be given (figures); INVALID when the limit is below it; NOT_FOUND for a resume
-  // without manifest. A job that is resumed is open when ReplySink::OnJobOpened says so, or closed as that says; it may
-  // be closed before.
+  // Jobs. The registry of names, uids and tokens is the session layer's; the engine knows shares and tensors. NO_MEMORY
+  // when the guarantee cannot be given (figures); INVALID when the limit is below it; NOT_FOUND for a resume without
+  // manifest. A job that is resumed is open when ReplySink::OnJobOpened reports success, and is closed when it reports
+  // a failure; CloseJob may come before either.
   virtual Status OpenJob(JobId job, const JobOptions& options) = 0;
-  // Likewise; what is not given stays, and nothing changes on a refusal.
+  // Fails as OpenJob does, and then changes nothing. A value that is not given stays as it was.
   virtual Status SetJob(JobId job, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) = 0;
   // Ends its sessions (REVOKED) and frees everything. A named job's manifest stays unless `purge`. A job ends by this
   // call and by EndSession alone.
   virtual void CloseJob(JobId job, const std::string& reason, bool purge) = 0;
 
-  // Sessions. REQUIRES for OpenSession: the job is not being resumed. EndSession is for death and goodbye: everything
-  // held is reclaimed, write leases revert or tear. A session that has ended, or was never opened, holds nothing.
+  // Sessions. REQUIRES for OpenSession: the job is not being resumed. EndSession is for the death and for the orderly
+  // end of a client: everything that the session held is reclaimed, write leases revert or tear. A session that has
+  // ended, or was never opened, holds nothing.
   virtual Status OpenSession(SessionId session, JobId job) = 0;
   // `ends_job`: the session was the last one of this ephemeral job, which goes with it, also where the engine has ended
   // the session itself.
@@ -39,16 +40,19 @@ class EnginePort {
 
   // One request; answered in this or a later turn, exactly once, unless the session ends first.
   virtual void Submit(SessionId session, const Request& request) = 0;
-  // The next turn has work left for one more. What is submitted beyond that makes the turn longer than promised.
+  // The next turn has work left for one more request. A request submitted beyond that makes the turn longer than
+  // promised.
   virtual bool TakesRequests() const = 0;
-  // The session's last release is more than a turn ends. What comes behind it waits until that is done: submitted now,
-  // it would have all of the release done at once.
+  // The session's last release ends more leases than one turn reaches. Later requests are to wait until it is done: one
+  // submitted now would have the whole release done at once.
   virtual bool IsReleasing(SessionId session) const = 0;
-  // Answers that its client has not read take so many bytes now. What is too much for its user ends a session.
+  // Answers that its client has not read take so many bytes now. Where that exceeds its user's metadata, one session of
+  // the user ends.
   virtual void SetUnread(SessionId session, uint64_t bytes) = 0;
 
-  // Writes to SSD what the job's sessions have in common, shared and inherited: their own is for flushes of theirs. It
-  // needs no session, and is answered to kInternalSession: OK also when the job is closed meanwhile. NOT_FOUND: no job.
+  // Writes to SSD the tensors that the job's sessions have in common, shared and inherited; each session flushes its
+  // own. It needs no session, and is answered to kInternalSession: OK also when the job is closed meanwhile. NOT_FOUND:
+  // there is no such job.
   virtual Status FlushJob(JobId job, uint64_t sequence, uint32_t timeout_ms) = 0;
 
   // One turn. Returns whether anything happened (else the loop may sleep until NextDeadline or an event).
@@ -58,19 +62,19 @@ class EnginePort {
   // Orderly stop: refuses creates and acquires with DISCONNECTED from now on; idle() once nothing is in flight.
   virtual void StartDrain(const std::string& reason) = 0;
   virtual bool idle() const = 0;
-  // Leases are open, and nothing would happen if one of the read leases ended now. Not so while somebody waits.
+  // Leases are open, no request waits, and the end of a read lease would change nothing for any session.
   virtual bool ReleasesCanWait() const = 0;
   // Empties a device: no new extents there, live ones are rewritten elsewhere.
   virtual Status StartDrainDevice(uint16_t device) = 0;
 
   virtual EngineSnapshot Snapshot() const = 0;
-  virtual JobCounters Counters(JobId job) const = 0;  // As in Snapshot, without the work for all the others.
+  virtual JobCounters Counters(JobId job) const = 0;  // As in Snapshot, without the work for all other jobs.
   // Some of the job's tensors, at most `max`, in no order. `from`: 0, or TensorPage::next of the page before.
   virtual TensorPage Tensors(JobId job, uint32_t from, size_t max) const = 0;
-  // Of the keys that begin so, in order.
+  // Manifests whose keys begin with `prefix`, in the order of the keys.
   virtual std::vector<StoredManifest> StoredManifests(const std::string& prefix, size_t max) const = 0;
-  // Begins to remove one of those, which is listed again if it fails. NOT_FOUND when there is none of this key, TIMEOUT
-  // while its job is still being closed.
+  // Begins to remove a stored manifest, which is listed again if that fails. NOT_FOUND when there is none of this key,
+  // TIMEOUT while its job is still being closed.
   virtual Status DeleteStoredManifest(const std::string& key) = 0;
 };
 

@@ -21,16 +21,16 @@ inline constexpr uint32_t kLookMax = 18432;
 
 // Units of each stage, in their order.
 struct WorkUnits {
-  uint32_t submit = 8192;  // Requests as they come, from the end of the last turn on.
+  uint32_t submit = 8192;  // Requests that arrive, from the end of the last turn on.
   uint32_t store = 8192;   // What the manifest store has answered, and extents that no manifest names any more.
-  uint32_t teardown = kLookMax / 2 + 1;  // Gives back what sessions held that are gone.
-  uint32_t frees = 8192;                 // Frees tensors of namespaces that are gone, and large ones.
-  uint32_t share = 8192;                 // Looks at requests that wait: an equal part for each job …
-  uint32_t look = kLookMax;              // … and then for the job whose turn it is.
+  uint32_t teardown = kLookMax / 2 + 1;  // Gives back what ended sessions held.
+  uint32_t frees = 8192;                 // Frees tensors of removed namespaces, and large tensors.
+  uint32_t share = 8192;                 // Retries waiting requests: an equal part for each job …
+  uint32_t look = kLookMax;              // … and the rest for the job whose turn it is.
   uint32_t expiry = kLookMax;            // Refuses requests at their deadline.
   uint32_t maintain = 4096;              // Evicts and fetches ahead.
   uint32_t move = 8192;                  // Empties windows and devices.
-  uint32_t drop = 4096;                  // Takes reads back that nobody needs any more.
+  uint32_t drop = 4096;                  // Cancels reads that no request needs any more.
 
   constexpr uint32_t all() const {
     return submit + store + teardown + frees + share + look + expiry + maintain + move + drop;
@@ -41,15 +41,15 @@ struct EngineOptions {
   base::Duration deadline_default = std::chrono::seconds(60);
   uint32_t tensors_per_job_max = 1u << 24;
   uint32_t leases_per_session_max = 1u << 16;
-  uint32_t unfinished_swaps_per_session_max = 1024;  // Tensors with one (updates.h); libtier has 64 under way.
+  uint32_t unfinished_swaps_per_session_max = 1024;  // In tensors (updates.h); libtier has 64 under way.
   uint32_t keys_per_job_max = 1u << 22;
-  uint64_t key_bytes_per_job_max = 64 * kMiB;  // Of them all together.
+  uint64_t key_bytes_per_job_max = 64 * kMiB;  // All its keys together.
   uint64_t metadata_bytes_per_uid_max = kGiB;  // Of the daemon's own memory (tables/metadata_budget.h).
-  double write_behind_start = 0.50;            // Of a share in dirty bytes: begin writing the coldest.
-  double evict_start = 0.90;                   // Of a share in use: begin dropping clean, cold pieces.
-  uint64_t hash_seed = 0;                      // Of the tensor table: nobody who chooses ids should know it.
+  double write_behind_start = 0.50;            // Part of a share that is dirty: begin writing the coldest.
+  double evict_start = 0.90;                   // Part of a share in use: begin dropping clean, cold pieces.
+  uint64_t hash_seed = 0;                      // Of the tensor table. Secret: clients choose the ids.
   WorkUnits work;
-  uint64_t prefetch_bytes_max = 0;  // In flight a job; 0: a quarter of its share.
+  uint64_t prefetch_bytes_max = 0;  // In flight for one job; 0: a quarter of its share.
 };
 
 struct EnginePorts {
@@ -61,7 +61,7 @@ struct EnginePorts {
 };
 
 struct JobOptions {
-  std::string key;                // "uid/name": names its manifest.
+  std::string key;                // "uid/name"; also the name of its manifest.
   uint32_t uid = 0;               // Whose job it is: all jobs of one user have one equal part of the arena.
   uint64_t guarantee_bytes = 0;   // 0: the default part of the unguaranteed arena.
   uint64_t limit_bytes = 0;       // 0: none.

@@ -1,7 +1,7 @@
 // What the engine is asked and what it answers: the decoded form of the messages on a session's rings.
 //
 // The session layer copies a message out of shared memory and checks its shape (entries, op, flags, counts, sequence);
-// whether it makes sense is the engine's to decide. Engine thread only.
+// the engine decides whether the request makes sense. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 namespace tier::tiering {
 
 enum class SessionId : uint64_t {};  // Unique within an epoch, never reused, never 0.
-enum class JobId : uint64_t {};      // Likewise.
-// The daemon itself, which asks for a job as a whole: answers to it go there.
+enum class JobId : uint64_t {};      // Unique within an epoch, never reused, never 0.
+// The daemon itself, which sends requests for a job as a whole and receives their answers under this id.
 inline constexpr SessionId kInternalSession{UINT64_MAX};
 
 struct Request {
@@ -29,7 +29,7 @@ struct Request {
   uint32_t timeout_ms = 0;
   uint64_t argument = 0;
   std::span<const proto::RequestItem> items;  // Valid during Submit only.
-  std::string_view text;                      // kIntern; likewise.
+  std::string_view text;                      // kIntern. Valid during Submit only.
 };
 
 struct Reply {
@@ -42,8 +42,7 @@ struct Reply {
   const proto::TensorRecord* tensor = nullptr;  // Stat.
 };
 
-// Where answers and notices go. The engine calls it at the end of a turn; nothing passed is valid after the call
-// returns.
+// Receives answers and notices. The engine calls it at the end of a turn; no argument is valid after the call returns.
 class ReplySink {
  public:
   virtual ~ReplySink() = default;
@@ -52,10 +51,10 @@ class ReplySink {
   virtual void OnWindow(SessionId session, const memory::WindowShape& window) = 0;
   // Ask for a window back; the session layer answers with Engine::WindowReturned.
   virtual void OnWindowReturn(SessionId session, WindowIndex window) = 0;
-  // A job that is resumed is open now, and takes sessions; or it could not be resumed, and is closed. Once for each,
-  // but not for one that was closed meanwhile.
+  // A job that is resumed is open now, and takes sessions; or it could not be resumed, and is closed. Called once for
+  // each resumed job, and not for one that was closed meanwhile.
   virtual void OnJobOpened(JobId, const Status&) {}
-  // The engine ends this session (REVOKED and so on); it has been reclaimed when this is called.
+  // The engine has ended this session (REVOKED, for example), and has reclaimed what it held.
   virtual void OnSessionEnded(SessionId session, Code code, const std::string& reason) = 0;
 };
 

@@ -1,5 +1,5 @@
-// What the engine tells operators: plain figures, copied out on the engine thread, read anywhere. Byte counts unless
-// the name says otherwise; counters only rise.
+// The engine's figures for operators: plain values, copied out on the engine thread, read in any thread. A figure is a
+// byte count unless its name says otherwise; counters only rise.
 #pragma once
 
 #include <array>
@@ -27,9 +27,9 @@ struct JobCounters {
   uint64_t limit_bytes = 0;   // 0: none.
   bool persisted = false;     // The store has a manifest of it, its own or an earlier run's.
   bool persisting = false;    // A manifest of it is at the store, unanswered.
-  uint64_t share_bytes = 0;   // What it may hold in RAM now.
-  uint64_t window_count = 0;  // Ready ones.
-  uint64_t held_bytes = 0;    // Of its windows, ready or being made.
+  uint64_t share_bytes = 0;   // What the job may hold in RAM now.
+  uint64_t window_count = 0;  // Ready windows.
+  uint64_t held_bytes = 0;    // Size of its windows, ready or being made.
   uint64_t session_count = 0;
   uint64_t tensor_count = 0;
   uint64_t torn_count = 0;
@@ -41,10 +41,10 @@ struct JobCounters {
   uint64_t stall_ns = 0;             // Time that requests waited. Counter.
   uint64_t prefetched_bytes = 0;     // Counter.
   uint64_t evicted_bytes = 0;        // Counter.
-  uint64_t write_avoided_bytes = 0;  // Evicted clean, or freed before written. Counter.
+  uint64_t write_avoided_bytes = 0;  // Evicted clean, or freed before being written. Counter.
 };
 
-// Adds what only rises; gauges are left alone.
+// Adds the counters; gauges stay as they are.
 inline void AddCounters(const JobCounters& job, JobCounters* sum) {
   sum->swap_out_bytes += job.swap_out_bytes;
   sum->swap_in_bytes += job.swap_in_bytes;
@@ -70,7 +70,7 @@ struct MetadataFigures {
   MetadataSums of_kind{};  // Of all users.
   uint64_t of_largest_user = 0;
   uint64_t limit = 0;     // Of one user.
-  uint64_t refusals = 0;  // At that limit; and sessions ended there. Counter.
+  uint64_t refusals = 0;  // Requests refused, and sessions ended, at that limit. Counter.
 };
 
 struct JobView {
@@ -102,8 +102,8 @@ struct PiecePlace {
   uint64_t tensor = 0;
   uint32_t piece = 0;  // Its number in the tensor.
   uint32_t generation = 0;
-  base::PageRun ram;                 // Empty: none. Block: window × blocks of the largest + the block in it.
-  storage::Extent extent;            // Likewise.
+  base::PageRun ram;                 // Empty: none. Block: window × blocks of the largest window + block in the window.
+  storage::Extent extent;            // Empty: none.
   std::optional<uint64_t> transfer;  // Cookie of the transfer that moves it.
 };
 
@@ -111,20 +111,20 @@ struct PiecePlace {
 struct StoredManifest {
   std::string key;  // JobOptions::key.
   uint64_t ssd_bytes = 0;
-  std::string damage;  // Why it cannot be resumed; its bytes are not known then. Empty: it can.
+  std::string damage;  // Why it cannot be resumed; ssd_bytes is unknown then. Empty: it can be resumed.
 };
 
 struct EngineSnapshot {
   uint64_t turns = 0;
-  uint64_t turn_work_max = 0;  // Units of work (WorkUnits) that the longest of them spent.
+  uint64_t turn_work_max = 0;  // Units of work (WorkUnits) that the longest turn spent.
   uint64_t arena_bytes = 0;
   uint64_t arena_max_bytes = 0;
   uint64_t arena_free_bytes = 0;   // Free pages in windows.
-  uint64_t lease_bound_bytes = 0;  // Free pages in blocks that hold a leased index.
+  uint64_t lease_bound_bytes = 0;  // Free pages in blocks that hold a leased slot.
   uint64_t window_size = 0;        // Of block windows.
   uint64_t slot_window_size = 0;
   uint64_t window_count = 0;          // Of both kinds.
-  uint64_t slot_window_count = 0;     // Of them, for small tensors and tails.
+  uint64_t slot_window_count = 0;     // Windows for small tensors and tails.
   uint64_t window_hugetlb_count = 0;  // In 2 MiB pages: all are block windows.
   uint64_t session_count = 0;
   uint64_t tensor_count = 0;
@@ -135,7 +135,7 @@ struct EngineSnapshot {
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};     // Of acquires and creates; last: longer.
   uint64_t wait_sum_ns = 0;
   MetadataFigures metadata;
-  JobCounters totals;  // The counters of all jobs, those that are closed too. Its gauges are 0.
+  JobCounters totals;  // Counters of all jobs, also of closed ones. Its gauges are 0.
   std::vector<JobView> jobs;
   std::vector<storage::DeviceSpace> devices;
   std::vector<storage::DeviceTraffic> traffic;

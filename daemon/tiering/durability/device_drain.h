@@ -1,5 +1,5 @@
-// DeviceDrain: a device is emptied. New extents go elsewhere (the store sees to that); live ones are read in where
-// needed and written to another device, as far as room and the port allow, turn by turn. Engine thread only.
+// DeviceDrain: a device is emptied. The store places new extents elsewhere; pieces with live extents there are read in
+// where needed and written to another device, turn by turn, as far as room and the port allow. Engine thread only.
 #pragma once
 
 #include "daemon/tiering/tables/tables.h"

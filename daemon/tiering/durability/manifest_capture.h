@@ -1,9 +1,9 @@
 // ManifestCapture: where each piece of a persist's tensors lies on SSD, put together turn by turn. Engine thread only.
 //
-// Each tensor is captured as it is at one moment: if its bytes change while its pieces are gone through, it is begun
-// again. What a session changes between the moments of two tensors is in the manifest for the one and not for the
-// other; who needs both of one step persists between steps. The captured extents are held from then on (ManifestHolds),
-// so that they stay whatever becomes of their pieces.
+// Each tensor is captured as it is at one moment: if its bytes change during the capture of its pieces, the tensor is
+// captured again from its first piece. Two tensors are captured at different moments, so a change between them is in
+// the manifest for one and not for the other; a client that needs both of one step persists between steps. From then on
+// the captured extents are held (ManifestHolds), so that they stay whatever becomes of their pieces.
 #pragma once
 
 #include <memory>
@@ -22,22 +22,22 @@ struct ManifestCapture {
   uint64_t cookie = 0;  // Of the commit.
   ManifestWriter writer;
   PieceCursor at;
-  uint32_t generation = 0;         // Of the tensor there, when its first piece was captured.
-  bool own = false;                // It has tensors of sessions, which go with these.
+  uint32_t generation = 0;         // Of the tensor at `at`, when its first piece was captured.
+  bool own = false;                // It has tensors of sessions, which end with them.
   std::vector<TensorRef> tensors;  // Captured ones.
-  std::vector<uint64_t> ids;       // Theirs, as far as they may have keys.
+  std::vector<uint64_t> ids;       // Ids of the captured tensors that may have keys.
   std::set<uint64_t> session_ids;  // Those of sessions' own namespaces and of the inherited one.
-  std::set<uint64_t> keys;         // Written.
-  size_t next_key = 0;             // In `ids`.
+  std::set<uint64_t> keys;         // Ids whose keys were written.
+  size_t next_key = 0;             // Index in `ids`.
 };
 
-// Why the waiter's user has not the metadata for its manifest. None: it has.
+// Why the metadata limit of the waiter's user leaves no room for its manifest. None: it does.
 std::optional<Refusal> CaptureRefusal(Tables& tables, const Waiter& waiter);
-// Goes on, as far as the turn's work reaches; the first call begins. kReady: `capture` is whole, and sealed. kWaits:
-// what stands at the flush's cursor is being written again, or there is more to do in the next turn. REQUIRES:
-// everything was on SSD at some time, and no other manifest of the job is begun.
+// Continues the capture, as far as the turn's work reaches; the first call begins it. kReady: `capture` is complete and
+// sealed. kWaits: the piece at the flush's cursor is being written again, or there is more to do in the next turn.
+// REQUIRES: each piece was on SSD at some time, and no other manifest of the job is begun.
 Outcome Capture(Tables& tables, Waiter& waiter);
-// The waiter goes, and nothing was handed to the store: what was captured is held no more.
+// The waiter ends before its manifest was handed to the store: the captured extents are held no more.
 void DropCapture(Tables& tables, Waiter& waiter);
 
 }  // namespace tier::tiering

@@ -1,5 +1,6 @@
-// ManifestCodec: a job's manifest as bytes and back (layout: proto/manifest_record.h), record by record, so that who
-// has little time does some at a time. Reading trusts nothing: the bytes come from a disk. Thread-compatible.
+// ManifestCodec: a job's manifest as bytes and back (layout: proto/manifest_record.h), record by record, so that a
+// caller with a bounded turn does some at a time. Reading trusts nothing: the bytes come from a disk.
+// Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -35,22 +36,22 @@ struct Manifest {
 // Puts a manifest together, record by record.
 class ManifestWriter {
  public:
-  explicit ManifestWriter(size_t size_expected);  // Bytes of its records, about.
+  explicit ManifestWriter(size_t size_expected);  // Estimated bytes of all records.
 
-  // A tensor: its record, its pieces in order, and at the end what is known of it then.
+  // A tensor: its record, its pieces in order, then the flags that are known after the last piece.
   void BeginTensor(const proto::ManifestTensorRecord& record);
   void AddPiece(const proto::ManifestPieceRecord& record);
   void EndTensor(uint16_t flags);
-  void DropTensor();  // Nothing of the tensor that was begun is in it. REQUIRES: not ended.
-  void AddKey(uint64_t id, std::string_view key);  // Behind all tensors.
+  void DropTensor();                               // Removes the tensor that was begun. REQUIRES: not ended.
+  void AddKey(uint64_t id, std::string_view key);  // REQUIRES: all tensors were added.
 
   void SetStep(uint64_t step) { header_.step = step; }  // REQUIRES: Seal has not begun.
   bool sealing() const { return summed_ != 0; }
-  // Bytes that the checksum is still to go over, in units of so many.
+  // Bytes that the checksum has still to cover, in units of so many.
   uint32_t UnitsToSeal(size_t unit) const { return static_cast<uint32_t>((bytes_.size() - summed_ + unit - 1) / unit); }
-  // Goes on with the checksum, for so many bytes. True: it is whole. REQUIRES: nothing is added any more.
+  // Continues the checksum for so many bytes. True: it is complete. REQUIRES: nothing is added any more.
   bool Seal(size_t size);
-  std::vector<std::byte> Take() && { return std::move(bytes_); }  // REQUIRES: whole.
+  std::vector<std::byte> Take() && { return std::move(bytes_); }  // REQUIRES: sealed.
 
  private:
   template <typename Record>
@@ -62,21 +63,21 @@ class ManifestWriter {
   size_t summed_ = 0;
 };
 
-// Reads a manifest: Open, then Sum until the checksum is whole, then the records, in their order. What is wrong with it
-// is CORRUPT, or VERSION.
+// Reads a manifest: Open, then Sum until the checksum is complete, then the records, in their order. A damaged manifest
+// is CORRUPT, one of an unknown format VERSION.
 class ManifestReader {
  public:
   explicit ManifestReader(std::span<const std::byte> bytes) : bytes_(bytes) {}  // `bytes` outlive it.
 
   Status Open();
-  // Bytes that the checksum is still to go over, in units of so many.
+  // Bytes that the checksum has still to cover, in units of so many.
   uint32_t UnitsToSum(size_t unit) const { return static_cast<uint32_t>((bytes_.size() - summed_ + unit - 1) / unit); }
   Status Sum(size_t size);
   bool summed() const { return summed_ == bytes_.size(); }
 
   uint64_t step() const { return header_.step; }
   uint64_t tensors_left() const { return tensors_left_; }
-  uint32_t pieces_left() const { return pieces_left_; }  // Of the last tensor.
+  uint32_t pieces_left() const { return pieces_left_; }  // Of the tensor that was read last.
   uint64_t keys_left() const { return keys_left_; }
   Result<proto::ManifestTensorRecord> NextTensor();  // REQUIRES: tensors_left() != 0, pieces_left() == 0.
   Result<proto::ManifestPieceRecord> NextPiece();    // REQUIRES: pieces_left() != 0.
@@ -106,7 +107,7 @@ inline storage::Extent ExtentOf(const proto::ManifestPieceRecord& piece) {
 }
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);
-// CORRUPT, VERSION; the sentence says what is wrong with it.
+// CORRUPT or VERSION; the message says what is wrong with it.
 Result<Manifest> DecodeManifest(std::span<const std::byte> bytes);
 
 }  // namespace tier::tiering

@@ -71,7 +71,7 @@ void Deactivate(Tables& tables, const std::string& key, uint32_t uid, ManifestHo
   tables.manifests.Deactivate(key, std::move(holds));
 }
 
-// It is charged to nobody, and will be to its job or goes.
+// From here on no account is charged for it: the caller charges it to its job, or removes it.
 void ReleaseInactive(Tables& tables, ManifestHolds* holds) {
   MetadataAccount& account = tables.metadata.At(holds->uid());
   account.Recharge(&holds->charge(), 0);
@@ -165,7 +165,8 @@ bool Sweep(Tables& tables, uint64_t id) {
   return true;
 }
 
-// Takes every extent that a manifest names. On failure what was taken stays taken: it may be somebody's.
+// Takes every extent that a manifest names. On failure the extents already taken stay taken: they may hold data that a
+// repair still needs.
 Status TakeExtents(Tables& tables, const Manifest& manifest, ManifestHolds* holds) {
   for (const ManifestTensor& tensor : manifest.tensors) {
     for (const proto::ManifestPieceRecord& piece : tensor.pieces) {

@@ -38,7 +38,7 @@ TensorView ViewOf(const Tables& tables, const Tensor& tensor) {
   return view;
 }
 
-// Somebody can name it.
+// A client can name it.
 bool Listed(const Tables& tables, const Tensor& tensor, const JobState& job) {
   if (tensor.job != job.index || tensor.has(kDetached | kUnnamed)) return false;
   return tensor.space == 0 || tensor.space == kInheritedSpace ||

@@ -7,7 +7,7 @@ namespace tier::tiering {
 
 EngineSnapshot TakeSnapshot(const Tables& tables);
 JobCounters CountersOf(const Tables& tables, JobId job);
-// At most kTensorsPerPage of them, out of kRecordsPerPage places of tensors: what a turn can spare for a list.
+// At most kTensorsPerPage tensors, from at most kRecordsPerPage records: what a turn can spare for a list.
 inline constexpr size_t kTensorsPerPage = 1024;
 inline constexpr uint32_t kRecordsPerPage = 16384;
 TensorPage ListTensors(const Tables& tables, JobId job, uint32_t from, size_t max);

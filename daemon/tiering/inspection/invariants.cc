@@ -225,7 +225,7 @@ void CheckExtents(const Tables& tables, Count* count) {
   for (const auto& [first, end] : count->ssd) pages += end - first;
   tables.ports.extents.CheckInvariants();
   const uint64_t live = tables.ports.extents.total().live;
-  const bool believed = !tables.manifests.any_broken();  // A broken manifest's extents are nobody's, and kept.
+  const bool believed = !tables.manifests.any_broken();  // A broken manifest's extents are kept, by no job.
   TIER_CHECK(believed ? live == pages * kPageSize : live >= pages * kPageSize, "{} bytes live on SSD, {} known", live,
              pages * kPageSize);
 }
@@ -250,7 +250,7 @@ void CheckPendingFrees(const Tables& tables) {
   });
 }
 
-// Nobody sleeps on while what it waits for has come.
+// No waiter sleeps on after the event that it waits for.
 void CheckAsleep(const Tables& tables, const Waiter& waiter, std::span<const WaitTable::Place> reads) {
   for (const WaitTable::Place place : reads) {
     const Piece& piece = tables.PieceOf(tables.tensors[place.tensor], place.piece);

@@ -1,9 +1,9 @@
-// Teardown: what is left when a writer gives up, a session ends or a job is closed. Engine thread only.
+// Teardown: gives back what is left when a session ends or a job is closed. Engine thread only.
 //
-// What a dead session held is given back in the turn of its death, unless it is more than a turn's work: then its
-// requests, the updates that it had not finished, its leases and its creations stand until their turn comes, in this
-// order. None of its requests is answered, and others wait for what it had begun to change, which is TORN then
-// (updates.h). What becomes of pieces under its write leases: rollback.h.
+// What a dead session held is given back in the turn of its death, unless it is more than a turn's work: then later
+// turns give back its requests, its unfinished updates, its leases and its creations, in this order. None of its
+// requests is answered. Requests of other sessions wait for the tensors that it had begun to change, which are TORN
+// then (updates.h). rollback.h says what becomes of pieces under its write leases.
 #pragma once
 
 #include "daemon/tiering/tables/tables.h"
@@ -11,26 +11,25 @@
 namespace tier::tiering {
 
 struct Ending {
-  Code code = Code::kOk;  // kOk: the session layer knows already; else it is told.
+  Code code = Code::kOk;  // kOk: the session layer knows of the end; else it is told.
   std::string reason;
 };
-// Everything it holds is given back, what is much over some turns (deferred_free.h). Its job
-// stays.
+// Gives back everything that the session holds, large amounts over several turns (deferred_free.h). Its job stays.
 void EndSession(Tables& tables, SessionState& session, const Ending& ending);
 
-// Its client leaves so many bytes of answers unread, at its user's cost. Where they do not fit into the user's
-// metadata, that session of the user ends that leaves most unread.
+// Charges the session's user for so many bytes of unread answers. Where they do not fit into the user's metadata, the
+// session of that user with the most unread bytes ends.
 void SetUnread(Tables& tables, SessionState& session, uint64_t bytes);
 
-// Once a turn: goes on with sessions that held more than a turn gives back, each for its part.
+// Once a turn: continues with sessions that held more than a turn gives back, each with an equal part of the work.
 void ContinueTeardowns(Tables& tables);
 
 // Ends the sessions of jobs whose windows could not be touched (WindowFault).
 void EndFaultedJobs(Tables& tables);
 
-// Ends its sessions and frees everything. `purge`: its manifest too.
+// Ends the job's sessions and frees everything. `purge`: its manifest too.
 void CloseJob(Tables& tables, JobState& job, const std::string& reason, bool purge);
-// Closed jobs whose last transfer has ended give back their windows.
+// Gives back the windows of closed jobs whose last transfer has ended.
 void SweepClosedJobs(Tables& tables);
 
 }  // namespace tier::tiering

@@ -5,12 +5,12 @@
 
 namespace tier::tiering {
 
-// The holder of a write lease gives it up: its pieces go back or tear, and with them the update that it was part of; a
-// tensor being created is freed.
+// The holder of a write lease gives it up: its pieces revert or tear, and the update that the lease was part of is
+// broken; a tensor being created is freed.
 void Abandon(Tables& tables, LeaseIndex index);
 
-// Takes back an exclusive lease under which nothing was written: its session was never told of it, or says so. A
-// creation by that lease is undone.
+// Takes back an exclusive lease under which nothing was written: its session was never told of it, or says that it
+// wrote nothing. A creation by that lease is undone.
 void CancelGrant(Tables& tables, LeaseIndex index);
 
 }  // namespace tier::tiering

@@ -1,8 +1,8 @@
-// Grants: who may touch what. CheckConflicts says what stands in the way of a request; Grant gives it, whole; EndLease
-// and Seal take it back. Engine thread only.
+// Grants: which session may touch which bytes. CheckConflicts says what blocks a request; Grant grants all of it;
+// Release and EndLease end its leases. Engine thread only.
 //
-// Several items are granted all or nothing: nothing is held before everything can be. A write lease makes the old SSD
-// copy the place it would revert to; the seal makes that copy obsolete.
+// Several items are granted all or nothing: no item is granted before all of them can be. Under a write lease the old
+// SSD copy is the one to revert to; the seal makes that copy obsolete.
 #pragma once
 
 #include "daemon/tiering/leases/conflicts.h"
@@ -10,13 +10,13 @@
 
 namespace tier::tiering {
 
-// Grants leases and writes the reply. REQUIRES: examined, kReady, nothing changed since.
+// Grants leases and writes the reply. REQUIRES: CheckConflicts said kReady, and nothing changed since.
 void Grant(Tables& tables, const Ask& ask);
-// What the granted leases add to the user's metadata.
+// Bytes that the granted leases add to the user's metadata.
 uint64_t GrantCost(const Tables& tables, const Ask& ask);
-// Ends a lease; a write lease is sealed, as a range of that swap_out.
+// Ends a lease; a write lease is sealed, as the range `part` of a swap_out where that is given.
 void Release(Tables& tables, LeaseIndex index, const SwapPart& part = {});
-// Forgets the lease without touching its pieces.
+// Removes the lease without touching its pieces.
 void EndLease(Tables& tables, LeaseIndex index);
 
 }  // namespace tier::tiering

@@ -19,7 +19,7 @@ void RevertPiece(Tables& tables, PieceId id) {
   SetState(tables, id, {Copies::kTorn, Activity::kNone});
 }
 
-// Nobody will see the tensor any more: its pieces only have to stop being leased.
+// No session can see the tensor: its pieces only have to stop being leased.
 void EndUnnamedWrite(Tables& tables, PieceId id) {
   const Piece& piece = tables.pieces[id];
   if (piece.copies == Copies::kRamSsd) return RevertToSsd(tables, id);

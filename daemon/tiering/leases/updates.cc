@@ -68,7 +68,8 @@ std::optional<Refusal> UnfinishedRefusal(const Tables& tables, const Lease& leas
                  {.tensor = tensor.id, .limit = most}};
 }
 
-// Which step of the session the bytes of the lease are of, until somebody else seals them.
+// Notes which step of the session has written the bytes of the lease; they stay in its shard until another session
+// seals them.
 void NoteShard(Tables& tables, const Lease& lease) {
   const uint64_t number = tables.sessions.At(lease.session).record.step;
   const UpdateIndex index = tables.updates.Open(lease.tensor, lease.session);
@@ -172,7 +173,7 @@ std::optional<Refusal> ReadSwapPart(const Tables& tables, LeaseIndex index, cons
 void NoteSeal(Tables& tables, const Lease& lease, const SwapPart& part) {
   const Tensor& tensor = tables.tensors[lease.tensor];
   if (lease.length == tensor.size && !part.more) return EndUpdates(tables, lease.tensor);
-  // What somebody left before is torn before this, and not by it.
+  // Updates of ended sessions are broken first, so that this seal counts as a rewrite of their torn pieces.
   BreakEndingOf(tables, lease.tensor, [&] {
     tables.work.Charge(BreakCost(tables, lease.tensor));
     return true;

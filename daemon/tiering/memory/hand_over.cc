@@ -143,7 +143,7 @@ uint64_t TakeFrom(Tables& tables, JobState& holder, uint64_t wanted, bool may_ch
   return taking.taken();
 }
 
-// Nobody is owed anything: windows that were chosen to be emptied stay.
+// No job is owed anything: windows that were chosen to be emptied stay.
 void StopHandOver(Tables& tables) {
   StopEmptying(tables);
   tables.ledger.SetAllBacked();

@@ -1,9 +1,10 @@
 // Hand-over: windows go from the jobs with the largest surplus to the jobs that are owed memory (ledger.h). Engine
 // thread only.
 //
-// Only what is not leased is taken: empty windows first, then windows whose pieces can all be evicted (dirty ones are
-// written out first, and are looked at again later). A window that its client does not return in time no longer counts
-// as coming, and another job is asked (window_ownership.h). Forced return of leased memory is not done here.
+// Only windows without leases are taken: empty windows first, then windows whose pieces can all be evicted (dirty
+// pieces are written out first, and are looked at again later). A window that its client does not return in time no
+// longer counts as coming, and another job is asked (window_ownership.h). Forced return of leased memory is not done
+// here.
 //
 // Work of one call: one pass over the jobs and over the windows of those with a surplus, and as many pieces as the
 // turn's work reaches.
@@ -13,7 +14,7 @@
 
 namespace tier::tiering {
 
-// Looking for windows to hand over: not more often than this.
+// The least time between two searches for windows to hand over.
 inline constexpr base::Duration kHandOverInterval = std::chrono::milliseconds(2);
 
 // Empties and returns windows of jobs that hold more than they are promised, for those that are owed memory, and

@@ -76,7 +76,7 @@ base::PageRun TakeFree(const Tables& tables, JobState& job, uint32_t pages, uint
   return job.pool.TryAllocateRun(kPagesPerBlock, near);
 }
 
-// The coldest dirty piece that nobody holds.
+// The coldest dirty piece that no request has pinned and whose tensor is not detached.
 PieceId ColdestDirty(Tables& tables, JobState& job) {
   for (;;) {
     const PieceId id = job.policy->Coldest(EvictionOrder::kDirty);
@@ -137,8 +137,8 @@ uint64_t ReachablePages(const Tables& tables, const JobState& job) {
   return std::min(tables.ledger.AllowedTo(job.entitlement), reachable) / kPageSize;
 }
 
-// Pages up to which it need not evict ahead of need. The configured arena counts though the host is short: what is
-// evicted would go to nobody.
+// Pages up to which it need not evict ahead of need. The configured arena counts though the host is short: evicted
+// memory would go to no job.
 uint64_t EntitledPages(const Tables& tables, const JobState& job) {
   const uint64_t limit = tables.ledger.arena_bytes();
   const uint64_t arena = tables.ports.windows.arena_bytes();

@@ -58,8 +58,8 @@ void ServeStalled(Tables& tables) {
   }
   if (!tables.ledger.anybody_owed()) serving.NoteNobodyOwed(tables.turn.now());
   if (tables.waits.short_jobs().empty() || tables.jobs.open().size() <= 1) return;
-  // Those who are owed memory within their promise come first. But where windows do not divide evenly a job may be owed
-  // less than one for good, and nobody has a whole one to give.
+  // Jobs that are owed memory within their promise come first. But where windows do not divide evenly, a job may be
+  // owed less than one window for good, and no other job has a whole one to give.
   if (tables.ledger.anybody_owed() && tables.turn.now() - serving.owed_since() < kOwedPatience) return;
   JobState* job = Next(tables);
   if (job == nullptr) return;

@@ -244,7 +244,7 @@ bool ContinueFree(Tables& tables, TensorIndex index) {
   while (tensor.piece_count != 0) {
     const PieceId id = tables.tensors.PieceOf(tensor, tensor.piece_count - 1);
     if (!tables.work.TrySpend(id == kNoPiece ? 1 : cost)) return false;
-    if (id == kNoPiece) {  // As all of its node perhaps: nobody leased it ever.
+    if (id == kNoPiece) {  // It was never leased, perhaps no piece of its node was.
       tensor.piece_count = tables.tensors.EndOfPieces(tensor, tensor.piece_count);
       continue;
     }

@@ -1,18 +1,18 @@
-// Deferred free: namespaces of sessions and jobs that are gone, and freed tensors of very many pieces. Nobody can name
-// them any more, and there may be millions: they are freed a bounded number in each turn. Engine thread only.
+// Deferred free: namespaces of ended sessions and jobs, and freed tensors of very many pieces. No request can name
+// these tensors any more, and there may be millions: a bounded number is freed in each turn. Engine thread only.
 //
-// Until a tensor's turn comes it is like any other in the books of its job, which stays until its pending frees are
-// done. Its memory counts as coming.
+// Until a tensor is freed it is like any other in the books of its job, which stays until its pending frees are done.
+// Its memory counts as coming.
 #pragma once
 
 #include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
-// The list joins the pending frees of its job, and is freed as far as this turn allows. Leases on its tensors are those
-// of the session that is gone.
+// Adds the list to the pending frees of its job, and frees as much of it as this turn allows. Leases on its tensors are
+// those of the ended session.
 void QueueFree(Tables& tables, JobState& job, TensorIndex* head, uint64_t space);
-// Once a turn: goes on with the pending frees of all jobs, of each for its part.
+// Once a turn: continues the pending frees of all jobs, each with an equal part of the work.
 void ContinueFrees(Tables& tables);
 
 }  // namespace tier::tiering

@@ -1,7 +1,7 @@
-// RecencyPolicy: the piece used longest ago goes first. Two lists threaded through the pieces themselves.
+// RecencyPolicy: the least recently used piece is evicted first. Two lists are threaded through the pieces themselves.
 //
-// A piece that changes lists (written out: dirty → clean) keeps its place in time: Add looks for it from both ends, a
-// bounded number of steps, so that the order is exact where it matters and nearly so in the middle.
+// A piece that changes lists (written out: dirty → clean) keeps its place in time: Add searches for that place from
+// both ends, a bounded number of steps, so that the order is exact at the ends and nearly exact in the middle.
 #pragma once
 
 #include <array>

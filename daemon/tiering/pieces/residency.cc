@@ -8,7 +8,7 @@ EvictionOrder OrderOf(const Piece& piece) {
   return piece.copies == Copies::kRamSsd ? EvictionOrder::kClean : EvictionOrder::kDirty;
 }
 
-// A piece that lies still in RAM, sealed, and is needed by nobody now.
+// The piece is in RAM, sealed and in no transfer, and no lease and no waiter needs it now.
 bool Evictable(const Tables& tables, const Piece& piece) {
   return (piece.copies == Copies::kRam || piece.copies == Copies::kRamSsd) && piece.activity == Activity::kNone &&
          piece.read_leases == 0 && piece.pins == 0 && !tables.tensors[piece.tensor].has(kDetached);

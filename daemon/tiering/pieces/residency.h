@@ -1,5 +1,5 @@
-// Residency: what lies where. The only functions that change a piece's state, its RAM run or its extent; the books of
-// its job (dirty, used, on SSD) and the eviction order follow from each change. Engine thread only.
+// Residency: where each piece lies. Only these functions change a piece's state, its RAM run or its extent; each
+// updates the books of its job (dirty, used, on SSD) and the eviction order. Engine thread only.
 #pragma once
 
 #include "daemon/tiering/tables/tables.h"
@@ -15,13 +15,13 @@ inline WindowUse UseOf(const Piece& piece) {
   if (idle && piece.copies == Copies::kRamSsd) return WindowUse::kClean;
   return idle && piece.copies == Copies::kRam ? WindowUse::kDirty : WindowUse::kBound;
 }
-// It has RAM that no write or eviction brings back: leased, being created, torn.
+// The piece has RAM that no write and no eviction frees: it is leased, being created, or torn.
 inline bool Held(const Piece& piece) {
   const bool leased = piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite;
   return piece.ram && (leased || piece.copies == Copies::kCreating || piece.copies == Copies::kTorn);
 }
-// What its job's leased bytes and its window's counts depend on. The unit that changes it notes it before, and tells
-// afterwards what it was.
+// The properties of a piece that its job's leased bytes and its window's counts depend on. A unit that changes one of
+// them notes them before, and passes them to ChangeUse afterwards.
 struct UseOfRam {
   bool held = false;
   WindowUse use{};
@@ -29,30 +29,31 @@ struct UseOfRam {
 inline UseOfRam UseOfRamOf(const Piece& piece) { return {Held(piece), UseOf(piece)}; }
 void ChangeUse(Tables& tables, const Piece& piece, UseOfRam before);
 
-// The run becomes the piece's room. REQUIRES: out of its job's pool; the piece has none.
+// The run becomes the piece's room. REQUIRES: the run was taken from the pool of the piece's job; the piece has no run.
 void GiveRam(Tables& tables, PieceId id, base::PageRun run);
-void DropRam(Tables& tables, PieceId id);  // Back to the pool; requests that wait for room are tried again.
-// The same for room that was given a moment ago and is not needed: nobody has anything to gain from a retry.
+void DropRam(Tables& tables, PieceId id);  // Gives it back to the pool, and wakes requests that wait for room.
+// Like DropRam, for room that was given a moment ago and is not needed: it wakes no request, as none could gain by it.
 void TakeBackRam(Tables& tables, PieceId id);
-// Frees the extent at the end of the turn; or leaves it to the manifest that names it, or quarantines it. REQUIRES: the
-// piece has one.
+// Frees the extent at the end of the turn, leaves it to the manifest that names it, or quarantines it. REQUIRES: the
+// piece has an extent.
 void DropExtent(Tables& tables, PieceId id);
 void GiveExtent(Tables& tables, PieceId id, storage::Extent extent);
 void FreeExtent(Tables& tables, JobState& job, storage::Extent extent, bool bad);
 
 void AddReader(Tables& tables, PieceId id);
 void RemoveReader(Tables& tables, PieceId id);
-// A lease or a pin on it ended, or it was read: enters the eviction order at the hot end where it may be evicted.
+// A lease or a pin on the piece ended, or it was read: it enters the eviction order at the hot end if it may be
+// evicted.
 void Touch(Tables& tables, PieceId id);
-// Takes it out of the eviction order, until the next Touch or change of state.
+// Takes the piece out of the eviction order, until the next Touch or change of state.
 void Delist(Tables& tables, PieceId id);
-// Clean, unleased → on SSD only.
+// From clean and unleased to on SSD only.
 void Evict(Tables& tables, PieceId id);
-// What lies in its RAM means nothing: the piece falls back to its SSD copy. Its room stays with the waiters that have
-// pinned it, else it is freed. REQUIRES: it has an SSD copy; being read in, or leased for writing.
+// Discards the bytes in RAM: the piece falls back to its SSD copy. Its room stays with the waiters that have pinned it,
+// else it is freed. REQUIRES: it has an SSD copy, and is being read in or leased for writing.
 void RevertToSsd(Tables& tables, PieceId id);
 
-// A waiter needs it to stay where it is. False: too many do.
+// A waiter needs the piece to stay where it is. False: it has as many pins as it can count.
 bool Pin(Tables& tables, PieceId id);
 void Unpin(Tables& tables, PieceId id);
 

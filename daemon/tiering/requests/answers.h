@@ -12,7 +12,7 @@ struct Answered {
   uint64_t value = 0;  // Failing item.
 };
 void AnswerRefusal(Tables& tables, SessionState& session, const Answered& to, Refusal refusal);
-// Of a request that was not kept.
+// Refuses a request that has no waiter.
 void Refuse(Tables& tables, SessionState& session, const Request& request, uint64_t item, Refusal refusal);
 
 }  // namespace tier::tiering

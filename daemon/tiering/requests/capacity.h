@@ -1,4 +1,4 @@
-// Capacity: why a new tensor cannot be taken in, whatever waits or not. Engine thread only.
+// Capacity: why a new tensor cannot be created, also after a wait. Engine thread only.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@ struct Wanted {
   uint64_t tensor = 0;
   uint64_t size = 0;
 };
-// RAM and SSD together have no room for it beside `pages_held` of the job's tensors. None: they do.
+// RAM and SSD together have no room for it beside `pages_held` of the job's tensors. None: they have.
 std::optional<Refusal> CapacityRefusal(const Tables& tables, const JobState& job, const Wanted& wanted,
                                        uint64_t pages_held);
-// So much waits to replace tensors of the job that with this one it would be more than all of them may be: some are
-// to be replaced several times over, at the price of their pieces in the daemon's memory. None: not so.
+// The tensors that wait to replace others of the job would, with this one, exceed all that the job may hold: some would
+// be replaced several times over, and each costs the daemon memory for its pieces. None: they would not.
 std::optional<Refusal> QueueRefusal(const Tables& tables, const JobState& job, const Wanted& wanted);
 
 }  // namespace tier::tiering

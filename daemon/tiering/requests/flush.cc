@@ -36,7 +36,7 @@ bool WriteAhead(Tables& tables, const Waiter& waiter) {
   return true;
 }
 
-// Shared tensors that nobody asked for by name: what became of them since is not the flush's affair.
+// Shared tensors that the request did not name: the flush skips those that were torn or are being written.
 bool Skipped(const FlushWait& flush, const Tensor& tensor, const Piece& piece) {
   if (flush.written.item < flush.listing.first_unnamed) return false;
   return tensor.torn() || piece.activity == Activity::kLeasedWrite;
@@ -61,7 +61,7 @@ void DropRepaired(const Tables& tables, Waiter& waiter) {
 
 enum class Reached : uint8_t { kEnd, kUnwritten, kEndOfTurn };
 
-// Moves the cursor over what is written, as far as the turn's looks reach.
+// Moves the cursor over written pieces, as far as the turn's work reaches.
 Reached MoveOn(Tables& tables, Waiter& waiter) {
   FlushWait& flush = waiter.flush();
   PieceCursor& at = flush.written;

@@ -1,5 +1,5 @@
-// Holds: what a waiting request keeps of the pieces that it names. Pins keep them in RAM while bytes are read; claims
-// keep later requests from overtaking a writer. Engine thread only.
+// Holds: the pins and claims that a waiting request has on the pieces that it names. Pins keep pieces in RAM while
+// bytes are read; claims keep later requests from overtaking a writer. Engine thread only.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,11 @@
 
 namespace tier::tiering {
 
-// Pins the pieces of the request, and those of the tensor whose place it takes (requests/replace). Else no piece of the
-// request is pinned: the piece that it gives has as many pins as it can count.
+// Pins the pieces of the request, and those of the tensor whose place it takes (requests/replace). Returns a piece that
+// has as many pins as it can count: then none of the request's pieces is pinned.
 std::optional<PieceId> PinAll(Tables& tables, Waiter& waiter);
 void UnpinAll(Tables& tables, Waiter& waiter);
-// Claims every piece for the waiter, which is a writer; again those of which another's claim went.
+// Claims every piece for the waiter, which is a writer; called again, also those whose earlier claim has ended.
 void ClaimAll(Tables& tables, Waiter& waiter);
 void DropClaims(Tables& tables, Waiter& waiter);
 

@@ -149,7 +149,7 @@ Outcome OnLeaseLimit(Tables& tables, Waiter& waiter, LeaseWait* wait) {
   return Refused(OwnLeasesRefusal(tables, *ask.session, 0), 0);
 }
 
-// Somebody else is to be given room first.
+// Another request is to be given room first.
 Outcome WaitBehind(Tables& tables, Waiter& waiter, LeaseWait* wait) {
   UnpinAll(tables, waiter);
   wait->starved = true;

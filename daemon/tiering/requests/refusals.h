@@ -1,22 +1,22 @@
-// Refusals in words and figures: what was asked, what is there, what the limit is, who holds the rest. Engine thread
-// only.
+// Refusals in words and figures: what was asked, what is available, what the limit is, which jobs hold the rest. Engine
+// thread only.
 #pragma once
 
 #include "daemon/tiering/leases/grants.h"
 
 namespace tier::tiering {
 
-inline constexpr uint32_t kRefusalCost = 32;  // Units of work: who stands in the way is looked for, and named.
+inline constexpr uint32_t kRefusalCost = 32;  // Units of work for finding and naming the session or job that blocks it.
 
-// Nothing can be had because only the asking session's own leases stand in the way; lists them.
+// Only the asking session's own leases block the request; lists them.
 Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint64_t tensor);
-// A lease of somebody else, an unsealed tensor or a transfer stood in the way to the end.
+// A lease of another session, an unsealed tensor or a transfer blocked the request to the end.
 Refusal BlockedRefusal(const Tables& tables, const Ask& ask, const ConflictCheck& at);
 // No room in RAM.
 Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes);
 // No room in RAM because nothing could be written out.
 Refusal WriteFailureRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes);
-// What a waiter hears when its deadline passes.
+// The refusal of a waiter whose deadline has passed.
 Refusal DeadlineRefusal(const Tables& tables, const Waiter& waiter);
 
 }  // namespace tier::tiering

@@ -15,8 +15,8 @@ namespace {
 
 using proto::RequestItem;
 
-// False: it sealed what another request had freed or replaced meanwhile, and its bytes are gone. (A creation is nobody
-// else's: its own session gave it up.)
+// False: it sealed a tensor that another request had freed or replaced meanwhile, and its bytes are gone. (Not so for a
+// creation: only its own session can have given it up.)
 bool ReleaseOne(Tables& tables, LeaseIndex index, uint32_t flags, const SwapPart& part) {
   const TensorRef tensor = tables.RefOf(tables.leases[index].tensor);
   const bool attached = !tables.tensors[tensor.index].has(kDetached);

@@ -1,8 +1,8 @@
 // Releases: a request that ends leases. Engine thread only.
 //
-// Whatever is wrong with one of its items, the others are gone through; the answer is about the first that was refused.
-// Each lease costs the turn's work as many units as it has pieces: what a turn does not reach waits for the next ones,
-// in order, without a deadline.
+// An item that is refused does not stop the others; the answer is about the first refused one. Each lease costs as many
+// units of work as it has pieces: items that a turn does not reach wait for the next turns, in order, without a
+// deadline.
 #pragma once
 
 #include <span>
@@ -11,11 +11,11 @@
 
 namespace tier::tiering {
 
-// Goes on with the items, as far as the turn's work reaches. True: all of them were gone through.
+// Continues with the items, as far as the turn's work reaches. True: all of them are done.
 bool ReleaseMore(Tables& tables, SessionState& session, std::span<const proto::RequestItem> items, uint32_t flags,
                  ReleaseWait* wait);
 Outcome AdvanceRelease(Tables& tables, Waiter& waiter);
-// All that is left of it, however much: what its session does next comes behind it.
+// Does all that is left of the release, however much: the session's next request must come after it.
 Outcome FinishRelease(Tables& tables, Waiter& waiter);
 
 }  // namespace tier::tiering

@@ -1,4 +1,4 @@
-// Reserve: room and bytes for a request that nothing conflicts with any more. Engine thread only.
+// Reserve: room and bytes for a request without conflicts. Engine thread only.
 #pragma once
 
 #include "daemon/tiering/leases/conflicts.h"
@@ -6,14 +6,14 @@
 
 namespace tier::tiering {
 
-// Gives room to every piece that lacks it, and starts their reads: true. Or there is not enough room for all of them,
-// and none gets any: false. So two requests never hold half of what each needs. REQUIRES: the pieces are pinned.
-// Pieces that are leased for the first time are made.
+// Makes the pieces that are leased for the first time.
 void AddPieces(Tables& tables, const Ask& ask);
+// True: every piece that lacked room has it, and the reads are started. False: there is not enough room for all of
+// them, and none got any. So two requests never hold half of what each needs. REQUIRES: the pieces are pinned.
 bool Reserve(Tables& tables, const Ask& ask);
 
-// Whether the job's leases, with these, still fit what no other job is guaranteed. Else it waits as for room: what lies
-// in lent memory could not be had back.
+// Whether the job's leases, with these, still fit into the memory that no other job is guaranteed. Else the ask waits
+// as for room: leased memory that is lent could not be taken back.
 bool LeasesFit(const Tables& tables, const Ask& ask);
 
 }  // namespace tier::tiering

@@ -7,7 +7,7 @@ namespace tier::tiering {
 
 // The request names tensors of the job's shared namespace.
 inline bool IsShared(const Request& request) { return (request.flags & proto::kFlagShared) != 0; }
-// Created tensors are divided by ranks.
+// The tensors that the request creates are divided by ranks.
 inline bool IsSharded(const Request& request) { return (request.flags & proto::kFlagSharded) != 0; }
 // INVALID: the item's range does not lie in a tensor of that size.
 Refusal BadRange(const proto::RequestItem& asked, uint64_t size);

@@ -38,7 +38,7 @@ bool CheckShape(Tables& tables, SessionState& session, const Request& request) {
   return false;
 }
 
-// Named no tensor: all there are are listed, with some of each turn's looks.
+// The request named no tensor: all tensors are listed, with a part of each turn's work.
 void EnqueueAllTensors(Tables& tables, SessionState& session, const Request& request, WaitKind kind) {
   const Ask ask{
       .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = {}};

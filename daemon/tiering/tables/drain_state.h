@@ -14,7 +14,7 @@ class DrainState {
  public:
   static constexpr uint16_t kDevicesMax = 64;
 
-  // No request is taken any more, for that reason.
+  // From now on requests are refused, for this reason.
   void Start(std::string reason) {
     draining_ = true;
     reason_ = std::move(reason);
@@ -28,14 +28,14 @@ class DrainState {
   }
   bool any_device() const { return devices_ != 0; }
   bool drains(uint16_t device) const { return (devices_ >> device & 1) != 0; }
-  // Round and round over all pieces, which are `capacity` > 0.
+  // Goes over all pieces, `capacity` > 0 of them, again and again.
   PieceId NextPiece(uint32_t capacity) {
     cursor_ = (cursor_ + 1) % capacity;
     return PieceId{cursor_};
   }
 
  private:
-  uint64_t devices_ = 0;  // A bit each.
+  uint64_t devices_ = 0;  // One bit for each device.
   uint32_t cursor_ = 0;   // The piece looked at last.
   bool draining_ = false;
   std::string reason_;

@@ -1,7 +1,7 @@
 // FlightTable: transfers that were decided on, and the reads among them that wait for a place in the port. Engine
 // thread only.
 //
-// Invariant: a flight that the port does not have stands in the queue once; writes are handed over at once.
+// Invariant: a flight that the port does not have is in the queue once; writes are handed to the port at once.
 #pragma once
 
 #include <cstdint>
@@ -33,16 +33,16 @@ class FlightTable {
   const Flight& operator[](FlightIndex index) const { return flights_[index]; }
   bool IsStarted(FlightIndex index) const { return flights_.Contains(index) && flights_[index].started; }
   Flight Remove(FlightIndex index);
-  // The port has it from now on; it is to be told to begin when the turn ends (TakeStarted).
+  // The port has the transfer from now on, and is told to begin with it when the turn ends (TakeStarted).
   void Start(FlightIndex index);
   bool TakeStarted() { return std::exchange(any_started_, false); }
 
   void Queue(FlightIndex index) { queue_.push_back(index); }
-  // The oldest. None: the queue is empty.
+  // The oldest queued read. None: the queue is empty.
   std::optional<FlightIndex> next_queued() const {
     return queue_.empty() ? std::nullopt : std::optional(queue_.front());
   }
-  void TakeQueued();  // That one. REQUIRES: there is one.
+  void TakeQueued();  // Removes next_queued(). REQUIRES: there is one.
   bool queue_empty() const { return queue_.empty(); }
   uint32_t writes() const { return writes_; }  // In flight.
 

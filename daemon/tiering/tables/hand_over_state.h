@@ -1,7 +1,7 @@
-// HandOverState: which windows are being emptied for somebody else, what was found in them so far, and when hand-over
-// is looked at again. Engine thread only.
+// HandOverState: which windows are being emptied for another job, which pieces were found in them so far, and when
+// hand-over runs again. Engine thread only.
 //
-// Windows that are being emptied have WindowEntry::emptying set, until they are spared.
+// Windows that are being emptied have WindowEntry::emptying set, until they are returned or are kept after all.
 #pragma once
 
 #include <cstdint>

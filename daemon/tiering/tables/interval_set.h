@@ -1,4 +1,4 @@
-// IntervalSet: which bytes of something have been covered, as disjoint, sorted, merged ranges. Thread-compatible.
+// IntervalSet: the bytes of an object that have been covered, as disjoint, sorted, merged ranges. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ class IntervalSet {
     friend bool operator==(const Interval&, const Interval&) = default;
   };
 
-  // How many ranges had to be moved for it.
+  // Returns how many ranges had to be moved.
   size_t Add(uint64_t begin, uint64_t end);
   bool Covers(uint64_t begin, uint64_t end) const;
-  bool Touches(uint64_t begin, uint64_t end) const;  // Adding it makes no new interval.
+  bool Touches(uint64_t begin, uint64_t end) const;  // Adding this range makes no new interval.
   const std::vector<Interval>& intervals() const { return intervals_; }
 
  private:

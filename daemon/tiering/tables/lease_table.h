@@ -1,8 +1,8 @@
-// LeaseTable: who may touch what. A lease is named by index and salt, so that a forged, stale or foreign id finds
-// nothing. No name is given twice: an index that has used its last salt is never given out again. That takes 2^32
-// leases in one index, and costs one record each time.
+// LeaseTable: which session may touch which bytes. A lease id has an index and a salt, so that a forged, stale or
+// foreign id finds nothing. No id is given twice: an index that has used its last salt is never given out again. That
+// happens after 2^32 leases of one index, and costs one record each time.
 //
-// Engine thread only; no allocation in steady state. Leases of a session form a list (its head stands in the session).
+// Engine thread only; no allocation in steady state. Leases of a session form a list, whose head is in the session.
 #pragma once
 
 #include <cstdint>
@@ -54,9 +54,9 @@ class LeaseTable {
   const Lease& operator[](LeaseIndex index) const { return leases_[index]; }
   Lease& Edit(LeaseIndex index) { return leases_.Edit(index); }
 
-  // What clients see; never 0.
+  // The id that clients see; never 0.
   uint64_t IdOf(LeaseIndex index) const { return uint64_t{leases_[index].salt} << 32 | (uint64_t{Value(index)} + 1); }
-  // The live lease of that name held by that session, else kNoLease.
+  // The live lease of this id if that session holds it, else kNoLease.
   LeaseIndex Find(uint64_t id, uint16_t session) const {
     const auto number = static_cast<uint32_t>(id);
     if (number == 0 || number > leases_.capacity()) return kNoLease;

@@ -335,7 +335,7 @@ uint64_t Ledger::AllowedTo(EntitlementIndex job) const { return Allowed(At(job))
 
 uint64_t Ledger::FirmBytes(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
-  // One window at least: less than one can be given to nobody else.
+  // At least one window: a smaller part cannot be given to another job.
   return std::min(Allowed(entry), std::max(divisible_ - (promised_ - entry.promised), windows_.slot));
 }
 

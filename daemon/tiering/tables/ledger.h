@@ -1,30 +1,30 @@
-// Ledger: the one table of what each user, and within a user each job, is entitled to of RAM. Admission, growth,
-// leases, hand-over and refusals ask it and nothing else. Engine thread only.
+// Ledger: the one table of how much RAM each user, and within a user each job, is entitled to. Admission, growth,
+// leases, hand-over and refusals ask this table and no other. Engine thread only.
 //
 // Of one job, in bytes:
 //   promised   its explicit guarantee, or its equal part of what is not guaranteed. It gets as much when it asks.
 //   allowed    its limit, and at most the arena.
-//   firm       what nobody else is promised, within its limit. Here may lie what cannot leave RAM.
+//   firm       what no other job is promised, within its limit. Pieces that cannot leave RAM may lie here.
 //   held       its windows, ready or being made.
 //   leased     RAM that no write and no eviction brings back: leased, being created, torn.
-//   claimed    what it asked for below its promise and did not get: it is owed this, until the claim expires.
-//   served     what it needs beyond its promise, for the one job whose turn it is.
-//   returning  windows that its clients were asked to return; overdue: of these, what they kept beyond the deadline.
+//   claimed    memory that it asked for below its promise and did not get: it is owed this until the claim expires.
+//   served     memory that it needs beyond its promise; only one job is served at a time.
+//   returning  windows that its clients were asked to return; overdue: the part of these kept beyond the deadline.
 //
-// A part of the arena is promised to nobody, so that a newcomer can start. The arena less that part and less the
+// A part of the arena is promised to no job, so that a new job can start. The arena less that part and less the
 // explicit guarantees is divided equally among the users that have jobs with sessions and without a guarantee, then
 // among these jobs of each user: N jobs of one user are one share. A job without sessions is promised its explicit
 // guarantee only. What a job leases beyond its promise is a surplus; it does not raise the promise.
 //
-// The arena that is divided is the configured one: promises do not move with the free memory of the host. What the host
-// is short of is a debt (SetHost). While there is one nobody grows, and hand-over asks back the debt in addition to
-// what jobs are owed. Windows are not asked back for the debt alone: giving memory back to the host is not built yet.
+// The arena that is divided is the configured one: promises do not move with the free memory of the host. A shortage of
+// the host is a debt (SetHost). While there is one no job grows, and hand-over asks back the debt in addition to what
+// jobs are owed. Windows are not asked back for the debt alone: giving memory back to the host is not built yet.
 //
-// All figures are bytes. Windows come in two sizes (WindowKind); what a job is owed, and what is left over for others,
-// is counted in slot windows, the smaller ones: whole blocks may lie in them too, so a promise is reached to within a
+// All figures are bytes. Windows have two sizes (WindowKind); what a job is owed, and what is left over for others, is
+// counted in slot windows, the smaller ones. Whole blocks may lie in them too, so a job gets its promise to within a
 // slot window, however large block windows are.
 //
-// SSD is not counted here yet; its bytes will be a second set of the same figures in each record.
+// SSD space is not counted here yet; it will be a second set of the same figures in each record.
 //
 // Invariants: Σ promised + PartForNobody() <= arena. promised <= allowed, where a guarantee is at most the limit.
 // claimed != 0 only while held < promised. overdue <= returning. Promises change only in Open, Set, SetLive and End.
@@ -48,14 +48,14 @@ namespace tier::tiering {
 enum class EntitlementIndex : uint32_t {};
 inline constexpr EntitlementIndex kNoEntitlement{UINT32_MAX};
 
-// How long a job is owed what it asked for once. A job that still needs it asks again with its next request, and one
-// whose requests wait for room renews its claim in each turn.
+// How long a job is owed the memory that it asked for once. A job that still needs it asks again with its next request,
+// and one whose requests wait for room renews its claim in each turn.
 inline constexpr base::Duration kClaimLifetime = std::chrono::milliseconds(100);
 inline constexpr uint64_t kPartForNobodyDivisor = 16;  // Of the arena.
 
 struct WindowSizes {
   uint64_t block = 0;
-  uint64_t slot = 0;  // A divisor of it, or the same.
+  uint64_t slot = 0;  // A divisor of `block`.
 };
 
 struct Terms {
@@ -64,9 +64,9 @@ struct Terms {
 };
 
 enum class Growth : uint8_t {
-  kNone,      // Its limit or the arena stands in the way.
-  kOwn,       // Of what nobody else is promised.
-  kBorrowed,  // Of what others are promised, or nobody is: it must be able to go back.
+  kNone,      // Its limit, or the arena, allows none.
+  kOwn,       // From memory that no other job is promised.
+  kBorrowed,  // From memory promised to other jobs or to none: it must be able to go back.
 };
 
 class Ledger {
@@ -74,16 +74,16 @@ class Ledger {
   Ledger(uint64_t arena_bytes, WindowSizes windows);
 
   // May a job of this user have this guarantee? `job`: the one that is changed, or kNoEntitlement for a new one. The
-  // other guarantees stay, the part for nobody stays, and each job with sessions and without a guarantee keeps what it
-  // would have if all users, and all jobs of its user, had equal parts, and never less than it leases now. NO_MEMORY
-  // with figures.
+  // other guarantees and the unpromised part (PartForNobody) stay, and each job with sessions and without a guarantee
+  // keeps what it would have if all users, and all jobs of its user, had equal parts, and never less than it leases
+  // now. NO_MEMORY with figures.
   Status AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes) const;
-  // REQUIRES (and Set): AdmitGuarantee.
+  // REQUIRES (also for Set): AdmitGuarantee allowed it.
   EntitlementIndex Open(JobId id, uint32_t uid, Terms terms);
   void Set(EntitlementIndex job, Terms terms);
   void SetLive(EntitlementIndex job, bool live);  // Its first session came, or its last one went.
-  void End(EntitlementIndex job);     // It is entitled to nothing any more. What it holds comes back by itself.
-  void Remove(EntitlementIndex job);  // REQUIRES: ended; it leases nothing.
+  void End(EntitlementIndex job);                 // It loses its entitlement. What it holds comes back by itself.
+  void Remove(EntitlementIndex job);              // REQUIRES: ended; it leases nothing.
 
   void AddHeld(EntitlementIndex job, uint64_t bytes);
   void SubtractHeld(EntitlementIndex job, uint64_t bytes);
@@ -91,23 +91,24 @@ class Ledger {
   void SubtractLeased(EntitlementIndex job, uint64_t bytes);
   void AskBack(EntitlementIndex job, uint64_t bytes, base::TimePoint now);  // From held to returning.
   void MissDeadline(EntitlementIndex job, uint64_t bytes);                  // From returning to overdue.
-  void TakeBack(EntitlementIndex job, uint64_t bytes, bool overdue);        // They came.
-  // What all windows take, and what they could take as the host is now.
+  void TakeBack(EntitlementIndex job, uint64_t bytes, bool overdue);        // The clients returned them.
+  // The bytes that all windows take now, and the most that they could take with the host's present free memory.
   void SetHost(uint64_t owned_bytes, uint64_t reachable_bytes);
 
-  // It could not get so many bytes of windows. Below its promise they are owed to it; else nothing happens.
+  // The job could not get so many bytes of windows. Below its promise they are owed to it; else nothing happens.
   void Claim(EntitlementIndex job, uint64_t bytes, base::TimePoint now);
   void RenewClaim(EntitlementIndex job, base::TimePoint now);
   void DropClaim(EntitlementIndex job);
-  bool ExpireClaims(base::TimePoint now);  // True: some did.
-  // One job at a time may be served beyond its promise, because its request could never be granted otherwise and nobody
-  // is owed anything (memory/stalled). It needs so many bytes of windows more. Until EndServing, all other jobs are
+  bool ExpireClaims(base::TimePoint now);  // True: some have expired.
+  // One job at a time may be served beyond its promise, because its request could never be granted otherwise and no job
+  // is owed anything (memory/stalled). It needs so many more bytes of windows. Until EndServing, all other jobs are
   // asked for windows, and this one alone may grow.
   void Serve(EntitlementIndex job, uint64_t bytes);
   void EndServing();
   bool Serves(EntitlementIndex job) const { return served_ == job; }
   bool serving() const { return served_ != kNoEntitlement; }
-  // Its SSD devices have no room for what lies in these bytes beyond its firm ones. Until the next call.
+  // The SSD devices have no room for what lies in so many bytes of the job beyond its firm ones. Holds until the next
+  // call.
   void SetUnbacked(EntitlementIndex job, uint64_t bytes);
   void SetAllBacked();
 
@@ -121,31 +122,32 @@ class Ledger {
   uint64_t ReturningBy(EntitlementIndex job) const { return At(job).returning; }
   uint64_t Deficit(EntitlementIndex job) const;
   uint64_t Surplus(EntitlementIndex job) const;
-  // What it may lease in all: what no other job is guaranteed. UINT64_MAX: no other job is guaranteed anything.
+  // All that the job may lease: the memory that no other job is guaranteed. UINT64_MAX: no other job has a guarantee.
   uint64_t LeasableBy(EntitlementIndex job) const;
-  uint64_t LeaseMax(EntitlementIndex job) const;  // The same within its limit.
-  // May it lease so many bytes more, when some of its leases end with that?
+  uint64_t LeaseMax(EntitlementIndex job) const;  // The same, at most its limit.
+  // May it lease so many more bytes, while leases of `ending_bytes` end?
   bool MayLease(EntitlementIndex job, uint64_t bytes, uint64_t ending_bytes = 0) const;
-  // On what terms it may come to hold one more window of this kind, now or later.
+  // On which terms the job may come to hold one more window of this kind, now or later.
   Growth GrowthOf(EntitlementIndex job, WindowKind kind) const;
-  // It is below its promise, but a part of such a window would be promised to others: a smaller one is to be preferred.
+  // The job is below its promise, but a part of such a window would be promised to others: a smaller one is better.
   bool Overshoots(EntitlementIndex job, WindowKind kind) const;
-  // Is it this job's turn for a window? The host owes nothing, and nobody is owed; else only jobs below their promise
-  // have one, the largest deficit first, and none that overshoots while others are owed what it takes.
+  // May the job take a window now? Yes while the host has no debt and no job is owed memory. Else only jobs below their
+  // promise may, the largest deficit first, and no job that overshoots while others are owed what it would take.
   bool MayGrow(EntitlementIndex job, WindowKind kind) const;
 
   // Hand-over.
-  bool anybody_owed() const { return !claims_.empty(); }  // Below its promise.
+  bool anybody_owed() const { return !claims_.empty(); }  // A job is owed memory within its promise.
   uint64_t unbacked_bytes() const { return unbacked_; }
   uint64_t UnbackedBy(EntitlementIndex job) const { return At(job).unbacked; }
   uint64_t host_debt() const { return host_debt_; }
   uint64_t returning_bytes() const { return returning_; }
-  uint64_t BytesToAskBack() const;  // Beyond what is coming and what the arena has left.
-  // Bytes of windows that it is to lose at most: its surplus, while somebody is owed; what is not backed; all of them,
-  // while another job is served.
+  uint64_t BytesToAskBack() const;  // Beyond what is coming and what the arena has free.
+  // The most bytes of windows that the job is to lose: its surplus, while a job is owed memory; its unbacked bytes; all
+  // that it holds, while another job is served.
   uint64_t BytesToGive(EntitlementIndex job) const;
-  // Where its surplus is less than a window of so many bytes: may it go nevertheless, and leave the job below its
-  // promise? Where that is the smaller deficit, or the job that is owed has no window at all.
+  // If its surplus is less than a window of so many bytes: may the window be taken nevertheless, which leaves the job
+  // below its promise? Yes if its deficit is then the smaller one, or if the job that is owed memory has no window at
+  // all.
   bool MayGiveBelow(EntitlementIndex job, uint64_t window_bytes) const;
   // Jobs with a surplus, the largest first.
   void ListHolders(std::vector<JobId>* holders) const;
@@ -196,7 +198,7 @@ class Ledger {
   uint64_t SizeOf(WindowKind kind) const { return kind == WindowKind::kBlock ? windows_.block : windows_.slot; }
   uint64_t InSlotWindows(uint64_t bytes) const { return AlignUp(bytes, windows_.slot); }
   uint32_t UserOf(uint32_t uid);
-  // Around a change of what decides the promises.
+  // Makes a change that may alter the promises.
   template <typename Change>
   void Change(EntitlementIndex job, Change change);
   void Recompute();
@@ -205,7 +207,7 @@ class Ledger {
 
   uint64_t arena_;
   WindowSizes windows_;
-  uint64_t divisible_;  // The arena less the part for nobody.
+  uint64_t divisible_;  // The arena without PartForNobody.
   std::vector<Entitlement> jobs_;
   std::vector<EntitlementIndex> free_jobs_;
   std::vector<User> users_;
@@ -224,8 +226,8 @@ class Ledger {
   uint64_t host_debt_ = 0;
   uint64_t host_spare_ = 0;
   std::vector<EntitlementIndex> claims_;
-  EntitlementIndex top_claim_ = kNoEntitlement;  // Of them, the largest deficit.
-  EntitlementIndex served_ = kNoEntitlement;     // Beyond its promise.
+  EntitlementIndex top_claim_ = kNoEntitlement;  // The claim of the largest deficit.
+  EntitlementIndex served_ = kNoEntitlement;     // The job served beyond its promise.
   uint64_t served_bytes_ = 0;
 };
 

@@ -1,10 +1,10 @@
 // ManifestHolds: the extents that a job's manifest names. Such an extent outlives the piece it was written for: it may
 // be reused only after a synced commit that no longer names it.
 //
-// The idea: manifests are numbered. Each named extent knows the last manifest that named it, and the one before where
-// that is the synced one; and whether a piece still uses it. So a manifest takes effect at once, however many extents
-// it names: those that none names any more are swept out afterwards, some at a time. Engine thread only. Invariant:
-// unused_pages() = Σ pages of named extents that no piece uses; they are live in the ExtentStore.
+// The idea: manifests are numbered. For each named extent the table has the last manifest that named it, the one before
+// if that is the synced one, and whether a piece still uses it. So a manifest takes effect at once, however many
+// extents it names: extents that no manifest names any more are swept out afterwards, some at a time. Engine thread
+// only. Invariant: unused_pages() = Σ pages of named extents that no piece uses; they are live in the ExtentStore.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ namespace tier::tiering {
 class ManifestHolds {
  public:
   bool empty() const { return holds_.empty(); }
-  // The store has a manifest of the job: perhaps one without a single tensor.
+  // The store has a manifest of the job, perhaps without tensors.
   bool stored() const { return stored_; }
   void set_stored(bool stored) { stored_ = stored; }
-  // Stays the same while the job closes, is inactive and is resumed: commits under way find it by that. Jobs of one
-  // name may follow each other faster than the store.
+  // Stays the same while the job closes, is inactive and is resumed, so that commits under way find these holds. Jobs
+  // of one name may be closed and opened faster than the store answers.
   uint64_t id() const { return id_; }
   void set_id(uint64_t id) { id_ = id; }
-  // While its job is not open: whom it is charged to.
+  // The user who is charged while the job is not open.
   uint32_t uid() const { return uid_; }
   void set_uid(uint32_t uid) { uid_ = uid; }
   size_t size() const { return holds_.size(); }
@@ -43,18 +43,18 @@ class ManifestHolds {
   void Adopt(storage::Extent extent);
   // A piece of the resumed job uses a named extent from now on. False: it is not named, or used already.
   bool Use(storage::Extent extent);
-  // A manifest that is being put together names extents, until it is synced or came to nothing. One at a time.
+  // A manifest is being captured: it names extents until OnSynced or OnFailed. One at a time.
   void Begin();
   bool begun() const { return pending_ != 0; }
-  // It names this extent, which a piece uses. REQUIRES: begun.
+  // The begun manifest names this extent, which a piece uses. REQUIRES: begun.
   void Name(storage::Extent extent);
   void OnSynced();
-  void OnFailed();  // Nothing, where none was begun.
-  // The job's manifest is no more: none is synced.
+  void OnFailed();  // Does nothing if no manifest was begun.
+  // The job's manifest was erased: none is synced.
   void OnErased();
 
-  // Extents that nothing names any more are to be swept out. REQUIRES for SweepOne: so; it looks at one extent, and
-  // appends it where no piece uses it: the caller frees those, or quarantines the bad ones.
+  // Extents that no manifest names any more are to be swept out. SweepOne looks at one extent, and appends it if no
+  // piece uses it; the caller frees such extents, or quarantines bad ones. REQUIRES for SweepOne: sweeping().
   bool sweeping() const { return sweep_.has_value(); }
   struct Dropped {
     storage::Extent extent;
@@ -73,7 +73,7 @@ class ManifestHolds {
   struct Hold {
     storage::Extent extent;
     uint32_t named_by = 0;         // The manifest that named it last.
-    uint32_t named_by_before = 0;  // The one before that, where it was the synced one.
+    uint32_t named_by_before = 0;  // The manifest before that, if it was the synced one.
     bool used = true;              // By a piece.
     bool bad = false;
   };
@@ -84,8 +84,8 @@ class ManifestHolds {
 
   std::map<uint64_t, Hold> holds_;  // Ordered: a sweep goes on where it was.
   uint32_t last_ = 0;               // Number of the last manifest.
-  uint32_t pending_ = 0;            // Of the one that was begun; 0: none.
-  uint32_t synced_ = 0;             // Of the synced one; 0: none, or it names nothing.
+  uint32_t pending_ = 0;            // Number of the begun manifest; 0: none.
+  uint32_t synced_ = 0;             // Number of the synced manifest; 0: none, or it names nothing.
   std::optional<uint64_t> sweep_;   // Extents below this key were swept.
   uint64_t unused_pages_ = 0;
   uint64_t id_ = 0;

@@ -1,9 +1,9 @@
-// ManifestTable: manifests of jobs that are not open, those that were found damaged, and changes that are at the store.
-// Engine thread only.
+// ManifestTable: manifests of jobs that are not open, damaged manifests, and changes that are at the store. Engine
+// thread only.
 //
-// What a manifest holds of extents (ManifestHolds) lies here while its job is not open, and in the job's record while
-// it is. Its id stays the same meanwhile, and by it a commit finds what it is about: jobs of one name may follow each
-// other faster than the store.
+// The extents that a manifest holds (ManifestHolds) are kept here while its job is not open, and in the job's record
+// while it is. Their id stays the same, so that a commit finds them: jobs of one name may be closed and opened faster
+// than the store answers.
 #pragma once
 
 #include <algorithm>
@@ -26,13 +26,13 @@ namespace tier::tiering {
 // A change of a job's manifest that was handed to the store.
 struct ManifestCommit {
   std::string key;             // Of the job.
-  uint64_t holds = 0;          // ManifestHolds::id of what it is about.
-  uint64_t waiter = 0;         // That it answers, if it still waits.
-  bool erase = false;          // The job's manifest goes, and nothing comes in its place.
-  bool own = false;            // It names tensors of sessions, which go with their sessions.
-  bool sessions_gone = false;  // The last of these sessions went before the store had answered.
+  uint64_t holds = 0;          // ManifestHolds::id that it changes.
+  uint64_t waiter = 0;         // The waiter that it answers, if that still waits.
+  bool erase = false;          // The job's manifest is erased and not replaced.
+  bool own = false;            // It names tensors of sessions, which end with their sessions.
+  bool sessions_gone = false;  // The last of these sessions ended before the store answered.
   std::vector<TensorRef> tensors;
-  size_t ended = 0;  // Of them: what its session had changed there is finished.
+  size_t ended = 0;  // Of `tensors`: those whose update by its session is finished already.
 };
 
 class ManifestTable {
@@ -56,14 +56,14 @@ class ManifestTable {
   // The last session of the job whose manifest has these holds has gone.
   void NoteSessionsGone(uint64_t holds);
 
-  // Answers of the store, in their order, until they were worked off.
+  // Answers of the store, in their order, that are still to be processed.
   std::deque<storage::ManifestResult>& results() { return results_; }
-  // Holds (by id) that are to be swept.
+  // Ids of holds that are to be swept.
   void NeedSweep(uint64_t holds) { sweeps_.push_back(holds); }
   std::deque<uint64_t>& sweeps() { return sweeps_; }
 
-  // Manifests that the store was asked for, by cookie, and the jobs that are resumed from them; then the jobs that were
-  // given theirs (durability/manifest_replay), in their order.
+  // Manifests that the store is to load, by cookie, with the jobs that are resumed from them; then the jobs whose
+  // manifests are loaded (durability/manifest_replay), in their order.
   void StartLoad(uint64_t cookie, JobId job) { loads_.emplace(cookie, job); }
   std::optional<JobId> EndLoad(uint64_t cookie);  // None: the cookie is of no load.
   std::deque<JobId>& replays() { return replays_; }
@@ -73,7 +73,7 @@ class ManifestTable {
   void Deactivate(const std::string& key, ManifestHolds holds);  // REQUIRES: none of that key.
   std::optional<ManifestHolds> Activate(const std::string& key);
   ManifestHolds* FindInactive(uint64_t holds);
-  // Null also where the store has nothing of it any more.
+  // Null also if the store has no manifest of it any more.
   const ManifestHolds* FindStored(const std::string& key) const;
   void RemoveInactive(uint64_t holds);
   template <typename Visit>
@@ -81,7 +81,7 @@ class ManifestTable {
     for (const auto& [key, holds] : inactive_) visit(key, holds);
   }
 
-  // Damaged ones: what is wrong with them. Their extents are nobody's, and kept.
+  // Damaged manifests, with the damage. Their extents are kept, and belong to no job.
   void SetBroken(const std::string& key, Error error) { broken_.emplace(key, std::move(error)); }
   void ClearBroken(const std::string& key) { broken_.erase(key); }
   const Error* FindBroken(const std::string& key) const;

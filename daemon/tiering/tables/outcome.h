@@ -19,7 +19,7 @@ enum class Progress : uint8_t {
 struct Outcome {
   Progress progress = Progress::kWaits;
   uint64_t value = 0;
-  uint64_t item = 0;  // Of the request, that the refusal is about.
+  uint64_t item = 0;  // The request's item that the refusal is about.
   Refusal refusal;
 };
 

@@ -23,12 +23,12 @@ constexpr uint32_t Value(PieceId id) { return static_cast<uint32_t>(id); }
 constexpr uint32_t Value(TensorIndex index) { return static_cast<uint32_t>(index); }
 
 enum class Copies : uint8_t {
-  kCreating,  // Not every byte was sealed yet; bytes in RAM are nobody's but the creator's.
+  kCreating,  // Not every byte was sealed yet; only the creator may see the bytes in RAM.
   kRam,       // Sealed, in RAM only: dirty.
   kSsd,
   kRamSsd,  // Clean; under a write lease: the SSD copy is what the lease would revert to.
-  kTorn,    // A writer died over it and nothing older exists; `ram` holds what it left.
-  kFreed,   // Nobody's any more; waits for its transfer to end.
+  kTorn,    // A writer died over it and no older copy exists; `ram` holds what it left.
+  kFreed,   // Freed by its owner; waits for its transfer to end.
 };
 inline constexpr uint8_t kCopiesCount = 6;
 
@@ -41,11 +41,11 @@ inline constexpr uint8_t kReserved = 1u << 1;     // `ram` is room held for a wa
 inline constexpr uint8_t kCorrupt = 1u << 2;      // The SSD copy has a wrong checksum; sticky until rewritten.
 inline constexpr uint8_t kBadExtent = 1u << 3;    // The device failed to read it: quarantined, not freed, when dropped.
 inline constexpr uint8_t kWanted = 1u << 4;       // A waiting writer has a claim on it (Claims).
-inline constexpr uint8_t kFreshExtent = 1u << 5;  // Written since it last left RAM: evicting it avoided no write.
-inline constexpr uint8_t kPrefetched = 1u << 6;   // Came by prefetch and was not used yet.
+inline constexpr uint8_t kFreshExtent = 1u << 5;  // Written since it last left RAM: evicting it avoids no write.
+inline constexpr uint8_t kPrefetched = 1u << 6;   // Read by a prefetch and not used yet.
 inline constexpr uint8_t kAwaited = 1u << 7;      // A request waits at it, or did (WaitTable).
 
-// Requests that may pin one piece; the tensor that one of them replaces can be pinned beyond.
+// The most requests that may pin one piece; the pins on a tensor to be replaced come in addition.
 inline constexpr uint16_t kPinsMax = UINT16_MAX / 2;
 
 struct alignas(64) Piece {
@@ -63,7 +63,7 @@ struct alignas(64) Piece {
   PieceId newer = kNoPiece;     // Neighbours in the eviction order.
   PieceId older = kNoPiece;
   uint32_t used_at = 0;  // Stamp of the last use, by the policy's own clock.
-  uint16_t pins = 0;     // Waiters that gather this piece: it keeps its place meanwhile.
+  uint16_t pins = 0;     // Waiters for which this piece must stay where it is.
   uint32_t read_leases = 0;
 
   bool has(uint8_t flag) const { return (flags & flag) != 0; }
@@ -73,7 +73,7 @@ struct alignas(64) Piece {
   bool in_transfer() const {
     return activity == Activity::kWritingOut || activity == Activity::kReadingIn || activity == Activity::kDraining;
   }
-  // All that was sealed of it is on SSD, and nobody is changing it.
+  // All that was sealed of it is on SSD, and no session is changing it.
   bool on_ssd() const { return ssd_run && activity != Activity::kLeasedWrite; }
   // The bytes in RAM are the piece's newest sealed content.
   bool readable() const {
@@ -82,7 +82,7 @@ struct alignas(64) Piece {
 };
 static_assert(sizeof(Piece) == 64);
 
-// What a piece is before it is made.
+// The state of a piece before it is made.
 inline constexpr Piece kPieceToCome{.copies = Copies::kCreating};
 
 }  // namespace tier::tiering

@@ -1,5 +1,5 @@
 // PieceSets: sets of pieces of one tensor each, by number. A record keeps a PieceSet, which has no pointer; its bitmap
-// lies here. Engine thread only.
+// is kept here. Engine thread only.
 //
 // A bitmap is a sparse array (sparse_arrays.h): a tensor of at most 32 pieces needs no memory beside the record.
 //
@@ -23,12 +23,12 @@ struct PieceSet {
 
 class PieceSets {
  public:
-  // The most memory that the bitmap of such a set takes.
+  // The most memory that the bitmap of a set of this capacity takes.
   static constexpr uint64_t BytesMax(uint64_t capacity) {
     return SparseArrays::BytesMax((capacity + kWordBits - 1) / kWordBits);
   }
 
-  // Empty, for pieces below `capacity`.
+  // Makes the set empty, for pieces below `capacity`.
   void Reset(PieceSet* set, uint32_t capacity) {
     words_.Clear(&set->words);
     *set = {.words = {.size = capacity / kWordBits + (capacity % kWordBits != 0 ? 1 : 0)}, .capacity = capacity};

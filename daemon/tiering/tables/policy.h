@@ -1,8 +1,8 @@
-// EvictionPolicy: in which order a job's pieces leave RAM. One per job; it orders, it decides nothing else.
+// EvictionPolicy: the order in which a job's pieces leave RAM. One per job; it decides the order only.
 //
-// Two orders are kept: clean pieces, which can be dropped at once, and dirty ones, which must be written first. Recency
-// (recency.h) goes by the last use; a policy that knows a job's step order goes by the next.
-// Engine thread only. No allocation in Use.
+// Two orders are kept: clean pieces, which can be dropped at once, and dirty ones, which must be written first.
+// RecencyPolicy (recency.h) orders by the last use; a policy that knows a job's step order could use the next. Engine
+// thread only. No allocation in Use.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ enum class EvictionOrder : uint8_t { kClean, kDirty };
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
-  // Takes the piece in where its last use puts it. REQUIRES: in no order.
+  // Adds the piece at the position of its last use. REQUIRES: in no order.
   virtual void Add(PieceId piece, EvictionOrder order) = 0;
   virtual void AddHot(PieceId piece, EvictionOrder order) = 0;     // The same, after Use: nothing was used later.
   virtual void Remove(PieceId piece, EvictionOrder order) = 0;     // REQUIRES: in that order.
-  virtual void Use(PieceId piece) = 0;                             // It was used just now; for pieces in no order too.
+  virtual void Use(PieceId piece) = 0;                             // It was used just now. Also for pieces in no order.
   virtual void MoveToHot(PieceId piece, EvictionOrder order) = 0;  // After Use, when it is in an order.
   virtual PieceId Coldest(EvictionOrder order) const = 0;          // kNoPiece: none.
   virtual PieceId Warmer(PieceId piece) const = 0;                 // The next after it in its order.

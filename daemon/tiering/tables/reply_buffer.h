@@ -2,8 +2,8 @@
 // in order: windows first (a reply may name them), then replies, then windows asked back, jobs opened and sessions
 // ended.
 //
-// Engine thread only. Replies with spans allocate nothing in steady state. The sink may submit requests while it is
-// told: those go to the next turn. Bounded by what may be outstanding: one reply a request.
+// Engine thread only. Replies with spans allocate nothing in steady state. The sink may submit requests from its
+// callbacks: their replies belong to the next turn. Bounded by the outstanding requests: one reply for each.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class ReplyBuffer {
   // A reply with spans: Begin, AddSpan …, End.
   void Begin(To to);
   void AddSpan(const proto::SpanRecord& span) { current().spans.push_back(span); }
-  // The span that the next one may continue, if any since Begin.
+  // The last span since Begin, which the next one may extend; null: none.
   proto::SpanRecord* LastSpan();
   void End(uint64_t value);
 
@@ -44,25 +44,25 @@ class ReplyBuffer {
   void WindowReturn(SessionId session, WindowIndex window);
   void JobOpened(JobId job, Status status) { current().openings.push_back({job, std::move(status)}); }
   void SessionEnded(SessionId session, Code code, const std::string& reason);
-  // Nothing more is said to it, but that it ended.
+  // Drops all replies and notices to the session, except that it ended.
   void Drop(SessionId session);
 
   bool empty() const;
-  void CheckInvariants() const;  // What each answer names is there.
+  void CheckInvariants() const;  // Each answer's spans, refusal and record exist.
   void Publish(ReplySink& sink);
 
  private:
   struct Entry {
-    SessionId session{};  // 0: forgotten.
+    SessionId session{};  // 0: dropped.
     uint64_t sequence = 0;
     uint64_t value = 0;
-    uint32_t first = 0;  // Index of its first span, of its refusal, of its tensor record.
-    uint32_t count = 0;  // Spans.
+    uint32_t first = 0;  // Index of its first span, its refusal, or its tensor record.
+    uint32_t count = 0;  // Of spans.
     enum class Kind : uint8_t { kSpans, kRefusal, kTensor } kind = Kind::kSpans;
   };
   struct Notice {
     SessionId session{};
-    memory::WindowShape window;  // Of a return only the index.
+    memory::WindowShape window;  // For a return, only its index is set.
   };
   struct Ending {
     SessionId session{};

@@ -1,5 +1,5 @@
-// Reports: what a unit finds out about requests and sessions above it. It does not call them: it reports, and they take
-// the reports in the same turn. Engine thread only.
+// Reports: events that a lower unit finds and a higher unit has to act on. The lower unit does not call the higher one:
+// it adds a report, which the higher one takes in the same turn. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace tier::tiering {
 
 // A read ended without the piece's bytes.
 struct FailedRead {
-  std::vector<uint64_t> waiters;  // That waited for it.
+  std::vector<uint64_t> waiters;  // The waiters of that read.
   TensorRef tensor;
   uint32_t piece = 0;  // Of the tensor.
-  Refusal refusal;     // What they are to hear.
+  Refusal refusal;     // The answer for these waiters.
 };
 
 // The memory of a window of this job could not be touched: its sessions are to end.
@@ -26,7 +26,7 @@ struct WindowFault {
   std::string reason;
 };
 
-// The store has answered a manifest: what the request that committed it is to hear.
+// The store has answered a commit: the outcome for the request that committed it.
 struct CommittedManifest {
   uint64_t waiter = 0;
   Outcome outcome;

@@ -1,4 +1,4 @@
-// RequestFigures: how many requests were answered how, and how long those that waited did. Engine thread only.
+// RequestFigures: how many requests were answered with which code, and how long waiters waited. Engine thread only.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace tier::tiering {
 class RequestFigures {
  public:
   void CountAnswer(proto::Op op, Code code) { ++answers_[static_cast<size_t>(op)][static_cast<size_t>(code)]; }
-  // Returns the nanoseconds.
+  // Returns `waited` in nanoseconds.
   uint64_t CountWait(base::Duration waited) {
     const auto nanoseconds = static_cast<uint64_t>(std::max<int64_t>(waited.count(), 0));
     const double seconds = static_cast<double>(nanoseconds) * 1e-9;

@@ -1,5 +1,5 @@
-// Scratch: vectors that keep their memory from one use to the next, so that the steady state allocates nothing. Nothing
-// in one of them means anything once the call that filled it has returned. Engine thread only.
+// Scratch: vectors that keep their memory from one use to the next, so that the steady state allocates nothing. The
+// content of a vector is only valid within the call that filled it. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace tier::tiering {
 struct JobState;
 
 struct Scratch {
-  std::vector<WaitItem> items;  // Of the request that is being looked at, resolved.
-  std::vector<uint32_t> order;  // Of those.
+  std::vector<WaitItem> items;  // Resolved items of the request that is being worked on.
+  std::vector<uint32_t> order;  // Indices of `items`, sorted.
   std::vector<base::PageRun> runs;
   std::vector<PieceId> given;
   std::vector<storage::TransferResult> results;

@@ -1,5 +1,5 @@
-// Serving: which request is served beyond its job's promise (memory/stalled), and which was so last. Engine thread
-// only.
+// Serving: the request that is served beyond its job's promise (memory/stalled), or the last one that was. Engine
+// thread only.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class Serving {
  public:
   bool any() const { return job_ != JobId{}; }
   JobId job() const { return job_; }
-  // The number of the request; of the last one, while none is served.
+  // The number of that request, or of the last one while none is served.
   uint64_t waiter() const { return waiter_; }
   base::TimePoint until() const { return until_; }
   void Begin(JobId job, uint64_t waiter, base::TimePoint until) {
@@ -26,7 +26,7 @@ class Serving {
     owed_since_ = now;
   }
 
-  // Somebody has been owed memory within its promise since then.
+  // Since then at least one job has been owed memory within its promise.
   base::TimePoint owed_since() const { return owed_since_; }
   void NoteNobodyOwed(base::TimePoint now) { owed_since_ = now; }
 

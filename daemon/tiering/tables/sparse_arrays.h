@@ -2,9 +2,9 @@
 // The pieces of a tensor and the bitmaps of updates are such arrays. A record keeps a SparseArray, two numbers, and no
 // pointer.
 //
-// An array is a radix tree of nodes of 64 entries, as high as its size asks for: one node up to 64 values, two levels
-// up to 4,096. An array of at most one value takes no node. What was never set reads 0 and takes no memory. Nodes never
-// move. Engine thread only.
+// An array is a radix tree of nodes of 64 entries, whose height depends on its size: one node up to 64 values, two
+// levels up to 4,096. An array of at most one value takes no node. A value that was never set reads 0 and takes no
+// memory. Nodes never move. Engine thread only.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace tier::tiering {
 
 struct SparseArray {
   uint32_t size = 0;
-  uint32_t root = 0;  // With at most one value: that. Else the number of its node + 1; 0: nothing was set.
+  uint32_t root = 0;  // In an array of at most one value, that value. Else the number of its node + 1; 0: none was set.
 };
 
 class SparseArrays {
@@ -34,7 +34,7 @@ class SparseArrays {
     return bytes;
   }
 
-  // REQUIRES, of each: number < array.size.
+  // REQUIRES for Get and Set: number < array.size.
   uint32_t Get(const SparseArray& array, uint32_t number) const {
     uint32_t at = array.root;
     for (uint32_t shift = ShiftOf(array.size); at != 0 && shift != 0;) {
@@ -44,10 +44,10 @@ class SparseArrays {
     return at;
   }
   void Set(SparseArray* array, uint32_t number, uint32_t value);
-  // At most `end`, with nothing set between the two; it looks at no more than one node of each level. REQUIRES: end >
-  // 0.
+  // A number of at most `end` with no value set from it up to `end`; looks at no more than one node of each level.
+  // REQUIRES: end > 0.
   uint32_t EndOfSet(const SparseArray& array, uint32_t end) const;
-  // All of it is as if never set.
+  // Unsets all values.
   void Clear(SparseArray* array);
 
   uint32_t nodes_used() const { return nodes_.used(); }

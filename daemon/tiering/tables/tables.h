@@ -1,8 +1,8 @@
 // Tables: the tables that every part of the engine works on, in one place. No behaviour of its own beyond finding
 // things.
 //
-// Each of them owns what it keeps: private members, a contract in its header, one way to change a record. The parts are
-// groups of functions over a Tables, each in its own header. Engine thread only.
+// Each table owns its records: private members, a contract in its header, one way to change a record. The units of the
+// engine are groups of functions over a Tables, each in its own header. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +81,7 @@ struct Tables {
     TIER_CHECK(session.id == waiter.session, "waiter {} of a session that is gone", waiter.number);
     return session;
   }
-  // The turn has no more work left for the waiter: it goes on in the next.
+  // The turn has no work left for the waiter, which continues in the next turn.
   Outcome WaitForNextTurn(const Waiter& waiter) {
     waits.ContinueNextTurn(waiter.number);
     turn.NoteProgress();
@@ -89,7 +89,7 @@ struct Tables {
   }
   bool Alive(TensorRef ref) const { return ref.index != kNoTensor && tensors[ref.index].salt == ref.salt; }
   TensorRef RefOf(TensorIndex index) const { return {index, tensors[index].salt}; }
-  // Likewise of a piece that is still to be made.
+  // Piece `number` of the tensor; kPieceToCome if it is still to be made.
   const Piece& PieceOf(const Tensor& tensor, uint32_t number) const {
     const PieceId id = tensors.PieceOf(tensor, number);
     return id == kNoPiece ? kPieceToCome : pieces[id];

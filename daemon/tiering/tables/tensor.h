@@ -1,8 +1,8 @@
 // Tensor: an id in a namespace of a job, a size, and the list of its pieces. Engine thread only.
 //
 // A one-piece tensor costs a Tensor, a Piece and a table entry, nothing else. Pieces are made when a range that holds
-// them is first leased, so that a tensor of terabytes is created at once. A tensor that was freed
-// while leases or transfers stand is *detached*: its id may be used again, its pieces go when the last of them ends.
+// them is first leased, so that a tensor of terabytes is created at once. A tensor that was freed while it has leases
+// or transfers is *detached*: its id may be used again, its pieces are freed when the last lease or transfer ends.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,12 @@ constexpr uint32_t Value(JobIndex index) { return static_cast<uint32_t>(index); 
 
 // Tensor::flags.
 inline constexpr uint8_t kVisible = 1u << 0;   // Every byte was sealed once.
-inline constexpr uint8_t kDetached = 1u << 1;  // Freed; out of the table.
+inline constexpr uint8_t kDetached = 1u << 1;  // Freed; no longer in the table.
 inline constexpr uint8_t kUnnamed = 1u << 2;   // Waits to take another's place (replace.h); in no table, no namespace.
 inline constexpr uint8_t kSwapping = 1u << 3;  // A session has an unfinished swap_out over it (update_table.h).
-inline constexpr uint8_t kAwaitedTensor = 1u << 4;  // A request waits at it or one of its pieces, or did (WaitTable).
+inline constexpr uint8_t kAwaitedTensor = 1u << 4;  // A request waits or waited at it or a piece of it (WaitTable).
 inline constexpr uint8_t kPartlySealed = 1u << 5;   // Not visible, and some ranges were sealed (TensorSlab).
-inline constexpr uint8_t kSharded = 1u << 6;        // Created so: sessions divide it, step by step (update_table.h).
+inline constexpr uint8_t kSharded = 1u << 6;  // Created as sharded: sessions divide it, step by step (update_table.h).
 
 enum class UpdateIndex : uint32_t {};
 inline constexpr UpdateIndex kNoUpdate{UINT32_MAX};
@@ -36,15 +36,15 @@ struct Tensor {
   uint64_t id = 0;
   uint64_t size = 0;       // Bytes, > 0.
   uint64_t creator = 0;    // Session, until it is visible.
-  SparseArray pieces;      // Value + 1 of each piece that was made. Only the TensorSlab reads and changes it.
-  uint32_t ram_pages = 0;  // RAM of all its pieces.
-  uint32_t ssd_pages = 0;  // Their extents. Only pieces/residency changes the two counts.
+  SparseArray pieces;      // PieceId + 1 of each made piece. Only the TensorSlab reads and changes it.
+  uint32_t ram_pages = 0;  // In RAM, of all its pieces.
+  uint32_t ssd_pages = 0;  // Of their extents. Only pieces/residency changes the two counts.
   uint32_t piece_count = 0;
   uint32_t generation = 0;
-  uint32_t salt = 0;  // Rises when the tensor is detached: what refers to it by TensorRef is then stale.
+  uint32_t salt = 0;  // Rises when the tensor is detached, so that each TensorRef to it is stale.
   uint32_t lease_count = 0;
   uint32_t transfer_count = 0;   // Pieces on their way to or from a device.
-  uint32_t torn_count = 0;       // Torn pieces, and one for a broken update: not 0 means it answers TORN.
+  uint32_t torn_count = 0;       // Torn pieces, and one for a broken update; if not 0 it answers TORN.
   TensorIndex next = kNoTensor;  // In its namespace.
   TensorIndex previous = kNoTensor;
   UpdateIndex updates = kNoUpdate;  // Head of its list. Only the UpdateTable changes it.
@@ -59,8 +59,8 @@ struct Tensor {
   }
 };
 
-// Separate ranges in which a tensor may be created: sealed ones, and those under leases. A range that touches a sealed
-// one is always given.
+// The most separate ranges, sealed or under leases, in which a tensor may be created. A range that touches a sealed one
+// is always granted.
 inline constexpr uint64_t kCreationRangesMax = uint64_t{1} << 16;
 
 // Names a tensor from queues that do not keep it alive.

@@ -1,5 +1,5 @@
-// TensorSlab: the tensors' records, with what each of them has besides: which piece has which number, and, while a
-// tensor is created by ranges, which bytes were sealed. How a tensor is found by its id stands in tensor_table.h.
+// TensorSlab: the tensors' records, with which piece has which number and, while a tensor is created by ranges, which
+// bytes were sealed. tensor_table.h finds a tensor by its id.
 //
 // A record changes through Edit alone. Engine thread only. Invariant: a tensor has sealed ranges exactly while it has
 // the flag kPartlySealed.
@@ -25,7 +25,7 @@ class TensorSlab {
   uint32_t capacity() const { return tensors_.capacity(); }
   uint32_t used() const { return tensors_.used(); }
 
-  // kNoPiece: it was not made yet. Every piece of a visible tensor was. REQUIRES: a number of the tensor.
+  // kNoPiece: the piece was not made yet. All pieces of a visible tensor were made. REQUIRES: a number of the tensor.
   PieceId PieceOf(const Tensor& tensor, uint32_t number) const {
     return PieceId{pieces_.Get(tensor.pieces, number) - 1};
   }
@@ -33,13 +33,13 @@ class TensorSlab {
   void SetPiece(TensorIndex index, uint32_t number, PieceId piece) {
     pieces_.Set(&tensors_.Edit(index).pieces, number, Value(piece) + 1);
   }
-  // At most `end`, with no piece made between the two; as SparseArrays::EndOfSet.
+  // A number of at most `end` with no piece made from it up to `end` (SparseArrays::EndOfSet).
   uint32_t EndOfPieces(const Tensor& tensor, uint32_t end) const { return pieces_.EndOfSet(tensor.pieces, end); }
   void ClearPieces(TensorIndex index) { pieces_.Clear(&tensors_.Edit(index).pieces); }
 
-  // Null: no range was sealed, or all of them.
+  // Null: no range was sealed, or all of the tensor was.
   const IntervalSet* SealedOf(TensorIndex index) const;
-  // How many of its ranges had to be moved for it.
+  // Returns how many of its ranges had to be moved.
   size_t AddSealed(TensorIndex index, uint64_t begin, uint64_t end);
   void ClearSealed(TensorIndex index);
 

@@ -1,8 +1,8 @@
 // TensorTable: finds a tensor by (job, space, id). Open addressing with linear probing; an entry is the tensor's index
 // and 32 bits of its hash, so that a probe of a wrong entry costs no second cache line.
 //
-// It doubles at 3/4 full, and moves its entries some at a time: each later insertion or removal takes a few over, so
-// that none of them takes longer the more tensors there are. Until then both halves are searched. Engine thread only.
+// It doubles when it is 3/4 full, and moves its entries some at a time: each later insertion or removal moves a few, so
+// that no operation takes longer with more tensors. Until all are moved both halves are searched. Engine thread only.
 // No allocation in steady state. Invariant: entries + tombstones < capacity, of each half.
 #pragma once
 
@@ -24,7 +24,7 @@ struct TensorKey {
 
 class TensorTable {
  public:
-  // `seed`: clients choose ids, and could choose such as all fall into one place if they knew it.
+  // `seed` is secret: clients choose ids, and with the seed could choose ids that all fall into one place.
   TensorTable(const TensorSlab& tensors, uint64_t seed);
 
   uint64_t HashOf(const TensorKey& key) const;
@@ -32,7 +32,7 @@ class TensorTable {
   TensorIndex Find(const TensorKey& key) const { return Find(key, HashOf(key)); }
   TensorIndex Find(const TensorKey& key, uint64_t hash) const;
   void Prefetch(uint64_t hash) const { __builtin_prefetch(&new_.entries[hash & new_.mask]); }
-  // What the first probe of this hash would name, for fetching it ahead. kNoTensor: nothing.
+  // The tensor at the first probe of this hash, to fetch its record into the cache ahead. kNoTensor: none.
   TensorIndex Hint(uint64_t hash) const;
   void Insert(const TensorKey& key, TensorIndex index);  // REQUIRES: not present.
   void Erase(const TensorKey& key);                      // REQUIRES: present.
@@ -49,7 +49,7 @@ class TensorTable {
   struct FreeDeleter {
     void operator()(Entry* entries) const { std::free(entries); }
   };
-  // Its pages come from the system as they are first touched: making one is quick, however large it is.
+  // Its pages come from the system when they are first touched: making one is quick, however large it is.
   struct Half {
     std::unique_ptr<Entry[], FreeDeleter> entries;
     uint64_t mask = 0;
@@ -70,8 +70,8 @@ class TensorTable {
   const TensorSlab& tensors_;
   const uint64_t seed_;
   Half new_;
-  Half old_;                // Its entries are being moved; without any, it is empty.
-  uint64_t next_move_ = 0;  // Entries of the old half below it were moved.
+  Half old_;                // The half whose entries are being moved; empty if there is none.
+  uint64_t next_move_ = 0;  // Entries of the old half below this were moved.
 };
 
 }  // namespace tier::tiering

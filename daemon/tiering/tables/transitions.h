@@ -27,7 +27,7 @@ inline constexpr auto kMoves = [] {
   using enum Copies;
   using enum Activity;
   return std::to_array<Move>({
-      // Creation: ranges are leased and sealed until every byte was; or the creator gives up or dies.
+      // Creation: ranges are leased and sealed until every byte was sealed; or the creator gives up or dies.
       {{kFreed, kNone}, {kCreating, kNone}},
       {{kCreating, kNone}, {kCreating, kLeasedWrite}},
       {{kCreating, kLeasedWrite}, {kCreating, kNone}},
@@ -93,7 +93,7 @@ constexpr bool IsLegalMove(PieceState from, PieceState to) {
   return (kLegalMoves[StateNumber(from)] >> StateNumber(to) & 1) != 0;
 }
 
-// Whether anything may ever be in this state.
+// Whether a piece may ever be in this state.
 constexpr bool IsLegalState(PieceState state) {
   if (state == PieceState{}) return true;
   for (const Move& move : kMoves) {

@@ -23,7 +23,7 @@ class Turn {
   void NoteProgress(bool progress = true) { progress_ |= progress; }
   bool TakeProgress() { return std::exchange(progress_, false); }
 
-  // The replies of this turn are told. How many turns have told theirs.
+  // The replies of this turn are being published. publications() counts such turns.
   void NotePublication() { ++publications_; }
   uint32_t publications() const { return publications_; }
 

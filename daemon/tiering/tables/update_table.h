@@ -1,22 +1,22 @@
 // UpdateTable: what sessions are changing in tensors that others can name. Engine thread only.
 //
 // One record for each (session, tensor), from the first seal of a part on. It holds the pieces sealed by hand since it
-// was opened, and the swap_out of the session that has sealed some of its range and not the rest. When the session ends
-// with either, the record loses its session and is *broken*: the tensor is TORN until the pieces of `torn` were
+// was opened, and the session's unfinished swap_out, which has sealed a part of its range. If the session ends with
+// either of them, the record loses its session and is *broken*: the tensor is TORN until the pieces of `torn` are
 // rewritten. A tensor has at most one broken record.
 //
-// A step of the session ends what was changed by hand in all of its records at once, however many there are: a record
-// knows the step in which it was changed, and what was changed in an earlier one counts no more (HasChanged). Such
-// records are settled later, some in each turn. When a session ends, its records are broken one after the other, and
-// until its turn comes a record is one that nobody may pass (ending()).
+// A step of the session ends the changes by hand in all of its records at once, however many there are: a record has
+// the step in which it was changed, and changes of an earlier step count no more (HasChanged). Such records are settled
+// later, some in each turn. When a session ends, its records are broken one after the other; until a record is broken,
+// other sessions wait at it (ending()).
 //
-// Of a sharded tensor a record has a *shard* too: the bytes that the session wrote, and the number of the step in which
-// it wrote last. A record with a shard stays when its update is finished. When its session ends and the tensor is not
-// torn, the record loses its session and is *left*: the bytes stay as they are, in a step that nobody goes on from. A
-// tensor has at most one left record, which takes the shards of all sessions that have ended in that step.
+// In a sharded tensor a record also has a *shard*: the bytes that the session wrote, and the number of the step in
+// which it wrote last. A record with a shard stays when its update is finished. When its session ends and the tensor is
+// not torn, the record loses its session and is *left*: the bytes stay as they are, in a step that no session
+// continues. A tensor has at most one left record, which takes the shards of all sessions that have ended in that step.
 //
-// The table keeps the records, their lists, and the flag kSwapping of a tensor. What opens and ends an update, and what
-// that means to a tensor, stands in leases/updates.h.
+// The table keeps the records, their lists, and the flag kSwapping of a tensor. leases/updates.h decides what opens and
+// ends an update, and what that means for a tensor.
 //
 // Invariants: an open record has changed some pieces by hand but not all, or has an unfinished swap_out, or a shard;
 //   `swap` and `torn` lie in the tensor; kSwapping is set exactly while a record of the tensor has an unfinished
@@ -52,7 +52,7 @@ struct PieceRange {
 
 struct Shard {
   uint64_t number = 0;  // SessionRecord::step when the session sealed one of the bytes last.
-  // From the first to the last that it sealed, without what others have sealed since at either end.
+  // From the first to the last byte that it sealed, without bytes at either end that other sessions have sealed since.
   IntervalSet::Interval bytes;
 
   bool empty() const { return bytes.begin == bytes.end; }
@@ -62,15 +62,15 @@ struct Update {
   TensorIndex tensor = kNoTensor;
   uint16_t session = 0;  // Index, while it is open.
   bool open = false;
-  uint32_t step = 0;  // Of the session, while it is open: its steps when this was opened, or changed by hand last.
+  uint32_t step = 0;  // While it is open: the session's step count when it was opened, or last changed by hand.
   UpdateIndex next_of_tensor = kNoUpdate;
   UpdateIndex previous_of_tensor = kNoUpdate;
   UpdateIndex next_of_session = kNoUpdate;
   UpdateIndex previous_of_session = kNoUpdate;
   PieceRange swap;      // Of the unfinished swap_out; empty: there is none.
-  PieceRange torn;      // Broken: to be rewritten.
-  uint64_t commit = 0;  // The manifest commit that ends what was changed by hand; 0: none, or changed again since.
-  PieceSet changed;     // Open: sealed by hand. Broken: rewritten since.
+  PieceRange torn;      // Of a broken record: to be rewritten.
+  uint64_t commit = 0;  // The manifest commit that ends the changes by hand; 0: none, or changed again since.
+  PieceSet changed;     // Of an open record: sealed by hand. Of a broken one: rewritten since.
   PieceSet swapped;     // Sealed by the unfinished swap_out.
   Shard shard;          // Of a sharded tensor.
 
@@ -84,57 +84,57 @@ class UpdateTable {
   UpdateTable& operator=(const UpdateTable&) = delete;
 
   const Update& operator[](UpdateIndex index) const { return updates_[index]; }
-  // The piece is one of its `changed`.
+  // The piece is in its `changed`.
   bool Changed(UpdateIndex index, uint32_t piece) const { return sets_.Contains(updates_[index].changed, piece); }
-  // The open one of the session, or the broken one. kNoUpdate: there is none.
+  // The session's open record, or the broken one of the tensor. kNoUpdate: there is none.
   UpdateIndex Find(TensorIndex tensor, uint16_t session) const;
   UpdateIndex FindBroken(TensorIndex tensor) const;
-  // The shards of the tensor are all of steps of one number.
+  // All shards of the tensor have the same step number.
   bool InStep(TensorIndex tensor) const;
   UpdateIndex FirstOf(TensorIndex tensor) const { return tensors_[tensor].updates; }
   UpdateIndex FirstOfSession(uint16_t session) const {
     return session < sessions_.size() ? sessions_[session].head : kNoUpdate;
   }
-  // It is open, and holds pieces that were changed by hand in the session's present step.
+  // The record is open, and holds pieces that were changed by hand in the session's present step.
   bool HasChanged(UpdateIndex index) const {
     const Update& update = updates_[index];
     return update.open && !update.changed.empty() && update.step == sessions_[update.session].step;
   }
-  // The session has ended, and has not broken this one yet.
+  // The record's session has ended, and the record is not broken yet. any_ending: there may be such records.
   bool any_ending() const { return ending_sessions_ != 0; }
   bool ending(UpdateIndex index) const { return updates_[index].open && sessions_[updates_[index].session].ending; }
   // Tensors of which the session has an unfinished swap_out.
   uint32_t swap_count(uint16_t session) const { return session < sessions_.size() ? sessions_[session].swaps : 0; }
 
-  // The open one of the session, made if there is none. The caller adds to it before anybody looks.
+  // The session's open record, made if there is none. The caller adds to it before it calls another function.
   UpdateIndex Open(TensorIndex tensor, uint16_t session);
   void AddChanged(UpdateIndex index, PieceRange pieces);
-  // REQUIRES: open; no unfinished swap_out, or of the same range.
+  // REQUIRES: open; no unfinished swap_out, or one of the same range.
   void AddSwapped(UpdateIndex index, PieceRange range, PieceRange pieces);
-  // The record goes where nothing is left of it. REQUIRES: open.
+  // Each of the three removes the record if it is empty then. REQUIRES: open.
   void EndSwap(UpdateIndex index);
   void EndChanged(UpdateIndex index);
   void EndBoth(UpdateIndex index);
-  // The session has sealed these bytes in its step of that number: they are of no other shard. Returns how many records
-  // it went through. REQUIRES: open, of a sharded tensor.
+  // The session has sealed these bytes in its step of that number: they leave all other shards. Returns how many
+  // records it looked at. REQUIRES: open, of a sharded tensor.
   uint32_t AddToShard(UpdateIndex index, uint64_t number, IntervalSet::Interval bytes);
-  // The tensor has no shards any more: it is one content, or all of it is to be rewritten.
+  // Removes the shards of the tensor: it is one content, or all of it is to be rewritten.
   void ClearShards(TensorIndex tensor);
-  // The session ends: its shard stays, and nothing else. REQUIRES: open; without a shard, or InStep.
+  // The session ends: only its shard stays. REQUIRES: open; without a shard, or InStep.
   void Leave(UpdateIndex index);
-  // What the session has changed by hand until now is finished.
+  // The session's changes by hand until now are finished.
   void EndStep(uint16_t session);
-  // One record of an earlier step is settled. False: there is none.
+  // Settles one record of an earlier step. False: there is none.
   bool SettleOne();
   bool any_to_settle() const { return !settling_.empty(); }
-  // Its records are to be broken. REQUIRES: it opens no more of them, until all of its records are gone.
+  // The session ends, and its records are to be broken. REQUIRES: it opens no record until all of them are gone.
   void BeginEnding(uint16_t session);
   void SetCommit(UpdateIndex index, uint64_t commit) { updates_.Edit(index).commit = commit; }
   void Remove(UpdateIndex index);
-  // The pieces are to be rewritten, beside those that were before: what was rewritten counts no more. True: the tensor
-  // had no broken record.
+  // The pieces are to be rewritten, in addition to the torn ones; pieces rewritten so far count no more. True: the
+  // tensor had no broken record.
   bool AddTorn(TensorIndex tensor, PieceRange pieces);
-  // True: that was all of it, and the broken record is gone. REQUIRES: broken.
+  // True: all torn pieces are rewritten, and the broken record is gone. REQUIRES: broken.
   bool AddRewritten(UpdateIndex index, PieceRange pieces);
 
   uint32_t used() const { return updates_.used(); }
@@ -143,9 +143,9 @@ class UpdateTable {
  private:
   struct OfSession {
     UpdateIndex head = kNoUpdate;    // Newest step first.
-    UpdateIndex oldest = kNoUpdate;  // That is not settled: those behind it have a shard or a swap_out.
+    UpdateIndex oldest = kNoUpdate;  // The oldest that is not settled: those behind it have a shard or a swap_out.
     uint32_t swaps = 0;
-    uint32_t step = 0;      // Steps that it, and those that had its index before, have ended.
+    uint32_t step = 0;      // Steps ended by it, and by earlier sessions of its index.
     bool settling = false;  // In settling_.
     bool ending = false;
   };
@@ -163,7 +163,7 @@ class UpdateTable {
   void Refresh(UpdateIndex index);
 
   TensorSlab& tensors_;
-  const JobTable& jobs_;  // Whose users are charged.
+  const JobTable& jobs_;  // To charge their users.
   Slab<Update, UpdateIndex> updates_;
   PieceSets sets_;
   std::vector<OfSession> sessions_;  // By index.

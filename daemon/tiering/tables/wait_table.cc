@@ -117,7 +117,7 @@ void WaitTable::MakeReady(uint64_t number) {
   ready_queues_.push_back(Value(entry.waiter.job->index));
 }
 
-// Its place in the queue for room stays until it runs: nobody who came later takes room meanwhile.
+// It stays in the queue for room until it has run: no later request takes room meanwhile.
 Waiter& WaitTable::Take(uint64_t number) {
   Entry& entry = EntryOf(number);
   TIER_CHECK(!entry.running, "request {} runs already", number);

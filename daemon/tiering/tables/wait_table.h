@@ -1,16 +1,17 @@
 // WaitTable: requests that wait, where each of them waits, and which are to be looked at. Engine thread only.
 //
-// A waiter is *ready* (to be looked at, in the order of arrival), *running* (being looked at), or it waits at one or
-// more places: pieces, tensors, room in its job, a write of its job, the turn of its session to list, its deadline
-// alone. An event is told to the table by the unit that causes it, and wakes exactly those that wait at its place.
-// A unit that looks at a waiter takes it out of all places (Take), and either removes it or says where it waits next.
+// A waiter is *ready* (to be continued, in the order of arrival), *running* (being continued), or it waits at one or
+// more places: pieces, tensors, room in its job, a write of its job, its turn in its session to list, its deadline
+// alone. The unit that causes an event calls the table, which wakes exactly the waiters at the place of that event. A
+// unit that continues a waiter takes it out of all places (Take), and either removes it or says where it waits next.
 //
-// Room of a job is given in the order of arrival. An event there wakes the first of its waiters, and those whose
-// sessions hold leases: these may pass (requests/lease_wait). When the first one leaves, the next becomes ready.
+// Room of a job is given in the order of arrival. An event there wakes the first waiter, and those whose sessions hold
+// leases, which may pass others (requests/lease_wait). When the first one leaves, the next becomes ready.
 //
-// Invariants: a waiter that is not running is ready or waits somewhere; it stands in the queue of one job; a piece at
-//   which somebody waits has the flag kAwaited, its tensor kAwaitedTensor; shortage_pages of a job is what the first
-//   of its waiters that lack pages needs.
+// Invariants: a waiter that is not running is ready or waits at a place; it is in the queue of one job; a piece at
+// which
+//   a request waits has the flag kAwaited, its tensor kAwaitedTensor; shortage_pages of a job is what the first of its
+//   waiters that lack pages needs.
 #pragma once
 
 #include <algorithm>
@@ -35,11 +36,11 @@ class WaitTable {
   WaitTable(const WaitTable&) = delete;
   WaitTable& operator=(const WaitTable&) = delete;
 
-  // Jobs. `job` stays where it is until CloseQueue. REQUIRES for that: nobody waits in it.
+  // Jobs. `job` keeps its address until CloseQueue. REQUIRES for CloseQueue: no request of the job waits.
   void OpenQueue(JobState& job);
   void CloseQueue(JobState& job);
 
-  // Records, charged to the job's user. Add gives the number; the waiter is running then.
+  // Records, charged to the job's user. Add sets the number; the waiter is running then.
   Waiter& Add(Waiter waiter);
   void Remove(uint64_t number);          // REQUIRES: there.
   static void Recharge(Waiter& waiter);  // Its items have changed.
@@ -51,18 +52,18 @@ class WaitTable {
   std::vector<uint64_t> ListSession(uint16_t session_index) const;
   uint64_t FirstOfSession(uint16_t session_index) const;  // 0: there is none.
 
-  // Somebody waits, or did since the last ListReadyJobs.
+  // A request waits, or did since the last ListReadyJobs.
   bool any_listed() const { return !entries_.empty() || !ready_queues_.empty() || !untimed_.empty(); }
-  // Running. Jobs that have somebody ready, in no order.
+  // Ready waiters. ListReadyJobs: jobs that have one, in no order.
   void ListReadyJobs(std::vector<JobState*>* jobs);
   bool any_ready() const;
   bool ready(uint64_t number) { return EntryOf(number).ready; }
-  // The next one after the last that was given out; 0 at the end, and then from the start.
+  // The next ready waiter after the last that was given; 0 at the end, and then from the start.
   uint64_t NextReady(const JobState& job);
   Waiter& Take(uint64_t number);
-  // The one that NextReady gave last was not taken: it gives that one again.
+  // The waiter that NextReady gave last was not taken: NextReady gives it again.
   void GiveAgain(const JobState& job) { --QueueOf(job).last_given; }
-  // The turn has no more work left for it: the next one goes on.
+  // The turn has no work left for the waiter: it continues in the next turn.
   void ContinueNextTurn(uint64_t number) { MakeReady(number); }
 
   // Where a running waiter waits from now on. Several places may be named: the first event at one of them wakes it.
@@ -71,7 +72,7 @@ class WaitTable {
   void WaitForWrite(uint64_t number);
   void WaitToList(uint64_t number);
   void WaitForStore(uint64_t number);
-  // An event at each of them wakes it; one at the tensor as a whole does at once.
+  // The waiter is woken by an event at every one of these pieces, or by one at a tensor as a whole.
   struct Place {
     TensorIndex tensor = kNoTensor;
     uint32_t piece = 0;
@@ -80,26 +81,26 @@ class WaitTable {
   };
   void WaitForReads(uint64_t number, std::span<const Place> reads);
   struct RoomWait {
-    uint64_t lacking_pages = 0;  // 0: what it lacks is not pages (leases), or it was not looked at.
-    bool may_pass = false;       // Any event looks at it, not only those for the first.
-    bool leaseless = false;      // Its session holds no lease: the first one looks at it.
-    // From then on nobody passes it. None: it did not try.
+    uint64_t lacking_pages = 0;  // 0: it lacks leases, not pages, or was not tried.
+    bool may_pass = false;       // Any event wakes it, not only those for the first.
+    bool leaseless = false;      // Its session holds no lease: its first lease wakes it.
+    // From then on no waiter passes it. None: it did not try.
     std::optional<base::TimePoint> closes_at;
   };
   void WaitForRoom(uint64_t number, const RoomWait& wait);
 
-  // Room. Somebody who came before `number` waits for it.
+  // Room. A waiter that came before `number` waits for room.
   bool RoomTakenBefore(const JobState& job, uint64_t number) const;
-  // Somebody waits for room, or did at the last ListShortJobs.
+  // A request waits for room, or did at the last ListShortJobs.
   bool any_for_room() const { return !room_queues_.empty() || !short_jobs_.empty(); }
   // Jobs in which a request lacks pages, as of the last ListShortJobs.
   void ListShortJobs();
   const std::vector<JobState*>& short_jobs() const { return short_jobs_; }
-  // What the first of a job's requests that lack pages still needs, and its number; 0: there is none.
+  // The pages that the first request of the job that lacks pages still needs, and its number; 0: there is none.
   uint64_t shortage_pages(const JobState& job) const { return QueueOf(job).shortage_pages; }
   uint64_t shortage_waiter(const JobState& job) const { return QueueOf(job).shortage_waiter; }
   bool anybody_waits_for_room(const JobState& job) const { return !QueueOf(job).room.empty(); }
-  // Somebody who came before `number` and tried may no longer be passed. REQUIRES: `now` does not go back.
+  // A waiter that came before `number` and tried may no longer be passed. REQUIRES: `now` does not go back.
   bool RoomClosedBefore(const JobState& job, uint64_t number, base::TimePoint now);
 
   // Events.
@@ -109,7 +110,7 @@ class WaitTable {
     WakePlace({piece.tensor, piece.number});
     pieces_.Edit(id).clear(kAwaited);
   }
-  // A session has a lease of the piece now: its own requests there look again.
+  // The session has a lease of the piece now: wakes its own requests there.
   void OnLeaseGranted(const Piece& piece, uint16_t session_index);
   void OnTensorChanged(TensorIndex tensor) {
     if (tensors_[tensor].has(kAwaitedTensor)) WakeTensor(tensor);
@@ -120,16 +121,16 @@ class WaitTable {
   void OnRoom(const JobState& job) {
     if (!room_queues_.empty()) WakeForRoom(job);
   }
-  void OnRoomEverywhere();  // The arena has more to give, or gives it to others.
+  void OnRoomEverywhere();  // The arena has more memory, or other entitlements changed.
   void OnWrite(const JobState& job);
   void OnListed(uint16_t session_index);
   void OnFirstLease(uint16_t session_index);
-  // Who waits for a read of that piece. They stay.
+  // The waiters for a read of that piece. They keep waiting.
   std::vector<uint64_t> ReadersAt(const Piece& piece) const;
 
   // Deadlines.
   void TimeNew(base::TimePoint now, base::Duration timeout_default);
-  std::optional<base::TimePoint> NextDeadline() const;  // Now, where some are still to be timed.
+  std::optional<base::TimePoint> NextDeadline() const;  // Now, if some are still to be timed.
   uint64_t NextExpired(base::TimePoint now) const;      // 0: none.
   void DropDeadline(uint64_t number);
 
@@ -138,7 +139,7 @@ class WaitTable {
   void ForEach(Visit visit) const {
     for (const auto& [number, entry] : entries_) visit(entry.waiter);
   }
-  // Calls visit(waiter, reads) for each that is not ready; `reads`: the reads that it still waits for.
+  // Calls visit(waiter, reads) for each waiter that is not ready; `reads`: the reads that it still waits for.
   template <typename Visit>
   void ForEachAsleep(Visit visit) const {
     for (const auto& [number, entry] : entries_) {
@@ -156,8 +157,8 @@ class WaitTable {
 
   struct Entry {
     Waiter waiter;
-    std::vector<Place> places;  // Those of reads that have ended too, which are in `places_` no more.
-    uint32_t reads_left = 0;    // Not 0: its places are reads, and all of them are waited for.
+    std::vector<Place> places;  // Also those of ended reads, which are no longer in `places_`.
+    uint32_t reads_left = 0;    // Not 0: its places are reads, and it waits for all.
     bool running = false;
     bool ready = false;
     bool room = false;
@@ -165,7 +166,7 @@ class WaitTable {
     bool listing = false;
     bool store = false;
     bool leaseless = false;  // It waits for room, and its session has no lease.
-    bool left_room = false;  // It waited for room when it was taken, and does not now.
+    bool left_room = false;  // It waited for room when it was taken, and no longer does.
     uint64_t lacking_pages = 0;
     base::TimePoint closes_at = kNever;
   };
@@ -179,10 +180,10 @@ class WaitTable {
     std::set<uint64_t> all;
     std::set<uint64_t> ready;
     std::set<uint64_t> room;
-    std::set<uint64_t> passing;                              // Of room: may_pass.
-    std::set<uint64_t> lacking;                              // Of room: lacking_pages != 0.
-    std::set<std::pair<base::TimePoint, uint64_t>> closing;  // Of room: those that may be passed until then,
-    std::set<uint64_t> closed;                               // and those for which that time is past.
+    std::set<uint64_t> passing;                              // Those of `room` that may pass.
+    std::set<uint64_t> lacking;                              // Those of `room` that lack pages.
+    std::set<std::pair<base::TimePoint, uint64_t>> closing;  // Those of `room` that may be passed until a time,
+    std::set<uint64_t> closed;                               // and those whose time is past.
     std::set<uint64_t> write;
   };
 
@@ -208,11 +209,11 @@ class WaitTable {
   std::unordered_map<uint64_t, Entry> entries_;
   std::vector<Queue> queues_;  // By the indices of jobs.
   std::vector<uint32_t> ready_queues_;
-  std::set<uint32_t> room_queues_;  // With somebody who waits for room.
+  std::set<uint32_t> room_queues_;  // Queues in which a request waits for room.
   std::set<PlaceOf> places_;
   std::set<std::pair<uint16_t, uint64_t>> by_session_;  // Index, number.
-  std::set<std::pair<uint16_t, uint64_t>> listing_;     // Of them: who waits to list,
-  std::set<std::pair<uint16_t, uint64_t>> leaseless_;   // and who waits for room without a lease.
+  std::set<std::pair<uint16_t, uint64_t>> listing_;     // Of these, those that wait to list,
+  std::set<std::pair<uint16_t, uint64_t>> leaseless_;   // and those that wait for room without a lease.
   std::set<std::pair<base::TimePoint, uint64_t>> deadlines_;
   std::vector<uint64_t> untimed_;
   base::TimePoint timed_at_;  // When TimeNew was called last.

@@ -1,11 +1,11 @@
 // Waiter: a request that could not be answered at once. One record for what all requests have in common, and one for
 // each kind of request. Engine thread only.
 //
-// A request for leases has two stages: *conflict* (a lease of somebody else, an unsealed tensor, a transfer in the way:
-// it holds nothing) and *reserved* (nothing conflicts and there was room for all of it; its pieces are pinned while
+// A request for leases has two stages: *conflict* (a lease of another session, an unsealed tensor or a transfer blocks
+// it: it holds nothing) and *reserved* (nothing conflicts and there was room for all of it; its pieces are pinned while
 // bytes are read). A request that is short of room holds none, so two requests never hold half of what each needs.
 //
-// Where a waiter waits, and what wakes it, is the WaitTable's business.
+// The WaitTable knows where a waiter waits, and what wakes it.
 #pragma once
 
 #include <chrono>
@@ -32,30 +32,30 @@ struct PieceCursor {
   uint32_t piece = 0;  // Of the tensor.
 };
 
-// How far a request that looks at every piece of its tensors has come.
+// The progress of a request that looks at every piece of its tensors.
 struct Scan {
   uint32_t item = 0;
-  uint32_t piece = 0;  // Of the item's.
+  uint32_t piece = 0;  // Of the item.
   uint64_t ram_bytes = 0;
   uint64_t ssd_bytes = 0;
 };
 
-// What a request that named no tensor has listed of everything there is (requests/enumeration.h).
+// How many tensors a request that named none has listed (requests/enumeration.h).
 enum class Enumeration : uint8_t {
-  kWhole,      // All of it; likewise what was named.
+  kWhole,      // All tensors; also of a request that named its tensors.
   kOwn,        // Some of the session's namespace.
-  kInherited,  // All of that, and some of what the job's sessions inherited.
-  kShared,     // All of those, where they were asked for, and some of the shared one.
+  kInherited,  // All of the session's, and some that the job's sessions inherited.
+  kShared,     // All of both, where they were asked for, and some of the shared namespace.
 };
 inline constexpr uint32_t kAllNamed = UINT32_MAX;
 
 struct Listing {
   Enumeration stage = Enumeration::kWhole;
-  SessionId session{};                 // Of a persist: whose namespace is gone through.
-  uint32_t first_unnamed = kAllNamed;  // Items from here on are others' as much: a flush that named nothing found them.
+  SessionId session{};                 // Of a persist: the session whose namespace is being listed.
+  uint32_t first_unnamed = kAllNamed;  // Items from here on are shared or inherited, and were not named.
 };
 
-// What stood in the way of a request at its last look.
+// The conflict of a request at its last attempt.
 struct Conflict {
   bool blocked = false;
   PieceCursor at;
@@ -64,12 +64,12 @@ struct Conflict {
 // A create or an acquire.
 struct LeaseWait {
   Conflict conflict;
-  TensorRef place;              // Pinned: the tensor that it will replace, whose RAM it counts on (replace.h).
-  bool pinned = false;          // Its pieces are.
+  TensorRef place;              // The tensor that it will replace, pinned, whose RAM it counts on (replace.h).
+  bool pinned = false;          // Its pieces are pinned.
   bool claims = false;          // Has entries in its job's Claims.
-  bool missed = false;          // Was counted as not in RAM when asked for.
-  bool starved = false;         // Had no room at the last look.
-  uint64_t needed_pages = 0;    // Without room at the last look.
+  bool missed = false;          // It counts as a miss (acquire_misses).
+  bool starved = false;         // It got no room at the last attempt.
+  uint64_t needed_pages = 0;    // Pages without room at the last attempt.
   uint64_t write_failures = 0;  // Of the job when it came.
 };
 
@@ -79,21 +79,21 @@ struct FreeWait {
 
 struct FlushWait {
   Listing listing;
-  uint32_t checked = 0;  // Items that were looked at for damage, once everything was on SSD.
-  PieceCursor written;   // What lies before it is on SSD.
-  bool corrupt = false;  // A copy on SSD is, there.
+  uint32_t checked = 0;  // Items that were checked for damage, after all were on SSD.
+  PieceCursor written;   // All pieces before it are on SSD.
+  bool corrupt = false;  // The SSD copy at corrupt_at is corrupt.
   PieceCursor corrupt_at;
   uint64_t write_failures = 0;  // Of the job when it came.
 };
 
 struct ManifestCapture;
 
-// A flush whose tensors become a manifest then.
+// A flush whose tensors then become a manifest.
 struct PersistWait {
   FlushWait flush;
-  std::shared_ptr<ManifestCapture> capture;  // Of what is on SSD (durability/manifest_capture); none yet, or no more.
-  Scan space;                                // Of what it has to write.
-  uint64_t cookie = 0;  // Of the manifest that is being committed: it has no deadline any more. 0: none yet.
+  std::shared_ptr<ManifestCapture> capture;  // durability/manifest_capture; null before it begins and after it.
+  Scan space;                                // Adds up what it has to write.
+  uint64_t cookie = 0;  // Of the commit of its manifest, from when on it has no deadline. 0: none yet.
 };
 
 // A drop, stat or accept.
@@ -102,18 +102,18 @@ struct ScanWait {
   Scan scan;
 };
 
-// A release of more than one turn ends.
+// A release of more leases than one turn ends.
 struct ReleaseWait {
   std::vector<proto::RequestItem> items;
-  uint32_t next = 0;  // Of them.
-  // Of the first item that something was wrong with.
+  uint32_t next = 0;  // The first item that is not done.
+  // Of the first item that was refused.
   std::optional<Refusal> refusal;
   uint32_t refused_item = 0;
 };
 
 using WaitKind = std::variant<LeaseWait, FreeWait, FlushWait, PersistWait, ScanWait, ReleaseWait>;
 
-// What stood in its way at the last look; null for the kinds that nothing conflicts with.
+// Its conflict at the last attempt; null for kinds that have no conflicts.
 inline const Conflict* ConflictOf(const WaitKind& kind) {
   if (const LeaseWait* lease = std::get_if<LeaseWait>(&kind)) return &lease->conflict;
   const FreeWait* free = std::get_if<FreeWait>(&kind);
@@ -121,7 +121,7 @@ inline const Conflict* ConflictOf(const WaitKind& kind) {
 }
 
 struct Waiter {
-  uint64_t number = 0;  // Rises: who came first.
+  uint64_t number = 0;  // Rises in the order of arrival.
   SessionId session{};
   uint16_t session_index = 0;
   JobState* job = nullptr;
@@ -132,14 +132,14 @@ struct Waiter {
   uint64_t requested_bytes = 0;
   uint64_t grant_cost = 0;  // Bytes that its grant adds to the user's metadata.
   MetadataCharge<MetadataKind::kRequests> charge;
-  uint32_t work_cost = 1;  // Pieces that a whole look at it goes over.
+  uint32_t work_cost = 1;  // Pieces that a whole attempt goes over.
   base::TimePoint arrived;
   base::TimePoint deadline;
   bool timed = false;  // arrived and deadline are set: by the first turn after it came.
   std::vector<WaitItem> items;
   WaitKind kind;
 
-  // What a flush and a persist have in common. REQUIRES: it is one of them.
+  // The part that a flush and a persist have in common. REQUIRES: it is one of them.
   FlushWait& flush() {
     PersistWait* persist = std::get_if<PersistWait>(&kind);
     return persist != nullptr ? persist->flush : std::get<FlushWait>(kind);
@@ -152,9 +152,9 @@ struct Waiter {
   base::Duration TimeoutOr(base::Duration timeout_default) const {
     return timeout_ms == proto::kTimeoutDefault ? timeout_default : std::chrono::milliseconds(timeout_ms);
   }
-  // It goes over its pieces with a cursor, as far as a turn reaches.
+  // It goes over its pieces with a cursor, as far as a turn's work reaches.
   bool scans() const { return ConflictOf(kind) == nullptr && !std::holds_alternative<ReleaseWait>(kind); }
-  // A release ends, however long it takes; what is at the store is answered as the store says.
+  // A release has none, as it always ends; nor has a persist at the store, which the store's answer ends.
   bool has_deadline() const { return !committing() && !std::holds_alternative<ReleaseWait>(kind); }
   // Its manifest is at the store, which has not answered.
   bool committing() const {
@@ -163,15 +163,15 @@ struct Waiter {
   }
 };
 
-// Which waiting writer has the first claim on a piece: later requests do not overtake it.
+// The waiting writer that has the first claim on each piece: later requests do not overtake it.
 class Claims {
  public:
-  // The waiter whose claim stands before `number`'s on the piece, or 0.
+  // The waiter with a claim on the piece that came before `number`, or 0.
   uint64_t EarlierThan(uint64_t number, PieceId piece) const {
     const auto found = by_piece_.find(Value(piece));
     return found != by_piece_.end() && found->second < number ? found->second : 0;
   }
-  // False: somebody claimed it before.
+  // False: an earlier waiter has the claim.
   bool Claim(uint64_t number, PieceId piece) {
     const auto [entry, fresh] = by_piece_.try_emplace(Value(piece), number);
     if (!fresh && number < entry->second) entry->second = number;

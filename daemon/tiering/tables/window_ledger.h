@@ -1,7 +1,7 @@
-// WindowLedger: which window belongs to whom, in what condition, and where its bytes are. Engine thread only.
+// WindowLedger: the job and the condition of each window, and where its bytes are. Engine thread only.
 //
-// The number space of a job's BlockPool is that of the windows' places: block = place / 2 MiB. A window has its place
-// from the event that brings it until it is cleared.
+// A job's BlockPool numbers blocks by the places of windows: block = place / 2 MiB. A window has its place from the
+// event that brings it until it is cleared.
 #pragma once
 
 #include <array>
@@ -24,13 +24,13 @@ namespace tier::tiering {
 
 enum class WindowCondition : uint8_t {
   kNone,
-  kMaking,     // Asked of the source; its event has not come.
+  kMaking,     // Requested from the source; its event has not come.
   kReady,      // In its job's pool.
   kReturning,  // Out of the pool; sessions were asked to unmap it.
 };
 
-// How a piece in a window stands to the window's being emptied.
-enum class WindowUse : uint8_t { kClean, kDirty, kBound };  // Can be evicted; after a write; not now.
+// Whether a piece can leave a window that is to be emptied: now, after a write, or not now.
+enum class WindowUse : uint8_t { kClean, kDirty, kBound };
 inline constexpr size_t kWindowUses = 3;
 
 struct WindowEntry {
@@ -41,14 +41,14 @@ struct WindowEntry {
   bool emptying = false;                          // Chosen to be handed over (hand_over.cc).
   bool overdue = false;                           // Returning, and the deadline has passed.
   base::TimePoint asked_back_at;                  // While it is returning.
-  std::array<uint32_t, kWindowUses> pieces = {};  // That have RAM in it, by WindowUse.
+  std::array<uint32_t, kWindowUses> pieces = {};  // Pieces with RAM in it, by WindowUse.
 
   uint32_t count(WindowUse use) const { return pieces[static_cast<size_t>(use)]; }
 };
 
 static_assert(std::is_trivially_copyable_v<WindowEntry>);
 
-// A window that clients were asked to return. Settled when the window says otherwise.
+// A window that clients were asked to return. The entry is outdated when the window's record no longer says so.
 struct AskedBack {
   WindowIndex window{};
   base::TimePoint at;
@@ -74,18 +74,18 @@ class WindowLedger {
   }
   bool Contains(WindowIndex window) const { return tier::Value(window) < entries_.size(); }
 
-  // The window has come and lies where its shape says. REQUIRES: no other window lies there.
+  // The window has come, at the place in its shape. REQUIRES: no other window lies there.
   void Put(const memory::WindowShape& shape, std::byte* address);
-  void Clear(WindowIndex window);  // Forgets all of it.
+  void Clear(WindowIndex window);  // Clears its record.
 
-  // What the source says that it may hold. True: more than at the last time.
+  // Notes the most bytes that the source may hold. True: more than the last time.
   bool NoteArenaMax(uint64_t bytes) { return std::exchange(arena_max_bytes_, bytes) < bytes; }
 
-  // How often memory has come: windows back to the arena, or more that the source may hold. Never 0.
+  // How often there was more memory: a window came back to the arena, or the source may hold more. Never 0.
   uint64_t memory_gain() const { return memory_gain_; }
   void NoteMemoryGain() { ++memory_gain_; }
 
-  void CheckInvariants() const;  // Each place names the window that lies there.
+  void CheckInvariants() const;  // Each place has the window that lies there.
 
   // Windows that clients were asked to return, oldest first.
   void NoteAskedBack(WindowIndex window, base::TimePoint now) { asked_back_.push_back({window, now}); }
@@ -118,12 +118,12 @@ class WindowLedger {
   }
 
   std::array<uint64_t, kWindowKinds> sizes_;
-  uint32_t grain_shift_ = 0;  // Of the smallest window, in blocks.
+  uint32_t grain_shift_ = 0;  // log2 of the blocks of the smallest window.
   std::vector<WindowEntry> entries_;
   uint64_t arena_max_bytes_ = 0;
   uint64_t memory_gain_ = 1;
   std::deque<AskedBack> asked_back_;
-  std::vector<std::byte*> addresses_;  // Of each window, where it is mapped.
+  std::vector<std::byte*> addresses_;  // Where each window is mapped.
   std::vector<WindowIndex> by_place_;  // By place, in units of the smallest window.
 };
 

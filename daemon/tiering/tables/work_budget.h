@@ -1,22 +1,22 @@
 // WorkBudget: how much of the engine thread one turn may take, so that no request keeps other clients waiting.
 //
-// The unit is a look at one piece, one tensor, one lease or one request: some ten nanoseconds. What is done until the
-// end of a turn goes through stages, each with units of its own (WorkUnits). Who finds none left goes on in the next
-// turn. Work that cannot be divided, such as a look at one request over thousands of pieces, is begun only where all of
-// its cost is left; kLookMax bounds that cost. Engine thread only.
+// The unit is a look at one piece, one tensor, one lease or one request: some ten nanoseconds. The work of a turn goes
+// through stages, each with units of its own (WorkUnits). Work that finds no units left continues in the next turn.
+// Indivisible work, such as one attempt of a request over thousands of pieces, is begun only if the units for all of it
+// are left; kLookMax bounds its cost. Engine thread only.
 //
-// Invariant: what one turn spends is at most the sum of its stages' units, where each of these is at least the cost of
-// the largest indivisible work of that stage. Beyond that goes only what cannot be put off (Charge):
+// Invariant: one turn spends at most the sum of its stages' units, if these are for each stage at least the cost of its
+// largest indivisible work. Only work that cannot be put off may exceed that (Charge):
 //   requests that were submitted although TakesRequests said no: the last ones of a session that ends;
-//   what is left of a session's releases, before such a request of it (FinishReleases);
-//   what dead sessions have left of a tensor of which a part is sealed, and the shards that others have of it;
-//   ranges of a creation that make room for one that is sealed before them;
-//   what a search for the coldest piece takes out of its order: pinned pieces, and those of freed tensors, each once;
-//   the refusals of all who wait for a read that failed;
-//   the look for a key that names no tensor, in each namespace of the job;
-//   the chunks of the piece list of a tensor that is created: 4,096 for the largest there can be.
-// What the end of a session does at once is not counted: it takes back grants of the same turn, gives back its windows,
-// and drops what was to be said to it.
+//   the rest of a session's releases, before such a request of the session (FinishReleases);
+//   updates of dead sessions to break before a part of their tensor is sealed, and the shards of other sessions in it;
+//   sealed ranges of a creation to move for one that is sealed before them;
+//   pieces that a search for the coldest one takes out of its order: pinned ones and those of freed tensors, each once;
+//   the refusals of all waiters for a read that failed;
+//   the search for a key that names no tensor, in each namespace of the job;
+//   the chunks of the piece list of a created tensor: 4,096 for the largest possible one.
+// Work that the end of a session does at once is not counted: it takes back grants of the same turn, gives back its
+// windows, and drops its replies.
 #pragma once
 
 #include <algorithm>
@@ -36,13 +36,13 @@ class WorkBudget {
  public:
   explicit WorkBudget(const WorkUnits& units) : units_(units) { BeginTurn(); }
 
-  // The stage that begins with the end of a turn.
+  // Enters the stage that begins with the end of a turn.
   void BeginTurn() {
     most_spent_ = std::max(most_spent_, spent_);
     spent_ = 0;
     Enter(units_.submit);
   }
-  // What the stage before left is not carried over.
+  // Enters the next stage. Units that the previous one left are not carried over.
   void Enter(uint32_t units) {
     left_ = units;
     fresh_ = true;
@@ -51,8 +51,8 @@ class WorkBudget {
 
   bool exhausted() const { return left_ == 0; }
   uint32_t left() const { return left_; }
-  // False: not so much is left, and nothing is spent. The first work of an undivided stage is begun however small the
-  // stage was made.
+  // False: not enough units are left, and none was spent. The first work of an undivided stage is begun however few
+  // units the stage has.
   bool TrySpend(uint32_t cost = 1) {
     if (prepaid_) return true;
     if (cost > left_ && !(fresh_ && divisions_ == 0)) return false;
@@ -65,15 +65,15 @@ class WorkBudget {
     left_ -= std::min(left_, cost);
     spent_ += cost;
   }
-  // All of `work` is done now, and spends nothing: the look at the request that it belongs to has paid for it. Not one
-  // in another.
+  // Does all of `work` now and spends nothing: the attempt of the request that it belongs to has paid for it. Not
+  // nested.
   template <typename Work>
   void Prepaid(Work work) {
     prepaid_ = true;
     work();
     prepaid_ = false;
   }
-  // `work` may spend its part of what is left, as one of so many that are still to come; at least one unit.
+  // `work` may spend 1/parties of the units that are left, at least one unit.
   template <typename Work>
   void Divide(size_t parties, Work work) {
     const auto part = std::max(static_cast<uint32_t>(left_ / std::max<size_t>(parties, 1)), 1u);
@@ -90,9 +90,9 @@ class WorkBudget {
 
  private:
   WorkUnits units_;
-  uint32_t left_ = 0;       // Of the stage.
+  uint32_t left_ = 0;       // Units of the stage.
   bool fresh_ = true;       // The stage has spent nothing.
-  uint32_t divisions_ = 0;  // Under way, one in another.
+  uint32_t divisions_ = 0;  // Calls of Divide under way, nested.
   bool prepaid_ = false;    // Prepaid work is under way.
   uint64_t spent_ = 0;
   uint64_t most_spent_ = 0;
