@@ -2,7 +2,7 @@
 // sockets, signals and timers (Asio); EngineSide has the engine's; gRPC and metrics bring their own.
 //
 // Start refuses with one sentence. Run returns when the daemon has ended in order: SIGTERM or SIGINT, or, for a private
-// daemon, when nobody needs it any more. SIGHUP reads the configuration again; SIGUSR1 and SIGUSR2 are logged and
+// daemon, when no process needs it any more. SIGHUP reads the configuration again; SIGUSR1 and SIGUSR2 are logged and
 // ignored.
 #pragma once
 
@@ -83,7 +83,7 @@ class Daemon {
   session::PrivateLifetime lifetime_;
   std::optional<session::OrderlyStop> stop_;
   std::string stop_reason_;   // Before the stop starts; then the engine thread's to read.
-  bool made_socket_ = false;  // Not systemd's, nor somebody else's.
+  bool made_socket_ = false;  // This process made it, not systemd or another process.
 };
 
 }  // namespace tier

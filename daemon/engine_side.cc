@@ -37,7 +37,7 @@ memory::HugePagePolicy HugePagesOf(const std::string& text) {
   return text == "never" ? memory::HugePagePolicy::kNever : memory::HugePagePolicy::kAuto;
 }
 
-// "always" promises to refuse at the start, not in the middle of somebody's step.
+// "always" promises to refuse at the start, not in the middle of a training step.
 Status CheckHugePages(memory::HugePagePolicy policy, uint64_t window_bytes, const memory::HostReading& host) {
   const uint64_t free = host.huge_page_size == kBlockSize ? host.huge_pages_free * kBlockSize : 0;
   if (policy != memory::HugePagePolicy::kAlways || free >= window_bytes) return {};
@@ -59,7 +59,7 @@ Status MakeDataDirectory(const std::string& directory) {
     return Fail(Code::kDenied, fmt::format("cannot make the data directory {}: {}; set daemon.data_directory",
                                            directory, error.message()));
   }
-  // Tensors are nobody else's to read.
+  // No other user may read tensors.
   if (made) std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
   return {};
 }

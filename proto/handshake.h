@@ -91,7 +91,7 @@ struct Welcome {
   uint64_t window_size;           // Bytes of a block window. Each window's packet says its own size.
   uint64_t address_space_size;    // Bytes of addresses to reserve: twice the arena.
   uint32_t windows_max;           // Window indices are below this.
-  uint32_t reconnect_timeout_ms;  // 0: nobody restarts this daemon; a hang-up is final.
+  uint32_t reconnect_timeout_ms;  // 0: this daemon is not restarted; a hang-up is final.
   uint64_t session_region_size;
   char job_name[kJobNameSize];  // As opened (a suffix may have been added).
   char token[kTokenSize];       // For other ranks to join; hand it on by TIERD_JOB_TOKEN.

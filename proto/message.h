@@ -35,7 +35,7 @@ enum class Op : uint16_t {
   kPrefetch = 5,  // items: tensor, [offset,length). Answered when queued, not when there.
   kStep = 6,      // argument: step number, or ~0 = one more. Marks: all sealed so far belongs to finished steps.
   kPersist = 7,   // items: tensors, none = all of the job. One manifest, atomically.
-  kFlush = 8,     // items: tensors, none = all of the session, and what the job inherited or shares and nobody writes.
+  kFlush = 8,     // items: tensors, none = all of the session, and those inherited or shared that no session writes.
                   // Answered when each piece has an SSD copy.
   kAccept = 9,    // items: tensor. Accepts a TORN tensor as it stands.
   kIntern = 10,   // text: a string key; completion.value = its 64-bit id in the job's table. Never 0.

@@ -11,7 +11,7 @@ namespace {
 void Print(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written <= 0) return;  // Nobody reads: aborting is all that is left to do.
+    if (written <= 0) return;  // stderr has no reader: only the abort is left to do.
     text.remove_prefix(static_cast<size_t>(written));
   }
 }

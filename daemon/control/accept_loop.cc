@@ -9,7 +9,7 @@
 namespace tier::control {
 namespace {
 
-// Why nobody could be taken, or "". `error`: of poll(), 0 if it succeeded.
+// Why no connection could be accepted, or "". `error`: of poll(), 0 if it succeeded.
 std::string FailureOf(int error, std::span<const pollfd> listeners) {
   if (error != 0) return "poll: " + std::generic_category().message(error);
   for (const pollfd& listener : listeners) {

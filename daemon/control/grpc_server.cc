@@ -75,7 +75,7 @@ struct GrpcServer::State {
     if (closer.full()) return false;
     auto accepted = session::AcceptConnection(listener);
     if (!accepted || !*accepted) return accepted.has_value();  // Or it is gone again.
-    // What nobody adopts is closed: its client sees that.
+    // A connection that gRPC does not adopt is closed: its client sees that.
     if (!Hand(listener, admin_socket, &*accepted) && !session::DescriptorsRefused(accepted->get())) {
       closer.Close(std::move(*accepted));
     }

@@ -21,13 +21,13 @@ namespace tier::control {
 inline constexpr size_t kIdentitiesMax = 256;  // Distinct uids with a server; the one idle longest makes room.
 
 struct GrpcServerOptions {
-  std::string control_socket;  // For everybody: the kernel's uid and the job's token decide.
+  std::string control_socket;  // For every user: the kernel's uid and the job's token decide.
   std::string admin_socket;    // For root, the daemon's own user and `admin_group`.
   std::string admin_group = "tierd";
   uint32_t control_socket_mode = 0666;
   uint32_t admin_socket_mode = 0660;
   bool descriptors_refused = true;  // False: as with a kernel before 6.16, which lets clients send some. For tests.
-  // Told by the accept thread when it can take nobody, once until it can. May be empty.
+  // Called by the accept thread when it can accept no connection, once until it can again. May be empty.
   std::function<void(const std::string&)> on_warning;
 };
 

@@ -34,7 +34,7 @@ enum class HugePagePolicy : uint8_t {
   kNever,
 };
 enum class CollapsePolicy : uint8_t {
-  kAuto,  // Every window in small pages, before anybody has it.
+  kAuto,  // Every window in small pages, before a job has it.
   kNever,
 };
 
@@ -50,7 +50,7 @@ struct ArenaOptions {
 
 struct ArenaSnapshot {       // For metrics, doctor and log. Bytes of windows.
   uint64_t owned_bytes = 0;  // Made or being made for an owner.
-  uint64_t stock_bytes = 0;  // Prefaulted at start, nobody's yet.
+  uint64_t stock_bytes = 0;  // Prefaulted at start, not given to a job yet.
   uint64_t making_bytes = 0;
   uint64_t closing_bytes = 0;
   uint64_t huge_page_bytes = 0;        // Of owned and stock: in hugetlb windows.

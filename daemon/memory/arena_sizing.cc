@@ -17,7 +17,7 @@ using base::FormatBytes;
 constexpr uint64_t kDefaultShare = 4;        // An arena of memory / 4.
 constexpr uint64_t kWindowsAimedAt = 4096;   // So many windows make a full arena.
 constexpr uint64_t kSlotWindowsMax = 8192;   // So many slot windows at most make a full arena.
-constexpr uint64_t kReserveShare = 16;       // memory / 16 stays with everybody else,
+constexpr uint64_t kReserveShare = 16;       // memory / 16 stays with other programs,
 constexpr uint64_t kReserveMin = 64 * kMiB;  // within these bounds.
 constexpr uint64_t kReserveMax = 16 * kGiB;
 constexpr uint32_t kSpareWindowsMin = 16;

@@ -1,5 +1,5 @@
-// The system calls of one window. Order matters: seals before anybody else can have the descriptor, binding before the
-// first page, one page of a block before its collapse, collapse before the other pages.
+// The system calls of one window. Order matters: seals before another process can have the descriptor, binding before
+// the first page, one page of a block before its collapse, collapse before the other pages.
 #include "daemon/memory/window.h"
 
 #include <fcntl.h>
@@ -76,7 +76,8 @@ Result<proto::Mapping> MapAligned(int file, const Window::Options& options) {
   std::byte* const aligned = begin + (AlignUp(address, kBlockSize) - address);
   auto mapping = proto::Mapping::Map(file, 0, options.size, proto::Access::kReadWrite, aligned);
   if (!mapping) {
-    // What lay under the attempt may be somebody else's by now: only what is around it is certainly ours.
+    // Another thread may have mapped the addresses of the failed attempt by now: only those around it are certainly
+    // ours.
     if (aligned != begin) ::munmap(begin, static_cast<size_t>(aligned - begin));
     ::munmap(aligned + options.size, static_cast<size_t>(end - (aligned + options.size)));
     return Fail(Code::kNoMemory,
@@ -118,7 +119,7 @@ Result<Window> Window::Open(const Options& options) {
   }
   // Best effort: a core dump of the daemon shall not hold every tensor of the node; it is not dumpable anyhow.
   (void)::madvise(mapping->data(), mapping->size(), MADV_DONTDUMP);
-  // Where the kernel leaves shmem huge pages to advice, one fault makes 2 MiB: the same file to everybody, only faster.
+  // Where the kernel leaves shmem huge pages to advice, one fault makes 2 MiB: the file is the same, only faster.
   if (options.pages == PageKind::kSmall) (void)::madvise(mapping->data(), mapping->size(), MADV_HUGEPAGE);
 
   Window window;
@@ -156,7 +157,7 @@ bool Window::TryCollapse(uint64_t offset, uint64_t length) const {
 void Window::Close() {
   if (!file_) return;
   guarded_ = base::GuardedRange();
-  // Best effort: where nobody else maps the file, closing gives the pages back as well.
+  // Best effort: if no other process maps the file, closing gives the pages back as well.
   (void)::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size()));
   mapping_ = proto::Mapping();
   file_.Reset();

@@ -1,11 +1,11 @@
-// Connection: one client's data socket, from accept to close. Knows packets, who the peer is and when it dies; what a
-// packet means is its owner's affair.
+// Connection: one client's data socket, from accept to close. It knows packets, the peer and its death; its owner
+// interprets the packets.
 //
 // The idea: sending never waits. What the socket does not take is queued, and so is what the owner holds back because
 // the client's user has too much unread. The queue has room for kPacketsQueuedMax: a client that asks for windows and
-// reads none of them is ended. Queued packets share the descriptors of windows (SharedDescriptor), so one session's
-// packets cost nobody else a descriptor. Death is whichever comes first of the pidfd and a hang-up. No descriptor is
-// received (passed_descriptors.h). Socket thread only. Kept alive by its pending operations until Close.
+// reads none of them is ended. Queued packets share the descriptors of windows (SharedDescriptor), so packets of one
+// session take no descriptor from another. The client is dead at the first of a pidfd event and a hang-up. No
+// descriptor is received (passed_descriptors.h). Socket thread only. Kept alive by its pending operations until Close.
 #pragma once
 
 #include <chrono>

@@ -38,7 +38,7 @@ Result<T> ControlServer::Ask(std::function<Result<T>()> ask) {
 template <typename T>
 Result<T> ControlServer::AskLater(std::function<void(const Answer<T>&)> ask) {
   TIER_CHECK(ask != nullptr, "nothing to ask");
-  // Shared: the answer may come after nobody waits for it any more.
+  // Shared: the answer may come when the caller no longer waits for it.
   auto answer = std::make_shared<std::promise<Result<T>>>();
   auto future = answer->get_future();
   const Answer<T> give = [answer](Result<T> result) { answer->set_value(std::move(result)); };

@@ -1,8 +1,8 @@
-// ControlServer: ControlApi over the engine thread. Each call is a closure in the mailbox and a wait for what it
-// leaves; who may do what is asked of the registry there, where the answer cannot change under it.
+// ControlServer: ControlApi over the engine thread. Each call posts a closure to the mailbox and waits for its result;
+// the closure checks the caller's rights in the registry, on the thread where these cannot change meanwhile.
 //
-// Any thread but the engine's. Stop the callers before the engine loop: a call that nobody runs ends with
-// TIMEOUT after kAnswerTimeout.
+// Any thread but the engine's. Stop the callers before the engine loop: a call that the engine thread does not run ends
+// with TIMEOUT after kAnswerTimeout.
 #pragma once
 
 #include <atomic>
@@ -77,7 +77,7 @@ class ControlServer final : public ControlApi {
   Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback) override;
 
   // Compares the engine's figures with those of the last call and tells watchers what became worse. Engine thread,
-  // every second or so; nothing to do while nobody watches.
+  // about every second; does nothing while there is no watcher.
   void EmitChanges();
   void SetDraining() { draining_.store(true, std::memory_order_relaxed); }
   bool draining() const { return draining_.load(std::memory_order_relaxed); }

@@ -109,8 +109,8 @@ std::optional<base::Duration> EngineLoop::SleepTime() {
 
 bool EngineLoop::StartSleep(std::optional<base::Duration>* longest) {
   const bool patiently = parts_.engine.ReleasesCanWait();
-  // Releases may lie in rings without a bell, and a sweep that looks for them goes on in the next pass. Unless the
-  // engine sleeps patiently, somebody may wait for one of them.
+  // Releases may lie in rings without a bell, and a sweep that looks for them continues in the next pass. Unless the
+  // engine sleeps patiently, a request may wait for one of them.
   RingWatch& watch = parts_.sessions.watch();
   if (patiently ? watch.sweeping() : watch.SweepBeforeSleep(now_)) return false;
   parts_.page.SetSleeping(patiently ? proto::kSleepingPatiently : proto::kSleeping);

@@ -1,7 +1,7 @@
-// EventLog: what happens in the daemon, told to its watchers: operators' tools by gRPC, and the daemon's own log.
+// EventLog: reports events of the daemon to its watchers: operators' tools by gRPC, and the daemon's own log.
 //
-// The idea: each watcher has its own thread and a short queue, so that a slow one loses its own events and holds up
-// nobody. Sequence numbers count the events that a watcher may see, lost ones too: a gap tells it so.
+// The idea: each watcher has its own thread and a short queue, so that a slow one loses its own events and delays no
+// other. Sequence numbers count the events that a watcher may see, lost ones too, so a gap shows a loss.
 //
 // Thread-safe. Invariants: watchers <= kWatchersMax, those of one uid <= kWatchersPerUidMax; the last
 // kWatchersPerUidMax places are for administrators; events queued for one watcher <= kEventsQueuedMax.
@@ -29,7 +29,7 @@ class EventLog {
   EventLog();
   ~EventLog();
 
-  // `job` null: the event is about the machine and everybody may see it; else only those who may see the job.
+  // `job` null: the event is about the machine and every watcher may see it; else only watchers that may see the job.
   void Emit(const char* kind, const Job* job, std::string message);
   // NO_MEMORY names the limit that is reached. Destroying the subscription waits for a callback under way, so never
   // destroy it inside one.

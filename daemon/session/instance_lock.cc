@@ -28,7 +28,7 @@ Status MakeDirectory(const std::string& directory, bool only_owner) {
   const std::filesystem::path parent = std::filesystem::path(directory).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
   const mode_t mode = only_owner ? 0700 : 0755;
-  // The mode is set by name: a root's umask of 077 would close a directory that is for everybody.
+  // The mode is set by name: root's umask may be 077, which would close a directory that is for every user.
   if (::mkdir(directory.c_str(), mode) == 0 && ::chmod(directory.c_str(), mode) == 0) return {};
   if (errno == EEXIST) return {};
   return Fail(
@@ -37,7 +37,7 @@ Status MakeDirectory(const std::string& directory, bool only_owner) {
                   directory, std::strerror(errno)));
 }
 
-// Who wrote its number there last; 0: nobody who did not also take it away.
+// The process that last wrote its id there and did not remove it; 0: none.
 long WriterOf(int file) {
   std::array<char, 32> text{};
   const ssize_t length = ::pread(file, text.data(), text.size(), 0);

@@ -97,7 +97,7 @@ class JobRegistry {
 
   const Job* Find(tiering::JobId job) const;
   // The job that `caller` means by `name` and may control: its owner, a holder of its token, an admin (who may write
-  // "uid/name"). NOT_FOUND also where it exists and is somebody else's: its name is not their affair.
+  // "uid/name"). NOT_FOUND also for another user's job: its name is private.
   Result<const Job*> FindFor(const Caller& caller, const std::string& name) const;
   static bool MaySee(const Caller& caller, const Job& job);
   // What has no token: an admin and its owner may.

@@ -43,7 +43,7 @@ class JobService {
   void Close(tiering::JobId job, const std::string& reason, bool purge);
   // Begins to remove what a job that is not open persisted. Refusals: those of Engine::DeleteStoredManifest.
   Status DeleteStoredManifest(uint32_t uid, const std::string& name, const std::string& reason);
-  // Closes the ephemeral jobs that nobody has attached to in time.
+  // Closes the ephemeral jobs to which no session has attached in time.
   void CloseExpired(base::TimePoint now);
   std::optional<base::TimePoint> NextExpiry() const { return registry_.NextExpiry(); }
 

@@ -253,7 +253,7 @@ void Listener::OnPacket(const ConnectionPtr& connection, const ClientPacket& pac
     return;
   }
   const WindowIndex window = std::get<WindowReturnedPacket>(packet).window;
-  if (!connection->TakeReturn(window)) return;  // Nobody asked: it would only fill the engine's mailbox.
+  if (!connection->TakeReturn(window)) return;  // Not asked for: it would only fill the engine's mailbox.
   PostToEngine([this, session, window] { parts_.sessions.WindowReturned(session, window); });
 }
 

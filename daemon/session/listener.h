@@ -80,7 +80,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   // Takes no more clients; those that have not said hello yet are told DISCONNECTED and why.
   void StopAccepting(const std::string& reason);
   size_t session_count() const { return attached_.size(); }
-  bool idle() const { return attached_.empty() && open_.empty(); }  // Nobody is connected.
+  bool idle() const { return attached_.empty() && open_.empty(); }  // No client is connected.
   void CloseAll();
 
   // SessionNotices; engine thread.

@@ -77,7 +77,7 @@ SocketOutcome ReceivePacket(int socket, const ReceiveOptions& options, ReceivedP
   if (options.credentials) packet->sender = SenderOf(incoming.message());
   TIER_CHECK(static_cast<size_t>(received) <= packet->bytes.size(), "received {}", received);
   packet->bytes.resize(static_cast<size_t>(received));
-  // With credentials an empty packet is told from the end: nobody has sent that.
+  // With credentials an empty packet differs from the end, which has no sender.
   return received == 0 && !packet->sender ? SocketOutcome::kGone : SocketOutcome::kDone;
 }
 
@@ -162,7 +162,7 @@ Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode) {
                 fmt::format("cannot make the socket {}: {}", path, std::strerror(errno)));
   }
   RefuseDescriptors(socket.get());
-  // Nobody can connect before listen: the permissions hold from the first moment that matters.
+  // No client can connect before listen, so the permissions hold for every connection.
   if (::chmod(path.c_str(), mode) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
     return Fail(Code::kIoError, fmt::format("cannot listen at {}: {}", path, std::strerror(errno)));
   }

@@ -16,17 +16,17 @@
 
 namespace tier::session {
 
-// Makes the kernel refuse descriptors on this socket, and on those accepted from it if it is a listening one that
-// nobody has connected to yet. Without effect before Linux 6.16.
+// Makes the kernel refuse descriptors on this socket, and on those accepted from it if it is a listening one without
+// connections so far. Without effect before Linux 6.16.
 void RefuseDescriptors(int socket);
 // Whether the kernel has refused them since the peer connected. REQUIRES: an accepted socket.
 bool DescriptorsRefused(int socket);
 
-// Sockets that wait to be closed. Beyond this a listener accepts nobody until some are closed.
+// Sockets that wait to be closed. With this many a listener accepts no connection until some are closed.
 inline constexpr size_t kBackgroundClosesMax = 128;
 
-// Closes sockets whose unread packets carry descriptors, in a thread that nobody waits for. The thread is started by
-// the first of them. A wait that signals can interrupt ends within milliseconds (InterruptTimer).
+// Closes sockets whose unread packets carry descriptors, in a thread that no other thread waits for. The thread is
+// started by the first of them. A wait that signals can interrupt ends within milliseconds (InterruptTimer).
 class BackgroundCloser {
  public:
   BackgroundCloser() = default;

@@ -2,7 +2,7 @@
 // shared memory in, a tiering::Request or the sentence that ends the session out. Whether a request makes sense is the
 // engine's to say; here is only what no libtier would ever send.
 //
-// REQUIRES: `entries` is private memory, which nobody else can change while it is read. Any thread.
+// REQUIRES: `entries` is private memory, which no other thread or process can change while it is read. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
-// RingWatch: which sessions' rings the engine looks at in a pass. Those that were heard a moment ago; all others say
-// with their doorbell that they have published something, so that a session that is silent costs nothing.
+// RingWatch: the sessions whose rings the engine looks at in a pass. These are the sessions with a message a moment
+// ago; all others ring their doorbell when they publish a message, so that a silent session costs nothing.
 //
 // A session is *watched* while it is in the list that each pass goes through: its client needs to ring only when the
 // engine page says that the engine sleeps. Otherwise RingControl::consumer_waiting of its request ring is set, and its
 // client rings whatever the page says. A doorbell that is rung without a message, when its user's sessions have done so
-// too often (bell_limit.h), is *muted*: it wakes nobody for a while, and then its ring is looked at once.
+// too often (bell_limit.h), is *muted*: it does not wake the engine for a while, and then its ring is looked at once.
 //
 // Releases need no bell while the page says kSleepingPatiently (proto/ring.h), so the rings of sessions that were
 // granted leases and are not watched are swept, some in each pass, before the page stops saying so and every

@@ -74,7 +74,7 @@ void ServiceManager::Notify(const std::string& state) const {
   const proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket) return;
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + notify_socket_.size());
-  // Best effort: without a listener there is nobody to tell.
+  // Best effort: there may be no listener to notify.
   (void)::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
                  size);
 }

@@ -185,7 +185,7 @@ uint32_t SessionTable::Receive(base::TimePoint now) {
 
 bool SessionTable::Publish() {
   bool happened = !answered_.empty();
-  // Some at a time: they cost nobody else more than that, however many they are.
+  // A bounded number in each pass, so that many backlogged sessions do not delay the others.
   for (size_t tried = std::min(backlogged_.size(), kBacklogsTriedPerPass); tried != 0; --tried) {
     Entry* const entry = backlogged_.front();
     backlogged_.pop_front();

@@ -63,7 +63,7 @@ struct Attached {
 
 struct SessionTableOptions {
   uint32_t sessions_max = 1024;
-  bool one_user = false;  // Nobody else may come: nothing is kept for others.
+  bool one_user = false;  // No other user may attach: no part of the limits is kept for others.
 };
 
 class SessionTable final : public tiering::ReplySink {
@@ -90,7 +90,7 @@ class SessionTable final : public tiering::ReplySink {
   // After the engine's turn: shows clients their answers, ends the sessions whose end that turn brought.
   // Returns whether anything was shown or ended.
   bool Publish();
-  // True while a client leaves answers unread: nobody tells the daemon when it reads them, so look again soon.
+  // True while a client leaves answers unread: the daemon gets no event when it reads them, so look again soon.
   bool backlogged() const { return !backlogged_.empty(); }
   RingWatch& watch() { return watch_; }
 

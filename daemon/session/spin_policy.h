@@ -1,8 +1,8 @@
 // SpinPolicy: how long the engine looks for work before it sleeps. Waking a sleeping core costs 20 to 50 µs, looking
 // costs a core: `auto` looks for 20 µs after the last message, and not at all on a machine with few CPUs, where the
-// client needs them. `always` looks for as long as nobody else wants the processor: between looks the engine yields
-// (engine_loop.cc), and when it was away for long, somebody else had its turn. It then sleeps between messages for a
-// while, as with `never`: a thread that slept is run before those that kept computing, one that spun after them. Pure.
+// client needs them. `always` looks for as long as no other thread wants the processor: between looks the engine yields
+// (engine_loop.cc), and if that took long, another thread has run. It then sleeps between messages for a while, as with
+// `never`: a thread that slept is run before those that kept computing, one that spun after them. Pure.
 #pragma once
 
 #include <algorithm>

@@ -15,7 +15,7 @@ namespace tier::session {
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  virtual uint64_t Random() = 0;  // 64 bits that nobody can guess.
+  virtual uint64_t Random() = 0;  // 64 bits that no client can guess.
   std::string MakeToken();        // 64 hexadecimal digits.
   std::string MakeJobName();      // "job-" and 8 hexadecimal digits.
 };

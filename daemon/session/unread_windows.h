@@ -1,12 +1,12 @@
-// UnreadWindows: how many descriptors each session was sent and has not received, and who must end when others wait
-// because of that.
+// UnreadWindows: how many descriptors each session was sent and has not received, and which session must end when
+// others wait because of that.
 //
 // The kernel counts descriptors on their way against the user that sends them, which is the daemon, and refuses all
 // beyond its open-file limit. Without a bound, the unread windows of one user would stop the windows and the attaches
 // of every other. So one user may have an eighth of what the other users leave of `in_flight_max`, and always one
-// packet. A session that reads nothing for `patience` while somebody waits for it is named, to be
-// ended. A descriptor stays on its way after the session's end, until the client reads it or closes its socket: the
-// session stays here until then.
+// packet. A session that reads nothing for `patience` while another waits because of it is named, to be ended. A
+// descriptor stays on its way after the session's end, until the client reads it or closes its socket: the session
+// stays here until then.
 //
 // Invariants: unread_of(uid) == the sum over its sessions; total() == the sum over users. Pure: time and counts are
 // passed in. Socket thread only.

@@ -1,5 +1,5 @@
 // CompletionSignal: one eventfd that says "something finished" to a thread asleep in epoll. io_uring, the I/O threads
-// and the checksum workers all ring it; it carries no count that anybody reads.
+// and the checksum workers all ring it; its count is not used.
 //
 // Signal: any thread. Clear: the engine thread.
 #pragma once

@@ -133,7 +133,7 @@ Status DeviceFile::OpenPrivate(const DeviceFileOptions& options) {
   if (!fd_ && (errno == EOPNOTSUPP || errno == EISDIR)) {  // A file system without O_TMPFILE: a name for an instant.
     std::string name = options.path + "/.tierd-XXXXXX";
     fd_ = proto::FileDescriptor(::mkostemp(name.data(), O_DIRECT | O_CLOEXEC));
-    if (fd_) (void)::unlink(name.c_str());  // Fails only if somebody else removed it: the same outcome.
+    if (fd_) (void)::unlink(name.c_str());  // Fails only if another process removed it: the same outcome.
   }
   if (!fd_) return OpenFailure(errno, options.path);
   if (Status status = Lock(); !status) return status;

@@ -1,5 +1,5 @@
 // DeviceFile: one SSD device as a descriptor for direct I/O: a raw block device, a preallocated file, or a private file
-// without a name. Opening means: it can serve, nobody else has it, and what lies on it is ours.
+// without a name. An open device can serve, is used by no other process, and holds only this daemon's data.
 //
 // The lock is flock on the very description that I/O goes through, so that it stays held until a dead daemon's last
 // request has landed. Any thread, one at a time; CommitIndex may run on another thread than I/O.

@@ -17,7 +17,7 @@
 namespace tier::storage {
 
 inline constexpr uint32_t kIoDepthMax = 256;     // Requests on one device at a time …
-inline constexpr uint32_t kIoDepthDefault = 64;  // … where nobody says how many (ssd.queue_depth).
+inline constexpr uint32_t kIoDepthDefault = 64;  // … unless ssd.queue_depth is configured.
 inline constexpr uint16_t kDevicesMax = 16;      // Devices of one daemon.
 
 struct IoRequest {

@@ -20,7 +20,7 @@ struct FileSystemSpace {  // Bytes.
   uint64_t available = 0;  // To this user.
 };
 
-// The file to make where nobody said a size.
+// The file to make if no size is configured.
 struct DefaultFile {
   uint64_t size = 0;     // Bytes, in whole blocks; 0: there is no room for one.
   std::string shortage;  // With figures, why it is smaller than a quarter of the free space; empty: it is not.

@@ -4,19 +4,19 @@
 //   write:  Start → merge with neighbours → wait for depth → device, meanwhile checksum on a worker → result
 //   read:   Start → merge with neighbours → wait for depth → device → verify on a worker → result
 //
-// A write's checksum runs beside its I/O: who scribbles on bytes under write fools either order alike, and is found out
-// when they are read.
+// A write's checksum runs beside its I/O: a client that changes the bytes meanwhile spoils either order, and the read
+// finds it.
 //
 // One *request* is what one device command moves: one transfer, or several that follow each other in memory and on the
 // device. A merged request that fails is taken apart, so that only what failed is retried and reported. Small requests
 // are checksummed in place: a worker's wake-up costs more than they do.
 //
-// Checksums go through the mapping, I/O through the window's registration where there is one. A client can part the two
-// by punching a hole: the device then moves pages that are no longer the window's. So a wrong checksum is read again
-// through the mapping before anybody is blamed. Of a write nothing can be told: the device takes the pages that the
-// registration still holds, the checksum those that have filled the hole, and both are whole. Only the device's bytes
-// would show it, and reading each write back halves the rate. So it shows when they are read: CORRUPT, of that tensor
-// alone, and never old bytes for new ones.
+// Checksums go through the mapping, I/O through the window's registration where there is one. A client can separate the
+// two by punching a hole: the device then moves pages that are no longer the window's. So after a wrong checksum a read
+// is repeated through the mapping before it counts as an error. A write cannot be checked so: the device takes the
+// pages that the registration still holds, the checksum those that have filled the hole, and both are valid. Only the
+// device's bytes would show it, and reading each write back halves the rate. So the read finds it: CORRUPT, for that
+// tensor alone, and never old bytes for new ones.
 //
 // Engine thread, except the checksum tasks, which own their request until they push it on `checksummed_`.
 // Invariant: inflight() == transfers in requests + results waiting for Poll. Nothing is allocated after construction.

@@ -33,7 +33,7 @@ Status CheckClient(const tier_client* client);
 Status CheckFlags(const char* call, uint32_t flags, uint32_t allowed);
 // A live client, and only these flags. The failure of an earlier release, once.
 Status Begin(tier_client* client, const char* call, uint32_t flags = 0, uint32_t allowed = 0);
-// The same without that failure, for frees and hints: they do their work, and nobody may look at what they answer.
+// The same without that failure, for frees and hints: they do their work, and their answer is not used.
 Status BeginAlive(tier_client* client, const char* call, uint32_t flags = 0, uint32_t allowed = 0);
 
 }  // namespace tier::abi

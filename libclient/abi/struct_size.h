@@ -1,5 +1,5 @@
 // How structs that cross a C interface are read and filled, whatever version of the header their owner was compiled
-// with: each begins with `struct_size`, versions only append fields, and nobody touches what lies beyond either side's
+// with: each begins with `struct_size`, versions only append fields, and no code touches what lies beyond either side's
 // size. Shared by libtier and libtier-control. Pure.
 #pragma once
 

@@ -1,6 +1,6 @@
 // WindowMap: the daemon's windows in this process, each at base + its place of one reserved address range.
 //
-// The idea: the daemon chooses places in one address space for everybody, so windows that lie side by side there are
+// The idea: the daemon chooses places in one address space for all clients, so windows that lie side by side there are
 // one contiguous range here, and a span is an address. What is not mapped is PROT_NONE. All of it is MADV_DONTFORK: a
 // child never sees a window. What the daemon says of a window is checked before it is mapped: no window covers another,
 // or reaches beyond the range. Threads: any; the service thread maps and unmaps. Invariants: a window with leases > 0

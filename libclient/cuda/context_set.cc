@@ -61,7 +61,7 @@ Status ContextSet::HoldCurrent(driver::Context context) {
 Result<driver::Context> ContextSet::AnyActive() {
   driver::Context current{};
   const driver::Code code = driver_.call().CtxGetCurrent(&current);
-  if (code == driver::kNotInitialized) return driver::Context{};  // Loaded, but nobody has used it yet.
+  if (code == driver::kNotInitialized) return driver::Context{};  // The driver is loaded, but not used yet.
   if (code != driver::kSuccess) return std::unexpected(driver_.MakeError(code, "cuCtxGetCurrent"));
   if (current != nullptr) {
     if (Status held = HoldCurrent(current); !held) return std::unexpected(held.error());

@@ -37,13 +37,13 @@ DriverGpu::DriverGpu(std::string library)
 DriverGpu::~DriverGpu() {
   Session* const session = session_.load(std::memory_order_acquire);
   if (session == nullptr) return;
-  if (Forked()) {  // The driver's state in a child is nobody's: touch nothing, close nothing.
+  if (Forked()) {  // The driver's state is invalid in a child: touch nothing, close nothing.
     session->contexts.Abandon();
     (void)session->driver.release();
     return;
   }
   for (void* const address : windows_.OwnAddresses()) {
-    (void)UnregisterWindow(address);  // Best effort: nobody is left to ask.
+    (void)UnregisterWindow(address);  // Best effort: there is no caller left for an error.
   }
   delete session;
 }

@@ -26,7 +26,7 @@ class WindowRegistry {
   // True: known already, exactly so. INVALID if the range overlaps another one otherwise, or is empty or wraps around;
   // NO_MEMORY if the table is full.
   Result<bool> Known(const void* address, uint64_t size_bytes) const;
-  // REQUIRES: Known() said false, and nobody registered in between (callers hold a lock over both).
+  // REQUIRES: Known() returned false, and no window was added since (callers hold a lock over both).
   void Add(const void* address, const RegisteredWindow& window);
   std::optional<RegisteredWindow> Find(const void* address) const;
   void Remove(const void* address);

@@ -37,8 +37,8 @@ struct Attachment {
 };
 
 // NOT_FOUND, DENIED or DISCONNECTED name every socket tried and say how to start a daemon. VERSION for another
-// protocol. TIMEOUT for a daemon that takes or answers nobody. What the daemon refuses comes back with its code and its
-// sentence.
+// protocol. TIMEOUT for a daemon that does not accept or does not answer. What the daemon refuses comes back with its
+// code and its sentence.
 Result<Attachment> Attach(const AttachOptions& options);
 
 // One attempt on one connected socket, the second half of Attach. For tests that own the other end.

@@ -21,7 +21,7 @@ FULL_PACKAGES=(
 # Pulls in man-db, whose timer would start on a machine that runs systemd and does not have it yet.
 LINTIAN_PACKAGES=(lintian)
 
-# Carry services: unpacked into .cache/tools, never installed, so that nothing starts on anybody's machine.
+# Carry services: unpacked into .cache/tools, never installed, so that no service starts on the machine.
 UNPACKED_PACKAGES=(prometheus systemd-container libsystemd-shared)
 
 # The benchmark's yardstick. It carries a service too; its libraries do not.

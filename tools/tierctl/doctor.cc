@@ -157,7 +157,7 @@ Finding CheckDisk(const Machine& machine) {
   return {"disk", Verdict::kNote, found, "", advice};
 }
 
-// A directory that exists keeps its owner: the system's may be where a daemon of root's serves everybody.
+// A directory that exists keeps its owner: the system's may be where a daemon of root serves every user.
 Finding CheckDataDirectory(const Machine& machine) {
   const std::string& path = machine.data_directory;
   if (machine.writable(path)) return {kDataCheck, Verdict::kGood, path + " is writable", "", ""};
