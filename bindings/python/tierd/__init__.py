@@ -41,10 +41,10 @@ from .states import Key, Part, SessionState, Stats, TensorState
 
 if TYPE_CHECKING:
     from . import torch as torch
-else:  # Unseen by type checkers, to whom it would say that every name is here.
+else:  # Hidden from type checkers, which would take every name to be here.
 
     def __getattr__(name: str) -> types.ModuleType:
-        """``tierd.torch``, which imports PyTorch: only for those who use it."""
+        """Imports ``tierd.torch``, and with it PyTorch, at its first use."""
         if name == "torch":
             return importlib.import_module(".torch", __name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

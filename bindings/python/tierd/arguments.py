@@ -1,4 +1,4 @@
-"""Arguments of the client's methods, checked and in the form that libtier takes: ``Invalid`` names a wrong one."""
+"""Checks the arguments of the client's methods, and converts them for libtier: ``Invalid`` names a wrong one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def choice(name: str, value: str, values: dict[str, int]) -> int:
     return values[value]
 
 
-def _index(value: int) -> int:  # -1 for what is no integer.
+def _index(value: int) -> int:  # -1 if it is no integer.
     try:
         return operator.index(value)
     except TypeError:
@@ -41,7 +41,7 @@ def count(name: str, value: int) -> int:
 
 
 def unsigned(name: str, value: int) -> int:
-    """ctypes would take the lowest 64 bits of any number."""
+    """``value`` if it fits into 64 bits. ctypes would silently take the lowest 64 bits of any number."""
     number = _index(value)
     if not 0 <= number < 1 << 64:
         raise Invalid(f"{name} is {value!r}: an int from 0 to 2^64 - 1")

@@ -29,13 +29,13 @@ _ARGUMENTS = {
     "arena.maximum": "ram=",
     "daemon.data_directory": "data_directory=",
 }
-# Kept, so that their destructors do not warn of a child that is still running, as it should be.
+# Kept alive: their destructors would warn of a child that is still running, as it should be.
 _started: list[Daemon] = []
 
 
 def socket_directory() -> pathlib.Path:
-    """Where this user's private daemon has its sockets: the user's runtime directory, else its own place. Never the
-    system's /run/tierd: its directory is for one user, and stays."""
+    """Where this user's private daemon has its sockets: in the user's runtime directory, else in one of its own. Never
+    in the system's /run/tierd: the directory of a private daemon is for one user, and stays."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime:
         return pathlib.Path(runtime) / "tierd"
@@ -45,7 +45,7 @@ def socket_directory() -> pathlib.Path:
 
 
 def default_sockets() -> list[pathlib.Path]:
-    """Where clients look for a daemon that was not named, in this order."""
+    """The sockets that clients try when no daemon was named, in this order."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return [pathlib.Path(place) / "tierd.sock" for place in ([f"{runtime}/tierd"] if runtime else []) + ["/run/tierd"]]
 
@@ -66,7 +66,7 @@ class Resources:
     def of(
         cls, ssd: int | str | None, ram: int | str | None, data_directory: str | os.PathLike[str] | None
     ) -> Resources:
-        """From what :func:`tierd.connect` was given. ``Invalid`` where that is no size or no path."""
+        """The arguments of :func:`tierd.connect` as resources. ``Invalid`` if one is no size or no path."""
         if ram is not None and byte_count(ram, "ram") == 0:
             raise Invalid("ram is 0: a daemon needs some; leave it out for a quarter of the machine's")
         if data_directory is not None and not isinstance(data_directory, (str, os.PathLike)):
@@ -96,12 +96,12 @@ def private_settings(directory: pathlib.Path, resources: Resources) -> dict[str,
 
 
 def answers(path: pathlib.Path) -> bool:
-    """Whether a daemon listens there, whatever it would say to us."""
+    """Whether a daemon listens there, even if it would refuse this client."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(str(path))
         except BlockingIOError:
-            return True  # It is there, and busy.
+            return True  # A daemon listens, and is busy.
         except OSError:
             return False
     return True
@@ -121,11 +121,11 @@ def connect(options: library.ConnectOptions, attempt: Callable[[], None], resour
 def connect_or_start(
     options: library.ConnectOptions, attempt: Callable[[], None], resources: Resources = Resources()
 ) -> None:
-    """After an attempt that met no daemon, or one that refused: connects to a daemon that is there, else to a private
-    one, which is started with ``resources``, with a word on stderr, unless another process does or has."""
+    """After an attempt that met no daemon, or one that refused: connects to a daemon that answers now, else to a
+    private one. It starts that with ``resources``, and says so on stderr, unless another process does or has."""
     if any(answers(place) for place in default_sockets()):
         try:
-            return attempt()  # Another rank was first. Or it refused, and does so again: that is the answer.
+            return attempt()  # Another rank was first. Or the daemon refused, and does so again: that is the answer.
         except (NotFound, Disconnected):
             if any(answers(place) for place in default_sockets()):
                 raise
@@ -151,14 +151,14 @@ def connect_or_start(
 
 
 def _report_other_resources(directory: pathlib.Path, resources: Resources) -> None:
-    """A word on stderr where a private daemon that runs was started with other resources than the caller gave."""
+    """Warns on stderr if the running private daemon was started with other resources than the caller gave."""
     if resources == Resources():
         return
     wanted = private_settings(directory, resources)
     try:
         running = tomllib.loads((directory / "tierd.toml").read_text())
     except (OSError, ValueError):
-        return  # No private daemon of this package: its resources are its operator's.
+        return  # Not a private daemon of this package: its operator sets its resources.
     for settings in (running, wanted):
         settings.get("daemon", {}).pop("starter_pid", None)
     if running != wanted:

@@ -101,7 +101,7 @@ def connect(
     )
     named_socket = socket is not None or bool(os.environ.get("TIERD_SOCKET"))
     may_start = autostart and not named_socket and resources.may_serve(mode)
-    session = Session(functions)  # There before its handle is, so that no signal can lose that.
+    session = Session(functions)  # Made before its handle, so that no signal can lose the handle.
 
     def attempt() -> None:
         session.check(functions.tier_connect(ctypes.byref(options), ctypes.byref(session.handle)))
@@ -201,7 +201,7 @@ class Client:
                 else:
                     ranges.read_whole(take, tensor, key, memory, deadline)
             except (NoMemory, WouldDeadlock):
-                # What was put range by range, where RAM cannot hold it at once, comes back so too.
+                # A tensor that was put range by range, because RAM cannot hold it at once, is read so too.
                 if memory.stream is not None or memory.size <= ranges.BLOCK:
                     raise
                 ranges.require_size(key, self.tensor(tensor, shared=shared).size, memory)
@@ -299,7 +299,7 @@ class Client:
         except BaseException:
             for grant in grants:
                 if name == "tier_create":
-                    grant.abandon = True  # What nobody has filled is not to be there.
+                    grant.abandon = True  # A tensor that was never filled must not stay.
                 grant.drop()
             raise
         return leases
@@ -462,7 +462,7 @@ class Client:
         self._session.copy(name, tensor, memory.address, memory.size, options, memory.owner)
 
     def _swap_in(self, tensor: int, memory: layouts.Memory, flags: int, half: float) -> None:
-        """Fills memory that could be filled by ranges too, which half of the time is kept for where room is wanting."""
+        """Fills ``memory`` in one copy, and leaves half of the time for a copy by ranges where room is lacking."""
         try:
             self._swap("tier_swap_in", tensor, memory, flags, half)
         except Timeout:  # Not for room.
@@ -471,12 +471,12 @@ class Client:
             self._swap("tier_swap_in", tensor, memory, flags, half)
 
     def _taker(self, flags: int, timeout: float | None) -> ranges.Take:
-        milliseconds(timeout)  # Raises for a wrong one.
+        milliseconds(timeout)  # Raises if it is wrong.
         seconds = DEADLINE_MS / 1000 if timeout is None else timeout
         return ranges.Take(lambda part, more, left: self._grant_one(part, flags | more, left), seconds)
 
     def _free_quietly(self, tensor: int, flags: int) -> None:
-        """Removes what an interrupted put has left. The first failure is the one to report."""
+        """Removes the tensor that an interrupted put has left; a failure here is not reported."""
         try:
             self._session.call("tier_free", tensor, flags)
         except Exception:  # noqa: S110

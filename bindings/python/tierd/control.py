@@ -7,7 +7,7 @@ Needs the extra ``tierd[control]`` (grpcio, protobuf). Messages are made from co
         control.set_job("nightly", limit="16GiB")
         for event in control.watch(): ...
 
-Calls are authorised by the kernel's word for this process's uid; for another user's job, by that job's token.
+The daemon authorises calls by this process's uid, which the kernel states; for another user's job, by that job's token.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ def _first_listening(places: list[str]) -> str:
 
 
 def _refusal(path: str) -> str | None:
-    """Why nobody can be connected to at ``path``: a socket outlives a daemon that crashed."""
+    """Why no daemon answers at ``path``, or ``None``: a socket outlives a daemon that crashed."""
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM | sockets.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(path)
         except BlockingIOError:
-            return None  # Somebody is there, and busy.
+            return None  # A daemon listens, and is busy.
         except OSError as error:
             return error.strerror or str(error)
     return None
@@ -210,7 +210,7 @@ class Control:
             request_serializer=_serialize,
             response_deserializer=self._messages["Event"].FromString,
         )(self._messages["WatchRequest"](), metadata=self._metadata)
-        call.initial_metadata()  # Comes when the subscription stands, or the call has failed.
+        call.initial_metadata()  # Arrives when the subscription is in place, or the call has failed.
         if not call.is_active():
             raise _translated(call, self.path)
         return Watch(call, self.path)
@@ -281,7 +281,7 @@ def _job(message: Any) -> Job:
 
 
 def _translated(error: Any, path: str) -> errors.Error:
-    """The one translation point from gRPC."""
+    """The one place where gRPC's failures become this package's."""
     trailing = dict(error.trailing_metadata() or ())
     kind = _BY_NAME.get(str(trailing.get("tier-code", ""))) or _BY_STATUS.get(error.code(), errors.Error)
     return kind(f"{error.details() or error.code().name} (at {path})")

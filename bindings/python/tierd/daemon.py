@@ -1,4 +1,4 @@
-"""A tierd of one's own: a daemon process with a configuration, started and waited for without polling.
+"""A private tierd: a daemon process with a configuration, started and waited for without polling.
 
 Used by autostart, by the demo and by tests; a node's shared daemon belongs to the service manager instead.
 """
@@ -86,7 +86,7 @@ class Daemon:
         config.write_text(toml(settings))
         command = [program or find_program(), "--config", str(config)]
         with tempfile.TemporaryDirectory(prefix="tierd-ready-") as ready, open(self.log, "ab") as log:
-            self._log_start = log.tell()  # The lines before are of an earlier daemon in this directory.
+            self._log_start = log.tell()  # The lines before it are of an earlier daemon in this directory.
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
                 address = os.path.join(ready, "notify")
                 notify.bind(address)
@@ -131,7 +131,7 @@ class Daemon:
         return " | ".join(text[-lines:]) or f"{self.log} has no line of it"
 
     def stop(self, timeout: float = 30.0) -> int:
-        """Has it drain and end; kills it after ``timeout`` seconds. Returns its exit status."""
+        """Asks the daemon to drain and end; kills it after ``timeout`` seconds. Returns its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:

@@ -1,9 +1,9 @@
 """Layout: what the bytes of a tensor mean to Python. The daemon knows sizes only.
 
-A process remembers the layout of every tensor it has put or created, so that ``get(key)`` gives back what went in. A
-tensor of another rank has no layout here, and one in the job's namespace none that could be trusted, as every rank may
-have replaced it: pass ``dtype`` and ``shape`` to ``get`` and ``lease``, or fill an array of
-your own with ``get_into``; without them its bytes come as a ``bytearray``.
+A process remembers the layout of every tensor it has put or created, so that ``get(key)`` returns an array like the one
+that was put. A tensor of another rank has no layout here, and the layout of one in the job's namespace cannot be
+trusted, as every rank may have replaced the tensor: pass ``dtype`` and ``shape`` to ``get`` and ``lease``, or fill an
+array of your own with ``get_into``; without them its bytes come as a ``bytearray``.
 
 numpy and torch are never imported on the caller's behalf: a caller that passes an array has imported its library, and a
 ``dtype`` of torch's means torch.
@@ -32,7 +32,7 @@ class Layout:
     size: int  # Bytes of the whole tensor.
 
 
-# Of an array that this process put where others may have put another since: the caller is to state its own.
+# Another rank may have replaced the array that this process put: the caller must state the layout.
 UNCERTAIN = Layout("uncertain", None, (), 0)
 
 
@@ -113,7 +113,7 @@ def writable(value: object) -> Iterator[Memory]:
 
 
 def _count_change(tensor: Any) -> None:
-    """Tells autograd of a change that torch has not made, as of any in place."""
+    """Tells autograd of a change in place that torch itself has not made."""
     if not tensor.is_inference():  # Those count no versions.
         sys.modules["torch"].autograd.graph.increment_version(tensor)
 
@@ -137,7 +137,7 @@ def _torch_memory(value: Any, must_be_contiguous: bool) -> Memory:
         raise Invalid(f"tensors on {tensor.device} cannot be moved: copy to cpu first")
     size = tensor.numel() * tensor.element_size()
     address = tensor.data_ptr()
-    if address == 0 and size > 0:  # It is made of others, as DTensor is.
+    if address == 0 and size > 0:  # It is made of other tensors, as DTensor is.
         raise Invalid(
             f"a {type(value).__name__} has no bytes of its own: pass a tensor inside it, such as to_local()'s"
         )
@@ -162,7 +162,7 @@ def _numpy_memory(value: Any, must_be_contiguous: bool) -> Memory:
 def _buffer_memory(value: object, flags: int) -> Iterator[Memory]:
     view = _PyBuffer()
     try:
-        owner = memoryview(value)  # type: ignore[arg-type]  # Anything at all: what has no buffer raises.
+        owner = memoryview(value)  # type: ignore[arg-type]  # Any object: one without a buffer raises.
         _get_buffer(value, ctypes.byref(view), flags)
     except (TypeError, BufferError) as error:
         use = "filled" if flags == _WRITABLE else "stored"
@@ -186,7 +186,7 @@ def declared(dtype: Any, shape: Sequence[int] | int | None, size: int | None) ->
     elif torch is not None and isinstance(dtype, torch.dtype):
         kind, item = "torch", dtype.itemsize
     else:
-        import numpy  # The caller named a dtype that is not torch's, so wants an array of numpy's.
+        import numpy  # The caller named a dtype that is not torch's, so wants a numpy array.
 
         dtype = numpy.dtype(dtype)
         if dtype.hasobject:

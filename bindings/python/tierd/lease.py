@@ -36,15 +36,15 @@ class Lease:
         try:
             grant.locate()
             buffer = (ctypes.c_ubyte * grant.length).from_address(grant.address)
-            # Not at exit: arrays may still be read then, and the daemon takes back what a dead process held.
+            # Not at exit: arrays may still be read then, and the daemon reclaims what a dead process held.
             weakref.finalize(buffer, grant.drop).atexit = False
         except BaseException:
             grant.drop()
             raise
         self.nbytes = grant.length
         self._buffer: Any = buffer
-        self._lasting = weakref.ref(buffer)  # As long as anything is over the lease, also when it was let go of here.
-        grant.abandon = False  # From here on the arrays' owner says what is final.
+        self._lasting = weakref.ref(buffer)  # As long as an array is over the lease, also after release() here.
+        grant.abandon = False  # From here on the owner of the arrays decides what is final.
 
     def numpy(self, dtype: Any = None, shape: Sequence[int] | int | None = None) -> Any:
         """Returns a numpy array over the leased bytes, read-only unless the lease is for writing. ``dtype`` is by
@@ -89,7 +89,7 @@ class Lease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
     ) -> None:
         if kind is not None and self.write and self._buffer is not None:
-            self._grant.abandon = True  # Half-written content must not pass for final.
+            self._grant.abandon = True  # Half-written content must not become final.
         if kind is None:
             self.release()
         elif self._close():

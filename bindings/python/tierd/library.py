@@ -165,8 +165,8 @@ SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
 
 
 def candidates() -> list[str]:
-    """Where the library is looked for, first found first: $TIERD_LIBRARY alone where that is set, else this package
-    (the wheel), a build tree named by $TIERD_BUILD, and the system's search path."""
+    """The paths of the library to try, in this order: $TIERD_LIBRARY alone where that is set, else this package (the
+    wheel), a build tree named by $TIERD_BUILD, and the system's search path."""
     named = os.environ.get("TIERD_LIBRARY")
     if named:
         return [named]
@@ -202,8 +202,8 @@ _TENSOR = re.compile(r"\btensor 0x([0-9a-f]{1,16})\b")
 
 
 def failure(library: ctypes.CDLL, code: int, keys: Mapping[int, str]) -> Error:
-    """The exception for ``code``, with the sentence libtier left on this thread. That knows tensors by their ids; here
-    they get the names the caller has for them: the string key whose id it is by ``keys``, else the number."""
+    """The exception for ``code``, with the sentence that libtier left on this thread. libtier names tensors by their
+    ids; here an id becomes the string key that has it in ``keys``, and stays a number if there is none."""
 
     def name(found: re.Match[str]) -> str:
         tensor = int(found[1], 16)

@@ -1,4 +1,4 @@
-"""The wheel's commands: ``tierd`` and ``tierctl`` are the programs it carries."""
+"""The wheel's commands: they run the programs ``tierd`` and ``tierctl`` that the wheel contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Byte quantities the way people write them: ``"64GiB"``, ``"1.5 MiB"``, ``"512"``, or a plain integer."""
+"""Byte quantities as people write them: ``"64GiB"``, ``"1.5 MiB"``, ``"512"``, or a plain integer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def byte_count(value: int | str | None, name: str = "size") -> int:
 
 
 def format_bytes(count: float) -> str:
-    """``count`` for people: three significant digits and a binary unit."""
+    """``count`` as text: three significant digits and a binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 1000 else f"{count:.3g} {unit}"

@@ -1,8 +1,8 @@
 """Whole tensors copied under leases on this thread, by ranges where they are large or RAM cannot hold them at once.
 
-A range that cannot be had is asked for again with half its length, down to one block: so what could be stored under a
-limit can be read under it, and a lease of the caller's own that stands in the way is told at once. All that is asked
-for one range waits until one deadline; the next range has one of its own, as those of a swap do.
+A range that is refused is requested again with half its length, down to one block: so a tensor that could be stored
+under a limit can be read under it, and a blocking lease of the caller's own is reported at once. All requests for one
+range share one deadline; the next range has a deadline of its own, like the ranges of a swap.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ BLOCK = 2 << 20
 class Take(NamedTuple):
     """How leases are asked for."""
 
-    ask: Callable[[Part, int, float], Grant]  # With flags beside those the caller has chosen, and seconds to wait.
+    ask: Callable[[Part, int, float], Grant]  # Called with flags in addition to the caller's, and seconds to wait.
     timeout: float  # Seconds for each range.
 
 
 class Deadline:
-    """Until when one range may be waited for."""
+    """The deadline of one range."""
 
     def __init__(self, timeout: float) -> None:
         self._waits = timeout > 0
         self._end = time.monotonic() + timeout
 
     def left(self) -> float:
-        """Seconds: 0 for who is not to wait at all, else a little also at the end, for what is there at once."""
+        """Seconds left: 0 for a caller that does not wait at all, else at least a little, for a lease that needs no
+        wait."""
         return max(0.001, self._end - time.monotonic()) if self._waits else 0.0
 
     def passed(self) -> bool:
@@ -57,8 +58,8 @@ def read_whole(take: Take, tensor: int, key: Key, memory: Memory, deadline: Dead
 
 
 def read_ranges(take: Take, tensor: int, memory: Memory, deadline: Deadline) -> None:
-    """Fills ``memory`` range by range where it could not be filled at once: what is left until ``deadline`` is for the
-    first. REQUIRES: it has the tensor's size."""
+    """Fills ``memory`` range by range, after it could not be filled at once: the first range has the time left until
+    ``deadline``. REQUIRES: ``memory`` has the tensor's size."""
     length, done = _half(min(RANGE_BYTES, memory.size)), 0
     while done < memory.size:
         part = Part(tensor, done, min(length, memory.size - done))
@@ -72,10 +73,10 @@ def read_ranges(take: Take, tensor: int, memory: Memory, deadline: Deadline) -> 
 
 
 def fill_new(take: Take, tensor: int, key: Key, memory: Memory, free: Callable[[], None]) -> None:
-    """Creates the tensor by its first range, which claims the key, and fills range after range. ``free`` removes what
-    was made when that fails in the middle."""
+    """Creates the tensor by its first range, which claims the key, and fills range after range. If that fails in the
+    middle, ``free`` removes the tensor."""
     length, done = RANGE_BYTES, 0
-    grant: Grant | None = None  # The last one; it comes to be abandoned, unless its range was filled.
+    grant: Grant | None = None  # The last lease; it is abandoned at the end, unless its range was filled.
     try:
         while done < memory.size:
             part = Part(tensor, done, min(length, memory.size - done), 0 if done else memory.size)
@@ -89,7 +90,7 @@ def fill_new(take: Take, tensor: int, key: Key, memory: Memory, free: Callable[[
     except BaseException as error:
         if grant is not None:
             grant.drop()
-            if done or not grant.abandon:  # A new tensor whose only lease is abandoned goes with it.
+            if done or not grant.abandon:  # A new tensor whose only lease is abandoned is freed with it.
                 free()
         elif isinstance(error, AlreadyExists):
             sentence = f"a tensor {key!r} exists: pass replace=True to store another in its place"
@@ -103,7 +104,7 @@ def require_size(key: Key, size: int, memory: Memory) -> None:
 
 
 def _take_less(take: Take, part: Part, flags: int, deadline: Deadline) -> tuple[Grant, int]:
-    """A lease on the part, or on less of it, and on how much."""
+    """A lease on the part, or on less of it, and the leased length."""
     length = part.length
     while True:
         asked = Part(part.key, part.offset, length, part.size)
@@ -116,8 +117,8 @@ def _take_less(take: Take, part: Part, flags: int, deadline: Deadline) -> tuple[
 
 
 def _take_in_time(take: Take, part: Part, length: int, flags: int, deadline: Deadline) -> Grant:
-    """A lease on the part, of ``length`` bytes. Where less of it can be asked for, a want of room is waited for only
-    half of the time: the rest is for that."""
+    """A lease on ``length`` bytes of the part. If a shorter length can be tried next, only half of the time is spent to
+    wait for room: the rest is for the shorter one."""
     if length <= BLOCK:
         return take.ask(part, flags, deadline.left())
     try:

@@ -31,14 +31,14 @@ Ids = ctypes.Array[ctypes.c_uint64]
 
 
 class Grant:
-    """One lease of libtier's, from before it is granted. Ended exactly once: by :meth:`end`, by :meth:`drop`, or by
-    :meth:`drop` when nobody needs the object any more."""
+    """One lease of libtier's, from before it is granted. Ended exactly once: by :meth:`end`, by :meth:`drop`, or by its
+    finalizer, which calls :meth:`drop`."""
 
     __slots__ = ("_handle", "_session", "_token", "abandon", "address", "failure", "key", "length", "write")
 
     def __init__(self, session: Session, handle: ctypes.c_void_p, write: bool) -> None:
         self._session = session
-        self._handle = handle  # Part of the array that libtier fills in.
+        self._handle = handle  # A part of the array that libtier fills in.
         self._token = token_of(handle)
         self.key = object()  # In the session's table, which must not keep the grant itself alive.
         self.write = write
@@ -48,7 +48,7 @@ class Grant:
         self.length = 0
 
     def locate(self) -> None:
-        """Learns where the leased bytes lie, as one range. Raises what stitching raises."""
+        """Sets the address of the leased bytes, as one range. Raises the failure of stitching."""
         address, length = ctypes.c_void_p(), ctypes.c_uint64()
         self._session.check(
             self._session.library.tier_lease_data(self._handle, ctypes.byref(address), ctypes.byref(length))
@@ -56,33 +56,33 @@ class Grant:
         self.address, self.length = address.value or 0, length.value
 
     def end(self) -> None:
-        """Gives the lease back. Raises why what was written under it could not be made final; once."""
+        """Ends the lease. If the bytes written under it could not be made final, raises the reason, once."""
         self.drop()
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
 
     def drop(self) -> None:
-        """Gives the lease back. Safe from finalizers, at interpreter shutdown, in a forked child, and repeatedly."""
+        """Ends the lease. Safe from finalizers, at interpreter shutdown, in a forked child, and repeatedly."""
         session = self._session
         if session.forked:
             return  # The lease is the parent's.
-        given_up = library.ABANDON if self.address else library.UNTOUCHED  # Who knew no address has written nothing.
+        given_up = library.ABANDON if self.address else library.UNTOUCHED  # Without an address, nothing was written.
         flags = given_up if self.abandon else 0
         codes: list[int | None] = []
         try:
             if self._handle.value:  # Else nothing was granted.
                 codes = end_once(session.library.tier_release, self._token, flags)
         finally:
-            if not self._token or not self._handle.value:  # Else it is for the finalizer to end.
+            if not self._token or not self._handle.value:  # Else the finalizer ends it.
                 session.grants.pop(self.key, None)
         if codes and codes[0] and self.write and not self.abandon:
             self.failure = library.failure(session.library, codes[0], session.keys)
         session.close_if_last()
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # Not at exit: arrays may still be read then, and the daemon takes back what a dead process held. And before the
-        # last attribute was set, nothing had been asked for.
+        # Not at exit: arrays may still be read then, and the daemon reclaims what a dead process held. And before the
+        # last attribute was set, no lease had been requested.
         if not finalizing() and hasattr(self, "length"):
             self.drop()
 
@@ -91,13 +91,13 @@ class Session:
     def __init__(self, functions: ctypes.CDLL, handle: int = 0) -> None:
         self.library = functions
         self.handle = ctypes.c_void_p(handle)  # For tier_connect to fill in.
-        self.ids: dict[str, int] = {}  # String keys used lately, with the ids the daemon gave them …
-        self.keys: dict[int, str] = {}  # … and by these.
-        self.grants: dict[object, int] = {}  # Leases alive or asked for: the thread that took each.
+        self.ids: dict[str, int] = {}  # Recently used string keys, with the ids that the daemon gave them …
+        self.keys: dict[int, str] = {}  # … and the keys by these ids.
+        self.grants: dict[object, int] = {}  # The thread of each lease that is alive or requested.
         self._token = token_of(self.handle)
         self._process = os.getpid()
         self._closing = False
-        self._calls: dict[object, int] = {}  # Calls under way: the thread each is made on.
+        self._calls: dict[object, int] = {}  # The thread of each call under way.
 
     @property
     def closed(self) -> bool:
@@ -120,8 +120,9 @@ class Session:
             raise Stale("this client is closed: call tierd.connect() again")
 
     def _blocks_itself(self) -> bool:
-        """Whether this thread holds leases, and no other does or waits in a call: what would have to be waited for can
-        only be ours to give back. Without leases it is libtier's own, which a cancelled copy may leave for a moment."""
+        """Whether this thread holds leases, and no other thread holds one or waits in a call: then only this thread can
+        end a lease that it would wait for. Without leases the blocking one is libtier's own, which a cancelled copy may
+        leave for a moment."""
         thread = threading.get_ident()
         return bool(self.grants) and all(
             other == thread for table in (self.grants, self._calls) for other in list(table.values())
@@ -161,7 +162,8 @@ class Session:
             self.close_if_last()
 
     def intern(self, key: str) -> int:
-        """The id that the daemon gives a string key. Some are remembered, by themselves and for errors to name."""
+        """The id that the daemon gives a string key. Recent ids are remembered, to save calls and to name keys in
+        errors."""
         text = key.encode()
         if not 1 <= len(text) <= 1024:
             raise Invalid(f"a string key has 1 to 1024 bytes, this one {len(text)}")
@@ -180,11 +182,11 @@ class Session:
             flags |= library.NO_WAIT_OWN
         if ids:
             self._complete(Operation(self.library, None), f"{name}_start", _array(ids), len(ids), flags)
-        else:  # All there is: an answer that libtier brings only to who waits.
+        else:  # All tensors: libtier has no started call for that.
             run_aside(lambda: self.call(name, None, 0, flags))
 
     def free_unwaited(self, ids: Sequence[int], flags: int) -> None:
-        """Asks that tensors be freed, and waits for nobody's lease and no answer: for finalizers."""
+        """Asks that tensors be freed, and waits for no lease and no answer: for finalizers."""
         for begin in range(0, len(ids), library.BATCH_MAX):
             batch = ids[begin : begin + library.BATCH_MAX]
             operation = Operation(self.library, None)
@@ -192,8 +194,8 @@ class Session:
             operation.end()
 
     def _complete(self, operation: Operation, name: str, *arguments: object) -> None:
-        """Starts an operation and waits for it. When a signal's handler raises, it is given up and has stopped touching
-        memory before the exception goes on."""
+        """Starts an operation and waits for it. When a signal's handler raises, the operation is given up and has
+        stopped touching memory before the exception continues."""
         call = object()
         try:
             self._enter(call)
@@ -208,7 +210,7 @@ class Session:
 
     def grant(self, name: str, ranges: Sequence[library.Range], flags: int, timeout_ms: int | None) -> list[Grant]:
         """``tier_create`` or ``tier_acquire``: leases on all of ``ranges``, or an exception and none. Until the caller
-        says otherwise, a write lease that is let go is abandoned."""
+        says otherwise, a write lease that is dropped is abandoned."""
         leases = (ctypes.c_void_p * len(ranges))()
         step = ctypes.sizeof(ctypes.c_void_p)
         handles = [ctypes.c_void_p.from_buffer(leases, index * step) for index in range(len(ranges))]
@@ -221,7 +223,8 @@ class Session:
                 flags |= library.NO_WAIT_OWN
             if timeout_ms == 0:
                 flags |= library.NO_WAIT
-            # Before C fills them in: until the last is let go, whatever interrupts this, the client stays open.
+            # Made before C fills them in: the client stays open until the last one is dropped, whatever interrupts
+            # this.
             self.grants.update(dict.fromkeys([grant.key for grant in grants], threading.get_ident()))
             self._take(name, (library.Range * len(ranges))(*ranges), flags, timeout_ms, leases, grants)
             return grants

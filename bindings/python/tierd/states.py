@@ -1,4 +1,4 @@
-"""Plain values of the client's methods: figures, places of tensors, ranges. No behaviour."""
+"""Plain values that the client's methods take and return: figures, locations of tensors, ranges. No behaviour."""
 
 from __future__ import annotations
 

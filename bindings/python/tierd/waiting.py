@@ -1,9 +1,9 @@
 """Operation: one started call of libtier's, from its start until its handle is freed: once, whatever signal comes when.
 
 Python runs a signal's handler, which may raise, between any two steps of Python code on the main thread, so that "free
-it" and "note that it is freed" can never be two steps. Here both are one: a handle's token lies in a table; what ends
-the handle takes the token out and makes the call within C (:func:`end_once`), where no handler runs. And what owns a
-handle is there before C fills the handle in, and ends it in ``__del__`` when nobody else has.
+it" and "note that it is freed" can never be two steps. Here both are one: a handle's token lies in a table; to end the
+handle, :func:`end_once` takes the token out and makes the call within C, where no handler runs. And the owner of a
+handle exists before C fills the handle in, and ends it in ``__del__`` if it is not ended by then.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ class Operation:
         self._token = token_of(self.handle)
 
     def wait(self) -> int:
-        """Waits where signals are handled; how the operation ended. REQUIRES: it was started."""
+        """Waits where signals are handled, and returns the operation's code. REQUIRES: it was started."""
         while not self._library.tier_poll(self.handle, SLICE_MS):
             pass
         return self._take()[0] or 0
 
     def end(self) -> None:
-        """Gives it up unless it was waited for. It has stopped touching memory when this returns. May be repeated."""
+        """Gives the operation up unless it was waited for. It has stopped touching memory when this returns. May be
+        repeated."""
         if self.handle.value and self._token:
             self._library.tier_cancel(self.handle)
             self._take()
@@ -74,7 +75,7 @@ class Operation:
 
 def run_aside(work: Callable[[], None]) -> None:
     """Runs ``work`` on a thread of its own and waits for it where signals are handled. When a handler raises, ``work``
-    goes on alone. For calls that libtier cannot start without waiting for them."""
+    continues alone. For calls that libtier cannot start without waiting for them."""
     if threading.current_thread() is not threading.main_thread():
         work()
         return

@@ -69,16 +69,16 @@ typedef struct tier_control_open_options {
  * next run of its owner. */
 TIER_API int tier_control_open_job(tier_control* control, const tier_control_open_options* options,
                                    tier_control_job* job);
-/* Ends the job's sessions (with REVOKED) and frees its tensors. `purge` 1: deletes what a named job persisted too, also
- * where the job is not open. */
+/* Ends the job's sessions (with REVOKED) and frees its tensors. `purge` 1 also deletes what a named job persisted, even
+ * if the job is not open. */
 TIER_API int tier_control_close_job(tier_control* control, const char* name, int purge);
 /* Changes the guarantee, the limit or both; NULL: no change. Fills *job unless NULL. */
 TIER_API int tier_control_set_job(tier_control* control, const char* name, const uint64_t* guarantee_bytes,
                                   const uint64_t* limit_bytes, tier_control_job* job);
-/* The jobs that this caller may see: writes up to `max`, each jobs[0].struct_size long; *count becomes the number of
- * all of them. */
+/* Lists the jobs that this caller may see: writes up to `max`, each jobs[0].struct_size long; *count becomes the number
+ * of all such jobs. */
 TIER_API int tier_control_list_jobs(tier_control* control, tier_control_job* jobs, size_t max, size_t* count);
-/* Writes the job's dirty bytes to SSD and waits for that up to timeout_ms (0: 60 s). */
+/* Writes the job's dirty bytes to SSD, and waits up to timeout_ms (0: 60 s) until they are there. */
 TIER_API int tier_control_drain(tier_control* control, const char* name, uint32_t timeout_ms);
 /* Starts to move all bytes off a device, and returns. Administrators only. */
 TIER_API int tier_control_drain_device(tier_control* control, uint32_t device);

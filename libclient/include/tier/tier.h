@@ -1,8 +1,8 @@
 /* tier.h - the C interface of libtier: tensors that live in tierd, in RAM and on SSD.
  *
  * A function that can fail returns TIER_OK (0) or one of the codes below; a failure leaves a sentence that
- * tier_last_error() of the calling thread returns. All functions may be called from any thread. The library calls back
- * nothing. After fork() the child has no client: every call on an inherited handle returns TIER_DISCONNECTED.
+ * tier_last_error() of the calling thread returns. All functions may be called from any thread. The library makes no
+ * callbacks. After fork() the child has no client: every call on an inherited handle returns TIER_DISCONNECTED.
  *
  * Option structs begin with `struct_size`: set it to sizeof the struct (the TIER_..._INIT macros do).
  * Sizes and offsets are bytes. Tensor ids are chosen by the caller, 64 bits, in the namespace of the session or, with
@@ -40,9 +40,9 @@ enum {
   TIER_IO_ERROR = 7,         /* a device failed */
   TIER_CORRUPT = 8,          /* bytes came back from a device with a wrong checksum */
   TIER_TORN = 9,             /* a writer died: the tensor would mix generations; see tier_accept */
-  TIER_STALE = 10,           /* a handle of an earlier epoch, or of something that is freed already */
+  TIER_STALE = 10,           /* a handle of an earlier epoch, or of an object that is freed already */
   TIER_DISCONNECTED = 11,    /* the daemon has ended or does not answer */
-  TIER_REVOKED = 12,         /* the daemon ended this session: the sentence says why; nothing reconnects */
+  TIER_REVOKED = 12,         /* the daemon ended this session: the sentence says why; libtier does not reconnect */
   TIER_WOULD_DEADLOCK = 13,  /* only leases of this client block the request: release some first */
   TIER_TIMEOUT = 14,         /* the deadline passed */
   TIER_VERSION_MISMATCH = 15 /* library and daemon speak different versions */
@@ -187,12 +187,12 @@ TIER_API int tier_accept(tier_client* client, uint64_t tensor, uint32_t flags);
  * A session begins with the highest number of its job. Ranks that divide a tensor give their steps the same numbers. */
 TIER_API int tier_step(tier_client* client, uint64_t step);
 /* Makes tensors durable: they survive the end of the daemon and a loss of power. count 0: all tensors of the job. One
- * manifest is committed atomically. It replaces the job's former manifest, whatever that named; the manifest of an
+ * manifest is committed atomically. It replaces the job's former manifest completely; the manifest of an
  * ephemeral job is deleted with the job. DENIED in a private daemon without daemon.data_directory. The deadline is the
  * daemon's engine.deadline (60 s by default), then TIMEOUT. */
 TIER_API int tier_persist(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
 /* Returns when every byte of the tensors (count 0: all of this session) has an SSD copy. It does not make them durable:
- * that is tier_persist. The deadline is engine.deadline, as above. */
+ * tier_persist does. The deadline is engine.deadline, as above. */
 TIER_API int tier_flush(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
 /* A hint: the tensors will not be used soon. Drops RAM copies that are on SSD too and under no lease. */
 TIER_API int tier_drop(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
@@ -243,15 +243,16 @@ typedef struct tier_copy_outcome {
  * range, so that tensors larger than the arena work. Returns at once; `pointer` must stay valid and unchanged until
  * tier_wait. NO_MEMORY: no thread can be started; then `pointer` is not in use. A whole swap_out over a tensor of its
  * size overwrites it and takes only the memory of ranges under way; a tensor of another size is replaced by a new one,
- * and freed when its first range is granted. A swap_out may fail, be cancelled, or end with its process: a tensor that
- * it was creating is freed then, and one that it was overwriting is TORN. tier_persist, and other sessions, wait for an
- * unfinished swap_out. When one has written all of a TORN tensor, it is TORN no more. With TIER_NO_WAIT it ends with
- * TIMEOUT at the first range that must wait for a lease, for room in RAM or for a device; behind another unfinished
- * swap of the tensor by this client it returns TIMEOUT at once. */
+ * and freed when the first range of the new one is granted. A swap_out may fail, be cancelled, or end with its process:
+ * a tensor that it was creating is freed then, and one that it was overwriting is TORN. tier_persist, and other
+ * sessions, wait for an unfinished swap_out. A swap_out that writes all of a TORN tensor makes it valid again. With
+ * TIER_NO_WAIT it ends with TIMEOUT at the first range that must wait for a lease, for room in RAM or for a device;
+ * behind another unfinished swap of the tensor by this client it returns TIMEOUT at once. */
 TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* pointer, uint64_t size,
                            const tier_copy_options* options, tier_op** op);
-/* Copies `size` bytes of the tensor to `pointer`. With `whole` = 1 they are one content of it: what others write
- * meanwhile is read again, until timeout_ms has passed (TIMEOUT). With 0, a part of several ranges may mix contents. */
+/* Copies `size` bytes of the tensor to `pointer`. With `whole` = 1 they are one content of it: ranges that others write
+ * meanwhile are read again, until timeout_ms has passed (TIMEOUT). With 0, a part of several ranges may mix contents.
+ */
 TIER_API int tier_swap_in(tier_client* client, uint64_t tensor, void* pointer, uint64_t size,
                           const tier_copy_options* options, tier_op** op);
 /* Waits for an operation and returns its code (timeout_ms 0: until it ends; its ranges have deadlines of their own).
@@ -288,8 +289,8 @@ TIER_API int tier_persist_start(tier_client* client, const uint64_t* tensors, si
 
 typedef struct tier_stats_view {
   size_t struct_size;
-  uint64_t swap_out_bytes;  /* that this client copied into tensors */
-  uint64_t swap_in_bytes;   /* that this client copied out of tensors */
+  uint64_t swap_out_bytes;  /* copied by this client into tensors */
+  uint64_t swap_in_bytes;   /* copied by this client out of tensors */
   uint64_t acquires;        /* leases granted by create and acquire, by started calls too */
   uint64_t acquire_waits;   /* acquires whose answer took longer than 20 µs */
   uint64_t acquire_wait_ns; /* the sum of their waiting times, over all threads */

@@ -1,6 +1,6 @@
 // tier.hpp - the C++ interface of libtier: move-only classes that own the handles of tier.h, and one exception type.
 //
-// Header only, C++20; it links against libtier.so and nothing else, so it works with any C++ runtime. A failure is
+// Header only, C++20; it needs libtier.so and no other library, so it works with any C++ runtime. A failure is
 // thrown as tier::Error, which has the code and the sentence. (std::expected would need C++23 in every program.)
 // Thread-safety: any number of threads may use a Client; one thread at a time a Lease or an Operation. Every object may
 // be destroyed at any time: a Lease is released then, an Operation waited for, a Client closed. Leases and operations

@@ -35,10 +35,10 @@ from ..states import Part
 from .arguments import checked_client
 from .storage_identity import StorageIdentity
 
-# Ids of activations: far from those of string keys and from what people type.
+# Ids of activations: far from those of string keys and from ids that people type.
 _ids = itertools.count(0x4143_0000_0000_0000)
 
-# In a node's metadata: what tells it from all others.
+# In a node's metadata: identifies the node.
 _TOKEN = "tierd.node"
 
 # The start of a stored range keeps its offset within a cache line, and so the alignment that kernels see.
@@ -46,7 +46,7 @@ _ALIGNMENT = 64
 
 
 class _Source(NamedTuple):
-    """What counts versions, at one of them: a tensor and all views of it."""
+    """One version of a tensor and all views of it, which share a version counter."""
 
     storage: int
     storage_bytes: int
@@ -65,7 +65,7 @@ class _Evaluation(NamedTuple):
 
 
 class _Restored(NamedTuple):
-    """What a node got, while it is alive, for the node's other views of it."""
+    """The tensor that a node got back, while it is alive, for the node's other views of it."""
 
     storage: StorageIdentity
     by: _Evaluation
@@ -82,11 +82,11 @@ class _Copy:
         self.begin = begin
         self.end = end
         self.prefetched = False
-        self.restored: _Restored | None = None  # What backward got last.
+        self.restored: _Restored | None = None  # The copy that backward got last.
 
 
 class _Packed:
-    """What the graph holds instead of a tensor."""
+    """The object that the graph holds instead of a tensor."""
 
     __slots__ = ("copy", "dtype", "offset", "shape", "strides")
 
@@ -99,7 +99,7 @@ class _Packed:
 
 
 class _Kept:
-    """A tensor that stays in the graph, and the version that backward is to find: torch itself looks at versions only
+    """A tensor that stays in the graph, and the version that backward must find: torch itself checks versions only
     where there are no hooks."""
 
     __slots__ = ("output", "value", "version")
@@ -124,7 +124,7 @@ class _Kept:
         )
 
 
-# A copy, and what is to be forgotten of it when it is gone: its source, its tensor and its sequence.
+# A copy, and its entries to remove when it is gone: its source, its tensor and its sequence.
 _Handle: TypeAlias = "weakref.KeyedRef[tuple[_Source, int, int], _Copy]"
 
 
@@ -147,8 +147,8 @@ class _Registry:
         self.client = client
         self.lock = threading.RLock()
         self.storages: dict[_Source, _Storage] = {}
-        self.order: dict[int, _Handle] = {}  # Those that are stored, by sequence.
-        self.handles: dict[int, _Handle] = {}  # Those and what is being stored.
+        self.order: dict[int, _Handle] = {}  # Stored copies, by sequence.
+        self.handles: dict[int, _Handle] = {}  # Stored copies, and those being stored.
         self.gone: list[_Handle] = []
         self.sequence = 0
 
@@ -168,7 +168,8 @@ class _Registry:
         with self.lock:
             self.sequence += 1
             copy = _Copy(next(_ids), self.sequence, begin, end)
-        # There before the tensor is: whatever interrupts this, that goes with the copy. The last made is called first.
+        # Made before the tensor: whatever interrupts this, the tensor is freed with the copy. The last made is called
+        # first.
         weakref.finalize(copy, self.free_gone).atexit = False
         handle = weakref.KeyedRef(copy, self.gone.append, (key, copy.tensor, copy.sequence))
         self.handles[copy.sequence] = handle
@@ -182,7 +183,7 @@ class _Registry:
     def free_gone(self) -> None:
         for handle in list(self.gone):
             self.drop(*handle.key)
-            with contextlib.suppress(ValueError):  # Another thread was at it too, or a finalizer in the middle of this.
+            with contextlib.suppress(ValueError):  # Another thread did it too, or a finalizer in the middle of this.
                 self.gone.remove(handle)
 
     def drop(self, key: _Source, tensor: int, sequence: int) -> None:
@@ -194,13 +195,13 @@ class _Registry:
                 entry.copies.pop(sequence, None)
                 if not entry.copies:
                     del self.storages[key]
-        with contextlib.suppress(Error):  # There is none, or the session is over, and the tensor with it.
+        with contextlib.suppress(Error):  # There is no tensor, or it ended with the session.
             self.client.discard(tensor)
 
     def before(self, copy: _Copy, bytes_max: int) -> list[tuple[_Copy, int]]:
-        """What backward will want after ``copy``, and how many bytes of it: the copies made before it, latest first, up
-        to ``bytes_max``. Of the next one alone, as much as that where it is larger: its first bytes come while the rest
-        is asked for."""
+        """The copies that backward will need after ``copy``, and how many bytes of each: the copies made before it,
+        latest first, up to ``bytes_max``. If the next one alone is larger, its first ``bytes_max`` bytes, which arrive
+        while the rest is requested."""
         wanted: list[tuple[_Copy, int]] = []
         left = bytes_max
         with self.lock:
@@ -249,7 +250,7 @@ class offload_activations:
         self._parameters: dict[int, StorageIdentity] = {}
         self._hooks: list[Any] = []
         self.offloaded_bytes = 0  # Copied into tierd.
-        self.shared_bytes = 0  # Saved again, by a copy that was there.
+        self.shared_bytes = 0  # Saved again, by a copy that existed.
 
     @property
     def alive(self) -> int:
@@ -313,7 +314,7 @@ class offload_activations:
         if isinstance(packed, torch.Tensor):
             return packed
         copy = packed.copy
-        # Held until they have been asked for: another thread, or the collector, may free the graph that they are of.
+        # Held until they have been requested: another thread, or the collector, may free their graph.
         ahead = self._registry.before(copy, self._prefetch_bytes)
         if ahead:
             self._registry.client.prefetch([Part(earlier.tensor, 0, length) for earlier, length in ahead])
@@ -329,12 +330,12 @@ class offload_activations:
 
 
 def _evaluation() -> _Evaluation | None:
-    """The node that backward is at on this thread; none when a saved tensor is looked at outside of it."""
+    """The node that backward is executing on this thread; none when a saved tensor is read outside of backward."""
     node = torch._C._current_autograd_node()
     if node is None:
         return None
-    # Neither the number of a node names it, which is counted by each thread for itself, nor its object in Python, which
-    # goes when nobody looks at it. Its metadata live as long as it does; the token in them refers to nothing.
+    # A node is not identified by its number, which each thread counts for itself, nor by its object in Python, which is
+    # freed without references to it. Its metadata live as long as the node; the token in them refers to nothing.
     metadata: Any = node.metadata  # torch types it as a method.
     return _Evaluation(torch._C._current_graph_task_id(), metadata.setdefault(_TOKEN, object()))
 

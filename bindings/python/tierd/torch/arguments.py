@@ -1,4 +1,4 @@
-"""Arguments of the integrations, checked where they are given and not where they are first used."""
+"""Checks arguments of the integrations when they are given, not when they are first used."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from .arguments import checked_client
 from .parameter_state import ParameterState, Slice
 
 _numbers = itertools.count(1)
-# Of each client: which optimizer has its state under a name. Those that are gone let go of it.
+# For each client, the optimizer that has its state under a name. A freed optimizer frees the name.
 _holders: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, torch.optim.Optimizer]] = (
     weakref.WeakKeyDictionary()
 )
@@ -41,7 +41,7 @@ _KINDS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master")
 
 
 class _Tiered(torch.optim.Adam):
-    """What Adam and AdamW share. As in torch, a group's ``decoupled_weight_decay`` selects the kernel: each class sets
+    """The base of Adam and AdamW. As in torch, a group's ``decoupled_weight_decay`` selects the kernel: each class sets
     its own value, but an ``Adam`` uses the value of a state that it loads."""
 
     _kernel: Callable[..., None]
@@ -78,7 +78,7 @@ class _Tiered(torch.optim.Adam):
         self._tiered: dict[torch.Tensor, ParameterState] = {}
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
         keys: dict[str, int] = {}
-        self._keys = keys  # Everything of ours that may exist in tierd, and its id.
+        self._keys = keys  # Every tensor of this optimizer that may exist in tierd, and its id.
         weakref.finalize(self, _free_all, client, keys).atexit = False
 
     # ---- The step ----
@@ -131,7 +131,7 @@ class _Tiered(torch.optim.Adam):
         holders = _holders.setdefault(self._client, weakref.WeakValueDictionary())
         if holders.setdefault(self._name, self) is self:
             return
-        gc.collect()  # Schedulers refer to their optimizer and it to them: one that was let go may still be there.
+        gc.collect()  # Schedulers and their optimizer refer to each other: one that is no longer used may still exist.
         if holders.setdefault(self._name, self) is not self:
             raise AlreadyExists(
                 f"another optimizer has its state under the name {self._name!r}: let go of it, or give this one a name "
@@ -139,7 +139,7 @@ class _Tiered(torch.optim.Adam):
             )
 
     def _kinds(self, parameter: torch.Tensor, group: dict[str, Any]) -> list[str]:
-        """What a parameter's state consists of, beside its step, in the order of ``_KINDS``."""
+        """The kinds of tensors in a parameter's state, in the order of ``_KINDS``."""
         kinds = ["exp_avg", "exp_avg_sq"]
         if group.get("amsgrad"):
             kinds.append("max_exp_avg_sq")
@@ -148,7 +148,7 @@ class _Tiered(torch.optim.Adam):
         return kinds
 
     def _update_group(self, group: dict[str, Any], slices: list[Slice]) -> None:
-        self._drop_unfinished(slices)  # Left of a step whose own clean-up was interrupted.
+        self._drop_unfinished(slices)  # Left by a step whose clean-up was interrupted.
         units = parameter_state.units_of(slices, self._slice_bytes, library.BATCH_MAX)
         asked = 0
         try:
@@ -160,13 +160,13 @@ class _Tiered(torch.optim.Adam):
                         each.state.created = True
             _count_step(self.state[parameter]["step"] for parameter in group["params"] if _is_empty(parameter))
         except BaseException as error:
-            # The frames it passed through hold leases and views over them, which the freeing would wait for.
+            # The frames that it passed through hold leases and views over them, for which the freeing would wait.
             traceback.clear_frames(error.__traceback__)
             self._drop_unfinished(slices)
             raise
 
     def _ask_ahead(self, units: list[list[Slice]], index: int, asked: int) -> int:
-        """Has units up to the next but one fetched; returns how many units have been asked for."""
+        """Prefetches units up to the next but one; returns how many units have been requested."""
         for ahead in range(max(asked, index), min(index + 3, len(units))):
             parts = [part for each in units[ahead] if each.state.created for part in each.parts()]
             if parts:
@@ -196,7 +196,7 @@ class _Tiered(torch.optim.Adam):
                 for lease in leases:
                     lease.abandon()
             raise
-        with contextlib.ExitStack() as all_of_them:  # Also behind one that fails.
+        with contextlib.ExitStack() as all_of_them:  # Also after one that fails.
             for lease in leases:
                 all_of_them.callback(lease.release)
 
@@ -204,12 +204,12 @@ class _Tiered(torch.optim.Adam):
         first = unit[0]
         if not first.state.created and first.begin == 0:
             new = {key: self._client.tensor_id(key) for key in first.state.keys.values() if key not in self._keys}
-            self._keys.update(new)  # Before they are there: an interrupt may come at any point.
+            self._keys.update(new)  # Noted before they exist: an interrupt may come at any point.
             try:
                 return self._client.lease_many(first.creating_parts())
             except Error:
                 for key in new:
-                    self._keys.pop(key, None)  # None was made: one that is there is not the optimizer's.
+                    self._keys.pop(key, None)  # None was made: an existing tensor is not the optimizer's.
                 raise
         return self._client.lease_many([part for each in unit for part in each.parts()], write=True)
 
@@ -228,7 +228,7 @@ class _Tiered(torch.optim.Adam):
         if master:
             gradients = [gradient.to(torch.float32) for gradient in gradients]
         kernel = (AdamW if group["decoupled_weight_decay"] else Adam)._kernel
-        _count_step(each.step for each in unit if each.begin == 0)  # Not before: what gets no lease has no step.
+        _count_step(each.step for each in unit if each.begin == 0)  # Not before: without a lease it makes no step.
         kernel(
             master or values,
             gradients,
@@ -308,7 +308,7 @@ class _Tiered(torch.optim.Adam):
             }
             return {**given, "state": light}
 
-        # Behind the caller's own hooks, which may put the state in order first; and before those that look at it.
+        # After the caller's own hooks, which may correct the state first; before those that read it.
         before = self.register_load_state_dict_pre_hook(split)
         after = self.register_load_state_dict_post_hook(lambda optimizer: self._replace(loaded), prepend=True)
         try:
@@ -318,10 +318,10 @@ class _Tiered(torch.optim.Adam):
             after.remove()
 
     def _fitting(self, given: dict[str, Any]) -> list[tuple[torch.Tensor, dict[str, Any]]]:
-        """The parameters that have a state there, with it. ``Invalid`` unless it is one of theirs."""
+        """The parameters that have a state in it, with that state. ``Invalid`` unless it fits them."""
         found = []
         for group, saved in zip(self.param_groups, given["param_groups"], strict=False):
-            for parameter, index in zip(group["params"], saved["params"], strict=False):  # What torch refuses itself.
+            for parameter, index in zip(group["params"], saved["params"], strict=False):  # torch refuses this itself.
                 state = given["state"].get(index)
                 if not state:
                     continue
@@ -338,7 +338,7 @@ class _Tiered(torch.optim.Adam):
         return found
 
     def _replace(self, loaded: list[tuple[torch.Tensor, dict[str, Any]]]) -> None:
-        """Puts state that fits in the place of what there is."""
+        """Replaces the present state by one that fits."""
         states = dict(loaded)
         try:
             self._drop_state()
@@ -348,7 +348,7 @@ class _Tiered(torch.optim.Adam):
                     if parameter in states:
                         self._load(parameter, group, states[parameter])
         except BaseException:
-            self._drop_state()  # Some of it with the step of the rest would pass for a whole one.
+            self._drop_state()  # A part of it with the step of the rest would look complete.
             self.state.clear()
             raise
 
@@ -358,7 +358,7 @@ class _Tiered(torch.optim.Adam):
         self._tiered.clear()
 
     def _free(self, tiered: ParameterState) -> None:
-        """Frees those of its tensors that are ours; one that cannot be freed now stays ours, to be freed later."""
+        """Frees the tensors of the state that this optimizer made; one that cannot be freed now is freed later."""
         for key in tiered.keys.values():
             if key in self._keys:
                 with contextlib.suppress(Error):
@@ -373,7 +373,7 @@ class _Tiered(torch.optim.Adam):
         for kind, key in tiered.keys.items():
             value = (parameter if kind == "master" and kind not in state else state[kind]).detach()
             if tiered.size:
-                # Before it is there, and also where it was another's: a load replaces that.
+                # Noted before it exists, and also if another made it: a load replaces that.
                 self._keys[key] = self._client.tensor_id(key)
                 self._client.put(key, parameter_state.flat_like(value.to("cpu", tiered.dtype), parameter), replace=True)
         tiered.created = True
@@ -434,7 +434,7 @@ def _check(parameter: torch.Tensor) -> None:
 
 
 def _is_empty(parameter: torch.Tensor) -> bool:
-    """Whether it is updated without a slice."""
+    """Whether the parameter is updated without a slice."""
     return parameter.grad is not None and parameter.numel() == 0
 
 
@@ -452,6 +452,6 @@ def _fill_initial(kind: str, view: torch.Tensor, each: Slice) -> None:
 
 
 def _free_all(client: Client, keys: dict[str, int]) -> None:
-    """For the finalizer, which may run in the middle of any call, and so waits for nothing."""
-    with contextlib.suppress(Error):  # The session is over, and the tensors with it.
+    """Frees tensors for the finalizer, which may run in the middle of any call, and so never waits."""
+    with contextlib.suppress(Error):  # The session has ended, and its tensors with it.
         client.discard_unwaited(list(keys.values()))

@@ -25,7 +25,7 @@ class ParameterState:
 
     parameter: torch.Tensor
     keys: dict[str, str]  # "exp_avg" → the key in tierd.
-    dtype: torch.dtype  # Of all its tensors.
+    dtype: torch.dtype  # Of all tensors of the state.
     created: bool = False  # Every range of every tensor has been filled once.
 
     @property
@@ -38,8 +38,8 @@ class Slice:
     """Elements [begin, begin + count) of one parameter."""
 
     state: ParameterState
-    values: torch.Tensor  # Flat, all of the parameter.
-    gradient: torch.Tensor  # Likewise.
+    values: torch.Tensor  # All of the parameter, flat.
+    gradient: torch.Tensor  # All of its gradient, flat.
     step: torch.Tensor
     begin: int
     count: int
@@ -58,7 +58,7 @@ class Slice:
         return [Part(key, 0, self.size, self.state.size) for key in self.state.keys.values()]
 
     def halves(self) -> list[Slice]:
-        """Itself in two, at a block; itself alone when it is one block or less."""
+        """The slice in two halves, divided at a block; the slice alone when it is one block or less."""
         blocks = math.ceil(self.size / BLOCK)
         if blocks < 2:
             return [self]
