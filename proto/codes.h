@@ -1,6 +1,6 @@
 // The outcome codes that cross every boundary of tierd: rings, sockets, gRPC, the C ABI, Python exceptions.
 //
-// A code exists only because some caller acts differently on it. The numbers are wire and ABI values: never reuse or
+// A code exists only because a caller acts differently on it. The numbers are wire and ABI values: never reuse or
 // renumber one. Thread-safety: constants only.
 #pragma once
 
@@ -20,10 +20,10 @@ enum class Code : uint16_t {
   kIoError = 7,         // A device failed; the detail names tensor, device, offset.
   kCorrupt = 8,         // Bytes came back from a device with a wrong checksum.
   kTorn = 9,            // A writer died: the tensor would mix generations. Rewrite, restore or tier_accept it.
-  kStale = 10,          // A handle of an earlier epoch or of something already freed.
+  kStale = 10,          // A handle of an earlier epoch, or of an object freed already.
   kDisconnected = 11,   // The daemon is gone.
   kRevoked = 12,        // The daemon ended this session; no automatic reconnect.
-  kWouldDeadlock = 13,  // Only the caller's own leases stand in the way.
+  kWouldDeadlock = 13,  // Only the caller's own leases block the request.
   kTimeout = 14,        // The deadline passed; trying again may help.
   kVersion = 15,        // The two sides speak different protocol versions.
 };

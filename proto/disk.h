@@ -1,12 +1,12 @@
-// What lies on an SSD device, so that a later daemon, an older one and the tools agree on it.
+// The layout of an SSD device, on which a later daemon, an older one and the tools agree.
 //
 //   0                    superblock, copy A (4 KiB)
 //   512 KiB              superblock, copy B (4 KiB)
 //   1 MiB                end of the label area; up to data_offset nothing is stored
 //   2 MiB (data_offset)  the data area: blocks of 2 MiB, counted from 0; extents are runs of 4 KiB pages in it
 //
-// The copies are written in turn, never both at once: whichever is valid and has the larger commit number counts, so a
-// torn write costs one commit and nothing else. All integers are little-endian; reserved bytes are zero and checked.
+// The two copies are written in turn, never both at once: the valid one with the larger commit number counts, so a torn
+// write loses one commit and no more. All integers are little-endian; reserved bytes are zero and checked.
 #pragma once
 
 #include <cstddef>

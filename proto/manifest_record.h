@@ -1,5 +1,5 @@
-// What tierd writes down of the tensors of a named job: its manifest, which must survive the machine. References only,
-// never tensor bytes.
+// The manifest of a named job: what tierd stores about the job's tensors. It must survive a loss of power. It has
+// references only, never tensor bytes.
 //
 //   ManifestHeader, then tensor_count × (ManifestTensorRecord, piece_count × ManifestPieceRecord),
 //   then key_count × (ManifestKeyRecord, its bytes, zeros up to a multiple of 8)
@@ -17,7 +17,7 @@ namespace tier::proto {
 
 inline constexpr uint64_t kManifestMagic = 0x5453464d52454954;  // "TIERMFST"
 inline constexpr uint32_t kManifestVersion = 3;
-inline constexpr uint32_t kManifestVersionOldest = 1;  // That is still read.
+inline constexpr uint32_t kManifestVersionOldest = 1;  // The oldest that is still read.
 
 struct ManifestHeader {
   uint64_t magic;
@@ -38,8 +38,8 @@ struct ManifestTensorRecord {
   uint16_t flags;  // ManifestTensorFlag bits.
 };
 
-// A session other than the one that persisted had changed a part of the tensor and not finished, or the ranks of a
-// sharded one had written it in different steps: it is TORN once resumed.
+// Another session than the one that persisted had an unfinished update of the tensor, or the ranks of a sharded one had
+// written it in different steps: it is TORN once resumed.
 inline constexpr uint16_t kManifestTorn = 1u << 0;
 inline constexpr uint16_t kManifestSharded = 1u << 1;  // Created with kFlagSharded. Never of a session's own tensor.
 inline constexpr uint16_t kManifestTensorFlagsKnown = kManifestTorn | kManifestSharded;

@@ -1,5 +1,5 @@
-// A shared mapping of a descriptor, and the descriptor itself: the one place where Boost.Interprocess is used.
-// Never managed segments or offset_ptr: what lies in shared memory belongs to another process's mercy.
+// A shared mapping of a descriptor, and the descriptor itself: the one place where Boost.Interprocess is used. Managed
+// segments and offset_ptr are not used: another process may write any value into shared memory.
 #pragma once
 
 #include <cstddef>

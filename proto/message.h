@@ -53,7 +53,7 @@ inline constexpr uint32_t kFlagNoWaitOwn = 1u << 3;  // Acquire/create/free: fai
 inline constexpr uint32_t kFlagDiscard = 1u << 4;    // Acquire write: old bytes are not needed, do not read them back.
 inline constexpr uint32_t kFlagNoWait = 1u << 5;     // Acquire/create/free: never wait; TIMEOUT at once instead.
 inline constexpr uint32_t kFlagFreeAfter = 1u << 6;  // Release of a read lease: free the tensor with it.
-inline constexpr uint32_t kFlagReplace = 1u << 7;    // Create of one tensor: in the place of the one of that name.
+inline constexpr uint32_t kFlagReplace = 1u << 7;    // Create of one tensor: replaces the one of the same id.
 inline constexpr uint32_t kFlagUntouched = 1u << 8;  // Release: nothing was written. As if never granted.
 inline constexpr uint32_t kFlagMore = 1u << 9;      // Release: what it seals is part of a rewrite, and more is to come.
 inline constexpr uint32_t kFlagSharded = 1u << 10;  // Create, with kFlagShared: ranks divide it, each by its steps.
@@ -90,7 +90,7 @@ struct SpanRecord {  // One contiguous run of window bytes under a lease.
 };
 
 struct ErrorRecord {   // First record of a refusal; the sentence follows as text from the second entry on.
-  uint64_t tensor;     // 0 where none is to blame.
+  uint64_t tensor;     // 0 if the refusal is about none.
   uint64_t requested;  // Bytes; for CORRUPT, IO_ERROR and TORN the offset in the tensor.
   uint64_t available;  // Bytes.
   uint64_t limit;      // Bytes.

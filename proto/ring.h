@@ -11,14 +11,14 @@
 // or hang on what it finds in the other's position: it checks `head <= tail <= head + entries` and ends the session
 // otherwise.
 //
-// Sleeping. The daemon looks at the rings of sessions that it heard a moment ago, and at others when they ring. It says
-// so twice: `consumer_waiting` of a session's request ring is set while that ring is not looked at,
-// EnginePage::sleeping while none is. It sets either, fences, and looks once more at the rings that it concerns; it
-// sleeps on its eventfds. A client that publishes fences, reads both, and writes its doorbell eventfd if one is set
-// (NeedsBell); for releases of its own read leases not while the page says kSleepingPatiently, unless half of its ring
-// is used. Client: reads wake_sequence, sets `consumer_waiting`, fences, looks once more, FUTEX_WAITs on wake_sequence.
-// The daemon, after publishing: fences, and if consumer_waiting is set clears it, increments wake_sequence and
-// FUTEX_WAKEs all.
+// Sleeping. The daemon looks at the rings of sessions with a message a moment ago, and at others when they ring their
+// doorbell. Two words say so: `consumer_waiting` of a session's request ring is set while the daemon does not look at
+// that ring, EnginePage::sleeping while it looks at none. The daemon sets either, fences, and looks once more at the
+// rings concerned; it sleeps on its eventfds. A client that publishes fences, reads both, and writes its doorbell
+// eventfd if one is set (NeedsBell); for releases of its own read leases not while the page says kSleepingPatiently,
+// unless half of its ring is used. Client: reads wake_sequence, sets `consumer_waiting`, fences, looks once more,
+// FUTEX_WAITs on wake_sequence. The daemon, after publishing: fences, and if consumer_waiting is set clears it,
+// increments wake_sequence and FUTEX_WAKEs all.
 #pragma once
 
 #include <atomic>
@@ -64,7 +64,7 @@ struct EnginePage {  // One page, mapped read-only by clients (F_SEAL_FUTURE_WRI
 };
 inline constexpr uint32_t kAwake = 0;     // Only clients whose ring is not looked at need to ring.
 inline constexpr uint32_t kSleeping = 1;  // Ring the doorbell after publishing.
-// The same, and nothing waits for a read lease to end: such a release may lie in its ring until something else wakes
+// The same, and no request waits for a read lease to end: such a release may lie in its ring until another event wakes
 // the engine, which looks by itself every kReleaseLatenessMaxMs while leases are open.
 inline constexpr uint32_t kSleepingPatiently = 2;
 inline constexpr uint32_t kReleaseLatenessMaxMs = 100;
@@ -81,7 +81,7 @@ inline constexpr uint64_t kCompletionOffset = kRequestOffset + uint64_t{kRequest
 inline constexpr uint64_t kSessionRegionSize = kCompletionOffset + uint64_t{kCompletionEntries} * kEntrySize;
 static_assert(kCompletionOffset % kPageSize == 0 && kSessionRegionSize % kPageSize == 0);
 
-// What a side sees of one ring. Pointers into the region; the view owns nothing.
+// One side's view of a ring: pointers into the region, which the view does not own.
 struct RingView {
   RingControl* control = nullptr;
   std::byte* entries = nullptr;
@@ -95,12 +95,12 @@ inline RingView CompletionRing(std::byte* region) {
   return {reinterpret_cast<RingControl*>(region + kControlOffset) + 1, region + kCompletionOffset, kCompletionEntries};
 }
 
-// The producing side. Keeps its own tail: what lies in shared memory is for the other side only.
-// REQUIRES: one thread at a time.
+// The producing side. It keeps its own tail: the one in shared memory is for the other side only. REQUIRES: one thread
+// at a time.
 class RingProducer {
  public:
   explicit RingProducer(RingView ring) : ring_(ring) {}
-  // False if the consumer's head is impossible; free entries otherwise in *entries_free.
+  // False if the consumer's head is impossible; else sets *entries_free.
   [[nodiscard]] bool Free(uint32_t* entries_free) const {
     const uint64_t head = ring_.control->head.load(std::memory_order_acquire);
     if (head > tail_ || tail_ - head > ring_.entry_count) return false;
@@ -109,7 +109,7 @@ class RingProducer {
   }
   // Copies 64-byte entries behind the tail without publishing them. REQUIRES: Free() said there is room.
   void Stage(const void* source, uint32_t entries);
-  // Makes everything staged visible.
+  // Makes all staged entries visible.
   void Publish() { ring_.control->tail.store(tail_, std::memory_order_release); }
   uint64_t tail() const { return tail_; }
   bool consumer_waiting() const { return ring_.control->consumer_waiting.load(std::memory_order_relaxed) != 0; }
@@ -119,11 +119,11 @@ class RingProducer {
   uint64_t tail_ = 0;
 };
 
-// The consuming side, likewise with its own head.
+// The consuming side. It keeps its own head. REQUIRES: one thread at a time.
 class RingConsumer {
  public:
   explicit RingConsumer(RingView ring) : ring_(ring) {}
-  // False if the producer's tail is impossible; entries waiting otherwise in *entries_ready.
+  // False if the producer's tail is impossible; else sets *entries_ready.
   [[nodiscard]] bool Ready(uint32_t* entries_ready) const {
     const uint64_t tail = ring_.control->tail.load(std::memory_order_acquire);
     if (tail < head_ || tail - head_ > ring_.entry_count) return false;
@@ -139,7 +139,7 @@ class RingConsumer {
     ring_.control->head.store(head_, std::memory_order_release);
   }
   uint64_t head() const { return head_; }
-  // Setting it is followed by a full fence: what Ready() then does not see, its producer published behind it.
+  // Setting it is followed by a full fence: a message that Ready() then does not see was published after the fence.
   void SetWaiting(bool waiting) {
     ring_.control->consumer_waiting.store(waiting ? 1 : 0, std::memory_order_relaxed);
     if (waiting) std::atomic_thread_fence(std::memory_order_seq_cst);

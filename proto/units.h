@@ -17,7 +17,7 @@ inline constexpr uint64_t kWindowSizeMin = kBlockSize;
 inline constexpr uint64_t kWindowSizeMax = kGiB;
 inline constexpr uint32_t kWindowsMax = 16384;  // io_uring's limit on registered buffers.
 
-// Which window of the daemon's arena: dense from 0, reused only after the window that had it is closed.
+// Number of a window of the daemon's arena: dense from 0, reused only after the window that had it is closed.
 enum class WindowIndex : uint32_t {};
 constexpr uint32_t Value(WindowIndex w) { return static_cast<uint32_t>(w); }
 

@@ -1,4 +1,4 @@
-// Failure: from Status to the C interface's integer and tier_last_error(), and no exception past this point.
+// Failure: turns a Status into the C interface's integer and tier_last_error(), and stops every exception.
 #pragma once
 
 #include <new>
@@ -9,7 +9,7 @@
 
 namespace tier::abi {
 
-// Keeps the sentence for this thread; returns the code as the C interface spells it.
+// Keeps the sentence for this thread; returns the code as the C interface has it.
 int Remember(const Error& error) noexcept;
 int RememberText(int code, const char* text) noexcept;
 

@@ -1,4 +1,4 @@
-// What lies behind the opaque handles of the C interface, and what its calls check first.
+// The structs behind the opaque handles of the C interface, and the checks at the start of its calls.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@
 #include "libclient/swap/operation.h"
 
 struct tier_client {
-  tier::client::Session* session = nullptr;              // One user.
+  tier::client::Session* session = nullptr;              // The client is one of its users.
   std::shared_ptr<tier::swap::CopyScheduler> scheduler;  // Shared with operations that outlive tier_close.
-  std::string job, token, socket;                        // What tier_session hands out.
+  std::string job, token, socket;                        // The strings of tier_session.
 };
 
 struct tier_op {
@@ -31,9 +31,9 @@ inline tier_lease* Wrap(client::Lease* lease) { return reinterpret_cast<tier_lea
 Status CheckClient(const tier_client* client);
 // INVALID naming the call when `flags` has bits outside `allowed`: the daemon would end the session for them.
 Status CheckFlags(const char* call, uint32_t flags, uint32_t allowed);
-// A live client, and only these flags. The failure of an earlier release, once.
+// Checks that the client is live and that only these flags are set; returns the failure of an earlier release, once.
 Status Begin(tier_client* client, const char* call, uint32_t flags = 0, uint32_t allowed = 0);
-// The same without that failure, for frees and hints: they do their work, and their answer is not used.
+// The same checks without that failure, for frees and hints: they do their work, and their answer is not used.
 Status BeginAlive(tier_client* client, const char* call, uint32_t flags = 0, uint32_t allowed = 0);
 
 }  // namespace tier::abi

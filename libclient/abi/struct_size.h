@@ -1,5 +1,5 @@
 // How structs that cross a C interface are read and filled, whatever version of the header their owner was compiled
-// with: each begins with `struct_size`, versions only append fields, and no code touches what lies beyond either side's
+// with: each begins with `struct_size`, versions only append fields, and no code touches bytes beyond either side's
 // size. Shared by libtier and libtier-control. Pure.
 #pragma once
 
@@ -14,7 +14,8 @@ namespace tier::abi {
 
 inline constexpr size_t kStructSizeMax = 4096;
 
-// Reads an option struct: what the caller's lacks keeps its default. INVALID when struct_size was not set.
+// Reads an option struct: fields that the caller's version lacks keep their defaults. INVALID when struct_size was not
+// set.
 template <typename T>
 Status ReadOptions(const T* given, T* options) {
   if (given == nullptr) return {};
@@ -27,7 +28,7 @@ Status ReadOptions(const T* given, T* options) {
   return {};
 }
 
-// May this struct be filled? To be asked before a call takes effect. INVALID when struct_size was not set.
+// May this struct be filled? Call it before a call takes effect. INVALID when struct_size was not set.
 template <typename T>
 Status CheckView(const T* view) {
   if (view == nullptr || view->struct_size <= sizeof(size_t) || view->struct_size > kStructSizeMax) {
@@ -43,7 +44,7 @@ void FillView(T filled, size_t size, void* view) {
   std::memcpy(view, &filled, std::min(size, sizeof(T)));
 }
 
-// Both, where nothing happens in between.
+// CheckView and FillView, for a call without other effects.
 template <typename T>
 Status WriteView(const T& filled, T* view) {
   if (auto fits = CheckView(view); !fits) return fits;

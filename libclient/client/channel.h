@@ -1,9 +1,9 @@
-// Channel: requests out, completions back, and how threads wait for them.
+// Channel: sends requests, takes completions, and lets threads wait for them.
 //
-// The idea: any waiting thread drains the completion ring for all. One of those that must sleep is the leader, asleep
-// on the ring's futex word; the others sleep on a condition variable until the leader finishes their request or leaves.
-// Every request takes a credit of its class (Credit in pending.h): kCall with Submit, kRelease with SubmitDetached, and
-// whichever TrySubmit names. A class without a free credit, or a full ring, is "no room".
+// The idea: any waiting thread drains the completion ring for all. One of the threads that must sleep is the leader,
+// which sleeps on the ring's futex word; the others sleep on a condition variable until the leader finishes their
+// request or leaves. Every request takes a credit of its class (Credit in pending.h): kCall with Submit, kRelease with
+// SubmitDetached, and whichever TrySubmit names. A class without a free credit, or a full ring, is "no room".
 // Threads: any. Lock order: consumer_mutex_, request_mutex_, then error_mutex_ or sleep_mutex_.
 //
 // Invariants (CheckInvariants): those of the RequestTable; ring entries free <= kRequestEntries;
@@ -26,18 +26,18 @@
 
 namespace tier::client {
 
-// A daemon answers within the deadline of a request, or at once where it never waits. One that is late by as much
-// hangs, or was stopped.
+// A daemon answers within the deadline of a request, or at once where it never waits. A daemon that is this late hangs,
+// or was stopped.
 inline constexpr std::chrono::milliseconds kAnswerLatenessMax{30'000};
 // The commit of a manifest, which a persist waits for even beyond its deadline, flushes devices.
 inline constexpr std::chrono::milliseconds kCommitTimeMax{300'000};
-inline constexpr std::chrono::milliseconds kLateCheckPeriod{5'000};  // How often the service thread checks for that.
+inline constexpr std::chrono::milliseconds kLateCheckPeriod{5'000};  // How often the service thread looks for that.
 
 enum class SpinMode { kAuto, kAlways, kNever };  // kAuto: not at all with fewer than 4 allowed processors.
 inline constexpr std::chrono::microseconds kSpinMax{20};
-inline constexpr std::chrono::milliseconds kRoomWaitMax{1};  // No doorbell tells of room in the ring.
+inline constexpr std::chrono::milliseconds kRoomWaitMax{1};  // The daemon sends no signal when the ring has room again.
 
-inline constexpr std::chrono::milliseconds kRequestTimeoutDefault{60'000};  // As the daemon's.
+inline constexpr std::chrono::milliseconds kRequestTimeoutDefault{60'000};  // The daemon's default.
 Clock::time_point DeadlineOf(uint32_t timeout_ms, Clock::time_point now);
 uint32_t LeftUntil(Clock::time_point deadline, Clock::time_point now);  // Milliseconds, 1 at least.
 Error NoRoom();                                                         // TIMEOUT
@@ -54,19 +54,19 @@ struct Submission {
 
 struct ChannelOptions {
   SpinMode spin = SpinMode::kAuto;
-  std::chrono::milliseconds request_timeout = kRequestTimeoutDefault;  // The daemon's, of requests that name none.
+  std::chrono::milliseconds request_timeout = kRequestTimeoutDefault;  // The daemon's, for requests that name none.
   std::chrono::milliseconds lateness_max = kAnswerLatenessMax;
   Waiter* waiter = &Waiter::OfProcess();  // Outlives the channel.
 };
 
 struct WaitFigures {
   std::atomic<uint64_t> waits{0};    // Acquires whose answer took longer than kSpinMax.
-  std::atomic<uint64_t> wait_ns{0};  // Time in those.
+  std::atomic<uint64_t> wait_ns{0};  // The sum of their waiting times.
 };
 
 class Channel {
  public:
-  // `region` and `engine` are mapped for as long as the channel lives; `doorbell` stays the caller's.
+  // `region` and `engine` must stay mapped while the channel lives; `doorbell` stays the caller's.
   Channel(std::byte* region, const proto::EnginePage* engine, int doorbell, const ChannelOptions& options);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -74,36 +74,38 @@ class Channel {
   // Puts a request on the ring, waiting for room until the request's own deadline: TIMEOUT. Fails otherwise only when
   // the session has ended. The result is the caller's until Finish.
   Result<Pending*> Submit(const Submission& submission);
-  // The same without waiting: null when there is no room now. `group`: counts its completion.
+  // As Submit, without waiting: null when there is no room now. `group` counts the completion.
   Result<Pending*> TrySubmit(const Submission& submission, Credit credit, Group* group);
-  // As Submit, without a deadline, and no thread waits for the answer: TakeReleaseFailure has a refusal.
+  // As Submit, without a deadline, for a request whose answer no thread waits for: TakeReleaseFailure returns a
+  // refusal.
   Status SubmitDetached(const Submission& submission);
-  // The same without waiting: false when there is no room now.
+  // As SubmitDetached, without waiting: false when there is no room now.
   Result<bool> TrySubmitDetached(const Submission& submission);
-  // Blocks until done. TIMEOUT when `deadline` comes first, or `cancelled` is set (then call WakeAll): the request
-  // stays on its way. The reason when the session ends without an answer.
+  // Blocks until the request is done. TIMEOUT when `deadline` comes first, or `cancelled` is set (then call WakeAll):
+  // the request stays on its way. If the session ends without an answer, returns the reason.
   Status Wait(const Pending* pending, Clock::time_point deadline = Clock::time_point::max(),
               const std::atomic<bool>* cancelled = nullptr);
   // Blocks until group.events differs from `seen`, or the deadline. False at the deadline or the session's end.
   bool WaitGroup(const Group& group, uint64_t seen, Clock::time_point deadline = Clock::time_point::max());
-  // Takes in what has been answered, without waiting.
+  // Takes the completions that have come, without waiting.
   void Poll() { Drain(false); }
   // Counts an event of the group, and wakes the thread that waits for it.
   void WakeGroup(Group& group);
   // Wakes every waiting thread, to check again what it waits for.
   void WakeAll() { WakeSleepers(false); }
-  // Gives an answered request back. One that was never answered (the session ended) is kept out of use.
+  // Gives an answered request back to the pool. One that was never answered (the session ended) is not used again.
   void Finish(Pending* pending);
 
-  // Lets time pass for requests on their way: `elapsed` since the last call, as seen by a thread that was awake; while
-  // the process is stopped no time passes. DISCONNECTED when one is unanswered though the daemon's time for it is over.
+  // Adds `elapsed`, the time since the last call as seen by a thread that was awake, to the channel's own clock, so
+  // that no time passes while the process is stopped. DISCONNECTED when a request is unanswered though the daemon's
+  // time for it is over.
   Status CheckForLate(std::chrono::milliseconds elapsed);
   // Ends the session, once: every waiting and every later call gets this error.
   void End(Code code, std::string message);
   void EndBroken(const std::string& sentence);  // After a broken invariant of ours (invariant.h).
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   Error end_reason() const;
-  // The first failure of a detached request since the last call, and in its sentence how many came after it.
+  // The first failure of a detached request since the last call; its sentence says how many followed.
   std::optional<Error> TakeReleaseFailure();
 
   const WaitFigures& figures() const { return figures_; }
@@ -161,7 +163,7 @@ class Channel {
   mutable Mutex request_mutex_;
   proto::RingProducer requests_ TIER_GUARDED_BY(request_mutex_);
   RequestTable table_ TIER_GUARDED_BY(request_mutex_);
-  std::chrono::milliseconds time_passed_ TIER_GUARDED_BY(request_mutex_){};  // As CheckForLate has been told.
+  std::chrono::milliseconds time_passed_ TIER_GUARDED_BY(request_mutex_){};  // The sum that CheckForLate was given.
 
   Mutex consumer_mutex_;
   proto::RingConsumer completions_ TIER_GUARDED_BY(consumer_mutex_);

@@ -1,7 +1,7 @@
 // ForkGuard: knows when this process is a forked child, in which every client is dead.
 //
-// The idea: a counter raised in the child of every fork; a session remembers its value at birth. The child closes its
-// copies of the sockets at once, so that the parent's death is a hang-up whatever its children do.
+// The idea: a counter is raised in the child of every fork; a session keeps the value of its start. The child closes
+// its copies of the sockets at once, so that the parent's death is a hang-up whatever its children do.
 // Threads: any. A child touches none of the parent's locks.
 #pragma once
 
@@ -19,7 +19,7 @@ class ForkGuard {
   // Forks between this process and the one that started: equal values mean the same process.
   static uint32_t Generation() { return generation_.load(std::memory_order_relaxed); }
 
-  // From now on a child closes this descriptor at once; Release when the parent is about to close it.
+  // From now on a child closes this descriptor at once. Call Release when the parent is about to close it.
   static void CloseInChild(int fd);
   static void Release(int fd);
 

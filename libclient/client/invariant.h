@@ -1,8 +1,8 @@
-// What becomes of a broken invariant of libtier's own. In tests and debug builds the process aborts, so that the
-// mistake is found. In release builds the client ends and the program that it serves goes on: every later call answers
-// DISCONNECTED with the sentence.
+// Checks of libtier's own invariants. In tests and debug builds a broken invariant aborts the process, so that the
+// fault is found. In release builds the client ends and its program continues: every later call returns DISCONNECTED
+// with the sentence.
 //
-// What is read from shared memory is never checked this way: a daemon wrote it, so it is a Result.
+// Values read from shared memory are never checked this way: a daemon wrote them, so a fault is a Result.
 //   if (!TIER_INVARIANT(channel, used >= bytes, std::to_string(used) + " bytes used")) return;
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace tier::client {
 
-// Whether a broken invariant aborts. From the start: in builds without NDEBUG. Tests turn it on in every build.
+// Whether a broken invariant aborts. Initially: in builds without NDEBUG. Tests turn it on in every build.
 bool AbortsOnBrokenInvariant();
 void SetAbortOnBrokenInvariant(bool abort);
 
-// The sentence for the program's log. Prints it and does not return where a broken invariant aborts.
+// Returns the sentence for the program's log. Where a broken invariant aborts, prints it and does not return.
 std::string BrokenInvariant(const char* file, int line, const char* condition, const std::string& values);
 
 }  // namespace tier::client

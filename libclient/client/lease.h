@@ -25,8 +25,8 @@ struct Lease {
   uint64_t offset = 0;  // In the tensor.
   uint64_t length = 0;
   std::atomic<bool> open{false};
-  bool release_can_wait = false;  // Reads, and no other session may wait for it (proto/ring.h).
-  std::vector<Run> runs;          // As they lie, neighbours joined.
+  bool release_can_wait = false;  // A read lease that no other session may wait for (proto/ring.h).
+  std::vector<Run> runs;          // Where the bytes lie; neighbours are joined.
   std::byte* address = nullptr;   // The contiguous bytes, once known; stitch_mutex_ of the session while null.
   StitchCache::View* view = nullptr;
 };

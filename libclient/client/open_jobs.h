@@ -1,6 +1,6 @@
 // OpenJobs: which jobs the clients of this process have open, and with which tokens. A program that connects twice
-// under one job name, as a notebook cell does that is run again, joins its own job: it has the job's token, though no
-// caller passed it.
+// under one job name, such as a notebook cell that is run again, joins its own job: libtier has the job's token, though
+// no caller passed it.
 //
 // Threads: any. A forked child has no client, so it begins with an empty list; the list and the lock of its parent are
 // left alone. Invariant: one entry for each client between its tier_connect and its tier_close.
@@ -25,7 +25,7 @@ struct OpenJob {
 
 class OpenJobs {
  public:
-  // This process's own. Never destroyed: clients may be closed at exit.
+  // The list of this process. Never destroyed: clients may be closed at exit.
   static OpenJobs& OfProcess();
 
   void Add(const OpenJob& job);

@@ -1,5 +1,5 @@
-// Pending: one request on its way, and the answer once it is there. Pooled by the RequestTable, never freed before it,
-// so that a late wake-up can never touch freed memory; buffers keep their capacity from one request to the next.
+// Pending: one request on its way, and its answer once that has come. Pooled by the RequestTable and never freed before
+// it, so that a late wake-up can never touch freed memory; buffers keep their capacity from one request to the next.
 //
 // The thread that submitted a request owns it until Channel::Finish. `done` is written once, by whichever thread drains
 // the completion ring.
@@ -17,15 +17,15 @@
 
 namespace tier::client {
 
-// What a request's room on the rings is taken from. Each class has a fixed quota, so that no class waits for another:
-// a release may be sent under the caller's locks, a call must be possible whatever was started before, and a started
-// request keeps its credit until its caller collects the answer, which may be never.
+// The class whose quota a request's room on the rings is taken from. Each class has a fixed quota, so that no class
+// waits for another: a release may be sent under the caller's locks, a call must be possible whatever was started
+// before, and a started request keeps its credit until its caller collects the answer, which may be never.
 enum class Credit : uint8_t { kCall, kRelease, kStarted };
 inline constexpr size_t kCreditClasses = 3;
 inline constexpr std::array<uint32_t, kCreditClasses> kCreditQuota = {
     320,  // kCall: 192 for the ranges of swaps (two each of 64 active ones, and a full byte budget of blocks), and one
           // for each of 128 threads inside a call.
-    192,  // kRelease: what the daemon has not read yet. Half of it unread rings the doorbell.
+    192,  // kRelease: releases that the daemon has not read yet. When half of them are unread, the doorbell is rung.
     512,  // kStarted: one for each started call whose outcome is not collected.
 };
 constexpr uint32_t QuotaOf(Credit credit) { return kCreditQuota[static_cast<size_t>(credit)]; }
@@ -49,7 +49,7 @@ class Pending {
   }
   // OK, or the daemon's sentence.
   Status ToStatus() const;
-  // The record that answers a kStat (the channel has seen that it is there), or why there is none.
+  // The record that answers a kStat (the channel has checked that there is one), or the reason why there is none.
   Result<proto::TensorRecord> Tensor() const;
 
   // ---- For the channel ----
@@ -59,7 +59,7 @@ class Pending {
     bool detached = false;  // No thread waits: the thread that drains the ring finishes it.
     Group* group = nullptr;
     uint64_t sequence = 0;
-    std::chrono::milliseconds answer_by{};  // By the channel's own count of time: unanswered then, the daemon hangs.
+    std::chrono::milliseconds answer_by{};  // By the channel's own clock. If it is unanswered then, the daemon hangs.
   };
   void Begin(const Order& order) {
     done_.store(false, std::memory_order_relaxed);
@@ -89,7 +89,7 @@ class PendingTable {
   void Insert(uint64_t sequence, Pending* pending);
   Pending* Take(uint64_t sequence);  // Null when there is none.
   uint32_t count() const { return count_; }
-  // Any of which `predicate` holds; null when there is none. Looks at all.
+  // A request for which `predicate` holds; null when there is none. Looks at all.
   template <typename Predicate>
   const Pending* Find(Predicate predicate) const {
     for (const Entry& entry : entries_) {

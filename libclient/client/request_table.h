@@ -1,7 +1,7 @@
 // RequestTable: the requests of one session that are on their way or answered, and the credits that bound their number.
 //
-// A request takes one credit of its class when it is sent and gives it back when its answer has been taken in (Finish).
-// What is never answered, because the session ended, keeps its credit.
+// A request takes one credit of its class when it is sent and gives it back when its answer has been used (Finish). A
+// request that is never answered, because the session ended, keeps its credit.
 // Thread: one at a time, under the channel's lock. Invariants, checked by CheckInvariants:
 //   for each class: free + on their way + answered == its quota; Σ quotas == kRequestsOutstandingMax == the pool's
 //   size; sequences are 1, 2, 3 … in the order of Add.
@@ -28,7 +28,7 @@ class RequestTable {
   Pending* Add(Pending::Order order);
   // The request that an answer names, which is no longer on its way. Null when there is none.
   Pending* TakeAnswered(uint64_t sequence) { return on_their_way_.Take(sequence); }
-  // Gives the credit of an answered request back. False when it holds none: it was finished before.
+  // Gives the credit of an answered request back. False when the request holds none: it was finished before.
   [[nodiscard]] bool Finish(Pending* pending);
   // A request on its way that should have been answered before `now`; null when there is none.
   const Pending* FindLate(std::chrono::milliseconds now) const;

@@ -1,10 +1,10 @@
 // Session: one attached client. Owns the link, the rings, the windows, the leases and the service thread.
 //
-// The service thread receives windows, requests for windows back, and the end of the session; it blocks in poll() and
-// answers while the program computes, and ends the session of a daemon that answers nothing. All signals are blocked in
-// it.
-// Threads: any. Lifetime: counted users: the client handle, each open lease, each operation. Close() ends the session;
-// the memory goes with the last user. Invariant: after Close() no window is mapped.
+// The service thread receives windows, requests to return windows, and the end of the session. It blocks in poll(),
+// answers while the program computes, and ends the session of a daemon that no longer answers. All signals are blocked
+// in it.
+// Threads: any. Lifetime: by counted users: the client handle, each open lease, each operation. Close() ends the
+// session; the last user frees the memory. Invariant: after Close() no window is mapped.
 #pragma once
 
 #include <atomic>
@@ -40,10 +40,10 @@ struct SessionCounters {
   std::atomic<uint64_t> acquires{0};
 };
 
-// What a lease that is released was part of: a write in place of several ranges that only make sense together.
+// The write in place that a released lease was part of: several ranges that are only valid together.
 struct RewrittenRange {
-  uint64_t offset = 0;  // Of all of it, in bytes of the tensor.
-  uint64_t length = 0;  // 0: of none.
+  uint64_t offset = 0;  // Of the whole write, in bytes of the tensor.
+  uint64_t length = 0;  // 0: the lease was part of none.
 };
 
 class Session {
@@ -53,27 +53,29 @@ class Session {
   void Hold(uint64_t users = 1) { users_.fetch_add(users, std::memory_order_relaxed); }
   void Drop(uint64_t users = 1);
 
-  // Says goodbye and waits for the daemon to take it in, so that what the session held is free when this returns.
-  // In a forked child: nothing. Once.
+  // Sends Goodbye and waits until the daemon has received it, so that what the session held is free when this returns.
+  // Does nothing in a forked child. To be called once.
   void Close();
 
-  // May this call go on? DISCONNECTED in a forked child; the reason after the end; a deferred failure, once.
+  // May this call continue? DISCONNECTED in a forked child; the reason after the session's end; a deferred failure,
+  // once.
   Status Enter();
-  // The same without deferred failures, for calls that give back and for hints.
+  // As Enter, without deferred failures: for releases, frees and hints.
   Status Alive() const;
   bool forked() const { return generation_ != ForkGeneration(); }
 
   // Sends one request and waits for its answer. The Pending is the caller's until channel().Finish.
   Result<Pending*> Ask(const Submission& submission);
-  // Ask for requests answered by a code alone.
+  // As Ask, for requests answered by a code alone.
   Status AskStatus(const Submission& submission);
 
   // Create or acquire, all or nothing: one lease for each item.
   Status Acquire(const Submission& submission, std::span<Lease*> leases);
   // The leases of an answered create or acquire. A malformed answer ends the session.
   Status Grant(const Pending& pending, const Submission& submission, std::span<Lease*> leases);
-  // Ends leases without waiting. The handles are gone whatever is returned; all belong to this session.
-  // `rewrite`: with kFlagMore in `flags` while ranges of it are still to come; if the process dies first, it is TORN.
+  // Ends leases of this session without waiting. The handles are invalid afterwards, whatever is returned. `rewrite`:
+  // with kFlagMore in `flags` while ranges of it are still to come; if the process dies before the last one, the tensor
+  // is TORN.
   Status Release(std::span<Lease* const> leases, uint32_t flags, RewrittenRange rewrite = {});
   // The contiguous bytes of a lease, stitched if need be.
   Result<std::byte*> Data(Lease& lease);

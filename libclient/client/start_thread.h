@@ -1,5 +1,5 @@
-// StartThread: the library's own threads. They inherit a mask with every signal blocked, so that no handler of the
-// program ever runs in one. Threads: any.
+// StartThread: starts the library's own threads. They inherit a mask with every signal blocked, so that no handler of
+// the program ever runs in one. Threads: any.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,8 @@
 
 namespace tier::client {
 
-// NO_MEMORY where the system gives none (a pids limit, no memory for a stack). The caller's own mask is as it was.
+// NO_MEMORY where the system gives no thread (a pids limit, no memory for a stack). The caller's own mask stays as it
+// was.
 Result<std::thread> StartThread(const char* name, std::function<void()> body);
 
 }  // namespace tier::client

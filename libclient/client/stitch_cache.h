@@ -2,10 +2,10 @@
 //
 // The idea: a second mapping of the same pages, run behind run. Views are kept after their lease as long as the pieces
 // stay where they are (the key is the list of runs), because mapping and filling page tables costs as much as copying
-// (145 µs per scattered 2 MiB, measured 2026-11). Bounded in VMAs, and in bytes by what the windows have, since each
-// view counts in the process's resident memory (VmRSS, by which the kernel chooses whom to kill) as if it were memory
-// of its own; the view unused for longest goes first. Threads: any. Invariant: vmas_used() == Σ runs of all views ≤
-// vmas_max; a view with users > 0 is never unmapped.
+// (145 µs per scattered 2 MiB, measured 2026-11). Bounded in VMAs, and in bytes by the size of the windows, since each
+// view counts in the process's resident memory (VmRSS, by which the kernel chooses the process to kill) as if it were
+// memory of its own; the least recently used view is unmapped first. Threads: any. Invariant: vmas_used() == Σ runs of
+// all views ≤ vmas_max; a view with users > 0 is never unmapped.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace tier::client {
 
-struct Run {  // Contiguous bytes of one window; what a span says without its lease.
+struct Run {  // Contiguous bytes of one window: a span without its lease.
   uint32_t window = 0;
   uint64_t offset = 0;
   uint64_t length = 0;
@@ -40,8 +40,9 @@ class StitchCache {
     uint32_t users = 0;
   };
 
-  // Of the bytes of all mapped windows: pieces in RAM fill them once, ranges of one tensor may overlap. Views beyond
-  // that are of pieces that have moved, and will not be asked for again. Views in use may be more.
+  // Views may take so many times the bytes of all mapped windows: pieces in RAM fill these once, ranges of one tensor
+  // may overlap. Views beyond that are of pieces that have moved, and will not be requested again. Views in use may
+  // take more.
   static constexpr uint64_t kViewsOfWindowsMax = 2;
   // vm.max_map_count ÷ 4, read once.
   static uint64_t DefaultVmasMax();
@@ -56,18 +57,18 @@ class StitchCache {
   Result<View*> Acquire(std::span<const Run> runs);
   void Release(View* view);
 
-  // Huge pages cannot be mapped a second time from the first mapping (EINVAL since ever): their windows' descriptors
-  // are kept. At most kDescriptorsMax of them; later ones are not stitched.
+  // Huge pages cannot be mapped a second time from the first mapping (EINVAL in every kernel), so the descriptors of
+  // their windows are kept, at most kDescriptorsMax of them; leases in later windows are not stitched.
   static constexpr size_t kDescriptorsMax = 256;
   void KeepDescriptor(uint32_t window, proto::FileDescriptor fd);
-  // The window goes back to the daemon: forgets every view of it. REQUIRES: none of them in use.
+  // The window goes back to the daemon: drops every view of it. REQUIRES: none of them is in use.
   void DropWindow(uint32_t window);
   // Unmaps everything, views in use too (they stay listed until released): for the end of a session.
   void DropAll();
 
   uint64_t view_count() const;
   uint64_t vmas_used() const;
-  uint64_t bytes_used() const;  // Of address range that shows pages.
+  uint64_t bytes_used() const;  // Mapped address range.
 
  private:
   using Order = std::list<View>;

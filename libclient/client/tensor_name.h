@@ -1,5 +1,5 @@
-// How sentences name a tensor: as the daemon's do, so that a binding finds the id in either and puts the caller's own
-// name in its place. Threads: any.
+// How error sentences name a tensor: as the daemon's do, so that a binding can find the id in both and replace it by
+// the caller's own name. Threads: any.
 #pragma once
 
 #include <array>

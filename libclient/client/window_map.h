@@ -1,10 +1,10 @@
 // WindowMap: the daemon's windows in this process, each at base + its place of one reserved address range.
 //
 // The idea: the daemon chooses places in one address space for all clients, so windows that lie side by side there are
-// one contiguous range here, and a span is an address. What is not mapped is PROT_NONE. All of it is MADV_DONTFORK: a
-// child never sees a window. What the daemon says of a window is checked before it is mapped: no window covers another,
-// or reaches beyond the range. Threads: any; the service thread maps and unmaps. Invariants: a window with leases > 0
-// is never unmapped;
+// one contiguous range here, and a span is an address. Addresses without a window are PROT_NONE. The whole range is
+// MADV_DONTFORK: a child never sees a window. A window's packet is checked before the window is mapped: no window
+// covers another, or reaches beyond the range. Threads: any; the service thread maps and unmaps. Invariants: a window
+// with leases > 0 is never unmapped;
 //   mapped_count() == windows in state kMapped, mapped_bytes() == their bytes.
 #pragma once
 
@@ -35,9 +35,9 @@ class WindowMap {
   // Maps a window that the daemon sent; `fd` may be closed afterwards. INVALID, naming the field, when the packet makes
   // no sense beside the windows that are mapped or the file is smaller than it says.
   Status Map(const proto::WindowPacket& packet, int fd);
-  // Puts the reservation back in its place. INVALID when it is not mapped or leases lie in it.
+  // Puts the reservation back in the window's place. INVALID when the window is not mapped or leases lie in it.
   Status Unmap(uint32_t window);
-  // All of them; for the end of a session.
+  // Unmaps all windows, for the end of a session.
   void UnmapAll();
 
   // Is this span inside a mapped window? Waits until `deadline` for a window whose descriptor is still on its way.
@@ -55,12 +55,12 @@ class WindowMap {
   uint32_t page_size(uint32_t window) const { return windows_[window].page_size.load(std::memory_order_relaxed); }
   uint64_t mapped_count() const { return mapped_count_.load(std::memory_order_relaxed); }
   uint64_t mapped_bytes() const { return mapped_bytes_.load(std::memory_order_relaxed); }
-  // A broken wait is over: nothing more will be mapped.
+  // Ends all waits: no window will be mapped any more.
   void Stop();
 
  private:
   struct Window {
-    std::atomic<bool> mapped{false};  // Stored last, with release order: what stands below is the window's then.
+    std::atomic<bool> mapped{false};  // Stored last, with release order: the fields below are the window's then.
     std::atomic<uint32_t> page_size{0};
     std::atomic<uint32_t> leases{0};
     std::atomic<uint64_t> size{0};

@@ -35,8 +35,8 @@ proto::PacketHeader MakeHeader(proto::PacketKind kind, uint32_t size);
 Status Send(int socket, const void* message, uint32_t size);
 
 // Receives one message: kinds that a daemon sends, of exactly their size, with their number of descriptors, all text
-// terminated. TIMEOUT when nothing comes until `deadline`; DISCONNECTED at a hang-up; VERSION or INVALID for what is
-// not our protocol.
+// terminated. TIMEOUT when no packet comes until `deadline`; DISCONNECTED at a hang-up; VERSION or INVALID for a packet
+// of another protocol.
 Status Receive(int socket, std::chrono::steady_clock::time_point deadline, Packet& packet);
 
 }  // namespace tier::link

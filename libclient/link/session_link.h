@@ -1,7 +1,7 @@
-// SessionLink: finds the daemon's socket, says Hello and brings back what Welcome gave.
+// SessionLink: finds the daemon's socket, sends Hello and returns the attachment that Welcome gives.
 //
-// Blocks until the daemon has answered, three times the timeout at most. One call makes one session; what is tried
-// again is a job that the daemon says is still being closed.
+// Blocks until the daemon has answered, three times the timeout at most. One call makes one session; it tries again
+// only while the daemon says that the job is still being closed.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ struct AttachOptions {
   uint64_t guarantee_bytes = 0;
   uint64_t limit_bytes = 0;
   std::chrono::milliseconds timeout{
-      30'000};  // To be let in, and for the answer: a daemon that prefaults its arena takes its time.
+      30'000};  // For the connection, and for the answer: a daemon may be prefaulting its arena.
 };
 
 struct Attachment {
@@ -37,7 +37,7 @@ struct Attachment {
 };
 
 // NOT_FOUND, DENIED or DISCONNECTED name every socket tried and say how to start a daemon. VERSION for another
-// protocol. TIMEOUT for a daemon that does not accept or does not answer. What the daemon refuses comes back with its
+// protocol. TIMEOUT for a daemon that does not accept or does not answer. A refusal of the daemon comes back with its
 // code and its sentence.
 Result<Attachment> Attach(const AttachOptions& options);
 

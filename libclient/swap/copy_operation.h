@@ -1,6 +1,6 @@
-// CopyOperation: one swap under way, as a state machine. Opening: what is there, how large is it? Streaming: several
-// ranges are asked for ahead, so that I/O and copying overlap. Then confirming or undoing, where there is something to
-// confirm or undo.
+// CopyOperation: one swap under way, as a state machine. Opening: does the tensor exist, and how large is it?
+// Streaming: several ranges are requested ahead, so that I/O and copying overlap. Then confirming or undoing, where
+// there is something to confirm or undo.
 //
 // A swap-in of a whole tensor in several ranges delivers one content of it. The daemon raises the tensor's generation
 // with each write lease, so the swap compares the generation behind the grant of its first range with the one behind
@@ -28,12 +28,12 @@
 
 namespace tier::swap {
 
-// What a swap needs of the one who runs it.
+// What a swap needs from the scheduler that runs it.
 class CopyHost {
  public:
   virtual client::Session& session() = 0;
   virtual uint64_t range_bytes() const = 0;
-  // Null when there is no room now: to be asked again in a later turn.
+  // Null when there is no room now: the swap tries again in a later turn.
   virtual Result<client::Pending*> TrySubmit(const client::Submission& submission) = 0;
   // Whether the byte budget of all swaps has room for a range of so many bytes.
   virtual bool FitsBudget(uint64_t bytes) const = 0;
@@ -54,7 +54,7 @@ class CopyOperation {
   CopyOperation(const CopyOperation&) = delete;
   CopyOperation& operator=(const CopyOperation&) = delete;
 
-  struct Chunk {  // One range and what has become of it.
+  struct Chunk {  // One range and its state.
     // kHeld: the last range of a swap-in, copied and still leased until the generation has been compared.
     enum class State { kAsked, kGranted, kCopying, kOnDevice, kHeld, kCopied };
     Range range;
@@ -62,7 +62,7 @@ class CopyOperation {
     client::Pending* pending = nullptr;
     client::Lease* lease = nullptr;
     bool in_port = false;  // A thread is in the device port for it.
-    bool touched = false;  // Its copy was begun.
+    bool touched = false;  // Its copy has begun.
     RangeOutcome outcome;
     cuda::Event event;
   };
@@ -71,23 +71,23 @@ class CopyOperation {
   bool ended() const { return stage_ == Stage::kDone; }
   // REQUIRES: ended().
   Result<Outcome> outcome() const;
-  // Asks that it end early. Nothing is undone when every byte was given back as final.
+  // Asks that the swap end early. Nothing is undone if every byte was sealed already.
   void Cancel();
-  // Takes in what was answered, asks for more. True when the operation has ended.
+  // Takes the answers that have come, and sends further requests. True when the operation has ended.
   bool Advance();
-  // A chunk to copy, now the caller's; null when there is none, or a thread is in the device port already.
+  // A chunk for the caller to copy; null when there is none, or a thread is in the device port already.
   Chunk* Claim();
-  // The oldest copy that a device works on, now the caller's to wait for with Copy(); null when there is none.
+  // The oldest chunk that a device is copying, for the caller to await by Copy(); null when there is none.
   Chunk* ClaimOnDevice();
   // Moves the bytes of a claimed chunk. Without the lock.
   Status Copy(Chunk& chunk);
-  // After Copy(). `started_on_device`: the device goes on with it.
+  // To be called after Copy(). `started_on_device`: the device is still copying.
   void Copied(Chunk& chunk, const Status& status, bool started_on_device);
   uint64_t reserved_bytes() const;
 
  private:
   enum class Stage { kOpening, kStreaming, kConfirming, kUndoing, kDone };
-  // What a swap does with the tensor: known from the start, or once the daemon has said what there is.
+  // What a swap does with the tensor: known from the start, or once the daemon has said which tensor there is.
   enum class Goal {
     kRead,
     kCreate,
@@ -95,10 +95,10 @@ class CopyOperation {
     kRepairTorn,  // Overwrites the whole of a TORN tensor; ends when every session sees it valid.
     kReplace,     // Creates a tensor in the place of one that cannot be overwritten.
   };
-  // What a failure would leave at the daemon, and how much is lost with it.
+  // The state that a failure would leave at the daemon, and the bytes that are lost with it.
   struct Undo {
     enum class Left {
-      kNothing,        // Of this swap: everything is as it was, unless a refused replacement removed the old tensor.
+      kNothing,        // No trace of this swap, unless a refused replacement removed the old tensor.
       kCreated,        // A tensor that is not whole: freed.
       kPartlyWritten,  // New bytes beside old ones: marked TORN.
       kUndecided,      // The replacement was cancelled before the daemon answered: it may still take place.
@@ -155,16 +155,16 @@ class CopyOperation {
   Stage stage_ = Stage::kOpening;
   std::optional<Goal> goal_;
   Undo undo_;
-  // The request beside the chunks whose answer the stage waits for: a stat (opening; the size and the generation of a
-  // tensor that is read, while it streams; confirming), or what undoes.
+  // The request, other than those of chunks, whose answer the stage waits for: a stat (opening; the size and the
+  // generation of a tensor that is read, while it streams; confirming), or one that undoes.
   client::Pending* control_ = nullptr;
-  bool checks_size_ = false;  // What control_ asks for while a swap-in streams: the size, else the generation.
-  bool granted_ = false;      // A range, in this attempt.
+  bool checks_size_ = false;            // While a swap-in streams, control_ asks for the size, else for the generation.
+  bool granted_ = false;                // A range was granted in this attempt.
   std::optional<uint64_t> generation_;  // Behind the first grant. Only where generations are compared.
-  bool reading_again_ = false;          // What is left of the last attempt is being given back.
+  bool reading_again_ = false;          // The leases of the last attempt are being released.
   std::optional<client::Clock::time_point> read_again_until_;  // Since the first attempt failed.
   std::deque<Chunk> chunks_;
-  uint64_t next_ = 0;  // First byte of the tensor that is not asked for yet.
+  uint64_t next_ = 0;  // First byte of the tensor that is not requested yet.
   std::optional<Error> error_;
   Outcome outcome_;
 };

@@ -1,4 +1,4 @@
-// CopyRequest: one swap as asked, checked; and how it is cut into ranges.
+// CopyRequest: one swap as the caller asked for it, its checks, and how it is cut into ranges.
 //
 // Ranges end at multiples of the range size within the tensor, so they consist of whole blocks except at the ends.
 // Pure: no threads, no I/O.
@@ -20,7 +20,7 @@ struct CopyRequest {
   uint64_t tensor = 0;
   uint32_t flags = 0;           // kFlagShared, kFlagSharded, kFlagDiscard, kFlagNoWait, kFlagFreeAfter
   std::byte* memory = nullptr;  // The caller's; only read when swapping out.
-  uint64_t size = 0;            // Bytes of it.
+  uint64_t size = 0;            // Bytes at `memory`.
   copy::ElementType memory_type = copy::ElementType::kBytes;
   copy::ElementType tensor_type = copy::ElementType::kBytes;
   bool check_finite = false;

@@ -1,11 +1,11 @@
 // CopyScheduler: the copy threads of one client, the byte budget of its swaps, and the lock under which swaps and
 // started requests keep their order.
 //
-// The idea: every swap is a state machine; a thread takes turns over all of them, copies one chunk that is granted, and
-// sleeps only when none is. A small swap in an idle client is done by the caller's own thread. What follows what is the
-// TensorOrder's to say, what waits to be sent the RequestQueue's. Nothing is waited for under the lock but the
-// conditions themselves: what finds no room on the ring is sent in a later turn. Threads: any. Lock order: mutex_, then
-// the channel's.
+// The idea: every swap is a state machine; a thread advances all of them in turns, copies one granted chunk, and sleeps
+// only when there is none. A small swap in an idle client is done by the caller's own thread. The TensorOrder decides
+// which operation follows which, the RequestQueue keeps the requests that are not sent yet. Under the lock, threads
+// wait only for its condition variables: a request that finds no room on the ring is sent in a later turn. Threads:
+// any. Lock order: mutex_, then the channel's.
 //
 // Invariants (CheckInvariants): reserved_bytes_ == Σ reserved_bytes() of the active swaps; a range is asked for beyond
 //   the budget only while no byte is reserved, or as the first of a creation; at most kActiveSwapsMax swaps are active;
@@ -28,22 +28,22 @@
 namespace tier::swap {
 
 inline constexpr int kCopyThreadsMax = 64;
-inline constexpr uint32_t kActiveSwapsMax = 64;  // Those that may ask for ranges at the same time.
-// Started requests whose outcome the caller has not collected. As many as have a credit, so that sending a request
-// never depends on collecting another's outcome. Abandoned ones do not count: the daemon's answers give their credits
-// back.
+inline constexpr uint32_t kActiveSwapsMax = 64;  // Swaps that may request ranges at the same time.
+// The most started requests whose outcome the caller has not collected: as many as there are credits, so that sending a
+// request never depends on collecting the outcome of another. Abandoned requests do not count: the daemon's answers
+// give their credits back.
 inline constexpr uint32_t kStartedMax = client::QuotaOf(client::Credit::kStarted);
 inline constexpr uint64_t kBudgetBytesMax = 128 * kMiB;
-// Calls have a credit for all that swaps may ask for at once, and more: a stat and a range of each active swap, and a
-// full budget of blocks.
+// Calls have credits for all requests that swaps may have at once, and more: a stat and a range of each active swap,
+// and a full budget of blocks.
 static_assert(2 * kActiveSwapsMax + kBudgetBytesMax / kBlockSize < client::QuotaOf(client::Credit::kCall));
 inline constexpr uint64_t kInlineBytesMax = kMiB;                // Below it the caller's thread may copy.
-inline constexpr std::chrono::milliseconds kCloseWaitMax{2000};  // For room, to send what Close finds unsent.
+inline constexpr std::chrono::milliseconds kCloseWaitMax{2000};  // For room, to send what is deferred.
 
 struct CopySchedulerOptions {
   int threads = 1;
   std::chrono::microseconds inline_wait_max{
-      200};  // For what the caller's thread copies itself, until threads take over.
+      200};  // How long the caller's thread copies itself, until threads take over.
 };
 
 class CopyScheduler final : private CopyHost {
@@ -54,8 +54,8 @@ class CopyScheduler final : private CopyHost {
   CopyScheduler& operator=(const CopyScheduler&) = delete;
 
   // ---- Swaps ----
-  // Starts a swap that CheckRequest has passed. TIMEOUT or WOULD_DEADLOCK for what must not wait behind another,
-  // NO_MEMORY without a thread to do it: then nothing has begun, or it has ended.
+  // Starts a swap that CheckRequest has passed. TIMEOUT or WOULD_DEADLOCK if it would have to wait behind another and
+  // must not, NO_MEMORY if there is no thread for it: then it has not begun, or has ended.
   Result<std::shared_ptr<CopyOperation>> Start(const CopyRequest& request, std::unique_ptr<DevicePort> device);
   bool HasEnded(const CopyOperation& swap) const;
   // False when the deadline came first.
@@ -71,19 +71,20 @@ class CopyScheduler final : private CopyHost {
   bool AwaitSent(const RequestOperation& request, client::Clock::time_point deadline);
   // A free that is cancelled while it is deferred is sent all the same.
   void Cancel(RequestOperation& request);
-  // Takes over a sent request that no caller waits for any more. What it is granted is given back untouched.
+  // Takes over a sent request that no caller waits for any more. Leases that it is granted are released untouched.
   void TakeOver(client::Pending* pending, const client::Submission& submission);
-  // Started requests whose outcome is not collected. CountStarted is false when there are kStartedMax already.
+  // Started requests whose outcome is not collected. CountStarted adds one; false when there are kStartedMax already.
   bool CountStarted();
   void UncountStarted() { started_.fetch_sub(1); }
 
   // ---- Other calls ----
-  // Returns when the tensors named (none: all) have no unfinished swap and no unsent request in front of this one, by
-  // its own flags and deadline; the time that is left stays in submission->timeout_ms. TIMEOUT, WOULD_DEADLOCK.
+  // Returns when the named tensors (none: all) have no unfinished swap and no unsent request in front of this one;
+  // waits as its flags and its deadline allow, and leaves the remaining time in submission->timeout_ms. TIMEOUT,
+  // WOULD_DEADLOCK.
   Status WaitForTurn(client::Submission* submission);
   bool HasSwap(uint64_t tensor, uint32_t flags) const;
   // Waits for all swaps, then ends the threads. Requests that are still deferred are sent if there is room for them by
-  // then, or soon, and their answers are not taken. Depends on no caller taking answers, and on no thread.
+  // then, or soon; their answers are not used. Needs neither a caller that collects outcomes nor a thread.
   void Close();
 
   client::Session& session() override { return session_; }
@@ -108,19 +109,19 @@ class CopyScheduler final : private CopyHost {
   }
 
   Status Enqueue(const std::shared_ptr<CopyOperation>& swap) TIER_EXCLUDES(mutex_);
-  // Takes turns on this thread. True when it has ended; false at the deadline.
+  // Advances the swap on this thread. True when it has ended; false at the deadline.
   bool RunInline(const CopyOperation& swap, client::Clock::time_point deadline) TIER_EXCLUDES(mutex_);
   Status EnsureThreads() TIER_EXCLUDES(mutex_);  // At least one thread runs.
   void WakeThreads() TIER_EXCLUDES(mutex_);
   void Run() TIER_EXCLUDES(mutex_);
-  // Gives the lock free and sleeps until an answer to the scheduler, or until there may be room, at most until
+  // Releases the lock and sleeps until an answer to the scheduler comes, or until there may be room, at most until
   // `deadline`.
   void AwaitAnswer(uint64_t seen, client::Clock::time_point deadline) TIER_REQUIRES(mutex_);
   Turn TakeTurn() TIER_REQUIRES(mutex_);
   bool CopyOne() TIER_REQUIRES(mutex_);
   void CopyChunk(std::shared_ptr<CopyOperation> swap, CopyOperation::Chunk& chunk) TIER_REQUIRES(mutex_);
   void Admit() TIER_REQUIRES(mutex_);
-  // A ticket's operation is over: what followed it may begin.
+  // A ticket's operation is over: operations that followed it may begin.
   void Leave(TensorOrder::Ticket ticket) TIER_REQUIRES(mutex_);
   void SendReady() TIER_REQUIRES(mutex_);
   Status AwaitTurn(TensorOrder::Ticket ticket, client::Submission* submission) TIER_REQUIRES(mutex_);
@@ -138,7 +139,7 @@ class CopyScheduler final : private CopyHost {
   std::atomic<uint64_t> unfinished_{0};  // Tickets in the order.
 
   mutable Mutex mutex_;
-  CondVar work_;      // There is something to do for a thread that sleeps without requests on their way.
+  CondVar work_;      // There is work for a thread that sleeps while no request is on its way.
   CondVar finished_;  // A ticket was removed.
   TensorOrder order_ TIER_GUARDED_BY(mutex_);
   RequestQueue queue_ TIER_GUARDED_BY(mutex_);

@@ -20,9 +20,9 @@ class Operation {
   virtual bool done() = 0;
   // False when the deadline came first.
   virtual bool Wait(std::chrono::steady_clock::time_point deadline) = 0;
-  // How it ended. REQUIRES: done, or a Wait that returned true. Once.
+  // Returns its outcome. REQUIRES: it is done, or a Wait returned true. To be called once.
   virtual Result<Outcome> Take() = 0;
-  // Asks that it end early.
+  // Asks that the operation end early.
   virtual void Cancel() = 0;
 };
 

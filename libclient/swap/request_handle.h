@@ -1,7 +1,7 @@
-// RequestHandle: a started request as its caller sees it. Its answer is waited for later, in slices if need be.
+// RequestHandle: a started request as its caller sees it. The caller waits for the answer later, in slices if need be.
 //
-// Destroyed before its answer has been taken, it leaves the request to the scheduler, which gives back what it is still
-// granted. Threads: any.
+// A handle that is destroyed before its answer was taken leaves the request to the scheduler, which releases what it is
+// still granted. Threads: any.
 #pragma once
 
 #include <memory>
@@ -33,9 +33,8 @@ class RequestHandle final : public Operation {
   std::shared_ptr<RequestOperation> request_;
 };
 
-// Starts a request; a create or acquire fills `leases` when its outcome is taken. Never waits: behind unfinished swaps
-// of its tensors it is sent when they have ended, and without room on the ring when there is some. NO_MEMORY beyond
-// kStartedMax.
+// Starts a request; a create or acquire fills `leases` when its outcome is taken. Never waits: the request is sent when
+// unfinished swaps of its tensors have ended and there is room on the ring. NO_MEMORY beyond kStartedMax.
 Result<std::shared_ptr<Operation>> StartRequest(const std::shared_ptr<CopyScheduler>& scheduler,
                                                 const client::Submission& submission, std::span<client::Lease*> leases);
 

@@ -1,9 +1,9 @@
 // RequestOperation: one started request, shared by its caller's handle and, until it is sent, by the RequestQueue.
 //
 // It is sent once or refused once, by the thread that holds the scheduler's lock (before the handle exists: by the
-// thread that makes it, without the lock). That is published by its state, so that a handle needs no lock to wait for
-// the answer. Threads: any. Invariant: `pending` is not null only in state kSent, and null again when the handle has
-// taken it.
+// thread that makes it, without the lock). Its state publishes that, so that a handle needs no lock to wait for the
+// answer. Threads: any. Invariant: `pending` is not null only in state kSent, and null again when the handle has taken
+// it.
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,7 @@ class RequestOperation {
   bool unsent() const { return state_.load(std::memory_order_acquire) == State::kUnsent; }
   bool refused() const { return state_.load(std::memory_order_acquire) == State::kRefused; }
   const Error& refusal() const { return refusal_; }  // REQUIRES: refused().
-  // Null until it is sent, and where no caller is left to take the answer.
+  // Null until it is sent, and if no caller is left to take the answer.
   client::Pending* pending() const { return pending_.load(std::memory_order_acquire); }
   client::Pending* TakePending() { return pending_.exchange(nullptr, std::memory_order_acq_rel); }
 

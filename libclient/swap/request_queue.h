@@ -2,10 +2,10 @@
 // (abandoned), whose answers must still be taken in.
 //
 // Deferred requests wait for the operations in front of them in the TensorOrder, or for room (a credit, ring entries).
-// They are sent in the order asked; the first that finds no room keeps the later ones back. Only frees are passed by
-// others: with kAbandonedMax requests abandoned, a free that no thread waits for stays until some are answered. A free
-// whose caller has gone while it was deferred is sent all the same. What an abandoned request is granted goes back
-// untouched.
+// They are sent in the order in which they were started; the first that finds no room holds back the later ones. Only
+// frees may be passed: while kAbandonedMax requests are abandoned, a free that no thread waits for stays until some are
+// answered. A free that its caller abandoned while it was deferred is sent all the same. Leases that an abandoned
+// request is granted are released untouched.
 // Thread: one at a time, under its owner's lock. Invariants (CheckInvariants): a request is deferred exactly
 //   while it is unsent and its ticket is in the order; tickets of deferred requests ascend.
 #pragma once
@@ -25,39 +25,41 @@ namespace tier::swap {
 // hold leases on the tensors), leave the other half to requests that callers wait for.
 inline constexpr uint32_t kAbandonedMax = client::QuotaOf(client::Credit::kStarted) / 2;
 
-// The refusal of what may not wait, or has waited too long, for a swap of its own client.
+// The refusal of a request that may not wait, or has waited too long, for a swap of its own client.
 Error BehindSwap();              // TIMEOUT
 Status MayWait(uint32_t flags);  // TIMEOUT or WOULD_DEADLOCK for flags that forbid it.
 
 class RequestQueue {
  public:
-  // `answers` counts the completions of what is sent here.
+  // `answers` counts the completions of requests sent here.
   RequestQueue(client::Session& session, client::Group& answers, TensorOrder& order)
       : session_(session), answers_(answers), order_(order) {}
 
-  // Takes a request in at the end of the order; SendReady sends it. Refuses it (RequestOperation::refused) when it
-  // follows a swap and its flags forbid to wait for that.
+  // Adds a request at the end of the order; SendReady sends it. Refuses it (RequestOperation::refused) when it follows
+  // a swap and its flags forbid to wait for that.
   void Defer(const std::shared_ptr<RequestOperation>& request);
-  // Sends what may begin and finds room. True when a request left the queue: sent, expired, or refused by the channel.
+  // Sends the requests that may begin and find room. True when a request left the queue: sent, expired, or refused by
+  // the channel.
   bool SendReady();
-  // Refuses a deferred request. False when it is not here (any more).
+  // Refuses a deferred request. False when it is not in the queue.
   bool Withdraw(const RequestOperation& request, Error error);
-  // As Withdraw, for one whose deadline has passed: with the reason why it was never sent.
+  // As Withdraw, for a request whose deadline has passed: with the reason why it was never sent.
   bool Expire(const RequestOperation& request);
-  // A thread waits for it to be sent. True the first time.
+  // A thread waits until the request is sent. True the first time.
   bool MarkAwaited(const RequestOperation& request);
-  // From now on no caller takes answers: what grants is refused, the rest sent if there is room before `room_deadline`.
+  // From now on no caller takes answers: requests for leases are refused, others sent if there is room before
+  // `room_deadline`.
   void Close(client::Clock::time_point room_deadline) { closing_ = room_deadline; }
 
-  // A request on its way that no caller waits for any more.
+  // Takes over a request on its way that no caller waits for any more.
   void Abandon(client::Pending* pending, const client::Submission& submission);
-  // Takes in what abandoned requests were answered.
+  // Takes the answers of abandoned requests.
   void SettleAbandoned();
 
-  // Something may be sent or settled, now or after an answer.
+  // A request may be sent or settled, now or after an answer.
   bool HasWork() const;
   bool Waits(const RequestOperation& request) const;  // Deferred, and only for room.
-  bool starved() const { return starved_; }           // The last SendReady found no room for something.
+  bool starved() const { return starved_; }           // The last SendReady found no room for a request.
   size_t deferred() const { return deferred_.size(); }
   size_t abandoned() const { return abandoned_.size(); }
   Status CheckInvariants() const;
@@ -87,7 +89,7 @@ class RequestQueue {
   client::Session& session_;
   client::Group& answers_;
   TensorOrder& order_;
-  std::list<Deferred> deferred_;  // In the order asked.
+  std::list<Deferred> deferred_;  // In the order of their tickets.
   std::list<Abandoned> abandoned_;
   bool starved_ = false;
   std::optional<client::Clock::time_point> closing_;  // Since Close.

@@ -23,7 +23,7 @@ class SwapHandle final : public Operation {
   std::shared_ptr<CopyOperation> swap_;
 };
 
-// Starts a swap. INVALID for a request that can never be right; else as CopyScheduler::Start.
+// Starts a swap. INVALID for a request that CheckRequest refuses; else as CopyScheduler::Start.
 Result<std::shared_ptr<Operation>> StartSwap(const std::shared_ptr<CopyScheduler>& scheduler,
                                              const CopyRequest& request);
 

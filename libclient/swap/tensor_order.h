@@ -39,9 +39,9 @@ class TensorOrder {
   // False when there is no such ticket.
   [[nodiscard]] bool Remove(Ticket ticket);
 
-  // REQUIRES for these: an operation that is not over.
+  // REQUIRES for MayBegin and FollowsSwap: an operation that is not over.
   bool MayBegin(Ticket ticket) const;
-  // Is a swap among what it waits for, directly or through a request that waits for a swap?
+  // Does it wait for a swap, directly or through a request that waits for a swap?
   bool FollowsSwap(Ticket ticket) const;
 
   // A swap of this tensor is not over.
@@ -60,8 +60,8 @@ class TensorOrder {
 
   static std::vector<Key> KeysOf(uint32_t flags, std::span<const proto::RequestItem> items);
   bool MayBeginAt(const Queue& queue, Ticket ticket, Kind kind) const;
-  // The last operation of this list before `ticket` that conflicts with it; 0 when there is none. What stands before
-  // that one concerns that one.
+  // The last operation of this list before `ticket` that conflicts with it; 0 when there is none. Earlier conflicts
+  // concern only that operation.
   Ticket LastConflictAt(const Queue& queue, Ticket ticket, Kind kind) const;
   bool OldestIsForAll() const { return !entries_.empty() && entries_.begin()->second.keys.empty(); }
 
