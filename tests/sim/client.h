@@ -157,6 +157,7 @@ class SimClient {
   void Abandon(const HeldLease& lease);
   void TakeLeases(const PendingRequest& request, const Reply& reply);
   void VerifyRead(const HeldLease& lease, const char* when);
+  void FreeRefused(const TensorPtr& tensor);
   void OnRefusal(const PendingRequest& request, const Reply& reply);
   bool Explained(const PendingRequest& request, const Reply& reply) const;
   bool ExplainedByTensor(const TensorModel& tensor, Code code) const;

@@ -102,6 +102,12 @@ void SimClient::Doubt(const PendingRequest& request) {
   }
 }
 
+// The tensor stays, unless somebody else has freed or replaced it since: the answer is told at the end of the turn, and
+// what others ask for in between counts at once.
+void SimClient::FreeRefused(const TensorPtr& tensor) {
+  if (world_.model.Find(tensor->job, tensor->space, tensor->id) == tensor) tensor->freeing = false;
+}
+
 void SimClient::OnRefusal(const PendingRequest& request, const Reply& reply) {
   if (!Explained(request, reply)) {
     world_.fail(fmt::format("session {}: operation {} was refused with {}: {}", static_cast<uint64_t>(session_),
@@ -118,9 +124,7 @@ void SimClient::OnRefusal(const PendingRequest& request, const Reply& reply) {
       world_.model.Remove(tensor);
     }
   }
-  if (request.op == Op::kFree && reply.code != Code::kNotFound && request.tensors[0]->replaced_by == nullptr) {
-    request.tensors[0]->freeing = false;
-  }
+  if (request.op == Op::kFree && reply.code != Code::kNotFound) FreeRefused(request.tensors[0]);
 }
 
 void SimClient::OnReply(const Reply& reply) {

@@ -21,6 +21,18 @@ TEST_P(Simulated, EveryLeaseShowsWhatWasSealedAndNothingIsLeftAtTheEnd) {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, Simulated, ::testing::Range<uint64_t>(1, 241, kSeedsPerGroup));
 
+// Seeds that have found something which no seed of the groups does.
+class SimulatedAgain : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(SimulatedAgain, WhatThisSeedHasFoundIsNotThereAnyMore) {
+  Simulation simulation(DrawPlan(GetParam()));
+  const Outcome outcome = simulation.Run();
+  ASSERT_FALSE(outcome.finding.has_value())
+      << *outcome.finding << "\nreplay: tier_sim --seed " << GetParam() << " --seeds 1";
+}
+// 1222220031: a free is refused in the turn in which another session frees the tensor with its lease.
+INSTANTIATE_TEST_SUITE_P(Seeds, SimulatedAgain, ::testing::Values(1222220031));
+
 TEST(SimulatedCrowd, SixtyFiveJobsOverASmallArenaProgressOrAreRefused) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     Simulation simulation(CrowdedPlan(seed));

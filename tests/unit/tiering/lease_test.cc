@@ -256,6 +256,17 @@ TEST_F(Leases, FreeAfterTakesTheNameAtOnceAndTheBytesWithTheLastLease) {
   EXPECT_EQ(world.engine->Snapshot().tensor_count, 2u);
 }
 
+TEST_F(Leases, AFreeThatIsRefusedHoldsUpNobodyElsesInTheSameTurn) {
+  const uint64_t lease = Granted(a, Ask(a, 1));
+  const uint64_t waiting = Ask(b, 1, proto::kFlagWrite);
+  ASSERT_TRUE(Waits(b, waiting));
+  const uint64_t refused = world.Send(c, Op::kFree, {{1, 0, 0, 0}}, proto::kFlagShared | proto::kFlagNoWait);
+  const uint64_t freeing = world.Send(a, Op::kRelease, {{0, 0, 0, lease}}, proto::kFlagFreeAfter);
+  EXPECT_EQ(world.Wait(c, refused).code, Code::kTimeout) << "the tensor was leased when it was asked";
+  EXPECT_EQ(world.Wait(a, freeing).code, Code::kOk);
+  EXPECT_EQ(world.Wait(b, waiting).code, Code::kNotFound);
+}
+
 TEST_F(Leases, AWriteRaisesTheGeneration) {
   const uint64_t before = world.Ask(a, Op::kStat, {{1, 0, 0, 0}}, proto::kFlagShared).tensor.generation;
   EXPECT_EQ(world.Rewrite(b, 1, 2, proto::kFlagShared).code, Code::kOk);
