@@ -22,7 +22,8 @@ constexpr uint64_t kRangesAtATime = 16;
 // an eighth of that for the range that is being copied; at least a block.
 uint64_t BudgetFor(const client::WindowMap& windows) {
   const uint64_t arena_max = windows.address_space_size() / 2;
-  return std::clamp(AlignUp(arena_max / 32 * 9, kBlockSize), kBlockSize, kBudgetBytesMax);
+  const uint64_t quarter = AlignUp(arena_max / 4, kBlockSize);
+  return std::clamp(quarter + quarter / 8 / kBlockSize * kBlockSize, kBlockSize, kBudgetBytesMax);
 }
 
 TensorOrder::Kind KindOf(const CopyRequest& request) {
