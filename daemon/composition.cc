@@ -26,7 +26,7 @@ using boost::system::error_code;
 namespace {
 
 constexpr auto kTick = std::chrono::seconds(1);
-constexpr unsigned kSharedSocketMode = 0666;  // Everybody may come; the kernel says who it is.
+constexpr unsigned kSharedSocketMode = 0666;  // Every user may connect; the kernel says which one it is.
 constexpr unsigned kPrivateSocketMode = 0600;
 
 size_t OpenFileLimit() {

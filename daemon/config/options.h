@@ -20,9 +20,9 @@ using Field = std::variant<bool*, uint64_t*, int64_t*, double*, base::Duration*,
 enum class Kind : uint8_t {
   kBool,
   kCount,        // Integer without unit.
-  kInteger,      // Likewise, may be negative.
+  kInteger,      // Integer without unit, may be negative.
   kSize,         // "64GiB", or a number of bytes.
-  kSizeOrShare,  // Likewise, or "25%".
+  kSizeOrShare,  // As kSize, or "25%".
   kShare,        // "50%".
   kDuration,     // "250ms", "60s", "2min".
   kText,

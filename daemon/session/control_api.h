@@ -112,7 +112,7 @@ class ControlApi {
                                         std::optional<uint64_t> guarantee_bytes,
                                         std::optional<uint64_t> limit_bytes) = 0;
   virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see.
-  // Likewise, of its own uid: the first kStoredManifestsListedMax.
+  // The first kStoredManifestsListedMax of the caller's uid; for an admin, of all uids.
   virtual std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller) = 0;
   virtual Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
                                                                size_t max) = 0;

@@ -86,7 +86,7 @@ class ControlServer final : public ControlApi {
   // Runs `ask` on the engine thread and waits for its answer.
   template <typename T>
   Result<T> Ask(std::function<Result<T>()> ask);
-  // Likewise; the answer may be given in a later turn.
+  // As Ask, for a call that may be answered in a later turn.
   template <typename T>
   using Answer = std::function<void(Result<T>)>;
   template <typename T>

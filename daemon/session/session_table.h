@@ -154,7 +154,7 @@ class SessionTable final : public tiering::ReplySink {
   RingWatch watch_;
   base::TimePoint now_;                                            // Of the last Receive.
   std::unordered_map<uint64_t, std::unique_ptr<Entry>> sessions_;  // By id.
-  std::unordered_map<uint64_t, Attaching> attaching_;              // Likewise.
+  std::unordered_map<uint64_t, Attaching> attaching_;              // By id.
   std::vector<std::pair<tiering::JobId, Status>> opened_;          // In this turn.
   std::vector<Entry*> answered_;
   std::deque<Entry*> backlogged_;  // Leave answers unread; the one that was tried last comes last.

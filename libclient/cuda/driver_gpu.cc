@@ -280,7 +280,7 @@ void DriverGpu::DestroyEvent(void* event, void* context) noexcept {
   if (session == nullptr || Forked()) return;
   const ScopedContext scope(*session->driver, AsContext(context));
   if (scope.code() != driver::kSuccess) return;  // The context is gone, and the event with it.
-  (void)session->driver->call().EventDestroy(static_cast<driver::EventHandle>(event));  // Likewise.
+  (void)session->driver->call().EventDestroy(static_cast<driver::EventHandle>(event));  // Best effort.
 }
 
 }  // namespace tier::cuda
