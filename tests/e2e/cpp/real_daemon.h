@@ -40,6 +40,13 @@ class RealDaemon : public ::testing::Test {
     options.socket = daemon_->socket_path();
     return options;
   }
+  // For another client of the same job.
+  tier::ConnectOptions OptionsOfJobOf(tier::Client& client) const {
+    tier::ConnectOptions options = Options();
+    options.job = client.Session().job;
+    options.token = client.Session().token;
+    return options;
+  }
   tier::Client Connect() const { return tier::Client(Options()); }
   ChildProcess::Options Victim(const std::string& state, uint64_t mib) const {
     return {.command = {VICTIM_PROGRAM, daemon_->socket_path(), state, std::to_string(mib)},

@@ -14,10 +14,7 @@ class SharedSwap : public RealDaemon {
   void SetUp() override {
     Start({.arena = "32MiB", .ssd_file_size = "256MiB"});
     writer_.emplace(Options());
-    tier::ConnectOptions same_job = Options();
-    same_job.job = writer_->Session().job;
-    same_job.token = writer_->Session().token;
-    reader_.emplace(same_job);
+    reader_.emplace(OptionsOfJobOf(*writer_));
     shared_.flags = TIER_SHARED;
   }
   tier_copy_options shared_ = TIER_COPY_OPTIONS_INIT;

@@ -17,10 +17,7 @@ class HalfASwap : public RealDaemon {
   void SetUp() override {
     Start({.arena = "32MiB", .ssd_file_size = "512MiB"});
     writer_.emplace(Options());
-    tier::ConnectOptions same_job = Options();
-    same_job.job = writer_->Session().job;
-    same_job.token = writer_->Session().token;
-    reader_.emplace(same_job);
+    reader_.emplace(OptionsOfJobOf(*writer_));
     stranger_.emplace(Options());
     shared_.flags = TIER_SHARED;
     writer_->SwapOut(kTensor, old_, &shared_).Wait();
@@ -123,10 +120,7 @@ using ShardedTensor = RealDaemon;
 TEST_F(ShardedTensor, IsTornWhenARankDiesBehindTheOthers) {
   Start();
   auto first = Connect();
-  tier::ConnectOptions same_job = Options();
-  same_job.job = first.Session().job;
-  same_job.token = first.Session().token;
-  std::optional<tier::Client> second(same_job);
+  std::optional<tier::Client> second(OptionsOfJobOf(first));
   EXPECT_EQ(CodeOf([&] { first.Create(1, kMiB, {}, TIER_SHARDED); }), TIER_INVALID);
   first.Create(1, kMiB, {}, TIER_SHARED | TIER_SHARDED).Seal();
   EXPECT_EQ(CodeOf([&] { first.Acquire(1, TIER_SHARED | TIER_SHARDED); }), TIER_INVALID) << "only creates say so";
@@ -147,10 +141,7 @@ TEST_F(ShardedTensor, IsTornWhenARankDiesBehindTheOthers) {
 TEST_F(ShardedTensor, IsWhatAWholeSwapOutCreates) {
   Start();
   auto first = Connect();
-  tier::ConnectOptions same_job = Options();
-  same_job.job = first.Session().job;
-  same_job.token = first.Session().token;
-  std::optional<tier::Client> second(same_job);
+  std::optional<tier::Client> second(OptionsOfJobOf(first));
   tier_copy_options options = TIER_COPY_OPTIONS_INIT;
   options.flags = TIER_SHARED | TIER_SHARDED;
   const auto content = Random(6 * kMiB, 1);
@@ -175,10 +166,7 @@ using CancelledWait = RealDaemon;
 TEST_F(CancelledWait, ForAWriteLeaseLeavesItsTensorAsItWas) {
   Start();
   auto writer = Connect();
-  tier::ConnectOptions same_job = Options();
-  same_job.job = writer.Session().job;
-  same_job.token = writer.Session().token;
-  tier::Client reader(same_job);
+  tier::Client reader(OptionsOfJobOf(writer));
   tier_copy_options shared = TIER_COPY_OPTIONS_INIT;
   shared.flags = TIER_SHARED;
   const auto content = Random(5 * kMiB, 1);  // In RAM only.
