@@ -1,6 +1,7 @@
 // The accounts by themselves. What the engine charges to them: metadata_test.cc.
 #include "daemon/tiering/tables/metadata_budget.h"
 
+#include <array>
 #include <random>
 #include <vector>
 
@@ -79,18 +80,19 @@ TEST(MetadataBudget, SumsHoldThroughRandomHistories) {
   std::vector<MetadataAccount*> accounts;
   for (uint32_t uid = 0; uid < 5; ++uid) accounts.push_back(&budget.Open(uid));
   for (MetadataAccount* account : accounts) sums[account] = {};
+  std::array<MetadataCharge<MetadataKind::kRequests>, 5> requests;  // By uid.
   for (int i = 0; i < 20'000; ++i) {
     MetadataAccount& account = *accounts[random() % accounts.size()];
     const size_t kind = random() % kMetadataKinds;
-    uint64_t& expected = sums[&account][kind];
-    if (random() % 2 == 0) {
-      const uint64_t bytes = random() % 1000;
-      account.Charge(static_cast<MetadataKind>(kind), bytes);
-      expected += bytes;
+    const uint64_t bytes = random() % 1000;
+    if (random() % 3 == 0) {
+      auto& charge = requests[account.uid()];
+      sums[&account][static_cast<size_t>(MetadataKind::kRequests)] += bytes - charge.bytes();
+      account.Recharge(&charge, bytes);
     } else {
-      const uint64_t released = random() % (expected + 1);
-      expected -= released;
-      account.Release(static_cast<MetadataKind>(kind), released);
+      account.Charge(static_cast<MetadataKind>(kind), bytes);
+      account.Release(static_cast<MetadataKind>(kind), bytes / 2);
+      sums[&account][kind] += bytes - bytes / 2;
     }
     if (i % 100 == 0) budget.CheckInvariants(sums);
   }
