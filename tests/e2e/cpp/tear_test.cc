@@ -133,7 +133,8 @@ TEST_F(ShardedTensor, IsTornWhenARankDiesBehindTheOthers) {
   EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 0);
   write(first, 0);
   EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 0);  // Answered behind the write: the daemon has that.
-  second.reset();                                   // Returns when the daemon has ended the session.
+  second.reset();
+  AwaitEndOfClosed();
   EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 1);
   EXPECT_EQ(CodeOf([&] { first.Acquire(1, TIER_SHARED); }), TIER_TORN);
 }
@@ -158,6 +159,7 @@ TEST_F(ShardedTensor, IsWhatAWholeSwapOutCreates) {
   write(first, 0);
   EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 0);
   second.reset();
+  AwaitEndOfClosed();
   EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 1);
 }
 
