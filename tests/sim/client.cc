@@ -124,7 +124,11 @@ void SimClient::Replace() {
         .flags = flags | proto::kFlagReplace,
         .tensors = {tensor},
         .items = {{tensor->id, 0, length, tensor->size}},
-        .replaces = old});
+        .replaces = old,
+        .effects = [this, tensor] {
+          const TensorPtr present = world_.model.Find(tensor->job, tensor->space, tensor->id);
+          if (present == nullptr || present->freeing) world_.model.AddWaiting(tensor);
+        }});
 }
 
 // Its create was granted.
@@ -136,6 +140,9 @@ void SimClient::Replaced(const PendingRequest& request) {
     gone->freeing = true;
     gone->replaced_by = tensor;
   }
+  world_.model.EndWaiting(*tensor, tensor->creator);
+  world_.model.RemoveWaiting(tensor);
+  tensor->freeing = false;  // It had not been named, or it would not be there.
   world_.model.Add(tensor);
 }
 

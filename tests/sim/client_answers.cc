@@ -102,7 +102,7 @@ void SimClient::Doubt(const PendingRequest& request) {
   }
 }
 
-// The tensor stays, unless somebody else has freed or replaced it since: the answer is told at the end of the turn, and
+// The tensor stays, unless another session has freed or replaced it since: the answer is told at the end of the turn, and
 // what others ask for in between counts at once.
 void SimClient::FreeRefused(const TensorPtr& tensor) {
   if (world_.model.Find(tensor->job, tensor->space, tensor->id) == tensor) tensor->freeing = false;
@@ -122,6 +122,7 @@ void SimClient::OnRefusal(const PendingRequest& request, const Reply& reply) {
     for (const TensorPtr& tensor : request.tensors) {
       tensor->freeing = true;
       world_.model.Remove(tensor);
+      world_.model.RemoveWaiting(tensor);
     }
   }
   if (request.op == Op::kFree && reply.code != Code::kNotFound) FreeRefused(request.tensors[0]);
@@ -155,6 +156,7 @@ void SimClient::OnReply(const Reply& reply) {
   const TensorPtr freed = Latest(request.tensors[0]);
   freed->freeing = true;
   world_.model.Remove(freed);
+  world_.model.EndWaiting(*freed, 0);
 }
 
 void SimClient::Die() {
@@ -173,6 +175,7 @@ void SimClient::Die() {
     // Granted since the last answers were told, perhaps: then the creation went with the client, and took the old one.
     const bool just_sent = request.turn == world_.turns || (world_.punched && request.turn + 1 == world_.turns);
     if (request.replaces != nullptr && request.submitted && just_sent) Doubt(request);
+    for (const TensorPtr& tensor : request.tensors) world_.model.RemoveWaiting(tensor);
   }
   pending_.clear();
   std::vector<TensorPtr> creations;

@@ -61,6 +61,21 @@ void ModelTable::Remove(const TensorPtr& tensor) {
   if (found != tensors_.end() && found->second == tensor) tensors_.erase(found);
 }
 
+void ModelTable::AddWaiting(const TensorPtr& tensor) {
+  waiting_.emplace(Key{tensor->job, tensor->space, tensor->id}, tensor);
+}
+
+void ModelTable::RemoveWaiting(const TensorPtr& tensor) {
+  std::erase_if(waiting_, [&](const auto& entry) { return entry.second == tensor; });
+}
+
+void ModelTable::EndWaiting(const TensorModel& named, uint64_t creator) {
+  const auto [begin, end] = waiting_.equal_range(Key{named.job, named.space, named.id});
+  std::for_each(begin, end, [&](const auto& entry) {
+    if (creator == 0 || creator == entry.second->creator) entry.second->freeing = true;
+  });
+}
+
 TensorPtr ModelTable::Pick(uint64_t job, uint64_t space, uint64_t chance) const {
   const auto begin = tensors_.lower_bound({job, space, 0});
   const auto end = tensors_.upper_bound({job, space, UINT64_MAX});

@@ -68,6 +68,11 @@ class ModelTable {
   TensorPtr Find(uint64_t job, uint64_t space, uint64_t id) const;
   void Add(const TensorPtr& tensor);
   void Remove(const TensorPtr& tensor);  // Only if it is still the one of that name.
+  // Creations with kFlagReplace that found nothing to replace, until they are answered: the name means them, so what
+  // frees the name, or another such creation of their session, ends them.
+  void AddWaiting(const TensorPtr& tensor);
+  void RemoveWaiting(const TensorPtr& tensor);
+  void EndWaiting(const TensorModel& named, uint64_t creator);  // Of this session; 0: of all.
   TensorPtr Pick(uint64_t job, uint64_t space, uint64_t chance) const;
   void RemoveSpace(uint64_t job, uint64_t space);
   void RemoveJob(uint64_t job);
@@ -76,6 +81,7 @@ class ModelTable {
  private:
   using Key = std::tuple<uint64_t, uint64_t, uint64_t>;
   std::map<Key, TensorPtr> tensors_;
+  std::multimap<Key, TensorPtr> waiting_;
 };
 
 // A range of bytes of a tensor as it lies in memory.

@@ -113,6 +113,18 @@ TEST_F(Replace, FreedMeanwhileTheNameIsTakenAllTheSame) {
   EXPECT_EQ(SizeOf(1), 2 * kPiece);
 }
 
+TEST_F(Replace, ALaterOneThatFoundTheNameFreeIsReplacedByAnEarlierOne) {
+  const uint64_t earlier = Send(2 * kPiece);
+  world_.Turns(5);
+  EXPECT_EQ(world_.Free(other_, 1, proto::kFlagShared).code, Code::kOk);
+  const uint64_t later = Send(2 * kPiece - 4096);  // The name means it from now on, and it waits.
+  world_.Release(other_, World::LeaseOf(two_), proto::kFlagAbandon);
+  EXPECT_EQ(world_.Wait(us_, earlier).code, Code::kOk);
+  const Answer refused = world_.Wait(us_, later);
+  EXPECT_EQ(refused.code, Code::kNotFound) << refused.detail;
+  EXPECT_EQ(SizeOf(1), 2 * kPiece);
+}
+
 TEST_F(Replace, WhatSomebodyElseBeganToCreateMeanwhileIsNotReplaced) {
   const uint64_t asked = Send(2 * kPiece);
   world_.Turns(5);
