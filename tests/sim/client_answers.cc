@@ -102,8 +102,8 @@ void SimClient::Doubt(const PendingRequest& request) {
   }
 }
 
-// The tensor stays, unless another session has freed or replaced it since: the answer is told at the end of the turn, and
-// what others ask for in between counts at once.
+// The tensor stays, unless another session has freed or replaced it since: the answer is told at the end of the turn,
+// and what others ask for in between counts at once.
 void SimClient::FreeRefused(const TensorPtr& tensor) {
   if (world_.model.Find(tensor->job, tensor->space, tensor->id) == tensor) tensor->freeing = false;
 }
