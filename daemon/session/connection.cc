@@ -83,12 +83,12 @@ void Connection::ReadLater() {
 void Connection::OnDescriptors() {
   static constexpr char kWhat[] = "a packet carries descriptors, and a client sends none";
   if (state_ == State::kHello) return Refuse({Code::kInvalid, std::string("handshake: ") + kWhat});
-  if (state_ != State::kFinalPacket && !violated_) Violate(kWhat);
+  if (state_ != State::kLeaving && state_ != State::kFinalPacket && !violated_) Violate(kWhat);
 }
 
 void Connection::OnReceived(const ReceivedPacket& packet) {
   if (state_ == State::kHello) return OnHelloPacket(packet);
-  if (state_ == State::kFinalPacket || violated_) return;  // Too late for it to matter.
+  if (state_ == State::kLeaving || state_ == State::kFinalPacket || violated_) return;  // Too late for it to matter.
   if (packet.truncated) return Violate("a packet is longer than any of the protocol");
   const auto parsed = ParseClientPacket(packet.bytes);
   if (!parsed) return Violate(parsed.error().message);
@@ -172,7 +172,7 @@ bool Connection::SendWindowReturn(WindowIndex window) {
 bool Connection::Enqueue(Queued packet) {
   TIER_CHECK(!packet.bytes.empty() && packet.bytes.size() <= proto::kPacketSizeMax, "packet of {} bytes",
              packet.bytes.size());
-  if (state_ == State::kClosed) return true;
+  if (state_ == State::kLeaving || state_ == State::kClosed) return true;
   if (queue_.size() == kPacketsQueuedMax) return false;
   queue_.push_back(std::move(packet));
   if (blocked_ == Blocked::kNo) FlushQueue();
@@ -239,10 +239,17 @@ void Connection::SetAttached() {
   state_ = State::kAttached;
 }
 
+void Connection::SetLeaving() {
+  TIER_CHECK(state_ == State::kOpening || state_ == State::kAttached, "state {}", static_cast<int>(state_));
+  state_ = State::kLeaving;
+  queue_.clear();
+}
+
 void Connection::Refuse(const Error& error) { SendFinal(BytesOf(MakeRefusal(error))); }
 
 void Connection::SendFinal(std::span<const std::byte> bytes) {
   if (state_ == State::kClosed || state_ == State::kFinalPacket) return;
+  if (state_ == State::kLeaving) return Close();
   queue_.clear();
   if (blocked_ != Blocked::kSocket) blocked_ = Blocked::kNo;
   timer_.expires_after(kFinalPacketTime);

@@ -64,8 +64,9 @@ class ConnectionOwner {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // kWaiting: its hello waits for its turn, and nothing else is read.
-  enum class State : uint8_t { kHello, kWaiting, kOpening, kAttached, kFinalPacket, kClosed };
+  // kWaiting: its hello waits for its turn, and nothing else is read. kLeaving: it said goodbye and waits for the end
+  // of its session; nothing is sent, and what it sends is dropped.
+  enum class State : uint8_t { kHello, kWaiting, kOpening, kAttached, kLeaving, kFinalPacket, kClosed };
   // Why queued packets wait.
   enum class Blocked : uint8_t {
     kNo,
@@ -94,6 +95,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void SetWaiting();
   void SetOpening(tiering::SessionId session);
   void SetAttached();
+  void SetLeaving();
   // A last packet, then close. What waits to be sent is dropped: the session that it was for has ended.
   void SendFinal(std::span<const std::byte> bytes);
   void Close();

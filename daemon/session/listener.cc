@@ -247,9 +247,15 @@ void Listener::OnPacket(const ConnectionPtr& connection, const ClientPacket& pac
   const tiering::SessionId session = connection->session();
   TIER_CHECK(session != tiering::SessionId{}, "a packet before the session");
   if (std::holds_alternative<GoodbyePacket>(packet)) {
-    DetachLater(session, "the client said goodbye");
-    Drop(connection);
-    connection->Close();
+    connection->SetLeaving();
+    PostToEngine([this, session, connection] {
+      parts_.sessions.Detach(session, "the client said goodbye");
+      // The hang-up tells the client that what it held is free.
+      asio::post(parts_.io, [this, connection] {
+        Drop(connection);
+        connection->Close();
+      });
+    });
     return;
   }
   const WindowIndex window = std::get<WindowReturnedPacket>(packet).window;

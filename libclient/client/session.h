@@ -53,7 +53,7 @@ class Session {
   void Hold(uint64_t users = 1) { users_.fetch_add(users, std::memory_order_relaxed); }
   void Drop(uint64_t users = 1);
 
-  // Sends Goodbye and waits until the daemon has received it, so that what the session held is free when this returns.
+  // Sends Goodbye and waits until the daemon has ended the session, so that what it held is free when this returns.
   // Does nothing in a forked child. To be called once.
   void Close();
 

@@ -48,9 +48,6 @@ class RealDaemon : public ::testing::Test {
     return options;
   }
   tier::Client Connect() const { return tier::Client(Options()); }
-  // Returns when the daemon has ended the sessions of clients that were closed before: closing waits until the goodbye
-  // is taken, and the daemon attaches a new session behind it.
-  void AwaitEndOfClosed() const { (void)Connect(); }
   ChildProcess::Options Victim(const std::string& state, uint64_t mib) const {
     return {.command = {VICTIM_PROGRAM, daemon_->socket_path(), state, std::to_string(mib)},
             .environment = {},

@@ -32,7 +32,6 @@ TEST_F(SharedSwap, OfAPartInOneRangeIsFinishedWithItsCall) {
   of_part.offset = 3 * kMiB;
   writer_->SwapOut(1, part, &of_part).Wait();
   writer_.reset();
-  AwaitEndOfClosed();
   EXPECT_EQ(reader_->Tensor(1, TIER_SHARED).torn, 0);
   std::vector<std::byte> back(content.size());
   EXPECT_EQ(CodeOf([&] { reader_->SwapIn(1, back, &shared_).Wait(); }), TIER_OK) << tier_last_error();

@@ -134,7 +134,6 @@ TEST_F(ShardedTensor, IsTornWhenARankDiesBehindTheOthers) {
   write(first, 0);
   EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 0);  // Answered behind the write: the daemon has that.
   second.reset();
-  AwaitEndOfClosed();
   EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 1);
   EXPECT_EQ(CodeOf([&] { first.Acquire(1, TIER_SHARED); }), TIER_TORN);
 }
@@ -159,7 +158,6 @@ TEST_F(ShardedTensor, IsWhatAWholeSwapOutCreates) {
   write(first, 0);
   EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 0);
   second.reset();
-  AwaitEndOfClosed();
   EXPECT_EQ(first.Tensor(1, TIER_SHARED).torn, 1);
 }
 

@@ -1,5 +1,6 @@
 // From connect to the end of a session, over a real socket, with honest clients, hostile ones and dying ones.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -80,6 +81,40 @@ TEST(Listener, GoodbyeEndsTheSessionAndItsJob) {
   ASSERT_TRUE(world.WaitForSessions(0));
   EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("end 1: the client said goodbye")));
   EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("close 1")));
+}
+
+TEST(Listener, AGoodbyeIsAnsweredByTheHangUpOnceTheEngineHasEndedTheSession) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  const bool hung_up = world.OnEngine([&] {
+    client.SendGoodbye();
+    while (world.posted() == 0) std::this_thread::yield();  // The listener has read it.
+    EXPECT_FALSE(world.ListenerIsIdle()) << "it holds the connection of a session that has not ended";
+    pollfd hang_up{client.socket(), POLLRDHUP, 0};
+    return ::poll(&hang_up, 1, 0) > 0;
+  });
+  EXPECT_FALSE(hung_up) << "the engine thread has not heard of the end yet";
+  EXPECT_TRUE(client.Receive().closed);
+  EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("end 1: the client said goodbye")));
+}
+
+TEST(Listener, WhatComesBehindAGoodbyeIsDropped) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  world.OnEngine([&] {
+    client.SendGoodbye();
+    client.SendGoodbye();
+    const std::byte garbage[3] = {};
+    EXPECT_TRUE(client.SendBytes(garbage));
+    while (world.posted() == 0) std::this_thread::yield();
+    world.OnSocketThread([] {});
+    world.table().End(static_cast<tiering::SessionId>(1), Code::kRevoked, "in the same moment");
+  });
+  EXPECT_TRUE(client.Receive().closed) << "no packet tells a client that has left of an end";
+  ASSERT_TRUE(world.WaitForSessions(0));
+  EXPECT_TRUE(world.ListenerIsIdle());
 }
 
 TEST(Listener, HangUpEndsTheSession) {
