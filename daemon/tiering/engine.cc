@@ -230,7 +230,7 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   SessionState& session = *opened;
   tables.sessions.Edit(session).step = job->record.steps;
   if (job->sessions.empty()) tables.ledger.SetLive(job->entitlement, true);
-  job->sessions.Attach(session);
+  job->sessions.Attach(id, session);
   return {};
 }
 
@@ -318,10 +318,8 @@ bool Engine::idle() const {
 bool Engine::ReleasesCanWait() const {
   const Tables& tables = state_->tables;
   if (!idle() || tables.drain.draining() || tables.drain.any_device() || HandOverDue(tables)) return false;
-  if (tables.jobs.any_needs_maintenance()) return false;
-  return tables.leases.used() != 0 && std::ranges::none_of(tables.jobs.open(), [](const JobState* job) {
-           return !job->prefetches.empty() || job->frees.any();
-         });
+  if (tables.jobs.any_needs_maintenance() || tables.jobs.any_prefetch() || tables.FreesUnderWay()) return false;
+  return tables.leases.used() != 0;
 }
 
 Status Engine::StartDrainDevice(uint16_t device) {

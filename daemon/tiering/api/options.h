@@ -31,6 +31,8 @@ struct WorkUnits {
   uint32_t maintain = 4096;              // Evicts and fetches ahead.
   uint32_t move = 8192;                  // Empties windows and devices.
   uint32_t drop = 4096;                  // Cancels reads that no request needs any more.
+  // Of no stage: waiting requests that all the events of a turn make ready. The others follow turn by turn.
+  uint32_t wake = 2048;
 
   constexpr uint32_t all() const {
     return submit + store + teardown + frees + share + look + expiry + maintain + move + drop;

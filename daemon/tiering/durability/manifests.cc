@@ -56,11 +56,10 @@ Held FindHeld(Tables& tables, uint64_t id) {
   if (ManifestHolds* inactive = tables.manifests.FindInactive(id)) {
     return {.holds = inactive, .account = &tables.metadata.At(inactive->uid())};
   }
-  Held found;
-  tables.jobs.ForEach([&](JobState& job) {
-    if (job.manifest.id() == id) found = {.holds = &job.manifest, .account = job.metadata, .job = &job};
-  });
-  return found;
+  const JobIndex index = tables.manifests.JobOf(id);
+  if (index == kNoJob) return {};
+  JobState& job = tables.jobs.At(index);
+  return {.holds = &job.manifest, .account = job.metadata, .job = &job};
 }
 
 // Its job is not open, or no more.
@@ -182,9 +181,7 @@ std::optional<Refusal> SpaceRefusal(const Tables& tables, const JobState& job, u
   if (bytes == 0 || tables.ports.extents.HasRoom(bytes)) return std::nullopt;
   // Extents are being freed turn by turn: what is short in the end is found out by writing.
   if (!tables.manifests.idle()) return std::nullopt;
-  if (std::ranges::any_of(tables.jobs.open(), [](const JobState* other) { return other->frees.any(); })) {
-    return std::nullopt;
-  }
+  if (tables.FreesUnderWay()) return std::nullopt;
   const storage::DeviceSpace space = tables.ports.extents.usable();
   const uint64_t held = job.manifest.unused_pages() * kPageSize;
   return Refusal{
@@ -268,9 +265,7 @@ bool HasCommitted(const Tables& tables, const JobState& job) {
 }
 
 bool AwaitsSweep(const Tables& tables, const JobState& job) {
-  bool there = false;
-  tables.manifests.ForEachInactive([&](const std::string& key, const ManifestHolds&) { there |= key == job.key; });
-  return there && (job.manifest.stored() || !job.manifest.empty());
+  return tables.manifests.HasInactive(job.key) && (job.manifest.stored() || !job.manifest.empty());
 }
 
 bool IsClosing(const Tables& tables, const std::string& key) {
@@ -326,6 +321,7 @@ void LoadManifests(Tables& tables) {
 Status AdoptManifest(Tables& tables, JobState& job, bool resume) {
   const std::string& key = job.key;
   job.manifest.set_id(tables.manifests.NewHoldsId());
+  tables.manifests.SetJobOf(job.manifest.id(), job.index);
   if (resume && tables.ports.manifests == nullptr) {
     return Fail(Code::kDenied,
                 "this daemon keeps nothing, so no job can be resumed; set daemon.data_directory (tierd.connect: "
@@ -342,7 +338,9 @@ Status AdoptManifest(Tables& tables, JobState& job, bool resume) {
   if (job.record.named) {
     if (std::optional<ManifestHolds> inactive = tables.manifests.Activate(key)) {
       ReleaseInactive(tables, &*inactive);
+      tables.manifests.EndJobOf(job.manifest.id());
       job.manifest = *std::move(inactive);
+      tables.manifests.SetJobOf(job.manifest.id(), job.index);
       job.metadata->Recharge(&job.manifest.charge(), HoldsCost(job.manifest));
       tables.jobs.Edit(job).has_unclaimed_manifest = job.manifest.stored() && !resume && !job.record.replaces_existing;
     }
@@ -359,6 +357,7 @@ void OnSessionsGone(Tables& tables, JobState& job) {
 }
 
 void DeactivateManifest(Tables& tables, JobState& job) {
+  tables.manifests.EndJobOf(job.manifest.id());
   job.metadata->Recharge(&job.manifest.charge(), 0);
   if (job.manifest.empty() && !job.manifest.stored()) return;
   Deactivate(tables, job.key, job.record.uid, std::move(job.manifest));

@@ -211,9 +211,12 @@ void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, 
                "window {}: counts {} clean, {} dirty, {} bound pieces", tier::Value(window),
                entry.count(WindowUse::kClean), entry.count(WindowUse::kDirty), entry.count(WindowUse::kBound));
   }
-  uint32_t cursors = job.internal_session.listing.cursor() != kNoTensor ? 1 : 0;
+  const JobIndex of_holds = tables.manifests.JobOf(job.manifest.id());
+  TIER_CHECK(of_holds == job.index, "the manifest of job {} is found at {}", job.key, Value(of_holds));
+  size_t cursors = job.internal_session.listing.cursor() != kNoTensor ? 1 : 0;
   for (const SessionState* session : job.sessions) cursors += session->listing.cursor() != kNoTensor ? 1 : 0;
-  TIER_CHECK(cursors == job.listings.at_tensors(), "{} cursors of {}", cursors, job.listings.at_tensors());
+  TIER_CHECK(cursors == job.listings.at_tensors().size(), "{} cursors of {}", cursors,
+             job.listings.at_tensors().size());
 }
 
 void CheckExtents(const Tables& tables, Count* count) {

@@ -93,7 +93,7 @@ void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
   QueueFree(tables, job, &tables.sessions.Edit(session).tensors, static_cast<uint64_t>(id));
   DropMappings(tables, session);
   job.metadata->Recharge(&session.unread, 0);
-  job.sessions.Detach(session);
+  job.sessions.Detach(id);
   tables.replies.Drop(id);
   if (ending.code != Code::kOk) tables.replies.SessionEnded(id, ending.code, ending.reason);
   tables.sessions.Detach(session);

@@ -105,6 +105,7 @@ void ReturnWindow(Tables& tables, WindowIndex window) {
   entry.unreturned = 0;
   job.windows.StartReturn(window);
   tables.ledger.AskBack(job.entitlement, entry.shape.size, tables.turn.now());
+  tables.work.Charge(static_cast<uint32_t>(job.sessions.size()));
   for (SessionState* session : job.sessions) {
     if (!session->windows.maps(window)) continue;
     ++entry.unreturned;
@@ -129,6 +130,7 @@ void ExpireReturns(Tables& tables) {
     entry.overdue = true;
     const JobState& job = tables.jobs.At(entry.job);
     tables.ledger.MissDeadline(job.entitlement, entry.shape.size);
+    tables.work.Charge(static_cast<uint32_t>(job.sessions.size()));
     for (SessionState* session : job.sessions) session->windows.MissDeadline(asked.window);
   }
 }

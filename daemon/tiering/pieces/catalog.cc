@@ -29,18 +29,18 @@ void Link(Tables& tables, TensorIndex index) {
 }
 
 // The tensor leaves its namespace: lists that would go on with it go on with the next.
-void MoveCursorsOn(JobState& job, TensorIndex index, TensorIndex next) {
-  for (SessionState* session : job.sessions) {
-    if (session->listing.cursor() == index) session->listing.MoveTo(next);
+void MoveCursorsOn(Tables& tables, JobState& job, TensorIndex index, TensorIndex next) {
+  const std::vector<SessionListing*>& listings = job.listings.at_tensors();
+  tables.work.Charge(static_cast<uint32_t>(listings.size()));
+  for (size_t i = listings.size(); i-- != 0;) {  // A list that ends makes room for the last one.
+    if (listings[i]->cursor() == index) listings[i]->MoveTo(next);
   }
-  SessionListing& internal = job.internal_session.listing;
-  if (internal.cursor() == index) internal.MoveTo(next);
 }
 
 void Unlink(Tables& tables, TensorIndex index) {
   Tensor& tensor = tables.tensors.Edit(index);
   JobState& job = tables.JobOf(tensor);
-  if (job.listings.at_tensors() != 0) MoveCursorsOn(job, index, tensor.next);
+  if (!job.listings.at_tensors().empty()) MoveCursorsOn(tables, job, index, tensor.next);
   if (tensor.next != kNoTensor) tables.tensors.Edit(tensor.next).previous = tensor.previous;
   PendingFrees& frees = job.frees;
   if (tensor.previous != kNoTensor) {

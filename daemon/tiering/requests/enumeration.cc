@@ -38,16 +38,6 @@ void List(const Tables& tables, Waiter& waiter, TensorIndex index) {
   waiter.requested_bytes += tensor.size;
 }
 
-// The session of the job with tensors of its own that comes after `id`. Null: none.
-const SessionState* NextWithTensors(const JobState& job, SessionId id) {
-  const SessionState* next = nullptr;
-  for (const SessionState* session : job.sessions) {
-    if (session->id <= id || session->record.tensors == kNoTensor) continue;
-    if (next == nullptr || session->id < next->id) next = session;
-  }
-  return next;
-}
-
 TensorIndex HeadOf(const SessionState& session, Enumeration enumeration) {
   switch (enumeration) {
     case Enumeration::kOwn: return session.record.tensors;
@@ -67,7 +57,7 @@ bool OfOthersToo(const SessionState& session, Enumeration enumeration) {
 
 // A persist means all tensors of the job: those of each session, one after the other, and then the others.
 void ListNextSession(SessionState& session, Listing* listing) {
-  const SessionState* const next = NextWithTensors(*session.job, listing->session);
+  const SessionState* const next = session.job->sessions.NextAfter(listing->session);
   if (next == nullptr) {
     listing->stage = Enumeration::kInherited;
     session.listing.MoveTo(session.job->record.inherited_tensors);
@@ -119,6 +109,7 @@ bool GoOn(Tables& tables, SessionState& session, Waiter& waiter, Listing* listin
   while (listing->stage != Enumeration::kWhole && waiter.items.size() < most) {
     const TensorIndex index = session.listing.cursor();
     if (index == kNoTensor) {
+      if (!tables.work.TrySpend()) return false;
       EndNamespace(session, waiter, listing);
       continue;
     }

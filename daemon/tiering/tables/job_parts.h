@@ -1,19 +1,20 @@
 // What a job holds and has under way, each kind with one owner: its attached sessions, its resume, its windows, its
-// transfers and the writes that failed, pages of its tensors, frees and prefetches that a turn did not reach. All of it
-// is rebuilt from records. Engine thread only.
+// transfers and the writes that failed, pages of its tensors. All of it is rebuilt from records. Engine thread only.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "daemon/base/check.h"
 #include "daemon/memory/window_source.h"
+#include "daemon/tiering/api/request.h"
 #include "daemon/tiering/tables/tensor.h"
 #include "proto/result.h"
 
@@ -22,22 +23,30 @@ namespace tier::tiering {
 class SessionState;
 struct ManifestReplay;
 
-// Its sessions that are attached, in the order of their arrival: those in teardown are not among them.
+// Its sessions that are attached, in the order of their ids: those in teardown are not among them.
 class JobSessions {
  public:
   bool empty() const { return sessions_.empty(); }
   size_t size() const { return sessions_.size(); }
-  auto begin() const { return sessions_.begin(); }
-  auto end() const { return sessions_.end(); }
-  const std::vector<SessionState*>& list() const { return sessions_; }
+  auto begin() const { return std::views::values(sessions_).begin(); }
+  auto end() const { return std::views::values(sessions_).end(); }
+  std::vector<SessionState*> list() const { return {begin(), end()}; }
+  // The one that comes after `id`. Null: none.
+  const SessionState* NextAfter(SessionId id) const {
+    const auto next = sessions_.upper_bound(id);
+    return next == sessions_.end() ? nullptr : next->second;
+  }
 
-  void Attach(SessionState& session) { sessions_.push_back(&session); }
-  void Detach(const SessionState& session) {
-    TIER_CHECK(std::erase(sessions_, &session) == 1, "the session is none of {} that are attached", sessions_.size());
+  void Attach(SessionId id, SessionState& session) {
+    TIER_CHECK(sessions_.emplace(id, &session).second, "session {} is attached twice", static_cast<uint64_t>(id));
+  }
+  void Detach(SessionId id) {
+    TIER_CHECK(sessions_.erase(id) == 1, "session {} is none of {} that are attached", static_cast<uint64_t>(id),
+               sessions_.size());
   }
 
  private:
-  std::vector<SessionState*> sessions_;
+  std::map<SessionId, SessionState*> sessions_;
 };
 
 // Its resume: from the load of its manifest until all of that is put back, or until the job is closed.
@@ -192,91 +201,6 @@ class TensorPages {
   uint64_t unnamed_ = 0;
   uint64_t dirty_ = 0;
   uint64_t ssd_ = 0;
-};
-
-// What of it is still to be freed.
-class PendingFrees {
- public:
-  // The tensors of a namespace that is gone (deferred_free.h).
-  struct Namespace {
-    TensorIndex head = kNoTensor;
-    uint64_t space = 0;
-  };
-
-  bool any() const { return any_frees() || teardowns_ != 0; }
-  bool any_frees() const { return !namespaces_.empty() || !tensors_.empty(); }
-
-  void AddNamespace(TensorIndex head, uint64_t space) { namespaces_.push_back({head, space}); }
-  bool any_namespace() const { return !namespaces_.empty(); }
-  // REQUIRES, for these three: there is one.
-  const Namespace& newest_namespace() const {
-    CheckAny(namespaces_.size());
-    return namespaces_.back();
-  }
-  void SetNewestHead(TensorIndex head) {
-    CheckAny(namespaces_.size());
-    namespaces_.back().head = head;
-  }
-  void EndNewestNamespace() {
-    CheckAny(namespaces_.size());
-    namespaces_.pop_back();
-  }
-
-  // Detached, without leases, with pieces that are still to be freed; oldest first.
-  const std::deque<TensorIndex>& tensors() const { return tensors_; }
-  void AddTensor(TensorIndex tensor) { tensors_.push_back(tensor); }
-  void EndOldestTensor() {
-    CheckAny(tensors_.size());
-    tensors_.pop_front();
-  }
-
-  // Sessions that are gone, with leases left.
-  void StartTeardown() { ++teardowns_; }
-  void EndTeardown() {
-    TIER_CHECK(teardowns_ != 0, "{} namespaces, no teardown", namespaces_.size());
-    --teardowns_;
-  }
-
- private:
-  void CheckAny(size_t size) const {
-    TIER_CHECK(size != 0, "{} namespaces, {} tensors and {} teardowns are left", namespaces_.size(), tensors_.size(),
-               teardowns_);
-  }
-
-  std::vector<Namespace> namespaces_;
-  std::deque<TensorIndex> tensors_;
-  uint32_t teardowns_ = 0;
-};
-
-// Ranges that its sessions asked to have in RAM soon, oldest first.
-class PrefetchQueue {
- public:
-  static constexpr size_t kItemsMax = 1u << 16;
-  struct Item {
-    TensorRef tensor;
-    uint32_t next_piece = 0;
-    uint32_t end_piece = 0;
-  };
-
-  bool empty() const { return items_.empty(); }
-  bool TryAdd(const Item& item) {  // False: it is full. A hint may be dropped.
-    if (items_.size() >= kItemsMax) return false;
-    items_.push_back(item);
-    return true;
-  }
-  const Item& oldest() const { return items_.front(); }  // REQUIRES, for these three: not empty.
-  void EndOldestPiece() {
-    TIER_CHECK(!empty() && oldest().next_piece < oldest().end_piece, "{} ranges", items_.size());
-    ++items_.front().next_piece;
-  }
-  void EndOldest() {
-    TIER_CHECK(!empty(), "{} ranges", items_.size());
-    items_.pop_front();
-  }
-  void Clear() { items_.clear(); }
-
- private:
-  std::deque<Item> items_;
 };
 
 }  // namespace tier::tiering

@@ -13,6 +13,7 @@
 #include "daemon/base/time.h"
 #include "daemon/tiering/tables/intern_table.h"
 #include "daemon/tiering/tables/job_parts.h"
+#include "daemon/tiering/tables/job_queues.h"
 #include "daemon/tiering/tables/job_record.h"
 #include "daemon/tiering/tables/ledger.h"
 #include "daemon/tiering/tables/manifest_holds.h"
@@ -38,7 +39,7 @@ struct NewJob {
 };
 
 struct JobState {
-  JobState(JobIndex job_index, const JobRecord& job_record, NewJob job)
+  JobState(JobIndex job_index, const JobRecord& job_record, NewJob job, uint64_t& prefetches_of_all)
       : record(job_record),
         index(job_index),
         id(job_record.id),
@@ -46,7 +47,8 @@ struct JobState {
         metadata(job.metadata),
         entitlement(job.entitlement),
         policy(std::move(job.policy)),
-        internal_record{.id = kInternalSession, .job = job_index} {}
+        internal_record{.id = kInternalSession, .job = job_index},
+        prefetches(prefetches_of_all) {}
   JobState(const JobState&) = delete;
   JobState& operator=(const JobState&) = delete;
 

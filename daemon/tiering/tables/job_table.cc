@@ -37,7 +37,7 @@ JobState& JobTable::Open(JobId id, const JobOptions& options, NewJob job) {
     queued_.resize(by_index_.size());
   }
   queued_[Value(index)] = {};
-  by_index_[Value(index)] = std::make_unique<JobState>(index, record, std::move(job));
+  by_index_[Value(index)] = std::make_unique<JobState>(index, record, std::move(job), prefetches_);
   JobState* const opened = by_index_[Value(index)].get();
   TIER_CHECK(by_id_.emplace(id, opened).second, "job {} opened twice", static_cast<uint64_t>(id));
   by_owner_.emplace(static_cast<uint32_t>(record.owner), opened);

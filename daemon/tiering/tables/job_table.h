@@ -67,6 +67,8 @@ class JobTable {
   bool any_freeing() const { return !freeing_.empty(); }
   void ListFreeing(std::vector<JobState*>* jobs);  // Those that still have some; the others leave the queue.
 
+  bool any_prefetch() const { return prefetches_ != 0; }  // In the queue of any job.
+
   // Pages of the job that are sealed and in RAM only.
   void AddDirty(JobState& job, uint64_t pages);
   void RemoveDirty(JobState& job, uint64_t pages);
@@ -92,6 +94,7 @@ class JobTable {
   std::unordered_map<uint32_t, JobState*> by_owner_;
   std::unordered_map<std::string, JobState*> by_key_;
   Slab<JobRecord, JobIndex, 256> records_;
+  uint64_t prefetches_ = 0;  // Ranges in all PrefetchQueues.
   std::vector<std::unique_ptr<JobState>> by_index_;
   std::vector<JobState*> open_;
   std::vector<JobState*> closing_;

@@ -27,6 +27,7 @@ void ManifestTable::NoteSessionsGone(uint64_t holds) {
 }
 
 void ManifestTable::Deactivate(const std::string& key, ManifestHolds holds) {
+  inactive_keys_.emplace(holds.id(), key);
   const bool fresh = inactive_.emplace(key, std::move(holds)).second;
   TIER_CHECK(fresh, "two manifests of job {}", key);
 }
@@ -34,12 +35,13 @@ void ManifestTable::Deactivate(const std::string& key, ManifestHolds holds) {
 std::optional<ManifestHolds> ManifestTable::Activate(const std::string& key) {
   auto inactive = inactive_.extract(key);
   if (inactive.empty()) return std::nullopt;
+  inactive_keys_.erase(inactive.mapped().id());
   return std::move(inactive.mapped());
 }
 
 ManifestHolds* ManifestTable::FindInactive(uint64_t holds) {
-  const auto found = std::ranges::find_if(inactive_, [&](const auto& entry) { return entry.second.id() == holds; });
-  return found == inactive_.end() ? nullptr : &found->second;
+  const auto key = inactive_keys_.find(holds);
+  return key == inactive_keys_.end() ? nullptr : &inactive_.at(key->second);
 }
 
 const ManifestHolds* ManifestTable::FindStored(const std::string& key) const {
@@ -48,7 +50,17 @@ const ManifestHolds* ManifestTable::FindStored(const std::string& key) const {
 }
 
 void ManifestTable::RemoveInactive(uint64_t holds) {
-  std::erase_if(inactive_, [&](const auto& entry) { return entry.second.id() == holds; });
+  const auto key = inactive_keys_.extract(holds);
+  TIER_CHECK(!key.empty() && inactive_.erase(key.mapped()) == 1, "no manifest has the holds {}", holds);
+}
+
+void ManifestTable::SetJobOf(uint64_t holds, JobIndex job) {
+  TIER_CHECK(jobs_.emplace(holds, job).second, "the holds {} are of two jobs", holds);
+}
+
+JobIndex ManifestTable::JobOf(uint64_t holds) const {
+  const auto found = jobs_.find(holds);
+  return found == jobs_.end() ? kNoJob : found->second;
 }
 
 const Error* ManifestTable::FindBroken(const std::string& key) const {
@@ -57,8 +69,10 @@ const Error* ManifestTable::FindBroken(const std::string& key) const {
 }
 
 void ManifestTable::CheckInvariants() const {
+  TIER_CHECK(inactive_.size() == inactive_keys_.size(), "{} manifests of {}", inactive_keys_.size(), inactive_.size());
   for (const auto& [key, holds] : inactive_) {
-    TIER_CHECK(holds.id() != 0 && holds.id() < next_holds_, "manifest {} of job {}", holds.id(), key);
+    TIER_CHECK(holds.id() != 0 && holds.id() < next_holds_ && inactive_keys_.at(holds.id()) == key,
+               "manifest {} of job {}", holds.id(), key);
     holds.CheckInvariants();
   }
   for (const auto& [cookie, commit] : commits_) {

@@ -73,6 +73,7 @@ class ManifestTable {
   void Deactivate(const std::string& key, ManifestHolds holds);  // REQUIRES: none of that key.
   std::optional<ManifestHolds> Activate(const std::string& key);
   ManifestHolds* FindInactive(uint64_t holds);
+  bool HasInactive(const std::string& key) const { return inactive_.contains(key); }
   // Null also if the store has no manifest of it any more.
   const ManifestHolds* FindStored(const std::string& key) const;
   void RemoveInactive(uint64_t holds);
@@ -80,6 +81,11 @@ class ManifestTable {
   void ForEachInactive(Visit visit) const {  // visit(key, holds)
     for (const auto& [key, holds] : inactive_) visit(key, holds);
   }
+
+  // Holds of jobs that are open or closing.
+  void SetJobOf(uint64_t holds, JobIndex job);
+  JobIndex JobOf(uint64_t holds) const;  // kNoJob: none.
+  void EndJobOf(uint64_t holds) { jobs_.erase(holds); }
 
   // Damaged manifests, with the damage. Their extents are kept, and belong to no job.
   void SetBroken(const std::string& key, Error error) { broken_.emplace(key, std::move(error)); }
@@ -99,6 +105,8 @@ class ManifestTable {
   std::unordered_map<uint64_t, JobId> loads_;
   std::deque<JobId> replays_;
   std::unordered_map<std::string, ManifestHolds> inactive_;
+  std::unordered_map<uint64_t, std::string> inactive_keys_;  // By id.
+  std::unordered_map<uint64_t, JobIndex> jobs_;              // By id of their holds.
   std::unordered_map<std::string, Error> broken_;
   uint64_t next_cookie_ = 1;
   uint64_t next_holds_ = 1;

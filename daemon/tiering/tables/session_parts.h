@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/check.h"
@@ -104,19 +105,16 @@ class SessionCreations {
   std::vector<TensorRef> tensors_;
 };
 
-// How many sessions of a job list tensors and stand at one: a tensor that leaves its namespace looks for them only
-// then.
+class SessionListing;
+
+// The lists of a job's sessions that stand at a tensor: one that leaves its namespace moves them on.
 class JobListings {
  public:
-  uint32_t at_tensors() const { return at_tensors_; }
+  const std::vector<SessionListing*>& at_tensors() const { return at_tensors_; }
 
  private:
   friend class SessionListing;
-  void Move(bool from_tensor, bool to_tensor) {
-    TIER_CHECK(!from_tensor || at_tensors_ != 0, "a session at a tensor is not one of {}", at_tensors_);
-    at_tensors_ += (to_tensor ? 1u : 0u) - (from_tensor ? 1u : 0u);
-  }
-  uint32_t at_tensors_ = 0;
+  std::vector<SessionListing*> at_tensors_;  // In any order.
 };
 
 // The list of all its tensors that one of its requests makes, turn by turn (requests/enumeration.h).
@@ -134,8 +132,15 @@ class SessionListing {
   // REQUIRES: a request lists, or there is no next tensor.
   void MoveTo(TensorIndex next) {
     TIER_CHECK(waiter_ != 0 || next == kNoTensor, "no request lists tensor {}", Value(next));
-    of_job_.Move(cursor_ != kNoTensor, next != kNoTensor);
-    cursor_ = next;
+    const bool stood = std::exchange(cursor_, next) != kNoTensor;
+    if (!stood && next != kNoTensor) {
+      place_ = of_job_.at_tensors_.size();
+      of_job_.at_tensors_.push_back(this);
+    } else if (stood && next == kNoTensor) {
+      SessionListing* const last = of_job_.at_tensors_.back();
+      of_job_.at_tensors_[last->place_ = place_] = last;
+      of_job_.at_tensors_.pop_back();
+    }
   }
   void End() {
     TIER_CHECK(waiter_ != 0, "no request lists, and the cursor is {}", Value(cursor_));
@@ -147,6 +152,7 @@ class SessionListing {
   JobListings& of_job_;
   uint64_t waiter_ = 0;
   TensorIndex cursor_ = kNoTensor;
+  size_t place_ = 0;  // In of_job_, while there is a cursor.
 };
 
 }  // namespace tier::tiering

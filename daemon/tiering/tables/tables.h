@@ -45,7 +45,7 @@ struct Tables {
         metadata(engine_options.metadata_bytes_per_uid_max),
         names(tensors, engine_options.hash_seed),
         updates(tensors, jobs),
-        waits(pieces, tensors) {}
+        waits(pieces, tensors, engine_options.work.wake) {}
 
   const EngineOptions options;
   EnginePorts ports;
@@ -87,6 +87,8 @@ struct Tables {
     turn.NoteProgress();
     return Waits();
   }
+  // Pieces of freed tensors, or what an ended session held, are given back turn by turn.
+  bool FreesUnderWay() const { return jobs.any_freeing() || !sessions.teardowns().empty(); }
   bool Alive(TensorRef ref) const { return ref.index != kNoTensor && tensors[ref.index].salt == ref.salt; }
   TensorRef RefOf(TensorIndex index) const { return {index, tensors[index].salt}; }
   // Piece `number` of the tensor; kPieceToCome if it is still to be made.

@@ -83,6 +83,8 @@ uint64_t WaitTable::FirstOfSession(uint16_t session_index) const {
 }
 
 void WaitTable::ListReadyJobs(std::vector<JobState*>* jobs) {
+  wakes_left_ = wakes_max_;
+  WakeAside();
   jobs->clear();
   std::erase_if(ready_queues_, [&](uint32_t index) {
     Queue& queue = queues_[index];
@@ -126,7 +128,7 @@ Waiter& WaitTable::Take(uint64_t number) {
   if (entry.ready) queue.ready.erase(number);
   entry.ready = false;
   DropPlaces(entry);
-  if (entry.write) queue.write.erase(number);
+  if (entry.write) queue.write.erase({entry.waiter.session_index, number});
   entry.write = false;
   if (entry.listing) listing_.erase({entry.waiter.session_index, number});
   entry.listing = false;
@@ -140,7 +142,7 @@ void WaitTable::DropRoom(Entry& entry) {
   const uint64_t number = entry.waiter.number;
   Queue& queue = QueueOf(*entry.waiter.job);
   queue.room.erase(number);
-  queue.passing.erase(number);
+  queue.passing.erase({entry.waiter.session_index, number});
   queue.lacking.erase(number);
   queue.closing.erase({entry.closes_at, number});
   queue.closed.erase(number);
@@ -170,7 +172,7 @@ void WaitTable::NoteLeftRoom(Entry& entry) {
 
 void WaitTable::AddPlace(Entry& entry, Place place) {
   entry.running = false;
-  if (!places_.emplace(place, entry.waiter.number).second) return;
+  if (!places_[place.tensor][place.piece].emplace(entry.waiter.session_index, entry.waiter.number).second) return;
   entry.places.push_back(place);
   Tensor& tensor = tensors_.Edit(place.tensor);
   tensor.set(kAwaitedTensor);
@@ -178,9 +180,27 @@ void WaitTable::AddPlace(Entry& entry, Place place) {
 }
 
 void WaitTable::DropPlaces(Entry& entry) {
-  for (const Place place : entry.places) places_.erase({place, entry.waiter.number});
+  for (const Place place : entry.places) Leave(entry, place);
   entry.places.clear();
   entry.reads_left = 0;
+}
+
+bool WaitTable::StandsAt(const Entry& entry, Place place) const {
+  const auto at = places_.find(place.tensor);
+  if (at == places_.end()) return false;
+  const auto group = at->second.find(place.piece);
+  return group != at->second.end() && group->second.contains({entry.waiter.session_index, entry.waiter.number});
+}
+
+void WaitTable::Leave(const Entry& entry, Place place) {
+  const auto at = places_.find(place.tensor);
+  if (at == places_.end()) return;
+  const auto group = at->second.find(place.piece);
+  if (group == at->second.end()) return;
+  group->second.erase({entry.waiter.session_index, entry.waiter.number});
+  if (!group->second.empty()) return;
+  at->second.erase(group);
+  if (at->second.empty()) places_.erase(at);
 }
 
 void WaitTable::WaitAtPiece(uint64_t number, TensorIndex tensor, uint32_t piece) {
@@ -203,7 +223,7 @@ void WaitTable::WaitForWrite(uint64_t number) {
   Entry& entry = EntryOf(number);
   entry.running = false;
   entry.write = true;
-  QueueOf(*entry.waiter.job).write.insert(number);
+  QueueOf(*entry.waiter.job).write.emplace(entry.waiter.session_index, number);
 }
 
 void WaitTable::WaitToList(uint64_t number) {
@@ -230,7 +250,7 @@ void WaitTable::WaitForRoom(uint64_t number, const RoomWait& wait) {
   queue.room.insert(number);
   room_queues_.insert(Value(entry.waiter.job->index));
   entry.leaseless = wait.leaseless;
-  if (wait.may_pass) queue.passing.insert(number);
+  if (wait.may_pass) queue.passing.emplace(entry.waiter.session_index, number);
   if (wait.leaseless) leaseless_.emplace(entry.waiter.session_index, number);
   if (wait.lacking_pages != 0) queue.lacking.insert(number);
   if (wait.closes_at) queue.closing.emplace(*wait.closes_at, number);
@@ -259,39 +279,65 @@ bool WaitTable::RoomClosedBefore(const JobState& job, uint64_t number, base::Tim
   return !queue.closed.empty() && *queue.closed.begin() < number;
 }
 
-void WaitTable::WakeAt(uint64_t number, Place place) {
-  Entry& entry = EntryOf(number);
-  if (entry.reads_left > 1 && place.piece != kWhole) {
-    --entry.reads_left;
-    places_.erase({place, number});  // Its own list keeps it until it is woken.
+// As many as the turn may wake. They have left the place of the event.
+void WaitTable::Wake(Group group) {
+  if (wakes_left_ < group.size() || !woken_.empty()) {
+    woken_.push_back(std::move(group));
     return;
   }
-  MakeReady(number);
+  wakes_left_ -= static_cast<uint32_t>(group.size());
+  for (const auto& [session, number] : group) MakeReady(number);
+}
+
+// Those that were made ready otherwise look once more for nothing, and some are gone.
+void WaitTable::WakeAside() {
+  for (; !woken_.empty() && wakes_left_ != 0; --wakes_left_) {
+    Group& group = woken_.front();
+    const uint64_t number = group.begin()->second;
+    group.erase(group.begin());
+    if (group.empty()) woken_.pop_front();
+    if (Find(number) != nullptr) MakeReady(number);
+  }
 }
 
 void WaitTable::WakePlace(Place place) {
-  for (;;) {
-    const auto first = places_.lower_bound({place, 0});
-    if (first == places_.end() || first->first != place) return;
-    WakeAt(first->second, place);
+  const auto at = places_.find(place.tensor);
+  if (at == places_.end()) return;
+  const auto found = at->second.find(place.piece);
+  if (found == at->second.end()) return;
+  Group group = std::move(found->second);
+  at->second.erase(found);
+  if (at->second.empty()) places_.erase(at);
+  if (place.piece != kWhole && group.size() <= wakes_left_) {
+    // Those that wait for other reads too sleep on.
+    std::erase_if(group, [&](const auto& each) {
+      Entry& entry = EntryOf(each.second);
+      if (entry.reads_left <= 1) return false;
+      --entry.reads_left;
+      --wakes_left_;
+      return true;
+    });
   }
+  if (!group.empty()) Wake(std::move(group));
 }
 
 void WaitTable::WakeTensor(TensorIndex tensor) {
-  for (;;) {
-    const auto first = places_.lower_bound({Place{tensor, 0}, 0});
-    if (first == places_.end() || first->first.tensor != tensor) break;
-    MakeReady(first->second);
+  if (auto places = places_.extract(tensor)) {
+    for (auto& [piece, group] : places.mapped()) Wake(std::move(group));
   }
   tensors_.Edit(tensor).clear(kAwaitedTensor);
 }
 
 void WaitTable::OnLeaseGranted(const Piece& piece, uint16_t session_index) {
   if (!piece.has(kAwaited)) return;
-  const Place place{piece.tensor, piece.number};
+  const auto at = places_.find(piece.tensor);
+  if (at == places_.end()) return;
+  const auto group = at->second.find(piece.number);
+  if (group == at->second.end()) return;
   std::vector<uint64_t> own;
-  for (auto each = places_.lower_bound({place, 0}); each != places_.end() && each->first == place; ++each) {
-    if (EntryOf(each->second).waiter.session_index == session_index) own.push_back(each->second);
+  for (auto each = group->second.lower_bound({session_index, 0});
+       each != group->second.end() && each->first == session_index; ++each) {
+    own.push_back(each->second);
   }
   for (const uint64_t number : own) MakeReady(number);
 }
@@ -301,7 +347,7 @@ void WaitTable::WakeForRoom(const JobState& job) {
   if (queue.room.empty()) return;
   MakeFirstReady(queue);
   // Each looks once, however many events there are until then; WaitForRoom puts it back.
-  for (const uint64_t number : std::exchange(queue.passing, {})) MakeReady(number);
+  if (!queue.passing.empty()) Wake(std::exchange(queue.passing, {}));
 }
 
 void WaitTable::OnRoomEverywhere() {
@@ -310,7 +356,7 @@ void WaitTable::OnRoomEverywhere() {
 
 void WaitTable::OnWrite(const JobState& job) {
   Queue& queue = QueueOf(job);
-  for (const uint64_t number : std::exchange(queue.write, {})) MakeReady(number);
+  if (!queue.write.empty()) Wake(std::exchange(queue.write, {}));
 }
 
 // Each of them looks once for it, and is here again only after that.
@@ -330,10 +376,14 @@ void WaitTable::OnFirstLease(uint16_t session_index) { WakeOfSession(leaseless_,
 
 std::vector<uint64_t> WaitTable::ReadersAt(const Piece& piece) const {
   std::vector<uint64_t> numbers;
-  const Place place{piece.tensor, piece.number};
-  for (auto each = places_.lower_bound({place, 0}); each != places_.end() && each->first == place; ++each) {
-    if (entries_.at(each->second).reads_left != 0) numbers.push_back(each->second);
+  const auto at = places_.find(piece.tensor);
+  if (at == places_.end()) return numbers;
+  const auto group = at->second.find(piece.number);
+  if (group == at->second.end()) return numbers;
+  for (const auto& [session, number] : group->second) {
+    if (entries_.at(number).reads_left != 0) numbers.push_back(number);
   }
+  std::ranges::sort(numbers);
   return numbers;
 }
 
@@ -351,7 +401,7 @@ void WaitTable::TimeNew(base::TimePoint now, base::Duration timeout_default) {
 }
 
 std::optional<base::TimePoint> WaitTable::NextDeadline() const {
-  if (!untimed_.empty()) return timed_at_;
+  if (!untimed_.empty() || !woken_.empty()) return timed_at_;
   if (deadlines_.empty()) return std::nullopt;
   return deadlines_.begin()->first;
 }
@@ -370,8 +420,8 @@ void WaitTable::CheckInvariants() const {
     const uint64_t first = queue.lacking.empty() ? 0 : *queue.lacking.begin();
     TIER_CHECK(queue.shortage_waiter == first, "request {} is short, not {}", first, queue.shortage_waiter);
     TIER_CHECK(queue.listed || queue.ready.empty(), "{} requests are ready and not listed", queue.ready.size());
-    TIER_CHECK(std::ranges::includes(queue.room, queue.passing) && std::ranges::includes(queue.room, queue.lacking) &&
-                   std::ranges::includes(queue.all, queue.room),
+    TIER_CHECK(std::ranges::all_of(queue.passing, [&](const auto& each) { return queue.room.contains(each.second); }) &&
+                   std::ranges::includes(queue.room, queue.lacking) && std::ranges::includes(queue.all, queue.room),
                "{} requests wait for room", queue.room.size());
   }
   TIER_CHECK(queued == entries_.size() && queued == by_session_.size(), "{} requests of {}", queued, entries_.size());
@@ -381,7 +431,7 @@ void WaitTable::CheckInvariants() const {
     TIER_CHECK(QueueOf(*entry.waiter.job).all.contains(number), "request {} is in no queue", number);
     size_t own_places = 0;
     for (const Place place : entry.places) {
-      if (!places_.contains({place, number})) continue;  // A read that has ended.
+      if (!StandsAt(entry, place)) continue;  // Its event has come.
       ++own_places;
       const Tensor& tensor = tensors_[place.tensor];
       TIER_CHECK(tensor.job == entry.waiter.job->index && tensor.has(kAwaitedTensor), "request {} waits at tensor {}",
@@ -390,12 +440,18 @@ void WaitTable::CheckInvariants() const {
                  "request {} waits at piece {} of tensor {}", number, place.piece, tensor.id);
     }
     places += own_places;
+    if (!woken_.empty()) continue;
     TIER_CHECK(entry.reads_left == 0 || entry.reads_left == own_places, "request {} waits for {} reads of {}", number,
                entry.reads_left, own_places);
     const bool waits = entry.room || entry.write || entry.listing || entry.store || own_places != 0;
     TIER_CHECK(entry.ready || waits, "request {} waits for nothing", number);
   }
-  TIER_CHECK(places == places_.size(), "{} places of {}", places, places_.size());
+  size_t standing = 0;
+  for (const auto& [tensor, of_tensor] : places_) {
+    TIER_CHECK(!of_tensor.empty(), "no request waits at tensor {}", tensors_[tensor].id);
+    for (const auto& [piece, group] : of_tensor) standing += group.size();
+  }
+  TIER_CHECK(places == standing, "{} places of {}", places, standing);
 }
 
 }  // namespace tier::tiering

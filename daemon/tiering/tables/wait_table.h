@@ -8,6 +8,9 @@
 // Room of a job is given in the order of arrival. An event there wakes the first waiter, and those whose sessions hold
 // leases, which may pass others (requests/lease_wait). When the first one leaves, the next becomes ready.
 //
+// Any number of requests may wait at one place. The events of a turn make `wakes_max` of them ready at most, and set
+// the others aside (woken_): the next turns make these ready, in the order of the events.
+//
 // Invariants: a waiter that is not running is ready or waits at a place; it is in the queue of one job; a piece at
 // which
 //   a request waits has the flag kAwaited, its tensor kAwaitedTensor; shortage_pages of a job is what the first of its
@@ -16,7 +19,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -32,7 +37,8 @@ namespace tier::tiering {
 
 class WaitTable {
  public:
-  WaitTable(PieceSlab& pieces, TensorSlab& tensors) : pieces_(pieces), tensors_(tensors) {}
+  WaitTable(PieceSlab& pieces, TensorSlab& tensors, uint32_t wakes_max)
+      : pieces_(pieces), tensors_(tensors), wakes_max_(wakes_max), wakes_left_(wakes_max) {}
   WaitTable(const WaitTable&) = delete;
   WaitTable& operator=(const WaitTable&) = delete;
 
@@ -53,8 +59,10 @@ class WaitTable {
   uint64_t FirstOfSession(uint16_t session_index) const;  // 0: there is none.
 
   // A request waits, or did since the last ListReadyJobs.
-  bool any_listed() const { return !entries_.empty() || !ready_queues_.empty() || !untimed_.empty(); }
-  // Ready waiters. ListReadyJobs: jobs that have one, in no order.
+  bool any_listed() const {
+    return !entries_.empty() || !ready_queues_.empty() || !untimed_.empty() || !woken_.empty();
+  }
+  // Ready waiters. ListReadyJobs, once a turn: jobs that have one, in no order.
   void ListReadyJobs(std::vector<JobState*>* jobs);
   bool any_ready() const;
   bool ready(uint64_t number) { return EntryOf(number).ready; }
@@ -139,25 +147,28 @@ class WaitTable {
   void ForEach(Visit visit) const {
     for (const auto& [number, entry] : entries_) visit(entry.waiter);
   }
-  // Calls visit(waiter, reads) for each waiter that is not ready; `reads`: the reads that it still waits for.
+  // Calls visit(waiter, reads) for each waiter that is not ready; `reads`: the reads that it still waits for. For none
+  // while some that are to be made ready are set aside.
   template <typename Visit>
   void ForEachAsleep(Visit visit) const {
+    if (!woken_.empty()) return;
     for (const auto& [number, entry] : entries_) {
       if (entry.ready) continue;
       std::vector<Place> reads;
       std::ranges::copy_if(entry.places, std::back_inserter(reads),
-                           [&](Place place) { return entry.reads_left != 0 && places_.contains({place, number}); });
+                           [&](Place place) { return entry.reads_left != 0 && StandsAt(entry, place); });
       visit(entry.waiter, std::span<const Place>(reads));
     }
   }
 
  private:
-  static constexpr uint32_t kWhole = UINT32_MAX;  // In place of a piece: the tensor.
-  using PlaceOf = std::pair<Place, uint64_t>;
+  static constexpr uint32_t kWhole = UINT32_MAX;          // In place of a piece: the tensor.
+  using Group = std::set<std::pair<uint16_t, uint64_t>>;  // Waiters: their sessions' indices, their numbers.
+  using PlacesOfTensor = std::map<uint32_t, Group>;       // By piece.
 
   struct Entry {
     Waiter waiter;
-    std::vector<Place> places;  // Also those of ended reads, which are no longer in `places_`.
+    std::vector<Place> places;  // Also those whose event has come, which are no longer in `places_`.
     uint32_t reads_left = 0;    // Not 0: its places are reads, and it waits for all.
     bool running = false;
     bool ready = false;
@@ -180,11 +191,11 @@ class WaitTable {
     std::set<uint64_t> all;
     std::set<uint64_t> ready;
     std::set<uint64_t> room;
-    std::set<uint64_t> passing;                              // Those of `room` that may pass.
+    Group passing;                                           // Those of `room` that may pass.
     std::set<uint64_t> lacking;                              // Those of `room` that lack pages.
     std::set<std::pair<base::TimePoint, uint64_t>> closing;  // Those of `room` that may be passed until a time,
     std::set<uint64_t> closed;                               // and those whose time is past.
-    std::set<uint64_t> write;
+    Group write;
   };
 
   Entry& EntryOf(uint64_t number);
@@ -197,7 +208,10 @@ class WaitTable {
   void DropRoom(Entry& entry);
   void NoteShortage(Queue& queue);
   void NoteLeftRoom(Entry& entry);
-  void WakeAt(uint64_t number, Place place);
+  bool StandsAt(const Entry& entry, Place place) const;
+  void Leave(const Entry& entry, Place place);
+  void Wake(Group group);
+  void WakeAside();
   void WakeOfSession(std::set<std::pair<uint16_t, uint64_t>>& waiting, uint16_t session_index);
   void WakePlace(Place place);
   void WakeForRoom(const JobState& job);
@@ -205,12 +219,15 @@ class WaitTable {
 
   PieceSlab& pieces_;
   TensorSlab& tensors_;
+  const uint32_t wakes_max_;
+  uint32_t wakes_left_;      // In this turn.
+  std::deque<Group> woken_;  // To be made ready, and perhaps ready or gone already.
   std::vector<JobState*> short_jobs_;
   std::unordered_map<uint64_t, Entry> entries_;
   std::vector<Queue> queues_;  // By the indices of jobs.
   std::vector<uint32_t> ready_queues_;
   std::set<uint32_t> room_queues_;  // Queues in which a request waits for room.
-  std::set<PlaceOf> places_;
+  std::unordered_map<TensorIndex, PlacesOfTensor> places_;
   std::set<std::pair<uint16_t, uint64_t>> by_session_;  // Index, number.
   std::set<std::pair<uint16_t, uint64_t>> listing_;     // Of these, those that wait to list,
   std::set<std::pair<uint16_t, uint64_t>> leaseless_;   // and those that wait for room without a lease.

@@ -14,6 +14,8 @@
 //   pieces that a search for the coldest one takes out of its order: pinned ones and those of freed tensors, each once;
 //   the refusals of all waiters for a read that failed;
 //   the search for a key that names no tensor, in each namespace of the job;
+//   the lists of tensors that stand at a tensor which is freed: they go on with the next one;
+//   the sessions of a job that is asked for a window back, or misses the time for it;
 //   the chunks of the piece list of a created tensor: 4,096 for the largest possible one.
 // Work that the end of a session does at once is not counted: it takes back grants of the same turn, gives back its
 // windows, and drops its replies.

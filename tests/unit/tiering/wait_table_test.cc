@@ -66,7 +66,7 @@ class Waits : public testing::Test {
   JobTable jobs_;
   JobState& job_{jobs_.Open(JobId{1}, {}, {.metadata = &budget_.Open(1)})};
   JobState& other_job_{jobs_.Open(JobId{2}, {}, {.metadata = &budget_.Open(1)})};
-  WaitTable table_{pieces_, tensors_};
+  WaitTable table_{pieces_, tensors_, WorkUnits{}.wake};
   TensorIndex tensor_ = kNoTensor;
   TensorIndex other_ = kNoTensor;
 };
@@ -112,6 +112,80 @@ TEST_F(Waits, AChangeOfATensorEndsTheWaitForItsReadsAtOnce) {
   table_.WaitForReads(number, reads);
   table_.OnTensorChanged(tensor_);
   EXPECT_THAT(Ready(), ElementsAre(number));
+}
+
+// The events of a turn make a bounded number of requests ready, however many wait at one place.
+class FewWakes : public Waits {
+ protected:
+  static constexpr uint32_t kWakes = 3;
+  FewWakes() { few_.OpenQueue(job_); }
+  uint64_t AddTo(uint16_t session) { return few_.Add({.session_index = session, .job = &job_}).number; }
+  std::vector<uint64_t> NewlyReady() {
+    std::vector<JobState*> jobs;
+    few_.TimeNew({}, std::chrono::seconds(1));
+    few_.ListReadyJobs(&jobs);
+    few_.CheckInvariants();
+    std::vector<uint64_t> ready;
+    while (const uint64_t number = few_.NextReady(job_)) ready.push_back(number);
+    for (const uint64_t number : ready) {
+      few_.Take(number);
+      few_.Remove(number);
+    }
+    return ready;
+  }
+  WaitTable few_{pieces_, tensors_, kWakes};
+};
+
+TEST_F(FewWakes, ManyAtOnePieceBecomeReadyTurnByTurn) {
+  std::vector<uint64_t> numbers;
+  for (int i = 0; i < 8; ++i) {
+    numbers.push_back(AddTo(0));
+    few_.WaitAtPiece(numbers.back(), tensor_, 1);
+  }
+  const uint64_t other = AddTo(0);
+  few_.WaitAtPiece(other, other_, 0);
+  few_.OnPieceChanged(IdAt(tensor_, 1));
+  few_.OnPieceChanged(IdAt(other_, 0));
+  EXPECT_THAT(NewlyReady(), ElementsAre(numbers[0], numbers[1], numbers[2]));
+  EXPECT_EQ(few_.NextDeadline(), base::TimePoint{}) << "the next turn comes at once";
+  EXPECT_THAT(NewlyReady(), ElementsAre(numbers[3], numbers[4], numbers[5]));
+  EXPECT_THAT(NewlyReady(), ElementsAre(numbers[6], numbers[7], other)) << "in the order of the events";
+  EXPECT_THAT(NewlyReady(), IsEmpty());
+  EXPECT_THAT(NewlyReady(), IsEmpty());
+  EXPECT_FALSE(few_.any_listed());
+}
+
+TEST_F(FewWakes, WhoWaitsAgainOrIsGoneMeanwhileIsNotWokenTwice) {
+  std::vector<uint64_t> numbers;
+  for (int i = 0; i < 5; ++i) {
+    numbers.push_back(AddTo(0));
+    few_.WaitForWrite(numbers.back());
+  }
+  few_.OnWrite(job_);
+  few_.Remove(numbers[1]);
+  few_.Take(numbers[0]);
+  few_.WaitAtPiece(numbers[0], tensor_, 2);
+  EXPECT_THAT(NewlyReady(), ElementsAre(numbers[0], numbers[2])) << "a look for nothing is allowed";
+  EXPECT_THAT(NewlyReady(), ElementsAre(numbers[3], numbers[4]));
+  few_.OnPieceChanged(IdAt(tensor_, 2));
+  EXPECT_THAT(NewlyReady(), IsEmpty());
+  EXPECT_THAT(NewlyReady(), IsEmpty());
+  EXPECT_FALSE(few_.any_listed());
+}
+
+TEST_F(FewWakes, AFreedTensorLeavesNobodyAtItsPlace) {
+  std::vector<uint64_t> numbers;
+  for (uint32_t i = 0; i < 6; ++i) {
+    numbers.push_back(AddTo(0));
+    const std::vector<WaitTable::Place> reads = {{tensor_, i % 4}, {other_, 0}};
+    few_.WaitForReads(numbers.back(), reads);
+  }
+  few_.OnTensorChanged(tensor_);
+  EXPECT_THAT(few_.ReadersAt(PieceAt(tensor_, 0)), IsEmpty()) << "its index may be another tensor's from now on";
+  std::vector<uint64_t> ready = NewlyReady();
+  std::ranges::copy(NewlyReady(), std::back_inserter(ready));
+  EXPECT_THAT(ready, testing::UnorderedElementsAreArray(numbers));
+  EXPECT_THAT(few_.ReadersAt(PieceAt(other_, 0)), IsEmpty());
 }
 
 TEST_F(Waits, RoomWakesTheFirstAndThoseThatMayPass) {

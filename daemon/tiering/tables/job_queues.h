@@ -1,0 +1,112 @@
+// What turns did not reach of a job's frees and prefetches. All of it is rebuilt from records. Engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "daemon/base/check.h"
+#include "daemon/tiering/tables/tensor.h"
+
+namespace tier::tiering {
+
+// What of it is still to be freed.
+class PendingFrees {
+ public:
+  // The tensors of a namespace that is gone (deferred_free.h).
+  struct Namespace {
+    TensorIndex head = kNoTensor;
+    uint64_t space = 0;
+  };
+
+  bool any() const { return any_frees() || teardowns_ != 0; }
+  bool any_frees() const { return !namespaces_.empty() || !tensors_.empty(); }
+
+  void AddNamespace(TensorIndex head, uint64_t space) { namespaces_.push_back({head, space}); }
+  bool any_namespace() const { return !namespaces_.empty(); }
+  // REQUIRES, for these three: there is one.
+  const Namespace& newest_namespace() const {
+    CheckAny(namespaces_.size());
+    return namespaces_.back();
+  }
+  void SetNewestHead(TensorIndex head) {
+    CheckAny(namespaces_.size());
+    namespaces_.back().head = head;
+  }
+  void EndNewestNamespace() {
+    CheckAny(namespaces_.size());
+    namespaces_.pop_back();
+  }
+
+  // Detached, without leases, with pieces that are still to be freed; oldest first.
+  const std::deque<TensorIndex>& tensors() const { return tensors_; }
+  void AddTensor(TensorIndex tensor) { tensors_.push_back(tensor); }
+  void EndOldestTensor() {
+    CheckAny(tensors_.size());
+    tensors_.pop_front();
+  }
+
+  // Sessions that are gone, with leases left.
+  void StartTeardown() { ++teardowns_; }
+  void EndTeardown() {
+    TIER_CHECK(teardowns_ != 0, "{} namespaces, no teardown", namespaces_.size());
+    --teardowns_;
+  }
+
+ private:
+  void CheckAny(size_t size) const {
+    TIER_CHECK(size != 0, "{} namespaces, {} tensors and {} teardowns are left", namespaces_.size(), tensors_.size(),
+               teardowns_);
+  }
+
+  std::vector<Namespace> namespaces_;
+  std::deque<TensorIndex> tensors_;
+  uint32_t teardowns_ = 0;
+};
+
+// Ranges that its sessions asked to have in RAM soon, oldest first.
+class PrefetchQueue {
+ public:
+  static constexpr size_t kItemsMax = 1u << 16;
+  struct Item {
+    TensorRef tensor;
+    uint32_t next_piece = 0;
+    uint32_t end_piece = 0;
+  };
+
+  // `total`: ranges in the queues of all jobs, counted here.
+  explicit PrefetchQueue(uint64_t& total) : total_(total) {}
+  PrefetchQueue(const PrefetchQueue&) = delete;
+  PrefetchQueue& operator=(const PrefetchQueue&) = delete;
+  ~PrefetchQueue() { Clear(); }
+
+  bool empty() const { return items_.empty(); }
+  size_t size() const { return items_.size(); }
+  bool TryAdd(const Item& item) {  // False: it is full. A hint may be dropped.
+    if (items_.size() >= kItemsMax) return false;
+    items_.push_back(item);
+    ++total_;
+    return true;
+  }
+  const Item& oldest() const { return items_.front(); }  // REQUIRES, for these three: not empty.
+  void EndOldestPiece() {
+    TIER_CHECK(!empty() && oldest().next_piece < oldest().end_piece, "{} ranges", items_.size());
+    ++items_.front().next_piece;
+  }
+  void EndOldest() {
+    TIER_CHECK(!empty() && total_ != 0, "{} ranges of {}", items_.size(), total_);
+    items_.pop_front();
+    --total_;
+  }
+  void Clear() {
+    total_ -= items_.size();
+    items_.clear();
+  }
+
+ private:
+  uint64_t& total_;
+  std::deque<Item> items_;
+};
+
+}  // namespace tier::tiering
