@@ -265,7 +265,10 @@ bool Engine::IsReleasing(SessionId session) const {
   const SessionState* const state = state_->tables.sessions.Find(session);
   return state != nullptr && state->requests.releasing() != 0;
 }
-bool Engine::TakesRequests() const { return state_->tables.work.left() > proto::kItemsPerRequestMax; }
+bool Engine::TakesRequests() const {
+  const WorkBudget& work = state_->tables.work;
+  return work.left() > std::min(proto::kItemsPerRequestMax, work.units().submit / 2);
+}
 
 void Engine::SetUnread(SessionId id, uint64_t bytes) {
   SessionState* session = state_->tables.sessions.Find(id);

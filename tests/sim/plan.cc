@@ -28,6 +28,8 @@ Plan DrawPlan(uint64_t seed) {
   plan.tensor_max_bytes = chance.OneIn(2) ? 64 * kKiB : 5 * kMiB;
   plan.manifests = chance.OneIn(3);
   plan.guarantees = chance.OneIn(3);
+  if (chance.OneIn(3)) plan.work.submit = static_cast<uint32_t>(chance.Between(4, 32));
+  if (chance.OneIn(3)) plan.work.wake = static_cast<uint32_t>(chance.Between(1, 4));
   if (chance.OneIn(3)) plan.work.teardown = plan.work.frees = static_cast<uint32_t>(chance.Between(1, 12));
   if (chance.OneIn(4)) {
     plan.work.store = static_cast<uint32_t>(chance.Between(1, 12));

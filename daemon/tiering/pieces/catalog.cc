@@ -42,12 +42,9 @@ void Unlink(Tables& tables, TensorIndex index) {
   JobState& job = tables.JobOf(tensor);
   if (!job.listings.at_tensors().empty()) MoveCursorsOn(tables, job, index, tensor.next);
   if (tensor.next != kNoTensor) tables.tensors.Edit(tensor.next).previous = tensor.previous;
-  PendingFrees& frees = job.frees;
   if (tensor.previous != kNoTensor) {
     tables.tensors.Edit(tensor.previous).next = tensor.next;
-  } else if (frees.any_namespace() && frees.newest_namespace().head == index) {
-    frees.SetNewestHead(tensor.next);
-  } else {
+  } else if (!job.frees.SetHead(tensor.space, tensor.next)) {
     HeadOf(tables, tensor) = tensor.next;
   }
   tensor.next = kNoTensor;

@@ -18,9 +18,9 @@ void ContinueFreedTensors(Tables& tables, JobState& job) {
 void ContinueFreesOf(Tables& tables, JobState& job) {
   ContinueFreedTensors(tables, job);
   while (job.frees.any_namespace() && !tables.work.exhausted()) {
-    const PendingFrees::Namespace freed = job.frees.newest_namespace();
+    const PendingFrees::Namespace freed = job.frees.next_namespace();
     if (freed.head == kNoTensor) {
-      job.frees.EndNewestNamespace();
+      job.frees.EndNamespace(freed.space);
       continue;
     }
     const Tensor& tensor = tables.tensors[freed.head];

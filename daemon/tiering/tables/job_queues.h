@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <vector>
+#include <map>
 
 #include "daemon/base/check.h"
 #include "daemon/tiering/tables/tensor.h"
@@ -23,21 +23,24 @@ class PendingFrees {
   bool any() const { return any_frees() || teardowns_ != 0; }
   bool any_frees() const { return !namespaces_.empty() || !tensors_.empty(); }
 
-  void AddNamespace(TensorIndex head, uint64_t space) { namespaces_.push_back({head, space}); }
+  // REQUIRES: none of that space is pending.
+  void AddNamespace(TensorIndex head, uint64_t space) {
+    TIER_CHECK(namespaces_.emplace(space, head).second, "the tensors of space {} are freed twice", space);
+  }
   bool any_namespace() const { return !namespaces_.empty(); }
-  // REQUIRES, for these three: there is one.
-  const Namespace& newest_namespace() const {
+  Namespace next_namespace() const {  // REQUIRES: there is one.
     CheckAny(namespaces_.size());
-    return namespaces_.back();
+    return {.head = namespaces_.begin()->second, .space = namespaces_.begin()->first};
   }
-  void SetNewestHead(TensorIndex head) {
-    CheckAny(namespaces_.size());
-    namespaces_.back().head = head;
+  // Its first tensor is gone: by its turn here, or because a request that was there before frees it. False: no namespace
+  // of that space is pending.
+  bool SetHead(uint64_t space, TensorIndex head) {
+    const auto found = namespaces_.find(space);
+    if (found == namespaces_.end()) return false;
+    found->second = head;
+    return true;
   }
-  void EndNewestNamespace() {
-    CheckAny(namespaces_.size());
-    namespaces_.pop_back();
-  }
+  void EndNamespace(uint64_t space) { TIER_CHECK(namespaces_.erase(space) == 1, "no tensors of space {}", space); }
 
   // Detached, without leases, with pieces that are still to be freed; oldest first.
   const std::deque<TensorIndex>& tensors() const { return tensors_; }
@@ -60,7 +63,7 @@ class PendingFrees {
                teardowns_);
   }
 
-  std::vector<Namespace> namespaces_;
+  std::map<uint64_t, TensorIndex> namespaces_;  // By space: their first tensors.
   std::deque<TensorIndex> tensors_;
   uint32_t teardowns_ = 0;
 };

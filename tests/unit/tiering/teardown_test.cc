@@ -202,5 +202,63 @@ TEST_F(LargeAndSmallLeases, SmallOnesEndBesideManyLargeOnesThatDiedBefore) {
   EXPECT_LE(TurnsUntilAnswered(large_writing, 1000), 5 * kLargeLeases) << "they do not stand still meanwhile";
 }
 
+// Releases that were submitted before the death count, and may free tensors of namespaces that are being freed.
+class ReleasesLeftAtDeath : public ::testing::TestWithParam<uint32_t> {
+ protected:
+  static constexpr uint64_t kLeases = 64;
+
+  // Of the session's newest own tensor; the releases before it take all of the turn.
+  void SendReleases(SessionId session) {
+    const bool creation = GetParam() != proto::kFlagFreeAfter;
+    if (!creation) world.Put(session, kNewest, 100);
+    const Answer many = world.Ask(session, Op::kAcquire, std::vector<proto::RequestItem>(kLeases, {kFirst, 0, 0, 0}));
+    ASSERT_EQ(many.code, Code::kOk);
+    const Answer newest =
+        creation ? world.CreateRange(session, kNewest, 100, 0, 100) : world.Acquire(session, kNewest, 0);
+    ASSERT_EQ(newest.code, Code::kOk);
+    std::vector<proto::RequestItem> items;
+    for (const auto& span : many.spans) {
+      if (items.empty() || items.back().value != span.lease) items.push_back({0, 0, 0, span.lease});
+    }
+    ASSERT_EQ(items.size(), kLeases);
+    world.Send(session, Op::kRelease, items);
+    world.Send(session, Op::kRelease, {{0, 0, 0, World::LeaseOf(newest)}}, GetParam());
+  }
+  void ExpectAllGoes() {
+    while (world.Turn()) {
+    }
+    EXPECT_EQ(world.engine->Snapshot().tensor_count, 0u);
+    EXPECT_EQ(world.engine->Snapshot().lease_count, 0u);
+  }
+
+  static constexpr uint64_t kFirst = 1;
+  static constexpr uint64_t kShared = 2;
+  static constexpr uint64_t kNewest = 3;
+  World world{{.engine = {.work = {.submit = 8, .teardown = 4, .frees = 4}}}};
+  const JobId job = world.OpenJob();
+};
+
+TEST_P(ReleasesLeftAtDeath, FreeATensorOfANamespaceThatIsNotTheLastToGo) {
+  const SessionId dying = world.OpenSession(job);
+  world.Put(dying, kFirst, 100);
+  world.Put(dying, kShared, 100, 1, proto::kFlagShared);
+  SendReleases(dying);
+  world.EndSession(dying, "killed");
+  ExpectAllGoes();
+}
+
+TEST_P(ReleasesLeftAtDeath, OfTwoSessionsFreeTheirTensors) {
+  const SessionId first = world.OpenSession(job);
+  const SessionId second = world.OpenSession(job);
+  world.OpenSession(job);
+  for (const SessionId session : {first, second}) world.Put(session, kFirst, 100);
+  for (const SessionId session : {first, second}) SendReleases(session);
+  for (const SessionId session : {first, second}) world.EndSession(session, "killed");
+  ExpectAllGoes();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, ReleasesLeftAtDeath,
+                         ::testing::Values(proto::kFlagFreeAfter, proto::kFlagAbandon, proto::kFlagUntouched));
+
 }  // namespace
 }  // namespace tier::tiering::testing
