@@ -99,7 +99,7 @@ test_asan() {
 
 # gRPC and abseil are not instrumented: what they order looks unordered to the thread sanitizer, and a suppression list
 # would hide races of ours. Suites that speak gRPC are left out; ASan runs them.
-readonly GRPC_SUITES='^(GrpcServerTest|ConnectionTest|StructSizeTest)\.'
+readonly GRPC_SUITES='^(GrpcServerTest|ConnectionTest|StructSizeTest|Kinds/ControlDescriptors)\.'
 
 test_tsan() {
   build_sanitized_tests tsan
