@@ -18,21 +18,24 @@ namespace tier::tiering {
 // The most that one look at a request costs: its own pieces, and those of the tensor that it replaces, which are freed
 // with it (requests/replace.h).
 inline constexpr uint32_t kLookMax = 18432;
+// To put a request into the WaitTable, and to take it out and answer it: each some microsecond, with nodes of its sets
+// that no cache holds.
+inline constexpr uint32_t kWaiterCost = 64;
 
 // Units of each stage, in their order.
 struct WorkUnits {
   uint32_t submit = 8192;  // Requests that arrive, from the end of the last turn on.
   uint32_t store = 8192;   // What the manifest store has answered, and extents that no manifest names any more.
-  uint32_t teardown = kLookMax / 2 + 1;  // Gives back what ended sessions held.
-  uint32_t frees = 8192;                 // Frees tensors of removed namespaces, and large tensors.
-  uint32_t share = 8192;                 // Retries waiting requests: an equal part for each job …
-  uint32_t look = kLookMax;              // … and the rest for the job whose turn it is.
-  uint32_t expiry = kLookMax;            // Refuses requests at their deadline.
-  uint32_t maintain = 4096;              // Evicts and fetches ahead.
-  uint32_t move = 8192;                  // Empties windows and devices.
-  uint32_t drop = 4096;                  // Cancels reads that no request needs any more.
+  uint32_t teardown = kLookMax / 2 + 1;          // Gives back what ended sessions held.
+  uint32_t frees = 8192;                         // Frees tensors of removed namespaces, and large tensors.
+  uint32_t share = 8192;                         // Retries waiting requests: an equal part for each job …
+  uint32_t look = kLookMax + kWaiterCost;        // … and the rest for the job whose turn it is.
+  uint32_t expiry = kLookMax + 2 * kWaiterCost;  // Refuses requests at their deadline.
+  uint32_t maintain = 4096;                      // Evicts and fetches ahead.
+  uint32_t move = 8192;                          // Empties windows and devices.
+  uint32_t drop = 4096;                          // Cancels reads that no request needs any more.
   // Of no stage: waiting requests that all the events of a turn make ready. The others follow turn by turn.
-  uint32_t wake = 2048;
+  uint32_t wake = 512;
 
   constexpr uint32_t all() const {
     return submit + store + teardown + frees + share + look + expiry + maintain + move + drop;

@@ -38,7 +38,8 @@ ManifestCapture& BeginCapture(Tables& tables, Waiter& waiter) {
   persist.capture->cookie = tables.manifests.NewCookie();
   persist.capture->tensors.reserve(waiter.items.size());
   persist.capture->ids.reserve(waiter.items.size());
-  waiter.job->manifest.Begin();
+  job.manifest.Begin();
+  job.capture.Start(waiter.number);
   return *persist.capture;
 }
 
@@ -171,6 +172,7 @@ void DropCapture(Tables& tables, Waiter& waiter) {
   if (persist.capture == nullptr) return;
   tables.ports.manifests->Discard(std::exchange(persist.capture, nullptr));
   JobState& job = *waiter.job;
+  job.capture.End();
   job.metadata->Recharge(&job.manifest_charge, 0);
   job.manifest.OnFailed();
   tables.manifests.NeedSweep(job.manifest.id());

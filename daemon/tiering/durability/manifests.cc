@@ -216,14 +216,10 @@ namespace {
 
 // A persist that waits for what others write must not hold up theirs: it begins again. False: none sleeps.
 bool DropSleepingCapture(Tables& tables, const JobState& job) {
-  for (const uint64_t number : tables.waits.ListJob(job)) {
-    Waiter& waiter = *tables.waits.Find(number);
-    const PersistWait* const persist = std::get_if<PersistWait>(&waiter.kind);
-    if (persist == nullptr || persist->capture == nullptr || tables.waits.ready(number)) continue;
-    DropCapture(tables, waiter);
-    return true;
-  }
-  return false;
+  const uint64_t number = job.capture.waiter();
+  if (number == 0 || tables.waits.ready(number)) return false;
+  DropCapture(tables, *tables.waits.Find(number));
+  return true;
 }
 
 }  // namespace
@@ -239,6 +235,7 @@ Outcome StartManifest(Tables& tables, Waiter& waiter) {
   }
   if (Outcome captured = Capture(tables, waiter); captured.progress != Progress::kReady) return captured;
   std::shared_ptr<ManifestCapture> capture = std::exchange(persist.capture, nullptr);
+  job.capture.End();
   persist.cookie = capture->cookie;
   tables.manifests.StartCommit(persist.cookie, {.key = job.key,
                                                 .holds = job.manifest.id(),

@@ -22,6 +22,8 @@
 namespace tier::tiering {
 namespace {
 
+constexpr uint32_t kTeardownPartMin = 256;  // Units of work that one of many sessions has in its turn.
+
 // Leases that it was granted but never told of: it cannot have written a byte. They are its newest.
 void CancelUntoldGrants(Tables& tables, SessionState& session) {
   for (LeaseIndex index = session.record.leases; index != kNoLease;) {
@@ -132,15 +134,19 @@ void ContinueTeardowns(Tables& tables) {
   // A lease or a request may cost more than a part, and others may leave too little of every turn: now and then the
   // oldest has all of one.
   if (!teardowns.empty() && tables.turn.number() % 4 == 0) GiveBack(tables, *teardowns.front());
-  size_t count = teardowns.size();
-  for (SessionState* session : teardowns) {
-    tables.work.Divide(count--, [&] { GiveBack(tables, *session); });
+  // Of very many each has its part every few turns.
+  const uint32_t least = std::clamp(tables.work.units().teardown / 8, 1u, kTeardownPartMin);
+  const size_t count = std::min<size_t>(teardowns.size(), std::max(tables.work.left() / least, 1u));
+  const size_t first = count == teardowns.size() ? 0 : tables.turn.number() * count;
+  const auto served = [&](size_t i) -> SessionState& { return *teardowns[(first + i) % teardowns.size()]; };
+  for (size_t i = 0; i < count; ++i) {
+    tables.work.Divide(count - i, [&] { GiveBack(tables, served(i)); });
   }
   // What costs more than such a part goes with what is left.
-  for (SessionState* session : teardowns) {
-    if (!GiveBack(tables, *session)) continue;
-    session->job->frees.EndTeardown();
-    tables.sessions.Free(*session);
+  for (size_t i = 0; i < count; ++i) {
+    if (!GiveBack(tables, served(i))) continue;
+    served(i).job->frees.EndTeardown();
+    tables.sessions.Free(served(i));
   }
   SettleEndedSteps(tables);
 }

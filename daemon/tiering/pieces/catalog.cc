@@ -273,6 +273,7 @@ void AddTear(Tables& tables, TensorIndex index) {
   Tensor& tensor = tables.tensors.Edit(index);
   if (tensor.torn_count++ != 0) return;
   ++tables.jobs.Edit(tables.JobOf(tensor)).counters.torn_count;
+  tables.waits.OnTensorChanged(index);  // Those that wait for a lease of another piece are refused.
 }
 
 void RemoveTear(Tables& tables, TensorIndex index) {

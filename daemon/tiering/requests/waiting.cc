@@ -104,6 +104,11 @@ void End(Tables& tables, Waiter& waiter, Outcome outcome) {
   }
 }
 
+// The others pay for each lease or piece as they go on.
+bool PaysAtOnce(const Waiter& waiter) {
+  return std::holds_alternative<LeaseWait>(waiter.kind) || std::holds_alternative<FreeWait>(waiter.kind);
+}
+
 uint32_t CostOfLook(const Waiter& waiter) {
   const Conflict* conflict = ConflictOf(waiter.kind);
   return conflict != nullptr && conflict->blocked ? 1 : waiter.work_cost;
@@ -176,6 +181,7 @@ void Enqueue(Tables& tables, const Ask& ask, Enqueued request) {
   } else {
     Advance(tables, waiter);
   }
+  tables.work.Charge(kWaiterCost);  // Last: what it asks for has been tried by then.
 }
 
 void FinishReleases(Tables& tables, const SessionState& session) {
@@ -193,6 +199,7 @@ bool ContinueReleases(Tables& tables, const SessionState& session) {
     if (tables.waits.ready(number)) tables.waits.Take(number);
     Advance(tables, waiter);
     if (tables.waits.Find(number) != nullptr) return false;
+    tables.work.Charge(kWaiterCost);
   }
   return true;
 }
@@ -202,7 +209,9 @@ void RunWaiters(Tables& tables, JobState& job) {
   for (uint32_t round = 0; round < kRoundsMax; ++round) {
     uint64_t given = 0;
     while (const uint64_t number = tables.waits.NextReady(job)) {
-      if (!tables.work.TrySpend(CostOfLook(*tables.waits.Find(number)))) {
+      const Waiter& next = *tables.waits.Find(number);
+      const uint32_t paid = PaysAtOnce(next) ? kWaiterCost : 0;
+      if (!tables.work.TrySpend(CostOfLook(next) + paid)) {
         tables.waits.GiveAgain(job);
         tables.turn.NoteProgress();
         return;
@@ -213,6 +222,11 @@ void RunWaiters(Tables& tables, JobState& job) {
         tables.work.Divide(2, [&] { Advance(tables, waiter); });
       } else {
         Advance(tables, waiter);
+      }
+      if (tables.waits.Find(number) != nullptr) {
+        tables.work.Refund(paid);
+      } else {
+        tables.work.Charge(kWaiterCost - paid);
       }
     }
     if (given == 0) return;
@@ -226,8 +240,8 @@ void ExpireWaiters(Tables& tables) {
       tables.waits.DropDeadline(number);
       continue;
     }
-    if (!tables.work.TrySpend(waiter.work_cost +
-                              kRefusalCost)) {  // The next turn is due at once: the deadline is past.
+    // The next turn is due at once: the deadline is past.
+    if (!tables.work.TrySpend(waiter.work_cost + kRefusalCost + kWaiterCost)) {
       tables.turn.NoteProgress();
       return;
     }
@@ -246,7 +260,7 @@ void RefuseFailedReads(Tables& tables) {
       };
       const auto item = std::ranges::find_if(waiter->items, names);
       if (item == waiter->items.end()) continue;
-      tables.work.Charge(waiter->work_cost);
+      tables.work.Charge(waiter->work_cost + kWaiterCost);
       RefuseWaiter(tables, *waiter, failed.refusal, static_cast<uint64_t>(item - waiter->items.begin()));
     }
   }
@@ -260,16 +274,17 @@ void AnswerCommitted(Tables& tables) {
 }
 
 void FinishInternal(Tables& tables, JobState& job) {
-  for (const uint64_t number : tables.waits.ListJob(job)) {
+  for (const uint64_t number : tables.waits.ListSession(kNoSessionIndex)) {  // Of all jobs: what operators asked for.
     Waiter& waiter = *tables.waits.Find(number);
-    if (waiter.session == kInternalSession) FinishWaiter(tables, waiter, 0);
+    if (waiter.job == &job) FinishWaiter(tables, waiter, 0);
   }
 }
 
 bool DropWaitersOf(Tables& tables, const SessionState& session) {
   while (const uint64_t number = tables.waits.FirstOfSession(session.index)) {
     Waiter& waiter = *tables.waits.Find(number);
-    if (!tables.work.TrySpend(waiter.work_cost / 2 + 1)) return false;  // A piece is unpinned, but not examined.
+    // A piece is unpinned, but not examined.
+    if (!tables.work.TrySpend(waiter.work_cost / 2 + kWaiterCost)) return false;
     Drop(tables, waiter);
   }
   TIER_CHECK(session.requests.waiting() == 0, "{} requests wait", session.requests.waiting());

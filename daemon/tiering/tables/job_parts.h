@@ -71,6 +71,23 @@ class JobReplay {
   std::shared_ptr<ManifestReplay> replay_;
 };
 
+// The one of its persists that captures its manifest, turn by turn.
+class JobCapture {
+ public:
+  uint64_t waiter() const { return waiter_; }  // 0: none.
+  void Start(uint64_t waiter) {
+    TIER_CHECK(waiter_ == 0 && waiter != 0, "request {} captures while {} does", waiter, waiter_);
+    waiter_ = waiter;
+  }
+  void End() {
+    TIER_CHECK(waiter_ != 0, "no request captures: {}", waiter_);
+    waiter_ = 0;
+  }
+
+ private:
+  uint64_t waiter_ = 0;
+};
+
 // Its windows, from the request for one until it was settled.
 class JobWindows {
  public:

@@ -32,8 +32,8 @@ class PendingFrees {
     CheckAny(namespaces_.size());
     return {.head = namespaces_.begin()->second, .space = namespaces_.begin()->first};
   }
-  // Its first tensor is gone: by its turn here, or because a request that was there before frees it. False: no namespace
-  // of that space is pending.
+  // Its first tensor is gone: by its turn here, or because a request that was there before frees it. False: no
+  // namespace of that space is pending.
   bool SetHead(uint64_t space, TensorIndex head) {
     const auto found = namespaces_.find(space);
     if (found == namespaces_.end()) return false;

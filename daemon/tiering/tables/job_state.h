@@ -66,6 +66,7 @@ struct JobState {
   ManifestHolds manifest;
   // For the manifest that is being put together, is at the store, or is replayed.
   MetadataCharge<MetadataKind::kManifests> manifest_charge;
+  JobCapture capture;                                    // durability/manifest_capture.h
   JobReplay replay;                                      // durability/manifest_replay.h
   MetadataCharge<MetadataKind::kTensors> replay_charge;  // For the tensors and keys that it has still to put back.
 

@@ -67,6 +67,11 @@ class WorkBudget {
     left_ -= std::min(left_, cost);
     spent_ += cost;
   }
+  // What TrySpend took for work that did not come to it, in this stage.
+  void Refund(uint32_t cost) {
+    left_ += cost;
+    spent_ -= std::min<uint64_t>(spent_, cost);
+  }
   // Does all of `work` now and spends nothing: the attempt of the request that it belongs to has paid for it. Not
   // nested.
   template <typename Work>

@@ -56,6 +56,26 @@ TEST_F(Leases, WritersOfDifferentPiecesDoNotMeet) {
   EXPECT_TRUE(Waits(c, Ask(c, 1, 0, kMiB, 10)));
 }
 
+// It waits for a lease of a piece that is whole, and the tear is in another one.
+TEST(LeasesOfATornTensor, AReaderThatWaitsIsToldAtOnce) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId writer = world.OpenSession(job);
+  const SessionId reader = world.OpenSession(job);
+  world.Put(writer, 1, 2 * kBlockSize, 1, proto::kFlagShared);
+  constexpr uint32_t kWriting = proto::kFlagShared | proto::kFlagWrite;
+  const Answer first = world.Acquire(writer, 1, kWriting, 0, kBlockSize);
+  const Answer second = world.Acquire(writer, 1, kWriting, kBlockSize, kBlockSize);
+  ASSERT_TRUE(first.code == Code::kOk && second.code == Code::kOk);
+  const uint64_t reading = world.Send(reader, Op::kAcquire, {{1, 0, 0, 0}}, proto::kFlagShared);
+  world.Turns(2);
+  ASSERT_FALSE(world.Answered(reader, reading).has_value());
+  ASSERT_EQ(world.Release(writer, World::LeaseOf(second), proto::kFlagAbandon).code, Code::kOk);
+  world.Turns(2);
+  ASSERT_TRUE(world.Answered(reader, reading).has_value()) << "and not when the other lease ends";
+  EXPECT_EQ(world.Answered(reader, reading)->code, Code::kTorn);
+}
+
 TEST_F(Leases, AWaitingWriterIsNotOvertakenByReadersThatComeLater) {
   const uint64_t reading = Granted(a, Ask(a, 1));
   const uint64_t writer = Ask(b, 1, proto::kFlagWrite);

@@ -33,7 +33,7 @@ TEST(Pins, WhoNeedsAPieceThatHasAllItsPinsWaitsForThatPiece) {
   for (int turn = 0; turn < 8; ++turn) world.engine->Turn(world.now);
   ASSERT_FALSE(world.Answered(last, 1u << 24).has_value());
   world.transfers.Release();
-  world.Turns(16);
+  world.Turns(kPinsMax * (kWaiterCost + 2) / WorkUnits{}.look + kPinsMax / WorkUnits{}.wake + 16);
   ASSERT_TRUE(world.Answered(last, 1u << 24).has_value());
   EXPECT_EQ(world.Answered(last, 1u << 24)->code, Code::kOk);
 }

@@ -96,7 +96,7 @@ TEST(WorkBudget, ManyWaitersAreLookedAtTurnByTurn) {
   world.Turn();
   EXPECT_TRUE(world.Answered(reader, 1).has_value());
   EXPECT_FALSE(world.Answered(reader, kReaders).has_value()) << "a turn is not the whole queue";
-  world.Turns(kReaders / WorkUnits{}.wake + 3);
+  world.Turns(kReaders * (kWaiterCost + 2) / WorkUnits{}.look + kReaders / WorkUnits{}.wake + 3);
   EXPECT_TRUE(world.Answered(reader, kReaders).has_value());
 }
 
@@ -140,7 +140,7 @@ TEST(WorkBudget, ManyWaitersExpireTurnByTurn) {
   EXPECT_NE(world.Answered(reader, 1)->detail.find("(writing)"), std::string::npos) << "it names the holder";
   EXPECT_FALSE(world.Answered(reader, kReaders).has_value()) << "a turn is not the whole queue";
   EXPECT_LE(world.engine->NextDeadline(), world.now) << "the next one follows at once";
-  world.Turns(64);
+  world.Turns(kReaders * (2 * kWaiterCost) / WorkUnits{}.expiry + 3);
   EXPECT_TRUE(world.Answered(reader, kReaders).has_value());
 }
 
@@ -329,14 +329,15 @@ TEST(WorkBudget, TheRefusalsOfAFailedReadAreCounted) {
     SubmitWhenTaken(world, session, request);
     if (i % 20 == 0) world.engine->Turn(world.now);
   }
-  EXPECT_LT(world.engine->Snapshot().turn_work_max, kWaiting);
+  const uint64_t before = world.engine->Snapshot().turn_work_max;
+  EXPECT_LT(before, kWaiting * kWaiterCost);
   world.transfers.Release();
   world.Turns(4);
   for (uint64_t i = 1; i <= kWaiting; ++i) {
     ASSERT_TRUE(world.Answered(session, (1u << 24) + i).has_value()) << i;
     EXPECT_EQ(world.Answered(session, (1u << 24) + i)->code, Code::kIoError) << i;
   }
-  EXPECT_GE(world.engine->Snapshot().turn_work_max, kWaiting);
+  EXPECT_GE(world.engine->Snapshot().turn_work_max, kWaiting * kWaiterCost);
 }
 
 TEST(WorkBudget, ATensorOfTerabytesIsCreatedAndFreedInATurn) {
