@@ -2,6 +2,8 @@
 // die while they wait, or update the same tensors. In CPU time of the engine's thread, over ports that cost nothing.
 #include <benchmark/benchmark.h>
 
+#include <malloc.h>
+
 #include <ctime>
 
 #include <algorithm>
@@ -24,6 +26,7 @@ constexpr uint64_t kSessions = 500;
 constexpr uint64_t kWaiting = 998;  // Requests of each.
 constexpr uint64_t kTensors = 300;
 constexpr JobId kJob{1};
+const int kAsTheDaemon = ::mallopt(M_MXFAST, 0);
 
 class Answers final : public ReplySink {
  public:
@@ -55,7 +58,7 @@ class Crowd {
   Crowd() {
     extents_.AddDevice(256);
     engine_ = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows_, extents_, transfers_, nullptr, answers_});
-    failed_ = !engine_->OpenJob(kJob, {});
+    failed_ = kAsTheDaemon != 1 || !engine_->OpenJob(kJob, {});
     for (uint64_t id = 1; id <= kSessions + 1; ++id) failed_ |= !engine_->OpenSession(SessionId{id}, kJob);
   }
 
