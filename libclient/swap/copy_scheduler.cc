@@ -389,10 +389,13 @@ void CopyScheduler::CopyChunk(std::shared_ptr<CopyOperation> swap, CopyOperation
 void CopyScheduler::Leave(TensorOrder::Ticket ticket) {
   const bool there = order_.Remove(ticket);
   (void)TIER_INVARIANT(session_.channel(), there, "ticket " + std::to_string(ticket) + " is not in the order");
-  SendReady();  // What finds no room is sent in a later turn.
+  SendReady();
   finished_.NotifyAll();
-  // A queued swap may begin now. The threads sleep until an answer comes, and nothing is asked for it yet.
-  if (!queued_.empty() && awaiting_answers_ > 0) session_.channel().WakeGroup(answers_);
+  if (queued_.empty() && !queue_.starved()) return;
+  // A queued swap may begin now, or a request that found no room must be sent in a later turn. The copy threads sleep
+  // until there is work, or until an answer comes, and no answer is on its way for that: this may be any thread.
+  work_.NotifyAll();
+  if (awaiting_answers_ > 0) session_.channel().WakeGroup(answers_);
 }
 
 void CopyScheduler::SendReady() {

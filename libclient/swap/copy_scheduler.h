@@ -121,7 +121,8 @@ class CopyScheduler final : private CopyHost {
   bool CopyOne() TIER_REQUIRES(mutex_);
   void CopyChunk(std::shared_ptr<CopyOperation> swap, CopyOperation::Chunk& chunk) TIER_REQUIRES(mutex_);
   void Admit() TIER_REQUIRES(mutex_);
-  // A ticket's operation is over: operations that followed it may begin.
+  // A ticket's operation is over: operations that followed it may begin. Wakes the copy threads if any of these is left
+  // to a turn.
   void Leave(TensorOrder::Ticket ticket) TIER_REQUIRES(mutex_);
   void SendReady() TIER_REQUIRES(mutex_);
   Status AwaitTurn(TensorOrder::Ticket ticket, client::Submission* submission) TIER_REQUIRES(mutex_);

@@ -13,6 +13,7 @@
 #include "libclient/swap/swap_handle.h"
 #include "tests/unit/libclient/asleep.h"
 #include "tests/unit/libclient/client_fixture.h"
+#include "tests/unit/libclient/credits.h"
 
 namespace tier::session_fake {
 namespace {
@@ -39,25 +40,10 @@ class BehindSwapTest : public ClientTest {
     EXPECT_EQ(lease, nullptr);
     return code;
   }
-  // Requests of another tensor whose answers are not taken, until `left` credits of the class are free.
-  using Requested = std::vector<client::Pending*>;
-  static Requested UseCredits(client::Channel& channel, Credit credit, uint32_t left) {
-    const proto::RequestItem other{.tensor = 99};
-    Requested requests(client::QuotaOf(credit) - left);
-    for (auto& request : requests) {
-      request = channel.TrySubmit({.op = Op::kFlush, .items = {&other, 1}}, credit, nullptr).value();
-      EXPECT_NE(request, nullptr);
-    }
-    return requests;
+  Requested UseCredits(Credit credit, uint32_t left) {
+    return session_fake::UseCredits(client_->session->channel(), credit, left);
   }
-  Requested UseCredits(Credit credit, uint32_t left) { return UseCredits(client_->session->channel(), credit, left); }
-  void Take(const Requested& requests) {
-    auto& channel = client_->session->channel();
-    for (client::Pending* request : requests) {
-      EXPECT_TRUE(channel.Wait(request));
-      channel.Finish(request);
-    }
-  }
+  void Take(const Requested& requests) { session_fake::Take(client_->session->channel(), requests); }
   uint64_t Requests(Op op) const { return daemon_->counters().requests[static_cast<size_t>(op)].load(); }
 
   static constexpr tier_range kRange{1, 0, 0, 0};
@@ -204,6 +190,31 @@ TEST_F(BehindSwapTest, WhatASwapHeldBackWaitsForRoomOnTheRingAndHoldsNobodyUp) {
   Take(calls);
 }
 
+// Behind the swap is a call, and behind the call a started request: when the swap ends, the copy thread has nothing to
+// do, and when the call leaves the order, there is no room for the request. No later call tries again for it.
+TEST_F(BehindSwapTest, AStartedRequestThatFindsNoRoomWhenTheCallInFrontLeavesIsSentLater) {
+  StartSwap();
+  std::atomic<pid_t> caller{0};
+  std::thread calling([&] {
+    caller = ::gettid();
+    tier_lease* lease = nullptr;
+    EXPECT_TIER_OK(tier_acquire(client_, &kRange, 0, 0, &lease));
+    tier_release(lease, 0);
+  });
+  while (caller.load() == 0) std::this_thread::yield();
+  EXPECT_TRUE(FallsAsleep(caller.load()));
+  const uint64_t tensor = 1;
+  tier_op* flush = nullptr;
+  ASSERT_TIER_OK(tier_flush_start(client_, &tensor, 1, 0, &flush));
+  EXPECT_EQ(tier_poll(flush, 1), 0);  // The first wait for a request wakes the copy threads; later ones do not.
+  const auto started = UseCredits(Credit::kStarted, 0);
+  EndSwap();
+  calling.join();
+  Take(started);
+  ASSERT_EQ(tier_poll(flush, 10'000), 1) << "no thread tried to send the request again";
+  EXPECT_TIER_OK(tier_wait(flush, 0, nullptr));
+}
+
 // Outcomes that the caller has not collected when it closes it will not collect: it is in tier_close.
 TEST_F(BehindSwapTest, ClosingASwapDependsOnNoOutcomeThatIsNotCollected) {
   Start({.windows = 20});
@@ -244,7 +255,7 @@ TEST_F(BehindSwapTest, WhatNoThreadIsThereToDoCloseDoes) {
   auto swapped = swap::StartSwap(scheduler, {.tensor = 1, .memory = content.data(), .size = content.size()}).value();
   const proto::RequestItem swapping{.tensor = 1};
   auto freed = swap::StartRequest(scheduler, {.op = Op::kFree, .items = {&swapping, 1}}, {}).value();
-  (void)UseCredits(session->channel(), Credit::kCall, 1);
+  (void)session_fake::UseCredits(session->channel(), Credit::kCall, 1);
   EXPECT_FALSE(swapped->done() || freed->done());
   EXPECT_TRUE(scheduler->CheckInvariants());
   scheduler->Close();

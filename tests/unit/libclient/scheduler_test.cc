@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "libclient/abi/handle.h"
+#include "libclient/swap/request_handle.h"
 #include "libclient/swap/swap_handle.h"
 #include "tests/unit/libclient/asleep.h"
 #include "tests/unit/libclient/client_fixture.h"
+#include "tests/unit/libclient/credits.h"
 
 namespace tier::session_fake {
 namespace {
@@ -84,35 +86,67 @@ class SchedulerTest : public ClientTest {
   }
 };
 
-// The caller's thread copies the first swap; the copy thread has nothing to do for the second until then, and no answer
-// comes that would wake it.
-TEST_F(SchedulerTest, ASwapBehindOneThatItsCallerCopiesBeginsWhenThatHasEnded) {
-  daemon_ = std::make_unique<FakeDaemon>(FakeOptions{.windows = 20});
-  client::SessionOptions options;
-  options.attach.sockets = {daemon_->socket_path()};
-  client::Session* const session = client::Session::Open(options).value();
-  auto scheduler = std::make_shared<swap::CopyScheduler>(
-      *session, swap::CopySchedulerOptions{.threads = 1, .inline_wait_max = std::chrono::hours(1)});
-  GatedPage page;
-  std::shared_ptr<swap::Operation> first;
-  std::thread copying(
-      [&] { first = swap::StartSwap(scheduler, {.tensor = 1, .memory = page.data(), .size = kPageSize}).value(); });
-  page.AwaitReader();
+// A swap of tensor 1 that its caller's thread copies, and that stops in the middle of its copy until the page opens.
+class CallerCopiesTest : public ClientTest {
+ protected:
+  void SetUp() override {
+    daemon_ = std::make_unique<FakeDaemon>(FakeOptions{.windows = 20});
+    client::SessionOptions options;
+    options.attach.sockets = {daemon_->socket_path()};
+    session_ = client::Session::Open(options).value();
+    scheduler_ = std::make_shared<swap::CopyScheduler>(
+        *session_, swap::CopySchedulerOptions{.threads = 1, .inline_wait_max = std::chrono::hours(1)});
+    copying_ = std::thread([&] {
+      first_ = swap::StartSwap(scheduler_, {.tensor = 1, .memory = page_.data(), .size = kPageSize}).value();
+    });
+    page_.AwaitReader();
+  }
+  void AwaitSleepingCopyThread() {
+    const auto threads = ThreadsNamed("tier-copy");
+    ASSERT_EQ(threads.size(), 1u);
+    ASSERT_TRUE(FallsAsleep(threads[0]));
+  }
+  void EndFirst() {
+    page_.Open();
+    copying_.join();
+    EXPECT_TRUE(first_->done());
+  }
+  void TearDown() override {
+    EXPECT_TRUE(scheduler_->CheckInvariants());
+    scheduler_->Close();
+    session_->Close();
+    first_ = nullptr;
+    scheduler_ = nullptr;
+    session_->Drop();
+  }
+
+  GatedPage page_;
+  client::Session* session_ = nullptr;
+  std::shared_ptr<swap::CopyScheduler> scheduler_;
+  std::thread copying_;
+  std::shared_ptr<swap::Operation> first_;
+};
+
+// The copy thread has nothing to do for the second swap until the first has ended, and no answer comes that would wake
+// it.
+TEST_F(CallerCopiesTest, ASwapBehindItBeginsWhenItHasEnded) {
   auto content = Random(5 * kMiB, 1);
-  auto second = swap::StartSwap(scheduler, {.tensor = 1, .memory = content.data(), .size = content.size()}).value();
-  const auto threads = ThreadsNamed("tier-copy");
-  ASSERT_EQ(threads.size(), 1u);
-  ASSERT_TRUE(FallsAsleep(threads[0]));
-  page.Open();
-  copying.join();
-  EXPECT_TRUE(first->done());
-  EXPECT_TRUE(second->Wait(client::Clock::now() + std::chrono::seconds(30))) << "nobody woke the copy thread";
-  EXPECT_TRUE(scheduler->CheckInvariants());
-  scheduler->Close();
-  session->Close();
-  first = second = nullptr;
-  scheduler = nullptr;
-  session->Drop();
+  auto second = swap::StartSwap(scheduler_, {.tensor = 1, .memory = content.data(), .size = content.size()}).value();
+  ASSERT_NO_FATAL_FAILURE(AwaitSleepingCopyThread());
+  EndFirst();
+  EXPECT_TRUE(second->Wait(client::Clock::now() + std::chrono::seconds(30))) << "the copy thread was not woken";
+}
+
+// As above, and there is no room for the request either when the caller's thread would send it.
+TEST_F(CallerCopiesTest, ARequestBehindItThatFindsNoRoomWhenItHasEndedIsSentLater) {
+  const proto::RequestItem item{.tensor = 1};
+  auto request = swap::StartRequest(scheduler_, {.op = Op::kFlush, .items = {&item, 1}}, {}).value();
+  EXPECT_FALSE(request->Wait(client::Clock::now()));  // The first wait for a request wakes the copy thread.
+  ASSERT_NO_FATAL_FAILURE(AwaitSleepingCopyThread());
+  const auto started = UseCredits(session_->channel(), client::Credit::kStarted, 0);
+  EndFirst();
+  Take(session_->channel(), started);
+  EXPECT_TRUE(request->Wait(client::Clock::now() + std::chrono::seconds(10))) << "no thread tried to send it again";
 }
 
 TEST_F(SchedulerTest, ASwapInDoesNotOvertakeAFreeThatWasAskedForFirst) {
