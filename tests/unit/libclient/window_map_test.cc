@@ -5,12 +5,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <string>
 #include <thread>
 
 #include "proto/mapping.h"
+#include "tests/unit/libclient/asleep.h"
 
 namespace tier::client {
 namespace {
@@ -162,10 +165,18 @@ TEST_F(WindowMapTest, AwaitKnowsSpansThatFit) {
 }
 
 TEST_F(WindowMapTest, AwaitIsEndedByStop) {
-  std::thread waiting(
-      [&] { EXPECT_FALSE(map_->Await({1, 1, 0, 0, 10}, steady_clock::now() + std::chrono::hours(1))); });
+  std::atomic<pid_t> waiter{0};
+  auto waiting = std::async(std::launch::async, [&] {
+    waiter = ::gettid();
+    return map_->Await({1, 1, 0, 0, 10}, steady_clock::now() + std::chrono::hours(1));
+  });
+  while (waiter.load() == 0) std::this_thread::yield();
+  EXPECT_TRUE(session_fake::FallsAsleep(waiter.load()));
   map_->Stop();
-  waiting.join();
+  const bool woken = waiting.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+  EXPECT_TRUE(woken) << "Stop did not wake the thread";
+  if (!woken) (void)map_->Map(Packet(1), File().get());  // Its arrival ends the wait, so that the test ends.
+  EXPECT_EQ(waiting.get(), !woken);
 }
 
 TEST_F(WindowMapTest, NothingOfItIsInheritedByAChild) {
