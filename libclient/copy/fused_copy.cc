@@ -2,7 +2,6 @@
 #include "libclient/copy/fused_copy.h"
 
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 
 #include "libclient/copy/kernels.h"
@@ -75,13 +74,8 @@ const CopyVariant& ChosenVariant() {
 
 size_t StreamingThresholdBytes() { return size_t{1} << 20; }
 
-CopyOutcome FusedCopy(void* target, const void* source, size_t elements, const CopyPlan& plan) {
-  if (!IsSupported(plan)) {
-    std::fprintf(stderr, "libtier: unsupported copy from type %u to %u, check %d, sum %d\n",
-                 static_cast<unsigned>(plan.source_type), static_cast<unsigned>(plan.target_type), plan.check_finite,
-                 plan.sum_squares);
-    std::abort();  // Callers ask IsSupported before they take a user's word for a plan.
-  }
+std::optional<CopyOutcome> FusedCopy(void* target, const void* source, size_t elements, const CopyPlan& plan) {
+  if (!IsSupported(plan)) return std::nullopt;
   const bool streaming = elements >= StreamingThresholdBytes() / ElementSize(plan.target_type);
   return ChosenVariant().copy(target, source, elements, plan, streaming);
 }

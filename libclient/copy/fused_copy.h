@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -25,8 +26,9 @@ bool IsSupported(const CopyPlan& plan);
 // and leading payload bits, made quiet. Without a cast every bit pattern is kept, signalling NaNs included.
 // Neither pointer needs any alignment. Large targets are written with streaming stores and are visible to other
 // threads and devices when the call returns, as after memcpy.
-// REQUIRES: IsSupported(plan); the two ranges do not overlap.
-CopyOutcome FusedCopy(void* target, const void* source, size_t elements, const CopyPlan& plan);
+// Returns nullopt, and writes nothing, for a plan that is not supported. REQUIRES: the two ranges do not overlap.
+[[nodiscard]] std::optional<CopyOutcome> FusedCopy(void* target, const void* source, size_t elements,
+                                                   const CopyPlan& plan);
 
 // ---- For tests and benchmarks ----
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "libclient/client/invariant.h"
 #include "libclient/client/tensor_name.h"
 
 namespace tier::swap {
@@ -284,6 +285,12 @@ Result<std::vector<Segment>> CopyOperation::SegmentsOf(const Lease& lease) const
 
 Status CopyOperation::Copy(Chunk& chunk) {
   if (chunk.event) return DevicePort::Await(chunk.event);
+  const auto plan = request_.plan();  // CheckRequest has passed it.
+  const auto number = [](copy::ElementType type) { return std::to_string(static_cast<int>(type)); };
+  if (!TIER_INVARIANT(session_.channel(), copy::IsSupported(plan),
+                      "a copy from type " + number(plan.source_type) + " to type " + number(plan.target_type))) {
+    return std::unexpected(session_.channel().end_reason());
+  }
   auto segments = SegmentsOf(*chunk.lease);
   if (!segments) return std::unexpected(segments.error());
   if (device_ != nullptr) return CopyThrough(chunk, *segments);

@@ -41,10 +41,11 @@ class SegmentCursor {
   uint64_t taken_ = 0;  // Of the first.
 };
 
+// The plan is supported: CopyRange requires it.
 copy::CopyOutcome Fuse(const CopyRequest& request, std::byte* memory, std::byte* tensor, uint64_t length) {
   const bool out = request.direction == Direction::kOut;
   const uint64_t elements = length / copy::ElementSize(request.tensor_type);
-  return copy::FusedCopy(out ? tensor : memory, out ? memory : tensor, elements, request.plan());
+  return *copy::FusedCopy(out ? tensor : memory, out ? memory : tensor, elements, request.plan());
 }
 
 // The sum of a cell comes from one kernel call: one that is cut is made whole in memory of its own.

@@ -35,8 +35,8 @@ struct RangeOutcome {
 };
 
 // Copies one range of the request: `segments` are its bytes of the tensor from `offset` on, `memory` is the address of
-// its first element. Segments may end within a cell; such a cell costs a second pass. REQUIRES: whole elements in each
-// segment; a range as NextRange cuts them, of at most kRangeBytesMax.
+// its first element. Segments may end within a cell; such a cell costs a second pass. REQUIRES: a plan that
+// copy::IsSupported; whole elements in each segment; a range as NextRange cuts them, of at most kRangeBytesMax.
 RangeOutcome CopyRange(const CopyRequest& request, uint64_t offset, std::byte* memory,
                        std::span<const Segment> segments);
 

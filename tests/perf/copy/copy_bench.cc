@@ -108,7 +108,7 @@ void AddComparison(const std::string& name, size_t bytes, const std::function<vo
 void AddPlain(size_t bytes) {
   const Memory memory = SharedMemory();
   AddComparison(
-      "plain", bytes, [=](size_t at) { FusedCopy(memory.target + at, memory.source + at, bytes, {}); },
+      "plain", bytes, [=](size_t at) { (void)FusedCopy(memory.target + at, memory.source + at, bytes, {}); },
       [=](size_t at) { std::memcpy(memory.target + at, memory.source + at, bytes); });
 }
 
@@ -122,7 +122,7 @@ void AddFused(size_t bytes, const CopyVariant& variant, ElementType type) {
       [=](size_t at) {
         benchmark::DoNotOptimize(variant.copy(memory.target + at, memory.source + at, elements, fused, streaming));
       },
-      [=](size_t at) { FusedCopy(memory.target + at, memory.source + at, bytes, {}); });
+      [=](size_t at) { (void)FusedCopy(memory.target + at, memory.source + at, bytes, {}); });
 }
 
 void AddCast(size_t bytes, ElementType source, ElementType target, const char* name) {
@@ -130,8 +130,10 @@ void AddCast(size_t bytes, ElementType source, ElementType target, const char* n
   const size_t elements = bytes / 4;
   AddComparison(
       name, bytes,
-      [=](size_t at) { FusedCopy(memory.target + at, memory.source + at, elements, {source, target, true, true}); },
-      [=](size_t at) { FusedCopy(memory.target + at, memory.source + at, bytes, {}); });
+      [=](size_t at) {
+        (void)FusedCopy(memory.target + at, memory.source + at, elements, {source, target, true, true});
+      },
+      [=](size_t at) { (void)FusedCopy(memory.target + at, memory.source + at, bytes, {}); });
 }
 
 void AddStreaming(size_t bytes, const CopyVariant& variant, const CopyPlan& plan, const char* name) {

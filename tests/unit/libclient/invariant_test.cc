@@ -51,6 +51,25 @@ TEST_F(InvariantTest, InAReleaseBuildEveryCallAnswersDisconnectedWithTheSentence
   tier_close(again);
 }
 
+// What no caller can do: starts a swap that CheckRequest would have refused.
+TEST_F(InvariantTest, InAReleaseBuildACopyThatDoesNotExistEndsTheClientAlone) {
+  client::SetAbortOnBrokenInvariant(false);
+  Start({.windows = 20});
+  auto content = Random(5 * kMiB, 1);
+  const swap::CopyRequest request{.tensor = 1,
+                                  .memory = content.data(),
+                                  .size = content.size(),
+                                  .memory_type = copy::ElementType::kBf16,
+                                  .tensor_type = copy::ElementType::kFp16};
+  ASSERT_FALSE(swap::CheckRequest(request));
+  const auto swap = client_->scheduler->Start(request, nullptr).value();
+  ASSERT_TRUE(client_->scheduler->AwaitEnd(*swap, client::Clock::now() + std::chrono::seconds(10)));
+  EXPECT_EQ(client_->scheduler->OutcomeOf(*swap).error().code, Code::kDisconnected);
+  EXPECT_TIER_ERROR(tier_step(client_, 1), TIER_DISCONNECTED, "from type 2 to type 3");
+  EXPECT_THAT(tier_last_error(), ::testing::HasSubstr("libtier broke a rule of its own"));
+  client::SetAbortOnBrokenInvariant(true);
+}
+
 TEST(InvariantDeathTest, InTestsAndDebugBuildsTheProcessAborts) {
   ASSERT_TRUE(client::AbortsOnBrokenInvariant());
   EXPECT_DEATH((void)client::BrokenInvariant("libclient/swap/x.cc", 12, "used >= bytes", "7 bytes used"),

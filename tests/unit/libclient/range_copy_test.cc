@@ -97,7 +97,7 @@ double SumByCells(const Swapped& swapped) {
   for (uint64_t at = first; at < end;) {
     const uint64_t count = std::min(end, (at / kCellElements + 1) * kCellElements) - at;
     const std::byte* const source = swapped.source.data() + (at - first) * ElementSize(plan.source_type);
-    sum += copy::FusedCopy(ignored.data(), source, count, plan).sum_of_squares;
+    sum += copy::FusedCopy(ignored.data(), source, count, plan)->sum_of_squares;
     at += count;
   }
   return sum;

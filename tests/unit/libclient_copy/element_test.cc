@@ -109,10 +109,10 @@ TEST(Element, OverflowInANarrowingCastCountsAsNonFinite) {
   std::vector<uint16_t> target(source.size());
   const auto fp16 =
       FusedCopy(target.data(), source.data(), source.size(), {ElementType::kFp32, ElementType::kFp16, true, false});
-  EXPECT_EQ(fp16.non_finite_count, 4u);
+  EXPECT_EQ(fp16->non_finite_count, 4u);
   const auto bf16 =
       FusedCopy(target.data(), source.data(), source.size(), {ElementType::kFp32, ElementType::kBf16, true, false});
-  EXPECT_EQ(bf16.non_finite_count, 1u);
+  EXPECT_EQ(bf16->non_finite_count, 1u);
 }
 
 TEST(Element, WithoutACastEveryBitPatternIsKept) {
@@ -138,7 +138,7 @@ TEST(Element, SumOfSquaresIsThatOfExtendedPrecisionToTwelveDigits) {
   std::vector<float> target(source.size());
   const auto outcome =
       FusedCopy(target.data(), source.data(), source.size(), {ElementType::kFp32, ElementType::kFp32, false, true});
-  EXPECT_NEAR(outcome.sum_of_squares / static_cast<double>(expected), 1.0, 1e-12);
+  EXPECT_NEAR(outcome->sum_of_squares / static_cast<double>(expected), 1.0, 1e-12);
 }
 
 TEST(Element, SquaresOfTheLargestFp32DoNotOverflow) {
@@ -146,8 +146,8 @@ TEST(Element, SquaresOfTheLargestFp32DoNotOverflow) {
   std::vector<float> target(source.size());
   const auto outcome =
       FusedCopy(target.data(), source.data(), source.size(), {ElementType::kFp32, ElementType::kFp32, true, true});
-  EXPECT_TRUE(std::isfinite(outcome.sum_of_squares));
-  EXPECT_EQ(outcome.non_finite_count, 0u);
+  EXPECT_TRUE(std::isfinite(outcome->sum_of_squares));
+  EXPECT_EQ(outcome->non_finite_count, 0u);
 }
 
 }  // namespace

@@ -22,10 +22,11 @@ TEST(FusedCopy, SupportsEqualTypesAndCastsToAndFromFp32Only) {
   EXPECT_EQ(AllPlans().size(), 1 + 8 * 4u);
 }
 
-TEST(FusedCopyDeathTest, AnUnsupportedPlanAborts) {
-  float source = 1;
-  uint64_t target = 0;
-  EXPECT_DEATH(FusedCopy(&target, &source, 1, {ElementType::kFp32, ElementType::kFp64}), "unsupported copy");
+TEST(FusedCopy, AnUnsupportedPlanIsRefusedAndWritesNothing) {
+  const float source = 1;
+  uint64_t target = 7;
+  EXPECT_FALSE(FusedCopy(&target, &source, 1, {ElementType::kFp32, ElementType::kFp64}));
+  EXPECT_EQ(target, 7u);
 }
 
 TEST(FusedCopy, TheScalarTwinIsFirstAndAlwaysRuns) {
@@ -46,7 +47,7 @@ TEST(FusedCopy, TheFastestRunnableVariantIsChosenUnlessAnotherIsNamed) {
 
 TEST(FusedCopy, ZeroElementsTouchNothing) {
   for (const CopyPlan& plan : AllPlans()) {
-    const CopyOutcome outcome = FusedCopy(nullptr, nullptr, 0, plan);
+    const CopyOutcome outcome = FusedCopy(nullptr, nullptr, 0, plan).value();
     EXPECT_EQ(outcome.non_finite_count, 0u);
     EXPECT_EQ(outcome.sum_of_squares, 0.0);
   }
@@ -58,15 +59,15 @@ TEST(FusedCopy, LargeCopiesTakeTheStreamingPathAndAreWhole) {
   std::generate(source.begin(), source.end(), [&] { return static_cast<std::byte>(random()); });
   for (const size_t offset : {0, 1, 31}) {
     std::vector<std::byte> target(source.size());
-    FusedCopy(target.data() + offset, source.data(), source.size() - offset, {});
+    ASSERT_TRUE(FusedCopy(target.data() + offset, source.data(), source.size() - offset, {}));
     EXPECT_TRUE(std::equal(target.begin() + static_cast<ptrdiff_t>(offset), target.end(), source.begin()));
     std::fill(target.begin(), target.end(), std::byte{0});
     const size_t elements = (source.size() - offset) / 4;
     const auto outcome = FusedCopy(target.data() + offset, source.data(), elements,
                                    {ElementType::kFp32, ElementType::kFp32, true, true});
     EXPECT_EQ(std::memcmp(target.data() + offset, source.data(), elements * 4), 0);
-    EXPECT_GT(outcome.non_finite_count, elements / 512);  // One exponent in 256 is that of ∞ and NaN.
-    EXPECT_LT(outcome.non_finite_count, elements / 128);
+    EXPECT_GT(outcome->non_finite_count, elements / 512);  // One exponent in 256 is that of ∞ and NaN.
+    EXPECT_LT(outcome->non_finite_count, elements / 128);
   }
 }
 
@@ -75,10 +76,10 @@ TEST(FusedCopy, PiecesSumToTheWhole) {
   for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<float>(i % 977) * 0.125f;
   std::vector<float> target(source.size());
   const CopyPlan plan = {ElementType::kFp32, ElementType::kFp32, false, true};
-  const double whole = FusedCopy(target.data(), source.data(), source.size(), plan).sum_of_squares;
+  const double whole = FusedCopy(target.data(), source.data(), source.size(), plan)->sum_of_squares;
   double pieces = 0;
   for (size_t i = 0; i < source.size(); i += 1000)
-    pieces += FusedCopy(&target[i], &source[i], 1000, plan).sum_of_squares;
+    pieces += FusedCopy(&target[i], &source[i], 1000, plan)->sum_of_squares;
   EXPECT_DOUBLE_EQ(pieces, whole);
 }
 
