@@ -6,6 +6,8 @@ import pathlib
 import subprocess
 import textwrap
 
+import compiler_rules
+import engine_rules
 import layer_rules
 import name_rules
 import pytest
@@ -286,6 +288,123 @@ def test_a_readme_command_that_no_test_runs_is_found() -> None:
     covered = {"tools/dev demo": "run by hand: minutes", "gone": "tests/e2e/test_gone.py::test_x"}
     texts = [finding.text for finding in registration_rules.check_readme_commands(bad, covered)]
     assert len(texts) == 3 and "`rm -rf x`" in texts[0] and "`gone`" in texts[1] and "is gone" in texts[2]
+
+
+FLAGS = "target_compile_options(tier_flags INTERFACE\n  -Wall -Wconversion -Wno-sign-conversion)\n"
+
+
+def conversions(flags: str = FLAGS, **lists: str) -> list[tuple[str, str]]:
+    files = {"cmake/TierTargets.cmake": flags} | {f"{path}/CMakeLists.txt": text for path, text in lists.items()}
+    return rules(compiler_rules.check_conversions_warn(SourceTree.of(files)))
+
+
+@pytest.mark.parametrize("flags", ["", FLAGS.replace("-Wconversion", "-Wextra"), FLAGS.replace("-Wall", "# ")])
+def test_flags_without_conversion_are_found(flags: str) -> None:
+    assert conversions(flags) == [("conversions", "cmake/TierTargets.cmake")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "add_executable(a a.cc)\ntarget_link_libraries(a PRIVATE b)  # tier_flags\n",
+        "add_library(a_${n} OBJECT\n  x.h a.cc)\ntarget_link_libraries(b PRIVATE tier_flags)\n",
+        "function(f name)\nadd_executable(${name} ${ARG_SOURCES})\nendfunction()\n",
+        "target_compile_options(a PRIVATE -Wno-conversion)\n",
+        "set_source_files_properties(a.cc PROPERTIES COMPILE_OPTIONS -w)\n",
+    ],
+)
+def test_a_target_without_conversion_warnings_is_found(text: str) -> None:
+    assert conversions(proto=text) == [("conversions", "proto/CMakeLists.txt")]
+
+
+def test_targets_with_the_flags_and_those_that_compile_no_source_of_ours_pass() -> None:
+    linked = "add_library(a_${n} OBJECT a.cc)\ntarget_link_libraries(a_${n} PUBLIC b PRIVATE\n  tier_flags)\n"
+    others = 'add_library(c STATIC $<TARGET_OBJECTS:a>)\nadd_executable(d d.c)\nadd_library(e "${generated}/e.pb.cc")\n'
+    assert conversions(proto=linked + others) == []
+
+
+TIDY = """
+Checks: >
+  -*,
+  readability-function-size,
+WarningsAsErrors: '*'
+CheckOptions:
+  readability-function-size.LineThreshold: 60
+  readability-function-size.ParameterThreshold: 5
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("  readability-function-size,", "  -readability-function-size,"),
+        ("LineThreshold: 60", "LineThreshold: 600"),
+        ("  readability-function-size.Par", "  # readability-function-size.Par"),
+        ("'*'", "''"),
+    ],
+)
+def test_a_tidy_that_measures_less_is_found(before: str, after: str) -> None:
+    bad = SourceTree.of({".clang-tidy": TIDY.replace(before, after)})
+    assert rules(compiler_rules.check_tidy_measures_functions(bad)) == [("tidy", ".clang-tidy")]
+    assert compiler_rules.check_tidy_measures_functions(SourceTree.of({".clang-tidy": TIDY})) == []
+
+
+STATES = """
+enum class Copies : uint8_t {
+  kRam,  // kNothing
+  kLost,
+};
+enum class Activity : uint8_t { kNone };
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "use"),
+    [
+        ("daemon/tiering/tables/transitions.h", "Copies a = Copies::kLost;\n"),
+        ("daemon/tiering/b.cc", "// Copies::kLost\n"),
+        ("daemon/tiering/b.cc", 'switch (c) {\n  case Copies::kLost:\n    return "lost";\n}\n'),
+        ("daemon/tiering/b.cc", "Copies a = Copies::kLostToo;\n"),
+        ("tests/b_test.cc", "Copies a = Copies::kLost;\n"),
+    ],
+)
+def test_a_dead_state_is_found(path: str, use: str) -> None:
+    alive = {"daemon/tiering/a.cc": "if (p == Copies::kRam) Set(Activity::kNone);\n"}
+    states = {"daemon/tiering/tables/piece.h": STATES}
+    findings = engine_rules.check_states_are_used(SourceTree.of(states | alive | {path: use}))
+    assert [(finding.rule, finding.text.split()[-1]) for finding in findings] == [("dead-state", "Copies::kLost")]
+    used = {"daemon/tiering/b.cc": "case Copies::kLost: return Copies::kRam;\n"}
+    assert engine_rules.check_states_are_used(SourceTree.of(states | alive | used)) == []
+
+
+def test_an_engine_thread_that_reads_the_host_is_found() -> None:
+    body = "void Turn() { // RefreshHost()\n  arena.RefreshHost();\n}\n"
+    paths = ["daemon/memory/a.cc", "daemon/session/a.cc", "daemon/tiering/a.cc", "tests/unit/memory/a_test.cc"]
+    findings = engine_rules.check_host_is_read_in_memory(SourceTree.of(dict.fromkeys(paths, body)))
+    assert [finding.path for finding in findings] == ["daemon/session/a.cc", "daemon/tiering/a.cc"]
+    assert findings[0].line == 2 and findings[0].text.startswith("Turn ")
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for (JobState* job : tables.jobs.open()) job->Visit();",
+        "for (JobState* job :\n       tables_.jobs().open()) {}",
+        "std::ranges::any_of(tables.jobs.open(), f);",
+        "tables.jobs.ForEach([](JobState& job) {});",
+    ],
+)
+def test_a_visit_of_every_job_is_found_by_function(loop: str) -> None:
+    bad = SourceTree.of({"daemon/tiering/a.cc": f"void Fine() {{}}\nvoid Turn() {{\n  {loop}\n}}\n"})
+    findings = engine_rules.check_loops_over_jobs(bad)
+    assert rules(findings) == [("all-jobs", "daemon/tiering/a.cc")] and findings[0].text.startswith("Turn ")
+
+
+def test_the_number_of_jobs_may_be_asked() -> None:
+    good = SourceTree.of(
+        {"daemon/tiering/a.cc": "bool One() { return jobs.open().size() == 1 || Each(file.open()); }\n"}
+    )
+    assert engine_rules.check_loops_over_jobs(good) == []
 
 
 def test_the_tree_holds_what_git_would_and_no_binaries(tmp_path: pathlib.Path) -> None:

@@ -8,6 +8,8 @@ import tomllib
 from collections.abc import Callable
 from typing import Any
 
+import compiler_rules
+import engine_rules
 import layer_rules
 import name_rules
 import pytest
@@ -34,6 +36,11 @@ RULES: dict[str, Callable[[SourceTree], list[Finding]]] = {
     "sources are built": registration_rules.check_sources_are_built,
     "python tests are collected": registration_rules.check_python_tests_are_collected,
     "headers are included": registration_rules.check_headers_are_included,
+    "conversions warn": compiler_rules.check_conversions_warn,
+    "tidy measures functions": compiler_rules.check_tidy_measures_functions,
+    "states are used": engine_rules.check_states_are_used,
+    "the host is read in memory": engine_rules.check_host_is_read_in_memory,
+    "loops over jobs": engine_rules.check_loops_over_jobs,
 }
 
 
