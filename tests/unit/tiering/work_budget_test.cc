@@ -357,5 +357,45 @@ TEST(WorkBudget, ATensorOfTerabytesIsCreatedAndFreedInATurn) {
   EXPECT_LT(world.engine->Snapshot().turn_work_max, kPieces / 256);
 }
 
+// A request that is not to wait for its own session's leases is held against all of them.
+TEST(WorkBudget, OwnLeasesThatARequestIsHeldAgainstAreCounted) {
+  constexpr uint64_t kLeases = 4000;
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  const SessionId reader = world.OpenSession(job);
+  world.Put(session, 1, 5000, 1, proto::kFlagShared);
+  world.Put(session, 2, 5000, 1, proto::kFlagShared);
+  const std::vector<proto::RequestItem> items(kLeases / 4, {2, 0, 0, 0});
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(world.Ask(session, Op::kAcquire, items, proto::kFlagShared).code, Code::kOk);
+  }
+  ASSERT_EQ(world.Acquire(reader, 1, proto::kFlagShared).code, Code::kOk);
+  world.Turns(4);
+  ASSERT_LT(world.engine->Snapshot().turn_work_max, kLeases);
+  const uint32_t flags = proto::kFlagShared | proto::kFlagWrite | proto::kFlagNoWaitOwn;
+  const proto::RequestItem item{1, 0, 0, 0};
+  for (uint64_t sequence = 100; sequence < 132; ++sequence) {
+    world.engine->Submit(session,
+                         {.sequence = sequence, .op = Op::kAcquire, .flags = flags, .items = {&item, 1}, .text = {}});
+  }
+  EXPECT_TRUE(world.engine->Turn(world.now)) << "some of them go on in the next turn";
+  EXPECT_GE(world.engine->Snapshot().turn_work_max, kLeases);
+  EXPECT_LE(world.engine->Snapshot().turn_work_max, WorkUnits{}.all());
+}
+
+TEST(WorkBudget, EachMessageIsChargedByItsItems) {
+  World world;
+  const SessionId session = world.Open();
+  world.Put(session, 1, 5000);
+  world.Turns(4);
+  const std::vector<proto::RequestItem> items(proto::kItemsPerRequestMax, {1, 0, 0, 0});
+  uint64_t taken = 0;
+  for (; taken < 20 && world.engine->TakesRequests(); ++taken) {
+    world.engine->Submit(session, {.sequence = 100 + taken, .op = Op::kPrefetch, .items = items, .text = {}});
+  }
+  EXPECT_LT(taken, 20u) << "what arrives in one turn is bounded";
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
