@@ -96,6 +96,8 @@ Step CaptureTensor(Tables& tables, Waiter& waiter, ManifestCapture* capture) {
     if (piece == 0) BeginTensor(tensor, capture);
     CapturePiece(captured, *waiter.job, capture);
   }
+  // It is asked whether any of them is of another session (MixedForOthers).
+  if (!tables.work.TrySpend(tables.updates.CountOf(ref.index))) return Step::kEndOfTurn;
   // Two sessions' tensors of one id would become one after a resume.
   if (tensor.space != 0 && !capture->session_ids.insert(tensor.id).second) return Step::kTwice;
   EndTensor(tables, tables.AskerOf(waiter), ref, capture);

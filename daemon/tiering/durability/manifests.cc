@@ -108,7 +108,7 @@ bool EndCapturedUpdates(Tables& tables, const storage::ManifestResult& result) {
   for (; commit.ended < commit.tensors.size(); ++commit.ended) {
     if (!tables.work.TrySpend()) return false;
     const TensorRef tensor = commit.tensors[commit.ended];
-    if (tables.Alive(tensor)) EndCaptured(tables, tensor.index, result.cookie);
+    if (tables.Alive(tensor)) EndCaptured(tables, tensor.index, commit.session, result.cookie);
   }
   return true;
 }
@@ -240,6 +240,7 @@ Outcome StartManifest(Tables& tables, Waiter& waiter) {
   tables.manifests.StartCommit(persist.cookie, {.key = job.key,
                                                 .holds = job.manifest.id(),
                                                 .waiter = waiter.number,
+                                                .session = waiter.session_index,
                                                 .own = capture->own,
                                                 .tensors = std::move(capture->tensors)});
   tables.ports.manifests->StartPut(persist.cookie, job.key, std::move(capture->writer).Take());
@@ -366,8 +367,7 @@ namespace {
 void StartErase(Tables& tables, const std::string& key, uint64_t holds) {
   TIER_CHECK(tables.ports.manifests != nullptr, "a manifest of job {} without a store", key);
   const uint64_t cookie = tables.manifests.NewCookie();
-  tables.manifests.StartCommit(cookie,
-                               ManifestCommit{.key = key, .holds = holds, .waiter = 0, .erase = true, .tensors = {}});
+  tables.manifests.StartCommit(cookie, ManifestCommit{.key = key, .holds = holds, .erase = true, .tensors = {}});
   tables.ports.manifests->StartErase(cookie, key);
 }
 

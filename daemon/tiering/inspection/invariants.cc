@@ -158,7 +158,7 @@ void CheckTensors(const Tables& tables, Count* count) {
     if (tables.updates.FindBroken(TensorIndex{i}) != kNoUpdate) ++torn[i];
     TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} tears of {}", tensor.id, torn[i],
                tensor.torn_count);
-    TIER_CHECK(tensor.updates == kNoUpdate || (tensor.has(kVisible) && !tensor.has(kDetached)),
+    TIER_CHECK(tensor.updates == kNoUpdateList || (tensor.has(kVisible) && !tensor.has(kDetached)),
                "tensor {} has updates and flags {}", tensor.id, tensor.flags);
     TIER_CHECK(!tensor.has(kUnnamed) || !tensor.has(kVisible | kDetached), "tensor {} has no name and flags {}",
                tensor.id, tensor.flags);
@@ -236,10 +236,9 @@ void CheckExtents(const Tables& tables, Count* count) {
 void CheckUpdatesOf(const Tables& tables, const SessionState& session) {
   for (UpdateIndex index = tables.updates.FirstOfSession(session.index); index != kNoUpdate;
        index = tables.updates[index].next_of_session) {
-    const Tensor& tensor = tables.tensors[tables.updates[index].tensor];
     const bool known = tables.sessions.Find(session.id) == &session;
-    TIER_CHECK(session.record.job == tensor.job && known == !session.ending(),
-               "an update of tensor {} in session index {}", tensor.id, session.index);
+    TIER_CHECK(session.record.job == tables.updates.JobOf(index) && known == !session.ending(),
+               "update {} in session index {}", static_cast<uint32_t>(index), session.index);
   }
 }
 
@@ -293,10 +292,10 @@ void CheckMetadata(const Tables& tables) {
     if (tensor.job == kNoJob) continue;
     add(tables.JobOf(tensor), MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
     add(tables.JobOf(tensor), MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(TensorIndex{i})));
-    for (UpdateIndex each = tensor.updates; each != kNoUpdate; each = tables.updates[each].next_of_tensor) {
-      add(tables.JobOf(tensor), MetadataKind::kUpdates, UpdateCost(tensor.piece_count));
-    }
   }
+  tables.updates.ForEach([&](const UpdateList& list) {
+    add(tables.jobs.At(list.job), MetadataKind::kUpdates, UpdateCost(list.piece_count));
+  });
   tables.sessions.ForEach([&](const SessionState& session) {
     add(*session.job, MetadataKind::kAnswers, session.unread.bytes());
     for (LeaseIndex index = session.record.leases; index != kNoLease; index = tables.leases[index].next) {

@@ -77,8 +77,10 @@ bool TooManyRanges(const Tables& tables, const WaitItem& item) {
 ConflictCheck CheckSwap(const Tables& tables, const Ask& ask, uint32_t index) {
   const WaitItem& item = ask.items[index];
   const PieceRange range{item.first_piece, item.piece_count};
+  const uint64_t before = tables.updates.visits();
   const SessionState* const swapper = SwapperOf(tables, item.tensor.index, range, ask.session);
-  if (swapper == nullptr) return {};
+  const auto visits = static_cast<uint32_t>(tables.updates.visits() - before);
+  if (swapper == nullptr) return {.updates_scanned = visits};
   const PieceRange all{0, tables.tensors[item.tensor.index].piece_count};
   uint32_t scanned = 0;
   const bool holds = !swapper->ending() && HoldsPartOf(tables, *ask.session, item.tensor.index, all, &scanned);
@@ -86,7 +88,8 @@ ConflictCheck CheckSwap(const Tables& tables, const Ask& ask, uint32_t index) {
           .cause = ConflictCause::kUpdate,
           .item = index,
           .piece = item.first_piece,
-          .leases_scanned = scanned};
+          .leases_scanned = scanned,
+          .updates_scanned = visits};
 }
 
 // ConflictOutcome on the tensor as a whole: kReady, kBlocked or kRefused.
@@ -134,13 +137,13 @@ ConflictCheck CheckPieceConflicts(const Tables& tables, const Ask& ask, uint32_t
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     const Piece& piece = tables.PieceOf(tensor, k);
     const ConflictCause cause = CauseOf(tables, ask, item, piece, &scanned);
-    if (cause != ConflictCause::kNone) return {ConflictOutcome::kBlocked, cause, index, k, scanned};
+    if (cause != ConflictCause::kNone) return {ConflictOutcome::kBlocked, cause, index, k, scanned, 0};
     if (!NeedsRoom(ask, item, tensor, piece)) continue;
     if (piece.has(kCorrupt) && !Overwritten(ask, item, tensor, piece)) {
-      return {ConflictOutcome::kRefused, ConflictCause::kNone, index, k, scanned};
+      return {ConflictOutcome::kRefused, ConflictCause::kNone, index, k, scanned, 0};
     }
     if (found.outcome == ConflictOutcome::kReady)
-      found = {ConflictOutcome::kNeedsRoom, ConflictCause::kNone, index, k, 0};
+      found = {ConflictOutcome::kNeedsRoom, ConflictCause::kNone, index, k, 0, 0};
   }
   found.leases_scanned = scanned;
   return found;
@@ -163,11 +166,14 @@ ConflictCheck CheckConflicts(const Tables& tables, const Ask& ask) {
   ConflictCheck found;
   for (uint32_t i = 0; i < ask.items.size(); ++i) {
     ConflictCheck check = CheckTensorConflicts(tables, ask, i);
+    found.updates_scanned += check.updates_scanned;
     if (check.outcome == ConflictOutcome::kReady && ask.op != Op::kFree) check = CheckPieceConflicts(tables, ask, i);
     check.leases_scanned += found.leases_scanned;
+    check.updates_scanned = found.updates_scanned;
     if (check.outcome == ConflictOutcome::kBlocked || check.outcome == ConflictOutcome::kRefused) return check;
     if (found.outcome == ConflictOutcome::kReady) found = check;
     found.leases_scanned = check.leases_scanned;
+    found.updates_scanned = check.updates_scanned;
   }
   return found;
 }
@@ -180,7 +186,12 @@ ConflictCheck CheckConflictAt(const Tables& tables, const Ask& ask, uint32_t ind
   const Piece& piece = tables.PieceOf(tables.tensors[item.tensor.index], number);
   const ConflictCause cause = CauseOf(tables, ask, item, piece, &scanned);
   const bool blocked = cause != ConflictCause::kNone;
-  return {blocked ? ConflictOutcome::kBlocked : ConflictOutcome::kReady, cause, index, number, scanned};
+  return {blocked ? ConflictOutcome::kBlocked : ConflictOutcome::kReady,
+          cause,
+          index,
+          number,
+          scanned,
+          whole.updates_scanned};
 }
 
 Ask AskOf(const Tables& tables, const Waiter& waiter) {

@@ -42,10 +42,14 @@ struct ConflictCheck {
   ConflictCause cause = ConflictCause::kNone;
   uint32_t item = 0;  // Where the conflict is, or what the refusal is about.
   uint32_t piece = 0;
-  uint32_t leases_scanned = 0;  // Leases of the asking session that were looked at, beside the pieces.
+  // What was looked at beside the pieces: leases of the asking session, and records of updates.
+  uint32_t leases_scanned = 0;
+  uint32_t updates_scanned = 0;
 };
 // Units of work that a check took in addition to those for the pieces.
-inline uint32_t CostOfLeasesScanned(const ConflictCheck& check) { return check.leases_scanned / 8; }
+inline uint32_t CostOfRecordsScanned(const ConflictCheck& check) {
+  return check.leases_scanned / 8 + check.updates_scanned;
+}
 ConflictCheck CheckConflicts(const Tables& tables, const Ask& ask);
 // Checks that one piece only: tells for less work whether the conflict found there before is still there.
 ConflictCheck CheckConflictAt(const Tables& tables, const Ask& ask, uint32_t item, uint32_t piece);

@@ -8,17 +8,9 @@
 namespace tier::tiering {
 namespace {
 
-constexpr uint32_t kSettleCost = 4;  // Units of work: a record goes, and its bitmaps with it.
-
-// Units of work: a record is broken. Of a sharded tensor it is compared with all others.
-uint32_t BreakCost(const Tables& tables, TensorIndex tensor) {
-  uint32_t cost = kSettleCost;
-  if (!tables.tensors[tensor].has(kSharded)) return cost;
-  for (UpdateIndex each = tables.updates.FirstOf(tensor); each != kNoUpdate;
-       each = tables.updates[each].next_of_tensor) {
-    ++cost;
-  }
-  return cost;
+// Charges what was looked at since `before`.
+void ChargeVisits(Tables& tables, uint64_t before) {
+  tables.work.Charge(static_cast<uint32_t>(tables.updates.visits() - before));
 }
 
 PieceRange PiecesOf(const Lease& lease) { return {lease.first_piece, lease.piece_count}; }
@@ -73,7 +65,9 @@ std::optional<Refusal> UnfinishedRefusal(const Tables& tables, const Lease& leas
 void NoteShard(Tables& tables, const Lease& lease) {
   const uint64_t number = tables.sessions.At(lease.session).record.step;
   const UpdateIndex index = tables.updates.Open(lease.tensor, lease.session);
-  tables.work.Charge(tables.updates.AddToShard(index, number, {lease.offset, lease.offset + lease.length}));
+  const uint64_t before = tables.updates.visits();
+  tables.updates.AddToShard(index, number, {lease.offset, lease.offset + lease.length});
+  ChargeVisits(tables, before);
 }
 
 void NoteChanged(Tables& tables, const Lease& lease) {
@@ -106,24 +100,22 @@ void NoteSwapped(Tables& tables, const Lease& lease, const SwapPart& part) {
 
 bool SwapsAnyOf(const Update& update, PieceRange pieces) { return update.swapping() && update.swap.Overlaps(pieces); }
 
-// Whose update of the tensor is the first for which `counts(index)` holds; null: there is none.
-template <typename Counts>
-const SessionState* UpdaterOf(const Tables& tables, TensorIndex tensor, Counts counts) {
-  UpdateIndex index = tables.updates.FirstOf(tensor);
-  while (index != kNoUpdate && !counts(index)) index = tables.updates[index].next_of_tensor;
+// Whose update it is; null: there is none.
+const SessionState* UpdaterOf(const Tables& tables, UpdateIndex index) {
   return index == kNoUpdate ? nullptr : &tables.sessions.At(tables.updates[index].session);
 }
 
 // What has to be rewritten when the session does not finish the update. Empty: what it changed was of an earlier step.
 PieceRange UnfinishedOf(const Tables& tables, UpdateIndex index) {
   const Update& update = tables.updates[index];
-  return tables.updates.HasChanged(index) ? PieceRange{0, tables.tensors[update.tensor].piece_count} : update.swap;
+  const TensorIndex tensor = tables.updates.TensorOf(index);
+  return tables.updates.HasChanged(index) ? PieceRange{0, tables.tensors[tensor].piece_count} : update.swap;
 }
 
 // The session has ended. Its shard stays, in step with all others or torn with them.
 void Break(Tables& tables, UpdateIndex index) {
-  const TensorIndex tensor = tables.updates[index].tensor;
-  const bool mixed = !tables.updates[index].shard.empty() && !tables.updates.InStep(tensor);
+  const TensorIndex tensor = tables.updates.TensorOf(index);
+  const bool mixed = tables.updates.HasShard(index) && !tables.updates.InStep(tensor);
   const PieceRange torn = mixed ? PieceRange{0, tables.tensors[tensor].piece_count} : UnfinishedOf(tables, index);
   if (mixed) {
     tables.updates.Remove(index);
@@ -137,16 +129,15 @@ void Break(Tables& tables, UpdateIndex index) {
 template <typename Pay>
 bool BreakEndingOf(Tables& tables, TensorIndex index, Pay pay) {
   if (!tables.updates.any_ending()) return true;
-  for (UpdateIndex each = tables.updates.FirstOf(index); each != kNoUpdate;) {
-    if (!tables.updates.ending(each)) {
-      each = tables.updates[each].next_of_tensor;
-      continue;
-    }
-    if (!pay()) return false;
-    Break(tables, each);
-    each = tables.updates.FirstOf(index);  // With a tear others of its records may have gone.
-  }
-  return true;
+  const uint64_t before = tables.updates.visits();
+  bool all = true;
+  tables.updates.VisitEnding(index, [&](UpdateIndex each) {
+    all = pay();
+    if (all) Break(tables, each);
+    return all;
+  });
+  ChargeVisits(tables, before);
+  return all;
 }
 
 }  // namespace
@@ -175,7 +166,7 @@ void NoteSeal(Tables& tables, const Lease& lease, const SwapPart& part) {
   if (lease.length == tensor.size && !part.more) return EndUpdates(tables, lease.tensor);
   // Updates of ended sessions are broken first, so that this seal counts as a rewrite of their torn pieces.
   BreakEndingOf(tables, lease.tensor, [&] {
-    tables.work.Charge(BreakCost(tables, lease.tensor));
+    tables.work.Charge(kEndUpdateCost);
     return true;
   });
   const UpdateIndex broken = tables.updates.FindBroken(lease.tensor);
@@ -191,10 +182,9 @@ void NoteSeal(Tables& tables, const Lease& lease, const SwapPart& part) {
 }
 
 void EndUpdates(Tables& tables, TensorIndex index) {
-  Tensor& tensor = tables.tensors.Edit(index);
-  if (tensor.updates == kNoUpdate) return;
+  if (!tables.updates.HasAny(index)) return;
   if (tables.updates.FindBroken(index) != kNoUpdate) RemoveTear(tables, index);
-  while (tensor.updates != kNoUpdate) tables.updates.Remove(tensor.updates);
+  EndAllUpdates(tables, index);
   tables.waits.OnTensorChanged(index);
 }
 
@@ -204,7 +194,7 @@ void EndStep(Tables& tables, const SessionState& session) {
 }
 
 void SettleEndedSteps(Tables& tables) {
-  while (tables.updates.any_to_settle() && tables.work.TrySpend(kSettleCost)) tables.updates.SettleOne();
+  while (tables.updates.any_to_settle() && tables.work.TrySpend(kEndUpdateCost)) tables.updates.SettleOne();
   tables.turn.NoteProgress(tables.updates.any_to_settle());
 }
 
@@ -220,11 +210,10 @@ bool BreakUpdates(Tables& tables, const SessionState& session) {
   for (;;) {
     const UpdateIndex index = tables.updates.FirstOfSession(session.index);
     if (index == kNoUpdate) return true;
-    const TensorIndex tensor = tables.updates[index].tensor;
-    if (!tables.work.TrySpend(BreakCost(tables, tensor))) return false;
-    // Its own namespace goes with it: its tensors are asked for by no one any more.
-    const bool own = tables.tensors[tensor].space == static_cast<uint64_t>(session.id);
-    if (own) {
+    if (!tables.work.TrySpend(kEndUpdateCost)) return false;
+    const TensorIndex tensor = tables.updates.TensorOf(index);
+    // Its own namespace goes with it: no session asks for its tensors any more.
+    if (tensor == kNoTensor || tables.tensors[tensor].space == static_cast<uint64_t>(session.id)) {
       tables.updates.Remove(index);
     } else {
       Break(tables, index);
@@ -233,7 +222,7 @@ bool BreakUpdates(Tables& tables, const SessionState& session) {
 }
 
 bool BreakEnding(Tables& tables, TensorIndex index) {
-  return BreakEndingOf(tables, index, [&] { return tables.work.TrySpend(BreakCost(tables, index)); });
+  return BreakEndingOf(tables, index, [&] { return tables.work.TrySpend(kEndUpdateCost); });
 }
 
 void TearRange(Tables& tables, const SessionState& session, const WaitItem& item) {
@@ -256,22 +245,28 @@ void MarkTorn(Tables& tables, TensorIndex index, PieceRange pieces) {
 const SessionState* LiveSwapperOf(const Tables& tables, TensorIndex index, PieceRange pieces,
                                   const SessionState& session) {
   if (!tables.tensors[index].has(kSwapping)) return nullptr;
-  return UpdaterOf(tables, index, [&](UpdateIndex each) {
+  const UpdateIndex found = tables.updates.FindSwapIf(index, [&](UpdateIndex each) {
     const Update& update = tables.updates[each];
     return update.session != session.index && !tables.updates.ending(each) && SwapsAnyOf(update, pieces);
   });
+  return UpdaterOf(tables, found);
 }
 
 const SessionState* SwapperOf(const Tables& tables, TensorIndex index, PieceRange pieces, const SessionState* session) {
   if (!MayHaveSwapper(tables, index)) return nullptr;
-  const bool mixed =
-      tables.updates.any_ending() && tables.tensors[index].has(kSharded) && !tables.updates.InStep(index);
-  return UpdaterOf(tables, index, [&](UpdateIndex each) {
-    const Update& update = tables.updates[each];
-    if (session != nullptr && update.session == session->index) return false;
-    const bool tears = tables.updates.HasChanged(each) || (mixed && !update.shard.empty());
-    return SwapsAnyOf(update, pieces) || (tables.updates.ending(each) && tears);
+  const auto of_another = [&](UpdateIndex each) {
+    return session == nullptr || tables.updates[each].session != session->index;
+  };
+  UpdateIndex found = tables.updates.FindSwapIf(
+      index, [&](UpdateIndex each) { return of_another(each) && SwapsAnyOf(tables.updates[each], pieces); });
+  if (found != kNoUpdate || !tables.updates.any_ending()) return UpdaterOf(tables, found);
+  const bool mixed = !tables.updates.InStep(index);
+  tables.updates.VisitEnding(index, [&](UpdateIndex each) {
+    const bool tears = tables.updates.HasChanged(each) || (mixed && tables.updates.HasShard(each));
+    if (tears && of_another(each)) found = each;
+    return found == kNoUpdate;
   });
+  return UpdaterOf(tables, found);
 }
 
 bool HasUnfinishedSwap(const Tables& tables, TensorIndex index, const SessionState& session) {
@@ -285,23 +280,20 @@ void CaptureUpdate(Tables& tables, const SessionState& session, TensorIndex inde
   if (own != kNoUpdate) tables.updates.SetCommit(own, commit);
 }
 
-void EndCaptured(Tables& tables, TensorIndex index, uint64_t commit) {
-  for (UpdateIndex each = tables.updates.FirstOf(index); each != kNoUpdate;) {
-    const UpdateIndex next = tables.updates[each].next_of_tensor;
-    const bool captured = tables.updates[each].open && tables.updates[each].commit == commit;
-    const bool awaited = captured && tables.updates.ending(each);
-    if (captured) tables.updates.EndChanged(each);
-    if (awaited) tables.waits.OnTensorChanged(index);
-    each = next;
-  }
+void EndCaptured(Tables& tables, TensorIndex index, uint16_t session, uint64_t commit) {
+  const UpdateIndex own = tables.updates.Find(index, session);
+  if (own == kNoUpdate || tables.updates[own].commit != commit) return;
+  const bool awaited = tables.updates.ending(own);
+  tables.updates.EndChanged(own);
+  if (awaited) tables.waits.OnTensorChanged(index);
 }
 
 bool MixedForOthers(const Tables& tables, TensorIndex index, const SessionState& session) {
-  if (tables.tensors[index].has(kSharded) && !tables.updates.InStep(index)) return true;
+  if (!tables.updates.InStep(index)) return true;
   const auto by_another = [&](UpdateIndex each) {
     return tables.updates[each].session != session.index && tables.updates.HasChanged(each);
   };
-  return UpdaterOf(tables, index, by_another) != nullptr;
+  return tables.updates.FindIf(index, by_another) != kNoUpdate;
 }
 
 }  // namespace tier::tiering

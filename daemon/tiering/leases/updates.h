@@ -65,15 +65,16 @@ const SessionState* LiveSwapperOf(const Tables& tables, TensorIndex index, Piece
 const SessionState* SwapperOf(const Tables& tables, TensorIndex index, PieceRange pieces, const SessionState* session);
 // SwapperOf may find one: a cheap question that most requests need not go beyond.
 inline bool MayHaveSwapper(const Tables& tables, TensorIndex index) {
-  return tables.tensors[index].has(kSwapping) || tables.updates.any_ending();
+  return tables.tensors[index].has(kSwapping) || (tables.updates.any_ending() && tables.updates.HasAny(index));
 }
 bool HasUnfinishedSwap(const Tables& tables, TensorIndex index, const SessionState& session);
 
 // A manifest of the session is about to be committed: the session's changes by hand in the tensor until now are
-// finished with that commit, if none is added meanwhile.
+// finished with that commit, if none is added meanwhile. `session`: the index of that session.
 void CaptureUpdate(Tables& tables, const SessionState& session, TensorIndex index, uint64_t commit);
-void EndCaptured(Tables& tables, TensorIndex index, uint64_t commit);
-// Other sessions have unfinished updates of the tensor, or ranks have written it in different steps.
+void EndCaptured(Tables& tables, TensorIndex index, uint16_t session, uint64_t commit);
+// Other sessions have unfinished updates of the tensor, or ranks have written it in different steps. Goes over its
+// records.
 bool MixedForOthers(const Tables& tables, TensorIndex index, const SessionState& session);
 
 }  // namespace tier::tiering

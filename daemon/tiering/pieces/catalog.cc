@@ -8,6 +8,8 @@
 namespace tier::tiering {
 namespace {
 
+constexpr uint32_t kEndedAtOnceMax = 16;  // Records of updates.
+
 TensorKey KeyOf(const Tensor& tensor) { return {tensor.job, tensor.space, tensor.id}; }
 
 // The head of the tensor's namespace, which is still there.
@@ -202,7 +204,7 @@ void Detach(Tables& tables, TensorIndex index) {
     tables.JobOf(tensor).pages.RemoveLogical(PagesOf(tensor.size));
   }
   if (!tensor.has(kVisible)) CountCreated(tables, tensor);
-  while (tensor.updates != kNoUpdate) tables.updates.Remove(tensor.updates);
+  EndAllUpdates(tables, index);
   if (tensor.torn()) {
     --tables.jobs.Edit(tables.JobOf(tensor)).counters.torn_count;
     tensor.torn_count = 0;
@@ -250,6 +252,24 @@ bool ContinueFree(Tables& tables, TensorIndex index) {
   }
   tables.tensors.ClearPieces(index);  // What is left is reached through its transfers.
   if (tensor.transfer_count == 0) ReleaseTensor(tables, index);
+  return true;
+}
+
+void EndAllUpdates(Tables& tables, TensorIndex index) {
+  if (!tables.updates.HasAny(index)) return;
+  JobState& job = tables.JobOf(tables.tensors[index]);
+  // The request that ends many of them does not wait for their records, and a prepaid attempt has not paid for them.
+  const bool few = tables.updates.CountOf(index) <= kEndedAtOnceMax && !tables.work.prepaid();
+  const UpdateListIndex ended = tables.updates.EndList(index);
+  if (few && ContinueEndUpdates(tables, ended)) return;
+  job.frees.AddUpdates(ended);
+  tables.jobs.NoteFrees(job);
+}
+
+bool ContinueEndUpdates(Tables& tables, UpdateListIndex index) {
+  do {
+    if (!tables.work.TrySpend(kEndUpdateCost)) return false;
+  } while (tables.updates.RemoveEnded(index));
   return true;
 }
 

@@ -14,6 +14,8 @@ namespace tier::tiering {
 // the job has a manifest, among whose extents that one is looked up.
 inline constexpr uint32_t kFreeCost = 4;
 inline constexpr uint32_t kUnuseCost = 4;
+// To remove the record of an update: it leaves the lists of its tensor and its session, and a hash table.
+inline constexpr uint32_t kEndUpdateCost = 8;
 
 TensorIndex FindTensor(const Tables& tables, const SessionState& session, uint64_t id, bool shared);
 // Whether any namespace of the job has a tensor of this id.
@@ -42,6 +44,11 @@ uint64_t DetachAll(Tables& tables, std::span<const WaitItem> items);
 void FinishDetached(Tables& tables, TensorIndex index);
 // Continues to free the pieces. True: none is left. REQUIRES: detached, no leases.
 bool ContinueFree(Tables& tables, TensorIndex index);
+// All updates of the tensor end: their records count no more. Removes as many of them as this turn allows, and leaves
+// the rest to deferred_free.
+void EndAllUpdates(Tables& tables, TensorIndex index);
+// Continues to remove the records of updates that have ended. True: none is left, and the list is gone.
+bool ContinueEndUpdates(Tables& tables, UpdateListIndex index);
 // The transfer of a freed piece ended.
 void FinishFreedPiece(Tables& tables, PieceId id);
 // This session is still creating the tensor.

@@ -15,6 +15,13 @@ void ContinueFreedTensors(Tables& tables, JobState& job) {
   }
 }
 
+void ContinueEndedUpdates(Tables& tables, JobState& job) {
+  while (!job.frees.updates().empty()) {
+    if (!ContinueEndUpdates(tables, job.frees.updates().front())) return;
+    job.frees.EndOldestUpdates();
+  }
+}
+
 void ContinueFreesOf(Tables& tables, JobState& job) {
   ContinueFreedTensors(tables, job);
   while (job.frees.any_namespace() && !tables.work.exhausted()) {
@@ -29,6 +36,7 @@ void ContinueFreesOf(Tables& tables, JobState& job) {
     tables.work.TrySpend();
     Detach(tables, freed.head);  // Moves the head on.
   }
+  ContinueEndedUpdates(tables, job);  // Last: they hold none of the memory that requests wait for.
   if (!job.frees.any()) return;
   tables.jobs.NoteFrees(job);
   tables.turn.NoteProgress();

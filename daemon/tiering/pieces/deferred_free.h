@@ -1,5 +1,6 @@
-// Deferred free: namespaces of ended sessions and jobs, and freed tensors of very many pieces. No request can name
-// these tensors any more, and there may be millions: a bounded number is freed in each turn. Engine thread only.
+// Deferred free: namespaces of ended sessions and jobs, freed tensors of very many pieces, and the records of updates
+// that have ended together. No request can name these tensors any more, none asks for these records, and there may be
+// millions: a bounded number is freed in each turn. Engine thread only.
 //
 // Until a tensor is freed it is like any other in the books of its job, which stays until its pending frees are done.
 // Its memory counts as coming.

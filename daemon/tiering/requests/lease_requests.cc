@@ -286,7 +286,9 @@ bool ItemsOverlap(Tables& tables) {
 // pieces in each message: when the turn has no work left, the request waits for the next one (none).
 std::optional<ConflictCheck> CheckWithinBudget(Tables& tables, const Ask& ask) {
   if (!tables.work.TrySpend(CostOf(tables, ask))) return std::nullopt;
-  return CheckConflicts(tables, ask);
+  const ConflictCheck found = CheckConflicts(tables, ask);
+  tables.work.Charge(CostOfRecordsScanned(found));
+  return found;
 }
 
 }  // namespace

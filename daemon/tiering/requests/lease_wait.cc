@@ -101,7 +101,7 @@ bool StillBlocked(Tables& tables, Waiter& waiter, Conflict* conflict) {
   const Ask ask = AskOf(tables, waiter);
   const ConflictCheck there = CheckConflictAt(tables, ask, conflict->at.item, conflict->at.piece);
   conflict->blocked = there.outcome == ConflictOutcome::kBlocked;
-  tables.work.Charge(CostOfLeasesScanned(there));
+  tables.work.Charge(CostOfRecordsScanned(there));
   // That is all there is to know, except for a writer, whose claims may have gone with another's, and for a request
   // that does not wait for its own session's leases.
   if (conflict->blocked && there.cause != ConflictCause::kLease && !Has(ask, proto::kFlagNoWaitOwn)) {
@@ -191,7 +191,7 @@ Outcome AdvanceLease(Tables& tables, Waiter& waiter, const ConflictCheck* known)
     if (std::optional<Refusal> refusal = PlaceRefusal(tables, ask)) return Refused(*std::move(refusal), 0);
   }
   const ConflictCheck found = known != nullptr ? *known : CheckConflicts(tables, ask);
-  tables.work.Charge(CostOfLeasesScanned(found));
+  if (known == nullptr) tables.work.Charge(CostOfRecordsScanned(found));
   if (found.outcome == ConflictOutcome::kRefused) return Refused(RefusalOf(tables, ask, found), found.item);
   if (found.outcome == ConflictOutcome::kBlocked) return OnLeaseConflict(tables, waiter, wait, found);
   const bool fits = LeasesFit(tables, ask);
@@ -210,7 +210,7 @@ Outcome AdvanceFree(Tables& tables, Waiter& waiter) {
   if (StillBlocked(tables, waiter, &wait->conflict)) return Waits();
   const Ask ask = AskOf(tables, waiter);
   const ConflictCheck found = CheckConflicts(tables, ask);
-  tables.work.Charge(CostOfLeasesScanned(found));
+  tables.work.Charge(CostOfRecordsScanned(found));
   if (found.outcome == ConflictOutcome::kRefused) return Refused(RefusalOf(tables, ask, found), found.item);
   return found.outcome == ConflictOutcome::kBlocked ? OnConflict(tables, waiter, &wait->conflict, found) : Ready();
 }

@@ -49,7 +49,10 @@ std::optional<Refusal> ReleaseItem(Tables& tables, LeaseIndex index, const Reque
   }
   const uint64_t tensor = tables.tensors[tables.leases[index].tensor].id;
   std::optional<Refusal> wrong;
-  if (of_swap) wrong = ReadSwapPart(tables, index, item, flags, &part);
+  if (of_swap) {
+    tables.work.Charge(tables.updates.SwapsOf(tables.leases[index].tensor));
+    wrong = ReadSwapPart(tables, index, item, flags, &part);
+  }
   if (ReleaseOne(tables, index, flags, part)) return wrong;
   return Refusal{
       Code::kStale,

@@ -245,7 +245,9 @@ void ExpireWaiters(Tables& tables) {
       tables.turn.NoteProgress();
       return;
     }
+    const uint64_t before = tables.updates.visits();
     RefuseWaiter(tables, waiter, DeadlineRefusal(tables, waiter), ItemAtDeadline(waiter));
+    tables.work.Charge(static_cast<uint32_t>(tables.updates.visits() - before));
   }
 }
 

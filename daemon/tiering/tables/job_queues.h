@@ -21,7 +21,7 @@ class PendingFrees {
   };
 
   bool any() const { return any_frees() || teardowns_ != 0; }
-  bool any_frees() const { return !namespaces_.empty() || !tensors_.empty(); }
+  bool any_frees() const { return !namespaces_.empty() || !tensors_.empty() || !updates_.empty(); }
 
   // REQUIRES: none of that space is pending.
   void AddNamespace(TensorIndex head, uint64_t space) {
@@ -50,6 +50,14 @@ class PendingFrees {
     tensors_.pop_front();
   }
 
+  // Lists of updates that have ended, with records that are still to be removed; oldest first.
+  const std::deque<UpdateListIndex>& updates() const { return updates_; }
+  void AddUpdates(UpdateListIndex list) { updates_.push_back(list); }
+  void EndOldestUpdates() {
+    CheckAny(updates_.size());
+    updates_.pop_front();
+  }
+
   // Sessions that are gone, with leases left.
   void StartTeardown() { ++teardowns_; }
   void EndTeardown() {
@@ -59,12 +67,13 @@ class PendingFrees {
 
  private:
   void CheckAny(size_t size) const {
-    TIER_CHECK(size != 0, "{} namespaces, {} tensors and {} teardowns are left", namespaces_.size(), tensors_.size(),
-               teardowns_);
+    TIER_CHECK(size != 0, "{} namespaces, {} tensors, {} lists of updates and {} teardowns are left",
+               namespaces_.size(), tensors_.size(), updates_.size(), teardowns_);
   }
 
   std::map<uint64_t, TensorIndex> namespaces_;  // By space: their first tensors.
   std::deque<TensorIndex> tensors_;
+  std::deque<UpdateListIndex> updates_;
   uint32_t teardowns_ = 0;
 };
 

@@ -28,6 +28,7 @@ struct ManifestCommit {
   std::string key;             // Of the job.
   uint64_t holds = 0;          // ManifestHolds::id that it changes.
   uint64_t waiter = 0;         // The waiter that it answers, if that still waits.
+  uint16_t session = 0;        // Index of the session that asked for it.
   bool erase = false;          // The job's manifest is erased and not replaced.
   bool own = false;            // It names tensors of sessions, which end with their sessions.
   bool sessions_gone = false;  // The last of these sessions ended before the store answered.

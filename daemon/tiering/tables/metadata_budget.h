@@ -39,9 +39,13 @@ namespace tier::tiering {
 constexpr uint64_t TensorCost(uint64_t piece_count) {
   return sizeof(Tensor) + 56 + piece_count * (sizeof(Piece) + sizeof(PieceId)) + SparseArrays::BytesMax(piece_count);
 }
-// Of an update, which has two bitmaps too. A checked bound: the table of updates charges for them itself.
+// Of an update, which has two bitmaps too, an entry in a hash table, and at worst a list of its own. Both sizes are
+// checked bounds: the table of updates charges for them itself.
 inline constexpr uint64_t kUpdateSizeMax = 112;
-constexpr uint64_t UpdateCost(uint64_t pieces) { return kUpdateSizeMax + 8 + 2 * PieceSets::BytesMax(pieces); }
+inline constexpr uint64_t kUpdateListSizeMax = 56;
+constexpr uint64_t UpdateCost(uint64_t pieces) {
+  return kUpdateSizeMax + 16 + kUpdateListSizeMax + 4 + 2 * PieceSets::BytesMax(pieces);
+}
 // Exclusive leases leave an update behind, or a sealed range.
 constexpr uint64_t LeaseCost(bool exclusive, uint64_t piece_count) {
   return sizeof(Lease) + 8 + (exclusive ? UpdateCost(piece_count) : 0);

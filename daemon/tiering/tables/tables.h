@@ -44,7 +44,7 @@ struct Tables {
                {.block = windows.window_size(WindowKind::kBlock), .slot = windows.window_size(WindowKind::kSlot)}),
         metadata(engine_options.metadata_bytes_per_uid_max),
         names(tensors, engine_options.hash_seed),
-        updates(tensors, jobs),
+        updates(tensors, jobs, engine_options.hash_seed),
         waits(pieces, tensors, engine_options.work.wake) {}
 
   const EngineOptions options;

@@ -27,8 +27,8 @@ inline constexpr uint8_t kAwaitedTensor = 1u << 4;  // A request waits or waited
 inline constexpr uint8_t kPartlySealed = 1u << 5;   // Not visible, and some ranges were sealed (TensorSlab).
 inline constexpr uint8_t kSharded = 1u << 6;  // Created as sharded: sessions divide it, step by step (update_table.h).
 
-enum class UpdateIndex : uint32_t {};
-inline constexpr UpdateIndex kNoUpdate{UINT32_MAX};
+enum class UpdateListIndex : uint32_t {};
+inline constexpr UpdateListIndex kNoUpdateList{UINT32_MAX};
 
 struct Tensor {
   JobIndex job = kNoJob;
@@ -47,7 +47,7 @@ struct Tensor {
   uint32_t torn_count = 0;       // Torn pieces, and one for a broken update; if not 0 it answers TORN.
   TensorIndex next = kNoTensor;  // In its namespace.
   TensorIndex previous = kNoTensor;
-  UpdateIndex updates = kNoUpdate;  // Head of its list. Only the UpdateTable changes it.
+  UpdateListIndex updates = kNoUpdateList;  // Only the UpdateTable changes it.
   uint8_t flags = 0;
 
   bool has(uint8_t flag) const { return (flags & flag) != 0; }

@@ -10,6 +10,8 @@
 //   requests that were submitted although TakesRequests said no: the last ones of a session that ends;
 //   the rest of a session's releases, before such a request of the session (FinishReleases);
 //   updates of dead sessions to break before a part of their tensor is sealed, and the shards of other sessions in it;
+//   unfinished swap_outs over a tensor, where a part of one is sealed or a request asks for the tensor;
+//   dead sessions whose updates are not broken yet, at each tensor with updates that a request asks for;
 //   sealed ranges of a creation to move for one that is sealed before them;
 //   pieces that a search for the coldest one takes out of its order: pinned ones and those of freed tensors, each once;
 //   the refusals of all waiters for a read that failed;
@@ -91,6 +93,8 @@ class WorkBudget {
     --divisions_;
     left_ += kept;
   }
+
+  bool prepaid() const { return prepaid_; }
 
   uint64_t spent() const { return spent_; }                              // In this turn so far.
   uint64_t most_spent() const { return std::max(most_spent_, spent_); }  // In any turn.

@@ -181,7 +181,7 @@ TEST_F(Metadata, LeasesStayWithinTheBudget) {
 // Each seal of a part leaves a record of an unfinished update, which nobody could refuse any more.
 TEST_F(Metadata, UpdatesThatSessionsLeaveUnfinishedStayWithinTheBudget) {
   constexpr uint64_t kTensors = 20;
-  Leave(16 * kKiB);
+  Leave(24 * kKiB);
   for (uint64_t id = 1; id <= kTensors; ++id) world.Put(session, id, kBlockSize + 1, 1, kShared);
   Answer last;
   uint64_t updates = 0;
