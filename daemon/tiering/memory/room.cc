@@ -107,7 +107,7 @@ uint64_t Threshold(uint64_t pages, double part) { return static_cast<uint64_t>(s
 // Memory beyond its own part goes back when others ask: its leases must leave room for what they are guaranteed, and
 // SSD devices must have room for everything dirty.
 bool MayBorrow(const Tables& tables, const JobState& job, uint64_t needed_bytes) {
-  if (!tables.ledger.MayLease(job.entitlement, needed_bytes)) return false;
+  if (!tables.ledger.MayLeaseAlone(job.entitlement, needed_bytes)) return false;
   return tables.ports.extents.HasRoom(tables.jobs.dirty_pages() * kPageSize + needed_bytes);
 }
 

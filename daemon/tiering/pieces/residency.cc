@@ -14,6 +14,10 @@ bool Evictable(const Tables& tables, const Piece& piece) {
          piece.read_leases == 0 && piece.pins == 0 && !tables.tensors[piece.tensor].has(kDetached);
 }
 
+void EndLeased(Tables& tables, EntitlementIndex job, uint64_t bytes) {
+  if (tables.ledger.SubtractLeased(job, bytes)) tables.waits.OnLeasedLess();
+}
+
 // The piece was given its run (+1), or is about to lose it (-1).
 void CountUse(Tables& tables, const Piece& piece, int32_t change) {
   if (!piece.ram) return;
@@ -22,7 +26,7 @@ void CountUse(Tables& tables, const Piece& piece, int32_t change) {
     if (change > 0) {
       tables.ledger.AddLeased(job, piece.ram.size_bytes());
     } else {
-      tables.ledger.SubtractLeased(job, piece.ram.size_bytes());
+      EndLeased(tables, job, piece.ram.size_bytes());
     }
   }
   uint32_t& count = tables.windows.Edit(tables.windows.WindowOf(piece.ram)).pieces[static_cast<size_t>(UseOf(piece))];
@@ -61,7 +65,7 @@ void ChangeUse(Tables& tables, const Piece& piece, UseOfRam before) {
     if (now.held) {
       tables.ledger.AddLeased(job, piece.ram.size_bytes());
     } else {
-      tables.ledger.SubtractLeased(job, piece.ram.size_bytes());
+      EndLeased(tables, job, piece.ram.size_bytes());
     }
   }
   MoveUse(tables, piece, before.use, now.use);
@@ -167,7 +171,7 @@ void RemoveReader(Tables& tables, PieceId id) {
   if (--piece.read_leases == 0) {
     JobState& job = tables.JobOf(piece);
     job.pool.Unbind(piece.ram);
-    if (!Held(piece)) tables.ledger.SubtractLeased(job.entitlement, piece.ram.size_bytes());
+    if (!Held(piece)) EndLeased(tables, job.entitlement, piece.ram.size_bytes());
     MoveUse(tables, piece, WindowUse::kBound, UseOf(piece));
     Touch(tables, *job.policy, id);
   }

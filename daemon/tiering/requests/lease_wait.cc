@@ -135,17 +135,20 @@ Outcome OnShortage(Tables& tables, Waiter& waiter, LeaseWait* wait) {
   return Waits();
 }
 
-// Its leases would reach into what others are guaranteed. What it gathered goes back, until some of them end.
-Outcome OnLeaseLimit(Tables& tables, Waiter& waiter, LeaseWait* wait) {
+// Its leases would reach into what others are guaranteed. What it gathered goes back, until some leases end: of its
+// job, or of other jobs that lease beyond their guarantees.
+Outcome OnLeaseLimit(Tables& tables, Waiter& waiter, LeaseWait* wait, LeaseFit fit) {
   const Ask ask = AskOf(tables, waiter);
   UnpinAll(tables, waiter);
   DropClaims(tables, waiter);
   wait->missed = true;
   wait->starved = true;
   const bool leaseless = ask.session->record.lease_count == 0;
-  tables.waits.WaitForRoom(waiter.number,
-                           {.may_pass = true, .leaseless = leaseless, .closes_at = HalfTimeOf(tables, waiter)});
-  if (!Has(ask, proto::kFlagNoWaitOwn) || !OnlyOwnLeases(*ask.session)) return Waits();
+  const bool others = fit == LeaseFit::kOtherLeases;
+  tables.waits.WaitForRoom(
+      waiter.number,
+      {.may_pass = true, .leaseless = leaseless, .other_leases = others, .closes_at = HalfTimeOf(tables, waiter)});
+  if (others || !Has(ask, proto::kFlagNoWaitOwn) || !OnlyOwnLeases(*ask.session)) return Waits();
   return Refused(OwnLeasesRefusal(tables, *ask.session, 0), 0);
 }
 
@@ -194,9 +197,10 @@ Outcome AdvanceLease(Tables& tables, Waiter& waiter, const ConflictCheck* known)
   if (known == nullptr) tables.work.Charge(CostOfRecordsScanned(found));
   if (found.outcome == ConflictOutcome::kRefused) return Refused(RefusalOf(tables, ask, found), found.item);
   if (found.outcome == ConflictOutcome::kBlocked) return OnLeaseConflict(tables, waiter, wait, found);
-  const bool fits = LeasesFit(tables, ask);
+  const LeaseFit fit = FitOfLeases(tables, ask);
+  const bool fits = fit == LeaseFit::kFits;
   if (fits && found.outcome == ConflictOutcome::kReady) return Ready();
-  Outcome outcome = fits ? TryReserve(tables, waiter, wait) : OnLeaseLimit(tables, waiter, wait);
+  Outcome outcome = fits ? TryReserve(tables, waiter, wait) : OnLeaseLimit(tables, waiter, wait, fit);
   if (outcome.progress != Progress::kWaits || !Has(ask, proto::kFlagNoWait)) return outcome;
   tables.work.Charge(kRefusalCost);
   Refusal refusal = NoMemoryRefusal(tables, *waiter.job, waiter.requested_bytes);

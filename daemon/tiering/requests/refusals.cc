@@ -19,6 +19,7 @@ using base::FormatBytes;
 
 constexpr size_t kNamedMax = 8;
 constexpr size_t kDebtorsNamedMax = 3;
+constexpr size_t kOthersNamedMax = 3;
 
 // "session 3 holds 64 MiB in 2 leases, ..." for the sessions of a job that hold most.
 std::string Holders(const JobState& job) {
@@ -47,6 +48,18 @@ std::string HostShortage(const Tables& tables) {
   const uint64_t reachable = tables.ports.windows.arena_max_bytes();
   if (reachable >= tables.ledger.arena_bytes()) return {};
   return fmt::format(", the host has memory for {} of it now", FormatBytes(reachable));
+}
+
+// The other jobs that hold most, of which some may be under leases.
+std::string OtherHolders(const Tables& tables, const JobState& self) {
+  std::string text;
+  for (const Ledger::Holder& holder : tables.ledger.ListOthers(self.entitlement, kOthersNamedMax)) {
+    const JobState* job = tables.jobs.Find(holder.id);
+    if (job == nullptr) continue;
+    text += fmt::format("{}job {} holds {} and leases {} of them", text.empty() ? "" : ", ", job->key,
+                        FormatBytes(holder.held), FormatBytes(holder.leased));
+  }
+  return text;
 }
 
 // The jobs whose clients owe most windows.
@@ -89,6 +102,21 @@ std::string HoldersOf(const Tables& tables, const JobState& job, TensorIndex ten
                         tables.leases[index].exclusive() ? "writing" : "reading");
   }
   return text.empty() ? "another request" : text;
+}
+
+// Other jobs lease so much beyond their guarantees that these leases would reach into what is guaranteed.
+Refusal OtherLeasesRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
+  Refusal refusal{.code = Code::kNoMemory};
+  refusal.record = Figures(tables, job, requested_bytes);
+  const uint64_t most = tables.ledger.NotGuaranteed();
+  refusal.record.available = most - std::min(most, tables.ledger.leased_beyond());
+  refusal.detail = fmt::format(
+      "{} asked for; the job leases {} of {} guaranteed to it, and of {} that no job is guaranteed, jobs lease {}: {}; "
+      "wait for their leases to end, or guarantee more to this job",
+      FormatBytes(requested_bytes), FormatBytes(tables.ledger.LeasedBy(job.entitlement)),
+      FormatBytes(job.record.guarantee_bytes), FormatBytes(most), FormatBytes(tables.ledger.leased_beyond()),
+      OtherHolders(tables, job));
+  return refusal;
 }
 
 std::string UnfinishedSwapOf(const SessionState& session) {
@@ -223,7 +251,9 @@ Refusal DeadlineRefusal(const Tables& tables, const Waiter& waiter) {
     const uint64_t tensor = tables.tensors[ask.items[found.item].tensor.index].id;
     return own ? OwnLeasesRefusal(tables, *ask.session, tensor) : BlockedRefusal(tables, ask, found);
   }
-  const bool beyond = !LeasesFit(tables, ask) && OnlyOwnLeases(*ask.session);
+  const LeaseFit fit = FitOfLeases(tables, ask);
+  if (fit == LeaseFit::kOtherLeases) return OtherLeasesRefusal(tables, job, waiter.requested_bytes);
+  const bool beyond = fit == LeaseFit::kOwnLeases && OnlyOwnLeases(*ask.session);
   if (beyond || OwnLeasesHoldRoom(tables, *ask.session)) return OwnLeasesRefusal(tables, *ask.session, 0);
   if (job.failures.in_a_row() >= kWriteFailuresBeforeRefusal)
     return WriteFailureRefusal(tables, job, waiter.requested_bytes);

@@ -74,14 +74,16 @@ void StartReads(Tables& tables, const Ask& ask) {
 
 }  // namespace
 
-bool LeasesFit(const Tables& tables, const Ask& ask) {
+LeaseFit FitOfLeases(const Tables& tables, const Ask& ask) {
   const JobState& job = *ask.session->job;
   uint64_t most = 0;  // Where not all of it is in RAM yet, and nothing is there twice.
   for (const WaitItem& item : ask.items) most += item.piece_count * kBlockSize;
-  if (ask.op == proto::Op::kFree || tables.ledger.MayLease(job.entitlement, most)) return true;
+  if (ask.op == proto::Op::kFree || tables.ledger.MayLease(job.entitlement, most)) return LeaseFit::kFits;
   const uint64_t pages = NewlyHeldPages(tables, ask.items);
   const uint64_t ending = VacatedBy(tables, ask).held_pages * kPageSize;
-  return pages == 0 || tables.ledger.MayLease(job.entitlement, pages * kPageSize, ending);
+  const uint64_t bytes = pages * kPageSize;
+  if (pages == 0 || tables.ledger.MayLease(job.entitlement, bytes, ending)) return LeaseFit::kFits;
+  return tables.ledger.MayLeaseAlone(job.entitlement, bytes, ending) ? LeaseFit::kOtherLeases : LeaseFit::kOwnLeases;
 }
 
 void AddPieces(Tables& tables, const Ask& ask) {

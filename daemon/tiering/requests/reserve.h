@@ -14,6 +14,12 @@ bool Reserve(Tables& tables, const Ask& ask);
 
 // Whether the job's leases, with these, still fit into the memory that no other job is guaranteed. Else the ask waits
 // as for room: leased memory that is lent could not be taken back.
-bool LeasesFit(const Tables& tables, const Ask& ask);
+enum class LeaseFit : uint8_t {
+  kFits,
+  kOwnLeases,    // Leases of its job must end first.
+  kOtherLeases,  // It fits as soon as other jobs lease less beyond their guarantees.
+};
+LeaseFit FitOfLeases(const Tables& tables, const Ask& ask);
+inline bool LeasesFit(const Tables& tables, const Ask& ask) { return FitOfLeases(tables, ask) == LeaseFit::kFits; }
 
 }  // namespace tier::tiering

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -126,7 +127,8 @@ void Ledger::Change(EntitlementIndex job, Apply change) {
     if (entry.equal_part() && alone) users_with_parts_ += static_cast<uint32_t>(sign);
     if (entry.equal_part()) user.equal_parts += static_cast<uint32_t>(sign);
     if (entry.entitled()) user.entitled += static_cast<uint32_t>(sign);
-    if (!entry.ended) guaranteed_ += static_cast<uint64_t>(sign) * entry.terms.guarantee_bytes;
+    guaranteed_ += static_cast<uint64_t>(sign) * entry.guarantee();
+    leased_beyond_ += static_cast<uint64_t>(sign) * entry.Beyond(entry.leased);
   };
   count(-1);
   change(entry);
@@ -139,8 +141,7 @@ void Ledger::Recompute() {
   const uint64_t unpromised = divisible_ - guaranteed_;
   promised_ = 0;
   for (Entitlement& job : jobs_) {
-    const uint64_t guarantee = job.ended ? 0 : job.terms.guarantee_bytes;
-    job.promised = job.equal_part() ? EqualPart(job, unpromised) : guarantee;
+    job.promised = job.equal_part() ? EqualPart(job, unpromised) : job.guarantee();
     promised_ += job.promised;
   }
   std::vector<EntitlementIndex> claims = claims_;
@@ -220,10 +221,19 @@ void Ledger::SubtractHeld(EntitlementIndex job, uint64_t bytes) {
   if (entry.claimed != 0) ChooseTopClaim();
 }
 
-void Ledger::SubtractLeased(EntitlementIndex job, uint64_t bytes) {
+void Ledger::AddLeased(EntitlementIndex job, uint64_t bytes) {
+  Entitlement& entry = At(job);
+  leased_beyond_ += entry.Beyond(entry.leased + bytes) - entry.Beyond(entry.leased);
+  entry.leased += bytes;
+}
+
+bool Ledger::SubtractLeased(EntitlementIndex job, uint64_t bytes) {
   Entitlement& entry = At(job);
   TIER_CHECK(entry.leased >= bytes, "job {} leases {} of {}", static_cast<uint64_t>(entry.id), entry.leased, bytes);
+  const uint64_t before = std::exchange(leased_beyond_, leased_beyond_ - entry.Beyond(entry.leased));
   entry.leased -= bytes;
+  leased_beyond_ += entry.Beyond(entry.leased);
+  return leased_beyond_ != before;
 }
 
 void Ledger::AskBack(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {
@@ -351,17 +361,25 @@ uint64_t Ledger::Surplus(EntitlementIndex job) const {
 
 uint64_t Ledger::LeasableBy(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
-  const uint64_t others = guaranteed_ - (entry.ended ? 0 : entry.terms.guarantee_bytes);
+  const uint64_t others = guaranteed_ - entry.guarantee();
   return others == 0 ? UINT64_MAX : AlignUp(arena_ - others, kPageSize);
 }
 
 uint64_t Ledger::LeaseMax(EntitlementIndex job) const { return std::min(Allowed(At(job)), LeasableBy(job)); }
 
-bool Ledger::MayLease(EntitlementIndex job, uint64_t bytes, uint64_t ending_bytes) const {
+bool Ledger::MayLeaseAlone(EntitlementIndex job, uint64_t bytes, uint64_t ending_bytes) const {
   const uint64_t leasable = LeasableBy(job);
   if (leasable == UINT64_MAX) return true;
   const uint64_t leased = At(job).leased;
   return leased - std::min(leased, ending_bytes) + bytes <= leasable;
+}
+
+bool Ledger::MayLease(EntitlementIndex job, uint64_t bytes, uint64_t ending_bytes) const {
+  if (!MayLeaseAlone(job, bytes, ending_bytes)) return false;
+  const Entitlement& entry = At(job);
+  const uint64_t beyond = entry.Beyond(entry.leased - std::min(entry.leased, ending_bytes) + bytes);
+  if (beyond == 0 || guaranteed_ == entry.guarantee()) return true;
+  return leased_beyond_ - entry.Beyond(entry.leased) + beyond <= NotGuaranteed();
 }
 
 Growth Ledger::GrowthOf(EntitlementIndex job, WindowKind kind) const {
@@ -408,70 +426,6 @@ bool Ledger::MayGiveBelow(EntitlementIndex job, uint64_t window_bytes) const {
   const uint64_t surplus = Surplus(job);
   if (serving() || claims_.empty() || surplus == 0 || surplus >= window_bytes) return false;
   return window_bytes - surplus < Deficit(top_claim_) || At(top_claim_).held == 0;
-}
-
-void Ledger::ListHolders(std::vector<JobId>* holders) const {
-  std::vector<std::pair<uint64_t, uint64_t>> order;  // By surplus, then by id.
-  for (uint32_t i = 0; i < jobs_.size(); ++i) {
-    if (!jobs_[i].used) continue;
-    // While one job is served all others are asked, those with a surplus first.
-    const bool asked = serving() && EntitlementIndex{i} != served_ && !jobs_[i].ended && jobs_[i].held != 0;
-    const uint64_t surplus = Surplus(EntitlementIndex{i});
-    if (asked || surplus != 0) order.emplace_back(UINT64_MAX - surplus, static_cast<uint64_t>(jobs_[i].id));
-  }
-  std::sort(order.begin(), order.end());
-  holders->clear();
-  for (const auto& [surplus, id] : order) holders->push_back(JobId{id});
-}
-
-std::vector<Ledger::Debtor> Ledger::ListDebtors(size_t max) const {
-  std::vector<Debtor> debtors;
-  if (returning_ == 0) return debtors;
-  for (const Entitlement& job : jobs_) {
-    if (job.used && job.returning != 0) debtors.push_back({job.id, job.returning, job.returning_since});
-  }
-  std::sort(debtors.begin(), debtors.end(), [](const Debtor& a, const Debtor& b) { return a.returning > b.returning; });
-  if (debtors.size() > max) debtors.resize(max);
-  return debtors;
-}
-
-void Ledger::CheckInvariants() const {
-  uint64_t promised = 0;
-  uint64_t claimed = 0;
-  uint64_t returning = 0;
-  uint64_t overdue = 0;
-  uint64_t unbacked = 0;
-  uint64_t ended_held = 0;
-  uint64_t claims = 0;
-  for (const Entitlement& job : jobs_) {
-    if (!job.used) continue;
-    TIER_CHECK(job.promised <= Allowed(job), "job {} is promised {} of {}", static_cast<uint64_t>(job.id), job.promised,
-               Allowed(job));
-    TIER_CHECK(job.claimed == 0 || job.held < job.promised, "job {} claims {}, holds {} of {}",
-               static_cast<uint64_t>(job.id), job.claimed, job.held, job.promised);
-    const uint64_t deficit = job.promised - std::min(job.promised, job.held);
-    TIER_CHECK(job.claimed <= InSlotWindows(deficit), "job {} claims {}, lacks {}", static_cast<uint64_t>(job.id),
-               job.claimed, deficit);
-    for (const uint64_t windows : {job.held, job.claimed, job.returning, job.overdue}) {
-      TIER_CHECK(windows % windows_.slot == 0, "job {}: {} in windows of {}", static_cast<uint64_t>(job.id), windows,
-                 windows_.slot);
-    }
-    TIER_CHECK(job.overdue <= job.returning, "overdue {} of {}", job.overdue, job.returning);
-    promised += job.promised;
-    claimed += job.claimed;
-    returning += job.returning;
-    overdue += job.overdue;
-    unbacked += job.unbacked;
-    ended_held += job.ended ? job.held : 0;
-    claims += job.claimed != 0 ? 1 : 0;
-  }
-  TIER_CHECK(promised == promised_ && promised + PartForNobody() <= arena_, "promised {} of {}, {} to nobody", promised,
-             arena_, PartForNobody());
-  TIER_CHECK(claimed == claimed_ && claims == claims_.size(), "claims {} of {}, {} of {} jobs", claimed, claimed_,
-             claims, claims_.size());
-  TIER_CHECK(returning == returning_ && overdue == overdue_ && unbacked == unbacked_ && ended_held == ended_held_,
-             "returning {} of {}, overdue {} of {}, unbacked {} of {}, ended {} of {}", returning, returning_, overdue,
-             overdue_, unbacked, unbacked_, ended_held, ended_held_);
 }
 
 }  // namespace tier::tiering

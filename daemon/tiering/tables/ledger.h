@@ -6,7 +6,8 @@
 //   allowed    its limit, and at most the arena.
 //   firm       what no other job is promised, within its limit. Pieces that cannot leave RAM may lie here.
 //   held       its windows, ready or being made.
-//   leased     RAM that no write and no eviction brings back: leased, being created, torn.
+//   leased     RAM that no write and no eviction brings back: leased, being created, torn. What is leased beyond the
+//              explicit guarantee of each job fits, over all jobs, what is guaranteed to none (MayLease).
 //   claimed    memory that it asked for below its promise and did not get: it is owed this until the claim expires.
 //   served     memory that it needs beyond its promise; only one job is served at a time.
 //   returning  windows that its clients were asked to return; overdue: the part of these kept beyond the deadline.
@@ -27,10 +28,12 @@
 // SSD space is not counted here yet; it will be a second set of the same figures in each record.
 //
 // Invariants: Σ promised + PartForNobody() <= arena. promised <= allowed, where a guarantee is at most the limit.
-// claimed != 0 only while held < promised. overdue <= returning. Promises change only in Open, Set, SetLive and End.
-// Every query is O(1), except AdmitGuarantee and the lists, which are O(jobs).
+// leased_beyond() is the sum over all jobs. claimed != 0 only while held < promised. overdue <= returning. Promises
+// change only in Open, Set, SetLive and End. Every query is O(1), except AdmitGuarantee and the lists, which are
+// O(jobs).
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <type_traits>
@@ -87,8 +90,8 @@ class Ledger {
 
   void AddHeld(EntitlementIndex job, uint64_t bytes);
   void SubtractHeld(EntitlementIndex job, uint64_t bytes);
-  void AddLeased(EntitlementIndex job, uint64_t bytes) { At(job).leased += bytes; }
-  void SubtractLeased(EntitlementIndex job, uint64_t bytes);
+  void AddLeased(EntitlementIndex job, uint64_t bytes);
+  bool SubtractLeased(EntitlementIndex job, uint64_t bytes);                // True: other jobs may lease more now.
   void AskBack(EntitlementIndex job, uint64_t bytes, base::TimePoint now);  // From held to returning.
   void MissDeadline(EntitlementIndex job, uint64_t bytes);                  // From returning to overdue.
   void TakeBack(EntitlementIndex job, uint64_t bytes, bool overdue);        // The clients returned them.
@@ -122,11 +125,17 @@ class Ledger {
   uint64_t ReturningBy(EntitlementIndex job) const { return At(job).returning; }
   uint64_t Deficit(EntitlementIndex job) const;
   uint64_t Surplus(EntitlementIndex job) const;
-  // All that the job may lease: the memory that no other job is guaranteed. UINT64_MAX: no other job has a guarantee.
+  // All that the job may ever lease: the memory that no other job is guaranteed. UINT64_MAX: no other job has a
+  // guarantee.
   uint64_t LeasableBy(EntitlementIndex job) const;
   uint64_t LeaseMax(EntitlementIndex job) const;  // The same, at most its limit.
-  // May it lease so many more bytes, while leases of `ending_bytes` end?
+  // May it lease so many more bytes, while leases of `ending_bytes` end, if no other job leased beyond its guarantee?
+  bool MayLeaseAlone(EntitlementIndex job, uint64_t bytes, uint64_t ending_bytes = 0) const;
+  // May it now? What all jobs lease beyond their guarantees must fit what no job is guaranteed: each guarantee is kept
+  // against all other jobs together. Always within the own guarantee, and where no other job has one.
   bool MayLease(EntitlementIndex job, uint64_t bytes, uint64_t ending_bytes = 0) const;
+  uint64_t leased_beyond() const { return leased_beyond_; }  // Of all jobs, beyond their explicit guarantees.
+  uint64_t NotGuaranteed() const { return AlignUp(arena_ - guaranteed_, kPageSize); }
   // On which terms the job may come to hold one more window of this kind, now or later.
   Growth GrowthOf(EntitlementIndex job, WindowKind kind) const;
   // The job is below its promise, but a part of such a window would be promised to others: a smaller one is better.
@@ -159,6 +168,15 @@ class Ledger {
   // Jobs whose clients still have windows that were asked back, the most first; at most `max`.
   std::vector<Debtor> ListDebtors(size_t max) const;
 
+  struct Holder {
+    JobId id{};
+    uint64_t held = 0;
+    uint64_t leased = 0;
+  };
+  // The other jobs that hold most that this one cannot get: those that lease most beyond their guarantees first, then
+  // those that hold most; at most `max`.
+  std::vector<Holder> ListOthers(EntitlementIndex job, size_t max) const;
+
   void CheckInvariants() const;  // O(jobs).
 
  private:
@@ -179,6 +197,9 @@ class Ledger {
     bool ended = false;
     bool used = false;
 
+    uint64_t guarantee() const { return ended ? 0 : terms.guarantee_bytes; }
+    // What `bytes` under leases are beyond the guarantee, in whole pages.
+    uint64_t Beyond(uint64_t bytes) const { return bytes - std::min(bytes, AlignUp(guarantee(), kPageSize)); }
     bool equal_part() const { return used && !ended && live && terms.guarantee_bytes == 0; }
     bool entitled() const { return used && !ended && (live || terms.guarantee_bytes != 0); }
   };
@@ -222,6 +243,7 @@ class Ledger {
   uint64_t overdue_ = 0;
   uint64_t unbacked_ = 0;
   uint64_t ended_held_ = 0;
+  uint64_t leased_beyond_ = 0;
   uint32_t users_with_parts_ = 0;
   uint64_t host_debt_ = 0;
   uint64_t host_spare_ = 0;

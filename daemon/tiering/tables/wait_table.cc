@@ -146,6 +146,7 @@ void WaitTable::DropRoom(Entry& entry) {
   queue.lacking.erase(number);
   queue.closing.erase({entry.closes_at, number});
   queue.closed.erase(number);
+  other_leases_.erase({entry.waiter.session_index, number});
   if (entry.leaseless) leaseless_.erase({entry.waiter.session_index, number});
   entry.leaseless = false;
   entry.room = false;
@@ -252,6 +253,7 @@ void WaitTable::WaitForRoom(uint64_t number, const RoomWait& wait) {
   entry.leaseless = wait.leaseless;
   if (wait.may_pass) queue.passing.emplace(entry.waiter.session_index, number);
   if (wait.leaseless) leaseless_.emplace(entry.waiter.session_index, number);
+  if (wait.other_leases) other_leases_.emplace(entry.waiter.session_index, number);
   if (wait.lacking_pages != 0) queue.lacking.insert(number);
   if (wait.closes_at) queue.closing.emplace(*wait.closes_at, number);
   NoteShortage(queue);

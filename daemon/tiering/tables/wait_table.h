@@ -92,6 +92,7 @@ class WaitTable {
     uint64_t lacking_pages = 0;  // 0: it lacks leases, not pages, or was not tried.
     bool may_pass = false;       // Any event wakes it, not only those for the first.
     bool leaseless = false;      // Its session holds no lease: its first lease wakes it.
+    bool other_leases = false;   // What other jobs lease beyond their guarantees must end first.
     // From then on no waiter passes it. None: it did not try.
     std::optional<base::TimePoint> closes_at;
   };
@@ -130,6 +131,10 @@ class WaitTable {
     if (!room_queues_.empty()) WakeForRoom(job);
   }
   void OnRoomEverywhere();  // The arena has more memory, or other entitlements changed.
+  // Jobs lease less beyond their guarantees: wakes the requests that wait for that, whatever their jobs are.
+  void OnLeasedLess() {
+    if (!other_leases_.empty()) Wake(std::exchange(other_leases_, {}));
+  }
   void OnWrite(const JobState& job);
   void OnListed(uint16_t session_index);
   void OnFirstLease(uint16_t session_index);
@@ -231,6 +236,7 @@ class WaitTable {
   std::set<std::pair<uint16_t, uint64_t>> by_session_;  // Index, number.
   std::set<std::pair<uint16_t, uint64_t>> listing_;     // Of these, those that wait to list,
   std::set<std::pair<uint16_t, uint64_t>> leaseless_;   // and those that wait for room without a lease.
+  Group other_leases_;  // Those that wait for leases of other jobs; they wait for room too.
   std::set<std::pair<base::TimePoint, uint64_t>> deadlines_;
   std::vector<uint64_t> untimed_;
   base::TimePoint timed_at_;  // When TimeNew was called last.

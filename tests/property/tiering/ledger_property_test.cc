@@ -82,8 +82,7 @@ class Model {
     RC_ASSERT(ledger_.Deficit(job.index) == deficit && ledger_.Surplus(job.index) == surplus);
     RC_ASSERT(ledger_.HeldBy(job.index) == held && ledger_.LeasedBy(job.index) == job.leased);
     RC_ASSERT(ledger_.ReturningBy(job.index) == Sum(job.returning, job.returning.size()));
-    const uint64_t others = Guaranteed() - job.terms.guarantee_bytes;
-    RC_ASSERT(ledger_.MayLease(job.index, kPageSize) == (others == 0 || job.leased + kPageSize <= arena_ - others));
+    CheckLeases(job);
     RC_ASSERT(ledger_.BytesToGive(job.index) == (Claimed() == 0 ? 0 : surplus));
     CheckGrowth(job, WindowKind::kBlock, block_window_);
     CheckGrowth(job, WindowKind::kSlot, kSlotWindow);
@@ -91,6 +90,25 @@ class Model {
     if (deficit == 0) return;
     RC_ASSERT(ledger_.GrowthOf(job.index, WindowKind::kSlot) == Growth::kOwn);
     RC_ASSERT(!ledger_.Overshoots(job.index, WindowKind::kSlot));
+  }
+
+  // Each guarantee is kept against all other jobs together: what they lease beyond theirs fits the rest of the arena.
+  void CheckLeases(const ModelJob& job) {
+    const uint64_t others = Guaranteed() - job.terms.guarantee_bytes;
+    uint64_t beyond = 0;
+    for (const auto& [id, other] : jobs_) beyond += Beyond(other, other.leased);
+    RC_ASSERT(ledger_.leased_beyond() == beyond);
+    for (const uint64_t more : {kPageSize, kSlotWindow, arena_ / 2}) {
+      const uint64_t after = job.leased + more;
+      const bool alone = others == 0 || after <= arena_ - others;
+      const bool together = beyond - Beyond(job, job.leased) + Beyond(job, after) <= arena_ - Guaranteed();
+      RC_ASSERT(ledger_.MayLeaseAlone(job.index, more) == alone);
+      const bool may = alone && (others == 0 || Beyond(job, after) == 0 || together);
+      RC_ASSERT(ledger_.MayLease(job.index, more) == may);
+    }
+  }
+  static uint64_t Beyond(const ModelJob& job, uint64_t leased) {
+    return leased - std::min(leased, job.terms.guarantee_bytes);
   }
 
   void CheckGrowth(const ModelJob& job, WindowKind kind, uint64_t size) {
@@ -165,7 +183,7 @@ class Model {
   void Close(std::map<uint64_t, ModelJob>::iterator job) {
     while (!job->second.returning.empty()) Return(job->second);
     ledger_.End(job->second.index);
-    ledger_.SubtractLeased(job->second.index, job->second.leased);
+    (void)ledger_.SubtractLeased(job->second.index, job->second.leased);
     ledger_.Remove(job->second.index);
     jobs_.erase(job);
     LowerClaims();
@@ -182,7 +200,7 @@ class Model {
     LowerClaims();
   }
   void Lease(ModelJob& job, uint64_t pages) {
-    ledger_.SubtractLeased(job.index, job.leased);
+    RC_ASSERT(ledger_.SubtractLeased(job.index, job.leased) == (Beyond(job, job.leased) != 0));
     job.leased = pages * kPageSize;
     ledger_.AddLeased(job.index, job.leased);
   }

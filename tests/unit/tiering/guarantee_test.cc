@@ -32,9 +32,14 @@ TEST(Guarantee, WhoComesAfterTheGreatestGuaranteeHasAShare) {
   const JobId first = world.OpenJob({.guarantee_bytes = 240 * kMiB});
   EXPECT_FALSE(world.engine->SetJob(first, 241 * kMiB, std::nullopt));
   const SessionId session = world.Open();
-  EXPECT_EQ(world.Create(session, 1, 16 * kMiB).code, Code::kOk) << "under a lease, with nothing lent";
+  const Answer held = world.Create(session, 1, 16 * kMiB);
+  EXPECT_EQ(held.code, Code::kOk) << "under a lease, with nothing lent";
   const SessionId next = world.Open();
-  EXPECT_EQ(world.Create(next, 1, kPiece).code, Code::kOk);
+  const uint64_t asked = world.Send(next, Op::kCreate, {{1, 0, 0, kPiece}});
+  world.Turns(20);
+  EXPECT_FALSE(world.Answered(next, asked).has_value()) << "the rest is guaranteed";
+  world.Release(session, World::LeaseOf(held));
+  EXPECT_EQ(world.Wait(next, asked).code, Code::kOk);
 }
 
 TEST(Guarantee, OfASmallArenaHalfIsLeft) {
@@ -99,6 +104,118 @@ TEST(Guarantee, WhatLiesInLentMemoryIsLeasedOnlyUpToTheFirmShare) {
   EXPECT_EQ(world.Wait(session, waiting).code, Code::kOk) << world.Answered(session, waiting)->detail;
   EXPECT_EQ(world.Wait(session, creating).code, Code::kOk) << world.Answered(session, creating)->detail;
 }
+
+// Jobs without a guarantee, beside one that is guaranteed half of the arena and idle.
+struct Greedy {
+  uint64_t jobs = 2;
+  bool one_user = true;
+};
+
+class GuaranteeAgainst : public ::testing::TestWithParam<Greedy> {
+ protected:
+  GuaranteeAgainst() {
+    for (uint32_t i = 0; i < GetParam().jobs; ++i) {
+      const uint32_t uid = GetParam().one_user ? 1 : 1 + i;
+      sessions.push_back(world.Open({.key = std::to_string(uid) + "/greedy" + std::to_string(i), .uid = uid}));
+    }
+  }
+  void ExpectGuaranteeKept() {
+    const SessionId owner = world.OpenSession(entitled);
+    const uint64_t asked = world.Send(owner, Op::kCreate, {{1, 0, 0, 32 * kMiB}});
+    world.TurnsReturning(owner, asked, 500, std::chrono::milliseconds(1));
+    ASSERT_TRUE(world.Answered(owner, asked).has_value()) << "a guarantee is kept";
+    EXPECT_EQ(world.Answered(owner, asked)->code, Code::kOk) << world.Answered(owner, asked)->detail;
+  }
+
+  World world{{.windows = {.window_size = 2 * kMiB, .arena_max_bytes = 64 * kMiB}, .device_blocks = 256}};
+  JobId entitled = world.OpenJob({.key = "9/entitled", .uid = 9, .guarantee_bytes = 32 * kMiB});
+  std::vector<SessionId> sessions;
+};
+
+TEST_P(GuaranteeAgainst, LeasesAreNotMadeRoomForInWhatOthersAreGuaranteed) {
+  std::vector<uint64_t> leases;  // Of all jobs in turn.
+  for (uint64_t id = 1; id <= 16; ++id) {
+    const Answer created = world.Create(sessions[id % sessions.size()], id, kPiece);
+    ASSERT_EQ(created.code, Code::kOk) << id << ": " << created.detail;
+    leases.push_back(World::LeaseOf(created));
+  }
+  std::vector<uint64_t> waiting;
+  for (const SessionId session : sessions) {
+    waiting.push_back(world.Send(session, Op::kCreate, {{17, 0, 0, kPiece}}, proto::kFlagNoWaitOwn));
+  }
+  world.Turns(20);
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    EXPECT_FALSE(world.Answered(sessions[i], waiting[i]).has_value()) << "leases of other jobs stand in its way";
+  }
+  ExpectGuaranteeKept();
+  // What one job releases, another may lease.
+  const SessionId last = sessions.back();
+  for (uint64_t id = 1; id <= 16; ++id) {
+    if (sessions[id % sessions.size()] == sessions.front()) world.Release(sessions.front(), leases[id - 1]);
+  }
+  world.TurnsReturning(last, waiting.back(), 500, std::chrono::milliseconds(1));
+  ASSERT_TRUE(world.Answered(last, waiting.back()).has_value());
+  EXPECT_EQ(world.Answered(last, waiting.back())->code, Code::kOk) << world.Answered(last, waiting.back())->detail;
+}
+
+TEST_P(GuaranteeAgainst, WhatLiesInLentMemoryIsLeasedOnlyUpToTheFirmShare) {
+  const uint64_t each = 28 / sessions.size();
+  for (const SessionId session : sessions) {
+    for (uint64_t id = 1; id <= each; ++id) {
+      const uint64_t asked = world.Send(session, Op::kCreate, {{id, 0, 0, kPiece}});
+      world.TurnsReturning(session, asked, 500, std::chrono::milliseconds(1));
+      world.Release(session, World::LeaseOf(world.Answered(session, asked).value()));
+    }
+  }
+  std::vector<uint64_t> leases;
+  for (uint64_t id = 1; id <= each; ++id) {
+    for (const SessionId session : sessions) {
+      const Answer answer = world.Acquire(session, id, proto::kFlagNoWait);
+      ASSERT_EQ(answer.code, leases.size() < 16 ? Code::kOk : Code::kTimeout) << "all that is not guaranteed";
+      if (answer.code == Code::kOk) leases.push_back(World::LeaseOf(answer));
+    }
+  }
+  const uint64_t waiting = world.Send(sessions.back(), Op::kAcquire, {{each, 0, 0, 0}});
+  world.Turns(5);
+  EXPECT_FALSE(world.Answered(sessions.back(), waiting).has_value());
+  world.Release(sessions.front(), leases.front());
+  world.Turns(5);
+  ASSERT_TRUE(world.Answered(sessions.back(), waiting).has_value()) << "another job leases less";
+  EXPECT_EQ(world.Answered(sessions.back(), waiting)->code, Code::kOk);
+  ExpectGuaranteeKept();
+}
+
+TEST_P(GuaranteeAgainst, TheRefusalAtTheDeadlineSaysWhoLeasesTheRest) {
+  const SessionId rival = sessions.front();
+  for (uint64_t id = 1; id <= 14; ++id) ASSERT_EQ(world.Create(rival, id, kPiece).code, Code::kOk);
+  const SessionId late = sessions.back();
+  EXPECT_EQ(world.Create(late, 1, 33 * kMiB).code, Code::kNoMemory) << "more than it could ever lease: at once";
+  const base::TimePoint start = world.now;
+  const Answer refused = world.Create(late, 2, 3 * kPiece);
+  EXPECT_EQ(refused.code, Code::kNoMemory);
+  EXPECT_GE(world.now - start, std::chrono::seconds(60)) << "it waits until its deadline";
+  EXPECT_TRUE(refused.error.requested == 3 * kPiece && refused.error.available == 2 * kPiece);
+  EXPECT_NE(refused.detail.find("of 32 MiB that no job is guaranteed, jobs lease 28 MiB: job 1/greedy0 holds 32 MiB "
+                                "and leases 28 MiB of them"),
+            std::string::npos)
+      << refused.detail;
+}
+
+// The end of a session ends its leases too.
+TEST_P(GuaranteeAgainst, WhoWaitsForLeasesOfAnotherJobIsWokenWhenItEnds) {
+  for (uint64_t id = 1; id <= 16; ++id) ASSERT_EQ(world.Create(sessions.front(), id, kPiece).code, Code::kOk);
+  const SessionId late = sessions.back();
+  const uint64_t waiting = world.Send(late, Op::kCreate, {{1, 0, 0, 16 * kPiece}});
+  world.Turns(20);
+  ASSERT_FALSE(world.Answered(late, waiting).has_value());
+  const base::TimePoint start = world.now;
+  world.EndSession(sessions.front());
+  EXPECT_EQ(world.Wait(late, waiting).code, Code::kOk) << world.Answered(late, waiting)->detail;
+  EXPECT_LE(world.now - start, std::chrono::milliseconds(10));
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, GuaranteeAgainst,
+                         ::testing::Values(Greedy{2, true}, Greedy{3, true}, Greedy{2, false}, Greedy{3, false}));
 
 TEST(Guarantee, WhoseOwnLeasesHoldTheFirmShareIsToldAtOnce) {
   World world(WithArena(64 * kMiB));
