@@ -104,6 +104,17 @@ std::string HoldersOf(const Tables& tables, const JobState& job, TensorIndex ten
   return text.empty() ? "another request" : text;
 }
 
+// What would make room for so many bytes: that depends on whose leases hold it.
+const char* Advice(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
+  if (requested_bytes > tables.ledger.LeaseMax(job.entitlement)) return "raise the job's limit or the arena";
+  if (tables.ledger.HeldBy(job.entitlement) + requested_bytes <= tables.ledger.AllowedTo(job.entitlement)) {
+    return tables.ledger.LeasedBy(job.entitlement) == 0
+               ? "wait until the other jobs release leases, guarantee more to this job, or raise the arena"
+               : "release leases of this job or of the others, guarantee more to this job, or raise the arena";
+  }
+  return "release leases, or raise the job's limit or the arena";
+}
+
 // Other jobs lease so much beyond their guarantees that these leases would reach into what is guaranteed.
 Refusal OtherLeasesRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
   Refusal refusal{.code = Code::kNoMemory};
@@ -207,13 +218,14 @@ Refusal BlockedRefusal(const Tables& tables, const Ask& ask, const ConflictCheck
 Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
   Refusal refusal{.code = Code::kNoMemory};
   refusal.record = Figures(tables, job, requested_bytes);
+  const std::string others = OtherHolders(tables, job);
   refusal.detail = fmt::format(
       "{} of RAM asked for, {} free in the job's windows ({} held, share {}); {}; of the arena of {} all jobs hold "
-      "{}{}{}; release leases, or raise the job's limit or the arena",
+      "{}{}{}{}{}; {}",
       FormatBytes(requested_bytes), FormatBytes(refusal.record.available),
       FormatBytes(tables.ledger.HeldBy(job.entitlement)), FormatBytes(refusal.record.limit), Holders(job),
       FormatBytes(tables.ledger.arena_bytes()), FormatBytes(tables.ports.windows.arena_bytes()), HostShortage(tables),
-      Debtors(tables));
+      others.empty() ? "" : ": ", others, Debtors(tables), Advice(tables, job, requested_bytes));
   return refusal;
 }
 

@@ -118,6 +118,36 @@ INSTANTIATE_TEST_SUITE_P(Guarantees, Contention,
                                            Rivals{7 * kMiB, 21 * kMiB}, Rivals{7 * kMiB, 21 * kMiB, false},
                                            Rivals{21 * kMiB, 7 * kMiB}));
 
+// A window that is handed over while both jobs ask for it in one turn.
+TEST(HandOver, AWindowThatComesBackGoesToWhoIsOwed) {
+  World world(SmallWindows());
+  const JobId hog_job = world.OpenJob({.uid = 1});
+  const JobId late_job = world.OpenJob({.uid = 2});
+  const SessionId hog = world.OpenSession(hog_job);
+  for (uint64_t tensor = 1; tensor <= 2 * kArena / kPiece; ++tensor) PutClean(world, hog, tensor);
+  const SessionId late = world.OpenSession(late_job);
+  PutClean(world, late, 1);
+  const uint64_t hog_before = world.Job(hog_job).window_count;
+  const uint64_t late_before = world.Job(late_job).window_count;
+  const uint64_t held = world.Send(late, Op::kAcquire, {{1, 0, 0, 0}});
+  world.Turn();
+  ASSERT_TRUE(world.Answered(late, held).has_value());
+  const uint64_t asked = world.Send(late, Op::kCreate, {{2, 0, 0, kPiece}});
+  for (uint32_t turn = 0; turn < 100 && world.sink.returns.empty(); ++turn) {
+    world.Turn();
+    world.Advance(milliseconds(1));
+  }
+  ASSERT_FALSE(world.sink.returns.empty()) << "a window of the hog is asked back";
+  const uint64_t given = world.sink.returns.size();
+  world.ReturnWindows();
+  world.Send(hog, Op::kCreate, {{1000, 0, 0, 8 * kPiece}});  // It is looked at first.
+  world.Turns(3);
+  ASSERT_TRUE(world.Answered(late, asked).has_value());
+  EXPECT_EQ(given, 1u);
+  EXPECT_EQ(world.Job(late_job).window_count, late_before + 1);
+  EXPECT_LT(world.Job(hog_job).window_count, hog_before);
+}
+
 // Block windows of 8 MiB in huge pages, slot windows of 2 MiB. No promise is a multiple of 8 MiB.
 class ContentionOfTwoKinds : public ::testing::TestWithParam<std::tuple<Rivals, uint64_t>> {};
 
@@ -203,6 +233,26 @@ TEST(HandOver, AWindowThatComesLateIsWelcome) {
   ASSERT_FALSE(jobs.world.Answered(jobs.owner, asked).has_value());
   jobs.world.TurnsReturning(jobs.owner, asked, 100, milliseconds(10));
   EXPECT_EQ(jobs.world.Answered(jobs.owner, asked)->code, Code::kOk);
+}
+
+TEST(HandOver, ARefusalForWantOfMemorySaysWhoHoldsIt) {
+  World world(SmallWindows());
+  for (uint32_t uid = 1; uid <= 4; ++uid) {
+    const SessionId session = world.Open({.key = std::to_string(uid) + "/holder", .uid = uid});
+    EXPECT_EQ(world.Create(session, 1, (uid + 1) * kWindow).code, Code::kOk);
+    if (uid == 4) {
+      EXPECT_EQ(world.Create(session, 2, 2 * kWindow).code, Code::kOk);
+    }
+  }
+  const SessionId late = world.Open({.key = "9/late", .uid = 9});
+  const Answer refused = world.Create(late, 1, kWindow);
+  EXPECT_EQ(refused.code, Code::kNoMemory);
+  EXPECT_NE(refused.detail.find("all jobs hold 32 MiB: job 4/holder holds 14 MiB and leases 14 MiB of them, job "
+                                "3/holder holds 8 MiB and leases 8 MiB of them, job 2/holder holds 6 MiB and leases 6 "
+                                "MiB of them; wait until the other jobs release leases"),
+            std::string::npos)
+      << refused.detail;
+  EXPECT_EQ(refused.detail.find("1/holder"), std::string::npos) << "the largest are named";
 }
 
 // The host has half the memory for a while.

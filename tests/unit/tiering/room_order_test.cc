@@ -18,6 +18,8 @@ class FourBlocks : public ::testing::Test {
       EXPECT_EQ(created.code, Code::kOk);
       leases.push_back(World::LeaseOf(created));
     }
+  }
+  void OtherAsks() {
     asked_first = world.Send(other, Op::kCreate, {{10, 0, 0, 2 * kPiece}});
     world.Turns(4);
   }
@@ -30,6 +32,7 @@ class FourBlocks : public ::testing::Test {
 };
 
 TEST_F(FourBlocks, ASessionThatHoldsLeasesPassesOneThatHoldsNone) {
+  OtherAsks();
   const uint64_t asked = world.Send(holder, Op::kCreate, {{4, 0, 0, kPiece}});
   world.Turns(4);
   ASSERT_TRUE(world.Answered(holder, asked).has_value()) << "a block is free";
@@ -41,6 +44,7 @@ TEST_F(FourBlocks, ASessionThatHoldsLeasesPassesOneThatHoldsNone) {
 }
 
 TEST_F(FourBlocks, NothingPassesARequestThatHasWaitedForHalfOfItsTime) {
+  OtherAsks();
   world.Advance(std::chrono::seconds(31));
   world.Turns(2);
   const uint64_t asked = world.Send(holder, Op::kCreate, {{4, 0, 0, kPiece}});
@@ -53,7 +57,24 @@ TEST_F(FourBlocks, NothingPassesARequestThatHasWaitedForHalfOfItsTime) {
 }
 
 TEST_F(FourBlocks, ARequestHoldsNothingBeforeThereIsRoomForAllOfIt) {
+  OtherAsks();
   EXPECT_EQ(world.Job(job).ram_bytes, 3 * kPiece) << "the block that is free stays free";
+}
+
+// The last block is under a lease of a third session when the holder asks for it.
+TEST_F(FourBlocks, ASessionThatHoldsLeasesAndWasShortPassesToo) {
+  const SessionId third = world.OpenSession(job);
+  const Answer last = world.Create(third, 4, kPiece);
+  ASSERT_EQ(last.code, Code::kOk);
+  OtherAsks();
+  const uint64_t asked = world.Send(holder, Op::kCreate, {{5, 0, 0, kPiece}});
+  world.Turns(4);
+  ASSERT_FALSE(world.Answered(holder, asked).has_value()) << "no block is free";
+  world.EndSession(third);  // Its block is free at once: no request has to evict anything for it.
+  world.Turns(4);
+  ASSERT_TRUE(world.Answered(holder, asked).has_value()) << "it may pass the one that holds no lease";
+  EXPECT_EQ(world.Answered(holder, asked)->code, Code::kOk);
+  EXPECT_FALSE(world.Answered(other, asked_first).has_value());
 }
 
 // Who waits behind others for room, and is given what it lacks by somebody else's request, needs no room any more.
