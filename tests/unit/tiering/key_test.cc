@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "daemon/tiering/inspection/figures.h"
 #include "tests/unit/tiering/persist_fixture.h"
 
 namespace tier::tiering::testing {
@@ -75,6 +76,37 @@ TEST(Keys, OfWhatAResumedJobInheritedAreKnown) {
   const SessionId session = world.OpenSession(job);
   for (int i = 0; i < 100; ++i) world.Wait(session, world.SendText(session, "key" + std::to_string(i)));
   EXPECT_EQ(world.engine->Tensors(job, 0, 10).tensors.at(0).key, "inherited");
+}
+
+// A job's list costs what a turn can spare, however many tensors other jobs have.
+TEST(Tensors, AreListedInPagesOfBoundedRecords) {
+  constexpr uint64_t kTensors = 3 * kRecordsPerPage;
+  World world({.windows = {.window_size = 64 * kMiB, .arena_max_bytes = 512 * kMiB}});
+  const SessionId crowd = world.Open();
+  for (uint64_t first = 1; first <= kTensors; first += proto::kItemsPerRequestMax) {
+    std::vector<proto::RequestItem> items;
+    for (uint64_t id = first; id <= kTensors && items.size() < proto::kItemsPerRequestMax; ++id) {
+      items.push_back({id, 0, 4096, 4096});
+    }
+    world.engine->Submit(crowd, {.sequence = first, .op = Op::kCreate, .items = items, .text = {}});
+    while (world.engine->Turn(world.now)) {
+    }
+  }
+  ASSERT_EQ(world.engine->Snapshot().tensor_count, kTensors);
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  world.Create(session, 1, 4096);
+  uint32_t from = 0;
+  uint32_t pages = 0;
+  size_t found = 0;
+  do {
+    const TensorPage page = world.engine->Tensors(job, from, 10);
+    EXPECT_TRUE(pages != 0 || (page.tensors.empty() && page.next != 0)) << "the first page is all of the crowd's";
+    found += page.tensors.size();
+    from = page.next;
+  } while (++pages < 10 && from != 0);
+  EXPECT_GE(pages, 3u);
+  EXPECT_EQ(found, 1u);
 }
 
 }  // namespace

@@ -109,6 +109,28 @@ TEST(Memory, EvictionAheadKeepsSomeRoomFree) {
   EXPECT_LE(world.Job(job).ram_bytes, 12 * kMiB);
 }
 
+TEST(Memory, EvictionAheadGoesOnInTheNextTurn) {
+  constexpr uint32_t kUnits = 4;
+  World world(
+      {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB}, .engine = {.work = {.maintain = kUnits}}});
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  world.PutEach(session, 1, 26, kPiece);
+  for (uint64_t id = 1; id <= 26; ++id) ASSERT_EQ(world.Flush(session, id).code, Code::kOk);
+  const uint64_t before = world.Job(job).ram_bytes;
+  ASSERT_TRUE(world.engine->SetJob(job, std::nullopt, 16 * kMiB));
+  uint64_t evicted = world.Job(job).evicted_bytes;
+  uint32_t turns = 0;
+  for (bool more = true; more && turns < 100; ++turns) {
+    more = world.Turn();
+    EXPECT_LE(world.Job(job).evicted_bytes - evicted, kUnits * kPiece) << "turn " << turns;
+    evicted = world.Job(job).evicted_bytes;
+  }
+  EXPECT_GT(turns, 3u);
+  EXPECT_LE(world.Job(job).ram_bytes, 16 * kMiB);
+  EXPECT_GT(before, 48 * kMiB);
+}
+
 TEST(Memory, WhenEverythingIsLeasedTheWaiterGetsNoMemoryWithFigures) {
   World world(WithArena());
   const JobId job = world.OpenJob();
