@@ -18,9 +18,9 @@ namespace tier::tiering {
 // The most that one look at a request costs: its own pieces, and those of the tensor that it replaces, which are freed
 // with it (requests/replace.h).
 inline constexpr uint32_t kLookMax = 18432;
-// To put a request into the WaitTable, and to take it out and answer it: each some microsecond, with nodes of its sets
+// To put a request into the WaitTable, and to take it out and answer it: some microseconds, with nodes of its sets
 // that no cache holds.
-inline constexpr uint32_t kWaiterCost = 64;
+inline constexpr uint32_t kWaiterCost = 128;
 
 // Units of each stage, in their order.
 struct WorkUnits {
@@ -35,7 +35,7 @@ struct WorkUnits {
   uint32_t move = 8192;                          // Empties windows and devices.
   uint32_t drop = 4096;                          // Cancels reads that no request needs any more.
   // Of no stage: waiting requests that all the events of a turn make ready. The others follow turn by turn.
-  uint32_t wake = 512;
+  uint32_t wake = 256;
 
   constexpr uint32_t all() const {
     return submit + store + teardown + frees + share + look + expiry + maintain + move + drop;

@@ -263,6 +263,10 @@ Refusal DeadlineRefusal(const Tables& tables, const Waiter& waiter) {
     const uint64_t tensor = tables.tensors[ask.items[found.item].tensor.index].id;
     return own ? OwnLeasesRefusal(tables, *ask.session, tensor) : BlockedRefusal(tables, ask, found);
   }
+  if (std::holds_alternative<FreeWait>(waiter.kind)) {
+    return {
+        Code::kTimeout, "nothing stands in its way any more, but its turn had not come at the deadline; ask again", {}};
+  }
   const LeaseFit fit = FitOfLeases(tables, ask);
   if (fit == LeaseFit::kOtherLeases) return OtherLeasesRefusal(tables, job, waiter.requested_bytes);
   const bool beyond = fit == LeaseFit::kOwnLeases && OnlyOwnLeases(*ask.session);

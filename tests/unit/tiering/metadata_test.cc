@@ -100,7 +100,8 @@ TEST_F(LargerMetadata, RequestsThatWaitForALeaseStayWithinTheBudgetOfTheirUser) 
     ExpectNeighbourIsServed();
   }
   for (const SessionId waiting : sessions) world.EndSession(waiting, "done");
-  world.Turn();
+  while (world.Turn()) {
+  }
   EXPECT_EQ(Charged(MetadataKind::kRequests), 0u);
 }
 

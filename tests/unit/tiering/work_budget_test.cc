@@ -144,6 +144,30 @@ TEST(WorkBudget, ManyWaitersExpireTurnByTurn) {
   EXPECT_TRUE(world.Answered(reader, kReaders).has_value());
 }
 
+TEST(WorkBudget, AFreeWhoseTurnHadNotComeAtItsDeadlineIsToldSo) {
+  World world({.engine = {.work = {.share = 1, .look = 1}}});
+  const JobId job = world.OpenJob();
+  const SessionId holder = world.OpenSession(job);
+  const std::vector<SessionId> sessions{world.OpenSession(job), world.OpenSession(job)};
+  std::vector<proto::RequestItem> leases;
+  std::vector<uint64_t> freeing;
+  for (uint64_t id = 1; id <= 2; ++id) {
+    world.Put(holder, id, 5000, 1, proto::kFlagShared);
+    leases.push_back({0, 0, 0, World::LeaseOf(world.Acquire(holder, id, proto::kFlagShared))});
+    freeing.push_back(world.Send(sessions[id - 1], Op::kFree, {{id, 0, 0, 0}}, proto::kFlagShared));
+  }
+  world.Turns(4);
+  world.Send(holder, Op::kRelease, leases);
+  world.Advance(std::chrono::minutes(2));
+  world.Turn();
+  const auto first = world.Answered(sessions[0], freeing[0]);
+  const auto second = world.Answered(sessions[1], freeing[1]);
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_EQ(first->code, Code::kOk);
+  EXPECT_EQ(second->code, Code::kTimeout);
+  EXPECT_NE(second->detail.find("its turn had not come"), std::string::npos) << second->detail;
+}
+
 // As the session layer submits: not more than the next turn takes.
 uint64_t SubmitWhenTaken(World& world, SessionId session, const Request& request) {
   while (!world.engine->TakesRequests()) world.engine->Turn(world.now);
