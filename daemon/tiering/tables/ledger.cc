@@ -47,18 +47,6 @@ Ledger::Ledger(uint64_t arena_bytes, WindowSizes windows)
              "arena {}, windows of {} and {}", arena_, windows_.block, windows_.slot);
 }
 
-Ledger::Entitlement& Ledger::At(EntitlementIndex job) {
-  TIER_CHECK(static_cast<uint32_t>(job) < jobs_.size() && jobs_[static_cast<uint32_t>(job)].used, "entitlement {}",
-             static_cast<uint32_t>(job));
-  return jobs_[static_cast<uint32_t>(job)];
-}
-
-const Ledger::Entitlement& Ledger::At(EntitlementIndex job) const {
-  TIER_CHECK(static_cast<uint32_t>(job) < jobs_.size() && jobs_[static_cast<uint32_t>(job)].used, "entitlement {}",
-             static_cast<uint32_t>(job));
-  return jobs_[static_cast<uint32_t>(job)];
-}
-
 uint64_t Ledger::Allowed(const Entitlement& job) const {
   return job.terms.limit_bytes == 0 ? arena_ : std::min(job.terms.limit_bytes, arena_);
 }
@@ -132,6 +120,7 @@ void Ledger::Change(EntitlementIndex job, Apply change) {
   };
   count(-1);
   change(entry);
+  entry.guarantee_in_pages = AlignUp(entry.guarantee(), kPageSize);
   count(1);
   Recompute();
 }
@@ -219,21 +208,6 @@ void Ledger::SubtractHeld(EntitlementIndex job, uint64_t bytes) {
   entry.held -= bytes;
   if (entry.ended) ended_held_ -= bytes;
   if (entry.claimed != 0) ChooseTopClaim();
-}
-
-void Ledger::AddLeased(EntitlementIndex job, uint64_t bytes) {
-  Entitlement& entry = At(job);
-  leased_beyond_ += entry.Beyond(entry.leased + bytes) - entry.Beyond(entry.leased);
-  entry.leased += bytes;
-}
-
-bool Ledger::SubtractLeased(EntitlementIndex job, uint64_t bytes) {
-  Entitlement& entry = At(job);
-  TIER_CHECK(entry.leased >= bytes, "job {} leases {} of {}", static_cast<uint64_t>(entry.id), entry.leased, bytes);
-  const uint64_t before = std::exchange(leased_beyond_, leased_beyond_ - entry.Beyond(entry.leased));
-  entry.leased -= bytes;
-  leased_beyond_ += entry.Beyond(entry.leased);
-  return leased_beyond_ != before;
 }
 
 void Ledger::AskBack(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {

@@ -38,8 +38,10 @@
 #include <cstdint>
 #include <type_traits>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "daemon/base/check.h"
 #include "daemon/base/time.h"
 #include "daemon/tiering/api/request.h"
 #include "proto/result.h"
@@ -90,8 +92,21 @@ class Ledger {
 
   void AddHeld(EntitlementIndex job, uint64_t bytes);
   void SubtractHeld(EntitlementIndex job, uint64_t bytes);
-  void AddLeased(EntitlementIndex job, uint64_t bytes);
-  bool SubtractLeased(EntitlementIndex job, uint64_t bytes);                // True: other jobs may lease more now.
+  void AddLeased(EntitlementIndex job, uint64_t bytes) {
+    Entitlement& entry = At(job);
+    leased_beyond_ -= entry.Beyond(entry.leased);
+    entry.leased += bytes;
+    leased_beyond_ += entry.Beyond(entry.leased);
+  }
+  bool SubtractLeased(EntitlementIndex job, uint64_t bytes) {  // True: other jobs may lease more now.
+    Entitlement& entry = At(job);
+    TIER_CHECK(entry.leased >= bytes, "job {} leases {} of {}", static_cast<uint64_t>(entry.id), entry.leased, bytes);
+    const uint64_t beyond = entry.Beyond(entry.leased);
+    entry.leased -= bytes;
+    const uint64_t less = beyond - entry.Beyond(entry.leased);
+    leased_beyond_ -= less;
+    return less != 0;
+  }
   void AskBack(EntitlementIndex job, uint64_t bytes, base::TimePoint now);  // From held to returning.
   void MissDeadline(EntitlementIndex job, uint64_t bytes);                  // From returning to overdue.
   void TakeBack(EntitlementIndex job, uint64_t bytes, bool overdue);        // The clients returned them.
@@ -197,9 +212,11 @@ class Ledger {
     bool ended = false;
     bool used = false;
 
+    uint64_t guarantee_in_pages = 0;  // guarantee() in whole pages.
+
     uint64_t guarantee() const { return ended ? 0 : terms.guarantee_bytes; }
     // What `bytes` under leases are beyond the guarantee, in whole pages.
-    uint64_t Beyond(uint64_t bytes) const { return bytes - std::min(bytes, AlignUp(guarantee(), kPageSize)); }
+    uint64_t Beyond(uint64_t bytes) const { return bytes - std::min(bytes, guarantee_in_pages); }
     bool equal_part() const { return used && !ended && live && terms.guarantee_bytes == 0; }
     bool entitled() const { return used && !ended && (live || terms.guarantee_bytes != 0); }
   };
@@ -212,8 +229,12 @@ class Ledger {
   };
   static_assert(std::is_trivially_copyable_v<User>);
 
-  Entitlement& At(EntitlementIndex job);
-  const Entitlement& At(EntitlementIndex job) const;
+  const Entitlement& At(EntitlementIndex job) const {
+    const auto index = static_cast<uint32_t>(job);
+    TIER_CHECK(index < jobs_.size() && jobs_[index].used, "entitlement {} of {}", index, jobs_.size());
+    return jobs_[index];
+  }
+  Entitlement& At(EntitlementIndex job) { return const_cast<Entitlement&>(std::as_const(*this).At(job)); }
   uint64_t Allowed(const Entitlement& job) const;
   uint64_t EqualPart(const Entitlement& job, uint64_t unpromised) const;
   uint64_t SizeOf(WindowKind kind) const { return kind == WindowKind::kBlock ? windows_.block : windows_.slot; }
