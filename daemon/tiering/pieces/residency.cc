@@ -14,17 +14,18 @@ bool Evictable(const Tables& tables, const Piece& piece) {
          piece.read_leases == 0 && piece.pins == 0 && !tables.tensors[piece.tensor].has(kDetached);
 }
 
-void EndLeased(Tables& tables, EntitlementIndex job, uint64_t bytes) {
-  if (tables.ledger.SubtractLeased(job, bytes)) tables.waits.OnLeasedLess();
+void EndLeased(Tables& tables, const JobState& job, uint64_t bytes) {
+  if (tables.ledger.SubtractLeased(job.entitlement, bytes)) tables.waits.OnLeasedLess();
+  tables.waits.OnRoom(job);  // Its requests may wait for less to be leased, and not every end is that of a lease.
 }
 
 // The piece was given its run (+1), or is about to lose it (-1).
 void CountUse(Tables& tables, const Piece& piece, int32_t change) {
   if (!piece.ram) return;
   if (Held(piece)) {
-    const EntitlementIndex job = tables.JobOf(piece).entitlement;
+    const JobState& job = tables.JobOf(piece);
     if (change > 0) {
-      tables.ledger.AddLeased(job, piece.ram.size_bytes());
+      tables.ledger.AddLeased(job.entitlement, piece.ram.size_bytes());
     } else {
       EndLeased(tables, job, piece.ram.size_bytes());
     }
@@ -61,9 +62,9 @@ void ChangeUse(Tables& tables, const Piece& piece, UseOfRam before) {
   if (!piece.ram) return;
   const UseOfRam now = UseOfRamOf(piece);
   if (now.held != before.held) {
-    const EntitlementIndex job = tables.JobOf(piece).entitlement;
+    const JobState& job = tables.JobOf(piece);
     if (now.held) {
-      tables.ledger.AddLeased(job, piece.ram.size_bytes());
+      tables.ledger.AddLeased(job.entitlement, piece.ram.size_bytes());
     } else {
       EndLeased(tables, job, piece.ram.size_bytes());
     }
@@ -171,7 +172,7 @@ void RemoveReader(Tables& tables, PieceId id) {
   if (--piece.read_leases == 0) {
     JobState& job = tables.JobOf(piece);
     job.pool.Unbind(piece.ram);
-    if (!Held(piece)) EndLeased(tables, job.entitlement, piece.ram.size_bytes());
+    if (!Held(piece)) EndLeased(tables, job, piece.ram.size_bytes());
     MoveUse(tables, piece, WindowUse::kBound, UseOf(piece));
     Touch(tables, *job.policy, id);
   }
