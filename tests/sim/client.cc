@@ -359,7 +359,7 @@ void SimClient::Name(Op op) {
     return;
   }
   PendingRequest request{.op = op, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 0}}};
-  if (op == Op::kAccept) request.effects = [this, tensor] { OnAccepted(*tensor); };
+  if (op == Op::kAccept) request.effects = [this, tensor] { OnAccepted(*Latest(tensor)); };
   Send(std::move(request));
 }
 
@@ -382,11 +382,13 @@ void SimClient::Tear() {
     item.length = world_.chance.Between(1, tensor->size - item.offset);
   }
   PendingRequest request{.op = Op::kTear, .flags = flags, .tensors = {tensor}, .items = {item}};
-  request.effects = [this, tensor, item] { OnTorn(*tensor, item); };
+  request.effects = [this, tensor, item] { OnTorn(*Latest(tensor), item); };
   Send(std::move(request));
 }
 
 void SimClient::OnTorn(TensorModel& tensor, const RequestItem& item) {
+  // The tensor that it named was replaced, and this one is smaller, or not sealed yet: refused.
+  if (!tensor.visible || item.offset + item.length > tensor.size) return;
   tensor.tainted = true;
   const uint64_t end = item.length == 0 ? tensor.size : item.offset + item.length;
   for (uint64_t piece = item.offset / kBlockSize; piece * kBlockSize < end; ++piece) tensor.torn[piece] = true;

@@ -148,7 +148,7 @@ void SimClient::OnReply(const Reply& reply) {
     if (request.replaces != nullptr) Replaced(request);
     TakeLeases(request, reply);
   }
-  if (request.op == Op::kAccept) request.tensors[0]->FinishWrites();  // Also what began while it went on.
+  if (request.op == Op::kAccept) Latest(request.tensors[0])->FinishWrites();  // Also what began while it went on.
   if (request.op == Op::kPersist) {
     for (const auto& [key, tensor] : world_.model.tensors()) tensor->changed.erase(static_cast<uint64_t>(session_));
   }

@@ -32,7 +32,10 @@ TEST_P(SimulatedAgain, WhatThisSeedHasFoundIsNotThereAnyMore) {
 }
 // 1222220031: a free is refused in the turn in which another session frees the tensor with its lease.
 // 926508222: of two replacements by one session the earlier takes the place of the later, which waits under the name.
-INSTANTIATE_TEST_SUITE_P(Seeds, SimulatedAgain, ::testing::Values(1222220031, 926508222));
+// 3603047217: a job leases less without the end of a lease, and its request that waits for that sleeps on.
+// 99222: a free whose turn had not come at its deadline is refused with NO_SPACE.
+// 5002614: a tensor is torn by a request that named the one it has replaced meanwhile.
+INSTANTIATE_TEST_SUITE_P(Seeds, SimulatedAgain, ::testing::Values(1222220031, 926508222, 3603047217, 99222, 5002614));
 
 TEST(SimulatedCrowd, SixtyFiveJobsOverASmallArenaProgressOrAreRefused) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
