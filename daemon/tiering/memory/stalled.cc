@@ -52,12 +52,14 @@ void ServeStalled(Tables& tables) {
   if (serving.any()) {
     JobState* job = tables.jobs.Find(serving.job());
     const bool stalled = job != nullptr && ShortIn(tables, *job) == serving.waiter();
-    if (!stalled || tables.turn.now() >= serving.until()) return End(tables);
+    const bool over = !stalled || tables.turn.now() >= serving.until();
+    if (over || tables.ledger.guarantee_owed()) return End(tables);
     tables.ledger.Serve(job->entitlement, MissingBytes(tables, *job));
     return;
   }
   if (!tables.ledger.anybody_owed()) serving.NoteNobodyOwed(tables.turn.now());
   if (tables.waits.short_jobs().empty() || tables.jobs.open().size() <= 1) return;
+  if (tables.ledger.guarantee_owed()) return;
   // Jobs that are owed memory within their promise come first. But where windows do not divide evenly, a job may be
   // owed less than one window for good, and no other job has a whole one to give.
   if (tables.ledger.anybody_owed() && tables.turn.now() - serving.owed_since() < kOwedPatience) return;

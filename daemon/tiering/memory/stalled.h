@@ -2,9 +2,11 @@
 //
 // Three jobs of an arena may each hold their promise, and each have a request that is larger than that: no job has a
 // surplus, so no memory comes back, and no request would be served before its deadline. Such requests are served one
-// after the other: the other jobs are asked for windows in which nothing is leased, whatever they are promised. A job
-// that is owed memory within its promise goes first. Each request is served for kServingMax at most, so that one whose
-// memory is under the leases of other jobs does not delay the rest without a limit.
+// after the other: the other jobs are asked for windows in which nothing is leased, also for their equal parts. An
+// explicit guarantee is not taken from: its job is asked only for what lies beyond, no request is served while a
+// guarantee is owed, and serving ends when one is. Jobs that are owed memory within equal parts go first for
+// kOwedPatience. Each request is served for kServingMax at most, so that one whose memory is under the leases of other
+// jobs does not delay the rest without a limit.
 #pragma once
 
 #include "daemon/tiering/tables/tables.h"

@@ -141,7 +141,7 @@ void Ledger::Recompute() {
     entry.claimed = owed;
     if (owed == 0) RemoveClaim(job);
   }
-  ChooseTopClaim();
+  CountClaims();
 }
 
 EntitlementIndex Ledger::Open(JobId id, uint32_t uid, Terms terms) {
@@ -199,7 +199,7 @@ void Ledger::AddHeld(EntitlementIndex job, uint64_t bytes) {
   entry.claimed -= claimed;
   claimed_ -= claimed;
   if (entry.claimed == 0 || Deficit(job) == 0) RemoveClaim(job);
-  ChooseTopClaim();
+  CountClaims();
 }
 
 void Ledger::SubtractHeld(EntitlementIndex job, uint64_t bytes) {
@@ -207,7 +207,7 @@ void Ledger::SubtractHeld(EntitlementIndex job, uint64_t bytes) {
   TIER_CHECK(entry.held >= bytes, "job {} holds {} of {}", static_cast<uint64_t>(entry.id), entry.held, bytes);
   entry.held -= bytes;
   if (entry.ended) ended_held_ -= bytes;
-  if (entry.claimed != 0) ChooseTopClaim();
+  if (entry.claimed != 0) CountClaims();
 }
 
 void Ledger::AskBack(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {
@@ -249,7 +249,7 @@ void Ledger::Claim(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {
   claimed_ = claimed_ - entry.claimed + owed;
   entry.claimed = owed;
   entry.claim_expires = now + kClaimLifetime;
-  ChooseTopClaim();
+  CountClaims();
 }
 
 void Ledger::RenewClaim(EntitlementIndex job, base::TimePoint now) {
@@ -261,7 +261,7 @@ void Ledger::DropClaim(EntitlementIndex job) {
   const auto found = std::find(claims_.begin(), claims_.end(), job);
   if (found == claims_.end()) return;
   RemoveClaim(job);
-  ChooseTopClaim();
+  CountClaims();
 }
 
 void Ledger::RemoveClaim(EntitlementIndex job) {
@@ -281,19 +281,26 @@ bool Ledger::ExpireClaims(base::TimePoint now) {
     RemoveClaim(claims_[i]);
     expired = true;
   }
-  if (expired) ChooseTopClaim();
+  if (expired) CountClaims();
   return expired;
 }
 
-void Ledger::ChooseTopClaim() {
+bool Ledger::OwedOfGuarantee(const Entitlement& job) const {
+  return job.claimed != 0 && (job.held == 0 ? job.guarantee() != 0 : job.held + windows_.slot <= job.guarantee());
+}
+
+void Ledger::CountClaims() {
   top_claim_ = kNoEntitlement;
+  guarantees_owed_ = 0;
   for (const EntitlementIndex job : claims_) {
+    if (OwedOfGuarantee(At(job))) ++guarantees_owed_;
     if (top_claim_ == kNoEntitlement || Deficit(job) > Deficit(top_claim_)) top_claim_ = job;
   }
 }
 
 void Ledger::Serve(EntitlementIndex job, uint64_t bytes) {
-  TIER_CHECK(!At(job).ended && bytes != 0, "job {} is served {}", static_cast<uint64_t>(At(job).id), bytes);
+  TIER_CHECK(!At(job).ended && bytes != 0 && !guarantee_owed(), "job {} is served {}, {} guarantees are owed",
+             static_cast<uint64_t>(At(job).id), bytes, guarantees_owed_);
   served_ = job;
   served_bytes_ = InSlotWindows(bytes);
 }
@@ -392,8 +399,13 @@ uint64_t Ledger::BytesToAskBack() const {
 }
 
 uint64_t Ledger::BytesToGive(EntitlementIndex job) const {
-  if (serving()) return served_ == job ? 0 : At(job).held;
-  return std::max(claims_.empty() ? 0 : Surplus(job), At(job).unbacked);
+  const Entitlement& entry = At(job);
+  if (!serving()) return std::max(claims_.empty() ? 0 : Surplus(job), entry.unbacked);
+  if (served_ == job) return 0;
+  if (entry.guarantee() == 0) return entry.held;
+  // A guarantee is kept to within a slot window, as it is owed, but the last one of all stays.
+  const uint64_t beyond = entry.held - std::min(entry.guarantee(), entry.held);
+  return std::min(InSlotWindows(beyond), entry.held - std::min(entry.held, windows_.slot));
 }
 
 bool Ledger::MayGiveBelow(EntitlementIndex job, uint64_t window_bytes) const {

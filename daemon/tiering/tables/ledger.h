@@ -9,7 +9,8 @@
 //   leased     RAM that no write and no eviction brings back: leased, being created, torn. What is leased beyond the
 //              explicit guarantee of each job fits, over all jobs, what is guaranteed to none (MayLease).
 //   claimed    memory that it asked for below its promise and did not get: it is owed this until the claim expires.
-//   served     memory that it needs beyond its promise; only one job is served at a time.
+//   served     memory that it needs beyond its promise; only one job is served at a time, never with memory within the
+//              explicit guarantee of another job.
 //   returning  windows that its clients were asked to return; overdue: the part of these kept beyond the deadline.
 //
 // A part of the arena is promised to no job, so that a new job can start. The arena less that part and less the
@@ -118,9 +119,9 @@ class Ledger {
   void RenewClaim(EntitlementIndex job, base::TimePoint now);
   void DropClaim(EntitlementIndex job);
   bool ExpireClaims(base::TimePoint now);  // True: some have expired.
-  // One job at a time may be served beyond its promise, because its request could never be granted otherwise and no job
-  // is owed anything (memory/stalled). It needs so many more bytes of windows. Until EndServing, all other jobs are
-  // asked for windows, and this one alone may grow.
+  // One job at a time may be served beyond its promise, because its request could never be granted otherwise
+  // (memory/stalled). It needs so many more bytes of windows. Until EndServing, all other jobs are asked for windows
+  // beyond their explicit guarantees, and this one alone may grow. REQUIRES: no guarantee is owed.
   void Serve(EntitlementIndex job, uint64_t bytes);
   void EndServing();
   bool Serves(EntitlementIndex job) const { return served_ == job; }
@@ -161,13 +162,15 @@ class Ledger {
 
   // Hand-over.
   bool anybody_owed() const { return !claims_.empty(); }  // A job is owed memory within its promise.
+  // A job is owed a whole window, or its first one, within its explicit guarantee.
+  bool guarantee_owed() const { return guarantees_owed_ != 0; }
   uint64_t unbacked_bytes() const { return unbacked_; }
   uint64_t UnbackedBy(EntitlementIndex job) const { return At(job).unbacked; }
   uint64_t host_debt() const { return host_debt_; }
   uint64_t returning_bytes() const { return returning_; }
   uint64_t BytesToAskBack() const;  // Beyond what is coming and what the arena has free.
-  // The most bytes of windows that the job is to lose: its surplus, while a job is owed memory; its unbacked bytes; all
-  // that it holds, while another job is served.
+  // The most bytes of windows that the job is to lose: its surplus, while a job is owed memory; its unbacked bytes.
+  // While another job is served: what lies beyond its explicit guarantee, and the rest of that slot window.
   uint64_t BytesToGive(EntitlementIndex job) const;
   // If its surplus is less than a window of so many bytes: may the window be taken nevertheless, which leaves the job
   // below its promise? Yes if its deficit is then the smaller one, or if the job that is owed memory has no window at
@@ -244,7 +247,8 @@ class Ledger {
   template <typename Change>
   void Change(EntitlementIndex job, Change change);
   void Recompute();
-  void ChooseTopClaim();
+  bool OwedOfGuarantee(const Entitlement& job) const;
+  void CountClaims();  // Finds the top claim, and how many are of guarantees.
   void RemoveClaim(EntitlementIndex job);
 
   uint64_t arena_;
@@ -270,6 +274,7 @@ class Ledger {
   uint64_t host_spare_ = 0;
   std::vector<EntitlementIndex> claims_;
   EntitlementIndex top_claim_ = kNoEntitlement;  // The claim of the largest deficit.
+  size_t guarantees_owed_ = 0;                   // Claims of OwedOfGuarantee.
   EntitlementIndex served_ = kNoEntitlement;     // The job served beyond its promise.
   uint64_t served_bytes_ = 0;
 };

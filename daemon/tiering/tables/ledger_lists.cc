@@ -56,6 +56,7 @@ void Ledger::CheckInvariants() const {
   uint64_t unbacked = 0;
   uint64_t ended_held = 0;
   uint64_t claims = 0;
+  size_t guarantees_owed = 0;
   uint64_t leased_beyond = 0;
   for (const Entitlement& job : jobs_) {
     if (!job.used) continue;
@@ -78,13 +79,15 @@ void Ledger::CheckInvariants() const {
     unbacked += job.unbacked;
     ended_held += job.ended ? job.held : 0;
     claims += job.claimed != 0 ? 1 : 0;
+    guarantees_owed += OwedOfGuarantee(job) ? 1 : 0;
     leased_beyond += job.Beyond(job.leased);
   }
   TIER_CHECK(promised == promised_ && promised + PartForNobody() <= arena_, "promised {} of {}, {} to no job", promised,
              arena_, PartForNobody());
   TIER_CHECK(leased_beyond == leased_beyond_, "leased beyond guarantees {} of {}", leased_beyond, leased_beyond_);
-  TIER_CHECK(claimed == claimed_ && claims == claims_.size(), "claims {} of {}, {} of {} jobs", claimed, claimed_,
-             claims, claims_.size());
+  TIER_CHECK(claimed == claimed_ && claims == claims_.size() && guarantees_owed == guarantees_owed_,
+             "claims {} of {}, {} of {} jobs, {} of {} of guarantees", claimed, claimed_, claims, claims_.size(),
+             guarantees_owed, guarantees_owed_);
   TIER_CHECK(returning == returning_ && overdue == overdue_ && unbacked == unbacked_ && ended_held == ended_held_,
              "returning {} of {}, overdue {} of {}, unbacked {} of {}, ended {} of {}", returning, returning_, overdue,
              overdue_, unbacked, unbacked_, ended_held, ended_held_);

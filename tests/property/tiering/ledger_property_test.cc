@@ -67,9 +67,33 @@ class Model {
     for (const auto& [id, job] : jobs_) CheckJob(job, promised);
     RC_ASSERT(ledger_.anybody_owed() == (Claimed() != 0));
     RC_ASSERT(ledger_.BytesToAskBack() == BytesToAskBack());
+    const bool owed =
+        std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) { return OwedOfGuarantee(job.second); });
+    RC_ASSERT(ledger_.guarantee_owed() == owed);
+    if (!owed && !jobs_.empty()) CheckServing(jobs_.begin()->second);
   }
 
  private:
+  // While one job is served, it alone may grow, and the others give what they hold beyond their guarantees.
+  void CheckServing(const ModelJob& served) {
+    ledger_.Serve(served.index, kPageSize);
+    for (const auto& [id, job] : jobs_) {
+      const uint64_t gives = ledger_.BytesToGive(job.index);
+      const uint64_t left = job.held() - gives;
+      const uint64_t guarantee = job.terms.guarantee_bytes;
+      const bool is_served = job.index == served.index;
+      RC_ASSERT(ledger_.MayGrow(job.index, WindowKind::kSlot) == (is_served && host_debt() == 0));
+      RC_ASSERT(!is_served || gives == 0);
+      RC_ASSERT(is_served || left == 0 || left <= std::max(guarantee, kSlotWindow));
+      RC_ASSERT(left + kSlotWindow > std::min(guarantee, job.held()));
+      RC_ASSERT(left != 0 || guarantee == 0 || job.held() == 0);
+    }
+    ledger_.EndServing();
+  }
+  static bool OwedOfGuarantee(const ModelJob& job) {
+    if (job.claimed == 0 || job.terms.guarantee_bytes == 0) return false;
+    return job.held() == 0 || job.held() + kSlotWindow <= job.terms.guarantee_bytes;
+  }
   void CheckJob(const ModelJob& job, uint64_t promised) {
     const uint64_t mine = PromisedTo(job);
     const uint64_t held = job.held();

@@ -48,11 +48,16 @@ class Cycle {
       if (!answer) return;
       ASSERT_EQ(answer->code, Code::kOk) << answer->detail;
       world_.Send(session_, Op::kRelease, {{0, 0, 0, World::LeaseOf(*answer)}});
+      ++granted_;
+      asked_ = 0;
+      if (rests_) return;
     }
     asked_ = world_.Send(session_, Op::kAcquire, {{next_ + 1, 0, 0, 0}});
     next_ = (next_ + 1) % count_;
   }
+  void Rest() { rests_ = true; }  // From now on a step ends the lease, and the next one asks again.
   uint64_t held() const { return world_.Job(job_).held_bytes; }
+  uint64_t granted() const { return granted_; }
 
  private:
   World& world_;
@@ -61,6 +66,8 @@ class Cycle {
   uint64_t count_;
   uint64_t next_ = 0;
   uint64_t asked_ = 0;
+  uint64_t granted_ = 0;
+  bool rests_ = false;
 };
 
 struct Rivals {
@@ -117,6 +124,34 @@ INSTANTIATE_TEST_SUITE_P(Guarantees, Contention,
                          ::testing::Values(Rivals{}, Rivals{.hog_first = false}, Rivals{14 * kMiB, 14 * kMiB},
                                            Rivals{7 * kMiB, 21 * kMiB}, Rivals{7 * kMiB, 21 * kMiB, false},
                                            Rivals{21 * kMiB, 7 * kMiB}));
+
+// A request of more than its job is promised is served with memory of all other jobs, but never with what one of them
+// is guaranteed: that job has its guarantee to within a window, and the request is served beside it.
+TEST(HandOver, AGuaranteeIsKeptFromRequestsBeyondAPromise) {
+  World world(SmallWindows());
+  constexpr uint64_t kGuarantee = 12 * kMiB;
+  constexpr uint64_t kLarge = 16 * kMiB;
+  const JobId hog = world.OpenJob({.uid = 1});
+  const JobId other = world.OpenJob({.uid = 2, .guarantee_bytes = kGuarantee});
+  const JobId third = world.OpenJob({.uid = 3});
+  Cycle equal(world, third, 2 * kArena / kPiece);
+  Cycle late(world, other, 2 * kArena / kPiece);
+  Cycle greedy(world, hog, 4, kLarge);
+  greedy.Rest();
+  ASSERT_LT(world.Job(hog).guarantee_bytes, kLarge);
+  uint64_t least = UINT64_MAX;
+  for (uint32_t turn = 0; turn < 3000; ++turn) {
+    if (turn % 4 == 0) greedy.Step();  // Its leases end before it asks again.
+    late.Step();
+    equal.Step();
+    world.Turn();
+    world.ReturnWindows();
+    world.Advance(milliseconds(1));
+    if (turn >= 500) least = std::min(least, late.held());
+  }
+  EXPECT_GT(least + kWindow, kGuarantee);
+  EXPECT_GT(greedy.granted(), 10u);
+}
 
 // A window that is handed over while both jobs ask for it in one turn.
 TEST(HandOver, AWindowThatComesBackGoesToWhoIsOwed) {
@@ -175,7 +210,7 @@ struct ThreeJobs {
     for (uint64_t tensor = 1; tensor <= 9; ++tensor) PutClean(world, largest, tensor);
     for (uint64_t tensor = 1; tensor <= 7; ++tensor) PutClean(world, second, tensor);
   }
-  // Takes turns in which `largest` answers nothing.
+  // Takes turns, until the owner has its answer, in which `largest` answers nothing.
   void TurnsWithoutLargest(uint64_t asked, base::Duration most) {
     for (const base::TimePoint end = world.now + most; world.now < end && !world.Answered(owner, asked);) {
       world.Turn();
@@ -208,6 +243,23 @@ TEST(HandOver, AHolderThatNeverAnswersIsPassedOver) {
   EXPECT_EQ(jobs.world.Answered(jobs.owner, asked)->code, Code::kOk) << jobs.world.Answered(jobs.owner, asked)->detail;
   EXPECT_GE(jobs.world.now - start, milliseconds(1900)) << "the largest holder was asked first";
   EXPECT_LT(jobs.world.Job(jobs.second_job).window_count, second_before);
+}
+
+// A request of more than a promise is served in vain while `largest` answers nothing: it does not delay a guarantee.
+TEST(HandOver, AGuaranteeIsNotDelayedByARequestThatIsServed) {
+  ThreeJobs jobs;
+  const uint64_t served = jobs.world.Send(jobs.second, Op::kCreate, {{100, 0, 0, 16 * kMiB}});
+  jobs.TurnsWithoutLargest(0, milliseconds(3000));
+  ASSERT_FALSE(jobs.world.Answered(jobs.second, served).has_value());
+  for (uint64_t tensor = 1; tensor <= 4; ++tensor) {
+    const base::TimePoint start = jobs.world.now;
+    const uint64_t asked = jobs.world.Send(jobs.owner, Op::kCreate, {{tensor, 0, 0, kPiece}});
+    jobs.TurnsWithoutLargest(asked, milliseconds(1000));
+    ASSERT_TRUE(jobs.world.Answered(jobs.owner, asked).has_value());
+    EXPECT_EQ(jobs.world.Answered(jobs.owner, asked)->code, Code::kOk);
+    EXPECT_LE(jobs.world.now - start, milliseconds(60));
+    jobs.TurnsWithoutLargest(0, milliseconds(130));
+  }
 }
 
 TEST(HandOver, TheRefusalNamesWhoOwesWindows) {
