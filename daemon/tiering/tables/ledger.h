@@ -244,8 +244,8 @@ class Ledger {
   uint64_t InSlotWindows(uint64_t bytes) const { return AlignUp(bytes, windows_.slot); }
   uint32_t UserOf(uint32_t uid);
   // Makes a change that may alter the promises.
-  template <typename Change>
-  void Change(EntitlementIndex job, Change change);
+  template <typename Apply>
+  void Change(EntitlementIndex job, Apply change);
   void Recompute();
   bool OwedOfGuarantee(const Entitlement& job) const;
   void CountClaims();  // Finds the top claim, and how many are of guarantees.
