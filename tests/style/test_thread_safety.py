@@ -85,3 +85,10 @@ def test_each_planted_access_without_the_lock_is_found(tmp_path: pathlib.Path) -
 def test_a_source_that_does_not_parse_fails(tmp_path: pathlib.Path) -> None:
     answer = Tree(tmp_path).check(GUARDED + '#include "missing.h"\n')
     assert answer.returncode == 1 and "missing.h" in answer.stderr
+
+
+@needs_clang
+def test_what_clang_refuses_by_itself_fails(tmp_path: pathlib.Path) -> None:
+    shadowed = "class Table {\n  template <typename Change>\n  void Change(Change change);\n};\n"
+    answer = Tree(tmp_path).check(GUARDED + shadowed)
+    assert answer.returncode == 1 and "shadows template parameter" in answer.stderr
