@@ -135,7 +135,7 @@ class Channel {
   void Stage(const Submission& submission, uint64_t sequence) TIER_REQUIRES(request_mutex_);
   bool ReleasesMayWait() const TIER_REQUIRES(request_mutex_);
   std::chrono::milliseconds TimeFor(const Submission& submission) const;
-  void RingDoorbell(bool can_wait);
+  void RingDoorbell(bool can_wait) TIER_REQUIRES(request_mutex_);
   bool WaitTarget(const Target& target, Clock::time_point deadline);
   bool Spin(const Target& target, Clock::time_point deadline);
   void SleepUntil(const Target& target, Clock::time_point deadline) TIER_EXCLUDES(sleep_mutex_);

@@ -38,16 +38,18 @@ FLAGS = "-O2 -g1 -DNDEBUG -fPIC -fno-tree-vectorize -Wall -Wno-psabi -Werror -st
 class Tree:
     """One source, compiled by g++ as the commands say, beside the real header."""
 
-    def __init__(self, root: pathlib.Path) -> None:
+    def __init__(self, root: pathlib.Path, source: str = "planted.cc") -> None:
         self.root = root
+        self.source = root / source
+        self.source.parent.mkdir(exist_ok=True)
         (root / "proto").mkdir()
         shutil.copy(ROOT / "proto/mutex.h", root / "proto/mutex.h")
-        command = f"/usr/bin/g++-12 -I{root} {FLAGS} -o planted.cc.o -c {root}/planted.cc"
-        entry = {"directory": str(root), "command": command, "file": f"{root}/planted.cc"}
+        command = f"/usr/bin/g++-12 -I{root} {FLAGS} -o planted.cc.o -c {self.source}"
+        entry = {"directory": str(root), "command": command, "file": str(self.source)}
         (root / "commands.json").write_text(json.dumps([entry]))
 
     def check(self, source: str) -> subprocess.CompletedProcess[str]:
-        (self.root / "planted.cc").write_text(source)
+        self.source.write_text(source)
         script = ROOT / "tools/dev.d/thread_safety.py"
         files = ("--commands", self.root / "commands.json", "--passed", self.root / "passed.json")
         return subprocess.run(
@@ -90,5 +92,6 @@ def test_a_source_that_does_not_parse_fails(tmp_path: pathlib.Path) -> None:
 @needs_clang
 def test_what_clang_refuses_by_itself_fails(tmp_path: pathlib.Path) -> None:
     shadowed = "class Table {\n  template <typename Change>\n  void Change(Change change);\n};\n"
-    answer = Tree(tmp_path).check(GUARDED + shadowed)
+    tree = Tree(tmp_path, "daemon/planted.cc")
+    answer = tree.check(shadowed)
     assert answer.returncode == 1 and "shadows template parameter" in answer.stderr

@@ -8,9 +8,9 @@ help_check() {
 usage: tools/dev check
 
 The style test (layers, sizes, names, dead files), clang-format, ruff, shellcheck, mypy --strict over the package,
-clang's proof of who holds which lock (-Wthread-safety) over the sources that use proto/mutex.h, and clang-tidy over the
-sources changed since the last commit. A tool that is missing is named and passed over;
-`tools/dev setup --full` brings them all.
+clang's proof of who holds which lock (-Wthread-safety) over the daemon, libtier and other sources that use
+proto/mutex.h, and clang-tidy over the sources changed since the last commit. A tool that is missing is named and passed
+over; `tools/dev setup --full` brings them all.
 TEXT
 }
 

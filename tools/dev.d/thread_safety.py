@@ -1,4 +1,5 @@
-"""Has clang prove which thread holds which lock: -Wthread-safety over every source that sees proto/mutex.h.
+"""Has clang prove which thread holds which lock: -Wthread-safety over every source that sees proto/mutex.h, and over
+all of the daemon and libtier, which the fuzzers have built by clang.
 
 Syntax only, about 3 s of CPU a source. The commands are those of build/release, which are g++'s: of their flags only
 those are kept that decide what the source means. A source that has passed is not analysed again until it, a header that
@@ -20,6 +21,7 @@ import subprocess
 import sys
 
 HEADER = "proto/mutex.h"
+_PRODUCT = ("daemon/", "libclient/")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 _KEPT = re.compile(r"^-(D|I|U|std=|m|isystem$)")
 # The last one: what clang refuses by itself, and would in the build of the fuzzers.
@@ -65,7 +67,7 @@ def closure(root: pathlib.Path, source: str) -> set[str]:
 
 
 def analyses(root: pathlib.Path, commands: pathlib.Path, clang: str) -> dict[str, list[str]]:
-    """Fingerprint -> the command that analyses a source, for each C++ source that sees the header, once."""
+    """Fingerprint -> the command that analyses a source, for each C++ source of the product or that sees the header."""
     found: dict[str, list[str]] = {}
     seen: set[str] = set()
     for entry in json.loads(commands.read_text()):
@@ -74,7 +76,7 @@ def analyses(root: pathlib.Path, commands: pathlib.Path, clang: str) -> dict[str
             continue
         source = path.relative_to(root).as_posix()
         files = closure(root, source)
-        if source in seen or HEADER not in files:
+        if source in seen or not (HEADER in files or source.startswith(_PRODUCT)):
             continue
         seen.add(source)
         command = [clang, *arguments_of(entry["command"]), *_ANALYSIS, str(path)]
