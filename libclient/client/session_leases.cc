@@ -77,7 +77,7 @@ Status Session::FillLease(Lease& lease, std::span<const SpanRecord> spans, uint6
   lease.id = spans.front().lease;
   bool contiguous = true;
   for (const SpanRecord& span : spans) {
-    if (!windows_->Await(span, Clock::now() + window_timeout_)) {
+    if (!windows_->Await(span, window_timeout_)) {
       return Fail(Code::kDisconnected, "the daemon granted bytes in window " + std::to_string(span.window) +
                                            " (offset " + std::to_string(span.offset) + ", length " +
                                            std::to_string(span.length) + "), which it never sent");
@@ -113,6 +113,7 @@ Status Session::Release(std::span<Lease* const> leases, uint32_t flags, Rewritte
   Status status;
   uint64_t released = 0;
   std::array<proto::RequestItem, proto::kItemsPerRequestMax> items;
+  std::array<Lease*, proto::kItemsPerRequestMax> ended;
   while (!leases.empty()) {
     const auto batch = leases.first(std::min<size_t>(leases.size(), items.size()));
     size_t count = 0;
@@ -123,10 +124,11 @@ Status Session::Release(std::span<Lease* const> leases, uint32_t flags, Rewritte
         continue;
       }
       Detach(*lease);
+      ended[count] = lease;
       items[count++] = {.tensor = 0, .offset = rewrite.offset, .length = rewrite.length, .value = lease->id};
       can_wait = can_wait && lease->release_can_wait;
-      slab_.Give({&lease, 1});
     }
+    slab_.Give(std::span(ended).first(count));
     if (auto posted = PostReleases(std::span(items).first(count), flags, can_wait); !posted) status = posted;
     leases = leases.subspan(batch.size());
     released += count;

@@ -171,11 +171,12 @@ void WindowMap::UnmapAll() {
   (void)::mmap(base_, address_space_size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-bool WindowMap::Await(const proto::SpanRecord& span, std::chrono::steady_clock::time_point deadline) {
+bool WindowMap::Await(const proto::SpanRecord& span, std::chrono::milliseconds timeout) {
   const bool possible = span.length > 0 && span.offset < kWindowSizeMax && span.length <= kWindowSizeMax - span.offset;
   if (span.window >= windows_max_ || !possible) return false;
   Window& entry = windows_[span.window];
   if (!entry.mapped.load(std::memory_order_acquire)) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
     const MutexLock lock(arrival_mutex_);
     while (!entry.mapped.load() && !stopped_.load() && arrival_.WaitUntil(arrival_mutex_, deadline)) continue;
     if (!entry.mapped.load()) return false;

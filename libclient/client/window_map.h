@@ -40,8 +40,8 @@ class WindowMap {
   // Unmaps all windows, for the end of a session.
   void UnmapAll();
 
-  // Is this span inside a mapped window? Waits until `deadline` for a window whose descriptor is still on its way.
-  bool Await(const proto::SpanRecord& span, std::chrono::steady_clock::time_point deadline);
+  // Is this span inside a mapped window? Waits so long for a window whose descriptor is still on its way.
+  bool Await(const proto::SpanRecord& span, std::chrono::milliseconds timeout);
   // REQUIRES: the window is mapped.
   std::byte* AddressOf(uint32_t window, uint64_t offset) const {
     return base_ + windows_[window].place.load(std::memory_order_relaxed) + offset;

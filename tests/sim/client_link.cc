@@ -241,7 +241,7 @@ void SimClient::GiveLease(const HeldLease& lease) {
 
 // A window that a grant names may be on its way: libtier waits for it.
 bool SimClient::Maps(const proto::SpanRecord& span) {
-  constexpr client::Clock::time_point kAtOnce{};
+  constexpr std::chrono::milliseconds kAtOnce{0};
   while (!link_.windows().Await(span, kAtOnce)) {
     if (!link_.has_packets()) return false;
     ServePacket();

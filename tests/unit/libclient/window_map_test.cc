@@ -156,19 +156,19 @@ TEST_F(WindowMapTest, AWindowUnderALeaseStays) {
 
 TEST_F(WindowMapTest, AwaitKnowsSpansThatFit) {
   ASSERT_TRUE(map_->Map(Packet(0), File().get()));
-  const auto now = steady_clock::now();
-  EXPECT_TRUE(map_->Await({1, 0, 0, kWindowSize - 10, 10}, now));
-  EXPECT_FALSE(map_->Await({1, 0, 0, kWindowSize - 10, 11}, now)) << "the next window's";
-  EXPECT_FALSE(map_->Await({1, 0, 0, ~0ull, 10}, now));
-  EXPECT_FALSE(map_->Await({1, 9, 0, 0, 10}, now));
-  EXPECT_FALSE(map_->Await({1, 1, 0, 0, 10}, now));
+  constexpr std::chrono::milliseconds kAtOnce{0};
+  EXPECT_TRUE(map_->Await({1, 0, 0, kWindowSize - 10, 10}, kAtOnce));
+  EXPECT_FALSE(map_->Await({1, 0, 0, kWindowSize - 10, 11}, kAtOnce)) << "the next window's";
+  EXPECT_FALSE(map_->Await({1, 0, 0, ~0ull, 10}, kAtOnce));
+  EXPECT_FALSE(map_->Await({1, 9, 0, 0, 10}, kAtOnce));
+  EXPECT_FALSE(map_->Await({1, 1, 0, 0, 10}, kAtOnce));
 }
 
 TEST_F(WindowMapTest, AwaitIsEndedByStop) {
   std::atomic<pid_t> waiter{0};
   auto waiting = std::async(std::launch::async, [&] {
     waiter = ::gettid();
-    return map_->Await({1, 1, 0, 0, 10}, steady_clock::now() + std::chrono::hours(1));
+    return map_->Await({1, 1, 0, 0, 10}, std::chrono::hours(1));
   });
   while (waiter.load() == 0) std::this_thread::yield();
   EXPECT_TRUE(session_fake::FallsAsleep(waiter.load()));
