@@ -307,7 +307,8 @@ class Client:
     # ---- Hints and durability ----
 
     def prefetch(self, keys: Key | Part | Iterable[Key | Part], *, shared: bool = False) -> None:
-        """A hint: tensors, or parts of them, will be used soon and should be read into RAM. Returns at once."""
+        """A hint: tensors, or parts of them, will be used soon, in this order, and should be read into RAM. Returns at
+        once. What was read stays in RAM for its use until the next ``step`` of the job, or for 10 seconds."""
         parts = [key if isinstance(key, Part) else Part(key) for key in _several(keys)]
         for begin in range(0, len(parts), library.BATCH_MAX):
             batch = [self._range(part) for part in parts[begin : begin + library.BATCH_MAX]]

@@ -18,10 +18,10 @@ bool MovePiece(Tables& tables, JobState& job, PieceId id) {
   if (piece.copies != Copies::kSsd || piece.ram || piece.has(kBadExtent)) return true;
   const Tensor& tensor = tables.tensors[piece.tensor];
   const base::PageRun run =
-      TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))), true);
+      TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))), MayEvict::kUsed);
   if (!run) return false;
   GiveRam(tables, id, run);
-  StartRead(tables, id, true);
+  StartRead(tables, id, ReadPriority::kBackground);
   return true;
 }
 
@@ -40,7 +40,8 @@ void DrainDevices(Tables& tables) {
                        !tables.tensors[piece.tensor].has(kDetached) && tables.drain.drains(piece.ssd_device);
     if (!there) continue;
     JobState& job = tables.JobOf(piece);
-    if (tables.waits.shortage_pages(job) != 0 || job.transfers.prefetching_pages() > kDrainAheadPages) continue;
+    const uint64_t coming = job.transfers.reading_pages(ReadPriority::kBackground);
+    if (tables.waits.shortage_pages(job) != 0 || coming > kDrainAheadPages) continue;
     if (!MovePiece(tables, job, id)) return;
     tables.turn.NoteProgress();
   }

@@ -200,7 +200,8 @@ void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, 
   TIER_CHECK(job.pages.logical() == count.logical_pages && job.pages.unnamed() == count.unnamed_pages,
              "job {}: {} and {} pages in all of {} and {}", job.key, count.logical_pages, count.unnamed_pages,
              job.pages.logical(), job.pages.unnamed());
-  const uint64_t listed = job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kDirty);
+  const uint64_t listed = job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kKept) +
+                          job.policy->count(EvictionOrder::kDirty);
   TIER_CHECK(listed == count.listed, "job {}: {} listed of {}", job.key, count.listed, listed);
   TIER_CHECK(job.record.counters.lease_count == count.leases && job.record.counters.leased_bytes == count.leased_bytes,
              "job {}: {} leases of {}", job.key, count.leases, job.record.counters.lease_count);

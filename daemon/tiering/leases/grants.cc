@@ -41,7 +41,8 @@ void LinkLease(Tables& tables, SessionState& session, LeaseIndex index) {
 void TakeForWriting(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   const Tensor& tensor = tables.tensors[piece.tensor];
-  piece.clear(kReserved | kPrefetched);
+  piece.clear(kReserved);
+  EndPrefetch(tables, id);
   piece.generation = tensor.generation;
   Copies copies = piece.copies;
   if (copies == Copies::kSsd) copies = Copies::kRamSsd;  // Overwritten whole; the SSD copy is what it reverts to.
@@ -90,7 +91,7 @@ void GrantItem(Tables& tables, const Ask& ask, uint32_t index, LeaseKind kind) {
     Piece& piece = tables.pieces.Edit(id);
     if (kind == LeaseKind::kRead) {
       AddReader(tables, id);
-      piece.clear(kPrefetched);
+      piece.clear(kPrefetched);  // In no order now.
     } else {
       TakeForWriting(tables, id);
     }

@@ -35,45 +35,29 @@ void TakeOutOfOrder(Tables& tables, PieceId id) {
   Delist(tables, id);  // A pinned one comes back when its last pin ends.
 }
 
-// The coldest clean piece that may go; of the coldest few one that makes room for a run of so many pages. Where none of
-// them does, the coldest for a whole block: its slots may be a block together. A slot would gain nothing by that.
-PieceId ColdestClean(Tables& tables, JobState& job, uint32_t pages) {
-  PieceId coldest = kNoPiece;
+// The first piece of an order that may go, from its cold end (prefetched ones: from the hot end, since what was
+// announced first is used first); of the first few one that makes room for a run of so many pages. Where none of them
+// does, the first for a whole block: its slots may be a block together. A slot would gain nothing by that.
+PieceId FirstToGo(Tables& tables, const JobState& job, EvictionOrder order, uint32_t pages) {
+  const EvictionPolicy& policy = *job.policy;
+  const bool from_hot = order == EvictionOrder::kKept;
+  PieceId first = kNoPiece;
   uint32_t seen = 0;
-  for (PieceId at = job.policy->Coldest(EvictionOrder::kClean); at != kNoPiece && seen < kBlockSearchMax;) {
-    const PieceId warmer = job.policy->Warmer(at);
+  for (PieceId at = from_hot ? policy.Hottest(order) : policy.Coldest(order);
+       at != kNoPiece && seen < kBlockSearchMax;) {
+    const PieceId next = from_hot ? policy.Colder(at) : policy.Warmer(at);
     const Piece& piece = tables.pieces[at];
     if (piece.pins != 0) {
       TakeOutOfOrder(tables, at);
     } else if (MakesRoom(tables, job, piece, pages)) {
       return at;
     } else {
-      if (coldest == kNoPiece) coldest = at;
+      if (first == kNoPiece) first = at;
       ++seen;
     }
-    at = warmer;
+    at = next;
   }
-  return pages == kPagesPerBlock ? coldest : kNoPiece;
-}
-
-bool EvictOne(Tables& tables, JobState& job, uint32_t pages) {
-  const PieceId id = ColdestClean(tables, job, pages);
-  if (id == kNoPiece) return false;
-  Evict(tables, id);
-  tables.turn.NoteProgress();
-  return true;
-}
-
-bool WithinLimit(const JobState& job, uint64_t pages) {
-  const uint64_t limit = job.record.limit_bytes;
-  return limit == 0 || job.used_pages() + pages <= std::max(limit / kPageSize, uint64_t{1});
-}
-
-base::PageRun TakeFree(const Tables& tables, JobState& job, uint32_t pages, uint32_t near) {
-  if (!WithinLimit(job, pages)) return {};
-  const base::PageRun run = job.pool.TryAllocateRun(pages, near);
-  if (run || pages == kPagesPerBlock || !SlotsTakeBlocks(tables, job)) return run;
-  return job.pool.TryAllocateRun(kPagesPerBlock, near);
+  return pages == kPagesPerBlock ? first : kNoPiece;
 }
 
 // The coldest dirty piece that no request has pinned and whose tensor is not detached.
@@ -100,6 +84,45 @@ void WriteColdest(Tables& tables, JobState& job, uint64_t pages, Which which) {
     if (!StartWrite(tables, id)) return;
     tables.turn.NoteProgress();
   }
+}
+
+// Prefetched pieces that were not used in time are not kept any longer.
+void EndOldPrefetches(Tables& tables, JobState& job) {
+  job.prefetch_age.EpochAt(tables.turn.now());
+  for (;;) {
+    const PieceId oldest = job.policy->Coldest(EvictionOrder::kKept);
+    if (oldest == kNoPiece || !job.prefetch_age.IsOver(tables.pieces[oldest].prefetched_at)) return;
+    if (!tables.work.TrySpend()) return;
+    EndPrefetch(tables, oldest);
+  }
+}
+
+bool EvictOne(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict) {
+  EndOldPrefetches(tables, job);
+  PieceId id = FirstToGo(tables, job, EvictionOrder::kClean, pages);
+  if (id == kNoPiece && may_evict == MayEvict::kAll && job.policy->count(EvictionOrder::kKept) != 0) {
+    // It would be read again: a write costs no more than that.
+    const bool idle = job.transfers.writing_pages() == 0 && !job.frees.any();
+    if (idle) WriteColdest(tables, job, kPagesPerBlock, Which::kAll);
+    if (job.transfers.writing_pages() != 0) return false;
+    id = FirstToGo(tables, job, EvictionOrder::kKept, pages);
+  }
+  if (id == kNoPiece) return false;
+  Evict(tables, id);
+  tables.turn.NoteProgress();
+  return true;
+}
+
+bool WithinLimit(const JobState& job, uint64_t pages) {
+  const uint64_t limit = job.record.limit_bytes;
+  return limit == 0 || job.used_pages() + pages <= std::max(limit / kPageSize, uint64_t{1});
+}
+
+base::PageRun TakeFree(const Tables& tables, JobState& job, uint32_t pages, uint32_t near) {
+  if (!WithinLimit(job, pages)) return {};
+  const base::PageRun run = job.pool.TryAllocateRun(pages, near);
+  if (run || pages == kPagesPerBlock || !SlotsTakeBlocks(tables, job)) return run;
+  return job.pool.TryAllocateRun(kPagesPerBlock, near);
 }
 
 uint64_t Threshold(uint64_t pages, double part) { return static_cast<uint64_t>(static_cast<double>(pages) * part); }
@@ -184,7 +207,7 @@ void EvictAhead(Tables& tables, JobState& job) {
   const uint64_t start = Threshold(EntitledPages(tables, job), tables.options.evict_start);
   while (job.used_pages() > start) {
     if (!tables.work.TrySpend()) return MaintainNextTurn(tables, job);
-    if (!EvictOne(tables, job, 0)) return;
+    if (!EvictOne(tables, job, 0, MayEvict::kUsed)) return;
   }
 }
 
@@ -195,38 +218,6 @@ void NoteUnbacked(Tables& tables, const JobState& job) {
   const uint64_t firm = tables.ledger.FirmBytes(job.entitlement);
   const bool backed = held <= firm || tables.ports.extents.HasRoom(tables.jobs.dirty_pages() * kPageSize);
   tables.ledger.SetUnbacked(job.entitlement, backed ? 0 : held - firm);
-}
-
-bool FetchNext(Tables& tables, JobState& job, const PrefetchQueue::Item& item) {
-  const Tensor& tensor = tables.tensors[item.tensor.index];
-  const PieceId id = tables.tensors.PieceOf(tensor, item.next_piece);
-  const Piece& piece = tables.PieceOf(tensor, item.next_piece);
-  const bool wanted =
-      piece.copies == Copies::kSsd && piece.activity == Activity::kNone && !piece.ram && !piece.has(kCorrupt);
-  if (!wanted) return true;
-  const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(item.next_piece)));
-  const base::PageRun run = TakeRun(tables, job, pages, true);
-  if (!run) return false;
-  GiveRam(tables, id, run);
-  StartRead(tables, id, true);
-  tables.turn.NoteProgress();
-  return true;
-}
-
-void Fetch(Tables& tables, JobState& job, uint64_t reachable) {
-  uint64_t budget = tables.options.prefetch_bytes_max / kPageSize;
-  if (budget == 0) budget = std::max<uint64_t>(reachable / 4, kPagesPerBlock);
-  while (!job.prefetches.empty() && tables.waits.shortage_pages(job) == 0 &&
-         job.transfers.prefetching_pages() < budget) {
-    if (!tables.work.TrySpend()) return MaintainNextTurn(tables, job);
-    const PrefetchQueue::Item& item = job.prefetches.oldest();
-    if (!tables.Alive(item.tensor) || item.next_piece == item.end_piece) {
-      job.prefetches.EndOldest();
-      continue;
-    }
-    if (!FetchNext(tables, job, item)) return;
-    job.prefetches.EndOldestPiece();
-  }
 }
 
 // Free pages in blocks that hold slots.
@@ -281,6 +272,48 @@ bool StartForSlots(Tables& tables, JobState& job, const Need& need) {
   const bool started = fits && StartWindow(tables, job, WindowKind::kSlot);
   LetSlotsTakeBlocks(tables, job, !started);
   return started;
+}
+
+bool FetchNext(Tables& tables, JobState& job, const PrefetchQueue::Item& item) {
+  const Tensor& tensor = tables.tensors[item.tensor.index];
+  const PieceId id = tables.tensors.PieceOf(tensor, item.next_piece);
+  const Piece& piece = tables.PieceOf(tensor, item.next_piece);
+  const bool wanted =
+      piece.copies == Copies::kSsd && piece.activity == Activity::kNone && !piece.ram && !piece.has(kCorrupt);
+  if (!wanted) return true;
+  const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(item.next_piece)));
+  const base::PageRun run = TakeRun(tables, job, pages, MayEvict::kUsed);
+  if (!run) return false;
+  GiveRam(tables, id, run);
+  StartRead(tables, id, ReadPriority::kPrefetch);
+  tables.turn.NoteProgress();
+  return true;
+}
+
+// Nothing that was used can go. A window may come; else dirty pieces must be written, which takes its time: it is begun
+// while what was fetched before is used.
+void MakeRoomToFetch(Tables& tables, JobState& job, uint64_t pages) {
+  if (job.windows.makes_any() || job.frees.any() || StartForBlocks(tables, job, {.blocks = 1})) return;
+  WriteColdest(tables, job, pages, Which::kAll);
+}
+
+void Fetch(Tables& tables, JobState& job, uint64_t reachable) {
+  uint64_t budget = tables.options.prefetch_bytes_max / kPageSize;
+  if (budget == 0) budget = std::max<uint64_t>(reachable / 4, kPagesPerBlock);
+  while (!job.prefetches.empty() && tables.waits.shortage_pages(job) == 0 &&
+         job.transfers.reading_pages(ReadPriority::kPrefetch) < budget) {
+    if (!tables.work.TrySpend()) return MaintainNextTurn(tables, job);
+    const PrefetchQueue::Item& item = job.prefetches.oldest();
+    if (!tables.Alive(item.tensor) || item.next_piece == item.end_piece) {
+      job.prefetches.EndOldest();
+      continue;
+    }
+    if (!FetchNext(tables, job, item)) {
+      MakeRoomToFetch(tables, job, budget - job.transfers.reading_pages(ReadPriority::kPrefetch));
+      return;
+    }
+    job.prefetches.EndOldestPiece();
+  }
 }
 
 // Which windows a need still asks for, with all that is free or coming.
@@ -361,12 +394,12 @@ void GrowByOne(Tables& tables, JobState& job, const Need& need) {
   tables.ledger.Claim(job.entitlement, tables.windows.window_size(WindowKind::kSlot), tables.turn.now());
 }
 
-base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, bool may_evict) {
+base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict) {
   TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "a run of {} pages", pages);
   for (;;) {
     const base::PageRun run = TakeFree(tables, job, pages, 0);
-    if (run || !may_evict) return run;
-    if (EvictOne(tables, job, pages)) continue;
+    if (run || may_evict == MayEvict::kNothing) return run;
+    if (EvictOne(tables, job, pages, may_evict)) continue;
     if (pages == kPagesPerBlock || job.windows.making(WindowKind::kSlot) != 0) return {};
     const bool took_blocks = SlotsTakeBlocks(tables, job);
     const bool started = TryStart(tables, job, WindowKind::kSlot, {.slot_pages = pages});
@@ -384,7 +417,7 @@ bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_page
 bool RoomMayCome(const Tables& tables, const JobState& job) {
   if (job.frees.any()) return true;
   if (job.windows.makes_any() || job.transfers.writing_pages() != 0 || job.transfers.reading_pages() != 0) return true;
-  if (job.policy->count(EvictionOrder::kClean) != 0) return true;
+  if (job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kKept) != 0) return true;
   if (job.policy->count(EvictionOrder::kDirty) != 0 && job.failures.in_a_row() < kWriteFailuresBeforeRefusal)
     return true;
   // The arena is full, or the host short: others may give some back.

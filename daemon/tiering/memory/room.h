@@ -1,5 +1,6 @@
 // Room: where the memory of a job comes from. First free pages in its windows, then new windows as far as the ledger
-// allows, then clean pieces, least recently used first, then dirty pieces, which are written first. Engine thread only.
+// allows, then clean pieces, least recently used first, then dirty pieces, which are written first, and at last pieces
+// that were prefetched and not used yet. Engine thread only.
 //
 // Whole blocks lie in block windows, slots in slot windows; each kind of window is started for its own use. Room of the
 // other kind is used before a request is refused: whole blocks take free blocks of slot windows, and slot windows are
@@ -30,9 +31,15 @@ struct Need {
 bool Grow(Tables& tables, JobState& job, const Need& need);
 // The free pages are too scattered for the need: starts one more window, if the job may have one.
 void GrowByOne(Tables& tables, JobState& job, const Need& need);
+// What may be evicted for room.
+enum class MayEvict : uint8_t {
+  kNothing,
+  kUsed,  // Clean pieces that are not kept for a use to come (PrefetchAge).
+  kAll,   // Those too, the last ones prefetched first, where no write under way will make room.
+};
 // Room for `pages` (≤ 512) at once, evicting clean pieces where that helps. Empty: there is none now; if a slot was
-// asked for with `may_evict`, a slot window is started, if the job may have one.
-base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, bool may_evict);
+// asked for, a slot window is started, if something may be evicted and the job may have one.
+base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict);
 // Takes several whole blocks and a tail at once, as one run where there is one. Evicts nothing.
 bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_pages);
 

@@ -1,4 +1,5 @@
-// RecencyPolicy: the least recently used piece is evicted first. Two lists are threaded through the pieces themselves.
+// RecencyPolicy: the least recently used piece is evicted first. Three lists are threaded through the pieces
+// themselves.
 //
 // A piece that changes lists (written out: dirty → clean) keeps its place in time: Add searches for that place from
 // both ends, a bounded number of steps, so that the order is exact at the ends and nearly exact in the middle.
@@ -23,6 +24,8 @@ class RecencyPolicy final : public EvictionPolicy {
   void MoveToHot(PieceId piece, EvictionOrder order) override;
   PieceId Coldest(EvictionOrder order) const override { return lists_[static_cast<size_t>(order)].oldest; }
   PieceId Warmer(PieceId piece) const override { return pieces_[piece].newer; }
+  PieceId Hottest(EvictionOrder order) const override { return lists_[static_cast<size_t>(order)].newest; }
+  PieceId Colder(PieceId piece) const override { return pieces_[piece].older; }
   uint64_t count(EvictionOrder order) const override { return lists_[static_cast<size_t>(order)].count; }
   void Step(uint64_t) override {}
 
@@ -38,7 +41,7 @@ class RecencyPolicy final : public EvictionPolicy {
   void InsertBelow(List& list, PieceId piece, PieceId newer);
 
   PieceSlab& pieces_;
-  std::array<List, 2> lists_;
+  std::array<List, kEvictionOrders> lists_;
   uint32_t clock_ = 0;
 };
 

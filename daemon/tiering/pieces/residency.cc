@@ -5,7 +5,8 @@ namespace tier::tiering {
 namespace {
 
 EvictionOrder OrderOf(const Piece& piece) {
-  return piece.copies == Copies::kRamSsd ? EvictionOrder::kClean : EvictionOrder::kDirty;
+  if (piece.copies != Copies::kRamSsd) return EvictionOrder::kDirty;
+  return piece.has(kPrefetched) ? EvictionOrder::kKept : EvictionOrder::kClean;
 }
 
 // The piece is in RAM, sealed and in no transfer, and no lease and no waiter needs it now.
@@ -186,6 +187,15 @@ void Delist(Tables& tables, PieceId id) {
   if (piece.has(kListed)) tables.JobOf(piece).policy->Remove(id, OrderOf(piece));
 }
 
+void EndPrefetch(Tables& tables, PieceId id) {
+  Piece& piece = tables.pieces.Edit(id);
+  EvictionPolicy& policy = *tables.JobOf(piece).policy;
+  const bool listed = piece.has(kListed);
+  if (listed) policy.Remove(id, OrderOf(piece));
+  piece.clear(kPrefetched);
+  if (listed) policy.Add(id, OrderOf(piece));
+}
+
 void Evict(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.read_leases == 0 && piece.pins == 0, "piece {} leases {} pins {}", Value(id), piece.read_leases,
@@ -194,8 +204,9 @@ void Evict(Tables& tables, PieceId id) {
   const uint64_t bytes = piece.ram.size_bytes();
   tables.jobs.Edit(job).counters.evicted_bytes += bytes;
   if (!piece.has(kFreshExtent)) tables.jobs.Edit(job).counters.write_avoided_bytes += bytes;
-  piece.clear(kFreshExtent | kPrefetched);
+  piece.clear(kFreshExtent);
   SetState(tables, id, {Copies::kSsd, Activity::kNone});
+  piece.clear(kPrefetched);
   DropRam(tables, id);
 }
 

@@ -47,6 +47,8 @@ void RemoveReader(Tables& tables, PieceId id);
 void Touch(Tables& tables, PieceId id);
 // Takes the piece out of the eviction order, until the next Touch or change of state.
 void Delist(Tables& tables, PieceId id);
+// It was used, or its time is over: if it was prefetched, it is a clean piece like any other from now on.
+void EndPrefetch(Tables& tables, PieceId id);
 // From clean and unleased to on SSD only.
 void Evict(Tables& tables, PieceId id);
 // Discards the bytes in RAM: the piece falls back to its SSD copy. Its room stays with the waiters that have pinned it,

@@ -35,7 +35,8 @@ bool GiveWhole(Tables& tables, const Ask& ask, const WaitItem& item, std::vector
   return true;
 }
 
-bool GiveOneByOne(Tables& tables, const Ask& ask, const WaitItem& item, bool may_evict, std::vector<PieceId>* given) {
+bool GiveOneByOne(Tables& tables, const Ask& ask, const WaitItem& item, MayEvict may_evict,
+                  std::vector<PieceId>* given) {
   const Tensor& tensor = tables.tensors[item.tensor.index];
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     if (!Missing(ask, item, tensor, tables.PieceOf(tensor, k))) continue;
@@ -48,7 +49,7 @@ bool GiveOneByOne(Tables& tables, const Ask& ask, const WaitItem& item, bool may
 }
 
 // Room for every piece that lacks it, or for none.
-bool GiveAll(Tables& tables, const Ask& ask, bool may_evict) {
+bool GiveAll(Tables& tables, const Ask& ask, MayEvict may_evict) {
   std::vector<PieceId>& given = tables.scratch.given;
   given.clear();
   for (const WaitItem& item : ask.items) {
@@ -66,8 +67,10 @@ void StartReads(Tables& tables, const Ask& ask) {
     const Tensor& tensor = tables.tensors[item.tensor.index];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
       const Piece& piece = tables.PieceOf(tensor, k);
+      const PieceId id = tables.tensors.PieceOf(tensor, k);
+      if (piece.activity == Activity::kReadingIn) PromoteRead(tables, id);
       const bool unread = piece.copies == Copies::kSsd && piece.activity == Activity::kNone && piece.has(kReserved);
-      if (unread && NeedsRoom(ask, item, tensor, piece)) StartRead(tables, tables.tensors.PieceOf(tensor, k), false);
+      if (unread && NeedsRoom(ask, item, tensor, piece)) StartRead(tables, id, ReadPriority::kDemand);
     }
   }
 }
@@ -101,7 +104,7 @@ bool Reserve(Tables& tables, const Ask& ask) {
     const bool covered = Grow(tables, job, need);
     // What windows under way will hold is waited for; beyond that, cold pieces make room.
     const bool may_evict = !covered || !job.windows.makes_any();
-    if (!GiveAll(tables, ask, may_evict)) {
+    if (!GiveAll(tables, ask, may_evict ? MayEvict::kAll : MayEvict::kNothing)) {
       if (may_evict) GrowByOne(tables, job, need);
       return false;
     }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <ranges>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "daemon/base/check.h"
 #include "daemon/memory/window_source.h"
 #include "daemon/tiering/api/request.h"
+#include "daemon/tiering/tables/read_priority.h"
 #include "daemon/tiering/tables/tensor.h"
 #include "proto/result.h"
 
@@ -130,20 +132,23 @@ class JobTransfers {
   uint64_t count() const { return count_; }
   uint32_t writes() const { return writes_; }
   uint64_t writing_pages() const { return writing_pages_; }  // Of dirty pieces.
-  uint64_t reading_pages() const { return reading_pages_; }
-  uint64_t prefetching_pages() const { return prefetching_pages_; }  // Of those.
+  uint64_t reading_pages() const { return std::accumulate(reading_.begin(), reading_.end(), uint64_t{0}); }
+  uint64_t reading_pages(ReadPriority priority) const { return reading_[Value(priority)]; }
 
-  void StartRead(uint32_t pages, bool prefetch) {
+  void StartRead(uint32_t pages, ReadPriority priority) {
     ++count_;
-    reading_pages_ += pages;
-    if (prefetch) prefetching_pages_ += pages;
+    reading_[Value(priority)] += pages;
   }
-  void EndRead(uint32_t pages, bool prefetch) {
-    TIER_CHECK(count_ != 0 && reading_pages_ >= pages, "{} pages of {} in {} transfers", pages, reading_pages_, count_);
-    TIER_CHECK(!prefetch || prefetching_pages_ >= pages, "{} pages of {}", pages, prefetching_pages_);
+  void EndRead(uint32_t pages, ReadPriority priority) {
+    uint64_t& reading = reading_[Value(priority)];
+    TIER_CHECK(count_ != 0 && reading >= pages, "{} pages of {} in {} transfers", pages, reading, count_);
     --count_;
-    reading_pages_ -= pages;
-    if (prefetch) prefetching_pages_ -= pages;
+    reading -= pages;
+  }
+  // A read of this priority has become one that a request waits for.
+  void PromoteRead(uint32_t pages, ReadPriority from) {
+    EndRead(pages, from);
+    StartRead(pages, ReadPriority::kDemand);
   }
   void StartWrite(uint32_t dirty_pages) {
     ++count_;
@@ -162,8 +167,7 @@ class JobTransfers {
   uint64_t count_ = 0;
   uint32_t writes_ = 0;
   uint64_t writing_pages_ = 0;
-  uint64_t reading_pages_ = 0;
-  uint64_t prefetching_pages_ = 0;
+  ByReadPriority<uint64_t> reading_{};
 };
 
 // Why the last write of its bytes failed, for refusals.

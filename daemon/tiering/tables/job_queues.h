@@ -1,12 +1,15 @@
-// What turns did not reach of a job's frees and prefetches. All of it is rebuilt from records. Engine thread only.
+// What turns did not reach of a job's frees and prefetches, and how long what was prefetched is kept. All of it is
+// rebuilt from records. Engine thread only.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 
 #include "daemon/base/check.h"
+#include "daemon/base/time.h"
 #include "daemon/tiering/tables/tensor.h"
 
 namespace tier::tiering {
@@ -119,6 +122,31 @@ class PrefetchQueue {
  private:
   uint64_t& total_;
   std::deque<Item> items_;
+};
+
+// How long a prefetched piece is kept for its first use: until the next step of its job begins, or for kKept, whichever
+// comes first. Time is counted in epochs; one ends with a step, or after a second.
+class PrefetchAge {
+ public:
+  static constexpr base::Duration kKept = std::chrono::seconds(10);
+
+  uint32_t EpochAt(base::TimePoint now) {
+    const auto passed = std::chrono::duration_cast<std::chrono::seconds>(now - epoch_began_);
+    epoch_began_ = epoch_began_ + passed;
+    epoch_ += static_cast<uint32_t>(passed.count());
+    return epoch_;
+  }
+  void BeginStep() { kept_from_ = ++epoch_; }
+  // Of a piece that was prefetched in that epoch. REQUIRES: EpochAt was called in this turn.
+  bool IsOver(uint32_t prefetched_at) const {
+    const uint32_t age = epoch_ - prefetched_at;
+    return age > epoch_ - kept_from_ || age > std::chrono::duration_cast<std::chrono::seconds>(kKept).count();
+  }
+
+ private:
+  uint32_t epoch_ = 0;
+  uint32_t kept_from_ = 0;
+  base::TimePoint epoch_began_;
 };
 
 }  // namespace tier::tiering

@@ -82,6 +82,7 @@ struct JobState {
   TensorPages pages;
   PendingFrees frees;
   PrefetchQueue prefetches;
+  PrefetchAge prefetch_age;
   Claims claims;
 
   uint64_t used_pages() const { return pool.used_pages(); }

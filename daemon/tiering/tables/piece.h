@@ -42,7 +42,7 @@ inline constexpr uint8_t kCorrupt = 1u << 2;      // The SSD copy has a wrong ch
 inline constexpr uint8_t kBadExtent = 1u << 3;    // The device failed to read it: quarantined, not freed, when dropped.
 inline constexpr uint8_t kWanted = 1u << 4;       // A waiting writer has a claim on it (Claims).
 inline constexpr uint8_t kFreshExtent = 1u << 5;  // Written since it last left RAM: evicting it avoids no write.
-inline constexpr uint8_t kPrefetched = 1u << 6;   // Read by a prefetch and not used yet.
+inline constexpr uint8_t kPrefetched = 1u << 6;   // Read by a prefetch, and kept for its first use (PrefetchAge).
 inline constexpr uint8_t kAwaited = 1u << 7;      // A request waits at it, or did (WaitTable).
 
 // The most requests that may pin one piece; the pins on a tensor to be replaced come in addition.
@@ -65,6 +65,7 @@ struct alignas(64) Piece {
   uint32_t used_at = 0;  // Stamp of the last use, by the policy's own clock.
   uint16_t pins = 0;     // Waiters for which this piece must stay where it is.
   uint32_t read_leases = 0;
+  uint32_t prefetched_at = 0;  // While kPrefetched: the epoch of PrefetchAge.
 
   bool has(uint8_t flag) const { return (flags & flag) != 0; }
   void set(uint8_t flag) { flags = static_cast<uint8_t>(flags | flag); }

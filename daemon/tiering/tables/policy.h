@@ -1,10 +1,12 @@
 // EvictionPolicy: the order in which a job's pieces leave RAM. One per job; it decides the order only.
 //
-// Two orders are kept: clean pieces, which can be dropped at once, and dirty ones, which must be written first.
+// Three orders are kept: clean pieces, which can be dropped at once; clean ones that were prefetched and not used yet,
+// which are kept for that use; and dirty ones, which must be written first.
 // RecencyPolicy (recency.h) orders by the last use; a policy that knows a job's step order could use the next. Engine
 // thread only. No allocation in Use.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -15,7 +17,8 @@ namespace tier::tiering {
 
 using PieceSlab = Slab<Piece, PieceId, 4096>;
 
-enum class EvictionOrder : uint8_t { kClean, kDirty };
+enum class EvictionOrder : uint8_t { kClean, kKept, kDirty };
+inline constexpr size_t kEvictionOrders = 3;
 
 class EvictionPolicy {
  public:
@@ -28,6 +31,8 @@ class EvictionPolicy {
   virtual void MoveToHot(PieceId piece, EvictionOrder order) = 0;  // After Use, when it is in an order.
   virtual PieceId Coldest(EvictionOrder order) const = 0;          // kNoPiece: none.
   virtual PieceId Warmer(PieceId piece) const = 0;                 // The next after it in its order.
+  virtual PieceId Hottest(EvictionOrder order) const = 0;          // kNoPiece: none.
+  virtual PieceId Colder(PieceId piece) const = 0;                 // The one before it in its order.
   virtual uint64_t count(EvictionOrder order) const = 0;
   virtual void Step(uint64_t step) = 0;  // A step marker of the job.
 };

@@ -52,7 +52,7 @@ void EndFlight(Tables& tables, FlightIndex index) {
   if (flight.direction == Direction::kWrite) {
     job.transfers.EndWrite(piece.activity == Activity::kWritingOut ? piece.ram.pages : 0);
   } else {
-    job.transfers.EndRead(piece.ram.pages, flight.prefetch);
+    job.transfers.EndRead(piece.ram.pages, flight.priority);
   }
   tables.waits.OnWrite(job);
   tables.waits.OnRoom(job);
@@ -169,8 +169,9 @@ void FinishRead(Tables& tables, const Flight& flight, const TransferResult& resu
   }
   tables.jobs.Edit(job).counters.swap_in_bytes += flight.extent.run.size_bytes();
   piece.clear(kBadExtent | kFreshExtent);
-  if (flight.prefetch) {
+  if (flight.priority == ReadPriority::kPrefetch) {
     piece.set(kPrefetched);
+    piece.prefetched_at = job.prefetch_age.EpochAt(tables.turn.now());
     tables.jobs.Edit(job).counters.prefetched_bytes += flight.extent.run.size_bytes();
   }
   job.policy->Use(id);
@@ -213,6 +214,14 @@ void TakeResult(Tables& tables, const TransferResult& result) {
   }
 }
 
+// The port has a place for a read of this priority.
+bool PortTakes(const Tables& tables, ReadPriority priority) {
+  const storage::TransferPort& port = tables.ports.transfers;
+  if (port.inflight() >= port.inflight_max()) return false;
+  const uint64_t ahead_max = kReadAheadPagesMax * std::max<uint64_t>(tables.ports.extents.device_count(), 1);
+  return priority == ReadPriority::kDemand || tables.flights.reading_ahead_pages() < ahead_max;
+}
+
 // Transfers ended: those that found the port full may look again.
 void WakePortWaiters(Tables& tables) {
   tables.jobs.TakePortWanted(&tables.scratch.port_jobs);
@@ -225,16 +234,25 @@ void WakePortWaiters(Tables& tables) {
 
 }  // namespace
 
-void StartRead(Tables& tables, PieceId id, bool prefetch) {
+void StartRead(Tables& tables, PieceId id, ReadPriority priority) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.has(kReserved) && piece.ssd_run, "piece {} has {} pages of room", Value(id), piece.ram.pages);
   JobState& job = tables.JobOf(piece);
-  const FlightIndex index =
-      AddFlight(tables, {.piece = id, .extent = piece.extent(), .direction = Direction::kRead, .prefetch = prefetch});
-  job.transfers.StartRead(piece.ram.pages, prefetch);
+  const FlightIndex index = AddFlight(
+      tables,
+      {.piece = id, .extent = piece.extent(), .direction = Direction::kRead, .priority = priority, .job = job.index});
+  job.transfers.StartRead(piece.ram.pages, priority);
   piece.clear(kReserved);
   SetState(tables, id, {Copies::kSsd, Activity::kReadingIn});
   tables.flights.Queue(index);
+}
+
+void PromoteRead(Tables& tables, PieceId id) {
+  const std::optional<ReadPriority> from = tables.flights.Promote(id);
+  if (!from) return;
+  const Piece& piece = tables.pieces[id];
+  tables.JobOf(piece).transfers.PromoteRead(piece.ram.pages, *from);
+  tables.turn.NoteProgress();
 }
 
 bool CanStartWrite(Tables& tables, JobState& job) {
@@ -269,7 +287,8 @@ bool StartWrite(Tables& tables, PieceId id) {
     return false;
   }
   TIER_CHECK(extent->run.pages == pages, "asked {} pages, got {}", pages, extent->run.pages);
-  const FlightIndex index = AddFlight(tables, {.piece = id, .extent = *extent, .direction = Direction::kWrite});
+  const FlightIndex index =
+      AddFlight(tables, {.piece = id, .extent = *extent, .direction = Direction::kWrite, .job = job.index});
   job.transfers.StartWrite(piece.copies == Copies::kRam ? piece.ram.pages : 0);
   if (piece.copies == Copies::kRamSsd) {
     SetState(tables, id, {Copies::kRamSsd, Activity::kDraining});
@@ -281,19 +300,19 @@ bool StartWrite(Tables& tables, PieceId id) {
 }
 
 void StartQueuedReads(Tables& tables) {
-  const auto& port = tables.ports.transfers;
-  while (port.inflight() < port.inflight_max()) {
-    const std::optional<FlightIndex> index = tables.flights.next_queued();
-    if (!index) return;
-    const PieceId piece = tables.flights[*index].piece;
-    const bool freed = tables.pieces[piece].copies == Copies::kFreed;
-    if (freed && !tables.work.TrySpend(kFreeCost)) return tables.turn.NoteProgress();
-    tables.flights.TakeQueued();
-    if (freed) {
-      EndFlight(tables, *index);
-      FinishFreedPiece(tables, piece);
-    } else {
-      Hand(tables, *index);
+  for (const ReadPriority priority : kReadPriorities) {
+    while (const std::optional<FlightIndex> index = tables.flights.NextQueued(priority)) {
+      const PieceId piece = tables.flights[*index].piece;
+      const bool freed = tables.pieces[piece].copies == Copies::kFreed;
+      if (freed && !tables.work.TrySpend(kFreeCost)) return tables.turn.NoteProgress();
+      if (!freed && !PortTakes(tables, priority)) break;
+      tables.flights.TakeQueued(*index);
+      if (freed) {
+        EndFlight(tables, *index);
+        FinishFreedPiece(tables, piece);
+      } else {
+        Hand(tables, *index);
+      }
     }
   }
 }

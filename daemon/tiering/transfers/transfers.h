@@ -1,7 +1,8 @@
 // Transfers: pieces on their way to and from devices, from the decision to the result. Engine thread only.
 //
-// A read is decided on as soon as it has room, and queues here for the port; a write is decided on only when the port
-// has a place for it, so that a piece that is freed before is never written. Invariant: tensor.transfer_count = flights
+// A read is decided on as soon as it has room, and queues here for the port: reads that a request waits for come before
+// prefetches, and these before what the daemon moves of its own accord. A write is decided on only when the port has a
+// place for it, so that a piece that is freed before is never written. Invariant: tensor.transfer_count = flights
 // of its pieces; flights that the port does not have are in the FlightTable's queue.
 #pragma once
 
@@ -11,11 +12,16 @@ namespace tier::tiering {
 
 // Writes leave one in so many of the port's places to reads.
 inline constexpr uint32_t kReadShareDivisor = 4;
+// Reads that no request waits for keep at most so many pages of each device's way busy: what is asked for meanwhile
+// waits behind no more.
+inline constexpr uint64_t kReadAheadPagesMax = 2 * kPagesPerBlock;
 inline constexpr base::Duration kWriteRetryMin = std::chrono::milliseconds(5);
 inline constexpr base::Duration kWriteRetryMax = std::chrono::seconds(2);
 
 // REQUIRES: on SSD only, with room given.
-void StartRead(Tables& tables, PieceId id, bool prefetch);
+void StartRead(Tables& tables, PieceId id, ReadPriority priority);
+// A request waits for the piece: if its read is queued behind others' demand, it is no longer.
+void PromoteRead(Tables& tables, PieceId id);
 // False: not now. A job that finds the port full is called again when the port has room, whichever job's transfers fill
 // it.
 bool CanStartWrite(Tables& tables, JobState& job);

@@ -179,7 +179,9 @@ TIER_API int tier_release_batch(tier_lease* const* leases, size_t count, uint32_
  * returns TIMEOUT at once with TIER_NO_WAIT, and WOULD_DEADLOCK with TIER_NO_WAIT_OWN if they are this client's own. */
 TIER_API int tier_free(tier_client* client, uint64_t tensor, uint32_t flags);
 TIER_API int tier_free_batch(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
-/* A hint: the ranges will be used soon, and should be read into RAM. Returns at once. */
+/* A hint: the ranges will be used soon, in this order, and should be read into RAM. Returns at once. What was read
+ * stays in RAM for its use until the job's next step (tier_step), or for 10 s; if the memory of the job is full of it,
+ * the rest is read as memory becomes free. */
 TIER_API int tier_prefetch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags);
 /* Declares the content that a TORN tensor has now to be right. */
 TIER_API int tier_accept(tier_client* client, uint64_t tensor, uint32_t flags);

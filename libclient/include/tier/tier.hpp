@@ -241,7 +241,7 @@ class Client {
   }
   // Frees the tensor and every copy of it.
   void Free(uint64_t tensor, uint32_t flags = 0) { Check(tier_free(handle_, tensor, flags)); }
-  // A hint: the tensors will be used soon, and should be read into RAM.
+  // A hint: the tensors will be used soon, in this order, and should be read into RAM (tier_prefetch).
   void Prefetch(std::span<const uint64_t> tensors, uint32_t flags = 0) {
     std::vector<tier_range> ranges;
     ranges.reserve(tensors.size());
