@@ -197,6 +197,15 @@ def test_nothing_run_is_no_success(tmp_path: pathlib.Path) -> None:
     assert count(tmp_path).returncode == 1
 
 
+def test_phases_that_count_no_tests_succeed_by_themselves(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "phases.txt").write_text("simulation 0 60\nfuzz 0 60\n")
+    assert count(tmp_path).returncode == 0
+    (tmp_path / "phases.txt").write_text("simulation 0 60\nfuzz 1 60\n")
+    assert count(tmp_path).returncode == 1
+    (tmp_path / "phases.txt").write_text("release 0 60\nfuzz 0 60\n")
+    assert count(tmp_path).returncode == 1
+
+
 def test_clean_deletes_nothing_it_was_not_asked_for() -> None:
     for arguments in (["--foo"], ["--al"], ["--all", "--foo"]):
         answer = subprocess.run([ROOT / "tools/dev", "clean", *arguments], capture_output=True, text=True, check=False)
