@@ -15,8 +15,12 @@ bool Evictable(const Tables& tables, const Piece& piece) {
          piece.read_leases == 0 && piece.pins == 0 && !tables.tensors[piece.tensor].has(kDetached);
 }
 
-void EndLeased(Tables& tables, const JobState& job, uint64_t bytes) {
+void SubtractLeased(Tables& tables, const JobState& job, uint64_t bytes) {
   if (tables.ledger.SubtractLeased(job.entitlement, bytes)) tables.waits.OnLeasedLess();
+}
+
+void EndLeased(Tables& tables, const JobState& job, uint64_t bytes) {
+  SubtractLeased(tables, job, bytes);
   tables.waits.OnRoom(job);  // Its requests may wait for less to be leased, and not every end is that of a lease.
 }
 
@@ -28,7 +32,7 @@ void CountUse(Tables& tables, const Piece& piece, int32_t change) {
     if (change > 0) {
       tables.ledger.AddLeased(job.entitlement, piece.ram.size_bytes());
     } else {
-      EndLeased(tables, job, piece.ram.size_bytes());
+      SubtractLeased(tables, job, piece.ram.size_bytes());  // DropRam wakes those who gain by it.
     }
   }
   uint32_t& count = tables.windows.Edit(tables.windows.WindowOf(piece.ram)).pieces[static_cast<size_t>(UseOf(piece))];
@@ -176,6 +180,7 @@ void RemoveReader(Tables& tables, PieceId id) {
     if (!Held(piece)) EndLeased(tables, job, piece.ram.size_bytes());
     MoveUse(tables, piece, WindowUse::kBound, UseOf(piece));
     Touch(tables, *job.policy, id);
+    if (!job.prefetches.empty()) tables.jobs.NeedMaintenance(job);  // It may be evicted for one.
   }
   tables.waits.OnPieceChanged(id);
 }
@@ -189,6 +194,7 @@ void Delist(Tables& tables, PieceId id) {
 
 void EndPrefetch(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
+  if (!piece.has(kPrefetched)) return;
   EvictionPolicy& policy = *tables.JobOf(piece).policy;
   const bool listed = piece.has(kListed);
   if (listed) policy.Remove(id, OrderOf(piece));
@@ -238,7 +244,9 @@ void Unpin(Tables& tables, PieceId id) {
   if (piece.has(kReserved)) {
     DropRam(tables, id);
   } else if (!piece.has(kListed)) {
-    Touch(tables, id);
+    // A prefetched piece that was not used keeps its place: the last ones prefetched go first.
+    const bool kept = piece.has(kPrefetched) && Evictable(tables, piece);
+    kept ? tables.JobOf(piece).policy->Add(id, OrderOf(piece)) : Touch(tables, id);
   }
 }
 

@@ -61,6 +61,17 @@ TEST_F(FourBlocks, ARequestHoldsNothingBeforeThereIsRoomForAllOfIt) {
   EXPECT_EQ(world.Job(job).ram_bytes, 3 * kPiece) << "the block that is free stays free";
 }
 
+// Each takes the free block, finds no second one, and gives it back: none of them gains by that.
+TEST_F(FourBlocks, RequestsThatAreShortDoNotWakeEachOther) {
+  OtherAsks();
+  const uint64_t asked = world.Send(holder, Op::kCreate, {{4, 0, 0, 2 * kPiece}});
+  world.Turns(20);
+  EXPECT_FALSE(world.Answered(holder, asked).has_value() || world.Answered(other, asked_first).has_value());
+  EXPECT_FALSE(world.Turn()) << "the engine has nothing to do";
+  ASSERT_TRUE(world.engine->NextDeadline().has_value());
+  EXPECT_GT(*world.engine->NextDeadline(), world.now);
+}
+
 // The last block is under a lease of a third session when the holder asks for it.
 TEST_F(FourBlocks, ASessionThatHoldsLeasesAndWasShortPassesToo) {
   const SessionId third = world.OpenSession(job);
