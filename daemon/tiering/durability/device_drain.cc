@@ -18,7 +18,7 @@ bool MovePiece(Tables& tables, JobState& job, PieceId id) {
   if (piece.copies != Copies::kSsd || piece.ram || piece.has(kBadExtent)) return true;
   const Tensor& tensor = tables.tensors[piece.tensor];
   const base::PageRun run =
-      TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))), MayEvict::kUsed);
+      TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))), MayEvict::kAll);
   if (!run) return false;
   GiveRam(tables, id, run);
   StartRead(tables, id, ReadPriority::kBackground);

@@ -108,6 +108,7 @@ void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
   tables.waits.OnRoom(job);
   tables.turn.NoteProgress();
   if (!job.sessions.empty()) return;
+  job.prefetches.Clear();  // No session is left that has announced a use.
   tables.ledger.SetLive(job.entitlement, false);
   tables.waits.OnRoomEverywhere();  // Other jobs' parts are larger now.
   OnSessionsGone(tables, job);

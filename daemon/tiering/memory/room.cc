@@ -11,7 +11,8 @@ namespace tier::tiering {
 namespace {
 
 constexpr uint32_t kBlockSearchMax = 64;
-constexpr size_t kTradeSearchMax = 256;  // Windows among which an empty one is sought.
+constexpr uint32_t kEndPrefetchCost = 4;  // Its place among the clean pieces is sought.
+constexpr size_t kTradeSearchMax = 256;   // Windows among which an empty one is sought.
 
 bool SlotsTakeBlocks(const Tables& tables, const JobState& job) {
   return job.windows.slots_take_blocks(tables.windows.memory_gain());
@@ -89,10 +90,14 @@ void WriteColdest(Tables& tables, JobState& job, uint64_t pages, Which which) {
 // Prefetched pieces that were not used in time are not kept any longer.
 void EndOldPrefetches(Tables& tables, JobState& job) {
   job.prefetch_age.EpochAt(tables.turn.now());
-  for (;;) {
+  for (bool first = true;; first = false) {
     const PieceId oldest = job.policy->Coldest(EvictionOrder::kKept);
     if (oldest == kNoPiece || !job.prefetch_age.IsOver(tables.pieces[oldest].prefetched_at)) return;
-    if (!tables.work.TrySpend()) return;
+    if (first && job.policy->count(EvictionOrder::kClean) == 0) {  // Needed now, however little of the turn is left.
+      tables.work.Charge(kEndPrefetchCost);
+    } else if (!tables.work.TrySpend(kEndPrefetchCost)) {
+      return;
+    }
     EndPrefetch(tables, oldest);
   }
 }

@@ -196,7 +196,8 @@ void SubmitIntern(Tables& tables, SessionState& session, const Request& request)
 void SubmitStep(Tables& tables, SessionState& session, const Request& request) {
   JobState& job = *session.job;
   tables.sessions.Edit(session).step = request.argument == UINT64_MAX ? session.record.step + 1 : request.argument;
-  if (session.record.step > job.record.steps) job.prefetch_age.BeginStep();
+  job.prefetch_age.EndStep(session.record.step);
+  if (!job.prefetches.empty()) tables.jobs.NeedMaintenance(job);
   tables.jobs.Edit(job).steps = std::max(job.record.steps, session.record.step);
   EndStep(tables, session);
   job.policy->Step(session.record.step);

@@ -136,7 +136,12 @@ class PrefetchAge {
     epoch_ += static_cast<uint32_t>(passed.count());
     return epoch_;
   }
-  void BeginStep() { kept_from_ = ++epoch_; }
+  // A session has marked the end of the step of this number: the first marker of each number begins the next step.
+  void EndStep(uint64_t number) {
+    if (number == last_step_) return;
+    last_step_ = number;
+    kept_from_ = ++epoch_;
+  }
   // Of a piece that was prefetched in that epoch. REQUIRES: EpochAt was called in this turn.
   bool IsOver(uint32_t prefetched_at) const {
     const uint32_t age = epoch_ - prefetched_at;
@@ -146,6 +151,7 @@ class PrefetchAge {
  private:
   uint32_t epoch_ = 0;
   uint32_t kept_from_ = 0;
+  uint64_t last_step_ = UINT64_MAX;
   base::TimePoint epoch_began_;
 };
 

@@ -222,6 +222,30 @@ bool PortTakes(const Tables& tables, ReadPriority priority) {
   return priority == ReadPriority::kDemand || tables.flights.reading_ahead_pages() < ahead_max;
 }
 
+enum class Started : uint8_t { kAllThatFit, kNoWorkLeft };
+
+// Hands queued reads of this priority to the port, `most` at most, and takes freed ones out of the queue.
+Started StartReadsOf(Tables& tables, ReadPriority priority, uint32_t most) {
+  while (const std::optional<FlightIndex> index = tables.flights.NextQueued(priority)) {
+    const PieceId piece = tables.flights[*index].piece;
+    if (tables.pieces[piece].copies == Copies::kFreed) {
+      if (!tables.work.TrySpend(kFreeCost)) {
+        tables.turn.NoteProgress();
+        return Started::kNoWorkLeft;
+      }
+      tables.flights.TakeQueued(*index);
+      EndFlight(tables, *index);
+      FinishFreedPiece(tables, piece);
+      continue;
+    }
+    if (most == 0 || !PortTakes(tables, priority)) break;
+    --most;
+    tables.flights.TakeQueued(*index);
+    Hand(tables, *index);
+  }
+  return Started::kAllThatFit;
+}
+
 // Transfers ended: those that found the port full may look again.
 void WakePortWaiters(Tables& tables) {
   tables.jobs.TakePortWanted(&tables.scratch.port_jobs);
@@ -300,20 +324,17 @@ bool StartWrite(Tables& tables, PieceId id) {
 }
 
 void StartQueuedReads(Tables& tables) {
+  // One read ahead of need is always under way, or demand without end would hold up what was announced, and the memory
+  // that it is given.
+  const bool background_first = tables.turn.number() % 2 != 0;
+  const auto one = background_first ? ReadPriority::kBackground : ReadPriority::kPrefetch;
+  const auto other = background_first ? ReadPriority::kPrefetch : ReadPriority::kBackground;
+  for (const ReadPriority priority : {one, other}) {
+    if (tables.flights.reading_ahead_pages() != 0) break;
+    if (StartReadsOf(tables, priority, 1) == Started::kNoWorkLeft) return;
+  }
   for (const ReadPriority priority : kReadPriorities) {
-    while (const std::optional<FlightIndex> index = tables.flights.NextQueued(priority)) {
-      const PieceId piece = tables.flights[*index].piece;
-      const bool freed = tables.pieces[piece].copies == Copies::kFreed;
-      if (freed && !tables.work.TrySpend(kFreeCost)) return tables.turn.NoteProgress();
-      if (!freed && !PortTakes(tables, priority)) break;
-      tables.flights.TakeQueued(*index);
-      if (freed) {
-        EndFlight(tables, *index);
-        FinishFreedPiece(tables, piece);
-      } else {
-        Hand(tables, *index);
-      }
-    }
+    if (StartReadsOf(tables, priority, UINT32_MAX) == Started::kNoWorkLeft) return;
   }
 }
 

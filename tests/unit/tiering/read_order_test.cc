@@ -86,6 +86,24 @@ TEST(ReadOrder, PrefetchesOfTwoJobsTakeTurns) {
   EXPECT_LE(fetched(jobs.ahead_job), (4 + 2 * kAhead) * kPiece) << "the later ones did not wait for all of the first";
 }
 
+// Demand that fills the port all the time does not hold up what others have announced, and the memory given to it.
+TEST(ReadOrder, OneReadAheadOfNeedIsAlwaysUnderWay) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 128 * kMiB},
+               .transfers = {.inflight_max = 2, .delay_turns_min = 1, .delay_turns_max = 1},
+               .device_blocks = 128});
+  const JobId ahead_job = world.OpenJob({.uid = 1});
+  const SessionId ahead = world.OpenSession(ahead_job);
+  const SessionId other = world.Open({.uid = 2});
+  PutAllOnSsd(world, ahead, 1, 4);
+  world.PutOnSsd(other, 1, 20 * kPiece);
+  const uint64_t asked = world.Send(other, Op::kAcquire, {{1, 0, 0, 0}});
+  world.Turns(2);
+  Prefetch(world, ahead, 1, 4);
+  for (uint32_t turn = 0; turn < 100 && world.Job(ahead_job).prefetched_bytes < 2 * kPiece; ++turn) world.Turn();
+  EXPECT_EQ(world.Job(ahead_job).prefetched_bytes, 2 * kPiece);
+  EXPECT_FALSE(world.Answered(other, asked).has_value()) << "it was to be read all the time";
+}
+
 // A session that reads ahead of a cycle through more than fits.
 class ReadAhead : public ::testing::Test {
  protected:
@@ -110,6 +128,14 @@ TEST_F(ReadAhead, WhatWasPrefetchedIsReadOnce) {
     world.Turns(5);
   }
   EXPECT_EQ(read_bytes(), kTensors * kPiece);
+}
+
+TEST_F(ReadAhead, ItGoesOnAsWhatItBroughtIsUsed) {
+  Prefetch(world, session, 1, kTensors);
+  world.Turns(50);
+  EXPECT_EQ(world.CheckEach(session, 1, kShare), Code::kOk);
+  world.Turns(20);
+  EXPECT_EQ(read_bytes(), 2 * kShare * kPiece) << "without a request that misses";
 }
 
 TEST_F(ReadAhead, AWriterWaitsForAWriteAndNotForWhatWasPrefetched) {
@@ -181,9 +207,13 @@ TEST(PrefetchAge, EndsWithAStepOrAfterItsTime) {
   EXPECT_TRUE(age.IsOver(first));
   const uint32_t second = age.EpochAt(start + seconds(60));
   EXPECT_FALSE(age.IsOver(second));
-  age.BeginStep();
+  age.EndStep(5);
   EXPECT_TRUE(age.IsOver(second));
-  EXPECT_FALSE(age.IsOver(age.EpochAt(start + seconds(60))));
+  const uint32_t third = age.EpochAt(start + seconds(60));
+  age.EndStep(5);
+  EXPECT_FALSE(age.IsOver(third)) << "another rank's marker of the same step";
+  age.EndStep(4);
+  EXPECT_TRUE(age.IsOver(third)) << "a trainer that went back to a checkpoint";
 }
 
 // The queue itself, against the rule: by priority, jobs in turn, oldest first.
