@@ -7,12 +7,11 @@ The first has all of the arena before the second comes. Run as a program, this i
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
 
-from node import GIB, MIB, ROOT, Shell, daemon
+from node import GIB, MIB, Shell, daemon, program
 from report import Report
 
 from tierd import control
@@ -27,9 +26,7 @@ TIME = 0.99  # … in this part of the samples.
 
 
 def start(socket: str, job: str, guarantee: int) -> Shell:
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "bindings/python")}
-    words = [sys.executable, __file__, socket, job, str(guarantee), str(2 * ARENA // TENSOR), str(TENSOR)]
-    return Shell(words, environment)
+    return program(__file__, socket, job, guarantee, 2 * ARENA // TENSOR, TENSOR)
 
 
 def holds(report: Report, shares: tuple[int, int], seconds: float) -> None:

@@ -8,15 +8,14 @@ is one of them.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable
 
-from node import GIB, MIB, ROOT, Shell, daemon
-from report import Report
+from node import GIB, MIB, daemon, program
+from report import Report, paired, quartiles
 
 from tierd import control
 
@@ -31,16 +30,11 @@ READ_TENSORS = 64
 P99 = 2.0  # Of a read alone.
 
 
-def start(*words: str | int) -> Shell:
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "bindings/python")}
-    return Shell([sys.executable, __file__, *map(str, words)], environment)
-
-
 def adam_steps(report: Report, arena: int, slice_size: int, pairs: int) -> None:
     """Steps with the look-ahead and without, in turn, of one trainer."""
     with daemon(arena=arena * MIB, tier=GIB, window="2MiB") as (process, _):
         socket = str(process.directory / "tierd.sock")
-        trainer = start("train", socket, slice_size * MIB)
+        trainer = program(__file__, "train", socket, slice_size * MIB)
         seconds: dict[str, list[float]] = {"on": [], "off": []}
         read: dict[str, list[float]] = {"on": [], "off": []}
         with control.connect(socket) as channel:
@@ -65,15 +59,14 @@ def adam_steps(report: Report, arena: int, slice_size: int, pairs: int) -> None:
         at_most=READ_PER_PARAMETER,
         ceiling=f"most {max(read['on']):.2f}; off {statistics.median(read['off']):.2f}",
     )
-    ratios = [on / off for on, off in zip(seconds["on"], seconds["off"], strict=True)]
-    lower, middle, upper = statistics.quantiles(ratios, n=4)
+    ratio = paired(seconds["on"], seconds["off"])
     report.add(
         f"{what}: a step, look-ahead on",
-        middle,
+        ratio["median"],
         "of off",
         at_most=1.0,
         detail={"seconds": seconds},
-        ceiling=f"on {median['on'] * 1e3:.0f} ms, off {median['off'] * 1e3:.0f} ms; quartiles {lower:.3g}–{upper:.3g} "
+        ceiling=f"on {median['on'] * 1e3:.0f} ms, off {median['off'] * 1e3:.0f} ms; {quartiles(ratio)} "
         f"of {pairs} pairs",
     )
 
@@ -82,8 +75,8 @@ def reads_beside_a_prefetch(report: Report, rounds: int) -> None:
     """A read of one piece from SSD, alone and while another job prefetches, in turn."""
     with daemon(arena=GIB, tier=AHEAD + 2 * GIB) as (process, _):
         socket = str(process.directory / "tierd.sock")
-        reader = start("read", socket)
-        ahead = start("prefetch", socket)
+        reader = program(__file__, "read", socket)
+        ahead = program(__file__, "prefetch", socket)
         with control.connect(socket) as channel:
 
             def prefetched() -> int:
@@ -109,15 +102,14 @@ def reads_beside_a_prefetch(report: Report, rounds: int) -> None:
         p50 = reader("median")
         for job in (reader, ahead):
             job.close()
-    ratios = [with_it / alone for with_it, alone in zip(times["beside"], times["alone"], strict=True)]
-    lower, middle, upper = statistics.quantiles(ratios, n=4)
+    ratio = paired(times["beside"], times["alone"])
     report.add(
         "a read of 2 MiB while another job prefetches 4 GiB, p99",
-        middle,
+        ratio["median"],
         "of alone",
         at_most=P99,
-        ceiling=f"alone {statistics.median(times['alone']) * 1e3:.1f} ms; quartiles {lower:.3g}–{upper:.3g} of "
-        f"{rounds} rounds; prefetched {statistics.median(rate) / 1e9:.2f} GB/s meanwhile; p50 of all reads "
+        ceiling=f"alone {statistics.median(times['alone']) * 1e3:.1f} ms; {quartiles(ratio)} of {rounds} rounds; "
+        f"prefetched {statistics.median(rate) / 1e9:.2f} GB/s meanwhile; p50 of all reads "
         f"{p50 * 1e3:.1f} ms",
     )
 

@@ -126,3 +126,9 @@ class Shell:
         assert self.process.stdin
         self.process.stdin.close()
         self.process.wait()
+
+
+def program(file: str, *words: str | int) -> Shell:
+    """A part of the bench as a process of its own, which imports the Python package of this checkout."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "bindings/python")}
+    return Shell([sys.executable, file, *map(str, words)], environment)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -67,6 +69,13 @@ class Report:
 
 def figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 1e4 else f"{value:.4g}"
+
+
+def paired(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    """Median and quartiles of the ratios of figures that were measured in turn."""
+    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    q1, median, q3 = statistics.quantiles(ratios, n=4)
+    return {"q1": q1, "median": median, "q3": q3}
 
 
 def quartiles(samples: dict[str, float]) -> str:

@@ -26,7 +26,7 @@ from contention import contention
 from look_ahead import look_ahead
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
 from options import PART_NAMES, parse
-from report import Report, quartiles
+from report import Report, paired, quartiles
 from ssd import swaps_through_ssd
 from steps import paired_steps
 
@@ -121,14 +121,13 @@ def leases_in_a_crowd(report: Report, quick: bool) -> None:
                         times[name].append(figures["acquire_release_busy"]["median"])
     alone = times.pop("alone")
     for name, each in times.items():
-        ratios = [time / without for time, without in zip(each, alone, strict=True)]
-        lower, middle, upper = statistics.quantiles(ratios, n=4)
+        ratio = paired(each, alone)
         report.add(
             f"acquire + release beside {name}, p50",
-            middle,
+            ratio["median"],
             "of alone",
             at_most=1.1,
-            ceiling=f"alone {statistics.median(alone):.2f} µs; quartiles {lower:.3g}–{upper:.3g} of {len(each)} pairs",
+            ceiling=f"alone {statistics.median(alone):.2f} µs; {quartiles(ratio)} of {len(each)} pairs",
         )
 
 
@@ -176,16 +175,15 @@ def demo_spin(report: Report, quick: bool) -> None:
     rounds, steps = (2, 6) if quick else (12, 8)
     times = paired_steps(["never", "auto", "always"], rounds, steps)
     for mode, bound in (("always", 1.10), ("auto", 1.02)):
-        ratios = [with_it / never for with_it, never in zip(times[mode], times["never"], strict=True)]
-        lower, middle, upper = statistics.quantiles(ratios, n=4)
+        ratio = paired(times[mode], times["never"])
         report.add(
             f'demo\'s step with spin = "{mode}"',
-            middle,
+            ratio["median"],
             'of "never"',
             at_most=bound,
             detail={"seconds": times},
             ceiling=f"{statistics.median(times['never']) * 1e3:.0f} ms a step with never, "
-            f"{len(os.sched_getaffinity(0))} CPUs, {rounds} × {steps} paired steps; quartiles {lower:.3g}–{upper:.3g}",
+            f"{len(os.sched_getaffinity(0))} CPUs, {rounds} × {steps} paired steps; {quartiles(ratio)}",
         )
 
 
