@@ -24,8 +24,10 @@
 namespace tier::proto {
 
 inline constexpr uint64_t kHandshakeMagic = 0x4f4c4c4548524554;  // "TERHELLO"
-inline constexpr uint16_t kProtocolVersion = 2;                  // 2: windows have a kind, a size and a place.
-inline constexpr uint16_t kProtocolVersionMin = 2;
+// 2: windows have a kind, a size and a place. 3: an acquire may say the tensor's size, and its answer which content it
+// has.
+inline constexpr uint16_t kProtocolVersion = 3;
+inline constexpr uint16_t kProtocolVersionMin = 3;
 
 inline constexpr uint32_t kJobNameSize = 128;   // With the NUL. [A-Za-z0-9._:/@-]+
 inline constexpr uint32_t kTokenSize = 65;      // 64 hexadecimal digits or empty.

@@ -63,7 +63,7 @@ struct RequestItem {
   uint64_t tensor;
   uint64_t offset;  // Bytes from the start of the tensor. Release: of the rewrite that the lease was part of.
   uint64_t length;  // Bytes. Release: 0 if it was part of none.
-  uint64_t value;   // Create: size of the tensor in bytes. Release: the lease. Else 0.
+  uint64_t value;   // Bytes of the tensor: create; acquire, where it must have so many (else 0). Release: the lease.
 };
 
 struct RequestHeader {
@@ -105,6 +105,8 @@ struct TensorRecord {
 inline constexpr uint64_t kTensorSealed = 1u << 0;
 inline constexpr uint64_t kTensorTorn = 1u << 1;
 
+// Content: a number that the first item's tensor has from each grant of a write lease to the next, and no other tensor
+// ever has. Bytes read under grants of one number are of one content, whatever was done to the tensor in between.
 struct CompletionHeader {
   uint64_t sequence;       // Of the request answered.
   uint16_t code;           // Code
@@ -112,7 +114,7 @@ struct CompletionHeader {
   uint32_t flags;          // 0
   uint32_t record_count;   // SpanRecords (acquire, create), else 0 or 1.
   uint32_t detail_length;  // Bytes of text after the first entry; only with code != OK.
-  uint64_t value;          // Op-specific: interned id, generation, failing item, step number.
+  uint64_t value;          // Op-specific: content (acquire, create), interned id, generation, failing item, step.
 };
 
 union CompletionRecord {

@@ -30,14 +30,12 @@ bool CopyOperation::Advance() {
   if (stage_ == Stage::kDone) return true;
   if (!error_ && session_.channel().ended()) Abort(session_.channel().end_reason());
   if (!error_ && stage_ == Stage::kOpening) Open();
-  if (!error_ && stage_ == Stage::kStreaming) TakeStat();
   if (!error_ && stage_ == Stage::kStreaming && !reading_again_) TakeAnswers();
   if (!error_ && reading_again_ && !ReadAgain()) return false;
   if (!error_ && stage_ == Stage::kStreaming) AskForChunks();
-  if (!error_ && stage_ == Stage::kStreaming) AskForGeneration();
   if (!error_) {
     AddUpCopied();
-    const bool streamed = stage_ == Stage::kStreaming && next_ == end() && chunks_.empty() && control_ == nullptr;
+    const bool streamed = stage_ == Stage::kStreaming && next_ == end() && chunks_.empty();
     if (streamed) stage_ = goal_ == Goal::kRepairTorn ? Stage::kConfirming : Stage::kDone;
     if (stage_ == Stage::kConfirming) Confirm();
   }
@@ -61,15 +59,13 @@ void CopyOperation::Open() {
     return;
   }
   next_ = request_.offset;
-  if (request_.whole && control_ == nullptr) control_ = Ask(Op::kStat);
-  if (request_.whole && control_ == nullptr) return;  // No room: in a later turn.
   if (request_.whole && out) {
-    if (control_->done()) TakeFirstStat();
+    if (control_ == nullptr) control_ = Ask(Op::kStat);
+    if (control_ != nullptr && control_->done()) TakeFirstStat();  // Null: no room, in a later turn.
     return;
   }
   goal_ = out ? Goal::kOverwrite : Goal::kRead;
-  checks_size_ = control_ != nullptr;
-  stage_ = Stage::kStreaming;  // The size of a whole swap-in is checked beside its first ranges.
+  stage_ = Stage::kStreaming;
 }
 
 // What a whole swap-out finds.
@@ -90,50 +86,12 @@ void CopyOperation::TakeFirstStat() {
   Open();
 }
 
-// Of a tensor that is being read.
-void CopyOperation::TakeStat() {
-  if (control_ == nullptr || !control_->done()) return;
-  const auto found = control_->Tensor();
-  session_.channel().Finish(std::exchange(control_, nullptr));
-  if (!found) return Abort(found.error());
-  if (std::exchange(checks_size_, false)) {
-    TakeSizeCheck(*found);
-  } else {
-    TakeGeneration(*found);
-  }
-}
-
-// A swap-in fills exactly the tensor, never a part of it by mistake.
-void CopyOperation::TakeSizeCheck(const proto::TensorRecord& found) {
-  if (found.size == request_.tensor_bytes()) return;
-  Abort({Code::kInvalid, client::TensorName(request_.tensor) + " has " + std::to_string(found.size) +
-                             " bytes, the swap asks for " + std::to_string(request_.tensor_bytes()) +
-                             ": give the right size, or whole = 0 for a part"});
-}
-
 // ---- One content, read in parts ----
 
-CopyOperation::Chunk* CopyOperation::Held() {
-  const auto held = std::ranges::find(chunks_, Chunk::State::kHeld, &Chunk::state);
-  return held == chunks_.end() ? nullptr : &*held;
-}
-
-// Behind a first grant, and behind that of the last range. Until the first answer is here no range is copied, so that
-// each one granted before it is still leased then: a writer that comes between raises the generation.
-void CopyOperation::AskForGeneration() {
-  if (control_ != nullptr || !compares_generations()) return;
-  const auto granted = [](const Chunk& chunk) { return chunk.state == Chunk::State::kGranted; };
-  const bool first = !generation_ && std::ranges::any_of(chunks_, granted);
-  if (first || Held() != nullptr) control_ = Ask(Op::kStat);
-}
-
-void CopyOperation::TakeGeneration(const proto::TensorRecord& found) {
-  if (!generation_) {
-    generation_ = found.generation;
-    return TakeSizeCheck(found);
-  }
-  if (found.generation == *generation_ && found.size == request_.tensor_bytes()) return GiveBack(*Held());
-  if (MayReadAgain()) return;
+void CopyOperation::CheckContent(uint64_t content) {
+  if (!reads_one_content()) return;
+  if (!content_) content_ = content;
+  if (content == *content_ || MayReadAgain()) return;
   Abort({Code::kTimeout, client::TensorName(request_.tensor) +
                              " was written each time that this swap read it, until its timeout had passed: take turns "
                              "with its writers"});
@@ -160,10 +118,9 @@ bool CopyOperation::ReadAgain() {
     }
   }
   if (!DropChunks(/*await_answers=*/true)) return false;
-  if (control_ != nullptr) host_.Abandon(std::exchange(control_, nullptr), {.op = Op::kStat});
   chunks_.clear();
   granted_ = false;
-  generation_.reset();
+  content_.reset();
   outcome_ = {};
   next_ = request_.offset;
   reading_again_ = false;
@@ -184,7 +141,10 @@ Pending* CopyOperation::Ask(Op op) {
 
 client::Submission CopyOperation::SubmissionFor(const Chunk& chunk, proto::RequestItem* item) const {
   const bool creating = stage_ == Stage::kOpening;
-  *item = {request_.tensor, chunk.range.offset, chunk.range.length, creating ? request_.tensor_bytes() : 0};
+  // A swap-in fills exactly the tensor, never a part of it by mistake.
+  const bool checks_size = request_.whole && request_.direction == Direction::kIn;
+  *item = {request_.tensor, chunk.range.offset, chunk.range.length,
+           creating || checks_size ? request_.tensor_bytes() : 0};
   uint32_t flags = request_.flags & (proto::kFlagShared | proto::kFlagNoWait);
   if (creating) flags |= request_.flags & proto::kFlagSharded;
   if (creating && goal_ == Goal::kReplace) flags |= proto::kFlagReplace;
@@ -231,10 +191,12 @@ bool CopyOperation::TakeAnswer(Chunk& chunk) {
   proto::RequestItem item;
   const auto submission = SubmissionFor(chunk, &item);
   const Status granted = session_.Grant(*chunk.pending, submission, {&chunk.lease, 1});
+  const uint64_t content = chunk.pending->value();
   session_.channel().Finish(std::exchange(chunk.pending, nullptr));
   chunk.state = Chunk::State::kGranted;
   granted_ |= granted.has_value();
-  if (granted) return true;
+  if (granted) CheckContent(content);
+  if (granted) return !error_ && !reading_again_;
   chunk.lease = nullptr;
   // Without a lease of this swap in the way, the daemon would refuse the next attempt too. One may have been granted
   // whose answer is still to be taken.
@@ -248,8 +210,7 @@ bool CopyOperation::TakeAnswer(Chunk& chunk) {
 }
 
 CopyOperation::Chunk* CopyOperation::Claim() {
-  if (error_ || reading_again_ || control_ != nullptr || stage_ != Stage::kStreaming) return nullptr;
-  if (compares_generations() && !generation_) return nullptr;
+  if (error_ || reading_again_ || stage_ != Stage::kStreaming) return nullptr;
   // Its one buffer and its position in the caller's stream are not to be shared.
   if (std::ranges::any_of(chunks_, [](const Chunk& chunk) { return chunk.in_port; })) return nullptr;
   for (Chunk& chunk : chunks_) {
@@ -320,8 +281,6 @@ void CopyOperation::Copied(Chunk& chunk, const Status& status, bool started_on_d
     chunk.state = Chunk::State::kOnDevice;
   } else if (error_ || reading_again_) {
     chunk.state = Chunk::State::kGranted;  // Unwind or ReadAgain gives it back.
-  } else if (compares_generations() && IsLast(chunk)) {
-    chunk.state = Chunk::State::kHeld;
   } else {
     GiveBack(chunk);
   }

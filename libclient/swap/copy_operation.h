@@ -2,9 +2,8 @@
 // Streaming: several ranges are requested ahead, so that I/O and copying overlap. Then confirming or undoing, where
 // there is something to confirm or undo.
 //
-// A swap-in of a whole tensor in several ranges delivers one content of it. The daemon raises the tensor's generation
-// with each write lease, so the swap compares the generation behind the grant of its first range with the one behind
-// the grant of its last. If they differ, the swap gives everything back and begins again, until its timeout has passed.
+// A swap-in of a whole tensor in several ranges delivers one content of it: each grant tells the number of the content
+// (proto/message.h). If they differ, the swap gives everything back and begins again, until its timeout has passed.
 // So does every swap-in that the daemon refuses a range because a writer waits for ranges that this swap leases.
 //
 // It has no thread and no lock: the CopyScheduler advances it. Thread: one at a time, under the scheduler's lock,
@@ -55,8 +54,7 @@ class CopyOperation {
   CopyOperation& operator=(const CopyOperation&) = delete;
 
   struct Chunk {  // One range and its state.
-    // kHeld: the last range of a swap-in, copied and still leased until the generation has been compared.
-    enum class State { kAsked, kGranted, kCopying, kOnDevice, kHeld, kCopied };
+    enum class State { kAsked, kGranted, kCopying, kOnDevice, kCopied };
     Range range;
     State state = State::kAsked;
     client::Pending* pending = nullptr;
@@ -115,16 +113,12 @@ class CopyOperation {
            NextRange(request_, request_.offset, host_.range_bytes()).length < request_.tensor_bytes();
   }
   // Not for a part of a tensor: others may write the rest of it all the time.
-  bool compares_generations() const { return request_.whole && reads_in_parts(); }
+  bool reads_one_content() const { return request_.whole && reads_in_parts(); }
   client::RewrittenRange whole_range() const { return {request_.offset, request_.tensor_bytes()}; }
 
   void Open();
   void TakeFirstStat();
-  void TakeStat();
-  void TakeSizeCheck(const proto::TensorRecord& found);
-  void AskForGeneration();
-  void TakeGeneration(const proto::TensorRecord& found);
-  Chunk* Held();
+  void CheckContent(uint64_t content);
   bool MayReadAgain();
   bool ReadAgain();
   client::Pending* Ask(proto::Op op);
@@ -155,13 +149,12 @@ class CopyOperation {
   Stage stage_ = Stage::kOpening;
   std::optional<Goal> goal_;
   Undo undo_;
-  // The request, other than those of chunks, whose answer the stage waits for: a stat (opening; the size and the
-  // generation of a tensor that is read, while it streams; confirming), or one that undoes.
+  // The request, other than those of chunks, whose answer the stage waits for: a stat (opening, confirming), or one
+  // that undoes.
   client::Pending* control_ = nullptr;
-  bool checks_size_ = false;            // While a swap-in streams, control_ asks for the size, else for the generation.
-  bool granted_ = false;                // A range was granted in this attempt.
-  std::optional<uint64_t> generation_;  // Behind the first grant. Only where generations are compared.
-  bool reading_again_ = false;          // The leases of the last attempt are being released.
+  bool granted_ = false;                                       // A range was granted in this attempt.
+  std::optional<uint64_t> content_;                            // Of its first grant. Only where one content is read.
+  bool reading_again_ = false;                                 // The leases of the last attempt are being released.
   std::optional<client::Clock::time_point> read_again_until_;  // Since the first attempt failed.
   std::deque<Chunk> chunks_;
   uint64_t next_ = 0;  // First byte of the tensor that is not requested yet.

@@ -155,6 +155,8 @@ void CheckTensors(const Tables& tables, Count* count) {
     TIER_CHECK(tensor.ram_pages == pages[i].first && tensor.ssd_pages == pages[i].second,
                "tensor {}: {} pages in RAM of {}, {} on SSD of {}", tensor.id, pages[i].first, tensor.ram_pages,
                pages[i].second, tensor.ssd_pages);
+    TIER_CHECK(tensor.content != 0 && tensor.content <= tables.tensors.contents(), "tensor {}: content {} of {}",
+               tensor.id, tensor.content, tables.tensors.contents());
     if (tables.updates.FindBroken(TensorIndex{i}) != kNoUpdate) ++torn[i];
     TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} tears of {}", tensor.id, torn[i],
                tensor.torn_count);

@@ -42,11 +42,11 @@ void TakeForWriting(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   const Tensor& tensor = tables.tensors[piece.tensor];
   piece.clear(kReserved);
-  EndPrefetch(tables, id);
   piece.generation = tensor.generation;
   Copies copies = piece.copies;
   if (copies == Copies::kSsd) copies = Copies::kRamSsd;  // Overwritten whole; the SSD copy is what it reverts to.
   SetState(tables, id, {copies, Activity::kLeasedWrite});
+  piece.clear(kPrefetched);  // In no order now.
 }
 
 void AddSpan(Tables& tables, SessionState& session, const Piece& piece, proto::SpanRecord span) {
@@ -82,7 +82,10 @@ void GrantItem(Tables& tables, const Ask& ask, uint32_t index, LeaseKind kind) {
   ++tensor.lease_count;
   if (tensor.has(kSwapping)) tables.waits.OnTensorChanged(item.tensor.index);  // Its holder must not wait for that.
   LinkLease(tables, *ask.session, granted);
-  if (kind != LeaseKind::kRead) ++tensor.generation;
+  if (kind != LeaseKind::kRead) {
+    ++tensor.generation;
+    tables.tensors.BeginContent(item.tensor.index);
+  }
   const uint64_t lease_id = tables.leases.IdOf(granted);
   uint64_t at = item.offset;
   const uint64_t end = item.offset + item.length;
@@ -177,7 +180,7 @@ void Grant(Tables& tables, const Ask& ask) {
   const LeaseKind kind = KindOf(ask);
   tables.replies.Begin({ask.session->id, ask.sequence});
   for (uint32_t i = 0; i < ask.items.size(); ++i) GrantItem(tables, ask, i, kind);
-  tables.replies.End(0);
+  tables.replies.End(tables.tensors[ask.items.front().tensor.index].content);
   ask.session->requests.End();
   tables.figures.CountAnswer(ask.op, Code::kOk);
 }

@@ -140,6 +140,7 @@ TensorIndex AddTensor(Tables& tables, JobState& job, const NewTensor& added) {
   TIER_CHECK(added.size != 0 && PieceCountOf(added.size) < UINT32_MAX && (!added.sharded || added.space == 0),
              "size {} in space {}", added.size, added.space);
   const TensorIndex index = tables.tensors.Allocate();
+  tables.tensors.BeginContent(index);
   Tensor& tensor = tables.tensors.Edit(index);
   tensor.job = job.index;
   tensor.space = added.space;

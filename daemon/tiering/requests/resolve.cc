@@ -16,6 +16,18 @@ Refusal BadRange(const RequestItem& asked, uint64_t size) {
           {.tensor = asked.tensor, .requested = asked.offset, .available = asked.length, .limit = size}};
 }
 
+namespace {
+
+// A tensor is as long as the request says.
+Refusal OtherSize(const RequestItem& asked, uint64_t size) {
+  return {Code::kInvalid,
+          fmt::format("tensor {:#x} has {} bytes, not the {} of the request: give the right size, or ask for a part",
+                      asked.tensor, size, asked.value),
+          {.tensor = asked.tensor, .requested = asked.value, .limit = size}};
+}
+
+}  // namespace
+
 bool ResolveItems(Tables& tables, SessionState& session, const Request& request, bool ranges) {
   tables.scratch.items.clear();
   const bool shared = IsShared(request);
@@ -30,6 +42,10 @@ bool ResolveItems(Tables& tables, SessionState& session, const Request& request,
       return false;
     }
     const Tensor& tensor = tables.tensors[index];
+    if (request.op == proto::Op::kAcquire && asked.value != 0 && asked.value != tensor.size) {
+      Refuse(tables, session, request, i, OtherSize(asked, tensor.size));
+      return false;
+    }
     WaitItem item{.tensor = {index, tensor.salt}, .id = asked.tensor};
     const RequestItem whole{.tensor = asked.tensor};
     if (!SetRange(ranges ? asked : whole, tensor.size, &item)) {

@@ -36,6 +36,7 @@ struct Tensor {
   uint64_t id = 0;
   uint64_t size = 0;       // Bytes, > 0.
   uint64_t creator = 0;    // Session, until it is visible.
+  uint64_t content = 0;    // Of which number its bytes are (proto/message.h). Only the TensorSlab changes it.
   SparseArray pieces;      // PieceId + 1 of each made piece. Only the TensorSlab reads and changes it.
   uint32_t ram_pages = 0;  // In RAM, of all its pieces.
   uint32_t ssd_pages = 0;  // Of their extents. Only pieces/residency changes the two counts.

@@ -1,5 +1,5 @@
 // TensorSlab: the tensors' records, with which piece has which number and, while a tensor is created by ranges, which
-// bytes were sealed. tensor_table.h finds a tensor by its id.
+// bytes were sealed, and the numbers of their contents. tensor_table.h finds a tensor by its id.
 //
 // A record changes through Edit alone. Engine thread only. Invariant: a tensor has sealed ranges exactly while it has
 // the flag kPartlySealed.
@@ -25,6 +25,10 @@ class TensorSlab {
   uint32_t capacity() const { return tensors_.capacity(); }
   uint32_t used() const { return tensors_.used(); }
 
+  // To be called when a tensor is made, and when a write lease on it is granted.
+  void BeginContent(TensorIndex index) { tensors_.Edit(index).content = ++contents_; }
+  uint64_t contents() const { return contents_; }  // The last number given.
+
   // kNoPiece: the piece was not made yet. All pieces of a visible tensor were made. REQUIRES: a number of the tensor.
   PieceId PieceOf(const Tensor& tensor, uint32_t number) const {
     return PieceId{pieces_.Get(tensor.pieces, number) - 1};
@@ -49,6 +53,7 @@ class TensorSlab {
   Slab<Tensor, TensorIndex> tensors_;
   SparseArrays pieces_;
   std::unordered_map<uint32_t, IntervalSet> sealed_;  // By index.
+  uint64_t contents_ = 0;
 };
 
 }  // namespace tier::tiering

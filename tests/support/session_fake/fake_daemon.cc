@@ -235,6 +235,11 @@ void FakeDaemon::RewriteBeforeAcquires(uint64_t tensor, std::vector<std::byte> c
   rewriting_ = {tensor, std::move(content), skip, count};
 }
 
+void FakeDaemon::ReplaceBeforeAcquires(uint64_t tensor, std::vector<std::byte> content, uint32_t skip) {
+  std::lock_guard lock(mutex_);
+  rewriting_ = {tensor, std::move(content), skip, 1, true};
+}
+
 void FakeDaemon::Distort(std::function<void(std::vector<proto::CompletionEntry>&)> distortion) {
   std::lock_guard lock(mutex_);
   distortion_ = std::move(distortion);

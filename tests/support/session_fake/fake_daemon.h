@@ -67,6 +67,8 @@ class FakeDaemon {
   void Refuse(proto::Op op, Code code, std::string detail, uint32_t skip = 0);
   // As another session with a write lease: writes a whole tensor before each acquire, behind `skip` of them.
   void RewriteBeforeAcquires(uint64_t tensor, std::vector<std::byte> content, uint32_t skip, uint32_t count = 1);
+  // The same once, by a tensor of its own with the same name.
+  void ReplaceBeforeAcquires(uint64_t tensor, std::vector<std::byte> content, uint32_t skip);
   // The next answer to a create or acquire is changed by this before it is published.
   void Distort(std::function<void(std::vector<proto::CompletionEntry>&)> distortion);
 
@@ -91,6 +93,7 @@ class FakeDaemon {
     std::map<uint64_t, uint64_t> unsealed;  // Ranges not sealed yet: offset → length.
     bool torn = false;
     uint64_t generation = 0;  // Write leases granted.
+    uint64_t content = 0;     // proto/message.h
     uint64_t serial = 0;      // Tells it from others that have had its name.
   };
   struct Lease {
@@ -155,6 +158,7 @@ class FakeDaemon {
   std::map<std::string, uint64_t> keys_;
   uint64_t next_lease_ = 1;
   uint64_t next_serial_ = 1;
+  uint64_t last_content_ = 0;
   bool resuming_ = false;
   std::map<proto::Op, uint32_t> holding_;  // How many pass before.
   struct Refusal {
@@ -167,6 +171,7 @@ class FakeDaemon {
     std::vector<std::byte> content;
     uint32_t skip = 0;
     uint32_t count = 0;
+    bool replaces = false;  // As often written as the tensor before it.
   };
   Rewriting rewriting_;
   std::function<void(std::vector<proto::CompletionEntry>&)> distortion_;

@@ -79,7 +79,9 @@ void FakeDaemon::RewriteIfDue() {
   rewriting_.skip = 0;
   --rewriting_.count;
   Tensor& tensor = tensors_.at(rewriting_.tensor);
-  ++tensor.generation;
+  if (rewriting_.replaces) tensor.serial = next_serial_++;
+  if (!rewriting_.replaces) ++tensor.generation;
+  tensor.content = ++last_content_;
   for (uint64_t at = 0; at < tensor.size; at += kBlockSize) {
     const uint64_t place = tensor.blocks[at / kBlockSize];
     const auto bytes = std::span(rewriting_.content).subspan(at, std::min(kBlockSize, tensor.size - at));
@@ -117,12 +119,16 @@ FakeDaemon::Answer FakeDaemon::Grant(const Request& request, bool create) {
     const auto found = tensors_.find(item.tensor);
     if (found == tensors_.end()) return {Code::kNotFound, 0, {}, "no tensor " + std::to_string(item.tensor)};
     Tensor& tensor = found->second;
+    if (!create && item.value != 0 && item.value != tensor.size)
+      return {Code::kInvalid, 0, {}, "it has " + std::to_string(tensor.size) + " bytes"};
     if (item.offset >= tensor.size || item.length > tensor.size - item.offset)
       return {Code::kInvalid, 0, {}, "beyond its end"};
     const bool write = create || (request.header.flags & proto::kFlagWrite) != 0;
     const Lease lease{item.tensor, item.offset, item.length == 0 ? tensor.size - item.offset : item.length, write,
                       tensor.serial};
     if (write) ++tensor.generation;
+    if (write) tensor.content = ++last_content_;
+    if (i == 0) answer.value = tensor.content;
     const uint64_t id = next_lease_++;
     leases_[id] = lease;
     leases_open_++;

@@ -48,6 +48,12 @@ TEST_F(ReadAgainTest, ATensorThatIsRewrittenBetweenTwoRangesIsReadAsOneContent) 
   EXPECT_EQ(std::memcmp(&outcome.sum_of_squares, &undisturbed.sum_of_squares, sizeof(double)), 0);
 }
 
+TEST_F(ReadAgainTest, ATensorThatIsReplacedBetweenTwoRangesIsReadAsOneContent) {
+  daemon_->ReplaceBeforeAcquires(1, new_, /*skip=*/1);
+  EXPECT_TIER_OK(SwapIn());
+  EXPECT_EQ(read_, new_);
+}
+
 TEST_F(ReadAgainTest, ATensorThatIsFreedAfterReadingIsReadAsOneContentFirst) {
   options_.flags = TIER_FREE_AFTER;
   daemon_->RewriteBeforeAcquires(1, new_, /*skip=*/2);

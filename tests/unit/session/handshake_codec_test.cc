@@ -103,7 +103,7 @@ TEST(ParseHello, EachWrongFieldIsNamed) {
          h.version_min = 0;
        },
        Code::kVersion, "versions 0 to 0"},
-      {"versions upside down", [](Hello& h) { h.version_min = 3; }, Code::kVersion, "versions 3 to 2"},
+      {"versions upside down", [](Hello& h) { h.version_min = 4; }, Code::kVersion, "versions 4 to 3"},
       {"mode", [](Hello& h) { h.mode = 4; }, Code::kInvalid, "mode is 4"},
       {"named", [](Hello& h) { h.named = 2; }, Code::kInvalid, "named"},
       {"reserved0", [](Hello& h) { h.reserved0 = 1; }, Code::kInvalid, "reserved"},
@@ -145,8 +145,8 @@ TEST(ParseHello, ClientOfANewerVersionThatStillSpeaksOursIsWelcome) {
 TEST(ParseHello, LongerHelloOfANewerVersionGetsVersionNotInvalid) {
   std::vector<std::byte> packet(sizeof(Hello) + 64);
   Hello hello = GoodHello();
-  hello.header.version = 3;
-  hello.version_min = 3;
+  hello.header.version = proto::kProtocolVersion + 1;
+  hello.version_min = proto::kProtocolVersion + 1;
   hello.header.size = static_cast<uint32_t>(packet.size());
   std::memcpy(packet.data(), &hello, sizeof(hello));
   EXPECT_EQ(ParseHello(packet).error().code, Code::kVersion);

@@ -140,7 +140,7 @@ TEST(RequestDecoder, ReservedFieldsMustBeZero) {
   auto argument = Message(Op::kAcquire, 1);
   argument[0].header.argument = 1;
   EXPECT_THAT(Refusal(argument), HasSubstr("`argument`"));
-  auto value = Message(Op::kAcquire, 2);
+  auto value = Message(Op::kFree, 2);
   (&value[0].first)[1].value = 5;
   EXPECT_THAT(Refusal(value), HasSubstr("item 1 field `value`"));
   auto range = Message(Op::kFree, 1);
@@ -151,11 +151,11 @@ TEST(RequestDecoder, ReservedFieldsMustBeZero) {
   EXPECT_THAT(Refusal(text), HasSubstr("first record"));
 }
 
-TEST(RequestDecoder, StepTakesAnArgumentAndReleaseAndCreateAValue) {
+TEST(RequestDecoder, StepTakesAnArgumentAndReleaseCreateAndAcquireAValue) {
   auto step = Message(Op::kStep, 0);
   step[0].header.argument = UINT64_MAX;
   EXPECT_EQ(Refusal(step), "accepted");
-  for (const Op op : {Op::kRelease, Op::kCreate}) {
+  for (const Op op : {Op::kRelease, Op::kCreate, Op::kAcquire}) {
     auto entries = Message(op, 1);
     entries[0].first.value = 42;
     EXPECT_EQ(Refusal(entries), "accepted");

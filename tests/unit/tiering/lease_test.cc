@@ -1,4 +1,5 @@
 // Leases: shared and exclusive, conflicts, order, deadlines, deadlocks, forged ids.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/tiering/world.h"
@@ -292,6 +293,44 @@ TEST_F(Leases, AWriteRaisesTheGeneration) {
   EXPECT_EQ(world.Rewrite(b, 1, 2, proto::kFlagShared).code, Code::kOk);
   EXPECT_GT(world.Ask(a, Op::kStat, {{1, 0, 0, 0}}, proto::kFlagShared).tensor.generation, before);
   EXPECT_EQ(world.Check(c, 1, 2, proto::kFlagShared), Code::kOk);
+}
+
+TEST_F(Leases, AContentHasItsNumberUntilTheTensorIsWrittenOrReplaced) {
+  const auto content = [&](uint64_t tensor, uint64_t offset = 0) {
+    const Answer answer = world.Wait(a, Ask(a, tensor, 0, offset, 100));
+    EXPECT_EQ(answer.code, Code::kOk) << answer.detail;
+    EXPECT_EQ(world.Release(a, World::LeaseOf(answer)).code, Code::kOk);
+    return answer.value;
+  };
+  const uint64_t first = content(1);
+  EXPECT_EQ(content(1, 4 * kMiB), first);
+  EXPECT_NE(content(2), first) << "of another tensor";
+  EXPECT_EQ(world.Rewrite(b, 2, 2, proto::kFlagShared).code, Code::kOk);
+  EXPECT_EQ(content(1), first);
+  const Answer writing = world.Wait(b, Ask(b, 1, proto::kFlagWrite, 2 * kMiB, 100));
+  EXPECT_NE(writing.value, first);
+  EXPECT_EQ(content(1, 4 * kMiB), writing.value) << "of bytes that are not being written";
+  world.Release(b, World::LeaseOf(writing));
+  EXPECT_EQ(content(1), writing.value);
+  EXPECT_EQ(world.Free(b, 1, proto::kFlagShared).code, Code::kOk);
+  world.Put(b, 1, 5 * kMiB, 1, proto::kFlagShared);
+  EXPECT_NE(content(1), first) << "of the same name, size and number of writes";
+  EXPECT_NE(content(1), writing.value);
+}
+
+TEST_F(Leases, AnAcquireThatNamesAnotherSizeIsRefused) {
+  const auto of_size = [&](uint64_t size) {
+    return world.Ask(a, Op::kAcquire, {{1, 0, 4096, size}}, proto::kFlagShared);
+  };
+  EXPECT_EQ(world.Release(a, World::LeaseOf(of_size(5 * kMiB))).code, Code::kOk);
+  for (const uint64_t size : {uint64_t{1}, 5 * kMiB - 1, 5 * kMiB + 1, UINT64_MAX}) {
+    const Answer refused = of_size(size);
+    EXPECT_EQ(refused.code, Code::kInvalid) << size;
+    EXPECT_NE(refused.detail.find(fmt::format("has 5242880 bytes, not the {} of the request", size)), std::string::npos)
+        << refused.detail;
+    EXPECT_EQ(refused.error.limit, 5 * kMiB);
+  }
+  EXPECT_EQ(world.engine->Snapshot().lease_count, 0u);
 }
 
 TEST_F(Leases, AGrantAndAReplyAreAnsweredOnlyByATurn) {
