@@ -86,6 +86,15 @@ Result<Pending*> Channel::TrySubmit(const Submission& submission, Credit credit,
   return TryPut(submission, {.credit = credit, .group = group});
 }
 
+Result<Pending*> Channel::TrySubmitQuietly(const Submission& submission, Credit credit, Group* group) {
+  return TryPut(submission, {.credit = credit, .group = group, .quiet = true});
+}
+
+void Channel::RingForSubmitted() {
+  const MutexLock lock(request_mutex_);
+  if (bell_is_due_) RingDoorbell(/*can_wait=*/false);
+}
+
 Result<bool> Channel::TrySubmitDetached(const Submission& submission) {
   const auto put = TryPut(submission, {.credit = Credit::kRelease, .detached = true});
   if (!put) return std::unexpected(put.error());
@@ -112,7 +121,10 @@ Result<Pending*> Channel::TryPut(const Submission& submission, const SubmitOptio
 Pending* Channel::PutIfRoom(const Submission& submission, const SubmitOptions& options) {
   if (ended()) return nullptr;
   const MutexLock lock(request_mutex_);
-  if (!HasRoom(submission, options.credit)) return nullptr;
+  if (!HasRoom(submission, options.credit)) {
+    if (bell_is_due_) RingDoorbell(/*can_wait=*/false);
+    return nullptr;
+  }
   Pending* const pending = table_.Add({.op = submission.op,
                                        .credit = options.credit,
                                        .detached = options.detached,
@@ -120,7 +132,8 @@ Pending* Channel::PutIfRoom(const Submission& submission, const SubmitOptions& o
                                        .answer_by = time_passed_ + TimeFor(submission)});
   Stage(submission, pending->order().sequence);
   requests_.Publish();
-  RingDoorbell(submission.can_wait && ReleasesMayWait());
+  bell_is_due_ |= options.quiet;
+  if (!options.quiet) RingDoorbell(submission.can_wait && ReleasesMayWait());
   return pending;
 }
 
@@ -166,6 +179,7 @@ bool Channel::ReleasesMayWait() const {
 }
 
 void Channel::RingDoorbell(bool can_wait) {
+  can_wait &= !std::exchange(bell_is_due_, false);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t sleeping = engine_->sleeping.load(std::memory_order_relaxed);
   if (!proto::NeedsBell(sleeping, requests_.consumer_waiting(), can_wait)) return;

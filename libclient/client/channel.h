@@ -76,6 +76,9 @@ class Channel {
   Result<Pending*> Submit(const Submission& submission);
   // As Submit, without waiting: null when there is no room now. `group` counts the completion.
   Result<Pending*> TrySubmit(const Submission& submission, Credit credit, Group* group);
+  // As TrySubmit, but the daemon may not look before RingForSubmitted: several requests need one doorbell.
+  Result<Pending*> TrySubmitQuietly(const Submission& submission, Credit credit, Group* group);
+  void RingForSubmitted();
   // As Submit, without a deadline, for a request whose answer no thread waits for: TakeReleaseFailure returns a
   // refusal.
   Status SubmitDetached(const Submission& submission);
@@ -127,6 +130,7 @@ class Channel {
     Credit credit = Credit::kCall;
     Group* group = nullptr;
     bool detached = false;
+    bool quiet = false;
   };
 
   Result<Pending*> TryPut(const Submission& submission, const SubmitOptions& options);
@@ -162,6 +166,7 @@ class Channel {
 
   mutable Mutex request_mutex_;
   proto::RingProducer requests_ TIER_GUARDED_BY(request_mutex_);
+  bool bell_is_due_ TIER_GUARDED_BY(request_mutex_) = false;  // Requests were submitted quietly.
   RequestTable table_ TIER_GUARDED_BY(request_mutex_);
   std::chrono::milliseconds time_passed_ TIER_GUARDED_BY(request_mutex_){};  // The sum that CheckForLate was given.
 

@@ -119,6 +119,7 @@ void CopyScheduler::Cancel(const std::shared_ptr<CopyOperation>& swap) {
       queued_.erase(entry);
       Leave(ticket);
     }
+    session_.channel().RingForSubmitted();
   }
   WakeThreads();
 }
@@ -341,6 +342,7 @@ CopyScheduler::Turn CopyScheduler::TakeTurn() {
     Leave(ticket);
     ended = true;
   }
+  session_.channel().RingForSubmitted();
   CheckInDebug();
   if (ended || CopyOne()) return Turn::kWorked;
   return IsIdle() ? Turn::kIdle : Turn::kWaiting;
@@ -403,7 +405,7 @@ void CopyScheduler::SendReady() {
 }
 
 Result<Pending*> CopyScheduler::TrySubmit(const client::Submission& submission) {
-  auto pending = session_.channel().TrySubmit(submission, client::Credit::kCall, &answers_);
+  auto pending = session_.channel().TrySubmitQuietly(submission, client::Credit::kCall, &answers_);
   if (pending && *pending == nullptr) starved_ = true;
   return pending;
 }

@@ -92,19 +92,23 @@ class Program {
       const Submission submission = SubmissionOf(sent);
       const uint32_t before = Used(credit);
       const bool waits = credit == Credit::kCall && Draw(2) == 0;
-      const auto put = waits ? channel_->Submit(submission) : channel_->TrySubmit(submission, credit, &group_);
+      const bool quiet = !waits && Draw(2) == 0;
+      const auto put = waits   ? channel_->Submit(submission)
+                       : quiet ? channel_->TrySubmitQuietly(submission, credit, &group_)
+                               : channel_->TrySubmit(submission, credit, &group_);
       if (!put) {
         RC_ASSERT(waits && put.error().code == Code::kTimeout);
-        return;
+        break;
       }
       if (*put == nullptr) {
         RC_ASSERT(before == QuotaOf(credit) || peer_.unread() > 0u);
-        return;
+        break;
       }
       RC_ASSERT(before < QuotaOf(credit) && (*put)->order().sequence == sequence_ + 1);
       sent_[++sequence_] = sent;
       open_.push_back(*put);
     }
+    channel_->RingForSubmitted();
   }
 
   void Release() {
@@ -249,6 +253,21 @@ class Program {
 };
 
 RC_GTEST_PROP(ChannelProperty, DeliversEachRequestAndEachAnswerOnce, (uint64_t seed)) { Program(seed).Run(150); }
+
+TEST(ChannelProperty, SeveralQuietRequestsAreRungForOnce) {
+  RingPeer peer(1);
+  PeerWaiter waiter(peer, 2);
+  Channel channel(peer.region(), peer.engine(), peer.doorbell(), {.spin = SpinMode::kNever, .waiter = &waiter});
+  while (!peer.asleep()) peer.Step();
+  for (int i = 0; i < 3; ++i) ASSERT_NE(channel.TrySubmitQuietly({.op = Op::kFlush}, Credit::kCall, nullptr), nullptr);
+  EXPECT_FALSE(peer.rung());
+  channel.RingForSubmitted();
+  EXPECT_TRUE(peer.rung());
+  while (peer.received().size() < 3) ASSERT_TRUE(peer.Step());
+  while (!peer.asleep()) peer.Step();
+  channel.RingForSubmitted();
+  EXPECT_FALSE(peer.rung()) << "nothing was submitted since";
+}
 
 RC_GTEST_PROP(ChannelProperty, EveryCallEndsWithTheSession, (uint64_t seed)) {
   Program program(seed);
