@@ -272,7 +272,7 @@ bool IsClosing(const Tables& tables, const std::string& key) {
 }
 
 bool TakeManifestResults(Tables& tables) {
-  if (tables.ports.manifests == nullptr) return false;
+  if (tables.ports.manifests == nullptr || tables.manifests.idle()) return false;
   std::deque<storage::ManifestResult>& results = tables.manifests.results();
   tables.scratch.manifest_results.clear();
   tables.ports.manifests->Poll(&tables.scratch.manifest_results);

@@ -324,6 +324,7 @@ bool StartWrite(Tables& tables, PieceId id) {
 }
 
 void StartQueuedReads(Tables& tables) {
+  if (tables.flights.queue_empty()) return;
   // One read ahead of need is always under way, or demand without end would hold up what was announced, and the memory
   // that it is given.
   const bool background_first = tables.turn.number() % 2 != 0;
