@@ -106,7 +106,7 @@ inline constexpr uint64_t kTensorSealed = 1u << 0;
 inline constexpr uint64_t kTensorTorn = 1u << 1;
 
 // Content: a number that the first item's tensor has from each grant of a write lease to the next, and no other tensor
-// ever has. Bytes read under grants of one number are of one content, whatever was done to the tensor in between.
+// has while this daemon runs. Bytes read under grants of one number are of one content, whatever was done in between.
 struct CompletionHeader {
   uint64_t sequence;       // Of the request answered.
   uint16_t code;           // Code

@@ -76,7 +76,7 @@ class Channel {
   Result<Pending*> Submit(const Submission& submission);
   // As Submit, without waiting: null when there is no room now. `group` counts the completion.
   Result<Pending*> TrySubmit(const Submission& submission, Credit credit, Group* group);
-  // As TrySubmit, but the daemon may not look before RingForSubmitted: several requests need one doorbell.
+  // As TrySubmit, for several requests with one doorbell. REQUIRES: RingForSubmitted before the caller waits for it.
   Result<Pending*> TrySubmitQuietly(const Submission& submission, Credit credit, Group* group);
   void RingForSubmitted();
   // As Submit, without a deadline, for a request whose answer no thread waits for: TakeReleaseFailure returns a

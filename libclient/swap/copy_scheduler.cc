@@ -119,7 +119,6 @@ void CopyScheduler::Cancel(const std::shared_ptr<CopyOperation>& swap) {
       queued_.erase(entry);
       Leave(ticket);
     }
-    session_.channel().RingForSubmitted();
   }
   WakeThreads();
 }

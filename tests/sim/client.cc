@@ -430,6 +430,10 @@ void SimClient::Hostile() {
   if (const session::OpShape* shape = session::ShapeOf(static_cast<uint16_t>(request.op)); shape != nullptr) {
     if (!world_.chance.OneIn(6)) MakeWellFormed(*shape, &request.items);
   }
+  // Half of the acquires name no size: their ranges are looked at.
+  for (RequestItem& item : request.items) {
+    if (request.op == Op::kAcquire && item.value % 2 == 0) item.value = 0;
+  }
   Send(std::move(request));
 }
 

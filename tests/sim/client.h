@@ -80,6 +80,7 @@ struct Surroundings {
   std::function<void()> step;  // Somebody sleeps: the world goes on.
   std::function<void(SessionId session, WindowIndex window)> window_returned;
   const bool& punched;  // A window was taken away at some time: anything in RAM only may be torn.
+  ContentTable& contents;
   uint32_t& next_seed;
   uint64_t& next_swap;
   uint64_t& next_tensor;
@@ -155,6 +156,7 @@ class SimClient {
   TensorPtr PickTensor(uint32_t* flags);
   void Seal(const HeldLease& lease);
   void Abandon(const HeldLease& lease);
+  void CheckContent(const HeldLease& lease, uint64_t content);
   void TakeLeases(const PendingRequest& request, const Reply& reply);
   void VerifyRead(const HeldLease& lease, const char* when);
   void FreeRefused(const TensorPtr& tensor);

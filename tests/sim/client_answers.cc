@@ -35,6 +35,7 @@ void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
     if (length != expected) world_.fail(fmt::format("a lease of {} bytes covers {}", expected, length));
     const bool old_bytes = !write || (lease.tensor->visible && (request.flags & proto::kFlagDiscard) == 0);
     if (old_bytes) VerifyRead(lease, "when granted");
+    if (old_bytes && !write && i == 0) CheckContent(lease, reply.value);
     if (old_bytes && request.torn && lease.tensor->any_torn()) {
       world_.fail(fmt::format("tensor {} was torn, and is granted for reading", lease.tensor->id));
     }
@@ -45,6 +46,15 @@ void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
       for (const Patch& patch : lease.patches) Stamp(*lease.tensor, patch, lease.seed);
     }
     leases_.push_back(std::move(lease));
+  }
+}
+
+void SimClient::CheckContent(const HeldLease& lease, uint64_t content) {
+  for (const Patch& patch : lease.patches) {
+    const auto other = world_.contents.FindOther(content, *lease.tensor, patch);
+    if (!other) continue;
+    world_.fail(fmt::format("session {}: tensor {} page {} was of content {} before, with other bytes",
+                            static_cast<uint64_t>(session_), lease.tensor->id, *other, content));
   }
 }
 

@@ -101,6 +101,19 @@ void Stamp(const TensorModel& tensor, const Patch& patch, uint32_t seed) {
   });
 }
 
+std::optional<uint32_t> ContentTable::FindOther(uint64_t content, const TensorModel& tensor, const Patch& patch) {
+  std::optional<uint32_t> other;
+  auto& seeds = seeds_[content];
+  ForEachPage(tensor, patch, [&](uint32_t page, const std::byte*, uint64_t) {
+    if (tensor.seeds[page] == kUnknown) return true;
+    const uint32_t seed = seeds.try_emplace(page, tensor.seeds[page]).first->second;
+    if (seed != tensor.seeds[page]) other = page;
+    return !other;
+  });
+  if (seeds_.size() > kContentsMax) seeds_.erase(seeds_.begin());
+  return other;
+}
+
 std::optional<uint32_t> FindWrongPage(const TensorModel& tensor, const Patch& patch) {
   std::optional<uint32_t> wrong;
   ForEachPage(tensor, patch, [&](uint32_t page, const std::byte* memory, uint64_t bytes) {

@@ -91,6 +91,17 @@ struct Patch {
   uint64_t length = 0;
 };
 
+// What was read under each number of a content (proto/message.h): the same wherever the number is the same.
+class ContentTable {
+ public:
+  // A page that was read under this number before, and held other bytes.
+  std::optional<uint32_t> FindOther(uint64_t content, const TensorModel& tensor, const Patch& patch);
+
+ private:
+  static constexpr size_t kContentsMax = 2000;              // The oldest are forgotten first.
+  std::map<uint64_t, std::map<uint32_t, uint32_t>> seeds_;  // By number and page.
+};
+
 // Writes the stamps of the pages that lie whole in the patch.
 void Stamp(const TensorModel& tensor, const Patch& patch, uint32_t seed);
 // The first page of the patch whose stamp is not that of its seed, if any.

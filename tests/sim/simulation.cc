@@ -84,6 +84,7 @@ void Simulation::MakeSurroundings() {
           },
       .window_returned = [this](SessionId session, WindowIndex window) { daemon_.GiveWindowBack(session, window); },
       .punched = punched_,
+      .contents = contents_,
       .next_seed = next_seed_,
       .next_swap = next_swap_,
       .next_tensor = next_tensor_,

@@ -101,6 +101,7 @@ class Simulation final : private DaemonEvents {
   uint64_t engine_turns_ = 0;
   uint64_t next_id_ = 1;
   uint64_t next_tensor_ = 1;
+  ContentTable contents_;
   uint32_t next_seed_ = 1;
   uint64_t next_swap_ = 1;
   Outcome outcome_;

@@ -18,7 +18,7 @@ Refusal BadRange(const RequestItem& asked, uint64_t size) {
 
 namespace {
 
-// A tensor is as long as the request says.
+// The tensor has another size than the request names.
 Refusal OtherSize(const RequestItem& asked, uint64_t size) {
   return {Code::kInvalid,
           fmt::format("tensor {:#x} has {} bytes, not the {} of the request: give the right size, or ask for a part",

@@ -254,7 +254,7 @@ TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* poi
                            const tier_copy_options* options, tier_op** op);
 /* Copies `size` bytes of the tensor to `pointer`. With `whole` = 1 they are one content of it: ranges that others write
  * meanwhile are read again, until timeout_ms has passed (TIMEOUT). With 0, a part of several ranges may mix contents.
- */
+ * With TIER_FREE_AFTER the tensor is freed behind the last copy, and with it what others wrote since it was read. */
 TIER_API int tier_swap_in(tier_client* client, uint64_t tensor, void* pointer, uint64_t size,
                           const tier_copy_options* options, tier_op** op);
 /* Waits for an operation and returns its code (timeout_ms 0: until it ends; its ranges have deadlines of their own).

@@ -96,19 +96,25 @@ class Program {
       const auto put = waits   ? channel_->Submit(submission)
                        : quiet ? channel_->TrySubmitQuietly(submission, credit, &group_)
                                : channel_->TrySubmit(submission, credit, &group_);
+      unrung_ = quiet && put && *put != nullptr;  // Whatever finds no room rings, and so does what is not quiet.
       if (!put) {
         RC_ASSERT(waits && put.error().code == Code::kTimeout);
-        break;
+        return;
       }
       if (*put == nullptr) {
         RC_ASSERT(before == QuotaOf(credit) || peer_.unread() > 0u);
-        break;
+        return;
       }
       RC_ASSERT(before < QuotaOf(credit) && (*put)->order().sequence == sequence_ + 1);
       sent_[++sequence_] = sent;
       open_.push_back(*put);
     }
+    if (unrung_ && Draw(2) == 0) Ring();
+  }
+
+  void Ring() {
     channel_->RingForSubmitted();
+    unrung_ = false;
   }
 
   void Release() {
@@ -118,6 +124,7 @@ class Program {
       sent.body.resize((1 + Draw(3)) * sizeof(proto::RequestItem));
       const auto put = channel_->TrySubmitDetached(SubmissionOf(sent));
       RC_ASSERT(put.has_value());
+      unrung_ = false;
       if (!*put) return;
       sent_[++sequence_] = sent;
     }
@@ -147,6 +154,7 @@ class Program {
 
   void WaitForOne() {
     if (open_.empty()) return;
+    if (unrung_) Ring();
     const auto chosen = std::next(open_.begin(), static_cast<ptrdiff_t>(Draw(open_.size())));
     const bool patient = Draw(2) == 0;
     const auto deadline = patient ? Clock::time_point::max() : waiter_.Now() + std::chrono::microseconds(Draw(300));
@@ -156,6 +164,7 @@ class Program {
   }
 
   void WaitForAny() {
+    if (unrung_) Ring();
     const uint64_t seen = group_.events.load();
     const auto deadline = waiter_.Now() + std::chrono::microseconds(Draw(300));
     const bool reached = channel_->WaitGroup(group_, seen, deadline);
@@ -163,6 +172,7 @@ class Program {
   }
 
   void TakeAll() {
+    if (unrung_) Ring();
     while (!open_.empty()) {
       RC_ASSERT(channel_->Wait(open_.front()).has_value());
       Take(open_.begin());
@@ -208,7 +218,7 @@ class Program {
 
   // A peer that sleeps and was not rung has nothing to read but releases that can wait, and not many of them.
   void CheckDoorbell() {
-    if (!peer_.asleep() || peer_.rung()) return;
+    if (!peer_.asleep() || peer_.rung() || unrung_) return;
     const uint64_t unread = sequence_ - peer_.received().size();
     RC_ASSERT(unread == 0 || peer_.patient());
     RC_ASSERT(unread <= QuotaOf(Credit::kRelease) / 2 && peer_.unread() <= proto::kRequestEntries / 2);
@@ -249,6 +259,7 @@ class Program {
   std::map<uint64_t, Sent> sent_;  // By sequence.
   std::list<Pending*> open_;       // Not finished.
   size_t checked_ = 0;             // Requests received and compared.
+  bool unrung_ = false;            // The last request was submitted quietly.
   uint64_t failures_told_ = 0;
 };
 
@@ -259,7 +270,10 @@ TEST(ChannelProperty, SeveralQuietRequestsAreRungForOnce) {
   PeerWaiter waiter(peer, 2);
   Channel channel(peer.region(), peer.engine(), peer.doorbell(), {.spin = SpinMode::kNever, .waiter = &waiter});
   while (!peer.asleep()) peer.Step();
-  for (int i = 0; i < 3; ++i) ASSERT_NE(channel.TrySubmitQuietly({.op = Op::kFlush}, Credit::kCall, nullptr), nullptr);
+  for (int i = 0; i < 3; ++i) {
+    const auto put = channel.TrySubmitQuietly({.op = Op::kFlush}, Credit::kCall, nullptr);
+    ASSERT_TRUE(put && *put != nullptr);
+  }
   EXPECT_FALSE(peer.rung());
   channel.RingForSubmitted();
   EXPECT_TRUE(peer.rung());
