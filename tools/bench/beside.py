@@ -1,7 +1,9 @@
 """This build beside another version's: every figure of both in turn.
 
 Two daemons live at once, and the one that is not measured is stopped. A daemon that spins would take a stop for the
-loss of its processor and sleep for a while: such daemons are started for each measurement.
+loss of its processor and sleep for a while: such daemons are started for each measurement. How fast a daemon is depends
+on where its memory and its file lie, by a fifth from start to start: others are started several times, each build first
+in half of them.
 
 A row is the median of the ratios of the rounds, with its 95 % interval: that of the order statistics between which the
 median lies with this probability (the binomial distribution of how many of the rounds are below it). No assumption is
@@ -25,6 +27,7 @@ from report import Report
 from tierd.daemon import Daemon
 
 Pairs = dict[str, list[tuple[float, float]]]  # By name: figures of this build and of the other, one pair a round.
+STARTS = 6
 TIME_MOST = 1.03  # Of the other version's time, for what takes processor time alone.
 
 
@@ -106,15 +109,27 @@ def add_rows(report: Report, pairs: Pairs, rates: bool, at_most: float | None) -
         )
 
 
+def in_starts(starts: int, rounds: int, part: Callable[[bool, int], Pairs]) -> Pairs:
+    """part(other_first, rounds of this start) for each start; all of their pairs by name."""
+    pairs: Pairs = {}
+    for start in range(starts):
+        each = rounds // starts + (1 if start < rounds % starts else 0)
+        for name, found in part(start % 2 == 1, each).items() if each else ():
+            pairs.setdefault(name, []).extend(found)
+    return pairs
+
+
 def swaps_in_ram(report: Report, other: pathlib.Path, rounds: int) -> None:
     for size in (64 * MIB, 256 * MIB, GIB):
-        name = f"{size // MIB}MiB"
-        with contextlib.ExitStack() as stack:
-            pair = Pair(stack, other, arena=size * 5 // 2 + 128 * MIB, tier=2 * GIB, prefault=True)
+
+        def measure(other_first: bool, rounds: int, size: int = size) -> Pairs:
+            name = f"{size // MIB}MiB"
             figures = {f"swap_{way}_ram_{name}": f"swap_{way} {name} in RAM" for way in ("out", "in")}
-            add_rows(
-                report, pair.measure(rounds, pair.part("swap-ram", figures, bytes=size, rounds=3)), True, TIME_MOST
-            )
+            with contextlib.ExitStack() as stack:
+                pair = Pair(stack, other, other_first, arena=size * 5 // 2 + 128 * MIB, tier=2 * GIB, prefault=True)
+                return pair.measure(rounds, pair.part("swap-ram", figures, bytes=size, rounds=3))
+
+        add_rows(report, in_starts(STARTS, rounds, measure), True, TIME_MOST)
 
 
 def leases(report: Report, other: pathlib.Path, rounds: int) -> None:
@@ -133,29 +148,32 @@ def leases(report: Report, other: pathlib.Path, rounds: int) -> None:
 
     add_rows(report, spinning("lease-busy", busy, count=200_000), False, TIME_MOST)
     add_rows(report, spinning("lease-rate", rate, rounds=9, count=200), True, TIME_MOST)
-    with contextlib.ExitStack() as stack:
-        pair = Pair(stack, other, arena=256 * MIB, tier=2 * GIB, spin="never")
+
+    def from_idle(other_first: bool, rounds: int) -> Pairs:
         cpus = sorted(os.sched_getaffinity(0))
-        for process in pair.daemons:
-            for task in pathlib.Path(f"/proc/{process.process.pid}/task").iterdir():
-                os.sched_setaffinity(int(task.name), {cpus[-1]})
         idle = {"acquire_release_idle": "the same from idle, p50"}
-        part = pair.part("lease-idle", idle, count=300, spin="never", cpu=cpus[0], peer_cpu=cpus[-1])
-        add_rows(report, pair.measure(rounds, part), False, TIME_MOST)
+        with contextlib.ExitStack() as stack:
+            pair = Pair(stack, other, other_first, arena=256 * MIB, tier=2 * GIB, spin="never")
+            for process in pair.daemons:
+                for task in pathlib.Path(f"/proc/{process.process.pid}/task").iterdir():
+                    os.sched_setaffinity(int(task.name), {cpus[-1]})
+            part = pair.part("lease-idle", idle, count=100, spin="never", cpu=cpus[0], peer_cpu=cpus[-1])
+            return pair.measure(rounds, part)
+
+    add_rows(report, in_starts(2 * STARTS, 3 * rounds, from_idle), False, TIME_MOST)
 
 
 def swaps_through_ssd(report: Report, other: pathlib.Path, rounds: int) -> None:
     """Where a file lies on a disk changes its rate by a fifth: each build has the first file in half of the rounds."""
     for size in (4 * MIB, 64 * MIB, 256 * MIB, GIB):
-        pairs: Pairs = {}
-        for other_first in (False, True):
-            part = swaps_of(size, other, other_first, rounds // 2 + (0 if other_first else rounds % 2))
-            for name, each in part.items():
-                pairs.setdefault(name, []).extend(each)
-        add_rows(report, pairs, True, None)
+
+        def measure(other_first: bool, rounds: int, size: int = size) -> Pairs:
+            return swaps_of(size, other, rounds, other_first)
+
+        add_rows(report, in_starts(2, rounds, measure), True, None)
 
 
-def swaps_of(size: int, other: pathlib.Path, other_first: bool, rounds: int) -> Pairs:
+def swaps_of(size: int, other: pathlib.Path, rounds: int, other_first: bool) -> Pairs:
     total = 2 * GIB
     with contextlib.ExitStack() as stack:
         tier = 2 * total + GIB
