@@ -34,11 +34,15 @@ bool Mailbox::TryPost(Closure closure) {
   return true;
 }
 
+void Mailbox::ClearWake() {
+  uint64_t count = 0;
+  (void)!::read(wake_.get(), &count, sizeof(count));
+}
+
 size_t Mailbox::Drain() {
   // First the eventfd, then the queue: a post in between is run now and wakes once more for nothing. The other way
   // round its wake-up would be lost.
-  uint64_t count = 0;
-  (void)!::read(wake_.get(), &count, sizeof(count));
+  ClearWake();
   {
     const MutexLock lock(mutex_);
     running_.swap(posted_);

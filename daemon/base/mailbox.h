@@ -3,7 +3,7 @@
 // The idea: posters append under a mutex held for a few instructions; only the post that finds the box empty writes the
 // eventfd, outside the lock. The engine sleeps on wake_fd(), or polls empty() while it spins.
 //
-// TryPost: any thread. Drain: the engine thread. Invariant: closures waiting <= capacity.
+// TryPost: any thread. Drain, ClearWake: the engine thread. Invariant: closures waiting <= capacity.
 #pragma once
 
 #include <atomic>
@@ -30,6 +30,9 @@ class Mailbox {
   // Runs what had been posted when it was called, oldest first; what those closures post waits for the next call.
   // Returns how many ran.
   size_t Drain();
+  // Makes wake_fd() unreadable. A post may still write it after a Drain ran its closure: it would stay readable without
+  // a closure, and the engine would never sleep. The engine looks at empty() behind this. Engine thread.
+  void ClearWake();
 
   int wake_fd() const { return wake_.get(); }  // Readable while something may wait; stays owned here.
   bool empty() const { return waiting_.load(std::memory_order_acquire) == 0; }

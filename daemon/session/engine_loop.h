@@ -79,7 +79,7 @@ class EngineLoop {
   EngineLoopParts parts_;
   SpinPolicy spin_;
   std::vector<std::unique_ptr<std::function<void()>>> wakeups_;
-  std::function<void()> on_mailbox_ = [] {};  // Drain reads the eventfd.
+  std::function<void()> on_mailbox_ = [this] { parts_.mailbox.ClearWake(); };
   base::TimePoint now_;
   base::Duration backlog_retry_ = kBacklogRetryFirst;
   base::TimePoint bells_heard_{base::Duration::min() / 2};

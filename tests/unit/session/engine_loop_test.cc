@@ -81,6 +81,17 @@ TEST_F(EngineLoopTest, RunsWhatOtherThreadsPost) {
   EXPECT_EQ(ran, 1);
 }
 
+// A post whose closure a pass ran before the post had written the eventfd.
+TEST_F(EngineLoopTest, AWakeUpThatComesBehindItsClosureWakesOnce) {
+  std::optional<base::Duration> longest;
+  ASSERT_EQ(::eventfd_write(mailbox_.wake_fd(), 1), 0);
+  ASSERT_TRUE(loop_.StartSleep(&longest));
+  EXPECT_EQ(poller_.Wait(base::Duration{0}), 1u);
+  loop_.EndSleep();
+  EXPECT_FALSE(loop_.RunOnce());
+  EXPECT_EQ(poller_.Wait(base::Duration{0}), 0u);
+}
+
 TEST_F(EngineLoopTest, WhatComesBehindAReleaseThatGoesOnWaitsForIt) {
   auto client = Attach(1, "train");
   engine_.releasing = true;
