@@ -53,6 +53,7 @@ class Pair:
     def __init__(
         self, stack: contextlib.ExitStack, other: pathlib.Path, other_first: bool = False, **settings: Any
     ) -> None:
+        self.first = 1 if other_first else 0  # Whose memory and places on the device are taken first, too.
         self.daemons: list[Daemon] = []
         self.files: list[pathlib.Path] = []
         for build in (other, BUILD) if other_first else (BUILD, other):
@@ -69,7 +70,7 @@ class Pair:
             with running(self.daemons[arm]):
                 return part(arm)
 
-        return in_turn(rounds, run)
+        return in_turn(rounds, run, self.first)
 
     def part(self, name: str, figures: dict[str, str], **options: Any) -> Callable[[int], dict[str, float]]:
         return lambda arm: medians(self.daemons[arm], name, figures, **options)
@@ -81,12 +82,12 @@ def medians(process: Daemon, part: str, figures: dict[str, str], **options: Any)
     return {what: all_of_them[figure]["median"] for figure, what in figures.items()}
 
 
-def in_turn(rounds: int, part: Callable[[int], dict[str, float]]) -> Pairs:
+def in_turn(rounds: int, part: Callable[[int], dict[str, float]], first: int = 0) -> Pairs:
     """part(0) and part(1) in each round, beginning with another one each time; pairs of their figures by name."""
     pairs: Pairs = {}
     for number in range(rounds):
         figures: list[dict[str, float]] = [{}, {}]
-        for arm in (0, 1) if number % 2 == 0 else (1, 0):
+        for arm in (0, 1) if (number + first) % 2 == 0 else (1, 0):
             figures[arm] = part(arm)
         for name, value in figures[0].items():
             pairs.setdefault(name, []).append((value, figures[1][name]))
@@ -164,13 +165,20 @@ def leases(report: Report, other: pathlib.Path, rounds: int) -> None:
 
 
 def swaps_through_ssd(report: Report, other: pathlib.Path, rounds: int) -> None:
-    """Where a file lies on a disk changes its rate by a fifth: each build has the first file in half of the rounds."""
+    """Where a file lies on a disk changes its rate by a tenth, for as long as it is there: whose is written first, has
+    the slower one here. So each pair is of two rounds, with this build's file first and with the other's: their
+    geometric means.
+    """
     for size in (4 * MIB, 64 * MIB, 256 * MIB, GIB):
-
-        def measure(other_first: bool, rounds: int, size: int = size) -> Pairs:
-            return swaps_of(size, other, rounds, other_first)
-
-        add_rows(report, in_starts(2, rounds, measure), True, None)
+        halves = [swaps_of(size, other, rounds * 4 // 5, other_first) for other_first in (False, True)]
+        pairs = {
+            name: [
+                (math.sqrt(ours * our_other), math.sqrt(theirs * their_other))
+                for (ours, theirs), (our_other, their_other) in zip(each, halves[1][name], strict=True)
+            ]
+            for name, each in halves[0].items()
+        }
+        add_rows(report, pairs, True, None)
 
 
 def swaps_of(size: int, other: pathlib.Path, rounds: int, other_first: bool) -> Pairs:
@@ -180,12 +188,14 @@ def swaps_of(size: int, other: pathlib.Path, rounds: int, other_first: bool) -> 
         pair = Pair(stack, other, other_first, arena=total // 8, tier=tier)
         if fio.available():  # Written once all over: both work on blocks of the same state.
             with fio.make_buffers() as buffers:
-                for path in pair.files:
+                for path in reversed(pair.files) if other_first else pair.files:
                     fio.run(path, "write", tier - fio.OFFSET - 64 * MIB, fio.Shape(4096, 8, 1), buffers)
         shells: list[Shell] = []
-        for process in pair.daemons:
+        for process in reversed(pair.daemons) if other_first else pair.daemons:
             with running(process):
                 shells.append(Shell(command(process, "ssd", bytes=size, total=total)))
+        if other_first:
+            shells.reverse()
 
         def swap(arm: int) -> dict[str, float]:
             written, read = shells[arm]("write"), shells[arm]("read")
