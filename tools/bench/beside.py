@@ -170,14 +170,14 @@ def swaps_through_ssd(report: Report, other: pathlib.Path, rounds: int) -> None:
     geometric means.
     """
     for size in (4 * MIB, 64 * MIB, 256 * MIB, GIB):
-        halves = [swaps_of(size, other, rounds * 4 // 5, other_first) for other_first in (False, True)]
-        pairs = {
-            name: [
-                (math.sqrt(ours * our_other), math.sqrt(theirs * their_other))
-                for (ours, theirs), (our_other, their_other) in zip(each, halves[1][name], strict=True)
-            ]
-            for name, each in halves[0].items()
-        }
+        pairs: Pairs = {}
+        for _ in range(3):
+            halves = [swaps_of(size, other, -(-rounds * 4 // 15), other_first) for other_first in (False, True)]
+            for name, each in halves[0].items():
+                pairs.setdefault(name, []).extend(
+                    (math.sqrt(ours * our_other), math.sqrt(theirs * their_other))
+                    for (ours, theirs), (our_other, their_other) in zip(each, halves[1][name], strict=True)
+                )
         add_rows(report, pairs, True, None)
 
 
