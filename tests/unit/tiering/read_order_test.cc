@@ -34,6 +34,19 @@ struct TwoJobs {
     PutAllOnSsd(world, ahead, 1, 12);
     PutAllOnSsd(world, other, 1, 4);
   }
+  // Asks for a tensor while the prefetches of `ahead` fill their places in the port; it is answered before the others.
+  void DemandBehindPrefetches(SessionId session, uint64_t tensor, const char* why) {
+    world.transfers.Hold();
+    Prefetch(world, ahead, 1, 12);
+    ASSERT_EQ(world.transfers.inflight(), kAhead);
+    const uint64_t asked = world.Send(session, Op::kAcquire, {{tensor, 0, 0, 0}});
+    world.Turns(3);
+    EXPECT_EQ(world.transfers.inflight(), kAhead + 1) << why;
+    world.transfers.Release();
+    for (uint32_t turn = 0; turn < 4 && !world.Answered(session, asked); ++turn) world.Turn();
+    ASSERT_TRUE(world.Answered(session, asked).has_value());
+  }
+
   World world{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 128 * kMiB},
                .transfers = {.delay_turns_min = 1, .delay_turns_max = 1},
                .engine = {.prefetch_bytes_max = 12 * kPiece}}};
@@ -45,15 +58,7 @@ struct TwoJobs {
 
 TEST(ReadOrder, ADemandGoesBeforeThePrefetchesOfAnotherJob) {
   TwoJobs jobs;
-  jobs.world.transfers.Hold();
-  Prefetch(jobs.world, jobs.ahead, 1, 12);
-  ASSERT_EQ(jobs.world.transfers.inflight(), kAhead);
-  const uint64_t asked = jobs.world.Send(jobs.other, Op::kAcquire, {{1, 0, 0, 0}});
-  jobs.world.Turns(3);
-  EXPECT_EQ(jobs.world.transfers.inflight(), kAhead + 1) << "it waits for no place behind them";
-  jobs.world.transfers.Release();
-  for (uint32_t turn = 0; turn < 4 && !jobs.world.Answered(jobs.other, asked); ++turn) jobs.world.Turn();
-  ASSERT_TRUE(jobs.world.Answered(jobs.other, asked).has_value());
+  ASSERT_NO_FATAL_FAILURE(jobs.DemandBehindPrefetches(jobs.other, 1, "it waits for no place behind them"));
   EXPECT_LT(jobs.world.Job(jobs.ahead_job).prefetched_bytes, 12 * kPiece) << "others were to be read before it";
   jobs.world.Turns(40);
   EXPECT_EQ(jobs.world.Job(jobs.ahead_job).prefetched_bytes, 12 * kPiece);
@@ -61,14 +66,7 @@ TEST(ReadOrder, ADemandGoesBeforeThePrefetchesOfAnotherJob) {
 
 TEST(ReadOrder, ADemandForAQueuedPrefetchMakesItOne) {
   TwoJobs jobs;
-  jobs.world.transfers.Hold();
-  Prefetch(jobs.world, jobs.ahead, 1, 12);
-  const uint64_t asked = jobs.world.Send(jobs.ahead, Op::kAcquire, {{12, 0, 0, 0}});
-  jobs.world.Turns(3);
-  EXPECT_EQ(jobs.world.transfers.inflight(), kAhead + 1) << "the last in the queue";
-  jobs.world.transfers.Release();
-  for (uint32_t turn = 0; turn < 4 && !jobs.world.Answered(jobs.ahead, asked); ++turn) jobs.world.Turn();
-  ASSERT_TRUE(jobs.world.Answered(jobs.ahead, asked).has_value());
+  ASSERT_NO_FATAL_FAILURE(jobs.DemandBehindPrefetches(jobs.ahead, 12, "the last in the queue"));
   jobs.world.Turns(40);
   EXPECT_EQ(jobs.world.Job(jobs.ahead_job).prefetched_bytes, 11 * kPiece) << "one was no prefetch any more";
   EXPECT_EQ(jobs.world.transfers.traffic(0).read_bytes, 12 * kPiece) << "and each was read once";
