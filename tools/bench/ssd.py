@@ -10,7 +10,7 @@ import fio
 import peers
 from buffers import Buffers
 from node import GIB, MIB, Shell, command, daemon
-from report import Report
+from report import Report, paired, quartiles
 
 Arms = dict[str, Callable[[str], float]]  # Each measures a direction, "write" or "read", in GB/s.
 # Copies, checksums and moves chunks: the least work that keeps a checked copy of a tensor.
@@ -92,14 +92,13 @@ def alternate(arms: Arms, tierd: Shell, rounds: int) -> Rates:
 def add_ratio(report: Report, what: str, pair: dict[str, list[float]], at_least: float | None, how: str) -> None:
     """The first arm's rates over those of the second, round by round."""
     (arm, ours), (beside, theirs) = pair.items()
-    ratios = sorted(mine / other for mine, other in zip(ours, theirs, strict=True))
-    low, median, high = statistics.quantiles(ratios, n=4)
+    ratio = paired(ours, theirs)
     report.add(
         what,
-        median,
+        ratio["median"],
         f"of {beside}",
         at_least=at_least,
         detail={"pairs": list(zip(ours, theirs, strict=True))},
         ceiling=f"{arm} {statistics.median(ours):.2f} GB/s, {beside} {statistics.median(theirs):.2f} ({how}); "
-        f"quartiles {low:.2f}–{high:.2f}, {len(ratios)} pairs",
+        f"{quartiles(ratio)}, {len(ours)} pairs",
     )
