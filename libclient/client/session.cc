@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "libclient/client/fork_guard.h"
-#include "libclient/client/start_thread.h"
+#include "proto/start_thread.h"
 
 namespace tier::client {
 namespace {
@@ -68,7 +68,7 @@ Status Session::Setup(const SessionOptions& options, link::Attachment attachment
     channel.request_timeout = std::chrono::milliseconds(welcome_.request_timeout_ms);
   channel_ = std::make_unique<Channel>(region_.data(), reinterpret_cast<const proto::EnginePage*>(engine_page_.data()),
                                        doorbell_.get(), channel);
-  auto service = StartThread("tier-service", [this] { Serve(); });
+  auto service = proto::StartThread("tier-service", proto::BlockedSignals::kAll, [this] { Serve(); });
   if (!service) return std::unexpected(service.error());
   service_ = std::move(*service);
   ForkGuard::CloseInChild(socket_.get());

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "libclient/client/invariant.h"
-#include "libclient/client/start_thread.h"
+#include "proto/start_thread.h"
 
 namespace tier::swap {
 namespace {
@@ -276,7 +276,7 @@ Status CopyScheduler::EnsureThreads() {
   const MutexLock lock(mutex_);
   if (!threads_.empty() || stopping_) return {};
   for (int i = 0; i < options_.threads; ++i) {
-    auto thread = client::StartThread("tier-copy", [this] { Run(); });
+    auto thread = proto::StartThread("tier-copy", proto::BlockedSignals::kAll, [this] { Run(); });
     if (thread) {
       threads_.push_back(std::move(*thread));
     } else if (threads_.empty()) {
