@@ -62,10 +62,13 @@ struct DeviceTraffic {  // Since start.
 class TransferPort {
  public:
   virtual ~TransferPort() = default;
-  // Announces a window's memory (registered with io_uring where rights allow), and takes it back.
-  // REQUIRES for Remove: no transfer in flight on it.
+  // Announces a window's memory, which is registered with io_uring where rights allow.
   virtual void AddWindow(WindowIndex window, std::byte* address, uint64_t size) = 0;
+  // The window's memory is to be given up. It stays in use, and its index taken, until TakeRemoved names it: the kernel
+  // may hold its pages for a while. REQUIRES: no transfer in flight on it.
   virtual void RemoveWindow(WindowIndex window) = 0;
+  // Appends the windows whose memory has been given up since the last call.
+  virtual void TakeRemoved(std::vector<WindowIndex>* windows) = 0;
   virtual void Start(const Transfer& transfer) = 0;
   // Hands everything started since the last call to workers and devices: called at most once in an engine turn, as its
   // last step.

@@ -79,6 +79,12 @@ void TransferEngine::RemoveWindow(WindowIndex window) {
              entry.inflight);
   io_.RemoveWindow(window);
   entry = {};
+  removed_.push_back(window);
+}
+
+void TransferEngine::TakeRemoved(std::vector<WindowIndex>* windows) {
+  windows->insert(windows->end(), removed_.begin(), removed_.end());
+  removed_.clear();
 }
 
 void TransferEngine::CheckTransfer(const Transfer& t) const {

@@ -72,6 +72,7 @@ class TransferEngine final : public TransferPort {
 
   void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
   void RemoveWindow(WindowIndex window) override;
+  void TakeRemoved(std::vector<WindowIndex>* windows) override;
   void Start(const Transfer& transfer) override;
   void Submit() override;
   void Poll(std::vector<TransferResult>* results) override;
@@ -159,6 +160,7 @@ class TransferEngine final : public TransferPort {
   RequestList<Request> started_;  // Since the last Submit.
   std::vector<IoCompletion> io_completions_;
   std::vector<TransferResult> results_;  // Finished, not yet polled.
+  std::vector<WindowIndex> removed_;     // For TakeRemoved.
   uint32_t inflight_ = 0;
   std::atomic<Request*> checksummed_{nullptr};  // A stack: workers push, the engine takes all.
   std::atomic<uint32_t> checksums_running_{0};  // Tasks that may still touch this object.

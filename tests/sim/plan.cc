@@ -41,6 +41,7 @@ Plan DrawPlan(uint64_t seed) {
   plan.huge_pages = chance.OneIn(2);
   if (chance.OneIn(4)) plan.metadata_bytes = chance.Between(4, 64) * kKiB;
   if (chance.OneIn(2)) plan.hostiles = static_cast<uint32_t>(chance.Between(1, 2));
+  if (chance.OneIn(2)) plan.remove_delay_turns = static_cast<uint32_t>(chance.Between(1, 30));
   return plan;
 }
 

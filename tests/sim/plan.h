@@ -31,6 +31,7 @@ struct Plan {
   bool huge_pages = false;        // Block windows are in 2 MiB pages.
   uint64_t arena_max_bytes = 0;
   uint32_t window_delay_turns = 0;
+  uint32_t remove_delay_turns = 0;  // Until the devices give up a window.
   uint32_t device_blocks = 0;
   uint16_t devices = 1;
   uint32_t inflight_max = 0;

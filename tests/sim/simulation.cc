@@ -44,6 +44,7 @@ Simulation::Simulation(const Plan& plan)
   using storage::TransferOutcome;
   client::SetAbortOnBrokenInvariant(true);
   for (uint16_t device = 0; device < plan.devices; ++device) extents_.AddDevice(plan.device_blocks);
+  transfers_.SetRemoveDelay(plan.remove_delay_turns);
   transfers_.SetFaultRate({Direction::kWrite, TransferOutcome::kDeviceError, 5}, plan.write_errors);
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kDeviceError, 5}, plan.read_errors);
   transfers_.SetFaultRate({Direction::kWrite, TransferOutcome::kNoSpace, 28}, plan.no_space);
@@ -260,7 +261,8 @@ void Simulation::Round() {
 void Simulation::TakeTurn() {
   ++outcome_.turns;
   now_ = now_ + std::chrono::microseconds(chance_.Between(10, 3000));
-  const bool interrupted = transfers_.inflight() != 0 || windows_.under_way() || manifests_.under_way();
+  const bool interrupted =
+      transfers_.inflight() != 0 || transfers_.removing() || windows_.under_way() || manifests_.under_way();
   daemon_.Pass(interrupted, chance_.OneIn(2));
   for (const auto& [session, client] : clients_) client->CheckDeadlines();
 }

@@ -311,15 +311,19 @@ void CheckMetadata(const Tables& tables) {
   tables.metadata.CheckInvariants(sums);
 }
 
-// Windows that were asked back, against the ledger's figures of them.
-void CheckReturning(const Tables& tables) {
+// Windows that were asked back, and those that the devices still hold, against the ledger's figures of them.
+void CheckLeavingWindows(const Tables& tables) {
   struct Returning {
     uint32_t windows = 0;
     uint64_t bytes = 0;
   };
   std::unordered_map<JobIndex, Returning> returning;
+  uint64_t closing_bytes = 0;
   for (uint32_t i = 0; tables.windows.Contains(WindowIndex{i}); ++i) {
     const WindowEntry& entry = tables.windows[WindowIndex{i}];
+    const bool closing = entry.condition == WindowCondition::kClosing;
+    TIER_CHECK(!closing || (entry.job == kNoJob && !entry.emptying), "window {} is closing", i);
+    if (closing) closing_bytes += entry.shape.size;
     if (entry.condition != WindowCondition::kReturning) continue;
     ++returning[entry.job].windows;
     returning[entry.job].bytes += entry.shape.size;
@@ -331,6 +335,8 @@ void CheckReturning(const Tables& tables) {
                found.bytes, tables.ledger.ReturningBy(job.entitlement));
   };
   tables.jobs.ForEach(check);
+  TIER_CHECK(closing_bytes == tables.ledger.closing_bytes(), "{} bytes closing of {}", tables.ledger.closing_bytes(),
+             closing_bytes);
 }
 
 }  // namespace
@@ -376,7 +382,7 @@ void CheckInvariants(const Tables& tables) {
   tables.sessions.ForEach([&](const SessionState& session) { CheckUpdatesOf(tables, session); });
   tables.jobs.CheckInvariants();
   tables.jobs.ForEach([&](const JobState& job) { CheckJob(tables, job, count.jobs[job.index], count.uses); });
-  CheckReturning(tables);
+  CheckLeavingWindows(tables);
   tables.ledger.CheckInvariants();
   CheckMetadata(tables);
   uint64_t dirty = 0;

@@ -169,7 +169,7 @@ uint64_t ReachablePages(const Tables& tables, const JobState& job) {
 // memory would go to no job.
 uint64_t EntitledPages(const Tables& tables, const JobState& job) {
   const uint64_t limit = tables.ledger.arena_bytes();
-  const uint64_t arena = tables.ports.windows.arena_bytes();
+  const uint64_t arena = tables.ports.windows.arena_bytes() - tables.ledger.closing_bytes();
   const uint64_t reachable = tables.ledger.HeldBy(job.entitlement) + (limit > arena ? limit - arena : 0);
   return std::min(tables.ledger.AllowedTo(job.entitlement), reachable) / kPageSize;
 }
@@ -256,7 +256,9 @@ bool MayTrade(const Tables& tables, const JobState& job) {
 bool GiveBlockWindowBack(Tables& tables, JobState& job, const Need& need) {
   const uint64_t whole_only = job.pool.free_block_count() - job.pool.free_slot_block_count();
   const uint64_t window_blocks = tables.windows.window_blocks(WindowKind::kBlock);
-  if (job.windows.returning() != 0 || whole_only < window_blocks || !MayTrade(tables, job)) return false;
+  if (job.windows.returning() != 0 || tables.ledger.closing_bytes() != 0 || whole_only < window_blocks ||
+      !MayTrade(tables, job))
+    return false;
   const uint64_t needed = need.blocks + (need.slot_pages + kPagesPerBlock - 1) / kPagesPerBlock;
   if (job.pool.free_block_count() < window_blocks + needed) return false;
   const size_t end = job.windows.ready().size() - std::min<size_t>(job.windows.ready().size(), kTradeSearchMax);

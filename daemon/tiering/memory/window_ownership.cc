@@ -14,27 +14,43 @@ void OnMemory(Tables& tables) {
   tables.waits.OnRoomEverywhere();
 }
 
-void Retire(Tables& tables, WindowIndex window) {
-  for (const uint32_t count : tables.windows[window].pieces) {
-    TIER_CHECK(count == 0, "window {} is retired with {} pieces in it", tier::Value(window), count);
+// Its memory is still that of the devices: TakeRemoved retires it.
+void Close(Tables& tables, WindowIndex window) {
+  WindowEntry& entry = tables.windows.Edit(window);
+  for (const uint32_t count : entry.pieces) {
+    TIER_CHECK(count == 0, "window {} is closed with {} pieces in it", tier::Value(window), count);
   }
+  entry.job = kNoJob;
+  entry.emptying = false;
+  entry.condition = WindowCondition::kClosing;
+  tables.ledger.AddClosing(entry.shape.size);
   tables.ports.transfers.RemoveWindow(window);
-  tables.ports.windows.Retire(window);
-  tables.windows.Clear(window);
+  tables.turn.NoteProgress();
 }
 
-void OnRetired(Tables& tables) {
-  tables.turn.NoteProgress();
+bool TakeRemoved(Tables& tables) {
+  std::vector<WindowIndex>& removed = tables.scratch.removed_windows;
+  removed.clear();
+  tables.ports.transfers.TakeRemoved(&removed);
+  if (removed.empty()) return false;
+  for (const WindowIndex window : removed) {
+    const WindowEntry& entry = tables.windows[window];
+    TIER_CHECK(entry.condition == WindowCondition::kClosing, "window {} was removed in condition {}",
+               tier::Value(window), static_cast<int>(entry.condition));
+    tables.ledger.SubtractClosing(entry.shape.size);
+    tables.ports.windows.Retire(window);
+    tables.windows.Clear(window);
+  }
   NoteHost(tables);
   OnMemory(tables);
+  return true;
 }
 
 // The last session has unmapped it.
 void Settle(Tables& tables, JobState& job, WindowIndex window) {
   job.windows.EndReturn();
   tables.ledger.TakeBack(job.entitlement, tables.windows.SizeOf(window), tables.windows[window].overdue);
-  Retire(tables, window);
-  OnRetired(tables);
+  Close(tables, window);
 }
 
 base::RegionUse RegionUseOf(const memory::WindowShape& window) {
@@ -90,11 +106,12 @@ bool StartWindow(Tables& tables, JobState& job, WindowKind kind) {
 bool TakeWindows(Tables& tables) {
   const uint64_t arena_max = tables.ports.windows.arena_max_bytes();
   if (tables.windows.NoteArenaMax(arena_max)) OnMemory(tables);
+  const bool removed = TakeRemoved(tables);
   NoteHost(tables);
   tables.scratch.events.clear();
   tables.ports.windows.Poll(&tables.scratch.events);
   for (const memory::WindowEvent& event : tables.scratch.events) TakeWindow(tables, event);
-  return !tables.scratch.events.empty();
+  return removed || !tables.scratch.events.empty();
 }
 
 void ReturnWindow(Tables& tables, WindowIndex window) {
@@ -166,9 +183,8 @@ void RetireAll(Tables& tables, JobState& job) {
   for (const WindowIndex window : job.windows.ready()) {
     job.pool.RemoveRegion(tables.windows.FirstBlock(window));
     tables.ledger.SubtractHeld(job.entitlement, tables.windows.SizeOf(window));
-    Retire(tables, window);
+    Close(tables, window);
   }
-  if (!job.windows.ready().empty()) OnRetired(tables);
   job.windows.ClearReady();
 }
 

@@ -1,8 +1,8 @@
 // Window ownership: windows of jobs, made, taken into a job's pool, asked back from its sessions, retired. Engine
 // thread only.
 //
-// Invariant: a window is in its job's pool exactly while its condition is kReady; it is retired only when no session
-// maps it, or its owner is gone.
+// Invariant: a window is in its job's pool exactly while its condition is kReady; it is closed only when no session
+// maps it, or its owner is gone, and goes back to the source when the devices have given up its memory.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ inline constexpr base::Duration kWindowReturnDeadline = std::chrono::seconds(2);
 
 // False: the arena is at its maximum, or the host is short.
 bool StartWindow(Tables& tables, JobState& job, WindowKind kind);
-// Takes in what the source has finished. Returns whether there was anything.
+// Takes in what the source has made, and gives back what the devices have given up. Returns whether there was anything.
 bool TakeWindows(Tables& tables);
 // Out of the pool, asked of every session that maps it. REQUIRES: ready, empty, no transfer on it.
 void ReturnWindow(Tables& tables, WindowIndex window);

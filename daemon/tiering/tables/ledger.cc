@@ -394,7 +394,7 @@ bool Ledger::MayGrow(EntitlementIndex job, WindowKind kind) const {
 uint64_t Ledger::BytesToAskBack() const {
   if (claims_.empty() && !serving()) return 0;
   const uint64_t wanted = (serving() ? served_bytes_ : claimed_) + host_debt_;
-  const uint64_t coming = returning_ - overdue_ + ended_held_ + AlignDown(host_spare_, windows_.slot);
+  const uint64_t coming = returning_ - overdue_ + closing_ + ended_held_ + AlignDown(host_spare_, windows_.slot);
   return wanted > coming ? wanted - coming : 0;
 }
 

@@ -113,6 +113,12 @@ class Ledger {
   void TakeBack(EntitlementIndex job, uint64_t bytes, bool overdue);        // The clients returned them.
   // The bytes that all windows take now, and the most that they could take with the host's present free memory.
   void SetHost(uint64_t owned_bytes, uint64_t reachable_bytes);
+  // Windows of no job whose memory the devices still hold.
+  void AddClosing(uint64_t bytes) { closing_ += bytes; }
+  void SubtractClosing(uint64_t bytes) {
+    TIER_CHECK(closing_ >= bytes, "{} of {} bytes closing", bytes, closing_);
+    closing_ -= bytes;
+  }
 
   // The job could not get so many bytes of windows. Below its promise they are owed to it; else nothing happens.
   void Claim(EntitlementIndex job, uint64_t bytes, base::TimePoint now);
@@ -168,6 +174,7 @@ class Ledger {
   uint64_t UnbackedBy(EntitlementIndex job) const { return At(job).unbacked; }
   uint64_t host_debt() const { return host_debt_; }
   uint64_t returning_bytes() const { return returning_; }
+  uint64_t closing_bytes() const { return closing_; }
   uint64_t BytesToAskBack() const;  // Beyond what is coming and what the arena has free.
   // The most bytes of windows that the job is to lose: its surplus, while a job is owed memory; its unbacked bytes.
   // While another job is served: what lies beyond its explicit guarantee, and the rest of that slot window.
@@ -266,6 +273,7 @@ class Ledger {
   uint64_t claimed_ = 0;
   uint64_t returning_ = 0;
   uint64_t overdue_ = 0;
+  uint64_t closing_ = 0;
   uint64_t unbacked_ = 0;
   uint64_t ended_held_ = 0;
   uint64_t leased_beyond_ = 0;

@@ -25,6 +25,7 @@ struct Scratch {
   std::vector<PieceId> given;
   std::vector<storage::TransferResult> results;
   std::vector<memory::WindowEvent> events;
+  std::vector<WindowIndex> removed_windows;
   std::vector<storage::ManifestResult> manifest_results;
   std::vector<ManifestHolds::Dropped> dropped;
   std::vector<JobId> holders;

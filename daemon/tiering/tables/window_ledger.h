@@ -27,6 +27,7 @@ enum class WindowCondition : uint8_t {
   kMaking,     // Requested from the source; its event has not come.
   kReady,      // In its job's pool.
   kReturning,  // Out of the pool; sessions were asked to unmap it.
+  kClosing,    // No session maps it and no job has it; the devices still hold its memory.
 };
 
 // Whether a piece can leave a window that is to be emptied: now, after a write, or not now.

@@ -168,7 +168,7 @@ class Model {
   uint64_t host_spare() const { return reachable_ > owned_ ? reachable_ - owned_ : 0; }
   uint64_t BytesToAskBack() const {
     if (Claimed() == 0) return 0;
-    uint64_t coming = host_spare() / kSlotWindow * kSlotWindow;
+    uint64_t coming = closing_ + host_spare() / kSlotWindow * kSlotWindow;
     for (const auto& [id, job] : jobs_)
       coming += Sum(job.returning, job.returning.size()) - Sum(job.returning, job.overdue);
     const uint64_t wanted = Claimed() + host_debt();
@@ -251,6 +251,8 @@ class Model {
     if (job.returning.empty()) return;
     const bool overdue = job.overdue == job.returning.size();
     ledger_.TakeBack(job.index, job.returning.back(), overdue);
+    ledger_.AddClosing(job.returning.back());
+    closing_ += job.returning.back();
     job.returning.pop_back();
     job.overdue = std::min(job.overdue, job.returning.size());
   }
@@ -258,6 +260,8 @@ class Model {
     owned_ = owned;
     reachable_ = reachable;
     ledger_.SetHost(owned, reachable);
+    ledger_.SubtractClosing(closing_);
+    closing_ = 0;
   }
   void Claim(ModelJob& job, uint64_t bytes) {
     ledger_.Claim(job.index, bytes, now_);
@@ -272,6 +276,7 @@ class Model {
   uint64_t block_window_;
   uint64_t owned_ = 0;
   uint64_t reachable_;
+  uint64_t closing_ = 0;
   Ledger ledger_;
   std::map<uint64_t, ModelJob> jobs_;
   uint64_t next_id_ = 1;

@@ -88,7 +88,21 @@ void FakeTransferPort::RemoveWindow(WindowIndex window) {
                  flight.transfer.cookie);
     }
   }
-  TIER_CHECK(windows_.erase(Value(window)) == 1, "window {} is not announced", Value(window));
+  TIER_CHECK(windows_.contains(Value(window)), "window {} is not announced", Value(window));
+  for (const Removal& other : removals_) TIER_CHECK(other.window != window, "window {} removed twice", Value(window));
+  removals_.push_back({.window = window, .calls_left = remove_delay_});
+}
+
+void FakeTransferPort::TakeRemoved(std::vector<WindowIndex>* windows) {
+  std::erase_if(removals_, [&](Removal& removal) {
+    if (removal.calls_left != 0) {
+      --removal.calls_left;
+      return false;
+    }
+    windows_.erase(Value(removal.window));
+    windows->push_back(removal.window);
+    return true;
+  });
 }
 
 void FakeTransferPort::CheckStart(const Transfer& t) const {
@@ -257,6 +271,7 @@ void FakeTransferPort::Crash() {
   started_.clear();
   submitted_.clear();
   windows_.clear();
+  removals_.clear();
   for (DeviceTraffic& traffic : traffic_) traffic.inflight = 0;
 }
 

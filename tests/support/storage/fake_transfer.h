@@ -63,6 +63,7 @@ class FakeTransferPort final : public TransferPort {
 
   void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
   void RemoveWindow(WindowIndex window) override;
+  void TakeRemoved(std::vector<WindowIndex>* windows) override;
   void Start(const Transfer& transfer) override;
   void Submit() override;
   void Poll(std::vector<TransferResult>* results) override;
@@ -72,6 +73,8 @@ class FakeTransferPort final : public TransferPort {
 
   // The script.
   void SetDelay(uint32_t turns_min, uint32_t turns_max);
+  // A removed window's memory is given up after so many further calls of TakeRemoved.
+  void SetRemoveDelay(uint32_t calls) { remove_delay_ = calls; }
   void Hold() { held_ = true; }                              // Nothing completes …
   void Release() { held_ = false; }                          // … until now.
   void FailNext(FakeFault fault, uint32_t count = 1);        // The next `count` completions of that direction.
@@ -98,6 +101,7 @@ class FakeTransferPort final : public TransferPort {
   const std::shared_ptr<MemoryDisk>& shared_disk() const { return disk_; }
   uint64_t memory_changes() const { return memory_changes_; }  // Writes whose memory changed while in flight.
   uint64_t turn() const { return turn_; }
+  bool removing() const { return !removals_.empty(); }  // Some windows have not been given up yet.
 
  private:
   struct Window {
@@ -110,6 +114,10 @@ class FakeTransferPort final : public TransferPort {
     uint64_t due_turn = 0;
     uint64_t sequence = 0;
     uint32_t crc_at_submit = 0;
+  };
+  struct Removal {
+    WindowIndex window{};
+    uint32_t calls_left = 0;
   };
   struct BadExtent {
     Extent extent;
@@ -126,6 +134,8 @@ class FakeTransferPort final : public TransferPort {
   std::shared_ptr<MemoryDisk> disk_;
   std::mt19937_64 random_;
   std::map<uint32_t, Window> windows_;
+  std::vector<Removal> removals_;  // Oldest first. Their windows are still announced.
+  uint32_t remove_delay_ = 0;
   std::vector<Flight> started_;
   std::vector<Flight> submitted_;
   std::vector<DeviceTraffic> traffic_;

@@ -12,7 +12,11 @@ namespace tier::tiering::testing {
 class InstantTransfers final : public storage::TransferPort {
  public:
   void AddWindow(WindowIndex, std::byte*, uint64_t) override {}
-  void RemoveWindow(WindowIndex) override {}
+  void RemoveWindow(WindowIndex window) override { removed_.push_back(window); }
+  void TakeRemoved(std::vector<WindowIndex>* windows) override {
+    windows->insert(windows->end(), removed_.begin(), removed_.end());
+    removed_.clear();
+  }
   void Start(const storage::Transfer& transfer) override { started_.push_back(transfer.cookie); }
   void Submit() override {}
   void Poll(std::vector<storage::TransferResult>* results) override {
@@ -25,6 +29,7 @@ class InstantTransfers final : public storage::TransferPort {
 
  private:
   std::vector<uint64_t> started_;
+  std::vector<WindowIndex> removed_;
 };
 
 }  // namespace tier::tiering::testing

@@ -265,6 +265,7 @@ void World::ReturnWindows() {
   for (const auto& [session, window] : std::exchange(sink.returns, {})) {
     engine->WindowReturned(SessionId{session}, WindowIndex{window});
   }
+  engine->CheckInvariants();
 }
 
 void World::TurnsReturning(SessionId session, uint64_t sequence, uint32_t most, base::Duration pace) {

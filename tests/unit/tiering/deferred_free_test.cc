@@ -63,7 +63,7 @@ TEST_F(DeferredFree, AClosedJobStaysUntilItsLastTensorIsFreed) {
   world.EndSession(session, "done");
   EXPECT_GT(Tensors(), 0u);
   EXPECT_GT(world.windows.window_count(), 0u);
-  world.Turns(5);
+  world.Turns(6);
   EXPECT_EQ(Tensors(), 0u);
   EXPECT_EQ(world.windows.window_count(), 0u);
 }

@@ -77,6 +77,10 @@ TEST_F(LedgerTest, WindowsThatAreOverdueDoNotCountAsComing) {
   EXPECT_TRUE(debtors[0].id == JobId{1} && debtors[0].returning == 4 * kMiB && debtors[0].since == now_);
   ledger_.TakeBack(rich, 4 * kMiB, true);
   EXPECT_EQ(ledger_.returning_bytes(), 0u);
+  ledger_.AddClosing(4 * kMiB);
+  EXPECT_EQ(ledger_.BytesToAskBack(), 0u) << "the devices give it up soon";
+  ledger_.SubtractClosing(4 * kMiB);
+  EXPECT_EQ(ledger_.BytesToAskBack(), 4 * kMiB) << "somebody else has it";
 }
 
 TEST_F(LedgerTest, LessThanAWindowOfSurplusGoesOnlyWhereItIsMissedMore) {

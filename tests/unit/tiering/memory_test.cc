@@ -238,6 +238,28 @@ TEST(Memory, AnArenaThatGrowsWakesTheJobsThatWait) {
   EXPECT_EQ(world.Answered(session, asked)->code, Code::kOk);
 }
 
+// At whatever point of the search for its pieces.
+TEST(Memory, AWindowThatIsBeingEmptiedMayBeEmptyBefore) {
+  for (uint32_t turns = 0; turns < 6; ++turns) {
+    World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
+                 .engine = {.work = {.move = PieceSlab::kChunk / 3}}});
+    const SessionId holder = world.Open();
+    world.Put(holder, 1, 1);
+    world.PutEach(holder, 2, 7, kPiece);
+    ASSERT_EQ(world.Ask(holder, Op::kFlush, {}).code, Code::kOk);
+    const SessionId heir = world.Open();
+    const uint64_t asked = world.Send(heir, Op::kCreate, {{1, 0, 0, kPiece}});
+    for (uint32_t turn = 0; turn < turns; ++turn) {
+      world.Turn();
+      world.Advance(kHandOverInterval);
+    }
+    for (uint64_t tensor = 1; tensor <= 7; ++tensor) (void)world.Send(holder, Op::kFree, {{tensor, 0, 0, 0}});
+    world.transfers.SetRemoveDelay(10);
+    world.TurnsReturning(heir, asked, 50, kHandOverInterval);
+    EXPECT_EQ(world.Wait(heir, asked).code, Code::kOk) << turns;
+  }
+}
+
 TEST(Memory, LookingForWindowsToHandOverGoesOverSomePiecesAtATime) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
                .engine = {.work = {.move = PieceSlab::kChunk / 3}}});
@@ -259,6 +281,42 @@ TEST(Memory, LookingForWindowsToHandOverGoesOverSomePiecesAtATime) {
   world.ReturnWindows();
   EXPECT_EQ(world.Wait(b, asked).code, Code::kOk);
   EXPECT_EQ(world.CheckEach(a, 2, 7), Code::kOk);
+}
+
+TEST(Memory, AWindowIsNotReusedBeforeTheDevicesGaveItUp) {
+  World world(WithArena(24 * kMiB));
+  const SessionId dead = world.Open();
+  world.PutEach(dead, 1, 6, kPiece);
+  const SessionId heir = world.Open();
+  world.transfers.SetRemoveDelay(30);
+  world.EndSession(dead);
+  const uint64_t asked = world.Send(heir, Op::kCreate, {{1, 0, 0, 8 * kPiece}});
+  world.Turns(20);
+  EXPECT_FALSE(world.Answered(heir, asked));
+  EXPECT_GT(world.windows.arena_bytes(), 16 * kMiB) << "its memory is not free yet";
+  EXPECT_EQ(world.Wait(heir, asked).code, Code::kOk);
+}
+
+TEST(Memory, WhatTheDevicesAreAboutToGiveUpIsNotAskedOfOthers) {
+  World world(WithArena(24 * kMiB));
+  const SessionId holder = world.Open();
+  world.PutEach(holder, 1, 11, kPiece);
+  ASSERT_EQ(world.Ask(holder, Op::kFlush, {}).code, Code::kOk);
+  world.transfers.SetRemoveDelay(50);
+  const SessionId heir = world.Open();
+  const uint64_t asked = world.Send(heir, Op::kCreate, {{1, 0, 0, kPiece}});
+  for (uint32_t turn = 0; turn < 20 && world.sink.returns.empty(); ++turn) {
+    world.Turn();
+    world.Advance(kHandOverInterval);
+  }
+  ASSERT_EQ(world.sink.returns.size(), 1u);
+  world.ReturnWindows();
+  for (uint32_t turn = 0; turn < 20; ++turn) {
+    world.Turn();
+    world.Advance(kHandOverInterval);
+  }
+  EXPECT_TRUE(world.sink.returns.empty()) << "one window suffices, and it is on its way";
+  EXPECT_EQ(world.Wait(heir, asked).code, Code::kOk);
 }
 
 TEST(Memory, AWindowIsNotReusedBeforeItsClientGaveItBack) {
