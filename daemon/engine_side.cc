@@ -200,8 +200,11 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
 void EngineSide::Refresh() {
   arena_->StartRefresh();
   // Known once a window has been registered, or could not be.
-  if (!ssd_->pinned() && !std::exchange(unpinned_told_, true)) {
-    events_.Emit("unpinned", nullptr, "memory mode unpinned: " + ssd_->unpinned_reason());
+  if (const bool pinned = ssd_->pinned(); pinned != pinned_) {
+    pinned_ = pinned;
+    events_.Emit(pinned ? "pinned" : "unpinned", nullptr,
+                 pinned ? "memory mode pinned: every window is registered for I/O again"
+                        : "memory mode unpinned: " + ssd_->unpinned_reason());
   }
   std::string failure = ssd_->superblock_failure();
   if (failure == superblock_failure_) return;

@@ -79,7 +79,7 @@ class EngineSide {
   std::unique_ptr<storage::SsdTier> ssd_;
   session::EventLog events_;
   std::string superblock_failure_;  // As last told. Engine thread, as the next.
-  bool unpinned_told_ = false;
+  bool pinned_ = true;
   session::KernelTokenSource tokens_;
   session::Poller poller_;
   std::unique_ptr<session::EnginePageOwner> page_;

@@ -130,7 +130,7 @@ void ToMessage(const session::DeviceDescription& device, v1::Device* message) {
   message->set_read_bytes_total(device.traffic.read_bytes);
   message->set_written_bytes_total(device.traffic.written_bytes);
   message->set_errors_total(device.traffic.errors);
-  message->set_inflight_count(device.traffic.inflight);
+  message->set_inflight_count(static_cast<uint32_t>(device.traffic.inflight));
   message->set_corrupt_total(device.traffic.corrupt);
   message->set_window_faults_total(device.traffic.window_faults);
 }

@@ -1,11 +1,12 @@
-// CompletionSignal: one eventfd that says "something finished" to a thread asleep in epoll. io_uring, the I/O threads
-// and the checksum workers all ring it; its count is not used.
+// CompletionSignal: an eventfd that says "something finished, or is to be done" to one thread, which sleeps in epoll,
+// in an io_uring or in Wait. Its count is not used.
 //
-// Signal: any thread. Clear: the engine thread.
+// Signal: any thread. Clear, Wait: the thread that sleeps.
 #pragma once
 
 #include <cstdint>
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -27,6 +28,11 @@ class CompletionSignal {
   void Clear() const {
     uint64_t count = 0;
     (void)!::read(fd_.get(), &count, sizeof count);  // EAGAIN: nothing was signalled.
+  }
+  void Wait() const {  // Until it is signalled; then it is cleared. May return without a reason.
+    pollfd wait{.fd = fd_.get(), .events = POLLIN, .revents = 0};
+    (void)::poll(&wait, 1, -1);
+    Clear();
   }
 
  private:

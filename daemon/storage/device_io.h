@@ -1,8 +1,9 @@
-// DeviceIo: raw positioned direct I/O on all devices of the tier, with completions. Knows nothing of checksums, retries
-// or extents: it hands back what the kernel said. Backends: UringIo, ThreadPoolIo, and the tests' FakeDevice; one
-// conformance suite runs over each.
+// DeviceIo: raw positioned direct I/O on one device, with completions. Knows nothing of checksums, retries or extents:
+// it hands back what the kernel said. Backends: UringIo, ThreadPoolIo, and the tests' FakeDevice; one conformance suite
+// runs over each.
 //
-// Engine thread only. A started request ends in exactly one completion. Nothing is allocated after the Add… calls.
+// One thread, the device's (io_thread.h). A started request ends in exactly one completion. Nothing is allocated after
+// construction, except by AddWindow.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +22,8 @@ inline constexpr uint32_t kIoDepthDefault = 64;  // … unless ssd.queue_depth i
 inline constexpr uint16_t kDevicesMax = 16;      // Devices of one daemon.
 
 struct IoRequest {
-  uint64_t token = 0;  // Comes back in the completion.
+  uint64_t token = 0;  // Comes back in the completion. Below 2^32.
   Direction direction = Direction::kRead;
-  uint16_t device = 0;
   WindowIndex window{};         // Announced by AddWindow; `memory` lies in it.
   std::byte* memory = nullptr;  // Aligned as the device asks; `length` bytes.
   uint64_t offset = 0;          // Bytes from the start of the device.
@@ -39,18 +39,22 @@ struct IoCompletion {
 class DeviceIo {
  public:
   virtual ~DeviceIo() = default;
-  // Devices are added at start, from index 0. The descriptor stays the caller's and open as long as this lives.
-  virtual Status AddDevice(int fd) = 0;
-  // Registers a window's memory where rights allow; else its I/O goes unregistered (pinned() turns false).
+  // Registers a window's memory where rights allow; else its I/O goes through the mapping. A refused one is tried again
+  // whenever another window has gone.
   virtual void AddWindow(WindowIndex window, std::byte* address, uint64_t size) = 0;
-  virtual void RemoveWindow(WindowIndex window) = 0;  // REQUIRES: no request in flight on it.
+  // As TransferPort's. REQUIRES: no request in flight on it.
+  virtual void RemoveWindow(WindowIndex window) = 0;
+  virtual void TakeRemoved(std::vector<WindowIndex>* windows) = 0;
   virtual bool registered(WindowIndex window) const = 0;
+  // Why some window is not registered; empty while every window is.
+  virtual const std::string& unpinned_reason() const = 0;
   virtual void Start(const IoRequest& request) = 0;  // REQUIRES: fewer than inflight_max() in flight.
   virtual void Submit() = 0;                         // Hands all started requests to the kernel or the threads.
   virtual void Poll(std::vector<IoCompletion>* completions) = 0;  // Appends; never blocks.
+  // Returns when Poll or TakeRemoved may have something, or when the signal given at construction was rung since the
+  // last Poll. May return without a reason.
+  virtual void Wait() = 0;
   virtual uint32_t inflight_max() const = 0;
-  virtual bool pinned() const = 0;
-  virtual const std::string& unpinned_reason() const = 0;  // Empty while pinned.
 };
 
 }  // namespace tier::storage

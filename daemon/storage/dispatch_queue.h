@@ -1,7 +1,7 @@
 // DispatchQueue: device requests that wait for their turn on one device. Reads go before writes, because a trainer
 // waits for reads; a write passed over kReadsAheadMax times goes all the same.
 //
-// An intrusive list through Request::next: holds what it is given and allocates nothing. Engine thread only.
+// An intrusive list through Request::next: holds what it is given and allocates nothing. The device's thread only.
 #pragma once
 
 #include <cstdint>

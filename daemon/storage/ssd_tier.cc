@@ -11,6 +11,8 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/storage/completion_signal.h"
 #include "daemon/storage/device_file.h"
+#include "daemon/storage/io_thread.h"
+#include "daemon/storage/io_threads.h"
 #include "daemon/storage/lmdb_manifest_store.h"
 #include "daemon/storage/thread_pool_io.h"
 #include "daemon/storage/transfer_engine.h"
@@ -20,6 +22,8 @@ namespace tier::storage {
 namespace {
 
 using base::FormatBytes;
+
+constexpr size_t kPoolThreads = 8;  // Of all devices together, but at least two for each.
 
 SsdDeviceDescription Describe(const std::string& path, const proto::Superblock& superblock) {
   SsdDeviceDescription description;
@@ -91,7 +95,7 @@ Status RefuseBound(const DeviceFile& file) {
 }  // namespace
 
 struct SsdTier::State {
-  // Destroyed from the bottom up: transfers before I/O, I/O before the devices it goes to.
+  // Destroyed from the bottom up: transfers before the devices they go to.
   CompletionSignal signal;
   std::vector<DeviceFile> files;
   std::vector<SsdDeviceDescription> descriptions;
@@ -99,12 +103,15 @@ struct SsdTier::State {
   IoMode mode = IoMode::kUring;
   std::string mode_reason;
   std::string shortage;  // Of room for the devices.
-  std::unique_ptr<DeviceIo> io;
-  std::unique_ptr<TransferEngine> transfers;
+  std::unique_ptr<IoThreads> transfers;
   std::unique_ptr<LmdbManifestStore> manifests;  // Its thread writes superblocks: gone before the files.
 
   Status OpenDevices(const SsdTierOptions& options);
-  Status OpenIo(const SsdTierOptions& options);
+  // I/O of every device, by io_uring or, where it is not to be had for one, of all by threads.
+  Result<std::vector<IoThreadParts>> OpenIo(const SsdTierOptions& options);
+  Result<std::vector<IoThreadParts>> OpenRings(const SsdTierOptions& options) const;
+  std::vector<IoThreadParts> OpenPools(const SsdTierOptions& options) const;
+  Status StartThreads(const SsdTierOptions& options, std::vector<IoThreadParts> parts, base::Workers& workers);
   Status OpenManifests(const std::string& data_dir);
   // Goes on after a failure; the first one is the answer.
   Status OnEveryDevice(const std::function<Status(DeviceFile&)>& step);
@@ -153,27 +160,65 @@ Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
   return {};
 }
 
-Status SsdTier::State::OpenIo(const SsdTierOptions& options) {
-  const auto inflight_max = static_cast<uint32_t>(std::max<size_t>(files.size(), 1) * options.io_depth);
-  if (options.io != IoChoice::kThreads) {
-    auto uring = UringIo::Create({.inflight_max = inflight_max, .windows_max = options.windows_max}, signal);
-    if (uring) {
-      io = std::move(*uring);
-    } else if (options.io == IoChoice::kUring) {
-      return Fail(uring.error().code, uring.error().message + "; set ssd.engine to \"auto\" to go on without");
-    } else {
-      mode_reason = uring.error().message;
-    }
-  } else {
-    mode_reason = "configured";
-  }
-  if (!io) {
-    mode = IoMode::kThreads;
-    io = std::make_unique<ThreadPoolIo>(ThreadPoolIoOptions{.inflight_max = inflight_max}, signal);
-  }
+Result<std::vector<IoThreadParts>> SsdTier::State::OpenRings(const SsdTierOptions& options) const {
+  std::vector<IoThreadParts> all;
   for (const DeviceFile& file : files) {
-    if (Status status = io->AddDevice(file.fd()); !status) return status;
+    auto wake = std::make_unique<CompletionSignal>();
+    auto uring =
+        UringIo::Create({.inflight_max = options.io_depth, .windows_max = options.windows_max}, file.fd(), *wake);
+    if (!uring) return std::unexpected(uring.error());
+    all.push_back({.wake = std::move(wake), .io = std::move(*uring)});
   }
+  if (!all.empty()) return all;
+  const CompletionSignal wake;  // Without a device too the mode is what the machine allows.
+  if (auto probe = UringIo::Create({.windows_max = 1}, -1, wake); !probe) return std::unexpected(probe.error());
+  return all;
+}
+
+std::vector<IoThreadParts> SsdTier::State::OpenPools(const SsdTierOptions& options) const {
+  std::vector<IoThreadParts> all;
+  const auto threads = static_cast<uint32_t>(std::max<size_t>(kPoolThreads / std::max<size_t>(files.size(), 1), 2));
+  for (const DeviceFile& file : files) {
+    auto wake = std::make_unique<CompletionSignal>();
+    auto pool = std::make_unique<ThreadPoolIo>(
+        ThreadPoolIoOptions{.inflight_max = options.io_depth, .threads = threads}, file.fd(), *wake);
+    all.push_back({.wake = std::move(wake), .io = std::move(pool)});
+  }
+  return all;
+}
+
+Result<std::vector<IoThreadParts>> SsdTier::State::OpenIo(const SsdTierOptions& options) {
+  if (options.io == IoChoice::kThreads) {
+    mode_reason = "configured";
+  } else {
+    auto rings = OpenRings(options);
+    if (rings) return rings;
+    if (options.io == IoChoice::kUring) {
+      return Fail(rings.error().code, rings.error().message + "; set ssd.engine to \"auto\" to go on without");
+    }
+    mode_reason = rings.error().message;
+  }
+  mode = IoMode::kThreads;
+  return OpenPools(options);
+}
+
+Status SsdTier::State::StartThreads(const SsdTierOptions& options, std::vector<IoThreadParts> parts,
+                                    base::Workers& workers) {
+  std::vector<std::unique_ptr<IoThread>> threads;
+  for (size_t device = 0; device < files.size(); ++device) {
+    const DeviceFile& file = files[device];
+    TransferEngineOptions engine{
+        .device = static_cast<uint16_t>(device),
+        .place = {.data_offset = file.data_offset(), .capacity_bytes = file.block_count() * kBlockSize},
+        .io_depth = options.io_depth,
+        .inflight_max = options.inflight_max,
+        .windows_max = options.windows_max};
+    if (options.merge_bytes_max != 0) engine.merge_bytes_max = options.merge_bytes_max;
+    auto thread = IoThread::Start(engine, std::move(parts[device]), workers, signal);
+    if (!thread) return std::unexpected(thread.error());
+    threads.push_back(std::move(*thread));
+  }
+  transfers = std::make_unique<IoThreads>(std::move(threads), options.inflight_max, options.windows_max);
   return {};
 }
 
@@ -201,20 +246,16 @@ Result<std::unique_ptr<SsdTier>> SsdTier::Open(const SsdTierOptions& options, ba
   auto state = std::make_unique<State>();
   state->shortage = options.no_device_reason;
   if (Status status = state->OpenDevices(options); !status) return std::unexpected(status.error());
-  if (Status status = state->OpenIo(options); !status) return std::unexpected(status.error());
+  auto parts = state->OpenIo(options);
+  if (!parts) return std::unexpected(parts.error());
   if (!options.data_dir.empty()) {
     Status status = state->OpenManifests(options.data_dir);
     // Without a device there is nothing that a manifest could name: the index may be missing for the same reason.
     const bool ram_only = state->files.empty() && !state->shortage.empty();
     if (!status && !(ram_only && status.error().code == Code::kNoSpace)) return std::unexpected(status.error());
   }
-  TransferEngineOptions engine{
-      .io_depth = options.io_depth, .inflight_max = options.inflight_max, .windows_max = options.windows_max};
-  if (options.merge_bytes_max != 0) engine.merge_bytes_max = options.merge_bytes_max;
-  for (const DeviceFile& file : state->files) {
-    engine.devices.push_back({.data_offset = file.data_offset(), .capacity_bytes = file.block_count() * kBlockSize});
-  }
-  state->transfers = std::make_unique<TransferEngine>(engine, *state->io, workers, state->signal);
+  if (Status status = state->StartThreads(options, std::move(*parts), workers); !status)
+    return std::unexpected(status.error());
   return std::unique_ptr<SsdTier>(new SsdTier(std::move(state)));
 }
 
@@ -236,8 +277,8 @@ SsdMode SsdTier::ssd_mode() const {
   return state_->shortage.empty() ? SsdMode::kFull : SsdMode::kReduced;
 }
 const std::string& SsdTier::ssd_mode_reason() const { return state_->shortage; }
-bool SsdTier::pinned() const { return state_->io->pinned(); }
-const std::string& SsdTier::unpinned_reason() const { return state_->io->unpinned_reason(); }
+bool SsdTier::pinned() const { return state_->transfers->pinned(); }
+std::string SsdTier::unpinned_reason() const { return state_->transfers->unpinned_reason(); }
 uint16_t SsdTier::device_count() const { return static_cast<uint16_t>(state_->files.size()); }
 
 const SsdDeviceDescription& SsdTier::device(uint16_t index) const {

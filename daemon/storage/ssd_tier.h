@@ -92,9 +92,9 @@ class SsdTier {
   // empty when they do.
   std::string superblock_failure() const;
 
-  // Readable when TransferPort::Poll may have something (an eventfd, non-blocking). Register it edge-triggered
-  // (EPOLLET) and never read it, or level-triggered and call ClearWakeup() before each Poll that it woke.
-  // io_uring may interrupt the engine's waits: treat EINTR from epoll as a wake-up.
+  // Readable when TransferPort::Poll or TakeRemoved may have something (an eventfd, non-blocking). Register it
+  // edge-triggered (EPOLLET) and never read it, or level-triggered and call ClearWakeup() before each Poll that it
+  // woke.
   int completion_fd() const;
   void ClearWakeup();
 
@@ -102,8 +102,8 @@ class SsdTier {
   const std::string& io_mode_reason() const;  // Why not io_uring; empty when it is.
   SsdMode ssd_mode() const;
   const std::string& ssd_mode_reason() const;  // Why not kFull; empty: it was configured so.
-  bool pinned() const;                         // False: the mode "unpinned", windows are not registered for I/O.
-  const std::string& unpinned_reason() const;  // Empty when pinned.
+  bool pinned() const;                         // False: the mode "unpinned", some windows are not registered for I/O.
+  std::string unpinned_reason() const;         // Empty when pinned.
   uint16_t device_count() const;
   const SsdDeviceDescription& device(uint16_t index) const;
 

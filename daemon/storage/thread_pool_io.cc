@@ -12,13 +12,12 @@
 
 namespace tier::storage {
 
-ThreadPoolIo::ThreadPoolIo(const ThreadPoolIoOptions& options, const CompletionSignal& signal)
-    : options_(options), signal_(signal), ring_(options.inflight_max) {
+ThreadPoolIo::ThreadPoolIo(const ThreadPoolIoOptions& options, int device, const CompletionSignal& signal)
+    : options_(options), signal_(signal), device_(device), ring_(options.inflight_max) {
   TIER_CHECK(options.inflight_max != 0 && options.threads != 0, "{} in flight, {} threads", options.inflight_max,
              options.threads);
   started_.reserve(options.inflight_max);
   done_.reserve(options.inflight_max);
-  devices_.reserve(kDevicesMax);
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -39,22 +38,18 @@ ThreadPoolIo::~ThreadPoolIo() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-Status ThreadPoolIo::AddDevice(int fd) {
-  TIER_CHECK(devices_.size() < kDevicesMax && fd >= 0, "{} devices, descriptor {}", devices_.size(), fd);
-  devices_.push_back(fd);
-  return {};
-}
-
 void ThreadPoolIo::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
   TIER_CHECK(address != nullptr && size != 0, "window {} of {} bytes", Value(window), size);
 }
 
-void ThreadPoolIo::RemoveWindow(WindowIndex /*window*/) {}
+void ThreadPoolIo::TakeRemoved(std::vector<WindowIndex>* windows) {
+  windows->insert(windows->end(), removed_.begin(), removed_.end());
+  removed_.clear();
+}
 
 void ThreadPoolIo::Start(const IoRequest& request) {
   TIER_CHECK(inflight_ < options_.inflight_max, "{} in flight", inflight_);
-  TIER_CHECK(request.device < devices_.size() && request.length != 0, "device {} of {}, {} bytes", request.device,
-             devices_.size(), request.length);
+  TIER_CHECK(request.length != 0, "{} bytes", request.length);
   started_.push_back(request);
   ++inflight_;
 }
@@ -74,6 +69,11 @@ void ThreadPoolIo::Submit() {
   started_.clear();
 }
 
+// Here the signal is cleared: Poll, and a look for other work, come after it and see what it was rung for.
+void ThreadPoolIo::Wait() {
+  if (removed_.empty()) signal_.Wait();
+}
+
 void ThreadPoolIo::Poll(std::vector<IoCompletion>* completions) {
   if (inflight_ == 0) return;
   const MutexLock lock(mutex_);
@@ -84,10 +84,10 @@ void ThreadPoolIo::Poll(std::vector<IoCompletion>* completions) {
 }
 
 int32_t ThreadPoolIo::Execute(const IoRequest& request) const {
-  const int fd = devices_[request.device];
   const auto offset = static_cast<off_t>(request.offset);
-  const ssize_t moved = request.direction == Direction::kRead ? ::pread(fd, request.memory, request.length, offset)
-                                                              : ::pwrite(fd, request.memory, request.length, offset);
+  const ssize_t moved = request.direction == Direction::kRead
+                            ? ::pread(device_, request.memory, request.length, offset)
+                            : ::pwrite(device_, request.memory, request.length, offset);
   return moved >= 0 ? static_cast<int32_t>(moved) : -errno;
 }
 

@@ -16,24 +16,25 @@
 namespace tier::storage {
 
 struct ThreadPoolIoOptions {
-  uint32_t inflight_max = 256;  // Requests on all devices together.
+  uint32_t inflight_max = 256;  // Requests at a time.
   uint32_t threads = 8;         // Requests that truly run at once; eight of 2–4 MiB keep one SSD busy.
 };
 
 class ThreadPoolIo final : public DeviceIo {
  public:
-  ThreadPoolIo(const ThreadPoolIoOptions& options, const CompletionSignal& signal);  // `signal` outlives this.
+  // `device` stays the caller's and open, and `signal` lives, as long as this does.
+  ThreadPoolIo(const ThreadPoolIoOptions& options, int device, const CompletionSignal& signal);
   ~ThreadPoolIo() override;  // Ends what was submitted, then joins.
 
-  Status AddDevice(int fd) override;
   void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
-  void RemoveWindow(WindowIndex window) override;
+  void RemoveWindow(WindowIndex window) override { removed_.push_back(window); }
+  void TakeRemoved(std::vector<WindowIndex>* windows) override;
   bool registered(WindowIndex /*window*/) const override { return false; }
   void Start(const IoRequest& request) override;
   void Submit() override;
   void Poll(std::vector<IoCompletion>* completions) override;
+  void Wait() override;
   uint32_t inflight_max() const override { return options_.inflight_max; }
-  bool pinned() const override { return false; }
   const std::string& unpinned_reason() const override { return unpinned_reason_; }
 
  private:
@@ -44,8 +45,9 @@ class ThreadPoolIo final : public DeviceIo {
   ThreadPoolIoOptions options_;
   const CompletionSignal& signal_;
   const std::string unpinned_reason_ = "the thread pool registers no memory";
-  std::vector<int> devices_;  // Constant once the first request is submitted.
+  const int device_;
   std::vector<IoRequest> started_;
+  std::vector<WindowIndex> removed_;
   uint32_t inflight_ = 0;
 
   Mutex mutex_;

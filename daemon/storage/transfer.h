@@ -47,7 +47,7 @@ struct TransferResult {
   uint64_t device_offset = 0;  // Bytes from the start of the device, for messages.
 };
 
-struct DeviceTraffic {  // Since start.
+struct DeviceTraffic {  // Since start. Words of one size, without padding (IoThread publishes them one by one).
   uint64_t read_bytes = 0;
   uint64_t written_bytes = 0;
   uint64_t read_requests = 0;
@@ -56,7 +56,7 @@ struct DeviceTraffic {  // Since start.
   uint64_t corrupt = 0;        // … whose content came back wrong twice …
   uint64_t window_faults = 0;  // … and whose memory could not be touched: the client's doing, not the device's.
   uint64_t retries = 0;
-  uint32_t inflight = 0;
+  uint64_t inflight = 0;
 };
 
 class TransferPort {

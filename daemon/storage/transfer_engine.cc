@@ -37,7 +37,6 @@ TransferEngine::TransferEngine(const TransferEngineOptions& options, DeviceIo& i
       workers_(workers),
       signal_(signal),
       windows_(options.windows_max),
-      devices_(options.devices.size()),
       members_(options.inflight_max),
       requests_(options.inflight_max) {
   TIER_CHECK(options.io_depth != 0 && options.io_depth <= kIoDepthMax, "depth {}", options.io_depth);
@@ -45,9 +44,8 @@ TransferEngine::TransferEngine(const TransferEngineOptions& options, DeviceIo& i
              options.inflight_max);
   TIER_CHECK(options.merge_bytes_max >= kBlockSize && options.merge_bytes_max <= kMergeBytesMax, "merge up to {} bytes",
              options.merge_bytes_max);
-  TIER_CHECK(io.inflight_max() >= devices_.size() * options.io_depth, "{} requests for {} devices of depth {}",
-             io.inflight_max(), devices_.size(), options.io_depth);
-  for (size_t i = 0; i < devices_.size(); ++i) devices_[i].place = options.devices[i];
+  TIER_CHECK(io.inflight_max() >= options.io_depth, "{} requests for a depth of {}", io.inflight_max(),
+             options.io_depth);
   for (Member& member : members_) {
     member.next = free_members_;
     free_members_ = &member;
@@ -79,20 +77,14 @@ void TransferEngine::RemoveWindow(WindowIndex window) {
              entry.inflight);
   io_.RemoveWindow(window);
   entry = {};
-  removed_.push_back(window);
-}
-
-void TransferEngine::TakeRemoved(std::vector<WindowIndex>* windows) {
-  windows->insert(windows->end(), removed_.begin(), removed_.end());
-  removed_.clear();
 }
 
 void TransferEngine::CheckTransfer(const Transfer& t) const {
   TIER_CHECK(inflight_ < options_.inflight_max, "{} transfers in flight", inflight_);
-  TIER_CHECK(t.extent.device < devices_.size(), "device {} of {}", t.extent.device, devices_.size());
+  TIER_CHECK(t.extent.device == options_.device, "device {} for {}", t.extent.device, options_.device);
   TIER_CHECK(t.length != 0 && t.length <= t.extent.run.size_bytes(), "{} bytes in an extent of {}", t.length,
              t.extent.run.size_bytes());
-  TIER_CHECK(t.extent.run.offset_bytes() + t.extent.run.size_bytes() <= devices_[t.extent.device].place.capacity_bytes,
+  TIER_CHECK(t.extent.run.offset_bytes() + t.extent.run.size_bytes() <= options_.place.capacity_bytes,
              "block {} page {} beyond the data area", t.extent.run.block, t.extent.run.page);
   TIER_CHECK(Value(t.window) < windows_.size(), "window {} of {}", Value(t.window), windows_.size());
   const Window& window = windows_[Value(t.window)];
@@ -103,9 +95,9 @@ void TransferEngine::CheckTransfer(const Transfer& t) const {
 }
 
 bool TransferEngine::CanMerge(const Request& request, const Transfer& t) const {
-  return request.direction == t.direction && request.device == t.extent.device && request.window == t.window &&
+  return request.direction == t.direction && request.window == t.window &&
          request.memory + request.length == t.memory &&
-         request.offset + request.length == devices_[request.device].place.data_offset + t.extent.run.offset_bytes() &&
+         request.offset + request.length == options_.place.data_offset + t.extent.run.offset_bytes() &&
          request.length + IoBytes(t) <= options_.merge_bytes_max;
 }
 
@@ -115,10 +107,9 @@ TransferEngine::Request* TransferEngine::NewRequest(Member* member) {
   *request = {.first = member,
               .last = member,
               .direction = t.direction,
-              .device = t.extent.device,
               .window = t.window,
               .memory = t.memory,
-              .offset = devices_[t.extent.device].place.data_offset + t.extent.run.offset_bytes(),
+              .offset = options_.place.data_offset + t.extent.run.offset_bytes(),
               .length = IoBytes(t),
               .unregistered = member->attempt == Attempt::kUnregistered};
   member->next = nullptr;
@@ -138,7 +129,7 @@ void TransferEngine::Start(const Transfer& transfer) {
   *member = {.transfer = transfer};
   ++inflight_;
   ++windows_[Value(transfer.window)].inflight;
-  ++devices_[transfer.extent.device].traffic.inflight;
+  ++traffic_.inflight;
   Request* last = started_.back();
   if (last == nullptr || !CanMerge(*last, transfer)) {
     started_.PushBack(NewRequest(member));
@@ -168,10 +159,10 @@ void TransferEngine::Submit() {
 }
 
 void TransferEngine::Poll(std::vector<TransferResult>* results) {
+  io_completions_.clear();
+  io_.Poll(&io_completions_);  // First: it may clear the signal that the workers ring.
   if (inflight_ == 0) return;
   if (checksummed_.load(std::memory_order_relaxed) != nullptr) TakeChecksummed();
-  io_completions_.clear();
-  io_.Poll(&io_completions_);
   for (const IoCompletion& completion : io_completions_) OnIoCompletion(completion);
   Dispatch();
   results->insert(results->end(), results_.begin(), results_.end());
@@ -255,7 +246,7 @@ void TransferEngine::ReadAgain(Member* member, Attempt attempt) {
   TIER_CHECK(attempt > member->attempt, "attempt {} after {}", static_cast<int>(attempt),
              static_cast<int>(member->attempt));
   member->attempt = attempt;
-  ++devices_[member->transfer.extent.device].traffic.retries;
+  ++traffic_.retries;
   Enqueue(NewRequest(member));
 }
 
@@ -266,32 +257,28 @@ bool TransferEngine::Scrub(const Transfer& t) {
   });
 }
 
-// ---- devices
+// ---- the device
 
-TransferEngine::Request* TransferEngine::TakeNext(Device* device) const {
-  if (device->inflight >= options_.io_depth) return nullptr;
-  return device->waiting.Pop(device->read_bytes < options_.read_bytes_max,
-                             device->write_bytes < options_.write_bytes_max);
+TransferEngine::Request* TransferEngine::TakeNext() {
+  if (requests_inflight_ >= options_.io_depth) return nullptr;
+  return waiting_.Pop(read_bytes_ < options_.read_bytes_max, write_bytes_ < options_.write_bytes_max);
 }
 
 void TransferEngine::Dispatch() {
   bool any = false;
-  for (Device& device : devices_) {
-    while (Request* const request = TakeNext(&device)) {
-      TIER_CHECK(request->done < request->length, "{} of {} bytes done", request->done, request->length);
-      io_.Start({.token = static_cast<uint64_t>(request - requests_.data()),
-                 .direction = request->direction,
-                 .device = request->device,
-                 .window = request->window,
-                 .memory = request->memory + request->done,
-                 .offset = request->offset + request->done,
-                 .length = request->length - request->done,
-                 .unregistered = request->unregistered});
-      ++device.inflight;
-      device.InflightBytes(request->direction) += request->length - request->done;
-      ++(request->direction == Direction::kRead ? device.traffic.read_requests : device.traffic.write_requests);
-      any = true;
-    }
+  while (Request* const request = TakeNext()) {
+    TIER_CHECK(request->done < request->length, "{} of {} bytes done", request->done, request->length);
+    io_.Start({.token = static_cast<uint64_t>(request - requests_.data()),
+               .direction = request->direction,
+               .window = request->window,
+               .memory = request->memory + request->done,
+               .offset = request->offset + request->done,
+               .length = request->length - request->done,
+               .unregistered = request->unregistered});
+    ++requests_inflight_;
+    InflightBytes(request->direction) += request->length - request->done;
+    ++(request->direction == Direction::kRead ? traffic_.read_requests : traffic_.write_requests);
+    any = true;
   }
   if (any) io_.Submit();
 }
@@ -299,18 +286,17 @@ void TransferEngine::Dispatch() {
 void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
   TIER_CHECK(completion.token < requests_.size(), "token {} of {}", completion.token, requests_.size());
   Request* request = &requests_[completion.token];
-  Device& device = devices_[request->device];
-  TIER_CHECK(device.inflight != 0 && request->first != nullptr, "device {}: {} in flight", request->device,
-             device.inflight);
-  --device.inflight;
-  device.InflightBytes(request->direction) -= request->length - request->done;
+  TIER_CHECK(requests_inflight_ != 0 && request->first != nullptr, "request {}: {} in flight", completion.token,
+             requests_inflight_);
+  --requests_inflight_;
+  InflightBytes(request->direction) -= request->length - request->done;
   if (completion.result < 0) {
     OnIoError(request, -completion.result);
     return;
   }
   const auto moved = static_cast<uint32_t>(completion.result);
   TIER_CHECK(moved <= request->length - request->done, "{} bytes moved of {}", moved, request->length - request->done);
-  (request->direction == Direction::kRead ? device.traffic.read_bytes : device.traffic.written_bytes) += moved;
+  (request->direction == Direction::kRead ? traffic_.read_bytes : traffic_.written_bytes) += moved;
   if (moved == request->length - request->done) {
     EndDevicePart(request, 0);
     return;
@@ -322,7 +308,7 @@ void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
     return;
   }
   request->done += pages;
-  ++device.traffic.retries;
+  ++traffic_.retries;
   Enqueue(request);
 }
 
@@ -332,7 +318,7 @@ void TransferEngine::OnIoError(Request* request, int error) {
     return;
   }
   ++request->tries_again;
-  ++devices_[request->device].traffic.retries;
+  ++traffic_.retries;
   Enqueue(request);
 }
 
@@ -382,32 +368,31 @@ void TransferEngine::SettleFailed(const Request& ended, Member* member) {
     Request* single = NewRequest(member);
     single->retried = true;
     single->checksummed = ended.checksummed;
-    ++devices_[single->device].traffic.retries;
+    ++traffic_.retries;
     Enqueue(single);
   }
 }
 
 void TransferEngine::Finish(Member* member, TransferOutcome outcome, int error) {
   const Transfer& t = member->transfer;
-  Device& device = devices_[t.extent.device];
   Window& window = windows_[Value(t.window)];
-  TIER_CHECK(window.inflight != 0 && device.traffic.inflight != 0, "window {}: {}, device {}: {}", Value(t.window),
-             window.inflight, t.extent.device, device.traffic.inflight);
+  TIER_CHECK(window.inflight != 0 && traffic_.inflight != 0, "window {}: {}, in all: {}", Value(t.window),
+             window.inflight, traffic_.inflight);
   --window.inflight;
-  --device.traffic.inflight;
-  Count(outcome, &device.traffic);
+  --traffic_.inflight;
+  Count(outcome, &traffic_);
   results_.push_back({.cookie = t.cookie,
                       .outcome = outcome,
                       .crc = member->crc,
                       .error_number = error,
-                      .device_offset = device.place.data_offset + t.extent.run.offset_bytes()});
+                      .device_offset = options_.place.data_offset + t.extent.run.offset_bytes()});
   member->next = free_members_;
   free_members_ = member;
 }
 
 DeviceTraffic TransferEngine::traffic(uint16_t device) const {
-  TIER_CHECK(device < devices_.size(), "device {} of {}", device, devices_.size());
-  return devices_[device].traffic;
+  TIER_CHECK(device == options_.device, "device {} for {}", device, options_.device);
+  return traffic_;
 }
 
 }  // namespace tier::storage

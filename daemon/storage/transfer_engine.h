@@ -1,5 +1,5 @@
-// TransferEngine: the TransferPort. Turns transfers of pieces into device requests and back, with a CRC32C over each
-// piece's content.
+// TransferEngine: the TransferPort of one device. Turns transfers of pieces into device requests and back, with a
+// CRC32C over each piece's content.
 //
 //   write:  Start → merge with neighbours → wait for depth → device, meanwhile checksum on a worker → result
 //   read:   Start → merge with neighbours → wait for depth → device → verify on a worker → result
@@ -18,7 +18,8 @@
 // device's bytes would show it, and reading each write back halves the rate. So the read finds it: CORRUPT, for that
 // tensor alone, and never old bytes for new ones.
 //
-// Engine thread, except the checksum tasks, which own their request until they push it on `checksummed_`.
+// The device's thread (io_thread.h), except the checksum tasks, which own their request until they push it on
+// `checksummed_`.
 // Invariant: inflight() == transfers in requests + results waiting for Poll. Nothing is allocated after construction.
 #pragma once
 
@@ -53,26 +54,27 @@ struct DevicePlace {
 };
 
 struct TransferEngineOptions {
-  std::vector<DevicePlace> devices;     // As added to the DeviceIo, in the same order.
-  uint32_t io_depth = kIoDepthDefault;  // Requests on one device at a time.
+  uint16_t device = 0;  // That its transfers name.
+  DevicePlace place;
+  uint32_t io_depth = kIoDepthDefault;  // Requests at a time.
   uint64_t read_bytes_max = kReadBytesDefault;
   uint64_t write_bytes_max = kWriteBytesDefault;
   uint32_t inflight_max = 1024;  // Transfers.
   uint32_t merge_bytes_max = kMergeBytesDefault;
-  uint32_t inline_bytes_max = kInlineBytesDefault;  // Requests up to this are checksummed on the engine thread.
+  uint32_t inline_bytes_max = kInlineBytesDefault;  // Requests up to this are checksummed on the device's thread.
   uint32_t windows_max = kWindowsMax;
 };
 
 class TransferEngine final : public TransferPort {
  public:
-  // All three outlive it. REQUIRES: io.inflight_max() >= devices × io_depth.
+  // All three outlive it. REQUIRES: io.inflight_max() >= io_depth.
   TransferEngine(const TransferEngineOptions& options, DeviceIo& io, base::Workers& workers,
                  const CompletionSignal& signal);
   ~TransferEngine() override;  // REQUIRES: nothing in flight.
 
   void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
   void RemoveWindow(WindowIndex window) override;
-  void TakeRemoved(std::vector<WindowIndex>* windows) override;
+  void TakeRemoved(std::vector<WindowIndex>* windows) override { io_.TakeRemoved(windows); }
   void Start(const Transfer& transfer) override;
   void Submit() override;
   void Poll(std::vector<TransferResult>* results) override;
@@ -94,7 +96,6 @@ class TransferEngine final : public TransferPort {
     Member* first = nullptr;  // In the order of their memory; null while the request is free.
     Member* last = nullptr;
     Direction direction = Direction::kRead;
-    uint16_t device = 0;
     WindowIndex window{};
     std::byte* memory = nullptr;
     uint64_t offset = 0;  // Bytes from the start of the device.
@@ -114,16 +115,6 @@ class TransferEngine final : public TransferPort {
     uint64_t size = 0;
     uint32_t inflight = 0;
   };
-  struct Device {
-    DevicePlace place;
-    DispatchQueue<Request> waiting;
-    uint32_t inflight = 0;    // Requests …
-    uint64_t read_bytes = 0;  // … and what they are to move.
-    uint64_t write_bytes = 0;
-    uint64_t& InflightBytes(Direction direction) { return direction == Direction::kRead ? read_bytes : write_bytes; }
-    DeviceTraffic traffic;
-  };
-
   void CheckTransfer(const Transfer& transfer) const;
   bool CanMerge(const Request& request, const Transfer& transfer) const;
   Request* NewRequest(Member* member);
@@ -136,8 +127,9 @@ class TransferEngine final : public TransferPort {
   void VerifyRead(Member* member);
   void ReadAgain(Member* member, Attempt attempt);
   static bool Scrub(const Transfer& transfer);
-  void Enqueue(Request* request) { devices_[request->device].waiting.Push(request); }
-  Request* TakeNext(Device* device) const;
+  void Enqueue(Request* request) { waiting_.Push(request); }
+  Request* TakeNext();
+  uint64_t& InflightBytes(Direction direction) { return direction == Direction::kRead ? read_bytes_ : write_bytes_; }
   void Dispatch();
   void OnIoCompletion(const IoCompletion& completion);
   void OnIoError(Request* request, int error);
@@ -152,15 +144,18 @@ class TransferEngine final : public TransferPort {
   base::Workers& workers_;
   const CompletionSignal& signal_;
   std::vector<Window> windows_;
-  std::vector<Device> devices_;
   std::vector<Member> members_;
   std::vector<Request> requests_;
   Member* free_members_ = nullptr;
   RequestList<Request> free_requests_;
   RequestList<Request> started_;  // Since the last Submit.
+  DispatchQueue<Request> waiting_;
+  uint32_t requests_inflight_ = 0;  // On the device …
+  uint64_t read_bytes_ = 0;         // … and what they are to move.
+  uint64_t write_bytes_ = 0;
+  DeviceTraffic traffic_;
   std::vector<IoCompletion> io_completions_;
   std::vector<TransferResult> results_;  // Finished, not yet polled.
-  std::vector<WindowIndex> removed_;     // For TakeRemoved.
   uint32_t inflight_ = 0;
   std::atomic<Request*> checksummed_{nullptr};  // A stack: workers push, the engine takes all.
   std::atomic<uint32_t> checksums_running_{0};  // Tasks that may still touch this object.

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <liburing.h>
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,7 +22,21 @@ constexpr uint32_t kSetupAttempts[] = {
     IORING_SETUP_R_DISABLED,
 };
 
+// What a completion is of, beside requests.
+constexpr uint64_t kSignalToken = 1ull << 63;
+constexpr uint64_t kWindowTag = 1ull << 62;  // The kernel let go of the window in the low bits.
+constexpr int kDeviceFile = 0;               // In the table of registered files.
+constexpr uint64_t kRetryToken = 1ull << 61;
+constexpr int kShortageWaitMs = 1;
+// A window that has gone counts against RLIMIT_MEMLOCK until its pages are unpinned: a refused one is tried again at
+// once, then after these times, doubling.
+constexpr int64_t kRetryNsFirst = 5'000'000;
+constexpr int64_t kRetryNsMax = 640'000'000;
+
 std::string ErrorText(int error) { return std::strerror(error); }
+
+// Out of memory or of completion places, for the moment.
+bool IsShortage(int result) { return result == -EAGAIN || result == -EBUSY || result == -ENOMEM; }
 
 Status InitRing(uint32_t entries, io_uring* ring) {
   int error = 0;
@@ -48,31 +63,36 @@ bool Supports(io_uring* ring, std::initializer_list<int> operations) {
 
 }  // namespace
 
-UringIo::UringIo(const UringOptions& options, std::unique_ptr<io_uring> ring)
-    : options_(options), ring_(std::move(ring)), windows_(options.windows_max) {}
+UringIo::UringIo(const UringOptions& options, const CompletionSignal& signal, std::unique_ptr<io_uring> ring)
+    : options_(options),
+      signal_(signal),
+      ring_(std::move(ring)),
+      windows_(options.windows_max),
+      retry_delay_(std::make_unique<__kernel_timespec>()) {
+  refused_.reserve(options.windows_max);
+  removed_.reserve(options.windows_max);
+}
 
-Result<std::unique_ptr<UringIo>> UringIo::Create(const UringOptions& options, const CompletionSignal& signal) {
-  TIER_CHECK(options.inflight_max != 0 && options.inflight_max <= kIoDepthMax * kDevicesMax, "{} in flight",
-             options.inflight_max);
+Result<std::unique_ptr<UringIo>> UringIo::Create(const UringOptions& options, int device,
+                                                 const CompletionSignal& signal) {
+  TIER_CHECK(options.inflight_max != 0 && options.inflight_max <= kIoDepthMax, "{} in flight", options.inflight_max);
   TIER_CHECK(options.windows_max != 0 && options.windows_max <= kWindowsMax, "{} windows", options.windows_max);
   auto ring = std::make_unique<io_uring>();
-  if (Status status = InitRing(options.inflight_max, ring.get()); !status) return std::unexpected(status.error());
+  // Two places more than requests: for the signal and the timeout.
+  if (Status status = InitRing(options.inflight_max + 2, ring.get()); !status) return std::unexpected(status.error());
   // From here on the destructor exits the ring.
-  std::unique_ptr<UringIo> io(new UringIo(options, std::move(ring)));
-  if (Status status = io->SetUp(signal); !status) return std::unexpected(status.error());
+  std::unique_ptr<UringIo> io(new UringIo(options, signal, std::move(ring)));
+  if (Status status = io->SetUp(device); !status) return std::unexpected(status.error());
   return io;
 }
 
-Status UringIo::SetUp(const CompletionSignal& signal) {
-  if (!Supports(ring_.get(), {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED, IORING_OP_WRITE_FIXED})) {
+Status UringIo::SetUp(int device) {
+  if (!Supports(ring_.get(), {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED, IORING_OP_WRITE_FIXED,
+                              IORING_OP_POLL_ADD, IORING_OP_TIMEOUT})) {
     return Fail(Code::kDenied, "this kernel's io_uring lacks positioned reads and writes (5.6)");
   }
-  std::vector<int> none(kDevicesMax, -1);
-  if (const int error = -io_uring_register_files(ring_.get(), none.data(), kDevicesMax); error > 0) {
-    return Fail(Code::kDenied, "io_uring cannot register files: " + ErrorText(error));
-  }
-  if (const int error = -io_uring_register_eventfd(ring_.get(), signal.fd()); error > 0) {
-    return Fail(Code::kDenied, "io_uring cannot register an eventfd: " + ErrorText(error));
+  if (const int error = -io_uring_register_files(ring_.get(), &device, 1); error > 0) {
+    return Fail(Code::kDenied, "io_uring cannot register the device's descriptor: " + ErrorText(error));
   }
   const int error = -io_uring_register_buffers_sparse(ring_.get(), options_.windows_max);
   buffer_table_ = error <= 0;
@@ -86,15 +106,6 @@ UringIo::~UringIo() {
   (void)io_uring_unregister_buffers(ring_.get());
   (void)io_uring_unregister_files(ring_.get());
   io_uring_queue_exit(ring_.get());
-}
-
-Status UringIo::AddDevice(int fd) {
-  TIER_CHECK(device_count_ < kDevicesMax, "{} devices", device_count_);
-  if (const int result = io_uring_register_files_update(ring_.get(), device_count_, &fd, 1); result != 1) {
-    return Fail(Code::kIoError, "io_uring cannot register the device's descriptor: " + ErrorText(-result));
-  }
-  ++device_count_;
-  return {};
 }
 
 void UringIo::EnsureEnabled() {
@@ -111,40 +122,83 @@ void UringIo::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
   TIER_CHECK(size != 0 && size <= kWindowSizeMax, "window of {} bytes", size);
   Window& entry = windows_[Value(window)];
   TIER_CHECK(entry.address == nullptr, "window {} added twice", Value(window));
-  EnsureEnabled();
   entry = {.address = address, .size = size};
-  if (!pinned()) return;  // One refusal is enough: each try pins the whole window before the kernel counts it.
-  const iovec iov{address, size};
-  const __u64 tag = 0;
+  if (!buffer_table_) return;
+  entry.registration = Registration::kRefused;
+  refused_.push_back(window);
+  // After one refusal others wait with it: each try pins the whole window before the kernel counts it.
+  if (refused_.size() == 1) RetryRefused();
+}
+
+// Oldest first, until one is refused again.
+void UringIo::RetryRefused() {
+  EnsureEnabled();
+  size_t tried = 0;
+  for (; tried < refused_.size(); ++tried) {
+    Register(refused_[tried]);
+    if (!registered(refused_[tried])) break;
+  }
+  refused_.erase(refused_.begin(), refused_.begin() + static_cast<ptrdiff_t>(tried));
+  if (refused_.empty()) unpinned_reason_.clear();
+}
+
+// After the delay, which doubles from one time to the next, and not at all when it has become too long.
+void UringIo::RetryLater() {
+  if (refused_.empty() || retry_armed_ || retry_delay_->tv_nsec > kRetryNsMax) return;
+  io_uring_sqe* sqe = io_uring_get_sqe(ring_.get());
+  TIER_CHECK(sqe != nullptr, "submission queue of {} is full", options_.inflight_max);
+  io_uring_prep_timeout(sqe, retry_delay_.get(), 0, 0);
+  sqe->user_data = kRetryToken;
+  retry_armed_ = true;
+}
+
+void UringIo::Register(WindowIndex window) {
+  Window& entry = windows_[Value(window)];
+  const iovec iov{entry.address, entry.size};
+  const __u64 tag = kWindowTag | Value(window);
   const int result = io_uring_register_buffers_update_tag(ring_.get(), Value(window), &iov, &tag, 1);
-  entry.registered = result == 1;
-  if (entry.registered) return;
+  if (result == 1) {
+    entry.registration = Registration::kDone;
+    return;
+  }
   unpinned_reason_ =
       result == -ENOMEM
           ? fmt::format(
                 "registering a window of {} bytes passes RLIMIT_MEMLOCK: raise it (LimitMEMLOCK=infinity, "
-                "or 'ulimit -l unlimited')",
-                size)
-          : fmt::format("registering a window of {} bytes: {}", size, ErrorText(-result));
+                "or 'ulimit -l unlimited'); each SSD device registers every window",
+                entry.size)
+          : fmt::format("registering a window of {} bytes: {}", entry.size, ErrorText(-result));
 }
 
 void UringIo::RemoveWindow(WindowIndex window) {
   TIER_CHECK(Value(window) < windows_.size(), "window {} of {}", Value(window), windows_.size());
   Window& entry = windows_[Value(window)];
-  TIER_CHECK(entry.address != nullptr, "window {} is not there", Value(window));
-  if (entry.registered) {
+  TIER_CHECK(entry.address != nullptr && entry.registration != Registration::kEnding, "window {} is not there",
+             Value(window));
+  if (entry.registration == Registration::kDone) {
     const iovec iov{nullptr, 0};
     const __u64 tag = 0;
     const int result = io_uring_register_buffers_update_tag(ring_.get(), Value(window), &iov, &tag, 1);
     TIER_CHECK(result == 1, "unregistering window {}: {}", Value(window), result);
+    entry.registration = Registration::kEnding;
+    ++ending_;
+    return;
   }
+  const bool first = !refused_.empty() && refused_.front() == window;
+  std::erase(refused_, window);
   entry = {};
+  removed_.push_back(window);
+  if (first) RetryRefused();  // The others waited for this one.
+}
+
+void UringIo::TakeRemoved(std::vector<WindowIndex>* windows) {
+  windows->insert(windows->end(), removed_.begin(), removed_.end());
+  removed_.clear();
 }
 
 void UringIo::Start(const IoRequest& request) {
   TIER_CHECK(inflight_ < options_.inflight_max, "{} in flight", inflight_);
-  TIER_CHECK(request.device < device_count_ && request.length != 0, "device {} of {}, {} bytes", request.device,
-             device_count_, request.length);
+  TIER_CHECK(request.length != 0 && request.token < kRetryToken, "{} bytes, token {}", request.length, request.token);
   TIER_CHECK(Value(request.window) < windows_.size(), "window {} of {}", Value(request.window), windows_.size());
   const Window& window = windows_[Value(request.window)];
   TIER_CHECK(window.address != nullptr && request.memory >= window.address &&
@@ -154,17 +208,17 @@ void UringIo::Start(const IoRequest& request) {
   io_uring_sqe* sqe = io_uring_get_sqe(ring_.get());
   TIER_CHECK(sqe != nullptr, "submission queue of {} is full", options_.inflight_max);
   const int buffer = static_cast<int>(Value(request.window));
-  const bool fixed = window.registered && !request.unregistered;
+  const bool fixed = window.registration == Registration::kDone && !request.unregistered;
   if (request.direction == Direction::kRead) {
     if (fixed) {
-      io_uring_prep_read_fixed(sqe, request.device, request.memory, request.length, request.offset, buffer);
+      io_uring_prep_read_fixed(sqe, kDeviceFile, request.memory, request.length, request.offset, buffer);
     } else {
-      io_uring_prep_read(sqe, request.device, request.memory, request.length, request.offset);
+      io_uring_prep_read(sqe, kDeviceFile, request.memory, request.length, request.offset);
     }
   } else if (fixed) {
-    io_uring_prep_write_fixed(sqe, request.device, request.memory, request.length, request.offset, buffer);
+    io_uring_prep_write_fixed(sqe, kDeviceFile, request.memory, request.length, request.offset, buffer);
   } else {
-    io_uring_prep_write(sqe, request.device, request.memory, request.length, request.offset);
+    io_uring_prep_write(sqe, kDeviceFile, request.memory, request.length, request.offset);
   }
   io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
   sqe->user_data = request.token;
@@ -174,23 +228,65 @@ void UringIo::Start(const IoRequest& request) {
 void UringIo::Submit() {
   if (io_uring_sq_ready(ring_.get()) == 0) return;
   const int result = io_uring_submit(ring_.get());
-  // Out of memory or of completion places for the moment: what is left goes with the next Submit or Poll.
-  TIER_CHECK(result >= 0 || result == -EAGAIN || result == -EBUSY || result == -EINTR || result == -ENOMEM,
-             "io_uring_submit: {}", ErrorText(-result));
+  // What is left after a shortage goes with the next Submit, Poll or Wait.
+  TIER_CHECK(result >= 0 || IsShortage(result) || result == -EINTR, "io_uring_submit: {}", ErrorText(-result));
 }
 
 void UringIo::Poll(std::vector<IoCompletion>* completions) {
-  if (inflight_ == 0) return;
+  if (inflight_ == 0 && ending_ == 0 && !signal_armed_ && !retry_armed_) return;
+  const uint32_t ending = ending_;
+  const bool retry_armed = retry_armed_;
   Submit();
   io_uring_cqe* batch[64];
-  for (;;) {
-    const unsigned count = io_uring_peek_batch_cqe(ring_.get(), batch, std::size(batch));
-    if (count == 0) return;
-    for (unsigned i = 0; i < count; ++i) completions->push_back({batch[i]->user_data, batch[i]->res});
+  while (const unsigned count = io_uring_peek_batch_cqe(ring_.get(), batch, std::size(batch))) {
+    for (unsigned i = 0; i < count; ++i) OnCompletion(batch[i]->user_data, batch[i]->res, completions);
     io_uring_cq_advance(ring_.get(), count);
-    TIER_CHECK(inflight_ >= count, "{} completions, {} in flight", count, inflight_);
-    inflight_ -= count;
   }
+  const bool gone = ending_ < ending;
+  const bool due = retry_armed && !retry_armed_;
+  if ((!gone && !due) || refused_.empty()) return;
+  RetryRefused();
+  retry_delay_->tv_nsec = gone ? kRetryNsFirst : 2 * retry_delay_->tv_nsec;
+  RetryLater();
+}
+
+void UringIo::OnCompletion(uint64_t token, int32_t result, std::vector<IoCompletion>* completions) {
+  if (token == kSignalToken) {
+    signal_armed_ = false;
+    signal_.Clear();
+  } else if (token == kRetryToken) {
+    retry_armed_ = false;
+  } else if ((token & kWindowTag) != 0) {
+    const WindowIndex window{static_cast<uint32_t>(token)};
+    TIER_CHECK(windows_[Value(window)].registration == Registration::kEnding && ending_ != 0,
+               "the kernel let go of window {}", Value(window));
+    windows_[Value(window)] = {};
+    --ending_;
+    removed_.push_back(window);
+  } else {
+    TIER_CHECK(inflight_ != 0, "completion of {}, none in flight", token);
+    --inflight_;
+    completions->push_back({token, result});
+  }
+}
+
+void UringIo::ArmSignal() {
+  if (signal_armed_) return;
+  io_uring_sqe* sqe = io_uring_get_sqe(ring_.get());
+  TIER_CHECK(sqe != nullptr, "submission queue of {} is full", options_.inflight_max + 1);
+  io_uring_prep_poll_add(sqe, signal_.fd(), POLLIN);
+  sqe->user_data = kSignalToken;
+  signal_armed_ = true;
+}
+
+void UringIo::Wait() {
+  if (!removed_.empty()) return;
+  EnsureEnabled();
+  ArmSignal();
+  const int result = io_uring_submit_and_wait(ring_.get(), 1);
+  if (result >= 0 || result == -EINTR) return;
+  TIER_CHECK(IsShortage(result), "io_uring_submit_and_wait: {}", ErrorText(-result));
+  (void)::poll(nullptr, 0, kShortageWaitMs);
 }
 
 }  // namespace tier::storage

@@ -138,7 +138,7 @@ TEST(TransferEngineProperty, NeverTakesAFaultForSuccess) {
     CompletionSignal signal;
     testing::FakeDevice device(kDataOffset + kBlocks * kBlockSize);
     TransferEngineOptions options;
-    options.devices = {{.data_offset = kDataOffset, .capacity_bytes = kBlocks * kBlockSize}};
+    options.place = {.data_offset = kDataOffset, .capacity_bytes = kBlocks * kBlockSize};
     options.io_depth = *rc::gen::inRange<uint32_t>(1, 9);
     options.inflight_max = 64;
     options.windows_max = 1;

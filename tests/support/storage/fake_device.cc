@@ -14,8 +14,6 @@ FakeDevice::~FakeDevice() {
   TIER_CHECK(started_.empty() && submitted_.empty(), "{} + {} in flight", started_.size(), submitted_.size());
 }
 
-Status FakeDevice::AddDevice(int /*fd*/) { return {}; }
-
 void FakeDevice::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
   TIER_CHECK(windows_.emplace(Value(window), std::pair(address, size)).second, "window {} twice", Value(window));
 }
@@ -24,6 +22,12 @@ void FakeDevice::RemoveWindow(WindowIndex window) {
   const auto on_it = [&](const IoRequest& request) { return request.window == window; };
   TIER_CHECK(std::none_of(submitted_.begin(), submitted_.end(), on_it), "I/O in flight on window {}", Value(window));
   TIER_CHECK(windows_.erase(Value(window)) == 1, "window {} is not there", Value(window));
+  removed_.push_back(window);
+}
+
+void FakeDevice::TakeRemoved(std::vector<WindowIndex>* windows) {
+  windows->insert(windows->end(), removed_.begin(), removed_.end());
+  removed_.clear();
 }
 
 void FakeDevice::Start(const IoRequest& request) {

@@ -28,15 +28,15 @@ class FakeDevice final : public DeviceIo {
   explicit FakeDevice(uint64_t size, uint32_t inflight_max = 256) : bytes_(size), inflight_max_(inflight_max) {}
   ~FakeDevice() override;
 
-  Status AddDevice(int fd) override;
   void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
   void RemoveWindow(WindowIndex window) override;
+  void TakeRemoved(std::vector<WindowIndex>* windows) override;
   bool registered(WindowIndex /*window*/) const override { return true; }
   void Start(const IoRequest& request) override;
   void Submit() override;
   void Poll(std::vector<IoCompletion>* completions) override;
+  void Wait() override {}
   uint32_t inflight_max() const override { return inflight_max_; }
-  bool pinned() const override { return true; }
   const std::string& unpinned_reason() const override { return no_reason_; }
 
   // The script.
@@ -62,6 +62,7 @@ class FakeDevice final : public DeviceIo {
   uint32_t inflight_max_;
   std::string no_reason_;
   std::map<uint32_t, std::pair<std::byte*, uint64_t>> windows_;
+  std::vector<WindowIndex> removed_;
   std::vector<IoRequest> started_;
   std::deque<IoRequest> submitted_;
   std::vector<IoRequest> history_;

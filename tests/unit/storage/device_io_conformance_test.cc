@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <thread>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -28,24 +29,23 @@ constexpr uint64_t kFileSize = 8 * kMiB;
 constexpr uint32_t kInflightMax = 8;
 constexpr WindowIndex kWindow{3};
 constexpr WindowIndex kOtherWindow{7};
-constexpr int kWaitMs = 30'000;
 
 struct Backend {
   const char* name;
-  std::function<std::unique_ptr<DeviceIo>(const CompletionSignal&)> make;  // Null: this machine has none.
-  bool signals;
+  // Null: this machine has none.
+  std::function<std::unique_ptr<DeviceIo>(int device, const CompletionSignal&)> make;
+  bool waits;
 };
 
 class DeviceIoConformance : public ::testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
-    io_ = GetParam().make(signal_);
-    if (!io_) GTEST_SKIP() << "needs io_uring: the kernel or a filter forbids it";
     file_ =
         proto::FileDescriptor(::open(directory_.File("device").c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600));
     ASSERT_TRUE(file_) << "O_DIRECT in " << directory_.path();
     ASSERT_EQ(::fallocate(file_.get(), 0, 0, kFileSize), 0);
-    ASSERT_TRUE(io_->AddDevice(file_.get()));
+    io_ = GetParam().make(file_.get(), signal_);
+    if (!io_) GTEST_SKIP() << "needs io_uring: the kernel or a filter forbids it";
     io_->AddWindow(kWindow, memory_.data(), memory_.size());
   }
 
@@ -58,18 +58,32 @@ class DeviceIoConformance : public ::testing::TestWithParam<Backend> {
             .length = length};
   }
 
-  // Polls until `count` completions are there, sleeping on the signal in between.
+  // Polls until `count` completions are there, asleep in between.
   std::vector<IoCompletion> Complete(size_t count) {
     io_->Submit();
     std::vector<IoCompletion> completions;
     io_->Poll(&completions);
     while (completions.size() < count) {
-      if (GetParam().signals && !WaitReadable(signal_.fd(), kWaitMs)) break;
-      signal_.Clear();
+      io_->Wait();
       io_->Poll(&completions);
     }
     EXPECT_EQ(completions.size(), count);
     return completions;
+  }
+
+  // Removes the window and waits until its memory has been given up.
+  void Remove(WindowIndex window) {
+    io_->RemoveWindow(window);
+    std::vector<WindowIndex> removed;
+    std::vector<IoCompletion> completions;
+    io_->TakeRemoved(&removed);
+    while (removed.empty()) {
+      io_->Wait();
+      io_->Poll(&completions);
+      io_->TakeRemoved(&removed);
+    }
+    EXPECT_EQ(removed, std::vector{window});
+    EXPECT_TRUE(completions.empty());
   }
 
   int32_t CompleteOne(const IoRequest& request) {
@@ -124,10 +138,29 @@ TEST_P(DeviceIoConformance, TakesNewRequestsAfterEachRound) {
   }
 }
 
-TEST_P(DeviceIoConformance, DoesNothingBeforeSubmit) {
-  io_->Start(Request(Direction::kWrite, 0, 0, 4096));
-  EXPECT_FALSE(WaitReadable(signal_.fd(), 0));
-  EXPECT_EQ(Complete(1).size(), 1u);
+TEST_P(DeviceIoConformance, WakesWhenItsSignalIsRung) {
+  if (!GetParam().waits) GTEST_SKIP() << "needs a backend that sleeps";
+  std::vector<IoCompletion> completions;
+  for (int round = 0; round < 3; ++round) {
+    signal_.Signal();
+    io_->Wait();
+    io_->Poll(&completions);
+    EXPECT_FALSE(WaitReadable(signal_.fd(), 0)) << "the signal is still set";
+  }
+  std::thread ringer([this] { signal_.Signal(); });
+  io_->Wait();
+  ringer.join();
+  EXPECT_TRUE(completions.empty());
+}
+
+TEST_P(DeviceIoConformance, WakesForACompletionAndForTheSignalAlike) {
+  if (!GetParam().waits) GTEST_SKIP() << "needs a backend that sleeps";
+  for (uint64_t i = 0; i < 50; ++i) {
+    io_->Start(Request(Direction::kRead, 0, 0, 4096));
+    std::thread ringer([this] { signal_.Signal(); });
+    EXPECT_EQ(Complete(1).at(0).result, 4096);
+    ringer.join();
+  }
 }
 
 TEST_P(DeviceIoConformance, PollsNothingWhenNothingIsInFlight) {
@@ -153,36 +186,53 @@ TEST_P(DeviceIoConformance, AddsAndRemovesWindowsWhileOthersWork) {
   write.window = kOtherWindow;
   write.memory = other.data();
   ASSERT_EQ(CompleteOne(write), static_cast<int32_t>(kMiB));
-  io_->RemoveWindow(kOtherWindow);
+  Remove(kOtherWindow);
   ASSERT_EQ(CompleteOne(Request(Direction::kRead, 1, 0, kMiB)), static_cast<int32_t>(kMiB));
   EXPECT_EQ(std::memcmp(other.data(), memory_.data() + kMiB, kMiB), 0);
   const WindowMemory again(kMiB);
   io_->AddWindow(kOtherWindow, again.data(), again.size());
+  Remove(kOtherWindow);
+}
+
+TEST_P(DeviceIoConformance, GivesUpAWindowWhileOthersWork) {
+  const WindowMemory other(kMiB);
+  io_->AddWindow(kOtherWindow, other.data(), other.size());
+  for (uint64_t i = 0; i < kInflightMax; ++i) io_->Start(Request(Direction::kRead, i, i * kMiB, kMiB));
   io_->RemoveWindow(kOtherWindow);
+  std::vector<WindowIndex> removed;
+  EXPECT_EQ(Complete(kInflightMax).size(), kInflightMax);
+  io_->TakeRemoved(&removed);
+  std::vector<IoCompletion> completions;
+  while (removed.empty()) {
+    io_->Wait();
+    io_->Poll(&completions);
+    io_->TakeRemoved(&removed);
+  }
+  EXPECT_EQ(removed, std::vector{kOtherWindow});
 }
 
-TEST_P(DeviceIoConformance, ReportsItsLimitAndWhyItIsUnpinned) {
+TEST_P(DeviceIoConformance, ReportsItsLimitAndWhetherAWindowIsRegistered) {
   EXPECT_EQ(io_->inflight_max(), kInflightMax);
-  EXPECT_EQ(io_->pinned(), io_->unpinned_reason().empty());
+  EXPECT_EQ(io_->registered(kWindow), io_->unpinned_reason().empty());
 }
 
-std::unique_ptr<DeviceIo> MakeUring(const CompletionSignal& signal) {
-  auto uring = UringIo::Create({.inflight_max = kInflightMax, .windows_max = 16}, signal);
+std::unique_ptr<DeviceIo> MakeUring(int device, const CompletionSignal& signal) {
+  auto uring = UringIo::Create({.inflight_max = kInflightMax, .windows_max = 16}, device, signal);
   return uring ? std::move(*uring) : nullptr;
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, DeviceIoConformance,
                          ::testing::Values(Backend{"Uring", &MakeUring, true},
                                            Backend{"ThreadPool",
-                                                   [](const CompletionSignal& signal) {
+                                                   [](int device, const CompletionSignal& signal) {
                                                      return std::make_unique<ThreadPoolIo>(
                                                          ThreadPoolIoOptions{.inflight_max = kInflightMax,
                                                                              .threads = 3},
-                                                         signal);
+                                                         device, signal);
                                                    },
                                                    true},
                                            Backend{"Fake",
-                                                   [](const CompletionSignal&) {
+                                                   [](int, const CompletionSignal&) {
                                                      return std::make_unique<FakeDevice>(kFileSize, kInflightMax);
                                                    },
                                                    false}),
@@ -190,54 +240,158 @@ INSTANTIATE_TEST_SUITE_P(Backends, DeviceIoConformance,
 
 // What only io_uring promises.
 
-TEST(UringIo, KeepsUsingAWindowsPagesAfterItsMemoryWasPunched) {
-  CompletionSignal signal;
-  auto uring = MakeUring(signal);
-  if (!uring) GTEST_SKIP() << "needs io_uring: the kernel or a filter forbids it";
-  const ScratchDirectory directory;
-  const proto::FileDescriptor file(
-      ::open(directory.File("device").c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600));
-  ASSERT_EQ(::fallocate(file.get(), 0, 0, kMiB), 0);
+class UringIoTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(::fallocate(file_.get(), 0, 0, kMiB), 0);
+    uring_ = MakeUring(file_.get(), signal_);
+    if (!uring_) GTEST_SKIP() << "needs io_uring: the kernel or a filter forbids it";
+  }
+
+  const ScratchDirectory directory_;
+  const CompletionSignal signal_;
+  const proto::FileDescriptor file_{
+      ::open(directory_.File("device").c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600)};
+  std::unique_ptr<DeviceIo> uring_;
+};
+using UringIoDeathTest = UringIoTest;
+
+TEST_F(UringIoTest, KeepsUsingAWindowsPagesAfterItsMemoryWasPunched) {
   const WindowMemory memory(kMiB);
-  ASSERT_TRUE(uring->AddDevice(file.get()));
   memory.Fill(6);
-  uring->AddWindow(kWindow, memory.data(), memory.size());
-  if (!uring->pinned()) GTEST_SKIP() << "needs registered buffers: " << uring->unpinned_reason();
+  uring_->AddWindow(kWindow, memory.data(), memory.size());
+  if (!uring_->registered(kWindow)) GTEST_SKIP() << "needs registered buffers: " << uring_->unpinned_reason();
   ASSERT_EQ(::fallocate(memory.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kMiB), 0);
-  uring->Start(
+  uring_->Start(
       {.token = 1, .direction = Direction::kWrite, .window = kWindow, .memory = memory.data(), .length = 4096});
-  uring->Submit();
+  uring_->Submit();
   std::vector<IoCompletion> completions;
-  while (completions.empty() && WaitReadable(signal.fd(), kWaitMs)) {
-    signal.Clear();
-    uring->Poll(&completions);
+  while (completions.empty()) {
+    uring_->Wait();
+    uring_->Poll(&completions);
   }
   ASSERT_EQ(completions.size(), 1u);
   EXPECT_EQ(completions[0].result, 4096);
-  uring->RemoveWindow(kWindow);
 }
 
-TEST(UringIo, GoesOnUnpinnedWhenTheMemoryLockLimitIsReached) {
-  CompletionSignal signal;
-  auto uring = UringIo::Create({.inflight_max = kInflightMax, .windows_max = 16}, signal);
-  if (!uring) GTEST_SKIP() << "needs io_uring: " << uring.error().message;
-  // Memory that no user can register: it allows no access.
-  void* reserved = ::mmap(nullptr, kMiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(reserved, MAP_FAILED);
-  (*uring)->AddWindow(kWindow, static_cast<std::byte*>(reserved), kMiB);
-  EXPECT_FALSE((*uring)->pinned());
-  EXPECT_NE((*uring)->unpinned_reason(), "");
-  (*uring)->RemoveWindow(kWindow);
-  ::munmap(reserved, kMiB);
+// Memory that nothing can register: it allows no access.
+class Unregistrable {
+ public:
+  Unregistrable() : memory_(::mmap(nullptr, kMiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    EXPECT_NE(memory_, MAP_FAILED);
+  }
+  ~Unregistrable() { ::munmap(memory_, kMiB); }
+  Unregistrable(const Unregistrable&) = delete;
+  Unregistrable& operator=(const Unregistrable&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(memory_); }
+  void Allow() const { EXPECT_EQ(::mprotect(memory_, kMiB, PROT_READ | PROT_WRITE), 0); }
+
+ private:
+  void* memory_;
+};
+
+TEST_F(UringIoTest, GoesOnWithoutAWindowThatCannotBeRegistered) {
+  const Unregistrable reserved;
+  uring_->AddWindow(kWindow, reserved.data(), kMiB);
+  EXPECT_FALSE(uring_->registered(kWindow));
+  EXPECT_NE(uring_->unpinned_reason(), "");
+  std::vector<WindowIndex> removed;
+  uring_->RemoveWindow(kWindow);
+  uring_->TakeRemoved(&removed);
+  EXPECT_EQ(removed, std::vector{kWindow});
+  EXPECT_EQ(uring_->unpinned_reason(), "") << "every window that is there is registered";
 }
 
-TEST(UringIoDeathTest, AbortsOnARequestOutsideItsWindow) {
-  CompletionSignal signal;
-  auto uring = MakeUring(signal);
-  if (!uring) GTEST_SKIP() << "needs io_uring: the kernel or a filter forbids it";
+TEST_F(UringIoTest, TriesARefusedWindowAgainWhenAnotherHasGone) {
+  const Unregistrable reserved;
   const WindowMemory memory(kMiB);
-  uring->AddWindow(kWindow, memory.data(), memory.size());
-  EXPECT_DEATH(uring->Start({.window = kWindow, .memory = memory.data() + kMiB, .length = 4096}), "");
+  uring_->AddWindow(kWindow, memory.data(), memory.size());
+  if (!uring_->registered(kWindow)) GTEST_SKIP() << "needs registered buffers: " << uring_->unpinned_reason();
+  uring_->AddWindow(kOtherWindow, reserved.data(), kMiB);
+  ASSERT_FALSE(uring_->registered(kOtherWindow));
+  reserved.Allow();
+  uring_->RemoveWindow(kWindow);
+  std::vector<WindowIndex> removed;
+  std::vector<IoCompletion> completions;
+  while (removed.empty()) {
+    uring_->Wait();
+    uring_->Poll(&completions);
+    uring_->TakeRemoved(&removed);
+  }
+  EXPECT_TRUE(uring_->registered(kOtherWindow)) << uring_->unpinned_reason();
+  EXPECT_EQ(uring_->unpinned_reason(), "");
+}
+
+TEST_F(UringIoTest, TriesTheOthersWhenTheFirstRefusedWindowHasGone) {
+  const Unregistrable reserved;
+  const WindowMemory memory(kMiB);
+  uring_->AddWindow(kWindow, reserved.data(), kMiB);
+  uring_->AddWindow(kOtherWindow, memory.data(), memory.size());
+  ASSERT_FALSE(uring_->registered(kOtherWindow)) << "it waits behind the refused one";
+  uring_->RemoveWindow(kWindow);
+  if (!uring_->registered(kOtherWindow)) GTEST_SKIP() << "needs registered buffers: " << uring_->unpinned_reason();
+  EXPECT_EQ(uring_->unpinned_reason(), "");
+}
+
+// As a window that has gone, and whose pages are not unpinned yet.
+TEST_F(UringIoTest, TriesARefusedWindowAgainForAWhile) {
+  const Unregistrable reserved;
+  const WindowMemory memory(kMiB);
+  uring_->AddWindow(kWindow, memory.data(), memory.size());
+  if (!uring_->registered(kWindow)) GTEST_SKIP() << "needs registered buffers: " << uring_->unpinned_reason();
+  uring_->AddWindow(kOtherWindow, reserved.data(), kMiB);
+  uring_->RemoveWindow(kWindow);
+  std::vector<WindowIndex> removed;
+  std::vector<IoCompletion> completions;
+  while (removed.empty()) {
+    uring_->Wait();
+    uring_->Poll(&completions);
+    uring_->TakeRemoved(&removed);
+  }
+  ASSERT_FALSE(uring_->registered(kOtherWindow));
+  reserved.Allow();
+  while (!uring_->registered(kOtherWindow)) {
+    uring_->Wait();
+    uring_->Poll(&completions);
+  }
+  EXPECT_EQ(uring_->unpinned_reason(), "");
+}
+
+// The kernel holds the pages of a removed window until the last request that uses them has ended; until then the window
+// is not given up. A pipe that nothing is written to keeps a request as long as the test wants.
+TEST_F(UringIoTest, SaysThatAWindowIsGivenUpOnlyWhenTheKernelHasLetGo) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const proto::FileDescriptor read_end(ends[0]);
+  const proto::FileDescriptor write_end(ends[1]);
+  const auto pipe_io = MakeUring(read_end.get(), signal_);
+  ASSERT_NE(pipe_io, nullptr);
+  const WindowMemory memory(kMiB);
+  pipe_io->AddWindow(kWindow, memory.data(), memory.size());
+  if (!pipe_io->registered(kWindow)) GTEST_SKIP() << "needs registered buffers: " << pipe_io->unpinned_reason();
+  pipe_io->Start({.token = 5, .window = kWindow, .memory = memory.data(), .length = 4096});
+  pipe_io->Submit();
+  pipe_io->RemoveWindow(kWindow);  // Against the contract, so that the kernel has to hold the pages.
+  std::vector<WindowIndex> removed;
+  std::vector<IoCompletion> completions;
+  pipe_io->Poll(&completions);
+  pipe_io->TakeRemoved(&removed);
+  EXPECT_TRUE(removed.empty());
+  const std::vector<std::byte> page(4096);
+  ASSERT_EQ(::write(write_end.get(), page.data(), page.size()), 4096);
+  while (removed.empty() || completions.empty()) {
+    pipe_io->Wait();
+    pipe_io->Poll(&completions);
+    pipe_io->TakeRemoved(&removed);
+  }
+  EXPECT_EQ(removed, std::vector{kWindow});
+  EXPECT_EQ(completions.at(0).result, 4096);
+}
+
+TEST_F(UringIoDeathTest, AbortsOnARequestOutsideItsWindow) {
+  const WindowMemory memory(kMiB);
+  uring_->AddWindow(kWindow, memory.data(), memory.size());
+  EXPECT_DEATH(uring_->Start({.window = kWindow, .memory = memory.data() + kMiB, .length = 4096}), "");
 }
 
 }  // namespace

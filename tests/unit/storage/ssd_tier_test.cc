@@ -29,6 +29,7 @@ using testing::WindowMemory;
 
 constexpr uint64_t kSize = 64 * kMiB;
 constexpr WindowIndex kWindow{0};
+constexpr WindowIndex kOtherWindow{1};
 constexpr int kWaitMs = 30'000;
 
 class SsdTierTest : public testing::SsdTierFixture {
@@ -55,6 +56,19 @@ std::map<uint64_t, TransferResult> Finish(SsdTier* tier) {
   std::map<uint64_t, TransferResult> by_cookie;
   for (const TransferResult& result : results) by_cookie[result.cookie] = result;
   return by_cookie;
+}
+
+// Returns when the devices have given up the window's memory.
+void RemoveWindow(SsdTier* tier, WindowIndex window = kWindow) {
+  TransferPort& port = tier->transfers();
+  port.RemoveWindow(window);
+  std::vector<WindowIndex> removed;
+  port.TakeRemoved(&removed);
+  while (removed.empty() && testing::WaitReadable(tier->completion_fd(), kWaitMs)) {
+    tier->ClearWakeup();
+    port.TakeRemoved(&removed);
+  }
+  EXPECT_EQ(removed, std::vector{window});
 }
 
 // Fills a window, writes it as extents of many sizes, forgets it, reads it back and compares.
@@ -92,7 +106,7 @@ void ExpectRoundTrip(SsdTier* tier) {
     EXPECT_EQ(std::memcmp(transfer.memory, before.data() + (transfer.memory - memory.data()), transfer.length), 0);
     tier->extents().Free(transfer.extent);
   }
-  port.RemoveWindow(kWindow);
+  RemoveWindow(tier);
 }
 
 TEST_F(SsdTierTest, MovesBytesThereAndBack) {
@@ -156,8 +170,15 @@ TEST_F(SsdTierTest, WorksUnpinnedWithoutTheRightToLockMemory) {
   if (tier->io_mode() != IoMode::kUring) GTEST_SKIP() << "needs io_uring: " << tier->io_mode_reason();
   EXPECT_TRUE(tier->pinned()) << tier->unpinned_reason();
   ExpectRoundTrip(tier.get());
+  const WindowMemory memory(24 * kMiB);
+  tier->transfers().AddWindow(kWindow, memory.data(), memory.size());
+  tier->transfers().Start(
+      {.extent = *tier->extents().Allocate(1), .window = kWindow, .memory = memory.data(), .length = kPageSize});
+  EXPECT_EQ(Finish(tier.get()).at(0).outcome, TransferOutcome::kDone);
   EXPECT_FALSE(tier->pinned()) << "24 MiB were registered under a limit of 1 MiB";
   EXPECT_THAT(tier->unpinned_reason(), HasSubstr("RLIMIT_MEMLOCK"));
+  RemoveWindow(tier.get());
+  EXPECT_TRUE(tier->pinned()) << "no window is left that is not registered";
 }
 
 TEST_F(SsdTierTest, DescribesItsDevices) {
@@ -336,11 +357,11 @@ TEST_F(SsdTierTest, BlamesAPunchedWindowAndKeepsTheExtent) {
   const std::vector<std::byte> before(memory.data(), memory.data() + kBlockSize);
   TransferPort& port = tier->transfers();
   port.AddWindow(kWindow, memory.data(), memory.size());
-  if (!tier->pinned()) GTEST_SKIP() << "needs registered buffers: " << tier->unpinned_reason();
   Transfer transfer{
       .extent = *tier->extents().Allocate(512), .window = kWindow, .memory = memory.data(), .length = kBlockSize};
   port.Start(transfer);
   transfer.crc = Finish(tier.get()).at(0).crc;
+  if (!tier->pinned()) GTEST_SKIP() << "needs registered buffers: " << tier->unpinned_reason();
   // What the client's own descriptor lets it do; one page is enough.
   ASSERT_EQ(::fallocate(memory.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100 * kPageSize, kPageSize), 0);
   transfer.direction = Direction::kRead;
@@ -348,7 +369,7 @@ TEST_F(SsdTierTest, BlamesAPunchedWindowAndKeepsTheExtent) {
   EXPECT_EQ(Finish(tier.get()).at(0).outcome, TransferOutcome::kWindowFault);
   EXPECT_EQ(port.traffic(0).window_faults, 1u);
   EXPECT_EQ(port.traffic(0).errors + port.traffic(0).corrupt, 0u);
-  port.RemoveWindow(kWindow);
+  RemoveWindow(tier.get());
   port.AddWindow(kWindow, memory.data(), memory.size());
   port.Start(transfer);
   EXPECT_EQ(Finish(tier.get()).at(0).outcome, TransferOutcome::kDone) << "the copy on the device is intact";
@@ -361,6 +382,10 @@ struct PunchedWrite {
   explicit PunchedWrite(SsdTier* tier) : port(tier->transfers()) {
     memory.Fill(1);
     port.AddWindow(kWindow, memory.data(), memory.size());
+    // Another window comes and goes: this one is registered by then.
+    const WindowMemory other(kPageSize);
+    port.AddWindow(kOtherWindow, other.data(), other.size());
+    RemoveWindow(tier, kOtherWindow);
     EXPECT_EQ(::fallocate(memory.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100 * kPageSize, kPageSize), 0);
     std::memset(memory.data() + 100 * kPageSize, 7, kPageSize);
     for (uint64_t block = 0; block < 2; ++block) {
@@ -398,7 +423,7 @@ TEST_F(SsdTierTest, FindsAWriteOutOfAPunchedWindowCorruptAndItsNeighbourWhole) {
     EXPECT_EQ(results.at(0).outcome, TransferOutcome::kCorrupt) << "never the old page for the new one";
     EXPECT_EQ(results.at(1).outcome, TransferOutcome::kDone);
     EXPECT_EQ(std::memcmp(written.memory.data() + kBlockSize, neighbour.data(), kBlockSize), 0);
-    written.port.RemoveWindow(kWindow);
+    RemoveWindow(tier.get());
     written.port.AddWindow(kWindow, written.memory.data(), written.memory.size());
   }
   EXPECT_EQ(written.port.traffic(0).corrupt, 2u);

@@ -40,7 +40,7 @@ class TransferEngineTest : public ::testing::TestWithParam<bool> {
   void Rebuild(TransferEngineOptions options) {
     if (engine_) engine_->RemoveWindow(kWindow);
     engine_.reset();
-    options.devices = {{.data_offset = kDataOffset, .capacity_bytes = kCapacity}};
+    options.place = {.data_offset = kDataOffset, .capacity_bytes = kCapacity};
     options.inline_bytes_max = GetParam() ? UINT32_MAX : 0;
     engine_ = std::make_unique<TransferEngine>(options, device_, workers_, signal_);
     engine_->AddWindow(kWindow, memory_.data(), memory_.size());
