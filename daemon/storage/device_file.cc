@@ -237,7 +237,8 @@ Status DeviceFile::MakeRoom(const DeviceFileOptions& options, const std::string&
 }
 
 Status DeviceFile::Preallocate(uint64_t size, const std::string& directory) {
-  if (::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) == 0) {
+  // An io_uring that was closed on this thread may interrupt it (seen on Linux 6.1).
+  if (TEMP_FAILURE_RETRY(::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size))) == 0) {
     size_ = std::max(size_, size);
     return {};
   }

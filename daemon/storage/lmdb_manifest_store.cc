@@ -112,7 +112,8 @@ Status LmdbManifestStore::OpenEnvironment() {
   if (error == 0) error = mdb_env_open(handle, options_.path.c_str(), MDB_NOSUBDIR | MDB_NOTLS, 0600);
   if (error != 0) return FailIndex(error, "opening the index " + options_.path);
   // Only now: LMDB takes an empty file for a new environment, one of zeros for a damaged one.
-  if (::fallocate(file_.get(), 0, 0, static_cast<off_t>(map_size)) != 0) {
+  // Again where the end of an io_uring, which was only tried, interrupts it (seen on Linux 6.1).
+  if (TEMP_FAILURE_RETRY(::fallocate(file_.get(), 0, 0, static_cast<off_t>(map_size))) != 0) {
     return FailErrno(errno, fmt::format("allocating {} bytes for the index {}", map_size, options_.path));
   }
   auto transaction = IndexTransaction::Begin(handle, 0);

@@ -1,19 +1,22 @@
 # shellcheck shell=bash
-# kernel: the tests of passed descriptors on Debian's 6.1 kernel, which queues descriptors that newer kernels refuse.
+# kernel: the tests of passed descriptors and of I/O on Debian's 6.1 kernel, which queues descriptors that newer kernels
+# refuse, and lets go of a window's pages on a thread of its own.
 
 help_kernel() {
   cat <<'TEXT'
 usage: tools/dev kernel
 
 Boots Debian's stable kernel in qemu, without KVM and without installing anything, and runs the tests of hostile
-descriptors on all three sockets there (FUSE file, lingering TCP socket, full pipe, io_uring). Needs the Debian archive,
-600 MB of disk below build/kernel and three minutes. The test of SO_PASSRIGHTS is skipped there by name.
+descriptors on all three sockets there (FUSE file, lingering TCP socket, full pipe, io_uring), and those of io_uring and
+of the threads of devices. Needs the Debian archive, 600 MB of disk below build/kernel and three minutes. The test of
+SO_PASSRIGHTS is skipped there by name.
 TEXT
 }
 
 dev_kernel() {
-  local work=build/kernel tests=(build/release/tests/unit/{session/session_socket_test,control/control_test})
-  dev_build release session_socket_test control_test
+  local work=build/kernel
+  local tests=(build/release/tests/unit/{session/session_socket_test,control/control_test,storage/storage_io_test})
+  dev_build release session_socket_test control_test storage_io_test
   [[ -d $work/unpacked/boot ]] || kernel_fetch "$work"
   kernel_initramfs "$work" "${tests[@]}"
   run env LD_LIBRARY_PATH="$work/unpacked/usr/lib/x86_64-linux-gnu" timeout 300 \
@@ -56,12 +59,15 @@ kernel_initramfs() {
 /bin/busybox mount -t sysfs none /sys
 /bin/busybox mount -t devtmpfs none /dev
 /bin/busybox mount -t tmpfs none /tmp
+export TMPDIR=/tmp
 /bin/busybox ip link set lo up
 /bin/busybox insmod /fuse.ko
 /bin/busybox uname -r
 status=0
+descriptors='*PassedDescriptors*:RefusedDescriptors*:*ControlDescriptors*'
+io='*DeviceIo*:UringIo*:IoThreads*'
 for test in /tests/*; do
-  $test --gtest_color=no --gtest_filter='*PassedDescriptors*:RefusedDescriptors*:*ControlDescriptors*' || status=1
+  $test --gtest_color=no --gtest_filter="$descriptors:$io" || status=1
 done
 echo "status=$status"
 /bin/busybox poweroff -f
