@@ -27,6 +27,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr uint64_t kTensorBytes = 64 << 10;
 constexpr auto kPause = std::chrono::milliseconds(5);  // Long enough that daemon and core have gone to sleep.
+constexpr uint64_t kHitsGuarantee = 32 << 20;          // Its tensors stay in RAM.
+constexpr auto kHitPause = std::chrono::microseconds(100);
 constexpr size_t kBatch = 512;
 
 double Microseconds(Clock::time_point start) { return SecondsSince(start) * 1e6; }
@@ -207,6 +209,24 @@ void LeaseLatencyIdle(const PartOptions& options) {
   FreeTensors(client, 1, 1);
   PrintFigure("futex_round_trip_idle", "us", bare);
   PrintFigure("acquire_release_idle", "us", latency);
+}
+
+void LeaseShell(const PartOptions& options) {
+  const BenchClient client(options.socket, options.spin, "hits", kHitsGuarantee);
+  MakeTensors(client, 1, 64, kTensorBytes);
+  fmt::print("{{\"ready\": true}}\n");
+  std::fflush(stdout);
+  for (std::string line; std::getline(std::cin, line);) {
+    Samples latency;
+    for (uint32_t i = 0; i < options.count; ++i) {
+      const auto start = Clock::now();
+      AcquireRelease(client, 1 + i % 64);
+      latency.Add(Microseconds(start));
+      std::this_thread::sleep_for(kHitPause);
+    }
+    fmt::print("{{\"{}\": {:.6g}}}\n", line, latency.Quantile(0.99));
+    std::fflush(stdout);
+  }
 }
 
 void Crowd(const PartOptions& options) {

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
       {"lease-busy", tier::bench::LeaseLatency},
       {"lease-idle", tier::bench::LeaseLatencyIdle},
       {"crowd", tier::bench::Crowd},
+      {"lease-shell", tier::bench::LeaseShell},
       {"lease-rate", tier::bench::LeaseRate},
       {"many", tier::bench::ManyTensors},
       {"ssd", tier::bench::SsdShell},

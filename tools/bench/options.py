@@ -9,7 +9,20 @@ import argparse
 import pathlib
 
 # In the order in which they are measured.
-PART_NAMES = ("ram", "fused", "leases", "crowd", "ssd", "ahead", "idle", "tensors", "reclaim", "contention", "demo")
+PART_NAMES = (
+    "ram",
+    "fused",
+    "leases",
+    "crowd",
+    "ssd",
+    "hits",
+    "ahead",
+    "idle",
+    "tensors",
+    "reclaim",
+    "contention",
+    "demo",
+)
 
 
 def parse() -> argparse.Namespace:

@@ -26,7 +26,8 @@ void LeaseLatency(const PartOptions& options);  // acquire(read) + release, one 
 void LeaseLatencyIdle(
     const PartOptions& options);         // The same after a pause, beside a bare futex round trip after the same pause.
 void Crowd(const PartOptions& options);  // `count` sessions in `jobs` jobs that do nothing, until a line on stdin.
-void LeaseRate(const PartOptions& options);  // Batched acquire + release, batched create + seal.
+void LeaseShell(const PartOptions& options);  // Reads "hits" lines, answers each with the p99 of `count` leases, µs.
+void LeaseRate(const PartOptions& options);   // Batched acquire + release, batched create + seal.
 void ManyTensors(
     const PartOptions& options);  // Creates `count` one-page tensors, flushes, then waits for a line on stdin.
 void SsdShell(const PartOptions& options);       // Reads "write", "read", "free" lines, answers each with GB/s.

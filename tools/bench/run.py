@@ -23,6 +23,7 @@ import beside
 import footprint
 import reclaim
 from contention import contention
+from hits import hits
 from look_ahead import look_ahead
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
 from options import PART_NAMES, parse
@@ -196,6 +197,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             leases,
             leases_in_a_crowd,
             swaps_through_ssd,
+            hits,
             look_ahead,
             idle_daemon,
             many_tensors,
