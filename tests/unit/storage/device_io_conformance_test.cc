@@ -37,6 +37,18 @@ struct Backend {
   bool waits;
 };
 
+// Waits until windows that were removed have been given up, and tells which. Completions meanwhile are appended.
+std::vector<WindowIndex> AwaitRemoved(DeviceIo& io, std::vector<IoCompletion>* completions) {
+  std::vector<WindowIndex> removed;
+  io.TakeRemoved(&removed);
+  while (removed.empty()) {
+    io.Wait();
+    io.Poll(completions);
+    io.TakeRemoved(&removed);
+  }
+  return removed;
+}
+
 // With direct I/O where the file system has it; a tmpfs before Linux 6.6 has not.
 proto::FileDescriptor MakeFile(const ScratchDirectory& directory) {
   const std::string path = directory.File("device");
@@ -83,15 +95,8 @@ class DeviceIoConformance : public ::testing::TestWithParam<Backend> {
   // Removes the window and waits until its memory has been given up.
   void Remove(WindowIndex window) {
     io_->RemoveWindow(window);
-    std::vector<WindowIndex> removed;
     std::vector<IoCompletion> completions;
-    io_->TakeRemoved(&removed);
-    while (removed.empty()) {
-      io_->Wait();
-      io_->Poll(&completions);
-      io_->TakeRemoved(&removed);
-    }
-    EXPECT_EQ(removed, std::vector{window});
+    EXPECT_EQ(AwaitRemoved(*io_, &completions), std::vector{window});
     EXPECT_TRUE(completions.empty());
   }
 
@@ -208,16 +213,9 @@ TEST_P(DeviceIoConformance, GivesUpAWindowWhileOthersWork) {
   io_->AddWindow(kOtherWindow, other.data(), other.size());
   for (uint64_t i = 0; i < kInflightMax; ++i) io_->Start(Request(Direction::kRead, i, i * kMiB, kMiB));
   io_->RemoveWindow(kOtherWindow);
-  std::vector<WindowIndex> removed;
   EXPECT_EQ(Complete(kInflightMax).size(), kInflightMax);
-  io_->TakeRemoved(&removed);
   std::vector<IoCompletion> completions;
-  while (removed.empty()) {
-    io_->Wait();
-    io_->Poll(&completions);
-    io_->TakeRemoved(&removed);
-  }
-  EXPECT_EQ(removed, std::vector{kOtherWindow});
+  EXPECT_EQ(AwaitRemoved(*io_, &completions), std::vector{kOtherWindow});
 }
 
 TEST_P(DeviceIoConformance, ReportsItsLimitAndWhetherAWindowIsRegistered) {
@@ -319,13 +317,8 @@ TEST_F(UringIoTest, TriesARefusedWindowAgainWhenAnotherHasGone) {
   ASSERT_FALSE(uring_->registered(kOtherWindow));
   reserved.Allow();
   uring_->RemoveWindow(kWindow);
-  std::vector<WindowIndex> removed;
   std::vector<IoCompletion> completions;
-  while (removed.empty()) {
-    uring_->Wait();
-    uring_->Poll(&completions);
-    uring_->TakeRemoved(&removed);
-  }
+  (void)AwaitRemoved(*uring_, &completions);
   EXPECT_TRUE(uring_->registered(kOtherWindow)) << uring_->unpinned_reason();
   EXPECT_EQ(uring_->unpinned_reason(), "");
 }
@@ -349,13 +342,8 @@ TEST_F(UringIoTest, TriesARefusedWindowAgainForAWhile) {
   if (!uring_->registered(kWindow)) GTEST_SKIP() << "needs registered buffers: " << uring_->unpinned_reason();
   uring_->AddWindow(kOtherWindow, reserved.data(), kMiB);
   uring_->RemoveWindow(kWindow);
-  std::vector<WindowIndex> removed;
   std::vector<IoCompletion> completions;
-  while (removed.empty()) {
-    uring_->Wait();
-    uring_->Poll(&completions);
-    uring_->TakeRemoved(&removed);
-  }
+  (void)AwaitRemoved(*uring_, &completions);
   ASSERT_FALSE(uring_->registered(kOtherWindow));
   reserved.Allow();
   while (!uring_->registered(kOtherWindow)) {
