@@ -421,12 +421,15 @@ bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_page
   return job.pool.TryAllocate(blocks, tail_pages, &tables.scratch.runs);
 }
 
+bool OwnRoomComes(const JobState& job) {
+  if (job.frees.any() || job.windows.makes_any()) return true;
+  if (job.transfers.writing_pages() != 0 || job.transfers.reading_pages() != 0) return true;
+  return job.policy->count(EvictionOrder::kDirty) != 0 && job.failures.in_a_row() < kWriteFailuresBeforeRefusal;
+}
+
 bool RoomMayCome(const Tables& tables, const JobState& job) {
-  if (job.frees.any()) return true;
-  if (job.windows.makes_any() || job.transfers.writing_pages() != 0 || job.transfers.reading_pages() != 0) return true;
+  if (OwnRoomComes(job)) return true;
   if (job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kKept) != 0) return true;
-  if (job.policy->count(EvictionOrder::kDirty) != 0 && job.failures.in_a_row() < kWriteFailuresBeforeRefusal)
-    return true;
   // The arena is full, or the host short: others may give some back.
   return MayHoldMore(tables, job, WindowKind::kSlot, tables.waits.shortage_pages(job) * kPageSize);
 }

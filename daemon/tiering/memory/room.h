@@ -43,6 +43,8 @@ base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, MayEvict ma
 // Takes several whole blocks and a tail at once, as one run where there is one. Evicts nothing.
 bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_pages);
 
+// The job's own operations make room: writes, reads, frees or windows under way, or writes still to be begun.
+bool OwnRoomComes(const JobState& job);
 // An operation under way may free room for this job without any action of a client.
 bool RoomMayCome(const Tables& tables, const JobState& job);
 // Only this session of its job has leases.

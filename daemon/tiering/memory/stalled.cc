@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/memory/window_ownership.h"
 
 namespace tier::tiering {
@@ -20,8 +21,10 @@ uint64_t ShortIn(const Tables& tables, const JobState& job) {
   return job.record.closing || tables.waits.shortage_pages(job) == 0 ? 0 : tables.waits.shortage_waiter(job);
 }
 
-// The job could not serve the request with all that it is promised.
+// The job cannot serve the request with all that it is promised, and makes no room of its own: one that borrowed memory
+// and waits for its writes is beyond its promise too.
 bool ExceedsPromise(const Tables& tables, const JobState& job) {
+  if (OwnRoomComes(job)) return false;
   return tables.ledger.HeldBy(job.entitlement) + MissingBytes(tables, job) > tables.ledger.PromisedTo(job.entitlement);
 }
 

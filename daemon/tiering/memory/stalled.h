@@ -1,7 +1,8 @@
 // Stalled: requests that need more than their job is promised, while other jobs hold all memory. Engine thread only.
 //
 // Three jobs of an arena may each hold their promise, and each have a request that is larger than that: no job has a
-// surplus, so no memory comes back, and no request would be served before its deadline. Such requests are served one
+// surplus, so no memory comes back, and no request would be served before its deadline. (A job that makes room of its
+// own, by its writes for example, is not stalled, however much it holds.) Such requests are served one
 // after the other: the other jobs are asked for windows in which nothing is leased, also for their equal parts. An
 // explicit guarantee is not taken from: its job is asked only for what lies beyond, no request is served while a
 // guarantee is owed, and serving ends when one is. Jobs that are owed memory within equal parts go first for

@@ -262,6 +262,35 @@ TEST(HandOver, AGuaranteeIsNotDelayedByARequestThatIsServed) {
   }
 }
 
+// A job that borrowed memory and swaps out waits for its own writes: that is no reason to take from an equal part.
+TEST(HandOver, AJobThatWaitsForItsWritesTakesNothingFromAnEqualPart) {
+  World world(SmallWindows());
+  const JobId neighbour_job = world.OpenJob({.key = "1/neighbour", .uid = 1});
+  const JobId swapper_job = world.OpenJob({.key = "2/swapper", .uid = 2});
+  const SessionId neighbour = world.OpenSession(neighbour_job);
+  const SessionId swapper = world.OpenSession(swapper_job);
+  for (uint64_t tensor = 1; tensor <= 7; ++tensor) PutClean(world, neighbour, tensor);
+  const uint64_t before = world.Job(neighbour_job).held_bytes;
+  world.transfers.Hold();
+  uint64_t tensor = 1;
+  uint64_t asked = 0;
+  for (;; ++tensor) {
+    asked = world.Send(swapper, Op::kCreate, {{tensor, 0, 0, kPiece}});
+    world.TurnsReturning(swapper, asked, 200, milliseconds(10));
+    const auto created = world.Answered(swapper, asked);
+    if (!created) break;
+    ASSERT_EQ(created->code, Code::kOk) << created->detail;
+    ASSERT_EQ(Do(world, swapper, Op::kRelease, {{0, 0, 0, World::LeaseOf(*created)}}).code, Code::kOk);
+  }
+  EXPECT_GT(tensor * kPiece, kArena / 2) << "it borrowed nothing";
+  EXPECT_EQ(world.Job(neighbour_job).held_bytes, before);
+  world.transfers.Release();
+  world.TurnsReturning(swapper, asked, 200, milliseconds(10));
+  ASSERT_TRUE(world.Answered(swapper, asked).has_value());
+  EXPECT_EQ(world.Answered(swapper, asked)->code, Code::kOk);
+  EXPECT_EQ(world.Job(neighbour_job).held_bytes, before);
+}
+
 TEST(HandOver, TheRefusalNamesWhoOwesWindows) {
   ThreeJobs jobs;
   const Status guaranteed = jobs.world.engine->SetJob(jobs.second_job, 20 * kMiB, std::nullopt);
