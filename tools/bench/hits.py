@@ -1,7 +1,8 @@
 """Leases of tensors in RAM while another job swaps through the SSD at full rate: whether a hit waits for a device.
 
-Their job has a guarantee, so they stay in RAM. On few processors a hit also waits for the processor that the swapping
-uses. So the row is a ratio to the same leases beside processes that do nothing but use as much processor time.
+They lie within their job's equal part, so they stay in RAM. On few processors a hit also waits for the processor that
+the swapping uses. So the row is a ratio to the same leases beside processes that do nothing but use as much processor
+time.
 
 Run as a program, this is one of those processes.
 """

@@ -27,7 +27,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr uint64_t kTensorBytes = 64 << 10;
 constexpr auto kPause = std::chrono::milliseconds(5);  // Long enough that daemon and core have gone to sleep.
-constexpr uint64_t kHitsGuarantee = 32 << 20;          // Its tensors stay in RAM.
 constexpr auto kHitPause = std::chrono::microseconds(100);
 constexpr size_t kBatch = 512;
 
@@ -212,7 +211,7 @@ void LeaseLatencyIdle(const PartOptions& options) {
 }
 
 void LeaseShell(const PartOptions& options) {
-  const BenchClient client(options.socket, options.spin, "hits", kHitsGuarantee);
+  const BenchClient client(options.socket, options.spin, "hits");
   MakeTensors(client, 1, 64, kTensorBytes);
   fmt::print("{{\"ready\": true}}\n");
   std::fflush(stdout);
