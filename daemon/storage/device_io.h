@@ -20,11 +20,12 @@ namespace tier::storage {
 inline constexpr uint32_t kIoDepthMax = 256;     // Requests on one device at a time …
 inline constexpr uint32_t kIoDepthDefault = 64;  // … unless ssd.queue_depth is configured.
 inline constexpr uint16_t kDevicesMax = 16;      // Devices of one daemon.
+inline constexpr WindowIndex kNoWindow{UINT32_MAX};
 
 struct IoRequest {
   uint64_t token = 0;  // Comes back in the completion. Below 2^32.
   Direction direction = Direction::kRead;
-  WindowIndex window{};         // Announced by AddWindow; `memory` lies in it.
+  WindowIndex window{};         // Announced by AddWindow; `memory` lies in it. kNoWindow: it lies in none.
   std::byte* memory = nullptr;  // Aligned as the device asks; `length` bytes.
   uint64_t offset = 0;          // Bytes from the start of the device.
   uint32_t length = 0;          // Bytes, > 0.

@@ -31,6 +31,7 @@ IoThread::IoThread(const TransferEngineOptions& options, IoThreadParts parts, ba
       transfers_(options.inflight_max),
       results_(options.inflight_max),
       removed_(options.windows_max),
+      probed_(1),
       wake_(std::move(parts.wake)),
       io_(std::move(parts.io)),
       engine_(std::make_unique<TransferEngine>(options, *io_, workers, *wake_)) {
@@ -38,6 +39,7 @@ IoThread::IoThread(const TransferEngineOptions& options, IoThreadParts parts, ba
   finished_.reserve(options.inflight_max);
   taken_commands_.reserve(2 * size_t{options.windows_max});
   given_up_.reserve(options.windows_max);
+  probe_ended_.reserve(1);
   PublishReason();
 }
 
@@ -65,6 +67,11 @@ void IoThread::Submit() {
   started_.clear();
 }
 
+void IoThread::Probe() {
+  probe_asked_.store(true, std::memory_order_release);
+  Wake(true);
+}
+
 // `told`: something was put into a queue that was empty.
 void IoThread::Wake(bool told) {
   if (told && sleeping_.exchange(false, std::memory_order_acq_rel)) wake_->Signal();
@@ -89,7 +96,7 @@ void IoThread::Run() {
     engine_->Poll(&finished_);
     const bool told = TellResults();
     if (TakeCommands() || told) continue;
-    if (stopping_.load(std::memory_order_acquire)) break;
+    if (stopping_.load(std::memory_order_acquire) && !engine_->probing()) break;
     Sleep();
   }
   engine_.reset();
@@ -113,18 +120,23 @@ bool IoThread::TakeCommands() {
     engine_->Submit();
     PublishTraffic();
   }
-  return !taken_transfers_.empty() || !taken_commands_.empty();
+  const bool probe = probe_asked_.exchange(false, std::memory_order_acquire);
+  if (probe) engine_->Probe(device_);
+  return probe || !taken_transfers_.empty() || !taken_commands_.empty();
 }
 
 bool IoThread::TellResults() {
   given_up_.clear();
   engine_->TakeRemoved(&given_up_);
   PublishReason();
-  if (finished_.empty() && given_up_.empty()) return false;
+  probe_ended_.clear();
+  engine_->TakeProbed(&probe_ended_);
+  if (finished_.empty() && given_up_.empty() && probe_ended_.empty()) return false;
   PublishTraffic();
   const bool results = results_.Push(finished_);
   const bool removed = removed_.Push(given_up_);
-  if (results || removed) signal_.Signal();
+  const bool probed = probed_.Push(probe_ended_);
+  if (results || removed || probed) signal_.Signal();
   return true;
 }
 
@@ -143,7 +155,7 @@ void IoThread::PublishReason() {
 
 void IoThread::Sleep() {
   sleeping_.exchange(true, std::memory_order_acq_rel);
-  if (transfers_.empty() && commands_.empty()) io_->Wait();
+  if (transfers_.empty() && commands_.empty() && !probe_asked_.load(std::memory_order_relaxed)) io_->Wait();
   sleeping_.exchange(false, std::memory_order_acq_rel);  // Not a plain store: Wake's exchanges are ordered by this one.
 }
 

@@ -30,11 +30,11 @@ struct IoThreadParts {
 
 class IoThread {
  public:
-  // `workers` and `signal` outlive it; `signal` is rung when Poll or TakeRemoved has something. NO_MEMORY: the system
-  // gives no thread.
+  // `workers` and `signal` outlive it; `signal` is rung when Poll, TakeRemoved or TakeProbed has something. NO_MEMORY:
+  // the system gives no thread.
   static Result<std::unique_ptr<IoThread>> Start(const TransferEngineOptions& options, IoThreadParts parts,
                                                  base::Workers& workers, const CompletionSignal& signal);
-  ~IoThread();  // REQUIRES: no transfer in flight.
+  ~IoThread();  // REQUIRES: no transfer in flight. Waits for the end of a probe.
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
 
@@ -45,6 +45,8 @@ class IoThread {
   void Start(const Transfer& transfer) { started_.push_back(transfer); }
   void Submit();
   void Poll(std::vector<TransferResult>* results) { results_.Take(results); }
+  void Probe();
+  void TakeProbed(std::vector<ProbeResult>* results) { probed_.Take(results); }
   DeviceTraffic traffic() const;  // Includes every transfer whose result was taken.
 
   bool pinned() const { return pinned_.load(std::memory_order_relaxed); }
@@ -79,6 +81,8 @@ class IoThread {
   HandoffQueue<Transfer> transfers_;
   HandoffQueue<TransferResult> results_;
   HandoffQueue<WindowIndex> removed_;
+  HandoffQueue<ProbeResult> probed_;
+  std::atomic<bool> probe_asked_{false};
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> stopping_{false};
   std::array<std::atomic<uint64_t>, std::tuple_size_v<TrafficWords>> traffic_{};
@@ -95,6 +99,7 @@ class IoThread {
   std::vector<Transfer> taken_transfers_;
   std::vector<TransferResult> finished_;
   std::vector<WindowIndex> given_up_;
+  std::vector<ProbeResult> probe_ended_;
 
   std::thread thread_;  // Last: it uses what stands above.
 };

@@ -61,6 +61,10 @@ void IoThreads::Poll(std::vector<TransferResult>* results) {
   inflight_ -= static_cast<uint32_t>(results->size() - before);
 }
 
+void IoThreads::TakeProbed(std::vector<ProbeResult>* results) {
+  for (const auto& thread : threads_) thread->TakeProbed(results);
+}
+
 DeviceTraffic IoThreads::traffic(uint16_t device) const { return At(device).traffic(); }
 
 const IoThread* IoThreads::unpinned() const {

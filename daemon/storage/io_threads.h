@@ -26,6 +26,8 @@ class IoThreads final : public TransferPort {
   void Start(const Transfer& transfer) override;
   void Submit() override;
   void Poll(std::vector<TransferResult>* results) override;
+  void Probe(uint16_t device) override { At(device).Probe(); }
+  void TakeProbed(std::vector<ProbeResult>* results) override;
   uint32_t inflight() const override { return inflight_; }
   uint32_t inflight_max() const override { return inflight_max_; }
   DeviceTraffic traffic(uint16_t device) const override;

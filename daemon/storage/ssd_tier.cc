@@ -165,7 +165,7 @@ Result<std::vector<IoThreadParts>> SsdTier::State::OpenRings(const SsdTierOption
   for (const DeviceFile& file : files) {
     auto wake = std::make_unique<CompletionSignal>();
     auto uring =
-        UringIo::Create({.inflight_max = options.io_depth, .windows_max = options.windows_max}, file.fd(), *wake);
+        UringIo::Create({.inflight_max = options.io_depth + 1, .windows_max = options.windows_max}, file.fd(), *wake);
     if (!uring) return std::unexpected(uring.error());
     all.push_back({.wake = std::move(wake), .io = std::move(*uring)});
   }
@@ -181,7 +181,7 @@ std::vector<IoThreadParts> SsdTier::State::OpenPools(const SsdTierOptions& optio
   for (const DeviceFile& file : files) {
     auto wake = std::make_unique<CompletionSignal>();
     auto pool = std::make_unique<ThreadPoolIo>(
-        ThreadPoolIoOptions{.inflight_max = options.io_depth, .threads = threads}, file.fd(), *wake);
+        ThreadPoolIoOptions{.inflight_max = options.io_depth + 1, .threads = threads}, file.fd(), *wake);
     all.push_back({.wake = std::move(wake), .io = std::move(pool)});
   }
   return all;

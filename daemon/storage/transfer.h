@@ -31,7 +31,7 @@ struct Transfer {
 
 enum class TransferOutcome : uint8_t {
   kDone,
-  kDeviceError,  // The device failed, after one retry: quarantine the extent. `error_number` says how.
+  kDeviceError,  // The device failed, after one retry. `error_number` says how.
   kNoSpace,      // ENOSPC/EDQUOT from the file system beneath.
   kCorrupt,      // Checksum mismatch on two reads: charged to the tensor.
   // The memory could not be touched, or its registration leads to pages that are no longer the window's (a client
@@ -45,6 +45,11 @@ struct TransferResult {
   uint32_t crc = 0;            // Of the content, when kDone (write) or as found (kCorrupt).
   int error_number = 0;        // errno, with kDeviceError and kNoSpace.
   uint64_t device_offset = 0;  // Bytes from the start of the device, for messages.
+};
+
+struct ProbeResult {
+  uint16_t device = 0;
+  int error_number = 0;  // 0: the device read what it was asked for.
 };
 
 struct DeviceTraffic {  // Since start. Words of one size, without padding (IoThread publishes them one by one).
@@ -75,8 +80,12 @@ class TransferPort {
   virtual void Submit() = 0;
   // Appends finished transfers; never blocks.
   virtual void Poll(std::vector<TransferResult>* results) = 0;
-  virtual uint32_t inflight() const = 0;      // Started and not yet polled.
-  virtual uint32_t inflight_max() const = 0;  // The engine starts no more than this.
+  // Asks whether the device answers at all: one page of it is read, at another place if the first cannot be. At once,
+  // however much is queued. REQUIRES: the device's last probe was taken.
+  virtual void Probe(uint16_t device) = 0;
+  virtual void TakeProbed(std::vector<ProbeResult>* results) = 0;  // Appends.
+  virtual uint32_t inflight() const = 0;                           // Started and not yet polled.
+  virtual uint32_t inflight_max() const = 0;                       // The engine starts no more than this.
   virtual DeviceTraffic traffic(uint16_t device) const = 0;
 };
 

@@ -44,20 +44,22 @@ TransferEngine::TransferEngine(const TransferEngineOptions& options, DeviceIo& i
              options.inflight_max);
   TIER_CHECK(options.merge_bytes_max >= kBlockSize && options.merge_bytes_max <= kMergeBytesMax, "merge up to {} bytes",
              options.merge_bytes_max);
-  TIER_CHECK(io.inflight_max() >= options.io_depth, "{} requests for a depth of {}", io.inflight_max(),
+  TIER_CHECK(io.inflight_max() > options.io_depth, "{} requests for a depth of {}", io.inflight_max(),
              options.io_depth);
   for (Member& member : members_) {
     member.next = free_members_;
     free_members_ = &member;
   }
   for (Request& request : requests_) free_requests_.PushBack(&request);
+  probe_.page.reset(static_cast<std::byte*>(std::aligned_alloc(kPageSize, kPageSize)));
+  TIER_CHECK(probe_.page != nullptr, "no page of {} bytes for the probe", kPageSize);
   io_completions_.reserve(io.inflight_max());
   results_.reserve(options.inflight_max);
   base::InstallFaultGuard();
 }
 
 TransferEngine::~TransferEngine() {
-  TIER_CHECK(inflight_ == 0, "{} transfers in flight", inflight_);
+  TIER_CHECK(inflight_ == 0 && !probe_.under_way, "{} transfers in flight", inflight_);
   // A worker may be between handing over the last request and returning: some instructions, no I/O.
   while (checksums_running_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
 }
@@ -161,9 +163,15 @@ void TransferEngine::Submit() {
 void TransferEngine::Poll(std::vector<TransferResult>* results) {
   io_completions_.clear();
   io_.Poll(&io_completions_);  // First: it may clear the signal that the workers ring.
-  if (inflight_ == 0) return;
+  if (inflight_ == 0 && io_completions_.empty()) return;
   if (checksummed_.load(std::memory_order_relaxed) != nullptr) TakeChecksummed();
-  for (const IoCompletion& completion : io_completions_) OnIoCompletion(completion);
+  for (const IoCompletion& completion : io_completions_) {
+    if (completion.token == requests_.size()) {
+      OnProbeCompletion(completion.result);
+    } else {
+      OnIoCompletion(completion);
+    }
+  }
   Dispatch();
   results->insert(results->end(), results_.begin(), results_.end());
   inflight_ -= static_cast<uint32_t>(results_.size());
@@ -330,6 +338,45 @@ void TransferEngine::EndDevicePart(Request* request, int error) {
   } else if (request->direction == Direction::kRead || request->checksummed) {
     Settle(request);
   }
+}
+
+// ---- the probe. Its token is the one after the last request's.
+
+void TransferEngine::Probe(uint16_t device) {
+  TIER_CHECK(device == options_.device && !probe_.under_way && !probe_.result, "a probe of device {} on {}", device,
+             options_.device);
+  probe_.under_way = true;
+  probe_.second_place = false;
+  StartProbe();
+}
+
+void TransferEngine::StartProbe() {
+  const uint64_t middle = options_.place.capacity_bytes / 2 / kPageSize * kPageSize;
+  io_.Start({.token = requests_.size(),
+             .direction = Direction::kRead,
+             .window = kNoWindow,
+             .memory = probe_.page.get(),
+             .offset = probe_.second_place ? options_.place.data_offset + middle : 0,
+             .length = static_cast<uint32_t>(kPageSize),
+             .unregistered = true});
+  io_.Submit();
+}
+
+void TransferEngine::OnProbeCompletion(int32_t result) {
+  if (result == static_cast<int32_t>(kPageSize) || probe_.second_place) {
+    const int error = result < 0 ? -result : result < static_cast<int32_t>(kPageSize) ? EIO : 0;
+    probe_.under_way = false;
+    probe_.result = ProbeResult{.device = options_.device, .error_number = error};
+    return;
+  }
+  probe_.second_place = true;  // The first may be a bad place.
+  StartProbe();
+}
+
+void TransferEngine::TakeProbed(std::vector<ProbeResult>* results) {
+  if (!probe_.result) return;
+  results->push_back(*probe_.result);
+  probe_.result.reset();
 }
 
 // ---- results

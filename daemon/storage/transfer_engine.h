@@ -25,6 +25,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "daemon/base/workers.h"
@@ -67,10 +70,10 @@ struct TransferEngineOptions {
 
 class TransferEngine final : public TransferPort {
  public:
-  // All three outlive it. REQUIRES: io.inflight_max() >= io_depth.
+  // All three outlive it. REQUIRES: io.inflight_max() > io_depth: one place is for the probe.
   TransferEngine(const TransferEngineOptions& options, DeviceIo& io, base::Workers& workers,
                  const CompletionSignal& signal);
-  ~TransferEngine() override;  // REQUIRES: nothing in flight.
+  ~TransferEngine() override;  // REQUIRES: nothing in flight, no probe either.
 
   void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
   void RemoveWindow(WindowIndex window) override;
@@ -78,6 +81,9 @@ class TransferEngine final : public TransferPort {
   void Start(const Transfer& transfer) override;
   void Submit() override;
   void Poll(std::vector<TransferResult>* results) override;
+  void Probe(uint16_t device) override;
+  void TakeProbed(std::vector<ProbeResult>* results) override;
+  bool probing() const { return probe_.under_way; }
   uint32_t inflight() const override { return inflight_; }
   uint32_t inflight_max() const override { return options_.inflight_max; }
   DeviceTraffic traffic(uint16_t device) const override;
@@ -115,6 +121,15 @@ class TransferEngine final : public TransferPort {
     uint64_t size = 0;
     uint32_t inflight = 0;
   };
+  struct PageFree {
+    void operator()(std::byte* page) const { std::free(page); }
+  };
+  struct ProbeState {
+    std::unique_ptr<std::byte, PageFree> page;
+    bool under_way = false;
+    bool second_place = false;
+    std::optional<ProbeResult> result;
+  };
   void CheckTransfer(const Transfer& transfer) const;
   bool CanMerge(const Request& request, const Transfer& transfer) const;
   Request* NewRequest(Member* member);
@@ -131,6 +146,8 @@ class TransferEngine final : public TransferPort {
   Request* TakeNext();
   uint64_t& InflightBytes(Direction direction) { return direction == Direction::kRead ? read_bytes_ : write_bytes_; }
   void Dispatch();
+  void StartProbe();
+  void OnProbeCompletion(int32_t result);
   void OnIoCompletion(const IoCompletion& completion);
   void OnIoError(Request* request, int error);
   void EndDevicePart(Request* request, int error);
@@ -154,6 +171,7 @@ class TransferEngine final : public TransferPort {
   uint64_t read_bytes_ = 0;         // … and what they are to move.
   uint64_t write_bytes_ = 0;
   DeviceTraffic traffic_;
+  ProbeState probe_;
   std::vector<IoCompletion> io_completions_;
   std::vector<TransferResult> results_;  // Finished, not yet polled.
   uint32_t inflight_ = 0;

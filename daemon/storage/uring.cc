@@ -75,7 +75,9 @@ UringIo::UringIo(const UringOptions& options, const CompletionSignal& signal, st
 
 Result<std::unique_ptr<UringIo>> UringIo::Create(const UringOptions& options, int device,
                                                  const CompletionSignal& signal) {
-  TIER_CHECK(options.inflight_max != 0 && options.inflight_max <= kIoDepthMax, "{} in flight", options.inflight_max);
+  // One more than the depth: for the probe.
+  TIER_CHECK(options.inflight_max != 0 && options.inflight_max <= kIoDepthMax + 1, "{} in flight",
+             options.inflight_max);
   TIER_CHECK(options.windows_max != 0 && options.windows_max <= kWindowsMax, "{} windows", options.windows_max);
   auto ring = std::make_unique<io_uring>();
   // Two places more than requests: for the signal and the timeout.
@@ -196,19 +198,24 @@ void UringIo::TakeRemoved(std::vector<WindowIndex>* windows) {
   removed_.clear();
 }
 
-void UringIo::Start(const IoRequest& request) {
-  TIER_CHECK(inflight_ < options_.inflight_max, "{} in flight", inflight_);
-  TIER_CHECK(request.length != 0 && request.token < kRetryToken, "{} bytes, token {}", request.length, request.token);
+bool UringIo::InRegisteredWindow(const IoRequest& request) const {
+  if (request.window == kNoWindow) return false;
   TIER_CHECK(Value(request.window) < windows_.size(), "window {} of {}", Value(request.window), windows_.size());
   const Window& window = windows_[Value(request.window)];
   TIER_CHECK(window.address != nullptr && request.memory >= window.address &&
                  request.memory + request.length <= window.address + window.size,
              "{} bytes outside window {}", request.length, Value(request.window));
+  return window.registration == Registration::kDone;
+}
+
+void UringIo::Start(const IoRequest& request) {
+  TIER_CHECK(inflight_ < options_.inflight_max, "{} in flight", inflight_);
+  TIER_CHECK(request.length != 0 && request.token < kRetryToken, "{} bytes, token {}", request.length, request.token);
+  const bool fixed = !request.unregistered && InRegisteredWindow(request);
   EnsureEnabled();
   io_uring_sqe* sqe = io_uring_get_sqe(ring_.get());
   TIER_CHECK(sqe != nullptr, "submission queue of {} is full", options_.inflight_max);
   const int buffer = static_cast<int>(Value(request.window));
-  const bool fixed = window.registration == Registration::kDone && !request.unregistered;
   if (request.direction == Direction::kRead) {
     if (fixed) {
       io_uring_prep_read_fixed(sqe, kDeviceFile, request.memory, request.length, request.offset, buffer);

@@ -61,6 +61,7 @@ class UringIo final : public DeviceIo {
   };
   UringIo(const UringOptions& options, const CompletionSignal& signal, std::unique_ptr<io_uring> ring);
   Status SetUp(int device);
+  bool InRegisteredWindow(const IoRequest& request) const;
   void EnsureEnabled();
   void Register(WindowIndex window);
   void RetryRefused();

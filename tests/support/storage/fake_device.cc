@@ -36,8 +36,9 @@ void FakeDevice::Start(const IoRequest& request) {
              "{} bytes at {}", request.length, request.offset);
   TIER_CHECK(reinterpret_cast<uintptr_t>(request.memory) % kPageSize == 0, "unaligned memory");
   const auto window = windows_.find(Value(request.window));
-  TIER_CHECK(window != windows_.end() && request.memory >= window->second.first &&
-                 request.memory + request.length <= window->second.first + window->second.second,
+  const bool own = request.window == kNoWindow && request.unregistered;
+  TIER_CHECK(own || (window != windows_.end() && request.memory >= window->second.first &&
+                     request.memory + request.length <= window->second.first + window->second.second),
              "memory outside window {}", Value(request.window));
   started_.push_back(request);
 }

@@ -69,7 +69,8 @@ FakeTransferPort::FakeTransferPort(FakeTransferOptions options, std::shared_ptr<
     : options_(options),
       disk_(disk ? std::move(disk) : std::make_shared<MemoryDisk>()),
       random_(options.seed),
-      traffic_(options.device_count) {
+      traffic_(options.device_count),
+      devices_(options.device_count) {
   SetDelay(options.delay_turns_min, options.delay_turns_max);
 }
 
@@ -175,10 +176,9 @@ void FakeTransferPort::Submit() {
 
 void FakeTransferPort::Poll(std::vector<TransferResult>* results) {
   const uint64_t now = turn_++;
-  if (held_) return;
   std::vector<Flight> due;
   std::erase_if(submitted_, [&](const Flight& flight) {
-    if (flight.due_turn > now) return false;
+    if (flight.due_turn > now || Hangs(flight.transfer.extent.device)) return false;
     due.push_back(flight);
     return true;
   });
@@ -188,9 +188,28 @@ void FakeTransferPort::Poll(std::vector<TransferResult>* results) {
   for (const Flight& flight : due) results->push_back(Complete(flight));
 }
 
+void FakeTransferPort::Probe(uint16_t device) {
+  TIER_CHECK(std::ranges::count(probing_, device) == 0, "device {} is probed already", device);
+  probing_.push_back(device);
+  ++probes_;
+}
+
+void FakeTransferPort::TakeProbed(std::vector<ProbeResult>* results) {
+  std::erase_if(probing_, [&](uint16_t device) {
+    if (Hangs(device)) return false;
+    results->push_back({.device = device, .error_number = devices_.at(device).error});
+    return true;
+  });
+}
+
 std::optional<FakeFault> FakeTransferPort::TakeFault(const Transfer& transfer) {
   if (windows_.at(Value(transfer.window)).punched) {
     return FakeFault{transfer.direction, TransferOutcome::kWindowFault, EFAULT};
+  }
+  const DeviceFault& device = devices_[transfer.extent.device];
+  const bool write = transfer.direction == Direction::kWrite;
+  if (const int error = write && device.write_error != 0 ? device.write_error : device.error; error != 0) {
+    return FakeFault{transfer.direction, TransferOutcome::kDeviceError, error};
   }
   for (const BadExtent& bad : bad_extents_) {
     if (ExtentsMeet(bad.extent, transfer.extent)) return FakeFault{transfer.direction, bad.outcome, EIO};
@@ -272,6 +291,7 @@ void FakeTransferPort::Crash() {
   submitted_.clear();
   windows_.clear();
   removals_.clear();
+  probing_.clear();
   for (DeviceTraffic& traffic : traffic_) traffic.inflight = 0;
 }
 

@@ -67,6 +67,8 @@ class FakeTransferPort final : public TransferPort {
   void Start(const Transfer& transfer) override;
   void Submit() override;
   void Poll(std::vector<TransferResult>* results) override;
+  void Probe(uint16_t device) override;
+  void TakeProbed(std::vector<ProbeResult>* results) override;
   uint32_t inflight() const override { return static_cast<uint32_t>(started_.size() + submitted_.size()); }
   uint32_t inflight_max() const override { return options_.inflight_max; }
   DeviceTraffic traffic(uint16_t device) const override { return traffic_.at(device); }
@@ -81,7 +83,13 @@ class FakeTransferPort final : public TransferPort {
   void SetFaultRate(FakeFault fault, uint32_t per_million);  // Each completion of that direction, by the seed. 0: off.
   void FailExtent(Extent extent, TransferOutcome outcome);   // Whatever touches these pages, until they are healed.
   void HealExtents() { bad_extents_.clear(); }
-  void PunchWindow(WindowIndex window);  // Everything on it ends in kWindowFault until it is removed.
+  // Everything on the device, probes too, ends in this error, or in none at all, until it is healed.
+  void FailDevice(uint16_t device, int error_number) { devices_.at(device) = {.error = error_number}; }
+  void FailWritesOf(uint16_t device, int error_number) { devices_.at(device) = {.write_error = error_number}; }
+  void HangDevice(uint16_t device) { devices_.at(device) = {.hangs = true}; }
+  void HealDevice(uint16_t device) { devices_.at(device) = {}; }
+  uint64_t probes() const { return probes_; }  // That were asked for.
+  void PunchWindow(WindowIndex window);        // Everything on it ends in kWindowFault until it is removed.
   // The daemon dies: nothing is polled any more; each write in flight lands whole, in part or not at all, by the seed.
   void Crash();
 
@@ -101,6 +109,7 @@ class FakeTransferPort final : public TransferPort {
   const std::shared_ptr<MemoryDisk>& shared_disk() const { return disk_; }
   uint64_t memory_changes() const { return memory_changes_; }  // Writes whose memory changed while in flight.
   uint64_t turn() const { return turn_; }
+  bool probing() const { return !probing_.empty(); }
   bool removing() const { return !removals_.empty(); }  // Some windows have not been given up yet.
 
  private:
@@ -123,6 +132,12 @@ class FakeTransferPort final : public TransferPort {
     Extent extent;
     TransferOutcome outcome;
   };
+  struct DeviceFault {
+    int error = 0;
+    int write_error = 0;
+    bool hangs = false;
+  };
+  bool Hangs(uint16_t device) const { return held_ || devices_[device].hangs; }
   void CheckStart(const Transfer& transfer) const;
   std::optional<FakeFault> TakeFault(const Transfer& transfer);
   TransferResult Complete(const Flight& flight);
@@ -142,6 +157,9 @@ class FakeTransferPort final : public TransferPort {
   std::deque<FakeFault> scripted_;
   std::vector<std::pair<FakeFault, uint32_t>> rates_;
   std::vector<BadExtent> bad_extents_;
+  std::vector<DeviceFault> devices_;
+  std::vector<uint16_t> probing_;
+  uint64_t probes_ = 0;
   bool held_ = false;
   uint64_t turn_ = 0;
   uint64_t sequence_ = 0;

@@ -23,6 +23,8 @@ class InstantTransfers final : public storage::TransferPort {
     for (const uint64_t cookie : started_) results->push_back({.cookie = cookie});
     started_.clear();
   }
+  void Probe(uint16_t) override {}
+  void TakeProbed(std::vector<storage::ProbeResult>*) override {}
   uint32_t inflight() const override { return static_cast<uint32_t>(started_.size()); }
   uint32_t inflight_max() const override { return 1024; }
   storage::DeviceTraffic traffic(uint16_t) const override { return {}; }

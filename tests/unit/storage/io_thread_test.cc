@@ -71,7 +71,7 @@ class MemoryIo final : public DeviceIo {
   void Wait() override {
     if (started_.empty() || script_.holds.load()) signal_.Wait();
   }
-  uint32_t inflight_max() const override { return kIoDepthDefault; }
+  uint32_t inflight_max() const override { return kIoDepthDefault + 1; }
 
  private:
   const CompletionSignal& signal_;
@@ -323,6 +323,30 @@ TEST(HandoffQueueDeathTest, AbortsWhenThereIsNoRoom) {
   HandoffQueue<int> queue(2);
   const int items[] = {1, 2, 3};
   EXPECT_DEATH((void)queue.Push(items), "2 of 3 items");
+}
+
+TEST_F(IoThreadsTest, AProbeOfOneDeviceComesBackWhileAnotherHoldsItsOwn) {
+  Open(2);
+  scripts_[0].holds = true;
+  port_->Probe(0);
+  port_->Probe(1);
+  std::vector<ProbeResult> probed;
+  while (probed.empty()) {
+    ASSERT_TRUE(testing::WaitReadable(signal_.fd(), kWaitMs));
+    signal_.Clear();
+    port_->TakeProbed(&probed);
+  }
+  ASSERT_EQ(probed.size(), 1u);
+  EXPECT_EQ(probed[0].device, 1);
+  EXPECT_EQ(probed[0].error_number, 0);
+  scripts_[0].holds = false;
+  Ring(0);
+  while (probed.size() < 2) {
+    ASSERT_TRUE(testing::WaitReadable(signal_.fd(), kWaitMs));
+    signal_.Clear();
+    port_->TakeProbed(&probed);
+  }
+  EXPECT_EQ(probed[1].device, 0);
 }
 
 }  // namespace

@@ -29,6 +29,18 @@ constexpr uint64_t kCapacity = 8 * kBlockSize;
 constexpr uint64_t kWindowSize = 5 * kBlockSize;
 constexpr int kWaitMs = 30'000;
 
+// The end of the probe that is under way.
+ProbeResult ProbedBy(TransferEngine& engine) {
+  std::vector<TransferResult> none;
+  std::vector<ProbeResult> probed;
+  for (int polls = 0; polls < 3 && probed.empty(); ++polls) {
+    engine.Poll(&none);
+    engine.TakeProbed(&probed);
+  }
+  EXPECT_EQ(probed.size(), 1u);
+  return probed.empty() ? ProbeResult{.error_number = -1} : probed[0];
+}
+
 class TransferEngineTest : public ::testing::TestWithParam<bool> {
  protected:
   TransferEngineTest() { Rebuild({}); }
@@ -99,6 +111,36 @@ class TransferEngineTest : public ::testing::TestWithParam<bool> {
   std::map<uint64_t, uint32_t> crcs_;
   std::unique_ptr<TransferEngine> engine_;
 };
+
+TEST_P(TransferEngineTest, AProbeReadsAPageAndAnotherWhereThatFails) {
+  engine_->Probe(0);
+  EXPECT_TRUE(engine_->probing());
+  EXPECT_EQ(ProbedBy(*engine_).error_number, 0);
+  EXPECT_FALSE(engine_->probing());
+  device_.Inject({.direction = Direction::kRead, .error = EIO, .covering_offset = 0});
+  engine_->Probe(0);
+  EXPECT_EQ(ProbedBy(*engine_).error_number, 0) << "one bad place is not a bad device";
+  EXPECT_EQ(device_.history().back().offset, kDataOffset + kCapacity / 2);
+  device_.Inject({.direction = Direction::kRead, .error = ENODEV}, 2);
+  engine_->Probe(0);
+  EXPECT_EQ(ProbedBy(*engine_).error_number, ENODEV);
+  device_.Inject({.direction = Direction::kRead, .short_bytes = 0}, 2);
+  engine_->Probe(0);
+  EXPECT_EQ(ProbedBy(*engine_).error_number, EIO) << "a device cut short";
+}
+
+TEST_P(TransferEngineTest, AProbeDoesNotWaitForTheQueue) {
+  Rebuild({.io_depth = 1});
+  device_.Hold();
+  for (uint64_t page : {0, 600}) engine_->Start(Make(Direction::kWrite, page));
+  engine_->Submit();
+  engine_->Probe(0);
+  EXPECT_EQ(device_.history().back().length, kPageSize);
+  EXPECT_EQ(device_.history().back().direction, Direction::kRead);
+  device_.Release();
+  EXPECT_EQ(Finish().size(), 2u);
+  EXPECT_EQ(ProbedBy(*engine_).error_number, 0);
+}
 
 INSTANTIATE_TEST_SUITE_P(Checksums, TransferEngineTest, ::testing::Bool(),
                          [](const auto& param_info) { return param_info.param ? "InPlace" : "OnWorkers"; });
