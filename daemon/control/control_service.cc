@@ -108,7 +108,8 @@ grpc::Status ControlService::DrainDevice(grpc::ServerContext* context, const v1:
   if (request->device() > UINT16_MAX) {
     return ToStatus(Error{Code::kNotFound, "no device " + std::to_string(request->device())}, context);
   }
-  return StatusOf(api_.DrainDevice(CallerOf(*context), static_cast<uint16_t>(request->device())), context);
+  return StatusOf(api_.DrainDevice(CallerOf(*context), static_cast<uint16_t>(request->device()), !request->undo()),
+                  context);
 }
 
 grpc::ServerWriteReactor<v1::Event>* ControlService::Watch(grpc::CallbackServerContext* context,

@@ -121,18 +121,21 @@ void ToMessage(const session::DeviceDescription& device, v1::Device* message) {
   message->set_path(device.path);
   message->set_uuid(device.uuid);
   message->set_block_device(device.block_device);
-  message->set_draining(device.draining);
-  message->set_capacity_bytes(device.space.capacity);
-  message->set_free_bytes(device.space.free);
-  message->set_live_bytes(device.space.live);
-  message->set_pending_bytes(device.space.pending);
-  message->set_quarantined_bytes(device.space.quarantined);
-  message->set_read_bytes_total(device.traffic.read_bytes);
-  message->set_written_bytes_total(device.traffic.written_bytes);
-  message->set_errors_total(device.traffic.errors);
-  message->set_inflight_count(static_cast<uint32_t>(device.traffic.inflight));
-  message->set_corrupt_total(device.traffic.corrupt);
-  message->set_window_faults_total(device.traffic.window_faults);
+  message->set_draining(device.now.draining);
+  message->set_capacity_bytes(device.now.space.capacity);
+  message->set_free_bytes(device.now.space.free);
+  message->set_live_bytes(device.now.space.live);
+  message->set_pending_bytes(device.now.space.pending);
+  message->set_quarantined_bytes(device.now.space.quarantined);
+  message->set_read_bytes_total(device.now.traffic.read_bytes);
+  message->set_written_bytes_total(device.now.traffic.written_bytes);
+  message->set_errors_total(device.now.traffic.errors);
+  message->set_inflight_count(static_cast<uint32_t>(device.now.traffic.inflight));
+  message->set_corrupt_total(device.now.traffic.corrupt);
+  message->set_window_faults_total(device.now.traffic.window_faults);
+  message->set_state(DeviceStateName(device.now.state));
+  message->set_state_reason(device.now.reason);
+  message->set_doubtful_bytes(device.now.space.doubtful);
 }
 
 void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message) {

@@ -187,25 +187,33 @@ void AddDevices(Builder& out, const std::vector<session::DeviceDescription>& dev
   };
   using Device = session::DeviceDescription;
   out.Gauge("tier_device_capacity_bytes", "Size of the device's data area.");
-  row([](const Device& d) { return d.space.capacity; });
+  row([](const Device& d) { return d.now.space.capacity; });
   out.Gauge("tier_device_free_bytes", "Bytes free for extents.");
-  row([](const Device& d) { return d.space.free; });
+  row([](const Device& d) { return d.now.space.free; });
   out.Gauge("tier_device_live_bytes", "Bytes of live extents.");
-  row([](const Device& d) { return d.space.live; });
-  out.Gauge("tier_device_quarantined_bytes", "Bytes never used again after a device error.");
-  row([](const Device& d) { return d.space.quarantined; });
+  row([](const Device& d) { return d.now.space.live; });
+  out.Gauge("tier_device_quarantined_bytes", "Bytes of places that failed twice while others worked.");
+  row([](const Device& d) { return d.now.space.quarantined; });
   out.Counter("tier_device_read_bytes_total", "Bytes read.");
-  row([](const Device& d) { return d.traffic.read_bytes; });
+  row([](const Device& d) { return d.now.traffic.read_bytes; });
   out.Counter("tier_device_written_bytes_total", "Bytes written.");
-  row([](const Device& d) { return d.traffic.written_bytes; });
+  row([](const Device& d) { return d.now.traffic.written_bytes; });
   out.Counter("tier_device_errors_total", "Transfers that the device failed, after a retry.");
-  row([](const Device& d) { return d.traffic.errors; });
+  row([](const Device& d) { return d.now.traffic.errors; });
   out.Counter("tier_device_corrupt_total", "Pieces read back with a wrong checksum, twice.");
-  row([](const Device& d) { return d.traffic.corrupt; });
+  row([](const Device& d) { return d.now.traffic.corrupt; });
   out.Counter("tier_device_window_faults_total", "Transfers whose memory a client had taken away.");
-  row([](const Device& d) { return d.traffic.window_faults; });
+  row([](const Device& d) { return d.now.traffic.window_faults; });
+  out.Gauge("tier_device_doubtful_bytes", "Bytes where the device failed, until it is known whether all of it does.");
+  row([](const Device& d) { return d.now.space.doubtful; });
+  out.Gauge("tier_device_state", "1 for the state of the device.");
+  for (const Device& device : devices) {
+    out.Add(1, {{"device", std::to_string(device.index)}, {"state", DeviceStateName(device.now.state)}});
+  }
+  out.Gauge("tier_device_draining", "1 while the device is being emptied.");
+  row([](const Device& d) { return uint64_t{d.now.draining ? 1u : 0u}; });
   out.Gauge("tier_device_requests_inflight", "Requests at the device now.");
-  row([](const Device& d) { return uint64_t{d.traffic.inflight}; });
+  row([](const Device& d) { return uint64_t{d.now.traffic.inflight}; });
 }
 
 void AddModes(Builder& out, const session::DaemonDescription& daemon) {

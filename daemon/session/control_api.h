@@ -66,9 +66,7 @@ struct DeviceDescription {
   std::string path;
   std::string uuid;
   bool block_device = false;
-  bool draining = false;
-  storage::DeviceSpace space;
-  storage::DeviceTraffic traffic;
+  tiering::DeviceView now;
 };
 
 struct DaemonDescription {
@@ -120,7 +118,8 @@ class ControlApi {
   // Blocks until every session of the job has written its dirty pieces to SSD (job empty: the whole daemon stops taking
   // new work and drains).
   virtual Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) = 0;
-  virtual Status DrainDevice(const Caller& caller, uint16_t device) = 0;
+  // Empties a device, or uses it again.
+  virtual Status DrainDevice(const Caller& caller, uint16_t device, bool draining) = 0;
   // Calls back on a private thread for each event the caller may see until the subscription object is destroyed.
   // NO_MEMORY: too many watch already.
   virtual Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback) = 0;

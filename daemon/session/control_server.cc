@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
 
 namespace tier::session {
 namespace {
@@ -24,11 +25,7 @@ std::unexpected<Error> NotAdmin(const char* what) {
 }  // namespace
 
 ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
-    : facts_(std::move(facts)),
-      parts_(parts),
-      started_(parts.clock.Now()),
-      devices_draining_(facts_.devices.size()),
-      traffic_seen_(facts_.devices.size()) {}
+    : facts_(std::move(facts)), parts_(parts), started_(parts.clock.Now()), devices_seen_(facts_.devices.size()) {}
 
 template <typename T>
 Result<T> ControlServer::Ask(std::function<Result<T>()> ask) {
@@ -236,9 +233,7 @@ Result<DaemonDescription> ControlServer::Describe() {
     d.memory_mode = facts_.memory_mode ? facts_.memory_mode() : "unpinned";
     d.devices = facts_.devices;
     for (size_t i = 0; i < d.devices.size(); ++i) {
-      d.devices[i].draining = devices_draining_[i];
-      if (i < d.engine.devices.size()) d.devices[i].space = d.engine.devices[i];
-      if (i < d.engine.traffic.size()) d.devices[i].traffic = d.engine.traffic[i];
+      if (i < d.engine.devices.size()) d.devices[i].now = d.engine.devices[i];
     }
     return d;
   });
@@ -297,18 +292,16 @@ Status ControlServer::Drain(const Caller& caller, const std::string& job, std::c
   return future.get();
 }
 
-Status ControlServer::DrainDevice(const Caller& caller, uint16_t device) {
+Status ControlServer::DrainDevice(const Caller& caller, uint16_t device, bool draining) {
   if (!caller.admin) return NotAdmin("drain a device");
-  return Ask<void>([this, device]() -> Status {
+  return Ask<void>([this, device, draining]() -> Status {
     if (device >= facts_.devices.size()) {
       return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, facts_.devices.size()));
     }
-    if (auto started = parts_.jobs.engine().StartDrainDevice(device); !started) return started;
-    TIER_CHECK(devices_draining_.size() == facts_.devices.size(), "{} of {}", devices_draining_.size(),
-               facts_.devices.size());
-    devices_draining_[device] = true;
+    if (auto set = parts_.jobs.engine().SetDeviceDraining(device, draining); !set) return set;
     parts_.events.Emit("drain", nullptr,
-                       fmt::format("device {} ({}) is being emptied", device, facts_.devices[device].path));
+                       fmt::format("device {} ({}) {}", device, facts_.devices[device].path,
+                                   draining ? "is being emptied" : "is used again"));
     return {};
   });
 }
@@ -317,25 +310,41 @@ Result<std::shared_ptr<void>> ControlServer::Watch(const Caller& caller, std::fu
   return parts_.events.Watch(caller, std::move(callback));
 }
 
-void ControlServer::EmitTraffic(size_t device, const storage::DeviceTraffic& traffic) {
-  const storage::DeviceTraffic seen = std::exchange(traffic_seen_[device], traffic);
+// As it stands when it is looked at: one that was suspect for some milliseconds is not worth a line.
+void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
+  const tiering::DeviceView seen = std::exchange(devices_seen_[device], now);
   const std::string& path = facts_.devices[device].path;
-  if (traffic.errors > seen.errors) {
-    parts_.events.Emit("io_error", nullptr,
-                       fmt::format("device {} ({}) failed {} transfers", device, path, traffic.errors - seen.errors));
+  const auto emit = [&](const char* kind, const std::string& what) {
+    parts_.events.Emit(kind, nullptr, fmt::format("device {} ({}) {}", device, path, what));
+  };
+  if (now.state != seen.state) {
+    emit("device", now.state == storage::DeviceState::kOnline
+                       ? "is online again"
+                       : fmt::format("is {}: {}", DeviceStateName(now.state), now.reason));
   }
-  if (traffic.corrupt > seen.corrupt) {
+  if (now.space.quarantined > seen.space.quarantined) {
+    emit("io_error", fmt::format("failed twice at places of {}, which are not used any more",
+                                 base::FormatBytes(now.space.quarantined - seen.space.quarantined)));
+  }
+  const storage::DeviceTraffic& traffic = now.traffic;
+  if (traffic.errors > seen.traffic.errors) {
+    emit("io_error", fmt::format("failed {} transfers", traffic.errors - seen.traffic.errors));
+  }
+  if (now.draining && now.space.live == 0 && (!seen.draining || seen.space.live != 0)) {
+    emit("drain", "is empty: it can be taken out of ssd.devices");
+  }
+  if (traffic.corrupt > seen.traffic.corrupt) {
     parts_.events.Emit(
         "corrupt", nullptr,
         fmt::format("{} pieces came back from device {} ({}) with a wrong checksum: the device, or a client "
                     "that wrote to its memory meanwhile",
-                    traffic.corrupt - seen.corrupt, device, path));
+                    traffic.corrupt - seen.traffic.corrupt, device, path));
   }
 }
 
 void ControlServer::EmitChanges() {
   if (parts_.events.watchers() == 0) return;
-  TIER_CHECK(traffic_seen_.size() == facts_.devices.size(), "{} of {}", traffic_seen_.size(), facts_.devices.size());
+  TIER_CHECK(devices_seen_.size() == facts_.devices.size(), "{} of {}", devices_seen_.size(), facts_.devices.size());
   const tiering::EngineSnapshot& snapshot = Figures();
   for (const tiering::JobView& view : snapshot.jobs) {
     const Job* job = parts_.jobs.registry().Find(view.id);
@@ -343,8 +352,8 @@ void ControlServer::EmitChanges() {
     parts_.events.Emit("torn", job, fmt::format("job '{}' has {} torn tensors", job->name, view.counters.torn_count));
   }
   torn_seen_ = snapshot.torn_count;
-  for (size_t i = 0; i < std::min(traffic_seen_.size(), snapshot.traffic.size()); ++i) {
-    EmitTraffic(i, snapshot.traffic[i]);
+  for (size_t i = 0; i < std::min(devices_seen_.size(), snapshot.devices.size()); ++i) {
+    EmitDevice(i, snapshot.devices[i]);
   }
   if (snapshot.waiting_count > 0 && waiting_seen_ == 0) {
     parts_.events.Emit("pressure", nullptr,

@@ -73,7 +73,7 @@ class ControlServer final : public ControlApi {
                                                        size_t max) override;
   Result<DaemonDescription> Describe() override;
   Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;
-  Status DrainDevice(const Caller& caller, uint16_t device) override;
+  Status DrainDevice(const Caller& caller, uint16_t device, bool draining) override;
   Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback) override;
 
   // Compares the engine's figures with those of the last call and tells watchers what became worse. Engine thread,
@@ -98,7 +98,7 @@ class ControlServer final : public ControlApi {
   Status RemoveStored(const Caller& caller, const std::string& name,
                       const std::vector<StoredManifestDescription>& stored, bool purge);
   const tiering::EngineSnapshot& Figures();  // Engine thread; until its next call.
-  void EmitTraffic(size_t device, const storage::DeviceTraffic& traffic);
+  void EmitDevice(size_t device, const tiering::DeviceView& now);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
   void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);
 
@@ -106,15 +106,14 @@ class ControlServer final : public ControlApi {
   ControlServerParts parts_;
   const base::TimePoint started_;
   std::atomic<bool> draining_{false};
-  std::vector<bool> devices_draining_;  // Engine thread.
-  tiering::EngineSnapshot figures_;     // Engine thread, as those below.
+  tiering::EngineSnapshot figures_;  // Engine thread, as those below.
   base::TimePoint tick_began_{};
   base::TimePoint tick_ends_{};
   base::Duration snapshot_time_{};  // Taken by the snapshots of this tick.
   uint32_t taken_in_tick_ = 0;
   uint64_t torn_seen_ = 0;
   uint64_t waiting_seen_ = 0;
-  std::vector<storage::DeviceTraffic> traffic_seen_;
+  std::vector<tiering::DeviceView> devices_seen_;
 };
 
 }  // namespace tier::session

@@ -3,11 +3,34 @@
 #include "daemon/storage/extent_store.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
 
 namespace tier::storage {
+
+namespace {
+
+void Add(const DeviceSpace& one, DeviceSpace* sum) {
+  sum->capacity += one.capacity;
+  sum->free += one.free;
+  sum->live += one.live;
+  sum->pending += one.pending;
+  sum->doubtful += one.doubtful;
+  sum->quarantined += one.quarantined;
+}
+
+// Whether another extent of the device has pages of this one.
+auto Overlaps(const Extent& extent) {
+  return [run = extent.run](const Extent& other) {
+    return other.run.block == run.block && other.run.page < run.page + run.pages &&
+           run.page < other.run.page + other.run.pages;
+  };
+}
+
+}  // namespace
 
 using base::FormatBytes;
 
@@ -24,12 +47,23 @@ const ExtentStore::Device& ExtentStore::CheckedDevice(uint16_t device) const {
   return devices_[device];
 }
 
+ExtentStore::Device& ExtentStore::At(uint16_t device) {
+  return const_cast<Device&>(std::as_const(*this).CheckedDevice(device));
+}
+
 uint16_t ExtentStore::AddDevice(uint32_t blocks) {
   TIER_CHECK(blocks != 0 && devices_.size() < UINT16_MAX, "{} blocks, {} devices", blocks, devices_.size());
   Device& device = devices_.emplace_back();
   device.pool.AddRegion(0, blocks, base::RegionUse::kSlotsFirst);
   device.capacity_pages = uint64_t{blocks} * kPagesPerBlock;
   return static_cast<uint16_t>(devices_.size() - 1);
+}
+
+// Where nothing else is left, places in doubt are tried again, from the next turn on.
+base::PageRun ExtentStore::TryAllocate(Device& device, uint32_t pages) {
+  const base::PageRun run = device.pool.TryAllocateRun(pages);
+  if (!run) FreeDoubtful(device);
+  return run;
 }
 
 Result<Extent> ExtentStore::Allocate(uint32_t pages) {
@@ -40,7 +74,7 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
       stripe_pages_left_ = kStripePages;
     }
     Device& device = devices_[next_device_];
-    const base::PageRun run = device.draining ? base::PageRun{} : device.pool.TryAllocateRun(pages);
+    const base::PageRun run = device.open() ? TryAllocate(device, pages) : base::PageRun{};
     if (run) {
       TIER_CHECK(run.pages == pages, "asked {} got {}", pages, run.pages);
       device.live_pages += pages;
@@ -50,13 +84,17 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
     stripe_pages_left_ = 0;
   }
   if (devices_.empty()) return Fail(Code::kNoSpace, "no SSD device is configured: name one in ssd.devices");
+  if (std::ranges::any_of(devices_, &Device::away) && std::ranges::none_of(devices_, &Device::usable)) {
+    return Fail(Code::kIoError,
+                fmt::format("no SSD device takes anything{}; see 'tierctl device list'", UnusableNote()));
+  }
   const DeviceSpace sum = usable();
   return Fail(
       Code::kNoSpace,
       fmt::format("the SSD tier cannot hold {} in one run: {} of {} are free, {} live, {} about to become free, "
                   "{} quarantined{}; free tensors, or restart tierd with one more device in ssd.devices",
                   FormatBytes(pages * kPageSize), FormatBytes(sum.free), FormatBytes(sum.capacity),
-                  FormatBytes(sum.live), FormatBytes(sum.pending), FormatBytes(sum.quarantined), DrainNote()));
+                  FormatBytes(sum.live), FormatBytes(sum.pending), FormatBytes(sum.quarantined), UnusableNote()));
 }
 
 Status ExtentStore::Take(Extent extent) {
@@ -95,28 +133,71 @@ void ExtentStore::OnTurnEnded() {
   pending_.clear();
 }
 
-void ExtentStore::Quarantine(Extent extent) {
+void ExtentStore::SetInDoubt(Extent extent) {
   Device& device = CheckedDevice(extent);
+  if (device.away) return FreeAtTurnEnd(extent);
   device.live_pages -= extent.run.pages;
-  device.quarantined_pages += extent.run.pages;
+  device.doubtful_pages += extent.run.pages;
+  device.doubtful.push_back(extent);
 }
 
-void ExtentStore::SetDraining(uint16_t device, bool draining) {
-  TIER_CHECK(device < devices_.size(), "device {} of {}", device, devices_.size());
-  devices_[device].draining = draining;
+// They may have been of pieces until this turn.
+void ExtentStore::FreeDoubtful(Device& device) {
+  for (const Extent& extent : std::exchange(device.doubtful, {})) FreeDoubtful(device, extent);
 }
+
+void ExtentStore::FreeDoubtful(Device& device, const Extent& extent) {
+  device.doubtful_pages -= extent.run.pages;
+  device.pending_pages += extent.run.pages;
+  pending_.push_back(extent);
+}
+
+void ExtentStore::EndDoubts(uint16_t index, Doubt doubt) {
+  Device& device = At(index);
+  if (doubt == Doubt::kOfDevice) return FreeDoubtful(device);
+  for (const Extent& extent : std::exchange(device.doubtful, {})) {
+    if (std::erase_if(device.struck, Overlaps(extent)) != 0) {
+      device.doubtful_pages -= extent.run.pages;
+      device.quarantined_pages += extent.run.pages;
+      continue;
+    }
+    FreeDoubtful(device, extent);
+    if (device.struck.size() == kStruckMax) device.struck.pop_front();
+    device.struck.push_back(extent);
+  }
+}
+
+void ExtentStore::NoteWritten(Extent extent) {
+  std::deque<Extent>& struck = At(extent.device).struck;
+  if (!struck.empty()) std::erase_if(struck, Overlaps(extent));
+}
+
+void ExtentStore::SetDraining(uint16_t device, bool draining) { At(device).draining = draining; }
+void ExtentStore::SetShut(uint16_t device, bool shut) { At(device).shut = shut; }
+void ExtentStore::SetAway(uint16_t device, bool away) { At(device).away = away; }
 
 bool ExtentStore::HasRoom(uint64_t bytes) const {
   uint64_t pages = 0;
   for (const Device& device : devices_) {
-    if (!device.draining) pages += device.pool.free_pages() + device.pending_pages;
+    if (device.usable()) pages += device.pool.free_pages() + device.pending_pages + device.doubtful_pages;
   }
   return PagesFor(bytes) <= pages;
 }
 
 bool ExtentStore::RoomComes() const {
-  return std::any_of(devices_.begin(), devices_.end(),
-                     [](const Device& device) { return !device.draining && device.pending_pages != 0; });
+  return std::ranges::any_of(devices_, [](const Device& d) { return d.open() && d.pending_pages != 0; });
+}
+
+bool ExtentStore::RoomBehindShut(uint32_t pages) const {
+  return std::ranges::any_of(devices_, [pages](const Device& d) {
+    return d.usable() && d.shut && d.pool.free_pages() + d.pending_pages + d.doubtful_pages >= pages;
+  });
+}
+
+bool ExtentStore::AnyOpen() const { return std::ranges::any_of(devices_, &Device::open); }
+
+bool ExtentStore::AnyShut() const {
+  return std::ranges::any_of(devices_, [](const Device& d) { return d.usable() && d.shut; });
 }
 
 DeviceSpace ExtentStore::space(uint16_t index) const {
@@ -125,33 +206,42 @@ DeviceSpace ExtentStore::space(uint16_t index) const {
           .free = device.pool.free_pages() * kPageSize,
           .live = device.live_pages * kPageSize,
           .pending = device.pending_pages * kPageSize,
+          .doubtful = device.doubtful_pages * kPageSize,
           .quarantined = device.quarantined_pages * kPageSize};
 }
 
-DeviceSpace ExtentStore::total() const { return Sum(true); }
-
-DeviceSpace ExtentStore::usable() const { return Sum(false); }
-
-std::string ExtentStore::DrainNote() const {
-  const auto count = std::count_if(devices_.begin(), devices_.end(), [](const Device& d) { return d.draining; });
-  if (count == 0) return {};
-  return fmt::format(
-      "; {} of {} {} draining and {} nothing", count == 1 ? "1 device" : fmt::format("{} devices", count),
-      FormatBytes(total().capacity - usable().capacity), count == 1 ? "is" : "are", count == 1 ? "takes" : "take");
+DeviceSpace ExtentStore::total() const {
+  DeviceSpace sum;
+  for (uint16_t i = 0; i < device_count(); ++i) Add(space(i), &sum);
+  return sum;
 }
 
-DeviceSpace ExtentStore::Sum(bool with_draining) const {
+DeviceSpace ExtentStore::usable() const {
   DeviceSpace sum;
   for (uint16_t i = 0; i < device_count(); ++i) {
-    if (devices_[i].draining && !with_draining) continue;
-    const DeviceSpace one = space(i);
-    sum.capacity += one.capacity;
-    sum.free += one.free;
-    sum.live += one.live;
-    sum.pending += one.pending;
-    sum.quarantined += one.quarantined;
+    if (devices_[i].draining) continue;
+    DeviceSpace one = space(i);
+    if (devices_[i].away) {
+      one.capacity = one.live;  // It holds that much, and no more.
+      one.free = one.pending = one.doubtful = one.quarantined = 0;
+    }
+    Add(one, &sum);
   }
   return sum;
+}
+
+std::string ExtentStore::UnusableNote() const {
+  const auto note = [this](const auto& counts, std::string_view what) -> std::string {
+    const auto count = std::ranges::count_if(devices_, counts);
+    if (count == 0) return {};
+    uint64_t pages = 0;
+    for (const Device& device : devices_) pages += counts(device) ? device.capacity_pages : 0;
+    const bool one = count == 1;
+    return fmt::format("; {} of {} {} {} and {} nothing", one ? "1 device" : fmt::format("{} devices", count),
+                       FormatBytes(pages * kPageSize), one ? "is" : "are", what, one ? "takes" : "take");
+  };
+  return note([](const Device& d) { return d.draining; }, "draining") +
+         note([](const Device& d) { return !d.draining && d.away; }, "offline");
 }
 
 void ExtentStore::CheckInvariants() const {
@@ -160,9 +250,16 @@ void ExtentStore::CheckInvariants() const {
   for (size_t i = 0; i < devices_.size(); ++i) {
     const Device& device = devices_[i];
     device.pool.CheckInvariants();
-    const uint64_t used = device.live_pages + device.pending_pages + device.quarantined_pages;
-    TIER_CHECK(device.pool.used_pages() == used, "device {}: pool says {} used, live {} + pending {} + quarantined {}",
-               i, device.pool.used_pages(), device.live_pages, device.pending_pages, device.quarantined_pages);
+    const uint64_t used = device.live_pages + device.pending_pages + device.doubtful_pages + device.quarantined_pages;
+    TIER_CHECK(device.pool.used_pages() == used,
+               "device {}: pool says {} used, live {} + pending {} + doubtful {} + quarantined {}", i,
+               device.pool.used_pages(), device.live_pages, device.pending_pages, device.doubtful_pages,
+               device.quarantined_pages);
+    uint64_t doubtful = 0;
+    for (const Extent& extent : device.doubtful) doubtful += extent.run.pages;
+    TIER_CHECK(doubtful == device.doubtful_pages && device.struck.size() <= kStruckMax,
+               "device {}: listed {} doubtful pages of {}, {} places with a strike", i, doubtful, device.doubtful_pages,
+               device.struck.size());
     TIER_CHECK(device.pool.free_pages() + used == device.capacity_pages, "device {}: free {} + used {} of {}", i,
                device.pool.free_pages(), used, device.capacity_pages);
     TIER_CHECK(pending[i] == device.pending_pages, "device {}: listed {} pending {}", i, pending[i],

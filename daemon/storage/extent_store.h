@@ -1,15 +1,20 @@
-// ExtentStore: which pages of which device are free, live, pending or quarantined. Pure bookkeeping over one BlockPool
-// a device; the bytes move through TransferPort.
+// ExtentStore: which pages of which device are free, live, pending, in doubt or quarantined. Pure bookkeeping over one
+// BlockPool a device; the bytes move through TransferPort.
 //
-// Invariant, per device: free + live + pending + quarantined == capacity. Engine thread only.
+// Invariant, per device: free + live + pending + doubtful + quarantined == capacity. Engine thread only.
 //
 // Extents are striped: one device takes kStripePages, then the next one does, so that neighbours can still become one
 // request. Extents are write-once: an update allocates new ones, then frees the old. What held a tensor's bytes is not
 // written again in the turn that frees it: FreeAtTurnEnd parks the extent until OnTurnEnded(). An extent that a
 // manifest names is freed only after a synced commit has dropped the name (tiering/manifest_holds.h).
+//
+// A place where the device failed is in doubt until a write to another place of the device succeeds (then it has one
+// strike, and is quarantined with the second) or the device turns out not to answer at all (then the place is as good
+// as before). So a device that is away for a while loses nothing to quarantine.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -20,13 +25,21 @@
 namespace tier::storage {
 
 inline constexpr uint32_t kStripePages = 2 * kPagesPerBlock;  // 4 MiB: one merged request.
+inline constexpr size_t kStruckMax = 4096;                    // Places with one strike, of each device.
 
 struct DeviceSpace {  // Bytes.
   uint64_t capacity = 0;
   uint64_t free = 0;
   uint64_t live = 0;
   uint64_t pending = 0;
+  uint64_t doubtful = 0;
   uint64_t quarantined = 0;
+};
+
+// What the failures on a device turned out to be.
+enum class Doubt : uint8_t {
+  kOfPlaces,  // Other places work.
+  kOfDevice,  // Nothing of it does.
 };
 
 class ExtentStore {
@@ -34,7 +47,8 @@ class ExtentStore {
   // Devices are added once, at start. `blocks` = 2 MiB blocks of the data area.
   uint16_t AddDevice(uint32_t blocks);
   // One extent of 1 … 512 pages, near the last one allocated where possible so that a stream stays sequential.
-  // NO_SPACE with figures when no device can hold it. A draining device takes none.
+  // NO_SPACE with figures when no device can hold it; IO_ERROR when every device that could is away. A draining device
+  // takes none, nor does one that is shut or away.
   Result<Extent> Allocate(uint32_t pages);
   // Takes an extent that a manifest names. CORRUPT if it overlaps another or lies outside the device.
   Status Take(Extent extent);
@@ -42,19 +56,29 @@ class ExtentStore {
   void Free(Extent extent);
   void FreeAtTurnEnd(Extent extent);  // live → pending. REQUIRES: no I/O in flight on it.
   void OnTurnEnded();                 // All that is pending becomes free.
-  void Quarantine(Extent extent);     // live → quarantined: a device error was seen there; never handed out again.
+  // live → in doubt: a device error was seen there. On a device that is away, where that says nothing: pending.
+  void SetInDoubt(Extent extent);
+  void EndDoubts(uint16_t device, Doubt doubt);  // All of the device's → quarantined, or pending.
+  void NoteWritten(Extent extent);               // A write succeeded there: it has no strike any more.
   void SetDraining(uint16_t device, bool draining);
+  void SetShut(uint16_t device, bool shut);  // It takes no extents just now.
+  void SetAway(uint16_t device, bool away);  // It does not answer: its free pages are of no use.
 
   // Whether `bytes` more could be stored now or after this turn, were everything page-rounded.
   bool HasRoom(uint64_t bytes) const;
   // Whether the end of this turn frees something where extents are allocated.
   bool RoomComes() const;
+  // An extent of so many pages may fit a device that is only shut just now.
+  bool RoomBehindShut(uint32_t pages) const;
+  bool AnyOpen() const;  // Some device takes extents, as far as it has room.
+  bool AnyShut() const;  // Some device will, later.
   uint16_t device_count() const { return static_cast<uint16_t>(devices_.size()); }
   DeviceSpace space(uint16_t device) const;
   DeviceSpace total() const;
-  DeviceSpace usable() const;  // Of the devices that take extents: without those that drain.
-  // For a refusal's sentence: "; 1 device of 4 MiB is draining and takes nothing". Empty: none is.
-  std::string DrainNote() const;
+  // Of the devices that take extents: without those that drain, and of those that are away only what they hold.
+  DeviceSpace usable() const;
+  // For a refusal's sentence: "; 1 device of 4 MiB is draining and takes nothing". Empty: none is, or is away.
+  std::string UnusableNote() const;
   void CheckInvariants() const;
 
  private:
@@ -63,12 +87,23 @@ class ExtentStore {
     uint64_t capacity_pages = 0;
     uint64_t live_pages = 0;
     uint64_t pending_pages = 0;
+    uint64_t doubtful_pages = 0;
     uint64_t quarantined_pages = 0;
     bool draining = false;
+    bool shut = false;
+    bool away = false;
+    std::vector<Extent> doubtful;
+    std::deque<Extent> struck;  // Places that failed once while others worked, the latest last; kStruckMax at most.
+
+    bool usable() const { return !draining && !away; }
+    bool open() const { return usable() && !shut; }
   };
   Device& CheckedDevice(Extent extent);
   const Device& CheckedDevice(uint16_t device) const;
-  DeviceSpace Sum(bool with_draining) const;
+  Device& At(uint16_t device);
+  base::PageRun TryAllocate(Device& device, uint32_t pages);
+  void FreeDoubtful(Device& device);
+  void FreeDoubtful(Device& device, const Extent& extent);
 
   std::vector<Device> devices_;
   std::vector<Extent> pending_;

@@ -300,6 +300,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (const auto at = tables.waits.NextDeadline()) consider(*at);
   if (HandOverDue(tables)) consider(tables.hand_over.next_at());
   if (const auto at = tables.jobs.NextWriteRetry()) consider(*at);
+  if (const auto at = tables.devices.NextDeadline(tables.turn.now())) consider(*at);
   return next;
 }
 
@@ -325,12 +326,13 @@ bool Engine::ReleasesCanWait() const {
   return tables.leases.used() != 0;
 }
 
-Status Engine::StartDrainDevice(uint16_t device) {
+Status Engine::SetDeviceDraining(uint16_t device, bool draining) {
   Tables& tables = state_->tables;
   const uint16_t count = tables.ports.extents.device_count();
   if (device >= count) return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, count));
-  tables.ports.extents.SetDraining(device, true);
-  tables.drain.StartDevice(device);
+  tables.ports.extents.SetDraining(device, draining);
+  tables.drain.SetDevice(device, draining);
+  tables.devices.NoteOpened();  // Another set of devices takes extents now.
   return {};
 }
 

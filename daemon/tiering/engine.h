@@ -46,7 +46,7 @@ class Engine final : public EnginePort {
   void StartDrain(const std::string& reason) override;
   bool idle() const override;
   bool ReleasesCanWait() const override;
-  Status StartDrainDevice(uint16_t device) override;
+  Status SetDeviceDraining(uint16_t device, bool draining) override;
   EngineSnapshot Snapshot() const override;
   JobCounters Counters(JobId job) const override;
   TensorPage Tensors(JobId job, uint32_t from, size_t max) const override;

@@ -82,7 +82,9 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
   void StartDrain(const std::string& reason) override { engine_->StartDrain(reason); }
   bool idle() const override { return engine_->idle(); }
   bool ReleasesCanWait() const override { return engine_->ReleasesCanWait(); }
-  Status StartDrainDevice(uint16_t device) override { return engine_->StartDrainDevice(device); }
+  Status SetDeviceDraining(uint16_t device, bool draining) override {
+    return engine_->SetDeviceDraining(device, draining);
+  }
   EngineSnapshot Snapshot() const override { return engine_->Snapshot(); }
   JobCounters Counters(JobId job) const override { return engine_->Counters(job); }
   TensorPage Tensors(JobId job, uint32_t from, size_t max) const override { return engine_->Tensors(job, from, max); }

@@ -42,6 +42,9 @@ Plan DrawPlan(uint64_t seed) {
   if (chance.OneIn(4)) plan.metadata_bytes = chance.Between(4, 64) * kKiB;
   if (chance.OneIn(2)) plan.hostiles = static_cast<uint32_t>(chance.Between(1, 2));
   if (chance.OneIn(2)) plan.remove_delay_turns = static_cast<uint32_t>(chance.Between(1, 30));
+  if (chance.OneIn(3)) plan.device_fault_one_in = static_cast<uint32_t>(chance.Between(20, 200));
+  if (chance.OneIn(4)) plan.drain_one_in = static_cast<uint32_t>(chance.Between(50, 300));
+  if (chance.OneIn(3)) plan.devices = static_cast<uint16_t>(chance.Between(3, 4));
   return plan;
 }
 

@@ -40,11 +40,13 @@ struct Plan {
   uint32_t read_errors = 0;
   uint32_t no_space = 0;
   uint32_t corruptions = 0;
-  uint32_t kill_one_in = 0;     // Turns; 0: never.
-  uint32_t punch_one_in = 0;    // Turns; 0: never.
-  uint32_t hostile_one_in = 0;  // Actions; 0: never.
-  uint32_t hostiles = 0;        // Clients that write whatever they like into their rings.
-  uint32_t leases_max = 12;     // Of a client at a time.
+  uint32_t device_fault_one_in = 0;  // Turns, until a device fails, hangs, or works again; 0: never.
+  uint32_t drain_one_in = 0;         // Turns, until a device is to be emptied, or used again; 0: never.
+  uint32_t kill_one_in = 0;          // Turns; 0: never.
+  uint32_t punch_one_in = 0;         // Turns; 0: never.
+  uint32_t hostile_one_in = 0;       // Actions; 0: never.
+  uint32_t hostiles = 0;             // Clients that write whatever they like into their rings.
+  uint32_t leases_max = 12;          // Of a client at a time.
   uint64_t tensor_max_bytes = 0;
   WorkUnits work;
   bool manifests = false;

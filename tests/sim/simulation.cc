@@ -2,6 +2,7 @@
 #include "tests/sim/simulation.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include <fmt/format.h>
@@ -81,6 +82,8 @@ void Simulation::MakeSurroundings() {
           [this] {
             Round();
             Mishap();
+            DeviceMishap();
+            DeviceMishap();
             TakeTurn();
           },
       .window_returned = [this](SessionId session, WindowIndex window) { daemon_.GiveWindowBack(session, window); },
@@ -243,6 +246,23 @@ void Simulation::Mishap() {
   if (chance_.OneIn(40)) windows_.FailNext(1);
 }
 
+void Simulation::DeviceMishap() {
+  const auto device = static_cast<uint16_t>(chance_.Below(plan_.devices));
+  if (plan_.device_fault_one_in != 0 && chance_.OneIn(plan_.device_fault_one_in)) {
+    switch (chance_.Below(6)) {
+      case 0: transfers_.FailDevice(device, EIO); break;
+      case 1: transfers_.FailDevice(device, ETIMEDOUT); break;
+      case 2: transfers_.FailWritesOf(device, EIO); break;
+      case 3: transfers_.HangDevice(device); break;
+      default: transfers_.HealDevice(device);
+    }
+  }
+  if (plan_.drain_one_in != 0 && chance_.OneIn(plan_.drain_one_in)) {
+    const Status set = engine_->SetDeviceDraining(device, chance_.OneIn(2));
+    if (!set) Fail("a device cannot be drained: " + set.error().message);
+  }
+}
+
 void Simulation::Round() {
   for (const uint64_t session : IdsOf(clients_)) {
     const auto found = clients_.find(session);
@@ -261,14 +281,15 @@ void Simulation::Round() {
 void Simulation::TakeTurn() {
   ++outcome_.turns;
   now_ = now_ + std::chrono::microseconds(chance_.Between(10, 3000));
-  const bool interrupted =
-      transfers_.inflight() != 0 || transfers_.removing() || windows_.under_way() || manifests_.under_way();
+  const bool interrupted = transfers_.inflight() != 0 || transfers_.removing() || transfers_.probing() ||
+                           windows_.under_way() || manifests_.under_way();
   daemon_.Pass(interrupted, chance_.OneIn(2));
   for (const auto& [session, client] : clients_) client->CheckDeadlines();
 }
 
 void Simulation::WindDown() {
   transfers_.SetDelay(0, 0);
+  for (uint16_t device = 0; device < plan_.devices; ++device) transfers_.HealDevice(device);
   while (!hostiles_.empty()) DetachHostile(hostiles_.begin()->first);
   for (uint32_t turn = 0; turn < kWindDownTurnsMax && !outcome_.finding; ++turn) {
     bool pending = false;
@@ -281,7 +302,7 @@ void Simulation::WindDown() {
     TakeTurn();
   }
   const EngineSnapshot snapshot = engine_->Snapshot();
-  for (const storage::DeviceTraffic& traffic : snapshot.traffic) outcome_.swapped_in_bytes += traffic.read_bytes;
+  for (const DeviceView& device : snapshot.devices) outcome_.swapped_in_bytes += device.traffic.read_bytes;
   for (uint16_t code = 0; code < kCodeCount; ++code) {
     const uint64_t count = snapshot.requests[static_cast<size_t>(proto::Op::kCreate)][code] +
                            snapshot.requests[static_cast<size_t>(proto::Op::kAcquire)][code];
@@ -329,6 +350,7 @@ Outcome Simulation::Run() {
     if (hostiles_.size() < plan_.hostiles && chance_.OneIn(8)) AttachHostile();
     Round();
     Mishap();
+    DeviceMishap();
     TakeTurn();
   }
   if (!outcome_.finding) WindDown();

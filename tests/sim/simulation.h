@@ -74,6 +74,7 @@ class Simulation final : private DaemonEvents {
   void Detach(uint64_t session, const std::string& reason);
   void DetachHostile(uint64_t session);
   void Mishap();
+  void DeviceMishap();
   void WindDown();
   bool AtRest() const;
   void CheckEmpty();

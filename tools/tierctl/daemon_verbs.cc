@@ -84,6 +84,13 @@ Column MakeColumn(const char* title, const Rows& rows, bool right, Cell&& cell) 
 
 std::string LimitText(uint64_t limit) { return limit == 0 ? "none" : HumanBytes(limit); }
 
+// "online", "draining", "offline (Input/output error)", "suspect (No space left on device), draining".
+std::string StateText(const v1::Device& device) {
+  const bool online = device.state().empty() || device.state() == "online";  // Empty: an older daemon.
+  if (online) return !device.draining() ? "online" : device.live_bytes() == 0 ? "drained" : "draining";
+  return fmt::format("{} ({}){}", device.state(), device.state_reason(), device.draining() ? ", draining" : "");
+}
+
 int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices) {
   fmt::print(
       "{}",
@@ -99,7 +106,7 @@ int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices) 
           MakeColumn("CORRUPT", devices, true, [](const v1::Device& d) { return std::to_string(d.corrupt_total()); }),
           MakeColumn("WINDOW FAULTS", devices, true,
                      [](const v1::Device& d) { return std::to_string(d.window_faults_total()); }),
-          MakeColumn("STATE", devices, false, [](const v1::Device& d) { return d.draining() ? "draining" : "in use"; }),
+          MakeColumn("STATE", devices, false, StateText),
       }));
   return kExitOk;
 }
@@ -202,6 +209,8 @@ std::vector<std::string> DegradedBy(const v1::Status& status) {
     causes.push_back("no SSD tier, tensors stay in RAM: " + status.ssd_mode_reason());
   if (status.torn_count() > 0) causes.push_back(fmt::format("torn tensors: {}", status.torn_count()));
   for (const v1::Device& device : status.devices()) {
+    if (!device.state().empty() && device.state() != "online")
+      causes.push_back(fmt::format("device {} {}: {}", device.index(), device.state(), device.state_reason()));
     if (device.errors_total() > 0)
       causes.push_back(fmt::format("device {} errors: {}", device.index(), device.errors_total()));
     if (device.corrupt_total() > 0)
@@ -380,11 +389,16 @@ int ListDevices(const DaemonOptions& options) {
                                       });
 }
 
-int DrainDevice(const DaemonOptions& options, uint32_t device) {
+int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo) {
   v1::DrainDeviceRequest request;
   request.set_device(device);
+  request.set_undo(undo);
   return Ask<v1::DrainResponse>(options, &Stub::DrainDevice, request, [&](const v1::DrainResponse&) {
-    options.output.json ? PrintJson({{"draining", device}}) : fmt::print("device {} is being emptied\n", device);
+    if (options.output.json) {
+      PrintJson({{undo ? "used" : "draining", device}});
+    } else {
+      fmt::print("device {} is {}\n", device, undo ? "used again" : "being emptied");
+    }
     return kExitOk;
   });
 }

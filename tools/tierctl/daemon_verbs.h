@@ -31,7 +31,7 @@ int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge)
 int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max);
 int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key);
 int ListDevices(const DaemonOptions& options);
-int DrainDevice(const DaemonOptions& options, uint32_t device);
+int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo);
 // Job empty: the whole daemon, which then takes no new work.
 int Drain(const DaemonOptions& options, const std::string& job, uint32_t timeout_ms);
 int ShowVersion(const DaemonOptions& options);

@@ -33,6 +33,7 @@ struct Arguments {
   uint32_t max = 1000;
   uint32_t timeout_s = 60;
   bool force = false;
+  bool undo = false;
   bool named = false;
   bool purge = false;
 };
@@ -160,9 +161,11 @@ class CommandLine {
                           [this] { return ShowDevice(args_.path, args_.daemon.output); });
     CLI::App* format = Verb(noun, "format", "Write a fresh superblock (loses what lies there)",
                             [this] { return FormatDevice(args_.path, args_.force, args_.daemon.output); });
-    CLI::App* drain = Verb(noun, "drain", "Empty a device", [this] { return DrainDevice(args_.daemon, args_.device); });
+    CLI::App* drain =
+        Verb(noun, "drain", "Empty a device", [this] { return DrainDevice(args_.daemon, args_.device, args_.undo); });
     for (CLI::App* verb : {show, format}) verb->add_option("path", args_.path, "Block device or file")->required();
     format->add_flag("--force", args_.force, "Even over foreign content");
+    drain->add_flag("--undo", args_.undo, "Use it again");
     drain->add_option("device", args_.device, "Number of the device (tierctl device list)")->required();
   }
 

@@ -64,8 +64,9 @@ class EnginePort {
   virtual bool idle() const = 0;
   // Leases are open, no request waits, and the end of a read lease would change nothing for any session.
   virtual bool ReleasesCanWait() const = 0;
-  // Empties a device: no new extents there, live ones are rewritten elsewhere.
-  virtual Status StartDrainDevice(uint16_t device) = 0;
+  // Empties a device: no new extents there, live ones are rewritten elsewhere. Or takes that back: what has moved stays
+  // where it is.
+  virtual Status SetDeviceDraining(uint16_t device, bool draining) = 0;
 
   virtual EngineSnapshot Snapshot() const = 0;
   virtual JobCounters Counters(JobId job) const = 0;  // As in Snapshot, without the work for all other jobs.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/base/time.h"
+#include "daemon/storage/device_health.h"
 #include "daemon/storage/extent_store.h"
 #include "daemon/storage/transfer.h"
 #include "daemon/tiering/api/request.h"
@@ -114,6 +115,14 @@ struct StoredManifest {
   std::string damage;  // Why it cannot be resumed; ssd_bytes is unknown then. Empty: it can be resumed.
 };
 
+struct DeviceView {
+  storage::DeviceSpace space;
+  storage::DeviceTraffic traffic;
+  storage::DeviceState state = storage::DeviceState::kOnline;
+  std::string reason;  // Why it is not online; empty: it is.
+  bool draining = false;
+};
+
 struct EngineSnapshot {
   uint64_t turns = 0;
   uint64_t turn_work_max = 0;  // Units of work (WorkUnits) that the longest turn spent.
@@ -137,8 +146,7 @@ struct EngineSnapshot {
   MetadataFigures metadata;
   JobCounters totals;  // Counters of all jobs, also of closed ones. Its gauges are 0.
   std::vector<JobView> jobs;
-  std::vector<storage::DeviceSpace> devices;
-  std::vector<storage::DeviceTraffic> traffic;
+  std::vector<DeviceView> devices;
 };
 
 }  // namespace tier::tiering

@@ -3,6 +3,7 @@
 
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/pieces/residency.h"
+#include "daemon/tiering/transfers/devices.h"
 #include "daemon/tiering/transfers/transfers.h"
 
 namespace tier::tiering {
@@ -16,6 +17,7 @@ bool MovePiece(Tables& tables, JobState& job, PieceId id) {
   if (piece.activity != Activity::kNone || piece.has(kCorrupt)) return true;
   if (piece.copies == Copies::kRamSsd) return CanStartWrite(tables, job) && StartWrite(tables, id);
   if (piece.copies != Copies::kSsd || piece.ram || piece.has(kBadExtent)) return true;
+  if (!IsReadable(tables, piece.ssd_device)) return true;
   const Tensor& tensor = tables.tensors[piece.tensor];
   const base::PageRun run =
       TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))), MayEvict::kAll);

@@ -30,7 +30,7 @@ bool CommitUnderWay(const Tables& tables, const std::string& key) {
 void FreeDropped(Tables& tables) {
   for (const ManifestHolds::Dropped& dropped : tables.scratch.dropped) {
     if (dropped.bad) {
-      tables.ports.extents.Quarantine(dropped.extent);
+      tables.ports.extents.SetInDoubt(dropped.extent);
     } else {
       tables.ports.extents.FreeAtTurnEnd(dropped.extent);  // A piece may have used it until this turn.
     }
@@ -189,7 +189,7 @@ std::optional<Refusal> SpaceRefusal(const Tables& tables, const JobState& job, u
       fmt::format("persisting needs {} more on SSD, {} of {} are free ({} are held only by the last manifest){}; "
                   "free tensors, or restart tierd with one more device in ssd.devices",
                   base::FormatBytes(bytes), base::FormatBytes(space.free), base::FormatBytes(space.capacity),
-                  base::FormatBytes(held), tables.ports.extents.DrainNote()),
+                  base::FormatBytes(held), tables.ports.extents.UnusableNote()),
       {.requested = bytes, .available = space.free, .limit = space.capacity}};
 }
 

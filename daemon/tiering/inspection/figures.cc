@@ -84,8 +84,12 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
     return static_cast<uint64_t>(a.id) < static_cast<uint64_t>(b.id);
   });
   for (uint16_t device = 0; device < tables.ports.extents.device_count(); ++device) {
-    snapshot.devices.push_back(tables.ports.extents.space(device));
-    snapshot.traffic.push_back(tables.ports.transfers.traffic(device));
+    const storage::DeviceHealth& health = tables.devices[device].health;
+    snapshot.devices.push_back({.space = tables.ports.extents.space(device),
+                                .traffic = tables.ports.transfers.traffic(device),
+                                .state = health.state(),
+                                .reason = health.ErrorText(),
+                                .draining = tables.drain.drains(device)});
   }
   return snapshot;
 }

@@ -5,6 +5,7 @@
 
 #include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/residency.h"
+#include "daemon/tiering/transfers/devices.h"
 #include "daemon/tiering/transfers/transfers.h"
 
 namespace tier::tiering {
@@ -285,8 +286,8 @@ bool FetchNext(Tables& tables, JobState& job, const PrefetchQueue::Item& item) {
   const Tensor& tensor = tables.tensors[item.tensor.index];
   const PieceId id = tables.tensors.PieceOf(tensor, item.next_piece);
   const Piece& piece = tables.PieceOf(tensor, item.next_piece);
-  const bool wanted =
-      piece.copies == Copies::kSsd && piece.activity == Activity::kNone && !piece.ram && !piece.has(kCorrupt);
+  const bool wanted = piece.copies == Copies::kSsd && piece.activity == Activity::kNone && !piece.ram &&
+                      !piece.has(kCorrupt) && IsReadable(tables, piece.ssd_device);
   if (!wanted) return true;
   const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(item.next_piece)));
   const base::PageRun run = TakeRun(tables, job, pages, MayEvict::kUsed);

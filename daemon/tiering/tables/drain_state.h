@@ -22,9 +22,10 @@ class DrainState {
   bool draining() const { return draining_; }
   const std::string& reason() const { return reason_; }
 
-  void StartDevice(uint16_t device) {
+  void SetDevice(uint16_t device, bool draining) {
     TIER_CHECK(device < kDevicesMax, "device {}", device);
-    devices_ |= uint64_t{1} << device;
+    const uint64_t bit = uint64_t{1} << device;
+    devices_ = draining ? devices_ | bit : devices_ & ~bit;
   }
   bool any_device() const { return devices_ != 0; }
   bool drains(uint16_t device) const { return (devices_ >> device & 1) != 0; }

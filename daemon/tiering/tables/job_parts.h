@@ -188,6 +188,11 @@ class WriteFailures {
     ++in_a_row_;
     last_ = std::move(failure);
   }
+  // Another device takes what this one failed: it is no failure of the job.
+  void NoteElsewhere(WriteFailure failure) {
+    ++count_;
+    last_ = std::move(failure);
+  }
   void NoteSuccess() { in_a_row_ = 0; }
 
  private:

@@ -24,6 +24,7 @@ struct Scratch {
   std::vector<base::PageRun> runs;
   std::vector<PieceId> given;
   std::vector<storage::TransferResult> results;
+  std::vector<storage::ProbeResult> probed;
   std::vector<memory::WindowEvent> events;
   std::vector<WindowIndex> removed_windows;
   std::vector<storage::ManifestResult> manifest_results;

@@ -9,6 +9,7 @@
 
 #include "daemon/storage/extent_store.h"
 #include "daemon/tiering/api/options.h"
+#include "daemon/tiering/tables/device_table.h"
 #include "daemon/tiering/tables/drain_state.h"
 #include "daemon/tiering/tables/flight_table.h"
 #include "daemon/tiering/tables/hand_over_state.h"
@@ -44,6 +45,7 @@ struct Tables {
                {.block = windows.window_size(WindowKind::kBlock), .slot = windows.window_size(WindowKind::kSlot)}),
         metadata(engine_options.metadata_bytes_per_uid_max),
         names(tensors, engine_options.hash_seed),
+        devices(engine_ports.extents.device_count()),
         updates(tensors, jobs, engine_options.hash_seed),
         waits(pieces, tensors, engine_options.work.wake) {}
 
@@ -58,6 +60,7 @@ struct Tables {
   Ledger ledger;
   MetadataBudget metadata;
   TensorTable names;
+  DeviceTable devices;
   UpdateTable updates;
   LeaseTable leases;
   ReplyBuffer replies;

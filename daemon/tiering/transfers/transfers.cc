@@ -10,6 +10,7 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
+#include "daemon/tiering/transfers/devices.h"
 
 namespace tier::tiering {
 namespace {
@@ -25,6 +26,7 @@ void Hand(Tables& tables, FlightIndex index) {
   TIER_CHECK(tables.ports.transfers.inflight() < tables.ports.transfers.inflight_max(), "{} transfers in flight",
              tables.ports.transfers.inflight());
   tables.flights.Start(index);
+  NoteStarted(tables, flight.extent.device, flight.direction);
   const uint64_t begin = uint64_t{piece.number} * kBlockSize;
   TIER_CHECK(begin < tensor.size, "piece {} begins at {} of {}", piece.number, begin, tensor.size);
   TIER_CHECK(piece.ram.pages >= flight.extent.run.pages, "{} pages of RAM for {} on SSD", piece.ram.pages,
@@ -79,7 +81,9 @@ void FailWrite(Tables& tables, PieceId id, const Flight& flight, const TransferR
       .tensor = tensor.id,
       .message = fmt::format("writing {} failed: {}; the RAM copy is kept and written again elsewhere",
                              Place(tensor, piece.number, flight.extent, result), std::strerror(result.error_number))};
-  RetryLater(tables, job, std::move(failure));
+  if (!tables.ports.extents.AnyOpen()) return RetryLater(tables, job, std::move(failure));
+  job.failures.NoteElsewhere(std::move(failure));
+  tables.jobs.NeedMaintenance(job);  // Another device, or another place, takes it now.
 }
 
 // A transfer could not touch a window of this job: a client of it took the memory away. `id`: the piece, if it still is
@@ -105,6 +109,15 @@ void ReportWindowFault(Tables& tables, JobState& job, PieceId id) {
                         job.key, place)});
 }
 
+// The place of a write that failed, or that is not needed any more.
+void GiveBackUnwritten(Tables& tables, const storage::Extent& extent, const TransferResult& result) {
+  if (result.outcome == TransferOutcome::kDeviceError && storage::IsMediaError(result.error_number)) {
+    tables.ports.extents.SetInDoubt(extent);
+  } else {
+    tables.ports.extents.Free(extent);
+  }
+}
+
 void FinishWrite(Tables& tables, const Flight& flight, const TransferResult& result) {
   const PieceId id = flight.piece;
   Piece& piece = tables.pieces.Edit(id);
@@ -116,22 +129,23 @@ void FinishWrite(Tables& tables, const Flight& flight, const TransferResult& res
     piece.crc = result.crc;
     piece.ssd_generation = piece.generation;
     piece.set(kFreshExtent);
+    tables.ports.extents.NoteWritten(flight.extent);
     tables.jobs.Edit(job).counters.swap_out_bytes += flight.extent.run.size_bytes();
     job.failures.NoteSuccess();
     SetState(tables, id, {Copies::kRamSsd, Activity::kNone});
     return;
   }
-  if (result.outcome == TransferOutcome::kDeviceError) {
-    tables.ports.extents.Quarantine(flight.extent);
-  } else {
-    tables.ports.extents.Free(flight.extent);
-  }
+  GiveBackUnwritten(tables, flight.extent, result);
   if (result.outcome == TransferOutcome::kWindowFault) {
     ReportWindowFault(tables, job, id);
     return;
   }
   SetState(tables, id, {piece.copies, Activity::kNone});
   FailWrite(tables, id, flight, result);
+}
+
+bool IsBadPlace(const TransferResult& result) {
+  return result.outcome == TransferOutcome::kDeviceError && storage::IsMediaError(result.error_number);
 }
 
 void FailRead(Tables& tables, const Flight& flight, const TransferResult& result) {
@@ -148,7 +162,7 @@ void FailRead(Tables& tables, const Flight& flight, const TransferResult& result
   Refusal refusal{.code = Code::kIoError};
   refusal.record = {.tensor = tensor.id, .requested = uint64_t{piece.number} * kBlockSize};
   if (result.outcome == TransferOutcome::kNoSpace || result.outcome == TransferOutcome::kDeviceError) {
-    piece.set(kBadExtent);
+    if (IsBadPlace(result)) piece.set(kBadExtent);
     refusal.detail = fmt::format("reading {} failed: {}; the copy is kept, asking again reads it again", place,
                                  std::strerror(result.error_number));
   }
@@ -179,29 +193,22 @@ void FinishRead(Tables& tables, const Flight& flight, const TransferResult& resu
 }
 
 // The piece was freed meanwhile: what the transfer used goes now.
-void FinishFreed(Tables& tables, const Flight& flight, TransferOutcome outcome) {
+void FinishFreed(Tables& tables, const Flight& flight, const TransferResult& result) {
   if (flight.direction == Direction::kWrite) {
-    if (outcome == TransferOutcome::kDeviceError) {
-      tables.ports.extents.Quarantine(flight.extent);
-    } else {
-      tables.ports.extents.Free(flight.extent);
-    }
-  } else if (outcome == TransferOutcome::kDeviceError) {
+    GiveBackUnwritten(tables, flight.extent, result);
+  } else if (IsBadPlace(result)) {
     tables.pieces.Edit(flight.piece).set(kBadExtent);
   }
   FinishFreedPiece(tables, flight.piece);
 }
 
-void TakeResult(Tables& tables, const TransferResult& result) {
-  const FlightIndex index{static_cast<uint32_t>(result.cookie)};
-  TIER_CHECK(tables.flights.IsStarted(index), "result for transfer {}", result.cookie);
-  const Flight flight = tables.flights[index];
+void FinishTransfer(Tables& tables, FlightIndex index, const Flight& flight, const TransferResult& result) {
   EndFlight(tables, index);
   Piece& piece = tables.pieces.Edit(flight.piece);
   if (piece.copies == Copies::kFreed) {
     const TensorIndex tensor = piece.tensor;
     JobState& job = tables.JobOf(tables.tensors[tensor]);
-    FinishFreed(tables, flight, result.outcome);
+    FinishFreed(tables, flight, result);
     if (result.outcome == TransferOutcome::kWindowFault) ReportWindowFault(tables, job, kNoPiece);
     return;
   }
@@ -212,6 +219,33 @@ void TakeResult(Tables& tables, const TransferResult& result) {
   } else {
     FinishRead(tables, flight, result);
   }
+}
+
+void TakeResult(Tables& tables, const TransferResult& result) {
+  const FlightIndex index{static_cast<uint32_t>(result.cookie)};
+  TIER_CHECK(tables.flights.IsStarted(index), "result for transfer {}", result.cookie);
+  const Flight flight = tables.flights[index];
+  NoteEnded(tables, flight.extent.device, flight.direction, result);  // First: what failed goes elsewhere.
+  FinishTransfer(tables, index, flight, result);
+}
+
+// A queued read of a device that answers no more.
+void FailQueued(Tables& tables, FlightIndex index) {
+  const Flight flight = tables.flights[index];
+  tables.flights.TakeQueued(index);
+  EndFlight(tables, index);
+  const Piece& piece = tables.pieces[flight.piece];
+  const Tensor& tensor = tables.tensors[piece.tensor];
+  Refusal refusal{.code = Code::kIoError};
+  refusal.record = {.tensor = tensor.id, .requested = uint64_t{piece.number} * kBlockSize};
+  refusal.detail =
+      fmt::format("reading tensor {:#x} at byte {} failed: {}; the copy is kept, asking again reads it again",
+                  tensor.id, uint64_t{piece.number} * kBlockSize, UnreadableReason(tables, flight.extent.device));
+  std::vector<uint64_t> waiters = tables.waits.ReadersAt(piece);
+  --tables.tensors.Edit(piece.tensor).transfer_count;
+  RevertToSsd(tables, flight.piece);
+  tables.reports.Add(FailedRead{std::move(waiters), tables.RefOf(piece.tensor), piece.number, std::move(refusal)});
+  tables.turn.NoteProgress();
 }
 
 // The port has a place for a read of this priority.
@@ -236,6 +270,14 @@ Started StartReadsOf(Tables& tables, ReadPriority priority, uint32_t most) {
       tables.flights.TakeQueued(*index);
       EndFlight(tables, *index);
       FinishFreedPiece(tables, piece);
+      continue;
+    }
+    if (!IsReadable(tables, tables.flights[*index].extent.device)) {
+      if (!tables.work.TrySpend(kFreeCost)) {
+        tables.turn.NoteProgress();
+        return Started::kNoWorkLeft;
+      }
+      FailQueued(tables, *index);
       continue;
     }
     if (most == 0 || !PortTakes(tables, priority)) break;
@@ -282,11 +324,13 @@ void PromoteRead(Tables& tables, PieceId id) {
 bool CanStartWrite(Tables& tables, JobState& job) {
   if (tables.turn.now() < tables.jobs.write_retry_at(job)) return false;  // Retried at that moment.
   const uint32_t inflight_max = tables.ports.transfers.inflight_max();
-  const uint32_t writes_max = std::max(1u, inflight_max - inflight_max / kReadShareDivisor);
+  const uint32_t writes_max = WritesMax(tables);
   const uint32_t rivals = std::max(tables.jobs.port_rivals(), 1u);
   // Who is beyond its part has a write in flight, whose end wakes it.
-  const bool room = tables.ports.transfers.inflight() < inflight_max && tables.flights.writes() < writes_max &&
-                    job.transfers.writes() < (writes_max + rivals - 1) / rivals;
+  const storage::ExtentStore& extents = tables.ports.extents;
+  const bool later = !extents.AnyOpen() && extents.AnyShut();  // Where none is either, StartWrite says why.
+  const bool room = !later && tables.ports.transfers.inflight() < inflight_max &&
+                    tables.flights.writes() < writes_max && job.transfers.writes() < (writes_max + rivals - 1) / rivals;
   if (!room) tables.jobs.WantPort(job);
   return room;
 }
@@ -301,6 +345,10 @@ bool StartWrite(Tables& tables, PieceId id) {
   if (!extent && tables.ports.extents.RoomComes()) {
     tables.jobs.RetryWritesAt(job, tables.turn.now());  // The end of this turn frees some: the next turn looks again.
     tables.turn.NoteProgress();
+    return false;
+  }
+  if (!extent && tables.ports.extents.RoomBehindShut(pages)) {
+    tables.jobs.WantPort(job);
     return false;
   }
   if (!extent) {
@@ -340,11 +388,15 @@ void StartQueuedReads(Tables& tables) {
 }
 
 bool TakeResults(Tables& tables) {
-  tables.scratch.results.clear();
-  tables.ports.transfers.Poll(&tables.scratch.results);
-  for (const TransferResult& result : tables.scratch.results) TakeResult(tables, result);
-  if (!tables.scratch.results.empty()) WakePortWaiters(tables);
-  return !tables.scratch.results.empty();
+  std::vector<TransferResult>& results = tables.scratch.results;
+  results.clear();
+  tables.ports.transfers.Poll(&results);
+  for (const TransferResult& result : results) TakeResult(tables, result);
+  WatchDevices(tables);
+  const bool opened = tables.devices.TakeOpened();
+  if (results.empty() && !opened) return false;
+  WakePortWaiters(tables);
+  return true;
 }
 
 }  // namespace tier::tiering

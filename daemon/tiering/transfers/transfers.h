@@ -10,8 +10,6 @@
 
 namespace tier::tiering {
 
-// Writes leave one in so many of the port's places to reads.
-inline constexpr uint32_t kReadShareDivisor = 4;
 // Of reads that no request waits for the port has at most so many pages for each device, counted for all devices
 // together: what is asked for meanwhile waits behind no more.
 inline constexpr uint64_t kReadAheadPagesMax = 2 * kPagesPerBlock;
@@ -31,7 +29,8 @@ bool CanStartWrite(Tables& tables, JobState& job);
 bool StartWrite(Tables& tables, PieceId id);
 // Hands queued reads to the port as far as it takes them.
 void StartQueuedReads(Tables& tables);
-// Takes the results of ended transfers. Returns whether there were any.
+// Takes the results of ended transfers, and sees what they say of their devices. Returns whether there were any, or a
+// device takes extents again.
 bool TakeResults(Tables& tables);
 
 }  // namespace tier::tiering

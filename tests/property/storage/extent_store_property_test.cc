@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ constexpr uint32_t kBlocks[] = {3, 5};
 // What each page of each device is, kept the slow and obvious way.
 class Model {
  public:
-  enum class State { kFree, kLive, kPending, kQuarantined };
+  enum class State { kFree, kLive, kPending, kDoubtful, kQuarantined };
 
   Model() {
     for (uint16_t device = 0; device < std::size(kBlocks); ++device) {
@@ -49,6 +50,14 @@ class Model {
     }
     return false;
   }
+  void Strike(Extent extent) { struck_.push_back(extent); }
+  bool TakeStrikes(Extent extent) {
+    const auto meets = [&](Extent other) {
+      return other.device == extent.device && other.run.block == extent.run.block &&
+             other.run.page < extent.run.page + extent.run.pages && extent.run.page < other.run.page + other.run.pages;
+    };
+    return std::erase_if(struck_, meets) != 0;
+  }
   uint64_t Bytes(uint16_t device, State state) const {
     uint64_t pages = 0;
     for (const auto& [key, value] : pages_) pages += key.first == device && value == state ? 1 : 0;
@@ -57,6 +66,7 @@ class Model {
 
  private:
   std::map<std::pair<uint16_t, uint32_t>, State> pages_;
+  std::vector<Extent> struck_;
 };
 
 class Program {
@@ -66,11 +76,12 @@ class Program {
   }
 
   void Step() {
-    switch (*rc::gen::weightedElement<int>({{10, 0}, {5, 1}, {4, 2}, {1, 3}, {2, 4}, {2, 5}, {1, 6}})) {
+    switch (*rc::gen::weightedElement<int>({{10, 0}, {5, 1}, {4, 2}, {1, 3}, {2, 4}, {2, 5}, {1, 6}, {1, 7}})) {
       case 0: Allocate(); break;
       case 1: WithLive([this](Extent e) { store_.Free(e); }, Model::State::kFree); break;
       case 2: FreeAtTurnEnd(); break;
-      case 3: WithLive([this](Extent e) { store_.Quarantine(e); }, Model::State::kQuarantined); break;
+      case 3: SetInDoubt(); break;
+      case 7: EndDoubts(); break;
       case 4: Commit(); break;
       case 5: Take(); break;
       case 6: Drain(); break;
@@ -83,6 +94,7 @@ class Program {
     const auto pages = *rc::gen::weightedOneOf<uint32_t>(
         {{1, rc::gen::inRange<uint32_t>(1, 513)}, {1, rc::gen::just(uint32_t{kPagesPerBlock})}});
     const auto extent = store_.Allocate(pages);
+    FreeTriedDoubts(pages);
     if (!extent) {
       RC_ASSERT(extent.error().code == Code::kNoSpace);
       for (uint16_t device = 0; device < std::size(kBlocks); ++device) {
@@ -104,6 +116,38 @@ class Program {
     operation(extent);
     model_.Move(extent, Model::State::kLive, to);
     last_moved_ = extent;
+  }
+
+  // A device whose other pages do not do tries those in doubt.
+  void FreeTriedDoubts(uint32_t pages) {
+    for (uint16_t device = 0; device < std::size(kBlocks); ++device) {
+      if (store_.space(device).doubtful != 0 || doubtful_[device].empty()) continue;
+      RC_ASSERT(!model_.HasRun(device, pages));
+      for (const Extent& extent : std::exchange(doubtful_[device], {})) {
+        model_.Move(extent, Model::State::kDoubtful, Model::State::kPending);
+        pending_.push_back(extent);
+      }
+    }
+  }
+
+  void SetInDoubt() {
+    const size_t before = live_.size();
+    WithLive([this](Extent e) { store_.SetInDoubt(e); }, Model::State::kDoubtful);
+    if (live_.size() != before) doubtful_[last_moved_.device].push_back(last_moved_);
+  }
+
+  void EndDoubts() {
+    const auto device = *rc::gen::inRange<uint16_t>(0, std::size(kBlocks));
+    const auto doubt = *rc::gen::element(Doubt::kOfPlaces, Doubt::kOfDevice);
+    const uint64_t quarantined = store_.space(device).quarantined;
+    store_.EndDoubts(device, doubt);
+    for (const Extent& extent : std::exchange(doubtful_[device], {})) {
+      const bool second = doubt == Doubt::kOfPlaces && model_.TakeStrikes(extent);
+      if (doubt == Doubt::kOfPlaces && !second) model_.Strike(extent);
+      model_.Move(extent, Model::State::kDoubtful, second ? Model::State::kQuarantined : Model::State::kPending);
+      if (!second) pending_.push_back(extent);
+    }
+    RC_ASSERT(doubt == Doubt::kOfPlaces || store_.space(device).quarantined == quarantined);
   }
 
   void FreeAtTurnEnd() {
@@ -152,10 +196,11 @@ class Program {
       RC_ASSERT(space.free == model_.Bytes(device, Model::State::kFree));
       RC_ASSERT(space.live == model_.Bytes(device, Model::State::kLive));
       RC_ASSERT(space.pending == model_.Bytes(device, Model::State::kPending));
+      RC_ASSERT(space.doubtful == model_.Bytes(device, Model::State::kDoubtful));
       RC_ASSERT(space.quarantined == model_.Bytes(device, Model::State::kQuarantined));
-      RC_ASSERT(space.free + space.live + space.pending + space.quarantined == space.capacity);
+      RC_ASSERT(space.free + space.live + space.pending + space.doubtful + space.quarantined == space.capacity);
       if (draining_.contains(device)) continue;
-      room += space.free + space.pending;
+      room += space.free + space.pending + space.doubtful;
       coming += space.pending;
     }
     RC_ASSERT(store_.RoomComes() == (coming != 0));
@@ -167,6 +212,7 @@ class Program {
   Model model_;
   std::vector<Extent> live_;
   std::vector<Extent> pending_;
+  std::map<uint16_t, std::vector<Extent>> doubtful_;
   std::set<uint16_t> draining_;
   Extent last_moved_;
 };

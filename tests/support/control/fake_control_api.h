@@ -75,7 +75,7 @@ class FakeControlApi final : public session::ControlApi {
     drained.emplace_back(job, timeout);
     return {};
   }
-  Status DrainDevice(const session::Caller&, uint16_t device) override {
+  Status DrainDevice(const session::Caller&, uint16_t device, bool) override {
     if (device != 0) return Fail(Code::kNotFound, "no device " + std::to_string(device));
     return {};
   }

@@ -190,7 +190,11 @@ class FakeEngine final : public tiering::EnginePort {
   void StartDrain(const std::string&) override { draining = true; }
   bool idle() const override { return is_idle; }
   bool ReleasesCanWait() const override { return releases_can_wait; }
-  Status StartDrainDevice(uint16_t) override { return {}; }
+  Status SetDeviceDraining(uint16_t device, bool set) override {
+    snapshot.devices.resize(std::max<size_t>(snapshot.devices.size(), device + size_t{1}));
+    snapshot.devices[device].draining = set;
+    return {};
+  }
   tiering::EngineSnapshot Snapshot() const override {
     ++snapshots;
     if (on_snapshot) on_snapshot();

@@ -67,10 +67,17 @@ TEST(Convert, JobCarriesCountersAndRanks) {
 TEST(Convert, DeviceKeepsEveryFigureOfItsTraffic) {
   session::DeviceDescription device;
   device.index = 3;
-  device.traffic = {.read_bytes = 1, .written_bytes = 2, .errors = 3, .corrupt = 4, .window_faults = 5, .inflight = 6};
+  device.now.traffic = {
+      .read_bytes = 1, .written_bytes = 2, .errors = 3, .corrupt = 4, .window_faults = 5, .inflight = 6};
+  device.now.state = storage::DeviceState::kOffline;
+  device.now.reason = "Input/output error";
+  device.now.space.doubtful = 7;
   v1::Device message;
   ToMessage(device, &message);
   EXPECT_EQ(message.index(), 3u);
+  EXPECT_EQ(message.state(), "offline");
+  EXPECT_EQ(message.state_reason(), "Input/output error");
+  EXPECT_EQ(message.doubtful_bytes(), 7u);
   EXPECT_EQ(message.read_bytes_total(), 1u);
   EXPECT_EQ(message.written_bytes_total(), 2u);
   EXPECT_EQ(message.errors_total(), 3u);

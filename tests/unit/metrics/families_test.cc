@@ -140,8 +140,8 @@ TEST(Families, FiguresLandUnderTheirNames) {
   daemon.engine.arena_bytes = 77;
   daemon.devices.resize(2);
   daemon.devices[1].index = 1;
-  daemon.devices[1].space.free = 5;
-  daemon.devices[1].traffic = {.errors = 2, .corrupt = 3, .window_faults = 4};
+  daemon.devices[1].now.space.free = 5;
+  daemon.devices[1].now.traffic = {.errors = 2, .corrupt = 3, .window_faults = 4};
   const auto families = BuildFamilies(daemon, {});
   EXPECT_DOUBLE_EQ(Find(families, "tier_arena_bytes")->metric.at(0).gauge.value, 77);
   EXPECT_DOUBLE_EQ(Find(families, "tier_device_free_bytes")->metric.at(1).gauge.value, 5);

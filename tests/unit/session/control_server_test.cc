@@ -170,16 +170,15 @@ TEST(ControlServer, DescribesTheDaemonWithTheEnginesFigures) {
   world.OnEngine([&] {
     world.engine.snapshot.tensor_count = 42;
     world.engine.snapshot.devices.resize(1);
-    world.engine.snapshot.devices[0].capacity = 99;
-    world.engine.snapshot.traffic.resize(1);
-    world.engine.snapshot.traffic[0].written_bytes = 17;
+    world.engine.snapshot.devices[0].space.capacity = 99;
+    world.engine.snapshot.devices[0].traffic.written_bytes = 17;
   });
   const auto description = world.control().Describe();
   ASSERT_TRUE(description);
   EXPECT_EQ(description->version, "test");
   EXPECT_EQ(description->engine.tensor_count, 42u);
-  EXPECT_EQ(description->devices.at(0).space.capacity, 99u);
-  EXPECT_EQ(description->devices.at(0).traffic.written_bytes, 17u);
+  EXPECT_EQ(description->devices.at(0).now.space.capacity, 99u);
+  EXPECT_EQ(description->devices.at(0).now.traffic.written_bytes, 17u);
   EXPECT_GE(description->uptime_seconds, 0);
   EXPECT_FALSE(description->draining);
 }
@@ -259,10 +258,36 @@ TEST(ControlServer, DrainOfTheDaemonIsForAdminsAndTakesNoNewJobs) {
 
 TEST(ControlServer, DeviceDrainIsForAdminsAndKnownDevices) {
   SessionWorld world;
-  EXPECT_EQ(world.control().DrainDevice(kAlice, 0).error().code, Code::kDenied);
-  EXPECT_EQ(world.control().DrainDevice(kAdmin, 1).error().code, Code::kNotFound);
-  EXPECT_TRUE(world.control().DrainDevice(kAdmin, 0));
-  EXPECT_TRUE(world.control().Describe()->devices.at(0).draining);
+  EXPECT_EQ(world.control().DrainDevice(kAlice, 0, true).error().code, Code::kDenied);
+  EXPECT_EQ(world.control().DrainDevice(kAdmin, 1, true).error().code, Code::kNotFound);
+  EXPECT_TRUE(world.control().DrainDevice(kAdmin, 0, true));
+  EXPECT_TRUE(world.control().Describe()->devices.at(0).now.draining);
+  EXPECT_TRUE(world.control().DrainDevice(kAdmin, 0, false));
+  EXPECT_FALSE(world.control().Describe()->devices.at(0).now.draining);
+}
+
+TEST(ControlServer, TellsWatchersWhatBecomesOfADevice) {
+  ManualClock clock;
+  SessionWorld world({.clock = &clock});
+  Collector events;
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  const auto see = [&](const tiering::DeviceView& view) {
+    world.OnEngine([&] {
+      world.engine.snapshot.devices = {view};
+      world.control().EmitChanges();
+      world.control().EmitChanges();
+      clock.now = clock.now + std::chrono::minutes(1);  // Its figures are taken again.
+    });
+  };
+  see({.state = storage::DeviceState::kOffline, .reason = "Input/output error"});
+  see({});
+  see({.space = {.quarantined = kBlockSize}});
+  see({.space = {.live = kBlockSize, .quarantined = kBlockSize}, .draining = true});
+  see({.space = {.quarantined = kBlockSize}, .draining = true});
+  const char* const kSays[] = {"is offline: Input/output error", "is online again",
+                               "failed twice at places of 2 MiB, which are not used any more",
+                               "is empty: it can be taken out of ssd.devices"};
+  for (size_t i = 0; i < std::size(kSays); ++i) EXPECT_THAT(events.Wait(i).message, HasSubstr(kSays[i]));
 }
 
 TEST(ControlServer, WatchersSeeWhatTheyMay) {
@@ -288,10 +313,10 @@ TEST(ControlServer, TellsWatchersWhatBecameWorse) {
   ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train"}));
   const auto watch = world.control().Watch(kAdmin, events.callback());
   world.OnEngine([&] {
-    world.engine.snapshot.traffic.resize(1);
-    world.engine.snapshot.traffic[0].errors = 3;
-    world.engine.snapshot.traffic[0].corrupt = 1;
-    world.engine.snapshot.traffic[0].window_faults = 5;
+    world.engine.snapshot.devices.resize(1);
+    world.engine.snapshot.devices[0].traffic.errors = 3;
+    world.engine.snapshot.devices[0].traffic.corrupt = 1;
+    world.engine.snapshot.devices[0].traffic.window_faults = 5;
     world.engine.snapshot.torn_count = 1;
     world.engine.snapshot.waiting_count = 2;
     world.engine.snapshot.jobs = {{.id = tiering::JobId{1}, .counters = {.torn_count = 1}}};

@@ -380,7 +380,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     void StartDrain(const std::string&) override {}
     bool idle() const override { return true; }
     bool ReleasesCanWait() const override { return false; }
-    Status StartDrainDevice(uint16_t) override { return {}; }
+    Status SetDeviceDraining(uint16_t, bool) override { return {}; }
     tiering::EngineSnapshot Snapshot() const override { return {}; }
     tiering::JobCounters Counters(tiering::JobId) const override { return {}; }
     tiering::TensorPage Tensors(tiering::JobId, uint32_t, size_t) const override { return {}; }

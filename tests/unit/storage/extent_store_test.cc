@@ -97,11 +97,114 @@ TEST(ExtentStore, SaysNothingOfRoomThatComesOnADrainingDevice) {
   EXPECT_FALSE(store.HasRoom(1));
 }
 
+// Allocates until it has that place again, and sees it fail.
+void FailAgain(ExtentStore* store, const Extent& place) {
+  std::vector<Extent> others;
+  for (Result<Extent> extent = store->Allocate(place.run.pages); extent; extent = store->Allocate(place.run.pages)) {
+    if (*extent == place) {
+      store->SetInDoubt(place);
+      for (const Extent& other : others) store->Free(other);
+      return;
+    }
+    others.push_back(*extent);
+  }
+  ADD_FAILURE() << "the place is not handed out any more";
+}
+
+TEST(ExtentStore, WhatFailsWhileNothingElseWorksIsAsGoodAsBefore) {
+  ExtentStore store;
+  store.AddDevice(2);
+  const Extent place = *store.Allocate(512);
+  for (int outage = 0; outage < 3; ++outage) {
+    if (outage == 0) {
+      store.SetInDoubt(place);
+    } else {
+      FailAgain(&store, place);
+    }
+    store.EndDoubts(0, Doubt::kOfDevice);
+    store.OnTurnEnded();
+    EXPECT_EQ(store.space(0).free, 2 * kBlockSize);
+  }
+  store.CheckInvariants();
+}
+
+TEST(ExtentStore, AWriteThatSucceedsTakesTheStrikeAway) {
+  ExtentStore store;
+  store.AddDevice(2);
+  const Extent place = *store.Allocate(512);
+  store.SetInDoubt(place);
+  store.EndDoubts(0, Doubt::kOfPlaces);
+  store.OnTurnEnded();
+  store.NoteWritten(place);
+  FailAgain(&store, place);
+  store.EndDoubts(0, Doubt::kOfPlaces);
+  EXPECT_EQ(store.space(0).quarantined, 0u);
+}
+
+TEST(ExtentStore, PlacesInDoubtAreTheLastToBeHandedOut) {
+  ExtentStore store;
+  store.AddDevice(2);
+  const Extent place = *store.Allocate(512);
+  store.SetInDoubt(place);
+  EXPECT_TRUE(store.HasRoom(2 * kBlockSize));
+  EXPECT_NE(store.Allocate(512).value().run.block, place.run.block);
+  EXPECT_FALSE(store.Allocate(512)) << "it may have been of a piece until this turn";
+  EXPECT_TRUE(store.RoomComes());
+  store.OnTurnEnded();
+  EXPECT_EQ(store.Allocate(512).value(), place);
+  EXPECT_EQ(store.space(0).doubtful, 0u);
+  store.CheckInvariants();
+}
+
+TEST(ExtentStore, AShutDeviceIsPassedOver) {
+  ExtentStore store;
+  store.AddDevice(2);
+  store.AddDevice(1);
+  store.SetShut(0, true);
+  EXPECT_EQ(store.Allocate(512).value().device, 1);
+  EXPECT_TRUE(store.AnyOpen() && store.AnyShut());
+  EXPECT_FALSE(store.Allocate(512));
+  EXPECT_TRUE(store.RoomBehindShut(512));
+  EXPECT_TRUE(store.HasRoom(2 * kBlockSize)) << "only for the moment";
+  store.SetShut(0, false);
+  EXPECT_EQ(store.Allocate(512).value().device, 0);
+}
+
+TEST(ExtentStore, ADeviceThatIsAwayCountsWithWhatItHolds) {
+  ExtentStore store;
+  store.AddDevice(2);
+  store.AddDevice(2);
+  const Extent first = *store.Allocate(512);
+  const Extent second = *store.Allocate(512);
+  ASSERT_EQ(first.device, second.device);
+  store.Free(second);
+  store.SetAway(first.device, true);
+  EXPECT_EQ(store.usable().capacity, 3 * kBlockSize);
+  EXPECT_EQ(store.usable().live, kBlockSize);
+  EXPECT_EQ(store.usable().free, 2 * kBlockSize);
+  EXPECT_FALSE(store.HasRoom(3 * kBlockSize));
+  EXPECT_FALSE(store.RoomBehindShut(1));
+  EXPECT_EQ(store.UnusableNote(), "; 1 device of 4 MiB is offline and takes nothing");
+  store.SetInDoubt(first);
+  EXPECT_EQ(store.space(first.device).pending, kBlockSize) << "nothing is known of the place";
+  store.SetAway(static_cast<uint16_t>(1 - first.device), true);
+  const auto refused = store.Allocate(1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kIoError);
+  EXPECT_THAT(refused.error().message, HasSubstr("2 devices of 8 MiB are offline and take nothing"));
+}
+
 TEST(ExtentStore, NeverHandsOutQuarantinedPages) {
   ExtentStore store;
   store.AddDevice(2);
   const Extent bad = *store.Allocate(512);
-  store.Quarantine(bad);
+  store.SetInDoubt(bad);
+  EXPECT_EQ(store.space(0).doubtful, kBlockSize);
+  store.EndDoubts(0, Doubt::kOfPlaces);
+  store.OnTurnEnded();
+  ASSERT_EQ(store.space(0).free, 2 * kBlockSize) << "one strike";
+  FailAgain(&store, bad);
+  store.EndDoubts(0, Doubt::kOfPlaces);
   EXPECT_EQ(store.space(0).quarantined, kBlockSize);
   for (const Extent& extent : FillUp(&store, 1)) EXPECT_NE(extent.run.block, bad.run.block);
   EXPECT_EQ(store.space(0).live, kBlockSize);
@@ -126,7 +229,7 @@ TEST(ExtentStore, FreeBytesOfADrainingDeviceAreNotOffered) {
   ExtentStore store;
   store.AddDevice(2);
   store.AddDevice(1);
-  EXPECT_EQ(store.DrainNote(), "");
+  EXPECT_EQ(store.UnusableNote(), "");
   store.SetDraining(0, true);
   EXPECT_EQ(store.total().free, 3 * kBlockSize);
   EXPECT_EQ(store.usable().free, kBlockSize);
@@ -135,7 +238,7 @@ TEST(ExtentStore, FreeBytesOfADrainingDeviceAreNotOffered) {
   EXPECT_THAT(store.Allocate(1).error().message, HasSubstr("0 bytes of 2 MiB are free"));
   EXPECT_THAT(store.Allocate(1).error().message, HasSubstr("; 1 device of 4 MiB is draining and takes nothing;"));
   store.SetDraining(1, true);
-  EXPECT_EQ(store.DrainNote(), "; 2 devices of 6 MiB are draining and take nothing");
+  EXPECT_EQ(store.UnusableNote(), "; 2 devices of 6 MiB are draining and take nothing");
 }
 
 TEST(ExtentStore, StripesOverDevicesInRunsThatCanBecomeOneRequest) {

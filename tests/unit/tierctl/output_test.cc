@@ -49,11 +49,13 @@ TEST(DegradedBy, NamesEachCause) {
   device->set_corrupt_total(5);
   device->set_window_faults_total(7);  // A client's doing: the daemon is well.
   device->set_quarantined_bytes(4096);
-  EXPECT_EQ(
-      DegradedBy(status),
-      (std::vector<std::string>{"draining, new work is refused until a restart",
-                                "no SSD tier, tensors stay in RAM: the disk is full", "torn tensors: 3",
-                                "device 1 errors: 2", "device 1 corrupt pieces: 5", "device 1 quarantined: 4.00 KiB"}));
+  device->set_state("offline");
+  device->set_state_reason("Input/output error");
+  EXPECT_EQ(DegradedBy(status),
+            (std::vector<std::string>{"draining, new work is refused until a restart",
+                                      "no SSD tier, tensors stay in RAM: the disk is full", "torn tensors: 3",
+                                      "device 1 offline: Input/output error", "device 1 errors: 2",
+                                      "device 1 corrupt pieces: 5", "device 1 quarantined: 4.00 KiB"}));
 }
 
 TEST(RenderTable, AlignsFiguresRightAndLeavesNoTrailingSpace) {

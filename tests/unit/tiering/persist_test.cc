@@ -148,7 +148,7 @@ TEST_F(Persist, ItsWorstCaseIsReservedFirst) {
 
 TEST_F(Persist, OnADrainingDeviceIsRefusedForTheDrain) {
   world.Put(session, 1, 5000, 1, kShared);
-  ASSERT_TRUE(world.engine->StartDrainDevice(0).has_value());
+  ASSERT_TRUE(world.engine->SetDeviceDraining(0, true).has_value());
   const Answer refused = PersistAll();
   EXPECT_EQ(refused.code, Code::kNoSpace);
   EXPECT_EQ(refused.error.available, 0u);

@@ -1,0 +1,28 @@
+// Devices: what follows from how transfers end on a device: whether it takes extents, whether it is read, when it is
+// probed, and what its failures mean for the places where they were seen. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/storage/transfer.h"
+#include "daemon/tiering/tables/tables.h"
+
+namespace tier::tiering {
+
+// Writes leave one in so many of the port's places to reads.
+inline constexpr uint32_t kReadShareDivisor = 4;
+
+// The most writes that the port has at a time.
+uint32_t WritesMax(const Tables& tables);
+// The port was handed a transfer of that device.
+void NoteStarted(Tables& tables, uint16_t device, storage::Direction direction);
+// It came back.
+void NoteEnded(Tables& tables, uint16_t device, storage::Direction direction, const storage::TransferResult& result);
+// Once a turn, when results have been taken: sends and takes probes, and looks at what has become due.
+void WatchDevices(Tables& tables);
+bool IsReadable(const Tables& tables, uint16_t device);
+// Why it is not readable: "device 1 is offline (Input/output error)".
+std::string UnreadableReason(const Tables& tables, uint16_t device);
+
+}  // namespace tier::tiering

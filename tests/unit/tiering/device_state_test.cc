@@ -1,0 +1,230 @@
+// Devices that fail altogether, in places, for a while or for good, and that hang: what becomes of the other devices,
+// of the bytes on them, and of the requests.
+#include <cerrno>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using storage::DeviceState;
+constexpr uint64_t kPiece = kBlockSize;
+constexpr uint64_t kArena = 16 * kMiB;
+
+class DeviceStateTest : public ::testing::Test {
+ protected:
+  explicit DeviceStateTest(uint16_t devices = 2)
+      : world_({.windows = {.window_size = kArena, .arena_max_bytes = kArena},
+                .transfers = {.device_count = devices},
+                .device_blocks = 32}) {
+    session_ = world_.Open();
+  }
+
+  DeviceState StateOf(uint16_t device) { return world_.engine->Snapshot().devices[device].state; }
+  // Takes turns until `until` holds, for so long at most.
+  template <typename Until>
+  bool Within(base::Duration most, Until until) {
+    for (const base::TimePoint end = world_.now + most; world_.now < end; world_.Advance(milliseconds(1))) {
+      while (world_.Turn()) {
+      }
+      if (until()) return true;
+    }
+    return false;
+  }
+  bool Becomes(uint16_t device, DeviceState state, base::Duration most = seconds(60)) {
+    return Within(most, [&] { return StateOf(device) == state; });
+  }
+  // A tensor of several pieces, written to both devices, and the device of its first piece.
+  uint16_t PutStriped(uint64_t tensor) {
+    world_.PutOnSsd(session_, tensor, 4 * kPiece);
+    for (uint16_t device = 0; device < 2; ++device) EXPECT_NE(world_.extents.space(device).live, 0u);
+    for (const PiecePlace& place : world_.engine->NamedPlaces()) {
+      if (place.tensor == tensor && place.piece == 0) return place.extent.device;
+    }
+    ADD_FAILURE() << "tensor " << tensor << " has no place";
+    return 0;
+  }
+  uint64_t Usable() const {
+    const storage::DeviceSpace total = world_.extents.total();
+    return total.capacity - total.quarantined;
+  }
+
+  World world_;
+  SessionId session_{};
+};
+
+class OneDeviceTest : public DeviceStateTest {
+ protected:
+  OneDeviceTest() : DeviceStateTest(1) {}
+};
+
+TEST_F(DeviceStateTest, WhatOneDeviceFailsTheOtherTakes) {
+  world_.transfers.FailDevice(0, EIO);
+  for (uint64_t tensor = 1; tensor <= 12; ++tensor) {
+    world_.Put(session_, tensor, kPiece, tensor);
+    const base::TimePoint asked = world_.now;
+    ASSERT_EQ(world_.Flush(session_, tensor).code, Code::kOk);
+    EXPECT_LE(world_.now - asked, milliseconds(10)) << "no backoff for what another device takes";
+  }
+  EXPECT_EQ(world_.extents.space(0).live, 0u);
+  EXPECT_EQ(world_.extents.space(1).live, 12 * kPiece);
+  ASSERT_TRUE(Becomes(0, DeviceState::kOffline));
+  EXPECT_EQ(StateOf(1), DeviceState::kOnline);
+  EXPECT_EQ(Usable(), world_.extents.total().capacity) << "nothing is known of any place";
+}
+
+TEST_F(DeviceStateTest, ADeviceThatIsBackTakesItsPartAgain) {
+  world_.transfers.FailDevice(0, EIO);
+  world_.PutEach(session_, 1, 8, kPiece);
+  for (uint64_t tensor = 1; tensor <= 8; ++tensor) ASSERT_EQ(world_.Flush(session_, tensor).code, Code::kOk);
+  ASSERT_TRUE(Becomes(0, DeviceState::kOffline));
+  ASSERT_TRUE(Within(seconds(60), [&] { return world_.now > base::TimePoint(seconds(50)); }));
+  world_.transfers.HealDevice(0);
+  ASSERT_TRUE(Becomes(0, DeviceState::kSuspect, seconds(6)));
+  for (uint64_t tensor = 9; tensor <= 24; ++tensor) {
+    world_.Put(session_, tensor, kPiece, tensor);
+    ASSERT_EQ(world_.Flush(session_, tensor).code, Code::kOk);
+  }
+  EXPECT_EQ(StateOf(0), DeviceState::kOnline);
+  EXPECT_GE(world_.extents.space(0).live, 6 * kPiece);
+  EXPECT_EQ(Usable(), world_.extents.total().capacity);
+  EXPECT_EQ(world_.CheckEach(session_, 1, 24), Code::kOk);
+}
+
+TEST_F(DeviceStateTest, AReadOfADeviceThatIsAwayIsRefusedAtOnceAndSucceedsLater) {
+  const uint16_t device = PutStriped(1);
+  world_.transfers.FailDevice(device, EIO);
+  EXPECT_EQ(world_.Acquire(session_, 1).code, Code::kIoError);
+  ASSERT_TRUE(Becomes(device, DeviceState::kOffline));
+  const uint64_t asked = world_.Send(session_, Op::kAcquire, {{1, 0, 0, 0}});
+  world_.Turn();
+  world_.Turn();
+  ASSERT_TRUE(world_.Answered(session_, asked).has_value()) << "it does not try the device";
+  const Answer refused = *world_.Answered(session_, asked);
+  EXPECT_EQ(refused.code, Code::kIoError);
+  EXPECT_EQ(refused.error.tensor, 1u);
+  const std::string why = "device " + std::to_string(device) + " is offline (Input/output error)";
+  EXPECT_NE(refused.detail.find(why), std::string::npos) << refused.detail;
+  world_.transfers.HealDevice(device);
+  ASSERT_TRUE(Becomes(device, DeviceState::kSuspect, seconds(6)));
+  EXPECT_EQ(world_.Check(session_, 1), Code::kOk);
+}
+
+TEST_F(DeviceStateTest, FetchingAheadLeavesADeviceThatIsAwayAlone) {
+  const uint16_t device = PutStriped(1);
+  world_.transfers.FailDevice(device, EIO);
+  EXPECT_EQ(world_.Acquire(session_, 1).code, Code::kIoError);
+  ASSERT_TRUE(Becomes(device, DeviceState::kOffline));
+  const uint64_t errors = world_.transfers.traffic(device).errors;
+  ASSERT_EQ(world_.Ask(session_, Op::kPrefetch, {{1, 0, 0, 0}}).code, Code::kOk);
+  ASSERT_FALSE(Within(seconds(1), [] { return false; }));
+  EXPECT_EQ(world_.transfers.traffic(device).errors, errors);
+}
+
+TEST_F(DeviceStateTest, ADeviceThatHangsLeavesThePortToTheOther) {
+  world_.transfers.HangDevice(0);
+  // Nothing comes back from device 0: the pieces that went there stay in RAM, and all others are written.
+  for (uint64_t tensor = 1; tensor <= 60; ++tensor) {
+    const Answer created = world_.Create(session_, tensor, kPiece / 8);
+    ASSERT_EQ(created.code, Code::kOk) << created.detail;
+    ASSERT_EQ(world_.Release(session_, World::LeaseOf(created)).code, Code::kOk);
+    world_.Send(session_, Op::kFlush, {{tensor, 0, 0, 0}});
+    ASSERT_FALSE(Within(seconds(1), [] { return false; }));
+  }
+  EXPECT_EQ(StateOf(0), DeviceState::kOffline);
+  EXPECT_EQ(StateOf(1), DeviceState::kOnline);
+  EXPECT_GE(world_.transfers.traffic(1).written_bytes, 30 * kPiece / 8);
+  world_.transfers.HealDevice(0);
+  ASSERT_TRUE(Becomes(0, DeviceState::kSuspect));
+  EXPECT_EQ(Usable(), world_.extents.total().capacity);
+}
+
+TEST_F(DeviceStateTest, AReadThatHangsIsAnsweredWhenItsDeviceIsBack) {
+  const uint16_t device = PutStriped(1);
+  world_.transfers.HangDevice(device);
+  const uint64_t first = world_.Send(session_, Op::kAcquire, {{1, 0, kPiece, 0}});
+  ASSERT_TRUE(Becomes(device, DeviceState::kOffline));
+  EXPECT_FALSE(world_.Answered(session_, first).has_value()) << "its memory is still the device's";
+  world_.transfers.HealDevice(device);
+  ASSERT_TRUE(Within(seconds(1), [&] { return world_.Answered(session_, first).has_value(); }));
+  EXPECT_EQ(world_.Answered(session_, first)->code, Code::kOk);
+}
+
+TEST_F(OneDeviceTest, APlaceThatFailsTwiceWhileOthersWorkIsQuarantined) {
+  storage::Extent bad{.run = {.block = 3, .page = 0, .pages = kPagesPerBlock}};
+  world_.transfers.FailExtent(bad, storage::TransferOutcome::kDeviceError);
+  // Round and round over the device.
+  for (uint64_t tensor = 1; tensor <= 200; ++tensor) {
+    world_.Put(session_, tensor, kPiece, tensor);
+    ASSERT_EQ(world_.Flush(session_, tensor).code, Code::kOk);
+    if (tensor > 16) {
+      ASSERT_EQ(world_.Free(session_, tensor - 16).code, Code::kOk);
+    }
+  }
+  EXPECT_EQ(world_.extents.total().quarantined, kPiece);
+  EXPECT_EQ(world_.transfers.traffic(0).errors, 2u) << "and is not tried any more";
+  EXPECT_EQ(StateOf(0), DeviceState::kOnline);
+}
+
+TEST_F(OneDeviceTest, AMinuteWithoutTheOnlyDeviceCostsNothing) {
+  world_.PutOnSsd(session_, 1, kPiece);
+  world_.transfers.FailDevice(0, EIO);
+  world_.PutEach(session_, 2, 7, kPiece);
+  const Answer refused = world_.Flush(session_, 2);
+  EXPECT_EQ(refused.code, Code::kIoError) << refused.detail;
+  ASSERT_TRUE(Becomes(0, DeviceState::kOffline));
+  ASSERT_FALSE(Within(seconds(60), [] { return false; }));
+  const Answer later = world_.Flush(session_, 3);
+  EXPECT_EQ(later.code, Code::kIoError);
+  EXPECT_NE(later.detail.find("1 device of 64 MiB is offline"), std::string::npos) << later.detail;
+  world_.transfers.HealDevice(0);
+  ASSERT_TRUE(Becomes(0, DeviceState::kSuspect, seconds(6)));
+  EXPECT_EQ(world_.Flush(session_, 2).code, Code::kOk);
+  EXPECT_EQ(StateOf(0), DeviceState::kOnline);
+  EXPECT_EQ(Usable(), world_.extents.total().capacity);
+  EXPECT_EQ(world_.CheckEach(session_, 2, 7), Code::kOk);
+  EXPECT_EQ(world_.Check(session_, 1), Code::kOk);
+}
+
+TEST_F(OneDeviceTest, ADeviceThatTakesNoWritesIsStillRead) {
+  world_.PutOnSsd(session_, 1, kPiece);
+  world_.transfers.FailWritesOf(0, EROFS);
+  world_.Put(session_, 2, kPiece);
+  EXPECT_EQ(world_.Flush(session_, 2).code, Code::kIoError);
+  ASSERT_FALSE(Within(seconds(60), [] { return false; }));
+  EXPECT_EQ(StateOf(0), DeviceState::kSuspect);
+  EXPECT_EQ(world_.Check(session_, 1), Code::kOk);
+  EXPECT_EQ(world_.Check(session_, 2), Code::kOk);
+}
+
+TEST_F(OneDeviceTest, ADeviceThatIsGoneIsNotProbedAnyMore) {
+  world_.PutOnSsd(session_, 1, kPiece);
+  world_.transfers.FailDevice(0, ENODEV);
+  EXPECT_EQ(world_.Acquire(session_, 1).code, Code::kIoError);
+  ASSERT_TRUE(Becomes(0, DeviceState::kGone));
+  const uint64_t probes = world_.transfers.probes();
+  ASSERT_FALSE(Within(seconds(30), [] { return false; }));
+  EXPECT_EQ(world_.transfers.probes(), probes);
+  const Answer refused = world_.Acquire(session_, 1);
+  EXPECT_NE(refused.detail.find("device 0 is gone (No such device)"), std::string::npos) << refused.detail;
+}
+
+TEST_F(OneDeviceTest, AnIdleEngineWithASuspectDeviceSleeps) {
+  world_.transfers.FailWritesOf(0, EROFS);
+  world_.Put(session_, 1, kPiece);
+  EXPECT_EQ(world_.Flush(session_, 1).code, Code::kIoError);
+  ASSERT_FALSE(Within(seconds(30), [] { return false; }));
+  ASSERT_EQ(world_.Free(session_, 1).code, Code::kOk);
+  ASSERT_FALSE(Within(seconds(5), [] { return false; }));
+  EXPECT_FALSE(world_.Turn());
+  const auto next = world_.engine->NextDeadline();
+  EXPECT_TRUE(!next || *next > world_.now) << "it would look again and again";
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing
