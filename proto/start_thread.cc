@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <system_error>
+#include <exception>
 #include <utility>
 
 namespace tier::proto {
@@ -37,9 +37,10 @@ Result<std::thread> StartThread(const std::string& name, BlockedSignals blocked,
     std::thread thread(std::move(body));
     ::pthread_setname_np(thread.native_handle(), name.substr(0, kNameMax).c_str());
     return thread;
-  } catch (const std::system_error& failure) {
+  } catch (const std::exception& failure) {  // A std::system_error, or std::bad_alloc.
     return Fail(Code::kNoMemory, "cannot start the thread " + name + " (" + failure.what() +
-                                     "): raise the limit on processes (ulimit -u, pids.max of the cgroup)");
+                                     "): raise the limit on processes (RLIMIT_NPROC, TasksMax= of a systemd unit, "
+                                     "pids.max of the cgroup) or the one on address space (RLIMIT_AS)");
   }
 }
 
