@@ -91,9 +91,9 @@ Status Daemon::Compose() {
   if (!engine) return std::unexpected(std::move(engine.error()));
   engine_ = std::move(*engine);
   if (auto opened = OpenDataSocket(); !opened) return opened;
-  engine_->Start(*listener_);
+  if (auto started = engine_->Start(*listener_); !started) return started;
   if (auto opened = OpenControl(); !opened) return opened;
-  WatchEvents();
+  if (auto watched = WatchEvents(); !watched) return watched;
   MakeStop();
   WatchSignals();
   if (config_.daemon.is_private && config_.daemon.starter_pid > 0) WatchStarter();
@@ -193,13 +193,15 @@ Status Daemon::OpenControl() {
   return {};
 }
 
-void Daemon::WatchEvents() {
-  // The first of all watchers: there is room.
-  log_subscription_ =
-      *control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [this](const session::Event& event) {
+Status Daemon::WatchEvents() {
+  auto subscription =
+      control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [this](const session::Event& event) {
         const auto line = event_log_limiter_.Pass(event, engine_->clock().Now());
         if (line) spdlog::log(line->fault ? spdlog::level::warn : spdlog::level::info, "{}", line->text);
       });
+  if (!subscription) return std::unexpected(std::move(subscription.error()));
+  log_subscription_ = std::move(*subscription);
+  return {};
 }
 
 void Daemon::WatchSignals() {

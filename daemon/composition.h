@@ -49,7 +49,7 @@ class Daemon {
   void OnSignal(int signal);
   void Reload();
   void WatchStarter();
-  void WatchEvents();
+  Status WatchEvents();
   void AnnounceReady();
   void Tick();
   void FeedWatchdog();

@@ -1,7 +1,5 @@
 #include "daemon/engine_side.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,9 +9,9 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "daemon/base/check.h"
 #include "daemon/base/fault_guard.h"
 #include "daemon/base/format_bytes.h"
+#include "proto/start_thread.h"
 
 namespace tier {
 namespace {
@@ -99,15 +97,17 @@ Result<std::unique_ptr<storage::SsdTier>> OpenSsd(const storage::SsdTierOptions&
 
 }  // namespace
 
-EngineSide::EngineSide(const config::Config& config)
-    : workers_(WorkerCount(config), "tierd-work"), spin_(SpinModeOf(config.engine.spin), session::AllowedCpus()) {}
+EngineSide::EngineSide(const config::Config& config, std::unique_ptr<base::Workers> workers)
+    : workers_(std::move(workers)), spin_(SpinModeOf(config.engine.spin), session::AllowedCpus()) {}
 
 EngineSide::~EngineSide() { Stop(); }
 
 Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& config, const DaemonPaths& paths,
                                                      const Incarnation& incarnation) {
   base::InstallFaultGuard();
-  std::unique_ptr<EngineSide> side(new EngineSide(config));
+  auto workers = base::Workers::Start(WorkerCount(config), "tierd-work");
+  if (!workers) return std::unexpected(std::move(workers.error()));
+  std::unique_ptr<EngineSide> side(new EngineSide(config, std::move(*workers)));
   if (auto ok = side->OpenMemory(config); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = side->OpenStorage(config, paths, incarnation.predecessor_crashed); !ok)
     return std::unexpected(std::move(ok.error()));
@@ -132,7 +132,7 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   options.numa_node = static_cast<int>(config.arena.numa_node);
   // An empty closure wakes the engine, which then polls. A full mailbox means that it is awake.
   options.on_event = [this] { (void)mailbox_.TryPost([] {}); };
-  arena_ = std::make_unique<memory::Arena>(std::move(options), &workers_);
+  arena_ = std::make_unique<memory::Arena>(std::move(options), workers_.get());
   if (config.arena.prefault) {
     if (auto started = arena_->StartPrefault(sizes->max_bytes); !started) return started;
   }
@@ -153,7 +153,7 @@ Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& 
   options.discard_at_format = config.ssd.discard;
   options.data_dir = paths.persistent ? paths.data_directory : std::string();
   options.allow_any_file_system = config.ssd.any_file_system;
-  auto ssd = OpenSsd(options, workers_, wait_for_devices);
+  auto ssd = OpenSsd(options, *workers_, wait_for_devices);
   if (!ssd) return std::unexpected(std::move(ssd.error()));
   ssd_ = std::move(*ssd);
   return {};
@@ -220,24 +220,14 @@ std::string EngineSide::HugePageMode() const {
   return snapshot.made.collapsed_bytes > 0 ? "thp" : "small";
 }
 
-void EngineSide::Start(session::SessionNotices& notices) {
+Status EngineSide::Start(session::SessionNotices& notices) {
   sessions_->Connect(*jobs_, notices);
-  // Signals are the main thread's: it has a descriptor for them.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  const int blocked = ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  TIER_CHECK(blocked == 0, "pthread_sigmask {}", blocked);
-  thread_ = std::thread([this] {
-    (void)::pthread_setname_np(::pthread_self(), "tierd-engine");
-    // Faults of our own must end us, not be held back; and the fault guard lives on them.
-    sigset_t faults;
-    sigemptyset(&faults);
-    for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT}) sigaddset(&faults, fault);
-    (void)::pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
-    loop_->Run();
-  });
-  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  // Signals are the main thread's: it has a descriptor for them. Faults of our own must end us, not be held back; and
+  // the fault guard lives on them.
+  auto thread = proto::StartThread("tierd-engine", proto::BlockedSignals::kAsynchronous, [this] { loop_->Run(); });
+  if (!thread) return std::unexpected(std::move(thread.error()));
+  thread_ = std::move(*thread);
+  return {};
 }
 
 void EngineSide::Stop() {

@@ -41,8 +41,8 @@ class EngineSide {
                                                   const Incarnation& incarnation);
   ~EngineSide();
 
-  // Starts the thread. `notices` outlives it.
-  void Start(session::SessionNotices& notices);
+  // Starts the thread; NO_MEMORY if the system gives none. `notices` outlives it.
+  Status Start(session::SessionNotices& notices);
   // Ends and joins it.
   void Stop();
 
@@ -65,7 +65,7 @@ class EngineSide {
   storage::SsdTier& ssd() { return *ssd_; }
 
  private:
-  explicit EngineSide(const config::Config& config);
+  EngineSide(const config::Config& config, std::unique_ptr<base::Workers> workers);
   Status OpenMemory(const config::Config& config);
   Status OpenStorage(const config::Config& config, const DaemonPaths& paths, bool wait_for_devices);
   Status MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch);
@@ -73,7 +73,7 @@ class EngineSide {
   // In the order of what needs what; destroyed in the opposite one.
   base::SteadyClock clock_;
   base::Mailbox mailbox_;
-  base::Workers workers_;
+  std::unique_ptr<base::Workers> workers_;
   session::SpinPolicy spin_;
   std::unique_ptr<memory::Arena> arena_;
   std::unique_ptr<storage::SsdTier> ssd_;

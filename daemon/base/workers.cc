@@ -1,46 +1,30 @@
 // A bounded ring of tasks under one mutex: tasks are long (µs to ms) beside the lock (ns), so nothing cleverer pays.
 #include "daemon/base/workers.h"
 
-#include <pthread.h>
-
-#include <csignal>
-
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "daemon/base/check.h"
+#include "proto/start_thread.h"
 
 namespace tier::base {
-namespace {
 
-// Signals meant for the process go to the thread that waits for them; faults stay with the thread that made them.
-class BlockSignals {
- public:
-  BlockSignals() {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&blocked, fault);
-    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
-  }
-  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockSignals(const BlockSignals&) = delete;
-  BlockSignals& operator=(const BlockSignals&) = delete;
+Workers::Workers() : ring_(kTasksQueuedMax) {}
 
- private:
-  sigset_t before_;
-};
-
-}  // namespace
-
-Workers::Workers(unsigned threads, std::string_view name) : ring_(kTasksQueuedMax) {
+Result<std::unique_ptr<Workers>> Workers::Start(unsigned threads, std::string_view name) {
   TIER_CHECK(threads >= 1, "threads {}", threads);
-  const BlockSignals inherited_by_the_new_threads;
-  threads_.reserve(threads);
+  std::unique_ptr<Workers> workers(new Workers());
+  workers->threads_.reserve(threads);
   for (unsigned i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] { Run(); });
-    const std::string full = fmt::format("{}-{}", name.substr(0, 11), i);
-    pthread_setname_np(threads_.back().native_handle(), full.substr(0, 15).c_str());
+    // Signals meant for the process go to the thread that waits for them; faults stay with the thread that made them.
+    auto thread = proto::StartThread(fmt::format("{}-{}", name.substr(0, 11), i), proto::BlockedSignals::kAsynchronous,
+                                     [raw = workers.get()] { raw->Run(); });
+    if (!thread) return std::unexpected(std::move(thread.error()));
+    workers->threads_.push_back(std::move(*thread));
   }
+  return workers;
 }
 
 Workers::~Workers() {

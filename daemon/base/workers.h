@@ -8,11 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "proto/mutex.h"
+#include "proto/result.h"
 
 namespace tier::base {
 
@@ -21,8 +23,9 @@ class Workers {
   using Task = std::move_only_function<void()>;
   static constexpr size_t kTasksQueuedMax = 16384;
 
-  // Starts `threads` threads named "<name>-<i>"; asynchronous signals are blocked in them. REQUIRES: threads >= 1.
-  Workers(unsigned threads, std::string_view name);
+  // Starts `threads` threads named "<name>-<i>"; asynchronous signals are blocked in them. NO_MEMORY: the system does
+  // not give that many. REQUIRES: threads >= 1.
+  static Result<std::unique_ptr<Workers>> Start(unsigned threads, std::string_view name);
   // Runs everything still queued, then joins. Tasks posted by such tasks run too.
   ~Workers();
   Workers(const Workers&) = delete;
@@ -36,6 +39,7 @@ class Workers {
   uint64_t refused() const;  // TryPost that returned false, since start.
 
  private:
+  Workers();
   void Run();
 
   mutable Mutex mutex_;

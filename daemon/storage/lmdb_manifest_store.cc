@@ -3,18 +3,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sys/stat.h>
 
 #include "daemon/base/check.h"
 #include "daemon/storage/device_lock.h"
 #include "daemon/storage/index_transaction.h"
 #include "daemon/storage/os_error.h"
+#include "proto/start_thread.h"
 
 namespace tier::storage {
 namespace {
@@ -70,13 +69,9 @@ Result<std::unique_ptr<LmdbManifestStore>> LmdbManifestStore::Open(ManifestStore
   if (status) status = store->OpenEnvironment();
   if (status) status = store->Bind();
   if (!status) return std::unexpected(status.error());
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // Signals belong to the thread that asks for them.
-  store->thread_ = std::thread([raw = store.get()] { raw->Run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(store->thread_.native_handle(), "tier-manifest");
+  auto thread = proto::StartThread("tier-manifest", proto::BlockedSignals::kAll, [raw = store.get()] { raw->Run(); });
+  if (!thread) return std::unexpected(std::move(thread.error()));
+  store->thread_ = std::move(*thread);
   return store;
 }
 

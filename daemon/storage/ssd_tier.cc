@@ -110,7 +110,7 @@ struct SsdTier::State {
   // I/O of every device, by io_uring or, where it is not to be had for one, of all by threads.
   Result<std::vector<IoThreadParts>> OpenIo(const SsdTierOptions& options);
   Result<std::vector<IoThreadParts>> OpenRings(const SsdTierOptions& options) const;
-  std::vector<IoThreadParts> OpenPools(const SsdTierOptions& options) const;
+  Result<std::vector<IoThreadParts>> OpenPools(const SsdTierOptions& options) const;
   Status StartThreads(const SsdTierOptions& options, std::vector<IoThreadParts> parts, base::Workers& workers);
   Status OpenManifests(const std::string& data_dir);
   // Goes on after a failure; the first one is the answer.
@@ -175,14 +175,14 @@ Result<std::vector<IoThreadParts>> SsdTier::State::OpenRings(const SsdTierOption
   return all;
 }
 
-std::vector<IoThreadParts> SsdTier::State::OpenPools(const SsdTierOptions& options) const {
+Result<std::vector<IoThreadParts>> SsdTier::State::OpenPools(const SsdTierOptions& options) const {
   std::vector<IoThreadParts> all;
   const auto threads = static_cast<uint32_t>(std::max<size_t>(kPoolThreads / std::max<size_t>(files.size(), 1), 2));
   for (const DeviceFile& file : files) {
     auto wake = std::make_unique<CompletionSignal>();
-    auto pool = std::make_unique<ThreadPoolIo>(
-        ThreadPoolIoOptions{.inflight_max = options.io_depth + 1, .threads = threads}, file.fd(), *wake);
-    all.push_back({.wake = std::move(wake), .io = std::move(pool)});
+    auto pool = ThreadPoolIo::Create({.inflight_max = options.io_depth + 1, .threads = threads}, file.fd(), *wake);
+    if (!pool) return std::unexpected(std::move(pool.error()));
+    all.push_back({.wake = std::move(wake), .io = std::move(*pool)});
   }
   return all;
 }

@@ -2,13 +2,13 @@
 #include "daemon/storage/thread_pool_io.h"
 
 #include <cerrno>
-#include <csignal>
+#include <utility>
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include "daemon/base/check.h"
+#include "proto/start_thread.h"
 
 namespace tier::storage {
 
@@ -18,15 +18,19 @@ ThreadPoolIo::ThreadPoolIo(const ThreadPoolIoOptions& options, int device, const
              options.threads);
   started_.reserve(options.inflight_max);
   done_.reserve(options.inflight_max);
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // Signals belong to the thread that asks for them.
+  threads_.reserve(options.threads);
+}
+
+Result<std::unique_ptr<ThreadPoolIo>> ThreadPoolIo::Create(const ThreadPoolIoOptions& options, int device,
+                                                           const CompletionSignal& signal) {
+  std::unique_ptr<ThreadPoolIo> pool(new ThreadPoolIo(options, device, signal));
   for (uint32_t i = 0; i < options.threads; ++i) {
-    threads_.emplace_back([this] { Run(); });
-    pthread_setname_np(threads_.back().native_handle(), fmt::format("tier-io-{}", i).c_str());
+    auto thread = proto::StartThread(fmt::format("tier-io-{}", i), proto::BlockedSignals::kAll,
+                                     [raw = pool.get()] { raw->Run(); });
+    if (!thread) return std::unexpected(std::move(thread.error()));
+    pool->threads_.push_back(std::move(*thread));
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return pool;
 }
 
 ThreadPoolIo::~ThreadPoolIo() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "daemon/storage/completion_signal.h"
 #include "daemon/storage/device_io.h"
 #include "proto/mutex.h"
+#include "proto/result.h"
 
 namespace tier::storage {
 
@@ -22,8 +24,10 @@ struct ThreadPoolIoOptions {
 
 class ThreadPoolIo final : public DeviceIo {
  public:
-  // `device` stays the caller's and open, and `signal` lives, as long as this does.
-  ThreadPoolIo(const ThreadPoolIoOptions& options, int device, const CompletionSignal& signal);
+  // `device` stays the caller's and open, and `signal` lives, as long as this does. NO_MEMORY: the system does not give
+  // that many threads.
+  static Result<std::unique_ptr<ThreadPoolIo>> Create(const ThreadPoolIoOptions& options, int device,
+                                                      const CompletionSignal& signal);
   ~ThreadPoolIo() override;  // Ends what was submitted, then joins.
 
   void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
@@ -38,6 +42,7 @@ class ThreadPoolIo final : public DeviceIo {
   const std::string& unpinned_reason() const override { return unpinned_reason_; }
 
  private:
+  ThreadPoolIo(const ThreadPoolIoOptions& options, int device, const CompletionSignal& signal);
   void Run();
   int32_t Execute(const IoRequest& request) const;
   int32_t ExecuteUnlocked(const IoRequest& request) TIER_REQUIRES(mutex_);

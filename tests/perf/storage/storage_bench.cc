@@ -70,14 +70,14 @@ double WallSeconds() {
 class Bench {
  public:
   explicit Bench(const BenchOptions& options)
-      : options_(options), workers_(static_cast<unsigned>(options.workers), "bench") {
+      : options_(options), workers_(base::Workers::Start(static_cast<unsigned>(options.workers), "bench").value()) {
     SsdTierOptions tier_options;
     tier_options.devices = {{.path = options.file, .size = options.size_mib * kMiB + 64 * kMiB}};
     tier_options.io = options.threads != 0 ? IoChoice::kThreads : IoChoice::kAuto;
     tier_options.io_depth = static_cast<uint32_t>(options.depth);
     tier_options.inflight_max = static_cast<uint32_t>(options.inflight);
     tier_options.merge_bytes_max = static_cast<uint32_t>(options.merge_kib * kKiB);
-    auto tier = SsdTier::Open(tier_options, workers_);
+    auto tier = SsdTier::Open(tier_options, *workers_);
     TIER_CHECK(tier.has_value(), "{}", tier.error().message);
     tier_ = std::move(*tier);
     MakeWindows();
@@ -164,7 +164,7 @@ class Bench {
   }
 
   BenchOptions options_;
-  base::Workers workers_;
+  std::unique_ptr<base::Workers> workers_;
   std::vector<Window> windows_;
   std::unique_ptr<SsdTier> tier_;
   std::vector<Transfer> transfers_;

@@ -132,7 +132,7 @@ testing::IoFault DrawFault() {
 }
 
 TEST(TransferEngineProperty, NeverTakesAFaultForSuccess) {
-  base::Workers workers(1, "property");
+  const auto workers = base::Workers::Start(1, "property").value();
   const testing::WindowMemory memory(kPagesMax * kPageSize);
   const bool holds = rc::check("transfers under faults", [&](uint64_t seed) {
     CompletionSignal signal;
@@ -143,7 +143,7 @@ TEST(TransferEngineProperty, NeverTakesAFaultForSuccess) {
     options.inflight_max = 64;
     options.windows_max = 1;
     options.inline_bytes_max = *rc::gen::element<uint32_t>(0, 32 * 1024, UINT32_MAX);
-    TransferEngine engine(options, device, workers, signal);
+    TransferEngine engine(options, device, *workers, signal);
     engine.AddWindow(kWindow, memory.data(), memory.size());
     device.SetNewestFirst(*rc::gen::arbitrary<bool>());
     device.CompleteAtMost(*rc::gen::element<size_t>(1, 2, SIZE_MAX));

@@ -14,18 +14,18 @@ namespace tier::storage::testing {
 class SsdTierFixture : public ::testing::Test {
  protected:
   std::unique_ptr<SsdTier> Open(const SsdTierOptions& options) {
-    auto tier = SsdTier::Open(options, workers_);
+    auto tier = SsdTier::Open(options, *workers_);
     EXPECT_TRUE(tier) << tier.error().message;
     return tier ? std::move(*tier) : nullptr;
   }
   // kOk: it was opened after all.
   Code Refusal(const SsdTierOptions& options) {
-    const auto tier = SsdTier::Open(options, workers_);
+    const auto tier = SsdTier::Open(options, *workers_);
     return tier ? Code::kOk : tier.error().code;
   }
 
   ScratchDirectory directory_;
-  base::Workers workers_{2, "test"};
+  const std::unique_ptr<base::Workers> workers_ = base::Workers::Start(2, "test").value();
 };
 
 }  // namespace tier::storage::testing

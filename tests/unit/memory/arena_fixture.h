@@ -33,7 +33,7 @@ class ArenaTest : public testing::Test {
   }
   void Start(ArenaOptions options) {
     options.on_event = [this] { events_ready_.release(); };
-    arena_.emplace(std::move(options), &workers_);
+    arena_.emplace(std::move(options), workers_.get());
   }
   std::vector<WindowEvent> Await(size_t count) {
     std::vector<WindowEvent> events;
@@ -66,7 +66,7 @@ class ArenaTest : public testing::Test {
 
   FakeHost host_;
   std::counting_semaphore<> events_ready_{0};
-  base::Workers workers_{2, "arena"};
+  const std::unique_ptr<base::Workers> workers_ = base::Workers::Start(2, "arena").value();
   std::optional<Arena> arena_;
 };
 

@@ -13,8 +13,8 @@ namespace {
 class WindowMakerTest : public testing::Test {
  protected:
   void Start(unsigned threads) {
-    workers_.emplace(threads, "maker");
-    maker_.emplace(&*workers_, [this] { finished_.release(); });
+    workers_ = base::Workers::Start(threads, "maker").value();
+    maker_.emplace(workers_.get(), [this] { finished_.release(); });
   }
   std::vector<MadeWindow> Await(size_t count) {
     std::vector<MadeWindow> made;
@@ -27,7 +27,7 @@ class WindowMakerTest : public testing::Test {
   }
 
   std::counting_semaphore<> finished_{0};
-  std::optional<base::Workers> workers_;
+  std::unique_ptr<base::Workers> workers_;
   std::optional<WindowMaker> maker_;
 };
 

@@ -31,11 +31,11 @@ class DataPathTest : public ::testing::TestWithParam<IoChoice> {};
 
 TEST_P(DataPathTest, AllocatesNothingInSteadyState) {
   const testing::ScratchDirectory directory;
-  base::Workers workers(1, "test");
+  const auto workers = base::Workers::Start(1, "test").value();
   SsdTierOptions options;
   options.devices = {{.path = directory.path(), .size = 64 * kMiB, .private_file = true}};
   options.io = GetParam();
-  auto opened = SsdTier::Open(options, workers);
+  auto opened = SsdTier::Open(options, *workers);
   if (!opened && opened.error().code == Code::kDenied) GTEST_SKIP() << "needs io_uring: " << opened.error().message;
   ASSERT_TRUE(opened) << opened.error().message;
   SsdTier& tier = **opened;

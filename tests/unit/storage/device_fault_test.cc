@@ -43,7 +43,7 @@ class DeviceFaultTest : public ::testing::TestWithParam<IoChoice> {
     options.windows_max = 8;
     options.discard_at_format = false;
     options.allow_any_file_system = true;
-    auto tier = SsdTier::Open(options, workers_);
+    auto tier = SsdTier::Open(options, *workers_);
     if (!tier && tier.error().code == Code::kDenied) GTEST_SKIP() << "needs io_uring: " << tier.error().message;
     ASSERT_TRUE(tier) << tier.error().message;
     tier_ = std::move(*tier);
@@ -120,7 +120,7 @@ class DeviceFaultTest : public ::testing::TestWithParam<IoChoice> {
   ScratchDirectory directory_;
   const std::string inject_ = directory_.File("inject");
   Cleanup cleanup_;  // After the tier, before the directory.
-  base::Workers workers_{1, "test"};
+  const std::unique_ptr<base::Workers> workers_ = base::Workers::Start(1, "test").value();
   WindowMemory memory_{kBlockSize};
   base::GuardedRange guard_{memory_.data(), memory_.size()};
   std::unique_ptr<SsdTier> tier_;
@@ -180,7 +180,7 @@ TEST_P(DeviceFaultTest, FileOnAFullFileSystemIsRefusedAtStartWithFigures) {
   (void)RunCommand("dd if=/dev/zero of=" + mount_point + "/filler bs=1M");
   SsdTierOptions options;
   options.devices = {{.path = mount_point + "/tier.img", .size = 40 * kMiB}};
-  const auto tier = SsdTier::Open(options, workers_);
+  const auto tier = SsdTier::Open(options, *workers_);
   ASSERT_FALSE(tier);
   EXPECT_EQ(tier.error().code, Code::kNoSpace);
   EXPECT_THAT(tier.error().message, ::testing::HasSubstr("40 MiB"));

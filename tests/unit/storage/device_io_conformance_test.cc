@@ -14,6 +14,7 @@
 #include "daemon/storage/device_io.h"
 #include "daemon/storage/thread_pool_io.h"
 #include "daemon/storage/uring.h"
+#include "tests/support/proto/thread_shortage.h"
 #include "tests/support/storage/fake_device.h"
 #include "tests/support/storage/scratch.h"
 
@@ -228,22 +229,27 @@ std::unique_ptr<DeviceIo> MakeUring(int device, const CompletionSignal& signal) 
   return uring ? std::move(*uring) : nullptr;
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, DeviceIoConformance,
-                         ::testing::Values(Backend{"Uring", &MakeUring, true},
-                                           Backend{"ThreadPool",
-                                                   [](int device, const CompletionSignal& signal) {
-                                                     return std::make_unique<ThreadPoolIo>(
-                                                         ThreadPoolIoOptions{.inflight_max = kInflightMax,
-                                                                             .threads = 3},
-                                                         device, signal);
-                                                   },
-                                                   true},
-                                           Backend{"Fake",
-                                                   [](int, const CompletionSignal&) {
-                                                     return std::make_unique<FakeDevice>(kFileSize, kInflightMax);
-                                                   },
-                                                   false}),
-                         [](const auto& param_info) { return param_info.param.name; });
+TEST(ThreadPoolIo, IsRefusedWhereTheSystemGivesTooFewThreads) {
+  const CompletionSignal signal;
+  const tier::testing::ThreadShortage shortage(2);
+  const auto pool = ThreadPoolIo::Create({.inflight_max = kInflightMax, .threads = 3}, -1, signal);
+  ASSERT_FALSE(pool);
+  EXPECT_EQ(pool.error().code, Code::kNoMemory) << pool.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, DeviceIoConformance,
+    ::testing::Values(
+        Backend{"Uring", &MakeUring, true},
+        Backend{"ThreadPool",
+                [](int device, const CompletionSignal& signal) {
+                  return ThreadPoolIo::Create({.inflight_max = kInflightMax, .threads = 3}, device, signal).value();
+                },
+                true},
+        Backend{"Fake",
+                [](int, const CompletionSignal&) { return std::make_unique<FakeDevice>(kFileSize, kInflightMax); },
+                false}),
+    [](const auto& param_info) { return param_info.param.name; });
 
 // What only io_uring promises.
 

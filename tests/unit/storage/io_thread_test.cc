@@ -95,7 +95,7 @@ class IoThreadsTest : public ::testing::Test {
                                      .inflight_max = kPages,
                                      .inline_bytes_max = device == 0 ? UINT32_MAX : 0,
                                      .windows_max = kWindowsMax},
-                                    {.wake = std::move(wake), .io = std::move(io)}, workers_, signal_);
+                                    {.wake = std::move(wake), .io = std::move(io)}, *workers_, signal_);
       ASSERT_TRUE(thread) << thread.error().message;
       threads.push_back(std::move(*thread));
     }
@@ -137,7 +137,7 @@ class IoThreadsTest : public ::testing::Test {
     return removed;
   }
 
-  base::Workers workers_{1, "test"};
+  const std::unique_ptr<base::Workers> workers_ = base::Workers::Start(1, "test").value();
   CompletionSignal signal_;
   WindowMemory memory_{kPages * kPageSize};
   std::map<uint64_t, uint32_t> crcs_;

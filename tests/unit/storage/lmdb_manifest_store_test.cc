@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/proto/thread_shortage.h"
 #include "tests/support/storage/scratch.h"
 
 namespace tier::storage {
@@ -74,6 +75,16 @@ TEST_F(ManifestStoreTest, KeepsAManifestAcrossReopening) {
   const auto store = Open();
   EXPECT_EQ(*store->Load("1000/train"), Manifest("one"));
   EXPECT_THAT(store->Jobs(), UnorderedElementsAre("1000/train"));
+}
+
+TEST_F(ManifestStoreTest, IsRefusedWhereTheSystemGivesNoThreadAndLeavesTheIndexFree) {
+  {
+    const tier::testing::ThreadShortage shortage;
+    const auto store = LmdbManifestStore::Open(Options());
+    ASSERT_FALSE(store);
+    EXPECT_EQ(store.error().code, Code::kNoMemory) << store.error().message;
+  }
+  EXPECT_NE(Open(), nullptr);
 }
 
 TEST_F(ManifestStoreTest, ReplacesAndErases) {

@@ -16,6 +16,7 @@
 
 #include "daemon/base/fault_guard.h"
 #include "daemon/storage/device_file.h"
+#include "tests/support/proto/thread_shortage.h"
 #include "tests/support/storage/scratch.h"
 #include "tests/support/storage/ssd_tier_fixture.h"
 
@@ -237,10 +238,22 @@ TEST_F(SsdTierTest, RefusesTwoCopiesOfOneDevice) {
   ASSERT_TRUE(testing::RunCommand("cp " + directory_.File("tier.img") + " " + directory_.File("copy.img")));
   SsdTierOptions options = Options();
   options.devices.push_back({.path = directory_.File("copy.img")});
-  const auto tier = SsdTier::Open(options, workers_);
+  const auto tier = SsdTier::Open(options, *workers_);
   ASSERT_FALSE(tier);
   EXPECT_EQ(tier.error().code, Code::kAlreadyExists);
   EXPECT_THAT(tier.error().message, AllOf(HasSubstr("tier.img"), HasSubstr("copy.img")));
+}
+
+TEST_F(SsdTierTest, IsRefusedWhereTheSystemGivesNoThreadsAndLeavesTheDeviceFree) {
+  SsdTierOptions options = Options();
+  for (const IoChoice io : {IoChoice::kAuto, IoChoice::kThreads}) {
+    options.io = io;
+    {
+      const tier::testing::ThreadShortage shortage;
+      EXPECT_EQ(Refusal(options), Code::kNoMemory);
+    }
+    EXPECT_NE(Open(options), nullptr);
+  }
 }
 
 TEST_F(SsdTierTest, RefusesOptionsThatCannotBe) {
@@ -304,7 +317,7 @@ TEST_F(SsdTierTest, RefusesADeviceOfAnIndexWithoutADataDirectory) {
   Uuid index{};
   std::copy_n(label->index_uuid, index.size(), index.begin());
   options.data_dir.clear();
-  const auto refused = SsdTier::Open(options, workers_);
+  const auto refused = SsdTier::Open(options, *workers_);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kInvalid);
   EXPECT_THAT(refused.error().message,

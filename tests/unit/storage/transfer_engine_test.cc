@@ -54,7 +54,7 @@ class TransferEngineTest : public ::testing::TestWithParam<bool> {
     engine_.reset();
     options.place = {.data_offset = kDataOffset, .capacity_bytes = kCapacity};
     options.inline_bytes_max = GetParam() ? UINT32_MAX : 0;
-    engine_ = std::make_unique<TransferEngine>(options, device_, workers_, signal_);
+    engine_ = std::make_unique<TransferEngine>(options, device_, *workers_, signal_);
     engine_->AddWindow(kWindow, memory_.data(), memory_.size());
   }
 
@@ -103,7 +103,7 @@ class TransferEngineTest : public ::testing::TestWithParam<bool> {
     return Finish().at(page);
   }
 
-  base::Workers workers_{2, "test"};
+  const std::unique_ptr<base::Workers> workers_ = base::Workers::Start(2, "test").value();
   CompletionSignal signal_;
   FakeDevice device_{kDataOffset + kCapacity};
   WindowMemory memory_{kWindowSize};
