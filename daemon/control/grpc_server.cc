@@ -17,12 +17,15 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/control/accept_loop.h"
 #include "daemon/control/identity_servers.h"
 #include "daemon/control/peer.h"
 #include "daemon/session/packet_socket.h"
 #include "daemon/session/passed_descriptors.h"
+#include "daemon/session/warning_limit.h"
 #include "proto/mapping.h"
+#include "proto/start_thread.h"
 
 namespace tier::control {
 namespace {
@@ -68,7 +71,15 @@ struct GrpcServer::State {
   proto::FileDescriptor stop;
   std::unique_ptr<IdentityServers> servers;
   session::BackgroundCloser closer;  // Of sockets that are turned away and may hold descriptors.
+  const base::SteadyClock clock;
+  session::WarningLimit warnings;  // The accept thread's.
   std::thread accept_thread;
+
+  void Warn(const Status& status) {
+    if (status || !options.on_warning) return;
+    const auto line = warnings.Pass("a control connection is not served: " + status.error().message, clock.Now());
+    if (line) options.on_warning(*line);
+  }
 
   // False: the machine has no descriptor or memory for it now.
   bool AcceptOne(int listener, bool admin_socket) {
@@ -77,7 +88,7 @@ struct GrpcServer::State {
     if (!accepted || !*accepted) return accepted.has_value();  // Or it is gone again.
     // A connection that gRPC does not adopt is closed: its client sees that.
     if (!Hand(listener, admin_socket, &*accepted) && !session::DescriptorsRefused(accepted->get())) {
-      closer.Close(std::move(*accepted));
+      Warn(closer.Close(std::move(*accepted)));
     }
     return true;
   }
@@ -85,7 +96,9 @@ struct GrpcServer::State {
   bool Hand(int listener, bool admin_socket, proto::FileDescriptor* socket) {
     const auto peer = PeerOf(socket->get());
     if (!peer || (admin_socket && !MayAdminister(*peer, options.admin_group))) return false;
-    return servers->Adopt({.uid = peer->uid, .admin = admin_socket}, listener, socket);
+    const Status adopted = servers->Adopt({.uid = peer->uid, .admin = admin_socket}, listener, socket);
+    Warn(adopted);
+    return adopted.has_value();
   }
 
   void Accept() {
@@ -114,7 +127,12 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   state.stop = proto::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!state.stop) return Fail(Code::kNoMemory, std::string("eventfd: ") + std::strerror(errno));
   state.servers = std::make_unique<IdentityServers>(api, kIdentitiesMax);
-  state.accept_thread = std::thread([&state] { state.Accept(); });
+  auto thread = proto::StartThread("tierd-accept", proto::BlockedSignals::kAsynchronous, [&state] { state.Accept(); });
+  if (!thread) {
+    server->RemoveSockets();
+    return std::unexpected(std::move(thread.error()));
+  }
+  state.accept_thread = std::move(*thread);
   return server;
 }
 
@@ -123,6 +141,10 @@ void GrpcServer::Stop() {
   (void)::eventfd_write(state_->stop.get(), 1);
   state_->accept_thread.join();
   state_->servers->Stop();
+  RemoveSockets();
+}
+
+void GrpcServer::RemoveSockets() {
   (void)::unlink(state_->options.control_socket.c_str());
   (void)::unlink(state_->options.admin_socket.c_str());
 }

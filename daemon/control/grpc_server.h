@@ -27,14 +27,16 @@ struct GrpcServerOptions {
   uint32_t control_socket_mode = 0666;
   uint32_t admin_socket_mode = 0660;
   bool descriptors_refused = true;  // False: as with a kernel before 6.16, which lets clients send some. For tests.
-  // Called by the accept thread when it can accept no connection, once until it can again. May be empty.
+  // Called by the accept thread when it can accept no connection, once until it can again, and for connections that it
+  // turns away, so many a minute. May be empty.
   std::function<void(const std::string&)> on_warning;
 };
 
 class GrpcServer {
  public:
   // Binds both sockets and serves at once. Stale socket files are replaced: the caller holds the directory's lock.
-  // INVALID or DENIED name the path. `api` must outlive the server.
+  // INVALID or DENIED name the path; NO_MEMORY: the system gives no thread or descriptor. `api` must outlive the
+  // server.
   static Result<std::unique_ptr<GrpcServer>> Start(const GrpcServerOptions& options, session::ControlApi& api);
   ~GrpcServer();  // Stop().
   // Refuses new calls, cancels streams, waits for calls under way (≤ 2 s), removes the socket files.
@@ -42,6 +44,7 @@ class GrpcServer {
 
  private:
   GrpcServer();
+  void RemoveSockets();
   struct State;
   std::unique_ptr<State> state_;
 };

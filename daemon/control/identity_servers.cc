@@ -5,14 +5,20 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "daemon/session/passed_descriptors.h"
+#include "proto/start_thread.h"
 
 namespace tier::control {
 namespace {
 
 constexpr auto kStopGrace = std::chrono::seconds(2);
+constexpr int kServerThreads =
+    16;  // The first one of a process starts 11 (gRPC 1.51, 2026-11-24), and calls start more.
 
 // 0: not open (any more).
 uint64_t InodeOf(int fd) {
@@ -20,15 +26,37 @@ uint64_t InodeOf(int fd) {
   return ::fstat(fd, &about) == 0 ? about.st_ino : 0;
 }
 
+// Whether the system gives the threads that a new server needs, the first one most: gRPC ends the process where it
+// cannot start one. Others may take them in between, so this is no promise; it turns a lasting lack of threads into a
+// refusal.
+Status CheckThreads() {
+  std::vector<std::thread> threads;
+  std::promise<void> all_asked_for;
+  const std::shared_future<void> end = all_asked_for.get_future().share();
+  Status given;
+  for (int i = 0; i < kServerThreads && given; ++i) {
+    auto thread = proto::StartThread("tierd-check", proto::BlockedSignals::kAsynchronous, [end] { end.wait(); });
+    if (thread) {
+      threads.push_back(std::move(*thread));
+    } else {
+      given = std::unexpected(std::move(thread.error()));
+    }
+  }
+  all_asked_for.set_value();
+  for (std::thread& thread : threads) thread.join();
+  return given;
+}
+
 }  // namespace
 
-IdentityServers::Entry* IdentityServers::Find(const Identity& identity) {
+Result<IdentityServers::Entry*> IdentityServers::Find(const Identity& identity) {
   const auto found =
       std::find_if(servers_.begin(), servers_.end(), [&](const Entry& e) { return e.identity == identity; });
   if (found != servers_.end()) {
     servers_.splice(servers_.begin(), servers_, found);
     return &servers_.front();
   }
+  if (auto threads = CheckThreads(); !threads) return std::unexpected(std::move(threads.error()));
   if (servers_.size() >= max_) {
     servers_.back().server->Shutdown(std::chrono::system_clock::now() + kStopGrace);
     servers_.pop_back();
@@ -36,7 +64,7 @@ IdentityServers::Entry* IdentityServers::Find(const Identity& identity) {
   Entry entry{identity, {},     nullptr, std::make_unique<ControlService>(api_, identity.uid, identity.admin),
               nullptr,  nullptr};
   entry.server = MakeServer(&entry);
-  if (entry.server == nullptr) return nullptr;
+  if (entry.server == nullptr) return Fail(Code::kNoMemory, "gRPC can make no server for its user");
   servers_.push_front(std::move(entry));
   return &servers_.front();
 }
@@ -62,25 +90,33 @@ bool IdentityServers::HasRoom(Entry* entry) {
   return entry->connections.size() < kConnectionsPerIdentityMax;
 }
 
-// What gRPC is to read: the socket itself, or the relay's. Empty if there is no descriptor for a relay.
-proto::FileDescriptor IdentityServers::ForServer(Entry* entry, proto::FileDescriptor* socket) {
+// What gRPC is to read: the socket itself, or the relay's.
+Result<proto::FileDescriptor> IdentityServers::ForServer(Entry* entry, proto::FileDescriptor* socket) {
   if (session::DescriptorsRefused(socket->get())) return std::move(*socket);
-  if (entry->relay == nullptr) entry->relay = std::make_unique<StreamRelay>();
-  auto relayed = entry->relay->Add(socket);
-  return relayed ? std::move(*relayed) : proto::FileDescriptor();
+  if (entry->relay == nullptr) {
+    auto relay = StreamRelay::Start();
+    if (!relay) return std::unexpected(std::move(relay.error()));
+    entry->relay = std::move(*relay);
+  }
+  return entry->relay->Add(socket);
 }
 
-bool IdentityServers::Adopt(const Identity& identity, int listener_fd, proto::FileDescriptor* socket) {
-  Entry* entry = Find(identity);
-  if (entry == nullptr || !HasRoom(entry)) return false;
-  proto::FileDescriptor adopted = ForServer(entry, socket);
-  if (!adopted) return false;
-  entry->connections.push_back({adopted.get(), InodeOf(adopted.get())});
+Status IdentityServers::Adopt(const Identity& identity, int listener_fd, proto::FileDescriptor* socket) {
+  const auto found = Find(identity);
+  if (!found) return std::unexpected(found.error());
+  Entry* const entry = *found;
+  if (!HasRoom(entry)) {
+    return Fail(Code::kNoMemory, "uid " + std::to_string(identity.uid) + " has " +
+                                     std::to_string(kConnectionsPerIdentityMax) + " connections, the limit");
+  }
+  auto adopted = ForServer(entry, socket);
+  if (!adopted) return std::unexpected(std::move(adopted.error()));
+  entry->connections.push_back({adopted->get(), InodeOf(adopted->get())});
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
   parameters.listener_fd = listener_fd;
-  parameters.fd = adopted.Release();  // gRPC closes it.
+  parameters.fd = adopted->Release();  // gRPC closes it.
   entry->acceptor->HandleNewConnection(&parameters);
-  return true;
+  return {};
 }
 
 void IdentityServers::Stop() {

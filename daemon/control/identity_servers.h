@@ -33,10 +33,10 @@ class IdentityServers {
  public:
   IdentityServers(session::ControlApi& api, size_t max) : api_(api), max_(max) {}
   ~IdentityServers() { Stop(); }
-  // Gives a connected socket to the server of its identity, through a relay if its client can send descriptors. False
-  // if gRPC refused to make a server or the identity has all the connections it may have: the socket stays the
-  // caller's.
-  [[nodiscard]] bool Adopt(const Identity& identity, int listener_fd, proto::FileDescriptor* socket);
+  // Gives a connected socket to the server of its identity, through a relay if its client can send descriptors.
+  // NO_MEMORY: the system gives no threads or descriptors for it, gRPC refused to make a server, or the identity has
+  // all the connections it may have. Then the socket stays the caller's.
+  Status Adopt(const Identity& identity, int listener_fd, proto::FileDescriptor* socket);
   void Stop();
   size_t count() const { return servers_.size(); }
 
@@ -54,10 +54,10 @@ class IdentityServers {
     std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
     std::unique_ptr<grpc::Server> server;
   };
-  Entry* Find(const Identity& identity);
+  Result<Entry*> Find(const Identity& identity);
   static std::unique_ptr<grpc::Server> MakeServer(Entry* entry);
   static bool HasRoom(Entry* entry);
-  static proto::FileDescriptor ForServer(Entry* entry, proto::FileDescriptor* socket);
+  static Result<proto::FileDescriptor> ForServer(Entry* entry, proto::FileDescriptor* socket);
 
   session::ControlApi& api_;
   const size_t max_;

@@ -9,11 +9,19 @@
 #include <utility>
 
 #include "daemon/base/check.h"
+#include "proto/start_thread.h"
 
 namespace tier::control {
 
-StreamRelay::StreamRelay() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (wake_) thread_ = std::thread([this] { Run(); });
+Result<std::unique_ptr<StreamRelay>> StreamRelay::Start() {
+  std::unique_ptr<StreamRelay> relay(new StreamRelay());
+  relay->wake_ = proto::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!relay->wake_) return Fail(Code::kNoMemory, std::string("eventfd: ") + std::strerror(errno));
+  auto thread =
+      proto::StartThread("tierd-relay", proto::BlockedSignals::kAsynchronous, [raw = relay.get()] { raw->Run(); });
+  if (!thread) return std::unexpected(std::move(thread.error()));
+  relay->thread_ = std::move(*thread);
+  return relay;
 }
 
 StreamRelay::~StreamRelay() {
@@ -28,7 +36,7 @@ StreamRelay::~StreamRelay() {
 
 Result<proto::FileDescriptor> StreamRelay::Add(proto::FileDescriptor* client) {
   int pair[2] = {-1, -1};
-  if (!wake_ || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
     return Fail(Code::kNoMemory, std::string("no descriptor left for a connection: ") + std::strerror(errno));
   }
   {

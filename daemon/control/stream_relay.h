@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <list>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -24,7 +25,8 @@ namespace tier::control {
 
 class StreamRelay {
  public:
-  StreamRelay();
+  // NO_MEMORY: the system gives no thread or no descriptor for it.
+  static Result<std::unique_ptr<StreamRelay>> Start();
   ~StreamRelay();  // Closes every connection.
   StreamRelay(const StreamRelay&) = delete;
   StreamRelay& operator=(const StreamRelay&) = delete;
@@ -34,6 +36,7 @@ class StreamRelay {
   Result<proto::FileDescriptor> Add(proto::FileDescriptor* client);
 
  private:
+  StreamRelay() = default;
   // Bytes on their way in one direction; read only once all before them are written.
   struct Flow {
     std::array<std::byte, 16384> bytes;

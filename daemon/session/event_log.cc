@@ -10,15 +10,23 @@
 
 #include "daemon/base/check.h"
 #include "proto/mutex.h"
+#include "proto/start_thread.h"
 
 namespace tier::session {
 
 // One subscriber: its queue and the thread that empties it.
 class EventLog::Watcher {
  public:
-  Watcher(Caller caller, std::function<void(const Event&)> callback)
-      : caller_(std::move(caller)), callback_(std::move(callback)), thread_([this] { Run(); }) {}
+  static Result<std::unique_ptr<Watcher>> Start(const Caller& caller, std::function<void(const Event&)> callback) {
+    std::unique_ptr<Watcher> watcher(new Watcher(caller, std::move(callback)));
+    auto thread =
+        proto::StartThread("tierd-watch", proto::BlockedSignals::kAsynchronous, [raw = watcher.get()] { raw->Run(); });
+    if (!thread) return std::unexpected(std::move(thread.error()));
+    watcher->thread_ = std::move(*thread);
+    return watcher;
+  }
   ~Watcher() {
+    if (!thread_.joinable()) return;
     {
       const MutexLock lock(mutex_);
       stopping_ = true;
@@ -45,6 +53,8 @@ class EventLog::Watcher {
   }
 
  private:
+  Watcher(Caller caller, std::function<void(const Event&)> callback)
+      : caller_(std::move(caller)), callback_(std::move(callback)) {}
   void Run() {
     const MutexLock lock(mutex_);
     for (;;) {
@@ -108,7 +118,9 @@ Result<std::shared_ptr<void>> EventLog::Watch(const Caller& caller, std::functio
   TIER_CHECK(callback != nullptr, "uid {} watches without a callback", caller.uid);
   const MutexLock lock(shared_->mutex);
   if (auto room = CheckRoomFor(shared_->watchers, caller); !room) return std::unexpected(std::move(room.error()));
-  auto* watcher = new Watcher(caller, std::move(callback));
+  auto started = Watcher::Start(caller, std::move(callback));
+  if (!started) return std::unexpected(std::move(started.error()));
+  Watcher* watcher = started->release();
   shared_->watchers.push_back(watcher);
   return std::shared_ptr<void>(watcher, [shared = shared_](Watcher* gone) {
     {

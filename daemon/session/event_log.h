@@ -31,8 +31,8 @@ class EventLog {
 
   // `job` null: the event is about the machine and every watcher may see it; else only watchers that may see the job.
   void Emit(const char* kind, const Job* job, std::string message);
-  // NO_MEMORY names the limit that is reached. Destroying the subscription waits for a callback under way, so never
-  // destroy it inside one.
+  // NO_MEMORY names the limit that is reached, of watchers or of the system's threads. Destroying the subscription
+  // waits for a callback under way, so never destroy it inside one.
   Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback);
 
   size_t watchers() const;

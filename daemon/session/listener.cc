@@ -370,7 +370,8 @@ void Listener::TakeSocket(const Connection& connection, proto::FileDescriptor so
 }
 
 void Listener::CloseSocket(proto::FileDescriptor socket, bool of_client) {
-  if (of_client) closer_.Close(std::move(socket));
+  if (!of_client) return;
+  if (const auto closing = closer_.Close(std::move(socket)); !closing) Warn(closing.error().message);
 }
 
 Status Listener::CheckUnread(uint32_t uid) {

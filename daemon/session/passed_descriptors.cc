@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/base/interrupt_timer.h"
+#include "proto/start_thread.h"
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83  // Linux 6.16; not in older headers.
@@ -24,23 +25,40 @@ bool DescriptorsRefused(int socket) {
 }
 
 BackgroundCloser::~BackgroundCloser() {
-  if (!thread_.joinable()) return;
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
+  }
+  if (!thread_.joinable()) {
+    if (waiting_.load(std::memory_order_relaxed) > 0) Run();  // No thread could be started for them.
+    return;
   }
   changed_.NotifyOne();
   thread_.join();
 }
 
-void BackgroundCloser::Close(proto::FileDescriptor socket) {
+Status BackgroundCloser::Close(proto::FileDescriptor socket) {
   waiting_.fetch_add(1, std::memory_order_relaxed);
   {
     const MutexLock lock(mutex_);
     queue_.push_back(std::move(socket));
   }
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   changed_.NotifyOne();
+  return EnsureThread();
+}
+
+bool BackgroundCloser::full() {
+  if (waiting_.load(std::memory_order_relaxed) < kBackgroundClosesMax) return false;
+  (void)EnsureThread();  // Full it is; without a thread it would stay so.
+  return true;
+}
+
+Status BackgroundCloser::EnsureThread() {
+  if (thread_.joinable()) return {};
+  auto thread = proto::StartThread("tierd-close", proto::BlockedSignals::kAsynchronous, [this] { Run(); });
+  if (!thread) return std::unexpected(std::move(thread.error()));
+  thread_ = std::move(*thread);
+  return {};
 }
 
 void BackgroundCloser::Run() {

@@ -13,6 +13,7 @@
 
 #include "proto/mapping.h"
 #include "proto/mutex.h"
+#include "proto/result.h"
 
 namespace tier::session {
 
@@ -26,7 +27,8 @@ bool DescriptorsRefused(int socket);
 inline constexpr size_t kBackgroundClosesMax = 128;
 
 // Closes sockets whose unread packets carry descriptors, in a thread that no other thread waits for. The thread is
-// started by the first of them. A wait that signals can interrupt ends within milliseconds (InterruptTimer).
+// started by the first of them; where the system gives none, they stay open until it does. A wait that signals can
+// interrupt ends within milliseconds (InterruptTimer).
 class BackgroundCloser {
  public:
   BackgroundCloser() = default;
@@ -34,10 +36,12 @@ class BackgroundCloser {
   BackgroundCloser(const BackgroundCloser&) = delete;
   BackgroundCloser& operator=(const BackgroundCloser&) = delete;
 
-  void Close(proto::FileDescriptor socket);
-  bool full() const { return waiting_.load(std::memory_order_relaxed) >= kBackgroundClosesMax; }
+  // NO_MEMORY: the system gives no thread; the socket waits for one, which later calls of these two try to start.
+  Status Close(proto::FileDescriptor socket);
+  bool full();
 
  private:
+  Status EnsureThread();
   void Run();
 
   std::atomic<size_t> waiting_{0};  // Those in queue_ and the one being closed.

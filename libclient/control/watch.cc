@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "proto/start_thread.h"
+
 namespace tier::control_client {
 
 Result<std::unique_ptr<WatchStream>> WatchStream::Start(const Channel& channel) {
@@ -9,7 +11,14 @@ Result<std::unique_ptr<WatchStream>> WatchStream::Start(const Channel& channel) 
   channel.Prepare(&watch->context_);
   watch->reader_ = channel.stub().Watch(&watch->context_, v1::WatchRequest());
   watch->reader_->WaitForInitialMetadata();  // The daemon sends it when the subscription stands.
-  watch->thread_ = std::thread([raw = watch.get(), socket = channel.socket()] { raw->ReadAll(socket); });
+  auto thread = proto::StartThread("tier-watch", proto::BlockedSignals::kAll,
+                                   [raw = watch.get(), socket = channel.socket()] { raw->ReadAll(socket); });
+  if (!thread) {
+    watch->context_.TryCancel();
+    watch->ReadAll(channel.socket());  // To its end: gRPC holds what is not finished.
+    return std::unexpected(std::move(thread.error()));
+  }
+  watch->thread_ = std::move(*thread);
   return watch;
 }
 

@@ -15,7 +15,8 @@ inline constexpr size_t kEventsQueuedMax = 1024;  // Beyond it the oldest goes; 
 
 class WatchStream {
  public:
-  // Returns once the daemon has confirmed the subscription. `channel` must outlive the stream.
+  // Returns once the daemon has confirmed the subscription. NO_MEMORY: the system gives no thread to read it with.
+  // `channel` must outlive the stream.
   static Result<std::unique_ptr<WatchStream>> Start(const Channel& channel);
   ~WatchStream();  // Cancels and joins.
   // TIMEOUT without an event in time, DISCONNECTED (or the daemon's code) when the stream has ended.

@@ -28,6 +28,7 @@
 #include "daemon/control/identity_servers.h"
 #include "proto/mapping.h"
 #include "tests/support/control/fake_control_api.h"
+#include "tests/support/proto/thread_shortage.h"
 
 namespace tier::control {
 namespace {
@@ -260,6 +261,28 @@ TEST_F(GrpcServerTest, ConnectionsOfAUserAreLimitedAndComeAndGo) {
   bool admitted = false;  // Once gRPC has noticed that one of the others is gone.
   for (int i = 0; i < 10'000 && !admitted; ++i) admitted = !RawConnection(options_.control_socket).Greeting().empty();
   EXPECT_TRUE(admitted);
+}
+
+TEST_F(GrpcServerTest, HangsUpAndSaysSoWhereTheSystemGivesNoThreads) {
+  server_.reset();
+  std::promise<std::string> warning;
+  options_.on_warning = [&](const std::string& text) { warning.set_value(text); };
+  server_ = GrpcServer::Start(options_, api_).value();
+  {
+    const tier::testing::ThreadShortage shortage(1);  // gRPC would end the process.
+    EXPECT_EQ(RawConnection(options_.control_socket).Greeting(), "");
+    EXPECT_NE(warning.get_future().get().find("RLIMIT_AS"), std::string::npos);
+  }
+  EXPECT_NE(RawConnection(options_.control_socket).Greeting(), "");
+}
+
+TEST_F(GrpcServerTest, IsNotStartedWhereTheSystemGivesNoThread) {
+  server_.reset();
+  const tier::testing::ThreadShortage shortage;
+  const auto refused = GrpcServer::Start(options_, api_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kNoMemory) << refused.error().message;
+  EXPECT_NE(::access(options_.control_socket.c_str(), F_OK), 0) << "nothing is left of it";
 }
 
 TEST_F(GrpcServerTest, CallsAtATimeOnAConnectionAreLimited) {

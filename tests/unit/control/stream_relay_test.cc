@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/proto/thread_shortage.h"
 #include "tests/support/session/hostile_descriptor.h"
 
 namespace tier::control {
@@ -62,9 +63,9 @@ std::string Pattern(size_t size) {
 }
 
 TEST(StreamRelay, PassesBytesBothWays) {
-  StreamRelay relay;
+  const auto relay = StreamRelay::Start().value();
   Ends ends = Connected();
-  const auto server = relay.Add(&ends.accepted);
+  const auto server = relay->Add(&ends.accepted);
   ASSERT_TRUE(server);
   EXPECT_FALSE(ends.accepted);
   const std::string bytes = Pattern(1 << 20);  // More than both sockets hold.
@@ -77,9 +78,9 @@ TEST(StreamRelay, PassesBytesBothWays) {
 }
 
 TEST(StreamRelay, PassesTheClientsEndAndStillTheAnswer) {
-  StreamRelay relay;
+  const auto relay = StreamRelay::Start().value();
   Ends ends = Connected();
-  auto server = relay.Add(&ends.accepted);
+  auto server = relay->Add(&ends.accepted);
   SendAll(ends.client.get(), "ask");
   ASSERT_EQ(::shutdown(ends.client.get(), SHUT_WR), 0);
   EXPECT_EQ(ReceiveAll(server->get(), 4), "ask") << "and the end";
@@ -90,21 +91,28 @@ TEST(StreamRelay, PassesTheClientsEndAndStillTheAnswer) {
 }
 
 TEST(StreamRelay, EndsWithTheClient) {
-  StreamRelay relay;
+  const auto relay = StreamRelay::Start().value();
   Ends ends = Connected();
-  const auto server = relay.Add(&ends.accepted);
+  const auto server = relay->Add(&ends.accepted);
   ends.client.Reset();
   EXPECT_EQ(ReceiveAll(server->get(), 1), "");
 }
 
 TEST(StreamRelay, LetsNoDescriptorPass) {
-  StreamRelay relay;
+  const auto relay = StreamRelay::Start().value();
   Ends ends = Connected();
-  const auto server = relay.Add(&ends.accepted);
+  const auto server = relay->Add(&ends.accepted);
   const size_t before = OpenDescriptors();
   for (int i = 0; i < 10; ++i) ASSERT_EQ(session::testing::SendDescriptor(ends.client.get(), STDERR_FILENO), 0);
   EXPECT_EQ(ReceiveAll(server->get(), 10), std::string(10, 'x'));
   EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST(StreamRelay, IsRefusedWhereTheSystemGivesNoThread) {
+  const tier::testing::ThreadShortage shortage;
+  const auto relay = StreamRelay::Start();
+  ASSERT_FALSE(relay);
+  EXPECT_EQ(relay.error().code, Code::kNoMemory) << relay.error().message;
 }
 
 class RelayedDescriptor : public ::testing::TestWithParam<HostileKind> {};
@@ -113,12 +121,12 @@ TEST_P(RelayedDescriptor, WhoseLastReferenceTheRelayDropsHoldsNobodyUp) {
   std::string why_not;
   const auto hostile = HostileDescriptor::Make(GetParam(), &why_not);
   if (hostile == nullptr) GTEST_SKIP() << why_not;
-  StreamRelay relay;
+  const auto relay = StreamRelay::Start().value();
   Ends ends = Connected();
   Ends other = Connected();
   if (session::testing::SendDescriptor(ends.client.get(), hostile->fd()) == 0) hostile->DropOwn();
-  const auto server = relay.Add(&ends.accepted);
-  const auto others = relay.Add(&other.accepted);
+  const auto server = relay->Add(&ends.accepted);
+  const auto others = relay->Add(&other.accepted);
   SendAll(other.client.get(), "hello");
   EXPECT_EQ(ReceiveAll(others->get(), 5), "hello");
 }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/proto/thread_shortage.h"
 #include "tests/support/session/manual_clock.h"
 #include "tests/support/session/session_world.h"
 
@@ -437,6 +438,22 @@ TEST(EventLog, OneUserCannotTakeAllWatchers) {
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, ::testing::HasSubstr("the limit is 8"));
   EXPECT_TRUE(log.Watch(kBob, ignore));
+}
+
+TEST(EventLog, AWatcherWithoutAThreadIsRefusedAlone) {
+  EventLog log;
+  Collector first;
+  const auto watch = log.Watch(kAdmin, first.callback());
+  {
+    const tier::testing::ThreadShortage shortage;
+    const auto refused = log.Watch(kAlice, [](const Event&) {});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kNoMemory) << refused.error().message;
+    EXPECT_EQ(log.watchers(), 1u);
+    log.Emit("pressure", nullptr, "told");
+    EXPECT_EQ(first.Wait(0).message, "told");
+  }
+  EXPECT_TRUE(log.Watch(kAlice, [](const Event&) {}));
 }
 
 TEST(EventLog, NothingIsCalledAfterTheSubscriptionWentAway) {

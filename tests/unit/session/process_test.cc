@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,6 +25,7 @@
 #include "daemon/session/peer_identity.h"
 #include "daemon/session/private_lifetime.h"
 #include "daemon/session/service_manager.h"
+#include "tests/support/proto/thread_shortage.h"
 #include "tests/support/session/hostile_descriptor.h"
 
 namespace tier::session {
@@ -382,6 +384,49 @@ TEST(BackgroundCloser, ClosesOthersThoughTheFirstWouldLinger) {
     EXPECT_EQ(::poll(&hangup, 1, testing::kHostileWaitMs), 1) << "the other side of the second";
     EXPECT_EQ(::recv(plain.ours.get(), &byte, 1, MSG_DONTWAIT), 0);
   }
+}
+
+TEST(BackgroundCloser, ClosesWhatItCouldGetNoThreadForWithTheNextOne) {
+  SocketPair first;
+  SocketPair second;
+  BackgroundCloser closer;
+  {
+    const tier::testing::ThreadShortage shortage;
+    const Status closing = closer.Close(std::move(first.theirs));
+    ASSERT_FALSE(closing);
+    EXPECT_EQ(closing.error().code, Code::kNoMemory) << closing.error().message;
+    pollfd hangup = {.fd = first.ours.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&hangup, 1, 0), 0) << "its last close could wait for a stranger";
+  }
+  EXPECT_TRUE(closer.Close(std::move(second.theirs)));
+  for (const SocketPair* pair : {&first, &second}) {
+    pollfd hangup = {.fd = pair->ours.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&hangup, 1, testing::kHostileWaitMs), 1);
+  }
+}
+
+TEST(BackgroundCloser, IsNotFullForGoodWhereItCouldGetNoThread) {
+  BackgroundCloser closer;
+  {
+    const tier::testing::ThreadShortage shortage;
+    for (size_t i = 0; i < kBackgroundClosesMax; ++i) {
+      SocketPair pair;
+      EXPECT_FALSE(closer.Close(std::move(pair.theirs)));
+    }
+    EXPECT_TRUE(closer.full());
+  }
+  while (closer.full()) std::this_thread::yield();  // Its thread is started by the first of these.
+}
+
+TEST(BackgroundCloser, ClosesAtItsEndWhatItNeverGotAThreadFor) {
+  SocketPair pair;
+  {
+    const tier::testing::ThreadShortage shortage;
+    BackgroundCloser closer;
+    EXPECT_FALSE(closer.Close(std::move(pair.theirs)));
+  }
+  char byte = 0;
+  EXPECT_EQ(::recv(pair.ours.get(), &byte, 1, MSG_DONTWAIT), 0);
 }
 
 TEST(PeerIdentity, FileIsNobody) {
