@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "daemon/daemon_paths.h"
 #include "daemon/log_setup.h"
 #include "daemon/session/service_manager.h"
+#include "daemon/uncaught_exception.h"
 #include "daemon/version.h"
 
 namespace {
@@ -95,9 +97,7 @@ void PrepareProcess() {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Run(int argc, char** argv) {
   // Else the free of one large block joins all small blocks that were freed before it: after a crowd of requests that
   // is some ten milliseconds of the engine thread.
   (void)::mallopt(M_MXFAST, 0);
@@ -126,4 +126,15 @@ int main(int argc, char** argv) {
   daemon->reset();
   spdlog::info("stopped");
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  tier::EndOnUncaughtShortage();
+  try {
+    return Run(argc, argv);
+  } catch (const std::exception& failure) {
+    return tier::RefuseException(failure);
+  }
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <new>
 #include <utility>
 
 #include <fcntl.h>
@@ -36,7 +37,7 @@ using AlignedBuffer = std::unique_ptr<std::byte, AlignedFree>;
 
 AlignedBuffer ZeroedBuffer(uint64_t size) {
   auto* memory = static_cast<std::byte*>(std::aligned_alloc(kPageSize, size));
-  TIER_CHECK(memory != nullptr, "{} bytes", size);
+  if (memory == nullptr) throw std::bad_alloc();  // As operator new does: not ours to prevent.
   std::memset(memory, 0, size);
   return AlignedBuffer(memory);
 }

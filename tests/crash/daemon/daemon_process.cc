@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -52,6 +53,12 @@ constexpr int kStartMs = 60'000;
   std::vector<char*> words;
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
+  if (options.address_space_max != 0) {
+    // A new thread's stack is as large as the limit on the first one's.
+    const rlimit stack = {.rlim_cur = 8 << 20, .rlim_max = 8 << 20};
+    const rlimit all = {.rlim_cur = options.address_space_max, .rlim_max = options.address_space_max};
+    if (::setrlimit(RLIMIT_STACK, &stack) != 0 || ::setrlimit(RLIMIT_AS, &all) != 0) ::_exit(90);
+  }
   ::execv(TIERD_PROGRAM, words.data());
   ::_exit(91);
 }
@@ -159,13 +166,14 @@ int DaemonProcess::Wait() {
 std::string DaemonProcess::Output() const { return ReadFile(output_path_); }
 
 Outcome RunTierd(const ScratchDirectory& scratch, const std::vector<std::string>& arguments,
-                 const std::vector<std::pair<std::string, std::string>>& environment) {
+                 const std::vector<std::pair<std::string, std::string>>& environment, uint64_t address_space_max) {
   const std::string output = scratch / "run-output";
   std::filesystem::remove(output);
   std::vector<std::string> words = {"tierd"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   DaemonOptions options;
   options.environment = environment;
+  options.address_space_max = address_space_max;
   const pid_t pid = ::fork();
   TIER_CHECK(pid >= 0, "errno {}", errno);
   if (pid == 0) Exec(words, options, output);

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -31,7 +32,8 @@ struct DaemonOptions {
   std::vector<std::pair<std::string, std::string>> environment;  // Added; an empty value removes the variable.
   std::optional<uid_t> uid;                                      // Needs root.
   std::vector<int> inherited;                                    // Become descriptors 3, 4, … (socket activation).
-  int output = -1;  // Takes its output instead of the file. A terminal becomes its controlling terminal.
+  uint64_t address_space_max = 0;  // RLIMIT_AS and, with it, stacks of 8 MiB; 0: as the test's own.
+  int output = -1;                 // Takes its output instead of the file. A terminal becomes its controlling terminal.
 };
 
 class DaemonProcess {
@@ -71,7 +73,8 @@ struct Outcome {
   std::string output;
 };
 Outcome RunTierd(const ScratchDirectory& scratch, const std::vector<std::string>& arguments,
-                 const std::vector<std::pair<std::string, std::string>>& environment = {});
+                 const std::vector<std::pair<std::string, std::string>>& environment = {},
+                 uint64_t address_space_max = 0);
 
 // What small daemons of tests are started with.
 std::vector<std::string> SmallDaemon(const ScratchDirectory& scratch);
