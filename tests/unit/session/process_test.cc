@@ -418,15 +418,20 @@ TEST(BackgroundCloser, IsNotFullForGoodWhereItCouldGetNoThread) {
   while (closer.full()) std::this_thread::yield();  // Its thread is started by the first of these.
 }
 
-TEST(BackgroundCloser, ClosesAtItsEndWhatItNeverGotAThreadFor) {
-  SocketPair pair;
+TEST(BackgroundCloser, LingersForNoneAtItsEndEvenWithoutAThread) {
+  std::string why_not;
+  const auto lingering = testing::HostileDescriptor::Make(testing::HostileKind::kLingeringSocket, &why_not);
+  ASSERT_NE(lingering, nullptr) << why_not;
+  SocketPair tainted;
+  ASSERT_EQ(testing::SendDescriptor(tainted.ours.get(), lingering->fd()), 0);
+  lingering->DropOwn();
   {
     const tier::testing::ThreadShortage shortage;
     BackgroundCloser closer;
-    EXPECT_FALSE(closer.Close(std::move(pair.theirs)));
-  }
-  char byte = 0;
-  EXPECT_EQ(::recv(pair.ours.get(), &byte, 1, MSG_DONTWAIT), 0);
+    EXPECT_FALSE(closer.Close(std::move(tainted.theirs)));
+  }  // The socket would linger for ten minutes.
+  pollfd hangup = {.fd = tainted.ours.get(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&hangup, 1, 0), 1);
 }
 
 TEST(PeerIdentity, FileIsNobody) {
