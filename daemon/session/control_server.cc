@@ -312,6 +312,8 @@ Result<std::shared_ptr<void>> ControlServer::Watch(const Caller& caller, std::fu
 
 // As it stands when it is looked at: one that was suspect for some milliseconds is not worth a line.
 void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
+  TIER_CHECK(device < devices_seen_.size() && device < facts_.devices.size(), "device {} of {}", device,
+             facts_.devices.size());
   const tiering::DeviceView seen = std::exchange(devices_seen_[device], now);
   const std::string& path = facts_.devices[device].path;
   const auto emit = [&](const char* kind, const std::string& what) {

@@ -300,6 +300,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (const auto at = tables.waits.NextDeadline()) consider(*at);
   if (HandOverDue(tables)) consider(tables.hand_over.next_at());
   if (const auto at = tables.jobs.NextWriteRetry()) consider(*at);
+  if (tables.drain.any_device()) consider(tables.drain.next_at());
   if (const auto at = tables.devices.NextDeadline(tables.turn.now())) consider(*at);
   return next;
 }

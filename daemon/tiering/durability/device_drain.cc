@@ -10,43 +10,75 @@ namespace tier::tiering {
 namespace {
 
 constexpr uint64_t kDrainAheadPages = 4096;  // On their way into RAM, of one job.
+// Until pieces are looked for again: while some are on their way, and when none could leave. Then the time that a pass
+// over all pieces takes is a small part of it.
+constexpr base::Duration kDrainAgain = std::chrono::milliseconds(2);
+constexpr base::Duration kDrainPause = std::chrono::milliseconds(50);
+constexpr base::Duration kDrainIdle = std::chrono::seconds(1);  // Nothing is left.
+constexpr base::Duration kDrainPauseOfPiece = std::chrono::nanoseconds(200);
 
-// False: no more can be started now.
-bool MovePiece(Tables& tables, JobState& job, PieceId id) {
-  Piece& piece = tables.pieces.Edit(id);
-  if (piece.activity != Activity::kNone || piece.has(kCorrupt)) return true;
-  if (piece.copies == Copies::kRamSsd) return CanStartWrite(tables, job) && StartWrite(tables, id);
-  if (piece.copies != Copies::kSsd || piece.ram || piece.has(kBadExtent)) return true;
-  if (!IsReadable(tables, piece.ssd_device)) return true;
+enum class Leaving : uint8_t {
+  kStays,    // It cannot leave, or not before something else happens to it.
+  kLater,    // It is on its way, or may leave soon.
+  kStarted,  // It leaves now.
+  kFull,     // Nothing more can leave now.
+};
+
+Leaving MovePiece(Tables& tables, JobState& job, PieceId id) {
+  const Piece& piece = tables.pieces[id];
+  if (piece.activity != Activity::kNone) return Leaving::kLater;
+  if (piece.has(kCorrupt)) return Leaving::kStays;
+  if (piece.copies == Copies::kRamSsd) {
+    return CanStartWrite(tables, job) && StartWrite(tables, id) ? Leaving::kStarted : Leaving::kFull;
+  }
+  if (piece.copies != Copies::kSsd || piece.ram || piece.has(kBadExtent)) return Leaving::kStays;
+  if (!IsReadable(tables, piece.ssd_device)) return Leaving::kStays;
   const Tensor& tensor = tables.tensors[piece.tensor];
   const base::PageRun run =
       TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))), MayEvict::kAll);
-  if (!run) return false;
+  if (!run) return Leaving::kFull;
   GiveRam(tables, id, run);
   StartRead(tables, id, ReadPriority::kBackground);
-  return true;
+  return Leaving::kStarted;
+}
+
+Leaving LookAt(Tables& tables, PieceId id) {
+  const Piece& piece = tables.pieces[id];
+  const bool there = piece.copies != Copies::kFreed && piece.ssd_run && !tables.tensors[piece.tensor].has(kDetached) &&
+                     tables.drain.drains(piece.ssd_device);
+  if (!there) return Leaving::kStays;
+  JobState& job = tables.JobOf(piece);
+  const uint64_t coming = job.transfers.reading_pages(ReadPriority::kBackground);
+  if (tables.waits.shortage_pages(job) != 0 || coming > kDrainAheadPages) return Leaving::kLater;
+  return MovePiece(tables, job, id);
+}
+
+bool AnyLeft(const Tables& tables) {
+  for (uint16_t device = 0; device < tables.ports.extents.device_count(); ++device) {
+    if (tables.drain.drains(device) && tables.ports.extents.space(device).live != 0) return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 void DrainDevices(Tables& tables) {
-  uint64_t left = 0;
-  for (uint16_t device = 0; device < tables.ports.extents.device_count(); ++device) {
-    if (tables.drain.drains(device)) left += tables.ports.extents.space(device).live;
-  }
-  if (left == 0 || tables.pieces.capacity() == 0) return;
+  DrainState& drain = tables.drain;
+  const uint32_t capacity = tables.pieces.capacity();
+  if (tables.turn.now() < drain.next_at()) return;
+  if (capacity == 0 || !AnyLeft(tables)) return drain.SetNextAt(tables.turn.now() + kDrainIdle);
   while (tables.work.TrySpend()) {
-    const PieceId id = tables.drain.NextPiece(tables.pieces.capacity());
-    const Piece& piece = tables.pieces[id];
-    const bool there = piece.copies != Copies::kFreed && piece.ssd_run &&
-                       !tables.tensors[piece.tensor].has(kDetached) && tables.drain.drains(piece.ssd_device);
-    if (!there) continue;
-    JobState& job = tables.JobOf(piece);
-    const uint64_t coming = job.transfers.reading_pages(ReadPriority::kBackground);
-    if (tables.waits.shortage_pages(job) != 0 || coming > kDrainAheadPages) continue;
-    if (!MovePiece(tables, job, id)) return;
-    tables.turn.NoteProgress();
+    if (drain.PassIsOver(capacity)) {
+      const base::Duration pause = drain.EndPass() ? kDrainAgain : kDrainPause + capacity * kDrainPauseOfPiece;
+      return drain.SetNextAt(tables.turn.now() + pause);
+    }
+    const Leaving leaving = LookAt(tables, drain.NextPiece(capacity));
+    if (leaving == Leaving::kStays) continue;
+    drain.NoteMoving();
+    if (leaving == Leaving::kStarted) tables.turn.NoteProgress();
+    if (leaving == Leaving::kFull) return drain.SetNextAt(tables.turn.now() + kDrainAgain);
   }
+  tables.turn.NoteProgress();  // The pass goes on in the next turn.
 }
 
 }  // namespace tier::tiering

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/base/check.h"
+#include "daemon/base/time.h"
 #include "daemon/tiering/tables/piece.h"
 
 namespace tier::tiering {
@@ -26,18 +27,33 @@ class DrainState {
     TIER_CHECK(device < kDevicesMax, "device {}", device);
     const uint64_t bit = uint64_t{1} << device;
     devices_ = draining ? devices_ | bit : devices_ & ~bit;
+    next_at_ = {};
   }
   bool any_device() const { return devices_ != 0; }
   bool drains(uint16_t device) const { return (devices_ >> device & 1) != 0; }
-  // Goes over all pieces, `capacity` > 0 of them, again and again.
+  // Goes over all pieces, `capacity` > 0 of them, in passes.
   PieceId NextPiece(uint32_t capacity) {
     cursor_ = (cursor_ + 1) % capacity;
+    ++looked_;
     return PieceId{cursor_};
   }
+  // What the pass met that leaves its device now, or will.
+  void NoteMoving() { moving_ = true; }
+  bool PassIsOver(uint32_t capacity) const { return looked_ >= capacity; }
+  // True: some pieces were moving.
+  bool EndPass() {
+    looked_ = 0;
+    return std::exchange(moving_, false);
+  }
+  void SetNextAt(base::TimePoint at) { next_at_ = at; }
+  base::TimePoint next_at() const { return next_at_; }
 
  private:
   uint64_t devices_ = 0;  // One bit for each device.
   uint32_t cursor_ = 0;   // The piece looked at last.
+  uint32_t looked_ = 0;   // Pieces, in this pass.
+  bool moving_ = false;
+  base::TimePoint next_at_;
   bool draining_ = false;
   std::string reason_;
 };

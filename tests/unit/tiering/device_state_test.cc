@@ -1,5 +1,6 @@
 // Devices that fail altogether, in places, for a while or for good, and that hang: what becomes of the other devices,
 // of the bytes on them, and of the requests.
+#include <algorithm>
 #include <cerrno>
 
 #include <gtest/gtest.h>
@@ -224,6 +225,50 @@ TEST_F(OneDeviceTest, AnIdleEngineWithASuspectDeviceSleeps) {
   EXPECT_FALSE(world_.Turn());
   const auto next = world_.engine->NextDeadline();
   EXPECT_TRUE(!next || *next > world_.now) << "it would look again and again";
+}
+
+TEST_F(DeviceStateTest, APieceThatCannotLeaveDoesNotKeepTheEngineAwake) {
+  const uint16_t device = PutStriped(1);
+  for (const PiecePlace& place : world_.engine->NamedPlaces()) {
+    if (place.extent.device == device) world_.transfers.disk().FlipByte(place.extent, 7);
+  }
+  ASSERT_TRUE(world_.engine->SetDeviceDraining(device, true));
+  ASSERT_FALSE(Within(seconds(2), [] { return false; }));
+  EXPECT_NE(world_.extents.space(device).live, 0u) << "what is corrupt stays, it is the only copy";
+  int turns = 0;
+  for (const base::TimePoint end = world_.now + seconds(1); world_.now < end;) {
+    ASSERT_LE(++turns, 40) << "it is looked for again and again";
+    if (world_.Turn()) continue;
+    const auto next = world_.engine->NextDeadline();
+    ASSERT_TRUE(next.has_value());
+    world_.Advance(std::max<base::Duration>(*next - world_.now, milliseconds(0)));
+  }
+}
+
+TEST_F(DeviceStateTest, AnIdleEngineEmptiesADeviceByItself) {
+  const uint16_t device = PutStriped(1);
+  ASSERT_TRUE(world_.engine->SetDeviceDraining(device, true));
+  const base::TimePoint begin = world_.now;
+  while (world_.extents.space(device).live != 0) {
+    ASSERT_LE(world_.now - begin, seconds(1));
+    if (world_.Turn()) continue;
+    const auto next = world_.engine->NextDeadline();
+    ASSERT_TRUE(next.has_value()) << "nothing would wake it";
+    world_.Advance(std::max<base::Duration>(*next - world_.now, milliseconds(0)));
+  }
+  EXPECT_EQ(world_.Check(session_, 1), Code::kOk);
+}
+
+TEST_F(DeviceStateTest, ADrainThatIsUndoneLeavesWhatItMoved) {
+  const uint16_t device = PutStriped(1);
+  ASSERT_TRUE(world_.engine->SetDeviceDraining(device, true));
+  ASSERT_TRUE(Within(seconds(2), [&] { return world_.extents.space(device).live == 0; }));
+  ASSERT_TRUE(world_.engine->SetDeviceDraining(device, false));
+  ASSERT_FALSE(Within(seconds(1), [] { return false; }));
+  EXPECT_EQ(world_.extents.space(device).live, 0u);
+  EXPECT_FALSE(world_.engine->Snapshot().devices[device].draining);
+  PutStriped(2);
+  EXPECT_EQ(world_.CheckEach(session_, 1, 1), Code::kOk);
 }
 
 }  // namespace

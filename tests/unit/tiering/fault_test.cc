@@ -172,7 +172,10 @@ TEST(Faults, DrainingADeviceMovesItsExtentsToTheOther) {
   EXPECT_EQ(world.Flush(session, 13).code, Code::kOk);
   ASSERT_GT(world.extents.space(0).live, 0u);
   ASSERT_TRUE(world.engine->SetDeviceDraining(0, true).has_value());
-  for (int turn = 0; turn < 500 && world.extents.space(0).live != 0; ++turn) world.Turn();
+  for (int turn = 0; turn < 500 && world.extents.space(0).live != 0; ++turn) {
+    world.Turn();
+    world.Advance(std::chrono::milliseconds(1));
+  }
   EXPECT_EQ(world.extents.space(0).live, 0u);
   EXPECT_EQ(world.CheckEach(session, 1, 16), Code::kOk);
   EXPECT_EQ(world.engine->SetDeviceDraining(7, true).error().code, Code::kNotFound);
