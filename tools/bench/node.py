@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -40,17 +40,18 @@ def daemon(
     window: str = "",
     sessions: int = 0,
     build: pathlib.Path = BUILD,
+    devices: Sequence[str] = (),
 ) -> Iterator[tuple[Daemon, pathlib.Path]]:
     """A private daemon with a named SSD file (so that fio can open it too), gone with everything at the end.
 
-    `sessions`: the most that it takes; 0: its default. `build`: whose programs.
+    `sessions`: the most that it takes; 0: its default. `build`: whose programs. `devices`: beside that file.
     """
     disk = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-", dir=scratch()))
     sockets = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-"))
     settings = {
         "daemon": {"socket_directory": str(sockets), "data_directory": str(disk)},
         "arena": {"maximum": f"{arena // MIB}MiB", "prefault": prefault} | ({"window_size": window} if window else {}),
-        "ssd": {"devices": [str(disk / "tier.ssd")], "file_size": f"{tier // MIB}MiB"},
+        "ssd": {"devices": [str(disk / "tier.ssd"), *devices], "file_size": f"{tier // MIB}MiB"},
         "engine": {"spin": spin},
         "metrics": {"listen": ""},
     } | ({"jobs": {"max_sessions": sessions}} if sessions else {})

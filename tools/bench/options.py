@@ -16,6 +16,7 @@ PART_NAMES = (
     "crowd",
     "ssd",
     "hits",
+    "devices",
     "ahead",
     "idle",
     "tensors",

@@ -23,6 +23,7 @@ import beside
 import footprint
 import reclaim
 from contention import contention
+from devices import failing_device
 from hits import hits
 from look_ahead import look_ahead
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
@@ -198,6 +199,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             leases_in_a_crowd,
             swaps_through_ssd,
             hits,
+            failing_device,
             look_ahead,
             idle_daemon,
             many_tensors,
