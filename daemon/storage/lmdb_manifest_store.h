@@ -1,6 +1,6 @@
-// LmdbManifestStore: the index of manifests, one LMDB file in the data directory that says what must survive the
-// machine. Its file is allocated to its map size before first use and never memory-mapped for writing, so a full disk
-// is an error and not a SIGBUS. Commits run on a thread of its own, all waiting requests in one synced transaction.
+// LmdbManifestStore: the index of manifests, one file in the data directory (index_file.h) that says what must survive
+// the machine. Commits run on a thread of its own, all waiting requests in one synced transaction. After a fault of the
+// file every request answers IO_ERROR until the daemon is restarted.
 //
 // It is bound to its devices: it knows their uuids, each superblock names it and its last commit. A lost half shows.
 // The order of one commit: flush the devices, so that what the manifests name is durable; LMDB's own synced commit,
@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "daemon/storage/completion_signal.h"
+#include "daemon/storage/index_file.h"
 #include "daemon/storage/manifest_store.h"
 #include "daemon/storage/superblock.h"
-#include "proto/mapping.h"
 #include "proto/mutex.h"
 
 namespace tier::storage {
@@ -28,7 +28,7 @@ inline constexpr uint64_t kManifestMapSizeDefault = 256 * kMiB;
 inline constexpr uint64_t kManifestMapSizeMin = kMiB;
 // Waiting, beyond which a manifest is refused with NO_MEMORY at once. What has no bytes, an erase or a load, never is.
 inline constexpr size_t kManifestRequestsMax = 1024;
-inline constexpr size_t kManifestJobNameMax = 480;  // Bytes; LMDB's keys end at 511.
+inline constexpr size_t kManifestJobNameMax = kIndexKeyMax;
 
 struct ManifestDevice {
   std::string path;  // For messages.
@@ -38,7 +38,7 @@ struct ManifestDevice {
 };
 
 struct ManifestStoreOptions {
-  std::string path;                             // The file; "<path>-lock" lies beside it.
+  std::string path;                             // The file.
   uint64_t map_size = kManifestMapSizeDefault;  // Bytes. A larger file that is there already keeps its size.
   std::vector<ManifestDevice> devices;
   const CompletionSignal* signal = nullptr;  // Rung when Poll has something; may be null.
@@ -64,7 +64,7 @@ class LmdbManifestStore final : public ManifestStore {
   void Discard(std::shared_ptr<void> memory) override;
   void Poll(std::vector<ManifestResult>* results) override;
   Result<std::vector<std::byte>> Load(std::string_view job) const override;
-  std::vector<std::string> Jobs() const override;
+  Result<std::vector<std::string>> Jobs() const override;
 
   const Uuid& uuid() const { return uuid_; }
   // Why the devices do not know the last commit; empty when they do. Any thread.
@@ -77,10 +77,7 @@ class LmdbManifestStore final : public ManifestStore {
     std::vector<std::byte> manifest;
     enum class Kind : uint8_t { kPut, kErase, kLoad } kind = Kind::kPut;
   };
-  struct Environment;
   explicit LmdbManifestStore(ManifestStoreOptions options);
-  Status OpenFile();
-  Status OpenEnvironment();
   Status Bind();
   Status CheckDevices(bool fresh, std::span<const Uuid> known) const;
   void Enqueue(Request request);
@@ -93,8 +90,7 @@ class LmdbManifestStore final : public ManifestStore {
   Status CommitTogether(std::span<const Request> batch, uint64_t* commit);
 
   ManifestStoreOptions options_;
-  proto::FileDescriptor file_;  // Holds the lock.
-  std::unique_ptr<Environment> environment_;
+  std::unique_ptr<IndexFile> index_;
   Uuid uuid_{};
   uint64_t commit_ = 0;        // Last synced. Commit thread, once it runs.
   std::string flush_failure_;  // Empty: every flush came through. Commit thread.

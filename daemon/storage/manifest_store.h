@@ -37,7 +37,7 @@ class ManifestStore {
   virtual void Discard(std::shared_ptr<void> memory) = 0;
   // The last committed manifest at once. Blocks for a read of the file: for the start of the daemon.
   virtual Result<std::vector<std::byte>> Load(std::string_view job) const = 0;
-  virtual std::vector<std::string> Jobs() const = 0;
+  virtual Result<std::vector<std::string>> Jobs() const = 0;
 };
 
 }  // namespace tier::storage

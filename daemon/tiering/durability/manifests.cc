@@ -297,7 +297,9 @@ bool TakeManifestResults(Tables& tables) {
 
 void LoadManifests(Tables& tables) {
   if (tables.ports.manifests == nullptr) return;
-  for (const std::string& key : tables.ports.manifests->Jobs()) {
+  const Result<std::vector<std::string>> jobs = tables.ports.manifests->Jobs();
+  TIER_CHECK(jobs.has_value(), "{}", jobs.error().message);
+  for (const std::string& key : *jobs) {
     const Result<std::vector<std::byte>> bytes = tables.ports.manifests->Load(key);
     if (!bytes) {
       tables.manifests.SetBroken(key, bytes.error());

@@ -19,8 +19,9 @@ namespace tier::crash {
 
 class Trainer {
  public:
-  Trainer(const DaemonProcess& daemon, const std::string& job)
-      : client_(daemon.socket()), welcome_(client_.Attach(session::testing::MakeHello(job))) {}
+  Trainer(const DaemonProcess& daemon, const std::string& job) : Trainer(daemon, session::testing::MakeHello(job)) {}
+  Trainer(const DaemonProcess& daemon, const proto::Hello& hello)
+      : client_(daemon.socket()), welcome_(client_.Attach(hello)) {}
 
   session::testing::ReceivedCompletion Ask(proto::Op op, proto::RequestItem item, uint32_t flags = 0) {
     EXPECT_TRUE(client_.ring().Send(op, {&item, 1}, flags));

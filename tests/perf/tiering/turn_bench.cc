@@ -61,7 +61,7 @@ class InstantManifests final : public storage::ManifestStore {
     results_.clear();
   }
   Result<std::vector<std::byte>> Load(std::string_view) const override { return manifest_; }
-  std::vector<std::string> Jobs() const override { return {}; }
+  Result<std::vector<std::string>> Jobs() const override { return std::vector<std::string>{}; }
 
  private:
   std::vector<std::shared_ptr<void>> discarded_;

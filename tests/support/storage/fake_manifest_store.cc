@@ -64,7 +64,7 @@ Result<std::vector<std::byte>> FakeManifestStore::Load(std::string_view job) con
   return found->second;
 }
 
-std::vector<std::string> FakeManifestStore::Jobs() const {
+Result<std::vector<std::string>> FakeManifestStore::Jobs() const {
   std::vector<std::string> jobs;
   for (const auto& [job, manifest] : *committed_) jobs.push_back(job);
   return jobs;

@@ -24,7 +24,7 @@ class FakeManifestStore final : public ManifestStore {
   void StartLoad(uint64_t cookie, std::string job) override;
   void Poll(std::vector<ManifestResult>* results) override;
   Result<std::vector<std::byte>> Load(std::string_view job) const override;
-  std::vector<std::string> Jobs() const override;
+  Result<std::vector<std::string>> Jobs() const override;
 
   // The script. Each request takes `turns` further calls of Poll before it is answered (0: at the next Poll).
   void SetDelay(uint32_t turns) { delay_turns_ = turns; }

@@ -183,7 +183,7 @@ TEST(FakeManifestStore, FailsAsScriptedAndChangesNothing) {
   ASSERT_EQ(results.size(), 2u);
   EXPECT_EQ(results[0].code, Code::kNoSpace);
   EXPECT_EQ(results[1].code, Code::kOk);
-  EXPECT_TRUE(store.Jobs().empty());
+  EXPECT_TRUE(store.Jobs()->empty());
 }
 
 }  // namespace

@@ -4,12 +4,15 @@
 #include <future>
 #include <thread>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/storage/file_mapping.h"
 #include "tests/support/proto/thread_shortage.h"
 #include "tests/support/storage/scratch.h"
 
@@ -74,7 +77,7 @@ TEST_F(ManifestStoreTest, KeepsAManifestAcrossReopening) {
   }
   const auto store = Open();
   EXPECT_EQ(*store->Load("1000/train"), Manifest("one"));
-  EXPECT_THAT(store->Jobs(), UnorderedElementsAre("1000/train"));
+  EXPECT_THAT(store->Jobs().value(), UnorderedElementsAre("1000/train"));
 }
 
 TEST_F(ManifestStoreTest, IsRefusedWhereTheSystemGivesNoThreadAndLeavesTheIndexFree) {
@@ -98,7 +101,7 @@ TEST_F(ManifestStoreTest, ReplacesAndErases) {
   EXPECT_EQ(*store->Load("a"), Manifest("second"));
   EXPECT_EQ(store->Load("b").error().code, Code::kNotFound);
   EXPECT_THAT(store->Load("b").error().message, ::testing::StartsWith("nothing is persisted of job b"));
-  EXPECT_THAT(store->Jobs(), UnorderedElementsAre("a"));
+  EXPECT_THAT(store->Jobs().value(), UnorderedElementsAre("a"));
 }
 
 TEST_F(ManifestStoreTest, LoadsWhatWasCommittedBefore) {
@@ -147,7 +150,84 @@ TEST_F(ManifestStoreTest, AnswersNoSpaceForAManifestThatDoesNotFitAndKeepsTheOth
   EXPECT_EQ(results.at(1).code, Code::kOk) << results.at(1).message;
   EXPECT_EQ(results.at(2).code, Code::kNoSpace) << results.at(2).message;
   EXPECT_EQ(results.at(3).code, Code::kOk) << results.at(3).message;
-  EXPECT_THAT(store->Jobs(), UnorderedElementsAre("small", "small too"));
+  EXPECT_THAT(store->Jobs().value(), UnorderedElementsAre("small", "small too"));
+}
+
+// What is left of the file holds the newest commit, or a part of its tables, or nothing.
+TEST_F(ManifestStoreTest, AnswersIoErrorForAFileThatWasCutShortAndStaysAlive) {
+  for (const off_t size : {off_t{0}, off_t{8192}, off_t{2 * kMiB}}) {
+    SCOPED_TRACE(size);
+    {
+      const auto store = Open();
+      store->StartPut(1, "a", Manifest("first"));
+      EXPECT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
+      ASSERT_TRUE(testing::RunCommand("cp " + path_ + " " + path_ + ".whole"));
+      ASSERT_EQ(::truncate(path_.c_str(), size), 0);
+      store->StartPut(2, "a", Manifest("second"));
+      store->StartLoad(3, "a");
+      store->StartErase(4, "a");
+      for (const auto& [cookie, result] : Wait(store.get(), 3)) {
+        EXPECT_EQ(result.code, Code::kIoError) << cookie;
+        EXPECT_THAT(result.message, HasSubstr(path_));
+        EXPECT_THAT(result.message, HasSubstr("was cut short to"));
+        EXPECT_THAT(result.message, HasSubstr("restart tierd"));
+      }
+      EXPECT_EQ(store->Jobs().error().code, Code::kIoError);
+      ASSERT_EQ(::truncate(path_.c_str(), 4 * kMiB), 0);
+      store->StartPut(5, "a", Manifest("third"));
+      EXPECT_EQ(Wait(store.get(), 1).at(5).code, Code::kIoError) << "trusted again";
+    }
+    ASSERT_TRUE(testing::RunCommand("mv " + path_ + ".whole " + path_));
+    const auto store = Open();
+    EXPECT_EQ(*store->Load("a"), Manifest("first"));
+  }
+}
+
+// A disk that cannot read a page of the map raises SIGBUS just as a page without access raises SIGSEGV.
+class UnreadableManifestStoreTest : public ManifestStoreTest {
+ protected:
+  void TakeMapAway() const {
+    const proto::FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+    const auto map = FindMapping(file.get(), 4 * kMiB);
+    ASSERT_TRUE(map) << map.error().message;
+    ASSERT_EQ(::mprotect(const_cast<std::byte*>(map->data()), map->size(), PROT_NONE), 0);
+  }
+  static void ExpectGivenUp(const Error& error) {
+    EXPECT_EQ(error.code, Code::kIoError);
+    EXPECT_THAT(error.message, HasSubstr("a part of the file cannot be read"));
+    EXPECT_THAT(error.message, HasSubstr("restart tierd"));
+  }
+};
+
+TEST_F(UnreadableManifestStoreTest, AnswersIoErrorToEveryChange) {
+  const auto store = Open();
+  TakeMapAway();
+  for (uint64_t i = 1; i <= 2; ++i) {
+    store->StartPut(i, "a", Manifest("first"));
+    const ManifestResult result = Wait(store.get(), 1).at(i);
+    ExpectGivenUp({result.code, result.message});
+  }
+}
+
+TEST_F(UnreadableManifestStoreTest, AnswersIoErrorToEveryLoad) {
+  const auto store = Open();
+  store->StartPut(1, "a", Manifest("first"));
+  (void)Wait(store.get(), 1);
+  TakeMapAway();
+  ExpectGivenUp(store->Load("a").error());
+  ExpectGivenUp(store->Load("a").error());
+}
+
+TEST_F(UnreadableManifestStoreTest, AnswersIoErrorToAListOfJobs) {
+  const auto store = Open();
+  TakeMapAway();
+  ExpectGivenUp(store->Jobs().error());
+}
+
+TEST_F(ManifestStoreTest, HasNoFileOfLocksThatCouldBeCutShort) {
+  ASSERT_TRUE(testing::RunCommand("touch " + path_ + "-lock"));
+  const auto store = Open();
+  EXPECT_NE(::access((path_ + "-lock").c_str(), F_OK), 0);
 }
 
 TEST_F(ManifestStoreTest, RefusesNamesNoIndexCanHold) {

@@ -1,0 +1,230 @@
+// See index_file.h. What runs under the guard owns nothing that needs a destructor. LMDB itself allocates, but never
+// while it reads the map, so no fault leaves the allocator's locks held; what LMDB had allocated by then is lost.
+#include "daemon/storage/index_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <lmdb.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/base/check.h"
+#include "daemon/storage/device_lock.h"
+#include "daemon/storage/file_mapping.h"
+#include "daemon/storage/os_error.h"
+#include "proto/units.h"
+
+namespace tier::storage {
+namespace {
+
+constexpr std::array<const char*, kIndexTables> kTableNames = {"manifests", "binding"};
+
+MDB_val AsValue(std::string_view text) { return {text.size(), const_cast<char*>(text.data())}; }
+MDB_val AsValue(std::span<const std::byte> bytes) { return {bytes.size(), const_cast<std::byte*>(bytes.data())}; }
+
+// MDB_MAP_FULL → NO_SPACE, a damaged environment → CORRUPT, errno values as os_error.h has them.
+std::unexpected<Error> FailIndex(int error, std::string_view doing) {
+  if (error > 0) return FailErrno(error, doing);  // LMDB's own codes are negative.
+  Code code = Code::kIoError;
+  if (error == MDB_MAP_FULL || error == MDB_TXN_FULL) code = Code::kNoSpace;
+  if (error == MDB_CORRUPTED || error == MDB_INVALID || error == MDB_PAGE_NOTFOUND) code = Code::kCorrupt;
+  if (error == MDB_VERSION_MISMATCH) code = Code::kVersion;
+  if (error == MDB_NOTFOUND) code = Code::kNotFound;
+  return Fail(code, fmt::format("{}: {}", doing, mdb_strerror(error)));
+}
+
+int Apply(MDB_txn* transaction, std::span<const unsigned> tables, const IndexChange& change) {
+  MDB_val key = AsValue(change.key);
+  const MDB_dbi table = tables[static_cast<size_t>(change.table)];
+  if (change.erase) {
+    const int error = mdb_del(transaction, table, &key, nullptr);
+    return error == MDB_NOTFOUND ? 0 : error;
+  }
+  MDB_val value = AsValue(change.value);
+  return mdb_put(transaction, table, &key, &value, 0);
+}
+
+int ApplyAll(MDB_txn* transaction, std::span<const unsigned> tables, std::span<const IndexChange> changes) {
+  int error = 0;
+  for (size_t i = 0; i < changes.size() && error == 0; ++i) error = Apply(transaction, tables, changes[i]);
+  return error;
+}
+
+}  // namespace
+
+IndexFile::IndexFile(std::string path) : path_(std::move(path)) {}
+
+Result<std::unique_ptr<IndexFile>> IndexFile::Open(std::string path, uint64_t map_size) {
+  base::InstallFaultGuard();
+  std::unique_ptr<IndexFile> index(new IndexFile(std::move(path)));
+  Status status = index->OpenFile();
+  if (status) status = index->OpenEnvironment(map_size);
+  if (status) status = index->OpenTables();
+  if (!status) return std::unexpected(status.error());
+  return index;
+}
+
+IndexFile::~IndexFile() {
+  if (reader_ != nullptr) mdb_txn_abort(reader_);
+  guarded_ = {};
+  if (environment_ != nullptr) mdb_env_close(environment_);  // Touches nothing of the map.
+  if (file_) UnlockDevice(file_.get());
+}
+
+Status IndexFile::OpenFile() {
+  file_ = proto::FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file_) return FailErrno(errno, "opening the index " + path_);
+  if (Status locked = LockDevice(file_.get(), path_); !locked) return locked;
+  (void)::unlink((path_ + "-lock").c_str());  // An earlier tierd left it; no process uses it.
+  return {};
+}
+
+Status IndexFile::OpenEnvironment(uint64_t map_size) {
+  struct stat about{};
+  if (::fstat(file_.get(), &about) != 0) return FailErrno(errno, "looking at the index " + path_);
+  map_size_ = AlignUp(std::max(map_size, static_cast<uint64_t>(about.st_size)), kPageSize);
+  int error = mdb_env_create(&environment_);
+  if (error == 0) error = mdb_env_set_mapsize(environment_, map_size_);
+  if (error == 0) error = mdb_env_set_maxdbs(environment_, kIndexTables);
+  // It maps the file and reads its head with ordinary calls: the map is not touched yet.
+  if (error == 0) error = mdb_env_open(environment_, path_.c_str(), MDB_NOSUBDIR | MDB_NOTLS | MDB_NOLOCK, 0600);
+  if (error != 0) return FailIndex(error, "opening the index " + path_);
+  // Only now: LMDB takes an empty file for a new environment, one of zeros for a damaged one.
+  // Again where the end of an io_uring, which was only tried, interrupts it (seen on Linux 6.1).
+  if (TEMP_FAILURE_RETRY(::fallocate(file_.get(), 0, 0, static_cast<off_t>(map_size_))) != 0) {
+    return FailErrno(errno, fmt::format("allocating {} bytes for the index {}", map_size_, path_));
+  }
+  return GuardMap();
+}
+
+Status IndexFile::GuardMap() {
+  const auto map = FindMapping(file_.get(), map_size_);
+  if (!map) return Fail(Code::kIoError, fmt::format("guarding the index {}: {}", path_, map.error().message));
+  map_ = *map;
+  guarded_ = base::GuardedRange(map_.data(), map_.size());
+  return {};
+}
+
+Status IndexFile::OpenTables() {
+  const MutexLock lock(mutex_);
+  return Touch("opening the tables of the index " + path_,
+               [environment = environment_, reader = &reader_, tables = tables_.data()] {
+                 MDB_txn* transaction = nullptr;
+                 if (const int error = mdb_txn_begin(environment, nullptr, 0, &transaction); error != 0) return error;
+                 for (size_t i = 0; i < kIndexTables; ++i) {
+                   const int error = mdb_dbi_open(transaction, kTableNames[i], MDB_CREATE, &tables[i]);
+                   if (error == 0) continue;
+                   mdb_txn_abort(transaction);
+                   return error;
+                 }
+                 int error = mdb_txn_commit(transaction);
+                 if (error == 0) error = mdb_txn_begin(environment, nullptr, MDB_RDONLY, reader);
+                 if (error == 0) mdb_txn_reset(*reader);
+                 return error;
+               });
+}
+
+std::unexpected<Error> IndexFile::GiveUp(std::string_view why) const {
+  failure_ = fmt::format(
+      "{}: nothing can be persisted or resumed until tierd is restarted. Tensors can still be used, but end with the "
+      "daemon: save them elsewhere, repair the disk or put a whole copy of the index in its place, then restart tierd",
+      why);
+  return Fail(Code::kIoError, failure_);
+}
+
+Status IndexFile::CheckTrusted() const {
+  if (!failure_.empty()) return Fail(Code::kIoError, failure_);
+  struct stat about{};
+  if (::fstat(file_.get(), &about) != 0) return FailErrno(errno, "looking at the index " + path_);
+  const auto size = static_cast<uint64_t>(about.st_size);
+  if (size >= map_size_) return {};
+  // A write would make the file longer again, with zeros in the place of what was lost.
+  return GiveUp(fmt::format("the index {} was cut short to {} of {} bytes", path_, size, map_size_));
+}
+
+template <typename Steps>
+Status IndexFile::Touch(std::string_view doing, Steps steps) const {
+  if (Status trusted = CheckTrusted(); !trusted) return trusted;
+  int error = 0;
+  if (!base::RunGuarded([&] { error = steps(); })) {
+    return GiveUp(fmt::format("{}: a part of the file cannot be read, for it was cut short or its disk fails", doing));
+  }
+  if (error != 0) return FailIndex(error, doing);
+  return {};
+}
+
+Status IndexFile::Write(std::span<const IndexChange> changes) {
+  const MutexLock lock(mutex_);
+  return Touch("committing to the index " + path_, [environment = environment_, &tables = tables_, changes] {
+    MDB_txn* transaction = nullptr;
+    if (const int error = mdb_txn_begin(environment, nullptr, 0, &transaction); error != 0) return error;
+    if (const int error = ApplyAll(transaction, tables, changes); error != 0) {
+      mdb_txn_abort(transaction);
+      return error;
+    }
+    return mdb_txn_commit(transaction);
+  });
+}
+
+Result<std::vector<std::byte>> IndexFile::Get(IndexTable table, std::string_view key) const {
+  const MutexLock lock(mutex_);
+  MDB_val found{};
+  const MDB_dbi handle = tables_[static_cast<size_t>(table)];
+  const std::string doing = fmt::format("reading {} of the index {}", key, path_);
+  Status status = Touch(doing, [reader = reader_, handle, key, &found] {
+    if (const int error = mdb_txn_renew(reader); error != 0) return error;
+    MDB_val name = AsValue(key);
+    const int error = mdb_get(reader, handle, &name, &found);
+    mdb_txn_reset(reader);
+    return error;
+  });
+  if (!status) return std::unexpected(status.error());
+  const auto at = static_cast<size_t>(static_cast<const std::byte*>(found.mv_data) - map_.data());
+  if (at > map_.size() || found.mv_size > map_.size() - at) {
+    return Fail(Code::kCorrupt, fmt::format("{}: {} bytes lie outside the file", doing, found.mv_size));
+  }
+  // The bytes stay as they are until the next transaction, and the mutex holds that off.
+  std::vector<std::byte> value(found.mv_size);
+  status = Touch(doing, [&found, bytes = value.data()] {
+    if (found.mv_size != 0) std::memcpy(bytes, found.mv_data, found.mv_size);
+    return 0;
+  });
+  if (!status) return std::unexpected(status.error());
+  return value;
+}
+
+Result<std::vector<std::string>> IndexFile::Keys(IndexTable table) const {
+  const MutexLock lock(mutex_);
+  const MDB_dbi handle = tables_[static_cast<size_t>(table)];
+  const std::string doing = "reading the names in the index " + path_;
+  MDB_cursor* cursor = nullptr;
+  Status status = Touch(doing, [reader = reader_, handle, &cursor] {
+    const int error = mdb_txn_renew(reader);
+    return error == 0 ? mdb_cursor_open(reader, handle, &cursor) : error;
+  });
+  std::vector<std::string> keys;
+  std::array<char, 512> name{};
+  size_t length = 0;
+  while (status) {
+    status = Touch(doing, [cursor, &name, &length] {
+      MDB_val key{};
+      MDB_val value{};
+      const int error = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
+      length = std::min(key.mv_size, name.size());
+      if (error == 0) std::memcpy(name.data(), key.mv_data, length);
+      return error;
+    });
+    if (status) keys.emplace_back(name.data(), length);
+  }
+  if (cursor != nullptr) mdb_cursor_close(cursor);
+  mdb_txn_reset(reader_);
+  if (status.error().code != Code::kNotFound) return std::unexpected(status.error());
+  return keys;
+}
+
+}  // namespace tier::storage

@@ -1,0 +1,86 @@
+// IndexFile: the file of the index, one LMDB environment with a few tables of keys and values, which this process alone
+// has open. It is allocated to its map size before first use and never mapped for writing, so a full disk is an error
+// and not a SIGBUS.
+//
+// LMDB reads the file through a mapping. Where the file was cut short, or its disk cannot be read, a touch of that
+// mapping raises SIGBUS. So every call that touches it runs under the fault guard (base/fault_guard). After a fault
+// LMDB's own state is of no use: from then on every call answers IO_ERROR, until the process is restarted.
+//
+// LMDB runs without its own locks (MDB_NOLOCK), so that there is no lock file, a mapping that could be cut short too.
+// Then no reader may run beside a writer: one mutex covers each transaction. Other processes are kept out by a lock on
+// the file. Thread-safe.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/base/fault_guard.h"
+#include "proto/mapping.h"
+#include "proto/mutex.h"
+#include "proto/result.h"
+
+struct MDB_env;
+struct MDB_txn;
+
+namespace tier::storage {
+
+inline constexpr size_t kIndexKeyMax = 480;  // Bytes; LMDB's keys end at 511.
+
+enum class IndexTable : uint8_t { kManifests, kBinding };
+inline constexpr size_t kIndexTables = 2;
+
+// A value to be written or, with `erase`, a key to be removed, which may be absent.
+struct IndexChange {
+  IndexTable table = IndexTable::kManifests;
+  std::string_view key;
+  std::span<const std::byte> value{};
+  bool erase = false;
+};
+
+class IndexFile {
+ public:
+  // `map_size`: bytes. A larger file that is there already keeps its size. ALREADY_EXISTS: in use. NO_SPACE: cannot be
+  // allocated. CORRUPT: it is no index.
+  static Result<std::unique_ptr<IndexFile>> Open(std::string path, uint64_t map_size);
+  ~IndexFile();
+  IndexFile(const IndexFile&) = delete;
+  IndexFile& operator=(const IndexFile&) = delete;
+
+  // All changes in one synced transaction, or none.
+  Status Write(std::span<const IndexChange> changes);
+  Result<std::vector<std::byte>> Get(IndexTable table, std::string_view key) const;  // NOT_FOUND: no such key.
+  Result<std::vector<std::string>> Keys(IndexTable table) const;                     // In order.
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit IndexFile(std::string path);
+  Status OpenFile();
+  Status OpenEnvironment(uint64_t map_size);
+  Status OpenTables();
+  Status GuardMap();
+  // IO_ERROR: the index failed before, or is shorter than its map.
+  Status CheckTrusted() const TIER_REQUIRES(mutex_);
+  std::unexpected<Error> GiveUp(std::string_view why) const TIER_REQUIRES(mutex_);
+  // Runs `steps()`, which answers with an LMDB error, under the guard.
+  template <typename Steps>
+  Status Touch(std::string_view doing, Steps steps) const TIER_REQUIRES(mutex_);
+
+  const std::string path_;
+  proto::FileDescriptor file_;  // Holds the lock.
+  uint64_t map_size_ = 0;
+  MDB_env* environment_ = nullptr;
+  MDB_txn* reader_ = nullptr;  // Of every read, so that a fault in one loses no memory.
+  std::array<unsigned, kIndexTables> tables_{};
+  std::span<const std::byte> map_;
+  base::GuardedRange guarded_;
+  mutable Mutex mutex_;
+  mutable std::string failure_ TIER_GUARDED_BY(mutex_);  // Why nothing is read or written any more. Empty: nothing yet.
+};
+
+}  // namespace tier::storage
