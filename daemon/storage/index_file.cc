@@ -129,12 +129,16 @@ Status IndexFile::OpenTables() {
                });
 }
 
-std::unexpected<Error> IndexFile::GiveUp(std::string_view why) const {
-  failure_ = fmt::format(
+std::unexpected<Error> IndexFile::GiveUp(std::string why) const {
+  failure_ = std::move(why);
+  return Fail(Code::kIoError, failure_);
+}
+
+std::unexpected<Error> IndexFile::GiveUpUnread(std::string_view why) const {
+  return GiveUp(fmt::format(
       "{}: nothing can be persisted or resumed until tierd is restarted. Tensors can still be used, but end with the "
       "daemon: save them elsewhere, repair the disk or put a whole copy of the index in its place, then restart tierd",
-      why);
-  return Fail(Code::kIoError, failure_);
+      why));
 }
 
 Status IndexFile::CheckTrusted() const {
@@ -144,7 +148,7 @@ Status IndexFile::CheckTrusted() const {
   const auto size = static_cast<uint64_t>(about.st_size);
   if (size >= map_size_) return {};
   // A write would make the file longer again, with zeros in the place of what was lost.
-  return GiveUp(fmt::format("the index {} was cut short to {} of {} bytes", path_, size, map_size_));
+  return GiveUpUnread(fmt::format("the index {} was cut short to {} of {} bytes", path_, size, map_size_));
 }
 
 template <typename Steps>
@@ -152,23 +156,40 @@ Status IndexFile::Touch(std::string_view doing, Steps steps) const {
   if (Status trusted = CheckTrusted(); !trusted) return trusted;
   int error = 0;
   if (!base::RunGuarded([&] { error = steps(); })) {
-    return GiveUp(fmt::format("{}: a part of the file cannot be read, for it was cut short or its disk fails", doing));
+    return GiveUpUnread(
+        fmt::format("{}: a part of the file cannot be read, for it was cut short or its disk fails", doing));
   }
   if (error != 0) return FailIndex(error, doing);
   return {};
 }
 
-Status IndexFile::Write(std::span<const IndexChange> changes) {
+IndexWrite IndexFile::Write(std::span<const IndexChange> changes) {
   const MutexLock lock(mutex_);
-  return Touch("committing to the index " + path_, [environment = environment_, &tables = tables_, changes] {
+  bool committing = false;
+  int error = 0;
+  const auto write = [environment = environment_, &tables = tables_, changes, &committing, &error] {
     MDB_txn* transaction = nullptr;
-    if (const int error = mdb_txn_begin(environment, nullptr, 0, &transaction); error != 0) return error;
-    if (const int error = ApplyAll(transaction, tables, changes); error != 0) {
+    error = mdb_txn_begin(environment, nullptr, 0, &transaction);
+    if (error != 0) return error;
+    error = ApplyAll(transaction, tables, changes);
+    if (error != 0) {
       mdb_txn_abort(transaction);
       return error;
     }
-    return mdb_txn_commit(transaction);
-  });
+    committing = true;
+    error = mdb_txn_commit(transaction);
+    return error;
+  };
+  Status status = Touch("committing to the index " + path_, write);
+  // LMDB finds out that the map is full before it writes anything.
+  if (status || !committing || error == MDB_MAP_FULL || error == MDB_TXN_FULL) return {.status = std::move(status)};
+  const std::string why = error == 0 ? "a part of the file cannot be read" : mdb_strerror(error);
+  status = GiveUp(fmt::format(
+      "it is unknown whether the last commit to the index {} was made ({}): a restart of tierd will tell. Until then "
+      "what the manifests before and after it name is kept on SSD, and nothing can be persisted or resumed. Tensors "
+      "can still be used, but end with the daemon: save them elsewhere and look after the disk before the restart",
+      path_, why));
+  return {.status = std::move(status), .unknown = true};
 }
 
 Result<std::vector<std::byte>> IndexFile::Get(IndexTable table, std::string_view key) const {

@@ -6,6 +6,9 @@
 // mapping raises SIGBUS. So every call that touches it runs under the fault guard (base/fault_guard). After a fault
 // LMDB's own state is of no use: from then on every call answers IO_ERROR, until the process is restarted.
 //
+// A commit has three outcomes. Out of LMDB's commit an error does not tell whether the file has the changes: the page
+// that makes them count may have been written before the error. After that too nothing is read or written any more.
+//
 // LMDB runs without its own locks (MDB_NOLOCK), so that there is no lock file, a mapping that could be cut short too.
 // Then no reader may run beside a writer: one mutex covers each transaction. Other processes are kept out by a lock on
 // the file. Thread-safe.
@@ -43,6 +46,11 @@ struct IndexChange {
   bool erase = false;
 };
 
+struct IndexWrite {
+  Status status;
+  bool unknown = false;  // With an error: the next Open finds either all changes or none.
+};
+
 class IndexFile {
  public:
   // `map_size`: bytes. A larger file that is there already keeps its size. ALREADY_EXISTS: in use. NO_SPACE: cannot be
@@ -53,7 +61,7 @@ class IndexFile {
   IndexFile& operator=(const IndexFile&) = delete;
 
   // All changes in one synced transaction, or none.
-  Status Write(std::span<const IndexChange> changes);
+  IndexWrite Write(std::span<const IndexChange> changes);
   Result<std::vector<std::byte>> Get(IndexTable table, std::string_view key) const;  // NOT_FOUND: no such key.
   Result<std::vector<std::string>> Keys(IndexTable table) const;                     // In order.
   const std::string& path() const { return path_; }
@@ -66,7 +74,9 @@ class IndexFile {
   Status GuardMap();
   // IO_ERROR: the index failed before, or is shorter than its map.
   Status CheckTrusted() const TIER_REQUIRES(mutex_);
-  std::unexpected<Error> GiveUp(std::string_view why) const TIER_REQUIRES(mutex_);
+  // From now on every call answers with `why`.
+  std::unexpected<Error> GiveUp(std::string why) const TIER_REQUIRES(mutex_);
+  std::unexpected<Error> GiveUpUnread(std::string_view why) const TIER_REQUIRES(mutex_);
   // Runs `steps()`, which answers with an LMDB error, under the guard.
   template <typename Steps>
   Status Touch(std::string_view doing, Steps steps) const TIER_REQUIRES(mutex_);

@@ -115,7 +115,7 @@ Status LmdbManifestStore::Bind() {
   const uint64_t commit = commit_ + 1;
   const std::array changes = {Bound<Uuid>(kKeyUuid, std::span(&uuid_, 1)), Bound<Uuid>(kKeyDevices, uuids),
                               Bound<uint64_t>(kKeyCommit, std::span(&commit, 1))};
-  if (Status written = index_->Write(changes); !written) return written;
+  if (IndexWrite write = index_->Write(changes); !write.status) return std::move(write.status);
   commit_ = commit;
   return options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
 }
@@ -239,8 +239,8 @@ std::vector<ManifestResult> LmdbManifestStore::CommitBatch(std::span<const Reque
   std::vector<ManifestResult> results;
   if (batch.empty()) return results;
   uint64_t commit = 0;
-  Status status = CommitTogether(batch, &commit);
-  if (!status && batch.size() > 1) {  // One of them does not fit: let each stand for itself.
+  const IndexWrite write = CommitTogether(batch, &commit);
+  if (!write.status && !write.unknown && batch.size() > 1) {  // One of them does not fit: let each stand for itself.
     for (size_t i = 0; i < batch.size(); ++i) {
       std::vector<ManifestResult> one = CommitBatch(batch.subspan(i, 1));
       results.push_back(std::move(one.front()));
@@ -249,19 +249,20 @@ std::vector<ManifestResult> LmdbManifestStore::CommitBatch(std::span<const Reque
   }
   for (const Request& request : batch) {
     ManifestResult& result = results.emplace_back(ManifestResult{.cookie = request.cookie, .commit = commit});
-    if (status) continue;
-    result.code = status.error().code;
-    result.message = status.error().message;
+    if (write.status) continue;
+    result.code = write.status.error().code;
+    result.message = write.status.error().message;
+    result.unknown = write.unknown;
   }
   return results;
 }
 
-// An error means that nothing is committed: what comes after the commit cannot undo it and must not look as if.
-Status LmdbManifestStore::CommitTogether(std::span<const Request> batch, uint64_t* commit) {
+// What comes after the commit cannot undo it and must not look as if.
+IndexWrite LmdbManifestStore::CommitTogether(std::span<const Request> batch, uint64_t* commit) {
   const bool names_extents =
       std::any_of(batch.begin(), batch.end(), [](const Request& r) { return r.kind == Request::Kind::kPut; });
   if (names_extents) {
-    if (Status flushed = FlushDevices(); !flushed) return flushed;
+    if (Status flushed = FlushDevices(); !flushed) return {.status = std::move(flushed)};
   }
   *commit = commit_ + 1;
   std::vector<IndexChange> changes = {Bound<uint64_t>(kKeyCommit, std::span(commit, 1))};
@@ -269,7 +270,7 @@ Status LmdbManifestStore::CommitTogether(std::span<const Request> batch, uint64_
     const bool erase = request.kind == Request::Kind::kErase;
     changes.push_back({.table = IndexTable::kManifests, .key = request.job, .value = request.manifest, .erase = erase});
   }
-  if (Status written = index_->Write(changes); !written) return written;
+  if (IndexWrite write = index_->Write(changes); !write.status) return write;
   commit_ = *commit;
   WriteSuperblocks();
   return {};

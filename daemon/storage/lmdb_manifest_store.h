@@ -1,11 +1,12 @@
 // LmdbManifestStore: the index of manifests, one file in the data directory (index_file.h) that says what must survive
 // the machine. Commits run on a thread of its own, all waiting requests in one synced transaction. After a fault of the
-// file every request answers IO_ERROR until the daemon is restarted.
+// file, or a commit whose outcome is unknown, every request answers IO_ERROR until the daemon is restarted.
 //
 // It is bound to its devices: it knows their uuids, each superblock names it and its last commit. A lost half shows.
 // The order of one commit: flush the devices, so that what the manifests name is durable; LMDB's own synced commit,
 // from which the manifests count; the superblocks, which only let an old copy of the index be told and are tried again.
-// Engine thread, except the commit thread's part. Invariant: requests started == committed + failed + waiting.
+// Engine thread, except the commit thread's part. Invariant: requests started == committed + failed + unknown +
+// waiting.
 #pragma once
 
 #include <chrono>
@@ -87,7 +88,7 @@ class LmdbManifestStore final : public ManifestStore {
   void WriteSuperblocks();
   std::vector<ManifestResult> Perform(std::span<Request> batch);
   std::vector<ManifestResult> CommitBatch(std::span<const Request> batch);
-  Status CommitTogether(std::span<const Request> batch, uint64_t* commit);
+  IndexWrite CommitTogether(std::span<const Request> batch, uint64_t* commit);
 
   ManifestStoreOptions options_;
   std::unique_ptr<IndexFile> index_;

@@ -22,6 +22,9 @@ struct ManifestResult {
   std::string message;
   uint64_t commit = 0;                // Number of the synced commit.
   std::vector<std::byte> manifest{};  // That StartLoad asked for.
+  // With IO_ERROR: the change may have been committed or not. The next daemon finds out; until then the store refuses
+  // everything with IO_ERROR.
+  bool unknown = false;
 };
 
 class ManifestStore {

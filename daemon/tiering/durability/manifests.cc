@@ -113,14 +113,16 @@ bool EndCapturedUpdates(Tables& tables, const storage::ManifestResult& result) {
   return true;
 }
 
-void UpdateHolds(Tables& tables, const ManifestCommit& commit, Code code) {
+void UpdateHolds(Tables& tables, const ManifestCommit& commit, const storage::ManifestResult& result) {
   const Held held = FindHeld(tables, commit.holds);
   ManifestHolds* const holds = held.holds;
   if (holds == nullptr) return;
   if (held.job != nullptr && !commit.erase) {
     held.account->Recharge(&held.job->manifest_charge, 0);
   }
-  if (code == Code::kOk) {
+  if (result.unknown) {
+    holds->OnUnknown();
+  } else if (result.code == Code::kOk) {
     commit.erase ? holds->OnErased() : holds->OnSynced();
     holds->set_stored(!commit.erase);
   } else if (!commit.erase) {
@@ -131,7 +133,8 @@ void UpdateHolds(Tables& tables, const ManifestCommit& commit, Code code) {
 
 void TakeManifestResult(Tables& tables, const storage::ManifestResult& result) {
   const ManifestCommit commit = tables.manifests.EndCommit(result.cookie);
-  UpdateHolds(tables, commit, result.code);
+  UpdateHolds(tables, commit, result);
+  if (result.unknown) tables.manifests.SetStoreLost({result.code, result.message});
   if (result.code == Code::kOk) tables.manifests.ClearBroken(commit.key);  // A whole one is in its place.
   if (JobState* job = JobOfKey(tables, commit.key)) {
     tables.waits.OnWrite(*job);  // The next persist of the job may begin.
@@ -140,10 +143,9 @@ void TakeManifestResult(Tables& tables, const storage::ManifestResult& result) {
       tables.jobs.Edit(*job).has_unclaimed_manifest |= commit.own && commit.sessions_gone;
     }
   }
+  const std::string detail = result.unknown ? result.message : "the manifest was not committed: " + result.message;
   tables.reports.Add(CommittedManifest{
-      commit.waiter, result.code == Code::kOk
-                         ? Finished(result.commit)
-                         : Refused({result.code, "the manifest was not committed: " + result.message, {}}, 0)});
+      commit.waiter, result.code == Code::kOk ? Finished(result.commit) : Refused({result.code, detail, {}}, 0)});
 }
 
 // Extents that no manifest names any more become free. False: the turn has no more work left.
@@ -228,6 +230,7 @@ Outcome StartManifest(Tables& tables, Waiter& waiter) {
   JobState& job = *waiter.job;
   PersistWait& persist = std::get<PersistWait>(waiter.kind);
   if (persist.capture == nullptr) {
+    if (const Error* lost = tables.manifests.store_lost()) return Refused({lost->code, lost->message, {}}, 0);
     if (CommitUnderWay(tables, job.key)) return Waits();
     if (job.manifest.begun() && !DropSleepingCapture(tables, job)) return Waits();
     if (std::optional<Refusal> refusal = ReplaceRefusal(tables, job)) return Refused(*std::move(refusal), 0);
@@ -328,6 +331,7 @@ Status AdoptManifest(Tables& tables, JobState& job, bool resume) {
                 "data_directory=)");
   }
   if (resume) {
+    if (const Error* lost = tables.manifests.store_lost()) return std::unexpected(*lost);
     if (const Error* broken = tables.manifests.FindBroken(key)) return std::unexpected(*broken);
     if (tables.manifests.FindStored(key) == nullptr) {
       return Fail(Code::kNotFound,
@@ -418,6 +422,7 @@ Status DeleteStoredManifest(Tables& tables, const std::string& key) {
   if (IsClosing(tables, key) || ErasureUnderWay(tables, key)) {
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed, or removed; try again", key));
   }
+  if (const Error* lost = tables.manifests.store_lost()) return std::unexpected(*lost);
   const ManifestHolds* inactive = tables.manifests.FindStored(key);
   const bool broken = tables.manifests.FindBroken(key) != nullptr && !IsOpenAndNamed(tables, key);
   if (inactive == nullptr && !broken) {

@@ -38,7 +38,7 @@ bool ManifestHolds::Use(storage::Extent extent) {
 }
 
 void ManifestHolds::Begin() {
-  TIER_CHECK(pending_ == 0, "manifest {} is begun and not ended", pending_);
+  TIER_CHECK(pending_ == 0 && !unknown_, "manifest {} is begun and not ended", pending_);
   pending_ = ++last_;
 }
 
@@ -54,6 +54,7 @@ void ManifestHolds::Name(storage::Extent extent) {
 }
 
 bool ManifestHolds::Named(const Hold& hold) const {
+  if (unknown_) return true;
   if (pending_ != 0 && hold.named_by == pending_) return true;
   return synced_ != 0 && (hold.named_by == synced_ || hold.named_by_before == synced_);
 }
@@ -71,6 +72,11 @@ void ManifestHolds::OnFailed() {
 void ManifestHolds::OnErased() {
   synced_ = 0;
   sweep_ = 0;
+}
+
+void ManifestHolds::OnUnknown() {
+  pending_ = 0;
+  unknown_ = true;
 }
 
 void ManifestHolds::SweepOne(std::vector<Dropped>* dropped) {

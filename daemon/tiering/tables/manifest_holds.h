@@ -52,6 +52,9 @@ class ManifestHolds {
   void OnFailed();  // Does nothing if no manifest was begun.
   // The job's manifest was erased: none is synced.
   void OnErased();
+  // Whether the begun manifest is synced, or the synced one erased, is unknown: what was named stays named for as long
+  // as this daemon runs. No manifest is begun after that.
+  void OnUnknown();
 
   // Extents that no manifest names any more are to be swept out. SweepOne looks at one extent, and appends it if no
   // piece uses it; the caller frees such extents, or quarantines bad ones. REQUIRES for SweepOne: sweeping().
@@ -92,6 +95,7 @@ class ManifestHolds {
   MetadataCharge<MetadataKind::kManifests> charge_;
   uint32_t uid_ = 0;
   bool stored_ = false;
+  bool unknown_ = false;  // What is synced.
 };
 
 }  // namespace tier::tiering

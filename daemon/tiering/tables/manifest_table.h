@@ -54,6 +54,10 @@ class ManifestTable {
   void ForEachCommit(Visit visit) const {
     for (const auto& [cookie, commit] : commits_) visit(commit);
   }
+  // The store does not know whether its last change was committed, and refuses everything until a restart: with this
+  // error. Null: it never happened.
+  void SetStoreLost(Error error) { store_lost_ = std::move(error); }
+  const Error* store_lost() const { return store_lost_ ? &*store_lost_ : nullptr; }
   // The last session of the job whose manifest has these holds has gone.
   void NoteSessionsGone(uint64_t holds);
 
@@ -109,6 +113,7 @@ class ManifestTable {
   std::unordered_map<uint64_t, std::string> inactive_keys_;  // By id.
   std::unordered_map<uint64_t, JobIndex> jobs_;              // By id of their holds.
   std::unordered_map<std::string, Error> broken_;
+  std::optional<Error> store_lost_;
   uint64_t next_cookie_ = 1;
   uint64_t next_holds_ = 1;
 };

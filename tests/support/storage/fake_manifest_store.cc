@@ -6,6 +6,12 @@
 #include "daemon/base/check.h"
 
 namespace tier::storage::testing {
+namespace {
+
+constexpr const char* kLost = "it is unknown whether the last commit was made: a restart of tierd will tell";
+
+}  // namespace
+
 FakeManifestStore::FakeManifestStore(std::shared_ptr<Contents> committed)
     : committed_(committed ? std::move(committed) : std::make_shared<Contents>()) {}
 
@@ -31,11 +37,33 @@ void FakeManifestStore::FailNext(Code code, std::string message) {
   failures_.push_back({code, std::move(message)});
 }
 
+ManifestResult FakeManifestStore::Lose(Request request) {
+  lost_ = true;
+  const bool erase = request.kind == Request::Kind::kErase;
+  if (!erase) doubtful_.push_back(request.manifest);
+  if (const auto before = committed_->find(request.job); before != committed_->end()) {
+    doubtful_.push_back(before->second);
+  }
+  if (*lose_next_) {
+    committed_->erase(request.job);
+    if (!erase) (*committed_)[request.job] = std::move(request.manifest);
+  }
+  return {.cookie = request.cookie, .code = Code::kIoError, .message = kLost, .unknown = true};
+}
+
 void FakeManifestStore::Poll(std::vector<ManifestResult>* results) {
   const uint64_t now = turn_++;
   while (!queue_.empty() && queue_.front().due_turn <= now) {
     Request request = std::move(queue_.front());
     queue_.pop_front();
+    if (lost_) {
+      results->push_back({request.cookie, Code::kIoError, kLost, commit_});
+      continue;
+    }
+    if (lose_next_ && request.kind != Request::Kind::kLoad) {
+      results->push_back(Lose(std::move(request)));
+      continue;
+    }
     if (!failures_.empty()) {
       results->push_back({request.cookie, failures_.front().code, failures_.front().message, commit_});
       failures_.pop_front();

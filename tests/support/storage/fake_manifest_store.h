@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,15 @@ class FakeManifestStore final : public ManifestStore {
   // The script. Each request takes `turns` further calls of Poll before it is answered (0: at the next Poll).
   void SetDelay(uint32_t turns) { delay_turns_ = turns; }
   void FailNext(Code code, std::string message);  // The next request ends like this and changes nothing.
-  void Crash() { queue_.clear(); }                // The daemon dies: what was not committed never will be.
+  // The outcome of the next change is unknown, and every later request is refused. `made`: the next daemon finds it.
+  void LoseNext(bool made) { lose_next_ = made; }
+  void Crash() { queue_.clear(); }  // The daemon dies: what was not committed never will be.
   const std::shared_ptr<Contents>& shared_contents() const { return committed_; }
   // Manifests that a machine which crashes now may come back with: the committed ones, and those that wait.
   template <typename Visit>
   void ForEachThatMayBeFound(Visit visit) const {
     for (const auto& [job, manifest] : *committed_) visit(manifest);
+    for (const std::vector<std::byte>& manifest : doubtful_) visit(manifest);
     for (const Request& request : queue_) {
       if (request.kind == Request::Kind::kPut) visit(request.manifest);
     }
@@ -51,9 +55,13 @@ class FakeManifestStore final : public ManifestStore {
     uint64_t due_turn = 0;
   };
   void Enqueue(Request request);
+  ManifestResult Lose(Request request);
   std::shared_ptr<Contents> committed_;
   std::deque<Request> queue_;
   std::deque<Error> failures_;
+  std::optional<bool> lose_next_;
+  bool lost_ = false;                             // The outcome of some commit is unknown.
+  std::vector<std::vector<std::byte>> doubtful_;  // The other one of two manifests.
   uint32_t delay_turns_ = 0;
   uint64_t turn_ = 0;
   uint64_t commit_ = 0;

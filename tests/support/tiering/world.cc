@@ -60,7 +60,10 @@ void RecordingSink::OnJobOpened(JobId job, const Status& status) {
 }
 
 World::World(WorldOptions world_options)
-    : options(world_options), windows(options.windows), transfers(options.transfers) {
+    : options(std::move(world_options)),
+      windows(options.windows),
+      transfers(options.transfers, options.disk),
+      manifests(options.persisted) {
   for (uint16_t device = 0; device < options.transfers.device_count; ++device) extents.AddDevice(options.device_blocks);
   engine = std::make_unique<Engine>(options.engine, EnginePorts{.windows = windows,
                                                                 .extents = extents,

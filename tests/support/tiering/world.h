@@ -51,6 +51,9 @@ struct WorldOptions {
   EngineOptions engine;
   uint32_t device_blocks = 64;  // Of each device.
   bool manifests = false;
+  // What the daemon before this one left; null: there was none.
+  std::shared_ptr<storage::testing::MemoryDisk> disk{};
+  std::shared_ptr<storage::testing::FakeManifestStore::Contents> persisted{};
 };
 
 inline WorldOptions WithArena(uint64_t arena = 8 * kMiB, uint64_t window = 8 * kMiB) {

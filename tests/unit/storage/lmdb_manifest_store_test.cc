@@ -1,6 +1,7 @@
 // The index of manifests: synced commits off the engine thread, and its bond with its devices.
 #include "daemon/storage/lmdb_manifest_store.h"
 
+#include <csignal>
 #include <future>
 #include <thread>
 
@@ -8,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -222,6 +224,54 @@ TEST_F(UnreadableManifestStoreTest, AnswersIoErrorToAListOfJobs) {
   const auto store = Open();
   TakeMapAway();
   ExpectGivenUp(store->Jobs().error());
+}
+
+// While this lives no file can be written at `offset` or beyond.
+class WriteLimit {
+ public:
+  explicit WriteLimit(rlim_t offset) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = offset, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~WriteLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  WriteLimit(const WriteLimit&) = delete;
+  WriteLimit& operator=(const WriteLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(ManifestStoreTest, ACommitThatFailsHasAnUnknownOutcomeAndRefusesEverythingAfter) {
+  {
+    const auto store = Open();
+    store->StartPut(1, "a", Manifest("first"));
+    (void)Wait(store.get(), 1);
+    std::map<uint64_t, ManifestResult> results;
+    {
+      const WriteLimit limit(8192);  // The first two pages make a commit count.
+      store->StartPut(2, "a", Manifest("second"));
+      results = Wait(store.get(), 1);
+    }
+    EXPECT_EQ(results.at(2).code, Code::kIoError);
+    EXPECT_TRUE(results.at(2).unknown);
+    EXPECT_THAT(results.at(2).message, HasSubstr("unknown"));
+    EXPECT_THAT(results.at(2).message, HasSubstr("File too large"));
+    store->StartPut(3, "b", Manifest("third"));
+    store->StartErase(4, "a");
+    store->StartLoad(5, "a");
+    for (const auto& [cookie, later] : Wait(store.get(), 3)) {
+      EXPECT_EQ(later.code, Code::kIoError) << cookie;
+      EXPECT_FALSE(later.unknown) << cookie;
+      EXPECT_EQ(later.message, results.at(2).message);
+    }
+  }
+  const auto store = Open();
+  const auto found = store->Load("a");
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_TRUE(*found == Manifest("first") || *found == Manifest("second"));
+  EXPECT_EQ(store->Load("b").error().code, Code::kNotFound);
 }
 
 TEST_F(ManifestStoreTest, HasNoFileOfLocksThatCouldBeCutShort) {
