@@ -68,6 +68,7 @@ base::PageRun ExtentStore::TryAllocate(Device& device, uint32_t pages) {
 
 Result<Extent> ExtentStore::Allocate(uint32_t pages) {
   TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "{} pages", pages);
+  if (!closed_.empty()) return Fail(Code::kNoSpace, closed_);
   for (size_t tried = 0; tried < devices_.size(); ++tried) {
     if (stripe_pages_left_ == 0) {
       next_device_ = static_cast<uint16_t>((next_device_ + 1u) % devices_.size());
@@ -177,6 +178,7 @@ void ExtentStore::SetShut(uint16_t device, bool shut) { At(device).shut = shut; 
 void ExtentStore::SetAway(uint16_t device, bool away) { At(device).away = away; }
 
 bool ExtentStore::HasRoom(uint64_t bytes) const {
+  if (!closed_.empty()) return PagesFor(bytes) == 0;
   uint64_t pages = 0;
   for (const Device& device : devices_) {
     if (device.usable()) pages += device.pool.free_pages() + device.pending_pages + device.doubtful_pages;
@@ -185,19 +187,20 @@ bool ExtentStore::HasRoom(uint64_t bytes) const {
 }
 
 bool ExtentStore::RoomComes() const {
-  return std::ranges::any_of(devices_, [](const Device& d) { return d.open() && d.pending_pages != 0; });
+  return closed_.empty() &&
+         std::ranges::any_of(devices_, [](const Device& d) { return d.open() && d.pending_pages != 0; });
 }
 
 bool ExtentStore::RoomBehindShut(uint32_t pages) const {
-  return std::ranges::any_of(devices_, [pages](const Device& d) {
-    return d.usable() && d.shut && d.pool.free_pages() + d.pending_pages + d.doubtful_pages >= pages;
-  });
+  return closed_.empty() && std::ranges::any_of(devices_, [pages](const Device& d) {
+           return d.usable() && d.shut && d.pool.free_pages() + d.pending_pages + d.doubtful_pages >= pages;
+         });
 }
 
-bool ExtentStore::AnyOpen() const { return std::ranges::any_of(devices_, &Device::open); }
+bool ExtentStore::AnyOpen() const { return closed_.empty() && std::ranges::any_of(devices_, &Device::open); }
 
 bool ExtentStore::AnyShut() const {
-  return std::ranges::any_of(devices_, [](const Device& d) { return d.usable() && d.shut; });
+  return closed_.empty() && std::ranges::any_of(devices_, [](const Device& d) { return d.usable() && d.shut; });
 }
 
 DeviceSpace ExtentStore::space(uint16_t index) const {
@@ -218,6 +221,7 @@ DeviceSpace ExtentStore::total() const {
 
 DeviceSpace ExtentStore::usable() const {
   DeviceSpace sum;
+  if (!closed_.empty()) return sum;
   for (uint16_t i = 0; i < device_count(); ++i) {
     if (devices_[i].draining) continue;
     DeviceSpace one = space(i);
@@ -231,6 +235,7 @@ DeviceSpace ExtentStore::usable() const {
 }
 
 std::string ExtentStore::UnusableNote() const {
+  if (!closed_.empty()) return "; " + closed_;
   const auto note = [this](const auto& counts, std::string_view what) -> std::string {
     const auto count = std::ranges::count_if(devices_, counts);
     if (count == 0) return {};

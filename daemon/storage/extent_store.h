@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/block_pool.h"
@@ -63,6 +64,8 @@ class ExtentStore {
   void SetDraining(uint16_t device, bool draining);
   void SetShut(uint16_t device, bool shut);  // It takes no extents just now.
   void SetAway(uint16_t device, bool away);  // It does not answer: its free pages are of no use.
+  // No device takes extents, for this reason, a sentence; empty: they do again. What is live can be read and freed.
+  void CloseToWrites(std::string reason) { closed_ = std::move(reason); }
 
   // Whether `bytes` more could be stored now or after this turn, were everything page-rounded.
   bool HasRoom(uint64_t bytes) const;
@@ -107,6 +110,7 @@ class ExtentStore {
 
   std::vector<Device> devices_;
   std::vector<Extent> pending_;
+  std::string closed_;              // Why no device takes extents. Empty: they do.
   uint16_t next_device_ = 0;        // Takes the next extent …
   uint32_t stripe_pages_left_ = 0;  // … until it has taken this many more pages.
 };

@@ -22,7 +22,7 @@
 namespace tier::storage {
 namespace {
 
-constexpr std::array<const char*, kIndexTables> kTableNames = {"manifests", "binding"};
+constexpr std::array<const char*, kIndexTables> kTableNames = {"manifests", "extents", "binding"};
 
 MDB_val AsValue(std::string_view text) { return {text.size(), const_cast<char*>(text.data())}; }
 MDB_val AsValue(std::span<const std::byte> bytes) { return {bytes.size(), const_cast<std::byte*>(bytes.data())}; }

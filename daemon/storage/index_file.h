@@ -35,8 +35,8 @@ namespace tier::storage {
 
 inline constexpr size_t kIndexKeyMax = 480;  // Bytes; LMDB's keys end at 511.
 
-enum class IndexTable : uint8_t { kManifests, kBinding };
-inline constexpr size_t kIndexTables = 2;
+enum class IndexTable : uint8_t { kManifests, kExtents, kBinding };
+inline constexpr size_t kIndexTables = 3;
 
 // A value to be written or, with `erase`, a key to be removed, which may be absent.
 struct IndexChange {

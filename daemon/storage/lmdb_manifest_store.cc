@@ -1,4 +1,5 @@
-// See lmdb_manifest_store.h. Two tables: kManifests (job → manifest) and kBinding (uuid, devices, commit).
+// See lmdb_manifest_store.h. Three tables: kManifests (job → manifest), kExtents (job → list of
+// its extents) and kBinding (uuid, devices, commit).
 #include "daemon/storage/lmdb_manifest_store.h"
 
 #include <algorithm>
@@ -137,8 +138,9 @@ void LmdbManifestStore::Enqueue(Request request) {
   if (options_.signal != nullptr) options_.signal->Signal();  // For a refusal; harmless otherwise.
 }
 
-void LmdbManifestStore::StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) {
-  Enqueue({.cookie = cookie, .job = std::move(job), .manifest = std::move(manifest)});
+void LmdbManifestStore::StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest,
+                                 std::vector<std::byte> extents) {
+  Enqueue({.cookie = cookie, .job = std::move(job), .manifest = std::move(manifest), .extents = std::move(extents)});
 }
 
 void LmdbManifestStore::StartErase(uint64_t cookie, std::string job) {
@@ -269,6 +271,7 @@ IndexWrite LmdbManifestStore::CommitTogether(std::span<const Request> batch, uin
   for (const Request& request : batch) {
     const bool erase = request.kind == Request::Kind::kErase;
     changes.push_back({.table = IndexTable::kManifests, .key = request.job, .value = request.manifest, .erase = erase});
+    changes.push_back({.table = IndexTable::kExtents, .key = request.job, .value = request.extents, .erase = erase});
   }
   if (IndexWrite write = index_->Write(changes); !write.status) return write;
   commit_ = *commit;
@@ -285,6 +288,18 @@ Result<std::vector<std::byte>> LmdbManifestStore::Load(std::string_view job) con
   return manifest;
 }
 
-Result<std::vector<std::string>> LmdbManifestStore::Jobs() const { return index_->Keys(IndexTable::kManifests); }
+Result<std::vector<std::byte>> LmdbManifestStore::LoadExtents(std::string_view job) const {
+  return index_->Get(IndexTable::kExtents, job);
+}
+
+Result<std::vector<std::string>> LmdbManifestStore::Jobs() const {
+  auto manifests = index_->Keys(IndexTable::kManifests);
+  if (!manifests) return manifests;
+  auto extents = index_->Keys(IndexTable::kExtents);
+  if (!extents) return extents;
+  std::vector<std::string> jobs;
+  std::ranges::set_union(*manifests, *extents, std::back_inserter(jobs));
+  return jobs;
+}
 
 }  // namespace tier::storage

@@ -59,12 +59,14 @@ class LmdbManifestStore final : public ManifestStore {
   static Result<std::unique_ptr<LmdbManifestStore>> Open(ManifestStoreOptions options);
   ~LmdbManifestStore() override;  // Commits what waits, then joins.
 
-  void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) override;
+  void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest,
+                std::vector<std::byte> extents) override;
   void StartErase(uint64_t cookie, std::string job) override;
   void StartLoad(uint64_t cookie, std::string job) override;
   void Discard(std::shared_ptr<void> memory) override;
   void Poll(std::vector<ManifestResult>* results) override;
   Result<std::vector<std::byte>> Load(std::string_view job) const override;
+  Result<std::vector<std::byte>> LoadExtents(std::string_view job) const override;
   Result<std::vector<std::string>> Jobs() const override;
 
   const Uuid& uuid() const { return uuid_; }
@@ -76,6 +78,7 @@ class LmdbManifestStore final : public ManifestStore {
     uint64_t cookie = 0;
     std::string job;
     std::vector<std::byte> manifest;
+    std::vector<std::byte> extents;
     enum class Kind : uint8_t { kPut, kErase, kLoad } kind = Kind::kPut;
   };
   explicit LmdbManifestStore(ManifestStoreOptions options);

@@ -1,8 +1,9 @@
 // ManifestStore: keeps the manifest of each named job, which says where its persisted tensors lie on SSD. References
 // only, never tensor bytes.
 //
-// A manifest is opaque here: tiering encodes it (layout in proto/manifest_record.h). Commits are synced; they and loads
-// run off the engine thread. Engine thread only.
+// A manifest is opaque here, and so is the list of its extents, which is stored beside it and can be read without it:
+// tiering encodes them (layouts in proto/manifest_record.h and proto/extent_list_record.h). Commits are synced; they
+// and loads run off the engine thread. Engine thread only.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +31,9 @@ struct ManifestResult {
 class ManifestStore {
  public:
   virtual ~ManifestStore() = default;
-  // Replaces the manifest of `job` ("uid/name") in one synced transaction; the result comes by Poll.
-  virtual void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) = 0;
+  // Replaces the manifest of `job` ("uid/name") and its list in one synced transaction; the result comes by Poll.
+  virtual void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest,
+                        std::vector<std::byte> extents) = 0;
   virtual void StartErase(uint64_t cookie, std::string job) = 0;
   virtual void Poll(std::vector<ManifestResult>* results) = 0;
   // The last committed manifest; it comes by Poll, or NOT_FOUND if there is none.
@@ -40,6 +42,8 @@ class ManifestStore {
   virtual void Discard(std::shared_ptr<void> memory) = 0;
   // The last committed manifest at once. Blocks for a read of the file: for the start of the daemon.
   virtual Result<std::vector<std::byte>> Load(std::string_view job) const = 0;
+  virtual Result<std::vector<std::byte>> LoadExtents(std::string_view job) const = 0;
+  // Of which there is a manifest, or a list of its extents.
   virtual Result<std::vector<std::string>> Jobs() const = 0;
 };
 

@@ -25,14 +25,16 @@ uint64_t PiecesOf(const Waiter& waiter) { return PieceCountOf(waiter.requested_b
 uint64_t CaptureCost(const Waiter& waiter) {
   constexpr uint64_t kNoted = sizeof(TensorRef) + sizeof(uint64_t) + 2 * 48;  // Nodes of two sets.
   return waiter.items.size() * (sizeof(proto::ManifestTensorRecord) + kNoted) +
-         PiecesOf(waiter) * sizeof(proto::ManifestPieceRecord) + KeysCost(waiter.job->keys);
+         PiecesOf(waiter) * (sizeof(proto::ManifestPieceRecord) + sizeof(proto::ExtentListRun)) +
+         KeysCost(waiter.job->keys);
 }
 
 ManifestCapture& BeginCapture(Tables& tables, Waiter& waiter) {
   PersistWait& persist = std::get<PersistWait>(waiter.kind);
-  const size_t records = waiter.items.size() * sizeof(proto::ManifestTensorRecord) +
-                         PieceCountOf(waiter.requested_bytes) * sizeof(proto::ManifestPieceRecord);
-  persist.capture = std::make_shared<ManifestCapture>(records);
+  const size_t pieces = PieceCountOf(waiter.requested_bytes);
+  const size_t records =
+      waiter.items.size() * sizeof(proto::ManifestTensorRecord) + pieces * sizeof(proto::ManifestPieceRecord);
+  persist.capture = std::make_shared<ManifestCapture>(records, pieces);
   JobState& job = *waiter.job;
   job.metadata->Recharge(&job.manifest_charge, CaptureCost(waiter));
   persist.capture->cookie = tables.manifests.NewCookie();
@@ -45,6 +47,7 @@ ManifestCapture& BeginCapture(Tables& tables, Waiter& waiter) {
 
 void BeginTensor(const Tensor& tensor, ManifestCapture* capture) {
   capture->generation = tensor.generation;
+  capture->extents.Mark();
   capture->writer.BeginTensor({.tensor = tensor.id,
                                .size = tensor.size,
                                .generation = tensor.generation,
@@ -59,6 +62,7 @@ void CapturePiece(const Piece& piece, JobState& job, ManifestCapture* capture) {
                             .crc = piece.crc,
                             .generation = piece.generation,
                             .device = piece.ssd_device});
+  capture->extents.Add(piece.extent());
   job.manifest.Name(piece.extent());
   job.metadata->Recharge(&job.manifest.charge(), HoldsCost(job.manifest));
 }
@@ -74,6 +78,11 @@ void EndTensor(Tables& tables, const SessionState& session, TensorRef ref, Manif
   capture->ids.push_back(tensor.id);
 }
 
+void DropTensor(ManifestCapture* capture) {
+  capture->writer.DropTensor();
+  capture->extents.DropToMark();
+}
+
 // The tensor at the cursor, as far as the turn's work reaches.
 Step CaptureTensor(Tables& tables, Waiter& waiter, ManifestCapture* capture) {
   const TensorRef ref = waiter.items[capture->at.item].tensor;
@@ -81,7 +90,7 @@ Step CaptureTensor(Tables& tables, Waiter& waiter, ManifestCapture* capture) {
   const bool changed =
       piece != 0 && (!tables.Alive(ref) || tables.tensors[ref.index].generation != capture->generation);
   if (changed) {
-    capture->writer.DropTensor();
+    DropTensor(capture);
     piece = 0;
   }
   if (!tables.Alive(ref)) return Step::kDone;
@@ -108,7 +117,7 @@ Step CaptureTensor(Tables& tables, Waiter& waiter, ManifestCapture* capture) {
 // The piece at the cursor is to be written; then the tensor is captured from its first piece.
 Outcome WaitForTensor(Waiter& waiter, ManifestCapture* capture) {
   std::get<PersistWait>(waiter.kind).flush.written = capture->at;
-  if (std::exchange(capture->at.piece, 0) != 0) capture->writer.DropTensor();
+  if (std::exchange(capture->at.piece, 0) != 0) DropTensor(capture);
   return Waits();
 }
 

@@ -11,16 +11,18 @@
 #include <set>
 #include <vector>
 
+#include "daemon/tiering/durability/extent_list.h"
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
 struct ManifestCapture {
-  explicit ManifestCapture(size_t size_expected) : writer(size_expected) {}
+  ManifestCapture(size_t size_expected, size_t pieces_expected) : writer(size_expected), extents(pieces_expected) {}
 
   uint64_t cookie = 0;  // Of the commit.
   ManifestWriter writer;
+  ExtentListWriter extents;
   PieceCursor at;
   uint32_t generation = 0;         // Of the tensor at `at`, when its first piece was captured.
   bool own = false;                // It has tensors of sessions, which end with them.

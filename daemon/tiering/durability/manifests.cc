@@ -14,6 +14,7 @@
 #include "daemon/tiering/durability/manifest_capture.h"
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "daemon/tiering/durability/manifest_replay.h"
+#include "daemon/tiering/durability/stored_extents.h"
 #include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
@@ -135,7 +136,10 @@ void TakeManifestResult(Tables& tables, const storage::ManifestResult& result) {
   const ManifestCommit commit = tables.manifests.EndCommit(result.cookie);
   UpdateHolds(tables, commit, result);
   if (result.unknown) tables.manifests.SetStoreLost({result.code, result.message});
-  if (result.code == Code::kOk) tables.manifests.ClearBroken(commit.key);  // A whole one is in its place.
+  if (result.code == Code::kOk && tables.manifests.FindBroken(commit.key) != nullptr) {
+    tables.manifests.ClearBroken(commit.key);  // A whole one is in its place, or none.
+    CloseToUnknownExtents(tables);
+  }
   if (JobState* job = JobOfKey(tables, commit.key)) {
     tables.waits.OnWrite(*job);  // The next persist of the job may begin.
     if (result.code == Code::kOk && job->manifest.id() == commit.holds) {
@@ -164,18 +168,6 @@ bool Sweep(Tables& tables, uint64_t id) {
     tables.manifests.RemoveInactive(id);
   }
   return true;
-}
-
-// Takes every extent that a manifest names. On failure the extents already taken stay taken: they may hold data that a
-// repair still needs.
-Status TakeExtents(Tables& tables, const Manifest& manifest, ManifestHolds* holds) {
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    for (const proto::ManifestPieceRecord& piece : tensor.pieces) {
-      if (Status taken = tables.ports.extents.Take(ExtentOf(piece)); !taken) return taken;
-      holds->Adopt(ExtentOf(piece));
-    }
-  }
-  return {};
 }
 
 // Why that much more does not fit on SSD. None: it does.
@@ -246,7 +238,8 @@ Outcome StartManifest(Tables& tables, Waiter& waiter) {
                                                 .session = waiter.session_index,
                                                 .own = capture->own,
                                                 .tensors = std::move(capture->tensors)});
-  tables.ports.manifests->StartPut(persist.cookie, job.key, std::move(capture->writer).Take());
+  tables.ports.manifests->StartPut(persist.cookie, job.key, std::move(capture->writer).Take(),
+                                   std::move(capture->extents).Take());
   tables.ports.manifests->Discard(std::move(capture));
   tables.turn.NoteProgress();
   return Waits();
@@ -301,24 +294,36 @@ bool TakeManifestResults(Tables& tables) {
 void LoadManifests(Tables& tables) {
   if (tables.ports.manifests == nullptr) return;
   const Result<std::vector<std::string>> jobs = tables.ports.manifests->Jobs();
-  TIER_CHECK(jobs.has_value(), "{}", jobs.error().message);
+  if (!jobs) {
+    tables.ports.extents.CloseToWrites("nothing is written to SSD: it is unknown where persisted tensors lie: " +
+                                       jobs.error().message);
+    return;
+  }
+  const auto keep = [&](const std::string& key, ManifestHolds holds) {
+    holds.set_id(tables.manifests.NewHoldsId());
+    holds.set_stored(true);
+    Deactivate(tables, key, UidOfKey(key), std::move(holds));
+  };
+  std::vector<std::string> unreadable;
   for (const std::string& key : *jobs) {
-    const Result<std::vector<std::byte>> bytes = tables.ports.manifests->Load(key);
-    if (!bytes) {
-      tables.manifests.SetBroken(key, bytes.error());
-      continue;
-    }
-    const Result<Manifest> manifest = DecodeManifest(*bytes);
+    const Result<Manifest> manifest = ReadManifest(tables, key);
     if (!manifest) {
       tables.manifests.SetBroken(key, manifest.error());
+      unreadable.push_back(key);
       continue;
     }
     ManifestHolds holds;
-    holds.set_id(tables.manifests.NewHoldsId());
-    holds.set_stored(true);
     if (Status taken = TakeExtents(tables, *manifest, &holds); !taken) tables.manifests.SetBroken(key, taken.error());
-    Deactivate(tables, key, UidOfKey(key), std::move(holds));
+    keep(key, std::move(holds));
   }
+  // After those that can be read: a list takes nothing away from them.
+  for (const std::string& key : unreadable) {
+    ManifestHolds holds;
+    const Status taken = TakeListedExtents(tables, key, &holds);
+    if (!taken) tables.manifests.SetExtentsUnknown(key, taken.error());
+    keep(key, std::move(holds));
+  }
+  CloseToUnknownExtents(tables);
 }
 
 Status AdoptManifest(Tables& tables, JobState& job, bool resume) {

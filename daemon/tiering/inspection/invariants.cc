@@ -231,9 +231,7 @@ void CheckExtents(const Tables& tables, Count* count) {
   for (const auto& [first, end] : count->ssd) pages += end - first;
   tables.ports.extents.CheckInvariants();
   const uint64_t live = tables.ports.extents.total().live;
-  const bool believed = !tables.manifests.any_broken();  // A broken manifest's extents are kept, by no job.
-  TIER_CHECK(believed ? live == pages * kPageSize : live >= pages * kPageSize, "{} bytes live on SSD, {} known", live,
-             pages * kPageSize);
+  TIER_CHECK(live == pages * kPageSize, "{} bytes live on SSD, {} known", live, pages * kPageSize);
 }
 
 void CheckUpdatesOf(const Tables& tables, const SessionState& session) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -92,11 +93,15 @@ class ManifestTable {
   JobIndex JobOf(uint64_t holds) const;  // kNoJob: none.
   void EndJobOf(uint64_t holds) { jobs_.erase(holds); }
 
-  // Damaged manifests, with the damage. Their extents are kept, and belong to no job.
+  // Manifests that cannot be read, with the reason, and those of them whose extents are unknown.
   void SetBroken(const std::string& key, Error error) { broken_.emplace(key, std::move(error)); }
-  void ClearBroken(const std::string& key) { broken_.erase(key); }
+  void SetExtentsUnknown(const std::string& key, Error error) { extents_unknown_.emplace(key, std::move(error)); }
+  const std::map<std::string, Error>& extents_unknown() const { return extents_unknown_; }
+  void ClearBroken(const std::string& key) {
+    broken_.erase(key);
+    extents_unknown_.erase(key);
+  }
   const Error* FindBroken(const std::string& key) const;
-  bool any_broken() const { return !broken_.empty(); }
   void CheckInvariants() const;
   template <typename Visit>
   void ForEachBroken(Visit visit) const {  // visit(key, error)
@@ -113,6 +118,7 @@ class ManifestTable {
   std::unordered_map<uint64_t, std::string> inactive_keys_;  // By id.
   std::unordered_map<uint64_t, JobIndex> jobs_;              // By id of their holds.
   std::unordered_map<std::string, Error> broken_;
+  std::map<std::string, Error> extents_unknown_;
   std::optional<Error> store_lost_;
   uint64_t next_cookie_ = 1;
   uint64_t next_holds_ = 1;

@@ -47,7 +47,7 @@ class Answers final : public ReplySink {
 // Keeps one manifest, and gives it away when it is loaded: what the daemon's store copies, its own thread does.
 class InstantManifests final : public storage::ManifestStore {
  public:
-  void StartPut(uint64_t cookie, std::string, std::vector<std::byte> manifest) override {
+  void StartPut(uint64_t cookie, std::string, std::vector<std::byte> manifest, std::vector<std::byte>) override {
     manifest_ = std::move(manifest);
     results_.push_back({.cookie = cookie});
   }
@@ -61,6 +61,7 @@ class InstantManifests final : public storage::ManifestStore {
     results_.clear();
   }
   Result<std::vector<std::byte>> Load(std::string_view) const override { return manifest_; }
+  Result<std::vector<std::byte>> LoadExtents(std::string_view) const override { return std::vector<std::byte>{}; }
   Result<std::vector<std::string>> Jobs() const override { return std::vector<std::string>{}; }
 
  private:

@@ -1,6 +1,7 @@
 // See fake_manifest_store.h.
 #include "tests/support/storage/fake_manifest_store.h"
 
+#include <set>
 #include <utility>
 
 #include "daemon/base/check.h"
@@ -12,16 +13,18 @@ constexpr const char* kLost = "it is unknown whether the last commit was made: a
 
 }  // namespace
 
-FakeManifestStore::FakeManifestStore(std::shared_ptr<Contents> committed)
-    : committed_(committed ? std::move(committed) : std::make_shared<Contents>()) {}
+FakeManifestStore::FakeManifestStore(std::shared_ptr<Contents> committed, std::shared_ptr<Contents> extents)
+    : committed_(committed ? std::move(committed) : std::make_shared<Contents>()),
+      extents_(extents ? std::move(extents) : std::make_shared<Contents>()) {}
 
 void FakeManifestStore::Enqueue(Request request) {
   request.due_turn = turn_ + delay_turns_;
   queue_.push_back(std::move(request));
 }
 
-void FakeManifestStore::StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) {
-  Enqueue({.cookie = cookie, .job = std::move(job), .manifest = std::move(manifest)});
+void FakeManifestStore::StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest,
+                                 std::vector<std::byte> extents) {
+  Enqueue({.cookie = cookie, .job = std::move(job), .manifest = std::move(manifest), .extents = std::move(extents)});
 }
 
 void FakeManifestStore::StartErase(uint64_t cookie, std::string job) {
@@ -37,6 +40,16 @@ void FakeManifestStore::FailNext(Code code, std::string message) {
   failures_.push_back({code, std::move(message)});
 }
 
+void FakeManifestStore::Commit(Request request) {
+  if (request.kind == Request::Kind::kErase) {
+    committed_->erase(request.job);
+    extents_->erase(request.job);
+    return;
+  }
+  (*extents_)[request.job] = std::move(request.extents);
+  (*committed_)[request.job] = std::move(request.manifest);
+}
+
 ManifestResult FakeManifestStore::Lose(Request request) {
   lost_ = true;
   const bool erase = request.kind == Request::Kind::kErase;
@@ -44,11 +57,9 @@ ManifestResult FakeManifestStore::Lose(Request request) {
   if (const auto before = committed_->find(request.job); before != committed_->end()) {
     doubtful_.push_back(before->second);
   }
-  if (*lose_next_) {
-    committed_->erase(request.job);
-    if (!erase) (*committed_)[request.job] = std::move(request.manifest);
-  }
-  return {.cookie = request.cookie, .code = Code::kIoError, .message = kLost, .unknown = true};
+  const uint64_t cookie = request.cookie;
+  if (*lose_next_) Commit(std::move(request));
+  return {.cookie = cookie, .code = Code::kIoError, .message = kLost, .unknown = true};
 }
 
 void FakeManifestStore::Poll(std::vector<ManifestResult>* results) {
@@ -77,12 +88,8 @@ void FakeManifestStore::Poll(std::vector<ManifestResult>* results) {
                           .manifest = manifest.value_or(std::vector<std::byte>{})});
       continue;
     }
-    if (request.kind == Request::Kind::kErase) {
-      committed_->erase(request.job);
-    } else {
-      (*committed_)[request.job] = std::move(request.manifest);
-    }
     results->push_back({.cookie = request.cookie, .commit = ++commit_});
+    Commit(std::move(request));
   }
 }
 
@@ -92,10 +99,17 @@ Result<std::vector<std::byte>> FakeManifestStore::Load(std::string_view job) con
   return found->second;
 }
 
+Result<std::vector<std::byte>> FakeManifestStore::LoadExtents(std::string_view job) const {
+  const auto found = extents_->find(job);
+  if (found == extents_->end()) return Fail(Code::kNotFound, "no list of extents of job " + std::string(job));
+  return found->second;
+}
+
 Result<std::vector<std::string>> FakeManifestStore::Jobs() const {
-  std::vector<std::string> jobs;
-  for (const auto& [job, manifest] : *committed_) jobs.push_back(job);
-  return jobs;
+  std::set<std::string> jobs;
+  for (const auto& [job, manifest] : *committed_) jobs.insert(job);
+  for (const auto& [job, extents] : *extents_) jobs.insert(job);
+  return std::vector<std::string>(jobs.begin(), jobs.end());
 }
 
 }  // namespace tier::storage::testing

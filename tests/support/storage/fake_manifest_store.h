@@ -17,14 +17,17 @@ namespace tier::storage::testing {
 class FakeManifestStore final : public ManifestStore {
  public:
   using Contents = std::map<std::string, std::vector<std::byte>, std::less<>>;
-  explicit FakeManifestStore(std::shared_ptr<Contents> committed = nullptr);
+  explicit FakeManifestStore(std::shared_ptr<Contents> committed = nullptr,
+                             std::shared_ptr<Contents> extents = nullptr);
 
-  void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest) override;
+  void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest,
+                std::vector<std::byte> extents) override;
   void StartErase(uint64_t cookie, std::string job) override;
   void Discard(std::shared_ptr<void>) override {}
   void StartLoad(uint64_t cookie, std::string job) override;
   void Poll(std::vector<ManifestResult>* results) override;
   Result<std::vector<std::byte>> Load(std::string_view job) const override;
+  Result<std::vector<std::byte>> LoadExtents(std::string_view job) const override;
   Result<std::vector<std::string>> Jobs() const override;
 
   // The script. Each request takes `turns` further calls of Poll before it is answered (0: at the next Poll).
@@ -33,7 +36,8 @@ class FakeManifestStore final : public ManifestStore {
   // The outcome of the next change is unknown, and every later request is refused. `made`: the next daemon finds it.
   void LoseNext(bool made) { lose_next_ = made; }
   void Crash() { queue_.clear(); }  // The daemon dies: what was not committed never will be.
-  const std::shared_ptr<Contents>& shared_contents() const { return committed_; }
+  const std::shared_ptr<Contents>& shared_contents() const { return committed_; }  // Manifests.
+  const std::shared_ptr<Contents>& shared_extents() const { return extents_; }     // Lists of their extents.
   // Manifests that a machine which crashes now may come back with: the committed ones, and those that wait.
   template <typename Visit>
   void ForEachThatMayBeFound(Visit visit) const {
@@ -51,12 +55,15 @@ class FakeManifestStore final : public ManifestStore {
     uint64_t cookie = 0;
     std::string job;
     std::vector<std::byte> manifest;
+    std::vector<std::byte> extents;
     enum class Kind : uint8_t { kPut, kErase, kLoad } kind = Kind::kPut;
     uint64_t due_turn = 0;
   };
   void Enqueue(Request request);
+  void Commit(Request request);
   ManifestResult Lose(Request request);
   std::shared_ptr<Contents> committed_;
+  std::shared_ptr<Contents> extents_;
   std::deque<Request> queue_;
   std::deque<Error> failures_;
   std::optional<bool> lose_next_;

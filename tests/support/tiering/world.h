@@ -54,6 +54,7 @@ struct WorldOptions {
   // What the daemon before this one left; null: there was none.
   std::shared_ptr<storage::testing::MemoryDisk> disk{};
   std::shared_ptr<storage::testing::FakeManifestStore::Contents> persisted{};
+  std::shared_ptr<storage::testing::FakeManifestStore::Contents> extent_lists{};
 };
 
 inline WorldOptions WithArena(uint64_t arena = 8 * kMiB, uint64_t window = 8 * kMiB) {

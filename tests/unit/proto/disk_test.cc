@@ -1,10 +1,12 @@
 // What lies on a device: places that never overlap, and no byte of a superblock that nobody accounts for.
+#include <cstddef>
 #include <cstring>
 #include <type_traits>
 
 #include <gtest/gtest.h>
 
 #include "proto/disk.h"
+#include "proto/extent_list_record.h"
 #include "proto/units.h"
 
 namespace tier::proto {
@@ -37,6 +39,26 @@ TEST(Disk, MagicSpellsItsName) {
   char text[9] = {};
   std::memcpy(text, &kDiskMagic, 8);
   EXPECT_STREQ(text, "TIERDISK");
+}
+
+TEST(ExtentList, IsPlainWithoutPaddingAndSpellsItsName) {
+  EXPECT_TRUE(std::has_unique_object_representations_v<ExtentListHeader>);
+  EXPECT_TRUE(std::has_unique_object_representations_v<ExtentListRun>);
+  char text[9] = {};
+  std::memcpy(text, &kExtentListMagic, 8);
+  EXPECT_STREQ(text, "TIEREXTS");
+}
+
+// The format never changes: a list that another tierd wrote is read by these offsets.
+TEST(ExtentList, ItsFieldsStayWhereTheyAre) {
+  EXPECT_EQ(offsetof(ExtentListHeader, magic), 0u);
+  EXPECT_EQ(offsetof(ExtentListHeader, run_count), 8u);
+  EXPECT_EQ(offsetof(ExtentListHeader, crc), 16u);
+  EXPECT_EQ(offsetof(ExtentListHeader, reserved), 20u);
+  EXPECT_EQ(offsetof(ExtentListRun, first_page), 0u);
+  EXPECT_EQ(offsetof(ExtentListRun, pages), 8u);
+  EXPECT_EQ(offsetof(ExtentListRun, device), 12u);
+  EXPECT_EQ(offsetof(ExtentListRun, reserved), 14u);
 }
 
 TEST(Units, PagesAndBlocksDivideEvenly) {

@@ -107,7 +107,7 @@ class DeviceFaultTest : public ::testing::TestWithParam<IoChoice> {
   }
 
   ManifestResult PutManifest() {
-    tier_->manifests()->StartPut(1, "1000/job", std::vector<std::byte>(16));
+    tier_->manifests()->StartPut(1, "1000/job", std::vector<std::byte>(16), {});
     std::vector<ManifestResult> results;
     while (results.empty() && testing::WaitReadable(tier_->completion_fd(), kWaitMs)) {
       tier_->ClearWakeup();

@@ -160,8 +160,8 @@ TEST_F(FakeTransfer, AbortsOnAnEngineThatBreaksTheRules) {
 TEST(FakeManifestStore, CommitsInOrderAfterItsDelay) {
   FakeManifestStore store;
   store.SetDelay(2);
-  store.StartPut(1, "a", {std::byte{1}});
-  store.StartPut(2, "a", {std::byte{2}});
+  store.StartPut(1, "a", {std::byte{1}}, {});
+  store.StartPut(2, "a", {std::byte{2}}, {});
   std::vector<ManifestResult> results;
   store.Poll(&results);
   store.Poll(&results);
@@ -176,7 +176,7 @@ TEST(FakeManifestStore, CommitsInOrderAfterItsDelay) {
 TEST(FakeManifestStore, FailsAsScriptedAndChangesNothing) {
   FakeManifestStore store;
   store.FailNext(Code::kNoSpace, "full");
-  store.StartPut(1, "a", {std::byte{1}});
+  store.StartPut(1, "a", {std::byte{1}}, {});
   store.StartErase(2, "a");
   std::vector<ManifestResult> results;
   store.Poll(&results);

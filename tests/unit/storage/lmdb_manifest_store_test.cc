@@ -72,7 +72,7 @@ class ManifestStoreTest : public ::testing::Test {
 TEST_F(ManifestStoreTest, KeepsAManifestAcrossReopening) {
   {
     const auto store = Open();
-    store->StartPut(7, "1000/train", Manifest("one"));
+    store->StartPut(7, "1000/train", Manifest("one"), {});
     const auto results = Wait(store.get(), 1);
     EXPECT_EQ(results.at(7).code, Code::kOk) << results.at(7).message;
     EXPECT_GT(results.at(7).commit, 0u);
@@ -94,9 +94,9 @@ TEST_F(ManifestStoreTest, IsRefusedWhereTheSystemGivesNoThreadAndLeavesTheIndexF
 
 TEST_F(ManifestStoreTest, ReplacesAndErases) {
   const auto store = Open();
-  store->StartPut(1, "a", Manifest("first"));
-  store->StartPut(2, "a", Manifest("second"));
-  store->StartPut(3, "b", Manifest("other"));
+  store->StartPut(1, "a", Manifest("first"), {});
+  store->StartPut(2, "a", Manifest("second"), {});
+  store->StartPut(3, "b", Manifest("other"), {});
   store->StartErase(4, "b");
   store->StartErase(5, "never there");
   for (const auto& [cookie, result] : Wait(store.get(), 5)) EXPECT_EQ(result.code, Code::kOk) << result.message;
@@ -109,11 +109,11 @@ TEST_F(ManifestStoreTest, ReplacesAndErases) {
 TEST_F(ManifestStoreTest, LoadsWhatWasCommittedBefore) {
   const auto store = Open();
   store->StartLoad(1, "a");
-  store->StartPut(2, "a", Manifest("first"));
+  store->StartPut(2, "a", Manifest("first"), {});
   EXPECT_EQ(Wait(store.get(), 2).at(2).code, Code::kOk);
   store->StartLoad(3, "a");
   store->StartLoad(4, "b");
-  store->StartPut(5, "c", Manifest("other"));
+  store->StartPut(5, "c", Manifest("other"), {});
   const auto results = Wait(store.get(), 3);
   EXPECT_EQ(results.at(3).code, Code::kOk);
   EXPECT_EQ(results.at(3).manifest, Manifest("first"));
@@ -127,7 +127,7 @@ TEST_F(ManifestStoreTest, WhatIsDiscardedIsFreedOnAnotherThreadAndGetsNoResult) 
   std::promise<std::thread::id> freed;
   store->Discard(std::shared_ptr<void>(nullptr, [&](void*) { freed.set_value(std::this_thread::get_id()); }));
   EXPECT_NE(freed.get_future().get(), std::this_thread::get_id());
-  store->StartPut(1, "a", Manifest("first"));
+  store->StartPut(1, "a", Manifest("first"), {});
   store->StartLoad(2, "a");
   const auto results = Wait(store.get(), 2);
   EXPECT_EQ(results.size(), 2u);
@@ -145,9 +145,9 @@ TEST_F(ManifestStoreTest, IsAllocatedToItsWholeSize) {
 
 TEST_F(ManifestStoreTest, AnswersNoSpaceForAManifestThatDoesNotFitAndKeepsTheOthers) {
   const auto store = Open();
-  store->StartPut(1, "small", Manifest("fits"));
-  store->StartPut(2, "large", std::vector<std::byte>(8 * kMiB));
-  store->StartPut(3, "small too", Manifest("fits"));
+  store->StartPut(1, "small", Manifest("fits"), {});
+  store->StartPut(2, "large", std::vector<std::byte>(8 * kMiB), {});
+  store->StartPut(3, "small too", Manifest("fits"), {});
   const auto results = Wait(store.get(), 3);
   EXPECT_EQ(results.at(1).code, Code::kOk) << results.at(1).message;
   EXPECT_EQ(results.at(2).code, Code::kNoSpace) << results.at(2).message;
@@ -161,11 +161,11 @@ TEST_F(ManifestStoreTest, AnswersIoErrorForAFileThatWasCutShortAndStaysAlive) {
     SCOPED_TRACE(size);
     {
       const auto store = Open();
-      store->StartPut(1, "a", Manifest("first"));
+      store->StartPut(1, "a", Manifest("first"), {});
       EXPECT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
       ASSERT_TRUE(testing::RunCommand("cp " + path_ + " " + path_ + ".whole"));
       ASSERT_EQ(::truncate(path_.c_str(), size), 0);
-      store->StartPut(2, "a", Manifest("second"));
+      store->StartPut(2, "a", Manifest("second"), {});
       store->StartLoad(3, "a");
       store->StartErase(4, "a");
       for (const auto& [cookie, result] : Wait(store.get(), 3)) {
@@ -176,7 +176,7 @@ TEST_F(ManifestStoreTest, AnswersIoErrorForAFileThatWasCutShortAndStaysAlive) {
       }
       EXPECT_EQ(store->Jobs().error().code, Code::kIoError);
       ASSERT_EQ(::truncate(path_.c_str(), 4 * kMiB), 0);
-      store->StartPut(5, "a", Manifest("third"));
+      store->StartPut(5, "a", Manifest("third"), {});
       EXPECT_EQ(Wait(store.get(), 1).at(5).code, Code::kIoError) << "trusted again";
     }
     ASSERT_TRUE(testing::RunCommand("mv " + path_ + ".whole " + path_));
@@ -205,7 +205,7 @@ TEST_F(UnreadableManifestStoreTest, AnswersIoErrorToEveryChange) {
   const auto store = Open();
   TakeMapAway();
   for (uint64_t i = 1; i <= 2; ++i) {
-    store->StartPut(i, "a", Manifest("first"));
+    store->StartPut(i, "a", Manifest("first"), {});
     const ManifestResult result = Wait(store.get(), 1).at(i);
     ExpectGivenUp({result.code, result.message});
   }
@@ -213,7 +213,7 @@ TEST_F(UnreadableManifestStoreTest, AnswersIoErrorToEveryChange) {
 
 TEST_F(UnreadableManifestStoreTest, AnswersIoErrorToEveryLoad) {
   const auto store = Open();
-  store->StartPut(1, "a", Manifest("first"));
+  store->StartPut(1, "a", Manifest("first"), {});
   (void)Wait(store.get(), 1);
   TakeMapAway();
   ExpectGivenUp(store->Load("a").error());
@@ -246,19 +246,19 @@ class WriteLimit {
 TEST_F(ManifestStoreTest, ACommitThatFailsHasAnUnknownOutcomeAndRefusesEverythingAfter) {
   {
     const auto store = Open();
-    store->StartPut(1, "a", Manifest("first"));
+    store->StartPut(1, "a", Manifest("first"), {});
     (void)Wait(store.get(), 1);
     std::map<uint64_t, ManifestResult> results;
     {
       const WriteLimit limit(8192);  // The first two pages make a commit count.
-      store->StartPut(2, "a", Manifest("second"));
+      store->StartPut(2, "a", Manifest("second"), {});
       results = Wait(store.get(), 1);
     }
     EXPECT_EQ(results.at(2).code, Code::kIoError);
     EXPECT_TRUE(results.at(2).unknown);
     EXPECT_THAT(results.at(2).message, HasSubstr("unknown"));
     EXPECT_THAT(results.at(2).message, HasSubstr("File too large"));
-    store->StartPut(3, "b", Manifest("third"));
+    store->StartPut(3, "b", Manifest("third"), {});
     store->StartErase(4, "a");
     store->StartLoad(5, "a");
     for (const auto& [cookie, later] : Wait(store.get(), 3)) {
@@ -282,8 +282,8 @@ TEST_F(ManifestStoreTest, HasNoFileOfLocksThatCouldBeCutShort) {
 
 TEST_F(ManifestStoreTest, RefusesNamesNoIndexCanHold) {
   const auto store = Open();
-  store->StartPut(1, std::string(1000, 'n'), Manifest("x"));
-  store->StartPut(2, "", Manifest("x"));
+  store->StartPut(1, std::string(1000, 'n'), Manifest("x"), {});
+  store->StartPut(2, "", Manifest("x"), {});
   const auto results = Wait(store.get(), 2);
   EXPECT_EQ(results.at(1).code, Code::kInvalid);
   EXPECT_EQ(results.at(2).code, Code::kInvalid);
@@ -294,7 +294,7 @@ TEST_F(ManifestStoreTest, AnswersOkForACommitWhoseSuperblockWriteFails) {
   const auto store = Open();
   EXPECT_EQ(store->superblock_failure(), "");
   commit_status_ = Fail(Code::kIoError, "superblock: no");
-  store->StartPut(1, "a", Manifest("x"));
+  store->StartPut(1, "a", Manifest("x"), {});
   const auto results = Wait(store.get(), 1);
   EXPECT_EQ(results.at(1).code, Code::kOk) << results.at(1).message;
   EXPECT_GT(results.at(1).commit, 0u);
@@ -316,7 +316,7 @@ TEST_F(ManifestStoreTest, TriesAFailedSuperblockWriteAgainWithoutAnotherCommit) 
   };
   auto store = LmdbManifestStore::Open(options);
   ASSERT_TRUE(store) << store.error().message;
-  (*store)->StartPut(1, "a", Manifest("x"));
+  (*store)->StartPut(1, "a", Manifest("x"), {});
   const uint64_t commit = Wait(store->get(), 1).at(1).commit;
   healed.get_future().wait();
   store->reset();
@@ -337,7 +337,7 @@ TEST_F(ManifestStoreTest, FlushesTheDevicesBeforeTheManifestCounts) {
   const auto store = LmdbManifestStore::Open(options);
   ASSERT_TRUE(store) << store.error().message;
   raw = store->get();
-  raw->StartPut(1, "a", Manifest("x"));
+  raw->StartPut(1, "a", Manifest("x"), {});
   (void)Wait(raw, 1);
   raw->StartErase(2, "a");
   (void)Wait(raw, 1);
@@ -355,11 +355,11 @@ TEST_F(ManifestStoreTest, RefusesAManifestBeyondItsQueueButNoErase) {
   };
   const auto store = LmdbManifestStore::Open(options);
   ASSERT_TRUE(store) << store.error().message;
-  (*store)->StartPut(1, "a", Manifest("x"));
+  (*store)->StartPut(1, "a", Manifest("x"), {});
   flushing.get_future().wait();
   constexpr uint64_t kLast = kManifestRequestsMax + 1;
   for (uint64_t i = 2; i <= kLast; ++i) (*store)->StartErase(i, "a");
-  (*store)->StartPut(kLast + 1, "b", Manifest("y"));
+  (*store)->StartPut(kLast + 1, "b", Manifest("y"), {});
   (*store)->StartErase(kLast + 2, "a");
   EXPECT_EQ(Wait(store->get(), 1).at(kLast + 1).code, Code::kNoMemory);
   go_on.set_value();
@@ -378,7 +378,7 @@ TEST_F(ManifestStoreTest, CommitsNoManifestAfterAFlushWasLost) {
   const auto store = LmdbManifestStore::Open(options);
   ASSERT_TRUE(store) << store.error().message;
   for (uint64_t i = 1; i <= 2; ++i) {
-    (*store)->StartPut(i, "a", Manifest("x"));
+    (*store)->StartPut(i, "a", Manifest("x"), {});
     const ManifestResult result = Wait(store->get(), 1).at(i);
     EXPECT_EQ(result.code, Code::kIoError);
     EXPECT_THAT(result.message, HasSubstr("/dev/first"));
@@ -399,7 +399,7 @@ TEST_F(ManifestStoreTest, NumbersItsCommitsUpwardsAcrossReopening) {
   uint64_t last = 0;
   for (int i = 0; i < 3; ++i) {
     const auto store = Open();
-    store->StartPut(1, "a", Manifest("x"));
+    store->StartPut(1, "a", Manifest("x"), {});
     const uint64_t commit = Wait(store.get(), 1).at(1).commit;
     EXPECT_GT(commit, last);
     EXPECT_EQ(device_.index_commit, commit);
@@ -422,7 +422,7 @@ TEST_F(ManifestStoreTest, RefusesAnOldCopyOfItself) {
   ASSERT_TRUE(testing::RunCommand("cp " + path_ + " " + path_ + ".old"));
   {
     const auto store = Open();
-    store->StartPut(1, "a", Manifest("x"));
+    store->StartPut(1, "a", Manifest("x"), {});
     (void)Wait(store.get(), 1);
   }
   ASSERT_TRUE(testing::RunCommand("mv " + path_ + ".old " + path_));
@@ -472,7 +472,7 @@ TEST_F(ManifestStoreTest, HoldsTheLastAnsweredCommitAfterItsProcessWasKilled) {
   if (child == 0) {
     auto store = Open();
     for (uint64_t i = 1; store; ++i) {
-      store->StartPut(i, "job", Manifest(std::to_string(i)));
+      store->StartPut(i, "job", Manifest(std::to_string(i)), {});
       if (Wait(store.get(), 1).at(i).code != Code::kOk) ::_exit(1);
       if (::write(said[1], &i, sizeof i) != sizeof i) ::_exit(1);
     }

@@ -278,7 +278,7 @@ TEST_F(SsdTierTest, KeepsManifestsInItsDataDirectory) {
   {
     const auto tier = Open(options);
     ASSERT_NE(tier->manifests(), nullptr);
-    tier->manifests()->StartPut(1, "1000/job", {bytes.begin(), bytes.end()});
+    tier->manifests()->StartPut(1, "1000/job", {bytes.begin(), bytes.end()}, {});
     std::vector<ManifestResult> results;
     tier->manifests()->Poll(&results);
     while (results.empty() && testing::WaitReadable(tier->completion_fd(), kWaitMs)) {

@@ -1,8 +1,12 @@
 // A named job with one session over a store of manifests.
 #pragma once
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
+#include "daemon/tiering/durability/extent_list.h"
+#include "daemon/tiering/durability/manifest_codec.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -37,11 +41,42 @@ class Persist : public ::testing::Test {
   SessionId session;
 };
 
+// The list beside the manifest of kNamed has its extents, each once, and no other.
+inline void ExpectListOfManifest(const World& world) {
+  const Manifest manifest = *DecodeManifest(world.manifests.shared_contents()->at(kNamed.key));
+  const auto runs = *DecodeExtentList(world.manifests.shared_extents()->at(kNamed.key));
+  uint64_t pages = 0;
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    for (const proto::ManifestPieceRecord& piece : tensor.pieces) {
+      pages += piece.pages;
+      const uint64_t first = uint64_t{piece.block} * kPagesPerBlock + piece.page;
+      const bool listed = std::ranges::any_of(runs, [&](const proto::ExtentListRun& run) {
+        return run.device == piece.device && run.first_page <= first &&
+               first + piece.pages <= run.first_page + run.pages;
+      });
+      EXPECT_TRUE(listed) << "block " << piece.block << " page " << piece.page;
+    }
+  }
+  uint64_t listed_pages = 0;
+  for (const proto::ExtentListRun& run : runs) listed_pages += run.pages;
+  EXPECT_EQ(listed_pages, pages);
+}
+
+// A world over what the daemon before left: the same device and the same manifests.
+inline WorldOptions After(const World& before) {
+  return {.manifests = true,
+          .disk = before.transfers.shared_disk(),
+          .persisted = before.manifests.shared_contents(),
+          .extent_lists = before.manifests.shared_extents()};
+}
+
 // The next daemon: the same device and the same manifests, a new engine.
 class NextDaemon {
  public:
   explicit NextDaemon(World& before)
-      : windows({}), manifests(before.manifests.shared_contents()), transfers({}, before.transfers.shared_disk()) {
+      : windows({}),
+        manifests(before.manifests.shared_contents(), before.manifests.shared_extents()),
+        transfers({}, before.transfers.shared_disk()) {
     extents.AddDevice(before.options.device_blocks);
     engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, &manifests, sink});
   }

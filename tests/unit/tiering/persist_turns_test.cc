@@ -28,6 +28,7 @@ TEST(PersistOverTurns, ATensorThatChangesMeanwhileIsPersistedWhole) {
     ASSERT_EQ(world.Rewrite(other, 2, 20, kShared).code, Code::kOk);
     const Answer persisted = world.Wait(session, persisting);
     ASSERT_EQ(persisted.code, Code::kOk) << persisted.detail << " after " << turns;
+    ExpectListOfManifest(world);
     world.engine->CloseJob(job, "closed", false);
     world.Turns(200);
     const SessionId resumed = world.OpenSession(world.OpenJob(kResume));

@@ -126,7 +126,9 @@ TEST_F(Persist, ADamagedManifestThatWasReplacedIsInNobodysWay) {
   (*world.manifests.shared_contents())[kNamed.key][20] ^= std::byte{1};
   NextDaemon next(world);
   EXPECT_EQ(next.engine->OpenJob(JobId{1}, kResume).error().code, Code::kCorrupt);
-  ASSERT_TRUE(next.engine->OpenJob(JobId{2}, kNamed).has_value());
+  JobOptions replace = kNamed;
+  replace.replace_existing = true;
+  ASSERT_TRUE(next.engine->OpenJob(JobId{2}, replace).has_value());
   EXPECT_TRUE(next.engine->StoredManifests("", 100).empty()) << "its job is open";
   EXPECT_EQ(next.engine->DeleteStoredManifest(kNamed.key).error().code, Code::kNotFound);
   ASSERT_TRUE(next.engine->OpenSession(SessionId{2}, JobId{2}).has_value());

@@ -64,7 +64,7 @@ TEST_F(TransferCheckTest, AWriteMustNotGoToAnExtentThatAWaitingManifestNames) {
   ManifestTensor tensor;
   tensor.record = {.tensor = 0x88, .size = 4 * kPageSize, .generation = 1, .piece_count = 1, .space = 0};
   tensor.pieces.push_back({.block = 3, .page = 8, .pages = 4, .crc = 0, .generation = 1, .device = 0});
-  manifests.StartPut(1, "0/a", EncodeManifest({.step = 0, .tensors = {tensor}, .keys = {}}));
+  manifests.StartPut(1, "0/a", EncodeManifest({.step = 0, .tensors = {tensor}, .keys = {}}), {});
   Start(Direction::kWrite, 1);
   const auto found = check.AtSubmit({}, transfers, manifests);
   ASSERT_TRUE(found);

@@ -34,8 +34,7 @@ class UnknownCommit : public Persist, public ::testing::WithParamInterface<bool>
     EXPECT_EQ(world.extents.total().free, 0u);
   }
   void ExpectWholeManifest() {
-    World next(
-        {.manifests = true, .disk = world.transfers.shared_disk(), .persisted = world.manifests.shared_contents()});
+    World next(After(world));
     const SessionId resumed = next.OpenSession(next.OpenJob(kResume));
     for (uint64_t tensor = 1; tensor <= kTensors; ++tensor) {
       const uint64_t seed = GetParam() ? kNewer + tensor : tensor;
