@@ -16,7 +16,7 @@ constexpr uint32_t kCaptureCost = 12;        // Of a piece: its extent is entere
 constexpr uint32_t kCaptureTensorCost = 16;  // Of a tensor besides, once all of its pieces are.
 constexpr size_t kSealedPerUnit = 256;       // Bytes that one unit of work adds to the checksum.
 
-enum class Step : uint8_t { kDone, kEndOfTurn, kUnsettled, kDamaged, kTwice };
+enum class Step : uint8_t { kDone, kEndOfTurn, kUnsettled, kDamaged, kUnread, kTwice };
 
 // Of all tensors that it names, at most.
 uint64_t PiecesOf(const Waiter& waiter) { return PieceCountOf(waiter.requested_bytes) + waiter.items.size(); }
@@ -101,6 +101,7 @@ Step CaptureTensor(Tables& tables, Waiter& waiter, ManifestCapture* capture) {
     if (!tables.work.TrySpend(kCaptureCost)) return Step::kEndOfTurn;
     const Piece& captured = tables.PieceOf(tensor, piece);
     if (captured.has(kCorrupt)) return Step::kDamaged;
+    if (captured.has(kBadExtent)) return Step::kUnread;
     if (!captured.on_ssd()) return Step::kUnsettled;
     if (piece == 0) BeginTensor(tensor, capture);
     CapturePiece(captured, *waiter.job, capture);
@@ -131,6 +132,15 @@ Outcome Refuse(Tables& tables, const Waiter& waiter, const ManifestCapture& capt
                                 tensor),
                     {.tensor = tensor}},
                    0);
+  }
+  if (step == Step::kUnread) {
+    return Refused({Code::kIoError,
+                    fmt::format("a device failed to read tensor {:#x} at byte {} when it was asked for last, so its "
+                                "copy there cannot be relied on: read the tensor again, rewrite it or free it, then "
+                                "persist",
+                                tensor, uint64_t{capture.at.piece} * kBlockSize),
+                    {.tensor = tensor, .requested = uint64_t{capture.at.piece} * kBlockSize}},
+                   capture.at.item);
   }
   // A mixture lies on SSD like anything else, and so do bytes that came back wrong.
   const ConflictCheck damage{.outcome = ConflictOutcome::kRefused, .item = capture.at.item, .piece = capture.at.piece};
@@ -168,6 +178,7 @@ Outcome Capture(Tables& tables, Waiter& waiter) {
       case Step::kEndOfTurn: return tables.WaitForNextTurn(waiter);
       case Step::kUnsettled: return WaitForTensor(waiter, &capture);
       case Step::kDamaged:
+      case Step::kUnread:
       case Step::kTwice: return Refuse(tables, waiter, capture, step);
     }
   }

@@ -315,6 +315,20 @@ TEST_F(Persist, OfTwoCorruptCopiesTheOtherIsToldWhereOneIsFreedMeanwhile) {
   EXPECT_EQ(refused.error.tensor, 2u);
 }
 
+TEST_F(Persist, NamesNoExtentThatADeviceFailedToRead) {
+  world.Put(session, 1, kPiece, 1, kShared);
+  world.PutOnSsd(session, 2, 2 * kPiece, 2, kShared);
+  world.transfers.FailNext({storage::Direction::kRead, storage::TransferOutcome::kDeviceError, 5}, 2);
+  EXPECT_EQ(world.Acquire(session, 2, kShared).code, Code::kIoError);
+  const Answer refused = PersistAll();
+  EXPECT_EQ(refused.code, Code::kIoError);
+  EXPECT_EQ(refused.error.tensor, 2u);
+  EXPECT_NE(refused.detail.find("tensor 0x2"), std::string::npos) << refused.detail;
+  EXPECT_TRUE(world.manifests.shared_contents()->empty());
+  EXPECT_EQ(world.Check(session, 2, 2, kShared), Code::kOk) << "the device reads again";
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+}
+
 TEST_F(Persist, TheNextDaemonTakesTheManifestsExtentsBeforeAnythingElse) {
   world.Put(session, 1, 2 * kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
