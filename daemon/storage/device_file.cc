@@ -159,8 +159,13 @@ Status DeviceFile::OpenNew(const DeviceFileOptions& options) {
   if (status) status = MakeRoom(options, directory);
   if (status) status = CheckAlignment();
   if (status) status = FormatNow(/*discard=*/false);
-  if (!status) (void)::unlink(path_.c_str());  // Ours, and of no use: leaves the directory as it was.
+  made_ = true;
+  if (!status) RemoveIfMade();
   return status;
+}
+
+void DeviceFile::RemoveIfMade() const {
+  if (made_) (void)::unlink(path_.c_str());  // Ours, and of no use: leaves the directory as it was.
 }
 
 Status DeviceFile::OpenNode(bool allow_any_file_system) {

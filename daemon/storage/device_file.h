@@ -44,6 +44,7 @@ class DeviceFile {
   bool block_device() const { return block_device_; }
   bool private_file() const { return private_file_; }
   bool created() const { return created_; }  // Formatted by this Open.
+  void RemoveIfMade() const;                 // The file, if this Open made it: the start that needs it is refused.
   uint32_t alignment() const { return alignment_; }
   // Why this Open made a smaller file than the rule's usual one (sizing.h); empty: it did not.
   const std::string& shortage() const { return shortage_; }
@@ -81,6 +82,7 @@ class DeviceFile {
   bool block_device_ = false;
   bool private_file_ = false;
   bool created_ = false;
+  bool made_ = false;  // The file, by this Open.
 };
 
 }  // namespace tier::storage

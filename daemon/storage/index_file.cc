@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
 #include "daemon/storage/device_lock.h"
 #include "daemon/storage/file_mapping.h"
 #include "daemon/storage/os_error.h"
@@ -22,6 +23,7 @@
 namespace tier::storage {
 namespace {
 
+constexpr uint64_t kGrowthMin = kMiB;  // Beside the values: pages of the tables themselves.
 constexpr std::array<const char*, kIndexTables> kTableNames = {"manifests", "extents", "binding"};
 
 MDB_val AsValue(std::string_view text) { return {text.size(), const_cast<char*>(text.data())}; }
@@ -57,16 +59,21 @@ int ApplyAll(MDB_txn* transaction, std::span<const unsigned> tables, std::span<c
 
 }  // namespace
 
-IndexFile::IndexFile(std::string path) : path_(std::move(path)) {}
+IndexFile::IndexFile(IndexFileOptions options) : options_(std::move(options)) {}
 
-Result<std::unique_ptr<IndexFile>> IndexFile::Open(std::string path, uint64_t map_size) {
+Result<std::unique_ptr<IndexFile>> IndexFile::Open(IndexFileOptions options) {
   base::InstallFaultGuard();
-  std::unique_ptr<IndexFile> index(new IndexFile(std::move(path)));
+  std::unique_ptr<IndexFile> index(new IndexFile(std::move(options)));
   Status status = index->OpenFile();
-  if (status) status = index->OpenEnvironment(map_size);
+  if (status) status = index->OpenEnvironment();
   if (status) status = index->OpenTables();
-  if (!status) return std::unexpected(status.error());
-  return index;
+  if (status) return index;
+  index->RemoveIfMade();
+  return std::unexpected(status.error());
+}
+
+void IndexFile::RemoveIfMade() {
+  if (made_) (void)::unlink(path_.c_str());  // Fails only if another process removed it: the same outcome.
 }
 
 IndexFile::~IndexFile() {
@@ -77,17 +84,32 @@ IndexFile::~IndexFile() {
 }
 
 Status IndexFile::OpenFile() {
-  file_ = proto::FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  constexpr int kFlags = O_RDWR | O_CLOEXEC;
+  file_ = proto::FileDescriptor(::open(path_.c_str(), kFlags));
+  if (!file_ && errno == ENOENT) {
+    file_ = proto::FileDescriptor(::open(path_.c_str(), kFlags | O_CREAT | O_EXCL, 0600));
+    made_ = static_cast<bool>(file_);
+  }
   if (!file_) return FailErrno(errno, "opening the index " + path_);
   if (Status locked = LockDevice(file_.get(), path_); !locked) return locked;
   (void)::unlink((path_ + "-lock").c_str());  // An earlier tierd left it; no process uses it.
   return {};
 }
 
-Status IndexFile::OpenEnvironment(uint64_t map_size) {
+// On failure the file has its size again: a disk that fills up on the way gives a part of the bytes.
+Status IndexFile::Allocate(uint64_t from, uint64_t size) {
+  // Again where the end of an io_uring, which was only tried, interrupts it (seen on Linux 6.1).
+  if (TEMP_FAILURE_RETRY(::fallocate(file_.get(), 0, 0, static_cast<off_t>(size))) == 0) return {};
+  const int error = errno;
+  (void)::ftruncate(file_.get(), static_cast<off_t>(from));  // Best effort: what is too much does no harm.
+  return FailErrno(error, fmt::format("allocating {} for the index {}", base::FormatBytes(size), path_));
+}
+
+Status IndexFile::OpenEnvironment() {
   struct stat about{};
   if (::fstat(file_.get(), &about) != 0) return FailErrno(errno, "looking at the index " + path_);
-  map_size_ = AlignUp(std::max(map_size, static_cast<uint64_t>(about.st_size)), kPageSize);
+  const auto size = static_cast<uint64_t>(about.st_size);
+  map_size_ = AlignUp(std::max(options_.map_size, size), kPageSize);
   int error = mdb_env_create(&environment_);
   if (error == 0) error = mdb_env_set_mapsize(environment_, map_size_);
   if (error == 0) error = mdb_env_set_maxdbs(environment_, kIndexTables);
@@ -95,10 +117,7 @@ Status IndexFile::OpenEnvironment(uint64_t map_size) {
   if (error == 0) error = mdb_env_open(environment_, path_.c_str(), MDB_NOSUBDIR | MDB_NOTLS | MDB_NOLOCK, 0600);
   if (error != 0) return FailIndex(error, "opening the index " + path_);
   // Only now: LMDB takes an empty file for a new environment, one of zeros for a damaged one.
-  // Again where the end of an io_uring, which was only tried, interrupts it (seen on Linux 6.1).
-  if (TEMP_FAILURE_RETRY(::fallocate(file_.get(), 0, 0, static_cast<off_t>(map_size_))) != 0) {
-    return FailErrno(errno, fmt::format("allocating {} bytes for the index {}", map_size_, path_));
-  }
+  if (Status allocated = Allocate(size, map_size_); !allocated) return allocated;
   return GuardMap();
 }
 
@@ -163,8 +182,7 @@ Status IndexFile::Touch(std::string_view doing, Steps steps) const {
   return {};
 }
 
-IndexWrite IndexFile::Write(std::span<const IndexChange> changes) {
-  const MutexLock lock(mutex_);
+IndexWrite IndexFile::TryWrite(std::span<const IndexChange> changes, bool* full) {
   bool committing = false;
   int error = 0;
   const auto write = [environment = environment_, &tables = tables_, changes, &committing, &error] {
@@ -182,6 +200,7 @@ IndexWrite IndexFile::Write(std::span<const IndexChange> changes) {
   };
   Status status = Touch("committing to the index " + path_, write);
   // LMDB finds out that the map is full before it writes anything.
+  *full = error == MDB_MAP_FULL;
   if (status || !committing || error == MDB_MAP_FULL || error == MDB_TXN_FULL) return {.status = std::move(status)};
   const std::string why = error == 0 ? "a part of the file cannot be read" : mdb_strerror(error);
   status = GiveUp(fmt::format(
@@ -190,6 +209,42 @@ IndexWrite IndexFile::Write(std::span<const IndexChange> changes) {
       "can still be used, but end with the daemon: save them elsewhere and look after the disk before the restart",
       path_, why));
   return {.status = std::move(status), .unknown = true};
+}
+
+IndexWrite IndexFile::Write(std::span<const IndexChange> changes) {
+  uint64_t needed = kGrowthMin;
+  for (const IndexChange& change : changes) needed += AlignUp(change.value.size(), kPageSize);
+  const MutexLock lock(mutex_);
+  for (;;) {  // Ends: each time the file has grown, or the disk has no room left.
+    bool full = false;
+    IndexWrite write = TryWrite(changes, &full);
+    if (!full) return write;
+    if (Status grown = Grow(needed); !grown) return {.status = std::move(grown)};
+  }
+}
+
+Status IndexFile::Grow(uint64_t needed) {
+  const auto space = options_.space(std::filesystem::path(path_).parent_path());
+  if (!space) return std::unexpected(space.error());
+  const uint64_t most = space->available - std::min(space->available, kIndexDiskKept);
+  const uint64_t more = std::min(std::max(map_size_, needed), most) / kPageSize * kPageSize;
+  if (more < needed) {
+    return Fail(Code::kNoSpace,
+                fmt::format("the index {} of {} is full and cannot grow by {}: its disk has {} free, and {} of that "
+                            "stay free; make room on that disk, or remove what jobs persisted that are not needed "
+                            "(tierctl job remove --purge)",
+                            path_, base::FormatBytes(map_size_), base::FormatBytes(needed),
+                            base::FormatBytes(space->available), base::FormatBytes(kIndexDiskKept)));
+  }
+  if (Status allocated = Allocate(map_size_, map_size_ + more); !allocated) return allocated;
+  // No transaction is open: the caller's has ended, and the mutex keeps others out.
+  Status status = Touch("growing the index " + path_, [environment = environment_, size = map_size_ + more] {
+    return mdb_env_set_mapsize(environment, size);
+  });
+  map_size_ += more;
+  if (status) status = GuardMap();
+  if (status) return {};
+  return GiveUpUnread(status.error().message);  // LMDB may have let go of the old map.
 }
 
 Result<std::vector<std::byte>> IndexFile::Get(IndexTable table, std::string_view key) const {

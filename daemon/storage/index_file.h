@@ -1,6 +1,6 @@
 // IndexFile: the file of the index, one LMDB environment with a few tables of keys and values, which this process alone
-// has open. It is allocated to its map size before first use and never mapped for writing, so a full disk is an error
-// and not a SIGBUS.
+// has open. It is allocated to its map size before use and never mapped for writing, so a full disk is an error and not
+// a SIGBUS. When it is full it grows, by as much again where its disk has the room.
 //
 // LMDB reads the file through a mapping. Where the file was cut short, or its disk cannot be read, a touch of that
 // mapping raises SIGBUS. So every call that touches it runs under the fault guard (base/fault_guard). After a fault
@@ -17,6 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,16 +25,19 @@
 #include <vector>
 
 #include "daemon/base/fault_guard.h"
+#include "daemon/storage/file_system.h"
 #include "proto/mapping.h"
 #include "proto/mutex.h"
 #include "proto/result.h"
+#include "proto/units.h"
 
 struct MDB_env;
 struct MDB_txn;
 
 namespace tier::storage {
 
-inline constexpr size_t kIndexKeyMax = 480;  // Bytes; LMDB's keys end at 511.
+inline constexpr uint64_t kIndexDiskKept = 64 * kMiB;  // Stay free on its disk when it grows.
+inline constexpr size_t kIndexKeyMax = 480;            // Bytes; LMDB's keys end at 511.
 
 enum class IndexTable : uint8_t { kManifests, kExtents, kBinding };
 inline constexpr size_t kIndexTables = 3;
@@ -51,27 +55,37 @@ struct IndexWrite {
   bool unknown = false;  // With an error: the next Open finds either all changes or none.
 };
 
+struct IndexFileOptions {
+  std::string path;
+  uint64_t map_size = 0;  // Bytes, to begin with. A larger file that is there already keeps its size.
+  std::function<Result<FileSystemSpace>(const std::string&)> space = SpaceOf;  // Tests: how full the disk is.
+};
+
 class IndexFile {
  public:
-  // `map_size`: bytes. A larger file that is there already keeps its size. ALREADY_EXISTS: in use. NO_SPACE: cannot be
-  // allocated. CORRUPT: it is no index.
-  static Result<std::unique_ptr<IndexFile>> Open(std::string path, uint64_t map_size);
+  // ALREADY_EXISTS: in use. NO_SPACE: cannot be allocated. CORRUPT: it is no index. A file that a failed call made is
+  // gone again, and one that was there has its size.
+  static Result<std::unique_ptr<IndexFile>> Open(IndexFileOptions options);
   ~IndexFile();
   IndexFile(const IndexFile&) = delete;
   IndexFile& operator=(const IndexFile&) = delete;
 
-  // All changes in one synced transaction, or none.
+  // All changes in one synced transaction, or none. NO_SPACE: the file is full and its disk too.
   IndexWrite Write(std::span<const IndexChange> changes);
   Result<std::vector<std::byte>> Get(IndexTable table, std::string_view key) const;  // NOT_FOUND: no such key.
   Result<std::vector<std::string>> Keys(IndexTable table) const;                     // In order.
   const std::string& path() const { return path_; }
+  void RemoveIfMade();  // The file, if this Open made it: the start that needs it is refused.
 
  private:
-  explicit IndexFile(std::string path);
+  explicit IndexFile(IndexFileOptions options);
   Status OpenFile();
-  Status OpenEnvironment(uint64_t map_size);
+  Status OpenEnvironment();
+  Status Allocate(uint64_t from, uint64_t size);
   Status OpenTables();
   Status GuardMap();
+  IndexWrite TryWrite(std::span<const IndexChange> changes, bool* full) TIER_REQUIRES(mutex_);
+  Status Grow(uint64_t needed) TIER_REQUIRES(mutex_);
   // IO_ERROR: the index failed before, or is shorter than its map.
   Status CheckTrusted() const TIER_REQUIRES(mutex_);
   // From now on every call answers with `why`.
@@ -81,8 +95,10 @@ class IndexFile {
   template <typename Steps>
   Status Touch(std::string_view doing, Steps steps) const TIER_REQUIRES(mutex_);
 
-  const std::string path_;
+  const IndexFileOptions options_;
+  const std::string& path_ = options_.path;
   proto::FileDescriptor file_;  // Holds the lock.
+  bool made_ = false;           // By this Open.
   uint64_t map_size_ = 0;
   MDB_env* environment_ = nullptr;
   MDB_txn* reader_ = nullptr;  // Of every read, so that a fault in one loses no memory.

@@ -49,10 +49,14 @@ LmdbManifestStore::LmdbManifestStore(ManifestStoreOptions options) : options_(st
 Result<std::unique_ptr<LmdbManifestStore>> LmdbManifestStore::Open(ManifestStoreOptions options) {
   TIER_CHECK(options.map_size >= kManifestMapSizeMin, "map of {} bytes", options.map_size);
   std::unique_ptr<LmdbManifestStore> store(new LmdbManifestStore(std::move(options)));
-  auto index = IndexFile::Open(store->options_.path, store->options_.map_size);
+  auto index = IndexFile::Open(
+      {.path = store->options_.path, .map_size = store->options_.map_size, .space = store->options_.space});
   if (!index) return std::unexpected(index.error());
   store->index_ = std::move(*index);
-  if (Status bound = store->Bind(); !bound) return std::unexpected(bound.error());
+  if (Status bound = store->Bind(); !bound) {
+    if (store->commit_ == 0) store->index_->RemoveIfMade();  // No superblock names it yet.
+    return std::unexpected(bound.error());
+  }
   // Not the faults: the guard takes them; blocked, they would kill.
   auto thread =
       proto::StartThread("tier-manifest", proto::BlockedSignals::kAsynchronous, [raw = store.get()] { raw->Run(); });

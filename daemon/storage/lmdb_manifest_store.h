@@ -39,8 +39,9 @@ struct ManifestDevice {
 };
 
 struct ManifestStoreOptions {
-  std::string path;                             // The file.
-  uint64_t map_size = kManifestMapSizeDefault;  // Bytes. A larger file that is there already keeps its size.
+  std::string path;                                                            // The file.
+  uint64_t map_size = kManifestMapSizeDefault;                                 // Bytes, to begin with; it grows.
+  std::function<Result<FileSystemSpace>(const std::string&)> space = SpaceOf;  // Tests: how full its disk is.
   std::vector<ManifestDevice> devices;
   const CompletionSignal* signal = nullptr;  // Rung when Poll has something; may be null.
   // Called on the commit thread before each commit of manifests: makes all that was written to the devices durable.

@@ -104,6 +104,7 @@ struct SsdTier::State {
   std::string mode_reason;
   std::string shortage;  // Of room for the devices.
   std::unique_ptr<IoThreads> transfers;
+  bool bound = false;                            // The index names the devices: they belong together from then on.
   std::unique_ptr<LmdbManifestStore> manifests;  // Its thread writes superblocks: gone before the files.
 
   Status OpenDevices(const SsdTierOptions& options);
@@ -112,7 +113,8 @@ struct SsdTier::State {
   Result<std::vector<IoThreadParts>> OpenRings(const SsdTierOptions& options) const;
   Result<std::vector<IoThreadParts>> OpenPools(const SsdTierOptions& options) const;
   Status StartThreads(const SsdTierOptions& options, std::vector<IoThreadParts> parts, base::Workers& workers);
-  Status OpenManifests(const std::string& data_dir);
+  Status OpenManifests(const SsdTierOptions& tier);
+  Status Open(const SsdTierOptions& options, base::Workers& workers);
   // Goes on after a failure; the first one is the answer.
   Status OnEveryDevice(const std::function<Status(DeviceFile&)>& step);
 };
@@ -222,8 +224,8 @@ Status SsdTier::State::StartThreads(const SsdTierOptions& options, std::vector<I
   return {};
 }
 
-Status SsdTier::State::OpenManifests(const std::string& data_dir) {
-  ManifestStoreOptions options{.path = data_dir + "/index.mdb", .signal = &signal};
+Status SsdTier::State::OpenManifests(const SsdTierOptions& tier) {
+  ManifestStoreOptions options{.path = tier.data_dir + "/index.mdb", .space = tier.space, .signal = &signal};
   for (const DeviceFile& file : files) {
     ManifestDevice& device = options.devices.emplace_back();
     device.path = file.path();
@@ -233,6 +235,7 @@ Status SsdTier::State::OpenManifests(const std::string& data_dir) {
   }
   options.flush_devices = [this] { return OnEveryDevice([](DeviceFile& file) { return file.Flush(); }); };
   options.on_commit = [this](const Uuid& index, uint64_t commit) {
+    if (!bound) bound = true;
     return OnEveryDevice([&](DeviceFile& file) { return file.CommitIndex(index, commit); });
   };
   auto store = LmdbManifestStore::Open(std::move(options));
@@ -241,21 +244,29 @@ Status SsdTier::State::OpenManifests(const std::string& data_dir) {
   return {};
 }
 
+Status SsdTier::State::Open(const SsdTierOptions& options, base::Workers& workers) {
+  shortage = options.no_device_reason;
+  if (Status status = OpenDevices(options); !status) return status;
+  auto parts = OpenIo(options);
+  if (!parts) return std::unexpected(parts.error());
+  if (!options.data_dir.empty()) {
+    Status status = OpenManifests(options);
+    // Without a device there is nothing that a manifest could name: the index may be missing for the same reason.
+    const bool ram_only = files.empty() && !shortage.empty();
+    if (!status && !(ram_only && status.error().code == Code::kNoSpace)) return status;
+  }
+  return StartThreads(options, std::move(*parts), workers);
+}
+
 Result<std::unique_ptr<SsdTier>> SsdTier::Open(const SsdTierOptions& options, base::Workers& workers) {
   if (Status status = CheckOptions(options); !status) return std::unexpected(status.error());
   auto state = std::make_unique<State>();
-  state->shortage = options.no_device_reason;
-  if (Status status = state->OpenDevices(options); !status) return std::unexpected(status.error());
-  auto parts = state->OpenIo(options);
-  if (!parts) return std::unexpected(parts.error());
-  if (!options.data_dir.empty()) {
-    Status status = state->OpenManifests(options.data_dir);
-    // Without a device there is nothing that a manifest could name: the index may be missing for the same reason.
-    const bool ram_only = state->files.empty() && !state->shortage.empty();
-    if (!status && !(ram_only && status.error().code == Code::kNoSpace)) return std::unexpected(status.error());
-  }
-  if (Status status = state->StartThreads(options, std::move(*parts), workers); !status)
+  if (Status status = state->Open(options, workers); !status) {
+    if (!state->bound) {
+      for (const DeviceFile& file : state->files) file.RemoveIfMade();
+    }
     return std::unexpected(status.error());
+  }
   return std::unique_ptr<SsdTier>(new SsdTier(std::move(state)));
 }
 

@@ -1,73 +1,24 @@
 // The index of manifests: synced commits off the engine thread, and its bond with its devices.
 #include "daemon/storage/lmdb_manifest_store.h"
 
-#include <csignal>
 #include <future>
 #include <thread>
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/storage/file_mapping.h"
 #include "tests/support/proto/thread_shortage.h"
-#include "tests/support/storage/scratch.h"
+#include "tests/unit/storage/manifest_store_fixture.h"
 
 namespace tier::storage {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::ScratchDirectory;
 using ::testing::UnorderedElementsAre;
-
-std::vector<std::byte> Manifest(const std::string& text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
-}
-
-class ManifestStoreTest : public ::testing::Test {
- protected:
-  ManifestStoreOptions Options() {
-    return {.path = path_,
-            .map_size = 4 * kMiB,
-            .devices = {device_},
-            .signal = &signal_,
-            .on_commit = [this](const Uuid& index, uint64_t commit) -> Status {
-              device_.index_uuid = index;
-              device_.index_commit = commit;
-              return commit_status_;
-            }};
-  }
-  std::unique_ptr<LmdbManifestStore> Open() {
-    auto store = LmdbManifestStore::Open(Options());
-    EXPECT_TRUE(store) << store.error().message;
-    return store ? std::move(*store) : nullptr;
-  }
-  std::map<uint64_t, ManifestResult> Wait(LmdbManifestStore* store, size_t count) {
-    std::vector<ManifestResult> results;
-    store->Poll(&results);
-    while (results.size() < count && testing::WaitReadable(signal_.fd(), 30'000)) {
-      signal_.Clear();
-      store->Poll(&results);
-    }
-    EXPECT_EQ(results.size(), count);
-    std::map<uint64_t, ManifestResult> by_cookie;
-    for (const ManifestResult& result : results) by_cookie[result.cookie] = result;
-    return by_cookie;
-  }
-
-  ScratchDirectory directory_;
-  const std::string path_ = directory_.File("index.mdb");
-  CompletionSignal signal_;
-  Status commit_status_;
-  ManifestDevice device_{.path = "/dev/first", .uuid = DrawUuid()};
-};
 
 TEST_F(ManifestStoreTest, KeepsAManifestAcrossReopening) {
   {
@@ -141,143 +92,6 @@ TEST_F(ManifestStoreTest, IsAllocatedToItsWholeSize) {
   ASSERT_EQ(::stat(path_.c_str(), &about), 0);
   EXPECT_EQ(static_cast<uint64_t>(about.st_size), 4 * kMiB);
   EXPECT_GE(static_cast<uint64_t>(about.st_blocks) * 512, 4 * kMiB);
-}
-
-TEST_F(ManifestStoreTest, AnswersNoSpaceForAManifestThatDoesNotFitAndKeepsTheOthers) {
-  const auto store = Open();
-  store->StartPut(1, "small", Manifest("fits"), {});
-  store->StartPut(2, "large", std::vector<std::byte>(8 * kMiB), {});
-  store->StartPut(3, "small too", Manifest("fits"), {});
-  const auto results = Wait(store.get(), 3);
-  EXPECT_EQ(results.at(1).code, Code::kOk) << results.at(1).message;
-  EXPECT_EQ(results.at(2).code, Code::kNoSpace) << results.at(2).message;
-  EXPECT_EQ(results.at(3).code, Code::kOk) << results.at(3).message;
-  EXPECT_THAT(store->Jobs().value(), UnorderedElementsAre("small", "small too"));
-}
-
-// What is left of the file holds the newest commit, or a part of its tables, or nothing.
-TEST_F(ManifestStoreTest, AnswersIoErrorForAFileThatWasCutShortAndStaysAlive) {
-  for (const off_t size : {off_t{0}, off_t{8192}, off_t{2 * kMiB}}) {
-    SCOPED_TRACE(size);
-    {
-      const auto store = Open();
-      store->StartPut(1, "a", Manifest("first"), {});
-      EXPECT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
-      ASSERT_TRUE(testing::RunCommand("cp " + path_ + " " + path_ + ".whole"));
-      ASSERT_EQ(::truncate(path_.c_str(), size), 0);
-      store->StartPut(2, "a", Manifest("second"), {});
-      store->StartLoad(3, "a");
-      store->StartErase(4, "a");
-      for (const auto& [cookie, result] : Wait(store.get(), 3)) {
-        EXPECT_EQ(result.code, Code::kIoError) << cookie;
-        EXPECT_THAT(result.message, HasSubstr(path_));
-        EXPECT_THAT(result.message, HasSubstr("was cut short to"));
-        EXPECT_THAT(result.message, HasSubstr("restart tierd"));
-      }
-      EXPECT_EQ(store->Jobs().error().code, Code::kIoError);
-      ASSERT_EQ(::truncate(path_.c_str(), 4 * kMiB), 0);
-      store->StartPut(5, "a", Manifest("third"), {});
-      EXPECT_EQ(Wait(store.get(), 1).at(5).code, Code::kIoError) << "trusted again";
-    }
-    ASSERT_TRUE(testing::RunCommand("mv " + path_ + ".whole " + path_));
-    const auto store = Open();
-    EXPECT_EQ(*store->Load("a"), Manifest("first"));
-  }
-}
-
-// A disk that cannot read a page of the map raises SIGBUS just as a page without access raises SIGSEGV.
-class UnreadableManifestStoreTest : public ManifestStoreTest {
- protected:
-  void TakeMapAway() const {
-    const proto::FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-    const auto map = FindMapping(file.get(), 4 * kMiB);
-    ASSERT_TRUE(map) << map.error().message;
-    ASSERT_EQ(::mprotect(const_cast<std::byte*>(map->data()), map->size(), PROT_NONE), 0);
-  }
-  static void ExpectGivenUp(const Error& error) {
-    EXPECT_EQ(error.code, Code::kIoError);
-    EXPECT_THAT(error.message, HasSubstr("a part of the file cannot be read"));
-    EXPECT_THAT(error.message, HasSubstr("restart tierd"));
-  }
-};
-
-TEST_F(UnreadableManifestStoreTest, AnswersIoErrorToEveryChange) {
-  const auto store = Open();
-  TakeMapAway();
-  for (uint64_t i = 1; i <= 2; ++i) {
-    store->StartPut(i, "a", Manifest("first"), {});
-    const ManifestResult result = Wait(store.get(), 1).at(i);
-    ExpectGivenUp({result.code, result.message});
-  }
-}
-
-TEST_F(UnreadableManifestStoreTest, AnswersIoErrorToEveryLoad) {
-  const auto store = Open();
-  store->StartPut(1, "a", Manifest("first"), {});
-  (void)Wait(store.get(), 1);
-  TakeMapAway();
-  ExpectGivenUp(store->Load("a").error());
-  ExpectGivenUp(store->Load("a").error());
-}
-
-TEST_F(UnreadableManifestStoreTest, AnswersIoErrorToAListOfJobs) {
-  const auto store = Open();
-  TakeMapAway();
-  ExpectGivenUp(store->Jobs().error());
-}
-
-// While this lives no file can be written at `offset` or beyond.
-class WriteLimit {
- public:
-  explicit WriteLimit(rlim_t offset) {
-    ::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{.rlim_cur = offset, .rlim_max = before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~WriteLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
-  WriteLimit(const WriteLimit&) = delete;
-  WriteLimit& operator=(const WriteLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
-
-TEST_F(ManifestStoreTest, ACommitThatFailsHasAnUnknownOutcomeAndRefusesEverythingAfter) {
-  {
-    const auto store = Open();
-    store->StartPut(1, "a", Manifest("first"), {});
-    (void)Wait(store.get(), 1);
-    std::map<uint64_t, ManifestResult> results;
-    {
-      const WriteLimit limit(8192);  // The first two pages make a commit count.
-      store->StartPut(2, "a", Manifest("second"), {});
-      results = Wait(store.get(), 1);
-    }
-    EXPECT_EQ(results.at(2).code, Code::kIoError);
-    EXPECT_TRUE(results.at(2).unknown);
-    EXPECT_THAT(results.at(2).message, HasSubstr("unknown"));
-    EXPECT_THAT(results.at(2).message, HasSubstr("File too large"));
-    store->StartPut(3, "b", Manifest("third"), {});
-    store->StartErase(4, "a");
-    store->StartLoad(5, "a");
-    for (const auto& [cookie, later] : Wait(store.get(), 3)) {
-      EXPECT_EQ(later.code, Code::kIoError) << cookie;
-      EXPECT_FALSE(later.unknown) << cookie;
-      EXPECT_EQ(later.message, results.at(2).message);
-    }
-  }
-  const auto store = Open();
-  const auto found = store->Load("a");
-  ASSERT_TRUE(found) << found.error().message;
-  EXPECT_TRUE(*found == Manifest("first") || *found == Manifest("second"));
-  EXPECT_EQ(store->Load("b").error().code, Code::kNotFound);
-}
-
-TEST_F(ManifestStoreTest, HasNoFileOfLocksThatCouldBeCutShort) {
-  ASSERT_TRUE(testing::RunCommand("touch " + path_ + "-lock"));
-  const auto store = Open();
-  EXPECT_NE(::access((path_ + "-lock").c_str(), F_OK), 0);
 }
 
 TEST_F(ManifestStoreTest, RefusesNamesNoIndexCanHold) {

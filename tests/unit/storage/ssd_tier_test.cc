@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -291,6 +292,21 @@ TEST_F(SsdTierTest, KeepsManifestsInItsDataDirectory) {
   const auto tier = Open(options);
   ASSERT_NE(tier, nullptr);
   EXPECT_EQ(tier->manifests()->Load("1000/job")->size(), bytes.size());
+}
+
+TEST_F(SsdTierTest, AFailedStartLeavesNoFileThatItMade) {
+  SsdTierOptions options = Options();
+  options.data_dir = directory_.path();
+  ASSERT_EQ(::mkdir(directory_.File("index.mdb").c_str(), 0700), 0);  // There can be no index.
+  EXPECT_EQ(Refusal(options), Code::kInvalid);
+  EXPECT_NE(::access(directory_.File("tier.img").c_str(), F_OK), 0);
+  ASSERT_EQ(::rmdir(directory_.File("index.mdb").c_str()), 0);
+  {
+    const auto tier = Open(options);
+  }
+  ASSERT_EQ(::unlink(directory_.File("index.mdb").c_str()), 0);
+  EXPECT_EQ(Refusal(options), Code::kCorrupt);
+  EXPECT_EQ(::access(directory_.File("tier.img").c_str(), F_OK), 0) << "it was there before";
 }
 
 TEST_F(SsdTierTest, RefusesItsDeviceWithAnotherIndex) {
