@@ -50,7 +50,7 @@ class EngineSide {
   void Refresh();
   std::string HugePageMode() const;  // Engine thread.
   // Nothing is in flight on any device; only then may this be destroyed. Engine thread, or after Stop.
-  bool quiet() const { return ssd_->transfers().inflight() == 0; }
+  bool quiet() const { return ssd_->transfers().inflight() == 0 && !ssd_->transfers().probing(); }
 
   base::Mailbox& mailbox() { return mailbox_; }
   const base::Clock& clock() const { return clock_; }

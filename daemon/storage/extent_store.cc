@@ -59,13 +59,6 @@ uint16_t ExtentStore::AddDevice(uint32_t blocks) {
   return static_cast<uint16_t>(devices_.size() - 1);
 }
 
-// Where nothing else is left, places in doubt are tried again, from the next turn on.
-base::PageRun ExtentStore::TryAllocate(Device& device, uint32_t pages) {
-  const base::PageRun run = device.pool.TryAllocateRun(pages);
-  if (!run) FreeDoubtful(device);
-  return run;
-}
-
 Result<Extent> ExtentStore::Allocate(uint32_t pages) {
   TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "{} pages", pages);
   if (!closed_.empty()) return Fail(Code::kNoSpace, closed_);
@@ -75,7 +68,7 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
       stripe_pages_left_ = kStripePages;
     }
     Device& device = devices_[next_device_];
-    const base::PageRun run = device.open() ? TryAllocate(device, pages) : base::PageRun{};
+    const base::PageRun run = device.open() ? device.pool.TryAllocateRun(pages) : base::PageRun{};
     if (run) {
       TIER_CHECK(run.pages == pages, "asked {} got {}", pages, run.pages);
       device.live_pages += pages;
@@ -85,6 +78,11 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
     stripe_pages_left_ = 0;
   }
   if (devices_.empty()) return Fail(Code::kNoSpace, "no SSD device is configured: name one in ssd.devices");
+  for (Device& device : devices_) {  // Nothing else is left: places in doubt are tried again, from the next turn on.
+    if (!device.open()) continue;
+    FreeDoubtful(device);
+    TryAsideAgain(device);
+  }
   if (std::ranges::any_of(devices_, &Device::away) && std::ranges::none_of(devices_, &Device::usable)) {
     return Fail(Code::kIoError,
                 fmt::format("no SSD device takes anything{}; see 'tierctl device list'", UnusableNote()));
@@ -134,54 +132,79 @@ void ExtentStore::OnTurnEnded() {
   pending_.clear();
 }
 
-void ExtentStore::SetInDoubt(Extent extent) {
+void ExtentStore::SetInDoubt(Extent extent, bool may_be_the_place) {
   Device& device = CheckedDevice(extent);
   if (device.away) return FreeAtTurnEnd(extent);
   device.live_pages -= extent.run.pages;
   device.doubtful_pages += extent.run.pages;
-  device.doubtful.push_back(extent);
+  device.doubtful.push_back({extent, may_be_the_place});
 }
 
 // They may have been of pieces until this turn.
 void ExtentStore::FreeDoubtful(Device& device) {
-  for (const Extent& extent : std::exchange(device.doubtful, {})) FreeDoubtful(device, extent);
+  for (const Doubtful& doubt : std::exchange(device.doubtful, {})) FreeDoubtful(device, doubt.extent);
 }
 
 void ExtentStore::FreeDoubtful(Device& device, const Extent& extent) {
+  TIER_CHECK(device.doubtful_pages >= extent.run.pages, "extent of {} pages, {} in doubt on device {}",
+             extent.run.pages, device.doubtful_pages, extent.device);
   device.doubtful_pages -= extent.run.pages;
   device.pending_pages += extent.run.pages;
   pending_.push_back(extent);
 }
 
+// What failed together lies close together: else it was the device, for a moment.
+bool ExtentStore::IsOnePlace(const std::vector<Doubtful>& doubts) {
+  uint64_t first = UINT64_MAX;
+  uint64_t end = 0;
+  for (const Doubtful& doubt : doubts) {
+    first = std::min(first, doubt.extent.run.offset_bytes());
+    end = std::max(end, doubt.extent.run.offset_bytes() + doubt.extent.run.size_bytes());
+  }
+  return doubts.empty() || end - first <= kStripePages * kPageSize;
+}
+
 void ExtentStore::EndDoubts(uint16_t index, Doubt doubt) {
   Device& device = At(index);
-  if (doubt == Doubt::kOfDevice) return FreeDoubtful(device);
-  for (const Extent& extent : std::exchange(device.doubtful, {})) {
-    if (std::erase_if(device.struck, Overlaps(extent)) != 0) {
+  if (doubt == Doubt::kOfDevice) {  // It explains what was put aside, too.
+    for (const Extent& extent : std::exchange(device.aside, {})) FreeDoubtful(device, extent);
+    return FreeDoubtful(device);
+  }
+  if (!IsOnePlace(device.doubtful)) return FreeDoubtful(device);
+  for (const auto& [extent, may_be_the_place] : std::exchange(device.doubtful, {})) {
+    if (!may_be_the_place) {
+      FreeDoubtful(device, extent);
+    } else if (std::erase_if(device.tried_again, Overlaps(extent)) != 0) {
       device.doubtful_pages -= extent.run.pages;
       device.quarantined_pages += extent.run.pages;
-      continue;
+    } else {
+      device.aside.push_back(extent);
     }
+  }
+}
+
+void ExtentStore::TryAsideAgain(Device& device) {
+  for (const Extent& extent : std::exchange(device.aside, {})) {
     FreeDoubtful(device, extent);
-    if (device.struck.size() == kStruckMax) device.struck.pop_front();
-    device.struck.push_back(extent);
+    if (device.tried_again.size() == kTriedAgainMax) device.tried_again.pop_front();
+    device.tried_again.push_back(extent);
   }
 }
 
 void ExtentStore::NoteWritten(Extent extent) {
-  std::deque<Extent>& struck = At(extent.device).struck;
-  if (!struck.empty()) std::erase_if(struck, Overlaps(extent));
+  std::deque<Extent>& tried_again = At(extent.device).tried_again;
+  if (!tried_again.empty()) std::erase_if(tried_again, Overlaps(extent));
 }
 
 void ExtentStore::SetDraining(uint16_t device, bool draining) { At(device).draining = draining; }
-void ExtentStore::SetShut(uint16_t device, bool shut) { At(device).shut = shut; }
+void ExtentStore::SetShut(uint16_t device, Shut shut) { At(device).shut = shut; }
 void ExtentStore::SetAway(uint16_t device, bool away) { At(device).away = away; }
 
 bool ExtentStore::HasRoom(uint64_t bytes) const {
   if (!closed_.empty()) return PagesFor(bytes) == 0;
   uint64_t pages = 0;
   for (const Device& device : devices_) {
-    if (device.usable()) pages += device.pool.free_pages() + device.pending_pages + device.doubtful_pages;
+    if (device.usable()) pages += device.room_pages();
   }
   return PagesFor(bytes) <= pages;
 }
@@ -193,14 +216,21 @@ bool ExtentStore::RoomComes() const {
 
 bool ExtentStore::RoomBehindShut(uint32_t pages) const {
   return closed_.empty() && std::ranges::any_of(devices_, [pages](const Device& d) {
-           return d.usable() && d.shut && d.pool.free_pages() + d.pending_pages + d.doubtful_pages >= pages;
+           return d.usable() && d.shut != Shut::kOpen && d.room_pages() >= pages;
+         });
+}
+
+bool ExtentStore::RoomWhereWritesSucceed(uint32_t pages) const {
+  return closed_.empty() && std::ranges::any_of(devices_, [pages](const Device& d) {
+           return d.usable() && d.shut != Shut::kFailing && d.room_pages() >= pages;
          });
 }
 
 bool ExtentStore::AnyOpen() const { return closed_.empty() && std::ranges::any_of(devices_, &Device::open); }
 
 bool ExtentStore::AnyShut() const {
-  return closed_.empty() && std::ranges::any_of(devices_, [](const Device& d) { return d.usable() && d.shut; });
+  return closed_.empty() &&
+         std::ranges::any_of(devices_, [](const Device& d) { return d.usable() && d.shut != Shut::kOpen; });
 }
 
 DeviceSpace ExtentStore::space(uint16_t index) const {
@@ -261,10 +291,11 @@ void ExtentStore::CheckInvariants() const {
                device.pool.used_pages(), device.live_pages, device.pending_pages, device.doubtful_pages,
                device.quarantined_pages);
     uint64_t doubtful = 0;
-    for (const Extent& extent : device.doubtful) doubtful += extent.run.pages;
-    TIER_CHECK(doubtful == device.doubtful_pages && device.struck.size() <= kStruckMax,
-               "device {}: listed {} doubtful pages of {}, {} places with a strike", i, doubtful, device.doubtful_pages,
-               device.struck.size());
+    for (const Doubtful& doubt : device.doubtful) doubtful += doubt.extent.run.pages;
+    for (const Extent& extent : device.aside) doubtful += extent.run.pages;
+    TIER_CHECK(doubtful == device.doubtful_pages && device.tried_again.size() <= kTriedAgainMax,
+               "device {}: listed {} doubtful pages of {}, {} places tried again", i, doubtful, device.doubtful_pages,
+               device.tried_again.size());
     TIER_CHECK(device.pool.free_pages() + used == device.capacity_pages, "device {}: free {} + used {} of {}", i,
                device.pool.free_pages(), used, device.capacity_pages);
     TIER_CHECK(pending[i] == device.pending_pages, "device {}: listed {} pending {}", i, pending[i],

@@ -8,9 +8,10 @@
 // written again in the turn that frees it: FreeAtTurnEnd parks the extent until OnTurnEnded(). An extent that a
 // manifest names is freed only after a synced commit has dropped the name (tiering/manifest_holds.h).
 //
-// A place where the device failed is in doubt until a write to another place of the device succeeds (then it has one
-// strike, and is quarantined with the second) or the device turns out not to answer at all (then the place is as good
-// as before). So a device that is away for a while loses nothing to quarantine.
+// A place where the device failed is in doubt until a write to another place of the device succeeds. Where nothing else
+// failed meanwhile beyond a stripe's length of it, it stays aside then, and is tried again only when nothing else is
+// left; if it fails once more so, it is quarantined. Where the device turns out not to answer at all, the place is as
+// good as before. So a device that is away for a while loses nothing to quarantine.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@
 namespace tier::storage {
 
 inline constexpr uint32_t kStripePages = 2 * kPagesPerBlock;  // 4 MiB: one merged request.
-inline constexpr size_t kStruckMax = 4096;                    // Places with one strike, of each device.
+inline constexpr size_t kTriedAgainMax = 4096;                // Of each device.
 
 struct DeviceSpace {  // Bytes.
   uint64_t capacity = 0;
@@ -35,6 +36,13 @@ struct DeviceSpace {  // Bytes.
   uint64_t pending = 0;
   uint64_t doubtful = 0;
   uint64_t quarantined = 0;
+};
+
+// Whether a device takes extents.
+enum class Shut : uint8_t {
+  kOpen,
+  kBusy,     // Not before some of its writes have ended.
+  kFailing,  // Its writes fail: not just now.
 };
 
 // What the failures on a device turned out to be.
@@ -57,12 +65,13 @@ class ExtentStore {
   void Free(Extent extent);
   void FreeAtTurnEnd(Extent extent);  // live → pending. REQUIRES: no I/O in flight on it.
   void OnTurnEnded();                 // All that is pending becomes free.
-  // live → in doubt: a device error was seen there. On a device that is away, where that says nothing: pending.
-  void SetInDoubt(Extent extent);
-  void EndDoubts(uint16_t device, Doubt doubt);  // All of the device's → quarantined, or pending.
-  void NoteWritten(Extent extent);               // A write succeeded there: it has no strike any more.
+  // live → in doubt: a device error was seen there, which may be the place's. On a device that is away, where that says
+  // nothing: pending.
+  void SetInDoubt(Extent extent, bool may_be_the_place);
+  void EndDoubts(uint16_t device, Doubt doubt);  // The device's → put aside, quarantined, or pending.
+  void NoteWritten(Extent extent);               // A write succeeded there: nothing is held against it.
   void SetDraining(uint16_t device, bool draining);
-  void SetShut(uint16_t device, bool shut);  // It takes no extents just now.
+  void SetShut(uint16_t device, Shut shut);
   void SetAway(uint16_t device, bool away);  // It does not answer: its free pages are of no use.
   // No device takes extents, for this reason, a sentence; empty: they do again. What is live can be read and freed.
   void CloseToWrites(std::string reason) { closed_ = std::move(reason); }
@@ -73,6 +82,8 @@ class ExtentStore {
   bool RoomComes() const;
   // An extent of so many pages may fit a device that is only shut just now.
   bool RoomBehindShut(uint32_t pages) const;
+  // Or one that takes writes, now or when some of its own have ended: none that fails them.
+  bool RoomWhereWritesSucceed(uint32_t pages) const;
   bool AnyOpen() const;  // Some device takes extents, as far as it has room.
   bool AnyShut() const;  // Some device will, later.
   uint16_t device_count() const { return static_cast<uint16_t>(devices_.size()); }
@@ -85,6 +96,10 @@ class ExtentStore {
   void CheckInvariants() const;
 
  private:
+  struct Doubtful {
+    Extent extent;
+    bool may_be_the_place = false;
+  };
   struct Device {
     base::BlockPool pool;
     uint64_t capacity_pages = 0;
@@ -93,18 +108,21 @@ class ExtentStore {
     uint64_t doubtful_pages = 0;
     uint64_t quarantined_pages = 0;
     bool draining = false;
-    bool shut = false;
+    Shut shut = Shut::kOpen;
     bool away = false;
-    std::vector<Extent> doubtful;
-    std::deque<Extent> struck;  // Places that failed once while others worked, the latest last; kStruckMax at most.
+    std::vector<Doubtful> doubtful;
+    std::vector<Extent> aside;       // Also of doubtful_pages.
+    std::deque<Extent> tried_again;  // They were put aside before, the latest last; kTriedAgainMax at most.
 
     bool usable() const { return !draining && !away; }
-    bool open() const { return usable() && !shut; }
+    bool open() const { return usable() && shut == Shut::kOpen; }
+    uint64_t room_pages() const { return pool.free_pages() + pending_pages + doubtful_pages; }
   };
   Device& CheckedDevice(Extent extent);
   const Device& CheckedDevice(uint16_t device) const;
   Device& At(uint16_t device);
-  base::PageRun TryAllocate(Device& device, uint32_t pages);
+  static bool IsOnePlace(const std::vector<Doubtful>& doubts);
+  void TryAsideAgain(Device& device);
   void FreeDoubtful(Device& device);
   void FreeDoubtful(Device& device, const Extent& extent);
 

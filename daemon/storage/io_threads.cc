@@ -62,7 +62,15 @@ void IoThreads::Poll(std::vector<TransferResult>* results) {
 }
 
 void IoThreads::TakeProbed(std::vector<ProbeResult>* results) {
+  const size_t before = results->size();
   for (const auto& thread : threads_) thread->TakeProbed(results);
+  TIER_CHECK(results->size() - before <= probing_, "{} probes ended of {}", results->size() - before, probing_);
+  probing_ -= results->size() - before;
+}
+
+void IoThreads::Probe(uint16_t device) {
+  ++probing_;
+  At(device).Probe();
 }
 
 DeviceTraffic IoThreads::traffic(uint16_t device) const { return At(device).traffic(); }

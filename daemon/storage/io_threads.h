@@ -26,8 +26,9 @@ class IoThreads final : public TransferPort {
   void Start(const Transfer& transfer) override;
   void Submit() override;
   void Poll(std::vector<TransferResult>* results) override;
-  void Probe(uint16_t device) override { At(device).Probe(); }
+  void Probe(uint16_t device) override;
   void TakeProbed(std::vector<ProbeResult>* results) override;
+  bool probing() const override { return probing_ != 0; }
   uint32_t inflight() const override { return inflight_; }
   uint32_t inflight_max() const override { return inflight_max_; }
   DeviceTraffic traffic(uint16_t device) const override;
@@ -45,6 +46,7 @@ class IoThreads final : public TransferPort {
   std::vector<WindowIndex> given_up_;  // TakeRemoved's, kept for its room.
   uint32_t inflight_max_;
   uint32_t inflight_ = 0;
+  size_t probing_ = 0;
 };
 
 }  // namespace tier::storage

@@ -49,7 +49,7 @@ struct TransferResult {
 
 struct ProbeResult {
   uint16_t device = 0;
-  int error_number = 0;  // 0: the device read what it was asked for.
+  int error_number = 0;  // 0: the device read what it was asked for. EAGAIN: the system was short of something.
 };
 
 struct DeviceTraffic {  // Since start. Words of one size, without padding (IoThread publishes them one by one).
@@ -80,10 +80,12 @@ class TransferPort {
   virtual void Submit() = 0;
   // Appends finished transfers; never blocks.
   virtual void Poll(std::vector<TransferResult>* results) = 0;
-  // Asks whether the device answers at all: one page of it is read, at another place if the first cannot be. At once,
-  // however much is queued. REQUIRES: the device's last probe was taken.
+  // Asks whether the device answers at all: one page of it is read, at another place if the first cannot be. It waits
+  // for none of the transfers that are queued (without io_uring, for those that are at the device's threads). REQUIRES:
+  // the device's last probe was taken.
   virtual void Probe(uint16_t device) = 0;
   virtual void TakeProbed(std::vector<ProbeResult>* results) = 0;  // Appends.
+  virtual bool probing() const = 0;                                // Some probe was not taken yet.
   virtual uint32_t inflight() const = 0;                           // Started and not yet polled.
   virtual uint32_t inflight_max() const = 0;                       // The engine starts no more than this.
   virtual DeviceTraffic traffic(uint16_t device) const = 0;

@@ -363,8 +363,9 @@ void TransferEngine::StartProbe() {
 }
 
 void TransferEngine::OnProbeCompletion(int32_t result) {
-  if (result == static_cast<int32_t>(kPageSize) || probe_.second_place) {
-    const int error = result < 0 ? -result : result < static_cast<int32_t>(kPageSize) ? EIO : 0;
+  const bool transient = result < 0 && IsTransient(-result);
+  if (result == static_cast<int32_t>(kPageSize) || probe_.second_place || transient) {
+    const int error = transient ? EAGAIN : result < 0 ? -result : result < static_cast<int32_t>(kPageSize) ? EIO : 0;
     probe_.under_way = false;
     probe_.result = ProbeResult{.device = options_.device, .error_number = error};
     return;

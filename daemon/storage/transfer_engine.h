@@ -83,7 +83,7 @@ class TransferEngine final : public TransferPort {
   void Poll(std::vector<TransferResult>* results) override;
   void Probe(uint16_t device) override;
   void TakeProbed(std::vector<ProbeResult>* results) override;
-  bool probing() const { return probe_.under_way; }
+  bool probing() const override { return probe_.under_way; }
   uint32_t inflight() const override { return inflight_; }
   uint32_t inflight_max() const override { return options_.inflight_max; }
   DeviceTraffic traffic(uint16_t device) const override;

@@ -3,7 +3,6 @@
 
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/pieces/residency.h"
-#include "daemon/tiering/transfers/devices.h"
 #include "daemon/tiering/transfers/transfers.h"
 
 namespace tier::tiering {
@@ -32,7 +31,7 @@ Leaving MovePiece(Tables& tables, JobState& job, PieceId id) {
     return CanStartWrite(tables, job) && StartWrite(tables, id) ? Leaving::kStarted : Leaving::kFull;
   }
   if (piece.copies != Copies::kSsd || piece.ram || piece.has(kBadExtent)) return Leaving::kStays;
-  if (!IsReadable(tables, piece.ssd_device)) return Leaving::kStays;
+  if (!tables.devices.IsReadable(piece.ssd_device)) return Leaving::kStays;
   const Tensor& tensor = tables.tensors[piece.tensor];
   const base::PageRun run =
       TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))), MayEvict::kAll);

@@ -31,7 +31,7 @@ bool CommitUnderWay(const Tables& tables, const std::string& key) {
 void FreeDropped(Tables& tables) {
   for (const ManifestHolds::Dropped& dropped : tables.scratch.dropped) {
     if (dropped.bad) {
-      tables.ports.extents.SetInDoubt(dropped.extent);
+      tables.ports.extents.SetInDoubt(dropped.extent, true);
     } else {
       tables.ports.extents.FreeAtTurnEnd(dropped.extent);  // A piece may have used it until this turn.
     }

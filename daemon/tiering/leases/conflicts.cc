@@ -128,6 +128,12 @@ ConflictCause CauseOf(const Tables& tables, const Ask& ask, const WaitItem& item
   return ask.exclusive() ? CauseOfWrite(tables, ask, item, piece) : CauseOfRead(tables, ask, item, piece, scanned);
 }
 
+// On a device that answers nothing.
+bool IsUnreadable(const Tables& tables, const Piece& piece) {
+  return piece.copies == Copies::kSsd && piece.activity == Activity::kNone &&
+         !tables.devices.IsReadable(piece.ssd_device);
+}
+
 // Of the pieces of one item.
 ConflictCheck CheckPieceConflicts(const Tables& tables, const Ask& ask, uint32_t index) {
   const WaitItem& item = ask.items[index];
@@ -139,7 +145,8 @@ ConflictCheck CheckPieceConflicts(const Tables& tables, const Ask& ask, uint32_t
     const ConflictCause cause = CauseOf(tables, ask, item, piece, &scanned);
     if (cause != ConflictCause::kNone) return {ConflictOutcome::kBlocked, cause, index, k, scanned, 0};
     if (!NeedsRoom(ask, item, tensor, piece)) continue;
-    if (piece.has(kCorrupt) && !Overwritten(ask, item, tensor, piece)) {
+    const bool lost = piece.has(kCorrupt) || IsUnreadable(tables, piece);
+    if (lost && !Overwritten(ask, item, tensor, piece)) {
       return {ConflictOutcome::kRefused, ConflictCause::kNone, index, k, scanned, 0};
     }
     if (found.outcome == ConflictOutcome::kReady)
@@ -304,9 +311,16 @@ Refusal RefusalOf(const Tables& tables, const Ask& ask, const ConflictCheck& che
     return refusal;
   }
   const Piece& piece = tables.PieceOf(tensor, check.piece);
+  refusal.record.requested = uint64_t{check.piece} * kBlockSize;
+  if (IsUnreadable(tables, piece)) {
+    refusal.code = Code::kIoError;
+    refusal.detail = fmt::format(
+        "tensor {:#x} at byte {} cannot be read now: {}; the copy is kept, ask again when the device is back",
+        tensor.id, refusal.record.requested, tables.devices.UnreadableReason(piece.ssd_device));
+    return refusal;
+  }
   TIER_CHECK(piece.has(kCorrupt), "tensor {} piece {} was refused without a reason", tensor.id, check.piece);
   refusal.code = Code::kCorrupt;
-  refusal.record.requested = uint64_t{check.piece} * kBlockSize;
   refusal.detail = fmt::format(
       "tensor {:#x} at byte {} came back from device {} at byte {} with a wrong checksum, twice: the device "
       "changed it, or a process of the job changed or took away the memory that it was written from; write it again or "

@@ -5,7 +5,6 @@
 
 #include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/residency.h"
-#include "daemon/tiering/transfers/devices.h"
 #include "daemon/tiering/transfers/transfers.h"
 
 namespace tier::tiering {
@@ -287,7 +286,7 @@ bool FetchNext(Tables& tables, JobState& job, const PrefetchQueue::Item& item) {
   const PieceId id = tables.tensors.PieceOf(tensor, item.next_piece);
   const Piece& piece = tables.PieceOf(tensor, item.next_piece);
   const bool wanted = piece.copies == Copies::kSsd && piece.activity == Activity::kNone && !piece.ram &&
-                      !piece.has(kCorrupt) && IsReadable(tables, piece.ssd_device);
+                      !piece.has(kCorrupt) && tables.devices.IsReadable(piece.ssd_device);
   if (!wanted) return true;
   const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(item.next_piece)));
   const base::PageRun run = TakeRun(tables, job, pages, MayEvict::kUsed);
@@ -308,6 +307,7 @@ void MakeRoomToFetch(Tables& tables, JobState& job, uint64_t pages) {
 void Fetch(Tables& tables, JobState& job, uint64_t reachable) {
   uint64_t budget = tables.options.prefetch_bytes_max / kPageSize;
   if (budget == 0) budget = std::max<uint64_t>(reachable / 4, kPagesPerBlock);
+  budget += tables.devices.stuck_ahead_pages();  // Those need not end for others to begin.
   while (!job.prefetches.empty() && tables.waits.shortage_pages(job) == 0 &&
          job.transfers.reading_pages(ReadPriority::kPrefetch) < budget) {
     if (!tables.work.TrySpend()) return MaintainNextTurn(tables, job);

@@ -130,7 +130,7 @@ void FreeExtent(Tables& tables, JobState& job, storage::Extent extent, bool bad)
   job.pages.RemoveSsd(extent.run.pages);
   if (job.manifest.Unuse(extent, bad)) return;
   if (bad) {
-    tables.ports.extents.SetInDoubt(extent);
+    tables.ports.extents.SetInDoubt(extent, true);
   } else {
     tables.ports.extents.FreeAtTurnEnd(extent);
   }

@@ -5,18 +5,24 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "daemon/base/check.h"
 #include "daemon/storage/device_health.h"
+#include "daemon/storage/extent_store.h"
 
 namespace tier::tiering {
 
 struct DeviceEntry {
   storage::DeviceHealth health;
   uint32_t writes = 0;  // Under way.
-  bool shut = false;    // As the ExtentStore was told last.
+  uint32_t reads = 0;
+  uint64_t reading_ahead_pages = 0;           // Of reads that no request waited for.
+  storage::Shut shut = storage::Shut::kOpen;  // As the ExtentStore was told last.
   bool away = false;
 };
 
@@ -30,6 +36,25 @@ class DeviceTable {
     return devices_[device];
   }
   DeviceEntry& Edit(uint16_t device) { return const_cast<DeviceEntry&>(std::as_const(*this)[device]); }
+  bool IsReadable(uint16_t device) const { return (*this)[device].health.TakesReads(); }
+  // Why it is not: "device 1 is offline (Input/output error)".
+  std::string UnreadableReason(uint16_t device) const {
+    const storage::DeviceHealth& health = (*this)[device].health;
+    return fmt::format("device {} is {} ({})", device, DeviceStateName(health.state()), health.ErrorText());
+  }
+  // Writes that may stay under way for long.
+  uint32_t stuck_writes() const {
+    uint32_t stuck = 0;
+    for (const DeviceEntry& device : devices_) stuck += device.away || device.health.silent() ? device.writes : 0;
+    return stuck;
+  }
+  uint64_t stuck_ahead_pages() const {  // Of reads ahead.
+    uint64_t stuck = 0;
+    for (const DeviceEntry& device : devices_) {
+      stuck += device.away || device.health.silent() ? device.reading_ahead_pages : 0;
+    }
+    return stuck;
+  }
   // Probes under way.
   void StartProbe() { ++probes_; }
   void EndProbe() {

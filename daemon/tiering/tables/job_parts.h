@@ -183,21 +183,20 @@ class WriteFailures {
   uint32_t in_a_row() const { return in_a_row_; }
   const WriteFailure& last() const { return last_; }
 
-  void Note(WriteFailure failure) {
+  // Those of one turn count as one in the row: they failed together.
+  void Note(WriteFailure failure, uint64_t turn) {
     ++count_;
-    ++in_a_row_;
+    if (std::exchange(last_turn_, turn) != turn) ++in_a_row_;
     last_ = std::move(failure);
   }
   // Another device takes what this one failed: it is no failure of the job.
-  void NoteElsewhere(WriteFailure failure) {
-    ++count_;
-    last_ = std::move(failure);
-  }
+  void NoteElsewhere(WriteFailure failure) { last_ = std::move(failure); }
   void NoteSuccess() { in_a_row_ = 0; }
 
  private:
   uint64_t count_ = 0;
   uint32_t in_a_row_ = 0;
+  uint64_t last_turn_ = 0;  // Of a failure.
   WriteFailure last_;
 };
 

@@ -118,6 +118,15 @@ void JobTable::RetryWritesAt(JobState& job, base::TimePoint at) {
   write_retries_.emplace(at, static_cast<uint64_t>(job.id));
 }
 
+void JobTable::RetryWritesNow(base::TimePoint now) {
+  std::vector<JobState*> later;
+  for (const auto& [at, id] : write_retries_) {
+    JobState* const job = at <= now ? nullptr : Find(JobId{id});
+    if (job != nullptr) later.push_back(job);
+  }
+  for (JobState* job : later) RetryWritesAt(*job, now);
+}
+
 JobState* JobTable::TakeWriteRetry(base::TimePoint now) {
   while (!write_retries_.empty() && write_retries_.begin()->first <= now) {
     JobState* const job = Find(JobId{write_retries_.begin()->second});

@@ -58,6 +58,7 @@ class JobTable {
   uint32_t port_rivals() const { return port_rivals_; }
   // Its writes are tried again at that time, and not before.
   void RetryWritesAt(JobState& job, base::TimePoint at);
+  void RetryWritesNow(base::TimePoint now);  // Of every job.
   base::TimePoint write_retry_at(const JobState& job) const { return queued_[Value(job.index)].write_retry_at; }
   JobState* TakeWriteRetry(base::TimePoint now);  // One that is due; null: none.
   bool any_write_retry() const { return !write_retries_.empty(); }

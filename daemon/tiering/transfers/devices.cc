@@ -15,12 +15,19 @@ using storage::TransferOutcome;
 
 bool IsAway(DeviceState state) { return state == DeviceState::kOffline || state == DeviceState::kGone; }
 
-// So that one that hangs leaves places to the others, and faster ones take more.
-uint32_t WritesMaxOf(const Tables& tables) {
+// Of `all` places of the port. So that a device that hangs leaves places to the others, and faster ones take more.
+uint32_t PartOf(const Tables& tables, uint32_t all) {
   uint32_t present = 0;
-  for (uint16_t device = 0; device < tables.devices.count(); ++device) present += tables.devices[device].away ? 0 : 1;
+  for (uint16_t device = 0; device < tables.devices.count(); ++device) {
+    present += tables.devices[device].away || tables.drain.drains(device) ? 0 : 1;
+  }
   present = std::max(present, 1u);
-  return (WritesMax(tables) + present - 1) / present;
+  return (all + present - 1) / present;
+}
+
+storage::Shut ShutOf(const Tables& tables, const DeviceEntry& entry) {
+  if (!entry.health.TakesWrites(tables.turn.now())) return storage::Shut::kFailing;
+  return entry.writes >= PartOf(tables, WritesMax(tables)) ? storage::Shut::kBusy : storage::Shut::kOpen;
 }
 
 // Tells the ExtentStore what is known now.
@@ -34,11 +41,15 @@ void Tell(Tables& tables, uint16_t device) {
     if (away) extents.EndDoubts(device, storage::Doubt::kOfDevice);
     tables.devices.NoteOpened();  // Who waited for it is to be refused, or served by others.
   }
-  const bool shut = !entry.health.TakesWrites(tables.turn.now()) || entry.writes >= WritesMaxOf(tables);
+  const storage::Shut shut = ShutOf(tables, entry);
   if (shut == entry.shut) return;
   entry.shut = shut;
   extents.SetShut(device, shut);
-  if (!shut) tables.devices.NoteOpened();
+  if (shut == storage::Shut::kOpen) tables.devices.NoteOpened();
+}
+
+bool ReadsAhead(const Flight& flight) {
+  return flight.direction == Direction::kRead && flight.priority != ReadPriority::kDemand;
 }
 
 // errno of what the device did wrong; 0: nothing.
@@ -54,20 +65,22 @@ uint32_t WritesMax(const Tables& tables) {
   return std::max(1u, inflight_max - inflight_max / kReadShareDivisor);
 }
 
-void NoteStarted(Tables& tables, uint16_t device, Direction direction) {
-  DeviceEntry& entry = tables.devices.Edit(device);
-  entry.health.OnStarted(direction, tables.turn.now());
-  if (direction != Direction::kWrite) return;
-  ++entry.writes;
-  Tell(tables, device);
+void NoteStarted(Tables& tables, const Flight& flight) {
+  DeviceEntry& entry = tables.devices.Edit(flight.extent.device);
+  entry.health.OnStarted(flight.direction, tables.turn.now());
+  if (ReadsAhead(flight)) entry.reading_ahead_pages += flight.extent.run.pages;
+  ++(flight.direction == Direction::kWrite ? entry.writes : entry.reads);
+  if (flight.direction == Direction::kWrite) Tell(tables, flight.extent.device);
 }
 
-void NoteEnded(Tables& tables, uint16_t device, Direction direction, const storage::TransferResult& result) {
+void NoteEnded(Tables& tables, const Flight& flight, const storage::TransferResult& result) {
+  const uint16_t device = flight.extent.device;
+  const Direction direction = flight.direction;
   DeviceEntry& entry = tables.devices.Edit(device);
-  if (direction == Direction::kWrite) {
-    TIER_CHECK(entry.writes != 0, "a write on device {} ended, none was under way", device);
-    --entry.writes;
-  }
+  uint32_t& under_way = direction == Direction::kWrite ? entry.writes : entry.reads;
+  TIER_CHECK(under_way != 0, "a transfer of device {} ended, none was under way", device);
+  --under_way;
+  if (ReadsAhead(flight)) entry.reading_ahead_pages -= flight.extent.run.pages;
   if (result.outcome == TransferOutcome::kWindowFault) {
     entry.health.OnEndedUnjudged(direction, tables.turn.now());
   } else {
@@ -89,8 +102,9 @@ void WatchDevices(Tables& tables) {
     tables.turn.NoteProgress();
   }
   for (uint16_t device = 0; device < tables.devices.count(); ++device) {
-    storage::DeviceHealth& health = tables.devices.Edit(device).health;
-    if (health.quiet()) continue;
+    DeviceEntry& entry = tables.devices.Edit(device);
+    storage::DeviceHealth& health = entry.health;
+    if (health.quiet() && entry.shut == storage::Shut::kOpen && !entry.away) continue;
     health.OnTime(now);
     if (health.ProbeDue(now)) {
       tables.devices.StartProbe();
@@ -101,11 +115,8 @@ void WatchDevices(Tables& tables) {
   }
 }
 
-bool IsReadable(const Tables& tables, uint16_t device) { return tables.devices[device].health.TakesReads(); }
-
-std::string UnreadableReason(const Tables& tables, uint16_t device) {
-  const storage::DeviceHealth& health = tables.devices[device].health;
-  return fmt::format("device {} is {} ({})", device, DeviceStateName(health.state()), health.ErrorText());
+bool TakesRead(const Tables& tables, uint16_t device) {
+  return tables.devices[device].reads < PartOf(tables, tables.ports.transfers.inflight_max());
 }
 
 }  // namespace tier::tiering

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "daemon/storage/transfer.h"
 #include "daemon/tiering/tables/tables.h"
@@ -16,13 +15,12 @@ inline constexpr uint32_t kReadShareDivisor = 4;
 // The most writes that the port has at a time.
 uint32_t WritesMax(const Tables& tables);
 // The port was handed a transfer of that device.
-void NoteStarted(Tables& tables, uint16_t device, storage::Direction direction);
+void NoteStarted(Tables& tables, const Flight& flight);
 // It came back.
-void NoteEnded(Tables& tables, uint16_t device, storage::Direction direction, const storage::TransferResult& result);
+void NoteEnded(Tables& tables, const Flight& flight, const storage::TransferResult& result);
 // Once a turn, when results have been taken: sends and takes probes, and looks at what has become due.
 void WatchDevices(Tables& tables);
-bool IsReadable(const Tables& tables, uint16_t device);
-// Why it is not readable: "device 1 is offline (Input/output error)".
-std::string UnreadableReason(const Tables& tables, uint16_t device);
+// The device has a place for one more read.
+bool TakesRead(const Tables& tables, uint16_t device);
 
 }  // namespace tier::tiering

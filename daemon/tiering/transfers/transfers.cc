@@ -26,7 +26,7 @@ void Hand(Tables& tables, FlightIndex index) {
   TIER_CHECK(tables.ports.transfers.inflight() < tables.ports.transfers.inflight_max(), "{} transfers in flight",
              tables.ports.transfers.inflight());
   tables.flights.Start(index);
-  NoteStarted(tables, flight.extent.device, flight.direction);
+  NoteStarted(tables, flight);
   const uint64_t begin = uint64_t{piece.number} * kBlockSize;
   TIER_CHECK(begin < tensor.size, "piece {} begins at {} of {}", piece.number, begin, tensor.size);
   TIER_CHECK(piece.ram.pages >= flight.extent.run.pages, "{} pages of RAM for {} on SSD", piece.ram.pages,
@@ -68,7 +68,7 @@ std::string Place(const Tensor& tensor, uint32_t number, const storage::Extent& 
 void RetryLater(Tables& tables, JobState& job, WriteFailure failure) {
   const base::Duration backoff = kWriteRetryMin * (1u << std::min(job.failures.in_a_row(), 9u));
   tables.jobs.RetryWritesAt(job, tables.turn.now() + std::min(backoff, kWriteRetryMax));
-  job.failures.Note(std::move(failure));
+  job.failures.Note(std::move(failure), tables.turn.number());
 }
 
 void FailWrite(Tables& tables, PieceId id, const Flight& flight, const TransferResult& result) {
@@ -81,9 +81,10 @@ void FailWrite(Tables& tables, PieceId id, const Flight& flight, const TransferR
       .tensor = tensor.id,
       .message = fmt::format("writing {} failed: {}; the RAM copy is kept and written again elsewhere",
                              Place(tensor, piece.number, flight.extent, result), std::strerror(result.error_number))};
-  if (!tables.ports.extents.AnyOpen()) return RetryLater(tables, job, std::move(failure));
+  const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
+  if (!tables.ports.extents.RoomWhereWritesSucceed(pages)) return RetryLater(tables, job, std::move(failure));
   job.failures.NoteElsewhere(std::move(failure));
-  tables.jobs.NeedMaintenance(job);  // Another device, or another place, takes it now.
+  tables.jobs.NeedMaintenance(job);  // Another device takes it, now or when it has a place.
 }
 
 // A transfer could not touch a window of this job: a client of it took the memory away. `id`: the piece, if it still is
@@ -111,8 +112,9 @@ void ReportWindowFault(Tables& tables, JobState& job, PieceId id) {
 
 // The place of a write that failed, or that is not needed any more.
 void GiveBackUnwritten(Tables& tables, const storage::Extent& extent, const TransferResult& result) {
-  if (result.outcome == TransferOutcome::kDeviceError && storage::IsMediaError(result.error_number)) {
-    tables.ports.extents.SetInDoubt(extent);
+  if (result.outcome == TransferOutcome::kDone) tables.ports.extents.NoteWritten(extent);
+  if (result.outcome == TransferOutcome::kDeviceError || result.outcome == TransferOutcome::kNoSpace) {
+    tables.ports.extents.SetInDoubt(extent, storage::MayBeOfAPlace(result.error_number));
   } else {
     tables.ports.extents.Free(extent);
   }
@@ -145,7 +147,7 @@ void FinishWrite(Tables& tables, const Flight& flight, const TransferResult& res
 }
 
 bool IsBadPlace(const TransferResult& result) {
-  return result.outcome == TransferOutcome::kDeviceError && storage::IsMediaError(result.error_number);
+  return result.outcome == TransferOutcome::kDeviceError && storage::MayBeOfAPlace(result.error_number);
 }
 
 void FailRead(Tables& tables, const Flight& flight, const TransferResult& result) {
@@ -225,7 +227,7 @@ void TakeResult(Tables& tables, const TransferResult& result) {
   const FlightIndex index{static_cast<uint32_t>(result.cookie)};
   TIER_CHECK(tables.flights.IsStarted(index), "result for transfer {}", result.cookie);
   const Flight flight = tables.flights[index];
-  NoteEnded(tables, flight.extent.device, flight.direction, result);  // First: what failed goes elsewhere.
+  NoteEnded(tables, flight, result);  // First: what failed goes elsewhere.
   FinishTransfer(tables, index, flight, result);
 }
 
@@ -238,9 +240,9 @@ void FailQueued(Tables& tables, FlightIndex index) {
   const Tensor& tensor = tables.tensors[piece.tensor];
   Refusal refusal{.code = Code::kIoError};
   refusal.record = {.tensor = tensor.id, .requested = uint64_t{piece.number} * kBlockSize};
-  refusal.detail =
-      fmt::format("reading tensor {:#x} at byte {} failed: {}; the copy is kept, asking again reads it again",
-                  tensor.id, uint64_t{piece.number} * kBlockSize, UnreadableReason(tables, flight.extent.device));
+  refusal.detail = fmt::format(
+      "reading tensor {:#x} at byte {} failed: {}; the copy is kept, asking again reads it again", tensor.id,
+      uint64_t{piece.number} * kBlockSize, tables.devices.UnreadableReason(flight.extent.device));
   std::vector<uint64_t> waiters = tables.waits.ReadersAt(piece);
   --tables.tensors.Edit(piece.tensor).transfer_count;
   RevertToSsd(tables, flight.piece);
@@ -249,11 +251,10 @@ void FailQueued(Tables& tables, FlightIndex index) {
 }
 
 // The port has a place for a read of this priority.
-bool PortTakes(const Tables& tables, ReadPriority priority) {
+bool PortTakes(const Tables& tables, ReadPriority priority, uint16_t device) {
   const storage::TransferPort& port = tables.ports.transfers;
-  if (port.inflight() >= port.inflight_max()) return false;
-  const uint64_t ahead_max = kReadAheadPagesMax * std::max<uint64_t>(tables.ports.extents.device_count(), 1);
-  return priority == ReadPriority::kDemand || tables.flights.reading_ahead_pages() < ahead_max;
+  if (port.inflight() >= port.inflight_max() || !TakesRead(tables, device)) return false;
+  return priority == ReadPriority::kDemand || tables.devices[device].reading_ahead_pages < kReadAheadPagesMax;
 }
 
 enum class Started : uint8_t { kAllThatFit, kNoWorkLeft };
@@ -272,7 +273,8 @@ Started StartReadsOf(Tables& tables, ReadPriority priority, uint32_t most) {
       FinishFreedPiece(tables, piece);
       continue;
     }
-    if (!IsReadable(tables, tables.flights[*index].extent.device)) {
+    const uint16_t device = tables.flights[*index].extent.device;
+    if (!tables.devices.IsReadable(device)) {
       if (!tables.work.TrySpend(kFreeCost)) {
         tables.turn.NoteProgress();
         return Started::kNoWorkLeft;
@@ -280,7 +282,7 @@ Started StartReadsOf(Tables& tables, ReadPriority priority, uint32_t most) {
       FailQueued(tables, *index);
       continue;
     }
-    if (most == 0 || !PortTakes(tables, priority)) break;
+    if (most == 0 || !PortTakes(tables, priority, device)) break;
     --most;
     tables.flights.TakeQueued(*index);
     Hand(tables, *index);
@@ -330,7 +332,8 @@ bool CanStartWrite(Tables& tables, JobState& job) {
   const storage::ExtentStore& extents = tables.ports.extents;
   const bool later = !extents.AnyOpen() && extents.AnyShut();  // Where none is either, StartWrite says why.
   const bool room = !later && tables.ports.transfers.inflight() < inflight_max &&
-                    tables.flights.writes() < writes_max && job.transfers.writes() < (writes_max + rivals - 1) / rivals;
+                    tables.flights.writes() < writes_max &&
+                    job.transfers.writes() < (writes_max + rivals - 1) / rivals + tables.devices.stuck_writes();
   if (!room) tables.jobs.WantPort(job);
   return room;
 }
@@ -379,7 +382,7 @@ void StartQueuedReads(Tables& tables) {
   const auto one = background_first ? ReadPriority::kBackground : ReadPriority::kPrefetch;
   const auto other = background_first ? ReadPriority::kPrefetch : ReadPriority::kBackground;
   for (const ReadPriority priority : {one, other}) {
-    if (tables.flights.reading_ahead_pages() != 0) break;
+    if (tables.flights.reading_ahead_pages() != tables.devices.stuck_ahead_pages()) break;
     if (StartReadsOf(tables, priority, 1) == Started::kNoWorkLeft) return;
   }
   for (const ReadPriority priority : kReadPriorities) {
@@ -395,6 +398,7 @@ bool TakeResults(Tables& tables) {
   WatchDevices(tables);
   const bool opened = tables.devices.TakeOpened();
   if (results.empty() && !opened) return false;
+  if (opened) tables.jobs.RetryWritesNow(tables.turn.now());
   WakePortWaiters(tables);
   return true;
 }

@@ -2,6 +2,7 @@
 // and nothing that this turn freed is handed out before the turn ends.
 #include "daemon/storage/extent_store.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
@@ -94,7 +95,7 @@ class Program {
     const auto pages = *rc::gen::weightedOneOf<uint32_t>(
         {{1, rc::gen::inRange<uint32_t>(1, 513)}, {1, rc::gen::just(uint32_t{kPagesPerBlock})}});
     const auto extent = store_.Allocate(pages);
-    FreeTriedDoubts(pages);
+    FreeTriedDoubts(!extent);
     if (!extent) {
       RC_ASSERT(extent.error().code == Code::kNoSpace);
       for (uint16_t device = 0; device < std::size(kBlocks); ++device) {
@@ -118,21 +119,37 @@ class Program {
     last_moved_ = extent;
   }
 
-  // A device whose other pages do not do tries those in doubt.
-  void FreeTriedDoubts(uint32_t pages) {
+  // Where no device has other pages that do, those in doubt and those put aside become free when the turn ends.
+  void FreeTriedDoubts(bool nothing_else) {
+    if (!nothing_else) return;
     for (uint16_t device = 0; device < std::size(kBlocks); ++device) {
-      if (store_.space(device).doubtful != 0 || doubtful_[device].empty()) continue;
-      RC_ASSERT(!model_.HasRun(device, pages));
-      for (const Extent& extent : std::exchange(doubtful_[device], {})) {
-        model_.Move(extent, Model::State::kDoubtful, Model::State::kPending);
-        pending_.push_back(extent);
-      }
+      if (draining_.contains(device)) continue;
+      FreeAll(&doubtful_[device]);
+      for (const Extent& extent : aside_[device]) model_.Strike(extent);
+      FreeAll(&aside_[device]);
     }
+  }
+  void FreeAll(std::vector<Extent>* extents) {
+    for (const Extent& extent : std::exchange(*extents, {})) {
+      model_.Move(extent, Model::State::kDoubtful, Model::State::kPending);
+      pending_.push_back(extent);
+    }
+  }
+
+  static bool OnePlace(const std::vector<Extent>& extents) {
+    uint64_t first = UINT64_MAX;
+    uint64_t end = 0;
+    for (const Extent& extent : extents) {
+      const uint64_t page = extent.run.block * uint64_t{kPagesPerBlock} + extent.run.page;
+      first = std::min(first, page);
+      end = std::max(end, page + extent.run.pages);
+    }
+    return extents.empty() || end <= first + kStripePages;
   }
 
   void SetInDoubt() {
     const size_t before = live_.size();
-    WithLive([this](Extent e) { store_.SetInDoubt(e); }, Model::State::kDoubtful);
+    WithLive([this](Extent e) { store_.SetInDoubt(e, true); }, Model::State::kDoubtful);
     if (live_.size() != before) doubtful_[last_moved_.device].push_back(last_moved_);
   }
 
@@ -141,13 +158,19 @@ class Program {
     const auto doubt = *rc::gen::element(Doubt::kOfPlaces, Doubt::kOfDevice);
     const uint64_t quarantined = store_.space(device).quarantined;
     store_.EndDoubts(device, doubt);
-    for (const Extent& extent : std::exchange(doubtful_[device], {})) {
-      const bool second = doubt == Doubt::kOfPlaces && model_.TakeStrikes(extent);
-      if (doubt == Doubt::kOfPlaces && !second) model_.Strike(extent);
-      model_.Move(extent, Model::State::kDoubtful, second ? Model::State::kQuarantined : Model::State::kPending);
-      if (!second) pending_.push_back(extent);
+    if (doubt == Doubt::kOfDevice) {
+      FreeAll(&doubtful_[device]);
+      FreeAll(&aside_[device]);
+      RC_ASSERT(store_.space(device).quarantined == quarantined);
     }
-    RC_ASSERT(doubt == Doubt::kOfPlaces || store_.space(device).quarantined == quarantined);
+    if (!OnePlace(doubtful_[device])) FreeAll(&doubtful_[device]);
+    for (const Extent& extent : std::exchange(doubtful_[device], {})) {
+      if (model_.TakeStrikes(extent)) {
+        model_.Move(extent, Model::State::kDoubtful, Model::State::kQuarantined);
+      } else {
+        aside_[device].push_back(extent);
+      }
+    }
   }
 
   void FreeAtTurnEnd() {
@@ -213,6 +236,7 @@ class Program {
   std::vector<Extent> live_;
   std::vector<Extent> pending_;
   std::map<uint16_t, std::vector<Extent>> doubtful_;
+  std::map<uint16_t, std::vector<Extent>> aside_;
   std::set<uint16_t> draining_;
   Extent last_moved_;
 };

@@ -109,7 +109,7 @@ class FakeTransferPort final : public TransferPort {
   const std::shared_ptr<MemoryDisk>& shared_disk() const { return disk_; }
   uint64_t memory_changes() const { return memory_changes_; }  // Writes whose memory changed while in flight.
   uint64_t turn() const { return turn_; }
-  bool probing() const { return !probing_.empty(); }
+  bool probing() const override { return !probing_.empty(); }
   bool removing() const { return !removals_.empty(); }  // Some windows have not been given up yet.
 
  private:

@@ -25,6 +25,7 @@ class InstantTransfers final : public storage::TransferPort {
   }
   void Probe(uint16_t) override {}
   void TakeProbed(std::vector<storage::ProbeResult>*) override {}
+  bool probing() const override { return false; }
   uint32_t inflight() const override { return static_cast<uint32_t>(started_.size()); }
   uint32_t inflight_max() const override { return 1024; }
   storage::DeviceTraffic traffic(uint16_t) const override { return {}; }

@@ -128,15 +128,19 @@ TEST_F(DeviceHealthTest, WhatComesBackFromBeforeDoesNotBringAnOfflineDeviceBack)
   EXPECT_EQ(health_.state(), DeviceState::kOffline) << "only a probe does";
 }
 
-TEST_F(DeviceHealthTest, ADeviceThatSaysItIsNoMoreIsGoneForGood) {
+TEST_F(DeviceHealthTest, ADeviceThatSaysItIsNoMoreIsGoneAndLookedAtNowAndThen) {
   Write(EIO);
   Probe(ENODEV);
   EXPECT_EQ(health_.state(), DeviceState::kGone);
   EXPECT_EQ(health_.ErrorText(), "No such device");
-  now_ = now_ + seconds(1000);
-  health_.OnTime(now_);
-  EXPECT_FALSE(health_.NextDeadline(now_).has_value());
   EXPECT_FALSE(health_.TakesWrites(now_) || health_.TakesReads());
+  EXPECT_FALSE(health_.ProbeDue(now_ + seconds(59)));
+  now_ = now_ + kGoneProbe;
+  Probe(ENODEV);
+  EXPECT_EQ(health_.state(), DeviceState::kGone);
+  now_ = now_ + kGoneProbe;
+  Probe(0);
+  EXPECT_EQ(health_.state(), DeviceState::kSuspect) << "some come back under the same descriptor";
 }
 
 TEST_F(DeviceHealthTest, SilenceMakesItSuspectThenOffline) {
@@ -167,7 +171,34 @@ TEST_F(DeviceHealthTest, ASlowDeviceIsTrustedAgainWithTheFirstThatComesBack) {
   Wait();
   ASSERT_EQ(health_.state(), DeviceState::kSuspect);
   health_.OnEnded(Direction::kRead, 0, now_);
+  EXPECT_EQ(health_.state(), DeviceState::kSuspect) << "the write is still silent";
+  health_.OnEnded(Direction::kWrite, 0, now_);
   EXPECT_EQ(health_.state(), DeviceState::kOnline);
+}
+
+TEST_F(DeviceHealthTest, ADeviceThatHangsForWritesOnlyIsReadAndTakesNone) {
+  health_.OnStarted(Direction::kWrite, now_);
+  Wait();
+  ASSERT_EQ(health_.state(), DeviceState::kSuspect);
+  Probe(0);
+  for (int minute = 0; minute < 5; ++minute) {
+    now_ = now_ + seconds(60);
+    health_.OnTime(now_);
+    EXPECT_EQ(health_.state(), DeviceState::kSuspect);
+    EXPECT_TRUE(health_.TakesReads());
+    EXPECT_FALSE(health_.TakesWrites(now_));
+  }
+  health_.OnEnded(Direction::kWrite, 0, now_);
+  EXPECT_EQ(health_.state(), DeviceState::kOnline);
+}
+
+TEST_F(DeviceHealthTest, AShortageOfTheSystemSaysNothingOfTheDevice) {
+  Write(EIO);
+  for (int probe = 0; probe < 10; ++probe) {
+    Probe(EAGAIN);
+    now_ = now_ + kProbeAgain;
+  }
+  EXPECT_EQ(health_.state(), DeviceState::kSuspect);
 }
 
 // The daemon was stopped for a minute, not the device.

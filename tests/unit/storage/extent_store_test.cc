@@ -97,30 +97,39 @@ TEST(ExtentStore, SaysNothingOfRoomThatComesOnADrainingDevice) {
   EXPECT_FALSE(store.HasRoom(1));
 }
 
-// Allocates until it has that place again, and sees it fail.
-void FailAgain(ExtentStore* store, const Extent& place) {
-  std::vector<Extent> others;
-  for (Result<Extent> extent = store->Allocate(place.run.pages); extent; extent = store->Allocate(place.run.pages)) {
-    if (*extent == place) {
-      store->SetInDoubt(place);
-      for (const Extent& other : others) store->Free(other);
-      return;
-    }
-    others.push_back(*extent);
-  }
-  ADD_FAILURE() << "the place is not handed out any more";
+// Everything else is taken until the place comes back.
+Extent UntilTriedAgain(ExtentStore* store) {
+  (void)FillUp(store, 512);
+  store->OnTurnEnded();
+  return store->Allocate(512).value();
+}
+
+TEST(ExtentStore, APlaceThatFailedAloneIsPutAsideAndTriedLast) {
+  ExtentStore store;
+  store.AddDevice(4);
+  const Extent place = *store.Allocate(512);
+  store.SetInDoubt(place, true);
+  store.EndDoubts(0, Doubt::kOfPlaces);
+  store.OnTurnEnded();
+  EXPECT_EQ(store.space(0).doubtful, kBlockSize);
+  EXPECT_TRUE(store.HasRoom(4 * kBlockSize)) << "it may still do";
+  EXPECT_EQ(UntilTriedAgain(&store), place);
+  store.NoteWritten(place);
+  store.SetInDoubt(place, true);
+  store.EndDoubts(0, Doubt::kOfPlaces);
+  EXPECT_EQ(store.space(0).quarantined, 0u) << "a write succeeded there";
+  store.CheckInvariants();
 }
 
 TEST(ExtentStore, WhatFailsWhileNothingElseWorksIsAsGoodAsBefore) {
   ExtentStore store;
   store.AddDevice(2);
-  const Extent place = *store.Allocate(512);
   for (int outage = 0; outage < 3; ++outage) {
-    if (outage == 0) {
-      store.SetInDoubt(place);
-    } else {
-      FailAgain(&store, place);
-    }
+    const Extent alone = *store.Allocate(512);
+    store.SetInDoubt(alone, true);
+    store.EndDoubts(0, Doubt::kOfPlaces);
+    const Extent later = *store.Allocate(512);
+    store.SetInDoubt(later, true);
     store.EndDoubts(0, Doubt::kOfDevice);
     store.OnTurnEnded();
     EXPECT_EQ(store.space(0).free, 2 * kBlockSize);
@@ -128,16 +137,18 @@ TEST(ExtentStore, WhatFailsWhileNothingElseWorksIsAsGoodAsBefore) {
   store.CheckInvariants();
 }
 
-TEST(ExtentStore, AWriteThatSucceedsTakesTheStrikeAway) {
+TEST(ExtentStore, PlacesFarApartThatFailTogetherHaveNoStrike) {
   ExtentStore store;
-  store.AddDevice(2);
-  const Extent place = *store.Allocate(512);
-  store.SetInDoubt(place);
-  store.EndDoubts(0, Doubt::kOfPlaces);
-  store.OnTurnEnded();
-  store.NoteWritten(place);
-  FailAgain(&store, place);
-  store.EndDoubts(0, Doubt::kOfPlaces);
+  store.AddDevice(8);
+  const std::vector<Extent> places = FillUp(&store, 512);
+  for (int outage = 0; outage < 3; ++outage) {
+    store.SetInDoubt(places.front(), true);
+    store.SetInDoubt(places.back(), true);
+    store.EndDoubts(0, Doubt::kOfPlaces);
+    store.OnTurnEnded();
+    ASSERT_EQ(store.space(0).free, 2 * kBlockSize);
+    for (const Extent& place : {places.front(), places.back()}) ASSERT_TRUE(store.Take(place));
+  }
   EXPECT_EQ(store.space(0).quarantined, 0u);
 }
 
@@ -145,7 +156,7 @@ TEST(ExtentStore, PlacesInDoubtAreTheLastToBeHandedOut) {
   ExtentStore store;
   store.AddDevice(2);
   const Extent place = *store.Allocate(512);
-  store.SetInDoubt(place);
+  store.SetInDoubt(place, true);
   EXPECT_TRUE(store.HasRoom(2 * kBlockSize));
   EXPECT_NE(store.Allocate(512).value().run.block, place.run.block);
   EXPECT_FALSE(store.Allocate(512)) << "it may have been of a piece until this turn";
@@ -160,13 +171,13 @@ TEST(ExtentStore, AShutDeviceIsPassedOver) {
   ExtentStore store;
   store.AddDevice(2);
   store.AddDevice(1);
-  store.SetShut(0, true);
+  store.SetShut(0, Shut::kBusy);
   EXPECT_EQ(store.Allocate(512).value().device, 1);
   EXPECT_TRUE(store.AnyOpen() && store.AnyShut());
   EXPECT_FALSE(store.Allocate(512));
   EXPECT_TRUE(store.RoomBehindShut(512));
   EXPECT_TRUE(store.HasRoom(2 * kBlockSize)) << "only for the moment";
-  store.SetShut(0, false);
+  store.SetShut(0, Shut::kOpen);
   EXPECT_EQ(store.Allocate(512).value().device, 0);
 }
 
@@ -185,7 +196,7 @@ TEST(ExtentStore, ADeviceThatIsAwayCountsWithWhatItHolds) {
   EXPECT_FALSE(store.HasRoom(3 * kBlockSize));
   EXPECT_FALSE(store.RoomBehindShut(1));
   EXPECT_EQ(store.UnusableNote(), "; 1 device of 4 MiB is offline and takes nothing");
-  store.SetInDoubt(first);
+  store.SetInDoubt(first, true);
   EXPECT_EQ(store.space(first.device).pending, kBlockSize) << "nothing is known of the place";
   store.SetAway(static_cast<uint16_t>(1 - first.device), true);
   const auto refused = store.Allocate(1);
@@ -198,16 +209,15 @@ TEST(ExtentStore, NeverHandsOutQuarantinedPages) {
   ExtentStore store;
   store.AddDevice(2);
   const Extent bad = *store.Allocate(512);
-  store.SetInDoubt(bad);
-  EXPECT_EQ(store.space(0).doubtful, kBlockSize);
+  store.SetInDoubt(bad, true);
   store.EndDoubts(0, Doubt::kOfPlaces);
-  store.OnTurnEnded();
-  ASSERT_EQ(store.space(0).free, 2 * kBlockSize) << "one strike";
-  FailAgain(&store, bad);
+  ASSERT_EQ(UntilTriedAgain(&store), bad);
+  store.SetInDoubt(bad, true);
   store.EndDoubts(0, Doubt::kOfPlaces);
   EXPECT_EQ(store.space(0).quarantined, kBlockSize);
-  for (const Extent& extent : FillUp(&store, 1)) EXPECT_NE(extent.run.block, bad.run.block);
-  EXPECT_EQ(store.space(0).live, kBlockSize);
+  EXPECT_TRUE(FillUp(&store, 1).empty());
+  store.EndDoubts(0, Doubt::kOfDevice);
+  EXPECT_EQ(store.space(0).quarantined, kBlockSize);
   store.CheckInvariants();
 }
 
