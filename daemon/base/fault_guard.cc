@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "daemon/base/check.h"
+#include "daemon/base/fault_escape.h"
 #include "proto/mutex.h"
 
 namespace tier::base {
@@ -23,6 +24,9 @@ struct Frame {
 
 // initial-exec: no lazy allocation of thread-local storage inside the handler.
 __attribute__((tls_model("initial-exec"))) constinit thread_local Frame* volatile innermost = nullptr;
+
+// AnyFaultEnds of this thread that exist.
+__attribute__((tls_model("initial-exec"))) constinit thread_local volatile uint32_t any_fault_ends = 0;
 
 struct Range {
   std::atomic<uintptr_t> begin;
@@ -55,7 +59,8 @@ bool InRange(uintptr_t address) {
 
 void OnFault(int signal, siginfo_t* info, void* /*context*/) {
   const bool from_kernel = info->si_code > 0;
-  if (from_kernel && innermost != nullptr && InRange(reinterpret_cast<uintptr_t>(info->si_addr))) {
+  const bool expected = any_fault_ends != 0 || InRange(reinterpret_cast<uintptr_t>(info->si_addr));
+  if (from_kernel && innermost != nullptr && expected) {
     faults.fetch_add(1, std::memory_order_relaxed);
     siglongjmp(innermost->jump, 1);
   }
@@ -113,6 +118,15 @@ GuardedRange::~GuardedRange() {
   if (entry_ == kNone) return;
   const MutexLock lock(ranges_mutex);
   ranges[entry_].end.store(0, std::memory_order_release);
+}
+
+AnyFaultEnds::AnyFaultEnds() { any_fault_ends = any_fault_ends + 1; }
+AnyFaultEnds::~AnyFaultEnds() { any_fault_ends = any_fault_ends - 1; }
+
+void EndGuardedCall() {
+  if (innermost == nullptr) return;
+  faults.fetch_add(1, std::memory_order_relaxed);
+  siglongjmp(innermost->jump, 1);
 }
 
 uint64_t GuardedFaults() { return faults.load(std::memory_order_relaxed); }

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/base/fault_escape.h"
 #include "daemon/base/format_bytes.h"
 #include "daemon/storage/device_lock.h"
 #include "daemon/storage/file_mapping.h"
@@ -111,6 +112,8 @@ Status IndexFile::OpenEnvironment() {
   const auto size = static_cast<uint64_t>(about.st_size);
   map_size_ = AlignUp(std::max(options_.map_size, size), kPageSize);
   int error = mdb_env_create(&environment_);
+  // Where a page does not hold what LMDB expects it would abort the process.
+  if (error == 0) error = mdb_env_set_assert(environment_, [](MDB_env*, const char*) { base::EndGuardedCall(); });
   if (error == 0) error = mdb_env_set_mapsize(environment_, map_size_);
   if (error == 0) error = mdb_env_set_maxdbs(environment_, kIndexTables);
   // It maps the file and reads its head with ordinary calls: the map is not touched yet.
@@ -174,9 +177,10 @@ template <typename Steps>
 Status IndexFile::Touch(std::string_view doing, Steps steps) const {
   if (Status trusted = CheckTrusted(); !trusted) return trusted;
   int error = 0;
+  const base::AnyFaultEnds guard;  // What LMDB finds in a damaged page may lead it anywhere.
   if (!base::RunGuarded([&] { error = steps(); })) {
-    return GiveUpUnread(
-        fmt::format("{}: a part of the file cannot be read, for it was cut short or its disk fails", doing));
+    return GiveUpUnread(fmt::format(
+        "{}: a part of the file cannot be read, for it was cut short or damaged, or its disk fails", doing));
   }
   if (error != 0) return FailIndex(error, doing);
   return {};

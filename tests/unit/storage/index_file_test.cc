@@ -2,6 +2,10 @@
 #include "daemon/storage/index_file.h"
 
 #include <csignal>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -188,6 +192,46 @@ TEST_F(IndexFileTest, ACommitThatFailsHasAnUnknownOutcomeAndRefusesEverythingAft
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_TRUE(*found == Manifest("first") || *found == Manifest("second"));
   EXPECT_EQ(store->Load("b").error().code, Code::kNotFound);
+}
+
+// A page of a disk comes back as zeros, or as something else: LMDB keeps no checksum, and would abort or follow it.
+TEST_F(IndexFileTest, ADamagedPageIsAnErrorAtWorst) {
+  {
+    const auto store = Open();
+    for (uint64_t i = 1; i <= 40; ++i) {
+      store->StartPut(i, "1000/job-" + std::to_string(i), std::vector<std::byte>(i * 150), std::vector<std::byte>(i));
+    }
+    Wait(store.get(), 40);
+    for (uint64_t i = 1; i <= 20; ++i) {
+      store->StartErase(100 + i, "1000/job-" + std::to_string(2 * i));
+      Wait(store.get(), 1);
+    }
+  }
+  const ManifestDevice bound = device_;
+  std::ifstream file(path_, std::ios::binary);
+  const std::string whole((std::istreambuf_iterator<char>(file)), {});
+  const size_t used = AlignUp(whole.find_last_not_of('\0') + 1, kPageSize);
+  size_t refused = 0;
+  for (size_t at = 0; at < used; at += kPageSize) {
+    for (const char other : {'\0', '\x55'}) {
+      device_ = bound;
+      std::string damaged = whole;
+      damaged.replace(at, kPageSize, kPageSize, other);
+      std::ofstream(path_, std::ios::binary | std::ios::trunc) << damaged;
+      auto store = LmdbManifestStore::Open(Options());
+      refused += store ? 0 : 1;
+      if (!store) continue;
+      const auto jobs = (*store)->Jobs();
+      for (const std::string& job : jobs.value_or(std::vector<std::string>{})) {
+        (void)(*store)->Load(job);  // Whole, or an error.
+        (void)(*store)->LoadExtents(job);
+      }
+      (*store)->StartPut(1, "1000/new", std::vector<std::byte>(5000), std::vector<std::byte>(100));
+      (*store)->StartErase(2, "1000/job-1");
+      Wait(store->get(), 2);
+    }
+  }
+  EXPECT_NE(refused, 0u);
 }
 
 TEST_F(IndexFileTest, HasNoFileOfLocksThatCouldBeCutShort) {
