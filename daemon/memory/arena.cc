@@ -54,7 +54,7 @@ Arena::Entry& Arena::At(WindowIndex window) {
   return entries_[Value(window)];
 }
 
-int Arena::Descriptor(WindowIndex window) const {
+std::shared_ptr<const proto::FileDescriptor> Arena::Descriptor(WindowIndex window) const {
   TIER_CHECK(Value(window) < entries_.size(), "window {} of {}", Value(window), entries_.size());
   const Entry& entry = entries_[Value(window)];
   TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));

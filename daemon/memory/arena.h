@@ -85,7 +85,7 @@ class Arena final : public WindowSource {
   Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) override;
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
-  int Descriptor(WindowIndex window) const override;
+  std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
 
   // Makes block windows ahead of need, `bytes` of them in all, which StartCreate then hands out at once. NO_MEMORY as
   // there.

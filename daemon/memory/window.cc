@@ -123,7 +123,7 @@ Result<Window> Window::Open(const Options& options) {
   if (options.pages == PageKind::kSmall) (void)::madvise(mapping->data(), mapping->size(), MADV_HUGEPAGE);
 
   Window window;
-  window.file_ = std::move(*file);
+  window.file_ = std::make_shared<const proto::FileDescriptor>(std::move(*file));
   window.mapping_ = std::move(*mapping);
   window.guarded_ = base::GuardedRange(window.mapping_.data(), window.mapping_.size());
   window.pages_ = options.pages;
@@ -158,9 +158,9 @@ void Window::Close() {
   if (!file_) return;
   guarded_ = base::GuardedRange();
   // Best effort: if no other process maps the file, closing gives the pages back as well.
-  (void)::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size()));
+  (void)::fallocate(file_->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size()));
   mapping_ = proto::Mapping();
-  file_.Reset();
+  file_.reset();
 }
 
 }  // namespace tier::memory

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "daemon/base/fault_guard.h"
 #include "proto/mapping.h"
@@ -43,14 +44,15 @@ class Window {
   // Gives every page back, even where other processes still map the file, and closes it.
   void Close();
 
-  explicit operator bool() const { return static_cast<bool>(file_); }
+  explicit operator bool() const { return file_ != nullptr; }
   std::byte* address() const { return mapping_.data(); }
   uint64_t size() const { return mapping_.size(); }
-  int descriptor() const { return file_.get(); }
+  // A packet that carries it to a client holds it open beyond Close, and needs no second descriptor.
+  const std::shared_ptr<const proto::FileDescriptor>& descriptor() const { return file_; }
   uint32_t page_size() const { return static_cast<uint32_t>(pages_ == PageKind::kHuge ? kBlockSize : kPageSize); }
 
  private:
-  proto::FileDescriptor file_;
+  std::shared_ptr<const proto::FileDescriptor> file_;
   proto::Mapping mapping_;
   base::GuardedRange guarded_;
   PageKind pages_ = PageKind::kSmall;

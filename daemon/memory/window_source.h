@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "proto/mapping.h"
 #include "proto/result.h"
 #include "proto/units.h"
 #include "proto/window_kind.h"
@@ -56,8 +58,9 @@ class WindowSource {
   virtual void Retire(WindowIndex window) = 0;
   // Appends what has finished since the last call; never blocks.
   virtual void Poll(std::vector<WindowEvent>* events) = 0;
-  // The memfd to hand to clients; stays owned by the source. -1 in simulations.
-  virtual int Descriptor(WindowIndex window) const = 0;
+  // The memfd to hand to clients: shared with the packets that carry it, so that handing it over needs no further
+  // descriptor and cannot fail. Null in simulations.
+  virtual std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const = 0;
 };
 
 }  // namespace tier::memory

@@ -1,11 +1,6 @@
 #include "daemon/session/session_table.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,8 +13,7 @@ SessionTable::SessionTable(const SessionTableOptions& options, Poller& poller, c
     : quota_(options.sessions_max, options.one_user ? options.sessions_max : PerUidLimit(options.sessions_max)),
       poller_(poller),
       windows_(windows),
-      watch_(poller),
-      shared_(windows.windows_max()) {}
+      watch_(poller) {}
 
 SessionTable::~SessionTable() {
   for (const auto& [session, entry] : sessions_) watch_.Remove(entry.get());
@@ -263,26 +257,7 @@ void SessionTable::OnReply(tiering::SessionId session, const tiering::Reply& rep
 
 void SessionTable::OnWindow(tiering::SessionId session, const memory::WindowShape& window) {
   TIER_CHECK(notices_ != nullptr && Value(window.index) < windows_.windows_max(), "window {}", Value(window.index));
-  auto descriptor = Share(window.index);
-  if (!descriptor) return EndLater(session, Code::kRevoked, descriptor.error().message);
-  notices_->SendWindow(session, window, std::move(*descriptor));
-}
-
-Result<std::shared_ptr<const proto::FileDescriptor>> SessionTable::Share(WindowIndex window) {
-  const int descriptor = windows_.Descriptor(window);
-  struct stat about{};
-  const bool there = ::fstat(descriptor, &about) == 0;
-  Shared& shared = shared_[Value(window)];
-  if (auto held = shared.descriptor.lock(); there && held != nullptr && shared.inode == about.st_ino) return held;
-  // Duplicated here: the arena may close its own before the socket thread gets to send it.
-  proto::FileDescriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (!copy) {
-    return Fail(Code::kNoMemory, fmt::format("cannot hand over window {}: {}; raise the daemon's open-file limit",
-                                             Value(window), std::strerror(errno)));
-  }
-  auto fresh = std::make_shared<const proto::FileDescriptor>(std::move(copy));
-  shared = {.descriptor = fresh, .inode = about.st_ino};
-  return fresh;
+  notices_->SendWindow(session, window, windows_.Descriptor(window.index));
 }
 
 void SessionTable::OnWindowReturn(tiering::SessionId session, WindowIndex window) {

@@ -127,19 +127,12 @@ class SessionTable final : public tiering::ReplySink {
     Code code = Code::kOk;
     std::string reason;
   };
-  // A duplicate of a window's descriptor, shared by all packets that carry it: those of one window cost one descriptor,
-  // however many sessions do not read theirs.
-  struct Shared {
-    std::weak_ptr<const proto::FileDescriptor> descriptor;
-    uint64_t inode = 0;  // Of the memfd: the next window of this index has another.
-  };
   Entry* Find(tiering::SessionId session);
   Status CheckRoomFor(uint32_t uid) const;
   Attached Add(std::unique_ptr<Entry> entry, int32_t rank);
   void FinishAttach(tiering::SessionId session, const Status& opened);
   // True: the session was still attaching, and does so no more.
   bool RefuseAttach(tiering::SessionId session, Error error);
-  Result<std::shared_ptr<const proto::FileDescriptor>> Share(WindowIndex window);
   void EndLater(tiering::SessionId session, Code code, std::string reason);
   void Reclaim(Entry* entry, const std::string& reason);
   bool ApplyEndings();
@@ -159,7 +152,6 @@ class SessionTable final : public tiering::ReplySink {
   std::vector<Entry*> answered_;
   std::deque<Entry*> backlogged_;  // Leave answers unread; the one that was tried last comes last.
   std::vector<Ending> endings_;
-  std::vector<Shared> shared_;  // By window.
   uint64_t violations_ = 0;
 };
 

@@ -35,11 +35,11 @@ class FakeWindows final : public memory::WindowSource {
   }
   void Retire(WindowIndex) override {}
   void Poll(std::vector<memory::WindowEvent>*) override {}
-  int Descriptor(WindowIndex window) const override { return Value(window) == kMissing ? -1 : file_.get(); }
-  static constexpr uint32_t kMissing = 63;  // A window whose descriptor cannot be had.
+  std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex) const override { return file_; }
 
  private:
-  proto::FileDescriptor file_ = proto::CreateMemoryFile("fake-window", kPageSize).value();
+  std::shared_ptr<const proto::FileDescriptor> file_ =
+      std::make_shared<const proto::FileDescriptor>(proto::CreateMemoryFile("fake-window", kPageSize).value());
 };
 
 struct SessionWorldOptions {

@@ -70,8 +70,8 @@ void FakeWindowSource::Retire(WindowIndex window) {
 void FakeWindowSource::GiveMemory(Window* window) {
   const uint64_t size = window->shape.size;
   if (options_.memory_files) {
-    window->file = proto::CreateMemoryFile("fake-window", size).value();
-    window->mapping = proto::Mapping::Map(window->file.get(), 0, size, proto::Access::kReadWrite).value();
+    window->file = std::make_shared<const proto::FileDescriptor>(proto::CreateMemoryFile("fake-window", size).value());
+    window->mapping = proto::Mapping::Map(window->file->get(), 0, size, proto::Access::kReadWrite).value();
     window->address = window->mapping.data();
     return;
   }
@@ -80,9 +80,9 @@ void FakeWindowSource::GiveMemory(Window* window) {
   std::memset(window->address, 0, size);
 }
 
-int FakeWindowSource::Descriptor(WindowIndex window) const {
+std::shared_ptr<const proto::FileDescriptor> FakeWindowSource::Descriptor(WindowIndex window) const {
   const auto found = windows_.find(Value(window));
-  return found == windows_.end() ? -1 : found->second.file.get();
+  return found == windows_.end() ? nullptr : found->second.file;
 }
 
 bool FakeWindowSource::under_way() const {

@@ -44,7 +44,7 @@ class FakeWindowSource final : public WindowSource {
   Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) override;
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
-  int Descriptor(WindowIndex window) const override;
+  std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
 
   // The script.
   void SetDelay(uint32_t turns) { options_.delay_turns = turns; }
@@ -67,7 +67,7 @@ class FakeWindowSource final : public WindowSource {
     OwnerId owner{};
     WindowShape shape;
     std::unique_ptr<std::byte, Free> memory;  // Or:
-    proto::FileDescriptor file;
+    std::shared_ptr<const proto::FileDescriptor> file;
     proto::Mapping mapping;
     std::byte* address = nullptr;
     uint64_t due_turn = 0;

@@ -33,10 +33,11 @@ TEST_F(ArenaTest, GivesAZeroedPrefaultedSealedWindow) {
   EXPECT_EQ(event.window.page_size, 4096U);
   EXPECT_TRUE(IsZero(event, kWindow));
   struct stat status{};
-  ASSERT_EQ(::fstat(arena_->Descriptor(event.window.index), &status), 0);
+  ASSERT_EQ(::fstat(arena_->Descriptor(event.window.index)->get(), &status), 0);
   EXPECT_EQ(static_cast<uint64_t>(status.st_size), kWindow);
   EXPECT_EQ(static_cast<uint64_t>(status.st_blocks) * 512, kWindow);
-  EXPECT_EQ(::fcntl(arena_->Descriptor(event.window.index), F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  EXPECT_EQ(::fcntl(arena_->Descriptor(event.window.index)->get(), F_GET_SEALS),
+            F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 }
 
 TEST_F(ArenaTest, IndicesAreDenseAndAddressesDistinct) {
@@ -106,7 +107,7 @@ TEST_F(ArenaTest, LargeWindowsArePopulatedWhole) {
   Start(Options(1, 32 * kMiB));
   const WindowEvent event = Create();
   struct stat status{};
-  ASSERT_EQ(::fstat(arena_->Descriptor(event.window.index), &status), 0);
+  ASSERT_EQ(::fstat(arena_->Descriptor(event.window.index)->get(), &status), 0);
   EXPECT_EQ(static_cast<uint64_t>(status.st_blocks) * 512, 32 * kMiB);
 }
 
@@ -159,7 +160,7 @@ TEST_F(ArenaTest, EachKindOfWindowHasItsSize) {
   EXPECT_EQ(slot.window.page_size, 4096U);
   EXPECT_TRUE(IsZero(slot, kWindow));
   struct stat status{};
-  ASSERT_EQ(::fstat(arena_->Descriptor(slot.window.index), &status), 0);
+  ASSERT_EQ(::fstat(arena_->Descriptor(slot.window.index)->get(), &status), 0);
   EXPECT_EQ(static_cast<uint64_t>(status.st_size), kWindow);
   EXPECT_EQ(arena_->arena_bytes(), 8 * kMiB + kWindow);
   EXPECT_THAT(Refusal(), HasSubstr("10 MiB in windows and 8 MiB more asked for, of 16 MiB"));

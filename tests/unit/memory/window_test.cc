@@ -23,7 +23,7 @@ Window Open(PageKind pages = PageKind::kSmall) {
 
 uint64_t AllocatedBytes(const Window& window) {
   struct stat status{};
-  EXPECT_EQ(::fstat(window.descriptor(), &status), 0);
+  EXPECT_EQ(::fstat(window.descriptor()->get(), &status), 0);
   return static_cast<uint64_t>(status.st_blocks) * 512;
 }
 
@@ -33,13 +33,13 @@ TEST(Window, IsSealedPrivateAndAlignedToBlocks) {
   EXPECT_EQ(window.page_size(), 4096U);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(window.address()) % kBlockSize, 0U);
   struct stat status{};
-  ASSERT_EQ(::fstat(window.descriptor(), &status), 0);
+  ASSERT_EQ(::fstat(window.descriptor()->get(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600U);
-  EXPECT_EQ(::ftruncate(window.descriptor(), 2 * kSize), -1);
+  EXPECT_EQ(::ftruncate(window.descriptor()->get(), 2 * kSize), -1);
   EXPECT_EQ(errno, EPERM);
-  EXPECT_EQ(::ftruncate(window.descriptor(), 0), -1);
-  EXPECT_EQ(::fcntl(window.descriptor(), F_ADD_SEALS, F_SEAL_WRITE), -1);
-  EXPECT_EQ(::fcntl(window.descriptor(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  EXPECT_EQ(::ftruncate(window.descriptor()->get(), 0), -1);
+  EXPECT_EQ(::fcntl(window.descriptor()->get(), F_ADD_SEALS, F_SEAL_WRITE), -1);
+  EXPECT_EQ(::fcntl(window.descriptor()->get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 
 TEST(Window, PopulateMakesExactlyTheRangeAsked) {
@@ -73,7 +73,7 @@ TEST(Window, CollapsesWhatWasNeverPopulated) {
 TEST(Window, CloseGivesThePagesBackEvenWhileSomebodyMapsTheFile) {
   Window window = Open();
   ASSERT_TRUE(window.Populate(0, kSize));
-  const proto::FileDescriptor other(::dup(window.descriptor()));
+  const proto::FileDescriptor other(::dup(window.descriptor()->get()));
   const auto mapping = proto::Mapping::Map(other.get(), 0, kSize, proto::Access::kReadWrite);
   ASSERT_TRUE(mapping);
   window.Close();

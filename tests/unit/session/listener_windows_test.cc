@@ -55,15 +55,18 @@ TEST(Listener, WindowsArriveWithTheirDescriptorAndAreGivenBack) {
   EXPECT_THAT(world.OnEngine([&] { return world.engine.windows_returned; }), Contains(std::pair(welcome.session, 5u)));
 }
 
-TEST(Listener, WindowThatCannotBeHandedOverEndsTheSession) {
+TEST(Listener, HandsOverAWindowWhereNoFurtherFileMayBeOpened) {
   SessionWorld world;
   DataClient client(world.socket_path());
   const auto welcome = client.Attach(MakeHello("train"));
-  world.OnEngine([&] {
-    world.engine.ShowWindow(static_cast<tiering::SessionId>(welcome.session),
-                            WindowIndex{testing::FakeWindows::kMissing});
-  });
-  EXPECT_THAT(client.Receive().As<proto::SessionEnd>().message, HasSubstr("cannot hand over window"));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  ASSERT_EQ(::dup(client.socket()), -1);
+  world.OnEngine([&] { world.engine.ShowWindow(static_cast<tiering::SessionId>(welcome.session), WindowIndex{5}); });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(client.Receive().kind(), PacketKind::kWindow);
 }
 
 // Until the daemon has read all that the client sent.
