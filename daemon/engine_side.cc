@@ -198,6 +198,7 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
 }
 
 void EngineSide::Refresh() {
+  arena_->SetMetadata(engine_->HeldMetadata());
   arena_->StartRefresh();
   // Known once a window has been registered, or could not be.
   if (const bool pinned = ssd_->pinned(); pinned != pinned_) {

@@ -101,6 +101,9 @@ int Run(int argc, char** argv) {
   // Else the free of one large block joins all small blocks that were freed before it: after a crowd of requests that
   // is some ten milliseconds of the engine thread.
   (void)::mallopt(M_MXFAST, 0);
+  // Chunks of the tables, which are larger, are mappings of their own: a chunk that is freed goes back to the system at
+  // once. Without this the first one that is freed raises the limit, and the others stay in the heap.
+  (void)::mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   Arguments arguments;
   if (const int status = ParseArguments(argc, argv, &arguments); status != 0) return status < 0 ? 0 : status;
   if (arguments.print_default_config) {

@@ -98,19 +98,28 @@ uint64_t Arena::SmallCredit(WindowKind kind) const {
   return kind == WindowKind::kSlot || options_.huge_pages != HugePagePolicy::kAlways ? small_credit_bytes_ : 0;
 }
 
+// What windows may take beside the daemon's own tables. The windows that are there may take more.
+uint64_t Arena::bound_bytes() const {
+  const ArenaSizes& sizes = options_.sizes;
+  return std::min(sizes.max_bytes, sizes.usable_bytes - std::min(sizes.usable_bytes, metadata_bytes_));
+}
+
 Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind) {
   const uint64_t size = window_size(kind);
-  const auto full = [&] { return owned_bytes_ + stock_bytes_ + size > options_.sizes.max_bytes; };
+  const auto full = [&] { return owned_bytes_ + stock_bytes_ + size > bound_bytes(); };
   // What is closed for a slot window must be of use to it.
   const bool may_close_stock = kind == WindowKind::kSlot && !stock_.empty();
   if (may_close_stock && full() && (SmallCredit(kind) >= size || block_windows_take_slots())) CloseStock();
   if (full()) {
     ++refusals_at_maximum_;
-    return Fail(Code::kNoMemory,
-                fmt::format("the arena is at its maximum: {} in windows and {} more asked for, of {}; raise "
-                            "arena.maximum or free tensors",
-                            FormatBytes(owned_bytes_ + stock_bytes_), FormatBytes(size),
-                            FormatBytes(options_.sizes.max_bytes)));
+    return Fail(
+        Code::kNoMemory,
+        fmt::format("the arena is at its maximum: {} in windows and {} more asked for, of {}{}; raise "
+                    "arena.maximum or free tensors",
+                    FormatBytes(owned_bytes_ + stock_bytes_), FormatBytes(size), FormatBytes(bound_bytes()),
+                    bound_bytes() == options_.sizes.max_bytes
+                        ? ""
+                        : fmt::format(" that {} of the daemon's own tables leave", FormatBytes(metadata_bytes_))));
   }
   const bool always_huge = kind == WindowKind::kBlock && options_.huge_pages == HugePagePolicy::kAlways;
   if (!host_read_) RefreshHost();
@@ -352,7 +361,7 @@ void Arena::SetHost(const HostReading& host, uint64_t making_when_asked) {
   }
   reachable -= std::min(reachable, missing);
   const uint64_t grain = options_.sizes.slot_window_size;
-  max_now_bytes_ = std::min(options_.sizes.max_bytes, reachable / grain * grain);
+  max_now_bytes_ = std::min(bound_bytes(), reachable) / grain * grain;
 }
 
 void Arena::ExtendCredit() {

@@ -8,6 +8,9 @@
 // window could not be made. Invariants: owned + stock bytes <= arena maximum, and exactly these windows have a place;
 // an index is handed out again only after its window's file is closed.
 //
+// The daemon's own tables (SetMetadata) count as the arena's: windows and tables together stay within the memory that
+// the host reserve leaves, ArenaSizes::usable_bytes. Where tables grow beside a full arena, arena_max_bytes() falls.
+//
 // Host memory is read on a worker thread: every second or so (StartRefresh), and when growth has used up what a reading
 // covers, kReadingCoversBytes. Until that reading comes, growth goes on from the rest of what the last one has found.
 #pragma once
@@ -90,6 +93,9 @@ class Arena final : public WindowSource {
   // Makes block windows ahead of need, `bytes` of them in all, which StartCreate then hands out at once. NO_MEMORY as
   // there.
   Status StartPrefault(uint64_t bytes);
+  // What the daemon's own tables take now. It counts from the next growth, and in arena_max_bytes() from the next
+  // reading.
+  void SetMetadata(uint64_t bytes) { metadata_bytes_ = bytes; }
   // Asks for the host's memory to be read again. Poll then sets arena_max_bytes() by it; stock windows go first when
   // the host runs short. To be called every second or so.
   void StartRefresh();
@@ -129,6 +135,7 @@ class Arena final : public WindowSource {
   void OnFailed(MadeWindow made, std::vector<WindowEvent>* events);
   WindowEvent EventOf(WindowIndex window) const;
   uint64_t HugePageBytesFree() const;
+  uint64_t bound_bytes() const;
 
   ArenaOptions options_;
   std::vector<Entry> entries_;
@@ -142,6 +149,7 @@ class Arena final : public WindowSource {
   uint64_t closing_bytes_ = 0;
   uint64_t closing_huge_bytes_ = 0;  // Of them, in hugetlb windows.
   uint64_t max_now_bytes_ = 0;
+  uint64_t metadata_bytes_ = 0;
   HostReading host_;
   uint64_t sampled_making_bytes_ = 0;  // making_bytes_ when the reading under way was asked for.
   bool host_read_ = false;

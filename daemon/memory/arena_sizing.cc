@@ -62,6 +62,7 @@ Result<ArenaSizes> ArenaSizing(const ArenaRequest& request, const HostReading& h
                                  ? request.host_reserve_bytes
                                  : std::clamp(memory / kReserveShare, kReserveMin, kReserveMax);
   const uint64_t usable = memory > sizes.host_reserve_bytes ? memory - sizes.host_reserve_bytes : 0;
+  sizes.usable_bytes = usable;
   const uint64_t wanted = request.max_bytes != 0 ? request.max_bytes : std::min(memory / kDefaultShare, usable);
   if (wanted > usable) {
     return Fail(

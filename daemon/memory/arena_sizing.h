@@ -30,6 +30,7 @@ struct ArenaSizes {
   // those before it are still being closed.
   uint32_t windows_max = 0;
   uint64_t host_reserve_bytes = 0;
+  uint64_t usable_bytes = kUnlimited;  // The memory without the host reserve: for windows and the daemon's own tables.
   friend bool operator==(const ArenaSizes&, const ArenaSizes&) = default;
 };
 

@@ -102,6 +102,7 @@ void AddMetadata(Builder& out, const tiering::MetadataFigures& metadata) {
     out.Add(Number(metadata.of_kind[kind]),
             {{"kind", tiering::MetadataKindName(static_cast<tiering::MetadataKind>(kind))}});
   }
+  out.Gauge("tier_metadata_held_bytes", "What the tables of records take, used or not.").Add(Number(metadata.held));
   out.Gauge("tier_metadata_largest_user_bytes", "The same of the user who has most.")
       .Add(Number(metadata.of_largest_user));
   out.Gauge("tier_metadata_limit_bytes", "What one user may have of it.").Add(Number(metadata.limit));

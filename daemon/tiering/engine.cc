@@ -2,6 +2,7 @@
 #include "daemon/tiering/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,6 +34,8 @@ struct Engine::State {
 };
 
 namespace {
+
+constexpr base::Duration kShrinkInterval = std::chrono::milliseconds(10);
 
 Status CheckLimit(uint64_t guarantee_bytes, uint64_t limit_bytes) {
   if (limit_bytes == 0 || guarantee_bytes <= limit_bytes) return {};
@@ -133,6 +136,16 @@ void WorkOnJobs(Tables& tables) {
     HandOver(tables);
   }
   if (tables.drain.any_device()) DrainDevices(tables);
+}
+
+// Not more than a chunk of records in kShrinkInterval: a job that frees and creates the same in each of its steps has
+// the engine spend some 1 % of its time, at most, on memory that goes and comes again.
+void ShrinkTables(Tables& tables) {
+  if (tables.turn.now() < tables.shrink_at || !tables.can_shrink()) return;
+  tables.shrink_at = tables.turn.now() + kShrinkInterval;
+  tables.work.Enter(tables.work.units().shrink);
+  tables.work.Charge(tables.work.units().shrink);
+  tables.ShrinkSome();
 }
 
 // The one end of a turn. The order is the promise:
@@ -287,6 +300,7 @@ bool Engine::Turn(base::TimePoint now) {
   WorkOnJobs(tables);
   tables.work.Enter(tables.work.units().drop);
   StartQueuedReads(tables);
+  ShrinkTables(tables);
   tables.turn.NoteProgress(!tables.replies.empty());
   EndTurn(tables);
   return tables.turn.TakeProgress();
@@ -302,6 +316,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (const auto at = tables.jobs.NextWriteRetry()) consider(*at);
   if (tables.drain.any_device()) consider(tables.drain.next_at());
   if (const auto at = tables.devices.NextDeadline(tables.turn.now())) consider(*at);
+  if (tables.can_shrink()) consider(tables.shrink_at);
   return next;
 }
 
@@ -338,6 +353,7 @@ Status Engine::SetDeviceDraining(uint16_t device, bool draining) {
 }
 
 EngineSnapshot Engine::Snapshot() const { return TakeSnapshot(state_->tables); }
+uint64_t Engine::HeldMetadata() const { return tiering::HeldMetadata(state_->tables); }
 JobCounters Engine::Counters(JobId job) const { return CountersOf(state_->tables, job); }
 TensorPage Engine::Tensors(JobId job, uint32_t from, size_t max) const {
   return ListTensors(state_->tables, job, from, max);

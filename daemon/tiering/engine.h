@@ -53,6 +53,7 @@ class Engine final : public EnginePort {
   std::vector<StoredManifest> StoredManifests(const std::string& prefix, size_t max) const override;
   Status DeleteStoredManifest(const std::string& key) override;
 
+  uint64_t HeldMetadata() const;                  // As in Snapshot; a look at each job.
   uint32_t outstanding(SessionId session) const;  // Requests that were submitted and not yet answered.
   void CheckInvariants() const;                   // O(everything), like NamedPlaces: for tests, simulations.
   std::vector<PiecePlace> NamedPlaces() const;

@@ -70,6 +70,7 @@ constexpr const char* MetadataKindName(MetadataKind kind) {
 struct MetadataFigures {
   MetadataSums of_kind{};  // Of all users.
   uint64_t of_largest_user = 0;
+  uint64_t held = 0;      // What the tables take, with room for records that are gone or to come.
   uint64_t limit = 0;     // Of one user.
   uint64_t refusals = 0;  // Requests refused, and sessions ended, at that limit. Counter.
 };

@@ -58,6 +58,16 @@ void CountWindows(const Tables& tables, const JobState& job, EngineSnapshot* sna
 
 }  // namespace
 
+uint64_t HeldMetadata(const Tables& tables) {
+  uint64_t bytes = tables.bytes();
+  tables.jobs.ForEach([&](const JobState& job) { bytes += job.keys.memory_bytes(); });
+  const MetadataSums charged = tables.metadata.figures().of_kind;
+  for (const MetadataKind kind : {MetadataKind::kRequests, MetadataKind::kAnswers, MetadataKind::kManifests}) {
+    bytes += charged[static_cast<size_t>(kind)];
+  }
+  return bytes;
+}
+
 EngineSnapshot TakeSnapshot(const Tables& tables) {
   EngineSnapshot snapshot;
   snapshot.turns = tables.turn.number();
@@ -71,6 +81,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.lease_count = tables.leases.used();
   snapshot.waiting_count = tables.waits.size();
   snapshot.metadata = tables.metadata.figures();
+  snapshot.metadata.held = HeldMetadata(tables);
   tables.figures.AddTo(&snapshot);
   snapshot.totals = tables.jobs.closed_totals();
   for (const JobState* job : tables.jobs.closing()) AddCounters(job->record.counters, &snapshot.totals);

@@ -6,6 +6,9 @@
 namespace tier::tiering {
 
 EngineSnapshot TakeSnapshot(const Tables& tables);
+// What the records of all users take of the daemon's own memory: tables with their room, and what users are charged for
+// records outside of these. A look at each job.
+uint64_t HeldMetadata(const Tables& tables);
 JobCounters CountersOf(const Tables& tables, JobId job);
 // At most kTensorsPerPage tensors, from at most kRecordsPerPage records: what a turn can spare for a list.
 inline constexpr size_t kTensorsPerPage = 1024;

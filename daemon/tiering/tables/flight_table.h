@@ -59,6 +59,9 @@ class FlightTable {
   uint32_t writes() const { return writes_; }                      // In flight.
   uint64_t reading_ahead_pages() const { return reading_ahead_; }  // In the port, of reads that no request waited for.
 
+  uint64_t bytes() const { return flights_.bytes(); }
+  bool can_shrink() const { return flights_.can_shrink(); }
+  bool ShrinkOne() { return flights_.ShrinkOne(); }
   template <typename Visit>
   void ForEach(Visit visit) const {
     for (uint32_t index = 0; index < flights_.capacity(); ++index) {

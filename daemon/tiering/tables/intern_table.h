@@ -46,6 +46,7 @@ class InternTable {
   // "" if no key has this id.
   std::string KeyOf(uint64_t id) const;
   size_t size() const { return heads_.keys; }
+  uint64_t memory_bytes() const { return records_.bytes() + texts_.bytes() + by_id_.bytes() + by_hash_.bytes(); }
   uint64_t bytes() const { return heads_.bytes; }
   uint64_t texts() const { return heads_.texts; }  // Σ TextsOf(length) of all keys.
   static constexpr uint64_t TextsOf(uint64_t length) { return (length + KeyText::kBytes - 1) / KeyText::kBytes; }

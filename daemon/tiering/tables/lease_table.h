@@ -66,14 +66,18 @@ class LeaseTable {
     return found ? index : kNoLease;
   }
   uint32_t used() const { return leases_.used() - retired_; }
+  uint64_t bytes() const { return leases_.bytes(); }
+  bool can_shrink() const { return leases_.can_shrink(); }
+  bool ShrinkOne() { return leases_.ShrinkOne(); }
   void CheckInvariants() const {
+    leases_.CheckInvariants();
     uint32_t live = 0;
     for (uint32_t i = 0; i < leases_.capacity(); ++i) live += leases_[LeaseIndex{i}].kind == LeaseKind::kNone ? 0 : 1;
     TIER_CHECK(live == used(), "{} leases of {}", live, used());
   }
 
  private:
-  Slab<Lease, LeaseIndex> leases_;
+  Slab<Lease, LeaseIndex, 4096> leases_;
   uint32_t retired_ = 0;  // Indices that are used up.
 };
 

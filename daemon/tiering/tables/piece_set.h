@@ -48,6 +48,9 @@ class PieceSets {
     return (words_.Get(set.words, number / kWordBits) >> (number % kWordBits) & 1) != 0;
   }
   uint32_t nodes_used() const { return words_.nodes_used(); }
+  uint64_t bytes() const { return words_.bytes(); }
+  bool can_shrink() const { return words_.can_shrink(); }
+  bool ShrinkOne() { return words_.ShrinkOne(); }
 
  private:
   static constexpr uint32_t kWordBits = 32;

@@ -51,6 +51,10 @@ class SparseArrays {
   void Clear(SparseArray* array);
 
   uint32_t nodes_used() const { return nodes_.used(); }
+  uint64_t bytes() const { return nodes_.bytes(); }
+  bool can_shrink() const { return nodes_.can_shrink(); }
+  bool ShrinkOne() { return nodes_.ShrinkOne(); }
+  void CheckInvariants() const { nodes_.CheckInvariants(); }
 
  private:
   static constexpr uint32_t kBits = 6;

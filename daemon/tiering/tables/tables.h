@@ -77,6 +77,22 @@ struct Tables {
   Serving serving;
   DrainState drain;
   Scratch scratch;
+  base::TimePoint shrink_at;  // Memory is given back from then on.
+
+  // What the tables of records take, in use or not.
+  uint64_t bytes() const {
+    return tensors.bytes() + pieces.bytes() + names.bytes() + leases.bytes() + updates.bytes() + flights.bytes();
+  }
+  // Some of what a table holds is not needed.
+  bool can_shrink() const {
+    return tensors.can_shrink() || pieces.can_shrink() || names.can_shrink() || leases.can_shrink() ||
+           updates.can_shrink() || flights.can_shrink();
+  }
+  // Gives a part of that of one table back to the system: a chunk of records, or as much work.
+  void ShrinkSome() {
+    (void)(tensors.ShrinkOne() || pieces.ShrinkOne() || names.ShrinkSome() || leases.ShrinkOne() ||
+           updates.ShrinkSome() || flights.ShrinkOne());
+  }
 
   SessionState& AskerOf(const Waiter& waiter) const {
     if (waiter.session_index == kNoSessionIndex) return waiter.job->internal_session;

@@ -27,6 +27,8 @@ void TensorSlab::ClearSealed(TensorIndex index) {
 }
 
 void TensorSlab::CheckInvariants() const {
+  tensors_.CheckInvariants();
+  pieces_.CheckInvariants();
   for (const auto& [index, ranges] : sealed_) {
     const Tensor& tensor = tensors_[TensorIndex{index}];
     TIER_CHECK(tensor.has(kPartlySealed) && !tensor.has(kVisible) && !ranges.intervals().empty(),

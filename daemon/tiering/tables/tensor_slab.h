@@ -24,6 +24,12 @@ class TensorSlab {
   bool Contains(TensorIndex index) const { return tensors_.Contains(index); }
   uint32_t capacity() const { return tensors_.capacity(); }
   uint32_t used() const { return tensors_.used(); }
+  uint64_t bytes() const {
+    return tensors_.bytes() + pieces_.bytes() + sealed_.bucket_count() * sizeof(void*) +
+           sealed_.size() * (sizeof(IntervalSet) + 2 * sizeof(void*));
+  }
+  bool can_shrink() const { return tensors_.can_shrink() || pieces_.can_shrink(); }
+  bool ShrinkOne() { return tensors_.ShrinkOne() || pieces_.ShrinkOne(); }
 
   // To be called when a tensor is made, and when a write lease on it is granted.
   void BeginContent(TensorIndex index) { tensors_.Edit(index).content = ++contents_; }
@@ -50,7 +56,7 @@ class TensorSlab {
   void CheckInvariants() const;
 
  private:
-  Slab<Tensor, TensorIndex> tensors_;
+  Slab<Tensor, TensorIndex, 2048> tensors_;
   SparseArrays pieces_;
   std::unordered_map<uint32_t, IntervalSet> sealed_;  // By index.
   uint64_t contents_ = 0;

@@ -6,12 +6,14 @@
 
 #include "daemon/base/check.h"
 #include "daemon/tiering/tables/job_state.h"
+#include "proto/units.h"
 
 namespace tier::tiering {
 namespace {
 
-constexpr uint64_t kCapacityMin = 1024;
-constexpr uint64_t kMovedAtOnce = 16;  // Places of the old half, with each insertion and removal.
+constexpr uint64_t kMovedAtOnce = 16;         // Places of the old half, with each insertion and removal.
+constexpr size_t kTrimmedAtOnce = 64 * kKiB;  // Of the memory of the old half, when all are moved.
+constexpr uint64_t kStepsOfOneShrink = 64;    // So often does ShrinkSome what an insertion does.
 
 constexpr uint64_t Mix(uint64_t value) {  // The finalizer of MurmurHash3 (Appleby, 2011): every bit reaches every bit.
   value ^= value >> 33;
@@ -37,8 +39,8 @@ bool TensorTable::Matches(const Entry& entry, const TensorKey& key) const {
 
 TensorTable::Half TensorTable::MakeHalf(uint64_t capacity) {
   Half half;
-  half.entries.reset(static_cast<Entry*>(std::calloc(capacity, sizeof(Entry))));
-  TIER_CHECK(half.entries != nullptr, "no memory for {} entries", capacity);
+  half.memory = base::ZeroedMemory(capacity * sizeof(Entry));
+  half.entries = reinterpret_cast<Entry*>(half.memory.data());
   half.mask = capacity - 1;
   return half;
 }
@@ -72,8 +74,14 @@ void TensorTable::Place(Half* half, uint64_t hash, TensorIndex index) {
   ++half->size;
 }
 
-// All are moved before the new half is full: it has room for three quarters as many insertions as the old
-// half had places.
+void TensorTable::StartMove(uint64_t capacity) {
+  TIER_CHECK(old_.entries == nullptr, "{} entries are still to be moved", old_.size);
+  old_ = std::exchange(new_, MakeHalf(capacity));
+  next_move_ = 0;
+}
+
+// All are moved, and the old half is gone, before the new one is full. One that grows has room for three quarters as
+// many insertions as the old half had places, one that shrinks for an eighth.
 void TensorTable::MoveSome() {
   if (old_.entries == nullptr) return;
   const uint64_t end = std::min(next_move_ + kMovedAtOnce, old_.capacity());
@@ -87,7 +95,15 @@ void TensorTable::MoveSome() {
   }
   if (next_move_ != old_.capacity()) return;
   TIER_CHECK(old_.size == 0, "{} entries were not moved", old_.size);
-  old_ = {};
+  old_.memory.TrimFront(std::min(old_.memory.size(), kTrimmedAtOnce));
+  if (old_.memory.size() == 0) old_ = {};
+}
+
+bool TensorTable::ShrinkSome() {
+  if (!can_shrink()) return false;
+  if (old_.entries == nullptr && too_large()) StartMove(new_.capacity() / 2);
+  for (uint64_t step = 0; step < kStepsOfOneShrink; ++step) MoveSome();
+  return true;
 }
 
 void TensorTable::Insert(const TensorKey& key, TensorIndex index) {
@@ -96,10 +112,7 @@ void TensorTable::Insert(const TensorKey& key, TensorIndex index) {
              key.space, Value(key.job));
   MoveSome();
   if (4 * (size() + new_.tombstones + 1) > 3 * new_.capacity()) {
-    TIER_CHECK(old_.entries == nullptr, "{} entries are still to be moved", old_.size);
-    const uint64_t capacity = 2 * (new_.size + 1) > new_.capacity() ? 2 * new_.capacity() : new_.capacity();
-    old_ = std::exchange(new_, MakeHalf(capacity));
-    next_move_ = 0;
+    StartMove(2 * (new_.size + 1) > new_.capacity() ? 2 * new_.capacity() : new_.capacity());
   }
   Place(&new_, hash, index);
 }
@@ -114,6 +127,7 @@ void TensorTable::EraseAt(Half* half, uint64_t at) {
 
 void TensorTable::Erase(const TensorKey& key) {
   const uint64_t hash = HashOf(key);
+  if (old_.entries == nullptr && too_large()) StartMove(new_.capacity() / 2);
   MoveSome();
   const uint64_t at = PlaceOf(new_, key, hash);
   if (at != kNowhere) return EraseAt(&new_, at);
@@ -126,7 +140,8 @@ void TensorTable::Erase(const TensorKey& key) {
 void TensorTable::CheckInvariants() const {
   for (const Half* half : {&new_, &old_}) {
     uint64_t named = 0;
-    for (uint64_t at = 0; at < half->capacity(); ++at) {
+    const uint64_t places = half->size == 0 ? 0 : half->capacity();  // One without entries may be trimmed.
+    for (uint64_t at = 0; at < places; ++at) {
       const Entry& entry = half->entries[at];
       if (entry.value == 0) continue;
       ++named;

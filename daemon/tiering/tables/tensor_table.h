@@ -1,16 +1,17 @@
 // TensorTable: finds a tensor by (job, space, id). Open addressing with linear probing; an entry is the tensor's index
 // and 32 bits of its hash, so that a probe of a wrong entry costs no second cache line.
 //
-// It doubles when it is 3/4 full, and moves its entries some at a time: each later insertion or removal moves a few, so
-// that no operation takes longer with more tensors. Until all are moved both halves are searched. Engine thread only.
-// No allocation in steady state. Invariant: entries + tombstones < capacity, of each half.
+// It doubles when it is 3/4 full, and halves when it is less than 1/8 full. It moves its entries some at a time: each
+// later insertion or removal moves a few, and ShrinkSome some more, so that no operation takes longer with more
+// tensors. Until all are moved both halves are searched; then the pages of the old half go back to the system, some at
+// a time too. Engine thread only. No allocation in steady state. Invariant: entries + tombstones < capacity, of each
+// half.
 #pragma once
 
 #include <compare>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 
+#include "daemon/base/zeroed_memory.h"
 #include "daemon/tiering/tables/tensor_slab.h"
 
 namespace tier::tiering {
@@ -38,6 +39,10 @@ class TensorTable {
   void Erase(const TensorKey& key);                      // REQUIRES: present.
   uint64_t size() const { return new_.size + old_.size; }
   uint64_t capacity() const { return new_.capacity() + old_.capacity(); }
+  uint64_t bytes() const { return new_.memory.size() + old_.memory.size(); }
+  // It is too large for its entries, or a change of its size is under way: ShrinkSome does a part of that.
+  bool can_shrink() const { return old_.entries != nullptr || too_large(); }
+  bool ShrinkSome();             // False: there is nothing to do.
   void CheckInvariants() const;  // O(capacity).
 
  private:
@@ -46,18 +51,16 @@ class TensorTable {
     uint32_t value = 0;  // Index + 1; 0 with tag 0: never used; 0 with tag 1: a tombstone.
     TensorIndex index() const { return TensorIndex{value - 1}; }
   };
-  struct FreeDeleter {
-    void operator()(Entry* entries) const { std::free(entries); }
-  };
-  // Its pages come from the system when they are first touched: making one is quick, however large it is.
   struct Half {
-    std::unique_ptr<Entry[], FreeDeleter> entries;
+    base::ZeroedMemory memory;
+    Entry* entries = nullptr;  // In `memory`.
     uint64_t mask = 0;
     uint64_t size = 0;
     uint64_t tombstones = 0;
     uint64_t capacity() const { return entries == nullptr ? 0 : mask + 1; }
   };
   static constexpr uint32_t kTombstone = 1;
+  static constexpr uint64_t kCapacityMin = 1024;
   static constexpr uint64_t kNowhere = UINT64_MAX;
   static uint32_t TagOf(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
   static Half MakeHalf(uint64_t capacity);
@@ -65,7 +68,9 @@ class TensorTable {
   bool Matches(const Entry& entry, const TensorKey& key) const;
   uint64_t PlaceOf(const Half& half, const TensorKey& key, uint64_t hash) const;  // kNowhere: not there.
   static void EraseAt(Half* half, uint64_t at);
+  void StartMove(uint64_t capacity);
   void MoveSome();
+  bool too_large() const { return new_.capacity() > kCapacityMin && 8 * size() < new_.capacity(); }
 
   const TensorSlab& tensors_;
   const uint64_t seed_;

@@ -462,6 +462,8 @@ void UpdateTable::CheckSession(const OfSession& session) const {
 }
 
 void UpdateTable::CheckInvariants() const {
+  updates_.CheckInvariants();
+  lists_.CheckInvariants();
   uint32_t linked = 0;
   uint32_t open = 0;
   std::vector<bool> lists(lists_.capacity());

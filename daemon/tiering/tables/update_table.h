@@ -21,8 +21,7 @@
 // records, which count no more, are removed some in each turn (RemoveEnded), or with their sessions. Until then they
 // count in swap_count alone.
 //
-// The table keeps the records, their lists, and the flag kSwapping of a tensor. leases/updates.h decides what opens and
-// ends an update, and what that means for a tensor.
+// The table keeps the records, their lists, and the flag kSwapping of a tensor; leases/updates.h decides the rest.
 //
 // Invariants: an open record has changed some pieces by hand but not all, or has an unfinished swap_out, or a shard, or
 //   had one when the shards of the tensor were cleared;
@@ -199,6 +198,11 @@ class UpdateTable {
   bool AddRewritten(UpdateIndex index, PieceRange pieces);
 
   uint32_t used() const { return updates_.used(); }
+  uint64_t bytes() const { return updates_.bytes() + lists_.bytes() + open_.bytes() + sets_.bytes(); }
+  bool can_shrink() const {
+    return updates_.can_shrink() || lists_.can_shrink() || sets_.can_shrink() || open_.can_shrink();
+  }
+  bool ShrinkSome() { return updates_.ShrinkOne() || lists_.ShrinkOne() || sets_.ShrinkOne() || open_.ShrinkSome(); }
   // Calls `visit` with the list of each record.
   template <typename Visit>
   void ForEach(Visit visit) const {
@@ -265,8 +269,8 @@ class UpdateTable {
   TensorSlab& tensors_;
   const JobTable& jobs_;  // To charge their users.
   const uint64_t seed_;
-  Slab<Update, UpdateIndex> updates_;
-  Slab<UpdateList, UpdateListIndex> lists_;
+  Slab<Update, UpdateIndex, 2048> updates_;
+  Slab<UpdateList, UpdateListIndex, 4096> lists_;
   HashBuckets<UpdateIndex> open_;  // The open records, by list and session.
   PieceSets sets_;
   std::vector<OfSession> sessions_;  // By index.

@@ -35,6 +35,25 @@ class Trainer {
     for (const proto::SpanRecord& span : created.spans) std::memset(Place(span), byte, span.length);
     return Ask(proto::Op::kRelease, {.value = created.spans.at(0).lease});
   }
+  // Sends one request, and returns its answer.
+  session::testing::ReceivedCompletion AskAll(proto::Op op, const std::vector<proto::RequestItem>& items) {
+    EXPECT_TRUE(client_.ring().Send(op, items, 0));
+    client_.Ring();
+    return client_.WaitForCompletions(1).at(0);
+  }
+  // Creates and seals tensors [first, first + count) in one request each; their bytes stay what they are.
+  void PutAll(uint64_t first, uint64_t count, uint64_t size) {
+    std::vector<proto::RequestItem> items;
+    for (uint64_t i = 0; i < count; ++i) items.push_back({.tensor = first + i, .length = size, .value = size});
+    const auto created = AskAll(proto::Op::kCreate, items);
+    ASSERT_EQ(created.header.code, 0) << created.detail;
+    items.clear();
+    for (const proto::SpanRecord& span : created.spans) {
+      (void)Place(span);
+      items.push_back({.value = span.lease});
+    }
+    ASSERT_EQ(AskAll(proto::Op::kRelease, items).header.code, 0);
+  }
   // Whether the tensor holds that byte throughout.
   bool Holds(uint64_t tensor, unsigned char byte) {
     const auto acquired = Ask(proto::Op::kAcquire, {.tensor = tensor});

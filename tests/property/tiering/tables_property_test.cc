@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "daemon/tiering/pieces/recency.h"
 #include "daemon/tiering/tables/interval_set.h"
+#include "daemon/tiering/tables/slab.h"
 #include "daemon/tiering/tables/sparse_arrays.h"
 #include "daemon/tiering/tables/tensor_table.h"
 
@@ -34,6 +36,72 @@ RC_GTEST_PROP(IntervalSetProperty, CoversWhatABitmapCovers, (const std::vector<s
       RC_ASSERT(set.Covers(begin, end) == all);
     }
   }
+}
+
+struct SaltedRecord {
+  uint64_t value = 0;
+  uint32_t salt = 0;
+};
+enum class SaltedId : uint32_t {};
+
+// Programs that use some hundred records, free them in any order, and shrink between: an id is the lowest that is free
+// in a chunk in use, its record stays as it is, and its users have different salts.
+RC_GTEST_PROP(SlabProperty, GivesOutTheLowestFreeIdsAndKeepsRecords,
+              (const std::vector<std::pair<uint8_t, uint16_t>>& program)) {
+  constexpr uint32_t kChunk = 64;
+  Slab<SaltedRecord, SaltedId, kChunk> slab;
+  std::map<uint32_t, uint64_t> used;
+  std::set<std::pair<uint32_t, uint32_t>> seen;  // Ids with the salts that their users had.
+  std::set<uint32_t> free;
+  uint64_t value = 0;
+  const auto release = [&](uint32_t id) {
+    ++slab.Edit(SaltedId{id}).salt;
+    slab.Free(SaltedId{id});
+    used.erase(id);
+    free.insert(id);
+  };
+  // In a chunk in use: any other may be gone.
+  const auto none_free_below = [&](uint32_t number) {
+    return std::all_of(free.begin(), free.lower_bound(number), [&](uint32_t lower) {
+      const auto in_use = used.lower_bound(lower / kChunk * kChunk);
+      return in_use == used.end() || in_use->first / kChunk != lower / kChunk;
+    });
+  };
+  for (const auto& [action, argument] : program) {
+    switch (action % 4) {
+      case 0:
+        for (uint32_t i = 0; i < argument % 300u; ++i) {
+          const SaltedId id = slab.Allocate();
+          const auto number = static_cast<uint32_t>(id);
+          RC_ASSERT(number == used.size() + free.size() || free.contains(number));
+          RC_ASSERT(none_free_below(number));
+          RC_ASSERT(seen.emplace(number, slab[id].salt).second && slab[id].salt != 0);
+          free.erase(number);
+          used[number] = slab.Edit(id).value = ++value;
+        }
+        break;
+      case 1:
+        for (uint32_t i = 0; i < argument % 300u && !used.empty(); ++i) {
+          const auto from = used.lower_bound(argument % slab.capacity());
+          release(from == used.end() ? used.begin()->first : from->first);
+        }
+        break;
+      case 2:
+        while (used.size() > argument % 16u) release(used.rbegin()->first);
+        break;
+      default:
+        for (uint32_t i = 0; i < argument % 8u; ++i) (void)slab.ShrinkOne();
+    }
+    slab.CheckInvariants();
+    RC_ASSERT(slab.used() == used.size());
+    for (const auto& [id, expected] : used) RC_ASSERT(slab[SaltedId{id}].value == expected);
+  }
+  while (slab.ShrinkOne()) {
+  }
+  std::set<uint32_t> chunks;
+  for (const auto& [id, expected] : used) chunks.insert(id / kChunk);
+  RC_ASSERT(slab.bytes() <=
+            (chunks.size() + 1) * (kChunk * sizeof(SaltedRecord) + 64) + 16 * slab.capacity() / kChunk + 256);
 }
 
 RC_GTEST_PROP(SparseArraysProperty, HoldWhatAMapHolds, (const std::vector<std::pair<uint32_t, uint8_t>>& program)) {

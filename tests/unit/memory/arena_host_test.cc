@@ -26,6 +26,37 @@ TEST_F(ArenaHostTest, KeepsTheHostReserve) {
   (void)Await(1);
 }
 
+TEST_F(ArenaHostTest, LeavesRoomForTheDaemonsOwnTables) {
+  ArenaOptions options = Options(8);
+  options.sizes.usable_bytes = 10 * kWindow;
+  Start(options);
+  arena_->SetMetadata(2 * kWindow);
+  for (int i = 0; i < 6; ++i) (void)Create();
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), 8 * kWindow) << "so much is left beside the arena";
+}
+
+TEST_F(ArenaHostTest, GivesWayToTheDaemonsOwnTablesAndComesBack) {
+  ArenaOptions options = Options(8);
+  options.sizes.usable_bytes = 8 * kWindow;
+  Start(options);
+  for (int i = 0; i < 6; ++i) (void)Create();
+  arena_->SetMetadata(kWindow + 1);
+  EXPECT_THAT(Refusal(),
+              HasSubstr("12 MiB in windows and 2 MiB more asked for, of 14.0 MiB that 2.0 MiB of the daemon's "
+                        "own tables leave"));
+  arena_->SetMetadata(3 * kWindow);
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), 5 * kWindow) << "one window is to come back";
+  arena_->SetMetadata(100 * kWindow);
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), 0U);
+  arena_->SetMetadata(kWindow);
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), 7 * kWindow);
+  (void)Create();
+}
+
 TEST_F(ArenaHostTest, KeepsTheCgroupLimit) {
   host_.Write("proc/self/cgroup", "0::/\n");
   host_.Write("sys/fs/cgroup/memory.max", fmt::format("{}", 2 * kGiB));

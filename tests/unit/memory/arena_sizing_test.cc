@@ -28,6 +28,7 @@ TEST(ArenaSizing, TakesAQuarterOfTheMachine) {
   EXPECT_EQ(sizes->slot_window_size, 2 * kMiB);
   EXPECT_EQ(sizes->windows_max, 8192U + 1024) << "of 2 MiB, and an eighth more";
   EXPECT_EQ(sizes->host_reserve_bytes, 4 * kGiB);
+  EXPECT_EQ(sizes->usable_bytes, 60 * kGiB);
 }
 
 TEST(ArenaSizing, TakesAQuarterOfTheCgroupLimitWhereThatIsLess) {

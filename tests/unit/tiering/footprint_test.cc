@@ -1,6 +1,7 @@
 // What the engine costs: no allocation in steady state, and few bytes a tensor. This binary counts every operator new.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <new>
 
@@ -12,22 +13,44 @@
 namespace {
 
 uint64_t allocation_count = 0;
-uint64_t allocated_bytes = 0;  // Asked for and not given back.
+uint64_t large_allocation_count = 0;  // Of those, such as chunks of the large tables are.
+uint64_t allocated_bytes = 0;         // Asked for and not given back.
+
+void Count(size_t size) {
+  ++allocation_count;
+  if (size >= 128 * 1024) ++large_allocation_count;
+  allocated_bytes += size;
+}
 
 void* Allocate(size_t size) {
-  ++allocation_count;
+  Count(size);
   // The size stands before the bytes, so that what is given back can be counted.
   auto* block = static_cast<size_t*>(std::malloc(size + 16));
   if (block == nullptr) throw std::bad_alloc();
   *block = size;
-  allocated_bytes += size;
   return block + 2;
+}
+
+void* Allocate(size_t size, size_t alignment) {
+  Count(size);
+  const size_t rounded = (size + alignment - 1) / alignment * alignment;
+  auto* block = static_cast<std::byte*>(std::aligned_alloc(alignment, alignment + rounded));
+  if (block == nullptr) throw std::bad_alloc();
+  *reinterpret_cast<size_t*>(block) = size;
+  return block + alignment;
 }
 
 void Free(void* bytes) {
   if (bytes == nullptr) return;
   auto* block = static_cast<size_t*>(bytes) - 2;
   allocated_bytes -= *block;
+  std::free(block);
+}
+
+void Free(void* bytes, size_t alignment) {
+  if (bytes == nullptr) return;
+  auto* block = static_cast<std::byte*>(bytes) - alignment;
+  allocated_bytes -= *reinterpret_cast<size_t*>(block);
   std::free(block);
 }
 
@@ -39,6 +62,11 @@ void operator delete(void* bytes) noexcept { Free(bytes); }
 void operator delete[](void* bytes) noexcept { Free(bytes); }
 void operator delete(void* bytes, size_t) noexcept { Free(bytes); }
 void operator delete[](void* bytes, size_t) noexcept { Free(bytes); }
+void* operator new(size_t size, std::align_val_t alignment) { return Allocate(size, static_cast<size_t>(alignment)); }
+void operator delete(void* bytes, std::align_val_t alignment) noexcept { Free(bytes, static_cast<size_t>(alignment)); }
+void operator delete(void* bytes, size_t, std::align_val_t alignment) noexcept {
+  Free(bytes, static_cast<size_t>(alignment));
+}
 
 namespace tier::tiering {
 namespace {
@@ -202,6 +230,79 @@ TEST_F(Footprint, UsersAreChargedForWhatTheirRecordsTake) {
     }
     Turn();
   });
+}
+
+// Of 2 million tensors nothing is left but what an engine with a few tensors holds, some seconds after they were freed;
+// and no turn does more work for that than its units.
+TEST_F(Footprint, WhatFreedTensorsTookGoesBackToTheSystem) {
+  constexpr uint64_t kCount = 2'000'000;
+  constexpr uint64_t kBatch = 500;
+  memory::testing::FakeWindowSource large(
+      {.window_size = 64 * kMiB, .arena_max_bytes = 16 * kGiB, .windows_max = 256, .without_memory = true});
+  storage::ExtentStore none;
+  engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{large, none, transfers, nullptr, sink});
+  ASSERT_TRUE(engine->OpenJob(JobId{1}, {.key = "0/a"}).has_value());
+  ASSERT_TRUE(engine->OpenSession(SessionId{2}, JobId{1}).has_value());
+  std::vector<RequestItem> names;
+  const auto free = [&](uint64_t first, uint64_t count) {
+    for (uint64_t done = 0; done < count; done += kBatch) {
+      names.clear();
+      for (uint64_t i = 0; i < kBatch; ++i) names.push_back({first + done + i, 0, 0, 0});
+      Send(Op::kFree, names);
+      Wait();
+    }
+  };
+  const auto settle = [&] {
+    for (int i = 0; i < 10'000 && engine->NextDeadline(); ++i) engine->Turn(now = *engine->NextDeadline());
+    EXPECT_FALSE(engine->NextDeadline().has_value());
+  };
+  Put(1, kBatch, 4096);
+  settle();
+  const uint64_t few = engine->Snapshot().metadata.held;
+  const uint64_t few_allocated = allocated_bytes;
+  Put(1000, kCount, 4096);
+  settle();
+  const uint64_t many = engine->Snapshot().metadata.held;
+  EXPECT_GE(many, engine->Snapshot().metadata.of_largest_user / 2);
+  EXPECT_GT(many, kCount * 170);
+  free(1000, kCount);
+  const base::TimePoint freed = now;
+  settle();
+  const uint64_t after = engine->Snapshot().metadata.held;
+  std::printf("held: %llu KiB with few tensors, %llu with two million, %llu after; %.1f s, %llu units a turn\n",
+              static_cast<unsigned long long>(few / kKiB), static_cast<unsigned long long>(many / kKiB),
+              static_cast<unsigned long long>(after / kKiB), std::chrono::duration<double>(now - freed).count(),
+              static_cast<unsigned long long>(engine->Snapshot().turn_work_max));
+  EXPECT_LT(after, 2 * few) << "an empty chunk of each table is kept, and some bytes for each chunk that was";
+  EXPECT_LT(allocated_bytes, few_allocated + 2 * kMiB) << "with what the pool has for each window";
+  EXPECT_LE(engine->Snapshot().turn_work_max, WorkUnits{}.all());
+  EXPECT_LT(now - freed, std::chrono::seconds(30));
+  engine->CheckInvariants();
+  Put(1000, 5000, 4096);
+  free(1000, 5000);
+  free(1, kBatch);
+}
+
+// Tensors that are freed and created again, step by step, take no memory from the system.
+TEST_F(Footprint, StepsThatCreateAndFreeTheSameTakeChunksRarely) {
+  std::vector<RequestItem> names;
+  const auto step = [&] {
+    Put(1, 5120, 4096);
+    for (uint64_t first = 1; first <= 5120; first += 512) {
+      names.clear();
+      for (uint64_t i = 0; i < 512; ++i) names.push_back({first + i, 0, 0, 0});
+      Send(Op::kFree, names);
+      Wait();
+    }
+  };
+  for (int i = 0; i < 5; ++i) step();
+  const uint64_t before = large_allocation_count;
+  const base::TimePoint began = now;
+  for (int i = 0; i < 500; ++i) step();
+  const auto intervals = static_cast<uint64_t>((now - began) / std::chrono::milliseconds(10)) + 1;
+  std::printf("%llu chunks in %llu intervals\n", static_cast<unsigned long long>(large_allocation_count - before),
+              static_cast<unsigned long long>(intervals));
+  EXPECT_LE(large_allocation_count - before, intervals) << "a chunk goes once in an interval";
 }
 
 TEST_F(Footprint, TheParts) {

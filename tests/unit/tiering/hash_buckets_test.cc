@@ -59,6 +59,25 @@ TEST_F(Buckets, DoNotFindWhatWasRemoved) {
   EXPECT_EQ(buckets_.size(), 50u);
 }
 
+TEST_F(Buckets, GoBackToTheSystemWhenRecordsAreGone) {
+  constexpr uint64_t kCount = 20'000;
+  const auto hash = [](uint64_t i) { return i * 0x9e3779b97f4a7c15; };
+  for (uint64_t i = 0; i < kCount; ++i) Add(hash(i));
+  const uint64_t full = buckets_.bytes();
+  EXPECT_FALSE(buckets_.ShrinkSome());
+  for (uint64_t i = 50; i < kCount; ++i) buckets_.Remove(KeyIndex{static_cast<uint32_t>(i)}, hash(i));
+  EXPECT_EQ(buckets_.bytes(), full);
+  uint64_t steps = 0;
+  for (; buckets_.ShrinkSome(); ++steps) {
+    for (uint64_t i = 0; i < 50; ++i) ASSERT_EQ(Find(hash(i)), KeyIndex{static_cast<uint32_t>(i)}) << steps;
+    buckets_.CheckInvariants([&](KeyIndex each) { return HashOf(each); });
+  }
+  EXPECT_GT(steps, 10u) << "each does a part";
+  EXPECT_LT(buckets_.bytes(), full / 10);
+  for (uint64_t i = kCount; i < 2 * kCount; ++i) Add(hash(i));
+  for (uint64_t i = kCount; i < 2 * kCount; ++i) ASSERT_EQ(Find(hash(i)), KeyIndex{static_cast<uint32_t>(i)});
+}
+
 TEST_F(Buckets, FindTheRecordThatMatchesAmongThoseOfOneHash) {
   Add(7);
   const KeyIndex second = Add(7);

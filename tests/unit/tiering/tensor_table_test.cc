@@ -24,6 +24,13 @@ class TensorTableTest : public ::testing::Test {
     return index;
   }
 
+  void Remove(uint64_t id) {
+    const TensorIndex index = table.Find({kJob, 0, id});
+    ASSERT_NE(index, kNoTensor) << id;
+    table.Erase({kJob, 0, id});
+    tensors.Free(index);
+  }
+
   TensorSlab tensors;
   TensorTable table;
 };
@@ -83,6 +90,38 @@ TEST_F(TensorTableTest, ChurnDoesNotGrowItWithoutBound) {
   }
   EXPECT_LE(table.capacity(), 4096u);
   for (const uint64_t id : present) EXPECT_NE(table.Find({kJob, 0, id}), kNoTensor);
+}
+
+TEST_F(TensorTableTest, ShrinksAsNamesAreErasedAndStillFindsTheOthers) {
+  constexpr uint64_t kCount = 200'000;
+  const uint64_t empty = table.bytes();
+  for (uint64_t id = 0; id < kCount; ++id) Add(0, id);
+  const uint64_t full = table.bytes();
+  for (uint64_t id = 0; id + 100 < kCount; ++id) {
+    Remove(id);
+    if (id % 1000 != 0) continue;
+    for (uint64_t other = id + 1; other < kCount; other += 997) ASSERT_NE(table.Find({kJob, 0, other}), kNoTensor);
+    ASSERT_EQ(table.Find({kJob, 0, id}), kNoTensor);
+  }
+  EXPECT_LT(table.bytes(), full / 16);
+  while (table.ShrinkSome()) {
+  }
+  EXPECT_EQ(table.bytes(), empty);
+  table.CheckInvariants();
+  for (uint64_t id = kCount - 100; id < kCount; ++id) ASSERT_NE(table.Find({kJob, 0, id}), kNoTensor) << id;
+}
+
+TEST_F(TensorTableTest, ShrinksWithoutFurtherCalls) {
+  for (uint64_t id = 0; id < 100'000; ++id) Add(0, id);
+  for (uint64_t id = 0; table.capacity() == 2 * 131072; ++id) Remove(id);
+  const uint64_t size = table.size();
+  ASSERT_TRUE(table.can_shrink()) << "a move is under way";
+  uint64_t steps = 0;
+  while (table.ShrinkSome()) ++steps;
+  EXPECT_GT(steps, 100u) << "each does a part";
+  EXPECT_LT(table.capacity(), 16 * size);
+  table.CheckInvariants();
+  for (uint64_t id = 100'000 - size; id < 100'000; ++id) ASSERT_NE(table.Find({kJob, 0, id}), kNoTensor) << id;
 }
 
 TEST_F(TensorTableTest, AnErasedNameIsGoneAndMayComeBack) {

@@ -1,0 +1,108 @@
+#include "daemon/tiering/tables/slab.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tier::tiering {
+namespace {
+
+enum class RecordId : uint32_t {};
+constexpr uint32_t Value(RecordId id) { return static_cast<uint32_t>(id); }
+
+struct Record {
+  uint64_t value = 7;
+  uint32_t salt = 0;
+};
+constexpr uint32_t kChunk = 64;
+
+class SlabTest : public ::testing::Test {
+ protected:
+  // Uses `count` more records, and returns their ids.
+  std::vector<RecordId> Allocate(uint32_t count) {
+    std::vector<RecordId> ids;
+    for (uint32_t i = 0; i < count; ++i) ids.push_back(slab.Allocate());
+    return ids;
+  }
+  uint32_t ShrinkAll() {
+    uint32_t chunks = 0;
+    while (slab.ShrinkOne()) ++chunks;
+    return chunks;
+  }
+  void TearDown() override { slab.CheckInvariants(); }
+
+  Slab<Record, RecordId, kChunk> slab;
+};
+
+TEST_F(SlabTest, TheLowestFreeIdIsGivenOutFirst) {
+  Allocate(3 * kChunk);
+  for (const uint32_t id : {150u, 3u, 70u, 4u}) slab.Free(RecordId{id});
+  for (const uint32_t id : {3u, 4u, 70u, 150u, 192u}) EXPECT_EQ(Value(slab.Allocate()), id);
+}
+
+TEST_F(SlabTest, EmptyChunksGoBackToTheSystemAndOneIsKept) {
+  const std::vector<RecordId> ids = Allocate(10 * kChunk);
+  const uint64_t full = slab.bytes();
+  EXPECT_FALSE(slab.ShrinkOne());
+  for (const RecordId id : ids) slab.Free(id);
+  EXPECT_EQ(slab.bytes(), full) << "not before it is asked to";
+  EXPECT_EQ(ShrinkAll(), 9u);
+  EXPECT_LT(slab.bytes(), full / 5);
+  EXPECT_EQ(slab.capacity(), 10 * kChunk) << "ids are not taken back";
+  EXPECT_EQ(Value(slab.Allocate()), 0u);
+}
+
+TEST_F(SlabTest, AChunkWithOneUsedRecordStays) {
+  const std::vector<RecordId> ids = Allocate(4 * kChunk);
+  for (const RecordId id : ids) {
+    if (Value(id) != 2 * kChunk) slab.Free(id);
+  }
+  slab.Edit(RecordId{2 * kChunk}).value = 42;
+  EXPECT_EQ(ShrinkAll(), 2u);
+  EXPECT_EQ(slab[RecordId{2 * kChunk}].value, 42u);
+}
+
+TEST_F(SlabTest, AChunkThatWentIsMadeAgain) {
+  for (const RecordId id : Allocate(3 * kChunk)) slab.Free(id);
+  ShrinkAll();
+  std::vector<RecordId> again = Allocate(3 * kChunk);
+  for (uint32_t i = 0; i < again.size(); ++i) {
+    EXPECT_EQ(Value(again[i]), i);
+    slab.Edit(again[i]).value = i;
+  }
+  EXPECT_EQ(slab.capacity(), 3 * kChunk);
+}
+
+TEST_F(SlabTest, AnIdOfAChunkThatWentReadsAsANewRecord) {
+  for (const RecordId id : Allocate(2 * kChunk)) {
+    slab.Edit(id).value = 1;
+    slab.Free(id);
+  }
+  EXPECT_EQ(slab[RecordId{kChunk}].value, 1u) << "a freed record keeps its bytes";
+  ShrinkAll();
+  EXPECT_EQ(slab[RecordId{kChunk}].value, 7u);
+  EXPECT_EQ(slab[RecordId{kChunk}].salt, 0u) << "which no record in use has";
+}
+
+TEST_F(SlabTest, ASaltDoesNotComeAgainWithItsId) {
+  const std::vector<RecordId> ids = Allocate(2 * kChunk);
+  EXPECT_EQ(slab[RecordId{kChunk}].salt, 1u);
+  for (const RecordId id : ids) {
+    if (Value(id) == kChunk + 5) slab.Edit(id).salt = 9;
+    slab.Free(id);
+  }
+  ShrinkAll();
+  Allocate(2 * kChunk);
+  for (uint32_t i = 0; i < kChunk; ++i) EXPECT_EQ(slab[RecordId{kChunk + i}].salt, 9u);
+  EXPECT_EQ(slab[RecordId{0}].salt, 1u);
+}
+
+TEST_F(SlabTest, FreeingAnIdTwiceIsABug) {
+  const RecordId id = slab.Allocate();
+  slab.Free(id);
+  EXPECT_DEATH(slab.Free(id), "not in use");
+  EXPECT_DEATH(slab.Free(RecordId{9 * kChunk}), "not in use");
+}
+
+}  // namespace
+}  // namespace tier::tiering
