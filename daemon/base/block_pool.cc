@@ -260,6 +260,8 @@ uint64_t BlockPool::used_pages() const {
 
 uint64_t BlockPool::slot_block_count() const { return state_->slots.count(); }
 
+uint32_t BlockPool::longest_hole() const { return state_->slots.longest_hole(); }
+
 uint64_t BlockPool::bound_free_pages() const { return state_->slots.bound_free_pages(); }
 
 void BlockPool::CheckInvariants() const {

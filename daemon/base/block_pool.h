@@ -61,6 +61,7 @@ class BlockPool {
   uint64_t free_slot_block_count() const;  // Of them, those where slots may lie.
   uint64_t used_pages() const;
   uint64_t slot_block_count() const;  // Blocks that hold at least one slot.
+  uint32_t longest_hole() const;      // Pages of the longest free run of these.
   uint64_t bound_free_pages() const;  // Free pages of blocks that hold a bound slot.
   void CheckInvariants() const;       // Aborts with figures if the books do not balance. O(blocks).
 

@@ -28,6 +28,13 @@ unsigned SlotBlocks::ListFor(unsigned pages) const {
   return word * 64 + static_cast<unsigned>(std::countr_zero(bits));
 }
 
+unsigned SlotBlocks::longest_hole() const {
+  for (size_t word = nonempty_.size(); word-- != 0;) {
+    if (nonempty_[word] != 0) return static_cast<unsigned>(word * 64 + std::bit_width(nonempty_[word]) - 1);
+  }
+  return 0;
+}
+
 void SlotBlocks::Link(uint32_t index) {
   Entry& entry = entries_[index];
   const unsigned list = entry.longest_hole;

@@ -27,6 +27,7 @@ class SlotBlocks {
   void Remove(uint32_t block);  // REQUIRES: contained, without slots.
 
   bool CanAllocate(unsigned pages) const { return ListFor(pages) <= kPagesPerBlock; }
+  unsigned longest_hole() const;  // Pages; 0: every page is taken.
   PageRun TryAllocate(unsigned pages);
   // Whether exactly this run could be taken: its block is contained and its pages are free.
   bool IsFree(PageRun run) const;

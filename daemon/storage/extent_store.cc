@@ -22,13 +22,18 @@ void Add(const DeviceSpace& one, DeviceSpace* sum) {
   sum->quarantined += one.quarantined;
 }
 
-// Whether another extent of the device has pages of this one.
-auto Overlaps(const Extent& extent) {
-  return [run = extent.run](const Extent& other) {
+// Whether another extent of the device has pages of this run.
+auto Overlaps(base::PageRun run) {
+  return [run](const Extent& other) {
     return other.run.block == run.block && other.run.page < run.page + run.pages &&
            run.page < other.run.page + other.run.pages;
   };
 }
+
+// By which a device finds the runs of a scattered extent.
+uint64_t FirstPage(base::PageRun run) { return uint64_t{run.block} * kPagesPerBlock + run.page; }
+
+bool IsWithinABlock(base::PageRun run) { return run.pages != 0 && uint32_t{run.page} + run.pages <= kPagesPerBlock; }
 
 }  // namespace
 
@@ -77,6 +82,7 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
     }
     stripe_pages_left_ = 0;
   }
+  if (const Extent extent = Scatter(pages)) return extent;
   if (devices_.empty()) return Fail(Code::kNoSpace, "no SSD device is configured: name one in ssd.devices");
   for (Device& device : devices_) {  // Nothing else is left: places in doubt are tried again, from the next turn on.
     if (!device.open()) continue;
@@ -90,27 +96,91 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
   const DeviceSpace sum = usable();
   return Fail(
       Code::kNoSpace,
-      fmt::format("the SSD tier cannot hold {} in one run: {} of {} are free, {} live, {} about to become free, "
+      fmt::format("the SSD tier cannot hold {} more: {} of {} are free, {} live, {} about to become free, "
                   "{} quarantined{}; free tensors, or restart tierd with one more device in ssd.devices",
                   FormatBytes(pages * kPageSize), FormatBytes(sum.free), FormatBytes(sum.capacity),
                   FormatBytes(sum.live), FormatBytes(sum.pending), FormatBytes(sum.quarantined), UnusableNote()));
 }
 
-Status ExtentStore::Take(Extent extent) {
-  const base::PageRun run = extent.run;
-  const bool shaped = run.pages != 0 && run.pages <= kPagesPerBlock && run.page + run.pages <= kPagesPerBlock;
-  if (extent.device >= devices_.size() || !shaped || !devices_[extent.device].pool.TryTake(run)) {
+// No device has a run of that length: the longest ones of the first that has so many free pages.
+Extent ExtentStore::Scatter(uint32_t pages) {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    const auto index = static_cast<uint16_t>((next_device_ + i) % devices_.size());
+    Device& device = devices_[index];
+    if (!device.open() || device.pool.free_pages() < pages) continue;
+    std::vector<base::PageRun> runs;
+    for (uint32_t left = pages; left != 0; left -= runs.back().pages) {
+      runs.push_back(device.pool.TryAllocateRun(std::min(left, device.pool.longest_hole())));
+      TIER_CHECK(runs.back(), "{} pages of {} are left, the longest hole has {}", left, pages,
+                 device.pool.longest_hole());
+    }
+    device.live_pages += pages;
+    const base::PageRun first = runs.front();
+    const bool fresh = device.scattered.try_emplace(FirstPage(first), std::move(runs)).second;
+    TIER_CHECK(fresh, "two extents begin at device {} block {} page {}", index, first.block, first.page);
+    return {.run = {.block = first.block, .page = first.page, .pages = static_cast<uint16_t>(pages)},
+            .device = index,
+            .scattered = true};
+  }
+  return {};
+}
+
+bool ExtentStore::WouldScatter(uint32_t pages) const {
+  return closed_.empty() &&
+         std::ranges::none_of(devices_,
+                              [pages](const Device& d) {
+                                return d.open() && (d.pool.free_block_count() != 0 || d.pool.longest_hole() >= pages);
+                              }) &&
+         std::ranges::any_of(devices_, [pages](const Device& d) { return d.open() && d.pool.free_pages() >= pages; });
+}
+
+std::span<const base::PageRun> ExtentStore::RunsOf(const Extent& extent) const {
+  if (!extent.scattered) return {&extent.run, 1};
+  const Device& device = CheckedDevice(extent.device);
+  const auto found = device.scattered.find(FirstPage(extent.run));
+  TIER_CHECK(found != device.scattered.end(), "no scattered extent begins at device {} block {} page {}", extent.device,
+             extent.run.block, extent.run.page);
+  return found->second;
+}
+
+template <typename Visit>
+void ExtentStore::TakeApart(const Extent& extent, Visit visit) {
+  if (!extent.scattered) return visit(extent);
+  const auto node = At(extent.device).scattered.extract(FirstPage(extent.run));
+  TIER_CHECK(!node.empty(), "no scattered extent begins at device {} block {} page {}", extent.device, extent.run.block,
+             extent.run.page);
+  for (const base::PageRun run : node.mapped()) visit(Extent{.run = run, .device = extent.device});
+}
+
+Status ExtentStore::Take(Extent extent, std::span<const base::PageRun> runs) {
+  const auto refused = [&extent] {
     return Fail(Code::kCorrupt, fmt::format("a manifest names device {} block {} page {} + {}, which overlaps another "
                                             "extent or lies outside the device",
-                                            extent.device, run.block, run.page, run.pages));
+                                            extent.device, extent.run.block, extent.run.page, extent.run.pages));
+  };
+  if (extent.device >= devices_.size() || runs.size() != (extent.scattered ? std::max(runs.size(), size_t{2}) : 1)) {
+    return refused();
   }
-  devices_[extent.device].live_pages += run.pages;
+  Device& device = devices_[extent.device];
+  size_t taken = 0;
+  uint32_t pages = 0;
+  for (; taken < runs.size() && IsWithinABlock(runs[taken]) && device.pool.TryTake(runs[taken]); ++taken) {
+    pages += runs[taken].pages;
+  }
+  const bool whole = taken == runs.size() && pages == extent.run.pages && runs[0].block == extent.run.block &&
+                     runs[0].page == extent.run.page;
+  if (!whole) {
+    for (const base::PageRun run : runs.first(taken)) device.pool.Free(run);
+    return refused();
+  }
+  device.live_pages += pages;
+  if (extent.scattered) device.scattered.try_emplace(FirstPage(extent.run), runs.begin(), runs.end());
   return {};
 }
 
 void ExtentStore::Free(Extent extent) {
   Device& device = CheckedDevice(extent);
-  device.pool.Free(extent.run);
+  TakeApart(extent, [&device](const Extent& part) { device.pool.Free(part.run); });
   device.live_pages -= extent.run.pages;
 }
 
@@ -126,15 +196,25 @@ void ExtentStore::OnTurnEnded() {
     Device& device = devices_[extent.device];
     TIER_CHECK(device.pending_pages >= extent.run.pages, "{} pending pages, extent of {}", device.pending_pages,
                extent.run.pages);
-    device.pool.Free(extent.run);
+    TakeApart(extent, [&device](const Extent& part) { device.pool.Free(part.run); });
     device.pending_pages -= extent.run.pages;
   }
   pending_.clear();
 }
 
-void ExtentStore::SetInDoubt(Extent extent, bool may_be_the_place) {
+void ExtentStore::SetInDoubt(Extent extent, bool may_be_the_place, std::optional<uint64_t> failed_at) {
+  if (CheckedDevice(extent).away) return FreeAtTurnEnd(extent);
+  uint64_t at = 0;
+  TakeApart(extent, [&](const Extent& part) {
+    const uint64_t end = at + part.run.size_bytes();
+    const bool failed = !extent.scattered || !failed_at || (at <= *failed_at && *failed_at < end);
+    failed ? SetRunInDoubt(part, may_be_the_place) : FreeAtTurnEnd(part);
+    at = end;
+  });
+}
+
+void ExtentStore::SetRunInDoubt(const Extent& extent, bool may_be_the_place) {
   Device& device = CheckedDevice(extent);
-  if (device.away) return FreeAtTurnEnd(extent);
   device.live_pages -= extent.run.pages;
   device.doubtful_pages += extent.run.pages;
   device.doubtful.push_back({extent, may_be_the_place});
@@ -174,7 +254,7 @@ void ExtentStore::EndDoubts(uint16_t index, Doubt doubt) {
   for (const auto& [extent, may_be_the_place] : std::exchange(device.doubtful, {})) {
     if (!may_be_the_place) {
       FreeDoubtful(device, extent);
-    } else if (std::erase_if(device.tried_again, Overlaps(extent)) != 0) {
+    } else if (std::erase_if(device.tried_again, Overlaps(extent.run)) != 0) {
       device.doubtful_pages -= extent.run.pages;
       device.quarantined_pages += extent.run.pages;
     } else {
@@ -193,7 +273,8 @@ void ExtentStore::TryAsideAgain(Device& device) {
 
 void ExtentStore::NoteWritten(Extent extent) {
   std::deque<Extent>& tried_again = At(extent.device).tried_again;
-  if (!tried_again.empty()) std::erase_if(tried_again, Overlaps(extent));
+  if (tried_again.empty()) return;
+  for (const base::PageRun run : RunsOf(extent)) std::erase_if(tried_again, Overlaps(run));
 }
 
 void ExtentStore::SetDraining(uint16_t device, bool draining) { At(device).draining = draining; }
@@ -282,7 +363,7 @@ std::string ExtentStore::UnusableNote() const {
 void ExtentStore::CheckInvariants() const {
   std::vector<uint64_t> pending(devices_.size());
   for (const Extent& extent : pending_) pending[extent.device] += extent.run.pages;
-  for (size_t i = 0; i < devices_.size(); ++i) {
+  for (uint16_t i = 0; i < device_count(); ++i) {
     const Device& device = devices_[i];
     device.pool.CheckInvariants();
     const uint64_t used = device.live_pages + device.pending_pages + device.doubtful_pages + device.quarantined_pages;
@@ -298,6 +379,10 @@ void ExtentStore::CheckInvariants() const {
                device.tried_again.size());
     TIER_CHECK(device.pool.free_pages() + used == device.capacity_pages, "device {}: free {} + used {} of {}", i,
                device.pool.free_pages(), used, device.capacity_pages);
+    for (const auto& [first, runs] : device.scattered) {
+      TIER_CHECK(runs.size() >= 2 && FirstPage(runs[0]) == first, "device {}: {} runs of the extent at page {}", i,
+                 runs.size(), first);
+    }
     TIER_CHECK(pending[i] == device.pending_pages, "device {}: listed {} pending {}", i, pending[i],
                device.pending_pages);
   }

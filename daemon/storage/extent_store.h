@@ -4,9 +4,11 @@
 // Invariant, per device: free + live + pending + doubtful + quarantined == capacity. Engine thread only.
 //
 // Extents are striped: one device takes kStripePages, then the next one does, so that neighbours can still become one
-// request. Extents are write-once: an update allocates new ones, then frees the old. What held a tensor's bytes is not
-// written again in the turn that frees it: FreeAtTurnEnd parks the extent until OnTurnEnded(). An extent that a
-// manifest names is freed only after a synced commit has dropped the name (tiering/manifest_holds.h).
+// request. Where no device has a run of that length left, an extent takes the longest runs that one device has: a
+// device with so many free pages can always hold it. Extents are write-once: an update allocates new ones, then frees
+// the old. What held a tensor's bytes is not written again in the turn that frees it: FreeAtTurnEnd parks the extent
+// until OnTurnEnded(). An extent that a manifest names is freed only after a synced commit has dropped the name
+// (tiering/manifest_holds.h).
 //
 // A place where the device failed is in doubt until a write to another place of the device succeeds. Where nothing else
 // failed meanwhile beyond a stripe's length of it, it stays aside then, and is tried again only when nothing else is
@@ -16,7 +18,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -59,15 +64,22 @@ class ExtentStore {
   // NO_SPACE with figures when no device can hold it; IO_ERROR when every device that could is away. A draining device
   // takes none, nor does one that is shut or away.
   Result<Extent> Allocate(uint32_t pages);
-  // Takes an extent that a manifest names. CORRUPT if it overlaps another or lies outside the device.
-  Status Take(Extent extent);
+  // Whether the next extent of so many pages would be scattered: it costs up to one look per page.
+  bool WouldScatter(uint32_t pages) const;
+  // Takes an extent that a manifest names, in these runs. CORRUPT if it overlaps another or lies outside the device.
+  Status Take(Extent extent, std::span<const base::PageRun> runs);
+  Status Take(Extent extent) { return Take(extent, {&extent.run, 1}); }  // Of one run.
+  // The runs of an extent that is not free, in the order of its content. They stay where they are until it is freed; of
+  // one that is not scattered the answer is a part of the argument.
+  std::span<const base::PageRun> RunsOf(const Extent& extent) const;
   // Reusable at once. REQUIRES: live, no I/O in flight on it, and no piece's bytes were ever complete in it.
   void Free(Extent extent);
   void FreeAtTurnEnd(Extent extent);  // live → pending. REQUIRES: no I/O in flight on it.
   void OnTurnEnded();                 // All that is pending becomes free.
   // live → in doubt: a device error was seen there, which may be the place's. On a device that is away, where that says
-  // nothing: pending.
-  void SetInDoubt(Extent extent, bool may_be_the_place);
+  // nothing: pending. `failed_at`: the bytes of its content before the error; of a scattered extent the other runs are
+  // then as good as before. Unknown: no run of it can be told from the others.
+  void SetInDoubt(Extent extent, bool may_be_the_place, std::optional<uint64_t> failed_at = std::nullopt);
   void EndDoubts(uint16_t device, Doubt doubt);  // The device's → put aside, quarantined, or pending.
   void NoteWritten(Extent extent);               // A write succeeded there: nothing is held against it.
   void SetDraining(uint16_t device, bool draining);
@@ -102,6 +114,7 @@ class ExtentStore {
   };
   struct Device {
     base::BlockPool pool;
+    std::unordered_map<uint64_t, std::vector<base::PageRun>> scattered;  // The runs of each, by their first page.
     uint64_t capacity_pages = 0;
     uint64_t live_pages = 0;
     uint64_t pending_pages = 0;
@@ -121,6 +134,11 @@ class ExtentStore {
   Device& CheckedDevice(Extent extent);
   const Device& CheckedDevice(uint16_t device) const;
   Device& At(uint16_t device);
+  Extent Scatter(uint32_t pages);
+  void SetRunInDoubt(const Extent& extent, bool may_be_the_place);
+  // Calls `visit` with each run as an extent of its own. A scattered one is none any more.
+  template <typename Visit>
+  void TakeApart(const Extent& extent, Visit visit);
   static bool IsOnePlace(const std::vector<Doubtful>& doubts);
   void TryAsideAgain(Device& device);
   void FreeDoubtful(Device& device);

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,11 @@ struct Transfer {
   uint64_t cookie = 0;  // Comes back in the result.
   Direction direction = Direction::kWrite;
   Extent extent;
-  WindowIndex window{};         // Which registered buffer `memory` lies in.
-  std::byte* memory = nullptr;  // Page-aligned, extent.run.size_bytes() long.
-  uint32_t length = 0;          // Bytes of content (the checksum covers these); I/O is rounded up to whole pages.
-  uint32_t crc = 0;             // Read: CRC32C that the content must have.
+  std::span<const base::PageRun> runs;  // Of a scattered extent; they outlive the transfer. Else empty.
+  WindowIndex window{};                 // Which registered buffer `memory` lies in.
+  std::byte* memory = nullptr;          // Page-aligned, extent.run.size_bytes() long.
+  uint32_t length = 0;  // Bytes of content (the checksum covers these); I/O is rounded up to whole pages.
+  uint32_t crc = 0;     // Read: CRC32C that the content must have.
 };
 
 enum class TransferOutcome : uint8_t {
@@ -44,8 +46,13 @@ struct TransferResult {
   TransferOutcome outcome = TransferOutcome::kDone;
   uint32_t crc = 0;            // Of the content, when kDone (write) or as found (kCorrupt).
   int error_number = 0;        // errno, with kDeviceError and kNoSpace.
-  uint64_t device_offset = 0;  // Bytes from the start of the device, for messages.
+  uint64_t device_offset = 0;  // Bytes from the start of the device, for messages: where it failed, or began.
+  uint32_t failed_at = 0;      // Bytes of the content before the error, with kDeviceError and kNoSpace.
 };
+
+inline std::span<const base::PageRun> RunsOf(const Transfer& transfer) {
+  return transfer.runs.empty() ? std::span(&transfer.extent.run, 1) : transfer.runs;
+}
 
 struct ProbeResult {
   uint16_t device = 0;

@@ -86,8 +86,11 @@ void TransferEngine::CheckTransfer(const Transfer& t) const {
   TIER_CHECK(t.extent.device == options_.device, "device {} for {}", t.extent.device, options_.device);
   TIER_CHECK(t.length != 0 && t.length <= t.extent.run.size_bytes(), "{} bytes in an extent of {}", t.length,
              t.extent.run.size_bytes());
-  TIER_CHECK(t.extent.run.offset_bytes() + t.extent.run.size_bytes() <= options_.place.capacity_bytes,
-             "block {} page {} beyond the data area", t.extent.run.block, t.extent.run.page);
+  TIER_CHECK(t.extent.scattered == !t.runs.empty(), "{} runs", t.runs.size());
+  for (const base::PageRun run : RunsOf(t)) {
+    TIER_CHECK(run.offset_bytes() + run.size_bytes() <= options_.place.capacity_bytes,
+               "block {} page {} beyond the data area", run.block, run.page);
+  }
   TIER_CHECK(Value(t.window) < windows_.size(), "window {} of {}", Value(t.window), windows_.size());
   const Window& window = windows_[Value(t.window)];
   TIER_CHECK(window.address != nullptr && t.memory >= window.address &&
@@ -96,9 +99,28 @@ void TransferEngine::CheckTransfer(const Transfer& t) const {
              "memory at {} + {} of window {}", t.memory - window.address, IoBytes(t), Value(t.window));
 }
 
+TransferEngine::Part TransferEngine::PartAt(const Transfer& t, uint32_t at) const {
+  uint64_t begin = 0;
+  for (const base::PageRun run : RunsOf(t)) {
+    const uint64_t end = std::min<uint64_t>(begin + run.size_bytes(), IoBytes(t));
+    if (at < end) {
+      return {.offset = options_.place.data_offset + run.offset_bytes() + (at - begin),
+              .length = static_cast<uint32_t>(end - at)};
+    }
+    begin = end;
+  }
+  TIER_CHECK(false, "byte {} of {}", at, IoBytes(t));
+}
+
+TransferEngine::Part TransferEngine::NextPart(const Request& request) const {
+  const Transfer& first = request.first->transfer;
+  if (first.extent.scattered) return PartAt(first, request.done);  // It is not merged with others.
+  return {.offset = request.offset + request.done, .length = request.length - request.done};
+}
+
 bool TransferEngine::CanMerge(const Request& request, const Transfer& t) const {
-  return request.direction == t.direction && request.window == t.window &&
-         request.memory + request.length == t.memory &&
+  return !t.extent.scattered && !request.first->transfer.extent.scattered && request.direction == t.direction &&
+         request.window == t.window && request.memory + request.length == t.memory &&
          request.offset + request.length == options_.place.data_offset + t.extent.run.offset_bytes() &&
          request.length + IoBytes(t) <= options_.merge_bytes_max;
 }
@@ -276,15 +298,16 @@ void TransferEngine::Dispatch() {
   bool any = false;
   while (Request* const request = TakeNext()) {
     TIER_CHECK(request->done < request->length, "{} of {} bytes done", request->done, request->length);
+    const Part part = NextPart(*request);
     io_.Start({.token = static_cast<uint64_t>(request - requests_.data()),
                .direction = request->direction,
                .window = request->window,
                .memory = request->memory + request->done,
-               .offset = request->offset + request->done,
-               .length = request->length - request->done,
+               .offset = part.offset,
+               .length = part.length,
                .unregistered = request->unregistered});
     ++requests_inflight_;
-    InflightBytes(request->direction) += request->length - request->done;
+    InflightBytes(request->direction) += part.length;
     ++(request->direction == Direction::kRead ? traffic_.read_requests : traffic_.write_requests);
     any = true;
   }
@@ -297,17 +320,19 @@ void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
   TIER_CHECK(requests_inflight_ != 0 && request->first != nullptr, "request {}: {} in flight", completion.token,
              requests_inflight_);
   --requests_inflight_;
-  InflightBytes(request->direction) -= request->length - request->done;
+  const uint32_t length = NextPart(*request).length;
+  InflightBytes(request->direction) -= length;
   if (completion.result < 0) {
     OnIoError(request, -completion.result);
     return;
   }
   const auto moved = static_cast<uint32_t>(completion.result);
-  TIER_CHECK(moved <= request->length - request->done, "{} bytes moved of {}", moved, request->length - request->done);
+  TIER_CHECK(moved <= length, "{} bytes moved of {}", moved, length);
   (request->direction == Direction::kRead ? traffic_.read_bytes : traffic_.written_bytes) += moved;
-  if (moved == request->length - request->done) {
-    EndDevicePart(request, 0);
-    return;
+  if (moved == length) {
+    request->done += moved;
+    if (request->done == request->length) return EndDevicePart(request, 0);
+    return Enqueue(request);  // The next run.
   }
   // Direct I/O goes on at a page boundary; less than a page of progress is the end of a file cut short beneath us.
   const auto pages = static_cast<uint32_t>(moved / kPageSize * kPageSize);
@@ -407,11 +432,11 @@ void TransferEngine::SettleMember(const Request& ended, Member* member) {
 void TransferEngine::SettleFailed(const Request& ended, Member* member) {
   const bool alone = ended.first == ended.last;
   if (ended.error == ENOSPC || ended.error == EDQUOT) {
-    Finish(member, TransferOutcome::kNoSpace, ended.error);
+    Finish(member, TransferOutcome::kNoSpace, ended.error, alone ? ended.done : 0);
   } else if (ended.error == EFAULT && alone) {
     Finish(member, TransferOutcome::kWindowFault, ended.error);
   } else if (ended.retried) {
-    Finish(member, TransferOutcome::kDeviceError, ended.error);
+    Finish(member, TransferOutcome::kDeviceError, ended.error, ended.done);
   } else {
     Request* single = NewRequest(member);
     single->retried = true;
@@ -421,7 +446,7 @@ void TransferEngine::SettleFailed(const Request& ended, Member* member) {
   }
 }
 
-void TransferEngine::Finish(Member* member, TransferOutcome outcome, int error) {
+void TransferEngine::Finish(Member* member, TransferOutcome outcome, int error, uint32_t failed_at) {
   const Transfer& t = member->transfer;
   Window& window = windows_[Value(t.window)];
   TIER_CHECK(window.inflight != 0 && traffic_.inflight != 0, "window {}: {}, in all: {}", Value(t.window),
@@ -433,7 +458,8 @@ void TransferEngine::Finish(Member* member, TransferOutcome outcome, int error) 
                       .outcome = outcome,
                       .crc = member->crc,
                       .error_number = error,
-                      .device_offset = options_.place.data_offset + t.extent.run.offset_bytes()});
+                      .device_offset = PartAt(t, failed_at).offset,
+                      .failed_at = failed_at});
   member->next = free_members_;
   free_members_ = member;
 }

@@ -8,8 +8,9 @@
 // finds it.
 //
 // One *request* is what one device command moves: one transfer, or several that follow each other in memory and on the
-// device. A merged request that fails is taken apart, so that only what failed is retried and reported. Small requests
-// are checksummed in place: a worker's wake-up costs more than they do.
+// device. The runs of a scattered extent are moved one after the other, by one request that goes on as after a short
+// transfer. A merged request that fails is taken apart, so that only what failed is retried and reported. Small
+// requests are checksummed in place: a worker's wake-up costs more than they do.
 //
 // Checksums go through the mapping, I/O through the window's registration where there is one. A client can separate the
 // two by punching a hole: the device then moves pages that are no longer the window's. So after a wrong checksum a read
@@ -104,7 +105,7 @@ class TransferEngine final : public TransferPort {
     Direction direction = Direction::kRead;
     WindowIndex window{};
     std::byte* memory = nullptr;
-    uint64_t offset = 0;  // Bytes from the start of the device.
+    uint64_t offset = 0;  // Bytes from the start of the device, where it begins.
     uint32_t length = 0;  // Bytes, whole pages.
     uint32_t done = 0;    // Bytes of these that the device has moved.
     uint32_t tries_again = 0;
@@ -130,7 +131,14 @@ class TransferEngine final : public TransferPort {
     bool second_place = false;
     std::optional<ProbeResult> result;
   };
+  struct Part {           // What one command moves of a request.
+    uint64_t offset = 0;  // Bytes from the start of the device.
+    uint32_t length = 0;
+  };
   void CheckTransfer(const Transfer& transfer) const;
+  Part NextPart(const Request& request) const;
+  // Where the content of a transfer lies from byte `at` on, up to the end of its run.
+  Part PartAt(const Transfer& transfer, uint32_t at) const;
   bool CanMerge(const Request& request, const Transfer& transfer) const;
   Request* NewRequest(Member* member);
   void FreeRequest(Request* request);
@@ -154,7 +162,7 @@ class TransferEngine final : public TransferPort {
   void Settle(Request* request);
   void SettleMember(const Request& ended, Member* member);
   void SettleFailed(const Request& ended, Member* member);
-  void Finish(Member* member, TransferOutcome outcome, int error);
+  void Finish(Member* member, TransferOutcome outcome, int error, uint32_t failed_at = 0);
 
   TransferEngineOptions options_;
   DeviceIo& io_;

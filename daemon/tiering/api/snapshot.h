@@ -106,6 +106,7 @@ struct PiecePlace {
   uint32_t generation = 0;
   base::PageRun ram;                 // Empty: none. Block: window × blocks of the largest window + block in the window.
   storage::Extent extent;            // Empty: none.
+  std::vector<base::PageRun> runs;   // Of the extent.
   std::optional<uint64_t> transfer;  // Cookie of the transfer that moves it.
 };
 

@@ -14,7 +14,8 @@ namespace {
 
 constexpr uint32_t kCaptureCost = 12;        // Of a piece: its extent is entered among those that are held.
 constexpr uint32_t kCaptureTensorCost = 16;  // Of a tensor besides, once all of its pieces are.
-constexpr size_t kSealedPerUnit = 256;       // Bytes that one unit of work adds to the checksum.
+constexpr size_t kRunCost = sizeof(proto::ManifestRunRecord) + sizeof(proto::ExtentListRun);
+constexpr size_t kSealedPerUnit = 256;  // Bytes that one unit of work adds to the checksum.
 
 enum class Step : uint8_t { kDone, kEndOfTurn, kUnsettled, kDamaged, kUnread, kTwice };
 
@@ -55,15 +56,24 @@ void BeginTensor(const Tensor& tensor, ManifestCapture* capture) {
                                .space = static_cast<uint16_t>(tensor.space == 0 ? 0 : 1)});
 }
 
-void CapturePiece(const Piece& piece, JobState& job, ManifestCapture* capture) {
-  capture->writer.AddPiece({.block = piece.ssd_run.block,
-                            .page = piece.ssd_run.page,
-                            .pages = piece.ssd_run.pages,
+void CapturePiece(Tables& tables, const Piece& piece, JobState& job, ManifestCapture* capture) {
+  const storage::Extent extent = piece.extent();
+  const std::span<const base::PageRun> runs = tables.ports.extents.RunsOf(extent);
+  capture->writer.AddPiece({.block = extent.run.block,
+                            .page = extent.run.page,
+                            .pages = extent.run.pages,
                             .crc = piece.crc,
                             .generation = piece.generation,
-                            .device = piece.ssd_device});
-  capture->extents.Add(piece.extent());
-  job.manifest.Name(piece.extent());
+                            .device = extent.device,
+                            .run_count = 0,
+                            .first_run = 0},
+                           runs);
+  for (const base::PageRun run : runs) capture->extents.Add({.run = run, .device = extent.device});
+  if (extent.scattered) {
+    tables.work.Charge(std::min(static_cast<uint32_t>(runs.size()), tables.work.left()));
+    job.metadata->Recharge(&job.manifest_charge, job.manifest_charge.bytes() + runs.size() * kRunCost);
+  }
+  job.manifest.Name(extent);
   job.metadata->Recharge(&job.manifest.charge(), HoldsCost(job.manifest));
 }
 
@@ -104,7 +114,7 @@ Step CaptureTensor(Tables& tables, Waiter& waiter, ManifestCapture* capture) {
     if (captured.has(kBadExtent)) return Step::kUnread;
     if (!captured.on_ssd()) return Step::kUnsettled;
     if (piece == 0) BeginTensor(tensor, capture);
-    CapturePiece(captured, *waiter.job, capture);
+    CapturePiece(tables, captured, *waiter.job, capture);
   }
   // It is asked whether any of them is of another session (MixedForOthers).
   if (!tables.work.TrySpend(tables.updates.CountOf(ref.index))) return Step::kEndOfTurn;

@@ -18,9 +18,11 @@ std::unexpected<Error> Corrupt(std::string what) {
   return Fail(Code::kCorrupt, "the manifest is damaged: " + std::move(what) + "; persist again from a good state");
 }
 
-bool SanePiece(const proto::ManifestPieceRecord& piece, uint64_t length) {
-  return piece.reserved0 == 0 && piece.reserved1 == 0 && piece.pages == PagesFor(length) && piece.device < 64 &&
-         uint32_t{piece.page} + piece.pages <= kPagesPerBlock;
+bool IsWithinABlock(uint32_t page, uint32_t pages) { return pages != 0 && page + pages <= kPagesPerBlock; }
+
+// Its last field came with version 4.
+size_t HeaderSize(uint32_t version) {
+  return version < 4 ? proto::kManifestHeaderSizeBefore4 : sizeof(proto::ManifestHeader);
 }
 
 uint32_t FlagsKnown(uint32_t version) {
@@ -53,12 +55,25 @@ void ManifestWriter::Add(const Record& record) {
 
 void ManifestWriter::BeginTensor(const proto::ManifestTensorRecord& record) {
   tensor_at_ = bytes_.size();
+  tensor_run_at_ = runs_.size();
   Add(record);
 }
 
-void ManifestWriter::AddPiece(const proto::ManifestPieceRecord& record) { Add(record); }
+void ManifestWriter::AddPiece(proto::ManifestPieceRecord record, std::span<const base::PageRun> runs) {
+  record.run_count = 0;
+  record.first_run = 0;
+  if (runs.size() > 1) {
+    record.run_count = static_cast<uint16_t>(runs.size());
+    record.first_run = static_cast<uint32_t>(runs_.size());
+    for (const base::PageRun run : runs) runs_.push_back({.block = run.block, .page = run.page, .pages = run.pages});
+  }
+  Add(record);
+}
 
-void ManifestWriter::DropTensor() { bytes_.resize(tensor_at_); }
+void ManifestWriter::DropTensor() {
+  bytes_.resize(tensor_at_);
+  runs_.resize(tensor_run_at_);
+}
 
 void ManifestWriter::EndTensor(uint16_t flags) {
   std::memcpy(bytes_.data() + tensor_at_ + offsetof(proto::ManifestTensorRecord, flags), &flags, sizeof(flags));
@@ -75,6 +90,8 @@ void ManifestWriter::AddKey(uint64_t id, std::string_view key) {
 
 bool ManifestWriter::Seal(size_t size) {
   if (summed_ == 0) {
+    for (const proto::ManifestRunRecord& run : runs_) Add(run);
+    header_.run_count = runs_.size();
     header_.size = bytes_.size();
     std::memcpy(bytes_.data(), &header_, sizeof(header_));
   }
@@ -93,7 +110,11 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
     TIER_CHECK(tensor.pieces.size() == tensor.record.piece_count, "{} pieces of {}", tensor.pieces.size(),
                tensor.record.piece_count);
     writer.BeginTensor(tensor.record);
-    for (const proto::ManifestPieceRecord& piece : tensor.pieces) writer.AddPiece(piece);
+    for (const proto::ManifestPieceRecord& piece : tensor.pieces) {
+      TIER_CHECK(size_t{piece.first_run} + piece.run_count <= manifest.runs.size() || piece.run_count == 0,
+                 "runs {} + {} of {}", piece.first_run, piece.run_count, manifest.runs.size());
+      writer.AddPiece(piece, RunsIn(manifest, piece));
+    }
     writer.EndTensor(tensor.record.flags);
   }
   for (const ManifestKey& key : manifest.keys) writer.AddKey(key.id, key.key);
@@ -120,21 +141,34 @@ bool ManifestReader::TakeText(uint32_t length, std::string* text) {
 }
 
 Status ManifestReader::Open() {
-  left_ = bytes_;
-  if (!Take(&header_) || header_.magic != proto::kManifestMagic) return Corrupt("it does not begin like one");
+  if (bytes_.size() < proto::kManifestHeaderSizeBefore4) return Corrupt("it does not begin like one");
+  header_ = {};
+  std::memcpy(&header_, bytes_.data(), proto::kManifestHeaderSizeBefore4);
+  if (header_.magic != proto::kManifestMagic) return Corrupt("it does not begin like one");
   if (header_.version < proto::kManifestVersionOldest || header_.version > proto::kManifestVersion) {
     return Fail(Code::kVersion, fmt::format("the manifest has version {}, this daemon reads {} to {}", header_.version,
                                             proto::kManifestVersionOldest, proto::kManifestVersion));
   }
-  if (header_.size != bytes_.size()) return Corrupt(fmt::format("{} bytes of {}", bytes_.size(), header_.size));
+  header_size_ = HeaderSize(header_.version);
+  if (header_.size != bytes_.size() || bytes_.size() < header_size_) {
+    return Corrupt(fmt::format("{} bytes of {}", bytes_.size(), header_.size));
+  }
+  std::memcpy(&header_, bytes_.data(), header_size_);
+  const size_t runs_max =
+      std::min<size_t>((bytes_.size() - header_size_) / sizeof(proto::ManifestRunRecord), UINT32_MAX);
+  if (header_.run_count > runs_max)
+    return Corrupt(fmt::format("{} runs in {} bytes", header_.run_count, bytes_.size()));
+  runs_ = bytes_.last(header_.run_count * sizeof(proto::ManifestRunRecord));
   Rewind();
   return {};
 }
 
 void ManifestReader::Rewind() {
-  left_ = bytes_.subspan(sizeof(header_));
+  left_ = bytes_.first(bytes_.size() - runs_.size()).subspan(header_size_);
   tensors_left_ = header_.tensor_count;
   pieces_left_ = 0;
+  runs_read_ = 0;
+  skipped_ = false;
   keys_left_ = header_.key_count;
 }
 
@@ -142,8 +176,8 @@ Status ManifestReader::Sum(size_t size) {
   if (summed_ == 0) {
     proto::ManifestHeader header = header_;
     header.crc = 0;
-    crc_ = storage::Crc32c(std::as_bytes(std::span(&header, 1)));
-    summed_ = sizeof(header);
+    crc_ = storage::Crc32c(std::as_bytes(std::span(&header, 1)).first(header_size_));
+    summed_ = header_size_;
   }
   const size_t part = std::min(size, bytes_.size() - summed_);
   crc_ = storage::Crc32c(bytes_.subspan(summed_, part), crc_);
@@ -170,10 +204,42 @@ Result<proto::ManifestPieceRecord> ManifestReader::NextPiece() {
     return Corrupt(fmt::format("tensor record {}", header_.tensor_count - tensors_left_ - 1));
   }
   --pieces_left_;
+  runs_read_ += piece.run_count;
   return piece;
 }
 
+bool ManifestReader::SanePiece(const proto::ManifestPieceRecord& piece, uint64_t length) const {
+  if (piece.pages != PagesFor(length) || piece.device >= 64) return false;
+  if (piece.run_count == 0) return piece.first_run == 0 && IsWithinABlock(piece.page, piece.pages);
+  if (piece.run_count < 2 || uint64_t{piece.first_run} + piece.run_count > header_.run_count) return false;
+  if (!skipped_ && piece.first_run != runs_read_) return false;
+  const std::vector<base::PageRun> runs = RunsOf(piece);
+  uint32_t pages = 0;
+  for (const base::PageRun run : runs) {
+    if (!IsWithinABlock(run.page, run.pages)) return false;
+    pages += run.pages;
+  }
+  return pages == piece.pages && runs[0].block == piece.block && runs[0].page == piece.page;
+}
+
+proto::ManifestRunRecord ManifestReader::RunAt(size_t index) const {
+  proto::ManifestRunRecord run{};
+  std::memcpy(&run, runs_.data() + index * sizeof(run), sizeof(run));
+  return run;
+}
+
+std::vector<base::PageRun> ManifestReader::RunsOf(const proto::ManifestPieceRecord& piece) const {
+  if (piece.run_count == 0) return {{.block = piece.block, .page = piece.page, .pages = piece.pages}};
+  std::vector<base::PageRun> runs;
+  for (size_t i = piece.first_run; i < size_t{piece.first_run} + piece.run_count; ++i) {
+    const proto::ManifestRunRecord run = RunAt(i);
+    runs.push_back({.block = run.block, .page = run.page, .pages = run.pages});
+  }
+  return runs;
+}
+
 void ManifestReader::SkipPieces() {
+  skipped_ |= pieces_left_ != 0;
   left_ = left_.subspan(pieces_left_ * sizeof(proto::ManifestPieceRecord));
   pieces_left_ = 0;
 }
@@ -191,15 +257,16 @@ Result<ManifestKey> ManifestReader::NextKey() {
 }
 
 Status ManifestReader::End() const {
-  if (left_.empty()) return {};
-  return Corrupt(fmt::format("{} bytes too many", left_.size()));
+  if (!left_.empty()) return Corrupt(fmt::format("{} bytes too many", left_.size()));
+  if (skipped_ || runs_read_ == header_.run_count) return {};
+  return Corrupt(fmt::format("{} runs too many", header_.run_count - runs_read_));
 }
 
 Result<Manifest> DecodeManifest(std::span<const std::byte> bytes) {
   ManifestReader reader(bytes);
   if (Status opened = reader.Open(); !opened) return std::unexpected(opened.error());
   if (Status summed = reader.Sum(SIZE_MAX); !summed) return std::unexpected(summed.error());
-  Manifest manifest{.step = reader.step(), .tensors = {}, .keys = {}};
+  Manifest manifest{.step = reader.step(), .tensors = {}, .keys = {}, .runs = {}};
   while (reader.tensors_left() != 0) {
     const auto record = reader.NextTensor();
     if (!record) return std::unexpected(record.error());
@@ -209,6 +276,9 @@ Result<Manifest> DecodeManifest(std::span<const std::byte> bytes) {
       const auto piece = reader.NextPiece();
       if (!piece) return std::unexpected(piece.error());
       tensor.pieces.push_back(*piece);
+      if (piece->run_count == 0) continue;
+      tensor.pieces.back().first_run = static_cast<uint32_t>(manifest.runs.size());
+      for (const base::PageRun run : reader.RunsOf(*piece)) manifest.runs.push_back(run);
     }
   }
   while (reader.keys_left() != 0) {

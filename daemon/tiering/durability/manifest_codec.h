@@ -31,6 +31,7 @@ struct Manifest {
   uint64_t step = 0;
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestKey> keys;
+  std::vector<base::PageRun> runs;  // Of scattered pieces: `first_run` of a piece's record counts from the first.
 };
 
 // Puts a manifest together, record by record.
@@ -40,13 +41,15 @@ class ManifestWriter {
 
   // A tensor: its record, its pieces in order, then the flags that are known after the last piece.
   void BeginTensor(const proto::ManifestTensorRecord& record);
-  void AddPiece(const proto::ManifestPieceRecord& record);
+  // `runs`: of its extent; the record's own count and place of them mean nothing here.
+  void AddPiece(proto::ManifestPieceRecord record, std::span<const base::PageRun> runs);
   void EndTensor(uint16_t flags);
   void DropTensor();                               // Removes the tensor that was begun. REQUIRES: not ended.
   void AddKey(uint64_t id, std::string_view key);  // REQUIRES: all tensors were added.
 
   void SetStep(uint64_t step) { header_.step = step; }  // REQUIRES: Seal has not begun.
   bool sealing() const { return summed_ != 0; }
+  size_t run_count() const { return runs_.size(); }
   // Bytes that the checksum has still to cover, in units of so many.
   uint32_t UnitsToSeal(size_t unit) const { return static_cast<uint32_t>((bytes_.size() - summed_ + unit - 1) / unit); }
   // Continues the checksum for so many bytes. True: it is complete. REQUIRES: nothing is added any more.
@@ -59,7 +62,9 @@ class ManifestWriter {
 
   proto::ManifestHeader header_{};
   std::vector<std::byte> bytes_;
+  std::vector<proto::ManifestRunRecord> runs_;
   size_t tensor_at_ = 0;
+  size_t tensor_run_at_ = 0;
   size_t summed_ = 0;
 };
 
@@ -82,6 +87,8 @@ class ManifestReader {
   Result<proto::ManifestTensorRecord> NextTensor();  // REQUIRES: tensors_left() != 0, pieces_left() == 0.
   Result<proto::ManifestPieceRecord> NextPiece();    // REQUIRES: pieces_left() != 0.
   void SkipPieces();
+  // Of a piece that was read.
+  std::vector<base::PageRun> RunsOf(const proto::ManifestPieceRecord& piece) const;
   Result<ManifestKey> NextKey();  // REQUIRES: keys_left() != 0, tensors_left() == 0.
   Status End() const;             // Nothing follows the last record.
   void Rewind();                  // To the first record. REQUIRES: open.
@@ -90,9 +97,13 @@ class ManifestReader {
   template <typename Record>
   bool Take(Record* record);
   bool TakeText(uint32_t length, std::string* text);
+  bool SanePiece(const proto::ManifestPieceRecord& piece, uint64_t length) const;
+  proto::ManifestRunRecord RunAt(size_t index) const;
 
   std::span<const std::byte> bytes_;
   std::span<const std::byte> left_;
+  std::span<const std::byte> runs_;
+  size_t header_size_ = sizeof(proto::ManifestHeader);
   proto::ManifestHeader header_{};
   proto::ManifestTensorRecord tensor_{};
   uint64_t tensors_left_ = 0;
@@ -100,10 +111,20 @@ class ManifestReader {
   uint64_t keys_left_ = 0;
   size_t summed_ = 0;
   uint32_t crc_ = 0;
+  uint64_t runs_read_ = 0;  // Of the pieces before this one …
+  bool skipped_ = false;    // … unless some were skipped.
 };
 
 inline storage::Extent ExtentOf(const proto::ManifestPieceRecord& piece) {
-  return {.run = {.block = piece.block, .page = piece.page, .pages = piece.pages}, .device = piece.device};
+  return {.run = {.block = piece.block, .page = piece.page, .pages = piece.pages},
+          .device = piece.device,
+          .scattered = piece.run_count != 0};
+}
+
+// Of a scattered piece of it; of another none.
+inline std::span<const base::PageRun> RunsIn(const Manifest& manifest, const proto::ManifestPieceRecord& piece) {
+  if (piece.run_count == 0) return {};
+  return std::span(manifest.runs).subspan(piece.first_run, piece.run_count);
 }
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);

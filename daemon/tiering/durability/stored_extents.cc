@@ -24,6 +24,17 @@ bool TakeExtent(Tables& tables, storage::Extent extent, ManifestHolds* holds) {
   return false;
 }
 
+// The same of an extent that may be scattered.
+bool TakeExtent(Tables& tables, storage::Extent extent, std::span<const base::PageRun> runs, ManifestHolds* holds) {
+  if (!extent.scattered) return TakeExtent(tables, extent, holds);
+  if (tables.ports.extents.Take(extent, runs)) {
+    holds->Adopt(extent);
+    return true;
+  }
+  for (const base::PageRun run : runs) (void)TakeExtent(tables, {.run = run, .device = extent.device}, holds);
+  return false;
+}
+
 }  // namespace
 
 Result<Manifest> ReadManifest(const Tables& tables, const std::string& key) {
@@ -38,7 +49,7 @@ Status TakeExtents(Tables& tables, const Manifest& manifest, ManifestHolds* hold
   Status status;
   for (const ManifestTensor& tensor : manifest.tensors) {
     for (const proto::ManifestPieceRecord& piece : tensor.pieces) {
-      if (TakeExtent(tables, ExtentOf(piece), holds)) continue;
+      if (TakeExtent(tables, ExtentOf(piece), RunsIn(manifest, piece), holds)) continue;
       status = Fail(Code::kCorrupt,
                     fmt::format("the manifest gives device {} block {} page {} + {} to tensor {:#x}: it is of another "
                                 "tensor or manifest, or no place on the device",

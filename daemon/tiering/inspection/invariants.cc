@@ -55,7 +55,16 @@ void Occupy(std::map<uint64_t, uint64_t>* taken, uint64_t first, uint64_t pages)
 }
 
 uint64_t PageOf(base::PageRun run) { return uint64_t{run.block} * kPagesPerBlock + run.page; }
-uint64_t PageOf(storage::Extent extent) { return (uint64_t{extent.device} << 48) + PageOf(extent.run); }
+
+void OccupySsd(const Tables& tables, const storage::Extent& extent, std::map<uint64_t, uint64_t>* taken) {
+  uint32_t pages = 0;
+  for (const base::PageRun run : tables.ports.extents.RunsOf(extent)) {
+    Occupy(taken, (uint64_t{extent.device} << 48) + PageOf(run), run.pages);
+    pages += run.pages;
+  }
+  TIER_CHECK(pages == extent.run.pages, "device {} block {} page {}: {} pages in its runs, not {}", extent.device,
+             extent.run.block, extent.run.page, pages, extent.run.pages);
+}
 
 void CountLeases(const Tables& tables, Count* count) {
   tables.sessions.ForEach([&](const SessionState& session) {
@@ -97,7 +106,7 @@ void CheckPiece(const Tables& tables, PieceId id, Count* count) {
     block.leased |= piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite;
   }
   if (piece.ram) Occupy(&count->ram, PageOf(piece.ram), piece.ram.pages);
-  if (piece.ssd_run) Occupy(&count->ssd, PageOf(piece.extent()), piece.ssd_run.pages);
+  if (piece.ssd_run) OccupySsd(tables, piece.extent(), &count->ssd);
   const uint32_t readers = count->read_leases[Value(id)];
   const uint32_t writers = count->write_leases[Value(id)];
   TIER_CHECK(piece.read_leases == readers && writers <= 1 && (writers == 0 || readers == 0),
@@ -126,7 +135,7 @@ void CountFlights(const Tables& tables, Count* count) {
   tables.flights.ForEach([&](FlightIndex, const Flight& flight) {
     ++count->flights[Value(flight.piece)];
     if (flight.direction == storage::Direction::kWrite) {
-      Occupy(&count->ssd, PageOf(flight.extent), flight.extent.run.pages);
+      OccupySsd(tables, flight.extent, &count->ssd);
     }
   });
 }
@@ -223,7 +232,7 @@ void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, 
 }
 
 void CheckExtents(const Tables& tables, Count* count) {
-  const auto occupy = [&](storage::Extent extent) { Occupy(&count->ssd, PageOf(extent), extent.run.pages); };
+  const auto occupy = [&](const storage::Extent& extent) { OccupySsd(tables, extent, &count->ssd); };
   tables.jobs.ForEach([&](const JobState& job) { job.manifest.ForEachUnused(occupy); });
   tables.manifests.ForEachInactive(
       [&](const std::string&, const ManifestHolds& holds) { holds.ForEachUnused(occupy); });
@@ -354,11 +363,17 @@ std::vector<PiecePlace> NamedPlaces(const Tables& tables) {
       const WindowIndex window = tables.windows.WindowOf(ram);
       ram.block += tier::Value(window) * uint32_t{kWindowSizeMax / kBlockSize} - tables.windows.FirstBlock(window);
     }
+    std::vector<base::PageRun> ssd;
+    if (piece.ssd_run) {
+      const auto runs = tables.ports.extents.RunsOf(piece.extent());
+      ssd.assign(runs.begin(), runs.end());
+    }
     places.push_back({.tensor = tables.tensors[piece.tensor].id,
                       .piece = piece.number,
                       .generation = piece.generation,
                       .ram = ram,
                       .extent = piece.ssd_run ? piece.extent() : storage::Extent{},
+                      .runs = std::move(ssd),
                       .transfer = transfer == transfers.end() ? std::nullopt : std::optional(transfer->second)});
   }
   return places;

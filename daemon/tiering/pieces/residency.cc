@@ -128,6 +128,7 @@ void DropRam(Tables& tables, PieceId id) {
 void FreeExtent(Tables& tables, JobState& job, storage::Extent extent, bool bad) {
   TIER_CHECK(job.pages.ssd() >= extent.run.pages, "{} of {}", extent.run.pages, job.pages.ssd());
   job.pages.RemoveSsd(extent.run.pages);
+  if (extent.scattered) tables.work.Charge(std::min(uint32_t{extent.run.pages}, tables.work.left()));
   if (job.manifest.Unuse(extent, bad)) return;
   if (bad) {
     tables.ports.extents.SetInDoubt(extent, true);
@@ -143,6 +144,7 @@ void DropExtent(Tables& tables, PieceId id) {
   tables.tensors.Edit(piece.tensor).ssd_pages -= piece.ssd_run.pages;
   piece.ssd_run = {};
   piece.ssd_device = 0;
+  piece.ssd_scattered = 0;
   piece.clear(kBadExtent | kCorrupt | kFreshExtent);
 }
 
@@ -150,7 +152,8 @@ void GiveExtent(Tables& tables, PieceId id, storage::Extent extent) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(!piece.ssd_run && extent && extent.device < 64, "piece {} device {}", Value(id), extent.device);
   piece.ssd_run = extent.run;
-  piece.ssd_device = static_cast<uint8_t>(extent.device);
+  piece.ssd_device = static_cast<uint8_t>(extent.device) & 0x7f;
+  piece.ssd_scattered = extent.scattered ? 1 : 0;
   tables.JobOf(piece).pages.AddSsd(extent.run.pages);
   tables.tensors.Edit(piece.tensor).ssd_pages += extent.run.pages;
 }

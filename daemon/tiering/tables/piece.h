@@ -50,8 +50,9 @@ inline constexpr uint16_t kPinsMax = UINT16_MAX / 2;
 
 struct alignas(64) Piece {
   base::PageRun ram;
-  base::PageRun ssd_run;
-  uint8_t ssd_device = 0;
+  base::PageRun ssd_run;  // As in storage::Extent.
+  uint8_t ssd_device : 7 = 0;
+  uint8_t ssd_scattered : 1 = 0;
   uint8_t flags = 0;
   Copies copies = Copies::kFreed;
   Activity activity = Activity::kNone;
@@ -70,7 +71,7 @@ struct alignas(64) Piece {
   bool has(uint8_t flag) const { return (flags & flag) != 0; }
   void set(uint8_t flag) { flags = static_cast<uint8_t>(flags | flag); }
   void clear(uint8_t flag) { flags = static_cast<uint8_t>(flags & ~flag); }
-  storage::Extent extent() const { return {ssd_run, ssd_device}; }
+  storage::Extent extent() const { return {ssd_run, ssd_device, ssd_scattered != 0}; }
   bool in_transfer() const {
     return activity == Activity::kWritingOut || activity == Activity::kReadingIn || activity == Activity::kDraining;
   }

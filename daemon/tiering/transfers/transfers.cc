@@ -27,6 +27,8 @@ void Hand(Tables& tables, FlightIndex index) {
              tables.ports.transfers.inflight());
   tables.flights.Start(index);
   NoteStarted(tables, flight);
+  std::span<const base::PageRun> runs;
+  if (flight.extent.scattered) runs = tables.ports.extents.RunsOf(flight.extent);
   const uint64_t begin = uint64_t{piece.number} * kBlockSize;
   TIER_CHECK(begin < tensor.size, "piece {} begins at {} of {}", piece.number, begin, tensor.size);
   TIER_CHECK(piece.ram.pages >= flight.extent.run.pages, "{} pages of RAM for {} on SSD", piece.ram.pages,
@@ -34,6 +36,7 @@ void Hand(Tables& tables, FlightIndex index) {
   tables.ports.transfers.Start({.cookie = static_cast<uint64_t>(index),
                                 .direction = flight.direction,
                                 .extent = flight.extent,
+                                .runs = runs,
                                 .window = tables.windows.WindowOf(piece.ram),
                                 .memory = tables.windows.AddressOf(piece.ram),
                                 .length = static_cast<uint32_t>(std::min(kBlockSize, tensor.size - begin)),
@@ -114,7 +117,7 @@ void ReportWindowFault(Tables& tables, JobState& job, PieceId id) {
 void GiveBackUnwritten(Tables& tables, const storage::Extent& extent, const TransferResult& result) {
   if (result.outcome == TransferOutcome::kDone) tables.ports.extents.NoteWritten(extent);
   if (result.outcome == TransferOutcome::kDeviceError || result.outcome == TransferOutcome::kNoSpace) {
-    tables.ports.extents.SetInDoubt(extent, storage::MayBeOfAPlace(result.error_number));
+    tables.ports.extents.SetInDoubt(extent, storage::MayBeOfAPlace(result.error_number), result.failed_at);
   } else {
     tables.ports.extents.Free(extent);
   }
@@ -344,6 +347,11 @@ bool StartWrite(Tables& tables, PieceId id) {
   JobState& job = tables.JobOf(tensor);
   TIER_CHECK(piece.ram && piece.activity == Activity::kNone, "piece {} is {}", Value(id), ActivityName(piece.activity));
   const uint32_t pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
+  if (tables.ports.extents.WouldScatter(pages) && !tables.work.TrySpend(pages)) {
+    tables.jobs.RetryWritesAt(job, tables.turn.now());
+    tables.turn.NoteProgress();
+    return false;
+  }
   Result<storage::Extent> extent = tables.ports.extents.Allocate(pages);
   if (!extent && tables.ports.extents.RoomComes()) {
     tables.jobs.RetryWritesAt(job, tables.turn.now());  // The end of this turn frees some: the next turn looks again.

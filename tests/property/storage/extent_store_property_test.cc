@@ -3,8 +3,8 @@
 #include "daemon/storage/extent_store.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -41,6 +41,7 @@ class Model {
     }
     return true;
   }
+  uint64_t FreePages(uint16_t device) const { return Bytes(device, State::kFree) / kPageSize; }
   // A whole free block, or room for `pages` in a row within one block.
   bool HasRun(uint16_t device, uint32_t pages) const {
     uint32_t in_row = 0;
@@ -79,7 +80,7 @@ class Program {
   void Step() {
     switch (*rc::gen::weightedElement<int>({{10, 0}, {5, 1}, {4, 2}, {1, 3}, {2, 4}, {2, 5}, {1, 6}, {1, 7}})) {
       case 0: Allocate(); break;
-      case 1: WithLive([this](Extent e) { store_.Free(e); }, Model::State::kFree); break;
+      case 1: Free(); break;
       case 2: FreeAtTurnEnd(); break;
       case 3: SetInDoubt(); break;
       case 7: EndDoubts(); break;
@@ -99,24 +100,50 @@ class Program {
     if (!extent) {
       RC_ASSERT(extent.error().code == Code::kNoSpace);
       for (uint16_t device = 0; device < std::size(kBlocks); ++device) {
-        RC_ASSERT(draining_.contains(device) || !model_.HasRun(device, pages));
+        RC_ASSERT(draining_.contains(device) || model_.FreePages(device) < pages);
       }
       return;
     }
     RC_ASSERT(extent->run.pages == pages);
     RC_ASSERT(!draining_.contains(extent->device));
-    model_.Move(*extent, Model::State::kFree, Model::State::kLive);
-    live_.push_back(*extent);
+    for (uint16_t device = 0; extent->scattered && device < std::size(kBlocks); ++device) {
+      RC_ASSERT(draining_.contains(device) || !model_.HasRun(device, pages));
+    }
+    AddLive(*extent);
   }
 
-  void WithLive(const std::function<void(Extent)>& operation, Model::State to) {
-    if (live_.empty()) return;
+  // Each run as an extent of its own.
+  std::vector<Extent> PartsOf(const Extent& extent) const {
+    std::vector<Extent> parts;
+    for (const base::PageRun run : store_.RunsOf(extent)) parts.push_back({.run = run, .device = extent.device});
+    RC_ASSERT(extent.scattered == (parts.size() > 1) && parts[0].run.offset_bytes() == extent.run.offset_bytes());
+    return parts;
+  }
+
+  void AddLive(const Extent& extent) {
+    uint32_t pages = 0;
+    for (const Extent& part : PartsOf(extent)) {
+      model_.Move(part, Model::State::kFree, Model::State::kLive);
+      pages += part.run.pages;
+    }
+    RC_ASSERT(pages == extent.run.pages);
+    live_.push_back(extent);
+  }
+
+  // One of the live extents, which is live no more. None: there is none.
+  std::optional<Extent> TakeLive() {
+    if (live_.empty()) return std::nullopt;
     const size_t at = *rc::gen::inRange<size_t>(0, live_.size());
     const Extent extent = live_[at];
     live_.erase(live_.begin() + static_cast<ptrdiff_t>(at));
-    operation(extent);
-    model_.Move(extent, Model::State::kLive, to);
-    last_moved_ = extent;
+    return extent;
+  }
+
+  void Free() {
+    const std::optional<Extent> extent = TakeLive();
+    if (!extent) return;
+    for (const Extent& part : PartsOf(*extent)) model_.Move(part, Model::State::kLive, Model::State::kFree);
+    store_.Free(*extent);
   }
 
   // Where no device has other pages that do, those in doubt and those put aside become free when the turn ends.
@@ -148,9 +175,20 @@ class Program {
   }
 
   void SetInDoubt() {
-    const size_t before = live_.size();
-    WithLive([this](Extent e) { store_.SetInDoubt(e, true); }, Model::State::kDoubtful);
-    if (live_.size() != before) doubtful_[last_moved_.device].push_back(last_moved_);
+    const std::optional<Extent> extent = TakeLive();
+    if (!extent) return;
+    std::optional<uint64_t> failed_at;
+    if (*rc::gen::arbitrary<bool>()) failed_at = *rc::gen::inRange<uint64_t>(0, extent->run.size_bytes());
+    uint64_t at = 0;
+    for (const Extent& part : PartsOf(*extent)) {
+      const uint64_t end = at + part.run.size_bytes();
+      const bool failed = !failed_at || (at <= *failed_at && *failed_at < end);
+      const bool doubtful = failed || !extent->scattered;
+      model_.Move(part, Model::State::kLive, doubtful ? Model::State::kDoubtful : Model::State::kPending);
+      doubtful ? doubtful_[part.device].push_back(part) : pending_.push_back(part);
+      at = end;
+    }
+    store_.SetInDoubt(*extent, true, failed_at);
   }
 
   void EndDoubts() {
@@ -174,9 +212,13 @@ class Program {
   }
 
   void FreeAtTurnEnd() {
-    const size_t before = live_.size();
-    WithLive([this](Extent e) { store_.FreeAtTurnEnd(e); }, Model::State::kPending);
-    if (live_.size() != before) pending_.push_back(last_moved_);
+    const std::optional<Extent> extent = TakeLive();
+    if (!extent) return;
+    for (const Extent& part : PartsOf(*extent)) {
+      model_.Move(part, Model::State::kLive, Model::State::kPending);
+      pending_.push_back(part);
+    }
+    store_.FreeAtTurnEnd(*extent);
   }
 
   void Commit() {
@@ -187,16 +229,27 @@ class Program {
 
   void Take() {
     const auto device = *rc::gen::inRange<uint16_t>(0, 3);
-    const auto page = *rc::gen::inRange<uint16_t>(0, kPagesPerBlock);
-    const Extent extent{
-        .run = {.block = *rc::gen::inRange<uint32_t>(0, 6), .page = page, .pages = *rc::gen::inRange<uint16_t>(0, 40)},
-        .device = device};
-    const bool possible = extent.run.pages != 0 && page + extent.run.pages <= kPagesPerBlock && model_.AllFree(extent);
-    const Status taken = store_.Take(extent);
+    const auto count = *rc::gen::weightedElement<size_t>({{4, 1}, {2, 2}, {1, 3}, {1, 0}});
+    const auto said_pages = *rc::gen::weightedElement<int>({{9, 0}, {1, 1}});
+    std::vector<base::PageRun> runs;
+    Extent extent{.device = device, .scattered = count > 1};
+    bool possible = count != 0 && said_pages == 0;
+    std::set<std::pair<uint32_t, uint32_t>> pages;
+    for (size_t i = 0; i < count; ++i) {
+      const base::PageRun run{.block = *rc::gen::inRange<uint32_t>(0, 6),
+                              .page = *rc::gen::inRange<uint16_t>(0, kPagesPerBlock),
+                              .pages = *rc::gen::inRange<uint16_t>(0, 40)};
+      runs.push_back(run);
+      if (i == 0) extent.run = {.block = run.block, .page = run.page, .pages = 0};
+      extent.run.pages = static_cast<uint16_t>(extent.run.pages + run.pages);
+      possible &=
+          run.pages != 0 && run.page + run.pages <= kPagesPerBlock && model_.AllFree({.run = run, .device = device});
+      for (uint32_t page = 0; page < run.pages; ++page) possible &= pages.insert({run.block, run.page + page}).second;
+    }
+    extent.run.pages = static_cast<uint16_t>(extent.run.pages + said_pages);
+    const Status taken = store_.Take(extent, runs);
     RC_ASSERT(taken.has_value() == possible);
-    if (!taken) return;
-    model_.Move(extent, Model::State::kFree, Model::State::kLive);
-    live_.push_back(extent);
+    if (taken) AddLive(extent);
   }
 
   void Drain() {
@@ -238,7 +291,6 @@ class Program {
   std::map<uint16_t, std::vector<Extent>> doubtful_;
   std::map<uint16_t, std::vector<Extent>> aside_;
   std::set<uint16_t> draining_;
-  Extent last_moved_;
 };
 
 TEST(ExtentStoreProperty, AgreesWithAModelOfPages) {

@@ -1,9 +1,14 @@
 // Random transfers over a device with random faults: each ends once, a kDone write can be read back as it was, a kDone
 // read holds what was written, and no fault ever looks like success.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <random>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -23,8 +28,12 @@ constexpr uint64_t kDataOffset = kBlockSize;
 constexpr uint32_t kBlocks = 2;
 constexpr uint32_t kPagesMax = kBlocks * kPagesPerBlock;
 
-// One address space of pages: page i of the window belongs to page i of the device, so that runs merge.
+using Runs = std::shared_ptr<const std::vector<base::PageRun>>;
+
+// One address space of pages: page i of the window belongs to page i of the device, so that runs merge. A scattered
+// transfer has its runs in reverse order there.
 struct Stored {
+  Runs runs;  // Null: it is not scattered.
   uint32_t length = 0;
   uint32_t crc = 0;
   std::vector<std::byte> content;
@@ -37,7 +46,7 @@ class Program {
 
   // One turn: some transfers on disjoint pages, all finished.
   void Turn(bool faults_expected) {
-    std::map<uint64_t, Transfer> started;
+    std::map<uint64_t, Started> started;
     const int count = *rc::gen::inRange(1, 30);
     uint64_t page = *rc::gen::inRange<uint64_t>(0, 20);
     for (int i = 0; i < count && page < kPagesMax; ++i) {
@@ -45,14 +54,15 @@ class Program {
       const bool read = stored != stored_.end() && *rc::gen::arbitrary<bool>();
       const uint32_t length = read ? stored->second.length : DrawLength(page);
       if (length == 0) break;
-      const Transfer transfer = Make(page, length, read ? Direction::kRead : Direction::kWrite);
+      const Runs runs = read ? stored->second.runs : DrawRuns(page, length);
+      const Transfer transfer = Make(page, length, runs, read ? Direction::kRead : Direction::kWrite);
       if (read) {
         std::memset(transfer.memory, 0x5a, length);
       } else {
         DropOverlaps(page, length);
         testing::FillRandom({transfer.memory, length}, random_());
       }
-      started[page] = transfer;
+      started[page] = {transfer, runs};
       port_->Start(transfer);
       page += PagesFor(length) + (*rc::gen::weightedElement<uint64_t>({{3, 0}, {1, 1}, {1, 7}}));
     }
@@ -60,18 +70,41 @@ class Program {
   }
 
  private:
+  struct Started {
+    Transfer transfer;
+    Runs runs;
+  };
+
+  static base::PageRun RunAt(uint64_t page, uint64_t pages) {
+    return {.block = static_cast<uint32_t>(page / kPagesPerBlock),
+            .page = static_cast<uint16_t>(page % kPagesPerBlock),
+            .pages = static_cast<uint16_t>(pages)};
+  }
+
+  static Runs DrawRuns(uint64_t page, uint32_t length) {
+    const uint64_t pages = PagesFor(length);
+    if (pages < 2 || !*rc::gen::arbitrary<bool>()) return nullptr;
+    std::vector<base::PageRun> runs;
+    for (uint64_t at = 0; at < pages; at += runs.back().pages) {
+      runs.push_back(RunAt(page + at, *rc::gen::inRange<uint64_t>(1, std::min(pages - at, pages - 1) + 1)));
+    }
+    std::ranges::reverse(runs);
+    return std::make_shared<const std::vector<base::PageRun>>(std::move(runs));
+  }
+
   uint32_t DrawLength(uint64_t page) {
     const uint64_t room = std::min<uint64_t>(kPagesMax - page, kPagesPerBlock - page % kPagesPerBlock);
     const auto pages = *rc::gen::inRange<uint64_t>(1, std::min<uint64_t>(room, 64) + 1);
     return static_cast<uint32_t>(pages * kPageSize - *rc::gen::inRange<uint64_t>(0, kPageSize));
   }
 
-  Transfer Make(uint64_t page, uint32_t length, Direction direction) {
+  Transfer Make(uint64_t page, uint32_t length, const Runs& runs, Direction direction) {
+    Extent extent{.run = runs ? runs->front() : RunAt(page, 0), .scattered = runs != nullptr};
+    extent.run.pages = static_cast<uint16_t>(PagesFor(length));
     return {.cookie = page,
             .direction = direction,
-            .extent = {.run = {.block = static_cast<uint32_t>(page / kPagesPerBlock),
-                               .page = static_cast<uint16_t>(page % kPagesPerBlock),
-                               .pages = static_cast<uint16_t>(PagesFor(length))}},
+            .extent = extent,
+            .runs = runs ? std::span(*runs) : std::span<const base::PageRun>(),
             .window = kWindow,
             .memory = memory_.data() + page * kPageSize,
             .length = length,
@@ -84,7 +117,7 @@ class Program {
     });
   }
 
-  void Finish(std::map<uint64_t, Transfer> started, bool faults_expected) {
+  void Finish(std::map<uint64_t, Started> started, bool faults_expected) {
     port_->Submit();
     std::vector<TransferResult> results;
     while (port_->inflight() != 0) port_->Poll(&results);
@@ -97,13 +130,14 @@ class Program {
     RC_ASSERT(started.empty());
   }
 
-  void CheckResult(const Transfer& transfer, const TransferResult& result, bool faults_expected) {
+  void CheckResult(const Started& of, const TransferResult& result, bool faults_expected) {
+    const Transfer& transfer = of.transfer;
     RC_ASSERT(faults_expected || result.outcome == TransferOutcome::kDone);
     if (result.outcome != TransferOutcome::kDone) return;
     const std::vector<std::byte> now(transfer.memory, transfer.memory + transfer.length);
     if (transfer.direction == Direction::kWrite) {
       RC_ASSERT(result.crc == Crc32c(now));
-      stored_[transfer.cookie] = {.length = transfer.length, .crc = result.crc, .content = now};
+      stored_[transfer.cookie] = {.runs = of.runs, .length = transfer.length, .crc = result.crc, .content = now};
     } else {
       RC_ASSERT(now == stored_.at(transfer.cookie).content);
     }

@@ -16,9 +16,37 @@ constexpr auto kPoison = std::byte{0xa5};
 uint32_t PagesOf(const Transfer& transfer) { return static_cast<uint32_t>(PagesFor(transfer.length)); }
 uint64_t IoBytes(const Transfer& transfer) { return PagesFor(transfer.length) * kPageSize; }
 
-bool ExtentsMeet(Extent a, Extent b) {
-  return a.device == b.device && a.run.offset_bytes() < b.run.offset_bytes() + b.run.size_bytes() &&
-         b.run.offset_bytes() < a.run.offset_bytes() + a.run.size_bytes();
+bool RunsMeet(base::PageRun a, base::PageRun b) {
+  return a.offset_bytes() < b.offset_bytes() + b.size_bytes() && b.offset_bytes() < a.offset_bytes() + a.size_bytes();
+}
+
+bool ExtentsMeet(const Transfer& a, const Transfer& b) {
+  if (a.extent.device != b.extent.device) return false;
+  return std::ranges::any_of(RunsOf(a), [&b](base::PageRun run) {
+    return std::ranges::any_of(RunsOf(b), [run](base::PageRun other) { return RunsMeet(run, other); });
+  });
+}
+
+// Of the run that meets `bad`, the bytes of content before it. None meets it: none.
+std::optional<uint32_t> FailedAt(const Transfer& t, Extent bad) {
+  uint64_t at = 0;
+  for (const base::PageRun run : RunsOf(t)) {
+    if (bad.device == t.extent.device && RunsMeet(run, bad.run)) return static_cast<uint32_t>(at);
+    at += run.size_bytes();
+  }
+  return std::nullopt;
+}
+
+// visit(extent, memory, pages) for each run of the first `pages` pages.
+template <typename Visit>
+void ForEachRun(const Transfer& t, uint32_t pages, Visit visit) {
+  std::byte* memory = t.memory;
+  for (const base::PageRun run : RunsOf(t)) {
+    const uint32_t part = std::min<uint32_t>(run.pages, pages);
+    visit(Extent{.run = run, .device = t.extent.device}, memory, part);
+    memory += part * kPageSize;
+    pages -= part;
+  }
 }
 
 bool MemoryMeets(const Transfer& a, const Transfer& b) {
@@ -110,8 +138,13 @@ void FakeTransferPort::CheckStart(const Transfer& t) const {
   TIER_CHECK(inflight() < options_.inflight_max, "{} in flight", inflight());
   TIER_CHECK(t.extent && t.extent.device < options_.device_count, "device {} of {}", t.extent.device,
              options_.device_count);
-  TIER_CHECK(t.extent.run.page + t.extent.run.pages <= kPagesPerBlock, "page {} + {}", t.extent.run.page,
-             t.extent.run.pages);
+  TIER_CHECK(t.extent.scattered == !t.runs.empty(), "{} runs", t.runs.size());
+  uint32_t pages = 0;
+  for (const base::PageRun run : RunsOf(t)) {
+    TIER_CHECK(run.pages != 0 && run.page + run.pages <= kPagesPerBlock, "page {} + {}", run.page, run.pages);
+    pages += run.pages;
+  }
+  TIER_CHECK(pages == t.extent.run.pages, "{} pages in runs of {}", t.extent.run.pages, pages);
   TIER_CHECK(t.length != 0 && t.length <= t.extent.run.size_bytes(), "length {} in {}", t.length,
              t.extent.run.size_bytes());
   const auto window = windows_.find(Value(t.window));
@@ -124,8 +157,8 @@ void FakeTransferPort::CheckStart(const Transfer& t) const {
     for (const Flight& other : *list) {
       const bool both_read = t.direction == Direction::kRead && other.transfer.direction == Direction::kRead;
       const bool both_write = t.direction == Direction::kWrite && other.transfer.direction == Direction::kWrite;
-      TIER_CHECK(both_read || !ExtentsMeet(t.extent, other.transfer.extent), "transfers {} and {} share an extent",
-                 t.cookie, other.transfer.cookie);
+      TIER_CHECK(both_read || !ExtentsMeet(t, other.transfer), "transfers {} and {} share an extent", t.cookie,
+                 other.transfer.cookie);
       TIER_CHECK(both_write || !MemoryMeets(t, other.transfer), "transfers {} and {} share memory", t.cookie,
                  other.transfer.cookie);
     }
@@ -149,6 +182,7 @@ std::vector<FakeTransferPort::Move> FakeTransferPort::moves() const {
                        .submitted = list == &submitted_,
                        .direction = t.direction,
                        .extent = t.extent,
+                       .runs = {RunsOf(t).begin(), RunsOf(t).end()},
                        .memory = {.block = static_cast<uint32_t>(block),
                                   .page = static_cast<uint16_t>(page % kPagesPerBlock),
                                   .pages = static_cast<uint16_t>(PagesOf(t))}});
@@ -212,7 +246,8 @@ std::optional<FakeFault> FakeTransferPort::TakeFault(const Transfer& transfer) {
     return FakeFault{transfer.direction, TransferOutcome::kDeviceError, error};
   }
   for (const BadExtent& bad : bad_extents_) {
-    if (ExtentsMeet(bad.extent, transfer.extent)) return FakeFault{transfer.direction, bad.outcome, EIO};
+    const std::optional<uint32_t> at = FailedAt(transfer, bad.extent);
+    if (at) return FakeFault{transfer.direction, bad.outcome, EIO, *at};
   }
   const auto scripted = std::find_if(scripted_.begin(), scripted_.end(),
                                      [&](const FakeFault& fault) { return fault.direction == transfer.direction; });
@@ -236,7 +271,8 @@ TransferResult FakeTransferPort::Complete(const Flight& flight) {
     return {.cookie = t.cookie,
             .outcome = fault->outcome,
             .error_number = fault->error_number,
-            .device_offset = t.extent.run.offset_bytes()};
+            .device_offset = t.extent.run.offset_bytes(),
+            .failed_at = fault->failed_at};
   }
   return t.direction == Direction::kWrite ? CompleteWrite(flight) : CompleteRead(flight);
 }
@@ -244,7 +280,7 @@ TransferResult FakeTransferPort::Complete(const Flight& flight) {
 TransferResult FakeTransferPort::CompleteWrite(const Flight& flight) {
   const Transfer& t = flight.transfer;
   if (Crc32c({t.memory, t.length}) != flight.crc_at_submit) ++memory_changes_;
-  disk_->Write(t.extent, t.memory, PagesOf(t));
+  ForEachRun(t, PagesOf(t), [this](Extent e, const std::byte* memory, uint32_t n) { disk_->Write(e, memory, n); });
   traffic_[t.extent.device].written_bytes += IoBytes(t);
   ++traffic_[t.extent.device].write_requests;
   return {.cookie = t.cookie, .crc = flight.crc_at_submit, .device_offset = t.extent.run.offset_bytes()};
@@ -252,7 +288,7 @@ TransferResult FakeTransferPort::CompleteWrite(const Flight& flight) {
 
 TransferResult FakeTransferPort::CompleteRead(const Flight& flight) {
   const Transfer& t = flight.transfer;
-  disk_->Read(t.extent, t.memory, PagesOf(t));
+  ForEachRun(t, PagesOf(t), [this](Extent e, std::byte* memory, uint32_t n) { disk_->Read(e, memory, n); });
   traffic_[t.extent.device].read_bytes += IoBytes(t);
   ++traffic_[t.extent.device].read_requests;
   const uint32_t crc = Crc32c({t.memory, t.length});
@@ -285,7 +321,8 @@ void FakeTransferPort::Crash() {
   for (const Flight& flight : submitted_) {
     const Transfer& t = flight.transfer;
     if (t.direction == Direction::kRead) continue;
-    disk_->Write(t.extent, t.memory, static_cast<uint32_t>(Draw(PagesOf(t) + uint64_t{1})));
+    const auto landed = static_cast<uint32_t>(Draw(PagesOf(t) + uint64_t{1}));
+    ForEachRun(t, landed, [this](Extent e, const std::byte* memory, uint32_t n) { disk_->Write(e, memory, n); });
   }
   started_.clear();
   submitted_.clear();

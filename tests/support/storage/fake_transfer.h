@@ -44,6 +44,7 @@ struct FakeFault {
   Direction direction = Direction::kWrite;
   TransferOutcome outcome = TransferOutcome::kDeviceError;
   int error_number = 5;  // EIO.
+  uint32_t failed_at = 0;
 };
 
 struct FakeTransferOptions {
@@ -101,6 +102,7 @@ class FakeTransferPort final : public TransferPort {
     bool submitted;
     Direction direction;
     Extent extent;
+    std::vector<base::PageRun> runs;  // Of the extent.
     base::PageRun memory;
   };
   std::vector<Move> moves() const;

@@ -52,7 +52,9 @@ std::string NameOf(const PiecePlace& place, const char* when) {
 
 void AddExtents(const std::vector<PiecePlace>& places, const char* when, Owners* owners) {
   for (const PiecePlace& place : places) {
-    owners->Add(place.extent.device, {place.extent.run, std::nullopt, NameOf(place, when)});
+    for (const base::PageRun run : place.runs) {
+      owners->Add(place.extent.device, {run, std::nullopt, NameOf(place, when)});
+    }
   }
 }
 
@@ -61,9 +63,12 @@ void AddManifest(const std::vector<std::byte>& bytes, Owners* owners) {
   if (!manifest) return;  // A test damaged it.
   for (const ManifestTensor& tensor : manifest->tensors) {
     for (const proto::ManifestPieceRecord& piece : tensor.pieces) {
-      const base::PageRun run{.block = piece.block, .page = piece.page, .pages = piece.pages};
-      owners->Add(piece.device,
-                  {run, std::nullopt, fmt::format("a manifest names for tensor {:#x}", tensor.record.tensor)});
+      const base::PageRun one{.block = piece.block, .page = piece.page, .pages = piece.pages};
+      const auto several = RunsIn(*manifest, piece);
+      for (const base::PageRun run : several.empty() ? std::span(&one, 1) : several) {
+        owners->Add(piece.device,
+                    {run, std::nullopt, fmt::format("a manifest names for tensor {:#x}", tensor.record.tensor)});
+      }
     }
   }
 }
@@ -72,11 +77,13 @@ std::optional<std::string> FindOverwrite(const Moves& moves, Direction direction
   for (const auto& move : moves) {
     if (move.direction != direction) continue;
     const bool write = direction == Direction::kWrite;
-    const base::PageRun run = write ? move.extent.run : move.memory;
-    const Owner* owner = write ? owners.Find(move.extent.device, run, std::nullopt) : owners.Find(0, run, move.cookie);
-    if (owner == nullptr) continue;
-    return fmt::format("a {} goes to block {} page {} + {}, which {}", write ? "write" : "read", run.block, run.page,
-                       run.pages, owner->name);
+    for (const base::PageRun run : write ? move.runs : std::vector{move.memory}) {
+      const Owner* owner =
+          write ? owners.Find(move.extent.device, run, std::nullopt) : owners.Find(0, run, move.cookie);
+      if (owner == nullptr) continue;
+      return fmt::format("a {} goes to block {} page {} + {}, which {}", write ? "write" : "read", run.block, run.page,
+                         run.pages, owner->name);
+    }
   }
   return std::nullopt;
 }

@@ -59,6 +59,62 @@ TEST(ExtentStore, AnswersNoSpaceWithoutDevices) {
   EXPECT_TRUE(store.HasRoom(0));
 }
 
+// One page in two is free.
+std::vector<Extent> MakeHoles(ExtentStore* store) {
+  std::vector<Extent> kept = FillUp(store, 1);
+  std::erase_if(kept, [store](const Extent& extent) {
+    if (extent.run.page % 2 == 0) return false;
+    store->Free(extent);
+    return true;
+  });
+  return kept;
+}
+
+TEST(ExtentStore, HoldsInSeveralRunsWhatNoSingleRunCan) {
+  ExtentStore store;
+  store.AddDevice(2);
+  const std::vector<Extent> kept = MakeHoles(&store);
+  EXPECT_TRUE(store.WouldScatter(512));
+  EXPECT_FALSE(store.WouldScatter(1));
+  const auto extent = store.Allocate(512);
+  ASSERT_TRUE(extent) << extent.error().message;
+  EXPECT_TRUE(extent->scattered);
+  EXPECT_EQ(store.RunsOf(*extent).size(), 512u);
+  EXPECT_EQ(store.space(0).free, 0u);
+  EXPECT_FALSE(store.Allocate(1)) << "a page in two hands";
+  store.CheckInvariants();
+  store.FreeAtTurnEnd(*extent);
+  EXPECT_EQ(store.RunsOf(*extent).size(), 512u) << "until the turn ends";
+  store.OnTurnEnded();
+  EXPECT_EQ(store.space(0).free, kBlockSize);
+  for (const Extent& one : kept) store.Free(one);
+  EXPECT_FALSE(store.Allocate(512)->scattered) << "a run is preferred";
+}
+
+TEST(ExtentStore, ScattersOverOneDeviceOnly) {
+  ExtentStore store;
+  for (int i = 0; i < 2; ++i) store.AddDevice(1);
+  (void)MakeHoles(&store);
+  EXPECT_FALSE(store.Allocate(512)) << "256 pages are free on each";
+  EXPECT_FALSE(store.WouldScatter(512));
+  for (int i = 0; i < 2; ++i) {
+    const auto extent = store.Allocate(256);
+    ASSERT_TRUE(extent) << extent.error().message;
+    EXPECT_TRUE(extent->scattered);
+  }
+}
+
+TEST(ExtentStore, DoubtsOnlyTheRunThatFailed) {
+  ExtentStore store;
+  store.AddDevice(1);
+  (void)MakeHoles(&store);
+  const Extent extent = *store.Allocate(4);
+  store.SetInDoubt(extent, true, 2 * kPageSize);
+  EXPECT_EQ(store.space(0).doubtful, kPageSize);
+  EXPECT_EQ(store.space(0).pending, 3 * kPageSize);
+  store.CheckInvariants();
+}
+
 TEST(ExtentStore, ReusesFreedPagesAtOnce) {
   ExtentStore store;
   store.AddDevice(1);

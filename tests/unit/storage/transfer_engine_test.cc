@@ -145,6 +145,47 @@ TEST_P(TransferEngineTest, AProbeDoesNotWaitForTheQueue) {
 INSTANTIATE_TEST_SUITE_P(Checksums, TransferEngineTest, ::testing::Bool(),
                          [](const auto& param_info) { return param_info.param ? "InPlace" : "OnWorkers"; });
 
+// Page 0 of the content at page 40 of the device, pages 1 and 2 at 20 and 21, page 3 at 41.
+constexpr std::array<base::PageRun, 3> kRuns{{{0, 40, 1}, {0, 20, 2}, {0, 41, 1}}};
+constexpr uint32_t kScatteredLength = 3 * kPageSize + 100;
+
+Transfer Scatter(Transfer transfer) {
+  transfer.extent = {.run = {0, 40, 4}, .scattered = true};
+  transfer.runs = kRuns;
+  return transfer;
+}
+
+TEST_P(TransferEngineTest, MovesAScatteredExtentRunByRun) {
+  memory_.Fill(7);
+  const std::vector<std::byte> before(memory_.data(), memory_.data() + kScatteredLength);
+  // Its first run follows the transfer before it in memory and on the device: they are not merged.
+  WriteAll({Make(Direction::kWrite, 39), Scatter(Make(Direction::kWrite, 0, kScatteredLength))});
+  const auto on_device = [this](uint64_t page) { return device_.bytes().begin() + kDataOffset + page * kPageSize; };
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + kPageSize, on_device(40)));
+  EXPECT_TRUE(std::equal(before.begin() + kPageSize, before.begin() + 3 * kPageSize, on_device(20)));
+  EXPECT_TRUE(std::equal(before.begin() + 3 * kPageSize, before.end(), on_device(41)));
+  std::memset(memory_.data(), 0, 4 * kPageSize);
+  device_.Inject(
+      {.direction = Direction::kRead, .short_bytes = kPageSize, .covering_offset = kDataOffset + 20 * kPageSize});
+  engine_->Start(Scatter(Make(Direction::kRead, 0, kScatteredLength)));
+  EXPECT_EQ(Finish().at(0).outcome, TransferOutcome::kDone);
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), memory_.data())) << "also after a short read";
+}
+
+TEST_P(TransferEngineTest, SaysWhichRunFailed) {
+  memory_.Fill(8);
+  device_.Inject({.direction = Direction::kWrite, .error = EIO, .covering_offset = kDataOffset + 41 * kPageSize}, 2);
+  engine_->Start(Scatter(Make(Direction::kWrite, 0, kScatteredLength)));
+  const TransferResult failed = Finish().at(0);
+  EXPECT_EQ(failed.outcome, TransferOutcome::kDeviceError);
+  EXPECT_EQ(failed.failed_at, 3 * kPageSize);
+  EXPECT_EQ(failed.device_offset, kDataOffset + 41 * kPageSize);
+  device_.Inject({.direction = Direction::kWrite, .error = EIO, .covering_offset = kDataOffset + 20 * kPageSize});
+  WriteAll({Scatter(Make(Direction::kWrite, 0, kScatteredLength))});  // Once is tried again, from the first run on.
+  engine_->Start(Scatter(Make(Direction::kRead, 0, kScatteredLength)));
+  EXPECT_EQ(Finish().at(0).outcome, TransferOutcome::kDone);
+}
+
 TEST_P(TransferEngineTest, ReadsBackWhatItWroteAndSaysTheChecksum) {
   memory_.Fill(1);
   const std::vector<std::byte> before(memory_.data(), memory_.data() + kBlockSize);

@@ -67,6 +67,11 @@ void SetVersion(uint32_t version, std::vector<std::byte>* bytes) {
   proto::ManifestHeader header{};
   std::memcpy(&header, bytes->data(), sizeof(header));
   header.version = version;
+  if (version < 4) {  // Without the last field of the header.
+    bytes->erase(bytes->begin() + ptrdiff_t{proto::kManifestHeaderSizeBefore4}, bytes->begin() + sizeof(header));
+    header.size = bytes->size();
+    std::memcpy(&header.run_count, bytes->data() + proto::kManifestHeaderSizeBefore4, sizeof(header.run_count));
+  }
   header.crc = 0;
   std::memcpy(bytes->data(), &header, sizeof(header));
   header.crc = storage::Crc32c(*bytes);
@@ -115,9 +120,64 @@ TEST(ManifestCodec, NonsenseWithARightChecksumIsRefused) {
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].page = 512; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].pages = 0; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].device = 64; }));
-  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].reserved1 = 1; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.keys[0].id = 0; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.keys[0].key.clear(); }));
+}
+
+Manifest Scattered() {
+  Manifest manifest = Sample();
+  manifest.tensors[1].pieces[1] = {
+      .block = 6, .page = 9, .pages = 2, .crc = 2, .generation = 9, .device = 0, .run_count = 2, .first_run = 0};
+  manifest.runs = {{6, 9, 1}, {8, 511, 1}};
+  return manifest;
+}
+
+TEST(ManifestCodec, APieceMayLieInSeveralRuns) {
+  const Result<Manifest> decoded = DecodeManifest(EncodeManifest(Scattered()));
+  ASSERT_TRUE(decoded.has_value()) << decoded.error().message;
+  EXPECT_EQ(decoded->runs, Scattered().runs);
+  const proto::ManifestPieceRecord& piece = decoded->tensors[1].pieces[1];
+  EXPECT_EQ(RunsIn(*decoded, piece).size(), 2u);
+  EXPECT_EQ(ExtentOf(piece), (storage::Extent{.run = {6, 9, 2}, .device = 0, .scattered = true}));
+  EXPECT_TRUE(RunsIn(*decoded, decoded->tensors[0].pieces[0]).empty());
+}
+
+TEST(ManifestCodec, ImpossibleRunsAreRefused) {
+  const auto refuse = [](auto change) {
+    Manifest manifest = Scattered();
+    change(manifest);
+    return !DecodeManifest(EncodeManifest(manifest)).has_value();
+  };
+  EXPECT_FALSE(refuse([](Manifest&) {}));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.runs[1].pages = 2; })) << "more pages than the piece has";
+  EXPECT_TRUE(refuse([](Manifest& m) { m.runs[1].page = 512; })) << "beyond the block";
+  EXPECT_TRUE(refuse([](Manifest& m) { m.runs[1].pages = 0; }));
+  EXPECT_TRUE(refuse([](Manifest& m) { m.runs[0].block = 7; })) << "not where the piece begins";
+}
+
+TEST(ManifestCodec, RunsOfNoPieceAreRefused) {
+  ManifestWriter writer(0);
+  writer.BeginTensor({.tensor = 1, .size = 2 * kPageSize, .generation = 1, .piece_count = 1});
+  proto::ManifestPieceRecord piece{.block = 6, .page = 9, .pages = 2, .crc = 2, .generation = 9, .device = 0};
+  writer.AddPiece(piece, std::vector<base::PageRun>{{6, 9, 1}, {8, 511, 1}});
+  writer.EndTensor(0);
+  ASSERT_TRUE(writer.Seal(SIZE_MAX));
+  std::vector<std::byte> bytes = std::move(writer).Take();
+  ASSERT_TRUE(DecodeManifest(bytes).has_value());
+  const auto patch = [&bytes](uint16_t run_count, uint32_t first_run) {
+    std::vector<std::byte> changed = bytes;
+    const size_t at = sizeof(proto::ManifestHeader) + sizeof(proto::ManifestTensorRecord);
+    std::memcpy(&changed[at + offsetof(proto::ManifestPieceRecord, run_count)], &run_count, sizeof(run_count));
+    std::memcpy(&changed[at + offsetof(proto::ManifestPieceRecord, first_run)], &first_run, sizeof(first_run));
+    SetVersion(proto::kManifestVersion, &changed);
+    return DecodeManifest(changed).has_value();
+  };
+  EXPECT_TRUE(patch(2, 0));
+  EXPECT_FALSE(patch(0, 0)) << "its runs are of no piece";
+  EXPECT_FALSE(patch(2, 1)) << "beyond the last run";
+  EXPECT_FALSE(patch(UINT16_MAX, UINT32_MAX));
+  EXPECT_FALSE(patch(0, 1));
+  EXPECT_FALSE(patch(1, 0)) << "one run is not several";
 }
 
 // Counting the pieces of such a size overflows: a tensor of 16 EiB without a piece.

@@ -49,12 +49,16 @@ inline void ExpectListOfManifest(const World& world) {
   for (const ManifestTensor& tensor : manifest.tensors) {
     for (const proto::ManifestPieceRecord& piece : tensor.pieces) {
       pages += piece.pages;
-      const uint64_t first = uint64_t{piece.block} * kPagesPerBlock + piece.page;
-      const bool listed = std::ranges::any_of(runs, [&](const proto::ExtentListRun& run) {
-        return run.device == piece.device && run.first_page <= first &&
-               first + piece.pages <= run.first_page + run.pages;
-      });
-      EXPECT_TRUE(listed) << "block " << piece.block << " page " << piece.page;
+      const base::PageRun one{.block = piece.block, .page = piece.page, .pages = piece.pages};
+      const auto several = RunsIn(manifest, piece);
+      for (const base::PageRun part : several.empty() ? std::span(&one, 1) : several) {
+        const uint64_t first = uint64_t{part.block} * kPagesPerBlock + part.page;
+        const bool listed = std::ranges::any_of(runs, [&](const proto::ExtentListRun& run) {
+          return run.device == piece.device && run.first_page <= first &&
+                 first + part.pages <= run.first_page + run.pages;
+        });
+        EXPECT_TRUE(listed) << "block " << part.block << " page " << part.page;
+      }
     }
   }
   uint64_t listed_pages = 0;

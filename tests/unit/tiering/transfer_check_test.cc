@@ -17,7 +17,13 @@ constexpr Extent kExtent{.run = {.block = 3, .page = 8, .pages = 4}, .device = 0
 constexpr base::PageRun kRam{.block = 0, .page = 16, .pages = 4};
 
 PiecePlace Place(base::PageRun ram, Extent extent, std::optional<uint64_t> transfer = std::nullopt) {
-  return {.tensor = 0x77, .piece = 2, .generation = 5, .ram = ram, .extent = extent, .transfer = transfer};
+  return {.tensor = 0x77,
+          .piece = 2,
+          .generation = 5,
+          .ram = ram,
+          .extent = extent,
+          .runs = {extent.run},
+          .transfer = transfer};
 }
 
 class TransferCheckTest : public ::testing::Test {
