@@ -55,6 +55,12 @@ class DeviceHealth {
   // Time changes nothing.
   bool quiet() const { return state_ == DeviceState::kOnline && reads_.under_way == 0 && writes_.under_way == 0; }
   bool silent() const { return reads_.silent || writes_.silent; }  // What is under way there may stay so.
+  bool reads_fail() const { return reads_.fails; }  // Nothing could be read since a read failed, by a probe either.
+  // For how long nothing has come back though something is under way.
+  base::Duration SilenceOf(Direction direction, base::TimePoint now) const {
+    const Way& way = direction == Direction::kWrite ? writes_ : reads_;
+    return way.under_way == 0 ? base::Duration{0} : now - way.heard_at;
+  }
   bool TakesWrites(base::TimePoint now) const;
   bool TakesReads() const { return state_ == DeviceState::kOnline || state_ == DeviceState::kSuspect; }
   bool ProbeDue(base::TimePoint now) const { return ProbeAt() && now >= *ProbeAt(); }

@@ -326,7 +326,7 @@ class Client:
         loss of power. It replaces all that the job persisted before, so name every key in one call. A ``named`` job
         keeps it for ``mode="resume"``; what an ephemeral job persisted is deleted with the job. ``Denied``: the private
         daemon has no ``data_directory``. The deadline is the daemon's ``engine.deadline`` (60 s by default), then
-        ``Timeout``."""
+        ``Timeout``: where its sentence says so, the manifest may be committed yet."""
         self._tensors_call("tier_persist", [self.tensor_id(key) for key in keys], shared)
 
     def flush(self, *keys: Key, shared: bool = False) -> None:

@@ -117,7 +117,7 @@ bool ReturnEmptied(Tables& tables) {
   while (tables.hand_over.any_clean() && tables.work.TrySpend()) {
     const PieceId id = tables.hand_over.TakeClean();
     const Piece& piece = tables.pieces[id];
-    if (piece.ram && CanEmpty(tables.windows[tables.windows.WindowOf(piece.ram)])) Evict(tables, id);
+    if (piece.ram && CanEmpty(tables.windows[tables.windows.WindowOf(piece.ram)])) (void)Evict(tables, id);
   }
   if (tables.hand_over.any_clean()) return false;
   for (const WindowIndex window : tables.hand_over.windows()) {

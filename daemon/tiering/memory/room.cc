@@ -39,7 +39,7 @@ void TakeOutOfOrder(Tables& tables, PieceId id) {
 // The first piece of an order that may go, from its cold end (prefetched ones: from the hot end, since what was
 // announced first is used first); of the first few one that makes room for a run of so many pages. Where none of them
 // does, the first for a whole block: its slots may be a block together. A slot would gain nothing by that.
-PieceId FirstToGo(Tables& tables, const JobState& job, EvictionOrder order, uint32_t pages) {
+PieceId FirstToGo(Tables& tables, JobState& job, EvictionOrder order, uint32_t pages) {
   const EvictionPolicy& policy = *job.policy;
   const bool from_hot = order == EvictionOrder::kKept;
   PieceId first = kNoPiece;
@@ -50,6 +50,9 @@ PieceId FirstToGo(Tables& tables, const JobState& job, EvictionOrder order, uint
     const Piece& piece = tables.pieces[at];
     if (piece.pins != 0) {
       TakeOutOfOrder(tables, at);
+    } else if (StaysForNow(tables, piece)) {
+      tables.jobs.WantPort(job);  // It is looked at again when that is over.
+      ++seen;
     } else if (MakesRoom(tables, job, piece, pages)) {
       return at;
     } else {
@@ -102,20 +105,26 @@ void EndOldPrefetches(Tables& tables, JobState& job) {
   }
 }
 
+// False: none of that order can go.
+bool EvictFirst(Tables& tables, JobState& job, EvictionOrder order, uint32_t pages) {
+  for (;;) {
+    const PieceId id = FirstToGo(tables, job, order, pages);
+    if (id == kNoPiece) return false;
+    tables.turn.NoteProgress();
+    if (Evict(tables, id)) return true;
+    if (!tables.work.TrySpend()) return false;
+  }
+}
+
 bool EvictOne(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict) {
   EndOldPrefetches(tables, job);
-  PieceId id = FirstToGo(tables, job, EvictionOrder::kClean, pages);
-  if (id == kNoPiece && may_evict == MayEvict::kAll && job.policy->count(EvictionOrder::kKept) != 0) {
-    // It would be read again: a write costs no more than that.
-    const bool idle = job.transfers.writing_pages() == 0 && !job.frees.any();
-    if (idle) WriteColdest(tables, job, kPagesPerBlock, Which::kAll);
-    if (job.transfers.writing_pages() != 0) return false;
-    id = FirstToGo(tables, job, EvictionOrder::kKept, pages);
-  }
-  if (id == kNoPiece) return false;
-  Evict(tables, id);
-  tables.turn.NoteProgress();
-  return true;
+  if (EvictFirst(tables, job, EvictionOrder::kClean, pages)) return true;
+  if (may_evict != MayEvict::kAll || job.policy->count(EvictionOrder::kKept) == 0) return false;
+  // It would be read again: a write costs no more than that.
+  const bool idle = job.transfers.writing_pages() == 0 && !job.frees.any();
+  if (idle) WriteColdest(tables, job, kPagesPerBlock, Which::kAll);
+  if (job.transfers.writing_pages() != 0) return false;
+  return EvictFirst(tables, job, EvictionOrder::kKept, pages);
 }
 
 bool WithinLimit(const JobState& job, uint64_t pages) {

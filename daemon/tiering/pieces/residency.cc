@@ -61,6 +61,13 @@ void Touch(const Tables& tables, EvictionPolicy& policy, PieceId id) {
   }
 }
 
+// The device of its copy on SSD does not answer, or fails while another one takes writes.
+bool MayBeTheLastCopy(const Tables& tables, const Piece& piece) {
+  if (!tables.devices.IsReadable(piece.ssd_device)) return true;
+  return tables.devices[piece.ssd_device].health.state() != storage::DeviceState::kOnline &&
+         tables.ports.extents.RoomWhereWritesSucceed(piece.ssd_run.pages);
+}
+
 }  // namespace
 
 void ChangeUse(Tables& tables, const Piece& piece, UseOfRam before) {
@@ -205,7 +212,19 @@ void EndPrefetch(Tables& tables, PieceId id) {
   if (listed) policy.Add(id, OrderOf(piece));
 }
 
-void Evict(Tables& tables, PieceId id) {
+bool StaysForNow(const Tables& tables, const Piece& piece) {
+  const storage::DeviceHealth& health = tables.devices[piece.ssd_device].health;
+  return health.reads_fail() && health.state() == storage::DeviceState::kSuspect && !MayBeTheLastCopy(tables, piece);
+}
+
+bool Evict(Tables& tables, PieceId id) {
+  if (StaysForNow(tables, tables.pieces[id])) return false;
+  if (MayBeTheLastCopy(tables, tables.pieces[id])) {
+    EndPrefetch(tables, id);
+    DropExtent(tables, id);
+    SetState(tables, id, {Copies::kRam, Activity::kNone});
+    return false;
+  }
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.read_leases == 0 && piece.pins == 0, "piece {} leases {} pins {}", Value(id), piece.read_leases,
              piece.pins);
@@ -217,6 +236,7 @@ void Evict(Tables& tables, PieceId id) {
   SetState(tables, id, {Copies::kSsd, Activity::kNone});
   piece.clear(kPrefetched);
   DropRam(tables, id);
+  return true;
 }
 
 void RevertToSsd(Tables& tables, PieceId id) {

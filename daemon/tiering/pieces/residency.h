@@ -49,8 +49,12 @@ void Touch(Tables& tables, PieceId id);
 void Delist(Tables& tables, PieceId id);
 // It was used, or its time is over: if it was prefetched, it is a clean piece like any other from now on.
 void EndPrefetch(Tables& tables, PieceId id);
-// From clean and unleased to on SSD only.
-void Evict(Tables& tables, PieceId id);
+// From clean and unleased to on SSD only. False: the copy there may be lost with its device, so the piece is dirty now
+// and will be written to another one.
+bool Evict(Tables& tables, PieceId id);
+// Reads of its device fail, and a probe is about to tell whether it answers; until then its bytes in RAM, which have
+// nowhere else to go, stay there. REQUIRES: in RAM and on SSD.
+bool StaysForNow(const Tables& tables, const Piece& piece);
 // Discards the bytes in RAM: the piece falls back to its SSD copy. Its room stays with the waiters that have pinned it,
 // else it is freed. REQUIRES: it has an SSD copy, and is being read in or leased for writing.
 void RevertToSsd(Tables& tables, PieceId id);

@@ -135,7 +135,7 @@ Outcome WriteMore(Tables& tables, Waiter& waiter) {
   const bool failing = job.failures.in_a_row() >= kWriteFailuresBeforeRefusal &&
                        job.failures.count() > flush.write_failures && job.transfers.writing_pages() == 0;
   if (!failing) return WaitAtCursor(tables, waiter);
-  return Refused(WriteFailureRefusal(tables, job, waiter.requested_bytes), flush.written.item);
+  return Refused(WriteFailureRefusal(tables, waiter), flush.written.item);
 }
 
 // Everything is on SSD: its places become a manifest.

@@ -134,9 +134,31 @@ std::string UnfinishedSwapOf(const SessionState& session) {
   return fmt::format("under an unfinished swap_out of session {}", static_cast<uint64_t>(session.id));
 }
 
+bool Flushes(const Waiter& waiter) { return waiter.op == proto::Op::kFlush || waiter.op == proto::Op::kPersist; }
+
+// "writes to SSD device 0 are not finishing, the last one ended 3.9 s ago; " for devices that hang. Empty: none does.
+std::string Unfinished(const Tables& tables, storage::Direction direction) {
+  constexpr base::Duration kTold = std::chrono::seconds(1);
+  const char* const what = direction == storage::Direction::kWrite ? "writes to" : "reads from";
+  std::string text;
+  for (uint16_t device = 0; device < tables.devices.count(); ++device) {
+    const base::Duration silence = tables.devices[device].health.SilenceOf(direction, tables.turn.now());
+    if (silence < kTold) continue;
+    text += fmt::format("{} SSD device {} are not finishing: nothing has come back for {:.1f} s; ", what, device,
+                        std::chrono::duration<double>(silence).count());
+  }
+  return text;
+}
+
 Refusal FlushRefusal(const Tables& tables, const Waiter& waiter) {
   const JobState& job = *waiter.job;
-  if (job.failures.in_a_row() != 0) return WriteFailureRefusal(tables, job, waiter.requested_bytes);
+  if (waiter.committing()) {
+    return {Code::kTimeout,
+            "the index had not answered at the deadline: an SSD device, or the disk of daemon.data_directory, is slow; "
+            "the manifest may be committed yet; persist again to be sure",
+            {}};
+  }
+  if (job.failures.in_a_row() != 0) return WriteFailureRefusal(tables, waiter);
   Refusal refusal{.code = Code::kTimeout};
   std::string next;
   const uint32_t at = waiter.flush().written.item;
@@ -147,10 +169,12 @@ Refusal FlushRefusal(const Tables& tables, const Waiter& waiter) {
     next = fmt::format(", tensor {:#x} was {}", refusal.record.tensor,
                        swapper == nullptr ? "not" : UnfinishedSwapOf(*swapper));
   }
+  const std::string unfinished = Unfinished(tables, storage::Direction::kWrite);
   refusal.detail = fmt::format(
-      "{} of {} tensors were on SSD at the deadline{}; {} of the job wait to be written and {}; end write leases, and "
-      "ask again for the rest",
-      at, waiter.items.size(), next, FormatBytes(job.pages.dirty() * kPageSize), Holders(job));
+      "{} of {} tensors were on SSD at the deadline{}; {} of the job wait to be written and {}; {}{}ask again for the "
+      "rest",
+      at, waiter.items.size(), next, FormatBytes(job.pages.dirty() * kPageSize), Holders(job), unfinished,
+      unfinished.empty() ? "end write leases, and " : "see 'tierctl device list', and ");
   return refusal;
 }
 
@@ -229,21 +253,26 @@ Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requ
   return refusal;
 }
 
-Refusal WriteFailureRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
-  Refusal refusal{.code = job.failures.last().code == Code::kOk ? Code::kNoSpace : job.failures.last().code};
+Refusal WriteFailureRefusal(const Tables& tables, const Waiter& waiter) {
+  const WriteFailure& last = waiter.job->failures.last();
+  Refusal refusal{.code = last.code == Code::kOk ? Code::kNoSpace : last.code};
   const storage::DeviceSpace space = tables.ports.extents.usable();
-  refusal.record = {.tensor = job.failures.last().tensor,
-                    .requested = requested_bytes,
-                    .available = space.free,
-                    .limit = space.capacity};
-  refusal.detail = fmt::format("{} of RAM can only be had by writing to SSD ({} free of {}), and that fails: {}",
-                               FormatBytes(requested_bytes), FormatBytes(space.free), FormatBytes(space.capacity),
-                               job.failures.last().message);
+  refusal.record = {
+      .tensor = last.tensor, .requested = waiter.requested_bytes, .available = space.free, .limit = space.capacity};
+  const std::string room = fmt::format("SSD ({} free of {})", FormatBytes(space.free), FormatBytes(space.capacity));
+  refusal.detail =
+      Flushes(waiter)
+          ? fmt::format(
+                "not all of it could be written to {}: {}; nothing of it is lost while the daemon runs: ask "
+                "again when 'tierctl device list' shows a device that takes writes",
+                room, last.message)
+          : fmt::format("{} of RAM can only be had by writing to {}, and that fails: {}",
+                        FormatBytes(waiter.requested_bytes), room, last.message);
   return refusal;
 }
 
 Refusal DeadlineRefusal(const Tables& tables, const Waiter& waiter) {
-  if (waiter.op == proto::Op::kFlush || waiter.op == proto::Op::kPersist) return FlushRefusal(tables, waiter);
+  if (Flushes(waiter)) return FlushRefusal(tables, waiter);
   if (const ScanWait* scan = std::get_if<ScanWait>(&waiter.kind)) {
     const uint64_t gone = scan->scan.item;
     return {Code::kTimeout,
@@ -271,13 +300,24 @@ Refusal DeadlineRefusal(const Tables& tables, const Waiter& waiter) {
   if (fit == LeaseFit::kOtherLeases) return OtherLeasesRefusal(tables, job, waiter.requested_bytes);
   const bool beyond = fit == LeaseFit::kOwnLeases && OnlyOwnLeases(*ask.session);
   if (beyond || OwnLeasesHoldRoom(tables, *ask.session)) return OwnLeasesRefusal(tables, *ask.session, 0);
-  if (job.failures.in_a_row() >= kWriteFailuresBeforeRefusal)
-    return WriteFailureRefusal(tables, job, waiter.requested_bytes);
+  if (job.failures.in_a_row() >= kWriteFailuresBeforeRefusal) return WriteFailureRefusal(tables, waiter);
   Refusal refusal = NoMemoryRefusal(tables, job, waiter.requested_bytes);
   const LeaseWait* lease = std::get_if<LeaseWait>(&waiter.kind);
-  if (lease != nullptr && lease->starved) return refusal;
+  if (lease != nullptr && lease->starved) {
+    // The rest of the sentence would have it that leases are in the way.
+    const std::string unfinished = Unfinished(tables, storage::Direction::kWrite);
+    if (!unfinished.empty() && job.transfers.writing_pages() != 0) {
+      refusal.detail = fmt::format(
+          "{} of RAM can only be had by writing to SSD, but {}see 'tierctl device list', and "
+          "ask again",
+          FormatBytes(waiter.requested_bytes), unfinished);
+    }
+    return refusal;
+  }
   refusal.code = Code::kTimeout;
-  refusal.detail = "its bytes were still being read when the deadline passed; " + refusal.detail;
+  const std::string unfinished = Unfinished(tables, storage::Direction::kRead);
+  refusal.detail = "its bytes were still being read when the deadline passed; " +
+                   (unfinished.empty() ? refusal.detail : unfinished + "see 'tierctl device list', and ask again");
   return refusal;
 }
 

@@ -15,7 +15,8 @@ Refusal BlockedRefusal(const Tables& tables, const Ask& ask, const ConflictCheck
 // No room in RAM.
 Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes);
 // No room in RAM because nothing could be written out.
-Refusal WriteFailureRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes);
+// Its writes, or those that would make room for it, fail.
+Refusal WriteFailureRefusal(const Tables& tables, const Waiter& waiter);
 // The refusal of a waiter whose deadline has passed.
 Refusal DeadlineRefusal(const Tables& tables, const Waiter& waiter);
 

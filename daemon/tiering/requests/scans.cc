@@ -17,9 +17,7 @@ void DropPiece(Tables& tables, PieceId id, uint32_t length, Scan* scan) {
   const Piece& piece = tables.pieces[id];
   const bool idle =
       piece.copies == Copies::kRamSsd && piece.activity == Activity::kNone && piece.read_leases == 0 && piece.pins == 0;
-  if (!idle) return;
-  Evict(tables, id);
-  scan->ram_bytes += length;
+  if (idle && Evict(tables, id)) scan->ram_bytes += length;
 }
 
 void AcceptPiece(Tables& tables, PieceId id) {

@@ -296,7 +296,8 @@ bool DropWaitersOf(Tables& tables, const SessionState& session) {
 void RefuseAll(Tables& tables, JobState& job, const Refusal& refusal) {
   for (const uint64_t number : tables.waits.ListJob(job)) {
     Waiter& waiter = *tables.waits.Find(number);
-    if (waiter.has_deadline()) RefuseWaiter(tables, waiter, refusal, 0);
+    // The store ends what is committing.
+    if (waiter.has_deadline() && !waiter.committing()) RefuseWaiter(tables, waiter, refusal, 0);
   }
 }
 

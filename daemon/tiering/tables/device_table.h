@@ -24,6 +24,7 @@ struct DeviceEntry {
   uint64_t reading_ahead_pages = 0;           // Of reads that no request waited for.
   storage::Shut shut = storage::Shut::kOpen;  // As the ExtentStore was told last.
   bool away = false;
+  bool reads_fail = false;  // Pieces of it wait to be evicted.
 };
 
 class DeviceTable {

@@ -47,8 +47,10 @@ inline constexpr auto kMoves = [] {
       {{kRam, kLeasedWrite}, {kTorn, kNone}},
       {{kRam, kNone}, {kTorn, kNone}},
       {{kRam, kNone}, {kFreed, kNone}},
-      // Clean: evicted, rewritten (reverting to the SSD copy, or obsoleting it), or rewritten elsewhere on SSD.
+      // Clean: evicted, dirty where the device of its copy does not answer, rewritten (reverting to the SSD copy, or
+      // obsoleting it), or rewritten elsewhere on SSD.
       {{kRamSsd, kNone}, {kSsd, kNone}},
+      {{kRamSsd, kNone}, {kRam, kNone}},
       {{kRamSsd, kNone}, {kRamSsd, kLeasedWrite}},
       {{kRamSsd, kLeasedWrite}, {kRam, kNone}},
       {{kRamSsd, kLeasedWrite}, {kRamSsd, kNone}},  // Nothing was written.

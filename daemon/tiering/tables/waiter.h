@@ -154,8 +154,8 @@ struct Waiter {
   }
   // It goes over its pieces with a cursor, as far as a turn's work reaches.
   bool scans() const { return ConflictOf(kind) == nullptr && !std::holds_alternative<ReleaseWait>(kind); }
-  // A release has none, as it always ends; nor has a persist at the store, which the store's answer ends.
-  bool has_deadline() const { return !committing() && !std::holds_alternative<ReleaseWait>(kind); }
+  // A release has none, as it always ends.
+  bool has_deadline() const { return !std::holds_alternative<ReleaseWait>(kind); }
   // Its manifest is at the store, which has not answered.
   bool committing() const {
     const PersistWait* persist = std::get_if<PersistWait>(&kind);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -41,6 +42,8 @@ void Tell(Tables& tables, uint16_t device) {
     if (away) extents.EndDoubts(device, storage::Doubt::kOfDevice);
     tables.devices.NoteOpened();  // Who waited for it is to be refused, or served by others.
   }
+  const bool reads_fail = entry.health.reads_fail();
+  if (std::exchange(entry.reads_fail, reads_fail) && !reads_fail) tables.devices.NoteOpened();
   const storage::Shut shut = ShutOf(tables, entry);
   if (shut == entry.shut) return;
   entry.shut = shut;

@@ -191,7 +191,8 @@ TIER_API int tier_step(tier_client* client, uint64_t step);
 /* Makes tensors durable: they survive the end of the daemon and a loss of power. count 0: all tensors of the job. One
  * manifest is committed atomically. It replaces the job's former manifest completely; the manifest of an
  * ephemeral job is deleted with the job. DENIED in a private daemon without daemon.data_directory. The deadline is the
- * daemon's engine.deadline (60 s by default), then TIMEOUT. */
+ * daemon's engine.deadline (60 s by default), then TIMEOUT: where the sentence says so, the manifest may be committed
+ * yet. */
 TIER_API int tier_persist(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
 /* Returns when every byte of the tensors (count 0: all of this session) has an SSD copy. It does not make them durable:
  * tier_persist does. The deadline is engine.deadline, as above. */

@@ -66,6 +66,26 @@ class OneDeviceTest : public DeviceStateTest {
   OneDeviceTest() : DeviceStateTest(1) {}
 };
 
+TEST_F(DeviceStateTest, WhatLiesInRamIsNotDroppedWhileItsDeviceIsOffline) {
+  const uint64_t last = world_.options.windows.arena_max_bytes / kPiece / 2;
+  world_.PutEach(session_, 1, last, kPiece);
+  ASSERT_EQ(world_.Ask(session_, Op::kFlush, {}).code, Code::kOk);
+  ASSERT_NE(world_.extents.space(0).live, 0u);
+  world_.transfers.FailDevice(0, EIO);
+  for (uint64_t tensor : {100, 101}) {  // Their writes find out.
+    world_.Put(session_, tensor, 2 * kPiece);
+    ASSERT_EQ(world_.Flush(session_, tensor).code, Code::kOk);
+    world_.Free(session_, tensor);
+  }
+  ASSERT_TRUE(Becomes(0, DeviceState::kOffline));
+  ASSERT_EQ(world_.CheckEach(session_, 1, last), Code::kOk) << "in RAM";
+  for (uint64_t tensor = 1; tensor <= last; ++tensor) world_.Drop(session_, tensor);
+  EXPECT_EQ(world_.CheckEach(session_, 1, last), Code::kOk) << "dropped";
+  world_.PutEach(session_, 200, 200 + 3 * last, kPiece);
+  EXPECT_EQ(world_.CheckEach(session_, 1, last), Code::kOk) << "others needed the room";
+  EXPECT_EQ(world_.extents.space(0).live, 0u) << "all was written to the other device";
+}
+
 TEST_F(DeviceStateTest, WhatOneDeviceFailsTheOtherTakes) {
   world_.transfers.FailDevice(0, EIO);
   for (uint64_t tensor = 1; tensor <= 12; ++tensor) {
@@ -340,65 +360,41 @@ TEST_F(OneDeviceTest, AReadIsRefusedAtOnceAlsoWhereThereIsNoRoomForIt) {
   EXPECT_LE(world_.now - asked, milliseconds(10));
 }
 
-TEST(DeviceStates, AFullDeviceIsNoOther) {
-  World world({.windows = {.window_size = 32 * kMiB, .arena_max_bytes = 32 * kMiB},
-               .transfers = {.device_count = 2},
-               .device_blocks = 4});
-  const SessionId session = world.Open();
-  world.transfers.FailWritesOf(1, EROFS);
-  for (uint64_t tensor = 1; tensor <= 4; ++tensor) {
-    world.Put(session, tensor, kPiece, tensor);
-    ASSERT_EQ(world.Flush(session, tensor).code, Code::kOk);
-  }
-  world.Put(session, 5, kPiece, 5);
-  const base::TimePoint asked = world.now;
-  const Answer refused = world.Flush(session, 5);
-  EXPECT_EQ(refused.code, Code::kIoError) << refused.detail;
-  EXPECT_NE(refused.detail.find("Read-only file system"), std::string::npos) << refused.detail;
-  EXPECT_LE(world.now - asked, seconds(10)) << "device 0 has no room, and nothing waits for it";
+TEST_F(OneDeviceTest, WhatLiesInRamStaysUntilAProbeHasToldOfItsDevice) {
+  world_.PutOnSsd(session_, 100, kPiece);
+  world_.PutEach(session_, 1, 4, kPiece);
+  ASSERT_EQ(world_.Ask(session_, Op::kFlush, {}).code, Code::kOk);
+  world_.transfers.FailDevice(0, EIO);
+  world_.Put(session_, 5, kPiece, 5);
+  world_.Send(session_, Op::kFlush, {{5, 0, 0, 0}});
+  world_.Turns(4);
+  EXPECT_EQ(world_.Acquire(session_, 100).code, Code::kIoError);
+  ASSERT_EQ(StateOf(0), DeviceState::kSuspect);
+  world_.Send(session_, Op::kCreate, {{300, 0, 0, 5 * kPiece}});
+  world_.Send(session_, Op::kPrefetch, {{100, 0, 0, 0}});
+  ASSERT_TRUE(Becomes(0, DeviceState::kOffline));
+  EXPECT_EQ(world_.CheckEach(session_, 1, 5), Code::kOk);
 }
 
-TEST(DeviceStates, ABusyDeviceIsAnother) {
-  World world({.windows = {.window_size = 32 * kMiB, .arena_max_bytes = 32 * kMiB},
-               .transfers = {.inflight_max = 64, .device_count = 2},
-               .device_blocks = 64});
-  const SessionId session = world.Open();
-  world.PutEach(session, 1, 80, kPiece / 8);
-  world.transfers.HangDevice(1);  // For 2 ms: it has its part under way.
-  world.transfers.FailDevice(0, EIO);
-  std::vector<uint64_t> asked;
-  for (uint64_t tensor = 1; tensor <= 80; ++tensor)
-    asked.push_back(world.Send(session, Op::kFlush, {{tensor, 0, 0, 0}}));
-  for (int turn = 0; turn < 2; ++turn) {
-    world.Turn();
-    world.Advance(milliseconds(1));
-  }
-  world.transfers.HealDevice(1);
-  for (int turn = 0; turn < 100; ++turn) {
-    world.Turn();
-    world.Advance(milliseconds(1));
-  }
-  for (const uint64_t flush : asked) {
-    ASSERT_TRUE(world.Answered(session, flush).has_value()) << "the healthy device is left idle";
-    EXPECT_EQ(world.Answered(session, flush)->code, Code::kOk);
-  }
+TEST_F(OneDeviceTest, RoomComesAgainWhenTheDeviceAnswers) {
+  world_.PutOnSsd(session_, 100, kPiece);
+  world_.PutEach(session_, 1, 7, kPiece);
+  ASSERT_EQ(world_.Ask(session_, Op::kFlush, {}).code, Code::kOk);
+  world_.transfers.FailDevice(0, EIO);
+  EXPECT_EQ(world_.Acquire(session_, 100).code, Code::kIoError);
+  const uint64_t first = world_.Send(session_, Op::kCreate, {{300, 0, 0, 2 * kPiece}});
+  world_.Turns(1);
+  world_.transfers.HealDevice(0);
+  EXPECT_EQ(world_.Wait(session_, first).code, Code::kOk);
 }
 
-TEST(DeviceStates, ReadsThatHangLeaveThePortToTheOtherDevice) {
-  World world({.windows = {.window_size = 16 * kMiB, .arena_max_bytes = 160 * kMiB},
-               .transfers = {.inflight_max = 8, .device_count = 2},
-               .device_blocks = 64});
-  const SessionId a = world.Open();
-  const SessionId b = world.Open();
-  for (uint64_t tensor = 1; tensor <= 20; ++tensor) world.PutOnSsd(a, tensor, kPiece);
-  world.Put(b, 1, kPiece);
-  world.transfers.HangDevice(0);
-  for (const PiecePlace& place : world.engine->NamedPlaces()) {
-    if (place.extent && place.extent.device == 0) world.Send(a, Op::kAcquire, {{place.tensor, 0, 0, 0}});
-  }
-  world.Turns(10);
-  const Answer flushed = world.Flush(b, 1);
-  EXPECT_EQ(flushed.code, Code::kOk) << flushed.detail;
+TEST_F(OneDeviceTest, AFlushThatFailsSaysSo) {
+  world_.Put(session_, 1, kPiece);
+  world_.transfers.FailWritesOf(0, EIO);
+  const Answer refused = world_.Flush(session_, 1);
+  EXPECT_EQ(refused.code, Code::kIoError);
+  EXPECT_NE(refused.detail.find("not all of it could be written to SSD"), std::string::npos) << refused.detail;
+  EXPECT_NE(refused.detail.find("Input/output error"), std::string::npos) << refused.detail;
 }
 
 }  // namespace
