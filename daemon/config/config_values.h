@@ -70,7 +70,8 @@ struct JobsConfig {
   uint64_t max_attaches_per_second = 0;
   uint64_t max_tensors = 0;
   uint64_t max_leases = 0;
-  uint64_t max_metadata = 0;  // Bytes.
+  uint64_t max_metadata = 0;     // Bytes.
+  uint64_t max_ssd_per_uid = 0;  // Bytes; 0: no quota.
   friend bool operator==(const JobsConfig&, const JobsConfig&) = default;
 };
 

@@ -106,6 +106,11 @@ constexpr auto kOptions = std::to_array<Option>({
      "one, and 80 more while it is persisted; leases, string keys, requests that wait, answers that are not read.\n"
      "Beyond it requests get NO_MEMORY.",
      1 * kMiB, 1 * kTiB},
+    {"jobs.max_ssd_per_uid", Kind::kSize, TIER_FIELD(jobs.max_ssd_per_uid), "0",
+     "What the tensors of one user's jobs, and what these jobs are guaranteed of SSD devices, may take together. 0: "
+     "no\n"
+     "quota. Beyond it new tensors get NO_SPACE; what is there stays.",
+     0, 1024 * kTiB},
     {"metrics.listen", Kind::kAddress, TIER_FIELD(metrics.listen), "\"127.0.0.1:9464\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
      "the socket directory); empty: nowhere. A private daemon never listens."},

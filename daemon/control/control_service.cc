@@ -53,11 +53,12 @@ grpc::Status ControlService::CloseJob(grpc::ServerContext* context, const v1::Cl
 }
 
 grpc::Status ControlService::SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request, v1::Job* response) {
-  std::optional<uint64_t> guarantee;
-  std::optional<uint64_t> limit;
-  if (request->has_guarantee_bytes()) guarantee = request->guarantee_bytes();
-  if (request->has_limit_bytes()) limit = request->limit_bytes();
-  const auto job = api_.SetJob(CallerOf(*context), request->name(), guarantee, limit);
+  tiering::TermsChange change;
+  if (request->has_guarantee_bytes()) change.guarantee_bytes = request->guarantee_bytes();
+  if (request->has_limit_bytes()) change.limit_bytes = request->limit_bytes();
+  if (request->has_ssd_guarantee_bytes()) change.ssd_guarantee_bytes = request->ssd_guarantee_bytes();
+  if (request->has_ssd_limit_bytes()) change.ssd_limit_bytes = request->ssd_limit_bytes();
+  const auto job = api_.SetJob(CallerOf(*context), request->name(), change);
   if (!job) return ToStatus(job.error(), context);
   ToMessage(*job, response);
   return grpc::Status::OK;

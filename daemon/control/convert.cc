@@ -43,6 +43,8 @@ session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message) {
   request.world_size = message.world_size();
   request.guarantee_bytes = message.guarantee_bytes();
   request.limit_bytes = message.limit_bytes();
+  request.ssd_guarantee_bytes = message.ssd_guarantee_bytes();
+  request.ssd_limit_bytes = message.ssd_limit_bytes();
   return request;
 }
 
@@ -61,6 +63,9 @@ void ToMessage(const session::JobDescription& job, v1::Job* message) {
   message->set_dirty_bytes(c.dirty_bytes);
   message->set_guarantee_bytes(c.guarantee_bytes);
   message->set_limit_bytes(c.limit_bytes);
+  message->set_logical_bytes(c.logical_bytes);
+  message->set_ssd_guarantee_bytes(c.ssd_guarantee_bytes);
+  message->set_ssd_limit_bytes(c.ssd_limit_bytes);
   message->set_share_bytes(c.share_bytes);
   message->set_window_count(c.window_count);
   message->set_held_bytes(c.held_bytes);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/tiering/api/options.h"
 #include "daemon/tiering/api/snapshot.h"
 #include "proto/handshake.h"
 #include "proto/result.h"
@@ -36,6 +37,8 @@ struct OpenJobRequest {
   int32_t world_size = 0;
   uint64_t guarantee_bytes = 0;
   uint64_t limit_bytes = 0;
+  uint64_t ssd_guarantee_bytes = 0;  // Hello has neither of these two: control.proto alone.
+  uint64_t ssd_limit_bytes = 0;
 };
 // INVALID naming the field and what is allowed.
 Status ValidateOpenJob(const OpenJobRequest& request);
@@ -107,8 +110,7 @@ class ControlApi {
   // `purge`: with what a named job persisted, also where the job is not open.
   virtual Status CloseJob(const Caller& caller, const std::string& name, bool purge) = 0;
   virtual Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
-                                        std::optional<uint64_t> guarantee_bytes,
-                                        std::optional<uint64_t> limit_bytes) = 0;
+                                        const tiering::TermsChange& change) = 0;
   virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see.
   // The first kStoredManifestsListedMax of the caller's uid; for an admin, of all uids.
   virtual std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller) = 0;

@@ -159,19 +159,20 @@ std::vector<StoredManifestDescription> ControlServer::ListStoredManifests(const 
 }
 
 Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,
-                                             std::optional<uint64_t> guarantee_bytes,
-                                             std::optional<uint64_t> limit_bytes) {
+                                             const tiering::TermsChange& change) {
   return Ask<JobDescription>([=, this]() -> Result<JobDescription> {
     const auto found = parts_.jobs.registry().FindFor(caller, name);
     if (!found) return std::unexpected(found.error());
     const Job& job = **found;
-    if (auto set = parts_.jobs.engine().SetJob(job.id, guarantee_bytes, limit_bytes); !set) {
+    if (auto set = parts_.jobs.engine().SetJob(job.id, change); !set) {
       return std::unexpected(std::move(set.error()));
     }
     JobDescription description = Describe(job, parts_.jobs.engine().Counters(job.id));
-    parts_.events.Emit("job_changed", &job,
-                       fmt::format("job '{}' has guarantee {} and limit {} bytes", job.name,
-                                   description.counters.guarantee_bytes, description.counters.limit_bytes));
+    const tiering::JobCounters& has = description.counters;
+    parts_.events.Emit(
+        "job_changed", &job,
+        fmt::format("job '{}' has guarantee {} and limit {} bytes of RAM, {} and {} bytes of SSD", job.name,
+                    has.guarantee_bytes, has.limit_bytes, has.ssd_guarantee_bytes, has.ssd_limit_bytes));
     return description;
   });
 }

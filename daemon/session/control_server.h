@@ -65,8 +65,8 @@ class ControlServer final : public ControlApi {
 
   Result<JobDescription> OpenJob(const Caller& caller, const OpenJobRequest& request) override;
   Status CloseJob(const Caller& caller, const std::string& name, bool purge) override;
-  Result<JobDescription> SetJob(const Caller& caller, const std::string& name, std::optional<uint64_t> guarantee_bytes,
-                                std::optional<uint64_t> limit_bytes) override;
+  Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
+                                const tiering::TermsChange& change) override;
   std::vector<JobDescription> ListJobs(const Caller& caller) override;
   std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller) override;
   Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,

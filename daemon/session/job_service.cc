@@ -21,6 +21,10 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
     if (kept.persisted) {
       OpenJobRequest again = request;
       if (again.limit_bytes == 0 && again.guarantee_bytes == 0) again.limit_bytes = kept.limit_bytes;
+      if (again.ssd_limit_bytes == 0 && again.ssd_guarantee_bytes == 0) {
+        again.ssd_guarantee_bytes = kept.ssd_guarantee_bytes;
+        again.ssd_limit_bytes = kept.ssd_limit_bytes;
+      }
       return Reopen(uid, again, asked.id, session, now);
     }
   }
@@ -29,6 +33,8 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
                                                    .uid = asked.uid,
                                                    .guarantee_bytes = request.guarantee_bytes,
                                                    .limit_bytes = request.limit_bytes,
+                                                   .ssd_guarantee_bytes = request.ssd_guarantee_bytes,
+                                                   .ssd_limit_bytes = request.ssd_limit_bytes,
                                                    .named = asked.named,
                                                    .resume = admission->resume,
                                                    .replace_existing = request.mode == proto::OpenMode::kCreate});

@@ -57,6 +57,10 @@ Status ValidateOpenJob(const OpenJobRequest& request) {
     return Fail(Code::kInvalid, fmt::format("limit_bytes {} is below guarantee_bytes {}", request.limit_bytes,
                                             request.guarantee_bytes));
   }
+  if (request.ssd_limit_bytes != 0 && request.ssd_limit_bytes < request.ssd_guarantee_bytes) {
+    return Fail(Code::kInvalid, fmt::format("ssd_limit_bytes {} is below ssd_guarantee_bytes {}",
+                                            request.ssd_limit_bytes, request.ssd_guarantee_bytes));
+  }
   return ValidateWorld(request);
 }
 

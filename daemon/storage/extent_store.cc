@@ -332,17 +332,18 @@ DeviceSpace ExtentStore::total() const {
 
 DeviceSpace ExtentStore::usable() const {
   DeviceSpace sum;
-  if (!closed_.empty()) return sum;
-  for (uint16_t i = 0; i < device_count(); ++i) {
-    if (devices_[i].draining) continue;
-    DeviceSpace one = space(i);
-    if (devices_[i].away) {
-      one.capacity = one.live;  // It holds that much, and no more.
-      one.free = one.pending = one.doubtful = one.quarantined = 0;
-    }
-    Add(one, &sum);
-  }
+  for (uint16_t i = 0; i < device_count(); ++i) Add(usable(i), &sum);
   return sum;
+}
+
+DeviceSpace ExtentStore::usable(uint16_t device) const {
+  DeviceSpace one = space(device);
+  if (!closed_.empty() || devices_[device].draining) return {};
+  if (devices_[device].away) {
+    one.capacity = one.live;  // It holds that much, and no more.
+    one.free = one.pending = one.doubtful = one.quarantined = 0;
+  }
+  return one;
 }
 
 std::string ExtentStore::UnusableNote() const {

@@ -103,6 +103,7 @@ class ExtentStore {
   DeviceSpace total() const;
   // Of the devices that take extents: without those that drain, and of those that are away only what they hold.
   DeviceSpace usable() const;
+  DeviceSpace usable(uint16_t device) const;
   // For a refusal's sentence: "; 1 device of 4 MiB is draining and takes nothing". Empty: none is, or is away.
   std::string UnusableNote() const;
   void CheckInvariants() const;

@@ -21,6 +21,7 @@
 #include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/deferred_free.h"
 #include "daemon/tiering/pieces/recency.h"
+#include "daemon/tiering/requests/capacity.h"
 #include "daemon/tiering/requests/submit.h"
 #include "daemon/tiering/requests/waiting.h"
 #include "daemon/tiering/tables/tables.h"
@@ -37,11 +38,44 @@ namespace {
 
 constexpr base::Duration kShrinkInterval = std::chrono::milliseconds(10);
 
-Status CheckLimit(uint64_t guarantee_bytes, uint64_t limit_bytes) {
-  if (limit_bytes == 0 || guarantee_bytes <= limit_bytes) return {};
-  return Fail(Code::kInvalid,
-              fmt::format("a limit of {} is below the guarantee of {}: raise the limit, or lower the guarantee with it",
-                          base::FormatBytes(limit_bytes), base::FormatBytes(guarantee_bytes)));
+Status CheckLimit(const Terms& terms, const char* of) {
+  if (terms.limit_bytes == 0 || terms.guarantee_bytes <= terms.limit_bytes) return {};
+  return Fail(
+      Code::kInvalid,
+      fmt::format("{} limit of {} is below the guarantee of {}: raise the limit, or lower the guarantee with it", of,
+                  base::FormatBytes(terms.limit_bytes), base::FormatBytes(terms.guarantee_bytes)));
+}
+
+// Of one job, or of one that is to be opened.
+struct JobTerms {
+  Terms ram;
+  Terms ssd;
+  uint64_t resumed_bytes = 0;
+};
+
+// Of the manifest that a job is resumed from, on devices that take extents: its tensors will have them.
+uint64_t ResumedBytes(const Tables& tables, const std::string& key) {
+  const ManifestHolds* const stored = tables.manifests.FindStored(key);
+  uint64_t pages = 0;
+  for (uint16_t device = 0; stored != nullptr && device < tables.ports.extents.device_count(); ++device) {
+    if (tables.ports.extents.usable(device).capacity != 0) pages += stored->unused_pages_on(device);
+  }
+  return pages * kPageSize;
+}
+
+// May the job have these terms? Guarantees that stay as they are need no admission.
+Status CheckTerms(const Tables& tables, uint32_t uid, EntitlementIndex job, const JobTerms& terms,
+                  const TermsChange& change) {
+  if (Status checked = CheckLimit(terms.ram, "a"); !checked) return checked;
+  if (Status checked = CheckLimit(terms.ssd, "an SSD"); !checked) return checked;
+  if (change.guarantee_bytes) {
+    Status given = tables.ledger.AdmitGuarantee(uid, job, terms.ram.guarantee_bytes);
+    if (!given) return given;
+  }
+  if (!change.ssd_guarantee_bytes) return {};
+  if (terms.ssd.guarantee_bytes <= terms.resumed_bytes) return {};  // It has them: that takes nothing from others.
+  const uint64_t capacity = StorageCapacity(tables) + terms.resumed_bytes;
+  return tables.storage.AdmitGuarantee(uid, job, terms.ssd.guarantee_bytes, capacity);
 }
 
 // Jobs whose resume has ended.
@@ -181,34 +215,42 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   if ((options.named || options.resume) && ErasureUnderWay(tables, options.key)) {
     return Fail(Code::kTimeout, fmt::format("the manifest of job {} is still being removed; try again", options.key));
   }
-  if (Status checked = CheckLimit(options.guarantee_bytes, options.limit_bytes); !checked) return checked;
-  if (Status given = tables.ledger.AdmitGuarantee(options.uid, kNoEntitlement, options.guarantee_bytes); !given) {
+  const JobTerms terms{.ram = {options.guarantee_bytes, options.limit_bytes},
+                       .ssd = {options.ssd_guarantee_bytes, options.ssd_limit_bytes},
+                       .resumed_bytes = options.resume ? ResumedBytes(tables, options.key) : 0};
+  const TermsChange asked{.guarantee_bytes = options.guarantee_bytes,
+                          .ssd_guarantee_bytes = options.ssd_guarantee_bytes};
+  if (Status given = CheckTerms(tables, options.uid, kNoEntitlement, terms, asked); !given) {
     return given;
   }
-  JobState& opened = tables.jobs.Open(
-      id, options,
-      {.metadata = &tables.metadata.Open(options.uid),
-       .entitlement = tables.ledger.Open(id, options.uid, {options.guarantee_bytes, options.limit_bytes}),
-       .policy = std::make_unique<RecencyPolicy>(tables.pieces)});
+  JobState& opened = tables.jobs.Open(id, options,
+                                      {.metadata = &tables.metadata.Open(options.uid),
+                                       .entitlement = tables.ledger.Open(id, options.uid, terms.ram),
+                                       .policy = std::make_unique<RecencyPolicy>(tables.pieces)});
+  tables.storage.Open(opened.entitlement, options.uid, terms.ssd);
   tables.waits.OpenQueue(opened);
   const Status adopted = AdoptManifest(tables, opened, options.resume);
   if (!adopted) CloseJob(id, "its manifest cannot be resumed", false);
   return adopted;
 }
 
-Status Engine::SetJob(JobId id, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) {
+Status Engine::SetJob(JobId id, const TermsChange& change) {
   Tables& tables = state_->tables;
   JobState* job = tables.jobs.Find(id);
   if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job {}", static_cast<uint64_t>(id)));
-  const uint64_t guarantee = guarantee_bytes.value_or(job->record.guarantee_bytes);
-  const uint64_t limit = limit_bytes.value_or(job->record.limit_bytes);
-  if (Status checked = CheckLimit(guarantee, limit); !checked) return checked;
-  if (guarantee_bytes) {
-    if (Status given = tables.ledger.AdmitGuarantee(job->record.uid, job->entitlement, guarantee); !given) return given;
-  }
-  tables.jobs.Edit(*job).guarantee_bytes = guarantee;
-  tables.jobs.Edit(*job).limit_bytes = limit;
-  tables.ledger.Set(job->entitlement, {guarantee, limit});
+  const JobRecord& is = job->record;
+  const JobTerms terms{
+      .ram = {change.guarantee_bytes.value_or(is.guarantee_bytes), change.limit_bytes.value_or(is.limit_bytes)},
+      .ssd = {change.ssd_guarantee_bytes.value_or(is.ssd_guarantee_bytes),
+              change.ssd_limit_bytes.value_or(is.ssd_limit_bytes)}};
+  if (Status given = CheckTerms(tables, is.uid, job->entitlement, terms, change); !given) return given;
+  JobRecord& record = tables.jobs.Edit(*job);
+  record.guarantee_bytes = terms.ram.guarantee_bytes;
+  record.limit_bytes = terms.ram.limit_bytes;
+  record.ssd_guarantee_bytes = terms.ssd.guarantee_bytes;
+  record.ssd_limit_bytes = terms.ssd.limit_bytes;
+  tables.ledger.Set(job->entitlement, terms.ram);
+  tables.storage.Set(job->entitlement, terms.ssd);
   tables.waits.OnRoomEverywhere();  // The entitlements of others have changed too.
   tables.jobs.NeedMaintenance(*job);
   return {};

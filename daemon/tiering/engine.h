@@ -31,7 +31,7 @@ class Engine final : public EnginePort {
   ~Engine() override;
 
   Status OpenJob(JobId job, const JobOptions& options) override;
-  Status SetJob(JobId job, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) override;
+  Status SetJob(JobId job, const TermsChange& change) override;
   void CloseJob(JobId job, const std::string& reason, bool purge) override;
   Status OpenSession(SessionId session, JobId job) override;
   void EndSession(SessionId session, const std::string& reason, std::optional<JobId> ends_job) override;

@@ -61,6 +61,27 @@ def test_a_job_is_opened_limited_watched_drained_and_closed(daemon: launcher.Run
         assert "steered" not in [job.name for job in channel.list_jobs()]
 
 
+def test_a_jobs_ssd_space_is_guaranteed_limited_and_shown(daemon: launcher.Running) -> None:
+    with control.connect(daemon.directory) as channel:
+        job = channel.open_job("space", ssd_guarantee="4MiB", ssd_limit="8MiB")
+        assert (job.ssd_guarantee_bytes, job.ssd_limit_bytes, job.logical_bytes) == (4 << 20, 8 << 20, 0)
+        with tierd.connect(job="space", token=job.token, mode="join", socket=daemon.socket) as client:
+            for number in range(4):
+                client.put(number, bytes(2 << 20))
+            with pytest.raises(tierd.NoSpace, match="by its limit; .*tierctl job set --ssd-limit"):
+                client.put("one more", b"byte")
+            tierctl = str(launcher.BUILD / "tools/tierctl/tierctl")
+            words = [tierctl, "job", "set", "space", "--ssd-limit", "12MiB", "--socket", str(daemon.directory)]
+            shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            assert "8.00 MiB in tensors, SSD guarantee 4.00 MiB, SSD limit 12.0 MiB" in " ".join(shown.split()), shown
+            client.put("one more", b"byte")
+            with pytest.raises(tierd.Invalid, match="an SSD limit of 3 MiB is below the guarantee of 4 MiB"):
+                channel.set_job("space", ssd_limit="3MiB")
+            with pytest.raises(tierd.NoSpace, match="SSD guarantee of .* cannot be given"):
+                channel.set_job("space", ssd_guarantee="1TiB", ssd_limit=0)
+            assert bytes(client.get(3)) == bytes(2 << 20)
+
+
 def test_the_tensors_of_a_job_are_listed_by_key(client: tierd.Client, daemon: launcher.Running) -> None:
     client.put("weights/0", b"x" * 5000)
     with control.connect(daemon.directory) as channel:

@@ -61,9 +61,7 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
 
   // EnginePort, as the session layer calls it: the engine's own, and the simulation is told.
   Status OpenJob(JobId job, const JobOptions& options) override { return engine_->OpenJob(job, options); }
-  Status SetJob(JobId job, std::optional<uint64_t> guarantee, std::optional<uint64_t> limit) override {
-    return engine_->SetJob(job, guarantee, limit);
-  }
+  Status SetJob(JobId job, const TermsChange& change) override { return engine_->SetJob(job, change); }
   void CloseJob(JobId job, const std::string& reason, bool purge) override { engine_->CloseJob(job, reason, purge); }
   Status OpenSession(SessionId session, JobId job) override { return engine_->OpenSession(session, job); }
   void EndSession(SessionId session, const std::string& reason, std::optional<JobId> ends_job) override {

@@ -45,6 +45,7 @@ Plan DrawPlan(uint64_t seed) {
   if (chance.OneIn(3)) plan.device_fault_one_in = static_cast<uint32_t>(chance.Between(20, 200));
   if (chance.OneIn(4)) plan.drain_one_in = static_cast<uint32_t>(chance.Between(50, 300));
   if (chance.OneIn(3)) plan.devices = static_cast<uint16_t>(chance.Between(3, 4));
+  plan.ssd_terms = chance.OneIn(3);
   return plan;
 }
 

@@ -51,6 +51,7 @@ struct Plan {
   WorkUnits work;
   bool manifests = false;
   bool guarantees = false;      // Some jobs open with one.
+  bool ssd_terms = false;       // Some open with a guarantee of SSD space, a limit, or both.
   uint64_t metadata_bytes = 0;  // Of one user; 0: as much as by default.
 };
 

@@ -117,6 +117,12 @@ session::OpenJobRequest Simulation::PlanJob(Job& job) {
   if (chance_.OneIn(4)) open.limit_bytes = chance_.Between(1, 4) * plan_.window_size;
   const uint64_t most = open.limit_bytes == 0 ? plan_.arena_max_bytes : open.limit_bytes;
   if (plan_.guarantees && chance_.OneIn(2)) open.guarantee_bytes = chance_.Between(1, most);
+  if (plan_.ssd_terms) {
+    const uint64_t devices = uint64_t{plan_.devices} * plan_.device_blocks * kBlockSize;
+    if (chance_.OneIn(2)) open.ssd_limit_bytes = chance_.Between(1, devices);
+    const uint64_t limit = open.ssd_limit_bytes == 0 ? devices : open.ssd_limit_bytes;
+    if (chance_.OneIn(2)) open.ssd_guarantee_bytes = chance_.Between(1, limit);
+  }
   return open;
 }
 
@@ -144,6 +150,7 @@ void Simulation::OnAttached(Job& job, SessionId session, const session::OpenJobR
     const Code code = attached.error().code;
     // Its manifest takes more than the user may have, or its guarantee more than others leave.
     if (code == Code::kNoMemory && (plan_.metadata_bytes != 0 || open.guarantee_bytes != 0)) return;
+    if (code == Code::kNoSpace && open.ssd_guarantee_bytes != 0) return;
     const bool explained = !job.open && (code == Code::kTimeout || code == Code::kAlreadyExists);
     if (!explained) Fail("a session could not be opened: " + attached.error().message);
     return;

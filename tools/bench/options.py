@@ -17,6 +17,7 @@ PART_NAMES = (
     "ssd",
     "hits",
     "devices",
+    "full",
     "ahead",
     "idle",
     "tensors",

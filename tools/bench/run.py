@@ -24,6 +24,7 @@ import footprint
 import reclaim
 from contention import contention
 from devices import failing_device
+from full import full_devices
 from hits import hits
 from look_ahead import look_ahead
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
@@ -200,6 +201,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             swaps_through_ssd,
             hits,
             failing_device,
+            full_devices,
             look_ahead,
             idle_daemon,
             many_tensors,

@@ -158,6 +158,8 @@ void PrintJob(const v1::Job& job) {
                             HumanBytes(job.guarantee_bytes()), LimitText(job.limit_bytes()))},
       {"SSD", fmt::format("{} held, {} written, {} read", HumanBytes(job.ssd_bytes()),
                           HumanBytes(job.swap_out_bytes_total()), HumanBytes(job.swap_in_bytes_total()))},
+      {"keeps", fmt::format("{} in tensors, SSD guarantee {}, SSD limit {}", HumanBytes(job.logical_bytes()),
+                            HumanBytes(job.ssd_guarantee_bytes()), LimitText(job.ssd_limit_bytes()))},
       {"tensors", fmt::format("{} ({} torn), {} leases", job.tensor_count(), job.torn_count(), job.lease_count())},
       {"acquires", fmt::format("{} from RAM, {} from SSD, waited {:.3f} s", job.acquire_hits_total(),
                                job.acquire_misses_total(), job.stall_seconds_total())},
@@ -297,6 +299,8 @@ int SetJob(const DaemonOptions& options, const JobChange& change) {
   request.set_name(change.name);
   if (change.guarantee_bytes) request.set_guarantee_bytes(*change.guarantee_bytes);
   if (change.limit_bytes) request.set_limit_bytes(*change.limit_bytes);
+  if (change.ssd_guarantee_bytes) request.set_ssd_guarantee_bytes(*change.ssd_guarantee_bytes);
+  if (change.ssd_limit_bytes) request.set_ssd_limit_bytes(*change.ssd_limit_bytes);
   return Ask<v1::Job>(options, &Stub::SetJob, request, [&](const v1::Job& job) { return ShowOneJob(options, job); });
 }
 
@@ -307,6 +311,8 @@ int OpenJob(const DaemonOptions& options, const JobChange& job, bool named) {
   request.set_named(named);
   request.set_guarantee_bytes(job.guarantee_bytes.value_or(0));
   request.set_limit_bytes(job.limit_bytes.value_or(0));
+  request.set_ssd_guarantee_bytes(job.ssd_guarantee_bytes.value_or(0));
+  request.set_ssd_limit_bytes(job.ssd_limit_bytes.value_or(0));
   return Ask<v1::Job>(options, &Stub::OpenJob, request,
                       [&](const v1::Job& opened) { return ShowOneJob(options, opened); });
 }

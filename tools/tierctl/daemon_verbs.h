@@ -24,6 +24,8 @@ struct JobChange {
   std::string name;
   std::optional<uint64_t> guarantee_bytes;
   std::optional<uint64_t> limit_bytes;
+  std::optional<uint64_t> ssd_guarantee_bytes;
+  std::optional<uint64_t> ssd_limit_bytes;
 };
 int SetJob(const DaemonOptions& options, const JobChange& change);
 int OpenJob(const DaemonOptions& options, const JobChange& job, bool named);

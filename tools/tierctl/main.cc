@@ -29,6 +29,8 @@ struct Arguments {
   std::string shell;
   std::string guarantee;
   std::string limit;
+  std::string ssd_guarantee;
+  std::string ssd_limit;
   uint32_t device = 0;
   uint32_t max = 1000;
   uint32_t timeout_s = 60;
@@ -127,7 +129,7 @@ class CommandLine {
     CLI::App* open = Verb(noun, "open", "Open a job for processes that will attach to it", [this] {
       return WithChange([this](const JobChange& c) { return OpenJob(args_.daemon, c, args_.named); });
     });
-    CLI::App* set = Verb(noun, "set", "Change guarantee or limit",
+    CLI::App* set = Verb(noun, "set", "Change guarantees or limits",
                          [this] { return WithChange([this](const JobChange& c) { return ChangeJob(c); }); });
     CLI::App* remove = Verb(noun, "remove", "End a job's sessions and free its tensors",
                             [this] { return RemoveJob(args_.daemon, args_.job, args_.purge); });
@@ -135,6 +137,10 @@ class CommandLine {
     for (CLI::App* verb : {open, set}) {
       verb->add_option("--guarantee", args_.guarantee, "RAM that it always gets, such as 16GiB")->type_name("SIZE");
       verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: none")->type_name("SIZE");
+      verb->add_option("--ssd-guarantee", args_.ssd_guarantee, "Space on SSD devices that its tensors may always take")
+          ->type_name("SIZE");
+      verb->add_option("--ssd-limit", args_.ssd_limit, "Space on SSD that its tensors may never exceed; 0: none")
+          ->type_name("SIZE");
     }
     open->add_flag("--named", args_.named, "Keep it until it is removed");
     remove->add_flag("--purge", args_.purge, "Its persisted tensors too, also where the job is not open");
@@ -170,9 +176,11 @@ class CommandLine {
   }
 
   int WithChange(const std::function<int(const JobChange&)>& body) {
-    JobChange change{args_.job, {}, {}};
+    JobChange change{.name = args_.job};
     for (const auto& [text, target] :
-         {std::pair(&args_.guarantee, &change.guarantee_bytes), std::pair(&args_.limit, &change.limit_bytes)}) {
+         {std::pair(&args_.guarantee, &change.guarantee_bytes), std::pair(&args_.limit, &change.limit_bytes),
+          std::pair(&args_.ssd_guarantee, &change.ssd_guarantee_bytes),
+          std::pair(&args_.ssd_limit, &change.ssd_limit_bytes)}) {
       if (text->empty()) continue;
       *target = ParseBytes(*text);
       if (*target) continue;
@@ -183,8 +191,11 @@ class CommandLine {
   }
 
   int ChangeJob(const JobChange& change) {
-    if (change.guarantee_bytes || change.limit_bytes) return SetJob(args_.daemon, change);
-    fmt::print(stderr, "tierctl: nothing to change; name --guarantee, --limit or both\n");
+    if (change.guarantee_bytes || change.limit_bytes || change.ssd_guarantee_bytes || change.ssd_limit_bytes) {
+      return SetJob(args_.daemon, change);
+    }
+    fmt::print(stderr,
+               "tierctl: nothing to change; name --guarantee, --limit, --ssd-guarantee or --ssd-limit, or several\n");
     return kExitUsage;
   }
 

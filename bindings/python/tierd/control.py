@@ -72,6 +72,9 @@ class Job:
     acquire_misses_total: int
     stall_seconds_total: float
     held_bytes: int
+    logical_bytes: int
+    ssd_guarantee_bytes: int
+    ssd_limit_bytes: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,6 +161,8 @@ class Control:
         world_size: int = 0,
         guarantee: int | str | None = None,
         limit: int | str | None = None,
+        ssd_guarantee: int | str | None = None,
+        ssd_limit: int | str | None = None,
         token: str = "",
     ) -> Job:
         """Opens a job without a session. Its processes join with the token of the job that is returned."""
@@ -172,16 +177,27 @@ class Control:
             "world_size": world_size,
             "guarantee_bytes": byte_count(guarantee, "guarantee"),
             "limit_bytes": byte_count(limit, "limit"),
+            "ssd_guarantee_bytes": byte_count(ssd_guarantee, "ssd_guarantee"),
+            "ssd_limit_bytes": byte_count(ssd_limit, "ssd_limit"),
         }
         return _job(self._call("OpenJob", "OpenJobRequest", "Job", **fields))
 
-    def set_job(self, name: str, *, guarantee: int | str | None = None, limit: int | str | None = None) -> Job:
-        """Changes the guarantee and the limit of a job. ``None``: no change; a limit of 0: no limit."""
+    def set_job(
+        self,
+        name: str,
+        *,
+        guarantee: int | str | None = None,
+        limit: int | str | None = None,
+        ssd_guarantee: int | str | None = None,
+        ssd_limit: int | str | None = None,
+    ) -> Job:
+        """Changes what a job is guaranteed and may have at most, in bytes: of RAM, and of SSD devices what its tensors
+        take. ``None``: no change; a limit of 0: no limit."""
         fields: dict[str, Any] = {"name": name}
-        if guarantee is not None:
-            fields["guarantee_bytes"] = byte_count(guarantee, "guarantee")
-        if limit is not None:
-            fields["limit_bytes"] = byte_count(limit, "limit")
+        asked = {"guarantee": guarantee, "limit": limit, "ssd_guarantee": ssd_guarantee, "ssd_limit": ssd_limit}
+        for term, value in asked.items():
+            if value is not None:
+                fields[f"{term}_bytes"] = byte_count(value, term)
         return _job(self._call("SetJob", "SetJobRequest", "Job", **fields))
 
     def close_job(self, name: str, *, purge: bool = False) -> None:

@@ -19,12 +19,11 @@ class EnginePort {
   virtual ~EnginePort() = default;
 
   // Jobs. The registry of names, uids and tokens is the session layer's; the engine knows shares and tensors. NO_MEMORY
-  // when the guarantee cannot be given (figures); INVALID when the limit is below it; NOT_FOUND for a resume without
-  // manifest. A job that is resumed is open when ReplySink::OnJobOpened reports success, and is closed when it reports
-  // a failure; CloseJob may come before either.
+  // when the guarantee cannot be given, NO_SPACE when that of SSD cannot (figures); INVALID when a limit is below it;
+  // NOT_FOUND for a resume without manifest. A job that is resumed is open when ReplySink::OnJobOpened reports success,
+  // and is closed when it reports a failure; CloseJob may come before either.
   virtual Status OpenJob(JobId job, const JobOptions& options) = 0;
-  // Fails as OpenJob does, and then changes nothing. A value that is not given stays as it was.
-  virtual Status SetJob(JobId job, std::optional<uint64_t> guarantee_bytes, std::optional<uint64_t> limit_bytes) = 0;
+  virtual Status SetJob(JobId job, const TermsChange& change) = 0;  // Fails as OpenJob does, and then changes nothing.
   // Ends its sessions (REVOKED) and frees everything. A named job's manifest stays unless `purge`. A job ends by this
   // call and by EndSession alone.
   virtual void CloseJob(JobId job, const std::string& reason, bool purge) = 0;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "daemon/base/time.h"
@@ -51,6 +52,7 @@ struct EngineOptions {
   uint32_t keys_per_job_max = 1u << 22;
   uint64_t key_bytes_per_job_max = 64 * kMiB;  // All its keys together.
   uint64_t metadata_bytes_per_uid_max = kGiB;  // Of the daemon's own memory (tables/metadata_budget.h).
+  uint64_t ssd_bytes_per_uid_max = 0;          // Of tensors, on SSD devices (tables/storage_ledger.h); 0: no quota.
   double write_behind_start = 0.50;            // Part of a share that is dirty: begin writing the coldest.
   double evict_start = 0.90;                   // Part of a share in use: begin dropping clean, cold pieces.
   uint64_t hash_seed = 0;                      // Of the tensor table. Secret: clients choose the ids.
@@ -67,13 +69,26 @@ struct EnginePorts {
 };
 
 struct JobOptions {
-  std::string key;                // "uid/name"; also the name of its manifest.
-  uint32_t uid = 0;               // Whose job it is: all jobs of one user have one equal part of the arena.
-  uint64_t guarantee_bytes = 0;   // 0: the default part of the unguaranteed arena.
-  uint64_t limit_bytes = 0;       // 0: none.
-  bool named = false;             // Kept when its last session ends.
-  bool resume = false;            // Load its manifest.
-  bool replace_existing = false;  // A manifest that an earlier run left may be replaced, though it was not resumed.
+  std::string key;                   // "uid/name"; also the name of its manifest.
+  uint32_t uid = 0;                  // Whose job it is: all jobs of one user have one equal part of the arena.
+  uint64_t guarantee_bytes = 0;      // 0: the default part of the unguaranteed arena.
+  uint64_t limit_bytes = 0;          // 0: none.
+  uint64_t ssd_guarantee_bytes = 0;  // Of SSD devices, which it may always fill.
+  uint64_t ssd_limit_bytes = 0;      // 0: none.
+  bool named = false;                // Kept when its last session ends.
+  bool resume = false;               // Load its manifest.
+  bool replace_existing = false;     // A manifest that an earlier run left may be replaced, though it was not resumed.
+};
+
+// What is to change of a job's terms. What is not given stays as it was.
+struct TermsChange {
+  std::optional<uint64_t> guarantee_bytes;
+  std::optional<uint64_t> limit_bytes;  // 0: none.
+  std::optional<uint64_t> ssd_guarantee_bytes;
+  std::optional<uint64_t> ssd_limit_bytes;  // 0: none.
+
+  bool any() const { return guarantee_bytes || limit_bytes || ssd_guarantee_bytes || ssd_limit_bytes; }
+  friend bool operator==(const TermsChange&, const TermsChange&) = default;
 };
 
 }  // namespace tier::tiering

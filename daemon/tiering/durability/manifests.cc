@@ -300,7 +300,6 @@ void LoadManifests(Tables& tables) {
     return;
   }
   const auto keep = [&](const std::string& key, ManifestHolds holds) {
-    holds.set_id(tables.manifests.NewHoldsId());
     holds.set_stored(true);
     Deactivate(tables, key, UidOfKey(key), std::move(holds));
   };
@@ -312,13 +311,13 @@ void LoadManifests(Tables& tables) {
       unreadable.push_back(key);
       continue;
     }
-    ManifestHolds holds;
+    ManifestHolds holds = tables.manifests.NewHolds();
     if (Status taken = TakeExtents(tables, *manifest, &holds); !taken) tables.manifests.SetBroken(key, taken.error());
     keep(key, std::move(holds));
   }
   // After those that can be read: a list takes nothing away from them.
   for (const std::string& key : unreadable) {
-    ManifestHolds holds;
+    ManifestHolds holds = tables.manifests.NewHolds();
     const Status taken = TakeListedExtents(tables, key, &holds);
     if (!taken) tables.manifests.SetExtentsUnknown(key, taken.error());
     keep(key, std::move(holds));
@@ -328,7 +327,7 @@ void LoadManifests(Tables& tables) {
 
 Status AdoptManifest(Tables& tables, JobState& job, bool resume) {
   const std::string& key = job.key;
-  job.manifest.set_id(tables.manifests.NewHoldsId());
+  job.manifest = tables.manifests.NewHolds();
   tables.manifests.SetJobOf(job.manifest.id(), job.index);
   if (resume && tables.ports.manifests == nullptr) {
     return Fail(Code::kDenied,

@@ -18,6 +18,9 @@ JobView ViewOf(const Tables& tables, const JobState& job) {
   counters.persisting = ManifestUnderWay(tables, job);
   counters.guarantee_bytes = tables.ledger.PromisedTo(job.entitlement);
   counters.limit_bytes = job.record.limit_bytes;
+  counters.logical_bytes = job.pages.logical() * kPageSize;
+  counters.ssd_guarantee_bytes = job.record.ssd_guarantee_bytes;
+  counters.ssd_limit_bytes = job.record.ssd_limit_bytes;
   counters.share_bytes = tables.ledger.AllowedTo(job.entitlement);
   counters.window_count = job.windows.ready().size();
   counters.held_bytes = tables.ledger.HeldBy(job.entitlement);

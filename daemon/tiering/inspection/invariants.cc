@@ -211,6 +211,8 @@ void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, 
   TIER_CHECK(job.pages.logical() == count.logical_pages && job.pages.unnamed() == count.unnamed_pages,
              "job {}: {} and {} pages in all of {} and {}", job.key, count.logical_pages, count.unnamed_pages,
              job.pages.logical(), job.pages.unnamed());
+  TIER_CHECK(tables.storage.UsedBy(job.entitlement) == count.logical_pages * kPageSize, "job {}: {} bytes used of {}",
+             job.key, tables.storage.UsedBy(job.entitlement), count.logical_pages * kPageSize);
   const uint64_t listed = job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kKept) +
                           job.policy->count(EvictionOrder::kDirty);
   TIER_CHECK(listed == count.listed, "job {}: {} listed of {}", job.key, count.listed, listed);
@@ -318,6 +320,18 @@ void CheckMetadata(const Tables& tables) {
   tables.metadata.CheckInvariants(sums);
 }
 
+// What all manifests hold beside pieces.
+void CheckUnused(const Tables& tables) {
+  for (uint16_t device = 0; device < tables.ports.extents.device_count(); ++device) {
+    uint64_t pages = 0;
+    tables.jobs.ForEach([&](const JobState& job) { pages += job.manifest.unused_pages_on(device); });
+    tables.manifests.ForEachInactive(
+        [&](const std::string&, const ManifestHolds& holds) { pages += holds.unused_pages_on(device); });
+    TIER_CHECK(tables.manifests.unused().on(device) == pages, "device {}: manifests hold {} pages beside pieces of {}",
+               device, tables.manifests.unused().on(device), pages);
+  }
+}
+
 // Windows that were asked back, and those that the devices still hold, against the ledger's figures of them.
 void CheckLeavingWindows(const Tables& tables) {
   struct Returning {
@@ -397,6 +411,8 @@ void CheckInvariants(const Tables& tables) {
   tables.jobs.ForEach([&](const JobState& job) { CheckJob(tables, job, count.jobs[job.index], count.uses); });
   CheckLeavingWindows(tables);
   tables.ledger.CheckInvariants();
+  tables.storage.CheckInvariants();
+  CheckUnused(tables);
   CheckMetadata(tables);
   uint64_t dirty = 0;
   tables.jobs.ForEach([&](const JobState& job) { dirty += job.pages.dirty(); });

@@ -77,6 +77,7 @@ void CloseNow(Tables& tables, JobState& job) {
   QueueFree(tables, job, &tables.jobs.Edit(job).shared_tensors, 0);
   QueueFree(tables, job, &tables.jobs.Edit(job).inherited_tensors, kInheritedSpace);
   tables.ledger.End(job.entitlement);
+  tables.storage.End(job.entitlement);
   job.prefetches.Clear();
   DropReplay(tables, job);
   tables.jobs.Close(job);
@@ -183,6 +184,7 @@ void SweepClosedJobs(Tables& tables) {
     }
     if (ManifestUnderWay(tables, job) || AwaitsSweep(tables, job)) continue;
     tables.ledger.Remove(job.entitlement);
+    tables.storage.Remove(job.entitlement);
     job.metadata->Recharge(&job.key_charge, 0);
     DeactivateManifest(tables, job);
     tables.metadata.Close(*job.metadata);

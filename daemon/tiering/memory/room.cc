@@ -142,23 +142,25 @@ base::PageRun TakeFree(const Tables& tables, JobState& job, uint32_t pages, uint
 uint64_t Threshold(uint64_t pages, double part) { return static_cast<uint64_t>(static_cast<double>(pages) * part); }
 
 // Memory beyond its own part goes back when others ask: its leases must leave room for what they are guaranteed, and
-// SSD devices must have room for everything dirty.
-bool MayBorrow(const Tables& tables, const JobState& job, uint64_t needed_bytes) {
-  if (!tables.ledger.MayLeaseAlone(job.entitlement, needed_bytes)) return false;
-  return tables.ports.extents.HasRoom(tables.jobs.dirty_pages() * kPageSize + needed_bytes);
+// SSD devices must have room for everything that has no copy there.
+bool MayBorrow(const Tables& tables, const JobState& job, uint64_t needed_pages, uint64_t fresh_pages) {
+  if (!tables.ledger.MayLeaseAlone(job.entitlement, needed_pages * kPageSize)) return false;
+  return tables.ports.extents.HasRoom((tables.jobs.dirty_pages() + fresh_pages) * kPageSize);
 }
 
-// Whether it may come to hold one more window of this kind, now or later, when it needs that many bytes more under
-// leases.
-bool MayHoldMore(const Tables& tables, const JobState& job, WindowKind kind, uint64_t needed_bytes) {
+// Whether it may come to hold one more window of this kind, now or later, when it needs that many pages more under
+// leases, `fresh_pages` of them for content of which SSD has no copy.
+bool MayHoldMore(const Tables& tables, const JobState& job, WindowKind kind, uint64_t needed_pages,
+                 uint64_t fresh_pages) {
   const Growth growth = tables.ledger.GrowthOf(job.entitlement, kind);
-  return growth == Growth::kOwn || (growth == Growth::kBorrowed && MayBorrow(tables, job, needed_bytes));
+  return growth == Growth::kOwn || (growth == Growth::kBorrowed && MayBorrow(tables, job, needed_pages, fresh_pages));
 }
 
 // Whether the job may have one more window of this kind now, and the arena has room for it.
 bool Fits(const Tables& tables, const JobState& job, WindowKind kind, const Need& need) {
   const memory::WindowSource& source = tables.ports.windows;
-  return tables.ledger.MayGrow(job.entitlement, kind) && MayHoldMore(tables, job, kind, need.pages() * kPageSize) &&
+  return tables.ledger.MayGrow(job.entitlement, kind) &&
+         MayHoldMore(tables, job, kind, need.pages(), need.fresh_pages) &&
          source.arena_bytes() + tables.windows.window_size(kind) <= source.arena_max_bytes();
 }
 
@@ -383,13 +385,14 @@ void GrowAhead(Tables& tables, JobState& job) {
   const uint64_t in_slots = job.pool.slot_block_count() * kPagesPerBlock - scattered;
   const uint64_t blocks_ahead = ahead_of(used - in_slots);
   if (job.pool.free_block_count() * kPagesPerBlock < blocks_ahead) {
-    StartWindows(tables, job, {.blocks = blocks_ahead / kPagesPerBlock + 1});
+    StartWindows(tables, job, {.blocks = blocks_ahead / kPagesPerBlock + 1, .fresh_pages = blocks_ahead});
   }
   // Not for a job that uses less than eight slot windows: most of one more would be held for nothing.
   const uint64_t slots_ahead = ahead_of(in_slots);
   const uint64_t for_slots = scattered + job.pool.free_slot_block_count() * kPagesPerBlock;
   const bool worth_it = slots_ahead * kPageSize >= tables.windows.window_size(WindowKind::kSlot);
-  if (worth_it && for_slots < slots_ahead) (void)TryStart(tables, job, WindowKind::kSlot, {.slot_pages = slots_ahead});
+  if (!worth_it || for_slots >= slots_ahead) return;
+  (void)TryStart(tables, job, WindowKind::kSlot, {.slot_pages = slots_ahead, .fresh_pages = slots_ahead});
 }
 
 }  // namespace
@@ -441,7 +444,7 @@ bool RoomMayCome(const Tables& tables, const JobState& job) {
   if (OwnRoomComes(job)) return true;
   if (job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kKept) != 0) return true;
   // The arena is full, or the host short: others may give some back.
-  return MayHoldMore(tables, job, WindowKind::kSlot, tables.waits.shortage_pages(job) * kPageSize);
+  return MayHoldMore(tables, job, WindowKind::kSlot, tables.waits.shortage_pages(job), 0);
 }
 
 bool OnlyOwnLeases(const SessionState& session) {

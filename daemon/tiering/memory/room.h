@@ -23,6 +23,7 @@ inline constexpr uint32_t kWriteFailuresBeforeRefusal = 4;
 struct Need {
   uint64_t blocks = 0;
   uint64_t slot_pages = 0;
+  uint64_t fresh_pages = 0;  // Of these: for content of which SSD has no copy.
   uint64_t pages() const { return blocks * kPagesPerBlock + slot_pages; }
 };
 // Starts windows until the free room, with the windows that are coming, has whole blocks for the blocks and pages for

@@ -182,6 +182,7 @@ void NameTensor(Tables& tables, TensorIndex index) {
   Link(tables, index);
   tables.JobOf(tensor).pages.RemoveUnnamed(PagesOf(tensor.size));
   tables.JobOf(tensor).pages.AddLogical(PagesOf(tensor.size));
+  tables.storage.AddUsed(tables.JobOf(tensor).entitlement, PagesOf(tensor.size) * kPageSize);
 }
 
 void MakeVisible(Tables& tables, TensorIndex index) {
@@ -203,6 +204,7 @@ void Detach(Tables& tables, TensorIndex index) {
     tables.names.Erase(KeyOf(tensor));
     Unlink(tables, index);
     tables.JobOf(tensor).pages.RemoveLogical(PagesOf(tensor.size));
+    tables.storage.SubtractUsed(tables.JobOf(tensor).entitlement, PagesOf(tensor.size) * kPageSize);
   }
   if (!tensor.has(kVisible)) CountCreated(tables, tensor);
   EndAllUpdates(tables, index);

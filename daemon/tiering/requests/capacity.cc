@@ -2,6 +2,7 @@
 #include "daemon/tiering/requests/capacity.h"
 
 #include <algorithm>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -12,12 +13,73 @@ namespace {
 
 using base::FormatBytes;
 
-uint64_t CapacityOf(const Tables& tables, const JobState& job) {
-  const storage::DeviceSpace space = tables.ports.extents.total();
-  return tables.ledger.FirmBytes(job.entitlement) + space.capacity - space.quarantined;
+// What the tensors of a job may take in all.
+struct Capacity {
+  uint64_t bytes = 0;
+  uint64_t ssd = 0;     // That the devices can hold, of all jobs.
+  bool in_ram = false;  // What the job may always have in RAM bounds it: the devices hold less, or are none.
+  StorageLedger::Room room;
+};
+
+Capacity CapacityOf(const Tables& tables, const JobState& job) {
+  Capacity capacity{.ssd = StorageCapacity(tables)};
+  capacity.room = tables.storage.RoomOf(job.entitlement, capacity.ssd);
+  capacity.bytes = capacity.room.allowed;
+  const uint64_t ram = tables.ledger.arena_bytes() - tables.ledger.PartForNobody();
+  if (capacity.ssd >= ram) return capacity;
+  // RAM holds more: what no other job has or is guaranteed, there as on SSD.
+  const StorageLedger::Room room = tables.storage.RoomOf(job.entitlement, ram);
+  const uint64_t unguaranteed = std::min(tables.ledger.LeasableBy(job.entitlement), tables.ledger.arena_bytes());
+  const uint64_t own = unguaranteed - std::min(unguaranteed, tables.ledger.PartForNobody());
+  // Its guarantee of RAM is one of room for its tensors there.
+  const uint64_t guaranteed = std::min(job.record.guarantee_bytes, ram - std::min(ram, room.others));
+  const uint64_t allowed = room.by_limit || room.by_quota ? room.allowed : std::max(room.allowed, guaranteed);
+  const uint64_t firm = std::min({tables.ledger.AllowedTo(job.entitlement), own, allowed});
+  if (firm <= capacity.bytes) return capacity;
+  capacity.room = room;
+  capacity.bytes = firm;
+  capacity.in_ram = firm < allowed || !(room.by_limit || room.by_quota);
+  return capacity;
+}
+
+// What bounds the job, and what would give it more.
+std::string Bounds(const Tables& tables, const JobState& job, const Capacity& capacity) {
+  const std::string note = tables.ports.extents.UnusableNote();
+  if (capacity.in_ram) {
+    return fmt::format(
+        "the job may always hold {} in RAM, and SSD devices can hold less, {} of all jobs{}; free tensors, "
+        "raise the job's guarantee or the arena, or restart tierd with a larger device in ssd.devices",
+        FormatBytes(capacity.bytes), FormatBytes(capacity.ssd), note);
+  }
+  if (capacity.room.by_limit) {
+    return fmt::format(
+        "the job may have {} on SSD by its limit; free tensors, or raise it (tierctl job set --ssd-limit)",
+        FormatBytes(capacity.bytes));
+  }
+  if (capacity.room.by_quota) {
+    return fmt::format(
+        "user {} may have {} on SSD (jobs.max_ssd_per_uid), of which {} are left to this job; free "
+        "tensors of this job or of that user's others",
+        job.record.uid, FormatBytes(tables.storage.quota()), FormatBytes(capacity.bytes));
+  }
+  return fmt::format(
+      "SSD devices can hold {} of tensors{}, other jobs have or are guaranteed {}, and a sixteenth of the "
+      "rest is left for the next job; free tensors, guarantee more to this job (tierctl job set "
+      "--ssd-guarantee), or restart tierd with one more device in ssd.devices",
+      FormatBytes(capacity.ssd), note, FormatBytes(capacity.room.others));
 }
 
 }  // namespace
+
+uint64_t StorageCapacity(const Tables& tables) {
+  uint64_t bytes = 0;
+  for (uint16_t device = 0; device < tables.ports.extents.device_count(); ++device) {
+    const storage::DeviceSpace space = tables.ports.extents.usable(device);
+    const uint64_t kept = space.quarantined + tables.manifests.unused().on(device) * kPageSize + kBlockSize;
+    bytes += space.capacity - std::min(space.capacity, kept);
+  }
+  return bytes;
+}
 
 Refusal ExistsRefusal(const Tensor& present, uint64_t requested_bytes) {
   return {Code::kAlreadyExists,
@@ -27,7 +89,7 @@ Refusal ExistsRefusal(const Tensor& present, uint64_t requested_bytes) {
 }
 
 std::optional<Refusal> QueueRefusal(const Tables& tables, const JobState& job, const Wanted& wanted) {
-  const uint64_t capacity = CapacityOf(tables, job);
+  const uint64_t capacity = CapacityOf(tables, job).bytes;
   const uint64_t waiting = job.pages.unnamed() * kPageSize;
   if (waiting + AlignUp(wanted.size, kPageSize) <= capacity) return std::nullopt;
   return Refusal{Code::kTimeout,
@@ -42,20 +104,16 @@ std::optional<Refusal> QueueRefusal(const Tables& tables, const JobState& job, c
 
 std::optional<Refusal> CapacityRefusal(const Tables& tables, const JobState& job, const Wanted& wanted,
                                        uint64_t pages_held) {
-  const storage::DeviceSpace space = tables.ports.extents.total();
-  const uint64_t ram = tables.ledger.FirmBytes(job.entitlement);
-  const uint64_t capacity = CapacityOf(tables, job);
+  const Capacity capacity = CapacityOf(tables, job);
   const uint64_t held = pages_held * kPageSize;
-  if (wanted.size <= capacity && held + AlignUp(wanted.size, kPageSize) <= capacity) return std::nullopt;
+  if (wanted.size <= capacity.bytes && held + AlignUp(wanted.size, kPageSize) <= capacity.bytes) return std::nullopt;
   return Refusal{Code::kNoSpace,
-                 fmt::format("tensor {:#x} of {} does not fit: the job may hold {} in RAM, SSD devices hold {}, its "
-                             "tensors take {} of both",
-                             wanted.tensor, FormatBytes(wanted.size), FormatBytes(ram), FormatBytes(space.capacity),
-                             FormatBytes(held)),
+                 fmt::format("tensor {:#x} of {} does not fit beside {} of the job's tensors: {}", wanted.tensor,
+                             FormatBytes(wanted.size), FormatBytes(held), Bounds(tables, job, capacity)),
                  {.tensor = wanted.tensor,
                   .requested = wanted.size,
-                  .available = capacity - std::min(capacity, held),
-                  .limit = capacity}};
+                  .available = capacity.bytes - std::min(capacity.bytes, held),
+                  .limit = capacity.bytes}};
 }
 
 }  // namespace tier::tiering

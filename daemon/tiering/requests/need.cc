@@ -21,8 +21,10 @@ Need NeedOf(const Tables& tables, const Ask& ask) {
   for (const WaitItem& item : ask.items) {
     const Tensor& tensor = tables.tensors[item.tensor.index];
     for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      if (!Missing(ask, item, tensor, tables.PieceOf(tensor, k))) continue;
+      const Piece& piece = tables.PieceOf(tensor, k);
+      if (!Missing(ask, item, tensor, piece)) continue;
       const uint32_t pages = PagesOfPiece(tensor, k);
+      if (!piece.ssd_run) need.fresh_pages += pages;
       (pages == kPagesPerBlock ? need.blocks : need.slot_pages) += pages == kPagesPerBlock ? 1 : pages;
     }
   }

@@ -20,6 +20,8 @@ struct JobRecord {
   std::array<char, kJobKeySize> key = {};
   uint64_t guarantee_bytes = 0;
   uint64_t limit_bytes = 0;
+  uint64_t ssd_guarantee_bytes = 0;
+  uint64_t ssd_limit_bytes = 0;
   bool named = false;
   bool replaces_existing = false;         // It may take the place of a manifest that an earlier run left.
   bool has_unclaimed_manifest = false;    // Such a manifest is there, and this job was not asked to take its place.

@@ -28,6 +28,8 @@ JobState& JobTable::Open(JobId id, const JobOptions& options, NewJob job) {
             .uid = options.uid,
             .guarantee_bytes = options.guarantee_bytes,
             .limit_bytes = options.limit_bytes,
+            .ssd_guarantee_bytes = options.ssd_guarantee_bytes,
+            .ssd_limit_bytes = options.ssd_limit_bytes,
             .named = options.named || options.resume,  // What is resumed outlives its sessions again.
             .replaces_existing = options.replace_existing};
   TIER_CHECK(options.key.size() < record.key.size(), "a key of {} bytes", options.key.size());

@@ -16,7 +16,7 @@ bool ManifestHolds::Unuse(storage::Extent extent, bool bad) {
              extent.run.block, extent.run.page);
   hold.used = false;
   hold.bad = bad;
-  unused_pages_ += extent.run.pages;
+  AddUnused(extent);
   return true;
 }
 
@@ -26,14 +26,14 @@ void ManifestHolds::Adopt(storage::Extent extent) {
   const bool fresh = holds_.try_emplace(KeyOf(extent), hold).second;
   TIER_CHECK(fresh && extent, "device {} block {} page {} named twice", extent.device, extent.run.block,
              extent.run.page);
-  unused_pages_ += extent.run.pages;
+  AddUnused(extent);
 }
 
 bool ManifestHolds::Use(storage::Extent extent) {
   const auto found = holds_.find(KeyOf(extent));
   if (found == holds_.end() || found->second.used || found->second.extent != extent) return false;
   found->second.used = true;
-  unused_pages_ -= extent.run.pages;
+  SubtractUnused(extent);
   return true;
 }
 
@@ -51,6 +51,18 @@ void ManifestHolds::Name(storage::Extent extent) {
   hold.extent = extent;
   if (hold.named_by == synced_) hold.named_by_before = synced_;
   hold.named_by = pending_;
+}
+
+void ManifestHolds::AddUnused(const storage::Extent& extent) {
+  unused_on_.Add(extent.device, extent.run.pages);
+  if (unused_of_all_ != nullptr) unused_of_all_->Add(extent.device, extent.run.pages);
+  unused_pages_ += extent.run.pages;
+}
+
+void ManifestHolds::SubtractUnused(const storage::Extent& extent) {
+  unused_on_.Subtract(extent.device, extent.run.pages);
+  if (unused_of_all_ != nullptr) unused_of_all_->Subtract(extent.device, extent.run.pages);
+  unused_pages_ -= extent.run.pages;
 }
 
 bool ManifestHolds::Named(const Hold& hold) const {
@@ -90,19 +102,26 @@ void ManifestHolds::SweepOne(std::vector<Dropped>* dropped) {
   if (Named(hold)) return;
   if (!hold.used) {
     dropped->push_back({hold.extent, hold.bad});
-    unused_pages_ -= hold.extent.run.pages;
+    SubtractUnused(hold.extent);
   }
   holds_.erase(at);
 }
 
 void ManifestHolds::CheckInvariants() const {
   uint64_t unused = 0;
+  std::map<uint16_t, uint64_t> unused_on;
   for (const auto& [key, hold] : holds_) {
     TIER_CHECK(key == KeyOf(hold.extent) && hold.named_by <= last_, "device {} block {} named by {} of {}",
                hold.extent.device, hold.extent.run.block, hold.named_by, last_);
-    unused += hold.used ? 0 : hold.extent.run.pages;
+    if (hold.used) continue;
+    unused += hold.extent.run.pages;
+    unused_on[hold.extent.device] += hold.extent.run.pages;
   }
   TIER_CHECK(unused == unused_pages_, "{} pages of no piece, not {}", unused, unused_pages_);
+  for (const auto& [device, pages] : unused_on) {
+    TIER_CHECK(unused_on_.on(device) == pages, "device {}: {} pages of no piece, not {}", device, pages,
+               unused_on_.on(device));
+  }
 }
 
 }  // namespace tier::tiering

@@ -13,13 +13,35 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/base/check.h"
 #include "daemon/storage/extent.h"
 #include "daemon/tiering/tables/metadata_charge.h"
 
 namespace tier::tiering {
 
+// Pages by device.
+class DevicePages {
+ public:
+  uint64_t on(uint16_t device) const { return device < pages_.size() ? pages_[device] : 0; }
+  void Add(uint16_t device, uint64_t pages) {
+    if (pages_.size() <= device) pages_.resize(device + size_t{1});
+    pages_[device] += pages;
+  }
+  void Subtract(uint16_t device, uint64_t pages) {
+    TIER_CHECK(on(device) >= pages, "{} pages of {} on device {}", pages, on(device), device);
+    pages_[device] -= pages;
+  }
+  bool operator==(const DevicePages&) const = default;
+
+ private:
+  std::vector<uint64_t> pages_;
+};
+
 class ManifestHolds {
  public:
+  ManifestHolds() = default;
+  // `unused_of_all`: the sum of what this and other manifests hold beside pieces; outlives it.
+  ManifestHolds(uint64_t id, DevicePages* unused_of_all) : id_(id), unused_of_all_(unused_of_all) {}
   bool empty() const { return holds_.empty(); }
   // The store has a manifest of the job, perhaps without tensors.
   bool stored() const { return stored_; }
@@ -27,7 +49,6 @@ class ManifestHolds {
   // Stays the same while the job closes, is inactive and is resumed, so that commits under way find these holds. Jobs
   // of one name may be closed and opened faster than the store answers.
   uint64_t id() const { return id_; }
-  void set_id(uint64_t id) { id_ = id; }
   // The user who is charged while the job is not open.
   uint32_t uid() const { return uid_; }
   void set_uid(uint32_t uid) { uid_ = uid; }
@@ -35,6 +56,8 @@ class ManifestHolds {
   // To the metadata of its job's user, by durability/manifests.
   MetadataCharge<MetadataKind::kManifests>& charge() { return charge_; }
   uint64_t unused_pages() const { return unused_pages_; }
+  // Of unused_pages(), those on that device.
+  uint64_t unused_pages_on(uint16_t device) const { return unused_on_.on(device); }
   bool Names(storage::Extent extent) const { return holds_.contains(KeyOf(extent)); }
 
   // A piece no longer uses the extent. True: a manifest names it, so it must not be freed now.
@@ -84,6 +107,8 @@ class ManifestHolds {
     return uint64_t{extent.device} << 56 | uint64_t{extent.run.block} << 16 | extent.run.page;
   }
   bool Named(const Hold& hold) const;
+  void AddUnused(const storage::Extent& extent);
+  void SubtractUnused(const storage::Extent& extent);
 
   std::map<uint64_t, Hold> holds_;  // Ordered: a sweep goes on where it was.
   uint32_t last_ = 0;               // Number of the last manifest.
@@ -91,7 +116,9 @@ class ManifestHolds {
   uint32_t synced_ = 0;             // Number of the synced manifest; 0: none, or it names nothing.
   std::optional<uint64_t> sweep_;   // Extents below this key were swept.
   uint64_t unused_pages_ = 0;
+  DevicePages unused_on_;
   uint64_t id_ = 0;
+  DevicePages* unused_of_all_ = nullptr;  // Null: of no table.
   MetadataCharge<MetadataKind::kManifests> charge_;
   uint32_t uid_ = 0;
   bool stored_ = false;

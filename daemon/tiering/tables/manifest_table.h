@@ -75,7 +75,9 @@ class ManifestTable {
   std::deque<JobId>& replays() { return replays_; }
 
   // Holds of jobs that are not open, by key.
-  uint64_t NewHoldsId() { return next_holds_++; }
+  ManifestHolds NewHolds() { return ManifestHolds(next_holds_++, &unused_); }
+  // What they hold, and those of jobs that are open or closing, in extents that no piece uses.
+  const DevicePages& unused() const { return unused_; }
   void Deactivate(const std::string& key, ManifestHolds holds);  // REQUIRES: none of that key.
   std::optional<ManifestHolds> Activate(const std::string& key);
   ManifestHolds* FindInactive(uint64_t holds);
@@ -122,6 +124,7 @@ class ManifestTable {
   std::optional<Error> store_lost_;
   uint64_t next_cookie_ = 1;
   uint64_t next_holds_ = 1;
+  DevicePages unused_;
 };
 
 }  // namespace tier::tiering

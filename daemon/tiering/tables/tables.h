@@ -26,6 +26,7 @@
 #include "daemon/tiering/tables/scratch.h"
 #include "daemon/tiering/tables/serving.h"
 #include "daemon/tiering/tables/session_table.h"
+#include "daemon/tiering/tables/storage_ledger.h"
 #include "daemon/tiering/tables/tensor_table.h"
 #include "daemon/tiering/tables/turn.h"
 #include "daemon/tiering/tables/update_table.h"
@@ -43,6 +44,7 @@ struct Tables {
         windows(engine_ports.windows),
         ledger(engine_ports.windows.arena_limit_bytes(),
                {.block = windows.window_size(WindowKind::kBlock), .slot = windows.window_size(WindowKind::kSlot)}),
+        storage(engine_options.ssd_bytes_per_uid_max),
         metadata(engine_options.metadata_bytes_per_uid_max),
         names(tensors, engine_options.hash_seed),
         devices(engine_ports.extents.device_count()),
@@ -58,6 +60,7 @@ struct Tables {
   TensorSlab tensors;
   WindowLedger windows;
   Ledger ledger;
+  StorageLedger storage;
   MetadataBudget metadata;
   TensorTable names;
   DeviceTable devices;

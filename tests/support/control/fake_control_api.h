@@ -28,6 +28,8 @@ class FakeControlApi final : public session::ControlApi {
     job.uid = caller.uid;
     job.token = std::string(64, 'a');
     job.counters.guarantee_bytes = request.guarantee_bytes;
+    job.counters.ssd_guarantee_bytes = request.ssd_guarantee_bytes;
+    job.counters.ssd_limit_bytes = request.ssd_limit_bytes;
     jobs.push_back(job);
     return job;
   }
@@ -39,12 +41,15 @@ class FakeControlApi final : public session::ControlApi {
     return {};
   }
   Result<session::JobDescription> SetJob(const session::Caller&, const std::string& name,
-                                         std::optional<uint64_t> guarantee, std::optional<uint64_t> limit) override {
+                                         const tiering::TermsChange& change) override {
     const std::lock_guard lock(mutex_);
     for (auto& job : jobs) {
       if (job.name != name) continue;
-      if (guarantee) job.counters.guarantee_bytes = *guarantee;
-      if (limit) job.counters.limit_bytes = *limit;
+      tiering::JobCounters& has = job.counters;
+      has.guarantee_bytes = change.guarantee_bytes.value_or(has.guarantee_bytes);
+      has.limit_bytes = change.limit_bytes.value_or(has.limit_bytes);
+      has.ssd_guarantee_bytes = change.ssd_guarantee_bytes.value_or(has.ssd_guarantee_bytes);
+      has.ssd_limit_bytes = change.ssd_limit_bytes.value_or(has.ssd_limit_bytes);
       return job;
     }
     return Fail(Code::kNotFound, "no job " + name);

@@ -91,10 +91,12 @@ class FakeEngine final : public tiering::EnginePort {
     if (options.resume) resuming_.push_back(job);
     return {};
   }
-  Status SetJob(tiering::JobId job, std::optional<uint64_t> guarantee, std::optional<uint64_t> limit) override {
+  Status SetJob(tiering::JobId job, const tiering::TermsChange& change) override {
     tiering::JobOptions& options = jobs.at(static_cast<uint64_t>(job));
-    options.guarantee_bytes = guarantee.value_or(options.guarantee_bytes);
-    options.limit_bytes = limit.value_or(options.limit_bytes);
+    options.guarantee_bytes = change.guarantee_bytes.value_or(options.guarantee_bytes);
+    options.limit_bytes = change.limit_bytes.value_or(options.limit_bytes);
+    options.ssd_guarantee_bytes = change.ssd_guarantee_bytes.value_or(options.ssd_guarantee_bytes);
+    options.ssd_limit_bytes = change.ssd_limit_bytes.value_or(options.ssd_limit_bytes);
     return {};
   }
   void CloseJob(tiering::JobId job, const std::string& reason, bool purge) override {

@@ -196,6 +196,18 @@ void World::PutOnSsd(SessionId session, uint64_t tensor, uint64_t size, uint64_t
   TIER_CHECK(dropped.code == Code::kOk && dropped.value == size, "{} of {}", dropped.value, size);
 }
 
+uint64_t World::EraseFree() {
+  std::vector<storage::Extent> free;
+  while (extents.total().free >= kBlockSize) {
+    const Result<storage::Extent> extent = extents.Allocate(kPagesPerBlock);
+    TIER_CHECK(extent.has_value(), "{}", extent.error().message);
+    transfers.disk().Erase(*extent);
+    free.push_back(*extent);
+  }
+  for (const storage::Extent& extent : free) extents.Free(extent);
+  return free.size();
+}
+
 Answer World::Rewrite(SessionId session, uint64_t tensor, uint64_t seed, uint32_t flags) {
   const Answer acquired = Acquire(session, tensor, flags | proto::kFlagWrite);
   if (acquired.code != Code::kOk) return acquired;
@@ -257,6 +269,7 @@ bool World::Turn() {
   const auto overwrite = transfer_check_.AfterTurn(engine->NamedPlaces(), transfers, manifests);
   TIER_CHECK(!overwrite, "{}", *overwrite);
   now = now + std::chrono::microseconds(10);
+  if (options.returns_windows) ReturnWindows();
   return made_progress;
 }
 

@@ -51,6 +51,7 @@ struct WorldOptions {
   EngineOptions engine;
   uint32_t device_blocks = 64;  // Of each device.
   bool manifests = false;
+  bool returns_windows = false;  // After each turn: ReturnWindows.
   // What the daemon before this one left; null: there was none.
   std::shared_ptr<storage::testing::MemoryDisk> disk{};
   std::shared_ptr<storage::testing::FakeManifestStore::Contents> persisted{};
@@ -101,6 +102,8 @@ class World {
   void PutEach(SessionId session, uint64_t first, uint64_t last, uint64_t size, uint32_t flags = 0);
   // Put, on SSD only.
   void PutOnSsd(SessionId session, uint64_t tensor, uint64_t size, uint64_t seed = 1, uint32_t flags = 0);
+  // What the devices say is free holds nothing any more, as if others had written there. The number of blocks.
+  uint64_t EraseFree();
   // Acquires for writing, fills, seals.
   Answer Rewrite(SessionId session, uint64_t tensor, uint64_t seed, uint32_t flags = 0);
   // Acquires, compares with the pattern, releases. The code of the acquire.

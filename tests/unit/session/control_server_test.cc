@@ -71,13 +71,13 @@ TEST(ControlServer, OpensJobsByTheRulesOfTheHandshake) {
 TEST(ControlServer, OnlyOwnerTokenOrAdminTouchAJob) {
   SessionWorld world;
   const auto job = world.control().OpenJob(kAlice, {.name = "train"}).value();
-  EXPECT_EQ(world.control().SetJob(kBob, "train", 1, {}).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().SetJob(kBob, "train", {.guarantee_bytes = 1}).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().CloseJob(kBob, "train", false).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().ListTensors(kBob, "train", 10).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().Drain(kBob, "train", milliseconds(10)).error().code, Code::kNotFound);
   EXPECT_TRUE(world.control().ListJobs(kBob).empty());
   const Caller by_token{.uid = kUnknownUid, .admin = false, .token = job.token};
-  EXPECT_TRUE(world.control().SetJob(by_token, "train", 7, 8));
+  EXPECT_TRUE(world.control().SetJob(by_token, "train", {.guarantee_bytes = 7, .limit_bytes = 8}));
   EXPECT_EQ(world.OnEngine([&] { return world.engine.jobs.begin()->second.limit_bytes; }), 8u);
   EXPECT_EQ(world.control().ListTensors(kAlice, "train", 2)->size(), 2u);
   EXPECT_EQ(world.control().ListJobs(kAdmin).size(), 1u);
@@ -298,7 +298,7 @@ TEST(ControlServer, WatchersSeeWhatTheyMay) {
   const auto first = world.control().Watch(kAlice, alices.callback());
   const auto second = world.control().Watch(kBob, bobs.callback());
   ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train"}));
-  ASSERT_TRUE(world.control().SetJob(kAlice, "train", 1, 2));
+  ASSERT_TRUE(world.control().SetJob(kAlice, "train", {.guarantee_bytes = 1, .limit_bytes = 2}));
   ASSERT_TRUE(world.control().OpenJob(kBob, {.name = "other"}));
   EXPECT_EQ(alices.Wait(0).kind, "job_opened");
   EXPECT_EQ(alices.Wait(1).kind, "job_changed");
@@ -360,7 +360,7 @@ TEST(ControlServer, OpeningAndSettingAJobTakeNoSnapshot) {
   const auto opened = world.control().OpenJob(kAlice, {.name = "train", .guarantee_bytes = 5, .limit_bytes = 9});
   ASSERT_TRUE(opened);
   EXPECT_EQ(opened->counters.guarantee_bytes, 5u);
-  const auto set = world.control().SetJob(kAlice, "train", 6, {});
+  const auto set = world.control().SetJob(kAlice, "train", {.guarantee_bytes = 6});
   ASSERT_TRUE(set);
   EXPECT_EQ(set->counters.guarantee_bytes, 6u);
   EXPECT_EQ(set->counters.limit_bytes, 9u);

@@ -365,7 +365,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
    public:
     uint64_t last = 0;
     Status OpenJob(tiering::JobId, const tiering::JobOptions&) override { return {}; }
-    Status SetJob(tiering::JobId, std::optional<uint64_t>, std::optional<uint64_t>) override { return {}; }
+    Status SetJob(tiering::JobId, const tiering::TermsChange&) override { return {}; }
     void CloseJob(tiering::JobId, const std::string&, bool) override {}
     Status OpenSession(tiering::SessionId, tiering::JobId) override { return {}; }
     void EndSession(tiering::SessionId, const std::string&, std::optional<tiering::JobId>) override {}

@@ -293,7 +293,7 @@ TEST(HandOver, AJobThatWaitsForItsWritesTakesNothingFromAnEqualPart) {
 
 TEST(HandOver, TheRefusalNamesWhoOwesWindows) {
   ThreeJobs jobs;
-  const Status guaranteed = jobs.world.engine->SetJob(jobs.second_job, 20 * kMiB, std::nullopt);
+  const Status guaranteed = jobs.world.engine->SetJob(jobs.second_job, {.guarantee_bytes = 20 * kMiB});
   ASSERT_TRUE(guaranteed.has_value()) << guaranteed.error().message;
   const uint64_t asked = jobs.world.Send(jobs.owner, Op::kCreate, {{1, 0, 0, 8 * kMiB}});
   jobs.TurnsWithoutLargest(asked, std::chrono::seconds(61));
@@ -307,7 +307,7 @@ TEST(HandOver, TheRefusalNamesWhoOwesWindows) {
 
 TEST(HandOver, AWindowThatComesLateIsWelcome) {
   ThreeJobs jobs;
-  const Status guaranteed = jobs.world.engine->SetJob(jobs.second_job, 20 * kMiB, std::nullopt);
+  const Status guaranteed = jobs.world.engine->SetJob(jobs.second_job, {.guarantee_bytes = 20 * kMiB});
   ASSERT_TRUE(guaranteed.has_value()) << guaranteed.error().message;
   const uint64_t asked = jobs.world.Send(jobs.owner, Op::kCreate, {{1, 0, 0, 8 * kMiB}});
   jobs.TurnsWithoutLargest(asked, std::chrono::seconds(10));

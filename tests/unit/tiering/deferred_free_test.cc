@@ -33,7 +33,7 @@ class DeferredFree : public ::testing::Test {
   }
   uint64_t Tensors() { return world.engine->Snapshot().tensor_count; }
 
-  World world{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 128 * kMiB}}};
+  World world{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 128 * kMiB}, .device_blocks = 256}};
 };
 
 TEST_F(DeferredFree, ADeadSessionsTensorsGoTurnByTurn) {

@@ -179,8 +179,10 @@ TEST_F(DeviceStateTest, AReadThatHangsIsAnsweredWhenItsDeviceIsBack) {
 }
 
 TEST_F(OneDeviceTest, APlaceThatFailsIsPutAsideAndQuarantinedWhenItFailsAgain) {
-  storage::Extent bad{.run = {.block = 3, .page = 0, .pages = kPagesPerBlock}};
-  world_.transfers.FailExtent(bad, storage::TransferOutcome::kDeviceError);
+  for (const uint32_t block : {3, 4}) {
+    world_.transfers.FailExtent({.run = {.block = block, .page = 0, .pages = kPagesPerBlock}},
+                                storage::TransferOutcome::kDeviceError);
+  }
   // Round and round over the device.
   for (uint64_t tensor = 1; tensor <= 100; ++tensor) {
     world_.Put(session_, tensor, kPiece, tensor);
@@ -189,19 +191,24 @@ TEST_F(OneDeviceTest, APlaceThatFailsIsPutAsideAndQuarantinedWhenItFailsAgain) {
       ASSERT_EQ(world_.Free(session_, tensor - 16).code, Code::kOk);
     }
   }
-  EXPECT_EQ(world_.extents.total().doubtful, kPiece);
-  EXPECT_EQ(world_.transfers.traffic(0).errors, 1u) << "the place is not tried while there are others";
+  EXPECT_EQ(world_.extents.total().doubtful, 2 * kPiece);
+  EXPECT_EQ(world_.transfers.traffic(0).errors, 2u) << "the places are not tried while there are others";
   EXPECT_EQ(StateOf(0), DeviceState::kOnline);
-  for (uint64_t tensor = 101; tensor <= 115; ++tensor) {
+  // 29 blocks for this job, one for the next; then there are only these two.
+  for (uint64_t tensor = 101; tensor <= 113; ++tensor) {
     world_.Put(session_, tensor, kPiece, tensor);
     ASSERT_EQ(world_.Flush(session_, tensor).code, Code::kOk);
   }
-  world_.Put(session_, 116, kPiece, 116);
-  EXPECT_EQ(world_.Flush(session_, 116).code, Code::kIoError) << "nothing else is left";
-  ASSERT_EQ(world_.Free(session_, 115).code, Code::kOk);
-  EXPECT_EQ(world_.Flush(session_, 116).code, Code::kOk);
-  EXPECT_EQ(world_.extents.total().quarantined, kPiece);
-  EXPECT_EQ(world_.CheckEach(session_, 101, 114), Code::kOk);
+  world_.options.returns_windows = true;
+  const SessionId next = world_.Open({.uid = 1});
+  world_.PutOnSsd(next, 1, kPiece);
+  const SessionId last = world_.Open({.uid = 2});
+  world_.Put(last, 1, kMiB);
+  EXPECT_EQ(world_.Flush(last, 1).code, Code::kIoError) << "nothing else is left";
+  ASSERT_EQ(world_.Free(session_, 113).code, Code::kOk);
+  EXPECT_EQ(world_.Flush(last, 1).code, Code::kOk);
+  EXPECT_EQ(world_.extents.total().quarantined, 2 * kMiB) << "of both blocks what failed twice";
+  EXPECT_EQ(world_.CheckEach(session_, 101, 112), Code::kOk);
 }
 
 TEST_F(OneDeviceTest, AMinuteWithoutTheOnlyDeviceCostsNothing) {

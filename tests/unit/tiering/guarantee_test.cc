@@ -30,7 +30,7 @@ TEST(Guarantee, WhoComesAfterTheGreatestGuaranteeHasAShare) {
   EXPECT_NE(refused.error().message.find("16 MiB are promised to nobody, 240 MiB are left"), std::string::npos)
       << refused.error().message;
   const JobId first = world.OpenJob({.guarantee_bytes = 240 * kMiB});
-  EXPECT_FALSE(world.engine->SetJob(first, 241 * kMiB, std::nullopt));
+  EXPECT_FALSE(world.engine->SetJob(first, {.guarantee_bytes = 241 * kMiB}));
   const SessionId session = world.Open();
   const Answer held = world.Create(session, 1, 16 * kMiB);
   EXPECT_EQ(held.code, Code::kOk) << "under a lease, with nothing lent";
@@ -309,7 +309,7 @@ TEST(Guarantee, WhatIsInRamIsLeasedWhateverTheShareHasBecome) {
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
   world.Put(session, 1, 4 * kPiece);
-  ASSERT_TRUE(world.engine->SetJob(job, std::nullopt, kMiB).has_value());
+  ASSERT_TRUE(world.engine->SetJob(job, {.limit_bytes = kMiB}).has_value());
   const Answer granted = world.Acquire(session, 1);
   EXPECT_EQ(granted.code, Code::kOk) << granted.detail;
 }
@@ -319,17 +319,18 @@ TEST(Guarantee, ALimitIsNeverBelowIt) {
   const JobOptions crossed{.key = "7/a", .guarantee_bytes = 16 * kMiB, .limit_bytes = 8 * kMiB};
   EXPECT_EQ(world.engine->OpenJob(JobId{99}, crossed).error().code, Code::kInvalid);
   const JobId job = world.OpenJob({.guarantee_bytes = 16 * kMiB, .limit_bytes = 24 * kMiB});
-  const Status limited = world.engine->SetJob(job, std::nullopt, 15 * kMiB);
+  const Status limited = world.engine->SetJob(job, {.limit_bytes = 15 * kMiB});
   ASSERT_FALSE(limited.has_value());
   EXPECT_EQ(limited.error().code, Code::kInvalid);
   EXPECT_NE(limited.error().message.find("a limit of 15 MiB is below the guarantee of 16 MiB"), std::string::npos)
       << limited.error().message;
-  EXPECT_EQ(world.engine->SetJob(job, 25 * kMiB, std::nullopt).error().code, Code::kInvalid);
-  EXPECT_EQ(world.engine->SetJob(job, 32 * kMiB, 31 * kMiB).error().code, Code::kInvalid);
+  EXPECT_EQ(world.engine->SetJob(job, {.guarantee_bytes = 25 * kMiB}).error().code, Code::kInvalid);
+  EXPECT_EQ(world.engine->SetJob(job, {.guarantee_bytes = 32 * kMiB, .limit_bytes = 31 * kMiB}).error().code,
+            Code::kInvalid);
   EXPECT_EQ(world.Job(job).guarantee_bytes, 16 * kMiB) << "as it was";
   EXPECT_EQ(world.Job(job).limit_bytes, 24 * kMiB);
-  EXPECT_TRUE(world.engine->SetJob(job, 8 * kMiB, 8 * kMiB)) << "both at once";
-  EXPECT_TRUE(world.engine->SetJob(job, 16 * kMiB, 0)) << "a limit of 0 is none";
+  EXPECT_TRUE(world.engine->SetJob(job, {.guarantee_bytes = 8 * kMiB, .limit_bytes = 8 * kMiB})) << "both at once";
+  EXPECT_TRUE(world.engine->SetJob(job, {.guarantee_bytes = 16 * kMiB, .limit_bytes = 0})) << "a limit of 0 is none";
 }
 
 TEST(Guarantee, AJobThatBorrowedGivesBackWhatIsNotLeased) {
@@ -372,8 +373,8 @@ TEST(Guarantee, WindowsChosenForOneWhoGaveUpAreNotTakenLater) {
   ASSERT_TRUE(world.sink.returns.empty()) << "it is still looking";
   world.EndSession(b, "gave up");
   world.Turns(3);
-  ASSERT_TRUE(world.engine->SetJob(second, 2 * kMiB, std::nullopt).has_value());
-  ASSERT_TRUE(world.engine->SetJob(first, 16 * kMiB, std::nullopt).has_value());
+  ASSERT_TRUE(world.engine->SetJob(second, {.guarantee_bytes = 2 * kMiB}).has_value());
+  ASSERT_TRUE(world.engine->SetJob(first, {.guarantee_bytes = 16 * kMiB}).has_value());
   const SessionId c = world.Open();
   const uint64_t asked = world.Send(c, Op::kCreate, {{1, 0, 0, kPiece}});
   world.TurnsReturning(c, asked, 200, kHandOverInterval);

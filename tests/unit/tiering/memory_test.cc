@@ -118,7 +118,7 @@ TEST(Memory, EvictionAheadGoesOnInTheNextTurn) {
   world.PutEach(session, 1, 26, kPiece);
   for (uint64_t id = 1; id <= 26; ++id) ASSERT_EQ(world.Flush(session, id).code, Code::kOk);
   const uint64_t before = world.Job(job).ram_bytes;
-  ASSERT_TRUE(world.engine->SetJob(job, std::nullopt, 16 * kMiB));
+  ASSERT_TRUE(world.engine->SetJob(job, {.limit_bytes = 16 * kMiB}));
   uint64_t evicted = world.Job(job).evicted_bytes;
   uint32_t turns = 0;
   for (bool more = true; more && turns < 100; ++turns) {

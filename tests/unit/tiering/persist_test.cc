@@ -172,10 +172,12 @@ TEST_F(Persist, OnADrainingDeviceIsRefusedForTheDrain) {
 TEST(PersistOfManyPieces, IsCountedTurnByTurnAndEachTensorOnce) {
   constexpr uint64_t kPieces = 2 * kLookMax + 100;
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
+               .transfers = {.device_count = 2},
                .device_blocks = kPieces - 4,
                .manifests = true});
   const SessionId session = world.Open(kNamed);
   ASSERT_EQ(world.CreateRange(session, 1, kPieces * kPiece, 0, kPiece).code, Code::kOk);
+  ASSERT_TRUE(world.engine->SetDeviceDraining(1, true).has_value());
   world.Turns(3);
   const uint64_t asked = world.Send(session, Op::kPersist, std::vector<proto::RequestItem>(100, {1, 0, 0, 0}));
   world.Turn();

@@ -12,7 +12,7 @@ using proto::Op;
 constexpr uint64_t kPiece = kBlockSize;
 constexpr uint32_t kReplace = proto::kFlagShared | proto::kFlagReplace;
 
-// Four blocks of RAM and a device of one: tensor 1 of one block is to be replaced by one of two, and tensors 2 and 3
+// Four blocks of RAM, and devices for five: tensor 1 of one block is to be replaced by one of two, and tensors 2 and 3
 // are leased, so that there is no room for it.
 class Replace : public ::testing::Test {
  protected:
@@ -31,7 +31,7 @@ class Replace : public ::testing::Test {
   }
   uint64_t tensors() const { return world_.engine->Snapshot().tensor_count; }
 
-  World world_{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB}, .device_blocks = 1}};
+  World world_{{.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB}, .device_blocks = 7}};
   JobId job_ = world_.OpenJob();
   SessionId us_ = world_.OpenSession(job_);
   SessionId other_ = world_.OpenSession(job_);
@@ -177,14 +177,15 @@ TEST_F(Replace, WhatReadersHaveDoneWithMakesRoomThoughTheyReadOn) {
 }
 
 TEST_F(Replace, WhatWaitsToReplaceIsNotMoreThanTheJobMayHold) {
-  const uint64_t first = Send(2 * kPiece);  // RAM and device are five blocks.
+  const uint64_t first = Send(2 * kPiece);
   const uint64_t second = Send(2 * kPiece);
   const uint64_t third = Send(2 * kPiece);
   world_.Turn();
   EXPECT_FALSE(world_.Answered(us_, second).has_value());
   ASSERT_TRUE(world_.Answered(us_, third).has_value()) << "its pieces would be in nobody's books";
   EXPECT_EQ(world_.Answered(us_, third)->code, Code::kTimeout);
-  EXPECT_EQ(world_.Answered(us_, third)->error.available, kPiece);
+  EXPECT_EQ(world_.Answered(us_, third)->error.limit, 12 * kMiB - 12 * kMiB / 16);
+  EXPECT_EQ(world_.Answered(us_, third)->error.available, 12 * kMiB - 12 * kMiB / 16 - 4 * kPiece);
   world_.Release(other_, World::LeaseOf(three_), proto::kFlagAbandon);
   const Answer granted = world_.Wait(us_, first);
   EXPECT_EQ(world_.Release(us_, World::LeaseOf(granted)).code, Code::kOk);

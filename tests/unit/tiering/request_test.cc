@@ -272,7 +272,7 @@ TEST(Requests, ASessionThatIsUnknownIsIgnored) {
   world.engine->CloseJob(JobId{77}, "never was", true);
   EXPECT_EQ(world.engine->outstanding(SessionId{77}), 0u);
   EXPECT_EQ(world.engine->OpenSession(SessionId{78}, JobId{77}).error().code, Code::kNotFound);
-  EXPECT_EQ(world.engine->SetJob(JobId{77}, {}, {}).error().code, Code::kNotFound);
+  EXPECT_EQ(world.engine->SetJob(JobId{77}, {}).error().code, Code::kNotFound);
   world.Turns(2);
 }
 

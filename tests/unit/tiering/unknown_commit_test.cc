@@ -25,13 +25,10 @@ class UnknownCommit : public Persist, public ::testing::WithParamInterface<bool>
     world.manifests.LoseNext(GetParam());
     return PersistAll();
   }
-  // Everything is freed, and the device written full.
-  void OverwriteWhatIsFree() {
+  // Everything is freed, and what is free erased.
+  void EraseWhatIsFree() {
     for (uint64_t tensor = 1; tensor <= kTensors; ++tensor) world.Free(session, tensor, kShared);
-    const uint64_t room = world.extents.total().free / kPiece;
-    EXPECT_EQ(room, world.options.device_blocks - 2 * kTensors);
-    for (uint64_t i = 0; i < room; ++i) world.PutOnSsd(session, 1000 + i, kPiece, i, kShared);
-    EXPECT_EQ(world.extents.total().free, 0u);
+    EXPECT_EQ(world.EraseFree(), world.options.device_blocks - 2 * kTensors);
   }
   void ExpectWholeManifest() {
     World next(After(world));
@@ -48,7 +45,7 @@ TEST_P(UnknownCommit, KeepsTheBytesOfBothManifestsUntilARestart) {
   EXPECT_EQ(lost.code, Code::kIoError);
   EXPECT_THAT(lost.detail, HasSubstr("unknown"));
   EXPECT_THAT(lost.detail, HasSubstr("restart of tierd will tell"));
-  OverwriteWhatIsFree();
+  EraseWhatIsFree();
   ExpectWholeManifest();
 }
 
@@ -56,10 +53,7 @@ TEST_P(UnknownCommit, KeepsTheBytesOfBothManifestsAfterTheJobWasClosed) {
   (void)LoseSecondManifest();
   world.engine->CloseJob(job, "closed", true);
   world.Turns(10);
-  session = world.Open();
-  const uint64_t room = world.extents.total().free / kPiece;
-  EXPECT_EQ(room, world.options.device_blocks - 2 * kTensors);
-  for (uint64_t i = 0; i < room; ++i) world.PutOnSsd(session, 1000 + i, kPiece, i, kShared);
+  EXPECT_EQ(world.EraseFree(), world.options.device_blocks - 2 * kTensors);
   ExpectWholeManifest();
 }
 

@@ -29,14 +29,6 @@ class Unreadable : public Persist {
   std::vector<std::byte>& manifest() { return (*world.manifests.shared_contents())[kNamed.key]; }
   std::vector<std::byte>& list() { return (*world.manifests.shared_extents())[kNamed.key]; }
 
-  // Another job writes the device full.
-  static void FillDevice(World& daemon) {
-    const SessionId writer = daemon.Open({.key = "1000/writer"});
-    while (daemon.extents.total().free >= kPiece) {
-      const uint64_t tensor = 1000 + daemon.extents.total().free / kPiece;
-      daemon.PutOnSsd(writer, tensor, kPiece, tensor, kShared);
-    }
-  }
   static void ExpectEach(World& daemon, SessionId session) {
     for (uint64_t tensor = 1; tensor <= kTensors; ++tensor) {
       EXPECT_EQ(daemon.Check(session, tensor, tensor, kShared), Code::kOk) << "tensor " << tensor;
@@ -58,7 +50,7 @@ TEST_F(Unreadable, AManifestOfALaterFormatSurvivesADaemonThatCannotReadIt) {
     World older(After(world));
     EXPECT_EQ(older.engine->OpenJob(JobId{77}, kResume).error().code, Code::kVersion);
     EXPECT_EQ(older.extents.total().live, live_);
-    FillDevice(older);
+    older.EraseFree();
   }
   manifest() = later;
   ExpectWhole();
@@ -73,7 +65,7 @@ TEST_F(Unreadable, ADamagedManifestKeepsItsExtentsUntilItIsRemoved) {
     ASSERT_EQ(stored.size(), 1u);
     EXPECT_EQ(stored[0].ssd_bytes, live_);
     EXPECT_THAT(stored[0].damage, HasSubstr("checksum"));
-    FillDevice(next);
+    next.EraseFree();
   }
   manifest() = whole;
   ExpectWhole();

@@ -13,7 +13,7 @@ constexpr uint64_t kPiece = kBlockSize;
 // A tensor of more pieces than a turn looks at, of which one is being created.
 constexpr uint64_t kHugePieces = 2 * WorkUnits{}.all();
 WorldOptions Huge() {
-  return {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kHugePieces};
+  return {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = 2 * kHugePieces};
 }
 
 TEST(WorkBudget, AStatGoesOnInTheNextTurn) {
@@ -366,7 +366,7 @@ TEST(WorkBudget, TheRefusalsOfAFailedReadAreCounted) {
 
 TEST(WorkBudget, ATensorOfTerabytesIsCreatedAndFreedInATurn) {
   constexpr uint64_t kPieces = 1u << 19;
-  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = kPieces});
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .device_blocks = 2 * kPieces});
   const SessionId session = world.Open();
   const uint64_t creating = world.Send(session, Op::kCreate, {{1, 0, kPiece, kPieces * kPiece}});
   world.Turn();

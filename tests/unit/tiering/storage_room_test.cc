@@ -1,0 +1,237 @@
+// What is accepted can be read: how much of the SSD devices the tensors of each job may take, through the engine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/tiering/requests/capacity.h"
+#include "tests/unit/tiering/persist_fixture.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+using ::testing::HasSubstr;
+
+// 32 MiB of RAM, and a device of 126 MiB: 124 MiB of tensors, 116.25 MiB for one job alone.
+WorldOptions Small(uint32_t blocks = 63, uint16_t devices = 1) {
+  return {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 32 * kMiB},
+          .transfers = {.device_count = devices},
+          .device_blocks = blocks,
+          .returns_windows = true};
+}
+
+// Puts pieces of its own pattern from `first` on until one is refused: how many.
+uint64_t PutUntilRefused(World& world, SessionId session, uint64_t first, Answer* refused) {
+  for (uint64_t tensor = first;; ++tensor) {
+    *refused = world.Create(session, tensor, kPiece);
+    if (refused->code != Code::kOk) return tensor - first;
+    world.Fill(refused->spans, tensor, tensor);
+    EXPECT_EQ(world.Release(session, World::LeaseOf(*refused)).code, Code::kOk);
+  }
+}
+
+TEST(StorageRoom, AFullTierIsReadToTheLastPiece) {
+  World world(Small());
+  const SessionId session = world.Open();
+  Answer refused;
+  const uint64_t accepted = PutUntilRefused(world, session, 1, &refused);
+  EXPECT_EQ(accepted, 58u);
+  EXPECT_EQ(refused.code, Code::kNoSpace);
+  EXPECT_EQ(refused.error.limit, 124 * kMiB - 124 * kMiB / 16);
+  EXPECT_THAT(refused.detail, HasSubstr("SSD devices can hold 124 MiB of tensors"));
+  EXPECT_THAT(refused.detail, HasSubstr("tierctl job set --ssd-guarantee"));
+  for (int round = 0; round < 3; ++round) ASSERT_EQ(world.CheckEach(session, 1, accepted), Code::kOk);
+  for (uint64_t tensor = 1; tensor <= accepted; ++tensor) {
+    ASSERT_EQ(world.Rewrite(session, tensor, tensor).code, Code::kOk) << "tensor " << tensor;
+  }
+  EXPECT_EQ(world.CheckEach(session, 1, accepted), Code::kOk);
+}
+
+TEST(StorageRoom, JobsThatFillTheTierTogetherReadAllOfTheirs) {
+  World world(Small(32, 2));
+  std::vector<std::pair<SessionId, uint64_t>> jobs;
+  for (int i = 0; i < 4; ++i) {
+    const SessionId session = world.Open();
+    Answer refused;
+    jobs.emplace_back(session, PutUntilRefused(world, session, 1, &refused));
+    EXPECT_EQ(refused.code, Code::kNoSpace);
+  }
+  EXPECT_GE(jobs[1].second, 1u) << "the first one leaves something";
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& [session, count] : jobs) {
+      EXPECT_TRUE(count == 0 || world.CheckEach(session, 1, count) == Code::kOk);
+    }
+  }
+}
+
+// One job without limit fills all that it may with small tensors; the next one gets its first megabyte at once.
+TEST(StorageRoom, ANewcomerStartsBesideAJobThatFillsTheTier) {
+  constexpr uint64_t kSmall = 16 * kPageSize;
+  World world(Small(32));
+  const SessionId first = world.Open();
+  uint64_t accepted = 0;
+  while (true) {
+    const Answer created = world.Create(first, accepted + 1, kSmall - 1);
+    if (created.code != Code::kOk) {
+      EXPECT_EQ(created.code, Code::kNoSpace);
+      break;
+    }
+    ++accepted;
+    world.Release(first, World::LeaseOf(created));
+  }
+  EXPECT_EQ(accepted, (62 * kMiB - 62 * kMiB / 16) / kSmall);
+  const SessionId second = world.Open({.uid = 7});
+  const base::TimePoint asked = world.now;
+  world.Put(second, 1, kMiB);
+  EXPECT_LT(world.now - asked, std::chrono::seconds(2));
+  EXPECT_EQ(world.Check(second, 1), Code::kOk);
+}
+
+TEST(StorageRoom, AGuaranteeIsThereWhenItsJobComesToIt) {
+  World world(Small());
+  const SessionId late = world.Open({.ssd_guarantee_bytes = 60 * kMiB});
+  const SessionId early = world.Open();
+  Answer refused;
+  const uint64_t accepted = PutUntilRefused(world, early, 1, &refused);
+  EXPECT_EQ(accepted, 30u) << "all but a sixteenth of the other 64 MiB";
+  EXPECT_THAT(refused.detail, HasSubstr("other jobs have or are guaranteed 60 MiB"));
+  world.PutEach(late, 1, 30, kPiece);
+  EXPECT_EQ(world.CheckEach(late, 1, 30), Code::kOk);
+  EXPECT_EQ(world.CheckEach(early, 1, accepted), Code::kOk);
+}
+
+TEST(StorageRoom, AGuaranteeThatCannotBeGivenIsRefusedAndNothingChanges) {
+  World world(Small());
+  const JobId job = world.OpenJob({.ssd_guarantee_bytes = 60 * kMiB});
+  const Error beyond = world.engine->OpenJob(JobId{77}, {.ssd_guarantee_bytes = 60 * kMiB}).error();
+  EXPECT_EQ(beyond.code, Code::kNoSpace);
+  EXPECT_THAT(beyond.message, HasSubstr("SSD guarantee of 60 MiB cannot be given"));
+  EXPECT_EQ(world.engine->SetJob(job, {.ssd_guarantee_bytes = 120 * kMiB}).error().code, Code::kNoSpace);
+  EXPECT_EQ(world.engine->SetJob(job, {.ssd_limit_bytes = 59 * kMiB}).error().code, Code::kInvalid);
+  EXPECT_EQ(world.Job(job).ssd_guarantee_bytes, 60 * kMiB);
+  EXPECT_TRUE(world.engine->SetJob(job, {.ssd_guarantee_bytes = 116 * kMiB}).has_value());
+  EXPECT_EQ(world.Job(job).ssd_guarantee_bytes, 116 * kMiB);
+}
+
+TEST(StorageRoom, ALimitHoldsFromTheMomentItIsSet) {
+  World world(Small());
+  const JobId job = world.OpenJob({.ssd_limit_bytes = 40 * kMiB});
+  const SessionId session = world.OpenSession(job);
+  Answer refused;
+  EXPECT_EQ(PutUntilRefused(world, session, 1, &refused), 20u);
+  EXPECT_THAT(refused.detail, HasSubstr("tierctl job set --ssd-limit"));
+  ASSERT_TRUE(world.engine->SetJob(job, {.ssd_limit_bytes = 10 * kMiB}).has_value());
+  EXPECT_EQ(world.CheckEach(session, 1, 20), Code::kOk) << "what is there stays";
+  EXPECT_EQ(world.Create(session, 99, 1).code, Code::kNoSpace);
+  ASSERT_TRUE(world.engine->SetJob(job, {.ssd_limit_bytes = 0}).has_value());
+  world.Put(session, 99, kPiece);
+  EXPECT_EQ(world.Job(job).logical_bytes, 42 * kMiB);
+}
+
+TEST(StorageRoom, AQuotaIsOfAllJobsOfAUser) {
+  WorldOptions options = Small();
+  options.engine.ssd_bytes_per_uid_max = 50 * kMiB;
+  World world(options);
+  const SessionId one = world.Open({.uid = 7});
+  const SessionId two = world.Open({.uid = 7});
+  const SessionId other = world.Open({.uid = 8});
+  world.PutEach(one, 1, 10, kPiece);
+  Answer refused;
+  EXPECT_EQ(PutUntilRefused(world, two, 1, &refused), 15u);
+  EXPECT_THAT(refused.detail, HasSubstr("jobs.max_ssd_per_uid"));
+  EXPECT_THAT(refused.detail, HasSubstr("user 7"));
+  EXPECT_EQ(PutUntilRefused(world, other, 1, &refused), 25u);
+}
+
+TEST(StorageRoom, WithoutDevicesAJobMayHaveWhatItMayAlwaysHoldInRam) {
+  World world(Small(0, 0));
+  const SessionId session = world.Open();
+  Answer refused;
+  EXPECT_EQ(PutUntilRefused(world, session, 1, &refused), 11u) << "a window is promised to no job";
+  EXPECT_THAT(refused.detail, HasSubstr("the job may always hold 22.5 MiB in RAM"));
+  EXPECT_EQ(world.CheckEach(session, 1, 11), Code::kOk);
+}
+
+TEST(StorageRoom, OnDevicesSmallerThanRamAJobThatComesTakesNothingFromTheOther) {
+  World world(Small(4));
+  const SessionId first = world.Open({.uid = 1});
+  Answer refused;
+  const uint64_t accepted = PutUntilRefused(world, first, 1, &refused);
+  EXPECT_EQ(accepted, 11u);
+  const SessionId second = world.Open({.uid = 2});
+  world.Put(second, 1, kMiB);
+  EXPECT_EQ(PutUntilRefused(world, second, 2, &refused), 0u);
+  EXPECT_EQ(world.CheckEach(first, 1, accepted), Code::kOk);
+  EXPECT_EQ(world.Check(second, 1), Code::kOk);
+}
+
+TEST(StorageRoom, OnDevicesSmallerThanRamTermsHoldToo) {
+  World world(Small(11));
+  const SessionId guaranteed = world.Open({.ssd_guarantee_bytes = 18 * kMiB});
+  const SessionId limited = world.Open({.uid = 1, .ssd_limit_bytes = 4 * kMiB});
+  Answer refused;
+  EXPECT_EQ(PutUntilRefused(world, limited, 1, &refused), 2u);
+  world.PutEach(guaranteed, 1, 9, kPiece);
+  EXPECT_EQ(world.CheckEach(guaranteed, 1, 9), Code::kOk);
+}
+
+TEST_F(Persist, WhatManifestsKeepBesidePiecesIsNotPromisedTwice) {
+  const uint64_t before = world.options.device_blocks;
+  const uint64_t kept = before / 4;
+  world.PutEach(session, 1, kept, kPiece, kShared);
+  ASSERT_EQ(PersistAll().code, Code::kOk);
+  for (uint64_t tensor = 1; tensor <= kept; ++tensor) world.Free(session, tensor, kShared);
+  world.Turns(5);
+  Answer refused;
+  const uint64_t accepted = PutUntilRefused(world, session, 1000, &refused);
+  EXPECT_EQ(accepted, (before - kept - 1) * 15 / 16);
+  EXPECT_EQ(refused.code, Code::kNoSpace);
+  EXPECT_EQ(world.CheckEach(session, 1000, 1000 + accepted - 1), Code::kOk);
+}
+
+// What its manifest keeps counts as kept beside pieces until the job is resumed: its guarantee is of just these bytes.
+TEST_F(Persist, AJobIsResumedWithTheGuaranteeThatItsTensorsNeed) {
+  const uint64_t persisted = world.options.device_blocks * 3 / 4;
+  world.PutEach(session, 1, persisted, kPiece, kShared);
+  ASSERT_EQ(PersistAll().code, Code::kOk);
+  world.engine->CloseJob(job, "closed", false);
+  world.Turns(5);
+  JobOptions resume = kResume;
+  resume.ssd_guarantee_bytes = persisted * kPiece;
+  job = world.OpenJob(resume);
+  session = world.OpenSession(job);
+  EXPECT_EQ(world.Check(session, persisted, persisted, kShared), Code::kOk);
+  EXPECT_EQ(world.Job(job).logical_bytes, persisted * kPiece);
+  EXPECT_EQ(world.Job(job).ssd_guarantee_bytes, persisted * kPiece);
+}
+
+// A newcomer has come meanwhile: what the job persisted is its own all the same.
+TEST_F(Persist, AJobIsResumedWithItsGuaranteeBesideANewcomer) {
+  const uint64_t persisted = world.options.device_blocks * 5 / 8;
+  world.PutEach(session, 1, persisted, kPiece, kShared);
+  ASSERT_EQ(PersistAll().code, Code::kOk);
+  world.engine->CloseJob(job, "closed", false);
+  world.options.returns_windows = true;
+  world.Turns(5);
+  const SessionId newcomer = world.Open();
+  Answer refused;
+  ASSERT_GE(PutUntilRefused(world, newcomer, 1, &refused), 16u);
+  JobOptions resume = kResume;
+  resume.ssd_guarantee_bytes = persisted * kPiece;
+  job = world.OpenJob(resume);
+  EXPECT_EQ(world.Job(job).ssd_guarantee_bytes, persisted * kPiece);
+}
+
+TEST(StorageRoom, ADeviceThatDrainsOrIsAwayIsNotCounted) {
+  World world(Small(32, 2));
+  const SessionId session = world.Open();
+  ASSERT_TRUE(world.engine->SetDeviceDraining(1, true).has_value());
+  Answer refused;
+  const uint64_t accepted = PutUntilRefused(world, session, 1, &refused);
+  EXPECT_EQ(accepted, 29u);
+  EXPECT_THAT(refused.detail, HasSubstr("draining"));
+  ASSERT_TRUE(world.engine->SetDeviceDraining(1, false).has_value());
+  EXPECT_EQ(PutUntilRefused(world, session, 100, &refused), 58u - accepted);
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing
