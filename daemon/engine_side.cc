@@ -208,6 +208,13 @@ void EngineSide::Refresh() {
                  pinned ? "memory mode pinned: every window is registered for I/O again"
                         : "memory mode unpinned: " + ssd_->unpinned_reason());
   }
+  if (std::string lost = ssd_->quarantine_failure(); lost != quarantine_failure_) {
+    if (!lost.empty()) {
+      events_.Emit("io_error", nullptr,
+                   "quarantined places are not written down, and the next start tries them again: " + lost);
+    }
+    quarantine_failure_ = std::move(lost);
+  }
   std::string failure = ssd_->superblock_failure();
   if (failure == superblock_failure_) return;
   events_.Emit(failure.empty() ? "superblock" : "io_error", nullptr,

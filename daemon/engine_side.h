@@ -78,6 +78,7 @@ class EngineSide {
   std::unique_ptr<memory::Arena> arena_;
   std::unique_ptr<storage::SsdTier> ssd_;
   session::EventLog events_;
+  std::string quarantine_failure_;
   std::string superblock_failure_;  // As last told. Engine thread, as the next.
   bool pinned_ = true;
   session::KernelTokenSource tokens_;

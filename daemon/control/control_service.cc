@@ -113,6 +113,14 @@ grpc::Status ControlService::DrainDevice(grpc::ServerContext* context, const v1:
                   context);
 }
 
+grpc::Status ControlService::RetryDevice(grpc::ServerContext* context, const v1::RetryDeviceRequest* request,
+                                         v1::RetryDeviceResponse*) {
+  if (request->device() > UINT16_MAX) {
+    return ToStatus(Error{Code::kNotFound, "no device " + std::to_string(request->device())}, context);
+  }
+  return StatusOf(api_.RetryDevice(CallerOf(*context), static_cast<uint16_t>(request->device())), context);
+}
+
 grpc::ServerWriteReactor<v1::Event>* ControlService::Watch(grpc::CallbackServerContext* context,
                                                            const v1::WatchRequest*) {
   return WatchReactor::Start(api_, CallerOf(*context), context);

@@ -40,6 +40,8 @@ class ControlService final : public v1::Control::WithCallbackMethod_Watch<v1::Co
                      v1::DrainResponse* response) override;
   grpc::Status DrainDevice(grpc::ServerContext* context, const v1::DrainDeviceRequest* request,
                            v1::DrainResponse* response) override;
+  grpc::Status RetryDevice(grpc::ServerContext* context, const v1::RetryDeviceRequest* request,
+                           v1::RetryDeviceResponse* response) override;
   grpc::ServerWriteReactor<v1::Event>* Watch(grpc::CallbackServerContext* context,
                                              const v1::WatchRequest* request) override;
 

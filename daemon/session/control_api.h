@@ -122,6 +122,8 @@ class ControlApi {
   virtual Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) = 0;
   // Empties a device, or uses it again.
   virtual Status DrainDevice(const Caller& caller, uint16_t device, bool draining) = 0;
+  // Has its quarantined places tried again.
+  virtual Status RetryDevice(const Caller& caller, uint16_t device) = 0;
   // Calls back on a private thread for each event the caller may see until the subscription object is destroyed.
   // NO_MEMORY: too many watch already.
   virtual Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback) = 0;

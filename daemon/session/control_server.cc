@@ -307,6 +307,20 @@ Status ControlServer::DrainDevice(const Caller& caller, uint16_t device, bool dr
   });
 }
 
+Status ControlServer::RetryDevice(const Caller& caller, uint16_t device) {
+  if (!caller.admin) return NotAdmin("have quarantined places tried again");
+  return Ask<void>([this, device]() -> Status {
+    if (device >= facts_.devices.size()) {
+      return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, facts_.devices.size()));
+    }
+    if (auto retried = parts_.jobs.engine().RetryDevice(device); !retried) return retried;
+    parts_.events.Emit("retry", nullptr,
+                       fmt::format("device {} ({}): its quarantined places are tried again when nothing else is left",
+                                   device, facts_.devices[device].path));
+    return {};
+  });
+}
+
 Result<std::shared_ptr<void>> ControlServer::Watch(const Caller& caller, std::function<void(const Event&)> callback) {
   return parts_.events.Watch(caller, std::move(callback));
 }
@@ -326,8 +340,12 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
                        : fmt::format("is {}: {}", DeviceStateName(now.state), now.reason));
   }
   if (now.space.quarantined > seen.space.quarantined) {
-    emit("io_error", fmt::format("failed twice at places of {}, which are not used any more",
-                                 base::FormatBytes(now.space.quarantined - seen.space.quarantined)));
+    emit("io_error",
+         fmt::format("failed twice at places of {}, which are not used until they are retried (tierctl device retry)",
+                     base::FormatBytes(now.space.quarantined - seen.space.quarantined)));
+  }
+  if (now.failing && !seen.failing) {
+    emit("device", "is failing: more of its places are quarantined than are written down; drain and replace it");
   }
   const storage::DeviceTraffic& traffic = now.traffic;
   if (traffic.errors > seen.traffic.errors) {

@@ -74,6 +74,7 @@ class ControlServer final : public ControlApi {
   Result<DaemonDescription> Describe() override;
   Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;
   Status DrainDevice(const Caller& caller, uint16_t device, bool draining) override;
+  Status RetryDevice(const Caller& caller, uint16_t device) override;
   Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback) override;
 
   // Compares the engine's figures with those of the last call and tells watchers what became worse. Engine thread,

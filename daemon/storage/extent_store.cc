@@ -8,6 +8,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
+#include "daemon/storage/quarantine_record.h"
 
 namespace tier::storage {
 
@@ -256,11 +257,63 @@ void ExtentStore::EndDoubts(uint16_t index, Doubt doubt) {
       FreeDoubtful(device, extent);
     } else if (std::erase_if(device.tried_again, Overlaps(extent.run)) != 0) {
       device.doubtful_pages -= extent.run.pages;
-      device.quarantined_pages += extent.run.pages;
+      NoteQuarantined(device, extent.run);
     } else {
       device.aside.push_back(extent);
     }
   }
+}
+
+void ExtentStore::NoteQuarantined(Device& device, base::PageRun place) {
+  device.quarantined_pages += place.pages;
+  device.quarantine_changed = quarantine_changed_ = true;
+  if (device.quarantined.size() < kQuarantinedPlacesMax) {
+    device.quarantined.push_back(place);
+  } else {
+    device.unlisted_pages += place.pages;
+  }
+}
+
+void ExtentStore::Quarantine(uint16_t index, base::PageRun place) {
+  Device& device = At(index);
+  const bool there = uint64_t{place.block} * kPagesPerBlock < device.capacity_pages && IsWithinABlock(place);
+  if (there && device.pool.TryTake(place)) {
+    const bool changed = std::exchange(device.quarantine_changed, false);
+    NoteQuarantined(device, place);
+    device.quarantine_changed = changed;  // It is written down.
+    return;
+  }
+  device.quarantine_changed = quarantine_changed_ = true;
+  if (!there || place.pages < 2) return;
+  base::PageRun second = place;
+  place.pages /= 2;
+  second.page += place.pages;
+  second.pages -= place.pages;
+  Quarantine(index, place);
+  Quarantine(index, second);
+}
+
+void ExtentStore::RetryQuarantined(uint16_t index) {
+  Device& device = At(index);
+  for (const base::PageRun place : std::exchange(device.quarantined, {})) {
+    device.quarantined_pages -= place.pages;
+    device.doubtful_pages += place.pages;
+    device.aside.push_back({.run = place, .device = index});
+    device.quarantine_changed = quarantine_changed_ = true;
+  }
+}
+
+bool ExtentStore::IsFailing(uint16_t device) const {
+  return CheckedDevice(device).quarantined.size() == kQuarantinedPlacesMax;
+}
+
+std::vector<uint16_t> ExtentStore::TakeQuarantineChanges() {
+  std::vector<uint16_t> changed;
+  for (uint16_t i = 0; i < device_count(); ++i) {
+    if (std::exchange(devices_[i].quarantine_changed, false)) changed.push_back(i);
+  }
+  quarantine_changed_ = false;
+  return changed;
 }
 
 void ExtentStore::TryAsideAgain(Device& device) {
@@ -378,6 +431,11 @@ void ExtentStore::CheckInvariants() const {
     TIER_CHECK(doubtful == device.doubtful_pages && device.tried_again.size() <= kTriedAgainMax,
                "device {}: listed {} doubtful pages of {}, {} places tried again", i, doubtful, device.doubtful_pages,
                device.tried_again.size());
+    uint64_t listed = 0;
+    for (const base::PageRun place : device.quarantined) listed += place.pages;
+    TIER_CHECK(listed + device.unlisted_pages == device.quarantined_pages,
+               "device {}: listed {} quarantined pages and {} not, of {}", i, listed, device.unlisted_pages,
+               device.quarantined_pages);
     TIER_CHECK(device.pool.free_pages() + used == device.capacity_pages, "device {}: free {} + used {} of {}", i,
                device.pool.free_pages(), used, device.capacity_pages);
     for (const auto& [first, runs] : device.scattered) {

@@ -13,7 +13,8 @@
 // A place where the device failed is in doubt until a write to another place of the device succeeds. Where nothing else
 // failed meanwhile beyond a stripe's length of it, it stays aside then, and is tried again only when nothing else is
 // left; if it fails once more so, it is quarantined. Where the device turns out not to answer at all, the place is as
-// good as before. So a device that is away for a while loses nothing to quarantine.
+// good as before. So a device that is away for a while loses nothing to quarantine. What is quarantined is written down
+// (tiering/durability/quarantine.h), and stays so until the operator has it tried again.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +82,16 @@ class ExtentStore {
   // then as good as before. Unknown: no run of it can be told from the others.
   void SetInDoubt(Extent extent, bool may_be_the_place, std::optional<uint64_t> failed_at = std::nullopt);
   void EndDoubts(uint16_t device, Doubt doubt);  // The device's → put aside, quarantined, or pending.
-  void NoteWritten(Extent extent);               // A write succeeded there: nothing is held against it.
+  // What an earlier run had quarantined: its free pages are quarantined. What a manifest names was written since, and
+  // stays its own. REQUIRES: nothing was allocated yet.
+  void Quarantine(uint16_t device, base::PageRun place);
+  void RetryQuarantined(uint16_t device);  // They are put aside: used again when nothing else is left.
+  // The places, as far as they are listed: the first kQuarantinedPlacesMax.
+  std::span<const base::PageRun> quarantined(uint16_t device) const { return CheckedDevice(device).quarantined; }
+  bool IsFailing(uint16_t device) const;  // It has more places than can be listed, or as many.
+  bool any_quarantine_change() const { return quarantine_changed_; }
+  std::vector<uint16_t> TakeQuarantineChanges();  // Devices whose list differs from what it was at the last call.
+  void NoteWritten(Extent extent);                // A write succeeded there: nothing is held against it.
   void SetDraining(uint16_t device, bool draining);
   void SetShut(uint16_t device, Shut shut);
   void SetAway(uint16_t device, bool away);  // It does not answer: its free pages are of no use.
@@ -121,6 +131,9 @@ class ExtentStore {
     uint64_t pending_pages = 0;
     uint64_t doubtful_pages = 0;
     uint64_t quarantined_pages = 0;
+    std::vector<base::PageRun> quarantined;  // kQuarantinedPlacesMax at most; the pages of others are only counted.
+    uint64_t unlisted_pages = 0;             // Of these, of places beyond that: they wait for the next start.
+    bool quarantine_changed = false;
     bool draining = false;
     Shut shut = Shut::kOpen;
     bool away = false;
@@ -140,6 +153,7 @@ class ExtentStore {
   // Calls `visit` with each run as an extent of its own. A scattered one is none any more.
   template <typename Visit>
   void TakeApart(const Extent& extent, Visit visit);
+  void NoteQuarantined(Device& device, base::PageRun place);
   static bool IsOnePlace(const std::vector<Doubtful>& doubts);
   void TryAsideAgain(Device& device);
   void FreeDoubtful(Device& device);
@@ -147,9 +161,10 @@ class ExtentStore {
 
   std::vector<Device> devices_;
   std::vector<Extent> pending_;
-  std::string closed_;              // Why no device takes extents. Empty: they do.
-  uint16_t next_device_ = 0;        // Takes the next extent …
-  uint32_t stripe_pages_left_ = 0;  // … until it has taken this many more pages.
+  bool quarantine_changed_ = false;  // Of some device.
+  std::string closed_;               // Why no device takes extents. Empty: they do.
+  uint16_t next_device_ = 0;         // Takes the next extent …
+  uint32_t stripe_pages_left_ = 0;   // … until it has taken this many more pages.
 };
 
 }  // namespace tier::storage

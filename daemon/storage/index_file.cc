@@ -25,7 +25,7 @@ namespace tier::storage {
 namespace {
 
 constexpr uint64_t kGrowthMin = kMiB;  // Beside the values: pages of the tables themselves.
-constexpr std::array<const char*, kIndexTables> kTableNames = {"manifests", "extents", "binding"};
+constexpr std::array<const char*, kIndexTables> kTableNames = {"manifests", "extents", "binding", "quarantine"};
 
 MDB_val AsValue(std::string_view text) { return {text.size(), const_cast<char*>(text.data())}; }
 MDB_val AsValue(std::span<const std::byte> bytes) { return {bytes.size(), const_cast<std::byte*>(bytes.data())}; }

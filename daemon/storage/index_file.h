@@ -39,8 +39,8 @@ namespace tier::storage {
 inline constexpr uint64_t kIndexDiskKept = 64 * kMiB;  // Stay free on its disk when it grows.
 inline constexpr size_t kIndexKeyMax = 480;            // Bytes; LMDB's keys end at 511.
 
-enum class IndexTable : uint8_t { kManifests, kExtents, kBinding };
-inline constexpr size_t kIndexTables = 3;
+enum class IndexTable : uint8_t { kManifests, kExtents, kBinding, kQuarantine };
+inline constexpr size_t kIndexTables = 4;
 
 // A value to be written or, with `erase`, a key to be removed, which may be absent.
 struct IndexChange {

@@ -1,5 +1,5 @@
-// See lmdb_manifest_store.h. Three tables: kManifests (job → manifest), kExtents (job → list of
-// its extents) and kBinding (uuid, devices, commit).
+// See lmdb_manifest_store.h. Four tables: kManifests (job → manifest), kExtents (job → list of
+// its extents), kBinding (uuid, devices, commit) and kQuarantine (uuid of a device → its quarantined places).
 #include "daemon/storage/lmdb_manifest_store.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/storage/quarantine_record.h"
 #include "proto/start_thread.h"
 
 namespace tier::storage {
@@ -120,9 +121,56 @@ Status LmdbManifestStore::Bind() {
   const uint64_t commit = commit_ + 1;
   const std::array changes = {Bound<Uuid>(kKeyUuid, std::span(&uuid_, 1)), Bound<Uuid>(kKeyDevices, uuids),
                               Bound<uint64_t>(kKeyCommit, std::span(&commit, 1))};
+  ReadQuarantines();
   if (IndexWrite write = index_->Write(changes); !write.status) return std::move(write.status);
   commit_ = commit;
   return options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
+}
+
+// A start is not refused for want of them: no tensor depends on them, and each costs two failed writes to be found
+// again.
+void LmdbManifestStore::ReadQuarantines() {
+  for (const ManifestDevice& device : options_.devices) {
+    auto& places = quarantined_.emplace_back();
+    const auto bytes = index_->Get(IndexTable::kQuarantine, FormatUuid(device.uuid));
+    if (!bytes && bytes.error().code == Code::kNotFound) continue;
+    auto read = bytes ? DecodeQuarantine(*bytes) : std::unexpected(bytes.error());
+    if (read) {
+      places = std::move(*read);
+    } else {
+      unread_quarantines_.push_back(
+          fmt::format("the quarantined places of device {} are not known, and are tried "
+                      "again: {}",
+                      device.path, read.error().message));
+    }
+  }
+}
+
+void LmdbManifestStore::StartQuarantine(uint16_t device, std::vector<base::PageRun> places) {
+  TIER_CHECK(device < options_.devices.size(), "device {} of {}", device, options_.devices.size());
+  {
+    const MutexLock lock(mutex_);
+    quarantines_[device] = std::move(places);
+  }
+  wake_.NotifyOne();
+}
+
+// One transaction each: it has nothing to do with what the manifests name.
+void LmdbManifestStore::WriteQuarantines(const std::map<uint16_t, std::vector<base::PageRun>>& quarantines) {
+  Status written;
+  for (const auto& [device, places] : quarantines) {
+    const std::string key = FormatUuid(options_.devices[device].uuid);
+    const std::vector<std::byte> record = EncodeQuarantine(places);
+    const IndexChange change{.table = IndexTable::kQuarantine, .key = key, .value = record, .erase = places.empty()};
+    if (IndexWrite write = index_->Write({&change, 1}); !write.status) written = std::move(write.status);
+  }
+  const MutexLock lock(mutex_);
+  quarantine_failure_ = written ? std::string() : written.error().message;
+}
+
+std::string LmdbManifestStore::quarantine_failure() const {
+  const MutexLock lock(mutex_);
+  return quarantine_failure_;
 }
 
 void LmdbManifestStore::Enqueue(Request request) {
@@ -174,14 +222,16 @@ void LmdbManifestStore::Run() {
   const MutexLock lock(mutex_);
   for (;;) {
     WaitForWork();
-    if (waiting_.empty() && stopping_) return;
+    if (waiting_.empty() && quarantines_.empty() && stopping_) return;
     batch.swap(waiting_);
     std::vector<std::shared_ptr<void>> discarded = std::exchange(discarded_, {});
+    const auto quarantines = std::exchange(quarantines_, {});
     std::vector<ManifestResult> done;
     {
       const MutexUnlock unlocked(mutex_);
       discarded.clear();
       done = Perform(batch);
+      if (!quarantines.empty()) WriteQuarantines(quarantines);
       batch.clear();
     }
     if (std::chrono::steady_clock::now() >= superblock_retry_at_) {
@@ -194,7 +244,7 @@ void LmdbManifestStore::Run() {
 }
 
 void LmdbManifestStore::WaitForWork() {
-  while (waiting_.empty() && discarded_.empty() && !stopping_) {
+  while (waiting_.empty() && quarantines_.empty() && discarded_.empty() && !stopping_) {
     if (!wake_.WaitUntil(mutex_, superblock_retry_at_)) return;
   }
 }

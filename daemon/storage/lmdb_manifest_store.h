@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -69,8 +70,14 @@ class LmdbManifestStore final : public ManifestStore {
   Result<std::vector<std::byte>> Load(std::string_view job) const override;
   Result<std::vector<std::byte>> LoadExtents(std::string_view job) const override;
   Result<std::vector<std::string>> Jobs() const override;
+  void StartQuarantine(uint16_t device, std::vector<base::PageRun> places) override;
+  std::vector<base::PageRun> Quarantined(uint16_t device) const override { return quarantined_.at(device); }
 
   const Uuid& uuid() const { return uuid_; }
+  // A sentence for each device of which it cannot be read which places were quarantined: they are found out again.
+  const std::vector<std::string>& unread_quarantines() const { return unread_quarantines_; }
+  // Why quarantined places are not written down, as of the last attempt; empty: they are. Any thread.
+  std::string quarantine_failure() const;
   // Why the devices do not know the last commit; empty when they do. Any thread.
   std::string superblock_failure() const;
 
@@ -85,11 +92,13 @@ class LmdbManifestStore final : public ManifestStore {
   explicit LmdbManifestStore(ManifestStoreOptions options);
   Status Bind();
   Status CheckDevices(bool fresh, std::span<const Uuid> known) const;
+  void ReadQuarantines();
   void Enqueue(Request request);
   void Run();
   void WaitForWork() TIER_REQUIRES(mutex_);
   Status FlushDevices();
   void WriteSuperblocks();
+  void WriteQuarantines(const std::map<uint16_t, std::vector<base::PageRun>>& quarantines);
   std::vector<ManifestResult> Perform(std::span<Request> batch);
   std::vector<ManifestResult> CommitBatch(std::span<const Request> batch);
   IndexWrite CommitTogether(std::span<const Request> batch, uint64_t* commit);
@@ -97,12 +106,16 @@ class LmdbManifestStore final : public ManifestStore {
   ManifestStoreOptions options_;
   std::unique_ptr<IndexFile> index_;
   Uuid uuid_{};
+  std::vector<std::vector<base::PageRun>> quarantined_;  // Of each device, as Open found them.
+  std::vector<std::string> unread_quarantines_;
   uint64_t commit_ = 0;        // Last synced. Commit thread, once it runs.
   std::string flush_failure_;  // Empty: every flush came through. Commit thread.
 
   mutable Mutex mutex_;
   CondVar wake_;
   std::vector<Request> waiting_ TIER_GUARDED_BY(mutex_);
+  std::map<uint16_t, std::vector<base::PageRun>> quarantines_ TIER_GUARDED_BY(mutex_);  // By device; the last ones.
+  std::string quarantine_failure_ TIER_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<void>> discarded_ TIER_GUARDED_BY(mutex_);
   std::vector<ManifestResult> results_ TIER_GUARDED_BY(mutex_);
   std::string superblock_failure_ TIER_GUARDED_BY(mutex_);

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/base/page_run.h"
 #include "proto/result.h"
 
 namespace tier::storage {
@@ -43,6 +44,10 @@ class ManifestStore {
   // The last committed manifest at once. Blocks for a read of the file: for the start of the daemon.
   virtual Result<std::vector<std::byte>> Load(std::string_view job) const = 0;
   virtual Result<std::vector<std::byte>> LoadExtents(std::string_view job) const = 0;
+  // Writes down which places of a device are quarantined, instead of what was; no result comes. None: erases it.
+  virtual void StartQuarantine(uint16_t device, std::vector<base::PageRun> places) = 0;
+  // As an earlier run wrote them down.
+  virtual std::vector<base::PageRun> Quarantined(uint16_t device) const = 0;
   // Of which there is a manifest, or a list of its extents.
   virtual Result<std::vector<std::string>> Jobs() const = 0;
 };

@@ -279,6 +279,12 @@ ManifestStore* SsdTier::manifests() { return state_->manifests.get(); }
 std::string SsdTier::superblock_failure() const {
   return state_->manifests ? state_->manifests->superblock_failure() : std::string();
 }
+std::vector<std::string> SsdTier::unread_quarantines() const {
+  return state_->manifests ? state_->manifests->unread_quarantines() : std::vector<std::string>();
+}
+std::string SsdTier::quarantine_failure() const {
+  return state_->manifests ? state_->manifests->quarantine_failure() : std::string();
+}
 int SsdTier::completion_fd() const { return state_->signal.fd(); }
 void SsdTier::ClearWakeup() { state_->signal.Clear(); }
 IoMode SsdTier::io_mode() const { return state_->mode; }

@@ -92,6 +92,11 @@ class SsdTier {
   // empty when they do.
   std::string superblock_failure() const;
 
+  // A sentence for each device whose quarantined places could not be read.
+  std::vector<std::string> unread_quarantines() const;
+  // Why quarantined places are not written down; empty when they are.
+  std::string quarantine_failure() const;
+
   // Readable when TransferPort::Poll or TakeRemoved may have something (an eventfd, non-blocking). Register it
   // edge-triggered (EPOLLET) and never read it, or level-triggered and call ClearWakeup() before each Poll that it
   // woke.

@@ -11,6 +11,7 @@
 #include "daemon/tiering/durability/device_drain.h"
 #include "daemon/tiering/durability/manifest_replay.h"
 #include "daemon/tiering/durability/manifests.h"
+#include "daemon/tiering/durability/quarantine.h"
 #include "daemon/tiering/inspection/figures.h"
 #include "daemon/tiering/inspection/invariants.h"
 #include "daemon/tiering/jobs/teardown.h"
@@ -189,6 +190,7 @@ void ShrinkTables(Tables& tables) {
 //      ended.
 void EndTurn(Tables& tables) {
   tables.ports.extents.OnTurnEnded();
+  SaveQuarantine(tables);
   tables.turn.NotePublication();
   tables.replies.Publish(tables.ports.replies);
   if (tables.flights.TakeStarted()) tables.ports.transfers.Submit();
@@ -200,6 +202,7 @@ void EndTurn(Tables& tables) {
 Engine::Engine(const EngineOptions& options, const EnginePorts& ports)
     : state_(std::make_unique<State>(options, ports)) {
   LoadManifests(state_->tables);
+  LoadQuarantine(state_->tables);
 }
 
 Engine::~Engine() = default;
@@ -391,6 +394,13 @@ Status Engine::SetDeviceDraining(uint16_t device, bool draining) {
   tables.ports.extents.SetDraining(device, draining);
   tables.drain.SetDevice(device, draining);
   tables.devices.NoteOpened();  // Another set of devices takes extents now.
+  return {};
+}
+
+Status Engine::RetryDevice(uint16_t device) {
+  const uint16_t count = state_->tables.ports.extents.device_count();
+  if (device >= count) return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, count));
+  RetryQuarantined(state_->tables, device);
   return {};
 }
 

@@ -47,6 +47,7 @@ class Engine final : public EnginePort {
   bool idle() const override;
   bool ReleasesCanWait() const override;
   Status SetDeviceDraining(uint16_t device, bool draining) override;
+  Status RetryDevice(uint16_t device) override;
   EngineSnapshot Snapshot() const override;
   JobCounters Counters(JobId job) const override;
   TensorPage Tensors(JobId job, uint32_t from, size_t max) const override;

@@ -83,6 +83,7 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
   Status SetDeviceDraining(uint16_t device, bool draining) override {
     return engine_->SetDeviceDraining(device, draining);
   }
+  Status RetryDevice(uint16_t device) override { return engine_->RetryDevice(device); }
   EngineSnapshot Snapshot() const override { return engine_->Snapshot(); }
   JobCounters Counters(JobId job) const override { return engine_->Counters(job); }
   TensorPage Tensors(JobId job, uint32_t from, size_t max) const override { return engine_->Tensors(job, from, max); }

@@ -265,6 +265,7 @@ void Simulation::DeviceMishap() {
     }
   }
   if (plan_.drain_one_in != 0 && chance_.OneIn(plan_.drain_one_in)) {
+    if (chance_.OneIn(4)) (void)engine_->RetryDevice(device);
     const Status set = engine_->SetDeviceDraining(device, chance_.OneIn(2));
     if (!set) Fail("a device cannot be drained: " + set.error().message);
   }

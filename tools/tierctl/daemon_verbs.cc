@@ -108,6 +108,12 @@ int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices) 
                      [](const v1::Device& d) { return std::to_string(d.window_faults_total()); }),
           MakeColumn("STATE", devices, false, StateText),
       }));
+  for (const v1::Device& device : devices) {
+    if (device.failing()) {
+      fmt::print("device {} is failing: more of its places are quarantined than are written down; replace it\n",
+                 device.index());
+    }
+  }
   return kExitOk;
 }
 
@@ -404,6 +410,19 @@ int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo) {
       PrintJson({{undo ? "used" : "draining", device}});
     } else {
       fmt::print("device {} is {}\n", device, undo ? "used again" : "being emptied");
+    }
+    return kExitOk;
+  });
+}
+
+int RetryDevice(const DaemonOptions& options, uint32_t device) {
+  v1::RetryDeviceRequest request;
+  request.set_device(device);
+  return Ask<v1::RetryDeviceResponse>(options, &Stub::RetryDevice, request, [&](const v1::RetryDeviceResponse&) {
+    if (options.output.json) {
+      PrintJson({{"retried", device}});
+    } else {
+      fmt::print("device {}: its quarantined places are used again when nothing else is left\n", device);
     }
     return kExitOk;
   });

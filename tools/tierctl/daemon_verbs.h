@@ -34,6 +34,7 @@ int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t m
 int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key);
 int ListDevices(const DaemonOptions& options);
 int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo);
+int RetryDevice(const DaemonOptions& options, uint32_t device);
 // Job empty: the whole daemon, which then takes no new work.
 int Drain(const DaemonOptions& options, const std::string& job, uint32_t timeout_ms);
 int ShowVersion(const DaemonOptions& options);

@@ -169,10 +169,14 @@ class CommandLine {
                             [this] { return FormatDevice(args_.path, args_.force, args_.daemon.output); });
     CLI::App* drain =
         Verb(noun, "drain", "Empty a device", [this] { return DrainDevice(args_.daemon, args_.device, args_.undo); });
+    CLI::App* retry = Verb(noun, "retry", "Use the quarantined places of a device again, when nothing else is left",
+                           [this] { return RetryDevice(args_.daemon, args_.device); });
     for (CLI::App* verb : {show, format}) verb->add_option("path", args_.path, "Block device or file")->required();
     format->add_flag("--force", args_.force, "Even over foreign content");
     drain->add_flag("--undo", args_.undo, "Use it again");
-    drain->add_option("device", args_.device, "Number of the device (tierctl device list)")->required();
+    for (CLI::App* verb : {drain, retry}) {
+      verb->add_option("device", args_.device, "Number of the device (tierctl device list)")->required();
+    }
   }
 
   int WithChange(const std::function<int(const JobChange&)>& body) {

@@ -66,6 +66,8 @@ class EnginePort {
   // Empties a device: no new extents there, live ones are rewritten elsewhere. Or takes that back: what has moved stays
   // where it is.
   virtual Status SetDeviceDraining(uint16_t device, bool draining) = 0;
+  // Its quarantined places are used again, when nothing else is left.
+  virtual Status RetryDevice(uint16_t device) = 0;
 
   virtual EngineSnapshot Snapshot() const = 0;
   virtual JobCounters Counters(JobId job) const = 0;  // As in Snapshot, without the work for all other jobs.

@@ -126,6 +126,7 @@ struct DeviceView {
   storage::DeviceState state = storage::DeviceState::kOnline;
   std::string reason;  // Why it is not online; empty: it is.
   bool draining = false;
+  bool failing = false;    // As many of its places are quarantined as are written down; more are not.
 };
 
 struct EngineSnapshot {

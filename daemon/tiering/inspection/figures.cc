@@ -103,7 +103,8 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
                                 .traffic = tables.ports.transfers.traffic(device),
                                 .state = health.state(),
                                 .reason = health.ErrorText(),
-                                .draining = tables.drain.drains(device)});
+                                .draining = tables.drain.drains(device),
+                                .failing = tables.ports.extents.IsFailing(device)});
   }
   return snapshot;
 }

@@ -63,6 +63,8 @@ class InstantManifests final : public storage::ManifestStore {
   Result<std::vector<std::byte>> Load(std::string_view) const override { return manifest_; }
   Result<std::vector<std::byte>> LoadExtents(std::string_view) const override { return std::vector<std::byte>{}; }
   Result<std::vector<std::string>> Jobs() const override { return std::vector<std::string>{}; }
+  void StartQuarantine(uint16_t, std::vector<base::PageRun>) override {}
+  std::vector<base::PageRun> Quarantined(uint16_t) const override { return {}; }
 
  private:
   std::vector<std::shared_ptr<void>> discarded_;

@@ -75,15 +75,17 @@ class Program {
  public:
   Program() {
     for (const uint32_t blocks : kBlocks) store_.AddDevice(blocks);
+    for (auto left = *rc::gen::inRange(0, 4); left != 0; --left) QuarantineAtStart();
   }
 
   void Step() {
-    switch (*rc::gen::weightedElement<int>({{10, 0}, {5, 1}, {4, 2}, {1, 3}, {2, 4}, {2, 5}, {1, 6}, {1, 7}})) {
+    switch (*rc::gen::weightedElement<int>({{10, 0}, {5, 1}, {4, 2}, {1, 3}, {2, 4}, {2, 5}, {1, 6}, {1, 7}, {1, 8}})) {
       case 0: Allocate(); break;
       case 1: Free(); break;
       case 2: FreeAtTurnEnd(); break;
       case 3: SetInDoubt(); break;
       case 7: EndDoubts(); break;
+      case 8: Retry(); break;
       case 4: Commit(); break;
       case 5: Take(); break;
       case 6: Drain(); break;
@@ -205,9 +207,40 @@ class Program {
     for (const Extent& extent : std::exchange(doubtful_[device], {})) {
       if (model_.TakeStrikes(extent)) {
         model_.Move(extent, Model::State::kDoubtful, Model::State::kQuarantined);
+        quarantined_[device].push_back(extent);
       } else {
         aside_[device].push_back(extent);
       }
+    }
+  }
+
+  // A part of it may be quarantined already.
+  void QuarantineAtStart() {
+    const auto page = *rc::gen::inRange<uint16_t>(0, kPagesPerBlock);
+    const Extent place{.run = {.block = *rc::gen::inRange<uint32_t>(0, 6),
+                               .page = page,
+                               .pages = static_cast<uint16_t>(*rc::gen::inRange<int>(1, kPagesPerBlock - page + 1))},
+                       .device = *rc::gen::inRange<uint16_t>(0, std::size(kBlocks))};
+    store_.Quarantine(place.device, place.run);
+    for (uint16_t i = 0; i < place.run.pages; ++i) {
+      Extent one = place;
+      one.run.page = static_cast<uint16_t>(page + i);
+      one.run.pages = 1;
+      if (!model_.AllFree(one)) continue;
+      model_.Move(one, Model::State::kFree, Model::State::kQuarantined);
+      quarantined_[place.device].push_back(one);
+    }
+  }
+
+  void Retry() {
+    const auto device = *rc::gen::inRange<uint16_t>(0, std::size(kBlocks));
+    const bool any = !quarantined_[device].empty();
+    (void)store_.TakeQuarantineChanges();
+    store_.RetryQuarantined(device);
+    RC_ASSERT(store_.any_quarantine_change() == any);
+    for (const Extent& extent : std::exchange(quarantined_[device], {})) {
+      model_.Move(extent, Model::State::kQuarantined, Model::State::kDoubtful);
+      aside_[device].push_back(extent);
     }
   }
 
@@ -274,6 +307,9 @@ class Program {
       RC_ASSERT(space.pending == model_.Bytes(device, Model::State::kPending));
       RC_ASSERT(space.doubtful == model_.Bytes(device, Model::State::kDoubtful));
       RC_ASSERT(space.quarantined == model_.Bytes(device, Model::State::kQuarantined));
+      uint64_t listed = 0;
+      for (const base::PageRun place : store_.quarantined(device)) listed += place.size_bytes();
+      RC_ASSERT(listed == space.quarantined);
       RC_ASSERT(space.free + space.live + space.pending + space.doubtful + space.quarantined == space.capacity);
       if (draining_.contains(device)) continue;
       room += space.free + space.pending + space.doubtful;
@@ -290,6 +326,7 @@ class Program {
   std::vector<Extent> pending_;
   std::map<uint16_t, std::vector<Extent>> doubtful_;
   std::map<uint16_t, std::vector<Extent>> aside_;
+  std::map<uint16_t, std::vector<Extent>> quarantined_;
   std::set<uint16_t> draining_;
 };
 

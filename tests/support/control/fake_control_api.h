@@ -84,6 +84,10 @@ class FakeControlApi final : public session::ControlApi {
     if (device != 0) return Fail(Code::kNotFound, "no device " + std::to_string(device));
     return {};
   }
+  Status RetryDevice(const session::Caller&, uint16_t device) override {
+    if (device != 0) return Fail(Code::kNotFound, "no device " + std::to_string(device));
+    return {};
+  }
   Result<std::shared_ptr<void>> Watch(const session::Caller&,
                                       std::function<void(const session::Event&)> callback) override {
     const std::lock_guard lock(mutex_);

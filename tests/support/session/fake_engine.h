@@ -192,6 +192,10 @@ class FakeEngine final : public tiering::EnginePort {
   void StartDrain(const std::string&) override { draining = true; }
   bool idle() const override { return is_idle; }
   bool ReleasesCanWait() const override { return releases_can_wait; }
+  Status RetryDevice(uint16_t device) override {
+    if (device < snapshot.devices.size()) snapshot.devices[device].space.quarantined = 0;
+    return {};
+  }
   Status SetDeviceDraining(uint16_t device, bool set) override {
     snapshot.devices.resize(std::max<size_t>(snapshot.devices.size(), device + size_t{1}));
     snapshot.devices[device].draining = set;

@@ -13,9 +13,11 @@ constexpr const char* kLost = "it is unknown whether the last commit was made: a
 
 }  // namespace
 
-FakeManifestStore::FakeManifestStore(std::shared_ptr<Contents> committed, std::shared_ptr<Contents> extents)
+FakeManifestStore::FakeManifestStore(std::shared_ptr<Contents> committed, std::shared_ptr<Contents> extents,
+                                     std::shared_ptr<Quarantines> quarantines)
     : committed_(committed ? std::move(committed) : std::make_shared<Contents>()),
-      extents_(extents ? std::move(extents) : std::make_shared<Contents>()) {}
+      extents_(extents ? std::move(extents) : std::make_shared<Contents>()),
+      quarantines_(quarantines ? std::move(quarantines) : std::make_shared<Quarantines>()) {}
 
 void FakeManifestStore::Enqueue(Request request) {
   request.due_turn = turn_ + delay_turns_;
@@ -103,6 +105,15 @@ Result<std::vector<std::byte>> FakeManifestStore::LoadExtents(std::string_view j
   const auto found = extents_->find(job);
   if (found == extents_->end()) return Fail(Code::kNotFound, "no list of extents of job " + std::string(job));
   return found->second;
+}
+
+void FakeManifestStore::StartQuarantine(uint16_t device, std::vector<base::PageRun> places) {
+  if (!lost_) (*quarantines_)[device] = std::move(places);
+}
+
+std::vector<base::PageRun> FakeManifestStore::Quarantined(uint16_t device) const {
+  const auto found = quarantines_->find(device);
+  return found == quarantines_->end() ? std::vector<base::PageRun>() : found->second;
 }
 
 Result<std::vector<std::string>> FakeManifestStore::Jobs() const {

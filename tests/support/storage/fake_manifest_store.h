@@ -17,8 +17,9 @@ namespace tier::storage::testing {
 class FakeManifestStore final : public ManifestStore {
  public:
   using Contents = std::map<std::string, std::vector<std::byte>, std::less<>>;
-  explicit FakeManifestStore(std::shared_ptr<Contents> committed = nullptr,
-                             std::shared_ptr<Contents> extents = nullptr);
+  using Quarantines = std::map<uint16_t, std::vector<base::PageRun>>;
+  explicit FakeManifestStore(std::shared_ptr<Contents> committed = nullptr, std::shared_ptr<Contents> extents = nullptr,
+                             std::shared_ptr<Quarantines> quarantines = nullptr);
 
   void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest,
                 std::vector<std::byte> extents) override;
@@ -29,6 +30,9 @@ class FakeManifestStore final : public ManifestStore {
   Result<std::vector<std::byte>> Load(std::string_view job) const override;
   Result<std::vector<std::byte>> LoadExtents(std::string_view job) const override;
   Result<std::vector<std::string>> Jobs() const override;
+  // At once.
+  void StartQuarantine(uint16_t device, std::vector<base::PageRun> places) override;
+  std::vector<base::PageRun> Quarantined(uint16_t device) const override;
 
   // The script. Each request takes `turns` further calls of Poll before it is answered (0: at the next Poll).
   void SetDelay(uint32_t turns) { delay_turns_ = turns; }
@@ -38,6 +42,7 @@ class FakeManifestStore final : public ManifestStore {
   void Crash() { queue_.clear(); }  // The daemon dies: what was not committed never will be.
   const std::shared_ptr<Contents>& shared_contents() const { return committed_; }  // Manifests.
   const std::shared_ptr<Contents>& shared_extents() const { return extents_; }     // Lists of their extents.
+  const std::shared_ptr<Quarantines>& shared_quarantines() const { return quarantines_; }
   // Manifests that a machine which crashes now may come back with: the committed ones, and those that wait.
   template <typename Visit>
   void ForEachThatMayBeFound(Visit visit) const {
@@ -64,6 +69,7 @@ class FakeManifestStore final : public ManifestStore {
   ManifestResult Lose(Request request);
   std::shared_ptr<Contents> committed_;
   std::shared_ptr<Contents> extents_;
+  std::shared_ptr<Quarantines> quarantines_;
   std::deque<Request> queue_;
   std::deque<Error> failures_;
   std::optional<bool> lose_next_;

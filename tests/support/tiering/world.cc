@@ -63,7 +63,7 @@ World::World(WorldOptions world_options)
     : options(std::move(world_options)),
       windows(options.windows),
       transfers(options.transfers, options.disk),
-      manifests(options.persisted, options.extent_lists) {
+      manifests(options.persisted, options.extent_lists, options.quarantines) {
   for (uint16_t device = 0; device < options.transfers.device_count; ++device) extents.AddDevice(options.device_blocks);
   engine = std::make_unique<Engine>(options.engine, EnginePorts{.windows = windows,
                                                                 .extents = extents,

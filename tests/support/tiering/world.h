@@ -56,6 +56,7 @@ struct WorldOptions {
   std::shared_ptr<storage::testing::MemoryDisk> disk{};
   std::shared_ptr<storage::testing::FakeManifestStore::Contents> persisted{};
   std::shared_ptr<storage::testing::FakeManifestStore::Contents> extent_lists{};
+  std::shared_ptr<storage::testing::FakeManifestStore::Quarantines> quarantines{};
 };
 
 inline WorldOptions WithArena(uint64_t arena = 8 * kMiB, uint64_t window = 8 * kMiB) {

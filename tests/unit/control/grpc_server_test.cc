@@ -306,6 +306,13 @@ TEST_F(GrpcServerTest, UnknownDevicesAreNotFound) {
     v1::DrainResponse response;
     EXPECT_EQ(Stub(options_.control_socket)->DrainDevice(&context, request, &response).error_code(),
               grpc::StatusCode::NOT_FOUND);
+    grpc::ClientContext second;
+    SetDeadline(&second);
+    v1::RetryDeviceRequest retry;
+    retry.set_device(device);
+    v1::RetryDeviceResponse retried;
+    EXPECT_EQ(Stub(options_.control_socket)->RetryDevice(&second, retry, &retried).error_code(),
+              grpc::StatusCode::NOT_FOUND);
   }
 }
 

@@ -267,6 +267,15 @@ TEST(ControlServer, DeviceDrainIsForAdminsAndKnownDevices) {
   EXPECT_FALSE(world.control().Describe()->devices.at(0).now.draining);
 }
 
+TEST(ControlServer, QuarantinedPlacesAreRetriedForAdminsOnKnownDevices) {
+  SessionWorld world;
+  world.OnEngine([&] { world.engine.snapshot.devices = {{.space = {.quarantined = kBlockSize}}}; });
+  EXPECT_EQ(world.control().RetryDevice(kAlice, 0).error().code, Code::kDenied);
+  EXPECT_EQ(world.control().RetryDevice(kAdmin, 1).error().code, Code::kNotFound);
+  EXPECT_TRUE(world.control().RetryDevice(kAdmin, 0));
+  EXPECT_EQ(world.control().Describe()->devices.at(0).now.space.quarantined, 0u);
+}
+
 TEST(ControlServer, TellsWatchersWhatBecomesOfADevice) {
   ManualClock clock;
   SessionWorld world({.clock = &clock});
@@ -283,10 +292,13 @@ TEST(ControlServer, TellsWatchersWhatBecomesOfADevice) {
   see({.state = storage::DeviceState::kOffline, .reason = "Input/output error"});
   see({});
   see({.space = {.quarantined = kBlockSize}});
+  see({.space = {.quarantined = kBlockSize}, .failing = true});
   see({.space = {.live = kBlockSize, .quarantined = kBlockSize}, .draining = true});
   see({.space = {.quarantined = kBlockSize}, .draining = true});
-  const char* const kSays[] = {"is offline: Input/output error", "is online again",
-                               "failed twice at places of 2 MiB, which are not used any more",
+  const char* const kSays[] = {"is offline: Input/output error",
+                               "is online again",
+                               "failed twice at places of 2 MiB, which are not used until they are retried",
+                               "is failing",
                                "is empty: it can be taken out of ssd.devices"};
   for (size_t i = 0; i < std::size(kSays); ++i) EXPECT_THAT(events.Wait(i).message, HasSubstr(kSays[i]));
 }

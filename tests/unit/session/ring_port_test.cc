@@ -381,6 +381,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     bool idle() const override { return true; }
     bool ReleasesCanWait() const override { return false; }
     Status SetDeviceDraining(uint16_t, bool) override { return {}; }
+    Status RetryDevice(uint16_t) override { return {}; }
     tiering::EngineSnapshot Snapshot() const override { return {}; }
     tiering::JobCounters Counters(tiering::JobId) const override { return {}; }
     tiering::TensorPage Tensors(tiering::JobId, uint32_t, size_t) const override { return {}; }

@@ -1,6 +1,8 @@
 // The books of the SSD pages: what becomes free when, and that figures always add up.
 #include "daemon/storage/extent_store.h"
 
+#include "daemon/storage/quarantine_record.h"
+
 #include <set>
 #include <vector>
 
@@ -274,6 +276,81 @@ TEST(ExtentStore, NeverHandsOutQuarantinedPages) {
   EXPECT_TRUE(FillUp(&store, 1).empty());
   store.EndDoubts(0, Doubt::kOfDevice);
   EXPECT_EQ(store.space(0).quarantined, kBlockSize);
+  store.CheckInvariants();
+}
+
+// Two blocks: the first is quarantined, and the change taken.
+Extent QuarantineOne(ExtentStore* store) {
+  const Extent bad = *store->Allocate(512);
+  for (int i = 0; i < 2; ++i) {
+    store->SetInDoubt(bad, true);
+    store->EndDoubts(0, Doubt::kOfPlaces);
+    if (i == 0) {
+      EXPECT_EQ(UntilTriedAgain(store), bad);
+    }
+  }
+  EXPECT_TRUE(store->any_quarantine_change());
+  EXPECT_THAT(store->TakeQuarantineChanges(), ::testing::ElementsAre(0));
+  EXPECT_FALSE(store->any_quarantine_change());
+  return bad;
+}
+
+TEST(ExtentStore, WhatAnEarlierRunQuarantinedIsNotHandedOut) {
+  ExtentStore store;
+  store.AddDevice(2);
+  const Extent bad = QuarantineOne(&store);
+  ExtentStore next;
+  next.AddDevice(2);
+  for (const base::PageRun place : store.quarantined(0)) next.Quarantine(0, place);
+  EXPECT_TRUE(next.TakeQuarantineChanges().empty()) << "it is written down as it is";
+  EXPECT_EQ(next.space(0).quarantined, kBlockSize);
+  for (const Extent& extent : FillUp(&next, 1)) EXPECT_NE(extent.run.block, bad.run.block);
+  next.CheckInvariants();
+}
+
+TEST(ExtentStore, AQuarantinedPlaceThatAManifestNamesIsTheManifests) {
+  ExtentStore store;
+  store.AddDevice(2);
+  ASSERT_TRUE(store.Take({.run = {.block = 1, .page = 100, .pages = 7}}));
+  store.Quarantine(0, {.block = 1, .page = 0, .pages = 512});
+  store.Quarantine(0, {.block = 9, .page = 0, .pages = 512});  // Of no block.
+  EXPECT_EQ(store.space(0).live, 7 * kPageSize);
+  EXPECT_EQ(store.space(0).quarantined, (512 - 7) * kPageSize);
+  EXPECT_THAT(store.TakeQuarantineChanges(), ::testing::ElementsAre(0)) << "the record says too much";
+  store.CheckInvariants();
+}
+
+TEST(ExtentStore, RetriedPlacesAreTheLastToBeHandedOutAndOnlyOneStrikeAway) {
+  ExtentStore store;
+  store.AddDevice(2);
+  const Extent bad = QuarantineOne(&store);
+  store.RetryQuarantined(0);
+  EXPECT_EQ(store.space(0).quarantined, 0u);
+  EXPECT_EQ(store.space(0).doubtful, kBlockSize);
+  EXPECT_TRUE(store.quarantined(0).empty());
+  EXPECT_THAT(store.TakeQuarantineChanges(), ::testing::ElementsAre(0));
+  store.RetryQuarantined(0);
+  EXPECT_FALSE(store.any_quarantine_change()) << "there was nothing to retry";
+  EXPECT_EQ(UntilTriedAgain(&store), bad);
+  store.SetInDoubt(bad, true);
+  store.EndDoubts(0, Doubt::kOfPlaces);
+  EXPECT_EQ(store.space(0).quarantined, kBlockSize);
+  store.CheckInvariants();
+}
+
+TEST(ExtentStore, ADeviceWithMorePlacesThanCanBeListedIsFailing) {
+  ExtentStore store;
+  store.AddDevice(kQuarantinedPlacesMax / 256 + 1);
+  for (uint32_t i = 0; i < kQuarantinedPlacesMax + 2; ++i) {
+    EXPECT_EQ(store.IsFailing(0), i >= kQuarantinedPlacesMax);
+    store.Quarantine(0, {.block = i / 256, .page = static_cast<uint16_t>(i % 256 * 2), .pages = 1});
+  }
+  EXPECT_EQ(store.quarantined(0).size(), kQuarantinedPlacesMax);
+  EXPECT_EQ(store.space(0).quarantined, (kQuarantinedPlacesMax + 2) * kPageSize);
+  store.CheckInvariants();
+  store.RetryQuarantined(0);
+  EXPECT_FALSE(store.IsFailing(0));
+  EXPECT_EQ(store.space(0).quarantined, 2 * kPageSize) << "these wait for the next start";
   store.CheckInvariants();
 }
 

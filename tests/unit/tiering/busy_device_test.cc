@@ -1,4 +1,4 @@
-// Devices that hang, are full or busy: who is told, and what goes on.
+// Devices that hang, are full or busy, or were found bad in places by an earlier run: who is told, and what goes on.
 #include <cerrno>
 #include <vector>
 
@@ -15,12 +15,56 @@ using std::chrono::seconds;
 constexpr uint64_t kPiece = kBlockSize;
 constexpr uint64_t kArena = 16 * kMiB;
 
+// Until nothing is left, so that what was put aside is tried again; then room is made for the last.
+void FillUp(World& world, SessionId session, uint64_t* tensors) {
+  for (;;) {
+    ++*tensors;
+    world.Put(session, *tensors, kPiece, *tensors);
+    if (world.Flush(session, *tensors).code != Code::kOk) break;
+  }
+  ASSERT_EQ(world.Free(session, *tensors - 1).code, Code::kOk);
+  ASSERT_EQ(world.Flush(session, *tensors).code, Code::kOk);
+}
+
 // What is refused at the deadline names the device that hangs, and says nothing of leases.
 void ExpectHangNamed(const Answer& refused, Code code, const char* transfers) {
   EXPECT_EQ(refused.code, code);
   EXPECT_NE(refused.detail.find(transfers), std::string::npos) << refused.detail;
   EXPECT_EQ(refused.detail.find("release leases"), std::string::npos) << refused.detail;
   EXPECT_EQ(refused.detail.find("end write leases"), std::string::npos) << refused.detail;
+}
+
+TEST(QuarantineTest, IsKeptOverARestartUntilTheDeviceIsRetried) {
+  WorldOptions options{
+      .windows = {.window_size = 64 * kMiB, .arena_max_bytes = 128 * kMiB}, .device_blocks = 16, .manifests = true};
+  World first(options);
+  const storage::Extent bad{.run = {.block = 3, .page = 0, .pages = kPagesPerBlock}};
+  first.transfers.FailExtent(bad, storage::TransferOutcome::kDeviceError);
+  uint64_t tensors = 0;
+  ASSERT_NO_FATAL_FAILURE(FillUp(first, first.Open(), &tensors));
+  ASSERT_EQ(first.extents.total().quarantined, kPiece);
+  first.Turn();
+  EXPECT_EQ(first.manifests.Quarantined(0), std::vector{bad.run});
+
+  options.quarantines = first.manifests.shared_quarantines();
+  World second(options);
+  const SessionId session = second.Open();
+  EXPECT_EQ(second.extents.total().quarantined, kPiece) << "before anything is allocated";
+  tensors = 0;
+  ASSERT_NO_FATAL_FAILURE(FillUp(second, session, &tensors));
+  for (const PiecePlace& place : second.engine->NamedPlaces()) {
+    if (!place.extent) continue;
+    EXPECT_NE(place.extent.run.block, bad.run.block);
+  }
+  EXPECT_EQ(second.engine->RetryDevice(1).error().code, Code::kNotFound);
+  ASSERT_TRUE(second.engine->RetryDevice(0));
+  second.Turn();
+  EXPECT_TRUE(second.manifests.Quarantined(0).empty());
+  EXPECT_EQ(second.extents.total().quarantined, 0u);
+  second.Put(session, 100, kPiece, 100);
+  EXPECT_EQ(second.Flush(session, 100).code, Code::kOk) << "the place is good now, and nothing else is left";
+  EXPECT_EQ(second.extents.total().live, 16 * kPiece);
+  EXPECT_EQ(second.CheckEach(session, 100, 100), Code::kOk);
 }
 
 TEST(DeviceStates, RefusalsNameADeviceThatHangs) {

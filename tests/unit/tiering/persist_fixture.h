@@ -71,7 +71,8 @@ inline WorldOptions After(const World& before) {
   return {.manifests = true,
           .disk = before.transfers.shared_disk(),
           .persisted = before.manifests.shared_contents(),
-          .extent_lists = before.manifests.shared_extents()};
+          .extent_lists = before.manifests.shared_extents(),
+          .quarantines = before.manifests.shared_quarantines()};
 }
 
 // The next daemon: the same device and the same manifests, a new engine.
