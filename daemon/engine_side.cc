@@ -149,7 +149,7 @@ Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& 
   }
   options.io = IoChoiceOf(config.ssd.engine);
   options.io_depth = static_cast<uint32_t>(config.ssd.queue_depth);
-  options.windows_max = arena_->windows_max();
+  options.windows_max = std::min(arena_->windows_max() + 1, kWindowsMax);  // One for the move memory.
   options.discard_at_format = config.ssd.discard;
   options.data_dir = paths.persistent ? paths.data_directory : std::string();
   options.allow_any_file_system = config.ssd.any_file_system;
@@ -157,6 +157,19 @@ Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& 
   if (!ssd) return std::unexpected(std::move(ssd.error()));
   ssd_ = std::move(*ssd);
   return {};
+}
+
+// An arena with as many windows as the devices know leaves it no index: then there is none.
+Result<tiering::MoveMemory> EngineSide::MakeMoveMemory() {
+  const bool used = ssd_->device_count() > 1 && ssd_->manifests() != nullptr && arena_->windows_max() < kWindowsMax;
+  if (!used) return tiering::MoveMemory{};
+  constexpr uint64_t kSize = tiering::kMoveBlocks * kBlockSize;
+  move_memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPageSize, kSize)));
+  if (move_memory_ == nullptr) {
+    return Fail(Code::kNoMemory, fmt::format("the system gives no {} of address space", base::FormatBytes(kSize)));
+  }
+  return tiering::MoveMemory{
+      .address = move_memory_.get(), .size = kSize, .window = WindowIndex{arena_->windows_max()}};
 }
 
 Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch) {
@@ -176,11 +189,14 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   options.evict_start = config.engine.evict;
   options.hash_seed = tokens_.Random();
   options.prefetch_bytes_max = config.engine.prefetch_maximum;
+  const auto move_memory = MakeMoveMemory();
+  if (!move_memory) return std::unexpected(move_memory.error());
   engine_ = std::make_unique<tiering::Engine>(options, tiering::EnginePorts{.windows = *arena_,
                                                                             .extents = ssd_->extents(),
                                                                             .transfers = ssd_->transfers(),
                                                                             .manifests = ssd_->manifests(),
-                                                                            .replies = *sessions_});
+                                                                            .replies = *sessions_,
+                                                                            .move_memory = *move_memory});
   const auto only_uid = config.daemon.is_private ? std::optional(::geteuid()) : std::nullopt;
   const session::JobRegistryOptions jobs = {.jobs_per_uid_max = static_cast<uint32_t>(config.jobs.max_jobs_per_uid),
                                             .persistent = paths.persistent,

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -32,6 +34,10 @@ inline constexpr auto kDeviceLockWait = std::chrono::seconds(15);
 struct Incarnation {
   uint64_t epoch = 0;
   bool predecessor_crashed = false;
+};
+
+struct FreeMemory {
+  void operator()(std::byte* memory) const { std::free(memory); }
 };
 
 class EngineSide {
@@ -68,6 +74,7 @@ class EngineSide {
   EngineSide(const config::Config& config, std::unique_ptr<base::Workers> workers);
   Status OpenMemory(const config::Config& config);
   Status OpenStorage(const config::Config& config, const DaemonPaths& paths, bool wait_for_devices);
+  Result<tiering::MoveMemory> MakeMoveMemory();
   Status MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch);
 
   // In the order of what needs what; destroyed in the opposite one.
@@ -76,6 +83,7 @@ class EngineSide {
   std::unique_ptr<base::Workers> workers_;
   session::SpinPolicy spin_;
   std::unique_ptr<memory::Arena> arena_;
+  std::unique_ptr<std::byte, FreeMemory> move_memory_;  // Untouched, and not pinned, before a device is drained.
   std::unique_ptr<storage::SsdTier> ssd_;
   session::EventLog events_;
   std::string quarantine_failure_;

@@ -141,6 +141,7 @@ void ToMessage(const session::DeviceDescription& device, v1::Device* message) {
   message->set_state(DeviceStateName(device.now.state));
   message->set_state_reason(device.now.reason);
   message->set_doubtful_bytes(device.now.space.doubtful);
+  message->set_drain_note(device.now.drain_note);
   message->set_failing(device.now.failing);
 }
 

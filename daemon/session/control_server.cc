@@ -354,6 +354,7 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
   if (now.draining && now.space.live == 0 && (!seen.draining || seen.space.live != 0)) {
     emit("drain", "is empty: it can be taken out of ssd.devices");
   }
+  if (seen.drain_note.empty() && !now.drain_note.empty()) emit("drain", "is not empty yet: " + now.drain_note);
   if (traffic.corrupt > seen.traffic.corrupt) {
     parts_.events.Emit(
         "corrupt", nullptr,

@@ -9,6 +9,7 @@
 
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/durability/device_drain.h"
+#include "daemon/tiering/durability/manifest_move.h"
 #include "daemon/tiering/durability/manifest_replay.h"
 #include "daemon/tiering/durability/manifests.h"
 #include "daemon/tiering/durability/quarantine.h"
@@ -149,6 +150,15 @@ void RetryWrites(Tables& tables) {
   }
 }
 
+// Pieces of jobs, and those of manifests. Each may take all of the stage: the other comes first in every other turn.
+void EmptyDevices(Tables& tables) {
+  if (!tables.drain.any_device() && !tables.move.under_way()) return;
+  const bool manifests_first = tables.turn.number() % 2 == 0;
+  if (manifests_first) MoveManifests(tables);
+  if (tables.drain.any_device()) DrainDevices(tables);
+  if (!manifests_first) MoveManifests(tables);
+}
+
 void WorkOnJobs(Tables& tables) {
   RetryWrites(tables);
   if (tables.waits.any_listed()) {
@@ -170,7 +180,7 @@ void WorkOnJobs(Tables& tables) {
     tables.hand_over.SetNextAt(tables.turn.now() + kHandOverInterval);
     HandOver(tables);
   }
-  if (tables.drain.any_device()) DrainDevices(tables);
+  EmptyDevices(tables);
 }
 
 // Not more than a chunk of records in kShrinkInterval: a job that frees and creates the same in each of its steps has
@@ -218,14 +228,17 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   if ((options.named || options.resume) && ErasureUnderWay(tables, options.key)) {
     return Fail(Code::kTimeout, fmt::format("the manifest of job {} is still being removed; try again", options.key));
   }
+  if ((options.named || options.resume) && StopMoveOf(tables, options.key)) {
+    return Fail(Code::kTimeout, fmt::format("what job {} persisted is being moved off a device that is drained; try "
+                                            "again",
+                                            options.key));
+  }
   const JobTerms terms{.ram = {options.guarantee_bytes, options.limit_bytes},
                        .ssd = {options.ssd_guarantee_bytes, options.ssd_limit_bytes},
                        .resumed_bytes = options.resume ? ResumedBytes(tables, options.key) : 0};
   const TermsChange asked{.guarantee_bytes = options.guarantee_bytes,
                           .ssd_guarantee_bytes = options.ssd_guarantee_bytes};
-  if (Status given = CheckTerms(tables, options.uid, kNoEntitlement, terms, asked); !given) {
-    return given;
-  }
+  if (Status given = CheckTerms(tables, options.uid, kNoEntitlement, terms, asked); !given) return given;
   JobState& opened = tables.jobs.Open(id, options,
                                       {.metadata = &tables.metadata.Open(options.uid),
                                        .entitlement = tables.ledger.Open(id, options.uid, terms.ram),
@@ -359,7 +372,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (const auto at = tables.waits.NextDeadline()) consider(*at);
   if (HandOverDue(tables)) consider(tables.hand_over.next_at());
   if (const auto at = tables.jobs.NextWriteRetry()) consider(*at);
-  if (tables.drain.any_device()) consider(tables.drain.next_at());
+  if (tables.drain.any_device()) consider(std::min(tables.drain.next_at(), tables.move.next_at));
   if (const auto at = tables.devices.NextDeadline(tables.turn.now())) consider(*at);
   if (tables.can_shrink()) consider(tables.shrink_at);
   return next;
@@ -368,6 +381,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
 void Engine::StartDrain(const std::string& reason) {
   Tables& tables = state_->tables;
   tables.drain.Start(reason);
+  StopMove(tables);
   for (JobState* job : tables.jobs.open()) {
     RefuseAll(tables, *job, {Code::kDisconnected, reason, {}});
     job->prefetches.Clear();
@@ -393,6 +407,7 @@ Status Engine::SetDeviceDraining(uint16_t device, bool draining) {
   if (device >= count) return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, count));
   tables.ports.extents.SetDraining(device, draining);
   tables.drain.SetDevice(device, draining);
+  OnDrainsChanged(tables);
   tables.devices.NoteOpened();  // Another set of devices takes extents now.
   return {};
 }

@@ -1,6 +1,8 @@
 // See plan.h.
 #include "tests/sim/plan.h"
 
+#include <algorithm>
+
 #include "proto/units.h"
 
 namespace tier::tiering::sim {
@@ -45,6 +47,14 @@ Plan DrawPlan(uint64_t seed) {
   if (chance.OneIn(3)) plan.device_fault_one_in = static_cast<uint32_t>(chance.Between(20, 200));
   if (chance.OneIn(4)) plan.drain_one_in = static_cast<uint32_t>(chance.Between(50, 300));
   if (chance.OneIn(3)) plan.devices = static_cast<uint16_t>(chance.Between(3, 4));
+  if (plan.manifests && chance.OneIn(2)) {
+    plan.turns = 1200;
+    plan.devices = std::max<uint16_t>(plan.devices, 2);
+    plan.drain_one_in = static_cast<uint32_t>(chance.Between(20, 100));
+    plan.close_one_in = static_cast<uint32_t>(chance.Between(20, 80));
+    plan.closed_turns = static_cast<uint32_t>(chance.Between(10, 80));
+  }
+  plan.move_blocks = static_cast<uint32_t>(chance.Between(1, 8));
   plan.ssd_terms = chance.OneIn(3);
   return plan;
 }

@@ -50,9 +50,12 @@ struct Plan {
   uint64_t tensor_max_bytes = 0;
   WorkUnits work;
   bool manifests = false;
-  bool guarantees = false;      // Some jobs open with one.
-  bool ssd_terms = false;       // Some open with a guarantee of SSD space, a limit, or both.
-  uint64_t metadata_bytes = 0;  // Of one user; 0: as much as by default.
+  uint32_t move_blocks = 1;       // Memory for pieces of closed jobs that leave a device.
+  uint32_t close_one_in = 150;    // Turns, until the operator closes a named job …
+  uint32_t closed_turns = 0;      // … and turns that it stays closed at least.
+  bool guarantees = false;        // Some jobs open with one.
+  bool ssd_terms = false;         // Some open with a guarantee of SSD space, a limit, or both.
+  uint64_t metadata_bytes = 0;    // Of one user; 0: as much as by default.
 };
 
 Plan DrawPlan(uint64_t seed);

@@ -43,8 +43,9 @@ class Simulation final : private DaemonEvents {
     std::string token;
     bool named = false;
     bool open = false;
-    bool resuming = false;   // A session is attaching, and waits for it to come back.
-    bool interlude = false;  // An ephemeral run under the name of a named job that is closed.
+    uint64_t closed_until = 0;  // Turn before which no session opens it.
+    bool resuming = false;      // A session is attaching, and waits for it to come back.
+    bool interlude = false;     // An ephemeral run under the name of a named job that is closed.
     std::string Key() const;
   };
   // DaemonEvents.
@@ -76,6 +77,7 @@ class Simulation final : private DaemonEvents {
   void Mishap();
   void DeviceMishap();
   void WindDown();
+  void DeleteStoredManifests();
   bool AtRest() const;
   void CheckEmpty();
   void Fail(const std::string& finding);
@@ -87,6 +89,7 @@ class Simulation final : private DaemonEvents {
   storage::testing::FakeTransferPort transfers_;
   storage::testing::FakeManifestStore manifests_;
   testing::TransferCheck transfer_check_;
+  std::unique_ptr<std::byte[]> move_memory_;
   base::TimePoint now_{std::chrono::seconds(1)};
   DaemonSide daemon_;
   std::unique_ptr<Engine> engine_;

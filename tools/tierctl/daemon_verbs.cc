@@ -109,6 +109,8 @@ int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices) 
           MakeColumn("STATE", devices, false, StateText),
       }));
   for (const v1::Device& device : devices) {
+    if (!device.drain_note().empty())
+      fmt::print("device {} is not empty yet: {}\n", device.index(), device.drain_note());
     if (device.failing()) {
       fmt::print("device {} is failing: more of its places are quarantined than are written down; replace it\n",
                  device.index());
@@ -409,7 +411,8 @@ int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo) {
     if (options.output.json) {
       PrintJson({{undo ? "used" : "draining", device}});
     } else {
-      fmt::print("device {} is {}\n", device, undo ? "used again" : "being emptied");
+      fmt::print("device {} is {}\n", device,
+                 undo ? "used again" : "being emptied; 'tierctl device list' says what stays on it, and why");
     }
     return kExitOk;
   });

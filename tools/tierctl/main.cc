@@ -168,7 +168,9 @@ class CommandLine {
     CLI::App* format = Verb(noun, "format", "Write a fresh superblock (loses what lies there)",
                             [this] { return FormatDevice(args_.path, args_.force, args_.daemon.output); });
     CLI::App* drain =
-        Verb(noun, "drain", "Empty a device", [this] { return DrainDevice(args_.daemon, args_.device, args_.undo); });
+        Verb(noun, "drain",
+             "Empty a device: what jobs have there, and what closed jobs have persisted, moves to other devices",
+             [this] { return DrainDevice(args_.daemon, args_.device, args_.undo); });
     CLI::App* retry = Verb(noun, "retry", "Use the quarantined places of a device again, when nothing else is left",
                            [this] { return RetryDevice(args_.daemon, args_.device); });
     for (CLI::App* verb : {show, format}) verb->add_option("path", args_.path, "Block device or file")->required();

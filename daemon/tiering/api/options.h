@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -60,12 +61,22 @@ struct EngineOptions {
   uint64_t prefetch_bytes_max = 0;  // In flight for one job; 0: a quarter of its share.
 };
 
+inline constexpr uint32_t kMoveBlocks = 8;  // Of MoveMemory that are used at most: pieces on their way at a time.
+
+// Memory of the daemon itself, through which pieces go that no job has in RAM: whole blocks, page-aligned.
+struct MoveMemory {
+  std::byte* address = nullptr;
+  uint64_t size = 0;     // Bytes. 0: none; what only manifests hold stays on a device that is being emptied.
+  WindowIndex window{};  // For the transfer port. No window of the arena has it.
+};
+
 struct EnginePorts {
   memory::WindowSource& windows;
   storage::ExtentStore& extents;
   storage::TransferPort& transfers;
   storage::ManifestStore* manifests;  // Null: persist is DENIED (a private daemon without daemon.data_directory).
   ReplySink& replies;
+  MoveMemory move_memory{};
 };
 
 struct JobOptions {

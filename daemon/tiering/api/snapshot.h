@@ -127,6 +127,7 @@ struct DeviceView {
   std::string reason;  // Why it is not online; empty: it is.
   bool draining = false;
   bool failing = false;    // As many of its places are quarantined as are written down; more are not.
+  std::string drain_note;  // While it is drained: what stays on it for now, and why. Empty: nothing is known to.
 };
 
 struct EngineSnapshot {

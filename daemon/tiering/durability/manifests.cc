@@ -13,6 +13,7 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/durability/manifest_capture.h"
 #include "daemon/tiering/durability/manifest_codec.h"
+#include "daemon/tiering/durability/manifest_move.h"
 #include "daemon/tiering/durability/manifest_replay.h"
 #include "daemon/tiering/durability/stored_extents.h"
 #include "daemon/tiering/leases/updates.h"
@@ -67,6 +68,7 @@ Held FindHeld(Tables& tables, uint64_t id) {
 void Deactivate(Tables& tables, const std::string& key, uint32_t uid, ManifestHolds holds) {
   MetadataAccount& account = tables.metadata.Open(uid);
   holds.set_uid(uid);
+  holds.set_move_rest({});
   account.Recharge(&holds.charge(), HoldsCost(holds));
   tables.manifests.Deactivate(key, std::move(holds));
 }
@@ -136,6 +138,7 @@ void TakeManifestResult(Tables& tables, const storage::ManifestResult& result) {
   const ManifestCommit commit = tables.manifests.EndCommit(result.cookie);
   UpdateHolds(tables, commit, result);
   if (result.unknown) tables.manifests.SetStoreLost({result.code, result.message});
+  OnMoveAnswered(tables, result);
   if (result.code == Code::kOk && tables.manifests.FindBroken(commit.key) != nullptr) {
     tables.manifests.ClearBroken(commit.key);  // A whole one is in its place, or none.
     CloseToUnknownExtents(tables);
@@ -273,7 +276,7 @@ bool TakeManifestResults(Tables& tables) {
   tables.scratch.manifest_results.clear();
   tables.ports.manifests->Poll(&tables.scratch.manifest_results);
   for (storage::ManifestResult& result : tables.scratch.manifest_results) {
-    if (!TakeLoaded(tables, &result)) results.push_back(std::move(result));
+    if (!TakeMoveLoaded(tables, &result) && !TakeLoaded(tables, &result)) results.push_back(std::move(result));
   }
   const bool progress =
       !tables.scratch.manifest_results.empty() || !results.empty() || !tables.manifests.sweeps().empty();
@@ -427,6 +430,10 @@ Status DeleteStoredManifest(Tables& tables, const std::string& key) {
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed, or removed; try again", key));
   }
   if (const Error* lost = tables.manifests.store_lost()) return std::unexpected(*lost);
+  if (StopMoveOf(tables, key)) {
+    return Fail(Code::kTimeout,
+                fmt::format("what job {} persisted is being moved off a device that is drained; try again", key));
+  }
   const ManifestHolds* inactive = tables.manifests.FindStored(key);
   const bool broken = tables.manifests.FindBroken(key) != nullptr && !IsOpenAndNamed(tables, key);
   if (inactive == nullptr && !broken) {

@@ -2,7 +2,11 @@
 #include "daemon/tiering/inspection/figures.h"
 
 #include <algorithm>
+#include <string>
 
+#include <fmt/format.h>
+
+#include "daemon/base/format_bytes.h"
 #include "daemon/tiering/durability/manifests.h"
 
 namespace tier::tiering {
@@ -59,6 +63,46 @@ void CountWindows(const Tables& tables, const JobState& job, EngineSnapshot* sna
   }
 }
 
+std::string DrainNote(const Tables& tables, uint16_t device) {
+  struct Part {
+    uint64_t pages = 0;
+    std::string why;
+  };
+  Part open{.why = "held by the last manifests of open jobs until these persist again or are closed"};
+  Part unread{.why = "cannot be read, which is tried again"};
+  Part full{.why = "for which other devices have no room"};
+  Part failed{.why = "could not be committed at their new places, which is tried again"};
+  Part broken;
+  tables.jobs.ForEach([&](const JobState& job) { open.pages += job.manifest.unused_pages_on(device); });
+  tables.manifests.ForEachInactive([&](const std::string& key, const ManifestHolds& holds) {
+    const uint64_t pages = holds.unused_pages_on(device);
+    if (pages == 0) return;
+    const MoveRest& rest = holds.move_rest();
+    const bool rests = rest.drain == tables.move.drain;
+    if (tables.manifests.FindBroken(key) != nullptr) {
+      if (broken.why.empty()) {
+        broken.why = fmt::format("of damaged manifests, first job {}: tierctl job remove --purge gives them up", key);
+      }
+      broken.pages += pages;
+    } else if (tables.manifests.store_lost() != nullptr) {
+      failed.pages += pages;
+      failed.why = "held by manifests, and nothing is committed before a restart";
+    } else if (rests && rest.reason == MoveRest::Reason::kUnread) {
+      unread.pages += pages;
+    } else if (rests && rest.reason == MoveRest::Reason::kNoRoom) {
+      full.pages += pages;
+    } else if (rests && rest.reason == MoveRest::Reason::kNotCommitted) {
+      failed.pages += pages;
+    }
+  });
+  std::string note;
+  for (const Part& part : {open, unread, full, failed, broken}) {
+    if (part.pages == 0) continue;
+    note += fmt::format("{}{} {}", note.empty() ? "" : "; ", base::FormatBytes(part.pages * kPageSize), part.why);
+  }
+  return note;
+}
+
 }  // namespace
 
 uint64_t HeldMetadata(const Tables& tables) {
@@ -104,7 +148,8 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
                                 .state = health.state(),
                                 .reason = health.ErrorText(),
                                 .draining = tables.drain.drains(device),
-                                .failing = tables.ports.extents.IsFailing(device)});
+                                .failing = tables.ports.extents.IsFailing(device),
+                                .drain_note = tables.drain.drains(device) ? DrainNote(tables, device) : ""});
   }
   return snapshot;
 }

@@ -140,6 +140,19 @@ void CountFlights(const Tables& tables, Count* count) {
   });
 }
 
+// Blocks through which pieces of a manifest go.
+void CountMove(const Tables& tables, Count* count) {
+  for (const MoveBlock& block : tables.move.blocks) {
+    if (block.to) OccupySsd(tables, block.to, &count->ssd);
+    const bool writes = block.stage == MoveBlock::Stage::kWriting || block.stage == MoveBlock::Stage::kWritten;
+    TIER_CHECK(static_cast<bool>(block.to) == writes, "a block in stage {} has {} pages", static_cast<int>(block.stage),
+               block.to.run.pages);
+    TIER_CHECK(block.stage == MoveBlock::Stage::kFree || tables.move.stage == MoveState::Stage::kMoving,
+               "a block in stage {} of a move in stage {}", static_cast<int>(block.stage),
+               static_cast<int>(tables.move.stage));
+  }
+}
+
 void CheckTensors(const Tables& tables, Count* count) {
   std::unordered_map<uint32_t, uint32_t> torn;
   std::vector<std::pair<uint64_t, uint64_t>> pages(tables.tensors.capacity());  // In RAM and on SSD, by tensor.
@@ -397,6 +410,7 @@ void CheckInvariants(const Tables& tables) {
   Count count;
   CountLeases(tables, &count);
   CountFlights(tables, &count);
+  CountMove(tables, &count);
   CheckTensors(tables, &count);
   tables.tensors.CheckInvariants();
   tables.names.CheckInvariants();

@@ -21,7 +21,8 @@ struct DeviceEntry {
   storage::DeviceHealth health;
   uint32_t writes = 0;  // Under way.
   uint32_t reads = 0;
-  uint64_t reading_ahead_pages = 0;           // Of reads that no request waited for.
+  uint64_t reading_ahead_pages = 0;           // Of reads that no request waited for …
+  uint64_t moving_pages = 0;                  // … and of these, of pieces of no job (MoveState).
   storage::Shut shut = storage::Shut::kOpen;  // As the ExtentStore was told last.
   bool away = false;
   bool reads_fail = false;  // Pieces of it wait to be evicted.
@@ -49,10 +50,10 @@ class DeviceTable {
     for (const DeviceEntry& device : devices_) stuck += device.away || device.health.silent() ? device.writes : 0;
     return stuck;
   }
-  uint64_t stuck_ahead_pages() const {  // Of reads ahead.
+  uint64_t stuck_ahead_pages() const {  // Of jobs' reads ahead.
     uint64_t stuck = 0;
     for (const DeviceEntry& device : devices_) {
-      stuck += device.away || device.health.silent() ? device.reading_ahead_pages : 0;
+      stuck += device.away || device.health.silent() ? device.reading_ahead_pages - device.moving_pages : 0;
     }
     return stuck;
   }

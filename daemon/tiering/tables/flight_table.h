@@ -47,6 +47,7 @@ class FlightTable {
   Flight Remove(FlightIndex index);
   // The port has the transfer from now on, and is told to begin with it when the turn ends (TakeStarted).
   void Start(FlightIndex index);
+  void NoteStarted() { any_started_ = true; }  // So has it one that is of no piece.
   bool TakeStarted() { return std::exchange(any_started_, false); }
 
   void Queue(FlightIndex index);  // REQUIRES: a read of a job, not started.

@@ -49,8 +49,28 @@ void ManifestHolds::Name(storage::Extent extent) {
   TIER_CHECK(hold.named_by == 0 || (hold.used && hold.extent == extent), "device {} block {} page {}", extent.device,
              extent.run.block, extent.run.page);
   hold.extent = extent;
+  NameBy(hold);
+}
+
+void ManifestHolds::NameBy(Hold& hold) const {
   if (hold.named_by == synced_) hold.named_by_before = synced_;
   hold.named_by = pending_;
+}
+
+void ManifestHolds::NameNew(storage::Extent extent) {
+  const bool fresh =
+      holds_.try_emplace(KeyOf(extent), Hold{.extent = extent, .named_by = pending_, .used = false}).second;
+  TIER_CHECK(fresh && extent && pending_ != 0, "device {} block {} page {} named twice, manifest {}", extent.device,
+             extent.run.block, extent.run.page, pending_);
+  AddUnused(extent);
+}
+
+bool ManifestHolds::NameKept(storage::Extent extent) {
+  TIER_CHECK(pending_ != 0, "no manifest of {} extents is begun", holds_.size());
+  const auto found = holds_.find(KeyOf(extent));
+  if (found == holds_.end() || found->second.used || found->second.extent != extent) return false;
+  NameBy(found->second);
+  return true;
 }
 
 void ManifestHolds::AddUnused(const storage::Extent& extent) {

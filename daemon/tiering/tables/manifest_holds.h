@@ -14,10 +14,20 @@
 #include <vector>
 
 #include "daemon/base/check.h"
+#include "daemon/base/time.h"
 #include "daemon/storage/extent.h"
 #include "daemon/tiering/tables/metadata_charge.h"
 
 namespace tier::tiering {
+
+// Why extents of a manifest are still on a device that is being emptied, and when they are looked at again.
+struct MoveRest {
+  enum class Reason : uint8_t { kNone, kUnread, kNoRoom, kNotCommitted };
+  Reason reason = Reason::kNone;
+  uint8_t failures = 0;  // In a row.
+  uint32_t drain = 0;    // MoveState::drain at that time: a later change of the draining devices makes it void.
+  base::TimePoint again_at;
+};
 
 // Pages by device.
 class DevicePages {
@@ -58,6 +68,8 @@ class ManifestHolds {
   uint64_t unused_pages() const { return unused_pages_; }
   // Of unused_pages(), those on that device.
   uint64_t unused_pages_on(uint16_t device) const { return unused_on_.on(device); }
+  const MoveRest& move_rest() const { return move_rest_; }
+  void set_move_rest(const MoveRest& rest) { move_rest_ = rest; }
   bool Names(storage::Extent extent) const { return holds_.contains(KeyOf(extent)); }
 
   // A piece no longer uses the extent. True: a manifest names it, so it must not be freed now.
@@ -71,6 +83,10 @@ class ManifestHolds {
   bool begun() const { return pending_ != 0; }
   // The begun manifest names this extent, which a piece uses. REQUIRES: begun.
   void Name(storage::Extent extent);
+  // The begun manifest names this extent, which no piece uses: a new one, or one that is named already. False: that is
+  // not so. REQUIRES: begun.
+  void NameNew(storage::Extent extent);
+  bool NameKept(storage::Extent extent);
   void OnSynced();
   void OnFailed();  // Does nothing if no manifest was begun.
   // The job's manifest was erased: none is synced.
@@ -107,6 +123,7 @@ class ManifestHolds {
     return uint64_t{extent.device} << 56 | uint64_t{extent.run.block} << 16 | extent.run.page;
   }
   bool Named(const Hold& hold) const;
+  void NameBy(Hold& hold) const;
   void AddUnused(const storage::Extent& extent);
   void SubtractUnused(const storage::Extent& extent);
 
@@ -117,6 +134,7 @@ class ManifestHolds {
   std::optional<uint64_t> sweep_;   // Extents below this key were swept.
   uint64_t unused_pages_ = 0;
   DevicePages unused_on_;
+  MoveRest move_rest_;
   uint64_t id_ = 0;
   DevicePages* unused_of_all_ = nullptr;  // Null: of no table.
   MetadataCharge<MetadataKind::kManifests> charge_;

@@ -44,6 +44,11 @@ ManifestHolds* ManifestTable::FindInactive(uint64_t holds) {
   return key == inactive_keys_.end() ? nullptr : &inactive_.at(key->second);
 }
 
+const ManifestHolds* ManifestTable::NextInactive(uint64_t after) const {
+  const auto next = inactive_keys_.upper_bound(after);
+  return next == inactive_keys_.end() ? nullptr : &inactive_.at(next->second);
+}
+
 const ManifestHolds* ManifestTable::FindStored(const std::string& key) const {
   const auto found = inactive_.find(key);
   return found == inactive_.end() || !found->second.stored() ? nullptr : &found->second;

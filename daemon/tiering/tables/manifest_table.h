@@ -85,6 +85,9 @@ class ManifestTable {
   // Null also if the store has no manifest of it any more.
   const ManifestHolds* FindStored(const std::string& key) const;
   void RemoveInactive(uint64_t holds);
+  // The inactive manifest with the next greater id of its holds. Null: there is none.
+  const ManifestHolds* NextInactive(uint64_t after) const;
+  const std::string& KeyOfInactive(uint64_t holds) const { return inactive_keys_.at(holds); }  // REQUIRES: inactive.
   template <typename Visit>
   void ForEachInactive(Visit visit) const {  // visit(key, holds)
     for (const auto& [key, holds] : inactive_) visit(key, holds);
@@ -117,8 +120,8 @@ class ManifestTable {
   std::unordered_map<uint64_t, JobId> loads_;
   std::deque<JobId> replays_;
   std::unordered_map<std::string, ManifestHolds> inactive_;
-  std::unordered_map<uint64_t, std::string> inactive_keys_;  // By id.
-  std::unordered_map<uint64_t, JobIndex> jobs_;              // By id of their holds.
+  std::map<uint64_t, std::string> inactive_keys_;  // By id.
+  std::unordered_map<uint64_t, JobIndex> jobs_;    // By id of their holds.
   std::unordered_map<std::string, Error> broken_;
   std::map<std::string, Error> extents_unknown_;
   std::optional<Error> store_lost_;

@@ -19,6 +19,7 @@
 #include "daemon/tiering/tables/ledger.h"
 #include "daemon/tiering/tables/manifest_table.h"
 #include "daemon/tiering/tables/metadata_budget.h"
+#include "daemon/tiering/tables/move_state.h"
 #include "daemon/tiering/tables/outcome.h"
 #include "daemon/tiering/tables/reply_buffer.h"
 #include "daemon/tiering/tables/reports.h"
@@ -79,6 +80,7 @@ struct Tables {
   HandOverState hand_over;
   Serving serving;
   DrainState drain;
+  MoveState move;
   Scratch scratch;
   base::TimePoint shrink_at;  // Memory is given back from then on.
 

@@ -94,6 +94,15 @@ void NoteEnded(Tables& tables, const Flight& flight, const storage::TransferResu
   Tell(tables, device);
 }
 
+void GiveBackUnwritten(Tables& tables, const storage::Extent& extent, const storage::TransferResult& result) {
+  if (result.outcome == TransferOutcome::kDone) tables.ports.extents.NoteWritten(extent);
+  if (result.outcome == TransferOutcome::kDeviceError || result.outcome == TransferOutcome::kNoSpace) {
+    tables.ports.extents.SetInDoubt(extent, storage::MayBeOfAPlace(result.error_number), result.failed_at);
+  } else {
+    tables.ports.extents.Free(extent);
+  }
+}
+
 void WatchDevices(Tables& tables) {
   const base::TimePoint now = tables.turn.now();
   std::vector<storage::ProbeResult>& probed = tables.scratch.probed;

@@ -12,12 +12,18 @@ namespace tier::tiering {
 // Writes leave one in so many of the port's places to reads.
 inline constexpr uint32_t kReadShareDivisor = 4;
 
+// Of reads that no request waits for the port has at most so many pages of each device: what is asked for meanwhile
+// waits behind no more.
+inline constexpr uint64_t kReadAheadPagesMax = 2 * kPagesPerBlock;
+
 // The most writes that the port has at a time.
 uint32_t WritesMax(const Tables& tables);
 // The port was handed a transfer of that device.
 void NoteStarted(Tables& tables, const Flight& flight);
 // It came back.
 void NoteEnded(Tables& tables, const Flight& flight, const storage::TransferResult& result);
+// The place of a write that failed, or that is not needed any more.
+void GiveBackUnwritten(Tables& tables, const storage::Extent& extent, const storage::TransferResult& result);
 // Once a turn, when results have been taken: sends and takes probes, and looks at what has become due.
 void WatchDevices(Tables& tables);
 // The device has a place for one more read.

@@ -11,6 +11,7 @@
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/transfers/devices.h"
+#include "daemon/tiering/transfers/move_transfers.h"
 
 namespace tier::tiering {
 namespace {
@@ -111,16 +112,6 @@ void ReportWindowFault(Tables& tables, JobState& job, PieceId id) {
       &job, fmt::format("memory of a window of job {} could not be touched{}: one of its processes took it away "
                         "(punched a hole or truncated); all sessions of the job end",
                         job.key, place)});
-}
-
-// The place of a write that failed, or that is not needed any more.
-void GiveBackUnwritten(Tables& tables, const storage::Extent& extent, const TransferResult& result) {
-  if (result.outcome == TransferOutcome::kDone) tables.ports.extents.NoteWritten(extent);
-  if (result.outcome == TransferOutcome::kDeviceError || result.outcome == TransferOutcome::kNoSpace) {
-    tables.ports.extents.SetInDoubt(extent, storage::MayBeOfAPlace(result.error_number), result.failed_at);
-  } else {
-    tables.ports.extents.Free(extent);
-  }
 }
 
 void FinishWrite(Tables& tables, const Flight& flight, const TransferResult& result) {
@@ -227,6 +218,7 @@ void FinishTransfer(Tables& tables, FlightIndex index, const Flight& flight, con
 }
 
 void TakeResult(Tables& tables, const TransferResult& result) {
+  if ((result.cookie & kMoveCookie) != 0) return TakeMoveResult(tables, result);
   const FlightIndex index{static_cast<uint32_t>(result.cookie)};
   TIER_CHECK(tables.flights.IsStarted(index), "result for transfer {}", result.cookie);
   const Flight flight = tables.flights[index];
@@ -335,7 +327,7 @@ bool CanStartWrite(Tables& tables, JobState& job) {
   const storage::ExtentStore& extents = tables.ports.extents;
   const bool later = !extents.AnyOpen() && extents.AnyShut();  // Where none is either, StartWrite says why.
   const bool room = !later && tables.ports.transfers.inflight() < inflight_max &&
-                    tables.flights.writes() < writes_max &&
+                    tables.flights.writes() + tables.move.writes() < writes_max &&
                     job.transfers.writes() < (writes_max + rivals - 1) / rivals + tables.devices.stuck_writes();
   if (!room) tables.jobs.WantPort(job);
   return room;

@@ -10,9 +10,6 @@
 
 namespace tier::tiering {
 
-// Of reads that no request waits for the port has at most so many pages of each device: what is asked for meanwhile
-// waits behind no more.
-inline constexpr uint64_t kReadAheadPagesMax = 2 * kPagesPerBlock;
 inline constexpr base::Duration kWriteRetryMin = std::chrono::milliseconds(5);
 inline constexpr base::Duration kWriteRetryMax = std::chrono::seconds(2);
 

@@ -65,11 +65,17 @@ World::World(WorldOptions world_options)
       transfers(options.transfers, options.disk),
       manifests(options.persisted, options.extent_lists, options.quarantines) {
   for (uint16_t device = 0; device < options.transfers.device_count; ++device) extents.AddDevice(options.device_blocks);
-  engine = std::make_unique<Engine>(options.engine, EnginePorts{.windows = windows,
-                                                                .extents = extents,
-                                                                .transfers = transfers,
-                                                                .manifests = options.manifests ? &manifests : nullptr,
-                                                                .replies = sink});
+  const uint64_t move_bytes = options.move_blocks * kBlockSize;
+  move_memory_ = std::make_unique_for_overwrite<std::byte[]>(move_bytes);
+  engine = std::make_unique<Engine>(options.engine,
+                                    EnginePorts{.windows = windows,
+                                                .extents = extents,
+                                                .transfers = transfers,
+                                                .manifests = options.manifests ? &manifests : nullptr,
+                                                .replies = sink,
+                                                .move_memory = {.address = move_memory_.get(),
+                                                                .size = move_bytes,
+                                                                .window = WindowIndex{windows.windows_max()}}});
   transfers.WatchSubmits([this] {
     const auto overwrite = transfer_check_.AtSubmit(engine->NamedPlaces(), transfers, manifests);
     TIER_CHECK(!overwrite, "{}", *overwrite);

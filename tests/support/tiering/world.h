@@ -50,6 +50,7 @@ struct WorldOptions {
   storage::testing::FakeTransferOptions transfers;
   EngineOptions engine;
   uint32_t device_blocks = 64;  // Of each device.
+  uint32_t move_blocks = 4;     // EnginePorts::move_memory.
   bool manifests = false;
   bool returns_windows = false;  // After each turn: ReturnWindows.
   // What the daemon before this one left; null: there was none.
@@ -137,6 +138,7 @@ class World {
   std::unique_ptr<Engine> engine;
 
  private:
+  std::unique_ptr<std::byte[]> move_memory_;
   TransferCheck transfer_check_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, uint64_t> sequences_;

@@ -294,11 +294,14 @@ TEST(ControlServer, TellsWatchersWhatBecomesOfADevice) {
   see({.space = {.quarantined = kBlockSize}});
   see({.space = {.quarantined = kBlockSize}, .failing = true});
   see({.space = {.live = kBlockSize, .quarantined = kBlockSize}, .draining = true});
+  see({.space = {.live = kBlockSize, .quarantined = kBlockSize}, .draining = true, .drain_note = "2 MiB stay"});
+  see({.space = {.live = kBlockSize, .quarantined = kBlockSize}, .draining = true, .drain_note = "2 MiB still stay"});
   see({.space = {.quarantined = kBlockSize}, .draining = true});
   const char* const kSays[] = {"is offline: Input/output error",
                                "is online again",
                                "failed twice at places of 2 MiB, which are not used until they are retried",
                                "is failing",
+                               "is not empty yet: 2 MiB stay",
                                "is empty: it can be taken out of ssd.devices"};
   for (size_t i = 0; i < std::size(kSays); ++i) EXPECT_THAT(events.Wait(i).message, HasSubstr(kSays[i]));
 }

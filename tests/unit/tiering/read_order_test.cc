@@ -6,7 +6,7 @@
 
 #include "daemon/tiering/tables/flight_table.h"
 #include "daemon/tiering/tables/job_queues.h"
-#include "daemon/tiering/transfers/transfers.h"
+#include "daemon/tiering/transfers/devices.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {

@@ -1,0 +1,67 @@
+"""A device of a real daemon is emptied of what a closed job persisted."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+import launcher
+import pytest
+import tierd
+
+
+def tierctl(daemon: launcher.Running, *words: str) -> str:
+    program = launcher.BUILD / "tools/tierctl/tierctl"
+    if not program.exists():
+        pytest.skip(f"needs a build: {program} is not there")
+    environment = dict(os.environ, TIERD_SOCKET=daemon.socket)
+    result = subprocess.run([program, *words], capture_output=True, text=True, env=environment, timeout=30)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def figure(daemon: launcher.Running, name: str) -> list[int]:
+    devices = json.loads(tierctl(daemon, "device", "list", "--json"))["devices"]
+    return [int(device[name]) for device in devices]
+
+
+def live_bytes(daemon: launcher.Running) -> list[int]:
+    return figure(daemon, "live_bytes")
+
+
+def traffic(daemon: launcher.Running, device: int) -> int:
+    return figure(daemon, "read_bytes_total")[device]
+
+
+def test_a_device_is_emptied_of_what_a_closed_job_persisted(socket_folder: pathlib.Path) -> None:
+    weights = {f"layer-{i}": os.urandom((5 << 20) + 4097 * i) for i in range(6)}
+    with launcher.disk_folder() as disk:
+        files = [str(disk / name) for name in ("a.ssd", "b.ssd")]
+        store = {"socket_directory": str(socket_folder), "data_directory": str(disk / "data")}
+        both = {"daemon": store, "ssd": {"devices": files, "file_size": "256MiB"}}
+        with launcher.start(socket_folder, arena="32MiB", settings=both) as daemon:
+            with tierd.connect(job="training", socket=daemon.socket, named=True) as client:
+                for key, value in weights.items():
+                    client.put(key, value)
+                client.persist()
+                assert all(live_bytes(daemon))
+                tierctl(daemon, "device", "drain", "1")
+            tierctl(daemon, "job", "remove", "training")
+            give_up = time.monotonic() + 30
+            while live_bytes(daemon)[1] != 0:
+                assert time.monotonic() < give_up, tierctl(daemon, "device", "list")
+            assert "drained" in tierctl(daemon, "device", "list")
+            with tierd.connect(job="training", socket=daemon.socket, mode="resume") as client:
+                read_before = traffic(daemon, 1)
+                for key, value in weights.items():
+                    assert bytes(client.get(key)) == value, key
+                assert traffic(daemon, 1) == read_before
+        with launcher.start(socket_folder, arena="32MiB", settings=both) as daemon:
+            assert live_bytes(daemon)[1] == 0
+            with tierd.connect(job="training", socket=daemon.socket, mode="resume") as client:
+                for key, value in weights.items():
+                    assert bytes(client.get(key)) == value, key
+                assert traffic(daemon, 1) == 0
