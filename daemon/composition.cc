@@ -257,6 +257,7 @@ void Daemon::AnnounceReady() {
     spdlog::info("device {}: {} ({}{})", i, device.path, base::FormatBytes(device.capacity),
                  device.created ? ", formatted now" : "");
   }
+  for (const std::string& dropped : ssd.dropped_devices()) spdlog::info("{}", dropped);
   for (const std::string& unread : ssd.unread_quarantines()) spdlog::warn("{}", unread);
   const std::string ssd_status = SsdStatus(ssd);
   if (!ssd.ssd_mode_reason().empty()) spdlog::warn("{}", ssd_status);

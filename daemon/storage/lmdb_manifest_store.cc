@@ -15,7 +15,6 @@ namespace tier::storage {
 namespace {
 
 constexpr std::string_view kKeyUuid = "uuid";
-constexpr std::string_view kKeyDevices = "devices";
 constexpr std::string_view kKeyCommit = "commit";
 
 // A fixed-size value of the binding. False: absent, or of another size.
@@ -26,16 +25,6 @@ Result<bool> Get(const IndexFile& index, std::string_view key, T* value) {
   if (!bytes || bytes->size() != sizeof(T)) return false;
   std::memcpy(value, bytes->data(), sizeof(T));
   return true;
-}
-
-Result<std::vector<Uuid>> GetUuids(const IndexFile& index) {
-  const auto bytes = index.Get(IndexTable::kBinding, kKeyDevices);
-  std::vector<Uuid> uuids;
-  if (!bytes && bytes.error().code == Code::kNotFound) return uuids;
-  if (!bytes) return std::unexpected(bytes.error());
-  uuids.resize(bytes->size() / sizeof(Uuid));
-  if (!uuids.empty()) std::memcpy(uuids.data(), bytes->data(), uuids.size() * sizeof(Uuid));
-  return uuids;
 }
 
 template <typename T>
@@ -76,7 +65,7 @@ LmdbManifestStore::~LmdbManifestStore() {
   thread_.join();
 }
 
-Status LmdbManifestStore::CheckDevices(bool fresh, std::span<const Uuid> known) const {
+Status LmdbManifestStore::CheckDevices(bool fresh) const {
   for (const ManifestDevice& device : options_.devices) {
     const bool bound = device.index_uuid != Uuid{};
     if (bound && (fresh || device.index_uuid != uuid_)) {
@@ -88,15 +77,6 @@ Status LmdbManifestStore::CheckDevices(bool fresh, std::span<const Uuid> known) 
     if (bound && device.index_commit > commit_) {
       return Fail(Code::kCorrupt, fmt::format("{} is an old copy: its last commit is {}, device {} has seen {}",
                                               options_.path, commit_, device.path, device.index_commit));
-    }
-  }
-  for (const Uuid& uuid : known) {
-    const bool present = std::any_of(options_.devices.begin(), options_.devices.end(),
-                                     [&](const ManifestDevice& device) { return device.uuid == uuid; });
-    if (!present) {
-      return Fail(Code::kInvalid, fmt::format("the index {} names extents on device {}, which is not configured or was "
-                                              "formatted since: name it again, or remove the index",
-                                              options_.path, FormatUuid(uuid)));
     }
   }
   return {};
@@ -112,15 +92,17 @@ Status LmdbManifestStore::Bind() {
   } else {
     uuid_ = DrawUuid();
   }
-  const auto known_devices = GetUuids(*index_);
-  if (!known_devices) return std::unexpected(known_devices.error());
-  if (Status status = CheckDevices(!*known, *known_devices); !status) return status;
-  std::vector<Uuid> uuids;
-  uuids.reserve(options_.devices.size());
-  for (const ManifestDevice& device : options_.devices) uuids.push_back(device.uuid);
+  if (Status status = CheckDevices(!*known); !status) return status;
+  auto devices = IndexDevices::Read(*index_);
+  if (!devices) return std::unexpected(std::move(devices.error()));
+  devices_ = std::move(*devices);
+  if (Status matched = devices_.Match(*index_, options_.devices); !matched) return matched;
+  device_numbers_ = devices_.numbers();
   const uint64_t commit = commit_ + 1;
-  const std::array changes = {Bound<Uuid>(kKeyUuid, std::span(&uuid_, 1)), Bound<Uuid>(kKeyDevices, uuids),
-                              Bound<uint64_t>(kKeyCommit, std::span(&commit, 1))};
+  std::vector<IndexChange> changes = {Bound<Uuid>(kKeyUuid, std::span(&uuid_, 1)),
+                                      Bound<uint64_t>(kKeyCommit, std::span(&commit, 1))};
+  devices_.AddChanges(&changes);
+  if (Status stale = devices_.EraseStaleQuarantines(*index_, &changes); !stale) return stale;
   ReadQuarantines();
   if (IndexWrite write = index_->Write(changes); !write.status) return std::move(write.status);
   commit_ = commit;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "daemon/storage/completion_signal.h"
+#include "daemon/storage/index_devices.h"
 #include "daemon/storage/index_file.h"
 #include "daemon/storage/manifest_store.h"
 #include "daemon/storage/superblock.h"
@@ -31,13 +32,6 @@ inline constexpr uint64_t kManifestMapSizeMin = kMiB;
 // Waiting, beyond which a manifest is refused with NO_MEMORY at once. What has no bytes, an erase or a load, never is.
 inline constexpr size_t kManifestRequestsMax = 1024;
 inline constexpr size_t kManifestJobNameMax = kIndexKeyMax;
-
-struct ManifestDevice {
-  std::string path;  // For messages.
-  Uuid uuid{};
-  Uuid index_uuid{};  // As its superblock says; zero: bound to no index yet.
-  uint64_t index_commit = 0;
-};
 
 struct ManifestStoreOptions {
   std::string path;                                                            // The file.
@@ -57,7 +51,8 @@ struct ManifestStoreOptions {
 class LmdbManifestStore final : public ManifestStore {
  public:
   // CORRUPT: a device names an index that is not here, or a later commit of this one (an old copy of the file).
-  // INVALID: the index names a device that is not configured. ALREADY_EXISTS: in use. NO_SPACE: cannot be allocated.
+  // INVALID: the index names extents on a device that is not among them (index_devices.h). ALREADY_EXISTS: in use.
+  // NO_SPACE: cannot be allocated.
   static Result<std::unique_ptr<LmdbManifestStore>> Open(ManifestStoreOptions options);
   ~LmdbManifestStore() override;  // Commits what waits, then joins.
 
@@ -74,6 +69,8 @@ class LmdbManifestStore final : public ManifestStore {
   std::vector<base::PageRun> Quarantined(uint16_t device) const override { return quarantined_.at(device); }
 
   const Uuid& uuid() const { return uuid_; }
+  // A sentence for each device that the index knew until now, and that was taken out.
+  const std::vector<std::string>& dropped_devices() const { return devices_.dropped(); }
   // A sentence for each device of which it cannot be read which places were quarantined: they are found out again.
   const std::vector<std::string>& unread_quarantines() const { return unread_quarantines_; }
   // Why quarantined places are not written down, as of the last attempt; empty: they are. Any thread.
@@ -91,7 +88,7 @@ class LmdbManifestStore final : public ManifestStore {
   };
   explicit LmdbManifestStore(ManifestStoreOptions options);
   Status Bind();
-  Status CheckDevices(bool fresh, std::span<const Uuid> known) const;
+  Status CheckDevices(bool fresh) const;
   void ReadQuarantines();
   void Enqueue(Request request);
   void Run();
@@ -106,6 +103,7 @@ class LmdbManifestStore final : public ManifestStore {
   ManifestStoreOptions options_;
   std::unique_ptr<IndexFile> index_;
   Uuid uuid_{};
+  IndexDevices devices_;
   std::vector<std::vector<base::PageRun>> quarantined_;  // Of each device, as Open found them.
   std::vector<std::string> unread_quarantines_;
   uint64_t commit_ = 0;        // Last synced. Commit thread, once it runs.

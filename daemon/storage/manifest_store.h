@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "daemon/base/page_run.h"
+#include "daemon/storage/device_numbers.h"
 #include "proto/result.h"
 
 namespace tier::storage {
@@ -48,8 +49,13 @@ class ManifestStore {
   virtual void StartQuarantine(uint16_t device, std::vector<base::PageRun> places) = 0;
   // As an earlier run wrote them down.
   virtual std::vector<base::PageRun> Quarantined(uint16_t device) const = 0;
+  // How manifests and lists number the devices of this run.
+  const DeviceNumbers& device_numbers() const { return device_numbers_; }
   // Of which there is a manifest, or a list of its extents.
   virtual Result<std::vector<std::string>> Jobs() const = 0;
+
+ protected:
+  DeviceNumbers device_numbers_;
 };
 
 }  // namespace tier::storage

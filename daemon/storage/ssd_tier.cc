@@ -279,6 +279,9 @@ ManifestStore* SsdTier::manifests() { return state_->manifests.get(); }
 std::string SsdTier::superblock_failure() const {
   return state_->manifests ? state_->manifests->superblock_failure() : std::string();
 }
+std::vector<std::string> SsdTier::dropped_devices() const {
+  return state_->manifests ? state_->manifests->dropped_devices() : std::vector<std::string>();
+}
 std::vector<std::string> SsdTier::unread_quarantines() const {
   return state_->manifests ? state_->manifests->unread_quarantines() : std::vector<std::string>();
 }

@@ -92,6 +92,8 @@ class SsdTier {
   // empty when they do.
   std::string superblock_failure() const;
 
+  // A sentence for each device that was taken out since the last start.
+  std::vector<std::string> dropped_devices() const;
   // A sentence for each device whose quarantined places could not be read.
   std::vector<std::string> unread_quarantines() const;
   // Why quarantined places are not written down; empty when they are.

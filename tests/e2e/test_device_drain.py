@@ -1,4 +1,4 @@
-"""A device of a real daemon is emptied of what a closed job persisted."""
+"""A device of a real daemon is emptied of what a closed job persisted, taken out, and brought back."""
 
 from __future__ import annotations
 
@@ -65,3 +65,51 @@ def test_a_device_is_emptied_of_what_a_closed_job_persisted(socket_folder: pathl
                 for key, value in weights.items():
                     assert bytes(client.get(key)) == value, key
                 assert traffic(daemon, 1) == 0
+
+
+def expect_refused(socket_folder: pathlib.Path, settings: dict[str, dict[str, object]]) -> str:
+    with pytest.raises(tierd.Disconnected) as refused, launcher.start(socket_folder, arena="32MiB", settings=settings):
+        pass
+    return str(refused.value)
+
+
+def test_an_emptied_device_is_taken_out_and_comes_back(socket_folder: pathlib.Path) -> None:
+    weights = {f"layer-{i}": os.urandom((5 << 20) + 4097 * i) for i in range(6)}
+    with launcher.disk_folder() as disk:
+        a, b, c = (str(disk / name) for name in ("a.ssd", "b.ssd", "c.ssd"))
+        store = {"socket_directory": str(socket_folder), "data_directory": str(disk / "data")}
+
+        def over(*files: str) -> dict[str, dict[str, object]]:
+            return {"daemon": store, "ssd": {"devices": list(files), "file_size": "256MiB"}}
+
+        def resumes(daemon: launcher.Running, job: str = "training") -> None:
+            with tierd.connect(job=job, socket=daemon.socket, mode="resume") as client:
+                for key, value in weights.items():
+                    assert bytes(client.get(key)) == value, (job, key)
+
+        with launcher.start(socket_folder, arena="32MiB", settings=over(a, b)) as daemon:
+            with tierd.connect(job="training", socket=daemon.socket, named=True) as client:
+                for key, value in weights.items():
+                    client.put(key, value)
+                client.persist()
+            tierctl(daemon, "job", "remove", "training")
+            assert all(live_bytes(daemon))
+        assert b in expect_refused(socket_folder, over(a)), "it is named still"
+        with launcher.start(socket_folder, arena="32MiB", settings=over(b, c, a)) as daemon:
+            assert live_bytes(daemon)[1] == 0, "the new one"
+            resumes(daemon)
+            tierctl(daemon, "job", "remove", "training")
+            tierctl(daemon, "device", "drain", "2")
+            give_up = time.monotonic() + 30
+            while live_bytes(daemon)[2] != 0:
+                assert time.monotonic() < give_up, tierctl(daemon, "device", "list")
+        with launcher.start(socket_folder, arena="32MiB", settings=over(c, b)) as daemon:
+            resumes(daemon)
+            with tierd.connect(job="second", socket=daemon.socket, named=True) as client:
+                for key, value in weights.items():
+                    client.put(key, value)
+                client.persist()
+        with launcher.start(socket_folder, arena="32MiB", settings=over(a, b, c)) as daemon:
+            assert live_bytes(daemon)[0] == 0
+            resumes(daemon)
+            resumes(daemon, "second")

@@ -35,7 +35,7 @@ ManifestCapture& BeginCapture(Tables& tables, Waiter& waiter) {
   const size_t pieces = PieceCountOf(waiter.requested_bytes);
   const size_t records =
       waiter.items.size() * sizeof(proto::ManifestTensorRecord) + pieces * sizeof(proto::ManifestPieceRecord);
-  persist.capture = std::make_shared<ManifestCapture>(records, pieces);
+  persist.capture = std::make_shared<ManifestCapture>(records, pieces, tables.ports.manifests->device_numbers());
   JobState& job = *waiter.job;
   job.metadata->Recharge(&job.manifest_charge, CaptureCost(waiter));
   persist.capture->cookie = tables.manifests.NewCookie();

@@ -11,18 +11,19 @@
 #include <set>
 #include <vector>
 
-#include "daemon/tiering/durability/extent_list.h"
+#include "daemon/storage/extent_list.h"
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
 struct ManifestCapture {
-  ManifestCapture(size_t size_expected, size_t pieces_expected) : writer(size_expected), extents(pieces_expected) {}
+  ManifestCapture(size_t size_expected, size_t pieces_expected, const storage::DeviceNumbers& numbers)
+      : writer(size_expected, numbers), extents(pieces_expected, numbers) {}
 
   uint64_t cookie = 0;  // Of the commit.
   ManifestWriter writer;
-  ExtentListWriter extents;
+  storage::ExtentListWriter extents;
   PieceCursor at;
   uint32_t generation = 0;         // Of the tensor at `at`, when its first piece was captured.
   bool own = false;                // It has tensors of sessions, which end with them.

@@ -40,7 +40,7 @@ bool SaneTensor(const proto::ManifestTensorRecord& record, uint32_t version) {
 
 }  // namespace
 
-ManifestWriter::ManifestWriter(size_t size_expected) {
+ManifestWriter::ManifestWriter(size_t size_expected, const storage::DeviceNumbers& numbers) : numbers_(numbers) {
   header_ = {.magic = proto::kManifestMagic, .version = proto::kManifestVersion};
   bytes_.reserve(sizeof(header_) + size_expected);
   Add(header_);
@@ -60,6 +60,7 @@ void ManifestWriter::BeginTensor(const proto::ManifestTensorRecord& record) {
 }
 
 void ManifestWriter::AddPiece(proto::ManifestPieceRecord record, std::span<const base::PageRun> runs) {
+  record.device = numbers_.StoredOf(record.device);
   record.run_count = 0;
   record.first_run = 0;
   if (runs.size() > 1) {
@@ -203,13 +204,18 @@ Result<proto::ManifestPieceRecord> ManifestReader::NextPiece() {
   if (!Take(&piece) || !SanePiece(piece, std::min<uint64_t>(kBlockSize, tensor_.size - offset))) {
     return Corrupt(fmt::format("tensor record {}", header_.tensor_count - tensors_left_ - 1));
   }
+  const uint16_t device = numbers_.DeviceOf(piece.device);
+  if (device == storage::DeviceNumbers::kNone) {
+    return Corrupt(fmt::format("the index has no device {}", piece.device));
+  }
+  piece.device = device;
   --pieces_left_;
   runs_read_ += piece.run_count;
   return piece;
 }
 
 bool ManifestReader::SanePiece(const proto::ManifestPieceRecord& piece, uint64_t length) const {
-  if (piece.pages != PagesFor(length) || piece.device >= 64) return false;
+  if (piece.pages != PagesFor(length)) return false;
   if (piece.run_count == 0) return piece.first_run == 0 && IsWithinABlock(piece.page, piece.pages);
   if (piece.run_count < 2 || uint64_t{piece.first_run} + piece.run_count > header_.run_count) return false;
   if (!skipped_ && piece.first_run != runs_read_) return false;
@@ -262,8 +268,8 @@ Status ManifestReader::End() const {
   return Corrupt(fmt::format("{} runs too many", header_.run_count - runs_read_));
 }
 
-Result<Manifest> DecodeManifest(std::span<const std::byte> bytes) {
-  ManifestReader reader(bytes);
+Result<Manifest> DecodeManifest(std::span<const std::byte> bytes, const storage::DeviceNumbers& numbers) {
+  ManifestReader reader(bytes, numbers);
   if (Status opened = reader.Open(); !opened) return std::unexpected(opened.error());
   if (Status summed = reader.Sum(SIZE_MAX); !summed) return std::unexpected(summed.error());
   Manifest manifest{.step = reader.step(), .tensors = {}, .keys = {}, .runs = {}};

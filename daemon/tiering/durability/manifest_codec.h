@@ -1,5 +1,6 @@
 // ManifestCodec: a job's manifest as bytes and back (layout: proto/manifest_record.h), record by record, so that a
-// caller with a bounded turn does some at a time. Reading trusts nothing: the bytes come from a disk.
+// caller with a bounded turn does some at a time. Reading trusts nothing: the bytes come from a disk. The bytes have
+// the stored numbers of devices, the records those of this run.
 // Thread-compatible.
 #pragma once
 
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/storage/device_numbers.h"
 #include "daemon/storage/extent.h"
 #include "proto/manifest_record.h"
 #include "proto/result.h"
@@ -37,7 +39,8 @@ struct Manifest {
 // Puts a manifest together, record by record.
 class ManifestWriter {
  public:
-  explicit ManifestWriter(size_t size_expected);  // Estimated bytes of all records.
+  // `size_expected`: estimated bytes of all records.
+  explicit ManifestWriter(size_t size_expected, const storage::DeviceNumbers& numbers = {});
 
   // A tensor: its record, its pieces in order, then the flags that are known after the last piece.
   void BeginTensor(const proto::ManifestTensorRecord& record);
@@ -60,6 +63,7 @@ class ManifestWriter {
   template <typename Record>
   void Add(const Record& record);
 
+  const storage::DeviceNumbers numbers_;
   proto::ManifestHeader header_{};
   std::vector<std::byte> bytes_;
   std::vector<proto::ManifestRunRecord> runs_;
@@ -72,7 +76,9 @@ class ManifestWriter {
 // is CORRUPT, one of an unknown format VERSION.
 class ManifestReader {
  public:
-  explicit ManifestReader(std::span<const std::byte> bytes) : bytes_(bytes) {}  // `bytes` outlive it.
+  // `bytes` outlive it.
+  explicit ManifestReader(std::span<const std::byte> bytes, const storage::DeviceNumbers& numbers = {})
+      : bytes_(bytes), numbers_(numbers) {}
 
   Status Open();
   // Bytes that the checksum has still to cover, in units of so many.
@@ -101,6 +107,7 @@ class ManifestReader {
   proto::ManifestRunRecord RunAt(size_t index) const;
 
   std::span<const std::byte> bytes_;
+  const storage::DeviceNumbers numbers_;
   std::span<const std::byte> left_;
   std::span<const std::byte> runs_;
   size_t header_size_ = sizeof(proto::ManifestHeader);
@@ -129,6 +136,6 @@ inline std::span<const base::PageRun> RunsIn(const Manifest& manifest, const pro
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);
 // CORRUPT or VERSION; the message says what is wrong with it.
-Result<Manifest> DecodeManifest(std::span<const std::byte> bytes);
+Result<Manifest> DecodeManifest(std::span<const std::byte> bytes, const storage::DeviceNumbers& numbers = {});
 
 }  // namespace tier::tiering

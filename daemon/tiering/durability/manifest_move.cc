@@ -239,8 +239,9 @@ bool StartPiece(Tables& tables, ManifestMove& manifest) {
 void BeginManifest(Tables& tables, ManifestMove& manifest) {
   manifest.reader->Rewind();
   manifest.piece = 0;
-  manifest.writer.emplace(manifest.bytes.size());
-  manifest.extents.emplace(manifest.bytes.size() / sizeof(proto::ManifestPieceRecord));
+  const storage::DeviceNumbers& numbers = tables.ports.manifests->device_numbers();
+  manifest.writer.emplace(manifest.bytes.size(), numbers);
+  manifest.extents.emplace(manifest.bytes.size() / sizeof(proto::ManifestPieceRecord), numbers);
   manifest.writer->SetStep(manifest.reader->step());
   tables.move.stage = Stage::kTensors;
 }
@@ -403,7 +404,7 @@ bool TakeMoveLoaded(Tables& tables, storage::ManifestResult* result) {
   move.manifest = std::make_shared<ManifestMove>();
   ManifestMove& manifest = *move.manifest;
   manifest.bytes = std::move(result->manifest);
-  manifest.reader.emplace(manifest.bytes);
+  manifest.reader.emplace(manifest.bytes, tables.ports.manifests->device_numbers());
   move.stage = Stage::kSumming;
   if (!manifest.reader->Open()) GiveUpUnreadable(tables);
   return true;

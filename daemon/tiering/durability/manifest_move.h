@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/tiering/durability/extent_list.h"
+#include "daemon/storage/extent_list.h"
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "daemon/tiering/tables/tables.h"
 
@@ -25,7 +25,7 @@ struct ManifestMove {
   std::vector<std::byte> bytes;
   std::optional<ManifestReader> reader;  // Of `bytes`.
   std::optional<ManifestWriter> writer;
-  std::optional<ExtentListWriter> extents;
+  std::optional<storage::ExtentListWriter> extents;
   struct Moved {
     uint64_t piece = 0;  // Its number in the manifest.
     storage::Extent to;  // Empty: it stays.

@@ -180,7 +180,7 @@ bool TakeLoaded(Tables& tables, storage::ManifestResult* result) {
   }
   ManifestReplay& replay = *job->replay;
   replay.bytes = std::move(result->manifest);
-  replay.reader.emplace(replay.bytes);
+  replay.reader.emplace(replay.bytes, tables.ports.manifests->device_numbers());
   Status opened = Charge(*job, &job->manifest_charge, replay.bytes.size());
   if (opened) opened = replay.reader->Open();
   if (!opened) {

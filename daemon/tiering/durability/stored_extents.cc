@@ -1,9 +1,11 @@
 // See stored_extents.h.
 #include "daemon/tiering/durability/stored_extents.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
-#include "daemon/tiering/durability/extent_list.h"
+#include "daemon/storage/extent_list.h"
 
 namespace tier::tiering {
 namespace {
@@ -39,7 +41,7 @@ bool TakeExtent(Tables& tables, storage::Extent extent, std::span<const base::Pa
 
 Result<Manifest> ReadManifest(const Tables& tables, const std::string& key) {
   const Result<std::vector<std::byte>> bytes = tables.ports.manifests->Load(key);
-  if (bytes) return DecodeManifest(*bytes);
+  if (bytes) return DecodeManifest(*bytes, tables.ports.manifests->device_numbers());
   if (bytes.error().code != Code::kNotFound) return std::unexpected(bytes.error());
   return Fail(Code::kCorrupt,
               fmt::format("the index has lost the manifest of job {}, and has only the list of its extents", key));
@@ -62,11 +64,18 @@ Status TakeExtents(Tables& tables, const Manifest& manifest, ManifestHolds* hold
 Status TakeListedExtents(Tables& tables, const std::string& key, ManifestHolds* holds) {
   const auto bytes = tables.ports.manifests->LoadExtents(key);
   if (!bytes) return std::unexpected(bytes.error());
-  const auto runs = DecodeExtentList(*bytes);
+  const auto runs = storage::DecodeExtentList(*bytes);
   if (!runs) return std::unexpected(runs.error());
-  for (const proto::ExtentListRun& run : *runs) {
+  const storage::DeviceNumbers& numbers = tables.ports.manifests->device_numbers();
+  const storage::ExtentStore& extents = tables.ports.extents;
+  for (proto::ExtentListRun run : *runs) {
+    run.device = numbers.DeviceOf(run.device);
+    // No more of it than the device has: the start must not take long over what is no place.
+    const uint64_t pages =
+        run.device < extents.device_count() ? extents.space(run.device).capacity / kPageSize : uint64_t{0};
+    run.pages = static_cast<uint32_t>(std::min<uint64_t>(run.pages, pages - std::min(pages, run.first_page)));
     // What another manifest names is held by that one.
-    ForEachExtent(run, [&](storage::Extent extent) { (void)TakeExtent(tables, extent, holds); });
+    storage::ForEachExtent(run, [&](storage::Extent extent) { (void)TakeExtent(tables, extent, holds); });
   }
   return {};
 }

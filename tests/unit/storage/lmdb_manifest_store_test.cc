@@ -247,16 +247,6 @@ TEST_F(ManifestStoreTest, RefusesAnOldCopyOfItself) {
   EXPECT_THAT(store.error().message, HasSubstr("old copy"));
 }
 
-TEST_F(ManifestStoreTest, NamesADeviceThatIsMissing) {
-  (void)Open();
-  const Uuid lost = device_.uuid;
-  device_ = {.path = "/dev/second", .uuid = DrawUuid()};
-  const auto store = LmdbManifestStore::Open(Options());
-  ASSERT_FALSE(store);
-  EXPECT_EQ(store.error().code, Code::kInvalid);
-  EXPECT_THAT(store.error().message, HasSubstr(FormatUuid(lost)));
-}
-
 TEST_F(ManifestStoreTest, RefusesADeviceOfAnotherIndex) {
   device_.index_uuid = DrawUuid();
   device_.index_commit = 12;

@@ -68,10 +68,16 @@ TEST_F(QuarantineStoreTest, AreOfTheDeviceAndNotOfItsPlaceInTheList) {
   ManifestStoreOptions options = Options();
   options.devices = {other, device_};
   options.on_commit = {};
-  const auto store = LmdbManifestStore::Open(options);
-  ASSERT_TRUE(store) << store.error().message;
-  EXPECT_THAT((*store)->Quarantined(0), IsEmpty());
-  EXPECT_EQ((*store)->Quarantined(1), kPlaces);
+  {
+    const auto store = LmdbManifestStore::Open(options);
+    ASSERT_TRUE(store) << store.error().message;
+    EXPECT_THAT((*store)->Quarantined(0), IsEmpty());
+    EXPECT_EQ((*store)->Quarantined(1), kPlaces);
+  }
+  options.devices = {other};
+  ASSERT_TRUE(LmdbManifestStore::Open(options));
+  options.devices = {other, device_};
+  EXPECT_EQ((*LmdbManifestStore::Open(options))->Quarantined(1), kPlaces) << "it was taken out and came back";
 }
 
 TEST_F(QuarantineStoreTest, ADamagedRecordIsToldAndTheStartGoesOn) {
@@ -88,6 +94,23 @@ TEST_F(QuarantineStoreTest, ADamagedRecordIsToldAndTheStartGoesOn) {
   const auto store = Open();
   EXPECT_THAT(store->Quarantined(0), IsEmpty());
   EXPECT_THAT(store->unread_quarantines(), ElementsAre(AllOf(HasSubstr("/dev/first"), HasSubstr("checksum"))));
+}
+
+TEST_F(QuarantineStoreTest, RecordsOfDevicesThatWereTakenOutAreNotKeptWithoutEnd) {
+  Open()->StartQuarantine(0, kPlaces);
+  {
+    auto index = IndexFile::Open({.path = path_, .map_size = 4 * kMiB});
+    ASSERT_TRUE(index) << index.error().message;
+    for (size_t i = 0; i < kQuarantineRecordsMax; ++i) {
+      const std::string key = FormatUuid(DrawUuid());
+      const IndexChange change{.table = IndexTable::kQuarantine, .key = key, .value = {}};
+      ASSERT_TRUE((*index)->Write({&change, 1}).status);
+    }
+  }
+  EXPECT_EQ(Open()->Quarantined(0), kPlaces);
+  auto index = IndexFile::Open({.path = path_, .map_size = 4 * kMiB});
+  ASSERT_TRUE(index) << index.error().message;
+  EXPECT_THAT(*(*index)->Keys(IndexTable::kQuarantine), ElementsAre(FormatUuid(device_.uuid)));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Manifests as bytes (manifest_codec) and the extents they hold (manifest_holds).
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 
 #include "daemon/storage/checksum.h"
@@ -33,6 +34,29 @@ TEST(ManifestCodec, WhatWasEncodedIsDecoded) {
   EXPECT_EQ(decoded->tensors[0].pieces[0].crc, 0xabcdefu);
   ASSERT_EQ(decoded->keys.size(), 2u);
   EXPECT_EQ(decoded->keys[1].key, "a longer key than eight bytes");
+}
+
+TEST(ManifestCodec, DevicesHaveTheNumbersOfTheIndexInIt) {
+  const auto encode = [](const storage::DeviceNumbers& numbers) {
+    ManifestWriter writer(0, numbers);
+    writer.BeginTensor({.tensor = 1, .size = 100, .generation = 1, .piece_count = 1});
+    writer.AddPiece({.block = 3, .page = 7, .pages = 1, .crc = 1, .generation = 1, .device = 1}, {});
+    writer.EndTensor(0);
+    EXPECT_TRUE(writer.Seal(SIZE_MAX));
+    return std::move(writer).Take();
+  };
+  const auto device_in = [](const std::vector<std::byte>& bytes, const storage::DeviceNumbers& numbers) {
+    const Result<Manifest> decoded = DecodeManifest(bytes, numbers);
+    return decoded ? int{decoded->tensors[0].pieces[0].device} : -static_cast<int>(decoded.error().code);
+  };
+  const storage::DeviceNumbers before(std::array<uint16_t, 2>{0, 4});
+  const storage::DeviceNumbers turned(std::array<uint16_t, 2>{4, 0});
+  const storage::DeviceNumbers without(std::array<uint16_t, 1>{0});
+  const std::vector<std::byte> bytes = encode(before);
+  EXPECT_EQ(device_in(bytes, before), 1);
+  EXPECT_EQ(device_in(bytes, turned), 0);
+  EXPECT_EQ(device_in(bytes, {}), 4);
+  EXPECT_EQ(device_in(bytes, without), -static_cast<int>(Code::kCorrupt));
 }
 
 TEST(ManifestCodec, AnEmptyManifestIsAManifest) { EXPECT_TRUE(DecodeManifest(EncodeManifest({})).has_value()); }
@@ -119,7 +143,6 @@ TEST(ManifestCodec, NonsenseWithARightChecksumIsRefused) {
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[1].record.flags = proto::kManifestSharded; })) << "of a session";
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].page = 512; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].pages = 0; }));
-  EXPECT_TRUE(refuse([](Manifest& m) { m.tensors[0].pieces[0].device = 64; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.keys[0].id = 0; }));
   EXPECT_TRUE(refuse([](Manifest& m) { m.keys[0].key.clear(); }));
 }

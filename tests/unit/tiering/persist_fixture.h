@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/durability/extent_list.h"
+#include "daemon/storage/extent_list.h"
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "tests/support/tiering/world.h"
 
@@ -44,7 +44,7 @@ class Persist : public ::testing::Test {
 // The list beside the manifest of kNamed has its extents, each once, and no other.
 inline void ExpectListOfManifest(const World& world) {
   const Manifest manifest = *DecodeManifest(world.manifests.shared_contents()->at(kNamed.key));
-  const auto runs = *DecodeExtentList(world.manifests.shared_extents()->at(kNamed.key));
+  const auto runs = *storage::DecodeExtentList(world.manifests.shared_extents()->at(kNamed.key));
   uint64_t pages = 0;
   for (const ManifestTensor& tensor : manifest.tensors) {
     for (const proto::ManifestPieceRecord& piece : tensor.pieces) {

@@ -8,16 +8,18 @@
 #include <span>
 #include <vector>
 
+#include "daemon/storage/device_numbers.h"
 #include "daemon/storage/extent.h"
 #include "proto/extent_list_record.h"
 #include "proto/result.h"
 
-namespace tier::tiering {
+namespace tier::storage {
 
 class ExtentListWriter {
  public:
-  explicit ExtentListWriter(size_t extents_expected);  // Estimated count.
-  void Add(storage::Extent extent);
+  // `extents_expected`: estimated count. The list names devices by their stored numbers.
+  explicit ExtentListWriter(size_t extents_expected, const DeviceNumbers& numbers = {});
+  void Add(Extent extent);
   // What was added since the last Mark is removed by DropToMark.
   void Mark() { mark_ = state_; }
   void DropToMark();
@@ -31,26 +33,27 @@ class ExtentListWriter {
   };
   void EndRun();
 
+  const DeviceNumbers numbers_;
   std::vector<std::byte> bytes_;
   State state_;
   State mark_;
 };
 
-// CORRUPT: not such a list, or damaged.
+// With stored numbers of devices. CORRUPT: not such a list, or damaged.
 Result<std::vector<proto::ExtentListRun>> DecodeExtentList(std::span<const std::byte> bytes);
 
-// visit(extent) for the part of a run in each block.
+// visit(extent) for the part of a run in each block. The device is what the run says.
 template <typename Visit>
 void ForEachExtent(const proto::ExtentListRun& run, Visit visit) {
   for (uint64_t page = run.first_page, end = run.first_page + run.pages; page < end;) {
     const uint64_t in_block = page % kPagesPerBlock;
     const uint64_t pages = std::min<uint64_t>(kPagesPerBlock - in_block, end - page);
-    visit(storage::Extent{.run = {.block = static_cast<uint32_t>(page / kPagesPerBlock),
-                                  .page = static_cast<uint16_t>(in_block),
-                                  .pages = static_cast<uint16_t>(pages)},
-                          .device = run.device});
+    visit(Extent{.run = {.block = static_cast<uint32_t>(page / kPagesPerBlock),
+                         .page = static_cast<uint16_t>(in_block),
+                         .pages = static_cast<uint16_t>(pages)},
+                 .device = run.device});
     page += pages;
   }
 }
 
-}  // namespace tier::tiering
+}  // namespace tier::storage

@@ -1,5 +1,5 @@
 // See extent_list.h.
-#include "daemon/tiering/durability/extent_list.h"
+#include "daemon/storage/extent_list.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,14 +8,14 @@
 
 #include "daemon/storage/checksum.h"
 
-namespace tier::tiering {
+namespace tier::storage {
 namespace {
 
 constexpr uint64_t kPagesMax = (uint64_t{UINT32_MAX} + 1) * kPagesPerBlock;  // Of a device: blocks have 32 bits.
 
 uint32_t CrcWith(proto::ExtentListHeader header, uint32_t crc_of_runs) {
   header.crc = 0;
-  return storage::Crc32c(std::as_bytes(std::span(&header, 1)), crc_of_runs);
+  return Crc32c(std::as_bytes(std::span(&header, 1)), crc_of_runs);
 }
 
 std::unexpected<Error> Corrupt(std::string what) {
@@ -28,24 +28,25 @@ bool SaneRun(const proto::ExtentListRun& run) {
 
 }  // namespace
 
-ExtentListWriter::ExtentListWriter(size_t extents_expected) {
+ExtentListWriter::ExtentListWriter(size_t extents_expected, const DeviceNumbers& numbers) : numbers_(numbers) {
   bytes_.reserve(sizeof(proto::ExtentListHeader) + extents_expected * sizeof(proto::ExtentListRun));
   bytes_.resize(sizeof(proto::ExtentListHeader));
   state_.size = bytes_.size();
   mark_ = state_;
 }
 
-void ExtentListWriter::Add(storage::Extent extent) {
+void ExtentListWriter::Add(Extent extent) {
   proto::ExtentListRun& last = state_.last;
   const uint64_t first = uint64_t{extent.run.block} * kPagesPerBlock + extent.run.page;
-  const bool follows = last.pages != 0 && last.device == extent.device && last.first_page + last.pages == first &&
+  const uint16_t device = numbers_.StoredOf(extent.device);
+  const bool follows = last.pages != 0 && last.device == device && last.first_page + last.pages == first &&
                        last.pages <= UINT32_MAX - extent.run.pages;
   if (follows) {
     last.pages += extent.run.pages;
     return;
   }
   EndRun();
-  last = {.first_page = first, .pages = extent.run.pages, .device = extent.device};
+  last = {.first_page = first, .pages = extent.run.pages, .device = device};
 }
 
 void ExtentListWriter::EndRun() {
@@ -54,7 +55,7 @@ void ExtentListWriter::EndRun() {
   bytes_.resize(state_.size + run.size());
   std::memcpy(bytes_.data() + state_.size, run.data(), run.size());
   state_.size = bytes_.size();
-  state_.crc = storage::Crc32c(run, state_.crc);
+  state_.crc = Crc32c(run, state_.crc);
   state_.last = {};
 }
 
@@ -80,11 +81,11 @@ Result<std::vector<proto::ExtentListRun>> DecodeExtentList(std::span<const std::
   bytes = bytes.subspan(sizeof(header));
   const size_t count = bytes.size() / sizeof(proto::ExtentListRun);
   if (header.run_count != count || bytes.size() % sizeof(proto::ExtentListRun) != 0) return Corrupt("wrong length");
-  if (header.crc != CrcWith(header, storage::Crc32c(bytes))) return Corrupt("wrong checksum");
+  if (header.crc != CrcWith(header, Crc32c(bytes))) return Corrupt("wrong checksum");
   std::vector<proto::ExtentListRun> runs(count);
   if (count != 0) std::memcpy(runs.data(), bytes.data(), bytes.size());
   if (!std::ranges::all_of(runs, SaneRun)) return Corrupt("an impossible run");
   return runs;
 }
 
-}  // namespace tier::tiering
+}  // namespace tier::storage

@@ -1,0 +1,58 @@
+// IndexDevices: the devices that an index knows, by uuid. A device's place in this table is its number in the stored
+// manifests and lists of extents, whatever place it has in ssd.devices. A number whose device was taken out is free:
+// the next device that is new to the index takes it.
+//
+// A device that is not there any more is dropped when no list of extents names it. Then its number means nothing, and
+// so a list that is written later by it cannot be mistaken. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/storage/device_numbers.h"
+#include "daemon/storage/index_file.h"
+#include "daemon/storage/superblock.h"
+
+namespace tier::storage {
+
+struct ManifestDevice {
+  std::string path;  // For messages.
+  Uuid uuid{};
+  Uuid index_uuid{};  // As its superblock says; zero: bound to no index yet.
+  uint64_t index_commit = 0;
+};
+
+// Devices of which quarantined places are written down. Those that were taken out count too, for they may come back.
+inline constexpr size_t kQuarantineRecordsMax = 64;
+
+class IndexDevices {
+ public:
+  // CORRUPT: it is no table.
+  static Result<IndexDevices> Read(const IndexFile& index);
+  // Gives each device its number. INVALID: the index names extents, or may, on a device that is not among them.
+  Status Match(const IndexFile& index, std::span<const ManifestDevice> devices);
+  const DeviceNumbers& numbers() const { return numbers_; }
+  // A sentence for each device that Match dropped.
+  const std::vector<std::string>& dropped() const { return dropped_; }
+  // Erases what was written down of devices that are not known any more, where there is more than needed.
+  Status EraseStaleQuarantines(const IndexFile& index, std::vector<IndexChange>* changes);
+  // The table as it is now, to be written; the values live as long as this.
+  void AddChanges(std::vector<IndexChange>* changes);
+
+ private:
+  Status DropMissing(const IndexFile& index, std::span<const ManifestDevice> devices);
+  Status CheckUnnamed(const IndexFile& index, std::span<const uint16_t> missing) const;
+  uint16_t NumberOf(const ManifestDevice& device);
+  std::string Describe(uint16_t number) const;
+
+  std::vector<Uuid> uuids_;         // Zero: the number is free.
+  std::vector<std::string> paths_;  // Where each was last, for messages. Empty: unknown.
+  DeviceNumbers numbers_;
+  std::vector<std::string> dropped_;
+  std::vector<std::string> stale_quarantines_;
+  std::string stored_paths_;  // One after the other, each with a zero byte behind it.
+};
+
+}  // namespace tier::storage

@@ -1,0 +1,191 @@
+// Which devices an index knows: they are told by uuid, in whatever order, and one that holds nothing can be taken out.
+#include "daemon/storage/index_devices.h"
+
+#include <gmock/gmock.h>
+
+#include "daemon/storage/extent_list.h"
+#include "tests/unit/storage/manifest_store_fixture.h"
+
+namespace tier::storage {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class IndexDevicesTest : public ManifestStoreTest {
+ protected:
+  static ManifestDevice NewDevice(const std::string& path) { return {.path = path, .uuid = DrawUuid()}; }
+
+  Result<std::unique_ptr<LmdbManifestStore>> TryOpen(const std::vector<ManifestDevice*>& devices) {
+    ManifestStoreOptions options = Options();
+    options.devices.clear();
+    for (const ManifestDevice* device : devices) options.devices.push_back(*device);
+    options.on_commit = [devices](const Uuid& index, uint64_t commit) -> Status {
+      for (ManifestDevice* device : devices) {
+        device->index_uuid = index;
+        device->index_commit = commit;
+      }
+      return {};
+    };
+    return LmdbManifestStore::Open(options);
+  }
+  std::unique_ptr<LmdbManifestStore> OpenWith(const std::vector<ManifestDevice*>& devices) {
+    auto store = TryOpen(devices);
+    EXPECT_TRUE(store) << store.error().message;
+    return store ? std::move(*store) : nullptr;
+  }
+  std::string Refusal(const std::vector<ManifestDevice*>& devices) {
+    const auto store = TryOpen(devices);
+    EXPECT_FALSE(store);
+    if (store) return {};
+    EXPECT_EQ(store.error().code, Code::kInvalid);
+    return store.error().message;
+  }
+  static std::vector<uint16_t> NumbersOf(const LmdbManifestStore& store, uint16_t devices) {
+    std::vector<uint16_t> numbers;
+    for (uint16_t i = 0; i < devices; ++i) numbers.push_back(store.device_numbers().StoredOf(i));
+    return numbers;
+  }
+  // `job` persists one block on each of these devices, as this run numbers them.
+  void Put(LmdbManifestStore* store, const std::string& job, const std::vector<uint16_t>& devices) {
+    ExtentListWriter list(devices.size(), store->device_numbers());
+    for (const uint16_t device : devices) list.Add({.run = {.block = 7, .page = 0, .pages = 512}, .device = device});
+    store->StartPut(1, job, Manifest("of " + job), std::move(list).Take());
+    EXPECT_EQ(Wait(store, 1).at(1).code, Code::kOk);
+  }
+  void Erase(LmdbManifestStore* store, const std::string& job) {
+    store->StartErase(1, job);
+    EXPECT_EQ(Wait(store, 1).at(1).code, Code::kOk);
+  }
+
+  ManifestDevice a_ = NewDevice("/dev/a");
+  ManifestDevice b_ = NewDevice("/dev/b");
+  ManifestDevice c_ = NewDevice("/dev/c");
+};
+
+TEST_F(IndexDevicesTest, KeepTheirNumbersInAnyOrder) {
+  EXPECT_THAT(NumbersOf(*OpenWith({&a_, &b_}), 2), ElementsAre(0, 1));
+  EXPECT_THAT(NumbersOf(*OpenWith({&b_, &a_}), 2), ElementsAre(1, 0));
+  const auto store = OpenWith({&c_, &b_, &a_});
+  EXPECT_THAT(NumbersOf(*store, 3), ElementsAre(2, 1, 0));
+  EXPECT_EQ(store->device_numbers().DeviceOf(2), 0);
+  for (const uint16_t no : std::array<uint16_t, 4>{3, 63, 64, UINT16_MAX}) {
+    EXPECT_EQ(store->device_numbers().DeviceOf(no), DeviceNumbers::kNone);
+  }
+  EXPECT_EQ(DeviceNumbers().DeviceOf(DeviceNumbers::kStoredMax), DeviceNumbers::kNone);
+  EXPECT_THAT(store->dropped_devices(), IsEmpty());
+}
+
+TEST_F(IndexDevicesTest, ADeviceThatIsMissedAndNamedIsRefusedAndNothingChanges) {
+  Put(OpenWith({&a_, &b_}).get(), "1000/train", {0, 1});
+  EXPECT_THAT(Refusal({&a_}), AllOf(HasSubstr(FormatUuid(b_.uuid) + " (last at /dev/b)"), HasSubstr("1000/train"),
+                                    HasSubstr("tierctl device drain")));
+  EXPECT_THAT(Refusal({&b_}), HasSubstr("/dev/a"));
+  EXPECT_THAT(Refusal({&c_, &b_}), HasSubstr("/dev/a"));
+  EXPECT_THAT(NumbersOf(*OpenWith({&b_, &a_}), 2), ElementsAre(1, 0));
+}
+
+TEST_F(IndexDevicesTest, ADeviceThatNothingNamesIsDropped) {
+  {
+    const auto store = OpenWith({&a_, &b_, &c_});
+    Put(store.get(), "1000/train", {0, 2});
+    Put(store.get(), "1000/other", {1});
+    Erase(store.get(), "1000/other");
+  }
+  {
+    const auto store = OpenWith({&a_, &c_});
+    EXPECT_THAT(NumbersOf(*store, 2), ElementsAre(0, 2)) << "what is stored names them so";
+    EXPECT_THAT(store->dropped_devices(), ElementsAre(HasSubstr("/dev/b")));
+    EXPECT_EQ(store->device_numbers().DeviceOf(1), DeviceNumbers::kNone);
+    EXPECT_EQ(*store->Load("1000/train"), Manifest("of 1000/train"));
+  }
+  EXPECT_THAT(OpenWith({&a_, &c_})->dropped_devices(), IsEmpty());
+}
+
+TEST_F(IndexDevicesTest, AFreeNumberGoesToTheNextNewDevice) {
+  Put(OpenWith({&a_, &b_, &c_}).get(), "1000/train", {0, 2});
+  ManifestDevice d = NewDevice("/dev/d");
+  EXPECT_THAT(NumbersOf(*OpenWith({&d, &a_, &c_}), 3), ElementsAre(1, 0, 2));
+  EXPECT_THAT(NumbersOf(*OpenWith({&d, &a_, &c_, &b_}), 4), ElementsAre(1, 0, 2, 3));
+}
+
+TEST_F(IndexDevicesTest, ADeviceThatWasTakenOutComesBackEmpty) {
+  {
+    const auto store = OpenWith({&a_, &b_});
+    Put(store.get(), "1000/train", {0});
+  }
+  {
+    const auto store = OpenWith({&a_});
+    Put(store.get(), "1000/other", {0});
+  }
+  ASSERT_NE(b_.index_uuid, Uuid{}) << "its superblock was not touched since";
+  ASSERT_LT(b_.index_commit, a_.index_commit);
+  EXPECT_THAT(NumbersOf(*OpenWith({&b_, &a_}), 2), ElementsAre(1, 0));
+  EXPECT_EQ(a_.index_commit, b_.index_commit);
+}
+
+TEST_F(IndexDevicesTest, OneThatWasFormattedMeanwhileIsNewAndItsOldSelfIsDropped) {
+  Put(OpenWith({&a_, &b_}).get(), "1000/train", {0});
+  ManifestDevice formatted = NewDevice("/dev/b");
+  const auto store = OpenWith({&a_, &formatted});
+  EXPECT_THAT(NumbersOf(*store, 2), ElementsAre(0, 1));
+  EXPECT_THAT(store->dropped_devices(), ElementsAre(HasSubstr(FormatUuid(b_.uuid))));
+}
+
+// Its manifest may name any page of any device.
+TEST_F(IndexDevicesTest, NoneIsDroppedWhereAListCannotBeRead) {
+  {
+    const auto store = OpenWith({&a_, &b_});
+    store->StartPut(1, "1000/train", Manifest("x"), Manifest("no list"));
+    EXPECT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
+  }
+  EXPECT_THAT(Refusal({&a_}), AllOf(HasSubstr("/dev/b"), HasSubstr("1000/train"), HasSubstr("damaged")));
+  const auto store = OpenWith({&a_, &b_});
+  Erase(store.get(), "1000/train");
+}
+
+// It was killed after the index was written and before the superblocks were.
+TEST_F(IndexDevicesTest, AStartThatEndsBeforeItsSuperblocksAreWrittenIsRepeated) {
+  Put(OpenWith({&a_, &b_}).get(), "1000/train", {0});
+  const ManifestDevice a_before = a_;
+  ManifestDevice d = NewDevice("/dev/d");
+  const ManifestDevice d_before = d;
+  (void)OpenWith({&d, &a_});
+  a_ = a_before;
+  d = d_before;
+  const auto store = OpenWith({&d, &a_});
+  EXPECT_THAT(NumbersOf(*store, 2), ElementsAre(1, 0));
+  EXPECT_THAT(store->dropped_devices(), IsEmpty());
+}
+
+// An earlier tierd wrote no paths, and no free numbers.
+TEST_F(IndexDevicesTest, ReadsTheTableOfAnEarlierTierd) {
+  Put(OpenWith({&a_, &b_}).get(), "1000/train", {0, 1});
+  {
+    auto index = IndexFile::Open({.path = path_, .map_size = 4 * kMiB});
+    ASSERT_TRUE(index) << index.error().message;
+    const IndexChange no_paths{.table = IndexTable::kBinding, .key = "device_paths", .erase = true};
+    ASSERT_TRUE((*index)->Write({&no_paths, 1}).status);
+  }
+  EXPECT_THAT(Refusal({&a_}), HasSubstr("device " + FormatUuid(b_.uuid) + ", which"));
+  EXPECT_THAT(NumbersOf(*OpenWith({&b_, &a_}), 2), ElementsAre(1, 0));
+}
+
+TEST_F(IndexDevicesTest, ADamagedTableIsCorrupt) {
+  (void)OpenWith({&a_, &b_});
+  {
+    auto index = IndexFile::Open({.path = path_, .map_size = 4 * kMiB});
+    ASSERT_TRUE(index) << index.error().message;
+    const std::vector<std::byte> odd(17);
+    const IndexChange change{.table = IndexTable::kBinding, .key = "devices", .value = odd};
+    ASSERT_TRUE((*index)->Write({&change, 1}).status);
+  }
+  const auto refused = TryOpen({&a_, &b_});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace tier::storage
