@@ -90,7 +90,9 @@ bool SimClient::Explained(const PendingRequest& request, const Reply& reply) con
     case Code::kNoSpace:
       return request.op == Op::kCreate || request.op == Op::kAcquire || request.op == Op::kFlush ||
              request.op == Op::kPersist;
-    case Code::kIoError: return plan.write_errors + plan.read_errors + plan.no_space + plan.device_fault_one_in != 0;
+    case Code::kIoError:
+      if (plan.lost_commit_turn != 0 && request.op == Op::kPersist) return true;
+      return plan.write_errors + plan.read_errors + plan.no_space + plan.device_fault_one_in != 0;
     case Code::kCorrupt: return plan.corruptions != 0;
     case Code::kAlreadyExists: return request.duplicate || (request.replaces != nullptr && request.replaces->freeing);
     case Code::kDenied: return request.op == Op::kPersist;

@@ -56,6 +56,10 @@ Plan DrawPlan(uint64_t seed) {
   }
   plan.move_blocks = static_cast<uint32_t>(chance.Between(1, 8));
   plan.ssd_terms = chance.OneIn(3);
+  if (plan.manifests && chance.OneIn(4)) {
+    plan.lost_commit_turn = static_cast<uint32_t>(chance.Between(1, plan.turns));
+    plan.lost_commit_made = chance.OneIn(2);
+  }
   return plan;
 }
 

@@ -50,6 +50,8 @@ struct Plan {
   uint64_t tensor_max_bytes = 0;
   WorkUnits work;
   bool manifests = false;
+  uint32_t lost_commit_turn = 0;  // From then on the outcome of the next commit is unknown; 0: of none.
+  bool lost_commit_made = false;  // The next daemon finds it.
   uint32_t move_blocks = 1;       // Memory for pieces of closed jobs that leave a device.
   uint32_t close_one_in = 150;    // Turns, until the operator closes a named job …
   uint32_t closed_turns = 0;      // … and turns that it stays closed at least.

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/tiering/durability/manifest_codec.h"
 #include "libclient/client/invariant.h"
 
 namespace tier::tiering::sim {
@@ -156,7 +157,8 @@ void Simulation::OnAttached(Job& job, SessionId session, const session::OpenJobR
     // Its manifest takes more than the user may have, or its guarantee more than others leave.
     if (code == Code::kNoMemory && (plan_.metadata_bytes != 0 || open.guarantee_bytes != 0)) return;
     if (code == Code::kNoSpace && open.ssd_guarantee_bytes != 0) return;
-    const bool explained = !job.open && (code == Code::kTimeout || code == Code::kAlreadyExists);
+    const bool explained = !job.open && (code == Code::kTimeout || code == Code::kAlreadyExists ||
+                                         (code == Code::kIoError && manifests_.lost()));
     if (!explained) Fail("a session could not be opened: " + attached.error().message);
     return;
   }
@@ -235,6 +237,9 @@ void Simulation::Detach(uint64_t session, const std::string& reason) {
 }
 
 void Simulation::Mishap() {
+  if (outcome_.turns == plan_.lost_commit_turn && plan_.lost_commit_turn != 0) {
+    manifests_.LoseNext(plan_.lost_commit_made);
+  }
   if (plan_.kill_one_in != 0 && chance_.OneIn(plan_.kill_one_in) && !clients_.empty()) KillOne();
   if (plan_.punch_one_in != 0 && chance_.OneIn(plan_.punch_one_in)) {
     const uint32_t window = static_cast<uint32_t>(chance_.Below(kWindowsPerSimulation));
@@ -338,12 +343,13 @@ void Simulation::WindDown() {
 
 void Simulation::DeleteStoredManifests() {
   for (uint32_t turn = 0; turn < kRestTurns && !outcome_.finding; ++turn) {
+    if (manifests_.lost()) return;  // It takes nothing until a restart.
     const std::vector<StoredManifest> stored = engine_->StoredManifests("", SIZE_MAX);
     if (stored.empty()) return;
     for (const StoredManifest& manifest : stored) {
       const Status gone = engine_->DeleteStoredManifest(manifest.key);
       // It leaves a device just now, and does not any more when that is heard of.
-      if (!gone && gone.error().code != Code::kTimeout) Fail(gone.error().message);
+      if (!gone && gone.error().code != Code::kTimeout && !manifests_.lost()) Fail(gone.error().message);
     }
     TakeTurn();
   }
@@ -355,6 +361,36 @@ bool Simulation::AtRest() const {
   return snapshot.tensor_count == 0 && snapshot.lease_count == 0 && windows_.window_count() == 0 && engine_->idle();
 }
 
+// What the manifests name that the next daemon may find stays; else nothing does. (What the job of a lost commit held
+// besides stays too.)
+void Simulation::CheckHeld() {
+  const uint64_t live = extents_.total().live;
+  if (!manifests_.lost()) {
+    if (live != 0) Fail(fmt::format("{} bytes are live on SSD", live));
+    return;
+  }
+  storage::ExtentStore next;
+  for (uint16_t device = 0; device < plan_.devices; ++device) next.AddDevice(plan_.device_blocks);
+  manifests_.ForEachThatMayBeFound([&](const std::vector<std::byte>& bytes) {
+    const Result<Manifest> manifest = DecodeManifest(bytes);
+    if (!manifest) return Fail("a manifest cannot be read: " + manifest.error().message);
+    for (const ManifestTensor& tensor : manifest->tensors) {
+      for (const proto::ManifestPieceRecord& piece : tensor.pieces) {
+        const storage::Extent extent = ExtentOf(piece);
+        // Two manifests of one job may name it: it is taken once.
+        (void)(extent.scattered ? next.Take(extent, RunsIn(*manifest, piece)) : next.Take(extent));
+      }
+    }
+  });
+  for (uint16_t device = 0; device < plan_.devices; ++device) {
+    const uint64_t named = next.space(device).live;
+    if (extents_.space(device).live < named) {
+      Fail(
+          fmt::format("{} bytes are live on device {}, manifests name {}", extents_.space(device).live, device, named));
+    }
+  }
+}
+
 void Simulation::CheckEmpty() {
   const EngineSnapshot snapshot = engine_->Snapshot();
   if (snapshot.tensor_count != 0)
@@ -362,7 +398,7 @@ void Simulation::CheckEmpty() {
   if (snapshot.lease_count != 0) Fail(fmt::format("{} leases are left", snapshot.lease_count));
   if (snapshot.waiting_count != 0) Fail(fmt::format("{} requests still wait", snapshot.waiting_count));
   if (windows_.window_count() != 0) Fail(fmt::format("{} windows are left", windows_.window_count()));
-  if (extents_.total().live != 0) Fail(fmt::format("{} bytes are live on SSD", extents_.total().live));
+  CheckHeld();
   if (extents_.total().pending != 0) Fail(fmt::format("{} bytes wait for the end of a turn", extents_.total().pending));
   if (daemon_.sessions() != 0) Fail(fmt::format("{} sessions are left", daemon_.sessions()));
   if (!engine_->idle()) Fail("the engine is not idle");

@@ -79,6 +79,7 @@ class Simulation final : private DaemonEvents {
   void WindDown();
   void DeleteStoredManifests();
   bool AtRest() const;
+  void CheckHeld();
   void CheckEmpty();
   void Fail(const std::string& finding);
 

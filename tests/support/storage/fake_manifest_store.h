@@ -53,6 +53,7 @@ class FakeManifestStore final : public ManifestStore {
     }
   }
   uint64_t commit() const { return commit_; }
+  bool lost() const { return lost_; }                 // The outcome of some commit is unknown.
   bool under_way() const { return !queue_.empty(); }  // Some requests are not committed yet.
 
  private:
@@ -73,7 +74,7 @@ class FakeManifestStore final : public ManifestStore {
   std::deque<Request> queue_;
   std::deque<Error> failures_;
   std::optional<bool> lose_next_;
-  bool lost_ = false;                             // The outcome of some commit is unknown.
+  bool lost_ = false;
   std::vector<std::vector<std::byte>> doubtful_;  // The other one of two manifests.
   uint32_t delay_turns_ = 0;
   uint64_t turn_ = 0;
