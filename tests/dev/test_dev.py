@@ -12,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEV = ROOT / "tools/dev"
-VERBS = ("setup", "build", "test", "check", "fmt", "tidy", "demo", "bench", "fuzz", "package", "clean")
+VERBS = ("setup", "build", "test", "check", "fmt", "tidy", "demo", "bench", "faults", "fuzz", "package", "clean")
 PARTS = ("say", "packages", "preflight", "setup")
 
 

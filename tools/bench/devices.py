@@ -1,25 +1,28 @@
 """One of two SSD devices fails everything for a while: what the other does meanwhile, and what is lost by it.
 
-The failing one is a loop device over an NBD server that answers EIO on command.
+The failing one is that of tools/faults.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pathlib
 import shutil
-import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from node import BUILD, GIB, MIB, Shell, command, daemon, scratch
+from node import BUILD, GIB, MIB, ROOT, Shell, command, daemon, scratch
 from report import Report
+
+sys.path.insert(0, str(ROOT / "tools/faults"))
+
+from faulty_device import FaultyDevice, lacks  # noqa: E402
 
 TENSOR = 16 * MIB
 DATA = 512 * MIB  # Of the job that swaps, four times its arena.
@@ -29,52 +32,16 @@ BACK = 10.0  # Seconds within which it is online again.
 KEEPS = 0.9  # Of the other device's rate.
 
 
-class FaultyDevice:
-    """Its path, and the file that makes it fail while it is there."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._inject = folder / "inject"
-        self._file = folder / "disk"
-        self._file.touch()
-        self._pids = folder / "pids"
-        socket = folder / "nbd.sock"
-        subprocess.run(
-            ["nbdkit", "-U", socket, "-P", self._pids, "--filter=error", "memory", str(SIZE)]
-            + ["error=EIO", f"error-file={self._inject}", "error-rate=100%"],
-            check=True,
-        )
-        self._fuse = subprocess.Popen(["nbdfuse", self._file, "--unix", socket], stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 10
-        while self._file.stat().st_size != SIZE:
-            if time.monotonic() > end:
-                raise SystemExit("nbdfuse did not mount")
-            time.sleep(0.05)
-        made = subprocess.run(
-            ["losetup", "-f", "--show", "--direct-io=on", self._file], check=True, capture_output=True, text=True
-        )
-        self.path = made.stdout.strip()
-
-    def fail(self) -> None:
-        self._inject.touch()
-
-    def heal(self) -> None:
-        self._inject.unlink()
-
-    def close(self) -> None:
-        subprocess.run(["losetup", "-d", self.path], check=False)
-        subprocess.run(["umount", self._file], check=False)
-        self._fuse.wait(10)
-        os.kill(int(self._pids.read_text()), signal.SIGTERM)
-
-
 @contextlib.contextmanager
 def faulty_device() -> Iterator[FaultyDevice]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-", dir=scratch()))
-    device = FaultyDevice(folder)
     try:
-        yield device
+        device = FaultyDevice(folder, SIZE, in_memory=True)
+        try:
+            yield device
+        finally:
+            device.close()
     finally:
-        device.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -100,8 +67,7 @@ def writing(swapper: Shell) -> Iterator[list[float]]:
 
 
 def failing_device(report: Report, quick: bool) -> None:
-    missing = [tool for tool in ("nbdkit", "nbdfuse", "losetup") if shutil.which(tool) is None]
-    if missing:
+    if missing := lacks():
         print(f"  a failing device: skipped, needs {', '.join(missing)}", flush=True)
         return
     seconds = 5.0 if quick else FAILS
