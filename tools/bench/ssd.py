@@ -9,6 +9,7 @@ from collections.abc import Callable
 import fio
 import peers
 from buffers import Buffers
+from footprint import cpu_seconds
 from node import GIB, MIB, Shell, command, daemon
 from report import Report, paired, quartiles
 
@@ -28,7 +29,7 @@ def swaps_through_ssd(report: Report, quick: bool, with_peers: bool = False) -> 
 
 def beside_fio(report: Report, quick: bool, with_peers: bool, buffers: Buffers) -> None:
     total = GIB if quick else 4 * GIB
-    sizes = (4 * MIB, 64 * MIB, GIB // 2) if quick else (4 * MIB, 64 * MIB, 256 * MIB, GIB)
+    sizes = (4 * MIB, 64 * MIB, GIB // 2) if quick else (2 * MIB, 4 * MIB, 64 * MIB, 256 * MIB, GIB)
     shapes: dict[str, fio.Shape] = {}
     for size in sizes:
         # The data is eight times the arena: next to nothing can be served from RAM.
@@ -44,7 +45,8 @@ def beside_fio(report: Report, quick: bool, with_peers: bool, buffers: Buffers) 
             if peer is not None:
                 bare = Shell(command(process, "bare-copy", bytes=size, total=total, file=path, offset=fio.OFFSET))
                 arms |= {"DeepSpeed": peer, BARE: bare}
-            rates = alternate(arms, tierd, rounds=3 if quick else 10)
+            used = Processor(process.process.pid, total)
+            rates = alternate(arms, tierd, used, rounds=3 if quick else 10)
             tierd.close()
             if peer is not None:
                 peer.close()
@@ -52,7 +54,15 @@ def beside_fio(report: Report, quick: bool, with_peers: bool, buffers: Buffers) 
         for direction, verb in (("write", "swap_out until on the device"), ("read", "swap_in from the device")):
             what = f"{verb}, {size // MIB} MiB"
             pair = {arm: rates[arm][direction] for arm in ("tierd", "fio")}
-            add_ratio(report, what, pair, 0.90, buffers.kind)
+            add_ratio(report, what, pair, 0.90 if size >= 4 * MIB else None, buffers.kind)
+            each = used.seconds[direction]
+            report.add(
+                f"processor time of the daemon for each GB, {verb.split()[0]} of {size // MIB} MiB",
+                statistics.median(each),
+                "core·s",
+                at_most=0.16,
+                ceiling=f"{min(each):.3f}–{max(each):.3f} in {len(each)} rounds, checksums included",
+            )
             if peer is not None:
                 pair = {arm: rates[arm][direction] for arm in ("tierd", "DeepSpeed")}
                 add_ratio(report, what, pair, 1.0, peer.shape)
@@ -71,7 +81,21 @@ def choose_shapes(
     return shapes
 
 
-def alternate(arms: Arms, tierd: Shell, rounds: int) -> Rates:
+class Processor:
+    """Processor time that the daemon takes for each GB of a pass, in core seconds, by direction."""
+
+    def __init__(self, pid: int, total: int) -> None:
+        self.pid, self.total = pid, total
+        self.seconds: dict[str, list[float]] = {"write": [], "read": []}
+
+    def measure(self, arm: Callable[[str], float], direction: str) -> float:
+        before = cpu_seconds(self.pid)
+        rate = arm(direction)
+        self.seconds[direction].append((cpu_seconds(self.pid) - before) / (self.total / 1e9))
+        return rate
+
+
+def alternate(arms: Arms, tierd: Shell, used: Processor, rounds: int) -> Rates:
     """Each round measures every arm once in each direction, beginning with another arm each time. The others write only
     while no tensor lives, since they write into the daemon's file."""
     rates: Rates = {name: {"write": [], "read": []} for name in arms}
@@ -79,10 +103,12 @@ def alternate(arms: Arms, tierd: Shell, rounds: int) -> Rates:
     for number in range(rounds):
         order = names[number % len(names) :] + names[: number % len(names)]
         for name in order:
-            rates[name]["write"].append(arms[name]("write"))
             if name == "tierd":
-                rates[name]["read"].append(arms[name]("read"))
+                for direction in ("write", "read"):
+                    rates[name][direction].append(used.measure(tierd, direction))
                 tierd("free")
+            else:
+                rates[name]["write"].append(arms[name]("write"))
         for name in order:
             if name != "tierd":
                 rates[name]["read"].append(arms[name]("read"))
