@@ -6,13 +6,16 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/check.h"
 #include "daemon/storage/extent_list.h"
 
 namespace tier::storage {
 namespace {
 
-constexpr std::string_view kKeyDevices = "devices";     // Uuids, by number.
+constexpr std::string_view kKeyDevices = "devices";     // Uuids, by number; a zero one behind them (AddChanges).
 constexpr std::string_view kKeyPaths = "device_paths";  // Absent in an index of an earlier tierd.
+
+constexpr size_t kStoredUuidsMax = DeviceNumbers::kStoredMax;  // Of devices one less, and the zero one.
 
 // Empty: the key is absent.
 Result<std::vector<std::byte>> GetIfAny(const IndexFile& index, std::string_view key) {
@@ -53,16 +56,24 @@ Result<IndexDevices> IndexDevices::Read(const IndexFile& index) {
   if (!paths) return std::unexpected(paths.error());
   IndexDevices devices;
   const size_t count = uuids->size() / sizeof(Uuid);
-  if (uuids->size() % sizeof(Uuid) != 0 || count >= DeviceNumbers::kStoredMax) {
+  const bool whole = uuids->size() % sizeof(Uuid) == 0 && count <= kStoredUuidsMax;
+  if (whole) {
+    devices.uuids_.resize(count);
+    if (count != 0) std::memcpy(devices.uuids_.data(), uuids->data(), uuids->size());
+    devices.DropFreeAtEnd();
+  }
+  if (!whole || devices.uuids_.size() == kStoredUuidsMax) {
     return Fail(Code::kCorrupt, fmt::format("the index {} has a damaged table of devices ({} bytes): restore it from a "
                                             "copy",
                                             index.path(), uuids->size()));
   }
-  devices.uuids_.resize(count);
-  if (count != 0) std::memcpy(devices.uuids_.data(), uuids->data(), uuids->size());
   devices.paths_ = SplitPaths(*paths);
-  devices.paths_.resize(count);
+  devices.paths_.resize(devices.uuids_.size());
   return devices;
+}
+
+void IndexDevices::DropFreeAtEnd() {
+  while (!uuids_.empty() && uuids_.back() == Uuid{}) uuids_.pop_back();
 }
 
 std::string IndexDevices::Describe(uint16_t number) const {
@@ -129,10 +140,9 @@ Status IndexDevices::Match(const IndexFile& index, std::span<const ManifestDevic
   if (Status dropped = DropMissing(index, devices); !dropped) return dropped;
   std::vector<uint16_t> numbers;
   for (const ManifestDevice& device : devices) numbers.push_back(NumberOf(device));
-  while (!uuids_.empty() && uuids_.back() == Uuid{}) {  // An earlier tierd reads the table where no number is free.
-    uuids_.pop_back();
-    paths_.pop_back();
-  }
+  DropFreeAtEnd();
+  paths_.resize(uuids_.size());
+  in_order_ = uuids_.size() == numbers.size() && std::ranges::is_sorted(numbers);
   numbers_ = DeviceNumbers(numbers);
   return {};
 }
@@ -155,7 +165,11 @@ Status IndexDevices::EraseStaleQuarantines(const IndexFile& index, std::vector<I
 void IndexDevices::AddChanges(std::vector<IndexChange>* changes) {
   stored_paths_.clear();
   for (const std::string& path : paths_) stored_paths_.append(path).push_back('\0');
-  changes->push_back({.table = IndexTable::kBinding, .key = kKeyDevices, .value = std::as_bytes(std::span(uuids_))});
+  stored_uuids_ = uuids_;
+  if (!in_order_) stored_uuids_.emplace_back();  // An earlier tierd refuses it, which would number devices otherwise.
+  TIER_CHECK(stored_uuids_.size() <= kStoredUuidsMax, "a table of {} devices", stored_uuids_.size());
+  changes->push_back(
+      {.table = IndexTable::kBinding, .key = kKeyDevices, .value = std::as_bytes(std::span(stored_uuids_))});
   changes->push_back(
       {.table = IndexTable::kBinding, .key = kKeyPaths, .value = std::as_bytes(std::span(stored_paths_))});
 }

@@ -3,7 +3,11 @@
 // the next device that is new to the index takes it.
 //
 // A device that is not there any more is dropped when no list of extents names it. Then its number means nothing, and
-// so a list that is written later by it cannot be mistaken. Thread-compatible.
+// so a list that is written later by it cannot be mistaken.
+//
+// An earlier tierd numbers devices as ssd.devices lists them, and requires only that it knows each uuid of the table.
+// Where the numbers of this run are others, a zero uuid ends the table, so that it refuses the index.
+// Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +46,7 @@ class IndexDevices {
   void AddChanges(std::vector<IndexChange>* changes);
 
  private:
+  void DropFreeAtEnd();
   Status DropMissing(const IndexFile& index, std::span<const ManifestDevice> devices);
   Status CheckUnnamed(const IndexFile& index, std::span<const uint16_t> missing) const;
   uint16_t NumberOf(const ManifestDevice& device);
@@ -50,8 +55,10 @@ class IndexDevices {
   std::vector<Uuid> uuids_;         // Zero: the number is free.
   std::vector<std::string> paths_;  // Where each was last, for messages. Empty: unknown.
   DeviceNumbers numbers_;
+  bool in_order_ = true;  // The numbers are those of the run, and none is free.
   std::vector<std::string> dropped_;
   std::vector<std::string> stale_quarantines_;
+  std::vector<Uuid> stored_uuids_;
   std::string stored_paths_;  // One after the other, each with a zero byte behind it.
 };
 

@@ -1,6 +1,9 @@
 // Which devices an index knows: they are told by uuid, in whatever order, and one that holds nothing can be taken out.
 #include "daemon/storage/index_devices.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include <gmock/gmock.h>
 
 #include "daemon/storage/extent_list.h"
@@ -13,6 +16,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 class IndexDevicesTest : public ManifestStoreTest {
  protected:
@@ -54,6 +58,19 @@ class IndexDevicesTest : public ManifestStoreTest {
     for (const uint16_t device : devices) list.Add({.run = {.block = 7, .page = 0, .pages = 512}, .device = device});
     store->StartPut(1, job, Manifest("of " + job), std::move(list).Take());
     EXPECT_EQ(Wait(store, 1).at(1).code, Code::kOk);
+  }
+  // The table of devices as the index has it. REQUIRES: the index is not open.
+  std::vector<Uuid> StoredUuids() {
+    const auto index = IndexFile::Open({.path = path_, .map_size = 4 * kMiB});
+    const auto bytes = (*index)->Get(IndexTable::kBinding, "devices").value();
+    std::vector<Uuid> uuids(bytes.size() / sizeof(Uuid));
+    std::memcpy(uuids.data(), bytes.data(), bytes.size());
+    return uuids;
+  }
+  void WriteUuids(std::span<const Uuid> uuids) {
+    const auto index = IndexFile::Open({.path = path_, .map_size = 4 * kMiB});
+    const IndexChange change{.table = IndexTable::kBinding, .key = "devices", .value = std::as_bytes(uuids)};
+    EXPECT_TRUE((*index)->Write({&change, 1}).status);
   }
   void Erase(LmdbManifestStore* store, const std::string& job) {
     store->StartErase(1, job);
@@ -158,6 +175,45 @@ TEST_F(IndexDevicesTest, AStartThatEndsBeforeItsSuperblocksAreWrittenIsRepeated)
   const auto store = OpenWith({&d, &a_});
   EXPECT_THAT(NumbersOf(*store, 2), ElementsAre(1, 0));
   EXPECT_THAT(store->dropped_devices(), IsEmpty());
+}
+
+// The rule by which an earlier tierd accepted an index; it then numbered devices as they were configured.
+bool EarlierAccepts(std::span<const Uuid> stored, const std::vector<ManifestDevice*>& devices) {
+  return std::ranges::all_of(stored, [&](const Uuid& uuid) {
+    return std::ranges::any_of(devices, [&](const ManifestDevice* device) { return device->uuid == uuid; });
+  });
+}
+
+TEST_F(IndexDevicesTest, AnEarlierTierdRefusesATableWhoseNumbersItWouldChange) {
+  const auto expect = [this](const std::vector<ManifestDevice*>& devices, bool refused) {
+    (void)OpenWith(devices);
+    const std::vector<Uuid> stored = StoredUuids();
+    EXPECT_EQ(stored.back() == Uuid{}, refused) << stored.size() << " uuids";
+    EXPECT_EQ(EarlierAccepts(stored, devices), !refused);
+  };
+  expect({&a_, &b_}, false);
+  expect({&b_, &a_}, true);
+  expect({&b_, &a_}, true);
+  EXPECT_EQ(StoredUuids().size(), 3u) << "one zero, however often it is written";
+  expect({&a_, &b_}, false);
+  expect({&a_, &b_, &c_}, false);
+  Put(OpenWith({&a_, &b_, &c_}).get(), "1000/train", {0, 2});
+  expect({&a_, &c_}, true);
+  expect({&a_, &b_, &c_}, false);
+  expect({&c_, &a_, &b_}, true);
+}
+
+TEST_F(IndexDevicesTest, AZeroBehindTheTableIsNoDevice) {
+  (void)OpenWith({&a_, &b_});
+  (void)OpenWith({&b_, &a_});
+  EXPECT_THAT(NumbersOf(*OpenWith({&c_, &b_, &a_}), 3), ElementsAre(2, 1, 0));
+  std::vector<Uuid> most(DeviceNumbers::kStoredMax);
+  for (Uuid& uuid : most) uuid = DrawUuid();
+  WriteUuids(most);
+  EXPECT_EQ(TryOpen({&a_}).error().code, Code::kCorrupt) << "no room for the zero one";
+  most.back() = {};
+  WriteUuids(most);
+  EXPECT_THAT(OpenWith({&a_, &b_})->dropped_devices(), SizeIs(most.size() - 1));
 }
 
 // An earlier tierd wrote no paths, and no free numbers.
