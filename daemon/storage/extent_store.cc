@@ -23,17 +23,6 @@ void Add(const DeviceSpace& one, DeviceSpace* sum) {
   sum->quarantined += one.quarantined;
 }
 
-// Whether another extent of the device has pages of this run.
-auto Overlaps(base::PageRun run) {
-  return [run](const Extent& other) {
-    return other.run.block == run.block && other.run.page < run.page + run.pages &&
-           run.page < other.run.page + other.run.pages;
-  };
-}
-
-// By which a device finds the runs of a scattered extent.
-uint64_t FirstPage(base::PageRun run) { return uint64_t{run.block} * kPagesPerBlock + run.page; }
-
 bool IsWithinABlock(base::PageRun run) { return run.pages != 0 && uint32_t{run.page} + run.pages <= kPagesPerBlock; }
 
 }  // namespace
@@ -255,7 +244,7 @@ void ExtentStore::EndDoubts(uint16_t index, Doubt doubt) {
   for (const auto& [extent, may_be_the_place] : std::exchange(device.doubtful, {})) {
     if (!may_be_the_place) {
       FreeDoubtful(device, extent);
-    } else if (std::erase_if(device.tried_again, Overlaps(extent.run)) != 0) {
+    } else if (device.tried_again.Erase(extent.run)) {
       device.doubtful_pages -= extent.run.pages;
       NoteQuarantined(device, extent.run);
     } else {
@@ -319,15 +308,14 @@ std::vector<uint16_t> ExtentStore::TakeQuarantineChanges() {
 void ExtentStore::TryAsideAgain(Device& device) {
   for (const Extent& extent : std::exchange(device.aside, {})) {
     FreeDoubtful(device, extent);
-    if (device.tried_again.size() == kTriedAgainMax) device.tried_again.pop_front();
-    device.tried_again.push_back(extent);
+    device.tried_again.Add(extent.run);
   }
 }
 
 void ExtentStore::NoteWritten(Extent extent) {
-  std::deque<Extent>& tried_again = At(extent.device).tried_again;
+  TriedPlaces& tried_again = At(extent.device).tried_again;
   if (tried_again.empty()) return;
-  for (const base::PageRun run : RunsOf(extent)) std::erase_if(tried_again, Overlaps(run));
+  for (const base::PageRun run : RunsOf(extent)) (void)tried_again.Erase(run);  // Most writes are of other places.
 }
 
 void ExtentStore::SetDraining(uint16_t device, bool draining) { At(device).draining = draining; }
@@ -428,9 +416,9 @@ void ExtentStore::CheckInvariants() const {
     uint64_t doubtful = 0;
     for (const Doubtful& doubt : device.doubtful) doubtful += doubt.extent.run.pages;
     for (const Extent& extent : device.aside) doubtful += extent.run.pages;
-    TIER_CHECK(doubtful == device.doubtful_pages && device.tried_again.size() <= kTriedAgainMax,
-               "device {}: listed {} doubtful pages of {}, {} places tried again", i, doubtful, device.doubtful_pages,
-               device.tried_again.size());
+    TIER_CHECK(doubtful == device.doubtful_pages, "device {}: listed {} doubtful pages of {}", i, doubtful,
+               device.doubtful_pages);
+    device.tried_again.CheckInvariants();
     uint64_t listed = 0;
     for (const base::PageRun place : device.quarantined) listed += place.pages;
     TIER_CHECK(listed + device.unlisted_pages == device.quarantined_pages,

@@ -18,7 +18,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,12 +27,12 @@
 
 #include "daemon/base/block_pool.h"
 #include "daemon/storage/extent.h"
+#include "daemon/storage/tried_places.h"
 #include "proto/result.h"
 
 namespace tier::storage {
 
 inline constexpr uint32_t kStripePages = 2 * kPagesPerBlock;  // 4 MiB: one merged request.
-inline constexpr size_t kTriedAgainMax = 4096;                // Of each device.
 
 struct DeviceSpace {  // Bytes.
   uint64_t capacity = 0;
@@ -125,7 +124,7 @@ class ExtentStore {
   };
   struct Device {
     base::BlockPool pool;
-    std::unordered_map<uint64_t, std::vector<base::PageRun>> scattered;  // The runs of each, by their first page.
+    std::unordered_map<uint64_t, std::vector<base::PageRun>> scattered;  // The runs of each, by FirstPage.
     uint64_t capacity_pages = 0;
     uint64_t live_pages = 0;
     uint64_t pending_pages = 0;
@@ -138,8 +137,8 @@ class ExtentStore {
     Shut shut = Shut::kOpen;
     bool away = false;
     std::vector<Doubtful> doubtful;
-    std::vector<Extent> aside;       // Also of doubtful_pages.
-    std::deque<Extent> tried_again;  // They were put aside before, the latest last; kTriedAgainMax at most.
+    std::vector<Extent> aside;  // Also of doubtful_pages.
+    TriedPlaces tried_again;    // They were put aside before.
 
     bool usable() const { return !draining && !away; }
     bool open() const { return usable() && shut == Shut::kOpen; }
