@@ -1,5 +1,6 @@
 // DispatchQueue: device requests that wait for their turn on one device. Reads go before writes, because a trainer
-// waits for reads; a write passed over kReadsAheadMax times goes all the same.
+// waits for reads; a write passed over kReadsAheadMax times goes all the same. In each direction the oldest is first,
+// except that one that was begun goes on before the others: the up to 512 runs of a scattered extent are one wait.
 //
 // An intrusive list through Request::next: holds what it is given and allocates nothing. The device's thread only.
 #pragma once
@@ -22,6 +23,12 @@ class RequestList {
     (last_ == nullptr ? first_ : last_->next) = request;
     last_ = request;
   }
+  void PushFront(Request* request) {
+    TIER_CHECK(request->next == nullptr && request != last_, "request is in a list");
+    request->next = first_;
+    first_ = request;
+    if (last_ == nullptr) last_ = request;
+  }
   Request* PopFront() {
     TIER_CHECK(first_ != nullptr, "empty list");
     Request* request = first_;
@@ -40,7 +47,11 @@ class RequestList {
 template <typename Request>
 class DispatchQueue {
  public:
-  void Push(Request* request) { (request->direction == Direction::kRead ? reads_ : writes_).PushBack(request); }
+  void Push(Request* request) { ListOf(request).PushBack(request); }
+  void PushBegun(Request* request) {
+    TIER_CHECK(request->done != 0, "nothing of {} bytes is done", request->length);
+    ListOf(request).PushFront(request);
+  }
   // The next one whose direction the device has room for; null: none.
   Request* Pop(bool room_to_read, bool room_to_write) {
     const bool can_read = room_to_read && !reads_.empty();
@@ -52,6 +63,10 @@ class DispatchQueue {
   }
 
  private:
+  RequestList<Request>& ListOf(const Request* request) {
+    return request->direction == Direction::kRead ? reads_ : writes_;
+  }
+
   RequestList<Request> reads_;
   RequestList<Request> writes_;
   uint32_t reads_ahead_ = 0;  // Reads taken in a row while a write waited.

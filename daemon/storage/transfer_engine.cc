@@ -332,7 +332,7 @@ void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
   if (moved == length) {
     request->done += moved;
     if (request->done == request->length) return EndDevicePart(request, 0);
-    return Enqueue(request);  // The next run.
+    return waiting_.PushBegun(request);  // The next run.
   }
   // Direct I/O goes on at a page boundary; less than a page of progress is the end of a file cut short beneath us.
   const auto pages = static_cast<uint32_t>(moved / kPageSize * kPageSize);
@@ -342,7 +342,7 @@ void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
   }
   request->done += pages;
   ++traffic_.retries;
-  Enqueue(request);
+  waiting_.PushBegun(request);
 }
 
 void TransferEngine::OnIoError(Request* request, int error) {
@@ -352,7 +352,7 @@ void TransferEngine::OnIoError(Request* request, int error) {
   }
   ++request->tries_again;
   ++traffic_.retries;
-  Enqueue(request);
+  Enqueue(request);  // Behind the others, also when it was begun: what is short may be there by then.
 }
 
 void TransferEngine::EndDevicePart(Request* request, int error) {

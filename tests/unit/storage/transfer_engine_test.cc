@@ -460,6 +460,21 @@ TEST_P(TransferOrderTest, LetsReadsPassWaitingWrites) {
   EXPECT_EQ(device_.history()[before].direction, Direction::kRead);
 }
 
+TEST_P(TransferOrderTest, OneThatWasBegunGoesOnBeforeThoseThatWait) {
+  WriteAll({Scatter(Make(Direction::kWrite, 0, kScatteredLength))});
+  for (uint64_t page = 600; page < 700; page += 2) WriteOne(page);
+  Rebuild({.io_depth = 2});
+  const size_t before = device_.history().size();
+  engine_->Start(Scatter(Make(Direction::kRead, 0, kScatteredLength)));
+  for (uint64_t page = 600; page < 700; page += 2) engine_->Start(Make(Direction::kRead, page));
+  for (const auto& [cookie, result] : Finish()) EXPECT_EQ(result.outcome, TransferOutcome::kDone) << cookie;
+  std::vector<uint64_t> runs;  // How many requests went to the device before each of them.
+  for (size_t i = before; i < device_.history().size(); ++i) {
+    if (device_.history()[i].offset < kDataOffset + 600 * kPageSize) runs.push_back(i - before);
+  }
+  EXPECT_THAT(runs, ElementsAre(0, 2, 4)) << "the other place is the others'";
+}
+
 using TransferEngineDeathTest = TransferEngineTest;
 INSTANTIATE_TEST_SUITE_P(Checksums, TransferEngineDeathTest, ::testing::Values(true));
 
