@@ -58,6 +58,21 @@ int ApplyAll(MDB_txn* transaction, std::span<const unsigned> tables, std::span<c
   return error;
 }
 
+int TryOpenTables(MDB_env* environment, MDB_txn** reader, unsigned* tables) {
+  MDB_txn* transaction = nullptr;
+  if (const int error = mdb_txn_begin(environment, nullptr, 0, &transaction); error != 0) return error;
+  for (size_t i = 0; i < kIndexTables; ++i) {
+    const int error = mdb_dbi_open(transaction, kTableNames[i], MDB_CREATE, &tables[i]);
+    if (error == 0) continue;
+    mdb_txn_abort(transaction);
+    return error;
+  }
+  int error = mdb_txn_commit(transaction);
+  if (error == 0) error = mdb_txn_begin(environment, nullptr, MDB_RDONLY, reader);
+  if (error == 0) mdb_txn_reset(*reader);
+  return error;
+}
+
 }  // namespace
 
 IndexFile::IndexFile(IndexFileOptions options) : options_(std::move(options)) {}
@@ -132,23 +147,18 @@ Status IndexFile::GuardMap() {
   return {};
 }
 
+// An index of an earlier tierd may lack a table, and have no page left for it.
 Status IndexFile::OpenTables() {
   const MutexLock lock(mutex_);
-  return Touch("opening the tables of the index " + path_,
-               [environment = environment_, reader = &reader_, tables = tables_.data()] {
-                 MDB_txn* transaction = nullptr;
-                 if (const int error = mdb_txn_begin(environment, nullptr, 0, &transaction); error != 0) return error;
-                 for (size_t i = 0; i < kIndexTables; ++i) {
-                   const int error = mdb_dbi_open(transaction, kTableNames[i], MDB_CREATE, &tables[i]);
-                   if (error == 0) continue;
-                   mdb_txn_abort(transaction);
-                   return error;
-                 }
-                 int error = mdb_txn_commit(transaction);
-                 if (error == 0) error = mdb_txn_begin(environment, nullptr, MDB_RDONLY, reader);
-                 if (error == 0) mdb_txn_reset(*reader);
-                 return error;
-               });
+  for (;;) {  // Ends: each time the file has grown, or the disk has no room left.
+    int error = 0;
+    Status opened = Touch("opening the tables of the index " + path_,
+                          [environment = environment_, reader = &reader_, tables = tables_.data(), &error] {
+                            return error = TryOpenTables(environment, reader, tables);
+                          });
+    if (error != MDB_MAP_FULL) return opened;
+    if (Status grown = Grow(kGrowthMin); !grown) return grown;
+  }
 }
 
 std::unexpected<Error> IndexFile::GiveUp(std::string why) const {

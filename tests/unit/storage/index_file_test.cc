@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lmdb.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -62,6 +63,61 @@ TEST_F(IndexFileTest, GrowsForAManifestLargerThanItsMap) {
   ASSERT_EQ(::stat(path_.c_str(), &about), 0);
   EXPECT_LE(about.st_size, 64 * static_cast<off_t>(kMiB)) << "pages of replaced manifests are used again";
   EXPECT_GE(static_cast<uint64_t>(about.st_blocks) * 512, static_cast<uint64_t>(about.st_size));
+}
+
+// Makes an index as an earlier tierd did, of 4 MiB, with so many manifests of a page each. Where they do not fit it
+// makes none, and answers how many may.
+int MakeIndexOfThreeTables(const std::string& path, int jobs) {
+  MDB_env* environment = nullptr;
+  EXPECT_EQ(mdb_env_create(&environment), 0);
+  EXPECT_EQ(mdb_env_set_mapsize(environment, 4 * kMiB), 0);
+  EXPECT_EQ(mdb_env_set_maxdbs(environment, 3), 0);
+  EXPECT_EQ(mdb_env_open(environment, path.c_str(), MDB_NOSUBDIR | MDB_NOTLS | MDB_NOLOCK | MDB_NOSYNC, 0600), 0);
+  MDB_txn* transaction = nullptr;
+  EXPECT_EQ(mdb_txn_begin(environment, nullptr, 0, &transaction), 0);
+  MDB_dbi table = 0;
+  for (const char* name : {"binding", "extents", "manifests"}) {
+    EXPECT_EQ(mdb_dbi_open(transaction, name, MDB_CREATE, &table), 0);
+  }
+  std::vector<char> manifest(3000);
+  int error = 0;
+  int put = 0;
+  while (put < jobs && error == 0) {
+    std::string job = "1000/" + std::to_string(put);
+    MDB_val key{job.size(), job.data()};
+    MDB_val value{manifest.size(), manifest.data()};
+    error = mdb_put(transaction, table, &key, &value, 0);
+    if (error == 0) ++put;
+  }
+  if (error == 0) {
+    error = mdb_txn_commit(transaction);
+    if (error != 0) --put;
+  } else {
+    mdb_txn_abort(transaction);
+  }
+  mdb_env_close(environment);
+  EXPECT_TRUE(error == 0 || error == MDB_MAP_FULL) << mdb_strerror(error);
+  return put;
+}
+
+TEST_F(IndexFileTest, GrowsForATableThatAFullIndexOfAnEarlierTierdLacks) {
+  int jobs = 1000000;
+  for (int fit = 0; (fit = MakeIndexOfThreeTables(path_, jobs)) != jobs;) jobs = fit;
+  ASSERT_GT(jobs, 900);
+  ManifestStoreOptions options = Options();
+  options.space = [](const std::string&) -> Result<FileSystemSpace> {
+    return FileSystemSpace{.total = kGiB, .available = kIndexDiskKept};
+  };
+  const auto refused = LmdbManifestStore::Open(options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kNoSpace);
+  EXPECT_THAT(refused.error().message, HasSubstr("the index " + path_ + " of 4 MiB is full"));
+  const auto store = Open();
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(store->Jobs().value().size(), static_cast<size_t>(jobs));
+  store->StartQuarantine(0, {{1, 1, 1}});
+  store->StartPut(1, "1000/new", Manifest("fits"), {});
+  EXPECT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
 }
 
 TEST_F(IndexFileTest, AnswersNoSpaceForAManifestThatDoesNotFitAndKeepsTheOthers) {
