@@ -147,19 +147,12 @@ Status IndexDevices::Match(const IndexFile& index, std::span<const ManifestDevic
   return {};
 }
 
-Status IndexDevices::EraseStaleQuarantines(const IndexFile& index, std::vector<IndexChange>* changes) {
-  auto recorded = index.Keys(IndexTable::kQuarantine);
-  if (!recorded) return std::unexpected(recorded.error());
-  if (recorded->size() <= kQuarantineRecordsMax) return {};
-  const auto known = [this](const std::string& key) {
+std::vector<std::string> IndexDevices::StaleQuarantines(std::vector<std::string> recorded) const {
+  if (recorded.size() <= kQuarantineRecordsMax) return {};
+  std::erase_if(recorded, [this](const std::string& key) {
     return std::ranges::any_of(uuids_, [&](const Uuid& uuid) { return FormatUuid(uuid) == key; });
-  };
-  std::erase_if(*recorded, known);
-  stale_quarantines_ = std::move(*recorded);
-  for (const std::string& key : stale_quarantines_) {
-    changes->push_back({.table = IndexTable::kQuarantine, .key = key, .erase = true});
-  }
-  return {};
+  });
+  return recorded;
 }
 
 void IndexDevices::AddChanges(std::vector<IndexChange>* changes) {

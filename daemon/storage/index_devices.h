@@ -40,8 +40,9 @@ class IndexDevices {
   const DeviceNumbers& numbers() const { return numbers_; }
   // A sentence for each device that Match dropped.
   const std::vector<std::string>& dropped() const { return dropped_; }
-  // Erases what was written down of devices that are not known any more, where there is more than needed.
-  Status EraseStaleQuarantines(const IndexFile& index, std::vector<IndexChange>* changes);
+  // Of the devices with a record of quarantined places those that are not known any more, where there are more than
+  // needed.
+  std::vector<std::string> StaleQuarantines(std::vector<std::string> recorded) const;
   // The table as it is now, to be written; the values live as long as this.
   void AddChanges(std::vector<IndexChange>* changes);
 
@@ -57,7 +58,6 @@ class IndexDevices {
   DeviceNumbers numbers_;
   bool in_order_ = true;  // The numbers are those of the run, and none is free.
   std::vector<std::string> dropped_;
-  std::vector<std::string> stale_quarantines_;
   std::vector<Uuid> stored_uuids_;
   std::string stored_paths_;  // One after the other, each with a zero byte behind it.
 };

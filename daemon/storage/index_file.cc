@@ -161,6 +161,11 @@ Status IndexFile::OpenTables() {
   }
 }
 
+bool IndexFile::gave_up() const {
+  const MutexLock lock(mutex_);
+  return !failure_.empty();
+}
+
 std::unexpected<Error> IndexFile::GiveUp(std::string why) const {
   failure_ = std::move(why);
   return Fail(Code::kIoError, failure_);

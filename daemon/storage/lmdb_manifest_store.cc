@@ -39,10 +39,7 @@ LmdbManifestStore::LmdbManifestStore(ManifestStoreOptions options) : options_(st
 Result<std::unique_ptr<LmdbManifestStore>> LmdbManifestStore::Open(ManifestStoreOptions options) {
   TIER_CHECK(options.map_size >= kManifestMapSizeMin, "map of {} bytes", options.map_size);
   std::unique_ptr<LmdbManifestStore> store(new LmdbManifestStore(std::move(options)));
-  auto index = IndexFile::Open(
-      {.path = store->options_.path, .map_size = store->options_.map_size, .space = store->options_.space});
-  if (!index) return std::unexpected(index.error());
-  store->index_ = std::move(*index);
+  if (Status opened = store->OpenIndex(); !opened) return std::unexpected(opened.error());
   if (Status bound = store->Bind(); !bound) {
     if (store->commit_ == 0) store->index_->RemoveIfMade();  // No superblock names it yet.
     return std::unexpected(bound.error());
@@ -53,6 +50,14 @@ Result<std::unique_ptr<LmdbManifestStore>> LmdbManifestStore::Open(ManifestStore
   if (!thread) return std::unexpected(std::move(thread.error()));
   store->thread_ = std::move(*thread);
   return store;
+}
+
+Status LmdbManifestStore::OpenIndex() {
+  index_.reset();  // It holds the lock on the file.
+  auto index = IndexFile::Open({.path = options_.path, .map_size = options_.map_size, .space = options_.space});
+  if (!index) return std::unexpected(index.error());
+  index_ = std::move(*index);
+  return {};
 }
 
 LmdbManifestStore::~LmdbManifestStore() {
@@ -102,30 +107,65 @@ Status LmdbManifestStore::Bind() {
   std::vector<IndexChange> changes = {Bound<Uuid>(kKeyUuid, std::span(&uuid_, 1)),
                                       Bound<uint64_t>(kKeyCommit, std::span(&commit, 1))};
   devices_.AddChanges(&changes);
-  if (Status stale = devices_.EraseStaleQuarantines(*index_, &changes); !stale) return stale;
-  ReadQuarantines();
   if (IndexWrite write = index_->Write(changes); !write.status) return std::move(write.status);
   commit_ = commit;
-  return options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
+  if (options_.on_commit) {
+    if (Status written = options_.on_commit(uuid_, commit_); !written) return written;
+  }
+  return TakeQuarantines();
 }
 
 // A start is not refused for want of them: no tensor depends on them, and each costs two failed writes to be found
-// again.
-void LmdbManifestStore::ReadQuarantines() {
-  for (const ManifestDevice& device : options_.devices) {
-    auto& places = quarantined_.emplace_back();
-    const auto bytes = index_->Get(IndexTable::kQuarantine, FormatUuid(device.uuid));
+// again. So what has to do with them comes after the commit that binds the index.
+Status LmdbManifestStore::TakeQuarantines() {
+  quarantined_.resize(options_.devices.size());
+  for (size_t i = 0; i < options_.devices.size(); ++i) {
+    const auto bytes = index_->Get(IndexTable::kQuarantine, FormatUuid(options_.devices[i].uuid));
     if (!bytes && bytes.error().code == Code::kNotFound) continue;
-    auto read = bytes ? DecodeQuarantine(*bytes) : std::unexpected(bytes.error());
-    if (read) {
-      places = std::move(*read);
+    if (!bytes) return LeaveQuarantines();
+    auto places = DecodeQuarantine(*bytes);
+    if (places) {
+      quarantined_[i] = std::move(*places);
     } else {
       unread_quarantines_.push_back(
           fmt::format("the quarantined places of device {} are not known, and are tried "
                       "again: {}",
-                      device.path, read.error().message));
+                      options_.devices[i].path, places.error().message));
     }
   }
+  auto recorded = index_->Keys(IndexTable::kQuarantine);
+  if (!recorded) return LeaveQuarantines();
+  return EraseStaleQuarantines(devices_.StaleQuarantines(std::move(*recorded)));
+}
+
+Status LmdbManifestStore::EraseStaleQuarantines(const std::vector<std::string>& stale) {
+  if (stale.empty()) return {};
+  std::vector<IndexChange> changes;
+  for (const std::string& key : stale) {
+    changes.push_back({.table = IndexTable::kQuarantine, .key = key, .erase = true});
+  }
+  const IndexWrite write = index_->Write(changes);
+  if (write.status) return {};
+  const bool damaged = !write.unknown && write.status.error().code != Code::kNoSpace;
+  if (damaged) return LeaveQuarantines();
+  unread_quarantines_.push_back(
+      fmt::format("the quarantined places of {} devices that were taken out are kept, beyond "
+                  "the {} that are needed at most: {}",
+                  stale.size(), kQuarantineRecordsMax, write.status.error().message));
+  return {};
+}
+
+// Their table is damaged. After a fault in it the index answers nothing more. Opened again it does: no commit had
+// begun, and the other tables may be whole.
+Status LmdbManifestStore::LeaveQuarantines() {
+  quarantines_damaged_ = true;
+  const std::string why = fmt::format("the index {} is damaged where it has the quarantined places", options_.path);
+  unread_quarantines_.push_back(why + ": those that are not known are tried again");
+  {
+    const MutexLock lock(mutex_);
+    quarantine_failure_ = why;
+  }
+  return index_->gave_up() ? OpenIndex() : Status{};
 }
 
 void LmdbManifestStore::StartQuarantine(uint16_t device, std::vector<base::PageRun> places) {
@@ -139,6 +179,7 @@ void LmdbManifestStore::StartQuarantine(uint16_t device, std::vector<base::PageR
 
 // One transaction each: it has nothing to do with what the manifests name.
 void LmdbManifestStore::WriteQuarantines(const std::map<uint16_t, std::vector<base::PageRun>>& quarantines) {
+  if (quarantines_damaged_) return;  // It is told since the start.
   Status written;
   for (const auto& [device, places] : quarantines) {
     const std::string key = FormatUuid(options_.devices[device].uuid);

@@ -71,7 +71,7 @@ class LmdbManifestStore final : public ManifestStore {
   const Uuid& uuid() const { return uuid_; }
   // A sentence for each device that the index knew until now, and that was taken out.
   const std::vector<std::string>& dropped_devices() const { return devices_.dropped(); }
-  // A sentence for each device of which it cannot be read which places were quarantined: they are found out again.
+  // Sentences that say which quarantined places could not be read, and are tried again, or not be erased.
   const std::vector<std::string>& unread_quarantines() const { return unread_quarantines_; }
   // Why quarantined places are not written down, as of the last attempt; empty: they are. Any thread.
   std::string quarantine_failure() const;
@@ -87,9 +87,12 @@ class LmdbManifestStore final : public ManifestStore {
     enum class Kind : uint8_t { kPut, kErase, kLoad } kind = Kind::kPut;
   };
   explicit LmdbManifestStore(ManifestStoreOptions options);
+  Status OpenIndex();
   Status Bind();
   Status CheckDevices(bool fresh) const;
-  void ReadQuarantines();
+  Status TakeQuarantines();
+  Status EraseStaleQuarantines(const std::vector<std::string>& stale);
+  Status LeaveQuarantines();
   void Enqueue(Request request);
   void Run();
   void WaitForWork() TIER_REQUIRES(mutex_);
@@ -106,8 +109,9 @@ class LmdbManifestStore final : public ManifestStore {
   IndexDevices devices_;
   std::vector<std::vector<base::PageRun>> quarantined_;  // Of each device, as Open found them.
   std::vector<std::string> unread_quarantines_;
-  uint64_t commit_ = 0;        // Last synced. Commit thread, once it runs.
-  std::string flush_failure_;  // Empty: every flush came through. Commit thread.
+  bool quarantines_damaged_ = false;  // Their table: this run does not touch it any more.
+  uint64_t commit_ = 0;               // Last synced. Commit thread, once it runs.
+  std::string flush_failure_;         // Empty: every flush came through. Commit thread.
 
   mutable Mutex mutex_;
   CondVar wake_;

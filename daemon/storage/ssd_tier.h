@@ -94,7 +94,7 @@ class SsdTier {
 
   // A sentence for each device that was taken out since the last start.
   std::vector<std::string> dropped_devices() const;
-  // A sentence for each device whose quarantined places could not be read.
+  // As LmdbManifestStore's.
   std::vector<std::string> unread_quarantines() const;
   // Why quarantined places are not written down; empty when they are.
   std::string quarantine_failure() const;

@@ -1,7 +1,6 @@
 // The file of the index when its disk is full, cut short, or unreadable, or fails in the middle of a commit.
 #include "daemon/storage/index_file.h"
 
-#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -12,7 +11,6 @@
 #include <gtest/gtest.h>
 #include <lmdb.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,23 +23,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 using IndexFileTest = ManifestStoreTest;
-
-// While this lives no file can be written at `offset` or beyond.
-class WriteLimit {
- public:
-  explicit WriteLimit(rlim_t offset) {
-    ::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{.rlim_cur = offset, .rlim_max = before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~WriteLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
-  WriteLimit(const WriteLimit&) = delete;
-  WriteLimit& operator=(const WriteLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 TEST_F(IndexFileTest, GrowsForAManifestLargerThanItsMap) {
   const std::vector<std::byte> large(9 * kMiB, std::byte{7});

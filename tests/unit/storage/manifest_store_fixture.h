@@ -1,12 +1,14 @@
 // A LmdbManifestStore of 4 MiB in a scratch directory, bound to one device.
 #pragma once
 
+#include <csignal>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "daemon/storage/lmdb_manifest_store.h"
 #include "tests/support/storage/scratch.h"
@@ -17,6 +19,23 @@ inline std::vector<std::byte> Manifest(const std::string& text) {
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
 }
+
+// While this lives no file can be written at `offset` or beyond.
+class WriteLimit {
+ public:
+  explicit WriteLimit(rlim_t offset) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = offset, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~WriteLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  WriteLimit(const WriteLimit&) = delete;
+  WriteLimit& operator=(const WriteLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 class ManifestStoreTest : public ::testing::Test {
  protected:

@@ -1,7 +1,15 @@
 // Quarantined places in the index: they outlive the store, and a damaged record costs a warning and no start.
 #include "daemon/storage/quarantine_record.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include "tests/unit/storage/manifest_store_fixture.h"
 
@@ -96,17 +104,118 @@ TEST_F(QuarantineStoreTest, ADamagedRecordIsToldAndTheStartGoesOn) {
   EXPECT_THAT(store->unread_quarantines(), ElementsAre(AllOf(HasSubstr("/dev/first"), HasSubstr("checksum"))));
 }
 
-TEST_F(QuarantineStoreTest, RecordsOfDevicesThatWereTakenOutAreNotKeptWithoutEnd) {
-  Open()->StartQuarantine(0, kPlaces);
-  {
+// What a disk may give back in place of the page with the keys.
+struct Damage {
+  const char* name;
+  void (*apply)(std::span<char> page);
+};
+constexpr Damage kDamages[] = {
+    {"zeros, which LMDB refuses", [](std::span<char> page) { std::ranges::fill(page, '\0'); }},
+    {"a branch of nothing, for which it would abort",
+     [](std::span<char> page) {
+       constexpr std::array<uint16_t, 3> kFlagsLowerUpper = {1, 16, 4096};
+       std::memcpy(page.data() + 10, kFlagsLowerUpper.data(), sizeof(kFlagsLowerUpper));
+     }},
+};
+
+class DamagedQuarantineTest : public QuarantineStoreTest {
+ protected:
+  // Of the index, which is closed: calls `apply` with the whole file and with each place of the key in it.
+  template <typename Apply>
+  void DamageAt(const std::string& key, Apply apply) {
+    std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+    std::string whole((std::istreambuf_iterator<char>(file)), {});
+    std::vector<size_t> places;
+    for (size_t at = whole.find(key); at != std::string::npos; at = whole.find(key, at + 1)) places.push_back(at);
+    EXPECT_FALSE(places.empty());
+    for (const size_t at : places) apply(std::span(whole), at);
+    file.clear();
+    file.seekp(0) << whole;
+  }
+  // As many as are kept at most, of devices that are not there. `big` is the key of one with such a value.
+  void RecordMany(const std::string& big, size_t big_size) {
     auto index = IndexFile::Open({.path = path_, .map_size = 4 * kMiB});
     ASSERT_TRUE(index) << index.error().message;
+    const std::vector<std::byte> value(big_size);
     for (size_t i = 0; i < kQuarantineRecordsMax; ++i) {
-      const std::string key = FormatUuid(DrawUuid());
-      const IndexChange change{.table = IndexTable::kQuarantine, .key = key, .value = {}};
+      const std::string key = i == 0 ? big : FormatUuid(DrawUuid());
+      const IndexChange change{
+          .table = IndexTable::kQuarantine, .key = key, .value = std::span(value).first(i == 0 ? big_size : 0)};
       ASSERT_TRUE((*index)->Write({&change, 1}).status);
     }
   }
+};
+
+TEST_F(DamagedQuarantineTest, ATableThatCannotBeReadIsToldAndTheStartGoesOn) {
+  for (const Damage& damage : kDamages) {
+    SCOPED_TRACE(damage.name);
+    {
+      const auto store = Open();
+      store->StartPut(1, "1000/train", Manifest("first"), Manifest("its list"));
+      store->StartQuarantine(0, kPlaces);
+      EXPECT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
+    }
+    DamageAt(FormatUuid(device_.uuid), [&](std::span<char> file, size_t at) {
+      damage.apply(file.subspan(at / kPageSize * kPageSize, kPageSize));
+    });
+    for (uint64_t start = 0; start < 2; ++start) {
+      const auto store = Open();
+      ASSERT_NE(store, nullptr);
+      EXPECT_THAT(store->Quarantined(0), IsEmpty());
+      EXPECT_THAT(store->unread_quarantines(), ElementsAre(HasSubstr("index.mdb is damaged where")));
+      EXPECT_THAT(store->quarantine_failure(), HasSubstr("damaged")) << "nothing is written to it";
+      store->StartQuarantine(0, kPlaces);
+      store->StartPut(2, "1000/other", Manifest("second"), {});
+      EXPECT_EQ(Wait(store.get(), 1).at(2).code, Code::kOk);
+      EXPECT_EQ(store->Load("1000/train").value_or(Manifest("none")), Manifest("first"));
+      EXPECT_THAT(store->quarantine_failure(), HasSubstr("damaged"));
+    }
+    ASSERT_EQ(::unlink(path_.c_str()), 0);
+    device_ = {.path = "/dev/first", .uuid = DrawUuid()};
+  }
+}
+
+// Its value lies on pages of its own, which are not where its key says.
+TEST_F(DamagedQuarantineTest, KeysThatCannotBeListedAreToldAndTheStartGoesOn) {
+  Open()->StartQuarantine(0, kPlaces);
+  const std::string stale = FormatUuid(DrawUuid());
+  RecordMany(stale, 2 * kPageSize);
+  DamageAt(stale, [&](std::span<char> file, size_t at) {
+    std::ranges::fill(file.subspan(at + stale.size(), sizeof(uint64_t)), '\x7f');
+  });
+  for (uint64_t start = 0; start < 2; ++start) {
+    const auto store = Open();
+    ASSERT_NE(store, nullptr);
+    EXPECT_EQ(store->Quarantined(0), kPlaces);
+    EXPECT_THAT(store->unread_quarantines(), ElementsAre(HasSubstr("is damaged where")));
+    store->StartPut(1, "1000/train", Manifest("first"), {});
+    EXPECT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
+  }
+}
+
+// Every commit after that which binds the index fails.
+TEST_F(DamagedQuarantineTest, ARecordThatCannotBeErasedIsToldAndTheStartGoesOn) {
+  Open()->StartQuarantine(0, kPlaces);
+  RecordMany(FormatUuid(DrawUuid()), 0);
+  ManifestStoreOptions options = Options();
+  std::optional<WriteLimit> limit;
+  options.on_commit = [&](const Uuid&, uint64_t) -> Status {
+    limit.emplace(0);
+    return {};
+  };
+  {
+    const auto store = LmdbManifestStore::Open(options);
+    limit.reset();
+    ASSERT_TRUE(store) << store.error().message;
+    EXPECT_EQ((*store)->Quarantined(0), kPlaces);
+    EXPECT_THAT((*store)->unread_quarantines(), ElementsAre(HasSubstr("64 devices that were taken out are kept")));
+  }
+  EXPECT_EQ(Open()->Quarantined(0), kPlaces);
+}
+
+TEST_F(DamagedQuarantineTest, RecordsOfDevicesThatWereTakenOutAreNotKeptWithoutEnd) {
+  Open()->StartQuarantine(0, kPlaces);
+  RecordMany(FormatUuid(DrawUuid()), 0);
   EXPECT_EQ(Open()->Quarantined(0), kPlaces);
   auto index = IndexFile::Open({.path = path_, .map_size = 4 * kMiB});
   ASSERT_TRUE(index) << index.error().message;
