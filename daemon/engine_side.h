@@ -83,7 +83,7 @@ class EngineSide {
   std::unique_ptr<base::Workers> workers_;
   session::SpinPolicy spin_;
   std::unique_ptr<memory::Arena> arena_;
-  std::unique_ptr<std::byte, FreeMemory> move_memory_;  // Untouched, and not pinned, before a device is drained.
+  std::unique_ptr<std::byte, FreeMemory> move_memory_;  // Untouched before a device is drained; never pinned.
   std::unique_ptr<storage::SsdTier> ssd_;
   session::EventLog events_;
   std::string quarantine_failure_;

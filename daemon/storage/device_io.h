@@ -40,14 +40,14 @@ struct IoCompletion {
 class DeviceIo {
  public:
   virtual ~DeviceIo() = default;
-  // Registers a window's memory where rights allow; else its I/O goes through the mapping. A refused one is tried again
-  // whenever another window has gone.
-  virtual void AddWindow(WindowIndex window, std::byte* address, uint64_t size) = 0;
+  // Registers a window's memory where rights allow and `pin` asks for it; else its I/O goes through the mapping. A
+  // refused one is tried again whenever another window has gone.
+  virtual void AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin = Pin::kTry) = 0;
   // As TransferPort's. REQUIRES: no request in flight on it.
   virtual void RemoveWindow(WindowIndex window) = 0;
   virtual void TakeRemoved(std::vector<WindowIndex>* windows) = 0;
   virtual bool registered(WindowIndex window) const = 0;
-  // Why some window is not registered; empty while every window is.
+  // Why some window is not registered; empty while each is that was to be.
   virtual const std::string& unpinned_reason() const = 0;
   virtual void Start(const IoRequest& request) = 0;  // REQUIRES: fewer than inflight_max() in flight.
   virtual void Submit() = 0;                         // Hands all started requests to the kernel or the threads.

@@ -50,9 +50,9 @@ IoThread::~IoThread() {
   thread_.join();
 }
 
-void IoThread::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
+void IoThread::AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin) {
   TIER_CHECK(address != nullptr, "window {}", Value(window));
-  const WindowCommand command{.window = window, .address = address, .size = size};
+  const WindowCommand command{.window = window, .address = address, .size = size, .pin = pin};
   Wake(commands_.Push({&command, 1}));
 }
 
@@ -110,7 +110,7 @@ bool IoThread::TakeCommands() {
   commands_.Take(&taken_commands_);
   for (const WindowCommand& command : taken_commands_) {
     if (command.address != nullptr) {
-      engine_->AddWindow(command.window, command.address, command.size);
+      engine_->AddWindow(command.window, command.address, command.size, command.pin);
     } else {
       engine_->RemoveWindow(command.window);
     }

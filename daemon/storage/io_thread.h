@@ -39,7 +39,7 @@ class IoThread {
   IoThread& operator=(const IoThread&) = delete;
 
   // As TransferPort's.
-  void AddWindow(WindowIndex window, std::byte* address, uint64_t size);
+  void AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin);
   void RemoveWindow(WindowIndex window);
   void TakeRemoved(std::vector<WindowIndex>* windows) { removed_.Take(windows); }
   void Start(const Transfer& transfer) { started_.push_back(transfer); }
@@ -58,6 +58,7 @@ class IoThread {
     WindowIndex window{};
     std::byte* address = nullptr;
     uint64_t size = 0;
+    Pin pin = Pin::kTry;
   };
   using TrafficWords = std::array<uint64_t, sizeof(DeviceTraffic) / sizeof(uint64_t)>;
 

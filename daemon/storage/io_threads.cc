@@ -20,10 +20,10 @@ IoThread& IoThreads::At(uint16_t device) const {
   return *threads_[device];
 }
 
-void IoThreads::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
+void IoThreads::AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin) {
   TIER_CHECK(Value(window) < holders_.size() && holders_[Value(window)] == 0, "window {} of {}", Value(window),
              holders_.size());
-  for (const auto& thread : threads_) thread->AddWindow(window, address, size);
+  for (const auto& thread : threads_) thread->AddWindow(window, address, size, pin);
 }
 
 void IoThreads::RemoveWindow(WindowIndex window) {

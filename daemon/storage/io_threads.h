@@ -20,7 +20,7 @@ class IoThreads final : public TransferPort {
   IoThreads(std::vector<std::unique_ptr<IoThread>> threads, uint32_t inflight_max, uint32_t windows_max);
   ~IoThreads() override;  // REQUIRES: nothing in flight.
 
-  void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
+  void AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin = Pin::kTry) override;
   void RemoveWindow(WindowIndex window) override;
   void TakeRemoved(std::vector<WindowIndex>* windows) override;
   void Start(const Transfer& transfer) override;

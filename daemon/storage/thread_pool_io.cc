@@ -42,7 +42,7 @@ ThreadPoolIo::~ThreadPoolIo() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPoolIo::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
+void ThreadPoolIo::AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin /*pin*/) {
   TIER_CHECK(address != nullptr && size != 0, "window {} of {} bytes", Value(window), size);
 }
 

@@ -30,7 +30,7 @@ class ThreadPoolIo final : public DeviceIo {
                                                       const CompletionSignal& signal);
   ~ThreadPoolIo() override;  // Ends what was submitted, then joins.
 
-  void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
+  void AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin = Pin::kTry) override;
   void RemoveWindow(WindowIndex window) override { removed_.push_back(window); }
   void TakeRemoved(std::vector<WindowIndex>* windows) override;
   bool registered(WindowIndex /*window*/) const override { return false; }

@@ -71,11 +71,17 @@ struct DeviceTraffic {  // Since start. Words of one size, without padding (IoTh
   uint64_t inflight = 0;
 };
 
+// Whether a window's memory is to be registered with io_uring, which pins it.
+enum class Pin : uint8_t {
+  kTry,  // Where rights allow. One that is refused is tried again later, and those that come after it wait for it.
+  kNo,
+};
+
 class TransferPort {
  public:
   virtual ~TransferPort() = default;
-  // Announces a window's memory, which is registered with io_uring where rights allow.
-  virtual void AddWindow(WindowIndex window, std::byte* address, uint64_t size) = 0;
+  // Announces a window's memory.
+  virtual void AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin = Pin::kTry) = 0;
   // The window's memory is to be given up. It stays in use, and its index taken, until TakeRemoved names it: the kernel
   // may hold its pages for a while. REQUIRES: no transfer in flight on it.
   virtual void RemoveWindow(WindowIndex window) = 0;

@@ -64,12 +64,12 @@ TransferEngine::~TransferEngine() {
   while (checksums_running_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
 }
 
-void TransferEngine::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
+void TransferEngine::AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin) {
   TIER_CHECK(Value(window) < windows_.size(), "window {} of {}", Value(window), windows_.size());
   Window& entry = windows_[Value(window)];
   TIER_CHECK(entry.address == nullptr && address != nullptr && size != 0, "window {} of {} bytes", Value(window), size);
   entry = {.address = address, .size = size};
-  io_.AddWindow(window, address, size);
+  io_.AddWindow(window, address, size, pin);
 }
 
 void TransferEngine::RemoveWindow(WindowIndex window) {

@@ -76,7 +76,7 @@ class TransferEngine final : public TransferPort {
                  const CompletionSignal& signal);
   ~TransferEngine() override;  // REQUIRES: nothing in flight, no probe either.
 
-  void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
+  void AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin = Pin::kTry) override;
   void RemoveWindow(WindowIndex window) override;
   void TakeRemoved(std::vector<WindowIndex>* windows) override { io_.TakeRemoved(windows); }
   void Start(const Transfer& transfer) override;

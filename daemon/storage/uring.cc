@@ -119,13 +119,13 @@ void UringIo::EnsureEnabled() {
   enabled_ = true;
 }
 
-void UringIo::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
+void UringIo::AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin) {
   TIER_CHECK(Value(window) < windows_.size(), "window {} of {}", Value(window), windows_.size());
   TIER_CHECK(size != 0 && size <= kWindowSizeMax, "window of {} bytes", size);
   Window& entry = windows_[Value(window)];
   TIER_CHECK(entry.address == nullptr, "window {} added twice", Value(window));
   entry = {.address = address, .size = size};
-  if (!buffer_table_) return;
+  if (!buffer_table_ || pin == Pin::kNo) return;
   entry.registration = Registration::kRefused;
   refused_.push_back(window);
   // After one refusal others wait with it: each try pins the whole window before the kernel counts it.

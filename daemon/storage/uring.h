@@ -1,11 +1,11 @@
-// UringIo: DeviceIo over an io_uring of its own, with the device as a registered file and one registered buffer a
-// window.
+// UringIo: DeviceIo over an io_uring of its own, with the device as a registered file and one registered buffer for
+// each window that is to be pinned.
 //
 // The ring belongs to the thread that first uses it after Create: there the kernel posts completions only when asked
 // (DEFER_TASKRUN), and never interrupts it.
-// Invariants: started == completed + in flight. A window's pages are the kernel's from AddWindow until TakeRemoved
-// names it: the kernel says by the buffer's tag that no request uses them any more. It unpins them right after that;
-// before Linux 6.4 on a thread of its own, which takes some milliseconds.
+// Invariants: started == completed + in flight. The pages of a registered window are the kernel's from AddWindow until
+// TakeRemoved names it: the kernel says by the buffer's tag that no request uses them any more. It unpins them right
+// after that; before Linux 6.4 on a thread of its own, which takes some milliseconds.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class UringIo final : public DeviceIo {
                                                  const CompletionSignal& signal);
   ~UringIo() override;  // REQUIRES: nothing in flight.
 
-  void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
+  void AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin = Pin::kTry) override;
   void RemoveWindow(WindowIndex window) override;
   void TakeRemoved(std::vector<WindowIndex>* windows) override;
   bool registered(WindowIndex window) const override {

@@ -27,7 +27,8 @@ void Hand(Tables& tables, const MoveBlock& block) {
   const auto index = static_cast<uint64_t>(&block - tables.move.blocks.data());
   TIER_CHECK((index + 1) * kBlockSize <= memory.size, "block {} of {} bytes", index, memory.size);
   if (!tables.move.announced) {
-    tables.ports.transfers.AddWindow(memory.window, memory.address, memory.size);
+    // It is never removed: were its registration refused, the clients' windows would wait behind it for good.
+    tables.ports.transfers.AddWindow(memory.window, memory.address, memory.size, storage::Pin::kNo);
     tables.move.announced = true;
   }
   const Flight flight = FlightOf(block);

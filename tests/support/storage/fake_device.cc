@@ -14,7 +14,8 @@ FakeDevice::~FakeDevice() {
   TIER_CHECK(started_.empty() && submitted_.empty(), "{} + {} in flight", started_.size(), submitted_.size());
 }
 
-void FakeDevice::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
+void FakeDevice::AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin) {
+  if (pin == Pin::kNo) unpinned_.insert(Value(window));
   TIER_CHECK(windows_.emplace(Value(window), std::pair(address, size)).second, "window {} twice", Value(window));
 }
 
@@ -22,6 +23,7 @@ void FakeDevice::RemoveWindow(WindowIndex window) {
   const auto on_it = [&](const IoRequest& request) { return request.window == window; };
   TIER_CHECK(std::none_of(submitted_.begin(), submitted_.end(), on_it), "I/O in flight on window {}", Value(window));
   TIER_CHECK(windows_.erase(Value(window)) == 1, "window {} is not there", Value(window));
+  unpinned_.erase(Value(window));
   removed_.push_back(window);
 }
 

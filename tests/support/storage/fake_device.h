@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,10 @@ class FakeDevice final : public DeviceIo {
   explicit FakeDevice(uint64_t size, uint32_t inflight_max = 256) : bytes_(size), inflight_max_(inflight_max) {}
   ~FakeDevice() override;
 
-  void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
+  void AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin = Pin::kTry) override;
   void RemoveWindow(WindowIndex window) override;
   void TakeRemoved(std::vector<WindowIndex>* windows) override;
-  bool registered(WindowIndex /*window*/) const override { return true; }
+  bool registered(WindowIndex window) const override { return !unpinned_.contains(Value(window)); }
   void Start(const IoRequest& request) override;
   void Submit() override;
   void Poll(std::vector<IoCompletion>* completions) override;
@@ -62,6 +63,7 @@ class FakeDevice final : public DeviceIo {
   uint32_t inflight_max_;
   std::string no_reason_;
   std::map<uint32_t, std::pair<std::byte*, uint64_t>> windows_;
+  std::set<uint32_t> unpinned_;  // Of these windows.
   std::vector<WindowIndex> removed_;
   std::vector<IoRequest> started_;
   std::deque<IoRequest> submitted_;

@@ -104,9 +104,9 @@ FakeTransferPort::FakeTransferPort(FakeTransferOptions options, std::shared_ptr<
 
 FakeTransferPort::~FakeTransferPort() = default;
 
-void FakeTransferPort::AddWindow(WindowIndex window, std::byte* address, uint64_t size) {
+void FakeTransferPort::AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin) {
   TIER_CHECK(address != nullptr && size % kPageSize == 0 && size != 0, "window {} size {}", Value(window), size);
-  const bool added = windows_.emplace(Value(window), Window{.address = address, .size = size}).second;
+  const bool added = windows_.emplace(Value(window), Window{.address = address, .size = size, .pin = pin}).second;
   TIER_CHECK(added, "window {} announced twice", Value(window));
 }
 

@@ -62,7 +62,7 @@ class FakeTransferPort final : public TransferPort {
   explicit FakeTransferPort(FakeTransferOptions options = {}, std::shared_ptr<MemoryDisk> disk = nullptr);
   ~FakeTransferPort() override;
 
-  void AddWindow(WindowIndex window, std::byte* address, uint64_t size) override;
+  void AddWindow(WindowIndex window, std::byte* address, uint64_t size, Pin pin = Pin::kTry) override;
   void RemoveWindow(WindowIndex window) override;
   void TakeRemoved(std::vector<WindowIndex>* windows) override;
   void Start(const Transfer& transfer) override;
@@ -107,6 +107,7 @@ class FakeTransferPort final : public TransferPort {
   };
   std::vector<Move> moves() const;
 
+  Pin pin(WindowIndex window) const { return windows_.at(Value(window)).pin; }
   MemoryDisk& disk() { return *disk_; }
   const std::shared_ptr<MemoryDisk>& shared_disk() const { return disk_; }
   uint64_t memory_changes() const { return memory_changes_; }  // Writes whose memory changed while in flight.
@@ -118,6 +119,7 @@ class FakeTransferPort final : public TransferPort {
   struct Window {
     std::byte* address = nullptr;
     uint64_t size = 0;
+    Pin pin = Pin::kTry;
     bool punched = false;
   };
   struct Flight {

@@ -11,7 +11,7 @@ namespace tier::tiering::testing {
 // Writes end at once and are kept nowhere: the bytes do not matter here.
 class InstantTransfers final : public storage::TransferPort {
  public:
-  void AddWindow(WindowIndex, std::byte*, uint64_t) override {}
+  void AddWindow(WindowIndex, std::byte*, uint64_t, storage::Pin) override {}
   void RemoveWindow(WindowIndex window) override { removed_.push_back(window); }
   void TakeRemoved(std::vector<WindowIndex>* windows) override {
     windows->insert(windows->end(), removed_.begin(), removed_.end());

@@ -219,6 +219,22 @@ TEST_P(DeviceIoConformance, GivesUpAWindowWhileOthersWork) {
   EXPECT_EQ(AwaitRemoved(*io_, &completions), std::vector{kOtherWindow});
 }
 
+TEST_P(DeviceIoConformance, ReadsAndWritesMemoryThatIsNotToBePinned) {
+  const WindowMemory other(kMiB);
+  const std::string reason = io_->unpinned_reason();
+  io_->AddWindow(kOtherWindow, other.data(), other.size(), Pin::kNo);
+  EXPECT_FALSE(io_->registered(kOtherWindow));
+  EXPECT_EQ(io_->unpinned_reason(), reason);
+  other.Fill(6);
+  IoRequest write = Request(Direction::kWrite, 0, 0, kMiB);
+  write.window = kOtherWindow;
+  write.memory = other.data();
+  ASSERT_EQ(CompleteOne(write), static_cast<int32_t>(kMiB));
+  ASSERT_EQ(CompleteOne(Request(Direction::kRead, 1, 0, kMiB)), static_cast<int32_t>(kMiB));
+  EXPECT_EQ(std::memcmp(other.data(), memory_.data() + kMiB, kMiB), 0);
+  Remove(kOtherWindow);
+}
+
 TEST_P(DeviceIoConformance, ReportsItsLimitAndWhetherAWindowIsRegistered) {
   EXPECT_EQ(io_->inflight_max(), kInflightMax);
   EXPECT_EQ(io_->registered(kWindow), io_->unpinned_reason().empty());
@@ -337,6 +353,18 @@ TEST_F(UringIoTest, TriesTheOthersWhenTheFirstRefusedWindowHasGone) {
   ASSERT_FALSE(uring_->registered(kOtherWindow)) << "it waits behind the refused one";
   uring_->RemoveWindow(kWindow);
   if (!uring_->registered(kOtherWindow)) GTEST_SKIP() << "needs registered buffers: " << uring_->unpinned_reason();
+  EXPECT_EQ(uring_->unpinned_reason(), "");
+}
+
+// Memory of the daemon's own stays as long as the daemon does.
+TEST_F(UringIoTest, NoWindowWaitsBehindMemoryThatIsNotToBePinned) {
+  const Unregistrable reserved;
+  const WindowMemory memory(kMiB);
+  uring_->AddWindow(kWindow, reserved.data(), kMiB, Pin::kNo);
+  EXPECT_EQ(uring_->unpinned_reason(), "");
+  uring_->AddWindow(kOtherWindow, memory.data(), memory.size());
+  if (!uring_->registered(kOtherWindow)) GTEST_SKIP() << "needs registered buffers: " << uring_->unpinned_reason();
+  EXPECT_FALSE(uring_->registered(kWindow));
   EXPECT_EQ(uring_->unpinned_reason(), "");
 }
 

@@ -42,8 +42,8 @@ class MemoryIo final : public DeviceIo {
   MemoryIo(const CompletionSignal& signal, const Script& script)
       : signal_(signal), script_(script), bytes_(kCapacity) {}
 
-  void AddWindow(WindowIndex /*window*/, std::byte* /*address*/, uint64_t /*size*/) override {
-    reason_ = script_.refusal.load();
+  void AddWindow(WindowIndex /*window*/, std::byte* /*address*/, uint64_t /*size*/, Pin pin) override {
+    if (pin == Pin::kTry) reason_ = script_.refusal.load();
   }
   void RemoveWindow(WindowIndex window) override {
     removed_.push_back(window);
@@ -234,6 +234,22 @@ TEST_F(IoThreadsTest, TellsWhyAWindowIsNotRegisteredAndWhenAllAreAgain) {
   EXPECT_THAT(AwaitRemoved(), ElementsAre(kWindow));
   EXPECT_TRUE(port_->pinned());
   EXPECT_EQ(port_->unpinned_reason(), "");
+}
+
+TEST_F(IoThreadsTest, MemoryThatIsNotToBePinnedIsNotToldAsUnpinned) {
+  Open(2);
+  port_->Start(Page(Direction::kWrite, 0, 1));
+  (void)Finish();
+  scripts_[0].refusal = "memory is locked";
+  const WindowMemory own(kPageSize);
+  constexpr WindowIndex kOwn{2};
+  port_->AddWindow(kOwn, own.data(), own.size(), Pin::kNo);
+  Transfer write = Page(Direction::kWrite, 1, 0);
+  write.window = kOwn;
+  write.memory = own.data();
+  port_->Start(write);
+  EXPECT_EQ(Finish().size(), 1u);
+  EXPECT_TRUE(port_->pinned()) << port_->unpinned_reason();
 }
 
 // Windows come and go while transfers are submitted one by one, so that either queue finds the other side falling

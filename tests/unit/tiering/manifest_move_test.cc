@@ -36,6 +36,14 @@ TEST_F(ManifestMoveTest, AnIdleEngineMovesWhatAClosedJobPersisted) {
   ExpectRest();
 }
 
+// It stays while the daemon runs: clients' windows would wait behind a registration of it that is refused.
+TEST_F(ManifestMoveTest, TheMemoryForMovesIsNotPinned) {
+  Leave();
+  Drain(0);
+  ASSERT_TRUE(Empties(0));
+  EXPECT_EQ(world_->transfers.pin(WindowIndex{world_->windows.windows_max()}), storage::Pin::kNo);
+}
+
 TEST_F(ManifestMoveTest, OnlyThePlacesChange) {
   const JobId id = world_->OpenJob(kNamed);
   const SessionId session = world_->OpenSession(id);
