@@ -1,7 +1,9 @@
 // FaultEscape: more ends of a guarded call (fault_guard.h), for calls of a library in C that follows pointers which it
 // reads from a file: damaged, they lead anywhere, or it notices and would abort the process.
 //
-// What such a library has read or written by then is of no use any more; memory that it allocated is lost.
+// What such a library has read or written by then is of no use any more; memory that it allocated is lost. Where it was
+// led into the heap before the call ended, or the fault came inside the allocator, this does not help: the process may
+// hang or end later. Who uses it says why that is accepted.
 #pragma once
 
 namespace tier::base {

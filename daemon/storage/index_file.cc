@@ -1,5 +1,13 @@
-// See index_file.h. What runs under the guard owns nothing that needs a destructor. LMDB itself allocates, but never
-// while it reads the map, so no fault leaves the allocator's locks held; what LMDB had allocated by then is lost.
+// See index_file.h. What runs under the guard owns nothing that needs a destructor; what LMDB had allocated when a call
+// ends there is lost.
+//
+// A page that cannot be read is covered whole: LMDB does not allocate while it reads the map, so a fault there leaves
+// no lock of the allocator held. A page that is damaged and still looks like LMDB's is not. LMDB checks few of the
+// offsets and lengths in it, and a write transaction moves bytes by them in copies of pages on the heap, or beside
+// them. Then a fault may come inside malloc or free, whose lock stays held, so that a later allocation hangs; or the
+// heap is damaged without a fault, and the daemon ends later or works with wrong bytes. This is accepted: it takes a
+// disk that returns wrong bytes without an error; the guard ends most of such calls, each of which would end the daemon
+// otherwise; and LMDB in a process of its own would cost each persist a copy and a hand-over.
 #include "daemon/storage/index_file.h"
 
 #include <algorithm>
@@ -192,7 +200,7 @@ template <typename Steps>
 Status IndexFile::Touch(std::string_view doing, Steps steps) const {
   if (Status trusted = CheckTrusted(); !trusted) return trusted;
   int error = 0;
-  const base::AnyFaultEnds guard;  // What LMDB finds in a damaged page may lead it anywhere.
+  const base::AnyFaultEnds guard;  // What LMDB finds in a damaged page may lead it anywhere: see the top.
   if (!base::RunGuarded([&] { error = steps(); })) {
     return GiveUpUnread(fmt::format(
         "{}: a part of the file cannot be read, for it was cut short or damaged, or its disk fails", doing));
