@@ -62,6 +62,15 @@ std::string Bounds(const Tables& tables, const JobState& job, const Capacity& ca
         "tensors of this job or of that user's others",
         job.record.uid, FormatBytes(tables.storage.quota()), FormatBytes(capacity.bytes));
   }
+  if (capacity.room.by_user) {
+    return fmt::format(
+        "SSD devices can hold {} of tensors{}, other jobs of user {} have or are guaranteed {}, jobs of other users "
+        "{}, "
+        "and a thirty-second of what other users leave is for the next user; free tensors of this job or of that "
+        "user's others, or restart tierd with one more device in ssd.devices",
+        FormatBytes(capacity.ssd), note, job.record.uid, FormatBytes(capacity.room.of_user),
+        FormatBytes(capacity.room.others - capacity.room.of_user));
+  }
   return fmt::format(
       "SSD devices can hold {} of tensors{}, other jobs have or are guaranteed {}, and a sixteenth of the "
       "rest is left for the next job; free tensors, guarantee more to this job (tierctl job set "

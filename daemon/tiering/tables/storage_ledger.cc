@@ -97,21 +97,24 @@ void StorageLedger::SubtractUsed(EntitlementIndex job, uint64_t bytes) {
 
 StorageLedger::Room StorageLedger::RoomOf(EntitlementIndex job, uint64_t capacity) const {
   const Entry& entry = At(job);
-  Room room{.others = claimed_ - entry.claim()};
+  Room room{.others = claimed_ - entry.claim(), .of_user = ClaimedBy(entry.uid) - entry.claim()};
   const uint64_t left = Minus(capacity, room.others);
   const uint64_t left_by_users = Minus(capacity, claimed_ - ClaimedBy(entry.uid));
-  const uint64_t of_user =
-      Minus(left_by_users - left_by_users / kPartForNextUserDivisor, ClaimedBy(entry.uid) - entry.claim());
-  const uint64_t unpromised = std::min(left - left / kPartForNextJobDivisor, of_user);
-  room.allowed = std::max(unpromised, std::min(left, entry.guarantee()));
+  const uint64_t left_to_user = Minus(left_by_users - left_by_users / kPartForNextUserDivisor, room.of_user);
+  const uint64_t left_to_job = left - left / kPartForNextJobDivisor;
+  const uint64_t guaranteed = std::min(left, entry.guarantee());
+  room.allowed = std::max(std::min(left_to_job, left_to_user), guaranteed);
+  room.by_user = left_to_user < left_to_job && left_to_user >= guaranteed;
   const uint64_t limit = entry.terms.limit_bytes;
   if (limit != 0 && limit < room.allowed) {
     room.allowed = limit;
+    room.by_user = false;
     room.by_limit = true;
   }
-  const uint64_t quota = quota_ == 0 ? UINT64_MAX : Minus(quota_, ClaimedBy(entry.uid) - entry.claim());
+  const uint64_t quota = quota_ == 0 ? UINT64_MAX : Minus(quota_, room.of_user);
   if (quota < room.allowed) {
     room.allowed = quota;
+    room.by_user = false;
     room.by_limit = false;
     room.by_quota = true;
   }

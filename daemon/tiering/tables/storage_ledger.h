@@ -51,8 +51,10 @@ class StorageLedger {
   struct Room {
     uint64_t allowed = 0;   // What it may have in all. It may have more already, where the capacity fell.
     uint64_t others = 0;    // Claims of other jobs.
+    uint64_t of_user = 0;   // Of these, the claims of its user's.
     bool by_limit = false;  // Its limit keeps it from more.
     bool by_quota = false;  // Or its user's quota.
+    bool by_user = false;   // Or the part that its user leaves for the next user.
   };
   Room RoomOf(EntitlementIndex job, uint64_t capacity) const;
   uint64_t UsedBy(EntitlementIndex job) const { return At(job).used; }

@@ -40,6 +40,22 @@ TEST_F(StorageLedgerTest, AJobAloneLeavesASixteenthForTheNext) {
   EXPECT_EQ(AllowedTo(own), 5 * kMiB) << "its user may have all but a thirty-second";
 }
 
+TEST_F(StorageLedgerTest, WhatIsLeftForTheNextUserBoundsAJobAndIsNamed) {
+  const EntitlementIndex first = Open(1, {}, 140 * kMiB);
+  EXPECT_FALSE(ledger_.RoomOf(first, kCapacity).by_user) << "a sixteenth is more than a thirty-second";
+  const EntitlementIndex second = Open(1);
+  const EntitlementIndex other = Open(2, {}, kMiB);
+  const StorageLedger::Room room = ledger_.RoomOf(second, kCapacity);
+  EXPECT_TRUE(room.by_user);
+  EXPECT_EQ(room.allowed, 159 * kMiB - 159 * kMiB / 32 - 140 * kMiB);
+  EXPECT_TRUE(room.others == 141 * kMiB && room.of_user == 140 * kMiB);
+  EXPECT_FALSE(ledger_.RoomOf(other, kCapacity).by_user);
+  ledger_.Set(second, {.limit_bytes = kMiB});
+  EXPECT_FALSE(ledger_.RoomOf(second, kCapacity).by_user) << "its limit does";
+  ledger_.Set(second, {.guarantee_bytes = 16 * kMiB});
+  EXPECT_FALSE(ledger_.RoomOf(second, kCapacity).by_user) << "it may have its guarantee";
+}
+
 TEST_F(StorageLedgerTest, ManyJobsOfOneUserLeaveSomethingForTheNextUser) {
   for (int i = 0; i < 64; ++i) {
     const EntitlementIndex job = Open(1);

@@ -99,6 +99,20 @@ TEST(StorageRoom, AGuaranteeIsThereWhenItsJobComesToIt) {
   EXPECT_EQ(world.CheckEach(early, 1, accepted), Code::kOk);
 }
 
+TEST(StorageRoom, WhoIsBoundByThePartForTheNextUserIsToldSo) {
+  World world(Small());
+  const SessionId first = world.Open({.uid = 7});
+  const SessionId second = world.Open({.uid = 7});
+  Answer refused;
+  const uint64_t accepted = PutUntilRefused(world, first, 1, &refused);
+  EXPECT_THAT(refused.detail, HasSubstr("a sixteenth of the rest is left for the next job"));
+  ASSERT_GT(PutUntilRefused(world, second, 1, &refused), 0u);
+  EXPECT_EQ(refused.error.limit, 124 * kMiB - 124 * kMiB / 32 - accepted * kPiece);
+  EXPECT_THAT(refused.detail, HasSubstr("other jobs of user 7 have or are guaranteed 116 MiB"));
+  EXPECT_THAT(refused.detail, HasSubstr("a thirty-second of what other users leave is for the next user"));
+  EXPECT_THAT(refused.detail, ::testing::Not(HasSubstr("--ssd-guarantee"))) << "that would give it nothing";
+}
+
 TEST(StorageRoom, AGuaranteeThatCannotBeGivenIsRefusedAndNothingChanges) {
   World world(Small());
   const JobId job = world.OpenJob({.ssd_guarantee_bytes = 60 * kMiB});
