@@ -63,15 +63,15 @@ bool AnyLeft(const Tables& tables) {
 
 void DrainDevices(Tables& tables) {
   DrainState& drain = tables.drain;
-  const uint32_t capacity = tables.pieces.capacity();
   if (tables.turn.now() < drain.next_at()) return;
-  if (capacity == 0 || !AnyLeft(tables)) return drain.SetNextAt(tables.turn.now() + kDrainIdle);
+  if (tables.pieces.held() == 0 || !AnyLeft(tables)) return drain.SetNextAt(tables.turn.now() + kDrainIdle);
   while (tables.work.TrySpend()) {
-    if (drain.PassIsOver(capacity)) {
-      const base::Duration pause = drain.EndPass() ? kDrainAgain : kDrainPause + capacity * kDrainPauseOfPiece;
+    if (drain.PassIsOver(tables.pieces)) {
+      const base::Duration long_pause = kDrainPause + tables.pieces.held() * kDrainPauseOfPiece;
+      const base::Duration pause = drain.EndPass() ? kDrainAgain : long_pause;
       return drain.SetNextAt(tables.turn.now() + pause);
     }
-    const Leaving leaving = LookAt(tables, drain.NextPiece(capacity));
+    const Leaving leaving = LookAt(tables, drain.NextPiece(tables.pieces));
     if (leaving == Leaving::kStays) continue;
     drain.NoteMoving();
     if (leaving == Leaving::kStarted) tables.turn.NoteProgress();

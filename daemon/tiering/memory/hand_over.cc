@@ -81,9 +81,9 @@ void StopEmptying(Tables& tables) {
 // Notes what is clean in the chosen windows, and starts the writes that make the rest so. True: every piece was seen.
 bool LookForPieces(Tables& tables) {
   HandOverState& state = tables.hand_over;
-  const uint32_t capacity = tables.pieces.capacity();
-  while (!state.looked_at_all(capacity) && tables.work.TrySpend()) {
-    const PieceId id = state.TakeNext();
+  for (PieceId id = state.Next(tables.pieces); id != kNoPiece; id = state.Next(tables.pieces)) {
+    if (!tables.work.TrySpend()) return false;
+    state.NoteLookedAt(id);
     const Piece& piece = tables.pieces[id];
     if (!piece.ram || !tables.windows[tables.windows.WindowOf(piece.ram)].emptying) continue;
     const WindowUse use = UseOf(piece);
@@ -91,7 +91,7 @@ bool LookForPieces(Tables& tables) {
     if (use == WindowUse::kClean) state.AddClean(id);
     if (use == WindowUse::kDirty && CanStartWrite(tables, job)) StartWrite(tables, id);
   }
-  return state.looked_at_all(capacity);
+  return true;
 }
 
 bool CanEmpty(const WindowEntry& entry) {

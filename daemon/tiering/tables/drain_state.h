@@ -7,7 +7,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/time.h"
-#include "daemon/tiering/tables/piece.h"
+#include "daemon/tiering/tables/policy.h"
 
 namespace tier::tiering {
 
@@ -31,15 +31,16 @@ class DrainState {
   }
   bool any_device() const { return devices_ != 0; }
   bool drains(uint16_t device) const { return (devices_ >> device & 1) != 0; }
-  // Goes over all pieces, `capacity` > 0 of them, in passes.
-  PieceId NextPiece(uint32_t capacity) {
-    cursor_ = (cursor_ + 1) % capacity;
+  // Goes over all pieces that the slab holds, in passes. REQUIRES: it holds some.
+  PieceId NextPiece(const PieceSlab& pieces) {
+    cursor_ = pieces.NextHeld(cursor_ + 1);
+    if (cursor_ == pieces.capacity()) cursor_ = pieces.NextHeld(0);
     ++looked_;
     return PieceId{cursor_};
   }
   // What the pass met that leaves its device now, or will.
   void NoteMoving() { moving_ = true; }
-  bool PassIsOver(uint32_t capacity) const { return looked_ >= capacity; }
+  bool PassIsOver(const PieceSlab& pieces) const { return looked_ >= pieces.held(); }
   // True: some pieces were moving.
   bool EndPass() {
     looked_ = 0;

@@ -10,7 +10,7 @@
 #include "daemon/base/check.h"
 #include "daemon/base/time.h"
 #include "daemon/memory/window_source.h"
-#include "daemon/tiering/tables/piece.h"
+#include "daemon/tiering/tables/policy.h"
 
 namespace tier::tiering {
 
@@ -29,12 +29,13 @@ class HandOverState {
     cursor_ = 0;
   }
 
-  // Every piece of a slab is looked at once, in the order of their ids.
-  bool looked_at_all(uint32_t capacity) const {
-    TIER_CHECK(cursor_ <= capacity, "cursor {} of {}", cursor_, capacity);
-    return cursor_ == capacity;
+  // Every piece that the slab holds is looked at once, in the order of their ids. kNoPiece: all were.
+  PieceId Next(const PieceSlab& pieces) const {
+    TIER_CHECK(cursor_ <= pieces.capacity(), "cursor {} of {}", cursor_, pieces.capacity());
+    const uint32_t next = pieces.NextHeld(cursor_);
+    return next == pieces.capacity() ? kNoPiece : PieceId{next};
   }
-  PieceId TakeNext() { return PieceId{cursor_++}; }
+  void NoteLookedAt(PieceId piece) { cursor_ = Value(piece) + 1; }
   // A piece in one of the windows that can be evicted once all were looked at.
   void AddClean(PieceId piece) { clean_.push_back(piece); }
   bool any_clean() const { return !clean_.empty(); }
@@ -48,7 +49,7 @@ class HandOverState {
   base::TimePoint next_at_;
   std::vector<WindowIndex> windows_;
   std::vector<PieceId> clean_;
-  uint32_t cursor_ = 0;
+  uint32_t cursor_ = 0;  // Pieces below it were looked at.
 };
 
 }  // namespace tier::tiering

@@ -48,6 +48,21 @@ class IndexSet {
     }
     return kNone;
   }
+  uint32_t FirstFrom(uint32_t number) const {  // The lowest that is not lower. kNone: there is none.
+    uint32_t word = number / 64;
+    if (word >= words_.size()) return kNone;
+    if (const uint64_t rest = words_[word] >> (number % 64); rest != 0) {
+      return number + static_cast<uint32_t>(std::countr_zero(rest));
+    }
+    ++word;
+    for (uint32_t i = word / 64; i < summary_.size(); ++i) {
+      const uint64_t rest = i == word / 64 ? summary_[i] >> (word % 64) << (word % 64) : summary_[i];
+      if (rest == 0) continue;
+      word = i * 64 + static_cast<uint32_t>(std::countr_zero(rest));
+      return word * 64 + static_cast<uint32_t>(std::countr_zero(words_[word]));
+    }
+    return kNone;
+  }
   uint32_t Last() const {  // kNone: it is empty.
     for (auto i = static_cast<uint32_t>(summary_.size()); i-- != 0;) {
       if (summary_[i] == 0) continue;

@@ -5,11 +5,12 @@
 // A record has a fixed size and no pointers, and every change of one goes through Edit: there an undo
 // list can keep what the record was. No allocation in steady state. Freed records keep their bytes: the owner resets
 // what the next user must not see. An id whose chunk was given back reads as a new record T{}, so an id that is out of
-// date may be looked up. A member `salt`, which tells the users of an id apart, goes on from the highest one that its
-// chunk has seen, from 1 at first: no pair of id and salt that was in use comes again because a chunk was given back.
+// date may be looked up, and who looks at all records skips what is not held (NextHeld). A member `salt`, which tells
+// the users of an id apart, goes on from the highest one that its chunk has seen, from 1 at first: no pair of id and
+// salt that was in use comes again because a chunk was given back.
 //
 // Invariants: used() = Σ used of the chunks; `open_` holds the chunks with a free record, `lowest_` is the first of
-// them, `empty_` those without a used one, `gone_` those that were given back.
+// them, `empty_` those without a used one, `held_` all that there are, and `gone_` those that were given back.
 #pragma once
 
 #include <algorithm>
@@ -71,9 +72,15 @@ class Slab {
   bool Contains(Id id) const { return NumberOf(id) < capacity(); }                          // Given out at some time.
   uint32_t capacity() const { return static_cast<uint32_t>(chunks_.size()) * kChunkSize; }  // It never falls.
   uint32_t used() const { return used_; }
+  uint32_t held() const { return held_.size() * kChunkSize; }  // Records in memory, used or not.
+  // The first id from `number` on whose record is in memory; capacity(): there is none. REQUIRES: at most capacity().
+  uint32_t NextHeld(uint32_t number) const {
+    const uint32_t chunk = held_.FirstFrom(number / kChunkSize);
+    return chunk == IndexSet::kNone ? capacity() : std::max(number, chunk * kChunkSize);
+  }
   uint64_t bytes() const {  // That it takes.
     return (chunks_.size() - gone_.size()) * sizeof(Chunk) + chunks_.capacity() * sizeof(chunks_[0]) +
-           salts_.capacity() * sizeof(uint32_t) + open_.bytes() + empty_.bytes() + gone_.bytes();
+           salts_.capacity() * sizeof(uint32_t) + open_.bytes() + empty_.bytes() + held_.bytes() + gone_.bytes();
   }
 
   bool can_shrink() const { return empty_.size() > 1; }
@@ -87,6 +94,7 @@ class Slab {
     chunks_[number].reset();
     empty_.Remove(number);
     open_.Remove(number);
+    held_.Remove(number);
     gone_.Add(number);
     if (lowest_ == number) lowest_ = open_.First();
     return true;
@@ -100,6 +108,7 @@ class Slab {
     for (uint32_t number = 0; number < chunks_.size(); ++number) {
       gone += chunks_[number] == nullptr ? 1 : 0;
       if (chunks_[number] == nullptr) continue;
+      TIER_CHECK(held_.FirstFrom(number) == number, "chunk {} is not held", number);
       const Chunk& chunk = *chunks_[number];
       uint32_t free = 0;
       for (uint32_t word = 0; word < kWords; ++word) {
@@ -114,9 +123,9 @@ class Slab {
       empty += chunk.used == 0 ? 1 : 0;
     }
     TIER_CHECK(used == used_ && open == open_.size() && empty == empty_.size() && gone == gone_.size() &&
-                   lowest_ == open_.First(),
-               "{} used of {}, {} open of {}, {} empty of {}, {} gone of {}", used, used_, open, open_.size(), empty,
-               empty_.size(), gone, gone_.size());
+                   held_.size() + gone == chunks_.size() && lowest_ == open_.First(),
+               "{} used of {}, {} open of {}, {} empty of {}, {} gone of {}, {} held", used, used_, open, open_.size(),
+               empty, empty_.size(), gone, gone_.size(), held_.size());
   }
 
  private:
@@ -150,6 +159,7 @@ class Slab {
     }
     empty_.Add(number);
     open_.Add(number);
+    held_.Add(number);
     lowest_ = number;
   }
 
@@ -157,6 +167,7 @@ class Slab {
   std::vector<uint32_t> salts_;                 // With which the records of each chunk begin.
   IndexSet open_;
   IndexSet empty_;
+  IndexSet held_;
   IndexSet gone_;
   uint32_t lowest_ = IndexSet::kNone;
   uint32_t used_ = 0;

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <vector>
+
+#include "daemon/tiering/tables/drain_state.h"
+#include "daemon/tiering/tables/hand_over_state.h"
 
 namespace tier::tiering {
 namespace {
@@ -95,6 +99,53 @@ TEST_F(SlabTest, ASaltDoesNotComeAgainWithItsId) {
   Allocate(2 * kChunk);
   for (uint32_t i = 0; i < kChunk; ++i) EXPECT_EQ(slab[RecordId{kChunk + i}].salt, 9u);
   EXPECT_EQ(slab[RecordId{0}].salt, 1u);
+}
+
+TEST_F(SlabTest, WhatIsHeldIsFoundAndChunksThatWentAreSkipped) {
+  EXPECT_EQ(slab.NextHeld(0), 0u) << "there is nothing";
+  constexpr uint32_t kChunks = 5000;  // The set of them has more than one summary.
+  const std::vector<RecordId> ids = Allocate(kChunks * kChunk);
+  EXPECT_EQ(slab.held(), slab.capacity());
+  const std::set<uint32_t> stays = {3, 70, 4999};
+  for (const RecordId id : ids) {
+    if (!stays.contains(Value(id) / kChunk)) slab.Free(id);
+  }
+  ShrinkAll();
+  EXPECT_EQ(slab.capacity(), kChunks * kChunk);
+  EXPECT_EQ(slab.held(), 4 * kChunk);
+  std::set<uint32_t> chunks;
+  uint32_t seen = 0;
+  for (uint32_t id = slab.NextHeld(0); id != slab.capacity(); id = slab.NextHeld(id + 1), ++seen) {
+    chunks.insert(id / kChunk);
+  }
+  EXPECT_EQ(seen, slab.held());
+  EXPECT_EQ(chunks, (std::set<uint32_t>{0, 3, 70, 4999})) << "one empty chunk is kept";
+  EXPECT_EQ(slab.NextHeld(slab.capacity()), slab.capacity());
+}
+
+// Of a daemon that once had many pieces more.
+TEST(DrainPass, VisitsOnlyPiecesThatAreHeld) {
+  PieceSlab pieces;
+  std::vector<PieceId> ids;
+  for (uint32_t i = 0; i < 8 * PieceSlab::kChunk; ++i) ids.push_back(pieces.Allocate());
+  for (uint32_t i = 0; i < 7 * PieceSlab::kChunk; ++i) pieces.Free(ids[i]);
+  while (pieces.ShrinkOne()) {
+  }
+  DrainState drain;
+  HandOverState hand_over;
+  for (int pass = 0; pass < 2; ++pass, drain.EndPass()) {
+    std::set<uint32_t> seen;
+    uint32_t visits = 0;
+    for (; !drain.PassIsOver(pieces); ++visits) seen.insert(Value(drain.NextPiece(pieces)));
+    EXPECT_EQ(visits, 2 * PieceSlab::kChunk);
+    EXPECT_EQ(seen.size(), visits) << "each of them once";
+    EXPECT_TRUE(seen.contains(Value(ids.back())));
+  }
+  uint32_t visits = 0;
+  for (PieceId id = hand_over.Next(pieces); id != kNoPiece; id = hand_over.Next(pieces), ++visits) {
+    hand_over.NoteLookedAt(id);
+  }
+  EXPECT_EQ(visits, 2 * PieceSlab::kChunk);
 }
 
 TEST_F(SlabTest, FreeingAnIdTwiceIsABug) {
