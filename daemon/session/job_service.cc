@@ -16,29 +16,12 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
   const Job& asked = admission->job;
   if (request.mode == proto::OpenMode::kResume && !admission->created && asked.members.empty() &&
       !IsOpening(asked.id)) {
-    const tiering::JobCounters kept = engine_.Counters(asked.id);
-    if (kept.persisting) return Fail(Code::kTimeout, fmt::format("job {} is being persisted; try again", asked.name));
-    if (kept.persisted) {
-      OpenJobRequest again = request;
-      if (again.limit_bytes == 0 && again.guarantee_bytes == 0) again.limit_bytes = kept.limit_bytes;
-      if (again.ssd_limit_bytes == 0 && again.ssd_guarantee_bytes == 0) {
-        again.ssd_guarantee_bytes = kept.ssd_guarantee_bytes;
-        again.ssd_limit_bytes = kept.ssd_limit_bytes;
-      }
-      return Reopen(uid, again, asked.id, session, now);
-    }
+    const tiering::JobCounters has = engine_.Counters(asked.id);
+    if (has.persisting) return Fail(Code::kTimeout, fmt::format("job {} is being persisted; try again", asked.name));
+    if (has.persisted) return Reopen(uid, request, asked, session, now);
   }
   if (admission->created) {
-    const auto opened = engine_.OpenJob(asked.id, {.key = asked.EngineKey(),
-                                                   .uid = asked.uid,
-                                                   .guarantee_bytes = request.guarantee_bytes,
-                                                   .limit_bytes = request.limit_bytes,
-                                                   .ssd_guarantee_bytes = request.ssd_guarantee_bytes,
-                                                   .ssd_limit_bytes = request.ssd_limit_bytes,
-                                                   .named = asked.named,
-                                                   .resume = admission->resume,
-                                                   .replace_existing = request.mode == proto::OpenMode::kCreate});
-    if (!opened) return std::unexpected(opened.error());
+    if (auto opened = OpenInEngine(*admission, request); !opened) return std::unexpected(std::move(opened.error()));
   }
   if (admission->resume) opening_.try_emplace(asked.id);
   if (session && !IsOpening(asked.id)) {
@@ -50,11 +33,34 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
   const Job& job = registry_.Commit(*admission, request, session, now);
   TIER_CHECK(job.id == asked.id, "opened job {}, committed {}", static_cast<uint64_t>(asked.id),
              static_cast<uint64_t>(job.id));
-  if (admission->created && !IsOpening(job.id)) EmitOpened(job);
+  if (admission->created && !IsOpening(job.id)) NoteOpened(job);
   return &job;
 }
 
-void JobService::EmitOpened(const Job& job) {
+Status JobService::OpenInEngine(const Admission& admission, const OpenJobRequest& request) {
+  const Job& job = admission.job;
+  TIER_CHECK(admission.created, "job {} is open", job.name);
+  const JobTerms own = TermsOf(request);
+  const JobTerms terms = admission.resume ? kept_.ForResume(job.uid, request) : own;
+  Status opened = engine_.OpenJob(job.id, {.key = job.EngineKey(),
+                                           .uid = job.uid,
+                                           .guarantee_bytes = terms.guarantee_bytes,
+                                           .limit_bytes = terms.limit_bytes,
+                                           .ssd_guarantee_bytes = terms.ssd_guarantee_bytes,
+                                           .ssd_limit_bytes = terms.ssd_limit_bytes,
+                                           .named = job.named,
+                                           .resume = admission.resume,
+                                           .replace_existing = request.mode == proto::OpenMode::kCreate});
+  const bool not_given = !opened && (opened.error().code == Code::kNoMemory || opened.error().code == Code::kNoSpace);
+  if (not_given && terms != own) {
+    opened.error().message +=
+        fmt::format("; job '{}' had these terms before, and is resumed with them unless others are named", job.name);
+  }
+  return opened;
+}
+
+void JobService::NoteOpened(const Job& job) {
+  if (job.named) kept_.Drop(job.uid, job.name);
   events_.Emit("job_opened", &job, fmt::format("job '{}' of uid {} opened", job.name, job.uid));
 }
 
@@ -68,7 +74,7 @@ void JobService::OnJobOpened(tiering::JobId id, const Status& status) {
   const Job* const job = registry_.Find(id);
   TIER_CHECK(job != nullptr && IsOpening(id), "job {} was not being resumed", static_cast<uint64_t>(id));
   if (status) {
-    EmitOpened(*job);
+    NoteOpened(*job);
   } else {
     registry_.Remove(id);  // The engine has closed it.
   }
@@ -83,9 +89,16 @@ void JobService::EndOpening(tiering::JobId job, const Status& status) {
 
 // What its sessions left in memory is newer than its manifest, or gone with them: the manifest is one whole, and what
 // resume promises. While the old job's tensors are being freed the engine answers TIMEOUT.
-Result<const Job*> JobService::Reopen(uint32_t uid, const OpenJobRequest& request, tiering::JobId old_job,
+Result<const Job*> JobService::Reopen(uint32_t uid, const OpenJobRequest& request, const Job& old,
                                       std::optional<tiering::SessionId> session, base::TimePoint now) {
-  Close(old_job, "it is resumed from its manifest", false);
+  TIER_CHECK(old.named && old.members.empty(), "job {} has {} sessions", old.name, old.members.size());
+  const tiering::JobCounters has = engine_.Counters(old.id);  // Without sessions its guarantee is what it was given.
+  kept_.Keep(old.uid, old.name,
+             {.guarantee_bytes = has.guarantee_bytes,
+              .limit_bytes = has.limit_bytes,
+              .ssd_guarantee_bytes = has.ssd_guarantee_bytes,
+              .ssd_limit_bytes = has.ssd_limit_bytes});
+  Close(old.id, "it is resumed from its manifest", false);
   return Open(uid, request, session, now);
 }
 
@@ -112,6 +125,7 @@ void JobService::Close(tiering::JobId id, const std::string& reason, bool purge)
   registry_.Remove(id);
   TIER_CHECK(registry_.Find(id) == nullptr, "job {} is still there", static_cast<uint64_t>(id));
   engine_.CloseJob(id, reason, purge);
+  if (purge && job.named) kept_.Drop(job.uid, job.name);
   EndOpening(id, Fail(Code::kRevoked, fmt::format("job '{}' was closed before it was resumed: {}", job.name, reason)));
   EmitClosed(job, reason);
 }
@@ -123,6 +137,7 @@ void JobService::EmitClosed(const Job& job, const std::string& reason) {
 Status JobService::DeleteStoredManifest(uint32_t uid, const std::string& name, const std::string& reason) {
   const Job gone{.uid = uid, .name = name, .named = true};
   if (Status deleted = engine_.DeleteStoredManifest(gone.EngineKey()); !deleted) return deleted;
+  kept_.Drop(uid, name);
   events_.Emit("job_purged", &gone,
                fmt::format("what job '{}' of uid {} persisted is being removed {}", name, uid, reason));
   return {};

@@ -10,6 +10,7 @@
 
 #include "daemon/session/event_log.h"
 #include "daemon/session/job_registry.h"
+#include "daemon/session/kept_terms.h"
 #include "daemon/tiering/api/engine_port.h"
 
 namespace tier::session {
@@ -28,7 +29,8 @@ class JobService {
   // Opens or joins a job; with a session, that session becomes its member, and is known to the engine unless the job is
   // being resumed: who asks for the session then tells the engine of it WhenOpen.
   // Refusals: those of JobRegistry::Admit and of Engine::OpenJob; DISCONNECTED once it drains. All or nothing, but that
-  // a resume closes the named job without sessions whose manifest it opens.
+  // a resume closes the named job without sessions whose manifest it opens. Its terms are kept for the resume, which
+  // the engine refuses until it has closed the job.
   Result<const Job*> Open(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
                           base::TimePoint now);
   bool IsOpening(tiering::JobId job) const { return opening_.contains(job); }
@@ -56,17 +58,19 @@ class JobService {
   EventLog& events() { return events_; }
 
  private:
-  Result<const Job*> Reopen(uint32_t uid, const OpenJobRequest& request, tiering::JobId old_job,
+  Status OpenInEngine(const Admission& admission, const OpenJobRequest& request);
+  Result<const Job*> Reopen(uint32_t uid, const OpenJobRequest& request, const Job& old,
                             std::optional<tiering::SessionId> session, base::TimePoint now);
 
   void EmitClosed(const Job& job, const std::string& reason);
   void EndOpening(tiering::JobId job, const Status& status);
-  void EmitOpened(const Job& job);
+  void NoteOpened(const Job& job);
 
   tiering::EnginePort& engine_;
   JobRegistry& registry_;
   EventLog& events_;
   std::map<tiering::JobId, std::vector<Opened>> opening_;  // Jobs that are being resumed, and who waits for them.
+  KeptTerms kept_;
   std::optional<std::string> drain_reason_;
 };
 

@@ -91,6 +91,28 @@ def test_what_a_closed_job_persisted_is_listed_and_removed(own_daemon: launcher.
         tierd.connect(job="finished", socket=own_daemon.socket, mode="resume")
 
 
+def test_a_job_that_is_resumed_has_the_terms_that_an_operator_gave_it(own_daemon: launcher.Running) -> None:
+    program = need_tierctl()
+
+    def tierctl(*words: str) -> str:
+        environment = dict(os.environ, TIERD_SOCKET=own_daemon.socket)
+        told = subprocess.run([program, "job", *words], capture_output=True, text=True, env=environment, timeout=30)
+        assert told.returncode == 0, told.stderr
+        return told.stdout
+
+    given = {"guarantee": 4 << 20, "limit": 24 << 20, "ssd_guarantee": 16 << 20, "ssd_limit": 64 << 20}
+    words = [word for name, size in given.items() for word in (f"--{name.replace('_', '-')}", str(size))]
+    tierctl("open", "training", "--named", *words)
+    for mode in ("attach", "resume", "resume"):
+        with tierd.connect(job="training", socket=own_daemon.socket, named=True, mode=mode) as client:
+            if mode == "attach":
+                client.put("weights", bytes(5 << 20), shared=True)
+                client.persist()
+            assert bytes(client.get("weights", shared=True)) == bytes(5 << 20)
+            shown = json.loads(tierctl("show", "training", "--json"))
+        assert {name: int(shown[f"{name}_bytes"]) for name in given} == given, mode
+
+
 def test_tierctl_without_a_daemon_says_what_it_tried(socket_folder: pathlib.Path) -> None:
     program = need_tierctl()
     environment = dict(os.environ, TIERD_SOCKET=str(socket_folder / "tierd.sock"))

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,8 @@ class FakeEngine final : public tiering::EnginePort {
   Status open_session_answer;
   bool hold_resumes = false;  // Jobs that are resumed stay so until it is false; else for one turn.
   Status resume_answer;       // What they end with.
+  std::set<std::string>
+      persisted;  // Keys of jobs that have a manifest. Such a job is being closed until the next turn.
   std::optional<base::TimePoint> deadline;
   bool is_idle = true;
   bool takes_requests = true;
@@ -86,6 +89,7 @@ class FakeEngine final : public tiering::EnginePort {
 
   Status OpenJob(tiering::JobId job, const tiering::JobOptions& options) override {
     if (!open_job_answer) return std::exchange(open_job_answer, Status{});
+    if (closing_.contains(options.key)) return Fail(Code::kTimeout, "job " + options.key + " is still being closed");
     const bool added = jobs.emplace(static_cast<uint64_t>(job), options).second;
     TIER_CHECK(added, "job {} twice", static_cast<uint64_t>(job));
     if (options.resume) resuming_.push_back(job);
@@ -100,8 +104,9 @@ class FakeEngine final : public tiering::EnginePort {
     return {};
   }
   void CloseJob(tiering::JobId job, const std::string& reason, bool purge) override {
-    const size_t removed = jobs.erase(static_cast<uint64_t>(job));
-    TIER_CHECK(removed == 1, "job {}", static_cast<uint64_t>(job));
+    const auto gone = jobs.extract(static_cast<uint64_t>(job));
+    TIER_CHECK(!gone.empty(), "job {}", static_cast<uint64_t>(job));
+    if (persisted.contains(gone.mapped().key)) closing_.insert(gone.mapped().key);
     std::erase(resuming_, job);
     // Nothing is left of it to be written.
     for (const SubmittedRequest& request : waiting_) {
@@ -168,6 +173,7 @@ class FakeEngine final : public tiering::EnginePort {
   }
   bool Turn(base::TimePoint) override {
     ++turns;
+    closing_.clear();
     bool happened = !endings_.empty() || !windows_.empty() || !closed_.empty();
     for (const uint64_t sequence : std::exchange(closed_, {})) {
       sink_->OnReply(tiering::kInternalSession, {.sequence = sequence, .spans = {}, .detail = {}});
@@ -208,8 +214,11 @@ class FakeEngine final : public tiering::EnginePort {
   }
   tiering::JobCounters Counters(tiering::JobId job) const override {
     const tiering::JobOptions& options = jobs.at(static_cast<uint64_t>(job));
-    return {
-        .guarantee_bytes = options.guarantee_bytes, .limit_bytes = options.limit_bytes, .persisted = options.resume};
+    return {.guarantee_bytes = options.guarantee_bytes,
+            .limit_bytes = options.limit_bytes,
+            .ssd_guarantee_bytes = options.ssd_guarantee_bytes,
+            .ssd_limit_bytes = options.ssd_limit_bytes,
+            .persisted = options.resume || persisted.contains(options.key)};
   }
   tiering::TensorPage Tensors(tiering::JobId, uint32_t from, size_t max) const override {
     if (from == 7 || max == 0) return {};
@@ -258,7 +267,8 @@ class FakeEngine final : public tiering::EnginePort {
   tiering::ReplySink* sink_ = nullptr;
   std::vector<SubmittedRequest> waiting_;
   std::vector<tiering::JobId> resuming_;
-  std::vector<uint64_t> closed_;  // Flushes of jobs that are closed, to be answered.
+  std::set<std::string> closing_;  // Keys.
+  std::vector<uint64_t> closed_;   // Flushes of jobs that are closed, to be answered.
   std::vector<Ending> endings_;
   std::vector<std::pair<tiering::SessionId, WindowIndex>> windows_;
 };
