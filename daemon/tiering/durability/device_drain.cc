@@ -33,8 +33,8 @@ Leaving MovePiece(Tables& tables, JobState& job, PieceId id) {
   if (piece.copies != Copies::kSsd || piece.ram || piece.has(kBadExtent)) return Leaving::kStays;
   if (!tables.devices.IsReadable(piece.ssd_device)) return Leaving::kStays;
   const Tensor& tensor = tables.tensors[piece.tensor];
-  const base::PageRun run =
-      TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))), MayEvict::kAll);
+  const base::PageRun run = TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))),
+                                    {.may_evict = MayEvict::kAll});
   if (!run) return Leaving::kFull;
   GiveRam(tables, id, run);
   StartRead(tables, id, ReadPriority::kBackground);

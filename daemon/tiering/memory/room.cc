@@ -300,7 +300,7 @@ bool FetchNext(Tables& tables, JobState& job, const PrefetchQueue::Item& item) {
                       !piece.has(kCorrupt) && tables.devices.IsReadable(piece.ssd_device);
   if (!wanted) return true;
   const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(item.next_piece)));
-  const base::PageRun run = TakeRun(tables, job, pages, MayEvict::kUsed);
+  const base::PageRun run = TakeRun(tables, job, pages, {.may_evict = MayEvict::kUsed});
   if (!run) return false;
   GiveRam(tables, id, run);
   StartRead(tables, id, ReadPriority::kPrefetch);
@@ -414,15 +414,16 @@ void GrowByOne(Tables& tables, JobState& job, const Need& need) {
   tables.ledger.Claim(job.entitlement, tables.windows.window_size(WindowKind::kSlot), tables.turn.now());
 }
 
-base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict) {
+base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, const MakeRoom& how) {
   TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "a run of {} pages", pages);
   for (;;) {
     const base::PageRun run = TakeFree(tables, job, pages, 0);
-    if (run || may_evict == MayEvict::kNothing) return run;
-    if (EvictOne(tables, job, pages, may_evict)) continue;
+    if (run || how.may_evict == MayEvict::kNothing) return run;
+    if (EvictOne(tables, job, pages, how.may_evict)) continue;
     if (pages == kPagesPerBlock || job.windows.making(WindowKind::kSlot) != 0) return {};
     const bool took_blocks = SlotsTakeBlocks(tables, job);
-    const bool started = TryStart(tables, job, WindowKind::kSlot, {.slot_pages = pages});
+    const Need need{.slot_pages = pages, .fresh_pages = how.fresh_pages};
+    const bool started = TryStart(tables, job, WindowKind::kSlot, need);
     LetSlotsTakeBlocks(tables, job, !started);
     if (took_blocks || started) return {};
   }

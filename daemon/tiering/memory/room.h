@@ -38,9 +38,15 @@ enum class MayEvict : uint8_t {
   kUsed,  // Clean pieces that are not kept for a use to come (PrefetchAge).
   kAll,   // Those too, the last ones prefetched first, where no write under way will make room.
 };
+// How a run is made room for.
+struct MakeRoom {
+  MayEvict may_evict = MayEvict::kNothing;
+  uint64_t fresh_pages =
+      0;  // Need::fresh_pages of the request: a window that it borrows must have room on SSD for all.
+};
 // Room for `pages` (≤ 512) at once, evicting clean pieces where that helps. Empty: there is none now; if a slot was
 // asked for, a slot window is started, if something may be evicted and the job may have one.
-base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict);
+base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, const MakeRoom& how);
 // Takes several whole blocks and a tail at once, as one run where there is one. Evicts nothing.
 bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_pages);
 

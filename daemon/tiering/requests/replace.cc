@@ -46,8 +46,8 @@ bool TakeMissing(Tables& tables, const Ask& ask, std::vector<base::PageRun>* tak
   const Tensor& tensor = NewOf(tables, ask);
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     if (tables.PieceOf(tensor, k).ram) continue;
-    const base::PageRun run =
-        TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(k))), MayEvict::kNothing);
+    const base::PageRun run = TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(k))),
+                                      {.may_evict = MayEvict::kNothing});
     if (!run) return false;
     taken->push_back(run);
   }

@@ -35,12 +35,12 @@ bool GiveWhole(Tables& tables, const Ask& ask, const WaitItem& item, std::vector
   return true;
 }
 
-bool GiveOneByOne(Tables& tables, const Ask& ask, const WaitItem& item, MayEvict may_evict,
+bool GiveOneByOne(Tables& tables, const Ask& ask, const WaitItem& item, const MakeRoom& how,
                   std::vector<PieceId>* given) {
   const Tensor& tensor = tables.tensors[item.tensor.index];
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     if (!Missing(ask, item, tensor, tables.PieceOf(tensor, k))) continue;
-    const base::PageRun run = TakeRun(tables, tables.JobOf(tensor), PagesOfPiece(tensor, k), may_evict);
+    const base::PageRun run = TakeRun(tables, tables.JobOf(tensor), PagesOfPiece(tensor, k), how);
     if (!run) return false;
     GiveRam(tables, tables.tensors.PieceOf(tensor, k), run);
     given->push_back(tables.tensors.PieceOf(tensor, k));
@@ -49,11 +49,11 @@ bool GiveOneByOne(Tables& tables, const Ask& ask, const WaitItem& item, MayEvict
 }
 
 // Room for every piece that lacks it, or for none.
-bool GiveAll(Tables& tables, const Ask& ask, MayEvict may_evict) {
+bool GiveAll(Tables& tables, const Ask& ask, const MakeRoom& how) {
   std::vector<PieceId>& given = tables.scratch.given;
   given.clear();
   for (const WaitItem& item : ask.items) {
-    if (GiveWhole(tables, ask, item, &given) || GiveOneByOne(tables, ask, item, may_evict, &given)) continue;
+    if (GiveWhole(tables, ask, item, &given) || GiveOneByOne(tables, ask, item, how, &given)) continue;
     for (const PieceId id : given) TakeBackRam(tables, id);
     return false;
   }
@@ -104,7 +104,8 @@ bool Reserve(Tables& tables, const Ask& ask) {
     const bool covered = Grow(tables, job, need);
     // What windows under way will hold is waited for; beyond that, cold pieces make room.
     const bool may_evict = !covered || !job.windows.makes_any();
-    if (!GiveAll(tables, ask, may_evict ? MayEvict::kAll : MayEvict::kNothing)) {
+    const MakeRoom how{.may_evict = may_evict ? MayEvict::kAll : MayEvict::kNothing, .fresh_pages = need.fresh_pages};
+    if (!GiveAll(tables, ask, how)) {
       if (may_evict) GrowByOne(tables, job, need);
       return false;
     }

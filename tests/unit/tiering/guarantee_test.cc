@@ -258,6 +258,32 @@ TEST(Guarantee, WhatCannotGoToSsdIsNotPutIntoLentMemory) {
   EXPECT_EQ(world.Create(other, 1, 32 * kMiB).code, Code::kOk);
 }
 
+// The same of pieces that are less than a block, which lie in windows of their own.
+TEST(Guarantee, SmallTensorsThatCannotGoToSsdAreNotPutIntoLentMemory) {
+  constexpr uint64_t kSmall = 16 * kPageSize;
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB}, .device_blocks = 20});
+  const JobId greedy = world.OpenJob({.uid = 1});
+  const SessionId session = world.OpenSession(greedy);
+  const SessionId other = world.Open({.uid = 2});
+  world.PutEach(session, 1, 16, kPiece);
+  ASSERT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk);
+  for (uint64_t id = 1; id <= 16; ++id) ASSERT_EQ(world.Acquire(session, id).code, Code::kOk);
+  world.Turns(50);
+  const uint64_t windows = world.Job(greedy).window_count;
+  ASSERT_LE(windows, 5u) << "8 MiB are free at most, and nothing can be evicted";
+  // Of 8 MiB that SSD has left.
+  std::vector<proto::RequestItem> ten;
+  for (uint64_t i = 0; i < 10 * kMiB / kSmall; ++i) ten.push_back({100 + i, 0, 0, kSmall});
+  const uint64_t asked = world.Send(session, Op::kCreate, ten);
+  for (int i = 0; i < 100; ++i) {
+    world.Turn();
+    world.Advance(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(world.Job(greedy).window_count, windows);
+  EXPECT_FALSE(world.Answered(session, asked).has_value() && world.Answered(session, asked)->code == Code::kOk);
+  EXPECT_EQ(world.Create(other, 1, kPiece).code, Code::kOk);
+}
+
 TEST(Guarantee, AGuaranteeLeavesEveryOpenJobItsPart) {
   World world(WithArena(64 * kMiB));
   const JobId running = world.OpenJob();
