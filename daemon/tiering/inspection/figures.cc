@@ -63,38 +63,31 @@ void CountWindows(const Tables& tables, const JobState& job, EngineSnapshot* sna
   }
 }
 
+// From sums alone: manifests may be many.
 std::string DrainNote(const Tables& tables, uint16_t device) {
   struct Part {
     uint64_t pages = 0;
     std::string why;
   };
-  Part open{.why = "held by the last manifests of open jobs until these persist again or are closed"};
-  Part unread{.why = "cannot be read, which is tried again"};
-  Part full{.why = "for which other devices have no room"};
-  Part failed{.why = "could not be committed at their new places, which is tried again"};
-  Part broken;
-  tables.jobs.ForEach([&](const JobState& job) { open.pages += job.manifest.unused_pages_on(device); });
-  tables.manifests.ForEachInactive([&](const std::string& key, const ManifestHolds& holds) {
-    const uint64_t pages = holds.unused_pages_on(device);
-    if (pages == 0) return;
-    const MoveRest& rest = holds.move_rest();
-    const bool rests = rest.drain == tables.move.drain;
-    if (tables.manifests.FindBroken(key) != nullptr) {
-      if (broken.why.empty()) {
-        broken.why = fmt::format("of damaged manifests, first job {}: tierctl job remove --purge gives them up", key);
-      }
-      broken.pages += pages;
-    } else if (tables.manifests.store_lost() != nullptr) {
-      failed.pages += pages;
-      failed.why = "held by manifests, and nothing is committed before a restart";
-    } else if (rests && rest.reason == MoveRest::Reason::kUnread) {
-      unread.pages += pages;
-    } else if (rests && rest.reason == MoveRest::Reason::kNoRoom) {
-      full.pages += pages;
-    } else if (rests && rest.reason == MoveRest::Reason::kNotCommitted) {
-      failed.pages += pages;
-    }
-  });
+  const UnusedPages& unused = tables.manifests.unused();
+  const bool rests = unused.drain() == tables.move.drain;  // What is known is of the devices that drain now.
+  const auto resting = [&](Stay stay) { return rests ? unused.on(device, stay) : 0; };
+  Part open{unused.on(device, Stay::kOpenJob),
+            "held by the last manifests of open jobs until these persist again or are closed"};
+  Part unread{resting(Stay::kUnread), "cannot be read, which is tried again"};
+  Part full{resting(Stay::kNoRoom), "for which other devices have no room"};
+  Part failed{resting(Stay::kNotCommitted), "could not be committed at their new places, which is tried again"};
+  Part broken{unused.on(device, Stay::kDamaged), {}};
+  if (tables.manifests.store_lost() != nullptr) {
+    unread = full = {};
+    failed = {unused.on(device) - open.pages - broken.pages,
+              "held by manifests, and nothing is committed before a restart"};
+  }
+  if (broken.pages != 0) {
+    const std::string* const first = tables.manifests.FindBrokenOn(device);
+    broken.why = fmt::format("of damaged manifests{}: tierctl job remove --purge gives them up",
+                             first == nullptr ? "" : ", first job " + *first);
+  }
   std::string note;
   for (const Part& part : {open, unread, full, failed, broken}) {
     if (part.pages == 0) continue;

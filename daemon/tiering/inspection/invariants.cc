@@ -2,6 +2,7 @@
 #include "daemon/tiering/inspection/invariants.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -333,15 +334,20 @@ void CheckMetadata(const Tables& tables) {
   tables.metadata.CheckInvariants(sums);
 }
 
-// What all manifests hold beside pieces.
+// What all manifests hold beside pieces, and why.
 void CheckUnused(const Tables& tables) {
   for (uint16_t device = 0; device < tables.ports.extents.device_count(); ++device) {
-    uint64_t pages = 0;
-    tables.jobs.ForEach([&](const JobState& job) { pages += job.manifest.unused_pages_on(device); });
-    tables.manifests.ForEachInactive(
-        [&](const std::string&, const ManifestHolds& holds) { pages += holds.unused_pages_on(device); });
-    TIER_CHECK(tables.manifests.unused().on(device) == pages, "device {}: manifests hold {} pages beside pieces of {}",
-               device, tables.manifests.unused().on(device), pages);
+    std::array<uint64_t, kStays> pages{};
+    const auto add = [&](const ManifestHolds& holds) {
+      pages[static_cast<size_t>(holds.stay())] += holds.unused_pages_on(device);
+    };
+    tables.jobs.ForEach([&](const JobState& job) { add(job.manifest); });
+    tables.manifests.ForEachInactive([&](const std::string&, const ManifestHolds& holds) { add(holds); });
+    for (size_t stay = 0; stay < kStays; ++stay) {
+      const uint64_t summed = tables.manifests.unused().on(device, static_cast<Stay>(stay));
+      TIER_CHECK(summed == pages[stay], "device {}: manifests hold {} pages beside pieces of {}, for reason {}", device,
+                 summed, pages[stay], stay);
+    }
   }
 }
 

@@ -73,15 +73,52 @@ bool ManifestHolds::NameKept(storage::Extent extent) {
   return true;
 }
 
+Stay ManifestHolds::stay() const {
+  if (!inactive_) return Stay::kOpenJob;
+  if (damaged_) return Stay::kDamaged;
+  if (unused_of_all_ == nullptr || move_rest_.drain != unused_of_all_->drain()) return Stay::kToMove;
+  switch (move_rest_.reason) {
+    case MoveRest::Reason::kNone: break;
+    case MoveRest::Reason::kUnread: return Stay::kUnread;
+    case MoveRest::Reason::kNoRoom: return Stay::kNoRoom;
+    case MoveRest::Reason::kNotCommitted: return Stay::kNotCommitted;
+  }
+  return Stay::kToMove;
+}
+
+template <typename Change>
+void ManifestHolds::ChangeStay(Change change) {
+  const Stay before = stay();
+  change();
+  if (unused_of_all_ != nullptr) unused_of_all_->Move(unused_on_, before, stay());
+}
+
+void ManifestHolds::set_move_rest(const MoveRest& rest) {
+  const bool first = rest.reason != MoveRest::Reason::kNone && unused_of_all_ != nullptr;
+  if (first && rest.drain != unused_of_all_->drain()) unused_of_all_->BeginDrain(rest.drain);
+  ChangeStay([&] { move_rest_ = rest; });
+}
+
+void ManifestHolds::SetInactive(bool damaged) {
+  ChangeStay([&] {
+    inactive_ = true;
+    damaged_ = damaged;
+  });
+}
+
+void ManifestHolds::SetActive() {
+  ChangeStay([&] { inactive_ = false; });
+}
+
 void ManifestHolds::AddUnused(const storage::Extent& extent) {
   unused_on_.Add(extent.device, extent.run.pages);
-  if (unused_of_all_ != nullptr) unused_of_all_->Add(extent.device, extent.run.pages);
+  if (unused_of_all_ != nullptr) unused_of_all_->Add(stay(), extent.device, extent.run.pages);
   unused_pages_ += extent.run.pages;
 }
 
 void ManifestHolds::SubtractUnused(const storage::Extent& extent) {
   unused_on_.Subtract(extent.device, extent.run.pages);
-  if (unused_of_all_ != nullptr) unused_of_all_->Subtract(extent.device, extent.run.pages);
+  if (unused_of_all_ != nullptr) unused_of_all_->Subtract(stay(), extent.device, extent.run.pages);
   unused_pages_ -= extent.run.pages;
 }
 

@@ -17,6 +17,7 @@
 #include "daemon/base/time.h"
 #include "daemon/storage/extent.h"
 #include "daemon/tiering/tables/metadata_charge.h"
+#include "daemon/tiering/tables/unused_pages.h"
 
 namespace tier::tiering {
 
@@ -29,29 +30,11 @@ struct MoveRest {
   base::TimePoint again_at;
 };
 
-// Pages by device.
-class DevicePages {
- public:
-  uint64_t on(uint16_t device) const { return device < pages_.size() ? pages_[device] : 0; }
-  void Add(uint16_t device, uint64_t pages) {
-    if (pages_.size() <= device) pages_.resize(device + size_t{1});
-    pages_[device] += pages;
-  }
-  void Subtract(uint16_t device, uint64_t pages) {
-    TIER_CHECK(on(device) >= pages, "{} pages of {} on device {}", pages, on(device), device);
-    pages_[device] -= pages;
-  }
-  bool operator==(const DevicePages&) const = default;
-
- private:
-  std::vector<uint64_t> pages_;
-};
-
 class ManifestHolds {
  public:
   ManifestHolds() = default;
-  // `unused_of_all`: the sum of what this and other manifests hold beside pieces; outlives it.
-  ManifestHolds(uint64_t id, DevicePages* unused_of_all) : id_(id), unused_of_all_(unused_of_all) {}
+  // `unused_of_all`: the sums of what this and other manifests hold beside pieces; outlives it.
+  ManifestHolds(uint64_t id, UnusedPages* unused_of_all) : id_(id), unused_of_all_(unused_of_all) {}
   bool empty() const { return holds_.empty(); }
   // The store has a manifest of the job, perhaps without tensors.
   bool stored() const { return stored_; }
@@ -69,7 +52,12 @@ class ManifestHolds {
   // Of unused_pages(), those on that device.
   uint64_t unused_pages_on(uint16_t device) const { return unused_on_.on(device); }
   const MoveRest& move_rest() const { return move_rest_; }
-  void set_move_rest(const MoveRest& rest) { move_rest_ = rest; }
+  void set_move_rest(const MoveRest& rest);
+  // Its job is not open, from now on; it is again. `damaged`: the manifest cannot be read.
+  void SetInactive(bool damaged);
+  void SetActive();
+  // Why extents that no piece uses stay where they are.
+  Stay stay() const;
   bool Names(storage::Extent extent) const { return holds_.contains(KeyOf(extent)); }
 
   // A piece no longer uses the extent. True: a manifest names it, so it must not be freed now.
@@ -124,6 +112,9 @@ class ManifestHolds {
   }
   bool Named(const Hold& hold) const;
   void NameBy(Hold& hold) const;
+  // Makes a change that may alter stay().
+  template <typename Change>
+  void ChangeStay(Change change);
   void AddUnused(const storage::Extent& extent);
   void SubtractUnused(const storage::Extent& extent);
 
@@ -136,10 +127,12 @@ class ManifestHolds {
   DevicePages unused_on_;
   MoveRest move_rest_;
   uint64_t id_ = 0;
-  DevicePages* unused_of_all_ = nullptr;  // Null: of no table.
+  UnusedPages* unused_of_all_ = nullptr;  // Null: of no table.
   MetadataCharge<MetadataKind::kManifests> charge_;
   uint32_t uid_ = 0;
   bool stored_ = false;
+  bool inactive_ = false;
+  bool damaged_ = false;
   bool unknown_ = false;  // What is synced.
 };
 

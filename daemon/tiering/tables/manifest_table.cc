@@ -5,6 +5,8 @@
 
 namespace tier::tiering {
 
+constexpr size_t kBrokenSearchMax = 64;
+
 void ManifestTable::StartCommit(uint64_t cookie, ManifestCommit commit) {
   const bool fresh = cookie < next_cookie_ && commits_.emplace(cookie, std::move(commit)).second;
   TIER_CHECK(fresh, "manifest {} was handed to the store twice", cookie);
@@ -28,6 +30,7 @@ void ManifestTable::NoteSessionsGone(uint64_t holds) {
 
 void ManifestTable::Deactivate(const std::string& key, ManifestHolds holds) {
   inactive_keys_.emplace(holds.id(), key);
+  holds.SetInactive(broken_.contains(key));
   const bool fresh = inactive_.emplace(key, std::move(holds)).second;
   TIER_CHECK(fresh, "two manifests of job {}", key);
 }
@@ -36,6 +39,7 @@ std::optional<ManifestHolds> ManifestTable::Activate(const std::string& key) {
   auto inactive = inactive_.extract(key);
   if (inactive.empty()) return std::nullopt;
   inactive_keys_.erase(inactive.mapped().id());
+  inactive.mapped().SetActive();
   return std::move(inactive.mapped());
 }
 
@@ -71,6 +75,28 @@ JobIndex ManifestTable::JobOf(uint64_t holds) const {
 const Error* ManifestTable::FindBroken(const std::string& key) const {
   const auto found = broken_.find(key);
   return found == broken_.end() ? nullptr : &found->second;
+}
+
+const std::string* ManifestTable::FindBrokenOn(uint16_t device) const {
+  size_t seen = 0;
+  for (auto at = broken_.begin(); at != broken_.end() && seen < kBrokenSearchMax; ++at, ++seen) {
+    const auto holds = inactive_.find(at->first);
+    if (holds != inactive_.end() && holds->second.unused_pages_on(device) != 0) return &at->first;
+  }
+  return nullptr;
+}
+
+void ManifestTable::SetBroken(const std::string& key, Error error) {
+  broken_.emplace(key, std::move(error));
+  const auto inactive = inactive_.find(key);
+  if (inactive != inactive_.end()) inactive->second.SetInactive(true);
+}
+
+void ManifestTable::ClearBroken(const std::string& key) {
+  broken_.erase(key);
+  extents_unknown_.erase(key);
+  const auto inactive = inactive_.find(key);
+  if (inactive != inactive_.end()) inactive->second.SetInactive(false);
 }
 
 void ManifestTable::CheckInvariants() const {

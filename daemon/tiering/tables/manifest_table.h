@@ -77,7 +77,7 @@ class ManifestTable {
   // Holds of jobs that are not open, by key.
   ManifestHolds NewHolds() { return ManifestHolds(next_holds_++, &unused_); }
   // What they hold, and those of jobs that are open or closing, in extents that no piece uses.
-  const DevicePages& unused() const { return unused_; }
+  const UnusedPages& unused() const { return unused_; }
   void Deactivate(const std::string& key, ManifestHolds holds);  // REQUIRES: none of that key.
   std::optional<ManifestHolds> Activate(const std::string& key);
   ManifestHolds* FindInactive(uint64_t holds);
@@ -99,14 +99,13 @@ class ManifestTable {
   void EndJobOf(uint64_t holds) { jobs_.erase(holds); }
 
   // Manifests that cannot be read, with the reason, and those of them whose extents are unknown.
-  void SetBroken(const std::string& key, Error error) { broken_.emplace(key, std::move(error)); }
+  void SetBroken(const std::string& key, Error error);
   void SetExtentsUnknown(const std::string& key, Error error) { extents_unknown_.emplace(key, std::move(error)); }
   const std::map<std::string, Error>& extents_unknown() const { return extents_unknown_; }
-  void ClearBroken(const std::string& key) {
-    broken_.erase(key);
-    extents_unknown_.erase(key);
-  }
+  void ClearBroken(const std::string& key);
   const Error* FindBroken(const std::string& key) const;
+  // The job of a damaged manifest with unused extents on that device. Null: none of the first few has any there.
+  const std::string* FindBrokenOn(uint16_t device) const;
   void CheckInvariants() const;
   template <typename Visit>
   void ForEachBroken(Visit visit) const {  // visit(key, error)
@@ -127,7 +126,7 @@ class ManifestTable {
   std::optional<Error> store_lost_;
   uint64_t next_cookie_ = 1;
   uint64_t next_holds_ = 1;
-  DevicePages unused_;
+  UnusedPages unused_;
 };
 
 }  // namespace tier::tiering

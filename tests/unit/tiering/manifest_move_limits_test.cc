@@ -63,6 +63,25 @@ TEST_F(MoveLimits, ADeviceThatIsAwayIsNotRead) {
   EXPECT_THAT(world_->engine->Snapshot().devices[0].drain_note, HasSubstr("cannot be read"));
 }
 
+// What is known of one drain says nothing of the next.
+TEST_F(MoveLimits, WhyAManifestStaysIsToldUntilTheDrainEnds) {
+  Leave();
+  world_->transfers.FailExtent(ExtentOf(Stored().tensors[0].pieces[0]), storage::TransferOutcome::kDeviceError);
+  const uint16_t bad = ExtentOf(Stored().tensors[0].pieces[0]).device;
+  Drain(bad);
+  ASSERT_TRUE(Within(seconds(10), [&] { return Live(bad) == kPiece; }));
+  const auto note_of_bad = [&] { return world_->engine->Snapshot().devices[bad].drain_note; };
+  ASSERT_TRUE(Within(seconds(10), [&] { return !note_of_bad().empty(); }));
+  EXPECT_THAT(note_of_bad(), ::testing::StartsWith("2 MiB cannot be read"));
+  Drain(bad, false);
+  Drain(bad);
+  EXPECT_EQ(note_of_bad(), "") << "it has not been tried again yet";
+  ASSERT_TRUE(Within(seconds(10), [&] { return !note_of_bad().empty(); }));
+  const JobId job = world_->OpenJob(kResume);
+  world_->OpenSession(job);
+  EXPECT_EQ(note_of_bad(), "") << "its pieces use what it holds";
+}
+
 // A store that has lost a commit takes no other: nothing is written for it.
 TEST_F(MoveLimits, AStoreThatLostACommitEndsTheMoveUnderWay) {
   Leave();

@@ -7,6 +7,7 @@
 #include "daemon/storage/checksum.h"
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "daemon/tiering/tables/manifest_holds.h"
+#include "daemon/tiering/tables/manifest_table.h"
 #include "daemon/tiering/tables/tensor.h"
 
 namespace tier::tiering {
@@ -257,6 +258,89 @@ TEST(ManifestHolds, ANamedExtentOutlivesItsPieceUntilAManifestDropsIt) {
   EXPECT_EQ(dropped[0].extent, ExtentAt(1));
   EXPECT_EQ(holds.unused_pages(), 0u);
   EXPECT_EQ(holds.size(), 1u);
+}
+
+// The sums follow each manifest through whatever happens to it.
+class WhyUnusedPagesStay : public ::testing::Test {
+ protected:
+  static constexpr uint16_t kPages = 4;
+  // A manifest of three extents, two of them on device 1.
+  uint64_t Load(const std::string& key) {
+    ManifestHolds holds = table_.NewHolds();
+    const uint64_t id = holds.id();
+    for (const uint16_t device : std::array<uint16_t, 3>{0, 1, 1}) {
+      holds.Adopt({.run = {++block_, 0, kPages}, .device = device});
+    }
+    holds.set_stored(true);
+    table_.Deactivate(key, std::move(holds));
+    return id;
+  }
+  void Rest(uint64_t holds, MoveRest::Reason reason, uint32_t drain) {
+    table_.FindInactive(holds)->set_move_rest({.reason = reason, .failures = 1, .drain = drain, .again_at = {}});
+  }
+  void ExpectOn1(Stay stay, uint64_t extents) const {
+    EXPECT_EQ(table_.unused().on(1, stay), extents * kPages) << "stay " << static_cast<int>(stay);
+  }
+
+  ManifestTable table_;
+  uint32_t block_ = 0;
+};
+
+TEST_F(WhyUnusedPagesStay, AManifestRestsUntilItsMoveOrAnotherDrain) {
+  const uint64_t first = Load("1/first");
+  const uint64_t second = Load("1/second");
+  Load("1/third");
+  ExpectOn1(Stay::kToMove, 6);
+  Rest(first, MoveRest::Reason::kUnread, 1);
+  Rest(second, MoveRest::Reason::kNoRoom, 1);
+  ExpectOn1(Stay::kToMove, 2);
+  ExpectOn1(Stay::kUnread, 2);
+  ExpectOn1(Stay::kNoRoom, 2);
+  EXPECT_EQ(table_.unused().on(0, Stay::kNoRoom), kPages);
+  Rest(second, MoveRest::Reason::kNone, 1);
+  ExpectOn1(Stay::kNoRoom, 0);
+  ExpectOn1(Stay::kToMove, 4);
+  EXPECT_EQ(table_.unused().drain(), 1u);
+  Rest(second, MoveRest::Reason::kNotCommitted, 2);
+  EXPECT_EQ(table_.unused().drain(), 2u);
+  ExpectOn1(Stay::kUnread, 0);
+  ExpectOn1(Stay::kNotCommitted, 2);
+  ExpectOn1(Stay::kToMove, 4);
+  Rest(first, MoveRest::Reason::kUnread, 2);
+  ExpectOn1(Stay::kUnread, 2);
+  EXPECT_EQ(table_.unused().on(1), 6 * kPages);
+}
+
+TEST_F(WhyUnusedPagesStay, AJobThatIsOpenedTakesItsPagesWithIt) {
+  const uint64_t id = Load("1/job");
+  Rest(id, MoveRest::Reason::kUnread, 1);
+  ManifestHolds open = table_.Activate("1/job").value();
+  ExpectOn1(Stay::kUnread, 0);
+  ExpectOn1(Stay::kOpenJob, 2);
+  EXPECT_TRUE(open.Use({.run = {2, 0, kPages}, .device = 1}));
+  ExpectOn1(Stay::kOpenJob, 1);
+  open.set_move_rest({});
+  table_.Deactivate("1/job", std::move(open));
+  ExpectOn1(Stay::kOpenJob, 0);
+  ExpectOn1(Stay::kToMove, 1);
+}
+
+TEST_F(WhyUnusedPagesStay, ADamagedManifestIsFoundByItsDevice) {
+  table_.SetBroken("1/damaged", {Code::kCorrupt, "a wrong checksum"});
+  EXPECT_EQ(table_.FindBrokenOn(1), nullptr) << "it holds nothing";
+  const uint64_t id = Load("1/damaged");
+  Load("1/whole");
+  ExpectOn1(Stay::kDamaged, 2);
+  ExpectOn1(Stay::kToMove, 2);
+  Rest(id, MoveRest::Reason::kUnread, 1);
+  ExpectOn1(Stay::kDamaged, 2);
+  ASSERT_NE(table_.FindBrokenOn(1), nullptr);
+  EXPECT_EQ(*table_.FindBrokenOn(1), "1/damaged");
+  EXPECT_EQ(table_.FindBrokenOn(2), nullptr);
+  Rest(id, MoveRest::Reason::kNone, 1);
+  table_.ClearBroken("1/damaged");
+  ExpectOn1(Stay::kDamaged, 0);
+  ExpectOn1(Stay::kToMove, 4);
 }
 
 TEST(ManifestHolds, AFailedCommitLetsNothingOfTheOldManifestGo) {
