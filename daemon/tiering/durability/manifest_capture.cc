@@ -56,7 +56,8 @@ void BeginTensor(const Tensor& tensor, ManifestCapture* capture) {
                                .space = static_cast<uint16_t>(tensor.space == 0 ? 0 : 1)});
 }
 
-void CapturePiece(Tables& tables, const Piece& piece, JobState& job, ManifestCapture* capture) {
+void CapturePiece(Tables& tables, const Piece& piece, const Waiter& waiter, ManifestCapture* capture) {
+  JobState& job = *waiter.job;
   const storage::Extent extent = piece.extent();
   const std::span<const base::PageRun> runs = tables.ports.extents.RunsOf(extent);
   capture->writer.AddPiece({.block = extent.run.block,
@@ -71,7 +72,7 @@ void CapturePiece(Tables& tables, const Piece& piece, JobState& job, ManifestCap
   for (const base::PageRun run : runs) capture->extents.Add({.run = run, .device = extent.device});
   if (extent.scattered) {
     tables.work.Charge(std::min(static_cast<uint32_t>(runs.size()), tables.work.left()));
-    job.metadata->Recharge(&job.manifest_charge, job.manifest_charge.bytes() + runs.size() * kRunCost);
+    job.metadata->Recharge(&job.manifest_charge, CaptureCost(waiter) + capture->writer.run_count() * kRunCost);
   }
   job.manifest.Name(extent);
   job.metadata->Recharge(&job.manifest.charge(), HoldsCost(job.manifest));
@@ -114,7 +115,7 @@ Step CaptureTensor(Tables& tables, Waiter& waiter, ManifestCapture* capture) {
     if (captured.has(kBadExtent)) return Step::kUnread;
     if (!captured.on_ssd()) return Step::kUnsettled;
     if (piece == 0) BeginTensor(tensor, capture);
-    CapturePiece(tables, captured, *waiter.job, capture);
+    CapturePiece(tables, captured, waiter, capture);
   }
   // It is asked whether any of them is of another session (MixedForOthers).
   if (!tables.work.TrySpend(tables.updates.CountOf(ref.index))) return Step::kEndOfTurn;

@@ -91,15 +91,17 @@ void ManifestWriter::AddKey(uint64_t id, std::string_view key) {
 
 bool ManifestWriter::Seal(size_t size) {
   if (summed_ == 0) {
-    for (const proto::ManifestRunRecord& run : runs_) Add(run);
     header_.run_count = runs_.size();
-    header_.size = bytes_.size();
+    header_.size = bytes_.size() + runs_.size() * sizeof(proto::ManifestRunRecord);
+    bytes_.reserve(header_.size);
     std::memcpy(bytes_.data(), &header_, sizeof(header_));
   }
+  // Runs stand behind everything else: they are added as the checksum comes to them.
+  while (runs_added_ != runs_.size() && bytes_.size() - summed_ < size) Add(runs_[runs_added_++]);
   const size_t part = std::min(size, bytes_.size() - summed_);
   header_.crc = storage::Crc32c(std::span(bytes_).subspan(summed_, part), header_.crc);
   summed_ += part;
-  if (summed_ != bytes_.size()) return false;
+  if (summed_ != header_.size) return false;
   std::memcpy(bytes_.data(), &header_, sizeof(header_));
   return true;
 }
@@ -219,13 +221,14 @@ bool ManifestReader::SanePiece(const proto::ManifestPieceRecord& piece, uint64_t
   if (piece.run_count == 0) return piece.first_run == 0 && IsWithinABlock(piece.page, piece.pages);
   if (piece.run_count < 2 || uint64_t{piece.first_run} + piece.run_count > header_.run_count) return false;
   if (!skipped_ && piece.first_run != runs_read_) return false;
-  const std::vector<base::PageRun> runs = RunsOf(piece);
   uint32_t pages = 0;
-  for (const base::PageRun run : runs) {
+  for (size_t i = piece.first_run; i < size_t{piece.first_run} + piece.run_count; ++i) {
+    const proto::ManifestRunRecord run = RunAt(i);
     if (!IsWithinABlock(run.page, run.pages)) return false;
     pages += run.pages;
   }
-  return pages == piece.pages && runs[0].block == piece.block && runs[0].page == piece.page;
+  const proto::ManifestRunRecord first = RunAt(piece.first_run);
+  return pages == piece.pages && first.block == piece.block && first.page == piece.page;
 }
 
 proto::ManifestRunRecord ManifestReader::RunAt(size_t index) const {
@@ -237,6 +240,7 @@ proto::ManifestRunRecord ManifestReader::RunAt(size_t index) const {
 std::vector<base::PageRun> ManifestReader::RunsOf(const proto::ManifestPieceRecord& piece) const {
   if (piece.run_count == 0) return {{.block = piece.block, .page = piece.page, .pages = piece.pages}};
   std::vector<base::PageRun> runs;
+  runs.reserve(piece.run_count);
   for (size_t i = piece.first_run; i < size_t{piece.first_run} + piece.run_count; ++i) {
     const proto::ManifestRunRecord run = RunAt(i);
     runs.push_back({.block = run.block, .page = run.page, .pages = run.pages});

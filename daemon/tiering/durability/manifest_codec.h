@@ -54,7 +54,10 @@ class ManifestWriter {
   bool sealing() const { return summed_ != 0; }
   size_t run_count() const { return runs_.size(); }
   // Bytes that the checksum has still to cover, in units of so many.
-  uint32_t UnitsToSeal(size_t unit) const { return static_cast<uint32_t>((bytes_.size() - summed_ + unit - 1) / unit); }
+  uint32_t UnitsToSeal(size_t unit) const {
+    const size_t runs = (runs_.size() - runs_added_) * sizeof(proto::ManifestRunRecord);
+    return static_cast<uint32_t>((bytes_.size() + runs - summed_ + unit - 1) / unit);
+  }
   // Continues the checksum for so many bytes. True: it is complete. REQUIRES: nothing is added any more.
   bool Seal(size_t size);
   std::vector<std::byte> Take() && { return std::move(bytes_); }  // REQUIRES: sealed.
@@ -69,6 +72,7 @@ class ManifestWriter {
   std::vector<proto::ManifestRunRecord> runs_;
   size_t tensor_at_ = 0;
   size_t tensor_run_at_ = 0;
+  size_t runs_added_ = 0;  // To `bytes_`.
   size_t summed_ = 0;
 };
 
