@@ -54,7 +54,17 @@ uint16_t ExtentStore::AddDevice(uint32_t blocks) {
   return static_cast<uint16_t>(devices_.size() - 1);
 }
 
-Result<Extent> ExtentStore::Allocate(uint32_t pages) {
+bool ExtentStore::Takes(size_t index, uint32_t pages, LastBlock last) const {
+  if (!devices_[index].open() || devices_[index].pool.free_pages() < pages) return false;
+  if (last == LastBlock::kTake) return true;
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    const uint64_t taken = i == index ? pages : 0;
+    if (devices_[i].usable() && devices_[i].room_pages() >= kPagesPerBlock + taken) return true;
+  }
+  return false;
+}
+
+Result<Extent> ExtentStore::Allocate(uint32_t pages, LastBlock last) {
   TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "{} pages", pages);
   if (!closed_.empty()) return Fail(Code::kNoSpace, closed_);
   for (size_t tried = 0; tried < devices_.size(); ++tried) {
@@ -63,7 +73,8 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
       stripe_pages_left_ = kStripePages;
     }
     Device& device = devices_[next_device_];
-    const base::PageRun run = device.open() ? device.pool.TryAllocateRun(pages) : base::PageRun{};
+    const bool takes = Takes(next_device_, pages, last);
+    const base::PageRun run = takes ? device.pool.TryAllocateRun(pages) : base::PageRun{};
     if (run) {
       TIER_CHECK(run.pages == pages, "asked {} got {}", pages, run.pages);
       device.live_pages += pages;
@@ -72,7 +83,7 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
     }
     stripe_pages_left_ = 0;
   }
-  if (const Extent extent = Scatter(pages)) return extent;
+  if (const Extent extent = Scatter(pages, last)) return extent;
   if (devices_.empty()) return Fail(Code::kNoSpace, "no SSD device is configured: name one in ssd.devices");
   for (Device& device : devices_) {  // Nothing else is left: places in doubt are tried again, from the next turn on.
     if (!device.open()) continue;
@@ -84,20 +95,21 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages) {
                 fmt::format("no SSD device takes anything{}; see 'tierctl device list'", UnusableNote()));
   }
   const DeviceSpace sum = usable();
-  return Fail(
-      Code::kNoSpace,
-      fmt::format("the SSD tier cannot hold {} more: {} of {} are free, {} live, {} about to become free, "
-                  "{} quarantined{}; free tensors, or restart tierd with one more device in ssd.devices",
-                  FormatBytes(pages * kPageSize), FormatBytes(sum.free), FormatBytes(sum.capacity),
-                  FormatBytes(sum.live), FormatBytes(sum.pending), FormatBytes(sum.quarantined), UnusableNote()));
+  return Fail(Code::kNoSpace,
+              fmt::format("the SSD tier cannot hold {} more: {} of {} are free, {} live, {} about to become free, "
+                          "{} quarantined{}{}; free tensors, or restart tierd with one more device in ssd.devices",
+                          FormatBytes(pages * kPageSize), FormatBytes(sum.free), FormatBytes(sum.capacity),
+                          FormatBytes(sum.live), FormatBytes(sum.pending), FormatBytes(sum.quarantined),
+                          last == LastBlock::kKeep ? "; the last 2 MiB are kept for reads that need them" : "",
+                          UnusableNote()));
 }
 
 // No device has a run of that length: the longest ones of the first that has so many free pages.
-Extent ExtentStore::Scatter(uint32_t pages) {
+Extent ExtentStore::Scatter(uint32_t pages, LastBlock last) {
   for (size_t i = 0; i < devices_.size(); ++i) {
     const auto index = static_cast<uint16_t>((next_device_ + i) % devices_.size());
     Device& device = devices_[index];
-    if (!device.open() || device.pool.free_pages() < pages) continue;
+    if (!Takes(index, pages, last)) continue;
     std::vector<base::PageRun> runs;
     for (uint32_t left = pages; left != 0; left -= runs.back().pages) {
       runs.push_back(device.pool.TryAllocateRun(std::min(left, device.pool.longest_hole())));
@@ -329,6 +341,11 @@ bool ExtentStore::HasRoom(uint64_t bytes) const {
     if (device.usable()) pages += device.room_pages();
   }
   return PagesFor(bytes) <= pages;
+}
+
+bool ExtentStore::HasBlock() const {
+  return closed_.empty() &&
+         std::ranges::any_of(devices_, [](const Device& d) { return d.usable() && d.room_pages() >= kPagesPerBlock; });
 }
 
 bool ExtentStore::RoomComes() const {

@@ -50,6 +50,12 @@ enum class Shut : uint8_t {
   kFailing,  // Its writes fail: not just now.
 };
 
+// A full tier exchanges pieces with RAM through its last free block, of whichever device.
+enum class LastBlock : uint8_t {
+  kTake,  // The extent may take it.
+  kKeep,  // Some device must have a block of free pages left.
+};
+
 // What the failures on a device turned out to be.
 enum class Doubt : uint8_t {
   kOfPlaces,  // Other places work.
@@ -63,7 +69,7 @@ class ExtentStore {
   // One extent of 1 … 512 pages, near the last one allocated where possible so that a stream stays sequential.
   // NO_SPACE with figures when no device can hold it; IO_ERROR when every device that could is away. A draining device
   // takes none, nor does one that is shut or away.
-  Result<Extent> Allocate(uint32_t pages);
+  Result<Extent> Allocate(uint32_t pages, LastBlock last = LastBlock::kTake);
   // Whether the next extent of so many pages would be scattered: it costs up to one look per page.
   bool WouldScatter(uint32_t pages) const;
   // Takes an extent that a manifest names, in these runs. CORRUPT if it overlaps another or lies outside the device.
@@ -94,11 +100,14 @@ class ExtentStore {
   void SetDraining(uint16_t device, bool draining);
   void SetShut(uint16_t device, Shut shut);
   void SetAway(uint16_t device, bool away);  // It does not answer: its free pages are of no use.
+  // Neither drained nor closed: it takes extents as soon as it answers.
+  bool takes_extents(uint16_t device) const { return closed_.empty() && !CheckedDevice(device).draining; }
   // No device takes extents, for this reason, a sentence; empty: they do again. What is live can be read and freed.
   void CloseToWrites(std::string reason) { closed_ = std::move(reason); }
 
   // Whether `bytes` more could be stored now or after this turn, were everything page-rounded.
   bool HasRoom(uint64_t bytes) const;
+  bool HasBlock() const;  // Some device that takes extents has a block of free pages left, or at the end of this turn.
   // Whether the end of this turn frees something where extents are allocated.
   bool RoomComes() const;
   // An extent of so many pages may fit a device that is only shut just now.
@@ -147,7 +156,9 @@ class ExtentStore {
   Device& CheckedDevice(Extent extent);
   const Device& CheckedDevice(uint16_t device) const;
   Device& At(uint16_t device);
-  Extent Scatter(uint32_t pages);
+  Extent Scatter(uint32_t pages, LastBlock last);
+  // Whether device `index` takes so many pages, if it has them in whatever runs.
+  bool Takes(size_t index, uint32_t pages, LastBlock last) const;
   void SetRunInDoubt(const Extent& extent, bool may_be_the_place);
   // Calls `visit` with each run as an extent of its own. A scattered one is none any more.
   template <typename Visit>

@@ -23,9 +23,9 @@
 #include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/deferred_free.h"
 #include "daemon/tiering/pieces/recency.h"
-#include "daemon/tiering/requests/capacity.h"
 #include "daemon/tiering/requests/submit.h"
 #include "daemon/tiering/requests/waiting.h"
+#include "daemon/tiering/tables/storage_capacity.h"
 #include "daemon/tiering/tables/tables.h"
 #include "daemon/tiering/transfers/transfers.h"
 
@@ -77,7 +77,8 @@ Status CheckTerms(const Tables& tables, uint32_t uid, EntitlementIndex job, cons
   if (!change.ssd_guarantee_bytes) return {};
   if (terms.ssd.guarantee_bytes <= terms.resumed_bytes) return {};  // It has them: that takes nothing from others.
   const uint64_t capacity = StorageCapacity(tables) + terms.resumed_bytes;
-  return tables.storage.AdmitGuarantee(uid, job, terms.ssd.guarantee_bytes, capacity);
+  const uint64_t kept = KeptBy(tables, uid) - std::min(KeptBy(tables, uid), terms.resumed_bytes);
+  return tables.storage.AdmitGuarantee(uid, job, terms.ssd.guarantee_bytes, {capacity, kept});
 }
 
 // Jobs whose resume has ended.

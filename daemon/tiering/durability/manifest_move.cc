@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "daemon/tiering/tables/storage_capacity.h"
 #include "daemon/tiering/transfers/move_transfers.h"
 
 namespace tier::tiering {
@@ -187,6 +188,7 @@ Found FindPiece(Tables& tables, ManifestMove& manifest) {
     const auto piece = reader.NextPiece();
     if (!piece) return Found::kUnreadable;
     ++manifest.piece;
+    tables.work.Charge(std::min<uint32_t>(piece->run_count, tables.work.left()));
     if (tables.drain.drains(piece->device)) manifest.next = *piece;
   }
   return Found::kPiece;
@@ -199,11 +201,11 @@ MoveBlock* FreeBlock(Tables& tables) {
   return free == blocks.end() ? nullptr : &*free;
 }
 
-// Room for this piece beside those that are on their way.
+// Room for this piece beside those that are on their way, which no tensor of an open job will need.
 bool RoomFor(const Tables& tables, uint32_t pages) {
   const uint64_t coming = kMoveBlocks - tables.move.CountOf(BlockStage::kFree);
-  return tables.ports.extents.HasRoom(pages * kPageSize + coming * kBlockSize) ||
-         (coming == 0 && tables.ports.extents.HasRoom(pages * kPageSize));
+  const uint64_t bytes = pages * kPageSize + coming * kBlockSize;
+  return tables.ports.extents.HasRoom(bytes) && tables.storage.used() + bytes <= StorageCapacity(tables);
 }
 
 // False: the piece has to wait.
@@ -389,8 +391,9 @@ void MoveManifests(Tables& tables) {
   MoveState& move = tables.move;
   if (!move.under_way()) return LookForManifest(tables);
   if (tables.manifests.store_lost() != nullptr) move.stopping = true;
-  if (move.stopping && !StopMove(tables)) return;
-  if (!move.stopping) Continue(tables);
+  if (!move.stopping) return Continue(tables);
+  move.next_at = tables.turn.now() + kMoveIdle;  // What it waits for wakes the engine.
+  (void)StopMove(tables);
 }
 
 bool TakeMoveLoaded(Tables& tables, storage::ManifestResult* result) {

@@ -31,10 +31,12 @@ bool CommitUnderWay(const Tables& tables, const std::string& key) {
 
 void FreeDropped(Tables& tables) {
   for (const ManifestHolds::Dropped& dropped : tables.scratch.dropped) {
+    const storage::Extent& extent = dropped.extent;
+    if (extent.scattered) tables.work.Charge(std::min(uint32_t{extent.run.pages}, tables.work.left()));
     if (dropped.bad) {
-      tables.ports.extents.SetInDoubt(dropped.extent, true);
+      tables.ports.extents.SetInDoubt(extent, true);
     } else {
-      tables.ports.extents.FreeAtTurnEnd(dropped.extent);  // A piece may have used it until this turn.
+      tables.ports.extents.FreeAtTurnEnd(extent);  // A piece may have used it until this turn.
     }
   }
   tables.scratch.dropped.clear();
@@ -314,13 +316,13 @@ void LoadManifests(Tables& tables) {
       unreadable.push_back(key);
       continue;
     }
-    ManifestHolds holds = tables.manifests.NewHolds();
+    ManifestHolds holds = tables.manifests.NewHolds(UidOfKey(key));
     if (Status taken = TakeExtents(tables, *manifest, &holds); !taken) tables.manifests.SetBroken(key, taken.error());
     keep(key, std::move(holds));
   }
   // After those that can be read: a list takes nothing away from them.
   for (const std::string& key : unreadable) {
-    ManifestHolds holds = tables.manifests.NewHolds();
+    ManifestHolds holds = tables.manifests.NewHolds(UidOfKey(key));
     const Status taken = TakeListedExtents(tables, key, &holds);
     if (!taken) tables.manifests.SetExtentsUnknown(key, taken.error());
     keep(key, std::move(holds));
@@ -330,7 +332,7 @@ void LoadManifests(Tables& tables) {
 
 Status AdoptManifest(Tables& tables, JobState& job, bool resume) {
   const std::string& key = job.key;
-  job.manifest = tables.manifests.NewHolds();
+  job.manifest = tables.manifests.NewHolds(job.record.uid);
   tables.manifests.SetJobOf(job.manifest.id(), job.index);
   if (resume && tables.ports.manifests == nullptr) {
     return Fail(Code::kDenied,

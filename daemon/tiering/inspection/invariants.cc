@@ -20,6 +20,7 @@ struct JobCount {
   uint64_t ram_pages = 0;
   uint64_t ssd_pages = 0;
   uint64_t dirty_pages = 0;
+  uint64_t rewriting_pages = 0;
   uint64_t held_pages = 0;
   uint64_t listed = 0;
   uint64_t leases = 0;
@@ -96,6 +97,7 @@ void CheckPiece(const Tables& tables, PieceId id, Count* count) {
   job.ram_pages += piece.ram.pages;
   job.ssd_pages += piece.ssd_run.pages;
   if (piece.copies == Copies::kRam) job.dirty_pages += piece.ram.pages;
+  if (IsRewriting({piece.copies, piece.activity})) job.rewriting_pages += piece.ram.pages;
   if (Held(piece)) job.held_pages += piece.ram.pages;
   if (piece.has(kListed)) ++job.listed;
   if (piece.ram) {
@@ -188,7 +190,11 @@ void CheckTensors(const Tables& tables, Count* count) {
     TIER_CHECK(!tensor.has(kUnnamed) || !tensor.has(kVisible | kDetached), "tensor {} has no name and flags {}",
                tensor.id, tensor.flags);
     JobCount& job = count->jobs[tensor.job];
-    if (!tensor.has(kDetached)) (tensor.has(kUnnamed) ? job.unnamed_pages : job.logical_pages) += PagesOf(tensor.size);
+    TIER_CHECK(!tensor.has(kKeepsRoom) || (tensor.has(kDetached) && tensor.lease_count != 0),
+               "tensor {} has {} leases and flags {}", tensor.id, tensor.lease_count, tensor.flags);
+    if (!tensor.has(kDetached) || tensor.has(kKeepsRoom)) {
+      (tensor.has(kUnnamed) ? job.unnamed_pages : job.logical_pages) += PagesOf(tensor.size);
+    }
     if (tensor.has(kDetached | kUnnamed)) continue;
     const TensorKey key{tensor.job, tensor.space, tensor.id};
     TIER_CHECK(tables.names.Find(key) == TensorIndex{i}, "tensor {} is not in the table", tensor.id);
@@ -219,6 +225,8 @@ void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, 
              job.pages.ssd());
   TIER_CHECK(job.pages.dirty() == count.dirty_pages, "job {}: {} dirty pages of {}", job.key, count.dirty_pages,
              job.pages.dirty());
+  TIER_CHECK(job.pages.rewriting() == count.rewriting_pages, "job {}: {} pages being written again of {}", job.key,
+             count.rewriting_pages, job.pages.rewriting());
   const uint64_t leased = tables.ledger.LeasedBy(job.entitlement);
   TIER_CHECK(leased == count.held_pages * kPageSize, "job {}: {} leased pages of {} bytes", job.key, count.held_pages,
              leased);

@@ -61,7 +61,8 @@ void ChooseWindows(Tables& tables, const JobState& job, const WindowSet& overdue
     TIER_CHECK(entry.condition == WindowCondition::kReady && !entry.emptying, "window {}", tier::Value(window));
     const uint32_t dirty = entry.count(WindowUse::kDirty);
     if (entry.count(WindowUse::kBound) != 0 || dirty + entry.count(WindowUse::kClean) == 0) continue;
-    if (dirty != 0 && job.failures.in_a_row() != 0) continue;  // Its writes fail: others are to be asked.
+    // Its writes fail, or SSD devices have no room beside the last block: others are to be asked.
+    if (dirty != 0 && (job.failures.in_a_row() != 0 || !tables.ports.extents.HasRoom(2 * kBlockSize))) continue;
     if (overdue.Contains(window)) continue;
     candidates.emplace_back(dirty, entry.shape.size, window);
   }
@@ -89,7 +90,7 @@ bool LookForPieces(Tables& tables) {
     const WindowUse use = UseOf(piece);
     JobState& job = tables.JobOf(piece);
     if (use == WindowUse::kClean) state.AddClean(id);
-    if (use == WindowUse::kDirty && CanStartWrite(tables, job)) StartWrite(tables, id);
+    if (use == WindowUse::kDirty && CanStartWrite(tables, job)) StartWrite(tables, id, WriteFor::kAhead);
   }
   return true;
 }

@@ -80,12 +80,12 @@ PieceId ColdestDirty(Tables& tables, JobState& job) {
 enum class Which { kAll, kUnfinished };
 
 // `kUnfinished`: while the coldest belongs to a tensor that is still being created.
-void WriteColdest(Tables& tables, JobState& job, uint64_t pages, Which which) {
+void WriteColdest(Tables& tables, JobState& job, uint64_t pages, WriteFor purpose, Which which = Which::kAll) {
   while (job.transfers.writing_pages() < pages && CanStartWrite(tables, job)) {
     const PieceId id = ColdestDirty(tables, job);
     if (id == kNoPiece) return;
     if (which == Which::kUnfinished && tables.tensors[tables.pieces[id].tensor].has(kVisible)) return;
-    if (!StartWrite(tables, id)) return;
+    if (!StartWrite(tables, id, purpose)) return;
     tables.turn.NoteProgress();
   }
 }
@@ -122,7 +122,7 @@ bool EvictOne(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict)
   if (may_evict != MayEvict::kAll || job.policy->count(EvictionOrder::kKept) == 0) return false;
   // It would be read again: a write costs no more than that.
   const bool idle = job.transfers.writing_pages() == 0 && !job.frees.any();
-  if (idle) WriteColdest(tables, job, kPagesPerBlock, Which::kAll);
+  if (idle) WriteColdest(tables, job, kPagesPerBlock, WriteFor::kRequest);
   if (job.transfers.writing_pages() != 0) return false;
   return EvictFirst(tables, job, EvictionOrder::kKept, pages);
 }
@@ -142,10 +142,10 @@ base::PageRun TakeFree(const Tables& tables, JobState& job, uint32_t pages, uint
 uint64_t Threshold(uint64_t pages, double part) { return static_cast<uint64_t>(static_cast<double>(pages) * part); }
 
 // Memory beyond its own part goes back when others ask: its leases must leave room for what they are guaranteed, and
-// SSD devices must have room for everything that has no copy there.
+// SSD devices must have room for everything that has no copy there, beside the block through which they exchange.
 bool MayBorrow(const Tables& tables, const JobState& job, uint64_t needed_pages, uint64_t fresh_pages) {
   if (!tables.ledger.MayLeaseAlone(job.entitlement, needed_pages * kPageSize)) return false;
-  return tables.ports.extents.HasRoom((tables.jobs.dirty_pages() + fresh_pages) * kPageSize);
+  return tables.ports.extents.HasRoom((tables.jobs.dirty_pages() + fresh_pages) * kPageSize + kBlockSize);
 }
 
 // Whether it may come to hold one more window of this kind, now or later, when it needs that many pages more under
@@ -195,21 +195,29 @@ uint64_t BlocksComing(const Tables& tables, const JobState& job, WindowKind kind
   return job.windows.making(kind) * tables.windows.window_blocks(kind);
 }
 
+// Of writes that make room for the request that waits first.
+WriteFor PurposeOf(Tables& tables, const JobState& job) {
+  const Waiter* const first = tables.waits.Find(tables.waits.shortage_waiter(job));
+  return first != nullptr && first->op == proto::Op::kCreate ? WriteFor::kRequest : WriteFor::kRead;
+}
+
 void WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
   if (job.frees.any()) return;  // The coldest may be what is about to be freed: not worth a write.
   const uint64_t start = Threshold(reachable, tables.options.write_behind_start);
   const uint64_t dirty = job.pages.dirty();
-  uint64_t wanted = dirty > start ? dirty - start : 0;
+  const uint64_t wanted = dirty > start ? dirty - start : 0;
   // What waits for room of windows that are coming needs no write.
   const uint64_t coming =
       (BlocksComing(tables, job, WindowKind::kBlock) + BlocksComing(tables, job, WindowKind::kSlot)) * kPagesPerBlock;
   const uint64_t shortage = tables.waits.shortage_pages(job) - std::min(tables.waits.shortage_pages(job), coming);
-  wanted = std::max(wanted, std::min(shortage, dirty));
-  if (wanted != 0) WriteColdest(tables, job, wanted, Which::kAll);
+  if (wanted != 0) WriteColdest(tables, job, wanted, WriteFor::kAhead);
+  if (shortage != 0) WriteColdest(tables, job, std::min(shortage, dirty), PurposeOf(tables, job));
   // Of a tensor larger than fits the first bytes need not wait for the last. Others stay: they may be gone soon.
   // (Manifests keep extents of no tensor: there may be more of them than of what the tensors will take.)
   const uint64_t unsaved = job.pages.logical() - std::min(job.pages.logical(), job.pages.ssd());
-  if (unsaved > start) WriteColdest(tables, job, std::min(unsaved - start, dirty), Which::kUnfinished);
+  if (unsaved > start) {
+    WriteColdest(tables, job, std::min(unsaved - start, dirty), WriteFor::kAhead, Which::kUnfinished);
+  }
 }
 
 // The turn has no work left for the job: it is looked at again in the next one.
@@ -232,7 +240,7 @@ void EvictAhead(Tables& tables, JobState& job) {
 void NoteUnbacked(Tables& tables, const JobState& job) {
   const uint64_t held = tables.ledger.HeldBy(job.entitlement);
   const uint64_t firm = tables.ledger.FirmBytes(job.entitlement);
-  const bool backed = held <= firm || tables.ports.extents.HasRoom(tables.jobs.dirty_pages() * kPageSize);
+  const bool backed = held <= firm || tables.ports.extents.HasRoom(tables.jobs.dirty_pages() * kPageSize + kBlockSize);
   tables.ledger.SetUnbacked(job.entitlement, backed ? 0 : held - firm);
 }
 
@@ -312,7 +320,7 @@ bool FetchNext(Tables& tables, JobState& job, const PrefetchQueue::Item& item) {
 // while what was fetched before is used.
 void MakeRoomToFetch(Tables& tables, JobState& job, uint64_t pages) {
   if (job.windows.makes_any() || job.frees.any() || StartForBlocks(tables, job, {.blocks = 1})) return;
-  WriteColdest(tables, job, pages, Which::kAll);
+  WriteColdest(tables, job, pages, WriteFor::kAhead);
 }
 
 void Fetch(Tables& tables, JobState& job, uint64_t reachable) {

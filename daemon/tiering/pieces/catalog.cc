@@ -203,8 +203,7 @@ void Detach(Tables& tables, TensorIndex index) {
   } else {
     tables.names.Erase(KeyOf(tensor));
     Unlink(tables, index);
-    tables.JobOf(tensor).pages.RemoveLogical(PagesOf(tensor.size));
-    tables.storage.SubtractUsed(tables.JobOf(tensor).entitlement, PagesOf(tensor.size) * kPageSize);
+    tensor.set(kKeepsRoom);
   }
   if (!tensor.has(kVisible)) CountCreated(tables, tensor);
   EndAllUpdates(tables, index);
@@ -233,6 +232,11 @@ void FinishDetached(Tables& tables, TensorIndex index) {
   Tensor& tensor = tables.tensors.Edit(index);
   TIER_CHECK(tensor.has(kDetached), "tensor {} is not detached", tensor.id);
   if (tensor.lease_count != 0) return;
+  if (tensor.has(kKeepsRoom)) {  // Leases kept all of it where it is.
+    tensor.clear(kKeepsRoom);
+    tables.JobOf(tensor).pages.RemoveLogical(PagesOf(tensor.size));
+    tables.storage.SubtractUsed(tables.JobOf(tensor).entitlement, PagesOf(tensor.size) * kPageSize);
+  }
   if (ContinueFree(tables, index)) return;
   tables.JobOf(tensor).frees.AddTensor(index);
   tables.jobs.NoteFrees(tables.JobOf(tensor));

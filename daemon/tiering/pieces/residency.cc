@@ -98,6 +98,8 @@ void SetState(Tables& tables, PieceId id, PieceState to) {
     tables.jobs.AddDirty(job, piece.ram.pages);
   }
   const UseOfRam before = UseOfRamOf(piece);
+  if (IsRewriting(from)) job.pages.RemoveRewriting(piece.ram.pages);
+  if (IsRewriting(to)) job.pages.AddRewriting(piece.ram.pages);
   if (from.activity == Activity::kLeasedWrite) job.pool.Unbind(piece.ram);
   if (to.activity == Activity::kLeasedWrite) job.pool.Bind(piece.ram);
   piece.copies = to.copies;

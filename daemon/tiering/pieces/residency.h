@@ -15,6 +15,10 @@ inline WindowUse UseOf(const Piece& piece) {
   if (idle && piece.copies == Copies::kRamSsd) return WindowUse::kClean;
   return idle && piece.copies == Copies::kRam ? WindowUse::kDirty : WindowUse::kBound;
 }
+// It is under a write lease and has a copy on SSD, of the content before.
+inline bool IsRewriting(PieceState state) {
+  return state.copies == Copies::kRamSsd && state.activity == Activity::kLeasedWrite;
+}
 // The piece has RAM that no write and no eviction frees: it is leased, being created, or torn.
 inline bool Held(const Piece& piece) {
   const bool leased = piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
+#include "daemon/tiering/tables/storage_capacity.h"
 
 namespace tier::tiering {
 namespace {
@@ -23,18 +24,23 @@ struct Capacity {
 
 Capacity CapacityOf(const Tables& tables, const JobState& job) {
   Capacity capacity{.ssd = StorageCapacity(tables)};
-  capacity.room = tables.storage.RoomOf(job.entitlement, capacity.ssd);
+  const uint64_t kept = KeptBy(tables, job.record.uid);
+  capacity.room = tables.storage.RoomOf(job.entitlement, {capacity.ssd, kept});
   capacity.bytes = capacity.room.allowed;
   const uint64_t ram = tables.ledger.arena_bytes() - tables.ledger.PartForNobody();
   if (capacity.ssd >= ram) return capacity;
   // RAM holds more: what no other job has or is guaranteed, there as on SSD.
-  const StorageLedger::Room room = tables.storage.RoomOf(job.entitlement, ram);
+  const StorageLedger::Room room = tables.storage.RoomOf(job.entitlement, {ram, kept});
   const uint64_t unguaranteed = std::min(tables.ledger.LeasableBy(job.entitlement), tables.ledger.arena_bytes());
   const uint64_t own = unguaranteed - std::min(unguaranteed, tables.ledger.PartForNobody());
   // Its guarantee of RAM is one of room for its tensors there.
   const uint64_t guaranteed = std::min(job.record.guarantee_bytes, ram - std::min(ram, room.others));
   const uint64_t allowed = room.by_limit || room.by_quota ? room.allowed : std::max(room.allowed, guaranteed);
-  const uint64_t firm = std::min({tables.ledger.AllowedTo(job.entitlement), own, allowed});
+  // It grows no further where SSD devices have no room for what it would have to give back, and by whole windows.
+  const uint64_t window = tables.windows.window_size(WindowKind::kSlot);
+  const uint64_t reach = tables.ledger.FirmBytes(job.entitlement) / window * window;
+  const uint64_t promised = std::min(tables.storage.GuaranteeOf(job.entitlement), allowed);
+  const uint64_t firm = std::max(std::min({reach, own, allowed}), promised);
   if (firm <= capacity.bytes) return capacity;
   capacity.room = room;
   capacity.bytes = firm;
@@ -78,17 +84,19 @@ std::string Bounds(const Tables& tables, const JobState& job, const Capacity& ca
       FormatBytes(capacity.ssd), note, FormatBytes(capacity.room.others));
 }
 
-}  // namespace
-
-uint64_t StorageCapacity(const Tables& tables) {
-  uint64_t bytes = 0;
-  for (uint16_t device = 0; device < tables.ports.extents.device_count(); ++device) {
-    const storage::DeviceSpace space = tables.ports.extents.usable(device);
-    const uint64_t kept = space.quarantined + tables.manifests.unused().on(device) * kPageSize + kBlockSize;
-    bytes += space.capacity - std::min(space.capacity, kept);
-  }
-  return bytes;
+// Of all jobs, with what this one is writing again just now.
+uint64_t TakenBesideManifest(const Tables& tables, const JobState& job) {
+  return tables.storage.claimed() + job.pages.rewriting() * kPageSize;
 }
+
+bool HasRoomBesideManifest(const Tables& tables, const JobState& job, uint64_t pages) {
+  const uint64_t capacity = StorageCapacity(tables);
+  if (pages * kPageSize <= capacity - std::min(capacity, TakenBesideManifest(tables, job))) return true;
+  // None of it need ever leave RAM.
+  return tables.storage.UsedBy(job.entitlement) <= tables.ledger.FirmBytes(job.entitlement);
+}
+
+}  // namespace
 
 Refusal ExistsRefusal(const Tensor& present, uint64_t requested_bytes) {
   return {Code::kAlreadyExists,
@@ -113,6 +121,7 @@ std::optional<Refusal> QueueRefusal(const Tables& tables, const JobState& job, c
 
 std::optional<Refusal> CapacityRefusal(const Tables& tables, const JobState& job, const Wanted& wanted,
                                        uint64_t pages_held) {
+  if (wanted.replaced_pages != 0 && PagesOf(wanted.size) <= wanted.replaced_pages) return std::nullopt;
   const Capacity capacity = CapacityOf(tables, job);
   const uint64_t held = pages_held * kPageSize;
   if (wanted.size <= capacity.bytes && held + AlignUp(wanted.size, kPageSize) <= capacity.bytes) return std::nullopt;
@@ -123,6 +132,38 @@ std::optional<Refusal> CapacityRefusal(const Tables& tables, const JobState& job
                   .requested = wanted.size,
                   .available = capacity.bytes - std::min(capacity.bytes, held),
                   .limit = capacity.bytes}};
+}
+
+std::optional<Refusal> SecondGenerationRefusal(const Tables& tables, const JobState& job, uint64_t tensor,
+                                               uint64_t pages) {
+  if (pages == 0 || HasRoomBesideManifest(tables, job, pages)) return std::nullopt;
+  const uint64_t capacity = StorageCapacity(tables);
+  const uint64_t bytes = pages * kPageSize;
+  const uint64_t taken = TakenBesideManifest(tables, job);
+  return Refusal{
+      Code::kNoSpace,
+      fmt::format("writing tensor {:#x} needs {} more on SSD, for what the job persisted last stays there until it "
+                  "persists again: SSD devices can hold {} of tensors beside that{}, jobs have or are guaranteed {}; "
+                  "persist now, which gives back what was written since, free tensors, or restart tierd with a larger "
+                  "device in ssd.devices",
+                  tensor, FormatBytes(bytes), FormatBytes(capacity), tables.ports.extents.UnusableNote(),
+                  FormatBytes(taken)),
+      {.tensor = tensor, .requested = bytes, .available = capacity - std::min(capacity, taken), .limit = capacity}};
+}
+
+std::optional<Refusal> RewriteRefusal(Tables& tables, const JobState& job, std::span<const WaitItem> items) {
+  if (job.manifest.empty()) return std::nullopt;
+  if (HasRoomBesideManifest(tables, job, job.manifest.size() * kPagesPerBlock)) return std::nullopt;  // For any of it.
+  uint64_t pages = 0;
+  for (const WaitItem& item : items) {
+    const Tensor& tensor = tables.tensors[item.tensor.index];
+    tables.work.Charge(std::min(item.piece_count, tables.work.left()));
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      const Piece& piece = tables.PieceOf(tensor, k);
+      if (piece.ssd_run && job.manifest.Names(piece.extent())) pages += piece.ssd_run.pages;
+    }
+  }
+  return SecondGenerationRefusal(tables, job, items.front().id, pages);
 }
 
 }  // namespace tier::tiering

@@ -29,7 +29,8 @@ bool WriteAhead(Tables& tables, const Waiter& waiter) {
     for (; k < tensor.piece_count && looked < look_max; ++k, ++looked) {
       if (!tables.work.TrySpend()) return false;
       if (!Writable(tables.PieceOf(tensor, k))) continue;
-      if (!CanStartWrite(tables, job) || !StartWrite(tables, tables.tensors.PieceOf(tensor, k))) return true;
+      const PieceId id = tables.tensors.PieceOf(tensor, k);
+      if (!CanStartWrite(tables, job) || !StartWrite(tables, id, WriteFor::kRequest)) return true;
       tables.turn.NoteProgress();
     }
   }

@@ -158,8 +158,10 @@ bool RefuseShardedAlone(Tables& tables, SessionState& session, const Request& re
   return true;
 }
 
-// `pages_held`: by the job's tensors, once all before this one exist.
-bool CheckNewTensor(Tables& tables, SessionState& session, const Request& request, uint64_t pages_held) {
+// `pages_held`: by the job's tensors, once all before this one exist, without the one whose place it takes
+// (`replaced_pages`).
+bool CheckNewTensor(Tables& tables, SessionState& session, const Request& request, uint64_t pages_held,
+                    uint64_t replaced_pages) {
   const size_t index = tables.scratch.items.size();
   const RequestItem& asked = request.items[index];
   if (asked.value == 0) {
@@ -167,7 +169,7 @@ bool CheckNewTensor(Tables& tables, SessionState& session, const Request& reques
            {Code::kInvalid, "a tensor has at least one byte", {.tensor = asked.tensor}});
     return false;
   }
-  const Wanted wanted{.tensor = asked.tensor, .size = asked.value};
+  const Wanted wanted{.tensor = asked.tensor, .size = asked.value, .replaced_pages = replaced_pages};
   if (std::optional<Refusal> refusal = CapacityRefusal(tables, *session.job, wanted, pages_held)) {
     Refuse(tables, session, request, index, *std::move(refusal));
     return false;
@@ -187,6 +189,16 @@ bool CheckNewTensor(Tables& tables, SessionState& session, const Request& reques
   }
   tables.scratch.items.push_back(item);
   return true;
+}
+
+// What a manifest names of the replaced tensor stays beside the new one.
+bool RefuseSecondGeneration(Tables& tables, SessionState& session, const Request& request, TensorIndex replaced) {
+  const JobState& job = *session.job;
+  if (replaced == kNoTensor || job.manifest.empty()) return false;
+  const Tensor& tensor = tables.tensors[replaced];
+  std::optional<Refusal> refusal = SecondGenerationRefusal(tables, job, tensor.id, tensor.ssd_pages);
+  if (refusal) Refuse(tables, session, request, 0, *std::move(refusal));
+  return refusal.has_value();
 }
 
 // Adds the tensors of tables.scratch.items. On a duplicate nothing is left of the request.
@@ -310,12 +322,13 @@ void SubmitCreate(Tables& tables, SessionState& session, const Request& request)
     return;
   }
   tables.scratch.items.clear();
-  uint64_t pages = job.pages.logical() - (replaced == kNoTensor ? 0 : PagesOf(tables.tensors[replaced].size));
+  const uint64_t replaced_pages = replaced == kNoTensor ? 0 : PagesOf(tables.tensors[replaced].size);
+  uint64_t pages = job.pages.logical() - replaced_pages;
   for (const RequestItem& asked : request.items) {
-    if (!CheckNewTensor(tables, session, request, pages)) return;
+    if (!CheckNewTensor(tables, session, request, pages, replaced_pages)) return;
     pages += PagesFor(asked.value);
   }
-  if (!CheckLimits(tables, session, request)) return;
+  if (!CheckLimits(tables, session, request) || RefuseSecondGeneration(tables, session, request, replaced)) return;
   const bool added =
       replaced != kNoTensor ? AddUnnamed(tables, session, request) : AddTensors(tables, session, request);
   if (!added) return;
@@ -339,6 +352,11 @@ void SubmitAcquire(Tables& tables, SessionState& session, const Request& request
             "two items of one write request name the same 2 MiB piece of a tensor; join their ranges",
             {}});
     return;
+  }
+  if (ask.exclusive()) {
+    if (std::optional<Refusal> refusal = RewriteRefusal(tables, *session.job, ask.items)) {
+      return Refuse(tables, session, request, 0, *std::move(refusal));
+    }
   }
   const std::optional<ConflictCheck> found = CheckWithinBudget(tables, ask);
   if (found && found->outcome == ConflictOutcome::kReady && LeasesFit(tables, ask)) {

@@ -92,7 +92,8 @@ std::optional<Refusal> PlaceRefusal(const Tables& tables, const Ask& ask) {
   const TensorIndex present = tables.names.Find({tensor.job, tensor.space, tensor.id});
   if (present != kNoTensor && present != old) return ExistsRefusal(tables.tensors[present], tensor.size);
   const uint64_t freed = old == kNoTensor ? 0 : PagesOf(tables.tensors[old].size);
-  return CapacityRefusal(tables, job, {.tensor = tensor.id, .size = tensor.size}, job.pages.logical() - freed);
+  return CapacityRefusal(tables, job, {.tensor = tensor.id, .size = tensor.size, .replaced_pages = freed},
+                         job.pages.logical() - freed);
 }
 
 Vacated VacatedBy(const Tables& tables, const Ask& ask) {

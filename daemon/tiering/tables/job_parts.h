@@ -203,10 +203,13 @@ class WriteFailures {
 // Pages of its tensors: of their sizes, rounded up to pages for each piece, and of what is where.
 class TensorPages {
  public:
-  uint64_t logical() const { return logical_; }  // Of all that have their name.
+  // Of all that have their name, or were freed and are still under leases.
+  uint64_t logical() const { return logical_; }
   uint64_t unnamed() const { return unnamed_; }  // Of those that wait to take another's place.
   uint64_t dirty() const { return dirty_; }      // Sealed, in RAM only.
   uint64_t ssd() const { return ssd_; }
+  // Of pieces under write leases that have a copy on SSD, which a manifest may keep.
+  uint64_t rewriting() const { return rewriting_; }
 
   void AddUnnamed(uint64_t pages) { unnamed_ += pages; }
   void RemoveUnnamed(uint64_t pages) { Remove(&unnamed_, pages); }
@@ -215,6 +218,8 @@ class TensorPages {
   void AddDirty(uint64_t pages) { dirty_ += pages; }
   void RemoveDirty(uint64_t pages) { Remove(&dirty_, pages); }
   void AddSsd(uint64_t pages) { ssd_ += pages; }
+  void AddRewriting(uint64_t pages) { rewriting_ += pages; }
+  void RemoveRewriting(uint64_t pages) { Remove(&rewriting_, pages); }
   void RemoveSsd(uint64_t pages) { Remove(&ssd_, pages); }
 
  private:
@@ -226,6 +231,7 @@ class TensorPages {
   uint64_t unnamed_ = 0;
   uint64_t dirty_ = 0;
   uint64_t ssd_ = 0;
+  uint64_t rewriting_ = 0;
 };
 
 }  // namespace tier::tiering

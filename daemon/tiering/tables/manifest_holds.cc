@@ -112,13 +112,13 @@ void ManifestHolds::SetActive() {
 
 void ManifestHolds::AddUnused(const storage::Extent& extent) {
   unused_on_.Add(extent.device, extent.run.pages);
-  if (unused_of_all_ != nullptr) unused_of_all_->Add(stay(), extent.device, extent.run.pages);
+  if (unused_of_all_ != nullptr) unused_of_all_->Add(uid_, stay(), extent.device, extent.run.pages);
   unused_pages_ += extent.run.pages;
 }
 
 void ManifestHolds::SubtractUnused(const storage::Extent& extent) {
   unused_on_.Subtract(extent.device, extent.run.pages);
-  if (unused_of_all_ != nullptr) unused_of_all_->Subtract(stay(), extent.device, extent.run.pages);
+  if (unused_of_all_ != nullptr) unused_of_all_->Subtract(uid_, stay(), extent.device, extent.run.pages);
   unused_pages_ -= extent.run.pages;
 }
 

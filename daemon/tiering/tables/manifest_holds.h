@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "daemon/base/check.h"
@@ -34,7 +35,8 @@ class ManifestHolds {
  public:
   ManifestHolds() = default;
   // `unused_of_all`: the sums of what this and other manifests hold beside pieces; outlives it.
-  ManifestHolds(uint64_t id, UnusedPages* unused_of_all) : id_(id), unused_of_all_(unused_of_all) {}
+  ManifestHolds(uint64_t id, uint32_t uid, UnusedPages* unused_of_all)
+      : id_(id), uid_(uid), unused_of_all_(unused_of_all) {}
   bool empty() const { return holds_.empty(); }
   // The store has a manifest of the job, perhaps without tensors.
   bool stored() const { return stored_; }
@@ -42,9 +44,12 @@ class ManifestHolds {
   // Stays the same while the job closes, is inactive and is resumed, so that commits under way find these holds. Jobs
   // of one name may be closed and opened faster than the store answers.
   uint64_t id() const { return id_; }
-  // The user who is charged while the job is not open.
+  // The user of its job, who is charged also while that is not open.
   uint32_t uid() const { return uid_; }
-  void set_uid(uint32_t uid) { uid_ = uid; }
+  void set_uid(uint32_t uid) {
+    if (unused_of_all_ != nullptr) unused_of_all_->Move(uid_, uid, unused_pages_);
+    uid_ = uid;
+  }
   size_t size() const { return holds_.size(); }
   // To the metadata of its job's user, by durability/manifests.
   MetadataCharge<MetadataKind::kManifests>& charge() { return charge_; }
@@ -127,9 +132,9 @@ class ManifestHolds {
   DevicePages unused_on_;
   MoveRest move_rest_;
   uint64_t id_ = 0;
+  uint32_t uid_ = 0;
   UnusedPages* unused_of_all_ = nullptr;  // Null: of no table.
   MetadataCharge<MetadataKind::kManifests> charge_;
-  uint32_t uid_ = 0;
   bool stored_ = false;
   bool inactive_ = false;
   bool damaged_ = false;

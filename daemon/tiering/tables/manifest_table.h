@@ -75,7 +75,7 @@ class ManifestTable {
   std::deque<JobId>& replays() { return replays_; }
 
   // Holds of jobs that are not open, by key.
-  ManifestHolds NewHolds() { return ManifestHolds(next_holds_++, &unused_); }
+  ManifestHolds NewHolds(uint32_t uid) { return ManifestHolds(next_holds_++, uid, &unused_); }
   // What they hold, and those of jobs that are open or closing, in extents that no piece uses.
   const UnusedPages& unused() const { return unused_; }
   void Deactivate(const std::string& key, ManifestHolds holds);  // REQUIRES: none of that key.

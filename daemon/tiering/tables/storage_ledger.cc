@@ -37,26 +37,26 @@ uint64_t StorageLedger::ClaimedBy(uint32_t uid) const {
   return user == users_.end() ? 0 : user->second.claimed;
 }
 
-Status StorageLedger::AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes, uint64_t capacity) const {
+Status StorageLedger::AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes, Space space) const {
   if (bytes == 0) return {};
   const uint64_t own = job == kNoEntitlement ? 0 : At(job).claim();
   if (bytes <= own) return {};  // It takes nothing from others, whatever the capacity is now.
-  const uint64_t of_user = ClaimedBy(uid) - own;
+  const uint64_t of_user = ClaimedBy(uid) - own + space.kept;
   if (quota_ != 0 && bytes > Minus(quota_, of_user)) {
     return Fail(
         Code::kNoSpace,
         fmt::format("an SSD guarantee of {} cannot be given: user {} may have {} on SSD (jobs.max_ssd_per_uid), "
-                    "of which other jobs have or are guaranteed {}",
+                    "of which other jobs and what is persisted have or are guaranteed {}",
                     FormatBytes(bytes), uid, FormatBytes(quota_), FormatBytes(of_user)));
   }
   const uint64_t others = claimed_ - own;
-  const uint64_t left = Minus(capacity - capacity / kPartForNextJobDivisor, others);
+  const uint64_t left = Minus(space.capacity - space.capacity / kPartForNextJobDivisor, others);
   if (bytes <= left) return {};
   return Fail(
       Code::kNoSpace,
       fmt::format("an SSD guarantee of {} cannot be given: SSD devices hold {} of tensors, other jobs have or are "
                   "guaranteed {}, a sixteenth is promised to no job, {} are left",
-                  FormatBytes(bytes), FormatBytes(capacity), FormatBytes(others), FormatBytes(left)));
+                  FormatBytes(bytes), FormatBytes(space.capacity), FormatBytes(others), FormatBytes(left)));
 }
 
 void StorageLedger::Open(EntitlementIndex job, uint32_t uid, Terms terms) {
@@ -88,18 +88,20 @@ void StorageLedger::Remove(EntitlementIndex job) {
 
 void StorageLedger::AddUsed(EntitlementIndex job, uint64_t bytes) {
   Change(job, [&](Entry& entry) { entry.used += bytes; });
+  used_ += bytes;
 }
 
 void StorageLedger::SubtractUsed(EntitlementIndex job, uint64_t bytes) {
   TIER_CHECK(At(job).used >= bytes, "{} of {} bytes", bytes, At(job).used);
   Change(job, [&](Entry& entry) { entry.used -= bytes; });
+  used_ -= bytes;
 }
 
-StorageLedger::Room StorageLedger::RoomOf(EntitlementIndex job, uint64_t capacity) const {
+StorageLedger::Room StorageLedger::RoomOf(EntitlementIndex job, Space space) const {
   const Entry& entry = At(job);
-  Room room{.others = claimed_ - entry.claim(), .of_user = ClaimedBy(entry.uid) - entry.claim()};
-  const uint64_t left = Minus(capacity, room.others);
-  const uint64_t left_by_users = Minus(capacity, claimed_ - ClaimedBy(entry.uid));
+  Room room{.others = claimed_ - entry.claim(), .of_user = ClaimedBy(entry.uid) - entry.claim() + space.kept};
+  const uint64_t left = Minus(space.capacity, room.others);
+  const uint64_t left_by_users = Minus(space.capacity, claimed_ - ClaimedBy(entry.uid)) + space.kept;
   const uint64_t left_to_user = Minus(left_by_users - left_by_users / kPartForNextUserDivisor, room.of_user);
   const uint64_t left_to_job = left - left / kPartForNextJobDivisor;
   const uint64_t guaranteed = std::min(left, entry.guarantee());
@@ -123,15 +125,18 @@ StorageLedger::Room StorageLedger::RoomOf(EntitlementIndex job, uint64_t capacit
 
 void StorageLedger::CheckInvariants() const {
   uint64_t claimed = 0;
+  uint64_t used = 0;
   std::unordered_map<uint32_t, User> users;
   for (const Entry& entry : jobs_) {
     if (!entry.open) continue;
     claimed += entry.claim();
+    used += entry.used;
     users[entry.uid].claimed += entry.claim();
     ++users[entry.uid].jobs;
   }
-  TIER_CHECK(claimed == claimed_ && users.size() == users_.size(), "claims of {}, not {}; {} users of {}", claimed,
-             claimed_, users.size(), users_.size());
+  TIER_CHECK(claimed == claimed_ && used == used_ && users.size() == users_.size(),
+             "claims of {}, not {}; {} used of {}; {} users of {}", claimed, claimed_, used, used_, users.size(),
+             users_.size());
   for (const auto& [uid, user] : users) {
     const auto found = users_.find(uid);
     TIER_CHECK(found != users_.end() && found->second.claimed == user.claimed && found->second.jobs == user.jobs,

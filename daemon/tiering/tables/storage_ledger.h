@@ -14,11 +14,12 @@
 // A job may have its guarantee or, where that is more, all but a sixteenth of what the claims of the other jobs leave.
 // Beyond their guarantees the jobs of a user have together all but a thirty-second of what the claims of other users
 // leave. So a job without limit leaves something for the next one, and N jobs of one user for the next user. A user's
-// jobs claim at most the quota together.
+// jobs claim at most the quota together. What manifests of the user's jobs keep beside pieces, also of jobs that are
+// closed, counts as the user's too (`kept`).
 //
 // The capacity comes with each question: it changes with the state of the devices, and with what manifests hold. Where
 // it falls below the claims, nothing is taken away, and no job gets more. Every query is O(1). Invariants: claimed() =
-// Σ claims = Σ over users. An ended job claims what it still uses.
+// Σ claims = Σ over users; used() = Σ used. An ended job claims what it still uses.
 #pragma once
 
 #include <algorithm>
@@ -36,9 +37,14 @@ class StorageLedger {
  public:
   explicit StorageLedger(uint64_t quota_per_uid) : quota_(quota_per_uid) {}  // 0: none.
 
+  // What the devices can hold of tensors now, and what manifests of the user of the job in question keep beside that.
+  struct Space {
+    uint64_t capacity = 0;
+    uint64_t kept = 0;
+  };
   // May a job of this user be guaranteed so much? `job`: the one that is changed, or kNoEntitlement for a new one.
   // NO_SPACE with figures.
-  Status AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes, uint64_t capacity) const;
+  Status AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes, Space space) const;
   // It has the index that Ledger::Open gave it. REQUIRES (also for Set): AdmitGuarantee allowed it.
   void Open(EntitlementIndex job, uint32_t uid, Terms terms);
   void Set(EntitlementIndex job, Terms terms);
@@ -51,16 +57,17 @@ class StorageLedger {
   struct Room {
     uint64_t allowed = 0;   // What it may have in all. It may have more already, where the capacity fell.
     uint64_t others = 0;    // Claims of other jobs.
-    uint64_t of_user = 0;   // Of these, the claims of its user's.
+    uint64_t of_user = 0;   // Of these, the claims of its user's; and what manifests of the user keep.
     bool by_limit = false;  // Its limit keeps it from more.
     bool by_quota = false;  // Or its user's quota.
     bool by_user = false;   // Or the part that its user leaves for the next user.
   };
-  Room RoomOf(EntitlementIndex job, uint64_t capacity) const;
+  Room RoomOf(EntitlementIndex job, Space space) const;
   uint64_t UsedBy(EntitlementIndex job) const { return At(job).used; }
   uint64_t GuaranteeOf(EntitlementIndex job) const { return At(job).guarantee(); }
   uint64_t LimitOf(EntitlementIndex job) const { return At(job).terms.limit_bytes; }
   uint64_t claimed() const { return claimed_; }
+  uint64_t used() const { return used_; }  // By all jobs.
   uint64_t quota() const { return quota_; }
 
   void CheckInvariants() const;  // O(jobs).
@@ -94,6 +101,7 @@ class StorageLedger {
   std::vector<Entry> jobs_;  // By EntitlementIndex.
   std::unordered_map<uint32_t, User> users_;
   uint64_t claimed_ = 0;
+  uint64_t used_ = 0;
 };
 
 }  // namespace tier::tiering

@@ -26,6 +26,7 @@ inline constexpr uint8_t kSwapping = 1u << 3;  // A session has an unfinished sw
 inline constexpr uint8_t kAwaitedTensor = 1u << 4;  // A request waits or waited at it or a piece of it (WaitTable).
 inline constexpr uint8_t kPartlySealed = 1u << 5;   // Not visible, and some ranges were sealed (TensorSlab).
 inline constexpr uint8_t kSharded = 1u << 6;  // Created as sharded: sessions divide it, step by step (update_table.h).
+inline constexpr uint8_t kKeepsRoom = 1u << 7;  // Detached, and counted among its job's tensors until leases end.
 
 enum class UpdateListIndex : uint32_t {};
 inline constexpr UpdateListIndex kNoUpdateList{UINT32_MAX};

@@ -82,7 +82,7 @@ MoveWrite TryStartMoveWrite(Tables& tables, MoveBlock& block) {
   if (tables.flights.writes() + tables.move.writes() >= WritesMax(tables)) return MoveWrite::kLater;
   if (!extents.AnyOpen() && extents.AnyShut()) return MoveWrite::kLater;
   if (extents.WouldScatter(pages) && !tables.work.TrySpend(pages)) return MoveWrite::kNextTurn;
-  const Result<storage::Extent> extent = extents.Allocate(pages);
+  const Result<storage::Extent> extent = extents.Allocate(pages, storage::LastBlock::kKeep);
   if (!extent && extents.RoomComes()) return MoveWrite::kNextTurn;
   if (!extent) return extents.RoomBehindShut(pages) ? MoveWrite::kLater : MoveWrite::kNoRoom;
   block.to = *extent;

@@ -12,6 +12,7 @@
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/transfers/devices.h"
 #include "daemon/tiering/transfers/move_transfers.h"
+#include "daemon/tiering/transfers/second_copies.h"
 
 namespace tier::tiering {
 namespace {
@@ -186,6 +187,7 @@ void FinishRead(Tables& tables, const Flight& flight, const TransferResult& resu
   }
   job.policy->Use(id);
   SetState(tables, id, {Copies::kRamSsd, Activity::kNone});
+  GiveUpSecondCopyIfFull(tables, id);
 }
 
 // The piece was freed meanwhile: what the transfer used goes now.
@@ -333,34 +335,48 @@ bool CanStartWrite(Tables& tables, JobState& job) {
   return room;
 }
 
-bool StartWrite(Tables& tables, PieceId id) {
+namespace {
+
+// The next turn looks again.
+bool RetryNextTurn(Tables& tables, JobState& job) {
+  tables.jobs.RetryWritesAt(job, tables.turn.now());
+  tables.turn.NoteProgress();
+  return false;
+}
+
+// There is no extent for the piece. Always false.
+bool PutOffWrite(Tables& tables, PieceId id, WriteFor purpose, Error error) {
+  const Piece& piece = tables.pieces[id];
+  const Tensor& tensor = tables.tensors[piece.tensor];
+  JobState& job = tables.JobOf(tensor);
+  const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
+  const storage::ExtentStore& extents = tables.ports.extents;
+  if (extents.RoomComes()) return RetryNextTurn(tables, job);  // The end of this turn frees some.
+  if (extents.RoomBehindShut(pages)) {
+    tables.jobs.WantPort(job);
+    return false;
+  }
+  if (purpose == WriteFor::kAhead) return false;
+  if (purpose == WriteFor::kRead && GiveUpSecondCopies(tables, pages)) return RetryNextTurn(tables, job);
+  RetryLater(tables, job,
+             {error.code, tensor.id,
+              fmt::format("writing tensor {:#x} at byte {}: {}", tensor.id, uint64_t{piece.number} * kBlockSize,
+                          error.message)});
+  return false;
+}
+
+}  // namespace
+
+bool StartWrite(Tables& tables, PieceId id, WriteFor purpose) {
   Piece& piece = tables.pieces.Edit(id);
   const Tensor& tensor = tables.tensors[piece.tensor];
   JobState& job = tables.JobOf(tensor);
   TIER_CHECK(piece.ram && piece.activity == Activity::kNone, "piece {} is {}", Value(id), ActivityName(piece.activity));
   const uint32_t pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
-  if (tables.ports.extents.WouldScatter(pages) && !tables.work.TrySpend(pages)) {
-    tables.jobs.RetryWritesAt(job, tables.turn.now());
-    tables.turn.NoteProgress();
-    return false;
-  }
-  Result<storage::Extent> extent = tables.ports.extents.Allocate(pages);
-  if (!extent && tables.ports.extents.RoomComes()) {
-    tables.jobs.RetryWritesAt(job, tables.turn.now());  // The end of this turn frees some: the next turn looks again.
-    tables.turn.NoteProgress();
-    return false;
-  }
-  if (!extent && tables.ports.extents.RoomBehindShut(pages)) {
-    tables.jobs.WantPort(job);
-    return false;
-  }
-  if (!extent) {
-    RetryLater(tables, job,
-               {extent.error().code, tensor.id,
-                fmt::format("writing tensor {:#x} at byte {}: {}", tensor.id, uint64_t{piece.number} * kBlockSize,
-                            extent.error().message)});
-    return false;
-  }
+  if (tables.ports.extents.WouldScatter(pages) && !tables.work.TrySpend(pages)) return RetryNextTurn(tables, job);
+  const auto last = purpose == WriteFor::kRead ? storage::LastBlock::kTake : storage::LastBlock::kKeep;
+  Result<storage::Extent> extent = tables.ports.extents.Allocate(pages, last);
+  if (!extent) return PutOffWrite(tables, id, purpose, std::move(extent.error()));
   TIER_CHECK(extent->run.pages == pages, "asked {} pages, got {}", pages, extent->run.pages);
   const FlightIndex index =
       AddFlight(tables, {.piece = id, .extent = *extent, .direction = Direction::kWrite, .job = job.index});

@@ -20,10 +20,16 @@ void PromoteRead(Tables& tables, PieceId id);
 // False: not now. A job that finds the port full is called again when the port has room, whichever job's transfers fill
 // it.
 bool CanStartWrite(Tables& tables, JobState& job);
+// What a write is for: a full tier keeps its last block for requests that read what lies on SSD.
+enum class WriteFor : uint8_t {
+  kRead,     // Such a request waits for the piece's room. Copies on SSD of pieces in RAM are given up for it.
+  kRequest,  // Another one waits for that, or for the piece to be on SSD.
+  kAhead,    // No request waits.
+};
 // Writes a dirty piece to a new extent, or a clean piece on a draining device to an extent elsewhere. False: there is
-// no room on SSD; the job's write_failure says so, unless the end of this turn frees some: then the next turn tries
-// again.
-bool StartWrite(Tables& tables, PieceId id);
+// no room on SSD. Where a request waits the job's write_failure says so, unless the end of this turn frees some: then
+// the next turn tries again.
+bool StartWrite(Tables& tables, PieceId id, WriteFor purpose);
 // Hands queued reads to the port as far as it takes them.
 void StartQueuedReads(Tables& tables);
 // Takes the results of ended transfers, and sees what they say of their devices. Returns whether there were any, or a

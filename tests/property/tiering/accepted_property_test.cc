@@ -1,7 +1,9 @@
 // What is accepted can be read: random programs of jobs that create, write again and free tensors, over one to four
-// devices, until these are full. A refusal comes where the ledger says so, and at once; everything else is granted.
+// devices, larger and smaller than RAM, until these are full. A refusal comes where the ledger says so, and at once;
+// everything else is granted.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -33,25 +35,15 @@ struct JobModel {
 class Program {
  public:
   explicit Program(uint64_t seed) : random_(seed), world_(Draw()) {
-    for (uint32_t i = 0; i < Pick(1, 3); ++i) {
-      JobModel& job = jobs_.emplace_back();
-      job.terms.uid = static_cast<uint32_t>(Pick(1, 2));
-      if (Pick(0, 2) == 0) job.terms.ssd_limit_bytes = Pick(1, 40) * kMiB;
-      if (Pick(0, 2) == 0) job.terms.ssd_guarantee_bytes = Pick(1, 8) * kMiB;
-      if (job.terms.ssd_limit_bytes != 0) {
-        job.terms.ssd_guarantee_bytes = std::min(job.terms.ssd_guarantee_bytes, job.terms.ssd_limit_bytes);
-      }
-      JobOptions asked = job.terms;
-      if (!world_.engine->OpenJob(JobId{100 + i}, asked).has_value()) asked.ssd_guarantee_bytes = 0;
-      world_.engine->CloseJob(JobId{100 + i}, "tried", true);
-      world_.Turns(3);
-      job.terms = asked;
-      job.session = world_.Open(asked);
-    }
+    for (uint64_t jobs = Pick(1, 3); jobs != 0; --jobs) AddJob();
   }
 
   void Go() {
-    for (uint32_t step = 0; step < 80 && !::testing::Test::HasFailure(); ++step) Step(jobs_[Pick(0, jobs_.size() - 1)]);
+    const uint64_t newcomer = Pick(0, 160);  // When a job more is opened, which takes its part of RAM from the others.
+    for (uint32_t step = 0; step < 80 && !::testing::Test::HasFailure(); ++step) {
+      if (step == newcomer && !SmallerThanRam()) AddJob();
+      Step(jobs_[Pick(0, jobs_.size() - 1)]);
+    }
     for (uint32_t round = 0; round < 2; ++round) {
       for (JobModel& job : jobs_) {
         for (const auto& [tensor, stored] : job.tensors) CheckOne(job, tensor, stored);
@@ -62,10 +54,33 @@ class Program {
  private:
   uint64_t Pick(uint64_t low, uint64_t high) { return low + random_() % (high - low + 1); }
 
+  void AddJob() {
+    const JobId id{100 + jobs_.size()};
+    JobModel& job = jobs_.emplace_back();
+    job.terms.uid = static_cast<uint32_t>(Pick(1, 2));
+    if (Pick(0, 2) == 0) job.terms.ssd_limit_bytes = Pick(1, 40) * kMiB;
+    if (Pick(0, 2) == 0) job.terms.ssd_guarantee_bytes = Pick(1, 8) * kMiB;
+    if (job.terms.ssd_limit_bytes != 0) {
+      job.terms.ssd_guarantee_bytes = std::min(job.terms.ssd_guarantee_bytes, job.terms.ssd_limit_bytes);
+    }
+    if (!world_.engine->OpenJob(id, job.terms).has_value()) job.terms.ssd_guarantee_bytes = 0;
+    world_.engine->CloseJob(id, "tried", true);
+    world_.Turns(3);
+    job.session = world_.Open(job.terms);
+  }
+
+  // Then a newcomer's part of RAM may be more than SSD devices can make up for (docs/decisions/0020).
+  bool SmallerThanRam() const {
+    const uint64_t blocks = uint64_t{world_.options.device_blocks} * world_.options.transfers.device_count;
+    return blocks * kBlockSize < world_.options.windows.arena_max_bytes;
+  }
+
+  // SSD devices that hold more than RAM, and less.
   WorldOptions Draw() {
-    WorldOptions options{.windows = {.window_size = 2 * kMiB, .arena_max_bytes = Pick(4, 8) * 2 * kMiB},
+    WorldOptions options{.windows = {.window_size = 2 * kMiB,
+                                     .arena_max_bytes = (Pick(0, 1) == 0 ? Pick(4, 8) : Pick(4, 32)) * 2 * kMiB},
                          .transfers = {.seed = random_(), .device_count = static_cast<uint16_t>(Pick(1, 4))},
-                         .device_blocks = static_cast<uint32_t>(Pick(4, 16)),
+                         .device_blocks = static_cast<uint32_t>(Pick(0, 1) == 0 ? Pick(4, 16) : Pick(1, 6)),
                          .returns_windows = true};
     options.windows.windows_max = 64;
     return options;
@@ -83,8 +98,9 @@ class Program {
     job.tensors.erase(at);
   }
 
-  // Small ones leave holes, large ones fill the devices.
+  // Small ones leave holes, large ones fill the devices. Holes in a RAM of a few windows are a large part of it.
   uint64_t DrawSize() {
+    if (SmallerThanRam()) return Pick(1, 2) * kPiece;
     switch (Pick(0, 3)) {
       case 0: return Pick(1, 8 * kPageSize);
       case 1: return Pick(1, kPiece);
@@ -99,6 +115,7 @@ class Program {
     const Answer created = world_.Create(job.session, tensor, stored.size);
     ASSERT_LE(world_.now - asked, kAtOnce) << created.detail;
     if (created.code == Code::kNoSpace) {
+      if (SmallerThanRam()) return;  // A job's part of RAM is windows: not all of it fits what it asks for.
       ASSERT_GT(job.bytes + AlignUp(stored.size, kPageSize), created.error.limit) << created.detail;
       ASSERT_GE(created.error.limit + kPageSize, job.terms.ssd_guarantee_bytes) << created.detail;
       return;

@@ -49,7 +49,7 @@ void Run(uint64_t quota) {
     if (what < 2 || model.jobs.empty()) {
       const Model::Job job{.uid = *rc::gen::inRange(1u, 4u),
                            .terms = {.guarantee_bytes = *rc::gen::inRange<uint64_t>(0, kCapacity / 3)}};
-      if (!ledger.AdmitGuarantee(job.uid, kNoEntitlement, job.terms.guarantee_bytes, kCapacity)) continue;
+      if (!ledger.AdmitGuarantee(job.uid, kNoEntitlement, job.terms.guarantee_bytes, {kCapacity, 0})) continue;
       ledger.Open(EntitlementIndex{next}, job.uid, job.terms);
       model.jobs.emplace(next++, job);
       continue;
@@ -69,11 +69,11 @@ void Run(uint64_t quota) {
       job.used -= less;
     } else if (what == 4) {
       const Terms terms{.guarantee_bytes = *rc::gen::inRange<uint64_t>(0, kCapacity / 3)};
-      if (!ledger.AdmitGuarantee(job.uid, index, terms.guarantee_bytes, kCapacity)) continue;
+      if (!ledger.AdmitGuarantee(job.uid, index, terms.guarantee_bytes, {kCapacity, 0})) continue;
       ledger.Set(index, terms);
       job.terms = terms;
     } else {
-      const uint64_t allowed = ledger.RoomOf(index, kCapacity).allowed;
+      const uint64_t allowed = ledger.RoomOf(index, {kCapacity, 0}).allowed;
       const uint64_t others = model.Others(at->first);
       RC_ASSERT(others + std::max(allowed, job.claim()) <= kCapacity);
       RC_ASSERT(allowed >= job.terms.guarantee_bytes);  // No one was admitted into it.

@@ -15,15 +15,24 @@ using std::chrono::seconds;
 constexpr uint64_t kPiece = kBlockSize;
 constexpr uint64_t kArena = 16 * kMiB;
 
-// Until nothing is left, so that what was put aside is tried again; then room is made for the last.
-void FillUp(World& world, SessionId session, uint64_t* tensors) {
-  for (;;) {
-    ++*tensors;
-    world.Put(session, *tensors, kPiece, *tensors);
-    if (world.Flush(session, *tensors).code != Code::kOk) break;
+// Every block of the device; the block `bad` fails, the others do not.
+void TakeAllAndFail(storage::ExtentStore& store, uint32_t bad) {
+  std::vector<storage::Extent> taken;
+  while (const auto extent = store.Allocate(kPagesPerBlock)) taken.push_back(*extent);
+  for (const storage::Extent extent : taken) {
+    extent.run.block == bad ? store.SetInDoubt(extent, true) : store.Free(extent);
   }
-  ASSERT_EQ(world.Free(session, *tensors - 1).code, Code::kOk);
-  ASSERT_EQ(world.Flush(session, *tensors).code, Code::kOk);
+  store.EndDoubts(0, storage::Doubt::kOfPlaces);
+}
+
+// It fails, and once more when nothing else is left.
+void QuarantineBlock(storage::ExtentStore& store, uint32_t bad) {
+  TakeAllAndFail(store, bad);
+  std::vector<storage::Extent> taken;
+  while (const auto extent = store.Allocate(kPagesPerBlock)) taken.push_back(*extent);
+  store.OnTurnEnded();
+  for (const storage::Extent extent : taken) store.Free(extent);
+  TakeAllAndFail(store, bad);
 }
 
 // What is refused at the deadline names the device that hangs, and says nothing of leases.
@@ -39,9 +48,7 @@ TEST(QuarantineTest, IsKeptOverARestartUntilTheDeviceIsRetried) {
       .windows = {.window_size = 64 * kMiB, .arena_max_bytes = 128 * kMiB}, .device_blocks = 16, .manifests = true};
   World first(options);
   const storage::Extent bad{.run = {.block = 3, .page = 0, .pages = kPagesPerBlock}};
-  first.transfers.FailExtent(bad, storage::TransferOutcome::kDeviceError);
-  uint64_t tensors = 0;
-  ASSERT_NO_FATAL_FAILURE(FillUp(first, first.Open(), &tensors));
+  QuarantineBlock(first.extents, bad.run.block);
   ASSERT_EQ(first.extents.total().quarantined, kPiece);
   first.Turn();
   EXPECT_EQ(first.manifests.Quarantined(0), std::vector{bad.run});
@@ -50,8 +57,7 @@ TEST(QuarantineTest, IsKeptOverARestartUntilTheDeviceIsRetried) {
   World second(options);
   const SessionId session = second.Open();
   EXPECT_EQ(second.extents.total().quarantined, kPiece) << "before anything is allocated";
-  tensors = 0;
-  ASSERT_NO_FATAL_FAILURE(FillUp(second, session, &tensors));
+  for (uint64_t tensor = 1; tensor <= 14; ++tensor) second.PutOnSsd(session, tensor, kPiece);
   for (const PiecePlace& place : second.engine->NamedPlaces()) {
     if (!place.extent) continue;
     EXPECT_NE(place.extent.run.block, bad.run.block);
@@ -62,9 +68,15 @@ TEST(QuarantineTest, IsKeptOverARestartUntilTheDeviceIsRetried) {
   EXPECT_TRUE(second.manifests.Quarantined(0).empty());
   EXPECT_EQ(second.extents.total().quarantined, 0u);
   second.Put(session, 100, kPiece, 100);
-  EXPECT_EQ(second.Flush(session, 100).code, Code::kOk) << "the place is good now, and nothing else is left";
-  EXPECT_EQ(second.extents.total().live, 16 * kPiece);
+  EXPECT_EQ(second.Flush(session, 100).code, Code::kOk) << "the place is what is kept for exchange now";
+  EXPECT_EQ(second.extents.total().live, 15 * kPiece);
   EXPECT_EQ(second.CheckEach(session, 100, 100), Code::kOk);
+  EXPECT_FALSE(second.extents.Allocate(kPagesPerBlock)) << "not before this turn ends";
+  second.extents.OnTurnEnded();
+  const auto last = second.extents.Allocate(kPagesPerBlock);
+  ASSERT_TRUE(last) << "nothing else is left";
+  EXPECT_EQ(last->run.block, bad.run.block);
+  second.extents.Free(*last);
 }
 
 TEST(DeviceStates, RefusalsNameADeviceThatHangs) {

@@ -419,7 +419,7 @@ class ScatteredMove : public ManifestMoveTest {
  protected:
   static WorldOptions Tiny() {
     WorldOptions options = TwoDevices();
-    options.device_blocks = 2;
+    options.device_blocks = 3;
     options.windows.arena_max_bytes = 4 * kArena;
     return options;
   }
@@ -429,14 +429,16 @@ class ScatteredMove : public ManifestMoveTest {
 TEST_F(ScatteredMove, RunsAreReadAndWritten) {
   const JobId holes = world_->OpenJob();
   const SessionId filler = world_->OpenSession(holes);
-  constexpr uint32_t kSmall = 3 * kPagesPerBlock + 400;
+  constexpr uint32_t kSmall = 5 * kPagesPerBlock;
   world_->Turns(2);
   for (uint32_t i = 0; i < kSmall; ++i) world_->Put(filler, 1000 + i, kPageSize, 1, kShared);
   ASSERT_EQ(world_->Ask(filler, Op::kFlush, {}).code, Code::kOk);
   for (uint32_t i = 0; i < kSmall; ++i) {  // What is left of both devices fits on one.
-    if (i % 4 != 0) world_->Free(filler, 1000 + i, kShared);
+    if (i % 16 != 0) world_->Free(filler, 1000 + i, kShared);
   }
   Settle();
+  world_->Put(filler, 1, kPiece, 1, kShared);  // The last whole block.
+  ASSERT_EQ(world_->Flush(filler, 1, kShared).code, Code::kOk);
   const JobId id = world_->OpenJob(kNamed);
   const SessionId session = world_->OpenSession(id);
   for (uint64_t tensor = 1; tensor <= 4; ++tensor) world_->Put(session, tensor, kPiece / 8, tensor, kShared);

@@ -266,7 +266,7 @@ class WhyUnusedPagesStay : public ::testing::Test {
   static constexpr uint16_t kPages = 4;
   // A manifest of three extents, two of them on device 1.
   uint64_t Load(const std::string& key) {
-    ManifestHolds holds = table_.NewHolds();
+    ManifestHolds holds = table_.NewHolds(1000);
     const uint64_t id = holds.id();
     for (const uint16_t device : std::array<uint16_t, 3>{0, 1, 1}) {
       holds.Adopt({.run = {++block_, 0, kPages}, .device = device});

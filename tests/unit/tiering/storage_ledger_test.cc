@@ -18,9 +18,9 @@ class StorageLedgerTest : public ::testing::Test {
     ledger_.AddUsed(job, used);
     return job;
   }
-  uint64_t AllowedTo(EntitlementIndex job) const { return ledger_.RoomOf(job, kCapacity).allowed; }
+  uint64_t AllowedTo(EntitlementIndex job) const { return ledger_.RoomOf(job, {kCapacity, 0}).allowed; }
   Status Admit(uint32_t uid, EntitlementIndex job, uint64_t bytes) const {
-    return ledger_.AdmitGuarantee(uid, job, bytes, kCapacity);
+    return ledger_.AdmitGuarantee(uid, job, bytes, {kCapacity, 0});
   }
   void TearDown() override { ledger_.CheckInvariants(); }
 
@@ -35,25 +35,25 @@ TEST_F(StorageLedgerTest, AJobAloneLeavesASixteenthForTheNext) {
   EXPECT_EQ(AllowedTo(first), 150 * kMiB) << "what it has changes nothing";
   const EntitlementIndex second = Open(2);
   EXPECT_EQ(AllowedTo(second), 10 * kMiB - 10 * kMiB / 16);
-  EXPECT_EQ(ledger_.RoomOf(second, kCapacity).others, 150 * kMiB);
+  EXPECT_EQ(ledger_.RoomOf(second, {kCapacity, 0}).others, 150 * kMiB);
   const EntitlementIndex own = Open(1);
   EXPECT_EQ(AllowedTo(own), 5 * kMiB) << "its user may have all but a thirty-second";
 }
 
 TEST_F(StorageLedgerTest, WhatIsLeftForTheNextUserBoundsAJobAndIsNamed) {
   const EntitlementIndex first = Open(1, {}, 140 * kMiB);
-  EXPECT_FALSE(ledger_.RoomOf(first, kCapacity).by_user) << "a sixteenth is more than a thirty-second";
+  EXPECT_FALSE(ledger_.RoomOf(first, {kCapacity, 0}).by_user) << "a sixteenth is more than a thirty-second";
   const EntitlementIndex second = Open(1);
   const EntitlementIndex other = Open(2, {}, kMiB);
-  const StorageLedger::Room room = ledger_.RoomOf(second, kCapacity);
+  const StorageLedger::Room room = ledger_.RoomOf(second, {kCapacity, 0});
   EXPECT_TRUE(room.by_user);
   EXPECT_EQ(room.allowed, 159 * kMiB - 159 * kMiB / 32 - 140 * kMiB);
   EXPECT_TRUE(room.others == 141 * kMiB && room.of_user == 140 * kMiB);
-  EXPECT_FALSE(ledger_.RoomOf(other, kCapacity).by_user);
+  EXPECT_FALSE(ledger_.RoomOf(other, {kCapacity, 0}).by_user);
   ledger_.Set(second, {.limit_bytes = kMiB});
-  EXPECT_FALSE(ledger_.RoomOf(second, kCapacity).by_user) << "its limit does";
+  EXPECT_FALSE(ledger_.RoomOf(second, {kCapacity, 0}).by_user) << "its limit does";
   ledger_.Set(second, {.guarantee_bytes = 16 * kMiB});
-  EXPECT_FALSE(ledger_.RoomOf(second, kCapacity).by_user) << "it may have its guarantee";
+  EXPECT_FALSE(ledger_.RoomOf(second, {kCapacity, 0}).by_user) << "it may have its guarantee";
 }
 
 TEST_F(StorageLedgerTest, ManyJobsOfOneUserLeaveSomethingForTheNextUser) {
@@ -99,17 +99,17 @@ TEST_F(StorageLedgerTest, AGuaranteeIsGivenWhereOthersLeaveItAndNotBeyond) {
 
 TEST_F(StorageLedgerTest, AGuaranteeIsLoweredWhateverTheCapacityIs) {
   const EntitlementIndex job = Open(1, {.guarantee_bytes = 100 * kMiB});
-  EXPECT_TRUE(ledger_.AdmitGuarantee(1, job, 60 * kMiB, 20 * kMiB));
-  EXPECT_FALSE(ledger_.AdmitGuarantee(1, job, 101 * kMiB, 20 * kMiB));
+  EXPECT_TRUE(ledger_.AdmitGuarantee(1, job, 60 * kMiB, {20 * kMiB, 0}));
+  EXPECT_FALSE(ledger_.AdmitGuarantee(1, job, 101 * kMiB, {20 * kMiB, 0}));
 }
 
 TEST_F(StorageLedgerTest, ALimitBoundsAJobAndIsNamed) {
   const EntitlementIndex job = Open(1, {.limit_bytes = 20 * kMiB});
   EXPECT_EQ(AllowedTo(job), 20 * kMiB);
-  EXPECT_TRUE(ledger_.RoomOf(job, kCapacity).by_limit);
+  EXPECT_TRUE(ledger_.RoomOf(job, {kCapacity, 0}).by_limit);
   ledger_.Set(job, {});
   EXPECT_EQ(AllowedTo(job), 150 * kMiB);
-  EXPECT_FALSE(ledger_.RoomOf(job, kCapacity).by_limit);
+  EXPECT_FALSE(ledger_.RoomOf(job, {kCapacity, 0}).by_limit);
 }
 
 TEST_F(StorageLedgerTest, AQuotaBoundsAllJobsOfAUserTogether) {
@@ -118,7 +118,7 @@ TEST_F(StorageLedgerTest, AQuotaBoundsAllJobsOfAUserTogether) {
   const EntitlementIndex second = Open(1, {}, 10 * kMiB);
   const EntitlementIndex other = Open(2);
   EXPECT_EQ(AllowedTo(second), 24 * kMiB);
-  EXPECT_TRUE(ledger_.RoomOf(second, kCapacity).by_quota);
+  EXPECT_TRUE(ledger_.RoomOf(second, {kCapacity, 0}).by_quota);
   EXPECT_EQ(AllowedTo(first), 54 * kMiB);
   EXPECT_EQ(AllowedTo(other), 64 * kMiB);
   const Status refused = Admit(1, kNoEntitlement, 15 * kMiB);
@@ -131,9 +131,9 @@ TEST_F(StorageLedgerTest, AQuotaBoundsAllJobsOfAUserTogether) {
 TEST_F(StorageLedgerTest, WhereTheCapacityFallsNothingIsTakenAndNothingMoreGiven) {
   const EntitlementIndex first = Open(1, {.guarantee_bytes = 60 * kMiB}, 20 * kMiB);
   const EntitlementIndex second = Open(2, {}, 70 * kMiB);
-  EXPECT_EQ(ledger_.RoomOf(second, 100 * kMiB).allowed, 40 * kMiB - 40 * kMiB / 16) << "less than it has";
-  EXPECT_EQ(ledger_.RoomOf(first, 100 * kMiB).allowed, 30 * kMiB) << "less than it is guaranteed";
-  EXPECT_EQ(ledger_.RoomOf(first, 0).allowed, 0u);
+  EXPECT_EQ(ledger_.RoomOf(second, {100 * kMiB, 0}).allowed, 40 * kMiB - 40 * kMiB / 16) << "less than it has";
+  EXPECT_EQ(ledger_.RoomOf(first, {100 * kMiB, 0}).allowed, 30 * kMiB) << "less than it is guaranteed";
+  EXPECT_EQ(ledger_.RoomOf(first, {0, 0}).allowed, 0u);
 }
 
 TEST_F(StorageLedgerTest, AnEndedJobClaimsWhatItStillUses) {
