@@ -249,7 +249,8 @@ Status EngineSide::Start(session::SessionNotices& notices) {
   sessions_->Connect(*jobs_, notices);
   // Signals are the main thread's: it has a descriptor for them. Faults of our own must end us, not be held back; and
   // the fault guard lives on them.
-  auto thread = proto::StartThread("tierd-engine", proto::BlockedSignals::kAsynchronous, [this] { loop_->Run(); });
+  auto thread = proto::StartThread(
+      "tierd-engine", proto::BlockedSignals::kAsynchronous, [this] { loop_->Run(); }, proto::Urgency::kPrompt);
   if (!thread) return std::unexpected(std::move(thread.error()));
   thread_ = std::move(*thread);
   return {};

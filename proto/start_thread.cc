@@ -31,10 +31,14 @@ class SignalsBlocked {
 
 }  // namespace
 
-Result<std::thread> StartThread(const std::string& name, BlockedSignals blocked, std::function<void()> body) {
+Result<std::thread> StartThread(const std::string& name, BlockedSignals blocked, std::function<void()> body,
+                                Urgency urgency) {
   const SignalsBlocked inherited(blocked);
   try {
-    std::thread thread(std::move(body));
+    std::thread thread([body = std::move(body), urgency] {
+      SetUrgency(urgency);
+      body();
+    });
     ::pthread_setname_np(thread.native_handle(), name.substr(0, kNameMax).c_str());
     return thread;
   } catch (const std::exception& failure) {  // A std::system_error, or std::bad_alloc.

@@ -1,4 +1,5 @@
-// StartThread: starts the threads of the library and of the daemon, with a name and a signal mask. Threads: any.
+// StartThread: starts the threads of the library and of the daemon, with a name, a signal mask and an urgency. Threads:
+// any.
 #pragma once
 
 #include <functional>
@@ -6,6 +7,7 @@
 #include <thread>
 
 #include "proto/result.h"
+#include "proto/urgency.h"
 
 namespace tier::proto {
 
@@ -16,6 +18,7 @@ enum class BlockedSignals {
 
 // NO_MEMORY where the system gives no thread (a pids limit, no memory for a stack). The caller's own mask stays as it
 // was. Of `name` the first 15 bytes count.
-Result<std::thread> StartThread(const std::string& name, BlockedSignals blocked, std::function<void()> body);
+Result<std::thread> StartThread(const std::string& name, BlockedSignals blocked, std::function<void()> body,
+                                Urgency urgency = Urgency::kNormal);
 
 }  // namespace tier::proto

@@ -19,8 +19,9 @@ Result<std::unique_ptr<Workers>> Workers::Start(unsigned threads, std::string_vi
   workers->threads_.reserve(threads);
   for (unsigned i = 0; i < threads; ++i) {
     // Signals meant for the process go to the thread that waits for them; faults stay with the thread that made them.
-    auto thread = proto::StartThread(fmt::format("{}-{}", name.substr(0, 11), i), proto::BlockedSignals::kAsynchronous,
-                                     [raw = workers.get()] { raw->Run(); });
+    auto thread = proto::StartThread(
+        fmt::format("{}-{}", name.substr(0, 11), i), proto::BlockedSignals::kAsynchronous,
+        [raw = workers.get()] { raw->Run(); }, proto::Urgency::kBulk);
     if (!thread) return std::unexpected(std::move(thread.error()));
     workers->threads_.push_back(std::move(*thread));
   }

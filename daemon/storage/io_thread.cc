@@ -16,8 +16,9 @@ namespace tier::storage {
 Result<std::unique_ptr<IoThread>> IoThread::Start(const TransferEngineOptions& options, IoThreadParts parts,
                                                   base::Workers& workers, const CompletionSignal& signal) {
   std::unique_ptr<IoThread> io(new IoThread(options, std::move(parts), workers, signal));
-  auto thread = proto::StartThread(fmt::format("tierd-io-{}", options.device), proto::BlockedSignals::kAsynchronous,
-                                   [raw = io.get()] { raw->Run(); });
+  auto thread = proto::StartThread(
+      fmt::format("tierd-io-{}", options.device), proto::BlockedSignals::kAsynchronous,
+      [raw = io.get()] { raw->Run(); }, proto::Urgency::kPrompt);
   if (!thread) return std::unexpected(thread.error());
   io->thread_ = std::move(*thread);
   return io;

@@ -276,7 +276,8 @@ Status CopyScheduler::EnsureThreads() {
   const MutexLock lock(mutex_);
   if (!threads_.empty() || stopping_) return {};
   for (int i = 0; i < options_.threads; ++i) {
-    auto thread = proto::StartThread("tier-copy", proto::BlockedSignals::kAll, [this] { Run(); });
+    auto thread =
+        proto::StartThread("tier-copy", proto::BlockedSignals::kAll, [this] { Run(); }, proto::Urgency::kBulk);
     if (thread) {
       threads_.push_back(std::move(*thread));
     } else if (threads_.empty()) {

@@ -1,0 +1,45 @@
+#include "proto/urgency.h"
+
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tier::proto {
+namespace {
+
+// sched_setattr(2); glibc has it from 2.41 on.
+struct Attributes {
+  uint32_t size = sizeof(Attributes);
+  uint32_t policy = 0;
+  uint64_t flags = 0;
+  int32_t nice = 0;
+  uint32_t priority = 0;
+  uint64_t runtime_ns = 0;  // With a policy of niceness: the slice.
+  uint64_t deadline_ns = 0;
+  uint64_t period_ns = 0;
+};
+static_assert(sizeof(Attributes) == 48);
+
+// The least and the most that the kernel takes. Among threads that may run the one whose slice ends first runs next.
+constexpr uint64_t kPromptSliceNs = 100'000;
+constexpr uint64_t kBulkSliceNs = 100'000'000;
+constexpr int kNiceMax = 19;
+
+}  // namespace
+
+void SetUrgency(Urgency urgency) {
+  if (urgency == Urgency::kNormal) return;
+  Attributes now;
+  if (::syscall(SYS_sched_getattr, 0, &now, sizeof(now), 0) != 0) return;
+  if (now.policy != SCHED_OTHER && now.policy != SCHED_BATCH) return;
+  const bool bulk = urgency == Urgency::kBulk;
+  const Attributes wanted{.policy = now.policy,
+                          .nice = bulk ? std::min(now.nice + kBulkNice, kNiceMax) : now.nice,
+                          .runtime_ns = bulk ? kBulkSliceNs : kPromptSliceNs};
+  (void)::syscall(SYS_sched_setattr, 0, &wanted, 0);  // Best effort: it is no less right without.
+}
+
+}  // namespace tier::proto
