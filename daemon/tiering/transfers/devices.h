@@ -14,7 +14,7 @@ inline constexpr uint32_t kReadShareDivisor = 4;
 
 // Of reads that no request waits for the port has at most so many pages of each device: what is asked for meanwhile
 // waits behind no more.
-inline constexpr uint64_t kReadAheadPagesMax = 2 * kPagesPerBlock;
+inline constexpr uint64_t kReadAheadPagesMax = kPagesPerBlock;
 
 // The most writes that the port has at a time.
 uint32_t WritesMax(const Tables& tables);

@@ -399,14 +399,16 @@ TEST(Memory, PrefetchBringsBackWithoutBeingWaitedFor) {
 TEST(Memory, PrefetchIsBoundedInFlight) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB},
                .engine = {.prefetch_bytes_max = 2 * kPiece}});
-  const SessionId session = world.Open();
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
   for (uint64_t id = 1; id <= 8; ++id) world.PutOnSsd(session, id, kPiece, id);
   world.transfers.Hold();
   std::vector<proto::RequestItem> items;
   for (uint64_t id = 1; id <= 8; ++id) items.push_back({id, 0, 0, 0});
   EXPECT_EQ(world.Ask(session, Op::kPrefetch, items).code, Code::kOk);
   world.Turns(5);
-  EXPECT_EQ(world.transfers.inflight(), 2u);
+  EXPECT_EQ(world.Job(job).ram_bytes, 2 * kPiece) << "one is read, and one is next";
+  EXPECT_EQ(world.transfers.inflight(), 1u);
   world.transfers.Release();
   world.Turns(30);
   EXPECT_EQ(world.transfers.traffic(0).read_bytes, 8 * kPiece);
