@@ -210,12 +210,13 @@ void WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
   const uint64_t coming =
       (BlocksComing(tables, job, WindowKind::kBlock) + BlocksComing(tables, job, WindowKind::kSlot)) * kPagesPerBlock;
   const uint64_t shortage = tables.waits.shortage_pages(job) - std::min(tables.waits.shortage_pages(job), coming);
-  if (wanted != 0) WriteColdest(tables, job, wanted, WriteFor::kAhead);
+  const bool ahead = tables.ports.extents.HasRoom(2 * kBlockSize);  // The last block is not for that.
+  if (ahead && wanted != 0) WriteColdest(tables, job, wanted, WriteFor::kAhead);
   if (shortage != 0) WriteColdest(tables, job, std::min(shortage, dirty), PurposeOf(tables, job));
   // Of a tensor larger than fits the first bytes need not wait for the last. Others stay: they may be gone soon.
   // (Manifests keep extents of no tensor: there may be more of them than of what the tensors will take.)
   const uint64_t unsaved = job.pages.logical() - std::min(job.pages.logical(), job.pages.ssd());
-  if (unsaved > start) {
+  if (ahead && unsaved > start) {
     WriteColdest(tables, job, std::min(unsaved - start, dirty), WriteFor::kAhead, Which::kUnfinished);
   }
 }
