@@ -406,7 +406,8 @@ std::vector<PiecePlace> NamedPlaces(const Tables& tables) {
     }
     std::vector<base::PageRun> ssd;
     if (piece.ssd_run) {
-      const auto runs = tables.ports.extents.RunsOf(piece.extent());
+      const storage::Extent extent = piece.extent();  // The answer may be a part of it.
+      const auto runs = tables.ports.extents.RunsOf(extent);
       ssd.assign(runs.begin(), runs.end());
     }
     places.push_back({.tensor = tables.tensors[piece.tensor].id,
