@@ -56,6 +56,9 @@ TEST(Listener, WindowsArriveWithTheirDescriptorAndAreGivenBack) {
 }
 
 TEST(Listener, HandsOverAWindowWhereNoFurtherFileMayBeOpened) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "needs a build without sanitizers: their check of an object's type opens a pipe";
+#endif
   SessionWorld world;
   DataClient client(world.socket_path());
   const auto welcome = client.Attach(MakeHello("train"));
