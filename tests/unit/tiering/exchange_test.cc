@@ -20,15 +20,6 @@ WorldOptions Node(uint64_t arena, uint32_t blocks) {
           .returns_windows = true};
 }
 
-uint64_t PutUntilRefused(World& world, SessionId session, Answer* refused) {
-  for (uint64_t tensor = 1;; ++tensor) {
-    *refused = world.Create(session, tensor, kPiece);
-    if (refused->code != Code::kOk) return tensor - 1;
-    world.Fill(refused->spans, tensor, tensor);
-    EXPECT_EQ(world.Release(session, World::LeaseOf(*refused)).code, Code::kOk);
-  }
-}
-
 // A device that holds less than RAM adds nothing to what a job may have: all of that fits its own part of RAM.
 TEST(Exchange, ADeviceSmallerThanRamIsReadToTheLastPiece) {
   World world(Node(64 * kMiB, 4));
@@ -36,7 +27,7 @@ TEST(Exchange, ADeviceSmallerThanRamIsReadToTheLastPiece) {
   const SessionId session = world.Open();
   Answer refused;
   const base::TimePoint before = world.now;
-  const uint64_t accepted = PutUntilRefused(world, session, &refused);
+  const uint64_t accepted = PutUntilRefused(world, session, 1, &refused);
   EXPECT_EQ(refused.code, Code::kNoSpace);
   EXPECT_LT(world.now - before, seconds(2)) << "it is refused at once";
   EXPECT_GE(accepted, 14u);
@@ -48,10 +39,10 @@ TEST(Exchange, ANewcomerLeavesWhatWasAcceptedReadable) {
   World world(Node(32 * kMiB, 4));
   const SessionId first = world.Open();
   Answer refused;
-  const uint64_t accepted = PutUntilRefused(world, first, &refused);
+  const uint64_t accepted = PutUntilRefused(world, first, 1, &refused);
   const SessionId second = world.Open({.uid = 7});
   Answer of_second;
-  const uint64_t more = PutUntilRefused(world, second, &of_second);
+  const uint64_t more = PutUntilRefused(world, second, 1, &of_second);
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(world.CheckEach(first, 1, accepted), Code::kOk) << "round " << round;
     EXPECT_TRUE(more == 0 || world.CheckEach(second, 1, more) == Code::kOk);
@@ -63,7 +54,7 @@ TEST(Exchange, LeasedPiecesDoNotKeepTheLastBlock) {
   World world(Node(16 * kMiB, 3));
   const SessionId session = world.Open();
   Answer refused;
-  const uint64_t accepted = PutUntilRefused(world, session, &refused);
+  const uint64_t accepted = PutUntilRefused(world, session, 1, &refused);
   (void)world.Open({.uid = 7});
   world.Turns(20);
   std::vector<uint64_t> leases;
@@ -180,7 +171,7 @@ TEST(Exchange, WhatClosedJobsPersistedCountsAsTheirUsers) {
   world.Turns(20);
   const SessionId second = world.Open({.uid = 7});
   Answer refused;
-  EXPECT_EQ(PutUntilRefused(world, second, &refused), 5u);
+  EXPECT_EQ(PutUntilRefused(world, second, 1, &refused), 5u);
   EXPECT_THAT(refused.detail, HasSubstr("jobs.max_ssd_per_uid"));
 }
 

@@ -41,6 +41,16 @@ class Persist : public ::testing::Test {
   SessionId session;
 };
 
+// Puts pieces of its own pattern from `first` on until one is refused: how many.
+inline uint64_t PutUntilRefused(World& world, SessionId session, uint64_t first, Answer* refused) {
+  for (uint64_t tensor = first;; ++tensor) {
+    *refused = world.Create(session, tensor, kPiece);
+    if (refused->code != Code::kOk) return tensor - first;
+    world.Fill(refused->spans, tensor, tensor);
+    EXPECT_EQ(world.Release(session, World::LeaseOf(*refused)).code, Code::kOk);
+  }
+}
+
 // The list beside the manifest of kNamed has its extents, each once, and no other.
 inline void ExpectListOfManifest(const World& world) {
   const Manifest manifest = *DecodeManifest(world.manifests.shared_contents()->at(kNamed.key));

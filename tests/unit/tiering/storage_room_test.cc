@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/tiering/requests/capacity.h"
 #include "tests/unit/tiering/persist_fixture.h"
 
 namespace tier::tiering::testing {
@@ -17,16 +16,6 @@ WorldOptions Small(uint32_t blocks = 63, uint16_t devices = 1) {
           .transfers = {.device_count = devices},
           .device_blocks = blocks,
           .returns_windows = true};
-}
-
-// Puts pieces of its own pattern from `first` on until one is refused: how many.
-uint64_t PutUntilRefused(World& world, SessionId session, uint64_t first, Answer* refused) {
-  for (uint64_t tensor = first;; ++tensor) {
-    *refused = world.Create(session, tensor, kPiece);
-    if (refused->code != Code::kOk) return tensor - first;
-    world.Fill(refused->spans, tensor, tensor);
-    EXPECT_EQ(world.Release(session, World::LeaseOf(*refused)).code, Code::kOk);
-  }
 }
 
 TEST(StorageRoom, AFullTierIsReadToTheLastPiece) {
