@@ -41,16 +41,16 @@ def beside_fio(report: Report, quick: bool, with_peers: bool, buffers: Buffers) 
             if not shapes:
                 shapes = choose_shapes(report, path, min(total, GIB), buffers, rounds=1 if quick else 3)
             arms: Arms = {"tierd": tierd, "fio": fio.Arm(path, total, shapes, buffers)}
+            bare = Shell(command(process, "bare-copy", bytes=size, total=total, file=path, offset=fio.OFFSET))
+            arms[BARE] = bare
             peer = peers.DeepSpeed(path, size, total, quick) if with_peers else None
             if peer is not None:
-                bare = Shell(command(process, "bare-copy", bytes=size, total=total, file=path, offset=fio.OFFSET))
-                arms |= {"DeepSpeed": peer, BARE: bare}
+                arms["DeepSpeed"] = peer
             used = Processor(process.process.pid, total)
-            rates = alternate(arms, tierd, used, rounds=3 if quick else 10)
-            tierd.close()
-            if peer is not None:
-                peer.close()
-                bare.close()
+            rates = alternate(arms, tierd, used, rounds=3 if quick else 20)
+            for shell in (tierd, bare, peer):
+                if shell is not None:
+                    shell.close()
         for direction, verb in (("write", "swap_out until on the device"), ("read", "swap_in from the device")):
             what = f"{verb}, {size // MIB} MiB"
             pair = {arm: rates[arm][direction] for arm in ("tierd", "fio")}
@@ -63,12 +63,15 @@ def beside_fio(report: Report, quick: bool, with_peers: bool, buffers: Buffers) 
                 at_most=0.16,
                 ceiling=f"{min(each):.3f}–{max(each):.3f} in {len(each)} rounds, checksums included",
             )
+            alone = f"copy, CRC32C and O_DIRECT {direction} alone, {size // MIB} MiB"
+            shape = str(bare.ready["shape"])
+            add_ratio(report, what, {arm: rates[arm][direction] for arm in ("tierd", BARE)}, None, shape)
+            add_ratio(report, alone, {arm: rates[arm][direction] for arm in (BARE, "fio")}, None, shape)
             if peer is not None:
                 pair = {arm: rates[arm][direction] for arm in ("tierd", "DeepSpeed")}
                 add_ratio(report, what, pair, 1.0, peer.shape)
-                what = f"copy, CRC32C and O_DIRECT {direction} alone, {size // MIB} MiB"
                 pair = {arm: rates[arm][direction] for arm in (BARE, "DeepSpeed")}
-                add_ratio(report, what, pair, None, str(bare.ready["shape"]))
+                add_ratio(report, alone, pair, None, shape)
 
 
 def choose_shapes(
