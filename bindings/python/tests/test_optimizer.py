@@ -247,27 +247,34 @@ def test_a_tensor_in_the_way_of_a_first_step_stays_its_owners(
     assert_same_bits(ours, theirs)
 
 
-def test_state_that_cannot_be_freed_yet_is_freed_by_the_next_step(client: tierd.Client, fake: FakeLibrary) -> None:
-    ours, theirs = parameters_of([(2 * BLOCK_ELEMENTS,)]), parameters_of([(2 * BLOCK_ELEMENTS,)])
+@pytest.mark.parametrize("reached", range(1, 6))
+def test_a_step_that_finds_no_room_half_way_is_continued_by_the_next_call(client: tierd.Client, reached: int) -> None:
+    shapes = [(2 * BLOCK_ELEMENTS + 5,), (BLOCK_ELEMENTS + 3,), (0,)]
+    ours, theirs = parameters_of(shapes), parameters_of(shapes)
     tiered = tierd.torch.AdamW(ours, client=client, slice_bytes="2MiB", name="net")
-    held: list[tierd.Lease] = []
+    units = iter(range(100))
 
     def take(parts: list[tierd.Part], write: bool = False) -> list[tierd.Lease]:
-        if parts[0].offset:
-            held.extend(lease_many([tierd.Part("net/0/exp_avg", 0, 4)], True))
+        if next(units) >= reached:
             raise tierd.NoSpace("full")
         return lease_many(parts, write)
 
     lease_many = client.lease_many
-    give_gradients(ours, 0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "lease_many", take)
-        with pytest.raises(tierd.NoSpace):
-            tiered.step()
-    assert len(fake.tensors) == 1
-    held[0].release()
-    ours[0].data.copy_(theirs[0])
-    run(tiered, ours, 2)
+    for step in range(2):
+        give_gradients(ours, step)
+        if step == 0 or reached < 4:  # The first step and a later one.
+            units = iter(range(100))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(client, "lease_many", take)
+                if reached < 5:
+                    with pytest.raises(tierd.NoSpace):
+                        tiered.step()
+                    if reached in (1, 2, 4):  # In the middle of a parameter.
+                        with pytest.raises(tierd.Invalid, match="call step"):
+                            tiered.zero_grad()
+                        with pytest.raises(tierd.Invalid, match="call step"):
+                            tiered.state_dict()
+        tiered.step()
     run(torch.optim.AdamW(theirs, fused=True), theirs, 2)
     assert_same_bits(ours, theirs)
 
@@ -300,7 +307,7 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, turn: int) -> None:
 
 
 @pytest.mark.parametrize("turn", [0, 1, 2])
-def test_an_interrupt_in_the_first_kernel_leaves_nothing_behind(
+def test_an_interrupt_in_the_first_kernels_is_made_up_for_by_the_next_step(
     client: tierd.Client, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch, turn: int
 ) -> None:
     ours, theirs = parameters_of([(3 * BLOCK_ELEMENTS,)]), parameters_of([(3 * BLOCK_ELEMENTS,)])
@@ -310,9 +317,8 @@ def test_an_interrupt_in_the_first_kernel_leaves_nothing_behind(
         fail_at(patch, turn)
         with pytest.raises(KeyboardInterrupt) as caught:
             tiered.step()
-    assert fake.leases == {} and fake.tensors == {}
+    assert fake.leases == {} and len(fake.tensors) == (2 if turn else 0)
     assert caught.traceback[-1].name == "interrupted"  # Who looks at it later still sees where it came from.
-    ours[0].data.copy_(theirs[0])
     run(tiered, ours, 2)
     run(torch.optim.AdamW(theirs, fused=True), theirs, 2)
     assert_same_bits(ours, theirs)
@@ -327,13 +333,12 @@ def test_a_second_interrupt_while_a_first_step_is_undone_is_made_up_for(
     give_gradients(ours, 0)
 
     with monkeypatch.context() as patch:
-        # The first slice is filled, the others are not.
-        patch.setattr(client, "lease_many", interrupting(client.lease_many, 1))
+        # The state is there, and its first slice has not been updated.
+        fail_at(patch, 0)
         patch.setattr(client, "delete", interrupting(client.delete, freed))
         with pytest.raises(KeyboardInterrupt):
             tiered.step()
-    assert len(fake.tensors) == 2 - freed and fake.leases == {}
-    ours[0].data.copy_(theirs[0])
+    assert fake.leases == {}
     run(tiered, ours, 2)
     run(torch.optim.AdamW(theirs, fused=True), theirs, 2)
     assert_same_bits(ours, theirs)
@@ -351,31 +356,43 @@ def test_an_interrupt_in_a_later_kernel_keeps_the_state(
         with pytest.raises(KeyboardInterrupt) as caught:
             tiered.step()
     assert fake.leases == {} and fake.abandoned == 0 and caught.tb is not None
-    tiered.state[ours[0]]["step"].sub_(1)
     run(tiered, ours, 1)
     run(plain, theirs, 1)
     assert_same_bits(ours, theirs)
 
 
-def test_an_interrupt_at_any_point_of_a_first_step_leaves_the_optimizer_usable() -> None:
-    at = 0
-    while True:
-        fake = FakeLibrary()
-        client = tierd.Client(Session(fake, 1))  # type: ignore[arg-type]
-        parameters = parameters_of([(10,), (5,)])
-        tiered = tierd.torch.AdamW(parameters, client=client)
-        give_gradients(parameters, 0)
-        caught: list[BaseException] = []
-        with Interrupter(at) as interrupter:
-            try:
+def test_a_step_interrupted_at_any_point_is_continued_with_the_same_bits() -> None:
+    theirs = parameters_of([(10,), (5,)])
+    plain = torch.optim.AdamW(theirs, fused=True)
+    run(plain, theirs, 2)
+    for first in (True, False):
+        at = 0
+        while True:
+            fake = FakeLibrary()
+            client = tierd.Client(Session(fake, 1))  # type: ignore[arg-type]
+            parameters = parameters_of([(10,), (5,)])
+            tiered = tierd.torch.AdamW(parameters, client=client)
+            if not first:
+                run(tiered, parameters, 1)
+            give_gradients(parameters, 0 if first else 1)
+            caught: list[BaseException] = []
+            with Interrupter(at) as interrupter:
+                try:
+                    tiered.step()
+                except KeyboardInterrupt as error:
+                    caught.append(error)  # With its frames, as code that reports it does.
+            if not interrupter.raised:
+                break
+            assert fake.leases == {} and all(tensor.sealed for tensor in fake.tensors.values()), at
+            steps = {tiered.state[parameter].get("step", torch.zeros(())).item() for parameter in parameters}
+            whole = steps == {1.0 if first else 2.0} and not any(s.finished for s in tiered._tiered.values())
+            if not whole:  # Else the interrupt came when all was done.
                 tiered.step()
-            except KeyboardInterrupt as error:
-                caught.append(error)  # With its frames, as code that reports it does.
-        if not interrupter.raised:
-            break
-        assert fake.leases == {} and all(tensor.sealed for tensor in fake.tensors.values()), at
-        tiered.step()
-        at += 1
+            if first:
+                give_gradients(parameters, 1)
+                tiered.step()
+            assert_same_bits(parameters, theirs)
+            at += 1
     assert at >= 100
 
 

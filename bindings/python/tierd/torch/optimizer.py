@@ -12,25 +12,26 @@ An optimizer is not thread-safe, like those of torch.
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import functools
 import gc
 import itertools
 import traceback
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from .. import library
 from ..client import Client
-from ..errors import AlreadyExists, Error, Invalid, NoMemory, NotFound, WouldDeadlock
-from ..lease import Lease
+from ..errors import AlreadyExists, Error, Invalid
 from ..quantity import byte_count
 from ..states import Part
 from . import parameter_state
 from .arguments import checked_client
-from .parameter_state import ParameterState, Slice
+from .parameter_state import Elements, ParameterState, Slice
+from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
 
 _numbers = itertools.count(1)
 # For each client, the optimizer that has its state under a name. A freed optimizer frees the name.
@@ -72,13 +73,16 @@ class _Tiered(torch.optim.Adam):
         )  # fmt: skip
         self._step_supports_amp_scaling = False  # torch.amp.GradScaler is then to unscale gradients by itself.
         self._client = client
-        self._slice_bytes = byte_count(slice_bytes, "slice_bytes")
         self._master_weights = master_weights
         self._name = name or f"{type(self).__name__.lower()}-{next(_numbers)}"
         self._tiered: dict[torch.Tensor, ParameterState] = {}
-        self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
         keys: dict[str, int] = {}
         self._keys = keys  # Every tensor of this optimizer that may exist in tierd, and its id.
+        # The kernel is called with its slices: held weakly, or the optimizer would only end with the collector.
+        kernel = weakref.WeakMethod(self._kernel_call)
+        self._updates = SliceUpdate(
+            client, keys, byte_count(slice_bytes, "slice_bytes"), lambda group, operands: kernel()(group, operands)
+        )
         weakref.finalize(self, _free_all, client, keys).atexit = False
 
     # ---- The step ----
@@ -86,8 +90,8 @@ class _Tiered(torch.optim.Adam):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates all parameters once. ``Invalid``: gradients that it cannot use; nothing has changed then. Another
-        error of tierd leaves the update half done, as an exception in any optimizer does: parameters that were not
-        reached are as before, ``step`` included; one whose first update failed has no state and ``step`` 0."""
+        error of tierd, or an interrupt, may leave the step half done; the next call then continues it with the same
+        gradients: no slice of a parameter is updated twice, and the result has the same bits."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -95,7 +99,23 @@ class _Tiered(torch.optim.Adam):
         work = [(group, self._slices(group)) for group in self.param_groups]
         for group, slices in work:
             self._update_group(group, slices)
+        self._end_step()
         return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As torch's. ``Invalid`` while a parameter is half updated: its step needs the gradient."""
+        self._require_whole("zero_grad()")
+        self._end_step()
+        super().zero_grad(set_to_none)
+
+    def _require_whole(self, what: str) -> None:
+        if any(tiered.done for tiered in self._tiered.values()):
+            raise Invalid(f"the last step() failed half-way in a parameter: call step() again before {what}")
+
+    def _end_step(self) -> None:
+        """By one call of C: an interrupt finds all of the step done, or none of its end."""
+        states = list(self._tiered.values())
+        collections.deque(map(setattr, states, itertools.repeat("finished"), itertools.repeat(False)), maxlen=0)
 
     def _slices(self, group: dict[str, Any]) -> list[Slice]:
         slices: list[Slice] = []
@@ -104,11 +124,15 @@ class _Tiered(torch.optim.Adam):
                 continue
             _check(parameter)
             tiered = self._state_of(parameter, group)
-            values = parameter_state.flat(parameter)
-            gradient = parameter_state.flat_like(parameter.grad, parameter)
-            step = self.state[parameter]["step"]
-            slices += parameter_state.slices_of(tiered, values, gradient, step, self._slice_bytes)
+            if not tiered.finished:
+                values = parameter_state.flat(parameter)
+                gradient = parameter_state.flat_like(parameter.grad, parameter)
+                slices += self._slices_of(tiered, values, gradient)
         return slices
+
+    def _slices_of(self, tiered: ParameterState, values: Elements, gradient: Elements) -> list[Slice]:
+        step = self.state[tiered.parameter]["step"]
+        return parameter_state.slices_of(tiered, values, gradient, step, self._updates.slice_bytes)
 
     def _state_of(self, parameter: torch.Tensor, group: dict[str, Any]) -> ParameterState:
         """The parameter's state in tierd; made, and filled by the first update, when it has none."""
@@ -148,94 +172,30 @@ class _Tiered(torch.optim.Adam):
         return kinds
 
     def _update_group(self, group: dict[str, Any], slices: list[Slice]) -> None:
-        self._drop_unfinished(slices)  # Left by a step whose clean-up was interrupted.
-        units = parameter_state.units_of(slices, self._slice_bytes, library.BATCH_MAX)
-        asked = 0
+        drop_unfinished(self._client, self._keys, slices)  # Left by a step whose clean-up was interrupted.
         try:
-            for index, unit in enumerate(units):
-                asked = self._ask_ahead(units, index, asked)
-                self._update(group, unit)
-                for each in unit:
-                    if each.begin + each.count == each.values.numel():
-                        each.state.created = True
-            _count_step(self.state[parameter]["step"] for parameter in group["params"] if _is_empty(parameter))
+            self._updates.run(group, slices)
+            for parameter in group["params"]:
+                if _is_empty(parameter) and not self._tiered[parameter].finished:
+                    torch._foreach_add_([self.state[parameter]["step"]], 1)
+                    self._tiered[parameter].finished = True
         except BaseException as error:
             # The frames that it passed through hold leases and views over them, for which the freeing would wait.
             traceback.clear_frames(error.__traceback__)
-            self._drop_unfinished(slices)
+            drop_unfinished(self._client, self._keys, slices)
             raise
 
-    def _ask_ahead(self, units: list[list[Slice]], index: int, asked: int) -> int:
-        """Prefetches units up to the next but one; returns how many units have been requested."""
-        for ahead in range(max(asked, index), min(index + 3, len(units))):
-            parts = [part for each in units[ahead] if each.state.created for part in each.parts()]
-            if parts:
-                if self.fetch_hook is not None:
-                    self.fetch_hook(parts)
-                if ahead > index:
-                    self._client.prefetch(parts)
-        return max(asked, min(index + 3, len(units)))
-
-    def _update(self, group: dict[str, Any], unit: list[Slice]) -> None:
-        """Updates a unit, or, where RAM cannot hold its leases at once, one half after the other."""
-        try:
-            leases = self._take(unit)
-        except (NoMemory, WouldDeadlock):
-            halves = [[each] for each in unit] if len(unit) > 1 else [[half] for half in unit[0].halves()]
-            if len(halves) < 2:
-                raise
-            for half in halves:
-                self._update(group, half)
-            return
-        try:
-            self._run_kernel(group, unit, leases)
-        except BaseException:
-            # State that was being made is given up; what was there is whole, before or after the kernel, and is sealed
-            # as it stands. The leases end with their views, which this exception's frames still hold.
-            if not unit[0].state.created:
-                for lease in leases:
-                    lease.abandon()
-            raise
-        with contextlib.ExitStack() as all_of_them:  # Also after one that fails.
-            for lease in leases:
-                all_of_them.callback(lease.release)
-
-    def _take(self, unit: list[Slice]) -> list[Lease]:
-        first = unit[0]
-        if not first.state.created and first.begin == 0:
-            new = {key: self._client.tensor_id(key) for key in first.state.keys.values() if key not in self._keys}
-            self._keys.update(new)  # Noted before they exist: an interrupt may come at any point.
-            try:
-                return self._client.lease_many(first.creating_parts())
-            except Error:
-                for key in new:
-                    self._keys.pop(key, None)  # None was made: an existing tensor is not the optimizer's.
-                raise
-        return self._client.lease_many([part for each in unit for part in each.parts()], write=True)
-
-    def _run_kernel(self, group: dict[str, Any], unit: list[Slice], leases: list[Lease]) -> None:
-        views = iter(leases)
-        state: dict[str, list[torch.Tensor]] = {kind: [] for kind in _KINDS}
-        for each in unit:
-            for kind in each.state.keys:
-                view = next(views).torch(each.state.dtype)
-                if not each.state.created:
-                    _fill_initial(kind, view, each)
-                state[kind].append(view)
-        values = [each.values.narrow(0, each.begin, each.count) for each in unit]
-        gradients = [each.gradient.narrow(0, each.begin, each.count) for each in unit]
-        master = state["master"]
-        if master:
-            gradients = [gradient.to(torch.float32) for gradient in gradients]
-        kernel = (AdamW if group["decoupled_weight_decay"] else Adam)._kernel
-        _count_step(each.step for each in unit if each.begin == 0)  # Not before: without a lease it makes no step.
-        kernel(
-            master or values,
-            gradients,
-            state["exp_avg"],
-            state["exp_avg_sq"],
-            state["max_exp_avg_sq"] if group["amsgrad"] else [],
-            [each.step for each in unit],
+    def _kernel_call(self, group: dict[str, Any], operands: Operands) -> Callable[[], object]:
+        master = operands.of("master")
+        gradients = operands.gradients
+        return functools.partial(
+            (AdamW if group["decoupled_weight_decay"] else Adam)._kernel,
+            master or operands.values,
+            [gradient.to(torch.float32) for gradient in gradients] if master else gradients,
+            operands.of("exp_avg"),
+            operands.of("exp_avg_sq"),
+            operands.of("max_exp_avg_sq") if group["amsgrad"] else [],
+            operands.steps,
             amsgrad=group["amsgrad"],
             lr=group["lr"],
             beta1=float(group["betas"][0]),
@@ -246,16 +206,6 @@ class _Tiered(torch.optim.Adam):
             grad_scale=None,
             found_inf=None,
         )
-        for value, exact in zip(values, master, strict=False):
-            value.copy_(exact)
-
-    def _drop_unfinished(self, slices: Iterable[Slice]) -> None:
-        """Drops state that was being made when the step failed: it starts from zero again in the next step."""
-        for each in slices:
-            tiered = each.state
-            if not tiered.created and not self._keys.keys().isdisjoint(tiered.keys.values()):
-                each.step.zero_()
-                self._free(tiered)
 
     # ---- Plain torch's format ----
 
@@ -267,6 +217,8 @@ class _Tiered(torch.optim.Adam):
     def state_dict(self) -> dict[str, Any]:
         """Returns the whole state in plain torch's format, as a copy: it takes as much memory as the state of
         ``torch.optim.AdamW``. Later steps do not change it."""
+
+        self._require_whole("state_dict()")
 
         def fetch(optimizer: torch.optim.Optimizer, packed: dict[str, Any]) -> None:
             self._fetch_state(packed)
@@ -354,17 +306,8 @@ class _Tiered(torch.optim.Adam):
 
     def _drop_state(self) -> None:
         for tiered in self._tiered.values():
-            self._free(tiered)
+            free_state(self._client, self._keys, tiered)
         self._tiered.clear()
-
-    def _free(self, tiered: ParameterState) -> None:
-        """Frees the tensors of the state that this optimizer made; one that cannot be freed now is freed later."""
-        for key in tiered.keys.values():
-            if key in self._keys:
-                with contextlib.suppress(Error):
-                    with contextlib.suppress(NotFound):
-                        self._client.delete(key)
-                    self._keys.pop(key, None)
 
     def _load(self, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         step = self.state[parameter]["step"]
@@ -380,6 +323,15 @@ class _Tiered(torch.optim.Adam):
 
     def _parameters(self) -> list[torch.Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    @property
+    def fetch_hook(self) -> Callable[[Sequence[Part]], None] | None:
+        """Called with the ranges of a unit of slices before they are first asked for; for tests and measurements."""
+        return self._updates.fetch_hook
+
+    @fetch_hook.setter
+    def fetch_hook(self, hook: Callable[[Sequence[Part]], None] | None) -> None:
+        self._updates.fetch_hook = hook
 
     def __reduce__(self) -> str:
         raise Invalid("an optimizer with state in tierd cannot be pickled or deep-copied: use its state_dict()")
@@ -436,19 +388,6 @@ def _check(parameter: torch.Tensor) -> None:
 def _is_empty(parameter: torch.Tensor) -> bool:
     """Whether the parameter is updated without a slice."""
     return parameter.grad is not None and parameter.numel() == 0
-
-
-def _count_step(steps: Iterable[torch.Tensor]) -> None:
-    counters = list(steps)
-    if counters:
-        torch._foreach_add_(counters, 1)
-
-
-def _fill_initial(kind: str, view: torch.Tensor, each: Slice) -> None:
-    if kind == "master":
-        view.copy_(each.values.narrow(0, each.begin, each.count))
-    else:
-        view.zero_()
 
 
 def _free_all(client: Client, keys: dict[str, int]) -> None:

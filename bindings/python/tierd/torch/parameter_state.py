@@ -4,16 +4,20 @@ A slice is a range of whole 2 MiB blocks; the last slice is what is left. A fuse
 same bits as one over the whole tensor: each slice is a multiple of every vector width, so that only the end of the
 tensor is computed by the scalar tail. Whole blocks also mean that no two slices share a piece (of at most one block) of
 a tensor.
+
+A parameter's values and gradient are in the process, or in tierd too (``Stored``); then each slice of them is leased
+beside the state's.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TypeAlias
 
 import torch
 
-from ..states import Part
+from ..states import Key, Part
 from ..errors import Invalid
 
 BLOCK = 2 << 20
@@ -27,10 +31,28 @@ class ParameterState:
     keys: dict[str, str]  # "exp_avg" → the key in tierd.
     dtype: torch.dtype  # Of all tensors of the state.
     created: bool = False  # Every range of every tensor has been filled once.
+    done: int = 0  # Elements that an unfinished step has updated: the first ones. 0 between steps.
+    finished: bool = False  # The step under way has updated all of it.
 
     @property
     def size(self) -> int:
         return self.parameter.numel() * self.dtype.itemsize
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stored:
+    """All elements of a tensor that lies in tierd, in the order they have in memory."""
+
+    key: Key
+    dtype: torch.dtype
+    scale: torch.Tensor | None = None  # A factor that has not been applied to what is stored.
+
+    def part(self, begin: int, count: int) -> Part:
+        return Part(self.key, begin * self.dtype.itemsize, count * self.dtype.itemsize)
+
+
+# Flat, in the process; or in tierd.
+Elements: TypeAlias = "torch.Tensor | Stored"
 
 
 @dataclasses.dataclass(slots=True)
@@ -38,8 +60,8 @@ class Slice:
     """Elements [begin, begin + count) of one parameter."""
 
     state: ParameterState
-    values: torch.Tensor  # All of the parameter, flat.
-    gradient: torch.Tensor  # All of its gradient, flat.
+    values: Elements  # All of the parameter.
+    gradient: Elements  # All of its gradient.
     step: torch.Tensor
     begin: int
     count: int
@@ -49,20 +71,39 @@ class Slice:
         """Bytes in each of the state's tensors."""
         return self.count * self.state.dtype.itemsize
 
-    def parts(self) -> list[Part]:
+    @property
+    def end(self) -> int:
+        return self.begin + self.count
+
+    @property
+    def parts_count(self) -> int:
+        return len(self.state.keys) + isinstance(self.values, Stored) + isinstance(self.gradient, Stored)
+
+    def state_parts(self) -> list[Part]:
         item = self.state.dtype.itemsize
         return [Part(key, self.begin * item, self.size) for key in self.state.keys.values()]
+
+    def value_parts(self) -> list[Part]:
+        return [self.values.part(self.begin, self.count)] if isinstance(self.values, Stored) else []
+
+    def gradient_parts(self) -> list[Part]:
+        return [self.gradient.part(self.begin, self.count)] if isinstance(self.gradient, Stored) else []
+
+    def existing_parts(self) -> list[Part]:
+        """The ranges that an update of this slice reads."""
+        return (self.state_parts() if self.state.created else []) + self.value_parts() + self.gradient_parts()
 
     def creating_parts(self) -> list[Part]:
         assert self.begin == 0
         return [Part(key, 0, self.size, self.state.size) for key in self.state.keys.values()]
 
     def halves(self) -> list[Slice]:
-        """The slice in two halves, divided at a block; the slice alone when it is one block or less."""
-        blocks = math.ceil(self.size / BLOCK)
+        """The slice in two halves, divided at a block of each tensor; the slice alone when it is one block or less."""
+        aligned = _aligned_elements(self.state, self.values, self.gradient)
+        blocks = math.ceil(self.count / aligned)
         if blocks < 2:
             return [self]
-        first = blocks // 2 * BLOCK // self.state.dtype.itemsize
+        first = blocks // 2 * aligned
         return [
             dataclasses.replace(self, count=first),
             dataclasses.replace(self, begin=self.begin + first, count=self.count - first),
@@ -70,14 +111,23 @@ class Slice:
 
 
 def slices_of(
-    state: ParameterState, values: torch.Tensor, gradient: torch.Tensor, step: torch.Tensor, size: int
+    state: ParameterState, values: Elements, gradient: Elements, step: torch.Tensor, size: int
 ) -> list[Slice]:
-    """The parameter in slices of at most ``size`` bytes of state, at least one block."""
-    stride = max(1, size // BLOCK) * BLOCK // state.dtype.itemsize
-    count = values.numel()
+    """What an unfinished step has left of the parameter, in slices of at most ``size`` bytes of state, at least one
+    block of each tensor."""
+    aligned = _aligned_elements(state, values, gradient)
+    stride = max(1, size // state.dtype.itemsize // aligned) * aligned
+    count = state.parameter.numel()
     return [
-        Slice(state, values, gradient, step, begin, min(stride, count - begin)) for begin in range(0, count, stride)
+        Slice(state, values, gradient, step, begin, min(stride, count - begin))
+        for begin in range(state.done, count, stride)
     ]
+
+
+def _aligned_elements(state: ParameterState, values: Elements, gradient: Elements) -> int:
+    """The smallest number of elements that is whole blocks of each tensor in tierd."""
+    stored = [each.dtype.itemsize for each in (values, gradient) if isinstance(each, Stored)]
+    return BLOCK // min([state.dtype.itemsize, *stored])
 
 
 def units_of(slices: list[Slice], size: int, parts_max: int) -> list[list[Slice]]:
@@ -94,7 +144,7 @@ def units_of(slices: list[Slice], size: int, parts_max: int) -> list[list[Slice]
             and unit[0].values.dtype == each.values.dtype
             and unit[0].state.dtype == each.state.dtype
             and filled + each.size <= size
-            and (len(unit) + 1) * len(each.state.keys) <= parts_max
+            and (len(unit) + 1) * each.parts_count <= parts_max
         )
         if fits:
             unit.append(each)
@@ -109,17 +159,24 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a dense tensor in the order they have in memory, as a view. ``Invalid`` if it is not dense."""
     if tensor.is_contiguous():
         return tensor.view(-1)
+    if not is_dense(tensor.shape, tensor.stride()):
+        raise Invalid(
+            f"a parameter of shape {tuple(tensor.shape)} and strides {tensor.stride()} leaves gaps in its memory "
+            "or overlaps itself: give the optimizer a dense one"
+        )
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether the elements fill one range of memory, each at one place."""
     expected = 1
-    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+    for stride, extent in sorted(zip(strides, shape, strict=True)):
         if extent == 1:
             continue
         if stride != expected:
-            raise Invalid(
-                f"a parameter of shape {tuple(tensor.shape)} and strides {tensor.stride()} leaves gaps in its memory "
-                "or overlaps itself: give the optimizer a dense one"
-            )
+            return False
         expected *= extent
-    return tensor.as_strided((tensor.numel(),), (1,))
+    return True
 
 
 def flat_like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
