@@ -64,6 +64,8 @@ class FakeLibrary:
         self.abandoned = 0  # Write leases given up …
         self.untouched = 0  # … under these of which nothing was written.
         self.lost = False  # The daemon died: releases say so.
+        self.put_refusal: Refusal | None = None  # What each swap_out is refused with.
+        self._copied = (0, 0.0)
         self.operations: dict[int, Any] = {}  # Started, not waited for: what tier_wait is to do and answer.
         self._numbers = itertools.count(1)
         self._error = b""
@@ -211,9 +213,15 @@ class FakeLibrary:
     def tier_swap_out(self, handle: int, tensor: int, pointer: int, size: int, options: Any, operation: Any) -> int:
         def work() -> None:
             key = (tensor, options._obj.flags & library.SHARED)
+            if any(record.key == key for record in self.leases.values()):
+                raise Refusal(WOULD_DEADLOCK, f"tensor {tensor:#x} is leased")
+            if self.put_refusal is not None:
+                raise self.put_refusal
             self.tensors[key] = Tensor(size)
             self.tensors[key].sealed_ranges.append((0, size))
             ctypes.memmove(self.tensors[key].address, pointer, size)
+            if options._obj.check_finite:
+                self._copied = _figures(options._obj.memory_type, pointer, size)
 
         self.copy_waits.append((options._obj.timeout_ms, options._obj.flags & library.NO_WAIT))
         return self._guard("swap_out", lambda: self.start(operation, work))
@@ -264,4 +272,15 @@ class FakeLibrary:
 
     def tier_wait(self, operation: Any, timeout: int, outcome: Any) -> int:
         assert operation.value in self.operations, "waited for after its handle was freed"
-        return self._guard("wait", self.operations.pop(operation.value))
+        code = self._guard("wait", self.operations.pop(operation.value))
+        outcome._obj.non_finite_count, outcome._obj.sum_of_squares = self._copied
+        return code
+
+
+def _figures(element: int, pointer: int, size: int) -> tuple[int, float]:
+    """How many elements are not finite, and the sum of the squares, as libtier's copy finds them."""
+    import torch
+
+    dtype = [torch.uint8, torch.float32, torch.bfloat16, torch.float16][element]
+    values = torch.frombuffer((ctypes.c_ubyte * size).from_address(pointer), dtype=dtype).double()
+    return int((~values.isfinite()).sum()), float(values.square().sum())

@@ -107,13 +107,13 @@ def test_chunks_that_count_their_own_versions_are_not_taken_for_each_other(
         expected, packed = [], []
         for chunk in gates.unsafe_chunk(3, dimension):
             chunk.sigmoid_()  # Of the same storage, and all at version 1.
-            packed.append(offload._pack(chunk))
+            packed.append(offload.pack(chunk))
             expected.append(chunk.clone())
-        assert all(torch.equal(offload._unpack(p), e) for p, e in zip(packed, expected, strict=True))
+        assert all(torch.equal(offload.unpack(p), e) for p, e in zip(packed, expected, strict=True))
 
 
 def test_a_chunk_costs_its_own_range(offload: tierd.torch.offload_activations) -> None:
-    packed = [offload._pack(chunk) for chunk in torch.randn(96, 32).unsafe_chunk(3)]
+    packed = [offload.pack(chunk) for chunk in torch.randn(96, 32).unsafe_chunk(3)]
     assert len(packed) == 3 and offload.offloaded_bytes == 96 * 32 * 4
 
 
@@ -290,25 +290,25 @@ def test_views_keep_their_shape_and_strides(
     offload: tierd.torch.offload_activations, client: tierd.Client, view: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
     value = torch.randn(50, 100)
-    packed = offload._pack(view(value * 1))
-    back = offload._unpack(packed)
+    packed = offload.pack(view(value * 1))
+    back = offload.unpack(packed)
     expected = view(value * 1)
     assert not isinstance(packed, torch.Tensor)
     assert torch.equal(back, expected) and back.stride() == expected.stride()
 
 
 def test_an_expanded_view_costs_what_it_expands(offload: tierd.torch.offload_activations) -> None:
-    packed = offload._pack((torch.randn(1000) * 1).expand(1000, 1000))
+    packed = offload.pack((torch.randn(1000) * 1).expand(1000, 1000))
     assert offload.offloaded_bytes == 4000
-    assert offload._unpack(packed).shape == (1000, 1000)
+    assert offload.unpack(packed).shape == (1000, 1000)
 
 
 def test_a_small_view_of_a_large_storage_costs_its_own_range(offload: tierd.torch.offload_activations) -> None:
     large = torch.randn(1_000_000)
     value = large[500_003:500_103]
-    packed = offload._pack(value)
+    packed = offload.pack(value)
     assert offload.offloaded_bytes < 600
-    back = offload._unpack(packed)
+    back = offload.unpack(packed)
     assert torch.equal(back, value) and back.data_ptr() % 64 == value.data_ptr() % 64
 
 
@@ -316,9 +316,9 @@ def test_parameters_and_their_views_stay_in_the_graph(client: tierd.Client, fake
     offload = tierd.torch.offload_activations(client, min_bytes=1)
     weight = torch.nn.Parameter(torch.randn(64, 64))
     for value in (weight, weight.t(), weight.view(-1)[3:], weight.detach().view(-1)):
-        back = offload._unpack(offload._pack(value))
+        back = offload.unpack(offload.pack(value))
         assert back.data_ptr() == value.data_ptr() and back.stride() == value.stride()
-    assert offload._unpack(offload._pack(weight)) is weight
+    assert offload.unpack(offload.pack(weight)) is weight
     assert fake.tensors == {}
 
 
@@ -326,9 +326,9 @@ def test_a_model_names_parameters_that_show_only_as_anonymous_views(client: tier
     model = torch.nn.Linear(64, 64)
     view = model.weight.data.t()
     with tierd.torch.offload_activations(client, model=model, min_bytes=1) as offload:
-        assert offload._unpack(offload._pack(view)).data_ptr() == view.data_ptr()
+        assert offload.unpack(offload.pack(view)).data_ptr() == view.data_ptr()
     stranger = tierd.torch.offload_activations(client, min_bytes=1)
-    assert stranger._unpack(stranger._pack(view)).data_ptr() != view.data_ptr()
+    assert stranger.unpack(stranger.pack(view)).data_ptr() != view.data_ptr()
 
 
 def test_what_is_not_a_plain_cpu_tensor_passes_through(
@@ -346,7 +346,7 @@ def test_what_is_not_a_plain_cpu_tensor_passes_through(
         torch.inference_mode()(torch.zeros)(4),
     ]
     for value in others:
-        assert offload._unpack(offload._pack(value)) is value
+        assert offload.unpack(offload.pack(value)) is value
     assert fake.tensors == {}
 
 

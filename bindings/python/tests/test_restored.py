@@ -166,13 +166,13 @@ def test_an_interrupt_at_any_point_of_a_forward_leaves_nothing_behind() -> None:
         offload = tierd.torch.offload_activations(client, min_bytes=1)
         value = torch.randn(100)
         with Interrupter(at) as interrupter, contextlib.suppress(KeyboardInterrupt):
-            packed = offload._pack(value)
+            packed = offload.pack(value)
         if not interrupter.raised:
             break
         assert fake.leases == {} and fake.tensors == {} and offload.alive == 0, at
-        assert torch.equal(offload._unpack(offload._pack(value)), value)
+        assert torch.equal(offload.unpack(offload.pack(value)), value)
         at += 1
-    assert at >= 30 and torch.equal(offload._unpack(packed), value)
+    assert at >= 30 and torch.equal(offload.unpack(packed), value)
 
 
 @pytest.mark.parametrize("interrupted", [(weakref.finalize, "__call__"), (tierd.Client, "discard")])
@@ -185,11 +185,11 @@ def test_what_a_finalizer_was_interrupted_at_is_freed_with_the_next(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    packed = offload._pack(torch.randn(100))
+    packed = offload.pack(torch.randn(100))
     with monkeypatch.context() as patch:
         patch.setattr(*interrupted, interrupt)
         patch.setattr(sys, "unraisablehook", reported.append)
         del packed
     assert len(reported) == 1 and len(fake.tensors) == 1
-    kept = offload._pack(torch.randn(50))
+    kept = offload.pack(torch.randn(50))
     assert kept is not None and len(fake.tensors) == offload.alive == 1

@@ -16,7 +16,8 @@ import importlib
 import types
 from typing import TYPE_CHECKING
 
-from .client import Client, connect
+from .client import Client
+from .connecting import connect
 from .errors import (
     AlreadyExists,
     Corrupt,
@@ -37,7 +38,7 @@ from .errors import (
     WouldDeadlock,
 )
 from .lease import Lease
-from .states import Key, Part, SessionState, Stats, TensorState
+from .states import CopyFigures, Key, Part, SessionState, Stats, TensorState
 
 if TYPE_CHECKING:
     from . import torch as torch
@@ -55,6 +56,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyExists",
     "Client",
+    "CopyFigures",
     "Corrupt",
     "Denied",
     "Disconnected",

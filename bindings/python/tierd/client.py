@@ -20,101 +20,15 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from . import autostart as autostarts
 from . import layout as layouts
 from . import library, ranges
-from .arguments import choice, count, encoded, milliseconds, unsigned
+from .arguments import milliseconds, unsigned
 from .errors import AlreadyExists, Invalid, NoMemory, NotFound, Timeout, WouldDeadlock
 from .layout import Layout
 from .lease import Lease
-from .quantity import byte_count
+from .pending_put import PendingPut
 from .session import DEADLINE_MS, Grant, Session
 from .states import Key, Part, SessionState, Stats, TensorState
-
-
-def connect(
-    job: str | None = None,
-    socket: str | os.PathLike[str] | None = None,
-    guarantee: int | str | None = None,
-    limit: int | str | None = None,
-    mode: str = "attach",
-    autostart: bool = True,
-    *,
-    token: str | None = None,
-    named: bool = False,
-    rank: int | None = None,
-    world_size: int | None = None,
-    spin: str = "auto",
-    copy_threads: int = 1,
-    ssd: int | str | None = None,
-    ram: int | str | None = None,
-    data_directory: str | os.PathLike[str] | None = None,
-) -> Client:
-    """Opens a session with the machine's daemon.
-
-    The daemon: ``socket`` is the path of its socket. Without it, the call tries ``$TIERD_SOCKET`` alone, or else
-    ``$XDG_RUNTIME_DIR/tierd/tierd.sock`` and ``/run/tierd/tierd.sock``. Where no daemon answers and neither ``socket``
-    nor ``$TIERD_SOCKET`` named one, the call starts a private daemon, unless ``autostart`` is false. The daemon says so
-    on stderr, and ends after its last client. No daemon is started for mode ``join``, nor for ``resume`` without
-    ``data_directory``, as a new daemon has no job to open.
-
-    The job: ``job`` is its name; without it, the ranks of one torchrun launch or Slurm step get a common job, and any
-    other program a job of its own. ``mode`` says how to open it:
-
-    - ``attach`` creates the job, or joins a live one;
-    - ``create`` makes a new job: :class:`tierd.AlreadyExists` where it is live;
-    - ``join`` joins a live job: :class:`tierd.NotFound` where there is none;
-    - ``resume`` opens a named job as its last ``persist`` left it, for every rank of a run. What changed later is lost.
-
-    ``token`` lets a process join a live job (default: ``$TIERD_JOB_TOKEN``). The ranks of one launch or step need none,
-    and neither does a process that already has the job open: its second ``connect`` joins its own job. ``named`` keeps
-    the job after its last session: its shared tensors stay, and so does what was persisted. The same user's next run
-    opens it without a token, with any world size. ``rank`` and ``world_size`` default to the launcher's environment.
-
-    ``guarantee`` is RAM that the job always gets, ``limit`` RAM that it never exceeds: a number of bytes, or a quantity
-    such as ``"64GiB"``. ``spin`` says whether a waiting call spins before it sleeps: ``auto``, ``always`` or ``never``.
-    ``copy_threads`` is the number of threads that copy large tensors.
-
-    ``ssd``, ``ram`` and ``data_directory`` are for a private daemon that this call starts; a daemon that runs already
-    keeps its own settings. ``ssd`` is the size of its SSD file (0: no SSD tier; default: a quarter of the free space,
-    at most 64 GiB), ``ram`` the most memory that it takes for tensors (default: a quarter of the machine's). Both are
-    bytes or quantities. In ``data_directory`` the daemon keeps its SSD file and its index, so that a ``named`` job can
-    ``persist`` and the next program can ``resume`` it. Without ``data_directory`` it keeps nothing.
-    """
-    resources = autostarts.Resources.of(ssd, ram, data_directory)
-    if resources != autostarts.Resources() and (socket is not None or not autostart):
-        raise Invalid("ssd, ram and data_directory are for a private daemon: leave out socket, and autostart on")
-    functions = library.load()
-    options = library.ConnectOptions(
-        struct_size=ctypes.sizeof(library.ConnectOptions),
-        socket=encoded("socket", socket),
-        job=encoded("job", job),
-        token=encoded("token", token),
-        mode=choice("mode", mode, library.MODES),
-        named=int(named),
-        rank=-1 if rank is None else count("rank", rank),
-        world_size=0 if world_size is None else count("world_size", world_size),
-        guarantee_bytes=byte_count(guarantee, "guarantee"),
-        limit_bytes=byte_count(limit, "limit"),
-        copy_threads=count("copy_threads", copy_threads),
-        spin=choice("spin", spin, library.SPINS),
-    )
-    named_socket = socket is not None or bool(os.environ.get("TIERD_SOCKET"))
-    may_start = autostart and not named_socket and resources.may_serve(mode)
-    session = Session(functions)  # Made before its handle, so that no signal can lose the handle.
-
-    def attempt() -> None:
-        session.check(functions.tier_connect(ctypes.byref(options), ctypes.byref(session.handle)))
-
-    try:
-        if may_start:
-            autostarts.connect(options, attempt, resources)
-        else:
-            attempt()
-        return Client(session)
-    except BaseException:
-        session.close()
-        raise
 
 
 class Client:
@@ -162,6 +76,26 @@ class Client:
                 free = functools.partial(self._free_quietly, tensor, _shared(shared))
                 ranges.fill_new(take, tensor, key, memory, free)
             self._layouts[tensor, shared] = memory.layout
+
+    def start_put(self, key: Key, array: Any, *, timeout: float | None = None) -> PendingPut:
+        """Starts to store ``array``, a contiguous torch tensor of float32, bfloat16 or float16, under ``key``, in place
+        of what is there. Returns at once: ``array`` must not change until :meth:`PendingPut.wait`, which tells how many
+        elements are not finite and what the sum of their squares is. Both come from the pass that copies them."""
+        tensor = self.tensor_id(key)
+        with layouts.readable(array) as memory:
+            element = library.ELEMENTS.get(str(memory.layout.dtype).removeprefix("torch."))
+            if element is None:
+                raise Invalid(f"elements of {memory.layout.dtype} cannot be checked while they are copied")
+            if memory.size == 0:
+                raise Invalid(f"the array for {key!r} holds no bytes; a tensor must")
+            options = self._copy_options(memory, 0, timeout)
+            options.memory_type = options.tensor_type = element
+            options.check_finite = options.sum_squares = 1
+            operation = self._session.start_copy(
+                "tier_swap_out", tensor, memory.address, memory.size, options, memory.owner
+            )
+            self._layouts[tensor, False] = memory.layout
+            return PendingPut(self._session, operation, memory.size)
 
     def get(
         self,
@@ -453,14 +387,17 @@ class Client:
             self._session.call_waiting(name, ids[begin : begin + library.BATCH_MAX], _shared(shared))
 
     def _swap(self, name: str, tensor: int, memory: layouts.Memory, flags: int, timeout: float | None) -> None:
-        options = library.CopyOptions(
+        options = self._copy_options(memory, flags, timeout)
+        self._session.copy(name, tensor, memory.address, memory.size, options, memory.owner)
+
+    def _copy_options(self, memory: layouts.Memory, flags: int, timeout: float | None) -> library.CopyOptions:
+        return library.CopyOptions(
             struct_size=ctypes.sizeof(library.CopyOptions),
             stream=memory.stream,
             flags=flags | (library.NO_WAIT if timeout == 0 else 0),
             timeout_ms=milliseconds(timeout) or 0,  # To libtier, 0 is its default of 60 s.
             whole=1,
         )
-        self._session.copy(name, tensor, memory.address, memory.size, options, memory.owner)
 
     def _swap_in(self, tensor: int, memory: layouts.Memory, flags: int, half: float) -> None:
         """Fills ``memory`` in one copy, and leaves half of the time for a copy by ranges where room is lacking."""

@@ -27,6 +27,9 @@ TIMEOUT = 14
 MODES = {"attach": 0, "create": 1, "join": 2, "resume": 3}
 SPINS = {"auto": 0, "always": 1, "never": 2}
 
+# Element types of tier_copy_options.
+ELEMENTS = {"float32": 1, "bfloat16": 2, "float16": 3}
+
 WRITE = 1 << 0
 SHARED = 1 << 1
 ABANDON = 1 << 2

@@ -266,6 +266,15 @@ class Session:
         else:
             self.check(code)
 
+    def start_copy(
+        self, name: str, tensor: int, address: int, size: int, options: library.CopyOptions, owner: object
+    ) -> Operation:
+        """Starts ``tier_swap_out`` or ``tier_swap_in``. ``owner`` keeps the memory at ``address`` alive. What the
+        operation's ``wait`` returns is for :meth:`check`; closing the client ends the operation too."""
+        operation = Operation(self.library, owner)
+        self.call(name, tensor, address, size, ctypes.byref(options), ctypes.byref(operation.handle))
+        return operation
+
     def copy(
         self, name: str, tensor: int, address: int, size: int, options: library.CopyOptions, owner: object
     ) -> library.CopyOutcome:

@@ -24,6 +24,15 @@ class Stats:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CopyFigures:
+    """What a copy has found in the elements that it copied."""
+
+    nbytes: int
+    non_finite: int  # Elements that are infinite or NaN.
+    sum_of_squares: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TensorState:
     """Where a tensor lies at this moment, in bytes."""
 

@@ -23,6 +23,7 @@ if not issubclass(_torch.optim.AdamW, _torch.optim.Adam):
 
 from .activations import offload_activations
 from .malloc import return_freed_memory
+from .offload import gathered, gradient_of, offload
 from .optimizer import Adam, AdamW
 
-__all__ = ["Adam", "AdamW", "offload_activations", "return_freed_memory"]
+__all__ = ["Adam", "AdamW", "gathered", "gradient_of", "offload", "offload_activations", "return_freed_memory"]

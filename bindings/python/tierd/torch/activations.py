@@ -98,7 +98,7 @@ class _Packed:
         self.offset = value.storage_offset() - copy.begin // value.element_size()
 
 
-class _Kept:
+class Kept:
     """A tensor that stays in the graph, and the version that backward must find: torch itself checks versions only
     where there are no hooks."""
 
@@ -262,7 +262,7 @@ class offload_activations:
         if self._model is not None:
             for parameter in self._model.parameters():
                 self._leave_out(parameter)
-        hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
         hooks.__enter__()
         self._hooks.append(hooks)
         return self
@@ -286,14 +286,15 @@ class offload_activations:
         known = self._parameters.get(value.untyped_storage()._cdata)
         return known is not None and not known.expired()
 
-    def _pack(self, value: torch.Tensor) -> torch.Tensor | _Kept | _Packed:
+    def pack(self, value: torch.Tensor) -> torch.Tensor | Kept | _Packed:
+        """What autograd is to hold instead of ``value``, for :meth:`unpack`."""
         if value.is_inference():
             return value  # It counts no versions.
         if not _is_plain(value) or self._is_parameter(value):
-            return _Kept(value)
+            return Kept(value)
         begin, end = _range_of(value)
         if end - begin < self._min_bytes:
-            return _Kept(value)
+            return Kept(value)
         base = _base_of(value)
         first, last = _range_of(base)
         if 2 * (end - begin) >= last - first:
@@ -308,8 +309,8 @@ class offload_activations:
             self.shared_bytes += end - begin
         return _Packed(copy, value)
 
-    def _unpack(self, packed: torch.Tensor | _Kept | _Packed) -> torch.Tensor:
-        if isinstance(packed, _Kept):
+    def unpack(self, packed: torch.Tensor | Kept | _Packed) -> torch.Tensor:
+        if isinstance(packed, Kept):
             return packed.unchanged()
         if isinstance(packed, torch.Tensor):
             return packed

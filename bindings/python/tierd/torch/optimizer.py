@@ -30,8 +30,11 @@ from ..quantity import byte_count
 from ..states import Part
 from . import parameter_state
 from .arguments import checked_client
-from .parameter_state import Elements, ParameterState, Slice
+from .look_ahead import LookAhead
+from .parameter_state import Elements, ParameterState, Slice, Stored
+from .placeholder import raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
+from .stored_parameter import StoredParameter, stored_of
 
 _numbers = itertools.count(1)
 # For each client, the optimizer that has its state under a name. A freed optimizer frees the name.
@@ -41,7 +44,24 @@ _holders: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, tor
 _KINDS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master")
 
 
-class _Tiered(torch.optim.Adam):
+class OffloadableOptimizer(torch.optim.Optimizer):
+    """An optimizer that can update parameters in tierd."""
+
+    def update_offloaded(self, stored: StoredParameter, gradient: torch.Tensor) -> None:
+        """Updates one parameter that lies in tierd by a gradient of the process: the whole of its step."""
+        raise NotImplementedError
+
+    def follow(self, look_ahead: LookAhead) -> None:
+        """What the update needs is used by way of ``look_ahead`` from now on."""
+        raise NotImplementedError
+
+    @staticmethod
+    def state_bytes_per_element(dtype: torch.dtype, options: dict[str, Any]) -> int:
+        """Bytes of state for each element of a parameter, with these options of the optimizer."""
+        raise NotImplementedError
+
+
+class _Tiered(torch.optim.Adam, OffloadableOptimizer):
     """The base of Adam and AdamW. As in torch, a group's ``decoupled_weight_decay`` selects the kernel: each class sets
     its own value, but an ``Adam`` uses the value of a state that it loads."""
 
@@ -78,11 +98,7 @@ class _Tiered(torch.optim.Adam):
         self._tiered: dict[torch.Tensor, ParameterState] = {}
         keys: dict[str, int] = {}
         self._keys = keys  # Every tensor of this optimizer that may exist in tierd, and its id.
-        # The kernel is called with its slices: held weakly, or the optimizer would only end with the collector.
-        kernel = weakref.WeakMethod(self._kernel_call)
-        self._updates = SliceUpdate(
-            client, keys, byte_count(slice_bytes, "slice_bytes"), lambda group, operands: kernel()(group, operands)
-        )
+        self._updates = SliceUpdate(client, keys, byte_count(slice_bytes, "slice_bytes"), _kernel_call)
         weakref.finalize(self, _free_all, client, keys).atexit = False
 
     # ---- The step ----
@@ -99,6 +115,11 @@ class _Tiered(torch.optim.Adam):
         work = [(group, self._slices(group)) for group in self.param_groups]
         for group, slices in work:
             self._update_group(group, slices)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                stored = stored_of(parameter)
+                if stored is not None and stored.gradient is not None:
+                    stored.gradient.drop()
         self._end_step()
         return loss
 
@@ -120,18 +141,46 @@ class _Tiered(torch.optim.Adam):
     def _slices(self, group: dict[str, Any]) -> list[Slice]:
         slices: list[Slice] = []
         for parameter in group["params"]:
-            if parameter.grad is None:
-                continue
-            _check(parameter)
-            tiered = self._state_of(parameter, group)
-            if not tiered.finished:
-                values = parameter_state.flat(parameter)
-                gradient = parameter_state.flat_like(parameter.grad, parameter)
-                slices += self._slices_of(tiered, values, gradient)
+            stored = stored_of(parameter)
+            if stored is not None:
+                slices += self._stored_slices(stored, group)
+            elif parameter.grad is not None:
+                slices += self._slices_of(parameter, group, parameter_state.flat(parameter), parameter.grad)
         return slices
 
-    def _slices_of(self, tiered: ParameterState, values: Elements, gradient: Elements) -> list[Slice]:
-        step = self.state[tiered.parameter]["step"]
+    def _stored_slices(self, stored: StoredParameter, group: dict[str, Any]) -> list[Slice]:
+        """Those of a parameter in tierd, by its gradient in tierd or in the process."""
+        gradient = raw_gradient(stored.parameter) if stored.gradient is None else stored.gradient.elements()
+        if gradient is None:
+            return []
+        stored.changed()
+        return self._slices_of(stored.parameter, group, Stored(stored.key, stored.dtype), gradient)
+
+    @staticmethod
+    def state_bytes_per_element(dtype: torch.dtype, options: dict[str, Any]) -> int:
+        master = bool(options.get("master_weights")) and dtype in (torch.bfloat16, torch.float16)
+        return (2 + bool(options.get("amsgrad")) + master) * (4 if master else dtype.itemsize)
+
+    def update_offloaded(self, stored: StoredParameter, gradient: torch.Tensor) -> None:
+        group = next(group for group in self.param_groups if any(p is stored.parameter for p in group["params"]))
+        if (known := self._tiered.get(stored.parameter)) is not None and known.finished:
+            raise Invalid(
+                f"a second gradient of parameter {stored.name!r} in one step, which has updated it: call "
+                "optimizer.step() after each backward, or offload with update='step'"
+            )
+        stored.changed()
+        self._update_group(group, self._slices_of(stored.parameter, group, Stored(stored.key, stored.dtype), gradient))
+
+    def _slices_of(
+        self, parameter: torch.Tensor, group: dict[str, Any], values: Elements, gradient: Elements
+    ) -> list[Slice]:
+        _check(parameter, gradient)
+        tiered = self._state_of(parameter, group)
+        if tiered.finished:
+            return []
+        if isinstance(gradient, torch.Tensor):
+            gradient = parameter_state.flat_like(gradient, _model_of(parameter))
+        step = self.state[parameter]["step"]
         return parameter_state.slices_of(tiered, values, gradient, step, self._updates.slice_bytes)
 
     def _state_of(self, parameter: torch.Tensor, group: dict[str, Any]) -> ParameterState:
@@ -185,28 +234,6 @@ class _Tiered(torch.optim.Adam):
             drop_unfinished(self._client, self._keys, slices)
             raise
 
-    def _kernel_call(self, group: dict[str, Any], operands: Operands) -> Callable[[], object]:
-        master = operands.of("master")
-        gradients = operands.gradients
-        return functools.partial(
-            (AdamW if group["decoupled_weight_decay"] else Adam)._kernel,
-            master or operands.values,
-            [gradient.to(torch.float32) for gradient in gradients] if master else gradients,
-            operands.of("exp_avg"),
-            operands.of("exp_avg_sq"),
-            operands.of("max_exp_avg_sq") if group["amsgrad"] else [],
-            operands.steps,
-            amsgrad=group["amsgrad"],
-            lr=group["lr"],
-            beta1=float(group["betas"][0]),
-            beta2=float(group["betas"][1]),
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=group["maximize"],
-            grad_scale=None,
-            found_inf=None,
-        )
-
     # ---- Plain torch's format ----
 
     def tiered_keys(self, parameter: torch.Tensor) -> dict[str, str]:
@@ -240,7 +267,7 @@ class _Tiered(torch.optim.Adam):
             if tiered is None:
                 continue
             for kind, key in tiered.keys.items():
-                value = torch.zeros_like(parameter, dtype=tiered.dtype, memory_format=torch.preserve_format)
+                value = _zeros_like(parameter, tiered.dtype)
                 if tiered.created and tiered.size:
                     self._client.get_into(key, parameter_state.flat(value.detach()))
                 state[kind] = value
@@ -318,11 +345,16 @@ class _Tiered(torch.optim.Adam):
             if tiered.size:
                 # Noted before it exists, and also if another made it: a load replaces that.
                 self._keys[key] = self._client.tensor_id(key)
-                self._client.put(key, parameter_state.flat_like(value.to("cpu", tiered.dtype), parameter), replace=True)
+                self._client.put(
+                    key, parameter_state.flat_like(value.to("cpu", tiered.dtype), _model_of(parameter)), replace=True
+                )
         tiered.created = True
 
     def _parameters(self) -> list[torch.Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    def follow(self, look_ahead: LookAhead) -> None:
+        self._updates.look_ahead = look_ahead
 
     @property
     def fetch_hook(self) -> Callable[[Sequence[Part]], None] | None:
@@ -368,14 +400,50 @@ class Adam(_Tiered):
     _kernel = staticmethod(torch._fused_adam_)
 
 
-def _check(parameter: torch.Tensor) -> None:
-    gradient = parameter.grad
-    assert gradient is not None
-    if gradient.layout is not torch.strided:
+def _kernel_call(group: dict[str, Any], operands: Operands) -> Callable[[], object]:
+    """The fused kernel over the operands, by one call of C."""
+    master = operands.of("master")
+    gradients = operands.gradients
+    return functools.partial(
+        (AdamW if group["decoupled_weight_decay"] else Adam)._kernel,
+        master or operands.values,
+        [gradient.to(torch.float32) for gradient in gradients] if master else gradients,
+        operands.of("exp_avg"),
+        operands.of("exp_avg_sq"),
+        operands.of("max_exp_avg_sq") if group["amsgrad"] else [],
+        operands.steps,
+        amsgrad=group["amsgrad"],
+        lr=group["lr"],
+        beta1=float(group["betas"][0]),
+        beta2=float(group["betas"][1]),
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        maximize=group["maximize"],
+        grad_scale=None,
+        found_inf=None,
+    )
+
+
+def _model_of(parameter: torch.Tensor) -> torch.Tensor:
+    """A tensor with the parameter's shape and strides."""
+    stored = stored_of(parameter)
+    return parameter if stored is None else torch.empty_strided(stored.shape, stored.strides, device="meta")
+
+
+def _zeros_like(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    stored = stored_of(parameter)
+    if stored is not None:
+        return stored.empty_like(dtype).zero_()
+    return torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
+
+
+def _check(parameter: torch.Tensor, gradient: Elements) -> None:
+    in_process = [each for each in (parameter, gradient) if isinstance(each, torch.Tensor)]
+    if isinstance(gradient, torch.Tensor) and gradient.layout is not torch.strided:
         raise Invalid("sparse gradients are not supported, as in torch's fused AdamW: make them dense first")
     if parameter.device.type != "cpu":
         raise Invalid(f"parameters on {parameter.device} are not supported: the state lies in host memory")
-    if parameter.numel() > 0 and 0 in (parameter.data_ptr(), gradient.data_ptr()):
+    if stored_of(parameter) is None and parameter.numel() > 0 and 0 in [each.data_ptr() for each in in_process]:
         raise Invalid(
             f"parameters of type {type(parameter).__name__} are not supported: they have no bytes of their own"
         )

@@ -45,10 +45,17 @@ class Stored:
 
     key: Key
     dtype: torch.dtype
-    scale: torch.Tensor | None = None  # A factor that has not been applied to what is stored.
+    factors: tuple[torch.Tensor, ...] = ()  # Not yet applied to what is stored; each product is rounded.
 
     def part(self, begin: int, count: int) -> Part:
         return Part(self.key, begin * self.dtype.itemsize, count * self.dtype.itemsize)
+
+
+def times(elements: torch.Tensor, factors: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """The elements as ``mul_`` by each factor in turn would leave them; themselves where there is none."""
+    for number, factor in enumerate(factors):
+        elements = elements.mul_(factor) if number else elements.mul(factor)
+    return elements
 
 
 # Flat, in the process; or in tierd.
@@ -88,6 +95,10 @@ class Slice:
 
     def gradient_parts(self) -> list[Part]:
         return [self.gradient.part(self.begin, self.count)] if isinstance(self.gradient, Stored) else []
+
+    def parts(self) -> list[Part]:
+        """The ranges that are leased for the slice."""
+        return self.state_parts() + self.value_parts() + self.gradient_parts()
 
     def existing_parts(self) -> list[Part]:
         """The ranges that an update of this slice reads."""
@@ -183,4 +194,4 @@ def flat_like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
     """The elements of ``tensor`` in the order ``model`` has in memory: a view where the strides agree, else a copy."""
     if tensor.stride() == model.stride() or (tensor.is_contiguous() and model.is_contiguous()):
         return flat(tensor)
-    return flat(torch.empty_like(model, dtype=tensor.dtype).copy_(tensor))
+    return flat(torch.empty_strided(model.shape, model.stride(), dtype=tensor.dtype).copy_(tensor))

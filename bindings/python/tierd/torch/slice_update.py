@@ -21,6 +21,7 @@ from ..errors import Error, NoMemory, NotFound, WouldDeadlock
 from ..lease import Lease
 from ..states import Part
 from . import parameter_state
+from .look_ahead import LookAhead
 from .parameter_state import Elements, ParameterState, Slice, Stored
 
 # How many units tierd is asked for ahead of the one that is updated.
@@ -55,6 +56,7 @@ class SliceUpdate:
         self._kernel = kernel
         self.slice_bytes = slice_bytes
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
+        self.look_ahead: LookAhead | None = None  # Asks for what comes next, instead of the units that follow.
 
     def run(self, group: dict[str, Any], slices: list[Slice]) -> None:
         """Updates the slices. An error leaves those that are done as they are: :func:`parameter_state.slices_of` gives
@@ -62,7 +64,10 @@ class SliceUpdate:
         units = parameter_state.units_of(slices, self.slice_bytes, library.BATCH_MAX)
         asked = 0
         for index, unit in enumerate(units):
-            asked = self._ask_ahead(units, index, asked)
+            if self.look_ahead is not None:
+                self.look_ahead.use([part for each in unit for part in each.parts()])
+            else:
+                asked = self._ask_ahead(units, index, asked)
             self._update(group, unit)
 
     def _ask_ahead(self, units: list[list[Slice]], index: int, asked: int) -> int:
@@ -137,7 +142,9 @@ class SliceUpdate:
         for each in unit:
             operands.values.append(_elements(each.values, each, views))
         for each in unit:
-            operands.gradients.append(_scaled(each.gradient, _elements(each.gradient, each, views)))
+            gradient = _elements(each.gradient, each, views)
+            factors = each.gradient.factors if isinstance(each.gradient, Stored) else ()
+            operands.gradients.append(parameter_state.times(gradient, factors))
         del views
         for index, each in enumerate(unit):
             if not each.state.created:
@@ -184,13 +191,6 @@ def _elements(elements: Elements, each: Slice, views: Iterable[Lease]) -> torch.
         view: torch.Tensor = next(iter(views)).torch(elements.dtype)
         return view
     return elements.narrow(0, each.begin, each.count)
-
-
-def _scaled(gradient: Elements, elements: torch.Tensor) -> torch.Tensor:
-    """A stored gradient with the factor that waits for it, as ``mul_`` would have left it."""
-    if isinstance(gradient, Stored) and gradient.scale is not None:
-        return elements.mul(gradient.scale)
-    return elements
 
 
 def _done(each: Slice) -> list[Callable[[], object]]:

@@ -1,0 +1,99 @@
+"""connect: how a program comes to its Client."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from . import autostart as autostarts
+from . import library
+from .arguments import choice, count, encoded
+from .client import Client
+from .errors import Invalid
+from .quantity import byte_count
+from .session import Session
+
+
+def connect(
+    job: str | None = None,
+    socket: str | os.PathLike[str] | None = None,
+    guarantee: int | str | None = None,
+    limit: int | str | None = None,
+    mode: str = "attach",
+    autostart: bool = True,
+    *,
+    token: str | None = None,
+    named: bool = False,
+    rank: int | None = None,
+    world_size: int | None = None,
+    spin: str = "auto",
+    copy_threads: int = 1,
+    ssd: int | str | None = None,
+    ram: int | str | None = None,
+    data_directory: str | os.PathLike[str] | None = None,
+) -> Client:
+    """Opens a session with the machine's daemon.
+
+    The daemon: ``socket`` is the path of its socket. Without it, the call tries ``$TIERD_SOCKET`` alone, or else
+    ``$XDG_RUNTIME_DIR/tierd/tierd.sock`` and ``/run/tierd/tierd.sock``. Where no daemon answers and neither ``socket``
+    nor ``$TIERD_SOCKET`` named one, the call starts a private daemon, unless ``autostart`` is false. The daemon says so
+    on stderr, and ends after its last client. No daemon is started for mode ``join``, nor for ``resume`` without
+    ``data_directory``, as a new daemon has no job to open.
+
+    The job: ``job`` is its name; without it, the ranks of one torchrun launch or Slurm step get a common job, and any
+    other program a job of its own. ``mode`` says how to open it:
+
+    - ``attach`` creates the job, or joins a live one;
+    - ``create`` makes a new job: :class:`tierd.AlreadyExists` where it is live;
+    - ``join`` joins a live job: :class:`tierd.NotFound` where there is none;
+    - ``resume`` opens a named job as its last ``persist`` left it, for every rank of a run. What changed later is lost.
+
+    ``token`` lets a process join a live job (default: ``$TIERD_JOB_TOKEN``). The ranks of one launch or step need none,
+    and neither does a process that already has the job open: its second ``connect`` joins its own job. ``named`` keeps
+    the job after its last session: its shared tensors stay, and so does what was persisted. The same user's next run
+    opens it without a token, with any world size. ``rank`` and ``world_size`` default to the launcher's environment.
+
+    ``guarantee`` is RAM that the job always gets, ``limit`` RAM that it never exceeds: a number of bytes, or a quantity
+    such as ``"64GiB"``. ``spin`` says whether a waiting call spins before it sleeps: ``auto``, ``always`` or ``never``.
+    ``copy_threads`` is the number of threads that copy large tensors.
+
+    ``ssd``, ``ram`` and ``data_directory`` are for a private daemon that this call starts; a daemon that runs already
+    keeps its own settings. ``ssd`` is the size of its SSD file (0: no SSD tier; default: a quarter of the free space,
+    at most 64 GiB), ``ram`` the most memory that it takes for tensors (default: a quarter of the machine's). Both are
+    bytes or quantities. In ``data_directory`` the daemon keeps its SSD file and its index, so that a ``named`` job can
+    ``persist`` and the next program can ``resume`` it. Without ``data_directory`` it keeps nothing.
+    """
+    resources = autostarts.Resources.of(ssd, ram, data_directory)
+    if resources != autostarts.Resources() and (socket is not None or not autostart):
+        raise Invalid("ssd, ram and data_directory are for a private daemon: leave out socket, and autostart on")
+    functions = library.load()
+    options = library.ConnectOptions(
+        struct_size=ctypes.sizeof(library.ConnectOptions),
+        socket=encoded("socket", socket),
+        job=encoded("job", job),
+        token=encoded("token", token),
+        mode=choice("mode", mode, library.MODES),
+        named=int(named),
+        rank=-1 if rank is None else count("rank", rank),
+        world_size=0 if world_size is None else count("world_size", world_size),
+        guarantee_bytes=byte_count(guarantee, "guarantee"),
+        limit_bytes=byte_count(limit, "limit"),
+        copy_threads=count("copy_threads", copy_threads),
+        spin=choice("spin", spin, library.SPINS),
+    )
+    named_socket = socket is not None or bool(os.environ.get("TIERD_SOCKET"))
+    may_start = autostart and not named_socket and resources.may_serve(mode)
+    session = Session(functions)  # Made before its handle, so that no signal can lose the handle.
+
+    def attempt() -> None:
+        session.check(functions.tier_connect(ctypes.byref(options), ctypes.byref(session.handle)))
+
+    try:
+        if may_start:
+            autostarts.connect(options, attempt, resources)
+        else:
+            attempt()
+        return Client(session)
+    except BaseException:
+        session.close()
+        raise

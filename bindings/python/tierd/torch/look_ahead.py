@@ -1,0 +1,100 @@
+"""LookAhead: asks tierd for tensors before they are needed, in the order in which the last step used them.
+
+The order is recorded in each step and checked, never trusted: a use that is not the next one expected is searched
+for among the following ones; where it is not found, nothing is asked for until the order fits again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..client import Client
+from ..states import Key, Part
+
+# How far a use is searched for in the recorded order, when others were left out.
+_SEARCHED = 64
+
+
+class _Use(NamedTuple):
+    parts: tuple[Part, ...]
+    nbytes: int
+
+
+class LookAhead:
+    """At most ``bytes_max`` bytes are requested ahead of the use under way. Any thread."""
+
+    def __init__(self, client: Client, bytes_max: int) -> None:
+        self._client = client
+        self._bytes_max = bytes_max
+        self._lock = threading.RLock()
+        self.absent: set[Key] = set()  # Tensors that do not exist in this part of the step, and are not asked for.
+        self._expected: list[_Use] = []
+        self._recorded: list[_Use] = []
+        self._position = 0  # The first expected use that has not come.
+        self._asked = 0  # The first expected use that has not been requested.
+        self._ahead = 0  # Bytes of the uses between the two.
+        self._suspended = 0
+
+    def use(self, parts: Sequence[Part]) -> None:
+        """The ranges are needed now. Each states its length."""
+        if self._suspended:
+            return
+        use = _Use(tuple(parts), sum(part.length for part in parts))
+        with self._lock:
+            self._recorded.append(use)
+            if self._find(use):
+                self._ask()
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Within it, uses are neither recorded nor expected: those of an evaluation between steps."""
+        self._suspended += 1
+        try:
+            yield
+        finally:
+            self._suspended -= 1
+
+    def end_step(self) -> None:
+        """Marks the end of a step: its uses are expected in the next one, whose first are requested now."""
+        with self._lock:
+            self._expected, self._recorded = self._recorded, []
+            self._position = self._asked = self._ahead = 0
+            self._ask()
+
+    def _find(self, use: _Use) -> bool:
+        """Moves the position behind the use. False if it is not expected soon."""
+        for index in range(self._position, min(self._position + _SEARCHED, len(self._expected))):
+            if self._expected[index].parts == use.parts:
+                for passed in range(self._position, index + 1):
+                    if passed < self._asked:
+                        self._ahead -= self._expected[passed].nbytes
+                self._position = index + 1
+                self._asked = max(self._asked, self._position)
+                return True
+        return False
+
+    def _ask(self) -> None:
+        parts: list[Part] = []
+        while self._asked < len(self._expected):
+            use = self._expected[self._asked]
+            if self._ahead and self._ahead + use.nbytes > self._bytes_max:
+                break
+            self._ahead += use.nbytes
+            self._asked += 1
+            parts += _limited([part for part in use.parts if part.key not in self.absent], self._bytes_max)
+        if parts:
+            self._client.prefetch(parts)
+
+
+def _limited(parts: Sequence[Part], bytes_max: int) -> list[Part]:
+    """The first ``bytes_max`` bytes of them."""
+    limited: list[Part] = []
+    for part in parts:
+        length = min(part.length, bytes_max)
+        if length:
+            limited.append(Part(part.key, part.offset, length))
+        bytes_max -= length
+    return limited

@@ -1,0 +1,148 @@
+"""OffloadedGradient: what ``parameter.grad`` is while the gradient lies in tierd.
+
+A tensor without bytes, for the code that training loops have between backward and step: clipping, ``GradScaler``,
+checks for infinite values. A norm is answered from the figures of the pass that moved the gradient; a factor is kept
+and applied when the optimizer reads the gradient. Every other call raises a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import Invalid
+
+if TYPE_CHECKING:
+    from .stored_gradient import StoredGradient
+
+_Tensor: Any = torch.Tensor
+_no_dispatch = torch._C.DisableTorchFunctionSubclass
+
+
+class OffloadedGradient(torch.Tensor):
+    _tierd_gradient: StoredGradient
+
+    @staticmethod
+    def of(gradient: StoredGradient, shape: torch.Size, dtype: torch.dtype) -> OffloadedGradient:
+        with torch.inference_mode(False), torch.no_grad():
+            handle = torch.full((), float("nan"), dtype=dtype).expand(shape).as_subclass(OffloadedGradient)
+        handle._tierd_gradient = gradient
+        return handle
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _METADATA:
+            with _no_dispatch():
+                return func(*args, **(kwargs or {}))
+        special = _SPECIAL.get(func)
+        if special is None:
+            name = getattr(func, "__name__", str(func))
+            raise Invalid(
+                f"this gradient is in tierd: {name}() cannot use it. Norms, clip_grad_norm_, GradScaler and a factor "
+                "(mul_, div_) work; tierd.torch.gradient_of(parameter) is a copy in memory"
+            )
+        return special(*args, **(kwargs or {}))
+
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        return f"gradient in tierd ({tuple(self.shape)}, {self.dtype})"
+
+
+def _norm(value: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
+    if dim is not None or keepdim:
+        raise Invalid("a norm of a gradient in tierd is that of all its elements: leave out dim and keepdim")
+    found: torch.Tensor = value._tierd_gradient.norm(float(ord))
+    return found if dtype is None else found.to(dtype)
+
+
+def _foreach_norm(values: Sequence[torch.Tensor], ord: Any = 2, dtype: Any = None) -> list[torch.Tensor]:
+    return [
+        _norm(value, ord, dtype=dtype)
+        if isinstance(value, OffloadedGradient)
+        else torch._foreach_norm([value], ord, dtype=dtype)[0]
+        for value in values
+    ]
+
+
+def _multiply(value: Any, factor: Any) -> Any:
+    value._tierd_gradient.multiply(factor)
+    return value
+
+
+def _divide(value: Any, divisor: Any) -> Any:
+    value._tierd_gradient.multiply(1 / torch.as_tensor(divisor))
+    return value
+
+
+def _foreach_multiply(values: Sequence[torch.Tensor], factor: Any) -> None:
+    factors = factor if isinstance(factor, (list, tuple)) else [factor] * len(values)
+    for value, each in zip(values, factors, strict=True):
+        value.mul_(each)
+
+
+def _unscale(values: Sequence[torch.Tensor], found_inf: torch.Tensor, inverse_scale: torch.Tensor) -> None:
+    plain = [value for value in values if not isinstance(value, OffloadedGradient)]
+    if plain:
+        torch._amp_foreach_non_finite_check_and_unscale_(plain, found_inf, inverse_scale)
+    for value in values:
+        if isinstance(value, OffloadedGradient):
+            if not value._tierd_gradient.is_finite():
+                found_inf.fill_(1.0)
+            value._tierd_gradient.multiply(inverse_scale)
+
+
+def _to(value: Any, *args: Any, **kwargs: Any) -> Any:
+    with _no_dispatch():
+        probe = torch.empty(0, dtype=value.dtype, device=value.device).to(*args, **kwargs)
+    if probe.dtype != value.dtype or probe.device != value.device:
+        raise Invalid("this gradient is in tierd and stays in its dtype and on its device")
+    return value
+
+
+def _zero(value: Any) -> Any:
+    value._tierd_gradient.drop()
+    return value
+
+
+def _unchanged(value: Any, *args: object) -> Any:
+    return value
+
+
+def getters(*names: str) -> list[Any]:
+    """The getters of those properties of a tensor that this torch has."""
+    return [getattr(torch.Tensor, name).__get__ for name in names if hasattr(torch.Tensor, name)]
+
+
+def methods(*names: str) -> list[Any]:
+    return [getattr(torch.Tensor, name) for name in names if hasattr(torch.Tensor, name)]
+
+
+_METADATA: set[Any] = {
+    *getters(
+        "shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "grad_fn", "ndim", "is_sparse",
+        "is_sparse_csr", "is_cuda", "is_cpu", "is_meta", "is_quantized", "is_mkldnn", "is_nested", "grad",
+    ),
+    *methods(
+        "size", "dim", "numel", "element_size", "is_floating_point", "is_complex", "__len__", "__hash__",
+    ),
+    torch.is_floating_point, torch.is_complex, torch.numel,
+}  # fmt: skip
+
+_SPECIAL: dict[Any, Callable[..., Any]] = {
+    torch.linalg.vector_norm: _norm,
+    torch._foreach_norm: _foreach_norm,
+    torch._foreach_mul_: _foreach_multiply,
+    torch._amp_foreach_non_finite_check_and_unscale_: _unscale,
+    _Tensor.mul_: _multiply,
+    _Tensor.__imul__: _multiply,
+    _Tensor.div_: _divide,
+    _Tensor.norm: _norm,
+    torch.norm: _norm,
+    _Tensor.detach: _unchanged,
+    _Tensor.requires_grad_: _unchanged,
+    _Tensor.zero_: _zero,
+    _Tensor.to: _to,
+}

@@ -1,0 +1,234 @@
+"""Placeholder: what a parameter is while its bytes are in tierd only.
+
+It is the same object as before, by a change of its class (as torch's own uninitialised parameters do it), over one NaN
+that is expanded to the parameter's shape. Shape, dtype and the like are right. Every other torch call on it either
+finds a forward or backward under way, and brings the values, or raises a sentence that names ``gathered``. Code below
+Python that reads it finds NaN, never old bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import Invalid
+from .offloaded_gradient import OffloadedGradient, getters, methods
+
+if TYPE_CHECKING:
+    from .stored_parameter import StoredParameter
+
+_Tensor: Any = torch.Tensor  # Its getters have no types.
+_no_dispatch = torch._C.DisableTorchFunctionSubclass
+
+
+class Placeholder(torch.nn.Parameter):
+    """A parameter without its bytes. ``_tierd_stored`` says where they are."""
+
+    _tierd_stored: StoredParameter
+    _tierd_class: type
+
+    @staticmethod
+    def make(parameter: torch.nn.Parameter, stored: StoredParameter) -> None:
+        """Makes a parameter, whose bytes are in tierd, a placeholder."""
+        parameter._tierd_stored = stored  # type: ignore[attr-defined]
+        parameter._tierd_class = type(parameter)  # type: ignore[attr-defined]
+        Placeholder.empty(parameter, stored.shape, stored.dtype)
+
+    @staticmethod
+    def empty(parameter: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
+        with torch.inference_mode(False), _no_dispatch():
+            parameter.data = torch.full((), float("nan"), dtype=dtype).expand(shape)
+        parameter.__class__ = Placeholder
+
+    @staticmethod
+    def fill(parameter: torch.Tensor, values: torch.Tensor) -> None:
+        """Makes a placeholder the parameter that it was, over ``values``."""
+        with torch.inference_mode(False), _no_dispatch():
+            parameter.data = values
+        parameter.__class__ = parameter._tierd_class  # type: ignore[attr-defined]
+
+    @staticmethod
+    def on_gradient(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
+        """Has ``hook`` called when backward has finished the parameter's gradient."""
+        with _no_dispatch():
+            register: Any = parameter.register_post_accumulate_grad_hook
+            register(hook)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _METADATA:
+            with _no_dispatch():
+                return func(*args, **kwargs)
+        special = _SPECIAL.get(func)
+        if special is not None:
+            return special(func, *args, **kwargs)
+        for placeholder in _placeholders([*args, *kwargs.values()]):
+            bring(placeholder, func)
+        return func(*args, **kwargs)
+
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        stored = self._tierd_stored
+        kind = f"{tuple(stored.shape)}, {stored.dtype}"
+        return f"Parameter {stored.name!r} in tierd ({kind}, requires_grad={self.requires_grad})"
+
+    def __deepcopy__(self, memo: object) -> Any:
+        raise Invalid(_sentence(self, "copied"))
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise Invalid(_sentence(self, "pickled"))
+
+
+def bring(placeholder: Placeholder, func: object) -> None:
+    """Its values, for a call inside a forward or a backward. Else ``Invalid``."""
+    stored = placeholder._tierd_stored
+    if not stored.store.demand(stored):
+        raise Invalid(_sentence(placeholder, f"used by {_name(func)}"))
+
+
+def raw_gradient(parameter: torch.Tensor) -> torch.Tensor | None:
+    """The gradient that autograd has left in the process."""
+    with _no_dispatch():
+        return parameter.grad
+
+
+def drop_raw_gradient(parameter: torch.Tensor) -> None:
+    with _no_dispatch():
+        parameter.grad = None
+
+
+def _sentence(placeholder: Placeholder, what: str) -> str:
+    name = placeholder._tierd_stored.name
+    return (
+        f"parameter {name!r} is in tierd and cannot be {what} outside of the model's forward: use it in `with "
+        "tierd.torch.gathered(model):`, which brings the values into the process"
+    )
+
+
+def _name(func: object) -> str:
+    name = getattr(func, "__name__", str(func))
+    if name in ("__get__", "__set__", "__delete__"):
+        return f".{getattr(getattr(func, '__self__', None), '__name__', name)}"
+    return f"{name}()"
+
+
+def _placeholders(values: Any) -> Iterator[Placeholder]:
+    for value in values:
+        if isinstance(value, Placeholder):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _placeholders(value)
+        elif isinstance(value, dict):
+            yield from _placeholders(value.values())
+
+
+# ---- Calls with a meaning of their own ----
+
+
+def _get_gradient(func: Any, placeholder: Placeholder) -> torch.Tensor | None:
+    stored = placeholder._tierd_stored
+    if stored.gradient is not None:
+        gradient: torch.Tensor = stored.gradient.handle
+        return gradient
+    return raw_gradient(placeholder)
+
+
+def _set_gradient(func: Any, placeholder: Placeholder, gradient: torch.Tensor | None) -> None:
+    stored = placeholder._tierd_stored
+    if isinstance(gradient, OffloadedGradient):
+        if stored.gradient is None or stored.gradient.handle is not gradient:
+            raise Invalid(f"the gradient of another parameter for {stored.name!r}")
+        return
+    if stored.gradient is not None:
+        stored.gradient.drop()
+    with _no_dispatch():
+        func(placeholder, gradient)
+
+
+def _set_data(func: Any, placeholder: Placeholder, values: torch.Tensor) -> None:
+    if values is not placeholder:  # Module.to() sets what it has not changed.
+        raise Invalid(_sentence(placeholder, "given other .data"))
+
+
+def _get_data(func: Any, placeholder: Placeholder) -> torch.Tensor:
+    raise Invalid(_sentence(placeholder, "read by .data"))
+
+
+def _convert(func: Any, placeholder: Any, *args: Any, **kwargs: Any) -> Any:
+    """``to`` and its kin: the placeholder where nothing would change."""
+    if not isinstance(placeholder, Placeholder):
+        for each in _placeholders(args):  # x.to(parameter)
+            probe = torch.empty(0, dtype=each.dtype, device=each.device)
+            return func(placeholder, *[probe if a is each else a for a in args], **kwargs)
+    with _no_dispatch():
+        probe = torch.empty(0, dtype=placeholder.dtype, device=placeholder.device)
+        converted = func(probe, *args, **{k: v for k, v in kwargs.items() if k != "memory_format"})
+    if converted.dtype == placeholder.dtype and converted.device == placeholder.device and not kwargs.get("copy"):
+        return placeholder
+    raise Invalid(
+        f"parameter {placeholder._tierd_stored.name!r} is in tierd as {placeholder.dtype} on {placeholder.device}: "
+        f"convert the model before tierd.torch.offload(), not after it (asked for {converted.dtype} on "
+        f"{converted.device})"
+    )
+
+
+def _detach(func: Any, placeholder: Placeholder) -> torch.Tensor:
+    """For ``Module.state_dict``: a copy. Elsewhere as any other call."""
+    stored = placeholder._tierd_stored
+    if stored.store.saving:
+        return stored.copy()
+    bring(placeholder, func)
+    detached: torch.Tensor = func(placeholder)
+    return detached
+
+
+def _copy(func: Any, target: Any, source: Any, non_blocking: bool = False) -> Any:
+    if isinstance(source, Placeholder):
+        bring(source, func)
+    if not isinstance(target, Placeholder):
+        return func(target, source)
+    if torch.is_grad_enabled() and target.requires_grad:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    target._tierd_stored.write(source.detach())
+    return target
+
+
+def _require_grad(func: Any, placeholder: Placeholder, requires_grad: bool = True) -> Placeholder:
+    with _no_dispatch():
+        func(placeholder, requires_grad)
+    return placeholder
+
+
+_METADATA: set[Any] = {
+    *getters(
+        "shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "grad_fn", "ndim", "itemsize", "nbytes",
+        "_version", "names", "is_sparse", "is_sparse_csr", "is_cuda", "is_cpu", "is_meta", "is_quantized",
+        "is_mkldnn", "is_xpu", "is_mps", "is_nested", "_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad",
+        "output_nr", "_base",
+    ),
+    *(getattr(torch.Tensor, name).__set__ for name in ("requires_grad", "_backward_hooks")),
+    _Tensor._post_accumulate_grad_hooks.__set__,
+    *methods(
+        "size", "dim", "numel", "nelement", "ndimension", "element_size", "is_floating_point", "is_complex",
+        "is_inference", "is_signed", "get_device", "has_names", "_is_view", "__len__", "__hash__", "register_hook",
+        "register_post_accumulate_grad_hook",
+    ),
+    torch.is_floating_point, torch.is_complex, torch.numel, torch._has_compatible_shallow_copy_type,
+}  # fmt: skip
+
+_SPECIAL: dict[Any, Callable[..., Any]] = {
+    _Tensor.grad.__get__: _get_gradient,
+    _Tensor.grad.__set__: _set_gradient,
+    _Tensor.data.__get__: _get_data,
+    _Tensor.data.__set__: _set_data,
+    _Tensor.detach: _detach,
+    _Tensor.copy_: _copy,
+    _Tensor.requires_grad_: _require_grad,
+    **dict.fromkeys(
+        [_Tensor.to, _Tensor.float, _Tensor.half, _Tensor.bfloat16, _Tensor.double, _Tensor.cpu, _Tensor.cuda], _convert
+    ),
+}

@@ -1,0 +1,179 @@
+"""Gradients that leave the process as soon as autograd has finished them.
+
+A gradient is copied into tierd in the dtype that it has, by an operation that also counts what is not finite and sums
+the squares: the check for overflow takes no memory and no pass of its own (after MemAscend, arXiv 2505.23254, and
+Memory-Optimized Offloading, NVMSA 2025). In the process only a window of a few gradients waits for its copy. Another
+gradient of the same parameter is added in place, slice by slice, with the bits of torch's own accumulation.
+
+``GradientWindow`` is used by the threads that run backward, one at a time, under the store's lock.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..client import Client
+from ..errors import Error, NotFound
+from ..pending_put import PendingPut
+from ..states import Part
+from . import parameter_state
+from .offloaded_gradient import OffloadedGradient
+from .parameter_state import BLOCK, Stored
+
+if TYPE_CHECKING:
+    from .stored_parameter import StoredParameter
+
+_CHECKED = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class StoredGradient:
+    """The gradient of one parameter in tierd."""
+
+    __slots__ = ("_exact", "_factors", "_sum_of_squares", "_window", "dtype", "handle", "key", "stored")
+
+    def __init__(self, window: GradientWindow, stored: StoredParameter, dtype: torch.dtype, exact: bool) -> None:
+        self._window = window
+        self._exact = exact  # Norms with torch's own bits.
+        self._factors: tuple[torch.Tensor, ...] = ()  # Applied when the elements are read.
+        self._sum_of_squares = 0.0
+        self.stored = stored
+        self.dtype = dtype
+        self.key = stored.gradient_key()
+        self.handle = OffloadedGradient.of(self, stored.shape, dtype)
+
+    def elements(self) -> Stored:
+        """For the optimizer. Raises what kept the gradient from being stored."""
+        self._window.finish(self)
+        return Stored(self.key, self.dtype, self._factors)
+
+    def is_finite(self) -> bool:
+        self._window.finish(self)
+        return math.isfinite(self._sum_of_squares)
+
+    def norm(self, order: float) -> torch.Tensor:
+        self._window.finish(self)
+        if order == 2 and not self._exact:
+            factor = math.prod(abs(float(factor)) for factor in self._factors)
+            return torch.tensor(math.sqrt(self._sum_of_squares) * factor).to(self.dtype)
+        lease = self._window.client.lease(self.key)
+        values = lease.torch(self.dtype, (self.stored.numel,))
+        found: torch.Tensor = torch.linalg.vector_norm(parameter_state.times(values, self._factors), order)
+        del values
+        lease.release()
+        return found
+
+    def multiply(self, factor: Any) -> None:
+        """The optimizer is to use the gradient times ``factor``, rounded as ``mul_`` would."""
+        self._factors += (torch.as_tensor(factor).detach().clone().reshape(()),)
+
+    def add(self, gradient: torch.Tensor) -> None:
+        """Adds ``gradient``, flat, in place."""
+        self._window.finish(self)
+        item, count, total = self.dtype.itemsize, self._window.slice_bytes // self.dtype.itemsize, 0.0
+        for begin in range(0, self.stored.numel, count):
+            values = gradient[begin : begin + count]
+            part = Part(self.key, begin * item, values.numel() * item)
+            (lease,) = self._window.client.lease_many([part], write=True)
+            ours = lease.torch(self.dtype, values.shape)
+            for factor in self._factors:
+                ours.mul_(factor)
+            total += _sum_of_squares(ours.add_(values))
+            del ours
+            lease.release()
+        self._factors = ()
+        self._sum_of_squares = total
+
+    def copy(self) -> torch.Tensor:
+        """The gradient in memory of the process, with the parameter's strides."""
+        self._window.finish(self)
+        values = self.stored.empty_like(self.dtype)
+        self._window.client.get_into(self.key, parameter_state.flat(values))
+        return parameter_state.times(values, self._factors)
+
+    def drop(self) -> None:
+        """Frees it; the parameter has no gradient then."""
+        self.stored.store.look_ahead.absent.add(self.key)
+        self._window.drop(self)
+        self.stored.gradient = None
+
+    def put(self, gradient: torch.Tensor) -> PendingPut | None:
+        """Starts to store ``gradient``, flat."""
+        client = self._window.client
+        if gradient.dtype in _CHECKED:
+            return client.start_put(self.key, gradient)
+        client.put(self.key, gradient, replace=True)
+        self.arrived(0, _sum_of_squares(gradient))
+        return None
+
+    def arrived(self, non_finite: int, sum_of_squares: float) -> None:
+        self.stored.store.look_ahead.absent.discard(self.key)
+        self._sum_of_squares = math.inf if non_finite else sum_of_squares
+
+
+class GradientWindow:
+    """The gradients that are on their way into tierd: at most ``bytes_max`` bytes, or one."""
+
+    def __init__(self, client: Client, bytes_max: int, exact_norm: bool) -> None:
+        self.client = client
+        self.slice_bytes = 2 * BLOCK
+        self._bytes_max = bytes_max
+        self._exact_norm = exact_norm
+        self._under_way: collections.OrderedDict[StoredGradient, PendingPut] = collections.OrderedDict()
+        self._bytes = 0
+        self._failures: dict[StoredGradient, Error] = {}
+
+    def take(self, stored: StoredParameter, gradient: torch.Tensor) -> None:
+        """Stores a gradient that autograd has finished, or adds it to the one there is."""
+        flat = parameter_state.flat_like(gradient, torch.empty_strided(stored.shape, stored.strides, device="meta"))
+        if stored.gradient is not None:
+            stored.gradient.add(flat)
+            return
+        self._make_room(flat.nbytes)
+        taken = StoredGradient(self, stored, gradient.dtype, self._exact_norm)
+        stored.store.look_ahead.absent.add(taken.key)
+        stored.gradient = taken
+        try:
+            pending = taken.put(flat)
+        except BaseException:
+            stored.gradient = None
+            raise
+        if pending is not None:
+            self._under_way[taken] = pending
+            self._bytes += pending.nbytes
+
+    def finish(self, gradient: StoredGradient) -> None:
+        """Returns when the gradient is in tierd. Raises what kept it from it, each time."""
+        pending = self._under_way.pop(gradient, None)
+        if pending is not None:
+            self._bytes -= pending.nbytes
+            try:
+                figures = pending.wait()
+            except Error as error:
+                self._failures[gradient] = error
+            else:
+                gradient.arrived(figures.non_finite, figures.sum_of_squares)
+        failure = self._failures.get(gradient)
+        if failure is not None:
+            raise failure
+
+    def drop(self, gradient: StoredGradient) -> None:
+        try:
+            self.finish(gradient)
+        except Error:
+            self._failures.pop(gradient, None)
+        try:
+            self.client.delete(gradient.key)
+        except NotFound:
+            pass
+
+    def _make_room(self, nbytes: int) -> None:
+        while self._under_way and self._bytes + nbytes > self._bytes_max:
+            self.finish(next(iter(self._under_way)))
+
+
+def _sum_of_squares(values: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(values, 2, dtype=torch.float64)) ** 2

@@ -1,0 +1,283 @@
+"""Parameters whose bytes lie in tierd. ``StoredParameter`` has what is known of one; ``ParameterStore`` has all of a
+model.
+
+The idea: outside of forward and backward a parameter is a placeholder (``placeholder``), which has no bytes. For its
+module's forward it becomes a view over a read lease, and a placeholder again behind it. Whatever still looks at the
+bytes owns the lease through their storage, so the lease ends with the last of them and never earlier. Tensors that
+autograd saves and that lie in a parameter's storage are packed as (parameter, place), and leased again in backward; all
+that are alive at one time share one lease.
+
+What holds: ``uses`` counts the scopes that need the view; a parameter is a placeholder exactly if it is 0. A storage
+that is alive is found by its weak identity, never by an address. ``version`` counts the changes of the bytes; a packed
+tensor of another version is refused, as torch refuses a saved tensor that was changed in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from typing import NamedTuple
+
+import torch
+
+from ..client import Client
+from ..errors import Error, Invalid
+from ..states import Key, Part
+from . import parameter_state
+from .look_ahead import LookAhead
+from .placeholder import Placeholder
+from .stored_gradient import StoredGradient
+from .storage_identity import StorageIdentity
+
+
+class StoredParameter:
+    """One parameter in tierd. Its elements lie there in the order that they had in memory."""
+
+    __slots__ = (
+        "__weakref__", "_identity", "dtype", "gradient", "key", "name", "numel", "parameter", "shape", "store",
+        "strides", "uses", "version",
+    )  # fmt: skip
+
+    def __init__(self, store: ParameterStore, name: str, parameter: torch.nn.Parameter, key: Key) -> None:
+        self.store = store
+        self.name = name
+        self.parameter = parameter
+        self.key = key
+        self.dtype = parameter.dtype
+        self.shape = parameter.shape
+        self.strides = parameter.stride()
+        self.numel = parameter.numel()
+        self.version = 0
+        self.uses = 0
+        self.gradient: StoredGradient | None = None
+        self._identity: StorageIdentity | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.dtype.itemsize
+
+    def gradient_key(self) -> Key:
+        return self.store.reserve(f"{self.key}/gradient")
+
+    def empty_like(self, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """A tensor of the process with the parameter's shape and strides."""
+        return torch.empty_strided(self.shape, self.strides, dtype=dtype or self.dtype)
+
+    # ---- Reading ----
+
+    def storage(self) -> torch.UntypedStorage:
+        """The bytes, under a read lease that ends with the storage."""
+        with self.store.lock:
+            storage = self.living_storage()
+            if storage is None:
+                self.store.look_ahead.use([Part(self.key, 0, self.nbytes)])
+                lease = self.store.client.lease(self.key)
+                storage = lease.torch(self.dtype, (self.numel,)).untyped_storage()
+                self.store.drop_storage(self._identity)
+                self._identity = StorageIdentity(storage)
+                self.store.by_storage[self._identity.key] = self
+            return storage
+
+    def living_storage(self) -> torch.UntypedStorage | None:
+        return None if self._identity is None else self._identity.storage()
+
+    def lies_in(self, storage: torch.UntypedStorage) -> bool:
+        return self._identity is not None and self._identity.key == storage._cdata and not self._identity.expired()
+
+    def view(self) -> torch.Tensor:
+        """The parameter's values where tierd has them. Do not write to them."""
+        with torch.inference_mode(False), torch.no_grad():
+            return torch.empty(0, dtype=self.dtype).set_(self.storage(), 0, self.shape, self.strides)
+
+    def copy(self) -> torch.Tensor:
+        """The values in memory of the process."""
+        with torch.inference_mode(False):
+            values = self.empty_like()
+            self.store.client.get_into(self.key, parameter_state.flat(values))
+            return values
+
+    # ---- Presence ----
+
+    def enter(self, values: torch.Tensor | None = None) -> None:
+        """One more scope needs the values: the parameter has them when this returns, as a view or as ``values``."""
+        with self.store.lock:
+            if self.uses == 0:
+                Placeholder.fill(self.parameter, self.view() if values is None else values)
+            elif values is not None:
+                raise Invalid(f"parameter {self.name!r} is in use: gather it outside of forward, and once")
+            self.uses += 1
+
+    def leave(self) -> None:
+        with self.store.lock:
+            self.uses -= 1
+            if self.uses == 0:
+                Placeholder.empty(self.parameter, self.shape, self.dtype)
+
+    # ---- Writing ----
+
+    def changed(self) -> None:
+        """The bytes are about to change. ``Invalid`` while a view of them is alive: the write would wait for it."""
+        self.store.release_on_demand(self)
+        if self.uses or self.living_storage() is not None:
+            raise Invalid(
+                f"a view of parameter {self.name!r} is still alive: it cannot be changed while something reads it (a "
+                "graph that backward has not used up, or a tensor that was kept)"
+            )
+        self.version += 1
+
+    def write(self, values: torch.Tensor) -> None:
+        """Replaces the values by those of a tensor of the same shape."""
+        if values.shape != self.shape:
+            raise Invalid(f"values of shape {tuple(values.shape)} for {self.name!r}, of shape {tuple(self.shape)}")
+        with self.store.lock, torch.no_grad():
+            self.changed()
+            ours = self.empty_like().copy_(values)
+            self.store.client.put(self.key, parameter_state.flat(ours), replace=True)
+
+    def write_back(self) -> None:
+        """Replaces the values by those that the parameter has in the process."""
+        with self.store.lock, torch.no_grad():
+            self.version += 1
+            values = parameter_state.flat(self.parameter.detach())
+            self.store.client.put(self.key, values, replace=True)
+
+
+class Packed(NamedTuple):
+    """What the graph holds instead of a tensor over a parameter's bytes."""
+
+    stored: StoredParameter
+    version: int
+    dtype: torch.dtype
+    offset: int
+    shape: torch.Size
+    strides: tuple[int, ...]
+
+    def unpack(self) -> torch.Tensor:
+        if self.version != self.stored.version:
+            raise RuntimeError(
+                f"parameter {self.stored.name!r} has been modified since forward saved it for backward: it is at "
+                f"version {self.stored.version}; expected version {self.version} instead. Run forward again."
+            )
+        with torch.inference_mode(False):
+            return torch.empty(0, dtype=self.dtype).set_(self.stored.storage(), self.offset, self.shape, self.strides)
+
+
+class ParameterStore:
+    """The parameters of one model. Any thread."""
+
+    def __init__(self, client: Client, name: str, look_ahead_bytes: int) -> None:
+        self.client = client
+        self.name = name
+        self.lock = threading.RLock()
+        self.look_ahead = LookAhead(client, look_ahead_bytes)
+        self.by_storage: dict[int, StoredParameter] = {}
+        self.parameters: list[StoredParameter] = []
+        self.open_scopes = 0  # Forwards of modules under way.
+        self.saving = 0  # Calls of state_dict() under way.
+        self._on_demand: list[StoredParameter] = []  # Present until the outermost scope ends.
+        keys: dict[str, int] = {}
+        self._keys = keys
+        weakref.finalize(self, _free_all, client, keys).atexit = False
+
+    def adopt(self, name: str, parameter: torch.nn.Parameter) -> StoredParameter:
+        """Moves a parameter into tierd; it is a placeholder afterwards."""
+        key = f"{self.name}/{name}"
+        flat = parameter_state.flat(parameter.detach())
+        self.reserve(key)
+        self.client.put(key, flat)
+        stored = StoredParameter(self, name, parameter, key)
+        self.parameters.append(stored)
+        Placeholder.make(parameter, stored)
+        return stored
+
+    def free(self) -> None:
+        """Frees all of it. The parameters have their values elsewhere."""
+        _free_all(self.client, self._keys)
+        self._keys.clear()
+
+    def reserve(self, key: str) -> int:
+        """The id of a tensor that is freed with the store, noted before the tensor exists."""
+        number = self._keys.get(key)
+        if number is None:
+            number = self._keys[key] = self.client.tensor_id(key)
+        return number
+
+    def pack(self, value: torch.Tensor) -> Packed | None:
+        """``value`` as a place in a parameter, if it lies in one's storage."""
+        if not self.by_storage or not _has_storage(value):
+            return None
+        storage = value.untyped_storage()
+        stored = self.by_storage.get(storage._cdata)
+        if stored is None or not stored.lies_in(storage):
+            return None
+        offset = int(value.storage_offset())
+        return Packed(stored, stored.version, value.dtype, offset, value.shape, value.stride())
+
+    def drop_storage(self, identity: StorageIdentity | None) -> None:
+        if identity is not None:
+            self.by_storage.pop(identity.key, None)
+
+    # ---- Scopes ----
+
+    def open_scope(self) -> bool:
+        """A module's forward begins. Whether it is the outermost."""
+        with self.lock:
+            self.open_scopes += 1
+            return self.open_scopes == 1
+
+    def close_scope(self) -> bool:
+        """It ends. Whether it was the outermost."""
+        with self.lock:
+            self.open_scopes -= 1
+            if self.open_scopes == 0 and torch._C._current_graph_task_id() == -1:
+                self._release_on_demand()
+            return self.open_scopes == 0
+
+    def demand(self, stored: StoredParameter) -> bool:
+        """A placeholder is used. Inside a forward or a backward its values come, until that ends; else False."""
+        with self.lock:
+            backward = torch._C._current_graph_task_id() != -1
+            if not self.open_scopes and not backward:
+                return False
+            if backward and not self.open_scopes and not self._on_demand:
+                torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
+            stored.enter()
+            self._on_demand.append(stored)
+            return True
+
+    def release_on_demand(self, stored: StoredParameter) -> None:
+        """Takes back values that came for a use outside of the parameter's module."""
+        with self.lock:
+            while stored in self._on_demand:
+                self._on_demand.remove(stored)
+                stored.leave()
+
+    def _end_of_backward(self) -> None:
+        with self.lock:
+            if self.open_scopes == 0:
+                self._release_on_demand()
+
+    def _release_on_demand(self) -> None:
+        while self._on_demand:
+            self._on_demand.pop().leave()
+
+
+def stored_of(parameter: torch.Tensor) -> StoredParameter | None:
+    """What tierd has of the parameter; none of a plain one."""
+    return getattr(parameter, "_tierd_stored", None)
+
+
+def _has_storage(value: torch.Tensor) -> bool:
+    return (
+        value.layout is torch.strided
+        and not value.is_meta
+        and not torch._C._functorch.is_functorch_wrapped_tensor(value)
+        and type(value) in (torch.Tensor, torch.nn.Parameter)
+    )
+
+
+def _free_all(client: Client, keys: dict[str, int]) -> None:
+    """Frees tensors for the finalizer, which may run in the middle of any call, and so never waits."""
+    with contextlib.suppress(Error):  # The session has ended, and its tensors with it.
+        client.discard_unwaited(list(keys.values()))
