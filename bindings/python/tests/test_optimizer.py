@@ -204,10 +204,10 @@ def test_a_first_step_that_finds_no_room_is_made_up_for_by_the_next(
     tiered, plain = tierd.torch.AdamW(ours, client=client), torch.optim.AdamW(theirs, fused=True)
     lease_many = client.lease_many
 
-    def full(parts: list[tierd.Part], write: bool = False) -> list[tierd.Lease]:
+    def full(parts: list[tierd.Part], write: bool = False, **options: Any) -> list[tierd.Lease]:
         if parts[0].key == tiered._tiered[ours[refused]].keys["exp_avg"]:
             raise tierd.NoSpace("full")
-        return lease_many(parts, write)
+        return lease_many(parts, write, **options)
 
     for refused in (1, 2):
         give_gradients(ours, 0)
@@ -254,10 +254,10 @@ def test_a_step_that_finds_no_room_half_way_is_continued_by_the_next_call(client
     tiered = tierd.torch.AdamW(ours, client=client, slice_bytes="2MiB", name="net")
     units = iter(range(100))
 
-    def take(parts: list[tierd.Part], write: bool = False) -> list[tierd.Lease]:
+    def take(parts: list[tierd.Part], write: bool = False, **options: Any) -> list[tierd.Lease]:
         if next(units) >= reached:
             raise tierd.NoSpace("full")
-        return lease_many(parts, write)
+        return lease_many(parts, write, **options)
 
     lease_many = client.lease_many
     for step in range(2):

@@ -23,7 +23,17 @@ if not issubclass(_torch.optim.AdamW, _torch.optim.Adam):
 
 from .activations import offload_activations
 from .malloc import return_freed_memory
-from .offload import gathered, gradient_of, offload
+from .offload import gathered, gradient_of, offload, persist, resumed
 from .optimizer import Adam, AdamW
 
-__all__ = ["Adam", "AdamW", "gathered", "gradient_of", "offload", "offload_activations", "return_freed_memory"]
+__all__ = [
+    "Adam",
+    "AdamW",
+    "gathered",
+    "gradient_of",
+    "offload",
+    "offload_activations",
+    "persist",
+    "resumed",
+    "return_freed_memory",
+]

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import itertools
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -24,40 +22,19 @@ from ..connecting import connect
 from ..errors import Invalid
 from ..quantity import byte_count
 from . import parameter_state
-from .activations import Kept, offload_activations
 from .arguments import checked_client
-from .optimizer import OffloadableOptimizer
-from .placeholder import Placeholder, drop_raw_gradient, raw_gradient
-from .stored_gradient import GradientWindow
-from .stored_parameter import Packed, ParameterStore, StoredParameter, stored_of
+from .malloc import return_freed_memory
+from .offloaded_optimizer import OffloadableOptimizer
+from .placeholder import raw_gradient
+from .resume import read_record, restore_generators, write_record
+from .runtime import Placement, Runtime, runtime_of, stored_in
+from .stored_parameter import ParameterStore, StoredParameter, stored_of
 
-PLACES = ("auto", "ram", "ssd", "device")
 UPDATES = ("step", "backward")
-GRADIENT_WINDOW_BYTES = 16 << 20
 LOOK_AHEAD_BYTES = 24 << 20
 SLICE_BYTES = 4 << 20
+RETURNED_BYTES = 128 << 10  # glibc would keep freed activations of less than its threshold, and fragment its heap.
 _numbers = itertools.count(1)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Placement:
-    """Where the parts of a training run lie."""
-
-    parameters: str = "auto"
-    gradients: str = "auto"
-    optimizer_state: str = "auto"
-    activations: str = "auto"
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            place = getattr(self, field.name)
-            if place not in PLACES:
-                raise Invalid(f"{field.name} is {place!r}: one of {', '.join(PLACES)}")
-        if self.optimizer_state == "device":
-            raise Invalid("optimizer_state is 'device': that is an optimizer of torch.optim; leave offload() out of it")
-
-    def in_tierd(self, part: str) -> bool:
-        return bool(getattr(self, part) != "device")
 
 
 def offload(
@@ -76,6 +53,7 @@ def offload(
     ram: int | str | None = None,
     ssd: int | str | None = None,
     name: str | None = None,
+    resume: bool = False,
     **options: Any,
 ) -> tuple[torch.nn.Module, OffloadableOptimizer]:
     """Moves ``model`` into tierd and returns it with its optimizer. A plain training loop goes on unchanged::
@@ -97,6 +75,11 @@ def offload(
     state). Parameters below ``min_bytes`` stay too. Without ``client``, the call connects, with a private daemon of
     ``ram`` and ``ssd`` bytes if none runs (default: what this model needs).
 
+    ``name`` is the prefix of the keys. With ``resume``, and a client that was connected with ``mode="resume"``, the run
+    of that name goes on as :func:`persist` left it: parameters, state, step counts and generators of random numbers;
+    ``model`` and ``options`` give the shapes and whatever was not persisted. Without it, tensors of that name are
+    ``AlreadyExists``.
+
     Outside of forward and backward a parameter has no values: see :func:`gathered`. One thread at a time runs the
     model. ``Invalid``: a parameter that cannot be stored, or an option that does not fit.
     """
@@ -114,206 +97,28 @@ def offload(
     checked_client(client)
     name = name or f"offload-{next(_numbers)}"
     options.setdefault("slice_bytes", SLICE_BYTES)
+    record = read_record(client, name, optimizer) if resume else None
+    return_freed_memory(RETURNED_BYTES)
     store = ParameterStore(client, name, LOOK_AHEAD_BYTES)
     runtime = Runtime(model, store, placement, update, exact_norm)
     try:
         for path, parameter in chosen:
-            store.adopt(path, parameter)
+            store.adopt(path, parameter, resume)
         runtime.attach()
         make: Any = optimizer
         made: OffloadableOptimizer = make(
             model.parameters() if groups is None else groups(model), client=client, name=f"{name}/state", **options
         )
+        if record is not None:
+            made.adopt_state(record["state"])
+            restore_generators(record)
+            model.load_state_dict(record["extra"]["resident"], strict=False)
+            runtime.extra = record["extra"]["user"]
     except BaseException:
         runtime.detach()
         raise
     runtime.serve(made)
     return model, made
-
-
-class Runtime:
-    """What is attached to an offloaded model."""
-
-    def __init__(
-        self, model: torch.nn.Module, store: ParameterStore, placement: Placement, update: str, exact_norm: bool
-    ) -> None:
-        self.store = store
-        self.placement = placement
-        self.optimizer: weakref.ref[OffloadableOptimizer] | None = None
-        self._model = weakref.ref(model)
-        self._in_backward = update == "backward"
-        self._window = GradientWindow(store.client, GRADIENT_WINDOW_BYTES, exact_norm)
-        self._activations = offload_activations(store.client) if placement.in_tierd("activations") else None
-        self._entered: dict[torch.nn.Module, list[list[StoredParameter]]] = {}
-        self._saved_hooks: Any = None
-        self._removable: list[Any] = []
-
-    # ---- Hooks ----
-
-    def attach(self) -> None:
-        model = self._model()
-        assert model is not None
-        model.__dict__["_tierd_runtime"] = self
-        inside: set[int] = set()  # Modules of one that is a scope as a whole.
-        for module in model.modules():
-            if id(module) in inside:
-                continue
-            whole = _is_one_scope(module)
-            if whole:
-                inside.update(id(each) for each in module.modules())
-            self._entered[module] = []
-            untyped: Any = module
-            own = list(_stored_in(module.parameters(recurse=whole)))
-            self._removable += [
-                module.register_forward_pre_hook(self._before(module, own), prepend=True),
-                module.register_forward_hook(self._after(module), always_call=True),
-                untyped.register_state_dict_pre_hook(lambda *_: self._count_saving(1)),
-                untyped.register_state_dict_post_hook(lambda *_: self._count_saving(-1)),
-            ]
-        model.forward = self._guarded(model.forward)
-        for stored in self.store.parameters:
-            if stored.parameter.requires_grad:
-                self._watch(stored)
-
-    def detach(self) -> None:
-        """Removes the hooks and gives the values back to the parameters."""
-        for handle in self._removable:
-            handle.remove()
-        self._removable.clear()
-        for stored in self.store.parameters:
-            Placeholder.fill(stored.parameter, stored.copy())
-            del stored.parameter._tierd_stored  # type: ignore[attr-defined]
-        model = self._model()
-        if model is not None:
-            model.__dict__.pop("_tierd_runtime", None)
-            model.__dict__.pop("forward", None)
-        self.store.free()
-
-    def serve(self, optimizer: OffloadableOptimizer) -> None:
-        self.optimizer = weakref.ref(optimizer)
-        optimizer.follow(self.store.look_ahead)
-        optimizer.register_step_post_hook(self._after_step)
-
-    def _watch(self, stored: StoredParameter) -> None:
-        # Weakly: autograd holds the hook, where the collector does not see it.
-        runtime, watched = weakref.ref(self), weakref.ref(stored)
-
-        def finished(parameter: torch.Tensor) -> None:
-            attached, of = runtime(), watched()
-            if attached is not None and of is not None:
-                attached._take_gradient(of)
-
-        Placeholder.on_gradient(stored.parameter, finished)
-
-    def _before(self, module: torch.nn.Module, own: list[StoredParameter]) -> Callable[..., None]:
-        def before(_: torch.nn.Module, args: object) -> None:
-            if self.store.open_scopes and module is self._model() and not _in_backward():
-                self._unwind()  # Left by an interrupt.
-            entered: list[StoredParameter] = []
-            self._entered[module].append(entered)
-            if self.store.open_scope():
-                self._open()
-            for stored in own:
-                stored.enter()
-                entered.append(stored)
-
-        return _opaque(before)
-
-    def _after(self, module: torch.nn.Module) -> Callable[..., None]:
-        def after(_: torch.nn.Module, args: object, output: object) -> None:
-            for stored in self._entered[module].pop():
-                stored.leave()
-            if self.store.close_scope():
-                self._close()
-
-        return _opaque(after)
-
-    def _guarded(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """``forward``, and an interrupt in it ends all scopes: torch calls hooks only for an ``Exception``."""
-
-        @functools.wraps(forward)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return forward(*args, **kwargs)
-            except Exception:
-                raise
-            except BaseException:
-                self._unwind()
-                raise
-
-        return guarded
-
-    def _unwind(self) -> None:
-        for scopes in self._entered.values():
-            while scopes:
-                for stored in scopes.pop():
-                    stored.leave()
-                if self.store.close_scope():
-                    self._close()
-
-    def _open(self) -> None:
-        """The outermost forward begins. One that runs in backward recomputes what checkpointing left out: there, what
-        autograd saves is for the hooks of the checkpoint, if it has any."""
-        in_checkpoint = _in_backward() and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-        if torch.is_grad_enabled() and not in_checkpoint:
-            self._saved_hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
-            self._saved_hooks.__enter__()
-
-    def _close(self) -> None:
-        hooks, self._saved_hooks = self._saved_hooks, None
-        if hooks is not None:
-            hooks.__exit__(None, None, None)
-
-    def _count_saving(self, change: int) -> None:
-        self.store.saving += change
-
-    # ---- What autograd saves, and what it finishes ----
-
-    def _pack(self, value: torch.Tensor) -> Any:
-        packed = self.store.pack(value)
-        if packed is not None:
-            return packed
-        if self._activations is not None:
-            return _Activation(self._activations, self._activations.pack(value))
-        return value if value.is_inference() or not _counts_versions(value) else Kept(value)
-
-    def _take_gradient(self, stored: StoredParameter) -> None:
-        if not self.placement.in_tierd("gradients") and not self._in_backward:
-            return
-        gradient = raw_gradient(stored.parameter)
-        assert gradient is not None
-        if gradient.layout is not torch.strided:
-            raise Invalid(f"the gradient of {stored.name!r} is sparse: make it dense, as torch's fused AdamW demands")
-        drop_raw_gradient(stored.parameter)
-        with self.store.lock, torch.no_grad():
-            if not self._in_backward:
-                self._window.take(stored, gradient.detach())
-                return
-            optimizer = None if self.optimizer is None else self.optimizer()
-            if optimizer is None:
-                raise Invalid("the optimizer that offload() returned is gone: keep it while the model is trained")
-            optimizer.update_offloaded(stored, gradient.detach())
-
-    def _after_step(self, *_: object) -> None:
-        self.store.client.step()
-        self.store.look_ahead.end_step()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Activation:
-    owner: offload_activations
-    packed: Any
-
-
-def _unpack(packed: Any) -> torch.Tensor:
-    if isinstance(packed, Packed):
-        return packed.unpack()
-    if isinstance(packed, _Activation):
-        return packed.owner.unpack(packed.packed)
-    if isinstance(packed, Kept):
-        return packed.unchanged()
-    value: torch.Tensor = packed
-    return value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -356,7 +161,7 @@ def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False) -> Iterat
     found: dict[StoredParameter, int] = {}
     for each in of:
         parameters = each.parameters() if isinstance(each, torch.nn.Module) else [each]
-        for stored in _stored_in(parameters):
+        for stored in stored_in(parameters):
             found.setdefault(stored, 0)
     entered: list[StoredParameter] = []
     try:
@@ -376,6 +181,33 @@ def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False) -> Iterat
             stored.leave()
 
 
+def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, **extra: Any) -> None:
+    """Makes the training run durable in one atomic step, for ``offload(…, resume=True)`` of the next program: it
+    survives the end of this one, of the daemon, and a loss of power. ``extra`` (numbers, strings, tensors, lists and
+    dicts: an epoch, a scheduler's ``state_dict()``) comes back from :func:`resumed`. Everything that the job has is
+    persisted with it, and nothing else stays persisted. Call it between steps, in a ``named`` job.
+
+    Small parameters that stay in the process, and buffers, are persisted too.
+    """
+    runtime = _required_runtime(model)
+    client, name = runtime.store.client, runtime.store.name
+    resident = {key: value for key, value in model.state_dict(keep_vars=True).items() if stored_of(value) is None}
+    write_record(client, name, optimizer, {"user": extra, "resident": {k: v.detach() for k, v in resident.items()}})
+    client.persist()
+
+
+def resumed(model: torch.nn.Module) -> dict[str, Any]:
+    """What the run that ``model`` goes on with had passed to :func:`persist`; nothing where it began."""
+    return _required_runtime(model).extra
+
+
+def _required_runtime(model: torch.nn.Module) -> Runtime:
+    runtime = runtime_of(model)
+    if runtime is None:
+        raise Invalid("this model is not offloaded: pass the model that tierd.torch.offload() returned")
+    return runtime
+
+
 def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
     """A copy of a parameter's gradient, wherever it lies; ``None`` if there is none."""
     stored = stored_of(parameter)
@@ -383,11 +215,6 @@ def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
         return stored.gradient.copy()
     gradient = raw_gradient(parameter)
     return None if gradient is None else gradient.clone()
-
-
-def runtime_of(model: torch.nn.Module) -> Runtime | None:
-    found: Runtime | None = model.__dict__.get("_tierd_runtime")
-    return found
 
 
 def _chosen(model: torch.nn.Module, min_bytes: int, placement: Placement) -> list[tuple[str, torch.nn.Parameter]]:
@@ -405,37 +232,6 @@ def _chosen(model: torch.nn.Module, min_bytes: int, placement: Placement) -> lis
         parameter_state.flat(parameter.detach())
         chosen.append((path, parameter))
     return chosen
-
-
-def _stored_in(parameters: Iterable[torch.Tensor]) -> Iterator[StoredParameter]:
-    for parameter in parameters:
-        stored = stored_of(parameter)
-        if stored is not None:
-            yield stored
-
-
-def _is_one_scope(module: torch.nn.Module) -> bool:
-    """Whether the module's forward uses the parameters of modules inside it: it is compiled, or has a kernel for them
-    all, which it would not use with a placeholder."""
-    compiled = isinstance(module, torch._dynamo.OptimizedModule) or module._compiled_call_impl is not None
-    return compiled or isinstance(module, (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer))
-
-
-def _opaque(hook: Callable[..., None]) -> Callable[..., None]:
-    """``hook``, into which torch.compile does not look."""
-    disable: Any = torch._dynamo.disable
-    disabled: Callable[..., None] = disable(hook)
-    return disabled
-
-
-def _in_backward() -> bool:
-    return torch._C._current_graph_task_id() != -1
-
-
-def _counts_versions(value: torch.Tensor) -> bool:
-    return type(value) in (torch.Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(
-        value
-    )
 
 
 def _whole_mib(size: int) -> int:

@@ -19,7 +19,7 @@ import gc
 import itertools
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from ..states import Part
 from . import parameter_state
 from .arguments import checked_client
 from .look_ahead import LookAhead
+from .offloaded_optimizer import OffloadableOptimizer
 from .parameter_state import Elements, ParameterState, Slice, Stored
 from .placeholder import raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
@@ -42,23 +43,6 @@ _holders: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, tor
     weakref.WeakKeyDictionary()
 )
 _KINDS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master")
-
-
-class OffloadableOptimizer(torch.optim.Optimizer):
-    """An optimizer that can update parameters in tierd."""
-
-    def update_offloaded(self, stored: StoredParameter, gradient: torch.Tensor) -> None:
-        """Updates one parameter that lies in tierd by a gradient of the process: the whole of its step."""
-        raise NotImplementedError
-
-    def follow(self, look_ahead: LookAhead) -> None:
-        """What the update needs is used by way of ``look_ahead`` from now on."""
-        raise NotImplementedError
-
-    @staticmethod
-    def state_bytes_per_element(dtype: torch.dtype, options: dict[str, Any]) -> int:
-        """Bytes of state for each element of a parameter, with these options of the optimizer."""
-        raise NotImplementedError
 
 
 class _Tiered(torch.optim.Adam, OffloadableOptimizer):
@@ -191,13 +175,15 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         tiered = self._tiered.get(parameter)
         if tiered is None:
             self._hold_name()
-            number = len(self._tiered)
-            keys = {kind: f"{self._name}/{number}/{kind}" for kind in self._kinds(parameter, group)}
-            tiered = ParameterState(parameter, keys, torch.float32 if "master" in keys else parameter.dtype)
-            self._tiered[parameter] = tiered
+            tiered = self._tiered[parameter] = self._new_state(parameter, group, len(self._tiered))
         elif group["amsgrad"] and "max_exp_avg_sq" not in tiered.keys:
             raise Invalid("amsgrad was turned on after the first step: the state has no max_exp_avg_sq")
         return tiered
+
+    def _new_state(self, parameter: torch.Tensor, group: dict[str, Any], number: int) -> ParameterState:
+        keys = {kind: f"{self._name}/{number}/{kind}" for kind in self._kinds(parameter, group)}
+        dtype = torch.float32 if "master" in keys else parameter.dtype
+        return ParameterState(parameter, keys, dtype, number)
 
     def _hold_name(self) -> None:
         """``AlreadyExists`` while another optimizer has its state under the name."""
@@ -272,6 +258,23 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
                     self._client.get_into(key, parameter_state.flat(value.detach()))
                 state[kind] = value
 
+    def light_state(self) -> dict[str, Any]:
+        self._require_whole("persist()")
+        numbers = {
+            index: self._tiered[parameter].number
+            for index, parameter in enumerate(self._parameters())
+            if parameter in self._tiered
+        }
+        return {"packed": super().state_dict(), "numbers": numbers}
+
+    def adopt_state(self, light: dict[str, Any]) -> None:
+        self._hold_name()
+        found = list(self._adoptable(light["packed"], light["numbers"]))
+        super().load_state_dict(light["packed"])
+        for parameter, tiered in found:
+            self._tiered[parameter] = tiered
+            self._keys.update({key: self._client.tensor_id(key) for key in tiered.keys.values()})
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a ``state_dict()`` of this class or of ``torch.optim.Adam`` or ``AdamW`` into tierd. ``Invalid``: the
         state does not fit the parameters, and nothing has changed. Another error of tierd leaves no state, as before
@@ -315,6 +318,25 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
                         raise Invalid(f"{kind} has shape {shape}, its parameter {tuple(parameter.shape)}")
                 found.append((parameter, state))
         return found
+
+    def _adoptable(
+        self, packed: dict[str, Any], numbers: dict[int, int]
+    ) -> Iterator[tuple[torch.Tensor, ParameterState]]:
+        """The state of each parameter that had one, as it lies in tierd."""
+        sizes = [[len(group["params"]) for group in groups] for groups in (self.param_groups, packed["param_groups"])]
+        if sizes[0] != sizes[1]:
+            raise Invalid(f"the parameter groups have {sizes[0]} parameters, those that were persisted {sizes[1]}")
+        for group, saved in zip(self.param_groups, packed["param_groups"], strict=True):
+            for parameter, index in zip(group["params"], saved["params"], strict=True):
+                if index not in numbers:
+                    continue
+                tiered = self._new_state(parameter, saved, numbers[index])
+                for key in tiered.keys.values() if tiered.size else ():
+                    size = self._client.tensor(key).size
+                    if size != tiered.size:
+                        raise Invalid(f"{key!r} has {size} bytes, the state of its parameter {tiered.size}")
+                tiered.created = True
+                yield parameter, tiered
 
     def _replace(self, loaded: list[tuple[torch.Tensor, dict[str, Any]]]) -> None:
         """Replaces the present state by one that fits."""

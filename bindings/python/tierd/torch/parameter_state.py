@@ -30,6 +30,7 @@ class ParameterState:
     parameter: torch.Tensor
     keys: dict[str, str]  # "exp_avg" → the key in tierd.
     dtype: torch.dtype  # Of all tensors of the state.
+    number: int = 0  # In the keys.
     created: bool = False  # Every range of every tensor has been filled once.
     done: int = 0  # Elements that an unfinished step has updated: the first ones. 0 between steps.
     finished: bool = False  # The step under way has updated all of it.

@@ -17,15 +17,17 @@ import torch
 
 from .. import library
 from ..client import Client
-from ..errors import Error, NoMemory, NotFound, WouldDeadlock
+from ..errors import Error, NoMemory, NotFound, Timeout, WouldDeadlock
 from ..lease import Lease
 from ..states import Part
 from . import parameter_state
 from .look_ahead import LookAhead
-from .parameter_state import Elements, ParameterState, Slice, Stored
+from .parameter_state import BLOCK, Elements, ParameterState, Slice, Stored
 
 # How many units tierd is asked for ahead of the one that is updated.
 UNITS_AHEAD = 2
+# How long a unit that can be divided waits for its leases.
+DIVISIBLE_SECONDS = 2.0
 
 
 class Operands:
@@ -83,15 +85,19 @@ class SliceUpdate:
         return max(asked, end)
 
     def _update(self, group: dict[str, Any], unit: list[Slice]) -> None:
-        """Updates a unit, or, where RAM cannot hold its leases at once, one half after the other."""
+        """Updates a unit, or, where RAM cannot hold its leases at once, one half after the other. A unit that can be
+        divided waits for RAM only shortly: the rest of the deadline is for its halves."""
+        middle = len(unit) // 2
+        halves = [unit[:middle], unit[middle:]] if middle else [[half] for half in unit[0].halves()]
         leases: list[Lease] = []
         try:
-            self._take(unit, leases)
-        except (NoMemory, WouldDeadlock):
+            self._take(unit, leases, DIVISIBLE_SECONDS if len(halves) > 1 else None)
+        except (NoMemory, WouldDeadlock, Timeout) as error:
             _give_back(unit, leases)
-            halves = [[each] for each in unit] if len(unit) > 1 else [[half] for half in unit[0].halves()]
             if len(halves) < 2:
                 raise
+            if isinstance(error, NoMemory):  # The next units are to fit.
+                self.slice_bytes = max(BLOCK, self.slice_bytes // 2)
             for half in halves:
                 self._update(group, half)
             return
@@ -108,26 +114,26 @@ class SliceUpdate:
             for lease in leases:
                 all_of_them.callback(lease.release)
 
-    def _take(self, unit: list[Slice], leases: list[Lease]) -> None:
+    def _take(self, unit: list[Slice], leases: list[Lease], timeout: float | None) -> None:
         """Leases on the ranges of the state, of stored values and of stored gradients, in this order."""
         first = unit[0]
         values = [part for each in unit for part in each.value_parts()]
         gradients = [part for each in unit for part in each.gradient_parts()]
         if not first.state.created and first.begin == 0:
-            leases += self._create(first)
+            leases += self._create(first, timeout)
             if values:
-                leases += self._client.lease_many(values, write=True)
+                leases += self._client.lease_many(values, write=True, timeout=timeout)
         else:
             state = [part for each in unit for part in each.state_parts()]
-            leases += self._client.lease_many(state + values, write=True)
+            leases += self._client.lease_many(state + values, write=True, timeout=timeout)
         if gradients:
-            leases += self._client.lease_many(gradients)
+            leases += self._client.lease_many(gradients, timeout=timeout)
 
-    def _create(self, first: Slice) -> list[Lease]:
+    def _create(self, first: Slice, timeout: float | None) -> list[Lease]:
         new = {key: self._client.tensor_id(key) for key in first.state.keys.values() if key not in self._keys}
         self._keys.update(new)  # Noted before they exist: an interrupt may come at any point.
         try:
-            return self._client.lease_many(first.creating_parts())
+            return self._client.lease_many(first.creating_parts(), timeout=timeout)
         except Error:
             for key in new:
                 self._keys.pop(key, None)  # None was made: an existing tensor is not the optimizer's.

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 
 from ..client import Client
-from ..errors import Error, Invalid
+from ..errors import AlreadyExists, Error, Invalid, NotFound
 from ..states import Key, Part
 from . import parameter_state
 from .look_ahead import LookAhead
@@ -180,16 +180,32 @@ class ParameterStore:
         self._keys = keys
         weakref.finalize(self, _free_all, client, keys).atexit = False
 
-    def adopt(self, name: str, parameter: torch.nn.Parameter) -> StoredParameter:
-        """Moves a parameter into tierd; it is a placeholder afterwards."""
+    def adopt(self, name: str, parameter: torch.nn.Parameter, resume: bool) -> StoredParameter:
+        """Moves a parameter into tierd, or takes for it what an earlier run has left there. It is a placeholder
+        afterwards."""
         key = f"{self.name}/{name}"
         flat = parameter_state.flat(parameter.detach())
-        self.reserve(key)
-        self.client.put(key, flat)
+        if resume:
+            size = self.client.tensor(key).size
+            if size != flat.nbytes:
+                raise Invalid(f"{key!r} has {size} bytes, the parameter {flat.nbytes}: the model is another one")
+            self.reserve(key)
+        else:
+            self._require_new(key)
+            self.reserve(key)
+            self.client.put(key, flat)
         stored = StoredParameter(self, name, parameter, key)
         self.parameters.append(stored)
         Placeholder.make(parameter, stored)
         return stored
+
+    def _require_new(self, key: str) -> None:
+        """``AlreadyExists`` where an earlier run has left a tensor: never ignored, nor replaced in silence."""
+        with contextlib.suppress(NotFound):
+            self.client.tensor(key)
+            raise AlreadyExists(
+                f"an earlier run has left {key!r} in this job: pass resume=True to go on with it, or another name"
+            )
 
     def free(self) -> None:
         """Frees all of it. The parameters have their values elsewhere."""
