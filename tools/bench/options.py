@@ -24,7 +24,9 @@ PART_NAMES = (
     "reclaim",
     "contention",
     "demo",
+    "train",
 )
+MODELS = ("121M", "353M", "1.0B")
 
 
 def parse() -> argparse.Namespace:
@@ -33,7 +35,8 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--only", action="append", choices=PART_NAMES, help="only this part (may be repeated)")
     parser.add_argument("--quick", action="store_true", help="few rounds: a first look, not figures to quote")
-    parser.add_argument("--peers", action="store_true", help="DeepSpeed's tuned handle as a second arm of the SSD part")
+    parser.add_argument("--peers", action="store_true", help="DeepSpeed as another arm of the SSD and train parts")
+    parser.add_argument("--model", choices=MODELS, default="121M", help="parameters of the train part's model")
     parser.add_argument(
         "--beside",
         type=pathlib.Path,

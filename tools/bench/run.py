@@ -32,6 +32,7 @@ from options import PART_NAMES, parse
 from report import Report, paired, quartiles
 from ssd import swaps_through_ssd
 from steps import paired_steps
+from train import fine_tuning
 
 NOBODY = 65533  # No account; 65534 stands for foreign namespaces and is refused.
 UNPRIVILEGED_MEMLOCK = 8 * MIB
@@ -208,6 +209,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             killed_client,
             contention,
             demo_spin,
+            fine_tuning,
         ),
         strict=True,
     )
@@ -267,6 +269,8 @@ def main() -> int:
             print(f"{name}:", flush=True)
             if name == "ssd" and options.peers:
                 swaps_through_ssd(report, options.quick, with_peers=True)
+            elif name == "train":
+                fine_tuning(report, options.quick, options.peers, options.model)
             else:
                 PARTS[name](report, options.quick)
         again = [name for name in chosen if name in SPEED_PARTS]
