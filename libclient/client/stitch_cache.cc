@@ -105,17 +105,20 @@ Result<StitchCache::View> StitchCache::Make(std::span<const Run> runs) const {
   uint64_t page = kPageSize;
   for (const Run& run : runs) page = std::max<uint64_t>(page, windows_.page_size(run.window));
   const uint64_t length = BytesOf(runs);
-  const uint64_t lead = runs.front().offset % page;
+  // A block that lies at its own place in a huge page is mapped by one entry and not by 512: a hundred µs less each.
+  const uint64_t alignment = std::max(page, length >= kBlockSize ? kBlockSize : 0);
+  const uint64_t lead = runs.front().offset % alignment;
   View view;
   view.runs.assign(runs.begin(), runs.end());
-  view.reserved = AlignUp(lead + length, page) + page;
+  view.reserved = AlignUp(lead + length, page) + alignment;
   void* const address = ::mmap(nullptr, view.reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) {
     return Fail(Code::kNoMemory,
                 std::string("cannot reserve addresses for a contiguous view: ") + std::strerror(errno));
   }
   view.reservation = static_cast<std::byte*>(address);
-  std::byte* const start = view.reservation + (page - reinterpret_cast<uintptr_t>(address) % page) % page;
+  std::byte* const start =
+      view.reservation + (alignment - reinterpret_cast<uintptr_t>(address) % alignment) % alignment;
   view.data = start + lead;
   std::byte* target = view.data;
   for (const Run& run : runs) {

@@ -1,8 +1,8 @@
 """Fine-tuning beside plain torch and DeepSpeed ZeRO-Infinity: one model, one machine, step by step in turn.
 
 Each arm is a process that waits for its turn; the daemons of the others are stopped meanwhile. Memory is the sum over
-an arm's processes of the PSS of what is no memfd, and all bytes of the daemon's memfds, sampled 20 times a second in
-all of its steps but the first two, less one process with torch alone. SSD bytes are what the kernel counted for the
+an arm's processes of the PSS of what is no memfd, and all bytes of the daemon's memfds, less one process with torch
+alone; sampled 20 times a second in every third step, which is not timed. SSD bytes are what the kernel counted for the
 process that does the arm's I/O.
 """
 
@@ -66,7 +66,7 @@ class Arm:
         words = name.split(" ")
         command = [sys.executable, str(pathlib.Path(__file__).parent / "train_arm.py"), words[0].lower()]
         command += [f"--layers={layers}", f"--width={width}", f"--largest={4 * width * width}"]
-        environment = os.environ | {"OMP_NUM_THREADS": "2"}
+        environment = os.environ | {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}  # The same for all.
         if words[0] == "tierd":
             parameters = 12 * layers * width * width
             self._daemon, _ = stack.enter_context(daemon(arena=128 * MIB, tier=20 * parameters + GIB, window="2MiB"))
@@ -91,24 +91,26 @@ class Arm:
         self.idle = int(self._read("idle")["bytes"])
         self.parameters = int(self._read("ready")["parameters"])
 
-    def step(self) -> None:
-        """One step, with everything that it takes. The first WARM_UP count for the losses only."""
+    def step(self, sampled: bool) -> None:
+        """One step. Its memory counts if it is sampled, which takes processor time, else its seconds and SSD bytes.
+        The first WARM_UP count for the losses only."""
         assert self._process.stdin is not None
         process = self._process.pid if self._daemon is None else self._daemon.process.pid
         before = _device_bytes(process)
-        with self._sampled() as peak:
+        with self._sampled() if sampled else contextlib.nullcontext([0]) as peak:
             print("step", file=self._process.stdin, flush=True)
             answer = self._read("step")
         moved = [after - earlier for after, earlier in zip(_device_bytes(process), before, strict=True)]
         figures = self.figures
         figures.bits.append(answer["bits"])
         figures.losses.append(answer["loss"])
-        if len(figures.bits) > WARM_UP:
+        if len(figures.bits) > WARM_UP and sampled:
+            figures.peak = max(figures.peak, peak[0] - self.idle)
+        elif len(figures.bits) > WARM_UP:
             figures.seconds.append(answer["seconds"])
             figures.phases.append(answer["phases"])
             figures.read.append(moved[0] / self.parameters)
             figures.written.append(moved[1] / self.parameters)
-            figures.peak = max(figures.peak, peak[0] - self.idle)
 
     def resting(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._daemon is None else stopped(self._daemon)
@@ -158,13 +160,13 @@ def fine_tuning(report: Report, quick: bool, with_peers: bool = False, model: st
                 for arm in arms:
                     others.enter_context(arm.resting())
                 arms.append(Arm(stack, name, layers, width))
-        for number in range(WARM_UP + (3 if quick else 10)):
+        for number in range(WARM_UP + (5 if quick else 15)):
             for arm in arms[number % len(arms) :] + arms[: number % len(arms)]:
                 with contextlib.ExitStack() as others:
                     for other in arms:
                         if other is not arm:
                             others.enter_context(other.resting())
-                    arm.step()
+                    arm.step(sampled=number % 3 == 1)
         add_rows(report, model, arms)
 
 

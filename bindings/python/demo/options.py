@@ -23,7 +23,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Of ``words``, else of the command line."""
     parser = argparse.ArgumentParser(
         prog="tools/dev demo",
-        description="Trains a byte-level GPT twice, without tierd and with its states in one, and compares.",
+        description="Trains a byte-level GPT twice, in plain torch and with all of it in tierd, and compares.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--steps", type=positive, default=60, help="training steps of each run")
@@ -35,8 +35,8 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     threads = min(8, len(os.sched_getaffinity(0)))
     parser.add_argument("--threads", type=positive, default=threads, help="of torch, both runs")
     parser.add_argument("--seed", type=int, default=1, help="of model and order of bytes")
-    quarter = "a quarter of the optimizer states"
-    parser.add_argument("--arena", type=quantity, default="", help=f"of the daemon; empty: {quarter}")
+    default_arena = "an eighth of the optimizer states"
+    parser.add_argument("--arena", type=quantity, default="", help=f"of the daemon; empty: {default_arena}")
     parser.add_argument("--ssd", type=quantity, default="2GiB", help="size of the daemon's file")
     parser.add_argument("--spin", choices=["auto", "always", "never"], default="auto", help="of daemon and client")
     parser.add_argument("--directory", default="", help="where the daemon's file goes; empty: the build folder")
@@ -79,7 +79,7 @@ def state_bytes(arguments: argparse.Namespace) -> int:
 def arena_bytes(arguments: argparse.Namespace) -> int:
     if arguments.arena:
         return byte_count(arguments.arena, "arena") // BLOCK * BLOCK
-    return state_bytes(arguments) // 4 // BLOCK * BLOCK
+    return state_bytes(arguments) // 8 // BLOCK * BLOCK
 
 
 def ssd_bytes(arguments: argparse.Namespace) -> int:

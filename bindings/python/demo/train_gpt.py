@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a byte-level GPT twice, without tierd and with its optimizer state and activations in one, and compares.
+"""Trains a byte-level GPT twice, in plain torch and with all of it in tierd by offload(), and compares.
 
 Exit 0 only when the losses of all steps and the final parameters are the same bit for bit, and every optimizer state
 came back from SSD at least once. Everything it makes is removed at the end, also after Ctrl-C.
@@ -41,6 +41,7 @@ class Outcome:
     last_loss: float = 0.0
     parameters: int = 0
     threads: int = 0
+    idle: int = 0  # Bytes of the trainer with torch alone.
     digest: str = ""
     states: int = 0
     states_returned: int = 0
@@ -156,7 +157,7 @@ def take(
     """One line of training.py's."""
     event = message["event"]
     if event == "ready":
-        outcome.parameters, outcome.threads = message["parameters"], message["threads"]
+        outcome.parameters, outcome.threads, outcome.idle = message["parameters"], message["threads"], message["idle"]
     elif event == "step":
         outcome.losses.append(message["bits"])
         outcome.seconds.append(message["seconds"])
@@ -186,8 +187,12 @@ def report(arguments: argparse.Namespace, plain: Outcome | None, tiered: Outcome
         return f"{outcome.step_seconds:.3f} s"
 
     steps = len(tiered.losses)
+    beyond = format_bytes(tiered.peak - tiered.idle)
+    if plain is not None:
+        beyond += f" ({(tiered.peak - tiered.idle) / (plain.peak - plain.idle):.2f} of plain)"
     rows = [
         ("memory, peak", column(lambda o: format_bytes(o.peak), plain), format_bytes(tiered.peak)),
+        ("  beyond torch itself", column(lambda o: format_bytes(o.peak - o.idle), plain), beyond),
         ("  trainer", column(lambda o: format_bytes(o.peak_trainer), plain), format_bytes(tiered.peak_trainer)),
         ("  arena and rings", "-", format_bytes(tiered.peak_memfd)),
         ("  daemon", "-", format_bytes(tiered.peak_daemon)),

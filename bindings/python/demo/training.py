@@ -1,21 +1,22 @@
 """One training run in a process of its own; writes JSON lines to stdout: `ready`, one `step` each, `end`.
 
-With --socket its optimizer state and activations live in that tierd; without, it is plain torch. All else is the same
-for both: model, seed, batches, threads, allocator settings, and AdamW's fused kernel.
+With --socket the model and all of its training state live in that tierd; without, it is plain torch. All else is the
+same for both: model, seed, batches, threads, allocator settings, and AdamW's fused kernel.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import corpus
+import footprint
 import gpt
 import torch
 
@@ -46,9 +47,6 @@ class PlainRun:
     def __init__(self, model: gpt.Gpt, arguments: argparse.Namespace) -> None:
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.lr, fused=True)
 
-    def forward(self) -> contextlib.AbstractContextManager[object]:
-        return contextlib.nullcontext()
-
     def figures(self) -> dict[str, Any]:
         return {}
 
@@ -57,22 +55,16 @@ class PlainRun:
 
 
 class TieredRun(PlainRun):
-    """The same with optimizer state and activations in tierd."""
+    """The same model in tierd: parameters, gradients, optimizer state and activations."""
 
     def __init__(self, model: gpt.Gpt, arguments: argparse.Namespace) -> None:
         self._client = tierd.connect(job="demo", socket=arguments.socket, spin=arguments.spin)
         self._witness = SsdWitness(self._client)
-        self._adamw = tierd.torch.AdamW(
-            model.parameters(), lr=arguments.lr, client=self._client, slice_bytes=arguments.slice_bytes
+        self._model, self._adamw = tierd.torch.offload(
+            model, tierd.torch.AdamW, client=self._client, lr=arguments.lr, slice_bytes=arguments.slice_bytes
         )
         self._adamw.fetch_hook = self._witness.look
         self.optimizer = self._adamw
-        self._activations = tierd.torch.offload_activations(
-            self._client, model=model, prefetch=2 * arguments.slice_bytes
-        )
-
-    def forward(self) -> contextlib.AbstractContextManager[object]:
-        return self._activations
 
     def figures(self) -> dict[str, Any]:
         stats = self._client.stats()
@@ -80,7 +72,7 @@ class TieredRun(PlainRun):
             "states_returned": len(self._witness.returned),
             "waits": stats.acquire_waits,
             "wait_seconds": stats.acquire_wait_ns / 1e9,
-            "activation_bytes": self._activations.offloaded_bytes,
+            "activation_bytes": tierd.torch.activation_bytes(self._model),
         }
 
     def close(self) -> None:
@@ -95,8 +87,10 @@ def say(event: str, **fields: Any) -> None:
 
 def digest(model: torch.nn.Module) -> str:
     total = hashlib.sha256()
-    for parameter in model.parameters():
-        total.update(parameter.detach().numpy().tobytes())
+    for module in model.modules():  # One at a time: only its parameters come into memory.
+        if not list(module.children()):
+            for value in module.state_dict().values():
+                total.update(value.numpy().tobytes())
     return total.hexdigest()
 
 
@@ -105,17 +99,17 @@ def train(arguments: argparse.Namespace) -> None:
     torch.manual_seed(arguments.seed)
     tierd.torch.return_freed_memory()
     shape = gpt.Shape(arguments.layers, arguments.width, arguments.heads, arguments.context)
+    idle = footprint.private_bytes(os.getpid())
     model = gpt.Gpt(shape)
     run = TieredRun(model, arguments) if arguments.socket else PlainRun(model, arguments)
     feed = corpus.batches(corpus.load(), arguments.batch, arguments.context, arguments.seed)
-    say("ready", parameters=sum(p.numel() for p in model.parameters()), threads=torch.get_num_threads())
+    say("ready", parameters=sum(p.numel() for p in model.parameters()), threads=torch.get_num_threads(), idle=idle)
     for step in range(1, arguments.steps + 1):
         if arguments.paced and not sys.stdin.readline():
             break
         begin = time.perf_counter()
         inputs, targets = next(feed)
-        with run.forward():
-            loss = model(inputs, targets)
+        loss = model(inputs, targets)
         loss.backward()
         run.optimizer.step()
         run.optimizer.zero_grad()

@@ -455,3 +455,18 @@ def test_what_comes_next_is_asked_for_in_recorded_order() -> None:
     first = [name for name in asked if "/state/" not in name]
     assert first[0].endswith("/scale") and any("blocks.2" in name for name in first)
     assert any("exp_avg" in name for name in asked)
+
+
+def test_an_evaluation_does_not_change_the_order_of_training() -> None:
+    client, fake = new_client()
+    ours, _ = pair_of(Net)
+    _, optimizer = offloaded(ours, client)
+    train(ours, optimizer, 2)
+    fake.prefetched.clear()
+    train(ours, optimizer, 1, first=2)
+    expected = [tensor for tensor, _ in fake.prefetched]
+    with torch.no_grad():
+        loss_of(ours, tokens_of(9))
+    fake.prefetched.clear()
+    train(ours, optimizer, 1, first=3)
+    assert [tensor for tensor, _ in fake.prefetched] == expected

@@ -5,6 +5,7 @@
 #include <rapidcheck/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <span>
 
 #include <cstring>
 
@@ -57,6 +58,18 @@ TEST_F(StitchCacheTest, LaysRunsBehindEachOther) {
   EXPECT_EQ(*map_->AddressOf(0, 9), std::byte{0xab});
   EXPECT_EQ(cache.vmas_used(), 3u);
   cache.Release(*view);
+}
+
+TEST_F(StitchCacheTest, BlocksLieAtTheirPlaceInAHugePage) {
+  StitchCache cache(*map_, 100);
+  const client::Run whole[] = {{3, 0, kBlockSize}, {0, kBlockSize, kBlockSize}, {1, 8 * kPageSize, 1000}};
+  const client::Run late[] = {{1, kBlockSize + 3 * kPageSize, kBlockSize - 3 * kPageSize}, {0, 0, kBlockSize}};
+  for (const std::span<const client::Run> runs : {std::span<const client::Run>(whole), {late}}) {
+    auto view = cache.Acquire(runs);
+    ASSERT_TRUE(view) << view.error().message;
+    EXPECT_EQ(reinterpret_cast<uintptr_t>((*view)->data) % kBlockSize, runs.front().offset % kBlockSize);
+    cache.Release(*view);
+  }
 }
 
 TEST_F(StitchCacheTest, TheSameRunsGiveTheSameView) {

@@ -1,13 +1,13 @@
-"""tierd for torch on CPU: optimizers whose state lives in tierd, and activations that wait there for backward.
+"""tierd for torch on CPU: a whole model in tierd, trained by the loop that it had::
 
-    client = tierd.connect(job="gpt")
-    optimizer = tierd.torch.AdamW(model.parameters(), lr=3e-4, client=client)
-    with tierd.torch.offload_activations(client, model=model):
-        loss = model(batch)
+    model, optimizer = tierd.torch.offload(model, tierd.torch.AdamW, lr=3e-4)
+    loss = model(batch)
     loss.backward()
     optimizer.step()
+    optimizer.zero_grad()
 
-Both give the same bits as plain torch: ``AdamW`` here as ``torch.optim.AdamW(fused=True)``.
+Its parts work alone too: ``AdamW`` and ``Adam`` keep their state in tierd, ``offload_activations`` what autograd saves.
+All give the same bits as plain torch: the optimizers as ``torch.optim.AdamW(fused=True)`` and ``Adam(fused=True)``.
 """
 
 try:
@@ -23,12 +23,13 @@ if not issubclass(_torch.optim.AdamW, _torch.optim.Adam):
 
 from .activations import offload_activations
 from .malloc import return_freed_memory
-from .offload import gathered, gradient_of, offload, persist, resumed
+from .offload import activation_bytes, gathered, gradient_of, offload, persist, resumed
 from .optimizer import Adam, AdamW
 
 __all__ = [
     "Adam",
     "AdamW",
+    "activation_bytes",
     "gathered",
     "gradient_of",
     "offload",

@@ -6,12 +6,12 @@ for among the following ones; where it is not found, nothing is asked for until 
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..client import Client
+from ..errors import NotFound
 from ..states import Key, Part
 
 # How far a use is searched for in the recorded order, when others were left out.
@@ -28,41 +28,32 @@ class LookAhead:
 
     def __init__(self, client: Client, bytes_max: int) -> None:
         self._client = client
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._lock = threading.RLock()
+        self.fetch_hook: Callable[[Sequence[Part]], None] | None = None  # Called before ranges are requested.
         self.absent: set[Key] = set()  # Tensors that do not exist in this part of the step, and are not asked for.
         self._expected: list[_Use] = []
         self._recorded: list[_Use] = []
         self._position = 0  # The first expected use that has not come.
         self._asked = 0  # The first expected use that has not been requested.
         self._ahead = 0  # Bytes of the uses between the two.
-        self._suspended = 0
 
     def use(self, parts: Sequence[Part]) -> None:
         """The ranges are needed now. Each states its length."""
-        if self._suspended:
-            return
         use = _Use(tuple(parts), sum(part.length for part in parts))
         with self._lock:
             self._recorded.append(use)
             if self._find(use):
                 self._ask()
 
-    @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Within it, uses are neither recorded nor expected: those of an evaluation between steps."""
-        self._suspended += 1
-        try:
-            yield
-        finally:
-            self._suspended -= 1
-
-    def end_step(self) -> None:
-        """Marks the end of a step: its uses are expected in the next one, whose first are requested now."""
+    def end_step(self, ask: bool = True) -> None:
+        """Marks the end of a step: its uses are expected in the next one, whose first are requested now, or when it
+        begins."""
         with self._lock:
             self._expected, self._recorded = self._recorded, []
             self._position = self._asked = self._ahead = 0
-            self._ask()
+            if ask:
+                self._ask()
 
     def _find(self, use: _Use) -> bool:
         """Moves the position behind the use. False if it is not expected soon."""
@@ -80,13 +71,23 @@ class LookAhead:
         parts: list[Part] = []
         while self._asked < len(self._expected):
             use = self._expected[self._asked]
-            if self._ahead and self._ahead + use.nbytes > self._bytes_max:
+            if self._ahead and self._ahead + use.nbytes > self.bytes_max:
                 break
             self._ahead += use.nbytes
             self._asked += 1
-            parts += _limited([part for part in use.parts if part.key not in self.absent], self._bytes_max)
+            parts += _limited([part for part in use.parts if part.key not in self.absent], self.bytes_max)
         if parts:
+            if self.fetch_hook is not None:
+                self.fetch_hook(parts)
+            self._prefetch(parts)
+
+    def _prefetch(self, parts: list[Part]) -> None:
+        """A hint: what was freed since the last step is left out."""
+        try:
             self._client.prefetch(parts)
+        except NotFound:
+            for part in parts if len(parts) > 1 else ():
+                self._prefetch([part])
 
 
 def _limited(parts: Sequence[Part], bytes_max: int) -> list[Part]:

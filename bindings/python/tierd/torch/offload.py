@@ -32,7 +32,7 @@ from .stored_parameter import ParameterStore, StoredParameter, stored_of
 
 UPDATES = ("step", "backward")
 LOOK_AHEAD_BYTES = 24 << 20
-SLICE_BYTES = 4 << 20
+SLICE_BYTES = 8 << 20
 RETURNED_BYTES = 128 << 10  # glibc would keep freed activations of less than its threshold, and fragment its heap.
 _numbers = itertools.count(1)
 
@@ -199,6 +199,11 @@ def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, **extra: An
 def resumed(model: torch.nn.Module) -> dict[str, Any]:
     """What the run that ``model`` goes on with had passed to :func:`persist`; nothing where it began."""
     return _required_runtime(model).extra
+
+
+def activation_bytes(model: torch.nn.Module) -> int:
+    """Bytes of activations that an offloaded model has moved into tierd so far."""
+    return _required_runtime(model).activation_bytes
 
 
 def _required_runtime(model: torch.nn.Module) -> Runtime:

@@ -165,7 +165,7 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         if isinstance(gradient, torch.Tensor):
             gradient = parameter_state.flat_like(gradient, _model_of(parameter))
         step = self.state[parameter]["step"]
-        return parameter_state.slices_of(tiered, values, gradient, step, self._updates.slice_bytes)
+        return parameter_state.slices_of(tiered, values, gradient, step)
 
     def _state_of(self, parameter: torch.Tensor, group: dict[str, Any]) -> ParameterState:
         """The parameter's state in tierd; made, and filled by the first update, when it has none."""
@@ -386,6 +386,8 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
     @fetch_hook.setter
     def fetch_hook(self, hook: Callable[[Sequence[Part]], None] | None) -> None:
         self._updates.fetch_hook = hook
+        if self._updates.look_ahead is not None:
+            self._updates.look_ahead.fetch_hook = hook
 
     def __reduce__(self) -> str:
         raise Invalid("an optimizer with state in tierd cannot be pickled or deep-copied: use its state_dict()")

@@ -1,9 +1,9 @@
 """ParameterState: the state tensors of one parameter, in tierd, cut into slices that are updated one after another.
 
-A slice is a range of whole 2 MiB blocks; the last slice is what is left. A fused kernel over whole blocks gives the
-same bits as one over the whole tensor: each slice is a multiple of every vector width, so that only the end of the
-tensor is computed by the scalar tail. Whole blocks also mean that no two slices share a piece (of at most one block) of
-a tensor.
+A slice is a range of one or more whole 2 MiB blocks; the last slice is what is left. A fused kernel over whole blocks
+gives the same bits as one over the whole tensor: each slice is a multiple of every vector width, so that only the end
+of the tensor is computed by the scalar tail. Whole blocks also mean that no two slices share a piece (of at most one
+block) of a tensor.
 
 A parameter's values and gradient are in the process, or in tierd too (``Stored``); then each slice of them is leased
 beside the state's.
@@ -122,13 +122,10 @@ class Slice:
         ]
 
 
-def slices_of(
-    state: ParameterState, values: Elements, gradient: Elements, step: torch.Tensor, size: int
-) -> list[Slice]:
-    """What an unfinished step has left of the parameter, in slices of at most ``size`` bytes of state, at least one
-    block of each tensor."""
-    aligned = _aligned_elements(state, values, gradient)
-    stride = max(1, size // state.dtype.itemsize // aligned) * aligned
+def slices_of(state: ParameterState, values: Elements, gradient: Elements, step: torch.Tensor) -> list[Slice]:
+    """What an unfinished step has left of the parameter, in slices of one block of each tensor: such a slice is
+    contiguous wherever its block lies, and needs no mapping of its own."""
+    stride = _aligned_elements(state, values, gradient)
     count = state.parameter.numel()
     return [
         Slice(state, values, gradient, step, begin, min(stride, count - begin))

@@ -12,6 +12,7 @@ import torch
 
 from ..errors import Invalid
 from .activations import Kept, offload_activations
+from .look_ahead import LookAhead
 from .offloaded_optimizer import OffloadableOptimizer
 from .placeholder import Placeholder, drop_raw_gradient, raw_gradient
 from .stored_gradient import GradientWindow
@@ -63,7 +64,13 @@ class Runtime:
         )
         self._entered: dict[torch.nn.Module, list[list[StoredParameter]]] = {}
         self._saved_hooks: Any = None
+        self._training_order = store.look_ahead
+        self._evaluation_order = LookAhead(store.client, store.look_ahead.bytes_max)
         self._removable: list[Any] = []
+
+    @property
+    def activation_bytes(self) -> int:
+        return 0 if self._activations is None else self._activations.offloaded_bytes
 
     # ---- Hooks ----
 
@@ -171,12 +178,17 @@ class Runtime:
     def _open(self) -> None:
         """The outermost forward begins. One that runs in backward recomputes what checkpointing left out: there, what
         autograd saves is for the hooks of the checkpoint, if it has any."""
+        if not torch.is_grad_enabled() and not _in_backward():  # An evaluation has an order of its own.
+            self.store.look_ahead = self._evaluation_order
         in_checkpoint = _in_backward() and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
         if torch.is_grad_enabled() and not in_checkpoint:
             self._saved_hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
             self._saved_hooks.__enter__()
 
     def _close(self) -> None:
+        if self.store.look_ahead is self._evaluation_order:
+            self._evaluation_order.end_step(ask=False)
+            self.store.look_ahead = self._training_order
         hooks, self._saved_hooks = self._saved_hooks, None
         if hooks is not None:
             hooks.__exit__(None, None, None)

@@ -67,6 +67,8 @@ class SliceUpdate:
         asked = 0
         for index, unit in enumerate(units):
             if self.look_ahead is not None:
+                if self.fetch_hook is not None:
+                    self.fetch_hook([part for each in unit for part in each.existing_parts()])
                 self.look_ahead.use([part for each in unit for part in each.parts()])
             else:
                 asked = self._ask_ahead(units, index, asked)

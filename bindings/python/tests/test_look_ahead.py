@@ -1,0 +1,84 @@
+"""LookAhead: what is asked for ahead, in recorded order, and how it finds its place again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tierd
+from tierd.states import Part
+from tierd.torch.look_ahead import LookAhead
+
+
+class Asked:
+    """A client that only notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.keys: list[object] = []
+        self.gone: set[object] = set()
+
+    def prefetch(self, parts: list[Part]) -> None:
+        if any(part.key in self.gone for part in parts):
+            raise tierd.NotFound("no such tensor")
+        self.keys += [part.key for part in parts]
+
+
+def look_ahead(bytes_max: int = 30) -> tuple[LookAhead, Asked]:
+    asked = Asked()
+    client: Any = asked
+    return LookAhead(client, bytes_max), asked
+
+
+def use(ahead: LookAhead, *keys: int) -> None:
+    for key in keys:
+        ahead.use([Part(key, 0, 10)])
+
+
+def test_a_step_is_asked_for_in_the_order_of_the_last_one() -> None:
+    ahead, asked = look_ahead()
+    use(ahead, 1, 2, 3, 4, 5, 6)
+    assert asked.keys == []
+    ahead.end_step()
+    assert asked.keys == [1, 2, 3]
+    use(ahead, 1)
+    assert asked.keys == [1, 2, 3, 4]
+    use(ahead, 2, 3, 4, 5, 6)
+    assert asked.keys == [1, 2, 3, 4, 5, 6]
+
+
+def test_uses_that_were_left_out_are_passed_over_and_unknown_ones_ask_for_nothing() -> None:
+    ahead, asked = look_ahead()
+    use(ahead, *range(1, 9))
+    ahead.end_step()
+    use(ahead, 3)
+    assert asked.keys == [1, 2, 3, 4, 5, 6]
+    use(ahead, 77)
+    assert asked.keys == [1, 2, 3, 4, 5, 6]
+    use(ahead, 4)
+    assert asked.keys == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_tensor_larger_than_the_window_is_asked_for_in_part() -> None:
+    ahead, asked = look_ahead(bytes_max=5)
+    use(ahead, 1, 2)
+    ahead.end_step()
+    assert asked.keys == [1]
+    use(ahead, 1)
+    assert asked.keys == [1, 2]
+
+
+def test_what_does_not_exist_is_left_out() -> None:
+    ahead, asked = look_ahead()
+    use(ahead, 1, 2, 3)
+    ahead.absent.add(2)
+    asked.gone.add(1)
+    ahead.end_step()
+    assert asked.keys == [3]
+
+
+def test_a_step_may_begin_later_than_the_last_one_ends() -> None:
+    ahead, asked = look_ahead()
+    use(ahead, 1, 2, 3, 4, 5)
+    ahead.end_step(ask=False)
+    assert asked.keys == []
+    use(ahead, 1)
+    assert asked.keys == [2, 3, 4]

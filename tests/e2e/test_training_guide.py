@@ -1,0 +1,30 @@
+"""Each block of docs/training.md, pasted into a file and run."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import launcher
+import pytest
+from launcher import ROOT
+
+BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/training.md").read_text(), re.MULTILINE | re.DOTALL)
+ANSWERS = ["trained True\n", "clipped True\n", "norm True\n", "resumed at 1\n"]
+
+
+@pytest.mark.parametrize("number", range(len(ANSWERS)))
+def test_a_block_of_the_guide_works_as_pasted(tmp_path: pathlib.Path, number: int) -> None:
+    launcher.need_build()
+    assert len(BLOCKS) == len(ANSWERS)
+    script = tmp_path / "pasted.py"
+    script.write_text(BLOCKS[number])
+    places = {name: str(tmp_path) for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "TMPDIR")}
+    with launcher.disk_folder() as disk:
+        places["TMPDIR"] = places["XDG_STATE_HOME"] = str(disk)
+        found = subprocess.run(
+            [sys.executable, script], env=launcher.environment(**places), capture_output=True, text=True, timeout=120
+        )
+    assert (found.returncode, found.stdout) == (0, ANSWERS[number]), found.stdout + found.stderr
