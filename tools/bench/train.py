@@ -69,7 +69,7 @@ class Arm:
         environment = os.environ | {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}  # The same for all.
         if words[0] == "tierd":
             parameters = 12 * layers * width * width
-            self._daemon, _ = stack.enter_context(daemon(arena=128 * MIB, tier=20 * parameters + GIB, window="2MiB"))
+            self._daemon, _ = stack.enter_context(daemon(arena=192 * MIB, tier=20 * parameters + GIB, window="2MiB"))
             command += [f"--socket={self._daemon.directory}/tierd.sock", f"--update={words[1]}"]
         if words[0] == "DeepSpeed":
             folder = tempfile.mkdtemp(prefix="tier-bench-", dir=scratch())

@@ -77,8 +77,9 @@ kernel_initramfs() {
 /bin/busybox mount -t proc none /proc
 /bin/busybox mount -t sysfs none /sys
 /bin/busybox mount -t devtmpfs none /dev
-/bin/busybox mount -t tmpfs none /tmp
-export TMPDIR=/tmp
+/bin/busybox mkdir -p /tmp /temporary  # Not /tmp itself: a checkout may lie there, and its paths are used here.
+/bin/busybox mount -t tmpfs none /temporary
+export TMPDIR=/temporary
 /bin/busybox ip link set lo up
 /bin/busybox mount -t tmpfs none "$(/bin/busybox cat /scratch)"
 /bin/busybox insmod /fuse.ko

@@ -148,7 +148,7 @@ def required(
     }
     held = {part: size for part, size in parts.items() if placement.in_tierd(part)}
     largest = max((parameter.nbytes for _, parameter in chosen), default=0)
-    window = max(128 << 20, 2 * largest + (48 << 20))
+    window = max(192 << 20, 2 * largest + (64 << 20))
     ram = window + sum(size for part, size in held.items() if getattr(placement, part) == "ram")
     return Need(ram=_whole_mib(ram), ssd=_whole_mib(sum(held.values()) * 33 // 32 + (1 << 30)))
 
