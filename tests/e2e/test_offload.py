@@ -116,15 +116,13 @@ PROGRAM = """
     model, optimizer = tierd.torch.offload(
         new_model(), tierd.torch.AdamW, client=client, lr=1e-3, name="gpt", min_bytes="64KiB", resume={resume}
     )
-    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    first = tierd.torch.resumed(model).get("step", 0)
-    if first:
-        schedule.load_state_dict(tierd.torch.resumed(model)["schedule"])
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: (epoch + 1) / 10)
+    first = tierd.torch.resumed(model, schedule).get("step", 0)
     for number in range(first, 6):
         print(number, step_of(model, optimizer, number).hex(), torch.rand(()).item(), flush=True)
         schedule.step()
         if number == 2:
-            tierd.torch.persist(model, optimizer, step=number + 1, schedule=schedule.state_dict())
+            tierd.torch.persist(model, optimizer, schedule, step=number + 1)
         if number == 4 and not first:
             os.kill(os.getpid(), signal.SIGKILL)
 """

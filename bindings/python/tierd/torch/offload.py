@@ -27,7 +27,7 @@ from .malloc import return_freed_memory
 from .offloaded_optimizer import OffloadableOptimizer
 from .placeholder import raw_gradient
 from .resume import read_record, restore_generators, write_record
-from .runtime import Placement, Runtime, runtime_of, stored_in
+from .runtime import Placement, Runtime, runtime_of, saved_in_gathered, stored_in
 from .stored_parameter import ParameterStore, StoredParameter, stored_of
 
 UPDATES = ("step", "backward")
@@ -102,6 +102,8 @@ def offload(
     store = ParameterStore(client, name, LOOK_AHEAD_BYTES)
     runtime = Runtime(model, store, placement, update, exact_norm)
     try:
+        if record is not None:
+            _load_resident(model, record, {path for path, _ in chosen})
         for path, parameter in chosen:
             store.adopt(path, parameter, resume)
         runtime.attach()
@@ -112,10 +114,9 @@ def offload(
         if record is not None:
             made.adopt_state(record["state"])
             restore_generators(record)
-            model.load_state_dict(record["extra"]["resident"], strict=False)
-            runtime.extra = record["extra"]["user"]
+            runtime.resumed = record
     except BaseException:
-        runtime.detach()
+        runtime.detach(resumed=resume)
         raise
     runtime.serve(made)
     return model, made
@@ -169,11 +170,11 @@ def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False) -> Iterat
             stored.enter(stored.copy())
             entered.append(stored)
             found[stored] = stored.parameter._version
-        yield
-        if write:
+        with saved_in_gathered():
+            yield
+        if write:  # All of it: what is changed through .data is not counted.
             for stored in entered:
-                if stored.parameter._version != found[stored]:
-                    stored.write_back()
+                stored.write_back()
         elif changed := [stored.name for stored in entered if stored.parameter._version != found[stored]]:
             raise Invalid(f"{changed[0]!r} was changed in gathered(): pass write=True to keep that")
     finally:
@@ -181,29 +182,69 @@ def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False) -> Iterat
             stored.leave()
 
 
-def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, **extra: Any) -> None:
+def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, *schedulers: Any, **extra: Any) -> None:
     """Makes the training run durable in one atomic step, for ``offload(…, resume=True)`` of the next program: it
     survives the end of this one, of the daemon, and a loss of power. ``extra`` (numbers, strings, tensors, lists and
-    dicts: an epoch, a scheduler's ``state_dict()``) comes back from :func:`resumed`. Everything that the job has is
-    persisted with it, and nothing else stays persisted. Call it between steps, in a ``named`` job.
+    dicts: an epoch) comes back from :func:`resumed`, and so do ``schedulers``. Everything that the job has is persisted
+    with it, and nothing else stays persisted. Call it between steps, in a ``named`` job.
 
     Small parameters that stay in the process, and buffers, are persisted too.
     """
     runtime = _required_runtime(model)
     client, name = runtime.store.client, runtime.store.name
-    resident = {key: value for key, value in model.state_dict(keep_vars=True).items() if stored_of(value) is None}
-    write_record(client, name, optimizer, {"user": extra, "resident": {k: v.detach() for k, v in resident.items()}})
+    resident = _resident(model)
+    states = [schedule.state_dict() for schedule in schedulers]
+    write_record(client, name, optimizer, {"user": extra, "resident": resident, "schedulers": states})
     client.persist()
 
 
-def resumed(model: torch.nn.Module) -> dict[str, Any]:
-    """What the run that ``model`` goes on with had passed to :func:`persist`; nothing where it began."""
-    return _required_runtime(model).extra
+def resumed(model: torch.nn.Module, *schedulers: Any) -> dict[str, Any]:
+    """What the run that ``model`` goes on with had passed to :func:`persist`; nothing where it began. ``schedulers``
+    get the states that they had; and their optimizers the learning rates, which making a scheduler has changed."""
+    runtime = _required_runtime(model)
+    if not runtime.resumed:
+        return {}
+    record = runtime.resumed
+    if schedulers and len(schedulers) != len(record["extra"]["schedulers"]):
+        raise Invalid(f"{len(record['extra']['schedulers'])} schedulers were persisted, {len(schedulers)} are given")
+    for schedule, state in zip(schedulers, record["extra"]["schedulers"], strict=False):
+        schedule.load_state_dict(state)
+    optimizer = None if runtime.optimizer is None else runtime.optimizer()
+    if optimizer is not None and schedulers:
+        for group, saved in zip(optimizer.param_groups, record["state"]["packed"]["param_groups"], strict=True):
+            group.update({name: value for name, value in saved.items() if name != "params"})
+    extra: dict[str, Any] = record["extra"]["user"]
+    return extra
+
+
+def _resident(model: torch.nn.Module) -> dict[str, Any]:
+    """What of the model's state is not in tierd: small parameters, buffers, extra state."""
+    state = model.state_dict(keep_vars=True)
+    return {
+        key: value.detach() if isinstance(value, torch.Tensor) else value
+        for key, value in state.items()
+        if not isinstance(value, torch.Tensor) or stored_of(value) is None
+    }
 
 
 def activation_bytes(model: torch.nn.Module) -> int:
     """Bytes of activations that an offloaded model has moved into tierd so far."""
     return _required_runtime(model).activation_bytes
+
+
+def _load_resident(model: torch.nn.Module, record: dict[str, Any], chosen: set[str]) -> None:
+    """Gives the model what a run has persisted outside of tierd. ``Invalid`` unless that is all that is not in it."""
+    resident = record["extra"]["resident"]
+    tied = {id(dict(model.named_parameters(remove_duplicate=False))[path]) for path in chosen}
+    state = model.state_dict(keep_vars=True)
+    needed = {key for key, value in state.items() if id(value) not in tied}
+    if needed != resident.keys():
+        other = sorted(needed ^ resident.keys())[0]
+        raise Invalid(
+            f"{other!r} was on the other side of min_bytes or of the placement when this run was persisted: resume it "
+            "with the same model and options"
+        )
+    model.load_state_dict(resident, strict=False)
 
 
 def _required_runtime(model: torch.nn.Module) -> Runtime:
@@ -225,6 +266,12 @@ def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
 def _chosen(model: torch.nn.Module, min_bytes: int, placement: Placement) -> list[tuple[str, torch.nn.Parameter]]:
     """The parameters that go into tierd, with their names. ``Invalid`` where one cannot."""
     chosen = []
+    owners: dict[int, str] = {}
+    for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.layout is torch.strided and not tensor.is_meta and tensor.numel() and stored_of(tensor) is None:
+            other = owners.setdefault(tensor.untyped_storage()._cdata, path)
+            if other != path and placement.in_tierd("parameters"):
+                raise Invalid(f"{path!r} and {other!r} share their bytes: make them one Parameter object")
     for path, parameter in model.named_parameters():
         if stored_of(parameter) is not None:
             raise Invalid(f"parameter {path!r} belongs to a model that is offloaded already")

@@ -68,12 +68,12 @@ def _foreach_norm(values: Sequence[torch.Tensor], ord: Any = 2, dtype: Any = Non
 
 
 def _multiply(value: Any, factor: Any) -> Any:
-    value._tierd_gradient.multiply(factor)
+    value._tierd_gradient.apply("mul_", factor)
     return value
 
 
 def _divide(value: Any, divisor: Any) -> Any:
-    value._tierd_gradient.multiply(1 / torch.as_tensor(divisor))
+    value._tierd_gradient.apply("div_", divisor)
     return value
 
 
@@ -81,6 +81,11 @@ def _foreach_multiply(values: Sequence[torch.Tensor], factor: Any) -> None:
     factors = factor if isinstance(factor, (list, tuple)) else [factor] * len(values)
     for value, each in zip(values, factors, strict=True):
         value.mul_(each)
+
+
+def _foreach_zero(values: Sequence[torch.Tensor]) -> None:
+    for value in values:
+        value.zero_()
 
 
 def _unscale(values: Sequence[torch.Tensor], found_inf: torch.Tensor, inverse_scale: torch.Tensor) -> None:
@@ -91,7 +96,7 @@ def _unscale(values: Sequence[torch.Tensor], found_inf: torch.Tensor, inverse_sc
         if isinstance(value, OffloadedGradient):
             if not value._tierd_gradient.is_finite():
                 found_inf.fill_(1.0)
-            value._tierd_gradient.multiply(inverse_scale)
+            value._tierd_gradient.apply("mul_", inverse_scale)
 
 
 def _to(value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -103,7 +108,7 @@ def _to(value: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _zero(value: Any) -> Any:
-    value._tierd_gradient.drop()
+    value._tierd_gradient.zero()
     return value
 
 
@@ -135,6 +140,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.linalg.vector_norm: _norm,
     torch._foreach_norm: _foreach_norm,
     torch._foreach_mul_: _foreach_multiply,
+    torch._foreach_zero_: _foreach_zero,
     torch._amp_foreach_non_finite_check_and_unscale_: _unscale,
     _Tensor.mul_: _multiply,
     _Tensor.__imul__: _multiply,

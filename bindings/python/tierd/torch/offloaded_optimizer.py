@@ -10,11 +10,16 @@ from .look_ahead import LookAhead
 from .stored_parameter import StoredParameter
 
 
+class NotTrained(Exception):
+    """The parameter is in no group of the optimizer."""
+
+
 class OffloadableOptimizer(torch.optim.Optimizer):
     """An optimizer that can update parameters in tierd."""
 
     def update_offloaded(self, stored: StoredParameter, gradient: torch.Tensor) -> None:
-        """Updates one parameter that lies in tierd by a gradient of the process: the whole of its step."""
+        """Updates one parameter that lies in tierd by a gradient of the process: the whole of its step. ``NotTrained``
+        if it is not the optimizer's."""
         raise NotImplementedError
 
     def follow(self, look_ahead: LookAhead) -> None:

@@ -31,7 +31,7 @@ from ..states import Part
 from . import parameter_state
 from .arguments import checked_client
 from .look_ahead import LookAhead
-from .offloaded_optimizer import OffloadableOptimizer
+from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import Elements, ParameterState, Slice, Stored
 from .placeholder import raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
@@ -99,11 +99,6 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         work = [(group, self._slices(group)) for group in self.param_groups]
         for group, slices in work:
             self._update_group(group, slices)
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                stored = stored_of(parameter)
-                if stored is not None and stored.gradient is not None:
-                    stored.gradient.drop()
         self._end_step()
         return loss
 
@@ -121,6 +116,8 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         """By one call of C: an interrupt finds all of the step done, or none of its end."""
         states = list(self._tiered.values())
         collections.deque(map(setattr, states, itertools.repeat("finished"), itertools.repeat(False)), maxlen=0)
+        for state in states:
+            state.gradient = None
 
     def _slices(self, group: dict[str, Any]) -> list[Slice]:
         slices: list[Slice] = []
@@ -138,7 +135,8 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         if gradient is None:
             return []
         stored.changed()
-        return self._slices_of(stored.parameter, group, Stored(stored.key, stored.dtype), gradient)
+        values = Stored(stored.key, stored.dtype)
+        return self._slices_of(stored.parameter, group, values, gradient, of=stored.gradient)
 
     @staticmethod
     def state_bytes_per_element(dtype: torch.dtype, options: dict[str, Any]) -> int:
@@ -146,7 +144,10 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         return (2 + bool(options.get("amsgrad")) + master) * (4 if master else dtype.itemsize)
 
     def update_offloaded(self, stored: StoredParameter, gradient: torch.Tensor) -> None:
-        group = next(group for group in self.param_groups if any(p is stored.parameter for p in group["params"]))
+        groups = (group for group in self.param_groups if any(p is stored.parameter for p in group["params"]))
+        group = next(groups, None)
+        if group is None:
+            raise NotTrained
         if (known := self._tiered.get(stored.parameter)) is not None and known.finished:
             raise Invalid(
                 f"a second gradient of parameter {stored.name!r} in one step, which has updated it: call "
@@ -156,12 +157,19 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         self._update_group(group, self._slices_of(stored.parameter, group, Stored(stored.key, stored.dtype), gradient))
 
     def _slices_of(
-        self, parameter: torch.Tensor, group: dict[str, Any], values: Elements, gradient: Elements
+        self, parameter: torch.Tensor, group: dict[str, Any], values: Elements, gradient: Elements, of: object = None
     ) -> list[Slice]:
+        """Its slices. ``of`` is the gradient as an object, by which a step that is continued is known."""
+        gradient_object = gradient if of is None else of
         _check(parameter, gradient)
         tiered = self._state_of(parameter, group)
-        if tiered.finished:
+        if tiered.done and tiered.gradient is not gradient_object:
+            raise Invalid(
+                "the last step() failed half-way in a parameter, and its gradient is gone since: load a state"
+            )
+        if tiered.finished and tiered.gradient is gradient_object:
             return []
+        tiered.finished, tiered.gradient = False, gradient_object
         if isinstance(gradient, torch.Tensor):
             gradient = parameter_state.flat_like(gradient, _model_of(parameter))
         step = self.state[parameter]["step"]
@@ -259,6 +267,8 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
                 state[kind] = value
 
     def light_state(self) -> dict[str, Any]:
+        if any(tiered.finished for tiered in self._tiered.values()):
+            raise Invalid("the last step() failed half-way: call step() again before persist()")
         self._require_whole("persist()")
         numbers = {
             index: self._tiered[parameter].number

@@ -33,11 +33,16 @@ class ParameterState:
     number: int = 0  # In the keys.
     created: bool = False  # Every range of every tensor has been filled once.
     done: int = 0  # Elements that an unfinished step has updated: the first ones. 0 between steps.
-    finished: bool = False  # The step under way has updated all of it.
+    finished: bool = False  # The step under way has updated all of it …
+    gradient: object = None  # … by this gradient.
 
     @property
     def size(self) -> int:
         return self.parameter.numel() * self.dtype.itemsize
+
+
+# A method in place, such as "mul_", and its operand: a number, or a tensor of one element.
+Factor: TypeAlias = "tuple[str, float | torch.Tensor]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,16 +51,18 @@ class Stored:
 
     key: Key
     dtype: torch.dtype
-    factors: tuple[torch.Tensor, ...] = ()  # Not yet applied to what is stored; each product is rounded.
+    factors: tuple[Factor, ...] = ()  # Not yet applied to what is stored; each product is rounded.
 
     def part(self, begin: int, count: int) -> Part:
         return Part(self.key, begin * self.dtype.itemsize, count * self.dtype.itemsize)
 
 
-def times(elements: torch.Tensor, factors: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """The elements as ``mul_`` by each factor in turn would leave them; themselves where there is none."""
-    for number, factor in enumerate(factors):
-        elements = elements.mul_(factor) if number else elements.mul(factor)
+def times(elements: torch.Tensor, factors: tuple[Factor, ...]) -> torch.Tensor:
+    """The elements as ``mul_`` or ``div_`` by each factor in turn would leave them; themselves where there is none."""
+    for number, (operation, factor) in enumerate(factors):
+        if number == 0:
+            elements = elements.clone()
+        getattr(elements, operation)(factor)
     return elements
 
 

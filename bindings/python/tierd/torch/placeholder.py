@@ -43,11 +43,12 @@ class Placeholder(torch.nn.Parameter):
         parameter.__class__ = Placeholder
 
     @staticmethod
-    def fill(parameter: torch.Tensor, values: torch.Tensor) -> None:
-        """Makes a placeholder the parameter that it was, over ``values``."""
+    def fill(parameter: torch.Tensor, values: torch.Tensor, gathered: bool = False) -> None:
+        """Makes a placeholder the parameter that it was, over ``values``; with ``gathered``, one whose ``grad`` may
+        still lie in tierd."""
         with torch.inference_mode(False), _no_dispatch():
             parameter.data = values
-        parameter.__class__ = parameter._tierd_class  # type: ignore[attr-defined]
+        parameter.__class__ = Gathered if gathered else parameter._tierd_class  # type: ignore[attr-defined]
 
     @staticmethod
     def on_gradient(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
@@ -81,6 +82,21 @@ class Placeholder(torch.nn.Parameter):
 
     def __reduce_ex__(self, protocol: object) -> Any:
         raise Invalid(_sentence(self, "pickled"))
+
+
+class Gathered(torch.nn.Parameter):
+    """A parameter that has its values in memory of the process, while its gradient lies in tierd."""
+
+    _tierd_stored: StoredParameter
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in (_GET_GRADIENT, _SET_GRADIENT):
+            return _SPECIAL[func](func, *args, **(kwargs or {}))
+        with _no_dispatch():
+            return func(*args, **(kwargs or {}))
 
 
 def bring(placeholder: Placeholder, func: object) -> None:
@@ -129,15 +145,17 @@ def _placeholders(values: Any) -> Iterator[Placeholder]:
 # ---- Calls with a meaning of their own ----
 
 
-def _get_gradient(func: Any, placeholder: Placeholder) -> torch.Tensor | None:
+def _get_gradient(func: Any, placeholder: Placeholder | Gathered) -> torch.Tensor | None:
     stored = placeholder._tierd_stored
     if stored.gradient is not None:
+        if raw_gradient(placeholder) is not None:  # Inside a hook: which of the two is meant, none can tell.
+            raise Invalid(f"{stored.name!r} has a gradient in tierd and another one that is being added to it")
         gradient: torch.Tensor = stored.gradient.handle
         return gradient
     return raw_gradient(placeholder)
 
 
-def _set_gradient(func: Any, placeholder: Placeholder, gradient: torch.Tensor | None) -> None:
+def _set_gradient(func: Any, placeholder: Placeholder | Gathered, gradient: torch.Tensor | None) -> None:
     stored = placeholder._tierd_stored
     if isinstance(gradient, OffloadedGradient):
         if stored.gradient is None or stored.gradient.handle is not gradient:
@@ -220,9 +238,10 @@ _METADATA: set[Any] = {
     torch.is_floating_point, torch.is_complex, torch.numel, torch._has_compatible_shallow_copy_type,
 }  # fmt: skip
 
+_GET_GRADIENT, _SET_GRADIENT = _Tensor.grad.__get__, _Tensor.grad.__set__
 _SPECIAL: dict[Any, Callable[..., Any]] = {
-    _Tensor.grad.__get__: _get_gradient,
-    _Tensor.grad.__set__: _set_gradient,
+    _GET_GRADIENT: _get_gradient,
+    _SET_GRADIENT: _set_gradient,
     _Tensor.data.__get__: _get_data,
     _Tensor.data.__set__: _set_data,
     _Tensor.detach: _detach,

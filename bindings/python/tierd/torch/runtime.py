@@ -13,7 +13,7 @@ import torch
 from ..errors import Invalid
 from .activations import Kept, offload_activations
 from .look_ahead import LookAhead
-from .offloaded_optimizer import OffloadableOptimizer
+from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .placeholder import Placeholder, drop_raw_gradient, raw_gradient
 from .stored_gradient import GradientWindow
 from .stored_parameter import Packed, ParameterStore, StoredParameter, stored_of
@@ -52,7 +52,7 @@ class Runtime:
     ) -> None:
         self.store = store
         self.placement = placement
-        self.extra: dict[str, Any] = {}  # What the run that is resumed had passed to persist().
+        self.resumed: dict[str, Any] = {}  # The record of the run that is resumed.
         self.optimizer: weakref.ref[OffloadableOptimizer] | None = None
         self._model = weakref.ref(model)
         self._in_backward = update == "backward"
@@ -99,7 +99,7 @@ class Runtime:
             if stored.parameter.requires_grad:
                 self._watch(stored)
 
-    def detach(self) -> None:
+    def detach(self, resumed: bool) -> None:
         """Removes the hooks and gives the values back to the parameters."""
         for handle in self._removable:
             handle.remove()
@@ -111,7 +111,7 @@ class Runtime:
         if model is not None:
             model.__dict__.pop("_tierd_runtime", None)
             model.__dict__.pop("forward", None)
-        self.store.free()
+        self.store.free(keep=resumed)
 
     def serve(self, optimizer: OffloadableOptimizer) -> None:
         self.optimizer = weakref.ref(optimizer)
@@ -181,7 +181,7 @@ class Runtime:
         if not torch.is_grad_enabled() and not _in_backward():  # An evaluation has an order of its own.
             self.store.look_ahead = self._evaluation_order
         in_checkpoint = _in_backward() and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-        if torch.is_grad_enabled() and not in_checkpoint:
+        if not in_checkpoint:  # Also where no gradients are wanted: a part of the forward may want some.
             self._saved_hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
             self._saved_hooks.__enter__()
 
@@ -202,6 +202,8 @@ class Runtime:
         packed = self.store.pack(value)
         if packed is not None:
             return packed
+        if is_of_stored(value):
+            return held(value)
         if self._activations is not None:
             return _Activation(self._activations, self._activations.pack(value))
         return value if value.is_inference() or not _counts_versions(value) else Kept(value)
@@ -221,7 +223,10 @@ class Runtime:
             optimizer = None if self.optimizer is None else self.optimizer()
             if optimizer is None:
                 raise Invalid("the optimizer that offload() returned is gone: keep it while the model is trained")
-            optimizer.update_offloaded(stored, gradient.detach())
+            try:
+                optimizer.update_offloaded(stored, gradient.detach())
+            except NotTrained:  # By this optimizer: the gradient stays, as in plain torch.
+                stored.parameter.grad = gradient
 
     def _after_step(self, *_: object) -> None:
         self.store.client.step()
@@ -241,8 +246,33 @@ def _unpack(packed: Any) -> torch.Tensor:
         return packed.owner.unpack(packed.packed)
     if isinstance(packed, Kept):
         return packed.unchanged()
+    if isinstance(packed, _Held):
+        return packed.value
     value: torch.Tensor = packed
     return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Held:
+    """The bytes of a parameter that the graph holds itself: the parameter is to be a placeholder by then."""
+
+    value: torch.Tensor
+
+
+def held(value: torch.Tensor) -> _Held:
+    return _Held(value.detach())
+
+
+def is_of_stored(value: torch.Tensor) -> bool:
+    """Whether it is a parameter that has its values for a time, or a view of one."""
+    return stored_of(value) is not None or (value._base is not None and stored_of(value._base) is not None)
+
+
+def saved_in_gathered() -> Any:
+    """Hooks for what autograd saves while parameters are gathered."""
+    return torch.autograd.graph.saved_tensors_hooks(
+        lambda value: held(value) if is_of_stored(value) else value, _unpack
+    )
 
 
 def runtime_of(model: torch.nn.Module) -> Runtime | None:

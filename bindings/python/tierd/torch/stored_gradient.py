@@ -22,7 +22,7 @@ from ..pending_put import PendingPut
 from ..states import Part
 from . import parameter_state
 from .offloaded_gradient import OffloadedGradient
-from .parameter_state import BLOCK, Stored
+from .parameter_state import BLOCK, Factor, Stored
 
 if TYPE_CHECKING:
     from .stored_parameter import StoredParameter
@@ -38,7 +38,7 @@ class StoredGradient:
     def __init__(self, window: GradientWindow, stored: StoredParameter, dtype: torch.dtype, exact: bool) -> None:
         self._window = window
         self._exact = exact  # Norms with torch's own bits.
-        self._factors: tuple[torch.Tensor, ...] = ()  # Applied when the elements are read.
+        self._factors: tuple[Factor, ...] = ()  # Applied when the elements are read.
         self._sum_of_squares = 0.0
         self.stored = stored
         self.dtype = dtype
@@ -56,19 +56,31 @@ class StoredGradient:
 
     def norm(self, order: float) -> torch.Tensor:
         self._window.finish(self)
-        if order == 2 and not self._exact:
-            factor = math.prod(abs(float(factor)) for factor in self._factors)
-            return torch.tensor(math.sqrt(self._sum_of_squares) * factor).to(self.dtype)
+        if order == 2 and not self._exact and math.isfinite(self._sum_of_squares):
+            found = math.sqrt(self._sum_of_squares)
+            for operation, factor in self._factors:
+                found = found / abs(float(factor)) if operation == "div_" else found * abs(float(factor))
+            return torch.tensor(found).to(self.dtype)
         lease = self._window.client.lease(self.key)
         values = lease.torch(self.dtype, (self.stored.numel,))
-        found: torch.Tensor = torch.linalg.vector_norm(parameter_state.times(values, self._factors), order)
+        exact: torch.Tensor = torch.linalg.vector_norm(parameter_state.times(values, self._factors), order)
         del values
         lease.release()
-        return found
+        return exact
 
-    def multiply(self, factor: Any) -> None:
-        """The optimizer is to use the gradient times ``factor``, rounded as ``mul_`` would."""
-        self._factors += (torch.as_tensor(factor).detach().clone().reshape(()),)
+    def apply(self, operation: str, factor: Any) -> None:
+        """The optimizer is to use the gradient as ``mul_`` or ``div_`` by ``factor`` would have left it."""
+        if isinstance(factor, torch.Tensor):
+            factor = factor.detach().clone().reshape(())
+        self._factors += ((operation, factor),)
+
+    def zero(self) -> None:
+        """It becomes a gradient of zeros, as ``zero_`` leaves it."""
+        zeros = torch.zeros(self.stored.numel, dtype=self.dtype)
+        self._window.drop(self)
+        self._window.client.put(self.key, zeros)
+        self.arrived(0, 0.0)
+        self._factors = ()
 
     def add(self, gradient: torch.Tensor) -> None:
         """Adds ``gradient``, flat, in place."""
@@ -79,8 +91,8 @@ class StoredGradient:
             part = Part(self.key, begin * item, values.numel() * item)
             (lease,) = self._window.client.lease_many([part], write=True)
             ours = lease.torch(self.dtype, values.shape)
-            for factor in self._factors:
-                ours.mul_(factor)
+            for operation, factor in self._factors:
+                getattr(ours, operation)(factor)
             total += _sum_of_squares(ours.add_(values))
             del ours
             lease.release()

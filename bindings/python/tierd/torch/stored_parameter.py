@@ -15,6 +15,7 @@ tensor of another version is refused, as torch refuses a saved tensor that was c
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 import weakref
 from typing import NamedTuple
@@ -35,8 +36,8 @@ class StoredParameter:
     """One parameter in tierd. Its elements lie there in the order that they had in memory."""
 
     __slots__ = (
-        "__weakref__", "_identity", "dtype", "gradient", "key", "name", "numel", "parameter", "shape", "store",
-        "strides", "uses", "version",
+        "__weakref__", "_entered_version", "_identity", "dtype", "gradient", "key", "name", "numel", "parameter",
+        "shape", "store", "strides", "uses", "version",
     )  # fmt: skip
 
     def __init__(self, store: ParameterStore, name: str, parameter: torch.nn.Parameter, key: Key) -> None:
@@ -52,6 +53,7 @@ class StoredParameter:
         self.uses = 0
         self.gradient: StoredGradient | None = None
         self._identity: StorageIdentity | None = None
+        self._entered_version = 0  # The parameter's, when it got its values.
 
     @property
     def nbytes(self) -> int:
@@ -103,16 +105,24 @@ class StoredParameter:
         """One more scope needs the values: the parameter has them when this returns, as a view or as ``values``."""
         with self.store.lock:
             if self.uses == 0:
-                Placeholder.fill(self.parameter, self.view() if values is None else values)
+                Placeholder.fill(self.parameter, self.view() if values is None else values, gathered=values is not None)
+                self._entered_version = self.parameter._version
             elif values is not None:
                 raise Invalid(f"parameter {self.name!r} is in use: gather it outside of forward, and once")
             self.uses += 1
 
     def leave(self) -> None:
+        """One scope less. What forward changed in place, by torch's own count, is written back."""
         with self.store.lock:
             self.uses -= 1
-            if self.uses == 0:
-                Placeholder.empty(self.parameter, self.shape, self.dtype)
+            if self.uses > 0:
+                return
+            leased = self.living_storage() is not None
+            changed = leased and self.parameter._version != self._entered_version
+            values = self.parameter.detach().clone() if changed else None
+            Placeholder.empty(self.parameter, self.shape, self.dtype)
+            if values is not None:
+                self.write(values)
 
     # ---- Writing ----
 
@@ -125,6 +135,10 @@ class StoredParameter:
                 "graph that backward has not used up, or a tensor that was kept)"
             )
         self.version += 1
+
+    def is_being_changed(self) -> bool:
+        """Whether the forward under way has changed the values in place: the next version, once it ends."""
+        return self.uses > 0 and self.parameter._version != self._entered_version
 
     def write(self, values: torch.Tensor) -> None:
         """Replaces the values by those of a tensor of the same shape."""
@@ -176,6 +190,7 @@ class ParameterStore:
         self.open_scopes = 0  # Forwards of modules under way.
         self.saving = 0  # Calls of state_dict() under way.
         self._on_demand: list[StoredParameter] = []  # Present until the outermost scope ends.
+        self._released_after = -1  # The backward at whose end they are released.
         keys: dict[str, int] = {}
         self._keys = keys
         weakref.finalize(self, _free_all, client, keys).atexit = False
@@ -203,13 +218,16 @@ class ParameterStore:
         """``AlreadyExists`` where an earlier run has left a tensor: never ignored, nor replaced in silence."""
         with contextlib.suppress(NotFound):
             self.client.tensor(key)
+            gc.collect()  # A model and its hooks refer to each other: one that is no longer used may still exist.
+            self.client.tensor(key)
             raise AlreadyExists(
                 f"an earlier run has left {key!r} in this job: pass resume=True to go on with it, or another name"
             )
 
-    def free(self) -> None:
-        """Frees all of it. The parameters have their values elsewhere."""
-        _free_all(self.client, self._keys)
+    def free(self, keep: bool) -> None:
+        """Frees all of it, or keeps it as an earlier run has left it. The parameters have their values elsewhere."""
+        if not keep:
+            _free_all(self.client, self._keys)
         self._keys.clear()
 
     def reserve(self, key: str) -> int:
@@ -228,7 +246,9 @@ class ParameterStore:
         if stored is None or not stored.lies_in(storage):
             return None
         offset = int(value.storage_offset())
-        return Packed(stored, stored.version, value.dtype, offset, value.shape, value.stride())
+        return Packed(
+            stored, stored.version + stored.is_being_changed(), value.dtype, offset, value.shape, value.stride()
+        )
 
     def drop_storage(self, identity: StorageIdentity | None) -> None:
         if identity is not None:
@@ -239,6 +259,8 @@ class ParameterStore:
     def open_scope(self) -> bool:
         """A module's forward begins. Whether it is the outermost."""
         with self.lock:
+            if self.open_scopes == 0 and torch._C._current_graph_task_id() == -1:
+                self._release_on_demand()  # Left by a backward that failed.
             self.open_scopes += 1
             return self.open_scopes == 1
 
@@ -253,11 +275,12 @@ class ParameterStore:
     def demand(self, stored: StoredParameter) -> bool:
         """A placeholder is used. Inside a forward or a backward its values come, until that ends; else False."""
         with self.lock:
-            backward = torch._C._current_graph_task_id() != -1
-            if not self.open_scopes and not backward:
+            task = torch._C._current_graph_task_id()
+            if not self.open_scopes and task == -1:
                 return False
-            if backward and not self.open_scopes and not self._on_demand:
+            if task not in (-1, self._released_after):  # Once in each backward.
                 torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
+                self._released_after = task
             stored.enter()
             self._on_demand.append(stored)
             return True
@@ -271,6 +294,7 @@ class ParameterStore:
 
     def _end_of_backward(self) -> None:
         with self.lock:
+            self._released_after = -1
             if self.open_scopes == 0:
                 self._release_on_demand()
 

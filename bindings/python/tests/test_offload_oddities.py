@@ -1,0 +1,221 @@
+"""offload(model) where training loops do what few do: the same bits as in plain torch, or a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from test_offload import assert_same, new_client, offloaded, pair_of
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import tierd
+import tierd.torch
+from tierd.torch.placeholder import Placeholder
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.norm(self.linear(x))
+        return y
+
+
+def rows(seed: int) -> torch.Tensor:
+    return torch.randn(2, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def both(make: Callable[[], nn.Module], **options: Any) -> tuple[tuple[nn.Module, Any], tuple[nn.Module, Any]]:
+    client, _ = new_client()
+    ours, theirs = pair_of(make)
+    plain = torch.optim.AdamW(theirs.parameters(), lr=1e-2, fused=True)
+    return offloaded(ours, client, **options), (theirs, plain)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_a_checkpoint_used_outside_of_its_module_is_a_placeholder_after_backward(reentrant: bool) -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
+
+        def part(self, x: torch.Tensor) -> torch.Tensor:
+            return F.linear(self.a(x), self.b.weight).relu()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = checkpoint(self.part, x, use_reentrant=reentrant)
+            return y
+
+    arms = both(Odd)
+    for step in range(3):
+        norms = []
+        for model, optimizer in arms:
+            model(rows(step).requires_grad_()).pow(2).sum().backward()
+            norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1e9))
+            optimizer.step()
+            optimizer.zero_grad()
+        assert torch.allclose(*norms, rtol=1e-5)
+    assert type(arms[0][0].b.weight) is Placeholder
+    assert_same(arms[0][0], arms[1][0])
+
+
+def test_what_autograd_holds_itself_never_becomes_nan() -> None:
+    arms = both(Small)
+    for model, optimizer in arms:
+        gathering = tierd.torch.gathered(model) if model is arms[0][0] else torch.enable_grad()
+        loss = model(rows(0)).pow(2).sum()
+        with gathering:
+            loss = loss + sum(p.pow(2).sum() for p in model.parameters()) + model(rows(1)).pow(3).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert_same(arms[0][0], arms[1][0])
+
+
+def test_a_forward_that_wants_gradients_inside_no_grad() -> None:
+    class Field(Small):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                return torch.autograd.grad(super().forward(x).pow(3).sum(), x)[0]
+
+    arms = both(Field)
+    with torch.no_grad():
+        assert torch.equal(arms[0][0](rows(0)), arms[1][0](rows(0)))
+
+
+def test_a_parameter_that_forward_changes_in_place_stays_changed() -> None:
+    class Clamped(Small):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                self.norm.weight.clamp_(max=0.9)
+            return super().forward(x)
+
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(8, 8, max_norm=0.5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.embed(x.abs().long().clamp(max=7))
+            return y
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.clamped, self.normed = Clamped(), Normed()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.clamped(x).sum() + self.normed(x).sum()
+            return y
+
+    arms = both(Both)
+    for model, optimizer in arms:
+        for step in range(3):
+            model(rows(step)).pow(2).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert_same(arms[0][0], arms[1][0])
+
+
+def test_gathered_keeps_writes_through_data_and_knows_the_gradients() -> None:
+    arms = both(Small)
+    for step in range(2):
+        norms = []
+        for model, optimizer in arms:
+            model(rows(step)).pow(2).sum().backward()
+            manager = tierd.torch.gathered(model, write=True) if model is arms[0][0] else torch.enable_grad()
+            with manager:
+                model.linear.weight.data.mul_(0.5)
+                norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1e9))
+                if step == 0:
+                    optimizer.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert torch.allclose(*norms, rtol=1e-5) and norms[0] > 0
+    assert_same(arms[0][0], arms[1][0])
+
+
+@pytest.mark.parametrize("how", ["never", "zeros", "model zeros"])
+def test_gradients_that_stay_or_become_zeros(how: str) -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+            self.turn = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.turn += 1
+            y: torch.Tensor = (self.a if self.turn % 2 else self.b)(x)
+            return y
+
+    arms = both(Branches)
+    for step in range(4):
+        for model, optimizer in arms:
+            model(rows(step)).pow(2).sum().backward()
+            optimizer.step()
+            if how != "never":
+                (model if how == "model zeros" else optimizer).zero_grad(set_to_none=False)
+    assert_same(arms[0][0], arms[1][0])
+
+
+def test_a_norm_that_is_nan_is_nan_and_a_division_is_one() -> None:
+    arms = both(Small)
+    norms = []
+    for model, optimizer in arms:
+        model(rows(0)).pow(2).sum().backward()
+        for parameter in model.parameters():
+            parameter.grad.div_(3)
+        optimizer.step()
+        optimizer.zero_grad()
+        handle = model.norm.bias.register_hook(lambda gradient: gradient * float("nan"))
+        model(rows(1)).pow(2).sum().backward()
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+        handle.remove()
+        optimizer.zero_grad()
+    assert all(norm.isnan() for norm in norms)
+    assert_same(arms[0][0], arms[1][0])
+
+
+def test_bytes_that_two_parameters_share_are_refused() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+            self.b.weight = nn.Parameter(self.a.weight)
+
+    client, fake = new_client()
+    with pytest.raises(tierd.Invalid, match="share their bytes"):
+        offloaded(Shared(), client)
+    assert fake.tensors == {}
+
+
+def test_a_step_given_up_half_way_is_forgiven_when_its_gradients_go() -> None:
+    (model, optimizer), (theirs, plain) = both(Small)
+    model(rows(0)).pow(2).sum().backward()
+    client = optimizer._client
+    creating = iter(range(100))
+
+    def take(parts: list[tierd.Part], write: bool = False, **options: Any) -> list[tierd.Lease]:
+        if next(creating) >= 3:
+            raise tierd.NoSpace("full")
+        return lease_many(parts, write, **options)
+
+    lease_many = client.lease_many
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "lease_many", take)
+        with pytest.raises(tierd.NoSpace):
+            optimizer.step()
+    with pytest.raises(tierd.Invalid, match="persist"):
+        tierd.torch.persist(model, optimizer)
+    model.zero_grad()
+    before = model.state_dict()
+    model(rows(1)).pow(2).sum().backward()
+    optimizer.step()
+    assert not any(torch.equal(value, before[key]) for key, value in model.state_dict().items())
