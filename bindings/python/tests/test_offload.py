@@ -242,8 +242,6 @@ USES: dict[str, Callable[[Any], Any]] = {
     "list": lambda p: torch.stack([p, p]),
     "in place": lambda p: nn.init.zeros_(p),
     "half": lambda p: p.half(),
-    "pickle": pickle.dumps,
-    "deepcopy": copy.deepcopy,
     "set data": lambda p: setattr(p, "data", torch.zeros(32, 16)),
 }
 
@@ -256,6 +254,15 @@ def test_a_use_outside_of_forward_is_refused(use: str) -> None:
     with pytest.raises(tierd.Invalid, match="embed.weight") as refused:
         USES[use](ours.embed.weight)
     assert "gathered" in str(refused.value) or use == "half"
+
+
+@pytest.mark.parametrize("copying", [copy.deepcopy, pickle.dumps])
+def test_a_copy_is_refused_with_what_works(copying: Callable[[Any], Any]) -> None:
+    client, _ = new_client()
+    ours, _ = pair_of(Net)
+    offloaded(ours, client)
+    with pytest.raises(tierd.Invalid, match="state_dict"):
+        copying(ours.embed.weight)
 
 
 def test_what_needs_no_values_works_on_a_placeholder() -> None:

@@ -219,3 +219,20 @@ def test_a_step_given_up_half_way_is_forgiven_when_its_gradients_go() -> None:
     model(rows(1)).pow(2).sum().backward()
     optimizer.step()
     assert not any(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_every_way_to_ask_for_a_norm() -> None:
+    arms = both(Small)
+    for model, _ in arms:
+        model(rows(0)).pow(2).sum().backward()
+    ours, theirs = arms[0][0].linear.weight.grad, arms[1][0].linear.weight.grad
+    ways: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        lambda g: g.norm(),
+        lambda g: g.norm(2),
+        lambda g: g.norm(p=1),
+        torch.norm,
+        torch.linalg.vector_norm,
+        lambda g: torch.linalg.vector_norm(g, float("inf")),
+    ]
+    for way in ways:
+        assert torch.allclose(way(ours), way(theirs), rtol=1e-5)

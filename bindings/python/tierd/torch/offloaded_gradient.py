@@ -58,6 +58,11 @@ def _norm(value: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, d
     return found if dtype is None else found.to(dtype)
 
 
+def _method_norm(value: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, **more: Any) -> torch.Tensor:
+    """``Tensor.norm`` and ``torch.norm``: over all elements, the Frobenius norm is that of order 2."""
+    return _norm(value, 2 if p in ("fro", None) else p, dim, keepdim, dtype=more.get("dtype"))
+
+
 def _foreach_norm(values: Sequence[torch.Tensor], ord: Any = 2, dtype: Any = None) -> list[torch.Tensor]:
     return [
         _norm(value, ord, dtype=dtype)
@@ -145,8 +150,8 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _Tensor.mul_: _multiply,
     _Tensor.__imul__: _multiply,
     _Tensor.div_: _divide,
-    _Tensor.norm: _norm,
-    torch.norm: _norm,
+    _Tensor.norm: _method_norm,
+    torch.norm: _method_norm,
     _Tensor.detach: _unchanged,
     _Tensor.requires_grad_: _unchanged,
     _Tensor.zero_: _zero,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _Tensor: Any = torch.Tensor  # Its getters have no types.
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
+_NO_COPY = (
+    "a model in tierd cannot be copied or pickled as a whole: load its state_dict() into a fresh model, or save that"
+)
 
 
 class Placeholder(torch.nn.Parameter):
@@ -78,10 +81,10 @@ class Placeholder(torch.nn.Parameter):
         return f"Parameter {stored.name!r} in tierd ({kind}, requires_grad={self.requires_grad})"
 
     def __deepcopy__(self, memo: object) -> Any:
-        raise Invalid(_sentence(self, "copied"))
+        raise Invalid(_NO_COPY)
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        raise Invalid(_sentence(self, "pickled"))
+        raise Invalid(_NO_COPY)
 
 
 class Gathered(torch.nn.Parameter):
