@@ -477,3 +477,14 @@ def test_an_evaluation_does_not_change_the_order_of_training() -> None:
     fake.prefetched.clear()
     train(ours, optimizer, 1, first=3)
     assert [tensor for tensor, _ in fake.prefetched] == expected
+
+
+@pytest.mark.parametrize("update", ["step", "backward"])
+def test_gradients_leave_the_process_during_backward(update: str) -> None:
+    client, _ = new_client()
+    ours, _ = pair_of(lambda: nn.Sequential(*[nn.Linear(64, 64) for _ in range(12)]))
+    _, optimizer = offloaded(ours, client, update=update)
+    ours(torch.randn(4, 64)).sum().backward()
+    optimizer.step()
+    gc.collect()
+    assert not [known for known in gc.get_objects() if type(known) is torch.Tensor and known.shape == (64, 64)]

@@ -154,7 +154,12 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
                 "optimizer.step() after each backward, or offload with update='step'"
             )
         stored.changed()
-        self._update_group(group, self._slices_of(stored.parameter, group, Stored(stored.key, stored.dtype), gradient))
+        try:
+            values = Stored(stored.key, stored.dtype)
+            self._update_group(group, self._slices_of(stored.parameter, group, values, gradient))
+        finally:
+            if (tiered := self._tiered.get(stored.parameter)) is not None:
+                tiered.gradient = None  # It is to leave memory now, and not with the step.
 
     def _slices_of(
         self, parameter: torch.Tensor, group: dict[str, Any], values: Elements, gradient: Elements, of: object = None
