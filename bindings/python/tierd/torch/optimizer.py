@@ -35,7 +35,7 @@ from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import Elements, ParameterState, Slice, Stored
 from .placeholder import raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
-from .stored_parameter import StoredParameter, stored_of
+from .stored_parameter import StoredParameter, model_of, stored_of, zeros_like
 
 _numbers = itertools.count(1)
 # For each client, the optimizer that has its state under a name. A freed optimizer frees the name.
@@ -176,7 +176,7 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
             return []
         tiered.finished, tiered.gradient = False, gradient_object
         if isinstance(gradient, torch.Tensor):
-            gradient = parameter_state.flat_like(gradient, _model_of(parameter))
+            gradient = parameter_state.flat_like(gradient, model_of(parameter))
         step = self.state[parameter]["step"]
         return parameter_state.slices_of(tiered, values, gradient, step)
 
@@ -266,7 +266,7 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
             if tiered is None:
                 continue
             for kind, key in tiered.keys.items():
-                value = _zeros_like(parameter, tiered.dtype)
+                value = zeros_like(parameter, tiered.dtype)
                 if tiered.created and tiered.size:
                     self._client.get_into(key, parameter_state.flat(value.detach()))
                 state[kind] = value
@@ -383,7 +383,7 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
                 # Noted before it exists, and also if another made it: a load replaces that.
                 self._keys[key] = self._client.tensor_id(key)
                 self._client.put(
-                    key, parameter_state.flat_like(value.to("cpu", tiered.dtype), _model_of(parameter)), replace=True
+                    key, parameter_state.flat_like(value.to("cpu", tiered.dtype), model_of(parameter)), replace=True
                 )
         tiered.created = True
 
@@ -461,19 +461,6 @@ def _kernel_call(group: dict[str, Any], operands: Operands) -> Callable[[], obje
         grad_scale=None,
         found_inf=None,
     )
-
-
-def _model_of(parameter: torch.Tensor) -> torch.Tensor:
-    """A tensor with the parameter's shape and strides."""
-    stored = stored_of(parameter)
-    return parameter if stored is None else torch.empty_strided(stored.shape, stored.strides, device="meta")
-
-
-def _zeros_like(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    stored = stored_of(parameter)
-    if stored is not None:
-        return stored.empty_like(dtype).zero_()
-    return torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
 
 
 def _check(parameter: torch.Tensor, gradient: Elements) -> None:

@@ -308,6 +308,20 @@ def stored_of(parameter: torch.Tensor) -> StoredParameter | None:
     return getattr(parameter, "_tierd_stored", None)
 
 
+def model_of(parameter: torch.Tensor) -> torch.Tensor:
+    """A tensor with the parameter's shape and strides."""
+    stored = stored_of(parameter)
+    return parameter if stored is None else torch.empty_strided(stored.shape, stored.strides, device="meta")
+
+
+def zeros_like(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Zeros of the process with the parameter's shape and strides."""
+    stored = stored_of(parameter)
+    if stored is not None:
+        return stored.empty_like(dtype).zero_()
+    return torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
+
+
 def _has_storage(value: torch.Tensor) -> bool:
     return (
         value.layout is torch.strided
