@@ -21,27 +21,16 @@ import tempfile
 import threading
 from typing import Any
 
-from node import GIB, MIB, ROOT, daemon, scratch, stopped
+from node import GIB, MIB, daemon, scratch, stopped
 from peers import PEERS
-from report import Report, quartiles, paired
+from report import Report, paired, quartiles
+from steps import DEMO, load
 
-sys.path.insert(0, str(ROOT / "bindings/python/demo"))
-import importlib.util  # noqa: E402
-
-SAMPLES_PER_SECOND = 20
 WARM_UP = 2  # The first makes the state; the second finds it where it stays.
 MODELS = {"121M": (17, 768), "353M": (28, 1024), "1.0B": (36, 1536)}
 
 
-def _demo_footprint() -> Any:
-    spec = importlib.util.spec_from_file_location("demo_footprint", ROOT / "bindings/python/demo/footprint.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-MEMORY = _demo_footprint()
+MEMORY = load(DEMO / "footprint.py")
 
 
 @dataclasses.dataclass
@@ -53,7 +42,6 @@ class Figures:
     read: list[float] = dataclasses.field(default_factory=list)
     written: list[float] = dataclasses.field(default_factory=list)
     bits: list[str] = dataclasses.field(default_factory=list)
-    losses: list[float] = dataclasses.field(default_factory=list)
     peak: int = 0
 
 
@@ -61,7 +49,6 @@ class Arm:
     def __init__(self, stack: contextlib.ExitStack, name: str, layers: int, width: int) -> None:
         self.name = name
         self.figures = Figures()
-        self._stack = stack
         self._daemon: Any = None
         words = name.split(" ")
         command = [sys.executable, str(pathlib.Path(__file__).parent / "train_arm.py"), words[0].lower()]
@@ -103,7 +90,6 @@ class Arm:
         moved = [after - earlier for after, earlier in zip(_device_bytes(process), before, strict=True)]
         figures = self.figures
         figures.bits.append(answer["bits"])
-        figures.losses.append(answer["loss"])
         if len(figures.bits) > WARM_UP and sampled:
             figures.peak = max(figures.peak, peak[0] - self.idle)
         elif len(figures.bits) > WARM_UP:
@@ -126,7 +112,7 @@ class Arm:
                     pid = self._daemon.process.pid
                     total += MEMORY.private_bytes(pid) + MEMORY.memfd_bytes(pid)
                 peak[0] = max(peak[0], total)
-                if ended.wait(1 / SAMPLES_PER_SECOND):
+                if ended.wait(1 / MEMORY.SAMPLES_PER_SECOND):
                     return
 
         thread = threading.Thread(target=sample)

@@ -13,7 +13,6 @@ An optimizer is not thread-safe, like those of torch.
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import gc
 import itertools
@@ -25,7 +24,7 @@ from typing import Any
 import torch
 
 from ..client import Client
-from ..errors import AlreadyExists, Error, Invalid
+from ..errors import AlreadyExists, Invalid
 from ..quantity import byte_count
 from ..states import Part
 from . import parameter_state
@@ -35,7 +34,7 @@ from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import Elements, ParameterState, Slice, Stored
 from .placeholder import raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
-from .stored_parameter import StoredParameter, model_of, stored_of, zeros_like
+from .stored_parameter import StoredParameter, free_all, model_of, stored_of, zeros_like
 
 _numbers = itertools.count(1)
 # For each client, the optimizer that has its state under a name. A freed optimizer frees the name.
@@ -83,7 +82,7 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         keys: dict[str, int] = {}
         self._keys = keys  # Every tensor of this optimizer that may exist in tierd, and its id.
         self._updates = SliceUpdate(client, keys, byte_count(slice_bytes, "slice_bytes"), _kernel_call)
-        weakref.finalize(self, _free_all, client, keys).atexit = False
+        weakref.finalize(self, free_all, client, keys).atexit = False
 
     # ---- The step ----
 
@@ -482,9 +481,3 @@ def _check(parameter: torch.Tensor, gradient: Elements) -> None:
 def _is_empty(parameter: torch.Tensor) -> bool:
     """Whether the parameter is updated without a slice."""
     return parameter.grad is not None and parameter.numel() == 0
-
-
-def _free_all(client: Client, keys: dict[str, int]) -> None:
-    """Frees tensors for the finalizer, which may run in the middle of any call, and so never waits."""
-    with contextlib.suppress(Error):  # The session has ended, and its tensors with it.
-        client.discard_unwaited(list(keys.values()))

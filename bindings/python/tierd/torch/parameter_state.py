@@ -12,7 +12,6 @@ beside the state's.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TypeAlias
 
 import torch
@@ -115,18 +114,6 @@ class Slice:
     def creating_parts(self) -> list[Part]:
         assert self.begin == 0
         return [Part(key, 0, self.size, self.state.size) for key in self.state.keys.values()]
-
-    def halves(self) -> list[Slice]:
-        """The slice in two halves, divided at a block of each tensor; the slice alone when it is one block or less."""
-        aligned = _aligned_elements(self.state, self.values, self.gradient)
-        blocks = math.ceil(self.count / aligned)
-        if blocks < 2:
-            return [self]
-        first = blocks // 2 * aligned
-        return [
-            dataclasses.replace(self, count=first),
-            dataclasses.replace(self, begin=self.begin + first, count=self.count - first),
-        ]
 
 
 def slices_of(state: ParameterState, values: Elements, gradient: Elements, step: torch.Tensor) -> list[Slice]:

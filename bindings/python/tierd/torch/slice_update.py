@@ -90,17 +90,16 @@ class SliceUpdate:
         """Updates a unit, or, where RAM cannot hold its leases at once, one half after the other. A unit that can be
         divided waits for RAM only shortly: the rest of the deadline is for its halves."""
         middle = len(unit) // 2
-        halves = [unit[:middle], unit[middle:]] if middle else [[half] for half in unit[0].halves()]
         leases: list[Lease] = []
         try:
-            self._take(unit, leases, DIVISIBLE_SECONDS if len(halves) > 1 else None)
+            self._take(unit, leases, DIVISIBLE_SECONDS if middle else None)
         except (NoMemory, WouldDeadlock, Timeout) as error:
             _give_back(unit, leases)
-            if len(halves) < 2:
+            if not middle:
                 raise
             if isinstance(error, NoMemory):  # The next units are to fit.
                 self.slice_bytes = max(BLOCK, self.slice_bytes // 2)
-            for half in halves:
+            for half in (unit[:middle], unit[middle:]):
                 self._update(group, half)
             return
         except BaseException:

@@ -193,7 +193,7 @@ class ParameterStore:
         self._released_after = -1  # The backward at whose end they are released.
         keys: dict[str, int] = {}
         self._keys = keys
-        weakref.finalize(self, _free_all, client, keys).atexit = False
+        weakref.finalize(self, free_all, client, keys).atexit = False
 
     def adopt(self, name: str, parameter: torch.nn.Parameter, resume: bool) -> StoredParameter:
         """Moves a parameter into tierd, or takes for it what an earlier run has left there. It is a placeholder
@@ -227,7 +227,7 @@ class ParameterStore:
     def free(self, keep: bool) -> None:
         """Frees all of it, or keeps it as an earlier run has left it. The parameters have their values elsewhere."""
         if not keep:
-            _free_all(self.client, self._keys)
+            free_all(self.client, self._keys)
         self._keys.clear()
 
     def reserve(self, key: str) -> int:
@@ -331,7 +331,7 @@ def _has_storage(value: torch.Tensor) -> bool:
     )
 
 
-def _free_all(client: Client, keys: dict[str, int]) -> None:
+def free_all(client: Client, keys: dict[str, int]) -> None:
     """Frees tensors for the finalizer, which may run in the middle of any call, and so never waits."""
     with contextlib.suppress(Error):  # The session has ended, and its tensors with it.
         client.discard_unwaited(list(keys.values()))
