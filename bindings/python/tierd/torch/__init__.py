@@ -22,9 +22,9 @@ if not issubclass(_torch.optim.AdamW, _torch.optim.Adam):
     raise ImportError(f"tierd.torch needs PyTorch 2.7 or later, this is {_torch.__version__}: pip install -U torch")
 
 from .activations import offload_activations
+from .adam import Adam, AdamW
 from .malloc import return_freed_memory
 from .offload import activation_bytes, gathered, gradient_of, offload, persist, resumed
-from .optimizer import Adam, AdamW
 
 __all__ = [
     "Adam",

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import torch
 
@@ -41,26 +40,31 @@ class Operands:
         begun = {id(each.step): each.step + 1 for each in unit if each.begin == 0}
         self.steps = [begun.get(id(each.step), each.step) for each in unit]
 
+    def exact(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The values that a kernel changes, which are the master copies where there are some, and their gradients."""
+        if master := self.of("master"):
+            return master, [gradient.to(torch.float32) for gradient in self.gradients]
+        return self.values, self.gradients
+
     def of(self, kind: str) -> list[torch.Tensor]:
         return self.state.get(kind, [])
 
 
-Kernel = Callable[[dict[str, Any], Operands], Callable[[], object]]
+# Returns the update of the operands as one call of C.
+Kernel = Callable[[Operands], Callable[[], object]]
 
 
 class SliceUpdate:
-    """``kernel(group, operands)`` returns the update as one call of C. ``keys`` are the tensors that the optimizer may
-    have in tierd, with their ids."""
+    """``keys`` are the tensors that the optimizer may have in tierd, with their ids."""
 
-    def __init__(self, client: Client, keys: dict[str, int], slice_bytes: int, kernel: Kernel) -> None:
+    def __init__(self, client: Client, keys: dict[str, int], slice_bytes: int) -> None:
         self._client = client
         self._keys = keys
-        self._kernel = kernel
         self.slice_bytes = slice_bytes
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
         self.look_ahead: LookAhead | None = None  # Asks for what comes next, instead of the units that follow.
 
-    def run(self, group: dict[str, Any], slices: list[Slice]) -> None:
+    def run(self, kernel: Kernel, slices: list[Slice]) -> None:
         """Updates the slices. An error leaves those that are done as they are: :func:`parameter_state.slices_of` gives
         the rest."""
         units = parameter_state.units_of(slices, self.slice_bytes, library.BATCH_MAX)
@@ -72,7 +76,7 @@ class SliceUpdate:
                 self.look_ahead.use([part for each in unit for part in each.parts()])
             else:
                 asked = self._ask_ahead(units, index, asked)
-            self._update(group, unit)
+            self._update(kernel, unit)
 
     def _ask_ahead(self, units: list[list[Slice]], index: int, asked: int) -> int:
         """Prefetches the units after this one; returns how many units have been requested."""
@@ -86,7 +90,7 @@ class SliceUpdate:
                     self._client.prefetch(parts)
         return max(asked, end)
 
-    def _update(self, group: dict[str, Any], unit: list[Slice]) -> None:
+    def _update(self, kernel: Kernel, unit: list[Slice]) -> None:
         """Updates a unit, or, where RAM cannot hold its leases at once, one half after the other. A unit that can be
         divided waits for RAM only shortly: the rest of the deadline is for its halves."""
         middle = len(unit) // 2
@@ -100,13 +104,13 @@ class SliceUpdate:
             if isinstance(error, NoMemory):  # The next units are to fit.
                 self.slice_bytes = max(BLOCK, self.slice_bytes // 2)
             for half in (unit[:middle], unit[middle:]):
-                self._update(group, half)
+                self._update(kernel, half)
             return
         except BaseException:
             _give_back(unit, leases)
             raise
         try:
-            self._apply(group, unit, leases)
+            self._apply(kernel, unit, leases)
         except BaseException:
             # The leases end with their views, which this exception's frames still hold.
             _give_up_unfilled(unit, leases)
@@ -140,7 +144,7 @@ class SliceUpdate:
                 self._keys.pop(key, None)  # None was made: an existing tensor is not the optimizer's.
             raise
 
-    def _apply(self, group: dict[str, Any], unit: list[Slice], leases: list[Lease]) -> None:
+    def _apply(self, kernel: Kernel, unit: list[Slice], leases: list[Lease]) -> None:
         operands = Operands(unit)
         views = iter(leases)
         for each in unit:
@@ -157,7 +161,7 @@ class SliceUpdate:
             if not each.state.created:
                 for kind in each.state.keys:
                     fill_initial(kind, operands.state[kind][index], operands.values[index])
-        work = [self._kernel(group, operands)]
+        work = [kernel(operands)]
         for value, exact in zip(operands.values, operands.of("master"), strict=False):
             work.append(functools.partial(value.copy_, exact))
         for each, step in zip(unit, operands.steps, strict=True):

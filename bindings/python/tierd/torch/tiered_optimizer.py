@@ -1,11 +1,12 @@
-"""Adam and AdamW whose state lies in tierd. torch's fused kernel updates it in place, slice by slice.
+"""TieredOptimizer: an optimizer whose state lies in tierd, and is updated in place, slice by slice.
 
-The idea: a parameter's ``exp_avg`` and ``exp_avg_sq`` are tensors of tierd. ``step()`` processes all parameters in
-slices of whole blocks. For each slice it takes write leases, runs the kernel on the leased memory, and releases the
-leases, while tierd reads the next slices. So only a few slices are in RAM at once, whatever the size of the model.
+The idea: each kind of a parameter's state (such as Adam's ``exp_avg``) is a tensor of tierd. ``step()`` processes all
+parameters in slices of whole blocks. For each slice it takes write leases, runs the kernel on the leased memory, and
+releases the leases, while tierd reads the next slices. So only a few slices are in RAM at once, whatever the size of
+the model.
 
-The result is the same, bit for bit, as that of ``torch.optim.AdamW(fused=True)`` with the same number of threads.
-``state_dict()`` and ``load_state_dict()`` use plain torch's format.
+Which kinds of state there are, and the kernel, are the subclass's (``adam``); the rest is here: slices, a step that is
+continued, state in plain torch's format and from an earlier run.
 
 An optimizer is not thread-safe, like those of torch.
 """
@@ -28,7 +29,6 @@ from ..errors import AlreadyExists, Invalid
 from ..quantity import byte_count
 from ..states import Part
 from . import parameter_state
-from .arguments import checked_client
 from .look_ahead import LookAhead
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import Elements, ParameterState, Slice, Stored
@@ -37,43 +37,32 @@ from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
 from .stored_parameter import StoredParameter, free_all, model_of, stored_of, zeros_like
 
 _numbers = itertools.count(1)
+HALVES = (torch.bfloat16, torch.float16)  # What may have a master copy.
 # For each client, the optimizer that has its state under a name. A freed optimizer frees the name.
 _holders: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, torch.optim.Optimizer]] = (
     weakref.WeakKeyDictionary()
 )
-_KINDS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master")
+MASTER = "master"  # The kind of state that is an fp32 copy of a bf16 or fp16 parameter, and is updated instead of it.
 
 
-class _Tiered(torch.optim.Adam, OffloadableOptimizer):
-    """The base of Adam and AdamW. As in torch, a group's ``decoupled_weight_decay`` selects the kernel: each class sets
-    its own value, but an ``Adam`` uses the value of a state that it loads."""
+class TieredOptimizer(OffloadableOptimizer):
+    """The base. A subclass's constructor gives the parameters to ``torch.optim.Optimizer``'s, or to that of a class of
+    torch between the two, and then calls :meth:`_keep_state_in`."""
 
-    _kernel: Callable[..., None]
+    _kinds_of_state: tuple[str, ...]  # All that its parameters may have, without the master copy.
+    _counts_steps = True  # Whether a parameter's state has a ``step``, the number of its updates.
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float | torch.Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        amsgrad: bool = False,
-        *,
-        client: Client,
-        maximize: bool = False,
-        master_weights: bool = False,
-        slice_bytes: int | str = "8MiB",
-        name: str | None = None,
-        fused: None = None,
-        foreach: None = None,
+    def _kinds(self, group: dict[str, Any]) -> list[str]:
+        """The kinds of state of a parameter in a group with these options, in the order of ``_kinds_of_state``."""
+        raise NotImplementedError
+
+    def _kernel_call(self, group: dict[str, Any], operands: Operands) -> Callable[[], object]:
+        """The kernel over the operands, by one call of C that cannot fail."""
+        raise NotImplementedError
+
+    def _keep_state_in(
+        self, client: Client, *, master_weights: bool = False, slice_bytes: int | str = "8MiB", name: str | None = None
     ) -> None:
-        checked_client(client)
-        if fused is not None or foreach is not None:
-            raise TypeError(f"{type(self).__name__} always runs torch's fused kernel: leave out fused and foreach")
-        super().__init__(
-            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
-            maximize=maximize, fused=True,
-        )  # fmt: skip
         self._step_supports_amp_scaling = False  # torch.amp.GradScaler is then to unscale gradients by itself.
         self._client = client
         self._master_weights = master_weights
@@ -81,7 +70,7 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         self._tiered: dict[torch.Tensor, ParameterState] = {}
         keys: dict[str, int] = {}
         self._keys = keys  # Every tensor of this optimizer that may exist in tierd, and its id.
-        self._updates = SliceUpdate(client, keys, byte_count(slice_bytes, "slice_bytes"), _kernel_call)
+        self._updates = SliceUpdate(client, keys, byte_count(slice_bytes, "slice_bytes"))
         weakref.finalize(self, free_all, client, keys).atexit = False
 
     # ---- The step ----
@@ -137,11 +126,6 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         values = Stored(stored.key, stored.dtype)
         return self._slices_of(stored.parameter, group, values, gradient, of=stored.gradient)
 
-    @staticmethod
-    def state_bytes_per_element(dtype: torch.dtype, options: dict[str, Any]) -> int:
-        master = bool(options.get("master_weights")) and dtype in (torch.bfloat16, torch.float16)
-        return (2 + bool(options.get("amsgrad")) + master) * (4 if master else dtype.itemsize)
-
     def update_offloaded(self, stored: StoredParameter, gradient: torch.Tensor) -> None:
         groups = (group for group in self.param_groups if any(p is stored.parameter for p in group["params"]))
         group = next(groups, None)
@@ -176,26 +160,39 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         tiered.finished, tiered.gradient = False, gradient_object
         if isinstance(gradient, torch.Tensor):
             gradient = parameter_state.flat_like(gradient, model_of(parameter))
-        step = self.state[parameter]["step"]
-        return parameter_state.slices_of(tiered, values, gradient, step)
+        return parameter_state.slices_of(tiered, values, gradient, self._step_of(parameter))
 
     def _state_of(self, parameter: torch.Tensor, group: dict[str, Any]) -> ParameterState:
         """The parameter's state in tierd; made, and filled by the first update, when it has none."""
-        state = self.state[parameter]
-        if "step" not in state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
+        self._step_of(parameter)
         tiered = self._tiered.get(parameter)
         if tiered is None:
             self._hold_name()
             tiered = self._tiered[parameter] = self._new_state(parameter, group, len(self._tiered))
-        elif group["amsgrad"] and "max_exp_avg_sq" not in tiered.keys:
-            raise Invalid("amsgrad was turned on after the first step: the state has no max_exp_avg_sq")
+        elif missing := [kind for kind in self._kinds(group) if kind not in tiered.keys]:
+            raise Invalid(f"an option was turned on after the first step: the state has no {missing[0]}")
         return tiered
 
+    def _step_of(self, parameter: torch.Tensor) -> torch.Tensor:
+        """The counter of its updates, fp32 of no dimension; made with the state."""
+        if not self._counts_steps:
+            return torch.zeros((), dtype=torch.float32)  # Not kept.
+        state = self.state[parameter]
+        if "step" not in state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+        step: torch.Tensor = state["step"]
+        return step
+
     def _new_state(self, parameter: torch.Tensor, group: dict[str, Any], number: int) -> ParameterState:
-        keys = {kind: f"{self._name}/{number}/{kind}" for kind in self._kinds(parameter, group)}
-        dtype = torch.float32 if "master" in keys else parameter.dtype
+        kinds = self._kinds(group)
+        if self._has_master(parameter):
+            kinds.append(MASTER)
+        keys = {kind: f"{self._name}/{number}/{kind}" for kind in kinds}
+        dtype = torch.float32 if MASTER in keys else parameter.dtype
         return ParameterState(parameter, keys, dtype, number)
+
+    def _has_master(self, parameter: torch.Tensor) -> bool:
+        return self._master_weights and parameter.dtype in HALVES
 
     def _hold_name(self) -> None:
         """``AlreadyExists`` while another optimizer has its state under the name."""
@@ -209,22 +206,13 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
                 "of its own"
             )
 
-    def _kinds(self, parameter: torch.Tensor, group: dict[str, Any]) -> list[str]:
-        """The kinds of tensors in a parameter's state, in the order of ``_KINDS``."""
-        kinds = ["exp_avg", "exp_avg_sq"]
-        if group.get("amsgrad"):
-            kinds.append("max_exp_avg_sq")
-        if self._master_weights and parameter.dtype in (torch.bfloat16, torch.float16):
-            kinds.append("master")
-        return kinds
-
     def _update_group(self, group: dict[str, Any], slices: list[Slice]) -> None:
         drop_unfinished(self._client, self._keys, slices)  # Left by a step whose clean-up was interrupted.
         try:
-            self._updates.run(group, slices)
+            self._updates.run(functools.partial(self._kernel_call, group), slices)
             for parameter in group["params"]:
                 if _is_empty(parameter) and not self._tiered[parameter].finished:
-                    torch._foreach_add_([self.state[parameter]["step"]], 1)
+                    torch._foreach_add_([self._step_of(parameter)], 1)
                     self._tiered[parameter].finished = True
         except BaseException as error:
             # The frames that it passed through hold leases and views over them, for which the freeing would wait.
@@ -235,13 +223,13 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
     # ---- Plain torch's format ----
 
     def tiered_keys(self, parameter: torch.Tensor) -> dict[str, str]:
-        """Returns the keys of the parameter's state in tierd: ``{"exp_avg": "adamw-1/0/exp_avg", …}``."""
+        """Returns the keys of the parameter's state in tierd, for AdamW ``{"exp_avg": "adamw-1/0/exp_avg", …}``."""
         tiered = self._tiered.get(parameter)
         return dict(tiered.keys) if tiered is not None and tiered.created else {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the whole state in plain torch's format, as a copy: it takes as much memory as the state of
-        ``torch.optim.AdamW``. Later steps do not change it."""
+        """Returns the whole state in plain torch's format, as a copy: it takes as much memory as the state of the
+        optimizer in ``torch.optim``. Later steps do not change it."""
 
         self._require_whole("state_dict()")
 
@@ -260,7 +248,8 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
                 continue
             state = dict(packed["state"][index])
             packed["state"][index] = state
-            state["step"] = state["step"].clone()
+            if "step" in state:
+                state["step"] = state["step"].clone()
             tiered = self._tiered.get(parameter)
             if tiered is None:
                 continue
@@ -290,17 +279,18 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
             self._keys.update({key: self._client.tensor_id(key) for key in tiered.keys.values()})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a ``state_dict()`` of this class or of ``torch.optim.Adam`` or ``AdamW`` into tierd. ``Invalid``: the
-        state does not fit the parameters, and nothing has changed. Another error of tierd leaves no state, as before
-        the first step."""
+        """Loads a ``state_dict()`` of this class, or of the one in ``torch.optim``, into tierd. ``Invalid``: the state
+        does not fit the parameters, and nothing has changed. Another error of tierd leaves no state, as before the
+        first step."""
         loaded: list[tuple[torch.Tensor, dict[str, Any]]] = []
         self._hold_name()
 
         def split(optimizer: torch.optim.Optimizer, given: dict[str, Any]) -> dict[str, Any]:
             loaded.extend(self._fitting(given))
             states = given["state"].items()
+            kinds = (*self._kinds_of_state, MASTER)
             light = {
-                index: {kind: value for kind, value in state.items() if kind not in _KINDS} for index, state in states
+                index: {kind: value for kind, value in state.items() if kind not in kinds} for index, state in states
             }
             return {**given, "state": light}
 
@@ -318,15 +308,15 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         found = []
         for group, saved in zip(self.param_groups, given["param_groups"], strict=False):
             for parameter, index in zip(group["params"], saved["params"], strict=False):  # torch refuses this itself.
-                state = given["state"].get(index)
+                state = {kind: v for kind, v in given["state"].get(index, {}).items() if v is not None}
                 if not state:
                     continue
-                needed = [kind for kind in self._kinds(parameter, saved) if kind != "master"]
-                missing = [kind for kind in ["step", *needed] if kind not in state]
+                needed = ["step"] * self._counts_steps + self._kinds(saved)
+                missing = [kind for kind in needed if kind not in state]
                 if missing:
                     shape = tuple(parameter.shape)
                     raise Invalid(f"the state of a parameter of shape {shape} has no {' and no '.join(missing)}")
-                for kind in _KINDS:
+                for kind in (*self._kinds_of_state, MASTER):
                     if kind in state and state[kind].shape != parameter.shape:
                         shape = tuple(state[kind].shape)
                         raise Invalid(f"{kind} has shape {shape}, its parameter {tuple(parameter.shape)}")
@@ -358,7 +348,8 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         try:
             self._drop_state()
             for group in self.param_groups:
-                group["fused"], group["foreach"] = True, None
+                if "fused" in group:
+                    group["fused"], group["foreach"] = True, None
                 for parameter in group["params"]:
                     if parameter in states:
                         self._load(parameter, group, states[parameter])
@@ -373,11 +364,12 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         self._tiered.clear()
 
     def _load(self, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-        step = self.state[parameter]["step"]
-        self.state[parameter]["step"] = torch.as_tensor(step, dtype=torch.float32).clone()
+        if self._counts_steps:
+            step = self.state[parameter]["step"]
+            self.state[parameter]["step"] = torch.as_tensor(step, dtype=torch.float32).clone()
         tiered = self._state_of(parameter, group)
         for kind, key in tiered.keys.items():
-            value = (parameter if kind == "master" and kind not in state else state[kind]).detach()
+            value = (parameter if kind == MASTER and kind not in state else state[kind]).detach()
             if tiered.size:
                 # Noted before it exists, and also if another made it: a load replaces that.
                 self._keys[key] = self._client.tensor_id(key)
@@ -407,65 +399,10 @@ class _Tiered(torch.optim.Adam, OffloadableOptimizer):
         raise Invalid("an optimizer with state in tierd cannot be pickled or deep-copied: use its state_dict()")
 
 
-class AdamW(_Tiered, torch.optim.AdamW):
-    """``torch.optim.AdamW`` with its state in tierd.
-
-    The arguments are torch's, except ``fused`` and ``foreach``, which select among its implementations. ``client`` is
-    the session that holds the state. ``master_weights`` keeps an fp32 copy of bf16 and fp16 parameters in tierd, and
-    updates that copy. ``slice_bytes`` is how much of each kind of state is leased at once: bytes or a quantity, rounded
-    down to 2 MiB, and halved where the arena is too small. ``name`` is the prefix of the keys. From its first step or
-    load on, one optimizer of the client has the name (else ``AlreadyExists``).
-    """
-
-    _kernel = staticmethod(torch._fused_adamw_)
-
-    def __init__(
-        self,
-        params: Any,
-        lr: float | torch.Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
-
-
-class Adam(_Tiered):
-    """``torch.optim.Adam`` with its state in tierd. The arguments are those of :class:`AdamW`."""
-
-    _kernel = staticmethod(torch._fused_adam_)
-
-
-def _kernel_call(group: dict[str, Any], operands: Operands) -> Callable[[], object]:
-    """The fused kernel over the operands, by one call of C."""
-    master = operands.of("master")
-    gradients = operands.gradients
-    return functools.partial(
-        (AdamW if group["decoupled_weight_decay"] else Adam)._kernel,
-        master or operands.values,
-        [gradient.to(torch.float32) for gradient in gradients] if master else gradients,
-        operands.of("exp_avg"),
-        operands.of("exp_avg_sq"),
-        operands.of("max_exp_avg_sq") if group["amsgrad"] else [],
-        operands.steps,
-        amsgrad=group["amsgrad"],
-        lr=group["lr"],
-        beta1=float(group["betas"][0]),
-        beta2=float(group["betas"][1]),
-        weight_decay=group["weight_decay"],
-        eps=group["eps"],
-        maximize=group["maximize"],
-        grad_scale=None,
-        found_inf=None,
-    )
-
-
 def _check(parameter: torch.Tensor, gradient: Elements) -> None:
     in_process = [each for each in (parameter, gradient) if isinstance(each, torch.Tensor)]
     if isinstance(gradient, torch.Tensor) and gradient.layout is not torch.strided:
-        raise Invalid("sparse gradients are not supported, as in torch's fused AdamW: make them dense first")
+        raise Invalid("sparse gradients are not supported, as in torch's fused kernels: make them dense first")
     if parameter.device.type != "cpu":
         raise Invalid(f"parameters on {parameter.device} are not supported: the state lies in host memory")
     if stored_of(parameter) is None and parameter.numel() > 0 and 0 in [each.data_ptr() for each in in_process]:
