@@ -6,8 +6,8 @@
     optimizer.step()
     optimizer.zero_grad()
 
-Its parts work alone too: ``AdamW`` and ``Adam`` keep their state in tierd, ``offload_activations`` what autograd saves.
-All give the same bits as plain torch: the optimizers as ``torch.optim.AdamW(fused=True)`` and ``Adam(fused=True)``.
+Its parts work alone too: ``AdamW``, ``Adam`` and ``SGD`` keep their state in tierd, ``offload_activations`` what
+autograd saves. All give the same bits as plain torch: the optimizers as those of ``torch.optim`` with ``fused=True``.
 """
 
 try:
@@ -25,8 +25,10 @@ from .activations import offload_activations
 from .adam import Adam, AdamW
 from .malloc import return_freed_memory
 from .offload import activation_bytes, gathered, gradient_of, offload, persist, resumed
+from .sgd import SGD
 
 __all__ = [
+    "SGD",
     "Adam",
     "AdamW",
     "activation_bytes",

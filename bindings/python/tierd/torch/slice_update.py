@@ -36,6 +36,7 @@ class Operands:
         self.values: list[torch.Tensor] = []
         self.gradients: list[torch.Tensor] = []
         self.state: dict[str, list[torch.Tensor]] = {kind: [] for each in unit for kind in each.state.keys}
+        self.first = not unit[0].state.created  # The first update of these elements; a unit has no others beside them.
         # The counters as this step leaves them: theirs change when the kernel has run.
         begun = {id(each.step): each.step + 1 for each in unit if each.begin == 0}
         self.steps = [begun.get(id(each.step), each.step) for each in unit]
@@ -130,7 +131,8 @@ class SliceUpdate:
                 leases += self._client.lease_many(values, write=True, timeout=timeout)
         else:
             state = [part for each in unit for part in each.state_parts()]
-            leases += self._client.lease_many(state + values, write=True, timeout=timeout)
+            if state or values:
+                leases += self._client.lease_many(state + values, write=True, timeout=timeout)
         if gradients:
             leases += self._client.lease_many(gradients, timeout=timeout)
 

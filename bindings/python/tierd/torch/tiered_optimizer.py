@@ -171,6 +171,8 @@ class TieredOptimizer(OffloadableOptimizer):
             tiered = self._tiered[parameter] = self._new_state(parameter, group, len(self._tiered))
         elif missing := [kind for kind in self._kinds(group) if kind not in tiered.keys]:
             raise Invalid(f"an option was turned on after the first step: the state has no {missing[0]}")
+        if tiered.keys:
+            self.state.setdefault(parameter, {})  # As in torch, what has no state is not in state_dict().
         return tiered
 
     def _step_of(self, parameter: torch.Tensor) -> torch.Tensor:
@@ -189,7 +191,7 @@ class TieredOptimizer(OffloadableOptimizer):
             kinds.append(MASTER)
         keys = {kind: f"{self._name}/{number}/{kind}" for kind in kinds}
         dtype = torch.float32 if MASTER in keys else parameter.dtype
-        return ParameterState(parameter, keys, dtype, number)
+        return ParameterState(parameter, keys, dtype, number, created=not keys)
 
     def _has_master(self, parameter: torch.Tensor) -> bool:
         return self._master_weights and parameter.dtype in HALVES
