@@ -55,7 +55,7 @@ FOLDER_ORDER: dict[str, tuple[str, ...]] = {
         "jobs",
         "inspection",
     ),
-    "libclient/": ("include", "copy", "cuda", "link", "client", "swap", "abi", "control"),
+    "libclient/": ("include", "copy", "optimizer", "cuda", "link", "client", "swap", "abi", "control"),
 }
 
 # Third-party headers: pattern of the header -> patterns of the files that may include it. Tests may include any. What
@@ -70,7 +70,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     r"prometheus/": (r"daemon/metrics/",),
     r"toml(\+\+|plusplus|\.hpp)": (r"daemon/config/",),
     r"lmdb\.h": (r"daemon/storage/index",),
-    r"hwy/": (r"libclient/copy/",),
+    r"hwy/": (r"libclient/copy/", r"libclient/optimizer/"),
     r"spdlog/": (r"daemon/[a-z_]+\.(cc|h)$",),  # Libraries return, the edge logs.
     r"CLI/": (r"daemon/main\.cc", r"tools/"),
     r"nlohmann/": (r"tools/", r"libclient/control/"),

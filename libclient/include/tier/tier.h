@@ -288,6 +288,58 @@ TIER_API int tier_flush_start(tier_client* client, const uint64_t* tensors, size
 TIER_API int tier_persist_start(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags,
                                 tier_op** op);
 
+/* ---- Optimizers -------------------------------------------------------------------------------------------------- */
+
+/* Adam and AdamW, by `decoupled_decay`; and Lion (Chen et al. 2023, arXiv 2302.06675). */
+enum { TIER_ADAM = 1, TIER_LION = 2 };
+
+typedef struct tier_optimizer_options {
+  size_t struct_size;
+  int algorithm;
+  int value_type;      /* of values and gradients: TIER_FP32 or TIER_BF16 */
+  int state_type;      /* of the moments: TIER_FP32 or TIER_BF16 */
+  int stochastic;      /* 1: round values (TIER_BF16) at random, with the right mean; 0: to nearest even */
+  int decoupled_decay; /* 1: weight decay scales the values; 0: it is added to the gradients (Adam only) */
+  int maximize;
+  int amsgrad; /* Adam only */
+  int threads; /* at most, 1 ... 64 */
+  uint32_t seed;
+  double learning_rate;
+  double beta1;
+  double beta2;
+  double epsilon; /* Adam only */
+  double weight_decay;
+} tier_optimizer_options;
+#define TIER_OPTIMIZER_OPTIONS_INIT \
+  {sizeof(tier_optimizer_options), TIER_ADAM, TIER_FP32, TIER_FP32, 0, 1, 0, 0, 1, 0, 1e-3, 0.9, 0.999, 1e-8, 0.0}
+
+typedef struct tier_optimizer_slice {
+  void* values;
+  const void* gradients;
+  void* exp_avg;        /* the first moment */
+  void* exp_avg_sq;     /* the second moment; NULL for Lion */
+  void* max_exp_avg_sq; /* read with amsgrad only */
+  uint64_t count;       /* elements in each of them */
+  uint64_t first;       /* index in the parameter of the first of them: a multiple of 128 */
+  uint32_t parameter;   /* number of the parameter */
+  uint32_t step;        /* number of this step: 1 for the first */
+} tier_optimizer_slice;
+
+/* Updates `count` slices in place, in memory of the caller, such as leases that it holds for writing: one step of the
+ * optimizer. Computed in fp32, each operation rounded by itself; then values and moments are rounded to their types.
+ * For Adam, with gradient g, value p, moments m and v, in this order (after g := -g with maximize; each factor that has
+ * no letter of an array is one fp32 number):
+ *   p := p * (1 - rate*decay)  if decoupled, else  g := g + p * decay  unless the decay is 0;
+ *   m := m + (g - m) * (1 - beta1);  v := v * beta2 + (g * (1 - beta2)) * g;  with amsgrad v := its maximum;
+ *   p := p - (m * (rate / (1 - beta1^step))) / (sqrt(v) * (1 / sqrt(1 - beta2^step)) + epsilon).
+ * For Lion: c := m * beta1 + g * (1 - beta1);  m := m * beta2 + g * (1 - beta2);
+ *   p := p * (1 - rate*decay) - (rate where c > 0, -rate where c < 0, else c).
+ * The random numbers of `stochastic` are Philox 4x32-10's, by seed, parameter, step and index of the element; so the
+ * result depends neither on how a parameter is divided into slices, nor on `threads`. INVALID, before anything is
+ * written, for options or slices that cannot be; with `count` 0 only the options are checked. */
+TIER_API int tier_optimizer_update(const tier_optimizer_options* options, const tier_optimizer_slice* slices,
+                                   size_t count);
+
 /* ---- Figures ----------------------------------------------------------------------------------------------------- */
 
 typedef struct tier_stats_view {
