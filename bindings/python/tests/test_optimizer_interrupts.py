@@ -1,28 +1,38 @@
-"""A step that is interrupted at any point, and continued."""
+"""A step that is interrupted at any point, and continued: by torch's kernels and by libtier's."""
 
 from __future__ import annotations
 
+import functools
+
+import pytest
 import torch
 from fake_library import FakeLibrary
 from test_interrupts import Interrupter
 from test_optimizer import assert_same_bits, give_gradients, parameters_of, run
+from test_optimizer_kinds import CASES
 
 import tierd
 import tierd.torch
 from tierd.session import Session
 
 
-def test_a_step_interrupted_at_any_point_is_continued_with_the_same_bits() -> None:
-    theirs = parameters_of([(10,), (5,)])
-    plain = torch.optim.AdamW(theirs, fused=True)
-    run(plain, theirs, 2)
+PLAIN = (tierd.torch.AdamW, functools.partial(torch.optim.AdamW, fused=True), torch.float32, {})
+
+
+@pytest.mark.parametrize("case", ["adamw", "sgd momentum", "adamw random"])
+def test_a_step_interrupted_at_any_point_is_continued_with_the_same_bits(case: str) -> None:
+    ours_class, reference, dtype, options = PLAIN if case == "adamw" else CASES[case]
+    theirs = parameters_of([(10,), (5,)], dtype)
+    run(reference(theirs), theirs, 2)
     for first in (True, False):
+        expected = parameters_of([(10,), (5,)], dtype)
+        run(reference(expected), expected, 1 if first else 2)
         at = 0
         while True:
             fake = FakeLibrary()
             client = tierd.Client(Session(fake, 1))  # type: ignore[arg-type]
-            parameters = parameters_of([(10,), (5,)])
-            tiered = tierd.torch.AdamW(parameters, client=client)
+            parameters = parameters_of([(10,), (5,)], dtype)
+            tiered = ours_class(parameters, client=client, **options)
             if not first:
                 run(tiered, parameters, 1)
             give_gradients(parameters, 0 if first else 1)
@@ -35,8 +45,8 @@ def test_a_step_interrupted_at_any_point_is_continued_with_the_same_bits() -> No
             if not interrupter.raised:
                 break
             assert fake.leases == {} and all(tensor.sealed for tensor in fake.tensors.values()), at
-            steps = {tiered.state[parameter].get("step", torch.zeros(())).item() for parameter in parameters}
-            whole = steps == {1.0 if first else 2.0} and not any(s.finished for s in tiered._tiered.values())
+            updated = all(torch.equal(a, b) for a, b in zip(parameters, expected, strict=True))
+            whole = updated and not any(state.finished for state in tiered._tiered.values())
             if not whole:  # Else the interrupt came when all was done.
                 tiered.step()
             if first:

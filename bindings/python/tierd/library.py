@@ -30,6 +30,9 @@ SPINS = {"auto": 0, "always": 1, "never": 2}
 # Element types of tier_copy_options.
 ELEMENTS = {"float32": 1, "bfloat16": 2, "float16": 3}
 
+# Algorithms of tier_optimizer_options.
+ADAM, LION = 1, 2
+
 WRITE = 1 << 0
 SHARED = 1 << 1
 ABANDON = 1 << 2
@@ -114,6 +117,40 @@ class CopyOutcome(ctypes.Structure):
     ]
 
 
+class OptimizerOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("algorithm", c_int),
+        ("value_type", c_int),
+        ("state_type", c_int),
+        ("stochastic", c_int),
+        ("decoupled_decay", c_int),
+        ("maximize", c_int),
+        ("amsgrad", c_int),
+        ("threads", c_int),
+        ("seed", c_uint32),
+        ("learning_rate", c_double),
+        ("beta1", c_double),
+        ("beta2", c_double),
+        ("epsilon", c_double),
+        ("weight_decay", c_double),
+    ]
+
+
+class OptimizerSlice(ctypes.Structure):
+    _fields_ = [
+        ("values", c_void_p),
+        ("gradients", c_void_p),
+        ("exp_avg", c_void_p),
+        ("exp_avg_sq", c_void_p),
+        ("max_exp_avg_sq", c_void_p),
+        ("count", c_uint64),
+        ("first", c_uint64),
+        ("parameter", c_uint32),
+        ("step", c_uint32),
+    ]
+
+
 class StatsFields(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -163,6 +200,7 @@ SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "tier_wait": (c_int, (c_void_p, c_uint32, POINTER(CopyOutcome))),
     "tier_poll": (c_int, (c_void_p, c_uint32)),
     "tier_cancel": (None, (c_void_p,)),
+    "tier_optimizer_update": (c_int, (POINTER(OptimizerOptions), POINTER(OptimizerSlice), c_size_t)),
     "tier_stats": (c_int, (c_void_p, POINTER(StatsFields))),
 }
 

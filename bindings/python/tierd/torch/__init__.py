@@ -6,8 +6,9 @@
     optimizer.step()
     optimizer.zero_grad()
 
-Its parts work alone too: ``AdamW``, ``Adam`` and ``SGD`` keep their state in tierd, ``offload_activations`` what
-autograd saves. All give the same bits as plain torch: the optimizers as those of ``torch.optim`` with ``fused=True``.
+Its parts work alone too: ``AdamW``, ``Adam``, ``SGD`` and ``Lion`` keep their state in tierd, ``offload_activations``
+what autograd saves. All give the same bits as plain torch, the optimizers as those of ``torch.optim`` with
+``fused=True``; Lion and options that torch does not have give those of a stated formula.
 """
 
 try:
@@ -23,6 +24,7 @@ if not issubclass(_torch.optim.AdamW, _torch.optim.Adam):
 
 from .activations import offload_activations
 from .adam import Adam, AdamW
+from .lion import Lion
 from .malloc import return_freed_memory
 from .offload import activation_bytes, gathered, gradient_of, offload, persist, resumed
 from .sgd import SGD
@@ -31,6 +33,7 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "Lion",
     "activation_bytes",
     "gathered",
     "gradient_of",

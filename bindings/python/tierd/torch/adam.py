@@ -1,6 +1,6 @@
-"""Adam and AdamW whose state lies in tierd. torch's fused kernels update it in place.
+"""Adam and AdamW whose state lies in tierd. torch's fused kernels update it in place, or libtier's (``arithmetic``).
 
-The result is the same, bit for bit, as that of ``torch.optim.AdamW(fused=True)`` with the same number of threads.
+By torch's kernels, the result has the bits of ``torch.optim.AdamW(fused=True)`` with the same number of threads.
 ``state_dict()`` and ``load_state_dict()`` use plain torch's format.
 """
 
@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
+from .. import library
 from ..client import Client
 from .arguments import checked_client
+from .arithmetic import HALVES, Arithmetic
 from .slice_update import Operands
-from .tiered_optimizer import HALVES, TieredOptimizer
+from .tiered_optimizer import TieredOptimizer
 
 
 class _TieredAdam(TieredOptimizer, torch.optim.Adam):
@@ -38,11 +40,16 @@ class _TieredAdam(TieredOptimizer, torch.optim.Adam):
         maximize: bool = False,
         fused: None = None,
         foreach: None = None,
+        state_dtype: str | None = None,
+        rounding: str = "nearest",
+        seed: int = 0,
         **storage: Any,
     ) -> None:
         checked_client(client)
         if fused is not None or foreach is not None:
             raise TypeError(f"{type(self).__name__} always runs torch's fused kernel: leave out fused and foreach")
+        options = {"state_dtype": state_dtype, "rounding": rounding, "seed": seed, **storage}
+        self._arithmetic = Arithmetic.of(options)
         super().__init__(
             params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
             maximize=maximize, fused=True,
@@ -51,13 +58,16 @@ class _TieredAdam(TieredOptimizer, torch.optim.Adam):
 
     @staticmethod
     def state_bytes_per_element(dtype: torch.dtype, options: dict[str, Any]) -> int:
-        master = bool(options.get("master_weights")) and dtype in HALVES
-        return (2 + bool(options.get("amsgrad")) + master) * (4 if master else dtype.itemsize)
+        arithmetic = Arithmetic.of(options)
+        master = arithmetic.master_weights and dtype in HALVES
+        return (2 + bool(options.get("amsgrad")) + master) * arithmetic.state_of(dtype).itemsize
 
     def _kinds(self, group: dict[str, Any]) -> list[str]:
         return ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * bool(group.get("amsgrad"))
 
     def _kernel_call(self, group: dict[str, Any], operands: Operands) -> Callable[[], object]:
+        if not self._arithmetic.is_torchs(operands):
+            return self._arithmetic.kernel_call(_options_of(group), operands, self._numbers)
         return functools.partial(
             (AdamW if group["decoupled_weight_decay"] else Adam)._kernel,
             *operands.exact(),
@@ -77,6 +87,20 @@ class _TieredAdam(TieredOptimizer, torch.optim.Adam):
         )
 
 
+def _options_of(group: dict[str, Any]) -> library.OptimizerOptions:
+    return library.OptimizerOptions(
+        algorithm=library.ADAM,
+        decoupled_decay=group["decoupled_weight_decay"],
+        maximize=group["maximize"],
+        amsgrad=group["amsgrad"],
+        learning_rate=float(group["lr"]),
+        beta1=float(group["betas"][0]),
+        beta2=float(group["betas"][1]),
+        epsilon=group["eps"],
+        weight_decay=float(group["weight_decay"]),
+    )
+
+
 class AdamW(_TieredAdam, torch.optim.AdamW):
     """``torch.optim.AdamW`` with its state in tierd.
 
@@ -85,6 +109,13 @@ class AdamW(_TieredAdam, torch.optim.AdamW):
     updates that copy. ``slice_bytes`` is how much of each kind of state is leased at once: bytes or a quantity, rounded
     down to 2 MiB, and halved where the arena is too small. ``name`` is the prefix of the keys. From its first step or
     load on, one optimizer of the client has the name (else ``AlreadyExists``).
+
+    ``state_dtype`` is ``"float32"`` or ``"bfloat16"`` where the state is to have another type than the parameter: half
+    the bytes for fp32 parameters, or exact moments for bf16 ones. ``rounding="stochastic"`` is for bf16 parameters
+    without a master copy: a new value is one of its two neighbours at random, with the right mean, so that small
+    updates are not lost. ``seed`` chooses the random numbers; torch's generators are not used. With either, the update
+    is libtier's ``tier_optimizer_update``: the same formula in another order than torch's kernel, so other last bits,
+    which depend on no slices, threads or resumes.
     """
 
     _kernel = staticmethod(torch._fused_adamw_)

@@ -88,7 +88,7 @@ def offload(
         raise Invalid(f"update is {update!r}: one of {', '.join(UPDATES)}")
     if not (isinstance(optimizer, type) and issubclass(optimizer, OffloadableOptimizer)):
         given = optimizer.__name__ if isinstance(optimizer, type) else f"a {type(optimizer).__name__}"
-        raise TypeError(f"optimizer is {given}: pass the class tierd.torch.AdamW or tierd.torch.Adam")
+        raise TypeError(f"optimizer is {given}: pass a class such as tierd.torch.AdamW")
     if runtime_of(model) is not None:
         raise Invalid("this model is offloaded already")
     chosen = _chosen(model, byte_count(min_bytes, "min_bytes"), placement)

@@ -14,8 +14,9 @@ import torch
 
 from ..client import Client
 from .arguments import checked_client
+from .arithmetic import HALVES
 from .slice_update import Operands
-from .tiered_optimizer import HALVES, TieredOptimizer
+from .tiered_optimizer import TieredOptimizer
 
 
 class SGD(TieredOptimizer, torch.optim.SGD):

@@ -33,6 +33,7 @@ class Operands:
     """What a kernel works on: one element for each slice."""
 
     def __init__(self, unit: Sequence[Slice]) -> None:
+        self.unit = unit
         self.values: list[torch.Tensor] = []
         self.gradients: list[torch.Tensor] = []
         self.state: dict[str, list[torch.Tensor]] = {kind: [] for each in unit for kind in each.state.keys}
@@ -42,9 +43,11 @@ class Operands:
         self.steps = [begun.get(id(each.step), each.step) for each in unit]
 
     def exact(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The values that a kernel changes, which are the master copies where there are some, and their gradients."""
+        """The values that a kernel changes, which are the master copies where there are some, and their gradients. They
+        live as long as the operands."""
         if master := self.of("master"):
-            return master, [gradient.to(torch.float32) for gradient in self.gradients]
+            self.gradients = [gradient.to(torch.float32) for gradient in self.gradients]
+            return master, self.gradients
         return self.values, self.gradients
 
     def of(self, kind: str) -> list[torch.Tensor]:

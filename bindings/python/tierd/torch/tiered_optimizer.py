@@ -14,6 +14,7 @@ An optimizer is not thread-safe, like those of torch.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import gc
 import itertools
@@ -29,6 +30,7 @@ from ..errors import AlreadyExists, Invalid
 from ..quantity import byte_count
 from ..states import Part
 from . import parameter_state
+from .arithmetic import Arithmetic
 from .look_ahead import LookAhead
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import Elements, ParameterState, Slice, Stored
@@ -36,8 +38,7 @@ from .placeholder import raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
 from .stored_parameter import StoredParameter, free_all, model_of, stored_of, zeros_like
 
-_numbers = itertools.count(1)
-HALVES = (torch.bfloat16, torch.float16)  # What may have a master copy.
+_names = itertools.count(1)
 # For each client, the optimizer that has its state under a name. A freed optimizer frees the name.
 _holders: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, torch.optim.Optimizer]] = (
     weakref.WeakKeyDictionary()
@@ -51,6 +52,8 @@ class TieredOptimizer(OffloadableOptimizer):
 
     _kinds_of_state: tuple[str, ...]  # All that its parameters may have, without the master copy.
     _counts_steps = True  # Whether a parameter's state has a ``step``, the number of its updates.
+    _arithmetic = Arithmetic()  # Set before the parameters are given to torch.
+    _numbers: dict[torch.Tensor, int]  # Of each parameter, in the order of the groups, as in ``state_dict()``.
 
     def _kinds(self, group: dict[str, Any]) -> list[str]:
         """The kinds of state of a parameter in a group with these options, in the order of ``_kinds_of_state``."""
@@ -61,17 +64,41 @@ class TieredOptimizer(OffloadableOptimizer):
         raise NotImplementedError
 
     def _keep_state_in(
-        self, client: Client, *, master_weights: bool = False, slice_bytes: int | str = "8MiB", name: str | None = None
+        self,
+        client: Client,
+        *,
+        master_weights: bool = False,
+        slice_bytes: int | str = "8MiB",
+        name: str | None = None,
+        **unknown: object,
     ) -> None:
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no option {next(iter(unknown))!r}")
         self._step_supports_amp_scaling = False  # torch.amp.GradScaler is then to unscale gradients by itself.
         self._client = client
-        self._master_weights = master_weights
-        self._name = name or f"{type(self).__name__.lower()}-{next(_numbers)}"
+        if master_weights != self._arithmetic.master_weights:
+            self._arithmetic = dataclasses.replace(self._arithmetic, master_weights=bool(master_weights))
+        self._name = name or f"{type(self).__name__.lower()}-{next(_names)}"
         self._tiered: dict[torch.Tensor, ParameterState] = {}
         keys: dict[str, int] = {}
         self._keys = keys  # Every tensor of this optimizer that may exist in tierd, and its id.
         self._updates = SliceUpdate(client, keys, byte_count(slice_bytes, "slice_bytes"))
         weakref.finalize(self, free_all, client, keys).atexit = False
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As torch's. ``Invalid``, and the group is not added, where its parameters cannot be updated by these
+        options."""
+        super().add_param_group(param_group)
+        try:
+            for parameter in self.param_groups[-1]["params"]:
+                self._check_parameter(parameter)
+        except Invalid:
+            self.param_groups.pop()
+            raise
+        self._numbers = {parameter: number for number, parameter in enumerate(self._parameters())}
+
+    def _check_parameter(self, parameter: torch.Tensor) -> None:
+        self._arithmetic.check(parameter)
 
     # ---- The step ----
 
@@ -187,14 +214,11 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def _new_state(self, parameter: torch.Tensor, group: dict[str, Any], number: int) -> ParameterState:
         kinds = self._kinds(group)
-        if self._has_master(parameter):
+        if self._arithmetic.has_master(parameter):
             kinds.append(MASTER)
         keys = {kind: f"{self._name}/{number}/{kind}" for kind in kinds}
-        dtype = torch.float32 if MASTER in keys else parameter.dtype
+        dtype = self._arithmetic.state_of(parameter.dtype)
         return ParameterState(parameter, keys, dtype, number, created=not keys)
-
-    def _has_master(self, parameter: torch.Tensor) -> bool:
-        return self._master_weights and parameter.dtype in HALVES
 
     def _hold_name(self) -> None:
         """``AlreadyExists`` while another optimizer has its state under the name."""
@@ -270,9 +294,13 @@ class TieredOptimizer(OffloadableOptimizer):
             for index, parameter in enumerate(self._parameters())
             if parameter in self._tiered
         }
-        return {"packed": super().state_dict(), "numbers": numbers}
+        return {"packed": super().state_dict(), "numbers": numbers, "arithmetic": self._arithmetic.record()}
 
     def adopt_state(self, light: dict[str, Any]) -> None:
+        persisted = light.get("arithmetic", self._arithmetic.record())
+        if persisted != self._arithmetic.record():
+            given = ", ".join(f"{name}={value!r}" for name, value in persisted.items())
+            raise Invalid(f"the run was persisted with {given}: resume it with the same")
         self._hold_name()
         found = list(self._adoptable(light["packed"], light["numbers"]))
         super().load_state_dict(light["packed"])
