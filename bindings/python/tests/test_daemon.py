@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import socket
@@ -16,6 +17,7 @@ from fake_library import NOT_FOUND, FakeLibrary
 
 import tierd
 from tierd import autostart, library
+from tierd.connecting import connect_sized
 from tierd.daemon import Daemon, find_program, toml
 
 READY = """\
@@ -216,6 +218,28 @@ def test_resources_that_a_running_private_daemon_does_not_have_are_reported(
     started[0].stop()
     assert len(started) == 1
     assert capfd.readouterr().err.count("was started with another ssd, ram or data_directory") == 2 * told
+
+
+@pytest.mark.parametrize(("ram", "told"), [(None, 0), ("256MiB", 0), ("512MiB", 1)])
+def test_resources_that_were_computed_are_not_reported(
+    runtime: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    ram: str | None,
+    told: int,
+) -> None:
+    started: list[Daemon] = []
+    monkeypatch.setattr(autostart, "_started", started)
+    monkeypatch.setattr(library, "load", FakeLibrary)
+    monkeypatch.delenv("TIERD_SOCKET", raising=False)
+    first = autostart.Resources(ssd=1 << 30, ram=256 << 20, computed=frozenset({"ssd"}))
+    autostart.connect_or_start(library.ConnectOptions(), lambda: None, first)
+    assert tomllib.loads((runtime / "tierd.toml").read_text())["ssd"] == {"file_size": 1 << 30}
+    other = autostart.Resources.of("2GiB", ram or "1GiB", None)
+    computed = frozenset({"ssd"} if ram else {"ssd", "ram"})
+    connect_sized(dataclasses.replace(other, computed=computed)).close()
+    started[0].stop()
+    assert capfd.readouterr().err.count("was started with another ssd, ram or data_directory") == told
 
 
 def test_a_refused_start_names_the_arguments_of_connect(runtime: pathlib.Path, program: pathlib.Path) -> None:

@@ -57,6 +57,11 @@ class Resources:
     ssd: int | None = None  # 0: no SSD tier.
     ram: int | None = None
     data_directory: str | None = None
+    computed: frozenset[str] = frozenset()  # Names of those that the caller did not give: a running daemon may differ.
+
+    def given(self) -> Resources:
+        """Those that the caller gave."""
+        return dataclasses.replace(self, computed=frozenset(), **dict.fromkeys(self.computed))
 
     def may_serve(self, mode: str) -> bool:
         """Whether a daemon that starts now can serve ``mode``: only a data directory has jobs to resume."""
@@ -93,6 +98,24 @@ def private_settings(directory: pathlib.Path, resources: Resources) -> dict[str,
     if resources.ssd is not None:
         settings["ssd"] = {"file_size": resources.ssd} if resources.ssd else {"devices": ["none"]}
     return settings
+
+
+def private_data_directory() -> pathlib.Path:
+    """Where a private daemon without ``data_directory`` has its SSD file, which has no name: by the daemon's rule."""
+    given = os.environ.get("STATE_DIRECTORY")
+    if given:
+        return pathlib.Path(given.split(":")[0])
+    state, home = os.environ.get("XDG_STATE_HOME"), os.environ.get("HOME")
+    if state:
+        return pathlib.Path(state) / "tierd"
+    if os.geteuid() == 0:
+        return pathlib.Path("/var/lib/tierd")
+    return pathlib.Path(home) / ".local/state/tierd" if home else pathlib.Path("/var/tmp")
+
+
+def is_running() -> bool:
+    """Whether a daemon answers where :func:`tierd.connect` looks for one."""
+    return any(answers(place) for place in [*default_sockets(), socket_directory() / "tierd.sock"])
 
 
 def answers(path: pathlib.Path) -> bool:
@@ -152,16 +175,13 @@ def connect_or_start(
 
 def _report_other_resources(directory: pathlib.Path, resources: Resources) -> None:
     """Warns on stderr if the running private daemon was started with other resources than the caller gave."""
-    if resources == Resources():
-        return
-    wanted = private_settings(directory, resources)
+    wanted = private_settings(directory, resources.given())
     try:
         running = tomllib.loads((directory / "tierd.toml").read_text())
     except (OSError, ValueError):
         return  # Not a private daemon of this package: its operator sets its resources.
-    for settings in (running, wanted):
-        settings.get("daemon", {}).pop("starter_pid", None)
-    if running != wanted:
+    wanted["daemon"].pop("starter_pid")
+    if any(running.get(section, {}).get(key) != value for section in wanted for key, value in wanted[section].items()):
         print(
             f"tierd: the private daemon that runs in {directory} was started with another ssd, ram or data_directory; "
             "it keeps them until it ends, some seconds after its last client",

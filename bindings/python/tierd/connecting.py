@@ -66,7 +66,6 @@ def connect(
     resources = autostarts.Resources.of(ssd, ram, data_directory)
     if resources != autostarts.Resources() and (socket is not None or not autostart):
         raise Invalid("ssd, ram and data_directory are for a private daemon: leave out socket, and autostart on")
-    functions = library.load()
     options = library.ConnectOptions(
         struct_size=ctypes.sizeof(library.ConnectOptions),
         socket=encoded("socket", socket),
@@ -82,7 +81,24 @@ def connect(
         spin=choice("spin", spin, library.SPINS),
     )
     named_socket = socket is not None or bool(os.environ.get("TIERD_SOCKET"))
-    may_start = autostart and not named_socket and resources.may_serve(mode)
+    return _opened(options, resources, autostart and not named_socket and resources.may_serve(mode))
+
+
+def connect_sized(resources: autostarts.Resources) -> Client:
+    """:func:`connect` without arguments. A private daemon that it starts gets ``resources``, where others may run with
+    other ones than were computed."""
+    options = library.ConnectOptions(
+        struct_size=ctypes.sizeof(library.ConnectOptions),
+        mode=library.MODES["attach"],
+        rank=-1,
+        copy_threads=1,
+        spin=library.SPINS["auto"],
+    )
+    return _opened(options, resources, not os.environ.get("TIERD_SOCKET"))
+
+
+def _opened(options: library.ConnectOptions, resources: autostarts.Resources, may_start: bool) -> Client:
+    functions = library.load()
     session = Session(functions)  # Made before its handle, so that no signal can lose the handle.
 
     def attempt() -> None:
