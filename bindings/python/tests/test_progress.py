@@ -1,0 +1,75 @@
+"""Progress is for a person at a terminal: it is silent in logs, and without rich."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import types
+
+import pytest
+
+import tierd
+from tierd import progress
+from tierd.progress import shown, wanted
+
+LARGE = progress.SHOWN_FROM_BYTES + 1
+PROGRAM = """
+import sys
+from tierd.progress import shown
+with shown("moving", int(sys.argv[1]), None) as advance:
+    advance(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(("total", "drawn"), [(LARGE, True), (LARGE - 1, False)])
+def test_a_terminal_sees_large_copies(total: int, drawn: bool) -> None:
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PROGRAM, str(total)]
+    program = subprocess.Popen(command, stdout=follower, stderr=follower, env=environment)
+    os.close(follower)
+    told = b""
+    try:
+        while part := os.read(leader, 4096):
+            told += part
+    except OSError:  # Linux's end of a terminal without a program.
+        pass
+    os.close(leader)
+    assert program.wait() == 0
+    assert (b"tierd: moving" in told and b"1.0/1.0 GiB" in told) if drawn else told == b""
+
+
+def test_a_log_sees_none_unless_it_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    with shown("moving", LARGE, None) as advance:
+        advance(LARGE)
+    with shown("moving", LARGE, False) as advance:
+        advance(LARGE)
+    assert capfd.readouterr() == ("", "")
+    with shown("moving", 10, True) as advance:
+        advance(10)
+    told = capfd.readouterr()
+    assert told.out == "" and "tierd: moving" in told.err
+
+
+def test_a_notebook_is_known_by_its_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell: list[object] = [None]
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell[0]))
+    assert not wanted(None, LARGE)
+    shell[0] = object()
+    assert wanted(None, LARGE) and not wanted(None, LARGE - 1) and not wanted(False, LARGE)
+
+
+def test_without_rich_there_is_none(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    with shown("moving", 10, True) as advance:
+        advance(10)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_error_passes_and_the_bar_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(tierd.NoSpace), shown("moving", 10, True):
+        raise tierd.NoSpace("full")
+    with pytest.raises(tierd.Invalid, match="progress is 'yes'"), shown("moving", 10, "yes"):  # type: ignore[arg-type]
+        pass

@@ -1,0 +1,58 @@
+"""Progress of long copies, on stderr, for a person who watches a terminal or a notebook; never in a log.
+
+It is drawn by ``rich``; without that package there is none. Any thread may advance it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from .errors import Invalid
+
+SHOWN_FROM_BYTES = 1 << 30
+Advance = Callable[[int], None]
+
+
+def wanted(progress: bool | None, total: int) -> bool:
+    """Whether progress is shown: as ``progress`` says; for ``None`` where more than 1 GiB moves and stderr is a
+    terminal or the program runs in IPython. ``Invalid`` if ``progress`` is none of these."""
+    if progress is None:
+        return total > SHOWN_FROM_BYTES and (_is_terminal() or _in_ipython())
+    if not isinstance(progress, bool):
+        raise Invalid(f"progress is {progress!r}: True, False, or None for a terminal and large copies only")
+    return progress
+
+
+@contextlib.contextmanager
+def shown(what: str, total: int, progress: bool | None) -> Iterator[Advance]:
+    """A context that shows how many of ``total`` bytes have moved: call what it gives with the bytes of each part. The
+    bar goes when the context ends; in a file, for which it must be asked, its last state is written."""
+    if not wanted(progress, total):
+        yield lambda moved: None
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        yield lambda moved: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    console = Console(stderr=True)
+    drawn_again = console.is_terminal or console.is_jupyter  # Else it is written once, at the end.
+    with Progress(*columns, console=console, transient=drawn_again) as bar:
+        task = bar.add_task(f"tierd: {what}", total=total)
+        yield lambda moved: bar.advance(task, moved)
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # There is none, or it is closed.
+        return False
+
+
+def _in_ipython() -> bool:
+    ipython = sys.modules.get("IPython")  # A program in IPython has imported it.
+    return ipython is not None and ipython.get_ipython() is not None
