@@ -15,7 +15,8 @@ from typing import Any
 
 from tierd import library
 
-INVALID, NOT_FOUND, ALREADY_EXISTS, NO_MEMORY, DISCONNECTED, WOULD_DEADLOCK, TIMEOUT = 1, 2, 3, 5, 11, 13, 14
+INVALID, NOT_FOUND, ALREADY_EXISTS, NO_MEMORY, NO_SPACE = 1, 2, 3, 5, 6
+DISCONNECTED, WOULD_DEADLOCK, TIMEOUT = 11, 13, 14
 
 
 class Refusal(Exception):
@@ -61,6 +62,8 @@ class FakeLibrary:
         self.prefetched: list[tuple[int, int]] = []  # Tensor and length.
         self.copy_waits: list[tuple[int, int]] = []  # Milliseconds, and NO_WAIT or 0.
         self.lease_bytes_max = 1 << 40
+        self.capacity = 1 << 40  # Bytes of all tensors: a new one beyond them is NO_SPACE.
+        self.ram_bytes: dict[int, int] = {}  # Of tensors that do not lie in RAM as a whole.
         self.abandoned = 0  # Write leases given up …
         self.untouched = 0  # … under these of which nothing was written.
         self.lost = False  # The daemon died: releases say so.
@@ -119,6 +122,8 @@ class FakeLibrary:
                     raise Refusal(ALREADY_EXISTS, f"tensor {item.tensor:#x} exists")
                 if item.size == 0:
                     raise Refusal(INVALID, "size 0")
+                if item.size + sum(tensor.size for tensor in self.tensors.values()) > self.capacity:
+                    raise Refusal(NO_SPACE, f"no room for {item.size} bytes")
             for item in ranges:
                 self.tensors[item.tensor, flags & library.SHARED] = Tensor(item.size)
             try:
@@ -204,7 +209,8 @@ class FakeLibrary:
             found = self.tensors.get((tensor, flags))
             if found is None:
                 raise Refusal(NOT_FOUND, f"no tensor {tensor:#x}")
-            view._obj.size, view._obj.ram_bytes, view._obj.sealed = found.size, found.size, found.sealed
+            view._obj.size, view._obj.sealed = found.size, found.sealed
+            view._obj.ram_bytes = self.ram_bytes.get(tensor, found.size)
 
         return self._guard("tensor", work)
 

@@ -10,7 +10,6 @@ the size of the model, and a plain training loop goes on as it was.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -18,10 +17,10 @@ from typing import Any
 import torch
 
 from ..client import Client
-from ..connecting import connect
 from ..errors import Invalid
+from ..progress import shown, wanted
 from ..quantity import byte_count
-from . import parameter_state
+from . import need, parameter_state
 from .arguments import checked_client
 from .malloc import return_freed_memory
 from .offloaded_optimizer import OffloadableOptimizer
@@ -54,6 +53,7 @@ def offload(
     ssd: int | str | None = None,
     name: str | None = None,
     resume: bool = False,
+    progress: bool | None = None,
     **options: Any,
 ) -> tuple[torch.nn.Module, OffloadableOptimizer]:
     """Moves ``model`` into tierd and returns it with its optimizer. A plain training loop goes on unchanged::
@@ -70,15 +70,26 @@ def offload(
     moves fewer bytes; for loops with one backward to each step, without clipping and scaler. Call ``step()`` in either
     case.
 
-    ``parameters``, ``gradients``, ``optimizer_state`` and ``activations`` are each in tierd (``"auto"``; ``"ram"``
-    where a private daemon is to have RAM for all of them, ``"ssd"``) or stay in the process (``"device"``; not the
-    state). Parameters below ``min_bytes`` stay too. Without ``client``, the call connects, with a private daemon of
-    ``ram`` and ``ssd`` bytes if none runs (default: what this model needs).
+    ``parameters``, ``gradients``, ``optimizer_state`` and ``activations`` are each in tierd (``"auto"``, ``"ssd"``, or
+    ``"ram"``, see below) or stay in the process (``"device"``; not the state). Parameters below ``min_bytes`` stay too.
+    Without ``client``, the call connects, with a private daemon of ``ram`` and ``ssd`` bytes if none runs (default:
+    what this model needs). Before anything moves, ``NoMemory`` or ``NoSpace`` says what is needed, what is available
+    and what to set, where the daemon or the machine has too little; activations are not counted, and neither is what a
+    :func:`persist` keeps beside later steps: parameters and state once more.
+
+    ``"ram"`` says that a part is to stay in RAM: the call makes sure that the RAM which the job is certain to have
+    (its guarantee, or its part of the arena as things are) holds all of it below the limit from which tierd evicts. It
+    is a check and not a pin: bytes that have been unused for long are still written to SSD, and jobs that come later
+    take their part where the job has no guarantee of its own (``tierd.connect(guarantee=…)``). tierd decides by use for
+    ``"auto"`` and ``"ssd"``. The activations' size is not known in advance, so ``"ram"`` means ``"auto"`` for them.
 
     ``name`` is the prefix of the keys. With ``resume``, and a client that was connected with ``mode="resume"``, the run
     of that name goes on as :func:`persist` left it: parameters, state, step counts and generators of random numbers;
     ``model`` and ``options`` give the shapes and whatever was not persisted. Without it, tensors of that name are
     ``AlreadyExists``.
+
+    ``progress`` shows a bar on stderr while the model moves (``None``: where more than 1 GiB moves and stderr is a
+    terminal, or in IPython; drawn by ``rich``, if that is installed).
 
     Outside of forward and backward a parameter has no values: see :func:`gathered`. One thread at a time runs the
     model. ``Invalid``: a parameter that cannot be stored, or an option that does not fit.
@@ -92,26 +103,36 @@ def offload(
     if runtime_of(model) is not None:
         raise Invalid("this model is offloaded already")
     chosen = _chosen(model, byte_count(min_bytes, "min_bytes"), placement)
-    if client is None:
-        need = required(chosen, optimizer, placement, update, options)
-        client = connect(ram=need.ram if ram is None else ram, ssd=need.ssd if ssd is None else ssd)
-    checked_client(client)
+    moving = 0 if resume else sum(parameter.nbytes for _, parameter in chosen)
+    wanted(progress, moving)  # Raises if it is wrong.
+    if client is not None and (ram is not None or ssd is not None):
+        raise Invalid("ram and ssd are for a private daemon: give them, or client")
+    run = need.Run(model, chosen, optimizer, placement, update, options)
+    own = client is None
+    client = need.connected(run, ram, ssd) if client is None else checked_client(client)
     name = name or f"offload-{next(_numbers)}"
     options.setdefault("slice_bytes", SLICE_BYTES)
     record = read_record(client, name, optimizer) if resume else None
+    make: Any = optimizer
+    try:
+        made: OffloadableOptimizer = make(
+            model.parameters() if groups is None else groups(model), client=client, name=f"{name}/state", **options
+        )
+        need.check(client, run, made, f"{name}/needed", resume)
+    except BaseException:
+        if own:
+            client.close()
+        raise
     return_freed_memory(RETURNED_BYTES)
     store = ParameterStore(client, name, LOOK_AHEAD_BYTES)
     runtime = Runtime(model, store, placement, update, exact_norm)
     try:
         if record is not None:
             _load_resident(model, record, {path for path, _ in chosen})
-        for path, parameter in chosen:
-            store.adopt(path, parameter, resume)
+        with shown("moving the model", moving, progress) as advance:
+            for path, parameter in chosen:
+                advance(store.adopt(path, parameter, resume).nbytes)
         runtime.attach()
-        make: Any = optimizer
-        made: OffloadableOptimizer = make(
-            model.parameters() if groups is None else groups(model), client=client, name=f"{name}/state", **options
-        )
         if record is not None:
             made.adopt_state(record["state"])
             restore_generators(record)
@@ -123,43 +144,11 @@ def offload(
     return model, made
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Need:
-    """What a private daemon needs for a model, in bytes."""
-
-    ram: int
-    ssd: int
-
-
-def required(
-    chosen: list[tuple[str, torch.nn.Parameter]],
-    optimizer: type[OffloadableOptimizer],
-    placement: Placement,
-    update: str,
-    options: dict[str, Any],
-) -> Need:
-    """RAM for the largest tensor and what is read ahead and updated beside it, or for all of what is to lie there; SSD
-    for everything."""
-    trained = [parameter for _, parameter in chosen if parameter.requires_grad]
-    parts = {
-        "parameters": sum(parameter.nbytes for _, parameter in chosen),
-        "gradients": 0 if update == "backward" else sum(parameter.nbytes for parameter in trained),
-        "optimizer_state": sum(
-            parameter.numel() * optimizer.state_bytes_per_element(parameter.dtype, options) for parameter in trained
-        ),
-    }
-    held = {part: size for part, size in parts.items() if placement.in_tierd(part)}
-    largest = max((parameter.nbytes for _, parameter in chosen), default=0)
-    window = max(192 << 20, 2 * largest + (64 << 20))
-    ram = window + sum(size for part, size in held.items() if getattr(placement, part) == "ram")
-    return Need(ram=_whole_mib(ram), ssd=_whole_mib(sum(held.values()) * 33 // 32 + (1 << 30)))
-
-
 @contextlib.contextmanager
-def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False) -> Iterator[None]:
+def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False, progress: bool | None = None) -> Iterator[None]:
     """A context in which parameters of an offloaded model have their values, in memory of the process: those of the
     modules and the parameters given. With ``write``, what was changed in them is in tierd when it ends; without, they
-    must not be changed."""
+    must not be changed. ``progress`` is that of :func:`offload`, while they are read."""
     found: dict[StoredParameter, int] = {}
     for each in of:
         parameters = each.parameters() if isinstance(each, torch.nn.Module) else [each]
@@ -167,10 +156,12 @@ def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False) -> Iterat
             found.setdefault(stored, 0)
     entered: list[StoredParameter] = []
     try:
-        for stored in found:
-            stored.enter(stored.copy())
-            entered.append(stored)
-            found[stored] = stored.parameter._version
+        with shown("reading parameters", sum(stored.nbytes for stored in found), progress) as advance:
+            for stored in found:
+                stored.enter(stored.copy())
+                entered.append(stored)
+                found[stored] = stored.parameter._version
+                advance(stored.nbytes)
         with saved_in_gathered():
             yield
         if write:  # All of it: what is changed through .data is not counted.
@@ -285,7 +276,3 @@ def _chosen(model: torch.nn.Module, min_bytes: int, placement: Placement) -> lis
         parameter_state.flat(parameter.detach())
         chosen.append((path, parameter))
     return chosen
-
-
-def _whole_mib(size: int) -> int:
-    return -(-size // (1 << 20)) * (1 << 20)

@@ -82,7 +82,7 @@ class Runtime:
         for module in model.modules():
             if id(module) in inside:
                 continue
-            whole = _is_one_scope(module)
+            whole = is_one_scope(module)
             if whole:
                 inside.update(id(each) for each in module.modules())
             self._entered[module] = []
@@ -287,7 +287,7 @@ def stored_in(parameters: Iterable[torch.Tensor]) -> Iterator[StoredParameter]:
             yield stored
 
 
-def _is_one_scope(module: torch.nn.Module) -> bool:
+def is_one_scope(module: torch.nn.Module) -> bool:
     """Whether the module's forward uses the parameters of modules inside it: it is compiled, or has a kernel for them
     all, which it would not use with a placeholder."""
     compiled = isinstance(module, torch._dynamo.OptimizedModule) or module._compiled_call_impl is not None
