@@ -12,7 +12,7 @@ import pytest
 from launcher import ROOT
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/training.md").read_text(), re.MULTILINE | re.DOTALL)
-ANSWERS = ["trained True\n", "clipped True\n", "trained True\n", "norm True\n", "resumed at 1\n"]
+ANSWERS = ["trained True\n", "clipped True\n", "trained True\n", "state in tierd True\n", "norm True\n", "resumed at 1\n"]
 
 
 @pytest.mark.parametrize("number", range(len(ANSWERS)))

@@ -26,7 +26,8 @@ from .activations import offload_activations
 from .adam import Adam, AdamW
 from .lion import Lion
 from .malloc import return_freed_memory
-from .offload import activation_bytes, gathered, gradient_of, offload, persist, resumed
+from .memory_report import MemoryReport
+from .offload import activation_bytes, gathered, gradient_of, memory_report, offload, persist, resumed
 from .sgd import SGD
 
 __all__ = [
@@ -34,9 +35,11 @@ __all__ = [
     "Adam",
     "AdamW",
     "Lion",
+    "MemoryReport",
     "activation_bytes",
     "gathered",
     "gradient_of",
+    "memory_report",
     "offload",
     "offload_activations",
     "persist",

@@ -257,6 +257,11 @@ class offload_activations:
         """The number of copies in tierd."""
         return len(self._registry.order)
 
+    @property
+    def tensors(self) -> list[int]:
+        """The ids of the copies in tierd."""
+        return [handle.key[1] for handle in list(self._registry.order.values())]
+
     def __enter__(self) -> offload_activations:
         self._parameters = {key: ref for key, ref in self._parameters.items() if not ref.expired()}
         if self._model is not None:

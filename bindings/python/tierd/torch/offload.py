@@ -23,6 +23,7 @@ from ..quantity import byte_count
 from . import need, parameter_state
 from .arguments import checked_client
 from .malloc import return_freed_memory
+from .memory_report import MemoryReport
 from .offloaded_optimizer import OffloadableOptimizer
 from .placeholder import raw_gradient
 from .resume import read_record, restore_generators, write_record
@@ -222,6 +223,11 @@ def _resident(model: torch.nn.Module) -> dict[str, Any]:
 def activation_bytes(model: torch.nn.Module) -> int:
     """Bytes of activations that an offloaded model has moved into tierd so far."""
     return _required_runtime(model).activation_bytes
+
+
+def memory_report(model: torch.nn.Module) -> MemoryReport:
+    """The report of an offloaded model: what its optimizer's ``memory_report()`` returns."""
+    return _required_runtime(model).memory_report()
 
 
 def _load_resident(model: torch.nn.Module, record: dict[str, Any], chosen: set[str]) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from ..client import Client
 from .look_ahead import LookAhead
+from .memory_report import MemoryReport, State, measure
 from .stored_parameter import StoredParameter
+from ..states import Key
 
 
 class NotTrained(Exception):
@@ -16,6 +21,40 @@ class NotTrained(Exception):
 
 class OffloadableOptimizer(torch.optim.Optimizer):
     """An optimizer that can update parameters in tierd."""
+
+    _client: Client
+    # That of the offloaded model which it trains.
+    model_report: weakref.WeakMethod[Callable[[], MemoryReport]] | None = None
+
+    def memory_report(self) -> MemoryReport:
+        """Where parameters, gradients, state and activations lie at this moment, and what the processes take: print it,
+        let a notebook show it, or ``plot`` it. Of an offloaded model it counts all; else the optimizer's parameters."""
+        of_model = None if self.model_report is None else self.model_report()
+        if of_model is not None:
+            return of_model()
+        return measure(self._client, (p for group in self.param_groups for p in group["params"]), self.own_state())
+
+    def own_state(self) -> State:
+        """The state, for a report."""
+        keys: list[Key] = []
+        whole = 0
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                keys += self.tiered_keys(parameter).values()
+                options = {**group, **self.state_options()}
+                if parameter.requires_grad:
+                    whole += parameter.numel() * self.state_bytes_per_element(parameter.dtype, options)
+        values = [value for state in self.state.values() for value in state.values()]
+        in_process = sum(value.nbytes for value in values if isinstance(value, torch.Tensor))
+        return State(keys, in_process, whole)
+
+    def state_options(self) -> dict[str, Any]:
+        """Options of :meth:`state_bytes_per_element` that are not in the parameter groups."""
+        return {}
+
+    def tiered_keys(self, parameter: torch.Tensor) -> dict[str, str]:
+        """The keys of a parameter's state in tierd, by kind; none before the first step."""
+        raise NotImplementedError
 
     def update_offloaded(self, stored: StoredParameter, gradient: torch.Tensor) -> None:
         """Updates one parameter that lies in tierd by a gradient of the process: the whole of its step. ``NotTrained``

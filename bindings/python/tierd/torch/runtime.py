@@ -13,6 +13,7 @@ import torch
 from ..errors import Invalid
 from .activations import Kept, offload_activations
 from .look_ahead import LookAhead
+from .memory_report import MemoryReport, State, measure
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .placeholder import Placeholder, drop_raw_gradient, raw_gradient
 from .stored_gradient import GradientWindow
@@ -72,6 +73,14 @@ class Runtime:
     def activation_bytes(self) -> int:
         return 0 if self._activations is None else self._activations.offloaded_bytes
 
+    def memory_report(self) -> MemoryReport:
+        model = self._model()
+        assert model is not None
+        optimizer = None if self.optimizer is None else self.optimizer()
+        state = State() if optimizer is None else optimizer.own_state()  # It is freed with its optimizer.
+        activations = [] if self._activations is None else self._activations.tensors
+        return measure(self.store.client, model.parameters(), state, model.buffers(), activations)
+
     # ---- Hooks ----
 
     def attach(self) -> None:
@@ -116,6 +125,7 @@ class Runtime:
     def serve(self, optimizer: OffloadableOptimizer) -> None:
         self.optimizer = weakref.ref(optimizer)
         optimizer.follow(self.store.look_ahead)
+        optimizer.model_report = weakref.WeakMethod(self.memory_report)
         optimizer.register_step_post_hook(self._after_step)
 
     def _watch(self, stored: StoredParameter) -> None:

@@ -253,6 +253,9 @@ class TieredOptimizer(OffloadableOptimizer):
         tiered = self._tiered.get(parameter)
         return dict(tiered.keys) if tiered is not None and tiered.created else {}
 
+    def state_options(self) -> dict[str, Any]:
+        return self._arithmetic.record()
+
     def state_dict(self) -> dict[str, Any]:
         """Returns the whole state in plain torch's format, as a copy: it takes as much memory as the state of the
         optimizer in ``torch.optim``. Later steps do not change it."""
