@@ -22,26 +22,13 @@ from typing import Any
 
 import fio
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, running, stopped
-from report import Report
+from report import Report, interval_of_median
 
 from tierd.daemon import Daemon
 
 Pairs = dict[str, list[tuple[float, float]]]  # By name: figures of this build and of the other, one pair a round.
 STARTS = 6
 TIME_MOST = 1.03  # Of the other version's time, for what takes processor time alone.
-
-
-def interval_of_median(values: list[float]) -> tuple[float, float]:
-    """The narrowest pair of order statistics, equally far from both ends, that has the median with 95 %."""
-    ordered = sorted(values)
-    count = len(ordered)
-    below, cut = 0.0, 0
-    while cut < count // 2:
-        below += math.comb(count, cut) / 2**count
-        if 2 * below > 0.05:
-            break
-        cut += 1
-    return (ordered[cut - 1], ordered[count - cut]) if cut else (-math.inf, math.inf)
 
 
 class Pair:
