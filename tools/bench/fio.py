@@ -12,6 +12,7 @@ import resource
 import shutil
 import statistics
 import subprocess
+from typing import Any
 
 from buffers import Buffers
 
@@ -54,9 +55,27 @@ def make_buffers() -> Buffers:
 def run(path: pathlib.Path, direction: str, total: int, shape: Shape, buffers: Buffers) -> float:
     """GB/s of one pass of ``direction`` ("read" or "write") over ``total`` bytes of ``path``."""
     size = total // shape.jobs
+    job = _job([f"--rw={direction}", f"--io_size={size}"], path, size, shape, buffers)[direction]
+    # Wall time of the whole group, as for the daemon: bytes over the slowest job's time.
+    return float(job["io_bytes"]) / (float(job["runtime"]) * 1e-3) * 1e-9
+
+
+def run_mixed(
+    path: pathlib.Path, read_part: float, seconds: float, total: int, shape: Shape, buffers: Buffers
+) -> float:
+    """GB/s, reads and writes together, of ``seconds`` in which ``read_part`` of the bytes are read."""
+    mix = round(100 * read_part)
+    load = ["--rw=rw", f"--rwmixread={mix}", "--time_based", f"--runtime={round(1000 * seconds)}ms"]
+    job = _job(load, path, total // shape.jobs, shape, buffers)
+    moved = sum(float(job[direction]["io_bytes"]) for direction in ("read", "write"))
+    return moved / (max(float(job[direction]["runtime"]) for direction in ("read", "write")) * 1e-3) * 1e-9
+
+
+def _job(load: list[str], path: pathlib.Path, size: int, shape: Shape, buffers: Buffers) -> dict[str, Any]:
+    """What fio reports of its jobs, each of which has ``size`` bytes of the file."""
     command = [
-        "fio", "--name=global", f"--filename={path}", f"--rw={direction}", f"--bs={shape.block_kib}k",
-        f"--size={size}", f"--io_size={size}", f"--iodepth={shape.depth}", "--ioengine=io_uring", "--direct=1",
+        "fio", "--name=global", f"--filename={path}", *load, f"--bs={shape.block_kib}k",
+        f"--size={size}", f"--iodepth={shape.depth}", "--ioengine=io_uring", "--direct=1",
         "--group_reporting", "--allow_file_create=0", "--output-format=json", "--randrepeat=1", "--norandommap",
         "--refill_buffers=0", "--thread=0",
     ]  # fmt: skip
@@ -70,9 +89,8 @@ def run(path: pathlib.Path, direction: str, total: int, shape: Shape, buffers: B
     result = subprocess.run(command, capture_output=True, text=True, pass_fds=files)
     if result.returncode != 0:
         raise SystemExit(f"fio: {result.stderr.strip()[-400:] or result.stdout.strip()[-400:]}")
-    job = json.loads(result.stdout[result.stdout.index("{") :])["jobs"][0][direction]
-    # Wall time of the whole group, as for the daemon: bytes over the slowest job's time.
-    return float(job["io_bytes"]) / (float(job["runtime"]) * 1e-3) * 1e-9
+    found: dict[str, Any] = json.loads(result.stdout[result.stdout.index("{") :])["jobs"][0]
+    return found
 
 
 def best_shape(path: pathlib.Path, direction: str, total: int, buffers: Buffers, rounds: int) -> tuple[Shape, float]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import pathlib
 
+from models import MODELS
+
 # In the order in which they are measured.
 PART_NAMES = (
     "ram",
@@ -25,8 +27,14 @@ PART_NAMES = (
     "contention",
     "demo",
     "train",
+    "train-bf16",
+    "train-optimizer",
+    "train-depth",
+    "train-activations",
+    "train-losses",
+    "overflow",
 )
-MODELS = ("121M", "353M", "1.0B")
+ARMS = ("tierd backward", "tierd step", "DeepSpeed default", "DeepSpeed tuned", "DeepSpeed pipelined")
 
 
 def parse() -> argparse.Namespace:
@@ -36,7 +44,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=PART_NAMES, help="only this part (may be repeated)")
     parser.add_argument("--quick", action="store_true", help="few rounds: a first look, not figures to quote")
     parser.add_argument("--peers", action="store_true", help="DeepSpeed as another arm of the SSD and train parts")
-    parser.add_argument("--model", choices=MODELS, default="121M", help="parameters of the train part's model")
+    parser.add_argument(
+        "--model", choices=MODELS, default="121M", help="of the train part; the qwen ones: tierd alone, three steps"
+    )
+    parser.add_argument(
+        "--arm", action="append", choices=ARMS, help="of the train part, only this beside plain torch (may be repeated)"
+    )
     parser.add_argument(
         "--beside",
         type=pathlib.Path,

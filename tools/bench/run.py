@@ -8,6 +8,7 @@ unprivileged user with 8 MiB of memlock.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import pathlib
@@ -26,16 +27,22 @@ from contention import contention
 from devices import failing_device
 from full import full_devices
 from hits import hits
+from hundred_steps import hundred_steps
+from larger import larger_than_memory
 from look_ahead import look_ahead
+from models import MODELS
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
 from options import PART_NAMES, parse
+from overflow import overflow_check
 from report import Report, paired, quartiles
 from ssd import swaps_through_ssd
 from steps import paired_steps
 from train import fine_tuning
+from train_parts import activation_offload, all_bf16, flat_in_depth, optimizer_alone
 
 NOBODY = 65533  # No account; 65534 stands for foreign namespaces and is refused.
 UNPRIVILEGED_MEMLOCK = 8 * MIB
+NOT_QUOTABLE = 3  # The exit status of a run whose figures are to be measured again.
 
 
 def swaps_in_ram(report: Report, quick: bool) -> None:
@@ -191,6 +198,13 @@ def demo_spin(report: Report, quick: bool) -> None:
         )
 
 
+def train(report: Report, options: argparse.Namespace) -> None:
+    if MODELS[options.model].kind == "qwen":
+        larger_than_memory(report, options.model)
+    else:
+        fine_tuning(report, options.quick, options.peers, options.model, options.arm or ())
+
+
 PARTS: dict[str, Callable[[Report, bool], None]] = dict(
     zip(
         PART_NAMES,
@@ -210,6 +224,12 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             contention,
             demo_spin,
             fine_tuning,
+            all_bf16,
+            optimizer_alone,
+            flat_in_depth,
+            activation_offload,
+            hundred_steps,
+            overflow_check,
         ),
         strict=True,
     )
@@ -270,7 +290,7 @@ def main() -> int:
             if name == "ssd" and options.peers:
                 swaps_through_ssd(report, options.quick, with_peers=True)
             elif name == "train":
-                fine_tuning(report, options.quick, options.peers, options.model)
+                train(report, options)
             else:
                 PARTS[name](report, options.quick)
         again = [name for name in chosen if name in SPEED_PARTS]
@@ -279,7 +299,7 @@ def main() -> int:
     finally:
         if not unprivileged:
             report.show()
-    return 0
+    return NOT_QUOTABLE if report.doubts else 0
 
 
 if __name__ == "__main__":

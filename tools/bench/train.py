@@ -1,9 +1,7 @@
 """Fine-tuning beside plain torch and DeepSpeed ZeRO-Infinity: one model, one machine, step by step in turn.
 
-Each arm is a process that waits for its turn; the daemons of the others are stopped meanwhile. Memory is the sum over
-an arm's processes of the PSS of what is no memfd, and all bytes of the daemon's memfds, less one process with torch
-alone; sampled 20 times a second in every third step, which is not timed. SSD bytes are what the kernel counted for the
-process that does the arm's I/O.
+Each arm is a process that waits for its turn; the daemons of the others are stopped meanwhile. Between the steps of a
+round, fio moves bytes at the mix of reads and writes that each phase of tierd's steps had: the bound of the step.
 """
 
 from __future__ import annotations
@@ -11,187 +9,222 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
-import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
-import threading
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from node import GIB, MIB, daemon, scratch, stopped
-from peers import PEERS
-from report import Report, paired, quartiles
-from steps import DEMO, load
+import phase_bound
+from models import MODELS
+from phase_bound import Disk, Phase
+from plots import write_plots
+from report import Report, interval, paired, quartiles
+from trainer import Arm, Figures, Plan, started, take_turns, tier_bytes
 
-WARM_UP = 2  # The first makes the state; the second finds it where it stays.
-MODELS = {"121M": (17, 768), "353M": (28, 1024), "1.0B": (36, 1536)}
-
-
-MEMORY = load(DEMO / "footprint.py")
-
-
-@dataclasses.dataclass
-class Figures:
-    """What an arm's steps took, behind the warm-up."""
-
-    seconds: list[float] = dataclasses.field(default_factory=list)
-    phases: list[list[float]] = dataclasses.field(default_factory=list)
-    read: list[float] = dataclasses.field(default_factory=list)
-    written: list[float] = dataclasses.field(default_factory=list)
-    bits: list[str] = dataclasses.field(default_factory=list)
-    peak: int = 0
+STEP_OF_BOUND, STEP_OF_PEER = 1.2, 0.55
+BYTES_MOST = {"tierd backward": 28.5, "tierd step": 40.8}  # Of SSD for a parameter and step, without activations.
+# By model and arm: at most so much of that arm's memory.
+MEMORY_OF_PEER = {
+    "121M": {"DeepSpeed default": 0.05, "DeepSpeed tuned": 0.20},
+    "353M": {"DeepSpeed default": 0.04, "DeepSpeed tuned": 0.15},
+    "1.0B": {"DeepSpeed tuned": 0.15},
+}
+# Bytes of memory that an arm takes for each parameter, rounded up from what was measured with 121 M and 353 M.
+PLAIN_BYTES, PEER_BYTES = 20, {"default": 66, "tuned": 20, "pipelined": 30}
+PLAIN_PARAMETERS_MAX = 500_000_000  # Plain torch trains no more: of larger models, a part of the blocks.
+PLAIN_PART = 4
+SECONDS_A_DAY = 86400
 
 
-class Arm:
-    def __init__(self, stack: contextlib.ExitStack, name: str, layers: int, width: int) -> None:
-        self.name = name
-        self.figures = Figures()
-        self._daemon: Any = None
-        words = name.split(" ")
-        command = [sys.executable, str(pathlib.Path(__file__).parent / "train_arm.py"), words[0].lower()]
-        command += [f"--layers={layers}", f"--width={width}", f"--largest={4 * width * width}"]
-        environment = os.environ | {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}  # The same for all.
-        if words[0] == "tierd":
-            parameters = 12 * layers * width * width
-            self._daemon, _ = stack.enter_context(daemon(arena=192 * MIB, tier=20 * parameters + GIB, window="2MiB"))
-            command += [f"--socket={self._daemon.directory}/tierd.sock", f"--update={words[1]}"]
-        if words[0] == "DeepSpeed":
-            folder = tempfile.mkdtemp(prefix="tier-bench-", dir=scratch())
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            command += [f"--folder={folder}", f"--config={words[1]}"]
-            environment |= {
-                "PYTHONPATH": str(PEERS),
-                "PATH": f"{PEERS / 'bin'}{os.pathsep}{os.environ['PATH']}",
-                "TORCH_EXTENSIONS_DIR": str(PEERS / "extensions"),
-                "CXX": "g++-12",
-                "DS_ACCELERATOR": "cpu",
-            }
-        self._log = stack.enter_context(tempfile.TemporaryFile("w+"))
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment
+def plans(name: str, with_peers: bool) -> list[Plan]:
+    """The arms for a model. Where it is too large for plain torch beside the others, that has a part of its layers."""
+    model = MODELS[name]
+    part = model
+    if model.parameters > PLAIN_PARAMETERS_MAX:
+        part = dataclasses.replace(model, layers=model.layers // PLAIN_PART)
+    found = [Plan("plain", "plain", part, memory=PLAIN_BYTES * part.parameters)]
+    for update in ("backward", "step"):
+        tier = tier_bytes(model.parameters, update, model.item)
+        found.append(Plan(f"tierd {update}", "tierd", model, (f"--update={update}",), tier=tier))
+    for config, memory in PEER_BYTES.items() if with_peers else ():
+        found.append(
+            Plan(
+                f"DeepSpeed {config}", "deepspeed", model, (f"--config={config}",),
+                memory=memory * model.parameters, disk=17 * model.parameters,
+            )
+        )  # fmt: skip
+    return found
+
+
+class Bound:
+    """The phase bound of each timed step of some arms. ``rates``: fio's GB/s, by arm and then by phase."""
+
+    def __init__(self, disk: Disk, arms: Sequence[Arm], plain: Arm) -> None:
+        self._disk, self._arms, self._plain = disk, arms, plain
+        self.phases: dict[str, list[list[Phase]]] = {arm.name: [] for arm in arms}
+
+    def measure(self) -> None:
+        """After a round: fio at the mixes of its steps."""
+        for arm in self._arms:
+            scale = arm.model.layers / self._plain.model.layers
+            forward, *rest = (scale * seconds for seconds in self._plain.figures.phases[-1])
+            moved = two_phases(arm.figures.bytes[-1])
+            self.phases[arm.name].append(
+                [
+                    Phase(compute, read, written, self._disk.rate(f"{arm.name}, {phase}", read, written))
+                    for phase, compute, (read, written) in zip(PHASE_NAMES, (forward, sum(rest)), moved, strict=True)
+                ]
+            )
+
+    def spread(self) -> float:
+        """The widest of fio's quartiles, of any phase of any arm."""
+        return max(
+            phase_bound.spread([step[number].rate for step in steps])
+            for steps in self.phases.values()
+            for number in range(len(PHASE_NAMES))
         )
-        stack.callback(self._process.wait)
-        stack.callback(self._process.kill)
-        self.idle = int(self._read("idle")["bytes"])
-        self.parameters = int(self._read("ready")["parameters"])
-
-    def step(self, sampled: bool) -> None:
-        """One step. Its memory counts if it is sampled, which takes processor time, else its seconds and SSD bytes.
-        The first WARM_UP count for the losses only."""
-        assert self._process.stdin is not None
-        process = self._process.pid if self._daemon is None else self._daemon.process.pid
-        before = _device_bytes(process)
-        with self._sampled() if sampled else contextlib.nullcontext([0]) as peak:
-            print("step", file=self._process.stdin, flush=True)
-            answer = self._read("step")
-        moved = [after - earlier for after, earlier in zip(_device_bytes(process), before, strict=True)]
-        figures = self.figures
-        figures.bits.append(answer["bits"])
-        if len(figures.bits) > WARM_UP and sampled:
-            figures.peak = max(figures.peak, peak[0] - self.idle)
-        elif len(figures.bits) > WARM_UP:
-            figures.seconds.append(answer["seconds"])
-            figures.phases.append(answer["phases"])
-            figures.read.append(moved[0] / self.parameters)
-            figures.written.append(moved[1] / self.parameters)
-
-    def resting(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._daemon is None else stopped(self._daemon)
-
-    @contextlib.contextmanager
-    def _sampled(self) -> Any:
-        peak, ended = [0], threading.Event()
-
-        def sample() -> None:
-            while True:
-                total = MEMORY.private_bytes(self._process.pid)
-                if self._daemon is not None:
-                    pid = self._daemon.process.pid
-                    total += MEMORY.private_bytes(pid) + MEMORY.memfd_bytes(pid)
-                peak[0] = max(peak[0], total)
-                if ended.wait(1 / MEMORY.SAMPLES_PER_SECOND):
-                    return
-
-        thread = threading.Thread(target=sample)
-        thread.start()
-        try:
-            yield peak
-        finally:
-            ended.set()
-            thread.join()
-
-    def _read(self, event: str) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._log.seek(0)
-            raise SystemExit(f"bench: the arm {self.name} ended: {self._log.read()[-2000:]}")
-        answer: dict[str, Any] = json.loads(line)
-        assert answer["event"] == event, answer
-        return answer
 
 
-def fine_tuning(report: Report, quick: bool, with_peers: bool = False, model: str = "121M") -> None:
-    layers, width = MODELS[model]
-    names = ["plain", "tierd backward", "tierd step"]
-    if with_peers:
-        names += ["DeepSpeed default", "DeepSpeed tuned", "DeepSpeed pipelined"]
+PHASE_NAMES = ("forward", "backward and update")
+
+
+def two_phases(moved: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Bytes of the forward, and those of backward and update together."""
+    forward, backward, update = moved
+    return [forward, (backward[0] + update[0], backward[1] + update[1])]
+
+
+def fine_tuning(
+    report: Report, quick: bool, with_peers: bool = False, model: str = "121M", chosen: Iterable[str] = ()
+) -> None:
+    """``chosen``: the arms to measure beside plain torch; all of them if there are none."""
+    wanted = [plan for plan in plans(model, with_peers) if plan.name == "plain" or not chosen or plan.name in chosen]
     with contextlib.ExitStack() as stack:
-        arms: list[Arm] = []
-        for name in names:
-            with contextlib.ExitStack() as others:
-                for arm in arms:
-                    others.enter_context(arm.resting())
-                arms.append(Arm(stack, name, layers, width))
-        for number in range(WARM_UP + (5 if quick else 15)):
-            for arm in arms[number % len(arms) :] + arms[: number % len(arms)]:
-                with contextlib.ExitStack() as others:
-                    for other in arms:
-                        if other is not arm:
-                            others.enter_context(other.resting())
-                    arm.step(sampled=number % 3 == 1)
+        disk = stack.enter_context(phase_bound.disk(quick))
+        arms = stack.enter_context(started(wanted, report))
+        if not arms or arms[0].name != "plain":
+            return
+        bound = Bound(disk, [arm for arm in arms if arm.name.startswith("tierd")], arms[0])
+        take_turns(arms, 5 if quick else 15, between=bound.measure)
+        report.note("fio", {"file": "beside the daemons'", "shapes": disk.shapes(), "seconds": disk.seconds})
         add_rows(report, model, arms)
+        add_bounds(report, model, arms, bound)
+        add_peers(report, model, arms)
+        plot(report, model, arms, [plan.name for plan in wanted])
 
 
-def add_rows(report: Report, model: str, arms: list[Arm]) -> None:
-    by_name = {arm.name: arm.figures for arm in arms}
-    plain = by_name["plain"]
+def add_rows(report: Report, model: str, arms: Sequence[Arm]) -> None:
+    """What each arm took."""
+    plain = arms[0]
+    whole = plain.model == MODELS[model]
     for arm in arms:
-        figures, what = arm.figures, f"{model}, {arm.name}"
-        phases = " + ".join(f"{statistics.median(each):.2f}" for each in zip(*figures.phases, strict=True))
-        seconds = f"{phases} s (forward, backward, update)"
-        report.add(
-            f"{what}: memory", figures.peak / 1e6, "MB", ceiling=f"{figures.peak / plain.peak:.3f} of plain torch"
-        )
+        figures, what = arm.figures, f"{arm_title(model, arm)}"
+        beside = f"{figures.peak / plain.figures.peak:.3f} of plain torch" if whole else ""
+        report.add(f"{what}: memory", figures.peak / 1e6, "MB", ceiling=beside)
+        add_step(report, what, figures, plain.figures if whole else None)
+        add_bytes(report, what, figures, BYTES_MOST.get(arm.name))
+        if whole and arm is not plain:
+            same = sum(ours == theirs for ours, theirs in zip(figures.bits, plain.figures.bits, strict=True))
+            count = len(figures.bits)
+            promised = count if arm.name.startswith("tierd") else None
+            report.add(f"{what}: losses with plain torch's bits", same, f"of {count}", at_least=promised)
+
+
+def arm_title(model: str, arm: Arm) -> str:
+    part = "" if arm.model == MODELS[model] else f" ({arm.model.layers} of {MODELS[model].layers} layers)"
+    return f"{model}, {arm.name}{part}"
+
+
+def add_step(report: Report, what: str, figures: Figures, plain: Figures | None) -> None:
+    phases = " + ".join(f"{statistics.median(each):.2f}" for each in zip(*figures.phases, strict=True))
+    words = f"{phases} s (forward, backward, update)"
+    if plain is not None and plain is not figures:
         ratio = paired(figures.seconds, plain.seconds)
+        words += f"; {ratio['median']:.2f} of plain ({quartiles(ratio)})"
+    report.add(f"{what}: step", figures.step, "s", ceiling=words)
+
+
+def add_bytes(report: Report, what: str, figures: Figures, at_most: float | None) -> None:
+    """SSD bytes, of them what activations can have taken, and what they wear."""
+    read, written = statistics.median(figures.read), statistics.median(figures.written)
+    # Out and back, as if none had been answered from RAM: at most so much of the bytes is theirs.
+    activations = min(2 * statistics.median(figures.activations), figures.transferred)
+    words = f"{read:.1f} read, {written:.1f} written"
+    if activations:
+        words += f"; without {activations:.1f} of activations, of {figures.transferred:.1f}"
+    report.add(
+        f"{what}: SSD bytes", figures.transferred - activations, "B/parameter", ceiling=words, at_most=at_most
+    )  # fmt: skip
+
+
+def add_bounds(report: Report, model: str, arms: Sequence[Arm], bound: Bound) -> None:
+    spread = bound.spread()
+    quotable = spread <= phase_bound.SPREAD_MAX
+    report.add(
+        f"{model}: fio between the steps, third quartile over first", spread, "×", at_most=phase_bound.SPREAD_MAX,
+        ceiling=f"{sum(len(steps) for steps in bound.phases.values())} rounds of arms", quotable=quotable,
+    )  # fmt: skip
+    if not quotable:
+        report.doubt(f"{model}: fio's quartiles differ by {spread:.2f} ×, more than {phase_bound.SPREAD_MAX}: repeat")
+    for arm in arms:
+        if arm.name not in bound.phases:
+            continue
+        steps = bound.phases[arm.name]
+        least = [sum(phase.bound for phase in step) for step in steps]
+        ratios = [seconds / bound for seconds, bound in zip(arm.figures.seconds, least, strict=True)]
         report.add(
-            f"{what}: step", statistics.median(figures.seconds), "s", ceiling=f"{seconds}; {quartiles(ratio)} of plain"
-        )
-        read, written = statistics.median(figures.read), statistics.median(figures.written)
-        report.add(
-            f"{what}: SSD bytes", read + written, "B/parameter", ceiling=f"{read:.1f} read, {written:.1f} written"
-        )
-        same = sum(ours == theirs for ours, theirs in zip(figures.bits, plain.bits, strict=True))
-        report.add(f"{what}: losses with plain torch's bits", same, f"of {len(plain.bits)}")
+            f"{model}, {arm.name}: step", statistics.median(ratios), "of the phase bound", at_most=STEP_OF_BOUND,
+            ceiling=f"{statistics.median(least):.2f} s = {in_words(steps)}; {interval(ratios)}", quotable=quotable,
+            detail={"ratios": ratios, "seconds": arm.figures.seconds, "bounds": least,
+                    "phases": [[dataclasses.asdict(phase) for phase in step] for step in steps]},
+        )  # fmt: skip
+
+
+def in_words(steps: Sequence[Sequence[Phase]]) -> str:
+    """The medians of each phase: computing, and transfers at fio's rate."""
+    words = []
+    for phases in zip(*steps, strict=True):
+        compute = statistics.median(phase.compute_seconds for phase in phases)
+        transfer = statistics.median(phase.transfer_seconds for phase in phases)
+        rate = statistics.median(phase.rate for phase in phases)
+        words.append(f"max({compute:.2f} computing, {transfer:.2f} at {rate:.1f} GB/s)")
+    return " + ".join(words)
+
+
+def add_peers(report: Report, model: str, arms: Sequence[Arm]) -> None:
+    by_name = {arm.name: arm.figures for arm in arms}
+    for name, figures in by_name.items():
+        if name != "plain":  # What a day of such steps writes.
+            wear = statistics.median(figures.written) * MODELS[model].parameters / figures.step * SECONDS_A_DAY
+            report.add(f"{model}, {name}: SSD wear", wear / 1e12, "TB a day", ceiling=f"{figures.step:.2f} s a step")
     peers = {name: figures for name, figures in by_name.items() if name.startswith("DeepSpeed")}
     if not peers:
         return
-    fastest = min(peers.values(), key=lambda figures: statistics.median(figures.seconds))
-    bounds = {"DeepSpeed default": 0.05, "DeepSpeed tuned": 0.20}
+    fastest = min(peers, key=lambda name: peers[name].step)
     for name, figures in by_name.items():
-        if name.startswith("tierd"):
-            for peer, bound in bounds.items():
-                report.add(f"{model}, {name}: memory", figures.peak / peers[peer].peak, f"of {peer}", at_most=bound)
-            ratio = paired(figures.seconds, fastest.seconds)
-            report.add(
-                f"{model}, {name}: step", ratio["median"], "of DeepSpeed's fastest on NVMe", at_most=0.55,
-                ceiling=quartiles(ratio),
-            )  # fmt: skip
+        if not name.startswith("tierd"):
+            continue
+        for peer, bound in MEMORY_OF_PEER.get(model, {}).items():
+            if peer in peers:
+                ratio = figures.peak / peers[peer].peak
+                report.add(f"{model}, {name}: memory", ratio, f"of {peer}", at_most=bound)
+        ratios = [ours / theirs for ours, theirs in zip(figures.seconds, peers[fastest].seconds, strict=True)]
+        report.add(
+            f"{model}, {name}: step", statistics.median(ratios), "of DeepSpeed's fastest on NVMe",
+            at_most=STEP_OF_PEER, ceiling=f"{fastest}, {peers[fastest].step:.2f} s; {interval(ratios)}",
+        )  # fmt: skip
 
 
-def _device_bytes(pid: int) -> tuple[int, int]:
-    fields = dict(line.split(": ") for line in pathlib.Path(f"/proc/{pid}/io").read_text().splitlines())
-    return int(fields["read_bytes"]), int(fields["write_bytes"])
+def plot(report: Report, model: str, arms: Sequence[Arm], wanted: Sequence[str]) -> None:
+    """The traces of the arms as JSON, and what is drawn from them."""
+    order = {name: place for place, name in enumerate(sorted(wanted, key=lambda name: name.startswith("tierd")))}
+    trace = {
+        "model": model,
+        "subtitle": f"AdamW, {MODELS[model].dtype}, batch 1 × 256, beyond a process with torch alone: the start, then "
+        "some steps with their peak",
+        "arms": {arm.name: arm.trace() for arm in sorted(arms, key=lambda arm: order[arm.name])},
+    }
+    report.folder.mkdir(parents=True, exist_ok=True)
+    path = pathlib.Path(report.folder) / f"train-{model}.json"
+    path.write_text(json.dumps(trace) + "\n")
+    for written in [path, *write_plots(trace, report.folder)]:
+        print(f"  wrote {written}", flush=True)

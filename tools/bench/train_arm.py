@@ -2,26 +2,34 @@
 """One arm of the training bench: a process that trains the same model, data and dtype as the others, a step when told.
 
 Prints JSON lines: ``idle`` with torch alone, ``ready`` with the model made, and one ``step`` for each line on stdin.
-The model is the decoder of the demo. Arms: plain torch; tierd with the update in ``step()`` or in backward; DeepSpeed
-ZeRO-3 with parameters and optimizer on NVMe, by its default configuration, tuned by hand, or tuned and pipelined.
+Arms: plain torch; tierd with the update in ``step()`` or in backward; tierd's optimizer alone; plain torch with its
+activations in tierd; DeepSpeed ZeRO-3 with parameters and optimizer on NVMe, by its default configuration, tuned by
+hand, or tuned and pipelined.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import os
 import pathlib
+import platform
+import random
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bindings/python/demo"), str(ROOT / "bindings/python")]
 
-CONTEXT = 256
+from counters import device_bytes  # noqa: E402
+from models import Model  # noqa: E402
+
 LEARNING_RATE = 1e-4
+RETURNED_BYTES = 128 << 10  # As offload() sets it: glibc's heap must not hide what activations take.
 
 
 class Plain:
@@ -32,9 +40,11 @@ class Plain:
 
         self.model = make()
         self.optimizer: Any = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, fused=True)
+        self.config: dict[str, Any] = {"optimizer": "torch.optim.AdamW", "fused": True, "lr": LEARNING_RATE}
+        self.versions: dict[str, str] = {}
 
-    def forward(self, inputs: Any, targets: Any) -> Any:
-        return self.model(inputs, targets)
+    def forward(self, *inputs: Any) -> Any:
+        return self.model(*inputs)
 
     def backward(self, loss: Any) -> None:
         loss.backward()
@@ -43,8 +53,27 @@ class Plain:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
+    def activation_bytes(self) -> int:
+        """Moved into tierd so far."""
+        return 0
+
     def close(self) -> None:
         pass
+
+
+class Stateless(Plain):
+    """torch with an optimizer that has no state, and memory returned as soon as it is free."""
+
+    def __init__(self, arguments: argparse.Namespace, make: Any) -> None:
+        import torch
+
+        import tierd.torch
+
+        tierd.torch.return_freed_memory(RETURNED_BYTES)
+        self.model = make()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
+        self.config = {"optimizer": "torch.optim.SGD", "lr": LEARNING_RATE, "return_freed_memory": RETURNED_BYTES}
+        self.versions = {}
 
 
 class Tierd(Plain):
@@ -55,14 +84,65 @@ class Tierd(Plain):
         import tierd.torch
 
         self._client = tierd.connect(job="train", socket=arguments.socket)
+        self.versions = {"tierd": tierd.__version__}
+        self._make(arguments, make)
+
+    def _make(self, arguments: argparse.Namespace, make: Any) -> None:
+        import tierd.torch
+
+        self.config = {"optimizer": "tierd.torch.AdamW", "lr": LEARNING_RATE, "update": arguments.update}
+        with tierd.torch.creating(client=self._client) if arguments.create else contextlib.nullcontext():
+            model = make()
         self.model, self.optimizer = tierd.torch.offload(
-            make(), tierd.torch.AdamW, client=self._client, lr=LEARNING_RATE, update=arguments.update
+            model, tierd.torch.AdamW, client=self._client, lr=LEARNING_RATE, update=arguments.update
         )
+
+    def activation_bytes(self) -> int:
+        import tierd.torch
+
+        return tierd.torch.activation_bytes(self.model)
 
     def close(self) -> None:
         del self.model, self.optimizer
         gc.collect()
         self._client.close()
+
+
+class TierdOptimizer(Tierd):
+    """Only the optimizer's state in tierd."""
+
+    def _make(self, arguments: argparse.Namespace, make: Any) -> None:
+        import tierd.torch
+
+        self.model = make()
+        self.optimizer = tierd.torch.AdamW(self.model.parameters(), client=self._client, lr=LEARNING_RATE)
+        self.config = {"optimizer": "tierd.torch.AdamW", "lr": LEARNING_RATE}
+
+    def activation_bytes(self) -> int:
+        return 0
+
+
+class TierdActivations(Tierd):
+    """Only the activations in tierd."""
+
+    def _make(self, arguments: argparse.Namespace, make: Any) -> None:
+        import tierd.torch
+
+        plain = Stateless(arguments, make)
+        self.model, self.optimizer = plain.model, plain.optimizer
+        self.config = plain.config | {"activations": "tierd.torch.offload_activations"}
+        self._activations = tierd.torch.offload_activations(self._client, model=self.model)
+
+    def forward(self, *inputs: Any) -> Any:
+        with self._activations:
+            return self.model(*inputs)
+
+    def activation_bytes(self) -> int:
+        return self._activations.offloaded_bytes
+
+    def close(self) -> None:
+        del self._activations
+        super().close()
 
 
 class DeepSpeed(Plain):
@@ -81,17 +161,28 @@ class DeepSpeed(Plain):
         from deepspeed.ops.adam import DeepSpeedCPUAdam  # type: ignore[import-not-found]
 
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-        config = configuration(arguments.config, arguments.folder, arguments.largest)
-        with deepspeed.zero.Init(config_dict_or_path=config):
+        self.config = configuration(arguments.config, arguments.folder, Model.decoded(arguments.model).largest)
+        self.versions = {"deepspeed": deepspeed.__version__}
+        with deepspeed.zero.Init(config_dict_or_path=self.config):
             model = make()
         optimizer = DeepSpeedCPUAdam(model.parameters(), lr=LEARNING_RATE, weight_decay=1e-2)
-        self.model, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        self.model, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=self.config)
 
     def backward(self, loss: Any) -> None:
         self.model.backward(loss)
 
     def update(self) -> None:
         self.model.step()
+
+
+ARMS: dict[str, type[Plain]] = {
+    "plain": Plain,
+    "stateless": Stateless,
+    "tierd": Tierd,
+    "optimizer": TierdOptimizer,
+    "activations": TierdActivations,
+    "deepspeed": DeepSpeed,
+}
 
 
 def configuration(name: str, folder: str, largest: int) -> dict[str, Any]:
@@ -113,18 +204,94 @@ def configuration(name: str, folder: str, largest: int) -> dict[str, Any]:
     )
 
 
-def private_bytes() -> int:
-    import footprint
+def maker(model: Model) -> Any:
+    """A function that builds the model, with the same numbers each time."""
+    import gpt
+    import torch
 
-    return footprint.private_bytes(os.getpid())
+    def built() -> torch.nn.Module:
+        if model.kind == "qwen":
+            import qwen
+
+            return qwen.Qwen(model)
+        shape = gpt.Shape(model.layers, model.width, model.heads, model.context)
+        return Stack(gpt.Block(shape) for _ in range(model.layers)) if model.kind == "stack" else gpt.Gpt(shape)
+
+    class Stack(torch.nn.Sequential):
+        """Blocks, and a loss that looks at all of what they return."""
+
+        def __init__(self, blocks: Iterator[torch.nn.Module]) -> None:
+            super().__init__(*blocks)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).square().mean()
+
+    def make() -> torch.nn.Module:
+        torch.manual_seed(0)
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(getattr(torch, model.dtype))
+        try:
+            return built()
+        finally:
+            torch.set_default_dtype(before)
+
+    return make
+
+
+def batches(model: Model) -> Iterator[tuple[Any, ...]]:
+    """What the model is trained with, the same in each process."""
+    import corpus
+    import torch
+
+    if model.kind == "gpt":
+        yield from corpus.batches(corpus.load(), model.batch, model.context, 0)
+    generator = torch.Generator().manual_seed(0)
+    while True:
+        if model.kind == "stack":
+            yield (torch.randn(model.batch, model.context, model.width, generator=generator),)
+            continue
+        tokens = torch.randint(0, model.vocabulary, (model.batch, model.context + 1), generator=generator)
+        yield tokens[:, :-1], tokens[:, 1:]
+
+
+def one_step(arm: Plain, batch: tuple[Any, ...], counted: int, before: tuple[int, int]) -> dict[str, Any]:
+    """Its seconds and bytes of each phase, and its loss. ``counted``: the process with the arm's I/O, which had moved
+    ``before`` when the last step ended: what it has written since then counts as this forward's."""
+    times, moved, stored = [time.perf_counter()], [before], arm.activation_bytes()
+
+    def mark() -> None:
+        times.append(time.perf_counter())
+        moved.append(device_bytes(counted))
+
+    loss = arm.forward(*batch)
+    mark()
+    arm.backward(loss)
+    mark()
+    arm.update()
+    mark()
+    value = loss.item()
+    return {
+        "began": times[0],
+        "seconds": times[-1] - times[0],
+        "phases": [end - begin for begin, end in zip(times, times[1:], strict=False)],
+        "bytes": [
+            [end - begin for begin, end in zip(earlier, later, strict=True)]
+            for earlier, later in zip(moved, moved[1:], strict=False)
+        ],
+        "moved": moved[-1],
+        "activations": arm.activation_bytes() - stored,
+        "loss": value,
+        "bits": value.hex(),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("arm", choices=("plain", "tierd", "deepspeed"))
-    for option, default in (("--layers", 12), ("--width", 768), ("--threads", 2), ("--largest", 0)):
-        parser.add_argument(option, type=int, default=default)
-    for option in ("--socket", "--folder", "--config", "--update"):
+    parser.add_argument("arm", choices=list(ARMS))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--create", action="store_true", help="the model is made in tierd")
+    parser.add_argument("--counted", type=int, default=0, help="the process whose bytes are counted (0: this one)")
+    for option in ("--model", "--socket", "--folder", "--config", "--update"):
         parser.add_argument(option, default="")
     arguments = parser.parse_args()
     out: TextIO = os.fdopen(os.dup(1), "w")
@@ -133,34 +300,24 @@ def main() -> None:
     def say(**fields: Any) -> None:
         print(json.dumps(fields), file=out, flush=True)
 
-    import corpus
-    import gpt
+    import footprint
     import torch
 
     torch.set_num_threads(arguments.threads)
-    say(event="idle", bytes=private_bytes())
-    shape = gpt.Shape(arguments.layers, arguments.width, arguments.width // 64, CONTEXT)
-
-    def make() -> Any:
-        torch.manual_seed(0)
-        return gpt.Gpt(shape)
-
-    arm = {"plain": Plain, "tierd": Tierd, "deepspeed": DeepSpeed}[arguments.arm](arguments, make)
-    feed = corpus.batches(corpus.load(), 1, CONTEXT, 0)
-    say(event="ready", parameters=gpt.parameter_count(shape), torch=torch.__version__)
+    random.seed(0)
+    model = Model.decoded(arguments.model)
+    say(event="idle", bytes=footprint.private_bytes(os.getpid()))
+    arm = ARMS[arguments.arm](arguments, maker(model))
+    feed = batches(model)
+    versions = {"python": platform.python_version(), "torch": torch.__version__} | arm.versions
+    config = arm.config | {"threads": arguments.threads, "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "")}
+    say(event="ready", versions=versions, config=config)
+    counted = arguments.counted or os.getpid()
+    moved = device_bytes(counted)
     for _ in sys.stdin:
-        inputs, targets = next(feed)
-        times = [time.perf_counter()]
-        loss = arm.forward(inputs, targets)
-        times.append(time.perf_counter())
-        arm.backward(loss)
-        times.append(time.perf_counter())
-        arm.update()
-        times.append(time.perf_counter())
-        value = loss.item()
-        del loss
-        phases = [after - before for before, after in zip(times, times[1:], strict=False)]
-        say(event="step", seconds=sum(phases), phases=phases, loss=value, bits=value.hex())
+        answer = one_step(arm, next(feed), counted, moved)
+        moved = answer["moved"]
+        say(event="step", **answer)
     arm.close()
 
 

@@ -1,0 +1,143 @@
+"""What the training bench computes from its measurements, what it draws, and when it says that it has no room."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import sys
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools/bench"))
+
+import larger  # noqa: E402
+import phase_bound  # noqa: E402
+import plots  # noqa: E402
+import svg  # noqa: E402
+import trainer  # noqa: E402
+from models import MODELS, Model  # noqa: E402
+from phase_bound import Phase  # noqa: E402
+from report import Report, interval  # noqa: E402
+
+GB = 1_000_000_000
+SMALL = dataclasses.replace(MODELS["qwen-small"], layers=2, width=32, heads=4, key_value_heads=2, feed=48)
+
+
+def test_a_phase_takes_the_longer_of_computing_and_transfers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phase_bound, "cores", lambda: 2)
+    computes = Phase(compute=1.0, read=GB, written=GB, rate=4.0)
+    assert computes.compute_seconds == pytest.approx(1.12)  # 0.12 core seconds for each of 2 GB, on 2 processors.
+    assert computes.transfer_seconds == 0.5
+    assert computes.bound == computes.compute_seconds
+    assert dataclasses.replace(computes, rate=1.0).bound == 2.0
+    assert dataclasses.replace(computes, rate=0.0).bound == computes.compute_seconds  # Too few bytes to ask fio.
+
+
+def test_the_spread_of_fio_is_that_of_its_quartiles() -> None:
+    assert phase_bound.spread([4.0, 4.0, 4.0, 1.0]) == pytest.approx(4 / 3.25)
+    assert phase_bound.spread([1.0, 1.0, 3.0, 3.0]) == 3.0
+    assert phase_bound.spread([0.0, 0.0, 2.0]) == 1.0
+
+
+def test_the_phases_of_a_step_share_all_of_its_bytes() -> None:
+    from train import two_phases
+
+    assert two_phases([(1, 2), (3, 4), (5, 6)]) == [(1, 2), (8, 10)]
+
+
+def test_a_row_that_is_not_to_be_quoted_says_so(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(tmp_path / "rows.jsonl")
+    report.note("arm", {"versions": {"torch": "2"}})
+    report.add("step", 1.1, "of the phase bound", at_most=1.2, quotable=False)
+    report.add("memory", 2.0, "of that", at_most=1.0)
+    report.doubt("fio's quartiles")
+    report.show()
+    shown = capsys.readouterr().out
+    assert "held, not quotable" in shown and "missed" in shown and "not quotable: fio's quartiles" in shown
+    lines = (tmp_path / "rows.jsonl").read_text()
+    assert [json.loads(line).get("held") for line in lines.splitlines()] == [None, True, False]
+    again = Report(None)
+    again.add_lines(lines)
+    assert [row["what"] for row in again.rows] == ["step", "memory"]
+
+
+def test_an_interval_needs_six_pairs() -> None:
+    assert interval([1.0, 2.0, 3.0]) == "3 pairs: too few for an interval"
+    assert interval([6.0, 1.0, 2.0, 3.0, 4.0, 5.0]) == "95 % interval 1.000–6.000 of 6 pairs"
+
+
+def trace() -> dict[str, Any]:
+    counts = [[0.1 * tick, 0.15 * tick, 0.05 * tick, 10_000_000 * tick, 5_000_000 * tick] for tick in range(11)]
+    step = {"phases": ["forward", "backward", "update"], "ends": [0.3, 0.9, 1.0], "counts": counts}
+    arms = {
+        "plain": {"memory": [[0.0, 0], [1.0, 2 * GB]], "peak": 2 * GB, "step": None},
+        "tierd step": {"memory": [[0.0, -5], [3.0, GB // 4]], "peak": GB // 4, "step": step},
+    }
+    return {"model": "1<2", "subtitle": "a & b", "arms": arms}
+
+
+def test_the_plots_are_svg_with_the_figures_in_them(tmp_path: pathlib.Path) -> None:
+    paths = plots.write_plots(trace(), tmp_path)
+    assert [path.name for path in paths] == ["train-1<2-memory.svg", "train-1<2-step-tierd-step.svg"]
+    memory, step = (ElementTree.fromstring(path.read_text()) for path in paths)
+    words = ["".join(each.itertext()) for each in memory.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"2.00 GB", "0.25 GB", "plain torch", "tierd step", "a & b"} <= set(words)
+    assert "forward" in "".join(step.itertext()) and "prefers-color-scheme: dark" in "".join(step.itertext())
+    with pytest.raises(KeyError, match="no colours"):
+        svg.Drawing(1, 1, "", "").line(0, 0, 1, 1, kind="pink")
+
+
+def test_rates_are_what_a_total_grew_by_in_a_second() -> None:
+    counts = trace()["arms"]["tierd step"]["step"]["counts"]
+    assert {round(rate, 6) for _, rate in plots.rates(counts, 1, 1.0)} == {1.5}
+    assert {round(rate, 6) for _, rate in plots.rates(counts, 3, 1e-9)} == {0.1}
+
+
+@pytest.mark.parametrize(("largest", "step"), [(7.3, 2.0), (0.9, 0.2), (100.0, 20.0), (5.0, 1.0)])
+def test_marks_of_an_axis_are_round(largest: float, step: float) -> None:
+    assert svg.step_of_scale(largest, 5) == pytest.approx(step)
+
+
+def test_a_plan_says_what_it_needs_and_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = larger.plan_of("qwen2.5-7b", MODELS["qwen2.5-7b"])
+    assert plan.tier == 50 << 30
+    assert plan.memory <= 4 << 30
+    monkeypatch.setattr(trainer, "available_memory", lambda: 8 << 30)
+    usage = type("Usage", (), {"free": 45 * GB})
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    assert "needs 56.9 GB of disk space" in plan.lacks() and "45.0 GB are available" in plan.lacks()
+    monkeypatch.setattr(trainer, "available_memory", lambda: 1 << 30)
+    assert "needs 4.3 GB of memory, 1.1 GB are available" in plan.lacks()
+
+
+def test_parameters_are_counted_without_building_the_model() -> None:
+    from qwen import Qwen
+
+    assert MODELS["qwen2.5-7b"].parameters == 7_615_616_512  # The published count.
+    assert sum(each.numel() for each in Qwen(SMALL).parameters()) == SMALL.parameters
+    assert max(each.numel() for each in Qwen(SMALL).parameters()) == SMALL.largest
+    assert Model.decoded(SMALL.encoded()) == SMALL
+
+
+def test_a_qwen_sees_no_later_token_and_knows_positions_by_their_distance() -> None:
+    from qwen import Qwen, rotated, rotations
+
+    torch.manual_seed(0)
+    model, tokens = Qwen(SMALL), torch.randint(0, 256, (1, 9))
+    seen: list[torch.Tensor] = []
+    model.norm.register_forward_hook(lambda _, args, output: seen.append(output.detach()))
+    model(tokens, tokens).backward()
+    model(torch.cat((tokens[:, :-1], tokens[:, -1:] + 1), dim=1), tokens)
+    assert torch.equal(seen[0][:, :-1], seen[1][:, :-1]) and not torch.equal(seen[0][:, -1], seen[1][:, -1])
+    assert all(each.grad is not None and bool(each.grad.any()) for each in model.parameters())
+
+    query, key = torch.randn(2, 1, 1, 8, dtype=torch.float64).expand(2, 1, 6, 8)
+    rotation = rotations(6, 8, torch.float64)
+    scores = rotated(query, rotation)[0] @ rotated(key, rotation)[0].T
+    torch.testing.assert_close(scores.diagonal(1), scores[0, 1].expand(5))

@@ -1,0 +1,236 @@
+"""An arm of the training bench as the bench sees it: a process that trains, its daemon if it has one, what they take.
+
+Memory is the sum over an arm's processes of the PSS of what is no memfd, and all bytes of the daemon's memfds, less one
+process with torch alone. SSD bytes are what the kernel counted for the process that does the arm's I/O.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from models import Model
+from node import GIB, MIB, daemon, scratch, stopped
+from peers import PEERS
+from report import Report
+from sampling import Sampler
+
+WARM_UP = 2  # The first makes the state; the second finds it where it stays.
+ARENA = 192 * MIB
+PHASES = ("forward", "backward", "update")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What an arm is to be. ``name``: for the table. ``arm``, ``options``: of train_arm.py. ``tier``: bytes of its
+    daemon's SSD file; 0: it has no daemon. ``memory``, ``disk``: bytes that it is known to need."""
+
+    name: str
+    arm: str
+    model: Model
+    options: tuple[str, ...] = ()
+    arena: int = ARENA
+    tier: int = 0
+    memory: int = 0
+    disk: int = 0
+
+    def lacks(self) -> str:
+        """What this machine has too little of: a sentence, or nothing."""
+        available = available_memory()
+        if self.memory > available:
+            return f"needs {self.memory / 1e9:.1f} GB of memory, {available / 1e9:.1f} GB are available"
+        needed, free = max(self.disk, self.tier), shutil.disk_usage(scratch()).free
+        if needed > free:
+            return f"needs {needed / 1e9:.1f} GB of disk space in {scratch()}, {free / 1e9:.1f} GB are available"
+        return ""
+
+
+def available_memory() -> int:
+    """Bytes that processes can have without swapping."""
+    for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc/meminfo has no MemAvailable")
+
+
+@dataclasses.dataclass
+class Figures:
+    """What an arm's timed steps took, the bits of all losses, and the peak behind the warm-up. Bytes are of each
+    parameter, except those of phases."""
+
+    seconds: list[float] = dataclasses.field(default_factory=list)
+    phases: list[list[float]] = dataclasses.field(default_factory=list)
+    bytes: list[list[tuple[int, int]]] = dataclasses.field(default_factory=list)  # Of each phase, read and written.
+    read: list[float] = dataclasses.field(default_factory=list)
+    written: list[float] = dataclasses.field(default_factory=list)
+    activations: list[float] = dataclasses.field(default_factory=list)
+    bits: list[str] = dataclasses.field(default_factory=list)
+    peak: int = 0
+
+    @property
+    def step(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def transferred(self) -> float:
+        """Read and written."""
+        return statistics.median(map(sum, zip(self.read, self.written, strict=True)))
+
+
+class Arm:
+    """Made, it waits for its turn. ``timeline``: of the last step whose memory was sampled."""
+
+    def __init__(self, stack: contextlib.ExitStack, plan: Plan) -> None:
+        self.name, self.plan = plan.name, plan
+        self.figures = Figures()
+        self.memory: list[tuple[float, int]] = []  # Of all samples: seconds that the arm has run, and bytes.
+        self.timeline: dict[str, Any] | None = None
+        self._daemon: Any = None
+        command = [sys.executable, str(pathlib.Path(__file__).parent / "train_arm.py"), plan.arm]
+        command += [f"--model={plan.model.encoded()}", *plan.options]
+        environment = os.environ | {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}  # The same for all.
+        if plan.tier:
+            self._daemon, _ = stack.enter_context(daemon(arena=plan.arena, tier=plan.tier, window="2MiB"))
+            command += [f"--socket={self._daemon.directory}/tierd.sock", f"--counted={self._daemon.process.pid}"]
+        if plan.arm == "deepspeed":
+            folder = tempfile.mkdtemp(prefix="tier-bench-", dir=scratch())
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            command += [f"--folder={folder}"]
+            environment |= {
+                "PYTHONPATH": str(PEERS),
+                "PATH": f"{PEERS / 'bin'}{os.pathsep}{os.environ['PATH']}",
+                "TORCH_EXTENSIONS_DIR": str(PEERS / "extensions"),
+                "CXX": "g++-12",
+                "DS_ACCELERATOR": "cpu",
+            }
+        self._log = stack.enter_context(tempfile.TemporaryFile("w+"))
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment
+        )
+        stack.callback(self._process.wait)
+        stack.callback(self._process.kill)
+        self.idle = int(self._read("idle")["bytes"])
+        with self._sampler() as sampler:
+            self.ready = self._read("ready")
+        self._keep(sampler)
+
+    @property
+    def model(self) -> Model:
+        return self.plan.model
+
+    def step(self, sampled: bool, timed: bool) -> None:
+        """One step. To sample its memory takes processor time. Its seconds and SSD bytes count if it is ``timed``, and
+        its memory as a peak behind the warm-up."""
+        assert self._process.stdin is not None
+        figures = self.figures
+        sampler = self._sampler() if sampled else None
+        with contextlib.nullcontext() if sampler is None else sampler:
+            print("step", file=self._process.stdin, flush=True)
+            answer = self._read("step")
+        figures.bits.append(answer["bits"])
+        if sampler is not None:
+            self._keep(sampler)
+            self.timeline = _timeline(answer, sampler)
+            if len(figures.bits) > WARM_UP:
+                figures.peak = max(figures.peak, sampler.peak - self.idle)
+        if timed:
+            parameters = self.model.parameters
+            figures.seconds.append(answer["seconds"])
+            figures.phases.append(answer["phases"])
+            figures.bytes.append([(read, written) for read, written in answer["bytes"]])
+            figures.read.append(sum(read for read, _ in answer["bytes"]) / parameters)
+            figures.written.append(sum(written for _, written in answer["bytes"]) / parameters)
+            figures.activations.append(answer["activations"] / parameters)
+
+    def resting(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._daemon is None else stopped(self._daemon)
+
+    def trace(self) -> dict[str, Any]:
+        """For the plots."""
+        return {"memory": self.memory, "peak": self.figures.peak, "step": self.timeline}
+
+    def _sampler(self) -> Sampler:
+        return Sampler(self._process.pid, None if self._daemon is None else self._daemon.process.pid)
+
+    def _keep(self, sampler: Sampler) -> None:
+        """Its memory, as if the arm had run all the time."""
+        if not sampler.memory:
+            return
+        start, began = self.memory[-1][0] if self.memory else 0.0, sampler.memory[0][0]
+        self.memory += [(round(start + at - began, 3), size - self.idle) for at, size in sampler.memory]
+
+    def _read(self, event: str) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise SystemExit(f"bench: the arm {self.name} ended: {self._log.read()[-2000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        assert answer["event"] == event, answer
+        return answer
+
+
+def _timeline(answer: dict[str, Any], sampler: Sampler) -> dict[str, Any]:
+    began = answer["began"]
+    ends = [sum(answer["phases"][: number + 1]) for number in range(len(answer["phases"]))]
+    counts = [
+        [round(each.at - began, 4), round(each.trainer, 4), round(each.daemon, 4), each.read, each.written]
+        for each in sampler.counts
+    ]
+    return {"phases": list(PHASES), "ends": ends, "counts": counts}
+
+
+@contextlib.contextmanager
+def started(plans: Sequence[Plan], report: Report) -> Iterator[list[Arm]]:
+    """The arms, each made while the others rest; those that this machine has no room for are named and left out."""
+    with contextlib.ExitStack() as stack:
+        arms: list[Arm] = []
+        for plan in plans:
+            why = plan.lacks()
+            if why:
+                print(f"  skipped: {plan.name}: {why}", flush=True)
+                continue
+            with alone(None, arms):
+                arms.append(Arm(stack, plan))
+            report.note(plan.name, {"versions": arms[-1].ready["versions"], "config": arms[-1].ready["config"]})
+        yield arms
+
+
+@contextlib.contextmanager
+def alone(arm: Arm | None, arms: Sequence[Arm]) -> Iterator[None]:
+    """All others rest."""
+    with contextlib.ExitStack() as others:
+        for other in arms:
+            if other is not arm:
+                others.enter_context(other.resting())
+        yield
+
+
+def take_turns(arms: Sequence[Arm], rounds: int, between: Callable[[], None] = lambda: None) -> None:
+    """``rounds`` steps of each arm behind the warm-up, each round beginning with another one. In every third round the
+    memory is sampled and nothing timed; ``between`` is called at the end of the others, while all arms rest."""
+    for number in range(-WARM_UP, rounds):
+        timed = number >= 0 and number % 3 != 2
+        first = number % len(arms)
+        for arm in [*arms[first:], *arms[:first]]:
+            with alone(arm, arms):
+                arm.step(sampled=not timed, timed=timed)
+        if timed:
+            with alone(None, arms):
+                between()
+
+
+def tier_bytes(parameters: int, update: str, item: int) -> int:
+    """Of the SSD file of an arm: values, moments and gradients, as many again of what is rewritten, activations."""
+    elements = 4 if update == "step" else 3
+    return elements * item * parameters * 5 // 4 + GIB
