@@ -66,7 +66,7 @@ def plan_of(name: str, model: Model) -> Plan:
     tier = -(-7 * model.item * model.parameters // (2 * GIB)) * GIB + (GIB if model.parameters < 1e9 else 0)
     return Plan(
         f"tierd {name}", "tierd", model, ("--update=backward", "--create"),
-        arena=max(192 * MIB, (largest * 5 // 4 + 256 * MIB) // MIB * MIB), tier=tier, disk=tier + 3 * GIB,
+        arena=(largest * 5 // 4 + 64 * MIB) // MIB * MIB, tier=tier, disk=tier + 3 * GIB,
         memory=min(int(PEAK * GIB), 8 * model.item * model.parameters),
     )  # fmt: skip
 
