@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from typing import Any
@@ -114,6 +115,20 @@ def test_a_plan_says_what_it_needs_and_what_there_is(monkeypatch: pytest.MonkeyP
     assert "needs 56.9 GB of disk space" in plan.lacks() and "45.0 GB are available" in plan.lacks()
     monkeypatch.setattr(trainer, "available_memory", lambda: 1 << 30)
     assert "needs 4.3 GB of memory, 1.1 GB are available" in plan.lacks()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--arm", "DeepSpeed tuned"], "'DeepSpeed tuned' needs --peers"),
+        (["--model", "qwen2.5-7b", "--arm", "tierd step"], "qwen2.5-7b has one arm"),
+        (["--model", "7B"], "invalid choice: '7B'"),
+    ],
+)
+def test_options_that_measure_nothing_are_refused(words: list[str], why: str) -> None:
+    program = str(ROOT / "tools/bench/options.py")
+    result = subprocess.run([sys.executable, program, *words], capture_output=True, text=True)
+    assert result.returncode == 2 and why in result.stderr
 
 
 def test_parameters_are_counted_without_building_the_model() -> None:

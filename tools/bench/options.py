@@ -57,7 +57,13 @@ def parse() -> argparse.Namespace:
         help="instead: the speeds of this build beside those of another version's build/release, in turn",
     )
     parser.add_argument("--json", type=pathlib.Path, help="write JSON lines here")
-    return parser.parse_args()
+    options = parser.parse_args()
+    for arm in options.arm or ():
+        if MODELS[options.model].kind == "qwen":
+            parser.error(f"--arm {arm!r}: the model {options.model} has one arm")
+        if arm.startswith("DeepSpeed") and not options.peers:
+            parser.error(f"--arm {arm!r} needs --peers")
+    return options
 
 
 if __name__ == "__main__":

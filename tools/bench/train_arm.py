@@ -90,8 +90,11 @@ class Tierd(Plain):
     def _make(self, arguments: argparse.Namespace, make: Any) -> None:
         import tierd.torch
 
+        # Of a version that cannot make models in tierd, the peak shows what making it here takes.
+        creating = getattr(tierd.torch, "creating", None) if arguments.create else None
         self.config = {"optimizer": "tierd.torch.AdamW", "lr": LEARNING_RATE, "update": arguments.update}
-        with tierd.torch.creating(client=self._client) if arguments.create else contextlib.nullcontext():
+        self.config |= {"made in tierd": creating is not None}
+        with contextlib.nullcontext() if creating is None else creating(client=self._client):
             model = make()
         self.model, self.optimizer = tierd.torch.offload(
             model, tierd.torch.AdamW, client=self._client, lr=LEARNING_RATE, update=arguments.update
