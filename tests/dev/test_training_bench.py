@@ -17,17 +17,62 @@ import torch
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools/bench"))
 
+sys.path.insert(0, str(ROOT / "bindings/python/tests"))
+
 import larger  # noqa: E402
 import phase_bound  # noqa: E402
 import plots  # noqa: E402
 import svg  # noqa: E402
 import trainer  # noqa: E402
+from activation_survey import survey_of  # noqa: E402
+from fake_library import FakeLibrary  # type: ignore[import-not-found] # noqa: E402
 from models import MODELS, Model  # noqa: E402
 from phase_bound import Phase  # noqa: E402
 from report import Report, interval  # noqa: E402
 
+import tierd  # noqa: E402
+import tierd.torch  # noqa: E402
+from tierd.session import Session  # noqa: E402
+from tierd.states import TensorState  # noqa: E402
+
 GB = 1_000_000_000
 SMALL = dataclasses.replace(MODELS["qwen-small"], layers=2, width=32, heads=4, key_value_heads=2, feed=48)
+
+
+def test_a_survey_counts_what_was_written_and_what_was_not_in_ram_once() -> None:
+    """Activation 1 is evicted before backward begins and prefetched by then; 2 is evicted only then; 3 stays in RAM."""
+    torch.manual_seed(0)
+    client = tierd.Client(Session(FakeLibrary(), 1))
+    activations = tierd.torch.offload_activations(client, min_bytes=1)
+    weight = torch.randn(64, requires_grad=True)
+    with activations:
+        loss = (weight.sin() * torch.randn(64)).exp().sigmoid().square().sum()
+    handles = [handle.key[1] for handle in activations._registry.handles.values()]
+    first, second, third = handles[:3]
+    places = {first: [(0, 256), (256, 256)], second: [(256, 0), (0, 256)], third: [(256, 0), (256, 0)]}
+    asked: list[int] = []
+
+    class Places:
+        """The client, which answers where an activation lies from ``places``: after the forward, and in backward."""
+
+        def tensor(self, tensor: int) -> TensorState:
+            ram, ssd = places[tensor].pop(0) if places.get(tensor) else (256, 0)
+            return TensorState(256, 1, ram, ssd, True, False)
+
+        def get_into(self, tensor: int, out: Any) -> None:
+            asked.append(tensor)
+            client.get_into(tensor, out)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(client, name)
+
+    own = Places()
+    activations._registry.client = own  # type: ignore[assignment]
+    with survey_of(activations) as survey:
+        torch.autograd.backward(loss)
+    assert {first, second, third} <= set(asked)
+    assert (survey.read, survey.written) == (512, 512)
+    assert activations._registry.client is own  # type: ignore[comparison-overlap]
 
 
 def test_a_phase_takes_the_longer_of_computing_and_transfers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from models import MODELS
+from models import MODELS, UPDATES
 
 # In the order in which they are measured.
 PART_NAMES = (
@@ -34,7 +34,7 @@ PART_NAMES = (
     "train-losses",
     "overflow",
 )
-ARMS = ("tierd backward", "tierd step", "DeepSpeed default", "DeepSpeed tuned", "DeepSpeed pipelined")
+ARMS = (*(f"tierd {update}" for update in UPDATES), "DeepSpeed default", "DeepSpeed tuned", "DeepSpeed pipelined")
 
 
 def parse() -> argparse.Namespace:

@@ -14,14 +14,15 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 import phase_bound
-from models import MODELS
+from models import MODELS, UPDATES
 from phase_bound import Disk, Phase
 from plots import write_plots
 from report import Report, interval, paired, quartiles
 from trainer import Arm, Figures, Plan, started, take_turns, tier_bytes
 
 STEP_OF_BOUND, STEP_OF_PEER = 1.2, 0.55
-BYTES_MOST = {"tierd backward": 28.5, "tierd step": 40.8}  # Of SSD for a parameter and step, without activations.
+# Of SSD for a parameter and step, without activations: updated in backward, and with stored gradients.
+IN_BACKWARD_BYTES, STORED_BYTES = 28.5, 40.8
 # By model and arm: at most so much of that arm's memory.
 MEMORY_OF_PEER = {
     "121M": {"DeepSpeed default": 0.05, "DeepSpeed tuned": 0.20},
@@ -42,7 +43,7 @@ def plans(name: str, with_peers: bool) -> list[Plan]:
     if model.parameters > PLAIN_PARAMETERS_MAX:
         part = dataclasses.replace(model, layers=model.layers // PLAIN_PART)
     found = [Plan("plain", "plain", part, memory=PLAIN_BYTES * part.parameters)]
-    for update in ("backward", "step"):
+    for update in UPDATES:
         tier = tier_bytes(model.parameters, update, model.item)
         found.append(Plan(f"tierd {update}", "tierd", model, (f"--update={update}",), tier=tier))
     for config, memory in PEER_BYTES.items() if with_peers else ():
@@ -121,7 +122,8 @@ def add_rows(report: Report, model: str, arms: Sequence[Arm]) -> None:
         beside = f"{figures.peak / plain.figures.peak:.3f} of plain torch" if whole else ""
         report.add(f"{what}: memory", figures.peak / 1e6, "MB", ceiling=beside)
         add_step(report, what, figures, plain.figures if whole else None)
-        add_bytes(report, what, figures, BYTES_MOST.get(arm.name))
+        most = {"plain": None, "tierd backward": IN_BACKWARD_BYTES}.get(arm.name, STORED_BYTES)
+        add_bytes(report, what, figures, most if arm.plan.arm == "tierd" else None)
         if whole and arm is not plain:
             same = sum(ours == theirs for ours, theirs in zip(figures.bits, plain.figures.bits, strict=True))
             count = len(figures.bits)
@@ -146,11 +148,11 @@ def add_step(report: Report, what: str, figures: Figures, plain: Figures | None)
 def add_bytes(report: Report, what: str, figures: Figures, at_most: float | None) -> None:
     """SSD bytes, of them what activations can have taken, and what they wear."""
     read, written = statistics.median(figures.read), statistics.median(figures.written)
-    # Out and back, as if none had been answered from RAM: at most so much of the bytes is theirs.
-    activations = min(2 * statistics.median(figures.activations), figures.transferred)
+    activations = statistics.median(figures.surveyed) if figures.surveyed else 0.0
     words = f"{read:.1f} read, {written:.1f} written"
     if activations:
-        words += f"; without {activations:.1f} of activations, of {figures.transferred:.1f}"
+        moved = statistics.median(figures.activations)
+        words += f"; without {activations:.1f} of activations ({moved:.1f} go into tierd)"
     report.add(
         f"{what}: SSD bytes", figures.transferred - activations, "B/parameter", ceiling=words, at_most=at_most
     )  # fmt: skip

@@ -25,6 +25,7 @@ from typing import Any, TextIO
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bindings/python/demo"), str(ROOT / "bindings/python")]
 
+from activation_survey import survey_of  # noqa: E402
 from counters import device_bytes  # noqa: E402
 from models import Model  # noqa: E402
 
@@ -56,6 +57,10 @@ class Plain:
     def activation_bytes(self) -> int:
         """Moved into tierd so far."""
         return 0
+
+    def activations(self) -> Any:
+        """What has them in tierd."""
+        return None
 
     def close(self) -> None:
         pass
@@ -105,6 +110,9 @@ class Tierd(Plain):
 
         return tierd.torch.activation_bytes(self.model)
 
+    def activations(self) -> Any:
+        return self.model.__dict__["_tierd_runtime"]._activations
+
     def close(self) -> None:
         del self.model, self.optimizer
         gc.collect()
@@ -124,6 +132,9 @@ class TierdOptimizer(Tierd):
     def activation_bytes(self) -> int:
         return 0
 
+    def activations(self) -> Any:
+        return None
+
 
 class TierdActivations(Tierd):
     """Only the activations in tierd."""
@@ -142,6 +153,9 @@ class TierdActivations(Tierd):
 
     def activation_bytes(self) -> int:
         return self._activations.offloaded_bytes
+
+    def activations(self) -> Any:
+        return self._activations
 
     def close(self) -> None:
         del self._activations
@@ -257,9 +271,12 @@ def batches(model: Model) -> Iterator[tuple[Any, ...]]:
         yield tokens[:, :-1], tokens[:, 1:]
 
 
-def one_step(arm: Plain, batch: tuple[Any, ...], counted: int, before: tuple[int, int]) -> dict[str, Any]:
+def one_step(
+    arm: Plain, batch: tuple[Any, ...], counted: int, before: tuple[int, int], surveyed: bool
+) -> dict[str, Any]:
     """Its seconds and bytes of each phase, and its loss. ``counted``: the process with the arm's I/O, which had moved
-    ``before`` when the last step ended: what it has written since then counts as this forward's."""
+    ``before`` when the last step ended: what it has written since then counts as this forward's. ``surveyed``: where
+    the activations lie is looked up, which takes time."""
     times, moved, stored = [time.perf_counter()], [before], arm.activation_bytes()
 
     def mark() -> None:
@@ -268,7 +285,11 @@ def one_step(arm: Plain, batch: tuple[Any, ...], counted: int, before: tuple[int
 
     loss = arm.forward(*batch)
     mark()
-    arm.backward(loss)
+    survey: Any = contextlib.nullcontext()
+    if surveyed and arm.activations() is not None:
+        survey = survey_of(arm.activations())
+    with survey as found:
+        arm.backward(loss)
     mark()
     arm.update()
     mark()
@@ -282,6 +303,7 @@ def one_step(arm: Plain, batch: tuple[Any, ...], counted: int, before: tuple[int
             for earlier, later in zip(moved, moved[1:], strict=False)
         ],
         "moved": moved[-1],
+        "surveyed": (found.read, found.written) if found else (0, 0),
         "activations": arm.activation_bytes() - stored,
         "loss": value,
         "bits": value.hex(),
@@ -317,8 +339,8 @@ def main() -> None:
     say(event="ready", versions=versions, config=config)
     counted = arguments.counted or os.getpid()
     moved = device_bytes(counted)
-    for _ in sys.stdin:
-        answer = one_step(arm, next(feed), counted, moved)
+    for line in sys.stdin:
+        answer = one_step(arm, next(feed), counted, moved, surveyed=line.strip() == "survey")
         moved = answer["moved"]
         say(event="step", **answer)
     arm.close()

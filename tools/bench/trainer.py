@@ -73,7 +73,8 @@ class Figures:
     bytes: list[list[tuple[int, int]]] = dataclasses.field(default_factory=list)  # Of each phase, read and written.
     read: list[float] = dataclasses.field(default_factory=list)
     written: list[float] = dataclasses.field(default_factory=list)
-    activations: list[float] = dataclasses.field(default_factory=list)
+    activations: list[float] = dataclasses.field(default_factory=list)  # That went into tierd.
+    surveyed: list[float] = dataclasses.field(default_factory=list)  # Read and written, in sampled steps.
     bits: list[str] = dataclasses.field(default_factory=list)
     peak: int = 0
 
@@ -135,7 +136,7 @@ class Arm:
         figures = self.figures
         sampler = self._sampler() if sampled else None
         with contextlib.nullcontext() if sampler is None else sampler:
-            print("step", file=self._process.stdin, flush=True)
+            print("survey" if sampled else "step", file=self._process.stdin, flush=True)
             answer = self._read("step")
         figures.bits.append(answer["bits"])
         if sampler is not None:
@@ -143,6 +144,7 @@ class Arm:
             self.timeline = _timeline(answer, sampler)
             if len(figures.bits) > WARM_UP:
                 figures.peak = max(figures.peak, sampler.peak - self.idle)
+                figures.surveyed.append(sum(answer["surveyed"]) / self.model.parameters)
         if timed:
             parameters = self.model.parameters
             figures.seconds.append(answer["seconds"])
@@ -232,5 +234,5 @@ def take_turns(arms: Sequence[Arm], rounds: int, between: Callable[[], None] = l
 
 def tier_bytes(parameters: int, update: str, item: int) -> int:
     """Of the SSD file of an arm: values, moments and gradients, as many again of what is rewritten, activations."""
-    elements = 4 if update == "step" else 3
+    elements = 3 if update == "backward" else 4
     return elements * item * parameters * 5 // 4 + GIB
