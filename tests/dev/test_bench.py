@@ -52,6 +52,14 @@ def test_a_bench_that_is_terminated_leaves_nothing_behind(tmp_path: pathlib.Path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_bench_whose_figures_are_not_to_be_quoted_ends_with_3() -> None:
+    words = 'def part(report, quick):\n    report.doubt("the disk swings")\n'
+    script = f"import sys\nsys.path.insert(0, {str(ROOT / 'tools/bench')!r})\nimport run\n{words}"
+    script += 'run.PARTS["idle"] = part\nsys.argv = ["run.py", "--only", "idle"]\nsys.exit(run.main())\n'
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.returncode == 3 and "not quotable: the disk swings" in result.stdout
+
+
 def can_collapse() -> bool:
     version = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
     return version >= (6, 1) and SHMEM_ENABLED.exists() and "[deny]" not in SHMEM_ENABLED.read_text()

@@ -154,12 +154,15 @@ def test_a_plan_says_what_it_needs_and_what_there_is(monkeypatch: pytest.MonkeyP
     plan = larger.plan_of("qwen2.5-7b", MODELS["qwen2.5-7b"])
     assert plan.tier == 50 << 30
     assert plan.memory <= 4 << 30
-    monkeypatch.setattr(trainer, "available_memory", lambda: 8 << 30)
+    monkeypatch.setattr(trainer, "available_memory", lambda: 6 << 30)
     usage = type("Usage", (), {"free": 45 * GB})
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    assert "needs 56.9 GB of disk space" in plan.lacks() and "45.0 GB are available" in plan.lacks()
-    monkeypatch.setattr(trainer, "available_memory", lambda: 1 << 30)
-    assert "needs 4.3 GB of memory, 1.1 GB are available" in plan.lacks()
+    room = trainer.Room()
+    assert "needs 56.9 GB of disk space" in room.take(plan) and "45.0 GB are available" in room.take(plan)
+    assert (room.memory, room.disk) == (6 << 30, 45 * GB)
+    small = dataclasses.replace(plan, disk=0, tier=GB)
+    assert room.take(small) == ""  # What it has set aside is not there for another.
+    assert "needs 4.3 GB of memory, 2.1 GB are available" in room.take(small)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from node import GIB, MIB
 from phase_bound import Phase
 from report import Report
 from train import PHASE_NAMES, add_bytes, in_words, plot, two_phases
-from trainer import Arm, Plan, alone, available_memory, started, take_turns
+from trainer import Arm, Plan, Room, alone, started, take_turns
 
 STEPS = 3
 PEAK, BYTES, STEP_OF_BOUND = 4.0, 14.5, 1.2  # GiB in all; SSD bytes of a parameter and step; of the bound.
@@ -73,10 +73,7 @@ def plan_of(name: str, model: Model) -> Plan:
 
 def lacks(plan: Plan) -> str:
     """Also room for the block that is measured in plain torch, which ends before the model is made."""
-    if why := plan.lacks():
-        return why
-    needed, available = block_plan(plan.model).memory, available_memory()
-    return f"needs {needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} are available" if needed > available else ""
+    return Room().take(block_plan(plan.model)) or Room().take(plan)
 
 
 def block_plan(model: Model) -> Plan:

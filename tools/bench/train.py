@@ -29,8 +29,9 @@ MEMORY_OF_PEER = {
     "353M": {"DeepSpeed default": 0.04, "DeepSpeed tuned": 0.15},
     "1.0B": {"DeepSpeed tuned": 0.15},
 }
-# Bytes of memory that an arm takes for each parameter, rounded up from what was measured with 121 M and 353 M.
-PLAIN_BYTES, PEER_BYTES = 20, {"default": 66, "tuned": 20, "pipelined": 30}
+PLAIN_BYTES = 20  # Of memory for each parameter.
+# Of memory: GB, and bytes for each parameter. Measured with 121 M, 353 M and 1.0 B parameters, and rounded up.
+PEER_MEMORY = {"default": (3.5, 39), "tuned": (3.0, 6.5), "pipelined": (3.3, 15)}
 PLAIN_PARAMETERS_MAX = 500_000_000  # Plain torch trains no more: of larger models, a part of the blocks.
 PLAIN_PART = 4
 SECONDS_A_DAY = 86400
@@ -46,11 +47,11 @@ def plans(name: str, with_peers: bool) -> list[Plan]:
     for update in UPDATES:
         tier = tier_bytes(model.parameters, update, model.item)
         found.append(Plan(f"tierd {update}", "tierd", model, (f"--update={update}",), tier=tier))
-    for config, memory in PEER_BYTES.items() if with_peers else ():
+    for config, (fixed, each) in PEER_MEMORY.items() if with_peers else ():
         found.append(
             Plan(
                 f"DeepSpeed {config}", "deepspeed", model, (f"--config={config}",),
-                memory=memory * model.parameters, disk=17 * model.parameters,
+                memory=int(fixed * 1e9 + each * model.parameters), disk=17 * model.parameters,
             )
         )  # fmt: skip
     return found

@@ -27,13 +27,15 @@ from sampling import Sampler
 
 WARM_UP = 2  # The first makes the state; the second finds it where it stays.
 ARENA = 192 * MIB
+TRAINER_BYTES = 256 * MIB  # Of a process whose model is in tierd, beside the model that it makes first.
 PHASES = ("forward", "backward", "update")
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """What an arm is to be. ``name``: for the table. ``arm``, ``options``: of train_arm.py. ``tier``: bytes of its
-    daemon's SSD file; 0: it has no daemon. ``memory``, ``disk``: bytes that it is known to need."""
+    daemon's SSD file; 0: it has no daemon. ``memory``, ``disk``: bytes that it is known to need; without a word
+    of its own, an arm with a daemon needs its arena, TRAINER_BYTES, and the values of the model while it is made."""
 
     name: str
     arm: str
@@ -44,14 +46,27 @@ class Plan:
     memory: int = 0
     disk: int = 0
 
-    def lacks(self) -> str:
-        """What this machine has too little of: a sentence, or nothing."""
-        available = available_memory()
-        if self.memory > available:
-            return f"needs {self.memory / 1e9:.1f} GB of memory, {available / 1e9:.1f} GB are available"
-        needed, free = max(self.disk, self.tier), shutil.disk_usage(scratch()).free
-        if needed > free:
-            return f"needs {needed / 1e9:.1f} GB of disk space in {scratch()}, {free / 1e9:.1f} GB are available"
+    def __post_init__(self) -> None:
+        if self.tier and not self.memory:
+            object.__setattr__(self, "memory", self.arena + TRAINER_BYTES + self.model.item * self.model.parameters)
+
+
+class Room:
+    """What this machine has for arms, from now on: bytes of memory, and of disk space where SSD files go."""
+
+    def __init__(self) -> None:
+        self.memory = available_memory()
+        self.disk = shutil.disk_usage(scratch()).free
+
+    def take(self, plan: Plan) -> str:
+        """Sets what the arm needs aside, however late it will use it. Else what there is too little of: a sentence."""
+        disk = max(plan.disk, plan.tier)
+        if plan.memory > self.memory:
+            return f"needs {plan.memory / 1e9:.1f} GB of memory, {self.memory / 1e9:.1f} GB are available"
+        if disk > self.disk:
+            return f"needs {disk / 1e9:.1f} GB of disk space in {scratch()}, {self.disk / 1e9:.1f} GB are available"
+        self.memory -= plan.memory
+        self.disk -= disk
         return ""
 
 
@@ -197,9 +212,9 @@ def started(plans: Sequence[Plan], report: Report) -> Iterator[list[Arm]]:
     """The arms, each made while the others rest; those that this machine has no room for are named and left out."""
     with contextlib.ExitStack() as stack:
         arms: list[Arm] = []
+        room = Room()
         for plan in plans:
-            why = plan.lacks()
-            if why:
+            if why := room.take(plan):
                 print(f"  skipped: {plan.name}: {why}", flush=True)
                 continue
             with alone(None, arms):
