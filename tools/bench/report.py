@@ -56,7 +56,8 @@ class Report:
         if self.file:
             print(json.dumps({"note": self.who + what} | facts), file=self.file, flush=True)
         for name, fact in facts.items():
-            print(f"  {self.who}{what}: {name}: {fact if isinstance(fact, str) else json.dumps(fact)}", flush=True)
+            words = fact if isinstance(fact, str) else json.dumps(fact, ensure_ascii=False)
+            print(f"  {self.who}{what}: {name}: {words}", flush=True)
 
     def doubt(self, why: str) -> None:
         self.doubts.append(why)
