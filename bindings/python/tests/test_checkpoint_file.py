@@ -1,0 +1,81 @@
+"""Checkpoint files of an offloaded model: plain torch reads them, and they hold what plain torch's hold."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import torch
+from test_offload import Net, new_client, pair_of, tokens_of, train
+
+import tierd
+import tierd.torch
+from tierd.torch import checkpoint_file, plain_optimizer
+from tierd.torch.file_tensor import FileTensor, read_safetensors
+
+
+def permuted() -> torch.nn.Module:
+    """Parameters whose elements have another order in memory, tied ones, and ones larger than a range."""
+    net = Net(width=16)
+    net.blocks[0].up.weight = torch.nn.Parameter(torch.randn(16, 64).t())
+    net.wide = torch.nn.Parameter(torch.randn(1100, 1000))
+    return net
+
+
+def test_plain_torch_goes_on_from_the_files_and_tierd_from_plain_ones(tmp_path: pathlib.Path) -> None:
+    ours, theirs = pair_of(permuted)
+    ours, optimizer = tierd.torch.offload(
+        ours, tierd.torch.AdamW, client=new_client()[0], min_bytes=1, lr=1e-2, amsgrad=True
+    )
+    plain = torch.optim.AdamW(theirs.parameters(), lr=1e-2, amsgrad=True, fused=True)
+    theirs.wide.grad = torch.ones_like(theirs.wide)
+    plain.step()
+    with tierd.torch.gathered(ours.wide):
+        (ours.wide.sum()).backward()
+    optimizer.step()
+    train(theirs, plain)
+    train(ours, optimizer)
+
+    checkpoint_file.save_weights(ours.state_dict(keep_vars=True), tmp_path / "net.safetensors", {"format": "pt"})
+    found = read_safetensors(tmp_path / "net.safetensors")
+    expected = theirs.state_dict()
+    assert found.keys() == expected.keys() and isinstance(found["wide"], FileTensor)
+    assert all(torch.equal(found[name].clone(), expected[name]) for name in found)
+
+    checkpoint_file.save_optimizer(optimizer, tmp_path / "optimizer.pt")
+    loaded, whole = torch.load(tmp_path / "optimizer.pt", weights_only=True), plain.state_dict()
+    for index, state in whole["state"].items():
+        assert list(loaded["state"][index]) == list(state)
+        for kind, value in state.items():
+            assert torch.equal(loaded["state"][index][kind], value)
+            assert loaded["state"][index][kind].stride() == value.stride()
+    plain.load_state_dict(loaded)
+    torch.save(plain.state_dict(), tmp_path / "plain.pt")
+    checkpoint_file.load_optimizer(optimizer, tmp_path / "plain.pt")
+    checkpoint_file.load_weights(ours, tmp_path / "net.safetensors")
+    assert train(ours, optimizer, first=3) == train(theirs, plain, first=3)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    assert torch.equal(ours(tokens_of(9)), theirs(tokens_of(9)))
+
+
+def test_an_optimizer_that_tierd_does_not_have_is_refused() -> None:
+    model = torch.nn.Linear(4, 4)
+    for made, sentence in [
+        (torch.optim.SGD(model.parameters(), lr=1.0), "the optimizer is SGD"),
+        (torch.optim.AdamW(model.parameters(), capturable=True), "capturable=True"),
+    ]:
+        with pytest.raises(tierd.Invalid, match=sentence):
+            plain_optimizer.offload_as(model, made, client=new_client()[0])
+
+
+def test_a_damaged_file_is_an_error(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "net.safetensors"
+    checkpoint_file.save_weights({"a": torch.zeros(4096), "b": torch.ones(3, dtype=torch.int64)}, path)
+    found = read_safetensors(path)
+    assert torch.equal(found["a"] + 1, torch.ones(4096)) and torch.equal(found["b"], torch.ones(3, dtype=torch.int64))
+    path.write_bytes(path.read_bytes()[:-4096])
+    with pytest.raises(EOFError, match="cut short"):
+        found["a"].clone()
+    path.write_bytes(b"not a file of that kind")
+    with pytest.raises(tierd.Invalid, match="no safetensors file"):
+        read_safetensors(path)
