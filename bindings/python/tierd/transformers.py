@@ -1,0 +1,181 @@
+"""tierd for Hugging Face's Trainer, by one line::
+
+    trainer = tierd.transformers.offload(Trainer(model=model, args=args, train_dataset=data))
+    trainer.train()
+
+Everything else stays as it is, and comes from the ``TrainingArguments``: learning rate, betas, decay and its groups,
+clipping, accumulation, schedulers, evaluation, checkpoints. Losses, gradient norms and parameters have the bits of the
+same Trainer with ``optim="adamw_torch_fused"``. Checkpoints are those of the plain Trainer: either resumes the other's.
+They are written and read tensor by tensor.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .errors import Invalid
+
+try:
+    import transformers as _transformers
+except ModuleNotFoundError as missing:
+    if missing.name != "transformers":
+        raise
+    raise ModuleNotFoundError(
+        "tierd.transformers needs transformers and accelerate: pip install transformers accelerate", name="transformers"
+    ) from None
+
+import torch
+
+from .torch.checkpoint_file import load_optimizer, load_weights, save_optimizer
+from .torch.offloaded_optimizer import OffloadableOptimizer
+from .torch.plain_optimizer import follow, offload_as
+from .torch.runtime import runtime_of
+from .torch.stand_ins import StandIns
+
+__all__ = ["offload"]
+
+_WEIGHTS, _OPTIMIZER, _SCHEDULER = "model.safetensors", "optimizer.pt", "scheduler.pt"
+
+
+def offload(trainer: Any, **options: Any) -> Any:
+    """Moves what ``trainer`` trains into tierd, and returns the same trainer, whose class is now a subclass of the one
+    that it had. With ``model_init=``, each model goes into tierd when its training begins.
+
+    ``options`` are those of :func:`tierd.torch.offload` that say where things lie: ``client``, ``ram``, ``ssd``,
+    ``parameters``, ``gradients``, ``activations``, ``min_bytes``, ``update``. ``exact_norm`` is on, since the Trainer
+    computes a norm in each step. ``update="backward"`` is for ``max_grad_norm=0`` without accumulation; the log has no
+    ``grad_norm`` then.
+
+    The trainer may be of any subclass. ``Invalid``: it uses several processes, DeepSpeed, FSDP, an optimizer that tierd
+    does not have, or it compiles the whole model. Not thread-safe, like the Trainer.
+    """
+    if not isinstance(trainer, _transformers.Trainer):
+        raise TypeError(f"trainer is a {type(trainer).__name__}: pass a transformers.Trainer")
+    if isinstance(trainer, _Offloaded):
+        raise Invalid("this trainer is offloaded already")
+    for option in ("resume", "groups"):
+        if option in options:
+            raise Invalid(f"leave out {option}: the Trainer has it (resume_from_checkpoint, its parameter groups)")
+    _check(trainer, options.get("update", "step"))
+    plain = type(trainer)
+    trainer.__class__ = type(plain.__name__, (_Offloaded, plain), {"__module__": plain.__module__})
+    trainer._tierd_options = {"exact_norm": options.get("update", "step") == "step", **options}
+    if trainer.model_init is None:
+        try:
+            trainer.create_optimizer()
+        except BaseException:
+            trainer.__class__ = plain
+            raise
+    return trainer
+
+
+def _check(trainer: Any, update: str) -> None:
+    """``Invalid`` where the Trainer would do what a model in tierd cannot."""
+    args = trainer.args
+    if args.world_size > 1 or args.n_gpu > 1:
+        count = max(args.world_size, args.n_gpu)
+        raise Invalid(
+            f"the Trainer runs on {count} ranks and would wrap the model in DistributedDataParallel or DataParallel, "
+            "which cannot reduce gradients that lie in tierd: run one process, with one device"
+        )
+    for name, used in (("DeepSpeed", trainer.is_deepspeed_enabled), ("FSDP", trainer.is_fsdp_enabled)):
+        if used:
+            raise Invalid(f"the Trainer uses {name}, which moves parameters itself: leave it out of the arguments")
+    if args.torch_compile:
+        raise Invalid(
+            "torch_compile=True compiles the whole model: compile its blocks before, as docs/training.md says"
+        )
+    if update == "backward" and (args.max_grad_norm or args.gradient_accumulation_steps > 1):
+        raise Invalid(
+            f"update='backward' with max_grad_norm={args.max_grad_norm} and gradient_accumulation_steps="
+            f"{args.gradient_accumulation_steps}: set max_grad_norm=0 and accumulate nothing, or leave update out"
+        )
+
+
+class _Offloaded:
+    """What a Trainer does differently once it is offloaded."""
+
+    model: Any
+    args: Any
+    optimizer: Any
+    lr_scheduler: Any
+    _tierd_options: dict[str, Any]
+    _issue_warnings_after_load: Any
+
+    def create_optimizer(self, *given: Any, **more: Any) -> Any:
+        plain: Any = super()
+        made = plain.create_optimizer(*given, **more)  # From the TrainingArguments; it has no state yet.
+        if runtime_of(self.model) is None:
+            self.optimizer = offload_as(self.model, made, **self._tierd_options)
+            follow(self.lr_scheduler, made, self.optimizer)
+        return self.optimizer
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        plain: Any = super()
+        if self._tierd_options.get("update") == "backward":  # The gradients are gone: there is no norm to log.
+            return grad_norm
+        return plain._get_grad_norm(model, grad_norm=grad_norm)
+
+    # ---- Checkpoints ----
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        plain: Any = super()
+        if state_dict is not None or runtime_of(self.model) is None or _is_converted(self.model):
+            plain._save(output_dir, state_dict=state_dict)
+            return
+        stand_ins = StandIns(self.model)
+        plain._save(output_dir, state_dict=stand_ins.state_dict.copy())
+        if self.args.should_save:
+            stand_ins.fill(self.args.output_dir if output_dir is None else output_dir)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if self.args.should_save:
+            save_optimizer(_unwrapped(self.optimizer), os.path.join(output_dir, _OPTIMIZER))
+            torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        plain: Any = super()
+        files = [] if checkpoint is None else [os.path.join(checkpoint, name) for name in (_OPTIMIZER, _SCHEDULER)]
+        if not files or not all(os.path.isfile(file) for file in files):
+            plain._load_optimizer_and_scheduler(checkpoint)
+            return
+        load_optimizer(_unwrapped(self.optimizer), files[0])
+        self.lr_scheduler.load_state_dict(torch.load(files[1], weights_only=True))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        plain: Any = super()
+        if model is not None or not self._loads(resume_from_checkpoint):
+            plain._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_best_model(self) -> None:
+        plain: Any = super()
+        state: Any = self.state  # type: ignore[attr-defined]
+        if not self._loads(state.best_model_checkpoint):
+            plain._load_best_model()
+
+    def _loads(self, folder: str) -> bool:
+        """Loads a checkpoint of the whole model, if ``folder`` has one and the model is in tierd."""
+        path = os.path.join(folder, _WEIGHTS)
+        if runtime_of(self.model) is None or not os.path.isfile(path):
+            return False
+        self._issue_warnings_after_load(load_weights(self.model, path))
+        return True
+
+
+def _unwrapped(optimizer: Any) -> OffloadableOptimizer:
+    """Accelerate's wrapper has it inside."""
+    inner: OffloadableOptimizer = getattr(optimizer, "optimizer", optimizer)
+    return inner
+
+
+def _is_converted(model: Any) -> bool:
+    """Whether the tensors of the model's checkpoints are computed from several of its own (as of the experts of a
+    mixture): such a model is saved whole."""
+    from transformers import conversion_mapping
+    from transformers.core_model_loading import WeightConverter
+
+    known = getattr(model, "_weight_conversions", None)
+    if known is None and isinstance(model, _transformers.PreTrainedModel):
+        known = conversion_mapping.get_model_conversion_mapping(model, add_legacy=False)
+    return any(isinstance(each, WeightConverter) for each in known or ())
