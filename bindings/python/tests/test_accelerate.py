@@ -1,0 +1,107 @@
+"""tierd.accelerate against plain Accelerate: the same bits, and each loads the other's state."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+import torch
+
+import tierd
+
+accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+import tierd.accelerate  # noqa: E402
+from test_transformers import files_of, llama, new_client, rows  # noqa: E402
+from tierd.torch import checkpoint_file  # noqa: E402
+
+RATES = [(2, 1e-2), (1, 3e-2)]
+
+
+def accelerated(folder: pathlib.Path, offloaded: bool, load: pathlib.Path | None = None) -> tuple[list[float], Any]:
+    """Ten steps, a state saved after the fifth; or from a state, the last five."""
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    if offloaded:
+        accelerator = tierd.accelerate.offload(accelerator, client=new_client()[0], min_bytes=1, exact_norm=True)
+    model = llama()
+    groups = [{"params": [p for p in model.parameters() if p.ndim == wanted], "lr": rate} for wanted, rate in RATES]
+    optimizer: Any = torch.optim.AdamW(groups, weight_decay=0.1, fused=True)
+    schedule: Any = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    loader: Any = torch.utils.data.DataLoader(rows(), batch_size=2)  # type: ignore[arg-type]
+    model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
+    first = 0
+    if load is not None:
+        accelerator.load_state(str(load))
+        first = 10
+    losses = []
+    for number, batch in enumerate(loader):
+        if not first <= number < 20:
+            continue
+        with accelerator.accumulate(model):
+            loss = model(**batch).loss
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        losses.append(loss.item())
+        if number == 9 and load is None:
+            accelerator.save_state(str(folder))
+    return losses, model.state_dict()
+
+
+def test_accelerate_has_the_same_bits_and_each_loads_the_others_state(tmp_path: pathlib.Path) -> None:
+    losses, expected = accelerated(tmp_path / "plain", False)
+    ours, values = accelerated(tmp_path / "ours", True)
+    assert ours == losses and len(losses) == 20
+    assert files_of(tmp_path / "ours", ".safetensors") == files_of(tmp_path / "plain", ".safetensors")
+    for offloaded, source in [(True, "ours"), (True, "plain"), (False, "ours")]:
+        rest, again = accelerated(tmp_path, offloaded, load=tmp_path / source)
+        assert rest == losses[10:]
+        for name, value in again.items():
+            assert torch.equal(value, expected[name]) and torch.equal(values[name], value), name
+
+
+def test_mixed_precision_is_taken_off_again() -> None:
+    inputs = {name: value[None] for name, value in rows()[0].items()}
+    found = []
+    for offloaded in (False, True):
+        accelerate.state.AcceleratorState._reset_state()
+        accelerator = accelerate.Accelerator(cpu=True, mixed_precision="bf16")
+        if offloaded:
+            accelerator = tierd.accelerate.offload(accelerator, client=new_client()[0], min_bytes=1)
+        model = llama()
+        model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+        mixed = model(**inputs).loss.item()
+        found.append((mixed, accelerator.unwrap_model(model, keep_fp32_wrapper=False)(**inputs).loss.item()))
+    accelerate.state.AcceleratorState._reset_state()
+    assert found[0] == found[1] and found[0][0] != found[0][1]
+
+
+def test_accelerate_refuses_what_it_cannot_prepare(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+    accelerator = tierd.accelerate.offload(accelerate.Accelerator(cpu=True), client=new_client()[0], min_bytes=1)
+    with pytest.raises(tierd.Invalid, match="1 models and 0 optimizers"):
+        accelerator.prepare(llama())
+    model = llama()
+    used = torch.optim.AdamW(model.parameters())
+    model(input_ids=rows()[0]["input_ids"][None], labels=rows()[0]["labels"][None]).loss.backward()
+    used.step()
+    with pytest.raises(tierd.Invalid, match="made steps already"):
+        accelerator.prepare(model, used)
+    with pytest.raises(tierd.Invalid, match="offloads already"):
+        tierd.accelerate.offload(accelerator)
+    with monkeypatch.context() as patched:
+        fresh = accelerate.Accelerator(cpu=True)
+        patched.setattr(accelerate.Accelerator, "num_processes", 2)
+        with pytest.raises(tierd.Invalid, match="runs 2 processes"):
+            tierd.accelerate.offload(fresh)
+    with pytest.raises(TypeError, match="pass an accelerate.Accelerator"):
+        tierd.accelerate.offload(model)
+    model, other = llama(), torch.nn.Linear(4, 4)
+    accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+    checkpoint_file.save_weights(other.state_dict(), tmp_path / "model.safetensors")
+    with pytest.raises(tierd.Invalid, match="does not fit the model"):
+        accelerator.load_state(str(tmp_path))

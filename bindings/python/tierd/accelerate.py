@@ -1,0 +1,185 @@
+"""tierd for Hugging Face Accelerate, by one line::
+
+    accelerator = tierd.accelerate.offload(Accelerator())
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+
+``prepare`` moves the model into tierd, and gives back an optimizer in tierd with the groups and options of the
+``torch.optim`` one. The rest of the script stays as it is; losses and parameters have the bits of the fused optimizer.
+``save_state`` writes plain Accelerate's files, tensor by tensor, and ``load_state`` reads its own and plain ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from .errors import Invalid
+
+try:
+    import accelerate as _accelerate
+except ModuleNotFoundError as missing:
+    if missing.name != "accelerate":
+        raise
+    raise ModuleNotFoundError("tierd.accelerate needs accelerate: pip install accelerate", name="accelerate") from None
+
+import torch
+
+from .torch.checkpoint_file import load_optimizer, load_weights, save_optimizer
+from .torch.offloaded_optimizer import OffloadableOptimizer
+from .torch.plain_optimizer import follow, offload_as
+from .torch.runtime import runtime_of
+from .torch.stand_ins import StandIns
+
+__all__ = ["offload"]
+
+
+def offload(accelerator: Any, **options: Any) -> Any:
+    """Has ``accelerator.prepare`` move the model that it is given into tierd, and returns the accelerator, whose class
+    is now a subclass of the one that it had. ``options`` are those of :func:`tierd.torch.offload`, without those of the
+    optimizer.
+
+    ``Invalid``: it uses several processes, DeepSpeed, FSDP, or compiles the model; in ``prepare``: a model without its
+    optimizer, more than one model, or an optimizer that tierd does not have. Not thread-safe.
+    """
+    if not isinstance(accelerator, _accelerate.Accelerator):
+        raise TypeError(f"accelerator is a {type(accelerator).__name__}: pass an accelerate.Accelerator")
+    if isinstance(accelerator, _Offloaded):
+        raise Invalid("this accelerator is one that offloads already")
+    kind = accelerator.distributed_type
+    if accelerator.num_processes > 1 or kind != _accelerate.DistributedType.NO:
+        raise Invalid(
+            f"Accelerate runs {accelerator.num_processes} processes ({kind.value}) and would wrap or shard the model, "
+            "which cannot be done with parameters and gradients in tierd: run one process without DeepSpeed and FSDP"
+        )
+    if accelerator.state.dynamo_plugin.backend != _accelerate.utils.DynamoBackend.NO:
+        raise Invalid("Accelerate is set to compile the whole model: compile its blocks before, without dynamo_backend")
+    plain = type(accelerator)
+    accelerator.__class__ = type(plain.__name__, (_Offloaded, plain), {"__module__": plain.__module__})
+    accelerator._tierd_options = options
+    accelerator._tierd_replaced = []
+    return accelerator
+
+
+class _Offloaded:
+    """What an Accelerator does differently."""
+
+    _models: list[Any]
+    _optimizers: list[Any]
+    _tierd_options: dict[str, Any]
+    _tierd_replaced: list[tuple[torch.optim.Optimizer, OffloadableOptimizer]]  # Plain ones, for their schedulers.
+    _tierd_stand_ins: list[StandIns] | None = None
+
+    def prepare(self, *args: Any, **more: Any) -> Any:
+        plain: Any = super()
+        models = [each for each in args if isinstance(each, torch.nn.Module) and runtime_of(each) is None]
+        optimizers = [each for each in args if _is_plain(each)]
+        if models and (len(models), len(optimizers)) != (1, 1):
+            raise Invalid(
+                f"prepare() was given {len(models)} models and {len(optimizers)} optimizers of torch.optim: pass one "
+                "model together with its optimizer"
+            )
+        given = list(args)
+        if models:
+            made = offload_as(models[0], optimizers[0], **self._tierd_options)
+            self._tierd_replaced.append((optimizers[0], made))
+            given = [made if each is optimizers[0] else each for each in args]
+        for each in given:
+            for old, new in self._tierd_replaced:
+                follow(each, old, new)
+        return plain.prepare(*given, **more)
+
+    def unwrap_model(self, model: Any, keep_fp32_wrapper: bool = True, *args: Any, **more: Any) -> Any:
+        plain: Any = super()
+        if not keep_fp32_wrapper and runtime_of(model) is not None and "_original_forward" in model.__dict__:
+            model.forward = model.__dict__.pop("_original_forward")  # It is bound: Accelerate would bind it once more.
+        return plain.unwrap_model(model, keep_fp32_wrapper, *args, **more)
+
+    # ---- Checkpoints ----
+
+    def save_state(self, output_dir: Any = None, safe_serialization: bool = True, **more: Any) -> Any:
+        """As Accelerate's. With ``safe_serialization=False`` the whole model is in memory while it is saved."""
+        plain: Any = super()
+        if not self._is_in_tierd():
+            return plain.save_state(output_dir, safe_serialization, **more)
+        self._tierd_stand_ins = [] if safe_serialization else None
+        try:
+            with self._without_optimizers() as optimizers:
+                folder = plain.save_state(output_dir, safe_serialization, **more)
+            for each in self._tierd_stand_ins or ():
+                each.fill(folder)
+        finally:
+            self._tierd_stand_ins = None
+        for number, optimizer in enumerate(optimizers):
+            save_optimizer(optimizer.optimizer, os.path.join(folder, _numbered("optimizer", number, "bin")))
+        return folder
+
+    def get_state_dict(self, model: Any, unwrap: bool = True) -> Any:
+        plain: Any = super()
+        if self._tierd_stand_ins is None:
+            return plain.get_state_dict(model, unwrap)
+        self._tierd_stand_ins.append(StandIns(model))
+        return self._tierd_stand_ins[-1].state_dict.copy()
+
+    def load_state(self, input_dir: Any = None, load_kwargs: Any = None, **more: Any) -> Any:
+        plain: Any = super()
+        if not self._is_in_tierd():
+            return plain.load_state(input_dir, load_kwargs, **more)
+        with self._without_optimizers() as optimizers:
+
+            def load(models: list[Any], folder: str) -> None:
+                """In the place of Accelerate, which leaves out the models that are no longer in the list."""
+                files = [
+                    os.path.join(folder, _numbered("model", number, "safetensors")) for number in range(len(models))
+                ]
+                if all(os.path.isfile(file) for file in files):
+                    for model, file in zip(models, files, strict=True):
+                        _require_all(load_weights(model, file), model, file)
+                    models.clear()
+                for number, optimizer in enumerate(optimizers):
+                    load_optimizer(optimizer.optimizer, os.path.join(folder, _numbered("optimizer", number, "bin")))
+
+            handle = plain.register_load_state_pre_hook(load)
+            try:
+                return plain.load_state(input_dir, load_kwargs, **more)
+            finally:
+                handle.remove()
+
+    def _is_in_tierd(self) -> bool:
+        """Whether all that is prepared is. What is not only in tierd is saved and loaded by Accelerate alone."""
+        optimizers = [getattr(each, "optimizer", each) for each in self._optimizers]
+        return bool(self._models) and (
+            all(runtime_of(each) is not None for each in self._models)
+            and all(isinstance(each, OffloadableOptimizer) for each in optimizers)
+        )
+
+    @contextlib.contextmanager
+    def _without_optimizers(self) -> Iterator[list[Any]]:
+        """Accelerate finds none to save or load."""
+        optimizers, self._optimizers = self._optimizers, []
+        try:
+            yield optimizers
+        finally:
+            self._optimizers = optimizers
+
+
+def _is_plain(given: Any) -> bool:
+    return isinstance(given, torch.optim.Optimizer) and not isinstance(
+        given, (OffloadableOptimizer, _accelerate.optimizer.AcceleratedOptimizer)
+    )
+
+
+def _numbered(name: str, number: int, ending: str) -> str:
+    """The name that Accelerate gives to a file."""
+    return f"{name}.{ending}" if number == 0 else f"{name}_{number}.{ending}"
+
+
+def _require_all(loaded: Any, model: torch.nn.Module, file: str) -> None:
+    """``Invalid`` where the file has not all of the model. Of tied weights, it has one."""
+    state = model.state_dict(keep_vars=True)
+    missing = set(loaded.missing_keys)
+    there = {id(value) for name, value in state.items() if name not in missing}
+    absent = sorted(name for name in missing if id(state[name]) not in there)
+    if absent or loaded.unexpected_keys:
+        raise Invalid(f"{file} does not fit the model: missing {absent[:3]}, unexpected {loaded.unexpected_keys[:3]}")
