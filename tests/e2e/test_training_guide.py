@@ -12,7 +12,10 @@ import pytest
 from launcher import ROOT
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/training.md").read_text(), re.MULTILINE | re.DOTALL)
-ANSWERS = ["trained True", "clipped True", "trained True", "state in tierd True", "norm True", "resumed at 1"]
+ANSWERS = [
+    "trained True", "clipped True", "trained True", "state in tierd True", "norm True", "tuned in steps: 8", "accelerated 2",
+    "resumed at 1",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(len(ANSWERS)))
