@@ -23,6 +23,7 @@ MODES: dict[str, dict[str, Any] | None] = {
     "optimizer": None,
     "activations": None,
     "all, update in step": {"update": "step"},
+    "all, update deferred": {"update": "deferred"},
     "all, update in backward": {"update": "backward"},
 }
 

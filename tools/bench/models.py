@@ -6,7 +6,7 @@ import dataclasses
 import json
 
 BYTES = 256  # The vocabulary of a model of bytes.
-UPDATES = ("backward", "step")  # Arms of offload(update=…).
+UPDATES = ("backward", "deferred", "step")  # Arms of offload(update=…).
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,12 +68,14 @@ class Bound:
         """After a round: fio at the mixes of its steps."""
         for arm in self._arms:
             scale = arm.model.layers / self._plain.model.layers
-            forward, *rest = (scale * seconds for seconds in self._plain.figures.phases[-1])
+            forward, backward, update = (scale * seconds for seconds in self._plain.figures.phases[-1])
+            deferred = arm.name.endswith("deferred")  # The next forward updates.
+            computes = (forward + update * deferred, backward + update * (not deferred))
             moved = two_phases(arm.figures.bytes[-1])
             self.phases[arm.name].append(
                 [
                     Phase(compute, read, written, self._disk.rate(f"{arm.name}, {phase}", read, written))
-                    for phase, compute, (read, written) in zip(PHASE_NAMES, (forward, sum(rest)), moved, strict=True)
+                    for phase, compute, (read, written) in zip(PHASE_NAMES, computes, moved, strict=True)
                 ]
             )
 

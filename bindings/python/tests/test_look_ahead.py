@@ -82,3 +82,18 @@ def test_a_step_may_begin_later_than_the_last_one_ends() -> None:
     assert asked.keys == []
     use(ahead, 1)
     assert asked.keys == [2, 3, 4]
+
+
+def test_an_update_whose_gradient_is_gone_is_not_asked_for_and_takes_no_room() -> None:
+    ahead, asked = look_ahead(bytes_max=20)
+    ahead.whole_uses = True
+    for key in range(1, 7):
+        ahead.use([Part(10 * key, 0, 10), Part(key, 0, 10)])  # An update, by state and gradient,
+        use(ahead, 10 * key + 1)  # and the parameter that needs it.
+    ahead.end_step()
+    assert asked.keys == [10, 1]
+    ahead.absent |= {1, 2, 3, 4}  # An evaluation has carried these out.
+    use(ahead, 11)
+    assert asked.keys == [10, 1, 21, 31]
+    use(ahead, 21, 31, 41)
+    assert asked.keys == [10, 1, 21, 31, 41, 50, 5]

@@ -99,7 +99,7 @@ def offloaded(model: nn.Module, client: tierd.Client, **options: Any) -> tuple[n
 
 
 @pytest.mark.parametrize("reentrant", [None, False, True])
-@pytest.mark.parametrize("update", ["step", "backward"])
+@pytest.mark.parametrize("update", ["step", "deferred", "backward"])
 def test_training_gives_torchs_bits(update: str, reentrant: bool | None) -> None:
     client, fake = new_client()
     ours, theirs = pair_of(lambda: Net(reentrant=reentrant))
@@ -467,7 +467,7 @@ def test_what_comes_next_is_asked_for_in_recorded_order() -> None:
 def test_an_evaluation_does_not_change_the_order_of_training() -> None:
     client, fake = new_client()
     ours, _ = pair_of(Net)
-    _, optimizer = offloaded(ours, client)
+    _, optimizer = offloaded(ours, client, update="step")
     train(ours, optimizer, 2)
     fake.prefetched.clear()
     train(ours, optimizer, 1, first=2)
@@ -479,7 +479,7 @@ def test_an_evaluation_does_not_change_the_order_of_training() -> None:
     assert [tensor for tensor, _ in fake.prefetched] == expected
 
 
-@pytest.mark.parametrize("update", ["step", "backward"])
+@pytest.mark.parametrize("update", ["step", "deferred", "backward"])
 def test_gradients_leave_the_process_during_backward(update: str) -> None:
     client, _ = new_client()
     ours, _ = pair_of(lambda: nn.Sequential(*[nn.Linear(64, 64) for _ in range(12)]))

@@ -197,7 +197,7 @@ def test_bytes_that_two_parameters_share_are_refused() -> None:
 
 
 def test_a_step_given_up_half_way_is_forgiven_when_its_gradients_go() -> None:
-    (model, optimizer), (theirs, plain) = both(Small)
+    (model, optimizer), (theirs, plain) = both(Small, update="step")
     model(rows(0)).pow(2).sum().backward()
     client = optimizer._client
     creating = iter(range(100))

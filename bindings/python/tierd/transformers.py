@@ -57,10 +57,10 @@ def offload(trainer: Any, **options: Any) -> Any:
     for option in ("resume", "groups"):
         if option in options:
             raise Invalid(f"leave out {option}: the Trainer has it (resume_from_checkpoint, its parameter groups)")
-    _check(trainer, options.get("update", "step"))
+    _check(trainer, options.get("update", "deferred"))
     plain = type(trainer)
     trainer.__class__ = type(plain.__name__, (_Offloaded, plain), {"__module__": plain.__module__})
-    trainer._tierd_options = {"exact_norm": options.get("update", "step") == "step", **options}
+    trainer._tierd_options = {"exact_norm": options.get("update") != "backward", **options}
     if trainer.model_init is None:
         try:
             trainer.create_optimizer()

@@ -141,6 +141,7 @@ def _write_values(file: BinaryIO, value: torch.Tensor) -> None:
     if stored is None or stored.uses:  # While it is gathered, the process may have newer values.
         file.write(_bytes_of(value.detach()))
     elif _is_in_order(stored):
+        stored.settle()
         _write_stored(file, stored.store.client, stored.key, stored.nbytes)
     else:
         file.write(_bytes_of(stored.copy()))

@@ -32,6 +32,7 @@ class LookAhead:
         self._lock = threading.RLock()
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None  # Called before ranges are requested.
         self.absent: set[Key] = set()  # Tensors that do not exist in this part of the step, and are not asked for.
+        self.whole_uses = False  # A use of an absent tensor will not come, and nothing of it is asked for.
         self._expected: list[_Use] = []
         self._recorded: list[_Use] = []
         self._position = 0  # The first expected use that has not come.
@@ -71,6 +72,10 @@ class LookAhead:
         parts: list[Part] = []
         while self._asked < len(self._expected):
             use = self._expected[self._asked]
+            if self.whole_uses and any(part.key in self.absent for part in use.parts):
+                self._expected[self._asked] = use._replace(nbytes=0)  # Not asked for, and so not counted.
+                self._asked += 1
+                continue
             if self._ahead and self._ahead + use.nbytes > self.bytes_max:
                 break
             self._ahead += use.nbytes

@@ -27,10 +27,10 @@ from .memory_report import MemoryReport
 from .offloaded_optimizer import OffloadableOptimizer
 from .placeholder import raw_gradient
 from .resume import read_record, restore_generators, write_record
-from .runtime import Placement, Runtime, runtime_of, saved_in_gathered, stored_in
-from .stored_parameter import ParameterStore, StoredParameter, stored_of
+from .runtime import Placement, Runtime, runtime_of, saved_in_gathered
+from .stored_parameter import ParameterStore, StoredParameter, stored_in, stored_of
 
-UPDATES = ("step", "backward")
+UPDATES = ("step", "deferred", "backward")
 LOOK_AHEAD_BYTES = 24 << 20
 SLICE_BYTES = 8 << 20
 RETURNED_BYTES = 128 << 10  # glibc would keep freed activations of less than its threshold, and fragment its heap.
@@ -43,7 +43,7 @@ def offload(
     *,
     client: Client | None = None,
     groups: Callable[[torch.nn.Module], Iterable[Any]] | None = None,
-    update: str = "step",
+    update: str = "deferred",
     parameters: str = "auto",
     gradients: str = "auto",
     optimizer_state: str = "auto",
@@ -65,11 +65,13 @@ def offload(
     The losses and the parameters have the bits of ``torch.optim``'s fused optimizer. ``options`` are those of
     ``optimizer``; ``groups(model)`` returns its parameter groups (none: all parameters).
 
-    ``update`` says when parameters change. ``"step"``: gradients go into tierd as autograd finishes them, and
-    ``step()`` updates; accumulation, clipping and ``GradScaler`` work as usual, with norms within 1e-5 of torch's, or
-    with ``exact_norm`` with its bits. ``"backward"``: each parameter is updated as soon as its gradient is there, which
-    moves fewer bytes; for loops with one backward to each step, without clipping and scaler. Call ``step()`` in either
-    case.
+    ``update`` says when parameters change. ``"deferred"``: gradients go into tierd as autograd finishes them,
+    ``step()`` decides, and each parameter is updated when the next forward comes to it, or when it is read otherwise;
+    accumulation, clipping and ``GradScaler`` work as usual, with norms within 1e-5 of torch's, or with ``exact_norm``
+    with its bits. An error of an update, such as ``NoSpace``, is then one of that forward; run it again to go on.
+    ``"step"``: the same, but ``step()`` updates. ``"backward"``: each parameter is updated as soon as its gradient is
+    there, which moves fewer bytes; for loops with one backward to each step, without clipping and scaler. Call
+    ``step()`` in each case.
 
     ``parameters``, ``gradients``, ``optimizer_state`` and ``activations`` are each in tierd (``"auto"``, ``"ssd"``, or
     ``"ram"``, see below) or stay in the process (``"device"``; not the state). Parameters below ``min_bytes`` stay too.
@@ -159,8 +161,7 @@ def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False, progress:
     try:
         with shown("reading parameters", sum(stored.nbytes for stored in found), progress) as advance:
             for stored in found:
-                stored.enter(stored.copy())
-                entered.append(stored)
+                stored.enter(entered, stored.copy())
                 found[stored] = stored.parameter._version
                 advance(stored.nbytes)
         with saved_in_gathered():
@@ -171,8 +172,8 @@ def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False, progress:
         elif changed := [stored.name for stored in entered if stored.parameter._version != found[stored]]:
             raise Invalid(f"{changed[0]!r} was changed in gathered(): pass write=True to keep that")
     finally:
-        for stored in entered:
-            stored.leave()
+        while entered:
+            entered[-1].leave(entered)
 
 
 def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, *schedulers: Any, **extra: Any) -> None:

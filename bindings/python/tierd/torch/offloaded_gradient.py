@@ -36,8 +36,7 @@ class OffloadedGradient(torch.Tensor):
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func in _METADATA:
-            with _no_dispatch():
-                return func(*args, **(kwargs or {}))
+            return undispatched(func, *args, **(kwargs or {}))
         special = _SPECIAL.get(func)
         if special is None:
             name = getattr(func, "__name__", str(func))
@@ -49,6 +48,13 @@ class OffloadedGradient(torch.Tensor):
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"gradient in tierd ({tuple(self.shape)}, {self.dtype})"
+
+
+def undispatched(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """``func`` of torch, without the dispatch to subclasses."""
+    with _no_dispatch():
+        result = func(*args, **kwargs)
+    return result  # Not inside: an interrupt between the two would leave the dispatch off.
 
 
 def _norm(value: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:

@@ -61,8 +61,13 @@ class OffloadableOptimizer(torch.optim.Optimizer):
         if it is not the optimizer's."""
         raise NotImplementedError
 
-    def follow(self, look_ahead: LookAhead) -> None:
-        """What the update needs is used by way of ``look_ahead`` from now on."""
+    def follow(self, look_ahead: LookAhead, deferred: bool) -> None:
+        """What the update needs is used by way of ``look_ahead`` from now on. With ``deferred``, ``step()`` decides,
+        and parameters in tierd are updated when they are needed next."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Carries out what ``step()`` has put off."""
         raise NotImplementedError
 
     @staticmethod

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import Invalid
-from .offloaded_gradient import OffloadedGradient, getters, methods
+from .offloaded_gradient import OffloadedGradient, getters, methods, undispatched
 
 if TYPE_CHECKING:
     from .stored_parameter import StoredParameter
@@ -66,8 +66,7 @@ class Placeholder(torch.nn.Parameter):
     ) -> Any:
         kwargs = kwargs or {}
         if func in _METADATA:
-            with _no_dispatch():
-                return func(*args, **kwargs)
+            return undispatched(func, *args, **kwargs)
         special = _SPECIAL.get(func)
         if special is not None:
             return special(func, *args, **kwargs)
@@ -98,8 +97,7 @@ class Gathered(torch.nn.Parameter):
     ) -> Any:
         if func in (_GET_GRADIENT, _SET_GRADIENT):
             return _SPECIAL[func](func, *args, **(kwargs or {}))
-        with _no_dispatch():
-            return func(*args, **(kwargs or {}))
+        return undispatched(func, *args, **(kwargs or {}))
 
 
 def bring(placeholder: Placeholder, func: object) -> None:
@@ -112,7 +110,8 @@ def bring(placeholder: Placeholder, func: object) -> None:
 def raw_gradient(parameter: torch.Tensor) -> torch.Tensor | None:
     """The gradient that autograd has left in the process."""
     with _no_dispatch():
-        return parameter.grad
+        gradient = parameter.grad
+    return gradient
 
 
 def drop_raw_gradient(parameter: torch.Tensor) -> None:

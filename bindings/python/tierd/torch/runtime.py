@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from .memory_report import MemoryReport, State, measure
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .placeholder import Placeholder, drop_raw_gradient, raw_gradient
 from .stored_gradient import GradientWindow
-from .stored_parameter import Packed, ParameterStore, StoredParameter, stored_of
+from .stored_parameter import Packed, ParameterStore, StoredParameter, stored_in, stored_of
 
 PLACES = ("auto", "ram", "ssd", "device")
 GRADIENT_WINDOW_BYTES = 16 << 20
@@ -57,6 +57,7 @@ class Runtime:
         self.optimizer: weakref.ref[OffloadableOptimizer] | None = None
         self._model = weakref.ref(model)
         self._in_backward = update == "backward"
+        self._deferred = update == "deferred"
         self._window = GradientWindow(store.client, GRADIENT_WINDOW_BYTES, exact_norm)
         self._activations = (
             offload_activations(store.client, prefetch=ACTIVATIONS_AHEAD_BYTES)
@@ -67,6 +68,8 @@ class Runtime:
         self._saved_hooks: Any = None
         self._training_order = store.look_ahead
         self._evaluation_order = LookAhead(store.client, store.look_ahead.bytes_max)
+        for order in (self._training_order, self._evaluation_order):
+            order.whole_uses = self._deferred
         self._removable: list[Any] = []
 
     @property
@@ -124,7 +127,7 @@ class Runtime:
 
     def serve(self, optimizer: OffloadableOptimizer) -> None:
         self.optimizer = weakref.ref(optimizer)
-        optimizer.follow(self.store.look_ahead)
+        optimizer.follow(self.store.look_ahead, self._deferred)
         optimizer.model_report = weakref.WeakMethod(self.memory_report)
         optimizer.register_step_post_hook(self._after_step)
 
@@ -148,15 +151,13 @@ class Runtime:
             if self.store.open_scope():
                 self._open()
             for stored in own:
-                stored.enter()
-                entered.append(stored)
+                stored.enter(entered)
 
         return _opaque(before)
 
     def _after(self, module: torch.nn.Module) -> Callable[..., None]:
         def after(_: torch.nn.Module, args: object, output: object) -> None:
-            for stored in self._entered[module].pop():
-                stored.leave()
+            _leave(self._entered[module])
             if self.store.close_scope():
                 self._close()
 
@@ -180,10 +181,10 @@ class Runtime:
     def _unwind(self) -> None:
         for scopes in self._entered.values():
             while scopes:
-                for stored in scopes.pop():
-                    stored.leave()
-                if self.store.close_scope():
-                    self._close()
+                _leave(scopes)
+        while self.store.open_scopes:
+            if self.store.close_scope():
+                self._close()
 
     def _open(self) -> None:
         """The outermost forward begins. One that runs in backward recomputes what checkpointing left out: there, what
@@ -243,6 +244,13 @@ class Runtime:
         self.store.look_ahead.end_step()
 
 
+def _leave(scopes: list[list[StoredParameter]]) -> None:
+    """Ends the last scope. It stays until all is taken back: an interrupt may come in between."""
+    while scopes[-1]:
+        scopes[-1][-1].leave(scopes[-1])
+    scopes.pop()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Activation:
     owner: offload_activations
@@ -288,13 +296,6 @@ def saved_in_gathered() -> Any:
 def runtime_of(model: torch.nn.Module) -> Runtime | None:
     found: Runtime | None = model.__dict__.get("_tierd_runtime")
     return found
-
-
-def stored_in(parameters: Iterable[torch.Tensor]) -> Iterator[StoredParameter]:
-    for parameter in parameters:
-        stored = stored_of(parameter)
-        if stored is not None:
-            yield stored
 
 
 def is_one_scope(module: torch.nn.Module) -> bool:

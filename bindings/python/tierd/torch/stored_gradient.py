@@ -76,6 +76,7 @@ class StoredGradient:
 
     def zero(self) -> None:
         """It becomes a gradient of zeros, as ``zero_`` leaves it."""
+        self.stored.settle()
         zeros = torch.zeros(self.stored.numel, dtype=self.dtype)
         self._window.drop(self)
         self._window.client.put(self.key, zeros)
@@ -84,6 +85,7 @@ class StoredGradient:
 
     def add(self, gradient: torch.Tensor) -> None:
         """Adds ``gradient``, flat, in place."""
+        self.stored.settle()
         self._window.finish(self)
         item, count, total = self.dtype.itemsize, self._window.slice_bytes // self.dtype.itemsize, 0.0
         for begin in range(0, self.stored.numel, count):
@@ -107,10 +109,12 @@ class StoredGradient:
         return parameter_state.times(values, self._factors)
 
     def drop(self) -> None:
-        """Frees it; the parameter has no gradient then."""
-        self.stored.store.look_ahead.absent.add(self.key)
-        self._window.drop(self)
-        self.stored.gradient = None
+        """Frees it, or has the update that is still to use it do so; the parameter has no gradient then."""
+        if self.stored.gradient is self:
+            self.stored.gradient = None
+        if self.stored.deferred is None or self.stored.deferred.gradient is not self:
+            self.stored.store.look_ahead.absent.add(self.key)
+            self._window.drop(self)
 
     def put(self, gradient: torch.Tensor) -> PendingPut | None:
         """Starts to store ``gradient``, flat."""
@@ -144,6 +148,7 @@ class GradientWindow:
         if stored.gradient is not None:
             stored.gradient.add(flat)
             return
+        stored.settle()  # Its gradient has the key of the new one.
         self._make_room(flat.nbytes)
         taken = StoredGradient(self, stored, gradient.dtype, self._exact_norm)
         stored.store.look_ahead.absent.add(taken.key)

@@ -15,10 +15,13 @@ tensor of another version is refused, as torch refuses a saved tensor that was c
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import operator
 import threading
 import weakref
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -31,12 +34,16 @@ from .placeholder import Placeholder
 from .stored_gradient import StoredGradient
 from .storage_identity import StorageIdentity
 
+if TYPE_CHECKING:
+    from .deferred_update import DeferredUpdate
+
 
 class StoredParameter:
     """One parameter in tierd. Its elements lie there in the order that they had in memory."""
 
     __slots__ = (
-        "__weakref__", "_entered_version", "_identity", "dtype", "gradient", "key", "name", "numel", "parameter",
+        "__weakref__", "_entered_version", "_identity", "deferred", "dtype", "gradient", "key", "name", "numel",
+        "parameter",
         "shape", "store", "strides", "uses", "version",
     )  # fmt: skip
 
@@ -52,6 +59,7 @@ class StoredParameter:
         self.version = 0
         self.uses = 0
         self.gradient: StoredGradient | None = None
+        self.deferred: DeferredUpdate | None = None  # To be carried out before the values are read.
         self._identity: StorageIdentity | None = None
         self._entered_version = 0  # The parameter's, when it got its values.
 
@@ -71,6 +79,7 @@ class StoredParameter:
     def storage(self) -> torch.UntypedStorage:
         """The bytes, under a read lease that ends with the storage."""
         with self.store.lock:
+            self.settle()
             storage = self.living_storage()
             if storage is None:
                 self.store.look_ahead.use([Part(self.key, 0, self.nbytes)])
@@ -94,6 +103,7 @@ class StoredParameter:
 
     def copy(self) -> torch.Tensor:
         """The values in memory of the process."""
+        self.settle()
         with torch.inference_mode(False):
             values = self.empty_like()
             self.store.client.get_into(self.key, parameter_state.flat(values))
@@ -101,34 +111,53 @@ class StoredParameter:
 
     # ---- Presence ----
 
-    def enter(self, values: torch.Tensor | None = None) -> None:
-        """One more scope needs the values: the parameter has them when this returns, as a view or as ``values``."""
+    def enter(self, scope: list[StoredParameter], values: torch.Tensor | None = None) -> None:
+        """One more scope needs the values: the parameter has them when this returns, as a view or as ``values``, and is
+        in the ``scope``, which is to :meth:`leave` it. An interrupt finds all of this done, or nothing."""
         with self.store.lock:
-            if self.uses == 0:
-                Placeholder.fill(self.parameter, self.view() if values is None else values, gathered=values is not None)
-                self._entered_version = self.parameter._version
-            elif values is not None:
+            if self.uses and values is not None:
                 raise Invalid(f"parameter {self.name!r} is in use: gather it outside of forward, and once")
-            self.uses += 1
+            try:
+                if self.uses == 0:
+                    found = self.view() if values is None else values
+                    Placeholder.fill(self.parameter, found, gathered=values is not None)
+                    self._entered_version = self.parameter._version
+                noted = [functools.partial(setattr, self, "uses", self.uses + 1), functools.partial(scope.append, self)]
+                list(map(operator.call, noted))  # One call of C.
+            except BaseException:
+                self._empty()
+                raise
 
-    def leave(self) -> None:
+    def leave(self, scope: list[StoredParameter]) -> None:
         """One scope less. What forward changed in place, by torch's own count, is written back."""
         with self.store.lock:
-            self.uses -= 1
+            noted = [functools.partial(setattr, self, "uses", self.uses - 1), functools.partial(scope.remove, self)]
+            list(map(operator.call, noted))
             if self.uses > 0:
                 return
             leased = self.living_storage() is not None
             changed = leased and self.parameter._version != self._entered_version
             values = self.parameter.detach().clone() if changed else None
-            Placeholder.empty(self.parameter, self.shape, self.dtype)
+            self._empty()
             if values is not None:
                 self.write(values)
 
+    def _empty(self) -> None:
+        """Makes it a placeholder, where no scope uses the values."""
+        if self.uses == 0 and type(self.parameter) is not Placeholder:
+            Placeholder.empty(self.parameter, self.shape, self.dtype)
+
     # ---- Writing ----
+
+    def settle(self) -> None:
+        """Carries out the update that the last step has put off."""
+        if self.deferred is not None:
+            self.deferred.run()
 
     def changed(self) -> None:
         """The bytes are about to change. ``Invalid`` while a view of them is alive: the write would wait for it."""
         self.store.release_on_demand(self)
+        self._empty()  # Left by an interrupt.
         if self.uses or self.living_storage() is not None:
             raise Invalid(
                 f"a view of parameter {self.name!r} is still alive: it cannot be changed while something reads it (a "
@@ -145,6 +174,7 @@ class StoredParameter:
         if values.shape != self.shape:
             raise Invalid(f"values of shape {tuple(values.shape)} for {self.name!r}, of shape {tuple(self.shape)}")
         with self.store.lock, torch.no_grad():
+            self.settle()
             self.changed()
             ours = self.empty_like().copy_(values)
             self.store.client.put(self.key, parameter_state.flat(ours), replace=True)
@@ -267,7 +297,7 @@ class ParameterStore:
     def close_scope(self) -> bool:
         """It ends. Whether it was the outermost."""
         with self.lock:
-            self.open_scopes -= 1
+            self.open_scopes = max(0, self.open_scopes - 1)
             if self.open_scopes == 0 and torch._C._current_graph_task_id() == -1:
                 self._release_on_demand()
             return self.open_scopes == 0
@@ -281,16 +311,14 @@ class ParameterStore:
             if task not in (-1, self._released_after):  # Once in each backward.
                 torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
                 self._released_after = task
-            stored.enter()
-            self._on_demand.append(stored)
+            stored.enter(self._on_demand)
             return True
 
     def release_on_demand(self, stored: StoredParameter) -> None:
         """Takes back values that came for a use outside of the parameter's module."""
         with self.lock:
             while stored in self._on_demand:
-                self._on_demand.remove(stored)
-                stored.leave()
+                stored.leave(self._on_demand)
 
     def _end_of_backward(self) -> None:
         with self.lock:
@@ -300,12 +328,19 @@ class ParameterStore:
 
     def _release_on_demand(self) -> None:
         while self._on_demand:
-            self._on_demand.pop().leave()
+            self._on_demand[-1].leave(self._on_demand)
 
 
 def stored_of(parameter: torch.Tensor) -> StoredParameter | None:
     """What tierd has of the parameter; none of a plain one."""
     return getattr(parameter, "_tierd_stored", None)
+
+
+def stored_in(parameters: Iterable[torch.Tensor]) -> Iterator[StoredParameter]:
+    for parameter in parameters:
+        stored = stored_of(parameter)
+        if stored is not None:
+            yield stored
 
 
 def model_of(parameter: torch.Tensor) -> torch.Tensor:

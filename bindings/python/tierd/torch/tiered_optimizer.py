@@ -16,8 +16,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import gc
 import itertools
+import operator
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -26,23 +26,21 @@ from typing import Any
 import torch
 
 from ..client import Client
-from ..errors import AlreadyExists, Invalid
+from ..errors import Invalid
 from ..quantity import byte_count
 from ..states import Part
 from . import parameter_state
 from .arithmetic import Arithmetic
+from .deferred_update import DeferredUpdate, options_of
 from .look_ahead import LookAhead
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import Elements, ParameterState, Slice, Stored
 from .placeholder import raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
-from .stored_parameter import StoredParameter, free_all, model_of, stored_of, zeros_like
+from .state_name import hold_name
+from .stored_parameter import StoredParameter, free_all, model_of, stored_in, stored_of, zeros_like
 
 _names = itertools.count(1)
-# For each client, the optimizer that has its state under a name. A freed optimizer frees the name.
-_holders: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, torch.optim.Optimizer]] = (
-    weakref.WeakKeyDictionary()
-)
 MASTER = "master"  # The kind of state that is an fp32 copy of a bf16 or fp16 parameter, and is updated instead of it.
 
 
@@ -79,6 +77,7 @@ class TieredOptimizer(OffloadableOptimizer):
         if master_weights != self._arithmetic.master_weights:
             self._arithmetic = dataclasses.replace(self._arithmetic, master_weights=bool(master_weights))
         self._name = name or f"{type(self).__name__.lower()}-{next(_names)}"
+        self._deferred = False  # Parameters in tierd are updated when they are needed next.
         self._tiered: dict[torch.Tensor, ParameterState] = {}
         keys: dict[str, int] = {}
         self._keys = keys  # Every tensor of this optimizer that may exist in tierd, and its id.
@@ -111,11 +110,30 @@ class TieredOptimizer(OffloadableOptimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        work = [(group, self._slices(group)) for group in self.param_groups]
+        self.settle()
+        later: list[DeferredUpdate] = []
+        work = [(group, self._slices(group, later)) for group in self.param_groups]
         for group, slices in work:
             self._update_group(group, slices)
-        self._end_step()
+            self._update_empty(group)
+        self._end_step(later)
         return loss
+
+    def settle(self) -> None:
+        """Carries out what the last ``step()`` has put off: see ``offload(update="deferred")``."""
+        for stored in stored_in(self._parameters()):
+            if stored.deferred is not None and stored.deferred.optimizer is self:
+                stored.settle()
+
+    def carry_out(self, update: DeferredUpdate) -> None:
+        """One that ``step()`` has put off, or what is left of it."""
+        parameter = update.stored.parameter
+        values = Stored(update.stored.key, update.stored.dtype)
+        slices = self._slices_of(parameter, update.group, values, update.elements, of=update.gradient, step=update.step)
+        self._update_group(update.group, slices)
+        ended = [functools.partial(setattr, update.stored, "deferred", None)]
+        ended += _step_ended(self._tiered[parameter])
+        collections.deque(map(operator.call, ended), maxlen=0)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As torch's. ``Invalid`` while a parameter is half updated: its step needs the gradient."""
@@ -124,25 +142,41 @@ class TieredOptimizer(OffloadableOptimizer):
         super().zero_grad(set_to_none)
 
     def _require_whole(self, what: str) -> None:
-        if any(tiered.done for tiered in self._tiered.values()):
+        if any(tiered.done and not _is_deferred(tiered) for tiered in self._tiered.values()):
             raise Invalid(f"the last step() failed half-way in a parameter: call step() again before {what}")
 
-    def _end_step(self) -> None:
+    def _end_step(self, later: Sequence[DeferredUpdate] = ()) -> None:
         """By one call of C: an interrupt finds all of the step done, or none of its end."""
-        states = list(self._tiered.values())
-        collections.deque(map(setattr, states, itertools.repeat("finished"), itertools.repeat(False)), maxlen=0)
-        for state in states:
-            state.gradient = None
+        work: list[Callable[[], object]] = []
+        for update in later:
+            step = self._step_of(update.stored.parameter)
+            work += [functools.partial(setattr, update.stored, "deferred", update), functools.partial(step.add_, 1)]
+        for state in self._tiered.values():
+            if not _is_deferred(state):
+                work += _step_ended(state)
+        collections.deque(map(operator.call, work), maxlen=0)
 
-    def _slices(self, group: dict[str, Any]) -> list[Slice]:
+    def _slices(self, group: dict[str, Any], later: list[DeferredUpdate]) -> list[Slice]:
         slices: list[Slice] = []
+        options = options_of(group) if self._deferred else {}
         for parameter in group["params"]:
             stored = stored_of(parameter)
-            if stored is not None:
+            if self._deferred and stored is not None and stored.gradient is not None:
+                later.append(self._put_off(stored, group, options))
+            elif stored is not None:
                 slices += self._stored_slices(stored, group)
             elif parameter.grad is not None:
                 slices += self._slices_of(parameter, group, parameter_state.flat(parameter), parameter.grad)
         return slices
+
+    def _put_off(self, stored: StoredParameter, group: dict[str, Any], options: dict[str, Any]) -> DeferredUpdate:
+        assert stored.gradient is not None
+        elements = stored.gradient.elements()
+        _check(stored.parameter, elements)
+        self._state_of(stored.parameter, group)
+        stored.changed()
+        step = self._step_of(stored.parameter).clone()
+        return DeferredUpdate(self, stored, options, stored.gradient, elements, step)
 
     def _stored_slices(self, stored: StoredParameter, group: dict[str, Any]) -> list[Slice]:
         """Those of a parameter in tierd, by its gradient in tierd or in the process."""
@@ -172,9 +206,16 @@ class TieredOptimizer(OffloadableOptimizer):
                 tiered.gradient = None  # It is to leave memory now, and not with the step.
 
     def _slices_of(
-        self, parameter: torch.Tensor, group: dict[str, Any], values: Elements, gradient: Elements, of: object = None
+        self,
+        parameter: torch.Tensor,
+        group: dict[str, Any],
+        values: Elements,
+        gradient: Elements,
+        of: object = None,
+        step: torch.Tensor | None = None,
     ) -> list[Slice]:
-        """Its slices. ``of`` is the gradient as an object, by which a step that is continued is known."""
+        """Its slices. ``of`` is the gradient as an object, by which a step that is continued is known. ``step`` counts
+        instead of the state's own."""
         gradient_object = gradient if of is None else of
         _check(parameter, gradient)
         tiered = self._state_of(parameter, group)
@@ -187,14 +228,15 @@ class TieredOptimizer(OffloadableOptimizer):
         tiered.finished, tiered.gradient = False, gradient_object
         if isinstance(gradient, torch.Tensor):
             gradient = parameter_state.flat_like(gradient, model_of(parameter))
-        return parameter_state.slices_of(tiered, values, gradient, self._step_of(parameter))
+        step = self._step_of(parameter) if step is None else step
+        return parameter_state.slices_of(tiered, values, gradient, step)
 
     def _state_of(self, parameter: torch.Tensor, group: dict[str, Any]) -> ParameterState:
         """The parameter's state in tierd; made, and filled by the first update, when it has none."""
         self._step_of(parameter)
         tiered = self._tiered.get(parameter)
         if tiered is None:
-            self._hold_name()
+            hold_name(self._client, self._name, self)
             tiered = self._tiered[parameter] = self._new_state(parameter, group, len(self._tiered))
         elif missing := [kind for kind in self._kinds(group) if kind not in tiered.keys]:
             raise Invalid(f"an option was turned on after the first step: the state has no {missing[0]}")
@@ -220,36 +262,29 @@ class TieredOptimizer(OffloadableOptimizer):
         dtype = self._arithmetic.state_of(parameter.dtype)
         return ParameterState(parameter, keys, dtype, number, created=not keys)
 
-    def _hold_name(self) -> None:
-        """``AlreadyExists`` while another optimizer has its state under the name."""
-        holders = _holders.setdefault(self._client, weakref.WeakValueDictionary())
-        if holders.setdefault(self._name, self) is self:
-            return
-        gc.collect()  # Schedulers and their optimizer refer to each other: one that is no longer used may still exist.
-        if holders.setdefault(self._name, self) is not self:
-            raise AlreadyExists(
-                f"another optimizer has its state under the name {self._name!r}: let go of it, or give this one a name "
-                "of its own"
-            )
-
     def _update_group(self, group: dict[str, Any], slices: list[Slice]) -> None:
         drop_unfinished(self._client, self._keys, slices)  # Left by a step whose clean-up was interrupted.
         try:
             self._updates.run(functools.partial(self._kernel_call, group), slices)
-            for parameter in group["params"]:
-                if _is_empty(parameter) and not self._tiered[parameter].finished:
-                    torch._foreach_add_([self._step_of(parameter)], 1)
-                    self._tiered[parameter].finished = True
         except BaseException as error:
             # The frames that it passed through hold leases and views over them, for which the freeing would wait.
             traceback.clear_frames(error.__traceback__)
             drop_unfinished(self._client, self._keys, slices)
             raise
 
+    def _update_empty(self, group: dict[str, Any]) -> None:
+        """Parameters without elements are updated without a slice."""
+        for parameter in group["params"]:
+            if parameter.numel() == 0 and parameter.grad is not None and not self._tiered[parameter].finished:
+                torch._foreach_add_([self._step_of(parameter)], 1)
+                self._tiered[parameter].finished = True
+
     # ---- Plain torch's format ----
 
     def tiered_keys(self, parameter: torch.Tensor) -> dict[str, str]:
         """Returns the keys of the parameter's state in tierd, for AdamW ``{"exp_avg": "adamw-1/0/exp_avg", …}``."""
+        for stored in stored_in([parameter]):
+            stored.settle()
         tiered = self._tiered.get(parameter)
         return dict(tiered.keys) if tiered is not None and tiered.created else {}
 
@@ -260,6 +295,7 @@ class TieredOptimizer(OffloadableOptimizer):
         """Returns the whole state in plain torch's format, as a copy: it takes as much memory as the state of the
         optimizer in ``torch.optim``. Later steps do not change it."""
 
+        self.settle()
         self._require_whole("state_dict()")
 
         def fetch(optimizer: torch.optim.Optimizer, packed: dict[str, Any]) -> None:
@@ -289,6 +325,7 @@ class TieredOptimizer(OffloadableOptimizer):
                 state[kind] = value
 
     def light_state(self) -> dict[str, Any]:
+        self.settle()
         if any(tiered.finished for tiered in self._tiered.values()):
             raise Invalid("the last step() failed half-way: call step() again before persist()")
         self._require_whole("persist()")
@@ -304,7 +341,7 @@ class TieredOptimizer(OffloadableOptimizer):
         if persisted != self._arithmetic.record():
             given = ", ".join(f"{name}={value!r}" for name, value in persisted.items())
             raise Invalid(f"the run was persisted with {given}: resume it with the same")
-        self._hold_name()
+        hold_name(self._client, self._name, self)
         found = list(self._adoptable(light["packed"], light["numbers"]))
         super().load_state_dict(light["packed"])
         for parameter, tiered in found:
@@ -316,7 +353,8 @@ class TieredOptimizer(OffloadableOptimizer):
         does not fit the parameters, and nothing has changed. Another error of tierd leaves no state, as before the
         first step."""
         loaded: list[tuple[torch.Tensor, dict[str, Any]]] = []
-        self._hold_name()
+        self.settle()
+        hold_name(self._client, self._name, self)
 
         def split(optimizer: torch.optim.Optimizer, given: dict[str, Any]) -> dict[str, Any]:
             loaded.extend(self._fitting(given))
@@ -414,8 +452,9 @@ class TieredOptimizer(OffloadableOptimizer):
     def _parameters(self) -> list[torch.Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
-    def follow(self, look_ahead: LookAhead) -> None:
+    def follow(self, look_ahead: LookAhead, deferred: bool) -> None:
         self._updates.look_ahead = look_ahead
+        self._deferred = deferred
 
     @property
     def fetch_hook(self) -> Callable[[Sequence[Part]], None] | None:
@@ -448,6 +487,10 @@ def _check(parameter: torch.Tensor, gradient: Elements) -> None:
         raise Invalid(f"a gradient of dtype {gradient.dtype} for a parameter of {parameter.dtype}")
 
 
-def _is_empty(parameter: torch.Tensor) -> bool:
-    """Whether the parameter is updated without a slice."""
-    return parameter.grad is not None and parameter.numel() == 0
+def _step_ended(state: ParameterState) -> list[functools.partial[None]]:
+    return [functools.partial(setattr, state, "finished", False), functools.partial(setattr, state, "gradient", None)]
+
+
+def _is_deferred(state: ParameterState) -> bool:
+    stored = stored_of(state.parameter)
+    return stored is not None and stored.deferred is not None
