@@ -16,7 +16,7 @@ class Asked:
         self.keys: list[object] = []
         self.gone: set[object] = set()
 
-    def prefetch(self, parts: list[Part]) -> None:
+    def prefetch(self, parts: list[Part], *, shared: bool) -> None:
         if any(part.key in self.gone for part in parts):
             raise tierd.NotFound("no such tensor")
         self.keys += [part.key for part in parts]

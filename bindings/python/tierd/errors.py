@@ -89,7 +89,8 @@ class Stale(Error):
 
 
 class Disconnected(Error, ConnectionError):
-    """The daemon has ended or does not answer, or this process was forked from the one that connected."""
+    """The daemon has ended or does not answer, or this process was forked from the one that connected; or a rank of the
+    process group has."""
 
     code = 11
     name = "DISCONNECTED"

@@ -24,11 +24,13 @@ if not issubclass(_torch.optim.AdamW, _torch.optim.Adam):
 
 from .activations import offload_activations
 from .adam import Adam, AdamW
+from .data_parallel import no_sync
 from .lion import Lion
 from .malloc import return_freed_memory
 from .memory_report import MemoryReport
 from .offload import activation_bytes, gathered, gradient_of, memory_report, offload, persist, resumed
 from .sgd import SGD
+from .shared_weights import load_shared
 
 __all__ = [
     "SGD",
@@ -39,7 +41,9 @@ __all__ = [
     "activation_bytes",
     "gathered",
     "gradient_of",
+    "load_shared",
     "memory_report",
+    "no_sync",
     "offload",
     "offload_activations",
     "persist",

@@ -6,6 +6,7 @@ for among the following ones; where it is not found, nothing is asked for until 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -33,6 +34,7 @@ class LookAhead:
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None  # Called before ranges are requested.
         self.absent: set[Key] = set()  # Tensors that do not exist in this part of the step, and are not asked for.
         self.whole_uses = False  # A use of an absent tensor will not come, and nothing of it is asked for.
+        self.shared: set[Key] = set()  # Tensors of the job; the others are the session's.
         self._expected: list[_Use] = []
         self._recorded: list[_Use] = []
         self._position = 0  # The first expected use that has not come.
@@ -89,7 +91,8 @@ class LookAhead:
     def _prefetch(self, parts: list[Part]) -> None:
         """A hint: what was freed since the last step is left out."""
         try:
-            self._client.prefetch(parts)
+            for shared, alike in itertools.groupby(parts, lambda part: part.key in self.shared):
+                self._client.prefetch(list(alike), shared=shared)
         except NotFound:
             for part in parts if len(parts) > 1 else ():
                 self._prefetch([part])

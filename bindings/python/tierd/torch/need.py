@@ -49,6 +49,9 @@ class Run:
     placement: Placement
     update: str
     options: dict[str, Any]
+    ranks: int = 1  # That do the same, with the same daemon.
+    shared: frozenset[int] = frozenset()  # Ids of parameters that are stored once for all ranks …
+    present: frozenset[int] = frozenset()  # … and of those that are in tierd already.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,11 +65,13 @@ class Need:
     in_use: int  # With less RAM it cannot be trained.
     in_ram: int  # Of ``tensors``, those that are to stay in RAM.
     largest: int  # Parameter.
+    ranks: int = 1  # For which the figures are, but ``largest``.
 
     @property
     def ram(self) -> int:
         """The arena of a daemon for this run alone, which trains at speed."""
-        return _arena_for(max(_WINDOW_BYTES, max(2 * self.largest, self.in_use) + _BESIDE_BYTES), self.in_ram)
+        one = max(_WINDOW_BYTES, max(2 * self.largest, self.in_use // self.ranks) + _BESIDE_BYTES)
+        return _arena_for(self.ranks * one, self.in_ram)
 
     @property
     def ram_least(self) -> int:
@@ -75,8 +80,8 @@ class Need:
 
     @property
     def ssd(self) -> int:
-        """The SSD file of a daemon for this run alone, with room for 1 GiB of activations."""
-        return _whole_mib(self.ssd_least + _ACTIVATIONS_BYTES)
+        """The SSD file of a daemon for this run alone, with room for 1 GiB of activations of each rank."""
+        return _whole_mib(self.ssd_least + self.ranks * _ACTIVATIONS_BYTES)
 
     @property
     def ssd_least(self) -> int:
@@ -100,16 +105,18 @@ def required(run: Run, trained: set[int] | None = None, resume: bool = False, ss
         state = run.optimizer.state_bytes_per_element(parameter.dtype, run.options) if updated else 0
         sizes = {"parameters": item * stored, "gradients": item * gradient, "optimizer_state": state}
         for part, size in sizes.items():
-            parts[part] += _pages(count * size)
+            copies = 1 if id(parameter) in run.shared else run.ranks
+            parts[part] += 0 if id(parameter) in run.present else _pages(count * size) * copies
         if updated:
             in_use = max(in_use, min(count, BLOCK // item) * sum(sizes.values()))
         largest = max(largest, parameter.nbytes * stored)
     in_ram = sum(size for part, size in parts.items() if not ssd or getattr(run.placement, part) == "ram")
     return Need(
         tensors=parts["gradients"] if resume else sum(parts.values()),
-        in_use=max(in_use, _in_use(run.model, moved)),
+        in_use=max(in_use, _in_use(run.model, moved)) * run.ranks,
         in_ram=in_ram,
         largest=largest,
+        ranks=run.ranks,
     )
 
 

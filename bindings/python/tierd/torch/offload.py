@@ -10,6 +10,7 @@ the size of the model, and a plain training loop goes on as it was.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -17,17 +18,21 @@ from typing import Any
 import torch
 
 from ..client import Client
-from ..errors import Invalid
+from ..errors import AlreadyExists, Invalid
 from ..progress import shown, wanted
 from ..quantity import byte_count
 from . import need, parameter_state
 from .arguments import checked_client
+from .data_parallel import require_unwrapped, together
 from .malloc import return_freed_memory
 from .memory_report import MemoryReport
 from .offloaded_optimizer import OffloadableOptimizer
 from .placeholder import raw_gradient
+from .ranks import Ranks
+from .reduction import Reduction
 from .resume import read_record, restore_generators, write_record
 from .runtime import Placement, Runtime, runtime_of, saved_in_gathered
+from .shared_weights import FrozenWeights, Parameters
 from .stored_parameter import ParameterStore, StoredParameter, stored_in, stored_of
 
 UPDATES = ("step", "deferred", "backward")
@@ -55,6 +60,8 @@ def offload(
     name: str | None = None,
     resume: bool = False,
     progress: bool | None = None,
+    process_group: Any = None,
+    load_frozen: Callable[[str], torch.Tensor] | None = None,
     **options: Any,
 ) -> tuple[torch.nn.Module, OffloadableOptimizer]:
     """Moves ``model`` into tierd and returns it with its optimizer. A plain training loop goes on unchanged::
@@ -94,6 +101,18 @@ def offload(
     ``progress`` shows a bar on stderr while the model moves (``None``: where more than 1 GiB moves and stderr is a
     terminal, or in IPython; drawn by ``rich``, if that is installed).
 
+    ``process_group`` (of torch.distributed; True: all ranks) makes it a data-parallel run. Every rank calls this; the
+    parameters and buffers become those of the first rank. Each gradient is averaged over the ranks before it leaves, in
+    training the buffers follow the first rank's, and all that has the bits of ``DistributedDataParallel``. See
+    :func:`no_sync`. ``Disconnected``, within the group's timeout, where a rank has ended. The ranks store what is
+    theirs under ``name/rank0`` and so on. Frozen parameters, which do not require a gradient, are stored once for the
+    ranks that share a job, and cannot be changed any more; they stay in tierd until the job ends.
+
+    ``load_frozen(name)`` returns the values of a frozen parameter on the meta device, so that no process holds all of
+    the frozen weights: of the ranks of a job, one calls it for each parameter that goes into tierd, and takes over
+    where another has ended. Each such parameter is replaced by another object. Without a ``process_group`` too, ranks
+    that give the same ``name`` then share what they load; weights that the job has under it are used as they are.
+
     Outside of forward and backward a parameter has no values: see :func:`gathered`. One thread at a time runs the
     model. ``Invalid``: a parameter that cannot be stored, or an option that does not fit.
     """
@@ -105,42 +124,83 @@ def offload(
         raise TypeError(f"optimizer is {given}: pass a class such as tierd.torch.AdamW")
     if runtime_of(model) is not None:
         raise Invalid("this model is offloaded already")
-    chosen = _chosen(model, byte_count(min_bytes, "min_bytes"), placement)
-    moving = 0 if resume else sum(parameter.nbytes for _, parameter in chosen)
-    wanted(progress, moving)  # Raises if it is wrong.
+    require_unwrapped(model)
     if client is not None and (ram is not None or ssd is not None):
         raise Invalid("ram and ssd are for a private daemon: give them, or client")
-    run = need.Run(model, chosen, optimizer, placement, update, options)
+    least = byte_count(min_bytes, "min_bytes")
+    ranks = None if process_group is None else Ranks.of(process_group)
+    if load_frozen is not None and ranks is None and name is None:
+        raise Invalid("load_frozen without process_group: give a name, by which other ranks find the same weights")
+    prefix = name = name or f"offload-{next(_numbers)}"
+    if ranks is not None:
+        prefix = ranks.chosen_by_first(name, "offload()")
+        name = f"{prefix}/rank{ranks.number}"
+        ranks.require_same_model(model, [dataclasses.astuple(placement), update, least, resume])
+    weights = FrozenWeights(model, load_frozen, shares=ranks is not None or load_frozen is not None)
     own = client is None
-    client = need.connected(run, ram, ssd) if client is None else checked_client(client)
-    name = name or f"offload-{next(_numbers)}"
-    options.setdefault("slice_bytes", SLICE_BYTES)
-    record = read_record(client, name, optimizer) if resume else None
+    made: OffloadableOptimizer
     make: Any = optimizer
+    options.setdefault("slice_bytes", SLICE_BYTES)
     try:
-        made: OffloadableOptimizer = make(
-            model.parameters() if groups is None else groups(model), client=client, name=f"{name}/state", **options
-        )
-        need.check(client, run, made, f"{name}/needed", resume)
+        with together(ranks, "offload()"):
+            weights.load_resident(lambda parameter: _stays(parameter, least, placement))
+            chosen = weights.leave_meta(_chosen(model, least, placement, weights))
+            moving = 0 if resume else sum(parameter.nbytes for _, parameter in chosen)
+            wanted(progress, moving)  # Raises if it is wrong.
+        run = need.Run(model, chosen, optimizer, placement, update, options, shared=_ids(weights.shared_of(chosen)))
+        if client is None:
+            at_once = dataclasses.replace(run, ranks=1 if ranks is None else ranks.on_this_machine())
+            with together(ranks, "offload()"):
+                client = need.connected(at_once, ram, ssd)
+        checked_client(client)
+        if ranks is not None:
+            ranks.find_jobs(client)
+            run = dataclasses.replace(run, ranks=ranks.in_job)
+        with together(ranks, "offload()"):
+            record = read_record(client, name, optimizer) if resume else None
+        if ranks is not None:
+            ranks.require_one_run(None if record is None else record["extra"]["persisted"])
+        with together(ranks, "offload()"):
+            made = make(
+                model.parameters() if groups is None else groups(model), client=client, name=f"{name}/state", **options
+            )
+            if ranks is None or ranks.leads_job:  # For all ranks of the job.
+                present = [] if resume else weights.present(weights.shared_of(chosen), client, prefix)
+                if ranks is not None and present:
+                    left = f"{prefix}/{present[0][0]}"
+                    raise AlreadyExists(
+                        f"an earlier run has left {left!r} in this job: pass resume=True to go on with it, or another "
+                        "name"
+                    )
+                run = dataclasses.replace(run, present=_ids(present))
+                need.check(client, run, made, f"{name}/needed", resume)
+        if ranks is not None and record is None:
+            ranks.spread_values(model, weights)
     except BaseException:
-        if own:
+        weights.undo()
+        if own and client is not None:
             client.close()
         raise
     return_freed_memory(RETURNED_BYTES)
     store = ParameterStore(client, name, LOOK_AHEAD_BYTES)
     runtime = Runtime(model, store, placement, update, exact_norm)
     try:
-        if record is not None:
-            _load_resident(model, record, {path for path, _ in chosen})
-        with shown("moving the model", moving, progress) as advance:
-            for path, parameter in chosen:
-                advance(store.adopt(path, parameter, resume).nbytes)
-        runtime.attach()
-        if record is not None:
-            made.adopt_state(record["state"])
-            restore_generators(record)
-            runtime.resumed = record
+        with together(ranks, "offload()"):
+            if record is not None:
+                _load_resident(model, record, {path for path, _ in chosen})
+            with shown("moving the model", moving, progress) as advance:
+                for path, parameter in weights.not_shared_of(chosen):
+                    advance(store.adopt(path, parameter, resume).nbytes)
+                take = weights.resume if resume else weights.adopt
+                take(weights.shared_of(chosen), store, prefix, advance)
+            runtime.reduction = None if ranks is None else Reduction(model, ranks)
+            runtime.attach()
+            if record is not None:
+                made.adopt_state(record["state"])
+                restore_generators(record)
+                runtime.resumed = record
     except BaseException:
+        runtime.unloaded = weights.undo()
         runtime.detach(resumed=resume)
         raise
     runtime.serve(made)
@@ -180,7 +240,8 @@ def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, *schedulers
     """Makes the training run durable in one atomic step, for ``offload(…, resume=True)`` of the next program: it
     survives the end of this one, of the daemon, and a loss of power. ``extra`` (numbers, strings, tensors, lists and
     dicts: an epoch) comes back from :func:`resumed`, and so do ``schedulers``. Everything that the job has is persisted
-    with it, and nothing else stays persisted. Call it between steps, in a ``named`` job.
+    with it, and nothing else stays persisted. Call it between steps, in a ``named`` job. With a ``process_group`` every
+    rank calls it, and the ranks of one job persist in one step.
 
     Small parameters that stay in the process, and buffers, are persisted too.
     """
@@ -188,8 +249,14 @@ def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, *schedulers
     client, name = runtime.store.client, runtime.store.name
     resident = _resident(model)
     states = [schedule.state_dict() for schedule in schedulers]
-    write_record(client, name, optimizer, {"user": extra, "resident": resident, "schedulers": states})
-    client.persist()
+    ranks = None if runtime.reduction is None else runtime.reduction.ranks
+    kept: dict[str, Any] = {"user": extra, "resident": resident, "schedulers": states}
+    kept["persisted"] = None if ranks is None else ranks.new_mark()
+    with together(ranks, "persist()"):
+        write_record(client, name, optimizer, kept)
+    with together(ranks, "persist()"):
+        if ranks is None or ranks.leads_job:
+            client.persist()
 
 
 def resumed(model: torch.nn.Module, *schedulers: Any) -> dict[str, Any]:
@@ -262,7 +329,18 @@ def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
     return None if gradient is None else gradient.clone()
 
 
-def _chosen(model: torch.nn.Module, min_bytes: int, placement: Placement) -> list[tuple[str, torch.nn.Parameter]]:
+def _ids(parameters: Parameters) -> frozenset[int]:
+    return frozenset(id(parameter) for _, parameter in parameters)
+
+
+def _stays(parameter: torch.Tensor, min_bytes: int, placement: Placement) -> bool:
+    """Whether the parameter stays in the process."""
+    return not placement.in_tierd("parameters") or parameter.numel() == 0 or parameter.nbytes < min_bytes
+
+
+def _chosen(
+    model: torch.nn.Module, min_bytes: int, placement: Placement, weights: FrozenWeights
+) -> list[tuple[str, torch.nn.Parameter]]:
     """The parameters that go into tierd, with their names. ``Invalid`` where one cannot."""
     chosen = []
     owners: dict[int, str] = {}
@@ -274,9 +352,14 @@ def _chosen(model: torch.nn.Module, min_bytes: int, placement: Placement) -> lis
     for path, parameter in model.named_parameters():
         if stored_of(parameter) is not None:
             raise Invalid(f"parameter {path!r} belongs to a model that is offloaded already")
-        if not placement.in_tierd("parameters") or parameter.numel() == 0 or parameter.nbytes < min_bytes:
+        if parameter.is_meta and not weights.loads(parameter):
+            raise Invalid(f"parameter {path!r} is on the meta device: only frozen ones may be, with load_frozen=")
+        if _stays(parameter, min_bytes, placement):
             continue
-        if parameter.layout is not torch.strided or parameter.is_meta or parameter.device.type != "cpu":
+        if parameter.is_meta:
+            chosen.append((path, parameter))
+            continue
+        if parameter.layout is not torch.strided or parameter.device.type != "cpu":
             raise Invalid(f"parameter {path!r} ({parameter.layout}, {parameter.device}) cannot be stored in tierd")
         if parameter.untyped_storage().nbytes() and parameter.data_ptr() == 0:
             raise Invalid(f"parameter {path!r} of type {type(parameter).__name__} has no bytes of its own")

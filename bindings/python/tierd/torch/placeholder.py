@@ -8,6 +8,8 @@ Python that reads it finds NaN, never old bytes.
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -121,10 +123,25 @@ def drop_raw_gradient(parameter: torch.Tensor) -> None:
 
 def _sentence(placeholder: Placeholder, what: str) -> str:
     name = placeholder._tierd_stored.name
+    if wrapper := _wrapper_under_way():
+        return (
+            f"parameter {name!r} is in tierd and cannot be sharded by {wrapper}: pass process_group= to "
+            "tierd.torch.offload(), which reduces the gradients itself, and do not wrap the model"
+        )
     return (
         f"parameter {name!r} is in tierd and cannot be {what} outside of the model's forward: use it in `with "
         "tierd.torch.gathered(model):`, which brings the values into the process"
     )
+
+
+def _wrapper_under_way() -> str:
+    """The wrapper of torch.distributed that is using a parameter, for a sentence that says what to do instead."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("torch.distributed.fsdp"):
+            return "FSDP"
+        frame = frame.f_back
+    return ""
 
 
 def _name(func: object) -> str:

@@ -16,6 +16,7 @@ from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .placeholder import Placeholder, drop_raw_gradient, raw_gradient
+from .reduction import Reduction
 from .stored_gradient import GradientWindow
 from .stored_parameter import Packed, ParameterStore, StoredParameter, stored_in, stored_of
 
@@ -55,6 +56,8 @@ class Runtime:
         self.placement = placement
         self.resumed: dict[str, Any] = {}  # The record of the run that is resumed.
         self.optimizer: weakref.ref[OffloadableOptimizer] | None = None
+        self.reduction: Reduction | None = None  # Where there are several ranks.
+        self.unloaded: set[int] = set()  # Ids of parameters that had no values before, and get none by detach().
         self._model = weakref.ref(model)
         self._in_backward = update == "backward"
         self._deferred = update == "deferred"
@@ -70,6 +73,7 @@ class Runtime:
         self._evaluation_order = LookAhead(store.client, store.look_ahead.bytes_max)
         for order in (self._training_order, self._evaluation_order):
             order.whole_uses = self._deferred
+        self._evaluation_order.shared = store.shared
         self._removable: list[Any] = []
 
     @property
@@ -83,6 +87,10 @@ class Runtime:
         state = State() if optimizer is None else optimizer.own_state()  # It is freed with its optimizer.
         activations = [] if self._activations is None else self._activations.tensors
         return measure(self.store.client, model.parameters(), state, model.buffers(), activations)
+
+    @property
+    def updates_in_backward(self) -> bool:
+        return self._in_backward
 
     # ---- Hooks ----
 
@@ -110,6 +118,8 @@ class Runtime:
         for stored in self.store.parameters:
             if stored.parameter.requires_grad:
                 self._watch(stored)
+        if self.reduction is not None:
+            self.reduction.watch_resident()
 
     def detach(self, resumed: bool) -> None:
         """Removes the hooks and gives the values back to the parameters."""
@@ -117,6 +127,8 @@ class Runtime:
             handle.remove()
         self._removable.clear()
         for stored in self.store.parameters:
+            if id(stored.parameter) in self.unloaded:
+                continue
             Placeholder.fill(stored.parameter, stored.copy())
             del stored.parameter._tierd_stored  # type: ignore[attr-defined]
         model = self._model()
@@ -129,6 +141,8 @@ class Runtime:
         self.optimizer = weakref.ref(optimizer)
         optimizer.follow(self.store.look_ahead, self._deferred)
         optimizer.model_report = weakref.WeakMethod(self.memory_report)
+        if self.reduction is not None:
+            optimizer.register_step_pre_hook(self.reduction.before_step)
         optimizer.register_step_post_hook(self._after_step)
 
     def _watch(self, stored: StoredParameter) -> None:
@@ -137,8 +151,12 @@ class Runtime:
 
         def finished(parameter: torch.Tensor) -> None:
             attached, of = runtime(), watched()
-            if attached is not None and of is not None:
+            if attached is None or of is None:
+                return
+            if attached.reduction is None:
                 attached._take_gradient(of)
+            else:
+                attached.reduction.add(parameter, functools.partial(attached._take_gradient, of))
 
         Placeholder.on_gradient(stored.parameter, finished)
 
@@ -169,6 +187,8 @@ class Runtime:
         @functools.wraps(forward)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             try:
+                if self.reduction is not None:
+                    self.reduction.begin_forward()
                 return forward(*args, **kwargs)
             except Exception:
                 raise

@@ -101,6 +101,19 @@ class StoredGradient:
         self._factors = ()
         self._sum_of_squares = total
 
+    def add_to(self, values: torch.Tensor) -> None:
+        """Adds the gradient to ``values``, flat: the bits of ``add`` the other way round."""
+        self._window.finish(self)
+        item, count = self.dtype.itemsize, self._window.slice_bytes // self.dtype.itemsize
+        for begin in range(0, self.stored.numel, count):
+            target = values[begin : begin + count]
+            part = Part(self.key, begin * item, target.numel() * item)
+            (lease,) = self._window.client.lease_many([part])
+            ours = lease.torch(self.dtype, target.shape)
+            target.add_(parameter_state.times(ours, self._factors))
+            del ours
+            lease.release()
+
     def copy(self) -> torch.Tensor:
         """The gradient in memory of the process, with the parameter's strides."""
         self._window.finish(self)

@@ -43,15 +43,17 @@ class StoredParameter:
 
     __slots__ = (
         "__weakref__", "_entered_version", "_identity", "deferred", "dtype", "gradient", "key", "name", "numel",
-        "parameter",
-        "shape", "store", "strides", "uses", "version",
+        "parameter", "shape", "shared", "store", "strides", "uses", "version",
     )  # fmt: skip
 
-    def __init__(self, store: ParameterStore, name: str, parameter: torch.nn.Parameter, key: Key) -> None:
+    def __init__(
+        self, store: ParameterStore, name: str, parameter: torch.nn.Parameter, key: Key, shared: bool = False
+    ) -> None:
         self.store = store
         self.name = name
         self.parameter = parameter
         self.key = key
+        self.shared = shared  # The job's: other ranks read the same bytes, and no rank changes them.
         self.dtype = parameter.dtype
         self.shape = parameter.shape
         self.strides = parameter.stride()
@@ -83,7 +85,7 @@ class StoredParameter:
             storage = self.living_storage()
             if storage is None:
                 self.store.look_ahead.use([Part(self.key, 0, self.nbytes)])
-                lease = self.store.client.lease(self.key)
+                lease = self.store.client.lease(self.key, shared=self.shared)
                 storage = lease.torch(self.dtype, (self.numel,)).untyped_storage()
                 self.store.drop_storage(self._identity)
                 self._identity = StorageIdentity(storage)
@@ -106,7 +108,7 @@ class StoredParameter:
         self.settle()
         with torch.inference_mode(False):
             values = self.empty_like()
-            self.store.client.get_into(self.key, parameter_state.flat(values))
+            self.store.client.get_into(self.key, parameter_state.flat(values), shared=self.shared)
             return values
 
     # ---- Presence ----
@@ -156,6 +158,11 @@ class StoredParameter:
 
     def changed(self) -> None:
         """The bytes are about to change. ``Invalid`` while a view of them is alive: the write would wait for it."""
+        if self.shared:
+            raise Invalid(
+                f"parameter {self.name!r} was frozen when the model was offloaded, and all ranks of the job read the "
+                "same bytes: it cannot be changed. Unfreeze it before tierd.torch.offload()"
+            )
         self.store.release_on_demand(self)
         self._empty()  # Left by an interrupt.
         if self.uses or self.living_storage() is not None:
@@ -182,8 +189,12 @@ class StoredParameter:
     def write_back(self) -> None:
         """Replaces the values by those that the parameter has in the process."""
         with self.store.lock, torch.no_grad():
-            self.version += 1
             values = parameter_state.flat(self.parameter.detach())
+            if self.shared:
+                if not torch.equal(values.view(torch.uint8), parameter_state.flat(self.copy()).view(torch.uint8)):
+                    self.changed()
+                return
+            self.version += 1
             self.store.client.put(self.key, values, replace=True)
 
 
@@ -215,6 +226,7 @@ class ParameterStore:
         self.name = name
         self.lock = threading.RLock()
         self.look_ahead = LookAhead(client, look_ahead_bytes)
+        self.shared = self.look_ahead.shared
         self.by_storage: dict[int, StoredParameter] = {}
         self.parameters: list[StoredParameter] = []
         self.open_scopes = 0  # Forwards of modules under way.
@@ -240,6 +252,17 @@ class ParameterStore:
             self.reserve(key)
             self.client.put(key, flat)
         stored = StoredParameter(self, name, parameter, key)
+        self.parameters.append(stored)
+        Placeholder.make(parameter, stored)
+        return stored
+
+    def adopt_shared(
+        self, name: str, parameter: torch.nn.Parameter, key: str, strides: tuple[int, ...]
+    ) -> StoredParameter:
+        """Makes a parameter a placeholder for a tensor that the job has whole. It is not freed with the store."""
+        stored = StoredParameter(self, name, parameter, key, shared=True)
+        stored.strides = strides
+        self.shared.add(key)
         self.parameters.append(stored)
         Placeholder.make(parameter, stored)
         return stored

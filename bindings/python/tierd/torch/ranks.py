@@ -1,0 +1,148 @@
+"""Ranks: the processes of a data-parallel run, as ``offload(process_group=…)`` knows them.
+
+All ranks call the same functions in the same order. What only one of them can find out is told to all: either all of
+them go on, or all of them raise. So an error of one rank is not a hang of the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+import socket
+from collections.abc import Container, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+
+from ..client import Client
+from ..errors import BY_CODE, Disconnected, Error, Invalid
+
+
+class Ranks:
+    """One rank's view of all ranks of a process group. One thread at a time. Its calls are collective, and raise
+    ``Disconnected`` where a rank has ended or the group's timeout has passed."""
+
+    def __init__(self, group: Any) -> None:
+        if not (distributed.is_available() and distributed.is_initialized()):
+            raise Invalid("process_group: call torch.distributed.init_process_group() first")
+        self.group = group
+        self.number = distributed.get_rank(group)
+        self.count = distributed.get_world_size(group)
+        self.in_job = 1  # Ranks that share this one's job.
+        self.leads_job = True  # The first of the ranks that share this one's job.
+        self._first = distributed.get_global_rank(group, 0) if group is not None else 0
+
+    @classmethod
+    def of(cls, group: Any) -> Ranks:
+        if group is True:
+            return cls(None)
+        if group is distributed.GroupMember.NON_GROUP_MEMBER:
+            raise Invalid("process_group: this process is not in it")
+        if not isinstance(group, distributed.ProcessGroup):
+            raise Invalid(
+                f"process_group is a {type(group).__name__}: pass a group of torch.distributed, or True for all"
+            )
+        return cls(group)
+
+    # ---- What each rank tells the others ----
+
+    def gather(self, told: Any, what: str) -> list[Any]:
+        """What every rank tells, in the order of the ranks. ``what`` names it in an error."""
+        answers: list[Any] = [None] * self.count
+        with self.naming(what):
+            distributed.all_gather_object(answers, told, group=self.group)
+        return answers
+
+    def chosen_by_first(self, value: Any, what: str) -> Any:
+        """The first rank's ``value``."""
+        return self.gather(value if self.number == 0 else None, what)[0]
+
+    def broadcast(self, value: torch.Tensor, what: str) -> None:
+        """Replaces ``value`` by the first rank's. It is contiguous."""
+        with self.naming(what), torch.no_grad():
+            distributed.broadcast(value, src=self._first, group=self.group)
+
+    @contextlib.contextmanager
+    def together(self, what: str) -> Iterator[None]:
+        """All ranks leave the block without an error, or all raise: each its own, or the first of the others'."""
+        failure: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            failure = error
+        told = None if failure is None else (getattr(failure, "code", Invalid.code), str(failure))
+        answers = self.gather(told, what)
+        if failure is not None:
+            raise failure
+        for number, answer in enumerate(answers):
+            if answer is not None:
+                kind = BY_CODE.get(answer[0], Error)
+                raise kind(f"rank {number} of the process group failed in {what}: {answer[1]}")
+
+    @contextlib.contextmanager
+    def naming(self, what: str) -> Iterator[None]:
+        """Errors of the group name what was under way."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise Disconnected(
+                f"{what}: a rank of the process group has ended, or has not come within the group's timeout ({error})"
+            ) from error
+
+    # ---- The start of a run ----
+
+    def on_this_machine(self) -> int:
+        """How many of the ranks run on this machine."""
+        name = socket.gethostname()
+        return self.gather(name, "offload()").count(name)
+
+    def find_jobs(self, client: Client) -> None:
+        """Which ranks share a job. The token says so; the others get a digest of it only."""
+        state = client.session
+        job = hashlib.blake2b(f"{state.epoch} {state.job} {state.token}".encode(), digest_size=16).hexdigest()
+        jobs = self.gather(job, "offload()")
+        self.leads_job = jobs.index(job) == self.number
+        self.in_job = jobs.count(job)
+
+    def require_same_model(self, model: torch.nn.Module, options: Sequence[object]) -> None:
+        """``Invalid`` on all ranks, with the first difference, unless they have the same parameters and options."""
+        known = [f"option {option}" for option in options]
+        for kind, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+            for path, tensor in tensors:
+                trained = "trained" if tensor.requires_grad else "not trained"
+                known.append(f"{kind} {path!r} of {tuple(tensor.shape)}, {tensor.dtype}, {trained}")
+        for number, other in enumerate(self.gather(known, "offload()")):
+            for position in range(max(len(known), len(other))):
+                ours = known[position] if position < len(known) else "nothing"
+                theirs = other[position] if position < len(other) else "nothing"
+                if ours != theirs:
+                    raise Invalid(
+                        f"the ranks' models differ: rank {self.number} has {ours}, rank {number} has {theirs}"
+                    )
+
+    def spread_values(self, model: torch.nn.Module, awaited: Container[torch.Tensor]) -> None:
+        """Gives all ranks the first rank's parameters and buffers, as DistributedDataParallel does; not those that
+        await their values."""
+        for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if tensor in awaited or tensor.numel() == 0:
+                continue
+            values = tensor.detach()
+            contiguous = values.contiguous()
+            self.broadcast(contiguous, f"offload(), {path!r}")
+            if contiguous.data_ptr() != values.data_ptr():
+                values.copy_(contiguous)
+
+    def require_one_run(self, persisted: str | None) -> None:
+        """``Invalid`` on all ranks unless they resume what one call of ``persist`` has left."""
+        if len(set(self.gather(persisted, "offload()"))) != 1:
+            raise Invalid(
+                "the ranks were persisted at different steps: one of them ended in the middle of persist(). Ranks of "
+                "one job persist in one atomic step; those of several jobs, as of several machines, do not"
+            )
+
+    def new_mark(self) -> str:
+        """The same on all ranks, and never given twice."""
+        mark: str = self.chosen_by_first(secrets.token_hex(8), "persist()")
+        return mark

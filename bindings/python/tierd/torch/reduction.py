@@ -1,0 +1,257 @@
+"""Reduction: the mean of each gradient over the ranks, before it leaves the process.
+
+The idea is that of DistributedDataParallel, with buckets of a few MiB: when autograd has finished a gradient, the
+gradient waits in the bucket until that is full or backward ends; then the bucket is scaled by one over the number of
+ranks, and summed over them. What was accumulated before is part of it. So two ranks have DDP's bits.
+
+The ranks must reduce the same gradients in the same order. That is checked, never trusted: before every collective the
+ranks tell each other in a few bytes what they are about to do (``_announce``). Where they differ, all of them raise
+``Invalid`` at once, with the parameters at which they do, and nothing was mixed. A rank that is gone, or does not come
+within the group's timeout, is ``Disconnected``, which names the parameter.
+
+What holds: ``_local`` has the parameters whose gradient has contributions that were not reduced. An update of one is
+refused. Used by one thread at a time, and by those that run backward.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import weakref
+from collections.abc import Callable
+
+import torch
+import torch.distributed as distributed
+
+from ..errors import Invalid
+from . import parameter_state
+from .placeholder import Placeholder, raw_gradient
+from .ranks import Ranks
+from .stored_parameter import model_of, stored_of
+
+BUCKET_BYTES = 4 << 20
+
+
+class _Bucket:
+    def __init__(self) -> None:
+        self.deliveries: dict[int, Callable[[], None]] = {}  # By the parameter's number, in the order of backward.
+        self.nbytes = 0
+
+
+class Reduction:
+    """What an offloaded model's gradients and buffers go through where there are several ranks."""
+
+    def __init__(self, model: torch.nn.Module, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.pauses = 0  # no_sync() contexts under way.
+        named = dict(model.named_parameters())
+        self._paths = list(named)
+        self._parameters = [weakref.ref(parameter) for parameter in named.values()]
+        self._numbers = {id(parameter): number for number, parameter in enumerate(named.values())}
+        self._trained = {number for number, parameter in enumerate(named.values()) if parameter.requires_grad}
+        self._model = weakref.ref(model)
+        self._bucket = _Bucket()
+        self._local: set[int] = set()
+        self._ends: set[int] = set()  # The backwards at whose end the bucket is reduced.
+        self._changed = False  # Some gradient has come since the ranks last agreed that a step ends.
+        self._buffers_next = True  # As DDP: the next forward begins with the first rank's buffers.
+
+    def watch_resident(self) -> None:
+        """Reduces the gradients of the parameters that stay in the process."""
+        reduction = weakref.ref(self)
+
+        def finished(parameter: torch.Tensor) -> None:
+            attached = reduction()
+            if attached is not None:
+                attached.add(parameter, _nothing)
+
+        for each in self._parameters:
+            parameter = each()
+            if parameter is not None and stored_of(parameter) is None and parameter.requires_grad:
+                Placeholder.on_gradient(parameter, finished)
+
+    # ---- Gradients ----
+
+    def add(self, parameter: torch.Tensor, deliver: Callable[[], None]) -> None:
+        """Autograd has finished the parameter's gradient, which is in the process. It is reduced there, now or before
+        backward ends, and then ``deliver`` takes it."""
+        number = self._numbers[id(parameter)]
+        self._changed = True
+        if self.pauses:
+            self._local.add(number)
+            deliver()
+            return
+        gradient = raw_gradient(parameter)
+        assert gradient is not None
+        if gradient.layout is not torch.strided:
+            raise Invalid(f"the gradient of {self._paths[number]!r} is sparse: ranks reduce dense ones only")
+        self._end_with_backward()
+        if number not in self._bucket.deliveries:
+            self._bucket.nbytes += gradient.nbytes
+        self._bucket.deliveries[number] = deliver
+        self._local.add(number)  # Until it is reduced.
+        if self._bucket.nbytes >= BUCKET_BYTES:
+            self._reduce_bucket()
+
+    def _end_with_backward(self) -> None:
+        task = torch._C._current_graph_task_id()
+        if task not in self._ends:
+            self._ends.add(task)
+            torch.autograd.Variable._execution_engine.queue_callback(functools.partial(self._end, task))
+
+    def _end(self, task: int) -> None:
+        self._ends.discard(task)
+        self._reduce_bucket()
+
+    def _reduce_bucket(self) -> None:
+        bucket, self._bucket = self._bucket, _Bucket()
+        numbers = list(bucket.deliveries)
+        if not numbers:
+            return
+        self._announce("reduce the gradient of", numbers)
+        with torch.no_grad():
+            gradients = {number: self._accumulated(number) for number in numbers}
+            self._reduce(gradients)
+            for number, deliver in bucket.deliveries.items():
+                self._replace(number, gradients[number])
+                self._local.discard(number)
+                deliver()
+
+    def _accumulated(self, number: int) -> torch.Tensor:
+        """The gradient in the process, with what tierd has of it added: flat, in the parameter's order."""
+        parameter = self._parameter(number)
+        gradient = raw_gradient(parameter)
+        assert gradient is not None
+        flat = parameter_state.flat_like(gradient.detach(), model_of(parameter))
+        stored = stored_of(parameter)
+        if stored is not None and stored.gradient is not None:
+            stored.gradient.add_to(flat)
+        return flat
+
+    def _reduce(self, gradients: dict[int, torch.Tensor]) -> None:
+        """DDP's order: each rank scales its gradient, then the ranks sum. Small ones are summed as one tensor; large
+        ones where they are, without a copy."""
+        together: dict[object, list[int]] = {}
+        for number, gradient in gradients.items():
+            if gradient.numel():
+                gradient.mul_(1.0 / self.ranks.count)
+                large = gradient.nbytes > BUCKET_BYTES // 4
+                together.setdefault(number if large else (gradient.dtype, gradient.device), []).append(number)
+        for numbers in together.values():
+            parts = [gradients[number] for number in numbers]
+            joined = parts[0] if len(parts) == 1 else torch.cat(parts)
+            with self.ranks.naming(f"the gradient of {self._some(numbers)} could not be reduced"):
+                distributed.all_reduce(joined, group=self.ranks.group)
+            if len(parts) > 1:
+                torch._foreach_copy_(parts, list(torch.split_with_sizes(joined, [each.numel() for each in parts])))
+
+    def _replace(self, number: int, flat: torch.Tensor) -> None:
+        """Makes the reduced gradient the one that the parameter has in the process."""
+        parameter = self._parameter(number)
+        model = model_of(parameter)
+        gradient, stored = raw_gradient(parameter), stored_of(parameter)
+        assert gradient is not None
+        if gradient.data_ptr() != flat.data_ptr():
+            gradient.copy_(flat.as_strided(model.shape, model.stride()))
+        if stored is not None and stored.gradient is not None:
+            stored.gradient.drop()
+
+    # ---- What the ranks agree on ----
+
+    def before_step(self, *_: object) -> None:
+        """The optimizer is about to update. ``Invalid`` on all ranks unless every gradient was reduced, and all ranks
+        have come to the step. A step that is continued says nothing: one rank may do so alone."""
+        if not self._changed:
+            return
+        unreduced = self._local | (set(range(len(self._paths))) - self._trained)  # As those unfrozen since offload().
+        left = [number for number in sorted(unreduced) if self._has_gradient(number)]
+        self._announce("update, with gradients not reduced:" if left else "update", left)
+        if left:
+            raise Invalid(
+                f"the gradient of {self._some(left)} was not reduced: the last backward of a step must be outside of "
+                "no_sync() and reach every parameter that the others have reached. After one that failed, call "
+                "zero_grad(); unfreeze parameters before offload()"
+            )
+        self._local.clear()
+        self._changed = False
+
+    def begin_forward(self) -> None:
+        """The model's forward begins. In training its buffers get the first rank's values, where DDP would do so."""
+        if not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:
+            return
+        self._bucket = _Bucket()  # Left by a backward that failed; `_local` knows of its gradients.
+        self._ends.clear()
+        model = self._model()
+        if self._buffers_next and model is not None:
+            buffers = [buffer for buffer in model.buffers() if buffer.numel()]
+            if buffers:
+                self._announce("give the buffers of a forward", [])
+                self._spread(buffers)
+        self._buffers_next = not self.pauses
+
+    def _spread(self, buffers: list[torch.Tensor]) -> None:
+        by_kind: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
+        for buffer in buffers:
+            by_kind.setdefault((buffer.dtype, buffer.device), []).append(buffer.detach())
+        with torch.no_grad():
+            for alike in by_kind.values():
+                joined = torch.cat([each.reshape(-1) for each in alike])
+                self.ranks.broadcast(joined, "the model's buffers")
+                if self.ranks.number:
+                    for each, values in zip(
+                        alike, torch.split_with_sizes(joined, [each.numel() for each in alike]), strict=True
+                    ):
+                        each.copy_(values.view(each.shape))
+
+    def _announce(self, what: str, numbers: list[int]) -> None:
+        """Tells the other ranks what this one is about to do. ``Invalid`` on all of them unless all do the same."""
+        told = [what, *(self._described(number) for number in numbers)]
+        digest = int.from_bytes(hashlib.blake2b("\n".join(told).encode(), digest_size=7).digest(), "big")
+        name = f"{what} {self._some(numbers)}" if numbers else what
+        device = self._parameter(0).device
+        ours = torch.tensor([digest], dtype=torch.int64, device=device)
+        heard = torch.empty(self.ranks.count, dtype=torch.int64, device=device)
+        with self.ranks.naming(f"about to {name}"):
+            distributed.all_gather_into_tensor(heard, ours, group=self.ranks.group)
+        if len(set(heard.tolist())) > 1:
+            raise Invalid(_difference(self.ranks.gather(told, name)))
+
+    def _has_gradient(self, number: int) -> bool:
+        parameter = self._parameter(number)
+        stored = stored_of(parameter)
+        return raw_gradient(parameter) is not None or (stored is not None and stored.gradient is not None)
+
+    def _parameter(self, number: int) -> torch.Tensor:
+        parameter = self._parameters[number]()
+        if parameter is None:
+            raise Invalid(f"parameter {self._paths[number]!r} is gone: the model was changed after offload()")
+        return parameter
+
+    def _described(self, number: int) -> str:
+        gradient = raw_gradient(self._parameter(number))
+        return repr(self._paths[number]) + (f" ({gradient.dtype})" if gradient is not None else "")
+
+    def _some(self, numbers: list[int]) -> str:
+        more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
+        return f"{self._paths[numbers[0]]!r}{more}"
+
+
+def _difference(told: list[list[str]]) -> str:
+    """A sentence on the first rank that differs from rank 0. Each tells what it is about to do, and to which."""
+    other = next(number for number, each in enumerate(told) if each != told[0])
+    place = next(
+        (place for place, pair in enumerate(zip(told[0][1:], told[other][1:], strict=False), 1) if pair[0] != pair[1]),
+        min(len(told[0]), len(told[other])),
+    )
+    sides = [
+        " ".join([f"rank {number} is about to {told[number][0]}", *told[number][place : place + 1]])
+        for number in (0, other)
+    ]
+    return (
+        f"the ranks of the process group differ: {' and '.join(sides)}. All ranks must use the same parameters, in the "
+        "same order, in each step, and call backward, step() and no_sync() alike"
+    )
+
+
+def _nothing() -> None:
+    pass
