@@ -14,8 +14,9 @@ from launcher import ROOT
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/training.md").read_text(), re.MULTILINE | re.DOTALL)
 ANSWERS = [
     "trained True", "clipped True", "trained True", "state in tierd True", "norm True", "tuned in steps: 8",
-    "accelerated 2", "resumed at 1",
+    "accelerated 2", "resumed at 1", "ranks 2",
 ]  # fmt: skip
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
 @pytest.mark.parametrize("number", range(len(ANSWERS)))
@@ -30,8 +31,9 @@ def test_a_block_of_the_guide_works_as_pasted(tmp_path: pathlib.Path, number: in
     with launcher.disk_folder() as disk:
         places["TMPDIR"] = places["XDG_STATE_HOME"] = str(disk)
         environment = launcher.environment(**places, HF_HUB_OFFLINE="1")
+        command = TORCHRUN if "init_process_group" in BLOCKS[number] else [sys.executable]
         found = subprocess.run(
-            [sys.executable, script], cwd=disk, env=environment, capture_output=True, text=True, timeout=120
+            [*command, script], cwd=disk, env=environment, capture_output=True, text=True, timeout=120
         )
     assert found.returncode == 0, found.stdout + found.stderr
     assert found.stdout.splitlines()[-1] == ANSWERS[number]  # Libraries may report before.

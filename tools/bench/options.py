@@ -33,6 +33,7 @@ PART_NAMES = (
     "train-activations",
     "train-losses",
     "overflow",
+    "lora",
 )
 ARMS = (*(f"tierd {update}" for update in UPDATES), "DeepSpeed default", "DeepSpeed tuned", "DeepSpeed pipelined")
 
@@ -45,7 +46,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few rounds: a first look, not figures to quote")
     parser.add_argument("--peers", action="store_true", help="DeepSpeed as another arm of the SSD and train parts")
     parser.add_argument(
-        "--model", choices=MODELS, default="121M", help="of the train part; the qwen ones: tierd alone, three steps"
+        "--model", choices=MODELS, default="121M", help="of train and lora; qwen: train, tierd alone, three steps"
     )
     parser.add_argument(
         "--arm", action="append", choices=ARMS, help="of the train part, only this beside plain torch (may be repeated)"
@@ -58,6 +59,8 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=pathlib.Path, help="write JSON lines here")
     options = parser.parse_args()
+    if MODELS[options.model].kind == "qwen" and "lora" in (options.only or ()):
+        parser.error(f"--only lora: not of the model {options.model}")
     for arm in options.arm or ():
         if MODELS[options.model].kind == "qwen":
             parser.error(f"--arm {arm!r}: the model {options.model} has one arm")

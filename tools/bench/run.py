@@ -30,6 +30,7 @@ from hits import hits
 from hundred_steps import hundred_steps
 from larger import larger_than_memory
 from look_ahead import look_ahead
+from lora import lora_by_ranks
 from models import MODELS
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
 from options import PART_NAMES, parse
@@ -230,6 +231,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             activation_offload,
             hundred_steps,
             overflow_check,
+            lora_by_ranks,
         ),
         strict=True,
     )
@@ -291,6 +293,8 @@ def main() -> int:
                 swaps_through_ssd(report, options.quick, with_peers=True)
             elif name == "train":
                 train(report, options)
+            elif name == "lora" and MODELS[options.model].kind == "gpt":
+                lora_by_ranks(report, options.quick, options.model)
             else:
                 PARTS[name](report, options.quick)
         again = [name for name in chosen if name in SPEED_PARTS]

@@ -125,6 +125,17 @@ def buckets() -> None:
     assert_same(ours, theirs)
 
 
+def kept_gradients() -> None:
+    """Without zero_grad(), the next gradient is added to one that an update may still have to use."""
+    client, _ = client_of()
+    ours, optimizer, theirs, plain = both(client)
+    for step in range(3):
+        for model, o in ((ours, optimizer), (theirs, plain)):
+            loss_of(model, step).backward()
+            o.step()
+    assert_same(ours, theirs)
+
+
 def accumulation() -> None:
     client, _ = client_of()
     ours, optimizer, theirs, plain = both(client)
@@ -267,6 +278,7 @@ def wrappers() -> None:
 
 
 SCENARIOS: dict[str, Callable[[], None]] = {
+    "deferred": lambda: plain_steps("deferred"),
     "step": lambda: plain_steps("step"),
     "backward": lambda: plain_steps("backward"),
     "gradients in the process": lambda: plain_steps("step", gradients="device"),
@@ -275,6 +287,7 @@ SCENARIOS: dict[str, Callable[[], None]] = {
     "reentrant checkpoint": lambda: checkpointed(True),
     "buckets": buckets,
     "accumulation": accumulation,
+    "kept gradients": kept_gradients,
     "clipping and scaler": clipping_and_scaler,
     "another order": other_order,
     "another count": other_count,

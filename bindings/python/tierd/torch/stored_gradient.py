@@ -103,6 +103,7 @@ class StoredGradient:
 
     def add_to(self, values: torch.Tensor) -> None:
         """Adds the gradient to ``values``, flat: the bits of ``add`` the other way round."""
+        self.stored.settle()
         self._window.finish(self)
         item, count = self.dtype.itemsize, self._window.slice_bytes // self.dtype.itemsize
         for begin in range(0, self.stored.numel, count):
